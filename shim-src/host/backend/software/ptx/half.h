@@ -29,7 +29,7 @@ static inline uint64_t ptx_bits64(double f) {
   return bits;
 }
 
-/* Without arithmetic on subnormals: the processor may be told to flush them. */
+/* Uses no arithmetic on subnormals, because the processor may be set to flush them. */
 static inline float ptx_from_half(uint16_t h) {
   uint32_t sign = (uint32_t)(h & 0x8000) << 16;
   uint32_t rest = h & 0x7fff;
@@ -46,8 +46,9 @@ static inline float ptx_from_bfloat(uint16_t h) {
 }
 
 /*
- * A double's bits to a smaller format: `fraction` bits of fraction, `bias`; rounding 1 rn, 2 rz, 3 rm, 4 rp,
- * 5 rna (to nearest, ties away). Infinity and NaN as IEEE has them. Integer arithmetic only.
+ * Converts a double's bits to a smaller format: `fraction` bits of fraction, exponent bias `bias`; rounding 1
+ * rn, 2 rz, 3 rm, 4 rp, 5 rna (to nearest, ties away). Infinity and NaN are those of IEEE. Integer arithmetic
+ * only.
  */
 static inline uint32_t ptx_round_bits(uint64_t d, int fraction, int bias, int exponent_max, int mode) {
   uint32_t sign = (uint32_t)(d >> 63);
@@ -69,7 +70,7 @@ static inline uint32_t ptx_round_bits(uint64_t d, int fraction, int bias, int ex
   if (drop > 62) {
     kept = 0;
     rest = 1;
-    half = 4; /* far below half */
+    half = 4; /* far below one half */
   } else {
     kept = mantissa >> drop;
     rest = mantissa & ((1ull << drop) - 1);
@@ -99,7 +100,7 @@ static inline uint16_t ptx_bfloat_of_double(double x, int mode) {
   return (uint16_t)(r >> 16 & 0x8000) | (uint16_t)(r & 0x7fff);
 }
 
-/* A float's bits as a double's, without the processor's help: it may flush. */
+/* Converts a float's bits to those of a double, without the processor's arithmetic, which may flush. */
 static inline uint64_t ptx_widen(uint32_t f) {
   uint64_t sign = (uint64_t)(f >> 31) << 63;
   uint32_t exponent = f >> 23 & 0xff, mantissa = f & 0x7fffff;
@@ -129,8 +130,10 @@ static inline uint16_t ptx_bfloat_nearest(uint32_t f) {
   return (uint16_t)((f & 0x7fffffff) > 0x7f800000 ? 0x7fff : r);
 }
 
-/* a * b + c rounded once to a double whose last bit says that something was lost: rounding it again, to 16
- * bits, is right. The product of two 16-bit floats is exact in a double. */
+/*
+ * Computes a * b + c, rounded once to a double whose last bit is set if bits were lost. A second rounding, to
+ * 16 bits, is then correct. The product of two 16-bit floats is exact in a double.
+ */
 static inline double ptx_fma_odd(double a, double b, double c) {
   double product = a * b;
   double sum = product + c;
@@ -139,13 +142,13 @@ static inline double ptx_fma_odd(double a, double b, double c) {
   uint64_t bits = ptx_bits64(sum);
   if (error != 0.0 && error == error && (bits & 1) == 0 && sum == sum &&
       (bits & 0x7fffffffffffffffull) < 0x7ff0000000000000ull) {
-    /* towards the error: away from zero when it has the sum's sign */
+    /* towards the error: away from zero if it has the sum's sign */
     bits += (error > 0) == (sum > 0) ? 1 : (uint64_t)-1;
   }
   return ptx_double(bits);
 }
 
-/* The sum of two floats; subnormal operands and results are zeros of their sign. */
+/* Adds two floats. Subnormal operands and results become zeros of their sign. */
 static inline uint32_t ptx_flushed_sum(uint32_t a, uint32_t b) {
   float x = ptx_float((a & 0x7f800000) == 0 ? a & 0x80000000 : a);
   float r = x + ptx_float((b & 0x7f800000) == 0 ? b & 0x80000000 : b);

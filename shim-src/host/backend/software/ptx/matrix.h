@@ -2,9 +2,10 @@
 #ifndef VGPU_PTX_MATRIX_H
 #define VGPU_PTX_MATRIX_H
 
-/* K_MMA: m is type of a | of b << 8 | of c << 16 | these << 24; target is M | N << 8 | K << 16; type
- * is 1 where bits are combined by xor, and of
- * sparse ones the selector, whose metadata is the last of the list. */
+/*
+ * K_MMA: m is type of a | of b << 8 | of c << 16 | these << 24; target is M | N << 8 | K << 16; type is 1 if
+ * bits are combined by xor. For a sparse matrix type is the selector, and the metadata is last in the list.
+ */
 enum {
   MX_A_COLUMNS = 1,
   MX_B_ROWS = 2,

@@ -8,21 +8,21 @@
 #define ML_NARROW 1u /* the address has 32 bits */
 #define ML_SIGNED 2u
 #define ML_REGISTER(m) ((m) >> 4 & 15u) /* bytes of each register */
-#define ML_VOLATILE 256u                /* or relaxed, acquire, release: other threads are reckoned with */
+#define ML_VOLATILE 256u                /* also relaxed, acquire, release: other threads may access it */
 
-#define MF_SC 1u /* K_FENCE: sequentially consistent, not just acquire and release */
+#define MF_SC 1u /* K_FENCE: sequentially consistent; otherwise acquire and release */
 
 /* The operations of a K_STACK. */
 enum { STACK_ALLOCATE, STACK_SAVE, STACK_RESTORE };
 
 enum ptx_atomic { A_AND, A_OR, A_XOR, A_CAS, A_EXCH, A_ADD, A_INC, A_DEC, A_MIN, A_MAX, A_ATOMICS, A_ARRIVE };
-/* A_ARRIVE is of mbarriers: decode_mbarrier.c */
+/* A_ARRIVE is an operation of mbarriers: decode_mbarrier.c */
 #define MA_OPERATION(m) ((m) >> 4 & 15u)
-#define MA_FLUSHES 256u /* sums of f32 in device memory flush subnormal numbers, as the ISA has it */
+#define MA_FLUSHES 256u /* sums of f32 in device memory flush subnormals, as the ISA says */
 
 enum { BAR_SYNC, BAR_ARRIVE, BAR_POPC, BAR_AND, BAR_OR };
 #define MB_NEGATED 8u
-#define CLUSTER_BARRIER 16u /* of checks: no instruction names it by number */
+#define CLUSTER_BARRIER 16u /* only in checks: no instruction uses this number */
 #define PTX_BARRIERS 17u
 
 enum { SHFL_UP, SHFL_DOWN, SHFL_BFLY, SHFL_IDX };
@@ -45,7 +45,7 @@ enum ptx_builtin {
   BUILTIN_LAUNCH,
   BUILTIN_LAUNCH_V2,
   BUILTIN_MAKE,  /* a stream or an event: a number */
-  BUILTIN_ORDER, /* of streams and events: kept anyway, see children.c */
+  BUILTIN_ORDER, /* order of streams and events, which children.c keeps in any case */
   BUILTIN_LAST_ERROR,
   BUILTIN_PEEK_ERROR,
   BUILTIN_ERROR_TEXT,

@@ -1,4 +1,4 @@
-/* A decoded module: what the parser and the decoder leave for execution. */
+/* A decoded module: the result of parser and decoder, which the launch uses. */
 #ifndef VGPU_PTX_PROGRAM_H
 #define VGPU_PTX_PROGRAM_H
 
@@ -9,7 +9,7 @@
 #define PTX_NO_PC 0xffffffffu /* as a reconvergence point: where the function returns */
 
 /*
- * Generic addresses of a thread's own memory. Device memory lies elsewhere
+ * Windows of generic addresses for a thread's own memory. Device memory is elsewhere
  * (host/backend/software/memory/memory.c begins at 1 << 45 and has 32 windows of a TiB).
  */
 #define PTX_SHARED_WINDOW 0x0000700000000000ull
@@ -19,11 +19,11 @@
 static inline bool ptx_is_device(uint64_t generic) {
   return generic - PTX_SHARED_WINDOW >= 3 * PTX_WINDOW_SIZE;
 }
-/* Addresses of functions: not memory, only good for calls. */
+/* Addresses of functions. They are not memory and only good for calls. */
 #define PTX_FUNCTION_WINDOW 0x0000730000000000ull
 /*
- * Within the shared window, a block's own memory lies at 0; that of the block with rank r of its cluster at
- * (r + 1) << PTX_RANK_SHIFT. So an address of shared::cta is one of shared::cluster, as the ISA has it.
+ * Within the shared window, a block's own memory is at 0, and that of the block with rank r of its cluster at
+ * (r + 1) << PTX_RANK_SHIFT. So an address of shared::cta is also one of shared::cluster, as the ISA says.
  */
 #define PTX_RANK_SHIFT 24u
 #define PTX_RANK_MASK 0xff000000ull
@@ -60,15 +60,17 @@ enum ptx_type {
   T_TYPES
 };
 
-/* Where an operand lies: a multiple of 4, plus one of these. While a function is decoded, virtual registers
- * stand for places in the frame: number << 2 | REF_FRAME. */
+/*
+ * Place of an operand: a multiple of 4, plus one of these. While a function is decoded, a virtual register is
+ * its number << 2 | REF_FRAME, and gets its place in the frame later.
+ */
 enum { REF_FRAME, REF_CONSTANT, REF_NONE = 3 };
 #define PTX_NONE 3u
-#define PTX_DEFINED 0x80000000u /* marks what an operand list's entry writes, while decoding */
+#define PTX_DEFINED 0x80000000u /* while decoding: marks an entry of an operand list that is written */
 
 /* One operation on all 32 lanes at once. */
 typedef void ptx_lanes(void *d, const void *a, const void *b, const void *c, uint32_t m);
-/* A comparison of all 32 lanes; a bit a lane. */
+/* A comparison of all 32 lanes, with one bit for each lane. */
 typedef uint32_t ptx_compare(const void *a, const void *b);
 
 enum ptx_kind {
@@ -118,7 +120,7 @@ enum ptx_kind {
   K_TEXTURE,
   K_WGMMA,
   K_WGMMA_WAIT,
-  K_ASYNC_READ, /* of no instruction: what a bulk copy reads and writes, for checks */
+  K_ASYNC_READ, /* not an instruction: the reads and writes of a bulk copy, for checks */
   K_ASYNC_WRITE,
   K_KINDS
 };
@@ -129,21 +131,21 @@ struct ptx_instruction {
   union {
     ptx_lanes *lanes;
     ptx_compare *compare;
-    uint64_t offset; /* of addresses */
+    uint64_t offset; /* of an address */
   } u;
   uint32_t d, a, b, c; /* references */
   uint32_t guard;      /* frame offset of the predicate + 1, and 2 when negated; 0: none */
-  uint32_t m;          /* mode; what it means is the kind's affair */
+  uint32_t m;          /* mode; its meaning depends on the kind */
   uint32_t target;     /* pc */
   uint32_t x;          /* first of further operands in the function's list */
   uint16_t x_count;
   uint16_t control; /* 0, or 1 + index of a floating-point control setting */
   uint8_t kind;
-  uint8_t size; /* of d: bytes a lane; 0: a predicate */
+  uint8_t size; /* of d: bytes per lane; 0: a predicate */
   uint8_t space;
   uint8_t type;
   uint32_t line;
-  uint32_t join; /* pc where the two ways of a branch meet */
+  uint32_t join; /* pc where the two paths of a branch meet */
 };
 
 struct ptx_data {  /* an initialiser that is an address */
@@ -155,13 +157,13 @@ struct ptx_data {  /* an initialiser that is an address */
   uint8_t shift; /* mask() operators take one byte of it */
 };
 
-/* A piece of the module's text, to be read later. */
+/* A piece of the module's text that is read later. */
 struct ptx_source {
   const char *at; /* NULL: there is none */
   uint32_t line;
 };
 
-/* A shared variable outside of functions. */
+/* A shared variable that is declared outside functions. */
 struct ptx_shared_use {
   uint32_t offset, size;
 };
@@ -174,9 +176,9 @@ struct ptx_function {
   uint32_t line;
   bool entry, defined, builtin;
   uint8_t state;       /* enum ptx_body */
-  bool ready;          /* of a kernel: what it calls is decoded, too */
-  uint8_t status;      /* enum ptx_status of a refused one, */
-  const char *refused; /* and why: "line 7: ..." */
+  bool ready;          /* of a kernel: its callees are decoded, too */
+  uint8_t status;      /* enum ptx_status, if refused, */
+  const char *refused; /* and the reason: "line 7: ..." */
   struct ptx_source returns_text, parameters_text, body_text;
   uint8_t builtin_number;
   uint16_t max_threads;
@@ -185,31 +187,31 @@ struct ptx_function {
   struct ptx_parameter *parameters; /* return values first, for functions */
   uint32_t parameter_count, return_count;
   uint32_t parameter_bytes;  /* in a kernel's block */
-  uint32_t *parameter_place; /* for functions: frame offset of each; lane-major */
+  uint32_t *parameter_place; /* for functions: frame offset of each, lane-major */
   struct ptx_instruction *code;
   uint32_t code_count;
   uint32_t *x; /* lists of operands */
   uint32_t x_count;
   uint32_t frame_bytes;
   uint32_t registers;
-  uint32_t local_bytes;               /* its own depot */
-  uint32_t local_total;               /* with those it calls; PTX_LOCAL_MOST + 1: too much */
-  uint32_t shared_end;                /* of the static shared memory that it refers to itself */
-  uint32_t shared_own;                /* bytes of what it declares itself */
-  struct ptx_shared_use *shared_uses; /* what it names of the module's */
+  uint32_t local_bytes;               /* bytes of its own variables */
+  uint32_t local_total;               /* with its callees; PTX_LOCAL_MOST + 1: too much */
+  uint32_t shared_end;                /* end of the static shared memory that it names itself */
+  uint32_t shared_own;                /* bytes that it declares itself */
+  struct ptx_shared_use *shared_uses; /* the module's variables that it names */
   uint32_t shared_use_count;
-  uint32_t shared_total; /* with those it calls */
+  uint32_t shared_total; /* with its callees */
   uint32_t *calls;
   uint32_t call_count;
   bool reserves;  /* uses the reserved part of shared memory */
-  bool grows;     /* takes memory on its stack by size, or calls what does */
-  bool recursive; /* or calls through pointers: depth unknown */
+  bool grows;     /* allocates stack memory by size, or calls a function that does */
+  bool recursive; /* or calls through pointers: the depth is unknown */
   uint8_t visit;
 };
 
 struct ptx_module {
   struct ptx_arena arena;
-  struct parser *parser; /* while there are bodies to read; NULL: all have been */
+  struct parser *parser; /* while bodies remain to be read; NULL: none */
   uint64_t address;      /* where its variables were placed */
   bool placed;
   uint32_t version, target, device;
@@ -217,7 +219,7 @@ struct ptx_module {
   uint32_t function_count, function_room;
   struct ptx_kernel_info *kernels;
   uint32_t *kernel_function;
-  struct ptx_kernel_findings *findings; /* of each kernel, what checks have told */
+  struct ptx_kernel_findings *findings; /* for each kernel, findings of checks that were reported */
   uint32_t kernel_count;
   struct ptx_global_info *globals;
   uint32_t global_count, global_room;
@@ -225,7 +227,7 @@ struct ptx_module {
   uint64_t data_bytes, data_room;
   struct ptx_data *relocations;
   uint32_t relocation_count, relocation_room;
-  unsigned char *constants; /* every value broadcast to 32 lanes */
+  unsigned char *constants; /* every value, repeated for 32 lanes */
   uint32_t constant_bytes, constant_room;
 };
 

@@ -1,10 +1,9 @@
 /*
- * Runs PTX on the processor: the compute half of the software device. A module is parsed and decoded once,
- * a kernel of it is launched any number of times. Nothing here knows of the wire, of sessions or of streams;
- * device memory is asked for through one callback. See docs/reference/software-gpu.md.
- *
- * A module comes from a guest: whatever its text says, memory stays bounded, no address of the guest is ever
- * used as a pointer, and what cannot be run is refused when it is loaded.
+ * Runs PTX on the processor: the compute half of the software device. A module is parsed and decoded once;
+ * its kernels can be launched any number of times. This code has no access to the wire, to sessions or to
+ * streams. One callback finds device memory. See docs/reference/software-gpu.md. A module comes from a guest.
+ * Whatever its text contains, memory use is limited, an address of the guest is never used as a pointer, and
+ * a kernel that cannot run is refused when it is loaded.
  */
 #ifndef VGPU_PTX_H
 #define VGPU_PTX_H
@@ -16,22 +15,24 @@
 struct ptx_module;
 struct ptx_pool;
 
-/* A piece of device memory and where it lies in this process. */
+/* A range of device memory and its place in this process. */
 struct ptx_region {
   uint64_t address;
   uint64_t size;
   unsigned char *bytes; /* aligned to 16 at least wherever `address` is */
-  /* A byte for each that is not 0 once it was written, kept by who checks; NULL: all is taken as written. */
+  /* For each byte 1 once it was written, kept by the caller for checks. NULL: all bytes count as written. */
   unsigned char *written;
 };
 
-/* Finds the region that holds `address`; false when there is none. Called from several threads at a time;
- * what it finds must stay as it is until the launch is over. */
+/*
+ * Finds the region that contains `address`; false if there is none. Several threads call it at the same time.
+ * The region must stay as it is until the launch has ended.
+ */
 typedef bool ptx_find_region(void *user, uint64_t address, struct ptx_region *region);
 
 /*
- * Finds what a kernel's 64-bit object names; false: no texture, or no surface. Called and true for as long as
- * ptx_find_region.
+ * Finds the texture or surface of a kernel's 64-bit object; false: there is none. The same rules as for
+ * ptx_find_region apply.
  */
 struct ptx_texture;
 typedef bool ptx_find_texture(void *user, uint64_t object, struct ptx_texture *texture);
@@ -43,7 +44,7 @@ enum ptx_status {
   PTX_OK,
   PTX_OUT_OF_MEMORY,
   PTX_INVALID,     /* the text is not PTX; the log says where */
-  PTX_UNSUPPORTED, /* PTX that this device does not run; the log names it */
+  PTX_UNSUPPORTED, /* PTX that this device cannot run; the log names it */
   PTX_BAD_LAUNCH,  /* dimensions, shared memory or parameters out of range */
   PTX_ILLEGAL_ADDRESS,
   PTX_MISALIGNED_ADDRESS,
@@ -51,13 +52,13 @@ enum ptx_status {
   PTX_ASSERT,
   PTX_TIMEOUT, /* the launch took longer than its limit, or can never end */
   PTX_STACK_OVERFLOW,
-  PTX_INVALID_CALL, /* an indirect call to what is no function */
+  PTX_INVALID_CALL, /* an indirect call to an address that is not a function */
 };
 
-/* The word for a status, for logs. */
+/* Returns the word for a status, for logs. */
 const char *ptx_status_name(enum ptx_status status);
 
-/* Name and place of one kernel parameter within the parameter block. */
+/* Name and offset of one kernel parameter in the parameter block. */
 struct ptx_parameter {
   uint32_t offset;
   uint32_t size;
@@ -68,11 +69,11 @@ struct ptx_kernel_info {
   const struct ptx_parameter *parameters;
   uint32_t parameter_count;
   uint32_t parameter_bytes;
-  uint32_t static_shared;       /* bytes of the variables that it, and what it calls, can name */
-  uint32_t shared_extent;       /* where the last of them ends: the module's lie one behind the other */
+  uint32_t static_shared;       /* bytes of the variables that it and its callees can name */
+  uint32_t shared_extent;       /* end of the last of them; the module's follow one another */
   uint32_t reserved_shared;     /* bytes of shared memory beside them that are not the program's */
-  uint32_t local_bytes;         /* a thread's stack without that of functions called through pointers */
-  uint32_t registers;           /* an estimate: what a thread holds at once, in 32-bit registers */
+  uint32_t local_bytes;         /* stack of a thread, without functions called through pointers */
+  uint32_t registers;           /* estimate: 32-bit registers that a thread needs at once */
   uint32_t max_threads;         /* .maxntid, else 1024 */
   uint32_t required_threads[3]; /* .reqntid, else 0 */
   uint32_t cluster[3];          /* .reqnctapercluster, else 0 */
@@ -84,30 +85,31 @@ enum ptx_reference { PTX_NO_REFERENCE, PTX_TEXTURE_REFERENCE, PTX_SURFACE_REFERE
 
 struct ptx_global_info {
   const char *name;
-  uint64_t offset; /* within the memory given to ptx_module_place */
+  uint64_t offset; /* in the memory given to ptx_module_place */
   uint64_t size;
   bool managed;      /* .attribute(.managed): the program uses it as its own memory */
-  uint8_t reference; /* enum ptx_reference: then it holds the object that is bound to it, 0 for none */
+  uint8_t reference; /* enum ptx_reference: it holds the bound object, or 0 */
 };
 
 /*
- * Parses `length` bytes (a NUL ends them early). On failure *module is NULL and `log`, if given, holds what
- * was wrong with line and instruction. A kernel with an instruction that is not supported does not take the
- * module with it: the module is loaded, `log` says which kernels cannot run, a line each, and their launch is
- * refused. `target` is the device's compute capability (61 for 6.1): a module for a newer one is refused,
- * PTX_UNSUPPORTED.
+ * Parses `length` bytes (a NUL ends them early). On failure *module is NULL, and `log`, if given, has the
+ * error with line and instruction. A kernel with an unsupported instruction does not fail the module: the
+ * module is loaded, `log` names each kernel that cannot run on a line, and its launch is refused. `target` is
+ * the device's compute capability (61 for 6.1). A module for a newer one is refused with PTX_UNSUPPORTED.
  */
 enum ptx_status ptx_module_load(const char *text, size_t length, uint32_t target, struct ptx_module **module,
                                 char *log, size_t log_size);
 /*
- * The same for large texts: a kernel is decoded when it is first launched, so that `text` must stay until the
- * module is freed. What is wrong within a function is known no earlier.
+ * The same for large texts. A kernel is decoded when it is first launched, so `text` must stay until the
+ * module is freed, and an error in a function is found only then.
  */
 enum ptx_status ptx_module_load_lazily(const char *text, size_t length, uint32_t target,
                                        struct ptx_module **module, char *log, size_t log_size);
 void ptx_module_free(struct ptx_module *module);
 
-/* Makes a kernel ready to run. Why it cannot run ("line 7: ..."), with `*status`; NULL: it can. */
+/*
+ * Makes a kernel ready to run. Returns NULL if it can run, else the reason ("line 7: ..."), with `*status`.
+ */
 const char *ptx_module_prepare(struct ptx_module *module, uint32_t kernel, enum ptx_status *status);
 
 uint32_t ptx_module_kernel_count(const struct ptx_module *module);
@@ -117,19 +119,21 @@ int32_t ptx_module_find_kernel(const struct ptx_module *module, const char *name
 uint32_t ptx_module_global_count(const struct ptx_module *module);
 const struct ptx_global_info *ptx_module_global(const struct ptx_module *module, uint32_t index);
 
-/* Whether a kernel of it may call malloc or launch kernels: what needs a heap. */
+/* True if a kernel of it may call malloc or launch kernels, which needs a heap. */
 bool ptx_module_allocates(const struct ptx_module *module);
-/* Whether a kernel of it may launch kernels. */
+/* True if a kernel of it may launch kernels. */
 bool ptx_module_launches(const struct ptx_module *module);
-/* Device memory the module's variables take; 0: none. Aligned to 256. */
+/* Returns the device memory that the module's variables need, aligned to 256; 0: none. */
 uint64_t ptx_module_data_bytes(const struct ptx_module *module);
-/* Writes initial values into `bytes` (of ptx_module_data_bytes) and makes the code refer to `address`. Before
- * the first launch. */
+/*
+ * Writes initial values to `bytes` (of ptx_module_data_bytes) and makes the code refer to `address`. Called
+ * before the first launch.
+ */
 void ptx_module_place(struct ptx_module *module, uint64_t address, unsigned char *bytes);
-/* The variables lie elsewhere from now on, at `bytes`, where they have been copied to. */
+/* The variables are at `address` from now on, in `bytes`; the caller has copied them there. */
 void ptx_module_move(struct ptx_module *module, uint64_t address, unsigned char *bytes);
 
-/* Memory of this process that the module takes: its code and what is known of it. */
+/* Returns the memory of this process that the module takes: its code and its tables. */
 uint64_t ptx_module_bytes(const struct ptx_module *module);
 
 struct ptx_fault {
@@ -138,24 +142,27 @@ struct ptx_fault {
   uint32_t line;    /* in the module's text */
   uint32_t block[3];
   uint32_t thread[3];
-  char text[200]; /* what happened, in words */
+  char text[200]; /* description of the fault */
 };
 
 enum { PTX_CHECK_RACE = 1, PTX_CHECK_INIT = 2 };
 
-/* A finding of a check. With `check` 0: the number of further findings that were not reported (`rest`). */
+/*
+ * A finding of a check. If `check` is 0, it is only the number of further findings that were not reported
+ * (`rest`).
+ */
 struct ptx_finding {
   uint32_t check;
   const char *kernel;
   const char *space;    /* "shared", "local" or "global" */
   char instruction[32]; /* "ld.shared.f32" */
-  bool writes;          /* else it reads */
+  bool writes;          /* otherwise it reads */
   uint32_t line;        /* in the module's text */
   uint32_t block[3];
   uint32_t thread[3];
   uint64_t address; /* within the space */
   uint32_t bytes;
-  /* of a race: the access before */
+  /* of a race: the earlier access */
   bool other_writes;
   uint32_t other_line;
   uint32_t other_thread[3];
@@ -163,41 +170,43 @@ struct ptx_finding {
 };
 typedef void ptx_report(void *user, const struct ptx_finding *finding);
 
-/* When a thread of a launch may compute, where several launches of several processes share the processors. */
+/* Limits when a thread of a launch may compute, if launches of several processes share the processors. */
 struct ptx_turns {
   void (*enter)(void *user);                /* waits for a turn */
-  bool (*try)(void *user);                  /* takes one if there is one */
-  void (*leave)(void *user, uint64_t used); /* the turn is over, after so many nanoseconds */
+  bool (*try)(void *user);                  /* takes a turn if one is free */
+  void (*leave)(void *user, uint64_t used); /* ends the turn, which took this many nanoseconds */
 };
 
 struct ptx_launch {
   uint32_t grid[3];
   uint32_t block[3];
-  uint32_t cluster[3]; /* blocks; 0: as the kernel requires, else none */
+  uint32_t cluster[3]; /* in blocks; 0: as the kernel requires, else none */
   uint32_t dynamic_shared;
   const void *parameters;
-  uint32_t parameter_bytes; /* as many as the kernel's, at least */
-  bool cooperative;         /* all blocks at once: they may wait for each other */
-  uint32_t shared_limit;    /* bytes a block may have; 0: 227 KiB */
-  uint32_t stack_limit;     /* bytes a thread may use when calls cannot be counted; 0: 1024 */
-  uint64_t timeout;         /* nanoseconds; 0: none */
+  uint32_t parameter_bytes; /* at least as many as the kernel's */
+  bool cooperative;         /* all blocks run at once, because they may wait for each other */
+  uint32_t shared_limit;    /* most bytes that a block may have; 0: 227 KiB */
+  uint32_t stack_limit;     /* bytes that a thread may use if calls cannot be counted; 0: 1024 */
+  uint64_t timeout;         /* in nanoseconds; 0: none */
   ptx_find_region *find;
   ptx_find_texture *find_texture; /* NULL: there are none */
   ptx_print *print;               /* NULL: what kernels print is dropped */
   void *user;
-  /* Where kernels' malloc takes from; 0 bytes: it gives NULL. Belongs to the context, see ptx_heap. */
+  /* The heap of malloc in kernels; 0 bytes: malloc returns NULL. It belongs to the context, see ptx_heap. */
   struct ptx_heap *heap;
-  /* Address of 8 bytes of device memory, zero, for launches whose blocks wait for each other (cooperative
-   * groups count there); 0: none, and grid.sync() traps. */
+  /*
+   * Address of 8 zero bytes of device memory, for launches whose blocks wait for each other (cooperative
+   * groups count there). 0: none, and grid.sync() traps.
+   */
   uint64_t workspace;
-  struct ptx_children *children; /* takes what kernels launch; NULL: they get an error */
-  uint32_t checks;               /* PTX_CHECK_*; the launch goes on whatever they find */
-  uint32_t most_findings;        /* told of one kernel, at different places; 0: 10 */
+  struct ptx_children *children; /* records launches of kernels by kernels; NULL: such launches fail */
+  uint32_t checks;               /* PTX_CHECK_*; a finding does not end the launch */
+  uint32_t most_findings;        /* findings reported for one kernel, at different places; 0: 10 */
   ptx_report *report;            /* called under a lock */
-  const struct ptx_turns *turns; /* NULL: threads compute whenever they like */
+  const struct ptx_turns *turns; /* NULL: threads compute at any time */
 };
 
-/* Carries a launch out and returns when it is over. Streams are the caller's to order. */
+/* Runs a launch and returns when it has ended. The caller keeps the order of streams. */
 enum ptx_status ptx_launch(struct ptx_module *module, uint32_t kernel, const struct ptx_launch *launch,
                            struct ptx_pool *pool, struct ptx_fault *fault);
 
@@ -213,18 +222,23 @@ struct ptx_child {
 struct ptx_children *ptx_children_new(void);
 void ptx_children_free(struct ptx_children *children, struct ptx_heap *heap);
 /*
- * The next one to run, after `launch` or the child before has ended well. Copies and fills among them are
- * done here. False: none is left, or `fault` says what was wrong with one.
+ * Gives the next launch to run, after `launch` or the last child has ended without a fault. Copies and fills
+ * between them are made here. False: none is left, or `fault` has an error of one.
  */
 bool ptx_children_next(struct ptx_children *children, const struct ptx_module *module,
                        const struct ptx_launch *launch, struct ptx_child *child, struct ptx_fault *fault);
 
-/* Bytes of local memory that the launch's blocks take while they run, as many at a time as the pool runs. 0
- * for a launch that will be refused. */
+/*
+ * Returns the bytes of local memory that the launch's blocks take while they run, for as many blocks as the
+ * pool runs at once. 0 for a launch that will be refused.
+ */
 uint64_t ptx_launch_local_bytes(const struct ptx_module *module, uint32_t kernel,
                                 const struct ptx_launch *launch, const struct ptx_pool *pool);
 
-/* Threads to help with launches; the caller's own works too. 0 helpers is fine. NULL: no memory. */
+/*
+ * Makes threads that help with launches; the caller's own thread works too. `helpers` may be 0. NULL: no
+ * memory.
+ */
 struct ptx_pool *ptx_pool_new(uint32_t helpers);
 void ptx_pool_free(struct ptx_pool *pool);
 

@@ -64,10 +64,10 @@ enum ptx_special {
   SR_IS_EXPLICIT_CLUSTER,
   SR_ENVREG1,
   SR_ENVREG2,
-  SR_ENVREG, /* the rest of them are zero */
+  SR_ENVREG, /* the other ones are zero */
   SR_PM,
   SR_CURRENT_GRAPH_EXEC,
-  SR_DYNAMIC_SHARED, /* ours: where the launch's dynamic shared memory begins */
+  SR_DYNAMIC_SHARED, /* our own: where the launch's dynamic shared memory begins */
   SR_COUNT
 };
 

@@ -1,7 +1,7 @@
 /*
- * A tensor's descriptor (CUtensorMap, 128 bytes) as the software device has it. A real one's form is NVIDIA's
- * secret; programs only hand it on, or change it with tensormap.replace. All zeros is a descriptor, too: some
- * programs begin with it and replace every field.
+ * A tensor's descriptor (CUtensorMap, 128 bytes) in the format of the software device. NVIDIA does not
+ * publish the format of a real one. Programs only pass it on, or change it with tensormap.replace. A
+ * descriptor of zeros is valid, because some programs begin with it and replace every field.
  */
 #ifndef VGPU_PTX_TENSOR_MAP_H
 #define VGPU_PTX_TENSOR_MAP_H
@@ -33,17 +33,17 @@ enum ptx_tensor_form { PTX_TENSOR_TILED, PTX_TENSOR_IM2COL };
 #define PTX_TENSOR_PIXELS 1024u /* the most in a column */
 
 struct ptx_tensor_map {
-  uint64_t address;                   /* of the element 0, 0, .. */
+  uint64_t address;                   /* of the element (0, 0, ...) */
   uint64_t strides[PTX_TENSOR_RANK];  /* bytes, of dimension 1 on; the last is not used */
   uint32_t dims[PTX_TENSOR_RANK];     /* elements; 0: 2^32 */
   uint16_t box[PTX_TENSOR_RANK];      /* 1 to 256 elements */
-  uint8_t steps[PTX_TENSOR_RANK];     /* 1 to 8: only every so many elements one; not of dimension 0 */
+  uint8_t steps[PTX_TENSOR_RANK];     /* 1 to 8: only every nth element is used; not for dimension 0 */
   uint8_t last;                       /* the highest dimension: rank - 1 */
   uint8_t type;                       /* enum ptx_tensor_type */
-  uint8_t interleave;                 /* 0: none; others are not known here */
+  uint8_t interleave;                 /* 0: none; other values are not supported here */
   uint8_t swizzle;                    /* 0 none, 1, 2, 3: within 32, 64, 128 bytes */
-  uint8_t fill;                       /* of what lies outside: 0 zeros, 1 NaN */
-  uint8_t atomicity;                  /* of swizzles; 0: 16 bytes, others are not known here */
+  uint8_t fill;                       /* for elements outside: 0 zeros, 1 NaN */
+  uint8_t atomicity;                  /* of swizzles; 0: 16 bytes, other values are not supported here */
   uint8_t form;                       /* enum ptx_tensor_form */
   uint16_t pixels;                    /* im2col: 1 to 1024 in a column; box[0] is the channels of each */
   int16_t lower[PTX_TENSOR_RANK - 2]; /* im2col: corners of the bounding box, of W, H and D, from the */

@@ -1,6 +1,6 @@
 /*
- * Textures and surfaces as the PTX machine sees them: images, and how they are read. The caller of a launch
- * describes them by the 64-bit objects that kernels hold.
+ * Textures and surfaces for the PTX machine: images, and how they are read. The caller of a launch describes
+ * them by the 64-bit objects that kernels have.
  */
 #ifndef VGPU_PTX_TEXTURE_H
 #define VGPU_PTX_TEXTURE_H
@@ -11,7 +11,7 @@
 
 enum ptx_texel { TEXEL_U8, TEXEL_U16, TEXEL_U32, TEXEL_S8, TEXEL_S16, TEXEL_S32, TEXEL_F16, TEXEL_F32 };
 
-/* As CUaddress_mode and CUfilter_mode number them. */
+/* Numbered like CUaddress_mode and CUfilter_mode. */
 enum ptx_address_mode { ADDRESS_WRAP, ADDRESS_CLAMP, ADDRESS_MIRROR, ADDRESS_BORDER };
 enum ptx_filter_mode { FILTER_POINT, FILTER_LINEAR };
 
@@ -19,21 +19,22 @@ enum ptx_filter_mode { FILTER_POINT, FILTER_LINEAR };
 struct ptx_level {
   unsigned char *bytes;
   uint32_t width, height, depth;
-  uint64_t row, slice; /* bytes from one to the next */
+  uint64_t row, slice; /* distance to the next row, and to the next slice */
 };
 
-#define PTX_LEVELS_MOST 18u /* 1 << 17 texels and less */
+#define PTX_LEVELS_MOST 18u /* enough for 1 << 17 texels */
 
 struct ptx_texture {
-  const struct ptx_level *levels; /* stays as it is until the launch is over; NULL: `plain` is the only one */
+  const struct ptx_level
+      *levels; /* does not change until the launch has ended; NULL: `plain` is the only one */
   struct ptx_level plain;
   uint32_t level_count;
   uint8_t texel, channels, bytes; /* enum ptx_texel; bytes of all channels */
-  bool surface;                   /* for suld and its kin, and for nothing else */
-  bool linear;                    /* plain memory without rows: what lies outside reads as zero */
+  bool surface;                   /* for suld and similar instructions only */
+  bool linear;                    /* plain memory without rows: texels outside read as zero */
   bool layered, cube;
   /* the sampler */
-  bool normalized_reads; /* integers come as floats from 0 or -1 to 1 */
+  bool normalized_reads; /* integers are read as floats from 0 or -1 to 1 */
   bool normalized_coordinates, srgb, seamless;
   uint8_t address[3], filter, mip_filter;
   float bias, min_level, max_level, border[4];

@@ -3,9 +3,9 @@
 #define VGPU_PTX_WGMMA_H
 
 /*
- * K_WGMMA: target is N; m is the type of a | of b << 8 | of d << 16 | these << 24. Its list: the registers of
- * d, then those of a or its descriptor, then of a sparse a the metadata, then the descriptor of b; in->a is
- * the predicate scale-d, in->size the number of d's registers, in->type the selector.
+ * K_WGMMA: target is N; m is the type of a | of b << 8 | of d << 16 | these << 24. Its list has the registers
+ * of d, then those of a or its descriptor, then for a sparse a the metadata, then the descriptor of b. in->a
+ * is the predicate scale-d, in->size the number of d's registers, in->type the selector.
  */
 enum {
   WG_A_REGISTERS = 1,
@@ -18,6 +18,6 @@ enum {
   WG_SPARSE = 128,
 };
 #define WG_N_MOST 256u
-#define WG_ROW_BYTES 32u /* of a and b along k, in every type; of b twice that where a is sparse */
+#define WG_ROW_BYTES 32u /* of a and b along k, for every type; twice that for b if a is sparse */
 
 #endif

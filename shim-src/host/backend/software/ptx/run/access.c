@@ -9,7 +9,7 @@ unsigned char *ptx_in_one(const struct place *at, uint32_t mask, uint32_t bytes,
   const struct ptx_instruction *in = at->in;
   const struct launch_state *l = at->worker->launch;
   const struct warp *warp = at->warp;
-  if (warp->block->check != NULL) return NULL; /* every access is looked at by itself */
+  if (warp->block->check != NULL) return NULL; /* with checks, every access is resolved by itself */
   const unsigned char *address = ptx_operand(at, in->a);
   bool narrow = (in->m & ML_NARROW) != 0;
   uint64_t offset = in->u.offset, first;
@@ -20,7 +20,7 @@ unsigned char *ptx_in_one(const struct place *at, uint32_t mask, uint32_t bytes,
                             .narrow = narrow,
                             .loads = in->kind == K_LOAD};
   if (narrow) {
-    /* 32-bit windows wrap around within themselves; the few other sums are left to the slow way */
+    /* 32-bit windows wrap around; the few other sums are resolved one by one */
     if ((offset >> 32) != 0 && (offset >> 32) != 0xffffffff) return NULL;
     uint32_t a;
     memcpy(&a, address + lane * 4, 4);
@@ -70,7 +70,7 @@ unsigned char *ptx_in_one(const struct place *at, uint32_t mask, uint32_t bytes,
   return (*shape & REACH_OUTSIDE) != 0 ? NULL : memory;
 }
 
-/* Lanes that do not exist or have ended may be written to. */
+/* Adds lanes that do not exist or have ended, which may be written to. */
 static uint32_t writable(const struct place *at, uint32_t mask) {
   return mask | ~at->warp->exists | at->warp->exited;
 }
@@ -92,7 +92,7 @@ static uint32_t width(uint32_t bytes) {
   return (uint32_t)__builtin_ctz(bytes) & 3;
 }
 
-/* The vectors of all lanes, from memory as wholes and then element by element to registers. */
+/* Loads the vectors of all lanes from memory as wholes, then copies element by element to registers. */
 static void load_vectors(const struct place *at, const unsigned char *memory, const uint64_t *to,
                          uint32_t shape, uint32_t mask) {
   const struct ptx_instruction *in = at->in;

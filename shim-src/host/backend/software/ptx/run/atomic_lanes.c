@@ -1,7 +1,7 @@
 /*
- * Atomics whose lanes' addresses lie in one piece of memory, one loop for each operation. Other threads of
- * this machine use device memory at the same time, and shared memory never: a block, or a cluster, has one
- * thread.
+ * Atomics whose lanes have addresses in one range of memory, with one loop for each operation. Other threads
+ * of this process use device memory at the same time, but never shared memory, because one thread runs a
+ * block or a cluster.
  */
 #include <string.h>
 
@@ -12,7 +12,10 @@
 typedef void lanes_atomic(unsigned char *memory, const uint64_t *to, const void *bv, const void *cv, void *dv,
                           uint32_t mask);
 
-/* `value` is the new one, of old, b and c; in device memory it may be another one. */
+/*
+ * `value` is the new value, computed from old, b and c. Another thread may change device memory meanwhile;
+ * the operation is then repeated.
+ */
 #define LANES_ATOMIC(name, T, value) LANES_ATOMIC_OF_TWO(name, T, value, value)
 #define LANES_ATOMIC_OF_TWO(name, T, value, value_in_device)                                                 \
   static void name##_shared(unsigned char *memory, const uint64_t *to, const void *bv, const void *cv,       \

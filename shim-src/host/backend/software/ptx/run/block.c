@@ -1,4 +1,4 @@
-/* One block of a grid: its memory, its warps, and their turns. */
+/* One block of a grid: its memory, its warps, and the order in which they run. */
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -7,7 +7,7 @@
 #include "host/backend/software/ptx/run/check.h"
 
 #define SLICE 8u
-#define TURN_NS 2000000u /* a thread's turn, where several launches share the processors */
+#define TURN_NS 2000000u /* length of a thread's turn, if several launches share the processors */
 
 uint64_t ptx_now(void) {
   struct timespec t;
@@ -71,7 +71,7 @@ struct block *ptx_block_new(struct worker *worker) {
       uint32_t thread = w * PTX_LANES + lane;
       if (thread < block->threads) warp->exists |= 1u << lane;
       for (int k = 0; k < 3; k++) warp->tid[k][lane] = place[k];
-      /* counted on: divisions were a third of what a small launch cost */
+      /* increments the place, because divisions took a third of the time of a small launch */
       if (++place[0] < size[0]) continue;
       place[0] = 0;
       if (++place[1] < size[1]) continue;
@@ -123,7 +123,7 @@ bool ptx_is_late(const struct launch_state *l) {
   return l->deadline != 0 && ptx_now() > l->deadline;
 }
 
-/* After a while others may compute. */
+/* After a while other launches may compute. */
 static void give_way(struct worker *worker) {
   const struct ptx_launch *launch = worker->launch->launch;
   if (launch->turns == NULL) return;
@@ -168,7 +168,7 @@ enum run ptx_block_run(struct block *block) {
   }
   if (block->live == 0) return RUN_DONE;
   if (progress) return RUN_YIELD;
-  /* No warp could continue by itself. A barrier that opened meanwhile has made one ready. */
+  /* No warp could continue by itself. A barrier that opened meanwhile has made a warp ready. */
   if (ptx_block_has(block, SPLIT_READY)) return RUN_YIELD;
   if (ptx_release_waiting(block)) return RUN_YIELD;
   if (block->cluster->count > 1 && ptx_block_has(block, SPLIT_EVENT)) return RUN_BLOCKED;

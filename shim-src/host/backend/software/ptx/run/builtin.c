@@ -10,7 +10,7 @@
 #define MOST_WIDTH 500 /* with the digits of the largest double less than 2 * MAX_TEXT */
 #define MOST_ARGUMENTS 32u
 
-/* A parameter of the call, as the caller stored it. */
+/* Returns a parameter of the call, as the caller stored it. */
 uint64_t ptx_argument(const struct place *at, uint32_t lane, uint32_t index) {
   uint64_t value;
   ptx_argument_bytes(at, lane, index, &value, sizeof value);
@@ -28,7 +28,7 @@ void ptx_give_result(const struct place *at, uint32_t lane, uint64_t value, uint
   memcpy(at->registers + x[1] + lane * x[2], &value, bytes);
 }
 
-/* A string in the memory of the device, cut at the size given. */
+/* Reads a string in device memory, cut at the given size. */
 static bool read_text(const struct place *at, uint32_t lane, uint64_t address, char *to, size_t size) {
   size_t length = 0;
   while (length + 1 < size) {

@@ -1,4 +1,4 @@
-/* Bulk copies between global and shared memory, and what they tell mbarriers. Tensors: tensor.c. */
+/* Bulk copies between global and shared memory, and their signals to mbarriers. Tensors: tensor.c. */
 #include "host/backend/software/ptx/bulk.h"
 
 #include <stdio.h>
@@ -6,7 +6,7 @@
 
 #include "host/backend/software/ptx/run/bulk_memory.h"
 
-/* Checks know what an instruction does by its kind: a bulk copy does both. */
+/* Checks recognise accesses by the kind of instruction, and a bulk copy both reads and writes. */
 static struct place doing(const struct place *at, struct ptx_instruction *as, bool writes) {
   *as = *at->in;
   as->kind = writes ? K_ASYNC_WRITE : K_ASYNC_READ;
@@ -85,7 +85,7 @@ bool ptx_bulk_complete(const struct place *at, uint32_t lane, uint64_t barrier, 
   return true;
 }
 
-/* Bytes that a mask of 16 leaves out stay as they are. */
+/* Copies bytes; those that a mask of 16 excludes do not change. */
 static void copy_bytes(unsigned char *to, const unsigned char *from, uint64_t bytes, uint32_t mask) {
   if (mask == 0xffff) {
     memmove(to, from, bytes);
@@ -122,7 +122,7 @@ static bool copy(const struct place *at, uint32_t lane) {
   as.m = BULK_ATOMIC(in->m) << 4;
   uint64_t rank = blocks == 0 ? 0 : (uint32_t)__builtin_ctz(blocks) + 1;
   do {
-    /* of each block of the mask the same place */
+    /* for each block of the mask, the same place in its memory */
     uint64_t shift = rank << PTX_RANK_SHIFT, clear = blocks == 0 ? 0 : PTX_RANK_MASK;
     unsigned char *memory = ptx_bulk_memory(at, lane, (to & ~clear) | shift, bytes, true);
     if (memory == NULL) return false;
@@ -136,7 +136,7 @@ static bool copy(const struct place *at, uint32_t lane) {
   return true;
 }
 
-/* st.async and red.async: a few registers instead of memory. */
+/* st.async and red.async: write a few registers to memory. */
 static bool put(const struct place *at, uint32_t lane) {
   const struct ptx_instruction *in = at->in;
   uint64_t to = ptx_bulk_operand(at, BULK_TO, lane, 8), barrier = ptx_bulk_operand(at, BULK_BARRIER, lane, 8);
@@ -155,7 +155,7 @@ static bool put(const struct place *at, uint32_t lane) {
 }
 
 bool ptx_bulk(const struct place *at, uint32_t mask) {
-  /* A whole warp copies a map together: what one lane does is what all do. */
+  /* All lanes of a warp copy a map together, so one lane does it for all. */
   if (BULK_OPERATION(at->in->m) == BULK_MAP_COPY) mask &= 0u - mask;
   for (uint32_t left = mask; left != 0; left &= left - 1) {
     uint32_t lane = (uint32_t)__builtin_ctz(left);

@@ -5,18 +5,18 @@
 #include "host/backend/software/ptx/run/check.h"
 #include "host/backend/software/ptx/run/warp.h"
 
-/* A lane's operand (enum ptx_bulk_operand); 0 when the instruction has none. */
+/* Returns a lane's operand (enum ptx_bulk_operand); 0 if the instruction lacks it. */
 uint64_t ptx_bulk_operand(const struct place *at, uint32_t index, uint32_t lane, uint32_t bytes);
 bool ptx_bulk_has(const struct place *at, uint32_t index);
-/* `bytes` at a generic address; NULL: a fault was raised. */
+/* Returns `bytes` at a generic address; NULL: a fault was raised. */
 unsigned char *ptx_bulk_memory(const struct place *at, uint32_t lane, uint64_t address, uint64_t bytes,
                                bool writes);
-/* Raises a fault when `value` is not a multiple. */
+/* Raises a fault if `value` is not a multiple. */
 bool ptx_bulk_aligned(const struct place *at, uint32_t lane, uint64_t value, uint32_t alignment,
                       const char *what);
-/* Tells the mbarrier at a generic address that so many bytes have come. */
+/* Tells the mbarrier at a generic address that this many bytes have come. */
 bool ptx_bulk_complete(const struct place *at, uint32_t lane, uint64_t barrier, uint64_t bytes);
-/* Each element of `to` is combined with that of `from`; size, type and m of `as` say how. */
+/* Combines each element of `to` with that of `from`, by size, type and m of `as`. */
 void ptx_bulk_reduce(const struct ptx_instruction *as, unsigned char *to, const unsigned char *from,
                      uint64_t bytes);
 /* tensor.c: copies by tensor maps. */

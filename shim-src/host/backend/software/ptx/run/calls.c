@@ -1,4 +1,4 @@
-/* Calls: frames, parameters there and back. */
+/* Calls: frames, and the passing of parameters and results. */
 #include <string.h>
 
 #include "host/backend/software/ptx/run/warp.h"
@@ -16,7 +16,7 @@ static void copy_parameters(unsigned char *to, const uint32_t *to_places, const 
   }
 }
 
-/* Where the caller's lists of a call lie: returns, then arguments. */
+/* The caller's lists of a call: returns, then arguments. */
 struct call_lists {
   const uint32_t *returns, *arguments;
   uint32_t return_count, argument_count;
@@ -32,7 +32,7 @@ static struct call_lists lists_of(const struct ptx_function *f, const struct ptx
   return l;
 }
 
-/* A child of `waiting` that begins the function with some lanes. */
+/* Makes a child of `waiting` that begins the function with some lanes. */
 static bool enter(const struct place *at, struct split *waiting, uint32_t number, uint32_t lanes) {
   struct warp *warp = at->warp;
   struct frame *caller = waiting->frame;
@@ -57,7 +57,7 @@ static bool enter(const struct place *at, struct split *waiting, uint32_t number
   return true;
 }
 
-/* The callee's parameters are as many and as large as the call's. */
+/* True if the callee's parameters have the number and sizes of the call's. */
 static bool fits(const struct ptx_function *callee, struct call_lists l) {
   if (callee->entry || callee->state != BODY_DECODED || callee->return_count != l.return_count ||
       callee->parameter_count != l.return_count + l.argument_count) {
@@ -70,7 +70,9 @@ static bool fits(const struct ptx_function *callee, struct call_lists l) {
   return true;
 }
 
-/* The split that calls waits after the call for all that return. Lanes that the guard holds back are there.
+/*
+ * The calling split waits after the call for all lanes that return. Lanes that the guard excludes are there
+ * already.
  */
 bool ptx_call(const struct place *at, struct split *split, uint32_t mask, uint32_t next) {
   struct warp *warp = at->warp;

@@ -5,7 +5,7 @@
 
 enum direction { READS = 1, WRITES = 2, MEETS = 4 };
 
-/* The accesses of an instruction to the memory that was resolved for it: reads, writes or both. */
+/* Returns the accesses of an instruction to its resolved memory: reads, writes or both. */
 static uint32_t direction_of(const struct ptx_instruction *in) {
   switch (in->kind) {
     case K_LOAD:
@@ -25,7 +25,7 @@ static uint32_t direction_of(const struct ptx_instruction *in) {
     case K_CP_ASYNC:
       return WRITES;
     default:
-      return 0; /* what a call prints has been told by its loads */
+      return 0; /* its loads were checked already */
   }
 }
 
@@ -60,7 +60,7 @@ void ptx_check_free(struct block_check *check) {
   free(check);
 }
 
-/* Of the block before nothing is left: what happened then is before `born`. */
+/* No accesses of the last block remain: those were before `born`. */
 void ptx_check_begin(struct block *block) {
   struct block_check *check = block->check;
   check->born = ++check->now;
@@ -78,7 +78,7 @@ static void learn(struct clocks *who, const struct clocks *from) {
   }
 }
 
-/* `place` learns all that the warp knows, and what the warp did. */
+/* `place` learns all that the warp knows, and the warp's own accesses. */
 static void tell(struct block_check *check, uint32_t warp, struct clocks *place) {
   learn(place, &check->known[warp]);
   place->of[warp] = ++check->now;
@@ -112,7 +112,7 @@ void ptx_check_met(struct warp *warp, uint32_t lanes) {
   }
 }
 
-/* Threads that do atomics at one address know of each other what was before. */
+/* Threads that do atomics at one address learn what each of them did before. */
 static void meet_at(const struct place *at, uint64_t address) {
   struct block_check *check = at->warp->block->check;
   uint32_t slot = (uint32_t)(address >> 2) % MEETING_PLACES, warp = at->warp->number;
@@ -122,10 +122,10 @@ static void meet_at(const struct place *at, uint64_t address) {
   }
   learn(&check->known[warp], &check->places[slot].clocks);
   tell(check, warp, &check->places[slot].clocks);
-  check->known[warp].of[warp] = check->now; /* lanes of one warp that take turns at a lock */
+  check->known[warp].of[warp] = check->now; /* lanes of one warp that take a lock in turn */
 }
 
-/* Whether what was seen came before all that this thread does now. */
+/* True if the access that was seen came before all that this thread does now. */
 static bool before(const struct block_check *check, const struct seen *seen, uint32_t thread) {
   if (seen->time < check->born || seen->thread == thread) return true;
   uint32_t warp = thread / PTX_LANES, other = seen->thread / PTX_LANES;
@@ -133,7 +133,7 @@ static bool before(const struct block_check *check, const struct seen *seen, uin
   return warp == other && seen->time < check->pairs[warp][seen->thread % PTX_LANES][thread % PTX_LANES];
 }
 
-/* Byte k of what a lane stores; false: not known here. */
+/* Gives byte k of the value that a lane stores; false: not known here. */
 static bool stored(const struct place *at, uint32_t lane, uint32_t k, unsigned char *value) {
   const struct ptx_instruction *in = at->in;
   if (in->kind != K_STORE) return false;
@@ -151,7 +151,7 @@ static void races(const struct place *at, uint32_t lane, uint64_t offset, uint32
   for (uint32_t k = 0; k < bytes; k++) {
     struct shadow *shadow = &check->shared[offset + k];
     unsigned char value;
-    /* Two writes of the same value leave the same memory in either order. */
+    /* Two writes of the same value give the same memory in either order, so they are no race. */
     bool same = writes && stored(at, lane, k, &value) && value == memory[k];
     if (!told && !before(check, &shadow->writer, thread) && !same) {
       ptx_check_found(at, writes ? CHECK_WRITE_WRITE : CHECK_READ_WRITE, lane, offset, bytes,
@@ -186,7 +186,7 @@ void ptx_check_shared(const struct place *at, uint32_t lane, uint64_t offset, ui
   /* The reserved part is not the program's, so only its order is followed. */
   bool own = offset < at->worker->launch->own_shared;
   /*
-   * Memory that a product of a warp group reads is free again when one of its warps has waited for the
+   * Memory that a product of a warp group reads may be written when one of its warps has waited for the
    * product. The order of these events is not known here, so races with it are not reported.
    */
   if (at->in->kind == K_WGMMA) direction = 0;
@@ -200,7 +200,7 @@ void ptx_check_shared(const struct place *at, uint32_t lane, uint64_t offset, ui
   if ((direction & WRITES) != 0) memset(check->shared_written + offset, 1, bytes);
 }
 
-/* `offset` from the beginning of the block's local memory. */
+/* `offset` counts from the beginning of the block's local memory. */
 void ptx_check_local(const struct place *at, uint32_t lane, uint64_t offset, uint32_t bytes) {
   const struct block_check *check = at->warp->block->check;
   uint32_t direction = direction_of(at->in);
@@ -213,7 +213,7 @@ void ptx_check_local(const struct place *at, uint32_t lane, uint64_t offset, uin
 void ptx_check_global(const struct place *at, uint32_t lane, uint64_t address, uint32_t bytes,
                       unsigned char *written) {
   const struct block_check *check = at->warp->block->check;
-  /* the source of an asynchronous copy: its destination is shared */
+  /* an asynchronous copy reads its source here; its destination is shared memory */
   uint32_t direction = at->in->kind == K_CP_ASYNC ? READS : direction_of(at->in);
   if (check->race && (direction & MEETS) != 0) meet_at(at, address);
   if (!check->init || written == NULL) return;

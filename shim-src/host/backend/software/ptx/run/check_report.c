@@ -15,7 +15,7 @@ static const char *type_word(enum ptx_type type) {
   return type < T_TYPES && words[type] != NULL ? words[type] : "";
 }
 
-/* "ld.shared.v4.f32": as near to the text as the decoded instruction knows. */
+/* Writes "ld.shared.v4.f32", as exactly as the decoded instruction allows. */
 static void name_instruction(const struct ptx_instruction *in, char *to, size_t size) {
   static const char *const spaces[] = {"", ".global", ".shared", ".local", ".const", ".param"};
   const char *space = in->space < sizeof spaces / sizeof *spaces ? spaces[in->space] : "";
@@ -98,7 +98,10 @@ void ptx_check_found(const struct place *at, enum check_kind kind, uint32_t lane
   pthread_mutex_unlock(&l->lock);
 }
 
-/* The rest as a number, each time that it has become ten times as large: kernels are launched often. */
+/*
+ * Reports the number of further findings each time that it has become ten times as large, because kernels are
+ * launched often.
+ */
 void ptx_check_end(struct launch_state *l) {
   struct ptx_kernel_findings *findings = l->findings;
   if (l->launch->report == NULL || findings->rest == 0 || findings->rest / 10 < findings->told_rest) return;

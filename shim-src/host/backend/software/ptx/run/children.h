@@ -1,4 +1,4 @@
-/* The launches of kernels by kernels: recorded by their calls, carried out when the grid has ended. */
+/* The launches of kernels by kernels. Their calls record them; they run when the grid has ended. */
 #ifndef VGPU_HOST_PTX_CHILDREN_H
 #define VGPU_HOST_PTX_CHILDREN_H
 
@@ -10,7 +10,7 @@ struct child {
   enum { BUFFER, GRID, COPY, FILL } kind; /* BUFFER: not launched yet */
   bool tail;
   uint32_t kernel, grid[3], block[3], shared;
-  uint64_t buffer, bytes; /* of the parameters; of what is copied or filled */
+  uint64_t buffer, bytes; /* size of the parameters, or of the copy or fill */
   uint64_t to, from;
   int32_t value;
 };
@@ -21,9 +21,9 @@ struct list {
 };
 
 struct ptx_children {
-  struct list fresh;   /* of the grid that runs, in the order of its launches */
+  struct list fresh;   /* of the present grid, in the order of its launches */
   struct list waiting; /* the next one last */
-  uint64_t numbers;    /* of streams and events */
+  uint64_t numbers;    /* last number of a stream or event */
   uint64_t texts[2][KNOWN_ERRORS];
 };
 

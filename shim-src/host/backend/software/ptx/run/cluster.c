@@ -1,4 +1,4 @@
-/* Blocks of a cluster: each other's shared memory, and their barrier. */
+/* Blocks of a cluster: access to each other's shared memory, and their barrier. */
 #include "host/backend/software/ptx/run/check.h"
 #include "host/backend/software/ptx/run/warp.h"
 
@@ -27,7 +27,7 @@ void ptx_cluster_settle(struct block *block) {
     for (uint32_t w = 0; w < other->warp_count; w++) {
       struct warp *warp = &other->warps[w];
       warp->at_cluster = 0;
-      /* of other blocks' shared memory checks know nothing */
+      /* checks do not cover the shared memory of other blocks */
       if (other->check != NULL) ptx_check_pass(warp, CLUSTER_BARRIER, true);
       for (uint32_t k = 0; k < warp->leaf_count; k++) {
         if (warp->leaves[k]->state == SPLIT_EVENT) warp->leaves[k]->state = SPLIT_READY;
@@ -45,7 +45,7 @@ void ptx_cluster_arrive(struct warp *warp, uint32_t lanes) {
   ptx_cluster_settle(warp->block);
 }
 
-/* Lanes that end are not waited for, whether they had come or not. */
+/* The barrier does not wait for lanes that end, whether they had come or not. */
 void ptx_cluster_leave(struct warp *warp, uint32_t lanes) {
   warp->block->cluster->arrived -= (uint32_t)__builtin_popcount(lanes & warp->at_cluster);
   warp->at_cluster &= ~lanes;

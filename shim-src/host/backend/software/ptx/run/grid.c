@@ -1,4 +1,4 @@
-/* A thread's part of a grid: which blocks it takes, and in which order they have their turns. */
+/* A thread's part of a grid: which blocks it runs, and in which order. */
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -7,9 +7,9 @@
 #include "host/backend/software/ptx/run/block.h"
 #include "host/backend/software/ptx/run/grid.h"
 
-#define HELP_NS 300000l /* a helper that has no turn looks again */
+#define HELP_NS 300000l /* a helper without a turn checks again after this time */
 
-/* A helper begins only while there is something to help with. */
+/* A helper begins only while blocks are left. */
 static bool wait_to_help(const struct launch_state *l) {
   const struct ptx_turns *turns = l->launch->turns;
   while (turns != NULL && !turns->try(l->launch->user)) {
@@ -40,7 +40,7 @@ static void out_of_memory(struct launch_state *l) {
 }
 
 static void run_in_turns(struct worker *worker) {
-  /* Cooperative: every block that this thread has taken is resident, and gets turns. */
+  /* Cooperative: every block that this thread has taken stays resident and gets turns. */
   struct launch_state *l = worker->launch;
   struct block *first = NULL, **last = &first;
   for (;;) {
@@ -103,7 +103,10 @@ static void free_cluster(struct cluster *cluster) {
   free(cluster);
 }
 
-/* All blocks of a cluster, those of one that is over (NULL: none) used again. NULL: no memory. */
+/*
+ * Begins all blocks of a cluster. They use the memory of a cluster that has ended (NULL: none). NULL: no
+ * memory.
+ */
 static struct cluster *begin_cluster(struct worker *worker, uint64_t number, struct cluster *again) {
   struct launch_state *l = worker->launch;
   struct cluster *cluster = again == NULL ? calloc(1, sizeof *cluster) : again;
@@ -124,7 +127,7 @@ static struct cluster *begin_cluster(struct worker *worker, uint64_t number, str
   return NULL;
 }
 
-/* Its blocks take turns; their memory stays until all are over. */
+/* Runs its blocks in turn. Their memory stays until all have ended. */
 static enum run run_cluster(struct cluster *cluster) {
   bool progress = false;
   struct block *left = NULL;
@@ -146,7 +149,9 @@ static enum run run_cluster(struct cluster *cluster) {
   return RUN_FAULT;
 }
 
-/* A cluster is one thread's: its blocks are there at once. Cooperative: so are all clusters. */
+/*
+ * One thread runs a cluster, so its blocks are resident together. In a cooperative launch all clusters are.
+ */
 static void run_clusters(struct worker *worker) {
   struct launch_state *l = worker->launch;
   struct cluster *first = NULL, *spare = NULL;

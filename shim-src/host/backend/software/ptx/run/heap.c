@@ -1,10 +1,13 @@
-/* The heap for malloc in kernels. The parameters of kernels that kernels launch are there, too. */
+/* The heap for malloc in kernels, and for the parameters of kernels that kernels launch. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "host/backend/software/ptx/run/warp.h"
 
-/* The heap's books are the host's: kernels write only what they were given. Sorted by offset. */
+/*
+ * The records of the heap are in host memory, because kernels can write to the memory of the heap. Sorted by
+ * offset.
+ */
 struct ptx_heap {
   pthread_mutex_t lock;
   uint64_t address, size;

@@ -1,4 +1,4 @@
-/* A launch: what may be launched, what it needs, and its grid from the first block to the last. */
+/* A launch: checks it, finds what it needs, and runs its grid. */
 #include <stdio.h>
 #include <string.h>
 
@@ -7,7 +7,7 @@
 
 #define SHARED_LIMIT (227u << 10)
 #define STACK_LIMIT 1024u
-#define FRAME_BYTES (256ull << 20) /* of a thread, beyond a cooperative grid's */
+#define FRAME_BYTES (256ull << 20) /* of a thread, in addition to those of a cooperative grid */
 #define MAX_COOPERATIVE 4096u
 #define MOST_EXTENT (1ull << 30)
 
@@ -61,8 +61,8 @@ static enum ptx_status check(const struct ptx_launch *launch, const struct ptx_k
   if (shared > limit)
     return refuse(fault, "%llu bytes of shared memory a block, %llu allowed", shared, limit);
   /*
-   * The shared variables of other kernels lie in between. A page there costs memory only once a kernel writes
-   * to it, which a kernel can, so the total is limited.
+   * The shared variables of other kernels are in between. A page there costs memory only when a kernel writes
+   * to it, but a kernel can, so the total is limited.
    */
   if (launch->cooperative && blocks * info->shared_extent > MOST_EXTENT)
     return refuse(fault, "shared variables that %llu bytes of all blocks lie among, %llu allowed",
@@ -75,7 +75,7 @@ bool ptx_launch_possible(const struct ptx_launch *launch, const struct ptx_kerne
   return check(launch, info, fault) == PTX_OK;
 }
 
-/* Of one thread, stack of calls that cannot be counted included. */
+/* Returns the bytes of one thread, with the stack for calls that cannot be counted. */
 static uint32_t local_bytes(const struct ptx_function *f, const struct ptx_launch *launch) {
   uint32_t bytes = f->local_total;
   if (f->recursive || f->grows) bytes += launch->stack_limit == 0 ? STACK_LIMIT : launch->stack_limit;
@@ -91,7 +91,7 @@ uint64_t ptx_launch_local_bytes(const struct ptx_module *module, uint32_t kernel
   uint64_t blocks = (uint64_t)launch->grid[0] * launch->grid[1] * launch->grid[2];
   uint32_t cluster[3];
   ptx_cluster_of(launch, &module->kernels[kernel], cluster);
-  /* A thread has all blocks of a cluster. */
+  /* A thread runs all blocks of a cluster. */
   uint64_t at_once = (ptx_pool_count(pool) + 1u) * ((uint64_t)cluster[0] * cluster[1] * cluster[2]);
   if (launch->cooperative || blocks < at_once) at_once = blocks;
   uint64_t warps = (threads + PTX_LANES - 1) / PTX_LANES;

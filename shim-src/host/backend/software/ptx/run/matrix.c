@@ -1,6 +1,6 @@
 /*
- * Matrix instructions: fragments spread over the lanes' registers are put together to whole matrices,
- * multiplied, and spread again. Products of 16-bit floats are exact; sums are those of 32-bit floats.
+ * Matrix instructions. Fragments in the lanes' registers are collected to whole matrices, multiplied, and
+ * distributed again. Products of 16-bit floats are exact; sums are those of 32-bit floats.
  */
 #include <string.h>
 
@@ -17,7 +17,7 @@ struct shape {
   uint32_t m, n, k;
 };
 
-/* Where element i of a lane's fragment of doubles stands, as the PTX ISA lays out mma's. */
+/* Gives the place of element i in a lane's fragment of doubles, as the PTX ISA defines it for mma. */
 static void place(struct shape s, int which, uint32_t lane, uint32_t i, uint32_t *row, uint32_t *column) {
   uint32_t group = lane >> 2, in_group = lane & 3;
   bool tall = s.m == 16;
@@ -33,7 +33,7 @@ static void place(struct shape s, int which, uint32_t lane, uint32_t i, uint32_t
   }
 }
 
-/* One element out of registers; `of_lane` counts elements from the first register on. */
+/* Returns one element from registers; `of_lane` counts elements from the first register on. */
 static double element(const struct place *at, const uint32_t *x, uint32_t lane, uint32_t of_lane,
                       enum ptx_type type) {
   if (type == T_F64) {
@@ -82,7 +82,7 @@ struct product {
   uint32_t flags;
 };
 
-/* c += a b, whole matrices of floats, in the arithmetic of the types. */
+/* Computes c += a b for whole matrices of floats, in the arithmetic of the types. */
 static void multiply(const struct product *p, const double *a, const double *b, double *c) {
   const struct ptx_alu *alu = ptx_alu_best();
   uint32_t rows = p->s.m, columns = p->s.n, depth = p->s.k;
@@ -123,8 +123,10 @@ static void mma_doubles(const struct place *at, const struct product *p, const u
   }
 }
 
-/* Rows of a fragment as bytes: a register has 4 of them of a row, the next are 8 rows below (of a with 16
- * rows), then 16 bytes further. */
+/*
+ * Collects the rows of a fragment as bytes. A register has 4 bytes of a row; the next registers are for the
+ * row 8 below (if a has 16 rows), then for the bytes 16 further on.
+ */
 static void take_rows(const struct place *at, const uint32_t *x, uint32_t registers, bool tall,
                       uint32_t bytes, unsigned char *to) {
   for (uint32_t i = 0; i < registers; i++) {
@@ -135,7 +137,7 @@ static void take_rows(const struct place *at, const uint32_t *x, uint32_t regist
   }
 }
 
-/* Elements of 4 bits as bytes; from the last one on, in place. */
+/* Unpacks elements of 4 bits to bytes, in place, from the last one on. */
 static void unpack(unsigned char *rows, uint32_t bytes, bool is_signed) {
   for (uint32_t i = bytes; i-- > 0;) {
     unsigned char both = rows[i];
@@ -146,7 +148,7 @@ static void unpack(unsigned char *rows, uint32_t bytes, bool is_signed) {
   }
 }
 
-/* Products whose rows are 16 bytes or twice or four times that: all but those of doubles. */
+/* Products with rows of 16, 32 or 64 bytes: all except those of doubles. */
 static void mma_rows(const struct place *at, const struct product *p, const uint32_t *x) {
   const struct shape s = p->s;
   bool one = (p->flags & MX_BITS) != 0, tall = s.m == 16, half = p->types[OF_C] == T_F16;
@@ -163,7 +165,7 @@ static void mma_rows(const struct place *at, const struct product *p, const uint
     unpack(a, s.m * bytes, p->types[OF_A] == T_S8);
     unpack(b, s.n * bytes, p->types[OF_B] == T_S8);
   }
-  /* A lane has two neighbours of a row, then two of the row 8 below. */
+  /* A lane has two adjacent elements of a row, then two of the row 8 below. */
   for (uint32_t i = 0; i < s.m / 4; i++) {
     const unsigned char *from = ptx_operand(at, xc[half ? i / 2 : i]);
     uint32_t *to = c + (i >= 2 ? PTX_LANES * 2 : 0) + (i & 1);
@@ -192,7 +194,7 @@ static void mma_rows(const struct place *at, const struct product *p, const uint
       uint16_t *to = (uint16_t *)(void *)d + (i & 1);
       for (uint32_t lane = 0; lane < PTX_LANES; lane++) to[lane * 2] = ptx_half_nearest(from[lane * 2]);
     } else {
-      const uint32_t most = p->types[OF_C] == T_F32 ? 0x7f800000 : 0xffffffff; /* beyond it is a NaN */
+      const uint32_t most = p->types[OF_C] == T_F32 ? 0x7f800000 : 0xffffffff; /* values above it are NaN */
       uint32_t *to = (uint32_t *)(void *)d;
       for (uint32_t lane = 0; lane < PTX_LANES; lane++) {
         uint32_t value = from[lane * 2];
@@ -237,8 +239,8 @@ static void mma_quads(const struct place *at, const struct product *p, const uin
 }
 
 /*
- * The ISA leaves open how fragments of wmma are spread: here a matrix lies in the registers as in memory, row
- * by row (b column by column), 32 lanes' bytes of a register after those of the one before.
+ * The ISA does not define how fragments of wmma are distributed. Here registers have a matrix as in memory,
+ * row by row (b column by column): 32 lanes' bytes of a register, then those of the next register.
  */
 static void take_whole(const struct place *at, const uint32_t *x, enum ptx_type type, uint32_t elements,
                        void *to) {
@@ -320,7 +322,7 @@ static uint64_t address_of(const struct place *at, uint32_t lane) {
   return a + in->u.offset;
 }
 
-/* Rows of eight 16-bit elements; lanes 8j.. give the addresses of matrix j's. */
+/* Rows of eight 16-bit elements; lanes from 8j on have the addresses of matrix j. */
 static bool rows_of_eight(const struct place *at, const uint32_t *x, bool load) {
   const struct ptx_instruction *in = at->in;
   bool transposed = (in->m & MX_TRANSPOSED) != 0;
@@ -358,7 +360,7 @@ static void transpose(const struct place *at) {
   }
 }
 
-/* A row or a column in memory, whose elements follow each other, and in the matrix, where they may not. */
+/* A row or column in memory, where its elements are adjacent, and in the matrix, where they may not be. */
 static bool wmma_run(const struct place *at, uint32_t number, uint64_t address, uint32_t length, bool load,
                      unsigned char *matrix, uint32_t apart) {
   const struct ptx_instruction *in = at->in;
@@ -384,7 +386,7 @@ static bool wmma_memory(const struct place *at, const uint32_t *x, bool load) {
   uint32_t rows = in->target & 0xff, columns = in->target >> 8, bytes = bits_of(in->type) / 8, stride;
   bool by_rows = (in->m & MX_BY_ROWS) != 0, of_b = (in->m & MX_OF_B) != 0;
   uint32_t runs = by_rows ? rows : columns, length = by_rows ? columns : rows;
-  /* how far elements of a run, and runs, lie apart in the matrix */
+  /* distance of elements, and of rows or columns, in the matrix */
   uint32_t apart = by_rows != of_b ? 1 : runs, next = by_rows != of_b ? length : 1;
   _Alignas(8) unsigned char matrix[MOST * 8];
   memcpy(&stride, ptx_operand(at, in->b), 4);

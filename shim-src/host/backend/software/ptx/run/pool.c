@@ -71,7 +71,7 @@ void ptx_pool_begin(struct ptx_pool *pool, struct launch_state *l) {
 
 void ptx_pool_end(struct ptx_pool *pool) {
   pthread_mutex_lock(&pool->lock);
-  pool->launch = NULL; /* who has not begun need not */
+  pool->launch = NULL; /* helpers that have not begun need not */
   while (pool->running > 0) pthread_cond_wait(&pool->done, &pool->lock);
   pthread_mutex_unlock(&pool->lock);
 }

@@ -1,17 +1,17 @@
-/* Where an address lies: device memory by regions, shared and local memory by windows. */
+/* Finds the memory of an address: device memory by regions, shared and local memory by windows. */
 #include <stdio.h>
 
 #include "host/backend/software/ptx/run/check.h"
 #include "host/backend/software/ptx/run/warp.h"
 
-/* The addresses of all lanes. */
+/* Computes the addresses of all lanes. */
 void ptx_addresses(const struct place *at, uint64_t *to) {
   const struct ptx_instruction *in = at->in;
   const unsigned char *base = ptx_operand(at, in->a);
   uint64_t offset = in->u.offset;
   if ((in->m & ML_NARROW) != 0) {
     const uint32_t *a = (const uint32_t *)(const void *)base;
-    /* 32-bit windows wrap around within themselves */
+    /* 32-bit windows wrap around */
     if ((offset >> 32) == 0 || (offset >> 32) == 0xffffffff) {
       for (int i = 0; i < PTX_LANES; i++) to[i] = (uint32_t)(a[i] + (uint32_t)offset);
     } else {

@@ -1,8 +1,8 @@
 /*
- * Accesses that happen as a whole. Blocks of a grid run in several threads at once, and a vector of up to 16
- * bytes that one of them stores is never seen in halves by another: CUB's decoupled look-back and locks of
- * guests' own making depend on it. Processors promise this of an aligned access by one instruction (of 16
- * bytes: Intel and AMD for those with AVX, Arm with LSE2), so each is written as exactly one.
+ * Accesses that are made as a whole. Blocks of a grid run in several threads at once. If one thread stores a
+ * vector of up to 16 bytes, another never sees half of it: CUB's decoupled look-back and locks that guests
+ * write themselves depend on this. Processors promise it for an aligned access by one instruction (for 16
+ * bytes: Intel and AMD with AVX, Arm with LSE2), so each is written as exactly one instruction.
  */
 #ifndef VGPU_PTX_SINGLE_H
 #define VGPU_PTX_SINGLE_H
@@ -11,16 +11,15 @@
 #include <string.h>
 
 /*
- * Kernels whose threads race for memory are guests' programs that we run as they are: locks and barriers of
- * their own making among them, which ThreadSanitizer would take for ours. It sees all else that this
- * machine's threads do.
+ * Kernels are programs of guests, and their threads may race for memory: they can contain their own locks and
+ * barriers, which ThreadSanitizer would report as races of this code. It still checks everything else that
+ * this machine's threads do.
  */
 #define AS_KERNELS_DO __attribute__((no_sanitize("thread")))
 
-#define PTX_WHOLE 16u /* the largest piece that is accessed as a whole */
+#define PTX_WHOLE 16u /* largest size that is accessed as a whole */
 
-/* Where the memory is not aligned the access is none of those that are promised, and is carried out all the
- * same. */
+/* For memory that is not aligned, processors promise nothing, but the access is made in the same way. */
 typedef uint64_t ptx_16_bytes __attribute__((vector_size(16)));
 typedef uint64_t ptx_16_bytes_anywhere __attribute__((vector_size(16), aligned(1), may_alias));
 typedef uint64_t ptx_8_bytes_anywhere __attribute__((aligned(1), may_alias));
@@ -29,7 +28,7 @@ typedef uint16_t ptx_2_bytes_anywhere __attribute__((aligned(1), may_alias));
 
 #define PTX_COPY_ONCE(to, from, type) (*(volatile type *)(to) = *(const volatile type *)(from))
 
-/* Copies 1, 2, 4, 8 or 16 bytes by one load and one store, more by pieces of 16. */
+/* Copies 1, 2, 4, 8 or 16 bytes by one load and one store, and more in pieces of 16. */
 AS_KERNELS_DO static inline void ptx_copy_once(void *to, const void *from, uint32_t bytes) {
   switch (bytes) {
     case 1:
@@ -51,12 +50,14 @@ AS_KERNELS_DO static inline void ptx_copy_once(void *to, const void *from, uint3
   }
 }
 
-/* Writes `next` if `expected` is there; `old` is what was there. Aligned memory only. */
+/* Writes `next` if `expected` is there; `old` receives the old value. Aligned memory only. */
 static inline void ptx_compare_16(void *to, const uint64_t expected[2], const uint64_t next[2],
                                   uint64_t old[2]) {
   __extension__ typedef unsigned __int128 number;
 #ifdef __x86_64__
-  /* Compilers know the instruction only where the whole file is for processors that have it: all of today's.
+  /*
+   * Compilers use the instruction only if the whole file is for processors that have it, which are all of
+   * today's.
    */
   uint64_t low = expected[0], high = expected[1];
   __asm__ volatile("lock cmpxchg16b %[word]"

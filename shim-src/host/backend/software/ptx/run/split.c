@@ -1,4 +1,4 @@
-/* Frames, and lanes of a warp that part and meet. */
+/* Frames, and the lanes of a warp that diverge and meet again. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -69,7 +69,7 @@ void ptx_remove_leaf(struct warp *warp, const struct split *split) {
   }
 }
 
-/* A split has no lanes any more: its parent waits for one less, and goes on when it was the last. */
+/* A split has no lanes left: its parent waits for one split less, and continues if it was the last. */
 void ptx_end_split(struct warp *warp, struct split *split) {
   ptx_remove_leaf(warp, split);
   while (split != NULL) {
@@ -87,7 +87,7 @@ void ptx_end_split(struct warp *warp, struct split *split) {
   }
 }
 
-/* Lanes of a split have come to where it meets its siblings. */
+/* Lanes of a split have come to the place where it meets its siblings. */
 void ptx_arrive(struct split *split, uint32_t lanes) {
   split->parent->arrived |= lanes;
   split->mask &= ~lanes;
@@ -115,10 +115,10 @@ struct split *ptx_new_leaf(struct warp *warp, struct split *parent, struct frame
 }
 
 /*
- * Lanes that wait where ways meet, for this leaf among others, go on without it: it may be waiting for them.
- * One lane of a warp has taken a lock and left the loop in which the others try to, and the lock is given
- * back behind the loop: every GPU since Volta goes on there. They meet again further out. true: there were
- * such lanes.
+ * Lanes that wait at a join for this leaf continue without it, because the leaf may be waiting for them.
+ * Example: one lane of a warp has taken a lock and left the loop in which the other lanes try to take it, and
+ * it frees the lock only after the loop. Every GPU since Volta continues there. The lanes meet again at an
+ * outer join. True: there were such lanes.
  */
 bool ptx_release(struct warp *warp, const struct split *leaf) {
   bool any = false;
@@ -151,7 +151,7 @@ bool ptx_release_waiting(struct block *block) {
   return any;
 }
 
-/* Some lanes of a leaf go on behind the instruction where it stands, as a leaf beside it. false: too deep. */
+/* Some lanes of a leaf continue after its present instruction, as a separate leaf. False: too deep. */
 bool ptx_part_lanes(struct warp *warp, struct split *split, uint32_t lanes) {
   struct split *beside = ptx_new_split(warp, split->frame);
   if (beside == NULL) return false;
@@ -166,8 +166,8 @@ bool ptx_part_lanes(struct warp *warp, struct split *split, uint32_t lanes) {
 }
 
 /*
- * The split's lanes go two ways, `taken` to `target` and the others to `next`, to meet at `join`. Afterwards
- * the leaf to go on with is warp->leaves[at]; false: too deep.
+ * Splits the lanes: `taken` continue at `target`, the others at `next`, and they meet at `join`. Then
+ * warp->leaves[at] is the leaf to continue with. False: too deep.
  */
 bool ptx_diverge(struct warp *warp, struct split *split, uint32_t taken, uint32_t target, uint32_t next,
                  uint32_t join) {

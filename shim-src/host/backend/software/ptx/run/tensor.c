@@ -1,4 +1,4 @@
-/* Parts of tensors between global and shared memory, as a tensor map describes them. */
+/* Copies parts of tensors between global and shared memory, as a tensor map describes them. */
 #include "host/backend/software/ptx/tensor_map.h"
 
 #include <string.h>
@@ -23,7 +23,7 @@ static bool wrong(const struct place *at, uint32_t lane, const char *text) {
   return false;
 }
 
-/* How many dimensions the instruction's coordinates have; what it has beside them depends on its mode. */
+/* Returns the number of dimensions of the instruction's coordinates. Other operands depend on its mode. */
 static uint32_t dimensions(const struct ptx_instruction *in) {
   uint32_t more = in->x_count - (uint32_t)BULK_MORE;
   switch (BULK_MODE(in->m)) {
@@ -61,7 +61,7 @@ static bool read_map(const struct place *at, uint32_t lane, uint32_t index, stru
     if (map->box[d] == 0 || map->box[d] > 256 || map->steps[d] == 0 || map->steps[d] > 8)
       return wrong(at, lane, "a tensor map whose box or element strides are out of range");
   }
-  /* Reductions are atomics on the elements, which have to be aligned. */
+  /* Reductions are atomics on the elements, so the elements must be aligned. */
   uint64_t places = map->address;
   for (uint32_t d = 1; d < rank; d++) places |= map->strides[d - 1];
   if (places % 16 != 0)
@@ -80,12 +80,12 @@ struct tile {
   const struct ptx_tensor_map *map;
   uint32_t bytes; /* of an element */
   uint32_t row;   /* bytes of a row in the box */
-  uint32_t pitch; /* from row to row in shared memory */
-  uint32_t rows;  /* in all */
+  uint32_t pitch; /* distance of rows in shared memory */
+  uint32_t rows;  /* count of all rows */
   int64_t origin[PTX_TENSOR_RANK];
-  struct block *block; /* whose shared memory it is */
+  struct block *block; /* block whose shared memory is used */
   uint64_t offset;     /* there */
-  uint64_t span;       /* bytes there */
+  uint64_t span;       /* bytes used there */
 };
 
 static uint64_t extent(const struct ptx_tensor_map *map, uint32_t d) {
@@ -97,7 +97,7 @@ static uint64_t swizzled(uint64_t offset, uint32_t swizzle) {
   return offset ^ (offset >> 3 & ((16u << swizzle) - 16));
 }
 
-/* How many rows of a box there are along a dimension. */
+/* Returns how many rows a box has along a dimension. */
 static uint32_t along(const struct ptx_tensor_map *map, uint32_t d) {
   return d == 0 ? 1 : ((uint32_t)map->box[d] + map->steps[d] - 1) / map->steps[d];
 }
@@ -118,7 +118,7 @@ static bool begin(struct tile *t, uint64_t address) {
   if (!ptx_bulk_aligned(t->at, t->lane, address, 128, "the place in shared memory")) return false;
   t->offset = address - PTX_SHARED_WINDOW;
   t->block = address - PTX_SHARED_WINDOW < PTX_WINDOW_SIZE ? ptx_shared_block(t->at, &t->offset) : NULL;
-  /* Swizzles change places within 1024 bytes, which a tile that is not so aligned may leave. */
+  /* A swizzle exchanges places within 1024 bytes, which can be outside a tile that is not aligned to them. */
   t->span = rows * t->pitch;
   t->rows = (uint32_t)rows;
   uint64_t end = t->offset + t->span;
@@ -211,7 +211,7 @@ static bool one_row(const struct tile *t, const int64_t *coordinate, uint64_t of
   return true;
 }
 
-/* Where row number `i` of a box begins. */
+/* Gives the place of row number `i` of a box. */
 static void in_box(const struct tile *t, uint32_t i, int64_t *coordinate) {
   for (uint32_t d = 1; d <= t->map->last; d++) {
     uint32_t count = along(t->map, d);
@@ -221,8 +221,8 @@ static void in_box(const struct tile *t, uint32_t i, int64_t *coordinate) {
 }
 
 /*
- * Pixels go along W, H and D within the bounding box, then on to the next image. Filter offsets move what is
- * read, but not the box: the same pixels are gone through for each element of a filter.
+ * Pixels are counted along W, H and D within the bounding box, then in the next image. Filter offsets move
+ * the pixel that is read, but not the box: each element of a filter uses the same count of pixels.
  */
 static void next_pixel(const struct ptx_tensor_map *map, int64_t *pixel) {
   for (uint32_t d = 1; d < map->last; d++) {
@@ -233,7 +233,7 @@ static void next_pixel(const struct ptx_tensor_map *map, int64_t *pixel) {
   pixel[map->last]++;
 }
 
-/* Its bytes, with those that are not in the tensor; 0: a fault was raised. */
+/* Copies all rows. Returns their bytes, with those outside the tensor; 0: a fault was raised. */
 static uint64_t all_rows(const struct tile *t) {
   uint32_t mode = BULK_MODE(t->at->in->m), last = t->map->last;
   int64_t coordinate[PTX_TENSOR_RANK] = {0}, pixel[PTX_TENSOR_RANK];

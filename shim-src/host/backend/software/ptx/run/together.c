@@ -13,7 +13,9 @@ static void put_predicate(const struct place *at, uint32_t reference, uint32_t v
   if ((reference & 3) == REF_FRAME) ptx_set_predicate(at, reference & ~PTX_DEFINED, value, mask);
 }
 
-/* Every lane's operand, from where the lane stands. `pick` is its place in the instruction; one of 4 bytes.
+/*
+ * Collects the operand of every lane from the instruction at which the lane waits. `pick` is its place in the
+ * instruction; it has 4 bytes.
  */
 static void collect(const struct meeting *meeting, size_t pick, uint32_t to[PTX_LANES]) {
   for (uint32_t i = 0; i < meeting->count; i++) {
@@ -34,7 +36,9 @@ static uint32_t collect_predicate(const struct meeting *meeting) {
   return (meeting->parties[0].at.in->m & MW_NEGATED) != 0 ? ~p : p;
 }
 
-/* The result to the lanes of `mask`, each at its place; `second` is the predicate beside it, if there is one.
+/*
+ * Writes the result to the lanes of `mask`, each at its place; `second` is the predicate beside it, if there
+ * is one.
  */
 static void give(const struct meeting *meeting, const uint32_t r[PTX_LANES], uint32_t second, uint32_t mask) {
   for (uint32_t i = 0; i < meeting->count; i++) {
@@ -52,7 +56,7 @@ static void give_all(const struct meeting *meeting, uint32_t value, uint32_t mas
   give(meeting, r, 0, mask);
 }
 
-/* The lane that each reads; a bit for each that is within its segment. */
+/* Gives the lane that each lane reads, and a bit for each that is within its segment. */
 static uint32_t sources(uint32_t how, const uint32_t *b, const uint32_t *c, uint32_t from[PTX_LANES]) {
   uint32_t inside[PTX_LANES];
   for (uint32_t lane = 0; lane < PTX_LANES; lane++) {
@@ -278,7 +282,7 @@ static uint64_t uniform(const struct place *at, uint32_t number) {
       return l->reserved_offset + PTX_RESERVED_SHARED / 2;
     case SR_DYNAMIC_SHARED:
       return l->dynamic_offset;
-      /* where cooperative groups look for the grid's workspace */
+      /* where cooperative groups find the grid's workspace */
     case SR_ENVREG1:
       return l->launch->workspace >> 32;
     case SR_ENVREG2:
@@ -288,7 +292,7 @@ static uint64_t uniform(const struct place *at, uint32_t number) {
   }
 }
 
-/* All lanes: the caller blends. */
+/* Writes all lanes; the caller blends. */
 void ptx_special(const struct place *at) {
   const struct ptx_instruction *in = at->in;
   uint32_t *d = (void *)at->worker->scratch;

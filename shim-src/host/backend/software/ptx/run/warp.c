@@ -1,4 +1,4 @@
-/* One warp: instructions in order. */
+/* One warp: runs its instructions in order. */
 #include <stdio.h>
 #include <string.h>
 
@@ -22,8 +22,10 @@ enum run ptx_raise(const struct place *at, enum ptx_status status, uint32_t lane
   return RUN_FAULT;
 }
 
-/* The next leaf that can go on; NULL: none. Those that wait within the warp for lanes that cannot come any
- * more (they wait elsewhere) go on without them, as nothing else ever will. */
+/*
+ * Returns the next leaf that can continue; NULL: none. If leaves wait for lanes of the warp that cannot come,
+ * because they wait elsewhere, one of them continues without those lanes (*forced).
+ */
 static struct split *ready(struct warp *warp, bool *forced) {
   *forced = false;
   for (uint32_t i = 0; i < warp->leaf_count; i++) {
@@ -35,7 +37,7 @@ static struct split *ready(struct warp *warp, bool *forced) {
   }
   uint32_t count = warp->leaf_count;
   for (uint32_t k = 0; k < count; k++) {
-    /* the lanes it waits for may wait for it, where their ways meet */
+    /* those lanes may wait at a join for this leaf */
     if (warp->leaves[k]->state == SPLIT_WARP && ptx_release(warp, warp->leaves[k])) {
       warp->at = count;
       return warp->leaves[count];
@@ -44,7 +46,7 @@ static struct split *ready(struct warp *warp, bool *forced) {
   for (uint32_t k = 0; k < count; k++) {
     if (warp->leaves[k]->state != SPLIT_WARP) continue;
     for (uint32_t i = 0; i < warp->leaf_count; i++) {
-      /* lanes at a block's barrier may still come, once it opens */
+      /* lanes at a block's barrier can still come when it opens */
       if (warp->leaves[i]->state == SPLIT_BARRIER || warp->leaves[i]->state == SPLIT_EVENT) return NULL;
     }
     warp->at = k;
@@ -56,8 +58,10 @@ static struct split *ready(struct warp *warp, bool *forced) {
 
 #define BUDGET_OF_SPLIT 2000
 
-/* A loop goes round once more. When it has done so for long, and may be waiting, nobody waits for it any
- * more. */
+/*
+ * Counts a repetition of a loop. If the loop has repeated for long and may be waiting, lanes that wait for it
+ * continue without it.
+ */
 static void go_round(struct warp *warp, struct split *split, uint32_t *seen) {
   split->spun += *seen;
   *seen = 0;
@@ -71,7 +75,7 @@ enum run ptx_run_warp(struct warp *warp, uint32_t budget) {
   struct worker *worker = warp->block->worker;
   struct place at = {.warp = warp, .worker = worker, .constants = worker->launch->module->constants};
   if (warp->leaf_count == 0) return RUN_DONE;
-  /* Whatever it is that a loop of the guest's does, it comes by here or branches. */
+  /* Every loop of a guest's code comes here, or branches. */
   uint32_t turns = BUDGET_OF_SPLIT;
 again:
   if (warp->leaf_count == 0) return RUN_DONE;
@@ -174,7 +178,7 @@ again:
           split->pc = pc;
           goto next_split;
         }
-        /* the lanes of the first target leave; the others look at this instruction again */
+        /* the lanes of the first target leave; the others repeat this instruction */
         const uint32_t *index = (const void *)ptx_operand(&at, in->a);
         uint32_t lane = (uint32_t)__builtin_ctz(mask), taken = 0;
         if (in->x_count == 0 || index[lane] >= in->x_count) {
@@ -210,13 +214,18 @@ again:
         goto again;
       }
       case K_RET:
-        /* A split that meets its siblings elsewhere cannot come here; the root's return ends its lanes. */
+        /*
+         * A split that meets its siblings elsewhere cannot come here. If the split is the root, the return
+         * ends its lanes.
+         */
         split->pc = pc + 1;
         if (split->parent == NULL) ptx_leave(warp, split, mask);
         else {
           struct split *up = split;
-          /* up to the split that waits for the function: parents in the same frame wait for joins that never
-           * come */
+          /*
+           * finds the split that waits for the function: parents in the same frame wait for joins that are
+           * not reached
+           */
           while (up->parent != NULL && up->parent->frame == split->frame) up = up->parent;
           if (up->parent == NULL) {
             ptx_leave(warp, split, mask);
@@ -382,7 +391,7 @@ again:
   }
 
 next_split:
-  /* Others get a turn: of the warp, then of the block. */
+  /* Other leaves of the warp get a turn, then other warps of the block. */
   turns = BUDGET_OF_SPLIT;
   warp->at = (warp->at + 1) % warp->leaf_count;
   if (__atomic_load_n(&worker->launch->stop, __ATOMIC_RELAXED) != 0) return RUN_FAULT;

@@ -17,39 +17,40 @@
 /* A function's registers for one warp, and the call parameters before them. */
 struct frame {
   struct frame *next; /* when free */
-  struct frame *made; /* the one made before it by its worker */
-  uint32_t users;     /* splits that stand in it */
+  struct frame *made; /* frame that its worker made before this one */
+  uint32_t users;     /* count of splits that use it */
   uint32_t number;    /* of the function */
   uint32_t depth;
   uint32_t local_base;
-  bool grows;                /* lanes have taken memory behind the function's own */
-  uint32_t grown[PTX_LANES]; /* how much, if it grows: stack.c */
+  bool grows;                /* lanes have allocated memory after the function's own */
+  uint32_t grown[PTX_LANES]; /* bytes allocated, if it grows: stack.c */
   const struct ptx_function *function;
   _Alignas(64) unsigned char registers[];
 };
 
-/* SPLIT_EVENT: at an instruction that has to wait; what may let it go on makes it look again. */
+/* SPLIT_EVENT: at an instruction that must wait. The event that it waits for makes it try again. */
 enum split_state { SPLIT_READY, SPLIT_BARRIER, SPLIT_WARP, SPLIT_JOIN, SPLIT_EVENT };
 
 /*
- * Lanes of a warp that are at the same place. When they part, each part becomes a split of its own and the
- * old one waits as their parent for them to come to `reconvergence`, where it goes on with those that came.
- * Splits take turns, so that a lane that waits for another one of its warp does not wait forever. For the
- * same reason the lanes that have come to `reconvergence` do not wait there forever: see ptx_release.
+ * Lanes of a warp that are at the same instruction. When they diverge, each part becomes a split of its own.
+ * The old split becomes their parent and waits until they come to `reconvergence`, where it continues with
+ * the lanes that came. Splits run in turn, so that a lane that waits for another lane of its warp does not
+ * wait forever. For the same reason the lanes that have come to `reconvergence` do not wait there forever:
+ * see ptx_release.
  */
 struct split {
   struct split *parent;
-  struct split *made; /* the one made before it for its warp */
+  struct split *made; /* split that was made before this one for its warp */
   struct frame *frame;
   uint32_t mask, pc;
-  uint32_t reconvergence; /* in its parent's life; PTX_NO_PC: where the function returns */
+  uint32_t reconvergence; /* in its parent's code; PTX_NO_PC: where the function returns */
   uint32_t arrived, children;
-  uint32_t spun; /* how often it went back in a loop that may wait for something, see SPIN_* */
+  uint32_t spun; /* how often a loop that may wait was repeated, see SPIN_* */
   uint8_t state;
 };
 
 /*
- * The weight of one turn of a loop: with a plain load in it, with an atomic or an ordered load, with a
+ * The weight of one repetition of a loop: with a plain load, with an atomic or an ordered load, with a
  * nanosleep.
  */
 enum { SPIN_LOAD = 1, SPIN_ORDERED = 256, SPIN_SLEEP = 2048, SPIN_MOST = 1 << 17 };
@@ -64,22 +65,22 @@ struct warp {
   struct split *leaves[PTX_LANES];
   uint32_t leaf_count, at;
   struct split *free_splits;
-  struct split *made; /* all there are, in use or free */
+  struct split *made; /* all splits, in use or free */
   uint32_t split_count;
-  uint32_t at_cluster;             /* lanes that came to the cluster's barrier, in a phase that is not over */
-  uint64_t products;               /* wgmma instructions that it has carried out */
+  uint32_t at_cluster;             /* lanes at the cluster's barrier, in a phase that is not over */
+  uint64_t products;               /* count of wgmma instructions that it has run */
   uint8_t launch_error[PTX_LANES]; /* cudaError_t of the last launch from here that failed */
   uint32_t tid[3][PTX_LANES];
 };
 
 struct barrier {
   uint32_t arrived;  /* threads */
-  uint32_t expected; /* 0: all of the block */
-  uint32_t count;    /* of true predicates */
+  uint32_t expected; /* threads; 0: all of the block */
+  uint32_t count;    /* count of true predicates */
   uint32_t asked;    /* threads that gave a predicate */
 };
 
-/* Blocks that are there at once and may use each other's shared memory. */
+/* Blocks that are resident together and can use each other's shared memory. */
 struct cluster {
   struct block *blocks[PTX_CLUSTER_MOST]; /* by rank */
   uint32_t count;
@@ -89,7 +90,7 @@ struct cluster {
 
 struct block {
   struct worker *worker;
-  struct cluster *cluster; /* `alone`, or what it is in */
+  struct cluster *cluster; /* `alone`, or the cluster that it is in */
   struct cluster alone;
   bool over;
   struct launch_state *launch;
@@ -100,7 +101,7 @@ struct block {
   void *shared_memory;
   unsigned char *local;
   struct barrier barriers[PTX_BARRIERS];
-  struct block_check *check; /* NULL: nothing is checked */
+  struct block_check *check; /* NULL: no checks */
   uint32_t next_warp;
   struct block *next;
 };
@@ -113,15 +114,15 @@ struct launch_state {
   uint32_t shared_bytes, dynamic_offset;
   uint32_t own_shared;      /* without the reserved part, */
   uint32_t reserved_offset; /* which begins here */
-  uint32_t local_bytes;     /* a thread */
+  uint32_t local_bytes;     /* per thread */
   uint64_t frame_limit;     /* bytes of frames that one worker may make */
   struct ptx_kernel_findings *findings;
   uint32_t cluster[3], cluster_blocks; /* 1: no clusters */
-  uint64_t blocks, next_block;         /* or clusters, which are given out as a whole */
+  uint64_t blocks, next_block;         /* of blocks, or of clusters, which one thread runs as a whole */
   uint64_t deadline;                   /* monotonic nanoseconds; 0: none */
   uint64_t begun;
   int stop;
-  pthread_mutex_t lock; /* the fault, and what is printed */
+  pthread_mutex_t lock; /* protects the fault and the printed text */
   struct ptx_fault fault;
 };
 
@@ -138,17 +139,17 @@ struct worker {
     struct ptx_texture texture;
   } textures[TEXTURE_CACHE];  /* by object */
   struct frame **free_frames; /* by function */
-  struct frame *made;         /* all there are, in use or free */
+  struct frame *made;         /* all frames, in use or free */
   uint64_t frame_bytes;
   struct block *spare;
-  uint64_t turn;    /* when its turn began, if it has turns */
-  uint32_t control; /* what the processor's float unit is set to */
+  uint64_t turn;    /* start of its turn, if it has turns */
+  uint32_t control; /* present setting of the processor's float unit */
   _Alignas(64) unsigned char scratch[PTX_LANES * 8];
 };
 
 enum run { RUN_DONE, RUN_BLOCKED, RUN_YIELD, RUN_FAULT };
 
-/* Where an instruction finds its operands. */
+/* The present instruction with what it needs to find its operands. */
 struct place {
   struct warp *warp;
   struct split *split;
@@ -188,7 +189,7 @@ static inline uint32_t ptx_combined(const struct place *at, uint32_t t) {
   return how == 1 ? t & c : how == 2 ? t | c : t ^ c;
 }
 
-/* Stops the launch with the fault of this lane; always RUN_FAULT. */
+/* Stops the launch with a fault of this lane. Always returns RUN_FAULT. */
 enum run ptx_raise(const struct place *at, enum ptx_status status, uint32_t lane, uint64_t address,
                    const char *text);
 
@@ -213,12 +214,12 @@ bool ptx_diverge(struct warp *warp, struct split *split, uint32_t taken, uint32_
 
 /* calls.c */
 bool ptx_call(const struct place *at, struct split *split, uint32_t mask, uint32_t next);
-void ptx_give_back(struct split *split, uint32_t lanes); /* return values to who waits */
+void ptx_give_back(struct split *split, uint32_t lanes); /* gives return values to the split that waits */
 
 /* meet.c */
 enum run ptx_barrier(const struct place *at, struct split *split, uint32_t mask);
 void ptx_settle_barriers(struct block *block); /* after threads have ended */
-/* RUN_DONE: the split goes on at its pc; RUN_BLOCKED: it waits; RUN_FAULT: too many splits. */
+/* RUN_DONE: the split continues at its pc; RUN_BLOCKED: it waits; RUN_FAULT: too many splits. */
 enum run ptx_meet(const struct place *at, struct split *split, uint32_t mask, bool force);
 void ptx_alone(const struct place *at, uint32_t mask); /* an operation without member masks */
 
@@ -230,27 +231,28 @@ void ptx_kernel_parameter(const struct place *at, uint32_t mask);
 void ptx_call_parameter(const struct place *at, uint32_t mask, bool load);
 void ptx_window(const struct place *at, uint32_t mask);
 
-/* stack.c: K_STACK; false: a fault was raised. Where memory behind that of some lanes begins. */
+/* stack.c: K_STACK; false: a fault was raised. Also where the memory after some lanes' stacks begins. */
 bool ptx_stack(const struct place *at, struct frame *frame, uint32_t mask);
 uint32_t ptx_stack_top(const struct frame *frame, uint32_t lanes);
 
 /* access.c: false: a fault was raised. */
 bool ptx_load(const struct place *at, uint32_t mask);
 bool ptx_store(const struct place *at, uint32_t mask);
-/* Where all lanes' addresses lie as offsets from one piece of memory, to[]; NULL: they do not lie in one, or
- * not aligned: look at them one by one. */
+/*
+ * If the addresses of all lanes are aligned and in one range of memory, returns that range, with offsets in
+ * to[]. NULL: the lanes must be resolved one by one.
+ */
 unsigned char *ptx_in_one(const struct place *at, uint32_t mask, uint32_t bytes, uint64_t *to,
                           uint32_t *shape);
 
-/* atomic_lanes.c: false: nothing was done, and the lanes are looked at one by one. */
+/* atomic_lanes.c: false: nothing was done, and the lanes must be resolved one by one. */
 bool ptx_atomic_lanes(const struct place *at, uint32_t mask);
 
 /* atomic.c */
 bool ptx_atomic(const struct place *at, uint32_t mask);
 bool ptx_copy_async(const struct place *at, uint32_t mask);
 /*
- * Combines the value at `to` with b (and c), by size, type and m of `in`. Returns the value that was there
- * before.
+ * Combines the value at `to` with b (and c), by size, type and m of `in`. Returns the old value.
  */
 uint64_t ptx_exchange(const struct ptx_instruction *in, unsigned char *to, uint64_t b, uint64_t c);
 
@@ -262,13 +264,13 @@ bool ptx_texture(const struct place *at, uint32_t mask);
 
 /* wgmma.c */
 bool ptx_wgmma(const struct place *at, uint32_t mask);
-/* Whether the others of its warp group have come as far. */
+/* True if the other warps of its group have come as far. */
 bool ptx_wgmma_done(const struct warp *warp);
 
 /* cluster.c */
 /*
- * The block whose shared memory an offset in the window names; *offset becomes the offset in it. NULL: no
- * block of the cluster.
+ * Returns the block whose shared memory an offset in the window names; *offset becomes the offset in it.
+ * NULL: it is not a block of the cluster.
  */
 struct block *ptx_shared_block(const struct place *at, uint64_t *offset);
 uint32_t ptx_cluster_rank(const struct block *block);
@@ -276,27 +278,27 @@ void ptx_cluster_arrive(struct warp *warp, uint32_t lanes);
 void ptx_cluster_leave(struct warp *warp, uint32_t lanes);
 void ptx_cluster_settle(struct block *block); /* after threads have come or ended */
 
-/* launch.c: the launch's own, else what the kernel requires. */
+/* launch.c: the launch's cluster size, else the one that the kernel requires. */
 void ptx_cluster_of(const struct ptx_launch *launch, const struct ptx_kernel_info *info, uint32_t to[3]);
 
 /* resolve.c */
 void ptx_addresses(const struct place *at, uint64_t *to); /* of all lanes */
-/* Raises what is wrong with an access; always false. */
+/* Raises the fault of an access. Always returns false. */
 bool ptx_refuse_access(const struct place *at, enum ptx_status status, uint32_t lane, uint64_t address,
                        uint32_t bytes, const char *where);
 unsigned char *ptx_in_global(const struct place *at, uint32_t lane, uint64_t address, uint32_t bytes);
-/* Where a lane's generic or other address lies; NULL: a fault was raised. */
+/* Returns the memory of a lane's generic or other address; NULL: a fault was raised. */
 unsigned char *ptx_resolve(const struct place *at, enum ptx_space space, uint32_t lane, uint64_t address,
                            uint32_t bytes);
 
-/* The lanes of `mask` from one register to another, each of `bytes`. */
+/* Copies the lanes of `mask` from one register to another, `bytes` each. */
 static inline void ptx_blend(const struct worker *worker, void *d, const void *from, uint32_t mask,
                              uint32_t bytes) {
   worker->alu->blend[__builtin_ctz(bytes)](d, from, mask);
 }
 
 /* together.c */
-/* Lanes at the same operation, and where each stands: most often in one place. */
+/* Lanes that wait at the same operation, and the instruction of each, which is most often the same. */
 struct meeting {
   uint32_t count;
   struct {
@@ -304,7 +306,7 @@ struct meeting {
     uint32_t mask;
   } parties[PTX_LANES];
 };
-/* The lanes of `group`, all of one member mask, do the operation. */
+/* Does the operation for the lanes of `group`, which all have the same member mask. */
 void ptx_together(const struct meeting *meeting, uint32_t group);
 void ptx_special(const struct place *at);
 
@@ -313,18 +315,21 @@ bool ptx_matrix(const struct place *at, uint32_t mask);
 
 /* heap.c */
 uint64_t ptx_heap_take(struct ptx_heap *heap, uint64_t bytes); /* 0: there is no room */
-bool ptx_heap_give(struct ptx_heap *heap, uint64_t address);   /* false: nothing begins there */
+bool ptx_heap_give(struct ptx_heap *heap, uint64_t address);   /* false: no allocation begins there */
 
-/* children.c: one of BUILTIN_BUFFER and what follows it. */
+/* children.c: BUILTIN_BUFFER and the functions after it. */
 bool ptx_child_call(const struct place *at, uint32_t lane, uint32_t builtin);
 
-/* launch.c: whether a grid of this kernel can be; `fault` says why not. */
+/* launch.c: whether a grid of this kernel is possible; `fault` has the reason if not. */
 bool ptx_launch_possible(const struct ptx_launch *launch, const struct ptx_kernel_info *info,
                          struct ptx_fault *fault);
 
 /* builtin.c */
 uint64_t ptx_argument(const struct place *at, uint32_t lane, uint32_t index);
-/* At most the 16 bytes that the smallest parameter takes, or what the caller knows to be there. */
+/*
+ * Reads at most the 16 bytes that the smallest parameter takes, or the bytes that the caller knows to be
+ * there.
+ */
 void ptx_argument_bytes(const struct place *at, uint32_t lane, uint32_t index, void *to, size_t bytes);
 void ptx_give_result(const struct place *at, uint32_t lane, uint64_t value, uint32_t bytes);
 bool ptx_builtin(const struct place *at, uint32_t mask, const struct ptx_function *callee);

@@ -1,7 +1,7 @@
 /*
- * Matrix products of a warp group. Each of its four warps makes its 16 rows of d when it comes to the
- * instruction; wait_group waits until all four have come as far, so that the warp that goes on after it may
- * write again what the others read.
+ * Matrix products of a warp group. Each of its four warps computes its 16 rows of d when it comes to the
+ * instruction. wait_group waits until all four have come as far, so that a warp may then overwrite memory
+ * that the others read.
  */
 #include "host/backend/software/ptx/wgmma.h"
 
@@ -13,7 +13,7 @@
 #include "host/backend/software/ptx/run/warp.h"
 
 #define GROUP 4u /* warps */
-#define ROWS 16u /* of a and d that are a warp's */
+#define ROWS 16u /* rows of a and d for one warp */
 
 struct operands {
   const struct place *at;
@@ -25,7 +25,7 @@ struct operands {
 /* A matrix in shared memory; distances in bytes. */
 struct descriptor {
   uint64_t start, leading, stride;
-  uint32_t width; /* of its swizzle, in 16 bytes; 1: none */
+  uint32_t width; /* of its swizzle, in units of 16 bytes; 1: none */
   uint32_t base;
 };
 
@@ -40,7 +40,7 @@ static struct descriptor described(const struct place *at, uint32_t reference) {
                              .width = widths[bits >> 62]};
 }
 
-/* The 16 bytes at an offset from the descriptor's start; NULL: a fault was raised. */
+/* Returns the 16 bytes at an offset from the descriptor's start; NULL: a fault was raised. */
 static const unsigned char *chunk(const struct place *at, const struct descriptor *d, uint64_t offset) {
   const struct block *block = at->warp->block;
   uint64_t address = d->start + offset;
@@ -56,7 +56,10 @@ static const unsigned char *chunk(const struct place *at, const struct descripto
   return block->shared + address;
 }
 
-/* Rows from `first` on, of so many bytes: 8 rows of 16 bytes lie together (more with a swizzle). */
+/*
+ * Reads rows from `first` on, of this many bytes. 8 rows of 16 bytes are adjacent (more bytes with a
+ * swizzle).
+ */
 static bool rows_of(const struct place *at, const struct descriptor *d, uint32_t first, uint32_t count,
                     uint32_t bytes, unsigned char *to) {
   if (d->width > 1 && d->width * 16 < bytes) {
@@ -76,7 +79,7 @@ static bool rows_of(const struct place *at, const struct descriptor *d, uint32_t
   return true;
 }
 
-/* The same of a matrix that lies the other way: columns of 16-bit elements, 8 rows in 16 bytes. */
+/* The same for a transposed matrix: columns of 16-bit elements, 8 rows in 16 bytes. */
 static bool columns_of(const struct place *at, const struct descriptor *d, uint32_t first, uint32_t count,
                        uint32_t bytes, unsigned char *to) {
   for (uint32_t i = 0; i < count; i += 8) {
@@ -122,8 +125,10 @@ static unsigned char *register_of(const struct operands *p, uint32_t i) {
   return p->at->registers + (p->x[i] & ~(PTX_DEFINED | 3u));
 }
 
-/* d as the ISA spreads it: two neighbours in two registers (in one, of halves), then 8 rows below, then 8
- * columns further. */
+/*
+ * Finds an element of d, as the ISA distributes them: two adjacent ones in two registers (in one, for
+ * halves), then 8 rows below, then 8 columns further on.
+ */
 static uint32_t *element(const struct operands *p, uint32_t *c, uint32_t i, uint32_t lane) {
   return c + ((lane >> 2) + 8 * (i >> 1 & 1)) * p->n + (i >> 2) * 8 + (lane & 3) * 2 + (i & 1);
 }
@@ -161,7 +166,7 @@ static void put_d(const struct operands *p, uint32_t *c) {
   }
 }
 
-/* Those of the group that wait for this warp look again. */
+/* Warps of the group that wait for this warp try again. */
 static void wake(const struct warp *warp) {
   const struct block *block = warp->block;
   uint32_t first = warp->number / GROUP * GROUP;

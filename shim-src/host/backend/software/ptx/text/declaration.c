@@ -1,7 +1,7 @@
 /*
  * Reads a declaration: type, alignment and attributes, then name and dimensions. The parser uses it, and so
- * does host/backend/software/code/ptx_text.c, which reads declarations only. Both must find the same place
- * for each parameter.
+ * does host/backend/software/code/ptx_text.c, which reads declarations only. Both must compute the same
+ * offset for each parameter.
  */
 #include <string.h>
 
@@ -18,7 +18,10 @@ static uint64_t power_of_two(struct parser *p, int64_t value) {
   return (uint64_t)value;
 }
 
-/* .ptr{.space}{.align N}: of what a parameter points to. Where the parameter itself lies it does not say. */
+/*
+ * Skips .ptr{.space}{.align N}, which describes the memory that a parameter points to. It does not change the
+ * parameter's own place.
+ */
 static void pointed_to(struct parser *p) {
   for (;;) {
     const char *before = p->at;
@@ -35,7 +38,7 @@ static void pointed_to(struct parser *p) {
   }
 }
 
-/* .attribute(.managed), .attribute(.unified(1, 2)): whether .managed is among them. */
+/* Reads .attribute(.managed), .attribute(.unified(1, 2)). True if .managed is among them. */
 static bool attribute(struct parser *p) {
   ptx_expect(p, '(');
   static const char managed[] = ".managed";
@@ -71,7 +74,7 @@ void ptx_read_attributes(struct parser *p, struct ptx_declaration *d) {
   }
   if (d->type == T_NONE)
     ptx_fail(p, PTX_INVALID, "a declaration without a type before '%.*s'", ptx_some(p, p->at, 12), p->at);
-  /* Eight elements are for loads and stores only. */
+  /* Vectors of eight exist only in loads and stores. */
   if (d->vector == 8 || d->vector * ptx_type_bytes(d->type) > MAX_VECTOR)
     ptx_fail(p, PTX_INVALID, "a variable that is a vector of more than 128 bits");
 }

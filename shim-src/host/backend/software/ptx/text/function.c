@@ -14,7 +14,7 @@ void ptx_dimensions(struct parser *p, uint32_t to[3]) {
   }
 }
 
-/* The function cannot run, but the rest of the module can: to where its body begins. */
+/* The function cannot run, but the rest of the module can: skips to the beginning of its body. */
 static void give_up(struct parser *p, struct ptx_function *f, const char *what, struct word word) {
   char text[200];
   int length = snprintf(text, sizeof text, "line %u: %s '%.*s' is not supported", p->line, what,
@@ -77,7 +77,7 @@ static struct ptx_function *function_named(struct parser *p, struct word name, b
   return f;
 }
 
-/* To behind the parenthesis that closes a list of parameters. */
+/* Skips to the end of a list of parameters, after its closing parenthesis. */
 static void skip_list(struct parser *p) {
   for (ptx_skip(p); p->at < p->end && *p->at != ')'; ptx_skip(p)) p->at++;
   ptx_expect(p, ')');
@@ -92,7 +92,10 @@ static void go_to(struct parser *p, struct ptx_source to) {
   p->line = to.line;
 }
 
-/* Parameters, return values first; with `define`, those of the function that is being decoded. */
+/*
+ * Reads parameters, return values first. With `define`, they become names of the function that is being
+ * decoded.
+ */
 static void read_parameters(struct parser *p, struct ptx_function *f, bool define) {
   struct ptx_source back = here(p);
   f->parameter_count = f->return_count = f->parameter_bytes = 0;
@@ -108,7 +111,7 @@ static void read_parameters(struct parser *p, struct ptx_function *f, bool defin
   go_to(p, back);
 }
 
-/* From behind the opening brace to behind the closing one. */
+/* Skips from after the opening brace to after the closing one. */
 static void skip_body(struct parser *p, const struct ptx_function *f) {
   static const bool stops[256] = {['{'] = true, ['}'] = true, ['/'] = true, ['"'] = true, ['\n'] = true};
   for (uint32_t depth = 1; depth > 0;) {
@@ -139,7 +142,7 @@ static void skip_body(struct parser *p, const struct ptx_function *f) {
   }
 }
 
-/* Whether the body declares variables of the module: those are placed when it is loaded. */
+/* True if the body declares variables of the module, which are placed when the module is loaded. */
 static bool declares_globals(const char *from, const char *to) {
   static const char *const spaces[] = {".global", ".const"};
   for (size_t i = 0; i < sizeof spaces / sizeof *spaces; i++) {
@@ -213,7 +216,7 @@ bool ptx_decode_body(struct parser *p, struct ptx_function *f) {
     p->later_count = 0;
     f->state = BODY_REFUSED;
     f->status = (uint8_t)p->status;
-    /* no more memory to keep it in is why enough */
+    /* if there is no memory for the reason, that is the reason */
     char *copy = ptx_arena_take(&p->module->arena, (size_t)length + 1);
     if (copy != NULL) memcpy(copy, text, (size_t)length);
     f->refused = copy == NULL ? "the module takes too much memory" : copy;

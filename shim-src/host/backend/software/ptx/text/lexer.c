@@ -1,4 +1,4 @@
-/* Characters to words and numbers. */
+/* Splits text into words and numbers. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -45,7 +45,7 @@ void *ptx_module_room(struct parser *p, void *array, uint32_t count, uint32_t *r
   return larger;
 }
 
-/* Spaces and comments. */
+/* Skips spaces and comments. */
 void ptx_skip(struct parser *p) {
   while (p->at < p->end) {
     char c = *p->at;
@@ -92,7 +92,7 @@ static bool in_word(char c) {
          c == '%';
 }
 
-/* With a leading dot: a directive, dot included. */
+/* A word with a leading dot is a directive; the dot is part of it. */
 struct word ptx_word(struct parser *p) {
   ptx_skip(p);
   const char *from = p->at;

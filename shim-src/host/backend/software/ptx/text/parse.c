@@ -1,4 +1,4 @@
-/* A module: what stands outside of functions. */
+/* Reads a module: the statements outside functions. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -108,7 +108,7 @@ static void module(struct parser *p, void *unused) {
 }
 
 bool ptx_guarded(struct parser *p, void reading(struct parser *p, void *user), void *user) {
-  /* One may stand within another: a body that is refused leaves the module as it is. */
+  /* Calls may be nested: a body that is refused does not change the module. */
   jmp_buf outer;
   memcpy(&outer, &p->failed, sizeof outer);
   bool good = setjmp(p->failed) == 0;
@@ -124,7 +124,7 @@ static void forget_parser(struct ptx_module *m) {
   m->parser = NULL;
 }
 
-/* Why kernels are refused, a line each, as many as there is room for. */
+/* Writes why kernels are refused, a line each, as many as fit. */
 static void tell_refused(const struct ptx_module *m, char *log, size_t log_size) {
   size_t used = 0;
   if (log == NULL || log_size == 0) return;
@@ -139,7 +139,7 @@ static void tell_refused(const struct ptx_module *m, char *log, size_t log_size)
   }
 }
 
-/* All kernels, decoded; the text is not needed any more. */
+/* Decodes all kernels. The text is not needed afterwards. */
 static enum ptx_status decode_kernels(struct ptx_module *m, char *log, size_t log_size) {
   for (uint32_t i = 0; i < m->kernel_count; i++) {
     const struct ptx_function *f = m->functions[m->kernel_function[i]];
@@ -171,7 +171,7 @@ static enum ptx_status load(const char *text, size_t length, uint32_t device, bo
   p->lazy = lazy;
   p->module = m;
   m->parser = p;
-  /* Decoded code is about as large as its text; a small text must not ask for much. */
+  /* Decoded code is about as large as its text, so a small text must not need much memory. */
   m->arena.limit = ((size_t)1 << 30) + 16 * length;
   p->scratch.limit = ((size_t)1 << 30) + 16 * length;
   m->device = device;

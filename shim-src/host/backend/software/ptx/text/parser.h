@@ -1,4 +1,4 @@
-/* Shared by the parser and the decoder. */
+/* Declarations that the parser and the decoder share. */
 #ifndef VGPU_PTX_PARSER_H
 #define VGPU_PTX_PARSER_H
 
@@ -13,10 +13,10 @@ enum {
   MAX_PARTS = 24,
   MAX_REGISTERS = 1 << 20, /* of one function */
   MAX_INSTRUCTIONS = 4 << 20,
-  MAX_RETURNED = 16, /* results of a function that are registers */
+  MAX_RETURNED = 16, /* results of a function that are in registers */
   BUCKETS = 1 << 12,
   MET = 64,               /* mnemonics */
-  MAX_SHARED = 228 << 10, /* bytes of shared variables, of the module or of a function */
+  MAX_SHARED = 228 << 10, /* bytes of shared variables, for the module or for a function */
 };
 
 enum symbol_kind {
@@ -32,8 +32,8 @@ enum symbol_kind {
   SYM_LABEL,
   SYM_PROTOTYPE,
   SYM_TARGETS,
-  SYM_OPAQUE, /* .texref and .surfref: 8 bytes of data hold the object that is bound */
-  SYM_VECTOR, /* .reg .v2 or .v4, or .b128 as two halves: registers that follow each other */
+  SYM_OPAQUE, /* .texref and .surfref: 8 bytes of data hold the bound object */
+  SYM_VECTOR, /* .reg .v2 or .v4, or .b128 as two halves: consecutive registers */
 };
 
 struct symbol {
@@ -41,9 +41,9 @@ struct symbol {
   const char *name;
   uint32_t length, hash;
   uint8_t kind, type, scope;
-  uint8_t constant; /* SYM_GLOBAL in .const; SYM_PARAM: an input of the function, which nothing writes */
-  uint32_t number;  /* register, global, function; first operand of a list; pc */
-  uint32_t count;   /* of a range, a list; of a variable, the bytes of an element */
+  uint8_t constant; /* SYM_GLOBAL in .const; SYM_PARAM: an input of the function, never written */
+  uint32_t number;  /* number of a register, global or function; first operand of a list; pc */
+  uint32_t count;   /* size of a range or list; of a variable, the bytes of an element */
   uint64_t offset, size;
 };
 
@@ -59,11 +59,11 @@ struct operand {
   bool paired;           /* p|q: the next operand is q */
   bool listed;           /* in parentheses (calls) */
   uint8_t lane_part;     /* .b0 .h1 of video operands: PART_*; 0: none */
-  uint16_t selectors;    /* of PART_BYTES and PART_HALVES: a digit each in 4 bits, as they are written */
+  uint16_t selectors;    /* of PART_BYTES and PART_HALVES: 4 bits for each digit, in the order of the text */
   uint32_t number;       /* register or special register */
   uint32_t first, count; /* of elements */
   int64_t value;         /* or the bits of a float */
-  struct symbol *symbol; /* also base of an address; NULL: `number` is a register if has_base */
+  struct symbol *symbol; /* also base of an address; NULL: the base is register `number`, if has_base */
   bool has_base;
   bool sampled; /* of an address with coordinates: the element before them is a sampler */
 };
@@ -89,13 +89,13 @@ struct parser {
   struct ptx_module *module;
   struct ptx_arena scratch; /* symbols of a function; freed after each */
   enum ptx_status status;
-  char why[256]; /* it failed, in words */
+  char why[256]; /* reason of the failure */
   jmp_buf failed;
 
   struct symbol *buckets[BUCKETS];
   struct symbol *youngest[MAX_SCOPES];
   uint32_t scope;
-  uint32_t hiding; /* names in reach that may hide a register of a range */
+  uint32_t hiding; /* count of visible names that may hide a register of a range */
   struct fixup *fixups;
 
   /* the current function */
@@ -104,19 +104,19 @@ struct parser {
   uint32_t code_count, code_room;
   uint32_t *x;
   uint32_t x_count, x_room;
-  uint8_t *registers; /* bytes a lane of each; 0: a predicate */
+  uint8_t *registers; /* bytes per lane of each; 0: a predicate */
   uint32_t register_count, register_room;
   uint32_t frame_params; /* bytes of lane-major parameter space */
   uint32_t carry;        /* the register that holds the carry flags; PTX_NONE: not used */
   struct {
-    uint32_t reference, offset; /* the register, and its place among the parameters */
+    uint32_t reference, offset; /* a register, and its place among the parameters */
     uint8_t bytes;
-  } returned[MAX_RETURNED]; /* results that the function has in registers */
+  } returned[MAX_RETURNED]; /* results of the function that are in registers */
   uint32_t returned_count;
   uint32_t local_bytes, shared_bytes;
   uint32_t module_shared; /* end of the shared variables outside of functions */
-  uint32_t shared_base;   /* where those of the current function begin */
-  uint32_t callee_shared; /* bytes of those of functions that are no kernels: each has a place of its own */
+  uint32_t shared_base;   /* start of those of the present function */
+  uint32_t callee_shared; /* bytes of those of functions other than kernels; each has a place of its own */
   struct ptx_shared_use *shared_uses; /* of variables outside of functions */
   uint32_t shared_use_count, shared_use_room;
   uint32_t *calls;
@@ -150,11 +150,14 @@ _Noreturn void ptx_fail(struct parser *p, enum ptx_status status, const char *fo
     __attribute__((format(printf, 3, 4)));
 void *ptx_take(struct parser *p, size_t bytes);
 void *ptx_scratch(struct parser *p, size_t bytes);
-/* Makes room for one more in an array: of the scratch arena, of the module. */
+/* Makes room for one more element of an array: in the scratch arena, or in the module's. */
 void *ptx_room(struct parser *p, void *array, uint32_t count, uint32_t *room, size_t size);
 void *ptx_module_room(struct parser *p, void *array, uint32_t count, uint32_t *room, size_t size);
 
-/* For %.*s in messages: as much of the text from `at` on as there is, the text need not end in a NUL. */
+/*
+ * Returns the length for %.*s in messages: as much of the text from `at` on as there is, because it need not
+ * end in a NUL.
+ */
 static inline int ptx_some(const struct parser *p, const char *at, int most) {
   return at >= p->end ? 0 : p->end - at < most ? (int)(p->end - at) : most;
 }
@@ -164,9 +167,9 @@ void ptx_skip(struct parser *p);
 bool ptx_accept(struct parser *p, char c);
 void ptx_expect(struct parser *p, char c);
 struct word ptx_word(struct parser *p);                  /* an identifier or a directive; length 0: none */
-bool ptx_directive(struct parser *p, struct word *word); /* takes one, if one stands here */
+bool ptx_directive(struct parser *p, struct word *word); /* reads one, if there is one here */
 struct word ptx_need_word(struct parser *p, const char *what);
-struct word ptx_need_name(struct parser *p, const char *what); /* and it is no directive */
+struct word ptx_need_name(struct parser *p, const char *what); /* that is not a directive */
 bool ptx_word_is(struct word word, const char *text);
 bool ptx_number(struct parser *p, struct operand *to); /* integers and floats, with sign */
 int64_t ptx_integer(struct parser *p);
@@ -175,37 +178,43 @@ enum ptx_type ptx_type_of(struct word word); /* "u32"; T_NONE: no type */
 
 /* symbols.c */
 struct symbol *ptx_find(struct parser *p, struct word name);
-/* A register of that name, declared alone or in a range, whichever is further in; false: there is none. */
+/*
+ * Finds a register of that name, declared by itself or in a range, in the innermost scope. False: there is
+ * none.
+ */
 bool ptx_find_register(struct parser *p, struct word name, struct operand *to);
-/* Whether there is a range of registers of that name, whatever its number. */
+/* True if there is a range of registers of that name, with any number. */
 bool ptx_names_range(struct parser *p, struct word name);
 struct symbol *ptx_define(struct parser *p, struct word name, enum symbol_kind kind);
 void ptx_open_scope(struct parser *p);
 void ptx_close_scope(struct parser *p);
-/* Forgets all that functions have declared: one of them was given up. */
+/* Removes all names that a function has declared, after its body was given up. */
 void ptx_drop_scopes(struct parser *p);
 uint32_t ptx_new_register(struct parser *p, uint8_t bytes);
-uint32_t ptx_special_register(struct word name); /* 0: none such */
+uint32_t ptx_special_register(struct word name); /* 0: there is none */
 const char *ptx_intern(struct parser *p, struct word word);
 
 /* operands.c */
 void ptx_parse_operands(struct parser *p);
 
 /* parameters.c */
-/* Where a parameter lies in a frame; `size` bytes a lane. */
+/* The place of a parameter in a frame; `size` bytes per lane. */
 struct passed {
   uint32_t offset, size;
 };
-/* Between a register and a parameter in the frame: K_LOAD_PARAM or K_STORE_PARAM. */
+/* Copies between a register and a parameter in the frame: K_LOAD_PARAM or K_STORE_PARAM. */
 void ptx_move_parameter(struct parser *p, uint8_t kind, uint32_t reference, uint8_t bytes, uint32_t offset,
                         uint32_t size);
-/* Bytes of local memory that a thread may have, as on a GPU; what cannot be counted comes on top. */
+/*
+ * Most bytes of local memory of a thread, as on a GPU. Stack for calls that cannot be counted is added to
+ * them.
+ */
 enum { PTX_LOCAL_MOST = 512 << 10 };
-/* Parameters take whole slots of this many bytes a lane; one that is a register takes one. */
+/* Parameters take whole slots of this many bytes per lane; a parameter in a register takes one. */
 enum { PTX_SLOT = 16 };
-/* variables.c: takes `size` bytes a lane in the frame, in whole slots; *size becomes what was taken. */
+/* variables.c: takes `size` bytes per lane in the frame, in whole slots; *size becomes the bytes taken. */
 uint32_t ptx_frame_room(struct parser *p, uint64_t *size);
-/* The results that the function has in registers, to where the caller takes them from. */
+/* Stores the results that the function has in registers, where the caller reads them. */
 void ptx_store_results(struct parser *p);
 
 /* decode.c */
@@ -219,7 +228,10 @@ void ptx_finish_function(struct parser *p);
 void ptx_finish_module(struct parser *p);
 
 /* needs.c */
-/* Decodes a kernel and what it calls, and fills in what it needs; false: it cannot run, see its function. */
+/*
+ * Decodes a kernel and its callees, and fills in what it needs. False: it cannot run; its function has the
+ * reason.
+ */
 bool ptx_need_kernel(struct parser *p, uint32_t kernel);
 
 /* flow.c: sets `join` of every branch. */

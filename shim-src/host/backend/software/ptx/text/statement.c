@@ -6,7 +6,7 @@ void ptx_skip_line(struct parser *p) {
 }
 
 static void prototype(struct parser *p, struct word name) {
-  /* name: .callprototype (returns) _ (parameters): the callee itself says it all. */
+  /* name: .callprototype (returns) _ (parameters): the callee itself has this information. */
   ptx_define(p, name, SYM_PROTOTYPE);
   while (p->at < p->end && *p->at != ';') {
     if (*p->at == '\n') p->line++;
@@ -62,8 +62,8 @@ static void place_label(struct parser *p) {
 }
 
 /*
- * Lanes may have to meet right after a guarded branch: those that leave a do-while loop do, and nothing says
- * that the text has a label there. flow.c takes the label out again where nobody meets.
+ * Lanes may meet right after a guarded branch, as those that leave a do-while loop do, and the text need not
+ * have a label there. flow.c removes the label if no paths meet at it.
  */
 static void label_after_branch(struct parser *p) {
   if (p->code_count == 0) return;

@@ -1,4 +1,4 @@
-/* Names, with the scopes that braces make. */
+/* Names, in the scopes that braces make. */
 #include <string.h>
 
 #include "host/backend/software/ptx/text/parser.h"
@@ -16,7 +16,7 @@ static struct symbol *next_named(struct symbol *s, struct word name, uint32_t ha
   return s;
 }
 
-/* Ranges have names of their own: %p<4> declares %p0 to %p3, and says nothing of %p. */
+/* Ranges have separate names: %p<4> declares %p0 to %p3, but not %p. */
 static struct symbol *find_kind(struct parser *p, struct word name, bool range) {
   uint32_t hash = hash_of(name);
   struct symbol *s = next_named(p->buckets[hash % BUCKETS], name, hash);
@@ -28,7 +28,7 @@ struct symbol *ptx_find(struct parser *p, struct word name) {
   return find_kind(p, name, false);
 }
 
-/* The innermost range that has the number; one further in that is too short does not hide it. */
+/* Finds the innermost range that has the number. A shorter range in an inner scope does not hide it. */
 static struct symbol *find_range(struct parser *p, struct word name, uint32_t number) {
   uint32_t hash = hash_of(name);
   struct symbol *s = next_named(p->buckets[hash % BUCKETS], name, hash);
@@ -56,7 +56,7 @@ bool ptx_find_register(struct parser *p, struct word name, struct operand *to) {
     for (uint32_t i = digits; i < name.length; i++) number = number * 10 + (uint32_t)(name.text[i] - '0');
     range = find_range(p, (struct word){name.text, digits}, number);
   }
-  /* Most names are of ranges, and most functions declare none that could hide one. */
+  /* Most names are of ranges, and most functions declare no name that could hide one. */
   if (range == NULL || p->hiding > 0 || name.text[0] != '%') single = ptx_find(p, name);
   if (range != NULL && (single == NULL || single->scope <= range->scope)) {
     to->kind = O_REGISTER;
@@ -101,7 +101,7 @@ void ptx_open_scope(struct parser *p) {
   p->youngest[p->scope] = NULL;
 }
 
-/* Branches to labels of this scope are known now; the others may go to labels further out. */
+/* Branches to labels of this scope are known now. Others may go to labels of outer scopes. */
 static void settle(struct parser *p) {
   struct fixup **link = &p->fixups;
   while (*link != NULL) {
@@ -126,7 +126,7 @@ static void settle(struct parser *p) {
 }
 
 static void forget(struct parser *p) {
-  /* Youngest first: each is then the head of its chain. */
+  /* From the youngest on, because each is then the head of its chain. */
   for (struct symbol *s = p->youngest[p->scope]; s != NULL; s = s->older) {
     p->buckets[s->hash % BUCKETS] = s->chain;
     if (may_hide(s)) p->hiding--;

@@ -1,11 +1,11 @@
-/* Variables, registers and parameters: where each lies. */
+/* Variables, registers and parameters: assigns their places. */
 #include <stdio.h>
 #include <string.h>
 
 #include "host/backend/software/ptx/text/parse.h"
 
 #define MAX_MODULE_SHARED (12u << 20)
-#define MAX_EXTENT (15u << 20) /* with those of functions; below PTX_RANK_SHIFT */
+#define MAX_EXTENT (15u << 20) /* with those of functions; must be below PTX_RANK_SHIFT */
 #define MAX_DATA ((uint64_t)256 << 20)
 #define MAX_PARAMETERS 32764u
 
@@ -24,7 +24,7 @@ static void grow_data(struct parser *p, uint64_t end) {
   if (end > m->data_bytes) m->data_bytes = end;
 }
 
-/* The type of a variable in memory: predicates have no place there, and names of one each. */
+/* Reads the type of a variable in memory. A predicate cannot be there, and each name is a single variable. */
 static void read_memory(struct parser *p, struct ptx_declaration *d) {
   ptx_read_type(p, d);
   if (d->type == T_PRED) ptx_fail(p, PTX_INVALID, "a predicate in memory");
@@ -61,7 +61,7 @@ static void put_address(struct parser *p, void *user, uint64_t at, const struct 
   }
 }
 
-/* Of a texture or surface: what is bound to it, as the object's 8 bytes. */
+/* Defines a texture or surface reference, whose 8 bytes hold the bound object. */
 static void reference(struct parser *p, const struct ptx_declaration *d) {
   struct ptx_module *m = p->module;
   const struct symbol *known = ptx_find(p, d->name);
@@ -168,7 +168,7 @@ static struct word numbered(struct parser *p, struct word base, uint32_t number)
   return (struct word){text, (uint32_t)snprintf(text, room, "%.*s%u", (int)base.length, base.text, number)};
 }
 
-/* Registers that follow each other under one name: .v2, .v4, and .b128, which is two of 64 bits. */
+/* Consecutive registers under one name: .v2, .v4, and .b128, which is two registers of 64 bits. */
 static void vector_register(struct parser *p, const struct ptx_declaration *d) {
   bool wide = d->type == T_B128;
   struct symbol *s = ptx_define(p, d->name, SYM_VECTOR);
@@ -179,7 +179,7 @@ static void vector_register(struct parser *p, const struct ptx_declaration *d) {
   for (uint32_t i = 0; i < s->count; i++) ptx_new_register(p, (uint8_t)(bytes == 1 ? 2 : bytes));
 }
 
-/* One register, or a range of them. */
+/* Defines one register, or a range of them. */
 static struct symbol *plain_registers(struct parser *p, const struct ptx_declaration *d) {
   uint32_t bytes = ptx_type_bytes(d->type), count = d->range ? d->range_count : 1;
   if (p->register_count + count > MAX_REGISTERS) {
@@ -222,7 +222,7 @@ uint32_t ptx_frame_room(struct parser *p, uint64_t *size) {
   return offset;
 }
 
-/* A .param of a call sequence, or of a function: lane-major in the frame. */
+/* Defines a .param of a call sequence, or of a function: lane-major in the frame. */
 static struct symbol *frame_parameter(struct parser *p, const struct ptx_declaration *d) {
   uint64_t size = ptx_declared_bytes(d);
   uint32_t offset = ptx_frame_room(p, &size);
@@ -261,14 +261,14 @@ bool ptx_function_variable(struct parser *p, struct word word) {
   return true;
 }
 
-/* A predicate has no bytes, and takes a place like others. */
+/* A predicate has no bytes, but takes a place like others. */
 static uint64_t declared_room(const struct ptx_declaration *d) {
   return d->type == T_PRED ? 4 : ptx_declared_bytes(d);
 }
 
 /*
- * A parameter of a function that is a register. It travels as a .param does: an input is loaded where the
- * function begins, a result is stored where it returns (ptx_store_results).
+ * Defines a parameter of a function that is a register. It is passed as a .param is: an input is loaded where
+ * the function begins, a result is stored where it returns (ptx_store_results).
  */
 static struct passed register_parameter(struct parser *p, const struct ptx_declaration *d, bool result) {
   const struct symbol *r = plain_registers(p, d);
@@ -293,7 +293,7 @@ static struct passed memory_parameter(struct parser *p, const struct ptx_declara
   return (struct passed){(uint32_t)s->offset, (uint32_t)s->size};
 }
 
-/* ".param" or, of a function, ".reg"; true: it is a register. */
+/* Reads ".param" or, for a function, ".reg". True: it is a register. */
 static bool parameter_space(struct parser *p, const struct ptx_function *f) {
   const char *before = p->at;
   struct word space = ptx_need_word(p, ".param");

@@ -16,7 +16,7 @@ static struct list empty(void) {
   return list;
 }
 
-/* Loads the object that a .texref or .surfref names now. It is in the module's data. */
+/* Loads the object that is bound to a .texref or .surfref now. It is in the module's data. */
 uint32_t ptx_texture_reference(struct parser *p, const struct symbol *s) {
   if (s->kind != SYM_OPAQUE) ptx_refuse(p, "a texture or surface expected");
   uint32_t d = ptx_temporary(p, 8), from = ptx_address_constant(p, s->offset), x = p->x_count;
@@ -65,7 +65,10 @@ static enum ptx_type nth_type(struct parser *p, uint32_t n) {
   ptx_refuse(p, "no type");
 }
 
-/* [object, {coordinates}] or [object, sampler, {coordinates}], which operands.c leaves in the elements. */
+/*
+ * Reads [object, {coordinates}] or [object, sampler, {coordinates}], which operands.c has stored in the
+ * elements.
+ */
 static void place(struct parser *p, const struct operand *o, uint32_t m, enum ptx_type type,
                   struct list *list) {
   uint32_t axes = IMAGE_AXES(m), at = 0, want = axes + ((m & IMAGE_LAYERED) != 0 ? 1 : 0);
@@ -75,7 +78,7 @@ static void place(struct parser *p, const struct operand *o, uint32_t m, enum pt
     list->refs[IMAGE_SAMPLER] =
         sampler->kind == O_SYMBOL ? ptx_texture_reference(p, sampler->symbol) : ptx_source(p, sampler, T_B64);
   }
-  /* three of them stand as four */
+  /* three of them are given as four */
   if (o->count < want || o->count > 4) ptx_refuse(p, "as many coordinates as dimensions expected");
   const struct operand *c = &p->elements[o->first];
   if ((m & IMAGE_LAYERED) != 0) list->refs[IMAGE_LAYER] = ptx_source(p, &c[at++], T_U32);
@@ -110,7 +113,7 @@ static void results(struct parser *p, const struct operand *o, uint32_t count, e
     list->refs[list->count++] = ptx_destination(p, &to[i], type) | PTX_DEFINED;
 }
 
-/* |p: whether the texels are there. They are: nothing here is sparse. */
+/* |p: whether the texels are resident. They always are, because there are no sparse textures here. */
 static uint32_t resident(struct parser *p) {
   if (!p->operands[0].paired) return 1;
   ptx_need(p, 3, 8);
@@ -274,7 +277,7 @@ static void decode_sured(struct parser *p) {
   in->type = (uint8_t)type;
 }
 
-/* istypep.texref p, a: any object may be asked; what it is shows when it is used. */
+/* istypep.texref p, a: accepts any object; whether it exists is checked when it is used. */
 static void decode_istypep(struct parser *p) {
   ptx_need(p, 2, 2);
   bool surfaces = ptx_part(p, 1, "surfref");

@@ -1,4 +1,4 @@
-/* A lane's side of textures and surfaces. */
+/* Operands and results of lanes for textures and surfaces. */
 #ifndef VGPU_PTX_IMAGE_H
 #define VGPU_PTX_IMAGE_H
 
@@ -6,15 +6,17 @@
 #include "host/backend/software/ptx/texture/operands.h"
 #include "host/backend/software/ptx/texture/sample.h"
 
-/* A lane's operand of `bytes`; 0 when the instruction has none. */
+/* Returns a lane's operand of `bytes`; 0 if the instruction lacks it. */
 uint64_t ptx_image_operand(const struct place *at, uint32_t index, uint32_t lane, uint32_t bytes);
-/* The lane's result or value number `index`. */
+/* Returns the lane's result or value number `index`. */
 unsigned char *ptx_image_result(const struct place *at, uint32_t index, uint32_t lane, uint32_t bytes);
-/* The level of detail that the lane asks for; 0 when the instruction says none. */
+/* Returns the level of detail of the lane; 0 if the instruction has none. */
 float ptx_image_detail(const struct place *at, uint32_t lane, const struct ptx_texture *image,
                        const struct ptx_texture *sampler);
 
-/* lanes_sample.c: all lanes' samples of one texture, where it has a way for them at once; false: it has not.
+/*
+ * lanes_sample.c: samples one texture for all lanes at once. False: that is not possible for this
+ * instruction.
  */
 bool ptx_sample_together(const struct place *at, uint32_t mask, const struct ptx_reading *reading);
 /* surface.c: false: a fault was raised. */

@@ -1,12 +1,13 @@
 /*
- * Samples of one texture by many lanes at once: the frequent ones, bit for bit what sample.c gives a lane. It
- * does one axis after the other for all lanes, then one corner of the filter after the other.
+ * Samples of one texture for many lanes at once: the frequent cases, with the same bits as sample.c gives for
+ * one lane. One axis after the other is computed for all lanes, then one corner of the filter after the
+ * other.
  */
 #include <string.h>
 
 #include "host/backend/software/ptx/texture/image.h"
 
-#define FEW 6 /* with so few lanes one after the other is faster */
+#define FEW 6 /* for so few lanes, one after the other is faster */
 
 /* A texel of each lane: channels, as sample.c has them. */
 union values {
@@ -23,7 +24,10 @@ static const void *operand(const struct place *at, uint32_t index) {
   return from == PTX_NONE ? NULL : ptx_operand(at, from);
 }
 
-/* One object and one sampler for all lanes: constants are, most others are found to be. */
+/*
+ * True if all lanes have one object and one sampler. A constant is the same for all; other operands are
+ * compared.
+ */
 static bool same_for_all(const struct place *at, uint32_t index, uint32_t mask) {
   const unsigned char *objects = operand(at, index);
   if (objects == NULL) return true;
@@ -63,7 +67,7 @@ static void place_axes(const struct place *at, const struct ptx_reading *r, stru
   }
 }
 
-/* Layers are clamped; the third axis of a space is done already. */
+/* Layers are clamped; the third axis of a volume was computed before. */
 static void place_layers(const struct place *at, const struct ptx_reading *r, int32_t *layers) {
   const int32_t *layer = operand(at, IMAGE_LAYER);
   int32_t last = r->level->depth == 0 ? 0 : (int32_t)r->level->depth - 1;
@@ -77,7 +81,7 @@ static bool single(const struct ptx_texture *t) {
   return t->channels == 1 && (t->texel == TEXEL_F32 || t->texel == TEXEL_U32 || t->texel == TEXEL_S32);
 }
 
-/* Channels that a format has not. */
+/* Sets the channels that a format does not have. */
 static void absent(const struct ptx_reading *r, union values *to) {
   for (uint32_t c = r->image->channels; c < 4; c++) {
     for (int i = 0; i < PTX_LANES; i++) {
@@ -87,8 +91,7 @@ static void absent(const struct ptx_reading *r, union values *to) {
   }
 }
 
-/* Texels of up to 4 bytes, as words. A place is there for lanes that do not count, too: all are in the image.
- */
+/* Reads texels of up to 4 bytes, as words. Inactive lanes have a place in the image, too. */
 static void fetch_words(const struct place *at, const struct ptx_reading *r, const uint64_t *places,
                         union values *to) {
   const struct ptx_alu *alu = at->worker->alu;
@@ -101,7 +104,7 @@ static void fetch_words(const struct place *at, const struct ptx_reading *r, con
   absent(r, to);
 }
 
-/* The texels at (x, y, z) of the lanes of `mask`. */
+/* Reads the texels at (x, y, z) of the lanes of `mask`. */
 static void fetch(const struct place *at, const struct ptx_reading *r, const int32_t *x, const int32_t *y,
                   const int32_t *z, uint32_t mask, const union ptx_channels *border, union values *to) {
   const struct ptx_texture *t = r->image;
@@ -177,7 +180,7 @@ static void add_level(union values *value, const union values *above, const floa
   }
 }
 
-/* Lanes of one level at a time; false: they are on too many levels for that. */
+/* Reads the lanes of one level at a time. False: they are on too many levels for that. */
 static bool read_levels(const struct place *at, uint32_t mask, const struct ptx_reading *reading) {
   struct ptx_reading r = *reading;
   uint32_t below[PTX_LANES], lanes_of[PTX_LEVELS_MOST] = {0}, used = 0;

@@ -6,15 +6,15 @@
 enum ptx_image_operation {
   IMAGE_SAMPLE,
   IMAGE_GATHER,
-  IMAGE_ASK, /* txq, suq: the question in bits 8 to 15 */
+  IMAGE_ASK, /* txq, suq: the query is in bits 8 to 15 */
   SURFACE_LOAD,
   SURFACE_STORE,
-  SURFACE_REDUCE, /* an enum ptx_atomic in bits 4 to 7, where atomics have it */
+  SURFACE_REDUCE, /* an enum ptx_atomic is in bits 4 to 7, as for atomics */
   IMAGE_TYPE,     /* istypep: to the predicate d */
 };
 #define IMAGE_OPERATION(m) ((m)&7u)
 #define IMAGE_INTEGERS 8u /* coordinates are integers */
-#define IMAGE_SURFACES 8u /* of IMAGE_TYPE: whether it is a surface; else a texture */
+#define IMAGE_SURFACES 8u /* of IMAGE_TYPE: asks for a surface; otherwise for a texture */
 #define IMAGE_ATOMIC_SHIFT 4u
 #define IMAGE_QUESTION(m) ((m) >> 8 & 255u)
 #define IMAGE_QUESTION_SHIFT 8u
@@ -54,7 +54,7 @@ enum ptx_question {
   QUESTIONS
 };
 
-/* Operands in the list; what an instruction has not is PTX_NONE. Results or values follow. */
+/* Operands in the list. An operand that the instruction lacks is PTX_NONE. Results or values follow. */
 enum ptx_image_operand {
   IMAGE_OBJECT,  /* 64 bits, as are samplers */
   IMAGE_SAMPLER, /* of an instruction that names both */

@@ -3,20 +3,20 @@
 #include <math.h>
 #include <string.h>
 
-/* Weights are fixed point: 8 bits behind the point, as the CUDA programming guide has it. */
+/* Weights are fixed point with 8 fractional bits, as the CUDA programming guide says. */
 #define ONE 256
 
 static float limited(float x, float low, float high) {
   return x > low ? x < high ? x : high : low; /* NaN becomes low */
 }
 
-/* floor() of what fits: the library's is a call on processors without SSE 4.1. */
+/* floor() of a value that fits an integer: the library's function is a call on processors without SSE 4.1. */
 static int64_t floor_of(double x) {
   int64_t i = (int64_t)x;
   return i - (x < (double)i);
 }
 
-/* Wrapping and mirroring are for normalized coordinates; others are clamped. */
+/* Wrapping and mirroring need normalized coordinates; other coordinates are clamped. */
 static uint8_t mode_of(const struct ptx_reading *r, uint32_t axis) {
   uint8_t mode = r->sampler->address[axis];
   if (r->image->cube) return ADDRESS_CLAMP;
@@ -24,7 +24,7 @@ static uint8_t mode_of(const struct ptx_reading *r, uint32_t axis) {
   return turns && (!r->sampler->normalized_coordinates || r->integers) ? ADDRESS_CLAMP : mode;
 }
 
-/* Where a coordinate lies, in texels. */
+/* Converts a coordinate to texels. */
 static float texels(const struct ptx_reading *r, const struct ptx_sample *sample, uint32_t axis) {
   float x = sample->at[axis].f;
   if (r->sampler->normalized_coordinates) {
@@ -38,7 +38,7 @@ static float texels(const struct ptx_reading *r, const struct ptx_sample *sample
   return limited(x, -1048576.0f, 536870912.0f) + (float)sample->offset[axis];
 }
 
-/* The texel that is read for one beyond the edge; -1: the border. */
+/* Returns the texel that is read for one beyond the edge; -1: the border. */
 static int64_t beyond(const struct ptx_reading *r, uint32_t axis, int64_t i) {
   int64_t size = r->size[axis];
   if (r->image->linear) return -1;
@@ -69,7 +69,7 @@ void ptx_border(const struct ptx_reading *r, union ptx_channels *to) {
   }
 }
 
-/* Texels that within() has found, -1 among them. */
+/* Reads texels that within() has found; -1 is the border. */
 static void fetch(const struct ptx_reading *r, const struct ptx_sample *sample, const int64_t at[3],
                   union ptx_channels *to) {
   if ((at[0] | at[1] | at[2]) < 0) {
@@ -80,7 +80,9 @@ static void fetch(const struct ptx_reading *r, const struct ptx_sample *sample, 
   ptx_fetch(r->image, r->level, (uint32_t)at[0], (uint32_t)at[1], z, to);
 }
 
-/* Beyond the edge of a cube's face lies another one; at a corner there is none, and this one goes on. */
+/*
+ * Beyond the edge of a cube's face is another face. Beyond a corner there is none, and this face continues.
+ */
 static void fetch_around(const struct ptx_reading *r, const struct ptx_sample *sample, const int64_t first[2],
                          uint32_t corner, union ptx_channels *to) {
   int64_t at[3] = {first[0] + (corner & 1), first[1] + (corner >> 1 & 1), 0};
@@ -119,7 +121,7 @@ static void filtered(const struct ptx_reading *r, const struct ptx_sample *sampl
       where[axis] = at[axis][corner >> axis & 1];
       weight *= weights[axis][corner >> axis & 1];
     }
-    if (weight == 0.0f) continue; /* an infinity there does not spoil the sum */
+    if (weight == 0.0f) continue; /* the texel may be an infinity, which would spoil the sum */
     union ptx_channels texel;
     if (around) fetch_around(r, sample, first, corner, &texel);
     else fetch(r, sample, where, &texel);

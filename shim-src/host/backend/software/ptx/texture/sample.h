@@ -1,10 +1,10 @@
-/* Samples of images: addressing, filtering, levels. Arithmetic only; nothing here knows of lanes. */
+/* Samples of images: addressing, filtering, levels. It is arithmetic only, without lanes. */
 #ifndef VGPU_PTX_SAMPLE_H
 #define VGPU_PTX_SAMPLE_H
 
 #include "host/backend/software/ptx/texture.h"
 
-/* Four channels: floats, or integers as they are. Those that a format has not are 0, 0 and 1. */
+/* Four channels: floats, or integers unchanged. Missing channels are 0, 0 and 1. */
 union ptx_channels {
   float f[4];
   uint32_t u[4];
@@ -12,11 +12,11 @@ union ptx_channels {
 
 /* The settings that are the same for all samples of an instruction. */
 struct ptx_reading {
-  /* `image` says what is read, `sampler` how; they are the same unless an instruction names both. */
+  /* `image` is read, in the way that `sampler` says; they are the same unless an instruction names both. */
   const struct ptx_texture *image, *sampler;
-  uint32_t axes; /* 1 to 3; a cube has 2 within its face */
+  uint32_t axes; /* 1 to 3; a cube has 2 in its face */
   bool integers; /* coordinates count texels: no filter, no normalization */
-  bool gather;   /* the four texels around, channel `component` of each */
+  bool gather;   /* reads the four texels around, channel `component` of each */
   uint32_t component;
   /* filled by ptx_begin_reading */
   bool floats, filtered;
@@ -26,7 +26,7 @@ struct ptx_reading {
 };
 
 struct ptx_sample {
-  uint32_t layer; /* of the image: a cube's is layer * 6 + face */
+  uint32_t layer; /* of the image; for a cube layer * 6 + face */
   union {
     float f;
     int32_t i;
@@ -35,20 +35,20 @@ struct ptx_sample {
   float level;
 };
 
-/* Whether reads give floats. */
+/* True if reads give floats. */
 bool ptx_reads_floats(const struct ptx_texture *texture);
-/* One texel; the caller has checked that it is there. */
+/* Reads one texel; the caller has checked that it exists. */
 void ptx_fetch(const struct ptx_texture *texture, const struct ptx_level *level, uint32_t x, uint32_t y,
                uint32_t z, union ptx_channels *to);
 /* Fills in the value of a texel beyond the edge in border mode. */
 void ptx_border(const struct ptx_reading *reading, union ptx_channels *to);
 void ptx_begin_reading(struct ptx_reading *reading);
-/* The level that is read for this level of detail, and the weight of the one above it. */
+/* Returns the level for a level of detail, and the weight of the next one. */
 uint32_t ptx_choose_level(const struct ptx_reading *reading, float detail, float *weight);
-/* From here on the reading is of that level. */
+/* Selects the level of the reads that follow. */
 void ptx_read_level(struct ptx_reading *reading, uint32_t level);
 void ptx_sample(struct ptx_reading *reading, const struct ptx_sample *sample, union ptx_channels *to);
-/* Which face of a cube a direction meets, and where: 0 to 1 within it. */
+/* Returns which face of a cube a direction meets, and the place in it, from 0 to 1. */
 uint32_t ptx_cube_face(const float direction[3], float within[2]);
 
 #endif

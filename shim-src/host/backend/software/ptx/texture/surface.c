@@ -5,7 +5,7 @@
 #include "host/backend/software/ptx/run/single.h"
 #include "host/backend/software/ptx/texture/image.h"
 
-/* Fits an index into an axis; false: it lies outside, and nothing is to be clamped. */
+/* Fits an index into an axis. False: it is outside and must not be clamped. */
 static bool fit(int64_t *i, int64_t size, uint32_t how) {
   if (*i >= 0 && *i < size) return true;
   if (how != OUTSIDE_CLAMP || size <= 0) return false;
@@ -13,7 +13,10 @@ static bool fit(int64_t *i, int64_t size, uint32_t how) {
   return true;
 }
 
-/* Where an access of `bytes` goes; *outside: to nowhere. NULL without it: a fault was raised. */
+/*
+ * Returns the memory of an access of `bytes`. NULL with *outside: the access has no effect; NULL without it:
+ * a fault was raised.
+ */
 static unsigned char *locate(const struct place *at, uint32_t lane, const struct ptx_texture *surface,
                              uint32_t bytes, bool *outside) {
   uint32_t m = at->in->m, how = IMAGE_OUTSIDE(m), axes = IMAGE_AXES(m);
@@ -22,7 +25,7 @@ static unsigned char *locate(const struct place *at, uint32_t lane, const struct
   if (axes >= 2) y = (int32_t)ptx_image_operand(at, IMAGE_Y, lane, 4);
   if (axes == 3) z = (int32_t)ptx_image_operand(at, IMAGE_Z, lane, 4);
   if ((m & IMAGE_LAYERED) != 0) z = (int32_t)ptx_image_operand(at, IMAGE_LAYER, lane, 4);
-  /* An x that counts bytes is one of accesses, once it is known to be aligned. */
+  /* An x that counts bytes becomes a count of accesses, once it is known to be aligned. */
   bool formatted = (m & IMAGE_FORMATTED) != 0;
   int64_t row = formatted ? level->width : (int64_t)level->width * surface->bytes,
           step = formatted ? 1 : bytes;
@@ -104,7 +107,7 @@ AS_KERNELS_DO bool ptx_surface(const struct place *at, uint32_t lane, const stru
       if (memory != NULL) ptx_copy_once(memory, data, bytes);
       return true;
     default: {
-      /* Reductions by bytes; those that count elements are of whole texels. */
+      /* Reductions count bytes; those that count elements are for whole texels. */
       if (memory == NULL) return true;
       uint64_t value = ptx_image_operand(at, IMAGE_MORE, lane, in->size);
       if ((in->m & IMAGE_FORMATTED) != 0 && surface->bytes != in->size) {

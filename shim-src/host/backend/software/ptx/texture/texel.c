@@ -1,4 +1,4 @@
-/* Texels from memory. */
+/* Reads texels from memory. */
 #include <math.h>
 
 #include "host/backend/software/ptx/half.h"
@@ -9,7 +9,7 @@ bool ptx_reads_floats(const struct ptx_texture *t) {
          (t->normalized_reads && t->texel != TEXEL_U32 && t->texel != TEXEL_S32);
 }
 
-/* Of 8 bits, as IEC 61966-2-1 has it. */
+/* For 8 bits, as IEC 61966-2-1 defines it. */
 static float linear_of(float s) {
   return s <= 0.04045f ? s / 12.92f : powf((s + 0.055f) / 1.055f, 2.4f);
 }
@@ -66,7 +66,7 @@ void ptx_fetch(const struct ptx_texture *t, const struct ptx_level *level, uint3
   const unsigned char *from = level->bytes + z * level->slice + y * level->row + (uint64_t)x * t->bytes;
   if (t->texel == TEXEL_F32) {
     *to = (union ptx_channels){.f = {0, 0, 0, 1}};
-    if (t->bytes == 16) memcpy(to->f, from, 16); /* a size that is known is no call */
+    if (t->bytes == 16) memcpy(to->f, from, 16); /* with a constant size, memcpy is not a call */
     else memcpy(to->f, from, t->bytes);
     return;
   }

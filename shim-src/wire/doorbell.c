@@ -37,10 +37,7 @@ uint64_t vgpu_doorbell_generation(struct vgpu_doorbell *doorbell) {
 }
 
 uint64_t vgpu_doorbell_rings(struct vgpu_doorbell *doorbell) {
-  pthread_mutex_lock(&doorbell->lock);
-  uint64_t rings = doorbell->rings;
-  pthread_mutex_unlock(&doorbell->lock);
-  return rings;
+  return __atomic_load_n(&doorbell->rings, __ATOMIC_RELAXED);
 }
 
 /* Polls and empties the socket, without the lock. *passed: a descriptor that came, or -1. *rung: bytes came.
@@ -93,7 +90,7 @@ enum vgpu_stream_result vgpu_doorbell_wait(struct vgpu_doorbell *doorbell, uint6
     pthread_mutex_lock(&doorbell->lock);
     doorbell->polling = false;
     doorbell->generation++;
-    doorbell->rings += rung;
+    __atomic_store_n(&doorbell->rings, doorbell->rings + rung, __ATOMIC_RELAXED);
     if (result == VGPU_STREAM_CLOSED) doorbell->closed = true;
     keep_passed(doorbell, passed);
     pthread_cond_broadcast(&doorbell->heard);

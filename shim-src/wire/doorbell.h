@@ -18,7 +18,7 @@ struct vgpu_doorbell {
   pthread_mutex_t lock;
   pthread_cond_t heard;
   uint64_t generation; /* counts polls that ended */
-  uint64_t rings;      /* polls among these in which the peer rang */
+  uint64_t rings;      /* polls among these in which the peer rang. Written under the lock. Use __atomic */
   bool polling;
   bool closed;       /* the socket has ended and there is no new one yet */
   bool over;         /* there will be no new socket */

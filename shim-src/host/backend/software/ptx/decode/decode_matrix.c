@@ -211,6 +211,7 @@ static void decode_wmma(struct parser *p) {
         type != T_S32 && type != T_F64) {
       ptx_refuse(p, "this type");
     }
+    if (ptx_has(p, "rn")) ptx_refuse(p, "the modifier .rn");
     wmma_memory(p, ptx_part(p, 1, "load"), m, n, k);
     return;
   }
@@ -240,6 +241,7 @@ static void decode_wmma(struct parser *p) {
       (a == T_F64 && b == T_F64 && c == T_F64 && d == T_F64);
   bool eights = (a == T_S8 || a == T_U8) && a == b && c == T_S32 && d == T_S32;
   if ((!floats && !eights) || !ptx_part(p, 1, "mma")) ptx_refuse(p, "these types");
+  if (ptx_has(p, "rn") && a != T_F64) ptx_refuse(p, "the modifier .rn");
   ptx_need(p, 4, 4);
   uint32_t x = p->x_count, have[4];
   have[0] = append(p, &p->operands[0], holder(d), true);
@@ -270,6 +272,6 @@ const struct ptx_mnemonic ptx_matrix_mnemonics[] = {
     {"stmatrix", decode_ldmatrix, "1 m_n_k sync aligned x1 x2 x4 trans shared shared::cta"},
     {"movmatrix", decode_movmatrix, "1 m_n_k sync aligned trans"},
     {"wmma", decode_wmma,
-     "4 m_n_k load store mma a b c d sync aligned row col satfinite global shared shared::cta"},
+     "4 m_n_k load store mma a b c d sync aligned row col rn satfinite global shared shared::cta"},
     {NULL, NULL, NULL},
 };

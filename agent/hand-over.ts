@@ -80,7 +80,7 @@ export async function endAs(end: CommandEnd, self: NodeJS.Process = process): Pr
 function cannotStart(file: string, cause: Error): VgpuError {
   const code = errnoOf(cause);
   const why =
-    code === 'ENOENT'
+    code === 'ENOENT' || file === ''
       ? 'there is no such program'
       : code === 'EACCES'
         ? 'permission denied'

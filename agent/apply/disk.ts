@@ -112,7 +112,11 @@ class NodeDisk implements Disk {
   }
 
   async removeDirectory(directory: string): Promise<void> {
-    sync.rmdirSync(this.#prefix + directory);
+    try {
+      sync.rmdirSync(this.#prefix + directory);
+    } catch (error) {
+      if (errnoOf(error) !== 'EBUSY') throw error;
+    }
     checkpoint(`rmdir ${directory}`);
   }
 

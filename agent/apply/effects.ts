@@ -30,6 +30,7 @@ export interface Disk {
   symlink(path: string, target: string): Promise<void>;
   rename(from: string, to: string): Promise<void>;
   unlink(path: string): Promise<void>;
+  /** Removes an empty directory. A mount point stays: it is the administrator's. */
   removeDirectory(path: string): Promise<void>;
   /** A copy of a file, link or empty directory: bytes, mode, owner, nanosecond times, extended attributes; fsynced. */
   copy(from: string, to: string): Promise<void>;

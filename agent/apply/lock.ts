@@ -72,9 +72,9 @@ function lockOf(file: string, handle: fs.FileHandle): Lock {
           await fs.rmdir(path.dirname(file));
         }
       } catch (error) {
-        // Another process has opened a lock of its own there meanwhile, or has removed it already.
+        // Another process has opened a lock of its own there meanwhile, or has removed it already; a mount point stays.
         const code = errnoOf(error);
-        if (code !== 'ENOTEMPTY' && code !== 'ENOENT') throw error;
+        if (code !== 'ENOTEMPTY' && code !== 'ENOENT' && code !== 'EBUSY') throw error;
       } finally {
         await handle.close();
       }

@@ -1,4 +1,4 @@
-/** Refuses a command line that says two things at once: the later one would win without a word. */
+/** Refuses a command line that says two things at once, or an option in the place of a value. */
 import type { Command } from 'commander';
 
 /** The code of the CommanderError, whose message is complete. */
@@ -22,6 +22,8 @@ export function refuseContradictions(command: Command): void {
     const name = option.attributeName();
     const flag = option.long ?? option.flags;
     command.on(`option:${option.name()}`, (typed: string | null | undefined) => {
+      if (isOption(typed, command))
+        command.error(`${flag} needs a value, and ${typed} is an option`, { code: contradiction });
       const value: unknown = command.getOptionValue(name);
       const now = { flag, typed: typed ?? null, value };
       const before = given.get(name);
@@ -30,6 +32,15 @@ export function refuseContradictions(command: Command): void {
       command.error(told(before, now), { code: contradiction });
     });
   }
+}
+
+/** Commander takes the word behind an option as its value, whatever it is. */
+function isOption(word: string | null | undefined, command: Command): boolean {
+  if (word === null || word === undefined) return false;
+  for (let one: Command | null = command; one !== null; one = one.parent) {
+    if (one.options.some(({ short, long }) => word === short || word === long)) return true;
+  }
+  return false;
 }
 
 function told(before: Given, now: Given): string {

@@ -21,6 +21,13 @@ const look = 'vgpu-agent doctor';
 /** Throws a VgpuError (`usage`) before anything is looked at when FILE cannot be it, or when there is no one to ask. */
 export function checkReport(file: string, yes: boolean, context: CommandContext): void {
   if (!yes) requireSomeoneToAsk(context, `doctor --report ${file}`, look);
+  if (file === '') {
+    throw new VgpuError('--report "" names no file', {
+      kind: 'usage',
+      operation: 'write the report',
+      remedy: 'name a file, such as vgpu.tar.gz',
+    });
+  }
   if (existsSync(file)) throw alreadyThere(file);
   if (existsSync(path.dirname(path.resolve(file)))) return;
   throw new VgpuError(`${path.dirname(file)} does not exist, so no report can be written there`, {

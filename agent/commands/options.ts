@@ -7,8 +7,8 @@ const longestSeconds = 86_400;
 
 /** Seconds, as typed after `--timeout`; fractions allowed. */
 export function seconds(value: string): number {
-  const number = Number(value);
-  if (value.trim() === '' || !Number.isFinite(number) || number <= 0 || number > longestSeconds) {
+  const number = /^\d*\.?\d+$/.test(value) ? Number(value) : 0;
+  if (number <= 0 || number > longestSeconds) {
     throw new InvalidArgumentError(
       `It must be a number of seconds, more than 0 and at most ${longestSeconds}.`,
     );

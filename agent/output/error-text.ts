@@ -32,7 +32,7 @@ export function errorDocument(error: unknown): ErrorDocument {
 export function errorText(error: unknown, style: Style, verbose: boolean): string {
   const { message, remedy, kind } = errorDocument(error);
   const said = kind === 'internal' ? `internal error: ${message}` : message;
-  const lines = [`${style.bad('vgpu-agent:')} ${indented(printable(said), style.width - 12)}`];
+  const lines = [`${style.bad('vgpu-agent:')} ${indented(shortened(printable(said)), style.width - 12)}`];
   if (remedy !== null) lines.push(`  ${style.bold('try:')} ${indented(printable(remedy), style.width - 7)}`);
   if (kind === 'internal' && remedy === null) {
     lines.push(
@@ -41,6 +41,11 @@ export function errorText(error: unknown, style: Style, verbose: boolean): strin
   }
   if (verbose) lines.push(...causes(error));
   return lines.join('\n');
+}
+
+/** A value as it was typed may be of any length; a path of the system has at most 4,096 bytes. */
+function shortened(text: string): string {
+  return text.replace(/\S{5000,}/g, (word) => `${word.slice(0, 80)}... (${word.length} characters)`);
 }
 
 function indented(text: string, width: number): string {

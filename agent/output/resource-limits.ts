@@ -28,6 +28,10 @@ const limits: Readonly<Record<string, Limit>> = {
     reached: "the quota of this command's user is used up",
     remedy: 'free space, or raise the quota',
   },
+  EFBIG: {
+    reached: 'this process may not write so much into one file',
+    remedy: 'raise its limit: ulimit -f unlimited, or LimitFSIZE= of the unit that runs it',
+  },
   EIO: { reached: 'the disk reported an error', remedy: 'look for errors of the disk: dmesg' },
 };
 

@@ -117,6 +117,17 @@ describe('a slip on the command line is exit 2, one message and where to look', 
       'vgpu-agent uninstall --help',
     ],
     [
+      ['install', '--unit', '--yes'],
+      /--unit needs a value, and --yes is an option$/,
+      'vgpu-agent install --help',
+    ],
+    [
+      ['doctor', '--report', '--fix'],
+      /--report needs a value, and --fix is an option$/,
+      'vgpu-agent doctor --help',
+    ],
+    [['verify', '--timeout', '0x10'], /'0x10' is invalid.*more than 0/, 'vgpu-agent verify --help'],
+    [
       ['-q', 'plan', '-v'],
       /option '-q, --quiet' cannot be used with option '-v, --verbose'/,
       'vgpu-agent plan --help',

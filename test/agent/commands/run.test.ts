@@ -138,6 +138,7 @@ describe('vgpu-agent run', () => {
     const absent = run(['--', 'no-such-program-of-anybody']);
     assert.equal(absent.status, 2);
     assert.match(absent.stderr, /cannot run "no-such-program-of-anybody": there is no such program/);
+    assert.match(run(['--', '']).stderr, /cannot run "": there is no such program/);
     const directory = run(['--', '/tmp']);
     assert.match(directory.stderr, /cannot run "\/tmp": permission denied/);
   });

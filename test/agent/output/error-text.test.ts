@@ -40,6 +40,18 @@ test('a bug is called a bug in vgpu-agent, and its stack is printed only with --
   assert.equal(errorDocument(bug).exitCode, 1);
 });
 
+test('a value that nobody can read is shortened', () => {
+  const error = new VgpuError(`no profile is named "${'x'.repeat(100_000)}". There are others`, {
+    kind: 'usage',
+    operation: 'x',
+  });
+  const shown = errorText(error, plain, false).replace(/\s+/g, ' ');
+  assert.match(
+    shown,
+    /^vgpu-agent: no profile is named "x{79}\.\.\. \(100003 characters\) There are others$/,
+  );
+});
+
 test('causes are printed with --verbose', () => {
   const error = new VgpuError('cannot write', {
     kind: 'failed',

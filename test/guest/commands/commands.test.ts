@@ -226,6 +226,39 @@ test('install --service with a mistake in agent.json names it and changes nothin
   assert.equal((await guest.agent('install', '--service', '--yes')).code, 0);
 });
 
+test('directories of the agent may be mount points: they stay, and nothing fails', { skip }, async (t) => {
+  const guest = await prepared(t);
+  for (const directory of ['/var/lib/vgpu-agent', '/run/vgpu-agent', '/etc/vgpu', '/opt/vgpu']) {
+    await guest.must('mkdir', '-p', directory);
+    await guest.must('mount', '-t', 'tmpfs', '-o', 'mode=755', 'none', directory);
+  }
+  for (const round of ['first', 'second']) {
+    const installed = await guest.agent('install', '--yes');
+    assert.equal(installed.code, 0, `${round}: ${installed.stderr}`);
+    const uninstalled = await guest.agent('uninstall', '--yes');
+    assert.equal(uninstalled.code, 0, `${round}: ${uninstalled.stderr}`);
+    assert.equal(
+      await guest
+        .must('ls', '-A', '/var/lib/vgpu-agent', '/etc/vgpu', '/opt/vgpu')
+        .then((text) => text.replace(/^\/.*:$/gm, '').trim()),
+      '',
+    );
+  }
+});
+
+test('a limit of the size of files is told as one', { skip }, async (t) => {
+  const guest = await prepared(t);
+  const ran = await guest.run('sh', '-c', 'ulimit -f 0; vgpu-agent install --yes 2>&1 | cat');
+  assert.match(ran.stdout, /may not write so much into one file[\s\S]*ulimit -f unlimited/);
+});
+
+test('a report without a name is refused before anything is looked at', { skip }, async (t) => {
+  const guest = await prepared(t);
+  const ran = await guest.agent('doctor', '--report', '', '--yes');
+  assert.equal(ran.code, 2, ran.stderr);
+  assert.match(ran.stderr, /^vgpu-agent: --report "" names no file/);
+});
+
 test('status shows drift and install repairs it', { skip }, async (t) => {
   const guest = await prepared(t);
   assert.equal((await guest.agent('install', '--yes')).code, 0);

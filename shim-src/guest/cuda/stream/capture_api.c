@@ -110,18 +110,20 @@ int cuStreamEndCapture(struct vgpu_stream *hStream, void **phGraph) {
   int result = enter(hStream, &driver, &number);
   if (result != CUDA_SUCCESS) return result;
   struct vgpu_captured_stream *stream = vgpu_capture_find(driver, number);
-  if (phGraph == NULL) return vgpu_graph_leave(driver, CUDA_ERROR_INVALID_VALUE);
-  *phGraph = NULL;
+  if (phGraph != NULL) *phGraph = NULL;
   if (stream == NULL) return vgpu_graph_leave(driver, CUDA_ERROR_INVALID_VALUE);
   struct vgpu_capture *capture = stream->capture;
+  /* The program has the graph that it gave to the capture, but could never free a new one. */
+  if (phGraph == NULL && !capture->into_given) return vgpu_graph_leave(driver, CUDA_ERROR_INVALID_VALUE);
   if (capture->origin != number) return vgpu_graph_leave(driver, CUDA_ERROR_STREAM_CAPTURE_UNMATCHED);
   if (capture->mode != VGPU_MODE_RELAXED && !pthread_equal(capture->thread, pthread_self())) {
     return vgpu_graph_leave(driver, CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD);
   }
   if (capture->invalid) result = CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
   else if (!is_joined(driver, capture, &stream->tips)) result = CUDA_ERROR_STREAM_CAPTURE_UNJOINED;
-  if (result == CUDA_SUCCESS) *phGraph = capture->graph;
-  else if (!capture->into_given) vgpu_graph_free(driver, capture->graph);
+  if (result == CUDA_SUCCESS) {
+    if (phGraph != NULL) *phGraph = capture->graph;
+  } else if (!capture->into_given) vgpu_graph_free(driver, capture->graph);
   vgpu_capture_end(driver, capture);
   return vgpu_graph_leave(driver, result);
 }

@@ -7,10 +7,11 @@ import { describe, it } from 'node:test';
 import { runPtx, u32 } from './machine.js';
 
 /** One block; every thread leaves %r0 in its word. */
-function run(body: string, threads = 32): readonly number[] {
+function run(body: string, threads = 32, functions = ''): readonly number[] {
   const text = `.version 8.4
 .target sm_90
 .address_size 64
+${functions}
 .visible .entry k(.param .u64 out)
 {
   .reg .b32 %r<16>; .reg .b64 %rd<4>; .reg .pred %p<6>;
@@ -105,6 +106,48 @@ ${label}
         lanes(() => 96, 96),
       );
     }
+  });
+
+  it('give back a lock that a function tries to take, which others call in a loop', () => {
+    const attempt = `.func (.param .b32 got) attempt(.param .b32 where)
+{
+  .reg .b32 %r<3>;
+  ld.param.b32 %r1, [where];
+  atom.shared.cas.b32 %r2, [%r1], 0, 1;
+  st.param.b32 [got], %r2;
+  ret;
+}`;
+    const found = run(
+      `  setp.ne.u32 %p1, %r1, 0;
+  mov.u32 %r5, s;
+  @%p1 bra READY;
+  st.shared.u32 [s], 0;
+  st.shared.u32 [s+4], 0;
+READY:
+  bar.sync 0;
+TRY:
+  {
+    .param .b32 where;
+    .param .b32 got;
+    st.param.b32 [where], %r5;
+    call (got), attempt, (where);
+    ld.param.b32 %r2, [got];
+  }
+  setp.ne.u32 %p2, %r2, 0;
+  @%p2 bra TRY;
+  ld.volatile.shared.u32 %r4, [s+4];
+  add.u32 %r4, %r4, 1;
+  st.volatile.shared.u32 [s+4], %r4;
+  atom.shared.exch.b32 %r2, [s], 0;
+  bar.sync 0;
+  ld.shared.u32 %r0, [s+4];`,
+      96,
+      attempt,
+    );
+    assert.deepEqual(
+      found,
+      lanes(() => 96, 96),
+    );
   });
 
   it('wait at a barrier of the block on one side for those that have come to the end of the other', () => {

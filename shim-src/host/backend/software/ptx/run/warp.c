@@ -77,6 +77,8 @@ enum run ptx_run_warp(struct warp *warp, uint32_t budget) {
   if (warp->leaf_count == 0) return RUN_DONE;
   /* Every loop of a guest's code comes here, or branches. */
   uint32_t turns = BUDGET_OF_SPLIT;
+  /* Lasts beyond a split: a loop that waits can do its loads and atomics in a function that it calls. */
+  uint32_t seen = 0;
 again:
   if (warp->leaf_count == 0) return RUN_DONE;
   if (--turns == 0) goto next_split;
@@ -89,7 +91,7 @@ again:
   at.split = split;
   at.registers = split->frame->registers;
   uint32_t pc = split->pc, all = split->mask;
-  uint32_t idle = ~warp->exists | warp->exited, seen = 0;
+  uint32_t idle = ~warp->exists | warp->exited;
 
   for (;;) {
     const struct ptx_instruction *in = &code[pc];

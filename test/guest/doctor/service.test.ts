@@ -37,7 +37,9 @@ for (const consumer of consumers())
         await until('the doctor to know', 20_000, async () => {
           const { checks } = await doctor(guest);
           const finding = checks.find(({ id }) => id === 'agent-service')?.finding;
-          return finding?.kind === 'warning' && /not in force/.test(finding.cause) ? true : undefined;
+          return finding?.kind === 'warning' && /^agent\.json has a mistake/.test(finding.cause)
+            ? true
+            : undefined;
         });
       } finally {
         await guest.write(conf, JSON.stringify(generous));

@@ -169,6 +169,10 @@ static void serve_returned(struct vgpu_supervisor *supervisor, struct vgpu_greet
     return;
   }
   if (vgpu_resume_elsewhere(supervisor, greeting)) return;
+  if (vgpu_greeting_status(&greeting->hello) != VGPU_STATUS_OK) {
+    vgpu_refuse_return(&supervisor->admission, greeting->descriptor, VGPU_STATUS_REFUSED);
+    return;
+  }
   greeting->resume = vgpu_greeting_resume(greeting->bytes);
   vgpu_resume_session(supervisor, greeting);
 }

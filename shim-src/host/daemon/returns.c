@@ -110,10 +110,17 @@ bool vgpu_returns_receive(struct vgpu_returns *returns, struct vgpu_greeting *gr
       .msg_iov = &part, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control.bytes};
   ssize_t size = recvmsg(returns->successors, &whole, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
   if (size < 0) return false;
-  struct cmsghdr *rights = CMSG_FIRSTHDR(&whole);
-  if (size == 0 || rights == NULL || rights->cmsg_level != SOL_SOCKET || rights->cmsg_type != SCM_RIGHTS ||
-      rights->cmsg_len != CMSG_LEN(sizeof(int))) {
+  if (size == 0) { /* no successor lives */
     vgpu_returns_close(returns);
+    return false;
+  }
+  /*
+   * Without a free descriptor in this process the kernel closes the connection and leaves the rights out. The
+   * guest tries again, so only this message is lost.
+   */
+  struct cmsghdr *rights = CMSG_FIRSTHDR(&whole);
+  if (rights == NULL || rights->cmsg_level != SOL_SOCKET || rights->cmsg_type != SCM_RIGHTS ||
+      rights->cmsg_len != CMSG_LEN(sizeof(int))) {
     return false;
   }
   memcpy(&greeting->descriptor, CMSG_DATA(rights), sizeof(int));
@@ -123,7 +130,6 @@ bool vgpu_returns_receive(struct vgpu_returns *returns, struct vgpu_greeting *gr
       header.attached > sizeof attached->bytes ||
       (size_t)size != sizeof header + header.greeting + header.attached) {
     close(greeting->descriptor);
-    vgpu_returns_close(returns);
     return false;
   }
   memcpy(greeting->bytes, bytes + sizeof header, header.greeting);

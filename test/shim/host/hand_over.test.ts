@@ -6,7 +6,7 @@ import { copyFileSync, existsSync, readdirSync, readFileSync, renameSync, writeF
 import { request } from 'node:http';
 import { connect } from 'node:net';
 import { afterEach, beforeEach, describe, it } from 'node:test';
-import { type Ended, runProgram } from '../cuda/private_programs.js';
+import { buildProgram, type Ended, runProgram } from '../cuda/private_programs.js';
 import {
   askAll,
   builtFile,
@@ -24,6 +24,7 @@ import { hello, WireClient } from '../wire/wire_client.js';
 /** VGPU_FEATURE_RESUME. */
 const RESUME = 0x800;
 const REFUSED = 2;
+const BUSY = 7;
 const SYSTEM_NOT_READY = 802;
 
 describe('a hand-over', () => {
@@ -273,7 +274,24 @@ describe('a hand-over', () => {
     // A connection beyond the limits of one peer is closed without an answer.
     const answers = new Set(await Promise.all(attempts));
     answers.delete(undefined);
+    // A predecessor with many to read has the guest try again.
+    answers.delete(BUSY);
     assert.deepEqual([...answers], [REFUSED]);
+  });
+
+  it('loses one connection, and not the way to the predecessor, when that has no free descriptor', async () => {
+    const program = await buildProgram({
+      name: 'returns_limit',
+      sources: ['test/shim/programs/returns_limit.c', 'shim-src/host/daemon/returns.c'],
+      sanitize: 'address,undefined',
+    });
+    const { code, stdout, stderr } = await runProgram(program, []);
+    const lines = [
+      'full: passed 1, received 0, open 1',
+      'free: passed 1, received 1, open 1',
+      'ended: received 0, open 0',
+    ];
+    assert.deepEqual([code, stdout.trim().split('\n'), stderr], [0, lines, '']);
   });
 
   it('serves its metrics over HTTP to every client, and waits for none', async () => {

@@ -168,9 +168,16 @@ static bool take_connection(struct vgpu_worker *worker) {
   struct vgpu_line *line = &worker->link.line;
   struct vgpu_line_message message;
   int connection, peer;
-  if (!vgpu_line_receive(line->channel, &message, &connection, &peer)) {
-    line->channel = -1; /* the daemon has ended; this process will, too */
-    return false;
+  switch (vgpu_line_receive(line->channel, &message, &connection, &peer)) {
+    case VGPU_LINE_CAME:
+      break;
+    case VGPU_LINE_LOST: /* the guest finds its connection closed and tries again */
+      vgpu_host_log_limited("full", worker->session, "a new connection was lost: no descriptor is free");
+      return false;
+    case VGPU_LINE_ENDED:
+    default:
+      line->channel = -1; /* the daemon has ended; this process will, too */
+      return false;
   }
   int unused = line->peer_is_guest ? peer : line->peer;
   if (!line->peer_is_guest) line->peer = peer;

@@ -44,7 +44,8 @@ bool vgpu_line_pass(int channel, const struct vgpu_line_message *message, int co
   return sendmsg(channel, &whole, MSG_NOSIGNAL | MSG_DONTWAIT) == (ssize_t)sizeof *message;
 }
 
-bool vgpu_line_receive(int channel, struct vgpu_line_message *message, int *connection, int *peer) {
+enum vgpu_line_received vgpu_line_receive(int channel, struct vgpu_line_message *message, int *connection,
+                                          int *peer) {
   struct iovec part = {.iov_base = message, .iov_len = sizeof *message};
   union control control;
   struct msghdr whole = {
@@ -58,11 +59,14 @@ bool vgpu_line_receive(int channel, struct vgpu_line_message *message, int *conn
   }
   *connection = descriptors[0];
   *peer = descriptors[1];
-  if (size == (ssize_t)sizeof *message && *connection >= 0) return true;
+  bool whole_message = size == (ssize_t)sizeof *message;
+  /* Without a free descriptor the kernel closes the connection and leaves it out of the message. */
+  bool truncated = whole_message && (whole.msg_flags & MSG_CTRUNC) != 0;
+  if (whole_message && !truncated && *connection >= 0) return VGPU_LINE_CAME;
   for (int i = 0; i < PASSED_MOST; i++) {
     if (descriptors[i] >= 0) close(descriptors[i]);
   }
-  return false;
+  return truncated ? VGPU_LINE_LOST : VGPU_LINE_ENDED;
 }
 
 /* With the lock held. */

@@ -56,11 +56,15 @@ bool vgpu_line_survives(const struct vgpu_line *line);
  */
 bool vgpu_line_pass(int channel, const struct vgpu_line_message *message, int connection, int peer);
 
-/*
- * For the worker: receives a connection. The caller closes it and *peer, which may be -1. False: there is
- * none, or the message is not valid.
- */
-bool vgpu_line_receive(int channel, struct vgpu_line_message *message, int *connection, int *peer);
+enum vgpu_line_received {
+  VGPU_LINE_CAME, /* the caller closes *connection, and *peer, which may be -1 */
+  VGPU_LINE_LOST, /* the message came without its descriptors, because this process has none free */
+  VGPU_LINE_ENDED /* the daemon has closed the channel, or the message is not valid */
+};
+
+/* For the worker: receives a connection, when the channel can be read. */
+enum vgpu_line_received vgpu_line_receive(int channel, struct vgpu_line_message *message, int *connection,
+                                          int *peer);
 
 /*
  * For the serving thread, when its connection has ended: waits for the next one, which becomes line->now.

@@ -4,7 +4,7 @@
  */
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
-import { readFileSync, writeFileSync } from 'node:fs';
+import { readFileSync, statSync, writeFileSync } from 'node:fs';
 import { afterEach, beforeEach, describe, it } from 'node:test';
 import { runProgram } from '../cuda/private_programs.js';
 import {
@@ -178,6 +178,32 @@ describe('a session whose connection is cut', () => {
     assert.equal(await shell.end(), 0);
     await until('its end', () => sessionsNow(host) === 0);
     assert.doesNotMatch(host.log(), /did not come back/, 'it has said goodbye');
+  });
+
+  it('goes on when its worker had no descriptor free for the first connections', async () => {
+    const host = await start('tcp');
+    const relay = await between('tcp');
+    const shell = await open(relay.address);
+    await counts(shell, 1);
+    const { 1: worker = '' } = await host.logged(/, worker (\d+)$/m);
+    const { uid, gid } = statSync(`/proc/${worker}`);
+    // As the worker's user: root may not everywhere (CAP_SYS_RESOURCE).
+    const limit = (descriptors: string): void => {
+      const as = [`--reuid=${uid}`, `--regid=${gid}`, '--clear-groups'];
+      const call = ['prlimit', '--pid', worker, `--nofile=${descriptors}`];
+      const words = process.getuid?.() === 0 ? ['setpriv', ...as, ...call] : call;
+      const { status, stderr } = spawnSync('env', words, { encoding: 'utf8' });
+      assert.deepEqual([status, stderr], [0, '']);
+    };
+    limit('3:');
+    await relay.shut();
+    await until('the session to wait', () => (sessions()[0]?.waiting ?? 0) > 0);
+    await relay.open();
+    const call = counts(shell, 2);
+    await host.logged(/a new connection was lost: no descriptor is free/);
+    limit('256:');
+    await call;
+    assert.equal(await shell.end(), 0);
   });
 
   it('is lost when the host does not come back in time, which is said once', async () => {

@@ -44,8 +44,7 @@ export async function acquireLock(options: LockOptions): Promise<Lock> {
   for (;;) {
     const handle = await openLockFile(file);
     try {
-      const seconds = Math.max(0, (deadline - Date.now()) / 1000);
-      if (!(await flock(handle.fd, seconds, options.signal))) throw await held(file);
+      if (!(await taken(handle.fd, deadline, options.signal))) throw await held(file);
       // An earlier version created the lock readable by all users, and one of them may still hold it open: give that
       // file up.
       if (((await handle.stat()).mode & 0o077) !== 0) await fs.unlink(file).catch(ignoreAbsent);
@@ -118,6 +117,17 @@ function ignoreAbsent(error: unknown): void {
   if (errnoOf(error) !== 'ENOENT') throw error;
 }
 
+/** Waits only while the lock is held, so that a signal before that does not speak of a wait. */
+async function taken(
+  descriptor: number,
+  deadline: number,
+  signal: AbortSignal | undefined,
+): Promise<boolean> {
+  if (await flock(descriptor, 0, signal)) return true;
+  const seconds = (deadline - Date.now()) / 1000;
+  return seconds > 0 && (await flock(descriptor, seconds, signal));
+}
+
 /** False when another process holds it. */
 function flock(descriptor: number, seconds: number, signal: AbortSignal | undefined): Promise<boolean> {
   const patience = seconds > 0 ? ['-w', seconds.toFixed(3)] : ['-n'];
@@ -135,7 +145,7 @@ function flock(descriptor: number, seconds: number, signal: AbortSignal | undefi
     child.on('error', (cause) => reject(cannotLock(`cannot run flock: ${cause.message}`, cause)));
     child.on('exit', (code, ended) => {
       signal?.removeEventListener('abort', stop);
-      if (signal?.aborted === true) reject(stopped());
+      if (signal?.aborted === true) reject(stopped(seconds > 0));
       else if (code === 0) resolve(true);
       else if (code === 75) resolve(false);
       else reject(cannotLock(`flock ended with ${code ?? ended ?? 'nothing'}`));
@@ -143,8 +153,9 @@ function flock(descriptor: number, seconds: number, signal: AbortSignal | undefi
   });
 }
 
-function stopped(): VgpuError {
-  return new VgpuError('stopped while waiting for another vgpu-agent; nothing was changed', {
+function stopped(waited: boolean): VgpuError {
+  const when = waited ? 'while waiting for another vgpu-agent' : 'before it began';
+  return new VgpuError(`stopped ${when}; nothing was changed`, {
     kind: 'interrupted',
     operation: 'take the lock',
   });

@@ -1,10 +1,11 @@
 /** `doctor --report FILE`: lists what the report has, asks, writes. */
-import { existsSync } from 'node:fs';
+import { accessSync, constants, existsSync } from 'node:fs';
 import path from 'node:path';
 import type { Diagnosis, DoctorFacts } from '../doctor/types.js';
-import { VgpuError } from '../errors.js';
+import { errnoOf, VgpuError } from '../errors.js';
 import { gatherReport } from '../pipeline/report.js';
 import { alreadyThere } from '../report/already-there.js';
+import { cannotWrite } from '../report/cannot-write.js';
 import { spawnRunner } from '../run-command.js';
 import { bytes } from '../text.js';
 import { approved, requireSomeoneToAsk } from './common.js';
@@ -29,13 +30,26 @@ export function checkReport(file: string, yes: boolean, context: CommandContext)
     });
   }
   if (existsSync(file)) throw alreadyThere(file);
-  if (existsSync(path.dirname(path.resolve(file)))) return;
+  const directory = path.dirname(path.resolve(file));
+  if (existsSync(directory)) {
+    requireWritable(directory, file);
+    return;
+  }
   throw new VgpuError(`${path.dirname(file)} does not exist, so no report can be written there`, {
     kind: 'usage',
     operation: 'write the report',
     path: file,
     remedy: 'name a file in a directory that exists',
   });
+}
+
+/** Throws a VgpuError (`failed`) when the kernel says that this user cannot make a file there. */
+function requireWritable(directory: string, file: string): void {
+  try {
+    accessSync(directory, constants.W_OK | constants.X_OK);
+  } catch (cause) {
+    throw cannotWrite(file, errnoOf(cause) ?? String(cause), cause);
+  }
 }
 
 export async function report(

@@ -3,9 +3,10 @@ import { mkdtemp, open, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { outputFile, remove } from 'fs-extra/esm';
-import { errnoOf, VgpuError } from '../errors.js';
+import { errnoOf } from '../errors.js';
 import type { CommandRunner } from '../run-command.js';
 import { alreadyThere } from './already-there.js';
+import { cannotWrite } from './cannot-write.js';
 import type { ReportFile } from './contents.js';
 
 const directoryName = 'vgpu-report';
@@ -29,7 +30,7 @@ export async function writeTarball(
     const ran = await runner.run('tar', [...args, `--directory=${scratch}`, ...names], {
       timeoutMs: tarTimeoutMs,
     });
-    if (ran.code !== 0) throw failed(file, ran.stderr.toString('utf8').trim());
+    if (ran.code !== 0) throw cannotWrite(file, ran.stderr.toString('utf8').trim());
     await writeNew(file, ran.stdout);
   } finally {
     await remove(scratch);
@@ -43,25 +44,15 @@ async function writeNew(file: string, bytes: Buffer): Promise<void> {
     handle = await open(file, 'wx', 0o600);
   } catch (cause) {
     if (errnoOf(cause) === 'EEXIST') throw alreadyThere(file);
-    throw failed(file, errnoOf(cause) ?? String(cause), cause);
+    throw cannotWrite(file, errnoOf(cause) ?? String(cause), cause);
   }
   try {
     await handle.writeFile(bytes);
     await handle.sync();
   } catch (cause) {
     await rm(file, { force: true });
-    throw failed(file, errnoOf(cause) ?? String(cause), cause);
+    throw cannotWrite(file, errnoOf(cause) ?? String(cause), cause);
   } finally {
     await handle.close();
   }
-}
-
-function failed(file: string, why: string, cause?: unknown): VgpuError {
-  return new VgpuError(`cannot write the report ${file}: ${why}`, {
-    kind: 'failed',
-    operation: 'write the report',
-    path: file,
-    remedy: 'name a file in a directory that you may write to',
-    cause,
-  });
 }

@@ -171,4 +171,14 @@ describe('acquireLock', () => {
     });
     await kill(child);
   });
+
+  it('is free when Ctrl-C came before it was taken, and the error speaks of no wait', async (context) => {
+    const file = lockFile(context);
+    const signal = AbortSignal.abort();
+    await assert.rejects(
+      acquireLock({ command: 'install', waitMs: 60_000, file, signal }),
+      /^VgpuError: stopped before it began; nothing was changed$|^stopped before it began; nothing was changed$/,
+    );
+    await (await acquireLock({ command: 'install', waitMs: 0, file })).release();
+  });
 });

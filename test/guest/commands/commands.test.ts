@@ -259,6 +259,14 @@ test('a report without a name is refused before anything is looked at', { skip }
   assert.match(ran.stderr, /^vgpu-agent: --report "" names no file/);
 });
 
+test('a report on a read-only file system is refused before anything is looked at', { skip }, async (t) => {
+  const guest = await prepared(t);
+  await guest.must('mount', '-t', 'tmpfs', '-o', 'ro', 'tmpfs', '/mnt');
+  const ran = await guest.agent('doctor', '--report', '/mnt/report.tar.gz', '--yes');
+  assert.deepEqual([ran.code, ran.stdout], [1, '']);
+  assert.match(ran.stderr, /^vgpu-agent: cannot write the report \/mnt\/report\.tar\.gz: EROFS/);
+});
+
 test('status shows drift and install repairs it', { skip }, async (t) => {
   const guest = await prepared(t);
   assert.equal((await guest.agent('install', '--yes')).code, 0);

@@ -98,5 +98,18 @@ describe("NVIDIA's own runtimes through the shim", () => {
         assert.deepEqual([seen.name, seen.count, seen.equal], [name, count, true]);
       });
     }
+
+    // Both profiles name the same bus, so the second device is given another one.
+    it(`cudart ${version} accepts the devices of two profiles`, { skip }, async () => {
+      const both = await startHostd(['--profile', 'a100-40gb', '--profile', 'h100-80gb']);
+      try {
+        const ended = await runProgram(program, [library], { env: both.env });
+        assert.equal(ended.code, 0, ended.stderr);
+        const seen = JSON.parse(ended.stdout);
+        assert.deepEqual([seen.count, seen.equal], [2, true]);
+      } finally {
+        await both.stop();
+      }
+    });
   }
 });

@@ -73,7 +73,7 @@ static bool add_profiles(struct vgpu_device_profiles *all, const struct vgpu_dev
       bool uuid = same_uuid(device, &all->devices[other]), place = same_place(device, &all->devices[other]);
       if (!uuid && !place) continue;
       if (uuid) device->uuid[15]++;
-      if (place) device->pci_bus = (device->pci_bus + 1) & 0xff;
+      if (place) vgpu_device_profile_set_bus(device, (device->pci_bus + 1) & 0xff);
       other = UINT32_MAX; /* start again: the new value may be used, too */
     }
     all->count++;

@@ -58,6 +58,11 @@ static void set_attribute(struct vgpu_device_profile *device, unsigned number, i
   device->attribute_known[number / 8] |= (uint8_t)(1u << (number % 8));
 }
 
+void vgpu_device_profile_set_bus(struct vgpu_device_profile *device, uint32_t bus) {
+  device->pci_bus = bus;
+  set_attribute(device, 33, (int32_t)bus);
+}
+
 /* Reads "10de:2330" and returns it as the attribute has it: the device above the vendor. 0 if absent. */
 static int read_pci_identity(const struct vgpu_reader *reader, json_t *pci, const char *name,
                              uint32_t *identity) {
@@ -200,7 +205,7 @@ int vgpu_reader_device(struct vgpu_reader *reader, json_t *object, struct vgpu_d
   device->temperature = (uint32_t)temperature;
   device->power = (uint32_t)power;
   device->power_limit = (uint32_t)limit;
-  set_attribute(device, 33, (int32_t)device->pci_bus);
+  vgpu_device_profile_set_bus(device, device->pci_bus);
   set_attribute(device, 34, (int32_t)device->pci_device);
   set_attribute(device, 50, (int32_t)device->pci_domain);
   set_attribute(device, 75, (int32_t)device->compute_major);

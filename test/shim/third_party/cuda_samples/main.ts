@@ -1,6 +1,6 @@
 /**
  * npm run samples -- DIR [--cache DIR] [--limit SECONDS] [--only REGEXP]: builds those of NVIDIA's cuda-samples below DIR
- * that need one GPU and CUDA alone, runs each on the simulated device and prints a table. Exit status: 0 all that could
+ * that need CUDA alone, runs each on as many simulated devices as it needs and prints a table. Exit status: 0 all that could
  * be built passed; 1 not; 2 usage.
  */
 import os from 'node:os';

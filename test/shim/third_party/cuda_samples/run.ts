@@ -1,10 +1,13 @@
-/** Runs a built sample through the shim on a simulated device of its own and judges how it ended. */
+/** Runs a built sample through the shim on simulated devices of its own and judges how it ended. */
 import { execFile } from 'node:child_process';
 import { readFileSync, rmSync } from 'node:fs';
 import path from 'node:path';
 import { SHIM, scratchDirectory, startHost } from '../../shim_host.js';
 import { type Ended, judge, type Outcome } from './judge.js';
 import type { Sample } from './sample.js';
+
+/** The daemon's own default. */
+const PROFILE = 'h100-80gb';
 
 export interface Ran {
   readonly outcome: Outcome;
@@ -39,7 +42,10 @@ const libraryPath = (env: NodeJS.ProcessEnv): string =>
 
 export async function runSample(sample: Sample, program: string, limit: number): Promise<Ran> {
   const scratch = scratchDirectory();
-  const host = await startHost({ listen: `unix:${scratch.path}/s` });
+  const host = await startHost({
+    listen: `unix:${scratch.path}/s`,
+    args: Array(sample.gpus).fill(['--profile', PROFILE]).flat(),
+  });
   const log = path.join(path.dirname(program), 'vgpu.log');
   rmSync(log, { force: true });
   const start = performance.now();

@@ -18,7 +18,9 @@ export interface Sample {
   readonly openMp: boolean;
   /** Arguments of each run. */
   readonly runs: readonly (readonly string[])[];
-  /** Why it is none of those that can be run with one GPU and CUDA alone. */
+  /** The GPUs that it needs at least. */
+  readonly gpus: number;
+  /** The reason why it cannot be run with CUDA alone. */
   readonly excluded?: string;
 }
 
@@ -62,11 +64,9 @@ function readSample(directory: string, given: Arguments): Sample {
   const excluded =
     packages.length > 0
       ? `needs ${packages.join(' and ')}`
-      : (given.min_gpus ?? 1) > 1
-        ? `needs ${given.min_gpus} GPUs`
-        : given.skip === true || sources.length === 0 || /\bWIN32\b.*\n.*add_exec/.test(text)
-          ? 'not made for this system'
-          : undefined;
+      : given.skip === true || sources.length === 0 || /\bWIN32\b.*\n.*add_exec/.test(text)
+        ? 'not made for this system'
+        : undefined;
   return {
     name,
     directory,
@@ -75,6 +75,7 @@ function readSample(directory: string, given: Arguments): Sample {
     libraries: librariesOf(text),
     relocatable: /CUDA_SEPARABLE_COMPILATION ON/.test(text),
     openMp: /find_package\(OpenMP/.test(text),
+    gpus: given.min_gpus ?? 1,
     runs: given.runs?.map((one) => one.args ?? []) ?? [given.args ?? []],
     ...(excluded === undefined ? {} : { excluded }),
   };

@@ -61,7 +61,7 @@ test('clang-format would change no C file', { skip: skip || missing('clang-forma
   lint('clang-format', ['--dry-run', '-Werror', '--style=file', ...sources]);
 });
 
-// Words that a newcomer stumbles over, and what to write in their place. The list grows by what a sweep removed.
+// Words that a newcomer does not understand at once, and the words to write instead.
 const IDIOMS: Readonly<Record<string, string>> = {
   whoever: 'the process that, a user who, the caller',
   anew: 'again',

@@ -181,7 +181,7 @@ describe('scripts/package', { skip }, () => {
     const ran = spawnSync(path.join(root, 'examples/smoke_test.sh'), { ...as, cwd: '/' });
     assert.equal(ran.status, 0, ran.stdout + ran.stderr);
     assert.match(ran.stdout, /every number right\nAll passed\. The GPU was SIMULATED/);
-    // A test that cannot fail shows nothing: without the library it does.
+    // Without the library the check fails, which shows that it can.
     rmSync(path.join(root, 'agent/build/shim/libcuda.so.1'));
     assert.equal(spawnSync(path.join(root, 'examples/smoke_test.sh'), { ...as, cwd: '/' }).status, 1);
   });

@@ -31,7 +31,7 @@ export interface Spread {
   readonly max: number;
 }
 
-/** An entry of the benchmark; it runs inside the guest, but for one that brings a machine of its own. */
+/** An entry of the benchmark. It runs inside the guest, unless it starts a machine of its own. */
 export interface Entry {
   readonly name: string;
   /** One sentence. */
@@ -45,7 +45,7 @@ export interface Entry {
   measure(runs: number): Promise<readonly Comparison[]>;
 }
 
-/** Throws for no samples: an entry that measured nothing must not look like one that did. */
+/** Throws for no samples: an entry that measured nothing must not look like a measurement. */
 export function spread(samples: readonly number[]): Spread {
   const sorted = [...samples].sort((a, b) => a - b);
   const [min] = sorted;

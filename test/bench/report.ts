@@ -135,7 +135,7 @@ function row({ name, unit, samples }: Series, beside: Spread | null): string {
   return `${line}  ${short(beside.median)} (${short(beside.min)}..${short(beside.max)})`;
 }
 
-/** Three digits that count; more tell nothing on a shared machine. */
+/** Three significant digits: more have no meaning on a shared machine. */
 function short(value: number): string {
   if (value >= 100) return value.toFixed(0);
   if (value >= 10) return value.toFixed(1);

@@ -167,7 +167,7 @@ describe('the stand-in', { skip }, () => {
     return (await guest.journal('ollama', invocation)).map((entry) => entry.message);
   }
 
-  // Its log is the fixture's own: a third of them shows that it goes on doing so.
+  // Its log is the fixture's own, so a third of the fixtures is enough.
   for (const situation of SITUATIONS.filter((_, index) => long || index % 3 === 0)) {
     test(`logs what real Ollama logged: ${situation.log}`, async () => {
       await put(situation);

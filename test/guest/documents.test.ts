@@ -25,7 +25,7 @@ type Page = (guest: Guest) => Promise<void>;
 const withHost: Page = async (guest) => {
   await guest.hosts.start();
   await prepareConsumer(guest, 3);
-  // A reader has waited for it: the page's first command reads what it logged.
+  // It is waited for, because the page's first command reads its log.
   await until(
     'the consumer to name its device',
     60_000,

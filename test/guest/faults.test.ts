@@ -133,7 +133,7 @@ describe('install', { skip }, () => {
         const context = `install with ${pages} pages of room in ${directory}`;
         const ran = await whileShortOfRoom(guest, directory, pages, async () => {
           const first = await guest.agent('install', ...quiet, '--json');
-          // Where it was enough after all, the limited layer has to be empty again before it goes.
+          // Where the room was enough, the limited layer has to be empty again before it is removed.
           if (first.code === 0) await uninstall(guest, '--no-restart');
           return first;
         });
@@ -279,7 +279,7 @@ describe('a disk that turns read-only in the middle', { skip }, () => {
       const checkpoints = await checkpointsOf(guest, name, ...quiet);
       if (name === 'install') await uninstall(guest, '--no-restart');
       for (const directory of ['/etc', multiarch, '/var/lib']) {
-        // When so much of the work is done.
+        // The moments of the fault, as parts of the work that are done.
         for (const share of long ? [1 / 8, 1 / 4, 1 / 2, 3 / 4, 7 / 8] : [2 / 3]) {
           const n = Math.floor(checkpoints.length * share);
           const context = `${name} with ${directory} read-only from step ${n} (${checkpoints[n - 1]})`;

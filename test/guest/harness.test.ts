@@ -49,7 +49,7 @@ describe('a guest', { skip }, () => {
   });
 
   test("cannot set the machine's clock, neither by a command nor by a service", async () => {
-    // The time that it has: nothing is lost if it is set after all.
+    // It sets the time that it has, so no harm is done if that succeeds.
     const set = ['bash', '-c', 'date -s "@$(date +%s.%N)"'] as const;
     for (const ran of [
       await guest.run(...set),
@@ -299,7 +299,7 @@ describe('the life of guests', { skip }, () => {
     const child = spawn(process.execPath, ['--input-type=module', '-e', script], {
       stdio: ['ignore', 'pipe', 'inherit'],
     });
-    // Whatever fails here: a child that lives on holds up the end of this file.
+    // Also when the test fails, because a child that lives on delays the end of this file.
     t.after(() => child.kill('SIGKILL'));
     let name = '';
     child.stdout.on('data', (chunk: Buffer) => {

@@ -13,7 +13,7 @@ import { generous, installService } from './support/service.js';
 const skip = whyNoGuest() || whyNoHostd() || whyNoConsumer() || whyNoStandIn();
 const lib = '/usr/local/lib/ollama';
 const theirs = '/srv/theirs';
-/** As long as the interpreter that programs here name, so that one can be put in its place. */
+/** As long as the name of the interpreter in programs of this machine, so that it can replace that name. */
 const realInterpreter = '/lib64/ld-linux-x86-64.so.2';
 const interpreter = `${theirs}/ld`.padEnd(realInterpreter.length, 'x');
 /** The text of files that only root may read; no output may have it. */

@@ -159,7 +159,7 @@ test('install replaces an older version, and uninstall goes back to before the f
     await installToGpu(guest);
   });
   const older = (await guest.must('readlink', '/opt/vgpu/current')).trim();
-  // Something else than the consumer that runs on with the older version.
+  // A program that is not the consumer, and continues with the older version.
   const user = 'older-user.service';
   await guest.must(
     'systemd-run',

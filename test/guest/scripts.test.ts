@@ -90,7 +90,7 @@ describe('scripts/demo', { skip: whyNoGuest() || whyNoHostd() }, () => {
       assert.match(ran.stdout, pattern);
   };
   const device = /Before[\s\S]*library=cpu[\s\S]*vgpu-agent install[\s\S]*After[\s\S]*library=CUDA/i;
-  // Before on the CPU, after on the GPU: the demo fails unless they are the same.
+  // Once on the CPU and once on the GPU: the demo fails unless the sentences are the same.
   const sentences =
     /on the CPU: model has learnt one sentence by heart\n[\s\S]*After[\s\S]*: model has learnt one sentence by heart\n/;
   const atWork = /\+ sessions {2}llama-server \(process \d+\)[\s\S]*[1-9]\d* kernels launched/;

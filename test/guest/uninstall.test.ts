@@ -83,7 +83,7 @@ describe('package changes between install and uninstall', { skip }, () => {
       skip: driver.skip,
     }, async (t) => {
       const guest = await prepared(driver, t);
-      // Once without us: what dpkg itself changes by it is no difference.
+      // Once without vgpu-agent: what dpkg itself changes counts as no difference.
       await driver.reinstall(guest);
       const before = await guest.listing();
       await installToGpu(guest);

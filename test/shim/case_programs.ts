@@ -19,7 +19,7 @@ import {
 } from './shim_host.js';
 import { makeVmMemory, type VmMemory } from './support/vm_memory.js';
 
-/** Programs and their cases, each a process of its own; to each its sentence. */
+/** Programs and their cases, each with its sentence. Each case is a process of its own. */
 export type CasePrograms = Readonly<Record<string, Readonly<Record<string, string>>>>;
 
 interface Ended {

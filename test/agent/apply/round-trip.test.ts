@@ -159,7 +159,7 @@ describe('packages that come and go', () => {
         ['alternative', 'ldconfig', 'restart'],
       );
       assert.match(world.resolves(`${multiarch}/libcuda.so.1`), /^\/opt\/vgpu\/versions\//);
-      // The choice that was made by hand meanwhile is the one to go back to.
+      // Uninstall goes back to the choice that was made by hand meanwhile.
       await world.uninstall();
       assert.equal(
         world.resolves(`${multiarch}/libcuda.so.1`),

@@ -1,4 +1,4 @@
-// The live confirmation: what it waits for, whom it asks, and what does not take the verdict along.
+// The live confirmation: what it waits for, whom it asks, and which failures leave the verdict as it is.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { confirmLimitMs } from '../../../agent/confirm/confirm.js';
@@ -64,7 +64,7 @@ test('the live follower judges every real log as the offline judge does', async 
     const offline = judgeLog(ollama, text);
     assert.equal(verdict.mode, offline.mode, file);
     assert.deepEqual(verdict.devices, offline.devices, file);
-    // The probe of this stage finds a device: that none was there is past, and a restart helps.
+    // The probe of this stage finds a device: the lack of one is over, and a restart helps.
     const past = offline.reason === 'no-device';
     const reason = past ? (offline.hint ?? 'probe-disagrees') : offline.reason;
     if (reason !== null) assert.equal(verdict.reason, reason, file);
@@ -225,7 +225,7 @@ test('an HTTP error is not readiness', async () => {
   });
   const verdict = await run(stage);
   assert.equal(verdict.mode, 'gpu');
-  // Loading a model takes its time: the answer was waited for.
+  // Loading a model takes long, and the answer is waited for.
   assert.ok(stage.clock.now() >= 40_000);
 });
 

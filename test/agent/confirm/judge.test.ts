@@ -400,7 +400,7 @@ test('llama-server without a GPU is on the CPU, with the reason where it prints 
   assert.deepEqual([alone.mode, alone.reason], ['cpu', 'no-device']);
   assert.equal(judgeLog(llamaServer, [...llamaGpu, failed]).mode, 'cpu', 'a start without one follows');
   assert.equal(judgeLog(llamaServer, [failed, ...llamaGpu]).mode, 'gpu');
-  // In a prompt it may begin a start, but is no word of the CPU.
+  // In a prompt it may begin a start, but does not name the CPU.
   assert.equal(judgeLog(llamaServer, [...llamaGpu, `prompt: ${failed}`]).mode, 'undetermined');
 });
 

@@ -7,7 +7,7 @@ export const lines = (name: string): readonly string[] => fixtureText(name).spli
 export const gpuLog = lines('0.32.9_gpu-mode_debug0');
 export const cpuLog = lines('0.32.9_count0_debug0');
 export const child = processFacts({ pid: 140, parent: 100, name: 'llama-server', startTicks: '5050' });
-/** Where nothing is preloaded, what a process has mapped it has loaded itself. */
+/** Where nothing is preloaded, a process has itself loaded what it has mapped. */
 export const plainMain = processFacts({ libraries: [], loaderEnvironment: searched });
 export const plainChild = { ...child, loaderEnvironment: searched };
 

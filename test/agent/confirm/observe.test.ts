@@ -334,7 +334,7 @@ test('one whole look at the processes comes after the announcement', async () =>
   at(stage, 299, () => {
     stage.processes = [processFacts(), child];
   });
-  // A look that takes so long began before that.
+  // A look that takes so long has begun before that.
   const pids = async () => {
     const now = stage.processes.map(({ pid }) => pid);
     await stage.clock.sleep(120, new AbortController().signal);
@@ -514,7 +514,7 @@ test('everything that was begun is over when the waiting is', async () => {
       try {
         yield* stage.journal.follow(question);
       } finally {
-        // journalctl takes its time to end.
+        // journalctl needs a while to end.
         await stage.clock.sleep(50, new AbortController().signal);
         following -= 1;
       }

@@ -1,5 +1,5 @@
 /**
- * A stage for the live confirmation: time that only passes when no task has
+ * A stage for the live confirmation: time that passes only while no task has
  * anything else to do, a journal that is fed from real logs, a unit, processes and
  * a host that change when the script says so.
  */
@@ -96,7 +96,7 @@ export class FakeJournal {
   failure: Error | null = null;
   /** As journald is at its slowest: a reader that follows is not told, one that begins to read sees everything. */
   quiet = false;
-  /** Reads what was said before: a long journal takes its time. */
+  /** Reads the earlier entries: of a long journal this takes long. */
   reading: () => Promise<void> = async () => {};
 
   add(message: string, invocationId: string | null, pid = 100): void {

@@ -229,7 +229,7 @@ says('CPU in the log, no child has a library', {
   }),
 });
 
-// Another library comes before all else that is wrong; a log that names another fault is not outdone by the host.
+// Another library is the first reason. A fault that the log names stays the reason, whatever the host says.
 const crashed = findingsOf('0.32.9_native-probe-crash_debug0');
 const works = seen([model('a', 4_096)], { own: [session(), idle] });
 const cpuLoad = judgeLog(ollama, [

@@ -63,7 +63,7 @@ class Scene {
 const bytesOf = async function* (...texts: readonly string[]): AsyncIterable<Buffer> {
   for (const text of texts) yield Buffer.from(text);
 };
-/** Has nothing, and ends as `then` does. */
+/** A journal without entries, which ends as `then` does. */
 const ending = async function* <T>(then: () => unknown): AsyncGenerator<T> {
   const none: readonly T[] = [];
   yield* none;

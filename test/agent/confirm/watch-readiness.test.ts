@@ -75,7 +75,7 @@ test('until the first answer it is silent, and then as its last answer says', as
   assert.deepEqual(watch.seen(), { kind: 'silent', url: home, lastError: 'no answer yet' });
   await scene.pass(60);
   assert.deepEqual(watch.seen(), { kind: 'silent', url: home, lastError: 'ECONNRESET' });
-  // The next question is under way; what is known is the last answer.
+  // The next question has no answer yet, so the last answer counts.
   await scene.pass(200);
   assert.deepEqual(watch.seen(), { kind: 'silent', url: home, lastError: 'ECONNRESET' });
   scene.stop();

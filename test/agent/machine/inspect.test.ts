@@ -89,7 +89,7 @@ function listing(directory: string): string[] {
     });
 }
 
-/** By this process so far, whatever from: `rchar` of /proc/PID/io (proc_pid_io(5)). */
+/** Bytes that this process has read so far, from anything: `rchar` of /proc/PID/io (proc_pid_io(5)). */
 function bytesRead(): number {
   return Number(/^rchar: (\d+)$/m.exec(readFileSync('/proc/self/io', 'utf8'))?.[1]);
 }

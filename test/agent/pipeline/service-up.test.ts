@@ -16,7 +16,7 @@ function unit(activeState: string, restarts = 0): UnitFacts {
 
 type Moment = readonly [unit: UnitFacts, said: { state: string; problem: string } | null];
 
-/** One moment a look; the last stays. Time goes by while it sleeps alone. */
+/** One of these moments for each look; the last one stays. Time passes only while it sleeps. */
 async function wait(
   moments: readonly Moment[],
   signal = new AbortController().signal,

@@ -1,4 +1,4 @@
-/** Containers where the manifest was lost, and what of the device's files is a reason to restart whom. */
+/** Containers where the manifest was lost, and which of the device's files are a reason to restart which container. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import type { ContainerFacts, MachineFacts, OwnedFileFacts } from '../../../agent/contracts/facts.js';

@@ -24,7 +24,7 @@ interface Place {
   readonly theirs: string;
 }
 
-/** Below a directory that only root may write: /tmp is none. */
+/** Below a directory that only root may write, which /tmp is not. */
 function place(context: TestContext): Place {
   const root = fs.mkdtempSync('/run/vgpu-trust-');
   context.after(() => fs.rmSync(root, { recursive: true, force: true }));

@@ -1,4 +1,4 @@
-/** The dialogue without a terminal: what is asked, in which order, and what comes of the answers. */
+/** The dialogue without a terminal: what is asked, in which order, and what the answers lead to. */
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { VgpuError } from '../../../agent/errors.js';

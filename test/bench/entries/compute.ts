@@ -21,7 +21,7 @@ const ROUNDS = 20_000;
 /** Instructions in the loop below, of which eight compute. */
 const IN_LOOP = 11;
 
-/** Integer multiply-adds, each needing the one before: nothing to be gained but by doing instructions fast. */
+/** Integer multiply-adds, each of which needs the one before: only faster instructions make it faster. */
 const MADS = `.version 6.0
 .target sm_61
 .address_size 64

@@ -71,7 +71,7 @@ class Held {
     return held;
   }
 
-  /** Lets it go on, and gives what became of it. */
+  /** Lets it continue, and gives its result. */
   async goOn(): Promise<Ran> {
     await this.#guest.must('touch', this.#file);
     const code = await this.#end;
@@ -157,7 +157,7 @@ describe('two commands at once', { skip, concurrency: 2, timeout: 300_000 }, () 
     await new Promise((resolve) => setTimeout(resolve, 2_000));
     const installed = await installing.goOn();
     assert.equal((await uninstalling).code, 0);
-    // The service goes away from under the one that waits for its verdict: whatever it says, it ends, and it is
+    // The service is removed while a command waits for its verdict. Whatever the command says, it ends, and it is
     // not an internal error.
     assert.ok(
       [0, 3, 4, 5].includes(installed.code),

@@ -7,7 +7,7 @@
  * (support/at-checkpoint.ts). With VGPU_TEST_LONG=1 every step is killed, followed by install and by uninstall. Unless
  * so: every third step that the consumer or the loader can see (which ones, the seed says), one in sixteen of those that
  * only write our log, backups or state, each followed by one of the two commands. VGPU_TEST_SEED repeats a sample.
- * No step is ever left out in test/agent/apply/ (kill-everywhere.ts, killed.test.ts), which needs no guest.
+ * test/agent/apply/ (kill-everywhere.ts, killed.test.ts) leaves out no step, and needs no guest.
  */
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';

@@ -30,7 +30,7 @@ const same = (service: string): RegExp =>
     'm',
   );
 
-/** Lines that are too wide and not to be copied, nor quoted from a file. */
+/** Lines that are too wide, and are neither a command to copy nor quoted from a file. */
 function tooWide(text: string, columns: number): readonly string[] {
   const quoted = /^ {4}[+-]|^ {2,}(?:sudo|systemctl) |^next: |^ +\S+$/;
   return text.split('\n').filter((line) => line.length > columns && !quoted.test(line));

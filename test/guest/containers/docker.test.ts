@@ -251,7 +251,7 @@ describe('containers that docker runs', { skip }, () => {
             return document.verdict?.mode === mode ? true : undefined;
           }).catch(async (error: unknown) => assert.fail(`${String(error)}\n${await said(guest)}`));
         await serviceSays('gpu');
-        // Of a model that a person keeps from the GPU only the log tells.
+        // Only the log tells of a model that a person keeps off the GPU.
         const model = 'FROM /opt/models/one.gguf\\nPARAMETER num_gpu 0\\nPARAMETER num_predict 4\\n';
         const ask = `printf '${model}' >/tmp/cpu && ollama create cpu -f /tmp/cpu && ollama run cpu 'one two'`;
         await guest.must('docker', 'exec', 'ollama', 'sh', '-c', ask);

@@ -301,7 +301,7 @@ describe('one guest with the service', { skip }, () => {
     const major = Number(/^v(\d+)/.exec(await guest.must('node', '--version'))?.[1]);
     const limit = major === 20 ? 60 : bare + 24;
     assert.ok(together < limit, `${together} MB, not under ${limit}`);
-    // Threads that wait for a busy processor wake one another more often: a calm window out of three is enough.
+    // Threads that wait for a busy processor wake one another more often, so one calm window out of three is enough.
     const seconds = 20;
     const most = 3 * (seconds / 5 + 1);
     let woke: readonly number[] = [];

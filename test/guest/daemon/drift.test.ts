@@ -207,7 +207,7 @@ test('a repair that cannot succeed stops after its limit and says so everywhere'
   const guest = await Guest.start({}, t);
   await guest.hosts.start();
   await installService(guest);
-  // The place cannot be written, whatever one tries.
+  // Nothing can be written there.
   await guest.must(
     'sh',
     '-c',

@@ -70,14 +70,14 @@ describe('a consumer with the service', { skip }, () => {
     );
     assert.match(await property(guest, 'PendingRestart'), /it serves requests/);
     assert.match(at(await status(guest), 'service', 'pendingRestart', 'waitsFor') as string, /it serves/);
-    // Asked again at every tick: the answer stays no.
+    // The service asks again at every tick, and the answer stays no.
     const checks = Number(
       (await guest.must('vgpu-agent', 'metrics')).match(/^vgpu_checks_total (\d+)/m)?.[1],
     );
     assert.ok(checks > 0);
     assert.equal(await guest.invocationId('ollama'), start);
     assert.equal(answer, '', 'the request is still under way');
-    // It ends, and gets its answer: nothing was cut off.
+    // The request ends with its answer: nothing was cut off.
     await guest.must('rm', busyFile);
     await closed;
     assert.match(answer, /200 OK[\s\S]*"done":true/);

@@ -45,7 +45,7 @@ breakages(
       break: (guest) => driverAt(guest, own),
       undo: (guest) => gone(guest, own),
       check: 'opens-by-path',
-      // Told before it, for whatever looks there.
+      // This check comes before it, because other programs look there, too.
       first: 'foreign-library',
       cause: new RegExp(`${opens.source}finds another before the shim\\.$`),
       evidence: [

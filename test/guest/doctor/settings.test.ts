@@ -84,7 +84,7 @@ const table: readonly Breakage[] = [
       await again(guest);
     },
     check: 'loader-choice',
-    // Why the loader looks there at all: nothing leads it to the shim any more.
+    // The loader looks there because nothing leads it to the shim any more.
     first: 'environment',
     cause: /^The loader finds another libcuda\.so\.1 before the shim/,
     evidence: [

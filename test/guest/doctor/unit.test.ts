@@ -24,7 +24,7 @@ const restart = (guest: Guest): Promise<string> => sh(guest, start);
 const lines = (guest: Guest, ...given: readonly string[]): Promise<unknown> =>
   settings(guest, ...given).then(() => restart(guest));
 
-/** Before each backend one that asks for libcuda with RTLD_DEEPBIND, and writes down which file answered. */
+/** Puts before each backend one that asks for libcuda with RTLD_DEEPBIND, and writes down which file answered. */
 const deepBinding = `cat >/root/deep.c <<'END'
 #define _GNU_SOURCE
 #include <dlfcn.h>

@@ -25,7 +25,7 @@ export const danglingLinks: StartingState = {
     ),
 };
 
-/** The versioned library beside it is gone: in this layout ldconfig is who sets the link. */
+/** The versioned library beside it is gone: in this layout ldconfig sets the link. */
 export const danglingVersionedLinks: StartingState = {
   name: 'links that dangle to a version beside them',
   design: 1,

@@ -17,7 +17,7 @@ export interface StartingState {
   readonly skip: string | false;
   /** Brings a booted, bare guest with an installed consumer into this state. */
   prepare(guest: Guest): Promise<void>;
-  /** Undoes `prepare` as far as packages or mounts demand it; files need none, the guest is thrown away. */
+  /** Undoes `prepare` for packages and mounts. Files need no undoing, because the guest is thrown away. */
   readonly expect?: Expectation;
 }
 

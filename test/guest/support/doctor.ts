@@ -31,7 +31,7 @@ export interface Breakage {
   /** Completes "it finds ...": `a public link that dangles`. */
   readonly name: string;
   readonly skip?: string | false;
-  /** Needs the stand-in's knobs, or writes into its directories: a real Ollama's are not for that. */
+  /** Needs the stand-in's settings, or writes into its directories, which a real Ollama's are not for. */
   readonly standIn?: true;
   /** Is found with a real Ollama too wherever there is one; the others only with --long or VGPU_TEST_OLLAMA. */
   readonly real?: true;

@@ -74,7 +74,7 @@ function relay(client: Socket, settings: Settings): void {
     const rest = Math.max(0, settings.bytes - answered);
     answered += chunk.length;
     client.write(chunk.subarray(0, rest), () => {
-      // gone like a process that was killed: no farewell, and its socket stays in the file system
+      // ends like a process that was killed: without a goodbye, and its socket stays in the file system
       if (settings.mode === 'dies' && answered >= settings.bytes) process.kill(process.pid, 'SIGKILL');
     });
   });

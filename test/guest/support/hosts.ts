@@ -41,7 +41,7 @@ export function whyNoHostd(): string | false {
   return existsSync(HOSTD) ? false : 'build/shim/vgpu-hostd is not built (npm run build)';
 }
 
-/** A process that serves the socket; `log` is all it said. */
+/** A process that serves the socket; `log` is its whole output. */
 class Served {
   readonly child: ChildProcess;
   readonly end: Promise<number>;

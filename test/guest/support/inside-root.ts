@@ -6,7 +6,7 @@ import { join } from 'node:path';
 import { type Ran, run } from './process.js';
 import { testRoot } from './roots.js';
 
-/** The root stays as it is. `shared` is bound at its own path, writable; /run is this machine's, for guests. */
+/** The root is not changed. `shared` is bound at its own path, writable; /run is this machine's, for guests. */
 export async function runInRoot(
   root: string,
   shared: readonly string[],

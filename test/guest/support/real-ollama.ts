@@ -11,7 +11,7 @@ import { at } from './installed.js';
 import { until } from './process.js';
 import { assertVerdict, type Expected, tell } from './scenario.js';
 
-/** A toy model for the guest's /opt/models. One with words has learnt them by heart; the others go on with what they read. */
+/** A toy model for the guest's /opt/models. One with words always answers with them; others repeat what they read. */
 export interface ToyModel {
   readonly name: string;
   readonly words?: readonly string[];

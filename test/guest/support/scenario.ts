@@ -96,7 +96,7 @@ export async function restartConsumer(guest: Guest): Promise<void> {
   await guest.must('sh', '-c', 'systemctl reset-failed ollama; systemctl restart ollama');
 }
 
-/** The consumer lives and answers /api/version: whatever we do to it, this must hold. */
+/** The consumer lives and answers /api/version, which must hold at any time. */
 export async function assertServes(guest: Guest, port = 11_434): Promise<void> {
   assert.equal(await guest.property('ollama', 'ActiveState'), 'active');
   const ask = `exec 3<>/dev/tcp/127.0.0.1/${port} && printf 'GET /api/version HTTP/1.0\\r\\n\\r\\n' >&3 && timeout 10 cat <&3`;

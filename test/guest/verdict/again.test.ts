@@ -230,7 +230,7 @@ describe('--rollback-on-failure', { skip }, () => {
     assert.notEqual(await guest.property('vgpu-agent', 'ActiveState'), 'active');
     await assertServes(guest);
 
-    // Where it settles it stays, and no undo log does.
+    // Its changes stay where they have settled, and no undo log is left.
     await guest.must('rm', `${dropIns}/narrow.conf`);
     await installedGpu(guest, '--service', '--rollback-on-failure');
     assert.equal((await tell(guest, 'status')).document.service?.state, 'settled');

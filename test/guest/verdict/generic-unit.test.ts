@@ -31,7 +31,7 @@ test('a service without a profile is undetermined, then gpu, then cpu, by its se
       'User=worker',
       'RuntimeDirectory=worker',
       'ExecStartPre=/usr/bin/mkfifo -m 0600 /run/worker/orders',
-      // Its words go nowhere: nothing is to be had of a log.
+      // Its output is discarded, so there is no log to read.
       "ExecStart=/bin/sh -c 'exec /opt/worker <>/run/worker/orders >/dev/null'",
       '',
     ].join('\n'),

@@ -1,4 +1,4 @@
-// Verdicts and the log they are read from: where it goes, what is in it, and what of it is old.
+// Verdicts and the log they are read from: where it is, what is in it, and which part of it is old.
 
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';

@@ -28,7 +28,7 @@ describe('a sandbox that does not keep the shim from its work', { skip, concurre
     // A real Ollama ends without HOME, and writes its key there.
     ['DynamicUser=yes', 'ReadWritePaths=/usr/share/ollama', 'Environment=HOME=/usr/share/ollama'],
     ['PrivateNetwork=yes'], // a unix socket of the file system is not part of a network namespace
-    // Each only takes something away: what works behind all of them works behind each.
+    // Each of them only forbids something, so what works with all of them works with each.
     [
       ...['MemoryDenyWriteExecute=yes', 'ProtectSystem=strict', 'ProtectHome=yes', 'PrivateTmp=yes'],
       ...['NoNewPrivileges=yes', 'PrivateDevices=yes', 'DevicePolicy=closed', 'ProtectKernelTunables=yes'],

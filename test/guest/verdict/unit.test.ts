@@ -66,7 +66,7 @@ describe('a unit that cannot be started', { skip }, () => {
   });
 });
 
-/** The answer of install where it must not touch anything: exit 6, one message, a remedy, no change. */
+/** The answer of an install that must not change anything: exit 6, one message, a remedy. */
 async function refused(guest: Guest, message: RegExp, remedy: RegExp): Promise<void> {
   await guest.must('ldconfig');
   const before = await guest.listing();

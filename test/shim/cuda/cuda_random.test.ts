@@ -49,7 +49,7 @@ const input = (): Buffer => {
   return buffer;
 };
 
-/** Where the two differ first, in words; undefined: nowhere. */
+/** The first difference of the two, in words; undefined: there is none. */
 function compare(folder: string, seed: number): string | undefined {
   const kernels = randomKernels(seed, KERNELS);
   const headers = path.join(ROOT, 'test/shim/random_c');

@@ -68,7 +68,7 @@ for (const { file, list, description, component, refusal } of LIBRARIES) {
       skip: VARIANT === 'shim' ? false : 'the sanitizers have constructors',
     }, async () => {
       // One entry of each is the compiler's own (frame_dummy). A constructor of the shim would be another; at the end
-      // it says goodbye to the host, if it has a session.
+      // the library says goodbye to the host, if it has a session.
       const dynamic = await tool('readelf', '-dW', builtFile(file));
       assert.match(dynamic, /INIT_ARRAYSZ\)\s+8 \(bytes\)/);
       assert.match(dynamic, /FINI_ARRAYSZ\)\s+16 \(bytes\)/);

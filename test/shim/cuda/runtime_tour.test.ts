@@ -50,7 +50,7 @@ describe('a program of four modules built by nvcc', { skip }, () => {
     const source = path.join(ROOT, 'test/shim/programs/runtime_tour.cu');
     const objects = MODULES.map((number) => path.join(scratch.path, `${number}.o`));
     for (const [number, object] of objects.entries()) {
-      // PTX only: what is compiled for one GPU no software device runs.
+      // PTX only, because a software device does not run code for a real GPU.
       const code = ['-gencode', 'arch=compute_75,code=compute_75'];
       await run('nvcc', [...code, `-DTOUR_MODULE=${number}`, '-c', '-o', object, source], {
         maxBuffer: 1 << 24,

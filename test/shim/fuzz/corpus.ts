@@ -35,7 +35,7 @@ export function unpack(bytes: Buffer): Buffer[] {
   return inputs;
 }
 
-/** The committed inputs of a fuzzer; none is right, too. */
+/** The committed inputs of a fuzzer. It may have none. */
 export function committed(fuzzer: string): Buffer[] {
   return existsSync(packed(fuzzer)) ? unpack(readFileSync(packed(fuzzer))) : [];
 }

@@ -19,8 +19,8 @@ const BUILD = path.join(ROOT, `build/shim-${KIND}`);
 const skip = spawnSync('clang', ['--version']).error !== undefined && 'no clang';
 
 /**
- * Edges that the seeds alone reach, well below what they do: where what a fuzzer puts in the place of the socket is no
- * longer what the code calls, every input ends at its first frame, and nothing else would show it.
+ * A number of edges well below what the seeds alone reach. If the code no longer calls what a fuzzer puts in the place
+ * of the socket, every input ends at its first frame, and nothing else would show that.
  */
 const REACHED: Readonly<Record<Fuzzer, number>> = {
   greeting: 180,

@@ -1,4 +1,4 @@
-/** Where the fuzzers begin: what is right, made from the API description and the tree's own examples. */
+/** The inputs from which the fuzzers begin: correct ones, made from the API description and the tree's own examples. */
 import { mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { fatBinary } from '../cuda/fat_binary.js';
@@ -91,7 +91,7 @@ function below(directory: string, extension: string): Buffer[] {
 
 const HEAD = '.version 7.0\n.target sm_50\n.address_size 64\n';
 const BODY = `${HEAD}.entry k() {`;
-/** Each ends where it is wrong, so that who quotes what follows reads what is not there. */
+/** Each ends at its mistake, so that a message that quotes the text after the mistake reads behind the end. */
 const CUT = [
   `${HEAD}.// G`,
   `${HEAD}.global x`,

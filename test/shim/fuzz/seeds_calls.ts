@@ -1,4 +1,4 @@
-/** Records of test/shim/fuzz/grammar.h, made from the description itself: every call there is, rightly asked. */
+/** Records of test/shim/fuzz/grammar.h, made from the API description: a correct call of each function. */
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import { kindOf } from '../../../shim-src/api/emit-fuzz.js';

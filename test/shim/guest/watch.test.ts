@@ -7,7 +7,7 @@ import { createServer, type Server } from 'node:net';
 import { afterEach, beforeEach, describe, it } from 'node:test';
 import { builtFile, type Host, scratchDirectory, startHost, until } from '../shim_host.js';
 
-/** A busy machine takes its time; what is told does not depend on it. */
+/** A long limit for a busy machine: the output does not depend on it. */
 const patience = 60_000;
 const port = 11_500 + (process.pid % 9_000);
 

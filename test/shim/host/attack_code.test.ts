@@ -1,4 +1,4 @@
-/** Lying about code: nothing a guest sends as an image may hurt the host, and only its own session pays. */
+/** Images that lie: nothing that a guest sends as an image may hurt the host or another session. */
 import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';
 import { readFileSync } from 'node:fs';

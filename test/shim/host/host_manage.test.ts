@@ -1,4 +1,4 @@
-/** The control socket: what an administrator sees of a host, and what he can tell it to do. */
+/** The control socket: what an administrator sees of a host, and what it does when told to. */
 import assert from 'node:assert/strict';
 import { existsSync, statSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:net';
@@ -192,7 +192,7 @@ describe('the control socket of a host', () => {
         builtFile('vgpu-hostd'),
         ['status', '--control', `${scratch.path}/control`],
         {
-          // ASan wants to be the first library, and is none the worse for being the second.
+          // ASan complains unless it is the first library, but also works as the second.
           env: {
             LD_PRELOAD: late,
             ASAN_OPTIONS: `${process.env['ASAN_OPTIONS'] ?? ''}:verify_asan_link_order=0`,

@@ -156,7 +156,7 @@ describe("the host's report of its sessions", () => {
     assert.equal(session?.launches, 0);
     assert.equal(session?.refused, 0);
     assert.equal(session?.lastRefusal, 0);
-    // An allocation that cannot be had is refused, and is the last that was.
+    // An allocation beyond the limit is refused, and is the last refusal that is told.
     assert.equal((await shell.ask(`alloc ${2 ** 50}`)).result, 2);
     const [after] = (await ask()).sessions;
     assert.deepEqual([after?.refused, after?.lastRefusal], [1, 2]);
@@ -234,7 +234,7 @@ describe("the host's report of its sessions", () => {
     );
     assert.ok((told?.free ?? 0) <= 48 * MIB && (told?.free ?? 0) > 40 * MIB, `${told?.free}`);
     assert.ok((told?.age ?? 60) < 60);
-    // It outlives its session, and counts on.
+    // The count outlives its session and continues.
     assert.equal((await shell.ask(`alloc ${61 * MIB}`)).result, 2);
     shell.kill();
     await askUntil((now) => now.sessions.length === 0);

@@ -35,7 +35,7 @@ describe('a host that is not there', () => {
     hosts.push(host);
     return host;
   };
-  /** A host that does what `serve` does. */
+  /** A host whose connections are served by `serve`. */
   const pretend = async (serve: (socket: Socket) => void): Promise<string> => {
     const sockets = new Set<Socket>();
     const server = createServer((socket) => {

@@ -50,7 +50,7 @@ function nonsense(random: () => number, sequence: bigint): Buffer {
   return bytes;
 }
 
-/** One session of an evil guest, from its greeting to its end. */
+/** One session of a hostile guest, from its greeting to its end. */
 async function misbehave(way: Way, random: () => number): Promise<void> {
   const client = await WireClient.greeted(way.path, 1, way.over);
   for (let i = 1n; i < 20n; i++) {

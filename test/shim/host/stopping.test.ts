@@ -1,7 +1,7 @@
 /**
  * The end of the daemon: busy sessions, a worker that does not react and guests that knock without end do not put
  * it off. vgpu-hostd.service gives it five seconds; a calm machine needs one, for the worker that does not react. The
- * limit here is for a crowded machine: what waits for its guests would wait forever.
+ * limit here is for a crowded machine: a daemon that waits for its guests would wait forever.
  */
 import assert from 'node:assert/strict';
 import { type ChildProcess, spawn } from 'node:child_process';

@@ -1,4 +1,4 @@
-/** Guests that take what they can, beside an honest one: what a host with its default settings lets them have. */
+/** Guests that take as much as they can, beside an honest one, on a host with its default settings. */
 import assert from 'node:assert/strict';
 import { type ChildProcessByStdio, spawn } from 'node:child_process';
 import { createHash } from 'node:crypto';

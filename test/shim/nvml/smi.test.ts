@@ -58,7 +58,7 @@ describe("NVIDIA's nvidia-smi through the shim", () => {
       assert.equal(await query(), `${about}, 1234 MiB, 1980 MHz, 700.00 W`);
       held.stdin.end();
       await ended;
-      // It did not free: the host does, when it notices.
+      // The program did not free its memory. The host does, when it notices the end.
       let last = '';
       for (let tries = 0; tries < 50 && !last.includes(', 0 MiB'); tries++) {
         await sleep(20);

@@ -1,5 +1,5 @@
 /**
- * Lanes of a warp that part, wait for each other and meet again: each program failed once, with a wrong number or a wait
+ * Lanes of a warp that diverge, wait for each other and join: each program failed once, with a wrong number or a wait
  * that never ended.
  */
 import assert from 'node:assert/strict';

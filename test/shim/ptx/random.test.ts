@@ -11,7 +11,7 @@ import { COUNTS, LEFT } from './random_text.js';
 
 const BLOCKS = 2;
 
-/** Where the machine and we differ first, in words; undefined: nowhere. */
+/** The first difference between the machine and the evaluation here, in words; undefined: there is none. */
 function difference(seed: number): string | undefined {
   const threads = [32, 64, 96][seed % 3] ?? 32;
   const program = randomProgram(seed, seed % 7 === 0 ? 200 : 60);

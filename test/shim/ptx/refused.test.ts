@@ -1,4 +1,4 @@
-/** docs/reference/software-gpu.md says what the machine runs and what it refuses by name: here it is held to it. */
+/** docs/reference/software-gpu.md says what the machine runs and what it refuses by name: both are checked here. */
 import assert from 'node:assert/strict';
 import { readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';

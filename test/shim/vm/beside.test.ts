@@ -1,4 +1,4 @@
-/** Two virtual machines beside each other, and what becomes of one when the other, or the host, is lost. */
+/** Two virtual machines beside each other, and what happens to one when the other, or the host, is lost. */
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { after, before, describe, it } from 'node:test';

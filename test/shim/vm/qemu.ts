@@ -56,7 +56,7 @@ export function startQemu(directory: string, options: QemuOptions): ChildProcess
       ...['-M', 'q35,memory-backend=mem', '-m', `${size}`, '-smp', '2'],
       ...['-object', `memory-backend-memfd,id=mem,size=${size}M,share=on`],
       ...['-kernel', `${VM}/boot/${kernel}`, '-initrd', `${directory}/initrd`],
-      // A machine without KVM on a busy one has no timer to speak of: that is no reason to panic.
+      // Without KVM on a busy machine the guest's timer may fail its check. The guest does not panic for that.
       ...['-append', 'console=ttyS0 panic=-1 quiet mitigations=off no_timer_check'],
       ...['-nodefaults', '-no-user-config', '-display', 'none'],
       ...['-monitor', `unix:${directory}/monitor,server=on,wait=off`],

@@ -187,7 +187,7 @@ describe('a session whose connection is cut', () => {
     await counts(shell, 1);
     const { 1: worker = '' } = await host.logged(/, worker (\d+)$/m);
     const { uid, gid } = statSync(`/proc/${worker}`);
-    // As the worker's user: root may not everywhere (CAP_SYS_RESOURCE).
+    // As the worker's user, because root may lack CAP_SYS_RESOURCE.
     const limit = (descriptors: string): void => {
       const as = [`--reuid=${uid}`, `--regid=${gid}`, '--clear-groups'];
       const call = ['prlimit', '--pid', worker, `--nofile=${descriptors}`];

@@ -274,7 +274,7 @@ describe('profile directories', () => {
   });
 });
 
-/** Without root's right to look at everything; an ordinary user has none to lose. */
+/** Without root's right to read everything. An ordinary user does not have it in any case. */
 async function asOrdinaryUser(action: () => Promise<void>): Promise<void> {
   if (process.geteuid?.() !== 0) return action();
   process.seteuid?.(65534);

@@ -156,7 +156,7 @@ describe('the drop-in', () => {
     );
     assert.ok(change?.kind === 'write-file' && change.preflight !== undefined);
     assert.deepEqual(change.preflight.required, ours.split(':'));
-    // A bare name is searched for by the loader: nothing to be tried here.
+    // The loader searches for a bare name, so there is no file to check.
     assert.deepEqual(change.preflight.inherited, ['/usr/lib/libjemalloc.so']);
     assert.equal(change.preflight.user?.name, 'ollama');
   });

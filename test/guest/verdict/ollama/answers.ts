@@ -49,7 +49,7 @@ export async function answersAlike(t: TestContext, scene: Scene): Promise<void> 
     async () => {
       assert.equal(halfOnCpu.status, 200);
       assert.equal((await generate(guest, 'halves', medium)).status, 500);
-      // Its process has ended over it: nothing is on the CPU, though it is listed.
+      // Its process has ended with that error: nothing is on the CPU, though the model is listed.
       await verdictNow(guest, { mode: 'gpu' });
       const kernel = async (): Promise<string> => {
         const doctor = await tell(guest, 'doctor');

@@ -56,7 +56,7 @@ export async function hostIsLost(t: TestContext, scene: Scene): Promise<void> {
     await unload(guest, 'one');
     await verdictNow(guest, { mode: 'gpu' });
   });
-  /** Whatever the load has come to, and however it is said: it is not on the GPU now, and the host is why. */
+  /** Whatever became of the load: the model is not on the GPU now, and the host is the reason. */
   const hostIsWhy = async (reason: Reason, back: () => Promise<void>): Promise<void> => {
     const verified = await tell(guest, 'verify');
     const doctor = await tell(guest, 'doctor');

@@ -54,7 +54,7 @@ export interface Scene {
   readonly halfOnCpu: Generated;
   readonly vectorsOnCpu: Vectors;
   vectors(): Promise<Vectors>;
-  /** The model says what it has learnt by heart. */
+  /** The model answers with its own words. */
   learnt(name: string): Promise<void>;
   wordsOf(name: string): string;
   /** Every answer is the CPU's. */

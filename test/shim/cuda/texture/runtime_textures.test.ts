@@ -27,7 +27,7 @@ describe('a program with textures built by nvcc', { skip: reasonToSkip() }, () =
   const program = path.join(scratch.path, 'runtime_textures');
   before(async () => {
     const source = path.join(ROOT, 'test/shim/programs/texture/runtime_textures.cu');
-    // PTX only: what is compiled for one GPU no software device runs.
+    // PTX only, because a software device does not run code for a real GPU.
     const code = ['-gencode', 'arch=compute_75,code=compute_75'];
     await promisify(execFile)('nvcc', [...code, '-std=c++17', '-o', program, source], { maxBuffer: 1 << 24 });
   });

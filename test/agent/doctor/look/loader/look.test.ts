@@ -1,4 +1,4 @@
-// The real loader is asked about real libraries, and what it says is told as a choice.
+// The real loader is asked about real libraries, and its answer becomes a choice.
 import assert from 'node:assert/strict';
 import { chmodSync, mkdirSync, writeFileSync } from 'node:fs';
 import { describe, it, type TestContext } from 'node:test';

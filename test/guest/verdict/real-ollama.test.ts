@@ -14,12 +14,14 @@ import { hostIsLost } from './ollama/host-lost.js';
 import { hostRefuses } from './ollama/limits.js';
 import { makeScene } from './ollama/scene.js';
 import { serviceBringsBack } from './ollama/service.js';
+import { twoGpus } from './ollama/two-gpus.js';
 
 const skip = whyNoGuest() || whyNoHostd() || whyNoOllama();
 
 test('the verdict agrees with a real Ollama', { skip }, async (t) => {
   const scene = await makeScene(t);
   await answersAlike(t, scene);
+  await twoGpus(t, scene);
   await hostIsLost(t, scene);
   await hostRefuses(t, scene);
   await serviceBringsBack(t, scene);

@@ -9,6 +9,7 @@ export const statusCodes = [
   { number: 5, code: 'no-device', text: 'it has no device' },
   { number: 6, code: 'not-allowed', text: 'it refuses this guest, its hostd.conf does not allow it' },
   { number: 7, code: 'busy', text: 'it has as many sessions as it allows (hostd.conf: sessions=)' },
+  { number: 8, code: 'former', text: 'its former vgpu-hostd, which may have sessions, does not answer' },
 ] as const;
 export type Status = (typeof statusCodes)[number]['code'];
 

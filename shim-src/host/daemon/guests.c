@@ -159,13 +159,15 @@ static void serve_returned(struct vgpu_supervisor *supervisor, struct vgpu_greet
   greeting->peer = identity.peer;
   greeting->pid = identity.pid;
   size_t wanted;
-  if (vgpu_greeting_read(greeting->bytes, greeting->filled, &wanted, &greeting->hello) !=
-      VGPU_GREETING_WHOLE) {
-    close(greeting->descriptor);
+  bool whole =
+      vgpu_greeting_read(greeting->bytes, greeting->filled, &wanted, &greeting->hello) == VGPU_GREETING_WHOLE;
+  if (whole && greeting->hello.library == VGPU_LIBRARY_SESSIONS) {
+    vgpu_tell_sessions(supervisor, greeting, attached);
     return;
   }
-  if (greeting->hello.library == VGPU_LIBRARY_SESSIONS) {
-    vgpu_tell_sessions(supervisor, greeting, attached);
+  if (attached->claim >= 0) close(attached->claim);
+  if (!whole) {
+    close(greeting->descriptor);
     return;
   }
   if (vgpu_resume_elsewhere(supervisor, greeting)) return;
@@ -181,9 +183,19 @@ void vgpu_guests_return(struct vgpu_supervisor *supervisor) {
   for (int i = 0; i < ACCEPTS_A_TURN; i++) {
     static struct vgpu_returns_attached attached;
     struct vgpu_greeting greeting = {.session = supervisor->next_session};
-    if (!vgpu_returns_receive(&supervisor->returns, &greeting, &attached)) return;
-    supervisor->next_session++;
-    serve_returned(supervisor, &greeting, &attached);
+    switch (vgpu_returns_receive(&supervisor->returns, &greeting, &attached)) {
+      case VGPU_RETURNS_NOTHING:
+        return;
+      case VGPU_RETURNS_FOREIGN:
+        vgpu_host_log_limited("refused", 0,
+                              "refused a connection that a vgpu-hostd of another version has passed on");
+        vgpu_refuse_return(&supervisor->admission, greeting.descriptor, VGPU_STATUS_FORMER);
+        break;
+      case VGPU_RETURNS_CAME:
+        supervisor->next_session++;
+        serve_returned(supervisor, &greeting, &attached);
+        break;
+    }
   }
 }
 

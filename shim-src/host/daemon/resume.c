@@ -71,7 +71,7 @@ static struct vgpu_session_entry *find(struct vgpu_sessions *sessions, const str
 
 bool vgpu_resume_elsewhere(struct vgpu_supervisor *supervisor, const struct vgpu_greeting *greeting) {
   if (greeting->hello.join == 0 || find(&supervisor->sessions, greeting) != NULL) return false;
-  switch (vgpu_returns_pass(&supervisor->returns, greeting, NULL, 0)) {
+  switch (vgpu_returns_pass(&supervisor->returns, greeting, NULL, 0, -1)) {
     case VGPU_RETURNS_PASSED:
       close(greeting->descriptor);
       return true;

@@ -10,15 +10,23 @@
 
 #define ENVIRONMENT "VGPU_PREDECESSORS"
 
-/* Begins each message. The greeting follows, then what is attached. */
+/*
+ * Begins each message. The greeting follows, then what is attached. Daemons from before there was a version
+ * have the size of the greeting in its place: they take this number for a size that is too large, and close
+ * the connection.
+ */
+#define FORMAT (0x76677500u + VGPU_RETURNS_VERSION)
 struct header {
+  uint32_t format;
   uint32_t greeting;
   uint32_t attached;
+  uint32_t claims; /* descriptors behind that of the connection: 0 or 1 */
 };
 
+#define DESCRIPTORS_MAX 2u
 union control {
   struct cmsghdr header;
-  char bytes[CMSG_SPACE(sizeof(int))];
+  char bytes[CMSG_SPACE(DESCRIPTORS_MAX * sizeof(int))];
 };
 
 static bool is_packet_socket(int descriptor) {
@@ -63,8 +71,14 @@ void vgpu_returns_bequeath(const struct vgpu_returns *returns, int end, int lowe
 }
 
 /* Returns 0 or an errno. */
-static int send_to(int predecessor, const struct vgpu_greeting *greeting, const void *attached, size_t size) {
-  struct header header = {.greeting = (uint32_t)greeting->filled, .attached = (uint32_t)size};
+static int send_to(int predecessor, const struct vgpu_greeting *greeting, const void *attached, size_t size,
+                   int claim) {
+  const int descriptors[DESCRIPTORS_MAX] = {greeting->descriptor, claim};
+  struct header header = {.format = FORMAT,
+                          .greeting = (uint32_t)greeting->filled,
+                          .attached = (uint32_t)size,
+                          .claims = claim >= 0};
+  const size_t passed = (1 + header.claims) * sizeof(int);
   struct iovec parts[] = {{.iov_base = &header, .iov_len = sizeof header},
                           {.iov_base = (void *)(uintptr_t)greeting->bytes, .iov_len = greeting->filled},
                           {.iov_base = (void *)(uintptr_t)attached, .iov_len = size}};
@@ -73,18 +87,18 @@ static int send_to(int predecessor, const struct vgpu_greeting *greeting, const 
   struct msghdr whole = {.msg_iov = parts,
                          .msg_iovlen = sizeof parts / sizeof *parts,
                          .msg_control = &control,
-                         .msg_controllen = sizeof control.bytes};
+                         .msg_controllen = CMSG_SPACE(passed)};
   control.header.cmsg_level = SOL_SOCKET;
   control.header.cmsg_type = SCM_RIGHTS;
-  control.header.cmsg_len = CMSG_LEN(sizeof(int));
-  memcpy(CMSG_DATA(&control.header), &greeting->descriptor, sizeof(int));
+  control.header.cmsg_len = CMSG_LEN(passed);
+  memcpy(CMSG_DATA(&control.header), descriptors, passed);
   return sendmsg(predecessor, &whole, MSG_NOSIGNAL | MSG_DONTWAIT) < 0 ? errno : 0;
 }
 
 enum vgpu_returns_result vgpu_returns_pass(struct vgpu_returns *returns, const struct vgpu_greeting *greeting,
-                                           const void *attached, size_t size) {
+                                           const void *attached, size_t size, int claim) {
   while (returns->count > 0) {
-    switch (send_to(returns->predecessors[0], greeting, attached, size)) {
+    switch (send_to(returns->predecessors[0], greeting, attached, size, claim)) {
       case 0:
         return VGPU_RETURNS_PASSED;
       case EPIPE:
@@ -101,40 +115,62 @@ enum vgpu_returns_result vgpu_returns_pass(struct vgpu_returns *returns, const s
   return VGPU_RETURNS_NONE;
 }
 
-bool vgpu_returns_receive(struct vgpu_returns *returns, struct vgpu_greeting *greeting,
-                          struct vgpu_returns_attached *attached) {
+/* Takes the descriptors out of a message. Returns how many there are. */
+static uint32_t take_descriptors(struct msghdr *message, int *descriptors) {
+  struct cmsghdr *rights = CMSG_FIRSTHDR(message);
+  if (rights == NULL || rights->cmsg_level != SOL_SOCKET || rights->cmsg_type != SCM_RIGHTS) return 0;
+  uint32_t count = (uint32_t)((rights->cmsg_len - CMSG_LEN(0)) / sizeof(int));
+  if (count > DESCRIPTORS_MAX) count = DESCRIPTORS_MAX;
+  memcpy(descriptors, CMSG_DATA(rights), count * sizeof(int));
+  return count;
+}
+
+/* Reads the parts of a message of this version. False: its sizes do not agree. */
+static bool read_parts(const unsigned char *bytes, size_t size, struct vgpu_greeting *greeting,
+                       struct vgpu_returns_attached *attached, uint32_t *claims) {
+  struct header header;
+  if (size < sizeof header) return false;
+  memcpy(&header, bytes, sizeof header);
+  *claims = header.claims;
+  if (header.greeting == 0 || header.greeting > sizeof greeting->bytes ||
+      header.attached > sizeof attached->bytes || size != sizeof header + header.greeting + header.attached)
+    return false;
+  memcpy(greeting->bytes, bytes + sizeof header, header.greeting);
+  memcpy(attached->bytes, bytes + sizeof header + header.greeting, header.attached);
+  greeting->filled = header.greeting;
+  attached->size = header.attached;
+  return true;
+}
+
+enum vgpu_returns_received vgpu_returns_receive(struct vgpu_returns *returns, struct vgpu_greeting *greeting,
+                                                struct vgpu_returns_attached *attached) {
   static unsigned char bytes[sizeof(struct header) + VGPU_GREETING_MAX + VGPU_RETURNS_ATTACHED_MAX];
   struct iovec part = {.iov_base = bytes, .iov_len = sizeof bytes};
   union control control;
   struct msghdr whole = {
       .msg_iov = &part, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control.bytes};
   ssize_t size = recvmsg(returns->successors, &whole, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-  if (size < 0) return false;
+  if (size < 0) return VGPU_RETURNS_NOTHING;
   if (size == 0) { /* no successor lives */
     vgpu_returns_close(returns);
-    return false;
+    return VGPU_RETURNS_NOTHING;
   }
   /*
    * Without a free descriptor in this process the kernel closes the connection and leaves the rights out. The
    * guest tries again, so only this message is lost.
    */
-  struct cmsghdr *rights = CMSG_FIRSTHDR(&whole);
-  if (rights == NULL || rights->cmsg_level != SOL_SOCKET || rights->cmsg_type != SCM_RIGHTS ||
-      rights->cmsg_len != CMSG_LEN(sizeof(int))) {
-    return false;
+  int descriptors[DESCRIPTORS_MAX] = {-1, -1};
+  uint32_t count = take_descriptors(&whole, descriptors), format = 0, claims = 0;
+  if (count == 0) return VGPU_RETURNS_NOTHING;
+  greeting->descriptor = descriptors[0];
+  attached->claim = descriptors[1];
+  if ((size_t)size >= sizeof format) memcpy(&format, bytes, sizeof format);
+  if (format != FORMAT) {
+    if (attached->claim >= 0) close(attached->claim);
+    return VGPU_RETURNS_FOREIGN;
   }
-  memcpy(&greeting->descriptor, CMSG_DATA(rights), sizeof(int));
-  struct header header = {0};
-  if ((size_t)size >= sizeof header) memcpy(&header, bytes, sizeof header);
-  if (header.greeting == 0 || header.greeting > sizeof greeting->bytes ||
-      header.attached > sizeof attached->bytes ||
-      (size_t)size != sizeof header + header.greeting + header.attached) {
-    close(greeting->descriptor);
-    return false;
-  }
-  memcpy(greeting->bytes, bytes + sizeof header, header.greeting);
-  memcpy(attached->bytes, bytes + sizeof header + header.greeting, header.attached);
-  greeting->filled = header.greeting;
-  attached->size = header.attached;
-  return true;
+  if (read_parts(bytes, (size_t)size, greeting, attached, &claims) && count == 1 + claims)
+    return VGPU_RETURNS_CAME;
+  while (count-- > 0) close(descriptors[count]);
+  return VGPU_RETURNS_NOTHING;
 }

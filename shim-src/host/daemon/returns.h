@@ -43,23 +43,35 @@ enum vgpu_returns_result {
   VGPU_RETURNS_LATER = 2,  /* a predecessor has too many to read; the guest has to try again */
 };
 
-/* Bytes for the predecessor that come with a greeting. */
+/*
+ * The version of the messages between daemons, what is attached included (tell_sessions.c). A daemon of
+ * another version says so and refuses; none is misread. To be raised with every change of a message.
+ */
+#define VGPU_RETURNS_VERSION 1u
+
+/* Bytes and a descriptor that come with a question of a guest for its sessions. */
 #define VGPU_RETURNS_ATTACHED_MAX 40960u
 struct vgpu_returns_attached {
+  int claim;   /* questions.h; -1: none */
   size_t size; /* 0: none */
   unsigned char bytes[VGPU_RETURNS_ATTACHED_MAX];
 };
 
-/* Passes a greeting to the newest predecessor that lives, which passes it on when it does not know the
- * session. */
-enum vgpu_returns_result vgpu_returns_pass(struct vgpu_returns *returns, const struct vgpu_greeting *greeting,
-                                           const void *attached, size_t size);
-
 /*
- * Receives a greeting from a successor: its descriptor, its bytes and what is attached. False: there is none;
- * the socket is closed when no successor lives.
+ * Passes a greeting to the newest predecessor that lives, which passes it on when it does not know the
+ * session. `claim`: -1: none.
  */
-bool vgpu_returns_receive(struct vgpu_returns *returns, struct vgpu_greeting *greeting,
-                          struct vgpu_returns_attached *attached);
+enum vgpu_returns_result vgpu_returns_pass(struct vgpu_returns *returns, const struct vgpu_greeting *greeting,
+                                           const void *attached, size_t size, int claim);
+
+enum vgpu_returns_received {
+  VGPU_RETURNS_NOTHING = 0, /* the socket is closed when no successor lives */
+  VGPU_RETURNS_CAME = 1,    /* the caller closes the descriptors */
+  VGPU_RETURNS_FOREIGN = 2, /* the message has another version: only the connection can be used */
+};
+
+/* Receives a greeting from a successor: its descriptor, its bytes and what is attached. */
+enum vgpu_returns_received vgpu_returns_receive(struct vgpu_returns *returns, struct vgpu_greeting *greeting,
+                                                struct vgpu_returns_attached *attached);
 
 #endif

@@ -67,11 +67,13 @@ static bool wait_and_serve(struct vgpu_supervisor *supervisor) {
   uint32_t metrics = vgpu_metrics_poll(&supervisor->metrics, &pollers[all + 4]);
   int limit = sooner(vgpu_leaving_wait(&supervisor->admission), vgpu_greetings_wait(&supervisor->greetings));
   limit = sooner(limit, vgpu_metrics_wait(&supervisor->metrics));
+  limit = sooner(limit, vgpu_questions_wait(&supervisor->questions));
   if (supervisor->hand_over.pipe >= 0) limit = sooner(limit, vgpu_left_ms(supervisor->hand_over.deadline));
   if (poll(pollers, all + 4 + metrics, limit) < 0) return errno == EINTR;
   read_signals(supervisor);
   vgpu_workers_bury(supervisor);
   vgpu_metrics_serve(&supervisor->metrics, &pollers[all + 4], supervisor);
+  vgpu_questions_end(&supervisor->questions, &supervisor->admission);
   vgpu_hand_over_follow(supervisor);
   if (supervisor->stopping || is_drained(supervisor)) return false;
   if ((pollers[all].revents & POLLIN) != 0) {

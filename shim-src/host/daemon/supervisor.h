@@ -11,6 +11,7 @@
 #include "host/daemon/greetings.h"
 #include "host/daemon/hand_over.h"
 #include "host/daemon/listen.h"
+#include "host/daemon/questions.h"
 #include "host/daemon/returns.h"
 #include "host/daemon/control/metrics.h"
 #include "host/daemon/sessions.h"
@@ -40,6 +41,7 @@ struct vgpu_supervisor {
   struct vgpu_metrics metrics;
   struct vgpu_hand_over hand_over;
   struct vgpu_returns returns;
+  struct vgpu_questions questions;
   struct vgpu_exchange exchange;
   int signals; /* signalfd */
   uint64_t next_session;

@@ -15,6 +15,8 @@ struct told {
   struct vgpu_session_facts facts[VGPU_SESSIONS_MAX]; /* answer.count of them, oldest first */
 };
 _Static_assert(sizeof(struct told) <= VGPU_RETURNS_ATTACHED_MAX, "an answer fits a message");
+_Static_assert(VGPU_RETURNS_VERSION == 1 && sizeof(struct told) == 35440,
+               "a changed answer needs another version of the message (returns.h)");
 
 static size_t size_of(const struct told *told) {
   return offsetof(struct told, facts) + told->answer.count * sizeof *told->facts;
@@ -129,7 +131,7 @@ static void answer_guest(struct vgpu_supervisor *supervisor, const struct vgpu_g
   vgpu_let_leave(&supervisor->admission, greeting->descriptor);
 }
 
-/* The successor may be of another version, whose answer is longer or shorter. */
+/* The versions of the two daemons agree (returns.h). */
 static bool is_sound(const struct vgpu_returns_attached *attached, struct told *newer) {
   if (attached->size < offsetof(struct told, facts) || attached->size > sizeof *newer) return false;
   memcpy(newer, attached->bytes, attached->size);
@@ -140,6 +142,10 @@ static bool is_sound(const struct vgpu_returns_attached *attached, struct told *
 void vgpu_tell_sessions(struct vgpu_supervisor *supervisor, const struct vgpu_greeting *greeting,
                         const struct vgpu_returns_attached *attached) {
   static struct told told, newer;
+  if (attached != NULL && attached->claim >= 0 && !vgpu_claim_take(attached->claim)) {
+    close(greeting->descriptor); /* the successor did not wait any longer, and has answered */
+    return;
+  }
   fill(&told, supervisor, greeting);
   if (attached != NULL) {
     if (!is_sound(attached, &newer)) {
@@ -150,15 +156,18 @@ void vgpu_tell_sessions(struct vgpu_supervisor *supervisor, const struct vgpu_gr
     }
     add(&told, &newer);
   }
-  switch (vgpu_returns_pass(&supervisor->returns, greeting, &told, size_of(&told))) {
+  int claim = supervisor->returns.count > 0 ? vgpu_claim_make() : -1;
+  switch (vgpu_returns_pass(&supervisor->returns, greeting, &told, size_of(&told), claim)) {
     case VGPU_RETURNS_PASSED:
-      close(greeting->descriptor);
+      if (claim < 0) close(greeting->descriptor);
+      else vgpu_questions_add(&supervisor->questions, &supervisor->admission, greeting->descriptor, claim);
       return;
     case VGPU_RETURNS_LATER:
-      vgpu_refuse_return(&supervisor->admission, greeting->descriptor, VGPU_STATUS_BUSY);
-      return;
+      vgpu_refuse_return(&supervisor->admission, greeting->descriptor, VGPU_STATUS_FORMER);
+      break;
     case VGPU_RETURNS_NONE:
       answer_guest(supervisor, greeting, &told);
-      return;
+      break;
   }
+  if (claim >= 0) close(claim);
 }

@@ -84,6 +84,14 @@ describe('a hand-over', () => {
     const { result, values } = await shell.ask('call', 40_000);
     assert.deepEqual([result, ...values], [0, String(times), String(times)], host.log());
   };
+  const question = (): Promise<Ended> =>
+    runProgram(builtFile('vgpu-probe'), ['--sessions', '--host', `unix:${file('s')}`]);
+  const listed = async (): Promise<readonly number[]> => {
+    const told = await question();
+    assert.equal(told.code, 0, told.stdout);
+    const { sessions } = JSON.parse(told.stdout) as { sessions: { claimed: { pid: number } }[] };
+    return sessions.map(({ claimed }) => claimed.pid);
+  };
   const lives = (pid: number): boolean => existsSync(`/proc/${pid}/exe`);
 
   beforeEach(async () => {
@@ -210,12 +218,6 @@ describe('a hand-over', () => {
   });
 
   it('tells a guest all of its sessions, oldest first, at whichever daemon they are', async () => {
-    const listed = async (): Promise<readonly number[]> => {
-      const told = await runProgram(builtFile('vgpu-probe'), ['--sessions', '--host', `unix:${file('s')}`]);
-      assert.equal(told.code, 0, told.stderr);
-      const { sessions } = JSON.parse(told.stdout) as { sessions: { claimed: { pid: number } }[] };
-      return sessions.map(({ claimed }) => claimed.pid);
-    };
     const guests: Shell[] = [];
     const add = async (): Promise<void> => {
       const shell = open();
@@ -243,6 +245,51 @@ describe('a hand-over', () => {
       await listed(),
       guests.slice(1).map(({ pid }) => pid),
     );
+  });
+
+  it('tells a guest, when a daemon before the upgrade is frozen, that its answer is missing', async () => {
+    const shell = open();
+    await askAll(shell, ['init', 'ctx 0']);
+    await handOver();
+    const missing =
+      /"code":"refused","status":8,.*its former vgpu-hostd, which may have sessions, does not answer/;
+    signalOther(host.pid, scratch.path, 'SIGSTOP');
+    // More than the daemon keeps, and than the socket between the two takes.
+    for (let round = 0; round < 3; round += 1) {
+      const asked = await Promise.all(Array.from({ length: 15 }, question));
+      for (const { code, stdout } of asked) {
+        assert.equal(code, 1);
+        assert.match(stdout, missing);
+      }
+    }
+    await askAll(shell, ['alloc 4096']);
+    signalOther(host.pid, scratch.path, 'SIGCONT');
+    assert.deepEqual(await listed(), [shell.pid]);
+    await handOver();
+    const [middle = 0] = successors();
+    assert.ok(!lives(middle), 'it had no session');
+    signalOther(host.pid, scratch.path, 'SIGSTOP');
+    assert.match((await question()).stdout, missing);
+    signalOther(host.pid, scratch.path, 'SIGCONT');
+  });
+
+  it('answers no message of a daemon of another version, and tells its guest so', async () => {
+    const shell = open();
+    await askAll(shell, ['init', 'ctx 0']);
+    const program = await buildProgram({
+      name: 'strange_successor',
+      sources: [
+        'test/shim/programs/strange_successor.c',
+        ...['stream', 'address'].map((name) => `shim-src/wire/${name}.c`),
+      ],
+      sanitize: 'none',
+    });
+    put((to) => copyFileSync(program, to));
+    assert.equal((await tell('hand-over')).code, 0);
+    await host.logged(/before: status -?\d+/);
+    assert.match(host.log(), /next: status 8\n[\s\S]*before: status 8\n/);
+    assert.match(host.log(), /refused a connection that a vgpu-hostd of another version has passed on/);
+    await askAll(shell, ['alloc 4096']);
   });
 
   it('ends a session with its daemon, and says so once', async () => {

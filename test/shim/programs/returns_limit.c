@@ -15,19 +15,19 @@ static struct vgpu_returns_attached attached;
 static struct vgpu_greeting sent, received;
 
 static void try(void) {
-  int passed = vgpu_returns_pass(&successor, &sent, "more", 4) == VGPU_RETURNS_PASSED;
+  int passed = vgpu_returns_pass(&successor, &sent, "more", 4, -1) == VGPU_RETURNS_PASSED;
   /* The limit is for new descriptors only. None is free below the first one. */
   struct rlimit limit, none;
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
   none = (struct rlimit){.rlim_cur = 0, .rlim_max = limit.rlim_max};
   for (int full = 1; full >= 0; full--) {
     if (full && setrlimit(RLIMIT_NOFILE, &none) != 0) return;
-    int came = vgpu_returns_receive(&predecessor, &received, &attached);
+    int came = vgpu_returns_receive(&predecessor, &received, &attached) == VGPU_RETURNS_CAME;
     if (setrlimit(RLIMIT_NOFILE, &limit) != 0) return;
     printf("%s: passed %d, received %d, open %d\n", full ? "full" : "free", passed, came,
            predecessor.successors >= 0);
     if (came) close(received.descriptor);
-    if (full) passed = vgpu_returns_pass(&successor, &sent, "more", 4) == VGPU_RETURNS_PASSED;
+    if (full) passed = vgpu_returns_pass(&successor, &sent, "more", 4, -1) == VGPU_RETURNS_PASSED;
   }
 }
 
@@ -39,7 +39,7 @@ int main(void) {
   sent.filled = 40;
   try();
   close(end); /* the last successor has ended */
-  int came = vgpu_returns_receive(&predecessor, &received, &attached);
+  int came = vgpu_returns_receive(&predecessor, &received, &attached) == VGPU_RETURNS_CAME;
   printf("ended: received %d, open %d\n", came, predecessor.successors >= 0);
   return 0;
 }

@@ -64,6 +64,21 @@ const MEASURED: readonly Instruction[] = [
     text: `mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32
     {%c0, %c1, %c2, %c3}, {a, a, a, a}, {b, b}, {%c0, %c1, %c2, %c3};`,
   },
+  {
+    name: 'wmma.m16n16k16.f32.f16',
+    type: 'b32',
+    values: HALVES,
+    text: `wmma.mma.sync.aligned.row.col.m16n16k16.f32.f32
+    {%c0, %c1, %c2, %c3, %c4, %c5, %c6, %c7}, {%h0, %h1, %h2, %h3, %h4, %h5, %h6, %h7},
+    {%h0, %h1, %h2, %h3, %h4, %h5, %h6, %h7}, {%c0, %c1, %c2, %c3, %c4, %c5, %c6, %c7};`,
+  },
+  {
+    name: 'wmma.load.m16n16k16.f16',
+    type: 'b32',
+    values: HALVES,
+    text: `wmma.load.a.sync.aligned.row.m16n16k16.global.f16
+    {%h0, %h1, %h2, %h3, %h4, %h5, %h6, %h7}, [%out], 32;`,
+  },
   f32('tex.2d.f32.f32', 'tex.2d.v4.f32.f32 {%c0, %c1, %c2, %c3}, [%t, {%x, %x}];'),
   f32('tex.2d.f32.f32 of some lanes', '@%some tex.2d.v4.f32.f32 {%c0, %c1, %c2, %c3}, [%t, {%x, %x}];'),
   { name: 'div.s32', type: 's32', values: ['123456789', '1'], text: 'div.s32 a, a, b;' },
@@ -77,7 +92,7 @@ function kernel({ type, values, text }: Instruction): string {
 .visible .entry k(.param .u64 out, .param .u32 rounds, .param .u64 picture)
 {
   .shared .b32 kept[32];
-  .reg .b64 %out, %t; .reg .f32 %x; .reg .${type} a, b; .reg .b32 %n, %s, %i; .reg .f32 %c<4>; .reg .pred %more, %some;
+  .reg .b64 %out, %t; .reg .f32 %x; .reg .${type} a, b; .reg .b32 %n, %s, %i; .reg .f32 %c<8>; .reg .b32 %h<8>; .reg .pred %more, %some;
   ld.param.u64 %out, [out];
   ld.param.u32 %n, [rounds];
   ld.param.u64 %t, [picture];
@@ -86,10 +101,8 @@ function kernel({ type, values, text }: Instruction): string {
   setp.lt.u32 %some, %i, 13;
   mov.u32 %s, kept;
   mad.lo.u32 %s, %i, 4, %s;
-  mov.b32 %c0, 0f00000000;
-  mov.b32 %c1, %c0;
-  mov.b32 %c2, %c0;
-  mov.b32 %c3, %c0;
+${Array.from({ length: 8 }, (_, i) => `  mov.b32 %c${i}, 0f00000000;`).join('\n')}
+${Array.from({ length: 8 }, (_, i) => `  mov.b32 %h${i}, 0x3c003c00;`).join('\n')}
   ${move} a, ${values[0]};
   ${move} b, ${values[1]};
 again:

@@ -13,3 +13,13 @@ describe('loads, stores and textures of a warp', () => {
     for (const line of lines) assert.match(line, /^(?:base|v3|v4): 20000 rounds, most within bounds$/);
   });
 });
+
+describe('products of matrices', () => {
+  it('are those of the plain loop, bit by bit, for each processor that they are compiled for', () => {
+    const run = spawnSync(builtFile('programs/ptx_products'), [], { encoding: 'utf8' });
+    assert.deepEqual([run.status, run.stderr], [0, ''], run.stdout);
+    const lines = run.stdout.trim().split('\n');
+    assert.match(lines[0] ?? '', /^base: /);
+    for (const line of lines) assert.match(line, /^(?:base|v3|v4): 3000 products, most elements finite$/);
+  });
+});

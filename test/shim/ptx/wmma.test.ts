@@ -84,6 +84,9 @@ interface Case {
 }
 
 type Layout = 'row' | 'col';
+type Space = 'global' | 'shared' | 'generic';
+/** Registers that are not adjacent; d in the registers of c, of c from the second on, of a and b. */
+type Registers = 'plain' | 'scattered' | 'd is c' | 'd over c' | 'd over a';
 
 /** A matrix as it lies in memory, its rows or columns `stride` elements apart. */
 function laid(
@@ -107,7 +110,8 @@ function check(
   how: Case,
   layouts: readonly [Layout, Layout, Layout, Layout],
   gap: number,
-  shared: boolean,
+  space: Space,
+  of: Registers = 'plain',
 ): void {
   const [m, n, k] = how.shape;
   const next = random(m + n + gap);
@@ -127,12 +131,30 @@ function check(
   ];
   const stride = (layout: Layout, rows: number, columns: number): number =>
     (layout === 'row' ? columns : rows) + gap;
-  const list = (name: string, count: number): string =>
-    `{${Array.from({ length: count }, (_, i) => `%${name}${i}`).join(', ')}}`;
   const shape = `m${m}n${n}k${k}`;
   const types = `${how.ab === 'f16' ? `${how.d}.${how.c}` : `${how.d}.${how.ab}.${how.ab}.${how.c}`}${how.rounding ?? ''}`;
   const [na, nb, nc, nd] = how.registers;
-  const space = shared ? 'shared' : 'global';
+  const list = (registers: readonly string[]): string => `{${registers.join(', ')}}`;
+  const shared = space === 'shared' || space === 'generic';
+  const suffix = space === 'generic' ? '' : `.${space}`;
+  const names = (name: string, count: number): string[] =>
+    Array.from({ length: count }, (_, i) => `%${name}${i}`);
+  const all = { a: names('a', na), b: names('b', nb), c: names('c', nc), d: names('d', nd) };
+  // the first that appears is the first in the frame
+  const first =
+    of === 'scattered'
+      ? Object.values(all)
+          .flatMap((list) => list.toReversed())
+          .map((name) => `mov.${TYPES[how.ab] === TYPES.f64 ? 'b64' : 'b32'} ${name}, 0;`)
+          .join(' ')
+      : '';
+  const ofD = {
+    plain: all.d,
+    scattered: all.d,
+    'd is c': all.c,
+    'd over c': [...all.c.slice(1), ...all.d.slice(nc - 1)],
+    'd over a': [...all.a, ...all.b, ...all.d].slice(0, nd),
+  }[of];
   // into shared memory word by word, and out of it
   const copy = (from: string, to: string, bytes: number, way: string): string =>
     Array.from(
@@ -144,20 +166,29 @@ function check(
     buffers.slice(0, i).reduce((sum, one) => sum + Math.ceil(one.length / 64) * 64, 0),
   );
   const padded = buffers.map((one) => Buffer.concat([one, Buffer.alloc((4 - (one.length % 4)) % 4)]));
-  const at = (i: number): string => (shared ? `%s${i}` : `%rd${i}`);
+  const at = (i: number): string =>
+    space === 'generic' ? `%rd${4 + i}` : space === 'shared' ? `%s${i}` : `%rd${i}`;
   const text = `.version 8.4\n.target sm_90\n.address_size 64
 .entry k(.param .u64 a, .param .u64 b, .param .u64 c, .param .u64 d)
 {
-.reg .b64 %rd<4>; .reg .b32 %s<4>; .reg .b32 %w; .reg .${ab.register} %a<8>; .reg .${ab.register} %b<8>;
+.reg .b64 %rd<8>; .reg .b32 %s<4>; .reg .b32 %w, %n; .reg .pred %more; .reg .${ab.register} %a<8>; .reg .${ab.register} %b<8>;
 .reg .${c.register} %c<8>; .reg .${d.register} %d<8>;
 .shared .align 128 .b8 kept[16384];
 ld.param.u64 %rd0, [a]; ld.param.u64 %rd1, [b]; ld.param.u64 %rd2, [c]; ld.param.u64 %rd3, [d];
 ${shared ? padded.map((one, i) => `mov.u32 %s${i}, kept; add.u32 %s${i}, %s${i}, ${offsets[i]};\n${i < 3 ? copy(`%rd${i}`, `%s${i}`, one.length, 'in') : ''}`).join('\n') : ''}
-wmma.load.a.sync.aligned.${la}.${shape}.${space}.${how.ab} ${list('a', na)}, [${at(0)}], ${stride(la, m, k)};
-wmma.load.b.sync.aligned.${lb}.${shape}.${space}.${how.ab} ${list('b', nb)}, [${at(1)}], ${stride(lb, k, n)};
-wmma.load.c.sync.aligned.${lc}.${shape}.${space}.${how.c} ${list('c', nc)}, [${at(2)}], ${stride(lc, m, n)};
-wmma.mma.sync.aligned.${la}.${lb}.${shape}.${types} ${list('d', nd)}, ${list('a', na)}, ${list('b', nb)}, ${list('c', nc)};
-wmma.store.d.sync.aligned.${ld}.${shape}.${space}.${how.d} [${at(3)}], ${list('d', nd)}, ${stride(ld, m, n)};
+${space === 'generic' ? [0, 1, 2, 3].map((i) => `cvt.u64.u32 %rd${4 + i}, %s${i}; cvta.shared.u64 %rd${4 + i}, %rd${4 + i};`).join('\n') : ''}
+${first}
+mov.b32 %n, 2;
+again:
+wmma.load.a.sync.aligned.${la}.${shape}${suffix}.${how.ab} ${list(all.a)}, [${at(0)}], ${stride(la, m, k)};
+wmma.load.b.sync.aligned.${lb}.${shape}${suffix}.${how.ab} ${list(all.b)}, [${at(1)}], ${stride(lb, k, n)};
+wmma.load.c.sync.aligned.${lc}.${shape}${suffix}.${how.c} ${list(all.c)}, [${at(2)}], ${stride(lc, m, n)};
+wmma.mma.sync.aligned.${la}.${lb}.${shape}.${types} ${list(ofD)}, ${list(all.a)}, ${list(all.b)}, ${list(all.c)};
+wmma.store.d.sync.aligned.${ld}.${shape}${suffix}.${how.d} [${at(3)}], ${list(ofD)}, ${stride(ld, m, n)};
+// what an instruction finds out of the memory helps it the next time
+sub.u32 %n, %n, 1;
+setp.ne.u32 %more, %n, 0;
+@%more bra again;
 ${shared ? copy('%s3', '%rd3', padded[3]?.length ?? 0, 'out') : ''}
 ret;
 }
@@ -176,7 +207,11 @@ ret;
       let sum = before[row * n + column] ?? Number.NaN;
       for (let j = 0; j < k; j++) sum += (a[row * k + j] ?? Number.NaN) * (b[j * n + column] ?? Number.NaN);
       const found: number = d.get(out, ld === 'row' ? row * apart + column : column * apart + row);
-      assert.equal(found, sum, `${row}, ${column} of ${shape}.${types} ${layouts.join()} ${space} ${gap}`);
+      assert.equal(
+        found,
+        sum,
+        `${row}, ${column} of ${shape}.${types} ${layouts.join()} ${space} ${gap} ${of}`,
+      );
     }
   }
 }
@@ -222,7 +257,65 @@ describe('wmma', () => {
             ['row', 'col'],
             ['col', 'row'],
           ] as const)
-            check(how, [la, lb, lc, ld], la === lb ? 16 : 3, lc === 'row');
+            check(how, [la, lb, lc, ld], la === lb ? 16 : 3, lc === 'row' ? 'shared' : 'global');
     });
   }
+  for (const how of CASES.filter((one) => one.rounding === undefined)) {
+    const [na, nb, nc, nd] = how.registers;
+    it(`multiplies ${how.ab} to ${how.d}, adding to ${how.c}, ${how.shape.join(' by ')} wherever its registers are`, () => {
+      check(how, ['row', 'col', 'row', 'row'], 16, 'generic', 'scattered');
+      check(how, ['row', 'col', 'row', 'row'], 8, 'global', 'd over c');
+      if (how.c === how.d) check(how, ['row', 'row', 'row', 'row'], 8, 'shared', 'd is c');
+      if (na + nb >= nd && nc === nd) check(how, ['col', 'col', 'row', 'row'], 8, 'generic', 'd over a');
+    });
+  }
+
+  it('reports the row that is outside of the memory, and one that is not aligned', () => {
+    // the first time in the middle of the buffer, the second time where it is told
+    const launch = (kind: 'load' | 'store', offset: number): string => {
+      const fragment = '{%r0, %r1, %r2, %r3, %r4, %r5, %r6, %r7}';
+      const operation =
+        kind === 'load'
+          ? `wmma.load.a.sync.aligned.row.m16n16k16.global.f16 ${fragment}, [%rd], 32;`
+          : `wmma.store.d.sync.aligned.row.m16n16k16.global.f32 [%rd], ${fragment}, 16;`;
+      const text = `.version 8.4\n.target sm_90\n.address_size 64
+.entry k(.param .u64 a)
+{
+.reg .b64 %rd; .reg .b32 %r<8>, %n; .reg .pred %more;
+ld.param.u64 %rd, [a];
+add.u64 %rd, %rd, 1024;
+mov.b32 %n, 2;
+again:
+${operation}
+add.s64 %rd, %rd, ${offset - 1024};
+sub.u32 %n, %n, 1;
+setp.ne.u32 %more, %n, 0;
+@%more bra again;
+ret;
+}
+`;
+      const arg = { kernel: 'k', block: [32], args: ['b1'] };
+      return runPtx({ ptx: { text }, buffers: [4096], launches: [arg] }).launches[0] ?? '';
+    };
+    // 16 rows of 32 bytes, 64 apart; 16 of 64
+    assert.match(launch('load', 3104), /^ok /);
+    assert.match(
+      launch('load', 3136),
+      /^error .*an access of 32 bytes at 0x200100001000 is outside of device memory/,
+    );
+    assert.match(
+      launch('load', 3120),
+      /^error .*an access of 2 bytes at 0x200100001000 is outside of device memory/,
+    );
+    assert.match(
+      launch('load', -64),
+      /^error .*an access of 32 bytes at 0x2000ffffffc0 is outside of device/,
+    );
+    assert.match(launch('load', 1), /^error .*is not aligned/);
+    assert.match(launch('store', 3072), /^ok /);
+    assert.match(
+      launch('store', 3136),
+      /^error .*an access of 64 bytes at 0x200100001000 is outside of device memory/,
+    );
+  });
 });

@@ -207,16 +207,23 @@ struct ptx_alu {
   ptx_lanes *operation[OP_OPERATIONS][T_TYPES];
   ptx_lanes *convert[T_TYPES][T_TYPES]; /* [to][from]; 8-bit values lie in 16 bits */
   ptx_compare *compare[C_COMPARISONS][T_TYPES];
-  /* c += a b, with rows (a multiple of 4), columns (a multiple of 8) and depth */
-  void (*matrix_f32)(float *c, const float *a, const float *b, uint32_t rows, uint32_t columns,
-                     uint32_t depth);
-  /* each element by fma, in order; columns are a multiple of 4 */
-  void (*matrix_f64)(double *c, const double *a, const double *b, uint32_t rows, uint32_t columns,
-                     uint32_t depth);
-  void (*matrix_s32)(int32_t *c, const int32_t *a, const int32_t *b, uint32_t rows, uint32_t columns,
-                     uint32_t depth);
-  /* Converts elements of a matrix (16 bits and less, tf32) to floats, or integers to 32 bits. */
+  /* d = c + a b, with rows (a multiple of 4), columns (a multiple of 8) and depth; d may be c */
+  void (*matrix_f32)(float *d, const float *c, const float *a, const float *b, uint32_t rows,
+                     uint32_t columns, uint32_t depth);
+  void (*matrix_u32)(uint32_t *d, const uint32_t *c, const uint32_t *a, const uint32_t *b, uint32_t rows,
+                     uint32_t columns, uint32_t depth);
+  /* each element by fma, in order */
+  void (*matrix_f64)(double *d, const double *c, const double *a, const double *b, uint32_t rows,
+                     uint32_t columns, uint32_t depth);
+  /* Transpose n rows (a multiple of 8) of k elements (a multiple of 4). */
+  void (*turn_u32)(uint32_t *to, const uint32_t *from, uint32_t n, uint32_t k);
+  void (*turn_u64)(uint64_t *to, const uint64_t *from, uint32_t n, uint32_t k);
+  /*
+   * Converts elements of a matrix (16 bits and less, tf32) to floats, or integers to 32 bits. The count is a
+   * multiple of 8.
+   */
   void (*widen[T_TYPES])(uint32_t *to, const void *from, uint32_t count, bool negate);
+  void (*narrow_f16)(uint16_t *to, const uint32_t *from, uint32_t count);
   ptx_reach_lanes *reach;
   ptx_gather *gather[4][2][4]; /* [memory 1, 2, 4, 8][signed][register 1, 2, 4, 8] */
   ptx_scatter *scatter[4][4];  /* [memory][register] */

@@ -1,8 +1,19 @@
 /* Chooses the tables for the processor of this machine. */
 #include "host/backend/software/ptx/alu/alu.h"
 
+#if defined(__x86_64__) && !defined(VGPU_ONE_ALU)
+#include <cpuid.h>
+
+/* Conversions of halves: a name that __builtin_cpu_supports of clang 14 does not have. */
+static bool has_f16c(void) {
+  unsigned a, b, c, d;
+  return __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & bit_F16C) != 0;
+}
+#endif
+
 const struct ptx_alu *ptx_alu_best(void) {
 #if defined(__x86_64__) && !defined(VGPU_ONE_ALU)
+  if (!has_f16c()) return &ptx_alu_base;
   if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
       __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
       __builtin_cpu_supports("avx512cd")) {

@@ -3,35 +3,31 @@
 
 #include <string.h>
 
-/* Transposes rows of k elements to columns, which the loops of the product need for b. */
-static void turn(uint32_t *to, const uint32_t *from, uint32_t n, uint32_t k) {
-  for (uint32_t j = 0; j < k; j++) {
-    for (uint32_t i = 0; i < n; i++) to[j * n + i] = from[i * k + j];
-  }
-}
-
 void ptx_multiply(const struct ptx_alu *alu, const struct ptx_product *p, const void *a, const void *b,
-                  uint32_t *c) {
-  uint32_t x[PTX_PRODUCT_ROWS * PTX_PRODUCT_DEEPEST], y[PTX_PRODUCT_COLUMNS * PTX_PRODUCT_DEPTH];
-  uint32_t turned[PTX_PRODUCT_COLUMNS * PTX_PRODUCT_DEPTH], sums[PTX_PRODUCT_ROWS * PTX_PRODUCT_COLUMNS];
+                  const uint32_t *c, uint32_t *d) {
+  _Alignas(32) uint32_t x[PTX_PRODUCT_ROWS * PTX_PRODUCT_DEEPEST];
+  _Alignas(32) uint32_t y[PTX_PRODUCT_COLUMNS * PTX_PRODUCT_DEPTH];
+  _Alignas(32) uint32_t turned[PTX_PRODUCT_COLUMNS * PTX_PRODUCT_DEPTH];
   alu->widen[p->a](x, a, p->rows * p->k, p->negate_a);
   alu->widen[p->b](y, b, p->columns * p->k, p->negate_b);
-  turn(turned, y, p->columns, p->k);
+  /* The loops of the product need the columns of b one beside the other. */
+  alu->turn_u32(turned, y, p->columns, p->k);
   if (p->d != T_S32) {
-    alu->matrix_f32((float *)(void *)c, (const float *)(const void *)x, (const float *)(const void *)turned,
-                    p->rows, p->columns, p->k);
+    alu->matrix_f32((float *)(void *)d, (const float *)(const void *)c, (const float *)(const void *)x,
+                    (const float *)(const void *)turned, p->rows, p->columns, p->k);
     return;
   }
   if (!p->saturate) {
-    alu->matrix_s32((int32_t *)c, (const int32_t *)x, (const int32_t *)turned, p->rows, p->columns, p->k);
+    alu->matrix_u32(d, c, x, turned, p->rows, p->columns, p->k);
     return;
   }
   /* The sums of one instruction fit; the total after the addition may not. */
+  uint32_t sums[PTX_PRODUCT_ROWS * PTX_PRODUCT_COLUMNS];
   memset(sums, 0, p->rows * p->columns * sizeof *sums);
-  alu->matrix_s32((int32_t *)sums, (const int32_t *)x, (const int32_t *)turned, p->rows, p->columns, p->k);
+  alu->matrix_u32(sums, sums, x, turned, p->rows, p->columns, p->k);
   for (uint32_t i = 0; i < p->rows * p->columns; i++) {
     int64_t sum = (int64_t)(int32_t)c[i] + (int32_t)sums[i];
-    c[i] = (uint32_t)(sum > INT32_MAX ? INT32_MAX : sum < INT32_MIN ? INT32_MIN : sum);
+    d[i] = (uint32_t)(sum > INT32_MAX ? INT32_MAX : sum < INT32_MIN ? INT32_MIN : sum);
   }
 }
 

@@ -17,9 +17,12 @@ struct ptx_product {
   bool saturate;             /* integers only */
 };
 
-/* c (rows by columns; bits of floats, or integers) += a (rows of k) times b (columns of k). */
+/*
+ * d = c (rows by columns; bits of floats, or integers) + a (rows of k) times b (columns of k). d may be c. A
+ * NaN in d is 0x7fffffff.
+ */
 void ptx_multiply(const struct ptx_alu *alu, const struct ptx_product *p, const void *a, const void *b,
-                  uint32_t *c);
+                  const uint32_t *c, uint32_t *d);
 /*
  * The same for 1-bit elements in rows of `bytes`: adds the number of bits that are set in both (and), or in
  * one (xor).

@@ -157,8 +157,6 @@ static void put_d(const struct operands *p, uint32_t *c) {
       if (p->d == T_F16) {
         uint16_t half = ptx_half_nearest(*from);
         memcpy(to + lane * 4 + (i & 1) * 2, &half, 2);
-      } else if (p->d == T_F32 && (*from & 0x7fffffff) > 0x7f800000) {
-        memcpy(to + lane * 4, &(uint32_t){0x7fffffff}, 4);
       } else {
         memcpy(to + lane * 4, from, 4);
       }
@@ -215,7 +213,7 @@ bool ptx_wgmma(const struct place *at, uint32_t mask) {
                                       .negate_b = (p.flags & WG_NEGATE_B) != 0,
                                       .saturate = (p.flags & WG_SATURATE) != 0};
   if ((p.flags & WG_BITS) != 0) ptx_multiply_bits(&product, WG_ROW_BYTES, false, a, b, c);
-  else ptx_multiply(at->worker->alu, &product, a, b, c);
+  else ptx_multiply(at->worker->alu, &product, a, b, c, c);
   put_d(&p, c);
   at->warp->products++;
   wake(at->warp);

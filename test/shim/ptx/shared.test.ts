@@ -70,4 +70,47 @@ ret;
     for (const line of outcome.launches) assert.match(line, /^ok/);
     assert.deepEqual([...u32(outcome.buffers[0] ?? Buffer.alloc(0))], [19]);
   });
+
+  it('without a size begin at their alignment, behind the other ones, also where a function names them', () => {
+    const text = `${HEAD}.extern .shared .align 1024 .b8 large[];
+.extern .shared .align 4 .b8 plain[];
+.func (.param .b32 r) deep() {
+.reg .b32 %a;
+mov.u32 %a, large;
+st.param.b32 [r], %a;
+ret;
+}
+${['own', 'called', 'small', 'alone']
+  .map(
+    (name) => `.visible .entry ${name}(.param .u64 out) {
+${name === 'alone' ? '' : '.shared .align 4 .b8 words[20];'}
+.reg .b32 %a; .reg .b64 %o;
+ld.param.u64 %o, [out];
+${name === 'alone' ? '' : 'st.shared.u32 [words+16], 7;'}
+${name === 'called' ? '{ .param .b32 q; call (q), deep, (); ld.param.b32 %a, [q]; }' : `mov.u32 %a, ${name === 'small' ? 'plain' : 'large'};`}
+st.shared.u32 [%a+60], 5;
+st.global.u32 [%o], %a;
+ret;
+}
+`,
+  )
+  .join('')}`;
+    const buffers = [4, 4, 4, 4];
+    const outcome = runPtx({
+      ptx: { text },
+      buffers,
+      launches: ['own', 'called', 'small', 'alone'].map((kernel, i) => ({
+        kernel,
+        block: [1],
+        shared: 64,
+        args: [`b${i + 1}`],
+      })),
+    });
+    for (const line of outcome.launches) assert.match(line, /^ok/);
+    // ptxas counts the gap as part of the variables that have a size
+    const counted = outcome.kernels.map((line) => Number(/ shared=(\d+) /.exec(line)?.[1]));
+    assert.deepEqual(counted, [1024, 1024, 32, 0]);
+    const at = outcome.buffers.map((buffer) => u32(buffer)[0] ?? -1);
+    assert.deepEqual([(at[0] ?? 1) % 1024, (at[1] ?? 1) % 1024, at[2], at[3]], [0, 0, 32, 0]);
+  });
 });

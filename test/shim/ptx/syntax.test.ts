@@ -257,6 +257,60 @@ st.global.u32 [%rd1], %r5;`,
       assert.equal(value, 321 + lane * 1001);
     });
   });
+
+  it('is one of local memory, as nvcc 13 writes for a struct by value, and one copy for each call', () => {
+    const out = lanes(
+      `.func (.param .b32 out) change(.param .align 4 .b8 box[16], .param .b32 which)
+{
+.reg .b64 at, generic, same, more; .reg .b32 v, i, s, rest; .reg .pred p;
+mov.b64 at, box;
+cvta.local.u64 generic, at;
+cvta.to.local.u64 at, generic;
+ld.param.u32 i, [which];
+and.b32 v, i, 3;
+mul.wide.u32 more, v, 4;
+add.u64 at, at, more;
+ld.local.u32 v, [at];
+add.u32 v, v, 2;
+st.local.u32 [at], v;
+mov.u32 rest, 0;
+setp.lt.u32 p, i, 8;
+@!p bra done;
+{
+.param .align 4 .b8 p[16]; .param .b32 q; .param .b32 o;
+add.u32 i, i, 8;
+st.param.u32 [p], 7; st.param.u32 [p+4], 7; st.param.u32 [p+8], 7; st.param.u32 [p+12], 7; st.param.b32 [q], i;
+call (o), change, (p, q);
+ld.param.b32 rest, [o];
+}
+done:
+mov.b64 same, box+4;
+ld.local.u32 s, [same];
+mad.lo.u32 s, s, 100, rest;
+ld.u32 v, [generic];
+mad.lo.u32 s, v, 10000, s;
+st.param.b32 [out], s;
+ret;
+}
+`,
+      `{
+.param .align 4 .b8 p[16]; .param .b32 q; .param .b32 o;
+st.param.u32 [p], 1; st.param.u32 [p+4], 3; st.param.u32 [p+8], 5; st.param.u32 [p+12], 6; st.param.b32 [q], %r1;
+call (o), change, (p, q);
+ld.param.b32 %r5, [o];
+}
+st.global.u32 [%rd1], %r5;`,
+      1,
+    );
+    const changed = (box: readonly number[], which: number): number => {
+      const own = box.map((x, i) => (i === which % 4 ? x + 2 : x));
+      const rest = which < 8 ? changed([7, 7, 7, 7], which + 8) : 0;
+      return (own[0] ?? 0) * 10_000 + (own[1] ?? 0) * 100 + rest;
+    };
+    u32(out).forEach((value, lane) => {
+      assert.equal(value, changed([1, 3, 5, 6], lane));
+    });
+  });
 });
 
 describe('registers that are vectors', () => {

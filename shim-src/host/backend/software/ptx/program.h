@@ -168,6 +168,11 @@ struct ptx_shared_use {
   uint32_t offset, size;
 };
 
+/* A parameter whose address a function takes: each call copies it to local memory. */
+struct ptx_addressed {
+  uint32_t place, size, local;
+};
+
 /* The state of a function's body. */
 enum ptx_body { BODY_UNREAD, BODY_DECODED, BODY_REFUSED };
 
@@ -200,7 +205,10 @@ struct ptx_function {
   uint32_t shared_own;                /* bytes that it declares itself */
   struct ptx_shared_use *shared_uses; /* the module's variables that it names */
   uint32_t shared_use_count;
-  uint32_t shared_total; /* with its callees */
+  struct ptx_addressed *addressed;
+  uint32_t addressed_count;
+  uint32_t shared_total;  /* with its callees */
+  uint32_t dynamic_align; /* the largest alignment of the arrays without a size that it names; 0: none */
   uint32_t *calls;
   uint32_t call_count;
   bool reserves;  /* uses the reserved part of shared memory */

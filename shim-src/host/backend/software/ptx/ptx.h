@@ -71,6 +71,7 @@ struct ptx_kernel_info {
   uint32_t parameter_bytes;
   uint32_t static_shared;       /* bytes of the variables that it and its callees can name */
   uint32_t shared_extent;       /* end of the last of them; the module's follow one another */
+  uint32_t dynamic_align;       /* where dynamic shared memory begins: a multiple of this, 16 at least */
   uint32_t reserved_shared;     /* bytes of shared memory beside them that are not the program's */
   uint32_t local_bytes;         /* stack of a thread, without functions called through pointers */
   uint32_t registers;           /* estimate: 32-bit registers that a thread needs at once */

@@ -149,6 +149,7 @@ static uint32_t symbol_value(struct parser *p, const struct operand *o, uint32_t
       use_shared(p, s);
       return ptx_constant(p, bytes, s->offset + addend);
     case SYM_SHARED_EXTERN: {
+      if (s->size > p->function->dynamic_align) p->function->dynamic_align = (uint32_t)s->size;
       uint32_t base = special(p, SR_DYNAMIC_SHARED, bytes);
       if (addend == 0) return base;
       uint32_t d = ptx_temporary(p, bytes);

@@ -37,7 +37,7 @@ uint32_t ptx_rounding(struct parser *p);
 
 /* parameters.c */
 void ptx_decode_call(struct parser *p);
-/* Returns the generic address of a copy of a function's parameter in local memory. */
+/* Returns the address of a function's parameter: that of a copy in local memory, which each call makes. */
 uint32_t ptx_parameter_address(struct parser *p, const struct symbol *parameter, uint64_t addend);
 
 /* decode_constant.c */

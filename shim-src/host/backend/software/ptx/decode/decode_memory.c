@@ -87,8 +87,8 @@ static void access(struct parser *p, bool load) {
     }
   }
   struct symbol *s = address->symbol;
-  /* In a function, the address of a parameter is that of a copy (ptx_parameter_address). */
-  if (space == S_PARAM && s == NULL && !p->function->entry) space = S_GENERIC;
+  /* In a function, the address of a parameter is that of a copy in local memory (ptx_parameter_address). */
+  if (space == S_PARAM && s == NULL && !p->function->entry) space = S_LOCAL;
   enum ptx_kind kind = load ? K_LOAD : K_STORE;
   uint64_t offset = 0;
   uint32_t base = PTX_NONE, narrow = 0, size = 0;
@@ -244,10 +244,11 @@ static void decode_cvta(struct parser *p) {
   if (ptx_type_bytes(type) != 4 && ptx_type_bytes(type) != 8) ptx_refuse(p, ".u32 or .u64 expected");
   enum ptx_space space = space_of(p);
   uint32_t a = ptx_source(p, &p->operands[1], type), d = ptx_destination(p, &p->operands[0], type);
-  uint64_t window = space == S_SHARED                        ? PTX_SHARED_WINDOW
-                    : space == S_LOCAL                       ? PTX_LOCAL_WINDOW
-                    : space == S_PARAM && p->function->entry ? PTX_PARAM_WINDOW
-                                                             : 0;
+  if (space == S_PARAM && !p->function->entry) space = S_LOCAL;
+  uint64_t window = space == S_SHARED  ? PTX_SHARED_WINDOW
+                    : space == S_LOCAL ? PTX_LOCAL_WINDOW
+                    : space == S_PARAM ? PTX_PARAM_WINDOW
+                                       : 0;
   if (window != 0 && ptx_type_bytes(type) != 8) ptx_refuse(p, "generic addresses have 64 bits");
   if (window == 0) {
     ptx_emit_alu(p, OP_MOV, type, ptx_type_bytes(type), d, a, PTX_NONE, PTX_NONE, 0);

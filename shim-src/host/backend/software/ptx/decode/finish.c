@@ -28,6 +28,8 @@ void ptx_begin_function(struct parser *p, struct ptx_function *f) {
   p->shared_bytes = p->shared_base;
   p->shared_uses = NULL;
   p->shared_use_count = p->shared_use_room = 0;
+  p->addressed = NULL;
+  p->addressed_count = p->addressed_room = 0;
   p->carry = PTX_NONE;
   p->returned_count = 0;
   p->fixups = NULL;
@@ -64,6 +66,8 @@ void ptx_finish_function(struct parser *p) {
   if (!f->entry) p->callee_shared += (f->shared_own + 127) / 128 * 128;
   f->shared_uses = keep(p, p->shared_uses, p->shared_use_count * sizeof *p->shared_uses);
   f->shared_use_count = p->shared_use_count;
+  f->addressed = keep(p, p->addressed, p->addressed_count * sizeof *p->addressed);
+  f->addressed_count = p->addressed_count;
   p->function = NULL;
 }
 

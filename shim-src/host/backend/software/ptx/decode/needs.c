@@ -155,13 +155,14 @@ static void need(struct parser *p, void *number) {
                     .known = ptx_take(p, m->function_count)};
   add(&r, own, f);
   if (!decode_all(p, f, &r)) return;
-  uint32_t any_shared = 0;
+  uint32_t any_shared = 0, align = 0;
   bool reserves = false;
   for (uint32_t i = 0; i < r.count; i++) {
     if (m->functions[r.list[i]]->visit == 0) total(p, r.list[i]);
     uint32_t shared = m->functions[r.list[i]]->shared_total;
     if (shared > any_shared) any_shared = shared;
     if (m->functions[r.list[i]]->reserves) reserves = true;
+    if (m->functions[r.list[i]]->dynamic_align > align) align = m->functions[r.list[i]]->dynamic_align;
   }
   /* A function that calls through pointers may use the shared variables of any function. */
   if (f->recursive) f->shared_total = any_shared;
@@ -174,8 +175,13 @@ static void need(struct parser *p, void *number) {
     refuse(p, f, f, "wgmma in a module with more than 256 KiB of shared variables", PTX_UNSUPPORTED);
     return;
   }
-  m->kernels[kernel].static_shared = shared_bytes(p, &r);
+  /* As ptxas counts: what lies in front of the dynamic shared memory is part of the static one. */
+  uint64_t fixed = shared_bytes(p, &r);
+  uint64_t multiple = align < 16 ? 16 : align;
+  if (align > 0) fixed = (fixed + multiple - 1) / multiple * multiple;
+  m->kernels[kernel].static_shared = fixed < UINT32_MAX ? (uint32_t)fixed : UINT32_MAX;
   m->kernels[kernel].shared_extent = f->shared_total;
+  m->kernels[kernel].dynamic_align = (uint32_t)multiple;
   m->kernels[kernel].reserved_shared = reserves ? PTX_RESERVED_SHARED : 0;
   m->kernels[kernel].local_bytes = f->local_total;
   m->kernels[kernel].registers = f->registers;

@@ -48,34 +48,22 @@ void ptx_store_results(struct parser *p) {
 }
 
 uint32_t ptx_parameter_address(struct parser *p, const struct symbol *s, uint64_t addend) {
-  uint64_t from = (p->local_bytes + 15) / 16 * 16;
-  if (from + s->size > PTX_LOCAL_MOST) ptx_refuse(p, "more than 512 KiB of local memory a thread");
-  p->local_bytes = (uint32_t)(from + s->size);
+  uint32_t i = 0;
+  while (i < p->addressed_count && p->addressed[i].place != s->offset) i++;
+  if (i == p->addressed_count) {
+    uint64_t from = (p->local_bytes + 15) / 16 * 16;
+    if (from + s->size > PTX_LOCAL_MOST) ptx_refuse(p, "more than 512 KiB of local memory a thread");
+    p->local_bytes = (uint32_t)(from + s->size);
+    p->addressed = ptx_room(p, p->addressed, i, &p->addressed_room, sizeof *p->addressed);
+    p->addressed[p->addressed_count++] =
+        (struct ptx_addressed){(uint32_t)s->offset, (uint32_t)s->size, (uint32_t)from};
+  }
   uint32_t to = ptx_temporary(p, 8);
   struct ptx_instruction *in = ptx_emit(p, K_LOCAL_ADDRESS);
   in->d = to;
   in->size = 8;
-  in->u.offset = from;
-  uint32_t generic = ptx_temporary(p, 8);
-  ptx_emit_alu(p, OP_ADD, T_U64, 8, generic, to, ptx_constant(p, 8, PTX_LOCAL_WINDOW), PTX_NONE, 0);
-  for (uint64_t at = 0; at < s->size; at += 8) {
-    uint32_t value = ptx_temporary(p, 8);
-    ptx_move_parameter(p, K_LOAD_PARAM, value, 8, (uint32_t)(s->offset + at), (uint32_t)s->size);
-    in = ptx_emit(p, K_STORE);
-    in->u.offset = at;
-    in->a = generic;
-    in->space = S_GENERIC;
-    in->type = T_B64;
-    in->size = 8;
-    in->m = 8u << 4;
-    in->x_count = 1;
-    uint32_t x = ptx_extra(p, value);
-    p->code[p->code_count - 1].x = x;
-  }
-  if (addend == 0) return generic;
-  uint32_t d = ptx_temporary(p, 8);
-  ptx_emit_alu(p, OP_ADD, T_U64, 8, d, generic, ptx_constant(p, 8, addend), PTX_NONE, 0);
-  return d;
+  in->u.offset = p->addressed[i].local + addend;
+  return to;
 }
 
 /* Makes a place for a register or number that a call passes, or for a result that it stores in a register. */

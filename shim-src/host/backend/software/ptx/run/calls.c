@@ -1,6 +1,7 @@
 /* Calls: frames, and the passing of parameters and results. */
 #include <string.h>
 
+#include "host/backend/software/ptx/run/check.h"
 #include "host/backend/software/ptx/run/warp.h"
 
 /* Copies `lanes` of parameters from one frame to another; both lists are (offset, size). */
@@ -32,6 +33,22 @@ static struct call_lists lists_of(const struct ptx_function *f, const struct ptx
   return l;
 }
 
+/* Gives parameters an address, for those of the callee that it asks one of. */
+static void place_addressed(const struct place *at, const struct frame *frame, uint32_t lanes) {
+  const struct ptx_function *f = frame->function;
+  const struct block *block = at->warp->block;
+  for (uint32_t i = 0; i < f->addressed_count; i++) {
+    const struct ptx_addressed *a = &f->addressed[i];
+    for (uint32_t left = lanes; left != 0; left &= left - 1) {
+      uint32_t lane = (uint32_t)__builtin_ctz(left);
+      uint64_t thread = (uint64_t)at->warp->number * PTX_LANES + lane;
+      uint64_t offset = thread * at->worker->launch->local_bytes + frame->local_base + a->local;
+      memcpy(block->local + offset, frame->registers + a->place + lane * a->size, a->size);
+      if (block->check != NULL) ptx_check_filled(block, offset, a->size);
+    }
+  }
+}
+
 /* Makes a child of `waiting` that begins the function with some lanes. */
 static bool enter(const struct place *at, struct split *waiting, uint32_t number, uint32_t lanes) {
   struct warp *warp = at->warp;
@@ -54,6 +71,7 @@ static bool enter(const struct place *at, struct split *waiting, uint32_t number
   struct call_lists l = lists_of(caller->function, at->in);
   copy_parameters(frame->registers, callee->parameter_place + callee->return_count, caller->registers,
                   l.arguments, l.argument_count, lanes, false);
+  if (callee->addressed_count > 0) place_addressed(at, frame, lanes);
   return true;
 }
 

@@ -210,6 +210,10 @@ void ptx_check_local(const struct place *at, uint32_t lane, uint64_t offset, uin
   if ((direction & WRITES) != 0) memset(check->local_written + offset, 1, bytes);
 }
 
+void ptx_check_filled(const struct block *block, uint64_t offset, uint32_t bytes) {
+  if (block->check->init) memset(block->check->local_written + offset, 1, bytes);
+}
+
 void ptx_check_global(const struct place *at, uint32_t lane, uint64_t address, uint32_t bytes,
                       unsigned char *written) {
   const struct block_check *check = at->warp->block->check;

@@ -62,6 +62,8 @@ void ptx_check_begin(struct block *block);
 /* Called before the access is made. `memory` has the old content. */
 void ptx_check_shared(const struct place *at, uint32_t lane, uint64_t offset, uint32_t bytes,
                       const unsigned char *memory);
+/* Local memory that a call fills with a parameter. */
+void ptx_check_filled(const struct block *block, uint64_t offset, uint32_t bytes);
 void ptx_check_local(const struct place *at, uint32_t lane, uint64_t offset, uint32_t bytes);
 void ptx_check_global(const struct place *at, uint32_t lane, uint64_t address, uint32_t bytes,
                       unsigned char *written);

@@ -22,6 +22,11 @@ void ptx_cluster_of(const struct ptx_launch *launch, const struct ptx_kernel_inf
     to[i] = launch->cluster[0] != 0 ? launch->cluster[i] : info->cluster[0] != 0 ? info->cluster[i] : 1;
 }
 
+/* Behind the static shared memory. Copies by tensor maps and wgmma need alignments of up to 1024. */
+static uint32_t dynamic_offset(const struct ptx_kernel_info *info) {
+  return (info->shared_extent + info->dynamic_align - 1) / info->dynamic_align * info->dynamic_align;
+}
+
 static enum ptx_status check(const struct ptx_launch *launch, const struct ptx_kernel_info *info,
                              struct ptx_fault *fault) {
   uint64_t threads = 1, blocks = 1;
@@ -64,9 +69,9 @@ static enum ptx_status check(const struct ptx_launch *launch, const struct ptx_k
    * The shared variables of other kernels are in between. A page there costs memory only when a kernel writes
    * to it, but a kernel can, so the total is limited.
    */
-  if (launch->cooperative && blocks * info->shared_extent > MOST_EXTENT)
+  if (launch->cooperative && blocks * dynamic_offset(info) > MOST_EXTENT)
     return refuse(fault, "shared variables that %llu bytes of all blocks lie among, %llu allowed",
-                  blocks * info->shared_extent, MOST_EXTENT);
+                  blocks * dynamic_offset(info), MOST_EXTENT);
   return PTX_OK;
 }
 
@@ -121,7 +126,7 @@ enum ptx_status ptx_launch(struct ptx_module *module, uint32_t kernel, const str
   ptx_cluster_of(launch, info, l.cluster);
   l.cluster_blocks = l.cluster[0] * l.cluster[1] * l.cluster[2];
   l.blocks = (uint64_t)launch->grid[0] * launch->grid[1] * launch->grid[2] / l.cluster_blocks;
-  l.dynamic_offset = (info->shared_extent + 15) / 16 * 16;
+  l.dynamic_offset = dynamic_offset(info);
   l.own_shared = l.shared_bytes = l.dynamic_offset + launch->dynamic_shared;
   if (info->reserved_shared > 0) {
     l.reserved_offset = (l.own_shared + 127) / 128 * 128;

@@ -119,6 +119,8 @@ struct parser {
   uint32_t callee_shared; /* bytes of those of functions other than kernels; each has a place of its own */
   struct ptx_shared_use *shared_uses; /* of variables outside of functions */
   uint32_t shared_use_count, shared_use_room;
+  struct ptx_addressed *addressed; /* parameters of the function that have an address */
+  uint32_t addressed_count, addressed_room;
   uint32_t *calls;
   uint32_t call_count, call_room;
 

@@ -7,19 +7,56 @@
 #include "cuda_api.h"
 #include "cuda_calls.h"
 
-enum { LAUNCH_OUT_OF_RESOURCES = 701 };
+enum { LAUNCH_OUT_OF_RESOURCES = 701, COOPERATIVE_LAUNCH_TOO_LARGE = 720 };
 
 /* CUdevice_attribute numbers. */
-enum { MAX_THREADS_PER_BLOCK = 1, MAX_BLOCK_DIM_X = 2, MAX_GRID_DIM_X = 5, REGISTERS_PER_BLOCK = 12 };
+enum {
+  MAX_THREADS_PER_BLOCK = 1,
+  MAX_BLOCK_DIM_X = 2,
+  MAX_GRID_DIM_X = 5,
+  REGISTERS_PER_BLOCK = 12,
+  COMPUTE_MAJOR = 75,
+};
 
 /* CUlaunchAttributeID. */
 enum {
   LAUNCH_IGNORE = 0,
   LAUNCH_COOPERATIVE = 2,
+  LAUNCH_CLUSTER = 4,
   LAUNCH_PROGRAMMATIC_EVENT = 7,
   LAUNCH_COMPLETION_EVENT = 12,
   LAUNCH_UPDATABLE_NODE = 13,
 };
+
+/* All blocks of a cooperative grid run at once. So do those of a cluster, which divides the grid. */
+static int check_groups(const struct vgpu_launch *launch, const int32_t *device, const int32_t *attributes,
+                        uint64_t threads) {
+  uint32_t cluster[3];
+  bool cooperative = false;
+  for (int i = 0; i < 3; i++) {
+    int32_t own = attributes[VGPU_FUNCTION_CLUSTER_WIDTH + i];
+    cluster[i] = own > 0 ? (uint32_t)own : 1;
+  }
+  uint32_t count = launch->attributes == NULL ? 0 : launch->attribute_count;
+  for (uint32_t i = 0; i < count && count <= VGPU_LAUNCH_ATTRIBUTES_MAX; i++) {
+    const struct vgpu_launch_attribute *attribute = &launch->attributes[i];
+    if (attribute->id == LAUNCH_COOPERATIVE) cooperative = (uint32_t)attribute->value[0] != 0;
+    if (attribute->id == LAUNCH_CLUSTER) memcpy(cluster, attribute->value, sizeof cluster);
+  }
+  uint64_t together = 1;
+  for (int i = 0; i < 3; i++) {
+    if (cluster[i] == 0 || cluster[i] > LARGEST_CLUSTER) return CUDA_ERROR_INVALID_CLUSTER_SIZE;
+    if (launch->grid[i] % cluster[i] != 0) return CUDA_ERROR_INVALID_VALUE;
+    together *= cluster[i];
+  }
+  if (together > 1 && device[COMPUTE_MAJOR] < 9) return CUDA_ERROR_NOT_SUPPORTED;
+  if (together > (attributes[VGPU_FUNCTION_NON_PORTABLE] != 0 ? LARGEST_CLUSTER : PORTABLE_CLUSTER))
+    return CUDA_ERROR_INVALID_CLUSTER_SIZE;
+  if (!cooperative) return CUDA_SUCCESS;
+  uint64_t room = vgpu_occupancy_blocks(device, attributes, threads, launch->shared);
+  uint64_t blocks = (uint64_t)launch->grid[0] * launch->grid[1];
+  return blocks > room || blocks * launch->grid[2] > room ? COOPERATIVE_LAUNCH_TOO_LARGE : CUDA_SUCCESS;
+}
 
 /* Finds errors that need no host, because programs test for them right after the launch. */
 static int check(struct vgpu_driver *driver, struct vgpu_callable *callable,
@@ -42,7 +79,9 @@ static int check(struct vgpu_driver *driver, struct vgpu_callable *callable,
       threads * (uint64_t)attributes[VGPU_FUNCTION_REGISTERS] > (uint64_t)device[REGISTERS_PER_BLOCK]) {
     return LAUNCH_OUT_OF_RESOURCES;
   }
-  return CUDA_SUCCESS;
+  const int32_t *cluster = attributes + VGPU_FUNCTION_CLUSTER_WIDTH;
+  if (launch->attribute_count == 0 && cluster[0] <= 0) return CUDA_SUCCESS;
+  return check_groups(launch, device, attributes, threads);
 }
 
 /* Reads the `extra` form of parameters: pairs of a word and a value that end with 0. */

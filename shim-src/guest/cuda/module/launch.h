@@ -4,6 +4,10 @@
 
 #include "guest/cuda/module/code.h"
 
+/* Blocks of a cluster: those of any device, and those that a function must ask for. */
+#define PORTABLE_CLUSTER 8u
+#define LARGEST_CLUSTER 16u
+
 /* CUlaunchConfig, as the API lays it out. */
 struct vgpu_launch_config {
   uint32_t grid[3];
@@ -40,5 +44,9 @@ int vgpu_launch_attributes(struct vgpu_driver *driver, const struct vgpu_launch_
 /* Gives the context and stream numbers of a launch. Returns a CUresult. */
 int vgpu_launch_place(struct vgpu_driver *driver, const struct vgpu_callable *callable,
                       struct vgpu_stream *stream, uint64_t *context, uint64_t *number);
+
+/* Returns how many blocks of this size are on the device at once, by the attributes of both. */
+uint64_t vgpu_occupancy_blocks(const int32_t *device, const int32_t *function, uint64_t threads,
+                               uint32_t dynamic);
 
 #endif

@@ -86,6 +86,13 @@ static int64_t blocks_of(const struct subject *subject, int64_t threads, int64_t
   return blocks;
 }
 
+uint64_t vgpu_occupancy_blocks(const int32_t *device, const int32_t *function, uint64_t threads,
+                               uint32_t dynamic) {
+  const struct subject subject = {.device = device, .function = function};
+  int64_t blocks = blocks_of(&subject, (int64_t)threads, dynamic);
+  return blocks <= 0 ? 0 : (uint64_t)(blocks * device[MULTIPROCESSORS]);
+}
+
 int cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int32_t *numBlocks, void *func, int32_t blockSize,
                                                          size_t dynamicSMemSize, uint32_t flags) {
   struct subject subject;
@@ -164,8 +171,6 @@ int cuOccupancyAvailableDynamicSMemPerBlock(size_t *dynamicSmemSize, void *func,
 /* ---- clusters ------------------------------------------------------------ */
 
 #define LAUNCH_CLUSTER 4
-#define PORTABLE_CLUSTER 8
-#define LARGEST_CLUSTER 16
 
 /*
  * Count of multiprocessors that can share a cluster (a GPC of 9.0 and later has up to 18; whole pairs are

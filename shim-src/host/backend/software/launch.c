@@ -23,6 +23,7 @@ enum {
   MAX_THREADS_PER_MULTIPROCESSOR = 39,
   COMPUTE_MAJOR = 75,
   COOPERATIVE_LAUNCH = 95,
+  MAX_BLOCKS_PER_MULTIPROCESSOR = 106,
 };
 
 /* CUlaunchAttributeID. */
@@ -165,7 +166,7 @@ static int32_t take_attributes(struct vgpu_worker *worker, const struct request 
 
 /*
  * All blocks of a cooperative launch must be on the device at once. The check uses an upper bound that counts
- * only threads.
+ * only threads and blocks.
  */
 static int32_t check_cooperative(const struct vgpu_device_profile *device,
                                  const struct vgpu_checked_launch *launch) {
@@ -173,8 +174,10 @@ static int32_t check_cooperative(const struct vgpu_device_profile *device,
   if (device->attributes[COOPERATIVE_LAUNCH] == 0) return CUDA_ERROR_NOT_SUPPORTED;
   uint64_t threads = (uint64_t)launch->block[0] * launch->block[1] * launch->block[2];
   uint64_t blocks = (uint64_t)launch->grid[0] * launch->grid[1];
-  uint64_t room = (uint64_t)device->attributes[MAX_THREADS_PER_MULTIPROCESSOR] / threads *
-                  (uint64_t)device->attributes[MULTIPROCESSORS];
+  uint64_t each = (uint64_t)device->attributes[MAX_THREADS_PER_MULTIPROCESSOR] / threads;
+  uint64_t places = (uint64_t)device->attributes[MAX_BLOCKS_PER_MULTIPROCESSOR];
+  if (places > 0 && each > places) each = places;
+  uint64_t room = each * (uint64_t)device->attributes[MULTIPROCESSORS];
   return blocks > room || blocks * launch->grid[2] > room ? CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE
                                                           : CUDA_SUCCESS;
 }

@@ -8,7 +8,7 @@
 #define SHARED_LIMIT (227u << 10)
 #define STACK_LIMIT 1024u
 #define FRAME_BYTES (256ull << 20) /* of a thread, in addition to those of a cooperative grid */
-#define MAX_COOPERATIVE 4096u
+#define MAX_COOPERATIVE 8192u      /* 256 multiprocessors with 32 blocks each */
 #define MOST_EXTENT (1ull << 30)
 
 static enum ptx_status refuse(struct ptx_fault *fault, const char *format, uint64_t have, uint64_t may) {

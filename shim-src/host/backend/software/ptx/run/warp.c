@@ -60,15 +60,17 @@ static struct split *ready(struct warp *warp, bool *forced) {
 
 /*
  * Counts a repetition of a loop. If the loop has repeated for long and may be waiting, lanes that wait for it
- * continue without it.
+ * continue without it, and it is true: what the loop waits for may be another warp or block, which gets its
+ * turn. Thousands of blocks of a cooperative grid wait for the last one.
  */
-static void go_round(struct warp *warp, struct split *split, uint32_t *seen) {
+static bool go_round(struct warp *warp, struct split *split, uint32_t *seen) {
   split->spun += *seen;
   *seen = 0;
-  if (split->spun < SPIN_MOST) return;
+  if (split->spun < SPIN_MOST) return false;
   split->spun = 0;
   ptx_release(warp, split);
   ptx_release_waiting(warp->block);
+  return true;
 }
 
 enum run ptx_run_warp(struct warp *warp, uint32_t budget) {
@@ -165,7 +167,11 @@ again:
           split->pc = pc;
           goto next_split;
         }
-        if (seen != 0 && in->target <= pc) go_round(warp, split, &seen);
+        if (seen != 0 && in->target <= pc && go_round(warp, split, &seen)) {
+          split->pc = pc;
+          budget = 1;
+          goto next_split;
+        }
         if (mask == all) {
           pc = in->target;
           continue;
@@ -385,7 +391,7 @@ again:
       case K_NANOSLEEP:
         split->pc = pc + 1;
         seen = SPIN_SLEEP;
-        go_round(warp, split, &seen);
+        if (go_round(warp, split, &seen)) budget = 1;
         goto next_split;
       default:
         return ptx_raise(&at, PTX_UNSUPPORTED, 0, 0, "an instruction without execution");

@@ -1,0 +1,12 @@
+import { type CasePrograms, describeCases } from '../case_programs.js';
+
+const PROGRAMS: CasePrograms = {
+  launch_limits: {
+    cooperative_size:
+      'a cooperative grid runs up to what fits at once, and a larger one is refused at the launch',
+    cluster_size: 'clusters that do not divide the grid, or are too large, are refused at the launch',
+    active_clusters: 'as many clusters fit at once as their blocks do',
+  },
+};
+
+describeCases('limits of launches', PROGRAMS, 41_000 + (process.pid % 3_000));

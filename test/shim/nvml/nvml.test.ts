@@ -120,6 +120,9 @@ for (const sanitize of SANITIZERS) {
       ['number:limit,1', RESULT.notSupported, ''],
       ['number:multi,0', RESULT.success, '0'],
       ['number:mig,0', RESULT.success, '0'],
+      // without NVSwitches; the last number is beyond version 2
+      ['fabric:0', RESULT.success, '0 0 0 | 25 | 0 0 0 0 0 55 | 0 0 0 0 0 0 | 25'],
+      ['fabric:9', RESULT.invalid, ''],
       ['bad-handles', RESULT.success, '0'],
       ['null', RESULT.success, '17'],
       ['table', RESULT.success, '2008 1 248 2'],

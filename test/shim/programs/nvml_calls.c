@@ -178,6 +178,52 @@ static int call_number(const char *what) {
   return -1;
 }
 
+/* nvmlGpuFabricInfo_t, nvmlGpuFabricInfo_v2_t and _v3_t, as NVIDIA's header lays them out. */
+struct fabric_fields {
+  unsigned char cluster[16];
+  int status;
+  unsigned clique;
+  unsigned char state;
+};
+struct fabric_versioned {
+  unsigned version;
+  unsigned char cluster[16];
+  int status;
+  unsigned clique;
+  unsigned char state;
+  unsigned health;
+  unsigned char summary; /* since version 3 */
+};
+
+/* Everything that is asked is told, and nothing beyond it. */
+static int call_fabric(const char *index) {
+  struct fabric_fields plain;
+  struct fabric_versioned info;
+  memset(&plain, 0x55, sizeof plain);
+  int result = nvmlDeviceGetGpuFabricInfo(device(index), &plain);
+  if (result != 0) return result;
+  char *at = text + snprintf(text, sizeof text, "%d %u %u", plain.status, plain.clique, plain.state);
+  for (unsigned version = 1; version <= 4; version++) {
+    unsigned size = version == 2 ? 36 : 40;
+    memset(&info, 0x55, sizeof info);
+    info.version = size | version << 24;
+    result = nvmlDeviceGetGpuFabricInfoV(device(index), &info);
+    at += snprintf(at, sizeof text - (size_t)(at - text), " | %d", result);
+    if (result != 0) continue;
+    at += snprintf(at, sizeof text - (size_t)(at - text), " %d %u %u %u %x", info.status, info.clique,
+                   info.state, info.health, info.summary);
+    if (info.version != (size | version << 24)) return -1;
+    for (int i = 0; i < 16; i++) {
+      if (info.cluster[i] != 0 || plain.cluster[i] != 0) return -1;
+    }
+  }
+  info.version = 36 | 3u << 24;
+  return nvmlDeviceGetGpuFabricInfoV(device(index), &info) == 25 &&
+                 nvmlDeviceGetGpuFabricInfoV(device(index), NULL) == 2
+             ? 0
+             : -1;
+}
+
 static int call_compute(const char *index) {
   int major = -1, minor = -1;
   int result = nvmlDeviceGetCudaComputeCapability(device(index), &major, &minor);
@@ -389,6 +435,7 @@ int main(int argc, char **argv) {
       {"processes", call_processes},
       {"number", call_number},
       {"compute", call_compute},
+      {"fabric", call_fabric},
       {"clocks", call_clocks},
       {"ecc", call_ecc},
       {"temperature", call_temperature},

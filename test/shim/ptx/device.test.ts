@@ -97,6 +97,25 @@ describe('a simulated GPU that computes', () => {
     }
   });
 
+  it('refuses the kernels of a module that it cannot read at their launch, and the JIT log says why', async () => {
+    const file = `${scratch.path}/narrow.ptx`;
+    writeFileSync(file, '.version 6.0\n.target sm_50\n.address_size 32\n.visible .entry narrow() { ret; }\n');
+    const shell = startShell({ VGPU_HOST: host.address }, 'code_shell');
+    try {
+      await askAll(shell, ['begin']);
+      const answer = await shell.ask(`load 0 ${file} log 4096`);
+      assert.equal(answer.result, 0);
+      const why = 'addresses of 32 bits: not supported, so no kernel of the module can run';
+      assert.ok(answer.values.join(' ').includes(why), answer.values.join(' '));
+      await askAll(shell, ['function 1 0 narrow']);
+      const launch = await shell.ask('launch 1 1 1 1 1 1 1 0 -');
+      assert.equal(launch.result, 801, 'CUDA_ERROR_NOT_SUPPORTED at the launch');
+      assert.equal((await shell.ask('sync')).result, 0, 'and nowhere else');
+    } finally {
+      shell.kill();
+    }
+  });
+
   it('loads a module with an instruction that it does not know, names it in both logs, and runs its other kernel', async () => {
     const file = `${scratch.path}/unknown.ptx`;
     const head = '.version 8.4\n.target sm_90\n.address_size 64\n';

@@ -83,6 +83,10 @@ int32_t vgpu_run_load(struct vgpu_worker *worker, struct vgpu_module_object *mod
       sizeof module->unrunnable);
   if (status == PTX_OUT_OF_MEMORY) return CUDA_ERROR_OUT_OF_MEMORY;
   if (status != PTX_OK) {
+    size_t said = strlen(module->unrunnable);
+    if (status == PTX_UNSUPPORTED)
+      snprintf(module->unrunnable + said, sizeof module->unrunnable - said,
+               ": not supported, so no kernel of the module can run");
     vgpu_host_log("refused", worker->session, "a module: %s", module->unrunnable);
     return status == PTX_INVALID && !program->machine_code ? CUDA_ERROR_INVALID_PTX : CUDA_SUCCESS;
   }
@@ -124,6 +128,15 @@ int32_t vgpu_run_ready(struct vgpu_worker *worker, struct vgpu_module_object *mo
 
 void vgpu_run_prepare(struct vgpu_worker *worker, struct vgpu_module_object *module,
                       const struct vgpu_program_function *function) {
+  struct vgpu_program *program = &module->loaded->program;
+  if (worker->code_options->kernels != VGPU_KERNELS_RUN || program->ptx == NULL) return;
+  if (module->code == NULL && function->refused == CUDA_SUCCESS) {
+    vgpu_host_log("refused", worker->session, "kernel %.200s cannot be run here: %s", function->name,
+                  module->unrunnable);
+    vgpu_worker_refused_kernel(worker, function->name);
+    judge(program, function->name, PTX_UNSUPPORTED);
+    return;
+  }
   int32_t kernel = module->code == NULL ? -1 : ptx_module_find_kernel(module->code, function->name);
   if (kernel >= 0 && function->refused == CUDA_SUCCESS) vgpu_run_ready(worker, module, (uint32_t)kernel);
 }

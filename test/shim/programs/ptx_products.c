@@ -198,14 +198,18 @@ static bool halves(const struct ptx_alu *alu) {
   alu->narrow_f16(to, from, 64);
   for (uint32_t i = 0; i < 64; i++) {
     double value = fabs((double)as_float(from[i]));
-    /* the distance of halves of this magnitude */
-    double step = value < 0x1p-14 ? 0x1p-24 : ldexp(1, ilogb(value) - 10),
-           rounded = nearbyint(value / step) * step;
     uint16_t want = (uint16_t)(from[i] >> 16 & 0x8000);
-    if (value != value) want = 0x7fff;
-    else if (rounded >= 65520) want |= 0x7c00;
-    else if (rounded < 0x1p-14) want |= (uint16_t)(rounded * 0x1p24);
-    else want |= (uint16_t)((ilogb(rounded) + 14) * 1024 + (int)(rounded / ldexp(1, ilogb(rounded) - 10)));
+    if (value != value) {
+      want = 0x7fff;
+    } else if (value >= 65520) {
+      want |= 0x7c00;
+    } else {
+      /* the distance of halves of this magnitude */
+      double step = value < 0x1p-14 ? 0x1p-24 : ldexp(1, ilogb(value) - 10);
+      double rounded = nearbyint(value / step) * step;
+      if (rounded < 0x1p-14) want |= (uint16_t)(rounded * 0x1p24);
+      else want |= (uint16_t)((ilogb(rounded) + 14) * 1024 + (int)(rounded / ldexp(1, ilogb(rounded) - 10)));
+    }
     if (to[i] != want) return false;
   }
   return true;

@@ -11,7 +11,7 @@
 
 #define MOST_BYTES (PTX_MATRIX_MOST * 4) /* of a matrix: 32 by 16 doubles */
 
-typedef uint64_t sixteen __attribute__((vector_size(16), aligned(8), may_alias));
+typedef uint64_t sixteen __attribute__((vector_size(16), aligned(1), may_alias));
 
 /* Compilers make slow string instructions of memcpy for a constant length of a hundred bytes. */
 static inline void copy_lines(unsigned char *to, const unsigned char *from, uint32_t bytes) {

@@ -74,6 +74,24 @@ static unsigned run_module(const void *image) {
   return value;
 }
 
+/* The same by the calls of newer runtimes. */
+static unsigned run_library(const void *image) {
+  void *library = NULL, *kernel = NULL;
+  devptr memory = check_alloc(4);
+  unsigned value = 0;
+  void *parameters[] = {&memory};
+  MUST(CALL(cuLibraryLoadData, (void **, const void *, void *, void **, unsigned, void *, void **, unsigned),
+            &library, image, NULL, NULL, 0, NULL, NULL, 0));
+  MUST(CALL(cuLibraryGetKernel, (void **, void *, const char *), &kernel, library, "run"));
+  OK(CALL(cuLaunchKernel,
+          (void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **,
+           void **),
+          kernel, 1, 1, 1, 1, 1, 1, 0, NULL, parameters, NULL));
+  OK(CALL(cuMemcpyDtoH_v2, (void *, devptr, size_t), &value, memory, 4));
+  OK(CALL(cuLibraryUnload, (void *), library));
+  return value;
+}
+
 /* own + 1, + the library's 70, twice, + base. */
 enum { RESULT = (5 + 1 + 70) * 2 + 1000 };
 
@@ -92,10 +110,14 @@ static void joins(void) {
     TRUE(strstr(image, "sm_60") != NULL && strstr(image, "sm_50") == NULL);
     TRUE(strstr(image, ".extern .func") == NULL);
     IS(RESULT, run_module(image));
+    IS(RESULT, run_library(image));
+    char *copy = (char *)check_bytes(size);
+    memcpy(copy, image, size);
     OK(complete(link, &again, NULL));
     TRUE(again == image);
     IS(INVALID_VALUE, add(link, PTX, main_text, "third")); /* it is complete */
     OK(CALL(cuLinkDestroy, (void *), link));
+    IS(RESULT, run_module(copy)); /* PyCUDA and numba keep one beyond the link */
   }
 }
 

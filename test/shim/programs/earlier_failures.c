@@ -22,14 +22,17 @@ struct config {
   unsigned count;
 };
 
-enum { CLUSTER_DIMENSION = 4, INVALID_CLUSTER_SIZE = 912 };
+enum { UNKNOWN_ATTRIBUTE = 60 };
 
-/* A cluster that no GPU can run. The launch does not wait, and the host refuses it. */
+/*
+ * A launch attribute that no driver knows. The library does not know which ones the driver of the host has, so
+ * the host refuses it, after the launch has returned.
+ */
 static void begin_failure(void) {
   static void *function;
   void *module = NULL;
-  struct attribute cluster = {.id = CLUSTER_DIMENSION, .value = {32, 1, 1}};
-  struct config config = {.grid = {32, 1, 1}, .block = {1, 1, 1}, .attributes = &cluster, .count = 1};
+  struct attribute unknown = {.id = UNKNOWN_ATTRIBUTE};
+  struct config config = {.grid = {32, 1, 1}, .block = {1, 1, 1}, .attributes = &unknown, .count = 1};
   if (function == NULL) {
     MUST(CALL(cuModuleLoadData, (void **, const void *), &module, code));
     MUST(CALL(cuModuleGetFunction, (void **, void *, const char *), &function, module, "nothing"));
@@ -41,7 +44,7 @@ static void begin_failure(void) {
 static void told_later(void (*make)(void)) {
   begin_failure();
   make();
-  IS(INVALID_CLUSTER_SIZE, CALL(cuCtxSynchronize, (void), ));
+  IS(INVALID_VALUE, CALL(cuCtxSynchronize, (void), ));
   OK(CALL(cuCtxSynchronize, (void), ));
 }
 
@@ -133,7 +136,7 @@ static void questions_tell(void) {
                : i == 1 ? CALL(cuEventQuery, (void *), event)
                : i == 2 ? CALL(cuStreamSynchronize, (void *), stream)
                         : CALL(cuEventSynchronize, (void *), event);
-    IS(INVALID_CLUSTER_SIZE, result);
+    IS(INVALID_VALUE, result);
     OK(CALL(cuCtxSynchronize, (void), ));
   }
 }

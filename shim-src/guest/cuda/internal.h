@@ -219,4 +219,10 @@ void vgpu_event_recorded(struct vgpu_driver *driver, struct vgpu_event *event, u
  */
 int vgpu_cuda_wait_stream(struct vgpu_driver *driver, uint64_t context, uint64_t stream);
 
+/*
+ * Waits for the legacy stream of the current context, and so for the blocking streams. If nothing was called
+ * since the last such wait, the host is not asked.
+ */
+int vgpu_cuda_wait_legacy(struct vgpu_driver *driver);
+
 #endif

@@ -254,6 +254,10 @@ static void free_exec(struct vgpu_driver *driver, struct vgpu_exec *exec) {
     struct vgpu_send_cuGraphExecDestroy send = {.exec = exec->steps[i].segment};
     vgpu_cuda_post(VGPU_OP_cuGraphExecDestroy, &send, sizeof send, NULL, 0);
   }
+  if (exec->last_launch != 0) {
+    struct vgpu_send_cuEventDestroy_v2 send = {.event = exec->last_launch};
+    vgpu_cuda_post(VGPU_OP_cuEventDestroy_v2, &send, sizeof send, NULL, 0);
+  }
   vgpu_conditions_give(exec->conditions);
   vgpu_exec_free_list(exec->nodes, exec->count);
   free(exec->steps);

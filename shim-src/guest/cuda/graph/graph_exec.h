@@ -32,6 +32,8 @@ struct vgpu_exec {
   bool records;    /* at least one node records an event */
   bool has_memory; /* at least one node allocates or frees */
   bool launched;
+  uint64_t last_stream; /* of the last launch */
+  uint64_t last_launch; /* event that is recorded behind each launch; 0: no launch so far */
   void *source; /* handle and id of the graph that it was made of, which may be gone */
   uint64_t source_id;
   struct vgpu_holds holds;

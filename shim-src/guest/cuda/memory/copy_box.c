@@ -184,6 +184,10 @@ int vgpu_copy_box(const struct vgpu_box *copy, struct vgpu_stream *stream, bool 
     memcpy(&node.of.copy.copy, copy, sizeof *copy);
     if (vgpu_capture_node(transfer.driver, stream, &node, &result)) return result;
   }
+  if (!source.device && destination.device) {
+    result = vgpu_transfer_await_source(&transfer, vgpu_host_pointer(source.start));
+    if (result != CUDA_SUCCESS) return result;
+  }
   if (source.array || destination.array) return vgpu_array_box(&transfer, &destination, &source, copy);
   if (source.device && destination.device) {
     struct vgpu_send_copy_box send = {.context = transfer.context,
@@ -200,7 +204,8 @@ int vgpu_copy_box(const struct vgpu_box *copy, struct vgpu_stream *stream, bool 
     return vgpu_cuda_post(VGPU_OP_copy_box, &send, sizeof send, NULL, 0);
   }
   if (!source.device && !destination.device) return between_hosts(&transfer, &destination, &source, copy);
-  return carry(&transfer, &destination, &source, copy);
+  result = carry(&transfer, &destination, &source, copy);
+  return result == CUDA_SUCCESS && source.device ? vgpu_transfer_settle(&transfer) : result;
 }
 
 static struct vgpu_box_side deepen(const struct vgpu_flat_side *side, size_t height) {

@@ -44,6 +44,10 @@ static bool none(const struct vgpu_readbacks *readbacks) {
   return __atomic_load_n(&readbacks->count, __ATOMIC_ACQUIRE) == 0;
 }
 
+bool vgpu_readback_pending(const struct vgpu_driver *driver) {
+  return !none(&driver->readbacks);
+}
+
 static bool overlaps(const struct vgpu_readback *entry, const void *memory, size_t bytes) {
   const unsigned char *at = memory;
   return entry->destination < at + bytes && at < entry->destination + entry->bytes;
@@ -89,6 +93,16 @@ bool vgpu_readback_post(struct vgpu_driver *driver, void *destination, uint64_t 
   return true;
 }
 
+/* Adds an entry to a batch. False: the answer would be too long. The caller holds the lock. */
+static bool take(struct batch *batch, struct vgpu_readback *entry) {
+  if (batch->room + packed(entry->bytes) > VGPU_BULK_MAX) return false;
+  entry->claimed = true;
+  batch->tickets[batch->count++] = entry->ticket;
+  batch->room += packed(entry->bytes);
+  batch->last = entry->ticket;
+  return true;
+}
+
 /* Claims unclaimed entries after ticket `after` on the stream, as many as one answer can carry. */
 static void claim(struct vgpu_readbacks *readbacks, struct batch *batch, uint64_t stream, uint64_t after) {
   batch->count = 0;
@@ -96,17 +110,35 @@ static void claim(struct vgpu_readbacks *readbacks, struct batch *batch, uint64_
   batch->last = after;
   if (none(readbacks)) return;
   pthread_mutex_lock(&readbacks->lock);
-  for (struct vgpu_readback *entry = readbacks->first; entry != NULL && batch->count < BATCH;
-       entry = entry->next) {
+  /* A thread that needs other entries than its own stream's goes first. It may need all of them. */
+  struct vgpu_readback *first = readbacks->wanted > 0 ? NULL : readbacks->first;
+  for (struct vgpu_readback *entry = first; entry != NULL && batch->count < BATCH; entry = entry->next) {
     if (entry->claimed || entry->ticket <= after || (stream != ANY_STREAM && entry->stream != stream))
       continue;
-    if (batch->room + packed(entry->bytes) > VGPU_BULK_MAX) break;
-    entry->claimed = true;
-    batch->tickets[batch->count++] = entry->ticket;
-    batch->room += packed(entry->bytes);
-    batch->last = entry->ticket;
+    if (!take(batch, entry)) break;
   }
   pthread_mutex_unlock(&readbacks->lock);
+}
+
+/*
+ * The same for the entries of all streams up to a ticket, and without a gap. False: the next entry is claimed
+ * by another thread, and none before it is left.
+ */
+static bool claim_all(struct vgpu_readbacks *readbacks, struct batch *batch, uint64_t after, uint64_t upto) {
+  bool all = true;
+  batch->count = 0;
+  batch->room = 0;
+  batch->last = after;
+  if (none(readbacks)) return true;
+  pthread_mutex_lock(&readbacks->lock);
+  for (struct vgpu_readback *entry = readbacks->first; entry != NULL && entry->ticket <= upto;
+       entry = entry->next) {
+    if (entry->ticket <= after) continue;
+    if (entry->claimed && batch->count == 0) all = false;
+    if (entry->claimed || batch->count == BATCH || !take(batch, entry)) break;
+  }
+  pthread_mutex_unlock(&readbacks->lock);
+  return all;
 }
 
 /* Removes the entry from the list and frees it. The caller holds the lock. */
@@ -186,23 +218,6 @@ static int ask(struct vgpu_driver *driver, uint32_t opcode, const void *send, ui
   return came && !sound ? CUDA_ERROR_UNKNOWN : result;
 }
 
-/*
- * Waits until no other thread has a claim on the stream's entries up to a ticket. Those threads deliver them.
- */
-static void await_others(struct vgpu_readbacks *readbacks, uint64_t stream, uint64_t upto) {
-  if (none(readbacks)) return;
-  pthread_mutex_lock(&readbacks->lock);
-  for (struct vgpu_readback *entry = readbacks->first; entry != NULL && entry->ticket <= upto;) {
-    if (entry->claimed && (stream == ANY_STREAM || entry->stream == stream)) {
-      pthread_cond_wait(&readbacks->delivered, &readbacks->lock);
-      entry = readbacks->first;
-    } else {
-      entry = entry->next;
-    }
-  }
-  pthread_mutex_unlock(&readbacks->lock);
-}
-
 static uint64_t newest(struct vgpu_readbacks *readbacks) {
   if (none(readbacks)) return 0;
   pthread_mutex_lock(&readbacks->lock);
@@ -229,24 +244,48 @@ static void forget(struct vgpu_readbacks *readbacks, uint64_t context, uint64_t 
   pthread_cond_broadcast(&readbacks->delivered);
 }
 
-static int settle(struct vgpu_driver *driver, uint64_t context, uint64_t stream, uint64_t upto) {
-  struct vgpu_readbacks *readbacks = &driver->readbacks;
+/*
+ * Waits until no other thread has a claim on the first entry after ticket `after`. The other thread may have
+ * asked before the bytes were there, and its call may wait at the host for long. A call of this thread makes
+ * the host answer it with NOT_READY, which releases the claim.
+ */
+static int await_claim(struct vgpu_readbacks *readbacks, uint64_t after) {
+  pthread_mutex_lock(&readbacks->lock);
+  readbacks->wanted++;
+  pthread_mutex_unlock(&readbacks->lock);
+  int result = vgpu_cuda_ping();
+  pthread_mutex_lock(&readbacks->lock);
+  while (result == CUDA_SUCCESS) {
+    struct vgpu_readback *entry = readbacks->first;
+    while (entry != NULL && entry->ticket <= after) entry = entry->next;
+    if (entry == NULL || !entry->claimed) break;
+    pthread_cond_wait(&readbacks->delivered, &readbacks->lock);
+  }
+  readbacks->wanted--;
+  pthread_mutex_unlock(&readbacks->lock);
+  return result;
+}
+
+/* Delivers all bytes up to a ticket that have been read, whichever stream read them. */
+static int settle(struct vgpu_driver *driver, uint64_t context, uint64_t upto) {
   uint64_t after = 0;
-  while (after < upto) {
+  int result = CUDA_SUCCESS;
+  while (result == CUDA_SUCCESS && after < upto) {
     struct batch batch;
-    claim(readbacks, &batch, ANY_STREAM, after);
+    if (!claim_all(&driver->readbacks, &batch, after, upto)) {
+      result = await_claim(&driver->readbacks, after);
+      continue;
+    }
     if (batch.count == 0) break;
     struct vgpu_send_read_fetch send = {.context = context};
-    int result = ask(driver, VGPU_OP_read_fetch, &send, sizeof send, &batch);
-    if (result != CUDA_SUCCESS) return result;
+    result = ask(driver, VGPU_OP_read_fetch, &send, sizeof send, &batch);
     after = batch.last;
   }
-  await_others(readbacks, stream, upto);
-  return CUDA_SUCCESS;
+  return result;
 }
 
 int vgpu_readback_settle(struct vgpu_driver *driver, uint64_t context) {
-  return settle(driver, context, ANY_STREAM, newest(&driver->readbacks));
+  return settle(driver, context, newest(&driver->readbacks));
 }
 
 int vgpu_readback_wait(struct vgpu_driver *driver, uint32_t opcode, const void *send, uint32_t send_size,
@@ -264,7 +303,7 @@ int vgpu_readback_wait(struct vgpu_driver *driver, uint32_t opcode, const void *
   }
   if (result == CUDA_SUCCESS && upto != 0) {
     if (scope == VGPU_WAIT_CONTEXT) stream = ANY_STREAM;
-    result = settle(driver, context, stream, upto);
+    result = settle(driver, context, upto);
     if (result == CUDA_SUCCESS && scope != VGPU_WAIT_EVENT && !none(readbacks)) {
       /*
        * All work is done, so missing bytes mean a failure at the host. That error is returned like any other.

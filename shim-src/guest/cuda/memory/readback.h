@@ -21,6 +21,7 @@ struct vgpu_readbacks {
   uint64_t next_ticket;
   size_t count; /* read without the lock: while it is 0 there is nothing to do */
   size_t bytes;
+  unsigned wanted; /* count of threads that wait for a claim of another thread to end */
 };
 
 void vgpu_readbacks_init(struct vgpu_readbacks *readbacks);
@@ -47,6 +48,9 @@ int vgpu_readback_wait(struct vgpu_driver *driver, uint32_t opcode, const void *
 
 /* Delivers bytes that have been read. Called when another answer said that there may be some. */
 int vgpu_readback_settle(struct vgpu_driver *driver, uint64_t context);
+
+/* True if there are reads whose bytes have not been delivered. */
+bool vgpu_readback_pending(const struct vgpu_driver *driver);
 
 /* Waits for the pending reads that write to any of these bytes. */
 int vgpu_readback_flush(struct vgpu_driver *driver, const void *memory, size_t bytes);

@@ -101,9 +101,23 @@ static int send_piece(const struct vgpu_transfer *transfer, uint64_t destination
 static bool is_of_both(const struct vgpu_transfer *transfer, const void *memory, size_t bytes) {
   struct vgpu_region region;
   uint64_t start = (uint64_t)(uintptr_t)memory;
-  return transfer->async && __atomic_load_n(&transfer->driver->capturing, __ATOMIC_ACQUIRE) == 0 &&
+  return transfer->async && !vgpu_capture_on(transfer->driver, transfer->stream) &&
          vgpu_regions_find(&transfer->driver->regions, start, &region) && region.lent &&
          bytes <= region.size - (start - region.start);
+}
+
+int vgpu_transfer_await_source(const struct vgpu_transfer *transfer, const void *source) {
+  struct vgpu_region region;
+  struct vgpu_driver *driver = transfer->driver;
+  if (!vgpu_regions_find(&driver->regions, (uint64_t)(uintptr_t)source, &region)) return CUDA_SUCCESS;
+  /* A copy from pinned memory that is done when it returns comes after all reads that its stream comes after.
+   */
+  if (!transfer->async && vgpu_readback_pending(driver)) return vgpu_cuda_wait_legacy(driver);
+  if (!region.lent) return CUDA_SUCCESS;
+  if (!transfer->async) return vgpu_cuda_wait_legacy(driver);
+  /* A capture reads nothing now. */
+  if (vgpu_capture_on(driver, transfer->stream)) return CUDA_SUCCESS;
+  return vgpu_cuda_wait_stream(driver, transfer->context, transfer->stream);
 }
 
 /* A copy that has returned is done, and the program must see its bytes. */
@@ -122,6 +136,7 @@ int vgpu_transfer_to_device(const struct vgpu_transfer *transfer, uint64_t desti
     return vgpu_transfer_on_device(transfer, destination, (uint64_t)(uintptr_t)source, bytes);
   /* An earlier read may still have to write to `source`, and its bytes are the ones to send. */
   int result = vgpu_readback_flush(transfer->driver, source, bytes);
+  if (result == CUDA_SUCCESS) result = vgpu_transfer_await_source(transfer, source);
   struct vgpu_span span;
   bool shared = find_shared_region(transfer, source, bytes, &span);
   uint32_t most = shared ? VGPU_SPAN_MAX : vgpu_session_piece(transfer->driver->session);
@@ -254,7 +269,12 @@ int vgpu_transfer_from_device(const struct vgpu_transfer *transfer, void *destin
     at += step;
     bytes -= step;
   }
-  return result;
+  return result == CUDA_SUCCESS ? vgpu_transfer_settle(transfer) : result;
+}
+
+int vgpu_transfer_settle(const struct vgpu_transfer *transfer) {
+  if (!vgpu_readback_pending(transfer->driver)) return CUDA_SUCCESS;
+  return vgpu_readback_settle(transfer->driver, transfer->context);
 }
 
 int vgpu_transfer_on_device(const struct vgpu_transfer *transfer, uint64_t destination, uint64_t source,

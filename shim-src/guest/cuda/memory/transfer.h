@@ -34,6 +34,18 @@ int vgpu_transfer_on_device(const struct vgpu_transfer *transfer, uint64_t desti
  */
 int vgpu_transfer_keep_pace(const struct vgpu_transfer *transfer, uint32_t bytes);
 
+/*
+ * Called before the bytes of a transfer are read in this process. Pinned memory that the device has as well
+ * may still be written by work before the transfer, for which this waits.
+ */
+int vgpu_transfer_await_source(const struct vgpu_transfer *transfer, const void *source);
+
+/*
+ * Called after a copy that has waited for its bytes. The reads into pinned memory that its stream comes after
+ * are done then, and the program may look at them.
+ */
+int vgpu_transfer_settle(const struct vgpu_transfer *transfer);
+
 /* Waits until all work before the transfer is done, and its bytes have arrived in this process. */
 int vgpu_transfer_catch_up(const struct vgpu_transfer *transfer);
 

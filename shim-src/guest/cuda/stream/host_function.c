@@ -57,12 +57,12 @@ static bool ordered(const struct vgpu_function_queue *queue, uint64_t stream) {
   return stream < LEGACY_STREAMS || queue->stream < LEGACY_STREAMS || same_stream(queue, stream);
 }
 
-void vgpu_host_functions_wait(struct vgpu_driver *driver, uint64_t stream) {
+static void wait_for(struct vgpu_driver *driver, uint64_t stream, bool own) {
   struct vgpu_host_functions *functions = &driver->functions;
   if (__atomic_load_n(&functions->busy, __ATOMIC_ACQUIRE) == 0 || running) return;
   pthread_mutex_lock(&functions->lock);
   for (struct vgpu_function_queue *queue = functions->queues; queue != NULL;) {
-    if (ordered(queue, stream)) {
+    if (ordered(queue, stream) && (own || !same_stream(queue, stream))) {
       pthread_cond_wait(&functions->finished, &functions->lock);
       queue = functions->queues;
     } else {
@@ -70,6 +70,10 @@ void vgpu_host_functions_wait(struct vgpu_driver *driver, uint64_t stream) {
     }
   }
   pthread_mutex_unlock(&functions->lock);
+}
+
+void vgpu_host_functions_wait(struct vgpu_driver *driver, uint64_t stream) {
+  wait_for(driver, stream, true);
 }
 
 bool vgpu_host_functions_pending(struct vgpu_driver *driver, uint64_t stream) {
@@ -198,6 +202,8 @@ static int launch(struct vgpu_stream *handle, const struct job *job) {
   result = vgpu_cuda_stream_identity(driver, handle, &stream, &context);
   if (result != CUDA_SUCCESS) return result;
   if (stream < LEGACY_STREAMS) stream = 0;
+  /* The functions of one stream have one thread, those of two streams that are ordered do not. */
+  wait_for(driver, stream, false);
   /* Another thread cannot wait for this thread's stream, so this thread waits. */
   if (is_per_thread(stream)) result = vgpu_cuda_wait_stream(driver, context, stream);
   return result == CUDA_SUCCESS ? enqueue(driver, handle, stream, context, job) : result;

@@ -135,6 +135,24 @@ static int begin_wait(struct vgpu_stream *stream, struct vgpu_driver **driver, u
   return *context == NULL ? CUDA_ERROR_INVALID_CONTEXT : CUDA_SUCCESS;
 }
 
+static int wait_unless_clean(struct vgpu_driver *driver, struct vgpu_stream *stream, uint64_t number,
+                             struct vgpu_context *context, uint64_t context_number) {
+  if (is_clean(driver, stream, number, context)) return CUDA_SUCCESS;
+  uint64_t covered = vgpu_outstanding_now(&driver->outstanding);
+  int result = vgpu_cuda_wait_stream(driver, context_number, number);
+  if (result == CUDA_SUCCESS) set_clean(driver, stream, context, covered);
+  return result;
+}
+
+int vgpu_cuda_wait_legacy(struct vgpu_driver *driver) {
+  uint64_t number = 0;
+  int result = vgpu_cuda_context_number(&number);
+  struct vgpu_context *context = vgpu_cuda_current_context();
+  if (result != CUDA_SUCCESS || context == NULL)
+    return result != CUDA_SUCCESS ? result : CUDA_ERROR_INVALID_CONTEXT;
+  return wait_unless_clean(driver, NULL, 0, context, number);
+}
+
 int cuStreamSynchronize(struct vgpu_stream *hStream) {
   struct vgpu_driver *driver;
   struct vgpu_context *context = NULL;
@@ -143,11 +161,8 @@ int cuStreamSynchronize(struct vgpu_stream *hStream) {
   if (result != CUDA_SUCCESS) return result;
   if (vgpu_capture_forbids(driver, hStream, &result)) return result;
   vgpu_host_functions_wait(driver, number);
-  if (is_clean(driver, hStream, number, context)) return vgpu_session_take_deferred(driver->session);
-  uint64_t covered = vgpu_outstanding_now(&driver->outstanding);
-  result = vgpu_cuda_wait_stream(driver, context_number, number);
-  if (result == CUDA_SUCCESS) set_clean(driver, hStream, context, covered);
-  return result;
+  result = wait_unless_clean(driver, hStream, number, context, context_number);
+  return result != CUDA_SUCCESS ? result : vgpu_session_take_deferred(driver->session);
 }
 
 int cuStreamQuery(struct vgpu_stream *hStream) {

@@ -400,4 +400,51 @@ ${instruction} ${four}, ${a}, ${a}, ${four}, %r5, ${selector};\nret;\n}\n`;
       assert.ok(said.startsWith(`line 6: ${instruction} is not supported`), said);
     }
   });
+
+  it('round products of doubles as the modifier says', () => {
+    const tiny = 2 ** -60;
+    const [below, one, above] = [1 - 2 ** -53, 1, 1 + 2 ** -52];
+    for (const [mode, less, more] of [
+      ['rn', one, one],
+      ['rz', below, one],
+      ['rm', below, one],
+      ['rp', one, above],
+    ] as const) {
+      const instructions = [
+        `mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64.${mode}`,
+        `wmma.mma.sync.aligned.row.col.m8n8k4.f64.f64.f64.f64.${mode}`,
+      ];
+      const text = `.version 8.4\n.target sm_90\n.address_size 64\n.entry k(.param .u64 out) {
+.reg .b64 %rd; .reg .f64 %a, %b, %c, %d<2>; .reg .b32 %r; .reg .pred %p;\nld.param.u64 %rd, [out];\nmov.f64 %c, 0d3ff0000000000000;
+mov.u32 %r, %laneid;\nand.b32 %r, %r, 3;\nsetp.ne.u32 %p, %r, 0; // a has one column that is not zero
+${[-tiny, tiny]
+  .flatMap((product, i) =>
+    instructions.map(
+      (
+        instruction,
+        j,
+      ) => `mov.f64 %b, ${product === tiny ? '' : '-'}0d3c30000000000000;\nmov.f64 %a, %c;\n@%p mov.f64 %a, 0d0000000000000000;
+${instruction} {%d0, %d1}, {%a}, {%b}, {%c, %c};\nst.global.f64 [%rd+${(i * 2 + j) * 8}], %d1;`,
+    ),
+  )
+  .join('\n')}\nret;\n}\n`;
+      const { launches, buffers } = runPtx({
+        ptx: { text },
+        buffers: [32],
+        launches: [{ kernel: 'k', block: [32], args: ['b1'] }],
+      });
+      assert.match(launches[0] ?? '', /^ok/);
+      const out = buffers[0] ?? Buffer.alloc(32);
+      const got = [0, 8, 16, 24].map((byte) => out.readDoubleLE(byte));
+      assert.deepEqual(got, [less, less, more, more], mode);
+    }
+  });
+
+  it('round nothing else', () => {
+    const four = '{%r1, %r2, %r3, %r4}';
+    const instruction = 'mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32.rn';
+    const text = `.version 8.4\n.target sm_90\n.address_size 64\n.entry k() {\n.reg .b32 %r<9>;
+${instruction} ${four}, ${four}, {%r5, %r6}, ${four};\nret;\n}\n`;
+    assert.match(runPtx({ ptx: { text } }).refused.join(), /a rounding mode for these types/);
+  });
 });

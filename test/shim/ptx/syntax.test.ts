@@ -449,3 +449,34 @@ mov.u32 %r1, own;\nst.shared.u32 [%r1+256], 0;\nret;\n}\n`;
     assert.match(launches[0] ?? '', /is outside of the block's shared memory/);
   });
 });
+
+describe('mnemonics', () => {
+  it('may have blanks, comments and new lines before a modifier', () => {
+    const out = lanes(
+      '',
+      `add .u32 %r2, %r1, 1; mul .lo
+.u32 %r2, %r2, 2; add/* nothing */.u32 %r2 , %r2, // nothing
+3;
+setp.lt .u32 %p1, %r1, 16;
+@%p1 bra .uni low;
+add\t.u32 %r2, %r2, 100;
+low:
+bar.warp .sync -1;
+st.global .u32 [%rd1], %r2;`,
+      1,
+    );
+    const want = Array.from({ length: 32 }, (_, i) => (i + 1) * 2 + 3 + (i < 16 ? 0 : 100));
+    assert.deepEqual([...u32(out)], want);
+  });
+
+  it('have nothing between a dot and its modifier', () => {
+    for (const [instruction, said] of [
+      ['add. u32 %r1, %r1, 1', "'u32' is not defined, in add."],
+      ['add . u32 %r1, %r1, 1', "an operand expected before '. u32"],
+    ] as const) {
+      const text = `${HEAD}.entry k()\n{\n.reg .b32 %r<9>;\n${instruction};\nret;\n}\n`;
+      const { load } = runPtx({ ptx: { text } });
+      assert.ok(load.startsWith(`error invalid PTX: line 7: ${said}`), load);
+    }
+  });
+});

@@ -46,6 +46,12 @@ static uint32_t registers_of(uint32_t elements, uint32_t bits) {
   return (elements / PTX_LANES + of_register - 1) / of_register;
 }
 
+/* Returns the control of a product. Only products of doubles have a rounding mode. */
+static uint8_t product_control(struct parser *p, bool doubles) {
+  if (!doubles && ptx_rounding(p) != 0) ptx_refuse(p, "a rounding mode for these types");
+  return (uint8_t)ptx_control(p);
+}
+
 static void decode_mma(struct parser *p) {
   uint32_t m, n, k;
   if (!ptx_has(p, "sync") || !shape(p, &m, &n, &k)) ptx_refuse(p, NULL);
@@ -135,7 +141,7 @@ static void decode_mma(struct parser *p) {
   in->m = (uint32_t)a | (uint32_t)b << 8 | (uint32_t)c << 16 | flags << 24;
   in->size = (uint8_t)of_c;
   in->type = sparse ? (uint8_t)p->operands[5].value : either ? 1 : 0;
-  in->control = 1;
+  in->control = product_control(p, doubles);
 }
 
 static void decode_ldmatrix(struct parser *p) {
@@ -211,7 +217,7 @@ static void decode_wmma(struct parser *p) {
         type != T_S32 && type != T_F64) {
       ptx_refuse(p, "this type");
     }
-    if (ptx_has(p, "rn")) ptx_refuse(p, "the modifier .rn");
+    if (ptx_rounding(p) != 0) ptx_refuse(p, "a rounding mode");
     wmma_memory(p, ptx_part(p, 1, "load"), m, n, k);
     return;
   }
@@ -241,7 +247,6 @@ static void decode_wmma(struct parser *p) {
       (a == T_F64 && b == T_F64 && c == T_F64 && d == T_F64);
   bool eights = (a == T_S8 || a == T_U8) && a == b && c == T_S32 && d == T_S32;
   if ((!floats && !eights) || !ptx_part(p, 1, "mma")) ptx_refuse(p, "these types");
-  if (ptx_has(p, "rn") && a != T_F64) ptx_refuse(p, "the modifier .rn");
   ptx_need(p, 4, 4);
   uint32_t x = p->x_count, have[4];
   have[0] = append(p, &p->operands[0], holder(d), true);
@@ -262,16 +267,16 @@ static void decode_wmma(struct parser *p) {
   in->m = (uint32_t)a | (uint32_t)b << 8 | (uint32_t)c << 16 | flags << 24;
   in->u.offset = have[0] | have[1] << 8 | have[2] << 16;
   in->type = (uint8_t)d;
-  in->control = 1;
+  in->control = product_control(p, a == T_F64);
 }
 
 const struct ptx_mnemonic ptx_matrix_mnemonics[] = {
     {"mma", decode_mma,
-     "4 m_n_k sync aligned row col sp sp::ordered_metadata satfinite xor and popc s4 u4 b1"},
+     "4 m_n_k sync aligned row col sp sp::ordered_metadata satfinite rn rz rm rp xor and popc s4 u4 b1"},
     {"ldmatrix", decode_ldmatrix, "1 m_n_k sync aligned x1 x2 x4 trans shared shared::cta"},
     {"stmatrix", decode_ldmatrix, "1 m_n_k sync aligned x1 x2 x4 trans shared shared::cta"},
     {"movmatrix", decode_movmatrix, "1 m_n_k sync aligned trans"},
     {"wmma", decode_wmma,
-     "4 m_n_k load store mma a b c d sync aligned row col rn satfinite global shared shared::cta"},
+     "4 m_n_k load store mma a b c d sync aligned row col rn rz rm rp satfinite global shared shared::cta"},
     {NULL, NULL, NULL},
 };

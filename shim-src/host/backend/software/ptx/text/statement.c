@@ -32,11 +32,20 @@ static void label_list(struct parser *p, struct word name, bool functions) {
   ptx_expect(p, ';');
 }
 
+/* Blanks and comments may stand before the dot of a modifier, but not behind it. */
+static bool modifier_follows(struct parser *p) {
+  ptx_skip(p);
+  if (p->end - p->at < 2 || p->at[0] != '.') return false;
+  char c = p->at[1];
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
+}
+
 static void parts_of_mnemonic(struct parser *p) {
   ptx_skip(p);
   const char *from = p->at;
   p->mnemonic = from;
   p->mnemonic_line = p->line;
+  p->mnemonic_length = 0;
   p->part_count = 0;
   const char *start = from;
   for (;; p->at++) {
@@ -47,10 +56,13 @@ static void parts_of_mnemonic(struct parser *p) {
     if (p->part_count >= MAX_PARTS)
       ptx_fail(p, PTX_INVALID, "'%.*s' has too many modifiers", ptx_some(p, from, 40), from);
     p->parts[p->part_count++] = (struct word){start, (uint32_t)(p->at - start)};
-    if (c != '.') break;
+    if (c != '.') {
+      /* Messages quote the mnemonic up to the first blank. */
+      if (p->mnemonic_length == 0) p->mnemonic_length = (uint32_t)(p->at - from);
+      if (p->at == from || !modifier_follows(p)) break;
+    }
     start = p->at + 1;
   }
-  p->mnemonic_length = (uint32_t)(p->at - from);
   if (p->mnemonic_length == 0)
     ptx_fail(p, PTX_INVALID, "an instruction expected before '%.*s'", ptx_some(p, from, 12), from);
 }

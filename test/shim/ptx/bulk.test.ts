@@ -446,6 +446,35 @@ ${wait(0, 'go')}
     });
   }
 
+  for (const swizzle of [1, 2, 3] as const) {
+    it(`load a tile to the end of the shared memory, at no multiple of 1024, swizzle ${swizzle}`, () => {
+      const [place, row] = [384, 16 << swizzle];
+      const t: Tensor = { type: 6, bytes: 2, dims: [80, 40], box: [row / 2, 11], swizzle, at: [8, 9] };
+      const size = at(strides(t), 1);
+      const data = Buffer.concat([noise(size, 4), Buffer.alloc(256)]);
+      const expected = Buffer.alloc(11 * row);
+      for (let i = 0; i < 11; i++) {
+        for (let j = 0; j < row; j += 16) {
+          const to = place + i * row + j;
+          const moved = to ^ ((Math.floor(to / 128) % 2 ** swizzle) << 4);
+          data.copy(expected, moved - place, (9 + i) * 160 + 16 + j, (9 + i) * 160 + 32 + j);
+        }
+      }
+      const out = one(
+        `${map(t)}
+  mbarrier.init.shared::cta.b64 [%r0], 1;
+  add.u32 %r2, %r0, ${place};
+  mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r0], ${expected.length};
+  cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%r2], [%rd9, {${coordinates(t)}}], [%r0];
+${wait(0, 'go')}
+  cp.async.bulk.global.shared::cta.bulk_group [%rd1], [%r2], ${expected.length};`,
+        [data, expected.length],
+        place + expected.length,
+      );
+      assert.ok(at(out, 1).equals(expected));
+    });
+  }
+
   describe('of compute capability 10', () => {
     // 40 columns of 12 rows; the copies are of 16 columns, which begin at the column -3, 12 or 30
     const ROWS = [7, 2, -1, 11];

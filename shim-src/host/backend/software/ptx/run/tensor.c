@@ -118,11 +118,10 @@ static bool begin(struct tile *t, uint64_t address) {
   if (!ptx_bulk_aligned(t->at, t->lane, address, 128, "the place in shared memory")) return false;
   t->offset = address - PTX_SHARED_WINDOW;
   t->block = address - PTX_SHARED_WINDOW < PTX_WINDOW_SIZE ? ptx_shared_block(t->at, &t->offset) : NULL;
-  /* A swizzle exchanges places within 1024 bytes, which can be outside a tile that is not aligned to them. */
   t->span = rows * t->pitch;
   t->rows = (uint32_t)rows;
+  /* A swizzle depends on where the tile is, but exchanges places only within a row of the tile. */
   uint64_t end = t->offset + t->span;
-  if (map->swizzle != 0 && t->offset % (128u << map->swizzle) != 0) end = (end + 1023) / 1024 * 1024;
   if (t->block == NULL || end > l->shared_bytes) {
     ptx_raise(t->at, PTX_ILLEGAL_ADDRESS, t->lane, address,
               "a tile that is outside of the block's shared memory");

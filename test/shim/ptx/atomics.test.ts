@@ -203,4 +203,33 @@ ret;
       [3 * turns, turns, turns, 99, 5n * BigInt(turns)],
     );
   });
+
+  it('of many lanes at one address each get another number, also when that replaces the operand', () => {
+    const outcome = runPtx({
+      ptx: {
+        text: `.version 8.4\n.target sm_90\n.address_size 64
+.entry k(.param .u64 m, .param .u64 seen)
+{
+.reg .b64 %rd<5>; .reg .b32 %r<6>; .reg .pred %p;
+ld.param.u64 %rd1, [m]; ld.param.u64 %rd2, [seen]; mov.u32 %r1, 0;
+again:
+mov.u32 %r2, 1; atom.global.add.u32 %r2, [%rd1], %r2;
+mul.wide.u32 %rd3, %r2, 4; add.u64 %rd3, %rd2, %rd3; red.global.add.u32 [%rd3], 1;
+mov.u64 %rd4, 1; atom.global.add.u64 %rd4, [%rd1+8], %rd4;
+add.u32 %r1, %r1, 1; setp.lt.u32 %p, %r1, 50; @%p bra again;
+ret;
+}
+`,
+      },
+      before: ['helpers 3'],
+      buffers: [16, 40 * 64 * 50 * 4],
+      launches: [{ kernel: 'k', grid: [40], block: [64], args: ['b1', 'b2'] }],
+    });
+    assert.match(outcome.launches[0] ?? '', /^ok/);
+    const turns = 40 * 64 * 50;
+    const [sums, seen] = outcome.buffers;
+    assert.equal(sums?.readUInt32LE(0), turns);
+    assert.equal(sums?.readBigUInt64LE(8), BigInt(turns));
+    for (let i = 0; i < turns; i++) assert.equal(seen?.readUInt32LE(i * 4), 1, `number ${i}`);
+  });
 });

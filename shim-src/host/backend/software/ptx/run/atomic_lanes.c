@@ -14,7 +14,8 @@ typedef void lanes_atomic(unsigned char *memory, const uint64_t *to, const void 
 
 /*
  * `value` is the new value, computed from old, b and c. Another thread may change device memory meanwhile;
- * the operation is then repeated.
+ * the operation is then repeated. Lanes next to each other with the same address change device memory once,
+ * together: often all lanes add to one counter. The results are kept until then, because d can be b or c.
  */
 #define LANES_ATOMIC(name, T, value) LANES_ATOMIC_OF_TWO(name, T, value, value)
 #define LANES_ATOMIC_OF_TWO(name, T, value, value_in_device)                                                 \
@@ -35,15 +36,22 @@ typedef void lanes_atomic(unsigned char *memory, const uint64_t *to, const void 
   static void name##_device(unsigned char *memory, const uint64_t *to, const void *bv, const void *cv,       \
                             void *dv, uint32_t mask) {                                                       \
     const T *bs = bv, *cs = cv;                                                                              \
-    T *d = dv;                                                                                               \
-    for (uint32_t left = mask; left != 0; left &= left - 1) {                                                \
-      uint32_t lane = (uint32_t)__builtin_ctz(left);                                                         \
-      T *word = (T *)(void *)(memory + to[lane]), b = bs[lane], c = cs[lane];                                \
-      T old = __atomic_load_n(word, __ATOMIC_RELAXED), next;                                                 \
-      (void)b, (void)c;                                                                                      \
-      do next = (T)(value_in_device);                                                                        \
-      while (!__atomic_compare_exchange_n(word, &old, next, false, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED));     \
-      d[lane] = old;                                                                                         \
+    T *d = dv, before[PTX_LANES];                                                                            \
+    for (uint32_t left = mask, behind; left != 0; left = behind) {                                           \
+      uint64_t at = to[__builtin_ctz(left)];                                                                 \
+      T *word = (T *)(void *)(memory + at), found = __atomic_load_n(word, __ATOMIC_RELAXED), old;            \
+      do {                                                                                                   \
+        old = found;                                                                                         \
+        for (behind = left; behind != 0 && to[__builtin_ctz(behind)] == at; behind &= behind - 1) {          \
+          uint32_t lane = (uint32_t)__builtin_ctz(behind);                                                   \
+          T b = bs[lane], c = cs[lane];                                                                      \
+          (void)b, (void)c;                                                                                  \
+          before[lane] = old;                                                                                \
+          old = (T)(value_in_device);                                                                        \
+        }                                                                                                    \
+      } while (!__atomic_compare_exchange_n(word, &found, old, false, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED));  \
+      for (uint32_t done = left ^ behind; done != 0; done &= done - 1)                                       \
+        d[__builtin_ctz(done)] = before[__builtin_ctz(done)];                                                \
     }                                                                                                        \
   }
 

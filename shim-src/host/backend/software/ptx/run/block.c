@@ -90,7 +90,7 @@ bool ptx_block_begin(struct block *block, uint64_t cluster, uint32_t rank) {
     cluster /= along;
     rank /= l->cluster[i];
   }
-  block->over = false;
+  block->over = block->waits = false;
   block->cluster->arrived = 0;
   block->live = block->threads;
   block->next_warp = 0;

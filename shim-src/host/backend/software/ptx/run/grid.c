@@ -6,6 +6,7 @@
 #include "host/backend/software/ptx/alu/fpu.h"
 #include "host/backend/software/ptx/run/block.h"
 #include "host/backend/software/ptx/run/grid.h"
+#include "host/backend/software/ptx/run/patience.h"
 
 #define HELP_NS 300000l /* a helper without a turn checks again after this time */
 
@@ -76,25 +77,62 @@ static void run_in_turns(struct worker *worker) {
   }
 }
 
+/* NULL: none is left, or no memory, which stops the launch. */
+static struct block *begin_block(struct worker *worker, struct block *again) {
+  struct launch_state *l = worker->launch;
+  uint64_t number = __atomic_fetch_add(&l->next_block, 1, __ATOMIC_RELAXED);
+  if (number < l->blocks) {
+    struct block *block = again == NULL ? ptx_block_new(worker) : again;
+    if (block != NULL && ptx_block_begin(block, number, 0)) return block;
+    again = block;
+    out_of_memory(l);
+  }
+  ptx_block_free(again);
+  return NULL;
+}
+
 static void run_in_order(struct worker *worker) {
   struct launch_state *l = worker->launch;
-  struct block *block = NULL;
+  struct block *first = NULL, *spare = NULL;
+  struct patience patience = {.wanted = 1};
   while (__atomic_load_n(&l->stop, __ATOMIC_RELAXED) == 0) {
-    uint64_t number = __atomic_fetch_add(&l->next_block, 1, __ATOMIC_RELAXED);
-    if (number >= l->blocks) break;
-    if (block == NULL) block = ptx_block_new(worker);
-    if (block == NULL || !ptx_block_begin(block, number, 0)) {
-      out_of_memory(l);
-      break;
+    struct block **link = &first;
+    bool waits = false, ended = false;
+    while (*link != NULL) link = &(*link)->next;
+    while (patience.resident < patience.wanted) {
+      struct block *block = begin_block(worker, spare);
+      spare = NULL;
+      if (block == NULL) break;
+      block->next = NULL;
+      *link = block;
+      link = &block->next;
+      patience.resident++;
     }
-    enum run run;
-    do run = ptx_block_run(block);
-    while (run == RUN_YIELD && __atomic_load_n(&l->stop, __ATOMIC_RELAXED) == 0);
-    if (l->deadline != 0 && ptx_is_late(l) && run == RUN_DONE && l->next_block < l->blocks) {
-      ptx_block_raise(block, PTX_TIMEOUT, "the kernel ran longer than it may");
+    if (first == NULL) break;
+    for (link = &first; *link != NULL && __atomic_load_n(&l->stop, __ATOMIC_RELAXED) == 0;) {
+      struct block *block = *link;
+      enum run run = ptx_block_run(block);
+      if (ptx_has_waited(block)) waits = true;
+      if (run == RUN_YIELD) {
+        link = &block->next;
+        continue;
+      }
+      *link = block->next;
+      patience.resident--;
+      ended = true;
+      if (l->deadline != 0 && ptx_is_late(l) && run == RUN_DONE && l->next_block < l->blocks)
+        ptx_block_raise(block, PTX_TIMEOUT, "the kernel ran longer than it may");
+      ptx_block_free(spare);
+      spare = block;
     }
+    ptx_be_patient(worker, &patience, waits, ended);
   }
-  ptx_block_free(block);
+  while (first != NULL) {
+    struct block *next = first->next;
+    ptx_block_free(first);
+    first = next;
+  }
+  ptx_block_free(spare);
 }
 
 static void free_cluster(struct cluster *cluster) {
@@ -149,45 +187,53 @@ static enum run run_cluster(struct cluster *cluster) {
   return RUN_FAULT;
 }
 
+/* Takes the next cluster. NULL: none is left, or no memory, which stops the launch. */
+static struct cluster *take_cluster(struct worker *worker, struct cluster **spare) {
+  struct launch_state *l = worker->launch;
+  uint64_t number = __atomic_fetch_add(&l->next_block, 1, __ATOMIC_RELAXED);
+  if (number >= l->blocks) return NULL;
+  struct cluster *cluster = begin_cluster(worker, number, *spare);
+  *spare = NULL;
+  if (cluster == NULL) out_of_memory(l);
+  return cluster;
+}
+
 /*
  * One thread runs a cluster, so its blocks are resident together. In a cooperative launch all clusters are.
  */
 static void run_clusters(struct worker *worker) {
   struct launch_state *l = worker->launch;
   struct cluster *first = NULL, *spare = NULL;
-  for (;;) {
-    struct cluster **last = &first;
-    while (first == NULL || l->launch->cooperative) {
-      uint64_t number = __atomic_fetch_add(&l->next_block, 1, __ATOMIC_RELAXED);
-      if (number >= l->blocks) break;
-      struct cluster *cluster = begin_cluster(worker, number, spare);
-      spare = NULL;
-      if (cluster == NULL) {
-        out_of_memory(l);
-        break;
-      }
-      *last = cluster;
-      last = &cluster->next;
+  struct patience patience = {.wanted = l->launch->cooperative ? UINT32_MAX : 1};
+  while (__atomic_load_n(&l->stop, __ATOMIC_RELAXED) == 0) {
+    struct cluster **link = &first;
+    bool waits = false, ended = false;
+    while (*link != NULL) link = &(*link)->next;
+    while (patience.resident < patience.wanted && (*link = take_cluster(worker, &spare)) != NULL) {
+      link = &(*link)->next;
+      patience.resident++;
     }
     if (first == NULL) break;
-    while (first != NULL && __atomic_load_n(&l->stop, __ATOMIC_RELAXED) == 0) {
-      for (struct cluster **link = &first; *link != NULL;) {
-        struct cluster *cluster = *link;
-        if (run_cluster(cluster) == RUN_YIELD) {
-          link = &cluster->next;
-          continue;
-        }
-        *link = cluster->next;
-        cluster->next = NULL;
-        free_cluster(spare);
-        spare = cluster;
+    for (link = &first; *link != NULL;) {
+      struct cluster *cluster = *link;
+      enum run run = run_cluster(cluster);
+      for (uint32_t i = 0; i < cluster->count; i++)
+        if (ptx_has_waited(cluster->blocks[i])) waits = true;
+      if (run == RUN_YIELD) {
+        link = &cluster->next;
+        continue;
       }
-      if (first != NULL && ptx_is_late(l))
-        ptx_block_raise(first->blocks[0], PTX_TIMEOUT, "the kernel ran longer than it may");
+      *link = cluster->next;
+      cluster->next = NULL;
+      patience.resident--;
+      ended = true;
+      free_cluster(spare);
+      spare = cluster;
     }
-    if (__atomic_load_n(&l->stop, __ATOMIC_RELAXED) != 0) break;
-    if (ptx_is_late(l) && l->next_block < l->blocks && spare != NULL)
-      ptx_block_raise(spare->blocks[0], PTX_TIMEOUT, "the kernel ran longer than it may");
+    if (!l->launch->cooperative) ptx_be_patient(worker, &patience, waits, ended);
+    struct cluster *late = first != NULL ? first : l->next_block < l->blocks ? spare : NULL;
+    if (late != NULL && ptx_is_late(l))
+      ptx_block_raise(late->blocks[0], PTX_TIMEOUT, "the kernel ran longer than it may");
   }
   while (first != NULL) {
     struct cluster *next = first->next;

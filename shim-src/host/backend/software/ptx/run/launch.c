@@ -133,6 +133,7 @@ enum ptx_status ptx_launch(struct ptx_module *module, uint32_t kernel, const str
     l.shared_bytes = l.reserved_offset + info->reserved_shared;
   }
   l.local_bytes = local_bytes(f, launch);
+  l.threads = ptx_pool_count(pool) + 1;
   l.frame_limit = FRAME_BYTES;
   if (launch->cooperative) {
     uint64_t warps =

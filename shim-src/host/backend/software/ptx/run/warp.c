@@ -68,6 +68,7 @@ static bool go_round(struct warp *warp, struct split *split, uint32_t *seen) {
   *seen = 0;
   if (split->spun < SPIN_MOST) return false;
   split->spun = 0;
+  warp->block->waits = true;
   ptx_release(warp, split);
   ptx_release_waiting(warp->block);
   return true;

@@ -93,6 +93,7 @@ struct block {
   struct cluster *cluster; /* `alone`, or the cluster that it is in */
   struct cluster alone;
   bool over;
+  bool waits; /* a loop may have waited for another block, see patience.h */
   struct launch_state *launch;
   uint32_t id[3];
   struct warp *warps;
@@ -115,6 +116,7 @@ struct launch_state {
   uint32_t own_shared;      /* without the reserved part, */
   uint32_t reserved_offset; /* which begins here */
   uint32_t local_bytes;     /* per thread */
+  uint32_t threads;         /* that run blocks, at most */
   uint64_t frame_limit;     /* bytes of frames that one worker may make */
   struct ptx_kernel_findings *findings;
   uint32_t cluster[3], cluster_blocks; /* 1: no clusters */

@@ -113,6 +113,7 @@ enum ptx_kind {
   K_WMMA_LOAD,
   K_WMMA_STORE,
   K_NANOSLEEP,
+  K_PASS, /* a wait is over: others get a turn before the thread continues */
   K_FENCE,
   K_CLUSTER_ARRIVE,
   K_CLUSTER_WAIT,

@@ -83,10 +83,15 @@ static void wait(struct parser *p) {
   in->d = d;
   in->a = differs;
   in->b = zero;
-  /* A thread that must wait sleeps, so that threads that have not arrived yet can run. */
+  /*
+   * A thread that must wait sleeps, so that threads that have not arrived yet can run. A thread whose wait is
+   * over lets the others see that too before it continues, because it may use the mbarrier's memory anew.
+   */
   uint32_t guard = p->guard;
   p->guard = d | 3u; /* unless d */
   ptx_emit(p, K_NANOSLEEP);
+  p->guard = d | 1u; /* if d */
+  ptx_emit(p, K_PASS);
   p->guard = guard;
 }
 

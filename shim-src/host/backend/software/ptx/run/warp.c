@@ -394,6 +394,11 @@ again:
         seen = SPIN_SLEEP;
         if (go_round(warp, split, &seen)) budget = 1;
         goto next_split;
+      case K_PASS:
+        /* Each leaf of this warp has one turn, then each other warp. */
+        split->pc = pc + 1;
+        if (budget > warp->leaf_count) budget = warp->leaf_count;
+        goto next_split;
       default:
         return ptx_raise(&at, PTX_UNSUPPORTED, 0, 0, "an instruction without execution");
     }

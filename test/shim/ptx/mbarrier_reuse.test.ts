@@ -1,6 +1,6 @@
 /**
- * A thread whose wait at an mbarrier is over may begin the next one in the same memory. All who waited have seen by then
- * that the phase is over: on a GPU they wake together, and programs rely on it.
+ * A thread whose wait at an mbarrier is over may make the next one in the same memory, or end it. The other threads that
+ * wait see that the phase is over: on a GPU they wake together, and programs rely on it.
  */
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
@@ -28,6 +28,51 @@ bra ${label}_end;
 ${label}_odd:
 ${BY_STATE(`${label}_odd_loop`)}
 ${label}_end:`;
+
+/** A thread of the last warp arrives, ends the mbarrier at once and does not wait. The others do. */
+const ENDED = `.version 8.0
+.target sm_90
+.address_size 64
+.visible .entry k(.param .u64 out)
+{
+.reg .b32 %r<9>; .reg .b64 %rd<9>; .reg .pred %p<9>;
+.shared .align 8 .b64 barrier;
+ld.param.u64 %rd1, [out];
+mov.u32 %r0, barrier;
+mov.u32 %r1, %tid.x;
+setp.eq.u32 %p3, %r1, ${THREADS - 1};
+@%p3 mbarrier.init.shared::cta.b64 [%r0], ${THREADS};
+bar.sync 0;
+mov.u32 %r3, 1;
+@!%p3 bra wait;
+mbarrier.arrive.shared::cta.b64 _, [%r0];
+mbarrier.inval.shared::cta.b64 [%r0];
+bra end;
+wait:
+${BY_PARITY('loop')}
+end:
+mul.wide.u32 %rd3, %r1, 4;
+add.u64 %rd1, %rd1, %rd3;
+add.u32 %r6, %r1, 1;
+st.global.u32 [%rd1], %r6;
+ret;
+}
+`;
+
+function run(ptx: string): void {
+  const { refused, launches, buffers } = runPtx({
+    ptx: { text: ptx },
+    buffers: [THREADS * 4],
+    before: ['limit 20000'],
+    launches: [{ kernel: 'k', block: [THREADS], args: ['b1'] }],
+  });
+  assert.deepEqual(refused, []);
+  assert.match(launches[0] ?? '', /^ok/);
+  assert.deepEqual(
+    [...u32(buffers[0] ?? Buffer.alloc(0))],
+    Array.from({ length: THREADS }, (_, i) => i + 1),
+  );
+}
 
 /** Thread 0 makes an mbarrier anew as soon as its wait at the one before is over. The warp `late` arrives last. */
 const text = (meet: (label: string) => string, late: number): string => `.version 8.0
@@ -75,19 +120,14 @@ describe('an mbarrier that is made anew behind a wait', () => {
   for (const [name, meet] of ways) {
     for (const late of [0, 3, WARPS - 1]) {
       it(`lets all threads end the wait, ${name}, where warp ${late} arrives last`, () => {
-        const { refused, launches, buffers } = runPtx({
-          ptx: { text: text(meet, late) },
-          buffers: [THREADS * 4],
-          before: ['limit 20000'],
-          launches: [{ kernel: 'k', block: [THREADS], args: ['b1'] }],
-        });
-        assert.deepEqual(refused, []);
-        assert.match(launches[0] ?? '', /^ok/);
-        assert.deepEqual(
-          [...u32(buffers[0] ?? Buffer.alloc(0))],
-          Array.from({ length: THREADS }, (_, i) => i + 1),
-        );
+        run(text(meet, late));
       });
     }
   }
+});
+
+describe('an mbarrier that a thread ends with inval', () => {
+  it('still tells the threads that wait that its last phase is over', () => {
+    run(ENDED);
+  });
 });

@@ -106,8 +106,9 @@ void ptx_decode_mbarrier(struct parser *p) {
     uint32_t both = alu(p, OP_MUL, T_U64, widened(p, &o[1]), ptx_constant(p, 8, COUNT_AND_MISSING));
     atomic(p, &o[0], A_EXCH, both, PTX_NONE, PTX_NONE);
   } else if (ptx_part(p, 1, "inval")) {
+    /* Writes nothing: a thread that has not yet looked at the last phase still finds that it is over. */
     ptx_need(p, 1, 1);
-    atomic(p, &o[0], A_EXCH, ptx_constant(p, 8, 0), PTX_NONE, PTX_NONE);
+    atomic(p, &o[0], A_OR, ptx_constant(p, 8, 0), PTX_NONE, PTX_NONE);
   } else if (ptx_part(p, 1, "arrive") || ptx_part(p, 1, "arrive_drop")) {
     arrive(p, ptx_part(p, 1, "arrive_drop"));
   } else if (ptx_part(p, 1, "test_wait") || ptx_part(p, 1, "try_wait")) {

@@ -74,7 +74,7 @@ function run(ptx: string): void {
   );
 }
 
-/** Thread 0 makes an mbarrier anew as soon as its wait at the one before is over. The warp `late` arrives last. */
+/** Thread 0 makes a new mbarrier as soon as its wait at the one before is over. The warp `late` arrives last. */
 const text = (meet: (label: string) => string, late: number): string => `.version 8.0
 .target sm_90
 .address_size 64
@@ -111,7 +111,7 @@ ret;
 }
 `;
 
-describe('an mbarrier that is made anew behind a wait', () => {
+describe('an mbarrier in the memory of one that is over', () => {
   const ways = [
     ['which threads recognise by its state', BY_STATE],
     ['which threads recognise by its parity', BY_PARITY],

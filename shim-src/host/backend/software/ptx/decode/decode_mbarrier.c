@@ -85,7 +85,7 @@ static void wait(struct parser *p) {
   in->b = zero;
   /*
    * A thread that must wait sleeps, so that threads that have not arrived yet can run. A thread whose wait is
-   * over lets the others see that too before it continues, because it may use the mbarrier's memory anew.
+   * over lets the others see that too before it continues, because it may use the mbarrier's memory again.
    */
   uint32_t guard = p->guard;
   p->guard = d | 3u; /* unless d */

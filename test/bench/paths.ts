@@ -10,6 +10,11 @@ export const shimBench = join(repository, 'build/bench/shim_bench');
 /** The same sums as loops of C; built beside it. */
 export const computeBench = join(repository, 'build/bench/compute_bench');
 
+/** The kernels as OpenCL C; built where the peer was fetched. */
+export const openclBench = join(repository, 'build/bench/opencl_bench');
+/** Debian's PoCL, as scripts/fetch-packages unpacks it. */
+export const poclRoot = join(repository, '.cache/roots/pocl');
+
 export function byHand(name: 'check' | 'install' | 'uninstall'): string {
   return join(repository, 'test/bench/by-hand', name);
 }

@@ -1,6 +1,7 @@
 // The benchmark runs and says what it measured; what the numbers are is no test's business.
 
 import assert from 'node:assert/strict';
+import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import { whyNoStandIn } from './support/consumer.js';
@@ -41,6 +42,24 @@ test('the benchmark prints a table that says that the GPU is simulated', { skip 
   assert.match(ran.stdout, /The GPU is SIMULATED/);
   assert.match(ran.stdout, /^ {4}vgpu-probe --json {2,}[\d.]+ us/m);
   for (const line of ran.stdout.split('\n')) assert.ok(line.length <= 80, line);
+});
+
+const fetched = existsSync(join(repository, '.cache/roots/pocl/.complete'));
+
+test('the benchmark measures the same kernels by PoCL', {
+  skip: skip || (fetched ? false : 'run scripts/fetch-packages pocl'),
+}, async () => {
+  const ran = await bench('--runs', '1', '--only', 'peer');
+  assert.equal(ran.code, 0, ran.stderr);
+  assert.equal(ran.stdout.match(/^ {4}PoCL, one core {2,}[\d.]+ (ms|M\/s)/gm)?.length, 3, ran.stdout);
+});
+
+test('the benchmark leaves out PoCL where it is not fetched, and says how to fetch it', {
+  skip: skip || (fetched ? 'PoCL is fetched' : false),
+}, async () => {
+  const ran = await bench('--runs', '1', '--only', 'peer');
+  assert.equal(ran.code, 0, ran.stderr);
+  assert.match(ran.stderr, /^bench: peer is left out: run scripts\/fetch-packages pocl$/m);
 });
 
 test('the benchmark tells a mistake in one line, with status 2', async () => {

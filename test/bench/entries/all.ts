@@ -5,6 +5,7 @@ import { fromBare } from './from-bare.js';
 import { instructions } from './instructions.js';
 import { llm } from './llm.js';
 import { nothingToDo } from './nothing-to-do.js';
+import { peer } from './peer.js';
 import { repair } from './repair.js';
 import { shimCalls, shimCopies, shimLaunches, shimStart, shimTokens } from './shim.js';
 import { verdict } from './verdict.js';
@@ -23,6 +24,7 @@ export const entries: readonly Entry[] = [
   shimLaunches,
   shimTokens,
   compute,
+  peer,
   instructions,
   llm,
   vm,

@@ -4,6 +4,7 @@
  *
  *   compute_bench matmul N    what matmul_tiled of test/shim/kernels does: the same tiles in the same order
  *   compute_bench mads N      N integer multiply-adds, each needing the one before
+ *   compute_bench collatz N   for each number from 1 to N, the steps that lead to 1
  *   compute_bench threads N   N threads made and awaited, one after the other
  */
 #include <pthread.h>
@@ -75,6 +76,17 @@ static int mads(int n) {
   return 0;
 }
 
+static int collatz(int n) {
+  uint32_t all = 0;
+  double begun = now();
+  for (uint32_t start = 1; start <= (uint32_t)n; start++) {
+    for (uint32_t x = start; x != 1; all++) x = x % 2 != 0 ? x * 3 + 1 : x / 2;
+  }
+  __asm__ volatile("" : : "r"(all));
+  printf("%.0f\n", now() - begun);
+  return 0;
+}
+
 static void *nothing(void *argument) {
   return argument;
 }
@@ -94,5 +106,6 @@ int main(int count, char **words) {
   if (n < 1) return 2;
   if (strcmp(words[1], "matmul") == 0) return matmul(n);
   if (strcmp(words[1], "mads") == 0) return mads(n);
+  if (strcmp(words[1], "collatz") == 0) return collatz(n);
   return strcmp(words[1], "threads") == 0 ? threads(n) : 2;
 }

@@ -77,6 +77,35 @@ describe('launches from kernels', () => {
     assert.deepEqual(await numbers('sum'), [1000 + 5 + 6 + 7 + 8 + 2 * 0x01010101 + 7 + 8]);
   });
 
+  for (const target of [75, 90]) {
+    it(`may copy and fill rows and slices (${target})`, async () => {
+      await load(target);
+      await launch('rows');
+      const [ones, twos, pitch, value] = [0x01010101, 0x02020202, 12, 1];
+      assert.deepEqual(await numbers('square'), [
+        ...[ones, ones, 0, 0],
+        ...[ones, ones, 0, 0],
+        ...[0, 0, 1, 2],
+        ...[0, 0, 5, 6],
+      ]);
+      assert.deepEqual(await numbers('cube'), [
+        ...[twos, 0, twos, 0, 1, 2, 3, 4],
+        ...[twos, 0, twos, 0, 5, 6, 7, 8],
+      ]);
+      assert.deepEqual((await numbers('order')).slice(0, 4), [0, pitch, pitch, value]);
+    });
+
+    it(`may come from a kernel that asks about its device (${target})`, async () => {
+      await load(target);
+      await launch('asks');
+      const [none, unknown, notSupported] = [101, 1, 801];
+      assert.deepEqual((await numbers('order')).slice(0, 11), [
+        ...[0, 1, 132, 32, 13000, 8, 0],
+        ...[none, unknown, notSupported, notSupported],
+      ]);
+    });
+  }
+
   it('that cannot be carried out give an error to the calling thread, and stop no other thread', async () => {
     await load(90);
     await launch('errors');

@@ -98,3 +98,46 @@ extern "C" __global__ void child_fails() {
   writes_nowhere<<<1, 1>>>((int *)16);
   leaf<<<1, 1>>>(2);
 }
+
+extern "C" __global__ void asks() {
+  int value = -1;
+  size_t heap = 0;
+  cudaFuncAttributes attributes;
+  order[0] = cudaGetDevice(&value) * 100 + value;
+  order[1] = cudaGetDeviceCount(&value) * 100 + value;
+  cudaDeviceGetAttribute(&order[2], cudaDevAttrMultiProcessorCount, 0);
+  cudaDeviceGetAttribute(&order[3], cudaDevAttrWarpSize, 0);
+  cudaRuntimeGetVersion(&order[4]);
+  cudaDeviceGetLimit(&heap, cudaLimitMallocHeapSize);
+  order[5] = (int)(heap >> 20);
+  order[6] = cudaGetLastError();
+  order[7] = cudaDeviceGetAttribute(&value, cudaDevAttrWarpSize, 9);
+  order[8] = cudaDeviceGetAttribute(&value, (cudaDeviceAttr)5000, 0);
+  order[9] = cudaFuncGetAttributes(&attributes, leaf);
+  order[10] = cudaGetLastError();
+}
+
+__device__ int square[16], cube[16];
+
+extern "C" __global__ void rows() {
+  cudaMemset2DAsync(square, 16, 1, 8, 2, 0);
+  cudaMemcpy2DAsync(square + 10, 16, values, 16, 8, 2, cudaMemcpyDeviceToDevice, 0);
+  cudaPitchedPtr all;
+  all.ptr = cube, all.pitch = 8, all.xsize = 8, all.ysize = 4;
+  cudaExtent extent;
+  extent.width = 4, extent.height = 2, extent.depth = 2;
+  cudaMemset3DAsync(all, 2, extent, 0);
+  cudaMemcpy3DParms copy = {0};
+  copy.srcPtr.ptr = values, copy.srcPtr.pitch = 8, copy.srcPtr.xsize = 8, copy.srcPtr.ysize = 2;
+  copy.dstPtr = all;
+  copy.dstPos.y = 2;
+  extent.width = 8;
+  copy.extent = extent;
+  copy.kind = cudaMemcpyDeviceToDevice;
+  cudaMemcpy3DAsync(&copy, 0);
+  order[0] = cudaGetLastError();
+  order[1] = cudaMemcpy2DAsync(square, 4, values, 16, 8, 2, cudaMemcpyDeviceToDevice, 0);
+  order[2] = cudaMemset2DAsync(square, 4, 1, 8, 2, 0);
+  all.pitch = all.ysize = 1ull << 32; // a slice of 2 to the power of 64
+  order[3] = cudaMemset3DAsync(all, 2, extent, 0);
+}

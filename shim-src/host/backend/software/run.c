@@ -27,7 +27,8 @@ void vgpu_device_free(struct vgpu_worker *worker, uint64_t address) {
   vgpu_software_cuMemFree_v2(worker, &send);
 }
 
-#define HEAP_BYTES (8u << 20) /* CU_LIMIT_MALLOC_HEAP_SIZE of a new context */
+#define PRINTED_BYTES (1u << 20) /* CU_LIMIT_PRINTF_FIFO_SIZE of a new context */
+#define HEAP_BYTES (8u << 20)    /* CU_LIMIT_MALLOC_HEAP_SIZE of a new context */
 #define WORKSPACE_BYTES 256u
 #define TIME_LIMIT_S 600u /* limit of a kernel, because a session has only one thread for its answers */
 
@@ -199,6 +200,15 @@ static int32_t run(struct vgpu_worker *worker, const struct vgpu_checked_launch 
                              .report = vgpu_run_tell,
                              .turns = &turns,
                              .user = worker};
+  const struct vgpu_device_profile *profile = &worker->inventory->profiles->devices[launch->module->device];
+  const struct ptx_device device = {.number = (int32_t)launch->module->device,
+                                    .count = (int32_t)worker->inventory->count,
+                                    .attributes = profile->attributes,
+                                    .known = profile->attribute_known,
+                                    .attribute_count = VGPU_ATTRIBUTES_MAX,
+                                    .heap_bytes = HEAP_BYTES,
+                                    .printed_bytes = PRINTED_BYTES};
+  order.device = &device;
   const struct vgpu_handle *context = find_context(worker, launch->context);
   if (context != NULL) order.stack_limit = context->stack;
   helpers(worker);

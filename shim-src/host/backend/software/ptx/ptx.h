@@ -178,6 +178,15 @@ struct ptx_turns {
   void (*leave)(void *user, uint64_t used); /* ends the turn, which took this many nanoseconds */
 };
 
+/* The facts of the device that a kernel can ask for. */
+struct ptx_device {
+  int32_t number, count;
+  const int32_t *attributes; /* by CUdevice_attribute number */
+  const uint8_t *known;      /* bit n: attributes[n] holds */
+  uint32_t attribute_count;
+  uint64_t heap_bytes, printed_bytes;
+};
+
 struct ptx_launch {
   uint32_t grid[3];
   uint32_t block[3];
@@ -200,11 +209,12 @@ struct ptx_launch {
    * groups count there). 0: none, and grid.sync() traps.
    */
   uint64_t workspace;
-  struct ptx_children *children; /* records launches of kernels by kernels; NULL: such launches fail */
-  uint32_t checks;               /* PTX_CHECK_*; a finding does not end the launch */
-  uint32_t most_findings;        /* findings reported for one kernel, at different places; 0: 10 */
-  ptx_report *report;            /* called under a lock */
-  const struct ptx_turns *turns; /* NULL: threads compute at any time */
+  struct ptx_children *children;   /* records launches of kernels by kernels; NULL: such launches fail */
+  uint32_t checks;                 /* PTX_CHECK_*; a finding does not end the launch */
+  uint32_t most_findings;          /* findings reported for one kernel, at different places; 0: 10 */
+  ptx_report *report;              /* called under a lock */
+  const struct ptx_device *device; /* NULL: kernels that ask are told that there is none */
+  const struct ptx_turns *turns;   /* NULL: threads compute at any time */
 };
 
 /* Runs a launch and returns when it has ended. The caller keeps the order of streams. */

@@ -22,6 +22,10 @@ void ptx_argument_bytes(const struct place *at, uint32_t lane, uint32_t index, v
   const uint32_t *entry = x + 1 + 2 * returns + 1 + 2 * index;
   memcpy(to, at->registers + entry[0] + lane * entry[1], bytes);
 }
+uint32_t ptx_argument_room(const struct place *at, uint32_t index) {
+  const uint32_t *x = at->split->frame->function->x + at->in->x;
+  return x[1 + 2 * x[0] + 1 + 2 * index + 1];
+}
 void ptx_give_result(const struct place *at, uint32_t lane, uint64_t value, uint32_t bytes) {
   const uint32_t *x = at->split->frame->function->x + at->in->x;
   if (x[0] == 0) return;

@@ -32,8 +32,7 @@ static void fail(const struct place *at, uint32_t lane, uint8_t error) {
   at->warp->launch_error[lane] = error;
 }
 
-/* Records a launch, copy or fill. Returns a cudaError_t. */
-static uint8_t take_down(const struct place *at, const struct child *child) {
+uint8_t ptx_children_record(const struct place *at, const struct child *child) {
   struct ptx_children *children = children_of(at);
   if (children == NULL || children->fresh.count + children->waiting.count >= MOST_PENDING)
     return TOO_MANY_PENDING;
@@ -76,7 +75,7 @@ static uint8_t describe(const struct place *at, struct child *child, uint64_t fu
 static uint64_t make_buffer(const struct place *at, uint32_t lane, struct child *child) {
   struct ptx_heap *heap = at->worker->launch->launch->heap;
   child->buffer = ptx_heap_take(heap, child->bytes == 0 ? 16 : child->bytes);
-  uint8_t error = child->buffer == 0 ? NO_MEMORY : take_down(at, child);
+  uint8_t error = child->buffer == 0 ? NO_MEMORY : ptx_children_record(at, child);
   if (error == 0) return child->buffer;
   if (child->buffer != 0) ptx_heap_give(heap, child->buffer);
   fail(at, lane, error);
@@ -120,7 +119,7 @@ static uint8_t launch(const struct place *at, struct child *child, uint64_t stre
   now.kind = GRID;
   now.tail = stream == TAIL_STREAM;
   child->buffer = 0; /* a BUFFER without a buffer is ignored */
-  return take_down(at, &now);
+  return ptx_children_record(at, &now);
 }
 
 static uint8_t launch_v1(const struct place *at, uint32_t lane) {
@@ -148,7 +147,7 @@ static uint8_t copy(const struct place *at, uint32_t lane, bool fills) {
                         .tail = ptx_argument(at, lane, fills ? 3 : 4) == TAIL_STREAM};
   if (fills) child.value = (int32_t)ptx_argument(at, lane, 1);
   else child.from = ptx_argument(at, lane, 1);
-  return child.bytes == 0 ? 0 : take_down(at, &child);
+  return child.bytes == 0 ? 0 : ptx_children_record(at, &child);
 }
 
 /* Returns the address, in the heap, of an error's name or description; 0: no room. */
@@ -265,6 +264,7 @@ static bool child_call(const struct place *at, uint32_t lane, uint32_t builtin) 
 }
 
 bool ptx_child_call(const struct place *at, uint32_t lane, uint32_t builtin) {
+  if (builtin > BUILTIN_SET_CONDITIONAL) return ptx_device_call(at, lane, builtin);
   /* A fault takes the lock itself, so calls that may raise one do not hold it. */
   bool locked = builtin != BUILTIN_SET_CONDITIONAL && builtin != BUILTIN_RUNTIME_MALLOC &&
                 builtin != BUILTIN_MAKE && builtin != BUILTIN_ERROR_TEXT && builtin != BUILTIN_ERROR_NAME;

@@ -69,7 +69,7 @@ static unsigned char *memory_at(const struct ptx_launch *launch, uint64_t addres
   return region.bytes + offset;
 }
 
-static bool move(const struct ptx_launch *launch, const struct child *child, struct ptx_fault *fault) {
+static bool move_row(const struct ptx_launch *launch, const struct child *child, struct ptx_fault *fault) {
   unsigned char *to = memory_at(launch, child->to, child->bytes);
   const unsigned char *from = child->kind == FILL ? to : memory_at(launch, child->from, child->bytes);
   if (to == NULL || from == NULL) {
@@ -80,6 +80,20 @@ static bool move(const struct ptx_launch *launch, const struct child *child, str
   }
   if (child->kind == FILL) memset(to, child->value, child->bytes);
   else memmove(to, from, child->bytes);
+  return true;
+}
+
+static bool move(const struct ptx_launch *launch, const struct child *child, struct ptx_fault *fault) {
+  uint64_t slice = 0, row = 0;
+  do {
+    row = 0;
+    do {
+      struct child part = *child;
+      part.to += slice * child->to_slice + row * child->to_row;
+      part.from += slice * child->from_slice + row * child->from_row;
+      if (!move_row(launch, &part, fault)) return false;
+    } while (++row < child->rows);
+  } while (++slice < child->slices);
   return true;
 }
 

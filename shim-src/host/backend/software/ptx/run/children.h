@@ -13,6 +13,8 @@ struct child {
   uint64_t buffer, bytes; /* size of the parameters, or of the copy or fill */
   uint64_t to, from;
   int32_t value;
+  /* More rows of a copy or fill, `bytes` long each; counts of 0: one. The others are from one to the next. */
+  uint64_t rows, slices, to_row, from_row, to_slice, from_slice;
 };
 
 struct list {
@@ -27,6 +29,8 @@ struct ptx_children {
   uint64_t texts[2][KNOWN_ERRORS];
 };
 
+/* Records a launch, copy or fill. Returns a cudaError_t. The caller holds the launch's lock. */
+uint8_t ptx_children_record(const struct place *at, const struct child *child);
 /* False: no memory. */
 bool ptx_children_add(struct list *list, const struct child *child);
 

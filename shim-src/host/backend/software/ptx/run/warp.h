@@ -67,9 +67,9 @@ struct warp {
   struct split *free_splits;
   struct split *made; /* all splits, in use or free */
   uint32_t split_count;
-  uint32_t at_cluster;             /* lanes at the cluster's barrier, in a phase that is not over */
-  uint64_t products;               /* count of wgmma instructions that it has run */
-  uint8_t launch_error[PTX_LANES]; /* cudaError_t of the last launch from here that failed */
+  uint32_t at_cluster;              /* lanes at the cluster's barrier, in a phase that is not over */
+  uint64_t products;                /* count of wgmma instructions that it has run */
+  uint16_t launch_error[PTX_LANES]; /* cudaError_t of the last launch from here that failed */
   uint32_t tid[3][PTX_LANES];
 };
 
@@ -321,6 +321,8 @@ bool ptx_heap_give(struct ptx_heap *heap, uint64_t address);   /* false: no allo
 
 /* children.c: BUILTIN_BUFFER and the functions after it. */
 bool ptx_child_call(const struct place *at, uint32_t lane, uint32_t builtin);
+/* device_calls.c: BUILTIN_COPY_ROWS and the functions after it. */
+bool ptx_device_call(const struct place *at, uint32_t lane, uint32_t builtin);
 
 /* launch.c: whether a grid of this kernel is possible; `fault` has the reason if not. */
 bool ptx_launch_possible(const struct ptx_launch *launch, const struct ptx_kernel_info *info,
@@ -333,6 +335,8 @@ uint64_t ptx_argument(const struct place *at, uint32_t lane, uint32_t index);
  * there.
  */
 void ptx_argument_bytes(const struct place *at, uint32_t lane, uint32_t index, void *to, size_t bytes);
+/* How many bytes of a parameter can be read. */
+uint32_t ptx_argument_room(const struct place *at, uint32_t index);
 void ptx_give_result(const struct place *at, uint32_t lane, uint64_t value, uint32_t bytes);
 bool ptx_builtin(const struct place *at, uint32_t mask, const struct ptx_function *callee);
 

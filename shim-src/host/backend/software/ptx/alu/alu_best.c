@@ -11,7 +11,7 @@ static bool has_f16c(void) {
 }
 #endif
 
-const struct ptx_alu *ptx_alu_best(void) {
+static const struct ptx_alu *choose(void) {
 #if defined(__x86_64__) && !defined(VGPU_ONE_ALU)
   if (!has_f16c()) return &ptx_alu_base;
   if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
@@ -23,4 +23,18 @@ const struct ptx_alu *ptx_alu_best(void) {
     return &ptx_alu_v3;
 #endif
   return &ptx_alu_base;
+}
+
+/*
+ * Kept, because each decoded instruction asks and `cpuid` leaves a virtual machine: it took more than half of
+ * the time of decoding there. Threads that choose at once choose the same.
+ */
+const struct ptx_alu *ptx_alu_best(void) {
+  static const struct ptx_alu *chosen;
+  const struct ptx_alu *best = __atomic_load_n(&chosen, __ATOMIC_RELAXED);
+  if (best == NULL) {
+    best = choose();
+    __atomic_store_n(&chosen, best, __ATOMIC_RELAXED);
+  }
+  return best;
 }

@@ -133,10 +133,10 @@ enum vgpu_outcome vgpu_session_pieces(struct vgpu_session *session, const struct
                                       size_t *done, int32_t *status);
 
 /*
- * The best length of a piece, in bytes. Data that is copied twice is fastest if it stays in the processor's
- * caches.
+ * The best length of a piece of `total` bytes. Data that is copied twice is fastest if it stays in the
+ * processor's caches, and if both ends copy at the same time.
  */
-uint32_t vgpu_session_piece(const struct vgpu_session *session);
+uint32_t vgpu_session_piece(const struct vgpu_session *session, size_t total);
 
 /* True if a shared region can be device memory, too, at its address in the guest. */
 bool vgpu_session_maps(const struct vgpu_session *session);

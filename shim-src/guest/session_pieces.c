@@ -1,6 +1,6 @@
 /*
- * A long read in several pieces, of which the next ones are asked for before the first has come: while
- * this process copies one out of the ring the host copies the next one in.
+ * A read in several pieces, of which the next ones are asked for before the first has come: while this
+ * process copies one out of the ring the host copies the next one in.
  *
  * Only one thread at a time does so, and only through a ring. The host stops when the replies have no
  * room, and then takes no more requests. A thread that sends while no thread reads must find room. The
@@ -12,6 +12,10 @@
 
 #define WINDOW_BYTES (1u << 20) /* fit the smallest ring, and stay in a processor's cache */
 #define PIECE (128u << 10)
+/* A shorter copy has four pieces, so that both ends copy at once, but none below 16 KiB. */
+#define PARTS 4u
+#define LEAST_PIECE (16u << 10)
+#define PAGE 4096u /* pieces are multiples of it, so that all of them begin in the same way */
 /*
  * In a VM a bell is expensive, and a host that is quicker than its guest sleeps after each piece: measured
  * 1.3 GB/s with pieces of 128 KiB and 2.0 with these.
@@ -24,14 +28,16 @@ struct flight {
   struct vgpu_receive receive;
 };
 
-uint32_t vgpu_session_piece(const struct vgpu_session *session) {
+uint32_t vgpu_session_piece(const struct vgpu_session *session, size_t total) {
   if (session->rings.base == NULL) return VGPU_BULK_MAX;
-  return session->rings.requests.of_device ? VM_PIECE : PIECE;
+  if (session->rings.requests.of_device) return VM_PIECE;
+  if (total >= PARTS * PIECE) return PIECE;
+  uint32_t part = ((uint32_t)(total / PARTS) + PAGE - 1) / PAGE * PAGE;
+  return part < LEAST_PIECE ? LEAST_PIECE : part;
 }
 
 static enum vgpu_outcome begin(struct vgpu_session *session, const struct vgpu_pieces *pieces, size_t offset,
-                               struct flight *flight) {
-  uint32_t most = vgpu_session_piece(session);
+                               uint32_t most, struct flight *flight) {
   uint32_t bytes = pieces->total - offset < most ? (uint32_t)(pieces->total - offset) : most;
   unsigned char body[VGPU_PIECE_BODY];
   pieces->make(pieces->context, offset, bytes, body);
@@ -40,19 +46,25 @@ static enum vgpu_outcome begin(struct vgpu_session *session, const struct vgpu_p
   return vgpu_session_begin(session, pieces->opcode, &send, &flight->receive, &flight->pending);
 }
 
+/* How many pieces may be under way. */
+static unsigned fitting(uint32_t piece) {
+  unsigned count = WINDOW_BYTES / piece;
+  return count < WINDOW ? count : WINDOW;
+}
+
 enum vgpu_outcome vgpu_session_pieces(struct vgpu_session *session, const struct vgpu_pieces *pieces,
                                       size_t *done, int32_t *status) {
   struct flight flights[WINDOW];
-  uint32_t piece = vgpu_session_piece(session);
+  uint32_t piece = vgpu_session_piece(session, pieces->total);
   bool window = session->rings.base != NULL && pthread_mutex_trylock(&session->pieces) == 0;
-  unsigned most = window ? WINDOW_BYTES / piece : 1, oldest = 0, count = 0;
+  unsigned most = window ? fitting(piece) : 1, oldest = 0, count = 0;
   enum vgpu_outcome outcome = VGPU_ANSWERED;
   size_t asked = 0;
   *done = 0;
   *status = 0;
   for (;;) {
     while (outcome == VGPU_ANSWERED && *status == 0 && count < most && asked < pieces->total) {
-      outcome = begin(session, pieces, asked, &flights[(oldest + count) % WINDOW]);
+      outcome = begin(session, pieces, asked, piece, &flights[(oldest + count) % WINDOW]);
       if (outcome != VGPU_ANSWERED) break;
       count++;
       asked += piece;

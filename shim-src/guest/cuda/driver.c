@@ -272,6 +272,7 @@ int vgpu_cuda_pieces(const struct vgpu_pieces *pieces, size_t *done) {
   if (vgpu_host_function_runs()) return CUDA_ERROR_NOT_PERMITTED;
   int32_t status;
   enum vgpu_outcome outcome = vgpu_session_pieces(driver->session, pieces, done, &status);
+  vgpu_printed_fetch(driver);
   result = result_of(outcome, status);
   return result == CUDA_SUCCESS ? take_deferred() : result;
 }

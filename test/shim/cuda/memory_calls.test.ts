@@ -20,6 +20,12 @@ const PROGRAMS: CasePrograms = {
     three_dimensions: 'copies in three dimensions touch their box only',
     fills: 'fills of all widths in one and two dimensions',
   },
+  read_calls: {
+    lengths: 'reads of every length into ordinary memory have all bytes, and no more',
+    behind_work: 'a read behind work that waits has the bytes that this work wrote',
+    one_node: 'a short copy that is captured is one node',
+    threads: 'threads that read at the same time get what they read',
+  },
   pool_calls: {
     allocates: 'memory taken and freed in the order of a stream is used and given back',
     waits: 'memory freed on a stream that waits is freed when its turn comes',

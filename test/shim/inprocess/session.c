@@ -181,7 +181,8 @@ enum vgpu_outcome vgpu_session_post(struct vgpu_session *session, uint32_t opcod
   return carry(session, opcode, VGPU_FLAG_ONEWAY, send, NULL, NULL);
 }
 
-uint32_t vgpu_session_piece(const struct vgpu_session *session) {
+uint32_t vgpu_session_piece(const struct vgpu_session *session, size_t total) {
+  (void)total;
   (void)session;
   return VGPU_BULK_MAX;
 }

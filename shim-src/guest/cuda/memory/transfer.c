@@ -33,6 +33,16 @@ static uint32_t least(size_t left, uint32_t most) {
   return left < most ? (uint32_t)left : most;
 }
 
+static bool is_capturing(const struct vgpu_driver *driver) {
+  return __atomic_load_n(&driver->capturing, __ATOMIC_ACQUIRE) != 0;
+}
+
+/* In a capture each piece becomes a node, so that there shorter pieces gain nothing. */
+static uint32_t longest_piece(const struct vgpu_transfer *transfer, bool shared, size_t bytes) {
+  if (shared) return VGPU_SPAN_MAX;
+  return vgpu_session_piece(transfer->driver->session, is_capturing(transfer->driver) ? SIZE_MAX : bytes);
+}
+
 static bool find_host(const struct vgpu_transfer *transfer, const void *memory, size_t bytes,
                       struct vgpu_region *region) {
   uint64_t start = (uint64_t)(uintptr_t)memory;
@@ -49,7 +59,7 @@ static bool find_host(const struct vgpu_transfer *transfer, const void *memory, 
 static bool find_shared_region(const struct vgpu_transfer *transfer, const void *memory, size_t bytes,
                                struct vgpu_span *span) {
   struct vgpu_region region;
-  if (bytes < SHORTEST_SHARED || __atomic_load_n(&transfer->driver->capturing, __ATOMIC_ACQUIRE) != 0 ||
+  if (bytes < SHORTEST_SHARED || is_capturing(transfer->driver) ||
       !find_host(transfer, memory, bytes, &region) || region.shared_region == 0) {
     return false;
   }
@@ -67,7 +77,7 @@ static bool find_shared_region(const struct vgpu_transfer *transfer, const void 
 int vgpu_transfer_keep_pace(const struct vgpu_transfer *transfer, uint32_t bytes) {
   static _Thread_local uint64_t epoch, ahead;
   struct vgpu_driver *driver = transfer->driver;
-  if (__atomic_load_n(&driver->capturing, __ATOMIC_ACQUIRE) != 0) return CUDA_SUCCESS;
+  if (is_capturing(driver)) return CUDA_SUCCESS;
   if (epoch != driver->epoch) ahead = 0;
   epoch = driver->epoch;
   int result = CUDA_SUCCESS;
@@ -139,7 +149,7 @@ int vgpu_transfer_to_device(const struct vgpu_transfer *transfer, uint64_t desti
   if (result == CUDA_SUCCESS) result = vgpu_transfer_await_source(transfer, source);
   struct vgpu_span span;
   bool shared = find_shared_region(transfer, source, bytes, &span);
-  uint32_t most = shared ? VGPU_SPAN_MAX : vgpu_session_piece(transfer->driver->session);
+  uint32_t most = longest_piece(transfer, shared, bytes);
   uint64_t first = destination;
   /*
    * If the session keeps a copy of the frames that it sends, one wait for the host is quicker than copying so
@@ -215,11 +225,11 @@ static void make_read(void *context, size_t offset, uint32_t bytes, void *body) 
 _Static_assert(sizeof(struct vgpu_send_cuMemcpyDtoHAsync_v2) <= VGPU_PIECE_BODY, "piece");
 
 /*
- * Requests the pieces behind the first one together; *done says how many bytes came before a piece was
- * refused.
+ * Requests all pieces together. The host refuses pieces that would have to wait; *done says how many bytes
+ * came before the first of these.
  */
-static int read_on(const struct vgpu_transfer *transfer, void *destination, uint64_t source, size_t bytes,
-                   size_t *done) {
+static int read_at_once(const struct vgpu_transfer *transfer, void *destination, uint64_t source,
+                        size_t bytes, size_t *done) {
   struct long_read read = {.transfer = transfer, .source = source};
   struct vgpu_pieces pieces = {.opcode =
                                    transfer->async ? VGPU_OP_cuMemcpyDtoHAsync_v2 : VGPU_OP_cuMemcpyDtoH_v2,
@@ -250,19 +260,19 @@ int vgpu_transfer_from_device(const struct vgpu_transfer *transfer, void *destin
   }
   struct vgpu_span span;
   bool shared = find_shared_region(transfer, destination, bytes, &span);
-  uint32_t most = shared ? VGPU_SPAN_MAX : vgpu_session_piece(transfer->driver->session);
+  uint32_t most = longest_piece(transfer, shared, bytes);
+  bool at_once = !shared && bytes > most && !is_capturing(transfer->driver);
   unsigned char *at = destination;
   while (result == CUDA_SUCCESS && bytes > 0) {
-    /* The first piece waits until the stream has reached the copy. The other pieces need not wait. */
-    size_t step = least(bytes, most);
-    span.length = step;
-    result = shared ? read_shared_region(transfer, source, &span)
-                    : read_piece(transfer, at, source, (uint32_t)step);
-    if (result == CUDA_SUCCESS && !shared && !captures && bytes > step) {
-      size_t more = 0;
-      result = read_on(transfer, at + step, source + step, bytes - step, &more);
-      if (result == CUDA_ERROR_NOT_READY) result = CUDA_SUCCESS; /* other work was queued meanwhile: repeat */
-      step += more;
+    size_t step = 0;
+    if (at_once) result = read_at_once(transfer, at, source, bytes, &step);
+    /* The stream has not reached the copy, or other work was queued meanwhile: one piece waits for it. */
+    if (result == CUDA_ERROR_NOT_READY) result = CUDA_SUCCESS;
+    if (result == CUDA_SUCCESS && step == 0) {
+      step = least(bytes, most);
+      span.length = step;
+      result = shared ? read_shared_region(transfer, source, &span)
+                      : read_piece(transfer, at, source, (uint32_t)step);
     }
     span.offset += step;
     source += step;

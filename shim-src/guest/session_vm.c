@@ -90,7 +90,7 @@ bool vgpu_session_enter_vm(struct vgpu_session *session, const struct vgpu_vm_ma
   }
   bool mapped = vgpu_rings_map(&session->rings, descriptor, place.offset, size);
   close(descriptor);
-  session->rings.requests.of_device = session->rings.replies.of_device = true;
+  if (mapped) vgpu_rings_across_vm(&session->rings, true);
   session->welcome.features |= VGPU_FEATURE_RING | VGPU_FEATURE_SHARED_REGION;
   return mapped;
 }

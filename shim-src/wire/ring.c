@@ -37,6 +37,12 @@ void vgpu_rings_unmap(struct vgpu_rings *rings) {
   rings->base = NULL;
 }
 
+void vgpu_rings_across_vm(struct vgpu_rings *rings, bool inside) {
+  rings->requests.of_device = rings->replies.of_device = inside;
+  vgpu_spin_across_vm(&rings->requests.spin, inside);
+  vgpu_spin_across_vm(&rings->replies.spin, inside);
+}
+
 enum vgpu_ring_state vgpu_ring_room(struct vgpu_ring *ring, uint32_t length) {
   uint32_t step = vgpu_ring_step(length);
   if (ring->size - (ring->position - ring->peer) >= step) return VGPU_RING_READY;

@@ -106,6 +106,9 @@ static inline bool vgpu_ring_size_sound(uint32_t size) {
 bool vgpu_rings_map(struct vgpu_rings *rings, int descriptor, uint64_t offset, uint32_t size);
 void vgpu_rings_unmap(struct vgpu_rings *rings);
 
+/* For rings in memory that a VM shares with its host. `inside`: this end is in the VM. */
+void vgpu_rings_across_vm(struct vgpu_rings *rings, bool inside);
+
 enum vgpu_ring_state { VGPU_RING_READY = 0, VGPU_RING_NOT_YET = 1, VGPU_RING_BROKEN = 2 };
 
 /*

@@ -24,9 +24,19 @@
 #define VGPU_SPIN_QUIET 256u       /* waits in a row without sleep that halve it again */
 #define VGPU_SPIN_TURNS 8u         /* turns between two reads of the clock */
 #define VGPU_SPIN_EAGER 1024u      /* first turns, without the pause, which takes 40 ns on some */
+/*
+ * Between a VM and its host. A bell passes the guest's kernel, the monitor and perhaps a proxy, which takes
+ * 0.2 to 3 ms, so spinning pays for longer. The processor of a VM stops for tens of microseconds for many
+ * reasons (an interrupt, a read of its clock), and only a longer turn shows that another thread ran on it.
+ */
+#define VGPU_SPIN_HOST_MOST_NS 400000
+#define VGPU_SPIN_VM_MOST_NS 1000000
+#define VGPU_SPIN_VM_CROWDED_NS 1000000
 
 struct vgpu_spin {
   int64_t limit;      /* nanoseconds; 0: one processor */
+  int64_t most;       /* the largest value of `limit` */
+  int64_t crowded;    /* nanoseconds; a longer turn: another thread ran on this processor */
   uint32_t slept;     /* waits that slept since one did not or one spun longer */
   uint32_t probe;     /* after this many such waits one spins longer */
   uint32_t rest;      /* waits to come that go to sleep at once */
@@ -44,8 +54,18 @@ struct vgpu_spinning {
 static inline void vgpu_spin_init(struct vgpu_spin *spin) {
   cpu_set_t usable;
   bool alone = sched_getaffinity(0, sizeof usable, &usable) == 0 && CPU_COUNT(&usable) == 1;
-  *spin = (struct vgpu_spin){
-      .limit = alone ? 0 : VGPU_SPIN_MOST_NS, .probe = VGPU_SPIN_PROBE, .next_rest = VGPU_SPIN_REST_LEAST};
+  *spin = (struct vgpu_spin){.limit = alone ? 0 : VGPU_SPIN_MOST_NS,
+                             .most = VGPU_SPIN_MOST_NS,
+                             .crowded = VGPU_SPIN_CROWDED_NS,
+                             .probe = VGPU_SPIN_PROBE,
+                             .next_rest = VGPU_SPIN_REST_LEAST};
+}
+
+/* For an end whose peer is at the other side of a VM. `inside`: this end is in the VM. */
+static inline void vgpu_spin_across_vm(struct vgpu_spin *spin, bool inside) {
+  spin->most = inside ? VGPU_SPIN_VM_MOST_NS : VGPU_SPIN_HOST_MOST_NS;
+  if (inside) spin->crowded = VGPU_SPIN_VM_CROWDED_NS;
+  if (spin->limit > 0) spin->limit = spin->most;
 }
 
 static inline void vgpu_relax(void) {
@@ -60,7 +80,7 @@ static inline void vgpu_relax(void) {
 static inline bool vgpu_spin_clock(const struct vgpu_spin *spin, struct vgpu_spinning *spinning) {
   int64_t now = (int64_t)vgpu_now_ns();
   if (spinning->begun == 0) spinning->begun = now;
-  else spinning->crowded = now - spinning->last > VGPU_SPIN_CROWDED_NS;
+  else spinning->crowded = now - spinning->last > spin->crowded;
   spinning->last = now;
   return !spinning->crowded && now - spinning->begun < spin->limit;
 }
@@ -109,13 +129,11 @@ static inline bool vgpu_spin_learn(struct vgpu_spin *spin, const struct vgpu_spi
   int64_t limit = slept ? spin->limit / 2 : spin->limit * 2;
   bool probes = spin->slept >= spin->probe;
   if (probes) {
-    limit = VGPU_SPIN_MOST_NS / 2;
+    limit = spin->most / 2;
     spin->slept = 0;
     if (spin->probe < VGPU_SPIN_PROBE_MOST) spin->probe *= 2;
   }
-  spin->limit = limit < VGPU_SPIN_LEAST_NS  ? VGPU_SPIN_LEAST_NS
-                : limit > VGPU_SPIN_MOST_NS ? VGPU_SPIN_MOST_NS
-                                            : limit;
+  spin->limit = limit < VGPU_SPIN_LEAST_NS ? VGPU_SPIN_LEAST_NS : limit > spin->most ? spin->most : limit;
   return probes;
 }
 

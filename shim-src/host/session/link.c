@@ -37,6 +37,7 @@ bool vgpu_link_place_rings(struct vgpu_link *link, const struct vgpu_vm_memory *
   if (place->bytes != vgpu_rings_bytes(VGPU_RING_BYTES) || !vgpu_vm_memory_take(memory, place, next))
     return false;
   if (vgpu_rings_map(&link->rings, memory->holder, place->offset, VGPU_RING_BYTES)) {
+    vgpu_rings_across_vm(&link->rings, false);
     vgpu_doorbell_init(&link->doorbell, link->descriptor);
     return true;
   }

@@ -50,3 +50,23 @@ describe('a worker that waits awake for its guest', () => {
     assert.deepEqual(others, ['calls 2 with 4711', 'own processor published']);
   });
 });
+
+describe('an end of a ring that waits awake', () => {
+  it('does so for longer across a VM, where a bell is expensive and a pause is no other thread', async (t) => {
+    if (availableParallelism() < 2) return t.skip('with one processor no thread waits awake');
+    const program = await buildProgram({
+      name: 'ring_patience',
+      sources: ['test/shim/programs/ring_patience.c', ...SOURCES],
+    });
+    const ended = await runProgram(program, []);
+    assert.deepEqual(
+      [ended.code, ...ended.stdout.trim().split('\n')],
+      [
+        0,
+        'beside each other: 60 us at first, 3 after waits that slept, 60 at most; 100 us are another thread',
+        'host of a VM: 400 us at first, 25 after waits that slept, 400 at most; 100 us are another thread',
+        'in a VM: 1000 us at first, 62 after waits that slept, 1000 at most; 100 us are nothing',
+      ],
+    );
+  });
+});

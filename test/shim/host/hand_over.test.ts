@@ -305,6 +305,37 @@ describe('a hand-over', () => {
     await counts(fresh.shell, 1);
   });
 
+  for (const [transport, over] of [
+    ['socket', 'a stream'],
+    ['auto', 'rings'],
+  ] as const) {
+    // Nobody tells a daemon that was started by itself where a former one is.
+    it(`serves the sessions of a former daemon when the new one crashed and was started again, until their connection ends: ${over}`, async () => {
+      const { shell, cut } = await returning(transport);
+      await counts(shell, 1);
+      signalOther(await handOver(), scratch.path, 'SIGKILL');
+      const again = await startHost({
+        listen: `unix:${file('s')}`,
+        args: ['--control', file('control'), '--metrics', file('metrics')],
+        program: file('vgpu-hostd'),
+      });
+      try {
+        await counts(shell, 2);
+        const fresh = open();
+        await askAll(fresh, ['init', 'ctx 0']);
+        cut();
+        assert.equal((await shell.ask('call', 40_000)).result, SYSTEM_NOT_READY);
+        const lost =
+          /session \d+ is lost: the connection broke, and the host does not know the session any more/g;
+        assert.equal((readFileSync(file('log'), 'utf8').match(lost) ?? []).length, 1);
+        await askAll(fresh, ['alloc 4096']);
+        assert.equal(await sessions(), 1);
+      } finally {
+        await again.stop();
+      }
+    });
+  }
+
   it('gives no session to a wrong secret, and is not held up by many that try', async () => {
     const { shell, cut } = await returning('socket');
     await counts(shell, 1);

@@ -2,12 +2,13 @@
  * The first and only program of a virtual machine that tests vsock: loads the kernel modules named in
  * /modules, runs the command lines in /commands one after the other, tells each exit status on the console,
  * powers off. A command may begin with settings of its environment (NAME=VALUE). A line that begins with "&"
- * starts a command that runs beside the following ones. The line "until PATH" waits up to 60 s for a file,
- * "seconds N" so long, and "reboot" ends all processes and reboots. With /disk it hands over to the systemd
- * of the machine's disk instead.
+ * starts a command that runs beside the following ones; "as UID COMMAND" runs it as another user. The line
+ * "until PATH" waits up to 60 s for a file, "seconds N" so long, and "reboot" ends all processes and reboots.
+ * With /disk it hands over to the systemd of the machine's disk instead.
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <grp.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -65,6 +66,12 @@ static void reboot_in_order(void) {
   reboot(RB_AUTOBOOT);
 }
 
+static void become(unsigned user) {
+  if (setgroups(0, NULL) == 0 && setgid(user) == 0 && setuid(user) == 0) return;
+  printf("vm: user %u: %s\n", user, strerror(errno));
+  _exit(126);
+}
+
 static void run(char *line) {
   char *words[16];
   int count = 0;
@@ -88,6 +95,10 @@ static void run(char *line) {
   if (child == 0) {
     char **command = words, *with[24];
     int set = 0;
+    if (count > 2 && strcmp(words[0], "as") == 0) {
+      become((unsigned)atoi(words[1]));
+      command += 2;
+    }
     /* The first setting of a name is used. */
     while (*command != NULL && **command != '/') with[set++] = *command++;
     for (int i = 0; environment[i] != NULL; i++) with[set++] = environment[i];

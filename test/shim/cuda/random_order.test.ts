@@ -2,7 +2,8 @@ import { type CasePrograms, describeCases } from '../case_programs.js';
 
 const PROGRAMS: CasePrograms = {
   random_order: {
-    streams: 'random work on all kinds of streams, in the order that events and waits demand, has its results',
+    streams:
+      'random work on all kinds of streams, in the order that events and waits demand, has its results',
     graphs: 'the same with graphs that are captured, changed and launched on any stream',
     threads: 'the same in four threads at once',
   },

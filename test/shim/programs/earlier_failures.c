@@ -25,8 +25,8 @@ struct config {
 enum { UNKNOWN_ATTRIBUTE = 60 };
 
 /*
- * A launch attribute that no driver knows. The library does not know which ones the driver of the host has, so
- * the host refuses it, after the launch has returned.
+ * A launch attribute that no driver knows. The library does not know which ones the driver of the host has,
+ * so the host refuses it, after the launch has returned.
  */
 static void begin_failure(void) {
   static void *function;

@@ -1,5 +1,5 @@
 /*
- * What a random program of streams must give (random_order.c): the content of each place after each step, and
+ * The results of a random program of streams (random_order.c): the content of each place after each step, and
  * which steps are known to be over before which.
  *
  * The model carries steps out one after the other. The library may carry them out in any order that the
@@ -60,7 +60,7 @@ static inline uint32_t begin_step(struct order *order, enum actor actor) {
   return ++clock->seen[actor];
 }
 
-/* What a step of this actor would know to be over. */
+/* Returns the clock that a step of this actor would have: all that is over when it begins. */
 static inline struct clock prospect(const struct order *order, enum actor actor) {
   struct order copy = *order;
   begin_step(&copy, actor);

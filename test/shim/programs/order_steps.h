@@ -8,7 +8,7 @@
 
 enum { PLACES = 11, FIRST_PINNED = 5, FIRST_PAGEABLE = 8, EVENTS = 6, CALLS = 4096, BYTES = WORDS * 4 };
 
-/* What a function of the host needs. It is kept for as long as a graph may call it again. */
+/* Argument of a host function. It is kept for as long as a graph may call it again. */
 struct addition {
   uint32_t *words, value;
 };

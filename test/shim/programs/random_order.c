@@ -126,7 +126,7 @@ static void note(struct program *program, enum actor actor, int place, bool writ
 
 /* ---- single steps -------------------------------------------------------- */
 
-/* What is copied from ordinary memory is read before the call returns, so it is the thread that reads. */
+/* A copy from ordinary memory reads it before the call returns, so it is the thread that reads. */
 static bool thread_reads(const struct program *program, const struct step *step) {
   return step->kind == COPY && program->machine.places[step->from].kind == PAGEABLE;
 }

@@ -34,7 +34,7 @@ struct vgpu_exec {
   bool launched;
   uint64_t last_stream; /* of the last launch */
   uint64_t last_launch; /* event that is recorded behind each launch; 0: no launch so far */
-  void *source; /* handle and id of the graph that it was made of, which may be gone */
+  void *source;         /* handle and id of the graph that it was made of, which may be gone */
   uint64_t source_id;
   struct vgpu_holds holds;
   struct vgpu_conditions *conditions; /* the conditions of its graph; NULL: it has no conditional node */

@@ -11,6 +11,7 @@
 struct vgpu_box_plain {
   uint64_t start; /* address, or of an array its number */
   size_t row, slice;
+  uint64_t span; /* from its first byte to its last, unless it is an array */
   bool device;
   bool array;
   uint32_t level;

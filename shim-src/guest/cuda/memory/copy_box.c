@@ -65,6 +65,7 @@ static int make_plain(const struct vgpu_transfer *transfer, const struct vgpu_bo
       plain->start + span < plain->start) {
     return CUDA_ERROR_INVALID_VALUE;
   }
+  plain->span = span;
   if (plain->device ? !vgpu_regions_is_device(&transfer->driver->regions, plain->start, span) : base == 0) {
     return CUDA_ERROR_INVALID_VALUE;
   }
@@ -169,6 +170,22 @@ static int between_hosts(const struct vgpu_transfer *transfer, const struct vgpu
   return result;
 }
 
+static int copy_on_device(const struct vgpu_transfer *transfer, const struct vgpu_box_plain *destination,
+                          const struct vgpu_box_plain *source, const struct vgpu_box *copy) {
+  const struct vgpu_send_copy_box send = {.context = transfer->context,
+                                          .stream = transfer->stream,
+                                          .destination = destination->start,
+                                          .destination_row = destination->row,
+                                          .destination_slice = destination->slice,
+                                          .source = source->start,
+                                          .source_row = source->row,
+                                          .source_slice = source->slice,
+                                          .width = copy->width,
+                                          .height = copy->height,
+                                          .depth = copy->depth};
+  return vgpu_cuda_post(VGPU_OP_copy_box, &send, sizeof send, NULL, 0);
+}
+
 int vgpu_copy_box(const struct vgpu_box *copy, struct vgpu_stream *stream, bool async) {
   struct vgpu_transfer transfer;
   int result = vgpu_transfer_begin(&transfer, stream, async);
@@ -184,28 +201,22 @@ int vgpu_copy_box(const struct vgpu_box *copy, struct vgpu_stream *stream, bool 
     memcpy(&node.of.copy.copy, copy, sizeof *copy);
     if (vgpu_capture_node(transfer.driver, stream, &node, &result)) return result;
   }
-  if (!source.device && destination.device) {
-    result = vgpu_transfer_await_source(&transfer, vgpu_host_pointer(source.start));
-    if (result != CUDA_SUCCESS) return result;
-  }
-  if (source.array || destination.array) return vgpu_array_box(&transfer, &destination, &source, copy);
-  if (source.device && destination.device) {
-    struct vgpu_send_copy_box send = {.context = transfer.context,
-                                      .stream = transfer.stream,
-                                      .destination = destination.start,
-                                      .destination_row = destination.row,
-                                      .destination_slice = destination.slice,
-                                      .source = source.start,
-                                      .source_row = source.row,
-                                      .source_slice = source.slice,
-                                      .width = copy->width,
-                                      .height = copy->height,
-                                      .depth = copy->depth};
-    return vgpu_cuda_post(VGPU_OP_copy_box, &send, sizeof send, NULL, 0);
-  }
-  if (!source.device && !destination.device) return between_hosts(&transfer, &destination, &source, copy);
-  result = carry(&transfer, &destination, &source, copy);
-  return result == CUDA_SUCCESS && source.device ? vgpu_transfer_settle(&transfer) : result;
+  /* The host copies pinned memory that the device has, too: work before the copy may write to it. */
+  bool from_both = !source.device && vgpu_transfer_is_lent(&transfer, source.start, source.span);
+  bool to_both = !destination.device && vgpu_transfer_is_lent(&transfer, destination.start, destination.span);
+  source.device |= from_both;
+  destination.device |= to_both;
+  if (source.array || destination.array) result = vgpu_array_box(&transfer, &destination, &source, copy);
+  else if (source.device && destination.device)
+    result = copy_on_device(&transfer, &destination, &source, copy);
+  else if (!source.device && !destination.device)
+    result = between_hosts(&transfer, &destination, &source, copy);
+  else result = carry(&transfer, &destination, &source, copy);
+  if (result == CUDA_SUCCESS && source.device && !destination.device)
+    result = vgpu_transfer_settle(&transfer);
+  if (result != CUDA_SUCCESS || async || !(from_both || to_both)) return result;
+  /* A copy that has returned is done, and the program sees its bytes. */
+  return vgpu_cuda_wait_stream(transfer.driver, transfer.context, 0);
 }
 
 static struct vgpu_box_side deepen(const struct vgpu_flat_side *side, size_t height) {

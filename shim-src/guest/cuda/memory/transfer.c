@@ -104,30 +104,31 @@ static int send_piece(const struct vgpu_transfer *transfer, uint64_t destination
              : vgpu_cuda_post_bulk(VGPU_OP_cuMemcpyHtoD_v2, &send, sizeof send, source, bytes, stays);
 }
 
+bool vgpu_transfer_is_lent(const struct vgpu_transfer *transfer, uint64_t start, uint64_t bytes) {
+  struct vgpu_region region;
+  return vgpu_regions_find(&transfer->driver->regions, start, &region) && region.lent &&
+         bytes <= region.size - (start - region.start);
+}
+
 /*
  * The host copies memory that is also device memory, in the order of the stream, because kernels before the
  * copy may write to it and kernels after it may read it. A capture needs the program's own pointer.
  */
 static bool is_of_both(const struct vgpu_transfer *transfer, const void *memory, size_t bytes) {
-  struct vgpu_region region;
-  uint64_t start = (uint64_t)(uintptr_t)memory;
   return transfer->async && !vgpu_capture_on(transfer->driver, transfer->stream) &&
-         vgpu_regions_find(&transfer->driver->regions, start, &region) && region.lent &&
-         bytes <= region.size - (start - region.start);
+         vgpu_transfer_is_lent(transfer, (uint64_t)(uintptr_t)memory, bytes);
 }
 
-int vgpu_transfer_await_source(const struct vgpu_transfer *transfer, const void *source) {
+/*
+ * Called before a copy that is done when it returns reads pinned memory in this process. Work before the copy
+ * may still write to the memory, and reads that the copy comes after are done when it is.
+ */
+static int await_source(const struct vgpu_transfer *transfer, const void *source) {
   struct vgpu_region region;
   struct vgpu_driver *driver = transfer->driver;
-  if (!vgpu_regions_find(&driver->regions, (uint64_t)(uintptr_t)source, &region)) return CUDA_SUCCESS;
-  /* A copy from pinned memory that is done when it returns comes after all reads that its stream comes after.
-   */
-  if (!transfer->async && vgpu_readback_pending(driver)) return vgpu_cuda_wait_legacy(driver);
-  if (!region.lent) return CUDA_SUCCESS;
-  if (!transfer->async) return vgpu_cuda_wait_legacy(driver);
-  /* A capture reads nothing now. */
-  if (vgpu_capture_on(driver, transfer->stream)) return CUDA_SUCCESS;
-  return vgpu_cuda_wait_stream(driver, transfer->context, transfer->stream);
+  if (transfer->async || !vgpu_regions_find(&driver->regions, (uint64_t)(uintptr_t)source, &region))
+    return CUDA_SUCCESS;
+  return region.lent || vgpu_readback_pending(driver) ? vgpu_cuda_wait_legacy(driver) : CUDA_SUCCESS;
 }
 
 /* A copy that has returned is done, and the program must see its bytes. */
@@ -146,7 +147,7 @@ int vgpu_transfer_to_device(const struct vgpu_transfer *transfer, uint64_t desti
     return vgpu_transfer_on_device(transfer, destination, (uint64_t)(uintptr_t)source, bytes);
   /* An earlier read may still have to write to `source`, and its bytes are the ones to send. */
   int result = vgpu_readback_flush(transfer->driver, source, bytes);
-  if (result == CUDA_SUCCESS) result = vgpu_transfer_await_source(transfer, source);
+  if (result == CUDA_SUCCESS) result = await_source(transfer, source);
   struct vgpu_span span;
   bool shared = find_shared_region(transfer, source, bytes, &span);
   uint32_t most = longest_piece(transfer, shared, bytes);

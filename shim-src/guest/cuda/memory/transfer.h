@@ -34,11 +34,8 @@ int vgpu_transfer_on_device(const struct vgpu_transfer *transfer, uint64_t desti
  */
 int vgpu_transfer_keep_pace(const struct vgpu_transfer *transfer, uint32_t bytes);
 
-/*
- * Called before the bytes of a transfer are read in this process. Pinned memory that the device has as well
- * may still be written by work before the transfer, for which this waits.
- */
-int vgpu_transfer_await_source(const struct vgpu_transfer *transfer, const void *source);
+/* True if the device can access these bytes of the program, because they are pinned memory that both have. */
+bool vgpu_transfer_is_lent(const struct vgpu_transfer *transfer, uint64_t start, uint64_t bytes);
 
 /*
  * Called after a copy that has waited for its bytes. The reads into pinned memory that its stream comes after

@@ -86,7 +86,7 @@ static int carry(const struct vgpu_transfer *transfer, const struct vgpu_box_pla
     }
   }
   free(packed);
-  return result == CUDA_SUCCESS && !to_array ? vgpu_transfer_settle(transfer) : result;
+  return result;
 }
 
 int vgpu_array_box(const struct vgpu_transfer *transfer, const struct vgpu_box_plain *destination,

@@ -88,7 +88,18 @@ static uint32_t runtime_version(uint32_t ptx) {
   return 12000 + (minor < 6 ? minor : minor + 1) * 10; /* 12.5 and 12.6 have 8.5 */
 }
 
+/*
+ * True if the parts lie one behind the other. Each part is accessed, so their count is limited by the memory
+ * unless addresses begin again.
+ */
+static bool is_range(uint64_t count, uint64_t step) {
+  uint64_t all;
+  return !__builtin_mul_overflow(count, step, &all);
+}
+
 static bool record(const struct place *at, uint32_t lane, struct child *child, uint64_t stream) {
+  if (!is_range(child->rows, child->to_row) || !is_range(child->slices, child->to_slice))
+    return give(at, lane, INVALID_VALUE);
   child->tail = stream == TAIL_STREAM;
   pthread_mutex_lock(&at->worker->launch->lock);
   uint8_t error =

@@ -42,12 +42,22 @@ function withLibraries(program: string): string[] {
   return [...listed.matchAll(/(\/\S+) \(0x/g)].map(([, file]) => file ?? '');
 }
 
+/** The first program of a VM. Each test file compiles its own, because several files run at once. */
+function compileInit(): Buffer {
+  const directory = path.join(ROOT, 'build/test-programs');
+  const init = path.join(directory, `vm_init.${process.pid}`);
+  mkdirSync(directory, { recursive: true });
+  try {
+    execFileSync('cc', ['-static', '-O2', '-D_GNU_SOURCE', '-o', init, 'test/shim/programs/vm_init.c'], {
+      cwd: ROOT,
+    });
+    return readFileSync(init);
+  } finally {
+    rmSync(init, { force: true });
+  }
+}
+
 async function makeInitrd(commands: readonly string[], { programs: more, disk }: Settings): Promise<Buffer> {
-  const init = path.join(ROOT, 'build/test-programs/vm_init');
-  mkdirSync(path.dirname(init), { recursive: true });
-  execFileSync('cc', ['-static', '-O2', '-D_GNU_SOURCE', '-o', init, 'test/shim/programs/vm_init.c'], {
-    cwd: ROOT,
-  });
   const modules = new Map(
     filesBelow(path.join(VM, 'lib/modules'))
       .filter((file) => file.endsWith('.ko'))
@@ -55,7 +65,7 @@ async function makeInitrd(commands: readonly string[], { programs: more, disk }:
   );
   const order = modulesInOrder(modules, ['virtio_pci', 'virtio_blk', 'vmw_vsock_virtio_transport']);
   const files: ImageFile[] = [
-    { name: 'init', content: readFileSync(init), executable: true },
+    { name: 'init', content: compileInit(), executable: true },
     { name: 'modules', content: Buffer.from(`${order.join('\n')}\n`) },
     { name: 'commands', content: Buffer.from(`${commands.join('\n')}\n`) },
     ...order.map((name) => ({

@@ -139,8 +139,38 @@ static void user_objects_of_executables(void) {
   TRUE(becomes(12));
 }
 
+/* A context that ends takes what its executables have at the host with it: nothing is left to destroy there. */
+static void executables_of_ended_contexts(void) {
+  static int one = 1, ten = 10;
+  void *first = NULL, *second = NULL;
+  OK(CALL(cuCtxGetCurrent, (void **), &first));
+  for (int launched = 0; launched < 2; launched++) {
+    void *object = NULL, *graph = new_graph(), *node = NULL;
+    OK(CALL(cuCtxCreate_v2, (void **, unsigned, int), &second, 0, 0));
+    devptr memory = check_alloc(4096);
+    struct node_params fill = fill_node(memory, 7, 16);
+    OK(create(&object, launched ? &ten : &one, 1));
+    OK(give(graph, object, 1, 1));
+    OK(add_node(&node, graph, NULL, 0, &fill));
+    void *exec = new_exec(graph), *stream = new_stream();
+    if (launched) {
+      OK(launch(exec, stream));
+      IS(7, word_at(memory));
+    }
+    OK(CALL(cuCtxDestroy_v2, (void *), second));
+    OK(CALL(cuCtxSetCurrent, (void *), first));
+    IS(INVALID_HANDLE, CALL(cuGraphLaunch, (void *, void *), exec, NULL));
+    IS(INVALID_HANDLE, CALL(cuGraphNodeSetEnabled, (void *, void *, unsigned), exec, node, 0));
+    OK(CALL(cuCtxSynchronize, (void), ));
+    drop(graph, exec);
+    TRUE(becomes(launched ? 11 : 1));
+    OK(CALL(cuCtxSynchronize, (void), ));
+  }
+}
+
 static const struct check_case cases[] = {{"user_objects", user_objects},
-                                          {"user_objects_of_executables", user_objects_of_executables}};
+                                          {"user_objects_of_executables", user_objects_of_executables},
+                                          {"executables_of_ended_contexts", executables_of_ended_contexts}};
 
 int main(int argc, char **argv) {
   return check_main(argc, argv, cases, sizeof cases / sizeof *cases);

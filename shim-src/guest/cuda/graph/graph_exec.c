@@ -244,11 +244,16 @@ static int belong(struct vgpu_exec *exec, struct vgpu_graph *graph) {
   return CUDA_SUCCESS;
 }
 
-static void free_exec(struct vgpu_driver *driver, struct vgpu_exec *exec) {
-  struct vgpu_graph *graph = vgpu_graph_find(driver, exec->source);
-  if (graph != NULL && graph->id == exec->source_id) graph->instances--;
-  if (exec->launched) vgpu_holds_release_after(driver, &exec->holds, exec->context);
-  else vgpu_holds_release(driver, &exec->holds);
+bool vgpu_exec_lives(struct vgpu_driver *driver, const struct vgpu_exec *exec) {
+  pthread_mutex_lock(&driver->lock);
+  bool lives = exec->owner != NULL && exec->owner->number == exec->context;
+  pthread_mutex_unlock(&driver->lock);
+  return lives;
+}
+
+/* Ends what an executable has at the host. A context that has ended took that with it. */
+static void end_at_host(struct vgpu_driver *driver, const struct vgpu_exec *exec) {
+  if (!vgpu_exec_lives(driver, exec)) return;
   for (size_t i = 0; i < exec->step_count; i++) {
     if (exec->steps[i].segment == 0) continue;
     struct vgpu_send_cuGraphExecDestroy send = {.exec = exec->steps[i].segment};
@@ -258,6 +263,14 @@ static void free_exec(struct vgpu_driver *driver, struct vgpu_exec *exec) {
     struct vgpu_send_cuEventDestroy_v2 send = {.event = exec->last_launch};
     vgpu_cuda_post(VGPU_OP_cuEventDestroy_v2, &send, sizeof send, NULL, 0);
   }
+}
+
+static void free_exec(struct vgpu_driver *driver, struct vgpu_exec *exec) {
+  struct vgpu_graph *graph = vgpu_graph_find(driver, exec->source);
+  if (graph != NULL && graph->id == exec->source_id) graph->instances--;
+  if (exec->launched) vgpu_holds_release_after(driver, &exec->holds, exec->context);
+  else vgpu_holds_release(driver, &exec->holds);
+  end_at_host(driver, exec);
   vgpu_conditions_give(exec->conditions);
   vgpu_exec_free_list(exec->nodes, exec->count);
   free(exec->steps);
@@ -284,6 +297,7 @@ int cuGraphInstantiateWithFlags(void **phGraphExec, void *hGraph, uint64_t flags
   struct vgpu_exec *exec = calloc(1, sizeof *exec);
   if (exec == NULL) return CUDA_ERROR_OUT_OF_MEMORY;
   exec->flags = flags;
+  exec->owner = vgpu_cuda_current_context();
   result = vgpu_cuda_context_number(&exec->context);
   pthread_mutex_lock(&driver->graph_lock);
   struct vgpu_graph *graph = vgpu_graph_find(driver, hGraph);

@@ -27,7 +27,8 @@ struct vgpu_exec {
   size_t count;
   struct vgpu_exec_step *steps;
   size_t step_count;
-  uint64_t context;
+  struct vgpu_context *owner; /* the context that it was made in, never freed */
+  uint64_t context;           /* the number that `owner` had; another one, or 0: that context has ended */
   uint64_t flags;
   bool records;    /* at least one node records an event */
   bool has_memory; /* at least one node allocates or frees */
@@ -42,6 +43,9 @@ struct vgpu_exec {
 
 /* Finds a live executable. The caller holds graph_lock. */
 struct vgpu_exec *vgpu_exec_find(struct vgpu_driver *driver, const void *handle);
+
+/* False: its context has ended, and with it all that the executable had at the host. */
+bool vgpu_exec_lives(struct vgpu_driver *driver, const struct vgpu_exec *exec);
 
 /*
  * Makes one list of a graph. The caller frees it with vgpu_exec_free_list, also after a failure. Returns a

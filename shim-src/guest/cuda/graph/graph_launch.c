@@ -84,7 +84,8 @@ int cuGraphLaunch(void *hGraph, struct vgpu_stream *hStream) {
   pthread_mutex_lock(&driver->graph_lock);
   struct vgpu_exec *exec = vgpu_exec_find(driver, hGraph);
   result = exec == NULL ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
-  if (exec != NULL && exec->has_memory) result = vgpu_graph_memory_launch(driver, exec);
+  if (exec != NULL && !vgpu_exec_lives(driver, exec)) result = CUDA_ERROR_INVALID_HANDLE;
+  if (result == CUDA_SUCCESS && exec->has_memory) result = vgpu_graph_memory_launch(driver, exec);
   if (result == CUDA_SUCCESS) exec->launched = true;
   pthread_mutex_unlock(&driver->graph_lock);
   /*

@@ -36,6 +36,10 @@ static bool same_frames(const struct vgpu_work *a, const struct vgpu_work *b) {
 /* Replaces a node's frames at the host. NULL: an empty frame, for a disabled node. */
 static int send_frames(const struct vgpu_exec *exec, const struct vgpu_exec_node *node,
                        const struct vgpu_work *work) {
+  int result;
+  struct vgpu_driver *driver = vgpu_cuda_driver(&result);
+  if (driver == NULL) return result;
+  if (!vgpu_exec_lives(driver, exec)) return CUDA_ERROR_INVALID_HANDLE;
   struct vgpu_send_graph_node_set send = {.exec = node->segment, .context = exec->context};
   size_t size = work == NULL ? 0 : vgpu_exec_encoded_size(work) / work->frames;
   unsigned char *bulk = NULL;
@@ -44,7 +48,6 @@ static int send_frames(const struct vgpu_exec *exec, const struct vgpu_exec_node
     if (bulk == NULL) return CUDA_ERROR_OUT_OF_MEMORY;
     vgpu_exec_encode(work, bulk);
   }
-  int result = CUDA_SUCCESS;
   for (uint32_t i = 0; result == CUDA_SUCCESS && i < node->work.frames; i++) {
     send.index = node->index + i;
     result = vgpu_cuda_post(VGPU_OP_graph_node_set, &send, sizeof send, bulk == NULL ? NULL : bulk + i * size,

@@ -1,10 +1,13 @@
-/** `vgpu-agent status`: what is installed, what has drifted, and where the service runs now. Waits for nothing. */
+/**
+ * `vgpu-agent status`: what is installed, what has drifted, and where the service runs now. It waits for no change, but
+ * looks for itself where vgpu-agent.service has no verdict yet.
+ */
 import { Command, Option } from 'commander';
 import type { Verdict } from '../contracts/verdict.js';
 import { ExitCode, VgpuError } from '../errors.js';
 import { type StatusView, statusText } from '../output/status-text.js';
-import { chooseAll } from '../pipeline/choose.js';
-import { allInOne, statusView } from '../pipeline/status-view.js';
+import { chooseAll, chooseOne } from '../pipeline/choose.js';
+import { allInOne, statusView, unjudged, withVerdictOf } from '../pipeline/status-view.js';
 import type { Workplace } from '../pipeline/workplace.js';
 import { findConsumer } from '../plan/consumers.js';
 import type { Profile } from '../profile/types.js';
@@ -52,8 +55,9 @@ export function statusCommand(run: Run): Command {
 
 async function status(options: StatusOptions, context: CommandContext): Promise<Outcome> {
   if (options.watch === true) return watchStatus(context, options);
-  const known = options.fresh === true ? null : await serviceStatus(options);
-  if (known !== null) {
+  const told = options.fresh === true ? null : await serviceStatus(options);
+  if (told !== null) {
+    const known = context.isRoot ? await judgedAll(told, context) : told;
     return {
       exitCode: exitCodeOf(known),
       document: known,
@@ -71,6 +75,27 @@ async function status(options: StatusOptions, context: CommandContext): Promise<
     const view = allInOne(views);
     const document: StatusDocument = { schema: 1, command: 'status', ...view };
     return { exitCode: exitCodeOf(view), document, text: (style) => statusText(view, style) };
+  } finally {
+    close();
+  }
+}
+
+/**
+ * The service's document, with a verdict of our own about each running consumer that the service has not judged yet: it
+ * judges a start seconds after it has settled, and on a busy machine a status comes before that.
+ */
+async function judgedAll(told: StatusDocument, context: CommandContext): Promise<StatusDocument> {
+  const names = unjudged(told);
+  if (names.length === 0) return told;
+  const { openWorkplace } = await import('../pipeline/open-workplace.js');
+  const { work, close } = openWorkplace();
+  try {
+    let known = told;
+    for (const unit of names) {
+      const { verdict } = await look(work, await chooseOne(work, { unit }), context);
+      known = { ...known, ...withVerdictOf(known, unit, verdict) };
+    }
+    return known;
   } finally {
     close();
   }

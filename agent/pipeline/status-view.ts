@@ -54,6 +54,19 @@ export function withVerdict(view: StatusView, verdict: Verdict | null): StatusVi
   return { ...view, consumers, verdict };
 }
 
+/** The view with a verdict about one of several consumers. */
+export function withVerdictOf(view: StatusView, unit: string, verdict: Verdict | null): StatusView {
+  const consumers = view.consumers.map((one) => (one.unit.name === unit ? { ...one, verdict } : one));
+  return { ...view, consumers, verdict: view.unit.name === unit ? verdict : view.verdict };
+}
+
+/** The units of consumers that are installed and run, and about which there is no verdict. */
+export function unjudged({ installed, consumers }: StatusView): readonly string[] {
+  if (installed === null) return [];
+  const running = consumers.filter(({ unit }) => unit.active?.startsWith('active ') === true);
+  return running.filter(({ verdict }) => verdict === null).map(({ unit }) => unit.name);
+}
+
 /** The changes that would repair drift. A restart is not drift, and neither is vgpu-agent.service that does not run. */
 export function driftOf(plan: Plan | null): readonly Change[] {
   if (plan?.kind !== 'ready') return [];

@@ -12,6 +12,7 @@ import { at, differences, documentOf, prepareConsumer, uninstall } from '../supp
 import { until } from '../support/process.js';
 import { repository } from '../support/repository.js';
 import {
+  documentOnBus,
   entries,
   installService,
   linkTarget,
@@ -234,6 +235,30 @@ describe('one guest with the service', { skip }, () => {
         async () => (await linkTarget(guest)) === '/opt/vgpu/current/libcuda.so.1',
       );
     }
+  });
+
+  test('status looks for itself while the service has not judged the consumer yet', async () => {
+    // A frozen host makes the service's first judgement take seconds, as a busy machine does.
+    await guest.hosts.freeze();
+    await guest.must('systemctl', 'restart', 'vgpu-agent');
+    const early = await until('the service to settle', 60_000, async () => {
+      const document = await documentOnBus(guest);
+      return at(document, 'service', 'state') === 'settled' ? document : undefined;
+    });
+    assert.equal(at(early, 'verdict'), null, 'the service has judged: this proves nothing');
+    const [asRoot, asUser] = await Promise.all([
+      guest.agent('status', '--json'),
+      guest.runWith({ user: 'nobody' }, 'vgpu-agent', 'status'),
+    ]);
+    await guest.hosts.thaw();
+    const document = assertDocument('status', asRoot.stdout);
+    assert.equal(at(document, 'verdict', 'mode'), 'degraded', asRoot.stdout);
+    assert.deepEqual(at(document, 'consumers', 0, 'verdict'), at(document, 'verdict'));
+    assert.equal(at(document, 'service', 'state'), 'settled');
+    assert.equal(asRoot.code, 5);
+    assert.match(asUser.stdout, /has not judged this start yet: sudo vgpu-agent verify/);
+    assert.equal(asUser.code, 4);
+    await settledOnGpu(guest);
   });
 
   test('frozen, the watchdog ends it and it is back', async () => {

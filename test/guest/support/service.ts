@@ -47,12 +47,20 @@ export async function status(guest: Guest): Promise<unknown> {
   return JSON.parse((await guest.agent('status', '--json')).stdout);
 }
 
+/** The document that the service has on the bus; null: it is not there, or has not looked yet. */
+export async function documentOnBus(guest: Guest): Promise<unknown> {
+  const ran = await guest.run(
+    ...['busctl', '--json=short', 'get-property'],
+    ...['org.vgpu.Agent1', '/org/vgpu/Agent1', 'org.vgpu.Agent1', 'Status'],
+  );
+  return ran.code === 0 ? JSON.parse(String(at(JSON.parse(ran.stdout), 'data'))) : null;
+}
+
+/** Asks the bus: `vgpu-agent status` looks for itself where the service has no verdict yet. */
 export async function settledOnGpu(guest: Guest, timeoutMs = 60_000): Promise<void> {
   try {
     await until('the service is settled and the verdict GPU', timeoutMs, async () => {
-      const ran = await guest.run('vgpu-agent', 'status', '--json');
-      if (ran.stdout === '') return undefined;
-      const document: unknown = JSON.parse(ran.stdout);
+      const document = await documentOnBus(guest);
       const fine =
         at(document, 'service', 'state') === 'settled' &&
         at(document, 'verdict', 'mode') === 'gpu' &&

@@ -43,7 +43,8 @@ const PROGRAMS: CasePrograms = {
   graph_objects: {
     user_objects: 'the destructor of a user object runs when its last reference goes',
     user_objects_of_executables: 'an executable holds what its graph held, until its work is done',
-    executables_of_ended_contexts: 'an executable whose context has ended is refused, and destroying it disturbs no other context',
+    executables_of_ended_contexts:
+      'an executable whose context has ended is refused, and destroying it disturbs no other context',
   },
 };
 

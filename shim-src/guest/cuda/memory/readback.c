@@ -21,7 +21,8 @@ struct vgpu_readback {
   uint64_t stream;
   unsigned char *destination;
   size_t bytes;
-  bool claimed; /* a thread asks for it, and will deliver it or release the claim */
+  uint64_t posted; /* it was the so many-th to be posted; 0: it has not been posted yet */
+  bool claimed;    /* a thread asks for it, and will deliver it or release the claim */
 };
 
 /* Entries that one thread has claimed, and the buffers of its request. */
@@ -88,6 +89,7 @@ bool vgpu_readback_post(struct vgpu_driver *driver, void *destination, uint64_t 
   *result = vgpu_cuda_post(VGPU_OP_read_later, &send, sizeof send, NULL, 0);
   pthread_mutex_lock(&readbacks->lock);
   entry->claimed = false; /* The entry still exists: only the thread that claimed it may remove it. */
+  entry->posted = ++readbacks->posted;
   pthread_cond_broadcast(&readbacks->delivered);
   pthread_mutex_unlock(&readbacks->lock);
   return true;
@@ -218,23 +220,27 @@ static int ask(struct vgpu_driver *driver, uint32_t opcode, const void *send, ui
   return came && !sound ? CUDA_ERROR_UNKNOWN : result;
 }
 
-static uint64_t newest(struct vgpu_readbacks *readbacks) {
+/* Gives the newest ticket (0: there is none to wait for), and how many reads have been posted so far. */
+static uint64_t newest(struct vgpu_readbacks *readbacks, uint64_t *posted) {
+  *posted = 0;
   if (none(readbacks)) return 0;
   pthread_mutex_lock(&readbacks->lock);
   uint64_t ticket = readbacks->next_ticket - 1;
+  *posted = readbacks->posted;
   pthread_mutex_unlock(&readbacks->lock);
   return ticket;
 }
 
 /*
- * Drops the unclaimed entries up to a ticket of a context and, unless it is ANY, of a stream. The caller
- * holds the lock.
+ * Drops the unclaimed entries of a context and, unless it is ANY, of a stream, if they are among the first
+ * `posted` that were posted. The caller holds the lock.
  */
-static void forget(struct vgpu_readbacks *readbacks, uint64_t context, uint64_t stream, uint64_t upto) {
+static void forget(struct vgpu_readbacks *readbacks, uint64_t context, uint64_t stream, uint64_t posted) {
   struct vgpu_readback *before = NULL;
-  for (struct vgpu_readback **link = &readbacks->first; *link != NULL && (*link)->ticket <= upto;) {
+  for (struct vgpu_readback **link = &readbacks->first; *link != NULL;) {
     struct vgpu_readback *entry = *link;
-    if (entry->context == context && (stream == ANY_STREAM || entry->stream == stream) && !entry->claimed) {
+    if (entry->context == context && (stream == ANY_STREAM || entry->stream == stream) && !entry->claimed &&
+        entry->posted <= posted) {
       unlink_entry(readbacks, link, before);
     } else {
       before = entry;
@@ -285,13 +291,14 @@ static int settle(struct vgpu_driver *driver, uint64_t context, uint64_t upto) {
 }
 
 int vgpu_readback_settle(struct vgpu_driver *driver, uint64_t context) {
-  return settle(driver, context, newest(&driver->readbacks));
+  uint64_t posted;
+  return settle(driver, context, newest(&driver->readbacks, &posted));
 }
 
 int vgpu_readback_wait(struct vgpu_driver *driver, uint32_t opcode, const void *send, uint32_t send_size,
                        uint64_t context, uint64_t stream, enum vgpu_wait_scope scope) {
   struct vgpu_readbacks *readbacks = &driver->readbacks;
-  uint64_t upto = newest(readbacks);
+  uint64_t posted, upto = newest(readbacks, &posted);
   struct vgpu_pause pause = {0};
   struct batch batch = {.count = 0};
   int result;
@@ -306,10 +313,12 @@ int vgpu_readback_wait(struct vgpu_driver *driver, uint32_t opcode, const void *
     result = settle(driver, context, upto);
     if (result == CUDA_SUCCESS && scope != VGPU_WAIT_EVENT && !none(readbacks)) {
       /*
-       * All work is done, so missing bytes mean a failure at the host. That error is returned like any other.
+       * The work that was there when this wait began is done, so missing bytes of it mean a failure at the
+       * host. That error is returned like any other. Another thread may have begun to post a read before, and
+       * posted it after that.
        */
       pthread_mutex_lock(&readbacks->lock);
-      forget(readbacks, context, stream, upto);
+      forget(readbacks, context, stream, posted);
       pthread_mutex_unlock(&readbacks->lock);
     }
   }

@@ -19,7 +19,8 @@ struct vgpu_readbacks {
   pthread_cond_t delivered;
   struct vgpu_readback *first, *last; /* sorted by ticket */
   uint64_t next_ticket;
-  size_t count; /* read without the lock: while it is 0 there is nothing to do */
+  uint64_t posted; /* count of reads that have been posted */
+  size_t count;    /* read without the lock: while it is 0 there is nothing to do */
   size_t bytes;
   unsigned wanted; /* count of threads that wait for a claim of another thread to end */
 };

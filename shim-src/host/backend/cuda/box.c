@@ -54,7 +54,7 @@ int32_t vgpu_cuda_read_rows(struct vgpu_worker *worker, const struct vgpu_send_r
   }
   if (result != CUDA_SUCCESS) return result;
   if (bytes > bulk->out_capacity) return CUDA_ERROR_INVALID_VALUE;
-  result = vgpu_cuda_await_stream(worker, send->context, stream);
+  result = vgpu_cuda_await_turn(worker, send->context, stream);
   if (result != CUDA_SUCCESS) return result;
   struct vgpu_flat_box copy = {
       .source = {.type = VGPU_MEMORY_DEVICE,

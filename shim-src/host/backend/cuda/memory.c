@@ -110,7 +110,7 @@ static int32_t read_memory(struct vgpu_worker *worker, uint64_t context, uint64_
   if (bytes > bulk->out_capacity || !vgpu_ranges_hold(&cuda->ranges, source, bytes)) {
     return CUDA_ERROR_INVALID_VALUE;
   }
-  result = vgpu_cuda_await_stream(worker, context, stream);
+  result = vgpu_cuda_await_turn(worker, context, stream);
   if (result != CUDA_SUCCESS) return result;
   struct vgpu_stream *reader = vgpu_cuda_reader(worker, context, &result);
   if (result == CUDA_SUCCESS)

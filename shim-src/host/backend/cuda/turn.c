@@ -122,29 +122,39 @@ int vgpu_cuda_query_stream(struct vgpu_worker *worker, uint64_t context, struct 
 struct idle {
   uint64_t context;
   struct vgpu_stream *stream;
+  bool turn; /* new work of the stream could begin, so the legacy stream must be idle, too */
 };
 
 static int query_idle(struct vgpu_worker *worker, void *what) {
   const struct idle *idle = what;
-  return vgpu_cuda_query_stream(worker, idle->context, idle->stream);
+  int result = vgpu_cuda_query_stream(worker, idle->context, idle->stream);
+  if (result != CUDA_SUCCESS || !idle->turn) return result;
+  return VGPU_DRIVER(&worker->cuda->api, cuStreamQuery, NULL);
 }
 
-int32_t vgpu_cuda_await_stream(struct vgpu_worker *worker, uint64_t context, struct vgpu_stream *stream) {
+static int32_t await_stream(struct vgpu_worker *worker, struct idle *idle) {
   const struct vgpu_request *request = worker->request;
-  struct idle idle = {.context = context, .stream = stream};
   /* A guest that does not say which of its threads calls waits until the stream is idle. */
-  if (request->frame.lane == 0) return vgpu_cuda_wait(worker, query_idle, &idle);
+  if (request->frame.lane == 0) return vgpu_cuda_wait(worker, query_idle, idle);
   struct vgpu_cuda_turn *turn = find_turn(&worker->cuda->turns, request);
   int32_t result = CUDA_ERROR_NOT_READY;
-  if (turn == NULL || turn->context != context) {
-    result = query_idle(worker, &idle);
+  if (turn == NULL || turn->context != idle->context) {
+    result = query_idle(worker, idle);
     if (result != CUDA_ERROR_NOT_READY) return result;
-    result = begin_turn(worker, request, context, stream, &turn);
+    result = begin_turn(worker, request, idle->context, idle->stream, &turn);
     if (result != CUDA_SUCCESS) return result;
   }
   result = vgpu_cuda_wait(worker, query_event, turn->event);
   if (result != CUDA_ERROR_NOT_READY) turn->asked.lane = 0;
   return result;
+}
+
+int32_t vgpu_cuda_await_stream(struct vgpu_worker *worker, uint64_t context, struct vgpu_stream *stream) {
+  return await_stream(worker, &(struct idle){.context = context, .stream = stream});
+}
+
+int32_t vgpu_cuda_await_turn(struct vgpu_worker *worker, uint64_t context, struct vgpu_stream *stream) {
+  return await_stream(worker, &(struct idle){.context = context, .stream = stream, .turn = true});
 }
 
 static void drop_reader(const struct vgpu_cuda *cuda, struct vgpu_cuda_reader *reader) {

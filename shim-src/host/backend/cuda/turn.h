@@ -49,6 +49,13 @@ struct vgpu_cuda_turns {
 int32_t vgpu_cuda_await_stream(struct vgpu_worker *worker, uint64_t context, struct vgpu_stream *stream);
 
 /*
+ * Waits until new work of the stream could begin: also for work of the legacy stream, which a blocking stream
+ * is ordered after even if it has no work of its own. Needed by a copy that does not run in the stream
+ * itself.
+ */
+int32_t vgpu_cuda_await_turn(struct vgpu_worker *worker, uint64_t context, struct vgpu_stream *stream);
+
+/*
  * NOT_READY while the stream has work, or a stream that it waits for; for the legacy stream that is any
  * stream of the context.
  */

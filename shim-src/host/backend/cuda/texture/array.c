@@ -167,7 +167,7 @@ int32_t vgpu_cuda_array_read(struct vgpu_worker *worker, const struct vgpu_send_
   if (!box_bytes(send->width, send->height, send->depth, &bytes) || bytes > bulk->out_capacity)
     return CUDA_ERROR_INVALID_VALUE;
   result = in_array(worker, send->array, send->level, send->x, send->y, send->z, &copy.source);
-  if (result == CUDA_SUCCESS) result = vgpu_cuda_await_stream(worker, send->context, stream);
+  if (result == CUDA_SUCCESS) result = vgpu_cuda_await_turn(worker, send->context, stream);
   if (result != CUDA_SUCCESS) return result;
   copy.destination = (struct vgpu_box_side){
       .type = VGPU_MEMORY_HOST, .host = bulk->out, .pitch = send->width, .height = send->height};

@@ -9,6 +9,7 @@ const PROGRAMS: CasePrograms = {
     many_reads: 'many reads on many streams all arrive',
     host_functions: 'functions of the program run in the order of their stream',
     wait_values: 'a stream waits for a value without holding up others',
+    events_recorded_again: 'an event that is recorded again or destroyed holds only what waited for it before',
     default_stream_order: 'the default stream and blocking streams wait for each other',
   },
   copy_calls: {

@@ -248,9 +248,9 @@ static void host_functions(void) {
     OK(CALL(cuMemcpyDtoHAsync_v2, (void *, devptr, size_t, void *), memory, device, 64, where));
     OK(CALL(cuLaunchHostFunc, (void *, void (*)(void *), void *), where, slow_function, &order));
     OK(CALL(cuMemsetD32Async, (devptr, unsigned, size_t, void *), device, 8, 16, where));
+    OK(wait_for(where));
     IS(1, order.calls);
     IS(7, memory[0]);
-    OK(wait_for(where));
   }
   IS(INVALID_VALUE, CALL(cuLaunchHostFunc, (void *, void *, void *), stream, NULL, NULL));
   IS(INVALID_HANDLE,
@@ -329,6 +329,41 @@ static void wait_values(void) {
 }
 
 /* The default stream and blocking streams wait for each other. A context that ends removes all its work. */
+static int fill_words(devptr memory, unsigned value, void *stream) {
+  return CALL(cuMemsetD32Async, (devptr, unsigned, size_t, void *), memory, value, 4, stream);
+}
+
+static int follow(void *stream, void *event) {
+  return CALL(cuStreamWaitEvent, (void *, void *, unsigned), stream, event, 0);
+}
+
+/* A wait is for the last record before it, and what becomes of the event after that changes nothing. */
+static void events_recorded_again(void) {
+  void *first = make_stream(1), *second = make_stream(1), *third = make_stream(1), *event = make_event(2);
+  devptr flag = check_alloc(16), words = check_alloc(16), copy = check_alloc(16);
+  OK(fill_words(flag, 0, first));
+  OK(fill_words(words, 0, first));
+  OK(fill_words(copy, 0, first));
+  OK(wait_for(first));
+  OK(CALL(cuStreamWaitValue32_v2, (void *, devptr, unsigned, unsigned), first, flag, 1, 0));
+  OK(fill_words(words, 5, first));
+  OK(CALL(cuEventRecord, (void *, void *), event, first));
+  OK(follow(second, event));
+  OK(CALL(cuMemcpyDtoDAsync_v2, (devptr, devptr, size_t, void *), copy, words, 16, second));
+  OK(CALL(cuEventRecord, (void *, void *), event, second));
+  IS(NOT_READY, CALL(cuEventQuery, (void *), event));
+  OK(CALL(cuEventRecord, (void *, void *), event, third));
+  OK(CALL(cuEventQuery, (void *), event));
+  OK(follow(third, event));
+  OK(fill_words(check_alloc(16), 7, third));
+  OK(wait_for(third));
+  IS(NOT_READY, CALL(cuStreamQuery, (void *), second));
+  OK(CALL(cuEventDestroy_v2, (void *), event));
+  OK(CALL(cuStreamWriteValue32_v2, (void *, devptr, unsigned, unsigned), third, flag, 1, 0));
+  OK(CALL(cuCtxSynchronize, (void), ));
+  IS(5, read32(copy));
+}
+
 static void default_stream_order(void) {
   void *context = NULL;
   MUST(CALL(cuCtxCreate_v2, (void **, unsigned, int), &context, 0, 0));
@@ -352,10 +387,15 @@ static void default_stream_order(void) {
 }
 
 static const struct check_case cases[] = {
-    {"properties", properties},   {"attributes", attributes},
-    {"events", events},           {"pinned_reads", pinned_reads},
-    {"many_reads", many_reads},   {"host_functions", host_functions},
-    {"wait_values", wait_values}, {"default_stream_order", default_stream_order},
+    {"properties", properties},
+    {"attributes", attributes},
+    {"events", events},
+    {"pinned_reads", pinned_reads},
+    {"many_reads", many_reads},
+    {"host_functions", host_functions},
+    {"events_recorded_again", events_recorded_again},
+    {"wait_values", wait_values},
+    {"default_stream_order", default_stream_order},
 };
 
 int main(int argc, char **argv) {

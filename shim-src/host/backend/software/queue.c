@@ -1,5 +1,6 @@
 #include "host/backend/software/queue.h"
 
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,12 +19,15 @@ struct place {
   bool conditions; /* ends conditions; it is not known of which executables */
   bool legacy;     /* the default stream: it and all blocking streams wait for each other */
   bool blocking;   /* a blocking stream */
+  bool after_all;  /* ends code that any call before it may need, and delays none */
 };
 
 struct vgpu_queued {
   struct vgpu_queued *next;
   const struct vgpu_dispatch_row *row;
   struct place place;
+  uint64_t record;  /* of a call that records an event: its number; records are counted */
+  uint64_t awaited; /* of a call that waits for an event: the record that it waits for; 0: none */
   uint32_t bulk_size;
   uint32_t body_size;
   uint64_t data[]; /* body, then bulk */
@@ -61,6 +65,21 @@ static bool place_of_exec(struct vgpu_worker *worker, uint64_t exec, struct plac
   return true;
 }
 
+/* An event of this session alone. The count of pending records is all that others see of one that is shared.
+ */
+static bool is_own(const struct vgpu_handle *event) {
+  return event != NULL && event->object == NULL;
+}
+
+/* Code ends when the kernels that were launched before have run. */
+static bool place_of_unload(struct vgpu_worker *worker, uint64_t number, enum vgpu_handle_type type,
+                            struct place *place) {
+  const struct vgpu_handle *handle = vgpu_handles_find(&worker->handles, number, type);
+  if (handle == NULL) return false;
+  *place = (struct place){.context = handle->context, .after_all = true};
+  return true;
+}
+
 /* Finds the place of a call. False: it belongs to no stream, and no stream delays it. */
 static bool find_place(struct vgpu_worker *worker, const struct vgpu_dispatch_row *row, const void *body,
                        struct place *place) {
@@ -85,10 +104,15 @@ static bool find_place(struct vgpu_worker *worker, const struct vgpu_dispatch_ro
       return true;
     case VGPU_OP_cuEventDestroy_v2: {
       const struct vgpu_handle *event = vgpu_handles_find(&worker->handles, first, VGPU_HANDLE_EVENT);
-      if (event == NULL || vgpu_event_pending(event) == 0) return false;
+      /* Other sessions learn from the count of a shared event that it was recorded. */
+      if (event == NULL || is_own(event) || vgpu_event_pending(event) == 0) return false;
       *place = place_of(worker, event->context, event->stream);
       return true;
     }
+    case VGPU_OP_cuModuleUnload:
+      return place_of_unload(worker, first, VGPU_HANDLE_MODULE, place);
+    case VGPU_OP_cuLibraryUnload:
+      return place_of_unload(worker, first, VGPU_HANDLE_LIBRARY, place);
     /* These calls work on the default stream without naming it. */
     case VGPU_OP_cuCtxRecordEvent:
     case VGPU_OP_cuCtxWaitEvent:
@@ -111,17 +135,31 @@ static bool find_place(struct vgpu_worker *worker, const struct vgpu_dispatch_ro
 
 /* True if the second call may not run before the first. */
 static bool ordered(const struct place *first, const struct place *second) {
+  if (second->after_all) return true;
+  if (first->after_all) return false;
   if (first->exec != 0 && (first->exec == second->exec || second->conditions)) return true;
   if (first->context != second->context) return false;
   if (first->stream == second->stream) return true;
   return (first->legacy && second->blocking) || (second->legacy && first->blocking);
 }
 
-static struct vgpu_handle *recorded_event(struct vgpu_worker *worker, const struct vgpu_dispatch_row *row,
-                                          const void *body) {
-  if (row->opcode != VGPU_OP_cuEventRecordWithFlags && row->opcode != VGPU_OP_cuCtxRecordEvent) return NULL;
-  uint64_t event; /* at the same offset in both bodies */
-  memcpy(&event, (const unsigned char *)body + sizeof event, sizeof event);
+static bool is_record(const struct vgpu_dispatch_row *row) {
+  return row->opcode == VGPU_OP_cuEventRecordWithFlags || row->opcode == VGPU_OP_cuCtxRecordEvent;
+}
+
+static bool is_wait(const struct vgpu_dispatch_row *row) {
+  return row->opcode == VGPU_OP_cuStreamWaitEvent || row->opcode == VGPU_OP_cuCtxWaitEvent;
+}
+
+/* Finds the event of a call that records one or waits for one; NULL: it has been destroyed. */
+static struct vgpu_handle *event_of(struct vgpu_worker *worker, const struct vgpu_dispatch_row *row,
+                                    const void *body) {
+  uint64_t event = 0;
+  size_t at = offsetof(struct vgpu_send_cuEventRecordWithFlags, event);
+  if (row->opcode == VGPU_OP_cuCtxRecordEvent) at = offsetof(struct vgpu_send_cuCtxRecordEvent, event);
+  if (row->opcode == VGPU_OP_cuStreamWaitEvent) at = offsetof(struct vgpu_send_cuStreamWaitEvent, event);
+  if (row->opcode == VGPU_OP_cuCtxWaitEvent) at = offsetof(struct vgpu_send_cuCtxWaitEvent, event);
+  memcpy(&event, (const unsigned char *)body + at, sizeof event);
   return vgpu_handles_find(&worker->handles, event, VGPU_HANDLE_EVENT);
 }
 
@@ -142,10 +180,13 @@ static int32_t keep(struct vgpu_worker *worker, const struct vgpu_dispatch_row *
   queue->last = queued;
   queue->count++;
   queue->bytes += bytes;
-  struct vgpu_handle *event = recorded_event(worker, row, body);
-  if (event != NULL) {
+  struct vgpu_handle *event = is_record(row) || is_wait(row) ? event_of(worker, row, body) : NULL;
+  if (event != NULL && is_record(row)) {
     vgpu_event_pending_add(event, 1);
     event->stream = place->stream;
+    event->awaited = queued->record = ++queue->records;
+  } else if (event != NULL) {
+    queued->awaited = event->awaited;
   }
   return CUDA_SUCCESS;
 }
@@ -166,11 +207,32 @@ static bool held(const struct vgpu_queue *queue, const struct vgpu_queued *end, 
   return false;
 }
 
+static bool is_queued(const struct vgpu_queue *queue, uint64_t record) {
+  const struct vgpu_queued *queued = queue->first;
+  while (queued != NULL && queued->record != record) queued = queued->next;
+  return queued != NULL;
+}
+
+/* A wait is for the last record before it. The event may have been recorded again, or destroyed, meanwhile.
+ */
+static int32_t run_wait(struct vgpu_worker *worker, const struct vgpu_queued *queued) {
+  const struct vgpu_handle *event = event_of(worker, queued->row, queued->data);
+  if (queued->awaited != 0 && is_queued(&worker->software->queue, queued->awaited)) return VGPU_BLOCKED;
+  if (event == NULL || is_own(event)) return CUDA_SUCCESS;
+  return vgpu_event_pending(event) > 0 ? VGPU_BLOCKED : CUDA_SUCCESS;
+}
+
 static int32_t run_queued(struct vgpu_worker *worker, struct vgpu_queued *queued) {
+  if (is_wait(queued->row)) return run_wait(worker, queued);
+  if (is_record(queued->row)) {
+    struct vgpu_handle *event = event_of(worker, queued->row, queued->data);
+    if (event == NULL) return CUDA_SUCCESS;
+    if (vgpu_event_pending(event) > 0) vgpu_event_pending_add(event, -1);
+    if (event->awaited != queued->record) return CUDA_SUCCESS; /* a later record has its place */
+    event->awaited = 0;
+  }
   struct vgpu_bulk bulk = {.in = (const unsigned char *)queued->data + queued->body_size,
                            .in_size = queued->bulk_size};
-  struct vgpu_handle *event = recorded_event(worker, queued->row, queued->data);
-  if (event != NULL && vgpu_event_pending(event) > 0) vgpu_event_pending_add(event, -1);
   return queued->row->run[VGPU_BACKEND_SOFTWARE](worker, queued->data, NULL, &bulk);
 }
 
@@ -212,6 +274,10 @@ int32_t vgpu_queue_run(struct vgpu_worker *worker, const struct vgpu_dispatch_ro
   int32_t status;
   if (placed && queue->first != NULL && held(queue, NULL, &place)) {
     return row->oneway ? keep(worker, row, &place, body, bulk) : CUDA_ERROR_NOT_READY;
+  }
+  if (is_record(row)) {
+    struct vgpu_handle *event = event_of(worker, row, body);
+    if (event != NULL) event->awaited = 0;
   }
   status = row->run[VGPU_BACKEND_SOFTWARE](worker, body, reply, bulk);
   if (status == VGPU_BLOCKED) return keep(worker, row, &place, body, bulk);

@@ -20,6 +20,7 @@ struct vgpu_queue {
   struct vgpu_queued *first, *last; /* in order of arrival */
   size_t count;
   size_t bytes;
+  uint64_t records; /* count of the records of events that were queued so far */
   bool outside; /* a stream may wait for an event of another session */
 };
 

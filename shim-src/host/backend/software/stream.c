@@ -51,12 +51,17 @@ static struct vgpu_handle *find_event(struct vgpu_worker *worker, uint64_t event
   return vgpu_handles_find(&worker->handles, event, VGPU_HANDLE_EVENT);
 }
 
+/* True if the last record of an event has not been carried out. */
+static bool is_open(const struct vgpu_handle *event) {
+  return event->object == NULL ? event->awaited != 0 : vgpu_event_pending(event) > 0;
+}
+
 int32_t vgpu_software_cuStreamWaitEvent(struct vgpu_worker *worker,
                                         const struct vgpu_send_cuStreamWaitEvent *send) {
   const struct vgpu_handle *event = find_event(worker, send->event);
   if (event == NULL) return CUDA_ERROR_INVALID_HANDLE;
   int32_t result = check_stream(worker, send->context, send->stream);
-  return result == CUDA_SUCCESS && vgpu_event_pending(event) > 0 ? VGPU_BLOCKED : result;
+  return result == CUDA_SUCCESS && is_open(event) ? VGPU_BLOCKED : result;
 }
 
 int32_t vgpu_software_cuEventCreate(struct vgpu_worker *worker, const struct vgpu_send_cuEventCreate *send) {
@@ -98,13 +103,13 @@ int32_t vgpu_software_cuCtxWaitEvent(struct vgpu_worker *worker,
   const struct vgpu_handle *event = find_event(worker, send->event);
   if (event == NULL) return CUDA_ERROR_INVALID_HANDLE;
   if (find_context(worker, send->context) == NULL) return CUDA_ERROR_INVALID_CONTEXT;
-  return vgpu_event_pending(event) > 0 ? VGPU_BLOCKED : CUDA_SUCCESS;
+  return is_open(event) ? VGPU_BLOCKED : CUDA_SUCCESS;
 }
 
 static int32_t check_event(struct vgpu_worker *worker, uint64_t number) {
   const struct vgpu_handle *event = find_event(worker, number);
   if (event == NULL) return CUDA_ERROR_INVALID_HANDLE;
-  return vgpu_event_pending(event) > 0 ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;
+  return is_open(event) ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;
 }
 
 int32_t vgpu_software_cuEventQuery(struct vgpu_worker *worker, const struct vgpu_send_cuEventQuery *send) {
@@ -118,7 +123,7 @@ int32_t vgpu_software_cuEventElapsedTime_v2(struct vgpu_worker *worker,
   const struct vgpu_handle *end = find_event(worker, send->end);
   if (start == NULL || end == NULL || ((start->flags | end->flags) & NO_TIMING) != 0)
     return CUDA_ERROR_INVALID_HANDLE;
-  if (vgpu_event_pending(start) > 0 || vgpu_event_pending(end) > 0) return CUDA_ERROR_NOT_READY;
+  if (is_open(start) || is_open(end)) return CUDA_ERROR_NOT_READY;
   if (!start->recorded || !end->recorded) return CUDA_ERROR_INVALID_HANDLE;
   reply->milliseconds = (float)((double)(end->nanoseconds - start->nanoseconds) / 1e6);
   return CUDA_SUCCESS;

@@ -302,6 +302,14 @@ int vgpu_cuda_post_shared_region(uint32_t opcode, const void *send, uint32_t sen
   return post(driver, opcode, &sending);
 }
 
+int vgpu_cuda_post_uncaptured(uint32_t opcode, const void *send, uint32_t send_size) {
+  int result;
+  struct vgpu_driver *driver = vgpu_cuda_driver(&result);
+  if (driver == NULL) return result;
+  struct vgpu_send sending = {.body = send, .body_size = send_size};
+  return post(driver, opcode, &sending);
+}
+
 int vgpu_cuda_post(uint32_t opcode, const void *send, uint32_t send_size, const void *bulk,
                    uint32_t bulk_size) {
   return vgpu_cuda_post_bulk(opcode, send, send_size, bulk, bulk_size, false);

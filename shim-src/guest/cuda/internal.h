@@ -33,6 +33,7 @@ struct vgpu_context {
   uint64_t covered;        /* see outstanding.h: the last call that a wait for the whole context covered */
   uint64_t legacy_covered; /* the same for its default stream */
   size_t limits[VGPU_LIMITS];
+  struct vgpu_gates *gates; /* see gate.h; NULL: none was needed so far */
 };
 
 /*
@@ -84,6 +85,7 @@ struct vgpu_driver {
   struct vgpu_outstanding outstanding;
   struct vgpu_readbacks readbacks;
   struct vgpu_host_functions functions;
+  bool holds; /* a stream may have been told to wait for a value in memory; without the lock */
   struct vgpu_virtual virtual;
   struct vgpu_device_pools pools[VGPU_DEVICES_MAX]; /* of each visible device; under `lock` */
   pthread_mutex_t managed_lock;                     /* guards the next member; is taken before `lock` */
@@ -119,6 +121,8 @@ int vgpu_cuda_call_bulk(uint32_t opcode, const void *send, uint32_t send_size, v
                         uint32_t bulk_size);
 int vgpu_cuda_post(uint32_t opcode, const void *send, uint32_t send_size, const void *bulk,
                    uint32_t bulk_size);
+/* Takes no lock of graphs: for calls under driver->lock on streams that do not capture. */
+int vgpu_cuda_post_uncaptured(uint32_t opcode, const void *send, uint32_t send_size);
 /* `stays`: the bulk does not change until the caller has waited for a later call. */
 int vgpu_cuda_post_bulk(uint32_t opcode, const void *send, uint32_t send_size, const void *bulk,
                         uint32_t bulk_size, bool stays);
@@ -200,7 +204,7 @@ uint64_t vgpu_cuda_next_number(struct vgpu_driver *driver);
 
 /*
  * The stream of a call that queues work: its number for the wire (0, 1 and 2 for the default streams), or
- * INVALID_HANDLE. Waits for host functions that the work must run after.
+ * INVALID_HANDLE. Waits if too many calls are behind host functions.
  */
 int vgpu_cuda_stream_number(struct vgpu_driver *driver, struct vgpu_stream *stream, uint64_t *number);
 
@@ -218,6 +222,15 @@ void vgpu_event_recorded(struct vgpu_driver *driver, struct vgpu_event *event, u
  * Asks the host to wait for a stream, named by its wire numbers, and delivers the bytes that were read on it.
  */
 int vgpu_cuda_wait_stream(struct vgpu_driver *driver, uint64_t context, uint64_t stream);
+
+/* Makes an event of this library's own, and records it on a stream that does not capture. */
+int vgpu_cuda_post_event(uint64_t context, uint64_t event, uint64_t stream);
+
+/*
+ * Waits until new work of a stream could begin: for the work of the stream, and of those that it is ordered
+ * after.
+ */
+int vgpu_cuda_wait_turn(struct vgpu_driver *driver, uint64_t context, uint64_t stream);
 
 /*
  * Waits for the legacy stream of the current context, and so for the blocking streams. If nothing was called

@@ -9,6 +9,7 @@
 #include "guest/cuda/texture/array.h"
 #include "guest/cuda/module/code.h"
 #include "guest/cuda/stream/capture.h"
+#include "guest/cuda/stream/gate.h"
 
 #define STACK_DEPTH 64
 
@@ -199,6 +200,7 @@ _Static_assert(offsetof(struct vgpu_stream, context) == offsetof(struct vgpu_eve
  */
 static uint64_t end_context(struct vgpu_driver *driver, struct vgpu_context *context) {
   uint64_t number = context->number;
+  vgpu_gates_context_ends(context);
   if (context->at_host) {
     struct vgpu_send_cuCtxDestroy_v2 send = {.context = context->number};
     vgpu_cuda_post(VGPU_OP_cuCtxDestroy_v2, &send, sizeof send, NULL, 0);

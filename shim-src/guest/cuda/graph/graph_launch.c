@@ -4,7 +4,6 @@
 #include "cuda_api.h"
 #include "cuda_calls.h"
 #include "guest/cuda/stream/capture.h"
-#include "guest/cuda/stream/host_function.h"
 #include "guest/cuda/graph/graph_exec.h"
 
 static int do_here(const struct vgpu_exec_node *node, struct vgpu_stream *stream) {
@@ -39,11 +38,9 @@ static bool is_per_thread(uint64_t stream) {
  * Launches of one executable run one after the other, also in different streams. The per-thread streams of
  * two threads have the same number.
  */
-static int wait_for_last(struct vgpu_driver *driver, const struct vgpu_exec *exec,
-                         const struct vgpu_send_cuGraphLaunch *launch) {
+static int wait_for_last(const struct vgpu_exec *exec, const struct vgpu_send_cuGraphLaunch *launch) {
   if (exec->last_launch == 0 || (exec->last_stream == launch->stream && !is_per_thread(launch->stream)))
     return CUDA_SUCCESS;
-  vgpu_host_functions_wait(driver, exec->last_stream); /* the event is not behind them */
   struct vgpu_send_cuStreamWaitEvent send = {
       .context = launch->context, .stream = launch->stream, .event = exec->last_launch};
   return vgpu_cuda_post(VGPU_OP_cuStreamWaitEvent, &send, sizeof send, NULL, 0);
@@ -63,8 +60,6 @@ static int record_end(struct vgpu_driver *driver, struct vgpu_exec *exec,
     pthread_mutex_unlock(&driver->lock);
     result = vgpu_cuda_post(VGPU_OP_cuEventCreate, &make, sizeof make, NULL, 0);
   }
-  /* Only this thread can wait for the functions of its stream. */
-  if (is_per_thread(launch->stream)) vgpu_host_functions_wait(driver, launch->stream);
   struct vgpu_send_cuEventRecordWithFlags send = {
       .context = launch->context, .event = exec->last_launch, .stream = launch->stream};
   exec->last_stream = launch->stream;
@@ -94,13 +89,12 @@ int cuGraphLaunch(void *hGraph, struct vgpu_stream *hStream) {
    */
   if (result != CUDA_SUCCESS) return result;
   send.context = exec->context;
-  result = wait_for_last(driver, exec, &send);
+  result = wait_for_last(exec, &send);
   for (size_t i = 0; result == CUDA_SUCCESS && i < exec->step_count; i++) {
     const struct vgpu_exec_step *step = &exec->steps[i];
     if (step->segment == 0) {
       result = do_here(step->node, hStream);
     } else {
-      vgpu_host_functions_wait(driver, send.stream); /* of a step before this one */
       send.exec = step->segment;
       result = vgpu_cuda_post(VGPU_OP_cuGraphLaunch, &send, sizeof send, NULL, 0);
     }

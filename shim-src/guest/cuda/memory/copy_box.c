@@ -206,6 +206,9 @@ int vgpu_copy_box(const struct vgpu_box *copy, struct vgpu_stream *stream, bool 
   bool to_both = !destination.device && vgpu_transfer_is_lent(&transfer, destination.start, destination.span);
   source.device |= from_both;
   destination.device |= to_both;
+  if (!source.device && !source.array)
+    result = vgpu_transfer_await_functions(&transfer, vgpu_host_pointer(source.start), source.span);
+  if (result != CUDA_SUCCESS) return result;
   if (source.array || destination.array) result = vgpu_array_box(&transfer, &destination, &source, copy);
   else if (source.device && destination.device)
     result = copy_on_device(&transfer, &destination, &source, copy);
@@ -214,6 +217,8 @@ int vgpu_copy_box(const struct vgpu_box *copy, struct vgpu_stream *stream, bool 
   else result = carry(&transfer, &destination, &source, copy);
   if (result == CUDA_SUCCESS && source.device && !destination.device)
     result = vgpu_transfer_settle(&transfer);
+  if (result == CUDA_SUCCESS && !source.device && !source.array)
+    result = vgpu_transfer_done(&transfer, vgpu_host_pointer(source.start));
   if (result != CUDA_SUCCESS || async || !(from_both || to_both)) return result;
   /* A copy that has returned is done, and the program sees its bytes. */
   return vgpu_cuda_wait_stream(transfer.driver, transfer.context, 0);

@@ -365,7 +365,6 @@ int cuMemFreeAsync(uint64_t dptr, struct vgpu_stream *hStream) {
   struct vgpu_send_cuMemFreeAsync send = {.address = dptr};
   result = vgpu_cuda_stream_identity(driver, hStream, &send.stream, &send.context);
   if (result != CUDA_SUCCESS) return result;
-  vgpu_host_functions_wait(driver, send.stream);
   struct vgpu_region region;
   if (vgpu_graph_memory_free(driver, dptr, &result)) return result;
   if (dptr == 0 || (vgpu_regions_find(&driver->regions, dptr, &region) && region.module != 0) ||

@@ -21,8 +21,8 @@ int vgpu_transfer_begin(struct vgpu_transfer *transfer, struct vgpu_stream *stre
   result = vgpu_cuda_context_number(&transfer->context);
   if (result != CUDA_SUCCESS) return result;
   if (async) return vgpu_cuda_stream_number(transfer->driver, stream, &transfer->stream);
-  vgpu_host_functions_wait(transfer->driver, 0);
-  return CUDA_SUCCESS;
+  return vgpu_host_functions_pending(transfer->driver) ? vgpu_cuda_wait_legacy(transfer->driver)
+                                                       : CUDA_SUCCESS;
 }
 
 static bool is_device(const struct vgpu_transfer *transfer, uint64_t address, size_t bytes) {
@@ -104,6 +104,22 @@ static int send_piece(const struct vgpu_transfer *transfer, uint64_t destination
              : vgpu_cuda_post_bulk(VGPU_OP_cuMemcpyHtoD_v2, &send, sizeof send, source, bytes, stays);
 }
 
+int vgpu_transfer_await_functions(const struct vgpu_transfer *transfer, const void *memory, size_t bytes) {
+  struct vgpu_region region;
+  if (!transfer->async || !vgpu_host_functions_pending(transfer->driver) ||
+      vgpu_capture_on(transfer->driver, transfer->stream) || !find_host(transfer, memory, bytes, &region)) {
+    return CUDA_SUCCESS;
+  }
+  return vgpu_cuda_wait_turn(transfer->driver, transfer->context, transfer->stream);
+}
+
+int vgpu_transfer_done(const struct vgpu_transfer *transfer, const void *source) {
+  struct vgpu_region region;
+  struct vgpu_driver *driver = transfer->driver;
+  bool held = !transfer->async && __atomic_load_n(&driver->holds, __ATOMIC_ACQUIRE);
+  return held && find_host(transfer, source, 1, &region) ? vgpu_cuda_wait_legacy(driver) : CUDA_SUCCESS;
+}
+
 bool vgpu_transfer_is_lent(const struct vgpu_transfer *transfer, uint64_t start, uint64_t bytes) {
   struct vgpu_region region;
   return vgpu_regions_find(&transfer->driver->regions, start, &region) && region.lent &&
@@ -145,13 +161,15 @@ int vgpu_transfer_to_device(const struct vgpu_transfer *transfer, uint64_t desti
   if (source == NULL || !is_device(transfer, destination, bytes)) return CUDA_ERROR_INVALID_VALUE;
   if (is_of_both(transfer, source, bytes))
     return vgpu_transfer_on_device(transfer, destination, (uint64_t)(uintptr_t)source, bytes);
+  int result = vgpu_transfer_await_functions(transfer, source, bytes);
   /* An earlier read may still have to write to `source`, and its bytes are the ones to send. */
-  int result = vgpu_readback_flush(transfer->driver, source, bytes);
+  if (result == CUDA_SUCCESS) result = vgpu_readback_flush(transfer->driver, source, bytes);
   if (result == CUDA_SUCCESS) result = await_source(transfer, source);
   struct vgpu_span span;
   bool shared = find_shared_region(transfer, source, bytes, &span);
   uint32_t most = longest_piece(transfer, shared, bytes);
   uint64_t first = destination;
+  const void *origin = source;
   /*
    * If the session keeps a copy of the frames that it sends, one wait for the host is quicker than copying so
    * many bytes.
@@ -176,7 +194,8 @@ int vgpu_transfer_to_device(const struct vgpu_transfer *transfer, uint64_t desti
     int taken = vgpu_cuda_ping();
     if (result == CUDA_SUCCESS) result = taken;
   }
-  return result == CUDA_SUCCESS ? arrive(transfer, first) : result;
+  if (result == CUDA_SUCCESS) result = arrive(transfer, first);
+  return result == CUDA_SUCCESS ? vgpu_transfer_done(transfer, origin) : result;
 }
 
 static int read_shared_region(const struct vgpu_transfer *transfer, uint64_t source,

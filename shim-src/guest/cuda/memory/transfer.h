@@ -13,8 +13,8 @@ struct vgpu_transfer {
 };
 
 /*
- * Fills a transfer for the current context; waits for host functions that the work must run after. `stream`
- * is used if `async`.
+ * Fills a transfer for the current context. One that is not asynchronous waits for the host functions that it
+ * must run after. `stream` is used if `async`.
  */
 int vgpu_transfer_begin(struct vgpu_transfer *transfer, struct vgpu_stream *stream, bool async);
 
@@ -28,6 +28,20 @@ int vgpu_transfer_from_device(const struct vgpu_transfer *transfer, void *destin
                               size_t bytes);
 int vgpu_transfer_on_device(const struct vgpu_transfer *transfer, uint64_t destination, uint64_t source,
                             size_t bytes);
+
+/*
+ * Called before an asynchronous copy reads this process's memory. If it is pinned, and a host function has
+ * not run that may write to it, waits for the work before the copy. Bytes of other memory are those at the
+ * time of the call.
+ */
+int vgpu_transfer_await_functions(const struct vgpu_transfer *transfer, const void *memory, size_t bytes);
+
+/*
+ * Called after a copy to the device was sent. One from pinned memory that is not asynchronous is done when it
+ * returns, for streams too that do not wait for the default stream. The host carries it out at once, unless
+ * it holds a stream.
+ */
+int vgpu_transfer_done(const struct vgpu_transfer *transfer, const void *source);
 
 /*
  * Called before each piece that is sent to the device: waits for the stream if the thread is far ahead of it.

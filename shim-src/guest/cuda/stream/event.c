@@ -5,6 +5,7 @@
 #include "cuda_calls.h"
 #include "guest/cuda/stream/capture.h"
 
+#define NO_TIMING 2u         /* CU_EVENT_DISABLE_TIMING */
 #define BETWEEN_PROCESSES 4u /* CU_EVENT_INTERPROCESS */
 
 /* Gives the number of a live event. */
@@ -17,6 +18,15 @@ static int number_of(struct vgpu_driver **driver, const struct vgpu_event *event
   if (live) *number = event->number;
   pthread_mutex_unlock(&(*driver)->lock);
   return live ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+}
+
+int vgpu_cuda_post_event(uint64_t context, uint64_t event, uint64_t stream) {
+  const struct vgpu_send_cuEventCreate make = {.context = context, .event = event, .flags = NO_TIMING};
+  const struct vgpu_send_cuEventRecordWithFlags record = {
+      .context = context, .event = event, .stream = stream};
+  int result = vgpu_cuda_post_uncaptured(VGPU_OP_cuEventCreate, &make, sizeof make);
+  if (result != CUDA_SUCCESS) return result;
+  return vgpu_cuda_post_uncaptured(VGPU_OP_cuEventRecordWithFlags, &record, sizeof record);
 }
 
 int cuEventCreate(struct vgpu_event **phEvent, uint32_t Flags) {
@@ -130,7 +140,8 @@ int cuCtxRecordEvent(struct vgpu_context *hCtx, struct vgpu_event *hEvent) {
   if (result == CUDA_SUCCESS) result = vgpu_cuda_context_given(driver, hCtx, &send.context);
   if (result != CUDA_SUCCESS) return result;
   if (hCtx != NULL && hEvent->context != hCtx) return CUDA_ERROR_INVALID_HANDLE;
-  vgpu_host_functions_wait(driver, 0);
+  /* The host records it in the default stream, which does not wait for non-blocking streams. */
+  vgpu_host_functions_wait_context(driver, send.context);
   result = vgpu_cuda_post(VGPU_OP_cuCtxRecordEvent, &send, sizeof send, NULL, 0);
   __atomic_store_n(&hEvent->stream, 0, __ATOMIC_RELAXED);
   __atomic_add_fetch(&hEvent->records, 1, __ATOMIC_RELEASE);

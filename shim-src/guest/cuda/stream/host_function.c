@@ -5,20 +5,30 @@
 #include <string.h>
 
 #include "cuda_api.h"
+#include "cuda_calls.h"
 #include "guest/cuda/stream/capture.h"
+#include "guest/cuda/stream/gate.h"
 
 #define LEGACY_STREAMS 2u    /* stream numbers 0 and 1 */
 #define NO_STREAM UINT64_MAX /* the queue of jobs that belong to no stream */
+
+/* The host keeps at most 65,536 calls for streams that wait. A GPU's queues are shorter, and a full one
+ * waits. */
+#define MOST_BEHIND 16384u
 
 typedef void (*host_function)(void *data);
 typedef void (*stream_callback)(struct vgpu_stream *stream, int status, void *data);
 
 struct job {
   struct job *next;
+  uint64_t sequence;      /* jobs are counted in the order in which they were launched */
   host_function function; /* or */
   stream_callback callback;
   void *data;
   uint64_t context; /* of a job without a stream: context to wait for first; 0: none */
+  bool gated;       /* the gate says when the stream has come to it; or the launch has waited for that: */
+  int status;       /* the result of that wait */
+  struct vgpu_gate gate;
 };
 
 struct vgpu_function_queue {
@@ -47,22 +57,37 @@ static bool is_per_thread(uint64_t stream) {
   return stream == (uint64_t)(uintptr_t)VGPU_STREAM_PER_THREAD;
 }
 
-static bool same_stream(const struct vgpu_function_queue *queue, uint64_t stream) {
-  return queue->stream == stream && (!is_per_thread(stream) || pthread_equal(queue->caller, pthread_self()));
+static uint64_t one_legacy(uint64_t stream) {
+  return stream < LEGACY_STREAMS ? 0 : stream;
 }
 
-/* The legacy default stream and all other streams wait for each other. */
-static bool ordered(const struct vgpu_function_queue *queue, uint64_t stream) {
+static bool same_stream(const struct vgpu_function_queue *queue, uint64_t context, uint64_t stream) {
+  return queue->context == context && queue->stream == stream &&
+         (!is_per_thread(stream) || pthread_equal(queue->caller, pthread_self()));
+}
+
+enum scope { OF_STREAM, OF_CONTEXT, ALL };
+
+struct wanted {
+  enum scope scope;
+  uint64_t context, stream;
+};
+
+static bool concerns(const struct vgpu_function_queue *queue, const struct wanted *wanted) {
   if (queue->stream == NO_STREAM) return false;
-  return stream < LEGACY_STREAMS || queue->stream < LEGACY_STREAMS || same_stream(queue, stream);
+  if (wanted->scope == ALL) return true;
+  if (wanted->scope == OF_CONTEXT) return queue->context == wanted->context;
+  return same_stream(queue, wanted->context, wanted->stream);
 }
 
-static void wait_for(struct vgpu_driver *driver, uint64_t stream, bool own) {
+/* Waits for the functions that were launched before this call. Later ones may wait for the calling thread. */
+static void wait_for(struct vgpu_driver *driver, const struct wanted *wanted) {
   struct vgpu_host_functions *functions = &driver->functions;
   if (__atomic_load_n(&functions->busy, __ATOMIC_ACQUIRE) == 0 || running) return;
   pthread_mutex_lock(&functions->lock);
+  uint64_t last = functions->launched;
   for (struct vgpu_function_queue *queue = functions->queues; queue != NULL;) {
-    if (ordered(queue, stream) && (own || !same_stream(queue, stream))) {
+    if (concerns(queue, wanted) && queue->first != NULL && queue->first->sequence <= last) {
       pthread_cond_wait(&functions->finished, &functions->lock);
       queue = functions->queues;
     } else {
@@ -72,18 +97,26 @@ static void wait_for(struct vgpu_driver *driver, uint64_t stream, bool own) {
   pthread_mutex_unlock(&functions->lock);
 }
 
-void vgpu_host_functions_wait(struct vgpu_driver *driver, uint64_t stream) {
-  wait_for(driver, stream, true);
+void vgpu_host_functions_wait(struct vgpu_driver *driver, uint64_t context, uint64_t stream) {
+  wait_for(driver, &(struct wanted){.scope = OF_STREAM, .context = context, .stream = one_legacy(stream)});
 }
 
-bool vgpu_host_functions_pending(struct vgpu_driver *driver, uint64_t stream) {
+void vgpu_host_functions_wait_context(struct vgpu_driver *driver, uint64_t context) {
+  wait_for(driver, &(struct wanted){.scope = OF_CONTEXT, .context = context});
+}
+
+bool vgpu_host_functions_pending(const struct vgpu_driver *driver) {
+  return __atomic_load_n(&driver->functions.busy, __ATOMIC_ACQUIRE) != 0;
+}
+
+void vgpu_host_functions_keep_pace(struct vgpu_driver *driver) {
   struct vgpu_host_functions *functions = &driver->functions;
-  if (__atomic_load_n(&functions->busy, __ATOMIC_ACQUIRE) == 0) return false;
-  pthread_mutex_lock(&functions->lock);
-  struct vgpu_function_queue *queue = functions->queues;
-  while (queue != NULL && !ordered(queue, stream)) queue = queue->next;
-  pthread_mutex_unlock(&functions->lock);
-  return queue != NULL;
+  if (__atomic_load_n(&functions->busy, __ATOMIC_ACQUIRE) == 0) return;
+  uint64_t now = vgpu_outstanding_now(&driver->outstanding);
+  uint64_t begun = __atomic_load_n(&functions->begun, __ATOMIC_RELAXED);
+  if (now - begun < MOST_BEHIND) return;
+  wait_for(driver, &(struct wanted){.scope = ALL});
+  __atomic_store_n(&functions->begun, now, __ATOMIC_RELAXED);
 }
 
 /*
@@ -96,15 +129,22 @@ static void run_detached(const struct job *job) {
   running = false;
 }
 
-static void run(struct vgpu_function_queue *queue, const struct job *job, bool wait) {
+static int await_gate(const struct vgpu_function_queue *queue, const struct vgpu_gate *gate) {
+  const struct vgpu_send_cuEventSynchronize send = {.event = gate->event};
+  return vgpu_readback_wait(queue->driver, VGPU_OP_cuEventSynchronize, &send, sizeof send, queue->context,
+                            queue->stream, VGPU_WAIT_EVENT);
+}
+
+static void run(const struct vgpu_function_queue *queue, const struct job *job) {
   struct vgpu_driver *driver = queue->driver;
-  int status = wait ? vgpu_cuda_wait_stream(driver, queue->context, queue->stream) : CUDA_SUCCESS;
+  int status = job->gated ? await_gate(queue, &job->gate) : job->status;
   running = true;
   if (job->callback != NULL) job->callback(queue->handle, status, job->data);
   else if (status == CUDA_SUCCESS) job->function(job->data);
   running = false;
+  bool lives = !job->gated || vgpu_gate_open(driver, &job->gate);
   /* The next thread that waits for the stream must get the error, too. */
-  if (status != CUDA_SUCCESS) vgpu_session_keep_deferred(driver->session, status);
+  if (status != CUDA_SUCCESS && lives) vgpu_session_keep_deferred(driver->session, status);
 }
 
 static void unlink_queue(struct vgpu_host_functions *functions, struct vgpu_function_queue *queue) {
@@ -114,23 +154,20 @@ static void unlink_queue(struct vgpu_host_functions *functions, struct vgpu_func
   __atomic_sub_fetch(&functions->busy, 1, __ATOMIC_RELEASE);
 }
 
-/*
- * Runs the jobs of a queue until it is empty, then removes it. For a per-thread stream, the thread that owns
- * it has waited already.
- */
+/* Runs the jobs of a queue until it is empty, then removes it. */
 static void *serve(void *argument) {
   struct vgpu_function_queue *queue = argument;
   struct vgpu_host_functions *functions = &queue->driver->functions;
-  bool wait = !is_per_thread(queue->stream);
   pthread_mutex_lock(&functions->lock);
   while (queue->first != NULL) {
     struct job *job = queue->first;
     pthread_mutex_unlock(&functions->lock);
     if (queue->stream == NO_STREAM) run_detached(job);
-    else run(queue, job, wait);
+    else run(queue, job);
     pthread_mutex_lock(&functions->lock);
     queue->first = job->next;
     free(job);
+    pthread_cond_broadcast(&functions->finished);
   }
   unlink_queue(functions, queue);
   free(queue);
@@ -154,65 +191,90 @@ static bool start(struct vgpu_function_queue *queue) {
   return result == 0;
 }
 
-static int enqueue(struct vgpu_driver *driver, struct vgpu_stream *handle, uint64_t stream, uint64_t context,
+static struct vgpu_function_queue *find_queue(struct vgpu_host_functions *functions,
+                                              const struct vgpu_function_queue *like) {
+  struct vgpu_function_queue *queue = functions->queues;
+  while (queue != NULL && !same_stream(queue, like->context, like->stream)) queue = queue->next;
+  return queue;
+}
+
+/* Puts a job into the queue of its stream, which `like` describes. The caller holds the lock. */
+static int enqueue(struct vgpu_host_functions *functions, const struct vgpu_function_queue *like,
                    const struct job *wanted) {
-  struct vgpu_host_functions *functions = &driver->functions;
   struct job *job = malloc(sizeof *job);
   if (job == NULL) return CUDA_ERROR_OUT_OF_MEMORY;
   *job = *wanted;
-  pthread_mutex_lock(&functions->lock);
-  struct vgpu_function_queue *queue = functions->queues;
-  while (queue != NULL && !same_stream(queue, stream)) queue = queue->next;
+  job->sequence = ++functions->launched;
+  struct vgpu_function_queue *queue = find_queue(functions, like);
   if (queue != NULL) {
     queue->last->next = job;
     queue->last = job;
-    pthread_mutex_unlock(&functions->lock);
     return CUDA_SUCCESS;
   }
   queue = malloc(sizeof *queue);
-  bool made = queue != NULL;
-  if (made) {
-    *queue = (struct vgpu_function_queue){.next = functions->queues,
-                                          .driver = driver,
-                                          .handle = handle,
-                                          .stream = stream,
-                                          .context = context,
-                                          .caller = pthread_self(),
-                                          .first = job,
-                                          .last = job};
+  if (queue != NULL) {
+    *queue = *like;
+    queue->next = functions->queues;
+    queue->first = queue->last = job;
     functions->queues = queue;
-    __atomic_add_fetch(&functions->busy, 1, __ATOMIC_RELEASE);
-    if (!start(queue)) {
-      unlink_queue(functions, queue);
-      free(queue);
-      made = false;
-    }
+    if (__atomic_fetch_add(&functions->busy, 1, __ATOMIC_RELEASE) == 0)
+      __atomic_store_n(&functions->begun, vgpu_outstanding_now(&like->driver->outstanding), __ATOMIC_RELAXED);
+    if (start(queue)) return CUDA_SUCCESS;
+    unlink_queue(functions, queue);
+    free(queue);
   }
-  pthread_mutex_unlock(&functions->lock);
-  if (!made) free(job);
-  return made ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+  free(job);
+  return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-static int launch(struct vgpu_stream *handle, const struct job *job) {
+/* The stream waits at a gate for the function, and the caller for nothing. */
+static int launch_behind_gate(const struct vgpu_function_queue *like, struct vgpu_context *owner,
+                              struct job *job) {
+  struct vgpu_driver *driver = like->driver;
+  pthread_mutex_lock(&driver->functions.lock); /* one stream's gates and jobs have one order */
+  int closed = vgpu_gate_close(driver, owner, like->context, like->stream, &job->gate);
+  job->gated = closed == CUDA_SUCCESS;
+  int result = job->gated ? enqueue(&driver->functions, like, job) : CUDA_SUCCESS;
+  if (job->gated && result != CUDA_SUCCESS) vgpu_gate_open(driver, &job->gate);
+  pthread_mutex_unlock(&driver->functions.lock);
+  return result;
+}
+
+/* Without a gate the caller waits for the work before the function, and for the function. */
+static int launch_and_wait(const struct vgpu_function_queue *like, struct job *job) {
+  struct vgpu_driver *driver = like->driver;
+  vgpu_host_functions_wait(driver, like->context, like->stream);
+  job->status = vgpu_cuda_wait_stream(driver, like->context, like->stream);
+  pthread_mutex_lock(&driver->functions.lock);
+  int result = enqueue(&driver->functions, like, job);
+  pthread_mutex_unlock(&driver->functions.lock);
+  if (result == CUDA_SUCCESS) vgpu_host_functions_wait(driver, like->context, like->stream);
+  return result;
+}
+
+static int launch(struct vgpu_stream *handle, struct job *job) {
   int result;
   struct vgpu_driver *driver = vgpu_cuda_driver(&result);
   if (driver == NULL) return result;
   if (running) return CUDA_ERROR_NOT_PERMITTED;
-  uint64_t stream = 0, context = 0;
-  result = vgpu_cuda_stream_identity(driver, handle, &stream, &context);
+  struct vgpu_function_queue like = {.driver = driver, .handle = handle, .caller = pthread_self()};
+  result = vgpu_cuda_stream_identity(driver, handle, &like.stream, &like.context);
   if (result != CUDA_SUCCESS) return result;
-  if (stream < LEGACY_STREAMS) stream = 0;
-  /* The functions of one stream have one thread, those of two streams that are ordered do not. */
-  wait_for(driver, stream, false);
-  /* Another thread cannot wait for this thread's stream, so this thread waits. */
-  if (is_per_thread(stream)) result = vgpu_cuda_wait_stream(driver, context, stream);
-  return result == CUDA_SUCCESS ? enqueue(driver, handle, stream, context, job) : result;
+  bool made = like.stream >= VGPU_FIRST_NUMBER;
+  like.stream = one_legacy(like.stream);
+  struct vgpu_context *owner = made ? handle->context : vgpu_cuda_current_context();
+  result = launch_behind_gate(&like, owner, job);
+  return result != CUDA_SUCCESS || job->gated ? result : launch_and_wait(&like, job);
 }
 
 bool vgpu_host_functions_detached(struct vgpu_driver *driver, uint64_t context, void (*function)(void *data),
                                   void *data) {
   const struct job job = {.function = function, .data = data, .context = context};
-  return enqueue(driver, NULL, NO_STREAM, 0, &job) == CUDA_SUCCESS;
+  const struct vgpu_function_queue like = {.driver = driver, .stream = NO_STREAM};
+  pthread_mutex_lock(&driver->functions.lock);
+  int result = enqueue(&driver->functions, &like, &job);
+  pthread_mutex_unlock(&driver->functions.lock);
+  return result == CUDA_SUCCESS;
 }
 
 int cuLaunchHostFunc(struct vgpu_stream *hStream, void *fn, void *userData) {

@@ -1,7 +1,7 @@
 /*
- * Functions of the program that run in a stream's order (cuLaunchHostFunc, cuStreamAddCallback). A thread of
- * this library waits for the stream and calls them, and the launching call returns at once. Later calls on
- * the stream wait in the guest until the functions have run, because the host never calls back.
+ * Functions of the program that run in a stream's order (cuLaunchHostFunc, cuStreamAddCallback). The stream
+ * waits at a gate (gate.h) at the host, so that later work of the stream can be sent at once. A thread of
+ * this library waits until the stream has reached the gate, calls the function, and opens the gate.
  */
 #ifndef VGPU_GUEST_CUDA_HOST_FUNCTION_H
 #define VGPU_GUEST_CUDA_HOST_FUNCTION_H
@@ -18,15 +18,26 @@ struct vgpu_host_functions {
   pthread_cond_t finished;
   struct vgpu_function_queue *queues; /* one for each stream with pending functions */
   unsigned busy;                      /* count of queues; also read without the lock */
+  uint64_t launched;                  /* count of all functions so far */
+  uint64_t begun;                     /* calls that had been sent when `busy` was last 0 (outstanding.h) */
 };
 
 void vgpu_host_functions_init(struct vgpu_host_functions *functions);
 
-/* Waits for the functions of a stream (named by its handle) and of the streams that it is ordered after. */
-void vgpu_host_functions_wait(struct vgpu_driver *driver, uint64_t stream);
+/*
+ * Waits for the functions that were launched so far in a stream, given by its context's number and its own.
+ * The host would make the caller wait for them, too, but by asking again and again.
+ */
+void vgpu_host_functions_wait(struct vgpu_driver *driver, uint64_t context, uint64_t stream);
 
-/* True if vgpu_host_functions_wait would wait. */
-bool vgpu_host_functions_pending(struct vgpu_driver *driver, uint64_t stream);
+/* The same for all streams of a context. */
+void vgpu_host_functions_wait_context(struct vgpu_driver *driver, uint64_t context);
+
+/* True if a function has been launched and has not run. Then work that was sent may not have begun. */
+bool vgpu_host_functions_pending(const struct vgpu_driver *driver);
+
+/* Waits for all functions if very many calls have been sent since one of them was launched. */
+void vgpu_host_functions_keep_pace(struct vgpu_driver *driver);
 
 /*
  * Calls the function on a separate thread of this library when all work of a context is done. `context` is

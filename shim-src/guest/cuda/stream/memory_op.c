@@ -57,6 +57,7 @@ int vgpu_work_memory_ops(struct vgpu_driver *driver, const struct vgpu_memory_op
     result = check(driver, &params->operations[i]);
   }
   if (result != CUDA_SUCCESS) return result;
+  __atomic_store_n(&driver->holds, true, __ATOMIC_RELEASE);
   *work = (struct vgpu_work){.kind = VGPU_NODE_MEMORY_OPS,
                              .step = VGPU_STEP_FRAME,
                              .opcode = VGPU_OP_memory_op,
@@ -99,6 +100,7 @@ static int carry_out(struct vgpu_stream *stream, struct vgpu_memory_operation *o
   struct vgpu_node_params node = {.type = VGPU_NODE_MEMORY_OPS,
                                   .of.memory_ops = {.count = count, .operations = operations}};
   if (vgpu_capture_node(driver, stream, &node, &result)) return result;
+  __atomic_store_n(&driver->holds, true, __ATOMIC_RELEASE);
   for (uint32_t i = 0; i < count && result == CUDA_SUCCESS; i++) {
     struct vgpu_send_memory_op send = frame_of(&operations[i], context);
     send.stream = number;

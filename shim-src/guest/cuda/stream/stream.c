@@ -23,7 +23,7 @@ int vgpu_cuda_stream_number(struct vgpu_driver *driver, struct vgpu_stream *stre
     if (!is_live(driver, stream)) return CUDA_ERROR_INVALID_HANDLE;
     *number = stream->number;
   }
-  vgpu_host_functions_wait(driver, *number);
+  vgpu_host_functions_keep_pace(driver);
   return CUDA_SUCCESS;
 }
 
@@ -95,6 +95,20 @@ int vgpu_cuda_wait_stream(struct vgpu_driver *driver, uint64_t context, uint64_t
                             VGPU_WAIT_STREAM);
 }
 
+int vgpu_cuda_wait_turn(struct vgpu_driver *driver, uint64_t context, uint64_t stream) {
+  pthread_mutex_lock(&driver->lock);
+  uint64_t event = vgpu_cuda_next_number(driver);
+  pthread_mutex_unlock(&driver->lock);
+  int result = vgpu_cuda_post_event(context, event, stream);
+  if (result != CUDA_SUCCESS) return result;
+  const struct vgpu_send_cuEventSynchronize send = {.event = event};
+  result = vgpu_readback_wait(driver, VGPU_OP_cuEventSynchronize, &send, sizeof send, context, stream,
+                              VGPU_WAIT_EVENT);
+  const struct vgpu_send_cuEventDestroy_v2 end = {.event = event};
+  int ended = vgpu_cuda_post(VGPU_OP_cuEventDestroy_v2, &end, sizeof end, NULL, 0);
+  return result != CUDA_SUCCESS ? result : ended;
+}
+
 static bool is_legacy(const struct vgpu_stream *stream) {
   return stream == NULL || stream == VGPU_STREAM_LEGACY;
 }
@@ -123,7 +137,7 @@ static void set_clean(struct vgpu_driver *driver, struct vgpu_stream *stream, st
   else vgpu_outstanding_raise(&stream->covered, covered);
 }
 
-/* Gives the stream's numbers and context, after waiting for the host functions on it. */
+/* Gives the stream's numbers and context. */
 static int begin_wait(struct vgpu_stream *stream, struct vgpu_driver **driver, uint64_t *number,
                       uint64_t *context_number, struct vgpu_context **context) {
   int result;
@@ -160,7 +174,7 @@ int cuStreamSynchronize(struct vgpu_stream *hStream) {
   int result = begin_wait(hStream, &driver, &number, &context_number, &context);
   if (result != CUDA_SUCCESS) return result;
   if (vgpu_capture_forbids(driver, hStream, &result)) return result;
-  vgpu_host_functions_wait(driver, number);
+  vgpu_host_functions_wait(driver, context_number, number);
   result = wait_unless_clean(driver, hStream, number, context, context_number);
   return result != CUDA_SUCCESS ? result : vgpu_session_take_deferred(driver->session);
 }
@@ -172,7 +186,6 @@ int cuStreamQuery(struct vgpu_stream *hStream) {
   int result = begin_wait(hStream, &driver, &send.stream, &send.context, &context);
   if (result != CUDA_SUCCESS) return result;
   if (vgpu_capture_forbids(driver, hStream, &result)) return result;
-  if (vgpu_host_functions_pending(driver, send.stream)) return CUDA_ERROR_NOT_READY;
   if (is_clean(driver, hStream, send.stream, context)) return vgpu_session_take_deferred(driver->session);
   uint64_t covered = vgpu_outstanding_now(&driver->outstanding);
   result = vgpu_cuda_call(VGPU_OP_cuStreamQuery, &send, sizeof send, NULL, 0);
@@ -191,7 +204,7 @@ int cuCtxSynchronize(void) {
   if (result != CUDA_SUCCESS) return result;
   struct vgpu_context *context = vgpu_cuda_current_context();
   if (context == NULL) return CUDA_ERROR_INVALID_CONTEXT;
-  vgpu_host_functions_wait(driver, 0);
+  vgpu_host_functions_wait_context(driver, send.context);
   if (vgpu_outstanding_none(&driver->outstanding, __atomic_load_n(&context->covered, __ATOMIC_ACQUIRE))) {
     return vgpu_session_take_deferred(driver->session);
   }

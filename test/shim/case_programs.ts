@@ -17,6 +17,7 @@ import {
   until,
   VARIANT,
 } from './shim_host.js';
+import { freePort } from './support/free_port.js';
 import { makeVmMemory, type VmMemory } from './support/vm_memory.js';
 
 /** Programs and their cases, each with its sentence. Each case is a process of its own. */
@@ -69,8 +70,8 @@ function describeInside(what: string, programs: CasePrograms): void {
 
 type Transport = 'unix' | 'unix without a ring' | 'tcp' | 'chain' | "a VM's memory";
 
-/** Describes all of them once; `port` is for TCP. */
-function describeOver(what: string, programs: CasePrograms, port: number, transport: Transport): void {
+/** Describes all of them once. */
+function describeOver(what: string, programs: CasePrograms, transport: Transport): void {
   describe(
     transport === 'chain' ? `${what} with --device cuda over our own library` : `${what} over ${transport}`,
     () => {
@@ -85,7 +86,7 @@ function describeOver(what: string, programs: CasePrograms, port: number, transp
         }
         if (transport === "a VM's memory") memory = makeVmMemory(scratch.path, 512);
         host = await startHost({
-          listen: transport === 'tcp' ? `tcp:127.0.0.1:${port}` : `unix:${scratch.path}/s`,
+          listen: transport === 'tcp' ? `tcp:127.0.0.1:${await freePort()}` : `unix:${scratch.path}/s`,
           args: memory?.args ?? [],
         });
       });
@@ -123,16 +124,16 @@ function describeOver(what: string, programs: CasePrograms, port: number, transp
 
 /** The same for what only happens where memory is shared: over rings, and once. */
 export function describeCasesOverRings(what: string, programs: CasePrograms): void {
-  describeOver(what, programs, 0, 'unix');
+  describeOver(what, programs, 'unix');
 }
 
 /**
- * Describes all of them four times and once without a host; `port` is for TCP and the file's own. `vmMemory`: once
+ * Describes all of them four times and once without a host. `vmMemory`: once
  * more with rings and shared regions in a file, as a VM has them in the memory of a PCI device.
  */
-export function describeCases(what: string, programs: CasePrograms, port: number, vmMemory = false): void {
+export function describeCases(what: string, programs: CasePrograms, vmMemory = false): void {
   describeInside(what, programs);
   const over = ['unix', 'unix without a ring', 'tcp', 'chain'] as const;
   for (const transport of [...over, ...(vmMemory ? (["a VM's memory"] as const) : [])])
-    describeOver(what, programs, port, transport);
+    describeOver(what, programs, transport);
 }

@@ -11,12 +11,13 @@ import {
   startShell,
   until,
 } from '../shim_host.js';
+import { freePort } from '../support/free_port.js';
 
 const MIB = 1024 * 1024;
 const H100 = 85_017_755_648;
 
 /** A TCP port that is probably free; the process number keeps parallel runs apart. */
-const PORT = 20_000 + (process.pid % 20_000);
+const PORT = await freePort();
 
 for (const transport of ['unix', 'tcp', 'a host with --device cuda'] as const) {
   describe(`the driver API over ${transport}`, () => {

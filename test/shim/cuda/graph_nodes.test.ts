@@ -48,4 +48,4 @@ const PROGRAMS: CasePrograms = {
   },
 };
 
-describeCases('graph nodes', PROGRAMS, 46_000 + (process.pid % 4_000));
+describeCases('graph nodes', PROGRAMS);

@@ -3,10 +3,11 @@ import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import { describe, it } from 'node:test';
 import { builtFile, SHIM, scratchDirectory, startChain, startHost } from '../shim_host.js';
+import { freePort } from '../support/free_port.js';
 import { ROOT, runProgram } from './private_programs.js';
 
 const PTX = path.join(ROOT, 'test/fixtures/code/kernels.ptx');
-const PORT = 30_000 + (process.pid % 20_000);
+const PORT = await freePort();
 
 describe('graphs', () => {
   for (const transport of ['unix', 'tcp', 'a host with --device cuda'] as const) {

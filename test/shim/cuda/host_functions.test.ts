@@ -14,4 +14,4 @@ const PROGRAMS: CasePrograms = {
   },
 };
 
-describeCases('host functions that take their time', PROGRAMS, 49_000 + (process.pid % 900), true);
+describeCases('host functions that take their time', PROGRAMS, true);

@@ -9,4 +9,4 @@ const PROGRAMS: CasePrograms = {
   },
 };
 
-describeCases('limits of launches', PROGRAMS, 41_000 + (process.pid % 3_000));
+describeCases('limits of launches', PROGRAMS);

@@ -15,4 +15,4 @@ const PROGRAMS: CasePrograms = {
   },
 };
 
-describeCases('linking', PROGRAMS, 51_000 + (process.pid % 4_000));
+describeCases('linking', PROGRAMS);

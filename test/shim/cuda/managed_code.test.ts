@@ -10,4 +10,4 @@ const PROGRAMS: CasePrograms = {
   },
 };
 
-describeCases('managed variables', PROGRAMS, 23_000 + (process.pid % 2_000), true);
+describeCases('managed variables', PROGRAMS, true);

@@ -9,4 +9,4 @@ const PROGRAMS: CasePrograms = {
   },
 };
 
-describeCases('the order of work', PROGRAMS, 45_000 + (process.pid % 3_000), true);
+describeCases('the order of work', PROGRAMS, true);

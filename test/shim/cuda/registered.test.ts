@@ -7,7 +7,6 @@ describeCases(
       turns: 'a kernel and the program use it in turn where it is, or it has no address there',
     },
   },
-  44_000 + (process.pid % 3_000),
   true,
 );
 

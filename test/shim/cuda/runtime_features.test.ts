@@ -7,10 +7,11 @@ import path from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import { promisify } from 'node:util';
 import { type Host, SHIM, scratchDirectory, startChain, startHost, VARIANT } from '../shim_host.js';
+import { freePort } from '../support/free_port.js';
 import { ROOT, runProgram } from './private_programs.js';
 
 const run = promisify(execFile);
-const PORT = 51_000 + (process.pid % 4_000);
+const PORT = await freePort();
 
 async function reasonToSkip(): Promise<string | false> {
   if (VARIANT !== 'shim') return 'a program that is not sanitized cannot load a sanitized library';

@@ -7,10 +7,11 @@ import path from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import { promisify } from 'node:util';
 import { type Host, SHIM, scratchDirectory, startChain, startHost, VARIANT } from '../shim_host.js';
+import { freePort } from '../support/free_port.js';
 import { ROOT, runProgram } from './private_programs.js';
 
 const run = promisify(execFile);
-const PORT = 20_000 + (process.pid % 20_000);
+const PORT = await freePort();
 const MODULES = [0, 1, 2, 3];
 
 async function reasonToSkip(): Promise<string | false> {

@@ -15,7 +15,7 @@ const PROGRAMS: CasePrograms = {
   },
 };
 
-describeCases('sharing between processes', PROGRAMS, 35_000 + (process.pid % 3_000));
+describeCases('sharing between processes', PROGRAMS);
 
 const NOBODY = 65_534;
 const root = process.getuid?.() === 0;

@@ -1,6 +1,7 @@
 /**
  * Events in the life of a process that has loaded the library, over each transport. Afterwards the host is as before.
  */
+
 import assert from 'node:assert/strict';
 import path from 'node:path';
 import { after, before, describe, it } from 'node:test';
@@ -15,6 +16,7 @@ import {
   until,
   VARIANT,
 } from '../shim_host.js';
+import { freePort } from '../support/free_port.js';
 
 const CASES = {
   closed_and_opened: 'is closed and opened again: its session, context and memory are as they were',
@@ -28,7 +30,7 @@ const CASES = {
   preempted: "is preempted as Go's runtime does, on small stacks and signal stacks",
 } as const;
 
-const PORT = 46_000 + (process.pid % 4_000);
+const PORT = await freePort();
 
 for (const transport of ['unix', 'unix without a ring', 'tcp'] as const) {
   describe(`a library over ${transport} that`, () => {

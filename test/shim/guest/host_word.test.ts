@@ -1,4 +1,5 @@
 /** The problems that our libcuda met on its way to the host, through vgpu-probe and the agent's contract: as codes. */
+
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
 import { once } from 'node:events';
@@ -11,11 +12,12 @@ import type { ProbeReport } from '../../../agent/contracts/probe.js';
 import { parseProbeReport } from '../../../agent/contracts/probe-report.js';
 import { runProgram } from '../cuda/private_programs.js';
 import { builtFile, scratchDirectory, startHost } from '../shim_host.js';
+import { freePort } from '../support/free_port.js';
 import { frame } from '../wire/wire_client.js';
 
 const library = builtFile('libcuda.so.1');
 /** Of no other test file. */
-const port = 55_000 + (process.pid % 4_000);
+const port = await freePort();
 
 async function probe(
   host: string | undefined,

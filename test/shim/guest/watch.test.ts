@@ -6,10 +6,11 @@ import { readFileSync } from 'node:fs';
 import { createServer, type Server } from 'node:net';
 import { afterEach, beforeEach, describe, it } from 'node:test';
 import { builtFile, type Host, scratchDirectory, startHost, until } from '../shim_host.js';
+import { freePort } from '../support/free_port.js';
 
 /** A long limit for a busy machine: the output does not depend on it. */
 const patience = 60_000;
-const port = 11_500 + (process.pid % 9_000);
+const port = await freePort();
 
 class Watch {
   readonly child: ChildProcess;

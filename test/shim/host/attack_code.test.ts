@@ -1,4 +1,5 @@
 /** Images that lie: nothing that a guest sends as an image may hurt the host or another session. */
+
 import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';
 import { readFileSync } from 'node:fs';
@@ -7,6 +8,7 @@ import { after, before, describe, it } from 'node:test';
 import { fatBinary } from '../cuda/fat_binary.js';
 import { ROOT } from '../cuda/private_programs.js';
 import { type Host, scratchDirectory, startHost } from '../shim_host.js';
+import { freePort } from '../support/free_port.js';
 import { CUDA, frame, ONEWAY, type Over, type Reply, WireClient, words } from '../wire/wire_client.js';
 
 const FIXTURES = path.join(ROOT, 'test/fixtures/code');
@@ -23,7 +25,7 @@ const OP = {
   graphNodeSet: 932,
 } as const;
 const CONTEXT = 16n;
-const PORT = 46_000 + (process.pid % 4_000);
+const PORT = await freePort();
 
 class Guest {
   readonly #client: WireClient;

@@ -16,13 +16,14 @@ import {
   startShell,
   until,
 } from '../shim_host.js';
+import { freePort } from '../support/free_port.js';
 
 const FIXTURES = path.join(ROOT, 'test/fixtures/code');
 const PTX_FILE = path.join(FIXTURES, 'kernels.ptx');
 const CUBIN_FILE = path.join(FIXTURES, 'kernels.sm_90.cubin');
 const PTX = readFileSync(PTX_FILE);
 const CUBIN = readFileSync(CUBIN_FILE);
-const PORT = 40_000 + (process.pid % 20_000);
+const PORT = await freePort();
 
 /** The declarations of kernels.cu, as every image made of it reports them. */
 const LAYOUTS = {

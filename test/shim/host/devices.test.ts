@@ -1,4 +1,5 @@
 /** Which of the host's devices a guest sees: devices= of hostd.conf, for both kinds of device. */
+
 import assert from 'node:assert/strict';
 import { writeFileSync } from 'node:fs';
 import { afterEach, beforeEach, describe, it } from 'node:test';
@@ -16,6 +17,7 @@ import {
   startShell,
   VARIANT,
 } from '../shim_host.js';
+import { freePort } from '../support/free_port.js';
 import { hello, op, WireClient, words } from '../wire/wire_client.js';
 import { standInNvml, startStandIn } from './stand_in.js';
 import { profile, twoDevices } from './two_devices.js';
@@ -26,7 +28,7 @@ const A100 = 'NVIDIA A100-SXM4-40GB (simulated)';
 const TWO = ['--profile', 'a100-40gb', '--profile', 'h200'];
 const NO_DEVICE = 100;
 const INVALID_DEVICE = 101;
-const PORT = 56_000 + (process.pid % 2_000);
+const PORT = await freePort();
 const fetchedSmi = await fetched('driver-550', 'usr/lib/nvidia/current/nvidia-smi');
 /** It loads the library as it is, which one with a sanitizer does not allow. */
 const smi = VARIANT === 'shim' && fetchedSmi.skip === false ? fetchedSmi.path : undefined;

@@ -1,4 +1,5 @@
 /** The host's answer to a guest about the guest's own sessions, and the cost of silent connections for the others. */
+
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { readFileSync, statSync, writeFileSync } from 'node:fs';
@@ -17,11 +18,12 @@ import {
   startShell,
   until,
 } from '../shim_host.js';
+import { freePort } from '../support/free_port.js';
 import { frame, hello, WireClient } from '../wire/wire_client.js';
 
 const MIB = 1 << 20;
 const SESSIONS = 3;
-const PORT = 54_000 + (process.pid % 4_000);
+const PORT = await freePort();
 
 interface Told {
   readonly ok: boolean;

@@ -13,6 +13,7 @@ import path from 'node:path';
 import { describe, it } from 'node:test';
 import { ROOT, runProgram } from '../cuda/private_programs.js';
 import { askAll, builtFile, SHIM, sessionsNow, until, VARIANT } from '../shim_host.js';
+import { freePort } from '../support/free_port.js';
 import { inEachTest } from './each_test.js';
 
 const MIB = 1024 * 1024;
@@ -141,10 +142,11 @@ describe('vgpu-hostd', () => {
   });
 
   it('listens on several sockets and says who connected', async () => {
-    const host = await start(['--listen', `tcp:127.0.0.1:${21_000 + (process.pid % 9000)}`]);
+    const address = `tcp:127.0.0.1:${await freePort()}`;
+    const host = await start(['--listen', address]);
     const unix = open(host);
     await askAll(unix, ['use 1']);
-    const tcp = startShell({ VGPU_HOST: `tcp:127.0.0.1:${21_000 + (process.pid % 9000)}` });
+    const tcp = startShell({ VGPU_HOST: address });
     await askAll(tcp, ['use 2']);
     await host.logged(/tcp, loopback, worker/);
     await host.logged(new RegExp(`session 1: unix, pid ${unix.pid}, uid ${process.getuid?.()}, gid`));

@@ -1,4 +1,5 @@
 /** Many guests at once: hostile ones over every transport beside honest ones, and limits that all run into together. */
+
 import assert from 'node:assert/strict';
 import { writeFileSync } from 'node:fs';
 import { afterEach, describe, it } from 'node:test';
@@ -12,6 +13,7 @@ import {
   startShell,
   until,
 } from '../shim_host.js';
+import { freePort } from '../support/free_port.js';
 import {
   CUDA,
   frame,
@@ -26,7 +28,7 @@ import {
 
 const MIB = 1 << 20;
 const LIMIT = 120_000;
-const PORT = 50_000 + (process.pid % 4_000);
+const PORT = await freePort();
 
 interface Way {
   readonly name: string;

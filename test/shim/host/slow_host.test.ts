@@ -2,16 +2,18 @@
  * A host whose driver takes its time: what works is waited for, what is frozen is found. The driver is the stand-in
  * (programs/stand_in_driver.c), whose calls take longer than the limit in which a host must be heard.
  */
+
 import assert from 'node:assert/strict';
 import path from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import { ROOT } from '../cuda/private_programs.js';
 import { askAll, type Host, type Shell, scratchDirectory, startShell, VARIANT } from '../shim_host.js';
+import { freePort } from '../support/free_port.js';
 import { startStandIn } from './stand_in.js';
 
 /** VGPU_CALL_LIMIT_MS is 10 s. */
 const SLOW = 12_500;
-const PORT = 58_000 + (process.pid % 2_000);
+const PORT = await freePort();
 const SYSTEM_NOT_READY = 802;
 const PTX = path.join(ROOT, 'test/fixtures/code/kernels.ptx');
 

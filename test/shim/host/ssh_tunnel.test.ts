@@ -19,10 +19,11 @@ import {
   startShell,
   until,
 } from '../shim_host.js';
+import { freePort } from '../support/free_port.js';
 
 const packages = path.join(ROOT, '.cache/roots/ssh');
 const page = readFileSync(path.join(ROOT, 'docs/howto/remote-host.md'), 'utf8');
-const port = 51_000 + (process.pid % 4_000);
+const port = await freePort();
 const uid = 61_185;
 
 function whyNot(): string | false {

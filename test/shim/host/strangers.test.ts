@@ -1,4 +1,5 @@
 /** Guests that take as much as they can, beside an honest one, on a host with its default settings. */
+
 import assert from 'node:assert/strict';
 import { type ChildProcessByStdio, spawn } from 'node:child_process';
 import { createHash } from 'node:crypto';
@@ -22,6 +23,7 @@ import {
   until,
   VARIANT,
 } from '../shim_host.js';
+import { freePort } from '../support/free_port.js';
 import { op, WireClient, words } from '../wire/wire_client.js';
 import { startStandIn } from './stand_in.js';
 
@@ -41,7 +43,7 @@ L: mov.u64 %d1, text; cvta.global.u64 %d2, %d1;
   call.uni (r), vprintf, (a, b); }
  sub.u32 %r1, %r1, 1; setp.ne.u32 %q, %r1, 0; @%q bra L; ret; }
 `;
-const PORT = 42_000 + (process.pid % 4_000);
+const PORT = await freePort();
 
 /** Processor time of each worker, by its pid: what else the machine does slows down its work, and not this. */
 function ticksOfWorkers(host: Host): Map<string, number> {

@@ -1,11 +1,14 @@
 /** NVML calls while the session has no connection: only a call that needs the host waits for another one. */
+
 import assert from 'node:assert/strict';
 import { after, afterEach, before, beforeEach, describe, it } from 'node:test';
 import { type Host, scratchDirectory, sessionsBegun, startHost } from '../shim_host.js';
+import { freePort } from '../support/free_port.js';
 import { type CuttingRelay, startCuttingRelay } from '../wire/cutting_relay.js';
 import { buildCaller, type Line, makeCalls, RESULT, SANITIZERS } from './calls.js';
 
-const PORT = 32_000 + (process.pid % 1_000) * 2;
+const PORT = await freePort();
+const RELAY_PORT = await freePort();
 
 const of = (lines: readonly Line[], call: string): Line => {
   const line = lines.find((one) => one.call === call);
@@ -27,7 +30,7 @@ for (const sanitize of SANITIZERS) {
     after(() => scratch.remove());
     beforeEach(async () => {
       host = await startHost({ listen: `tcp:127.0.0.1:${PORT}` });
-      relay = await startCuttingRelay(PORT + 1, PORT);
+      relay = await startCuttingRelay(RELAY_PORT, PORT);
     });
     afterEach(async () => {
       await relay.close();

@@ -1,9 +1,11 @@
 /** From a real virtual machine to a host, over vsock and through memory that both see. */
+
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { existsSync, rmSync, writeFileSync } from 'node:fs';
 import { after, before, describe, it } from 'node:test';
 import { builtFile, forksWithoutSignals, scratchDirectory, startHost, until } from '../shim_host.js';
+import { freePort } from '../support/free_port.js';
 import { startCuttingRelay } from '../wire/cutting_relay.js';
 import { noise } from '../wire/wire_client.js';
 import { type Machine, startMachine, whyNoMachine } from './machine.js';
@@ -49,7 +51,7 @@ describe('a program in a virtual machine', { skip: whyNoMachine }, () => {
   });
 
   it('computes through vsock alone where the VM has no such device, and goes on where vsock is cut', async () => {
-    const port = 28_000 + (process.pid % 2_000);
+    const port = await freePort();
     const host = await startHost({ listen: `tcp:127.0.0.1:${port}` });
     const random = noise(11);
     const next = (): number => 30_000 + ((random() >>> 8) % 3_000_000);

@@ -2,6 +2,7 @@
  * Sessions that survive their connection: a relay between guest and host cuts it at any byte, and each call is carried
  * out once all the same. VGPU_TEST_LONG=1 cuts for minutes.
  */
+
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
 import { readFileSync, statSync, writeFileSync } from 'node:fs';
@@ -20,6 +21,7 @@ import {
   startShell,
   until,
 } from '../shim_host.js';
+import { freePort } from '../support/free_port.js';
 import { type Cuts, type CuttingRelay, startCuttingRelay } from './cutting_relay.js';
 import { frame, hello, noise, WireClient } from './wire_client.js';
 
@@ -30,7 +32,8 @@ const PING = 2;
 const GOODBYE = 10;
 const REFUSED = 2;
 const SYSTEM_NOT_READY = 802;
-const PORT = 30_000 + (process.pid % 1_000) * 2;
+const PORT = await freePort();
+const RELAY_PORT = await freePort();
 const KIB = 1024;
 const MIB = 1024 * KIB;
 
@@ -76,7 +79,7 @@ describe('a session whose connection is cut', () => {
   };
   const between = async (over: 'tcp' | 'unix', cuts?: Cuts, record = false): Promise<CuttingRelay> => {
     const relay = await (over === 'tcp'
-      ? startCuttingRelay(PORT + 1, PORT, cuts, record)
+      ? startCuttingRelay(RELAY_PORT, PORT, cuts, record)
       : startCuttingRelay(`${scratch.path}/r`, `${scratch.path}/h`, cuts, record));
     relays.push(relay);
     return relay;

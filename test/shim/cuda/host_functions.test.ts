@@ -9,6 +9,7 @@ const PROGRAMS: CasePrograms = {
     graphs_go_on: 'the launch of a graph does not wait for a function in it',
     outlives_its_stream: 'a destroyed stream does its work, with code that is unloaded after that',
     ends_with_its_context: 'a context ends although a function in it has not run, and disturbs no other',
+    reads_in_turn: 'a copy of a stream without work comes after the work that its stream is ordered after',
     many_in_a_row: 'thousands of functions run in their order',
     much_behind: 'far more work than a queue holds waits for its turn',
   },

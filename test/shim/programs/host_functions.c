@@ -281,6 +281,21 @@ static void note(void *data) {
   *next_in_order++ = (unsigned)(uintptr_t)data;
 }
 
+/* A copy of a blocking stream, which has no other work, comes after the work of the legacy stream. */
+static void reads_in_turn(void) {
+  void *stream = stream_with(BLOCKING);
+  devptr memory = check_alloc(WORDS * 4);
+  unsigned words[WORDS] = {0};
+  pthread_t thread;
+  clear(memory, WORDS);
+  OK(function_in(legacy, wait_for_release, &one));
+  OK(fill(memory, 9, legacy));
+  MUST(pthread_create(&thread, NULL, release_later, NULL));
+  OK(CALL(cuMemcpyDtoHAsync_v2, (void *, devptr, size_t, void *), words, memory, sizeof words, stream));
+  IS(9, words[WORDS - 1]);
+  pthread_join(thread, NULL);
+}
+
 /* More than there are gates: then the caller waits, as it does for a full queue of a GPU. */
 static void many_in_a_row(void) {
   void *stream = stream_with(BLOCKING);
@@ -315,6 +330,7 @@ static const struct check_case cases[] = {{"queues_behind", queues_behind},
                                           {"graphs_go_on", graphs_go_on},
                                           {"outlives_its_stream", outlives_its_stream},
                                           {"ends_with_its_context", ends_with_its_context},
+                                          {"reads_in_turn", reads_in_turn},
                                           {"many_in_a_row", many_in_a_row},
                                           {"much_behind", much_behind}};
 

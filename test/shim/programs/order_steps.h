@@ -3,6 +3,8 @@
 #ifndef VGPU_TEST_ORDER_STEPS_H
 #define VGPU_TEST_ORDER_STEPS_H
 
+#include <unistd.h>
+
 #include "check.h"
 #include "order_model.h"
 
@@ -100,8 +102,10 @@ static inline struct step random_step(struct machine *machine, bool captured) {
   return step;
 }
 
+/* Some take so long that much work is queued behind them. */
 static inline void add_to_words(void *data) {
   const struct addition *addition = data;
+  if (addition->value % 8 == 0) usleep(addition->value / 8 % 3000);
   for (int i = 0; i < WORDS; i++) addition->words[i] += addition->value;
 }
 

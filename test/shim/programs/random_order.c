@@ -79,6 +79,14 @@ static void wait_in_thread(struct program *program, enum actor before) {
   see(program, before);
 }
 
+static void replace_event(struct machine *machine, const void *event) {
+  for (int i = 0; i < EVENTS; i++) {
+    if (machine->events[i] != event) continue;
+    MUST(CALL(cuEventDestroy_v2, (void *), machine->events[i]));
+    MUST(CALL(cuEventCreate, (void **, unsigned), &machine->events[i], 2));
+  }
+}
+
 /* A stream waits for what another one was given so far. */
 static void wait_in_stream(struct program *program, enum actor before, enum actor after) {
   struct machine *machine = &program->machine;
@@ -101,6 +109,7 @@ static void wait_in_stream(struct program *program, enum actor before, enum acto
     MUST(CALL(cuEventRecord, (void *, void *), event, machine->streams[before]));
     begin_step(&program->order, after);
     MUST(CALL(cuStreamWaitEvent, (void *, void *, unsigned), machine->streams[after], event, 0));
+    if (machine->step % 4 == 0) replace_event(machine, event); /* the wait outlives the event */
   }
   merge(&program->order.clocks[after], &then);
 }

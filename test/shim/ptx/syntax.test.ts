@@ -331,8 +331,30 @@ st.global.u32 [%rd1+16], w.x;`,
     }
   });
 
+  it('are moved whole, and of numbers, as GCC writes them for OpenMP', () => {
+    const out = lanes(
+      '',
+      `.reg .v2 .u32 v, w; .reg .v4 .f32 f;
+mov.v2.u32 v, { 7, -1 };
+mov.u32 v.x, %r1;
+mov.v2.u32 w, v;
+mov.v2.u32 v, { w.y, w.x };
+mov.v2.u32 v, { v.y, v.x };
+st.global.v2.u32 [%rd1], w;
+st.global.v2.u32 [%rd1+8], v;
+mov.v4.f32 f, { 0f3f800000, 0f40000000, 0f40400000, 0f40800000 };
+st.global.v4.f32 [%rd1+16], f;`,
+      8,
+    );
+    for (let lane = 0; lane < 32; lane++) {
+      assert.deepEqual([...u32(out).slice(lane * 8, lane * 8 + 4)], [lane, 0xffffffff, lane, 0xffffffff]);
+      assert.deepEqual([...f32(out).slice(lane * 8 + 4, lane * 8 + 8)], [1, 2, 3, 4]);
+    }
+  });
+
   it('have no other elements, and are no operand of arithmetic', () => {
     for (const [text, why] of [
+      ['mov.v2.f32 v, { 0f00000000, 0f00000000, 0f00000000, 0f00000000 }', /as many elements on both sides/],
       ['mov.f32 v.z, 0f00000000', /'v' has no element 'z'/],
       ['add.f32 v, v, v', /add.f32 is not supported/],
     ] as const) {

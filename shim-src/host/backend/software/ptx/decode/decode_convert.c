@@ -38,24 +38,22 @@ static void unpack(struct parser *p, const struct operand *elements, uint32_t co
   }
 }
 
-/*
- * A register of 128 bits is two registers of 64 bits, and so is {low, high}. Both are read before either is
- * written.
- */
-static void move_halves(struct parser *p, const struct operand *to, const struct operand *from) {
-  if (to->kind != O_VECTOR || to->count != 2 || from->kind != O_VECTOR || from->count != 2)
-    ptx_refuse(p, "registers of 128 bits or two of 64 expected");
-  uint32_t halves[2];
-  for (uint32_t i = 0; i < 2; i++) {
-    halves[i] = ptx_temporary(p, 8);
-    uint32_t a = ptx_source(p, &p->elements[from->first + i], T_B64);
-    ptx_emit_alu(p, OP_MOV, T_B64, 8, halves[i], a, PTX_NONE, PTX_NONE, 0);
+/* Moves registers element by element. All are read before any is written. */
+static void move_elements(struct parser *p, const struct operand *to, const struct operand *from,
+                          enum ptx_type type, uint32_t count) {
+  if (to->kind != O_VECTOR || to->count != count || from->kind != O_VECTOR || from->count != count)
+    ptx_refuse(p, "as many elements on both sides expected");
+  uint32_t read[4], bytes = ptx_type_bytes(type);
+  for (uint32_t i = 0; i < count; i++) {
+    read[i] = ptx_temporary(p, bytes);
+    uint32_t a = ptx_source(p, &p->elements[from->first + i], type);
+    ptx_emit_alu(p, OP_MOV, type, bytes, read[i], a, PTX_NONE, PTX_NONE, 0);
   }
-  for (uint32_t i = 0; i < 2; i++) {
-    const struct operand *half = &p->elements[to->first + i];
-    if (half->kind == O_SINK) continue;
-    uint32_t d = ptx_destination(p, half, T_B64);
-    ptx_emit_alu(p, OP_MOV, T_B64, 8, d, halves[i], PTX_NONE, PTX_NONE, 0);
+  for (uint32_t i = 0; i < count; i++) {
+    const struct operand *element = &p->elements[to->first + i];
+    if (element->kind == O_SINK) continue;
+    uint32_t d = ptx_destination(p, element, type);
+    ptx_emit_alu(p, OP_MOV, type, bytes, d, read[i], PTX_NONE, PTX_NONE, 0);
   }
 }
 
@@ -67,9 +65,11 @@ static void decode_mov(struct parser *p) {
     ptx_emit_predicates(p, TABLE_MOV, 1);
     return;
   }
-  uint32_t bytes = ptx_type_bytes(type);
-  if (type == T_B128) {
-    move_halves(p, to, from);
+  uint32_t bytes = ptx_type_bytes(type), vector = ptx_has(p, "v2") ? 2 : ptx_has(p, "v4") ? 4 : 1;
+  if (vector > 1 && (bytes < 2 || bytes > 8)) ptx_refuse(p, "a vector of this type");
+  /* A register of 128 bits is two registers of 64 bits, and so is {low, high}. */
+  if (type == T_B128 || vector > 1) {
+    move_elements(p, to, from, type == T_B128 ? T_B64 : type, type == T_B128 ? 2 : vector);
     return;
   }
   if (from->kind == O_VECTOR) {
@@ -165,7 +165,7 @@ static void decode_cvt(struct parser *p) {
 }
 
 const struct ptx_mnemonic ptx_convert_mnemonics[] = {
-    {"mov", decode_mov, "1"},
+    {"mov", decode_mov, "1 v2 v4"},
     {"cvt", decode_cvt, "3 rn rz rm rp rna rs rni rzi rmi rpi ftz sat satfinite relu pack u4 s4 u2 s2"},
     {NULL, NULL, NULL},
 };

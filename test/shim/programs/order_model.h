@@ -33,8 +33,9 @@ struct access {
 };
 
 struct place {
-  enum { DEVICE, PINNED, PAGEABLE } kind;
+  enum { DEVICE, PINNED, PAGEABLE, ARRAY } kind; /* an array has rows of ROW words */
   uint64_t device;
+  void *array;
   uint32_t *host; /* where it is, if not on the device */
   uint32_t words[WORDS];
   struct access written, read[ACTORS];
@@ -94,7 +95,7 @@ static inline void note_access(struct place *place, enum actor actor, uint32_t a
 
 enum kind {
   KERNEL,    /* to = from * value + second */
-  FILL,      /* a part of `to` gets the value */
+  FILL,      /* a part of `to`, `count` words or a box, gets the value */
   COPY,      /* a part of `from` into `to`: `count` words, or a box of `height` rows of `count` words */
   FUNCTION,  /* the host adds the value to each word of `to` */
   TEMPORARY, /* like KERNEL, by memory that the stream allocates and frees */
@@ -119,7 +120,8 @@ static inline void apply(const struct step *step, struct place *places) {
       for (int i = 0; i < WORDS; i++) to[i] = from[i] * step->value + second[i];
       break;
     case FILL:
-      for (uint32_t i = 0; i < step->count; i++) to[step->start + i] = step->value;
+      for (uint32_t row = 0; row <= (step->height == 0 ? 0 : step->height - 1); row++)
+        for (uint32_t i = 0; i < step->count; i++) to[step->start + row * ROW + i] = step->value;
       break;
     case COPY:
       for (uint32_t row = 0; row <= (step->height == 0 ? 0 : step->height - 1); row++)

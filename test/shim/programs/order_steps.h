@@ -8,7 +8,8 @@
 #include "check.h"
 #include "order_model.h"
 
-enum { PLACES = 11, FIRST_PINNED = 5, FIRST_PAGEABLE = 8, EVENTS = 6, CALLS = 4096, BYTES = WORDS * 4 };
+enum { PLACES = 12, FIRST_PINNED = 5, FIRST_PAGEABLE = 8, THE_ARRAY = 11 };
+enum { EVENTS = 6, CALLS = 4096, BYTES = WORDS * 4, WIDTH = ROW * 4, HEIGHT = WORDS / ROW };
 
 /* Argument of a host function. It is kept for as long as a graph may call it again. */
 struct addition {
@@ -18,6 +19,7 @@ struct addition {
 struct machine {
   uint64_t seed, state;
   int step, wrong, mapped; /* 1: kernels can use pinned memory */
+  bool boxes;              /* with an array, and fills of boxes */
   void *streams[HOST], *captured[2], *events[EVENTS], *mix;
   devptr flags;
   unsigned flag_values[HOST];
@@ -59,7 +61,7 @@ static inline int device_place(struct machine *machine) {
 }
 
 static inline int host_place(struct machine *machine) {
-  return FIRST_PINNED + (int)below(machine, PLACES - FIRST_PINNED);
+  return FIRST_PINNED + (int)below(machine, THE_ARRAY - FIRST_PINNED);
 }
 
 static inline int kernel_place(struct machine *machine) {
@@ -69,6 +71,23 @@ static inline int kernel_place(struct machine *machine) {
 
 static inline int pinned_place(struct machine *machine) {
   return FIRST_PINNED + (int)below(machine, FIRST_PAGEABLE - FIRST_PINNED);
+}
+
+/* Makes a box of the part that a step is about. */
+static inline void make_box(struct machine *machine, struct step *step) {
+  uint32_t x = step->start % ROW, y = step->start / ROW;
+  step->count = 1 + below(machine, ROW - x);
+  step->height = 1 + below(machine, HEIGHT - y);
+}
+
+/* Puts the array in the place of memory of the device, or makes a box of a fill. */
+static inline void use_boxes(struct machine *machine, struct step *step) {
+  if ((step->kind != COPY && step->kind != FILL) || below(machine, 2) == 0) return;
+  if (step->height == 0) make_box(machine, step);
+  if (step->kind == FILL) return;
+  bool from = step->from < FIRST_PINNED, to = step->to < FIRST_PINNED;
+  if (from && (!to || below(machine, 2) == 0)) step->from = THE_ARRAY;
+  else step->to = THE_ARRAY;
 }
 
 /* A step; for a capture only one that a capture can hold. */
@@ -93,12 +112,9 @@ static inline struct step random_step(struct machine *machine, bool captured) {
     int host = captured ? pinned_place(machine) : host_place(machine);
     step.from = way == 1 ? host : device_place(machine);
     if (way == 2) step.to = host;
-    if (below(machine, 3) == 0) {
-      uint32_t x = step.start % ROW, y = step.start / ROW;
-      step.count = 1 + below(machine, ROW - x);
-      step.height = 1 + below(machine, WORDS / ROW - y);
-    }
+    if (below(machine, 3) == 0) make_box(machine, &step);
   }
+  if (machine->boxes) use_boxes(machine, &step);
   return step;
 }
 
@@ -132,17 +148,44 @@ struct box {
   size_t width, height;
 };
 
+enum { IN_HOST = 1, IN_DEVICE = 2, IN_ARRAY = 3 };
+
+static inline unsigned type_of(const struct place *place) {
+  return place->kind == DEVICE ? IN_DEVICE : place->kind == ARRAY ? IN_ARRAY : IN_HOST;
+}
+
 static inline void copy_box(const struct place *from, const struct place *to, const struct step *step,
                             void *stream) {
-  enum { IN_HOST = 1, IN_DEVICE = 2 };
   size_t x = step->start % ROW * 4, y = step->start / ROW;
-  const struct box box = {
-      .from = {x, y, from->kind == DEVICE ? IN_DEVICE : IN_HOST, from->host, from->device, NULL, ROW * 4},
-      .to = {x, y, to->kind == DEVICE ? IN_DEVICE : IN_HOST, to->host, to->device, NULL, ROW * 4},
-      .width = step->count * 4,
-      .height = step->height};
+  const struct box box = {.from = {x, y, type_of(from), from->host, from->device, from->array, WIDTH},
+                          .to = {x, y, type_of(to), to->host, to->device, to->array, WIDTH},
+                          .width = step->count * 4,
+                          .height = step->height};
   if (step->waits) MUST(CALL(cuMemcpy2D_v2, (const void *), &box));
   else MUST(CALL(cuMemcpy2DAsync_v2, (const void *, void *), &box, stream));
+}
+
+/* All of the array, to its buffer or from it. */
+static inline void copy_array(const struct place *place, bool out) {
+  struct box box = {.from = {0, 0, IN_HOST, place->host, 0, NULL, WIDTH},
+                    .to = {0, 0, IN_ARRAY, NULL, 0, place->array, 0},
+                    .width = WIDTH,
+                    .height = HEIGHT};
+  if (out) {
+    box.to = box.from;
+    box.from.type = IN_ARRAY;
+    box.from.array = place->array;
+  }
+  MUST(CALL(cuMemcpy2D_v2, (const void *), &box));
+}
+
+static inline void fill_box(const struct step *step, devptr address, void *stream) {
+  if (step->waits)
+    MUST(CALL(cuMemsetD2D32_v2, (devptr, size_t, unsigned, size_t, size_t), address, WIDTH, step->value,
+              step->count, step->height));
+  else
+    MUST(CALL(cuMemsetD2D32Async, (devptr, size_t, unsigned, size_t, size_t, void *), address, WIDTH,
+              step->value, step->count, step->height, stream));
 }
 
 static inline void copy(struct machine *machine, const struct step *step, void *stream) {
@@ -191,7 +234,8 @@ static inline void issue(struct machine *machine, const struct step *step, void 
       MUST(CALL(cuMemFreeAsync, (devptr, void *), temporary, stream));
       break;
     case FILL:
-      if (step->waits)
+      if (step->height != 0) fill_box(step, address, stream);
+      else if (step->waits)
         MUST(CALL(cuMemsetD32_v2, (devptr, unsigned, size_t), address, step->value, step->count));
       else
         MUST(CALL(cuMemsetD32Async, (devptr, unsigned, size_t, void *), address, step->value, step->count,
@@ -227,6 +271,19 @@ static inline void compare(struct machine *machine, int number, const uint32_t *
   }
 }
 
+static inline void make_array(struct machine *machine, struct place *place) {
+  const struct {
+    size_t width, height;
+    int format;
+    unsigned channels;
+  } words = {ROW, HEIGHT, 3, 1}; /* CUDA_ARRAY_DESCRIPTOR of CU_AD_FORMAT_UNSIGNED_INT32 */
+  place->kind = ARRAY;
+  MUST(CALL(cuArrayCreate_v2, (void **, const void *), &place->array, &words));
+  if ((place->host = calloc(1, BYTES)) == NULL) exit(3);
+  for (int i = 0; i < WORDS; i++) place->words[i] = place->host[i] = next_random(machine);
+  copy_array(place, false);
+}
+
 static inline void make_machine(struct machine *machine, uint64_t seed) {
   void *module = NULL;
   machine->seed = seed;
@@ -244,7 +301,7 @@ static inline void make_machine(struct machine *machine, uint64_t seed) {
   MUST(CALL(cuDeviceGetAttribute, (int *, int, int), &machine->mapped, CAN_MAP_HOST_MEMORY, 0));
   machine->flags = check_alloc(4 * HOST);
   MUST(CALL(cuMemsetD32_v2, (devptr, unsigned, size_t), machine->flags, 0, HOST));
-  for (int i = 0; i < PLACES; i++) {
+  for (int i = 0; i < THE_ARRAY; i++) {
     struct place *place = &machine->places[i];
     place->kind = i < FIRST_PINNED ? DEVICE : i < FIRST_PAGEABLE ? PINNED : PAGEABLE;
     if (place->kind == PINNED)
@@ -256,6 +313,7 @@ static inline void make_machine(struct machine *machine, uint64_t seed) {
     place->device = check_alloc(BYTES);
     MUST(CALL(cuMemcpyHtoD_v2, (devptr, const void *, size_t), place->device, place->host, BYTES));
   }
+  if (machine->boxes) make_array(machine, &machine->places[THE_ARRAY]);
   MUST(CALL(cuCtxSynchronize, (void), ));
 }
 
@@ -264,10 +322,13 @@ static inline void end_machine(struct machine *machine) {
   MUST(CALL(cuCtxSynchronize, (void), ));
   for (int i = 0; i < PLACES; i++) {
     struct place *place = &machine->places[i];
+    if (place->host == NULL) continue;
+    if (place->kind == ARRAY) copy_array(place, true);
     if (place->kind == DEVICE)
       MUST(CALL(cuMemcpyDtoH_v2, (void *, devptr, size_t), place->host, place->device, BYTES));
     compare(machine, i, place->host);
     if (place->kind == DEVICE) MUST(CALL(cuMemFree_v2, (devptr), place->device));
+    if (place->kind == ARRAY) MUST(CALL(cuArrayDestroy, (void *), place->array));
     if (place->kind == PINNED) MUST(CALL(cuMemFreeHost, (void *), place->host));
     else free(place->host);
   }

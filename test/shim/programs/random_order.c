@@ -35,7 +35,6 @@ struct program {
   struct machine machine;
   struct order order;
   struct recorded graphs[GRAPHS];
-  bool with_graphs;
 };
 
 static uint32_t pick(struct program *program, uint32_t below) {
@@ -297,10 +296,13 @@ static void graph_step(struct program *program, enum actor actor) {
 
 /* ---- programs ------------------------------------------------------------ */
 
-static void run_program(uint64_t seed, bool with_graphs) {
+enum with { NOTHING_ELSE = 0, WITH_GRAPHS = 1, WITH_BOXES = 2 };
+
+static void run_program(uint64_t seed, int with) {
   struct program *program = calloc(1, sizeof *program);
+  bool with_graphs = (with & WITH_GRAPHS) != 0;
   if (program == NULL) exit(3);
-  program->with_graphs = with_graphs;
+  program->machine.boxes = (with & WITH_BOXES) != 0;
   make_machine(&program->machine, seed);
   for (int i = 0; i < STEPS && program->machine.wrong == 0; i++) {
     enum actor actor = pick(program, HOST);
@@ -328,28 +330,33 @@ static uint64_t seed_from_outside(void) {
 }
 
 /* `known`: seeds of programs that once had wrong results; 0 ends them. They are run first. */
-static void run_programs(const uint64_t *known, uint64_t first, bool with_graphs) {
+static void run_programs(const uint64_t *known, uint64_t first, int with) {
   uint64_t seed = seed_from_outside();
   if (seed != 0) {
-    run_program(seed, with_graphs);
+    run_program(seed, with);
     return;
   }
-  for (; *known != 0 && check_failures == 0; known++) run_program(*known, with_graphs);
+  for (; *known != 0 && check_failures == 0; known++) run_program(*known, with);
   const time_t end = time(NULL) + (getenv("VGPU_TEST_LONG") != NULL ? LONG_SECONDS : SHORT_SECONDS);
   for (int i = 0; i < MOST_PROGRAMS && check_failures == 0; i++) {
     if (i >= LEAST_PROGRAMS && time(NULL) > end) return;
-    run_program(first + (uint64_t)i, with_graphs);
+    run_program(first + (uint64_t)i, with);
   }
 }
 
 static void streams(void) {
   static const uint64_t known[] = {5, 44, 55, 62, 114, 0};
-  run_programs(known, 1001, false);
+  run_programs(known, 1001, NOTHING_ELSE);
 }
 
 static void graphs(void) {
   static const uint64_t known[] = {1, 8, 9, 119, 0};
-  run_programs(known, 1001, true);
+  run_programs(known, 1001, WITH_GRAPHS);
+}
+
+static void boxes(void) {
+  static const uint64_t known[] = {0};
+  run_programs(known, 1001, WITH_GRAPHS | WITH_BOXES);
 }
 
 static void *one_thread(void *data) {
@@ -357,7 +364,7 @@ static void *one_thread(void *data) {
   MUST(CALL(cuDevicePrimaryCtxRetain, (void **, int), &context, 0));
   MUST(CALL(cuCtxSetCurrent, (void *), context));
   static const uint64_t none[] = {0};
-  run_programs(none, 100000 * (1 + (uint64_t)(uintptr_t)data), true);
+  run_programs(none, 100000 * (1 + (uint64_t)(uintptr_t)data), WITH_GRAPHS);
   return NULL;
 }
 
@@ -368,7 +375,8 @@ static void threads(void) {
   for (int i = 0; i < THREADS; i++) pthread_join(made[i], NULL);
 }
 
-static const struct check_case cases[] = {{"streams", streams}, {"graphs", graphs}, {"threads", threads}};
+static const struct check_case cases[] = {
+    {"streams", streams}, {"graphs", graphs}, {"boxes", boxes}, {"threads", threads}};
 
 int main(int argc, char **argv) {
   return check_main(argc, argv, cases, sizeof cases / sizeof *cases);

@@ -14,9 +14,11 @@ enum { NON_BLOCKING = 1 };          /* CU_STREAM_NON_BLOCKING */
 enum { WAIT_32 = 1, WRITE_32 = 2 }; /* CUstreamBatchMemOpType */
 
 struct vgpu_gates {
-  uint64_t address; /* of the first word */
-  uint64_t stream;  /* writes the words */
-  uint64_t ready;   /* event: the words are zero */
+  uint64_t address;        /* of the first word */
+  uint64_t stream;         /* writes the words */
+  uint64_t ready;          /* event: the words are zero */
+  bool zero;               /* that has happened: a gate was open since */
+  uint64_t events[PLACES]; /* made when a place is first used; 0: not made */
   uint32_t values[PLACES];
   uint64_t taken[PLACES / BITS];
 };
@@ -27,6 +29,8 @@ static int post_operation(uint64_t context, uint64_t stream, uint64_t address, u
       .context = context, .stream = stream, .address = address, .value = value, .operation = operation};
   return vgpu_cuda_post_uncaptured(VGPU_OP_memory_op, &send, sizeof send);
 }
+
+#define WORDS_CALLS 4u /* that make_words sends one-way */
 
 static int make_words(uint64_t context, struct vgpu_gates *gates) {
   const struct vgpu_send_cuMemAlloc_v2 allocate = {.context = context, .bytes = PLACES * sizeof(uint32_t)};
@@ -72,19 +76,33 @@ static uint64_t word(const struct vgpu_gates *gates, uint32_t place) {
   return gates->address + place * sizeof(uint32_t);
 }
 
+/* Records the event that says that a stream has come to the gate. */
+static int post_reached(struct vgpu_driver *driver, uint64_t context, uint64_t stream, uint64_t *event) {
+  if (*event == 0) {
+    *event = vgpu_cuda_next_number(driver);
+    return vgpu_cuda_post_event(context, *event, stream);
+  }
+  const struct vgpu_send_cuEventRecordWithFlags record = {
+      .context = context, .event = *event, .stream = stream};
+  return vgpu_cuda_post_uncaptured(VGPU_OP_cuEventRecordWithFlags, &record, sizeof record);
+}
+
 static int close_one(struct vgpu_driver *driver, uint64_t stream, struct vgpu_gate *gate) {
   struct vgpu_gates *gates;
+  bool first = gate->owner->gates == NULL;
   int result = find_gates(driver, gate->owner, &gates);
   if (result != CUDA_SUCCESS) return result;
   gate->place = free_place(gates);
   if (gate->place == PLACES) return CUDA_ERROR_OUT_OF_MEMORY;
   gate->value = ++gates->values[gate->place];
-  gate->event = vgpu_cuda_next_number(driver);
+  __atomic_store_n(&driver->holds, true, __ATOMIC_RELEASE);
   const struct vgpu_send_cuStreamWaitEvent zero = {
       .context = gate->context, .stream = stream, .event = gates->ready};
-  result = vgpu_cuda_post_uncaptured(VGPU_OP_cuStreamWaitEvent, &zero, sizeof zero);
-  __atomic_store_n(&driver->holds, true, __ATOMIC_RELEASE);
-  if (result == CUDA_SUCCESS) result = vgpu_cuda_post_event(gate->context, gate->event, stream);
+  if (!gates->zero) result = vgpu_cuda_post_uncaptured(VGPU_OP_cuStreamWaitEvent, &zero, sizeof zero);
+  uint64_t *event = &gates->events[gate->place];
+  gate->calls = 2u + (*event == 0) + !gates->zero + (first ? WORDS_CALLS : 0);
+  if (result == CUDA_SUCCESS) result = post_reached(driver, gate->context, stream, event);
+  gate->event = *event;
   if (result == CUDA_SUCCESS)
     result = post_operation(gate->context, stream, word(gates, gate->place), WAIT_32, gate->value);
   if (result == CUDA_SUCCESS) gates->taken[gate->place / BITS] |= UINT64_C(1) << gate->place % BITS;
@@ -105,9 +123,8 @@ bool vgpu_gate_open(struct vgpu_driver *driver, const struct vgpu_gate *gate) {
   struct vgpu_gates *gates = gate->owner->gates;
   bool lives = gates != NULL && gate->owner->number == gate->context;
   if (lives) {
-    const struct vgpu_send_cuEventDestroy_v2 end = {.event = gate->event};
     post_operation(gate->context, gates->stream, word(gates, gate->place), WRITE_32, gate->value);
-    vgpu_cuda_post_uncaptured(VGPU_OP_cuEventDestroy_v2, &end, sizeof end);
+    gates->zero = true;
     gates->taken[gate->place / BITS] &= ~(UINT64_C(1) << gate->place % BITS);
   }
   pthread_mutex_unlock(&driver->lock);

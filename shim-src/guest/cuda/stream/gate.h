@@ -19,6 +19,7 @@ struct vgpu_gate {
   uint64_t event;   /* complete when the stream has reached the gate */
   uint32_t place;
   uint32_t value;
+  uint32_t calls; /* one-way calls that were sent to close it */
 };
 
 /*

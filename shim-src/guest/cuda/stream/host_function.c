@@ -29,6 +29,9 @@ struct job {
   bool gated;       /* the gate says when the stream has come to it; or the launch has waited for that: */
   int status;       /* the result of that wait */
   struct vgpu_gate gate;
+  bool follows; /* the job before it has the same gate */
+  bool opens;   /* the last one with its gate */
+  bool over;
 };
 
 struct vgpu_function_queue {
@@ -38,6 +41,8 @@ struct vgpu_function_queue {
   uint64_t stream; /* context and stream numbers for the host */
   uint64_t context;
   pthread_t caller; /* thread of a per-thread stream */
+  int status;       /* of the wait for the gate of the job that runs */
+  uint64_t sent;    /* calls that were sent when the last gate was closed; 0: others were sent meanwhile */
   struct job *first, *last;
 };
 
@@ -135,13 +140,24 @@ static int await_gate(const struct vgpu_function_queue *queue, const struct vgpu
                             queue->stream, VGPU_WAIT_EVENT);
 }
 
-static void run(const struct vgpu_function_queue *queue, const struct job *job) {
+/* After this no other job can share the gate of this one. True: it has to open the gate. */
+static bool finish(struct vgpu_host_functions *functions, struct job *job) {
+  pthread_mutex_lock(&functions->lock);
+  job->over = true;
+  bool opens = job->opens;
+  pthread_mutex_unlock(&functions->lock);
+  return opens;
+}
+
+static void run(struct vgpu_function_queue *queue, struct job *job) {
   struct vgpu_driver *driver = queue->driver;
-  int status = job->gated ? await_gate(queue, &job->gate) : job->status;
+  if (!job->follows) queue->status = job->gated ? await_gate(queue, &job->gate) : job->status;
+  int status = queue->status;
   running = true;
   if (job->callback != NULL) job->callback(queue->handle, status, job->data);
   else if (status == CUDA_SUCCESS) job->function(job->data);
   running = false;
+  if (!finish(&driver->functions, job)) return;
   bool lives = !job->gated || vgpu_gate_open(driver, &job->gate);
   /* The next thread that waits for the stream must get the error, too. */
   if (status != CUDA_SUCCESS && lives) vgpu_session_keep_deferred(driver->session, status);
@@ -227,16 +243,48 @@ static int enqueue(struct vgpu_host_functions *functions, const struct vgpu_func
   return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
+/*
+ * A function behind another one, with no call in between, needs no gate of its own. The caller holds the
+ * lock.
+ */
+static bool share_gate(struct vgpu_function_queue *queue, struct job *job) {
+  if (queue == NULL || !queue->last->gated || queue->last->over ||
+      queue->sent != vgpu_outstanding_now(&queue->driver->outstanding)) {
+    return false;
+  }
+  job->gate = queue->last->gate;
+  job->gated = job->follows = true;
+  return true;
+}
+
+static void close_gate(const struct vgpu_function_queue *like, struct vgpu_context *owner, struct job *job,
+                       uint64_t *sent) {
+  struct vgpu_driver *driver = like->driver;
+  uint64_t before = vgpu_outstanding_now(&driver->outstanding);
+  int result = vgpu_gate_close(driver, owner, like->context, like->stream, &job->gate);
+  job->gated = result == CUDA_SUCCESS;
+  *sent = vgpu_outstanding_now(&driver->outstanding);
+  if (*sent - before != job->gate.calls) *sent = 0;
+}
+
 /* The stream waits at a gate for the function, and the caller for nothing. */
 static int launch_behind_gate(const struct vgpu_function_queue *like, struct vgpu_context *owner,
                               struct job *job) {
   struct vgpu_driver *driver = like->driver;
-  pthread_mutex_lock(&driver->functions.lock); /* one stream's gates and jobs have one order */
-  int closed = vgpu_gate_close(driver, owner, like->context, like->stream, &job->gate);
-  job->gated = closed == CUDA_SUCCESS;
-  int result = job->gated ? enqueue(&driver->functions, like, job) : CUDA_SUCCESS;
-  if (job->gated && result != CUDA_SUCCESS) vgpu_gate_open(driver, &job->gate);
-  pthread_mutex_unlock(&driver->functions.lock);
+  struct vgpu_host_functions *functions = &driver->functions;
+  int result = CUDA_SUCCESS;
+  uint64_t sent = 0;
+  pthread_mutex_lock(&functions->lock); /* one stream's gates and jobs have one order */
+  struct vgpu_function_queue *queue = find_queue(functions, like);
+  struct job *last = queue == NULL ? NULL : queue->last;
+  job->opens = true;
+  bool shared = share_gate(queue, job);
+  if (!shared) close_gate(like, owner, job, &sent);
+  if (job->gated) result = enqueue(functions, like, job);
+  if (job->gated && !shared && result != CUDA_SUCCESS) vgpu_gate_open(driver, &job->gate);
+  if (result == CUDA_SUCCESS && shared) last->opens = false;
+  if (result == CUDA_SUCCESS && job->gated && !shared) find_queue(functions, like)->sent = sent;
+  pthread_mutex_unlock(&functions->lock);
   return result;
 }
 
@@ -245,6 +293,7 @@ static int launch_and_wait(const struct vgpu_function_queue *like, struct job *j
   struct vgpu_driver *driver = like->driver;
   vgpu_host_functions_wait(driver, like->context, like->stream);
   job->status = vgpu_cuda_wait_stream(driver, like->context, like->stream);
+  job->opens = true;
   pthread_mutex_lock(&driver->functions.lock);
   int result = enqueue(&driver->functions, like, job);
   pthread_mutex_unlock(&driver->functions.lock);

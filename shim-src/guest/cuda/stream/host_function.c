@@ -1,253 +1,17 @@
+/* Launches host functions: behind a gate, or, where no gate can be had, by waiting. */
 #include "guest/cuda/stream/host_function.h"
 
-#include <signal.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "cuda_api.h"
-#include "cuda_calls.h"
 #include "guest/cuda/stream/capture.h"
-#include "guest/cuda/stream/gate.h"
-
-#define LEGACY_STREAMS 2u    /* stream numbers 0 and 1 */
-#define NO_STREAM UINT64_MAX /* the queue of jobs that belong to no stream */
-
-/* The host keeps at most 65,536 calls for streams that wait. A GPU's queues are shorter, and a full one
- * waits. */
-#define MOST_BEHIND 16384u
-
-typedef void (*host_function)(void *data);
-typedef void (*stream_callback)(struct vgpu_stream *stream, int status, void *data);
-
-struct job {
-  struct job *next;
-  uint64_t sequence;      /* jobs are counted in the order in which they were launched */
-  host_function function; /* or */
-  stream_callback callback;
-  void *data;
-  uint64_t context; /* of a job without a stream: context to wait for first; 0: none */
-  bool gated;       /* the gate says when the stream has come to it; or the launch has waited for that: */
-  int status;       /* the result of that wait */
-  struct vgpu_gate gate;
-  bool follows; /* the job before it has the same gate */
-  bool opens;   /* the last one with its gate */
-  bool over;
-};
-
-struct vgpu_function_queue {
-  struct vgpu_function_queue *next;
-  struct vgpu_driver *driver;
-  struct vgpu_stream *handle;
-  uint64_t stream; /* context and stream numbers for the host */
-  uint64_t context;
-  pthread_t caller; /* thread of a per-thread stream */
-  int status;       /* of the wait for the gate of the job that runs */
-  uint64_t sent;    /* calls that were sent when the last gate was closed; 0: others were sent meanwhile */
-  struct job *first, *last;
-};
-
-static __thread bool running;
-
-bool vgpu_host_function_runs(void) {
-  return running;
-}
-
-void vgpu_host_functions_init(struct vgpu_host_functions *functions) {
-  memset(functions, 0, sizeof *functions);
-  pthread_mutex_init(&functions->lock, NULL);
-  pthread_cond_init(&functions->finished, NULL);
-}
-
-static bool is_per_thread(uint64_t stream) {
-  return stream == (uint64_t)(uintptr_t)VGPU_STREAM_PER_THREAD;
-}
-
-static uint64_t one_legacy(uint64_t stream) {
-  return stream < LEGACY_STREAMS ? 0 : stream;
-}
-
-static bool same_stream(const struct vgpu_function_queue *queue, uint64_t context, uint64_t stream) {
-  return queue->context == context && queue->stream == stream &&
-         (!is_per_thread(stream) || pthread_equal(queue->caller, pthread_self()));
-}
-
-enum scope { OF_STREAM, OF_CONTEXT, ALL };
-
-struct wanted {
-  enum scope scope;
-  uint64_t context, stream;
-};
-
-static bool concerns(const struct vgpu_function_queue *queue, const struct wanted *wanted) {
-  if (queue->stream == NO_STREAM) return false;
-  if (wanted->scope == ALL) return true;
-  if (wanted->scope == OF_CONTEXT) return queue->context == wanted->context;
-  return same_stream(queue, wanted->context, wanted->stream);
-}
-
-/* Waits for the functions that were launched before this call. Later ones may wait for the calling thread. */
-static void wait_for(struct vgpu_driver *driver, const struct wanted *wanted) {
-  struct vgpu_host_functions *functions = &driver->functions;
-  if (__atomic_load_n(&functions->busy, __ATOMIC_ACQUIRE) == 0 || running) return;
-  pthread_mutex_lock(&functions->lock);
-  uint64_t last = functions->launched;
-  for (struct vgpu_function_queue *queue = functions->queues; queue != NULL;) {
-    if (concerns(queue, wanted) && queue->first != NULL && queue->first->sequence <= last) {
-      pthread_cond_wait(&functions->finished, &functions->lock);
-      queue = functions->queues;
-    } else {
-      queue = queue->next;
-    }
-  }
-  pthread_mutex_unlock(&functions->lock);
-}
-
-void vgpu_host_functions_wait(struct vgpu_driver *driver, uint64_t context, uint64_t stream) {
-  wait_for(driver, &(struct wanted){.scope = OF_STREAM, .context = context, .stream = one_legacy(stream)});
-}
-
-void vgpu_host_functions_wait_context(struct vgpu_driver *driver, uint64_t context) {
-  wait_for(driver, &(struct wanted){.scope = OF_CONTEXT, .context = context});
-}
-
-bool vgpu_host_functions_pending(const struct vgpu_driver *driver) {
-  return __atomic_load_n(&driver->functions.busy, __ATOMIC_ACQUIRE) != 0;
-}
-
-void vgpu_host_functions_keep_pace(struct vgpu_driver *driver) {
-  struct vgpu_host_functions *functions = &driver->functions;
-  if (__atomic_load_n(&functions->busy, __ATOMIC_ACQUIRE) == 0) return;
-  uint64_t now = vgpu_outstanding_now(&driver->outstanding);
-  uint64_t begun = __atomic_load_n(&functions->begun, __ATOMIC_RELAXED);
-  if (now - begun < MOST_BEHIND) return;
-  wait_for(driver, &(struct wanted){.scope = ALL});
-  __atomic_store_n(&functions->begun, now, __ATOMIC_RELAXED);
-}
-
-/*
- * Runs a job whatever the wait returns: the objects that it frees have no more use when the context is gone.
- */
-static void run_detached(const struct job *job) {
-  if (job->context != 0) vgpu_cuda_wait_context(job->context);
-  running = true;
-  job->function(job->data);
-  running = false;
-}
-
-static int await_gate(const struct vgpu_function_queue *queue, const struct vgpu_gate *gate) {
-  const struct vgpu_send_cuEventSynchronize send = {.event = gate->event};
-  return vgpu_readback_wait(queue->driver, VGPU_OP_cuEventSynchronize, &send, sizeof send, queue->context,
-                            queue->stream, VGPU_WAIT_EVENT);
-}
-
-/* After this no other job can share the gate of this one. True: it has to open the gate. */
-static bool finish(struct vgpu_host_functions *functions, struct job *job) {
-  pthread_mutex_lock(&functions->lock);
-  job->over = true;
-  bool opens = job->opens;
-  pthread_mutex_unlock(&functions->lock);
-  return opens;
-}
-
-static void run(struct vgpu_function_queue *queue, struct job *job) {
-  struct vgpu_driver *driver = queue->driver;
-  if (!job->follows) queue->status = job->gated ? await_gate(queue, &job->gate) : job->status;
-  int status = queue->status;
-  running = true;
-  if (job->callback != NULL) job->callback(queue->handle, status, job->data);
-  else if (status == CUDA_SUCCESS) job->function(job->data);
-  running = false;
-  if (!finish(&driver->functions, job)) return;
-  bool lives = !job->gated || vgpu_gate_open(driver, &job->gate);
-  /* The next thread that waits for the stream must get the error, too. */
-  if (status != CUDA_SUCCESS && lives) vgpu_session_keep_deferred(driver->session, status);
-}
-
-static void unlink_queue(struct vgpu_host_functions *functions, struct vgpu_function_queue *queue) {
-  struct vgpu_function_queue **link = &functions->queues;
-  while (*link != queue) link = &(*link)->next;
-  *link = queue->next;
-  __atomic_sub_fetch(&functions->busy, 1, __ATOMIC_RELEASE);
-}
-
-/* Runs the jobs of a queue until it is empty, then removes it. */
-static void *serve(void *argument) {
-  struct vgpu_function_queue *queue = argument;
-  struct vgpu_host_functions *functions = &queue->driver->functions;
-  pthread_mutex_lock(&functions->lock);
-  while (queue->first != NULL) {
-    struct job *job = queue->first;
-    pthread_mutex_unlock(&functions->lock);
-    if (queue->stream == NO_STREAM) run_detached(job);
-    else run(queue, job);
-    pthread_mutex_lock(&functions->lock);
-    queue->first = job->next;
-    free(job);
-    pthread_cond_broadcast(&functions->finished);
-  }
-  unlink_queue(functions, queue);
-  free(queue);
-  pthread_cond_broadcast(&functions->finished);
-  pthread_mutex_unlock(&functions->lock);
-  return NULL;
-}
-
-/* Starts a thread that receives none of the program's signals. */
-static bool start(struct vgpu_function_queue *queue) {
-  sigset_t all, before;
-  sigfillset(&all);
-  pthread_attr_t attributes;
-  pthread_attr_init(&attributes);
-  pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  pthread_t thread;
-  int result = pthread_create(&thread, &attributes, serve, queue);
-  pthread_sigmask(SIG_SETMASK, &before, NULL);
-  pthread_attr_destroy(&attributes);
-  return result == 0;
-}
-
-static struct vgpu_function_queue *find_queue(struct vgpu_host_functions *functions,
-                                              const struct vgpu_function_queue *like) {
-  struct vgpu_function_queue *queue = functions->queues;
-  while (queue != NULL && !same_stream(queue, like->context, like->stream)) queue = queue->next;
-  return queue;
-}
-
-/* Puts a job into the queue of its stream, which `like` describes. The caller holds the lock. */
-static int enqueue(struct vgpu_host_functions *functions, const struct vgpu_function_queue *like,
-                   const struct job *wanted) {
-  struct job *job = malloc(sizeof *job);
-  if (job == NULL) return CUDA_ERROR_OUT_OF_MEMORY;
-  *job = *wanted;
-  job->sequence = ++functions->launched;
-  struct vgpu_function_queue *queue = find_queue(functions, like);
-  if (queue != NULL) {
-    queue->last->next = job;
-    queue->last = job;
-    return CUDA_SUCCESS;
-  }
-  queue = malloc(sizeof *queue);
-  if (queue != NULL) {
-    *queue = *like;
-    queue->next = functions->queues;
-    queue->first = queue->last = job;
-    functions->queues = queue;
-    if (__atomic_fetch_add(&functions->busy, 1, __ATOMIC_RELEASE) == 0)
-      __atomic_store_n(&functions->begun, vgpu_outstanding_now(&like->driver->outstanding), __ATOMIC_RELAXED);
-    if (start(queue)) return CUDA_SUCCESS;
-    unlink_queue(functions, queue);
-    free(queue);
-  }
-  free(job);
-  return CUDA_ERROR_OUT_OF_MEMORY;
-}
+#include "guest/cuda/stream/function_queue.h"
 
 /*
  * A function behind another one, with no call in between, needs no gate of its own. The caller holds the
  * lock.
  */
-static bool share_gate(struct vgpu_function_queue *queue, struct job *job) {
+static bool share_gate(struct vgpu_function_queue *queue, struct vgpu_job *job) {
   if (queue == NULL || !queue->last->gated || queue->last->over ||
       queue->sent != vgpu_outstanding_now(&queue->driver->outstanding)) {
     return false;
@@ -257,8 +21,8 @@ static bool share_gate(struct vgpu_function_queue *queue, struct job *job) {
   return true;
 }
 
-static void close_gate(const struct vgpu_function_queue *like, struct vgpu_context *owner, struct job *job,
-                       uint64_t *sent) {
+static void close_gate(const struct vgpu_function_queue *like, struct vgpu_context *owner,
+                       struct vgpu_job *job, uint64_t *sent) {
   struct vgpu_driver *driver = like->driver;
   uint64_t before = vgpu_outstanding_now(&driver->outstanding);
   int result = vgpu_gate_close(driver, owner, like->context, like->stream, &job->gate);
@@ -269,48 +33,48 @@ static void close_gate(const struct vgpu_function_queue *like, struct vgpu_conte
 
 /* The stream waits at a gate for the function, and the caller for nothing. */
 static int launch_behind_gate(const struct vgpu_function_queue *like, struct vgpu_context *owner,
-                              struct job *job) {
+                              struct vgpu_job *job) {
   struct vgpu_driver *driver = like->driver;
   struct vgpu_host_functions *functions = &driver->functions;
   int result = CUDA_SUCCESS;
   uint64_t sent = 0;
   pthread_mutex_lock(&functions->lock); /* one stream's gates and jobs have one order */
-  struct vgpu_function_queue *queue = find_queue(functions, like);
-  struct job *last = queue == NULL ? NULL : queue->last;
+  struct vgpu_function_queue *queue = vgpu_function_queue_find(functions, like);
+  struct vgpu_job *last = queue == NULL ? NULL : queue->last;
   job->opens = true;
   bool shared = share_gate(queue, job);
   if (!shared) close_gate(like, owner, job, &sent);
-  if (job->gated) result = enqueue(functions, like, job);
+  if (job->gated) result = vgpu_function_enqueue(functions, like, job);
   if (job->gated && !shared && result != CUDA_SUCCESS) vgpu_gate_open(driver, &job->gate);
   if (result == CUDA_SUCCESS && shared) last->opens = false;
-  if (result == CUDA_SUCCESS && job->gated && !shared) find_queue(functions, like)->sent = sent;
+  if (result == CUDA_SUCCESS && job->gated && !shared) vgpu_function_queue_find(functions, like)->sent = sent;
   pthread_mutex_unlock(&functions->lock);
   return result;
 }
 
 /* Without a gate the caller waits for the work before the function, and for the function. */
-static int launch_and_wait(const struct vgpu_function_queue *like, struct job *job) {
+static int launch_and_wait(const struct vgpu_function_queue *like, struct vgpu_job *job) {
   struct vgpu_driver *driver = like->driver;
   vgpu_host_functions_wait(driver, like->context, like->stream);
   job->status = vgpu_cuda_wait_stream(driver, like->context, like->stream);
   job->opens = true;
   pthread_mutex_lock(&driver->functions.lock);
-  int result = enqueue(&driver->functions, like, job);
+  int result = vgpu_function_enqueue(&driver->functions, like, job);
   pthread_mutex_unlock(&driver->functions.lock);
   if (result == CUDA_SUCCESS) vgpu_host_functions_wait(driver, like->context, like->stream);
   return result;
 }
 
-static int launch(struct vgpu_stream *handle, struct job *job) {
+static int launch(struct vgpu_stream *handle, struct vgpu_job *job) {
   int result;
   struct vgpu_driver *driver = vgpu_cuda_driver(&result);
   if (driver == NULL) return result;
-  if (running) return CUDA_ERROR_NOT_PERMITTED;
+  if (vgpu_host_function_runs()) return CUDA_ERROR_NOT_PERMITTED;
   struct vgpu_function_queue like = {.driver = driver, .handle = handle, .caller = pthread_self()};
   result = vgpu_cuda_stream_identity(driver, handle, &like.stream, &like.context);
   if (result != CUDA_SUCCESS) return result;
   bool made = like.stream >= VGPU_FIRST_NUMBER;
-  like.stream = one_legacy(like.stream);
+  like.stream = vgpu_function_stream(like.stream);
   struct vgpu_context *owner = made ? handle->context : vgpu_cuda_current_context();
   result = launch_behind_gate(&like, owner, job);
   return result != CUDA_SUCCESS || job->gated ? result : launch_and_wait(&like, job);
@@ -318,17 +82,17 @@ static int launch(struct vgpu_stream *handle, struct job *job) {
 
 bool vgpu_host_functions_detached(struct vgpu_driver *driver, uint64_t context, void (*function)(void *data),
                                   void *data) {
-  const struct job job = {.function = function, .data = data, .context = context};
-  const struct vgpu_function_queue like = {.driver = driver, .stream = NO_STREAM};
+  const struct vgpu_job job = {.function = function, .data = data, .context = context};
+  const struct vgpu_function_queue like = {.driver = driver, .stream = VGPU_NO_STREAM};
   pthread_mutex_lock(&driver->functions.lock);
-  int result = enqueue(&driver->functions, &like, &job);
+  int result = vgpu_function_enqueue(&driver->functions, &like, &job);
   pthread_mutex_unlock(&driver->functions.lock);
   return result == CUDA_SUCCESS;
 }
 
 int cuLaunchHostFunc(struct vgpu_stream *hStream, void *fn, void *userData) {
   if (fn == NULL) return vgpu_cuda_ready() != CUDA_SUCCESS ? vgpu_cuda_ready() : CUDA_ERROR_INVALID_VALUE;
-  struct job job = {.data = userData};
+  struct vgpu_job job = {.data = userData};
   memcpy(&job.function, &fn, sizeof fn); /* C has no conversion from a pointer to a function */
   int result;
   struct vgpu_driver *driver = vgpu_cuda_driver(&result);
@@ -341,7 +105,7 @@ int cuStreamAddCallback(struct vgpu_stream *hStream, void *callback, void *userD
   int result = vgpu_cuda_ready();
   if (result != CUDA_SUCCESS) return result;
   if (callback == NULL || flags != 0) return CUDA_ERROR_INVALID_VALUE;
-  struct job job = {.data = userData};
+  struct vgpu_job job = {.data = userData};
   memcpy(&job.callback, &callback, sizeof callback);
   if (vgpu_capture_forbids(vgpu_cuda_driver(&result), hStream, &result)) return result;
   return launch(hStream, &job);

@@ -13,7 +13,7 @@ function canListen(port: number): Promise<boolean> {
   });
 }
 
-/** A TCP port of the loopback interface on which nothing listens. Test files run side by side, so each call chooses anew. */
+/** A TCP port of the loopback interface on which nothing listens. Test files run side by side: no two share a number. */
 export async function freePort(): Promise<number> {
   for (let tries = 0; tries < 100; tries += 1) {
     const port = randomInt(FIRST, LAST + 1);

@@ -21,7 +21,7 @@ struct vgpu_queue {
   size_t count;
   size_t bytes;
   uint64_t records; /* count of the records of events that were queued so far */
-  bool outside; /* a stream may wait for an event of another session */
+  bool outside;     /* a stream may wait for an event of another session */
 };
 
 /*

@@ -6,6 +6,7 @@ const PROGRAMS: CasePrograms = {
     feeds_copies: 'a copy behind a function takes what the function has written to pinned memory',
     delays_no_other: 'a stream that is not ordered after the function works meanwhile',
     is_waited_for: 'a wait that began before a function ran returns after it',
+    later_work_is_not_waited_for: 'work that is queued after a wait began does not make it longer',
     graphs_go_on: 'the launch of a graph does not wait for a function in it',
     outlives_its_stream: 'a destroyed stream does its work, with code that is unloaded after that',
     ends_with_its_context: 'a context ends although a function in it has not run, and disturbs no other',

@@ -8,6 +8,7 @@
 #include "guest/session.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -138,6 +139,14 @@ static enum vgpu_outcome take(const struct vgpu_answer *answer, struct vgpu_rece
   return VGPU_ANSWERED;
 }
 
+/* The number of the calling thread, as the library's own session gives it. */
+static uint32_t lane(void) {
+  static atomic_uint lanes;
+  static _Thread_local uint32_t own;
+  if (own == 0) own = atomic_fetch_add(&lanes, 1) + 1;
+  return own;
+}
+
 static enum vgpu_outcome carry(struct vgpu_session *session, uint32_t opcode, uint32_t flags,
                                const struct vgpu_send *send, struct vgpu_receive *receive, int32_t *status) {
   static const struct vgpu_send nothing;
@@ -145,18 +154,23 @@ static enum vgpu_outcome carry(struct vgpu_session *session, uint32_t opcode, ui
   if (send->shared_region != NULL || send->body_size > VGPU_BODY_MAX || send->bulk_size > VGPU_BULK_MAX) {
     return VGPU_TOO_LARGE;
   }
-  struct vgpu_request request = {
-      .frame = {.opcode = opcode, .flags = flags, .body = send->body_size, .bulk = send->bulk_size},
-      .body = send->body,
-      .bulk = send->bulk};
+  struct vgpu_request request = {.frame = {.opcode = opcode,
+                                           .flags = flags,
+                                           .lane = lane(),
+                                           .body = send->body_size,
+                                           .bulk = send->bulk_size},
+                                 .body = send->body,
+                                 .bulk = send->bulk};
   pthread_mutex_lock(&session->lock);
   struct vgpu_worker *worker = &session->worker;
   struct vgpu_answer *answer = &session->answer;
   request.row = vgpu_find_row(worker, opcode);
+  worker->request = &request;
   /* Raw bytes are written to the caller's buffer; all others to a buffer that has room for a whole frame. */
   bool raw = request.row != NULL && request.row->raw_out && receive != NULL && receive->bulk != NULL;
   vgpu_carry_out(worker, &request, raw ? receive->bulk : worker->out,
                  raw ? receive->bulk_capacity : VGPU_BULK_MAX, answer);
+  worker->request = NULL;
   enum vgpu_outcome outcome = VGPU_ANSWERED;
   if ((flags & VGPU_FLAG_ONEWAY) != 0) {
     if (answer->status != 0 && session->deferred == 0) session->deferred = answer->status;

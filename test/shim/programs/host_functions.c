@@ -208,6 +208,41 @@ static void is_waited_for(void) {
   IS(10, atomic_load(&ran));
 }
 
+static void *read_in_thread(void *arguments) {
+  void **all = arguments;
+  MUST(CALL(cuCtxSetCurrent, (void *), all[0]));
+  OK(CALL(cuMemcpyDtoHAsync_v2, (void *, devptr, size_t, void *), all[2], *(devptr *)all[3], 4, all[1]));
+  atomic_store(&waited, 1);
+  return NULL;
+}
+
+/* What is queued after a wait began does not make it longer, and is not read. */
+static void later_work_is_not_waited_for(void) {
+  void *stream = stream_with(BLOCKING), *other = stream_with(NON_BLOCKING), *context = NULL;
+  OK(CALL(cuCtxGetCurrent, (void **), &context));
+  devptr memory = check_alloc(WORDS * 4), flag = check_alloc(4);
+  unsigned word = 0;
+  clear(flag, 1);
+  OK(CALL(cuStreamWaitValue32_v2, (void *, devptr, unsigned, unsigned), stream, flag, 1, 0));
+  OK(fill(memory, 5, stream));
+  pthread_t threads[2];
+  void *arguments[] = {context, stream, &word, &memory};
+  MUST(pthread_create(&threads[0], NULL, wait_in_thread, arguments));
+  MUST(pthread_create(&threads[1], NULL, read_in_thread, arguments));
+  usleep(100000);
+  IS(0, atomic_load(&waited));
+  OK(function_in(stream, wait_for_release, &one));
+  OK(fill(memory, 6, stream));
+  OK(CALL(cuStreamWriteValue32_v2, (void *, devptr, unsigned, unsigned), other, flag, 1, 0));
+  for (int i = 0; i < 2; i++) pthread_join(threads[i], NULL);
+  IS(5, word);
+  IS(0, atomic_load(&ran));
+  atomic_store(&released, 1);
+  OK(CALL(cuCtxSynchronize, (void), ));
+  IS(1, atomic_load(&ran));
+  IS(6, word_at(memory));
+}
+
 static void graphs_go_on(void) {
   void *stream = stream_with(BLOCKING), *graph = new_graph(), *function = put_function();
   devptr memory = check_alloc(WORDS * 4);
@@ -327,6 +362,7 @@ static const struct check_case cases[] = {{"queues_behind", queues_behind},
                                           {"feeds_copies", feeds_copies},
                                           {"delays_no_other", delays_no_other},
                                           {"is_waited_for", is_waited_for},
+                                          {"later_work_is_not_waited_for", later_work_is_not_waited_for},
                                           {"graphs_go_on", graphs_go_on},
                                           {"outlives_its_stream", outlives_its_stream},
                                           {"ends_with_its_context", ends_with_its_context},

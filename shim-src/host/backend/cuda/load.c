@@ -148,7 +148,7 @@ int32_t vgpu_cuda_load(struct vgpu_worker *worker, uint64_t context, const struc
                        uint32_t *missing, int32_t *outcome) {
   struct vgpu_cuda_load **link = &worker->cuda->loads;
   uint32_t lane = worker->request->frame.lane;
-  while (*link != NULL && !vgpu_cuda_asked_is(&(*link)->asked, worker->request)) link = &(*link)->next;
+  while (*link != NULL && !vgpu_asked_is(&(*link)->asked, worker->request)) link = &(*link)->next;
   *load = *link;
   if (*load == NULL) {
     struct vgpu_cuda *cuda;
@@ -158,7 +158,7 @@ int32_t vgpu_cuda_load(struct vgpu_worker *worker, uint64_t context, const struc
     if (entered != CUDA_SUCCESS) return entered;
     *load = make(worker, context, hash, bytes, bulk, missing, outcome);
     if (*load == NULL) return CUDA_SUCCESS;
-    vgpu_cuda_asked_remember(&(*load)->asked, worker->request);
+    vgpu_asked_remember(&(*load)->asked, worker->request);
     begin(*load);
     (*load)->next = worker->cuda->loads;
     worker->cuda->loads = *load;

@@ -7,14 +7,14 @@
 
 #include <pthread.h>
 
-#include "host/backend/cuda/asked.h"
+#include "host/backend/common/asked.h"
 #include "host/backend/cuda/driver.h"
 #include "host/backend/cuda/jit.h"
 #include "image/sha256.h"
 #include "wire/module.h"
 
 struct vgpu_cuda_load {
-  struct vgpu_cuda_asked asked;
+  struct vgpu_asked asked;
   int64_t asked_ms; /* time of the last call for it */
   struct vgpu_cuda_load *next;
   const struct vgpu_driver_api *api;

@@ -65,7 +65,7 @@ static int query_event(struct vgpu_worker *worker, void *event) {
 
 static struct vgpu_cuda_turn *find_turn(struct vgpu_cuda_turns *turns, const struct vgpu_request *request) {
   struct vgpu_cuda_turn *turn = turns->list;
-  while (turn != NULL && !vgpu_cuda_asked_is(&turn->asked, request)) turn = turn->next;
+  while (turn != NULL && !vgpu_asked_is(&turn->asked, request)) turn = turn->next;
   return turn;
 }
 
@@ -105,7 +105,7 @@ static int32_t begin_turn(struct vgpu_worker *worker, const struct vgpu_request 
   if (turn->event == NULL) result = VGPU_DRIVER(&cuda->api, cuEventCreate, &turn->event, NO_TIMING);
   if (result == CUDA_SUCCESS) result = VGPU_DRIVER(&cuda->api, cuEventRecord, turn->event, stream);
   if (result != CUDA_SUCCESS) return result;
-  vgpu_cuda_asked_remember(&turn->asked, request);
+  vgpu_asked_remember(&turn->asked, request);
   *begun = turn;
   return result;
 }

@@ -6,7 +6,7 @@
 #ifndef VGPU_HOST_CUDA_TURN_H
 #define VGPU_HOST_CUDA_TURN_H
 
-#include "host/backend/cuda/asked.h"
+#include "host/backend/common/asked.h"
 #include "host/backend/cuda/driver.h"
 
 struct vgpu_worker;
@@ -15,7 +15,7 @@ struct vgpu_cuda;
 /* A waiting call of one guest thread. */
 struct vgpu_cuda_turn {
   struct vgpu_cuda_turn *next;
-  struct vgpu_cuda_asked asked;
+  struct vgpu_asked asked;
   uint64_t context;         /* context of the event */
   struct vgpu_event *event; /* recorded after the work that is waited for; kept for the next call */
 };

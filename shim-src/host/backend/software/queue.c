@@ -5,10 +5,12 @@
 #include <string.h>
 
 #include "cuda_calls.h"
+#include "host/backend/common/asked.h"
 #include "host/backend/common/graph.h"
 #include "host/backend/software/software.h"
 
 #define MOST_QUEUED 65536u
+#define MOST_TURNS 4096u
 #define NON_BLOCKING 1u /* CU_STREAM_NON_BLOCKING */
 
 /* The stream that a call belongs to. */
@@ -20,10 +22,12 @@ struct place {
   bool legacy;     /* the default stream: it and all blocking streams wait for each other */
   bool blocking;   /* a blocking stream */
   bool after_all;  /* ends code that any call before it may need, and delays none */
+  bool whole;      /* waits for all of the context, and delays none */
 };
 
 struct vgpu_queued {
   struct vgpu_queued *next;
+  uint64_t number; /* calls are counted in the order in which they were queued */
   const struct vgpu_dispatch_row *row;
   struct place place;
   uint64_t record;  /* of a call that records an event: its number; records are counted */
@@ -31,6 +35,13 @@ struct vgpu_queued {
   uint32_t bulk_size;
   uint32_t body_size;
   uint64_t data[]; /* body, then bulk */
+};
+
+/* A call of a guest thread that has been told NOT_READY. It is sent again until it is carried out. */
+struct vgpu_queue_turn {
+  struct vgpu_queue_turn *next;
+  struct vgpu_asked asked;
+  uint64_t last; /* number of the last queued call that it waits for */
 };
 
 bool vgpu_queue_may_wait(const struct vgpu_worker *worker, uint64_t bytes) {
@@ -109,6 +120,9 @@ static bool find_place(struct vgpu_worker *worker, const struct vgpu_dispatch_ro
       *place = place_of(worker, event->context, event->stream);
       return true;
     }
+    case VGPU_OP_cuCtxSynchronize:
+      *place = (struct place){.context = first, .whole = true};
+      return true;
     case VGPU_OP_cuModuleUnload:
       return place_of_unload(worker, first, VGPU_HANDLE_MODULE, place);
     case VGPU_OP_cuLibraryUnload:
@@ -137,6 +151,7 @@ static bool find_place(struct vgpu_worker *worker, const struct vgpu_dispatch_ro
 static bool ordered(const struct place *first, const struct place *second) {
   if (second->after_all) return true;
   if (first->after_all) return false;
+  if (second->whole) return first->context == second->context;
   if (first->exec != 0 && (first->exec == second->exec || second->conditions)) return true;
   if (first->context != second->context) return false;
   if (first->stream == second->stream) return true;
@@ -171,8 +186,11 @@ static int32_t keep(struct vgpu_worker *worker, const struct vgpu_dispatch_row *
   if (queue->count >= MOST_QUEUED || !vgpu_queue_may_wait(worker, bytes)) return CUDA_ERROR_OUT_OF_MEMORY;
   struct vgpu_queued *queued = malloc(sizeof *queued + bytes);
   if (queued == NULL) return CUDA_ERROR_OUT_OF_MEMORY;
-  *queued =
-      (struct vgpu_queued){.row = row, .place = *place, .bulk_size = bulk_size, .body_size = row->send_size};
+  *queued = (struct vgpu_queued){.number = ++queue->kept,
+                                 .row = row,
+                                 .place = *place,
+                                 .bulk_size = bulk_size,
+                                 .body_size = row->send_size};
   memcpy(queued->data, body, row->send_size);
   if (bulk_size > 0) memcpy((unsigned char *)queued->data + row->send_size, bulk->in, bulk_size);
   if (queue->last == NULL) queue->first = queued;
@@ -199,12 +217,58 @@ static void take_out(struct vgpu_queue *queue, struct vgpu_queued **link, struct
   queue->bytes -= (size_t)queued->body_size + queued->bulk_size;
 }
 
-/* True if a queued call before `end` (NULL: any call) must run before the next call of the place. */
-static bool held(const struct vgpu_queue *queue, const struct vgpu_queued *end, const struct place *place) {
-  for (const struct vgpu_queued *queued = queue->first; queued != end; queued = queued->next) {
+/* True if a queued call before `end` (NULL: any), up to number `last`, must run before the next call of the
+ * place. */
+static bool held(const struct vgpu_queue *queue, const struct vgpu_queued *end, uint64_t last,
+                 const struct place *place) {
+  for (const struct vgpu_queued *queued = queue->first; queued != end && queued->number <= last;
+       queued = queued->next) {
     if (ordered(&queued->place, place)) return true;
   }
   return false;
+}
+
+/* Finds the turn of the thread that calls; NULL: it has none, or does not say which thread it is. */
+static struct vgpu_queue_turn *turn_of(const struct vgpu_worker *worker) {
+  uint32_t lane = worker->request == NULL ? 0 : worker->request->frame.lane;
+  struct vgpu_queue_turn *turn = lane == 0 ? NULL : worker->software->queue.turns;
+  while (turn != NULL && turn->asked.lane != lane) turn = turn->next;
+  return turn;
+}
+
+static struct vgpu_queue_turn *make_turn(struct vgpu_worker *worker) {
+  struct vgpu_queue *queue = &worker->software->queue;
+  if (worker->request == NULL || worker->request->frame.lane == 0) return NULL;
+  struct vgpu_queue_turn *turn = queue->turns;
+  while (turn != NULL && turn->asked.lane != 0) turn = turn->next;
+  if (turn != NULL || queue->turn_count == MOST_TURNS) return turn;
+  turn = calloc(1, sizeof *turn);
+  if (turn == NULL) return NULL;
+  turn->next = queue->turns;
+  queue->turns = turn;
+  queue->turn_count++;
+  return turn;
+}
+
+/*
+ * A call that waits for its answer is held by the calls that were queued when it was first sent, not by later
+ * ones: else it might never end while other threads queue more. A query tells of later ones, too.
+ */
+static bool holds_call(struct vgpu_worker *worker, const struct vgpu_dispatch_row *row,
+                       const struct place *place) {
+  const struct vgpu_queue *queue = &worker->software->queue;
+  struct vgpu_queue_turn *turn = turn_of(worker);
+  bool again = turn != NULL && vgpu_asked_is(&turn->asked, worker->request);
+  bool is_held = place != NULL && held(queue, NULL, again ? turn->last : UINT64_MAX, place);
+  if (is_held && again) return true;
+  /* The thread's last call is over, or it has given it up. */
+  if (turn != NULL) turn->asked.lane = 0;
+  if (!is_held || row->opcode == VGPU_OP_cuStreamQuery) return is_held;
+  if (turn == NULL) turn = make_turn(worker);
+  if (turn == NULL) return true;
+  vgpu_asked_remember(&turn->asked, worker->request);
+  turn->last = queue->kept;
+  return true;
 }
 
 static bool is_queued(const struct vgpu_queue *queue, uint64_t record) {
@@ -245,7 +309,8 @@ static void pump(struct vgpu_worker *worker) {
     struct vgpu_queued *before = NULL;
     for (struct vgpu_queued **link = &queue->first; *link != NULL;) {
       struct vgpu_queued *queued = *link;
-      int32_t status = held(queue, queued, &queued->place) ? VGPU_BLOCKED : run_queued(worker, queued);
+      int32_t status =
+          held(queue, queued, UINT64_MAX, &queued->place) ? VGPU_BLOCKED : run_queued(worker, queued);
       if (status == VGPU_BLOCKED) {
         before = queued;
         link = &queued->next;
@@ -272,8 +337,11 @@ int32_t vgpu_queue_run(struct vgpu_worker *worker, const struct vgpu_dispatch_ro
   struct place place;
   bool placed = find_place(worker, row, body, &place);
   int32_t status;
-  if (placed && queue->first != NULL && held(queue, NULL, &place)) {
-    return row->oneway ? keep(worker, row, &place, body, bulk) : CUDA_ERROR_NOT_READY;
+  if (row->oneway) {
+    if (placed && queue->first != NULL && held(queue, NULL, UINT64_MAX, &place))
+      return keep(worker, row, &place, body, bulk);
+  } else if (queue->first != NULL || queue->turns != NULL) {
+    if (holds_call(worker, row, placed ? &place : NULL)) return CUDA_ERROR_NOT_READY;
   }
   if (is_record(row)) {
     struct vgpu_handle *event = event_of(worker, row, body);
@@ -283,13 +351,6 @@ int32_t vgpu_queue_run(struct vgpu_worker *worker, const struct vgpu_dispatch_ro
   if (status == VGPU_BLOCKED) return keep(worker, row, &place, body, bulk);
   if (queue->first != NULL) pump(worker);
   return status;
-}
-
-bool vgpu_queue_holds(const struct vgpu_queue *queue, uint64_t context) {
-  for (const struct vgpu_queued *queued = queue->first; queued != NULL; queued = queued->next) {
-    if (queued->place.context == context) return true;
-  }
-  return false;
 }
 
 void vgpu_queue_drop(struct vgpu_worker *worker, uint64_t context) {

@@ -15,11 +15,15 @@
 #define VGPU_BLOCKED INT32_MIN
 
 struct vgpu_queued;
+struct vgpu_queue_turn;
 
 struct vgpu_queue {
   struct vgpu_queued *first, *last; /* in order of arrival */
   size_t count;
   size_t bytes;
+  uint64_t kept;                 /* count of all calls that were queued so far */
+  struct vgpu_queue_turn *turns; /* of calls that wait for their answer; they live as long as the session */
+  uint32_t turn_count;
   uint64_t records; /* count of the records of events that were queued so far */
   bool outside;     /* a stream may wait for an event of another session */
 };
@@ -33,9 +37,6 @@ int32_t vgpu_queue_run(struct vgpu_worker *worker, const struct vgpu_dispatch_ro
 
 /* True if so many more bytes may be queued: calls for their stream, reads for the guest. */
 bool vgpu_queue_may_wait(const struct vgpu_worker *worker, uint64_t bytes);
-
-/* True if a call of the context is queued. */
-bool vgpu_queue_holds(const struct vgpu_queue *queue, uint64_t context);
 
 /* Drops the queued calls of a context that ends. */
 void vgpu_queue_drop(struct vgpu_worker *worker, uint64_t context);

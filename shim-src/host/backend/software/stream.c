@@ -223,8 +223,7 @@ int32_t vgpu_software_cuEventSynchronize(struct vgpu_worker *worker,
 
 int32_t vgpu_software_cuCtxSynchronize(struct vgpu_worker *worker,
                                        const struct vgpu_send_cuCtxSynchronize *send) {
-  if (find_context(worker, send->context) == NULL) return CUDA_ERROR_INVALID_CONTEXT;
-  return vgpu_queue_holds(&worker->software->queue, send->context) ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;
+  return find_context(worker, send->context) != NULL ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
 }
 
 /* CUstreamBatchMemOpType and the flags of a wait */

@@ -208,6 +208,13 @@ uint64_t vgpu_cuda_next_number(struct vgpu_driver *driver);
  */
 int vgpu_cuda_stream_number(struct vgpu_driver *driver, struct vgpu_stream *stream, uint64_t *number);
 
+/*
+ * The same, with the context in which the work runs: the stream's own, so that the thread needs no current
+ * one; for a default stream the current one.
+ */
+int vgpu_cuda_stream_place(struct vgpu_driver *driver, struct vgpu_stream *stream, uint64_t *number,
+                           uint64_t *context);
+
 /* Gives the numbers of a stream and of its context (the current one for a default stream). Does not wait. */
 int vgpu_cuda_stream_identity(struct vgpu_driver *driver, struct vgpu_stream *stream, uint64_t *number,
                               uint64_t *context);

@@ -11,6 +11,7 @@ const PROGRAMS: CasePrograms = {
     wait_values: 'a stream waits for a value without holding up others',
     events_recorded_again:
       'an event that is recorded again or destroyed holds only what waited for it before',
+    without_context: 'a thread without a current context queues work in a stream, which knows its own',
     default_stream_order: 'the default stream and blocking streams wait for each other',
   },
   copy_calls: {

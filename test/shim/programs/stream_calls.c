@@ -364,6 +364,41 @@ static void events_recorded_again(void) {
   IS(5, read32(copy));
 }
 
+/*
+ * A stream knows its context. A thread without a current context, or with another one, can queue work in it;
+ * the default streams are those of the current context.
+ */
+static void without_context(void) {
+  unsigned words[4] = {1, 2, 3, 4}, back[4] = {0};
+  void *own = NULL, *other = NULL, *stream = make_stream(0), *second = make_stream(1), *event = make_event(0);
+  devptr memory = check_alloc(sizeof words);
+  MUST(CALL(cuCtxPopCurrent_v2, (void **), &own));
+  TRUE(own != NULL);
+  OK(CALL(cuMemcpyHtoDAsync_v2, (devptr, const void *, size_t, void *), memory, words, sizeof words, stream));
+  OK(CALL(cuMemsetD32Async, (devptr, unsigned, size_t, void *), memory, 7, 1, stream));
+  OK(CALL(cuStreamWriteValue32_v2, (void *, devptr, unsigned, unsigned), stream, memory + 4, 8, 0));
+  OK(CALL(cuEventRecord, (void *, void *), event, stream));
+  OK(CALL(cuStreamWaitEvent, (void *, void *, unsigned), second, event, 0));
+  OK(CALL(cuMemcpyDtoDAsync_v2, (devptr, devptr, size_t, void *), memory + 8, memory, 4, second));
+  OK(CALL(cuMemcpyDtoHAsync_v2, (void *, devptr, size_t, void *), back, memory, sizeof back, second));
+  OK(wait_for(second));
+  OK(CALL(cuEventQuery, (void *), event));
+  IS(7, back[0]);
+  IS(8, back[1]);
+  IS(7, back[2]);
+  IS(4, back[3]);
+  IS(INVALID_CONTEXT, CALL(cuMemsetD32Async, (devptr, unsigned, size_t, void *), memory, 7, 1, NULL));
+  IS(INVALID_CONTEXT, CALL(cuEventRecord, (void *, void *), event, PER_THREAD));
+  IS(INVALID_CONTEXT, CALL(cuMemcpyHtoD_v2, (devptr, const void *, size_t), memory, words, sizeof words));
+  MUST(CALL(cuCtxCreate_v2, (void **, unsigned, int), &other, 0, 0));
+  OK(CALL(cuMemsetD32Async, (devptr, unsigned, size_t, void *), memory, 9, 1, stream));
+  OK(CALL(cuEventRecord, (void *, void *), event, stream));
+  OK(CALL(cuEventSynchronize, (void *), event));
+  OK(CALL(cuCtxDestroy_v2, (void *), other));
+  MUST(CALL(cuCtxPushCurrent_v2, (void *), own));
+  IS(9, read32(memory));
+}
+
 static void default_stream_order(void) {
   void *context = NULL;
   MUST(CALL(cuCtxCreate_v2, (void **, unsigned, int), &context, 0, 0));
@@ -395,6 +430,7 @@ static const struct check_case cases[] = {
     {"host_functions", host_functions},
     {"events_recorded_again", events_recorded_again},
     {"wait_values", wait_values},
+    {"without_context", without_context},
     {"default_stream_order", default_stream_order},
 };
 

@@ -18,9 +18,9 @@ int vgpu_transfer_begin(struct vgpu_transfer *transfer, struct vgpu_stream *stre
   int result;
   *transfer = (struct vgpu_transfer){.driver = vgpu_cuda_driver(&result), .async = async};
   if (transfer->driver == NULL) return result;
+  if (async) return vgpu_cuda_stream_place(transfer->driver, stream, &transfer->stream, &transfer->context);
   result = vgpu_cuda_context_number(&transfer->context);
   if (result != CUDA_SUCCESS) return result;
-  if (async) return vgpu_cuda_stream_number(transfer->driver, stream, &transfer->stream);
   return vgpu_host_functions_pending(transfer->driver) ? vgpu_cuda_wait_legacy(transfer->driver)
                                                        : CUDA_SUCCESS;
 }

@@ -96,8 +96,7 @@ int cuEventRecordWithFlags(struct vgpu_event *hEvent, struct vgpu_stream *hStrea
   struct vgpu_driver *driver;
   struct vgpu_send_cuEventRecordWithFlags send = {.flags = flags};
   int result = number_of(&driver, hEvent, &send.event);
-  if (result == CUDA_SUCCESS) result = vgpu_cuda_stream_number(driver, hStream, &send.stream);
-  if (result == CUDA_SUCCESS) result = vgpu_cuda_context_number(&send.context);
+  if (result == CUDA_SUCCESS) result = vgpu_cuda_stream_place(driver, hStream, &send.stream, &send.context);
   if (result != CUDA_SUCCESS) return result;
   if (flags == EXTERNAL) return external(driver, hStream, hEvent, VGPU_NODE_RECORD);
   if (flags != 0) return CUDA_ERROR_INVALID_VALUE;
@@ -124,8 +123,7 @@ int cuStreamWaitEvent(struct vgpu_stream *hStream, struct vgpu_event *hEvent, ui
   struct vgpu_driver *driver;
   struct vgpu_send_cuStreamWaitEvent send = {.flags = Flags};
   int result = number_of(&driver, hEvent, &send.event);
-  if (result == CUDA_SUCCESS) result = vgpu_cuda_stream_number(driver, hStream, &send.stream);
-  if (result == CUDA_SUCCESS) result = vgpu_cuda_context_number(&send.context);
+  if (result == CUDA_SUCCESS) result = vgpu_cuda_stream_place(driver, hStream, &send.stream, &send.context);
   if (result != CUDA_SUCCESS) return result;
   if (Flags == EXTERNAL) return external(driver, hStream, hEvent, VGPU_NODE_WAIT);
   if (Flags != 0) return CUDA_ERROR_INVALID_VALUE;

@@ -92,8 +92,7 @@ static int carry_out(struct vgpu_stream *stream, struct vgpu_memory_operation *o
   struct vgpu_driver *driver = vgpu_cuda_driver(&result);
   if (driver == NULL) return result;
   uint64_t context = 0, number = 0;
-  result = vgpu_cuda_context_number(&context);
-  if (result == CUDA_SUCCESS) result = vgpu_cuda_stream_number(driver, stream, &number);
+  result = vgpu_cuda_stream_place(driver, stream, &number, &context);
   /* All operations are checked before the first one is sent. */
   for (uint32_t i = 0; i < count && result == CUDA_SUCCESS; i++) result = check(driver, &operations[i]);
   if (result != CUDA_SUCCESS || count == 0) return result;

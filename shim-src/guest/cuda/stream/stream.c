@@ -4,6 +4,7 @@
 #include "cuda_api.h"
 #include "cuda_calls.h"
 #include "guest/cuda/stream/capture.h"
+#include "guest/cuda/stream/host_function.h"
 
 static bool is_default(const struct vgpu_stream *stream) {
   return stream == NULL || stream == VGPU_STREAM_LEGACY || stream == VGPU_STREAM_PER_THREAD;
@@ -24,6 +25,16 @@ int vgpu_cuda_stream_number(struct vgpu_driver *driver, struct vgpu_stream *stre
     *number = stream->number;
   }
   vgpu_host_functions_keep_pace(driver);
+  return CUDA_SUCCESS;
+}
+
+int vgpu_cuda_stream_place(struct vgpu_driver *driver, struct vgpu_stream *stream, uint64_t *number,
+                           uint64_t *context) {
+  int result = vgpu_cuda_stream_number(driver, stream, number);
+  if (result != CUDA_SUCCESS) return result;
+  if (is_default(stream)) return vgpu_cuda_context_number(context);
+  if (vgpu_host_function_runs()) return CUDA_ERROR_NOT_PERMITTED;
+  *context = stream->context->number; /* at the host since the stream was made */
   return CUDA_SUCCESS;
 }
 

@@ -211,7 +211,9 @@ static void bad_requests(void) {
   IS(INVALID_VALUE, allocate(NULL, MIB, stream));
   IS(INVALID_VALUE, allocate(&memory, 0, stream));
   IS(INVALID_HANDLE, allocate(&memory, MIB, check_bytes(64)));
+  memory = 4096;
   IS(OUT_OF_MEMORY, allocate(&memory, 1ull << 60, stream));
+  IS(0, memory);
   IS(INVALID_VALUE, free_on(0, stream));
   IS(INVALID_VALUE, free_on(4096, stream));
   memory = check_alloc(MIB);
@@ -223,6 +225,8 @@ static void bad_requests(void) {
   IS(INVALID_VALUE, CALL(cuMemPoolCreate, (void **, const void *), &pool, NULL));
   other.type = 9;
   IS(INVALID_VALUE, CALL(cuMemPoolCreate, (void **, const void *), &pool, &other));
+  other.type = 2; /* managed memory */
+  IS(NOT_SUPPORTED, CALL(cuMemPoolCreate, (void **, const void *), &pool, &other));
   other = plain;
   other.handle_types = 8; /* a fabric */
   IS(NOT_SUPPORTED, CALL(cuMemPoolCreate, (void **, const void *), &pool, &other));

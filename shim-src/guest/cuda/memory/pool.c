@@ -15,6 +15,7 @@
 #define PEER_ACCESS_UNSUPPORTED 217
 #define POOLS_SUPPORTED 115 /* CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED */
 #define PINNED 1            /* CU_MEM_ALLOCATION_TYPE_PINNED */
+#define MANAGED 2           /* CU_MEM_ALLOCATION_TYPE_MANAGED */
 #define ON_DEVICE 1         /* CU_MEM_LOCATION_TYPE_DEVICE */
 #define POSIX_FD 1          /* CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR */
 #define READ_WRITE 3        /* CU_MEM_ACCESS_FLAGS_PROT_READWRITE */
@@ -190,6 +191,7 @@ int cuMemPoolCreate(struct vgpu_pool **pool, const void *poolProps) {
   if (pool == NULL || poolProps == NULL) return CUDA_ERROR_INVALID_VALUE;
   struct properties properties;
   memcpy(&properties, poolProps, sizeof properties);
+  if (properties.allocation_type == MANAGED) return CUDA_ERROR_NOT_SUPPORTED; /* new in CUDA 13 */
   if (properties.allocation_type != PINNED) return CUDA_ERROR_INVALID_VALUE;
   /* Processes here can share file descriptors only. There are no pools of host memory. */
   if ((properties.handle_types & ~POSIX_FD) != 0 || properties.location.type != ON_DEVICE)
@@ -328,6 +330,7 @@ int cuMemAllocFromPoolAsync(uint64_t *dptr, size_t bytesize, struct vgpu_pool *h
   struct vgpu_send_cuMemAllocFromPoolAsync send = {.pool = pool.number, .bytes = bytesize};
   result = vgpu_cuda_stream_identity(driver, hStream, &send.queue, &send.context);
   if (result != CUDA_SUCCESS) return result;
+  *dptr = 0; /* programs look at the address instead of the result */
   struct vgpu_reply_cuMemAllocFromPoolAsync reply;
   result = vgpu_cuda_call(VGPU_OP_cuMemAllocFromPoolAsync, &send, sizeof send, &reply, sizeof reply);
   if (result != CUDA_SUCCESS) return result;

@@ -96,8 +96,9 @@ struct vgpu_driver {
   struct vgpu_graph_memories graph_memory; /* under graph_lock */
   struct vgpu_captured_stream *captured_streams;
   struct vgpu_captured_event *captured_events;
-  pthread_mutex_t printing;      /* taken to print, so that one kernel's output stays together */
-  struct vgpu_texture *textures; /* under `lock` */
+  struct vgpu_captured_stream *last_captured; /* on it the capture began that ended last; or NULL */
+  pthread_mutex_t printing;                   /* taken to print, so that one kernel's output stays together */
+  struct vgpu_texture *textures;              /* under `lock` */
 };
 
 /* Returns the driver after cuInit; before cuInit NULL, with *result set to NOT_INITIALIZED. */

@@ -331,6 +331,18 @@ void vgpu_capture_streams_ended(struct vgpu_driver *driver) {
   if (ended) vgpu_graph_memory_sweep(driver);
 }
 
+/*
+ * The dependencies that cuStreamGetCaptureInfo gave are valid until the capture ends, but NVIDIA's own C++
+ * code reads them just behind that end. So they stay until the next capture ends.
+ */
+static void keep_for_late_readers(struct vgpu_driver *driver, struct vgpu_captured_stream *stream) {
+  struct vgpu_captured_stream *before = driver->last_captured;
+  driver->last_captured = stream;
+  if (before == NULL) return;
+  vgpu_links_free(&before->tips);
+  free(before);
+}
+
 void vgpu_capture_end(struct vgpu_driver *driver, struct vgpu_capture *capture) {
   for (struct vgpu_captured_stream **link = &driver->captured_streams; *link != NULL;) {
     struct vgpu_captured_stream *stream = *link;
@@ -339,8 +351,13 @@ void vgpu_capture_end(struct vgpu_driver *driver, struct vgpu_capture *capture) 
       continue;
     }
     *link = stream->next;
-    vgpu_links_free(&stream->tips);
-    free(stream);
+    stream->capture = NULL;
+    if (stream->stream == capture->origin) {
+      keep_for_late_readers(driver, stream);
+    } else {
+      vgpu_links_free(&stream->tips);
+      free(stream);
+    }
   }
   for (struct vgpu_captured_event **link = &driver->captured_events; *link != NULL;) {
     struct vgpu_captured_event *event = *link;

@@ -193,7 +193,7 @@ static void attributes(void) {
 
 static void events(void) {
   void *graph = new_graph(), *stream = new_stream(), *held = new_stream(), *event[3] = {0};
-  void *record = NULL, *wait = NULL, *fill_at = NULL, *got = NULL;
+  void *record = NULL, *wait = NULL, *fill_at = NULL, *got = NULL, *context = NULL;
   devptr memory = check_alloc(4096);
   clear(memory, 4);
   for (int i = 0; i < 3; i++) MUST(CALL(cuEventCreate, (void **, unsigned), &event[i], 2));
@@ -202,7 +202,10 @@ static void events(void) {
   struct node_params fill = fill_node(memory, 6, 1);
   OK(add_node(&wait, graph, NULL, 0, &waited));
   OK(add_node(&fill_at, graph, &wait, 1, &fill));
+  /* An event knows its context, so the thread needs none. */
+  MUST(CALL(cuCtxPopCurrent_v2, (void **), &context));
   OK(add_node(&record, graph, &fill_at, 1, &recorded));
+  MUST(CALL(cuCtxPushCurrent_v2, (void *), context));
   void *exec = new_exec(graph);
   /* The event that the graph waits for comes after a value that is written later. */
   OK(CALL(cuStreamWaitValue32_v2, (void *, devptr, unsigned, unsigned), held, memory + 8, 1, 0));

@@ -151,12 +151,9 @@ static int event_work(struct vgpu_driver *driver, struct vgpu_event *event, bool
                       struct vgpu_work *work) {
   pthread_mutex_lock(&driver->lock);
   bool live = vgpu_objects_has(&driver->objects, event, VGPU_OBJECT_EVENT);
-  uint64_t number = live ? event->number : 0;
+  uint64_t number = live ? event->number : 0, context = live ? event->context->number : 0;
   pthread_mutex_unlock(&driver->lock);
   if (!live) return CUDA_ERROR_INVALID_HANDLE;
-  uint64_t context = 0;
-  int result = vgpu_cuda_context_number(&context);
-  if (result != CUDA_SUCCESS) return result;
   struct vgpu_send_cuEventRecordWithFlags recorded = {.context = context, .event = number};
   struct vgpu_send_cuStreamWaitEvent waited = {.context = context, .event = number};
   *work = (struct vgpu_work){.kind = record ? VGPU_NODE_RECORD : VGPU_NODE_WAIT, .handle = event};

@@ -9,8 +9,10 @@
 
 #define LEGACY_STREAMS 2u /* stream numbers 0 and 1 */
 
-/* The host keeps at most 65,536 calls for streams that wait. A GPU's queues are shorter, and a full one
- * waits. */
+/*
+ * The host keeps at most 65,536 calls for streams that wait. A GPU's queues are shorter, and a full one
+ * waits.
+ */
 #define MOST_BEHIND 16384u
 
 static __thread bool running;

@@ -217,8 +217,10 @@ static void take_out(struct vgpu_queue *queue, struct vgpu_queued **link, struct
   queue->bytes -= (size_t)queued->body_size + queued->bulk_size;
 }
 
-/* True if a queued call before `end` (NULL: any), up to number `last`, must run before the next call of the
- * place. */
+/*
+ * True if a queued call before `end` (NULL: any), up to number `last`, must run before the next call of the
+ * place.
+ */
 static bool held(const struct vgpu_queue *queue, const struct vgpu_queued *end, uint64_t last,
                  const struct place *place) {
   for (const struct vgpu_queued *queued = queue->first; queued != end && queued->number <= last;
@@ -277,7 +279,8 @@ static bool is_queued(const struct vgpu_queue *queue, uint64_t record) {
   return queued != NULL;
 }
 
-/* A wait is for the last record before it. The event may have been recorded again, or destroyed, meanwhile.
+/*
+ * A wait is for the last record before it. The event may have been recorded again, or destroyed, meanwhile.
  */
 static int32_t run_wait(struct vgpu_worker *worker, const struct vgpu_queued *queued) {
   const struct vgpu_handle *event = event_of(worker, queued->row, queued->data);

@@ -139,8 +139,7 @@ static void user_objects_of_executables(void) {
   TRUE(becomes(12));
 }
 
-/* A context that ends takes what its executables have at the host with it: nothing is left to destroy there.
- */
+/* A context that ends takes what its executables have at the host with it. */
 static void executables_of_ended_contexts(void) {
   static int one = 1, ten = 10;
   void *first = NULL, *second = NULL;

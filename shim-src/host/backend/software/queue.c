@@ -76,8 +76,7 @@ static bool place_of_exec(struct vgpu_worker *worker, uint64_t exec, struct plac
   return true;
 }
 
-/* An event of this session alone. The count of pending records is all that others see of one that is shared.
- */
+/* An event of this session alone. Of one that is shared, others see only the count of pending records. */
 static bool is_own(const struct vgpu_handle *event) {
   return event != NULL && event->object == NULL;
 }

@@ -216,7 +216,7 @@ static void *read_in_thread(void *arguments) {
   return NULL;
 }
 
-/* What is queued after a wait began does not make it longer, and is not read. */
+/* Work that is queued after a wait began does not make it longer, and is not read. */
 static void later_work_is_not_waited_for(void) {
   void *stream = stream_with(BLOCKING), *other = stream_with(NON_BLOCKING), *context = NULL;
   OK(CALL(cuCtxGetCurrent, (void **), &context));

@@ -23,6 +23,8 @@ export interface StatusDocument extends StatusView {
 
 /** The verdict is taken from what is there already; a consumer that has not spoken yet is `undetermined`. */
 const verdictTimeoutMs = 2_000;
+/** The service is busy with a verdict of its own: on a machine where that takes long, ours takes long, too. */
+const besideServiceMs = 10_000;
 
 interface StatusOptions {
   readonly profile?: string;
@@ -92,7 +94,8 @@ async function judgedAll(told: StatusDocument, context: CommandContext): Promise
   try {
     let known = told;
     for (const unit of names) {
-      const { verdict } = await look(work, await chooseOne(work, { unit }), context);
+      const profile = await chooseOne(work, { unit });
+      const { verdict } = await look(work, profile, context, besideServiceMs);
       known = { ...known, ...withVerdictOf(known, unit, verdict) };
     }
     return known;
@@ -101,7 +104,12 @@ async function judgedAll(told: StatusDocument, context: CommandContext): Promise
   }
 }
 
-async function look(work: Workplace, profile: Profile, context: CommandContext): Promise<StatusView> {
+async function look(
+  work: Workplace,
+  profile: Profile,
+  context: CommandContext,
+  timeoutMs = verdictTimeoutMs,
+): Promise<StatusView> {
   const { emit } = context.talk;
   emit({ kind: 'phase', phase: 'inspect', text: `inspecting this machine and ${profile.unit}` });
   const facts = await work.inspect(profile, null, { quick: true });
@@ -112,7 +120,7 @@ async function look(work: Workplace, profile: Profile, context: CommandContext):
   let verdict: Verdict | null = null;
   // Only root can read other users' maps and the journal: a verdict without them would mislead.
   if (installed !== null && context.isRoot) {
-    const request = { profile, facts, mark: null, timeoutMs: verdictTimeoutMs, signal: context.signal };
+    const request = { profile, facts, mark: null, timeoutMs, signal: context.signal };
     verdict = await work.confirm(request, emit);
   }
   const plan =

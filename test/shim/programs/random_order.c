@@ -345,12 +345,12 @@ static void run_programs(const uint64_t *known, uint64_t first, int with) {
 }
 
 static void streams(void) {
-  static const uint64_t known[] = {5, 44, 55, 62, 114, 0};
+  static const uint64_t known[] = {5, 44, 55, 62, 114, 1071, 0};
   run_programs(known, 1001, NOTHING_ELSE);
 }
 
 static void graphs(void) {
-  static const uint64_t known[] = {1, 8, 9, 119, 0};
+  static const uint64_t known[] = {1, 8, 9, 119, 1023, 1157, 0};
   run_programs(known, 1001, WITH_GRAPHS);
 }
 

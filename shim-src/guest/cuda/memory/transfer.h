@@ -13,8 +13,8 @@ struct vgpu_transfer {
 };
 
 /*
- * Fills a transfer for the current context. One that is not asynchronous waits for the host functions that it
- * must run after. `stream` is used if `async`.
+ * Fills a transfer, for the stream's context or the current one. One that is not asynchronous waits for the
+ * host functions that it must run after. `stream` is used if `async`.
  */
 int vgpu_transfer_begin(struct vgpu_transfer *transfer, struct vgpu_stream *stream, bool async);
 

@@ -30,12 +30,9 @@ int vgpu_cuda_stream_number(struct vgpu_driver *driver, struct vgpu_stream *stre
 
 int vgpu_cuda_stream_place(struct vgpu_driver *driver, struct vgpu_stream *stream, uint64_t *number,
                            uint64_t *context) {
-  int result = vgpu_cuda_stream_number(driver, stream, number);
-  if (result != CUDA_SUCCESS) return result;
-  if (is_default(stream)) return vgpu_cuda_context_number(context);
   if (vgpu_host_function_runs()) return CUDA_ERROR_NOT_PERMITTED;
-  *context = stream->context->number; /* at the host since the stream was made */
-  return CUDA_SUCCESS;
+  vgpu_host_functions_keep_pace(driver);
+  return vgpu_cuda_stream_identity(driver, stream, number, context);
 }
 
 int vgpu_cuda_stream_identity(struct vgpu_driver *driver, struct vgpu_stream *stream, uint64_t *number,

@@ -4,7 +4,9 @@ import { availableParallelism } from 'node:os';
 import { describe, it } from 'node:test';
 import { buildProgram, runProgram } from '../cuda/private_programs.js';
 
-const SOURCES = ['doorbell', 'ring', 'shared', 'stream'].map((name) => `shim-src/wire/${name}.c`);
+const SOURCES = ['device_copy', 'doorbell', 'ring', 'shared', 'stream'].map(
+  (name) => `shim-src/wire/${name}.c`,
+);
 const LONG = process.env['VGPU_TEST_LONG'] === '1';
 
 describe('two rings between two threads', () => {

@@ -1,0 +1,75 @@
+#include "wire/device_copy.h"
+
+#include <stdint.h>
+#include <string.h>
+
+/*
+ * memcpy is too slow here. For some sizes the C library uses `rep movsb` where the processor reports that it
+ * is fast. That is true for ordinary memory only: uncached memory is then moved byte by byte, and so is all
+ * memory under an emulated processor. Measured there: 0.34 GB/s for 64 KiB, against 2.1 GB/s for 1 MiB, where
+ * the C library uses vector instructions.
+ *
+ * The width of the vectors counts, too. Measured in the same VM, in GB/s: 1.5 with vectors of 16 bytes, and
+ * 2.1 with those of 32 bytes.
+ */
+#define BLOCK 128u
+#define LINE 64u
+
+typedef uint64_t narrow __attribute__((vector_size(16), aligned(1), may_alias));
+
+static void narrow_blocks(unsigned char *to, const unsigned char *from, size_t bytes) {
+  for (size_t done = 0; done < bytes; done += BLOCK) {
+    const narrow *read = (const narrow *)(const void *)(from + done);
+    narrow *write = (narrow *)(void *)(to + done);
+    for (unsigned half = 0; half < 2; half++, read += 4, write += 4) {
+      narrow first = read[0], second = read[1], third = read[2], fourth = read[3];
+      write[0] = first;
+      write[1] = second;
+      write[2] = third;
+      write[3] = fourth;
+      __asm__ volatile("" : : : "memory"); /* or the compiler makes a memcpy of the loop */
+    }
+  }
+}
+
+#ifdef __x86_64__
+typedef uint64_t wide __attribute__((vector_size(32), aligned(1), may_alias));
+
+__attribute__((target("avx2"))) static void wide_blocks(unsigned char *to, const unsigned char *from,
+                                                        size_t bytes) {
+  for (size_t done = 0; done < bytes; done += BLOCK) {
+    const wide *read = (const wide *)(const void *)(from + done);
+    wide *write = (wide *)(void *)(to + done);
+    wide first = read[0], second = read[1], third = read[2], fourth = read[3];
+    write[0] = first;
+    write[1] = second;
+    write[2] = third;
+    write[3] = fourth;
+    __asm__ volatile("" : : : "memory"); /* as above */
+  }
+}
+
+static void copy_blocks(unsigned char *to, const unsigned char *from, size_t bytes) {
+  if (__builtin_cpu_supports("avx2")) wide_blocks(to, from, bytes);
+  else narrow_blocks(to, from, bytes);
+}
+#else
+static void copy_blocks(unsigned char *to, const unsigned char *from, size_t bytes) {
+  narrow_blocks(to, from, bytes);
+}
+#endif
+
+void vgpu_device_copy(void *to, const void *from, size_t bytes, const void *device) {
+  unsigned char *target = to;
+  const unsigned char *source = from;
+  if (bytes < BLOCK) {
+    memcpy(to, from, bytes);
+    return;
+  }
+  size_t head = -(uintptr_t)device % LINE;
+  if (head > 0) memcpy(target, source, head);
+  size_t body = (bytes - head) / BLOCK * BLOCK;
+  copy_blocks(target + head, source + head, body);
+  size_t done = head + body;
+  if (done < bytes) memcpy(target + done, source + done, bytes - done);
+}

@@ -1,7 +1,13 @@
 #include "wire/device_copy.h"
 
+#include <stdatomic.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
+
+#ifdef __x86_64__
+#include <cpuid.h>
+#endif
 
 /*
  * memcpy is too slow here. For some sizes the C library uses `rep movsb` where the processor reports that it
@@ -49,8 +55,31 @@ __attribute__((target("avx2"))) static void wide_blocks(unsigned char *to, const
   }
 }
 
+/*
+ * __builtin_cpu_supports would put a constructor of the compiler's into the libraries, and these do nothing
+ * when they are loaded.
+ */
+static bool has_wide_vectors(void) {
+  uint32_t a, b, c, d, state;
+  if (__get_cpuid(1, &a, &b, &c, &d) == 0 || (c & bit_OSXSAVE) == 0 || (c & bit_AVX) == 0) return false;
+  __asm__ volatile("xgetbv" : "=a"(state), "=d"(d) : "c"(0)); /* the registers that the kernel keeps */
+  if ((state & 6) != 6) return false;
+  return __get_cpuid_count(7, 0, &a, &b, &c, &d) != 0 && (b & bit_AVX2) != 0;
+}
+
+/* Kept, because `cpuid` leaves a virtual machine. */
+static bool use_wide(void) {
+  static atomic_int known; /* 0: not yet */
+  int now = atomic_load_explicit(&known, memory_order_relaxed);
+  if (now == 0) {
+    now = has_wide_vectors() ? 1 : -1;
+    atomic_store_explicit(&known, now, memory_order_relaxed);
+  }
+  return now > 0;
+}
+
 static void copy_blocks(unsigned char *to, const unsigned char *from, size_t bytes) {
-  if (__builtin_cpu_supports("avx2")) wide_blocks(to, from, bytes);
+  if (use_wide()) wide_blocks(to, from, bytes);
   else narrow_blocks(to, from, bytes);
 }
 #else

@@ -40,7 +40,7 @@ int main(void) {
   for (size_t i = 0; i < sizeof source; i++) source[i] = (unsigned char)(i * 7 + i / 251);
   loop("narrow", narrow_blocks);
 #ifdef __x86_64__
-  if (__builtin_cpu_supports("avx2")) loop("wide", wide_blocks);
+  if (use_wide()) loop("wide", wide_blocks);
   else puts("no AVX2: one loop");
 #endif
   for (size_t length = 0; length <= LONGEST; length++) {

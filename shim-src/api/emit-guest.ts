@@ -3,6 +3,18 @@ import { cParameters, fieldOffset } from './c-types.js';
 import { NOTICE } from './emit-wire.js';
 import { type EntryPoint, type ErrorName, exported, type Library } from './model.js';
 
+/** The entry points with code behind them. */
+function described(library: Library): EntryPoint[] {
+  return exported(library).filter(({ carriage: { kind }, parameters }) => {
+    return kind !== 'refused' && kind !== 'void' && kind !== 'data' && parameters !== undefined;
+  });
+}
+
+/** The name of the code behind an entry point, which the libraries' own calls use (guest/inside.h). */
+function inner(symbol: string): string {
+  return `vgpu_inner_${symbol}`;
+}
+
 /** Prototypes of every entry point with code behind it, so that hand-written ones are held to the description. */
 export function emitApi(library: Library): string {
   const upper = library.name.toUpperCase();
@@ -14,12 +26,48 @@ export function emitApi(library: Library): string {
     'struct vgpu_value64 {\n  uint64_t words[8];\n};',
   );
   out.push('struct vgpu_context;', 'struct vgpu_stream;', 'struct vgpu_event;', 'struct vgpu_pool;', '');
-  for (const entry of exported(library)) {
-    const { kind } = entry.carriage;
-    if (kind === 'refused' || kind === 'void' || kind === 'data' || entry.parameters === undefined) continue;
-    out.push(`VGPU_EXPORT int ${entry.symbol}(${cParameters(entry.parameters)});`);
+  const entries = described(library);
+  out.push(`#ifdef VGPU_${upper}_EXPORTED_NAMES`);
+  for (const { symbol, parameters } of entries)
+    out.push(`VGPU_EXPORT int ${symbol}(${cParameters(parameters)});`);
+  out.push('#else');
+  for (const { symbol } of entries) out.push(`#define ${symbol} ${inner(symbol)}`);
+  for (const { symbol, parameters } of entries) out.push(`int ${symbol}(${cParameters(parameters)});`);
+  out.push('#endif', '', '#endif', '');
+  return out.join('\n');
+}
+
+/** Calls that take no lock and send nothing. Exit handlers use them to report an error. */
+const ALWAYS_ANSWERED: ReadonlySet<string> = new Set([
+  'cuGetErrorName',
+  'cuGetErrorString',
+  'cuGetExportTable',
+  'cuGetProcAddress',
+  'cuGetProcAddress_v2',
+]);
+
+/** The entry points: each calls the code behind it, unless this thread is inside the library (guest/inside.h). */
+export function emitEntries(library: Library): string {
+  const out = [NOTICE, `#define VGPU_${library.name.toUpperCase()}_EXPORTED_NAMES`];
+  out.push(`#include "${library.name}_api.h"`, '#include "cuda_results.h"', '#include "guest/inside.h"', '');
+  for (const entry of described(library)) {
+    const { symbol, parameters } = entry;
+    const call = `${inner(symbol)}(${names(entry).join(', ')})`;
+    out.push(`int ${inner(symbol)}(${cParameters(parameters)});`);
+    out.push(`int ${symbol}(${cParameters(parameters)}) {`);
+    if (ALWAYS_ANSWERED.has(symbol)) {
+      out.push(`  return ${call};`, '}');
+      continue;
+    }
+    out.push(
+      '  if (!vgpu_enter()) return CUDA_ERROR_DEINITIALIZED;',
+      `  int result = ${call};`,
+      '  vgpu_leave();',
+      '  return result;',
+      '}',
+    );
   }
-  out.push('', '#endif', '');
+  out.push('');
   return out.join('\n');
 }
 
@@ -151,7 +199,8 @@ export function emitProcTable(library: Library): string {
         : 1
       : Number(a.proc.perThread) - Number(b.proc.perThread) || a.proc.version - b.proc.version,
   );
-  const out = [NOTICE, '#include "cuda_api.h"', '#include "guest/cuda/procaddress.h"', ''];
+  const out = [NOTICE, '#define VGPU_CUDA_EXPORTED_NAMES', '#include "cuda_api.h"'];
+  out.push('#include "guest/cuda/procaddress.h"', '');
   for (const entry of library.entries) {
     if (entry.proc !== undefined && entry.carriage.kind === 'refused')
       out.push(`VGPU_EXPORT int ${entry.symbol}(void);`);

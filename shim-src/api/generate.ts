@@ -14,6 +14,7 @@ import { emitFuzzHeader, emitFuzzTable } from './emit-fuzz.js';
 import {
   checkLibrary,
   emitApi,
+  emitEntries,
   emitErrors,
   emitProcTable,
   emitResults,
@@ -62,6 +63,7 @@ function generate(source: string, output: string, committed: Committed | null): 
   writeFileSync(join(output, 'cuda_fuzz.h'), emitFuzzHeader(cuda));
   writeFileSync(join(output, 'cuda_fuzz.c'), emitFuzzTable(cuda));
   writeFileSync(join(output, 'cuda_proc.c'), emitProcTable(cuda));
+  writeFileSync(join(output, 'cuda_entries.c'), emitEntries(cuda));
   writeFileSync(join(output, 'cuda_streams.c'), emitStreamFields(cuda));
   const errors = parseErrors(errorsFile, readFileSync(errorsFile, 'utf8'));
   writeIfChanged(join(output, 'cuda_errors.c'), emitErrors(errors));

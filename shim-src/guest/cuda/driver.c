@@ -11,6 +11,7 @@
 #include "guest/cuda/stream/capture.h"
 #include "guest/cuda/pause.h"
 #include "guest/cuda/printed.h"
+#include "guest/inside.h"
 #include "guest/log.h"
 #include "guest/process.h"
 #include "guest/transport.h"
@@ -34,6 +35,7 @@ static void abandon(void *state) {
 
 /* Tells the host at the end of the program, so that the host need not wait for a reconnection. */
 __attribute__((destructor)) static void say_goodbye(void) {
+  if (vgpu_inside) return; /* exit() in a signal handler: this thread holds locks */
   struct vgpu_process *process = vgpu_process_made();
   const struct vgpu_driver *driver =
       process == NULL ? NULL : __atomic_load_n(&process->state, __ATOMIC_ACQUIRE);

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "guest/inside.h"
 #include "guest/process.h"
 #include "wire/clock.h"
 
@@ -46,7 +47,7 @@ static void release(struct vgpu_process *process, struct vgpu_nvml *nvml) {
 __attribute__((destructor)) static void say_goodbye(void) {
   struct vgpu_process *process = vgpu_process_made();
 
-  if (process == NULL) return;
+  if (process == NULL || vgpu_inside) return;
   pthread_mutex_lock(&process->lock);
   struct state *state = process->state;
   struct vgpu_nvml *nvml = state == NULL ? NULL : use(state->now); /* never released: the program ends */
@@ -138,15 +139,22 @@ static int initialise(struct vgpu_process *process) {
   return NVML_SUCCESS;
 }
 
-int nvmlInitWithFlags(unsigned flags) {
+static int initialise_once(void) {
   struct vgpu_process *process = vgpu_process();
-  (void)flags; /* NO_GPUS and NO_ATTACH may be ignored; the real library ignores other flags */
 
   if (!process || vgpu_process_on_fork(in_forked_child) != 0) return NVML_MEMORY;
   if (initialised_again(process)) return NVML_SUCCESS;
   pthread_mutex_lock(&process->connecting);
   int result = initialised_again(process) ? NVML_SUCCESS : initialise(process);
   pthread_mutex_unlock(&process->connecting);
+  return result;
+}
+
+int nvmlInitWithFlags(unsigned flags) {
+  (void)flags; /* NO_GPUS and NO_ATTACH may be ignored; the real library ignores other flags */
+  if (!vgpu_enter()) return NVML_UNKNOWN;
+  int result = initialise_once();
+  vgpu_leave();
   return result;
 }
 
@@ -158,15 +166,9 @@ int nvmlInit(void) {
   return nvmlInitWithFlags(0);
 }
 
-/*
- * A call too many is not an error in the real library either. A thread that waits for a reconnection does not
- * delay this call: its own call ends with GPU_IS_LOST.
- */
-int nvmlShutdown(void) {
-  struct vgpu_process *process = vgpu_process();
+static void shut_down(struct vgpu_process *process) {
   struct vgpu_nvml *nvml = NULL;
 
-  if (!process) return NVML_SUCCESS;
   pthread_mutex_lock(&process->lock);
   struct state *state = process->state;
   if (state && --state->references == 0) {
@@ -178,6 +180,18 @@ int nvmlShutdown(void) {
   pthread_mutex_unlock(&process->lock);
   if (used) vgpu_session_dismiss(nvml->session);
   if (nvml) release(process, nvml);
+}
+
+/*
+ * A call too many is not an error in the real library either. A thread that waits for a reconnection does not
+ * delay this call: its own call ends with GPU_IS_LOST.
+ */
+int nvmlShutdown(void) {
+  struct vgpu_process *process = vgpu_process();
+
+  if (!vgpu_enter()) return NVML_UNKNOWN;
+  if (process) shut_down(process);
+  vgpu_leave();
   return NVML_SUCCESS;
 }
 
@@ -233,8 +247,7 @@ static struct vgpu_nvml *reconnect(struct vgpu_process *process, struct vgpu_nvm
   return nvml;
 }
 
-struct vgpu_nvml *vgpu_nvml_enter(int *result) {
-  struct vgpu_process *process = vgpu_process();
+static struct vgpu_nvml *usable(struct vgpu_process *process, int *result) {
   bool retry;
 
   *result = NVML_UNINITIALIZED;
@@ -246,8 +259,17 @@ struct vgpu_nvml *vgpu_nvml_enter(int *result) {
   return fresh;
 }
 
+struct vgpu_nvml *vgpu_nvml_enter(int *result) {
+  *result = NVML_UNKNOWN;
+  if (!vgpu_enter()) return NULL;
+  struct vgpu_nvml *nvml = usable(vgpu_process(), result);
+  if (!nvml) vgpu_leave();
+  return nvml;
+}
+
 void vgpu_nvml_leave(struct vgpu_nvml *nvml) {
   release(vgpu_process(), nvml);
+  vgpu_leave();
 }
 
 int vgpu_nvml_ready(void) {

@@ -1,9 +1,11 @@
 #include "guest/private/local_storage.h"
 
+#include "guest/inside.h"
 #include "guest/private/core.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdlib.h>
 
@@ -81,6 +83,20 @@ static struct entry **find(struct store *store, const void *context, const void 
   return at;
 }
 
+/* The runtime calls this room by itself, not through an entry point. */
+static bool enter(struct store *store) {
+  if (!vgpu_enter()) {
+    return false;
+  }
+  pthread_mutex_lock(&store->lock);
+  return true;
+}
+
+static void leave(struct store *store) {
+  pthread_mutex_unlock(&store->lock);
+  vgpu_leave();
+}
+
 int vgpu_local_put(void *context, void *key, void *value, vgpu_local_destructor destructor) {
   int result = resolve(&context);
   if (result != VGPU_PRIVATE_SUCCESS) {
@@ -92,7 +108,10 @@ int vgpu_local_put(void *context, void *key, void *value, vgpu_local_destructor 
     return VGPU_PRIVATE_OUT_OF_MEMORY;
   }
 
-  pthread_mutex_lock(&store->lock);
+  if (!enter(store)) {
+    free(fresh);
+    return VGPU_PRIVATE_DEINITIALIZED;
+  }
   struct entry **at = find(store, context, key);
   if (*at) {
     (*at)->value = value;
@@ -103,7 +122,7 @@ int vgpu_local_put(void *context, void *key, void *value, vgpu_local_destructor 
     fresh = NULL;
   }
   atomic_fetch_add_explicit(&changes, 1, memory_order_release);
-  pthread_mutex_unlock(&store->lock);
+  leave(store);
   free(fresh);
   return VGPU_PRIVATE_SUCCESS;
 }
@@ -118,14 +137,16 @@ int vgpu_local_delete(void *context, void *key) {
     return VGPU_PRIVATE_OUT_OF_MEMORY;
   }
 
-  pthread_mutex_lock(&store->lock);
+  if (!enter(store)) {
+    return VGPU_PRIVATE_DEINITIALIZED;
+  }
   struct entry **at = find(store, context, key);
   struct entry *gone = *at;
   if (gone) {
     *at = gone->next;
     atomic_fetch_add_explicit(&changes, 1, memory_order_release);
   }
-  pthread_mutex_unlock(&store->lock);
+  leave(store);
   free(gone);
   return VGPU_PRIVATE_SUCCESS;
 }
@@ -149,7 +170,9 @@ int vgpu_local_get(void **value, void *context, void *key) {
     return VGPU_PRIVATE_SUCCESS;
   }
 
-  pthread_mutex_lock(&store->lock);
+  if (!enter(store)) {
+    return VGPU_PRIVATE_DEINITIALIZED;
+  }
   struct entry *entry = *find(store, context, key);
   if (entry) {
     *value = entry->value;
@@ -158,7 +181,7 @@ int vgpu_local_get(void **value, void *context, void *key) {
     last.key = key;
     last.value = entry->value;
   }
-  pthread_mutex_unlock(&store->lock);
+  leave(store);
   return entry ? VGPU_PRIVATE_SUCCESS : VGPU_PRIVATE_INVALID_HANDLE;
 }
 

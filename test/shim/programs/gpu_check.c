@@ -14,6 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#define VGPU_CUDA_EXPORTED_NAMES
 #include "cuda_api.h"
 
 static const char ptx[] =

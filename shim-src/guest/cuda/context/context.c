@@ -10,6 +10,7 @@
 #include "guest/cuda/module/code.h"
 #include "guest/cuda/stream/capture.h"
 #include "guest/cuda/stream/gate.h"
+#include "guest/inside.h"
 
 #define STACK_DEPTH 64
 
@@ -229,7 +230,10 @@ static void tell_destroyed(struct vgpu_driver *driver, struct vgpu_context *cont
   /* Drops the error of the former work: a new context begins without one. */
   (void)vgpu_session_take_deferred(driver->session);
   void (*tell)(struct vgpu_context *) = __atomic_load_n(&on_destroyed, __ATOMIC_ACQUIRE);
-  if (tell != NULL) tell(context);
+  if (tell == NULL) return;
+  bool inside = vgpu_step_out();
+  tell(context);
+  vgpu_step_in(inside);
 }
 
 static void set_defaults(struct vgpu_context *context) {

@@ -4,6 +4,7 @@
  */
 #include "cuda_api.h"
 #include "guest/cuda/module/launch.h"
+#include "guest/inside.h"
 
 /* CUdevice_attribute numbers. */
 enum {
@@ -110,6 +111,13 @@ int cuOccupancyMaxActiveBlocksPerMultiprocessor(int32_t *numBlocks, void *func, 
   return cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(numBlocks, func, blockSize, dynamicSMemSize, 0);
 }
 
+static size_t ask_program(size_t (*shared_of)(int), int threads) {
+  bool inside = vgpu_step_out();
+  size_t bytes = shared_of(threads);
+  vgpu_step_in(inside);
+  return bytes;
+}
+
 int cuOccupancyMaxPotentialBlockSizeWithFlags(int32_t *minGridSize, int32_t *blockSize, void *func,
                                               void *blockSizeToDynamicSMemSize, size_t dynamicSMemSize,
                                               int32_t blockSizeLimit, uint32_t flags) {
@@ -129,7 +137,7 @@ int cuOccupancyMaxPotentialBlockSizeWithFlags(int32_t *minGridSize, int32_t *blo
   /* Goes from the largest block down, because the largest of equally good blocks is wanted. */
   for (int64_t block = rounded_up(most, warp); block > 0; block -= warp) {
     int64_t threads = lesser(block, most);
-    size_t dynamic = shared_of == NULL ? dynamicSMemSize : shared_of((int)threads);
+    size_t dynamic = shared_of == NULL ? dynamicSMemSize : ask_program(shared_of, (int)threads);
     if (dynamic > INT32_MAX) continue;
     int64_t blocks = blocks_of(&subject, threads, (int64_t)dynamic);
     if (blocks * threads <= best_threads) continue;

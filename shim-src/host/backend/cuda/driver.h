@@ -8,6 +8,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#define VGPU_CUDA_EXPORTED_NAMES
 #include "cuda_api.h"
 #include "cuda_results.h"
 

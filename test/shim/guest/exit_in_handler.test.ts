@@ -1,0 +1,20 @@
+/** Programs that leave a call by exit() in a signal handler: llama-server does so at its second SIGTERM. */
+import { describeCases, describeCasesOverRings } from '../case_programs.js';
+import { VARIANT } from '../shim_host.js';
+
+/** The sanitizers' own exit handlers wait for locks that an interrupted malloc holds. */
+if (VARIANT === 'shim') {
+  describeCases('a process that exits in a signal handler, in the middle of a call, ends', {
+    exit_in_handler: {
+      waits: 'when it waits for a stream',
+      copies: 'when it copies',
+      allocates: 'when it allocates and frees',
+      sends: 'when it sends work and waits for nothing',
+      asks: 'when it records an event and asks for it',
+    },
+  });
+
+  describeCasesOverRings('a process that exits in a signal handler, in the middle of a call of NVML,', {
+    exit_in_handler: { asks_nvml: 'ends' },
+  });
+}

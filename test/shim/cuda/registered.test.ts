@@ -20,11 +20,20 @@ describeCasesOverRings('registered memory that is shared in place', {
     written_in_a_fork:
       "what another library's fork handler writes is in the child, the parent and the kernel",
     unregistered_at_once: 'a launch before the end of a registration has written what it writes',
-    other_memory:
-      'files, shared memory, stacks, holes and pages of another registration have no address there',
+    other_memory: 'files, shared memory, stacks and holes have no address there',
     stacks: "nor has a thread's own stack",
     without_rights: 'an ordinary user loses nothing either',
     without_userfaultfd: 'where userfaultfd is not allowed it has no address on the device, and copies work',
     pinned_elsewhere: 'memory that is pinned for other devices is left where it is',
+  },
+});
+
+describeCasesOverRings('registered memory that lies in one page with other registered memory', {
+  registered_pages: {
+    one_page: 'is in kernels what it is in the program, and stays so when the other is unregistered',
+    neighbours: 'is so where it goes on in pages of its own, and copies to and from it bring all bytes',
+    between: 'is so between two others, in every order in which they are unregistered',
+    mapped_over: 'has no address on the device where the program has other memory by now',
+    forked: 'is copied for a child',
   },
 });

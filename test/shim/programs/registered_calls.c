@@ -17,84 +17,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "check.h"
-
-enum {
-  PORTABLE = 1,
-  DEVICEMAP = 2,
-  CAN_MAP = 19,
-  ALREADY_REGISTERED = 712,
-  NOT_REGISTERED = 713,
-  PAGE = 4096
-};
-
-/* Adds to each of 64 numbers. */
-static const char text[] =
-    ".version 6.0\n.target sm_60\n.address_size 64\n"
-    ".visible .entry add(.param .u64 at, .param .u32 what) { .reg .b64 %p, %o; .reg .b32 %i, %v, %w;\n"
-    "ld.param.u64 %p, [at]; ld.param.u32 %w, [what]; mov.u32 %i, %tid.x; mul.wide.u32 %o, %i, 4;\n"
-    "add.u64 %p, %p, %o; ld.u32 %v, [%p]; add.u32 %v, %v, %w; st.u32 [%p], %v; ret; }\n";
-
-static void add(devptr at, unsigned what) {
-  static void *function;
-  void *module = NULL, *parameters[] = {&at, &what};
-  if (function == NULL) {
-    MUST(CALL(cuModuleLoadData, (void **, const void *), &module, text));
-    MUST(CALL(cuModuleGetFunction, (void **, void *, const char *), &function, module, "add"));
-  }
-  OK(CALL(cuLaunchKernel,
-          (void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **,
-           void **),
-          function, 1, 1, 1, 64, 1, 1, 0, NULL, parameters, NULL));
-  OK(CALL(cuCtxSynchronize, (void), ));
-}
-
-static int attach(void *memory, size_t bytes, unsigned flags) {
-  return CALL(cuMemHostRegister_v2, (void *, size_t, unsigned), memory, bytes, flags);
-}
-
-static int detach(void *memory) {
-  return CALL(cuMemHostUnregister, (void *), memory);
-}
-
-static int device_pointer(devptr *at, void *memory) {
-  return CALL(cuMemHostGetDevicePointer_v2, (devptr *, void *, unsigned), at, memory, 0);
-}
-
-/* True on this machine, with rings, and outside the memory that a VM shares with its host. */
-static bool can(void) {
-  int value = 0;
-  MUST(CALL(cuDeviceGetAttribute, (int *, int, int), &value, CAN_MAP, 0));
-  return value != 0 && getenv("VGPU_VM_MEMORY") == NULL;
-}
-
-static void *pages(size_t bytes) {
-  void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (memory == MAP_FAILED) exit(3);
-  return memory;
-}
-
-/* Copies from registered memory work, whatever else is refused. */
-static void copies(unsigned char *memory, size_t bytes) {
-  devptr device = check_alloc(bytes);
-  unsigned char first = memory[0], last = memory[bytes - 1];
-  OK(CALL(cuMemcpyHtoD_v2, (devptr, const void *, size_t), device, memory, bytes));
-  memory[0]++;
-  memory[bytes - 1]++;
-  OK(CALL(cuMemcpyDtoHAsync_v2, (void *, devptr, size_t, void *), memory, device, bytes, NULL));
-  OK(CALL(cuCtxSynchronize, (void), ));
-  IS(first, memory[0]);
-  IS(last, memory[bytes - 1]);
-  OK(CALL(cuMemFree_v2, (devptr), device));
-}
-
-static void refused(unsigned char *memory, size_t bytes) {
-  devptr at = 0;
-  MUST(attach(memory, bytes, DEVICEMAP));
-  IS(NOT_SUPPORTED, device_pointer(&at, memory));
-  if (!check_failures) copies(memory, bytes);
-  OK(detach(memory));
-}
+#include "registered.h"
 
 /* A kernel and the program change the same numbers in turn. The bytes beside them do not change. */
 static void in_turn(unsigned char *around, size_t offset, size_t bytes, size_t beside, unsigned flags) {
@@ -481,15 +404,6 @@ static void other_memory(void) {
   OK(attach(hole, 3 * PAGE, DEVICEMAP));
   IS(NOT_SUPPORTED, device_pointer(&at, hole));
   OK(detach(hole));
-  /* two ranges in one page: the second is for copies only, and neither loses bytes */
-  unsigned char *page = pages(PAGE);
-  MUST(attach(page, 512, DEVICEMAP));
-  refused(page + 1024, 512);
-  OK(device_pointer(&at, page));
-  memset(page, 0, 512);
-  add(at, 4);
-  IS(4, ((unsigned *)page)[0]);
-  OK(detach(page));
 }
 
 static void *register_own_stack(void *unused) {

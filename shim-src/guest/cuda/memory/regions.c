@@ -64,11 +64,15 @@ bool vgpu_regions_set_sync(struct vgpu_regions *regions, uint64_t address, bool 
 }
 
 bool vgpu_regions_set_lent(struct vgpu_regions *regions, uint64_t start, enum vgpu_region_kind kind,
-                           bool lent) {
+                           enum vgpu_region_lent lent) {
   pthread_rwlock_wrlock(&regions->lock);
   struct vgpu_region found;
   bool there = find_locked(regions, start, &found) && found.start == start && found.kind == kind;
-  if (there) regions->array[upper_bound(regions, start) - 1].lent = lent;
+  if (there) {
+    struct vgpu_region *region = &regions->array[upper_bound(regions, start) - 1];
+    region->lent = lent != VGPU_NOT_LENT;
+    region->in_pieces = lent == VGPU_LENT_IN_PIECES;
+  }
   pthread_rwlock_unlock(&regions->lock);
   return there;
 }

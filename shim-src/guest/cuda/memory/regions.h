@@ -29,12 +29,13 @@ struct vgpu_region {
   int32_t ordinal;
   uint32_t shared_region; /* pinned, managed: number of its shared memory; 0: plain memory of this process */
   bool lent;              /* it is device memory as well, at the same address (shared_region_map) */
-  int32_t advice[3];      /* managed: what cuMemAdvise and cuMemPrefetchAsync were told, see managed.c */
-  uint64_t module;        /* number of the module or library that has the variable; 0: allocated */
-  uint64_t pool;          /* number of its pool; 0: not from a pool */
-  uint64_t id;            /* CU_POINTER_ATTRIBUTE_BUFFER_ID: each number is used once */
-  bool opened;            /* another process's memory, opened by a handle (share.c) */
-  bool sync_memops;       /* as the program set it; copies are made in order in any case */
+  bool in_pieces;    /* the host has its pages in several pieces, and no copy of the host's crosses them */
+  int32_t advice[3]; /* managed: what cuMemAdvise and cuMemPrefetchAsync were told, see managed.c */
+  uint64_t module;   /* number of the module or library that has the variable; 0: allocated */
+  uint64_t pool;     /* number of its pool; 0: not from a pool */
+  uint64_t id;       /* CU_POINTER_ATTRIBUTE_BUFFER_ID: each number is used once */
+  bool opened;       /* another process's memory, opened by a handle (share.c) */
+  bool sync_memops;  /* as the program set it; copies are made in order in any case */
 };
 
 static inline bool vgpu_region_on_device(const struct vgpu_region *region) {
@@ -70,9 +71,11 @@ bool vgpu_regions_advise(struct vgpu_regions *regions, uint64_t address, uint64_
  */
 bool vgpu_regions_set_sync(struct vgpu_regions *regions, uint64_t address, bool sync);
 
+enum vgpu_region_lent { VGPU_NOT_LENT = 0, VGPU_LENT = 1, VGPU_LENT_IN_PIECES = 2 };
+
 /* Marks host memory as device memory too, or as not. False: no region of that kind starts at `start`. */
 bool vgpu_regions_set_lent(struct vgpu_regions *regions, uint64_t start, enum vgpu_region_kind kind,
-                           bool lent);
+                           enum vgpu_region_lent lent);
 
 /* Removes the region of that kind that starts at `start`. */
 bool vgpu_regions_remove(struct vgpu_regions *regions, uint64_t start, enum vgpu_region_kind kind,

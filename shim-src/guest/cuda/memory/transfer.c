@@ -122,7 +122,7 @@ int vgpu_transfer_done(const struct vgpu_transfer *transfer, const void *source)
 
 bool vgpu_transfer_is_lent(const struct vgpu_transfer *transfer, uint64_t start, uint64_t bytes) {
   struct vgpu_region region;
-  return vgpu_regions_find(&transfer->driver->regions, start, &region) && region.lent &&
+  return vgpu_regions_find(&transfer->driver->regions, start, &region) && region.lent && !region.in_pieces &&
          bytes <= region.size - (start - region.start);
 }
 

@@ -68,6 +68,11 @@ static void copied(unsigned char *memory, size_t bytes) {
   memset(memory, 0, bytes);
   OK(CALL(cuMemcpyDtoH_v2, (void *, devptr, size_t), memory, device, bytes));
   IS(0, memcmp(expected, memory, bytes));
+  /* cuMemcpy finds out by itself that the memory is also the program's. */
+  OK(CALL(cuMemcpy, (devptr, devptr, size_t), device, (devptr)(uintptr_t)memory, bytes));
+  memset(memory, 0, bytes);
+  OK(CALL(cuMemcpy, (devptr, devptr, size_t), (devptr)(uintptr_t)memory, device, bytes));
+  IS(0, memcmp(expected, memory, bytes));
   OK(CALL(cuMemFree_v2, (devptr), device));
   free(expected);
 }

@@ -85,7 +85,8 @@ bool vgpu_regions_is_device(struct vgpu_regions *regions, uint64_t address, uint
     const struct vgpu_region *region = &regions->array[at - 1];
     uint64_t offset = address - region->start;
     bool mapped = region->kind == VGPU_REGION_MAPPED;
-    bool usable = mapped ? region->flags != 0 : region->lent || vgpu_region_on_device(region);
+    bool usable =
+        mapped ? region->flags != 0 : (region->lent && !region->in_pieces) || vgpu_region_on_device(region);
     if (!usable || address < region->start || offset >= region->size) break;
     inside = size <= region->size - offset;
     if (inside || !mapped) break;

@@ -44,8 +44,14 @@ const MEASURED: readonly Instruction[] = [
   pair('add.f16x2'),
   pair('fma.rn.f16x2'),
   pair('max.f16x2'),
+  pair('fma.rn.relu.f16x2'),
+  pair('add.bf16x2'),
   pair('fma.rn.bf16x2'),
+  { name: 'setp.lt.f16x2', type: 'b32', values: HALVES, text: 'setp.lt.f16x2 %p|%q, a, b;' },
+  { name: 'set.lt.f16x2.f16x2', type: 'b32', values: HALVES, text: 'set.lt.f16x2.f16x2 a, a, b;' },
+  // its results become NaN; then those of a number
   f32('lg2.approx.f32', 'lg2.approx.f32 a, a;'),
+  f32('lg2.approx.f32 of a number', 'lg2.approx.f32 %c0, b;'),
   f32('sin.approx.f32', 'sin.approx.f32 a, a;'),
   f32('ex2.approx.f32', 'ex2.approx.f32 a, a;'),
   f32('tanh.approx.f32', 'tanh.approx.f32 a, a;'),
@@ -53,6 +59,9 @@ const MEASURED: readonly Instruction[] = [
   pair('tanh.approx.bf16x2'),
   f32('sqrt.approx.f32', 'sqrt.approx.f32 a, a;'),
   f32('cvt.rni.s32.f32', 'cvt.rni.s32.f32 %i, a;'),
+  f32('cvt.rn.f16x2.f32', 'cvt.rn.f16x2.f32 %i, a, b;'),
+  f32('cvt.f32.f16', 'cvt.f32.f16 a, %k;'),
+  f32('cvt.rn.f16.f32', 'cvt.rn.f16.f32 %k, a;'),
   f32('add.f32 of some lanes', '@%some add.f32 a, a, b;'),
   f32('ld.shared.f32 of some lanes', '@%some ld.shared.f32 a, [%s];'),
   f32('red.shared.add.u32', 'red.shared.add.u32 [%s], %i;'),
@@ -92,7 +101,7 @@ function kernel({ type, values, text }: Instruction): string {
 .visible .entry k(.param .u64 out, .param .u32 rounds, .param .u64 picture)
 {
   .shared .b32 kept[32];
-  .reg .b64 %out, %t; .reg .f32 %x; .reg .${type} a, b; .reg .b32 %n, %s, %i; .reg .f32 %c<8>; .reg .b32 %h<8>; .reg .pred %more, %some;
+  .reg .b64 %out, %t; .reg .f32 %x; .reg .${type} a, b; .reg .b32 %n, %s, %i; .reg .f32 %c<8>; .reg .b32 %h<8>; .reg .b16 %k; .reg .pred %more, %some, %p, %q;
   ld.param.u64 %out, [out];
   ld.param.u32 %n, [rounds];
   ld.param.u64 %t, [picture];
@@ -103,6 +112,7 @@ function kernel({ type, values, text }: Instruction): string {
   mad.lo.u32 %s, %i, 4, %s;
 ${Array.from({ length: 8 }, (_, i) => `  mov.b32 %c${i}, 0f00000000;`).join('\n')}
 ${Array.from({ length: 8 }, (_, i) => `  mov.b32 %h${i}, 0x3c003c00;`).join('\n')}
+  mov.b16 %k, 0x3c00;
   ${move} a, ${values[0]};
   ${move} b, ${values[1]};
 again:

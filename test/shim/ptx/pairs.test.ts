@@ -35,7 +35,106 @@ ${body}
   return out;
 }
 
+const COMPARISONS: readonly (readonly [string, (x: number, y: number) => boolean, boolean])[] = [
+  ['eq', (x, y) => x === y, false],
+  ['ne', (x, y) => x !== y, false],
+  ['lt', (x, y) => x < y, false],
+  ['le', (x, y) => x <= y, false],
+  ['gt', (x, y) => x > y, false],
+  ['ge', (x, y) => x >= y, false],
+  ['equ', (x, y) => x === y, true],
+  ['neu', (x, y) => x !== y, true],
+  ['ltu', (x, y) => x < y, true],
+  ['leu', (x, y) => x <= y, true],
+  ['gtu', (x, y) => x > y, true],
+  ['geu', (x, y) => x >= y, true],
+  ['num', () => true, false],
+  ['nan', () => false, true],
+];
+
+function compares(comparison: (typeof COMPARISONS)[number], x: number, y: number): boolean {
+  const [, ordered, unordered] = comparison;
+  return Number.isNaN(x) || Number.isNaN(y) ? unordered : ordered(x, y);
+}
+
+function numberOf(format: fp.Format, bits: number): number {
+  const value = fp.decode(format, BigInt(bits));
+  if (value.kind === 'nan') return Number.NaN;
+  const size =
+    value.kind === 'infinite' ? Number.POSITIVE_INFINITY : Number(value.magnitude) * 2 ** value.scale;
+  return value.negative ? -size : size;
+}
+
 describe('instructions with more than one result or value', () => {
+  for (const [type, format, one, edges] of [
+    ['f16x2', fp.F16, 0x3c00, [0, 0x8000, 1, 0x8001, 0x3c00, 0x3c01, 0xbc00, 0x7c00, 0xfc00, 0x7e00, 0xfe01]],
+    [
+      'bf16x2',
+      fp.BF16,
+      0x3f80,
+      [0, 0x8000, 1, 0x8001, 0x3f80, 0x3f81, 0xbf80, 0x7f80, 0xff80, 0x7fc0, 0xffc1],
+    ],
+  ] as const) {
+    it(`setp and set compare both halves of ${type}`, () => {
+      const each = 2 + 2 * COMPARISONS.length;
+      for (let round = 0; round < edges.length; round++) {
+        const at = (i: number): number => edges[i % edges.length] ?? 0;
+        const pair = (low: number, high: number): number => ((high << 16) | low) >>> 0;
+        const a = Array.from({ length: 32 }, (_, i) => pair(at(i), at(i + round + 3)));
+        const b = Array.from({ length: 32 }, (_, i) => pair(at(i + round), at(i * 3 + 1)));
+        const words = new Uint32Array(32 * each);
+        for (let i = 0; i < 32; i++) words.set([a[i] ?? 0, b[i] ?? 0], i * each);
+        const text = COMPARISONS.map(
+          ([name], k) => `setp.${name}.${type} %p1|%p2, %r1, %r2;
+  selp.u32 %r3, 1, 0, %p1; selp.u32 %r4, 2, 0, %p2; or.b32 %r3, %r3, %r4;
+  st.global.u32 [%rd1+${8 + 8 * k}], %r3;
+  set.${name}.${type}.${type} %r3, %r1, %r2;
+  st.global.u32 [%rd1+${12 + 8 * k}], %r3;`,
+        ).join('\n');
+        const out = u32(
+          run(
+            `mad.wide.u32 %rd1, %tid, ${4 * each}, %out;
+  ld.global.u32 %r1, [%rd1]; ld.global.u32 %r2, [%rd1+4];
+${text}`,
+            32,
+            bytes(words),
+          ),
+        );
+        for (let i = 0; i < 32; i++) {
+          COMPARISONS.forEach((comparison, k) => {
+            const [low, high] = [0, 16].map((shift) => {
+              const [x = 0, y = 0] = [a[i], b[i]].map((word) => ((word ?? 0) >>> shift) & 0xffff);
+              return compares(comparison, numberOf(format, x), numberOf(format, y));
+            });
+            const found = [out[i * each + 2 + 2 * k], out[i * each + 3 + 2 * k]];
+            const expected = [(low ? 1 : 0) | (high ? 2 : 0), pair(low ? one : 0, high ? one : 0)];
+            assert.deepEqual(found, expected, `${comparison[0]} ${a[i]?.toString(16)} ${b[i]?.toString(16)}`);
+          });
+        }
+      }
+    });
+  }
+
+  it('setp of a pair combines both comparisons with what the predicate was before', () => {
+    // 1 < 2 in the lower half, 2 < 1 in the upper one; the predicate is true for threads above 15
+    const out = u32(
+      run(
+        `mov.b32 %r1, 0x40003c00; mov.b32 %r2, 0x3c004000;
+  setp.gt.u32 %p1, %tid, 15;
+  setp.lt.or.f16x2 %p1|%p2, %r1, %r2, %p1;
+  selp.u32 %r3, 1, 0, %p1; selp.u32 %r4, 2, 0, %p2; or.b32 %r3, %r3, %r4;
+  mad.wide.u32 %rd1, %tid, 4, %out;
+  st.global.u32 [%rd1], %r3;`,
+        32,
+        128,
+      ),
+    );
+    assert.deepEqual(
+      [...out],
+      Array.from({ length: 32 }, (_, i) => (i > 15 ? 3 : 1)),
+    );
+  });
+
   it('lop3 says in a predicate whether its result is not zero, combined with another', () => {
     const value = (table: number, a: bigint, b: bigint, c: bigint): bigint => {
       let r = 0n;

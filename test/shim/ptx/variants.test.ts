@@ -23,3 +23,13 @@ describe('products of matrices', () => {
     for (const line of lines) assert.match(line, /^(?:base|v3|v4): 3000 products, most elements finite$/);
   });
 });
+
+describe('floats of 16 and 32 bits', () => {
+  it('are the same, bit by bit, for each processor that their arithmetic is compiled for', () => {
+    const run = spawnSync(builtFile('programs/ptx_arithmetic'), [], { encoding: 'utf8' });
+    assert.deepEqual([run.status, run.stderr], [0, ''], run.stdout);
+    const lines = run.stdout.trim().split('\n');
+    assert.match(lines[0] ?? '', /^base: /);
+    for (const line of lines) assert.match(line, /^(?:base: 100|(?:v3|v4): 4000) rounds$/);
+  });
+});

@@ -72,11 +72,15 @@ enum { REF_FRAME, REF_CONSTANT, REF_NONE = 3 };
 typedef void ptx_lanes(void *d, const void *a, const void *b, const void *c, uint32_t m);
 /* A comparison of all 32 lanes, with one bit for each lane. */
 typedef uint32_t ptx_compare(const void *a, const void *b);
+/* Of pairs: the lower halves are the lower 32 bits. */
+typedef uint64_t ptx_compare_pair(const void *a, const void *b);
 
 enum ptx_kind {
-  K_ALU,     /* lanes(d, a, b, c, m) */
-  K_SETP,    /* compare(a, b) with c, to predicates d and x[0] */
-  K_SET,     /* compare(a, b) to all-ones or 1.0 */
+  K_ALU,       /* lanes(d, a, b, c, m) */
+  K_SETP,      /* compare(a, b) with c, to predicates d and x[0] */
+  K_SETP_PAIR, /* compare_pair(a, b) with c: the lower halves to d, the upper ones to x[0] */
+  K_SET,       /* compare(a, b) to all-ones or 1.0 */
+  K_SET_PAIR,
   K_CARRY,   /* add, subtract, multiply-add with the carry flag */
   K_PRED,    /* and, or, xor, not, mov of predicates: m is the truth table */
   K_SPECIAL, /* d = special register m */
@@ -132,6 +136,7 @@ struct ptx_instruction {
   union {
     ptx_lanes *lanes;
     ptx_compare *compare;
+    ptx_compare_pair *compare_pair;
     uint64_t offset; /* of an address */
   } u;
   uint32_t d, a, b, c; /* references */

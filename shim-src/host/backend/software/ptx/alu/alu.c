@@ -6,6 +6,8 @@
 
 #include "host/backend/software/ptx/alu/alu_integer.h"
 #include "host/backend/software/ptx/alu/alu_float.h"
+#include "host/backend/software/ptx/alu/alu_function.h"
+#include "host/backend/software/ptx/alu/alu_half.h"
 #include "host/backend/software/ptx/alu/alu_convert.h"
 #include "host/backend/software/ptx/alu/alu_compare.h"
 #include "host/backend/software/ptx/alu/alu_matrix.h"
@@ -39,6 +41,8 @@
   [T_B64] = name##_u64
 #define COMPARE_FLOATS(name)                                                                                 \
   [T_F32] = name##_f32, [T_F64] = name##_f64, [T_F16] = name##_f16, [T_BF16] = name##_bf16
+#define COMPARE_PAIRS(name)                                                                                  \
+  { [T_F16X2] = name##_f16x2, [T_BF16X2] = name##_bf16x2 }
 
 const struct ptx_alu PTX_VARIANT_NAME(ptx_alu) = {.operation = {[OP_MOV] = {ALL_BITS(mov)},
                                                                 [OP_ADD] = SIX(add),
@@ -138,6 +142,15 @@ const struct ptx_alu PTX_VARIANT_NAME(ptx_alu) = {.operation = {[OP_MOV] = {ALL_
     .texel_places = texel_places, .texel_bytes = texel_bytes, .texel_add = texel_add,
     .widen = {[T_F16] = widen_f16,   [T_BF16] = widen_bf16, [T_TF32] = widen_tf32, [T_E4M3] = widen_e4m3,
               [T_E5M2] = widen_e5m2, [T_S8] = widen_s8,     [T_U8] = widen_u8},
+    .compare_pair =
+        {
+            [C_EQ] = COMPARE_PAIRS(eq),   [C_NE] = COMPARE_PAIRS(ne),   [C_LT] = COMPARE_PAIRS(lt),
+            [C_LE] = COMPARE_PAIRS(le),   [C_GT] = COMPARE_PAIRS(gt),   [C_GE] = COMPARE_PAIRS(ge),
+            [C_EQU] = COMPARE_PAIRS(equ), [C_NEU] = COMPARE_PAIRS(neu), [C_LTU] = COMPARE_PAIRS(ltu),
+            [C_LEU] = COMPARE_PAIRS(leu), [C_GTU] = COMPARE_PAIRS(gtu), [C_GEU] = COMPARE_PAIRS(geu),
+            [C_NUM] = COMPARE_PAIRS(num), [C_NAN] = COMPARE_PAIRS(nan),
+},
+    .spread = {[1] = spread_u16, [2] = spread_u32, [3] = spread_u64}, .spread_pair = spread_pair,
     .compare = {
         [C_EQ] = {COMPARE_INTEGERS(eq), COMPARE_FLOATS(eq)},
         [C_NE] = {COMPARE_INTEGERS(ne), COMPARE_FLOATS(ne)},

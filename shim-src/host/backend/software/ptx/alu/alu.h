@@ -207,6 +207,10 @@ struct ptx_alu {
   ptx_lanes *operation[OP_OPERATIONS][T_TYPES];
   ptx_lanes *convert[T_TYPES][T_TYPES]; /* [to][from]; 8-bit values lie in 16 bits */
   ptx_compare *compare[C_COMPARISONS][T_TYPES];
+  ptx_compare_pair *compare_pair[C_COMPARISONS][T_TYPES];
+  /* Write `yes` to the lanes of t, and 0 to the others: [register 1, 2, 4, 8]; pairs as ptx_compare_pair */
+  void (*spread[4])(void *d, uint64_t t, uint64_t yes);
+  void (*spread_pair)(void *d, uint64_t t, uint64_t yes);
   /* d = c + a b, with rows (a multiple of 4), columns (a multiple of 8) and depth; d may be c */
   void (*matrix_f32)(float *d, const float *c, const float *a, const float *b, uint32_t rows,
                      uint32_t columns, uint32_t depth);

@@ -43,8 +43,7 @@ COMPARE_INTEGER(s64, s64)
 #define SAME(x) (x)
 COMPARE_FLOAT(f32, float, SAME)
 COMPARE_FLOAT(f64, double, SAME)
-COMPARE_FLOAT(f16, u16, ptx_from_half)
-COMPARE_FLOAT(bf16, u16, ptx_from_bfloat)
+#include "host/backend/software/ptx/alu/compare_half.h"
 
 #define TEST_FLOAT(S, T, sign, infinity, least)                                                              \
   COMPARE(finite_##S, T, u32, (x & ~(sign)) < (infinity))                                                    \

@@ -85,116 +85,11 @@ FROM_INTEGERS(CONVERT_FLOAT, f64, double)
       d[i] = rounding(integer_bits((m & M_SAT) != 0 ? ZERO_OR_ONE(x) : x), m);                               \
     }                                                                                                        \
   }
-FROM_INTEGERS(CONVERT_HALF, f16, round_half)
+CONVERT_HALF(f16, round_half, u64, u64, u64)
+CONVERT_HALF(f16, round_half, s64, u64, s64)
 FROM_INTEGERS(CONVERT_HALF, bf16, round_bfloat)
 
-/* Floats to integers: first rounded to an integer, as the mode says, then clamped. */
-static inline double to_integer(double x, u32 m) {
-  switch (m & M_ROUND) {
-    case M_RZ:
-      return __builtin_trunc(x);
-    case M_RM:
-      return __builtin_floor(x);
-    case M_RP:
-      return __builtin_ceil(x);
-    default:
-      return __builtin_rint(x);
-  }
-}
-static inline double load_f32(u32 x, u32 m) {
-  if ((m & M_FTZ) != 0 && (x & 0x7f800000) == 0) x &= 0x80000000;
-  return ptx_double(ptx_widen(x));
-}
-static inline double load_f16(u16 x, u32 m) {
-  return (double)ptx_from_half(flush_half(x, m));
-}
-static inline double load_bf16(u16 x, u32 m) {
-  (void)m;
-  return wide_bf(x);
-}
-static inline double load_f64(u64 x, u32 m) {
-  (void)m;
-  return ptx_double(x);
-}
-/*
- * Conversions up to 32 bits are loops without branches, so that compilers vectorise them. A subnormal float
- * becomes the smallest normal float of its sign, which rounds to the same integer, because the processor may
- * flush it.
- */
-static inline double wide_f32(u32 x, u32 m) {
-  u32 least = (m & M_FTZ) != 0 ? 0 : 0x00800000, sign = x & 0x80000000, rest = x & 0x7fffffff;
-  u32 normal = rest < 0x00800000 ? sign | (rest != 0 ? least : 0) : x;
-  return (double)ptx_float(normal);
-}
-#define wide_f16 load_f16
-#define wide_f64 load_f64
-#define wide_bf16(x, m) wide_f32((u32)(x) << 16, 0)
-static void to_integers(double *x, u32 m) {
-  switch (m & M_ROUND) {
-    case M_RZ:
-      LANES x[i] = __builtin_trunc(x[i]);
-      break;
-    case M_RM:
-      LANES x[i] = __builtin_floor(x[i]);
-      break;
-    case M_RP:
-      LANES x[i] = __builtin_ceil(x[i]);
-      break;
-    default:
-      LANES x[i] = __builtin_rint(x[i]);
-  }
-}
-#define CONVERT_TO_NARROW(from, FS, to, TS, TV, low, high, nan)                                              \
-  CONVERT(to, from) {                                                                                        \
-    UNUSED;                                                                                                  \
-    TS *d = dv;                                                                                              \
-    const FS *a = av;                                                                                        \
-    double x[PTX_LANES];                                                                                     \
-    LANES x[i] = wide_##from(a[i], m);                                                                       \
-    to_integers(x, m);                                                                                       \
-    LANES {                                                                                                  \
-      double c = x[i] < (double)(low) ? (double)(low) : x[i];                                                \
-      c = c > (double)(high) ? (double)(high) : c;                                                           \
-      c = x[i] != x[i] ? 0.0 : c;                                                                            \
-      TS r = (TS)(TV)(NARROW_##to)c;                                                                         \
-      d[i] = x[i] != x[i] ? (TS)(nan) : r;                                                                   \
-    }                                                                                                        \
-  }
-#define NARROW_u8 s32
-#define NARROW_s8 s32
-#define NARROW_u16 s32
-#define NARROW_s16 s32
-#define NARROW_u32 u32
-#define NARROW_s32 s32
-#define CONVERT_TO_INTEGER(from, FS, to, TS, TV, low, high, nan)                                             \
-  CONVERT(to, from) {                                                                                        \
-    UNUSED;                                                                                                  \
-    TS *d = dv;                                                                                              \
-    const FS *a = av;                                                                                        \
-    for (int i = 0; i < PTX_LANES; i++) {                                                                    \
-      double x = load_##from(a[i], m);                                                                       \
-      if (x != x) {                                                                                          \
-        d[i] = (TS)(nan);                                                                                    \
-        continue;                                                                                            \
-      }                                                                                                      \
-      x = to_integer(x, m);                                                                                  \
-      d[i] = (TS)(x <= (double)(low) ? (TV)(low) : x >= (double)(high) ? (TV)(high) : (TV)x);                \
-    }                                                                                                        \
-  }
-/* of NaN: 0, but 1 << (bits - 1) if one of the types has 64 bits */
-#define TO_INTEGERS(from, FS, n8, n16, n32)                                                                  \
-  CONVERT_TO_NARROW(from, FS, u8, u16, u8, 0, 255, n8)                                                       \
-  CONVERT_TO_NARROW(from, FS, s8, u16, s8, -128, 127, (s8)(n8))                                              \
-  CONVERT_TO_NARROW(from, FS, u16, u16, u16, 0, 65535, n16)                                                  \
-  CONVERT_TO_NARROW(from, FS, s16, u16, s16, -32768, 32767, n16)                                             \
-  CONVERT_TO_NARROW(from, FS, u32, u32, u32, 0, UINT32_MAX, n32)                                             \
-  CONVERT_TO_NARROW(from, FS, s32, u32, s32, INT32_MIN, INT32_MAX, n32)                                      \
-  CONVERT_TO_INTEGER(from, FS, u64, u64, u64, 0, UINT64_MAX, 1ull << 63)                                     \
-  CONVERT_TO_INTEGER(from, FS, s64, u64, s64, INT64_MIN, INT64_MAX, 1ull << 63)
-TO_INTEGERS(f16, u16, 0, 0, 0)
-TO_INTEGERS(bf16, u16, 0, 0, 0)
-TO_INTEGERS(f64, u64, 0x80, 0x8000, 0x80000000u)
-TO_INTEGERS(f32, u32, 0, 0, 0)
+#include "host/backend/software/ptx/alu/convert_integer.h"
 
 /* cvt.rzi.s32.f32 is frequent, so it has a version with floats. */
 CONVERT(s32_f32_fast, rz) {
@@ -209,28 +104,6 @@ CONVERT(s32_f32_fast, rz) {
   }
 }
 
-/* Floats to floats. */
-static inline double relu64(double x) {
-  return x <= 0.0 ? 0.0 : x; /* of -0 the result is 0, of NaN it is NaN */
-}
-static inline double saturate64(double x) {
-  return x > 0.0 ? (x < 1.0 ? x : 1.0) : 0.0;
-}
-CONVERT(f32, f16) {
-  UNUSED;
-  u32 *d = dv;
-  const u16 *a = av;
-  const int sat = (m & M_SAT) != 0;
-  if (!sat) {
-    LANES {
-      u16 h = a[i];
-      u32 r = ptx_bits(ptx_from_half(h));
-      d[i] = (h & 0x7fff) > 0x7c00 ? 0x7fffffff : r;
-    }
-    return;
-  }
-  for (int i = 0; i < PTX_LANES; i++) d[i] = ptx_bits((float)saturate64((double)ptx_from_half(a[i])));
-}
 CONVERT(f32, bf16) {
   UNUSED;
   u32 *d = dv;
@@ -243,38 +116,36 @@ CONVERT(f32, bf16) {
   }
   if ((m & M_SAT) != 0) saturate_f32(dv, dv, dv, dv, 0);
 }
-CONVERT(f16, f32) {
+/* The modifiers of a rounded bfloat: its rounding keeps the order of numbers. */
+static void modify_bfloats(u16 *d, u32 m) {
+  if ((m & M_SAT) != 0) LANES d[i] = (s16)d[i] <= 0 || d[i] == 0x7fff ? 0 : d[i] > 0x3f80 ? 0x3f80 : d[i];
+  if ((m & M_RELU) != 0) LANES d[i] = (s16)d[i] < 0 ? 0 : d[i];
+}
+CONVERT(bf16, f32) {
   UNUSED;
   KEEP;
   u16 *d = dv;
   const u32 *a = av;
-  if ((m & (M_SAT | M_RELU)) == 0 && (m & M_ROUND) <= M_RN) {
-    LANES {
-      u32 x = FLUSHED(a[i]);
-      d[i] = ptx_half_nearest(x);
-    }
-    return;
-  }
-  for (int i = 0; i < PTX_LANES; i++) {
-    double x = load_f32(a[i], m);
-    if ((m & M_SAT) != 0) x = saturate64(x);
-    if ((m & M_RELU) != 0) x = relu64(x);
-    d[i] = round_half(ptx_bits64(x), m);
-  }
-}
-CONVERT(bf16, f32) {
-  UNUSED;
-  u16 *d = dv;
-  const u32 *a = av;
-  if ((m & (M_SAT | M_RELU | M_FTZ)) == 0 && (m & M_ROUND) <= M_RN) {
+  const u32 rounding = m & M_ROUND;
+  if (rounding <= M_RN && (m & M_FTZ) == 0) {
     LANES d[i] = ptx_bfloat_nearest(a[i]);
-    return;
-  }
-  for (int i = 0; i < PTX_LANES; i++) {
-    double x = load_f32(a[i], m);
-    if ((m & M_SAT) != 0) x = saturate64(x);
-    if ((m & M_RELU) != 0) x = relu64(x);
-    d[i] = round_bfloat(ptx_bits64(x), m);
+    modify_bfloats(d, m);
+  } else if (rounding <= M_RN) {
+    LANES d[i] = ptx_bfloat_nearest(FLUSHED(a[i]));
+    modify_bfloats(d, m);
+  } else if (rounding == M_RZ) {
+    LANES {
+      const u32 x = FLUSHED(a[i]);
+      d[i] = (u16)((x & 0x7fffffff) > 0x7f800000 ? 0x7fff : x >> 16);
+    }
+    modify_bfloats(d, m);
+  } else {
+    for (int i = 0; i < PTX_LANES; i++) {
+      double x = load_f32(a[i], m);
+      if ((m & M_SAT) != 0) x = saturate64(x);
+      if ((m & M_RELU) != 0) x = relu64(x);
+      d[i] = round_bfloat(ptx_bits64(x), m);
+    }
   }
 }
 /* fraction of 10 bits, in a float's place; rounded to nearest away, or as told */
@@ -311,7 +182,6 @@ CONVERT(tf32, f32) {
   }
 CONVERT_NARROW(f16, f64, u64, round_half)
 CONVERT_NARROW(bf16, f64, u64, round_bfloat)
-CONVERT_NARROW(f16, f16, u16, round_half)
 CONVERT_NARROW(f16, bf16, u16, round_half)
 CONVERT_NARROW(bf16, f16, u16, round_bfloat)
 CONVERT_NARROW(bf16, bf16, u16, round_bfloat)
@@ -357,10 +227,10 @@ CONVERT(f32, f32) {
   if ((m & M_INTEGRAL) == 0) {
     LANES d[i] = FLUSHED(a[i]);
   } else {
-    for (int i = 0; i < PTX_LANES; i++) {
-      u32 x = FLUSHED(a[i]);
-      d[i] = ptx_bits(CANON((float)to_integer((double)ptx_float(x), m)));
-    }
+    float x[PTX_LANES];
+    LANES x[i] = ptx_float(FLUSHED(a[i]));
+    to_integers_f32(x, m);
+    LANES d[i] = ptx_bits(CANON(x[i]));
   }
   if ((m & M_SAT) != 0) saturate_f32(dv, dv, dv, dv, 0);
 }

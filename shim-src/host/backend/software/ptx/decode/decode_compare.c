@@ -91,10 +91,20 @@ static void decode_lop3(struct parser *p) {
  * does.
  */
 static uint32_t compared(struct parser *p, uint32_t value, enum ptx_type type) {
-  if (type != T_F16 || !ptx_has(p, "ftz")) return value;
-  uint32_t d = ptx_temporary(p, 2);
-  ptx_emit_alu(p, OP_ADD, T_F16, 2, d, value, ptx_constant(p, 2, 0x8000), PTX_NONE, M_FTZ)->control = 1;
+  if ((type != T_F16 && type != T_F16X2) || !ptx_has(p, "ftz")) return value;
+  uint32_t bytes = ptx_type_bytes(type), d = ptx_temporary(p, bytes);
+  uint32_t zero = ptx_constant(p, bytes, type == T_F16 ? 0x8000 : 0x80008000);
+  ptx_emit_alu(p, OP_ADD, type, bytes, d, value, zero, PTX_NONE, M_FTZ)->control = 1;
   return d;
+}
+
+static ptx_compare_pair *pair_comparer(struct parser *p, int comparison, enum ptx_type type) {
+  ptx_compare_pair *compare = ptx_alu_best()->compare_pair[comparison][type];
+  if (compare == NULL) ptx_refuse(p, "this type");
+  return compare;
+}
+static bool is_pair(enum ptx_type type) {
+  return type == T_F16X2 || type == T_BF16X2;
 }
 
 static void decode_setp(struct parser *p) {
@@ -105,39 +115,17 @@ static void decode_setp(struct parser *p) {
   uint32_t at = two ? 2 : 1;
   ptx_need(p, at + 2, at + 3);
   bool combined = p->operand_count > at + 2;
-  bool pairs = type == T_F16X2 || type == T_BF16X2;
-  if (pairs) {
-    /* two comparisons, one for each half */
-    enum ptx_type part = type == T_F16X2 ? T_F16 : T_BF16;
-    if (!two) ptx_refuse(p, "two predicates expected");
-    uint32_t a = ptx_source(p, &o[at], type), b = ptx_source(p, &o[at + 1], type);
-    uint32_t c = combined ? ptx_predicate(p, &o[at + 2]) : PTX_NONE;
-    uint32_t m = combined ? combination(p, &o[at + 2]) : 0;
-    for (uint32_t k = 0; k < 2; k++) {
-      uint32_t x = ptx_temporary(p, 2), y = ptx_temporary(p, 2);
-      ptx_emit_alu(p, k == 0 ? OP_LOW : OP_HIGH, T_B32, 2, x, a, PTX_NONE, PTX_NONE, 0);
-      ptx_emit_alu(p, k == 0 ? OP_LOW : OP_HIGH, T_B32, 2, y, b, PTX_NONE, PTX_NONE, 0);
-      uint32_t first = compared(p, x, part), second = compared(p, y, part);
-      uint32_t d = ptx_predicate_out(p, &o[k]);
-      struct ptx_instruction *in = ptx_emit(p, K_SETP);
-      in->u.compare = comparer(p, compare, part);
-      in->d = d;
-      in->a = first;
-      in->b = second;
-      in->c = c;
-      in->m = m;
-      in->control = (uint16_t)ptx_control(p);
-    }
-    return;
-  }
+  bool pairs = is_pair(type);
+  if (pairs && !two) ptx_refuse(p, "two predicates expected");
   uint32_t a = compared(p, ptx_source(p, &o[at], type), type);
   uint32_t b = compared(p, ptx_source(p, &o[at + 1], type), type);
   uint32_t c = combined ? ptx_predicate(p, &o[at + 2]) : PTX_NONE;
   uint32_t m = combined ? combination(p, &o[at + 2]) : 0;
   uint32_t d = ptx_predicate_out(p, &o[0]);
   uint32_t q = two ? ptx_predicate_out(p, &o[1]) : PTX_NONE;
-  struct ptx_instruction *in = ptx_emit(p, K_SETP);
-  in->u.compare = comparer(p, compare, type);
+  struct ptx_instruction *in = ptx_emit(p, pairs ? K_SETP_PAIR : K_SETP);
+  if (pairs) in->u.compare_pair = pair_comparer(p, compare, type);
+  else in->u.compare = comparer(p, compare, type);
   in->d = d;
   in->a = a;
   in->b = b;
@@ -160,40 +148,30 @@ static void decode_set(struct parser *p) {
   struct operand *o = p->operands;
   ptx_need(p, 3, 4);
   bool combined = p->operand_count == 4;
-  bool pairs = from == T_F16X2 || from == T_BF16X2;
+  bool pairs = is_pair(from);
+  uint32_t bytes = ptx_held(to);
+  if (pairs && to != from && to != T_U32 && to != T_S32) ptx_refuse(p, "pairs to this type");
+  if (bytes != 2 && bytes != 4 && bytes != 8) ptx_refuse(p, "this type");
   uint32_t a = ptx_source(p, &o[1], from), b = ptx_source(p, &o[2], from);
   uint32_t c = combined ? ptx_predicate(p, &o[3]) : PTX_NONE;
   uint32_t m = combined ? combination(p, &o[3]) : 0;
   uint32_t d = ptx_destination(p, &o[0], to);
-  uint32_t parts[2];
-  for (uint32_t k = 0; k < (pairs ? 2u : 1u); k++) {
-    uint32_t x = a, y = b;
-    enum ptx_type part = from;
-    uint32_t bytes = ptx_held(to);
-    uint32_t yes = to == T_F32 ? 8u : to == T_F16 ? 16u : to == T_BF16 ? 24u : 0;
-    if (pairs) {
-      part = from == T_F16X2 ? T_F16 : T_BF16;
-      x = ptx_temporary(p, 2);
-      y = ptx_temporary(p, 2);
-      ptx_emit_alu(p, k == 0 ? OP_LOW : OP_HIGH, T_B32, 2, x, a, PTX_NONE, PTX_NONE, 0);
-      ptx_emit_alu(p, k == 0 ? OP_LOW : OP_HIGH, T_B32, 2, y, b, PTX_NONE, PTX_NONE, 0);
-      bytes = 2;
-      yes = to == T_F16X2 ? 16u : to == T_BF16X2 ? 24u : 0;
-      parts[k] = ptx_temporary(p, 2);
-    }
-    x = compared(p, x, part);
-    y = compared(p, y, part);
-    struct ptx_instruction *in = ptx_emit(p, K_SET);
-    in->u.compare = comparer(p, compare, part);
-    in->d = pairs ? parts[k] : d;
-    in->a = x;
-    in->b = y;
-    in->c = c;
-    in->m = m | yes;
-    in->size = (uint8_t)bytes;
-    if (ptx_is_float(from)) in->control = (uint16_t)ptx_control(p);
-  }
-  if (pairs) ptx_emit_alu(p, OP_PACK, T_B32, 4, d, parts[0], parts[1], PTX_NONE, 0);
+  a = compared(p, a, from);
+  b = compared(p, b, from);
+  uint32_t yes = to == T_F32                      ? 8u
+                 : to == T_F16 || to == T_F16X2   ? 16u
+                 : to == T_BF16 || to == T_BF16X2 ? 24u
+                                                  : 0;
+  struct ptx_instruction *in = ptx_emit(p, pairs ? K_SET_PAIR : K_SET);
+  if (pairs) in->u.compare_pair = pair_comparer(p, compare, from);
+  else in->u.compare = comparer(p, compare, from);
+  in->d = d;
+  in->a = a;
+  in->b = b;
+  in->c = c;
+  in->m = m | yes;
+  in->size = (uint8_t)bytes;
+  if (ptx_is_float(from)) in->control = (uint16_t)ptx_control(p);
 }
 
 static void decode_testp(struct parser *p) {

@@ -5,16 +5,18 @@
 
 void ptx_set_lanes(const struct place *at, uint32_t mask) {
   const struct ptx_instruction *in = at->in;
-  uint32_t t = ptx_combined(at, in->u.compare(ptx_operand(at, in->a), ptx_operand(at, in->b)));
-  static const uint32_t truths[4] = {0xffffffffu, 0x3f800000u, 0x3c00u, 0x3f80u};
-  uint32_t yes = truths[in->m >> 3 & 3];
-  unsigned char *d = at->registers + (in->d & ~3u);
-  for (uint32_t lane = 0; lane < PTX_LANES; lane++) {
-    if ((mask >> lane & 1) == 0) continue;
-    uint64_t value = (t >> lane & 1) != 0 ? yes : 0;
-    if (value == 0xffffffffu) value = ~0ull;
-    memcpy(d + lane * in->size, &value, in->size);
+  const struct ptx_alu *alu = at->worker->alu;
+  const unsigned char *a = ptx_operand(at, in->a), *b = ptx_operand(at, in->b);
+  static const uint64_t truths[4] = {~0ull, 0x3f800000u, 0x3c00u, 0x3f80u};
+  uint64_t yes = truths[in->m >> 3 & 3];
+  unsigned char *d = at->registers + (in->d & ~3u), *to = mask == FULL ? d : at->worker->scratch;
+  if (in->kind == K_SET_PAIR) {
+    uint64_t t = in->u.compare_pair(a, b), high = ptx_combined(at, (uint32_t)(t >> 32));
+    alu->spread_pair(to, ptx_combined(at, (uint32_t)t) | high << 32, yes & 0xffff);
+  } else {
+    alu->spread[__builtin_ctz(in->size)](to, ptx_combined(at, in->u.compare(a, b)), yes);
   }
+  if (mask != FULL) ptx_blend(at->worker, d, to, mask, in->size);
 }
 
 /*

@@ -138,8 +138,18 @@ again:
         pc++;
         continue;
       }
+      case K_SETP_PAIR: {
+        uint64_t t = in->u.compare_pair(ptx_operand(&at, in->a), ptx_operand(&at, in->b));
+        /* Both are combined before one is written, because it may be what they are combined with. */
+        uint32_t first = ptx_combined(&at, (uint32_t)t), second = ptx_combined(&at, (uint32_t)(t >> 32));
+        ptx_set_predicate(&at, in->d, first, mask);
+        ptx_set_predicate(&at, split->frame->function->x[in->x] & ~PTX_DEFINED, second, mask);
+        pc++;
+        continue;
+      }
       case K_SET:
-        ptx_set_lanes(&at, mask);
+      case K_SET_PAIR:
+        ptx_set_lanes(&at, (mask | idle) == FULL ? FULL : mask);
         pc++;
         continue;
       case K_CARRY:

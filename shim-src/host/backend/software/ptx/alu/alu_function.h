@@ -1,0 +1,202 @@
+/* Approximations that are more exact than the ISA requires. */
+static inline float divide_approx(float x, float y) {
+  /* the reciprocal of values beyond 2^126 would be flushed: the ISA gives 0, and NaN for infinity */
+  u32 e = ptx_bits(y) >> 23 & 0xff;
+  float q = x / y;
+  u32 sign = (ptx_bits(x) ^ ptx_bits(y)) & 0x80000000;
+  int finite = (ptx_bits(x) & 0x7fffffff) < 0x7f800000;
+  float r = (e == 253 && (ptx_bits(y) & 0x7fffff) != 0) || e == 254 ? (finite ? ptx_float(sign) : NAN) : q;
+  return CANON(x != x || y != y ? q : r);
+}
+BINARY(div_approx_f32, float, divide_approx(x, y))
+
+/*
+ * Functions of eight floats at a time. Polynomials are the nearest to the function on their interval (Remez);
+ * their error is smaller than that of the roundings. The largest errors of all floats are in
+ * docs/reference/software-gpu.md.
+ */
+#include "host/backend/software/ptx/alu/eights.h"
+
+/*
+ * log2(x): x = 2^e * (1 + f) with 1 + f in [1/sqrt 2, sqrt 2), then f times a polynomial in two chains, for
+ * even and odd powers.
+ */
+EIGHT_FUNCTION floats8 log2_normal(words8 bits, float less) {
+  const ints8 e = (ints8)(bits - 0x3f3504f3) >> 23;
+  const floats8 f = (floats8)(bits - ((words8)e << 23)) - 1.0f, g = f * f;
+  floats8 even = fused8_by(g, all8(0x1.01b6e8p-3f), 0x1.b9c91ap-3f);
+  floats8 odd = fused8_by(g, all8(-0x1.a87d18p-3f), -0x1.e95be4p-3f);
+  even = fused8_by(g, even, 0x1.26d384p-2f);
+  odd = fused8_by(g, odd, -0x1.715c4ep-2f);
+  even = fused8_by(g, even, 0x1.ec73d6p-2f);
+  odd = fused8_by(g, odd, -0x1.715470p-1f);
+  even = fused8_by(g, even, 0x1.715476p+0f);
+  return fused8(f, fused8(f, odd, even), __builtin_convertvector(e, floats8) - less);
+}
+EIGHT_FUNCTION floats8 log2_of(floats8 x, bool flushes) {
+  const words8 bits = (words8)x;
+  floats8 r = log2_normal(bits, 0.0f);
+  if (!any8((ints8)(bits - 0x00800000 >= 0x7f000000))) return r;
+  const ints8 size = (ints8)(bits & 0x7fffffff), zero = size < (flushes ? 0x00800000 : 1);
+  const ints8 small = (size < 0x00800000) & ~zero;
+  if (any8(small)) {
+    /* a subnormal is scaled by 2^24 with integer arithmetic, which the processor cannot flush */
+    const floats8 scaled = __builtin_convertvector(size & small, floats8) * 0x1p-125f;
+    r = choose8(small, log2_normal((words8)scaled, 24.0f), r);
+  }
+  r = choose8(x == INFINITY, x, r);
+  r = choose8(((ints8)bits < 0) | (size > 0x7f800000), all8(ptx_float(0x7fffffff)), r);
+  return choose8(zero, all8(-INFINITY), r);
+}
+
+/*
+ * sin and cos: x = k * pi/2 + r, |r| < 0.79, with pi/2 in three floats, of which none is negative, so that
+ * -0 stays what it is. From 2^16 on, where k has too many bits, one by one.
+ */
+#define CIRCLE_MOST 65536.0f
+EIGHT_FUNCTION floats8 circle_of(floats8 x, u32 quarter) {
+  const float shift = 0x1.8p23f;
+  const floats8 turned = fused8_by(x, all8(0x1.45f306p-1f), shift), k = turned - shift;
+  floats8 r = fused8(k, all8(-0x1.921fb4p+0f), x);
+  r = fused8(k, all8(-0x1.4442d0p-24f), r);
+  r = fused8(k, all8(-0x1.84698ap-48f), r);
+  const floats8 q = r * r;
+  floats8 sine = fused8_by(q, all8(-0x1.9834cap-13f), 0x1.110394p-7f);
+  sine = fused8(r * q, fused8_by(q, sine, -0x1.55553ap-3f), r);
+  sine = (floats8)((words8)sine | ((words8)r & 0x80000000)); /* of -0 the sine is -0 */
+  floats8 cosine = fused8_by(q, all8(0x1.9976fap-16f), -0x1.6c0aa2p-10f);
+  cosine = fused8_by(q, cosine, 0x1.555548p-5f);
+  cosine = fused8_by(q, fused8_by(q, cosine, -0.5f), 1.0f);
+  const words8 turns = (words8)turned + quarter;
+  const floats8 result = choose8(-(ints8)(turns & 1), cosine, sine);
+  return (floats8)((words8)result ^ (turns & 2) << 30);
+}
+/*
+ * The same for large numbers, in doubles: k is what the addition of 1.5 * 2^52 leaves in the last bits.
+ * Beyond 2^20, where k * pi/2 has more bits than two doubles hold, the C library's.
+ */
+static float circle_far(float x, u32 quarter) {
+  if (!(__builtin_fabsf(x) < 1048576.0f)) return CANON(quarter != 0 ? cosf(x) : sinf(x));
+  const double shift = 6755399441055744.0;
+  double turned = (double)x * 0.63661977236758134 + shift;
+  u32 k = (u32)ptx_bits64(turned) + quarter;
+  double whole = turned - shift;
+  double r = ((double)x - whole * 1.5707963267341256) - whole * 6.0771005065061922e-11;
+  double q = r * r;
+  double sine = -1.9841269841269841e-4 + q * 2.7557319223985893e-6;
+  sine = 8.3333333333333333e-3 + q * sine;
+  sine = -0.16666666666666667 + q * sine;
+  sine = r * (1.0 + q * sine);
+  double cosine = 2.4801587301587302e-5 + q * -2.7557319223985888e-7;
+  cosine = -1.3888888888888889e-3 + q * cosine;
+  cosine = 4.1666666666666667e-2 + q * cosine;
+  cosine = -0.5 + q * cosine;
+  cosine = 1.0 + q * cosine;
+  float result = (float)((k & 1) != 0 ? cosine : sine);
+  return ptx_float(ptx_bits(result) ^ (k & 2) << 30);
+}
+#define CIRCLE(name, quarter)                                                                                \
+  OPERATION(name) {                                                                                          \
+    UNUSED;                                                                                                  \
+    float *d = dv;                                                                                           \
+    const float *a = av;                                                                                     \
+    for (int i = 0; i < PTX_LANES; i += 8) {                                                                 \
+      const floats8 x = load8(a + i);                                                                        \
+      const ints8 near = (ints8)((words8)x & 0x7fffffff) < (s32)0x47800000;                                  \
+      store8(d + i, circle_of(x, quarter));                                                                  \
+      if (!any8(~near)) continue;                                                                            \
+      for (int k = 0; k < 8; k++) {                                                                          \
+        if (near[k] == 0) d[i + k] = circle_far(x[k], quarter);                                              \
+      }                                                                                                      \
+    }                                                                                                        \
+  }
+CIRCLE(sin_f32, 0)
+CIRCLE(cos_f32, 1)
+
+/*
+ * The hyperbolic tangent: (y - 1) / (y + 1), where y is e^2x, or 2^n * 2^f, f in [-0.5, 0.5]. The polynomial
+ * is that of 2^f without 1, so that little is lost where x is small. From 10 on the result is 1.
+ */
+EIGHT_FUNCTION floats8 tanh_positive(floats8 x) {
+  const float shift = 0x1.8p23f;
+  const floats8 turned = fused8_by(x, all8(0x1.715476p+1f), shift), n = turned - shift;
+  const floats8 f = fused8(x, all8(0x1.715476p+1f), -n);
+  const floats8 g = f * f, two_n = (floats8)(((words8)turned << 23) + 0x3f800000);
+  floats8 even = fused8_by(g, all8(0x1.00e644p-16f), 0x1.5d873ep-10f);
+  floats8 odd = fused8_by(g, all8(0x1.444c98p-13f), 0x1.3b2a0ep-7f);
+  even = fused8_by(g, even, 0x1.c6b08ep-5f);
+  odd = fused8_by(g, odd, 0x1.ebfbe0p-3f);
+  even = fused8_by(g, even, 0x1.62e430p-1f);
+  const floats8 p = f * fused8(f, odd, even), less_one = fused8(two_n, p, two_n - 1.0f);
+  return less_one / (less_one + 2.0f);
+}
+/* Below 2^-12, x itself is nearest. */
+EIGHT_FUNCTION floats8 tanh_of(floats8 x) {
+  const floats8 size = (floats8)((words8)x & 0x7fffffff);
+  floats8 r = choose8(size < 0x1p-12f, size, tanh_positive(least8(10.0f, size)));
+  r = (floats8)((words8)r | ((words8)x & 0x80000000));
+  return choose8(x != x, all8(ptx_float(0x7fffffff)), r);
+}
+
+/*
+ * 2^x = 2^n * 2^f, f in [-0.5, 0.5], n from the end of the float after an addition. Subnormal results are
+ * made by a multiplication at the end.
+ */
+EIGHT_FUNCTION floats8 ex2_fraction(floats8 f) {
+  const floats8 g = f * f;
+  floats8 even = fused8_by(g, all8(0x1.41fbc4p-13f), 0x1.3b2d4cp-7f);
+  floats8 odd = fused8_by(g, all8(0x1.5f3e52p-10f), 0x1.c6aee8p-5f);
+  even = fused8_by(g, even, 0x1.ebfbdcp-3f);
+  odd = fused8_by(g, odd, 0x1.62e430p-1f);
+  return fused8_by(f, fused8(f, even, odd), 1.0f);
+}
+EIGHT_FUNCTION floats8 ex2_of(floats8 x) {
+  const float shift = 0x1.8p23f;
+  const floats8 bounded = most8(-160.0f, least8(129.0f, x)), turned = bounded + shift;
+  const floats8 p = ex2_fraction(bounded - (turned - shift));
+  const words8 n = (words8)turned << 23, half = (words8)turned >> 1 << 23;
+  const floats8 r = (floats8)((words8)p + half) * (floats8)(n - half + 0x3f800000);
+  return choose8(x != x, all8(ptx_float(0x7fffffff)), r);
+}
+
+#define BY_EIGHTS(name, expression)                                                                          \
+  OPERATION(name) {                                                                                          \
+    UNUSED;                                                                                                  \
+    float *d = dv;                                                                                           \
+    const float *a = av;                                                                                     \
+    for (int i = 0; i < PTX_LANES; i += 8) {                                                                 \
+      const floats8 x = load8(a + i);                                                                        \
+      store8(d + i, expression);                                                                             \
+    }                                                                                                        \
+  }
+BY_EIGHTS(lg2_f32, log2_of(x, (m & M_FTZ) != 0))
+BY_EIGHTS(tanh_f32, tanh_of(x))
+BY_EIGHTS(ex2_f32, ex2_of(x))
+
+/*
+ * The same for operands of 16 bits, with polynomials as short as these allow: every result is the exact one,
+ * rounded. ex2 is for numbers between -127 and 128, tanh for those between 0 and 10.
+ */
+EIGHT_FUNCTION floats8 ex2_small(floats8 x) {
+  const float shift = 0x1.8p23f;
+  const floats8 turned = x + shift, f = x - (turned - shift);
+  floats8 p = fused8_by(f, all8(0x1.5bba12p-10f), 0x1.3cea88p-7f);
+  p = fused8_by(f, p, 0x1.c6b752p-5f);
+  p = fused8_by(f, p, 0x1.ebf9bcp-3f);
+  p = fused8_by(f, p, 0x1.62e42ap-1f);
+  p = fused8_by(f, p, 1.0f);
+  return (floats8)((words8)p + ((words8)turned << 23));
+}
+EIGHT_FUNCTION floats8 tanh_small(floats8 x) {
+  const float shift = 0x1.8p23f;
+  const floats8 turned = fused8_by(x, all8(0x1.715476p+1f), shift);
+  const floats8 f = fused8(x, all8(0x1.715476p+1f), shift - turned);
+  floats8 p = fused8_by(f, all8(0x1.41fea6p-13f), 0x1.5f3a5cp-10f);
+  p = fused8_by(f, p, 0x1.3b2be8p-7f);
+  p = fused8_by(f, p, 0x1.c6aeep-5f);
+  p = fused8_by(f, p, 0x1.ebfbdp-3f);
+  p = f * fused8_by(f, p, 0x1.62e43p-1f);
+  const floats8 two_n = (floats8)(((words8)turned << 23) + 0x3f800000);
+  const floats8 less_one = fused8(two_n, p, two_n - 1.0f);
+  return less_one / (less_one + 2.0f);
+}

@@ -1,0 +1,145 @@
+/*
+ * Sums and products of 16-bit floats, sixteen at a time; included by alu_half.h. What the processor converts
+ * is what ptx_from_half and ptx_half_nearest do, but for the bits of a NaN.
+ */
+#include <immintrin.h>
+
+static inline __m256i load16(const u16 *from) {
+  return _mm256_loadu_si256((const __m256i *)(const void *)from);
+}
+static inline void store16(u16 *to, __m256i h) {
+  _mm256_storeu_si256((__m256i *)(void *)to, h);
+}
+static inline __m256i size16(__m256i h) {
+  return _mm256_and_si256(h, _mm256_set1_epi16(0x7fff));
+}
+/* Every NaN gets the bits of a GPU's. `top` is infinity. */
+static inline __m256i canonical16(__m256i h, short top) {
+  const __m256i nan = _mm256_cmpgt_epi16(size16(h), _mm256_set1_epi16(top));
+  return _mm256_blendv_epi8(h, _mm256_set1_epi16(0x7fff), nan);
+}
+/* Subnormal halves become zeros of their sign. */
+static inline __m256i flushed16(__m256i h) {
+  const __m256i small = _mm256_cmpgt_epi16(_mm256_set1_epi16(0x0400), size16(h));
+  return _mm256_andnot_si256(_mm256_and_si256(small, _mm256_set1_epi16(0x7fff)), h);
+}
+/* Whether one of the halves is subnormal. */
+static inline bool any_small(const u16 *from, const int count) {
+  __m256i least = _mm256_set1_epi16(-1);
+  for (int i = 0; i < count; i += 16) {
+    least = _mm256_min_epu16(least, _mm256_sub_epi16(size16(load16(from + i)), _mm256_set1_epi16(1)));
+  }
+  const __m256i small = _mm256_subs_epu16(_mm256_set1_epi16(0x03ff), least);
+  return !_mm256_testz_si256(small, small);
+}
+static inline void flush_halves(u16 *to, const u16 *from, const int count) {
+  for (int i = 0; i < count; i += 16) store16(to + i, flushed16(load16(from + i)));
+}
+/*
+ * The modifiers of a result. Rounding keeps the order of numbers, so that they may come after it. A NaN has
+ * the bits 0x7fff here: .sat makes 0 of it, and .relu keeps it.
+ */
+static inline __m256i modified16(__m256i h, u32 m, short one, int flushes) {
+  if ((m & M_SAT) != 0) {
+    const __m256i nan = _mm256_cmpeq_epi16(h, _mm256_set1_epi16(0x7fff));
+    h = _mm256_min_epi16(_mm256_andnot_si256(nan, h), _mm256_set1_epi16(one));
+  }
+  /* as integers, all floats with a sign are negative */
+  if ((m & (M_SAT | M_RELU)) != 0) h = _mm256_max_epi16(h, _mm256_setzero_si256());
+  return (m & M_FTZ) != 0 && flushes ? flushed16(h) : h;
+}
+
+static inline __m256 half_wide8(const u16 *from) {
+  return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)from));
+}
+static inline __m256i half_narrow16(__m256 low, __m256 high) {
+  return _mm256_set_m128i(_mm256_cvtps_ph(high, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC),
+                          _mm256_cvtps_ph(low, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+}
+/* A bfloat is the upper half of a float: those at even places, and those at odd ones. */
+static inline __m256 bfloat_even(__m256i h) {
+  return _mm256_castsi256_ps(_mm256_slli_epi32(h, 16));
+}
+static inline __m256 bfloat_odd(__m256i h) {
+  return _mm256_castsi256_ps(_mm256_and_si256(h, _mm256_set1_epi32((int)0xffff0000)));
+}
+static inline __m256i bfloat_join(__m256i even, __m256i odd) {
+  return canonical16(_mm256_blend_epi16(_mm256_srli_epi32(even, 16), odd, 0xaa), 0x7f80);
+}
+/*
+ * A float whose upper half is rounded to the nearest. A NaN is that of an operand, whose lower half is 0, or
+ * the processor's, so that it does not become a number.
+ */
+static inline __m256i bfloat_rounded(__m256 f) {
+  const __m256i bits = _mm256_castps_si256(f);
+  const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
+  return _mm256_add_epi32(_mm256_add_epi32(bits, odd), _mm256_set1_epi32(0x7fff));
+}
+
+#define HALF_SIXTEEN(name, intrinsic)                                                                        \
+  static inline __m256i half_##name##16(const u16 *a, const u16 *b) {                                        \
+    const __m256 low = intrinsic(half_wide8(a), half_wide8(b));                                              \
+    const __m256 high = intrinsic(half_wide8(a + 8), half_wide8(b + 8));                                     \
+    return canonical16(half_narrow16(low, high), 0x7c00);                                                    \
+  }                                                                                                          \
+  static inline __m256i bfloat_##name##16(const u16 *a, const u16 *b) {                                      \
+    const __m256i x = load16(a), y = load16(b);                                                              \
+    const __m256 even = intrinsic(bfloat_even(x), bfloat_even(y));                                           \
+    const __m256 odd = intrinsic(bfloat_odd(x), bfloat_odd(y));                                              \
+    return bfloat_join(bfloat_rounded(even), bfloat_rounded(odd));                                           \
+  }
+HALF_SIXTEEN(add, _mm256_add_ps)
+HALF_SIXTEEN(sub, _mm256_sub_ps)
+HALF_SIXTEEN(mul, _mm256_mul_ps)
+
+/* ex2 and tanh (alu_function.h). Operands are bounded as integers, sixteen at a time. */
+static inline __m256 small_ex2(__m256 x) {
+  return (__m256)ex2_small((floats8)x);
+}
+static inline __m256 small_tanh(__m256 x) {
+  return (__m256)tanh_small((floats8)x);
+}
+/* Where an operand is NaN, the result is. */
+static inline __m256i with_nan16(__m256i r, __m256i h, short top) {
+  const __m256i nan = _mm256_cmpgt_epi16(size16(h), _mm256_set1_epi16(top));
+  return _mm256_blendv_epi8(r, _mm256_set1_epi16(0x7fff), nan);
+}
+static inline __m256 half_low(__m256i h) {
+  return _mm256_cvtph_ps(_mm256_castsi256_si128(h));
+}
+static inline __m256 half_high(__m256i h) {
+  return _mm256_cvtph_ps(_mm256_extracti128_si256(h, 1));
+}
+/* As integers: floats above the first limit, and negative ones beyond the second. */
+static inline __m256i bounded16(__m256i h, u16 above, u16 below) {
+  h = _mm256_min_epi16(h, _mm256_set1_epi16((short)above));
+  return _mm256_min_epu16(h, _mm256_set1_epi16((short)below));
+}
+static inline __m256i half_ex2_16(const u16 *a) {
+  const __m256i h = load16(a), x = bounded16(h, 0x4c00, 0xd000); /* 16 and -32 */
+  return with_nan16(half_narrow16(small_ex2(half_low(x)), small_ex2(half_high(x))), h, 0x7c00);
+}
+static inline __m256i bfloat_ex2_16(const u16 *a) {
+  const __m256i h = load16(a), x = bounded16(h, 0x4300, 0xc2fe); /* 128 and -127 */
+  const __m256i even = bfloat_rounded(small_ex2(bfloat_even(x)));
+  const __m256i odd = bfloat_rounded(small_ex2(bfloat_odd(x)));
+  const __m256i r = _mm256_blend_epi16(_mm256_srli_epi32(even, 16), odd, 0xaa);
+  /* there is only the form that flushes */
+  const __m256i small = _mm256_cmpgt_epi16(_mm256_set1_epi16(0x0080), r);
+  return with_nan16(_mm256_andnot_si256(small, r), h, 0x7f80);
+}
+static inline __m256i signed16(__m256i r, __m256i h) {
+  return _mm256_or_si256(r, _mm256_and_si256(h, _mm256_set1_epi16((short)0x8000)));
+}
+static inline __m256i half_tanh_16(const u16 *a) {
+  const __m256i h = load16(a), x = _mm256_min_epi16(size16(h), _mm256_set1_epi16(0x4900)); /* 10 */
+  const __m256i r = half_narrow16(small_tanh(half_low(x)), small_tanh(half_high(x)));
+  return with_nan16(signed16(r, h), h, 0x7c00);
+}
+static inline __m256i bfloat_tanh_16(const u16 *a) {
+  const __m256i h = load16(a), x = _mm256_min_epi16(size16(h), _mm256_set1_epi16(0x4120)); /* 10 */
+  const __m256i even = bfloat_rounded(small_tanh(bfloat_even(x)));
+  const __m256i odd = bfloat_rounded(small_tanh(bfloat_odd(x)));
+  const __m256i r = _mm256_blend_epi16(_mm256_srli_epi32(even, 16), odd, 0xaa);
+  return with_nan16(signed16(r, h), h, 0x7f80);
+}

@@ -101,13 +101,17 @@ static void fill(struct lanes *to, enum ptx_type type) {
     memcpy(to->bytes + 4 * i, &value, 4);
   }
 }
-/* Factors of products that are almost in the middle of two subnormal halves, where a float loses the rest. */
-static const uint16_t rare[3][2] = {{0x0f0f, 0x0fef}, {0x0dff, 0x1201}, {0x0aa9, 0x0f35}};
+/*
+ * Factors of products that are almost in the middle of two subnormal halves, where a float loses the rest.
+ * The product of the last two is the largest subnormal half.
+ */
+static const uint16_t rare[4][2] = {{0x0f0f, 0x0fef}, {0x0dff, 0x1201}, {0x0aa9, 0x0f35}, {0x0400, 0x3bfe}};
 static void fill_beside(const struct format *f) {
   for (uint32_t i = 0; i < PTX_LANES * 2; i++) {
     uint16_t x, y;
     if (f == &half && next() % 64 == 0) {
-      const uint16_t *factors = rare[next() % 3], z = (uint16_t)(0x01f0 + next() % 0x0200);
+      const uint16_t *factors = rare[next() % 4];
+      uint16_t z = factors == rare[3] ? 0 : (uint16_t)(0x01f0 + next() % 0x0200);
       memcpy(a.bytes + 2 * i, &factors[0], 2);
       memcpy(b.bytes + 2 * i, &factors[1], 2);
       memcpy(c.bytes + 2 * i, &z, 2);

@@ -18,7 +18,11 @@
 #include "wire/stream.h"
 
 #define DEFAULT_LISTEN "unix:/run/vgpu/hostd.sock"
-#define BACKLOG 128
+/*
+ * As many as the kernel allows (net.core.somaxconn). A guest at a unix socket waits for room in the queue. At
+ * a vsock socket whose queue is full the kernel refuses it at once, as if no process listened.
+ */
+#define BACKLOG 4096
 #define FIRST_HANDED_OVER 3 /* SD_LISTEN_FDS_START */
 
 static bool fail(const char *text, const char *doing) {

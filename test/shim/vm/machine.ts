@@ -3,97 +3,23 @@
  * whose CID 2 port 14833 is a vgpu-hostd here. Nothing is installed, nothing needs root. VGPU_TEST_KVM=1: with KVM.
  */
 import assert from 'node:assert/strict';
-import { type ChildProcess, execFileSync } from 'node:child_process';
-import {
-  existsSync,
-  mkdirSync,
-  readdirSync,
-  readFileSync,
-  realpathSync,
-  rmSync,
-  writeFileSync,
-} from 'node:fs';
+import type { ChildProcess } from 'node:child_process';
+import { existsSync, mkdirSync, rmSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { ROOT } from '../cuda/private_programs.js';
-import { builtFile, type Host, startHost, until } from '../shim_host.js';
+import { type Host, startHost, until } from '../shim_host.js';
 import { makeVmMemory } from '../support/vm_memory.js';
-import { type ImageFile, makeImage, modulesInOrder } from './image.js';
+import { makeInitrd } from './initrd.js';
 import { content, ended, start, startQemu, tellMonitor, VM, VSOCK_DEVICE } from './qemu.js';
 
 const VSOCK = path.join(ROOT, '.cache/roots/vm-vsock/usr/bin/vhost-device-vsock');
 const CID = 33;
-const BOOT_LIMIT = 240_000;
+export const BOOT_LIMIT = 240_000;
 
 /** Why there can be no machine here; false: there can. */
 export const whyNoMachine: string | false =
   (!existsSync(path.join(VM, '.complete')) || !existsSync(VSOCK)) &&
   'no virtual machine: scripts/fetch-packages vm vm-vsock';
-
-function filesBelow(directory: string): string[] {
-  return readdirSync(directory, { recursive: true, withFileTypes: true })
-    .filter((item) => item.isFile())
-    .map((item) => path.join(item.parentPath, item.name));
-}
-
-/** A program and the libraries it is linked with, where it will look for them. */
-function withLibraries(program: string): string[] {
-  if (program.endsWith('.json')) return [];
-  const listed = execFileSync('ldd', [program], { encoding: 'utf8' });
-  return [...listed.matchAll(/(\/\S+) \(0x/g)].map(([, file]) => file ?? '');
-}
-
-/** The first program of a VM. Each test file compiles its own, because several files run at once. */
-function compileInit(): Buffer {
-  const directory = path.join(ROOT, 'build/test-programs');
-  const init = path.join(directory, `vm_init.${process.pid}`);
-  mkdirSync(directory, { recursive: true });
-  try {
-    execFileSync('cc', ['-static', '-O2', '-D_GNU_SOURCE', '-o', init, 'test/shim/programs/vm_init.c'], {
-      cwd: ROOT,
-    });
-    return readFileSync(init);
-  } finally {
-    rmSync(init, { force: true });
-  }
-}
-
-async function makeInitrd(commands: readonly string[], { programs: more, disk }: Settings): Promise<Buffer> {
-  const modules = new Map(
-    filesBelow(path.join(VM, 'lib/modules'))
-      .filter((file) => file.endsWith('.ko'))
-      .map((file) => [path.basename(file, '.ko').replaceAll('-', '_'), file]),
-  );
-  const order = modulesInOrder(modules, ['virtio_pci', 'virtio_blk', 'vmw_vsock_virtio_transport']);
-  const files: ImageFile[] = [
-    { name: 'init', content: compileInit(), executable: true },
-    { name: 'modules', content: Buffer.from(`${order.join('\n')}\n`) },
-    { name: 'commands', content: Buffer.from(`${commands.join('\n')}\n`) },
-    ...order.map((name) => ({
-      name: `modules.d/${name}`,
-      content: readFileSync(modules.get(name) ?? ''),
-    })),
-  ];
-  if (disk !== undefined) return makeImage([...files, { name: 'disk/empty', content: Buffer.alloc(0) }]);
-  const programs = [
-    builtFile('vgpu-probe'),
-    builtFile('programs/ptx_guest'),
-    builtFile('programs/driver_shell'),
-    ...more,
-  ];
-  for (const file of programs)
-    files.push({ name: `bin/${path.basename(file)}`, content: readFileSync(file), executable: true });
-  for (const name of ['libcuda.so.1', 'libnvidia-ml.so.1'])
-    files.push({ name: `lib/vgpu/${name}`, content: readFileSync(builtFile(name)) });
-  const libraries = new Set([...programs, builtFile('libcuda.so.1')].flatMap(withLibraries));
-  for (const file of libraries) {
-    if (file.startsWith(ROOT)) continue;
-    files.push({ name: file.slice(1), content: readFileSync(realpathSync(file)), executable: true });
-  }
-  const kernels = path.join(ROOT, 'test/shim/kernels/ptx');
-  for (const name of readdirSync(kernels).filter((file) => file.includes('compute_80')))
-    files.push({ name: `ptx/${name}`, content: readFileSync(path.join(kernels, name)) });
-  return makeImage(files);
-}
 
 export interface MachineOptions {
   /** Memory that VMs share with the host, MiB: a power of two. */
@@ -170,7 +96,8 @@ async function monitorSays(
   assert.fail(`${command}: ${answer}`);
 }
 
-function running(directory: string, qemu: ChildProcess): Running {
+/** One that was started in `directory`. */
+export function running(directory: string, qemu: ChildProcess): Running {
   const shown = (): string => content(`${directory}/console`).replaceAll('\r', '');
   const everything = (): string =>
     `${content(`${directory}/qemu`)}\n${shown()}\n${content(`${directory}/vsock`)}`;
@@ -267,7 +194,10 @@ export async function startMachines(
         memory,
         start: async (commands, shared = true) => {
           rmSync(`${at(number)}/console`, { force: true });
-          writeFileSync(`${at(number)}/initrd`, await makeInitrd(commands, options));
+          writeFileSync(
+            `${at(number)}/initrd`,
+            makeInitrd({ commands, programs: options.programs, handsOver: options.disk !== undefined }),
+          );
           return startOn(number, shared);
         },
         save: async ({ monitor, ended: qemuEnded }, file) => {

@@ -10,7 +10,8 @@ import { atTheEnd } from '../shim_host.js';
 /** qemu and a kernel: scripts/fetch-packages vm. */
 export const VM = path.join(ROOT, '.cache/roots/vm');
 
-const libraries = [`${VM}/usr/lib/x86_64-linux-gnu`, `${VM}/lib/x86_64-linux-gnu`].join(':');
+/** Where qemu's own libraries are. */
+export const QEMU_LIBRARIES = [`${VM}/usr/lib/x86_64-linux-gnu`, `${VM}/lib/x86_64-linux-gnu`].join(':');
 export const ended = (child: ChildProcess): boolean => child.exitCode !== null || child.signalCode !== null;
 export const content = (file: string): string => (existsSync(file) ? readFileSync(file, 'utf8') : '');
 
@@ -18,7 +19,7 @@ export const content = (file: string): string => (existsSync(file) ? readFileSyn
 export function start(file: string, args: readonly string[], log: string): ChildProcess {
   const child = spawn(file, args, {
     stdio: ['ignore', 'ignore', 'pipe'],
-    env: { ...process.env, LD_LIBRARY_PATH: libraries },
+    env: { ...process.env, LD_LIBRARY_PATH: QEMU_LIBRARIES },
   });
   atTheEnd(() => child.kill('SIGKILL'));
   let said = '';
@@ -38,22 +39,28 @@ export interface QemuOptions {
   readonly disk?: string;
   /** A file that `migrate` wrote: it continues there, without a vsock device until one is added. */
   readonly saved?: string;
+  /** A machine of its own, without a vsock device: further arguments. */
+  readonly alone?: readonly string[];
+  /** One processor whose clock counts instructions, a nanosecond each: other load on this machine changes no time. */
+  readonly counts?: boolean;
 }
 
 /** The vsock device, as the command line and the monitor's `device_add` take it: it can be taken out while it runs. */
 export const VSOCK_DEVICE = 'vhost-user-vsock-pci,chardev=vh,bus=slot1,id=vsock';
 
 export function startQemu(directory: string, options: QemuOptions): ChildProcess {
-  const { memory: size, shared, disk, saved } = options;
+  const { memory: size, shared, disk, saved, alone, counts = false } = options;
   const kernel = readdirSync(`${VM}/boot`).find((name) => name.startsWith('vmlinuz-'));
   assert.ok(kernel !== undefined, 'a kernel');
-  const kvm = process.env['VGPU_TEST_KVM'] === '1';
+  const kvm = process.env['VGPU_TEST_KVM'] === '1' && !counts;
+  const accelerator = kvm ? 'kvm' : `tcg,thread=${counts ? 'single' : 'multi'}`;
   return start(
     `${VM}/usr/bin/qemu-system-x86_64`,
     [
       ...['-L', `${VM}/usr/share/qemu`, '-L', `${VM}/usr/share/seabios`],
-      ...['-accel', kvm ? 'kvm' : 'tcg,thread=multi', '-cpu', kvm ? 'host' : 'max'],
-      ...['-M', 'q35,memory-backend=mem', '-m', `${size}`, '-smp', '2'],
+      ...['-accel', accelerator, '-cpu', kvm ? 'host' : 'max'],
+      ...(counts ? ['-icount', 'shift=0,sleep=off'] : []),
+      ...['-M', 'q35,memory-backend=mem', '-m', `${size}`, '-smp', counts ? '1' : '2'],
       ...['-object', `memory-backend-memfd,id=mem,size=${size}M,share=on`],
       ...['-kernel', `${VM}/boot/${kernel}`, '-initrd', `${directory}/initrd`],
       // Without KVM on a busy machine the guest's timer may fail its check. The guest does not panic for that.
@@ -61,9 +68,11 @@ export function startQemu(directory: string, options: QemuOptions): ChildProcess
       ...['-nodefaults', '-no-user-config', '-display', 'none'],
       ...['-monitor', `unix:${directory}/monitor,server=on,wait=off`],
       ...['-chardev', `file,id=console,path=${directory}/console,append=on`, '-serial', 'chardev:console'],
-      ...['-chardev', `socket,id=vh,path=${directory}/vhost`],
-      ...['-device', 'pcie-root-port,id=slot1,slot=1'],
-      ...(saved === undefined ? ['-device', VSOCK_DEVICE] : ['-incoming', `exec:cat ${saved}`]),
+      ...(alone ?? [
+        ...['-chardev', `socket,id=vh,path=${directory}/vhost`],
+        ...['-device', 'pcie-root-port,id=slot1,slot=1'],
+        ...(saved === undefined ? ['-device', VSOCK_DEVICE] : ['-incoming', `exec:cat ${saved}`]),
+      ]),
       ...(disk === undefined ? [] : ['-drive', `if=virtio,format=raw,file=${disk}`]),
       ...(shared === undefined
         ? []

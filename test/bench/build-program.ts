@@ -10,7 +10,7 @@ import { computeBench, openclBench, poclRoot, repository, shimBench } from './pa
 /** Throws with the compiler's complaint. */
 export async function buildProgram(): Promise<void> {
   await mkdir(dirname(shimBench), { recursive: true });
-  await compile(shimBench, ['raw.c', 'sides.c', 'copies.c', 'shim_bench.c'], '-O2');
+  await compile(shimBench, ['raw.c', 'sides.c', 'copies.c', 'streams.c', 'shim_bench.c'], '-O2');
   await compile(computeBench, ['compute_bench.c'], '-O3');
   if (existsSync(join(poclRoot, '.complete'))) {
     await compile(openclBench, ['opencl_bench.c'], '-O2', [

@@ -4,6 +4,7 @@ import { compute } from './compute.js';
 import { fromBare } from './from-bare.js';
 import { instructions } from './instructions.js';
 import { llm } from './llm.js';
+import { loopback } from './loopback.js';
 import { nothingToDo } from './nothing-to-do.js';
 import { peer } from './peer.js';
 import { repair } from './repair.js';
@@ -28,4 +29,5 @@ export const entries: readonly Entry[] = [
   instructions,
   llm,
   vm,
+  loopback,
 ];

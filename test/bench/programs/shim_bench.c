@@ -7,7 +7,8 @@
  *   shim_bench launches ROUNDS LIBRARY INPROCESS   a kernel that does nothing: many, and one with a wait
  *   shim_bench tokens   ROUNDS LIBRARY INPROCESS   the calls with which llama.cpp generates one token
  *   shim_bench copies   ROUNDS LIBRARY INPROCESS   copies to and from the device, 4 KiB to 256 MiB
- *   shim_bench start    ROUNDS LIBRARY PROBE       a process from nothing to a device that answers
+ *   shim_bench streams  ROUNDS LIBRARY INPROCESS   a waiting call, 20,000 launches of one thread, short
+ * copies shim_bench start    ROUNDS LIBRARY PROBE       a process from nothing to a device that answers
  *
  * INPROCESS is the library with the simulated GPU inside (test/shim/inprocess), measured in the same rounds.
  * Prints one line a sample, "COMPARISON SERIES VALUE": microseconds, or GB/s (10^9 bytes) for copies. The
@@ -247,18 +248,20 @@ int main(int count, char **arguments) {
   if (strcmp(what, "ready") == 0) {
     ready(arguments[3]);
   } else if (strcmp(what, "calls") == 0 || strcmp(what, "copies") == 0 || strcmp(what, "launches") == 0 ||
-             strcmp(what, "tokens") == 0) {
+             strcmp(what, "tokens") == 0 || strcmp(what, "streams") == 0) {
     start_peer();
     open_side("shim", arguments[3]);
     if (count > 4) open_side("process", arguments[4]);
-    if (what[0] == 'l') launches(rounds);
+    if (what[0] == 's') streams(rounds);
+    else if (what[0] == 'l') launches(rounds);
     else if (what[0] == 't') tokens(rounds);
     else if (what[1] == 'a') calls(rounds);
     else copies(rounds);
   } else if (strcmp(what, "start") == 0 && count > 4) {
     starts(rounds, arguments[0], arguments[3], arguments[4]);
   } else {
-    fputs("usage: shim_bench calls|launches|tokens|copies|start ROUNDS LIBRARY [INPROCESS|PROBE]\n", stderr);
+    fputs("usage: shim_bench calls|launches|tokens|copies|streams|start ROUNDS LIBRARY [INPROCESS|PROBE]\n",
+          stderr);
     return 2;
   }
   return fflush(stdout) == 0 ? 0 : 1;

@@ -68,6 +68,9 @@ void sample(int round, const char *comparison, const char *series, double value)
 /* Copies of growing sizes, plain and pinned (copies.c). */
 void copies(int rounds);
 
+/* Times of a stream (streams.c). */
+void streams(int rounds);
+
 /* Bytes on the wire of the calls that are timed, and of an answer without values. */
 #define ASK (sizeof(struct vgpu_frame) + sizeof(struct vgpu_send_cuMemGetInfo_v2))
 #define ANSWER (sizeof(struct vgpu_frame) + sizeof(struct vgpu_reply_cuMemGetInfo_v2))

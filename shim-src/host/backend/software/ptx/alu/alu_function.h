@@ -11,8 +11,8 @@ static inline float divide_approx(float x, float y) {
 BINARY(div_approx_f32, float, divide_approx(x, y))
 
 /*
- * Functions of eight floats at a time. Polynomials are the nearest to the function on their interval (Remez);
- * their error is smaller than that of the roundings. The largest errors of all floats are in
+ * Functions of eight floats at a time. The polynomials are those whose largest error on the interval is least;
+ * that error is smaller than what rounding adds. The largest errors of all floats are in
  * docs/reference/software-gpu.md.
  */
 #include "host/backend/software/ptx/alu/eights.h"
@@ -175,7 +175,7 @@ BY_EIGHTS(ex2_f32, ex2_of(x))
 
 /*
  * The same for operands of 16 bits, with polynomials as short as these allow: every result is the exact one,
- * rounded. ex2 is for numbers between -127 and 128, tanh for those between 0 and 10.
+ * rounded. `ex2` is for numbers between -127 and 128, `tanh` for those between 0 and 10.
  */
 EIGHT_FUNCTION floats8 ex2_small(floats8 x) {
   const float shift = 0x1.8p23f;

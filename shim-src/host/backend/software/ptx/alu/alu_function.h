@@ -11,8 +11,8 @@ static inline float divide_approx(float x, float y) {
 BINARY(div_approx_f32, float, divide_approx(x, y))
 
 /*
- * Functions of eight floats at a time. The polynomials are those whose largest error on the interval is least;
- * that error is smaller than what rounding adds. The largest errors of all floats are in
+ * Functions of eight floats at a time. The polynomials are those whose largest error on the interval is
+ * least; that error is smaller than what rounding adds. The largest errors of all floats are in
  * docs/reference/software-gpu.md.
  */
 #include "host/backend/software/ptx/alu/eights.h"

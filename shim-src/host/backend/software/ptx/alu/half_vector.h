@@ -92,7 +92,7 @@ HALF_SIXTEEN(add, _mm256_add_ps)
 HALF_SIXTEEN(sub, _mm256_sub_ps)
 HALF_SIXTEEN(mul, _mm256_mul_ps)
 
-/* ex2 and tanh (alu_function.h). Operands are bounded as integers, sixteen at a time. */
+/* ex2 and `tanh` (alu_function.h). Operands are bounded as integers, sixteen at a time. */
 static inline __m256 small_ex2(__m256 x) {
   return (__m256)ex2_small((floats8)x);
 }

@@ -90,7 +90,7 @@ bool ptx_block_begin(struct block *block, uint64_t cluster, uint32_t rank) {
     cluster /= along;
     rank /= l->cluster[i];
   }
-  block->over = block->waits = false;
+  block->over = block->waits = block->timed = false;
   block->cluster->arrived = 0;
   block->live = block->threads;
   block->next_warp = 0;
@@ -119,15 +119,15 @@ void ptx_block_raise(struct block *block, enum ptx_status status, const char *te
   ptx_raise(&at, status, 0, 0, text);
 }
 
-bool ptx_is_late(const struct launch_state *l) {
-  return l->deadline != 0 && ptx_now() > l->deadline;
+bool ptx_is_late(const struct launch_state *l, uint64_t now) {
+  return l->deadline != 0 && now > l->deadline;
 }
 
 /* After a while other launches may compute. */
-static void give_way(struct worker *worker) {
+static void give_way(struct worker *worker, uint64_t now) {
   const struct ptx_launch *launch = worker->launch->launch;
   if (launch->turns == NULL) return;
-  uint64_t used = ptx_now() - worker->turn;
+  uint64_t used = now - worker->turn;
   if (used < TURN_NS) return;
   launch->turns->leave(launch->user, used);
   launch->turns->enter(launch->user);
@@ -153,8 +153,9 @@ enum run ptx_block_run(struct block *block) {
         return RUN_FAULT;
       case RUN_YIELD:
         progress = true;
-        give_way(block->worker);
-        if (ptx_is_late(block->launch)) {
+        uint64_t now = ptx_now();
+        give_way(block->worker, now);
+        if (ptx_is_late(block->launch, now)) {
           ptx_block_raise(block, PTX_TIMEOUT, "the kernel ran longer than it may");
           return RUN_FAULT;
         }

@@ -23,6 +23,6 @@ bool ptx_block_has(const struct block *block, enum split_state state);
 void ptx_block_raise(struct block *block, enum ptx_status status, const char *text);
 
 /* True if the launch has used all its time. */
-bool ptx_is_late(const struct launch_state *l);
+bool ptx_is_late(const struct launch_state *l, uint64_t now);
 
 #endif

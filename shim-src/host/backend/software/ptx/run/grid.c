@@ -40,6 +40,14 @@ static void out_of_memory(struct launch_state *l) {
   __atomic_store_n(&l->stop, 1, __ATOMIC_RELAXED);
 }
 
+static void free_blocks(struct block *first) {
+  while (first != NULL) {
+    struct block *next = first->next;
+    ptx_block_free(first);
+    first = next;
+  }
+}
+
 static void run_in_turns(struct worker *worker) {
   /* Cooperative: every block that this thread has taken stays resident and gets turns. */
   struct launch_state *l = worker->launch;
@@ -67,27 +75,29 @@ static void run_in_turns(struct worker *worker) {
       *link = block->next;
       ptx_block_free(block);
     }
-    if (first != NULL && ptx_is_late(l))
+    if (first != NULL && ptx_is_late(l, ptx_now()))
       ptx_block_raise(first, PTX_TIMEOUT, "the kernel ran longer than it may");
   }
-  while (first != NULL) {
-    struct block *next = first->next;
-    ptx_block_free(first);
-    first = next;
-  }
+  free_blocks(first);
 }
 
-/* NULL: none is left, or no memory, which stops the launch. */
-static struct block *begin_block(struct worker *worker, struct block *again) {
+/*
+ * Begins the next block, with the memory of one that has ended if there is one (*spare). NULL: none is left,
+ * or no memory, which stops the launch.
+ */
+static struct block *begin_block(struct worker *worker, struct block **spare) {
   struct launch_state *l = worker->launch;
   uint64_t number = __atomic_fetch_add(&l->next_block, 1, __ATOMIC_RELAXED);
-  if (number < l->blocks) {
-    struct block *block = again == NULL ? ptx_block_new(worker) : again;
-    if (block != NULL && ptx_block_begin(block, number, 0)) return block;
-    again = block;
-    out_of_memory(l);
+  if (number >= l->blocks) return NULL;
+  struct block *block = *spare;
+  if (block != NULL) *spare = block->next;
+  else block = ptx_block_new(worker);
+  if (block != NULL && ptx_block_begin(block, number, 0)) {
+    block->next = NULL;
+    return block;
   }
-  ptx_block_free(again);
+  ptx_block_free(block);
+  out_of_memory(l);
   return NULL;
 }
 
@@ -97,13 +107,11 @@ static void run_in_order(struct worker *worker) {
   struct patience patience = {.wanted = 1};
   while (__atomic_load_n(&l->stop, __ATOMIC_RELAXED) == 0) {
     struct block **link = &first;
-    bool waits = false, ended = false;
+    struct turn turn = {0};
     while (*link != NULL) link = &(*link)->next;
     while (patience.resident < patience.wanted) {
-      struct block *block = begin_block(worker, spare);
-      spare = NULL;
+      struct block *block = begin_block(worker, &spare);
       if (block == NULL) break;
-      block->next = NULL;
       *link = block;
       link = &block->next;
       patience.resident++;
@@ -112,27 +120,23 @@ static void run_in_order(struct worker *worker) {
     for (link = &first; *link != NULL && __atomic_load_n(&l->stop, __ATOMIC_RELAXED) == 0;) {
       struct block *block = *link;
       enum run run = ptx_block_run(block);
-      if (ptx_has_waited(block)) waits = true;
+      ptx_note_turn(&turn, block);
       if (run == RUN_YIELD) {
         link = &block->next;
         continue;
       }
       *link = block->next;
       patience.resident--;
-      ended = true;
-      if (l->deadline != 0 && ptx_is_late(l) && run == RUN_DONE && l->next_block < l->blocks)
+      turn.ended = true;
+      if (l->deadline != 0 && ptx_is_late(l, ptx_now()) && run == RUN_DONE && l->next_block < l->blocks)
         ptx_block_raise(block, PTX_TIMEOUT, "the kernel ran longer than it may");
-      ptx_block_free(spare);
+      block->next = spare;
       spare = block;
     }
-    ptx_be_patient(worker, &patience, waits, ended);
+    ptx_be_patient(worker, &patience, &turn);
   }
-  while (first != NULL) {
-    struct block *next = first->next;
-    ptx_block_free(first);
-    first = next;
-  }
-  ptx_block_free(spare);
+  free_blocks(first);
+  free_blocks(spare);
 }
 
 static void free_cluster(struct cluster *cluster) {
@@ -207,7 +211,7 @@ static void run_clusters(struct worker *worker) {
   struct patience patience = {.wanted = l->launch->cooperative ? UINT32_MAX : 1};
   while (__atomic_load_n(&l->stop, __ATOMIC_RELAXED) == 0) {
     struct cluster **link = &first;
-    bool waits = false, ended = false;
+    struct turn turn = {0};
     while (*link != NULL) link = &(*link)->next;
     while (patience.resident < patience.wanted && (*link = take_cluster(worker, &spare)) != NULL) {
       link = &(*link)->next;
@@ -217,8 +221,7 @@ static void run_clusters(struct worker *worker) {
     for (link = &first; *link != NULL;) {
       struct cluster *cluster = *link;
       enum run run = run_cluster(cluster);
-      for (uint32_t i = 0; i < cluster->count; i++)
-        if (ptx_has_waited(cluster->blocks[i])) waits = true;
+      for (uint32_t i = 0; i < cluster->count; i++) ptx_note_turn(&turn, cluster->blocks[i]);
       if (run == RUN_YIELD) {
         link = &cluster->next;
         continue;
@@ -226,13 +229,13 @@ static void run_clusters(struct worker *worker) {
       *link = cluster->next;
       cluster->next = NULL;
       patience.resident--;
-      ended = true;
+      turn.ended = true;
       free_cluster(spare);
       spare = cluster;
     }
-    if (!l->launch->cooperative) ptx_be_patient(worker, &patience, waits, ended);
+    if (!l->launch->cooperative) ptx_be_patient(worker, &patience, &turn);
     struct cluster *late = first != NULL ? first : l->next_block < l->blocks ? spare : NULL;
-    if (late != NULL && ptx_is_late(l))
+    if (late != NULL && ptx_is_late(l, ptx_now()))
       ptx_block_raise(late->blocks[0], PTX_TIMEOUT, "the kernel ran longer than it may");
   }
   while (first != NULL) {

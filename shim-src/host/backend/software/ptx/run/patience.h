@@ -7,20 +7,31 @@
  * Blocks begin in order, and usually each ends before its thread begins another. But a block can wait for one
  * behind it: a GPU holds a small grid as a whole, and programs rely on that without a cooperative launch. So
  * when the blocks of a thread have waited for long and none has ended, twice as many are resident.
+ *
+ * A block can also wait until a time. A GPU's resident blocks all wait at once, so blocks that read the clock
+ * again and again are not waited for: twice as many are resident after each turn, as many as on the GPU at
+ * most, and those that end are replaced.
  */
 struct patience {
   uint32_t resident, wanted; /* blocks, or clusters */
   uint32_t waited;           /* turns of all in which one waited, since the last one began or ended */
 };
 
-/* True if a loop of the block has waited since the last call. */
-static inline bool ptx_has_waited(struct block *block) {
-  bool waits = block->waits;
+/* The events of a turn of all. */
+struct turn {
+  bool waits; /* a loop has waited for long */
+  bool timed; /* a block waits until a time, or has done so */
+  bool ended; /* a block has ended */
+};
+
+/* After the block's part of a turn. */
+static inline void ptx_note_turn(struct turn *turn, struct block *block) {
+  turn->waits |= block->waits;
+  turn->timed |= block->timed;
   block->waits = false;
-  return waits;
 }
 
-/* After a turn of all: whether one of them waits, and whether one has ended. */
-void ptx_be_patient(const struct worker *worker, struct patience *patience, bool waits, bool ended);
+/* After a turn of all. */
+void ptx_be_patient(const struct worker *worker, struct patience *patience, const struct turn *turn);
 
 #endif

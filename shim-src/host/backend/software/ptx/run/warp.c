@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "host/backend/software/ptx/alu/fpu.h"
+#include "host/backend/software/ptx/special.h"
 #include "host/backend/software/ptx/run/warp.h"
 
 enum run ptx_raise(const struct place *at, enum ptx_status status, uint32_t lane, uint64_t address,
@@ -61,12 +62,16 @@ static struct split *ready(struct warp *warp, bool *forced) {
 /*
  * Counts a repetition of a loop. If the loop has repeated for long and may be waiting, lanes that wait for it
  * continue without it, and it is true: what the loop waits for may be another warp or block, which gets its
- * turn. Thousands of blocks of a cooperative grid wait for the last one.
+ * turn. Thousands of blocks of a cooperative grid wait for the last one. A loop that reads the clock in one
+ * repetition after the other gives its turn at once: on a GPU all warps and blocks wait for a time together.
  */
 static bool go_round(struct warp *warp, struct split *split, uint32_t *seen) {
-  split->spun += *seen;
+  bool timed = (*seen & SPIN_CLOCK) != 0 && split->timed;
+  if (timed) warp->block->timed = true;
+  split->timed = (*seen & SPIN_CLOCK) != 0;
+  split->spun += *seen & ~(uint32_t)SPIN_CLOCK;
   *seen = 0;
-  if (split->spun < SPIN_MOST) return false;
+  if (split->spun < SPIN_MOST) return timed;
   split->spun = 0;
   warp->block->waits = true;
   ptx_release(warp, split);
@@ -162,6 +167,7 @@ again:
         continue;
       case K_SPECIAL:
         ptx_special(&at);
+        if (in->m >= SR_CLOCK && in->m <= SR_GLOBALTIMER_HI) seen |= SPIN_CLOCK;
         ptx_blend(worker, at.registers + (in->d & ~3u), worker->scratch, mask, in->size);
         pc++;
         continue;

@@ -47,13 +47,14 @@ struct split {
   uint32_t arrived, children;
   uint32_t spun; /* how often a loop that may wait was repeated, see SPIN_* */
   uint8_t state;
+  bool timed; /* the last repetition has read the clock */
 };
 
 /*
  * The weight of one repetition of a loop: with a plain load, with an atomic or an ordered load, with a
- * nanosleep.
+ * nanosleep. SPIN_CLOCK has none: it says that the loop has read the clock.
  */
-enum { SPIN_LOAD = 1, SPIN_ORDERED = 256, SPIN_SLEEP = 2048, SPIN_MOST = 1 << 17 };
+enum { SPIN_LOAD = 1, SPIN_ORDERED = 256, SPIN_SLEEP = 2048, SPIN_CLOCK = 1 << 16, SPIN_MOST = 1 << 17 };
 
 struct worker;
 struct block;
@@ -94,6 +95,7 @@ struct block {
   struct cluster alone;
   bool over;
   bool waits; /* a loop may have waited for another block, see patience.h */
+  bool timed; /* a loop has read the clock again and again: the block may wait until a time */
   struct launch_state *launch;
   uint32_t id[3];
   struct warp *warps;

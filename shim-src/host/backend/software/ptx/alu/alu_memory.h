@@ -4,6 +4,32 @@
 
 #define HALF for (int i = 0; i < PTX_LANES / 2; i++)
 
+static const u64 lane_index[PTX_LANES / 2] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+
+/*
+ * All lanes have one address, or the lanes of each half have addresses side by side: most accesses do, and
+ * only the ends of the halves can be wrong. Returns their shape; 0: it is another one.
+ */
+static inline uint32_t simple_shape(const u64 *to, const struct ptx_reach *r) {
+  const u64 low = to[0], high = to[PTX_LANES / 2], size = 1ull << r->shift;
+  const int shift = r->shift;
+  u64 other = 0;
+  bool steps = to[1] - low == size;
+  if (steps) {
+    HALF other |= (to[i] ^ (low + (lane_index[i] << shift))) |
+                  (to[PTX_LANES / 2 + i] ^ (high + (lane_index[i] << shift)));
+  } else {
+    HALF other |= (to[i] ^ low) | (to[PTX_LANES / 2 + i] ^ high);
+  }
+  if (other != 0) return 0;
+  const u64 length = steps ? 15 * size : 0;
+  if ((((low + r->base) | (high + r->base)) & r->align) != 0 || low > r->limit || high > r->limit ||
+      low + length > r->limit || high + length > r->limit) {
+    return REACH_OUTSIDE;
+  }
+  return steps ? REACH_NO_HALVES : REACH_NO_STEPS;
+}
+
 static uint32_t reach_lanes(u64 *restrict to, const void *address, u32 mask, const struct ptx_reach *r) {
   const u64 offset = r->offset, base = r->base, limit = r->limit, apart = r->apart;
   if (r->narrow) {
@@ -17,6 +43,9 @@ static uint32_t reach_lanes(u64 *restrict to, const void *address, u32 mask, con
   if (mask != 0xffffffffu) {
     const u64 instead = to[r->lane];
     LANES to[i] = (mask >> i & 1) != 0 ? to[i] : instead;
+  } else if (apart == 0) {
+    const uint32_t shape = simple_shape(to, r);
+    if (shape != 0) return shape;
   }
   /* alignment concerns the lowest bits, the bound gets one above them */
   const u64 align = r->align;
@@ -27,29 +56,29 @@ static uint32_t reach_lanes(u64 *restrict to, const void *address, u32 mask, con
     LANES to[i] += (u64)i * apart;
     return REACH_NO_HALVES | REACH_NO_STEPS;
   }
-  static const u64 index[PTX_LANES / 2] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+  if (mask == 0xffffffffu) return REACH_NO_HALVES | REACH_NO_STEPS;
   const int shift = r->shift;
   const u64 low = to[0], high = to[PTX_LANES / 2];
   HALF same |= (to[i] ^ low) | (to[PTX_LANES / 2 + i] ^ high);
   if (same == 0) return REACH_NO_STEPS;
-  if (r->loads && mask != 0xffffffffu) {
+  if (r->loads) {
     /*
      * If the lanes of `mask` have a constant step, the other lanes get the same step where that is allowed.
      */
     const int here = (int)r->lane, there = (mask >> 16) != 0 ? 16 + __builtin_ctz(mask >> 16) : here;
     const u64 begin = to[here] - ((u64)(here & 15) << shift), next = to[there] - ((u64)(there & 15) << shift);
     const u64 length = 15ull << shift;
-    HALF steps |= ((mask >> i & 1) != 0 ? to[i] ^ (begin + (index[i] << shift)) : 0) |
-                  ((mask >> i >> 16 & 1) != 0 ? to[16 + i] ^ (next + (index[i] << shift)) : 0);
+    HALF steps |= ((mask >> i & 1) != 0 ? to[i] ^ (begin + (lane_index[i] << shift)) : 0) |
+                  ((mask >> i >> 16 & 1) != 0 ? to[16 + i] ^ (next + (lane_index[i] << shift)) : 0);
     if (steps == 0 && begin <= limit && next <= limit && begin + length <= limit && next + length <= limit) {
-      HALF to[i] = begin + (index[i] << shift);
-      HALF to[16 + i] = next + (index[i] << shift);
+      HALF to[i] = begin + (lane_index[i] << shift);
+      HALF to[16 + i] = next + (lane_index[i] << shift);
       return REACH_NO_HALVES;
     }
     steps = 0;
   }
-  HALF steps |=
-      (to[i] ^ (low + (index[i] << shift))) | (to[PTX_LANES / 2 + i] ^ (high + (index[i] << shift)));
+  HALF steps |= (to[i] ^ (low + (lane_index[i] << shift))) |
+                (to[PTX_LANES / 2 + i] ^ (high + (lane_index[i] << shift)));
   return REACH_NO_HALVES | (steps != 0 ? REACH_NO_STEPS : 0);
 }
 

@@ -347,6 +347,7 @@ static void decode_cp(struct parser *p) {
   }
   if (from_width != T_B64) ptx_refuse(p, "global addresses have 64 bits");
   struct ptx_instruction *in = ptx_emit(p, K_CP_ASYNC);
+  in->space = S_SHARED;
   in->u.offset = to_offset;
   in->a = to;
   in->b = from;

@@ -4,6 +4,17 @@
 #include "host/backend/software/ptx/run/single.h"
 #include "host/backend/software/ptx/run/warp.h"
 
+/* The region of device memory that holds an address. NULL: there is none. */
+static const struct ptx_region *region_of(const struct place *at, uint64_t address) {
+  struct ptx_region *region = &at->worker->regions[at->pc % REGION_CACHE];
+  if (address - region->address < region->size) return region;
+  const struct ptx_launch *launch = at->worker->launch->launch;
+  struct ptx_region found = {0};
+  if (launch->find == NULL || !launch->find(launch->user, address, &found)) return NULL;
+  *region = found;
+  return region;
+}
+
 unsigned char *ptx_in_one(const struct place *at, uint32_t mask, uint32_t bytes, uint64_t *to,
                           uint32_t *shape) {
   const struct ptx_instruction *in = at->in;
@@ -51,13 +62,8 @@ unsigned char *ptx_in_one(const struct place *at, uint32_t mask, uint32_t bytes,
     case S_PARAM:
       return NULL;
     default: {
-      struct ptx_region *region = &at->worker->regions[at->pc % REGION_CACHE];
-      if (first - region->address >= region->size) {
-        const struct ptx_launch *launch = l->launch;
-        struct ptx_region found = {0};
-        if (launch->find == NULL || !launch->find(launch->user, first, &found)) return NULL;
-        *region = found;
-      }
+      const struct ptx_region *region = region_of(at, first);
+      if (region == NULL) return NULL;
       reach.base = region->address;
       size = region->size;
       memory = region->bytes;
@@ -122,6 +128,53 @@ static void store_vectors(const struct place *at, unsigned char *memory, const u
     for (uint32_t j = 0; j < count; j++) collect(vectors + j * in->size, ptx_operand(at, x[k + j]), count);
     alu->scatter_whole[__builtin_ctz(piece)](memory + k * in->size, vectors, to, shape, mask);
   }
+}
+
+/* As ptx_in_one, for the sources of an asynchronous copy, which are in device memory. */
+static unsigned char *sources_in_one(const struct place *at, uint32_t mask, uint32_t bytes, uint64_t *to,
+                                     uint32_t *shape) {
+  const unsigned char *address = ptx_operand(at, at->in->b);
+  uint64_t first, offset = (uint64_t)(int64_t)(int32_t)at->in->target;
+  uint32_t lane = (uint32_t)__builtin_ctz(mask);
+  memcpy(&first, address + lane * 8, 8);
+  const struct ptx_region *region = region_of(at, first + offset);
+  if (region == NULL || region->size < bytes) return NULL;
+  const struct ptx_reach reach = {.offset = offset,
+                                  .base = region->address,
+                                  .limit = region->size - bytes,
+                                  .align = bytes - 1,
+                                  .shift = (uint32_t)__builtin_ctz(bytes),
+                                  .lane = lane,
+                                  .loads = true};
+  *shape = at->worker->alu->reach(to, address, mask, &reach);
+  return (*shape & REACH_OUTSIDE) != 0 ? NULL : region->bytes;
+}
+
+/* Of the lanes of `mask`, those that copy less than the instruction's size. */
+static uint32_t copy_less(const struct place *at, uint32_t mask) {
+  const struct ptx_instruction *in = at->in;
+  uint32_t less = 0;
+  if (in->x_count > 0) memcpy(&less, ptx_operand(at, at->split->frame->function->x[in->x]), 4);
+  if (in->c == PTX_NONE) return less & mask;
+  const uint32_t *have = (const void *)ptx_operand(at, in->c);
+  for (uint32_t i = 0; i < PTX_LANES; i++) less |= (uint32_t)(have[i] < in->size) << i;
+  return less & mask;
+}
+
+bool ptx_copy_lanes(const struct place *at, uint32_t mask) {
+  const struct ptx_instruction *in = at->in;
+  const struct ptx_alu *alu = at->worker->alu;
+  uint64_t from[PTX_LANES], to[PTX_LANES];
+  uint32_t sources, places, which = (uint32_t)__builtin_ctz(in->size);
+  if (copy_less(at, mask) != 0) return false;
+  unsigned char *there = ptx_in_one(at, mask, in->size, to, &places);
+  if (there == NULL) return false;
+  const unsigned char *memory = sources_in_one(at, mask, in->size, from, &sources);
+  if (memory == NULL) return false;
+  _Alignas(64) unsigned char values[PTX_LANES * PTX_WHOLE];
+  alu->gather_whole[which](values, memory, from, sources, FULL);
+  alu->scatter_whole[which](there, values, to, places, mask);
+  return true;
 }
 
 bool ptx_load(const struct place *at, uint32_t mask) {

@@ -163,6 +163,7 @@ bool ptx_atomic(const struct place *at, uint32_t mask) {
 
 bool ptx_copy_async(const struct place *at, uint32_t mask) {
   const struct ptx_instruction *in = at->in;
+  if (ptx_copy_lanes(at, mask)) return true;
   uint64_t to[PTX_LANES];
   ptx_addresses(at, to);
   const unsigned char *from = ptx_operand(at, in->b), *have = ptx_operand(at, in->c);

@@ -242,6 +242,8 @@ uint32_t ptx_stack_top(const struct frame *frame, uint32_t lanes);
 /* access.c: false: a fault was raised. */
 bool ptx_load(const struct place *at, uint32_t mask);
 bool ptx_store(const struct place *at, uint32_t mask);
+/* cp.async of all lanes at once. False: nothing was done, and the lanes must be resolved one by one. */
+bool ptx_copy_lanes(const struct place *at, uint32_t mask);
 /*
  * If the addresses of all lanes are aligned and in one range of memory, returns that range, with offsets in
  * to[]. NULL: the lanes must be resolved one by one.

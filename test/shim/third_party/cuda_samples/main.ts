@@ -1,16 +1,16 @@
 /**
- * npm run samples -- DIR [--cache DIR] [--limit SECONDS] [--only REGEXP]: builds those of NVIDIA's cuda-samples below DIR
- * that need CUDA alone, runs each on as many simulated devices as it needs and prints a table. Exit status: 0 all that could
- * be built passed; 1 not; 2 usage.
+ * npm run samples -- DIR [--cache DIR] [--limit SECONDS] [--only REGEXP] [--alone]: builds those of NVIDIA's cuda-samples
+ * below DIR that need CUDA alone, runs each on as many simulated devices as it needs and prints a table. With --alone it
+ * takes those only that need no other library and one GPU. Exit status: 0 all that could be built passed; 1 not; 2 usage.
  */
 import os from 'node:os';
 import path from 'node:path';
 import { parseArgs } from 'node:util';
 import { buildSample } from './build.js';
 import { runSample } from './run.js';
-import { readSamples } from './sample.js';
+import { needsCudaAlone, readSamples, type Sample } from './sample.js';
 
-const USAGE = 'usage: npm run samples -- DIR [--cache DIR] [--limit SECONDS] [--only REGEXP]';
+const USAGE = 'usage: npm run samples -- DIR [--cache DIR] [--limit SECONDS] [--only REGEXP] [--alone]';
 
 const print = (text: string): boolean => process.stdout.write(`${text}\n`);
 
@@ -21,6 +21,7 @@ async function main(): Promise<number> {
       cache: { type: 'string', default: path.join(os.tmpdir(), 'cuda-samples-built') },
       limit: { type: 'string', default: '300' },
       only: { type: 'string', default: '' },
+      alone: { type: 'boolean', default: false },
     },
   });
   const [given] = positionals;
@@ -34,7 +35,9 @@ async function main(): Promise<number> {
     counts.set(kind, (counts.get(kind) ?? 0) + 1);
     print(`${kind.padEnd(10)} ${name.padEnd(30)} ${more}`);
   };
-  for (const sample of readSamples(root).filter(({ name }) => only.test(name))) {
+  const wanted = (sample: Sample): boolean =>
+    only.test(sample.name) && (!values.alone || needsCudaAlone(sample));
+  for (const sample of readSamples(root).filter(wanted)) {
     if (sample.excluded !== undefined) {
       row('excluded', sample.name, sample.excluded);
       continue;

@@ -81,6 +81,10 @@ function readSample(directory: string, given: Arguments): Sample {
   };
 }
 
+/** It needs no library but CUDA's runtime and driver, and one GPU. */
+export const needsCudaAlone = (sample: Sample): boolean =>
+  sample.excluded === undefined && sample.libraries.length === 0 && sample.gpus === 1;
+
 /** All samples below `root`, by name. Those of one board, of Windows and of libNVVM (built in other ways) are left out. */
 export function readSamples(root: string): readonly Sample[] {
   const top = path.join(root, 'Samples');

@@ -198,3 +198,63 @@ describe('a lane beyond the memory is named', () => {
     }
   }
 });
+
+describe('lanes of each half load the same vector', () => {
+  for (const [type, count, held] of [
+    ['u8', 4, 32],
+    ['s8', 4, 32],
+    ['s8', 2, 16],
+    ['u16', 2, 16],
+    ['s16', 4, 32],
+    ['s16', 2, 64],
+    ['b32', 2, 32],
+    ['f32', 4, 32],
+    ['s32', 4, 64],
+    ['b64', 2, 64],
+    ['b64', 4, 64],
+  ] as const) {
+    it(`of ${count} ${type} into registers of ${held} bits`, () => {
+      const size = Number(type.slice(1)) / 8;
+      const names = Array.from({ length: count }, (_, k) => `%v${k}`);
+      const register = type === 'f32' ? 'f32' : `b${held}`;
+      const text = `.version 8.8\n.target sm_100\n.address_size 64
+.entry k(.param .u64 src, .param .u64 out, .param .u32 low, .param .u32 high)
+{
+.reg .b64 %src, %out, %wide; .reg .b32 %tid, %low, %high; .reg .pred %p, %odd; .reg .${register} %v<4>;
+ld.param.u64 %src, [src]; ld.param.u64 %out, [out]; ld.param.u32 %low, [low]; ld.param.u32 %high, [high];
+mov.u32 %tid, %tid.x; setp.lt.u32 %p, %tid, 16; selp.b32 %low, %low, %high, %p;
+cvt.u64.u32 %wide, %low; add.u64 %src, %src, %wide;
+mul.wide.u32 %wide, %tid, 32; add.u64 %out, %out, %wide;
+${names.map((name) => `mov.${register} ${name}, ${type === 'f32' ? '0f3f800000' : '7'};`).join(' ')}
+and.b32 %high, %tid, 3; setp.ne.u32 %odd, %high, 3;
+@%odd ld.global.v${count}.${type} {${names.join(', ')}}, [%src];
+${names.map((name, k) => `st.global.${register} [%out+${(k * held) / 8}], ${name};`).join(' ')}
+ret;
+}
+`;
+      const [low, high] = [96, 1568 + 32];
+      const { launches, buffers } = runPtx({
+        ptx: { text },
+        device: 100,
+        buffers: [source, LANES * 32],
+        launches: [{ kernel: 'k', block: [LANES], args: ['b1', 'b2', `u32:${low}`, `u32:${high}`] }],
+      });
+      assert.match(launches[0] ?? '', /^ok/);
+      const bits = (from: number): bigint => {
+        const all = Array.from({ length: size }, (_, i) => BigInt(source[from + i] ?? 0) << BigInt(8 * i));
+        const value = all.reduce((a, b) => a | b, 0n);
+        return BigInt.asUintN(held, type.startsWith('s') ? BigInt.asIntN(size * 8, value) : value);
+      };
+      const wanted = Buffer.alloc(LANES * 32);
+      for (let lane = 0; lane < LANES; lane++) {
+        for (let k = 0; k < count; k++) {
+          const loaded = bits((lane < 16 ? low : high) + k * size);
+          const value = lane % 4 !== 3 ? loaded : type === 'f32' ? 0x3f800000n : 7n;
+          for (let i = 0; i < held / 8; i++)
+            wanted[lane * 32 + (k * held) / 8 + i] = Number((value >> BigInt(8 * i)) & 0xffn);
+        }
+      }
+      assert.deepEqual(buffers[1], wanted);
+    });
+  }
+});

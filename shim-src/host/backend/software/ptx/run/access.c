@@ -98,6 +98,22 @@ static uint32_t width(uint32_t bytes) {
   return (uint32_t)__builtin_ctz(bytes) & 3;
 }
 
+/* The lanes of each half load the same vector: it is read once for them. */
+static void load_two_vectors(const struct place *at, const unsigned char *memory, const uint64_t *to,
+                             uint32_t shape, uint32_t lanes) {
+  const struct ptx_instruction *in = at->in;
+  const uint32_t *x = at->split->frame->function->x + in->x;
+  uint32_t bytes = (uint32_t)in->size * in->x_count;
+  ptx_gather *gather =
+      at->worker->alu->gather[width(in->size)][(in->m & ML_SIGNED) != 0][width(ML_REGISTER(in->m))];
+  unsigned char both[2][PTX_WHOLE * 4];
+  static const uint64_t places[PTX_LANES] = {[PTX_LANES / 2] = sizeof both[0]};
+  ptx_copy_once(both[0], memory + to[0], bytes);
+  ptx_copy_once(both[1], memory + to[PTX_LANES / 2], bytes);
+  for (uint32_t k = 0; k < in->x_count; k++)
+    gather(at->registers + (x[k] & ~3u), both[0] + k * in->size, places, shape, lanes);
+}
+
 /* Loads the vectors of all lanes from memory as wholes, then copies element by element to registers. */
 static void load_vectors(const struct place *at, const unsigned char *memory, const uint64_t *to,
                          uint32_t shape, uint32_t mask) {
@@ -106,6 +122,10 @@ static void load_vectors(const struct place *at, const unsigned char *memory, co
   const uint32_t *x = at->split->frame->function->x + in->x;
   uint32_t bytes = (uint32_t)in->size * in->x_count, piece = bytes < PTX_WHOLE ? bytes : PTX_WHOLE;
   uint32_t count = piece / in->size, lanes = writable(at, mask);
+  if ((shape & REACH_NO_HALVES) == 0) {
+    load_two_vectors(at, memory, to, shape, lanes);
+    return;
+  }
   ptx_deal *deal = alu->deal[width(in->size)][(in->m & ML_SIGNED) != 0][width(ML_REGISTER(in->m))];
   _Alignas(64) unsigned char vectors[PTX_LANES * PTX_WHOLE];
   for (uint32_t k = 0; k < in->x_count; k += count) {

@@ -64,25 +64,21 @@ static void end(int number) {
   exit(STATUS);
 }
 
-static void *needed(const char *name) {
-  return check_need(name);
-}
-
 static void begin(void) {
   void *context;
   check_library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
   if (check_library == NULL) exit(1);
-  *(void **)&call.set = needed("cuMemsetD8Async");
-  *(void **)&call.to_device = needed("cuMemcpyHtoDAsync_v2");
-  *(void **)&call.from_device = needed("cuMemcpyDtoH_v2");
-  *(void **)&call.allocate = needed("cuMemAlloc_v2");
-  *(void **)&call.give_back = needed("cuMemFree_v2");
-  *(void **)&call.record = needed("cuEventRecord");
-  *(void **)&call.query = needed("cuEventQuery");
-  *(void **)&call.synchronize = needed("cuCtxSynchronize");
-  *(void **)&call.synchronize_stream = needed("cuStreamSynchronize");
-  *(void **)&call.destroy_stream = needed("cuStreamDestroy_v2");
-  *(void **)&call.release = needed("cuDevicePrimaryCtxRelease_v2");
+  *(void **)&call.set = check_need("cuMemsetD8Async");
+  *(void **)&call.to_device = check_need("cuMemcpyHtoDAsync_v2");
+  *(void **)&call.from_device = check_need("cuMemcpyDtoH_v2");
+  *(void **)&call.allocate = check_need("cuMemAlloc_v2");
+  *(void **)&call.give_back = check_need("cuMemFree_v2");
+  *(void **)&call.record = check_need("cuEventRecord");
+  *(void **)&call.query = check_need("cuEventQuery");
+  *(void **)&call.synchronize = check_need("cuCtxSynchronize");
+  *(void **)&call.synchronize_stream = check_need("cuStreamSynchronize");
+  *(void **)&call.destroy_stream = check_need("cuStreamDestroy_v2");
+  *(void **)&call.release = check_need("cuDevicePrimaryCtxRelease_v2");
   MUST(CALL(cuInit, (unsigned), 0));
   MUST(CALL(cuDevicePrimaryCtxRetain, (void **, int), &context, 0));
   MUST(CALL(cuCtxSetCurrent, (void *), context));
@@ -97,8 +93,8 @@ static void begin(void) {
 static void begin_nvml(void) {
   check_library = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
   if (check_library == NULL) exit(1);
-  *(void **)&call.memory_info = needed("nvmlDeviceGetMemoryInfo");
-  *(void **)&call.shut_down = needed("nvmlShutdown");
+  *(void **)&call.memory_info = check_need("nvmlDeviceGetMemoryInfo");
+  *(void **)&call.shut_down = check_need("nvmlShutdown");
   MUST(CALL(nvmlInit_v2, (void)));
   MUST(CALL(nvmlDeviceGetHandleByIndex_v2, (unsigned, void **), 0, &device));
   atexit(clean_up_nvml);

@@ -62,6 +62,8 @@ static void begin_session(struct vgpu_supervisor *supervisor, const struct vgpu_
       .session = session, .peer = greeting->peer, .began = vgpu_now_ms(), .hello = greeting->hello};
   snprintf(entry->who, sizeof entry->who, "%s", greeting->who);
   struct vgpu_account_owner owner = {.guest_pid = greeting->hello.pid,
+                                     .peer_pid = greeting->pid,
+                                     .session = session,
                                      .peer = greeting->peer,
                                      .peer_memory = greeting->limits.memory,
                                      .devices = greeting->limits.devices};

@@ -96,6 +96,17 @@ void vgpu_accounts_end(struct vgpu_accounts *accounts, uint32_t slot) {
   vgpu_share_end(&accounts->commons.share, slot);
 }
 
+uint64_t vgpu_accounts_newest(const struct vgpu_accounts *accounts, uint32_t slot) {
+  const uint32_t slots = vgpu_accounts_slots(accounts);
+  uint64_t newest = 0;
+  for (uint32_t i = 0; i < slots; i++) {
+    const struct vgpu_account_owner *owner = &accounts->owners[i];
+    uint64_t session = load(&owner->session);
+    if (owner->peer_pid == accounts->owners[slot].peer_pid && session > newest) newest = session;
+  }
+  return newest;
+}
+
 uint32_t vgpu_accounts_slots(const struct vgpu_accounts *accounts) {
   return __atomic_load_n(&accounts->slots_begun, __ATOMIC_ACQUIRE);
 }

@@ -36,6 +36,8 @@ struct vgpu_chosen_devices {
 struct vgpu_account_owner {
   int32_t pid; /* of the worker; 0: the slot is free */
   uint32_t guest_pid;
+  uint32_t peer_pid; /* unix: of the process that connected; 0: not known. It stays when the session ends. */
+  uint64_t session;  /* its number, which only grows. It stays, too. */
   struct vgpu_peer peer;
   uint64_t peer_memory;               /* that all sessions of the peer may hold; 0: no limit */
   struct vgpu_chosen_devices devices; /* none: all of the host's */
@@ -118,6 +120,12 @@ struct vgpu_accounts *vgpu_accounts_map(int writable, int readable, uint32_t slo
 void vgpu_accounts_begin(struct vgpu_accounts *accounts, uint32_t slot,
                          const struct vgpu_account_owner *owner);
 void vgpu_accounts_end(struct vgpu_accounts *accounts, uint32_t slot);
+
+/*
+ * For a worker: the newest session whose connection the same process brought as that of `slot`. It may have
+ * ended; when its slot was assigned again to another process, it is not seen.
+ */
+uint64_t vgpu_accounts_newest(const struct vgpu_accounts *accounts, uint32_t slot);
 
 /* The number of slots that can be in use: those below it. */
 uint32_t vgpu_accounts_slots(const struct vgpu_accounts *accounts);

@@ -24,9 +24,15 @@
  * with a reset of the connection, which nothing else would bring about: its session would hold its memory for
  * ever. Then after twice as long, and so on, for an idle guest does not read what is sent, and its socket
  * holds only so much.
+ *
+ * A VM's proxy is another matter. What it is sent while the VM is paused, or has not started its device again
+ * after a reset, ends the thread of vhost-device-vsock 0.3.0 that serves the VM, and the VM has no vsock any
+ * more (github.com/rust-vmm/vhost-device/pull/827). Therefore it is sent a sign when it has brought another
+ * session: then the VM runs.
  */
 #define FIRST_IDLE_SIGN 4u
 #define IDLE_SIGNS 1024u /* at least so often: every 51 minutes */
+#define PROXY_SIGNS 64u  /* more sessions of a VM bring a sign after so long again: 192 s */
 
 /* A call of a driver that works takes less, and is told of once. */
 #define LONG_S 60u
@@ -59,12 +65,33 @@ static void count_busy(struct vgpu_worker *worker, struct tick *tick) {
 struct quiet {
   uint64_t sequence;
   uint32_t times;
+  uint32_t proxy_due; /* how often nothing must have come before the next sign to a proxy; 0: once */
+  uint64_t newest;    /* the session that the last sign to a proxy was for; 0: there was none */
 };
 
-static bool is_idle_sign_due(const struct vgpu_link *link, struct quiet *quiet) {
-  uint64_t sequence = __atomic_load_n(&link->next_sequence, __ATOMIC_RELAXED);
+/* A process of this host brings the guest's connection from elsewhere: a VM's proxy, or sshd. */
+static bool is_brought(const struct vgpu_worker *worker) {
+  return worker->peer.kind == VGPU_ADDRESS_UNIX && !worker->direct &&
+         worker->accounts->owners[worker->slot].peer_pid != 0;
+}
+
+static bool is_proxy_sign_due(const struct vgpu_worker *worker, struct quiet *quiet) {
+  if (quiet->newest == 0) quiet->newest = worker->session;
+  if (quiet->times == 0) quiet->proxy_due = 0;
+  if (quiet->times == 0 || quiet->times < quiet->proxy_due) return false;
+  if (quiet->times % IDLE_SIGNS == 0) return true;
+  uint64_t newest = vgpu_accounts_newest(worker->accounts, worker->slot);
+  if (newest <= quiet->newest) return false;
+  quiet->newest = newest;
+  quiet->proxy_due = quiet->times + (quiet->times < PROXY_SIGNS ? quiet->times : PROXY_SIGNS);
+  return true;
+}
+
+static bool is_idle_sign_due(const struct vgpu_worker *worker, struct quiet *quiet) {
+  uint64_t sequence = __atomic_load_n(&worker->link.next_sequence, __ATOMIC_RELAXED);
   quiet->times = sequence == quiet->sequence ? quiet->times + 1 : 0;
   quiet->sequence = sequence;
+  if (is_brought(worker)) return is_proxy_sign_due(worker, quiet);
   const uint32_t times = quiet->times;
   return times >= FIRST_IDLE_SIGN && ((times & (times - 1)) == 0 || times % IDLE_SIGNS == 0);
 }
@@ -244,7 +271,7 @@ static void *watch(void *argument) {
       leave();
     }
     if (ended != 0) continue;
-    vgpu_link_tell_alive(link, is_idle_sign_due(link, &quiet));
+    vgpu_link_tell_alive(link, is_idle_sign_due(worker, &quiet));
     count_busy(worker, &tick);
   }
 }

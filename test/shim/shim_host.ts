@@ -39,6 +39,9 @@ const left = new Set<() => void>();
 process.on('exit', () => {
   for (const end of left) end();
 });
+// A signal that ends a process does not tell 'exit'; a run that is interrupted leaves nothing either.
+for (const signal of ['SIGHUP', 'SIGINT', 'SIGTERM'] as const)
+  process.once(signal, () => process.exit(128 + os.constants.signals[signal]));
 
 /** Runs `end` at the end of this process at the latest, however its tests end: `done` runs it now. */
 export function atTheEnd(end: () => void): { readonly done: () => void } {

@@ -7,29 +7,17 @@
 #include "cuda_calls.h"
 #include "host/backend/common/asked.h"
 #include "host/backend/common/graph.h"
+#include "host/backend/software/place.h"
 #include "host/backend/software/software.h"
 
 #define MOST_QUEUED 65536u
 #define MOST_TURNS 4096u
-#define NON_BLOCKING 1u /* CU_STREAM_NON_BLOCKING */
-
-/* The stream that a call belongs to. */
-struct place {
-  uint64_t context;
-  uint64_t stream;
-  uint64_t exec;   /* the executable with conditions that the call launches, changes or destroys; 0: none */
-  bool conditions; /* ends conditions; it is not known of which executables */
-  bool legacy;     /* the default stream: it and all blocking streams wait for each other */
-  bool blocking;   /* a blocking stream */
-  bool after_all;  /* ends code that any call before it may need, and delays none */
-  bool whole;      /* waits for all of the context, and delays none */
-};
 
 struct vgpu_queued {
   struct vgpu_queued *next;
   uint64_t number; /* calls are counted in the order in which they were queued */
   const struct vgpu_dispatch_row *row;
-  struct place place;
+  struct vgpu_place place;
   uint64_t record;  /* of a call that records an event: its number; records are counted */
   uint64_t awaited; /* of a call that waits for an event: the record that it waits for; 0: none */
   uint32_t bulk_size;
@@ -48,113 +36,6 @@ bool vgpu_queue_may_wait(const struct vgpu_worker *worker, uint64_t bytes) {
   uint64_t limit = worker->limits->outstanding,
            now = worker->software->queue.bytes + worker->software->reads.bytes;
   return now <= limit && bytes <= limit - now;
-}
-
-static uint64_t launched(const void *body) {
-  struct vgpu_send_cuGraphLaunch send;
-  memcpy(&send, body, sizeof send);
-  return send.exec;
-}
-
-static struct place place_of(struct vgpu_worker *worker, uint64_t context, uint64_t stream) {
-  struct place place = {.context = context, .stream = stream, .legacy = stream < 2};
-  const struct vgpu_handle *handle = vgpu_handles_find(&worker->handles, stream, VGPU_HANDLE_STREAM);
-  if (handle != NULL) place.context = handle->context;
-  place.blocking = handle == NULL || (handle->flags & NON_BLOCKING) == 0;
-  if (place.legacy) place.stream = 0;
-  return place;
-}
-
-/*
- * A call that changes or destroys an executable belongs to no stream, but must run after waiting launches of
- * it.
- */
-static bool place_of_exec(struct vgpu_worker *worker, uint64_t exec, struct place *place) {
-  if (!vgpu_graph_is_conditional(worker, exec)) return false;
-  const struct vgpu_handle *handle = vgpu_handles_find(&worker->handles, exec, VGPU_HANDLE_EXEC);
-  *place = (struct place){.context = handle->context, .stream = exec, .exec = exec};
-  return true;
-}
-
-/* An event of this session alone. Of one that is shared, others see only the count of pending records. */
-static bool is_own(const struct vgpu_handle *event) {
-  return event != NULL && event->object == NULL;
-}
-
-/* Code ends when the kernels that were launched before have run. */
-static bool place_of_unload(struct vgpu_worker *worker, uint64_t number, enum vgpu_handle_type type,
-                            struct place *place) {
-  const struct vgpu_handle *handle = vgpu_handles_find(&worker->handles, number, type);
-  if (handle == NULL) return false;
-  *place = (struct place){.context = handle->context, .after_all = true};
-  return true;
-}
-
-/* Finds the place of a call. False: it belongs to no stream, and no stream delays it. */
-static bool find_place(struct vgpu_worker *worker, const struct vgpu_dispatch_row *row, const void *body,
-                       struct place *place) {
-  uint64_t first = 0, stream = 0;
-  if (row->send_size >= sizeof first) memcpy(&first, body, sizeof first);
-  if (row->stream >= 0) {
-    memcpy(&stream, (const unsigned char *)body + row->stream, sizeof stream);
-    *place = place_of(worker, first, stream);
-    if (row->opcode == VGPU_OP_cuGraphLaunch) place->exec = launched(body);
-    return true;
-  }
-  switch (row->opcode) {
-    case VGPU_OP_cuGraphExecDestroy:
-      return place_of_exec(worker, first, place);
-    case VGPU_OP_graph_node_set: {
-      struct vgpu_send_graph_node_set send;
-      memcpy(&send, body, sizeof send);
-      return place_of_exec(worker, send.exec, place);
-    }
-    case VGPU_OP_graph_conditions_drop:
-      *place = (struct place){.conditions = true};
-      return true;
-    case VGPU_OP_cuEventDestroy_v2: {
-      const struct vgpu_handle *event = vgpu_handles_find(&worker->handles, first, VGPU_HANDLE_EVENT);
-      /* Other sessions learn from the count of a shared event that it was recorded. */
-      if (event == NULL || is_own(event) || vgpu_event_pending(event) == 0) return false;
-      *place = place_of(worker, event->context, event->stream);
-      return true;
-    }
-    case VGPU_OP_cuCtxSynchronize:
-      *place = (struct place){.context = first, .whole = true};
-      return true;
-    case VGPU_OP_cuModuleUnload:
-      return place_of_unload(worker, first, VGPU_HANDLE_MODULE, place);
-    case VGPU_OP_cuLibraryUnload:
-      return place_of_unload(worker, first, VGPU_HANDLE_LIBRARY, place);
-    /* These calls work on the default stream without naming it. */
-    case VGPU_OP_cuCtxRecordEvent:
-    case VGPU_OP_cuCtxWaitEvent:
-    case VGPU_OP_cuArrayDestroy:
-    case VGPU_OP_cuTexObjectDestroy:
-    case VGPU_OP_cuSurfObjectDestroy:
-    case VGPU_OP_cuMemFree_v2:
-    case VGPU_OP_cuMemcpyDtoD_v2:
-    case VGPU_OP_cuMemcpyDtoH_v2:
-    case VGPU_OP_cuMemcpyHtoD_v2:
-    case VGPU_OP_cuMemsetD16_v2:
-    case VGPU_OP_cuMemsetD32_v2:
-    case VGPU_OP_cuMemsetD8_v2:
-      *place = place_of(worker, first, 0);
-      return true;
-    default:
-      return false;
-  }
-}
-
-/* True if the second call may not run before the first. */
-static bool ordered(const struct place *first, const struct place *second) {
-  if (second->after_all) return true;
-  if (first->after_all) return false;
-  if (second->whole) return first->context == second->context;
-  if (first->exec != 0 && (first->exec == second->exec || second->conditions)) return true;
-  if (first->context != second->context) return false;
-  if (first->stream == second->stream) return true;
-  return (first->legacy && second->blocking) || (second->legacy && first->blocking);
 }
 
 static bool is_record(const struct vgpu_dispatch_row *row) {
@@ -178,7 +59,7 @@ static struct vgpu_handle *event_of(struct vgpu_worker *worker, const struct vgp
 }
 
 static int32_t keep(struct vgpu_worker *worker, const struct vgpu_dispatch_row *row,
-                    const struct place *place, const void *body, const struct vgpu_bulk *bulk) {
+                    const struct vgpu_place *place, const void *body, const struct vgpu_bulk *bulk) {
   struct vgpu_queue *queue = &worker->software->queue;
   uint32_t bulk_size = row->bulk_in ? bulk->in_size : 0;
   size_t bytes = (size_t)row->send_size + bulk_size;
@@ -221,10 +102,10 @@ static void take_out(struct vgpu_queue *queue, struct vgpu_queued **link, struct
  * place.
  */
 static bool held(const struct vgpu_queue *queue, const struct vgpu_queued *end, uint64_t last,
-                 const struct place *place) {
+                 const struct vgpu_place *place) {
   for (const struct vgpu_queued *queued = queue->first; queued != end && queued->number <= last;
        queued = queued->next) {
-    if (ordered(&queued->place, place)) return true;
+    if (vgpu_place_ordered(&queued->place, place)) return true;
   }
   return false;
 }
@@ -256,7 +137,7 @@ static struct vgpu_queue_turn *make_turn(struct vgpu_worker *worker) {
  * ones: else it might never end while other threads queue more. A query tells of later ones, too.
  */
 static bool holds_call(struct vgpu_worker *worker, const struct vgpu_dispatch_row *row,
-                       const struct place *place) {
+                       const struct vgpu_place *place) {
   const struct vgpu_queue *queue = &worker->software->queue;
   struct vgpu_queue_turn *turn = turn_of(worker);
   bool again = turn != NULL && vgpu_asked_is(&turn->asked, worker->request);
@@ -284,7 +165,7 @@ static bool is_queued(const struct vgpu_queue *queue, uint64_t record) {
 static int32_t run_wait(struct vgpu_worker *worker, const struct vgpu_queued *queued) {
   const struct vgpu_handle *event = event_of(worker, queued->row, queued->data);
   if (queued->awaited != 0 && is_queued(&worker->software->queue, queued->awaited)) return VGPU_BLOCKED;
-  if (event == NULL || is_own(event)) return CUDA_SUCCESS;
+  if (event == NULL || vgpu_place_owns(event)) return CUDA_SUCCESS;
   return vgpu_event_pending(event) > 0 ? VGPU_BLOCKED : CUDA_SUCCESS;
 }
 
@@ -334,10 +215,10 @@ int32_t vgpu_queue_run(struct vgpu_worker *worker, const struct vgpu_dispatch_ro
   /*
    * The launch's frames are queued one by one. If conditions choose the frames, the launch waits as a whole.
    */
-  if (row->opcode == VGPU_OP_cuGraphLaunch && !vgpu_graph_is_conditional(worker, launched(body)))
+  if (row->opcode == VGPU_OP_cuGraphLaunch && !vgpu_graph_is_conditional(worker, vgpu_place_launched(body)))
     return row->run[VGPU_BACKEND_SOFTWARE](worker, body, reply, bulk);
-  struct place place;
-  bool placed = find_place(worker, row, body, &place);
+  struct vgpu_place place;
+  bool placed = vgpu_place_find(worker, row, body, &place);
   int32_t status;
   if (row->oneway) {
     if (placed && queue->first != NULL && held(queue, NULL, UINT64_MAX, &place))

@@ -39,8 +39,8 @@ void vgpu_rings_unmap(struct vgpu_rings *rings) {
 
 void vgpu_rings_across_vm(struct vgpu_rings *rings, bool inside) {
   rings->requests.of_device = rings->replies.of_device = inside;
-  vgpu_spin_across_vm(&rings->requests.spin, inside);
-  vgpu_spin_across_vm(&rings->replies.spin, inside);
+  vgpu_spin_across_vm(&rings->requests.spin);
+  vgpu_spin_across_vm(&rings->replies.spin);
 }
 
 enum vgpu_ring_state vgpu_ring_room(struct vgpu_ring *ring, uint32_t length) {

@@ -27,9 +27,9 @@
 /*
  * Between a VM and its host. A bell passes the guest's kernel, the monitor and perhaps a proxy, which takes
  * 0.2 to 3 ms, so spinning pays for longer. The processor of a VM stops for tens of microseconds for many
- * reasons (an interrupt, a read of its clock), and only a longer turn shows that another thread ran on it.
+ * reasons (an interrupt, a read of its clock), and so does the host's, when the monitor or the proxy runs for
+ * a moment. Only a longer turn shows that another thread needs the processor.
  */
-#define VGPU_SPIN_HOST_MOST_NS 400000
 #define VGPU_SPIN_VM_MOST_NS 1000000
 #define VGPU_SPIN_VM_CROWDED_NS 1000000
 
@@ -61,10 +61,10 @@ static inline void vgpu_spin_init(struct vgpu_spin *spin) {
                              .next_rest = VGPU_SPIN_REST_LEAST};
 }
 
-/* For an end whose peer is at the other side of a VM. `inside`: this end is in the VM. */
-static inline void vgpu_spin_across_vm(struct vgpu_spin *spin, bool inside) {
-  spin->most = inside ? VGPU_SPIN_VM_MOST_NS : VGPU_SPIN_HOST_MOST_NS;
-  if (inside) spin->crowded = VGPU_SPIN_VM_CROWDED_NS;
+/* For an end whose peer is at the other side of a VM. */
+static inline void vgpu_spin_across_vm(struct vgpu_spin *spin) {
+  spin->most = VGPU_SPIN_VM_MOST_NS;
+  spin->crowded = VGPU_SPIN_VM_CROWDED_NS;
   if (spin->limit > 0) spin->limit = spin->most;
 }
 

@@ -66,7 +66,7 @@ describe('an end of a ring that waits awake', () => {
       [
         0,
         'beside each other: 60 us at first, 3 after waits that slept, 60 at most; 100 us are another thread',
-        'host of a VM: 400 us at first, 25 after waits that slept, 400 at most; 100 us are another thread',
+        'host of a VM: 1000 us at first, 62 after waits that slept, 1000 at most; 100 us are nothing',
         'in a VM: 1000 us at first, 62 after waits that slept, 1000 at most; 100 us are nothing',
       ],
     );

@@ -127,13 +127,18 @@ export function describeCasesOverRings(what: string, programs: CasePrograms): vo
   describeOver(what, programs, 'unix');
 }
 
+/** Over each way to a host. For programs whose calls and kernels run at the same time. */
+export function describeCasesOverTransports(what: string, programs: CasePrograms): void {
+  for (const transport of ['unix', 'unix without a ring', 'tcp', 'chain'] as const)
+    describeOver(what, programs, transport);
+}
+
 /**
  * Describes all of them four times and once without a host. `vmMemory`: once
  * more with rings and shared regions in a file, as a VM has them in the memory of a PCI device.
  */
 export function describeCases(what: string, programs: CasePrograms, vmMemory = false): void {
   describeInside(what, programs);
-  const over = ['unix', 'unix without a ring', 'tcp', 'chain'] as const;
-  for (const transport of [...over, ...(vmMemory ? (["a VM's memory"] as const) : [])])
-    describeOver(what, programs, transport);
+  describeCasesOverTransports(what, programs);
+  if (vmMemory) describeOver(what, programs, "a VM's memory");
 }

@@ -175,6 +175,16 @@ bool vgpu_link_has_more(const struct vgpu_link *link) {
   return link->ahead.end > link->ahead.begin || poll(&poller, 1, 0) == 1;
 }
 
+bool vgpu_link_has_next(const struct vgpu_link *link) {
+  if (link->rings.base != NULL) {
+    const struct vgpu_ring *ring = &link->rings.requests;
+    return __atomic_load_n(&ring->control->tail, __ATOMIC_ACQUIRE) != ring->position;
+  }
+  unsigned char first;
+  return link->ahead.end > link->ahead.begin ||
+         recv(link->descriptor, &first, 1, MSG_PEEK | MSG_DONTWAIT) == 1;
+}
+
 void vgpu_link_done(struct vgpu_link *link, const struct vgpu_request *request) {
   __atomic_store_n(&link->working, false, __ATOMIC_RELAXED);
   if (link->rings.base == NULL) return;

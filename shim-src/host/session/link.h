@@ -66,6 +66,9 @@ bool vgpu_link_receive(struct vgpu_link *link,
 /* True if another request has arrived while one is carried out. */
 bool vgpu_link_has_more(const struct vgpu_link *link);
 
+/* True if another request has arrived behind the last one, which was released. */
+bool vgpu_link_has_next(const struct vgpu_link *link);
+
 /*
  * For another thread: tells the guest that its call is being worked on, if there is one; with `idle` in any
  * case.

@@ -184,15 +184,22 @@ static void keep_to_rate(struct vgpu_worker *worker) {
   }
 }
 
-static bool answer_request(struct vgpu_worker *worker, const struct vgpu_request *request) {
+/* A request that took long may have been released before, so that the ones behind it could be read. */
+static void release(struct vgpu_worker *worker, const struct vgpu_request *request) {
+  if (worker->meanwhile.released != request) vgpu_link_done(&worker->link, request);
+  else worker->meanwhile.released = NULL;
+}
+
+bool vgpu_worker_answer(struct vgpu_worker *worker, const struct vgpu_request *request) {
   const struct vgpu_frame *frame = &request->frame;
   struct vgpu_answer answer;
+  keep_to_rate(worker);
   worker->request = request;
   vgpu_carry_out(worker, request, worker->out, VGPU_BULK_MAX, &answer);
   uint64_t *calls = &worker->accounts->slots[worker->slot].calls;
   __atomic_store_n(calls, *calls + 1, __ATOMIC_RELAXED);
   if (answer.status != 0) vgpu_worker_failed(worker, answer.status);
-  vgpu_link_done(&worker->link, request);
+  release(worker, request);
   if ((frame->flags & VGPU_FLAG_ONEWAY) != 0) {
     if (answer.status != 0 && worker->deferred == 0) worker->deferred = answer.status;
     return true;
@@ -203,11 +210,29 @@ static bool answer_request(struct vgpu_worker *worker, const struct vgpu_request
                              .sequence = frame->sequence,
                              .status = answer.status,
                              .deferred = worker->deferred};
-  if (worker->printed.used > 0) reply.flags |= VGPU_FLAG_PRINTED;
+  /* What a kernel prints is fetched when it has ended: its threads may be printing now. */
+  if (worker->meanwhile.released == NULL && worker->printed.used > 0) reply.flags |= VGPU_FLAG_PRINTED;
   worker->deferred = worker->sticky;
   bool brings = answer.status == 0;
   return vgpu_link_reply(&worker->link, &reply, answer.body, brings ? answer.body_size : 0, answer.bulk.out,
                          brings ? answer.bulk.out_size : 0);
+}
+
+bool vgpu_worker_receive(struct vgpu_worker *worker, struct vgpu_request *request) {
+  const char *violation;
+  if (vgpu_link_receive(&worker->link, vgpu_find_row, worker, request, &violation)) return true;
+  if (violation != NULL)
+    vgpu_host_log("violation", worker->session, "violation: the guest sent %s", violation);
+  return false;
+}
+
+static bool next_request(struct vgpu_worker *worker, struct vgpu_request *request) {
+  struct vgpu_meanwhile *meanwhile = &worker->meanwhile;
+  if (meanwhile->over) return false;
+  if (!meanwhile->has_next) return vgpu_worker_receive(worker, request);
+  *request = meanwhile->next;
+  meanwhile->has_next = false;
+  return true;
 }
 
 int vgpu_worker_serve(struct vgpu_worker *worker, const struct vgpu_hello *hello) {
@@ -217,21 +242,13 @@ int vgpu_worker_serve(struct vgpu_worker *worker, const struct vgpu_hello *hello
   worker->out = malloc(VGPU_FRAME_MAX);
   if (worker->link.in == NULL || worker->out == NULL) return 1;
   worker->link.next_sequence = 1;
+  worker->take_requests = vgpu_worker_meanwhile;
   vgpu_ahead_init(&worker->link.ahead, worker->link.descriptor);
   if (worker->watched && !vgpu_lifeline_start(worker)) {
     vgpu_host_log("error", worker->session, "no thread to watch the connection");
     return 1;
   }
   struct vgpu_request request;
-  const char *violation;
-  for (;;) {
-    if (!vgpu_link_receive(&worker->link, vgpu_find_row, worker, &request, &violation)) {
-      if (violation != NULL) {
-        vgpu_host_log("violation", worker->session, "violation: the guest sent %s", violation);
-      }
-      return 0;
-    }
-    keep_to_rate(worker);
-    if (!answer_request(worker, &request)) return 0;
-  }
+  while (next_request(worker, &request) && vgpu_worker_answer(worker, &request)) continue;
+  return 0;
 }

@@ -26,8 +26,21 @@ struct vgpu_limits {
   uint32_t reconnect;      /* seconds that a session waits for a guest whose connection broke; 0: it ends */
 };
 
+/* Requests that are taken while an earlier one is still being carried out: meanwhile.c */
+struct vgpu_meanwhile {
+  const struct vgpu_request *released; /* the earlier one, which is released before its time */
+  unsigned char *in;        /* VGPU_FRAME_MAX bytes: the other buffer of the link, from the first time */
+  struct vgpu_request next; /* taken, and to be carried out afterwards */
+  bool has_next;
+  bool over; /* the guest is gone, or broke the protocol */
+};
+
+/* True if a request can be carried out while a call takes long. `more`: others have arrived behind it. */
+typedef bool vgpu_takes(struct vgpu_worker *worker, const struct vgpu_request *request, bool more);
+
 struct vgpu_worker {
   struct vgpu_link link;
+  struct vgpu_meanwhile meanwhile;
   struct vgpu_shared_regions shared_regions;
   bool shared_regions_agreed;
   struct vgpu_vm_memory vm_memory; /* of the guest's VM */
@@ -50,6 +63,8 @@ struct vgpu_worker {
   const struct vgpu_code_options *code_options;
   struct vgpu_code code;
   const struct vgpu_request *request; /* the request that is being carried out */
+  /* What a long one calls for the next ones (vgpu_worker_meanwhile). NULL: there is no transport. */
+  void (*take_requests)(struct vgpu_worker *worker, vgpu_takes *takes);
   struct vgpu_bucket calls;
   bool slowed; /* the log already says that it calls too often */
   int32_t deferred;
@@ -73,6 +88,17 @@ int vgpu_worker_serve(struct vgpu_worker *worker, const struct vgpu_hello *hello
  * it.
  */
 uint64_t vgpu_worker_memory_limit(const struct vgpu_worker *worker);
+
+/* Waits for the guest's next request. False: the guest is gone, or broke the protocol, which is logged. */
+bool vgpu_worker_receive(struct vgpu_worker *worker, struct vgpu_request *request);
+/* Carries a request out and answers it, not before its time (limits.calls). False: the guest is gone. */
+bool vgpu_worker_answer(struct vgpu_worker *worker, const struct vgpu_request *request);
+
+/*
+ * Carries out the requests that have arrived while a one-way call takes long, in their order, up to the first
+ * one that `takes` does not want. It waits for none. No call may change what the long one uses.
+ */
+void vgpu_worker_meanwhile(struct vgpu_worker *worker, vgpu_takes *takes);
 
 /* Count, for the list of sessions, a kernel that ran and a call that ended with an error. */
 void vgpu_worker_launched(struct vgpu_worker *worker);

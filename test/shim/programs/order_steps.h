@@ -9,7 +9,14 @@
 #include "order_model.h"
 
 enum { PLACES = 12, FIRST_PINNED = 5, FIRST_PAGEABLE = 8, THE_ARRAY = 11 };
-enum { EVENTS = 6, CALLS = 4096, BYTES = WORDS * 4, WIDTH = ROW * 4, HEIGHT = WORDS / ROW };
+enum {
+  LONG_SPIN = 100000,
+  EVENTS = 6,
+  CALLS = 4096,
+  BYTES = WORDS * 4,
+  WIDTH = ROW * 4,
+  HEIGHT = WORDS / ROW
+};
 
 /* Argument of a host function. It is kept for as long as a graph may call it again. */
 struct addition {
@@ -103,6 +110,8 @@ static inline struct step random_step(struct machine *machine, bool captured) {
     step.second = kernel_place(machine);
     if (step.kind == KERNEL) step.to = kernel_place(machine);
     step.waits = false;
+    /* For some milliseconds: the host takes other calls meanwhile. */
+    if (step.value % 16 == 0) step.spin = LONG_SPIN + step.value / 16 % LONG_SPIN;
   }
   if (step.kind == STORE && captured) step.kind = FILL;
   if (step.kind == STORE || step.kind == FUNCTION) step.waits = false;

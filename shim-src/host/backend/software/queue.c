@@ -15,7 +15,7 @@
 
 struct vgpu_queued {
   struct vgpu_queued *next;
-  uint64_t number; /* calls are counted in the order in which they were queued */
+  uint64_t number; /* calls are counted in the order in which they came */
   const struct vgpu_dispatch_row *row;
   struct vgpu_place place;
   uint64_t record;  /* of a call that records an event: its number; records are counted */
@@ -58,6 +58,10 @@ static struct vgpu_handle *event_of(struct vgpu_worker *worker, const struct vgp
   return vgpu_handles_find(&worker->handles, event, VGPU_HANDLE_EVENT);
 }
 
+bool vgpu_queue_has_room(const struct vgpu_worker *worker, uint64_t bytes) {
+  return worker->software->queue.count < MOST_QUEUED / 2 && vgpu_queue_may_wait(worker, 2 * bytes);
+}
+
 static int32_t keep(struct vgpu_worker *worker, const struct vgpu_dispatch_row *row,
                     const struct vgpu_place *place, const void *body, const struct vgpu_bulk *bulk) {
   struct vgpu_queue *queue = &worker->software->queue;
@@ -98,11 +102,13 @@ static void take_out(struct vgpu_queue *queue, struct vgpu_queued **link, struct
 }
 
 /*
- * True if a queued call before `end` (NULL: any), up to number `last`, must run before the next call of the
- * place.
+ * True if the kernel that is running, or a queued call before `end` (NULL: any), up to number `last`, must
+ * have run before the next call of the place.
  */
 static bool held(const struct vgpu_queue *queue, const struct vgpu_queued *end, uint64_t last,
                  const struct vgpu_place *place) {
+  if (queue->running != NULL && queue->running_number <= last && vgpu_place_ordered(queue->running, place))
+    return true;
   for (const struct vgpu_queued *queued = queue->first; queued != end && queued->number <= last;
        queued = queued->next) {
     if (vgpu_place_ordered(&queued->place, place)) return true;
@@ -116,6 +122,15 @@ static struct vgpu_queue_turn *turn_of(const struct vgpu_worker *worker) {
   struct vgpu_queue_turn *turn = lane == 0 ? NULL : worker->software->queue.turns;
   while (turn != NULL && turn->asked.lane != lane) turn = turn->next;
   return turn;
+}
+
+/* The last queued call that the request waits for, if it was told NOT_READY before; else any. */
+static uint64_t last_of(const struct vgpu_worker *worker, const struct vgpu_queue_turn *turn) {
+  return turn != NULL && vgpu_asked_is(&turn->asked, worker->request) ? turn->last : UINT64_MAX;
+}
+
+bool vgpu_queue_holds(const struct vgpu_worker *worker, const struct vgpu_place *place) {
+  return held(&worker->software->queue, NULL, last_of(worker, turn_of(worker)), place);
 }
 
 static struct vgpu_queue_turn *make_turn(struct vgpu_worker *worker) {
@@ -140,9 +155,9 @@ static bool holds_call(struct vgpu_worker *worker, const struct vgpu_dispatch_ro
                        const struct vgpu_place *place) {
   const struct vgpu_queue *queue = &worker->software->queue;
   struct vgpu_queue_turn *turn = turn_of(worker);
-  bool again = turn != NULL && vgpu_asked_is(&turn->asked, worker->request);
-  bool is_held = place != NULL && held(queue, NULL, again ? turn->last : UINT64_MAX, place);
-  if (is_held && again) return true;
+  uint64_t last = last_of(worker, turn);
+  bool is_held = place != NULL && held(queue, NULL, last, place);
+  if (is_held && last != UINT64_MAX) return true;
   /* The thread's last call is over, or it has given it up. */
   if (turn != NULL) turn->asked.lane = 0;
   if (!is_held || row->opcode == VGPU_OP_cuStreamQuery) return is_held;
@@ -169,6 +184,35 @@ static int32_t run_wait(struct vgpu_worker *worker, const struct vgpu_queued *qu
   return vgpu_event_pending(event) > 0 ? VGPU_BLOCKED : CUDA_SUCCESS;
 }
 
+/*
+ * Runs a call. While a kernel runs, requests may be taken, unless an answer is owed to the request that made
+ * it run. `number`: of a queued call; 0: it was not queued.
+ */
+static int32_t run_row(struct vgpu_worker *worker, const struct vgpu_dispatch_row *row,
+                       const struct vgpu_place *place, uint64_t number, const void *body, void *reply,
+                       struct vgpu_bulk *bulk) {
+  struct vgpu_queue *queue = &worker->software->queue;
+  bool opens = row->opcode == VGPU_OP_cuLaunchKernelEx && !queue->closed && queue->running == NULL &&
+               worker->take_requests != NULL && worker->request->row->oneway;
+  if (!opens) return row->run[VGPU_BACKEND_SOFTWARE](worker, body, reply, bulk);
+  queue->running = place;
+  queue->running_number = number != 0 ? number : ++queue->kept;
+  int32_t status = row->run[VGPU_BACKEND_SOFTWARE](worker, body, reply, bulk);
+  queue->running = NULL;
+  return status;
+}
+
+/* The kernels of a graph: its other nodes are to be queued before the next request. */
+static int32_t run_graph(struct vgpu_worker *worker, const struct vgpu_dispatch_row *row, const void *body,
+                         struct vgpu_bulk *bulk) {
+  struct vgpu_queue *queue = &worker->software->queue;
+  bool closed = queue->closed;
+  queue->closed = true;
+  int32_t status = row->run[VGPU_BACKEND_SOFTWARE](worker, body, NULL, bulk);
+  queue->closed = closed;
+  return status;
+}
+
 static int32_t run_queued(struct vgpu_worker *worker, struct vgpu_queued *queued) {
   if (is_wait(queued->row)) return run_wait(worker, queued);
   if (is_record(queued->row)) {
@@ -180,7 +224,9 @@ static int32_t run_queued(struct vgpu_worker *worker, struct vgpu_queued *queued
   }
   struct vgpu_bulk bulk = {.in = (const unsigned char *)queued->data + queued->body_size,
                            .in_size = queued->bulk_size};
-  return queued->row->run[VGPU_BACKEND_SOFTWARE](worker, queued->data, NULL, &bulk);
+  if (queued->row->opcode == VGPU_OP_cuGraphLaunch)
+    return run_graph(worker, queued->row, queued->data, &bulk);
+  return run_row(worker, queued->row, &queued->place, queued->number, queued->data, NULL, &bulk);
 }
 
 /* Runs queued calls until none can run. */
@@ -208,31 +254,45 @@ static void pump(struct vgpu_worker *worker) {
   }
 }
 
+/* Before a request, what waits for other sessions. */
+static void pump_before(struct vgpu_worker *worker) {
+  struct vgpu_queue *queue = &worker->software->queue;
+  if (!queue->outside || queue->first == NULL || queue->running != NULL) return;
+  bool closed = queue->closed;
+  queue->closed = true;
+  pump(worker);
+  queue->closed = closed;
+}
+
 int32_t vgpu_queue_run(struct vgpu_worker *worker, const struct vgpu_dispatch_row *row, const void *body,
                        void *reply, struct vgpu_bulk *bulk) {
   struct vgpu_queue *queue = &worker->software->queue;
-  if (queue->outside && queue->first != NULL) pump(worker);
+  pump_before(worker);
   /*
    * The launch's frames are queued one by one. If conditions choose the frames, the launch waits as a whole.
    */
-  if (row->opcode == VGPU_OP_cuGraphLaunch && !vgpu_graph_is_conditional(worker, vgpu_place_launched(body)))
-    return row->run[VGPU_BACKEND_SOFTWARE](worker, body, reply, bulk);
+  bool graph = row->opcode == VGPU_OP_cuGraphLaunch;
+  if (graph && !vgpu_graph_is_conditional(worker, vgpu_place_launched(body)))
+    return run_graph(worker, row, body, bulk);
   struct vgpu_place place;
-  bool placed = vgpu_place_find(worker, row, body, &place);
-  int32_t status;
+  bool placed = vgpu_place_find(worker, row, body, &place), waits = queue->first != NULL;
   if (row->oneway) {
-    if (placed && queue->first != NULL && held(queue, NULL, UINT64_MAX, &place))
+    if (placed && (waits || queue->running != NULL) && held(queue, NULL, UINT64_MAX, &place))
       return keep(worker, row, &place, body, bulk);
-  } else if (queue->first != NULL || queue->turns != NULL) {
+  } else if (waits || queue->turns != NULL || queue->running != NULL) {
     if (holds_call(worker, row, placed ? &place : NULL)) return CUDA_ERROR_NOT_READY;
   }
   if (is_record(row)) {
     struct vgpu_handle *event = event_of(worker, row, body);
     if (event != NULL) event->awaited = 0;
   }
-  status = row->run[VGPU_BACKEND_SOFTWARE](worker, body, reply, bulk);
+  int32_t status =
+      graph ? run_graph(worker, row, body, bulk) : run_row(worker, row, &place, 0, body, reply, bulk);
   if (status == VGPU_BLOCKED) return keep(worker, row, &place, body, bulk);
-  if (queue->first != NULL) pump(worker);
+  if (queue->first == NULL || queue->running != NULL) return status;
+  /* Its error comes before those of the calls behind it. */
+  if (row->oneway && status != CUDA_SUCCESS && worker->deferred == 0) worker->deferred = status;
+  pump(worker);
   return status;
 }
 

@@ -10,6 +10,7 @@
 #include "host/backend/software/run_parts.h"
 #include "host/backend/software/memory/virtual.h"
 #include "host/backend/software/software.h"
+#include "host/backend/software/takes.h"
 #include "cuda_results.h"
 #include "wire/clock.h"
 
@@ -121,6 +122,11 @@ static void leave_turn(void *user, uint64_t used) {
 
 static const struct ptx_turns turns = {.enter = enter_turn, .try = try_turn, .leave = leave_turn};
 
+static void take_requests(void *user) {
+  struct vgpu_worker *worker = user;
+  worker->take_requests(worker, vgpu_software_takes);
+}
+
 static bool spoils_context(enum ptx_status status) {
   return status >= PTX_ILLEGAL_ADDRESS;
 }
@@ -199,6 +205,7 @@ static int32_t run(struct vgpu_worker *worker, const struct vgpu_checked_launch 
                              .checks = worker->code_options->checks,
                              .report = vgpu_run_tell,
                              .turns = &turns,
+                             .meanwhile = worker->software->queue.running != NULL ? take_requests : NULL,
                              .user = worker};
   const struct vgpu_device_profile *profile = &worker->inventory->profiles->devices[launch->module->device];
   const struct ptx_device device = {.number = (int32_t)launch->module->device,

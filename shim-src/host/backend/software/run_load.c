@@ -130,6 +130,7 @@ void vgpu_run_prepare(struct vgpu_worker *worker, struct vgpu_module_object *mod
                       const struct vgpu_program_function *function) {
   struct vgpu_program *program = &module->loaded->program;
   if (worker->code_options->kernels != VGPU_KERNELS_RUN || program->ptx == NULL) return;
+  if (worker->software->queue.running != NULL) return; /* it may be of this module; a launch prepares, too */
   if (module->code == NULL && function->refused == CUDA_SUCCESS) {
     vgpu_host_log("refused", worker->session, "kernel %.200s cannot be run here: %s", function->name,
                   module->unrunnable);

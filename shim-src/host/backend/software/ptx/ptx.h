@@ -215,6 +215,8 @@ struct ptx_launch {
   ptx_report *report;              /* called under a lock */
   const struct ptx_device *device; /* NULL: kernels that ask are told that there is none */
   const struct ptx_turns *turns;   /* NULL: threads compute at any time */
+  /* Called about every millisecond by the thread that launched; it changes nothing that a kernel finds. */
+  void (*meanwhile)(void *user); /* NULL: nothing is called */
 };
 
 /* Runs a launch and returns when it has ended. The caller keeps the order of streams. */

@@ -123,6 +123,14 @@ bool ptx_is_late(const struct launch_state *l, uint64_t now) {
   return l->deadline != 0 && now > l->deadline;
 }
 
+/* The launching thread has other things to do than to compute. */
+static void look_around(struct worker *worker, uint64_t now) {
+  const struct ptx_launch *launch = worker->launch->launch;
+  if (launch->meanwhile == NULL || worker->helps || now - worker->looked < PTX_MEANWHILE_NS) return;
+  launch->meanwhile(launch->user);
+  worker->looked = ptx_now();
+}
+
 /* After a while other launches may compute. */
 static void give_way(struct worker *worker, uint64_t now) {
   const struct ptx_launch *launch = worker->launch->launch;
@@ -154,6 +162,7 @@ enum run ptx_block_run(struct block *block) {
       case RUN_YIELD:
         progress = true;
         uint64_t now = ptx_now();
+        look_around(block->worker, now);
         give_way(block->worker, now);
         if (ptx_is_late(block->launch, now)) {
           ptx_block_raise(block, PTX_TIMEOUT, "the kernel ran longer than it may");

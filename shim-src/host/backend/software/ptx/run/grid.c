@@ -266,7 +266,8 @@ void ptx_grid_work(struct launch_state *l, bool helps) {
     if (turns != NULL) turns->leave(l->launch->user, 0);
     return;
   }
-  worker->turn = began;
+  worker->turn = worker->looked = began;
+  worker->helps = helps;
   ptx_fpu saved = ptx_fpu_get();
   if (l->cluster_blocks > 1) run_clusters(worker);
   else if (l->launch->cooperative) run_in_turns(worker);

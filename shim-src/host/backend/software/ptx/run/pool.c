@@ -1,5 +1,7 @@
 /* The threads that help with launches. */
+#include <errno.h>
 #include <stdlib.h>
+#include <time.h>
 
 #include "host/backend/software/ptx/run/grid.h"
 
@@ -38,7 +40,11 @@ struct ptx_pool *ptx_pool_new(uint32_t helpers) {
   if (pool == NULL) return NULL;
   pthread_mutex_init(&pool->lock, NULL);
   pthread_cond_init(&pool->work, NULL);
-  pthread_cond_init(&pool->done, NULL);
+  pthread_condattr_t steady;
+  pthread_condattr_init(&steady);
+  pthread_condattr_setclock(&steady, CLOCK_MONOTONIC);
+  pthread_cond_init(&pool->done, &steady);
+  pthread_condattr_destroy(&steady);
   pool->threads = calloc(helpers == 0 ? 1 : helpers, sizeof *pool->threads);
   for (uint32_t i = 0; pool->threads != NULL && i < helpers; i++) {
     if (pthread_create(&pool->threads[i], NULL, helper, pool) != 0) break;
@@ -69,10 +75,25 @@ void ptx_pool_begin(struct ptx_pool *pool, struct launch_state *l) {
   pthread_mutex_unlock(&pool->lock);
 }
 
+/* Waits until a helper is done, or does what the launch's thread does meanwhile. */
+static void wait_for_helpers(struct ptx_pool *pool, const struct ptx_launch *launch) {
+  if (launch->meanwhile == NULL) {
+    pthread_cond_wait(&pool->done, &pool->lock);
+    return;
+  }
+  uint64_t until = ptx_now() + PTX_MEANWHILE_NS;
+  struct timespec at = {.tv_sec = (time_t)(until / 1000000000u), .tv_nsec = (long)(until % 1000000000u)};
+  if (pthread_cond_timedwait(&pool->done, &pool->lock, &at) != ETIMEDOUT) return;
+  pthread_mutex_unlock(&pool->lock);
+  launch->meanwhile(launch->user);
+  pthread_mutex_lock(&pool->lock);
+}
+
 void ptx_pool_end(struct ptx_pool *pool) {
   pthread_mutex_lock(&pool->lock);
+  const struct ptx_launch *launch = pool->launch->launch;
   pool->launch = NULL; /* helpers that have not begun need not */
-  while (pool->running > 0) pthread_cond_wait(&pool->done, &pool->lock);
+  while (pool->running > 0) wait_for_helpers(pool, launch);
   pthread_mutex_unlock(&pool->lock);
 }
 

@@ -133,6 +133,8 @@ struct launch_state {
 #define REGION_CACHE 64u
 #define TEXTURE_CACHE 8u
 
+#define PTX_MEANWHILE_NS 1000000u /* between two calls of ptx_launch.meanwhile */
+
 /* A thread that runs blocks. */
 struct worker {
   struct launch_state *launch;
@@ -147,6 +149,8 @@ struct worker {
   uint64_t frame_bytes;
   struct block *spare;
   uint64_t turn;    /* start of its turn, if it has turns */
+  uint64_t looked;  /* when it last had time for other things, see ptx_launch.meanwhile */
+  bool helps;       /* it is not the thread that launched */
   uint32_t control; /* present setting of the processor's float unit */
   _Alignas(64) unsigned char scratch[PTX_LANES * 8];
 };

@@ -1,0 +1,81 @@
+/* Which requests are taken while a kernel runs. */
+#include "host/backend/software/takes.h"
+
+#include <string.h>
+
+#include "cuda_calls.h"
+#include "host/backend/software/place.h"
+#include "host/backend/software/software.h"
+
+/* True if one more of these calls may be queued behind the kernel. */
+static bool has_room(const struct vgpu_worker *worker, const struct vgpu_request *request) {
+  /* What lies in memory that the guest shares is not read before its time. */
+  return (request->frame.flags & VGPU_FLAG_SHARED_REGION) == 0 &&
+         vgpu_queue_has_room(worker, request->frame.length);
+}
+
+/* True if an event's last record has been carried out, or if there is none. */
+static bool is_complete(struct vgpu_worker *worker, const void *body) {
+  struct vgpu_send_cuEventSynchronize send;
+  memcpy(&send, body, sizeof send);
+  const struct vgpu_handle *event = vgpu_handles_find(&worker->handles, send.event, VGPU_HANDLE_EVENT);
+  return event == NULL || (event->awaited == 0 && vgpu_event_pending(event) == 0);
+}
+
+bool vgpu_software_takes(struct vgpu_worker *worker, const struct vgpu_request *request, bool more) {
+  const struct vgpu_dispatch_row *row = request->row;
+  if (row == NULL || row->send_size != request->frame.body) return false;
+  struct vgpu_place place;
+  bool placed = vgpu_place_find(worker, row, request->body, &place);
+  bool waits = placed && vgpu_queue_holds(worker, &place);
+  switch (row->opcode) {
+    case VGPU_OP_cuEventCreate:
+    case VGPU_OP_cuEventElapsedTime_v2:
+    case VGPU_OP_cuEventQuery:
+    case VGPU_OP_cuKernelGetAttribute:
+    case VGPU_OP_cuLibraryGetKernel:
+    case VGPU_OP_cuMemGetInfo_v2:
+    case VGPU_OP_cuModuleGetFunction:
+    case VGPU_OP_cuModuleGetGlobal_v2:
+    case VGPU_OP_cuStreamCreate:
+    case VGPU_OP_cuStreamQuery:
+    case VGPU_OP_read_fetch:
+      return true;
+    case VGPU_OP_cuEventSynchronize:
+      return more || is_complete(worker, request->body);
+    case VGPU_OP_cuCtxSynchronize:
+    case VGPU_OP_cuMemcpyDtoHAsync_v2:
+    case VGPU_OP_cuMemcpyDtoH_v2:
+    case VGPU_OP_cuStreamSynchronize:
+    case VGPU_OP_read_rows:
+      return more || !waits;
+    case VGPU_OP_cuLaunchKernelEx:
+    case VGPU_OP_cuMemFreeAsync:
+      return waits && has_room(worker, request);
+    case VGPU_OP_copy_box:
+    case VGPU_OP_cuCtxRecordEvent:
+    case VGPU_OP_cuCtxWaitEvent:
+    case VGPU_OP_cuEventDestroy_v2:
+    case VGPU_OP_cuEventRecordWithFlags:
+    case VGPU_OP_cuMemcpyDtoDAsync_v2:
+    case VGPU_OP_cuMemcpyDtoD_v2:
+    case VGPU_OP_cuMemcpyHtoDAsync_v2:
+    case VGPU_OP_cuMemcpyHtoD_v2:
+    case VGPU_OP_cuMemsetD16Async:
+    case VGPU_OP_cuMemsetD16_v2:
+    case VGPU_OP_cuMemsetD2D8Async:
+    case VGPU_OP_cuMemsetD32Async:
+    case VGPU_OP_cuMemsetD32_v2:
+    case VGPU_OP_cuMemsetD8Async:
+    case VGPU_OP_cuMemsetD8_v2:
+    case VGPU_OP_cuStreamDestroy_v2:
+    case VGPU_OP_cuStreamSetAttribute:
+    case VGPU_OP_cuStreamWaitEvent:
+    case VGPU_OP_memory_op:
+    case VGPU_OP_read_later:
+    case VGPU_OP_write_rows:
+      return !waits || has_room(worker, request);
+    default:
+      return false;
+  }
+}

@@ -210,7 +210,7 @@ bool vgpu_worker_answer(struct vgpu_worker *worker, const struct vgpu_request *r
                              .sequence = frame->sequence,
                              .status = answer.status,
                              .deferred = worker->deferred};
-  /* What a kernel prints is fetched when it has ended: its threads may be printing now. */
+  /* The text of a kernel is fetched when it has ended: its threads may be printing now. */
   if (worker->meanwhile.released == NULL && worker->printed.used > 0) reply.flags |= VGPU_FLAG_PRINTED;
   worker->deferred = worker->sticky;
   bool brings = answer.status == 0;

@@ -12,7 +12,8 @@ const PROGRAMS: CasePrograms = {
     graphs_keep_order: 'a graph behind it runs before what is queued behind the graph',
     fails_late: 'its error is told when it has ended',
     is_waited_for: 'another thread of the program waits for it and disturbs nobody',
-    later_ones_are_not_waited_for: 'a wait that began before a second kernel was launched is not for that one',
+    later_ones_are_not_waited_for:
+      'a wait that began before a second kernel was launched is not for that one',
     delays_no_other: 'other streams and their events are waited for, and code is looked up',
     is_left: 'a program that leaves does not wait for it',
   },

@@ -196,7 +196,7 @@ static void is_watched(void) {
   has_ended(&spinning, 1, 9);
 }
 
-/* What is queued behind a kernel runs after it, in its order, and what others queue behind that, too. */
+/* Calls that are queued behind a kernel run after it, in their order, and so do those behind them. */
 static void queues_behind(void) {
   struct spinning spinning = prepare(stream_with(NON_BLOCKING));
   void *function = put_function(), *third = stream_with(NON_BLOCKING), *after = new_event();

@@ -9,7 +9,7 @@
 
 /* True if one more of these calls may be queued behind the kernel. */
 static bool has_room(const struct vgpu_worker *worker, const struct vgpu_request *request) {
-  /* What lies in memory that the guest shares is not read before its time. */
+  /* Bytes in memory that the guest shares are not read before their time. */
   return (request->frame.flags & VGPU_FLAG_SHARED_REGION) == 0 &&
          vgpu_queue_has_room(worker, request->frame.length);
 }

@@ -106,13 +106,18 @@ static enum vgpu_hand_over_news over(struct vgpu_hand_over *state, enum vgpu_han
 }
 
 enum vgpu_hand_over_news vgpu_hand_over_read(struct vgpu_hand_over *state) {
-  int32_t number = 0;
-  /* Four bytes are written to a pipe at once. */
-  if (state->successor == 0 && read(state->pipe, &number, sizeof number) == (ssize_t)sizeof number)
-    state->successor = (pid_t)number;
+  ssize_t got = 1;
+  if (state->successor == 0) {
+    int32_t number = 0;
+    got = read(state->pipe, &number, sizeof number); /* four bytes are written to a pipe at once */
+    if (got == (ssize_t)sizeof number) state->successor = (pid_t)number;
+  }
+  /* Not before the number is known: it may be written between two reads. */
   char byte;
-  ssize_t got = read(state->pipe, &byte, 1);
-  if (got == 1 && state->successor > 0) return over(state, VGPU_HAND_OVER_SERVES);
+  if (state->successor > 0) {
+    got = read(state->pipe, &byte, 1);
+    if (got == 1) return over(state, VGPU_HAND_OVER_SERVES);
+  }
   if (got == 0) return over(state, VGPU_HAND_OVER_FAILED);
   if (vgpu_left_ms(state->deadline) > 0) return VGPU_HAND_OVER_WAIT;
   if (state->successor > 0) kill(state->successor, SIGKILL);

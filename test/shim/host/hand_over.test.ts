@@ -372,6 +372,19 @@ describe('a hand-over', () => {
     assert.deepEqual([code, stdout.trim().split('\n'), stderr], [0, lines, '']);
   });
 
+  it('knows a successor that serves, whenever it reads the report', async () => {
+    const program = await buildProgram({
+      name: 'hand_over_news',
+      sources: [
+        'test/shim/programs/hand_over_news.c',
+        'shim-src/host/daemon/hand_over.c',
+        'shim-src/host/daemon/returns.c',
+      ],
+    });
+    const { code, stdout, stderr } = await runProgram(program, []);
+    assert.deepEqual([code, stdout.trim(), stderr], [0, '2000 of 2000 serve', '']);
+  });
+
   it('serves its metrics over HTTP to every client, and waits for none', async () => {
     assert.match(await metrics(file('metrics')), /^vgpu_hostd_info\{.*simulated="1"\} 1$/m);
     const silent = Array.from({ length: 20 }, () => connect(file('metrics')).on('error', () => {}));

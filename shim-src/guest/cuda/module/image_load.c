@@ -1,0 +1,115 @@
+/* Loads images at the host: sends their bytes, the JIT options, and delivers the logs. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "cuda_calls.h"
+#include "guest/cuda/module/code.h"
+#include "guest/cuda/pause.h"
+
+enum {
+  JIT_WALL_TIME = 2,
+  JIT_INFO_LOG = 3,
+  JIT_INFO_LOG_SIZE = 4,
+  JIT_ERROR_LOG = 5,
+  JIT_ERROR_LOG_SIZE = 6
+};
+
+static int send_image(const struct vgpu_image *image) {
+  struct vgpu_send_image_piece send = {.hash_0 = image->hash.words[0],
+                                       .hash_1 = image->hash.words[1],
+                                       .hash_2 = image->hash.words[2],
+                                       .hash_3 = image->hash.words[3],
+                                       .bytes = image->size};
+  int result = CUDA_SUCCESS;
+  while (result == CUDA_SUCCESS && send.offset < image->size) {
+    uint64_t left = image->size - send.offset;
+    uint32_t step = left < VGPU_BULK_MAX ? (uint32_t)left : VGPU_BULK_MAX;
+    result = vgpu_cuda_post(VGPU_OP_image_piece, &send, sizeof send, image->bytes + send.offset, step);
+    send.offset += step;
+  }
+  return result;
+}
+
+/* Returns the place of an option in the list; -1: not given. */
+static int option_at(const struct vgpu_jit *jit, int32_t option) {
+  for (uint32_t i = 0; i < jit->count; i++) {
+    if (jit->options[i] == option) return (int)i;
+  }
+  return -1;
+}
+
+/*
+ * Copies a log to the buffer that the options name, and writes its length to the option that gave the
+ * buffer's size.
+ */
+static void deliver_log(const struct vgpu_jit *jit, int32_t buffer, int32_t size, const char *log,
+                        uint32_t bytes) {
+  int buffer_at = option_at(jit, buffer), size_at = option_at(jit, size);
+  if (size_at < 0) return;
+  uint64_t room = (uint64_t)(uintptr_t)jit->values[size_at];
+  jit->values[size_at] = NULL;
+  if (buffer_at < 0 || jit->values[buffer_at] == NULL || room == 0) return;
+  char *to = jit->values[buffer_at];
+  if (bytes > room) bytes = (uint32_t)room;
+  if (bytes > 0) memcpy(to, log, bytes);
+  to[bytes > 0 ? bytes - 1 : 0] = '\0';
+  jit->values[size_at] = (void *)(uintptr_t)bytes;
+}
+
+#define LOGS_MAX (2u * 65536u)
+
+/* Both loads have this reply. */
+_Static_assert(sizeof(struct vgpu_reply_cuModuleLoadDataEx) == sizeof(struct vgpu_reply_cuLibraryLoadData),
+               "alike");
+
+static int load_once(uint32_t opcode, const void *send, uint32_t send_size, const struct vgpu_jit *jit,
+                     const struct vgpu_jit_option *options, bool *missing) {
+  struct vgpu_reply_cuModuleLoadDataEx reply = {0};
+  char *logs = malloc(LOGS_MAX);
+  if (logs == NULL) return CUDA_ERROR_OUT_OF_MEMORY;
+  struct vgpu_cuda_exchange exchange = {.send = send,
+                                        .send_size = send_size,
+                                        .reply = &reply,
+                                        .reply_size = sizeof reply,
+                                        .send_bulk = options,
+                                        .send_bulk_size = jit->count * (uint32_t)sizeof *options,
+                                        .bulk = logs,
+                                        .bulk_capacity = LOGS_MAX};
+  struct vgpu_pause pause = {0};
+  int result;
+  /* The host continues to serve other threads while its driver compiles. */
+  while ((result = vgpu_cuda_exchange(opcode, &exchange)) == CUDA_ERROR_NOT_READY) vgpu_pause(&pause);
+  *missing = result == CUDA_SUCCESS && reply.missing != 0;
+  if (result == CUDA_SUCCESS && !*missing) {
+    bool sound = (uint64_t)reply.info_bytes + reply.error_bytes == exchange.bulk_size;
+    deliver_log(jit, JIT_INFO_LOG, JIT_INFO_LOG_SIZE, logs, sound ? reply.info_bytes : 0);
+    deliver_log(jit, JIT_ERROR_LOG, JIT_ERROR_LOG_SIZE, sound ? logs + reply.info_bytes : logs,
+                sound ? reply.error_bytes : 0);
+    int time_at = option_at(jit, JIT_WALL_TIME);
+    if (time_at >= 0) jit->values[time_at] = NULL; /* 0.0 milliseconds: nothing was compiled */
+    result = reply.result;
+  }
+  free(logs);
+  return result;
+}
+
+int vgpu_image_load(uint32_t opcode, const void *send, uint32_t send_size, const struct vgpu_image *image,
+                    const struct vgpu_jit *jit) {
+  struct vgpu_jit_option options[VGPU_JIT_OPTIONS_MAX];
+  if (jit->count > VGPU_JIT_OPTIONS_MAX ||
+      (jit->count > 0 && (jit->options == NULL || jit->values == NULL))) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  for (uint32_t i = 0; i < jit->count; i++) {
+    bool buffer = jit->options[i] == JIT_INFO_LOG || jit->options[i] == JIT_ERROR_LOG;
+    options[i] = (struct vgpu_jit_option){.option = (uint32_t)jit->options[i],
+                                          .value = buffer ? 0 : (uint64_t)(uintptr_t)jit->values[i]};
+  }
+  bool missing;
+  int result = load_once(opcode, send, send_size, jit, options, &missing);
+  if (result != CUDA_SUCCESS || !missing) return result;
+  result = send_image(image);
+  if (result == CUDA_SUCCESS) result = load_once(opcode, send, send_size, jit, options, &missing);
+  /* The image is still missing: the host had no room for it. */
+  return result == CUDA_SUCCESS && missing ? CUDA_ERROR_OUT_OF_MEMORY : result;
+}

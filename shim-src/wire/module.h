@@ -52,6 +52,33 @@ struct vgpu_jit_option {
 _Static_assert(sizeof(struct vgpu_jit_option) == 16, "JIT option");
 #define VGPU_JIT_OPTIONS_MAX 64u
 
+/*
+ * An input of link_images: this, its name and a zero, its bytes, and zeros (at least one, because text ends
+ * there) up to a multiple of 8 bytes.
+ */
+struct vgpu_link_input {
+  uint32_t type;       /* CUjitInputType */
+  uint32_t name_bytes; /* with the zero */
+  uint64_t bytes;
+};
+_Static_assert(sizeof(struct vgpu_link_input) == 16, "link input");
+#define VGPU_LINK_INPUTS_MAX 1024u
+
+/* CUjitInputType */
+enum {
+  VGPU_LINK_CUBIN = 0,
+  VGPU_LINK_PTX = 1,
+  VGPU_LINK_FATBIN = 2,
+  VGPU_LINK_OBJECT = 3,
+  VGPU_LINK_LIBRARY = 4,
+  VGPU_LINK_NVVM = 5,
+};
+
+/* Returns the bytes that an input takes with its padding. */
+static inline uint64_t vgpu_link_input_size(uint64_t name_bytes, uint64_t bytes) {
+  return (sizeof(struct vgpu_link_input) + name_bytes + bytes + 8) / 8 * 8;
+}
+
 /* One attribute of a launch, laid out as CUlaunchAttribute; handles in it are numbers of the wire. */
 struct vgpu_launch_attribute {
   uint32_t id;

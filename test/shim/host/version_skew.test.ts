@@ -9,7 +9,7 @@ import { describe, it } from 'node:test';
 import { olderSide } from '../../../agent/contracts/host-word.js';
 import { parseProbeReport } from '../../../agent/contracts/probe-report.js';
 import { ROOT, runProgram } from '../cuda/private_programs.js';
-import { builtFile, SHIM, scratchDirectory, startHost, startShell, until } from '../shim_host.js';
+import { askAll, builtFile, SHIM, scratchDirectory, startHost, startShell, until } from '../shim_host.js';
 
 const header = readFileSync(path.join(ROOT, 'shim-src/wire/frame.h'), 'utf8');
 const ours = Number(/define VGPU_WIRE_MAJOR (\d+)/.exec(header)?.[1]);
@@ -95,6 +95,12 @@ describe('a host of the same wire version that is older than some calls', () => 
     assert.equal(ran.code, 0, ran.stdout + ran.stderr);
     assert.match(ran.stdout, /^vector_add 0 wrong 0$/m);
     assert.match(ran.stdout, /^variables 0 0 bytes 4 counter 5 /m, 'variables of modules are found');
+    const shell = startShell(env, 'code_shell');
+    t.after(() => shell.kill());
+    const text = path.join(ROOT, 'test/fixtures/code/kernels.ptx');
+    const linked = path.join(scratch.path, 'linked');
+    await askAll(shell, ['begin', `link 1 ${text} ${linked}`, `load 0 ${linked}`, 'function 1 0 add']);
+    assert.equal(readFileSync(linked, 'utf8'), readFileSync(text, 'utf8'), 'the only input is the result');
     const newer = await runProgram(builtFile('programs/graph_conditions'), ['decides'], { env });
     assert.match(newer.stdout + newer.stderr, /\b801\b/, 'the host lacks conditional graphs');
   });

@@ -91,6 +91,25 @@ static void do_load(char **word, int as_library) {
   free(bytes);
 }
 
+/* link TYPE FILE OUT: writes the linked image to a file. */
+static void do_link(char **word) {
+  size_t size = 0;
+  unsigned char *bytes = read_file(word[2], &size);
+  void *link = NULL, *image = NULL;
+  int result = CALL((unsigned, int *, void **, void **), cuLinkCreate_v2, 0, NULL, NULL, &link);
+  if (result == 0) {
+    result = CALL((void *, int, void *, size_t, const char *, unsigned, int *, void **), cuLinkAddData_v2,
+                  link, (int)number(word[1]), bytes, size, "input", 0, NULL, NULL);
+  }
+  if (result == 0) result = CALL((void *, void **, size_t *), cuLinkComplete, link, &image, &size);
+  FILE *file = result == 0 ? fopen(word[3], "wb") : NULL;
+  if (result == 0 && (file == NULL || fwrite(image, 1, size, file) != size)) result = -1;
+  if (file != NULL) fclose(file);
+  if (link != NULL) CALL((void *), cuLinkDestroy, link);
+  printf("link %d\n", result);
+  free(bytes);
+}
+
 static void do_parameters(const char *command, void *function) {
   printf("%s 0", command);
   size_t offset, size;
@@ -195,6 +214,7 @@ static void carry_out(char **word) {
   if (is(word, "begin")) printf("begin %d\n", begin());
   else if (is(word, "load")) do_load(word, 0);
   else if (is(word, "library")) do_load(word, 1);
+  else if (is(word, "link")) do_link(word);
   else if (is(word, "file"))
     printf("file %d\n", CALL((void **, const char *), cuModuleLoad, slot(word[1]), word[2]));
   else if (is(word, "unload")) printf("unload %d\n", CALL((void *), cuModuleUnload, *slot(word[1])));
@@ -238,19 +258,6 @@ static void carry_out(char **word) {
     int result = CALL((size_t *, void *, int, int), cuOccupancyAvailableDynamicSMemPerBlock, &size,
                       *slot(word[1]), (int)number(word[2]), (int)number(word[3]));
     printf("available %d %zu\n", result, size);
-  } else if (is(word, "link")) {
-    void *state = NULL, *image = NULL;
-    size_t length = 0;
-    unsigned char *bytes = read_file(word[2], &length);
-    int result = CALL((unsigned, int *, void **, void **), cuLinkCreate_v2, 0, NULL, NULL, &state);
-    if (result == 0)
-      result = CALL((void *, int, void *, size_t, const char *, unsigned, int *, void **), cuLinkAddData_v2,
-                    state, 1, bytes, length + 1, "text", 0, NULL, NULL);
-    if (result == 0) result = CALL((void *, void **, size_t *), cuLinkComplete, state, &image, &size);
-    if (result == 0) result = CALL((void **, const void *), cuModuleLoadData, slot(word[1]), image);
-    if (result == 0) result = CALL((void *), cuLinkDestroy, state);
-    printf("link %d %zu\n", result, size);
-    free(bytes);
   } else printf("%s -2\n", word[0]);
 }
 

@@ -1,7 +1,19 @@
 /* cuLink*: several texts become one module. */
+#include <elf.h>
+
 #include "check.h"
 
-enum { CUBIN = 0, PTX = 1, OBJECT = 3, LIBRARY = 4, UNKNOWN = 999 };
+enum {
+  CUBIN = 0,
+  PTX = 1,
+  FATBIN = 2,
+  OBJECT = 3,
+  LIBRARY = 4,
+  NVVM = 5,
+  INVALID_IMAGE = 200,
+  INVALID_PTX = 218,
+  UNKNOWN = 999
+};
 
 static const char main_text[] =
     ".version 6.0\n.target sm_50\n.address_size 64\n"
@@ -55,8 +67,34 @@ static int add(void *link, int type, const char *text, const char *name) {
               link, type, text, strlen(text) + 1, name, 0, NULL, NULL);
 }
 
+static int add_bytes(void *link, int type, const void *bytes, size_t size, const char *name) {
+  return CALL(cuLinkAddData_v2, (void *, int, const void *, size_t, const char *, unsigned, int *, void **),
+              link, type, bytes, size, name, 0, NULL, NULL);
+}
+
 static int complete(void *link, void **image, size_t *size) {
   return CALL(cuLinkComplete, (void *, void **, size_t *), link, image, size);
+}
+
+/* Returns the PTX text of a linked image: an ELF file for CUDA. */
+static const char *text_of(const void *image, size_t size) {
+  const unsigned char *bytes = image;
+  Elf64_Ehdr header;
+  TRUE(size > sizeof header);
+  memcpy(&header, bytes, sizeof header);
+  IS(0, memcmp(header.e_ident, "\177ELF\2\1\1", 7));
+  IS(EM_CUDA, header.e_machine);
+  TRUE(header.e_shoff + (uint64_t)header.e_shnum * sizeof(Elf64_Shdr) <= size);
+  for (unsigned i = 0; i < header.e_shnum; i++) {
+    Elf64_Shdr section;
+    memcpy(&section, bytes + header.e_shoff + i * sizeof section, sizeof section);
+    if (section.sh_type == SHT_NOBITS) continue;
+    TRUE(section.sh_offset <= size && section.sh_size <= size - section.sh_offset);
+    const char *found = memmem(bytes + section.sh_offset, section.sh_size, ".version", 8);
+    if (found != NULL) return found;
+  }
+  TRUE(!"no section has the text");
+  return "";
 }
 
 static unsigned run_module(const void *image) {
@@ -103,12 +141,11 @@ static void joins(void) {
     OK(add(link, PTX, orders[i][0], "first"));
     OK(add(link, PTX, orders[i][1], "second"));
     OK(complete(link, &image, &size));
-    IS(strlen(image) + 1, size);
-    TRUE(strstr(image, ".loc") == NULL && strstr(image, ".file") == NULL &&
-         strstr(image, "debug_str") == NULL);
-    TRUE(strstr(image, ".version 7.0") != NULL && strstr(image, ".version 6.0") == NULL);
-    TRUE(strstr(image, "sm_60") != NULL && strstr(image, "sm_50") == NULL);
-    TRUE(strstr(image, ".extern .func") == NULL);
+    const char *text = text_of(image, size);
+    TRUE(strstr(text, ".loc") == NULL && strstr(text, ".file") == NULL && strstr(text, "debug_str") == NULL);
+    TRUE(strstr(text, ".version 7.0") != NULL && strstr(text, ".version 6.0") == NULL);
+    TRUE(strstr(text, "sm_60") != NULL && strstr(text, "sm_50") == NULL);
+    TRUE(strstr(text, ".extern .func") == NULL);
     IS(RESULT, run_module(image));
     IS(RESULT, run_library(image));
     char *copy = (char *)check_bytes(size);
@@ -144,23 +181,68 @@ static void weak_and_shared(void) {
 
 static void one_input(void) {
   static const char text[] =
-      ".version 7.0\n.target sm_50\n.address_size 64\n.visible .entry run(.param .u64 to) { ret; }";
+      ".version 7.0\n.target sm_50\n.address_size 64\n.visible .global .u32 seven = 7;\n"
+      ".visible .entry run(.param .u64 to) { .reg .b64 %p; .reg .b32 %v;\n"
+      "ld.param.u64 %p, [to]; ld.global.u32 %v, [seven]; st.global.u32 [%p], %v; ret; }";
   void *link = new_link(), *image = NULL;
   size_t size = 0;
   IS(INVALID_VALUE, complete(link, &image, &size)); /* of nothing */
   OK(add(link, PTX, text, NULL));
   OK(complete(link, &image, &size));
-  IS(sizeof text, size);
-  IS(0, memcmp(image, text, size));
+  IS(0, strcmp(text, text_of(image, size)));
+  IS(7, run_module(image));
   OK(CALL(cuLinkDestroy, (void *), link));
   IS(INVALID_HANDLE, CALL(cuLinkDestroy, (void *), link));
 }
 
+/* A linked image can be an input again: alone, beside a text, and in a fat binary. */
+static void linked_again(void) {
+  void *link = new_link(), *image = NULL, *first = NULL;
+  size_t size = 0, first_size = 0;
+  OK(add(link, PTX, library_text, "library"));
+  OK(complete(link, &first, &first_size));
+  void *second = new_link();
+  OK(add_bytes(second, CUBIN, first, first_size, "linked"));
+  OK(add(second, PTX, main_text, "main"));
+  OK(complete(second, &image, &size));
+  IS(RESULT, run_module(image));
+  void *third = new_link();
+  OK(add_bytes(third, CUBIN, image, size, "whole"));
+  OK(complete(third, &image, &size));
+  IS(RESULT, run_module(image));
+  OK(CALL(cuLinkDestroy, (void *), third));
+  OK(CALL(cuLinkDestroy, (void *), second));
+  OK(CALL(cuLinkDestroy, (void *), link));
+}
+
 static bool says(const char *words) {
   size_t length = (size_t)(uintptr_t)option_values[1];
-  bool said = strstr(log_text, words) != NULL && length == strlen(log_text);
+  bool said = strstr(log_text, words) != NULL && length == strlen(log_text) + 1;
   if (!said) printf("the log says %s", log_text);
   return said;
+}
+
+#define ELF_SIZE (sizeof(Elf64_Ehdr) + 2 * sizeof(Elf64_Shdr) + 16)
+
+/* A sound file of a machine, with no section but that of the names. */
+static const unsigned char *empty_elf(unsigned short machine) {
+  static unsigned char file[ELF_SIZE];
+  const Elf64_Ehdr header = {
+      .e_ident = {ELFMAG0, ELFMAG1, ELFMAG2, ELFMAG3, ELFCLASS64, ELFDATA2LSB, EV_CURRENT, 0x33, 7},
+      .e_type = ET_EXEC,
+      .e_machine = machine,
+      .e_version = EV_CURRENT,
+      .e_shoff = sizeof header,
+      .e_flags = 90,
+      .e_ehsize = sizeof header,
+      .e_shentsize = sizeof(Elf64_Shdr),
+      .e_shnum = 2,
+      .e_shstrndx = 1};
+  const Elf64_Shdr names = {
+      .sh_type = SHT_STRTAB, .sh_offset = ELF_SIZE - 16, .sh_size = 16, .sh_addralign = 1};
+  memcpy(file, &header, sizeof header);
+  memcpy(file + sizeof header + sizeof names, &names, sizeof names);
+  return file;
 }
 
 static void refusals(void) {
@@ -186,17 +268,56 @@ static void refusals(void) {
   OK(CALL(cuLinkDestroy, (void *), link));
 
   link = new_link();
-  IS(NOT_SUPPORTED, add(link, OBJECT, "\177ELF", "a.o"));
-  TRUE(says("NVIDIA's linker"));
   OK(add(link, PTX, main_text, "main.ptx"));
-  IS(NOT_SUPPORTED, add(link, CUBIN, "\177ELF", "a.cubin"));
-  TRUE(says("when all are PTX"));
+  OK(add(link, PTX, library_text, "library.ptx"));
+  OK(add_bytes(link, OBJECT, empty_elf(EM_X86_64), ELF_SIZE, "a.o"));
+  IS(NOT_SUPPORTED, complete(link, &image, NULL));
+  TRUE(says("'a.o' cannot be linked: an object needs NVIDIA's linker"));
   IS(INVALID_VALUE, add(link, 6, "x", "x"));
   IS(INVALID_VALUE, add(link, -1, "x", "x"));
-  IS(INVALID_VALUE,
-     CALL(cuLinkAddData_v2, (void *, int, const void *, size_t, const char *, unsigned, int *, void **), link,
-          PTX, NULL, 4, "x", 0, NULL, NULL));
+  IS(INVALID_VALUE, add_bytes(link, PTX, NULL, 4, "x"));
   OK(CALL(cuLinkDestroy, (void *), link));
+
+  link = new_link();
+  OK(add(link, PTX, main_text, "main.ptx"));
+  OK(add(link, NVVM, "BC", "a.bc"));
+  IS(NOT_SUPPORTED, complete(link, &image, NULL));
+  OK(CALL(cuLinkDestroy, (void *), link));
+
+  link = new_link();
+  OK(add_bytes(link, CUBIN, empty_elf(EM_CUDA), ELF_SIZE, "a.cubin"));
+  OK(add(link, PTX, main_text, "main.ptx"));
+  IS(NOT_SUPPORTED, complete(link, &image, NULL));
+  TRUE(says("'a.cubin' cannot be linked: machine code without PTX"));
+  OK(CALL(cuLinkDestroy, (void *), link));
+
+  void *none = NULL, *was = NULL;
+  MUST(CALL(cuCtxPopCurrent_v2, (void **), &was));
+  IS(INVALID_CONTEXT, CALL(cuLinkCreate_v2, (unsigned, int *, void **, void **), 0, NULL, NULL, &none));
+  MUST(CALL(cuCtxPushCurrent_v2, (void *), was));
+}
+
+/* Inputs of every kind that are cut off or are not what their type says get an error. */
+static void unsound(void) {
+  static const char archive[] = "!<arch>\ncuda.o/         0           0     0     644     99        `\nshort";
+  const struct {
+    int type;
+    const void *bytes;
+    size_t size;
+  } inputs[] = {{CUBIN, "\177ELF", 4},
+                {CUBIN, "text", 4},
+                {FATBIN, "\x50\xed\x55\xba\1\0\20\0\377\377\377\377", 12},
+                {OBJECT, empty_elf(EM_X86_64), ELF_SIZE - 1},
+                {LIBRARY, archive, sizeof archive - 1},
+                {LIBRARY, "no archive", 10}};
+  for (size_t i = 0; i < sizeof inputs / sizeof *inputs; i++) {
+    void *link = new_link(), *image = NULL;
+    OK(add_bytes(link, inputs[i].type, inputs[i].bytes, inputs[i].size, "unsound"));
+    OK(add(link, PTX, main_text, "main"));
+    int result = complete(link, &image, NULL);
+    TRUE(result == INVALID_IMAGE || result == INVALID_PTX || result == NOT_SUPPORTED);
+    OK(CALL(cuLinkDestroy, (void *), link));
+  }
 }
 
 /* Every prefix of a text, and every text with one changed byte, gets an answer. */
@@ -211,7 +332,7 @@ static void damaged(void) {
     OK(add(link, PTX, main_text, "main.ptx"));
     if (text[0] != '\0') OK(add(link, PTX, text, "damaged.ptx"));
     int result = complete(link, &image, NULL);
-    TRUE(result == 0 || result == UNKNOWN);
+    TRUE(result == 0 || result == UNKNOWN || result == INVALID_PTX);
     OK(CALL(cuLinkDestroy, (void *), link));
   }
 }
@@ -329,12 +450,20 @@ static void device_runtime(void) {
       "call.uni (r), cudaCGSynchronize, (a, b); }\n"
       "setp.ne.u32 %q, %v, %n; @%q red.global.add.u32 [%p+4], 1; red.global.add.u32 [%p+8], %e;\n"
       "setp.lt.u32 %q, %i, 20; @%q bra again; ret; }\n";
-  static const char archive[] = "!<arch>\ncuda_device_runtime.o/ 0 0 0 644 0 `\n";
+  static const char archive[] =
+      "!<arch>\n//                                              24        `\ncuda_device_runtime.o/\n\n"
+      "/0              0           0     0     644     0         `\n";
+  static const char other[] = "!<arch>\nother.o/        0           0     0     644     0         `\n";
   void *link = new_link(), *image = NULL, *module = NULL, *function = NULL;
-  OK(add(link, LIBRARY, archive, "libcudadevrt.a"));
+  OK(add_bytes(link, LIBRARY, archive, sizeof archive - 1, "libcudadevrt.a"));
   OK(add(link, PTX, text, "kernel"));
-  IS(NOT_SUPPORTED, add(link, LIBRARY, "!<arch>\nother.o/", "libother.a"));
   OK(complete(link, &image, NULL));
+  void *refused = new_link(), *nothing = NULL;
+  OK(add_bytes(refused, LIBRARY, other, sizeof other - 1, "libother.a"));
+  OK(add(refused, PTX, text, "kernel"));
+  IS(NOT_SUPPORTED, complete(refused, &nothing, NULL));
+  TRUE(says("'libother.a' cannot be linked: a library needs NVIDIA's linker"));
+  OK(CALL(cuLinkDestroy, (void *), refused));
   MUST(CALL(cuModuleLoadData, (void **, const void *), &module, image));
   MUST(CALL(cuModuleGetFunction, (void **, void *, const char *), &function, module, "run"));
   devptr memory = check_alloc(12);
@@ -354,12 +483,14 @@ static void device_runtime(void) {
 static const struct check_case cases[] = {{"joins", joins},
                                           {"weak_and_shared", weak_and_shared},
                                           {"one_input", one_input},
+                                          {"linked_again", linked_again},
                                           {"later_names", later_names},
                                           {"chained_names", chained_names},
                                           {"parts", parts},
                                           {"undefined", undefined},
                                           {"device_runtime", device_runtime},
                                           {"refusals", refusals},
+                                          {"unsound", unsound},
                                           {"damaged", damaged}};
 
 int main(int argc, char **argv) {

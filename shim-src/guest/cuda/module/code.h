@@ -34,11 +34,22 @@ struct vgpu_jit {
 };
 
 /*
- * Loads an image. Sends `exchange_send`, whose caller leaves the hash and size at its end to be filled in. If
- * the host lacks the image, sends the image and then the same call again. Logs are written where the options
- * say. Returns a CUresult.
+ * The call that loads or links an image: its body, with the image's hash and size in it, and its reply. The
+ * reply begins with the fields of struct vgpu_reply_cuModuleLoadDataEx.
  */
-int vgpu_image_load(uint32_t opcode, const void *send, uint32_t send_size, const struct vgpu_image *image,
+struct vgpu_image_request {
+  uint32_t opcode;
+  uint32_t send_size;
+  uint32_t reply_size;
+  const void *send;
+  void *reply;
+};
+
+/*
+ * Makes the call. If the host lacks the image, sends the image and then the same call again. Logs are written
+ * where the options say. Returns a CUresult.
+ */
+int vgpu_image_load(const struct vgpu_image_request *request, const struct vgpu_image *image,
                     const struct vgpu_jit *jit);
 
 struct vgpu_module {

@@ -1,4 +1,5 @@
 /* Loads images at the host: sends their bytes, the JIT options, and delivers the logs. */
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -58,19 +59,22 @@ static void deliver_log(const struct vgpu_jit *jit, int32_t buffer, int32_t size
 
 #define LOGS_MAX (2u * 65536u)
 
-/* Both loads have this reply. */
+/* The replies of all three calls begin with these fields. */
 _Static_assert(sizeof(struct vgpu_reply_cuModuleLoadDataEx) == sizeof(struct vgpu_reply_cuLibraryLoadData),
                "alike");
+_Static_assert(sizeof(struct vgpu_reply_cuModuleLoadDataEx) ==
+                   offsetof(struct vgpu_reply_link_images, number),
+               "alike");
 
-static int load_once(uint32_t opcode, const void *send, uint32_t send_size, const struct vgpu_jit *jit,
+static int load_once(const struct vgpu_image_request *request, const struct vgpu_jit *jit,
                      const struct vgpu_jit_option *options, bool *missing) {
   struct vgpu_reply_cuModuleLoadDataEx reply = {0};
   char *logs = malloc(LOGS_MAX);
   if (logs == NULL) return CUDA_ERROR_OUT_OF_MEMORY;
-  struct vgpu_cuda_exchange exchange = {.send = send,
-                                        .send_size = send_size,
-                                        .reply = &reply,
-                                        .reply_size = sizeof reply,
+  struct vgpu_cuda_exchange exchange = {.send = request->send,
+                                        .send_size = request->send_size,
+                                        .reply = request->reply,
+                                        .reply_size = request->reply_size,
                                         .send_bulk = options,
                                         .send_bulk_size = jit->count * (uint32_t)sizeof *options,
                                         .bulk = logs,
@@ -78,7 +82,9 @@ static int load_once(uint32_t opcode, const void *send, uint32_t send_size, cons
   struct vgpu_pause pause = {0};
   int result;
   /* The host continues to serve other threads while its driver compiles. */
-  while ((result = vgpu_cuda_exchange(opcode, &exchange)) == CUDA_ERROR_NOT_READY) vgpu_pause(&pause);
+  while ((result = vgpu_cuda_exchange(request->opcode, &exchange)) == CUDA_ERROR_NOT_READY)
+    vgpu_pause(&pause);
+  memcpy(&reply, request->reply, sizeof reply);
   *missing = result == CUDA_SUCCESS && reply.missing != 0;
   if (result == CUDA_SUCCESS && !*missing) {
     bool sound = (uint64_t)reply.info_bytes + reply.error_bytes == exchange.bulk_size;
@@ -93,7 +99,7 @@ static int load_once(uint32_t opcode, const void *send, uint32_t send_size, cons
   return result;
 }
 
-int vgpu_image_load(uint32_t opcode, const void *send, uint32_t send_size, const struct vgpu_image *image,
+int vgpu_image_load(const struct vgpu_image_request *request, const struct vgpu_image *image,
                     const struct vgpu_jit *jit) {
   struct vgpu_jit_option options[VGPU_JIT_OPTIONS_MAX];
   if (jit->count > VGPU_JIT_OPTIONS_MAX ||
@@ -106,10 +112,10 @@ int vgpu_image_load(uint32_t opcode, const void *send, uint32_t send_size, const
                                           .value = buffer ? 0 : (uint64_t)(uintptr_t)jit->values[i]};
   }
   bool missing;
-  int result = load_once(opcode, send, send_size, jit, options, &missing);
+  int result = load_once(request, jit, options, &missing);
   if (result != CUDA_SUCCESS || !missing) return result;
   result = send_image(image);
-  if (result == CUDA_SUCCESS) result = load_once(opcode, send, send_size, jit, options, &missing);
+  if (result == CUDA_SUCCESS) result = load_once(request, jit, options, &missing);
   /* The image is still missing: the host had no room for it. */
   return result == CUDA_SUCCESS && missing ? CUDA_ERROR_OUT_OF_MEMORY : result;
 }

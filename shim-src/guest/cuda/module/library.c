@@ -36,7 +36,13 @@ static int load_at_host(struct vgpu_driver *driver, struct vgpu_code_library *li
                                                .hash_3 = library->image.hash.words[3],
                                                .bytes = library->image.size,
                                                .device = driver->host_index[ordinal_now(driver)]};
-    result = vgpu_image_load(VGPU_OP_cuLibraryLoadData, &send, sizeof send, &library->image, jit);
+    struct vgpu_reply_cuLibraryLoadData reply = {0};
+    const struct vgpu_image_request request = {.opcode = VGPU_OP_cuLibraryLoadData,
+                                               .send = &send,
+                                               .send_size = sizeof send,
+                                               .reply = &reply,
+                                               .reply_size = sizeof reply};
+    result = vgpu_image_load(&request, &library->image, jit);
     if (result == CUDA_SUCCESS) {
       __atomic_store_n(&library->at_host, true, __ATOMIC_RELEASE);
       vgpu_image_free(&library->image); /* the host keeps its own copy */

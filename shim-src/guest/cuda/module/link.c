@@ -1,36 +1,26 @@
 /*
- * cuLink* joins inputs to one image. One input becomes the output without a change. Several PTX texts become
- * one text, which compiles for the device that loads it. Several inputs that include machine code would need
- * NVIDIA's linker; they are refused, and the error log says why. libcudadevrt.a is accepted, and a PTX text
- * of this project replaces it.
+ * cuLink* collects images here, and the host links them when the link is completed: a real driver with
+ * NVIDIA's linker, the software device with its own (docs/reference/graphs.md).
  */
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "cuda_api.h"
+#include "cuda_calls.h"
 #include "guest/cuda/module/code.h"
-#include "guest/cuda/module/device_runtime.h"
-#include "image/link_ptx.h"
-
-#define INPUTS_MAX 1024u
-
-struct input {
-  int32_t type;
-  char *bytes; /* zero-terminated */
-  size_t size;
-  char *name;
-};
+#include "image/container.h"
 
 struct vgpu_link {
-  struct input *inputs;
-  size_t count;
-  bool device_runtime; /* libcudadevrt.a was given */
-  char *joined;        /* joined text of several inputs, or of one and the device runtime */
-  size_t joined_size;
-  char *log; /* the program's buffer for errors; NULL: none */
-  size_t log_size;
-  void **log_written; /* the option value that gets its length; NULL: none */
+  uint64_t context;      /* number of the context that was current at cuLinkCreate */
+  unsigned char *inputs; /* struct vgpu_link_input, one after another */
+  uint64_t size;
+  uint32_t count;
+  int32_t options[VGPU_JIT_OPTIONS_MAX];
+  void *values[VGPU_JIT_OPTIONS_MAX];
+  uint32_t option_count;
+  void **values_of_program; /* used if one of the options is the size of a log, which the link writes */
+  unsigned char *result;    /* the linked image; NULL: not completed */
+  size_t result_size;
 };
 
 static struct vgpu_link *find(struct vgpu_driver **driver, void *handle, int *result) {
@@ -44,31 +34,31 @@ static struct vgpu_link *find(struct vgpu_driver **driver, void *handle, int *re
 }
 
 /* CUjit_option */
-enum { ERROR_LOG = 5, ERROR_LOG_SIZE = 6 };
-
-static int fail(struct vgpu_link *link, int result, const char *why) {
-  if (link->log == NULL || link->log_size == 0) return result;
-  int written = snprintf(link->log, link->log_size, "%s\n", why);
-  size_t length = written < 0 ? 0 : (size_t)written < link->log_size ? (size_t)written : link->log_size - 1;
-  if (link->log_written != NULL) *link->log_written = (void *)(uintptr_t)length;
-  return result;
-}
+enum { INFO_LOG_SIZE = 4, ERROR_LOG_SIZE = 6 };
 
 int cuLinkCreate_v2(uint32_t numOptions, int32_t *options, void **optionValues, void **stateOut) {
   int result;
   struct vgpu_driver *driver = vgpu_cuda_driver(&result);
   if (driver == NULL) return result;
-  if (stateOut == NULL || (numOptions > 0 && (options == NULL || optionValues == NULL))) {
+  if (stateOut == NULL || numOptions > VGPU_JIT_OPTIONS_MAX ||
+      (numOptions > 0 && (options == NULL || optionValues == NULL))) {
     return CUDA_ERROR_INVALID_VALUE;
   }
+  uint64_t context = 0;
+  result = vgpu_cuda_context_number(&context);
+  if (result != CUDA_SUCCESS) return result;
   struct vgpu_link *link = calloc(1, sizeof *link);
   if (link == NULL) return CUDA_ERROR_OUT_OF_MEMORY;
-  /* The program must keep both buffers as long as the link exists, as the API says. */
+  /* The program must keep the logs' buffers and optionValues as long as the link exists, as the API says. */
+  link->context = context;
+  link->option_count = numOptions;
+  link->values_of_program = optionValues;
   for (uint32_t i = 0; i < numOptions; i++) {
-    if (options[i] == ERROR_LOG) link->log = optionValues[i];
-    if (options[i] != ERROR_LOG_SIZE) continue;
-    link->log_size = (size_t)(uintptr_t)optionValues[i] & UINT32_MAX;
-    link->log_written = &optionValues[i];
+    link->options[i] = options[i];
+    link->values[i] = optionValues[i];
+    /* The size is an unsigned int, and some programs leave the rest of the pointer undefined. */
+    if (options[i] == INFO_LOG_SIZE || options[i] == ERROR_LOG_SIZE)
+      link->values[i] = (void *)((uintptr_t)optionValues[i] & UINT32_MAX);
   }
   pthread_mutex_lock(&driver->lock);
   bool added = vgpu_objects_add(&driver->objects, link, VGPU_OBJECT_LINK);
@@ -85,36 +75,26 @@ int cuLinkCreate(uint32_t numOptions, int32_t *options, void **optionValues, voi
   return cuLinkCreate_v2(numOptions, options, optionValues, stateOut);
 }
 
-/* CUjitInputType: cubin, PTX, fat binary. Objects and archives of device code need a linker. */
-enum { INPUT_CUBIN = 0, INPUT_PTX = 1, INPUT_FATBIN = 2, INPUT_LIBRARY = 4, INPUT_TYPES = 6 };
-
 static int add(struct vgpu_link *link, int32_t type, const void *data, size_t size, const char *name) {
-  if (type < 0 || type >= INPUT_TYPES || data == NULL || size == 0) return CUDA_ERROR_INVALID_VALUE;
-  if (link->joined != NULL || link->count == INPUTS_MAX) return CUDA_ERROR_INVALID_VALUE;
-  if (type == INPUT_LIBRARY && vgpu_is_device_runtime(data, size)) {
-    link->device_runtime = true;
-    return CUDA_SUCCESS;
-  }
-  if (type > INPUT_FATBIN) {
-    return fail(link, CUDA_ERROR_NOT_SUPPORTED, "objects, libraries and NVVM code need NVIDIA's linker");
-  }
-  if (link->count > 0 && (type != INPUT_PTX || link->inputs[0].type != INPUT_PTX)) {
-    return fail(link, CUDA_ERROR_NOT_SUPPORTED,
-                "several inputs are linked when all are PTX texts: machine code needs NVIDIA's linker");
-  }
-  struct input *grown = realloc(link->inputs, (link->count + 1) * sizeof *grown);
+  if (type < VGPU_LINK_CUBIN || type > VGPU_LINK_NVVM || data == NULL || size == 0)
+    return CUDA_ERROR_INVALID_VALUE;
+  if (link->result != NULL || link->count == VGPU_LINK_INPUTS_MAX) return CUDA_ERROR_INVALID_VALUE;
+  if (name == NULL) name = "input";
+  const struct vgpu_link_input input = {
+      .type = (uint32_t)type, .name_bytes = (uint32_t)strnlen(name, 4095) + 1, .bytes = size};
+  if (size > VGPU_IMAGE_MAX) return CUDA_ERROR_OUT_OF_MEMORY;
+  uint64_t all = vgpu_link_input_size(input.name_bytes, size);
+  if (all > VGPU_IMAGE_MAX - link->size) return CUDA_ERROR_OUT_OF_MEMORY;
+  unsigned char *grown = realloc(link->inputs, link->size + all);
   if (grown == NULL) return CUDA_ERROR_OUT_OF_MEMORY;
   link->inputs = grown;
-  struct input input = {
-      .type = type, .bytes = malloc(size + 1), .size = size, .name = strdup(name == NULL ? "input" : name)};
-  if (input.bytes == NULL || input.name == NULL) {
-    free(input.bytes);
-    free(input.name);
-    return CUDA_ERROR_OUT_OF_MEMORY;
-  }
-  memcpy(input.bytes, data, size);
-  input.bytes[size] = '\0';
-  link->inputs[link->count++] = input;
+  unsigned char *to = grown + link->size;
+  memset(to, 0, all);
+  memcpy(to, &input, sizeof input);
+  memcpy(to + sizeof input, name, input.name_bytes - 1);
+  memcpy(to + sizeof input + input.name_bytes, data, size);
+  link->size += all;
+  link->count++;
   return CUDA_SUCCESS;
 }
 
@@ -158,29 +138,73 @@ int cuLinkAddFile(void *state, int32_t type, const char *path, uint32_t numOptio
   return cuLinkAddFile_v2(state, type, path, numOptions, options, optionValues);
 }
 
-static bool needs_runtime(const struct vgpu_link *link) {
-  for (size_t i = 0; link->device_runtime && i < link->count; i++) {
-    if (link->inputs[i].type == INPUT_PTX && vgpu_uses_device_runtime(link->inputs[i].bytes)) return true;
+/* Has the host link the inputs. The reply says where the result can be read. */
+static int link_at_host(struct vgpu_link *link, struct vgpu_reply_link_images *reply) {
+  struct vgpu_image image = {.bytes = link->inputs, .size = link->size};
+  vgpu_sha256(image.bytes, image.size, &image.hash);
+  const struct vgpu_send_link_images send = {.context = link->context,
+                                             .hash_0 = image.hash.words[0],
+                                             .hash_1 = image.hash.words[1],
+                                             .hash_2 = image.hash.words[2],
+                                             .hash_3 = image.hash.words[3],
+                                             .bytes = image.size};
+  const struct vgpu_image_request request = {.opcode = VGPU_OP_link_images,
+                                             .send = &send,
+                                             .send_size = sizeof send,
+                                             .reply = reply,
+                                             .reply_size = sizeof *reply};
+  const struct vgpu_jit jit = {.count = link->option_count, .options = link->options, .values = link->values};
+  int result = vgpu_image_load(&request, &image, &jit);
+  for (uint32_t i = 0; i < link->option_count; i++) {
+    if (link->options[i] == INFO_LOG_SIZE || link->options[i] == ERROR_LOG_SIZE)
+      link->values_of_program[i] = link->values[i];
   }
-  return false;
+  return result;
 }
 
-static int join(struct vgpu_link *link) {
-  char why[512];
-  struct vgpu_ptx_text *texts = malloc((link->count + 1) * sizeof *texts);
-  if (texts == NULL) return CUDA_ERROR_OUT_OF_MEMORY;
-  for (size_t i = 0; i < link->count; i++) {
-    const struct input *input = &link->inputs[i];
-    texts[i] = (struct vgpu_ptx_text){.text = input->bytes, .size = input->size, .name = input->name};
+/* A zero follows the image, because a text ends there. */
+static int read_result(struct vgpu_link *link, const struct vgpu_reply_link_images *reply) {
+  if (reply->bytes == 0 || reply->bytes > VGPU_IMAGE_MAX) return CUDA_ERROR_UNKNOWN;
+  unsigned char *bytes = malloc(reply->bytes + 1);
+  if (bytes == NULL) return CUDA_ERROR_OUT_OF_MEMORY;
+  bytes[reply->bytes] = '\0';
+  struct vgpu_send_image_read send = {.number = reply->number};
+  int result = CUDA_SUCCESS;
+  while (result == CUDA_SUCCESS && send.offset < reply->bytes) {
+    uint64_t left = reply->bytes - send.offset;
+    uint32_t step = left < VGPU_BULK_MAX ? (uint32_t)left : VGPU_BULK_MAX;
+    struct vgpu_cuda_exchange exchange = {
+        .send = &send, .send_size = sizeof send, .bulk = bytes + send.offset, .bulk_capacity = step};
+    result = vgpu_cuda_exchange(VGPU_OP_image_read, &exchange);
+    if (result == CUDA_SUCCESS && exchange.bulk_size != step) result = CUDA_ERROR_UNKNOWN;
+    send.offset += step;
   }
-  size_t count = link->count;
-  if (needs_runtime(link)) {
-    texts[count++] = (struct vgpu_ptx_text){
-        .text = vgpu_device_runtime, .size = strlen(vgpu_device_runtime), .name = "the device runtime"};
+  if (result != CUDA_SUCCESS) {
+    free(bytes);
+    return result;
   }
-  link->joined = vgpu_ptx_link(texts, count, &link->joined_size, why, sizeof why);
-  free(texts);
-  return link->joined == NULL ? fail(link, CUDA_ERROR_UNKNOWN, why) : CUDA_SUCCESS;
+  link->result = bytes;
+  link->result_size = reply->bytes;
+  return CUDA_SUCCESS;
+}
+
+/* A host that is older than this guest cannot link. The only input is then the result, as it is. */
+static int copy_input(struct vgpu_link *link) {
+  struct vgpu_link_input input;
+  memcpy(&input, link->inputs, sizeof input);
+  link->result = malloc(input.bytes + 1);
+  if (link->result == NULL) return CUDA_ERROR_OUT_OF_MEMORY;
+  memcpy(link->result, link->inputs + sizeof input + input.name_bytes, input.bytes + 1);
+  link->result_size = input.bytes;
+  return CUDA_SUCCESS;
+}
+
+static int complete(struct vgpu_link *link) {
+  struct vgpu_reply_link_images reply = {0};
+  int result = link_at_host(link, &reply);
+  if (result == CUDA_SUCCESS) return read_result(link, &reply);
+  bool unknown = result == CUDA_ERROR_NOT_SUPPORTED && reply.result == CUDA_SUCCESS;
+  return unknown && link->count == 1 ? copy_input(link) : result;
 }
 
 /* The image belongs to the link and is freed with it. */
@@ -190,11 +214,10 @@ int cuLinkComplete(void *state, void **cubinOut, size_t *sizeOut) {
   struct vgpu_link *link = find(&driver, state, &result);
   if (link == NULL) return result;
   if (cubinOut == NULL || link->count == 0) return CUDA_ERROR_INVALID_VALUE;
-  if ((link->count > 1 || needs_runtime(link)) && link->joined == NULL) result = join(link);
+  if (link->result == NULL) result = complete(link);
   if (result != CUDA_SUCCESS) return result;
-  bool several = link->joined != NULL;
-  *cubinOut = several ? link->joined : link->inputs[0].bytes;
-  if (sizeOut != NULL) *sizeOut = several ? link->joined_size : link->inputs[0].size;
+  *cubinOut = link->result;
+  if (sizeOut != NULL) *sizeOut = link->result_size;
   return CUDA_SUCCESS;
 }
 
@@ -206,12 +229,8 @@ int cuLinkDestroy(void *state) {
   pthread_mutex_lock(&driver->lock);
   vgpu_objects_remove(&driver->objects, link, VGPU_OBJECT_LINK);
   pthread_mutex_unlock(&driver->lock);
-  for (size_t i = 0; i < link->count; i++) {
-    free(link->inputs[i].bytes);
-    free(link->inputs[i].name);
-  }
   free(link->inputs);
-  free(link->joined);
+  free(link->result);
   free(link);
   return CUDA_SUCCESS;
 }

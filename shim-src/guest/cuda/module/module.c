@@ -96,7 +96,13 @@ static int load(struct vgpu_driver *driver, struct vgpu_image *image, const stru
                                               .hash_2 = image->hash.words[2],
                                               .hash_3 = image->hash.words[3],
                                               .bytes = image->size};
-  status = vgpu_image_load(VGPU_OP_cuModuleLoadDataEx, &send, sizeof send, image, jit);
+  struct vgpu_reply_cuModuleLoadDataEx reply = {0};
+  const struct vgpu_image_request request = {.opcode = VGPU_OP_cuModuleLoadDataEx,
+                                             .send = &send,
+                                             .send_size = sizeof send,
+                                             .reply = &reply,
+                                             .reply_size = sizeof reply};
+  status = vgpu_image_load(&request, image, jit);
   if (status == CUDA_SUCCESS) status = publish(driver, module);
   if (status == CUDA_SUCCESS) *result = module;
   else free(module);

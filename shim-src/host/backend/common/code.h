@@ -10,6 +10,7 @@
 
 struct vgpu_worker;
 struct vgpu_upload;
+struct vgpu_result;
 struct vgpu_exec_object;
 
 enum vgpu_kernels { VGPU_KERNELS_RUN = 1, VGPU_KERNELS_SKIP = 2, VGPU_KERNELS_REFUSE = 3 };
@@ -30,6 +31,8 @@ struct vgpu_code_options {
 
 struct vgpu_code {
   struct vgpu_upload *uploads;
+  struct vgpu_result *results;    /* results.c: images that the guest has not read yet */
+  uint64_t last_result;           /* number of the newest */
   struct vgpu_exec_object *execs; /* graph.c */
   uint64_t bytes;                 /* bytes that uploads, programs and graphs hold */
 };

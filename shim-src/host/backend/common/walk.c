@@ -65,11 +65,12 @@ static bool segments_sound(const struct file *file, const Elf64_Ehdr *header) {
   return true;
 }
 
-static bool elf_sound(const struct file *file) {
+/* `machine` 0: any. */
+static bool elf_sound(const struct file *file, uint16_t machine) {
   Elf64_Ehdr header;
   if (file->size < sizeof header) return false;
   memcpy(&header, file->bytes, sizeof header);
-  if (memcmp(header.e_ident, "\177ELF\2\1", 6) != 0 || header.e_machine != MACHINE_CUDA ||
+  if (memcmp(header.e_ident, "\177ELF\2\1", 6) != 0 || (machine != 0 && header.e_machine != machine) ||
       header.e_ehsize != sizeof header || header.e_shentsize != sizeof(Elf64_Shdr) ||
       !within(file, header.e_shoff, (uint64_t)header.e_shnum * sizeof(Elf64_Shdr)) ||
       header.e_shstrndx >= header.e_shnum || !segments_sound(file, &header)) {
@@ -98,7 +99,7 @@ static int32_t fail(int32_t result, char *why, size_t why_size, const char *text
 }
 
 static int32_t walk_elf(const struct file *file, char *why, size_t why_size) {
-  return elf_sound(file)
+  return elf_sound(file, MACHINE_CUDA)
              ? CUDA_SUCCESS
              : fail(CUDA_ERROR_INVALID_IMAGE, why, why_size, "a cubin whose parts lie outside of it");
 }
@@ -146,4 +147,8 @@ int32_t vgpu_image_walk(const void *image, uint64_t size, uint64_t limit, char *
       break;
   }
   return fail(CUDA_ERROR_INVALID_IMAGE, why, why_size, "neither a fat binary nor a cubin nor PTX");
+}
+
+bool vgpu_object_walk(const void *object, uint64_t size) {
+  return elf_sound(&(struct file){.bytes = object, .size = size}, 0);
 }

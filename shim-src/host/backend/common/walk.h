@@ -5,6 +5,7 @@
 #ifndef VGPU_HOST_WALK_H
 #define VGPU_HOST_WALK_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -14,5 +15,8 @@
  * a line of text. nvcc's wrapper is refused, because it is a pointer of the guest's address space.
  */
 int32_t vgpu_image_walk(const void *image, uint64_t size, uint64_t limit, char *why, size_t why_size);
+
+/* The same for a relocatable object, of any machine: a host's object can contain device code. */
+bool vgpu_object_walk(const void *object, uint64_t size);
 
 #endif

@@ -1,11 +1,14 @@
 #include "host/backend/cuda/load.h"
 
 #include <stdlib.h>
+#include <string.h>
 
+#include "host/backend/common/link_inputs.h"
 #include "host/backend/common/parts.h"
 #include "host/backend/common/walk.h"
 #include "host/backend/cuda/session.h"
 #include "host/log.h"
+#include "image/elf_text.h"
 #include "wire/clock.h"
 
 #define MOST_THREADS 8u
@@ -13,11 +16,22 @@
 #define GIVEN_UP_MS 30000
 #define MOST_KEPT 32u
 
+/*
+ * Returns the text of an image that only the driver's compiler can use, for free(): objects that nothing has
+ * linked yet, and what a software device has linked. NULL: the image is another one.
+ */
+static char *text_of(const unsigned char *image, uint64_t size) {
+  uint64_t length;
+  const char *text = vgpu_elf_text(image, size, &length);
+  return text != NULL ? strdup(text) : vgpu_parts_text(image, size, VGPU_IMAGE_MAX);
+}
+
 /* Returns the image with a zero after it, because text ends there. NULL: the guest must send it. */
-static char *find_image(struct vgpu_worker *worker, const struct vgpu_hash *hash, uint64_t size) {
+static char *find_image(struct vgpu_worker *worker, enum vgpu_load_kind kind, const struct vgpu_hash *hash,
+                        uint64_t size) {
   unsigned char *image = vgpu_code_take_image(worker, hash, size);
   if (image == NULL) return NULL;
-  char *linked = vgpu_parts_text(image, size, VGPU_IMAGE_MAX);
+  char *linked = kind == VGPU_LOAD_LINK ? NULL : text_of(image, size);
   if (linked != NULL) {
     free(image);
     return linked;
@@ -31,9 +45,12 @@ static char *find_image(struct vgpu_worker *worker, const struct vgpu_hash *hash
 /*
  * Checks the image before the driver sees it, because the driver trusts the sizes in it. Returns a CUresult.
  */
-static int32_t walk(struct vgpu_worker *worker, const char *image, uint64_t size) {
-  char why[160];
-  int32_t result = vgpu_image_walk(image, size, vgpu_code_limit(worker), why, sizeof why);
+static int32_t walk(struct vgpu_worker *worker, enum vgpu_load_kind kind, const char *image, uint64_t size) {
+  char why[512];
+  int32_t result = kind == VGPU_LOAD_LINK
+                       ? vgpu_link_inputs_walk((const unsigned char *)image, size, vgpu_code_limit(worker),
+                                               why, sizeof why)
+                       : vgpu_image_walk(image, size, vgpu_code_limit(worker), why, sizeof why);
   if (result != CUDA_SUCCESS) vgpu_host_log("refused", worker->session, "an image: %s", why);
   return result;
 }
@@ -41,6 +58,7 @@ static int32_t walk(struct vgpu_worker *worker, const char *image, uint64_t size
 /* The option to preserve the binary is not passed for a library. */
 static int32_t compile(struct vgpu_cuda_load *load) {
   struct vgpu_cuda_jit *options = &load->options;
+  if (load->kind == VGPU_LOAD_LINK) return vgpu_cuda_link(load);
   return load->context != 0 ? VGPU_DRIVER(load->api, cuModuleLoadDataEx, &load->object, load->image,
                                           options->count, options->names, options->values)
                             : VGPU_DRIVER(load->api, cuLibraryLoadData, &load->object, load->image,
@@ -89,10 +107,11 @@ static void drop(struct vgpu_worker *worker, struct vgpu_cuda_load **link) {
   struct vgpu_cuda_load *load = *link;
   *link = load->next;
   if (load->threaded) pthread_join(load->thread, NULL);
-  if (load->result == CUDA_SUCCESS && load->context != 0)
+  if (load->result == CUDA_SUCCESS && load->kind == VGPU_LOAD_MODULE)
     VGPU_DRIVER(load->api, cuModuleUnload, load->object);
-  if (load->result == CUDA_SUCCESS && load->context == 0)
+  if (load->result == CUDA_SUCCESS && load->kind == VGPU_LOAD_LIBRARY)
     VGPU_DRIVER(load->api, cuLibraryUnload, load->object);
+  if (load->kind == VGPU_LOAD_LINK) free(load->object);
   uint32_t unused[2];
   vgpu_cuda_load_end(worker, load, &unused[0], &unused[1], NULL);
 }
@@ -117,23 +136,25 @@ static void collect(struct vgpu_worker *worker, uint32_t lane) {
 }
 
 /* Begins a load with a valid image. NULL: the image is missing, or `outcome` has the error. */
-static struct vgpu_cuda_load *make(struct vgpu_worker *worker, uint64_t context, const struct vgpu_hash *hash,
-                                   uint64_t bytes, const struct vgpu_bulk *bulk, uint32_t *missing,
-                                   int32_t *outcome) {
+static struct vgpu_cuda_load *make(struct vgpu_worker *worker, enum vgpu_load_kind kind, uint64_t context,
+                                   const struct vgpu_hash *hash, uint64_t bytes, const struct vgpu_bulk *bulk,
+                                   uint32_t *missing, int32_t *outcome) {
   struct vgpu_cuda_load *load = calloc(1, sizeof *load);
   *outcome = CUDA_ERROR_OUT_OF_MEMORY;
   if (load == NULL) return NULL;
   const struct vgpu_handle *of = vgpu_handles_find(&worker->handles, context, VGPU_HANDLE_CONTEXT);
   load->api = &worker->cuda->api;
+  load->kind = kind;
+  load->image_size = bytes;
   load->context = context;
   load->driver = of == NULL ? NULL : of->driver;
-  load->image = find_image(worker, hash, bytes);
+  load->image = find_image(worker, kind, hash, bytes);
   *missing = load->image == NULL;
   *outcome = CUDA_SUCCESS;
   if (load->image != NULL) {
     /* The bytes count until the driver has the image. */
     load->bytes = vgpu_code_take(worker, bytes) ? bytes : 0;
-    *outcome = load->bytes == 0 ? CUDA_ERROR_OUT_OF_MEMORY : walk(worker, load->image, bytes);
+    *outcome = load->bytes == 0 ? CUDA_ERROR_OUT_OF_MEMORY : walk(worker, kind, load->image, bytes);
     if (*outcome == CUDA_SUCCESS && !vgpu_cuda_jit_read(bulk, &load->options))
       *outcome = CUDA_ERROR_INVALID_VALUE;
     if (*outcome == CUDA_SUCCESS) return load;
@@ -143,9 +164,9 @@ static struct vgpu_cuda_load *make(struct vgpu_worker *worker, uint64_t context,
   return NULL;
 }
 
-int32_t vgpu_cuda_load(struct vgpu_worker *worker, uint64_t context, const struct vgpu_hash *hash,
-                       uint64_t bytes, const struct vgpu_bulk *bulk, struct vgpu_cuda_load **load,
-                       uint32_t *missing, int32_t *outcome) {
+int32_t vgpu_cuda_load(struct vgpu_worker *worker, enum vgpu_load_kind kind, uint64_t context,
+                       const struct vgpu_hash *hash, uint64_t bytes, const struct vgpu_bulk *bulk,
+                       struct vgpu_cuda_load **load, uint32_t *missing, int32_t *outcome) {
   struct vgpu_cuda_load **link = &worker->cuda->loads;
   uint32_t lane = worker->request->frame.lane;
   while (*link != NULL && !vgpu_asked_is(&(*link)->asked, worker->request)) link = &(*link)->next;
@@ -156,7 +177,7 @@ int32_t vgpu_cuda_load(struct vgpu_worker *worker, uint64_t context, const struc
     if (lane != 0 && vgpu_cuda_wait(worker, query_room, NULL) != CUDA_SUCCESS) return CUDA_ERROR_NOT_READY;
     int32_t entered = context == 0 ? CUDA_SUCCESS : vgpu_cuda_enter(worker, context, &cuda);
     if (entered != CUDA_SUCCESS) return entered;
-    *load = make(worker, context, hash, bytes, bulk, missing, outcome);
+    *load = make(worker, kind, context, hash, bytes, bulk, missing, outcome);
     if (*load == NULL) return CUDA_SUCCESS;
     vgpu_asked_remember(&(*load)->asked, worker->request);
     begin(*load);

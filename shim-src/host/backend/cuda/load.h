@@ -1,6 +1,6 @@
 /*
- * Loads code. The driver may compile it for a long time. A separate thread does that, while this process
- * serves the other threads of the guest.
+ * Loads and links code. The driver may compile it for a long time. A separate thread does that, while this
+ * process serves the other threads of the guest.
  */
 #ifndef VGPU_HOST_CUDA_LOAD_H
 #define VGPU_HOST_CUDA_LOAD_H
@@ -13,17 +13,22 @@
 #include "image/sha256.h"
 #include "wire/module.h"
 
+enum vgpu_load_kind { VGPU_LOAD_MODULE, VGPU_LOAD_LIBRARY, VGPU_LOAD_LINK };
+
 struct vgpu_cuda_load {
+  enum vgpu_load_kind kind;
   struct vgpu_asked asked;
   int64_t asked_ms; /* time of the last call for it */
   struct vgpu_cuda_load *next;
   const struct vgpu_driver_api *api;
-  uint64_t context; /* number of a module's context; 0: a library, which needs none */
+  uint64_t context; /* number of the context of a module or link; 0: a library, which needs none */
   void *driver;     /* the driver's handle of that context */
   struct vgpu_cuda_jit options;
   char *image;
+  uint64_t image_size;
   uint64_t bytes; /* its part of the session's limit for code */
-  void *object;   /* CUmodule or CUlibrary */
+  void *object;   /* CUmodule or CUlibrary, or the linked image, for free() */
+  size_t linked;  /* bytes of the linked image */
   int32_t result;
   pthread_t thread;
   bool threaded;
@@ -35,9 +40,15 @@ struct vgpu_cuda_load {
  * takes time; the guest calls again. Else CUDA_SUCCESS, with *load for vgpu_cuda_load_end(), or NULL if
  * `missing` or `outcome` says why.
  */
-int32_t vgpu_cuda_load(struct vgpu_worker *worker, uint64_t context, const struct vgpu_hash *hash,
-                       uint64_t bytes, const struct vgpu_bulk *bulk, struct vgpu_cuda_load **load,
-                       uint32_t *missing, int32_t *outcome);
+int32_t vgpu_cuda_load(struct vgpu_worker *worker, enum vgpu_load_kind kind, uint64_t context,
+                       const struct vgpu_hash *hash, uint64_t bytes, const struct vgpu_bulk *bulk,
+                       struct vgpu_cuda_load **load, uint32_t *missing, int32_t *outcome);
+
+/*
+ * Links the inputs of load->image (link_inputs.h), which are sound, with the driver's linker, and copies the
+ * result. Returns a CUresult.
+ */
+int32_t vgpu_cuda_link(struct vgpu_cuda_load *load);
 
 /* Ends a load: sends the compiler's output to the guest. The driver has copied the image. */
 void vgpu_cuda_load_end(struct vgpu_worker *worker, struct vgpu_cuda_load *load, uint32_t *info_bytes,

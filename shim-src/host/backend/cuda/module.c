@@ -38,8 +38,8 @@ int32_t vgpu_cuda_cuModuleLoadDataEx(struct vgpu_worker *worker,
   if (result != CUDA_SUCCESS) return result;
   const struct vgpu_hash hash = {{send->hash_0, send->hash_1, send->hash_2, send->hash_3}};
   struct vgpu_cuda_load *load;
-  result =
-      vgpu_cuda_load(worker, send->context, &hash, send->bytes, bulk, &load, &reply->missing, &reply->result);
+  result = vgpu_cuda_load(worker, VGPU_LOAD_MODULE, send->context, &hash, send->bytes, bulk, &load,
+                          &reply->missing, &reply->result);
   if (result != CUDA_SUCCESS) return result;
   if (load != NULL && reply->result == CUDA_SUCCESS &&
       !vgpu_cuda_remember(worker, send->module, VGPU_HANDLE_MODULE, send->context, load->object)) {
@@ -80,7 +80,8 @@ int32_t vgpu_cuda_cuLibraryLoadData(struct vgpu_worker *worker,
   if (result != CUDA_SUCCESS) return result;
   const struct vgpu_hash hash = {{send->hash_0, send->hash_1, send->hash_2, send->hash_3}};
   struct vgpu_cuda_load *load;
-  result = vgpu_cuda_load(worker, 0, &hash, send->bytes, bulk, &load, &reply->missing, &reply->result);
+  result = vgpu_cuda_load(worker, VGPU_LOAD_LIBRARY, 0, &hash, send->bytes, bulk, &load, &reply->missing,
+                          &reply->result);
   if (result != CUDA_SUCCESS) return result;
   if (load != NULL && reply->result == CUDA_SUCCESS &&
       !vgpu_cuda_remember(worker, send->library, VGPU_HANDLE_LIBRARY, 0, load->object)) {

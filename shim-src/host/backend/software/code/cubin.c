@@ -9,28 +9,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "host/backend/software/code/cubin_info.h"
 #include "host/backend/software/code/program.h"
 #include "image/numbers.h"
 
 #define MACHINE_CUDA 190
-#define ENTRY_POINT 0x10 /* st_other: a kernel, not a device function */
-
-/*
- * Attributes of .nv.info: u8 form, u8 name, then a u16 value or, in form 4, the size of the value that
- * follows.
- */
-enum {
-  FORM_SIZED = 4,
-  INFO_MAX_THREADS = 0x05,
-  INFO_REQUIRED_THREADS = 0x10,
-  INFO_FRAME_SIZE = 0x11,
-  INFO_PARAMETER = 0x17,
-  INFO_PARAMETER_BYTES = 0x19,
-  INFO_REGISTERS = 0x2f,
-  INFO_CLUSTER = 0x3d,
-  INFO_CLUSTER_MUST = 0x3e,
-  INFO_PARAMETER_LONG = 0x45,
-};
 
 struct cubin {
   const unsigned char *bytes;
@@ -131,7 +114,7 @@ static int next_info(const unsigned char *bytes, uint64_t size, uint64_t *at, st
   info->value = bytes + *at + 2;
   info->size = 2;
   *at += 4;
-  if (form != FORM_SIZED) return 1;
+  if (form != VGPU_INFO_SIZED) return 1;
   info->size = u16_at(info->value);
   if (info->size > size - *at) return -1;
   info->value = bytes + *at;
@@ -143,7 +126,7 @@ static bool take_parameter(struct vgpu_program_function *function, const struct 
   if (info->size < 12) return false;
   uint32_t index = u16_at(info->value + 4), offset = u16_at(info->value + 6);
   uint32_t packed = u32_at(info->value + 8);
-  uint32_t size = info->name == INFO_PARAMETER ? packed >> 18 : packed;
+  uint32_t size = info->name == VGPU_INFO_PARAMETER ? packed >> 18 : packed;
   if (index >= VGPU_PARAMETERS_MAX || size == 0 || size > VGPU_PARAMETER_BYTES_MAX) return false;
   if (index >= function->parameter_count) {
     struct vgpu_parameter *array = realloc(function->parameters, (index + 1) * sizeof *array);
@@ -180,25 +163,25 @@ static bool read_function_info(const struct cubin *cubin, const Elf64_Shdr *sect
   int more;
   while ((more = next_info(bytes, section->sh_size, &at, &info)) == 1) {
     switch (info.name) {
-      case INFO_PARAMETER:
-      case INFO_PARAMETER_LONG:
+      case VGPU_INFO_PARAMETER:
+      case VGPU_INFO_PARAMETER_LONG:
         if (!take_parameter(function, &info)) return false;
         break;
-      case INFO_PARAMETER_BYTES:
+      case VGPU_INFO_PARAMETER_BYTES:
         function->parameter_bytes = u16_at(info.value);
         break;
-      case INFO_MAX_THREADS:
-      case INFO_REQUIRED_THREADS:
+      case VGPU_INFO_MAX_THREADS:
+      case VGPU_INFO_REQUIRED_THREADS:
         if (info.size < 12) return false;
         function->attributes[VGPU_FUNCTION_MAX_THREADS] = product(info.value, target->max_threads);
         break;
-      case INFO_CLUSTER:
+      case VGPU_INFO_CLUSTER:
         if (info.size < 12) return false;
         for (int i = 0; i < 3; i++) {
           function->attributes[VGPU_FUNCTION_CLUSTER_WIDTH + i] = (int32_t)u32_at(info.value + i * 4);
         }
         break;
-      case INFO_CLUSTER_MUST:
+      case VGPU_INFO_CLUSTER_MUST:
         function->attributes[VGPU_FUNCTION_CLUSTER_MUST] = 1;
         break;
       default:
@@ -246,11 +229,11 @@ static bool read_common_info(const struct cubin *cubin, struct vgpu_program *pro
     struct info info;
     int more;
     while ((more = next_info(cubin->bytes + section.sh_offset, section.sh_size, &at, &info)) == 1) {
-      if ((info.name != INFO_REGISTERS && info.name != INFO_FRAME_SIZE) || info.size < 8) continue;
+      if ((info.name != VGPU_INFO_REGISTERS && info.name != VGPU_INFO_FRAME_SIZE) || info.size < 8) continue;
       for (size_t j = 0; j < program->function_count; j++) {
         if (symbol_of[j] != u32_at(info.value)) continue;
         program->functions[j]
-            .attributes[info.name == INFO_REGISTERS ? VGPU_FUNCTION_REGISTERS : VGPU_FUNCTION_LOCAL] =
+            .attributes[info.name == VGPU_INFO_REGISTERS ? VGPU_FUNCTION_REGISTERS : VGPU_FUNCTION_LOCAL] =
             bounded(u32_at(info.value + 4));
       }
     }
@@ -286,7 +269,7 @@ static bool take_global(const struct cubin *cubin, const struct vgpu_program_tar
 
 static bool is_kernel(const struct cubin *cubin, const Elf64_Sym *symbol) {
   if (ELF64_ST_TYPE(symbol->st_info) != STT_FUNC || symbol->st_shndx == SHN_UNDEF ||
-      symbol->st_shndx >= cubin->section_count || (symbol->st_other & ENTRY_POINT) == 0) {
+      symbol->st_shndx >= cubin->section_count || (symbol->st_other & VGPU_CUBIN_ENTRY_POINT) == 0) {
     return false;
   }
   Elf64_Shdr section = section_at(cubin, symbol->st_shndx);

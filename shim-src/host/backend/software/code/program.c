@@ -7,6 +7,7 @@
 #include "host/backend/common/parts.h"
 #include "host/backend/common/unpack.h"
 #include "image/container.h"
+#include "image/elf_text.h"
 
 static void *grown(void *array, size_t count, size_t size) {
   /* The capacity doubles at powers of two. Between them there is room for one more element. */
@@ -147,16 +148,6 @@ static unsigned char *unpacked(const struct vgpu_entry *entry, const struct vgpu
   return NULL;
 }
 
-static int32_t read_elf_entry(const struct vgpu_entry *entry, const struct vgpu_program_target *target,
-                              struct vgpu_program *program, char *why, size_t why_size) {
-  int32_t result;
-  unsigned char *bytes = unpacked(entry, target, &result);
-  if (bytes == NULL) return result;
-  result = vgpu_cubin_read(bytes, entry->unpacked, target, program, why, why_size);
-  free(bytes);
-  return result;
-}
-
 /*
  * `text` is zero-terminated and from malloc(). The program keeps it, because a copy of 260 MB takes longer
  * than reading the text.
@@ -172,6 +163,27 @@ static int32_t read_ptx_text(char *text, uint64_t size, const struct vgpu_progra
   program->ptx = text;
   program->bytes += size;
   return VGPU_PROGRAM_OK;
+}
+
+/* Reads a cubin, or a linked image of the software device, which has a text instead of machine code. */
+static int32_t read_elf(const unsigned char *bytes, uint64_t size, const struct vgpu_program_target *target,
+                        struct vgpu_program *program, char *why, size_t why_size) {
+  uint64_t length;
+  const char *text = vgpu_elf_text(bytes, size, &length);
+  if (text == NULL) return vgpu_cubin_read(bytes, size, target, program, why, why_size);
+  char *copy = length > target->memory_limit ? NULL : strdup(text);
+  if (copy == NULL) return VGPU_PROGRAM_NO_MEMORY;
+  return read_ptx_text(copy, length, target, program, true, why, why_size);
+}
+
+static int32_t read_elf_entry(const struct vgpu_entry *entry, const struct vgpu_program_target *target,
+                              struct vgpu_program *program, char *why, size_t why_size) {
+  int32_t result;
+  unsigned char *bytes = unpacked(entry, target, &result);
+  if (bytes == NULL) return result;
+  result = read_elf(bytes, entry->unpacked, target, program, why, why_size);
+  free(bytes);
+  return result;
 }
 
 static int32_t read_fatbin(const void *image, uint64_t size, const struct vgpu_program_target *target,
@@ -193,9 +205,10 @@ static int32_t read_fatbin(const void *image, uint64_t size, const struct vgpu_p
     return VGPU_PROGRAM_NO_BINARY;
   }
   int32_t result = VGPU_PROGRAM_OK;
-  program->machine_code = elf.whole != NULL;
   if (elf.whole != NULL) result = read_elf_entry(&elf, target, program, why, why_size);
-  if (result != VGPU_PROGRAM_OK || ptx.whole == NULL) return result;
+  if (result != VGPU_PROGRAM_OK || program->ptx != NULL) return result;
+  program->machine_code = elf.whole != NULL;
+  if (ptx.whole == NULL) return result;
   char *text;
   uint64_t length = ptx.unpacked;
   if (vgpu_parts_count(image, size, &ptx) > 1) {
@@ -218,7 +231,7 @@ int32_t vgpu_program_read(unsigned char *image, uint64_t size, const struct vgpu
       result = read_fatbin(image, size, target, program, why, why_size);
       break;
     case VGPU_IMAGE_ELF:
-      result = vgpu_cubin_read(image, size, target, program, why, why_size);
+      result = read_elf(image, size, target, program, why, why_size);
       break;
     case VGPU_IMAGE_PTX: {
       char *text = realloc(image, size + 1);

@@ -23,6 +23,7 @@ struct vgpu_program_function {
 struct vgpu_program_global {
   char *name;
   uint64_t size;
+  bool constant;          /* __constant__ of CUDA C */
   unsigned char *initial; /* `size` bytes, or NULL for zeros */
 };
 

@@ -21,17 +21,18 @@ static struct vgpu_loaded *find_loaded(struct vgpu_worker *worker, const struct 
 /* CUdevice_attribute numbers. */
 enum { MAX_THREADS_PER_BLOCK = 1, SHARED_PER_BLOCK = 8, REGISTERS_PER_BLOCK = 12 };
 
-static struct vgpu_program_target target_of(struct vgpu_worker *worker, uint32_t device) {
+struct vgpu_program_target vgpu_programs_target(struct vgpu_worker *worker, uint32_t device) {
   const struct vgpu_device_profile *profile = &worker->inventory->profiles->devices[device];
   return (struct vgpu_program_target){.architecture = profile->compute_major * 10 + profile->compute_minor,
                                       .max_threads = profile->attributes[MAX_THREADS_PER_BLOCK],
                                       .shared_block = profile->attributes[SHARED_PER_BLOCK],
-                                      .registers_block = profile->attributes[REGISTERS_PER_BLOCK]};
+                                      .registers_block = profile->attributes[REGISTERS_PER_BLOCK],
+                                      .memory_limit = vgpu_code_limit(worker) - worker->code.bytes};
 }
 
 int32_t vgpu_programs_load(struct vgpu_worker *worker, const struct vgpu_hash *hash, uint64_t size,
                            uint32_t device, struct vgpu_loaded **result, char *why, size_t why_size) {
-  struct vgpu_program_target target = target_of(worker, device);
+  struct vgpu_program_target target = vgpu_programs_target(worker, device);
   struct vgpu_loaded *loaded = find_loaded(worker, hash, size, target.architecture);
   if (loaded != NULL) {
     loaded->users++;
@@ -40,7 +41,7 @@ int32_t vgpu_programs_load(struct vgpu_worker *worker, const struct vgpu_hash *h
   }
   unsigned char *image = vgpu_code_take_image(worker, hash, size);
   if (image == NULL) return VGPU_CODE_MISSING;
-  target.memory_limit = vgpu_code_limit(worker) - worker->code.bytes;
+  target.memory_limit = vgpu_code_limit(worker) - worker->code.bytes; /* the upload counts no more */
   loaded = malloc(sizeof *loaded);
   if (loaded == NULL) {
     free(image);

@@ -90,6 +90,9 @@ struct vgpu_programs {
   struct vgpu_library_object *libraries;
 };
 
+/* Returns what a program is read for: the device, and the memory that the session has left for code. */
+struct vgpu_program_target vgpu_programs_target(struct vgpu_worker *worker, uint32_t device);
+
 /* Results of vgpu_programs_load besides CUresult values. */
 #define VGPU_CODE_MISSING (-1)
 

@@ -266,6 +266,7 @@ static void variables(struct parser *p, struct reader *reader, bool is_external,
       global = vgpu_program_add_global(reader->program, d.name.text, d.name.length);
       if (global == NULL) no_memory(p);
       global->size = ptx_declared_bytes(&d);
+      global->constant = is_constant;
     }
     if (d.opaque) { /* the initial value of a sampler has a syntax of its own */
       skip_statement(p);

@@ -6,7 +6,7 @@
  * from kernels: the software device knows those functions, and a real driver reports at the load that they
  * are missing.
  */
-#include "guest/cuda/module/device_runtime.h"
+#include "host/backend/software/code/device_runtime.h"
 
 #include <string.h>
 

@@ -1,6 +1,6 @@
-/* The PTX text with which this library replaces libcudadevrt.a. */
-#ifndef VGPU_GUEST_CUDA_DEVICE_RUNTIME_H
-#define VGPU_GUEST_CUDA_DEVICE_RUNTIME_H
+/* The PTX text with which the software device replaces libcudadevrt.a. */
+#ifndef VGPU_HOST_SOFTWARE_DEVICE_RUNTIME_H
+#define VGPU_HOST_SOFTWARE_DEVICE_RUNTIME_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,0 +1,15 @@
+/* Images that were made for the guest, until it has read them. */
+#ifndef VGPU_HOST_RESULTS_H
+#define VGPU_HOST_RESULTS_H
+
+#include <stdint.h>
+
+struct vgpu_worker;
+
+/*
+ * Keeps an image from malloc() for image_read, and frees it when it is read or if there is no room. It counts
+ * to the session's memory for code. Returns a CUresult; on success *number names it.
+ */
+int32_t vgpu_results_keep(struct vgpu_worker *worker, unsigned char *bytes, uint64_t size, uint64_t *number);
+
+#endif

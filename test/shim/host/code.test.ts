@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
-import { readFileSync, writeFileSync } from 'node:fs';
+import { existsSync, readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { after, afterEach, before, describe, it } from 'node:test';
 import { type FatEntry, fatBinary } from '../cuda/fat_binary.js';
@@ -54,6 +54,12 @@ function block(layout: readonly string[]): string {
   }
   return bytes.toString('hex');
 }
+
+/** The directory of NVIDIA's tools for cubins. Triton's wheels contain some. */
+const TOOLS = process.env['VGPU_TEST_CUDA_TOOLS'] ?? '/usr/local/cuda/bin';
+const noTools = ['cuobjdump', 'nvdisasm'].every((tool) => existsSync(path.join(TOOLS, tool)))
+  ? false
+  : `no cuobjdump and nvdisasm in ${TOOLS} (VGPU_TEST_CUDA_TOOLS names another directory)`;
 
 /** A linked image whose text is hidden: the host reads the rest as it reads the cubins of NVIDIA's assembler. */
 function withoutText(linked: Buffer): Buffer {
@@ -198,6 +204,22 @@ for (const transport of ['unix', 'tcp', 'a host with --device cuda'] as const) {
       assert.match(stdout, / \.nv\.constant3 /);
       const text = spawnSync('readelf', ['-p', '.vgpu.ptx', file], { encoding: 'utf8' }).stdout;
       assert.match(text, /\.visible \.entry mixed\(/);
+    });
+
+    it("links to a file that NVIDIA's cuobjdump and nvdisasm take apart", { skip: noTools }, async () => {
+      const file = await linked(await open(), 'linked.cubin');
+      const told = (tool: string, ...options: string[]): string => {
+        const { status, stdout, stderr } = spawnSync(path.join(TOOLS, tool), [...options, file], {
+          encoding: 'utf8',
+        });
+        assert.deepEqual([status, stderr], [0, ''], `${tool} ${options.join(' ')}`);
+        return stdout;
+      };
+      const sections = told('cuobjdump', '-elf');
+      for (const name of Object.keys(LAYOUTS)) assert.match(sections, new RegExp(` \\.text\\.${name}$`, 'm'));
+      assert.match(told('cuobjdump', '-symbols'), /STT_FUNC +STB_GLOBAL STO_ENTRY +mixed$/m);
+      assert.match(told('cuobjdump', '-res-usage'), /Function add:\s+REG:\d+ STACK:0 SHARED:1280 /);
+      assert.match(told('nvdisasm'), /EIATTR_KPARAM_INFO/);
     });
 
     it('tells attributes as the compiler wrote them', async () => {

@@ -10,6 +10,8 @@
 
 #define OSABI_CUDA 0x41 /* as ptxas of CUDA 13 writes it */
 #define SECTION_INFO (SHT_LOPROC + 0)
+#define SECTION_COMPATIBILITY (SHT_LOPROC + 0x86)
+#define TEXT_ALIGNMENT 128
 #define SHARED_RESERVED 1024u /* of each block, from 9.0 on */
 
 struct bytes {
@@ -51,8 +53,9 @@ struct writer {
   struct bytes strings;
 };
 
-/* The first four sections. Symbol 0 is the null symbol; then come the kernels, then the variables. */
-enum { SECTION_NAMES = 1, SECTION_STRINGS = 2, SECTION_SYMBOLS = 3, SECTIONS_BEFORE_KERNELS = 4 };
+/* The first sections. Symbol 0 is the null symbol; then come the kernels, then the variables. */
+enum { SECTION_NAMES = 1, SECTION_STRINGS = 2, SECTION_SYMBOLS = 3 };
+#define OTHER_SECTIONS 11 /* at most, beside three of each kernel */
 
 static uint32_t count_of(const struct writer *writer) {
   return (uint32_t)(writer->sections.size / sizeof(Elf64_Shdr));
@@ -129,6 +132,47 @@ static void add_symbol(struct writer *writer, const char *name, Elf64_Sym symbol
   put(&writer->symbols, &symbol, sizeof symbol);
 }
 
+static void add_note(struct writer *writer, const char *name, uint32_t type, const void *content,
+                     uint32_t size) {
+  static const char owner[12] = "NVIDIA Corp";
+  const Elf64_Nhdr head = {.n_namesz = sizeof owner, .n_descsz = size, .n_type = type};
+  add_section(writer, name, "", (Elf64_Shdr){.sh_type = SHT_NOTE, .sh_addralign = 4});
+  put(&writer->file, &head, sizeof head);
+  put(&writer->file, owner, sizeof owner);
+  put(&writer->file, content, size);
+  align(&writer->file, 4);
+  set_size(writer);
+}
+
+/*
+ * The text, a note of the tool that made the file, a note of the architecture and the toolkit (13.0), and one
+ * of the attributes that ptxas writes about compatibility. cuobjdump of CUDA 13 reads the section with index
+ * 6 as the second note, and requires the attributes.
+ */
+static void add_origin(struct writer *writer) {
+  static const char tool[] = "\0vgpu-hostd\0the linker of the simulated device";
+  struct {
+    uint32_t version, object, name, tool_version, build, options; /* offsets in the strings */
+    char strings[sizeof tool];
+  } from = {.version = 2, .name = 1, .tool_version = 12};
+  memcpy(from.strings, tool, sizeof tool);
+  const struct {
+    uint16_t version;
+    uint16_t architecture;
+    uint32_t toolkit;
+  } about = {.version = 2, .architecture = (uint16_t)writer->target->architecture, .toolkit = 130};
+  const uint8_t attribute[4] = {2, 9, 0, 0};
+  add_section(writer, VGPU_ELF_TEXT_SECTION, "", (Elf64_Shdr){.sh_type = SHT_PROGBITS, .sh_addralign = 1});
+  put(&writer->file, writer->program->ptx, strlen(writer->program->ptx) + 1);
+  set_size(writer);
+  align(&writer->file, 4);
+  add_note(writer, ".note.nv.tkinfo", 2000, &from, sizeof from);
+  add_note(writer, ".note.nv.cuinfo", 1000, &about, sizeof about);
+  add_section(writer, ".nv.compat", "", (Elf64_Shdr){.sh_type = SECTION_COMPATIBILITY, .sh_addralign = 4});
+  put(&writer->file, attribute, sizeof attribute);
+  set_size(writer);
+}
+
 static void add_kernels(struct writer *writer) {
   const struct vgpu_program *program = writer->program;
   add_section(writer, ".nv.info", "",
@@ -142,9 +186,10 @@ static void add_kernels(struct writer *writer) {
                (Elf64_Sym){.st_info = ELF64_ST_INFO(STB_GLOBAL, STT_FUNC),
                            .st_other = VGPU_CUBIN_ENTRY_POINT,
                            .st_shndx = (uint16_t)text});
-    add_section(
-        writer, ".text.", function->name,
-        (Elf64_Shdr){.sh_type = SHT_PROGBITS, .sh_flags = SHF_ALLOC | SHF_EXECINSTR, .sh_addralign = 1});
+    add_section(writer, ".text.", function->name,
+                (Elf64_Shdr){.sh_type = SHT_PROGBITS,
+                             .sh_flags = SHF_ALLOC | SHF_EXECINSTR,
+                             .sh_addralign = TEXT_ALIGNMENT});
     add_section(writer, ".nv.info.", function->name,
                 (Elf64_Shdr){.sh_type = SECTION_INFO,
                              .sh_flags = SHF_INFO_LINK,
@@ -232,9 +277,6 @@ static void begin(struct writer *writer) {
 }
 
 static void finish(struct writer *writer) {
-  add_section(writer, VGPU_ELF_TEXT_SECTION, "", (Elf64_Shdr){.sh_type = SHT_PROGBITS, .sh_addralign = 1});
-  put(&writer->file, writer->program->ptx, strlen(writer->program->ptx) + 1);
-  set_size(writer);
   finish_section(writer, SECTION_NAMES, &writer->section_names);
   finish_section(writer, SECTION_STRINGS, &writer->strings);
   finish_section(writer, SECTION_SYMBOLS, &writer->symbols);
@@ -245,7 +287,8 @@ static void finish(struct writer *writer) {
                              .e_machine = EM_CUDA,
                              .e_version = EV_CURRENT,
                              .e_shoff = writer->file.size,
-                             .e_flags = writer->target->architecture << 8 | 4,
+                             .e_flags = 0x6000004 | writer->target->architecture
+                                                        << 8, /* as ptxas of CUDA 13 writes them */
                              .e_ehsize = sizeof header,
                              .e_shentsize = sizeof(Elf64_Shdr),
                              .e_shnum = (uint16_t)count_of(writer),
@@ -257,12 +300,13 @@ static void finish(struct writer *writer) {
 unsigned char *vgpu_cubin_write(const struct vgpu_program *program, const struct vgpu_program_target *target,
                                 uint64_t *size, char *why, size_t why_size) {
   struct writer writer = {.program = program, .target = target};
-  if (program->function_count > (SHN_LORESERVE - SECTIONS_BEFORE_KERNELS - KINDS - 2) / 3) {
+  if (program->function_count > (SHN_LORESERVE - OTHER_SECTIONS) / 3) {
     snprintf(why, why_size, "%zu kernels are more than one image can have", program->function_count);
     return NULL;
   }
   snprintf(why, why_size, "the image takes more memory than there is");
   begin(&writer);
+  add_origin(&writer);
   add_kernels(&writer);
   for (enum kind kind = CONSTANT; kind < KINDS; kind++) add_variables(&writer, kind);
   finish(&writer);

@@ -18,7 +18,7 @@ struct vgpu_link {
   int32_t options[VGPU_JIT_OPTIONS_MAX];
   void *values[VGPU_JIT_OPTIONS_MAX];
   uint32_t option_count;
-  void **values_of_program; /* used if one of the options is the size of a log, which the link writes */
+  void **values_of_program; /* used if the link writes the value of an option */
   unsigned char *result;    /* the linked image; NULL: not completed */
   size_t result_size;
 };
@@ -34,7 +34,12 @@ static struct vgpu_link *find(struct vgpu_driver **driver, void *handle, int *re
 }
 
 /* CUjit_option */
-enum { INFO_LOG_SIZE = 4, ERROR_LOG_SIZE = 6 };
+enum { WALL_TIME = 2, INFO_LOG_SIZE = 4, ERROR_LOG_SIZE = 6 };
+
+/* Options whose value the link writes. */
+static bool is_output(int32_t option) {
+  return option == WALL_TIME || option == INFO_LOG_SIZE || option == ERROR_LOG_SIZE;
+}
 
 int cuLinkCreate_v2(uint32_t numOptions, int32_t *options, void **optionValues, void **stateOut) {
   int result;
@@ -156,8 +161,7 @@ static int link_at_host(struct vgpu_link *link, struct vgpu_reply_link_images *r
   const struct vgpu_jit jit = {.count = link->option_count, .options = link->options, .values = link->values};
   int result = vgpu_image_load(&request, &image, &jit);
   for (uint32_t i = 0; i < link->option_count; i++) {
-    if (link->options[i] == INFO_LOG_SIZE || link->options[i] == ERROR_LOG_SIZE)
-      link->values_of_program[i] = link->values[i];
+    if (is_output(link->options[i])) link->values_of_program[i] = link->values[i];
   }
   return result;
 }

@@ -21,7 +21,7 @@ BINARY(div_approx_f32, float, divide_approx(x, y))
  * log2(x): x = 2^e * (1 + f) with 1 + f in [1/sqrt 2, sqrt 2), then f times a polynomial in two chains, for
  * even and odd powers.
  */
-EIGHT_FUNCTION floats8 log2_normal(words8 bits, float less) {
+EIGHT_FUNCTION floats8 log2_normal(words8 bits, floats8 less) {
   const ints8 e = (ints8)(bits - 0x3f3504f3) >> 23;
   const floats8 f = (floats8)(bits - ((words8)e << 23)) - 1.0f, g = f * f;
   floats8 even = fused8_by(g, all8(0x1.01b6e8p-3f), 0x1.b9c91ap-3f);
@@ -34,19 +34,25 @@ EIGHT_FUNCTION floats8 log2_normal(words8 bits, float less) {
   return fused8(f, fused8(f, odd, even), __builtin_convertvector(e, floats8) - less);
 }
 EIGHT_FUNCTION floats8 log2_of(floats8 x, bool flushes) {
-  const words8 bits = (words8)x;
-  floats8 r = log2_normal(bits, 0.0f);
-  if (!any8((ints8)(bits - 0x00800000 >= 0x7f000000))) return r;
-  const ints8 size = (ints8)(bits & 0x7fffffff), zero = size < (flushes ? 0x00800000 : 1);
-  const ints8 small = (size < 0x00800000) & ~zero;
-  if (any8(small)) {
-    /* a subnormal is scaled by 2^24 with integer arithmetic, which the processor cannot flush */
-    const floats8 scaled = __builtin_convertvector(size & small, floats8) * 0x1p-125f;
-    r = choose8(small, log2_normal((words8)scaled, 24.0f), r);
+  words8 bits = (words8)x;
+  floats8 less = all8(0.0f);
+  ints8 special = (ints8)(bits - 0x00800000 >= 0x7f000000);
+  if (!any8(special)) return log2_normal(bits, less);
+  const ints8 size = (ints8)(bits & 0x7fffffff), tiny = size < 0x00800000;
+  floats8 result = choose8(x == INFINITY, x, all8(ptx_float(0x7fffffff)));
+  if (any8(tiny)) {
+    const ints8 zero = size < (flushes ? 0x00800000 : 1), small = tiny & ~zero & ((ints8)bits > 0);
+    result = choose8(zero, all8(-INFINITY), result);
+    if (any8(small)) {
+      /* a subnormal is scaled by 2^24 with integer arithmetic, which the processor cannot flush */
+      const floats8 scaled = __builtin_convertvector(size & small, floats8) * 0x1p-125f;
+      bits = (words8)choose8(small, scaled, x);
+      less = choose8(small, all8(24.0f), less);
+      special &= ~small;
+    }
   }
-  r = choose8(x == INFINITY, x, r);
-  r = choose8(((ints8)bits < 0) | (size > 0x7f800000), all8(ptx_float(0x7fffffff)), r);
-  return choose8(zero, all8(-INFINITY), r);
+  if (!any8(~special)) return result;
+  return choose8(special, result, log2_normal(bits, less));
 }
 
 /*
@@ -102,11 +108,15 @@ static float circle_far(float x, u32 quarter) {
     const float *a = av;                                                                                     \
     for (int i = 0; i < PTX_LANES; i += 8) {                                                                 \
       const floats8 x = load8(a + i);                                                                        \
-      const ints8 near = (ints8)((words8)x & 0x7fffffff) < (s32)0x47800000;                                  \
-      store8(d + i, circle_of(x, quarter));                                                                  \
-      if (!any8(~near)) continue;                                                                            \
+      const ints8 size = (ints8)((words8)x & 0x7fffffff), far = size >= (s32)0x47800000;                     \
+      const floats8 r = circle_of(x, quarter);                                                               \
+      store8(d + i, r);                                                                                      \
+      if (!any8(far)) continue;                                                                              \
+      const ints8 finite = size < (s32)0x7f800000;                                                           \
+      store8(d + i, choose8(finite, r, all8(ptx_float(0x7fffffff))));                                        \
+      if (!any8(far & finite)) continue;                                                                     \
       for (int k = 0; k < 8; k++) {                                                                          \
-        if (near[k] == 0) d[i + k] = circle_far(x[k], quarter);                                              \
+        if ((far & finite)[k] != 0) d[i + k] = circle_far(x[k], quarter);                                    \
       }                                                                                                      \
     }                                                                                                        \
   }
@@ -155,7 +165,8 @@ EIGHT_FUNCTION floats8 ex2_of(floats8 x) {
   const floats8 bounded = most8(-160.0f, least8(129.0f, x)), turned = bounded + shift;
   const floats8 p = ex2_fraction(bounded - (turned - shift));
   const words8 n = (words8)turned << 23, half = (words8)turned >> 1 << 23;
-  const floats8 r = (floats8)((words8)p + half) * (floats8)(n - half + 0x3f800000);
+  /* adding -0 changes nothing, but with AMD's processors a multiplication alone is slow with subnormals */
+  const floats8 r = fused8_by((floats8)((words8)p + half), (floats8)(n - half + 0x3f800000), -0.0f);
   return choose8(x != x, all8(ptx_float(0x7fffffff)), r);
 }
 
@@ -175,9 +186,9 @@ BY_EIGHTS(ex2_f32, ex2_of(x))
 
 /*
  * The same for operands of 16 bits, with polynomials as short as these allow: every result is the exact one,
- * rounded. `ex2` is for numbers between -127 and 128, `tanh` for those between 0 and 10.
+ * rounded. `ex2` is for numbers between -127 and 128.
  */
-EIGHT_FUNCTION floats8 ex2_small(floats8 x) {
+EIGHT_FUNCTION floats8 ex2_half(floats8 x) {
   const float shift = 0x1.8p23f;
   const floats8 turned = x + shift, f = x - (turned - shift);
   floats8 p = fused8_by(f, all8(0x1.5bba12p-10f), 0x1.3cea88p-7f);
@@ -187,16 +198,32 @@ EIGHT_FUNCTION floats8 ex2_small(floats8 x) {
   p = fused8_by(f, p, 1.0f);
   return (floats8)((words8)p + ((words8)turned << 23));
 }
-EIGHT_FUNCTION floats8 tanh_small(floats8 x) {
+EIGHT_FUNCTION floats8 ex2_bfloat(floats8 x) {
   const float shift = 0x1.8p23f;
-  const floats8 turned = fused8_by(x, all8(0x1.715476p+1f), shift);
-  const floats8 f = fused8(x, all8(0x1.715476p+1f), shift - turned);
-  floats8 p = fused8_by(f, all8(0x1.41fea6p-13f), 0x1.5f3a5cp-10f);
-  p = fused8_by(f, p, 0x1.3b2be8p-7f);
-  p = fused8_by(f, p, 0x1.c6aeep-5f);
-  p = fused8_by(f, p, 0x1.ebfbdp-3f);
-  p = f * fused8_by(f, p, 0x1.62e43p-1f);
-  const floats8 two_n = (floats8)(((words8)turned << 23) + 0x3f800000);
-  const floats8 less_one = fused8(two_n, p, two_n - 1.0f);
-  return less_one / (less_one + 2.0f);
+  const floats8 turned = x + shift, f = x - (turned - shift), g = f * f;
+  floats8 p = fused8_by(f, all8(0x1.c9fc46p-5f), 0x1.ec0378p-3f);
+  p = fused8(g, fused8(g, all8(0x1.3a02cep-7f), p), fused8_by(f, all8(0x1.62e12cp-1f), 1.0f));
+  return (floats8)((words8)p + ((words8)turned << 23));
+}
+/*
+ * tanh(x) is x (1 - q a / b), where q = x^2, and a and b are polynomials in q. This is for numbers up to the
+ * least whose result is 1: TANH_MOST as a float and as 16 bits. The sign of zero stays.
+ */
+#define TANH_MOST_HALF 4.5078125f
+#define TANH_MOST_HALF_BITS 0x4482
+EIGHT_FUNCTION floats8 tanh_half(floats8 x) {
+  const floats8 q = x * x;
+  floats8 a = fused8_by(q, all8(-0x1.efe86ep-1f), -0x1.c2fdfcp+6f);
+  floats8 b = fused8_by(q, q + 0x1.fd6206p+6f, 0x1.475dbp+11f);
+  a = fused8_by(q, a, -0x1.db24bcp+10f);
+  b = fused8_by(q, b, 0x1.645b9ap+12f);
+  return x * fused8_by(q, a / b, 1.0f);
+}
+#define TANH_MOST_BFLOAT 3.5f
+#define TANH_MOST_BFLOAT_BITS 0x4060
+EIGHT_FUNCTION floats8 tanh_bfloat(floats8 x) {
+  const floats8 q = x * x;
+  const floats8 a = fused8_by(q, all8(-0x1.e24628p-1f), -0x1.76bdfep+4f);
+  const floats8 b = fused8_by(q, q + 0x1.eec1bp+4f, 0x1.1915bp+6f);
+  return x * fused8_by(q, a / b, 1.0f);
 }

@@ -122,7 +122,8 @@ static inline u16 sixteen(u16 x, u16 top, u16 flip, u16 mask) {
   HALF_MODIFIED(tanh_##S, N, 1, 0, flushes, EACH_SIXTEEN(N, kind##_tanh_16(a + i)))
 #define FUSED_BFLOAT(S, N)                                                                                   \
   HALF_MODIFIED(fma_##S, N, 3, 0x3f80, 0, EACH_SIXTEEN(N, bfloat_fma16(a + i, b + i, c + i)))
-#define FUSED_HALF(S, N) HALF_MODIFIED(fma_##S, N, 3, 0x3c00, 1, half_fma_all(d, a, b, c, N))
+#define FUSED_HALF(S, N)                                                                                     \
+  HALF_MODIFIED(fma_##S, N, 3, 0x3c00, 1, EACH_SIXTEEN(N, half_fma16(a + i, b + i, c + i)))
 ARITHMETIC(f16, PTX_LANES, half, 0x3c00, 1)
 ARITHMETIC(f16x2, 2 * PTX_LANES, half, 0x3c00, 1)
 ARITHMETIC(bf16, PTX_LANES, bfloat, 0x3f80, 0)
@@ -137,13 +138,15 @@ FUNCTIONS(bf16, PTX_LANES, bfloat, 0)
 FUNCTIONS(bf16x2, 2 * PTX_LANES, bfloat, 0)
 #else
 /* Through floats. Of bfloats there is only the ex2 that flushes. */
-EIGHT_FUNCTION floats8 ex2_sixteen(floats8 x) {
-  return choose8(x != x, x, ex2_small(most8(-127.0f, least8(128.0f, x))));
-}
-EIGHT_FUNCTION floats8 tanh_sixteen(floats8 x) {
-  const floats8 r = tanh_small(least8(10.0f, (floats8)((words8)x & 0x7fffffff)));
-  return choose8(x != x, x, (floats8)((words8)r | ((words8)x & 0x80000000)));
-}
+#define SIXTEEN(format, tanh_most)                                                                           \
+  EIGHT_FUNCTION floats8 ex2_as_##format(floats8 x) {                                                        \
+    return choose8(x != x, x, ex2_##format(most8(-127.0f, least8(128.0f, x))));                              \
+  }                                                                                                          \
+  EIGHT_FUNCTION floats8 tanh_as_##format(floats8 x) {                                                       \
+    return choose8(x != x, x, tanh_##format(most8(-(tanh_most), least8(tanh_most, x))));                     \
+  }
+SIXTEEN(half, TANH_MOST_HALF)
+SIXTEEN(bfloat, TANH_MOST_BFLOAT)
 static inline u16 fh_flushed(float x, u32 m) {
   return fh(x, m);
 }
@@ -164,17 +167,17 @@ static inline u16 fb_flushed(float x, u32 m) {
     }                                                                                                        \
     ELEMENTS(count) d[i] = from(wide[i], m);                                                                 \
   }
-#define ARITHMETIC(S, N, to, from, fused)                                                                    \
+#define ARITHMETIC(S, N, to, from, format)                                                                   \
   HALF_BINARY(add_##S, N, from(to(x, m) + to(y, m), m))                                                      \
   HALF_BINARY(sub_##S, N, from(to(x, m) - to(y, m), m))                                                      \
   HALF_BINARY(mul_##S, N, from(to(x, m) * to(y, m), m))                                                      \
-  HALF_TERNARY(fma_##S, N, fused(x, y, z, m))                                                                \
-  HALF_THROUGH(ex2_##S, N, to, from##_flushed, ex2_sixteen)                                                  \
-  HALF_THROUGH(tanh_##S, N, to, from, tanh_sixteen)
-ARITHMETIC(f16, PTX_LANES, hf, fh, half_fma)
-ARITHMETIC(f16x2, 2 * PTX_LANES, hf, fh, half_fma)
-ARITHMETIC(bf16, PTX_LANES, bf, fb, bfloat_fma)
-ARITHMETIC(bf16x2, 2 * PTX_LANES, bf, fb, bfloat_fma)
+  HALF_TERNARY(fma_##S, N, format##_fma(x, y, z, m))                                                         \
+  HALF_THROUGH(ex2_##S, N, to, from##_flushed, ex2_as_##format)                                              \
+  HALF_THROUGH(tanh_##S, N, to, from, tanh_as_##format)
+ARITHMETIC(f16, PTX_LANES, hf, fh, half)
+ARITHMETIC(f16x2, 2 * PTX_LANES, hf, fh, half)
+ARITHMETIC(bf16, PTX_LANES, bf, fb, bfloat)
+ARITHMETIC(bf16x2, 2 * PTX_LANES, bf, fb, bfloat)
 #endif
 
 #define HALF_OPERATIONS(S, N, top)                                                                           \

@@ -26,55 +26,25 @@ static inline __m256i bfloat_fma16(const u16 *a, const u16 *b, const u16 *c) {
 }
 
 /*
- * A fused multiply-add of halves. The product is exact in a float. The sum is rounded to odd: when something
- * was lost (two-sum), the last bit says so, and the second rounding, to a half, is right.
+ * A fused multiply-add of halves. The sum is rounded to odd: when something was lost, the last bit says so,
+ * and the second rounding, to a half, is right. The product x y is exact in a float. What was lost is `first`
+ * if |x y| >= |z|, and `second` if |z| >= |x y|; the other of the two has the same sign or is +0.
+ *
+ * Infinity must stay what it is. What is lost from it is the processor's NaN, whose sign is negative:
+ * +infinity becomes the largest float, which is infinity as a half, and -infinity is bounded before.
  */
 static inline __m256 half_fused(__m256 x, __m256 y, __m256 z) {
-  const __m256 product = _mm256_mul_ps(x, y), sum = _mm256_add_ps(product, z);
-  const __m256 back = _mm256_sub_ps(sum, product);
-  const __m256 error =
-      _mm256_add_ps(_mm256_sub_ps(product, _mm256_sub_ps(sum, back)), _mm256_sub_ps(z, back));
-  /* one step towards the error where there is one and the last bit does not show it */
-  const __m256i bits = _mm256_castps_si256(sum);
-  const __m256i lost = _mm256_castps_si256(_mm256_cmp_ps(error, _mm256_setzero_ps(), _CMP_NEQ_OQ));
-  const __m256i even =
-      _mm256_cmpeq_epi32(_mm256_and_si256(bits, _mm256_set1_epi32(1)), _mm256_setzero_si256());
-  const __m256i apart = _mm256_srai_epi32(_mm256_xor_si256(bits, _mm256_castps_si256(error)), 31);
-  const __m256i step = _mm256_or_si256(apart, _mm256_set1_epi32(1));
-  return _mm256_castsi256_ps(_mm256_add_epi32(bits, _mm256_and_si256(step, _mm256_and_si256(lost, even))));
+  const __m256 sum = _mm256_max_ps(_mm256_set1_ps(-0x1p100f), _mm256_fmadd_ps(x, y, z));
+  const __m256 first = _mm256_add_ps(_mm256_fmsub_ps(x, y, sum), z);
+  const __m256 second = _mm256_fmadd_ps(x, y, _mm256_sub_ps(z, sum));
+  const __m256i lost = _mm256_castps_si256(_mm256_or_ps(first, second)), bits = _mm256_castps_si256(sum);
+  /* one step towards what was lost, if the last bit is 0 */
+  const __m256i even = _mm256_andnot_si256(bits, _mm256_set1_epi32(1));
+  const __m256i step = _mm256_sign_epi32(_mm256_sign_epi32(even, lost), bits);
+  return _mm256_castsi256_ps(_mm256_add_epi32(bits, step));
 }
 static inline __m256i half_fma16(const u16 *a, const u16 *b, const u16 *c) {
   const __m256 low = half_fused(half_wide8(a), half_wide8(b), half_wide8(c));
   const __m256 high = half_fused(half_wide8(a + 8), half_wide8(b + 8), half_wide8(c + 8));
   return canonical16(half_narrow16(low, high), 0x7c00);
-}
-/*
- * The same of `count` halves without looking at what was lost. False, and nothing is written, if that may
- * have been wrong: if a float is in the middle between two halves, or so small that a half has fewer bits.
- * Below a half's last bit, 2^-24, nothing is lost, because all is a multiple of 2^-48.
- */
-static inline bool half_fma_plain(u16 *d, const u16 *a, const u16 *b, const u16 *c, const int count) {
-  const __m256i part = _mm256_set1_epi32(0x1fff), middle = _mm256_set1_epi32(0x1000);
-  __m256i doubt = _mm256_setzero_si256(), least = _mm256_set1_epi16(-1), r[2 * PTX_LANES / 16];
-#pragma GCC unroll 4
-  for (int i = 0; i < count; i += 16) {
-    const __m256 low = _mm256_fmadd_ps(half_wide8(a + i), half_wide8(b + i), half_wide8(c + i));
-    const __m256 high = _mm256_fmadd_ps(half_wide8(a + i + 8), half_wide8(b + i + 8), half_wide8(c + i + 8));
-    const __m256i l = _mm256_and_si256(_mm256_castps_si256(low), part);
-    const __m256i h = _mm256_and_si256(_mm256_castps_si256(high), part);
-    doubt = _mm256_or_si256(doubt, _mm256_cmpeq_epi32(l, middle));
-    doubt = _mm256_or_si256(doubt, _mm256_cmpeq_epi32(h, middle));
-    const __m256i narrow = half_narrow16(low, high);
-    least = _mm256_min_epu16(least, _mm256_sub_epi16(size16(narrow), _mm256_set1_epi16(1)));
-    r[i / 16] = canonical16(narrow, 0x7c00);
-  }
-  doubt = _mm256_or_si256(doubt, _mm256_subs_epu16(_mm256_set1_epi16(0x0400), least));
-  if (!_mm256_testz_si256(doubt, doubt)) return false;
-#pragma GCC unroll 4
-  for (int i = 0; i < count; i += 16) store16(d + i, r[i / 16]);
-  return true;
-}
-static inline void half_fma_all(u16 *d, const u16 *a, const u16 *b, const u16 *c, const int count) {
-  if (half_fma_plain(d, a, b, c, count)) return;
-  for (int i = 0; i < count; i += 16) store16(d + i, half_fma16(a + i, b + i, c + i));
 }

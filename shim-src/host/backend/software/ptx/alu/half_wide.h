@@ -29,6 +29,3 @@ static inline __m256i bfloat_fma16(const u16 *a, const u16 *b, const u16 *c) {
   bits = _mm512_mask_mov_epi32(bits, _mm512_cmp_ps_mask(f, f, _CMP_UNORD_Q), _mm512_set1_epi32(0x7fff));
   return _mm512_cvtepi32_epi16(bits);
 }
-static inline void half_fma_all(u16 *d, const u16 *a, const u16 *b, const u16 *c, const int count) {
-  for (int i = 0; i < count; i += 16) store16(d + i, half_fma16(a + i, b + i, c + i));
-}

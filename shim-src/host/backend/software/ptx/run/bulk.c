@@ -34,8 +34,7 @@ unsigned char *ptx_bulk_memory(const struct place *at, uint32_t lane, uint64_t a
     struct block *block = ptx_shared_block(at, &offset);
     if (block == NULL || offset > l->shared_bytes || bytes > l->shared_bytes - offset)
       return outside(at, lane, address, bytes, writes, "is outside of the block's shared memory");
-    if (block->check != NULL && block == at->warp->block)
-      ptx_check_shared(&place, lane, offset, (uint32_t)bytes, block->shared + offset);
+    if (block->check != NULL) ptx_check_shared(&place, block, lane, offset, (uint32_t)bytes);
     return block->shared + offset;
   }
   if (address - PTX_PARAM_WINDOW < PTX_WINDOW_SIZE) {

@@ -112,16 +112,22 @@ void ptx_check_met(struct warp *warp, uint32_t lanes) {
   }
 }
 
-/* Threads that do atomics at one address learn what each of them did before. */
-static void meet_at(const struct place *at, uint64_t address) {
-  struct block_check *check = at->warp->block->check;
-  uint32_t slot = (uint32_t)(address >> 2) % MEETING_PLACES, warp = at->warp->number;
+static struct clocks *meeting_place(struct block_check *check, uint64_t address) {
+  uint32_t slot = (uint32_t)(address >> 2) % MEETING_PLACES;
   if (check->places[slot].address != address) {
     memset(&check->places[slot].clocks, 0, sizeof check->places[slot].clocks);
     check->places[slot].address = address;
   }
-  learn(&check->known[warp], &check->places[slot].clocks);
-  tell(check, warp, &check->places[slot].clocks);
+  return &check->places[slot].clocks;
+}
+
+/* Threads that do atomics at one address learn what each of them did before. */
+static void meet_at(const struct place *at, uint64_t address) {
+  struct block_check *check = at->warp->block->check;
+  uint32_t warp = at->warp->number;
+  struct clocks *clocks = meeting_place(check, address);
+  learn(&check->known[warp], clocks);
+  tell(check, warp, clocks);
   check->known[warp].of[warp] = check->now; /* lanes of one warp that take a lock in turn */
 }
 
@@ -179,10 +185,27 @@ static bool all_written(const unsigned char *written, uint32_t bytes) {
   return true;
 }
 
-void ptx_check_shared(const struct place *at, uint32_t lane, uint64_t offset, uint32_t bytes,
-                      const unsigned char *memory) {
-  struct block_check *check = at->warp->block->check;
+/*
+ * A thread of another block uses this block's memory. Its access is not checked. What it writes is written.
+ * An atomic can pass on what any thread of this block had told the other block before.
+ */
+static void from_outside(struct block_check *check, uint32_t direction, uint64_t offset, uint32_t bytes) {
+  if (check->race && (direction & MEETS) != 0) {
+    struct clocks *clocks = meeting_place(check, PTX_SHARED_WINDOW + offset);
+    check->now++;
+    for (uint32_t i = 0; i < CHECK_WARPS; i++) clocks->of[i] = check->now;
+  }
+  if (check->init && (direction & WRITES) != 0) memset(check->shared_written + offset, 1, bytes);
+}
+
+void ptx_check_shared(const struct place *at, struct block *block, uint32_t lane, uint64_t offset,
+                      uint32_t bytes) {
+  struct block_check *check = block->check;
   uint32_t direction = direction_of(at->in);
+  if (block != at->warp->block) {
+    from_outside(check, direction, offset, bytes);
+    return;
+  }
   /* The reserved part is not the program's, so only its order is followed. */
   bool own = offset < at->worker->launch->own_shared;
   /*
@@ -192,7 +215,7 @@ void ptx_check_shared(const struct place *at, uint32_t lane, uint64_t offset, ui
   if (at->in->kind == K_WGMMA) direction = 0;
   if (check->race && (direction & MEETS) != 0) meet_at(at, PTX_SHARED_WINDOW + offset);
   else if (check->race && own && direction != 0)
-    races(at, lane, offset, bytes, memory, (direction & WRITES) != 0);
+    races(at, lane, offset, bytes, block->shared + offset, (direction & WRITES) != 0);
   if (!check->init || !own) return;
   direction = direction_of(at->in);
   if ((direction & READS) != 0 && !all_written(check->shared_written + offset, bytes))

@@ -87,14 +87,13 @@ unsigned char *ptx_resolve(const struct place *at, enum ptx_space space, uint32_
   struct launch_state *l = at->worker->launch;
   switch (space) {
     case S_SHARED: {
-      const struct block *block = ptx_shared_block(at, &offset);
+      struct block *block = ptx_shared_block(at, &offset);
       if (block == NULL || offset > l->shared_bytes || bytes > l->shared_bytes - offset) {
         ptx_refuse_access(at, PTX_ILLEGAL_ADDRESS, lane, address, bytes,
                           "is outside of the block's shared memory");
         return NULL;
       }
-      if (block == at->warp->block && block->check != NULL)
-        ptx_check_shared(at, lane, offset, bytes, block->shared + offset);
+      if (block->check != NULL) ptx_check_shared(at, block, lane, offset, bytes);
       return block->shared + offset;
     }
     case S_LOCAL:

@@ -281,8 +281,7 @@ bool ptx_tensor(const struct place *at, uint32_t lane) {
     }
     struct tile tile = {.at = at, .lane = lane, .map = &map};
     if (!begin(&tile, place)) return false;
-    if (tile.block->check != NULL && tile.block == at->warp->block)
-      ptx_bulk_memory(at, lane, place, tile.span, load);
+    if (tile.block->check != NULL) ptx_bulk_memory(at, lane, place, tile.span, load);
     uint64_t bytes = all_rows(&tile);
     if (bytes == 0) return false;
     if (load && !ptx_bulk_complete(at, lane, barrier, bytes)) return false;

@@ -42,7 +42,7 @@ static struct descriptor described(const struct place *at, uint32_t reference) {
 
 /* Returns the 16 bytes at an offset from the descriptor's start; NULL: a fault was raised. */
 static const unsigned char *chunk(const struct place *at, const struct descriptor *d, uint64_t offset) {
-  const struct block *block = at->warp->block;
+  struct block *block = at->warp->block;
   uint64_t address = d->start + offset;
   address ^= (((address >> 7) - d->base) & (d->width - 1)) << 4;
   address &= 0x3ffff;
@@ -52,7 +52,7 @@ static const unsigned char *chunk(const struct place *at, const struct descripto
               "a matrix of a wgmma that is outside of the block's shared memory");
     return NULL;
   }
-  if (block->check != NULL) ptx_check_shared(at, 0, address, 16, block->shared + address);
+  if (block->check != NULL) ptx_check_shared(at, block, 0, address, 16);
   return block->shared + address;
 }
 

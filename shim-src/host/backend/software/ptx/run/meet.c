@@ -43,6 +43,7 @@ static void settle_barrier(struct block *block, uint32_t number) {
       split->state = SPLIT_READY;
       split->pc++;
       if (block->check != NULL) ptx_check_pass(warp, number, barrier->expected == 0);
+      if (ptx_unite(warp, split)) k--;
     }
   }
   if (block->check != NULL) ptx_check_open(block, number);

@@ -151,6 +151,27 @@ bool ptx_release_waiting(struct block *block) {
   return any;
 }
 
+/*
+ * Lanes of a warp that came to a barrier apart continue together, as ptx_release() can have parted them and
+ * the instructions that follow can need the whole warp. True: the leaf is gone, and another has its lanes.
+ */
+bool ptx_unite(struct warp *warp, struct split *split) {
+  for (uint32_t i = 0; i < warp->leaf_count; i++) {
+    struct split *other = warp->leaves[i];
+    if (other == split || other->state != SPLIT_READY || other->frame != split->frame ||
+        other->pc != split->pc || other->parent != split->parent ||
+        other->reconvergence != split->reconvergence)
+      continue;
+    other->mask |= split->mask;
+    ptx_remove_leaf(warp, split);
+    if (split->parent != NULL) split->parent->children--;
+    split->state = SPLIT_JOIN; /* the caller may still look at it */
+    free_split(warp, split);
+    return true;
+  }
+  return false;
+}
+
 /* Some lanes of a leaf continue after its present instruction, as a separate leaf. False: too deep. */
 bool ptx_part_lanes(struct warp *warp, struct split *split, uint32_t lanes) {
   struct split *beside = ptx_new_split(warp, split->frame);

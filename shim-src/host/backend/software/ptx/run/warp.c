@@ -331,7 +331,7 @@ again:
       case K_BARRIER: {
         split->pc = pc;
         if (ptx_barrier(&at, split, mask) == RUN_FAULT) return RUN_FAULT;
-        if (split->state == SPLIT_READY) {
+        if (split->state == SPLIT_READY && split->mask == all) {
           pc = split->pc;
           continue;
         }

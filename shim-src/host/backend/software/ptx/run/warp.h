@@ -212,6 +212,7 @@ struct split *ptx_new_leaf(struct warp *warp, struct split *parent, struct frame
                            uint32_t pc, uint32_t reconvergence);
 void ptx_remove_leaf(struct warp *warp, const struct split *split);
 void ptx_end_split(struct warp *warp, struct split *split);
+bool ptx_unite(struct warp *warp, struct split *split);
 void ptx_arrive(struct split *split, uint32_t lanes);
 void ptx_leave(struct warp *warp, struct split *split, uint32_t lanes);
 bool ptx_release(struct warp *warp, const struct split *leaf);

@@ -9,7 +9,7 @@ import { chmodSync, existsSync, renameSync } from 'node:fs';
 import path from 'node:path';
 import { type BuildOptions, build, type Plugin } from 'esbuild';
 import { removeSync } from 'fs-extra/esm';
-import { packageRoot } from '../agent/paths.js';
+import { packageRoot } from '../agent/lib/paths.js';
 import { noteBundled } from './bundled.js';
 
 const modules = path.join(packageRoot(), 'dist', 'agent');
@@ -74,7 +74,7 @@ const command = await build({
 const service = await build({
   ...common,
   entryPoints: {
-    daemon: path.join(modules, 'daemon', 'main.js'),
+    daemon: path.join(modules, 'service', 'main.js'),
     ...Object.fromEntries(rarelyRun.map((name) => [name, name])),
   },
   outdir: fresh,

@@ -3,7 +3,7 @@ import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import type { Metafile } from 'esbuild';
 import { outputJsonSync } from 'fs-extra/esm';
-import { packageRoot } from '../agent/paths.js';
+import { packageRoot } from '../agent/lib/paths.js';
 
 /** Where each is below node_modules; one that has its own copy of another is two. */
 export function packagesOf(metafiles: readonly Metafile[]): readonly string[] {

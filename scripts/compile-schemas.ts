@@ -4,12 +4,12 @@ import path from 'node:path';
 import type { default as StandaloneCode } from 'ajv/dist/standalone/index.js';
 import { buildSync, type Metafile } from 'esbuild';
 import { emptyDirSync, readJsonSync } from 'fs-extra/esm';
-import { recordSchema } from '../agent/apply/record-schema.js';
-import { statusSchema } from '../agent/commands/status-schema.js';
+import { statusSchema } from '../agent/cli/commands/status-schema.js';
 import { hostDaemonSchema } from '../agent/contracts/host-daemon.js';
 import { formerManifestSchema, manifestSchema } from '../agent/contracts/manifest-schema.js';
-import { compiledFile, newAjv } from '../agent/contracts/schema.js';
-import { packageRoot } from '../agent/paths.js';
+import { recordSchema } from '../agent/install/apply/record-schema.js';
+import { packageRoot } from '../agent/lib/paths.js';
+import { compiledFile, newAjv } from '../agent/lib/schema.js';
 import { noteBundled } from './bundled.js';
 
 const require = createRequire(import.meta.url);
@@ -22,7 +22,7 @@ const schemas: readonly (readonly [name: string, schema: object])[] = [
   ['agent/contracts/host-daemon.ts', hostDaemonSchema],
   ['agent/contracts/manifest-schema.ts', manifestSchema],
   ['agent/contracts/manifest-schema.ts', formerManifestSchema],
-  ['agent/apply/record-schema.ts', recordSchema],
+  ['agent/install/apply/record-schema.ts', recordSchema],
   ['docs/json/status.schema.json', statusSchema()],
 ];
 emptyDirSync(path.dirname(compiledFile({})));

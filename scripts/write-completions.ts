@@ -2,9 +2,9 @@
 import path from 'node:path';
 import { Command } from 'commander';
 import { outputFileSync } from 'fs-extra/esm';
-import { describeProgram } from '../agent/commands/command-line.js';
-import { completionText, shells } from '../agent/commands/completion.js';
-import { packageRoot } from '../agent/paths.js';
+import { describeProgram } from '../agent/cli/commands/command-line.js';
+import { completionText, shells } from '../agent/cli/commands/completion.js';
+import { packageRoot } from '../agent/lib/paths.js';
 
 const directory = path.join(packageRoot(), 'dist', 'bundle', 'completions');
 const program = new Command('vgpu-agent');

@@ -5,7 +5,7 @@
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { outputFileSync } from 'fs-extra/esm';
-import { packageRoot } from '../agent/paths.js';
+import { packageRoot } from '../agent/lib/paths.js';
 import { readBundled } from './bundled.js';
 
 interface Part {

@@ -4,7 +4,7 @@ import { spawnSync } from 'node:child_process';
 import { existsSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
-import { addMemory } from '../agent/plan/vm-memory.js';
+import { addMemory } from '../agent/install/plan/vm-memory.js';
 import { ROOT } from './shim/cuda/private_programs.js';
 
 const libvirt = join(ROOT, '.cache/roots/libvirt');

@@ -1,5 +1,5 @@
 /** The output of `vgpu-hostd status --json`; checked when it is read. */
-import { type Checked, schemaCheck } from './schema.js';
+import { type Checked, schemaCheck } from '../lib/schema.js';
 
 export interface HostDaemon {
   readonly schema: 1;

@@ -1,7 +1,8 @@
 /** From JSON to a manifest: checked, and brought to the present form. Pure. */
+
+import { type Checked, firstProblem, schemaCheck } from '../lib/schema.js';
 import type { Consumer, Manifest, OwnedItem } from './manifest.js';
 import { formerManifestSchema, manifestSchema } from './manifest-schema.js';
-import { type Checked, firstProblem, schemaCheck } from './schema.js';
 
 export type ManifestResult =
   | { readonly kind: 'ok'; readonly manifest: Manifest }

@@ -1,8 +1,8 @@
 /** Finds profiles and reads them. A user's own come before the package's. */
 import { readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
-import { errnoOf, VgpuError } from '../errors.js';
-import { packageRoot, userProfiles } from '../paths.js';
+import { errnoOf, VgpuError } from '../lib/errors.js';
+import { packageRoot, userProfiles } from '../lib/paths.js';
 import { type Place, parseJson } from './json.js';
 import { nearest } from './suggest.js';
 import type { Profile } from './types.js';

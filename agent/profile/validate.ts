@@ -1,6 +1,6 @@
 /** From parsed JSON to a Profile, or a list of what is wrong with it, each with its field. */
 import type { DefinedError } from 'ajv';
-import { schemaCheck } from '../contracts/schema.js';
+import { schemaCheck } from '../lib/schema.js';
 import type { Json } from './json.js';
 import { pointerPart } from './json.js';
 import { checkMeaning } from './meaning.js';

@@ -1,11 +1,11 @@
 /** systemd's manager over D-Bus: what a unit is, reload, restart with the job's end awaited. */
 import { existsSync } from 'node:fs';
 import { constants } from 'node:os';
+import { containerOf } from '../containers/container-unit.js';
 import type { DropIn, UnitFacts } from '../contracts/unit.js';
-import { VgpuError } from '../errors.js';
-import { readLimited } from '../trust/files.js';
+import { VgpuError } from '../lib/errors.js';
+import { readLimited } from '../lib/trust/files.js';
 import { addMatch, type BusConnection, BusError, connectBus } from './connection.js';
-import { containerOf } from './container-unit.js';
 import { watchExit } from './exit-watch.js';
 import { bagOf, type PropertyBag, structs, text, texts } from './properties.js';
 import type { JobResult, Manager } from './types.js';

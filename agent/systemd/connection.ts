@@ -6,7 +6,7 @@
  * does not exit without disconnect(); match rules that were added are never removed, so signals are
  * subscribed once for the connection's life.
  */
-import { errnoOf, VgpuError } from '../errors.js';
+import { errnoOf, VgpuError } from '../lib/errors.js';
 
 /** The system bus's socket when DBUS_SYSTEM_BUS_ADDRESS does not say otherwise. */
 const systemBusSocket = '/run/dbus/system_bus_socket';

@@ -2,8 +2,8 @@
 import { type ChildProcessByStdio, spawn } from 'node:child_process';
 import type { Readable } from 'node:stream';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { errnoOf, VgpuError } from '../errors.js';
-import { toolEnvironment } from '../run-command.js';
+import { errnoOf, VgpuError } from '../lib/errors.js';
+import { toolEnvironment } from '../lib/run-command.js';
 import { outputFields, parseEntry } from './journal-entry.js';
 import type { JournalEntry, JournalReader } from './types.js';
 

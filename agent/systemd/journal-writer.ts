@@ -5,7 +5,7 @@
  */
 import type { JournalMessage, ServiceEventName } from '../contracts/journal-messages.js';
 import { messageIds } from '../contracts/journal-messages.js';
-import { errnoOf } from '../errors.js';
+import { errnoOf } from '../lib/errors.js';
 
 export interface JournalWriter {
   write(message: JournalMessage): Promise<void>;

@@ -1,7 +1,8 @@
 /** Runs vgpu-probe the way the consumer runs: what it cannot see there, the consumer cannot see either. */
+
+import { type ContainerUnit, containerOf, isRootless } from '../containers/container-unit.js';
 import type { ProbeRun } from '../contracts/probe.js';
 import type { LoadedUnit } from '../contracts/unit.js';
-import { type ContainerUnit, containerOf, isRootless } from './container-unit.js';
 import { runInUnit, type UnitCommand, type UnitCommandEffects } from './run-in-unit.js';
 
 export interface ProbeQuestion {

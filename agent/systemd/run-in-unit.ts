@@ -6,8 +6,8 @@ import { randomBytes } from 'node:crypto';
 import type { ProbeRun } from '../contracts/probe.js';
 import { transportCalls } from '../contracts/transport.js';
 import type { LoadedUnit } from '../contracts/unit.js';
-import { VgpuError } from '../errors.js';
-import type { CommandRunner } from '../run-command.js';
+import { VgpuError } from '../lib/errors.js';
+import type { CommandRunner } from '../lib/run-command.js';
 import type { ExitWatch } from './exit-watch.js';
 import type { Manager } from './types.js';
 

@@ -1,5 +1,5 @@
 /** The variables that a trace adds to a service: plan/trace.ts sets them, and facts about the service omit them. */
-import { storeCurrent, tracerName } from '../paths.js';
+import { storeCurrent, tracerName } from '../lib/paths.js';
 
 export const tracer = `${storeCurrent}/${tracerName}`;
 

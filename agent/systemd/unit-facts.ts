@@ -1,11 +1,11 @@
 /** From systemd's properties of a unit to UnitFacts. Pure: the property bags and file contents come in. */
 
+import { containerOf } from '../containers/container-unit.js';
 import type { DropIn, LoadedUnit, SandboxFacts, UnitFacts } from '../contracts/unit.js';
-import { traceDropInPath } from '../paths.js';
-import { containerOf } from './container-unit.js';
+import { traceDropInPath } from '../lib/paths.js';
+import { lastAssignment } from '../lib/unit-file.js';
 import { count, flag, hex, type PropertyBag, structs, text, texts } from './properties.js';
 import { withoutTracer } from './trace-environment.js';
-import { lastAssignment } from './unit-file.js';
 
 export interface UnitSources {
   /** As asked for. */

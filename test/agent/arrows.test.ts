@@ -3,26 +3,24 @@ import assert from 'node:assert/strict';
 import { readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { test } from 'node:test';
-import { packageRoot } from '../../agent/paths.js';
+import { packageRoot } from '../../agent/lib/paths.js';
 
-/** From the ground up: a file imports from its own folder and from rows above its own, never from below. */
+/**
+ * From the ground up: a file imports from its own room and from rows above its own, never from below. The pipeline is
+ * part of `install`, and has a row of its own because it also judges.
+ */
 const floors: readonly (readonly string[])[] = [
+  ['lib'],
   ['contracts'],
-  // errors.ts, paths.ts, text.ts and others.
-  ['files beside the folders'],
-  ['trust'],
   ['profile'],
+  ['containers'],
   ['systemd'],
-  ['machine'],
-  ['plan'],
-  ['apply'],
-  ['confirm'],
-  ['doctor'],
-  ['output'],
-  ['report'],
-  ['pipeline'],
-  ['wizard', 'daemon'],
-  ['commands'],
+  ['guest'],
+  ['install'],
+  ['verdict'],
+  ['install/pipeline'],
+  ['service'],
+  ['cli'],
   ['main.ts'],
 ];
 
@@ -46,8 +44,8 @@ function arrowsOf(file: string): readonly Arrow[] {
 }
 
 function roomOf(file: string): string {
-  const [room = '', ...rest] = file.split('/');
-  return rest.length > 0 || room === 'main.ts' ? room : 'files beside the folders';
+  if (file.startsWith('install/pipeline/')) return 'install/pipeline';
+  return file.split('/')[0] ?? file;
 }
 
 function floorOf(file: string): number {
@@ -65,11 +63,6 @@ test('imports go down the list of folders, and never up', () => {
   assert.ok(arrows.length > 500, `only ${arrows.length} imports were found`);
   const wrong = arrows.filter(({ from, to }) => roomOf(from) !== roomOf(to) && floorOf(to) >= floorOf(from));
   assert.deepEqual(wrong, []);
-});
-
-test('the contracts import nothing of the agent but one another', () => {
-  const outside = arrows.filter(({ from, to }) => roomOf(from) === 'contracts' && roomOf(to) !== 'contracts');
-  assert.deepEqual(outside, []);
 });
 
 test('nothing in agent/ is cast through unknown', () => {

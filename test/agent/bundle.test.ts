@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { test } from 'node:test';
-import { packageRoot } from '../../agent/paths.js';
+import { packageRoot } from '../../agent/lib/paths.js';
 
 const bundle = path.join(packageRoot(), 'dist/bundle');
 

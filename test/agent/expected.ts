@@ -6,7 +6,7 @@ import assert from 'node:assert/strict';
 import { existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { test } from 'node:test';
-import { packageRoot } from '../../agent/paths.js';
+import { packageRoot } from '../../agent/lib/paths.js';
 
 const updating = process.env['UPDATE_EXPECTED'] === '1';
 

@@ -6,34 +6,34 @@ import assert from 'node:assert/strict';
 import { readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { test } from 'node:test';
-import { packageRoot } from '../../agent/paths.js';
+import { packageRoot } from '../../agent/lib/paths.js';
 
 const shown = 'shown as it is, decides nothing';
 
 /** File, how many places it has, and why each of them is right. */
 const places: Readonly<Record<string, readonly [count: number, why: string]>> = {
-  'run-command.ts': [4, 'collects the bytes for those below'],
+  'lib/run-command.ts': [4, 'collects the bytes for those below'],
   // Formats that their program declares.
   'systemd/journal-reader.ts': [3, 'journalctl --output=json; its errors are shown'],
-  'machine/serving/inspect.ts': [2, 'vgpu-hostd status --json; its errors are shown'],
-  'machine/host/probe.ts': [2, 'vgpu-probe --json; its errors are shown'],
-  'confirm/probe-result.ts': [2, 'vgpu-probe --json; its errors are shown'],
-  'confirm/host-sessions.ts': [2, 'vgpu-probe --sessions --json; its errors are shown'],
-  'daemon/helper.ts': [1, "vgpu-watch: this project's own protocol of lines"],
-  'machine/libraries/packages.ts': [2, "rpm --queryformat '%{NAME}', pacman --quiet: names alone"],
-  'machine/unit/service-user.ts': [1, 'getent: lines of passwd(5) and group(5)'],
-  'report/tarball.ts': [2, 'the bytes of an archive; errors are shown'],
+  'guest/host/inspect.ts': [2, 'vgpu-hostd status --json; its errors are shown'],
+  'guest/vgpu-host/probe.ts': [2, 'vgpu-probe --json; its errors are shown'],
+  'verdict/probe-result.ts': [2, 'vgpu-probe --json; its errors are shown'],
+  'verdict/host-sessions.ts': [2, 'vgpu-probe --sessions --json; its errors are shown'],
+  'service/helper.ts': [1, "vgpu-watch: this project's own protocol of lines"],
+  'guest/libraries/packages.ts': [2, "rpm --queryformat '%{NAME}', pacman --quiet: names alone"],
+  'guest/unit/service-user.ts': [1, 'getent: lines of passwd(5) and group(5)'],
+  'cli/report/tarball.ts': [2, 'the bytes of an archive; errors are shown'],
   'systemd/run-in-unit.ts': [2, 'passes on what was run in the unit; how it ended is asked over D-Bus'],
   // Text for people, because nothing else has the value.
-  'doctor/look/loader/ask.ts': [
+  'guest/look/loader/ask.ts': [
     4,
     'ld.so: only LD_DEBUG tells why a library was chosen; unknown words are left out',
   ],
-  'doctor/look/executables.ts': [
+  'guest/look/executables.ts': [
     1,
     'getcap: Node reads no extended attributes; what is not understood is quoted',
   ],
-  'machine/containers.ts': [
+  'guest/containers.ts': [
     1,
     'podman --version, which makes no storage as `podman version` may; else unknown',
   ],
@@ -42,22 +42,22 @@ const places: Readonly<Record<string, readonly [count: number, why: string]>> = 
     "the loader's word on a C library in a container, which gives exit status 1 like others",
   ],
   // Only shown.
-  'machine/serving/checks.ts': [3, shown],
-  'pipeline/report.ts': [1, 'part of a report, as it is'],
-  'apply/tools.ts': [1, shown],
-  'apply/alternatives.ts': [1, shown],
-  'apply/apply.ts': [1, shown],
-  'apply/disk.ts': [1, shown],
+  'guest/host/checks.ts': [3, shown],
+  'cli/report/report.ts': [1, 'part of a report, as it is'],
+  'install/apply/tools.ts': [1, shown],
+  'install/apply/alternatives.ts': [1, shown],
+  'install/apply/apply.ts': [1, shown],
+  'install/apply/disk.ts': [1, shown],
 };
 
 /** Files that may start a process by other means than a CommandRunner. */
 const starters: Readonly<Record<string, string>> = {
-  'run-command.ts': 'the CommandRunner itself',
+  'lib/run-command.ts': 'the CommandRunner itself',
   'systemd/journal-reader.ts': 'follows: it has no end that could be waited for',
-  'daemon/helper.ts': 'lives as long as the service',
-  'apply/lock.ts': 'flock(1), by its exit status alone; its output is not read',
-  'hand-over.ts': "runs the user's command on the user's terminal",
-  'commands/logs.ts': "journalctl on the user's terminal",
+  'service/helper.ts': 'lives as long as the service',
+  'install/apply/lock.ts': 'flock(1), by its exit status alone; its output is not read',
+  'lib/hand-over.ts': "runs the user's command on the user's terminal",
+  'cli/commands/logs.ts': "journalctl on the user's terminal",
 };
 
 const agent = path.join(packageRoot(), 'agent');

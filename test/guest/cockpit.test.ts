@@ -6,7 +6,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import { messageIds } from '../../agent/contracts/journal-messages.js';
-import { cockpitFiles, cockpitPage } from '../../agent/paths.js';
+import { cockpitFiles, cockpitPage } from '../../agent/lib/paths.js';
 import { Browser } from './support/browser.js';
 import { whyNoConsumer } from './support/consumer.js';
 import { Guest, whyNoGuest } from './support/guest.js';

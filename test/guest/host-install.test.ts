@@ -1,7 +1,7 @@
 /** Both ends installed, each in a guest of its own: host install, install, the verdict, host uninstall, the verdict. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { assertDocument } from '../agent/commands/json-schemas.js';
+import { assertDocument } from '../agent/cli/commands/json-schemas.js';
 import { checkpointsOf, killedAt } from './support/checkpoints.js';
 import { whyNoConsumer } from './support/consumer.js';
 import { Guest, whyNoGuest } from './support/guest.js';

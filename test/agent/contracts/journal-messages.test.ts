@@ -3,7 +3,7 @@ import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import { test } from 'node:test';
 import { messageIds } from '../../../agent/contracts/journal-messages.js';
-import { packageRoot } from '../../../agent/paths.js';
+import { packageRoot } from '../../../agent/lib/paths.js';
 
 test('the page for Cockpit has the IDs that the service writes, each by its name', () => {
   const page = readFileSync(path.join(packageRoot(), 'units/cockpit/page.js'), 'utf8');

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import { test } from 'node:test';
-import { packageRoot } from '../../../agent/paths.js';
+import { packageRoot } from '../../../agent/lib/paths.js';
 import { maxMatchLength, maxPatternLength } from '../../../agent/profile/patterns.js';
 
 const text = readFileSync(path.join(packageRoot(), 'docs/reference/profiles.md'), 'utf8');

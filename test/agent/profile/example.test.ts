@@ -3,8 +3,7 @@ import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import { test } from 'node:test';
-import { explainLog } from '../../../agent/confirm/log/explain.js';
-import { packageRoot } from '../../../agent/paths.js';
+import { packageRoot } from '../../../agent/lib/paths.js';
 import {
   defaultProfilePlaces,
   listProfiles,
@@ -13,6 +12,7 @@ import {
 } from '../../../agent/profile/load.js';
 import type { Profile } from '../../../agent/profile/types.js';
 import { createProfileValidator } from '../../../agent/profile/validate.js';
+import { explainLog } from '../../../agent/verdict/log/explain.js';
 
 const document = readFileSync(path.join(packageRoot(), 'docs/howto/write-a-profile.md'), 'utf8');
 const reference = readFileSync(path.join(packageRoot(), 'docs/reference/profiles.md'), 'utf8');

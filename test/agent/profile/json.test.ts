@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import { test } from 'node:test';
-import { packageRoot } from '../../../agent/paths.js';
+import { packageRoot } from '../../../agent/lib/paths.js';
 import { parseJson, pointerPart } from '../../../agent/profile/json.js';
 
 test('text that JSON.parse accepts is read the same', () => {

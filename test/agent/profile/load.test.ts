@@ -6,8 +6,8 @@ import path from 'node:path';
 import { after, before, test } from 'node:test';
 import { Ajv2020 } from 'ajv/dist/2020.js';
 import { reasons } from '../../../agent/contracts/verdict.js';
-import { VgpuError } from '../../../agent/errors.js';
-import { packageRoot } from '../../../agent/paths.js';
+import { VgpuError } from '../../../agent/lib/errors.js';
+import { packageRoot } from '../../../agent/lib/paths.js';
 import {
   defaultProfilePlaces,
   listProfiles,

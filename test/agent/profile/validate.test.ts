@@ -1,7 +1,7 @@
 /** The schema's complaints, in words. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { schemaCheck } from '../../../agent/contracts/schema.js';
+import { schemaCheck } from '../../../agent/lib/schema.js';
 import { loadProfile } from '../../../agent/profile/load.js';
 import { createProfileValidator, problemsOf, readablePointer } from '../../../agent/profile/validate.js';
 

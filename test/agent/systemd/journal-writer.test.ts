@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { messageIds } from '../../../agent/contracts/journal-messages.js';
 import { journalFields, withoutFields } from '../../../agent/systemd/journal-writer.js';
-import { cpuVerdict, verdict } from '../output/samples.js';
+import { cpuVerdict, verdict } from '../cli/output/samples.js';
 
 test('every kind of message has an ID of its own, as sd_journal(3) wants them', () => {
   const ids = Object.values(messageIds);

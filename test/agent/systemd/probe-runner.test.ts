@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import type { CommandResult, CommandRunner } from '../../../agent/run-command.js';
+import type { CommandResult, CommandRunner } from '../../../agent/lib/run-command.js';
 import type { MainExit } from '../../../agent/systemd/exit-watch.js';
 import { type ProbeQuestion, probeCommand, runProbe } from '../../../agent/systemd/probe-runner.js';
 import { unitArguments } from '../../../agent/systemd/run-in-unit.js';

@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
+import { assignments, lastAssignment } from '../../../agent/lib/unit-file.js';
 import { bagOf, count, hex, structs, texts } from '../../../agent/systemd/properties.js';
 import { type UnitSources, unitFacts } from '../../../agent/systemd/unit-facts.js';
-import { assignments, lastAssignment } from '../../../agent/systemd/unit-file.js';
 
 const sources: UnitSources = {
   name: 'x.service',

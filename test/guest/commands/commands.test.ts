@@ -1,7 +1,7 @@
 /** The installed command in a guest: questions, interruptions, exit codes, JSON as docs/json/ describes it. */
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
-import { assertDocument } from '../../agent/commands/json-schemas.js';
+import { assertDocument } from '../../agent/cli/commands/json-schemas.js';
 import { whyNoConsumer } from '../support/consumer.js';
 import { type Afterwards, Guest, whyNoGuest } from '../support/guest.js';
 import { whyNoHostd } from '../support/hosts.js';

@@ -11,7 +11,7 @@
  */
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
-import { random } from '../../agent/confirm/random.js';
+import { random } from '../../agent/verdict/random.js';
 import { mixed } from '../states/mixed.js';
 import { debian550 } from '../states/nvidia-debian.js';
 import { multiarch, type StartingState } from '../states/state.js';

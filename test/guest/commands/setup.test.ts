@@ -2,9 +2,9 @@
 
 import assert from 'node:assert/strict';
 import { after, before, beforeEach, describe, test } from 'node:test';
-import type { InstallDocument } from '../../../agent/commands/install.js';
-import type { SetupDocument } from '../../../agent/commands/setup.js';
-import { assertDocument } from '../../agent/commands/json-schemas.js';
+import type { InstallDocument } from '../../../agent/cli/commands/install.js';
+import type { SetupDocument } from '../../../agent/cli/commands/setup.js';
+import { assertDocument } from '../../agent/cli/commands/json-schemas.js';
 import { whyNoConsumer } from '../support/consumer.js';
 import { type Guest, whyNoGuest } from '../support/guest.js';
 import { whyNoHostd } from '../support/hosts.js';

@@ -3,7 +3,7 @@
 
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
-import { assertDocument } from '../../agent/commands/json-schemas.js';
+import { assertDocument } from '../../agent/cli/commands/json-schemas.js';
 import { ollamaServer, whyNoOllama } from '../support/consumer.js';
 import { whyNoGuest } from '../support/guest.js';
 import { whyNoHostd } from '../support/hosts.js';

@@ -2,7 +2,7 @@
 
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
-import { assertDocument } from '../../agent/commands/json-schemas.js';
+import { assertDocument } from '../../agent/cli/commands/json-schemas.js';
 import { consumers, named, whyNoConsumer } from '../support/consumer.js';
 import { assertHealthy, doctor } from '../support/doctor.js';
 import { Guest, whyNoGuest } from '../support/guest.js';

@@ -4,8 +4,8 @@
 import assert from 'node:assert/strict';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
-import type { DoctorDocument } from '../../../agent/commands/doctor.js';
-import type { Finding } from '../../../agent/doctor/types.js';
+import type { DoctorDocument } from '../../../agent/cli/commands/doctor.js';
+import type { Finding } from '../../../agent/verdict/doctor/types.js';
 import { whyNoConsumer, whyNoOllama, whyNoStandIn } from '../support/consumer.js';
 import { assertHealthy, doctor } from '../support/doctor.js';
 import type { Guest } from '../support/guest.js';

@@ -2,9 +2,9 @@
  * agent/systemd/ from the inside of a guest: runs one of its functions there and prints the result as JSON
  * lines. Started by test/guest/systemd.test.ts.
  */
-import { VgpuError } from '../../../agent/errors.js';
-import { jsonLine } from '../../../agent/output/json.js';
-import { spawnRunner } from '../../../agent/run-command.js';
+import { VgpuError } from '../../../agent/lib/errors.js';
+import { jsonLine } from '../../../agent/lib/json-line.js';
+import { spawnRunner } from '../../../agent/lib/run-command.js';
 import { openManager } from '../../../agent/systemd/bus.js';
 import { journalReader } from '../../../agent/systemd/journal-reader.js';
 import { journalWriter } from '../../../agent/systemd/journal-writer.js';

@@ -2,7 +2,7 @@
 
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
-import type { DoctorDocument } from '../../../agent/commands/doctor.js';
+import type { DoctorDocument } from '../../../agent/cli/commands/doctor.js';
 import {
   type Consumer,
   type ConsumerDesign,

@@ -2,14 +2,14 @@
 // schema, and what every verdict must keep to, whatever it says.
 
 import assert from 'node:assert/strict';
-import type { DoctorDocument } from '../../../agent/commands/doctor.js';
-import type { InstallDocument } from '../../../agent/commands/install.js';
-import type { PlanDocument } from '../../../agent/commands/plan.js';
-import type { StatusDocument } from '../../../agent/commands/status.js';
-import type { UninstallDocument } from '../../../agent/commands/uninstall.js';
-import type { VerifyDocument } from '../../../agent/commands/verify.js';
+import type { DoctorDocument } from '../../../agent/cli/commands/doctor.js';
+import type { InstallDocument } from '../../../agent/cli/commands/install.js';
+import type { PlanDocument } from '../../../agent/cli/commands/plan.js';
+import type { StatusDocument } from '../../../agent/cli/commands/status.js';
+import type { UninstallDocument } from '../../../agent/cli/commands/uninstall.js';
+import type { VerifyDocument } from '../../../agent/cli/commands/verify.js';
 import type { Mode, Reason, Verdict } from '../../../agent/contracts/verdict.js';
-import { assertDocument } from '../../agent/commands/json-schemas.js';
+import { assertDocument } from '../../agent/cli/commands/json-schemas.js';
 import { type Consumer, consumerDesigns } from './consumer.js';
 import { type Afterwards, Guest } from './guest.js';
 import type { Ran } from './process.js';

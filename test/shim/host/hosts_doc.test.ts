@@ -4,7 +4,7 @@ import { readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { after, describe, it } from 'node:test';
 import { Command } from 'commander';
-import { hostCommand } from '../../../agent/commands/host.js';
+import { hostCommand } from '../../../agent/cli/commands/host.js';
 import { ROOT, runProgram } from '../cuda/private_programs.js';
 import { builtFile, scratchDirectory } from '../shim_host.js';
 

@@ -1,0 +1,140 @@
+/** `vgpu-agent cdi`: the device that containers ask for, as a file of the Container Device Interface. */
+import { Command } from 'commander';
+import { type CdiSpec, cdiKind, cdiNvidiaKind } from '../../contracts/cdi.js';
+import type { MachineFacts } from '../../contracts/facts.js';
+import { chooseOne } from '../../install/pipeline/choose.js';
+import { cdiSpec, deviceCount } from '../../install/plan/cdi.js';
+import { devicesIn } from '../../install/plan/cdi-devices.js';
+import { ExitCode } from '../../lib/errors.js';
+import type { Style } from '../../lib/style.js';
+import { oneLine } from '../../lib/text.js';
+import { endpoint, examples, hostHelp } from './options.js';
+import type { CommandContext, Outcome, Run } from './types.js';
+
+interface GenerateOptions {
+  readonly host?: string;
+  readonly nvidia?: true;
+}
+
+/** One device that a container can ask for now. */
+export interface OfferedDevice {
+  /** As typed after --device: `vgpu.org/gpu=all`. */
+  readonly name: string;
+  readonly file: string;
+}
+
+export interface CdiListDocument {
+  readonly schema: 1;
+  readonly command: 'cdi list';
+  readonly devices: readonly OfferedDevice[];
+  /** The agent's files that offer no device: a person or a program has changed them. */
+  readonly broken: readonly string[];
+  /** The file of another owner that offers nvidia.com/gpu; null: there is none. */
+  readonly nvidiaFrom: string | null;
+}
+
+export function cdiCommand(run: Run): Command {
+  const command = new Command('cdi')
+    .description('show the CDI device for containers')
+    .addHelpText(
+      'after',
+      examples(
+        ['vgpu-agent cdi list', 'the devices, and how to request them'],
+        ['vgpu-agent cdi generate', 'the file that install writes to /etc/cdi/vgpu.json'],
+      ),
+    );
+  command
+    .command('generate')
+    .description('print the CDI file for this machine')
+    .option('--host <address>', hostHelp, endpoint)
+    .option('--nvidia', `name the device ${cdiNvidiaKind} instead of ${cdiKind}`)
+    .action((options: GenerateOptions) => run((context) => generate(options, context)));
+  command
+    .command('list')
+    .description('list the devices for containers, and how podman, docker and compose files request them')
+    .action(() => run(list));
+  return command;
+}
+
+async function generate(options: GenerateOptions, context: CommandContext): Promise<Outcome> {
+  const facts = await lookedAt(options.host ?? null);
+  context.talk.emit({ kind: 'facts', facts });
+  const document: CdiSpec = cdiSpec({
+    kind: options.nvidia === true ? cdiNvidiaKind : cdiKind,
+    storeId: facts.shim.id,
+    endpoint: facts.host.endpoint,
+    devices: deviceCount(facts),
+  });
+  // The output is the file itself, with and without --json.
+  return { exitCode: ExitCode.done, document, text: () => JSON.stringify(document, null, 2) };
+}
+
+async function list(): Promise<Outcome> {
+  const { containers } = await lookedAt(null);
+  const files = containers === undefined ? [] : [containers.spec, containers.nvidia];
+  const devices: OfferedDevice[] = [];
+  const broken: string[] = [];
+  for (const { path, content } of files) {
+    if (content === null) continue;
+    const names = devicesIn(content);
+    if (names.length === 0) broken.push(path);
+    devices.push(...names.map((name) => ({ name, file: path })));
+  }
+  const nvidiaFrom = containers?.nvidiaFrom ?? null;
+  const document: CdiListDocument = { schema: 1, command: 'cdi list', devices, broken, nvidiaFrom };
+  return { exitCode: ExitCode.done, document, text: (style) => listText(document, style) };
+}
+
+async function lookedAt(host: string | null): Promise<MachineFacts> {
+  const { openWorkplace } = await import('../../install/pipeline/open-workplace.js');
+  const { work, close } = openWorkplace();
+  try {
+    const [installed] = (await work.manifest())?.consumers ?? [];
+    return await work.inspect(
+      await chooseOne(work, installed === undefined ? {} : { unit: installed.unit }),
+      host,
+    );
+  } finally {
+    close();
+  }
+}
+
+function listText({ devices, broken, nvidiaFrom }: CdiListDocument, style: Style): string {
+  const [first] = devices;
+  const repair = broken.map((file) => `${file} offers no device: sudo vgpu-agent install writes it again`);
+  if (first === undefined) {
+    const absent =
+      'No device for containers: vgpu-agent install writes it where podman, docker, containerd or /etc/cdi is.';
+    return broken.length === 0 ? absent : repair.join('\n');
+  }
+  const offered = devices.map(({ name, file }) => `${style.bold(name)}  ${style.dim(file)}`);
+  const foreign =
+    nvidiaFrom === null ? [] : [`${cdiNvidiaKind} is defined by ${oneLine(nvidiaFrom)}, not by vgpu-agent`];
+  return [...offered, ...repair, ...foreign, '', ...usage(first.name)].join('\n');
+}
+
+function usage(name: string): readonly string[] {
+  return [
+    `podman run --device ${name} IMAGE`,
+    `docker run --device ${name} IMAGE            (Docker 28.3; from 25 with "features": {"cdi": true} in daemon.json)`,
+    '',
+    'quadlet, in [Container]:    (install --unit NAME does it by a drop-in with podman 5 and later)',
+    `  AddDevice=${name}`,
+    '',
+    'compose file of docker, in the service:',
+    '  deploy:',
+    '    resources:',
+    '      reservations:',
+    '        devices:',
+    '          - driver: cdi',
+    `            device_ids: [${name}]`,
+    '            capabilities: [gpu]',
+    '',
+    'compose file of podman-compose, in the service:',
+    '  devices:',
+    `    - ${name}`,
+    '',
+    'Docker and containerd forbid vsock in containers: there the host must be reached by unix: or tcp:, or the',
+    'container needs a seccomp profile that allows AF_VSOCK. podman allows it.',
+  ];
+}

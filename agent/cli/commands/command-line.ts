@@ -1,0 +1,224 @@
+/** From argv to an exit code: flags, help, one message for a failure, one document for `--json`. */
+import { Command, CommanderError, Option } from 'commander';
+import { agentVersion } from '../../lib/agent-version.js';
+import { errorDocument, errorText } from '../../lib/error-text.js';
+import { ExitCode as Exit, type ExitCode, VgpuError } from '../../lib/errors.js';
+import { endAs } from '../../lib/hand-over.js';
+import { jsonDocument, jsonLine } from '../../lib/json-line.js';
+import { styleFor } from '../../lib/style.js';
+import { type Sink, streamSink } from '../output/streams.js';
+import { terminalTalk } from '../output/terminal.js';
+import { terminalAsk } from '../wizard/prompt.js';
+import { commandNames, commandsFor } from './all.js';
+import { refuseContradictions } from './contradictions.js';
+import { interruption, neverStopped } from './interruption.js';
+import { examples } from './options.js';
+import { questioner } from './question.js';
+import type { Outcome, Run } from './types.js';
+
+interface GlobalOptions {
+  readonly json?: true;
+  readonly color: boolean;
+  readonly quiet?: true;
+  readonly verbose?: true;
+}
+
+/** The parts of the process that a command line touches. */
+export interface ProcessLike {
+  readonly stdin: NodeJS.ReadStream;
+  readonly stdout: NodeJS.WriteStream;
+  readonly stderr: NodeJS.WriteStream;
+  readonly env: Readonly<Record<string, string | undefined>>;
+  getuid?(): number;
+}
+
+/**
+ * Runs the command that `argv` (without node and script) asks for and returns the exit code. Results go to
+ * standard output, everything else to standard error; nothing is thrown. A command that was run for the user ends us
+ * as it ended.
+ */
+export async function runCommandLine(words: readonly string[], self: ProcessLike): Promise<number> {
+  // Arguments after -- belong to another program.
+  const argv = words.includes('--') ? words.slice(0, words.indexOf('--')) : words;
+  const out = streamSink(self.stdout, 'standard output');
+  const err = streamSink(self.stderr, 'standard error');
+  let exitCode: number = Exit.done;
+
+  const program = new Command('vgpu-agent');
+  const run: Run = async (work, { stoppable = false } = {}) => {
+    const options = program.opts<GlobalOptions>();
+    const style = (sink: Sink) =>
+      styleFor({
+        isTty: sink.isTty,
+        get columns() {
+          return sink.columns;
+        },
+        wanted: options.color,
+        env: self.env,
+      });
+    const json = options.json === true;
+    const verbose = options.verbose === true;
+    const volume = options.quiet === true ? 'quiet' : verbose ? 'verbose' : 'normal';
+    const errStyle = style(err);
+    const dumb = self.env['TERM'] === 'dumb';
+    const talk = terminalTalk(dumb ? inLines(err) : err, errStyle, volume);
+    const stop = stoppable ? interruption() : neverStopped();
+    const terminal = { stdin: self.stdin, stderr: self.stderr, style: errStyle, signal: stop.signal };
+    const someone = self.stdin.isTTY === true && self.stderr.isTTY === true;
+    try {
+      const outcome = await work({
+        talk,
+        signal: stop.signal,
+        isRoot: self.getuid?.() === 0,
+        ask: questioner(self, talk, stop.signal),
+        dialogue: someone ? terminalAsk({ ...terminal, dumb }) : null,
+        stdin: self.stdin,
+        stream: (document, text) => out.write(`${json ? jsonLine(document) : text}\n`),
+        say: (text) => err.write(`${text}\n`),
+        show: (text) => err.write(`${text(errStyle)}\n`),
+        json,
+      });
+      talk.pause();
+      print(outcome, json, out, style(out));
+      await out.flush();
+      exitCode = outcome.ended === undefined ? outcome.exitCode : await endAs(outcome.ended);
+    } catch (error) {
+      talk.pause();
+      exitCode = fail(error, { json, verbose, out, err, style: style(err) });
+    } finally {
+      stop.done();
+    }
+  };
+
+  try {
+    await describeProgram(program, run, out, argv);
+    refuseExtraWords(program, argv);
+    await program.parseAsync([...words], { from: 'user' }).catch(async (error: unknown) => {
+      // Help and version end so: they are a success only if they could be written.
+      if (!(error instanceof CommanderError && error.exitCode === 0)) throw error;
+      await out.flush();
+    });
+  } catch (error) {
+    // Flags that cannot be parsed cannot say --json or --no-color either: they are looked for as they stand.
+    const json = argv.includes('--json');
+    const plain = styleFor({
+      isTty: err.isTty,
+      columns: err.columns,
+      wanted: !argv.includes('--no-color'),
+      env: self.env,
+    });
+    return fail(usageError(error, argv, program), { json, verbose: false, out, err, style: plain });
+  }
+  return exitCode;
+}
+
+/** For a terminal that cannot take back what was written: no line is drawn twice. */
+function inLines(sink: Sink): Sink {
+  return { isTty: false, columns: sink.columns, write: sink.write, flush: sink.flush };
+}
+
+/** Gives the program its options, and the commands that `argv` needs: all of them without one. */
+export async function describeProgram(
+  program: Command,
+  run: Run,
+  out: Pick<Sink, 'write'>,
+  argv: readonly string[] = [],
+): Promise<void> {
+  program
+    .description('Runs CUDA programs of this guest, Ollama first, on the GPU of its host.')
+    .option('--json', 'print the result as one JSON document (docs/json/ describes them)')
+    .option('--no-color', 'no colours (NO_COLOR does the same)')
+    .addOption(new Option('-q, --quiet', 'only results, warnings and failures').conflicts('verbose'))
+    .option('-v, --verbose', 'every step with its time, and the causes of a failure')
+    .version(agentVersion(), '-V, --version', 'print the version of the agent')
+    .addHelpText(
+      'after',
+      examples(
+        ['sudo vgpu-agent setup', 'guided by questions'],
+        ['sudo vgpu-agent install', 'give Ollama the GPU of the host, and verify it'],
+        ['vgpu-agent plan', 'show what would change, as a diff'],
+        ['sudo vgpu-agent verify', 'verify that it uses the GPU now'],
+        ['sudo vgpu-agent doctor', 'find out why it does not'],
+        ['sudo vgpu-agent uninstall', 'restore everything as it was before'],
+      ),
+    );
+  for (const make of await commandsFor(argv)) program.addCommand(make(run, () => program));
+  for (const command of [program, ...program.commands, ...program.commands.flatMap((one) => one.commands)]) {
+    command
+      .exitOverride()
+      .configureHelp({ showGlobalOptions: command !== program })
+      .helpOption('-h, --help', 'print this help')
+      .allowExcessArguments(false)
+      .showSuggestionAfterError(true)
+      // Help that was requested is a result; fail() prints each error once.
+      .configureOutput({ writeOut: (text) => out.write(text), writeErr: () => {} });
+    refuseContradictions(command);
+  }
+  for (const command of [program, ...program.commands.filter((one) => one.commands.length > 0)])
+    command.helpCommand('help [command]', 'print the help of a command');
+}
+
+function print(outcome: Outcome, json: boolean, out: Sink, style: ReturnType<typeof styleFor>): void {
+  if (json) {
+    if (outcome.document !== null) out.write(`${jsonDocument(outcome.document)}\n`);
+  } else {
+    const text = outcome.text(style);
+    if (text !== '') out.write(`${text}\n`);
+  }
+}
+
+interface Failing {
+  readonly json: boolean;
+  readonly verbose: boolean;
+  readonly out: Sink;
+  readonly err: Sink;
+  readonly style: ReturnType<typeof styleFor>;
+}
+
+/** Tells a failure once on standard error and, with `--json`, as a document on standard output. */
+function fail(error: unknown, { json, verbose, out, err, style }: Failing): ExitCode {
+  const document = errorDocument(error);
+  if (json) out.write(`${jsonDocument({ schema: 1, error: document })}\n`);
+  err.write(`${errorText(error, style, verbose)}\n`);
+  return document.exitCode;
+}
+
+/** commander's message as a VgpuError of kind `usage`; anything else is passed on. */
+function usageError(error: unknown, argv: readonly string[], program: Command): unknown {
+  if (!(error instanceof CommanderError)) return error;
+  const command = argv.find((word) => commandNames.includes(word));
+  const part = command === 'host' ? argv[argv.indexOf(command) + 1] : undefined;
+  const named = ['install', 'status', 'uninstall'].includes(part ?? '') ? `host ${part}` : command;
+  const help = command === undefined ? 'vgpu-agent --help' : `vgpu-agent ${named} --help`;
+  const said = saidBy(error, program) ?? error.message.replace(/^error: /, '');
+  return new VgpuError(said.replace(/\n/g, ' '), {
+    kind: 'usage',
+    operation: 'read the command line',
+    remedy: help,
+    cause: error,
+  });
+}
+
+/** Help and version are printed as soon as commander sees them: it reads no further word. */
+function refuseExtraWords(program: Command, argv: readonly string[]): void {
+  const [first, , third] = argv.filter((word) => !word.startsWith('-'));
+  const version = argv.some((word) => word === '--version' || word === '-V');
+  const extra =
+    first === 'help' ? third : version && !commandNames.includes(first ?? 'help') ? first : undefined;
+  if (extra !== undefined) program.error(`unexpected argument ${JSON.stringify(extra)}`);
+}
+
+/** The message where commander has none, or one that does not quote the value; else null. */
+function saidBy({ code }: CommanderError, program: Command): string | null {
+  const all = [program, ...program.commands, ...program.commands.flatMap((one) => one.commands)];
+  if (code === 'commander.help') {
+    // Commander prints its help as an error, and the code is all there is.
+    const unknown = all.map(({ args }) => (args[0] === 'help' ? args[1] : undefined)).find(Boolean);
+    return unknown === undefined ? 'no command was given' : `unknown command ${JSON.stringify(unknown)}`;
+  }
+  if (code !== 'commander.excessArguments') return null;
+  const extra = all.map((one) => one.args[one.registeredArguments.length]);
+  // The innermost command has its own arguments only; those outside of it have its name among theirs.
+  const last = extra.findLast((one) => one !== undefined);
+  return last === undefined ? null : `unexpected argument ${JSON.stringify(last)}`;
+}

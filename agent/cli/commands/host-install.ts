@@ -1,0 +1,205 @@
+/** `vgpu-agent host install`: daemon, device profiles, units and man pages in place, and the daemon runs. */
+import { Command, InvalidArgumentError, Option } from 'commander';
+import type { HostDaemon } from '../../contracts/host-daemon.js';
+import type { Plan } from '../../contracts/plan.js';
+import { type HostDevice, hostDevices, type ServingRequest } from '../../contracts/serving.js';
+import { parseEndpoint } from '../../guest/vgpu-host/endpoint.js';
+import { changeHost, type HostWorkplace, planHost } from '../../install/pipeline/serving-host.js';
+import { ExitCode, VgpuError } from '../../lib/errors.js';
+import { plural } from '../../lib/text.js';
+import { planText } from '../output/plan-text.js';
+import { approved, requireRoot } from './common.js';
+import { examples } from './options.js';
+import type { CommandContext, Outcome, Run } from './types.js';
+
+export interface HostInstallDocument {
+  readonly schema: 1;
+  readonly command: 'host install';
+  readonly outcome: 'dry-run' | 'declined' | 'done';
+  readonly plan: Plan;
+  /** Changes that were carried out and stand. */
+  readonly changed: number;
+  /** The daemon's own status afterwards; null: it was not asked. */
+  readonly daemon: HostDaemon | null;
+}
+
+interface HostInstallOptions {
+  readonly device?: HostDevice;
+  readonly listen?: readonly string[];
+  readonly memory?: string;
+  readonly sessions?: number;
+  readonly dryRun?: true;
+  readonly yes?: true;
+  readonly endSessions?: true;
+  readonly force?: true;
+}
+
+export function hostInstallCommand(run: Run): Command {
+  return new Command('install')
+    .description('install vgpu-hostd with its units, device profiles and man pages, and start it')
+    .addOption(
+      new Option(
+        '--device <kind>',
+        'cuda: the GPU of this machine; software: a simulated one (default: the installed one, else install asks)',
+      ).choices(hostDevices),
+    )
+    .option(
+      '--listen <address>',
+      'unix:PATH or vsock:PORT; repeatable (default: the installed ones, else unix:/run/vgpu/hostd.sock)',
+      listenAddress,
+    )
+    .option('--memory <size>', 'device memory for each guest, such as 8G (default: no limit)', size)
+    .option('--sessions <number>', 'simultaneous sessions of each guest (default: half of all)', number)
+    .option('-n, --dry-run', 'show what would change, and change nothing')
+    .option('-y, --yes', 'do not ask')
+    .option('--end-sessions', 'restart vgpu-hostd if that is necessary, even while guests are served')
+    .option('--force', 'continue although the driver for --device cuda is not ready')
+    .addHelpText(
+      'after',
+      examples(
+        ['sudo vgpu-agent host install --device cuda --listen vsock:14833', 'for virtual machines'],
+        ['sudo vgpu-agent host install --device software', 'a simulated GPU, to try it out'],
+        ['sudo vgpu-agent host install --yes', 'an upgrade; sessions continue'],
+      ),
+    )
+    .action((options: HostInstallOptions) =>
+      run((context) => hostInstall(options, context), { stoppable: true }),
+    );
+}
+
+async function hostInstall(options: HostInstallOptions, context: CommandContext): Promise<Outcome> {
+  const dryRun = options.dryRun === true;
+  if (!dryRun) requireRoot(context, 'host install');
+  const { openHost } = await import('../../install/pipeline/open-host.js');
+  const { work, close } = await openHost();
+  try {
+    const request: ServingRequest = {
+      device: options.device ?? (dryRun ? null : await askedDevice(work, options, context)),
+      listen: options.listen ?? null,
+      limits: { memory: options.memory ?? null, sessions: options.sessions ?? null },
+      endSessions: options.endSessions === true,
+      force: options.force === true,
+    };
+    const { emit } = context.talk;
+    if (dryRun) {
+      const plan = await planHost(work, 'install', request, emit);
+      return {
+        exitCode: ExitCode.done,
+        document: documentOf('dry-run', plan, 0, null),
+        text: (style) => planText(plan, style),
+      };
+    }
+    const result = await changeHost(
+      work,
+      {
+        intent: 'install',
+        request,
+        signal: context.signal,
+        asks: options.yes !== true,
+        approve: async (plan) => {
+          emit({ kind: 'plan', plan });
+          return approved(context, 'host install', options.yes === true, 'Change this?');
+        },
+      },
+      emit,
+    );
+    if (result.kind === 'declined') {
+      return {
+        exitCode: ExitCode.interrupted,
+        document: documentOf('declined', result.plan, 0, null),
+        text: () => 'nothing was changed',
+      };
+    }
+    const { plan, applied } = result;
+    const daemon = await running(work);
+    return {
+      exitCode: ExitCode.done,
+      document: documentOf('done', plan, applied.changes, daemon),
+      text: (style) => {
+        const did =
+          plan.changes.length === 0
+            ? planText(plan, style)
+            : `installed (${plural(applied.changes, 'change')})`;
+        return `${servesText(daemon, plan.endpoint)}\n${did}`;
+      },
+    };
+  } finally {
+    close();
+  }
+}
+
+/** Installed is not enough: it has to answer. */
+async function running(work: HostWorkplace): Promise<HostDaemon> {
+  const answer = await work.askDaemon();
+  if (answer.kind === 'answers') return answer.daemon;
+  throw new VgpuError(`vgpu-hostd is installed, but does not answer: ${answer.message}`, {
+    kind: 'failed',
+    operation: 'ask the daemon that was installed',
+    path: 'vgpu-hostd.service',
+    remedy:
+      'journalctl -u vgpu-hostd says why; repair that, then systemctl start vgpu-hostd; or remove it with vgpu-agent host uninstall',
+  });
+}
+
+function servesText({ version, devices }: HostDaemon, endpoint: string): string {
+  const names = devices.map(({ name }) => name).join(', ');
+  return `vgpu-hostd ${version} serves ${names} at ${endpoint}`;
+}
+
+/** Null: a device is installed, or there is no terminal to ask on. */
+async function askedDevice(
+  work: HostWorkplace,
+  options: HostInstallOptions,
+  { dialogue }: CommandContext,
+): Promise<HostDevice | null> {
+  if (dialogue === null || options.yes === true || (await work.device()) !== null) return null;
+  const answer = await dialogue(
+    {
+      kind: 'choice',
+      id: 'device',
+      message: 'Which GPU should this machine serve?',
+      choices: [
+        { value: 'cuda', label: 'cuda', explanation: 'the GPU of this machine' },
+        { value: 'software', label: 'software', explanation: 'a simulated one, which says so' },
+      ],
+      preselected: 'cuda',
+    },
+    { back: false },
+  );
+  return hostDevices.find((one) => answer.kind === 'answer' && one === answer.value) ?? null;
+}
+
+function listenAddress(value: string, earlier: readonly string[] = []): readonly string[] {
+  const port = /^vsock:(\d{1,10})$/.exec(value)?.[1];
+  const parsed = parseEndpoint(port === undefined ? value : `vsock:2:${port}`);
+  const written = value.startsWith('unix:') || port !== undefined;
+  if (parsed.kind === 'bad' && written) throw new InvalidArgumentError(`Not an address: ${parsed.reason}.`);
+  if (parsed.kind === 'bad' || !written) {
+    throw new InvalidArgumentError('Write unix:/PATH, or vsock:PORT (without a CID: any guest may connect).');
+  }
+  // systemd splits and expands the text of a unit.
+  if (parsed.kind === 'unix' && /[\s%"'\\$]/.test(parsed.path)) {
+    throw new InvalidArgumentError('The path must not have blanks, quotes, %, $ or backslashes.');
+  }
+  return earlier.includes(value) ? earlier : [...earlier, value];
+}
+
+function size(value: string): string {
+  if (/^[1-9]\d{0,11}[KMGT]?$/.test(value)) return value;
+  throw new InvalidArgumentError('It must be a number of bytes; K, M, G or T may follow: 8G.');
+}
+
+function number(value: string): number {
+  const most = 1024;
+  if (/^[1-9]\d{0,3}$/.test(value) && Number(value) <= most) return Number(value);
+  throw new InvalidArgumentError(`It must be a number from 1 to ${most}.`);
+}
+
+function documentOf(
+  outcome: HostInstallDocument['outcome'],
+  plan: Plan,
+  changed: number,
+  daemon: HostDaemon | null,
+): HostInstallDocument {
+  return { schema: 1, command: 'host install', outcome, plan, changed, daemon };
+}

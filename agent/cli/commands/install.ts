@@ -1,0 +1,202 @@
+/** `vgpu-agent install`: from whatever is there to a proven verdict. */
+
+import { Command, Option } from 'commander';
+import type { Plan } from '../../contracts/plan.js';
+import type { Verdict } from '../../contracts/verdict.js';
+import type { RestartOutcome } from '../../install/apply/types.js';
+import { chooseOne } from '../../install/pipeline/choose.js';
+import { type InstallResult, inspectAndPlan, install } from '../../install/pipeline/install.js';
+import { ExitCode } from '../../lib/errors.js';
+import { plural } from '../../lib/text.js';
+import { choiceOf } from '../../profile/instance.js';
+import { planQuestion, planText } from '../output/plan-text.js';
+import { verdictText } from '../output/verdict-text.js';
+import { approved, exitCodeForMode, requireRoot } from './common.js';
+import {
+  computeHelp,
+  endpoint,
+  examples,
+  hostHelp,
+  profileHelp,
+  seconds,
+  unitHelp,
+  unitName,
+} from './options.js';
+import type { CommandContext, Outcome, Run } from './types.js';
+
+export interface InstallDocument {
+  readonly schema: 1;
+  readonly command: 'install';
+  readonly outcome: 'dry-run' | 'declined' | 'done' | 'rolled-back';
+  readonly plan: Plan;
+  /** Changes that were carried out and stand. */
+  readonly changed: number;
+  readonly restart: RestartOutcome;
+  readonly verdict: Verdict | null;
+}
+
+interface InstallOptions {
+  readonly profile?: string;
+  readonly unit?: string;
+  readonly host?: string;
+  readonly dryRun?: true;
+  readonly yes?: true;
+  readonly rollbackOnFailure?: true;
+  readonly restart: boolean;
+  readonly timeout?: number;
+  readonly force?: true;
+  readonly compute?: true;
+  /** `--service`, `--no-service`, or neither: as it is. */
+  readonly service?: boolean;
+}
+
+export function installCommand(run: Run): Command {
+  return new Command('install')
+    .description('give a service the GPU of the host, and verify it')
+    .option('-p, --profile <name>', profileHelp)
+    .option('-u, --unit <service>', unitHelp, unitName)
+    .option('--host <address>', hostHelp, endpoint)
+    .option('-n, --dry-run', 'show what would change, and change nothing')
+    .option('-y, --yes', 'do not ask')
+    .addOption(
+      new Option(
+        '--rollback-on-failure',
+        "undo everything unless the verdict is GPU and, with --service, the agent's service starts and stays up",
+      ).conflicts('restart'),
+    )
+    .option('--no-restart', 'do not restart the service (no verdict is given)')
+    .addOption(
+      new Option(
+        '--timeout <seconds>',
+        'wait at most this long for the verdict (default: that of the profile)',
+      )
+        .argParser(seconds)
+        .conflicts('restart'),
+    )
+    .option('--service', "also install and enable the agent's service, which repairs drift")
+    .option('--no-service', "remove the agent's service (default: leave it as it is)")
+    .addOption(new Option('--compute', computeHelp).conflicts('restart'))
+    .option('--force', 'continue although a real GPU works here')
+    .addHelpText(
+      'after',
+      examples(
+        ['sudo vgpu-agent install', 'shows the plan, asks, installs, waits for the verdict'],
+        [
+          'sudo vgpu-agent install --yes --rollback-on-failure',
+          'in a script: either the GPU, or everything as before',
+        ],
+        ['sudo vgpu-agent install --host vsock:2:14833', 'the host over vsock'],
+        ['vgpu-agent install --dry-run', 'only show the plan'],
+      ),
+    )
+    .action((options: InstallOptions) =>
+      run((context) => installOutcome(options, context), { stoppable: true }),
+    );
+}
+
+async function installOutcome(options: InstallOptions, context: CommandContext): Promise<Outcome> {
+  const { openWorkplace } = await import('../../install/pipeline/open-workplace.js');
+  const { work, close } = openWorkplace();
+  try {
+    const profile = await chooseOne(work, options);
+    const dryRun = options.dryRun === true;
+    if (!dryRun) requireRoot(context, 'install');
+    const request = {
+      profile,
+      host: options.host ?? null,
+      force: options.force === true,
+      restart: options.restart,
+      service: options.service ?? null,
+    };
+    const { emit } = context.talk;
+    if (dryRun) {
+      const { plan } = await inspectAndPlan(work, request, emit);
+      return dryRunOutcome(plan);
+    }
+    const result = await install(
+      work,
+      {
+        ...request,
+        rollbackOnFailure: options.rollbackOnFailure === true,
+        timeoutMs: options.timeout === undefined ? null : options.timeout * 1000,
+        compute: options.compute === true,
+        signal: context.signal,
+        asks: options.yes !== true,
+        approve: async (plan) => {
+          emit({ kind: 'plan', plan });
+          return approved(context, 'install', options.yes === true, planQuestion('Change this', plan));
+        },
+      },
+      emit,
+    );
+    return outcomeOf(result);
+  } finally {
+    close();
+  }
+}
+
+function dryRunOutcome(plan: Plan): Outcome {
+  return {
+    exitCode: ExitCode.done,
+    document: documentOf('dry-run', plan, 0, { kind: 'not-planned' }, null),
+    text: (style) => planText(plan, style),
+  };
+}
+
+function outcomeOf(result: InstallResult): Outcome {
+  const notRestarted: RestartOutcome = { kind: 'not-planned' };
+  switch (result.kind) {
+    case 'declined':
+      return {
+        exitCode: ExitCode.interrupted,
+        document: documentOf('declined', result.plan, 0, notRestarted, null),
+        text: () => 'nothing was changed',
+      };
+    case 'rolled-back': {
+      // The verdict's own next command is for what was installed, and that is gone.
+      const { profile, endpoint: host, unit } = result.plan;
+      const next = `sudo vgpu-agent install ${choiceOf({ name: profile, unit })} --host ${host}`;
+      const verdict: Verdict = { ...result.verdict, next };
+      return {
+        exitCode: ExitCode.rolledBack,
+        document: documentOf('rolled-back', result.plan, 0, notRestarted, verdict),
+        text: (style) =>
+          [
+            verdictText({ ...verdict, next: null }, style),
+            '',
+            `everything was undone; ${unit} runs as before`,
+            `after the repair: ${next}`,
+          ].join('\n'),
+      };
+    }
+    case 'done': {
+      const { plan, applied, verdict } = result;
+      return {
+        exitCode: verdict === null ? ExitCode.done : exitCodeForMode(verdict.mode),
+        document: documentOf('done', plan, applied.changes, applied.restart, verdict),
+        text: (style) => {
+          // With nothing to do the plan was not shown; its warnings hold all the same.
+          const did =
+            plan.changes.length === 0
+              ? planText(plan, style)
+              : `installed (${plural(applied.changes, 'change')})`;
+          if (verdict !== null) return `${verdictText(verdict, style)}\n\n${did}`;
+          return plan.changes.length === 0
+            ? did
+            : `${did}; it applies from the next start of ${plan.unit}:\n` +
+                `  systemctl restart ${plan.unit} && vgpu-agent verify`;
+        },
+      };
+    }
+  }
+}
+
+function documentOf(
+  outcome: InstallDocument['outcome'],
+  plan: Plan,
+  changed: number,
+  restart: RestartOutcome,
+  verdict: Verdict | null,
+): InstallDocument {
+  return { schema: 1, command: 'install', outcome, plan, changed, restart, verdict };
+}

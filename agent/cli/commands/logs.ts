@@ -1,0 +1,112 @@
+/** `vgpu-agent logs`: the entries of the agent and of the consumer, in one order. */
+import { spawn } from 'node:child_process';
+import { Command, InvalidArgumentError } from 'commander';
+import { chooseAll } from '../../install/pipeline/choose.js';
+import { ExitCode, VgpuError } from '../../lib/errors.js';
+import { agentUnit } from '../../lib/paths.js';
+import { toolEnvironment } from '../../lib/run-command.js';
+import { systemJournalReadable } from '../../systemd/journal-access.js';
+import { examples, profileHelp, unitHelp, unitName } from './options.js';
+import type { CommandContext, Outcome, Run } from './types.js';
+
+interface LogsOptions {
+  readonly profile?: string;
+  readonly unit?: string;
+  readonly follow?: true;
+  readonly lines: string;
+  readonly since?: string;
+  readonly explain?: true;
+}
+
+export function logsCommand(run: Run): Command {
+  return (
+    new Command('logs')
+      .description('show the journal of the agent and of its services together')
+      .option('-p, --profile <name>', profileHelp)
+      .option('-u, --unit <service>', unitHelp, unitName)
+      .option('-f, --follow', 'keep showing new entries')
+      .option('-n, --lines <number>', 'this many of the last entries, or all', lines, '100')
+      .option('--since <time>', 'entries since this time, in the format of journalctl(1)')
+      .option('-x, --explain', 'with the explanations of the catalog')
+      .addHelpText(
+        'after',
+        `\nWith --json each entry is a line, as journalctl --output=json prints it.\n${examples(
+          ['vgpu-agent logs --follow', 'what happens now'],
+          ['vgpu-agent logs --since today --explain', 'what happened, and what it means'],
+        )}`,
+      )
+      // A journalctl that follows has to end with its command, however that ends.
+      .action((options: LogsOptions) =>
+        run((context) => logs(options, context), { stoppable: options.follow === true }),
+      )
+  );
+}
+
+function lines(value: string): string {
+  if (value === 'all' || /^\d{1,9}$/.test(value)) return value;
+  throw new InvalidArgumentError('It must be a number of entries, or all.');
+}
+
+async function logs(options: LogsOptions, context: CommandContext): Promise<Outcome> {
+  if (!systemJournalReadable()) throw notAllowed();
+  const { openWorkplace } = await import('../../install/pipeline/open-workplace.js');
+  const { work, close } = openWorkplace();
+  const profiles = await chooseAll(work, options).finally(close);
+  const units = profiles.map((one) => one.unit);
+  const args = [
+    '--no-pager',
+    '--quiet',
+    `--lines=${options.lines}`,
+    `--output=${context.json ? 'json' : 'short-iso'}`,
+    ...(options.since === undefined ? [] : [`--since=${options.since}`]),
+    ...(options.follow === true ? ['--follow'] : []),
+    ...(options.explain === true ? ['--catalog'] : []),
+    // Ours: of the service, and of the commands, which run outside of it.
+    'SYSLOG_IDENTIFIER=vgpu-agent',
+    ...[agentUnit, ...units].flatMap((name) => ['+', `_SYSTEMD_UNIT=${name}`, '+', '_PID=1', `UNIT=${name}`]),
+  ];
+  const code = await new Promise<number>((resolve, reject) => {
+    const child = spawn('journalctl', args, {
+      env: toolEnvironment(process.env),
+      stdio: ['ignore', 'inherit', 'inherit'],
+    });
+    const stop = (): boolean => child.kill('SIGTERM');
+    if (context.signal.aborted) stop();
+    context.signal.addEventListener('abort', stop, { once: true });
+    child.on('error', (cause) => reject(cannotRun(cause)));
+    child.on('close', (status) => resolve(status ?? 0));
+  });
+  if (context.signal.aborted) return { exitCode: ExitCode.done, document: null, text: () => '' };
+  if (code !== 0) throw journalctlFailed(code, options.since);
+  return { exitCode: ExitCode.done, document: null, text: () => '' };
+}
+
+function notAllowed(): VgpuError {
+  return new VgpuError('this user may not read the system journal', {
+    kind: 'refused',
+    operation: 'show the journal',
+    remedy: 'sudo vgpu-agent logs, or become a member of the group systemd-journal',
+  });
+}
+
+/** journalctl has printed its reason to the same standard error. */
+function journalctlFailed(code: number, since: string | undefined): VgpuError {
+  const asked = since === undefined ? '' : ` (--since ${JSON.stringify(since)})`;
+  return new VgpuError(`journalctl ended with status ${code}${asked}; its own message is above`, {
+    kind: 'failed',
+    operation: 'show the journal',
+    remedy:
+      since === undefined
+        ? 'correct what its message names'
+        : 'give --since a time of systemd.time(7), such as today, -1h or "2026-11-23 12:00"',
+  });
+}
+
+function cannotRun(cause: Error): VgpuError {
+  return new VgpuError(`cannot run journalctl: ${cause.message}`, {
+    kind: 'failed',
+    operation: 'show the journal',
+    remedy: 'install the package systemd, which has journalctl',
+    cause,
+  });
+}

@@ -1,0 +1,65 @@
+/** `vgpu-agent plan`: what install would change, as a diff. Changes nothing, needs no root where it can read. */
+import { Command } from 'commander';
+import type { Plan } from '../../contracts/plan.js';
+import { chooseOne } from '../../install/pipeline/choose.js';
+import { ExitCode } from '../../lib/errors.js';
+import { planText } from '../output/plan-text.js';
+import { endpoint, examples, hostHelp, profileHelp, unitHelp, unitName } from './options.js';
+import type { CommandContext, Outcome, Run } from './types.js';
+
+export interface PlanDocument {
+  readonly schema: 1;
+  readonly command: 'plan';
+  readonly plan: Plan;
+}
+
+interface PlanOptions {
+  readonly profile?: string;
+  readonly unit?: string;
+  readonly host?: string;
+  readonly restart: boolean;
+  readonly force?: true;
+}
+
+export function planCommand(run: Run): Command {
+  return new Command('plan')
+    .description('show as a diff what install would change')
+    .option('-p, --profile <name>', profileHelp)
+    .option('-u, --unit <service>', unitHelp, unitName)
+    .option('--host <address>', hostHelp, endpoint)
+    .option('--no-restart', 'plan without restarting the service')
+    .option('--force', 'plan even if a real GPU works here')
+    .addHelpText(
+      'after',
+      examples(
+        ['vgpu-agent plan', 'for the usual profile'],
+        ['vgpu-agent plan --json | jq .plan.changes', 'for scripts'],
+      ),
+    )
+    .action((options: PlanOptions) => run((context) => plan(options, context)));
+}
+
+async function plan(options: PlanOptions, context: CommandContext): Promise<Outcome> {
+  const { openWorkplace } = await import('../../install/pipeline/open-workplace.js');
+  const { work, close } = openWorkplace();
+  try {
+    const profile = await chooseOne(work, options);
+    const { emit } = context.talk;
+    emit({ kind: 'phase', phase: 'inspect', text: `inspecting this machine and ${profile.unit}` });
+    const facts = await work.inspect(profile, options.host ?? null);
+    emit({ kind: 'facts', facts });
+    const made = work.planInstall(profile, facts, {
+      endpoint: options.host ?? null,
+      force: options.force === true,
+      restart: options.restart,
+    });
+    const document: PlanDocument = { schema: 1, command: 'plan', plan: made };
+    return {
+      exitCode: made.kind === 'refused' ? ExitCode.refused : ExitCode.done,
+      document,
+      text: (style) => planText(made, style),
+    };
+  } finally {
+    close();
+  }
+}

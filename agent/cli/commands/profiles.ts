@@ -1,0 +1,80 @@
+/** `vgpu-agent profiles`: what there is, and where each comes from. */
+import path from 'node:path';
+import { Command } from 'commander';
+import { ExitCode, VgpuError } from '../../lib/errors.js';
+import { userProfiles } from '../../lib/paths.js';
+import type { Style } from '../../lib/style.js';
+import { oneLine, wrap } from '../../lib/text.js';
+import { listProfiles, loadProfile, type ProfileName } from '../../profile/load.js';
+import { examples } from './options.js';
+import type { Outcome, Run } from './types.js';
+
+export interface ProfilesDocument {
+  readonly schema: 1;
+  readonly command: 'profiles';
+  readonly profiles: readonly ListedProfile[];
+}
+
+export interface ListedProfile {
+  readonly name: string;
+  readonly path: string;
+  /** `administrator`: in /etc/vgpu-agent/profiles, where one counts before the shipped one of its name. */
+  readonly from: 'administrator' | 'shipped';
+  /** Null, as is `description`, when the file is none that fits: `problem` says why. */
+  readonly unit: string | null;
+  readonly description: string | null;
+  readonly problem: string | null;
+  /** The parts of it that never ran with the real service; null: all ran, or nothing is said. */
+  readonly notRun: string | null;
+}
+
+export function profilesCommand(run: Run): Command {
+  return new Command('profiles')
+    .description('list the profiles, and where each comes from')
+    .option('--names', 'print only the names, one on each line')
+    .addHelpText(
+      'after',
+      examples(
+        ['vgpu-agent profiles', 'what install --profile takes'],
+        ['vgpu-agent profiles --json | jq -r ".profiles[].unit"', 'the services, in a script'],
+      ),
+    )
+    .action((options: { readonly names?: true }) => run(async () => profiles(options.names === true)));
+}
+
+function profiles(namesOnly: boolean): Outcome {
+  const found = listProfiles().map(listed);
+  const document: ProfilesDocument = { schema: 1, command: 'profiles', profiles: found };
+  return {
+    exitCode: ExitCode.done,
+    document,
+    text: (style) =>
+      namesOnly
+        ? found.map(({ name }) => name).join('\n')
+        : found.map((one) => profileText(one, style)).join('\n\n'),
+  };
+}
+
+function listed({ name, path: file }: ProfileName): ListedProfile {
+  const from = path.dirname(file) === userProfiles ? 'administrator' : 'shipped';
+  try {
+    const { unit, description, notRun = null } = loadProfile(name);
+    return { name, path: file, from, unit, description, problem: null, notRun };
+  } catch (error) {
+    if (!(error instanceof VgpuError)) throw error;
+    return { name, path: file, from, unit: null, description: null, problem: error.message, notRun: null };
+  }
+}
+
+function profileText(
+  { name, path: file, from, unit, description, problem, notRun }: ListedProfile,
+  style: Style,
+): string {
+  const said = problem === null ? (description ?? '') : `${style.bad('cannot be read')}: ${oneLine(problem)}`;
+  return [
+    `${style.bold(name)}  ${oneLine(unit ?? '')}`.trimEnd(),
+    `  ${wrap(problem === null ? oneLine(said) : said, style.width - 2, '  ')}`,
+    ...(notRun === null ? [] : [`  ${wrap(`not run: ${oneLine(notRun)}`, style.width - 2, '  ')}`]),
+    `  ${style.dim(`${from}: ${oneLine(file)}`)}`,
+  ].join('\n');
+}

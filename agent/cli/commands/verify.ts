@@ -1,0 +1,84 @@
+/**
+ * `vgpu-agent verify`: the verdict about the start that the service is in now. Restarts nothing, but for a service that
+ * a killed `doctor --trace` left with the tracer.
+ */
+import { Command } from 'commander';
+import type { Verdict } from '../../contracts/verdict.js';
+import { type Choice, chooseOne } from '../../install/pipeline/choose.js';
+import { takeBackTrace } from '../../install/pipeline/trace.js';
+import { verdictText } from '../output/verdict-text.js';
+import { exitCodeForMode, requireRoot } from './common.js';
+import { computeHelp, examples, profileHelp, seconds, unitHelp, unitName } from './options.js';
+import type { CommandContext, Outcome, Run } from './types.js';
+
+export interface VerifyDocument {
+  readonly schema: 1;
+  readonly command: 'verify';
+  readonly verdict: Verdict;
+}
+
+interface VerifyOptions {
+  readonly profile?: string;
+  readonly unit?: string;
+  readonly timeout?: number;
+  readonly compute?: true;
+}
+
+export function verifyCommand(run: Run): Command {
+  return new Command('verify')
+    .description('verify that the service uses the GPU, from its log, its processes and a probe')
+    .option('-p, --profile <name>', profileHelp)
+    .option('-u, --unit <service>', unitHelp, unitName)
+    .option('--timeout <seconds>', 'wait at most this long (default: that of the profile)', seconds)
+    .option('--compute', computeHelp)
+    .addHelpText(
+      'after',
+      `\nThe exit code is the verdict: 0 GPU, 3 CPU, 4 undetermined, 5 degraded.\n${examples(
+        ['sudo vgpu-agent verify', 'verdict, evidence, reason, next command'],
+        ['sudo vgpu-agent verify --compute', 'the strongest evidence: results that the GPU computed'],
+        ['sudo vgpu-agent verify --quiet >/dev/null || echo "not on the GPU"', 'in a script'],
+      )}`,
+    )
+    .action((options: VerifyOptions) => run((context) => verify(options, context), { stoppable: true }));
+}
+
+async function verify(options: VerifyOptions, context: CommandContext): Promise<Outcome> {
+  const { openWorkplace } = await import('../../install/pipeline/open-workplace.js');
+  const { work, close } = openWorkplace();
+  try {
+    const profile = await chooseOne(work, options);
+    requireRoot(context, 'verify');
+    const { emit } = context.talk;
+    await takeBackTrace(work, emit);
+    emit({ kind: 'phase', phase: 'inspect', text: `inspecting this machine and ${profile.unit}` });
+    const facts = await work.inspect(profile, null);
+    emit({ kind: 'facts', facts });
+    emit({ kind: 'phase', phase: 'confirm', text: `finding out where ${profile.unit} runs` });
+    const timeoutMs = options.timeout === undefined ? null : options.timeout * 1000;
+    const judged = await work.confirm(
+      { profile, facts, mark: null, timeoutMs, compute: options.compute === true, signal: context.signal },
+      emit,
+    );
+    // Where nothing is installed there is no installed thing to find a fault in.
+    const bare = facts.manifest === null && judged.mode !== 'gpu' && facts.unit.kind === 'loaded';
+    const verdict = bare ? { ...judged, next: installHint(options) } : judged;
+    emit({ kind: 'verdict', verdict });
+    await work.journal.write({ kind: 'verdict', verdict });
+    const document: VerifyDocument = { schema: 1, command: 'verify', verdict };
+    return {
+      exitCode: exitCodeForMode(verdict.mode),
+      document,
+      text: (style) => verdictText(verdict, style),
+    };
+  } finally {
+    close();
+  }
+}
+
+function installHint({ profile, unit }: Choice): string {
+  const which = [
+    ...(profile === undefined ? [] : ['--profile', profile]),
+    ...(unit === undefined ? [] : ['--unit', unit]),
+  ];
+  return ['sudo vgpu-agent install', ...which].join(' ');
+}

@@ -1,0 +1,129 @@
+/** The doctor's findings for a person: the verdict, then what is broken, reason first, then the list of checks. */
+
+import type { Style } from '../../lib/style.js';
+import { oneLine, plural, wrap } from '../../lib/text.js';
+import type { CheckResult, Diagnosis, Finding, Remedy } from '../../verdict/doctor/types.js';
+import { verdictHead } from './verdict-text.js';
+
+/** Without a newline at its end. */
+export function doctorText(diagnosis: Diagnosis, style: Style): string {
+  const { verdict, broken, results } = diagnosis;
+  const warnings = results.filter(({ finding }) => finding.kind === 'warning');
+  const quiet = broken.length === 0 && warnings.length === 0;
+  return [
+    verdictHead(verdict, style),
+    wrap(oneLine(verdict.summary), style.width),
+    ...broken.flatMap((result, index) => ['', ...troubleText(result, broken[index - 1] ?? null, style)]),
+    ...warnings.flatMap((result) => ['', ...troubleText(result, null, style)]),
+    '',
+    // Beside trouble the rest is one paragraph: the first red line must not scroll away.
+    ...(quiet ? results.map((result) => listed(result, style)) : inShort(results, style)),
+    '',
+    closing(diagnosis, style),
+  ].join('\n');
+}
+
+/** The first broken check alone, without a newline at its end; null: no check found anything broken. */
+export function firstFindingText({ broken }: Diagnosis, style: Style): string | null {
+  const [first] = broken;
+  return first === undefined ? null : troubleText(first, null, style).join('\n');
+}
+
+function inShort(results: readonly CheckResult[], style: Style): readonly string[] {
+  const unknowns = results.filter(({ finding }) => finding.kind === 'unknown');
+  const names = (kind: Finding['kind']): string =>
+    results
+      .filter(({ finding }) => finding.kind === kind)
+      .map(({ check }) => check.id)
+      .join(', ');
+  const row = (kind: 'ok' | 'not-applicable'): readonly string[] => {
+    const text = names(kind);
+    if (text === '') return [];
+    const indent = ' '.repeat(widestWord + 1);
+    return [
+      `${painted(kind, words[kind].padEnd(widestWord), style)} ${wrap(text, style.width - indent.length).replaceAll('\n', `\n${indent}`)}`,
+    ];
+  };
+  return [...unknowns.map((result) => listed(result, style)), ...row('ok'), ...row('not-applicable')];
+}
+
+const margin = '  ';
+
+/** @param former the one above, whose remedy is not told twice; null: it stands alone */
+function troubleText(
+  { check, finding }: CheckResult,
+  former: CheckResult | null,
+  style: Style,
+): readonly string[] {
+  if (finding.kind !== 'broken' && finding.kind !== 'warning') return [];
+  const { cause, evidence, remedy } = finding;
+  const label = finding.kind === 'broken' ? style.bold(style.bad('BROKEN')) : style.caution('WARNING');
+  const also = former === null ? '' : ' (may follow from the above)';
+  return [
+    `${label}  ${style.bold(check.id)}${also}`,
+    margin + wrap(oneLine(cause), style.width - margin.length, margin),
+    ...evidence.map((line) => `${margin}- ${wrap(oneLine(line), style.width - 4, `${margin}  `)}`),
+    ...remedyText(remedy, former, style),
+  ];
+}
+
+function remedyText(remedy: Remedy, former: CheckResult | null, style: Style): readonly string[] {
+  const above = former === null ? null : remedyOf(former);
+  const again = above?.command === remedy.command;
+  if (again && above?.text === remedy.text) return [];
+  const text = `${oneLine(remedy.text)}${again ? ' (the command above)' : ':'}`;
+  return [
+    `${margin}${style.bold('do:')} ${wrap(text, style.width - 6, `${margin}    `)}`,
+    // Never wrapped: it is there to be copied.
+    ...(again ? [] : [`${margin}    ${oneLine(remedy.command)}`]),
+  ];
+}
+
+function remedyOf({ finding }: CheckResult): Remedy | null {
+  return finding.kind === 'broken' ? finding.remedy : null;
+}
+
+const words: Readonly<Record<Finding['kind'], string>> = {
+  ok: 'ok',
+  broken: 'BROKEN',
+  warning: 'warning',
+  'not-applicable': 'skipped',
+  unknown: 'unknown',
+};
+const widestWord = 8;
+const widestId = 20;
+
+function listed({ check, finding }: CheckResult, style: Style): string {
+  const word = words[finding.kind].padEnd(widestWord);
+  const text = finding.kind === 'not-applicable' || finding.kind === 'unknown' ? finding.why : check.title;
+  const start = `${painted(finding.kind, word, style)} ${check.id.padEnd(widestId)} `;
+  const indent = ' '.repeat(widestWord + widestId + 2);
+  return start + wrap(oneLine(text), style.width - indent.length).replaceAll('\n', `\n${indent}`);
+}
+
+function painted(kind: Finding['kind'], text: string, style: Style): string {
+  switch (kind) {
+    case 'ok':
+      return style.good(text);
+    case 'broken':
+      return style.bad(text);
+    case 'warning':
+    case 'unknown':
+      return style.caution(text);
+    case 'not-applicable':
+      return style.dim(text);
+  }
+}
+
+function closing({ broken, results, verdict }: Diagnosis, style: Style): string {
+  const [first] = broken;
+  if (first !== undefined) {
+    const more = broken.length === 1 ? '' : ` (the first of ${broken.length}: repair it, then look again)`;
+    const remedy = remedyOf(first);
+    const next = remedy?.where === 'host' ? 'next, on the host' : 'next';
+    return `${style.bold(`first: ${first.check.id}`)}${more}\n${next}: ${oneLine(remedy?.command ?? '')}`;
+  }
+  if (verdict.mode === 'gpu') return `nothing is broken (${plural(results.length, 'check')})`;
+  const next = verdict.next === null ? '' : `\nnext: ${oneLine(verdict.next)}`;
+  return `no check found the reason${next}`;
+}

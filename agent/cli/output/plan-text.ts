@@ -1,0 +1,143 @@
+/** A plan as a diff that a person reads. */
+import type { PathState } from '../../contracts/path-state.js';
+import type { Change, Plan, Refusal, Warning } from '../../contracts/plan.js';
+import { changeSummary, octal } from '../../install/plan/change-title.js';
+import type { Style } from '../../lib/style.js';
+import { bytes, oneLine, plural, printable, wrap } from '../../lib/text.js';
+import { diffLines } from './diff.js';
+
+/** The whole output for a plan with nothing to do. */
+export const nothingToDo = 'nothing to do';
+
+/** The whole plan, without a newline at its end. */
+export function planText(plan: Plan, style: Style): string {
+  if (plan.kind === 'refused') {
+    return [
+      ...plan.refusals.map((refusal) => refusalText(refusal, style)),
+      ...warningsText(plan, style),
+    ].join('\n');
+  }
+  if (plan.changes.length === 0) return [nothingToDo, ...warningsText(plan, style)].join('\n');
+  return [
+    style.bold(wrap(oneLine(headOf(plan)), style.width)),
+    '',
+    ...plan.changes.map((change) => changeText(change, style)),
+    '',
+    plural(plan.changes.length, 'change'),
+    ...warningsText(plan, style),
+  ].join('\n');
+}
+
+function headOf(plan: Extract<Plan, { kind: 'ready' }>): string {
+  const { side, intent, unit, profile, endpoint } = plan;
+  if (side === 'host') {
+    return intent === 'install'
+      ? `this machine will serve its virtual machines at ${endpoint}:`
+      : 'this machine will be as it was before vgpu-agent host install:';
+  }
+  return intent === 'install'
+    ? `${unit} (profile ${profile}) will use the GPU of the host at ${endpoint}:`
+    : `${unit} (profile ${profile}) will be as it was before vgpu-agent:`;
+}
+
+function warningsText(plan: Plan, style: Style): readonly string[] {
+  return plan.warnings.map((warning) => warningText(warning, style));
+}
+
+export function warningText(warning: Warning, style: Style): string {
+  return labelled(style.caution('warning'), 'warning', warning.message, warning.remedy, style);
+}
+
+function refusalText(refusal: Refusal, style: Style): string {
+  return labelled(style.bad('refused'), 'refused', refusal.message, refusal.remedy, style);
+}
+
+function labelled(
+  label: string,
+  plainLabel: string,
+  message: string,
+  remedy: string | null,
+  style: Style,
+): string {
+  const indent = ' '.repeat(plainLabel.length + 2);
+  const text = wrap(oneLine(message), style.width - indent.length).replaceAll('\n', `\n${indent}`);
+  if (remedy === null) return `${label}: ${text}`;
+  return `${label}: ${text}\n${indent}${wrap(oneLine(remedy), style.width - indent.length).replaceAll('\n', `\n${indent}`)}`;
+}
+
+const indent = '    ';
+
+/** One line that says what, then the reason, then the change itself. */
+function changeText(change: Change, style: Style): string {
+  const { sign, what } = changeSummary(change);
+  const painted = sign === '+' ? style.good(sign) : sign === '-' ? style.bad(sign) : style.caution(sign);
+  const reason = wrap(oneLine(change.reason), style.width - indent.length).replaceAll('\n', `\n${indent}`);
+  return [
+    `${painted} ${style.bold(oneLine(what))}`,
+    indent + style.dim(reason).replaceAll('\n', '\n'),
+    ...body(change, style),
+  ].join('\n');
+}
+
+function body(change: Change, style: Style): readonly string[] {
+  switch (change.kind) {
+    case 'write-file': {
+      const replaced =
+        change.before.kind === 'absent' || change.previousContent !== null
+          ? []
+          : [`${indent}${style.dim(`kept aside: ${stateText(change.before)}`)}`];
+      const lines = diffLines(change.previousContent ?? '', change.content).map(({ sign, text }) => {
+        const line = `${indent}${sign}${printable(text)}`;
+        return sign === '+' ? style.good(line) : sign === '-' ? style.bad(line) : line;
+      });
+      return [...ownerNote(change.ownerPackage), ...replaced, ...lines];
+    }
+    case 'copy-file':
+      return [
+        ...ownerNote(change.ownerPackage),
+        ...(change.before.kind === 'absent'
+          ? []
+          : [`${indent}${style.dim(`in the place of ${stateText(change.before)}`)}`]),
+      ];
+    case 'write-link':
+      return [
+        ...ownerNote(change.ownerPackage),
+        `${indent}${stateText(change.before)} -> ${oneLine(change.target)}`,
+      ];
+    case 'alternative':
+      return change.slaves.map((slave) => `${indent}${oneLine(slave.link)} -> ${oneLine(slave.path)}`);
+    case 'remove-owned':
+      return [`${indent}vgpu-agent's -> ${stateText(change.restores)}`];
+    default:
+      return [];
+  }
+}
+
+function ownerNote(owner: string | null): readonly string[] {
+  return owner === null ? [] : [`${indent}belongs to the package ${oneLine(owner)}`];
+}
+
+/** The kind of thing that is, or was, at a path. */
+function stateText(state: PathState): string {
+  switch (state.kind) {
+    case 'absent':
+      return 'nothing';
+    case 'link':
+      return oneLine(state.target);
+    case 'file':
+      return `a file of ${bytes(state.size)} (sha256 ${state.sha256.slice(0, 12)}..., ${octal(state.mode)})`;
+    case 'directory':
+      return state.empty ? 'an empty directory' : 'a directory';
+    case 'other':
+      return `a ${state.type}`;
+  }
+}
+
+/** The question below a plan that was shown: what is done, and whether a service restarts for it. */
+export function planQuestion(
+  verb: 'Change this' | 'Uninstall',
+  { changes, unit }: Pick<Plan & { kind: 'ready' }, 'changes' | 'unit'>,
+): string {
+  const restarts = changes.some((one) => one.kind === 'restart');
+  return `${verb}${restarts ? `, and restart ${oneLine(unit)}` : ''}?`;
+}

@@ -1,0 +1,150 @@
+/** `vgpu-agent status` for a person. */
+
+import type { HostFacts } from '../../contracts/facts.js';
+import { type Carrier, carrierCodes } from '../../contracts/shim-codes.js';
+import type { ConsumerView, StatusView } from '../../contracts/views.js';
+import { defaultPort } from '../../lib/paths.js';
+import type { Style } from '../../lib/style.js';
+import { oneLine, plural, wrap } from '../../lib/text.js';
+import { choiceOf } from '../../profile/instance.js';
+import { verdictText } from './verdict-text.js';
+
+/** Without a newline at its end. */
+export function statusText(view: StatusView, style: Style): string {
+  const { installed, consumers } = view;
+  const row = rowFor(style);
+  const rows = [
+    row('installed', installed === null ? notInstalledText(consumers) : installedText(installed)),
+    row('host', hostText(view.host)),
+  ];
+  if (view.service !== undefined && view.service !== null) rows.push(...serviceRows(view.service, style));
+  const warn = (text: string): void => {
+    rows.push(`${style.caution('warning')}: ${wrap(text, style.width - 9, ' '.repeat(9))}`);
+  };
+  if (view.interrupted)
+    warn('an install or uninstall was interrupted; the next vgpu-agent install or uninstall cleans up');
+  if (view.trial)
+    warn(
+      'an install with --rollback-on-failure waits until vgpu-agent.service settles, or was killed while it waited; ' +
+        'what it installed stays, and sudo vgpu-agent doctor --fix ends the wait',
+    );
+  for (const consumer of consumers) {
+    if (consumers.length > 1) rows.push('');
+    rows.push(...consumerRows(consumer, view, style));
+  }
+  return rows.join('\n');
+}
+
+/** With several consumers the service's state for each is printed with it. */
+function consumerRows(
+  { profile, unit, drift, verdict, service }: ConsumerView,
+  { installed, consumers, service: agent }: StatusView,
+  style: Style,
+): readonly string[] {
+  const row = rowFor(style);
+  const isInstalled = installed !== null;
+  const several = consumers.length > 1;
+  const unknown =
+    agent === undefined || agent === null
+      ? 'not asked: sudo vgpu-agent status'
+      : 'vgpu-agent.service has not judged this start yet: sudo vgpu-agent verify';
+  const state = `${unit.name}: ${unit.active ?? unit.load}${restartsText(unit.restarts)}`;
+  const did =
+    several && service !== undefined && service !== null
+      ? [
+          row('agent', service.state),
+          ...troubleRows([service.problem, dueText(service.pendingRestart)], style),
+        ]
+      : [];
+  return [
+    row('service', several ? `${state} (profile ${profile})` : state),
+    ...(isInstalled ? [row('drift', driftHead(drift.length))] : []),
+    ...drift.map(
+      ({ change, reason }) => `${margin}${oneLine(change)}\n${margin}  ${style.dim(oneLine(reason))}`,
+    ),
+    ...did,
+    ...(verdict?.carrier === undefined ? [] : [row('transport', transportText(verdict.carrier))]),
+    ...(verdict === null
+      ? isInstalled
+        ? [row('verdict', unknown)]
+        : []
+      : ['', verdictText(verdict, style)]),
+  ];
+}
+
+function serviceRows(service: NonNullable<StatusView['service']>, style: Style): readonly string[] {
+  const { state, problem, configProblem, pendingRestart, repairs, restarts } = service;
+  const did = `${plural(repairs, 'repair')}, ${plural(restarts, 'restart')}`;
+  const refused =
+    configProblem === null ? null : `agent.json is not valid and not in force: ${configProblem}`;
+  return [
+    rowFor(style)('agent', `${state}; ${did} since it started`),
+    ...troubleRows([problem, refused, dueText(pendingRestart)], style),
+  ];
+}
+
+function dueText(due: NonNullable<StatusView['service']>['pendingRestart']): string | null {
+  return due === null ? null : `a restart is due (${due.reason}) and waits: ${due.waitsFor}`;
+}
+
+function troubleRows(texts: readonly (string | null)[], style: Style): readonly string[] {
+  return texts
+    .filter((text) => text !== null)
+    .flatMap((text) => text.split('\n'))
+    .map((line) => `${margin}${style.caution(wrap(oneLine(line), style.width - 12, margin))}`);
+}
+
+const margin = ' '.repeat(12);
+
+function rowFor(style: Style): (label: string, text: string) => string {
+  return (label, text) => {
+    const wrapped = wrap(oneLine(text), style.width - margin.length).replaceAll('\n', `\n${margin}`);
+    return `${label.padEnd(margin.length)}${wrapped}`;
+  };
+}
+
+function notInstalledText([shown]: readonly ConsumerView[]): string {
+  if (shown === undefined) return 'nothing; sudo vgpu-agent install';
+  const { profile, unit } = shown;
+  return `nothing for ${unit.name}; sudo vgpu-agent install ${choiceOf({ name: profile, unit: unit.name })}`;
+}
+
+function installedText(installed: NonNullable<StatusView['installed']>): string {
+  const { profile, agent, storeId, items } = installed;
+  return `profile ${profile}, shim ${storeId}, ${plural(items, 'item')}, by vgpu-agent ${agent}`;
+}
+
+function restartsText(restarts: number | null): string {
+  return restarts === null || restarts === 0 ? '' : `, restarted ${plural(restarts, 'time')} by systemd`;
+}
+
+function hostText({ endpoint, from, answer }: HostFacts): string {
+  const where = `${endpoint} (from ${from})`;
+  switch (answer.kind) {
+    case 'answers':
+      return `${where}: ${answer.device}${answer.simulated && !answer.device.includes('(simulated)') ? ' (simulated)' : ''}, ${answer.milliseconds} ms`;
+    case 'unreachable':
+      return `${where}: does not answer: ${answer.message}`;
+    case 'unasked':
+      return where;
+  }
+}
+
+/** A faster transport, where it is available. */
+const faster: Partial<Record<Carrier, string>> = {
+  vsock:
+    'memory that the VM shares with its host takes less time: vgpu-agent doctor says whether this machine can have it',
+  tcp: `between a VM and its own host vsock takes less time: sudo vgpu-agent install --host vsock:2:${defaultPort}`,
+  unix: 'rings in shared memory take less time; the host gives none through a socket that ssh or a proxy brings, or with --session-shared 0',
+};
+
+/** The transport of its calls, and a faster one. */
+function transportText(carrier: Carrier): string {
+  const text = carrierCodes.find(({ code }) => code === carrier)?.text ?? carrier;
+  const hint = faster[carrier];
+  return hint === undefined ? text : `${text}; ${hint}`;
+}
+
+function driftHead(count: number): string {
+  return count === 0 ? 'none' : `${plural(count, 'change')} would repair it: sudo vgpu-agent install`;
+}

@@ -1,0 +1,58 @@
+/** Files into one compressed tar archive, made by tar(1). */
+import { mkdtemp, open, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { outputFile, remove } from 'fs-extra/esm';
+import { errnoOf } from '../../lib/errors.js';
+import type { CommandRunner } from '../../lib/run-command.js';
+import { alreadyThere } from './already-there.js';
+import { cannotWrite } from './cannot-write.js';
+import type { ReportFile } from './contents.js';
+
+const directoryName = 'vgpu-report';
+const tarTimeoutMs = 30_000;
+
+/**
+ * Writes `files` under `vgpu-report/` into the archive `file`, readable by its owner only. Throws a VgpuError:
+ * `usage` when something is there already, `failed` when it cannot be written or tar is missing.
+ */
+export async function writeTarball(
+  runner: CommandRunner,
+  file: string,
+  files: readonly ReportFile[],
+): Promise<void> {
+  const scratch = await mkdtemp(path.join(tmpdir(), 'vgpu-report-'));
+  try {
+    for (const { name, text } of files)
+      await outputFile(path.join(scratch, directoryName, name), text, { mode: 0o600 });
+    const names = files.map(({ name }) => `${directoryName}/${name}`);
+    const args = ['--create', '--gzip', '--file=-', '--owner=0', '--group=0', '--numeric-owner'];
+    const ran = await runner.run('tar', [...args, `--directory=${scratch}`, ...names], {
+      timeoutMs: tarTimeoutMs,
+    });
+    if (ran.code !== 0) throw cannotWrite(file, ran.stderr.toString('utf8').trim());
+    await writeNew(file, ran.stdout);
+  } finally {
+    await remove(scratch);
+  }
+}
+
+/** Never over something, and never with a half of it left behind. */
+async function writeNew(file: string, bytes: Buffer): Promise<void> {
+  let handle: Awaited<ReturnType<typeof open>>;
+  try {
+    handle = await open(file, 'wx', 0o600);
+  } catch (cause) {
+    if (errnoOf(cause) === 'EEXIST') throw alreadyThere(file);
+    throw cannotWrite(file, errnoOf(cause) ?? String(cause), cause);
+  }
+  try {
+    await handle.writeFile(bytes);
+    await handle.sync();
+  } catch (cause) {
+    await rm(file, { force: true });
+    throw cannotWrite(file, errnoOf(cause) ?? String(cause), cause);
+  } finally {
+    await handle.close();
+  }
+}

@@ -1,0 +1,162 @@
+/** Questions by inquirer: a list to move in by arrow keys or numbers. */
+import { createPromptModule } from 'inquirer';
+import type { Style } from '../../lib/style.js';
+import { oneLine, wrap } from '../../lib/text.js';
+import { backValue, choicesOf, choiceText, type PromptTerminal, stopped } from './prompt.js';
+import type { Answer, Question } from './types.js';
+
+/** A window that is dragged sends many; it is drawn again when the size has settled. */
+const resizeMs = 150;
+
+/** Draws the question again, whole, when the terminal has another size. */
+export async function askInList(
+  terminal: PromptTerminal,
+  question: Question,
+  options: { readonly back: boolean },
+): Promise<Answer> {
+  let kept = question.kind === 'choice' ? question.preselected : '';
+  for (;;) {
+    const asked = await askOnce(terminal, question, options, kept);
+    if (asked.kind !== 'redraw') return asked;
+    kept = asked.kept;
+  }
+}
+
+async function askOnce(
+  terminal: PromptTerminal,
+  question: Question,
+  options: { readonly back: boolean },
+  kept: string,
+): Promise<Answer | { readonly kind: 'redraw'; readonly kept: string }> {
+  const { stdin, stderr, style, signal } = terminal;
+  const ending = new AbortController();
+  let redraw = false;
+  let timer: NodeJS.Timeout | undefined;
+  const resized = (): void => {
+    clearTimeout(timer);
+    timer = setTimeout(() => {
+      redraw = true;
+      ending.abort();
+    }, resizeMs);
+  };
+  const stop = (): void => ending.abort();
+  // inquirer would wait forever: Ctrl-D closes its input.
+  const key = (_: unknown, pressed?: { readonly ctrl?: boolean; readonly name?: string }): void => {
+    if (pressed?.ctrl === true && pressed.name === 'd') stop();
+  };
+  stderr.on('resize', resized);
+  stdin.on('keypress', key);
+  stdin.once('end', stop);
+  signal.addEventListener('abort', stop);
+  const seen = { kept };
+  const prompt = createPromptModule({
+    input: stdin,
+    output: stderr,
+    signal: ending.signal,
+    clearPromptOnDone: true,
+  });
+  try {
+    const { answer } = await prompt<{ answer: string }>([
+      question.kind === 'choice'
+        ? choicePrompt(question, options, style, seen)
+        : textPrompt(question, options, style, seen),
+    ]);
+    const isBack = answer === backValue || (question.kind === 'text' && options.back && answer === 'back');
+    const shown = isBack ? 'back' : oneLine(labelOf(question, answer));
+    stderr.write(`${style.good('>')} ${wrap(`${question.message} ${shown}`, style.width - 2, '  ')}\n`);
+    return isBack ? { kind: 'back' } : { kind: 'answer', value: answer };
+  } catch (error) {
+    if (redraw && !signal.aborted) return { kind: 'redraw', kept: seen.kept };
+    if (error instanceof Error && (error.name === 'ExitPromptError' || error.name === 'AbortPromptError')) {
+      throw stopped(error);
+    }
+    throw error;
+  } finally {
+    clearTimeout(timer);
+    stderr.off('resize', resized);
+    stdin.off('keypress', key);
+    stdin.off('end', stop);
+    signal.removeEventListener('abort', stop);
+  }
+}
+
+function labelOf(question: Question, value: string): string {
+  if (question.kind === 'text') return value;
+  return question.choices.find((one) => one.value === value)?.label ?? value;
+}
+
+interface Seen {
+  /** The choice that is highlighted, or the text typed so far. */
+  kept: string;
+}
+
+function choicePrompt(
+  question: Extract<Question, { kind: 'choice' }>,
+  options: { readonly back: boolean },
+  style: Style,
+  seen: Seen,
+) {
+  const all = choicesOf(question, options);
+  const room = style.width - 2;
+  const choices = all.map((choice) => ({ value: choice.value, name: choiceText(choice, all, room) }));
+  return {
+    type: 'select' as const,
+    name: 'answer' as const,
+    message: wrap(question.message, room, '  '),
+    choices,
+    default: seen.kept,
+    loop: false,
+    pageSize: 20,
+    theme: {
+      ...themeOf(style),
+      icon: { cursor: '>' },
+      style: {
+        ...themeOf(style).style,
+        highlight: (text: string) => {
+          seen.kept = choices.find(({ name }) => text.endsWith(name))?.value ?? seen.kept;
+          return style.bold(text);
+        },
+        disabled: (text: string) => style.dim(text),
+        description: (text: string) => text,
+        keysHelpTip: () => style.dim('arrow keys or a number, then Enter; Ctrl-C stops, nothing is changed'),
+      },
+    },
+  };
+}
+
+function textPrompt(
+  question: Extract<Question, { kind: 'text' }>,
+  { back }: { readonly back: boolean },
+  style: Style,
+  seen: Seen,
+) {
+  return {
+    type: 'input' as const,
+    name: 'answer' as const,
+    message: wrap(`${question.message}${back ? ' or back:' : ':'}`, style.width - 2, '  '),
+    default: seen.kept,
+    prefill: 'editable' as const,
+    validate: (text: string) => (back && text === 'back' ? true : (question.problem(text) ?? true)),
+    transformer: (text: string) => {
+      seen.kept = text;
+      return text;
+    },
+    theme: themeOf(style),
+  };
+}
+
+/** inquirer's own colours ignore --no-color; these do not. */
+function themeOf(style: Style) {
+  return {
+    prefix: { idle: style.good('?'), done: style.good('>') },
+    style: {
+      answer: (text: string) => text,
+      message: (text: string) => style.bold(text),
+      error: (text: string) => style.bad(wrap(text, style.width)),
+      defaultAnswer: (text: string) => style.dim(text),
+      help: (text: string) => style.dim(text),
+      highlight: (text: string) => style.bold(text),
+      key: (text: string) => style.bold(text),
+    },
+  };
+}

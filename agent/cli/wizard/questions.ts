@@ -1,0 +1,162 @@
+/** Which question comes next, and what an answer means. Pure. */
+
+import { parseEndpoint } from '../../guest/vgpu-host/endpoint.js';
+import { VgpuError } from '../../lib/errors.js';
+import type { Answers, Choice, Consumer, Decision, Found, HostSeen, Question } from './types.js';
+
+/** Values of choices that are no address. */
+export const otherAddress = 'other';
+export const lookAgain = 'again';
+export const stopHere = 'stop';
+export const yes = 'yes';
+const no = 'no';
+
+/** The consumer that counts: the only one, or the one that was chosen; null: not known yet. */
+function chosenConsumer({ consumers }: Found, { profile }: Answers): Consumer | null {
+  const [only] = consumers;
+  if (consumers.length === 1 && only !== undefined) return only;
+  return consumers.find((one) => one.profile.name === profile) ?? null;
+}
+
+/** The consumer that Enter alone takes: the installed one, else ollama, else the first. */
+function usualConsumer({ consumers, installed }: Pick<Found, 'consumers' | 'installed'>): Consumer {
+  const named = (name: string | undefined): Consumer | undefined =>
+    consumers.find(({ profile }) => profile.name === name);
+  const chosen = named(installed?.profiles[0]) ?? named('ollama') ?? consumers[0];
+  if (chosen !== undefined) return chosen;
+  throw new VgpuError('no consumer was found', { kind: 'internal', operation: 'choose a consumer' });
+}
+
+/** Null: all that has to be known is known. */
+export function nextQuestion(found: Found, answers: Answers): Question | null {
+  if (chosenConsumer(found, answers) === null) return consumerQuestion(found);
+  if (answers.host === undefined) return answers.typing === true ? addressQuestion() : hostQuestion(found);
+  if (answers.service === undefined) return serviceQuestion(found);
+  return null;
+}
+
+/** The decision that all answers make together; null while one is missing. */
+export function decisionOf(found: Found, answers: Answers): Decision | null {
+  const consumer = chosenConsumer(found, answers);
+  const { host, service } = answers;
+  if (consumer === null || host === undefined || service === undefined) return null;
+  return { profile: consumer.profile, host, service };
+}
+
+function consumerQuestion(found: Found): Question {
+  return {
+    kind: 'choice',
+    id: 'consumer',
+    message: 'Which service should use the GPU of the host?',
+    choices: found.consumers.map(({ profile }) => ({
+      value: profile.name,
+      label: profile.name,
+      explanation: profile.unit,
+    })),
+    preselected: usualConsumer(found).profile.name,
+  };
+}
+
+const typeIt: Choice = {
+  value: otherAddress,
+  label: 'Another address',
+  explanation: 'you type where vgpu-hostd listens',
+};
+
+function hostQuestion({ hosts, installed }: Found): Question {
+  const answering = hosts.filter(({ answer }) => answer.kind === 'answers');
+  const [first] = answering;
+  if (first === undefined) {
+    return {
+      kind: 'choice',
+      id: 'host',
+      message: 'No host answers. What now?',
+      choices: [
+        { value: lookAgain, label: 'Look again', explanation: 'after vgpu-hostd was started on the host' },
+        typeIt,
+        { value: stopHere, label: 'Stop', explanation: 'nothing is changed' },
+      ],
+      preselected: lookAgain,
+    };
+  }
+  if (answering.length === 1) {
+    return {
+      kind: 'choice',
+      id: 'host',
+      message: `Use the GPU of the host at ${first.endpoint}?`,
+      choices: [{ value: first.endpoint, label: 'Yes', explanation: deviceOf(first) }, typeIt],
+      preselected: first.endpoint,
+    };
+  }
+  const usual = answering.find(({ endpoint }) => endpoint === installed?.endpoint) ?? first;
+  return {
+    kind: 'choice',
+    id: 'host',
+    message: "Which host's GPU?",
+    choices: [
+      ...answering.map((one) => ({
+        value: one.endpoint,
+        label: one.endpoint,
+        explanation: deviceOf(one),
+      })),
+      typeIt,
+    ],
+    preselected: usual.endpoint,
+  };
+}
+
+/** The listener at this address, in a few words. */
+function deviceOf({ answer }: HostSeen): string {
+  return answer.kind === 'answers' ? answer.device : 'does not answer';
+}
+
+function addressQuestion(): Question {
+  return {
+    kind: 'text',
+    id: 'address',
+    message: 'Where does vgpu-hostd listen? (unix:/PATH, vsock:CID:PORT, tcp:ADDRESS:PORT)',
+    problem: (text) => {
+      const parsed = parseEndpoint(text);
+      return parsed.kind === 'bad' ? `${JSON.stringify(text)} is not an address: ${parsed.reason}` : null;
+    },
+  };
+}
+
+function serviceQuestion({ installed }: Found): Question {
+  const there = installed?.service === true;
+  return {
+    kind: 'choice',
+    id: 'service',
+    message: there ? 'Keep the service vgpu-agent.service?' : 'Install the service vgpu-agent.service too?',
+    choices: [
+      {
+        value: yes,
+        label: 'Yes',
+        explanation: 'it watches for drift, repairs it, and restarts the service when needed',
+      },
+      {
+        value: no,
+        label: 'No',
+        explanation: there
+          ? 'it is removed; nothing repairs drift then'
+          : 'set up once; nothing repairs drift, and updates may undo it',
+      },
+    ],
+    preselected: yes,
+  };
+}
+
+/** The last question, below the plan. */
+export function goQuestion(unit: string): Question {
+  return {
+    kind: 'choice',
+    id: 'go',
+    message: `Change this, and restart ${unit}?`,
+    choices: [
+      { value: yes, label: 'Yes', explanation: 'all of the above; uninstall restores every byte' },
+      { value: no, label: 'No', explanation: 'nothing is changed' },
+    ],
+    // Enter alone changes nothing, here as in install.
+    preselected: no,
+  };
+}

@@ -1,0 +1,184 @@
+/** `/etc/vgpu-agent/agent.json`: settings of vgpu-agent.service. Described by units/agent.schema.json. */
+import { lstatSync, readFileSync } from 'node:fs';
+import path from 'node:path';
+import { VgpuError } from '../lib/errors.js';
+import { agentConf, packageRoot } from '../lib/paths.js';
+import { schemaCheck } from '../lib/schema.js';
+import { readLimited } from '../lib/trust/files.js';
+import { parseJson } from '../profile/json.js';
+import { problemsOf, readablePointer } from '../profile/validate.js';
+import { parseEndpoint } from './vgpu-host/endpoint.js';
+
+/** A profile, with its own unit (null) or another one. */
+export interface WantedConsumer {
+  readonly profile: string;
+  readonly unit: string | null;
+}
+
+export interface AgentConfig {
+  /** The consumers that have the GPU: these and no others, or all that are installed. */
+  readonly consumers: readonly WantedConsumer[] | 'installed';
+  /** Installed where nothing is; null: nothing. (The key `profile`, from before there was `consumers`.) */
+  readonly first: string | null;
+  /** Null: as installed, else as the shim would find it. */
+  readonly host: string | null;
+  readonly repair: {
+    readonly enabled: boolean;
+    readonly perHour: number;
+    readonly backoffSeconds: number;
+  };
+  readonly restart: {
+    readonly enabled: boolean;
+    readonly whileServing: boolean;
+    readonly perHour: number;
+    readonly minimumSeconds: number;
+  };
+  readonly checkMinutes: number;
+  readonly waitForHostSeconds: number;
+  readonly metrics: { readonly textfile: string | null; readonly listen: string | null };
+}
+
+export const defaultConfig: AgentConfig = {
+  consumers: 'installed',
+  first: null,
+  host: null,
+  repair: { enabled: true, perHour: 30, backoffSeconds: 1 },
+  restart: { enabled: true, whileServing: false, perHour: 6, minimumSeconds: 30 },
+  checkMinutes: 30,
+  waitForHostSeconds: 3,
+  metrics: { textfile: null, listen: null },
+};
+
+/** The file as written: every group and key may be missing. */
+interface ConfigFile {
+  readonly consumers?:
+    | 'installed'
+    | readonly (string | { readonly profile: string; readonly unit?: string })[];
+  readonly profile?: string;
+  readonly host?: string | null;
+  readonly repair?: Partial<AgentConfig['repair']>;
+  readonly restart?: Partial<AgentConfig['restart']>;
+  readonly checkMinutes?: number;
+  readonly waitForHostSeconds?: number;
+  readonly metrics?: Partial<AgentConfig['metrics']>;
+}
+
+export type ConfigReader = (text: string, file: string) => AgentConfig;
+
+/** Compiles the schema once. The reader throws a VgpuError (`profile`) that names every problem with its line. */
+export function createConfigReader(
+  schemaFile = path.join(packageRoot(), 'units', 'agent.schema.json'),
+): ConfigReader {
+  const schema: unknown = JSON.parse(readFileSync(schemaFile, 'utf8'));
+  const check = schemaCheck<ConfigFile>(Object(schema));
+  return (text, file) => {
+    const parsed = parseJson(text);
+    if (parsed.kind === 'bad') {
+      const { line, column } = parsed.place;
+      throw badConfig(file, [`line ${line}, column ${column}: not JSON: ${parsed.message}`]);
+    }
+    const { value, places } = parsed;
+    const checked = check(value);
+    if (checked.kind === 'wrong') {
+      const lines = problemsOf(checked.errors).map(({ pointer, message }) => {
+        const place = places.get(pointer);
+        const field = pointer === '' ? 'the file' : readablePointer(pointer);
+        return `${place === undefined ? '' : `line ${place.line}, `}${field}: ${message}`;
+      });
+      throw badConfig(file, lines);
+    }
+    const given = checked.value;
+    if (given.profile !== undefined && given.consumers !== undefined) {
+      throw badConfig(file, ['profile: remove it, because consumers already names the profile']);
+    }
+    const endpoint = given.host === undefined || given.host === null ? null : parseEndpoint(given.host);
+    if (endpoint?.kind === 'bad') throw badConfig(file, [`host: ${endpoint.reason}`]);
+    return withDefaults(given);
+  };
+}
+
+function withDefaults(given: ConfigFile): AgentConfig {
+  return {
+    consumers: consumersOf(given.consumers),
+    first: given.profile ?? defaultConfig.first,
+    host: given.host ?? defaultConfig.host,
+    repair: { ...defaultConfig.repair, ...given.repair },
+    restart: { ...defaultConfig.restart, ...given.restart },
+    checkMinutes: given.checkMinutes ?? defaultConfig.checkMinutes,
+    waitForHostSeconds: given.waitForHostSeconds ?? defaultConfig.waitForHostSeconds,
+    metrics: { ...defaultConfig.metrics, ...given.metrics },
+  };
+}
+
+function consumersOf(given: ConfigFile['consumers']): AgentConfig['consumers'] {
+  if (given === undefined || given === 'installed') return 'installed';
+  return given.map((one) =>
+    typeof one === 'string' ? { profile: one, unit: null } : { profile: one.profile, unit: one.unit ?? null },
+  );
+}
+
+function badConfig(file: string, problems: readonly string[]): VgpuError {
+  const text = problems.length === 1 ? `${file}: ${problems[0]}` : `${file}:\n  ${problems.join('\n  ')}`;
+  return new VgpuError(text, {
+    kind: 'profile',
+    operation: 'read the configuration',
+    path: file,
+    remedy: 'correct the file; vgpu-agent.json(5) explains every key',
+  });
+}
+
+/** No configuration is near it. */
+const maxConfigBytes = 1024 * 1024;
+
+/**
+ * The text of the configuration; null when there is none. Throws a VgpuError (`profile`) when the path is not a usable
+ * file (a directory, a FIFO, a link of another user, a megabyte), `failed` when it may not be read.
+ */
+export function readConfigText(file = agentConf): string | null {
+  const bytes = readLimited(file, maxConfigBytes);
+  if (bytes !== null) return bytes.toString('utf8');
+  if (!isThere(file)) return null;
+  throw badConfig(file, [
+    `it must be a regular file of at most ${maxConfigBytes} bytes that only root can change`,
+  ]);
+}
+
+function isThere(file: string): boolean {
+  try {
+    return lstatSync(file, { throwIfNoEntry: false }) !== undefined;
+  } catch {
+    return false;
+  }
+}
+
+/**
+ * Why the service would refuse agent.json as it is now; null: it would not, there is none, or this user may not read
+ * it. `profileOf` throws a VgpuError (`profile`).
+ */
+export function agentConfCheck(profileOf: (name: string) => unknown, file = agentConf): () => string | null {
+  let read: ConfigReader | null = null;
+  return () => {
+    try {
+      const text = readConfigText(file);
+      if (text === null) return null;
+      read ??= createConfigReader();
+      checkProfiles(read(text, file), profileOf, file);
+      return null;
+    } catch (error) {
+      if (!(error instanceof VgpuError)) throw error;
+      return error.kind === 'profile' ? error.message : null;
+    }
+  };
+}
+
+function checkProfiles(config: AgentConfig, profileOf: (name: string) => unknown, file: string): void {
+  const named = config.consumers === 'installed' ? [] : config.consumers.map((one) => one.profile);
+  for (const name of [...named, ...(config.first === null ? [] : [config.first])]) {
+    try {
+      profileOf(name);
+    } catch (error) {
+      if (!(error instanceof VgpuError)) throw error;
+      throw badConfig(file, [error.message]);
+    }
+  }
+}

@@ -1,0 +1,104 @@
+/** The facts about containers in this guest: the engines, and the CDI files. Reads, never writes. */
+import path from 'node:path';
+import { containerOf } from '../containers/container-unit.js';
+import type { ContainerFacts, UnusedQuadlet } from '../contracts/facts.js';
+import type { UnitFacts } from '../contracts/unit.js';
+import { VgpuError } from '../lib/errors.js';
+import { cdiDirectories, cdiFile, cdiNvidiaFile, quadletDropIn } from '../lib/paths.js';
+import type { CommandRunner } from '../lib/run-command.js';
+import type { ContentCache } from './files/content.js';
+import { ownedFile } from './files/path-state.js';
+import type { Root } from './files/root.js';
+
+/** Programs that read CDI files, or have something read them. */
+const engines = ['podman', 'docker', 'containerd', 'crio', 'nerdctl', 'kubelet'];
+const programDirectories = ['/usr/bin', '/usr/local/bin', '/usr/sbin', '/usr/local/sbin'];
+const systemQuadlets = [
+  '/run/containers/systemd',
+  '/etc/containers/systemd',
+  '/usr/share/containers/systemd',
+];
+const userName = /^[A-Za-z0-9_][\w.-]*$/;
+const mostHomes = 1000;
+const maxSpecBytes = 1024 * 1024;
+const versionTimeoutMs = 5_000;
+
+export async function readContainers(
+  root: Root,
+  runner: CommandRunner,
+  unit: UnitFacts,
+  contents: ContentCache,
+): Promise<ContainerFacts> {
+  const container = unit.kind === 'loaded' ? containerOf(unit) : null;
+  const quadlet = container?.quadlet ?? null;
+  const [spec, nvidia, dropIn, podman] = await Promise.all([
+    ownedFile(root, cdiFile, contents),
+    ownedFile(root, cdiNvidiaFile, contents),
+    quadlet === null ? null : ownedFile(root, quadletDropIn(quadlet), contents),
+    container === null || quadlet === null ? null : podmanVersion(runner, container.program),
+  ]);
+  return {
+    wanted: root.realDirectory(path.dirname(cdiFile)) !== null || engines.some((name) => isHere(root, name)),
+    spec,
+    nvidia,
+    nvidiaFrom: otherNvidia(root),
+    dropIn,
+    podman,
+    unused: unit.kind === 'absent' ? quadletWithoutUnit(root, unit.name) : null,
+  };
+}
+
+/** As podman-systemd.unit(5) lists the directories, the user's own last. */
+function quadletWithoutUnit(root: Root, unit: string): UnusedQuadlet | null {
+  const name = unit.replace(/\.service$/, '.container');
+  const at = (directory: string): string | null => {
+    const file = path.join(directory, name);
+    return root.lstat(file)?.isFile() === true ? file : null;
+  };
+  for (const directory of systemQuadlets) {
+    const file = at(directory);
+    if (file !== null) return { file, user: null };
+  }
+  const homes = root
+    .readdir('/home')
+    .filter((name) => userName.test(name))
+    .slice(0, mostHomes);
+  for (const user of ['root', ...homes]) {
+    const file = at(path.join(user === 'root' ? '/root' : `/home/${user}`, '.config/containers/systemd'));
+    if (file !== null) return { file, user };
+  }
+  return null;
+}
+
+function isHere(root: Root, program: string): boolean {
+  return programDirectories.some((directory) => root.stat(path.join(directory, program))?.isFile() === true);
+}
+
+/** Another program's file that defines nvidia.com/gpu: nvidia-ctk writes YAML, others JSON. */
+function otherNvidia(root: Root): string | null {
+  for (const directory of cdiDirectories) {
+    if (root.realDirectory(directory) === null) continue;
+    for (const name of root.readdir(directory)) {
+      const file = path.join(directory, name);
+      if (file === cdiNvidiaFile || !/\.(?:json|ya?ml)$/.test(name)) continue;
+      const text = root.stat(file)?.isFile() === true ? root.readFile(file, maxSpecBytes) : null;
+      if (text !== null && offersNvidia(text.toString('utf8'))) return file;
+    }
+  }
+  return null;
+}
+
+export function offersNvidia(text: string): boolean {
+  return /(?:^|[{,\s])["']?kind["']?\s*:\s*["']?nvidia\.com\/gpu["']?(?=[\s,}]|$)/m.test(text);
+}
+
+/** `5.4.2`; null where it does not say. */
+async function podmanVersion(runner: CommandRunner, program: string): Promise<string | null> {
+  try {
+    const ran = await runner.run(program, ['--version'], { timeoutMs: versionTimeoutMs });
+    return /^podman version (\d+\.\d+\.\d+)/.exec(ran.stdout.toString('utf8'))?.[1] ?? null;
+  } catch (error) {
+    if (error instanceof VgpuError) return null;
+    throw error;
+  }
+}

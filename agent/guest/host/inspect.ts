@@ -1,0 +1,244 @@
+/** The facts of a machine that is to serve GPUs: files as they are and as this version would put them. Reads only. */
+import { readdirSync, readFileSync } from 'node:fs';
+import path from 'node:path';
+import { checkHostDaemon, type HostDaemon } from '../../contracts/host-daemon.js';
+import type { Manifest } from '../../contracts/manifest.js';
+import type {
+  HostDevice,
+  ServingFacts,
+  ServingFile,
+  ServingRequest,
+  ServingUnit,
+} from '../../contracts/serving.js';
+import { readBuildInfo } from '../../lib/build-info.js';
+import { VgpuError } from '../../lib/errors.js';
+import {
+  defaultSocket,
+  deviceProfiles,
+  hostConf,
+  hostDefaults,
+  hostd,
+  hostManPages,
+  hostSocketUnit,
+  hostState,
+  hostUnit,
+  manDirectory,
+  packageRoot,
+} from '../../lib/paths.js';
+import type { CommandRunner } from '../../lib/run-command.js';
+import type { Manager } from '../../systemd/types.js';
+import { readDistribution } from '../distribution.js';
+import type { ContentCache } from '../files/content.js';
+import { ownedFile, pathState } from '../files/path-state.js';
+import type { Root } from '../files/root.js';
+import { packageOwners } from '../libraries/packages.js';
+import { defaultShimDirectory } from '../shim/shim-build.js';
+import { servingProblems } from './checks.js';
+import { confText, defaultsText, deviceIn, listenIn, serviceText, socketText, withDevice } from './texts.js';
+
+export interface ServingEffects {
+  readonly root: Root;
+  readonly contents: ContentCache;
+  readonly runner: CommandRunner;
+  readonly manager: Pick<Manager, 'unit'>;
+  readonly architecture: string;
+  readonly readManifest: () => Promise<Manifest | null>;
+}
+
+const units = '/etc/systemd/system';
+const askLimitMs = 6_000;
+
+/** `device` null: none was requested and none is installed, so the checks for a device are not possible. */
+export async function readServing(
+  effects: ServingEffects,
+  request: ServingRequest,
+  device: HostDevice,
+): Promise<ServingFacts> {
+  const { root, runner, manager } = effects;
+  const listen = request.listen ?? (await presentListen(effects)) ?? [`unix:${defaultSocket}`];
+  const [files, links, socket, service, manifest] = await Promise.all([
+    readFiles(effects, request, device, listen),
+    readLinks(effects),
+    manager.unit(hostSocketUnit),
+    manager.unit(hostUnit),
+    effects.readManifest(),
+  ]);
+  const active = service.kind === 'loaded' && service.activeState === 'active';
+  const sources = files.flatMap(({ wanted }) => (wanted.kind === 'copy' ? [wanted.source] : []));
+  const [daemon, problems] = await Promise.all([
+    active ? askDaemon(runner) : null,
+    servingProblems({
+      root,
+      runner,
+      program: path.join(defaultShimDirectory(), 'vgpu-hostd'),
+      device,
+      listen,
+      sources: [...sources, path.join(packageRoot(), 'units')],
+      listening: active || (socket.kind === 'loaded' && socket.activeState === 'active'),
+    }),
+  ]);
+  return {
+    device,
+    listen,
+    files,
+    links,
+    socket: unitOf(socket),
+    service: unitOf(service),
+    outdated: active && service.kind === 'loaded' && isOutdated(root, service.mainPid),
+    daemon: daemon?.kind === 'answers' ? daemon.daemon : null,
+    problems,
+    manifest,
+    interrupted: root.lstat(hostState.transaction) !== null,
+  };
+}
+
+/** The device that is set now; null: none. */
+export async function presentDevice({ root, contents }: ServingEffects): Promise<HostDevice | null> {
+  return deviceIn((await ownedFile(root, hostDefaults, contents)).content ?? '');
+}
+
+async function presentListen({ root, contents }: ServingEffects): Promise<readonly string[] | null> {
+  const listen = listenIn((await ownedFile(root, `${units}/${hostSocketUnit}`, contents)).content ?? '');
+  return listen.length === 0 ? null : listen;
+}
+
+export type DaemonAnswer =
+  | { readonly kind: 'answers'; readonly daemon: HostDaemon }
+  | { readonly kind: 'silent'; readonly message: string };
+
+/** Asks the daemon through its control socket, with the program that is installed. */
+export async function askDaemon(runner: CommandRunner): Promise<DaemonAnswer> {
+  try {
+    const asked = await runner.run(hostd, ['status', '--json'], { timeoutMs: askLimitMs });
+    if (asked.code !== 0) return { kind: 'silent', message: asked.stderr.toString().trim() };
+    const checked = checkHostDaemon(JSON.parse(asked.stdout.toString()));
+    if (checked.kind === 'fits') return { kind: 'answers', daemon: checked.value };
+    const [first] = checked.errors;
+    return {
+      kind: 'silent',
+      message: `its answer is not understood: ${first?.instancePath ?? ''} ${first?.message ?? ''}`,
+    };
+  } catch (error) {
+    if (error instanceof VgpuError) return { kind: 'silent', message: error.message };
+    if (error instanceof SyntaxError) return { kind: 'silent', message: 'its answer is not JSON' };
+    throw error;
+  }
+}
+
+function unitOf(unit: Awaited<ReturnType<Manager['unit']>>): ServingUnit {
+  if (unit.kind !== 'loaded') return { activeState: 'inactive', needDaemonReload: false, unitFileState: '' };
+  const { activeState, needDaemonReload, unitFileState } = unit;
+  return { activeState, needDaemonReload, unitFileState };
+}
+
+/** The kernel marks the program of a process whose file was replaced. */
+function isOutdated(root: Root, pid: number): boolean {
+  return pid > 0 && root.readlink(`/proc/${pid}/exe`)?.endsWith(' (deleted)') === true;
+}
+
+async function readLinks({ root, contents }: ServingEffects): Promise<ServingFacts['links']> {
+  const wanted = [
+    [`${units}/sockets.target.wants/${hostSocketUnit}`, `${units}/${hostSocketUnit}`],
+    [`${units}/multi-user.target.wants/${hostUnit}`, `${units}/${hostUnit}`],
+  ] as const;
+  return Promise.all(
+    wanted.map(async ([link, target]) => ({
+      path: link,
+      target,
+      state: await pathState(root, link, contents),
+    })),
+  );
+}
+
+type Wanted = Pick<ServingFile, 'path' | 'mode' | 'wanted' | 'editable' | 'asked'>;
+
+async function readFiles(
+  effects: ServingEffects,
+  request: ServingRequest,
+  device: HostDevice,
+  listen: readonly string[],
+): Promise<readonly ServingFile[]> {
+  const { root, runner, contents, architecture } = effects;
+  const defaults = (await ownedFile(root, hostDefaults, contents)).content;
+  const limited = request.limits.memory !== null || request.limits.sessions !== null;
+  const wanted: readonly Wanted[] = [
+    await copied(effects, path.join(defaultShimDirectory(), 'vgpu-hostd'), hostd, 0o755),
+    ...(await Promise.all(
+      deviceFiles().map((name) =>
+        copied(effects, packaged('profiles', 'devices', name), `${deviceProfiles}/${name}`, 0o644),
+      ),
+    )),
+    ...hostManPages
+      .map((page): readonly [string, string] => [page, `${manDirectory}/man${page.slice(-1)}`])
+      .filter(([, directory]) => root.realDirectory(directory) !== null)
+      .map(([page, directory]) => text(`${directory}/${page}`, template('docs', 'man', page))),
+    {
+      ...text(
+        hostDefaults,
+        defaults === null || request.device === null ? defaultsText(device) : withDevice(defaults, device),
+      ),
+      editable: true,
+      asked: request.device !== null && deviceIn(defaults ?? '') !== request.device,
+    },
+    ...(limited ? [{ ...text(hostConf, confText(request.limits)), editable: true, asked: true }] : []),
+    text(`${units}/${hostUnit}`, serviceText(template('units', hostUnit))),
+    text(`${units}/${hostSocketUnit}`, socketText(template('units', hostSocketUnit), listen)),
+  ];
+  const paths = wanted.map((one) => one.path);
+  const owners = await packageOwners(root, runner, readDistribution(root, architecture).family, paths);
+  return Promise.all(
+    wanted.map(async (one) => ({
+      ...one,
+      ...(await ownedFile(root, one.path, contents)),
+      ownerPackage: owners.get(one.path) ?? null,
+    })),
+  );
+}
+
+function text(file: string, content: string): Wanted {
+  return { path: file, mode: 0o644, wanted: { kind: 'text', content }, editable: false, asked: false };
+}
+
+async function copied(
+  { root, contents }: ServingEffects,
+  source: string,
+  file: string,
+  mode: number,
+): Promise<Wanted> {
+  const state = await pathState(root, source, contents);
+  if (state.kind !== 'file') throw missing(source);
+  const { sha256, size } = state;
+  return { path: file, mode, wanted: { kind: 'copy', source, sha256, size }, editable: false, asked: false };
+}
+
+function deviceFiles(): readonly string[] {
+  return readdirSync(packaged('profiles', 'devices'))
+    .filter((name) => name.endsWith('.json') && name !== 'device.schema.json')
+    .sort();
+}
+
+function packaged(...parts: readonly string[]): string {
+  return path.join(packageRoot(), ...parts);
+}
+
+function template(...parts: readonly string[]): string {
+  const file = packaged(...parts);
+  try {
+    return readFileSync(file, 'utf8');
+  } catch (cause) {
+    throw missing(file, cause);
+  }
+}
+
+function missing(file: string, cause?: unknown): VgpuError {
+  return new VgpuError(`the host cannot be installed: ${file} is missing`, {
+    kind: 'failed',
+    operation: 'read the files of the host',
+    path: file,
+    remedy:
+      readBuildInfo()?.packaged === 'deb'
+        ? 'on Debian the daemon is a package of its own: apt install vgpu-hostd, which prints the next command'
+        : 'build it (npm run build) or install vgpu-agent again; files of it are missing',
+    ...(cause === undefined ? {} : { cause }),
+  });
+}

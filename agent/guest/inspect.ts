@@ -1,0 +1,226 @@
+/** All facts about this guest, at one moment. */
+import { machine } from 'node:os';
+import { consumersOwn } from '../containers/container-unit.js';
+import type { Distribution, LibraryCandidate, LoaderFacts, MachineFacts } from '../contracts/facts.js';
+import type { Consumer, Manifest } from '../contracts/manifest.js';
+import type { UnitFacts } from '../contracts/unit.js';
+import {
+  defaultSocket,
+  dropInPath,
+  guestConf,
+  loaderConf,
+  traceRecord,
+  transactionFile,
+  trialFile,
+} from '../lib/paths.js';
+import type { CommandRunner } from '../lib/run-command.js';
+import type { Profile } from '../profile/types.js';
+import type { Manager } from '../systemd/types.js';
+import { readContainers } from './containers.js';
+import { readDistribution } from './distribution.js';
+import { ContentCache } from './files/content.js';
+import { ownedFile } from './files/path-state.js';
+import { Root } from './files/root.js';
+import { readAlternatives } from './libraries/alternatives.js';
+import { findCandidates, libraryOf } from './libraries/candidates.js';
+import { parseLoaderCache } from './libraries/loader-cache.js';
+import { readLoaderDirectories } from './libraries/loader-conf.js';
+import { type OwnerCache, packageOwners } from './libraries/packages.js';
+import { readService } from './service.js';
+import { readShimBuild } from './shim/shim-build.js';
+import { readStore } from './shim/store.js';
+import { readProcesses } from './unit/processes.js';
+import { resolveServiceUser } from './unit/service-user.js';
+import { readHost } from './vgpu-host/host.js';
+import { findRealGpu } from './vgpu-host/real-gpu.js';
+import { readVmMemory } from './vgpu-host/vm-memory.js';
+
+export interface InspectEffects {
+  /** Prefix of the file system that is examined; `/` is the running one. */
+  readonly root: string;
+  readonly runner: CommandRunner;
+  readonly manager: Pick<Manager, 'unit' | 'processes'>;
+  readManifest(): Promise<Manifest | null>;
+  /** The profile of a consumer that is installed; null when it cannot be read any more. */
+  profileOf(consumer: Consumer): Profile | null;
+  /** Why the service refuses agent.json; null: it does not. */
+  confProblem(): string | null;
+  /** Keeps contents from one inspection to the next (the service); default: a new one. */
+  readonly contents?: ContentCache;
+  /** As `contents`, for the packages that own files. */
+  readonly owners?: OwnerCache;
+}
+
+export interface InspectOptions {
+  /** `--host`; null: not given. */
+  readonly endpoint: string | null;
+  /** `VGPU_HOST` of the agent's own environment. */
+  readonly environmentHost: string | undefined;
+  /** Where the built shim is (`defaultShimDirectory()`). */
+  readonly shimDirectory: string;
+  /** Ask the host and, where there is a trace of one, a real GPU. False keeps to files, bus and /proc. */
+  readonly ask: boolean;
+  /** Milliseconds for each such question; default 5000. */
+  readonly questionTimeoutMs?: number;
+}
+
+const defaultQuestionMs = 5_000;
+const maxCacheBytes = 32 * 1024 * 1024;
+
+/**
+ * Reads the machine and changes nothing. Throws a VgpuError when the shim is not built, when the bus does
+ * not answer, when a public path may not be examined, or for a bad `--host` or `VGPU_HOST`.
+ */
+export async function inspect(
+  effects: InspectEffects,
+  profile: Profile,
+  options: InspectOptions,
+): Promise<MachineFacts> {
+  const { runner } = effects;
+  const root = new Root(effects.root);
+  const contents = effects.contents ?? new ContentCache();
+  const timeoutMs = options.questionTimeoutMs ?? defaultQuestionMs;
+  const isTraced = (): boolean => root.lstat(traceRecord)?.isFile() === true;
+  // A trace may end while we look, and what was seen of the unit before is then of it.
+  const traced = isTraced();
+
+  // Each part begins at once and runs beside the others: bus, getent and the probe work while files are read.
+  const consumer = inspectConsumer(effects, profile.unit, contents);
+  const containers = consumer.then(({ unit }) => readContainers(root, runner, unit, contents));
+  const shim = readShimBuild(options.shimDirectory, contents);
+  const ourFiles = readOurFiles(root, profile, contents);
+  const libraries = readLibraries(root, runner, profile, contents, effects.owners);
+  const host = Promise.all([shim, ourFiles]).then(([built, files]) =>
+    readHost(runner, {
+      sources: {
+        flag: options.endpoint,
+        environment: options.environmentHost,
+        guestConf: files.guestConf.content,
+        defaultSocketExists: root.stat(defaultSocket)?.isSocket() ?? false,
+      },
+      shim: options.ask ? built : null,
+      timeoutMs,
+    }),
+  );
+  const realGpu = Promise.all([libraries, shim]).then(([found, built]) =>
+    findRealGpu(root, runner, {
+      candidates: found.candidates,
+      architecture: found.distribution.architecture,
+      program: options.ask ? (built.files.find((file) => file.name === 'vgpu-probe')?.source ?? null) : null,
+      timeoutMs,
+    }),
+  );
+  const manifest = effects.readManifest();
+  const service = Promise.all([libraries, manifest]).then(([{ distribution }, installed]) => {
+    const others = (installed?.consumers ?? [])
+      .filter((one) => one.unit !== profile.unit)
+      .map((one) => ({ unit: one.unit, profile: effects.profileOf(one) }));
+    const consumers = [...others, { unit: profile.unit, profile }];
+    return readService(root, contents, effects.manager, consumers, distribution, effects.confProblem);
+  });
+  const parts = await Promise.all([
+    libraries,
+    ourFiles,
+    consumer,
+    shim,
+    host,
+    realGpu,
+    readStore(root, contents),
+    manifest,
+    service,
+    containers,
+    readVmMemory(root, contents),
+  ]);
+  return {
+    ...parts[0],
+    ...parts[1],
+    ...parts[2],
+    shim: parts[3],
+    host: parts[4],
+    realGpu: parts[5],
+    store: parts[6],
+    manifest: parts[7],
+    service: parts[8],
+    containers: parts[9],
+    vmMemory: parts[10],
+    interrupted: root.lstat(transactionFile) !== null,
+    ...(root.lstat(trialFile) === null ? {} : { trial: true }),
+    ...(traced || isTraced() ? { traced: true } : {}),
+  };
+}
+
+async function readOurFiles(
+  root: Root,
+  profile: Profile,
+  contents: ContentCache,
+): Promise<Pick<MachineFacts, 'guestConf' | 'loaderConf' | 'dropIn'>> {
+  const [conf, loader, dropIn] = await Promise.all([
+    ownedFile(root, guestConf, contents),
+    ownedFile(root, loaderConf, contents),
+    ownedFile(root, dropInPath(profile.unit), contents),
+  ]);
+  return { guestConf: conf, loaderConf: loader, dropIn };
+}
+
+async function readLibraries(
+  root: Root,
+  runner: CommandRunner,
+  profile: Profile,
+  contents: ContentCache,
+  owners: OwnerCache | undefined,
+): Promise<Pick<MachineFacts, 'distribution' | 'loader' | 'alternatives' | 'candidates'>> {
+  const distribution = readDistribution(root, machine());
+  const loader = readLoader(root, distribution);
+  const alternatives = readAlternatives(root);
+  const found = await findCandidates(root, profile, distribution, loader, alternatives, contents);
+  const candidates = await withOwners(root, runner, distribution, found, owners);
+  return { distribution, loader, alternatives, candidates };
+}
+
+async function inspectConsumer(
+  effects: InspectEffects,
+  name: string,
+  contents: ContentCache,
+): Promise<Pick<MachineFacts, 'unit' | 'serviceUser' | 'processes'>> {
+  const unit: UnitFacts = await effects.manager.unit(name);
+  if (unit.kind !== 'loaded') return { unit, serviceUser: null, processes: [] };
+  const [serviceUser, processes] = await Promise.all([
+    resolveServiceUser(effects.runner, unit),
+    unit.mainPid === 0 && unit.activeState === 'inactive'
+      ? []
+      : effects.manager
+          .processes(name)
+          .then((pids) => readProcesses(pids, contents))
+          .then((found) => consumersOwn(unit, found)),
+  ]);
+  return { unit, serviceUser, processes };
+}
+
+/** The loader's cache (empty when there is none or it does not parse: then ldconfig has yet to run) and directories. */
+function readLoader(root: Root, distribution: Distribution): LoaderFacts {
+  const bytes = root.readFile('/etc/ld.so.cache', maxCacheBytes);
+  const cache = bytes === null ? null : parseLoaderCache(bytes);
+  return {
+    cache: (cache ?? []).filter((entry) => libraryOf(entry.soname) !== null),
+    directories: readLoaderDirectories(root, distribution),
+  };
+}
+
+async function withOwners(
+  root: Root,
+  runner: CommandRunner,
+  distribution: Distribution,
+  candidates: readonly LibraryCandidate[],
+  cache: OwnerCache | undefined,
+): Promise<readonly LibraryCandidate[]> {
+  const fileOf = ({ resolution }: LibraryCandidate): string | null =>
+    resolution.kind === 'file' ? resolution.realPath : null;
+  const present = candidates.filter((one) => one.state.kind !== 'absent');
+  const paths = present.flatMap((one) => [one.path, fileOf(one)]).filter((file) => file !== null);
+  const owners = await packageOwners(root, runner, distribution.family, paths, cache);
+  return candidates.map((candidate) => ({
+    ...candidate,
+    ownerOfPath: owners.get(candidate.path) ?? null,
+    ownerOfFile: owners.get(fileOf(candidate) ?? '') ?? null,
+  }));
+}

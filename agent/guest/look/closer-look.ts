@@ -1,0 +1,206 @@
+/** Facts that only the doctor needs, in addition to those of install. Reads, never writes. */
+import { readFileSync } from 'node:fs';
+import path from 'node:path';
+import { isContainer } from '../../containers/container-unit.js';
+import type { ElfFacts, MachineFacts } from '../../contracts/facts.js';
+import type { LoadedUnit } from '../../contracts/unit.js';
+import { storeRoot } from '../../lib/paths.js';
+import { readLimited } from '../../lib/trust/files.js';
+import type { Profile } from '../../profile/types.js';
+import type { ContentCache } from '../files/content.js';
+import { Root } from '../files/root.js';
+import { consumerDirectories, libraryOf } from '../libraries/candidates.js';
+import { environmentOf } from './environ.js';
+import { type ExecutableFacts, readExecutables } from './executables.js';
+import { describeSocket } from './host-socket.js';
+import type { LoaderEffects } from './loader/ask.js';
+import { type LoaderLook, lookAtLoader } from './loader/look.js';
+import { type OpenedByPath, readOpenedByPath } from './opened-by-path.js';
+import { type PreloadEntry, readPreload } from './preload.js';
+import { isSecure } from './process-security.js';
+import { storeDamage } from './store-damage.js';
+import { readSymbolNeeds, type SymbolNeeds } from './symbol-look.js';
+
+/** One shared library in a directory of the consumer's own. */
+export interface ConsumerLibrary {
+  readonly path: string;
+  /** Null when it is no ELF file, or may not be read: then `problem` says why. */
+  readonly elf: ElfFacts | null;
+  readonly problem: string | null;
+}
+
+/** One process of the unit that lived when the facts were read. */
+export interface ProcessSecurity {
+  readonly pid: number;
+  readonly name: string;
+  readonly executable: string | null;
+  /** AT_SECURE: the loader ignores LD_PRELOAD and LD_LIBRARY_PATH for it. Null: it could not be read. */
+  readonly secure: boolean | null;
+}
+
+export interface CloserLook {
+  /** Directories of the consumer's own libraries that exist, and what is in them (`*.so*`). */
+  readonly consumer: {
+    readonly directories: readonly string[];
+    readonly libraries: readonly ConsumerLibrary[];
+  };
+  readonly security: readonly ProcessSecurity[];
+  readonly executables: readonly ExecutableFacts[];
+  readonly preload: readonly PreloadEntry[];
+  readonly openedByPath: readonly OpenedByPath[];
+  /** In what the store differs from the shim that belongs to this agent; null: no such version is in the store. */
+  readonly storeDamage: readonly string[] | null;
+  /** The libraries that the loader takes. */
+  readonly loader: LoaderLook;
+  readonly symbols: readonly SymbolNeeds[];
+  /** The profile's override variables as the first process of the consumer's container has them. */
+  readonly containerEnvironment: Readonly<Record<string, string>>;
+  /** The state of the host's unix socket, one line; empty when the host answers. */
+  readonly hostSocket: readonly string[];
+  /** The status of vgpu-agent.service by its own account; null: it does not run, or was not understood. */
+  readonly service: { readonly status: ServiceState | null };
+}
+
+export interface ServiceState {
+  /** `settled`, `waiting`, `degraded`... */
+  readonly state: string;
+  readonly problem: string | null;
+  readonly configProblem: string | null;
+}
+
+export interface LookEffects extends LoaderEffects {
+  /** Prefix of the file system that is examined; `/` is the running one. */
+  readonly root: string;
+  readonly contents: ContentCache;
+  /** Asks our own service, over the bus; null: it does not run. */
+  serviceState(): Promise<ServiceState | null>;
+}
+
+/** A machine without the consumer gives empty lists; nothing is thrown for what may not be read. */
+export async function lookCloser(
+  effects: LookEffects,
+  profile: Profile,
+  facts: MachineFacts,
+): Promise<CloserLook> {
+  const { contents, runner } = effects;
+  const { unit, processes, shim } = facts;
+  const inContainer = isContainer(unit);
+  const root = inContainer ? rootOfContainer(processes) : new Root(effects.root);
+  const [consumer, executables, preload, openedByPath, damage, status] = await Promise.all([
+    readConsumer(root, contents, profile, facts),
+    readExecutables(root, runner, contents, processes),
+    readPreload(runner, contents, facts, isOurs),
+    unit.kind === 'loaded' ? readOpenedByPath(root, contents, profile, searchPathOf(unit, processes)) : [],
+    facts.store.versions.some(({ id }) => id === shim.id)
+      ? storeDamage(new Root(effects.root), contents, shim).catch((error: unknown) => [String(error)])
+      : null,
+    effects.serviceState().catch(() => null),
+  ]);
+  const asking = consumer.libraries.flatMap(({ path: file, elf }) => {
+    const needed = elf?.needed.filter((name) => libraryOf(name) !== null) ?? [];
+    return needed.length === 0 ? [] : [{ path: file, needed }];
+  });
+  const { runInUnit } = effects;
+  // No program of an image is run outside of its container, its loader neither.
+  const loader = inContainer
+    ? { processes: [], problem: null }
+    : await lookAtLoader({ root, runner, runInUnit, contents, facts, openers: asking });
+  const symbols = readSymbolNeeds(root, asking);
+  const security = processes.map(({ pid, name, executable }) => ({
+    pid,
+    name,
+    executable,
+    secure: isSecure(pid),
+  }));
+  return {
+    consumer,
+    security,
+    executables,
+    preload,
+    openedByPath,
+    storeDamage: damage,
+    loader,
+    symbols,
+    containerEnvironment: inContainer ? environmentInContainer(processes, profile) : {},
+    hostSocket: describeSocket(new Root(effects.root), facts.host),
+    service: { status },
+  };
+}
+
+/** As the container's first process sees it; where there is none, nothing is seen. */
+function rootOfContainer(processes: MachineFacts['processes']): Root {
+  const first = processes.find(({ namespacePid }) => namespacePid === 1) ?? processes[0];
+  return new Root(`/proc/${first?.pid ?? 0}/root`);
+}
+
+/** Variables that make a consumer use the CPU: an image may set them too, and the unit does not show that. */
+function environmentInContainer(
+  processes: MachineFacts['processes'],
+  profile: Profile,
+): Readonly<Record<string, string>> {
+  const first = processes.find(({ namespacePid }) => namespacePid === 1);
+  const bytes = first === undefined ? null : readLimited(`/proc/${first.pid}/environ`, maxEnvironment);
+  const all = bytes === null ? {} : environmentOf(bytes);
+  return Object.fromEntries(
+    profile.overrides.flatMap(({ variable }) => {
+      const value = all[variable];
+      return value === undefined ? [] : [[variable, value]];
+    }),
+  );
+}
+
+function isOurs(entry: string): boolean {
+  return entry === storeRoot || entry.startsWith(`${storeRoot}/`);
+}
+
+/** The kernel gives an environment of a quarter of the stack's limit: 2 MiB. */
+const maxEnvironment = 2 * 1024 * 1024;
+/** Ollama has some twenty; each is read through, and the directory may be the service's user's. */
+const mostLibraries = 100;
+
+async function readConsumer(
+  root: Root,
+  contents: ContentCache,
+  profile: Profile,
+  { distribution }: MachineFacts,
+): Promise<CloserLook['consumer']> {
+  const directories = consumerDirectories(root, profile, distribution);
+  const files = directories.flatMap((directory) =>
+    root
+      .readdir(directory)
+      .filter((name) => /\.so(\.|$)/.test(name))
+      .map((name) => path.join(directory, name)),
+  );
+  return {
+    directories,
+    libraries: await Promise.all(
+      files.slice(0, mostLibraries).map((file) => readLibrary(root, contents, file)),
+    ),
+  };
+}
+
+async function readLibrary(root: Root, contents: ContentCache, file: string): Promise<ConsumerLibrary> {
+  try {
+    const resolution = root.resolve(file);
+    if (resolution.kind !== 'file') return { path: file, elf: null, problem: resolution.kind };
+    const content = await contents.of(root.prefix + resolution.realPath, file);
+    if (content === null) return { path: file, elf: null, problem: 'it is not a regular file' };
+    return content.elf.kind === 'elf'
+      ? { path: file, elf: content.elf.facts, problem: null }
+      : { path: file, elf: null, problem: content.elf.reason };
+  } catch (error) {
+    return { path: file, elf: null, problem: error instanceof Error ? error.message : String(error) };
+  }
+}
+
+/** LD_LIBRARY_PATH as the main process has it, which UnsetEnvironment= may have taken; of one that is not there, as the unit sets it. */
+function searchPathOf(unit: LoadedUnit, processes: MachineFacts['processes']): string {
+  const variable = 'LD_LIBRARY_PATH';
+  const first = processes.find(({ namespacePid }) => namespacePid === 1);
+  if (first !== undefined) return first.loaderEnvironment[variable] ?? '';
+  try {
+    return environmentOf(readFileSync(`/proc/${unit.mainPid}/environ`))[variable] ?? '';
+  } catch {
+    return unit.environment[variable] ?? '';
+  }
+}

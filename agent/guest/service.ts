@@ -1,0 +1,165 @@
+/** vgpu-agent's service on this machine: its files as they are and as the package has them. */
+import { existsSync, readdirSync, readFileSync } from 'node:fs';
+import path from 'node:path';
+import type { Distribution, ServedConsumer, ServiceFacts, ServiceFile } from '../contracts/facts.js';
+import { readBuildInfo } from '../lib/build-info.js';
+import { VgpuError } from '../lib/errors.js';
+import {
+  agentConf,
+  agentUnit,
+  agentUnitFile,
+  agentUnitLink,
+  busPolicyFile,
+  catalogFile,
+  cockpitDirectory,
+  cockpitFiles,
+  cockpitPage,
+  completions,
+  manDirectory,
+  manPages,
+  packageRoot,
+  polkitFile,
+} from '../lib/paths.js';
+import { changeableByOthers } from '../lib/trust/files.js';
+import type { Profile } from '../profile/types.js';
+import type { Manager } from '../systemd/types.js';
+import type { ContentCache } from './files/content.js';
+import { ownedFile, pathState } from './files/path-state.js';
+import type { Root } from './files/root.js';
+import { publicDirectories } from './libraries/candidates.js';
+import { defaultShimDirectory, shimFiles } from './shim/shim-build.js';
+
+/** A consumer with its profile; null: it cannot be read any more. */
+export interface InstalledConsumer {
+  readonly unit: string;
+  readonly profile: Profile | null;
+}
+
+/** Throws a VgpuError (`failed`) when files of the package are missing. */
+export async function readService(
+  root: Root,
+  contents: ContentCache,
+  manager: Pick<Manager, 'unit'>,
+  installed: readonly InstalledConsumer[],
+  distribution: Distribution,
+  confProblem: () => string | null,
+): Promise<ServiceFacts> {
+  const wanted: readonly Wanted[] = [
+    [agentConf, '', true],
+    ...(readBuildInfo()?.packaged === 'deb' ? [] : commonFiles(root)),
+    [agentUnitFile, template('vgpu-agent.service'), false],
+  ];
+  const [files, link, unit] = await Promise.all([
+    Promise.all(
+      wanted.map(async ([file, packaged, editable]): Promise<ServiceFile> => {
+        return { present: await ownedFile(root, file, contents), packaged, editable };
+      }),
+    ),
+    pathState(root, agentUnitLink, contents),
+    manager.unit(agentUnit),
+  ]);
+  return {
+    unit: agentUnit,
+    files,
+    link: { path: agentUnitLink, target: agentUnitFile, state: link },
+    activeState: unit.kind === 'loaded' ? unit.activeState : 'inactive',
+    program: {
+      node: process.execPath,
+      watch: path.join(defaultShimDirectory(), 'vgpu-watch'),
+      package: packageRoot(),
+    },
+    consumers: installed.map((one): ServedConsumer => {
+      const libraries = libraryDirectories(root, one.profile, distribution);
+      return { unit: one.unit, libraryDirectories: libraries };
+    }),
+    changeable: changeable(),
+    confProblem: confProblem(),
+  };
+}
+
+type Wanted = readonly [path: string, packaged: string, editable: boolean];
+
+/** The files that are the same on every machine. A Debian package may have brought them, and dpkg then owns them. */
+function commonFiles(root: Root): readonly Wanted[] {
+  return [
+    [busPolicyFile, template('org.vgpu.Agent1.conf'), false],
+    [catalogFile, template('vgpu-agent.catalog'), false],
+    // Where there is no polkit, root alone may act.
+    ...(root.realDirectory(path.dirname(polkitFile)) === null
+      ? []
+      : [[polkitFile, template('org.vgpu.Agent1.policy'), false] as const]),
+    ...helpFiles(root),
+    ...cockpitPageFiles(root),
+  ];
+}
+
+/** Where Cockpit is installed, its page for this service. */
+function cockpitPageFiles(root: Root): readonly Wanted[] {
+  if (root.realDirectory(cockpitDirectory) === null) return [];
+  return cockpitFiles.map((name) => [`${cockpitPage}/${name}`, template(path.join('cockpit', name)), false]);
+}
+
+/** Pages for man(1) and completions for those shells that are here: where their directory is, they look for it. */
+function helpFiles(root: Root): readonly Wanted[] {
+  return [
+    ...manPages.map((page) => [
+      `${manDirectory}/man${page.slice(-1)}/${page}`,
+      path.join('docs', 'man', page),
+    ]),
+    ...completions.map(([to, from]) => [to, path.join('dist', 'bundle', 'completions', from)]),
+  ].flatMap(([to = '', from = '']) =>
+    root.realDirectory(path.dirname(to)) === null ? [] : [[to, packaged(from), false] as const],
+  );
+}
+
+/** Everything that root's service executes, and what it installs for others. */
+function changeable(): string | null {
+  const directory = packageRoot();
+  const bundle = path.join(directory, 'dist', 'bundle');
+  const addon = path.join(directory, 'node_modules', 'systemd-journald');
+  const executed = [
+    process.execPath,
+    path.join(defaultShimDirectory(), 'vgpu-watch'),
+    ...shimFiles
+      .map(({ name }) => path.join(defaultShimDirectory(), name))
+      .filter((file) => existsSync(file)),
+    ...(existsSync(bundle) ? readdirSync(bundle) : []).map((name) => path.join(bundle, name)),
+    ...['profiles', 'units', path.join('dist', 'agent', 'schemas')].map((name) => path.join(directory, name)),
+    ...[addon, path.join(addon, 'build', 'Release', 'journal_send.node')].filter((file) => existsSync(file)),
+  ];
+  for (const file of executed) {
+    const found = changeableByOthers(file);
+    if (found !== null) return found;
+  }
+  return null;
+}
+
+function template(name: string): string {
+  return packaged(path.join('units', name));
+}
+
+function packaged(name: string): string {
+  const file = path.join(packageRoot(), name);
+  try {
+    return readFileSync(file, 'utf8');
+  } catch (cause) {
+    throw new VgpuError(`the service cannot be installed: ${file} is missing`, {
+      kind: 'failed',
+      operation: 'read the unit of the service',
+      path: file,
+      remedy: 'install vgpu-agent again; files of it are missing',
+      cause,
+    });
+  }
+}
+
+/** Directories of public links, by their real names: `/lib` is `/usr/lib` on merged-usr systems. */
+function libraryDirectories(
+  root: Root,
+  profile: Profile | null,
+  distribution: Distribution,
+): readonly string[] {
+  if (profile === null) return [];
+  const directories = publicDirectories(profile, distribution);
+  return [...new Set(directories.map((one) => root.realDirectory(one.path) ?? one.path))];
+}

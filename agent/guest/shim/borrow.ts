@@ -1,0 +1,114 @@
+/** Finds the shim and the host for one command of the calling user. Reads, never writes; needs no root. */
+import { accessSync, constants } from 'node:fs';
+import path from 'node:path';
+import type { Borrowed } from '../../contracts/borrowed.js';
+import { VgpuError } from '../../lib/errors.js';
+import { defaultSocket, guestConf, storeCurrent } from '../../lib/paths.js';
+import type { CommandRunner } from '../../lib/run-command.js';
+import type { Profile } from '../../profile/types.js';
+import { expandVariables } from '../../profile/variables.js';
+import { Root } from '../files/root.js';
+import { resolveEndpoint } from '../vgpu-host/endpoint.js';
+import { askProbe, describeFailure } from '../vgpu-host/probe.js';
+import { defaultShimDirectory, shimFiles } from './shim-build.js';
+
+export interface BorrowQuestion {
+  /** `--host`; null: not given. */
+  readonly endpoint: string | null;
+  /** The caller's environment: `VGPU_HOST` counts, and the loader's variables are kept behind ours. */
+  readonly environment: Readonly<Record<string, string | undefined>>;
+  /** The needs of a program without a profile: the generic profile. */
+  readonly profile: Profile;
+  /** Tried in this order; default: the store, then the build beside the agent. */
+  readonly directories?: readonly string[];
+  readonly timeoutMs: number;
+}
+
+const operation = 'run a command with the GPU';
+const maxConfBytes = 64 * 1024;
+
+/** Throws a VgpuError: `failed` without libraries that the caller can read, `refused` where no host answers. */
+export async function borrowShim(runner: CommandRunner, question: BorrowQuestion): Promise<Borrowed> {
+  const { environment, profile } = question;
+  const libraries = libraryDirectory(question.directories ?? [storeCurrent, defaultShimDirectory()]);
+  const root = new Root('/');
+  const { endpoint, from, problem } = resolveEndpoint({
+    flag: question.endpoint,
+    environment: environment['VGPU_HOST'],
+    guestConf: root.readFile(guestConf, maxConfBytes)?.toString('utf8') ?? null,
+    defaultSocketExists: root.stat(defaultSocket)?.isSocket() ?? false,
+  });
+  if (problem !== null) throw noHost(endpoint, problem);
+  const answer = await askProbe(runner, {
+    program: path.join(libraries, 'vgpu-probe'),
+    library: path.join(libraries, 'libcuda.so.1'),
+    host: endpoint,
+    timeoutMs: question.timeoutMs,
+  });
+  if (answer.kind !== 'report') throw noHost(endpoint, answer.message);
+  const { report } = answer;
+  const [device] = report.devices;
+  if (!report.ok || device === undefined) throw noHost(endpoint, describeFailure(report));
+  return {
+    libraries,
+    endpoint,
+    from,
+    device: device.name,
+    simulated: report.simulated,
+    environment: { ...loaderVariables(profile, libraries, environment), VGPU_HOST: endpoint },
+  };
+}
+
+function noHost(endpoint: string, why: string): VgpuError {
+  return new VgpuError(`no GPU for the command: the host at ${endpoint} does not answer: ${why}`, {
+    kind: 'refused',
+    operation,
+    path: endpoint,
+    remedy: 'start vgpu-hostd on the host, or name another address: vgpu-agent run --host ADDRESS -- COMMAND',
+  });
+}
+
+/** The first directory that has all libraries and lets the caller read them. */
+function libraryDirectory(directories: readonly string[]): string {
+  const needed = shimFiles.filter(({ optional }) => !optional).map(({ name }) => name);
+  const found = directories.find((directory) =>
+    needed.every((name) => isReadable(path.join(directory, name))),
+  );
+  if (found !== undefined) return found;
+  throw new VgpuError(
+    `no shim that you can read: ${needed.join(', ')} are in none of ${directories.join(', ')}`,
+    {
+      kind: 'failed',
+      operation,
+      remedy: 'install it (sudo vgpu-agent install), or build it: scripts/setup',
+    },
+  );
+}
+
+function isReadable(file: string): boolean {
+  try {
+    accessSync(file, constants.R_OK);
+    return true;
+  } catch {
+    return false;
+  }
+}
+
+function loaderVariables(
+  profile: Profile,
+  store: string,
+  environment: BorrowQuestion['environment'],
+): Readonly<Record<string, string>> {
+  return Object.fromEntries(
+    profile.environment.map(({ name, entries, separator }) => {
+      const ours = entries
+        .map((entry) => expandVariables(entry, { store, multiarch: null }))
+        .filter((entry) => entry !== null);
+      // An empty entry would mean the working directory to the loader.
+      const own = (environment[name] ?? '')
+        .split(separator)
+        .filter((entry) => entry !== '' && !ours.includes(entry));
+      return [name, [...ours, ...own].join(separator)];
+    }),
+  );
+}

@@ -1,0 +1,297 @@
+/**
+ * Carries plans out. The caller holds the lock (lock.ts) and has called `recover` before it looked at the machine.
+ *
+ * Order: record, step, record, step, ..., manifest, commit; then the restart; then the sweep. A crash before the
+ * commit is taken back, after it the sweep is finished (records.ts says why). The restart stands after the commit
+ * because a service that does not start proves nothing about the files: the verdict judges it, and
+ * `--rollback-on-failure` uses the undo log that `keepUndo` keeps.
+ */
+
+import type { Emit } from '../../contracts/events.js';
+import type { Manifest, OwnedItem } from '../../contracts/manifest.js';
+import type { Change, Plan } from '../../contracts/plan.js';
+import { VgpuError } from '../../lib/errors.js';
+import { agentUnit, agentUnitFile, hostd } from '../../lib/paths.js';
+import { changeTitle } from '../plan/change-title.js';
+import { carryOut } from './carry-out.js';
+import { checkpoint } from './checkpoint.js';
+import type { ApplyEffects, ApplyOptions } from './effects.js';
+import { failureOf, rolledBack, undoFailed } from './failures.js';
+import { manifestBytes, readManifest, sha256 } from './manifest.js';
+import { appendRecord, readTransaction, type StepRecord, type Transaction } from './records.js';
+import { closeTransaction, sweepStore, tidyState } from './sweep.js';
+import { OpenTransaction } from './transaction.js';
+import type { Applied, Recovery, RestartOutcome } from './types.js';
+import { undoSteps } from './undo.js';
+
+export type ReadyPlan = Extract<Plan, { kind: 'ready' }>;
+
+/**
+ * Carries out every change of the plan, in order. Emits the phases `apply`, `restart` and `rollback`, and
+ * `change-started`, `change-done`, `change-undone`. Throws a VgpuError: `rolled-back` (exit 7) when a change failed
+ * and all is as before; `interrupted` when `signal` aborted, with all as before; `failed` when taking back failed as
+ * well (the log stays, the next command goes on); `refused` when a transaction of a former run is still open.
+ */
+export async function apply(
+  plan: ReadyPlan,
+  effects: ApplyEffects,
+  emit: Emit,
+  options: ApplyOptions = { keepUndo: false },
+): Promise<Applied> {
+  const restart = plan.changes.find((change) => change.kind === 'restart');
+  const services = plan.changes.filter((change) => change.kind === 'service');
+  const durable = plan.changes.filter((change) => change.kind !== 'restart' && change.kind !== 'service');
+  if (durable.length > 0) {
+    emit({ kind: 'phase', phase: 'apply', text: `${durable.length} changes` });
+    await commitChanges(plan, effects, emit, options);
+  }
+  const outcome = await restartUnit(plan, restart, effects, emit);
+  const undoKept = options.keepUndo && durable.length > 0;
+  if (durable.length > 0 && !undoKept) await settle(effects, emit);
+  // Last: the service takes an open transaction for one that was cut short.
+  for (const change of services) await runService(plan, change, effects, emit);
+  return { changes: plan.changes.length, restart: outcome, undoKept };
+}
+
+/**
+ * The first step of a command: it undoes or finishes what a former run left. Emits the phase `recover` if there is
+ * anything. Throws a VgpuError `failed` when it cannot; nothing is lost then, and it can be called again.
+ */
+export async function recover(effects: ApplyEffects, emit: Emit): Promise<Recovery> {
+  const { disk } = effects;
+  const transaction = await readTransaction(disk);
+  if (transaction === null || transaction === 'torn') {
+    await closeTransaction(disk);
+    return { kind: 'nothing' };
+  }
+  const { intent } = transaction.begin;
+  if (transaction.state === 'committed') {
+    emit({ kind: 'phase', phase: 'recover', text: `finish the interrupted ${intent}` });
+    await finish(effects, transaction, emit);
+    return { kind: 'finished', intent };
+  }
+  emit({ kind: 'phase', phase: 'recover', text: `undo the interrupted ${intent}` });
+  await takeBack(effects, transaction.steps, emit, null);
+  return { kind: 'rolled-back', intent };
+}
+
+/**
+ * Takes a committed install back whose undo log was kept, then restarts `unit` if it is given. Throws a VgpuError
+ * `failed` when a path cannot be put back (the log stays), `internal` when no log was kept.
+ */
+export async function rollback(
+  effects: ApplyEffects,
+  emit: Emit,
+  unit: string | null,
+): Promise<RestartOutcome> {
+  const transaction = await readTransaction(effects.disk);
+  if (transaction === null || transaction === 'torn' || transaction.state !== 'committed') {
+    throw new VgpuError('there is nothing to roll back: no undo log was kept', {
+      kind: 'internal',
+      operation: 'roll back',
+    });
+  }
+  emit({ kind: 'phase', phase: 'rollback', text: `undo the ${transaction.begin.intent}` });
+  await appendRecord(effects.disk, { type: 'rollback' });
+  await takeBack(effects, transaction.steps, emit, null);
+  if (transaction.steps.some((step) => step.type === 'path' && step.path === agentUnitFile)) {
+    // It was begun with what was taken back: it ends, or begins again with the unit that it had before.
+    const before = (await effects.disk.inspect(agentUnitFile)).kind;
+    const { manager, restartTimeoutMs } = effects;
+    const job =
+      before === 'absent'
+        ? manager.stop?.(agentUnit, restartTimeoutMs)
+        : manager.restart(agentUnit, restartTimeoutMs);
+    await job?.catch(() => {});
+  }
+  return unit === null ? { kind: 'not-planned' } : restartNow(unit, effects);
+}
+
+/** Forgets the undo log that `keepUndo` kept, and deletes what only it needed. Does nothing when there is none. */
+export async function settle(effects: ApplyEffects, emit: Emit): Promise<void> {
+  const transaction = await readTransaction(effects.disk);
+  if (transaction === null || transaction === 'torn') {
+    await tidyState(effects.disk);
+    return;
+  }
+  if (transaction.state === 'committed') await finish(effects, transaction, emit);
+}
+
+async function commitChanges(
+  plan: ReadyPlan,
+  effects: ApplyEffects,
+  emit: Emit,
+  options: ApplyOptions,
+): Promise<void> {
+  const { disk } = effects;
+  if ((await readTransaction(disk)) !== null) {
+    throw new VgpuError('an earlier run was interrupted and has not been cleaned up', {
+      kind: 'refused',
+      operation: 'apply the plan',
+      remedy: 'run vgpu-agent install or vgpu-agent uninstall again',
+    });
+  }
+  const manifest = await readManifest(disk);
+  const retire = plan.changes.flatMap((change) => (change.kind === 'remove-store' ? [change.id] : []));
+  let transaction: OpenTransaction;
+  try {
+    transaction = await OpenTransaction.start(disk, plan.intent, manifest, retire);
+  } catch (error) {
+    await takeBack(effects, [], emit, error);
+    throw rolledBack(error);
+  }
+  const done: Change[] = [];
+  try {
+    let items: readonly OwnedItem[] = manifest?.items ?? [];
+    for (const [index, change] of plan.changes.entries()) {
+      if (change.kind === 'restart' || change.kind === 'service') continue;
+      stopIfAsked(options.signal);
+      const place = { change, index, of: plan.changes.length };
+      const begun = performance.now();
+      emit({ kind: 'change-started', ...place });
+      items = await carryOut({ effects, transaction, emit }, change, items);
+      done.push(change);
+      emit({ kind: 'change-done', ...place, milliseconds: performance.now() - begun });
+    }
+    stopIfAsked(options.signal);
+    await writeManifest(transaction, effects, plan, items);
+    await appendRecord(disk, { type: 'commit' });
+  } catch (error) {
+    emit({ kind: 'phase', phase: 'rollback', text: failureOf(error).text });
+    await takeBack(effects, transaction.steps, emit, error);
+    for (const change of done.reverse()) emit({ kind: 'change-undone', change });
+    throw rolledBack(error);
+  }
+}
+
+function stopIfAsked(signal: AbortSignal | undefined): void {
+  if (signal?.aborted !== true) return;
+  throw new VgpuError('stopped on request', { kind: 'interrupted', operation: 'apply the plan' });
+}
+
+/** The last consumer leaves none. What could not be given back has been told; it is no longer listed. */
+async function writeManifest(
+  transaction: OpenTransaction,
+  { disk, agentVersion: agent }: ApplyEffects,
+  plan: ReadyPlan,
+  items: readonly OwnedItem[],
+): Promise<void> {
+  const { consumers, storeId, endpoint } = plan;
+  if (consumers.length === 0) {
+    await transaction.place(disk.state.manifest, { kind: 'absent' });
+    return;
+  }
+  const manifest: Manifest = { schema: 2, agent, storeId, endpoint, consumers, items };
+  const content = manifestBytes(manifest);
+  await transaction.place(disk.state.manifest, {
+    kind: 'file',
+    content,
+    sha256: sha256(content),
+    mode: 0o644,
+  });
+}
+
+/** Undoes and closes. `because` is what made it necessary, for the message if this fails too. */
+async function takeBack(
+  effects: ApplyEffects,
+  steps: readonly StepRecord[],
+  emit: Emit,
+  because: unknown,
+): Promise<void> {
+  try {
+    await undoSteps(effects, steps, emit);
+    await closeTransaction(effects.disk);
+  } catch (error) {
+    throw undoFailed(because ?? new Error('an earlier run was interrupted'), error);
+  }
+}
+
+async function finish(effects: ApplyEffects, transaction: Transaction, emit: Emit): Promise<void> {
+  try {
+    await sweepStore(effects, transaction, emit);
+    await closeTransaction(effects.disk);
+  } catch (error) {
+    const { text, operation, path, remedy } = failureOf(error);
+    throw new VgpuError(
+      `the ${transaction.begin.intent} is done, but cleaning up failed: ${text}. The next vgpu-agent install or uninstall tries again`,
+      {
+        kind: 'failed',
+        operation,
+        ...(path === undefined ? {} : { path }),
+        ...(remedy === undefined ? {} : { remedy }),
+        cause: error,
+      },
+    );
+  }
+}
+
+async function restartUnit(
+  plan: ReadyPlan,
+  restart: Extract<Change, { kind: 'restart' }> | undefined,
+  effects: ApplyEffects,
+  emit: Emit,
+): Promise<RestartOutcome> {
+  if (restart === undefined) return { kind: 'not-planned' };
+  emit({ kind: 'phase', phase: 'restart', text: `${restart.unit}: ${restart.reason}` });
+  const place = { change: restart, index: plan.changes.indexOf(restart), of: plan.changes.length };
+  const begun = performance.now();
+  emit({ kind: 'change-started', ...place });
+  const outcome = await restartNow(restart.unit, effects);
+  checkpoint('restart');
+  if (outcome.kind === 'restarted') {
+    emit({ kind: 'change-done', ...place, milliseconds: performance.now() - begun });
+  }
+  return outcome;
+}
+
+/** Like the consumer's restart, it undoes nothing when it fails: the installation is whole without the service. */
+async function runService(
+  plan: ReadyPlan,
+  change: Extract<Change, { kind: 'service' }>,
+  effects: ApplyEffects,
+  emit: Emit,
+): Promise<void> {
+  const place = { change, index: plan.changes.indexOf(change), of: plan.changes.length };
+  const begun = performance.now();
+  emit({ kind: 'change-started', ...place });
+  try {
+    await serviceAction(change, effects);
+    emit({ kind: 'change-done', ...place, milliseconds: performance.now() - begun });
+  } catch (error) {
+    emit({
+      kind: 'note',
+      level: 'warning',
+      code: 'service-failed',
+      text: `cannot ${change.action} ${change.unit}: ${failureOf(error).text}`,
+      remedy: `${changeTitle(change)}, and journalctl -u ${change.unit} says why`,
+    });
+  }
+  // The catalog's database is journald's own; without it only journalctl -x has less to say.
+  await effects.runner.run('journalctl', ['--update-catalog']).catch(() => {});
+}
+
+async function serviceAction(
+  { unit, action }: Extract<Change, { kind: 'service' }>,
+  { manager, runner, restartTimeoutMs }: ApplyEffects,
+): Promise<void> {
+  if (action === 'hand-over' || action === 'reload') {
+    const asked = await runner.run(hostd, [action], { timeoutMs: restartTimeoutMs });
+    if (asked.code !== 0)
+      throw new Error(asked.stderr.toString().trim() || `${hostd} ended with ${asked.code}`);
+    return;
+  }
+  if (action === 'daemon-reload') {
+    await manager.reload();
+    return;
+  }
+  const result = (await manager[action]?.(unit, restartTimeoutMs)) ?? 'skipped';
+  if (result !== 'done') throw new Error(`the job ended with ${result}`);
+}
+
+async function restartNow(unit: string, effects: ApplyEffects): Promise<RestartOutcome> {
+  try {
+    return { kind: 'restarted', job: await effects.manager.restart(unit, effects.restartTimeoutMs) };
+  } catch (error) {
+    return { kind: 'failed', message: failureOf(error).text };
+  }
+}

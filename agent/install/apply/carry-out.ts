@@ -1,0 +1,289 @@
+/** One change of a plan, as steps of the transaction. */
+import path from 'node:path';
+import type { Emit } from '../../contracts/events.js';
+import type { ShimBuild } from '../../contracts/facts.js';
+import type { OwnedItem } from '../../contracts/manifest.js';
+import type { PathState } from '../../contracts/path-state.js';
+import type { Change, Preflight } from '../../contracts/plan.js';
+import { VgpuError } from '../../lib/errors.js';
+import { storeRoot, storeVersions } from '../../lib/paths.js';
+import { findItem, isOurs } from '../plan/owned.js';
+import { installAlternative, readGroup, removeAlternative, specOf } from './alternatives.js';
+import { keepAside } from './aside.js';
+import type { ApplyEffects } from './effects.js';
+import { sha256, withItem, withoutAlternative, withoutPath } from './manifest.js';
+import { isAlready, sameContent, type Target } from './place.js';
+import { release } from './release.js';
+import { runLdconfig, runReload } from './tools.js';
+import type { OpenTransaction } from './transaction.js';
+
+export interface Work {
+  readonly effects: ApplyEffects;
+  readonly transaction: OpenTransaction;
+  readonly emit: Emit;
+}
+
+/** Carries the change out; answers what the manifest will say. Throws whatever failed; nothing is undone here. */
+export async function carryOut(
+  work: Work,
+  change: Change,
+  items: readonly OwnedItem[],
+): Promise<readonly OwnedItem[]> {
+  const { effects, transaction } = work;
+  switch (change.kind) {
+    case 'make-directory':
+      return makeDirectory(work, change.path, change.mode, items);
+    case 'store':
+      return fillStore(work, change.shim, items);
+    case 'adopt':
+      return withItem(items, itemOf(change.path, change.state), change.state);
+    case 'write-file': {
+      const content = Buffer.from(change.content);
+      const target: Target = { kind: 'file', content, sha256: sha256(content), mode: change.mode };
+      if (change.preflight !== undefined) await preflight(work, change.preflight);
+      return put({ ...work, ...change, target }, items);
+    }
+    case 'copy-file': {
+      const { mode, sha256 } = change;
+      const content = await readWhole(work, change, 'copy a file of the package');
+      return put({ ...work, ...change, target: { kind: 'file', content, sha256, mode } }, items);
+    }
+    case 'write-link':
+      return put({ ...work, ...change, target: { kind: 'link', target: change.target } }, items);
+    case 'alternative':
+      return addAlternative(work, change, items);
+    case 'remove-owned':
+      return release(work, change.path, items);
+    case 'remove-alternative':
+      return dropAlternative(work, change.group, change.path, items);
+    case 'remove-directory':
+      return removeDirectory(work, change.path, items);
+    case 'note-consumer':
+      // The manifest is written at the end of every run.
+      return items;
+    case 'ldconfig':
+      await transaction.record({ type: 'ldconfig' });
+      await runLdconfig(effects, change.links);
+      return items;
+    case 'daemon-reload':
+      await transaction.record({ type: 'daemon-reload' });
+      await runReload(effects);
+      return items;
+    case 'remove-store':
+    case 'restart':
+    case 'service':
+      // After the commit: sweep.ts, apply.ts.
+      return items;
+  }
+}
+
+async function makeDirectory(
+  { transaction }: Work,
+  directory: string,
+  mode: number,
+  items: readonly OwnedItem[],
+): Promise<readonly OwnedItem[]> {
+  const made = await transaction.makeParents(directory);
+  const owned = made.reduce((all, parent) => withDirectory(all, parent, 0o755), items);
+  const { from } = await transaction.place(directory, { kind: 'directory', mode });
+  // A directory that existed before does not belong to vgpu-agent.
+  return from.kind === 'absent' ? withDirectory(owned, directory, mode) : owned;
+}
+
+function withDirectory(items: readonly OwnedItem[], directory: string, mode: number): readonly OwnedItem[] {
+  return withItem(items, { kind: 'directory', path: directory, mode }, { kind: 'absent' });
+}
+
+async function fillStore(
+  work: Work,
+  shim: ShimBuild,
+  items: readonly OwnedItem[],
+): Promise<readonly OwnedItem[]> {
+  const directory = path.join(storeVersions, shim.id);
+  // A version that exists already has the content that its name says, or is about to get it; no other program writes
+  // here.
+  let owned = withDirectory(await makeDirectory(work, directory, 0o755, items), directory, 0o755);
+  for (const file of shim.files) {
+    const content = await readWhole(work, file, 'copy the shim into the store');
+    const target: Target = { kind: 'file', content, sha256: file.sha256, mode: file.mode };
+    owned = await put({ ...work, path: path.join(directory, file.name), target, ownerPackage: null }, owned);
+  }
+  for (const link of shim.links) {
+    const target: Target = { kind: 'link', target: link.target };
+    owned = await put({ ...work, path: path.join(directory, link.name), target, ownerPackage: null }, owned);
+  }
+  return owned;
+}
+
+/** A file of the package, exactly as the plan saw it. */
+async function readWhole(
+  { effects }: Work,
+  file: { readonly source: string; readonly sha256: string },
+  operation: string,
+): Promise<Buffer> {
+  const content = await effects.readSource(file.source);
+  if (sha256(content) === file.sha256) return content;
+  throw new VgpuError(`${file.source} changed while it was being installed`, {
+    kind: 'failed',
+    operation,
+    path: file.source,
+    remedy: 'wait until the build is over, then run the same command again',
+  });
+}
+
+/** The loader only prints a line about an entry of LD_PRELOAD that it cannot use, once a process, and goes on. */
+async function preflight({ effects, emit }: Work, { user, required, inherited }: Preflight): Promise<void> {
+  for (const file of required) {
+    const problem = await effects.loadProblem(user, file);
+    if (problem === null) continue;
+    throw new VgpuError(problem, {
+      kind: 'failed',
+      operation: 'try to load the shim as the user of the service',
+      path: file,
+      remedy: 'make the path readable for that user (namei -l shows it), then run the same command again',
+    });
+  }
+  for (const file of inherited) {
+    const problem = await effects.loadProblem(user, file);
+    if (problem === null) continue;
+    const text = `the unit had this in LD_PRELOAD before vgpu-agent, and it stays there: ${problem}`;
+    emit({ kind: 'note', level: 'warning', code: 'preload-entry-broken', text, remedy: null });
+  }
+}
+
+interface Put extends Work {
+  readonly path: string;
+  readonly target: Extract<Target, { kind: 'file' | 'link' }>;
+  /** The state that the plan saw there; absent for the store's own files, which no other plan contains. */
+  readonly before?: PathState;
+  readonly ownerPackage: string | null;
+}
+
+async function put(work: Put, items: readonly OwnedItem[]): Promise<readonly OwnedItem[]> {
+  const { effects, transaction, target, ownerPackage } = work;
+  const earlier = findItem(items, work.path);
+  const found = await effects.disk.inspect(work.path);
+  if (isAlready(found, target)) {
+    // A user made it (it stays his), or a manifest that was lost listed it; inside the store only vgpu-agent can have
+    // made it.
+    if (earlier === undefined && !isInStore(work.path)) return items;
+  } else if (work.before !== undefined) checkStillSo(work.path, work.before, found);
+  const made = await transaction.makeParents(work.path);
+  const owned = made.reduce((all, parent) => withDirectory(all, parent, 0o755), items);
+  await keepEdited(work, earlier, found);
+  const { from, backup } = await transaction.place(work.path, target);
+  const before: PathState = isAlready(found, target) ? { kind: 'absent' } : from;
+  const what = { path: work.path, before, backup, ownerPackage };
+  const item: OwnedItem =
+    target.kind === 'link'
+      ? { kind: 'link', target: target.target, ...what }
+      : { kind: 'file', sha256: target.sha256, mode: target.mode, ...what };
+  return withItem(owned, item, from);
+}
+
+function isInStore(file: string): boolean {
+  return file.startsWith(`${storeRoot}/`);
+}
+
+/** A small installed file that a user edited: the edited text is kept when the file is written again. */
+async function keepEdited(work: Put, earlier: OwnedItem | undefined, present: PathState): Promise<void> {
+  if (earlier?.kind !== 'file' || isInStore(work.path) || present.kind !== 'file') return;
+  if (isOurs(earlier, present) || isAlready(present, work.target)) return;
+  const where = await keepAside(work.effects.disk, work.transaction, work.path);
+  work.emit({
+    kind: 'note',
+    level: 'warning',
+    code: 'edited-file-kept',
+    text: `${work.path} was edited since vgpu-agent wrote it; the edited text is kept as ${where}`,
+    remedy: null,
+  });
+}
+
+/** The plan was shown and agreed to; if the path is another now, that agreement does not hold. */
+function checkStillSo(file: string, planned: PathState, found: PathState): void {
+  if (sameContent(planned, found)) return;
+  throw new VgpuError(`${file} changed after the plan was made`, {
+    kind: 'failed',
+    operation: 'carry out the plan',
+    path: file,
+    remedy: 'run the same command again; it makes a new plan',
+  });
+}
+
+/** The state of an adopted path; nothing is known of what was there before us. */
+function itemOf(file: string, state: PathState): OwnedItem {
+  const unknown = { before: { kind: 'absent' }, backup: null, ownerPackage: null } as const;
+  switch (state.kind) {
+    case 'file':
+      return { kind: 'file', path: file, sha256: state.sha256, mode: state.mode, ...unknown };
+    case 'link':
+      return { kind: 'link', path: file, target: state.target, ...unknown };
+    case 'directory':
+      return { kind: 'directory', path: file, mode: state.mode };
+    case 'absent':
+    case 'other':
+      throw new VgpuError(`${file} cannot be adopted: it is ${state.kind}`, {
+        kind: 'internal',
+        operation: 'adopt a file that a lost manifest owned',
+        path: file,
+      });
+  }
+}
+
+async function addAlternative(
+  { effects, transaction }: Work,
+  change: Extract<Change, { kind: 'alternative' }>,
+  items: readonly OwnedItem[],
+): Promise<readonly OwnedItem[]> {
+  const { group, path: choice, priority, link, slaves } = change;
+  const present = await readGroup(effects, group);
+  const previous = present === null ? null : specOf(present, choice);
+  const before = present === null ? change.before : { status: present.status, value: present.value };
+  await transaction.record({ type: 'alternative', group, path: choice, previous, before });
+  await installAlternative(effects, { group, link, path: choice, priority, slaves });
+  return withItem(items, { kind: 'alternative', group, path: choice, priority, before }, { kind: 'absent' });
+}
+
+async function dropAlternative(
+  { effects, transaction }: Work,
+  group: string,
+  choice: string,
+  items: readonly OwnedItem[],
+): Promise<readonly OwnedItem[]> {
+  const rest = withoutAlternative(items, group, choice);
+  const present = await readGroup(effects, group);
+  const previous = present === null ? null : specOf(present, choice);
+  // Its package was purged, or a user removed the choice: nothing is left to remove.
+  if (present === null || previous === null) return rest;
+  const owned = items.find(
+    (item) => item.kind === 'alternative' && item.group === group && item.path === choice,
+  );
+  const goBackTo = owned?.kind === 'alternative' ? owned.before : { status: 'auto' as const, value: '' };
+  const before = { status: present.status, value: present.value };
+  await transaction.record({ type: 'alternative', group, path: choice, previous, before });
+  await removeAlternative(effects, group, choice, goBackTo);
+  return rest;
+}
+
+async function removeDirectory(
+  { effects, transaction, emit }: Work,
+  directory: string,
+  items: readonly OwnedItem[],
+): Promise<readonly OwnedItem[]> {
+  // The store's directories still hold the versions; sweep.ts removes them after the commit.
+  if (directory === storeRoot || isInStore(directory)) return items;
+  const present = await effects.disk.inspect(directory);
+  if (present.kind === 'directory') {
+    if (present.empty) await transaction.place(directory, { kind: 'absent' });
+    else {
+      emit({
+        kind: 'note',
+        level: 'info',
+        code: 'directory-kept',
+        text: `${directory} stays: it holds files that vgpu-agent did not make`,
+        remedy: null,
+      });
+    }
+  }
+  return withoutPath(items, directory);
+}

@@ -1,0 +1,227 @@
+/**
+ * The real file system behind `Disk`. Metadata is read and entries are changed with synchronous calls: each takes
+ * microseconds where a trip through the thread pool takes tens. What waits for the disk or reads much does not block.
+ */
+import { createHash } from 'node:crypto';
+import sync from 'node:fs';
+import fs from 'node:fs/promises';
+import path from 'node:path';
+import type { PathState } from '../../contracts/path-state.js';
+import { errnoOf, VgpuError } from '../../lib/errors.js';
+import { guestState, type StatePaths } from '../../lib/paths.js';
+import type { CommandRunner } from '../../lib/run-command.js';
+import { checkpoint } from './checkpoint.js';
+import type { Disk } from './effects.js';
+
+/**
+ * `prefix` is put before every path: empty for the running system, a directory for a tree under test. `runner` starts
+ * cp(1), because Node can copy neither extended attributes nor exact nanosecond times.
+ */
+export function nodeDisk(runner: CommandRunner, prefix = '', state: StatePaths = guestState): Disk {
+  return new NodeDisk(runner, prefix, state);
+}
+
+class NodeDisk implements Disk {
+  readonly state: StatePaths;
+  readonly #runner: CommandRunner;
+  readonly #prefix: string;
+
+  constructor(runner: CommandRunner, prefix: string, state: StatePaths) {
+    this.state = state;
+    this.#runner = runner;
+    this.#prefix = prefix;
+  }
+
+  async inspect(file: string): Promise<PathState> {
+    const host = this.#prefix + file;
+    const stats = absentAsNull(() => sync.lstatSync(host, { bigint: true }));
+    if (stats === null) return { kind: 'absent' };
+    const owner = { uid: Number(stats.uid), gid: Number(stats.gid), mtimeNs: String(stats.mtimeNs) };
+    const mode = Number(stats.mode & 0o7777n);
+    if (stats.isSymbolicLink()) return { kind: 'link', target: sync.readlinkSync(host), ...owner };
+    if (stats.isDirectory()) {
+      return { kind: 'directory', empty: sync.readdirSync(host).length === 0, mode, ...owner };
+    }
+    if (stats.isFile()) {
+      const size = Number(stats.size);
+      return { kind: 'file', size, sha256: await hashOf(host, size), mode, ...owner };
+    }
+    return { kind: 'other', type: typeOf(stats), ...owner };
+  }
+
+  async read(file: string): Promise<Buffer | null> {
+    return absentAsNull(() => sync.readFileSync(this.#prefix + file));
+  }
+
+  async list(directory: string): Promise<readonly string[]> {
+    return absentAsNull(() => sync.readdirSync(this.#prefix + directory))?.sort() ?? [];
+  }
+
+  async makeDirectory(directory: string, mode: number): Promise<void> {
+    const host = this.#prefix + directory;
+    sync.mkdirSync(host, { mode });
+    sync.chmodSync(host, mode);
+    checkpoint(`mkdir ${directory}`);
+  }
+
+  async create(file: string, content: Buffer, mode: number): Promise<void> {
+    const handle = await fs.open(this.#prefix + file, 'wx', mode);
+    await named(file, async () => {
+      try {
+        await handle.writeFile(content);
+        await handle.chmod(mode);
+        await handle.sync();
+      } finally {
+        await handle.close();
+      }
+    });
+    checkpoint(`create ${file}`);
+  }
+
+  async append(file: string, content: Buffer): Promise<void> {
+    const handle = await fs.open(this.#prefix + file, 'a', 0o600);
+    await named(file, async () => {
+      try {
+        await handle.writeFile(content);
+        await handle.sync();
+      } finally {
+        await handle.close();
+      }
+    });
+    checkpoint(`append ${file}`);
+  }
+
+  async own(file: string, uid: number, gid: number): Promise<void> {
+    sync.lchownSync(this.#prefix + file, uid, gid);
+    checkpoint(`own ${file}`);
+  }
+
+  async symlink(file: string, target: string): Promise<void> {
+    sync.symlinkSync(target, this.#prefix + file);
+    checkpoint(`symlink ${file}`);
+  }
+
+  async rename(from: string, to: string): Promise<void> {
+    sync.renameSync(this.#prefix + from, this.#prefix + to);
+    checkpoint(`rename ${to}`);
+  }
+
+  async unlink(file: string): Promise<void> {
+    sync.unlinkSync(this.#prefix + file);
+    checkpoint(`unlink ${file}`);
+  }
+
+  async removeDirectory(directory: string): Promise<void> {
+    try {
+      sync.rmdirSync(this.#prefix + directory);
+    } catch (error) {
+      if (errnoOf(error) !== 'EBUSY') throw error;
+    }
+    checkpoint(`rmdir ${directory}`);
+  }
+
+  async copy(from: string, to: string): Promise<void> {
+    const [source, target] = [this.#prefix + from, this.#prefix + to];
+    const result = await this.#runner.run('cp', ['-a', '-T', '--', source, target]);
+    if (result.code !== 0) {
+      throw copyError(from, to, result.stderr.toString().trim(), whyNoCopy(source, target));
+    }
+    const stats = await fs.lstat(target);
+    if (stats.isFile()) {
+      // Opened for reading: the copy may be of a file without the write bit, and fsync needs none.
+      const handle = await fs.open(target, 'r');
+      try {
+        await handle.sync();
+      } finally {
+        await handle.close();
+      }
+    }
+    checkpoint(`copy ${to}`);
+  }
+
+  async syncDirectory(directory: string): Promise<void> {
+    const handle = await fs.open(this.#prefix + directory, 'r');
+    try {
+      await handle.sync();
+    } finally {
+      await handle.close();
+    }
+  }
+}
+
+/** Node's errors of an open file (ENOSPC while writing) do not say which file; a person has to know. */
+async function named(file: string, work: () => Promise<void>): Promise<void> {
+  try {
+    await work();
+  } catch (error) {
+    if (errnoOf(error) !== undefined && error instanceof Error && !('path' in error)) {
+      throw Object.assign(error, { path: file });
+    }
+    throw error;
+  }
+}
+
+/** Makes an entry's creation, renaming or removal durable. */
+export function syncParent(disk: Disk, file: string): Promise<void> {
+  return disk.syncDirectory(path.dirname(file));
+}
+
+function absentAsNull<T>(look: () => T): T | null {
+  try {
+    return look();
+  } catch (error) {
+    const code = errnoOf(error);
+    if (code === 'ENOENT' || code === 'ENOTDIR') return null;
+    throw error;
+  }
+}
+
+function typeOf(stats: sync.BigIntStats): 'fifo' | 'socket' | 'block' | 'character' {
+  if (stats.isFIFO()) return 'fifo';
+  if (stats.isSocket()) return 'socket';
+  return stats.isBlockDevice() ? 'block' : 'character';
+}
+
+const chunkBytes = 1 << 18;
+
+async function hashOf(host: string, size: number): Promise<string> {
+  const hash = createHash('sha256');
+  if (size <= chunkBytes) return hash.update(sync.readFileSync(host)).digest('hex');
+  const handle = await fs.open(host, 'r');
+  try {
+    const buffer = Buffer.alloc(chunkBytes);
+    for (;;) {
+      const { bytesRead } = await handle.read(buffer, 0, buffer.length);
+      if (bytesRead === 0) return hash.digest('hex');
+      hash.update(buffer.subarray(0, bytesRead));
+    }
+  } finally {
+    await handle.close();
+  }
+}
+
+/** cp(1) tells the errno only in words, so the same is tried in a way that has one; null: that works, or is no file. */
+function whyNoCopy(source: string, target: string): string | null {
+  try {
+    const stats = sync.lstatSync(source);
+    // A copy that cp left is not complete.
+    sync.rmSync(target, { force: true });
+    if (stats.isSymbolicLink()) sync.symlinkSync(sync.readlinkSync(source), target);
+    else if (stats.isFile()) sync.copyFileSync(source, target);
+    // Nor is this: it has neither attributes nor exact times.
+    sync.rmSync(target, { force: true });
+    return null;
+  } catch (error) {
+    return errnoOf(error) ?? null;
+  }
+}
+
+function copyError(from: string, to: string, said: string, code: string | null): VgpuError {
+  const cause = Object.assign(new Error(said), { code, path: to });
+  return new VgpuError(`cannot copy ${from} to ${to}: ${said}`, {
+    kind: 'failed',
+    operation: 'copy',
+    path: to,
+    cause,
+  });
+}

@@ -1,0 +1,63 @@
+/** Everything apply/ may do to the world, passed in: so that tests can make any of it fail, or stop dead. */
+import type { MachineFacts } from '../../contracts/facts.js';
+import type { PathState } from '../../contracts/path-state.js';
+import type { StatePaths } from '../../lib/paths.js';
+import type { CommandRunner } from '../../lib/run-command.js';
+import type { Manager } from '../../systemd/types.js';
+
+/**
+ * The file system, one method a mutation. Paths are absolute; the real one (disk.ts) puts a prefix before
+ * them. None follows a link at the end of `path`. Mutations are durable when they return, except that the
+ * directory entry waits for `syncDirectory`.
+ */
+export interface Disk {
+  /** Where the manifest, the log and the backups are: those of a guest or of a host. */
+  readonly state: StatePaths;
+  /** lstat, with the SHA-256 of a regular file. */
+  inspect(path: string): Promise<PathState>;
+  /** Null when it is absent. */
+  read(path: string): Promise<Buffer | null>;
+  /** Names in the directory, sorted; empty when it is absent. */
+  list(path: string): Promise<readonly string[]>;
+  /** mkdir; mode exactly, whatever the umask. */
+  makeDirectory(path: string, mode: number): Promise<void>;
+  /** Creates a file that must not exist, writes, sets mode, fsyncs. Owner root. */
+  create(path: string, content: Buffer, mode: number): Promise<void>;
+  /** Appends and fsyncs; creates with mode 0600. */
+  append(path: string, content: Buffer): Promise<void>;
+  /** chown of a file. */
+  own(path: string, uid: number, gid: number): Promise<void>;
+  symlink(path: string, target: string): Promise<void>;
+  rename(from: string, to: string): Promise<void>;
+  unlink(path: string): Promise<void>;
+  /** Removes an empty directory. A mount point stays: it is the administrator's. */
+  removeDirectory(path: string): Promise<void>;
+  /** A copy of a file, link or empty directory: bytes, mode, owner, nanosecond times, extended attributes; fsynced. */
+  copy(from: string, to: string): Promise<void>;
+  syncDirectory(path: string): Promise<void>;
+}
+
+export interface ApplyEffects {
+  readonly disk: Disk;
+  readonly runner: CommandRunner;
+  readonly manager: Pick<Manager, 'reload' | 'restart'> & Partial<Pick<Manager, 'start' | 'stop'>>;
+  /** Reads a file of the shim build, which lies outside every prefix. */
+  readonly readSource: (path: string) => Promise<Buffer>;
+  /** Paths of the files in `directory` that a running process has mapped. */
+  readonly mappedUnder: (directory: string) => Promise<ReadonlySet<string>>;
+  /** Why the service's user (null: root) cannot load this library; null when he can. */
+  readonly loadProblem: (user: MachineFacts['serviceUser'], file: string) => Promise<string | null>;
+  /** Version of this agent, for the manifest. */
+  readonly agentVersion: string;
+  readonly restartTimeoutMs: number;
+}
+
+export interface ApplyOptions {
+  /**
+   * Keep the undo log after the commit, for `rollback` when the confirmation fails. A caller that asks for it calls
+   * `settle` or `rollback` in the end; if the process dies first, `recover` settles.
+   */
+  readonly keepUndo: boolean;
+  /** Aborted between two changes: everything is taken back and a VgpuError `interrupted` is thrown. */
+  readonly signal?: AbortSignal;
+}

@@ -1,0 +1,89 @@
+/** From the system's errors to ones that a person can act on. */
+import { errnoOf, VgpuError } from '../../lib/errors.js';
+
+const remedies: Readonly<Record<string, string>> = {
+  ENOSPC: 'make room on that file system, then run the same command again',
+  EDQUOT: 'make room in that quota, then run the same command again',
+  EROFS: 'mount that file system read-write (mount -o remount,rw ...), then run the same command again',
+  EACCES: 'run as root; if you are root, something (SELinux, AppArmor, a network file system) forbids it',
+  EPERM: 'run as root; if you are root, look for the immutable flag (lsattr) or a security module',
+  EIO: 'look at the kernel log (dmesg): the disk reports errors',
+};
+
+const phrases: Readonly<Record<string, string>> = {
+  ENOSPC: 'no space left on the device',
+  EDQUOT: 'disk quota exceeded',
+  EROFS: 'the file system is read-only',
+  EACCES: 'permission denied',
+  EPERM: 'operation not permitted',
+  EIO: 'input/output error',
+};
+
+/** The event, its place and the remedy, of any thrown value. */
+export interface Failure {
+  readonly text: string;
+  readonly operation: string;
+  readonly path: string | undefined;
+  readonly remedy: string | undefined;
+}
+
+export function failureOf(error: unknown): Failure {
+  const code = errnoOf(error) ?? (error instanceof Error ? errnoOf(error.cause) : undefined);
+  if (error instanceof VgpuError) {
+    return {
+      text: error.message,
+      operation: error.operation,
+      path: error.path,
+      remedy: error.remedy ?? (code === undefined ? undefined : remedies[code]),
+    };
+  }
+  if (code !== undefined && error instanceof Error) {
+    const path = textOf(error, 'dest') ?? textOf(error, 'path');
+    const operation = textOf(error, 'syscall') ?? 'write';
+    return {
+      text: `cannot ${operation} ${path ?? 'a file'}: ${phrases[code] ?? code} (${code})`,
+      operation,
+      path,
+      remedy: remedies[code],
+    };
+  }
+  return {
+    text: error instanceof Error ? error.message : String(error),
+    operation: 'apply the plan',
+    path: undefined,
+    remedy: undefined,
+  };
+}
+
+function textOf(error: Error, key: string): string | undefined {
+  const value: unknown = Reflect.get(error, key);
+  return typeof value === 'string' ? value : undefined;
+}
+
+/** Everything was undone (exit 7). */
+export function rolledBack(error: unknown): VgpuError {
+  const failure = failureOf(error);
+  const interrupted = error instanceof VgpuError && error.kind === 'interrupted';
+  return new VgpuError(`${failure.text}; everything was undone`, {
+    kind: interrupted ? 'interrupted' : 'rolled-back',
+    operation: failure.operation,
+    ...(failure.path === undefined ? {} : { path: failure.path }),
+    ...(failure.remedy === undefined ? {} : { remedy: failure.remedy }),
+    cause: error,
+  });
+}
+
+/** Taking back failed too: the log stays, and the next command goes on from there. */
+export function undoFailed(error: unknown, undoError: unknown): VgpuError {
+  const [first, second] = [failureOf(error), failureOf(undoError)];
+  return new VgpuError(
+    `${first.text}; undoing it failed too: ${second.text}. No data is lost: the next vgpu-agent install or uninstall continues from there`,
+    {
+      kind: 'failed',
+      operation: second.operation,
+      ...(second.path === undefined ? {} : { path: second.path }),
+      remedy: second.remedy ?? 'run vgpu-agent install or vgpu-agent uninstall again',
+      cause: undoError,
+    },
+  );
+}

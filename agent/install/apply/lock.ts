@@ -1,0 +1,184 @@
+/**
+ * One lock for the commands and the service. flock(2) has no call in Node, so flock(1) takes it on a descriptor that
+ * it inherits: the lock belongs to the *open file description*, which both processes share, and so it stays when
+ * flock(1) ends, and goes when this process does, however it dies.
+ */
+import { spawn } from 'node:child_process';
+import { constants } from 'node:fs';
+import fs from 'node:fs/promises';
+import path from 'node:path';
+import { errnoOf, VgpuError } from '../../lib/errors.js';
+import { lockFile } from '../../lib/paths.js';
+import { toolEnvironment } from '../../lib/run-command.js';
+
+export interface Lock {
+  /**
+   * Gives the lock up. `remove` also takes away the lock file and its directory (an uninstall leaves nothing);
+   * a process that waits for the removed file notices and makes a new one.
+   */
+  release(options?: { readonly remove?: boolean }): Promise<void>;
+}
+
+export interface LockOptions {
+  /** Said to others: `install`. */
+  readonly command: string;
+  /** How long to wait for another holder; 0 does not wait. */
+  readonly waitMs: number;
+  /** Default: the contract's path. */
+  readonly file?: string;
+  /** Aborts the wait. */
+  readonly signal?: AbortSignal;
+}
+
+/** A user who may open the file, even for reading, may hold the lock: so only its owner may open it. */
+const lockMode = 0o600;
+const closedToOthers = constants.O_RDWR | constants.O_CREAT | constants.O_NOFOLLOW | constants.O_NONBLOCK;
+
+/**
+ * Takes the lock. Throws a VgpuError: `refused` (exit 6) that says who holds it, or that this user may not;
+ * `interrupted` when `signal` aborted while it waited; `failed` when flock(1) cannot be run.
+ */
+export async function acquireLock(options: LockOptions): Promise<Lock> {
+  const file = options.file ?? lockFile;
+  const deadline = Date.now() + options.waitMs;
+  for (;;) {
+    const handle = await openLockFile(file);
+    try {
+      if (!(await taken(handle.fd, deadline, options.signal))) throw await held(file);
+      // An earlier version created the lock readable by all users, and one of them may still hold it open: give that
+      // file up.
+      if (((await handle.stat()).mode & 0o077) !== 0) await fs.unlink(file).catch(ignoreAbsent);
+      if (await isStill(file, handle)) {
+        await handle.truncate(0);
+        await handle.write(`${process.pid} ${options.command}\n`, 0);
+        return lockOf(file, handle);
+      }
+      // The holder before this process removed the file, so this lock excludes no one. Take the new one.
+      await handle.close();
+    } catch (error) {
+      await handle.close();
+      throw error;
+    }
+  }
+}
+
+function lockOf(file: string, handle: fs.FileHandle): Lock {
+  return {
+    async release({ remove = false } = {}) {
+      try {
+        if (remove) {
+          await fs.unlink(file);
+          await fs.rmdir(path.dirname(file));
+        }
+      } catch (error) {
+        // Another process has opened a lock of its own there meanwhile, or has removed it already; a mount point stays.
+        const code = errnoOf(error);
+        if (code !== 'ENOTEMPTY' && code !== 'ENOENT' && code !== 'EBUSY') throw error;
+      } finally {
+        await handle.close();
+      }
+    },
+  };
+}
+
+async function openLockFile(file: string): Promise<fs.FileHandle> {
+  for (;;) {
+    try {
+      const made = await fs.mkdir(path.dirname(file), { recursive: true });
+      // Other users read what lies beside the lock, whatever umask root has.
+      if (made !== undefined) await fs.chmod(path.dirname(file), 0o755);
+      return await fs.open(file, closedToOthers, lockMode);
+    } catch (error) {
+      const code = errnoOf(error);
+      // An uninstall removed the directory between the two calls.
+      if (code === 'ENOENT') continue;
+      throw new VgpuError(`cannot open the lock ${file}: ${code ?? String(error)}`, {
+        kind: code === 'EACCES' || code === 'EPERM' ? 'refused' : 'failed',
+        operation: 'take the lock',
+        path: file,
+        remedy: code === 'EACCES' || code === 'EPERM' ? 'run as root: sudo vgpu-agent ...' : `check ${file}`,
+        cause: error,
+      });
+    }
+  }
+}
+
+async function isStill(file: string, handle: fs.FileHandle): Promise<boolean> {
+  try {
+    const [named, open] = await Promise.all([fs.stat(file), handle.stat()]);
+    return named.ino === open.ino && named.dev === open.dev;
+  } catch (error) {
+    if (errnoOf(error) === 'ENOENT') return false;
+    throw error;
+  }
+}
+
+function ignoreAbsent(error: unknown): void {
+  if (errnoOf(error) !== 'ENOENT') throw error;
+}
+
+/** Waits only while the lock is held, so that a signal before that does not speak of a wait. */
+async function taken(
+  descriptor: number,
+  deadline: number,
+  signal: AbortSignal | undefined,
+): Promise<boolean> {
+  if (await flock(descriptor, 0, signal)) return true;
+  const seconds = (deadline - Date.now()) / 1000;
+  return seconds > 0 && (await flock(descriptor, seconds, signal));
+}
+
+/** False when another process holds it. */
+function flock(descriptor: number, seconds: number, signal: AbortSignal | undefined): Promise<boolean> {
+  const patience = seconds > 0 ? ['-w', seconds.toFixed(3)] : ['-n'];
+  return new Promise((resolve, reject) => {
+    // 75: no other failure of flock(1) has it.
+    const child = spawn('flock', [...patience, '-E', '75', '3'], {
+      env: toolEnvironment(process.env),
+      // A session of its own: Ctrl-C at the terminal is for us, and we say what it means.
+      detached: true,
+      stdio: ['ignore', 'ignore', 'ignore', descriptor],
+    });
+    const stop = (): void => void child.kill('SIGTERM');
+    if (signal?.aborted === true) stop();
+    signal?.addEventListener('abort', stop, { once: true });
+    child.on('error', (cause) => reject(cannotLock(`cannot run flock: ${cause.message}`, cause)));
+    child.on('exit', (code, ended) => {
+      signal?.removeEventListener('abort', stop);
+      if (signal?.aborted === true) reject(stopped(seconds > 0));
+      else if (code === 0) resolve(true);
+      else if (code === 75) resolve(false);
+      else reject(cannotLock(`flock ended with ${code ?? ended ?? 'nothing'}`));
+    });
+  });
+}
+
+function stopped(waited: boolean): VgpuError {
+  const when = waited ? 'while waiting for another vgpu-agent' : 'before it began';
+  return new VgpuError(`stopped ${when}; nothing was changed`, {
+    kind: 'interrupted',
+    operation: 'take the lock',
+  });
+}
+
+function cannotLock(message: string, cause?: unknown): VgpuError {
+  const absent = errnoOf(cause) === 'ENOENT';
+  return new VgpuError(message, {
+    kind: 'failed',
+    operation: 'take the lock',
+    ...(absent ? { remedy: 'install the package util-linux, which provides flock' } : {}),
+    ...(cause === undefined ? {} : { cause }),
+  });
+}
+
+async function held(file: string): Promise<VgpuError> {
+  const text = (await fs.readFile(file, 'utf8').catch(() => '')).trim();
+  const match = /^(\d+) (.*)$/.exec(text);
+  const who = match === null ? 'another vgpu-agent' : `vgpu-agent ${match[2]} (process ${match[1]})`;
+  return new VgpuError(`${who} is changing this machine`, {
+    kind: 'refused',
+    operation: 'take the lock',
+    path: file,
+    remedy: 'wait until it is done, then run the same command again',
+  });
+}

@@ -1,0 +1,127 @@
+/** The manifest: read, written, and the rules by which it grows. */
+import { createHash } from 'node:crypto';
+import type { Manifest, OwnedItem } from '../../contracts/manifest.js';
+import type { PathState } from '../../contracts/path-state.js';
+import { checkManifest, formerDropIns, type ProfileOfDropIn } from '../../contracts/read-manifest.js';
+import { VgpuError } from '../../lib/errors.js';
+import { storeRoot } from '../../lib/paths.js';
+import { findItem, isOurs } from '../plan/owned.js';
+import type { Disk } from './effects.js';
+
+/** Null when nothing is installed. Throws a VgpuError (`failed`) when it is there and cannot be understood. */
+export async function readManifest(disk: Disk): Promise<Manifest | null> {
+  const file = disk.state.manifest;
+  const content = await disk.read(file);
+  if (content === null) return null;
+  let value: unknown;
+  try {
+    value = JSON.parse(content.toString('utf8'));
+  } catch (cause) {
+    throw unreadable(file, 'it is not JSON', cause);
+  }
+  const checked = checkManifest(value, await profilesOfDropIns(disk, value));
+  if (checked.kind === 'bad') throw unreadable(file, checked.problem);
+  return checked.manifest;
+}
+
+/** A manifest of schema 1 does not say for which profile a second consumer was installed; its drop-in does. */
+async function profilesOfDropIns(disk: Disk, manifest: unknown): Promise<ProfileOfDropIn> {
+  const profiles = new Map<string, string>();
+  for (const path of formerDropIns(manifest)) {
+    const text = (await disk.read(path))?.toString('utf8') ?? '';
+    const profile = /^# Written by vgpu-agent for the profile (\S+)\. /.exec(text)?.[1];
+    if (profile !== undefined) profiles.set(path, profile);
+  }
+  return (path) => profiles.get(path) ?? null;
+}
+
+function unreadable(file: string, why: string, cause?: unknown): VgpuError {
+  return new VgpuError(`cannot understand ${file}: ${why}`, {
+    kind: 'failed',
+    operation: 'read the manifest',
+    path: file,
+    remedy: `use the vgpu-agent version that wrote it, or move ${file} away: install then adopts what is there`,
+    ...(cause === undefined ? {} : { cause }),
+  });
+}
+
+export function manifestBytes(manifest: Manifest): Buffer {
+  return Buffer.from(`${JSON.stringify(manifest, null, 2)}\n`);
+}
+
+export function sha256(content: Buffer): string {
+  return createHash('sha256').update(content).digest('hex');
+}
+
+/**
+ * Adds the result of a step. The state before *the first install* stays recorded, unless another program has put its
+ * own file there since: then uninstall restores that one.
+ * @param found the state that the step found at the path
+ */
+export function withItem(
+  items: readonly OwnedItem[],
+  item: OwnedItem,
+  found: PathState,
+): readonly OwnedItem[] {
+  if (item.kind === 'alternative') {
+    const known = items.some((other) => sameThing(other, item));
+    return known
+      ? items.map((other) => (sameThing(other, item) ? { ...item, before: beforeOf(other, item) } : other))
+      : [...items, item];
+  }
+  const earlier = findItem(items, item.path);
+  if (earlier === undefined) return [...items, item];
+  const merged = keepsEarlier(earlier, item, found) ? withBefore(item, earlier) : item;
+  return items.map((other) => (other === earlier ? merged : other));
+}
+
+export function withoutPath(items: readonly OwnedItem[], path: string): readonly OwnedItem[] {
+  return items.filter((item) => item.kind === 'alternative' || item.path !== path);
+}
+
+export function withoutAlternative(
+  items: readonly OwnedItem[],
+  group: string,
+  path: string,
+): readonly OwnedItem[] {
+  return items.filter((item) => item.kind !== 'alternative' || item.group !== group || item.path !== path);
+}
+
+/** Names in the backup directory that the manifest still needs. */
+export function neededBackups(manifest: Manifest | null): ReadonlySet<string> {
+  const names = new Set<string>();
+  for (const item of manifest?.items ?? []) {
+    if ((item.kind === 'file' || item.kind === 'link') && item.backup !== null) names.add(item.backup);
+  }
+  return names;
+}
+
+function sameThing(a: OwnedItem, b: OwnedItem): boolean {
+  return a.kind === 'alternative' && b.kind === 'alternative' && a.group === b.group && a.path === b.path;
+}
+
+function beforeOf(
+  earlier: OwnedItem,
+  item: OwnedItem & { kind: 'alternative' },
+): { readonly status: 'auto' | 'manual'; readonly value: string } {
+  // A group that an administrator set to another choice since the install keeps that choice.
+  if (earlier.kind !== 'alternative' || item.before.value !== item.path) return item.before;
+  return earlier.before;
+}
+
+function keepsEarlier(earlier: OwnedItem, item: OwnedItem, found: PathState): boolean {
+  if (found.kind === 'absent' || isOurs(earlier, found)) return true;
+  // Small files that were edited after the install are kept aside (aside.ts); `before` is what was there before the install.
+  if (item.kind !== 'link') return true;
+  return found.kind === 'link' && pointsIntoStore(found.target);
+}
+
+function pointsIntoStore(target: string): boolean {
+  return target === storeRoot || target.startsWith(`${storeRoot}/`);
+}
+
+function withBefore(item: OwnedItem, earlier: OwnedItem): OwnedItem {
+  if (item.kind !== 'file' && item.kind !== 'link') return item;
+  if (earlier.kind !== 'file' && earlier.kind !== 'link') return item;
+  return { ...item, before: earlier.before, backup: earlier.backup, ownerPackage: earlier.ownerPackage };
+}

@@ -1,0 +1,100 @@
+/** Replaces what is at one path. A reader sees the former state or the new one, never half of it. */
+import path from 'node:path';
+import type { PathState } from '../../contracts/path-state.js';
+import { syncParent } from './disk.js';
+import type { Disk } from './effects.js';
+
+export type Target =
+  | { readonly kind: 'absent' }
+  | { readonly kind: 'link'; readonly target: string }
+  | { readonly kind: 'file'; readonly content: Buffer; readonly sha256: string; readonly mode: number }
+  | { readonly kind: 'directory'; readonly mode: number }
+  /** Exactly what was copied to `backup`: its state was `state`. */
+  | { readonly kind: 'copy'; readonly backup: string; readonly state: PathState };
+
+/**
+ * The name under which the new one is made. It is always the same for a path (one process at a time holds the
+ * lock), so that what a killed run left is known by its name; the leading dot keeps ldconfig and systemd from it.
+ */
+export function temporaryFor(file: string): string {
+  return path.join(path.dirname(file), `.${path.basename(file)}.vgpu-new`);
+}
+
+/**
+ * Makes `file` be `target`. Files and links are replaced by a rename; only between a directory and something else
+ * is there a moment with nothing, which no rename avoids. Running it again after a crash ends in the same state.
+ * Throws the system's error.
+ */
+export async function place(disk: Disk, file: string, target: Target): Promise<void> {
+  if (target.kind === 'absent') {
+    await clear(disk, file);
+    await syncParent(disk, file);
+    return;
+  }
+  if (target.kind === 'directory') {
+    await disk.makeDirectory(file, target.mode);
+    await syncParent(disk, file);
+    return;
+  }
+  const temporary = temporaryFor(file);
+  await clear(disk, temporary);
+  switch (target.kind) {
+    case 'link':
+      await disk.symlink(temporary, target.target);
+      break;
+    case 'file':
+      await disk.create(temporary, target.content, target.mode);
+      break;
+    case 'copy':
+      await disk.copy(target.backup, temporary);
+      break;
+  }
+  const present = await disk.inspect(file);
+  const becomesDirectory = target.kind === 'copy' && target.state.kind === 'directory';
+  if (present.kind !== 'absent' && (present.kind === 'directory') !== becomesDirectory) {
+    await clear(disk, file);
+  }
+  await disk.rename(temporary, file);
+  await syncParent(disk, file);
+}
+
+/** Removes a file, link or empty directory if it is there. */
+export async function clear(disk: Disk, file: string): Promise<void> {
+  const present = await disk.inspect(file);
+  if (present.kind === 'absent') return;
+  if (present.kind === 'directory') await disk.removeDirectory(file);
+  else await disk.unlink(file);
+}
+
+/** Would `place` change nothing that a reader can see? */
+export function isAlready(present: PathState, target: Target): boolean {
+  switch (target.kind) {
+    case 'absent':
+      return present.kind === 'absent';
+    case 'link':
+      return present.kind === 'link' && present.target === target.target;
+    case 'file':
+      return present.kind === 'file' && present.sha256 === target.sha256 && present.mode === target.mode;
+    case 'directory':
+      return present.kind === 'directory';
+    case 'copy':
+      return sameState(present, target.state);
+  }
+}
+
+/** Equal in kind, content, mode and owner. Times do not tell who has changed it. */
+export function sameState(a: PathState, b: PathState): boolean {
+  if (a.kind === 'absent' || b.kind === 'absent') return a.kind === b.kind;
+  if (a.uid !== b.uid || a.gid !== b.gid) return false;
+  if (a.kind === 'link') return b.kind === 'link' && a.target === b.target;
+  if (a.kind === 'file') return b.kind === 'file' && a.sha256 === b.sha256 && a.mode === b.mode;
+  if (a.kind === 'directory') return b.kind === 'directory' && a.mode === b.mode;
+  return b.kind === 'other' && a.type === b.type;
+}
+
+/** Equal in kind and content; mode and owner may differ. */
+export function sameContent(a: PathState, b: PathState): boolean {
+  if (a.kind === 'link') return b.kind === 'link' && a.target === b.target;
+  if (a.kind === 'file') return b.kind === 'file' && a.sha256 === b.sha256;
+  return a.kind === b.kind;
+}

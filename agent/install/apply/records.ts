@@ -1,0 +1,142 @@
+/**
+ * The write-ahead log: one JSON line a record, each on the disk before its step begins. A line that a crash cut
+ * off is always the last, and its step has not begun.
+ *
+ * Policy after a crash: no `commit` record, everything is taken back; with it, only the cleaning up is finished.
+ * Taking back suits both install and uninstall: each ends where it began, in a state where the consumer starts,
+ * and the command that comes next plans afresh.
+ */
+
+import type { Manifest } from '../../contracts/manifest.js';
+import type { PathState } from '../../contracts/path-state.js';
+import { VgpuError } from '../../lib/errors.js';
+import { firstProblem, type SchemaCheck, schemaCheck } from '../../lib/schema.js';
+import { syncParent } from './disk.js';
+import type { Disk } from './effects.js';
+import { recordSchema } from './record-schema.js';
+
+/** `to` as the undo needs it: enough to know our work from a stranger's. */
+export type Aim =
+  | { readonly kind: 'absent' }
+  | { readonly kind: 'link'; readonly target: string }
+  | { readonly kind: 'file'; readonly sha256: string }
+  | { readonly kind: 'directory' };
+
+/** An alternative as `update-alternatives --install` takes it. */
+export interface AlternativeSpec {
+  readonly group: string;
+  readonly link: string;
+  readonly path: string;
+  readonly priority: number;
+  readonly slaves: readonly { readonly link: string; readonly name: string; readonly path: string }[];
+}
+
+export interface PathRecord {
+  readonly type: 'path';
+  readonly path: string;
+  readonly from: PathState;
+  /** Name in the backup directory of the copy of `from`; null when it was absent. */
+  readonly backup: string | null;
+  readonly to: Aim;
+}
+
+export interface AlternativeRecord {
+  readonly type: 'alternative';
+  readonly group: string;
+  readonly path: string;
+  /** Our own choice as it was before the step; null when there was none. */
+  readonly previous: AlternativeSpec | null;
+  readonly before: { readonly status: 'auto' | 'manual'; readonly value: string };
+}
+
+export type StepRecord =
+  | PathRecord
+  | AlternativeRecord
+  | { readonly type: 'ldconfig' }
+  | { readonly type: 'daemon-reload' };
+
+export interface BeginRecord {
+  readonly type: 'begin';
+  readonly schema: 1;
+  /** 8 hex digits; begins the name of every backup of this run. */
+  readonly id: string;
+  readonly intent: 'install' | 'uninstall';
+  /** As it was before; of a former schema it may be, too. */
+  readonly manifest: Pick<Manifest, 'items'> | null;
+  /** Store versions to be deleted after the commit. */
+  readonly retire: readonly string[];
+}
+
+export type TransactionRecord =
+  | BeginRecord
+  | StepRecord
+  /** From here on the new state stands. */
+  | { readonly type: 'commit' }
+  /** After a commit: it is being taken back after all (a failed confirmation). */
+  | { readonly type: 'rollback' };
+
+export interface Transaction {
+  readonly begin: BeginRecord;
+  readonly steps: readonly StepRecord[];
+  readonly state: 'open' | 'committed';
+}
+
+/** Writes a record; it is on the disk when this returns. Throws the system's error. */
+export async function appendRecord(disk: Disk, record: TransactionRecord): Promise<void> {
+  const { transaction } = disk.state;
+  await disk.append(transaction, Buffer.from(`${JSON.stringify(record)}\n`));
+  if (record.type === 'begin') await syncParent(disk, transaction);
+}
+
+/**
+ * The transaction that an earlier run left, or null. A log without a complete first record changed nothing: `torn`.
+ * Throws a VgpuError (`failed`) when the log is damaged otherwise, because its changes are then not known.
+ */
+export async function readTransaction(
+  disk: Disk,
+  log: string = disk.state.transaction,
+): Promise<Transaction | 'torn' | null> {
+  const content = await disk.read(log);
+  if (content === null) return null;
+  const lines = content.toString('utf8').split('\n');
+  // After the last newline there is either nothing or a record that was cut off.
+  lines.pop();
+  if (lines.length === 0) return 'torn';
+  const check = schemaCheck<TransactionRecord>(recordSchema);
+  const [begin, ...rest] = lines.map((line, index) => parseRecord(log, line, index + 1, check));
+  if (begin?.type !== 'begin') throw damaged(log, 1, 'it does not begin a transaction');
+  let state: Transaction['state'] = 'open';
+  const steps: StepRecord[] = [];
+  for (const record of rest) {
+    if (record.type === 'commit') state = 'committed';
+    else if (record.type === 'rollback') state = 'open';
+    else if (record.type !== 'begin') steps.push(record);
+  }
+  return { begin, steps, state };
+}
+
+function parseRecord(
+  log: string,
+  line: string,
+  number: number,
+  check: SchemaCheck<TransactionRecord>,
+): TransactionRecord {
+  let value: unknown;
+  try {
+    value = JSON.parse(line);
+  } catch {
+    throw damaged(log, number, `it is not JSON: ${JSON.stringify(line.slice(0, 80))}`);
+  }
+  const checked = check(value);
+  if (checked.kind === 'wrong') throw damaged(log, number, firstProblem(checked.errors));
+  return checked.value;
+}
+
+function damaged(log: string, line: number, problem: string): VgpuError {
+  return new VgpuError(`line ${line} of ${log} cannot be read: ${problem}`, {
+    kind: 'failed',
+    operation: 'read the transaction log',
+    path: log,
+    remedy: `look at ${log}: it lists the changes that an interrupted run had begun; undo them by hand, then remove it`,
+  });
+}

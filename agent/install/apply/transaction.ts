@@ -1,0 +1,128 @@
+/** One run of changes: each step is written down, then done; all of them can be undone. */
+import { randomBytes } from 'node:crypto';
+import path from 'node:path';
+import type { Manifest } from '../../contracts/manifest.js';
+import type { PathState } from '../../contracts/path-state.js';
+import { VgpuError } from '../../lib/errors.js';
+import { syncParent } from './disk.js';
+import type { Disk } from './effects.js';
+import { isAlready, place, type Target } from './place.js';
+import { type Aim, appendRecord, type BeginRecord, type StepRecord } from './records.js';
+
+/** The former state that a step found, and the name of its copy. */
+export interface Found {
+  readonly from: PathState;
+  readonly backup: string | null;
+}
+
+export class OpenTransaction {
+  readonly #disk: Disk;
+  readonly begin: BeginRecord;
+  readonly #steps: StepRecord[] = [];
+
+  private constructor(disk: Disk, begin: BeginRecord) {
+    this.#disk = disk;
+    this.begin = begin;
+  }
+
+  /** Makes the state directories and writes the first record. */
+  static async start(
+    disk: Disk,
+    intent: BeginRecord['intent'],
+    manifest: Manifest | null,
+    retire: readonly string[],
+  ): Promise<OpenTransaction> {
+    const id = randomBytes(4).toString('hex');
+    await ensureDirectory(disk, disk.state.directory, 0o755);
+    await ensureDirectory(disk, disk.state.backups, 0o700);
+    const begin: BeginRecord = { type: 'begin', schema: 1, id, intent, manifest, retire };
+    await appendRecord(disk, begin);
+    return new OpenTransaction(disk, begin);
+  }
+
+  get steps(): readonly StepRecord[] {
+    return this.#steps;
+  }
+
+  /** Writes a record for a step that is not a path's. The caller then does it. */
+  async record(step: StepRecord): Promise<void> {
+    await appendRecord(this.#disk, step);
+    this.#steps.push(step);
+  }
+
+  /** Makes `file` be `target`; what was there is copied into the backup directory first. */
+  async place(file: string, target: Target): Promise<Found> {
+    const from = await this.#disk.inspect(file);
+    if (isAlready(from, target)) return { from, backup: null };
+    const backup = from.kind === 'absent' ? null : await this.#backUp(file);
+    await this.record({ type: 'path', path: file, from, backup, to: aimOf(target) });
+    await place(this.#disk, file, target);
+    return { from, backup };
+  }
+
+  /** Makes the directories above `file` that are missing; answers those it made, the outermost first. */
+  async makeParents(file: string): Promise<readonly string[]> {
+    const directory = path.dirname(file);
+    const present = await this.#disk.inspect(directory);
+    // A link stands for the directory it leads to (/lib on a merged /usr).
+    if (present.kind === 'directory' || present.kind === 'link') return [];
+    if (present.kind !== 'absent') {
+      throw new VgpuError(`${directory} is in the way: it is not a directory`, {
+        kind: 'failed',
+        operation: 'make a directory',
+        path: directory,
+        remedy: `move ${directory} away, then run the same command again`,
+      });
+    }
+    const above = await this.makeParents(directory);
+    await this.place(directory, { kind: 'directory', mode: 0o755 });
+    return [...above, directory];
+  }
+
+  async #backUp(file: string): Promise<string> {
+    const name = `${this.begin.id}-${this.#steps.length}-${path.basename(file)}`;
+    const copy = path.join(this.#disk.state.backups, name);
+    await this.#disk.copy(file, copy);
+    await syncParent(this.#disk, copy);
+    return name;
+  }
+}
+
+async function ensureDirectory(disk: Disk, directory: string, mode: number): Promise<void> {
+  if ((await disk.inspect(directory)).kind === 'directory') return;
+  await disk.makeDirectory(directory, mode);
+  await syncParent(disk, directory);
+}
+
+function aimOf(target: Target): Aim {
+  switch (target.kind) {
+    case 'absent':
+      return { kind: 'absent' };
+    case 'link':
+      return { kind: 'link', target: target.target };
+    case 'file':
+      return { kind: 'file', sha256: target.sha256 };
+    case 'directory':
+      return { kind: 'directory' };
+    case 'copy':
+      return aimOfState(target.state);
+  }
+}
+
+function aimOfState(state: PathState): Aim {
+  switch (state.kind) {
+    case 'absent':
+      return { kind: 'absent' };
+    case 'link':
+      return { kind: 'link', target: state.target };
+    case 'file':
+      return { kind: 'file', sha256: state.sha256 };
+    case 'directory':
+      return { kind: 'directory' };
+    case 'other':
+      throw new VgpuError(`a ${state.type} cannot be put back`, {
+        kind: 'internal',
+        operation: 'restore the former file',
+      });
+  }
+}

@@ -1,0 +1,134 @@
+/** Takes a transaction back, last step first. Can be cut short and begun again at any point. */
+import path from 'node:path';
+import type { Emit } from '../../contracts/events.js';
+import type { PathState } from '../../contracts/path-state.js';
+import { guestConf, storeRoot } from '../../lib/paths.js';
+import { undoAlternative } from './alternatives.js';
+import { keepBackupAside } from './aside.js';
+import type { ApplyEffects } from './effects.js';
+import { failureOf } from './failures.js';
+import { clear, place, sameState, temporaryFor } from './place.js';
+import type { Aim, PathRecord, StepRecord } from './records.js';
+import { runLdconfig, runReload } from './tools.js';
+
+/** Programs, texts and settings: no library of the loader's. */
+const unread = ['/usr/bin', '/usr/share', '/etc/default'];
+
+/** The program that reads a path, and so has to reload when it is restored. */
+type Reader = 'systemd' | 'loader' | 'nobody';
+
+/**
+ * Undoes the steps. systemd and the loader cache are reloaded as soon as the last of their files is restored, *before*
+ * the store is removed: a consumer that starts in between finds what its unit names. Throws the system's error when a
+ * path cannot be restored; a tool that fails is only recorded, since files decide and tools can run again.
+ */
+export async function undoSteps(
+  effects: ApplyEffects,
+  steps: readonly StepRecord[],
+  emit: Emit,
+): Promise<void> {
+  let pending: Reader = 'nobody';
+  const tell = async (next: Reader): Promise<void> => {
+    if (pending === next || pending === 'nobody') return;
+    await noteFailure(emit, () => (pending === 'systemd' ? runReload(effects) : runLdconfig(effects, false)));
+    pending = 'nobody';
+  };
+  for (const step of [...steps].reverse()) {
+    const reader = readerOf(effects, step);
+    await tell(reader);
+    const changed = await undoStep(effects, step, emit);
+    if (changed) pending = reader;
+  }
+  await tell('nobody');
+}
+
+function readerOf({ disk }: ApplyEffects, step: StepRecord): Reader {
+  switch (step.type) {
+    case 'daemon-reload':
+      return 'systemd';
+    case 'ldconfig':
+    case 'alternative':
+      return 'loader';
+    case 'path':
+      if (step.path.startsWith('/etc/systemd/')) return 'systemd';
+      for (const root of [storeRoot, disk.state.directory, path.dirname(guestConf), ...unread]) {
+        if (step.path === root || step.path.startsWith(`${root}/`)) return 'nobody';
+      }
+      return 'loader';
+  }
+}
+
+/** True when the program that reads it has to reload. */
+async function undoStep(effects: ApplyEffects, step: StepRecord, emit: Emit): Promise<boolean> {
+  switch (step.type) {
+    case 'ldconfig':
+    case 'daemon-reload':
+      return true;
+    case 'alternative':
+      await undoAlternative(effects, step);
+      return true;
+    case 'path':
+      return undoPath(effects, step, emit);
+  }
+}
+
+async function undoPath({ disk }: ApplyEffects, step: PathRecord, emit: Emit): Promise<boolean> {
+  await clear(disk, temporaryFor(step.path));
+  const present = await disk.inspect(step.path);
+  if (sameState(present, step.from)) return false;
+  if (present.kind === 'directory' && step.to.kind === 'directory' && !present.empty) {
+    note(emit, 'directory-kept', `${step.path} stays: another program has put a file into it`);
+    return false;
+  }
+  const backup = step.backup === null ? null : path.join(disk.state.backups, step.backup);
+  if (!isOursNow(present, step.to)) {
+    await keepStranger({ disk, step, backup, emit });
+    return false;
+  }
+  await place(
+    disk,
+    step.path,
+    backup === null ? { kind: 'absent' } : { kind: 'copy', backup, state: step.from },
+  );
+  return true;
+}
+
+/** Absent counts: between a directory and a link in its place there is a moment with neither. */
+function isOursNow(present: PathState, to: Aim): boolean {
+  if (present.kind === 'absent') return true;
+  if (present.kind === 'link') return to.kind === 'link' && present.target === to.target;
+  if (present.kind === 'file') return to.kind === 'file' && present.sha256 === to.sha256;
+  return present.kind === 'directory' && to.kind === 'directory';
+}
+
+async function keepStranger(what: {
+  readonly disk: ApplyEffects['disk'];
+  readonly step: PathRecord;
+  readonly backup: string | null;
+  readonly emit: Emit;
+}): Promise<void> {
+  const { disk, step, backup, emit } = what;
+  const where =
+    backup === null
+      ? null
+      : await keepBackupAside(disk, step.path, backup, step.from.kind === 'file' ? step.from.sha256 : null);
+  const former = where === null ? '' : `; what was there before is kept as ${where}`;
+  note(
+    emit,
+    'changed-meanwhile',
+    `${step.path} was changed by another program in the meantime and stays as it is${former}`,
+  );
+}
+
+function note(emit: Emit, code: string, text: string): void {
+  emit({ kind: 'note', level: 'warning', code, text, remedy: null });
+}
+
+async function noteFailure(emit: Emit, work: () => Promise<void>): Promise<void> {
+  try {
+    await work();
+  } catch (error) {
+    const { text, remedy } = failureOf(error);
+    emit({ kind: 'note', level: 'warning', code: 'tool-failed-in-undo', text, remedy: remedy ?? null });
+  }
+}

@@ -1,0 +1,70 @@
+/**
+ * Asks the user without holding the lock: plan, ask, take the lock, plan again, and continue only if the plan is the
+ * one that the user accepted. A user who thinks for an hour delays no repair and no other command.
+ */
+import type { Emit } from '../../contracts/events.js';
+import type { LockedCommand, Workplace } from './workplace.js';
+
+export interface Asking<P> {
+  readonly command: LockedCommand;
+  /** Clears up what a former run left half done, under the lock; it is no part of any plan. */
+  readonly tidy: () => Promise<unknown>;
+  /** Looks at the machine and decides. Called before the question and again under the lock. */
+  readonly plan: () => Promise<P>;
+  /** Two plans with the same words are the same; null: there is nothing to ask about. */
+  readonly words: (planned: P) => string | null;
+  readonly approve: (planned: P) => Promise<boolean>;
+  /** `approve` asks a person; otherwise it answers at once. */
+  readonly asks: boolean;
+  readonly signal: AbortSignal;
+}
+
+export type Asked<P, R> =
+  | { readonly kind: 'declined'; readonly planned: P }
+  | { readonly kind: 'done'; readonly result: R };
+
+/** `task` runs under the lock, with a plan that was agreed to. Throws what the parts throw. */
+export async function askThenLock<P, R>(
+  work: Pick<Workplace, 'locked'>,
+  asking: Asking<P>,
+  task: (planned: P) => Promise<R>,
+  emit: Emit,
+): Promise<Asked<P, R>> {
+  const { command, words, signal } = asking;
+  let agreed: string | null = null;
+  if (asking.asks) {
+    await work.locked('repair', asking.tidy, { signal });
+  }
+  for (;;) {
+    if (asking.asks) {
+      const planned = await asking.plan();
+      const about = words(planned);
+      if (about !== null && about !== agreed && !(await asking.approve(planned))) {
+        return { kind: 'declined', planned };
+      }
+      agreed = about;
+    }
+    const outcome = await work.locked<Asked<P, R> | 'another plan'>(
+      command,
+      async () => {
+        await asking.tidy();
+        const planned = await asking.plan();
+        const about = words(planned);
+        if (asking.asks && about !== null && about !== agreed) return 'another plan';
+        if (!asking.asks && about !== null && !(await asking.approve(planned))) {
+          return { kind: 'declined', planned };
+        }
+        return { kind: 'done', result: await task(planned) };
+      },
+      { signal },
+    );
+    if (outcome !== 'another plan') return outcome;
+    emit({
+      kind: 'note',
+      level: 'warning',
+      code: 'plan-changed',
+      text: 'the machine changed while the question was open; this is the new plan',
+      remedy: null,
+    });
+  }
+}

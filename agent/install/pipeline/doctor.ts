@@ -1,0 +1,94 @@
+/** doctor: the facts that its checks are given, gathered once; and `--fix`, which is install's own way. */
+
+import type { Emit } from '../../contracts/events.js';
+import type { Profile } from '../../profile/types.js';
+import { combine } from '../../verdict/combine.js';
+import { diagnose } from '../../verdict/doctor/diagnose.js';
+import type { Diagnosis, DoctorFacts } from '../../verdict/doctor/types.js';
+import { type InstallResult, install } from './install.js';
+import { recoverFirst } from './recover-first.js';
+import type { Traced } from './trace.js';
+import type { DoctorWorkplace, ReadyPlan } from './workplace.js';
+
+export interface DoctorRequest {
+  readonly profile: Profile;
+  /** Waits at most so long for what the consumer says; what is there is there, so this is short. */
+  readonly timeoutMs: number | null;
+  readonly signal: AbortSignal;
+  /** The result of a trace, and the restart after it; null or absent: there was none. */
+  readonly traced?: Traced | null;
+}
+
+export interface Examined {
+  readonly facts: DoctorFacts;
+  readonly diagnosis: Diagnosis;
+}
+
+/** Looks and concludes. Changes nothing, restarts nothing. */
+export async function examine(work: DoctorWorkplace, request: DoctorRequest, emit: Emit): Promise<Examined> {
+  const facts = await gather(work, request, emit);
+  return { facts, diagnosis: diagnose(facts) };
+}
+
+async function gather(work: DoctorWorkplace, request: DoctorRequest, emit: Emit): Promise<DoctorFacts> {
+  const { profile, timeoutMs, signal, traced = null } = request;
+  const mark = traced?.mark ?? null;
+  emit({ kind: 'phase', phase: 'inspect', text: `inspecting this machine and ${profile.unit}` });
+  const machine = await work.inspect(profile, null);
+  emit({ kind: 'facts', facts: machine });
+  emit({ kind: 'phase', phase: 'confirm', text: `finding out where ${profile.unit} runs` });
+  const [observation, look] = await Promise.all([
+    work.observe({ profile, facts: machine, mark, timeoutMs, signal }, emit),
+    work.lookCloser(profile, machine),
+  ]);
+  const plan = work.planInstall(profile, machine, {
+    endpoint: machine.manifest?.endpoint ?? null,
+    // A separate check reports a real GPU, and it must not hide other findings.
+    force: true,
+    restart: true,
+  });
+  return {
+    profile,
+    machine,
+    look,
+    plan,
+    observation,
+    verdict: combine(observation),
+    trace: traced?.facts ?? null,
+  };
+}
+
+export interface FixRequest extends DoctorRequest {
+  readonly approve: (plan: ReadyPlan) => Promise<boolean>;
+  /** `approve` asks a person. */
+  readonly asks: boolean;
+}
+
+/**
+ * Clears up what a former run left, then does what install would. Null: that left nothing of vgpu-agent here, and
+ * whether to install is not the doctor's to decide.
+ */
+export async function fix(
+  work: DoctorWorkplace,
+  request: FixRequest,
+  emit: Emit,
+): Promise<InstallResult | null> {
+  await work.locked('repair', () => recoverFirst(work, emit), { signal: request.signal });
+  const manifest = await work.manifest();
+  if (manifest === null) return null;
+  return install(
+    work,
+    {
+      profile: request.profile,
+      host: manifest.endpoint,
+      force: false,
+      restart: true,
+      rollbackOnFailure: false,
+      timeoutMs: null,
+      signal: request.signal,
+      approve: request.approve,
+      asks: request.asks,
+    },
+    emit,
+  );
+}

@@ -1,0 +1,276 @@
+/** install: inspect, plan, show, apply, restart, confirm, verdict. The service runs the same. */
+
+import type { Emit } from '../../contracts/events.js';
+import type { MachineFacts } from '../../contracts/facts.js';
+import type { Verdict } from '../../contracts/verdict.js';
+import { VgpuError } from '../../lib/errors.js';
+import { agentUnit } from '../../lib/paths.js';
+import type { Profile } from '../../profile/types.js';
+import type { Applied } from '../apply/types.js';
+import { askThenLock } from './ask-then-lock.js';
+import { recoverFirst } from './recover-first.js';
+import { refusal } from './refusal.js';
+import { takeBack, takenBack, tellTakenBack } from './take-back.js';
+import type { Mark, ReadyPlan, Workplace } from './workplace.js';
+
+/** A repair of the service may have the lock when the trial ends. */
+const trialLockWaitMs = 60_000;
+
+export interface InstallRequest {
+  readonly profile: Profile;
+  readonly host: string | null;
+  readonly force: boolean;
+  readonly restart: boolean;
+  /** Shall the service be there? Null or absent: as it is. */
+  readonly service?: boolean | null;
+  readonly rollbackOnFailure: boolean;
+  readonly timeoutMs: number | null;
+  /** The verdict needs kernels that compute right. */
+  readonly compute?: boolean;
+  readonly signal: AbortSignal;
+  /**
+   * Asked only when there is something to change, and again when the plan has changed meanwhile. False stops without
+   * a change.
+   */
+  readonly approve: (plan: ReadyPlan) => Promise<boolean>;
+  /** `approve` asks a person: then the lock is taken after the answer. */
+  readonly asks: boolean;
+}
+
+export type InstallResult =
+  | { readonly kind: 'declined'; readonly plan: ReadyPlan }
+  | {
+      readonly kind: 'done';
+      readonly plan: ReadyPlan;
+      readonly applied: Applied;
+      /** Null when no restart was wanted: then nothing is there to be judged. */
+      readonly verdict: Verdict | null;
+    }
+  /** The verdict was not `gpu` and everything was undone. */
+  | { readonly kind: 'rolled-back'; readonly plan: ReadyPlan; readonly verdict: Verdict };
+
+/**
+ * Carries out an install. Throws a VgpuError: `refused` when the plan is, `rolled-back` or `interrupted`
+ * when applying was not finished (then everything is as before), `interrupted` while confirming (then what
+ * was installed stays), `failed` when the service was wanted and does not settle (what was installed stays, but with
+ * `rollbackOnFailure` it is `rolled-back` with everything else).
+ */
+export async function install(work: Workplace, request: InstallRequest, emit: Emit): Promise<InstallResult> {
+  const marks: Mark[] = [];
+  try {
+    const asked = await askThenLock(
+      work,
+      {
+        command: 'install',
+        tidy: () => recoverFirst(work, emit),
+        plan: () => inspectAndPlan(work, request, emit),
+        words: ({ plan }) => (plan.changes.length === 0 ? null : JSON.stringify(plan.changes)),
+        approve: ({ plan }) => request.approve(plan),
+        asks: request.asks,
+        signal: request.signal,
+      },
+      (planned) => change(work, request, planned, marks, emit),
+      emit,
+    );
+    if (asked.kind === 'declined') return { kind: 'declined', plan: asked.planned.plan };
+    const changed = asked.result;
+    if (changed.kind === 'on-trial') return await settledOrTakeBack(work, request, changed, emit);
+    if (changed.kind !== 'changed') {
+      if (changed.kind === 'done') await serviceIfWanted(work, request, changed.plan, emit);
+      return changed;
+    }
+    const verdict = request.restart ? await judge(work, request, changed, emit) : null;
+    await serviceIfWanted(work, request, changed.plan, emit);
+    return { ...done(changed), verdict };
+  } finally {
+    for (const mark of marks) mark.looking.stop();
+  }
+}
+
+/** Not under the lock, which the service needs to settle. */
+async function serviceIfWanted(
+  work: Workplace,
+  request: InstallRequest,
+  plan: ReadyPlan,
+  emit: Emit,
+): Promise<void> {
+  if (!serviceWanted(request, plan)) return;
+  emit({ kind: 'phase', phase: 'service', text: `waiting until ${agentUnit} has settled` });
+  await work.serviceUp(plan.unit, 'settled', request.signal);
+}
+
+function serviceWanted(request: InstallRequest, plan: ReadyPlan): boolean {
+  const started = plan.changes.some((one) => one.kind === 'service' && one.action !== 'stop');
+  return request.service === true || started;
+}
+
+/** The work under the lock. Marks that it makes go to `marks`: the caller ends them. */
+async function change(
+  work: Workplace,
+  request: InstallRequest,
+  { facts, plan }: { readonly facts: MachineFacts; readonly plan: ReadyPlan },
+  marks: Mark[],
+  emit: Emit,
+): Promise<Changed | OnTrial | InstallResult> {
+  stopIfAsked(request.signal);
+  const restarts = plan.changes.some((one) => one.kind === 'restart');
+  const mark = restarts ? await work.mark(facts.unit, request.signal) : null;
+  if (mark !== null) marks.push(mark);
+  const keepUndo = request.rollbackOnFailure && request.restart;
+  const applied = await work.apply(plan, { keepUndo, signal: request.signal }, emit);
+  if (plan.changes.length > 0) {
+    await work.journal.write({
+      kind: 'installed',
+      profile: plan.profile,
+      unit: plan.unit,
+      storeId: plan.storeId,
+      changes: applied.changes,
+    });
+  }
+  const state: Changed = { kind: 'changed', facts, plan, applied, mark };
+  // A caller that may still take it back keeps the lock until that is decided. A plan of only a restart has no undo log.
+  return applied.undoKept ? concludeOrTakeBack(work, request, state, emit) : state;
+}
+
+interface Changed {
+  readonly kind: 'changed';
+  readonly facts: MachineFacts;
+  readonly plan: ReadyPlan;
+  readonly applied: Applied;
+  /** Null when nothing was restarted: the start that the unit is in is judged. */
+  readonly mark: Mark | null;
+}
+
+/** GPU, and the service has begun; it settles only without the lock. */
+interface OnTrial {
+  readonly kind: 'on-trial';
+  readonly state: Changed;
+  readonly verdict: Verdict;
+}
+
+function done(state: Changed): { kind: 'done'; plan: ReadyPlan; applied: Applied } {
+  return { kind: 'done', plan: state.plan, applied: state.applied };
+}
+
+/** Facts and the plan made of them; throws (`refused`) when nothing may be done. */
+export async function inspectAndPlan(
+  work: Workplace,
+  request: Pick<InstallRequest, 'profile' | 'host' | 'force' | 'restart' | 'service'>,
+  emit: Emit,
+): Promise<{ readonly facts: MachineFacts; readonly plan: ReadyPlan }> {
+  const { profile, host, force, restart, service = null } = request;
+  emit({ kind: 'phase', phase: 'inspect', text: `inspecting this machine and ${profile.unit}` });
+  const facts = await work.inspect(profile, host);
+  emit({ kind: 'facts', facts });
+  const plan = work.planInstall(profile, facts, { endpoint: host, force, restart, service });
+  if (plan.kind === 'refused') throw refusal(plan, 'plan the installation');
+  return { facts, plan };
+}
+
+async function judge(work: Workplace, request: InstallRequest, state: Changed, emit: Emit): Promise<Verdict> {
+  const { facts, mark } = state;
+  emit({ kind: 'phase', phase: 'confirm', text: `finding out where ${state.plan.unit} runs` });
+  try {
+    const verdict = await work.confirm(
+      {
+        profile: request.profile,
+        facts,
+        mark,
+        timeoutMs: request.timeoutMs,
+        compute: request.compute === true,
+        signal: request.signal,
+      },
+      emit,
+    );
+    stopIfAsked(request.signal);
+    emit({ kind: 'verdict', verdict });
+    await work.journal.write({ kind: 'verdict', verdict });
+    return verdict;
+  } catch (error) {
+    if (!request.signal.aborted) throw error;
+    throw new VgpuError('stopped while waiting for the verdict; what was installed stays', {
+      kind: 'interrupted',
+      operation: 'confirm',
+      path: state.plan.unit,
+      remedy: 'vgpu-agent verify continues; vgpu-agent uninstall removes everything',
+      cause: error,
+    });
+  }
+}
+
+async function concludeOrTakeBack(
+  work: Workplace,
+  request: InstallRequest,
+  state: Changed,
+  emit: Emit,
+): Promise<InstallResult | OnTrial> {
+  const wanted = serviceWanted(request, state.plan);
+  let verdict: Verdict;
+  try {
+    verdict = await judge(work, request, state, emit);
+    if (wanted && verdict.mode === 'gpu') {
+      emit({ kind: 'phase', phase: 'service', text: `waiting until ${agentUnit} has started` });
+      await work.serviceUp(state.plan.unit, 'begun', request.signal);
+    }
+  } catch (error) {
+    // Stopped by a person: the state stays. Anything else went wrong with what we installed: it goes.
+    if (request.signal.aborted) await work.settle(emit);
+    else await takeBack(work, state.plan, emit);
+    if (request.signal.aborted || !(error instanceof VgpuError)) throw error;
+    throw takenBack(error, error.remedy);
+  }
+  if (verdict.mode === 'gpu' && wanted) {
+    await work.beginTrial();
+    return { kind: 'on-trial', state, verdict };
+  }
+  if (verdict.mode === 'gpu') {
+    await work.settle(emit);
+    return { ...done(state), verdict };
+  }
+  await takeBack(work, state.plan, emit);
+  return { kind: 'rolled-back', plan: state.plan, verdict };
+}
+
+/** Without the lock, which the service needs to settle; it is taken again for what comes of that. */
+async function settledOrTakeBack(
+  work: Workplace,
+  request: InstallRequest,
+  { state, verdict }: OnTrial,
+  emit: Emit,
+): Promise<InstallResult> {
+  const { plan } = state;
+  const again = <T>(task: () => Promise<T>): Promise<T> =>
+    work.locked('install', task, { waitMs: trialLockWaitMs });
+  try {
+    await serviceIfWanted(work, request, plan, emit);
+  } catch (error) {
+    const failed = error instanceof VgpuError && !request.signal.aborted;
+    if (!failed) {
+      await again(() => work.endTrial(emit));
+      throw error;
+    }
+    const restart = await again(async () => {
+      const outcome = await work.takeTrialBack(plan.unit, emit);
+      if (outcome !== null) await tellTakenBack(work, state.plan, outcome, emit);
+      return outcome;
+    });
+    if (restart !== null) throw takenBack(error, `journalctl -u ${agentUnit} -n 20 says why`);
+    throw new VgpuError(
+      `${error.message}. It was not undone, because another change was made in the meantime`,
+      {
+        kind: 'failed',
+        operation: error.operation,
+        path: agentUnit,
+        remedy: 'vgpu-agent status says how it is',
+        cause: error,
+      },
+    );
+  }
+  await again(() => work.endTrial(emit));
+  return { ...done(state), verdict };
+}
+
+function stopIfAsked(signal: AbortSignal): void {
+  if (!signal.aborted) return;
+  throw new VgpuError('stopped before anything was changed', { kind: 'interrupted', operation: 'install' });
+}

@@ -1,0 +1,346 @@
+/** The Workplace of the running system: every effect is the real one. Nothing is opened before it is needed. */
+import fs from 'node:fs/promises';
+import { consumersOwn, containerOf, isContainer, isRunning } from '../../containers/container-unit.js';
+import { withComposed } from '../../containers/docker-compose.js';
+import { dockerLogs } from '../../containers/docker-log.js';
+import { dockerPid } from '../../containers/docker-socket.js';
+import type { Emit } from '../../contracts/events.js';
+import type { Distribution } from '../../contracts/facts.js';
+import type { Consumer } from '../../contracts/manifest.js';
+import type { LoadedUnit, UnitFacts } from '../../contracts/unit.js';
+import { agentConfCheck } from '../../guest/agent-conf.js';
+import { ContentCache } from '../../guest/files/content.js';
+import { Root } from '../../guest/files/root.js';
+import { inspect } from '../../guest/inspect.js';
+import { consumerDirectories } from '../../guest/libraries/candidates.js';
+import { OwnerCache } from '../../guest/libraries/packages.js';
+import { lookCloser } from '../../guest/look/closer-look.js';
+import { defaultShimDirectory } from '../../guest/shim/shim-build.js';
+import { withContainers } from '../../guest/unit/container-processes.js';
+import { outputTarget } from '../../guest/unit/output-target.js';
+import { readProcesses } from '../../guest/unit/processes.js';
+import { placeOfStart } from '../../guest/unit/start-record.js';
+import { readHost } from '../../guest/vgpu-host/host.js';
+import { agentVersion } from '../../lib/agent-version.js';
+import { VgpuError } from '../../lib/errors.js';
+import {
+  agentUnit,
+  manifestFile,
+  startsDirectory,
+  storeCurrent,
+  storeVersions,
+  traceRecord,
+} from '../../lib/paths.js';
+import { type CommandRunner, spawnRunner } from '../../lib/run-command.js';
+import { forUnit } from '../../profile/instance.js';
+import { loadProfile, readableProfiles } from '../../profile/load.js';
+import type { Profile } from '../../profile/types.js';
+import { openManager } from '../../systemd/bus.js';
+import { journalReader } from '../../systemd/journal-reader.js';
+import { type JournalWriter, journalWriter } from '../../systemd/journal-writer.js';
+import { runProbe } from '../../systemd/probe-runner.js';
+import { runInUnit } from '../../systemd/run-in-unit.js';
+import type { Manager } from '../../systemd/types.js';
+import { hostOfUnit } from '../../systemd/unit-environment.js';
+import { combine } from '../../verdict/combine.js';
+import { observe } from '../../verdict/confirm.js';
+import type { ConfirmEffects, ConfirmOptions } from '../../verdict/effects.js';
+import { askSessions } from '../../verdict/host-sessions.js';
+import { followFile, httpGet, systemClock } from '../../verdict/node-effects.js';
+import type { Observation } from '../../verdict/observation.js';
+import { watchProcesses } from '../../verdict/watch-processes.js';
+import { apply, recover, rollback, settle } from '../apply/apply.js';
+import { nodeDisk } from '../apply/disk.js';
+import { acquireLock } from '../apply/lock.js';
+import { readManifest } from '../apply/manifest.js';
+import { systemEffects } from '../apply/system-effects.js';
+import { recoverTrace } from '../apply/trace.js';
+import { beginTrial, endTrial, takeTrialBack } from '../apply/trial.js';
+import { planInstall } from '../plan/install.js';
+import { planUninstall } from '../plan/uninstall.js';
+import { agentState, serviceState } from './service-state.js';
+import { serviceUp } from './service-up.js';
+import { procSockets, servingNow } from './serving.js';
+import { tracing } from './tracing.js';
+import type { ConfirmRequest, DoctorWorkplace, Mark } from './workplace.js';
+
+/** How long `systemctl restart` may take: a unit's own TimeoutStartSec and TimeoutStopSec are 90 s each. */
+const restartTimeoutMs = 200_000;
+/** The probe's own limit; connecting to the host is bounded inside it. */
+const probeTimeoutMs = 15_000;
+/** With kernels: a real driver compiles them first. */
+const computeTimeoutMs = 60_000;
+/** The time that an engine may take to make a container of a local image. */
+const containerUpMs = 5_000;
+const containerEveryMs = 100;
+const quickQuestionMs = 2_000;
+const hostQuestionMs = 5_000;
+/** Another command is let finish: an install without a question takes seconds. */
+const lockWaitMs = 10_000;
+
+export interface OpenWorkplace {
+  readonly work: DoctorWorkplace;
+  /** Lets the bus go; without it the process does not end. */
+  close(): void;
+}
+
+export interface WorkplaceOptions {
+  /** Where systemd's manager is from; the service shares its one connection. */
+  readonly connect?: () => Promise<Manager>;
+  readonly runner?: CommandRunner;
+  /** Milliseconds for which another command's lock is waited for. */
+  readonly lockWaitMs?: number;
+  readonly journal?: JournalWriter;
+}
+
+export function openWorkplace(options: WorkplaceOptions = {}): OpenWorkplace {
+  const { connect = openManager, runner = spawnRunner() } = options;
+  const disk = nodeDisk(runner);
+  const contents = new ContentCache();
+  const owners = new OwnerCache();
+  const journal = journalReader();
+  const confProblem = agentConfCheck(loadProfile);
+  let opening: Promise<Manager> | null = null;
+  const manager = (): Promise<Manager> => {
+    opening ??= connect().then((bus) => withContainers(bus, { pid: dockerPid, composed: withComposed }));
+    return opening;
+  };
+  const applyEffects = async () =>
+    systemEffects({ runner, manager: await manager(), agentVersion: agentVersion(), restartTimeoutMs });
+
+  const confirmEffects = async (request: ConfirmRequest, emit: Emit): Promise<ConfirmEffects> => {
+    const bus = await manager();
+    const { unit } = request.profile;
+    const host = { flag: request.facts.host.endpoint, environment: undefined, guestConf: null };
+    return {
+      clock: systemClock,
+      journal,
+      emit,
+      unit: () => bus.unit(unit),
+      pids: () => bus.processes(unit),
+      processes: async (pids) => consumersOwn(await bus.unit(unit), await readProcesses(pids, contents)),
+      get: httpGet,
+      probe: async (signal) => {
+        const now = await bus.unit(unit);
+        if (now.kind !== 'loaded') return { kind: 'not-run', message: `${unit} is ${now.kind}` };
+        const program = `${storeCurrent}/vgpu-probe`;
+        const compute = request.compute === true;
+        const timeoutMs = compute ? computeTimeoutMs : probeTimeoutMs;
+        const programInContainer = `${storeVersions}/${request.facts.shim.id}/vgpu-probe`;
+        const limits = { timeoutMs, compute, signal };
+        await containerUp(now, () => bus.processes(unit), signal);
+        return runProbe({ unit: now, program, programInContainer, ...limits, runner, manager: bus });
+      },
+      sessions: async (signal) => {
+        const now = await bus.unit(unit);
+        if (now.kind !== 'loaded' || !isRunning(now))
+          return { kind: 'unknown', message: `${unit} does not run` };
+        const program = `${storeCurrent}/vgpu-probe`;
+        const endpoint = hostOfUnit(now, request.facts.host.endpoint);
+        const pid = await speaker(now, await bus.processes(unit));
+        if (pid === null)
+          return { kind: 'unknown', message: `no process of the container of ${unit} is known` };
+        return askSessions(runner, { program, pid, host: endpoint, signal });
+      },
+      host: () =>
+        readHost(runner, {
+          sources: { ...host, defaultSocketExists: false },
+          shim: request.facts.shim,
+          timeoutMs: hostQuestionMs,
+        }),
+      followFile,
+      containerLogs: (signal) => dockerLogs({ unit: () => bus.unit(unit), sleep: systemClock.sleep }, signal),
+    };
+  };
+
+  const said = async (unit: string, invocationId: string): Promise<readonly string[]> =>
+    (await journal.read({ unit, invocationId }).catch(() => [])).map(({ message }) => message);
+
+  const observeStart = async (request: ConfirmRequest, emit: Emit): Promise<Observation> => {
+    const effects = await confirmEffects(request, emit);
+    const now = await effects.unit();
+    const options: ConfirmOptions = {
+      profile: request.profile,
+      invocationId: now.kind === 'loaded' ? now.invocationId : null,
+      cursor: request.mark?.cursor ?? null,
+      restarts: request.mark !== null && now.kind === 'loaded' ? now.restarts : null,
+      libraryDirectories: libraryDirectories(request.profile, request.facts.distribution),
+      timeoutMs: request.timeoutMs,
+      endpoint: request.facts.host.endpoint,
+      outputFile:
+        request.mark?.outputFile ??
+        (now.kind === 'loaded'
+          ? await placeOfStart(now, (invocationId) => said(now.name, invocationId))
+          : null),
+      looking: request.mark?.looking ?? null,
+      composed: now.kind === 'loaded' && containerOf(now)?.command === 'compose',
+      compute: request.compute === true,
+      signal: request.signal,
+    };
+    return observe(options, effects);
+  };
+
+  const work: DoctorWorkplace = {
+    profile: (name) => loadProfile(name),
+    profiles: () => readableProfiles().profiles,
+    manifest: () => readManifest(disk),
+    inspect: async (profile, host, { quick = false, ask = true } = {}) =>
+      inspect(
+        {
+          root: '/',
+          runner,
+          manager: await manager(),
+          readManifest: () => readManifest(disk),
+          profileOf: readableProfile,
+          confProblem,
+          contents,
+          owners,
+        },
+        profile,
+        {
+          endpoint: host,
+          environmentHost: process.env['VGPU_HOST'],
+          shimDirectory: defaultShimDirectory(),
+          ask,
+          ...(quick ? { questionTimeoutMs: quickQuestionMs } : {}),
+        },
+      ),
+    planInstall,
+    planUninstall,
+    locked: async (command, task, { waitMs = options.lockWaitMs ?? lockWaitMs, signal } = {}) => {
+      // Before the lock: where there is no systemd, nothing is left behind, not even a lock file.
+      await manager();
+      const lock = await acquireLock({ command, waitMs, ...(signal === undefined ? {} : { signal }) });
+      let done = false;
+      try {
+        const result = await task();
+        done = true;
+        return result;
+      } finally {
+        // An uninstall leaves nothing, and the lock's directory goes only when it is empty.
+        const over = done && command === 'uninstall' && (await disk.inspect(manifestFile)).kind === 'absent';
+        if (over) await fs.rm(startsDirectory, { recursive: true, force: true });
+        await lock.release({ remove: over });
+      }
+    },
+    recover: async (emit, { keepTrial = false } = {}) => {
+      const effects = await applyEffects();
+      await recoverTrace(effects, emit);
+      const recovery = await recover(effects, emit);
+      if (keepTrial || !(await endTrial(effects, emit)) || recovery.kind !== 'nothing') return recovery;
+      return { kind: 'finished', intent: 'install' };
+    },
+    traceLeft: async () => (await disk.inspect(traceRecord)).kind === 'file',
+    recoverTrace: async (emit) => recoverTrace(await applyEffects(), emit),
+    tracing: tracing(applyEffects, async (unit) => (await manager()).processes(unit), runner, contents),
+    apply: async (plan, options, emit) => apply(plan, await applyEffects(), emit, options),
+    rollback: async (unit, emit) => rollback(await applyEffects(), emit, unit),
+    settle: async (emit) => settle(await applyEffects(), emit),
+    beginTrial: async () => beginTrial(await applyEffects()),
+    endTrial: async (emit) => void (await endTrial(await applyEffects(), emit)),
+    takeTrialBack: async (unit, emit) => takeTrialBack(await applyEffects(), emit, unit),
+    unit: async (name) => (await manager()).unit(name),
+    mark: async (unit, signal) => {
+      const bus = await manager();
+      const looking = {
+        clock: systemClock,
+        pids: () => bus.processes(unit.name),
+        processes: async (pids: readonly number[]) => consumersOwn(unit, await readProcesses(pids, contents)),
+      };
+      return {
+        // Without a journal that can be read the verdict will say so; it is no reason not to install.
+        cursor: await journal.tail().catch(() => null),
+        outputFile: await outputFile(unit),
+        looking: watchProcesses(looking, signal),
+      };
+    },
+    confirm: async (request, emit) => combine(await observeStart(request, emit)),
+    serviceUp: async (unit, goal, signal) => {
+      const bus = await manager();
+      const { now, sleep } = systemClock;
+      const effects = { unit: () => bus.unit(agentUnit), state: () => agentState(unit), now, sleep };
+      await serviceUp(effects, goal, signal);
+    },
+    observe: observeStart,
+    serving: async (profile, signal) => {
+      const unit = await (await manager()).unit(profile.unit);
+      if (unit.kind !== 'loaded') return null;
+      return servingNow(profile, unit, { get: httpGet, sockets: procSockets }, signal);
+    },
+    lookCloser: (profile, facts) =>
+      lookCloser(
+        {
+          root: '/',
+          contents,
+          runner,
+          runInUnit: async (command) =>
+            runInUnit(command, { signal: new AbortController().signal, runner, manager: await manager() }),
+          serviceState: () => serviceState(profile),
+        },
+        profile,
+        facts,
+      ),
+    journal: options.journal ?? journalWriter(),
+  };
+  return {
+    work,
+    close: () => {
+      opening?.then(
+        (open) => open.close(),
+        () => {},
+      );
+    },
+  };
+}
+
+/**
+ * The process whose user connects to the host: for a container's unit the first one in the container, because the main
+ * process is the engine's. Null: the container's processes are not known, and its sessions cannot be distinguished from
+ * others.
+ */
+async function speaker(unit: LoadedUnit, pids: readonly number[]): Promise<number | null> {
+  if (!isContainer(unit)) return unit.mainPid;
+  const [first] = consumersOwn(unit, await readProcesses(pids, new ContentCache()));
+  return first?.pid ?? null;
+}
+
+/** The engine's client runs before its container is there. */
+async function containerUp(
+  unit: LoadedUnit,
+  pids: () => Promise<readonly number[]>,
+  signal: AbortSignal,
+): Promise<void> {
+  if (!isContainer(unit)) return;
+  const end = systemClock.now() + containerUpMs;
+  while ((await speaker(unit, await pids())) === null && systemClock.now() < end && !signal.aborted)
+    await systemClock.sleep(containerEveryMs, signal);
+}
+
+/** A user's profile may have been taken away or spoilt since. */
+function readableProfile({ profile, unit }: Consumer): Profile | null {
+  try {
+    return forUnit(loadProfile(profile), unit);
+  } catch (error) {
+    if (error instanceof VgpuError) return null;
+    throw error;
+  }
+}
+
+/**
+ * The unit's own log file and its present end. A file that will be truncated is followed from its present end too:
+ * until the service has emptied it, its content belongs to an earlier start.
+ */
+async function outputFile(unit: UnitFacts): Promise<Mark['outputFile']> {
+  const target = unit.kind === 'loaded' ? outputTarget(unit) : null;
+  if (target === null) return null;
+  const size = await fs.stat(target.path).then(
+    (found) => found.size,
+    () => 0,
+  );
+  return { path: target.path, offset: size };
+}
+
+/** How many of the directories that the consumer tries one after the other exist here. */
+function libraryDirectories(profile: Profile, distribution: Distribution): number {
+  return new Set(consumerDirectories(new Root('/'), profile, distribution)).size;
+}

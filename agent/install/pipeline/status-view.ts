@@ -1,0 +1,89 @@
+/** The view that `status` shows, made from facts and verdict; the service keeps the same view on the bus. */
+
+import type { MachineFacts } from '../../contracts/facts.js';
+import type { Manifest } from '../../contracts/manifest.js';
+import type { Change, Plan } from '../../contracts/plan.js';
+import type { UnitFacts } from '../../contracts/unit.js';
+import type { Verdict } from '../../contracts/verdict.js';
+import type { ConsumerView, StatusView } from '../../contracts/views.js';
+import type { Profile } from '../../profile/types.js';
+import { changeTitle } from '../plan/change-title.js';
+import { findConsumer } from '../plan/consumers.js';
+
+/** One consumer. `plan` is what install would do now to what is installed (null: nothing is). */
+export function statusView(
+  profile: Profile,
+  facts: MachineFacts,
+  plan: Plan | null,
+  verdict: Verdict | null,
+): StatusView {
+  const { manifest } = facts;
+  const unit = unitOf(facts.unit);
+  const drift = driftOf(plan).map((change) => ({ change: changeTitle(change), reason: change.reason }));
+  return {
+    installed: installedOf(manifest, profile),
+    interrupted: facts.interrupted,
+    trial: facts.trial === true,
+    consumers: [{ profile: profile.name, unit, drift, verdict }],
+    drift,
+    unit,
+    host: facts.host,
+    verdict,
+  };
+}
+
+/** All of them, looked at one after the other: what is the machine's is as it was seen last. */
+export function allInOne(views: readonly [StatusView, ...StatusView[]]): StatusView {
+  const [first] = views;
+  const last = views.at(-1) ?? first;
+  const { interrupted, trial, host } = last;
+  const installed = views.find((view) => view.installed !== null)?.installed ?? null;
+  return {
+    ...first,
+    installed,
+    interrupted,
+    trial,
+    host,
+    consumers: views.flatMap((view) => view.consumers),
+  };
+}
+
+/** The view with a newer verdict about its one consumer. */
+export function withVerdict(view: StatusView, verdict: Verdict | null): StatusView {
+  const consumers = view.consumers.map((one): ConsumerView => ({ ...one, verdict }));
+  return { ...view, consumers, verdict };
+}
+
+/** The view with a verdict about one of several consumers. */
+export function withVerdictOf(view: StatusView, unit: string, verdict: Verdict | null): StatusView {
+  const consumers = view.consumers.map((one) => (one.unit.name === unit ? { ...one, verdict } : one));
+  return { ...view, consumers, verdict: view.unit.name === unit ? verdict : view.verdict };
+}
+
+/** The units of consumers that are installed and run, and about which there is no verdict. */
+export function unjudged({ installed, consumers }: StatusView): readonly string[] {
+  if (installed === null) return [];
+  const running = consumers.filter(({ unit }) => unit.active?.startsWith('active ') === true);
+  return running.filter(({ verdict }) => verdict === null).map(({ unit }) => unit.name);
+}
+
+/** The changes that would repair drift. A restart is not drift, and neither is vgpu-agent.service that does not run. */
+export function driftOf(plan: Plan | null): readonly Change[] {
+  if (plan?.kind !== 'ready') return [];
+  return plan.changes.filter((change) => change.kind !== 'restart' && change.kind !== 'service');
+}
+
+function installedOf(manifest: Manifest | null, { unit }: Profile): StatusView['installed'] {
+  const consumer = findConsumer(manifest, unit);
+  if (manifest === null || consumer === undefined) return null;
+  const { agent, storeId, endpoint, items } = manifest;
+  return { agent, profile: consumer.profile, unit: consumer.unit, storeId, endpoint, items: items.length };
+}
+
+function unitOf(unit: UnitFacts): StatusView['unit'] {
+  if (unit.kind !== 'loaded') {
+    return { name: unit.name, load: unit.kind, active: null, invocationId: null, restarts: null };
+  }
+  const { name, activeState, subState, invocationId, restarts } = unit;
+  return { name, load: 'loaded', active: `${activeState} (${subState})`, invocationId, restarts };
+}

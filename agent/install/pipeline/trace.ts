@@ -1,0 +1,255 @@
+/**
+ * doctor --trace: one start of the service with the tracer before everything that it loads, then one as before. The
+ * lock is held from the first change to the last, so that no repair and no other command comes between.
+ */
+import { setTimeout as sleep } from 'node:timers/promises';
+import type { Emit } from '../../contracts/events.js';
+import type { MachineFacts } from '../../contracts/facts.js';
+import type { UnitFacts } from '../../contracts/unit.js';
+import { VgpuError } from '../../lib/errors.js';
+import type { Profile } from '../../profile/types.js';
+import { gatherTrace, librariesOf } from '../../verdict/doctor/trace/bindings.js';
+import { readTrace } from '../../verdict/doctor/trace/events.js';
+import type { LiveProcess } from '../../verdict/doctor/trace/traced.js';
+import type { TracedStart, TraceFacts } from '../../verdict/doctor/trace/types.js';
+import type { Observation } from '../../verdict/observation.js';
+import { planTrace, type TracePlan } from '../plan/trace.js';
+import { askThenLock } from './ask-then-lock.js';
+import type { DoctorWorkplace, Mark, Workplace } from './workplace.js';
+
+export interface TraceRequest {
+  readonly profile: Profile;
+  /** Overrides the profile's time-outs, for each of the two starts. */
+  readonly timeoutMs: number | null;
+  readonly signal: AbortSignal;
+  /** Asked only when a trace is possible. `serves`: the requests that the unit serves now; null: none. */
+  readonly approve: (unit: string, serves: string | null) => Promise<boolean>;
+  /** `approve` asks a person; if not, a unit that serves requests is waited for. */
+  readonly asks: boolean;
+}
+
+export interface Traced {
+  readonly facts: TraceFacts;
+  /** The restart that restored the unit: events after it are judged. Null: nothing was restarted. */
+  readonly mark: Mark | null;
+}
+
+/**
+ * Traces one start. Whatever happens, the service is restored before this returns or throws. Throws a VgpuError:
+ * `interrupted` when `signal` aborted, `refused` when there is no one to ask and the unit keeps serving requests,
+ * `failed` when the machine refused, or when restoring failed (the next command tries again).
+ */
+export async function trace(work: DoctorWorkplace, request: TraceRequest, emit: Emit): Promise<Traced> {
+  const { profile, signal } = request;
+  if (!request.asks) await notWhileServing(work, request, emit);
+  const asked = await askThenLock<Prepared | string, Traced>(
+    work,
+    {
+      command: 'trace',
+      tidy: () => work.recoverTrace(emit),
+      plan: async () => {
+        emit({ kind: 'phase', phase: 'inspect', text: `inspecting this machine and ${profile.unit}` });
+        const machine = await work.inspect(profile, null);
+        const decision = planTrace(machine);
+        return decision.kind === 'not-possible' ? decision.why : { machine, plan: decision.plan };
+      },
+      words: (prepared) => (typeof prepared === 'string' ? null : JSON.stringify(prepared.plan)),
+      approve: async (prepared) =>
+        typeof prepared === 'string' ||
+        request.approve(prepared.plan.unit, request.asks ? await work.serving(profile, signal) : null),
+      asks: request.asks,
+      signal,
+    },
+    async (prepared) => {
+      if (typeof prepared === 'string') return notTraced(prepared);
+      stopIfAsked(request);
+      return start(work, request, prepared, emit);
+    },
+    emit,
+  );
+  return asked.kind === 'declined' ? notTraced('nothing was restarted', true) : asked.result;
+}
+
+const servingEveryMs = 1_000;
+/** Longer than a long answer of a model; the user who asked with --yes may not be there to see it. */
+const servingLimitMs = 10 * 60_000;
+
+/** Waits, as the service does, until there are no requests. Throws a VgpuError `refused` when that takes too long. */
+async function notWhileServing(
+  work: DoctorWorkplace,
+  { profile, signal }: TraceRequest,
+  emit: Emit,
+): Promise<void> {
+  const begun = performance.now();
+  for (;;) {
+    const serves = await work.serving(profile, signal);
+    if (signal.aborted) {
+      throw new VgpuError(
+        `stopped while waiting until ${profile.unit} has no requests; nothing was changed`,
+        {
+          kind: 'interrupted',
+          operation: 'trace',
+          path: profile.unit,
+        },
+      );
+    }
+    if (serves === null) return;
+    const elapsedMs = performance.now() - begun;
+    if (elapsedMs >= servingLimitMs) {
+      throw new VgpuError(`${profile.unit} serves requests, and a trace restarts it: ${serves}`, {
+        kind: 'refused',
+        operation: 'trace',
+        path: profile.unit,
+        remedy: 'run it without --yes: it then shows the requests and asks',
+      });
+    }
+    const text = `${profile.unit}, which serves requests: ${serves}`;
+    emit({ kind: 'waiting', text, elapsedMs, limitMs: servingLimitMs });
+    await sleep(servingEveryMs, undefined, { signal }).catch(() => {});
+  }
+}
+
+function notTraced(why: string, declined = false): Traced {
+  return { facts: { kind: 'not-traced', why, declined }, mark: null };
+}
+
+interface Prepared {
+  readonly machine: MachineFacts;
+  readonly plan: TracePlan;
+}
+
+async function start(
+  work: DoctorWorkplace,
+  request: TraceRequest,
+  prepared: Prepared,
+  emit: Emit,
+): Promise<Traced> {
+  const { tracing } = work;
+  const { unit } = prepared.plan;
+  let mark: Mark | null = null;
+  let restarted = false;
+  let cleared = false;
+  try {
+    let seen: Seen;
+    try {
+      await tracing.begin(prepared.plan);
+      restarted = true;
+      seen = await tracedStart(work, request, prepared, emit);
+    } finally {
+      await tracing.disarm(unit);
+      cleared = true;
+      if (restarted) mark = await putBack(work, request, prepared.machine.unit, emit);
+    }
+    const facts = await conclude(work, seen);
+    await tracing.forget();
+    return { facts, mark };
+  } catch (error) {
+    mark?.looking.stop();
+    // While the drop-in is there the record stays: the next command takes up from there.
+    if (cleared) {
+      await tracing.forget();
+      stopIfAsked(request);
+    }
+    throw error;
+  }
+}
+
+/** After the restart: what processes bound late they tell when they end. */
+async function conclude({ tracing }: DoctorWorkplace, { observation, live }: Seen): Promise<TracedStart> {
+  const { text, cut } = tracing.read();
+  const { events, strange } = readTrace(text);
+  return {
+    kind: 'traced',
+    ...gatherTrace(events, await tracing.vendors(librariesOf(events)), live),
+    live,
+    lines: events.length + strange,
+    strange,
+    cut,
+    complete: observation.end === 'settled',
+  };
+}
+
+interface Seen {
+  readonly observation: Observation;
+  readonly live: readonly LiveProcess[];
+}
+
+async function tracedStart(
+  work: DoctorWorkplace,
+  request: TraceRequest,
+  { machine, plan }: Prepared,
+  emit: Emit,
+): Promise<Seen> {
+  const { profile, timeoutMs, signal } = request;
+  const mark = await work.mark(machine.unit, signal);
+  try {
+    emit({ kind: 'phase', phase: 'restart', text: `${plan.unit}, traced` });
+    const outcome = await work.tracing.restart(plan.unit);
+    if (outcome.kind === 'failed') {
+      throw new VgpuError(`${plan.unit} could not be started with the tracer: ${outcome.message}`, {
+        kind: 'failed',
+        operation: 'trace',
+        path: plan.unit,
+        remedy: `vgpu-agent doctor looks without a trace; systemctl status ${plan.unit}`,
+      });
+    }
+    stopIfAsked(request);
+    emit({ kind: 'phase', phase: 'confirm', text: `finding out where ${plan.unit} runs, with the tracer` });
+    const observation = await work.observe({ profile, facts: machine, mark, timeoutMs, signal }, emit);
+    return { observation, live: await work.tracing.live(plan.unit) };
+  } finally {
+    mark.looking.stop();
+  }
+}
+
+/** Not to be stopped half way: only a second signal, which ends the process, does. */
+async function putBack(
+  work: DoctorWorkplace,
+  request: TraceRequest,
+  unit: UnitFacts,
+  emit: Emit,
+): Promise<Mark> {
+  const mark = await work.mark(unit, request.signal);
+  emit({ kind: 'phase', phase: 'restart', text: `${unit.name}, as before` });
+  const outcome = await work.tracing.restart(unit.name);
+  if (outcome.kind === 'failed') {
+    emit({
+      kind: 'note',
+      level: 'warning',
+      code: 'restart-failed',
+      text: outcome.message,
+      remedy: `systemctl restart ${unit.name}`,
+    });
+  }
+  return mark;
+}
+
+function stopIfAsked({ signal, profile }: TraceRequest): void {
+  if (!signal.aborted) return;
+  throw new VgpuError('stopped on request; the trace was removed completely', {
+    kind: 'interrupted',
+    operation: 'trace',
+    path: profile.unit,
+  });
+}
+
+/**
+ * For commands that only look: takes away what a doctor that was killed left of a trace. One that is at work is left
+ * alone, and told. True: something was taken away, and the service may have been restarted.
+ */
+export async function takeBackTrace(work: Workplace, emit: Emit): Promise<boolean> {
+  if (!(await work.traceLeft())) return false;
+  try {
+    return await work.locked('repair', () => work.recoverTrace(emit), { waitMs: 0 });
+  } catch (error) {
+    if (!(error instanceof VgpuError) || error.kind !== 'refused') throw error;
+    emit({
+      kind: 'note',
+      level: 'warning',
+      code: 'trace-under-way',
+      text: `the service is being traced: ${error.message}`,
+      remedy: 'run the same command again when that is done',
+    });
+    return false;
+  }
+}

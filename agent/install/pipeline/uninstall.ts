@@ -1,0 +1,88 @@
+/** uninstall: everything that the manifest owns goes, what stood there before comes back. */
+
+import type { Emit } from '../../contracts/events.js';
+import { VgpuError } from '../../lib/errors.js';
+import type { Profile } from '../../profile/types.js';
+import type { Applied } from '../apply/types.js';
+import { askThenLock } from './ask-then-lock.js';
+import { recoverFirst } from './recover-first.js';
+import { refusal } from './refusal.js';
+import type { ReadyPlan, Workplace } from './workplace.js';
+
+export interface UninstallRequest {
+  readonly profile: Profile;
+  readonly restart: boolean;
+  readonly signal: AbortSignal;
+  readonly approve: (plan: ReadyPlan) => Promise<boolean>;
+  /** `approve` asks a person: then the lock is taken after the answer. */
+  readonly asks: boolean;
+}
+
+export type UninstallResult =
+  | { readonly kind: 'declined'; readonly plan: ReadyPlan }
+  | { readonly kind: 'done'; readonly plan: ReadyPlan; readonly applied: Applied };
+
+/** Throws a VgpuError as `install` does. Nothing installed is no failure: the plan is then empty. */
+export async function uninstall(
+  work: Workplace,
+  request: UninstallRequest,
+  emit: Emit,
+): Promise<UninstallResult> {
+  const asked = await askThenLock(
+    work,
+    {
+      command: 'uninstall',
+      tidy: () => recoverFirst(work, emit),
+      plan: () => planUninstall(work, request, emit),
+      words: (plan) => (plan.changes.length === 0 ? null : JSON.stringify(plan.changes)),
+      approve: request.approve,
+      asks: request.asks,
+      signal: request.signal,
+    },
+    (plan) => carryOut(work, request, plan, emit),
+    emit,
+  );
+  return asked.kind === 'declined' ? { kind: 'declined', plan: asked.planned } : asked.result;
+}
+
+async function carryOut(
+  work: Workplace,
+  request: UninstallRequest,
+  plan: ReadyPlan,
+  emit: Emit,
+): Promise<UninstallResult> {
+  if (request.signal.aborted) {
+    throw new VgpuError('stopped before anything was changed', {
+      kind: 'interrupted',
+      operation: 'uninstall',
+    });
+  }
+  const applied = await work.apply(plan, { keepUndo: false, signal: request.signal }, emit);
+  if (applied.changes > 0) {
+    await work.journal.write({
+      kind: 'uninstalled',
+      profile: plan.profile,
+      unit: plan.unit,
+      storeId: plan.storeId,
+      changes: applied.changes,
+    });
+  }
+  return { kind: 'done', plan, applied };
+}
+
+export async function planUninstall(
+  work: Workplace,
+  request: Pick<UninstallRequest, 'profile' | 'restart'>,
+  emit: Emit,
+): Promise<ReadyPlan> {
+  emit({ kind: 'phase', phase: 'inspect', text: `inspecting this machine and ${request.profile.unit}` });
+  const facts = await work.inspect(request.profile, null);
+  emit({ kind: 'facts', facts });
+  const plan = work.planUninstall(request.profile, facts, {
+    endpoint: null,
+    restart: request.restart,
+    force: false,
+  });
+  if (plan.kind === 'refused') throw refusal(plan, 'plan the removal');
+  return plan;
+}

@@ -1,0 +1,132 @@
+/**
+ * The pipeline's effects, passed in: the commands, the service and the tests each bring their own.
+ * Every member does one arrow of profile + machine -> plan -> apply -> confirm -> verdict.
+ */
+
+import type { Emit } from '../../contracts/events.js';
+import type { LibraryVendor, MachineFacts } from '../../contracts/facts.js';
+import type { Manifest } from '../../contracts/manifest.js';
+import type { Plan, PlanOptions } from '../../contracts/plan.js';
+import type { UnitFacts } from '../../contracts/unit.js';
+import type { Verdict } from '../../contracts/verdict.js';
+import type { CloserLook } from '../../guest/look/closer-look.js';
+import type { Profile } from '../../profile/types.js';
+import type { JournalWriter } from '../../systemd/journal-writer.js';
+import type { LiveProcess } from '../../verdict/doctor/trace/traced.js';
+import type { Observation } from '../../verdict/observation.js';
+import type { ProcessWatch } from '../../verdict/watch-processes.js';
+import type { Applied, Recovery, RestartOutcome } from '../apply/types.js';
+import type { TracePlan } from '../plan/trace.js';
+import type { ServiceGoal } from './service-up.js';
+
+export type ReadyPlan = Extract<Plan, { kind: 'ready' }>;
+
+export type LockedCommand = 'install' | 'uninstall' | 'repair' | 'trace';
+
+export interface Workplace {
+  /** Throws a VgpuError (`profile`). */
+  profile(name: string): Profile;
+  /** All that can be read. */
+  profiles(): readonly Profile[];
+  /** The manifest of this machine; null when nothing is installed. */
+  manifest(): Promise<Manifest | null>;
+  /**
+   * `quick`: bounds what is asked of the host and a real GPU to two seconds. `ask: false` asks neither and
+   * keeps to files, bus and /proc.
+   */
+  inspect(
+    profile: Profile,
+    host: string | null,
+    options?: { readonly quick?: boolean; readonly ask?: boolean },
+  ): Promise<MachineFacts>;
+  planInstall(profile: Profile, facts: MachineFacts, options: PlanOptions): Plan;
+  planUninstall(profile: Profile, facts: MachineFacts, options: PlanOptions): Plan;
+  /**
+   * Runs `work` while holding the lock that the service shares. Throws a VgpuError: `refused` when it is taken,
+   * `interrupted` when `signal` aborted during the wait. Other commands see `command` as its holder; after a complete
+   * uninstall no lock file stays.
+   */
+  locked<T>(
+    command: LockedCommand,
+    work: () => Promise<T>,
+    options?: { readonly waitMs?: number; readonly signal?: AbortSignal },
+  ): Promise<T>;
+  /**
+   * Finishes or undoes what an earlier run left half done; a trace too, which it tells by itself. An install on trial
+   * stays then, and cannot be taken back any more, unless `keepTrial`.
+   */
+  recover(emit: Emit, options?: { readonly keepTrial?: boolean }): Promise<Recovery>;
+  /** A doctor traces a service, or was killed while it did. */
+  traceLeft(): Promise<boolean>;
+  /** With the lock held: takes away what a doctor that was killed left of a trace. False: nothing was left. */
+  recoverTrace(emit: Emit): Promise<boolean>;
+  apply(plan: ReadyPlan, options: ApplyRequest, emit: Emit): Promise<Applied>;
+  /** After `apply` with `keepUndo`: takes everything back and restarts `unit`. */
+  rollback(unit: string, emit: Emit): Promise<RestartOutcome>;
+  /** After `apply` with `keepUndo`: lets the undo log go. */
+  settle(emit: Emit): Promise<void>;
+  /** Instead of `settle`: the lock may be let go, and `takeTrialBack` or `endTrial` come later, with the lock again. */
+  beginTrial(): Promise<void>;
+  endTrial(emit: Emit): Promise<void>;
+  /** Null: something else was changed meanwhile, and what is there stays. */
+  takeTrialBack(unit: string, emit: Emit): Promise<RestartOutcome | null>;
+  unit(name: string): Promise<UnitFacts>;
+  /**
+   * Before a restart: notes where the journal and the unit's own output file end, since what comes later is of
+   * the next start, and begins to look at the unit's processes, since discovery can be over before the
+   * restart is. `stop` ends that looking; `confirm` with the mark does too.
+   */
+  mark(unit: UnitFacts, signal: AbortSignal): Promise<Mark>;
+  confirm(request: ConfirmRequest, emit: Emit): Promise<Verdict>;
+  /** Waits until vgpu-agent.service has come so far for `unit` (settled: without the lock); throws as service-up.ts says. */
+  serviceUp(unit: string, goal: ServiceGoal, signal: AbortSignal): Promise<void>;
+  readonly journal: JournalWriter;
+}
+
+/** The doctor's additional effects. */
+export interface DoctorWorkplace extends Workplace {
+  /** The observation that `confirm` would judge. */
+  observe(request: ConfirmRequest, emit: Emit): Promise<Observation>;
+  /** The requests that the consumer serves now, as a clause; null: none, so a restart interrupts nothing. */
+  serving(profile: Profile, signal: AbortSignal): Promise<string | null>;
+  lookCloser(profile: Profile, facts: MachineFacts): Promise<CloserLook>;
+  readonly tracing: Tracing;
+}
+
+/** One traced start, step by step; all with the lock held. */
+export interface Tracing {
+  /** The next start is traced. Throws the system's error; `disarm` and `forget` take back what was done. */
+  begin(plan: TracePlan): Promise<void>;
+  restart(unit: string): Promise<RestartOutcome>;
+  /** The processes that the unit has now. */
+  live(unit: string): Promise<readonly LiveProcess[]>;
+  /** The output of the processes so far. */
+  read(): { readonly text: string; readonly cut: boolean };
+  vendors(files: Iterable<string>): Promise<ReadonlyMap<string, LibraryVendor>>;
+  /** The next start is not traced. */
+  disarm(unit: string): Promise<void>;
+  forget(): Promise<void>;
+}
+
+export interface ApplyRequest {
+  readonly keepUndo: boolean;
+  readonly signal: AbortSignal;
+}
+
+export interface Mark {
+  readonly cursor: string | null;
+  readonly outputFile: { readonly path: string; readonly offset: number } | null;
+  readonly looking: ProcessWatch;
+}
+
+export interface ConfirmRequest {
+  readonly profile: Profile;
+  readonly facts: MachineFacts;
+  /** The place to read from after our restart; null judges the start that the unit is in. */
+  readonly mark: Mark | null;
+  /** Overrides the profile's time-outs. */
+  readonly timeoutMs: number | null;
+  /** The probe runs kernels too, and GPU needs their numbers right. */
+  readonly compute?: boolean;
+  readonly signal: AbortSignal;
+}

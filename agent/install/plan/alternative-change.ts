@@ -1,0 +1,147 @@
+/**
+ * Our choice in Debian's alternatives groups. Pure. A link that update-alternatives set is set back by it at the next
+ * upgrade of any package of the group; a choice of our own with a high priority stays, and goes without a trace. It
+ * has to list every slave of the group: a slave that the chosen one lacks is deleted (measured).
+ */
+import type { AlternativeGroup, MachineFacts } from '../../contracts/facts.js';
+import type { Change } from '../../contracts/plan.js';
+import { storeCurrent } from '../../lib/paths.js';
+
+const alternativePriority = 10_000;
+
+export interface Alternatives {
+  readonly changes: readonly Change[];
+  /** Public path -> the text that its link has as a slave. */
+  readonly links: ReadonlyMap<string, string>;
+}
+
+/** @param wanted public path -> file in the store */
+export function alternativeChanges(facts: MachineFacts, wanted: ReadonlyMap<string, string>): Alternatives {
+  const links = new Map<string, string>();
+  const changes: Change[] = [];
+  for (const group of facts.alternatives) {
+    const names = publicNames(group, facts, wanted);
+    if (names.size === 0) continue;
+    for (const [slave, place] of names) links.set(place.path, `/etc/alternatives/${slave}`);
+    const change = changeOf(group, facts, names);
+    if (change !== null) changes.push(change);
+  }
+  return { changes, links };
+}
+
+interface PublicName {
+  readonly path: string;
+  readonly target: string;
+}
+
+/** Names of the group, slaves and master, that are public links of the profile. */
+function publicNames(
+  group: AlternativeGroup,
+  facts: MachineFacts,
+  wanted: ReadonlyMap<string, string>,
+): ReadonlyMap<string, PublicName> {
+  const names = new Map<string, PublicName>();
+  for (const candidate of facts.candidates) {
+    const target = wanted.get(candidate.path);
+    if (target === undefined || candidate.alternative?.group !== group.name) continue;
+    names.set(candidate.alternative.slave, { path: candidate.path, target });
+  }
+  return names;
+}
+
+function changeOf(
+  group: AlternativeGroup,
+  facts: MachineFacts,
+  names: ReadonlyMap<string, PublicName>,
+): Change | null {
+  // A path of the group is what tells its choices apart; the store stands for all of vgpu-agent's.
+  const ours = names.get(group.name)?.target ?? storeCurrent;
+  const model = modelFor(group, facts, ours);
+  const slaves = group.slaves.flatMap(({ name, link }) => {
+    const path = names.get(name)?.target ?? model?.slaves[name];
+    return path === undefined ? [] : [{ name, link, path }];
+  });
+  const present = group.choices.find((choice) => choice.path === ours);
+  const sameSlaves =
+    present !== undefined &&
+    Object.keys(present.slaves).length === slaves.length &&
+    slaves.every((slave) => present.slaves[slave.name] === slave.path);
+  const stand = linksStand(facts, names);
+  const inPlace = sameSlaves && present.priority === alternativePriority && group.value === ours;
+  if (inPlace && stand && isOwned(facts, group.name, ours)) return null;
+  return {
+    kind: 'alternative',
+    group: group.name,
+    path: ours,
+    priority: alternativePriority,
+    link: group.link,
+    slaves,
+    before: { status: group.status, value: group.value },
+    reason: reasonFor(group, ours, { present: present !== undefined, sameSlaves, stand, inPlace }),
+  };
+}
+
+/** The choice whose other links are copied: the one that was, or would be, in use without vgpu-agent. */
+function modelFor(
+  group: AlternativeGroup,
+  { manifest }: MachineFacts,
+  ours: string,
+): AlternativeGroup['choices'][number] | undefined {
+  const owned = manifest?.items.find(
+    (item) => item.kind === 'alternative' && item.group === group.name && item.path === ours,
+  );
+  const former = owned?.kind === 'alternative' ? owned.before.value : null;
+  const value = group.value === ours ? former : group.value;
+  const others = group.choices.filter((choice) => choice.path !== ours);
+  return (
+    others.find((choice) => choice.path === value) ?? others.toSorted((a, b) => b.priority - a.priority)[0]
+  );
+}
+
+/** Does every slave link of the profile lead through /etc/alternatives into the store? */
+function linksStand(facts: MachineFacts, names: ReadonlyMap<string, PublicName>): boolean {
+  return [...names].every(([name, { path, target }]) => {
+    const candidate = facts.candidates.find((other) => other.path === path);
+    if (candidate?.state.kind !== 'link' || candidate.resolution.kind === 'absent') return false;
+    const slave = `/etc/alternatives/${name}`;
+    const last = candidate.resolution.steps.find((step) => step.path === slave);
+    return candidate.state.target === slave && last?.target === target;
+  });
+}
+
+function isOwned(facts: MachineFacts, group: string, path: string): boolean {
+  return (
+    facts.manifest?.items.some(
+      (item) => item.kind === 'alternative' && item.group === group && item.path === path,
+    ) ?? false
+  );
+}
+
+function reasonFor(
+  group: AlternativeGroup,
+  ours: string,
+  {
+    present,
+    sameSlaves,
+    stand,
+    inPlace,
+  }: {
+    readonly present: boolean;
+    readonly sameSlaves: boolean;
+    readonly stand: boolean;
+    readonly inPlace: boolean;
+  },
+): string {
+  if (!present) {
+    const manual = group.status === 'manual' ? ' (chosen by hand; that comes back on uninstall)' : '';
+    return `Debian's alternatives set these links, now to ${group.value}${manual}; a choice of vgpu-agent survives upgrades`;
+  }
+  if (!sameSlaves) return `the group ${group.name} has other links than at the install`;
+  if (group.value !== ours) return `the group ${group.name} was switched to ${group.value} since the install`;
+  if (stand) {
+    return inPlace
+      ? `vgpu-agent's choice of the group ${group.name} is set, but no manifest lists it; the manifest lists it now`
+      : `vgpu-agent's choice of the group ${group.name} has another priority than install gives it`;
+  }
+  return `a link of the group ${group.name} was changed by hand; update-alternatives sets it again`;
+}

@@ -1,0 +1,134 @@
+/**
+ * The CDI files: what a container engine gives a container that asks for `vgpu.org/gpu=all`. Pure. The store is there
+ * at its own path, so that maps of a process in a container read like those of any other; the libraries are also in
+ * the directories where a loader without cache looks, so that no image needs ldconfig or a variable.
+ */
+import path from 'node:path';
+import { type CdiDevice, type CdiMount, type CdiSpec, cdiKind, cdiNvidiaKind } from '../../contracts/cdi.js';
+import type { ContainerFacts, MachineFacts } from '../../contracts/facts.js';
+import type { Change } from '../../contracts/plan.js';
+import { parseEndpoint } from '../../guest/vgpu-host/endpoint.js';
+import {
+  cdiFile,
+  cdiNvidiaFile,
+  cdiVariable,
+  containerLibraryDirectories,
+  guestConf,
+  storeVersions,
+} from '../../lib/paths.js';
+import { writeChange } from './our-files.js';
+
+/** The first that lets a device's name begin with a digit; podman 4.3 and Docker 25 know it. */
+const cdiVersion = '0.5.0';
+/** As nvidia-ctk mounts libraries. */
+const readOnly = ['ro', 'nosuid', 'nodev', 'rbind', 'rprivate'];
+/** Sockets are reached through a directory, so that one that is made again is found. */
+const socketDirectory = '/run/vgpu';
+const libraries = ['libcuda.so.1', 'libnvidia-ml.so.1'];
+
+export interface CdiQuestion {
+  readonly kind: string;
+  /** The version of the shim: its directory's name in the store. */
+  readonly storeId: string;
+  readonly endpoint: string;
+  /** How many devices the host has. */
+  readonly devices: number;
+}
+
+export function cdiSpec({ kind, storeId, endpoint, devices }: CdiQuestion): CdiSpec {
+  const store = `${storeVersions}/${storeId}`;
+  const same = (file: string): CdiMount => ({ hostPath: file, containerPath: file, options: readOnly });
+  return {
+    cdiVersion,
+    kind,
+    devices: [
+      // A device must change something: this says which one it was.
+      { name: 'all', containerEdits: { env: [`${cdiVariable}=${kind}=all`] } },
+      ...Array.from({ length: devices }, (_, index): CdiDevice => oneDevice(kind, index)),
+    ],
+    containerEdits: {
+      mounts: [
+        same(store),
+        ...containerLibraryDirectories.flatMap((directory) =>
+          libraries.map((name) => ({
+            hostPath: `${store}/${name}`,
+            containerPath: `${directory}/${name}`,
+            options: readOnly,
+          })),
+        ),
+        same(guestConf),
+        ...socketMount(endpoint).map(same),
+      ],
+    },
+  };
+}
+
+function oneDevice(kind: string, index: number): CdiDevice {
+  return {
+    name: String(index),
+    containerEdits: { env: [`${cdiVariable}=${kind}=${index}`, `CUDA_VISIBLE_DEVICES=${index}`] },
+  };
+}
+
+/** The mounts that a container needs for a unix socket; vsock and TCP need none. */
+function socketMount(endpoint: string): readonly string[] {
+  const parsed = parseEndpoint(endpoint);
+  if (parsed.kind !== 'unix' || parsed.path.startsWith('@')) return [];
+  return [path.dirname(parsed.path) === socketDirectory ? socketDirectory : parsed.path];
+}
+
+export function cdiText(question: CdiQuestion): string {
+  return `${JSON.stringify(cdiSpec(question), null, 2)}\n`;
+}
+
+/** How many devices there are: the host's word, else what was said before, so that a host that is down changes nothing. */
+export function deviceCount({ host, containers }: Pick<MachineFacts, 'host' | 'containers'>): number {
+  if (host.answer.kind === 'answers' && host.answer.devices !== undefined) return host.answer.devices;
+  const text = containers?.spec.content ?? '';
+  return Math.max(1, [...text.matchAll(/"name": "\d+"/g)].length);
+}
+
+/** Both files as they should be; null: not to be there. */
+export function wantedCdi(
+  facts: MachineFacts,
+  endpoint: string,
+): readonly { readonly present: ContainerFacts['spec']; readonly content: string | null }[] {
+  const { containers, shim } = facts;
+  if (containers === undefined || !containers.wanted) return [];
+  const question = { storeId: shim.id, endpoint, devices: deviceCount(facts) };
+  return [
+    { present: containers.spec, content: cdiText({ ...question, kind: cdiKind }) },
+    {
+      present: containers.nvidia,
+      content: containers.nvidiaFrom === null ? cdiText({ ...question, kind: cdiNvidiaKind }) : null,
+    },
+  ];
+}
+
+export function cdiChanges(facts: MachineFacts, endpoint: string): readonly Change[] {
+  return wantedCdi(facts, endpoint).flatMap(({ present, content }): readonly Change[] => {
+    if (content === null) return withdrawn(facts, present.path);
+    if (present.content === content) return [];
+    return [
+      writeChange(present, content, reasons[present.path] ?? 'containers get the GPU through this file'),
+    ];
+  });
+}
+
+const reasons: Readonly<Record<string, string>> = {
+  [cdiFile]: `containers request the GPU with --device ${cdiKind}=all`,
+  [cdiNvidiaFile]: `no other file defines ${cdiNvidiaKind}, and compose files use that name`,
+};
+
+/** NVIDIA's own tool offers the name now: two files with one device make it unusable. */
+function withdrawn({ manifest, containers }: MachineFacts, file: string): readonly Change[] {
+  const item = manifest?.items.find((one) => one.kind === 'file' && one.path === file);
+  if (item?.kind !== 'file') return [];
+  const reason = `${containers?.nvidiaFrom ?? 'another file'} defines ${cdiNvidiaKind} now`;
+  return [{ kind: 'remove-owned', path: file, restores: item.before, reason }];
+}
+
+/** The file of our own name: a container that has its device started with what it said. */
+export function isOwnCdi(change: Change): boolean {
+  return 'path' in change && change.path === cdiFile;
+}

@@ -1,0 +1,175 @@
+/** A consumer in a container: it gets the GPU as a CDI device, not by variables of its unit. Pure. */
+import major from 'semver/functions/major.js';
+import valid from 'semver/functions/valid.js';
+import { type ContainerUnit, containerOf, isRootless } from '../../containers/container-unit.js';
+import { cdiKind, isOurDevice } from '../../contracts/cdi.js';
+import type { ContainerFacts, MachineFacts } from '../../contracts/facts.js';
+import type { Change, Refusal, Warning } from '../../contracts/plan.js';
+import type { LoadedUnit } from '../../contracts/unit.js';
+import { cdiVariable } from '../../lib/paths.js';
+import { readableChange, writeChange } from './our-files.js';
+
+/** The first podman whose quadlet reads drop-ins (`NAME.container.d`). */
+const podmanWithDropIns = 5;
+const addDevice = `AddDevice=${cdiKind}=all`;
+
+export const quadletDropInText = `# Written by vgpu-agent. Taken away by: vgpu-agent uninstall
+# Put settings of your own into another file of this directory: this one is written again when it differs.
+[Container]
+# the GPU of the host, as /etc/cdi/vgpu.json describes it
+${addDevice}
+`;
+
+/** How the container comes by the device. */
+export type Delivery =
+  /** By our drop-in for its quadlet. */
+  | { readonly kind: 'quadlet'; readonly dropIn: NonNullable<ContainerFacts['dropIn']> }
+  /** Its own command asks for the device. */
+  | { readonly kind: 'own' }
+  /** A person has to add it: we change no command of theirs. */
+  | { readonly kind: 'by-hand'; readonly message: string; readonly remedy: string };
+
+/** Null: the unit is no container. */
+export function deliveryOf(facts: MachineFacts, unit: LoadedUnit): Delivery | null {
+  const container = containerOf(unit);
+  if (container === null) return null;
+  // For a container that was made before, only its present devices show what it was given.
+  const has = facts.processes.some(({ loaderEnvironment }) => loaderEnvironment[cdiVariable] !== undefined);
+  if (container.command !== 'run') return has ? { kind: 'own' } : elsewhere(container, unit);
+  return delivery(container, facts.containers, unit);
+}
+
+/** Where its device is asked for is in no file that the unit names. */
+function elsewhere({ engine, command, name }: ContainerUnit, unit: LoadedUnit): Delivery {
+  const device = `${cdiKind}=all`;
+  const then = 'then: vgpu-agent install again';
+  if (command === 'compose') return composeElsewhere(unit, device);
+  return {
+    kind: 'by-hand',
+    message: `${unit.name} starts the container ${name ?? ''} that was made before, without the GPU`,
+    remedy: `make it again with ${engine} create --device ${device}, ${then}`,
+  };
+}
+
+function composeElsewhere({ name, composed }: LoadedUnit, device: string): Delivery {
+  const add = `add ${device} to the service in the compose file, as vgpu-agent cdi list shows`;
+  if (composed === undefined || composed.length === 0) {
+    return {
+      kind: 'by-hand',
+      message: `${name} starts containers of a compose file, and which of them uses the GPU is not known`,
+      remedy: `if it is not there yet, ${add}`,
+    };
+  }
+  return {
+    kind: 'by-hand',
+    message: `${name} starts containers of a compose file, and none of those that run was given the GPU (${composed.map((one) => one.name).join(', ')})`,
+    remedy: `${add}, then: systemctl restart ${name} and vgpu-agent install again`,
+  };
+}
+
+function delivery(
+  container: ContainerUnit,
+  containers: ContainerFacts | undefined,
+  { name, fragment }: LoadedUnit,
+): Delivery {
+  const given = container.devices.filter(isOurDevice);
+  const dropIn = containers?.dropIn ?? null;
+  const there = dropIn?.content === quadletDropInText;
+  if (given.length > (there ? 1 : 0)) return { kind: 'own' };
+  const { quadlet, engine } = container;
+  if (quadlet === null || dropIn === null) {
+    return {
+      kind: 'by-hand',
+      message: `${name} runs a container by ${engine}, and its command does not ask for the GPU`,
+      remedy: `add --device ${cdiKind}=all to ${engine} run in ${fragment}, then: systemctl daemon-reload and vgpu-agent install again`,
+    };
+  }
+  // One that is in force needs no version.
+  if (there && given.length > 0) return { kind: 'quadlet', dropIn };
+  const version = containers?.podman ?? null;
+  if (version === null || valid(version) === null || major(version) < podmanWithDropIns) {
+    return {
+      kind: 'by-hand',
+      message: `podman ${version ?? 'of an unknown version'} reads no drop-ins of quadlets (${podmanWithDropIns}.0 does)`,
+      remedy: `add the line ${addDevice} to [Container] in ${quadlet}, then: systemctl daemon-reload and vgpu-agent install again`,
+    };
+  }
+  return { kind: 'quadlet', dropIn };
+}
+
+/** The drop-in as it has to be: there, or not there any more. */
+export function quadletChanges(facts: MachineFacts, wanted: Delivery): readonly Change[] {
+  if (wanted.kind === 'quadlet') {
+    const { dropIn } = wanted;
+    if (dropIn.content === quadletDropInText) return readableChange(dropIn, 'tools of every user read it');
+    return [
+      writeChange(
+        dropIn,
+        quadletDropInText,
+        'gives the container the GPU; the quadlet itself stays as it is',
+      ),
+    ];
+  }
+  if (wanted.kind === 'by-hand') return [];
+  const present = facts.containers?.dropIn;
+  const item = facts.manifest?.items.find((one) => one.kind === 'file' && one.path === present?.path);
+  if (item?.kind !== 'file') return [];
+  const reason = 'the quadlet asks for the GPU itself';
+  return [{ kind: 'remove-owned', path: item.path, restores: item.before, reason }];
+}
+
+/** Has systemd the unit as the drop-in makes it? */
+export function quadletInForce(unit: LoadedUnit, wanted: Delivery): boolean {
+  return wanted.kind !== 'quadlet' || (containerOf(unit)?.devices ?? []).some(isOurDevice);
+}
+
+export function containerWarnings(wanted: Delivery | null, unit: LoadedUnit): readonly Warning[] {
+  const container = containerOf(unit);
+  if (wanted === null || container === null) return [];
+  return [
+    ...(wanted.kind === 'by-hand'
+      ? [{ code: 'container-without-device', message: wanted.message, remedy: wanted.remedy }]
+      : []),
+    ...unseen(container, unit),
+  ];
+}
+
+/** The obstacle that keeps the verdict from the container. */
+function unseen({ engine, command, name }: ContainerUnit, unit: LoadedUnit): readonly Warning[] {
+  if (isRootless(unit) && unit.dynamicUser) {
+    return [
+      {
+        code: 'container-of-user',
+        message: `${unit.name} runs podman as a user that exists only for it (DynamicUser=): vgpu-probe cannot enter that container, so the verdict uses the log and the host's sessions`,
+        remedy: `for a verdict with the probe, give the unit a User= that stays ("Rootless" in docs/howto/containers.md)`,
+      },
+    ];
+  }
+  if (command === 'compose' || name !== null) return [];
+  return [
+    {
+      code: 'container-without-name',
+      message: `the container of ${unit.name} has no name, so vgpu-agent cannot find its processes`,
+      remedy: `add --name NAME to ${engine} run in ${unit.fragment}, then: systemctl daemon-reload`,
+    },
+  ];
+}
+
+/** Why there is no unit, where a quadlet would make it; null: there is none either. */
+export function unusedQuadlet(unit: string, containers: ContainerFacts | undefined): Refusal | null {
+  const unused = containers?.unused ?? null;
+  if (unused === null) return null;
+  const { file, user } = unused;
+  return user === null
+    ? {
+        code: 'quadlet-without-unit',
+        message: `systemd has not made ${unit} from ${file}`,
+        remedy:
+          'run systemctl daemon-reload; podman before 4.4 knows no quadlets: there, write the unit with podman generate systemd',
+      }
+    : {
+        code: 'quadlet-of-user',
+        message: `${file} makes ${unit} only for the user ${user}, and vgpu-agent supports only system services`,
+        remedy: `move it to /etc/containers/systemd, or let the user add ${addDevice} to [Container] in it ("Rootless" in docs/howto/containers.md)`,
+      };
+}

@@ -1,0 +1,187 @@
+/** Why nothing may be done. Pure. */
+
+import type { MachineFacts, OwnedFileFacts } from '../../contracts/facts.js';
+import { kindOf, type PathState } from '../../contracts/path-state.js';
+import type { Change, PlanOptions, Refusal } from '../../contracts/plan.js';
+import { parseEndpoint } from '../../guest/vgpu-host/endpoint.js';
+import { agentUnitFile, storeCurrent, storeRoot } from '../../lib/paths.js';
+import { unusedQuadlet } from './container.js';
+import { serviceText } from './service-text.js';
+
+/** All of them, so that they can be repaired in one go. */
+export function installRefusals(
+  facts: MachineFacts,
+  options: PlanOptions,
+  endpoint: string,
+): readonly Refusal[] {
+  return [
+    ...architectureRefusals(facts),
+    ...unitRefusals(facts),
+    ...gpuRefusals(facts, options),
+    ...endpointRefusals(endpoint),
+    ...storeRefusals(facts),
+    ...serviceRefusals(facts, options),
+    ...confRefusals(facts, options),
+    ...fileRefusals([facts.guestConf, facts.loaderConf, facts.dropIn]),
+  ];
+}
+
+function architectureRefusals({ distribution }: MachineFacts): readonly Refusal[] {
+  const { architecture, multiarch, prettyName } = distribution;
+  const wide = architecture === 'x86_64' && (multiarch === null || multiarch === 'x86_64-linux-gnu');
+  if (wide) return [];
+  const found =
+    architecture === 'x86_64' ? `${prettyName} is for ${multiarch ?? ''}` : `this machine is ${architecture}`;
+  return [
+    {
+      code: 'unsupported-architecture',
+      message: `${found}; the shim is built for 64-bit x86 only`,
+      remedy: 'use an x86_64 guest',
+    },
+  ];
+}
+
+/** A user who can change what root's service executes can become root. An installed service is only kept up to date. */
+function serviceRefusals({ service, manifest }: MachineFacts, options: PlanOptions): readonly Refusal[] {
+  if (service === undefined || service.changeable === null) return [];
+  const unit = service.files.find((file) => file.present.path === agentUnitFile);
+  const owned = manifest?.items.some((item) => item.kind === 'file' && item.path === agentUnitFile) ?? false;
+  const written = unit !== undefined && unit.present.content !== serviceText(service, unit);
+  if (!((options.service ?? owned) && (options.service === true || written))) return [];
+  return [
+    {
+      code: 'service-not-roots',
+      message: `${service.unit} would run programs as root that other users can change: ${service.changeable}`,
+      remedy:
+        'sudo scripts/install-agent puts a copy into /usr/lib/vgpu-agent, which only root can change; then run the same command again',
+    },
+  ];
+}
+
+/** A service that runs keeps the configuration that it had, so only a request for it is refused. */
+function confRefusals({ service }: MachineFacts, options: PlanOptions): readonly Refusal[] {
+  if (options.service !== true || service === undefined || service.confProblem === null) return [];
+  return [
+    {
+      code: 'agent-conf-invalid',
+      message: `${service.unit} would not use its configuration: ${service.confProblem}`,
+      remedy: `correct the file (man vgpu-agent.json explains every key) or move it away, and run the same command again`,
+    },
+  ];
+}
+
+function unitRefusals({ unit, containers }: MachineFacts): readonly Refusal[] {
+  switch (unit.kind) {
+    case 'loaded':
+      return [];
+    case 'absent':
+      return [
+        unusedQuadlet(unit.name, containers) ?? {
+          code: 'unit-absent',
+          message: `there is no ${unit.name} on this machine`,
+          remedy: 'install the consumer first, or name another one: --profile NAME or --unit NAME.service',
+        },
+      ];
+    case 'masked':
+      return [
+        {
+          code: 'unit-masked',
+          message: `${unit.name} is masked${unit.path === '' ? '' : ` (${unit.path})`}, so systemd does not start it`,
+          remedy: `to allow it to run: systemctl unmask ${unit.name}`,
+        },
+      ];
+    case 'bad':
+      return [
+        {
+          code: 'unit-bad',
+          message: `systemd cannot load ${unit.name} (${unit.loadState}): ${unit.message}`,
+          remedy: `repair it first: systemctl status ${unit.name}; systemd-analyze verify ${unit.name}`,
+        },
+      ];
+  }
+}
+
+function gpuRefusals({ realGpu }: MachineFacts, { force }: PlanOptions): readonly Refusal[] {
+  if (realGpu.kind !== 'present' || !realGpu.works || force) return [];
+  return [
+    {
+      code: 'real-gpu-works',
+      message: `a real GPU works in this guest (${realGpu.evidence}), and programs would not use it any more`,
+      remedy: 'to install nevertheless: vgpu-agent install --force',
+    },
+  ];
+}
+
+function endpointRefusals(endpoint: string): readonly Refusal[] {
+  const parsed = parseEndpoint(endpoint);
+  if (parsed.kind !== 'bad') return [];
+  return [
+    {
+      code: 'bad-endpoint',
+      message: `${JSON.stringify(endpoint)} is not an address of a host: ${parsed.reason}`,
+      remedy: 'name it: vgpu-agent install --host vsock:2:14833',
+    },
+  ];
+}
+
+function storeRefusals({ store, manifest }: MachineFacts): readonly Refusal[] {
+  const { root, current } = store;
+  if (root.kind !== 'absent' && root.kind !== 'directory') {
+    const what = root.kind === 'link' ? `a link to ${root.target}` : kindOf(root);
+    return [notOurs(storeRoot, `is ${what}, not a directory`)];
+  }
+  switch (current.kind) {
+    case 'absent':
+      return [];
+    case 'link': {
+      const owned =
+        manifest?.items.some((item) => item.kind === 'link' && item.path === storeCurrent) ?? false;
+      const shape = /^versions\/[0-9a-f]{16}$/.test(current.target);
+      return owned || shape
+        ? []
+        : [notOurs(storeCurrent, `points to ${current.target}, which is not a version of vgpu-agent`)];
+    }
+    default:
+      return [notOurs(storeCurrent, `is ${kindOf(current)}, not a link of vgpu-agent`)];
+  }
+}
+
+function notOurs(path: string, what: string): Refusal {
+  return { code: 'store-not-ours', message: `${path} ${what}`, remedy: `move ${path} away` };
+}
+
+function fileRefusals(files: readonly OwnedFileFacts[]): readonly Refusal[] {
+  return files.flatMap(({ path, state }) => {
+    if (isMask(state)) return [masked(path)];
+    if (state.kind !== 'directory' && state.kind !== 'other') return [];
+    const what = state.kind === 'directory' ? 'directory' : state.type;
+    return [
+      {
+        code: `${what}-in-the-way`,
+        message: `${path} is a ${what}, where a file has to be`,
+        remedy: `find out what made ${path} and move it away`,
+      },
+    ];
+  });
+}
+
+/** A plan does not override what a person has switched off. */
+export function maskRefusals(changes: readonly Change[]): readonly Refusal[] {
+  return changes.flatMap((change) =>
+    (change.kind === 'write-file' || change.kind === 'copy-file') && isMask(change.before)
+      ? [masked(change.path)]
+      : [],
+  );
+}
+
+function isMask(state: PathState): boolean {
+  return state.kind === 'link' && state.target === '/dev/null';
+}
+
+function masked(path: string): Refusal {
+  return {
+    code: 'file-masked',
+    message: `${path} is a link to /dev/null (masked), so vgpu-agent does not write that file`,
+    remedy: `to let vgpu-agent write it, remove the link: rm ${path}`,
+  };
+}

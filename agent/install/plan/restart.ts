@@ -1,0 +1,76 @@
+/** Whether the running consumer is of the state that the plan leaves behind. Pure. */
+
+import { containerOf } from '../../containers/container-unit.js';
+import { isOurDevice } from '../../contracts/cdi.js';
+import type { MachineFacts, ProcessFacts } from '../../contracts/facts.js';
+import type { LoadedUnit } from '../../contracts/unit.js';
+import { cdiVariable, storeRoot, storeVersions } from '../../lib/paths.js';
+import { hasEntries, type WantedVariable } from './unit/drop-in.js';
+
+/** Why it has to be started again although nothing on the disk changes; null: it is up to date. */
+export function outdatedReason(
+  facts: MachineFacts,
+  unit: LoadedUnit,
+  variables: readonly WantedVariable[],
+): string | null {
+  if (unit.activeState === 'inactive')
+    return `${unit.name} does not run; it is started to see whether it finds the GPU`;
+  if (unit.activeState === 'failed') {
+    return `${unit.name} has failed (${unit.result}); it is started again to see whether it finds the GPU`;
+  }
+  for (const process of facts.processes) {
+    const old = oldLibrary(process, facts.shim.id);
+    if (old !== null) return `process ${process.pid} (${process.name}) still uses ${old}`;
+  }
+  if (containerOf(unit)?.devices.some(isOurDevice)) return startedWithoutDevice(facts);
+  const main = facts.processes.find((process) => process.pid === unit.mainPid);
+  if (main === undefined || main.unreadable?.includes('environ')) return null;
+  const missing = variables.find(
+    (variable) =>
+      variable.overridden === null &&
+      isLoaderVariable(variable.name) &&
+      !hasEntries(main.loaderEnvironment[variable.name], variable),
+  );
+  if (missing === undefined) return null;
+  return `process ${main.pid} (${main.name}) was started before ${missing.name} was set for it`;
+}
+
+/**
+ * The device sets a variable, so a device that was added later can be distinguished from one that the container has.
+ */
+function startedWithoutDevice({ processes }: MachineFacts): string | null {
+  const first = processes.find(({ namespacePid }) => namespacePid === 1);
+  if (first === undefined || first.unreadable?.includes('environ')) return null;
+  if (first.loaderEnvironment[cdiVariable] !== undefined) return null;
+  return `process ${first.pid} (${first.name}) was started before its container was given the device`;
+}
+
+/** Only these are read from /proc/PID/environ. */
+function isLoaderVariable(name: string): boolean {
+  return name === 'LD_PRELOAD' || name === 'LD_LIBRARY_PATH';
+}
+
+/** A shim of another version, or one that has been replaced under it. */
+function oldLibrary(process: ProcessFacts, id: string): string | null {
+  const old = process.libraries.find(
+    (library) =>
+      library.path.startsWith(`${storeRoot}/`) &&
+      (library.deleted || !library.path.startsWith(`${storeVersions}/${id}/`)),
+  );
+  if (old === undefined) return null;
+  return old.deleted ? `${old.path}, which has been removed` : `the former version, ${old.path}`;
+}
+
+/** Does a running process of the unit still lean on us? For uninstall. */
+export function leansOnStore(facts: MachineFacts): string | null {
+  for (const process of facts.processes) {
+    const mapped = process.libraries.find((library) => library.path.startsWith(`${storeRoot}/`));
+    if (mapped !== undefined) return `process ${process.pid} (${process.name}) uses ${mapped.path}`;
+    const named = Object.entries(process.loaderEnvironment).find(([, value]) =>
+      value.split(':').some((entry) => entry === storeRoot || entry.startsWith(`${storeRoot}/`)),
+    );
+    if (named !== undefined)
+      return `process ${process.pid} (${process.name}) has ${named[0]} set to the store`;
+  }
+  return null;
+}

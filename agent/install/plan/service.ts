@@ -1,0 +1,148 @@
+/** The files of the service vgpu-agent.service, as changes. Pure. */
+import { dirname } from 'node:path';
+import type { MachineFacts, ServiceFacts, ServiceFile } from '../../contracts/facts.js';
+import type { Change, PlanOptions } from '../../contracts/plan.js';
+import {
+  agentConf,
+  agentUnitFile,
+  cockpitPage,
+  completions,
+  manDirectory,
+  polkitFile,
+} from '../../lib/paths.js';
+import { writeChange } from './our-files.js';
+import { serviceText } from './service-text.js';
+
+export interface ServicePlan {
+  /** Files and links. */
+  readonly files: readonly Change[];
+  /** systemd has to read its files again. */
+  readonly reload: boolean;
+  /** Changes that come last. */
+  readonly run: readonly Change[];
+}
+
+const nothing: ServicePlan = { files: [], reload: false, run: [] };
+
+/** `endpoint` is the one that was asked for; null: none was. */
+export function servicePlan(facts: MachineFacts, options: PlanOptions, endpoint: string | null): ServicePlan {
+  const { service } = facts;
+  if (service === undefined) return nothing;
+  const owned = isOwned(facts, agentUnitFile);
+  const wanted = options.service ?? owned;
+  if (!wanted) return owned ? removal(facts) : nothing;
+
+  // Only an address that is new was asked for; what a person wrote into agent.json since then counts.
+  const moved = endpoint === facts.manifest?.endpoint ? null : endpoint;
+  const files = service.files.flatMap((file) => fileChanges(service, file, moved));
+  const { link } = service;
+  if (link.state.kind !== 'link' || link.state.target !== link.target) {
+    files.push({
+      kind: 'write-link',
+      path: link.path,
+      target: link.target,
+      before: link.state,
+      ownerPackage: null,
+      reason: 'starts the service at boot',
+    });
+  }
+  const unitChanged = files.some((change) => 'path' in change && change.path === agentUnitFile);
+  const reload = files.some((change) => 'path' in change && change.path.startsWith('/etc/systemd/'));
+  const running = service.activeState === 'active' || service.activeState === 'activating';
+  const run: Change[] = [];
+  if (!running) {
+    run.push({
+      kind: 'service',
+      unit: service.unit,
+      action: 'start',
+      reason: 'it repairs drift and reports it',
+    });
+  } else if (unitChanged) {
+    run.push({
+      kind: 'service',
+      unit: service.unit,
+      action: 'restart',
+      reason: 'its unit file has changed',
+    });
+  }
+  return { files, reload, run };
+}
+
+function fileChanges(service: ServiceFacts, file: ServiceFile, endpoint: string | null): readonly Change[] {
+  const { present, editable } = file;
+  const content = serviceText(service, file, { endpoint });
+  if (!editable) {
+    if (present.content === content) return [];
+    return [writeChange(present, content, reasonOf(present.path))];
+  }
+  if (present.state.kind === 'absent') return [writeChange(present, content, reasonOf(present.path))];
+  const changed = endpoint === null ? null : withHost(present.content, endpoint);
+  return changed === null ? [] : [writeChange(present, changed, `the host is at ${endpoint} now`)];
+}
+
+const reasons: Readonly<Record<string, string>> = {
+  [agentConf]: 'the configuration of the service, which you may edit (vgpu-agent.json(5))',
+  [agentUnitFile]: 'the service that repairs drift',
+  '/etc/dbus-1/system.d/org.vgpu.Agent1.conf':
+    'bus policy: every user may query the service; polkit decides who may have it act',
+  [polkitFile]: 'polkit actions: which users besides root may have the service act',
+  '/usr/lib/systemd/catalog/vgpu-agent.catalog': 'journalctl -x explains the entries of the service',
+};
+
+function reasonOf(file: string): string {
+  if (file.startsWith(`${manDirectory}/`)) return 'man page';
+  if (completions.some(([path]) => path === file)) return 'completion of vgpu-agent in the shell';
+  if (file.startsWith(`${cockpitPage}/`)) return 'page of the service in Cockpit';
+  return reasons[file] ?? 'a file of the service';
+}
+
+/** The text with another host; null when it names it already or is no object that could be changed. */
+function withHost(text: string | null, endpoint: string): string | null {
+  try {
+    const value: unknown = JSON.parse(text ?? '');
+    if (typeof value !== 'object' || value === null || Reflect.get(value, 'host') === endpoint) return null;
+    return `${JSON.stringify({ ...value, host: endpoint }, null, 2)}\n`;
+  } catch {
+    // The service has refused it already and says so; the text that a person has written must not be lost.
+    return null;
+  }
+}
+
+function removal(facts: MachineFacts): ServicePlan {
+  const { service, manifest } = facts;
+  if (service === undefined) return nothing;
+  const paths = [service.link.path, ...service.files.map((file) => file.present.path).reverse()];
+  const files = paths.flatMap((path): readonly Change[] => {
+    const item = manifest?.items.find((one) => one.kind !== 'alternative' && one.path === path);
+    if (item?.kind !== 'file' && item?.kind !== 'link') return [];
+    return [{ kind: 'remove-owned', path, restores: item.before, reason: 'the service was not requested' }];
+  });
+  return {
+    files: [...files, ...emptied(facts, paths)],
+    reload: files.length > 0,
+    run: [{ kind: 'service', unit: service.unit, action: 'stop', reason: 'it was not requested this time' }],
+  };
+}
+
+/** Directories that install made and in which it made only these paths. */
+function emptied({ manifest }: MachineFacts, gone: readonly string[]): readonly Change[] {
+  const items = manifest?.items ?? [];
+  return items.flatMap((item): readonly Change[] => {
+    if (item.kind !== 'directory' || !gone.some((file) => dirname(file) === item.path)) return [];
+    const others = items.some(
+      (one) => one.kind !== 'alternative' && !gone.includes(one.path) && dirname(one.path) === item.path,
+    );
+    if (others) return [];
+    return [
+      {
+        kind: 'remove-directory',
+        path: item.path,
+        reason: 'vgpu-agent made it; it is removed if it is empty',
+      },
+    ];
+  });
+}
+
+function isOwned({ manifest }: MachineFacts, path: string): boolean {
+  return manifest?.items.some((item) => item.kind === 'file' && item.path === path) ?? false;
+}

@@ -1,0 +1,323 @@
+/**
+ * The changes that restore the machine as it was before the first install. Pure.
+ *
+ * The way back of install: first the unit forgets us (drop-in, daemon-reload), then nothing leads to the store any
+ * more (alternatives, links, loader), then the store goes. A consumer that starts in between finds the shim whole or
+ * not at all.
+ */
+import path from 'node:path';
+import { containerOf } from '../../containers/container-unit.js';
+import type { MachineFacts, OwnedFileFacts } from '../../contracts/facts.js';
+import type { OwnedItem } from '../../contracts/manifest.js';
+import type { Change, Plan, PlanOptions, Warning } from '../../contracts/plan.js';
+import {
+  agentConf,
+  agentUnit,
+  agentUnitFile,
+  agentUnitLink,
+  busPolicyFile,
+  catalogFile,
+  guestConf,
+  polkitFile,
+  storeCurrent,
+  storeRoot,
+} from '../../lib/paths.js';
+import type { Profile } from '../../profile/types.js';
+import { isOwnCdi } from './cdi.js';
+import { findConsumer, itemsOnlyFor, withoutConsumer } from './consumers.js';
+import { deliveryOf } from './container.js';
+import { interruptedWarning } from './install.js';
+import { loaderConfText, writeChange } from './our-files.js';
+import { itemsOfVersion } from './owned.js';
+import { leansOnStore } from './restart.js';
+import { serviceText } from './service-text.js';
+import { isVersionOf, versionsBeside } from './versioned.js';
+
+const serviceFiles: ReadonlySet<string> = new Set([agentConf, busPolicyFile, catalogFile, polkitFile]);
+
+type PlacedItem = Extract<OwnedItem, { kind: 'file' | 'link' }>;
+
+/** Uses only the option `restart`. */
+export function planUninstall(
+  profile: Profile,
+  facts: MachineFacts,
+  options: Pick<PlanOptions, 'restart'>,
+): Plan {
+  const { manifest } = facts;
+  const { unit } = profile;
+  const consumers = withoutConsumer(manifest, unit);
+  const last = consumers.length === 0;
+  const items = manifest === null ? [] : last ? manifest.items : itemsOnlyFor(manifest, unit);
+  const service = last
+    ? lastService(facts)
+    : findConsumer(manifest, unit) === undefined
+      ? nothing
+      : serviceWithout(facts, unit);
+  const changes = manifest === null ? leftoverChanges(facts) : ownedChanges(facts, items, service.files);
+  return {
+    kind: 'ready',
+    intent: 'uninstall',
+    profile: findConsumer(manifest, unit)?.profile ?? profile.name,
+    unit,
+    storeId: manifest?.storeId ?? '',
+    endpoint: manifest?.endpoint ?? facts.host.endpoint,
+    consumers,
+    changes: [...changes, ...restartChange(facts, unit, options, changes), ...service.run],
+    warnings: [
+      ...interruptedWarning(facts),
+      ...(manifest === null ? traceWarnings(facts) : editWarnings(facts, items)),
+      ...notInstalledWarning(facts, unit),
+      ...deviceWarnings(facts, changes),
+    ],
+  };
+}
+
+/** Another consumer is installed, but not this one. */
+function notInstalledWarning({ manifest }: MachineFacts, unit: string): readonly Warning[] {
+  if (manifest === null || findConsumer(manifest, unit) !== undefined) return [];
+  const installed = manifest.consumers.map((one) => `${one.unit} (profile ${one.profile})`).join(', ');
+  return [
+    {
+      code: 'not-installed',
+      message: `nothing is installed for ${unit}; installed for: ${installed}`,
+      remedy: 'name one of them with --unit, or all with --all',
+    },
+  ];
+}
+
+/** Other changes of vgpu-agent.service are left to the next install. */
+const nothing: ServiceChanges = { files: [], run: [] };
+
+interface ServiceChanges {
+  /** Files that are written again. */
+  readonly files: readonly Change[];
+  readonly run: readonly Change[];
+}
+
+function lastService(facts: MachineFacts): ServiceChanges {
+  return { files: [], run: ownsService(facts) ? [stopService] : [] };
+}
+
+/** The service goes on for the others: its unit names whom it starts before. */
+function serviceWithout(facts: MachineFacts, unit: string): ServiceChanges {
+  const { service } = facts;
+  if (service === undefined || !ownsService(facts)) return nothing;
+  const consumers = service.consumers.filter((one) => one.unit !== unit);
+  const files = service.files.flatMap((file) => {
+    if (file.present.path !== agentUnitFile) return [];
+    const text = serviceText(service, file, { consumers });
+    if (file.present.content === text) return [];
+    return [writeChange(file.present, text, 'it lists the consumers that remain')];
+  });
+  const run: readonly Change[] =
+    files.length === 0
+      ? []
+      : [{ kind: 'service', unit: agentUnit, action: 'restart', reason: 'its unit file has changed' }];
+  return { files, run };
+}
+
+const stopService: Change = {
+  kind: 'service',
+  unit: agentUnit,
+  action: 'stop',
+  reason: 'no consumer remains',
+};
+
+function ownsService({ manifest }: MachineFacts): boolean {
+  return manifest?.items.some((item) => item.kind === 'file' && item.path === agentUnitFile) ?? false;
+}
+
+function ownedChanges(
+  facts: MachineFacts,
+  items: readonly OwnedItem[],
+  written: readonly Change[],
+): readonly Change[] {
+  const reversed = [...items].reverse();
+  const placed = reversed.filter((item) => item.kind === 'file' || item.kind === 'link');
+  const dropIns = placed.filter(
+    ({ path: file }) => file.startsWith('/etc/systemd/') || file.startsWith('/etc/containers/systemd/'),
+  );
+  const inStore = placed.filter((item) => item.path.startsWith(`${storeRoot}/`));
+  const configuration = placed.filter((item) => item.path === guestConf || serviceFiles.has(item.path));
+  const loader = placed.filter(
+    (item) => !dropIns.includes(item) && !inStore.includes(item) && !configuration.includes(item),
+  );
+  const alternatives = reversed.filter((item) => item.kind === 'alternative');
+  const leads = loader.length + alternatives.length > 0;
+  return [
+    ...dropIns.map((item) =>
+      giveBack(
+        item,
+        item.path === agentUnitFile || item.path === agentUnitLink
+          ? 'the service does not exist any more'
+          : 'the unit no longer names the shim',
+      ),
+    ),
+    ...written,
+    ...(dropIns.length + written.length > 0
+      ? [reload('systemd unloads the drop-in only when it reloads')]
+      : []),
+    ...alternatives.map(
+      ({ group, path }): Change => ({
+        kind: 'remove-alternative',
+        group,
+        path,
+        reason: 'the links of the group go back to the choice that was in use before',
+      }),
+    ),
+    ...loader.map((item) => giveBack(item, backReason(item))),
+    ...(leads ? [ldconfig(loader, facts)] : []),
+    ...configuration.map((item) =>
+      giveBack(
+        item,
+        item.path === guestConf
+          ? 'no remaining consumer uses the host'
+          : 'the service does not exist any more',
+      ),
+    ),
+    ...inStore
+      .filter((item) => item.path === storeCurrent)
+      .map((item) => giveBack(item, 'no link or setting refers to the store any more')),
+    ...storeIds(facts, items).map(
+      (id): Change => ({ kind: 'remove-store', id, reason: 'no link or setting refers to it any more' }),
+    ),
+    ...reversed
+      .filter((item) => item.kind === 'directory' && !isInVersion(item.path))
+      .map(
+        ({ path }): Change => ({
+          kind: 'remove-directory',
+          path,
+          reason: 'vgpu-agent made it; it is removed if it is empty',
+        }),
+      ),
+  ];
+}
+
+function giveBack(item: PlacedItem, reason: string): Change {
+  return { kind: 'remove-owned', path: item.path, restores: item.before, reason };
+}
+
+function backReason({ before }: PlacedItem): string {
+  switch (before.kind) {
+    case 'absent':
+      return 'nothing was here before';
+    case 'link':
+      return `it was a link to ${before.target} before`;
+    default:
+      return `the ${before.kind} that was here before comes back`;
+  }
+}
+
+/**
+ * Where ldconfig sets the links itself, it has to set them once more if the driver's package was upgraded since: the
+ * link that comes back would dangle. Only then: setting links, it also deletes every link that dangles, and some of
+ * these may be what was there before the install.
+ */
+function ldconfig(loader: readonly PlacedItem[], facts: MachineFacts): Change {
+  const links = loader.some((item) => wasUpgraded(item, facts));
+  return { kind: 'ldconfig', links, reason: "the loader's cache no longer has the store" };
+}
+
+/** Does the item's former link lead to a version that is gone, while another one is there? */
+function wasUpgraded({ path: file, before }: PlacedItem, facts: MachineFacts): boolean {
+  if (before.kind !== 'link') return false;
+  const former = path.resolve(path.dirname(file), before.target);
+  if (!isVersionOf(file, former)) return false;
+  const versions = versionsBeside(file, facts);
+  return versions.length > 0 && !versions.some((version) => version.path === former);
+}
+
+function reload(reason: string): Change {
+  return { kind: 'daemon-reload', reason };
+}
+
+/** Versions in the store that the manifest knows. */
+function storeIds(facts: MachineFacts, items: readonly OwnedItem[]): readonly string[] {
+  return facts.store.versions.map(({ id }) => id).filter((id) => itemsOfVersion(items, id).length > 0);
+}
+
+/** Goes with its version. */
+function isInVersion(directory: string): boolean {
+  return directory.startsWith(`${storeRoot}/versions/`);
+}
+
+/** Nothing is installed. systemd may still have in force what a killed run took away. */
+function leftoverChanges({ unit, dropIn }: MachineFacts): readonly Change[] {
+  if (unit.kind !== 'loaded' || dropIn.state.kind !== 'absent') return [];
+  const stale = Object.values(unit.environment).some((value) => value.includes(`${storeRoot}/`));
+  return stale &&
+    !unit.dropIns.some((one) => one.content.includes(`${storeRoot}/`)) &&
+    !unit.fragmentContent?.includes(`${storeRoot}/`)
+    ? [reload('the drop-in is removed, but systemd still has it loaded')]
+    : [];
+}
+
+function restartChange(
+  facts: MachineFacts,
+  name: string,
+  options: Pick<PlanOptions, 'restart'>,
+  changes: readonly Change[],
+): readonly Change[] {
+  const { unit } = facts;
+  if (!options.restart || unit.kind !== 'loaded' || unit.name !== name) return [];
+  if (unit.activeState === 'inactive' || unit.activeState === 'failed') return [];
+  // It would have the device again, or not start without it.
+  if (asksItself(facts)) return [];
+  const reason = changes.some((change) => change.kind === 'daemon-reload')
+    ? 'it still runs with the environment of the drop-in'
+    : leansOnStore(facts);
+  return reason === null ? [] : [{ kind: 'restart', unit: name, reason }];
+}
+
+/** The container asks for the device by itself, which an uninstall does not change. */
+function asksItself(facts: MachineFacts): boolean {
+  return facts.unit.kind === 'loaded' && deliveryOf(facts, facts.unit)?.kind === 'own';
+}
+
+function deviceWarnings(facts: MachineFacts, changes: readonly Change[]): readonly Warning[] {
+  const { unit } = facts;
+  if (unit.kind !== 'loaded' || !asksItself(facts)) return [];
+  const where = containerOf(unit)?.quadlet ?? unit.fragment;
+  const then = changes.some(isOwnCdi) ? 'does not start again until that is removed' : 'keeps it';
+  return [
+    {
+      code: 'container-asks-for-device',
+      message: `${unit.name} asks for the GPU in ${where}, and ${then}`,
+      remedy: `take the device out of ${where}, then: systemctl daemon-reload and systemctl restart ${unit.name}`,
+    },
+  ];
+}
+
+function editWarnings(facts: MachineFacts, items: readonly OwnedItem[]): readonly Warning[] {
+  return [facts.dropIn, facts.loaderConf, facts.guestConf].flatMap((file) => {
+    const item = items.find((one) => one.kind === 'file' && one.path === file.path);
+    if (item?.kind !== 'file' || !isEdited(file, item.sha256)) return [];
+    return [
+      {
+        code: 'edited-file',
+        message: `${file.path} was edited since vgpu-agent wrote it; the edited text is kept as ${file.path}.vgpu-save`,
+        remedy: null,
+      },
+    ];
+  });
+}
+
+function isEdited({ state }: OwnedFileFacts, sha256: string): boolean {
+  return state.kind === 'file' && state.sha256 !== sha256;
+}
+
+function traceWarnings(facts: MachineFacts): readonly Warning[] {
+  const traces = [
+    ...(facts.store.versions.length > 0 ? [storeRoot] : []),
+    ...(facts.loaderConf.content === loaderConfText ? [facts.loaderConf.path] : []),
+    ...(facts.dropIn.content?.includes(`${storeCurrent}/`) ? [facts.dropIn.path] : []),
+  ];
+  if (traces.length === 0) return [];
+  return [
+    {
+      code: 'unowned-traces',
+      message: `no manifest lists anything here, but this was found: ${traces.join(', ')}`,
+      remedy: 'run vgpu-agent install, which adopts it, and then vgpu-agent uninstall',
+    },
+  ];
+}

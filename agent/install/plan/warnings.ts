@@ -1,0 +1,184 @@
+/** Facts that a person should know and the plan cannot repair. Pure. */
+import path from 'node:path';
+import lt from 'semver/functions/lt.js';
+import valid from 'semver/functions/valid.js';
+import { editCommand, isContainer } from '../../containers/container-unit.js';
+import type { MachineFacts } from '../../contracts/facts.js';
+import type { Warning } from '../../contracts/plan.js';
+import type { LoadedUnit } from '../../contracts/unit.js';
+import { agentUnitFile, loaderConf } from '../../lib/paths.js';
+import { environmentFileVariables } from '../../systemd/unit-environment.js';
+import { sandboxObstacles } from '../../systemd/unit-sandbox.js';
+import type { WantedVariable } from './unit/drop-in.js';
+
+export function installWarnings(
+  facts: MachineFacts,
+  unit: LoadedUnit,
+  endpoint: string,
+  variables: readonly WantedVariable[],
+): readonly Warning[] {
+  return [
+    ...hostWarnings(facts, endpoint),
+    ...outputWarnings(unit),
+    ...sandboxWarnings(unit, endpoint),
+    ...userWarnings(facts, unit),
+    ...overrideWarnings(unit, variables),
+    ...environmentWarnings(unit),
+    ...loaderWarnings(facts),
+    ...downgradeWarnings(facts),
+    ...confWarnings(facts),
+    ...gpuWarnings(facts),
+  ];
+}
+
+function hostWarnings({ host }: MachineFacts, endpoint: string): readonly Warning[] {
+  if (host.answer.kind !== 'unreachable' || host.endpoint !== endpoint) return [];
+  return [
+    {
+      code: 'host-unreachable',
+      message: `the host does not answer at ${endpoint}: ${host.answer.message}`,
+      remedy: `start vgpu-hostd on the host, or name another address: vgpu-agent install --host ADDRESS`,
+    },
+  ];
+}
+
+/** An older version replaces a newer one: allowed, but the user should know it. */
+function downgradeWarnings({ manifest, shim }: MachineFacts): readonly Warning[] {
+  if (manifest === null || valid(manifest.agent) === null || valid(shim.version) === null) return [];
+  if (!lt(shim.version, manifest.agent)) return [];
+  return [
+    {
+      code: 'downgrade',
+      message: `vgpu-agent ${manifest.agent} installed what is here; this is the older version ${shim.version}`,
+      remedy: `to keep the newer one, install with that one: vgpu-agent version tells which this is`,
+    },
+  ];
+}
+
+/** Nothing of the consumer depends on it: an upgrade goes on. */
+function confWarnings({ manifest, service }: MachineFacts): readonly Warning[] {
+  const owned = manifest?.items.some((item) => item.kind === 'file' && item.path === agentUnitFile) ?? false;
+  if (!owned || service === undefined || service.confProblem === null) return [];
+  return [
+    {
+      code: 'agent-conf-invalid',
+      message: `${service.unit} keeps the settings that it has, or after a start the defaults, because its configuration has a mistake: ${service.confProblem}`,
+      remedy: `correct the file (man vgpu-agent.json explains every key), then: systemctl reload ${service.unit}`,
+    },
+  ];
+}
+
+/** Where the journal does not get the lines, the verdict has less to go by. */
+function outputWarnings(unit: LoadedUnit): readonly Warning[] {
+  const bypasses = (['standardOutput', 'standardError'] as const).filter((key) => {
+    const kind = (unit[key].split(':')[0] ?? '').split('+')[0] ?? '';
+    return !['', 'journal', 'syslog', 'kmsg', 'inherit'].includes(kind);
+  });
+  if (bypasses.length === 0) return [];
+  const settings = bypasses.map(
+    (key) => `${key === 'standardOutput' ? 'StandardOutput' : 'StandardError'}=${unit[key]}`,
+  );
+  return [
+    {
+      code: 'output-bypasses-journal',
+      message: `${unit.name} has ${settings.join(' and ')}: its log does not reach the journal`,
+      remedy: `set StandardOutput=journal and StandardError=journal: systemctl edit ${unit.name}`,
+    },
+  ];
+}
+
+function sandboxWarnings(unit: LoadedUnit, endpoint: string): readonly Warning[] {
+  return sandboxObstacles(endpoint, unit.sandbox).map(({ setting, remedy, keepsFrom }) => ({
+    code: 'sandbox-blocks-transport',
+    message: `${unit.name} has ${setting}: ${
+      keepsFrom === 'host' ? 'the shim cannot connect to the host' : 'the shim is hidden from it'
+    }`,
+    remedy: isContainer(unit) ? remedy : `${remedy}: systemctl edit ${unit.name}, under [Service]`,
+  }));
+}
+
+function userWarnings({ serviceUser }: MachineFacts, unit: LoadedUnit): readonly Warning[] {
+  if (serviceUser !== null) return [];
+  return [
+    {
+      code: 'service-user-missing',
+      message: `${unit.name} runs as ${unit.user}${unit.group === '' ? '' : `:${unit.group}`}, which does not exist: it cannot start`,
+      remedy: `create the user, or change it: systemctl edit ${unit.name}`,
+    },
+  ];
+}
+
+function overrideWarnings(unit: LoadedUnit, variables: readonly WantedVariable[]): readonly Warning[] {
+  return variables.flatMap(({ name, overridden, entries, separator }) => {
+    if (overridden === null) return [];
+    return [
+      {
+        code: 'environment-overridden',
+        message: `${overridden} overrides the drop-in: ${unit.name} will not get vgpu-agent's ${name}`,
+        remedy: overridden.startsWith('/')
+          ? `in ${overridden}, put ${entries.join(separator)}${separator} before the value of ${name}, or remove the line`
+          : `remove it: systemctl edit ${unit.name}`,
+      },
+    ];
+  });
+}
+
+/** Variables that keep a consumer from a GPU which is there. */
+function environmentWarnings(unit: LoadedUnit): readonly Warning[] {
+  const environment = new Map(Object.entries(unit.environment));
+  for (const file of unit.environmentFileContents ?? []) {
+    for (const [name, value] of environmentFileVariables(file.content)) environment.set(name, value);
+  }
+  const warnings: Warning[] = [];
+  const visible = environment.get('CUDA_VISIBLE_DEVICES');
+  if (visible !== undefined && !/^0(,|$)/.test(visible)) {
+    warnings.push({
+      code: 'devices-hidden-by-environment',
+      message: `${unit.name} has CUDA_VISIBLE_DEVICES=${JSON.stringify(visible)}, which may hide the GPU of the host`,
+      remedy: `remove it: ${editCommand(unit)}`,
+    });
+  }
+  const forced = environment.get('OLLAMA_LLM_LIBRARY');
+  if (forced !== undefined && forced !== '' && !/cuda/i.test(forced)) {
+    warnings.push({
+      code: 'library-forced',
+      message: `${unit.name} has OLLAMA_LLM_LIBRARY=${JSON.stringify(forced)}, which forces a library other than CUDA`,
+      remedy: `remove it: ${editCommand(unit)}`,
+    });
+  }
+  return warnings;
+}
+
+/** A file that sorts before vgpu-agent's names a directory with a driver's library: the loader prefers that one. */
+function loaderWarnings(facts: MachineFacts): readonly Warning[] {
+  const ours = path.basename(loaderConf);
+  const earlier = facts.loader.directories.filter(
+    ({ from }) => path.dirname(from) === path.dirname(loaderConf) && path.basename(from) < ours,
+  );
+  return earlier.flatMap((directory) => {
+    const found = facts.candidates.find(
+      (candidate) => path.dirname(candidate.path) === directory.path && candidate.state.kind !== 'absent',
+    );
+    if (found === undefined || found.vendor === 'vgpu') return [];
+    return [
+      {
+        code: 'loader-prefers-another',
+        message: `${directory.from} sorts before ${ours} and lists ${directory.path}, which has ${found.path}: programs without vgpu-agent's variables load that library`,
+        remedy: `rename ${directory.from} so that it sorts later, then run ldconfig`,
+      },
+    ];
+  });
+}
+
+function gpuWarnings({ realGpu }: MachineFacts): readonly Warning[] {
+  if (realGpu.kind !== 'present') return [];
+  return [
+    {
+      code: realGpu.works ? 'real-gpu-hidden' : 'real-gpu-broken',
+      message: realGpu.works
+        ? `a real GPU works in this guest (${realGpu.evidence}); programs will use the host's instead`
+        : `there is a real GPU in this guest that does not work (${realGpu.evidence})`,
+      remedy: realGpu.works ? 'vgpu-agent uninstall restores it' : null,
+    },
+  ];
+}

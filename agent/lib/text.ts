@@ -1,0 +1,70 @@
+/** Text as it may go to a terminal: wrapped, and with nothing in it that a terminal would obey. */
+
+/** A control character that is not a newline or tab; C1 and the line separators too. */
+// biome-ignore lint/suspicious/noControlCharactersInRegex: finding them is the purpose
+const control = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u2028\u2029]/g;
+
+/**
+ * Log lines, paths and D-Bus messages come from elsewhere: what would move the cursor or change colours is
+ * shown as `\xNN` instead.
+ */
+export function printable(text: string): string {
+  return text.replace(control, (character) => `\\x${character.charCodeAt(0).toString(16).padStart(2, '0')}`);
+}
+
+/** On one line: newlines and tabs too are shown, not obeyed. */
+export function oneLine(text: string): string {
+  return printable(text).replace(/\n/g, '\\n').replace(/\t/g, ' ');
+}
+
+/**
+ * Wraps `text` at spaces; lines after the first start with `indent`, and are `width` wide with it. Runs of
+ * spaces stay (a quoted log line is quoted as it is). A word that is too long stands alone.
+ */
+export function wrap(text: string, width: number, indent = ''): string {
+  const lines: string[] = [];
+  let line: string | null = null;
+  for (const word of text.split(' ')) {
+    const room = lines.length === 0 ? width : width - indent.length;
+    if (line === null) line = word;
+    else if (line.length + 1 + word.length <= room) line = `${line} ${word}`;
+    else {
+      lines.push(line.trimEnd());
+      line = word;
+    }
+  }
+  lines.push(line ?? '');
+  return lines.join(`\n${indent}`);
+}
+
+/** `1 change`, `3 changes`. */
+export function plural(count: number, noun: string): string {
+  return `${count} ${noun}${count === 1 ? '' : 's'}`;
+}
+
+/** Bytes in decimal units: `512 B`, `1.2 MB`. */
+export function bytes(count: number): string {
+  const units = ['B', 'kB', 'MB', 'GB', 'TB'];
+  let value = count;
+  let unit = 0;
+  while (value >= 1000 && unit < units.length - 1) {
+    value /= 1000;
+    unit += 1;
+  }
+  return `${unit === 0 ? value : value.toFixed(1)} ${units[unit] ?? 'B'}`;
+}
+
+/** Milliseconds as a person says it: `0.4 s`, `12 s`, `2 min 5 s`. */
+export function duration(milliseconds: number): string {
+  const seconds = milliseconds / 1000;
+  if (seconds < 10) return `${seconds.toFixed(1)} s`;
+  if (seconds < 120) return `${Math.round(seconds)} s`;
+  const whole = Math.round(seconds);
+  return `${Math.floor(whole / 60)} min ${whole % 60} s`;
+}
+
+/** `GPU`, `GPU (simulated)`, `CPU`, `DEGRADED`, `UNDETERMINED`: the words of every first line. */
+export function modeText(verdict: { readonly mode: string; readonly simulated: boolean }): string {
+  const word = verdict.mode.toUpperCase();
+  return verdict.simulated ? `${word} (simulated)` : word;
+}

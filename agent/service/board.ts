@@ -1,0 +1,154 @@
+/** The service's present knowledge: one immutable snapshot, replaced as a whole, and its subscribers. */
+import type { Verdict } from '../contracts/verdict.js';
+import type { StatusView } from '../contracts/views.js';
+
+/**
+ * - `starting`: not everything was looked at yet; `idle`: nothing is installed
+ * - `settled`: the machine is as it shall be; `repairing`: on it
+ * - `waiting`: for something that will end (a package manager, a back-off, requests, the consumer to be there)
+ * - `degraded`: it could not be repaired within the limits; a person has to look
+ */
+export type Phase = 'starting' | 'idle' | 'settled' | 'repairing' | 'waiting' | 'degraded';
+
+export interface HostState {
+  readonly endpoint: string;
+  /** Null: not known yet. */
+  readonly answers: boolean | null;
+  readonly simulated: boolean;
+  /** The device's name, or why it does not answer. */
+  readonly detail: string;
+}
+
+export interface Counters {
+  readonly checks: number;
+  readonly drifts: number;
+  readonly repairs: number;
+  readonly failedRepairs: number;
+  readonly restarts: number;
+}
+
+export interface Due {
+  /** Why the consumer has to be restarted, and what that waits for. */
+  readonly reason: string;
+  readonly waitsFor: string;
+}
+
+/** The knowledge about one consumer. */
+export interface ConsumerState {
+  readonly profile: string;
+  readonly unit: string;
+  readonly phase: Phase;
+  /** Why it waits or is degraded, and what to do, in a sentence. */
+  readonly problem: string | null;
+  readonly verdict: Verdict | null;
+  readonly view: StatusView | null;
+  readonly pendingRestart: Due | null;
+  readonly counters: Counters;
+}
+
+export interface Snapshot {
+  /** Why agent.json is not in force, or null. */
+  readonly configProblem: string | null;
+  readonly host: HostState;
+  readonly hostLosses: number;
+  /** Milliseconds from noticed to repaired, the last time; null: there was no repair. */
+  readonly repairMilliseconds: number | null;
+  readonly consumers: readonly ConsumerState[];
+}
+
+export type Listener = (now: Snapshot, before: Snapshot) => void;
+
+const noCounts: Counters = { checks: 0, drifts: 0, repairs: 0, failedRepairs: 0, restarts: 0 };
+
+export class Board {
+  #now: Snapshot = {
+    configProblem: null,
+    host: { endpoint: '', answers: null, simulated: false, detail: 'not asked yet' },
+    hostLosses: 0,
+    repairMilliseconds: null,
+    consumers: [],
+  };
+  readonly #listeners: Listener[] = [];
+
+  get now(): Snapshot {
+    return this.#now;
+  }
+
+  update(change: Partial<Pick<Snapshot, 'configProblem' | 'host' | 'repairMilliseconds'>>): void {
+    this.#replace({ ...this.#now, ...change });
+  }
+
+  hostLost(): void {
+    this.#replace({ ...this.#now, hostLosses: this.#now.hostLosses + 1 });
+  }
+
+  /** The consumers that there are from now on, in this order: what is known of one stays. */
+  setConsumers(wanted: readonly { readonly profile: string; readonly unit: string }[]): void {
+    const consumers = wanted.map(
+      ({ profile, unit }): ConsumerState =>
+        this.#now.consumers.find((one) => one.unit === unit && one.profile === profile) ?? {
+          profile,
+          unit,
+          phase: 'starting',
+          problem: null,
+          verdict: null,
+          view: null,
+          pendingRestart: null,
+          counters: noCounts,
+        },
+    );
+    this.#replace({ ...this.#now, consumers });
+  }
+
+  /** Nothing is recorded for a consumer that was removed. */
+  updateConsumer(unit: string, change: (now: ConsumerState) => Partial<ConsumerState>): void {
+    const consumers = this.#now.consumers.map((one) =>
+      one.unit === unit ? { ...one, ...change(one) } : one,
+    );
+    this.#replace({ ...this.#now, consumers });
+  }
+
+  listen(listener: Listener): void {
+    this.#listeners.push(listener);
+  }
+
+  #replace(next: Snapshot): void {
+    const before = this.#now;
+    this.#now = next;
+    for (const listener of this.#listeners) listener(next, before);
+  }
+}
+
+/** The part of the board that one consumer's keeper and judge write. */
+export interface ConsumerBoard {
+  readonly now: ConsumerState;
+  update(change: Partial<Omit<ConsumerState, 'profile' | 'unit' | 'counters'>>): void;
+  count(name: keyof Counters): void;
+  repaired(milliseconds: number): void;
+}
+
+export function consumerBoard(board: Board, profile: string, unit: string): ConsumerBoard {
+  const gone: ConsumerState = {
+    profile,
+    unit,
+    phase: 'idle',
+    problem: null,
+    verdict: null,
+    view: null,
+    pendingRestart: null,
+    counters: noCounts,
+  };
+  const count = (name: keyof Counters): void =>
+    board.updateConsumer(unit, ({ counters }) => ({ counters: { ...counters, [name]: counters[name] + 1 } }));
+  return {
+    get now() {
+      return board.now.consumers.find((one) => one.unit === unit) ?? gone;
+    },
+    update: (change) => board.updateConsumer(unit, () => change),
+    count,
+    repaired(milliseconds) {
+      board.update({ repairMilliseconds: milliseconds });
+      count('repairs');
+    },
+  };
+}

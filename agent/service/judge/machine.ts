@@ -1,0 +1,118 @@
+/**
+ * The judge's decisions: (state, event) -> state and effects. Pure: no clock, no bus, no file; `now` comes with the
+ * events, in milliseconds.
+ */
+import type { Verdict } from '../../contracts/verdict.js';
+import { modeText } from '../../lib/text.js';
+import type { HostEvent } from '../helper.js';
+import { nothingDone } from '../limiter.js';
+import { decide, dropped, restarted, serving } from './restart.js';
+import { show } from './shown.js';
+import {
+  after,
+  type JudgeEffect,
+  type JudgeEvent,
+  type JudgeState,
+  type Next,
+  type Pending,
+  type Seen,
+  type Start,
+} from './state.js';
+
+/** A shorter freeze than this outlives every call of the shim (VGPU_CALL_LIMIT_MS): no session is lost by it. */
+export const freezeMs = 10_000;
+const frozen = 'no answer within the limit';
+
+const soon: JudgeEffect = { kind: 'look', when: 'soon' };
+
+export function judgeNext(state: JudgeState, event: JudgeEvent): Next {
+  switch (event.kind) {
+    case 'settled':
+      return settled(state, event.outdated, event.start);
+    case 'unit-changed':
+      return { state, effects: [soon] };
+    case 'doubt':
+      return { state: { ...state, doubted: true }, effects: [soon] };
+    case 'ready':
+      return { state: { ...state, ready: true }, effects: [soon] };
+    case 'tick':
+      return { state, effects: state.pending === null ? [] : [soon] };
+    case 'retry':
+      return { state: { ...state, restarts: nothingDone, triedFor: null, doubted: true }, effects: [soon] };
+    case 'host':
+      return host(state, event.host, event.now);
+    case 'seen':
+      return seen({ ...state, rules: event.rules }, event.seen, event.now);
+    case 'judged':
+      return judged(state, event.verdict, event.start, event.now);
+    case 'serving':
+      return serving(state, event.busy, event.now);
+    case 'restarted':
+      return restarted(state, event);
+    case 'judged-again': {
+      const shown = show({ ...state, verdict: event.verdict });
+      const text = `${state.unit} after the restart: ${modeText(event.verdict)}`;
+      // It may have changed again meanwhile.
+      return { ...shown, effects: [...shown.effects, { kind: 'say', text }, soon] };
+    }
+  }
+}
+
+function settled(state: JudgeState, outdated: string | null, start: Start | null): Next {
+  const looked = { invocationId: start?.invocationId ?? null };
+  const due = outdated !== null && start?.activeState === 'active' && state.pending === null;
+  const pending: Pending | null = due
+    ? { cause: 'outdated', reason: outdated, invocationId: start.invocationId }
+    : state.pending;
+  return { state: { ...state, looked, pending }, effects: [soon] };
+}
+
+function host(state: JudgeState, event: HostEvent, now: number): Next {
+  if (event.kind === 'down') return show({ ...state, lost: { since: now, reason: event.reason } });
+  const away = state.lost;
+  if (away === null) return { state, effects: [soon] };
+  const short = away.reason === frozen && now - away.since < freezeMs;
+  const survivor = short
+    ? state.survivor
+    : (state.judged?.invocationId ?? state.looked?.invocationId ?? null);
+  // A start that began while the host was away may be judged already: what is shown is still of the one before.
+  const lived = [survivor, state.verdict?.invocationId ?? null].filter((id) => id !== null);
+  const tainted = short ? state.tainted : lived;
+  const shown = show({ ...state, lost: null, survivor, tainted, doubted: true, triedFor: null });
+  return { ...shown, effects: [...shown.effects, soon] };
+}
+
+function seen(state: JudgeState, now: Seen, at: number): Next {
+  if (state.looked === null || !state.ready) return { state, effects: [] };
+  if (now === 'idle') return after(dropped({ ...state, verdict: null }), show);
+  if (now === 'absent') return show({ ...state, verdict: null });
+  // On its way somewhere: systemd tells when it is there. A start that a doctor traces is followed by another.
+  if (now.traced || now.activeState === 'activating' || now.activeState === 'deactivating') {
+    return { state, effects: [] };
+  }
+  const { invocationId, activeState } = now;
+  const begun =
+    state.pending !== null && state.pending.invocationId !== invocationId
+      ? dropped(state)
+      : { state, effects: [] };
+  return after(begun, (known) => {
+    const same = known.judged?.invocationId === invocationId && known.judged.activeState === activeState;
+    // It is restarted anyway, if it may be.
+    const marked = known.survivor !== null && known.survivor === invocationId;
+    const survived = same && (marked || known.pending?.cause === 'host');
+    if (same && (!known.doubted || survived)) return decide(known, at);
+    const triedFor = !same && known.judged !== null ? null : known.triedFor;
+    const next = { ...known, triedFor, doubted: false, judged: { invocationId, activeState } };
+    // While the host is away there is nothing new to be seen of a start that was judged before.
+    if (same && known.lost !== null) return decide(next, at);
+    return { state: next, effects: [{ kind: 'confirm' }] };
+  });
+}
+
+function judged(state: JudgeState, verdict: Verdict, start: Start | null, now: number): Next {
+  return after(show({ ...state, verdict }), (known) =>
+    start === null || start.invocationId !== known.judged?.invocationId
+      ? { state: known, effects: [soon] }
+      : decide(known, now),
+  );
+}

@@ -1,0 +1,121 @@
+/** Is the consumer restarted, and when? Once for a cause, within limits, and not while it serves requests. Pure. */
+import type { JournalMessage } from '../../contracts/journal-messages.js';
+import type { Reason } from '../../contracts/verdict.js';
+import { plural } from '../../lib/text.js';
+import { mayDo, noted } from '../limiter.js';
+import {
+  after,
+  type JudgeEffect,
+  type JudgeEvent,
+  type JudgeState,
+  type Next,
+  type Pending,
+} from './state.js';
+
+/** Reasons that a restart corrects when the machine is right now: what the program looked for came later. */
+const repairedByRestart: ReadonlySet<Reason | null> = new Set<Reason | null>([
+  'consumer-not-restarted',
+  'probe-disagrees',
+  'host-unreachable',
+  'model-on-cpu',
+]);
+/** Reasons that are the host's: with it back, they are past. */
+const hostReasons: ReadonlySet<Reason | null> = new Set<Reason | null>([
+  null,
+  ...repairedByRestart,
+  'host-slow',
+  // Its session ended with the host, so it has launched nothing: that looks as if it were still loading.
+  'no-work-yet',
+  'host-foreign',
+  'host-version',
+  'no-device',
+  'discovery-timeout',
+  'memory-round-trip-failed',
+]);
+
+/** Is there a reason to restart the start that was judged, and may it be done? */
+export function decide(before: JudgeState, now: number): Next {
+  const state = wish(before);
+  const { pending, judged: start, rules } = state;
+  if (pending === null || start === null) return { state, effects: [] };
+  if (start.activeState !== 'active') return dropped(state);
+  if (!rules.enabled) return wait(state, pending, 'restarts are switched off in agent.json');
+  if (state.lost !== null && pending.cause !== 'outdated') {
+    return wait(state, pending, 'the host does not answer');
+  }
+  const permission = mayDo(state.restarts, rules.limits, [pending.cause], now);
+  if (permission.kind !== 'now') {
+    const until = new Date(permission.at).toISOString();
+    const why =
+      permission.kind === 'later'
+        ? 'the last restart was a moment ago'
+        : `the limit of ${plural(permission.times, 'restart')} in an hour is reached`;
+    const waits = wait(state, pending, `${why}; not before ${until}`);
+    return { ...waits, effects: [{ kind: 'look', when: permission.at }, ...waits.effects] };
+  }
+  return rules.whileServing ? begin(state, pending, now) : { state, effects: [{ kind: 'ask-serving' }] };
+}
+
+export function serving(state: JudgeState, busy: string | null, now: number): Next {
+  const { pending } = state;
+  if (pending === null) return { state, effects: [] };
+  return busy === null ? begin(state, pending, now) : wait(state, pending, `it serves requests: ${busy}`);
+}
+
+function begin(state: JudgeState, { cause, reason }: Pending, now: number): Next {
+  const restarts = noted(state.restarts, state.rules.limits, [cause], now);
+  return after(dropped({ ...state, restarts }), (next) => ({
+    state: next,
+    effects: [{ kind: 'restart', reason, cause }],
+  }));
+}
+
+export function restarted(state: JudgeState, event: Extract<JudgeEvent, { kind: 'restarted' }>): Next {
+  const { profile, unit } = state;
+  const text = `restarted (${event.result}): ${event.reason}`;
+  const fields = { CAUSE: event.cause };
+  return {
+    state: { ...state, doubted: false, judged: event.start ?? state.judged },
+    effects: [
+      { kind: 'count-restart' },
+      { kind: 'write', message: { kind: 'consumerRestarted', profile, unit, text, fields } },
+    ],
+  };
+}
+
+/** The state with what the verdict and the host make necessary; only a consumer that runs is restarted. */
+function wish(state: JudgeState): JudgeState {
+  const { judged: start, verdict } = state;
+  if (start === null || start.activeState !== 'active') return state;
+  const { invocationId } = start;
+  const survived = state.survivor !== null && state.survivor === invocationId;
+  const next = { ...state, survivor: null };
+  if (survived && (verdict === null || hostReasons.has(verdict.reason))) {
+    const reason = 'the host answers again, and the sessions from before are lost';
+    return { ...next, pending: { cause: 'host', reason, invocationId } };
+  }
+  if (next.pending !== null || verdict === null || verdict.mode === 'gpu' || next.lost !== null) return next;
+  // A restart that changed nothing is not made again for the same finding.
+  if (!repairedByRestart.has(verdict.reason) || next.triedFor === verdict.reason) return next;
+  const pending: Pending = { cause: 'found', reason: verdict.summary, invocationId };
+  return { ...next, triedFor: verdict.reason, pending };
+}
+
+export function dropped(state: JudgeState): Next {
+  if (state.pending === null && state.toldPending === '') return { state, effects: [] };
+  return {
+    state: { ...state, pending: null, toldPending: '' },
+    effects: [{ kind: 'show-due', due: null }],
+  };
+}
+
+/** The reason for waiting is told once, however often it is checked. */
+function wait(state: JudgeState, { cause, reason }: Pending, waitsFor: string): Next {
+  const { profile, unit } = state;
+  const effects: JudgeEffect[] = [{ kind: 'show-due', due: { reason, waitsFor } }];
+  const toldPending = `${cause} ${waitsFor.replace(/\d+/g, '')}`;
+  if (toldPending === state.toldPending) return { state, effects };
+  const text = `a restart is due (${reason}) and waits: ${waitsFor}`;
+  const message: JournalMessage = { kind: 'restartDeferred', profile, unit, text, fields: { CAUSE: cause } };
+  return { state: { ...state, toldPending }, effects: [...effects, { kind: 'write', message }] };
+}

@@ -1,0 +1,262 @@
+/**
+ * Keeps the files true: carries out what machine.ts decides, by the same plan and the same apply as `install`.
+ * One look at a time. Whatever happens while one runs asks for another, so nothing is missed.
+ */
+import type { Emit } from '../../contracts/events.js';
+import type { MachineFacts } from '../../contracts/facts.js';
+import type { Change, Plan } from '../../contracts/plan.js';
+import { driftOf, statusView } from '../../install/pipeline/status-view.js';
+import type { Workplace } from '../../install/pipeline/workplace.js';
+import { changeTitle } from '../../install/plan/change-title.js';
+import { findConsumer } from '../../install/plan/consumers.js';
+import type { ConsumerBoard } from '../board.js';
+import type { DesiredOne } from '../desired.js';
+import { pacer } from '../pacer.js';
+import type { Record } from '../record.js';
+import { causesOf } from './causes.js';
+import { keeperNext } from './machine.js';
+import {
+  beginKeeping,
+  type Found,
+  type KeeperEffect,
+  type KeeperEvent,
+  type KeeperRules,
+  type Repaired,
+} from './state.js';
+
+export interface KeeperEffects {
+  readonly work: Workplace;
+  readonly board: ConsumerBoard;
+  readonly record: Record;
+  readonly desired: () => DesiredOne;
+  /** One look or repair at a time, whichever consumer's it is: what one repairs the next one finds right. */
+  readonly turn: <T>(task: () => Promise<T>) => Promise<T>;
+  /** The package manager that is running; null: none. */
+  readonly packageManager: () => Promise<string | null>;
+  /** Called after each look that found the files as they shall be (or nothing that could be done). */
+  readonly settled: (facts: MachineFacts, restart: string | null) => void;
+  /** Facts were read: what is watched may have to change. */
+  readonly seen: (facts: MachineFacts) => void;
+  readonly signal: AbortSignal;
+}
+
+export interface Keeper {
+  /** Something may have changed. `first`: an installation may be made where there is none. */
+  look(options?: { readonly first?: boolean; readonly soon?: boolean }): void;
+  /** Forgets limits and failures, then looks: a person has asked. */
+  retry(): void;
+  /** Resolves when no look runs or is asked for. */
+  quiet(): Promise<void>;
+}
+
+const packageManagerEveryMs = 300;
+const packageManagerLimitMs = 30 * 60_000;
+
+/** The result of one look, and whether anything has to be kept. */
+interface Look {
+  readonly facts: MachineFacts;
+  readonly found: Found;
+  readonly wanted: boolean;
+}
+
+export function keeper(effects: KeeperEffects): Keeper {
+  const { work, board, record, signal } = effects;
+  const { profile } = effects.desired();
+  let state = beginKeeping(profile.name, profile.unit, rulesOf(effects.desired()));
+  const notes: Emit = (event) => {
+    if (event.kind === 'note' && event.level === 'warning') record.say(event.text);
+  };
+
+  const plan = (facts: MachineFacts, restart: boolean): Plan => {
+    const endpoint = effects.desired().config.host ?? facts.manifest?.endpoint ?? null;
+    // Where something is installed already the question of a real GPU was answered.
+    const force = facts.manifest !== null;
+    return work.planInstall(profile, facts, { endpoint, restart, force });
+  };
+
+  const inspect = async (): Promise<MachineFacts> => {
+    const { config, declared } = effects.desired();
+    const manifest = await work.manifest();
+    return work.inspect(profile, config.host, { ask: manifest === null && declared });
+  };
+
+  const isInstalled = (manifest: MachineFacts['manifest']): boolean =>
+    findConsumer(manifest, profile.unit) !== undefined;
+
+  const look = async (): Promise<Look> => {
+    // Before the look: an installation that is requested meanwhile gets its own look.
+    const mayBegin = state.first && effects.desired().declared;
+    const facts = await inspect();
+    board.count('checks');
+    effects.seen(facts);
+    const wanted = isInstalled(facts.manifest) || mayBegin;
+    if (facts.interrupted || facts.traced === true) return { facts, found: { kind: 'interrupted' }, wanted };
+    const made = wanted ? plan(facts, false) : null;
+    board.update({ view: statusView(profile, facts, made, wanted ? board.now.verdict : null) });
+    return { facts, found: foundIn(made), wanted };
+  };
+
+  /** Steps the machine; what it asks for and takes no time is done at once, the rest is answered. */
+  const step = (event: KeeperEvent): readonly KeeperEffect[] => {
+    const next = keeperNext(state, event);
+    state = next.state;
+    return next.effects.filter((effect) => !doneAtOnce(effect));
+  };
+
+  const handle = async (event: KeeperEvent, seen: Look): Promise<void> => {
+    for (const effect of step(event)) {
+      const answer = await answerTo(effect, seen);
+      if (answer !== null) await handle(answer, seen);
+    }
+  };
+
+  const doneAtOnce = (effect: KeeperEffect): boolean => {
+    switch (effect.kind) {
+      case 'look':
+        if (effect.when === 'now') pace.now();
+        else if (effect.when === 'soon') pace.soon();
+        else pace.at(effect.when);
+        return true;
+      case 'show':
+        board.update({ phase: effect.phase, problem: effect.problem });
+        return true;
+      case 'count':
+        board.count(effect.name);
+        return true;
+      case 'count-repair':
+        board.repaired(effect.milliseconds);
+        return true;
+      case 'write':
+        record.write(effect.message);
+        return true;
+      default:
+        return false;
+    }
+  };
+
+  const answerTo = async (effect: KeeperEffect, { facts }: Look): Promise<KeeperEvent | null> => {
+    switch (effect.kind) {
+      case 'settled': {
+        const again = effect.right ? plan(facts, true) : null;
+        const restart =
+          again?.kind === 'ready' ? again.changes.find((one) => one.kind === 'restart') : undefined;
+        effects.settled(facts, restart?.reason ?? null);
+        return null;
+      }
+      case 'ask-package-manager': {
+        const who = await effects.packageManager();
+        return { kind: 'package-manager', who, found: effect.found, now: Date.now() };
+      }
+      case 'wait-for-package-manager': {
+        const tired = await waitForPackageManager();
+        return { kind: 'package-manager-gone', tired, found: effect.found, now: Date.now() };
+      }
+      case 'repair':
+        return repair(facts, effect.interrupted, effect.since);
+      default:
+        return null;
+    }
+  };
+
+  /** True: it is still at work. */
+  const waitForPackageManager = async (): Promise<boolean> => {
+    const begun = Date.now();
+    do {
+      if (Date.now() - begun >= packageManagerLimitMs) return true;
+      await pace.sleep(packageManagerEveryMs);
+    } while (!signal.aborted && (await effects.packageManager()) !== null);
+    return false;
+  };
+
+  const repair = async (
+    seen: MachineFacts,
+    interrupted: boolean,
+    begun: number,
+  ): Promise<KeeperEvent | null> => {
+    let tried: readonly Change[] = [];
+    try {
+      const did = await work.locked('repair', () =>
+        underLock(seen, interrupted, (changes) => {
+          tried = changes;
+        }),
+      );
+      return { kind: 'repaired', did, begun, now: Date.now() };
+    } catch (error) {
+      if (signal.aborted) return null;
+      return { kind: 'failed', why: messageOf(error), causes: causesOf(tried), now: Date.now() };
+    }
+  };
+
+  const underLock = async (
+    seen: MachineFacts,
+    interrupted: boolean,
+    tries: (changes: readonly Change[]) => void,
+  ): Promise<Repaired | null> => {
+    // An install that may still be taken back waits for us.
+    const recovery = await work.recover(notes, { keepTrial: true });
+    if (recovery.kind !== 'nothing') {
+      const how = recovery.kind === 'finished' ? 'finished' : 'taken back';
+      record.say(`an interrupted ${recovery.intent} was ${how}`);
+    }
+    // Between the look and the lock a command may have been at work; after an uninstall nothing is kept.
+    const manifest = await work.manifest();
+    const stale =
+      recovery.kind !== 'nothing' ||
+      seen.traced === true ||
+      JSON.stringify(manifest) !== JSON.stringify(seen.manifest);
+    const facts = stale ? await inspect() : seen;
+    const gone = !isInstalled(facts.manifest) && (interrupted || (stale && isInstalled(seen.manifest)));
+    const made = gone ? null : plan(facts, false);
+    if (made?.kind !== 'ready') return null;
+    const changes = made.changes.filter((one) => one.kind !== 'service');
+    if (changes.length === 0) return null;
+    tries(changes);
+    await work.apply({ ...made, changes }, { keepUndo: false, signal }, notes);
+    return { titles: changes.map(changeTitle), causes: causesOf(changes) };
+  };
+
+  const pass = async (): Promise<void> => {
+    // Asked before the look as well: what was seen while it worked may be half of what it does.
+    const busy = await effects.packageManager();
+    const seen = await look();
+    const { found, wanted } = seen;
+    const rules = rulesOf(effects.desired());
+    await handle({ kind: 'found', found, wanted, busy, rules, now: Date.now() }, seen);
+  };
+
+  const pace = pacer(async () => {
+    try {
+      await effects.turn(pass);
+    } catch (error) {
+      if (!signal.aborted) step({ kind: 'failed', why: messageOf(error), causes: [], now: Date.now() });
+    }
+  }, signal);
+
+  return {
+    look({ first = false, soon = false } = {}) {
+      step({ kind: 'noticed', first, soon, now: Date.now() });
+    },
+    retry: () => void step({ kind: 'retry' }),
+    quiet: () => pace.quiet(),
+  };
+}
+
+function foundIn(plan: Plan | null): Found {
+  if (plan === null) return { kind: 'right' };
+  if (plan.kind === 'refused') {
+    return { kind: 'refused', problem: plan.refusals.map((one) => one.message).join('; ') };
+  }
+  const drift = driftOf(plan);
+  if (drift.length === 0) return { kind: 'right' };
+  const what = drift.map((one) => `${changeTitle(one)} (${one.reason})`);
+  return { kind: 'drift', causes: causesOf(drift), what };
+}
+
+function messageOf(error: unknown): string {
+  return error instanceof Error ? error.message : String(error);
+}
+
+function rulesOf({ config: { repair } }: DesiredOne): KeeperRules {
+  const { enabled, perHour, backoffSeconds } = repair;
+  return { enabled, limits: { perHour, backoffMs: backoffSeconds * 1000, minimumMs: 0 } };
+}

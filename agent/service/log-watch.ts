@@ -1,0 +1,101 @@
+/** Follows the consumer's log between verdicts: lines that speak of the GPU after the start was judged. */
+
+import type { Profile } from '../profile/types.js';
+import type { JournalReader } from '../systemd/types.js';
+import type { ConfirmEffects } from '../verdict/effects.js';
+import type { LogEntry } from '../verdict/log/entry.js';
+import { createLogJudge } from '../verdict/log/judge.js';
+import { readEntries } from '../verdict/log/lines.js';
+
+/** A consumer that complains with every request must not have us judge it all the time. */
+const pauseMs = 10_000;
+
+export interface LogWatchEffects {
+  readonly journal: JournalReader;
+  /** The output of its detached container; a container that ends by itself prints nothing more. */
+  readonly containerLogs: ConfirmEffects['containerLogs'];
+}
+
+/**
+ * Calls `onDoubt` when the log of a start says something else than it said before. Ends when `signal` aborts.
+ * Costs a journalctl that sleeps; nothing of the journal is read twice.
+ */
+export async function watchConsumerLog(
+  profile: Profile,
+  { journal, containerLogs }: LogWatchEffects,
+  onDoubt: () => void,
+  signal: AbortSignal,
+): Promise<void> {
+  let timer: NodeJS.Timeout | null = null;
+  signal.addEventListener('abort', () => {
+    if (timer !== null) clearTimeout(timer);
+  });
+  const doubt = (): void => {
+    timer ??= setTimeout(() => {
+      timer = null;
+      onDoubt();
+    }, pauseMs);
+  };
+  await Promise.all([
+    followJournal(profile, journal, doubt, signal),
+    followContainers(profile, containerLogs, doubt, signal),
+  ]);
+}
+
+async function followJournal(
+  profile: Profile,
+  journal: JournalReader,
+  doubt: () => void,
+  signal: AbortSignal,
+): Promise<void> {
+  const cursor = await journal.tail().catch(() => null);
+  let listener = listen(profile, doubt);
+  let invocationId: string | null = null;
+  for await (const entry of journal.follow({ unit: profile.unit, invocationId: null, cursor, signal })) {
+    if (entry.invocationId === null || entry.pid === 1) continue;
+    if (entry.invocationId !== invocationId) {
+      // systemd reports a new start; the code that follows that start judges its first lines.
+      invocationId = entry.invocationId;
+      listener = listen(profile, doubt);
+    }
+    const source = `journal cursor ${entry.cursor}`;
+    listener(
+      entry.message.split('\n').map((text) => ({
+        text,
+        source,
+        invocationId,
+        pid: entry.pid,
+        speaker: 'consumer',
+        truncated: false,
+      })),
+    );
+  }
+}
+
+async function followContainers(
+  profile: Profile,
+  containerLogs: LogWatchEffects['containerLogs'],
+  doubt: () => void,
+  signal: AbortSignal,
+): Promise<void> {
+  for await (const { bytes } of containerLogs(signal)) {
+    const listener = listen(profile, doubt);
+    for await (const entry of readEntries(bytes)) listener([entry]);
+  }
+}
+
+/** Takes the lines of one start, and doubts when they say something else of the GPU than those before. */
+function listen(profile: Profile, doubt: () => void): (entries: readonly LogEntry[]) => void {
+  const judge = createLogJudge(profile);
+  let last = '';
+  return (entries) => {
+    for (const entry of entries) judge.push(entry);
+    const { reason, load } = judge.findings();
+    // We may have begun in the middle of a start: then its devices were announced before, and a load says all.
+    const said = reason === null || reason === 'no-discovery-line' ? '' : reason;
+    const now = `${said} ${load?.outcome ?? ''}`.trim();
+    if (now === last) return;
+    last = now;
+    if (now !== '') doubt();
+  };
+}

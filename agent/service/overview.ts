@@ -1,0 +1,69 @@
+/** All consumers as one, for the state of the service: the worst of them counts. Pure. */
+import type { Mode, Verdict } from '../contracts/verdict.js';
+import type { ConsumerView, StatusView } from '../contracts/views.js';
+import { allInOne } from '../install/pipeline/status-view.js';
+import type { ConsumerState, Counters, Due, Phase, Snapshot } from './board.js';
+
+export interface Overview {
+  /** The first consumer's. */
+  readonly profile: string;
+  readonly unit: string;
+  readonly phase: Phase;
+  readonly problem: string | null;
+  /** The worst one. */
+  readonly verdict: Verdict | null;
+  readonly view: StatusView | null;
+  /** Drift of all consumers, each item once. */
+  readonly drift: StatusView['drift'];
+  readonly pendingRestart: Due | null;
+  readonly counters: Counters;
+}
+
+/** The worst first. */
+const phases: readonly Phase[] = ['degraded', 'repairing', 'waiting', 'starting', 'settled', 'idle'];
+const modes: readonly Mode[] = ['cpu', 'degraded', 'undetermined', 'gpu'];
+
+export function overview({ consumers }: Snapshot): Overview {
+  const [first] = consumers;
+  const several = consumers.length > 1;
+  const verdicts = consumers.map((one) => one.verdict).filter((one) => one !== null);
+  const [view, ...views] = consumers.map(viewOf).filter((one) => one !== null);
+  const due = consumers.find((one) => one.pendingRestart !== null);
+  const named = ({ unit }: ConsumerState, text: string): string => (several ? `${unit}: ${text}` : text);
+  const problems = consumers.flatMap((one) => (one.problem === null ? [] : [named(one, one.problem)]));
+  return {
+    profile: first?.profile ?? '',
+    unit: first?.unit ?? '',
+    phase: phases.find((phase) => consumers.some((one) => one.phase === phase)) ?? 'starting',
+    problem: problems.length === 0 ? null : problems.join('; '),
+    verdict: modes.flatMap((mode) => verdicts.filter((one) => one.mode === mode))[0] ?? null,
+    view: view === undefined ? null : allInOne([view, ...views]),
+    drift: eachOnce(consumers.flatMap((one) => one.view?.drift ?? [])),
+    pendingRestart:
+      due?.pendingRestart === null || due === undefined
+        ? null
+        : { ...due.pendingRestart, reason: named(due, due.pendingRestart.reason) },
+    counters: {
+      checks: sum(consumers, 'checks'),
+      drifts: sum(consumers, 'drifts'),
+      repairs: sum(consumers, 'repairs'),
+      failedRepairs: sum(consumers, 'failedRepairs'),
+      restarts: sum(consumers, 'restarts'),
+    },
+  };
+}
+
+/** With what the service does for this one. */
+function viewOf({ view, phase, problem, pendingRestart }: ConsumerState): StatusView | null {
+  if (view === null) return null;
+  const service = { state: phase, problem, pendingRestart };
+  return { ...view, consumers: view.consumers.map((one): ConsumerView => ({ ...one, service })) };
+}
+
+function eachOnce(drift: StatusView['drift']): StatusView['drift'] {
+  return [...new Map(drift.map((one) => [`${one.change}\n${one.reason}`, one])).values()];
+}
+
+function sum(consumers: readonly ConsumerState[], name: keyof Counters): number {
+  return consumers.reduce((total, one) => total + one.counters[name], 0);
+}

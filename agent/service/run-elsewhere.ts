@@ -1,0 +1,16 @@
+/** A runner for a service without CAP_SETUID: what must run as another user is started by systemd. */
+import type { CommandRunner } from '../lib/run-command.js';
+
+/**
+ * `setpriv ... -- COMMAND` becomes a transient service that runs just that. It is not given `User=`: systemd takes no
+ * number that no user database has, and that of a unit with DynamicUser= is in none without libnss-systemd.
+ */
+export function runElsewhere(runner: CommandRunner): CommandRunner {
+  return {
+    run(file, args, options) {
+      if (file !== 'setpriv') return runner.run(file, args, options);
+      const service = ['--quiet', '--collect', '--wait', '--pipe', '--', file, ...args];
+      return runner.run('systemd-run', service, options);
+    },
+  };
+}

@@ -1,0 +1,292 @@
+/** The service: puts the parts together and runs until it is stopped. */
+import { readFileSync } from 'node:fs';
+import path from 'node:path';
+import type { MachineFacts } from '../contracts/facts.js';
+import { createConfigReader, readConfigText } from '../guest/agent-conf.js';
+import { defaultShimDirectory } from '../guest/shim/shim-build.js';
+import { openWorkplace } from '../install/pipeline/open-workplace.js';
+import { agentVersion } from '../lib/agent-version.js';
+import { VgpuError } from '../lib/errors.js';
+import { jsonLine } from '../lib/json-line.js';
+import { agentConf, agentUnit, packageRoot } from '../lib/paths.js';
+import { spawnRunner } from '../lib/run-command.js';
+import { listProfiles, loadProfile } from '../profile/load.js';
+import { managerOn, requireSystemd } from '../systemd/bus.js';
+import { connectBus } from '../systemd/connection.js';
+import { journalReader } from '../systemd/journal-reader.js';
+import { journalWriter } from '../systemd/journal-writer.js';
+import { Board } from './board.js';
+import { takeName } from './bus/name.js';
+import { busName, serveBusObject } from './bus/object.js';
+import { type BusWatch, watchBus } from './bus/watch.js';
+import { declare } from './declared.js';
+import { startHelper } from './helper.js';
+import { hostWatch } from './host-watch.js';
+import { engineMemory, memory } from './memory.js';
+import { metricsText } from './metrics.js';
+import { metricsOutput } from './metrics-output.js';
+import { overview } from './overview.js';
+import { packageManagerAtWork } from './package-manager.js';
+import { pulse } from './pulse.js';
+import { recordTo } from './record.js';
+import { runElsewhere } from './run-elsewhere.js';
+import { crowd, turns } from './served.js';
+import { statusDocument, statusLine } from './status-document.js';
+import { hostKnown, pause } from './waiting.js';
+import { watchDirectories } from './watcher.js';
+
+export interface ServiceOptions {
+  readonly env: Readonly<Record<string, string | undefined>>;
+  /** Aborts: stop. */
+  readonly signal: AbortSignal;
+  /** SIGHUP: calls the listener. */
+  readonly onReload: (listener: () => void) => void;
+  /** A line for standard error. */
+  readonly line: (text: string) => void;
+}
+
+/** A command has the lock for seconds; an install that may roll back, until its verdict is there. */
+const lockWaitMs = 120_000;
+const restartTimeoutMs = 200_000;
+const startWithinMs = 2_000;
+const stopWithinMs = 1_500;
+
+/** Runs until `signal` aborts. Throws a VgpuError when the bus is lost: systemd starts the service again then. */
+export async function runService(options: ServiceOptions): Promise<void> {
+  const { env, line } = options;
+  requireSystemd();
+  const stopping = new AbortController();
+  const signal = AbortSignal.any([options.signal, stopping.signal]);
+  let lostBus: VgpuError | null = null;
+
+  const version = agentVersion();
+  const bus = await connectBus();
+  bus.closed.then(() => {
+    if (signal.aborted) return;
+    lostBus = new VgpuError('the system bus went away', {
+      kind: 'failed',
+      operation: 'run the service',
+      remedy: 'systemctl status dbus',
+    });
+    stopping.abort();
+  });
+  const manager = managerOn(bus);
+  const writer = journalWriter((entry) => line(entry.message));
+  const record = recordTo(writer, line);
+  const board = new Board();
+  const { work } = openWorkplace({
+    connect: async () => manager,
+    runner: runElsewhere(spawnRunner(env)),
+    lockWaitMs,
+    journal: writer,
+  });
+
+  const declared = await declare({
+    text: readConfigText,
+    read: createConfigReader(),
+    manifest: () => work.manifest(),
+    profileOf: loadProfile,
+    board,
+    record,
+  });
+
+  // The host, systemd's notify socket, locks.
+  const helper = startHelper({
+    program: path.join(defaultShimDirectory(), 'vgpu-watch'),
+    inherited: env['VGPU_WATCH'],
+    onHost: (event) => {
+      host.host(event);
+      for (const { judge } of consumers.all) judge.host(event);
+    },
+    onLost: (message) => line(message),
+  });
+  const host = hostWatch(board, record);
+  let endpoint = '';
+  const watchHostOf = (facts: MachineFacts): void => {
+    const wanted = facts.manifest === null ? '' : facts.host.endpoint;
+    if (wanted === endpoint) return;
+    endpoint = wanted;
+    host.moved(endpoint);
+    helper.watchHost(wanted === '' ? null : wanted);
+  };
+
+  const consumers = crowd({
+    work,
+    board,
+    record,
+    desired: () => declared.now,
+    turn: turns(),
+    packageManager: () => packageManagerAtWork(helper),
+    restart: (unit) => manager.restart(unit, restartTimeoutMs),
+    journal: journalReader(),
+    seen(facts) {
+      // A command installed or removed a consumer.
+      if (declared.follow(facts.manifest)) setConsumers();
+      watcher.set(consumers.places());
+      watchHostOf(facts);
+    },
+    settled(facts) {
+      if (facts.manifest === null) void endWhenUninstalled();
+    },
+    signal,
+  });
+  const lookAll = (options: { readonly first?: boolean; readonly soon?: boolean } = {}): void => {
+    for (const { keeper } of consumers.all) keeper.look(options);
+  };
+  const watcher = watchDirectories((file) => {
+    if (file.startsWith(path.dirname(agentConf))) configChanged();
+    lookAll();
+  });
+
+  /** Ready: consumers may be restarted and their logs are followed. */
+  let ready = false;
+  let units: BusWatch | null = null;
+  const setConsumers = (): void => {
+    const { consumers: wanted } = declared.now;
+    const added = consumers.set(wanted);
+    units?.units(wanted.map((one) => one.unit)).catch((error: unknown) => line(String(error)));
+    for (const one of added) {
+      if (!ready) continue;
+      one.followLog();
+      one.judge.ready();
+      one.keeper.look();
+    }
+  };
+  /** `uninstall` removes our unit before it stops us; killed in between, it leaves us without one. */
+  const endWhenUninstalled = async (): Promise<void> => {
+    if (env['NOTIFY_SOCKET'] === undefined) return;
+    const unit = await manager.unit(agentUnit).catch(() => null);
+    if (unit?.kind !== 'absent') return;
+    line('everything was uninstalled; the service has nothing to do and ends');
+    stopping.abort();
+  };
+
+  // Metrics.
+  const metrics = async (): Promise<string> => {
+    const microseconds = await helper.roundTrip();
+    const roundTrip = microseconds === null ? null : microseconds / 1e6;
+    return metricsText({ snapshot: board.now, version, roundTrip });
+  };
+  const output = metricsOutput(metrics, line);
+  board.listen(() => output.changed());
+
+  // Reload.
+  const reload = async (): Promise<void> => {
+    helper.notify('RELOADING=1', `MONOTONIC_USEC=${process.hrtime.bigint() / 1000n}`);
+    try {
+      await declared.reload();
+      output.configure(declared.now.config.metrics);
+      setConsumers();
+      for (const { keeper, judge } of consumers.all) {
+        keeper.retry();
+        judge.retry();
+      }
+    } finally {
+      helper.notify('READY=1');
+    }
+  };
+  const configChanged = (): void => {
+    if (!declared.isChanged()) return;
+    reload().catch(() => {
+      // Told in the journal, on the bus and in status.
+    });
+  };
+  options.onReload(() => {
+    reload().catch(() => {});
+  });
+
+  serveBusObject({
+    bus,
+    board,
+    version,
+    profiles: () => listProfiles().map((one) => one.name),
+    xml: readFileSync(path.join(packageRoot(), 'units', 'org.vgpu.Agent1.xml'), 'utf8'),
+    status: () => jsonLine(statusDocument(board.now, version)),
+    metrics,
+    verify: async () => {
+      await Promise.all(consumers.all.map(({ judge }) => judge.verify()));
+      return JSON.stringify(overview(board.now).verdict);
+    },
+    repair: async () => {
+      for (const { keeper, judge } of consumers.all) {
+        keeper.retry();
+        judge.retry();
+      }
+      await consumers.quiet();
+      const { phase, problem } = overview(board.now);
+      return { state: phase, problem: problem ?? '' };
+    },
+    reload,
+  });
+  units = await watchBus(bus, {
+    unit: (name) => {
+      const served = consumers.of(name);
+      served?.judge.unitChanged();
+      served?.keeper.look();
+    },
+    reloaded: () => lookAll(),
+    resumed: () => {
+      const text = 'the machine resumed from sleep; everything is inspected again';
+      record.write({ kind: 'resumed', profile: null, unit: null, text });
+      helper.tick();
+      lookAll();
+      for (const { judge } of consumers.all) judge.doubt();
+    },
+  });
+  const noName = await takeName(bus, busName, (milliseconds) => pause(milliseconds, signal));
+  if (noName !== null) line(`not on the bus: ${noName}`);
+
+  const tidy = memory(engineMemory());
+  const stopPulse = pulse({
+    watchdog: env['WATCHDOG_USEC'],
+    checkMinutes: () => declared.now.config.checkMinutes,
+    tick() {
+      helper.tick();
+      for (const { judge } of consumers.all) judge.tick();
+      tidy.tick();
+    },
+    check: () => lookAll(),
+  });
+
+  // Begin: first the files, then (for a moment) the host, then the consumer may start.
+  setConsumers();
+  watcher.set(consumers.places());
+  lookAll({ first: true, soon: true });
+  // A command that waits for our start may hold the lock that a repair needs.
+  await Promise.race([
+    Promise.all(consumers.all.map(({ keeper }) => keeper.quiet())),
+    pause(startWithinMs, signal),
+  ]);
+  await hostKnown(board, declared.now.config.waitForHostSeconds * 1000, signal);
+  output.configure(declared.now.config.metrics);
+  const kept = declared.now.consumers.map((one) => `${one.unit} (profile ${one.name})`).join(', ');
+  const text = `vgpu-agent ${version} keeps ${kept}: ${overview(board.now).phase}`;
+  record.write({ kind: 'serviceStarted', profile: null, unit: null, text });
+  helper.notify('READY=1', `STATUS=${statusLine(board.now)}`);
+  let shown = statusLine(board.now);
+  board.listen(() => {
+    const now = statusLine(board.now);
+    if (now === shown) return;
+    shown = now;
+    helper.notify(`STATUS=${now}`);
+  });
+  ready = true;
+  for (const { judge, followLog } of consumers.all) {
+    followLog();
+    judge.ready();
+  }
+
+  await new Promise<void>((resolve) => {
+    if (signal.aborted) resolve();
+    signal.addEventListener('abort', () => resolve());
+  });
+  helper.notify('STOPPING=1');
+  stopPulse();
+  watcher.close();
+  output.close();
+  await Promise.race([consumers.quiet(), new Promise((resolve) => setTimeout(resolve, stopWithinMs))]);
+  record.write({ kind: 'serviceStopped', profile: null, unit: null, text: 'vgpu-agent stopped' });
+  bus.close();
+  helper.stop();
+  if (lostBus !== null) throw lostBus;
+}

@@ -1,0 +1,162 @@
+/** One consumer in the service: its files are kept, its verdict is kept current, its log is followed. */
+
+import { dockerLogs } from '../containers/docker-log.js';
+import type { MachineFacts } from '../contracts/facts.js';
+import { procSockets, servingNow } from '../install/pipeline/serving.js';
+import type { Workplace } from '../install/pipeline/workplace.js';
+import type { Profile } from '../profile/types.js';
+import type { JournalReader } from '../systemd/types.js';
+import type { ContainerLog } from '../verdict/effects.js';
+import { httpGet } from '../verdict/node-effects.js';
+import { type Board, consumerBoard } from './board.js';
+import type { Desired } from './desired.js';
+import { type Judge, judge as makeJudge } from './judge/judge.js';
+import { type Keeper, keeper as makeKeeper } from './keeper/keeper.js';
+import { watchConsumerLog } from './log-watch.js';
+import type { Record } from './record.js';
+import { pause } from './waiting.js';
+import { allPlaces, type Places, watchPlaces } from './watch-places.js';
+
+export interface ServedEffects {
+  readonly work: Workplace;
+  readonly board: Board;
+  readonly record: Record;
+  readonly desired: () => Desired;
+  readonly turn: <T>(task: () => Promise<T>) => Promise<T>;
+  readonly packageManager: () => Promise<string | null>;
+  readonly restart: (unit: string) => Promise<string>;
+  readonly journal: JournalReader;
+  /** Facts were read, for whichever consumer: what is watched may have to change. */
+  readonly seen: (facts: MachineFacts) => void;
+  readonly settled: (facts: MachineFacts) => void;
+  readonly signal: AbortSignal;
+}
+
+export interface Served {
+  readonly profile: Profile;
+  readonly keeper: Keeper;
+  readonly judge: Judge;
+  /** Watches for its drift. */
+  readonly places: () => Places;
+  /** Begins to follow its log; again: nothing. */
+  followLog(): void;
+  /** It is no consumer any more. */
+  stop(): void;
+}
+
+function serve(effects: ServedEffects, profile: Profile): Served {
+  const { work, record, board } = effects;
+  const end = new AbortController();
+  const signal = AbortSignal.any([end.signal, effects.signal]);
+  const shared = {
+    work,
+    record,
+    board: consumerBoard(board, profile.name, profile.unit),
+    desired: () => ({ ...effects.desired(), profile }),
+    signal,
+  };
+  let places = watchPlaces(profile, null, null);
+  let followed = false;
+  const judge = makeJudge({
+    ...shared,
+    serving: (unit) => servingNow(profile, unit, { get: httpGet, sockets: procSockets }, signal),
+    restart: effects.restart,
+  });
+  const keeper = makeKeeper({
+    ...shared,
+    turn: effects.turn,
+    packageManager: effects.packageManager,
+    seen(facts) {
+      places = watchPlaces(profile, facts, facts.manifest);
+      effects.seen(facts);
+    },
+    settled(facts, outdated) {
+      judge.settled(facts, outdated);
+      effects.settled(facts);
+    },
+  });
+  return {
+    profile,
+    keeper,
+    judge,
+    places: () => places,
+    followLog() {
+      if (followed) return;
+      followed = true;
+      const logs = {
+        journal: effects.journal,
+        containerLogs: (ending: AbortSignal) => containerLogs(work, profile.unit, ending),
+      };
+      watchConsumerLog(profile, logs, () => judge.doubt(), signal).catch((error: unknown) => {
+        if (!signal.aborted) record.say(`the log of ${profile.unit} is not followed: ${String(error)}`);
+      });
+    },
+    stop: () => end.abort(),
+  };
+}
+
+/** A detached container that does not run yet, and a unit that was edited to run one, are looked for so seldom. */
+const containerEveryMs = 5_000;
+const unitEveryMs = 60_000;
+
+async function* containerLogs(
+  work: Workplace,
+  unit: string,
+  signal: AbortSignal,
+): AsyncIterable<ContainerLog> {
+  const sleep = () => pause(containerEveryMs, signal);
+  while (!signal.aborted) {
+    yield* dockerLogs({ unit: () => work.unit(unit), sleep }, signal);
+    await pause(unitEveryMs, signal);
+  }
+}
+
+/** All of them; which they are may change while the service runs. */
+export interface Crowd {
+  readonly all: readonly Served[];
+  of(unit: string): Served | undefined;
+  /** These from now on, in this order. Those that are new are answered; nothing is begun for them. */
+  set(profiles: readonly Profile[]): readonly Served[];
+  places(): Places;
+  /** Resolves when all work is done. */
+  quiet(): Promise<void>;
+}
+
+export function crowd(effects: ServedEffects): Crowd {
+  let all: readonly Served[] = [];
+  return {
+    get all() {
+      return all;
+    },
+    of: (unit) => all.find((one) => one.profile.unit === unit),
+    set(profiles) {
+      effects.board.setConsumers(profiles.map(({ name, unit }) => ({ profile: name, unit })));
+      const before = all;
+      all = profiles.map(
+        (profile) => before.find((one) => isSame(one.profile, profile)) ?? serve(effects, profile),
+      );
+      for (const one of before) if (!all.includes(one)) one.stop();
+      return all.filter((one) => !before.includes(one));
+    },
+    places: () => allPlaces(all.map((one) => one.places())),
+    async quiet() {
+      await Promise.all(all.map((one) => one.keeper.quiet()));
+      await Promise.all(all.map((one) => one.judge.quiet()));
+    },
+  };
+}
+
+/** A profile that was edited is another one. */
+function isSame(a: Profile, b: Profile): boolean {
+  return JSON.stringify(a) === JSON.stringify(b);
+}
+
+/** One task after the other, in the order in which they were asked for. */
+export function turns(): <T>(task: () => Promise<T>) => Promise<T> {
+  let last: Promise<unknown> = Promise.resolve();
+  return (task) => {
+    const mine = last.then(task);
+    last = mine.catch(() => {});
+    return mine;
+  };
+}

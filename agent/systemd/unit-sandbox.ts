@@ -1,0 +1,170 @@
+/**
+ * Which settings of a unit keep its processes from the host, or from files that the shim needs. The one place with
+ * these rules: install warns by them, the verdict and the doctor name them. Pure.
+ */
+import { BlockList } from 'node:net';
+import { transportCalls } from '../contracts/transport.js';
+import type { SandboxFacts } from '../contracts/unit.js';
+import { guestConf, storeRoot } from '../lib/paths.js';
+
+export interface Obstacle {
+  /** As one writes it in a unit file, with what it hides where it does not say so. */
+  readonly setting: string;
+  /** The action that allows it: an imperative, no full stop. */
+  readonly remedy: string;
+  readonly keepsFrom: 'host' | 'files';
+}
+
+/** All that is in the way, what keeps from the host first. */
+export function sandboxObstacles(endpoint: string, sandbox: SandboxFacts): readonly Obstacle[] {
+  const [kind = '', address = ''] = splitOnce(endpoint);
+  const path = kind === 'unix' && !address.startsWith('@') ? address : null;
+  const found = [
+    ...familyObstacles(familyOf(kind, address), sandbox),
+    ...callObstacles(sandbox),
+    ...dockerObstacles(kind, sandbox),
+    ...networkObstacles(kind, address, sandbox),
+    ...(path === null ? [] : temporaryObstacles(path, sandbox)),
+    ...hidingObstacles(path, sandbox),
+    ...(path === null ? [] : homeObstacles(path, sandbox)),
+  ];
+  return [
+    ...found.filter(({ keepsFrom }) => keepsFrom === 'host'),
+    ...found.filter(({ keepsFrom }) => keepsFrom === 'files'),
+  ];
+}
+
+/** The first setting that keeps the unit's processes from the host; null when nothing is in the way. */
+export function blockedTransport(endpoint: string, sandbox: SandboxFacts): Obstacle | null {
+  return sandboxObstacles(endpoint, sandbox).find(({ keepsFrom }) => keepsFrom === 'host') ?? null;
+}
+
+function fromHost(setting: string, remedy: string): readonly Obstacle[] {
+  return [{ setting, remedy, keepsFrom: 'host' }];
+}
+
+function familyObstacles(
+  family: string | null,
+  { restrictAddressFamilies: limits }: SandboxFacts,
+): readonly Obstacle[] {
+  if (family === null || limits === null || limits.families.includes(family) !== limits.deny) return [];
+  const list = `${limits.deny ? '~' : ''}${limits.families.join(' ') || 'none'}`;
+  return fromHost(
+    `RestrictAddressFamilies=${list} (without ${family})`,
+    limits.deny
+      ? `take ${family} out of RestrictAddressFamilies=`
+      : `set RestrictAddressFamilies=${family} too`,
+  );
+}
+
+function callObstacles({ systemCallFilter }: SandboxFacts): readonly Obstacle[] {
+  const filter = systemCallFilter ?? null;
+  const call = transportCalls.find((one) => filter?.calls.includes(one) === filter?.deny);
+  if (filter === null || call === undefined) return [];
+  return fromHost(
+    `SystemCallFilter= without ${call}()`,
+    `set SystemCallFilter=${filter.deny ? call : '@system-service'} too`,
+  );
+}
+
+function dockerObstacles(kind: string, { dockerSeccomp = false }: SandboxFacts): readonly Obstacle[] {
+  if (!dockerSeccomp || kind !== 'vsock') return [];
+  return fromHost(
+    "docker's default seccomp profile (without AF_VSOCK)",
+    'add --security-opt seccomp=FILE to docker run with a profile that allows AF_VSOCK, or reach the host by tcp: or unix:',
+  );
+}
+
+function networkObstacles(kind: string, address: string, sandbox: SandboxFacts): readonly Obstacle[] {
+  if (kind === 'tcp' && isDenied(address, sandbox)) {
+    return fromHost(`IPAddressDeny= (${address})`, `set IPAddressAllow=${withoutPort(address)} too`);
+  }
+  // An abstract socket belongs to the network namespace, one with a path does not.
+  const abstract = kind === 'unix' && address.startsWith('@');
+  if (!sandbox.privateNetwork || !(kind === 'tcp' || abstract)) return [];
+  return fromHost(
+    'PrivateNetwork=yes',
+    `set PrivateNetwork=no, or use ${abstract ? 'a socket with a path' : 'a unix: or vsock: address'}`,
+  );
+}
+
+function temporaryObstacles(socket: string, { privateTmp }: SandboxFacts): readonly Obstacle[] {
+  if (privateTmp !== true || !/^\/(?:var\/)?tmp\//.test(socket)) return [];
+  return fromHost('PrivateTmp=yes', `use a socket outside of /tmp, or set BindPaths=${socket}`);
+}
+
+/** Directories that the unit does not see, or sees empty. */
+function hidingObstacles(socket: string | null, sandbox: SandboxFacts): readonly Obstacle[] {
+  const hiding = [
+    ...sandbox.inaccessiblePaths.map((entry) => ({ name: 'InaccessiblePaths', entry, covers: false })),
+    ...sandbox.temporaryFileSystem.map((entry) => ({ name: 'TemporaryFileSystem', entry, covers: true })),
+    ...(sandbox.rootDirectory === '' || sandbox.rootDirectory === '/'
+      ? []
+      : [{ name: 'RootDirectory', entry: sandbox.rootDirectory, covers: true }]),
+  ];
+  return hiding.flatMap(({ name, entry, covers }) => {
+    const directory = (entry.replace(/^[-+]+/, '').split(':')[0] ?? '').trim();
+    const hides = (path: string): boolean => name === 'RootDirectory' || isUnder(path, directory);
+    const files = [storeRoot, guestConf].filter(hides);
+    const setting = `${name}=${directory}`;
+    const open = covers ? null : `take ${directory} out of ${name}=`;
+    return [
+      ...(socket !== null && hides(socket) ? fromHost(setting, open ?? `set BindPaths=${socket}`) : []),
+      ...(files.length === 0
+        ? []
+        : [
+            {
+              setting: `${setting}, which hides ${files.join(' and ')}`,
+              remedy: open ?? `set BindReadOnlyPaths=${files.join(' ')}`,
+              keepsFrom: 'files' as const,
+            },
+          ]),
+    ];
+  });
+}
+
+function homeObstacles(socket: string, { protectHome }: SandboxFacts): readonly Obstacle[] {
+  if (protectHome === 'no' || protectHome === '' || !/^\/(?:home|root|run\/user)\//.test(socket)) return [];
+  return fromHost(`ProtectHome=${protectHome}`, 'use a socket outside of /home, /root and /run/user');
+}
+
+function withoutPort(address: string): string {
+  return address.replace(/:\d+$/, '').replaceAll(/[[\]]/g, '');
+}
+
+/** By systemd's lists: an allowed address is let through, whatever is denied. */
+function isDenied(address: string, { ipAddressDeny = [], ipAddressAllow = [] }: SandboxFacts): boolean {
+  const host = withoutPort(address);
+  const within = (ranges: readonly string[]): boolean => {
+    const list = new BlockList();
+    for (const range of ranges) {
+      const [base = '', prefix = ''] = range.split('/');
+      list.addSubnet(base, Number(prefix), base.includes(':') ? 'ipv6' : 'ipv4');
+    }
+    return list.check(host, host.includes(':') ? 'ipv6' : 'ipv4');
+  };
+  return within(ipAddressDeny) && !within(ipAddressAllow);
+}
+
+function splitOnce(endpoint: string): readonly string[] {
+  const at = endpoint.indexOf(':');
+  return at === -1 ? [endpoint] : [endpoint.slice(0, at), endpoint.slice(at + 1)];
+}
+
+function familyOf(kind: string, address: string): string | null {
+  switch (kind) {
+    case 'unix':
+      return 'AF_UNIX';
+    case 'vsock':
+      return 'AF_VSOCK';
+    case 'tcp':
+      return address.startsWith('[') ? 'AF_INET6' : 'AF_INET';
+    default:
+      return null;
+  }
+}
+
+function isUnder(path: string, directory: string): boolean {
+  const base = directory.replace(/\/+$/, '');
+  return directory !== '' && (path === base || path.startsWith(`${base}/`));
+}

@@ -1,0 +1,290 @@
+/**
+ * The live confirmation: watches one start of a consumer until it is clear on
+ * what it runs, then says so. Looks only through the effects handed in, changes
+ * nothing.
+ */
+
+import type { ProbeResult } from '../contracts/probe.js';
+import type { Verdict } from '../contracts/verdict.js';
+import { VgpuError } from '../lib/errors.js';
+import { choiceOf } from '../profile/instance.js';
+import { journalBypass } from './diagnosis.js';
+import type { ConfirmEffects, ConfirmOptions } from './effects.js';
+import type { End, Observation } from './observation.js';
+import { type PresentSeen, presentOf } from './present.js';
+import { probeResult } from './probe-result.js';
+import { watchLog } from './watch-log.js';
+import { lookAtPresent } from './watch-present.js';
+import { watchProcesses } from './watch-processes.js';
+import { watchReadiness } from './watch-readiness.js';
+import { watchUnit } from './watch-unit.js';
+
+/** How soon after an announcement without a closing line discovery counts as over. */
+const settleMs = 1_500;
+/** How long a consumer that answers requests may still owe its announcement. */
+const silentMs = 5_000;
+/** How long readiness is waited for once the consumer says that it is done looking. */
+const readinessGraceMs = 10_000;
+const turnMs = 10;
+/** Pause before the journal is read again of a consumer that is ready and has said nothing; doubled each time. */
+const catchUpMs = 100;
+const tellEveryMs = 1_000;
+/** How often, and after which pauses, a contradiction is looked at again: a model may just be on its way. */
+const lookAgain = 2;
+const lookAgainMs = 700;
+/**
+ * A consumer that is loading gets this many looks before the verdict; then it is reported as loading, never as on the
+ * CPU.
+ */
+const lookWhileLoading = 20;
+
+/** Pause between two questions to the host while a consumer says nothing of its device. */
+const askPresentEveryMs = 1_000;
+
+/** Milliseconds that the profile grants a start on this machine. */
+export function confirmLimitMs({ profile, timeoutMs, libraryDirectories }: ConfirmOptions): number {
+  const { baseSeconds, perLibraryDirectorySeconds } = profile.timeouts;
+  return timeoutMs ?? (baseSeconds + perLibraryDirectorySeconds * libraryDirectories) * 1000;
+}
+
+/**
+ * Follows this start of the consumer; `combine` makes the verdict of what was seen. Throws a VgpuError
+ * of kind `interrupted` when `options.signal` aborts; whatever the consumer, the
+ * journal or the host do is seen, and no error.
+ */
+export async function observe(options: ConfirmOptions, effects: ConfirmEffects): Promise<Observation> {
+  const { profile } = options;
+  const { clock } = effects;
+  stopIfAsked(options);
+  const limitMs = confirmLimitMs(options);
+  const start = clock.now();
+  const first = await effects.unit();
+  const running = first.kind === 'loaded' ? first.invocationId : null;
+  const invocationId = options.invocationId ?? running;
+
+  const closing = new AbortController();
+  const signal = AbortSignal.any([closing.signal, options.signal]);
+  const log = watchLog(options, effects, invocationId, signal);
+  const processes = options.looking ?? watchProcesses(effects, signal);
+  const begin = (id: string): void => {
+    log.begin(id);
+    processes.forget();
+    readiness.forget();
+    catchUp = { at: 0, pauseMs: catchUpMs };
+    present = { ...present, nextAt: 0, works: false };
+  };
+  let catchUp = { at: 0, pauseMs: catchUpMs };
+  /**
+   * A consumer that answers requests has finished its start: the journal has all its lines, though they may not have
+   * arrived here yet.
+   */
+  const catchUpWhenReady = (now: number): void => {
+    if (readiness.answeredAt() === null || log.state() !== 'undecided' || now < catchUp.at) return;
+    log.catchUp();
+    catchUp = { at: now + catchUp.pauseMs, pauseMs: catchUp.pauseMs * 2 };
+  };
+  const readiness = watchReadiness(
+    profile,
+    effects,
+    {
+      unit: () => unit.unit(),
+      address: () => log.findings().address,
+      announced: () => log.announcedAt() !== null,
+    },
+    signal,
+  );
+  const unit = watchUnit(effects, first, { invocationId, restarts: options.restarts }, begin, signal);
+  const mainPid = (): number => {
+    const now = unit.unit();
+    return now.kind === 'loaded' ? now.mainPid : 0;
+  };
+  const computeAsked = options.compute === true;
+  const wantsProbe = profile.evidence.probe || computeAsked;
+  let probe: ProbeResult | null = null;
+  const probing = wantsProbe && first.kind === 'loaded' ? runProbe(effects, signal) : Promise.resolve(null);
+  let probeOver = false;
+  const probeDone = probing.then((result) => {
+    probe = result;
+    probeOver = true;
+  });
+  const watches = Promise.all([log.done, processes.done, readiness.done, unit.done, probeDone]);
+  // Awaited at the end; until then a failure must not count as unhandled.
+  watches.catch(() => {});
+
+  /** A consumer whose log names no device may be at work all the same: the host knows. */
+  const wordless = profile.log.devices.length === 0;
+  let present: { readonly nextAt: number; readonly works: boolean; readonly asking: Promise<void> | null } = {
+    nextAt: 0,
+    works: false,
+    asking: null,
+  };
+  const askPresent = (now: number): void => {
+    // A missing line is only certain once the log has been read: after days, that takes a second.
+    const said = !log.caughtUp() || log.state() !== 'undecided';
+    const mute = wordless || (readiness.answeredAt() !== null && !said);
+    if (!mute || present.works || present.asking !== null || now < present.nextAt) return;
+    const question = { profile, unit: unit.unit(), address: log.findings().address };
+    const asking = lookAtPresent(question, effects, signal).then((seen) => {
+      const known = { profile, log: log.findings(), readiness: readiness.seen(), present: seen };
+      const works = presentOf(known).kind === 'works';
+      present = { nextAt: clock.now() + askPresentEveryMs, works, asking: null };
+    });
+    present = { ...present, asking };
+  };
+  const silent = (): boolean => {
+    const answered = readiness.answeredAt();
+    // Output that bypasses the journal will not come.
+    const patience = journalBypass(unit.unit()) !== null && options.outputFile === null ? 0 : silentMs;
+    return answered !== null && log.caughtUp() && clock.now() - answered >= patience;
+  };
+  /** Is what the log says complete? */
+  const logOver = (): boolean => {
+    if (log.state() === 'decided' || present.works) return true;
+    // After a restart it is given time to begin its work; one that has been running is judged as it is.
+    if (wordless) return options.cursor === null;
+    const announced = log.announcedAt();
+    if (announced === null) return silent();
+    return readiness.answeredAt() !== null || clock.now() - announced >= settleMs;
+  };
+  let over: { readonly at: number; looked: boolean } | null = null;
+  const settled = (): boolean => {
+    if (!logOver()) {
+      over = null;
+      return false;
+    }
+    over ??= overNow();
+    // A consumer that has only named its device may still be loading a model; one that has finished answers at once.
+    const late = log.state() === 'decided' && clock.now() - over.at >= readinessGraceMs;
+    const ready = readiness.seen().kind !== 'silent' || late;
+    return ready && over.looked && probeOver;
+  };
+  /** One whole look at the processes comes after the announcement: the one under way may have begun before. */
+  const overNow = (): { readonly at: number; looked: boolean } => {
+    const now = { at: clock.now(), looked: false };
+    processes.look().then(() => {
+      now.looked = true;
+    });
+    return now;
+  };
+
+  let end: End | null = null;
+  let told = start;
+  try {
+    while (end === null) {
+      stopIfAsked(options);
+      const now = clock.now();
+      catchUpWhenReady(now);
+      askPresent(now);
+      const trouble = unit.trouble();
+      if (trouble !== null) end = trouble === 'failed' ? 'unit-failed' : 'unit-restarting';
+      else if (settled()) {
+        // The start that settled may have just ended: the unit's state decides.
+        await unit.look();
+        if (unit.trouble() === null && settled()) end = 'settled';
+      }
+      if (end === null && now - start >= limitMs) end = 'timed-out';
+      if (end === null) {
+        if (now - told >= tellEveryMs) {
+          told = now;
+          effects.emit({ kind: 'waiting', text: waitingFor(), elapsedMs: now - start, limitMs });
+        }
+        await clock.sleep(turnMs, signal);
+      }
+    }
+    stopIfAsked(options);
+    if (!probeOver) probe = { kind: 'timed-out', milliseconds: clock.now() - start };
+    const host = await askHost(effects, probe, log.findings().mode, signal);
+    stopIfAsked(options);
+    const seen = {
+      profile,
+      unit: (end === 'unit-restarting' ? unit.lastFailure() : null) ?? unit.unit(),
+      invocationId: unit.invocationId(),
+      restarted: options.cursor !== null,
+      end,
+      elapsedMs: clock.now() - start,
+      restarts: unit.restarts(),
+      log: log.findings(),
+      lastWords: log.lastWords(),
+      journalError: log.error(),
+      logFile: options.outputFile?.path ?? null,
+      readiness: readiness.seen(),
+      processes: processes.seen(profile, mainPid()),
+      probe,
+      computeAsked,
+      host,
+      endpoint: options.endpoint,
+    };
+    const last = await settledPresent(seen, effects, signal);
+    stopIfAsked(options);
+    return { ...seen, present: last };
+  } finally {
+    closing.abort();
+    processes.stop();
+    await watches;
+    await present.asking;
+  }
+
+  function waitingFor(): string {
+    if (log.state() === 'undecided') return `${profile.name} to say which device it uses`;
+    if (!probeOver) return 'vgpu-probe';
+    return readiness.seen().kind === 'silent'
+      ? `${profile.name} to answer requests`
+      : `${profile.name} to settle`;
+  }
+}
+
+const nothingSeen: PresentSeen = { loaded: { kind: 'unasked' }, sessions: { kind: 'unasked' } };
+
+/** The present state, looked at last. Evidence that contradicts the rest is checked again before it is believed. */
+async function settledPresent(
+  seen: Omit<Observation, 'present'>,
+  effects: ConfirmEffects,
+  signal: AbortSignal,
+): Promise<PresentSeen> {
+  const { profile, unit, log, end } = seen;
+  if (end === 'unit-failed' || end === 'unit-restarting') return nothingSeen;
+  const question = { profile, unit, address: log.address };
+  let present = await lookAtPresent(question, effects, signal);
+  for (let again = 0; !signal.aborted; again += 1) {
+    const { kind } = presentOf({ ...seen, present });
+    if (again >= (kind === 'contradicted' ? lookAgain : kind === 'loads' ? lookWhileLoading : 0)) break;
+    await effects.clock.sleep(lookAgainMs, signal);
+    present = await lookAtPresent(question, effects, signal);
+  }
+  return present;
+}
+
+async function runProbe(effects: ConfirmEffects, signal: AbortSignal): Promise<ProbeResult> {
+  try {
+    return probeResult(await effects.probe(signal));
+  } catch (error) {
+    return { kind: 'not-run', message: error instanceof Error ? error.message : String(error) };
+  }
+}
+
+/** The host is asked only to explain a trouble: asking costs it a session. */
+async function askHost(
+  effects: ConfirmEffects,
+  probe: ProbeResult | null,
+  mode: Verdict['mode'],
+  signal: AbortSignal,
+): Promise<Observation['host']> {
+  const fine = probe?.kind === 'answered' && probe.report.ok;
+  if (fine || (probe === null && mode === 'gpu')) return null;
+  try {
+    return (await effects.host(signal)).answer;
+  } catch (error) {
+    const message = error instanceof Error ? error.message : String(error);
+    return { kind: 'unreachable', message, word: null };
+  }
+}
+
+function stopIfAsked({ signal, profile }: ConfirmOptions): void {
+  if (!signal.aborted) return;
+  throw new VgpuError('stopped while waiting for the verdict', {
+    kind: 'interrupted',
+    operation: 'confirm',
+    path: profile.unit,
+    remedy: `vgpu-agent verify ${choiceOf(profile)} asks again`,
+  });
+}

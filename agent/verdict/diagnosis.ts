@@ -1,0 +1,260 @@
+/** Why a GPU is not there, from the probe, the host and the unit. Pure. */
+
+import { type HostWord, troubleOf } from '../contracts/host-word.js';
+import type { ProbeReport, ProbeResult } from '../contracts/probe.js';
+import type { UnitFacts } from '../contracts/unit.js';
+import type { Reason } from '../contracts/verdict.js';
+import { storeCurrent, storeRoot } from '../lib/paths.js';
+import { effectiveEnvironment, hostOfUnit } from '../systemd/unit-environment.js';
+import { blockedTransport } from '../systemd/unit-sandbox.js';
+import { isLibcuda, isOurLibrary, mappedBy, processesThatCount } from './maps.js';
+import type { Observation } from './observation.js';
+
+export interface Diagnosis {
+  readonly reason: Reason;
+  /** The particulars, a phrase; null when the reason says it all. */
+  readonly detail: string | null;
+}
+
+/** Discovery in Ollama survives 3 s of initialisation and not 11 (measured); a host beyond this is too slow. */
+export const slowHostMs = 5_000;
+
+/** The obstacle between the unit's processes and the host; null when there is none, or nothing is known. */
+export function transportTrouble({ probe, host, unit, endpoint }: Observation): Diagnosis | null {
+  if (probe === null || probe.kind === 'not-run') return null;
+  if (probe.kind === 'answered' && (probe.report.ok || !mayLackHost(probe.report))) return null;
+  const word = probe.kind === 'answered' ? troubleOf(probe.report.host) : null;
+  const blocked = unit.kind === 'loaded' ? blockedTransport(endpoint, unit.sandbox) : null;
+  if (host?.kind !== 'unreachable' && blocked !== null) {
+    return {
+      reason: 'transport-blocked-by-sandbox',
+      detail: `${blocked.setting}; to allow it, ${blocked.remedy}`,
+    };
+  }
+  if (word !== null) {
+    const denied = word.code === 'unreachable' && (word.errno === 'EACCES' || word.errno === 'EPERM');
+    const reason = denied && host?.kind === 'answers' ? 'host-refused' : reasonOf(word);
+    return { reason, detail: saidOf(word, unit, endpoint) };
+  }
+  if (host?.kind === 'unreachable') {
+    const reason = host.word === null ? 'host-unreachable' : reasonOf(host.word);
+    return { reason, detail: `${endpoint}: ${host.message}` };
+  }
+  if (host?.kind === 'answers' && host.milliseconds > slowHostMs) {
+    return { reason: 'host-slow', detail: `${endpoint} took ${seconds(host.milliseconds)} to answer` };
+  }
+  if (probe.kind === 'timed-out') {
+    return { reason: 'host-slow', detail: `no answer to vgpu-probe within ${seconds(probe.milliseconds)}` };
+  }
+  return null;
+}
+
+function reasonOf({ code, errno }: HostWord): Reason {
+  switch (code) {
+    case 'version':
+      return 'host-version';
+    case 'foreign':
+      return 'host-foreign';
+    case 'refused':
+      return 'host-refused';
+    case 'timeout':
+      return 'host-slow';
+    case 'unreachable':
+      return errno === 'EAFNOSUPPORT' ? 'transport-blocked-by-sandbox' : 'host-unreachable';
+    default:
+      return 'host-unreachable';
+  }
+}
+
+/** A unit may name a host of its own: then that address is the one that matters. */
+function saidOf({ message }: HostWord, unit: UnitFacts, endpoint: string): string {
+  const own = unit.kind === 'loaded' ? hostOfUnit(unit, endpoint) : endpoint;
+  return own === endpoint ? message : `the unit sets VGPU_HOST=${own}: ${message}`;
+}
+
+/** The shim's answer to every call once the connection to the host is lost or silent for too long. */
+const hostLost = 'CUDA_ERROR_SYSTEM_NOT_READY';
+
+/** Our shim turns every trouble with the host into "no device" at first, and into `hostLost` later. */
+function mayLackHost({ host, error, devices }: ProbeReport): boolean {
+  if (error?.kind === 'timeout') return true;
+  if (host !== null) return troubleOf(host) !== null;
+  // An older shim, or another library, does not tell.
+  if (error === null) return devices.length === 0;
+  return error.name === 'CUDA_ERROR_NO_DEVICE' || error.name === hostLost;
+}
+
+/** Where the probe makes a context (shim-src/probe/cuda.c). */
+const contextSteps: ReadonlySet<string> = new Set(['cuDevicePrimaryCtxRetain', 'cuCtxSetCurrent']);
+/** Where it carries bytes to the device and back. */
+const memorySteps: ReadonlySet<string> = new Set([
+  'cuMemAlloc',
+  'cuMemcpyHtoD',
+  'cuMemcpyDtoD',
+  'cuMemcpyDtoH',
+  'compare',
+  'cuMemFree',
+]);
+
+/** The reason in the probe's own answer; null when it found a working GPU through our shim, or was not run. */
+export function probeTrouble(probe: ProbeResult | null): Diagnosis | null {
+  if (probe === null || probe.kind === 'not-run') return null;
+  if (probe.kind === 'timed-out')
+    return { reason: 'host-slow', detail: `vgpu-probe gave up after ${seconds(probe.milliseconds)}` };
+  if (probe.kind === 'crashed') return { reason: 'probe-crashed', detail: probe.message };
+  const { report } = probe;
+  if (report.library !== null && !isOurLibrary(report.library, probe.inContainer === true)) {
+    return {
+      reason: 'foreign-library-loaded',
+      detail: `the loader finds ${report.library} in ${probe.inContainer === true ? 'the container' : "the unit's environment"}`,
+    };
+  }
+  const { error } = report;
+  if (error !== null) {
+    const detail = error.name === null ? error.message : `${error.step}: ${error.name}`;
+    if (error.kind === 'signal' || error.kind === 'exit') return { reason: 'probe-crashed', detail };
+    const computing = report.compute?.ok === false;
+    if (error.kind === 'timeout') {
+      return computing
+        ? { reason: 'compute-failed', detail: `${error.step}: ${error.message}` }
+        : { reason: 'host-slow', detail };
+    }
+    if (error.name === hostLost) {
+      return { reason: 'host-unreachable', detail: `the session was lost during the probe: ${detail}` };
+    }
+    if (computing) return { reason: 'compute-failed', detail };
+    if (report.roundTrip?.ok === false || memorySteps.has(error.step)) {
+      return { reason: 'memory-round-trip-failed', detail: error.message };
+    }
+    if (contextSteps.has(error.step)) return { reason: 'context-create-failed', detail };
+    if (error.kind === 'library') return { reason: 'library-not-found', detail: error.message };
+    if (error.kind === 'symbol') return { reason: 'library-symbol-missing', detail: error.message };
+    if (error.kind === 'no-device') return { reason: 'no-device', detail };
+    if (error.name === 'CUDA_ERROR_NO_DEVICE') return { reason: 'no-device', detail };
+    if (error.name === 'CUDA_ERROR_SYSTEM_DRIVER_MISMATCH')
+      return { reason: 'driver-library-mismatch', detail };
+    return { reason: 'driver-init-failed', detail };
+  }
+  if (report.roundTrip?.ok === false) {
+    return {
+      reason: 'memory-round-trip-failed',
+      detail: `${report.roundTrip.bytes} bytes came back changed`,
+    };
+  }
+  if (report.devices.length === 0) return { reason: 'no-device', detail: 'the driver lists no device' };
+  return report.ok ? null : { reason: 'driver-init-failed', detail: null };
+}
+
+/**
+ * The consumer names a device that vgpu-probe does not find: another library found it, or it no longer exists. Null
+ * when they agree, or nothing can be compared.
+ */
+export function otherDevice({ log, probe }: Observation): Diagnosis | null {
+  if (probe?.kind !== 'answered') return null;
+  const named = log.devices.filter(({ library, name }) => library === 'cuda' && name !== '');
+  const found = probe.report.devices.map(({ name }) => name);
+  if (named.length === 0 || named.some(({ name }) => found.includes(name))) return null;
+  return {
+    reason: 'probe-disagrees',
+    detail: `it names ${named.map(({ name }) => name).join(', ')}, vgpu-probe finds ${found.join(', ')}`,
+  };
+}
+
+/** A variable of the unit that hides the GPU, by the profile's rules; `file`: the environment file that sets it. */
+export function overrideTrouble({
+  profile,
+  unit,
+}: Pick<Observation, 'profile' | 'unit'>): (Diagnosis & { readonly file: string | null }) | null {
+  if (unit.kind !== 'loaded') return null;
+  const set = effectiveEnvironment(unit);
+  for (const rule of profile.overrides) {
+    const found = set.get(rule.variable);
+    if (found === undefined || !new RegExp(rule.value, 'u').test(found.value)) continue;
+    const from = found.file === null ? '' : ` in ${found.file}`;
+    return {
+      reason: rule.reason,
+      detail: `${rule.variable}=${found.value}${from}: ${rule.why}`,
+      file: found.file,
+    };
+  }
+  return null;
+}
+
+/** In the processes that count: a foreign library, an old shim, or no shim. */
+export function mapsTrouble(observation: Observation): Diagnosis | null {
+  const counted = processesThatCount(observation).map(({ facts }) => ({ facts, mapped: mappedBy(facts) }));
+  const foreign = counted.find(({ mapped }) => mapped === 'foreign' || mapped === 'mixed');
+  if (foreign !== undefined) {
+    const file = foreign.facts.libraries.find(({ vendor }) => vendor === 'nvidia' || vendor === 'foreign');
+    return {
+      reason: 'foreign-library-loaded',
+      detail: `process ${foreign.facts.pid} (${foreign.facts.name}) has ${file?.path ?? 'a foreign libcuda'} loaded`,
+    };
+  }
+  const stale = counted.find(({ mapped }) => mapped === 'stale');
+  if (stale !== undefined && !counted.some(({ mapped }) => mapped === 'shim')) {
+    return {
+      reason: 'consumer-not-restarted',
+      detail: `process ${stale.facts.pid} (${stale.facts.name}) still has an older shim loaded`,
+    };
+  }
+  const missing = environmentMissing(observation);
+  if (missing === null) return null;
+  // We have just restarted it: another restart would change nothing.
+  return observation.restarted
+    ? { reason: 'shim-not-loaded', detail: `${missing}; ${takenAway}` }
+    : { reason: 'consumer-not-restarted', detail: missing };
+}
+
+/** Why a process lacks variables that its unit sets. */
+export const takenAway = 'something removes it, such as UnsetEnvironment= or a wrapper script';
+
+/** The unit sets a loader variable that its main process does not have: a clause, or null. */
+export function environmentMissing({ profile, processes, unit }: Observation): string | null {
+  const main = processes.find(({ role }) => role === 'main')?.facts;
+  if (main === undefined || unit.kind !== 'loaded' || main.unreadable?.includes('environ') === true)
+    return null;
+  for (const { name, entries } of profile.environment) {
+    if (name !== 'LD_PRELOAD' && name !== 'LD_LIBRARY_PATH') continue;
+    const wanted = unit.environment[name];
+    if (wanted === undefined || entries.length === 0) continue;
+    if (main.loaderEnvironment[name] !== wanted) {
+      return `process ${main.pid} (${main.name}) lacks the unit's ${name}`;
+    }
+  }
+  return null;
+}
+
+/**
+ * The main process has our libcuda in LD_PRELOAD and not in its maps. The loader says so only where the file
+ * cannot be opened; for a program with file capabilities or a set-user-ID bit it is silent (ld.so(8)).
+ */
+export function preloadIgnored({ processes, probe }: Observation): string | null {
+  const main = processes.find(({ role }) => role === 'main')?.facts;
+  if (main === undefined || (main.unreadable ?? []).length > 0) return null;
+  const preload = main.loaderEnvironment['LD_PRELOAD'] ?? '';
+  const wanted = preload.split(/[: ]/).some((file) => file.startsWith(`${storeRoot}/`) && isLibcuda(file));
+  if (!wanted || mappedBy(main) !== 'none') return null;
+  const what = `process ${main.pid} (${main.name}) has it in LD_PRELOAD, but not loaded`;
+  // The probe lies beside the library: where it cannot be started either, the store is the trouble.
+  if (probe?.kind === 'not-run')
+    return `${what}; vgpu-probe beside it could not be run either, so see whether ${storeCurrent} exists and is readable`;
+  return (
+    `${what}; ` +
+    `the loader ignores LD_PRELOAD for a program that gains privileges when it is started: ` +
+    `\`getcap ${main.executable ?? `/proc/${main.pid}/exe`}\` shows its file capabilities, \`ls -l\` a set-user-ID bit`
+  );
+}
+
+/** Does what the unit writes never reach the journal? The setting, or null. Consumers log to standard error. */
+export function journalBypass(unit: UnitFacts): string | null {
+  if (unit.kind !== 'loaded') return null;
+  const target =
+    unit.standardError === 'inherit' || unit.standardError === '' ? unit.standardOutput : unit.standardError;
+  if (/^(?:journal|kmsg|syslog|inherit|$)/.test(target)) return null;
+  return `StandardError=${target}`;
+}
+
+function seconds(milliseconds: number): string {
+  return `${(milliseconds / 1000).toFixed(1)} s`;
+}

@@ -1,0 +1,63 @@
+/** Places where a program may find a driver, and the remedy for what is found there. */
+import path from 'node:path';
+import { isContainer } from '../../containers/container-unit.js';
+import type { LibraryCandidate } from '../../contracts/facts.js';
+import { publicDirectories } from '../../guest/libraries/candidates.js';
+import { storeRoot } from '../../lib/paths.js';
+import { byHand, fixes, plannedChanges } from './finding.js';
+import type { DoctorFacts, Remedy } from './types.js';
+
+/** The profile's public names in its public directories; not the versioned files that may stand beside them. */
+export function publicCandidates({ profile, machine }: DoctorFacts): readonly LibraryCandidate[] {
+  const directories = new Set(publicDirectories(profile, machine.distribution).map((one) => one.path));
+  const names = new Set(Object.keys(profile.publicLinks.names));
+  return machine.candidates.filter(
+    ({ path: file }) => directories.has(path.dirname(file)) && names.has(path.basename(file)),
+  );
+}
+
+/** It leads to a file of the store: what is wrong with that one, the store's own check tells. */
+export function leadsToStore({ resolution }: LibraryCandidate): boolean {
+  return resolution.kind === 'file' && resolution.realPath.startsWith(`${storeRoot}/`);
+}
+
+/** Under a driver's name in the consumer's own directories: its children look there first. */
+export function consumerCandidates({ look, machine }: DoctorFacts): readonly LibraryCandidate[] {
+  // Those of a container are in its image; the shim's own places come first there, or its maps show the library.
+  const directories = new Set(isContainer(machine.unit) ? [] : look.consumer.directories);
+  return machine.candidates.filter(
+    ({ path: file, state }) => directories.has(path.dirname(file)) && state.kind !== 'absent',
+  );
+}
+
+/** Where it is, and where that leads. */
+export function whereFound({ path: file, resolution }: LibraryCandidate): string {
+  return resolution.kind === 'file' && resolution.realPath !== file
+    ? `${file} (which leads to ${resolution.realPath})`
+    : file;
+}
+
+/** Whether install would put it right, else what a person does about it. */
+export function repairPlace(
+  facts: DoctorFacts,
+  { path: file, ownerOfPath }: Pick<LibraryCandidate, 'path' | 'ownerOfPath'>,
+): Remedy {
+  const planned = plannedChanges(facts).some(
+    (change) =>
+      ('path' in change && change.path === file) ||
+      (change.kind === 'alternative' &&
+        (change.link === file || change.slaves.some(({ link }) => link === file))),
+  );
+  if (planned) return fixes(facts, 'set the link to the shim; what is there is kept');
+  if (ownerOfPath !== null) {
+    return byHand(
+      `it belongs to the package ${ownerOfPath}; if no other program needs it`,
+      `sudo apt-get remove ${ownerOfPath}`,
+    );
+  }
+  const { unit } = facts.profile;
+  return byHand(
+    'vgpu-agent does not change it; move it away and restart the service',
+    `sudo mv ${file} ${file}.away && sudo systemctl restart ${unit}`,
+  );
+}

@@ -1,0 +1,117 @@
+/** A traced start of a service, read from its trace: events, processes, and the owner of each library. */
+import fs from 'node:fs';
+import path from 'node:path';
+import type { LibraryVendor, ProcessFacts } from '../../../contracts/facts.js';
+import type { ContentCache } from '../../../guest/files/content.js';
+import { openRegular, Root } from '../../../guest/files/root.js';
+import { environmentOf } from '../../../guest/look/environ.js';
+import { type ExecutableFacts, readExecutables } from '../../../guest/look/executables.js';
+import { isSecure } from '../../../guest/look/process-security.js';
+import { parseMaps } from '../../../guest/unit/processes.js';
+import { traceFile, tracerName } from '../../../lib/paths.js';
+import type { CommandRunner } from '../../../lib/run-command.js';
+
+/** One process of the traced start that lived when discovery was over. */
+export interface LiveProcess {
+  readonly pid: number;
+  readonly program: string;
+  /** The tracer is mapped; null: its maps could not be read. */
+  readonly traced: boolean | null;
+  /** Why the loader did not use LD_PRELOAD, as a clause; null: it did, or the reason is not known. */
+  readonly deaf: string | null;
+}
+
+/** For each process: did it load the tracer, and if not, why? */
+export async function readLiveProcesses(
+  processes: readonly ProcessFacts[],
+  runner: CommandRunner,
+  contents: ContentCache,
+): Promise<readonly LiveProcess[]> {
+  const executables = await readExecutables(new Root('/'), runner, contents, processes);
+  return processes.map((one) => {
+    const traced = hasTracer(one.pid);
+    const program = executables.find((each) => each.path === one.executable);
+    return {
+      pid: one.pid,
+      program: one.executable ?? one.name,
+      traced,
+      deaf: traced === false ? whyDeaf(one, program?.elf ?? null) : null,
+    };
+  });
+}
+
+function hasTracer(pid: number): boolean | null {
+  try {
+    const maps = fs.readFileSync(`/proc/${pid}/maps`, 'utf8');
+    return parseMaps(maps).some((one) => path.basename(one.path) === tracerName);
+  } catch {
+    return null;
+  }
+}
+
+function whyDeaf(process: ProcessFacts, elf: ExecutableFacts['elf']): string | null {
+  if (isSecure(process.pid) === true) {
+    return 'it gains privileges when it is started (AT_SECURE), so the loader ignores LD_PRELOAD';
+  }
+  if (elf !== null && (elf.class !== 64 || elf.machine !== 'x86_64')) {
+    return `its program is for ${elf.machine}, ${elf.class} bits, and the tracer is not`;
+  }
+  if (elf !== null && elf.needed.length === 0) return 'its program is linked statically: it has no loader';
+  const environment = environmentNow(process.pid);
+  if (environment === null) return null;
+  const preload = environment['LD_PRELOAD'];
+  if (preload?.includes(tracerName) === true) return 'it did not load the library that LD_PRELOAD names';
+  return preload === undefined
+    ? 'LD_PRELOAD was removed from its environment'
+    : `something else set its LD_PRELOAD: ${JSON.stringify(preload)}`;
+}
+
+function environmentNow(pid: number): Readonly<Record<string, string>> | null {
+  try {
+    return environmentOf(fs.readFileSync(`/proc/${pid}/environ`));
+  } catch {
+    return null;
+  }
+}
+
+/** The output of the processes, at most `limit` bytes; empty when there is none. No link is followed. */
+export function readTraceFile(limit: number, file = traceFile): { text: string; cut: boolean } {
+  const descriptor = openRegular(file, file);
+  if (descriptor === null) return { text: '', cut: false };
+  try {
+    const size = Math.min(fs.fstatSync(descriptor).size, limit);
+    const buffer = Buffer.alloc(size);
+    let length = 0;
+    while (length < size) {
+      const read = fs.readSync(descriptor, buffer, length, size - length, length);
+      if (read === 0) break;
+      length += read;
+    }
+    return { text: buffer.toString('utf8', 0, length), cut: size === limit };
+  } finally {
+    fs.closeSync(descriptor);
+  }
+}
+
+/** More than a service loads; the names come from its processes, which may name what they like. */
+const mostLibraries = 40;
+
+/** The vendor of each library, by content; a file that cannot be read, or no longer exists, is left out. */
+export async function whoseLibraries(
+  files: Iterable<string>,
+  contents: ContentCache,
+): Promise<ReadonlyMap<string, LibraryVendor>> {
+  const root = new Root('/');
+  const found = new Map<string, LibraryVendor>();
+  for (const file of [...files].filter((one) => path.isAbsolute(one)).slice(0, mostLibraries)) {
+    try {
+      const resolution = root.resolve(file);
+      if (resolution.kind !== 'file') continue;
+      const content = await contents.of(resolution.realPath, file);
+      if (content !== null) found.set(file, content.vendor);
+    } catch {
+      // It may not be read, so its vendor is not known.
+    }
+  }
+  return found;
+}

@@ -1,0 +1,68 @@
+/** Asks the host for this guest's sessions, by `vgpu-probe --sessions` run as the user of a process. */
+import { stat } from 'node:fs/promises';
+import { uptime } from 'node:os';
+import { parseSessions, type SessionsReport } from '../contracts/sessions.js';
+import { readStat } from '../guest/unit/processes.js';
+import { errnoOf, VgpuError } from '../lib/errors.js';
+import type { CommandRunner } from '../lib/run-command.js';
+import { runAs } from '../lib/trust/run-as.js';
+
+export interface SessionsQuestion {
+  /** Absolute path of vgpu-probe, in a directory that only root can write. */
+  readonly program: string;
+  /** A process of the consumer: over a unix socket the host tells guests apart by their user. */
+  readonly pid: number;
+  readonly host: string;
+  readonly signal: AbortSignal;
+}
+
+export type SessionsAnswer =
+  /** `seconds`: how long the process has been running. */
+  | { readonly kind: 'told'; readonly report: SessionsReport; readonly seconds: number }
+  /** The host does not tell: it is too old for the question, or not there. */
+  | { readonly kind: 'unknown'; readonly message: string };
+
+const limitSeconds = 3;
+const graceMs = 2_000;
+/** Clock ticks a second in /proc/PID/stat: USER_HZ, 100 on every architecture that we run on (proc(5)). */
+export const ticksPerSecond = 100;
+
+/** Never rejects because of what the host does. */
+export async function askSessions(
+  runner: CommandRunner,
+  question: SessionsQuestion,
+): Promise<SessionsAnswer> {
+  const { program, pid, host, signal } = question;
+  if (signal.aborted) return unknown('interrupted');
+  try {
+    const [{ uid, gid }, begun] = await Promise.all([stat(`/proc/${pid}`), readStat(`/proc/${pid}`)]);
+    if (begun === null) return unknown(`process ${pid} has ended`);
+    const ran = await runAs(
+      runner,
+      { uid, gid, groups: [] },
+      program,
+      ['--sessions', '--host', host, '--timeout', String(limitSeconds)],
+      { timeoutMs: limitSeconds * 1000 + graceMs },
+    );
+    if (ran.timedOut) return unknown(`no answer within ${limitSeconds} s`);
+    const document = parseSessions(ran.stdout.toString('utf8'));
+    switch (document.kind) {
+      case 'told': {
+        const seconds = Math.max(0, Math.round(uptime() - Number(begun.startTicks) / ticksPerSecond));
+        return { kind: 'told', report: document.report, seconds };
+      }
+      case 'failed':
+        return unknown(document.message);
+      case 'bad':
+        return unknown(ran.stderr.toString('utf8').split('\n')[0]?.slice(0, 200) || document.problem);
+    }
+  } catch (error) {
+    if (error instanceof VgpuError) return unknown(error.message);
+    if (errnoOf(error) === 'ENOENT') return unknown(`process ${pid} has ended`);
+    throw error;
+  }
+}
+
+function unknown(message: string): SessionsAnswer {
+  return { kind: 'unknown', message };
+}

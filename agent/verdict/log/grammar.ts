@@ -1,0 +1,173 @@
+/** A profile's log grammar, compiled. */
+// One function at a time: the service would keep the rest of the package in memory.
+import coerce from 'semver/functions/coerce.js';
+import satisfies from 'semver/functions/satisfies.js';
+import type { Device } from '../../contracts/verdict.js';
+import { VgpuError } from '../../lib/errors.js';
+import { compilePattern, maxMatchLength } from '../../profile/patterns.js';
+import type { DeviceRule, LoadRule, LogGrammar, ReasonRule } from '../../profile/types.js';
+import type { Logfmt } from './logfmt.js';
+
+export interface CompiledDevice {
+  readonly rule: DeviceRule;
+  /** Null in logfmt: there msg must be equal. */
+  readonly pattern: RegExp | null;
+}
+
+export interface CompiledReason {
+  readonly rule: ReasonRule;
+  readonly pattern: RegExp;
+  readonly fields: readonly (readonly [string, RegExp])[];
+}
+
+export interface CompiledLoad {
+  readonly says: LoadRule['says'];
+  readonly pattern: RegExp;
+}
+
+export interface CompiledGrammar {
+  readonly format: LogGrammar['format'];
+  readonly prefix: RegExp | null;
+  readonly starts: readonly { readonly pattern: RegExp; readonly first: boolean }[];
+  readonly version: RegExp | null;
+  readonly address: RegExp | null;
+  readonly devices: readonly CompiledDevice[];
+  readonly reasons: readonly CompiledReason[];
+  readonly finished: readonly RegExp[];
+  readonly loads: readonly CompiledLoad[];
+  /** Fits whatever any of the expressions fits, devices apart: most lines are done with after this one test. */
+  readonly any: RegExp;
+}
+
+function compile(source: string): RegExp {
+  const result = compilePattern(source);
+  if (result.kind === 'ok') return result.pattern;
+  // The loader refuses such a profile, so only a profile made by hand in code comes here.
+  throw new VgpuError(`${JSON.stringify(source)}: ${result.message}`, {
+    kind: 'profile',
+    operation: 'compile log grammar',
+  });
+}
+
+export function compileGrammar(grammar: LogGrammar): CompiledGrammar {
+  return {
+    format: grammar.format,
+    prefix: grammar.prefix === undefined ? null : compile(grammar.prefix),
+    starts: grammar.starts.map(({ message, first }) => ({ pattern: compile(message), first })),
+    version: grammar.version === null ? null : compile(grammar.version.message),
+    address: grammar.address === null ? null : compile(grammar.address.message),
+    devices: grammar.devices.map((rule) => ({
+      rule,
+      pattern: grammar.format === 'logfmt' ? null : compile(rule.message),
+    })),
+    reasons: grammar.reasons.map((rule) => ({
+      rule,
+      pattern: compile(rule.message),
+      fields: Object.entries(rule.fields).map(([key, source]) => [key, compile(source)] as const),
+    })),
+    finished: grammar.finished.map(compile),
+    loads: (grammar.loads ?? []).map(({ message, says }) => ({ says, pattern: compile(message) })),
+    any: anyOf(grammar),
+  };
+}
+
+function anyOf(grammar: LogGrammar): RegExp {
+  const sources = [
+    ...grammar.starts.map(({ message }) => message),
+    ...[grammar.version, grammar.address].flatMap((one) => (one === null ? [] : [one.message])),
+    ...grammar.reasons.map(({ message }) => message),
+    ...grammar.finished,
+    ...(grammar.loads ?? []).map(({ message }) => message),
+  ];
+  if (sources.length === 0) return /^(?!)/;
+  // Two groups of one expression may not have one name.
+  return new RegExp(sources.map((source) => `(?:${source.replaceAll(/\(\?<\w+>/g, '(?:')})`).join('|'), 'u');
+}
+
+/** The text that patterns are matched against: msg of a record, else the line without its prefix, bounded. */
+export function subjectOf({ prefix }: CompiledGrammar, text: string, record: Logfmt): string {
+  const message = record.kind === 'record' ? record.fields.get('msg') : undefined;
+  if (message !== undefined) return message.slice(0, maxMatchLength);
+  const subject = text.slice(0, maxMatchLength);
+  const before = prefix?.exec(subject);
+  return before?.index === 0 ? subject.slice(before[0].length) : subject;
+}
+
+/** `*` fits any version, known or not; a range fits a known one. */
+export function versionFits(range: string, version: string | null): boolean {
+  if (range === '*') return true;
+  if (version === null) return false;
+  const plain = coerce(version);
+  // 0.0.0 is what an unstamped build calls itself: no version at all.
+  if (plain === null || plain.version === '0.0.0') return false;
+  return satisfies(plain, range);
+}
+
+export function matchesReason(
+  { rule, pattern, fields }: CompiledReason,
+  subject: string,
+  record: Logfmt,
+  version: string | null,
+): boolean {
+  if (!versionFits(rule.versions, version) || !pattern.test(subject)) return false;
+  if (fields.length === 0) return true;
+  if (record.kind !== 'record') return false;
+  return fields.every(([key, wanted]) => {
+    const value = record.fields.get(key);
+    return value !== undefined && wanted.test(value.slice(0, maxMatchLength));
+  });
+}
+
+export type DeviceLine =
+  | { readonly kind: 'device'; readonly device: Device; readonly what: 'gpu' | 'unusable' | 'cpu' | 'other' }
+  /** It has the form of the announcement, but cannot be trusted. */
+  | { readonly kind: 'spoilt'; readonly why: string };
+
+/** A compute capability that a device can have. */
+const realCompute = /^[1-9]\d?\.\d{1,2}$/;
+
+/** `cuda`, `rocm`, `vulkan`, and what may come; in lower case. */
+const libraryName = /^[a-z0-9][a-z0-9._+-]{0,30}$/;
+
+/** The device that `text` announces by this rule, or null if it is another line. */
+export function readDevice(
+  { rule, pattern }: CompiledDevice,
+  text: string,
+  record: Logfmt,
+  truncated: boolean,
+): DeviceLine | null {
+  let fieldOf: (name: string) => string | undefined;
+  if (pattern === null) {
+    if (record.kind === 'plain' || record.fields.get('msg') !== rule.message) return null;
+    if (record.kind === 'cut' || truncated) return { kind: 'spoilt', why: 'the line is truncated' };
+    const keys = ['msg', ...Object.values(rule.fields).flat()];
+    const twice = keys.find((key) => record.repeated.has(key));
+    if (twice !== undefined) return { kind: 'spoilt', why: `it has ${twice}= twice` };
+    fieldOf = (name) => record.fields.get(name);
+  } else {
+    const match = pattern.exec(text.slice(0, maxMatchLength));
+    if (match === null) return null;
+    if (truncated) return { kind: 'spoilt', why: 'the line is truncated' };
+    fieldOf = (name) => match.groups?.[name];
+  }
+  const field = (name: keyof DeviceRule['fields']): string | null => {
+    for (const key of rule.fields[name]) {
+      const value = fieldOf(key);
+      if (value !== undefined) return value;
+    }
+    return rule.fixed[name] ?? null;
+  };
+  const library = (field('library') ?? '').toLowerCase();
+  if (library === '') return { kind: 'spoilt', why: 'it names no library' };
+  if (!libraryName.test(library)) return { kind: 'spoilt', why: 'the name that it has is not a library' };
+  const compute = field('compute');
+  const device = { library, compute: compute ?? '', name: field('name') ?? '', pci: field('pci') };
+  if (rule.cpu.includes(library)) return { kind: 'device', device, what: 'cpu' };
+  if (!rule.gpu.includes(library)) return { kind: 'device', device, what: 'other' };
+  // A grammar whose lines carry no compute capability does not ask for one.
+  const asksCompute = rule.fields.compute.length > 0 || rule.fixed.compute !== undefined;
+  const usable =
+    !asksCompute ||
+    (compute !== null && realCompute.test(compute) && !rule.degradedCompute.includes(compute));
+  return { kind: 'device', device, what: usable ? 'gpu' : 'unusable' };
+}

@@ -1,0 +1,135 @@
+import assert from 'node:assert/strict';
+import { spawnSync } from 'node:child_process';
+import { describe, it } from 'node:test';
+import { Root } from '../../../../agent/guest/files/root.js';
+import { packageOwners } from '../../../../agent/guest/libraries/packages.js';
+import type { CommandRunner } from '../../../../agent/lib/run-command.js';
+import { spawnRunner } from '../../../../agent/lib/run-command.js';
+import { tree } from '../support.js';
+
+/** Answers with recorded output; fails on anything unexpected. */
+function recorded(answers: Readonly<Record<string, string>>): CommandRunner {
+  return {
+    run: async (file, args) => {
+      const stdout = answers[[file, ...args].join(' ')];
+      if (stdout === undefined) throw new Error(`unexpected: ${file} ${args.join(' ')}`);
+      return { code: 1, signal: null, stdout: Buffer.from(stdout), stderr: Buffer.alloc(0), timedOut: false };
+    },
+  };
+}
+const nobody = recorded({});
+
+describe('packages', () => {
+  const noDpkg = spawnSync('dpkg-query', ['--version']).status !== 0 && 'there is no dpkg here';
+  it('names the owners that dpkg-query names on this system', { skip: noDpkg }, async () => {
+    const libc = '/lib/x86_64-linux-gnu/libc.so.6';
+    const files = [libc, '/usr/bin/dpkg', '/usr/bin/env', '/nonexistent/libcuda.so.1'];
+    const owners = await packageOwners(new Root(), spawnRunner(), 'debian', [...files, `/usr${libc}`]);
+    const told = spawnSync('dpkg-query', ['-S', ...files], { encoding: 'utf8' }).stdout;
+    const expected = new Map(
+      [...told.matchAll(/^(\S+): (.+)$/gm)].map((match) => [match[2] ?? '', match[1] ?? '']),
+    );
+    // Under either name of a merged directory it is the same file.
+    const libcOwner = expected.get(libc);
+    if (libcOwner !== undefined) expected.set(`/usr${libc}`, libcOwner);
+    assert.ok(expected.size >= 3);
+    assert.deepEqual(new Map([...owners].toSorted()), new Map([...expected].toSorted()));
+  });
+
+  it('finds owners in the root that is examined, under the names from before and after merged /usr', async (context) => {
+    const root = new Root(
+      tree(context, {
+        lib: { link: 'usr/lib' },
+        'usr/lib/x': { 'libcuda.so.550.163.01': '', 'libold.so.1': '' },
+        'var/lib/dpkg/info/libcuda1:amd64.list': '/.\n/usr\n/usr/lib/x/libcuda.so.550.163.01\n',
+        'var/lib/dpkg/info/old.list': '/lib/x/libold.so.1\n',
+        'var/lib/dpkg/info/liar.list': '/usr/share/doc/libcuda.so.550.163.01.txt\n',
+      }),
+    );
+    const files = ['/lib/x/libcuda.so.550.163.01', '/usr/lib/x/libold.so.1', '/usr/lib/x/libcuda.so.1'];
+    assert.deepEqual(
+      [...(await packageOwners(root, nobody, 'debian', files))],
+      [
+        ['/lib/x/libcuda.so.550.163.01', 'libcuda1:amd64'],
+        ['/usr/lib/x/libold.so.1', 'old'],
+      ],
+    );
+  });
+
+  it('finds owners in lists of every size, and none where two lists meet', async (context) => {
+    const big = (bytes: number, last: string): string =>
+      `${'/usr/share/doc/something-else\n'.repeat(Math.ceil(bytes / 30))}${last}`;
+    const root = new Root(
+      tree(context, {
+        'var/lib/dpkg/info': {
+          'a-empty.list': '',
+          'b-large.list': big(3_000_000, '/opt/large/libcuda.so.1\n'),
+          // Together they read "/opt/torn/libcuda.so.1", and neither names it.
+          'c-torn.list': '/opt/torn/lib',
+          'd-torn.list': 'cuda.so.1\n',
+          ...Object.fromEntries(
+            Array.from({ length: 40 }, (_, i) => [
+              `e-${i + 10}.list`,
+              big(50_000, `/opt/${i}/libnvidia-ml.so.1`),
+            ]),
+          ),
+          'f-last.list': '/opt/last/libcuda.so.1\n',
+          'g.conffiles': '/opt/none/libcuda.so.1\n',
+        },
+      }),
+    );
+    const many = Array.from({ length: 40 }, (_, i): [string, string] => [
+      `/opt/${i}/libnvidia-ml.so.1`,
+      `e-${i + 10}`,
+    ]);
+    const expected = new Map([
+      ['/opt/large/libcuda.so.1', 'b-large'],
+      ...many,
+      ['/opt/last/libcuda.so.1', 'f-last'],
+    ]);
+    const files = [...expected.keys(), '/opt/torn/libcuda.so.1', '/opt/none/libcuda.so.1'];
+    assert.deepEqual(await packageOwners(root, nobody, 'debian', files), expected);
+  });
+
+  it('does not ask this system’s rpm about another root', async (context) => {
+    const owners = await packageOwners(new Root(tree(context)), nobody, 'redhat', [
+      '/usr/lib64/libcuda.so.1',
+    ]);
+    assert.equal(owners.size, 0);
+  });
+
+  // rpm and pacman do not run on Debian: their documented output, as recorded on Fedora 40 and Arch.
+  const live = { isLive: true, stat: () => null, canonical: (file: string) => file } as unknown as Root;
+  it('reads rpm’s answers line by line', async () => {
+    const ask = 'rpm -qf --queryformat %{NAME}\n -- /a /b';
+    const runner = recorded({ [ask]: 'nvidia-driver-cuda-libs\nfile /b is not owned by any package\n' });
+    const owners = await packageOwners(live, runner, 'redhat', ['/a', '/b']);
+    assert.deepEqual([...owners], [['/a', 'nvidia-driver-cuda-libs']]);
+  });
+
+  it('asks rpm one by one when two packages own a file', async () => {
+    const runner = recorded({
+      'rpm -qf --queryformat %{NAME}\n -- /a /b': 'one\ntwo\nthree\n',
+      'rpm -qf --queryformat %{NAME}\n -- /a': 'one\ntwo\n',
+      'rpm -qf --queryformat %{NAME}\n -- /b': 'three\n',
+    });
+    assert.deepEqual(
+      [...(await packageOwners(live, runner, 'suse', ['/a', '/b']))],
+      [
+        ['/a', 'one'],
+        ['/b', 'three'],
+      ],
+    );
+  });
+
+  it('reads pacman’s answers', async () => {
+    const runner = recorded({
+      'pacman -Qoq -- /usr/lib/libcuda.so.1': 'nvidia-utils\n',
+      'pacman -Qoq -- /x': '',
+    });
+    assert.deepEqual(
+      [...(await packageOwners(live, runner, 'arch', ['/usr/lib/libcuda.so.1', '/x']))],
+      [['/usr/lib/libcuda.so.1', 'nvidia-utils']],
+    );
+  });
+});

@@ -1,0 +1,455 @@
+/** The judge, without a clock, a bus or a consumer: events in, decisions out. */
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import type { Reason, Verdict } from '../../../../agent/contracts/verdict.js';
+import { freezeMs, judgeNext } from '../../../../agent/service/judge/machine.js';
+import { shownVerdict } from '../../../../agent/service/judge/shown.js';
+import {
+  beginJudging,
+  type JudgeEffect,
+  type JudgeEvent,
+  type JudgeState,
+  type RestartRules,
+  type Seen,
+} from '../../../../agent/service/judge/state.js';
+import { cpuVerdict, verdict as sample } from '../../cli/output/samples.js';
+
+const rules: RestartRules = {
+  enabled: true,
+  whileServing: false,
+  limits: { perHour: 6, backoffMs: 5_000, minimumMs: 30_000 },
+};
+const active = (invocationId: string): Exclude<Seen, string> => ({
+  invocationId,
+  activeState: 'active',
+  traced: false,
+});
+const gpu = (invocationId: string): Verdict => ({ ...sample, reason: null, mode: 'gpu', invocationId });
+const cpu = (invocationId: string, reason: Reason): Verdict => ({ ...cpuVerdict, reason, invocationId });
+
+/** A judge with a fake clock and a consumer that answers what it is told to. */
+class Bench {
+  state: JudgeState = beginJudging('ollama', 'ollama.service', rules);
+  now = 1_000_000;
+  rules = rules;
+  did: string[] = [];
+
+  tell(event: JudgeEvent): readonly JudgeEffect[] {
+    const next = judgeNext(this.state, event);
+    this.state = next.state;
+    for (const effect of next.effects) this.did.push(wordsOf(effect));
+    return next.effects;
+  }
+
+  look(seen: Seen): readonly string[] {
+    return this.after(() => this.tell({ kind: 'seen', seen, rules: this.rules, now: this.now }));
+  }
+
+  judged(verdict: Verdict, start = active(verdict.invocationId ?? '')): readonly string[] {
+    return this.after(() => this.tell({ kind: 'judged', verdict, start, now: this.now }));
+  }
+
+  serving(busy: string | null): readonly string[] {
+    return this.after(() => this.tell({ kind: 'serving', busy, now: this.now }));
+  }
+
+  host(kind: 'down' | 'up', reason = 'it closed the connection'): readonly string[] {
+    const host = kind === 'up' ? { kind, device: 'GPU', simulated: true } : { kind, reason };
+    return this.after(() => this.tell({ kind: 'host', host, now: this.now }));
+  }
+
+  /** Ready, the files right, and the start `id` judged. */
+  settledOn(verdict: Verdict): this {
+    const start = active(verdict.invocationId ?? '');
+    this.tell({ kind: 'settled', outdated: null, start });
+    this.tell({ kind: 'ready' });
+    this.look(start);
+    this.judged(verdict);
+    return this;
+  }
+
+  after(what: () => unknown): readonly string[] {
+    this.did = [];
+    what();
+    return this.did;
+  }
+}
+
+function wordsOf(effect: JudgeEffect): string {
+  switch (effect.kind) {
+    case 'look':
+      return `look ${effect.when}`;
+    case 'show':
+      return `show ${effect.verdict === null ? 'nothing' : `${effect.verdict.mode} ${effect.verdict.reason ?? ''}`.trim()}`;
+    case 'show-due':
+      return effect.due === null ? 'nothing is due' : `due: ${effect.due.waitsFor}`;
+    case 'restart':
+      return `restart for ${effect.cause}`;
+    case 'write':
+      return `write ${effect.message.kind}`;
+    case 'say':
+      return `say ${effect.text}`;
+    default:
+      return effect.kind;
+  }
+}
+
+test('the host is back while the next start is looked at: the verdict on the one before is not shown as it was', () => {
+  const bench = new Bench().settledOn(gpu('a'));
+  bench.host('down');
+  bench.look(active('b'));
+  bench.host('up');
+  const shown = shownVerdict(bench.state);
+  assert.deepEqual([shown?.invocationId, shown?.mode], ['a', 'degraded']);
+});
+
+test('a start that lived through the loss of its host is restarted although it looks as if it were still loading', () => {
+  const bench = new Bench().settledOn(gpu('a'));
+  assert.deepEqual(bench.look(active('b')), ['confirm']);
+  bench.host('down');
+  bench.host('up');
+  const loading: Verdict = { ...gpu('b'), mode: 'undetermined', reason: 'no-work-yet' };
+  assert.ok(bench.judged(loading).includes('ask-serving'));
+});
+
+test('nothing is judged before the files were looked at and the service is ready', () => {
+  const bench = new Bench();
+  assert.deepEqual(bench.look(active('a')), []);
+  bench.tell({ kind: 'settled', outdated: null, start: active('a') });
+  assert.deepEqual(bench.look(active('a')), []);
+  bench.tell({ kind: 'ready' });
+  assert.deepEqual(bench.look(active('a')), ['confirm']);
+});
+
+test('a start is judged once; a second look sends no request', () => {
+  const bench = new Bench().settledOn(gpu('a'));
+  assert.deepEqual(bench.look(active('a')), []);
+  assert.deepEqual(bench.look(active('b')), ['confirm']);
+});
+
+test('a doubt has the same start judged again, and the same verdict is written once', () => {
+  const bench = new Bench().settledOn(gpu('a'));
+  assert.deepEqual(
+    bench.after(() => bench.tell({ kind: 'doubt' })),
+    ['look soon'],
+  );
+  assert.deepEqual(bench.look(active('a')), ['confirm']);
+  assert.deepEqual(bench.judged(gpu('a')), ['show gpu']);
+});
+
+test('a start that is on its way, or is traced, is left alone', () => {
+  const bench = new Bench().settledOn(gpu('a'));
+  for (const activeState of ['activating', 'deactivating']) {
+    assert.deepEqual(bench.look({ ...active('b'), activeState }), []);
+  }
+  assert.deepEqual(bench.look({ ...active('b'), traced: true }), []);
+});
+
+test('a start that ended while it was judged is judged again', () => {
+  const bench = new Bench().settledOn(gpu('a'));
+  bench.look(active('b'));
+  assert.deepEqual(bench.judged(gpu('b'), active('c')), ['show gpu', 'write verdict', 'look soon']);
+});
+
+test('without an installation or a unit there is no verdict', () => {
+  const bench = new Bench().settledOn(gpu('a'));
+  assert.deepEqual(bench.look('absent'), ['show nothing']);
+  assert.deepEqual(bench.look('idle'), ['show nothing']);
+});
+
+test('the host is lost: degraded at once, without asking the consumer', () => {
+  const bench = new Bench().settledOn(gpu('a'));
+  assert.deepEqual(bench.host('down'), ['show degraded host-unreachable', 'write verdict']);
+  bench.tell({ kind: 'doubt' });
+  assert.deepEqual(bench.look(active('a')), []);
+});
+
+test('when the host answers again, the service that lost it is restarted once, when it has no requests', () => {
+  const bench = new Bench().settledOn(gpu('a'));
+  bench.host('down');
+  assert.deepEqual(bench.host('up'), ['show degraded consumer-not-restarted', 'write verdict', 'look soon']);
+  assert.deepEqual(bench.look(active('a')), ['ask-serving']);
+  assert.deepEqual(bench.serving('1 loaded, 1 connected'), [
+    'due: it serves requests: 1 loaded, 1 connected',
+    'write restartDeferred',
+  ]);
+  assert.deepEqual(
+    bench.after(() => bench.tell({ kind: 'tick' })),
+    ['look soon'],
+  );
+  assert.deepEqual(bench.look(active('a')), ['ask-serving']);
+  assert.deepEqual(bench.serving('2 loaded, 9 connected'), [
+    'due: it serves requests: 2 loaded, 9 connected',
+  ]);
+  bench.look(active('a'));
+  assert.deepEqual(bench.serving(null), ['nothing is due', 'restart for host']);
+  const told = { kind: 'restarted', result: 'done', reason: 'r', cause: 'host', start: active('b') } as const;
+  assert.deepEqual(
+    bench.after(() => bench.tell(told)),
+    ['count-restart', 'write consumerRestarted'],
+  );
+  assert.deepEqual(
+    bench.after(() => bench.tell({ kind: 'judged-again', verdict: gpu('b') })),
+    ['show gpu', 'write verdict', 'say ollama.service after the restart: GPU (simulated)', 'look soon'],
+  );
+  assert.deepEqual(bench.look(active('b')), []);
+});
+
+test('a service that a user restarted meanwhile is not restarted again for the host', () => {
+  const bench = new Bench().settledOn(gpu('a'));
+  bench.host('down');
+  bench.host('up');
+  assert.deepEqual(bench.look(active('b')), ['confirm']);
+  assert.deepEqual(bench.judged(gpu('b')), ['show gpu', 'write verdict']);
+});
+
+for (const [frozenFor, restarts] of [
+  [freezeMs - 1, false],
+  [freezeMs, true],
+] as const) {
+  test(`a host that froze for ${frozenFor} ms costs ${restarts ? 'the session' : 'nothing'}`, () => {
+    const bench = new Bench().settledOn(gpu('a'));
+    bench.host('down', 'no answer within the limit');
+    bench.now += frozenFor;
+    bench.host('up');
+    assert.deepEqual(bench.look(active('a')), [restarts ? 'ask-serving' : 'confirm']);
+  });
+}
+
+test('a connection that was closed costs the session, however short it was away', () => {
+  const bench = new Bench().settledOn(gpu('a'));
+  bench.host('down');
+  bench.now += 1;
+  bench.host('up');
+  assert.deepEqual(bench.look(active('a')), ['ask-serving']);
+});
+
+test('while the host is away nothing is restarted for it, but former files are a reason', () => {
+  const bench = new Bench().settledOn(cpu('a', 'no-device'));
+  bench.host('down');
+  bench.tell({ kind: 'settled', outdated: 'it has a former library', start: active('a') });
+  assert.deepEqual(bench.look(active('a')), ['ask-serving']);
+  const other = new Bench().settledOn(gpu('a'));
+  other.host('down');
+  other.host('up');
+  other.look(active('a'));
+  other.host('down');
+  assert.deepEqual(other.look(active('a')), ['due: the host does not answer', 'write restartDeferred']);
+});
+
+for (const reason of [
+  'consumer-not-restarted',
+  'probe-disagrees',
+  'host-unreachable',
+  'model-on-cpu',
+] as const) {
+  test(`${reason}: restarted once, and not again for the same finding`, () => {
+    const bench = new Bench().settledOn(cpu('a', reason));
+    assert.equal(bench.did.at(-1), 'ask-serving');
+    assert.deepEqual(bench.serving(null), ['nothing is due', 'restart for found']);
+    bench.tell({ kind: 'restarted', result: 'done', reason: 'r', cause: 'found', start: active('b') });
+    bench.tell({ kind: 'judged-again', verdict: cpu('b', reason) });
+    bench.now += 3_600_000;
+    assert.deepEqual(bench.look(active('b')), []);
+  });
+}
+
+for (const reason of ['driver-too-old', 'library-forced-to-cpu', 'no-discovery-line'] as const) {
+  test(`${reason}: a restart would change nothing`, () => {
+    assert.equal(new Bench().settledOn(cpu('a', reason)).did.at(-1), 'write verdict');
+  });
+}
+
+test('after a restart by a user the same finding is tried again', () => {
+  const bench = new Bench().settledOn(cpu('a', 'model-on-cpu'));
+  bench.serving(null);
+  bench.tell({ kind: 'restarted', result: 'done', reason: 'r', cause: 'found', start: active('b') });
+  bench.tell({ kind: 'judged-again', verdict: cpu('b', 'model-on-cpu') });
+  bench.now += 600_000;
+  bench.look(active('c'));
+  assert.equal(bench.judged(cpu('c', 'model-on-cpu')).at(-1), 'ask-serving');
+});
+
+test('former files: restarted for them, but not a consumer that does not run', () => {
+  const bench = new Bench().settledOn(gpu('a'));
+  bench.tell({
+    kind: 'settled',
+    outdated: 'former library',
+    start: { ...active('a'), activeState: 'failed' },
+  });
+  assert.deepEqual(bench.look(active('a')), []);
+  bench.tell({ kind: 'settled', outdated: 'former library', start: active('a') });
+  assert.deepEqual(bench.look(active('a')), ['ask-serving']);
+});
+
+test('a consumer that stopped in the meantime is not started', () => {
+  const bench = new Bench().settledOn(gpu('a'));
+  bench.tell({ kind: 'settled', outdated: 'former library', start: active('a') });
+  const stopped = { ...active('a'), activeState: 'inactive' };
+  assert.deepEqual(bench.look(stopped), ['confirm']);
+  assert.deepEqual(bench.judged(cpu('a', 'unit-failed'), stopped), [
+    'show cpu unit-failed',
+    'write verdict',
+    'nothing is due',
+  ]);
+});
+
+test('restarts keep their distance, and their ceiling of an hour', () => {
+  const bench = new Bench().settledOn(gpu('a'));
+  const due = (): readonly string[] => {
+    bench.tell({ kind: 'settled', outdated: 'former library', start: active('a') });
+    return bench.look(active('a'));
+  };
+  const until = (ms: number): string => new Date(bench.now + ms).toISOString();
+  due();
+  bench.serving(null);
+  bench.now += 10_000;
+  assert.deepEqual(due(), [
+    `look ${bench.now + 20_000}`,
+    `due: the last restart was a moment ago; not before ${until(20_000)}`,
+    'write restartDeferred',
+  ]);
+  for (let time = 0; time < 5; time += 1) {
+    bench.now += 400_000;
+    bench.look(active('a'));
+    bench.serving(null);
+    due();
+  }
+  assert.match(due().join('\n'), /due: the limit of 6 restarts in an hour is reached/);
+  bench.tell({ kind: 'retry' });
+  bench.look(active('a'));
+  assert.equal(bench.judged(gpu('a')).at(-1), 'ask-serving');
+});
+
+test('with restarts switched off a due restart is reported once and not made', () => {
+  const bench = new Bench().settledOn(gpu('a'));
+  bench.rules = { ...rules, enabled: false };
+  bench.tell({ kind: 'settled', outdated: 'former library', start: active('a') });
+  const off = 'due: restarts are switched off in agent.json';
+  assert.deepEqual(bench.look(active('a')), [off, 'write restartDeferred']);
+  assert.deepEqual(bench.look(active('a')), [off]);
+});
+
+test('with permission to restart at any time the open requests are not queried', () => {
+  const bench = new Bench().settledOn(gpu('a'));
+  bench.rules = { ...rules, whileServing: true };
+  bench.tell({ kind: 'settled', outdated: 'former library', start: active('a') });
+  assert.deepEqual(bench.look(active('a')), ['nothing is due', 'restart for outdated']);
+});
+
+test('a restart that is due lapses with the start that it is about', () => {
+  const bench = new Bench().settledOn(gpu('a'));
+  bench.tell({ kind: 'settled', outdated: 'former library', start: active('a') });
+  bench.look(active('a'));
+  bench.serving('busy');
+  assert.deepEqual(bench.look(active('b')), ['nothing is due', 'confirm']);
+  assert.deepEqual(
+    bench.after(() => bench.tell({ kind: 'tick' })),
+    [],
+  );
+});
+
+for (const reason of [
+  'host-unreachable',
+  'host-slow',
+  'no-work-yet',
+  'host-foreign',
+  'host-version',
+  'no-device',
+  'discovery-timeout',
+  'memory-round-trip-failed',
+] as const) {
+  test(`${reason}: the host may have been the cause, so a start that lost it is restarted when it is back`, () => {
+    const bench = new Bench().settledOn(cpu('a', reason));
+    bench.host('down');
+    bench.host('up');
+    assert.ok(bench.look(active('a')).includes('ask-serving'));
+  });
+}
+
+test('driver-too-old: the host coming back is no reason for a restart', () => {
+  const bench = new Bench().settledOn(cpu('a', 'driver-too-old'));
+  bench.host('down');
+  bench.host('up');
+  assert.ok(!bench.look(active('a')).includes('ask-serving'));
+});
+
+test('a change of the unit, a request by a person, and readiness have the unit looked at soon', () => {
+  for (const kind of ['unit-changed', 'doubt', 'ready', 'retry'] as const) {
+    const bench = new Bench();
+    assert.deepEqual(
+      bench.after(() => bench.tell({ kind })),
+      ['look soon'],
+    );
+  }
+  const bench = new Bench();
+  assert.deepEqual(bench.host('up'), ['look soon'], 'a host that was never lost');
+  assert.deepEqual(
+    bench.after(() => bench.tell({ kind: 'settled', outdated: null, start: null })),
+    ['look soon'],
+  );
+});
+
+const messagesOf = (effects: readonly JudgeEffect[]): readonly unknown[] =>
+  effects.flatMap((effect) => (effect.kind === 'write' ? [effect.message] : []));
+
+test('a restart that waits is written once with its cause; a new end of the wait is not written again', () => {
+  const bench = new Bench().settledOn(gpu('a'));
+  bench.rules = { ...rules, limits: { perHour: 1, backoffMs: 5_000, minimumMs: 30_000 } };
+  bench.tell({ kind: 'settled', outdated: 'former library', start: active('a') });
+  bench.look(active('a'));
+  bench.serving(null);
+  bench.tell({ kind: 'settled', outdated: 'former library', start: active('a') });
+  const look = { kind: 'seen', seen: active('a'), rules: bench.rules } as const;
+  const [told] = messagesOf(bench.tell({ ...look, now: bench.now + 1_000 }));
+  const until = new Date(bench.now + 3_600_000).toISOString();
+  assert.deepEqual(told, {
+    kind: 'restartDeferred',
+    profile: 'ollama',
+    unit: 'ollama.service',
+    text: `a restart is due (former library) and waits: the limit of 1 restart in an hour is reached; not before ${until}`,
+    fields: { CAUSE: 'outdated' },
+  });
+  assert.deepEqual(messagesOf(bench.tell({ ...look, now: bench.now + 2_000 })), []);
+});
+
+test('a restart is written with its result and its cause', () => {
+  const bench = new Bench().settledOn(cpu('a', 'model-on-cpu'));
+  const restarted = {
+    kind: 'restarted',
+    result: 'failed',
+    reason: 'it is on the CPU',
+    cause: 'found',
+  } as const;
+  assert.deepEqual(messagesOf(bench.tell({ ...restarted, start: null })), [
+    {
+      kind: 'consumerRestarted',
+      profile: 'ollama',
+      unit: 'ollama.service',
+      text: 'restarted (failed): it is on the CPU',
+      fields: { CAUSE: 'found' },
+    },
+  ]);
+  assert.equal(bench.state.judged?.invocationId, 'a', 'of a start that is not known the former one is kept');
+});
+
+test('the first reason for a restart stays: another finding does not replace it', () => {
+  const bench = new Bench().settledOn(gpu('a'));
+  bench.tell({ kind: 'settled', outdated: 'former library', start: active('a') });
+  bench.tell({ kind: 'settled', outdated: 'another library', start: active('a') });
+  bench.tell({ kind: 'doubt' });
+  bench.look(active('a'));
+  bench.judged(cpu('a', 'model-on-cpu'));
+  assert.deepEqual([bench.state.pending?.reason, bench.state.triedFor], ['former library', null]);
+  assert.deepEqual(bench.serving(null), ['nothing is due', 'restart for outdated']);
+  assert.deepEqual(bench.serving(null), [], 'an answer that comes late restarts nothing');
+});
+
+test('while the host is away a finding is no reason for a restart, and an answer about serving neither', () => {
+  const bench = new Bench().settledOn(gpu('a'));
+  bench.host('down');
+  bench.look(active('b'));
+  bench.judged(cpu('b', 'model-on-cpu'));
+  assert.equal(bench.state.pending, null);
+  assert.deepEqual(bench.serving(null), []);
+});

@@ -1,0 +1,164 @@
+/** The worker that runs when asked: never twice at a time, after a quiet moment, or at a time. */
+import assert from 'node:assert/strict';
+import { mock, test } from 'node:test';
+import { type Pacer, pacer } from '../../../agent/service/pacer.js';
+
+/** A pacer under a clock of the test's own. Each run takes `takes` milliseconds. */
+class Bench {
+  runs = 0;
+  running = 0;
+  most = 0;
+  readonly stop = new AbortController();
+  readonly pace: Pacer;
+
+  constructor(takes = 0) {
+    this.pace = pacer(async () => {
+      this.runs += 1;
+      this.running += 1;
+      this.most = Math.max(this.most, this.running);
+      if (takes > 0) await new Promise((resolve) => setTimeout(resolve, takes));
+      this.running -= 1;
+    }, this.stop.signal);
+  }
+
+  /** Lets time pass, and what follows from it happen. */
+  async pass(milliseconds: number): Promise<number> {
+    mock.timers.tick(milliseconds);
+    for (let turn = 0; turn < 10; turn += 1) await Promise.resolve();
+    return this.runs;
+  }
+
+  async isQuiet(): Promise<boolean> {
+    let quiet = false;
+    void this.pace.quiet().then(() => {
+      quiet = true;
+    });
+    for (let turn = 0; turn < 5; turn += 1) await Promise.resolve();
+    return quiet;
+  }
+}
+
+function paced(name: string, run: () => Promise<void>): void {
+  test(name, async () => {
+    mock.timers.enable({ apis: ['setTimeout', 'Date'], now: 1_000_000 });
+    const clock = mock.method(performance, 'now', () => Date.now());
+    try {
+      await run();
+    } finally {
+      clock.mock.restore();
+      mock.timers.reset();
+    }
+  });
+}
+
+paced(
+  'asked for now, it runs at once; asked again meanwhile, once more and never twice at a time',
+  async () => {
+    const bench = new Bench(5);
+    bench.pace.now();
+    for (let request = 0; request < 50; request += 1) bench.pace.now();
+    assert.equal(bench.runs, 1);
+    assert.equal(await bench.pass(5), 2);
+    assert.equal(await bench.pass(5), 2);
+    assert.equal(await bench.pass(50), 2);
+    assert.equal(bench.most, 1);
+  },
+);
+
+paced('it waits for a quiet moment of 10 ms', async () => {
+  const bench = new Bench();
+  bench.pace.soon();
+  assert.equal(await bench.pass(9), 0);
+  bench.pace.soon();
+  assert.equal(await bench.pass(9), 0);
+  assert.equal(await bench.pass(1), 1);
+  assert.equal(await bench.pass(100), 1, 'once for both');
+});
+
+paced('it waits no longer than 80 ms, however often it is asked', async () => {
+  const bench = new Bench();
+  for (let at = 0; at < 80; at += 8) {
+    bench.pace.soon();
+    assert.equal(await bench.pass(8), at === 72 ? 1 : 0, `${at} ms`);
+  }
+  bench.pace.soon();
+  assert.equal(await bench.pass(9), 1, 'the next quiet moment is counted from the next request');
+  assert.equal(await bench.pass(1), 2);
+});
+
+paced('at a time: it runs then, unless another run comes before', async () => {
+  const bench = new Bench();
+  bench.pace.at(1_000_500);
+  bench.pace.at(1_000_300);
+  assert.equal(await bench.pass(299), 0);
+  assert.equal(await bench.pass(1), 1);
+  assert.equal(await bench.pass(1_000), 1, 'the later time took the place of the earlier one');
+  bench.pace.at(Date.now() + 100);
+  bench.pace.now();
+  assert.equal(await bench.pass(200), 2);
+  bench.pace.at(Date.now() - 5);
+  assert.equal(await bench.pass(0), 3, 'a time that is past');
+});
+
+paced('a request for now takes the place of one for soon', async () => {
+  const bench = new Bench();
+  bench.pace.soon();
+  bench.pace.now();
+  assert.equal(await bench.pass(100), 1);
+});
+
+paced('it is quiet when nothing runs and nothing is asked for; a time does not count', async () => {
+  const bench = new Bench(5);
+  assert.equal(await bench.isQuiet(), true);
+  bench.pace.at(Date.now() + 100);
+  assert.equal(await bench.isQuiet(), true);
+  bench.pace.soon();
+  assert.equal(await bench.isQuiet(), false);
+  let quiet = 0;
+  void bench.pace.quiet().then(() => {
+    quiet += 1;
+  });
+  await bench.pass(10);
+  assert.deepEqual([bench.running, quiet], [1, 0]);
+  bench.pace.soon();
+  await bench.pass(5);
+  assert.equal(quiet, 0, 'another run is asked for');
+  await bench.pass(5);
+  await bench.pass(5);
+  assert.deepEqual([bench.runs, bench.running, quiet], [2, 0, 1]);
+});
+
+paced('after the end nothing runs any more', async () => {
+  const bench = new Bench(5);
+  bench.pace.soon();
+  bench.pace.at(Date.now() + 20);
+  bench.stop.abort();
+  assert.equal(await bench.pass(1_000), 0);
+  bench.pace.soon();
+  bench.pace.at(Date.now());
+  bench.pace.now();
+  assert.equal(await bench.pass(1_000), 0);
+});
+
+paced('what is asked for while the last run ends is not begun after the end', async () => {
+  const bench = new Bench(5);
+  bench.pace.now();
+  bench.pace.now();
+  bench.stop.abort();
+  await bench.pass(5);
+  assert.equal(bench.runs, 1);
+});
+
+paced('a sleep ends with its time, or with the end', async () => {
+  const bench = new Bench();
+  const ended: string[] = [];
+  void bench.pace.sleep(50).then(() => ended.push('short'));
+  void bench.pace.sleep(5_000).then(() => ended.push('long'));
+  await bench.pass(49);
+  assert.deepEqual(ended, []);
+  await bench.pass(1);
+  assert.deepEqual(ended, ['short']);
+  bench.stop.abort();
+  await bench.pass(0);
+  assert.deepEqual(ended, ['short', 'long']);
+});

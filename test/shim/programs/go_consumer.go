@@ -156,6 +156,7 @@ func main() {
 		fmt.Printf("no device: %d\n", int(result))
 		os.Exit(2)
 	}
+	fmt.Fprintln(os.Stderr, "begun")
 	var done atomic.Bool
 	go func() { // preempts everybody: each collection stops the world with signals
 		for !done.Load() {

@@ -1,0 +1,95 @@
+/**
+ * A reporter for node:test: writes the slowest files, the reasons for skipped tests and the closing line, and keeps
+ * the times of all files in build/test-times.json. scripts/test prints the text after the runner's own output.
+ */
+import { readFileSync, writeFileSync } from 'node:fs';
+import path from 'node:path';
+import type { TestEvent } from 'node:test/reporters';
+
+interface FileTimes {
+  /** Wall time in seconds; null for a file whose end was not reported. */
+  wall: number | null;
+  /** Processor time in seconds, of the file's process and of the children that it waited for. */
+  processor: number | null;
+}
+
+/** Files that the text lists. */
+const listed = 20;
+const root = path.resolve(import.meta.dirname, '../../..');
+
+function usage(): ReadonlyMap<string, number> {
+  const file = process.env['VGPU_TEST_USAGE'];
+  if (file === undefined) return new Map();
+  const rows = readFileSync(file, 'utf8').trim().split('\n');
+  return new Map(
+    rows.map((row): [string, number] => {
+      const [name = '', seconds = '0'] = row.split('\t');
+      return [path.relative(root, name), Number(seconds)];
+    }),
+  );
+}
+
+/** Yields the whole text at the end of the run. */
+// biome-ignore lint/style/noDefaultExport: node:test takes a reporter by its default export
+export default async function* report(source: AsyncIterable<TestEvent>): AsyncGenerator<string> {
+  const counts = { passed: 0, failed: 0, skipped: 0 };
+  const reasons = new Map<string, number>();
+  const failures: string[] = [];
+  const files = new Map<string, FileTimes>();
+  const began = performance.now();
+  for await (const { type, data } of source) {
+    if (type !== 'test:pass' && type !== 'test:fail' && type !== 'test:complete') continue;
+    const file = data.file === undefined ? '' : path.relative(root, data.file);
+    // The runner reports a file as a test that has the file's name.
+    if (data.name === data.file || data.name === file) {
+      files.set(file, { wall: data.details.duration_ms / 1000, processor: null });
+    } else if (type === 'test:complete' || data.details.type === 'suite') {
+      if (!files.has(file)) files.set(file, { wall: null, processor: null });
+    } else if (data.skip !== undefined && data.skip !== false) {
+      counts.skipped++;
+      const reason = typeof data.skip === 'string' ? data.skip : 'no reason';
+      reasons.set(reason, (reasons.get(reason) ?? 0) + 1);
+    } else if (type === 'test:pass') {
+      counts.passed++;
+    } else {
+      counts.failed++;
+      const { error } = data.details;
+      if (!('failureType' in error) || error.failureType !== 'subtestsFailed')
+        failures.push(`${file}: ${data.name}`);
+    }
+  }
+  for (const [file, seconds] of usage()) {
+    const times = files.get(file) ?? { wall: null, processor: null };
+    files.set(file, { ...times, processor: seconds });
+  }
+  const sorted = [...files].toSorted(([, one], [, other]) => (other.wall ?? 0) - (one.wall ?? 0));
+  writeFileSync(
+    path.join(root, 'build/test-times.json'),
+    `${JSON.stringify(Object.fromEntries(sorted), null, 1)}\n`,
+  );
+  const total = (pick: (times: FileTimes) => number | null): number =>
+    sorted.reduce((sum, [, times]) => sum + (pick(times) ?? 0), 0);
+  const row = (file: string, { wall, processor }: FileTimes): string =>
+    `${cell(wall)} ${cell(processor)}  ${file.replace(/^dist\/test\//, '').replace(/\.js$/, '')}`;
+  const seconds = (performance.now() - began) / 1000;
+  yield [
+    '',
+    'seconds, seconds of processor, file (all: build/test-times.json)',
+    ...sorted.slice(0, listed).map(([file, times]) => row(file, times)),
+    row(`all ${sorted.length} files`, {
+      wall: total(({ wall }) => wall),
+      processor: total(({ processor }) => processor),
+    }),
+    ...(reasons.size === 0 ? [] : ['', 'skipped:']),
+    ...[...reasons].toSorted().map(([reason, count]) => `${String(count).padStart(5)}  ${reason}`),
+    ...(failures.length === 0 ? [] : ['', 'failed:', ...failures.map((name) => `  ${name}`)]),
+    '',
+    `tests took ${Math.round(seconds)} s`,
+    `${counts.passed} passed, ${counts.failed} failed, ${counts.skipped} skipped`,
+    '',
+  ].join('\n');
+}
+
+function cell(seconds: number | null): string {
+  return (seconds === null ? '?' : seconds.toFixed(1)).padStart(7);
+}

@@ -1,0 +1,19 @@
+/**
+ * Loaded into each test file's process (node --import): appends the processor time of the process and of the children
+ * that it waited for to the file that VGPU_TEST_USAGE names. Node's test runner reports wall time alone.
+ */
+import { appendFileSync, readFileSync } from 'node:fs';
+
+const target = process.env['VGPU_TEST_USAGE'];
+if (target !== undefined) {
+  process.on('exit', () => {
+    // proc_pid_stat(5): utime, stime, cutime and cstime are fields 14 to 17, in ticks of 10 ms; the name may hold spaces.
+    const stat = readFileSync('/proc/self/stat', 'utf8');
+    const ticks = stat
+      .slice(stat.lastIndexOf(')') + 2)
+      .split(' ')
+      .slice(11, 15);
+    const seconds = ticks.reduce((sum, one) => sum + Number(one), 0) / 100;
+    appendFileSync(target, `${process.argv[1]}\t${seconds}\n`);
+  });
+}

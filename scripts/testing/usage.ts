@@ -7,7 +7,8 @@ import { appendFileSync, readFileSync } from 'node:fs';
 const target = process.env['VGPU_TEST_USAGE'];
 if (target !== undefined) {
   process.on('exit', () => {
-    // proc_pid_stat(5): utime, stime, cutime and cstime are fields 14 to 17, in ticks of 10 ms; the name may hold spaces.
+    // proc_pid_stat(5): fields 14 to 17 are user and system time of the process, and of its children, in ticks of 10 ms.
+    // The second field, a name, may hold spaces.
     const stat = readFileSync('/proc/self/stat', 'utf8');
     const ticks = stat
       .slice(stat.lastIndexOf(')') + 2)

@@ -126,20 +126,54 @@ static void measure_calls(void *function, int count) {
     CALL(cuStreamSynchronize, NULL);
     times[i] = now() - start;
   }
-  printf("\"launchAndSynchronize\":%.3f},", median(times, count));
+  printf("\"launchAndSynchronize\":%.3f,", median(times, count));
+  CALL(cuMemFree_v2, memory);
+  free(times);
+}
+
+/* Microseconds of a graph of GRAPH_LAUNCHES kernels, launched and waited for. */
+#define GRAPH_LAUNCHES 100
+static void measure_graph(void *function, int count) {
+  double *times = malloc((size_t)count * sizeof *times);
+  struct vgpu_stream *stream;
+  void *graph, *executable;
+  uint64_t memory;
+  if (times == NULL) fail("malloc", 0);
+  CALL(cuMemAlloc_v2, &memory, 4096);
+  CALL(cuStreamCreate, &stream, 1);
+  CALL(cuStreamBeginCapture_v2, stream, 0);
+  uint32_t n = 1;
+  void *parameters[] = {&memory, &memory, &memory, &n};
+  for (int i = 0; i < GRAPH_LAUNCHES; i++) {
+    CALL(cuLaunchKernel, function, 1, 1, 1, 256, 1, 1, 0, stream, parameters, NULL);
+  }
+  CALL(cuStreamEndCapture, stream, &graph);
+  CALL(cuGraphInstantiateWithFlags, &executable, graph, 0);
+  for (int i = 0; i < count; i++) {
+    double start = now();
+    CALL(cuGraphLaunch, executable, stream);
+    CALL(cuStreamSynchronize, stream);
+    times[i] = now() - start;
+  }
+  printf("\"graph\":%.3f},", median(times, count));
+  CALL(cuGraphExecDestroy, executable);
+  CALL(cuGraphDestroy, graph);
+  CALL(cuStreamDestroy_v2, stream);
   CALL(cuMemFree_v2, memory);
   free(times);
 }
 
 /* Bytes per microsecond are MB/s. The best of three rounds counts. */
-static void measure_copies(size_t largest) {
+static void measure_copies(const char *title, size_t largest, bool pinned) {
   uint64_t memory;
   void *host = NULL;
   const char *comma = "";
   CALL(cuMemAlloc_v2, &memory, largest);
-  CALL(cuMemHostAlloc, &host, largest, 0);
+  if (pinned) CALL(cuMemHostAlloc, &host, largest, 0);
+  else host = malloc(largest);
+  if (host == NULL) fail("malloc", 0);
   memset(host, 7, largest);
-  printf("\"copies\":[");
+  printf("\"%s\":[", title);
   for (size_t size = 4096; size <= largest; size *= 16) {
     double best[2] = {0, 0};
     int repeat = size < (1u << 20) ? 100 : 3;
@@ -156,7 +190,8 @@ static void measure_copies(size_t largest) {
     comma = ",";
   }
   printf("],");
-  CALL(cuMemFreeHost, host);
+  if (pinned) CALL(cuMemFreeHost, host);
+  else free(host);
   CALL(cuMemFree_v2, memory);
 }
 
@@ -200,7 +235,9 @@ int main(int count, char **words) {
   uint64_t hash = add_vectors(function, n, &wrong);
   printf("{\"ok\":%s,\"name\":\"%s\",\"cuda\":%d,", wrong == 0 ? "true" : "false", name, version);
   measure_calls(function, quick ? 200 : 20000);
-  measure_copies(quick ? 1u << 24 : 1u << 28);
+  measure_graph(function, quick ? 20 : 1000);
+  measure_copies("pinnedCopies", quick ? 1u << 24 : 1u << 28, true);
+  measure_copies("pageableCopies", quick ? 1u << 24 : 1u << 28, false);
   printf("\"elements\":%u,\"wrong\":%u,\"result\":\"%016" PRIx64 "\"}\n", n, wrong, hash);
   return wrong != 0;
 }

@@ -1,0 +1,162 @@
+"""gpu_check_frameworks.py PART [quick]: a part of scripts/gpu-check that needs PyTorch, Triton, CuPy or JAX.
+
+The last line on stdout is a JSON object: a hash of the result's bytes, its norm, the seconds of a round, and the libcuda
+that this process has mapped. Without the framework: {"skipped": reason}.
+"""
+import hashlib
+import importlib
+import json
+import sys
+import time
+
+
+def libraries():
+    with open("/proc/self/maps", encoding="utf8") as maps:
+        return sorted({line.split()[-1] for line in maps if "libcuda.so" in line})
+
+
+def sgemm(torch, size):
+    torch.manual_seed(1)
+    a, b = torch.randn(size, size).cuda(), torch.randn(size, size).cuda()
+    return lambda: a @ b
+
+
+def model_of(torch, size):
+    torch.manual_seed(2)
+    layers = [torch.nn.Linear(size, size), torch.nn.GELU(), torch.nn.LayerNorm(size), torch.nn.Linear(size, 10)]
+    return torch.nn.Sequential(*layers).cuda(), torch.randn(64, size).cuda(), torch.randint(0, 10, (64,)).cuda()
+
+
+def train(torch, size):
+    model, data, wanted = model_of(torch, size)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+
+    def step():
+        optimizer.zero_grad()
+        loss = torch.nn.functional.cross_entropy(model(data), wanted)
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    return step
+
+
+def decode(torch, size):
+    """One token of a transformer of 8 layers, replayed as a CUDA graph; the token is read after each replay."""
+    torch.manual_seed(3)
+    layer = torch.nn.TransformerEncoderLayer(size, 8, 4 * size, batch_first=True, dropout=0.0)
+    model = torch.nn.TransformerEncoder(layer, 8, enable_nested_tensor=False).cuda().eval()
+    token = torch.randn(1, 1, size).cuda()
+    stream = torch.cuda.Stream()
+    with torch.no_grad(), torch.cuda.stream(stream):
+        for _ in range(3):
+            model(token)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.no_grad(), torch.cuda.graph(graph):
+        answer = model(token)
+
+    def step():
+        graph.replay()
+        token.copy_(answer / answer.abs().max())
+        token[0, 0, 0].item()
+        return token.clone()
+
+    return step
+
+
+def compiled(torch, size):
+    model, data, _ = model_of(torch, size)
+    fast = torch.compile(model)
+
+    def step():
+        with torch.no_grad():
+            return fast(data)
+
+    return step
+
+
+def triton_kernel(torch, size):
+    import triton
+    import triton.language as tl
+
+    @triton.jit
+    def add(a, b, c, n, block: tl.constexpr):
+        at = tl.program_id(0) * block + tl.arange(0, block)
+        tl.store(c + at, tl.load(a + at, at < n) + tl.load(b + at, at < n), at < n)
+
+    torch.manual_seed(4)
+    n = size * size
+    a, b, c = torch.randn(n).cuda(), torch.randn(n).cuda(), torch.empty(n).cuda()
+
+    def step():
+        add[(triton.cdiv(n, 1024),)](a, b, c, n, 1024)
+        return c
+
+    return step
+
+
+def with_torch(part, quick):
+    import torch
+    if not torch.cuda.is_available():
+        return {"ok": False, "error": "torch.cuda.is_available() is False", "libcuda": libraries()}
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    makers = {"sgemm": sgemm, "train": train, "decode": decode, "compile": compiled, "triton": triton_kernel}
+    step = makers[part](torch, 256 if quick else 2048)
+    return measure(step, torch.cuda.synchronize, lambda last: last.float().cpu().contiguous().numpy(), quick,
+                   torch.__version__)
+
+
+def with_cupy(_part, quick):
+    import cupy
+    size = 256 if quick else 2048
+    generator = cupy.random.RandomState(5)
+    a = generator.standard_normal((size, size), dtype=cupy.float32)
+    kernel = cupy.ElementwiseKernel("float32 x, float32 y", "float32 z", "z = x * y + 1", "gpu_check_fma")
+    return measure(lambda: kernel(a, a @ a), cupy.cuda.Device().synchronize, cupy.asnumpy, quick, cupy.__version__)
+
+
+def with_jax(_part, quick):
+    import jax
+    import numpy
+    if jax.devices()[0].platform != "gpu":
+        return {"ok": False, "error": f"JAX has no GPU: {jax.devices()}", "libcuda": libraries()}
+    size = 256 if quick else 2048
+    a = jax.device_put(numpy.random.default_rng(6).standard_normal((size, size), dtype=numpy.float32))
+    step = jax.jit(lambda x: jax.numpy.tanh(x @ x.T / size))
+    return measure(lambda: step(a), lambda: step(a).block_until_ready(), numpy.asarray, quick, jax.__version__)
+
+
+def measure(step, synchronize, to_numpy, quick, version):
+    for _ in range(3):  # warm, and with a state that goes on
+        last = step()
+    synchronize()
+    rounds = 5 if quick else 50
+    start = time.perf_counter()
+    for _ in range(rounds):
+        last = step()
+    synchronize()
+    seconds = (time.perf_counter() - start) / rounds
+    values = to_numpy(last)
+    return {"ok": True, "result": hashlib.sha256(values.tobytes()).hexdigest(), "seconds": seconds,
+            "norm": float((values.astype("float64") ** 2).sum() ** 0.5), "libcuda": libraries(), "version": version}
+
+
+PARTS = {"cupy": ("cupy", with_cupy), "jax": ("jax", with_jax), "triton": ("triton", with_torch),
+         "compile": ("triton", with_torch)}
+
+
+def main():
+    part, quick = sys.argv[1], "quick" in sys.argv[2:]
+    module, make = PARTS.get(part, ("torch", with_torch))
+    for name in {module, "torch" if make is with_torch else module}:
+        try:
+            importlib.import_module(name)
+        except ImportError as error:
+            return {"skipped": f"no {name}: {error}"}
+    return make(part, quick)
+
+
+answer = main()
+print(json.dumps(answer))
+sys.exit(0 if answer.get("ok") or answer.get("skipped") else 1)

@@ -6,7 +6,7 @@ import { buildSync, type Metafile } from 'esbuild';
 import { emptyDirSync, readJsonSync } from 'fs-extra/esm';
 import { statusSchema } from '../agent/cli/commands/status-schema.js';
 import { hostDaemonSchema } from '../agent/contracts/host-daemon.js';
-import { formerManifestSchema, manifestSchema } from '../agent/contracts/manifest-schema.js';
+import { manifestSchema } from '../agent/contracts/manifest-schema.js';
 import { recordSchema } from '../agent/install/apply/record-schema.js';
 import { packageRoot } from '../agent/lib/paths.js';
 import { compiledFile, newAjv } from '../agent/lib/schema.js';
@@ -21,7 +21,6 @@ const schemas: readonly (readonly [name: string, schema: object])[] = [
   ...files.map((name): [string, object] => [name, readJsonSync(path.join(packageRoot(), name))]),
   ['agent/contracts/host-daemon.ts', hostDaemonSchema],
   ['agent/contracts/manifest-schema.ts', manifestSchema],
-  ['agent/contracts/manifest-schema.ts', formerManifestSchema],
   ['agent/install/apply/record-schema.ts', recordSchema],
   ['docs/json/status.schema.json', statusSchema()],
 ];

@@ -1,8 +1,8 @@
 /**
- * JSON with places. `JSON.parse` loses where a value stood, says nothing of a
- * repeated key, and names the place of a mistake differently in every release
- * of V8; a person who wrote a profile needs line and column.
+ * JSON with the place of every value. `JSON.parse` loses where a value stood, accepts a repeated key, and reports the
+ * place of an error differently in each release of V8; a person who wrote a profile needs line and column.
  */
+import { createScanner, type JSONVisitor, printParseErrorCode, visit } from 'jsonc-parser';
 
 export type Json = null | boolean | number | string | readonly Json[] | { readonly [key: string]: Json };
 
@@ -21,179 +21,97 @@ export type JsonResult =
     }
   | { readonly kind: 'bad'; readonly message: string; readonly place: Place };
 
-class Mistake extends Error {
-  readonly offset: number;
-  constructor(message: string, offset: number) {
-    super(message);
-    this.offset = offset;
-  }
-}
-
 /** One part of a JSON pointer, escaped (RFC 6901). */
 export function pointerPart(part: string | number): string {
   return String(part).replaceAll('~', '~0').replaceAll('/', '~1');
 }
 
-/** Parses `text` strictly (RFC 8259): no comments, no trailing commas, no repeated keys, 64 levels at most. */
-export function parseJson(text: string): JsonResult {
-  const offsets = new Map<string, number>();
-  const source = text.startsWith('\uFEFF') ? text.slice(1) : text;
-  try {
-    const value = new Reader(source, offsets).document();
-    const places = new Map<string, Place>();
-    for (const [pointer, offset] of offsets) places.set(pointer, placeOf(source, offset));
-    return { kind: 'ok', value, places };
-  } catch (error) {
-    if (error instanceof Mistake) {
-      return { kind: 'bad', message: error.message, place: placeOf(source, error.offset) };
-    }
-    throw error;
-  }
-}
-
-function placeOf(text: string, offset: number): Place {
-  const before = text.slice(0, offset);
-  const newline = before.lastIndexOf('\n');
-  return { line: before.split('\n').length, column: offset - newline };
-}
-
-const escapes: Readonly<Record<string, string>> = {
-  '"': '"',
-  '\\': '\\',
-  '/': '/',
-  b: '\b',
-  f: '\f',
-  n: '\n',
-  r: '\r',
-  t: '\t',
-};
+/** What the parser expected where it failed, by the name of its error. */
+const expected: ReadonlyMap<string, string> = new Map([
+  ['ValueExpected', 'a value'],
+  ['InvalidSymbol', 'a value'],
+  ['ColonExpected', '":"'],
+  ['CommaExpected', '"," or a closing bracket'],
+  ['PropertyNameExpected', 'a key in double quotes'],
+  ['CloseBraceExpected', '"}"'],
+  ['CloseBracketExpected', '"]"'],
+  ['EndOfFileExpected', 'the end of the file'],
+]);
+/** Errors inside of a string, a number or a comment; the place is where that begins. */
+const malformed: ReadonlyMap<string, string> = new Map([
+  ['InvalidNumberFormat', 'this is not a number of JSON'],
+  ['UnexpectedEndOfNumber', 'this number lacks a digit'],
+  ['InvalidCommentToken', 'JSON has no comments'],
+  ['UnexpectedEndOfComment', 'JSON has no comments'],
+  ['UnexpectedEndOfString', 'this string has no closing double quote'],
+  ['InvalidUnicode', 'this string has a \\u without four hexadecimal digits'],
+  ['InvalidEscapeCharacter', 'this string has an escape that JSON does not have'],
+  ['InvalidCharacter', 'this string has a control character'],
+]);
 const maxDepth = 64;
 
-class Reader {
-  readonly #text: string;
-  readonly #offsets: Map<string, number>;
-  #at = 0;
+/** Parses `text` strictly (RFC 8259): no comments, no trailing commas, no repeated keys, 64 levels at most. */
+export function parseJson(text: string): JsonResult {
+  const source = text.startsWith('\uFEFF') ? text.slice(1) : text;
+  const tooDeep = placeBeyondDepth(source);
+  if (tooDeep !== null) return { kind: 'bad', message: `more than ${maxDepth} levels`, place: tooDeep };
+  const places = new Map<string, Place>();
+  const keys = new Set<string>();
+  const mistakes: { readonly message: string; readonly place: Place }[] = [];
+  const found = (message: string, line: number, character: number): void => {
+    mistakes.push({ message, place: { line: line + 1, column: character + 1 } });
+  };
+  const value: JSONVisitor['onObjectBegin'] = (_, __, line, character, pathOf) => {
+    places.set(
+      pathOf()
+        .map((part) => `/${pointerPart(part)}`)
+        .join(''),
+      { line: line + 1, column: character + 1 },
+    );
+  };
+  visit(
+    source,
+    {
+      onObjectBegin: value,
+      onArrayBegin: value,
+      onLiteralValue: (_, offset, length, line, character, pathOf) =>
+        value(offset, length, line, character, pathOf),
+      onObjectProperty: (key, _, __, line, character, pathOf) => {
+        const pointer = JSON.stringify([...pathOf(), key]);
+        if (keys.has(pointer)) found(`the key ${JSON.stringify(key)} is given twice`, line, character);
+        keys.add(pointer);
+      },
+      onError: (code, offset, _, line, character) => {
+        const name = printParseErrorCode(code);
+        const wanted = expected.get(name);
+        const there =
+          source[offset] === undefined ? 'the file ends' : `there is ${JSON.stringify(source[offset])}`;
+        found(
+          wanted === undefined ? (malformed.get(name) ?? name) : `${wanted} was expected, but ${there}`,
+          line,
+          character,
+        );
+      },
+    },
+    { disallowComments: true, allowEmptyContent: false, allowTrailingComma: false },
+  );
+  const [first] = mistakes;
+  if (first !== undefined) return { kind: 'bad', ...first };
+  return { kind: 'ok', value: JSON.parse(source), places };
+}
 
-  constructor(text: string, offsets: Map<string, number>) {
-    this.#text = text;
-    this.#offsets = offsets;
-  }
-
-  document(): Json {
-    const value = this.#value('', 0);
-    this.#space();
-    if (this.#at < this.#text.length) throw this.#unexpected('the end of the file');
-    return value;
-  }
-
-  #unexpected(wanted: string): Mistake {
-    const found = this.#text[this.#at];
-    const said = found === undefined ? 'the file ends' : `there is ${JSON.stringify(found)}`;
-    return new Mistake(`${wanted} was expected, but ${said}`, this.#at);
-  }
-
-  #space(): void {
-    while (/[ \t\r\n]/.test(this.#text[this.#at] ?? '')) this.#at += 1;
-  }
-
-  #value(pointer: string, depth: number): Json {
-    this.#space();
-    if (depth > maxDepth) throw new Mistake(`more than ${maxDepth} levels`, this.#at);
-    this.#offsets.set(pointer, this.#at);
-    const character = this.#text[this.#at];
-    if (character === '{') return this.#object(pointer, depth);
-    if (character === '[') return this.#array(pointer, depth);
-    if (character === '"') return this.#string();
-    const word = /^(?:true|false|null)\b/.exec(this.#text.slice(this.#at, this.#at + 6))?.[0];
-    if (word !== undefined) {
-      this.#at += word.length;
-      return word === 'null' ? null : word === 'true';
-    }
-    const number = /^-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?/.exec(
-      this.#text.slice(this.#at, this.#at + 64),
-    )?.[0];
-    if (number === undefined) throw this.#unexpected('a value');
-    this.#at += number.length;
-    return Number(number);
-  }
-
-  #object(pointer: string, depth: number): Json {
-    const entries: [string, Json][] = [];
-    const seen = new Set<string>();
-    this.#at += 1;
-    this.#space();
-    if (this.#text[this.#at] === '}') {
-      this.#at += 1;
-      return {};
-    }
-    for (;;) {
-      this.#space();
-      if (this.#text[this.#at] !== '"') throw this.#unexpected('a key in double quotes');
-      const keyOffset = this.#at;
-      const key = this.#string();
-      if (seen.has(key)) throw new Mistake(`the key ${JSON.stringify(key)} is given twice`, keyOffset);
-      seen.add(key);
-      this.#space();
-      if (this.#text[this.#at] !== ':') throw this.#unexpected('":"');
-      this.#at += 1;
-      entries.push([key, this.#value(`${pointer}/${pointerPart(key)}`, depth + 1)]);
-      this.#space();
-      const next = this.#text[this.#at];
-      if (next !== ',' && next !== '}') throw this.#unexpected('"," or "}"');
-      this.#at += 1;
-      // fromEntries defines properties: a key named __proto__ stays a plain key.
-      if (next === '}') return Object.fromEntries(entries);
+/** The parser calls itself for each level; the scanner does not. Null where no level is too deep. */
+function placeBeyondDepth(source: string): Place | null {
+  const scanner = createScanner(source, true);
+  let depth = 0;
+  for (scanner.scan(); scanner.getTokenOffset() < source.length; scanner.scan()) {
+    // A token that begins with a bracket is one: a string begins with its quote.
+    const first = source[scanner.getTokenOffset()];
+    if (first === '{' || first === '[') depth += 1;
+    if (first === '}' || first === ']') depth -= 1;
+    if (depth > maxDepth) {
+      return { line: scanner.getTokenStartLine() + 1, column: scanner.getTokenStartCharacter() + 1 };
     }
   }
-
-  #array(pointer: string, depth: number): Json {
-    const items: Json[] = [];
-    this.#at += 1;
-    this.#space();
-    if (this.#text[this.#at] === ']') {
-      this.#at += 1;
-      return items;
-    }
-    for (;;) {
-      items.push(this.#value(`${pointer}/${items.length}`, depth + 1));
-      this.#space();
-      const next = this.#text[this.#at];
-      if (next !== ',' && next !== ']') throw this.#unexpected('"," or "]"');
-      this.#at += 1;
-      if (next === ']') return items;
-    }
-  }
-
-  #string(): string {
-    let result = '';
-    this.#at += 1;
-    for (;;) {
-      const character = this.#text[this.#at];
-      if (character === undefined) throw this.#unexpected('the end of the string (a double quote)');
-      if (character === '"') {
-        this.#at += 1;
-        return result;
-      }
-      if (character < ' ') {
-        throw new Mistake(`a string has a control character: ${JSON.stringify(character)}`, this.#at);
-      }
-      if (character !== '\\') {
-        result += character;
-        this.#at += 1;
-        continue;
-      }
-      const letter = this.#text[this.#at + 1] ?? '';
-      const hex = /^u([0-9a-fA-F]{4})/.exec(this.#text.slice(this.#at + 1, this.#at + 6))?.[1];
-      const plain = escapes[letter];
-      if (hex !== undefined) {
-        result += String.fromCharCode(Number.parseInt(hex, 16));
-        this.#at += 6;
-      } else if (plain !== undefined) {
-        result += plain;
-        this.#at += 2;
-      } else {
-        throw new Mistake(`${JSON.stringify(`\\${letter}`)} is not an escape of JSON`, this.#at);
-      }
-    }
-  }
+  return null;
 }

@@ -45,9 +45,6 @@ export async function acquireLock(options: LockOptions): Promise<Lock> {
     const handle = await openLockFile(file);
     try {
       if (!(await taken(handle.fd, deadline, options.signal))) throw await held(file);
-      // An earlier version created the lock readable by all users, and one of them may still hold it open: give that
-      // file up.
-      if (((await handle.stat()).mode & 0o077) !== 0) await fs.unlink(file).catch(ignoreAbsent);
       if (await isStill(file, handle)) {
         await handle.truncate(0);
         await handle.write(`${process.pid} ${options.command}\n`, 0);
@@ -111,10 +108,6 @@ async function isStill(file: string, handle: fs.FileHandle): Promise<boolean> {
     if (errnoOf(error) === 'ENOENT') return false;
     throw error;
   }
-}
-
-function ignoreAbsent(error: unknown): void {
-  if (errnoOf(error) !== 'ENOENT') throw error;
 }
 
 /** Waits only while the lock is held, so that a signal before that does not speak of a wait. */

@@ -2,7 +2,7 @@
 import { createHash } from 'node:crypto';
 import type { Manifest, OwnedItem } from '../../contracts/manifest.js';
 import type { PathState } from '../../contracts/path-state.js';
-import { checkManifest, formerDropIns, type ProfileOfDropIn } from '../../contracts/read-manifest.js';
+import { checkManifest } from '../../contracts/read-manifest.js';
 import { VgpuError } from '../../lib/errors.js';
 import { storeRoot } from '../../lib/paths.js';
 import { findItem, isOurs } from '../plan/owned.js';
@@ -19,20 +19,9 @@ export async function readManifest(disk: Disk): Promise<Manifest | null> {
   } catch (cause) {
     throw unreadable(file, 'it is not JSON', cause);
   }
-  const checked = checkManifest(value, await profilesOfDropIns(disk, value));
+  const checked = checkManifest(value);
   if (checked.kind === 'bad') throw unreadable(file, checked.problem);
   return checked.manifest;
-}
-
-/** A manifest of schema 1 does not say for which profile a second consumer was installed; its drop-in does. */
-async function profilesOfDropIns(disk: Disk, manifest: unknown): Promise<ProfileOfDropIn> {
-  const profiles = new Map<string, string>();
-  for (const path of formerDropIns(manifest)) {
-    const text = (await disk.read(path))?.toString('utf8') ?? '';
-    const profile = /^# Written by vgpu-agent for the profile (\S+)\. /.exec(text)?.[1];
-    if (profile !== undefined) profiles.set(path, profile);
-  }
-  return (path) => profiles.get(path) ?? null;
 }
 
 function unreadable(file: string, why: string, cause?: unknown): VgpuError {

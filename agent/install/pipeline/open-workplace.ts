@@ -23,14 +23,7 @@ import { placeOfStart } from '../../guest/unit/start-record.js';
 import { readHost } from '../../guest/vgpu-host/host.js';
 import { agentVersion } from '../../lib/agent-version.js';
 import { VgpuError } from '../../lib/errors.js';
-import {
-  agentUnit,
-  manifestFile,
-  startsDirectory,
-  storeCurrent,
-  storeVersions,
-  traceRecord,
-} from '../../lib/paths.js';
+import { agentUnit, manifestFile, storeCurrent, storeVersions, traceRecord } from '../../lib/paths.js';
 import { type CommandRunner, spawnRunner } from '../../lib/run-command.js';
 import { forUnit } from '../../profile/instance.js';
 import { loadProfile, readableProfiles } from '../../profile/load.js';
@@ -219,7 +212,6 @@ export function openWorkplace(options: WorkplaceOptions = {}): OpenWorkplace {
       } finally {
         // An uninstall leaves nothing, and the lock's directory goes only when it is empty.
         const over = done && command === 'uninstall' && (await disk.inspect(manifestFile)).kind === 'absent';
-        if (over) await fs.rm(startsDirectory, { recursive: true, force: true });
         await lock.release({ remove: over });
       }
     },

@@ -1,8 +1,8 @@
-/** The manifest is checked when it is read, and one of a former version is brought to the present form. */
+/** The manifest is checked when it is read. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import type { Manifest, OwnedItem } from '../../../agent/contracts/manifest.js';
-import { checkManifest, formerDropIns } from '../../../agent/contracts/read-manifest.js';
+import { checkManifest } from '../../../agent/contracts/read-manifest.js';
 
 const absent = { kind: 'absent' } as const;
 const link: OwnedItem = {
@@ -12,11 +12,6 @@ const link: OwnedItem = {
   before: absent,
   backup: null,
   ownerPackage: null,
-};
-const inStore: OwnedItem = {
-  ...link,
-  path: '/opt/vgpu/versions/0123456789abcdef/libcuda.so',
-  target: 'libcuda.so.1',
 };
 const dropIn = (unit: string): OwnedItem => ({
   kind: 'file',
@@ -46,16 +41,15 @@ const manifest: Manifest = {
     },
   ],
 };
-const nobody = (): null => null;
 
 test('written text is read back unchanged', () => {
-  const read = checkManifest(JSON.parse(JSON.stringify(manifest)), nobody);
+  const read = checkManifest(JSON.parse(JSON.stringify(manifest)));
   assert.deepEqual(read, { kind: 'ok', manifest });
 });
 
 for (const [what, value, problem] of [
   ['no object', 'x', /it has no schema/],
-  ['a later schema', { ...manifest, schema: 3 }, /its schema is 3, this agent knows 1 and 2/],
+  ['a later schema', { ...manifest, schema: 3 }, /its schema is 3, this agent knows 2/],
   ['no consumer', { ...manifest, consumers: [] }, /^\/consumers .* but is \[\]$/],
   [
     'a unit with a slash',
@@ -80,40 +74,7 @@ for (const [what, value, problem] of [
   ],
 ] as const) {
   test(`refused, with its place: ${what}`, () => {
-    const read = checkManifest(value, nobody);
+    const read = checkManifest(value);
     assert.match(read.kind === 'bad' ? read.problem : 'it was taken', problem);
   });
 }
-
-const { consumers: _, ...rest } = manifest;
-const former = {
-  ...rest,
-  schema: 1,
-  profile: 'llama-server',
-  unit: 'llama-server.service',
-  items: [link, inStore, dropIn('ollama.service'), dropIn('llama-server.service')],
-};
-
-test('a manifest of schema 1 names every consumer that has a drop-in, the latest last', () => {
-  const read = checkManifest(former, () => 'ollama');
-  assert.deepEqual(read.kind === 'ok' && read.manifest.consumers, [
-    { profile: 'ollama', unit: 'ollama.service', links: [link.path] },
-    { profile: 'llama-server', unit: 'llama-server.service', links: [link.path] },
-  ]);
-});
-
-test('a drop-in without a profile makes no consumer; its file stays owned', () => {
-  const read = checkManifest(former, nobody);
-  assert.deepEqual(
-    read.kind === 'ok' && [read.manifest.consumers.map((one) => one.unit), read.manifest.items.length],
-    [['llama-server.service'], 4],
-  );
-});
-
-test('only drop-ins of schema 1 are asked for their profile', () => {
-  assert.deepEqual(formerDropIns(former), [
-    '/etc/systemd/system/ollama.service.d/50-vgpu.conf',
-    '/etc/systemd/system/llama-server.service.d/50-vgpu.conf',
-  ]);
-  assert.deepEqual(formerDropIns(manifest), []);
-});

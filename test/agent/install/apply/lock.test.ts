@@ -1,19 +1,7 @@
 import assert from 'node:assert/strict';
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import {
-  chmodSync,
-  closeSync,
-  existsSync,
-  fstatSync,
-  mkdirSync,
-  mkdtempSync,
-  openSync,
-  rmSync,
-  statSync,
-  symlinkSync,
-  writeFileSync,
-} from 'node:fs';
+import { existsSync, mkdirSync, mkdtempSync, rmSync, statSync, symlinkSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { describe, it, type TestContext } from 'node:test';
@@ -135,20 +123,6 @@ describe('acquireLock', () => {
     context.after(() => lock.release());
     assert.equal(statSync(path.dirname(file)).mode & 0o777, 0o755);
     assert.equal(statSync(file).mode & 0o777, 0o600);
-  });
-
-  it('is a new file where an older version let everybody open it', async (context) => {
-    const file = lockFile(context);
-    mkdirSync(path.dirname(file));
-    writeFileSync(file, '');
-    chmodSync(file, 0o644);
-    // A process that has it open now could take it as soon as it is free.
-    const theirs = openSync(file, 'r');
-    context.after(() => closeSync(theirs));
-    const lock = await acquireLock({ command: 'install', waitMs: 0, file });
-    assert.equal(statSync(file).mode & 0o777, 0o600);
-    assert.notEqual(statSync(file).ino, fstatSync(theirs).ino);
-    await lock.release();
   });
 
   it('is no link', async (context) => {

@@ -49,7 +49,7 @@ const common = {
   bundle: true,
   platform: 'node',
   target: 'node20',
-  // jsonc-parser's other form passes require() around, where no bundler follows.
+  // The other form of the package passes require() around, where no bundler follows.
   alias: { 'jsonc-parser': 'jsonc-parser/lib/esm/main.js' },
   // White space need not be read at each start; names stay, for stack traces.
   minifyWhitespace: true,

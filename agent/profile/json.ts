@@ -26,7 +26,7 @@ export function pointerPart(part: string | number): string {
   return String(part).replaceAll('~', '~0').replaceAll('/', '~1');
 }
 
-/** What the parser expected where it failed, by the name of its error. */
+/** The tokens that the parser expected, by the name of its error. */
 const expected: ReadonlyMap<string, string> = new Map([
   ['ValueExpected', 'a value'],
   ['InvalidSymbol', 'a value'],

@@ -2,8 +2,7 @@
 import type { Command } from 'commander';
 import type { Run } from './types.js';
 
-/** `program` is the command line that has all of them; completion writes from it. */
-type Make = (run: Run, program: () => Command) => Command;
+type Make = (run: Run) => Command;
 
 const loaders = {
   setup: async () => (await import('./setup.js')).setupCommand,
@@ -32,6 +31,7 @@ export async function commandsFor(argv: readonly string[]): Promise<readonly Mak
   const first = argv.find((word) => !word.startsWith('-'));
   if (first === undefined && argv.some((word) => word === '--version' || word === '-V')) return [];
   const named = Object.entries<() => Promise<Make>>(loaders).filter(([name]) => name === first);
-  const one = named.length > 0 && first !== 'completion';
-  return Promise.all((one ? named : Object.entries<() => Promise<Make>>(loaders)).map(([, load]) => load()));
+  return Promise.all(
+    (named.length > 0 ? named : Object.entries<() => Promise<Make>>(loaders)).map(([, load]) => load()),
+  );
 }

@@ -142,7 +142,7 @@ export async function describeProgram(
         ['sudo vgpu-agent uninstall', 'restore everything as it was before'],
       ),
     );
-  for (const make of await commandsFor(argv)) program.addCommand(make(run, () => program));
+  for (const make of await commandsFor(argv)) program.addCommand(make(run));
   for (const command of [program, ...program.commands, ...program.commands.flatMap((one) => one.commands)]) {
     command
       .exitOverride()

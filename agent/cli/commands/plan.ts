@@ -4,7 +4,7 @@ import type { Plan } from '../../contracts/plan.js';
 import { chooseOne } from '../../install/pipeline/choose.js';
 import { ExitCode } from '../../lib/errors.js';
 import { planText } from '../output/plan-text.js';
-import { endpoint, examples, hostHelp, profileHelp, unitHelp, unitName } from './options.js';
+import { endpoint, examples, hostHelp, profileHelp, unitHelp, unitName, unreachableHelp } from './options.js';
 import type { CommandContext, Outcome, Run } from './types.js';
 
 export interface PlanDocument {
@@ -19,6 +19,7 @@ interface PlanOptions {
   readonly host?: string;
   readonly restart: boolean;
   readonly force?: true;
+  readonly allowUnreachableHost?: true;
 }
 
 export function planCommand(run: Run): Command {
@@ -29,6 +30,7 @@ export function planCommand(run: Run): Command {
     .option('--host <address>', hostHelp, endpoint)
     .option('--no-restart', 'plan without restarting the service')
     .option('--force', 'plan even if a real GPU works here')
+    .option('--allow-unreachable-host', unreachableHelp)
     .addHelpText(
       'after',
       examples(
@@ -51,6 +53,7 @@ async function plan(options: PlanOptions, context: CommandContext): Promise<Outc
     const made = work.planInstall(profile, facts, {
       endpoint: options.host ?? null,
       force: options.force === true,
+      allowUnreachable: options.allowUnreachableHost === true,
       restart: options.restart,
     });
     const document: PlanDocument = { schema: 1, command: 'plan', plan: made };

@@ -161,7 +161,7 @@ static bool limit_value(struct vgpu_policy_reader *reader, const struct limit *l
 enum { KEY_DEVICES = sizeof limits / sizeof *limits, KEY_VM_MEMORY, KEYS };
 _Static_assert(KEYS == VGPU_POLICY_KEYS, "each key has its place in struct vgpu_policy_reader");
 
-/* Of two values one would be ignored, and nobody knows which one was meant. */
+/* Of two values one would be ignored, and it is not known which one was meant. */
 static bool given_once(struct vgpu_policy_reader *reader, size_t key, const char *name, const char *value,
                        const struct vgpu_rule *rule) {
   struct vgpu_policy_given *given = (rule == NULL ? reader->usual_given : reader->rule_given) + key;

@@ -87,7 +87,7 @@ async function hostInstall(options: HostInstallOptions, context: CommandContext)
       return {
         exitCode: ExitCode.done,
         document: documentOf('dry-run', plan, 0, null),
-        text: (style) => planText(plan, style),
+        text: (style) => planText(plan, style, { full: context.verbose }),
       };
     }
     const result = await changeHost(

@@ -119,7 +119,7 @@ async function installOutcome(options: InstallOptions, context: CommandContext):
     const { emit } = context.talk;
     if (dryRun) {
       const { plan } = await inspectAndPlan(work, request, emit);
-      return dryRunOutcome(plan);
+      return dryRunOutcome(plan, context.verbose);
     }
     const result = await install(
       work,
@@ -143,11 +143,11 @@ async function installOutcome(options: InstallOptions, context: CommandContext):
   }
 }
 
-function dryRunOutcome(plan: Plan): Outcome {
+function dryRunOutcome(plan: Plan, full: boolean): Outcome {
   return {
     exitCode: ExitCode.done,
     document: documentOf('dry-run', plan, 0, { kind: 'not-planned' }, null),
-    text: (style) => planText(plan, style),
+    text: (style) => planText(plan, style, { full }),
   };
 }
 

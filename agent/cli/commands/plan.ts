@@ -1,4 +1,4 @@
-/** `vgpu-agent plan`: what install would change, as a diff. Changes nothing, needs no root where it can read. */
+/** `vgpu-agent plan`: what install would change. Changes nothing, needs no root where it can read. */
 import { Command } from 'commander';
 import type { Plan } from '../../contracts/plan.js';
 import { chooseOne } from '../../install/pipeline/choose.js';
@@ -24,7 +24,7 @@ interface PlanOptions {
 
 export function planCommand(run: Run): Command {
   return new Command('plan')
-    .description('show as a diff what install would change')
+    .description('show what install would change')
     .option('-p, --profile <name>', profileHelp)
     .option('-u, --unit <service>', unitHelp, unitName)
     .option('--host <address>', hostHelp, endpoint)
@@ -35,6 +35,7 @@ export function planCommand(run: Run): Command {
       'after',
       examples(
         ['vgpu-agent plan', 'for the usual profile'],
+        ['vgpu-agent plan --verbose', 'each change with its reason, as a diff'],
         ['vgpu-agent plan --json | jq .plan.changes', 'for scripts'],
       ),
     )
@@ -60,7 +61,7 @@ async function plan(options: PlanOptions, context: CommandContext): Promise<Outc
     return {
       exitCode: made.kind === 'refused' ? ExitCode.refused : ExitCode.done,
       document,
-      text: (style) => planText(made, style),
+      text: (style) => planText(made, style, { full: context.verbose }),
     };
   } finally {
     close();

@@ -52,7 +52,7 @@ function changeableSource(sources: readonly string[]): ServingProblem | null {
 /** Built for another system or without its libraries, it would fail at every start of the unit. */
 async function programProblem({ runner, program }: Checking): Promise<ServingProblem | null> {
   const remedy =
-    'if a library is missing, install it (Debian, Ubuntu: sudo apt-get install libjansson4 liblz4-1 libseccomp2 libzstd1); otherwise build it on this machine: npm run build:shim';
+    'if a library is missing, install it (Debian, Ubuntu: sudo apt-get install libjansson4 liblz4-1 libseccomp2 libzstd1; Fedora: sudo dnf install jansson lz4-libs libseccomp libzstd); otherwise build it on this machine: npm run build:shim';
   try {
     const ran = await runner.run(program, ['--version'], { timeoutMs: runLimitMs });
     if (ran.code === 0) return null;

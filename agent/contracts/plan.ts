@@ -9,6 +9,8 @@ export interface PlanOptions {
   readonly restart: boolean;
   /** Go on although a real GPU works here. */
   readonly force: boolean;
+  /** Go on although the host does not answer. */
+  readonly allowUnreachable?: boolean;
   /** Shall the service be there? Absent or null: as it is. */
   readonly service?: boolean | null;
 }

@@ -16,7 +16,7 @@ export interface GuestLimits {
 /** The requested settings; null and absent: unchanged. */
 export interface ServingRequest {
   readonly device: HostDevice | null;
-  /** `unix:PATH` or `vsock:PORT`. */
+  /** `unix:PATH`, `vsock:PORT` or `tcp:ADDRESS:PORT`. */
   readonly listen: readonly string[] | null;
   readonly limits: GuestLimits;
   /** Sessions may be ended where that is the only way. */

@@ -87,6 +87,8 @@ export const hostUnit = 'vgpu-hostd.service';
 export const hostSocketUnit = 'vgpu-hostd.socket';
 export const hostDefaults = '/etc/default/vgpu-hostd';
 export const hostConf = '/etc/vgpu/hostd.conf';
+/** The configurations whose text invites a person to edit it. */
+export const editableFiles: ReadonlySet<string> = new Set([agentConf, hostDefaults, hostConf]);
 export const deviceProfiles = '/usr/share/vgpu/devices';
 export const hostManPages = ['vgpu-hostd.8', 'vgpu-hostd.conf.5', 'vgpu-agent-host.8'];
 

@@ -122,7 +122,7 @@ export async function connectBus(
   address: string | undefined = process.env['DBUS_SYSTEM_BUS_ADDRESS'],
 ): Promise<BusConnection> {
   const { default: dbus } = await import('dbus-next');
-  const bus = dbus.sessionBus({ busAddress: busAddress(address) });
+  const bus = opened(address, (usable) => dbus.sessionBus({ busAddress: usable }));
 
   let over = false;
   let finish: () => void = () => {};
@@ -263,13 +263,35 @@ function failure(error: unknown): BusAnswer {
   return { kind: 'error', type: 'org.freedesktop.DBus.Error.Failed', message };
 }
 
+/** dbus-next throws plain errors for an address that it does not understand, and runs a program for `unixexec:`. */
+function opened<T>(address: string | undefined, open: (usable: string) => T): T {
+  const usable = busAddress(address)
+    .split(';')
+    .filter((one) => /^(?:unix:(?:[^;]*,)?socket=[^,]|tcp:(?:[^;]*,)?port=\d)/.test(one));
+  try {
+    if (usable.length === 0) throw new Error('it names neither unix:path=PATH nor tcp:host=NAME,port=NUMBER');
+    return open(usable.join(';'));
+  } catch (cause) {
+    const why = cause instanceof Error ? cause.message : String(cause);
+    throw new VgpuError(
+      `DBUS_SYSTEM_BUS_ADDRESS=${JSON.stringify(address)} is not an address of a bus: ${why}`,
+      {
+        kind: 'failed',
+        operation: 'connect to the system bus',
+        remedy: `unset DBUS_SYSTEM_BUS_ADDRESS, or set it to unix:path=${systemBusSocket}`,
+        cause,
+      },
+    );
+  }
+}
+
 /**
  * `unix:path=` becomes `unix:socket=`, which dbus-next opens with node:net; for `path` it tries the native
  * `usocket` first, whose handle outlives disconnect().
  */
 function busAddress(address: string | undefined): string {
   if (address === undefined || address === '') return `unix:socket=${systemBusSocket}`;
-  return address.replace(/\bunix:path=/g, 'unix:socket=');
+  return address.replace(/\bunix:path=/g, 'unix:socket=').replace(/\bunix:abstract=/g, 'unix:socket=\0');
 }
 
 interface Closable {

@@ -63,6 +63,18 @@ describe('from a bare root to a verdict', { skip: long || whyNoGuest() }, () => 
     await bareRun(t, '--proxy', testRoot('bare-bookworm'));
   });
 
+  test('the demo fetches a real consumer, and what that needs', {
+    skip: whyNoRoot('bare-trixie'),
+  }, async (t) => {
+    const ran = await run(join(repository, 'scripts/lib/bare-run'), ['--fetch', testRoot('bare-trixie')], {
+      timeoutMs: 1_800_000,
+    });
+    t.diagnostic(ran.stdout.trim().split('\n').at(-1) ?? '');
+    assert.equal(ran.code, 0, ran.stdout + ran.stderr);
+    assert.match(ran.stderr, /installing \d+ packages.* mmdebstrap/);
+    assert.match(ran.stdout, /consumer {2}a real llama-server, Debian sid's/);
+  });
+
   test('again without a network, with what the first run left', {
     skip: whyNoRoot('bare-trixie'),
   }, async (t) => {

@@ -107,8 +107,13 @@ test('a host that was installed serves a guest that was installed, and each give
     },
   );
 
+  const addresses = ['unix:/run/vgpu/hostd.sock', 'tcp:127.0.0.1:14833', 'tcp:[::1]:14834'];
   await t.test('host install puts everything in place, and the daemon answers', async () => {
-    const document = await tellHost(host, 0, 'install', '--yes', '--device', 'software', '--memory', '4G');
+    const listen = addresses.flatMap((address) => ['--listen', address]);
+    const document = await tellHost(
+      ...([host, 0, 'install', '--yes', '--device', 'software', '--memory', '4G'] as const),
+      ...listen,
+    );
     assert.equal(at(document, 'outcome'), 'done');
     assert.equal(at(document, 'daemon', 'simulated'), true);
     assert.equal(
@@ -205,6 +210,16 @@ test('a host that was installed serves a guest that was installed, and each give
       await host.must('systemctl', 'reload', 'vgpu-hostd');
     },
   );
+
+  // After the upgrade: a session over TCP stays for the time of reconnect=, and the old daemon with it.
+  await t.test('programs of the host reach it at every address', async () => {
+    const shim = `${repository}/build/shim`;
+    for (const address of addresses) {
+      const probe = [`${shim}/vgpu-probe`, '--library', `${shim}/libcuda.so.1`] as const;
+      const ran = await host.runWith({ env: { VGPU_HOST: address } }, ...probe);
+      assert.equal(at(JSON.parse(ran.stdout), 'simulated'), true, `${address}: ${ran.stdout}`);
+    }
+  });
 
   await t.test('while guests are served, nothing that ends their sessions is done unasked', async () => {
     refused(

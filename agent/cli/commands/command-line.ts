@@ -6,8 +6,9 @@ import { ExitCode as Exit, type ExitCode, VgpuError } from '../../lib/errors.js'
 import { endAs } from '../../lib/hand-over.js';
 import { jsonDocument, jsonLine } from '../../lib/json-line.js';
 import { styleFor } from '../../lib/style.js';
+import { oneLine, shellWord } from '../../lib/text.js';
 import { type Sink, streamSink } from '../output/streams.js';
-import { terminalTalk } from '../output/terminal.js';
+import { redraws, terminalTalk } from '../output/terminal.js';
 import { terminalAsk } from '../wizard/prompt.js';
 import { commandNames, commandsFor } from './all.js';
 import { refuseContradictions } from './contradictions.js';
@@ -61,7 +62,7 @@ export async function runCommandLine(words: readonly string[], self: ProcessLike
     const volume = options.quiet === true ? 'quiet' : verbose ? 'verbose' : 'normal';
     const errStyle = style(err);
     const dumb = self.env['TERM'] === 'dumb';
-    const talk = terminalTalk(dumb ? inLines(err) : err, errStyle, volume);
+    const talk = terminalTalk(redraws(self.env) ? err : inLines(err), errStyle, volume);
     const stop = stoppable ? interruption() : neverStopped();
     const terminal = { stdin: self.stdin, stderr: self.stderr, style: errStyle, signal: stop.signal };
     const someone = self.stdin.isTTY === true && self.stderr.isTTY === true;
@@ -77,6 +78,7 @@ export async function runCommandLine(words: readonly string[], self: ProcessLike
         say: (text) => err.write(`${text}\n`),
         show: (text) => err.write(`${text(errStyle)}\n`),
         json,
+        verbose,
       });
       talk.pause();
       print(outcome, json, out, style(out));
@@ -93,6 +95,7 @@ export async function runCommandLine(words: readonly string[], self: ProcessLike
   try {
     await describeProgram(program, run, out, argv);
     refuseExtraWords(program, argv);
+    if (argv.length === words.length) refuseOptionsOfOthers(argv);
     await program.parseAsync([...words], { from: 'user' }).catch(async (error: unknown) => {
       // Help and version end so: they are a success only if they could be written.
       if (!(error instanceof CommanderError && error.exitCode === 0)) throw error;
@@ -129,14 +132,14 @@ export async function describeProgram(
     .option('--json', 'print the result as one JSON document (docs/json/ describes them)')
     .option('--no-color', 'no colours (NO_COLOR does the same)')
     .addOption(new Option('-q, --quiet', 'only results, warnings and failures').conflicts('verbose'))
-    .option('-v, --verbose', 'every step with its time, and the causes of a failure')
+    .option('-v, --verbose', 'every step with its time, each change in full, and the causes of a failure')
     .version(agentVersion(), '-V, --version', 'print the version of the agent')
     .addHelpText(
       'after',
       examples(
         ['sudo vgpu-agent setup', 'guided by questions'],
         ['sudo vgpu-agent install', 'give Ollama the GPU of the host, and verify it'],
-        ['vgpu-agent plan', 'show what would change, as a diff'],
+        ['vgpu-agent plan', 'show what would change'],
         ['sudo vgpu-agent verify', 'verify that it uses the GPU now'],
         ['sudo vgpu-agent doctor', 'find out why it does not'],
         ['sudo vgpu-agent uninstall', 'restore everything as it was before'],
@@ -206,6 +209,24 @@ function refuseExtraWords(program: Command, argv: readonly string[]): void {
   const extra =
     first === 'help' ? third : version && !commandNames.includes(first ?? 'help') ? first : undefined;
   if (extra !== undefined) program.error(`unexpected argument ${JSON.stringify(extra)}`);
+}
+
+/** `run ls -q`: without -- the option would be ours, or unknown. */
+function refuseOptionsOfOthers(argv: readonly string[]): void {
+  const run = argv.findIndex((word) => !word.startsWith('-'));
+  if (argv[run] !== 'run') return;
+  let at = run + 1;
+  while (argv[at]?.startsWith('-')) at += ['--host', '--timeout'].includes(argv[at] ?? '') ? 2 : 1;
+  const option = argv.slice(at + 1).find((word) => word.startsWith('-'));
+  if (option === undefined) return;
+  throw new VgpuError(
+    `${oneLine(option)} follows ${oneLine(argv[at] ?? '')}, and there is no -- before the command`,
+    {
+      kind: 'usage',
+      operation: 'read the command line',
+      remedy: ['vgpu-agent', ...argv.slice(0, at), '--', ...argv.slice(at)].map(shellWord).join(' '),
+    },
+  );
 }
 
 /** The message where commander has none, or one that does not quote the value; else null. */

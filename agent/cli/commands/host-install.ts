@@ -1,4 +1,5 @@
 /** `vgpu-agent host install`: daemon, device profiles, units and man pages in place, and the daemon runs. */
+import { BlockList, isIPv6 } from 'node:net';
 import { Command, InvalidArgumentError, Option } from 'commander';
 import type { HostDaemon } from '../../contracts/host-daemon.js';
 import type { Plan } from '../../contracts/plan.js';
@@ -45,7 +46,7 @@ export function hostInstallCommand(run: Run): Command {
     )
     .option(
       '--listen <address>',
-      'unix:PATH or vsock:PORT; repeatable (default: the installed ones, else unix:/run/vgpu/hostd.sock)',
+      'unix:PATH, vsock:PORT or tcp:ADDRESS:PORT (loopback only); repeatable (default: the installed ones, else unix:/run/vgpu/hostd.sock)',
       listenAddress,
     )
     .option('--memory <size>', 'device memory for each guest, such as 8G (default: no limit)', size)
@@ -86,7 +87,7 @@ async function hostInstall(options: HostInstallOptions, context: CommandContext)
       return {
         exitCode: ExitCode.done,
         document: documentOf('dry-run', plan, 0, null),
-        text: (style) => planText(plan, style),
+        text: (style) => planText(plan, style, { full: context.verbose }),
       };
     }
     const result = await changeHost(
@@ -169,13 +170,24 @@ async function askedDevice(
   return hostDevices.find((one) => answer.kind === 'answer' && one === answer.value) ?? null;
 }
 
+const loopback = new BlockList();
+loopback.addSubnet('127.0.0.0', 8, 'ipv4');
+loopback.addAddress('::1', 'ipv6');
+
 function listenAddress(value: string, earlier: readonly string[] = []): readonly string[] {
   const port = /^vsock:(\d{1,10})$/.exec(value)?.[1];
   const parsed = parseEndpoint(port === undefined ? value : `vsock:2:${port}`);
-  const written = value.startsWith('unix:') || port !== undefined;
+  const written = /^(?:unix|tcp):/.test(value) || port !== undefined;
   if (parsed.kind === 'bad' && written) throw new InvalidArgumentError(`Not an address: ${parsed.reason}.`);
   if (parsed.kind === 'bad' || !written) {
-    throw new InvalidArgumentError('Write unix:/PATH, or vsock:PORT (without a CID: any guest may connect).');
+    throw new InvalidArgumentError(
+      'Write unix:/PATH, vsock:PORT (without a CID: any guest may connect) or tcp:127.0.0.1:PORT.',
+    );
+  }
+  if (parsed.kind === 'tcp' && !loopback.check(parsed.address, isIPv6(parsed.address) ? 'ipv6' : 'ipv4')) {
+    throw new InvalidArgumentError(
+      `${parsed.address} is not a loopback address, and TCP is served on those only (127.0.0.1, [::1]); docs/howto/remote-host.md is for other machines.`,
+    );
   }
   // systemd splits and expands the text of a unit.
   if (parsed.kind === 'unix' && /[\s%"'\\$]/.test(parsed.path)) {

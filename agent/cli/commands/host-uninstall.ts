@@ -51,7 +51,10 @@ async function hostUninstall(options: HostUninstallOptions, context: CommandCont
     const request = { ...asItIs, endSessions: options.endSessions === true };
     if (dryRun) {
       const plan = await planHost(work, 'uninstall', request, emit);
-      return outcomeOf(ExitCode.done, 'dry-run', plan, 0);
+      return {
+        ...outcomeOf(ExitCode.done, 'dry-run', plan, 0),
+        text: (style) => planText(plan, style, { full: context.verbose }),
+      };
     }
     const result = await changeHost(
       work,
@@ -92,8 +95,7 @@ function outcomeOf(
     document,
     text: (style) => {
       if (outcome === 'declined') return 'nothing was changed';
-      if (outcome === 'dry-run' || plan.kind === 'refused' || plan.changes.length === 0)
-        return planText(plan, style);
+      if (plan.kind === 'refused' || plan.changes.length === 0) return planText(plan, style);
       const but = plan.warnings.length === 0 ? '' : 'but for what the warnings name, ';
       return `uninstalled (${plural(changed, 'change')}); ${but}everything is as it was before host install`;
     },

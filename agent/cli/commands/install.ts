@@ -21,6 +21,7 @@ import {
   seconds,
   unitHelp,
   unitName,
+  unreachableHelp,
 } from './options.js';
 import type { CommandContext, Outcome, Run } from './types.js';
 
@@ -45,6 +46,7 @@ interface InstallOptions {
   readonly restart: boolean;
   readonly timeout?: number;
   readonly force?: true;
+  readonly allowUnreachableHost?: true;
   readonly compute?: true;
   /** `--service`, `--no-service`, or neither: as it is. */
   readonly service?: boolean;
@@ -77,6 +79,7 @@ export function installCommand(run: Run): Command {
     .option('--no-service', "remove the agent's service (default: leave it as it is)")
     .addOption(new Option('--compute', computeHelp).conflicts('restart'))
     .option('--force', 'continue although a real GPU works here')
+    .option('--allow-unreachable-host', unreachableHelp)
     .addHelpText(
       'after',
       examples(
@@ -86,6 +89,10 @@ export function installCommand(run: Run): Command {
           'in a script: either the GPU, or everything as before',
         ],
         ['sudo vgpu-agent install --host vsock:2:14833', 'the host over vsock'],
+        [
+          'sudo vgpu-agent install --no-restart --allow-unreachable-host --yes',
+          'in an image: the host is not there yet',
+        ],
         ['vgpu-agent install --dry-run', 'only show the plan'],
       ),
     )
@@ -105,13 +112,14 @@ async function installOutcome(options: InstallOptions, context: CommandContext):
       profile,
       host: options.host ?? null,
       force: options.force === true,
+      allowUnreachable: options.allowUnreachableHost === true,
       restart: options.restart,
       service: options.service ?? null,
     };
     const { emit } = context.talk;
     if (dryRun) {
       const { plan } = await inspectAndPlan(work, request, emit);
-      return dryRunOutcome(plan);
+      return dryRunOutcome(plan, context.verbose);
     }
     const result = await install(
       work,
@@ -135,11 +143,11 @@ async function installOutcome(options: InstallOptions, context: CommandContext):
   }
 }
 
-function dryRunOutcome(plan: Plan): Outcome {
+function dryRunOutcome(plan: Plan, full: boolean): Outcome {
   return {
     exitCode: ExitCode.done,
     document: documentOf('dry-run', plan, 0, { kind: 'not-planned' }, null),
-    text: (style) => planText(plan, style),
+    text: (style) => planText(plan, style, { full }),
   };
 }
 

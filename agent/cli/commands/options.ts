@@ -49,6 +49,10 @@ export const profileHelp =
 export const unitHelp = 'the systemd service, if it is not that of the profile, or if several are installed';
 export const hostHelp = 'where vgpu-hostd listens: unix:PATH, vsock:CID:PORT or tcp:ADDRESS:PORT';
 
+/** The help text of `--allow-unreachable-host`. */
+export const unreachableHelp =
+  'continue although the host does not answer (an image, or a host that comes later)';
+
 /** The help text of `--compute`. */
 export const computeHelp =
   'also run test kernels on the device and check every number; the verdict is GPU only if all are right';

@@ -1,10 +1,10 @@
-/** `vgpu-agent plan`: what install would change, as a diff. Changes nothing, needs no root where it can read. */
+/** `vgpu-agent plan`: what install would change. Changes nothing, needs no root where it can read. */
 import { Command } from 'commander';
 import type { Plan } from '../../contracts/plan.js';
 import { chooseOne } from '../../install/pipeline/choose.js';
 import { ExitCode } from '../../lib/errors.js';
 import { planText } from '../output/plan-text.js';
-import { endpoint, examples, hostHelp, profileHelp, unitHelp, unitName } from './options.js';
+import { endpoint, examples, hostHelp, profileHelp, unitHelp, unitName, unreachableHelp } from './options.js';
 import type { CommandContext, Outcome, Run } from './types.js';
 
 export interface PlanDocument {
@@ -19,20 +19,23 @@ interface PlanOptions {
   readonly host?: string;
   readonly restart: boolean;
   readonly force?: true;
+  readonly allowUnreachableHost?: true;
 }
 
 export function planCommand(run: Run): Command {
   return new Command('plan')
-    .description('show as a diff what install would change')
+    .description('show what install would change')
     .option('-p, --profile <name>', profileHelp)
     .option('-u, --unit <service>', unitHelp, unitName)
     .option('--host <address>', hostHelp, endpoint)
     .option('--no-restart', 'plan without restarting the service')
     .option('--force', 'plan even if a real GPU works here')
+    .option('--allow-unreachable-host', unreachableHelp)
     .addHelpText(
       'after',
       examples(
         ['vgpu-agent plan', 'for the usual profile'],
+        ['vgpu-agent plan --verbose', 'each change with its reason, as a diff'],
         ['vgpu-agent plan --json | jq .plan.changes', 'for scripts'],
       ),
     )
@@ -51,13 +54,14 @@ async function plan(options: PlanOptions, context: CommandContext): Promise<Outc
     const made = work.planInstall(profile, facts, {
       endpoint: options.host ?? null,
       force: options.force === true,
+      allowUnreachable: options.allowUnreachableHost === true,
       restart: options.restart,
     });
     const document: PlanDocument = { schema: 1, command: 'plan', plan: made };
     return {
       exitCode: made.kind === 'refused' ? ExitCode.refused : ExitCode.done,
       document,
-      text: (style) => planText(made, style),
+      text: (style) => planText(made, style, { full: context.verbose }),
     };
   } finally {
     close();

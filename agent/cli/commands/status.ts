@@ -127,7 +127,12 @@ async function look(
   const plan =
     installed === null
       ? null
-      : work.planInstall(profile, facts, { endpoint: installed.endpoint, force: true, restart: false });
+      : work.planInstall(profile, facts, {
+          endpoint: installed.endpoint,
+          force: true,
+          allowUnreachable: true,
+          restart: false,
+        });
   return statusView(profile, facts, plan, verdict);
 }
 

@@ -23,6 +23,8 @@ export interface CommandContext {
   readonly show: (text: (style: Style) => string) => void;
   /** `--json` was given. */
   readonly json: boolean;
+  /** `--verbose` was given. */
+  readonly verbose: boolean;
 }
 
 /** The result of a command: one value, told in two ways. */

@@ -103,7 +103,7 @@ async function takeAway(
     return {
       exitCode: ExitCode.done,
       document: documentOf('dry-run', plan, 0, { kind: 'not-planned' }),
-      text: (style) => planText(plan, style),
+      text: (style) => planText(plan, style, { full: context.verbose }),
     };
   }
   const result = await uninstall(

@@ -1,7 +1,7 @@
-/** A plan as a diff that a person reads. */
+/** A plan that a person reads: one line a change, or each in full, as a diff. */
 import type { PathState } from '../../contracts/path-state.js';
 import type { Change, Plan, Refusal, Warning } from '../../contracts/plan.js';
-import { changeSummary, octal } from '../../install/plan/change-title.js';
+import { type ChangeSummary, changeSummary, octal } from '../../install/plan/change-title.js';
 import type { Style } from '../../lib/style.js';
 import { bytes, oneLine, plural, printable, wrap } from '../../lib/text.js';
 import { diffLines } from './diff.js';
@@ -9,8 +9,8 @@ import { diffLines } from './diff.js';
 /** The whole output for a plan with nothing to do. */
 export const nothingToDo = 'nothing to do';
 
-/** The whole plan, without a newline at its end. */
-export function planText(plan: Plan, style: Style): string {
+/** The plan, without a newline at its end. `full`: each change with its reason and its text. */
+export function planText(plan: Plan, style: Style, { full = false } = {}): string {
   if (plan.kind === 'refused') {
     return [
       ...plan.refusals.map((refusal) => refusalText(refusal, style)),
@@ -21,9 +21,9 @@ export function planText(plan: Plan, style: Style): string {
   return [
     style.bold(wrap(oneLine(headOf(plan)), style.width)),
     '',
-    ...plan.changes.map((change) => changeText(change, style)),
+    ...plan.changes.map((change) => (full ? changeText(change, style) : changeLine(change, style))),
     '',
-    plural(plan.changes.length, 'change'),
+    `${plural(plan.changes.length, 'change')}${full ? '' : '; --verbose shows each in full'}`,
     ...warningsText(plan, style),
   ].join('\n');
 }
@@ -67,13 +67,23 @@ function labelled(
 
 const indent = '    ';
 
+function changeLine(change: Change, style: Style): string {
+  const { sign, what } = changeSummary(change);
+  const owner = 'ownerPackage' in change && change.ownerPackage !== null;
+  const line = owner ? `${what}, of the package ${change.ownerPackage}` : what;
+  return `${painted(sign, style)} ${wrap(oneLine(line), style.width - 2, indent)}`;
+}
+
+function painted(sign: ChangeSummary['sign'], style: Style): string {
+  return sign === '+' ? style.good(sign) : sign === '-' ? style.bad(sign) : style.caution(sign);
+}
+
 /** One line that says what, then the reason, then the change itself. */
 function changeText(change: Change, style: Style): string {
   const { sign, what } = changeSummary(change);
-  const painted = sign === '+' ? style.good(sign) : sign === '-' ? style.bad(sign) : style.caution(sign);
   const reason = wrap(oneLine(change.reason), style.width - indent.length).replaceAll('\n', `\n${indent}`);
   return [
-    `${painted} ${style.bold(oneLine(what))}`,
+    `${painted(sign, style)} ${style.bold(oneLine(what))}`,
     indent + style.dim(reason).replaceAll('\n', '\n'),
     ...body(change, style),
   ].join('\n');

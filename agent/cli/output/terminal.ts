@@ -32,6 +32,15 @@ interface Activity {
   readonly limitMs: number | null;
 }
 
+/**
+ * May a line be drawn again? apt runs maintainer scripts on a terminal of its own and writes all of it to its log, so a
+ * spinning line would become one line for each frame.
+ */
+export function redraws(env: Readonly<Record<string, string | undefined>>): boolean {
+  const script = env['DPKG_MAINTSCRIPT_PACKAGE'] !== undefined || env['DEBIAN_FRONTEND'] === 'noninteractive';
+  return env['TERM'] !== 'dumb' && !script;
+}
+
 export function terminalTalk(sink: Sink, style: Style, volume: Volume, now: () => number = Date.now): Talk {
   let activity: Activity | null = null;
   let frame = 0;
@@ -100,7 +109,8 @@ export function terminalTalk(sink: Sink, style: Style, volume: Volume, now: () =
       case 'plan':
         pause();
         for (const { message } of event.plan.warnings) noted.add(message);
-        if (volume !== 'quiet') sink.write(`${planText(event.plan, style)}\n`);
+        if (volume !== 'quiet')
+          sink.write(`${planText(event.plan, style, { full: volume === 'verbose' })}\n`);
         else for (const warning of event.plan.warnings) sink.write(`${warningText(warning, style)}\n`);
         return;
       case 'change-started':

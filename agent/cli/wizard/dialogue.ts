@@ -97,6 +97,6 @@ function noHost(hosts: readonly HostSeen[]): VgpuError {
     operation: 'find the host',
     remedy:
       'start vgpu-hostd on the host, then sudo vgpu-agent setup; to install before it runs: ' +
-      'sudo vgpu-agent install --host ADDRESS',
+      'sudo vgpu-agent install --host ADDRESS --allow-unreachable-host',
   });
 }

@@ -115,9 +115,14 @@ async function inspectAll(
   for (const profile of profiles) {
     const facts = await effects.inspect(profile);
     stopIfAsked(effects.signal);
-    // The address is asked for later; a bad one in guest.conf is no reason to refuse.
-    const endpoint = `unix:${defaultSocket}`;
-    const plan = effects.planInstall(profile, facts, { endpoint, force: false, restart: true });
+    // The address is asked for later: neither a bad one in guest.conf nor a host that is away is a reason to refuse.
+    const options = {
+      endpoint: `unix:${defaultSocket}`,
+      force: false,
+      allowUnreachable: true,
+      restart: true,
+    };
+    const plan = effects.planInstall(profile, facts, options);
     if (plan.kind === 'refused') {
       const error = refusal(plan, 'look at this machine');
       refused ??= error;

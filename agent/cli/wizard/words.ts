@@ -1,6 +1,6 @@
 /** The wizard's text other than its questions. Pure. */
 import type { Style } from '../../lib/style.js';
-import { oneLine, wrap } from '../../lib/text.js';
+import { oneLine, shellWord, wrap } from '../../lib/text.js';
 import type { Consumer, Decision, Found, HostSeen } from './types.js';
 
 /** The facts that were found out, a line each. */
@@ -52,11 +52,12 @@ export function hostLine({ endpoint, answer }: HostSeen): string {
 
 /** The install that does the same without a question. */
 export function commandLine({ profile, host, service }: Decision): string {
-  const flags = ['--profile', profile.name, '--host', quoted(host), service ? '--service' : '--no-service'];
+  const flags = [
+    '--profile',
+    profile.name,
+    '--host',
+    shellWord(host),
+    service ? '--service' : '--no-service',
+  ];
   return `sudo vgpu-agent install ${flags.join(' ')} --yes`;
-}
-
-/** A path may hold what a shell would take apart. */
-function quoted(word: string): string {
-  return /^[\w:/.@%+=,-]+$/.test(word) ? word : `'${word.replaceAll("'", "'\\''")}'`;
 }

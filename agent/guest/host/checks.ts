@@ -1,5 +1,5 @@
 /** Obstacles for this machine as a host, as far as they can be known before anything is changed. */
-import { connect } from 'node:net';
+import { connect, type NetConnectOpts } from 'node:net';
 import path from 'node:path';
 import type { HostDevice, ServingProblem } from '../../contracts/serving.js';
 import { VgpuError } from '../../lib/errors.js';
@@ -7,6 +7,7 @@ import type { CommandRunner } from '../../lib/run-command.js';
 import { oneLine } from '../../lib/text.js';
 import { changeableByOthers } from '../../lib/trust/files.js';
 import type { Root } from '../files/root.js';
+import { parseEndpoint } from '../vgpu-host/endpoint.js';
 
 export interface Checking {
   readonly root: Root;
@@ -51,7 +52,7 @@ function changeableSource(sources: readonly string[]): ServingProblem | null {
 /** Built for another system or without its libraries, it would fail at every start of the unit. */
 async function programProblem({ runner, program }: Checking): Promise<ServingProblem | null> {
   const remedy =
-    'if a library is missing, install it (Debian, Ubuntu: sudo apt-get install libjansson4 liblz4-1 libseccomp2 libzstd1); otherwise build it on this machine: npm run build:shim';
+    'if a library is missing, install it (Debian, Ubuntu: sudo apt-get install libjansson4 liblz4-1 libseccomp2 libzstd1; Fedora: sudo dnf install jansson lz4-libs libseccomp libzstd); otherwise build it on this machine: npm run build:shim';
   try {
     const ran = await runner.run(program, ['--version'], { timeoutMs: runLimitMs });
     if (ran.code === 0) return null;
@@ -116,27 +117,41 @@ function vsockProblems({ root, listen }: Checking): readonly ServingProblem[] {
 /** systemd would take over the socket of a daemon that was started by hand, and with it its guests. */
 async function addressProblems({ listen, listening }: Checking): Promise<readonly ServingProblem[]> {
   if (listening) return [];
-  const sockets = listen.flatMap((address) =>
-    address.startsWith('unix:/') ? [path.normalize(address.slice('unix:'.length))] : [],
-  );
-  const held = await Promise.all(sockets.map(async (socket) => ((await answers(socket)) ? socket : null)));
-  return held.flatMap((socket): readonly ServingProblem[] =>
-    socket === null
+  const places = listen.flatMap((address): readonly Place[] => {
+    const parsed = parseEndpoint(address);
+    if (parsed.kind === 'tcp') {
+      return [{ name: address, at: { host: parsed.address, port: parsed.port }, find: 'ss -tlnp' }];
+    }
+    if (parsed.kind !== 'unix' || !parsed.path.startsWith('/')) return [];
+    const socket = path.normalize(parsed.path);
+    return [{ name: socket, at: { path: socket }, find: `fuser ${socket}` }];
+  });
+  const held = await Promise.all(places.map(async (place) => ((await answers(place.at)) ? place : null)));
+  return held.flatMap((place): readonly ServingProblem[] =>
+    place === null
       ? []
       : [
           {
             code: 'address-in-use',
-            message: `another program listens at ${socket}`,
-            remedy: `end it (fuser ${socket} names it), or choose another address with --listen`,
+            message: `another program listens at ${place.name}`,
+            remedy: `end it (${place.find} names it), or choose another address with --listen`,
             weight: 'certain',
           },
         ],
   );
 }
 
-function answers(socket: string): Promise<boolean> {
+/** Where a program could listen already. */
+interface Place {
+  readonly name: string;
+  readonly at: NetConnectOpts;
+  /** The command that names the program. */
+  readonly find: string;
+}
+
+function answers(at: NetConnectOpts): Promise<boolean> {
   return new Promise((resolve) => {
-    const connection = connect(socket);
+    const connection = connect(at);
     const end = (answer: boolean) => () => {
       connection.destroy();
       resolve(answer);

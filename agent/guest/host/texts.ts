@@ -1,6 +1,7 @@
 /** The files that say how a host serves, written and read back. Pure. */
 import type { GuestLimits, HostDevice } from '../../contracts/serving.js';
 import { assignments } from '../../lib/unit-file.js';
+import { parseEndpoint } from '../vgpu-host/endpoint.js';
 
 const header = 'Written by vgpu-agent host install. Taken away by: vgpu-agent host uninstall';
 
@@ -58,12 +59,13 @@ export function listenIn(text: string): readonly string[] {
   return assignments([text], 'Socket', 'ListenStream').flatMap((stream) => {
     const port = /^vsock::(\d+)$/.exec(stream)?.[1];
     if (port !== undefined) return [`vsock:${port}`];
-    return stream.startsWith('/') || stream.startsWith('@') ? [`unix:${stream}`] : [];
+    if (stream.startsWith('/') || stream.startsWith('@')) return [`unix:${stream}`];
+    return parseEndpoint(`tcp:${stream}`).kind === 'tcp' ? [`tcp:${stream}`] : [];
   });
 }
 
 function streamOf(address: string): string {
   return address.startsWith('vsock:')
     ? `vsock::${address.slice('vsock:'.length)}`
-    : address.slice('unix:'.length);
+    : address.replace(/^(?:unix|tcp):/, '');
 }

@@ -12,6 +12,7 @@ import type { Manifest, OwnedItem } from '../../contracts/manifest.js';
 import type { Change, Plan } from '../../contracts/plan.js';
 import { VgpuError } from '../../lib/errors.js';
 import { agentUnit, agentUnitFile, hostd } from '../../lib/paths.js';
+import { plural } from '../../lib/text.js';
 import { changeTitle } from '../plan/change-title.js';
 import { carryOut } from './carry-out.js';
 import { checkpoint } from './checkpoint.js';
@@ -42,7 +43,7 @@ export async function apply(
   const services = plan.changes.filter((change) => change.kind === 'service');
   const durable = plan.changes.filter((change) => change.kind !== 'restart' && change.kind !== 'service');
   if (durable.length > 0) {
-    emit({ kind: 'phase', phase: 'apply', text: `${durable.length} changes` });
+    emit({ kind: 'phase', phase: 'apply', text: plural(plan.changes.length, 'change') });
     await commitChanges(plan, effects, emit, options);
   }
   const outcome = await restartUnit(plan, restart, effects, emit);

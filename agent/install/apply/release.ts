@@ -2,7 +2,7 @@
 import path from 'node:path';
 import type { OwnedItem } from '../../contracts/manifest.js';
 import { kindOf, type PathState } from '../../contracts/path-state.js';
-import { findItem, isOurs } from '../plan/owned.js';
+import { findItem, isOurs, staysEdited } from '../plan/owned.js';
 import { asideFor, keepAside } from './aside.js';
 import type { Work } from './carry-out.js';
 import type { Disk } from './effects.js';
@@ -15,7 +15,8 @@ type PlacedItem = Extract<OwnedItem, { kind: 'file' | 'link' }>;
  * Removes an installed file, by its present state:
  *
  * - Unchanged, or missing: the former file is restored.
- * - Edited by a user: the edited text is kept beside it (`.vgpu-save`), then as above. A drop-in or loader
+ * - A configuration that users may edit, and one did: it stays.
+ * - Otherwise edited by a user: the edited text is kept beside it (`.vgpu-save`), then as above. A drop-in or loader
  *   configuration of vgpu-agent must not stay in force after an uninstall, and an edit must not be lost.
  * - A link that now has another target (set by a package's upgrade or an administrator): it stays, and the copy of the
  *   former file is put beside it, so that it is not lost with the state directory.
@@ -30,6 +31,16 @@ export async function release(
   if (item?.kind !== 'file' && item?.kind !== 'link') return items;
   const rest = withoutPath(items, file);
   const present = await effects.disk.inspect(file);
+  if (staysEdited(item, present)) {
+    emit({
+      kind: 'note',
+      level: 'warning',
+      code: 'edited-file-stays',
+      text: `${file} was edited since vgpu-agent wrote it, and stays`,
+      remedy: 'the next install uses it; remove it when you do not need it',
+    });
+    return rest;
+  }
   if (present.kind !== 'absent' && !isOurs(item, present)) {
     if (item.kind === 'link' || present.kind !== 'file') {
       await leave(work, item, present);

@@ -43,8 +43,9 @@ async function gather(work: DoctorWorkplace, request: DoctorRequest, emit: Emit)
   ]);
   const plan = work.planInstall(profile, machine, {
     endpoint: machine.manifest?.endpoint ?? null,
-    // A separate check reports a real GPU, and it must not hide other findings.
+    // Separate checks report a real GPU and a host that does not answer, and neither must hide other findings.
     force: true,
+    allowUnreachable: true,
     restart: true,
   });
   return {

@@ -20,6 +20,8 @@ export interface InstallRequest {
   readonly profile: Profile;
   readonly host: string | null;
   readonly force: boolean;
+  /** Go on although the host does not answer. */
+  readonly allowUnreachable?: boolean;
   readonly restart: boolean;
   /** Shall the service be there? Null or absent: as it is. */
   readonly service?: boolean | null;
@@ -155,14 +157,15 @@ function done(state: Changed): { kind: 'done'; plan: ReadyPlan; applied: Applied
 /** Facts and the plan made of them; throws (`refused`) when nothing may be done. */
 export async function inspectAndPlan(
   work: Workplace,
-  request: Pick<InstallRequest, 'profile' | 'host' | 'force' | 'restart' | 'service'>,
+  request: Pick<InstallRequest, 'profile' | 'host' | 'force' | 'allowUnreachable' | 'restart' | 'service'>,
   emit: Emit,
 ): Promise<{ readonly facts: MachineFacts; readonly plan: ReadyPlan }> {
-  const { profile, host, force, restart, service = null } = request;
+  const { profile, host, force, allowUnreachable = false, restart, service = null } = request;
   emit({ kind: 'phase', phase: 'inspect', text: `inspecting this machine and ${profile.unit}` });
   const facts = await work.inspect(profile, host);
   emit({ kind: 'facts', facts });
-  const plan = work.planInstall(profile, facts, { endpoint: host, force, restart, service });
+  const options = { endpoint: host, force, allowUnreachable, restart, service };
+  const plan = work.planInstall(profile, facts, options);
   if (plan.kind === 'refused') throw refusal(plan, 'plan the installation');
   return { facts, plan };
 }

@@ -1,7 +1,7 @@
 /** Questions to the list of what we own. */
 import type { OwnedItem } from '../../contracts/manifest.js';
 import type { PathState } from '../../contracts/path-state.js';
-import { storeRoot } from '../../lib/paths.js';
+import { editableFiles, storeRoot } from '../../lib/paths.js';
 
 /** Is this file what vgpu-agent wrote? Its mode may have changed since; the content decides. */
 export function isOurs(item: OwnedItem, present: PathState): boolean {
@@ -15,6 +15,15 @@ export function isOurs(item: OwnedItem, present: PathState): boolean {
     case 'alternative':
       return false;
   }
+}
+
+/**
+ * A configuration that a person has edited, where there was none before: it stays when vgpu-agent goes, and the next
+ * install uses it, as dpkg does with its `conffiles`.
+ */
+export function staysEdited(item: OwnedItem, present: PathState): boolean {
+  const theirs = item.kind === 'file' && present.kind === 'file' && !isOurs(item, present);
+  return theirs && item.before.kind === 'absent' && editableFiles.has(item.path);
 }
 
 export function findItem(items: readonly OwnedItem[], path: string): OwnedItem | undefined {

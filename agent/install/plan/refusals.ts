@@ -3,8 +3,9 @@
 import type { MachineFacts, OwnedFileFacts } from '../../contracts/facts.js';
 import { kindOf, type PathState } from '../../contracts/path-state.js';
 import type { Change, PlanOptions, Refusal } from '../../contracts/plan.js';
-import { parseEndpoint } from '../../guest/vgpu-host/endpoint.js';
+import { parseEndpoint, parseGuestConf } from '../../guest/vgpu-host/endpoint.js';
 import { agentUnitFile, storeCurrent, storeRoot } from '../../lib/paths.js';
+import { findConsumer } from './consumers.js';
 import { unusedQuadlet } from './container.js';
 import { serviceText } from './service-text.js';
 
@@ -19,6 +20,7 @@ export function installRefusals(
     ...unitRefusals(facts),
     ...gpuRefusals(facts, options),
     ...endpointRefusals(endpoint),
+    ...hostRefusals(facts, options, endpoint),
     ...storeRefusals(facts),
     ...serviceRefusals(facts, options),
     ...confRefusals(facts, options),
@@ -120,6 +122,27 @@ function endpointRefusals(endpoint: string): readonly Refusal[] {
       code: 'bad-endpoint',
       message: `${JSON.stringify(endpoint)} is not an address of a host: ${parsed.reason}`,
       remedy: 'name it: vgpu-agent install --host vsock:2:14833',
+    },
+  ];
+}
+
+/**
+ * A wrong address would take a working consumer to the CPU. Where the consumer has this address already, nothing gets
+ * worse, and a repair must be possible while the host is away.
+ */
+function hostRefusals(facts: MachineFacts, options: PlanOptions, endpoint: string): readonly Refusal[] {
+  const { host, manifest, guestConf, unit } = facts;
+  if (host.answer.kind !== 'unreachable' || host.endpoint !== endpoint) return [];
+  if (parseEndpoint(endpoint).kind === 'bad' || options.allowUnreachable === true) return [];
+  const known = [manifest?.endpoint, guestConf.content === null ? null : parseGuestConf(guestConf.content)];
+  if (findConsumer(manifest, unit.name) !== undefined && known.includes(endpoint)) return [];
+  return [
+    {
+      code: 'host-unreachable',
+      message: `the host does not answer at ${endpoint}: ${host.answer.message}`,
+      remedy:
+        'start vgpu-hostd on the host, or name another address with --host ADDRESS; ' +
+        'to install before the host answers, add --allow-unreachable-host',
     },
   ];
 }

@@ -71,7 +71,8 @@ export function keeper(effects: KeeperEffects): Keeper {
     const endpoint = effects.desired().config.host ?? facts.manifest?.endpoint ?? null;
     // Where something is installed already the question of a real GPU was answered.
     const force = facts.manifest !== null;
-    return work.planInstall(profile, facts, { endpoint, restart, force });
+    // An image is built before its host answers; the service restarts the consumer when the host does.
+    return work.planInstall(profile, facts, { endpoint, restart, force, allowUnreachable: true });
   };
 
   const inspect = async (): Promise<MachineFacts> => {

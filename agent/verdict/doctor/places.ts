@@ -1,11 +1,29 @@
 /** Places where a program may find a driver, and the remedy for what is found there. */
 import path from 'node:path';
 import { isContainer } from '../../containers/container-unit.js';
-import type { LibraryCandidate } from '../../contracts/facts.js';
+import type { DistributionFamily, LibraryCandidate } from '../../contracts/facts.js';
 import { publicDirectories } from '../../guest/libraries/candidates.js';
 import { storeRoot } from '../../lib/paths.js';
 import { byHand, fixes, plannedChanges } from './finding.js';
 import type { DoctorFacts, Remedy } from './types.js';
+
+const removes: Readonly<Record<DistributionFamily, string>> = {
+  debian: 'apt-get remove',
+  redhat: 'dnf remove',
+  suse: 'zypper remove',
+  arch: 'pacman -R',
+  // Owners are known from dpkg's lists there.
+  unknown: 'apt-get remove',
+};
+
+/** Asks the package manager whose a file is. */
+export const ownerQuery: Readonly<Record<DistributionFamily, string>> = {
+  debian: 'dpkg -S',
+  redhat: 'rpm -qf',
+  suse: 'rpm -qf',
+  arch: 'pacman -Qo',
+  unknown: 'dpkg -S',
+};
 
 /** The profile's public names in its public directories; not the versioned files that may stand beside them. */
 export function publicCandidates({ profile, machine }: DoctorFacts): readonly LibraryCandidate[] {
@@ -52,7 +70,7 @@ export function repairPlace(
   if (ownerOfPath !== null) {
     return byHand(
       `it belongs to the package ${ownerOfPath}; if no other program needs it`,
-      `sudo apt-get remove ${ownerOfPath}`,
+      `sudo ${removes[facts.machine.distribution.family]} ${ownerOfPath}`,
     );
   }
   const { unit } = facts.profile;

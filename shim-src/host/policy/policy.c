@@ -36,6 +36,7 @@ static bool rule_of(struct vgpu_policy_reader *reader, char **words, size_t coun
   if (count < 2)
     return vgpu_policy_wrong(reader, "\"%s\" needs a kind of peer: unix, vsock, tcp or any", words[0]);
   struct vgpu_rule *rule = &policy->rules[policy->count];
+  memset(reader->rule_given, 0, sizeof reader->rule_given);
   *rule = (struct vgpu_rule){.allow = allow, .line = reader->line, .limits = reader->usual};
   if (strcmp(words[1], "unix") == 0) rule->kind = VGPU_ADDRESS_UNIX;
   else if (strcmp(words[1], "vsock") == 0) rule->kind = VGPU_ADDRESS_VSOCK;
@@ -48,6 +49,8 @@ static bool rule_of(struct vgpu_policy_reader *reader, char **words, size_t coun
   if (*rule->limits.vm_memory != '\0' && !is_one(&rule->cid) && !is_one(&rule->uid) && !is_one(&rule->pid))
     return vgpu_policy_wrong(
         reader, "vm-memory= is of one VM: say which, with cid=NUMBER (behind a proxy: uid= or pid=)");
+  /* A later `limits` line may differ: it is for the lines below. */
+  if (allow) memset(reader->usual_given, 0, sizeof reader->usual_given);
   policy->count++;
   return true;
 }

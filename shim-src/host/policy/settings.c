@@ -158,6 +158,20 @@ static bool limit_value(struct vgpu_policy_reader *reader, const struct limit *l
   return true;
 }
 
+enum { KEY_DEVICES = sizeof limits / sizeof *limits, KEY_VM_MEMORY, KEYS };
+_Static_assert(KEYS == VGPU_POLICY_KEYS, "each key has its place in struct vgpu_policy_reader");
+
+/* Of two values one would be ignored, and it is not known which one was meant. */
+static bool given_once(struct vgpu_policy_reader *reader, size_t key, const char *name, const char *value,
+                       const struct vgpu_rule *rule) {
+  struct vgpu_policy_given *given = (rule == NULL ? reader->usual_given : reader->rule_given) + key;
+  if (given->line != 0)
+    return vgpu_policy_wrong(reader, "%s=%.64s, but line %u says %s=%.64s: remove one of them", name, value,
+                             given->line, name, given->value);
+  *given = (struct vgpu_policy_given){.line = reader->line, .value = value};
+  return true;
+}
+
 static const struct limit *find_limit(const char *key) {
   for (size_t i = 0; i < sizeof limits / sizeof *limits; i++) {
     if (strcmp(limits[i].key, key) == 0) return &limits[i];
@@ -238,14 +252,16 @@ bool vgpu_policy_setting(struct vgpu_policy_reader *reader, char *word, struct v
   if (limit != NULL) {
     if (rule != NULL && !rule->allow)
       return vgpu_policy_wrong(reader, "%s= has no meaning for a peer that is denied", word);
-    return limit_value(reader, limit, value, into);
+    return given_once(reader, (size_t)(limit - limits), word, value, rule) &&
+           limit_value(reader, limit, value, into);
   }
   if (strcmp(word, "devices") == 0) {
     if (rule != NULL && !rule->allow)
       return vgpu_policy_wrong(reader, "%s= has no meaning for a peer that is denied", word);
-    return devices(reader, value, into);
+    return given_once(reader, KEY_DEVICES, word, value, rule) && devices(reader, value, into);
   }
-  if (strcmp(word, "vm-memory") == 0) return vm_memory(reader, value, rule);
+  if (strcmp(word, "vm-memory") == 0)
+    return given_once(reader, KEY_VM_MEMORY, word, value, rule) && vm_memory(reader, value, rule);
   const struct match *match = find_match(word);
   if (match == NULL || rule == NULL)
     return vgpu_policy_wrong(

@@ -4,11 +4,22 @@
 
 #include "host/policy/policy.h"
 
+/* Limits, devices= and vm-memory=. */
+#define VGPU_POLICY_KEYS 9u
+
+/* Where a key was given; line 0: nowhere. `value` points into the text that is read. */
+struct vgpu_policy_given {
+  uint32_t line;
+  const char *value;
+};
+
 struct vgpu_policy_reader {
   struct vgpu_policy *policy;
   const char *name;
   uint32_t line;
-  struct vgpu_peer_limits usual; /* of the `limits` lines so far */
+  struct vgpu_peer_limits usual;                          /* of the `limits` lines so far */
+  struct vgpu_policy_given usual_given[VGPU_POLICY_KEYS]; /* by `limits` lines since the last "allow" */
+  struct vgpu_policy_given rule_given[VGPU_POLICY_KEYS];  /* by this line */
   char *error;
   size_t error_size;
 };

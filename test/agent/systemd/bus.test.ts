@@ -1,6 +1,8 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
+import { VgpuError } from '../../../agent/lib/errors.js';
 import { managerOn } from '../../../agent/systemd/bus.js';
+import { connectBus } from '../../../agent/systemd/connection.js';
 import { fakeBus } from './fake-bus.js';
 
 test('a subscription that failed once is tried again by the next job, and made once', async () => {
@@ -24,6 +26,27 @@ test('a subscription that failed once is tried again by the next job, and made o
     assert.equal(await manager.restart('ollama.service', 1_000), 'done');
   assert.equal(matches(), 2, 'one that failed and one that holds');
   assert.equal(listeners.size, 1);
+});
+
+test('an address of the bus that is none is refused with its value, and no program is run for it', async () => {
+  for (const address of [
+    'garbage',
+    ';',
+    'unix:',
+    'unixexec:path=/bin/true',
+    'tcp:host=x',
+    'tcp:port=99999',
+  ]) {
+    const quoted = JSON.stringify(address);
+    await assert.rejects(connectBus(address), (error) => {
+      assert.ok(error instanceof VgpuError);
+      assert.ok(error.message.startsWith(`DBUS_SYSTEM_BUS_ADDRESS=${quoted} is not an address of a bus`));
+      assert.match(error.remedy ?? '', /unset DBUS_SYSTEM_BUS_ADDRESS/);
+      return true;
+    });
+  }
+  for (const nobody of ['unix:path=/nonexistent/x', 'unix:abstract=nobody-listens-here'])
+    await assert.rejects(connectBus(nobody), /cannot connect to the system bus at unix:/);
 });
 
 test('systemd is given as long for reading its units again as systemctl gives it', async () => {

@@ -1,6 +1,9 @@
 import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
+import path from 'node:path';
 import { test } from 'node:test';
-import { messageIds } from '../../../agent/contracts/journal-messages.js';
+import { type JournalMessage, messageIds } from '../../../agent/contracts/journal-messages.js';
+import { packageRoot } from '../../../agent/lib/paths.js';
 import { journalFields, withoutFields } from '../../../agent/systemd/journal-writer.js';
 import { cpuVerdict, verdict } from '../cli/output/samples.js';
 
@@ -24,6 +27,38 @@ test('a verdict other than GPU is a warning and carries its reason', () => {
   assert.equal(priority, 'warning');
   assert.equal(fields['VGPU_REASON'], 'host-unreachable');
   assert.equal(fields['MESSAGE_ID'], messageIds.verdict);
+});
+
+test('the catalog names only fields that every entry of its kind has', () => {
+  const nobody = { profile: null, unit: null, text: 'x' } as const;
+  const consumer = { profile: 'ollama', unit: 'ollama.service', text: 'x' } as const;
+  const done = { profile: 'ollama', unit: 'ollama.service', storeId: 'a', changes: 1 } as const;
+  // As few fields as the agent writes.
+  const messages: readonly JournalMessage[] = [
+    { kind: 'installed', ...done },
+    { kind: 'uninstalled', ...done },
+    { kind: 'rolledBack', ...done },
+    { kind: 'verdict', verdict },
+    { kind: 'drift', ...consumer, fields: { CHANGES: 1, PATHS: '/x' } },
+    { kind: 'repaired', ...consumer, fields: { CHANGES: 1, MILLISECONDS: 1, PATHS: '' } },
+    { kind: 'repairFailed', ...consumer, fields: { PATHS: '/x', FAILURES: 1 } },
+    { kind: 'repairLimit', ...consumer, fields: { PATHS: '/x' } },
+    { kind: 'consumerRestarted', ...consumer, fields: { CAUSE: 'x' } },
+    { kind: 'restartDeferred', ...consumer, fields: { CAUSE: 'x' } },
+    { kind: 'hostLost', ...nobody, fields: { ENDPOINT: 'unix:/x' } },
+    { kind: 'hostBack', ...nobody, fields: { ENDPOINT: 'unix:/x', SECONDS: '1' } },
+    ...(['serviceStarted', 'serviceStopped', 'packageManager'] as const).map((kind) => ({ kind, ...nobody })),
+    ...(['configLoaded', 'configRefused', 'resumed'] as const).map((kind) => ({ kind, ...nobody })),
+  ];
+  const catalog = readFileSync(path.join(packageRoot(), 'units/vgpu-agent.catalog'), 'utf8');
+  const entries = catalog.split(/^-- (?=[0-9a-f]{32}$)/m).slice(1);
+  for (const entry of entries) {
+    const message = messages.find(({ kind }) => entry.startsWith(messageIds[kind]));
+    if (message === undefined) continue;
+    const { fields } = journalFields(message);
+    for (const [, name] of entry.matchAll(/@([A-Z_]+)@/g))
+      assert.ok(fields[name ?? ''] !== undefined, `${message.kind}: ${name}`);
+  }
 });
 
 test('entries without fields come with the fault of the module', () => {

@@ -179,7 +179,8 @@ test('--rollback-on-failure takes everything back unless it is GPU, and the cons
 }, async (t) => {
   const guest = await prepared(t, { host: false });
   const before = await guest.listing();
-  const ran = await guest.agent('install', '--yes', '--rollback-on-failure', '--json');
+  const insists = ['install', '--yes', '--allow-unreachable-host'];
+  const ran = await guest.agent(...insists, '--rollback-on-failure', '--json');
   assert.equal(ran.code, 7, ran.stdout + ran.stderr);
   const document = assertDocument('install', ran.stdout);
   assert.ok(typeof document === 'object' && document !== null && 'outcome' in document);
@@ -188,8 +189,38 @@ test('--rollback-on-failure takes everything back unless it is GPU, and the cons
   assert.equal(await guest.property('ollama', 'ActiveState'), 'active');
   assert.doesNotMatch(await guest.property('ollama', 'Environment'), /vgpu/);
   // Without the flag the same end is told as CPU, and stays.
-  assert.equal((await guest.agent('install', '--yes')).code, 3);
+  assert.equal((await guest.agent(...insists)).code, 3);
   assert.ok(await guest.exists('/opt/vgpu/current'));
+});
+
+test('a host that does not answer is refused before anything is written, but no repair is', {
+  skip,
+}, async (t) => {
+  const guest = await prepared(t, { host: false });
+  const before = await guest.listing();
+  const start = await guest.invocationId('ollama');
+  for (const args of [['install', '--yes', '--service'], ['plan'], ['install', '--dry-run']]) {
+    const ran = await guest.agent(...args);
+    assert.equal(ran.code, 6, ran.stdout + ran.stderr);
+    assert.match(
+      ran.stdout + ran.stderr,
+      /host does not answer at vsock:2:14833: .*--allow-unreachable-host/s,
+    );
+  }
+  assert.deepEqual(await before.diff(await guest.listing()), []);
+  assert.equal(await guest.invocationId('ollama'), start);
+
+  await guest.hosts.start();
+  assert.equal((await guest.agent('install', '--yes')).code, 0);
+  await guest.hosts.stop();
+  const dropIn = '/etc/systemd/system/ollama.service.d/50-vgpu.conf';
+  await guest.must('rm', dropIn);
+  const elsewhere = await guest.agent('install', '--yes', '--host', 'unix:/run/vgpu/nobody.sock');
+  assert.equal(elsewhere.code, 6, elsewhere.stderr);
+  assert.equal(await guest.exists(dropIn), false, 'nothing was written');
+  // The address is the installed one: the files come back, and the verdict says what is missing.
+  assert.equal((await guest.agent('install', '--yes')).code, 3);
+  assert.ok(await guest.exists(dropIn));
 });
 
 test('--no-restart changes files, restarts nothing and gives no verdict', { skip }, async (t) => {

@@ -165,7 +165,8 @@ describe('--rollback-on-failure', { skip }, () => {
     const guest = await settled(t, { design: quickest, host: false });
     const before = await guest.listing();
     const begun = await guest.invocationId('ollama');
-    const told = await tell(guest, 'install', '--yes', '--rollback-on-failure');
+    const insists = ['--yes', '--rollback-on-failure', '--allow-unreachable-host'];
+    const told = await tell(guest, 'install', ...insists);
     assert.equal(told.code, 7, told.stderr);
     const { outcome, changed, verdict } = told.document;
     assert.deepEqual(
@@ -180,7 +181,7 @@ describe('--rollback-on-failure', { skip }, () => {
     assert.doesNotMatch(await guest.must('cat', `/proc/${main}/environ`, `/proc/${main}/maps`), /vgpu/);
     assert.equal((await tell(guest, 'status')).document.interrupted, false);
 
-    const text = await guest.agent('install', '--yes', '--rollback-on-failure', '--quiet');
+    const text = await guest.agent('install', ...insists, '--quiet');
     assert.equal(text.code, 7);
     assert.match(text.stdout, /^everything was undone; ollama\.service runs as before$/m);
     assert.match(text.stdout, /^after the repair: sudo vgpu-agent install/m);
@@ -196,6 +197,7 @@ describe('--rollback-on-failure', { skip }, () => {
       '--rollback-on-failure',
       '--host',
       'unix:/run/vgpu/nobody.sock',
+      '--allow-unreachable-host',
     );
     assert.equal(ran.code, 7, ran.stderr);
     assert.deepEqual(await before.diff(await guest.listing()), []);

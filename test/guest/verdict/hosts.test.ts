@@ -70,7 +70,8 @@ describe('install with a host that does not help', { skip, concurrency: 3 }, () 
     test(`${fault.mode}: ${expected.mode}, ${String(expected.reason)}; the host back: gpu by the next command`, async (t) => {
       const guest = await ready(t, { design: quickest, host: false, start: false });
       await guest.hosts.startFaulty(fault);
-      const told = await tell(guest, 'install', '--yes', '--host', 'unix:/run/vgpu/hostd.sock');
+      const address = ['--host', 'unix:/run/vgpu/hostd.sock', '--allow-unreachable-host'];
+      const told = await tell(guest, 'install', '--yes', ...address);
       const verdict = await assertVerdict(guest, told, expected);
       assert.match(verdict.summary, says);
       assert.ok(told.ms < withinMs, `${told.ms} ms`);
@@ -95,7 +96,8 @@ describe('install with a host that does not help', { skip, concurrency: 3 }, () 
 
   test('the next command of a verdict can be copied into a shell, and repairs it', async (t) => {
     const guest = await ready(t, { design: quickest, host: false, start: false });
-    const told = await tell(guest, 'install', '--yes', '--host', 'unix:/run/vgpu/hostd.sock');
+    const address = ['--host', 'unix:/run/vgpu/hostd.sock', '--allow-unreachable-host'];
+    const told = await tell(guest, 'install', '--yes', ...address);
     const verdict = await assertVerdict(guest, told, { mode: 'cpu', reason: 'host-unreachable' });
     assert.match(
       verdict.summary,
@@ -112,7 +114,7 @@ describe('install with a host that does not help', { skip, concurrency: 3 }, () 
 
   test('without --host and without a host it prints the guessed address, and --host corrects it', async (t) => {
     const guest = await ready(t, { design: quickest, host: false, start: false });
-    const told = await tell(guest, 'install', '--yes');
+    const told = await tell(guest, 'install', '--yes', '--allow-unreachable-host');
     const verdict = await assertVerdict(guest, told, { mode: 'cpu', reason: 'host-unreachable' });
     assert.match(verdict.summary, /vsock:2:14833/);
     assert.match(told.stderr, /vgpu-agent install --host ADDRESS/);
@@ -164,7 +166,7 @@ describe('a host that is there at first', { skip: skip || whyNoStandIn(), concur
   test('stalls in the middle of the probe: not the memory is to blame', async (t) => {
     const guest = await ready(t, { design: quickest, start: false });
     await guest.hosts.startFaulty({ mode: 'stalls', bytes: 3_000 });
-    const told = await tell(guest, 'install', '--yes');
+    const told = await tell(guest, 'install', '--yes', '--allow-unreachable-host');
     await assertVerdict(guest, told, { mode: 'degraded', reason: ['host-slow', 'host-unreachable'] });
     assert.ok(told.ms < 120_000, `${told.ms} ms`);
     await assertServes(guest);

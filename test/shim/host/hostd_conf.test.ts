@@ -135,7 +135,10 @@ describe('the grammar of hostd.conf', () => {
     ['allow vsock cid=3-4 vm-memory=/dev/shm/a', 'vm-memory= is of one VM: say which, with cid=NUMBER'],
     ['allow vsock vm-memory=/dev/shm/a', 'vm-memory= is of one VM: say which, with cid=NUMBER'],
     ['allow any vm-memory=/dev/shm/a', 'vm-memory= is of one VM: say which, with cid=NUMBER'],
-    [`allow unix${' calls=1'.repeat(40)}`, 'more than 32 words'],
+    ['allow unix memory=1G memory=2G', 'memory=2G, but line 3 says memory=1G: remove one of them'],
+    ['allow unix devices=0 devices=1', 'devices=1, but line 3 says devices=0: remove one of them'],
+    ['limits calls=5 calls=5', 'calls=5, but line 3 says calls=5: remove one of them'],
+    [`allow unix${' pid=1'.repeat(40)}`, 'more than 32 words'],
   ] as const) {
     it(`does not take "${line.slice(0, 60)}", and quotes what is wrong`, async () => {
       const told = await decide(`# comment\n\n${line}\nallow any\n`, 'tcp');
@@ -143,6 +146,14 @@ describe('the grammar of hostd.conf', () => {
       assert.ok(told.includes(complaint), told);
     });
   }
+
+  it('does not take a limit from two limits lines that are for the same lines, and quotes both', async () => {
+    const told = await decide(
+      'limits memory=4G\nlimits calls=9\ndeny vsock\nlimits memory=8G\nallow any\n',
+      'tcp',
+    );
+    assert.equal(told, 'FILE: line 4: memory=8G, but line 1 says memory=4G: remove one of them');
+  });
 
   it('does not give the memory of one VM to another', async () => {
     const text = 'allow vsock cid=3 vm-memory=/dev/shm/a\nallow vsock cid=4 vm-memory=/dev/shm/b\n';

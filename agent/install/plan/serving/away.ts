@@ -4,7 +4,7 @@ import type { Change, Plan, Warning } from '../../../contracts/plan.js';
 import type { ServingFacts, ServingRequest } from '../../../contracts/serving.js';
 import { hostSocketUnit, hostUnit } from '../../../lib/paths.js';
 import { plural } from '../../../lib/text.js';
-import { isOurs } from '../owned.js';
+import { isOurs, staysEdited } from '../owned.js';
 import { hostProfile, interrupted, sessionsOf } from './common.js';
 
 export function planServingAway(facts: ServingFacts, request: Pick<ServingRequest, 'endSessions'>): Plan {
@@ -96,7 +96,8 @@ function edited({ files }: ServingFacts, items: readonly OwnedItem[]): readonly 
     if (item.kind !== 'file') return [];
     const state = files.find((file) => file.path === item.path)?.state;
     if (state?.kind !== 'file' || isOurs(item, state)) return [];
-    const message = `${item.path} was edited since vgpu-agent wrote it; the edited text is kept as ${item.path}.vgpu-save`;
+    const kept = staysEdited(item, state) ? 'it stays' : `the edited text is kept as ${item.path}.vgpu-save`;
+    const message = `${item.path} was edited since vgpu-agent wrote it; ${kept}`;
     return [{ code: 'edited-file', message, remedy: null }];
   });
 }

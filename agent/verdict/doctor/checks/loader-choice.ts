@@ -3,6 +3,7 @@ import { isContainer } from '../../../containers/container-unit.js';
 import type { LoaderChoice, ProcessChoices } from '../../../guest/look/loader/look.js';
 import { isOurLibrary } from '../../maps.js';
 import { broken, byHand, fixes, notApplicable, ok, shimFirst, unknown } from '../finding.js';
+import { ownerQuery } from '../places.js';
 import type { Check, DoctorFacts, Finding } from '../types.js';
 
 /** The library that the loader chooses, for every process as it was started and for the next start. */
@@ -47,7 +48,7 @@ export const loaderChoice: Check = {
           ? fixes(facts, 'put the shim where the loader looks')
           : byHand(
               'find out where it comes from, remove or rename it, and restart the service',
-              `ls -l ${file}; dpkg -S ${file}`,
+              `ls -l ${file}; ${ownerQuery[facts.machine.distribution.family]} ${file}`,
             ),
     });
   },

@@ -147,7 +147,7 @@ describe('vgpu-agent run', () => {
     for (const [args, message] of [
       [[], /no command was given\n {2}try: vgpu-agent run -- COMMAND/],
       [['--print', '--', 'ls'], /--print runs nothing, and "ls" was given/],
-      [['ls', '-l'], /unknown option '-l'/],
+      [['ls', '-l'], /-l follows ls[^\n]*\n {2}try: vgpu-agent run -- ls -l$/m],
       [['--host', 'nowhere', '--', 'ls'], /'nowhere' is invalid/],
     ] as const) {
       const ran = run(args);

@@ -7,9 +7,28 @@ import { changes, emptyPlan, plan } from './samples.js';
 const plain = styleFor({ isTty: false, columns: undefined, wanted: true, env: {} });
 const narrow = styleFor({ isTty: true, columns: 80, wanted: false, env: {} });
 
-test('a plan reads as a diff: what, why, before and after', () => {
+test('a plan has a line for each change', () => {
   assert.equal(
     planText(plan, plain),
+    `ollama.service (profile ollama) will use the GPU of the host at unix:/run/vgpu/hostd.sock:
+
++ directory /etc/vgpu/ (0755)
++ shim 0.1.0 as 0123456789abcdef (2 files, 1.1 MB)
+~ file /etc/vgpu/guest.conf (0644)
+~ link /usr/lib/x86_64-linux-gnu/libcuda.so.1, of the package libcuda1
+> ldconfig
+> systemctl daemon-reload
+> systemctl restart ollama.service
+
+7 changes; --verbose shows each in full
+warning: RestrictAddressFamilies lacks AF_UNIX
+         allow it`,
+  );
+});
+
+test('in full, a plan reads as a diff: what, why, before and after', () => {
+  assert.equal(
+    planText(plan, plain, { full: true }),
     `ollama.service (profile ollama) will use the GPU of the host at unix:/run/vgpu/hostd.sock:
 
 + directory /etc/vgpu/ (0755)
@@ -44,8 +63,10 @@ test('a plan with nothing to do prints that and nothing else', () => {
 });
 
 test('no line of prose is wider than the terminal', () => {
-  for (const line of planText(plan, narrow).split('\n')) {
-    assert.ok(line.length <= 80 || !line.trim().includes(' '), `${line.length}: ${line}`);
+  for (const full of [false, true]) {
+    for (const line of planText(plan, narrow, { full }).split('\n')) {
+      assert.ok(line.length <= 80 || !line.trim().includes(' '), `${line.length}: ${line}`);
+    }
   }
 });
 
@@ -71,7 +92,7 @@ test('the plan names the files that uninstall restores', () => {
     restores: { kind: 'link', target: 'libcuda.so.550', uid: 0, gid: 0, mtimeNs: '0' },
     reason: 'it stood there before',
   } as const;
-  const text = planText({ ...emptyPlan, intent: 'uninstall', changes: [removal] }, plain);
+  const text = planText({ ...emptyPlan, intent: 'uninstall', changes: [removal] }, plain, { full: true });
   assert.match(text, /^~ \/usr\/lib\/x86_64-linux-gnu\/libcuda\.so\.1$/m);
   assert.match(text, /^ {4}vgpu-agent's -> libcuda\.so\.550$/m);
 });

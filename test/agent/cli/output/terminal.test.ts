@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import type { Sink } from '../../../../agent/cli/output/streams.js';
-import { terminalTalk, type Volume } from '../../../../agent/cli/output/terminal.js';
+import { redraws, terminalTalk, type Volume } from '../../../../agent/cli/output/terminal.js';
 import type { Event } from '../../../../agent/contracts/events.js';
 import { styleFor } from '../../../../agent/lib/style.js';
 import { changes, emptyPlan, verdict } from './samples.js';
@@ -64,6 +64,16 @@ test('on a terminal one line spins and counts, and is gone before the result', (
   assert.ok(text().endsWith('\r\u001b[2K'), 'the line is taken away');
 });
 
+test('no line spins in a maintainer script, for apt in a script and on a dumb terminal', () => {
+  assert.equal(redraws({ TERM: 'xterm', DEBIAN_FRONTEND: 'dialog' }), true);
+  for (const env of [
+    { TERM: 'xterm', DPKG_MAINTSCRIPT_PACKAGE: 'vgpu-agent' },
+    { TERM: 'xterm', DEBIAN_FRONTEND: 'noninteractive' },
+    { TERM: 'dumb' },
+  ])
+    assert.equal(redraws(env), false, JSON.stringify(env));
+});
+
 test('the spinning line never is wider than the terminal', () => {
   const { talk, text } = talkTo(true);
   talk.emit({ kind: 'waiting', text: 'x'.repeat(300), elapsedMs: 0, limitMs: 90_000 });
@@ -81,6 +91,17 @@ test('quiet leaves warnings only', () => {
   talk.emit({ kind: 'note', level: 'info', code: 'x', text: 'by the way', remedy: null });
   talk.emit({ kind: 'note', level: 'warning', code: 'y', text: 'look out', remedy: 'do this' });
   assert.equal(text(), 'warning: beware\n         do that\nwarning: look out\n         do this\n');
+});
+
+test('a plan is shown in full when verbose, and a line a change otherwise', () => {
+  const shown = { ...emptyPlan, changes: [directory] };
+  const [brief, full] = (['normal', 'verbose'] as const).map((volume) => {
+    const { talk, text } = talkTo(false, volume);
+    talk.emit({ kind: 'plan', plan: shown });
+    return text();
+  });
+  assert.doesNotMatch(brief ?? '', /guest\.conf lives here/);
+  assert.match(full ?? '', /guest\.conf lives here/);
 });
 
 test('verbose tells how long each step took, and the small notes', () => {

@@ -11,6 +11,7 @@ import {
 import { describe, it } from 'node:test';
 import { apply, recover, rollback, settle } from '../../../../agent/install/apply/apply.js';
 import { readManifest } from '../../../../agent/install/apply/manifest.js';
+import { agentConf } from '../../../../agent/lib/paths.js';
 import { buildElf } from '../../guest/support.js';
 import { bare, startingStates, ubuntu, upgrade, userDropIn } from './starting-states.js';
 import { multiarch, ready, type World } from './world.js';
@@ -59,6 +60,27 @@ describe('changes by others since the install', () => {
     await world.uninstall();
     assert.match(world.text(`${conf}.vgpu-save`), /remark of mine/);
     world.dispose();
+  });
+
+  it('leaves an edited agent.json for the next install, and takes one that nobody edited', async () => {
+    for (const edit of ['', ' \n']) {
+      const world = await bare.make();
+      await world.install({ service: true });
+      appendFileSync(world.root + agentConf, edit);
+      const text = world.text(agentConf);
+      await world.uninstall();
+      assert.equal(world.resolves(agentConf), edit === '' ? 'absent' : agentConf);
+      assert.equal(world.notes().includes('edited-file-stays'), edit !== '');
+      if (edit !== '') {
+        const { plan } = await world.install({ service: true });
+        assert.equal(
+          plan.changes.find((change) => 'path' in change && change.path === agentConf),
+          undefined,
+        );
+        assert.equal(world.text(agentConf), text);
+      }
+      world.dispose();
+    }
   });
 
   it('leaves a link that points elsewhere now, and says so', async () => {

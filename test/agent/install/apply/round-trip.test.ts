@@ -32,6 +32,11 @@ describe('install, install again, uninstall', () => {
           const before = state === upgrade ? null : world.listing();
           const { plan, applied } = await world.install();
           assert.deepEqual(applied.restart, { kind: 'restarted', job: 'done' });
+          const announced = world.events.findLast(
+            (event) => event.kind === 'phase' && event.phase === 'apply',
+          );
+          assert.deepEqual(Reflect.get(announced ?? {}, 'text'), `${plan.changes.length} changes`);
+          assert.equal(applied.changes, plan.changes.length);
           assertInstalled(world, plan.storeId);
 
           const between = world.listing();

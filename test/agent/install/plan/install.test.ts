@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
+import type { MachineFacts } from '../../../../agent/contracts/facts.js';
 import { guestConfText, loaderConfText } from '../../../../agent/install/plan/our-files.js';
 import { cdiFile, cdiNvidiaFile } from '../../../../agent/lib/paths.js';
 import {
@@ -19,6 +20,15 @@ import {
   unit,
   warningCodes,
 } from './support.js';
+
+function away(endpoint: string): MachineFacts['host'] {
+  return { endpoint, from: 'flag', answer: { kind: 'unreachable', message: 'refused', word: null } };
+}
+
+function installed(profile: string, endpoint: string): MachineFacts['manifest'] {
+  const consumers = [{ profile, unit: `${profile}.service`, links: [] }];
+  return { schema: 2, agent: '', consumers, storeId: '', endpoint, items: [] };
+}
 
 describe('the order of an install', () => {
   it('creates each file before another one refers to it', () => {
@@ -182,6 +192,27 @@ describe('refusals', () => {
     assert.deepEqual(refusalCodes(made), ['unit-absent', 'real-gpu-works']);
   });
 
+  it('refuses an address where no host answers, unless this consumer has it already or the caller insists', () => {
+    const endpoint = 'vsock:2:14833';
+    const host = away(endpoint);
+    const conf = (content: string) => ({ path: '/etc/vgpu/guest.conf', state: regular(), content });
+    for (const [changes, refused] of [
+      [{}, true],
+      [{ manifest: installed('ollama', 'unix:/former') }, true],
+      [{ manifest: installed('llama-server', endpoint) }, true],
+      [{ guestConf: conf(`host=${endpoint}\n`) }, true],
+      [{ manifest: installed('ollama', endpoint) }, false],
+      [{ manifest: installed('ollama', 'unix:/former'), guestConf: conf(`host=${endpoint}\n`) }, false],
+      [{ host: away('unix:/another') }, false],
+      [{ host: { ...host, answer: { kind: 'unasked' } } }, false],
+    ] as const) {
+      const made = plan({ host, ...changes }, { endpoint });
+      assert.deepEqual(refusalCodes(made), refused ? ['host-unreachable'] : [], JSON.stringify(changes));
+      const insisted = plan({ host, ...changes }, { endpoint, allowUnreachable: true });
+      assert.deepEqual(refusalCodes(insisted), []);
+    }
+  });
+
   it('lets --force hide a real GPU, and says so', () => {
     const made = plan({ realGpu: { kind: 'present', works: true, evidence: 'cuInit' } }, { force: true });
     assert.deepEqual(warningCodes(made), ['real-gpu-hidden']);
@@ -324,24 +355,13 @@ describe('warnings', () => {
   }
 
   it('tells of a user that does not exist, a silent host, a run cut short, a second consumer', () => {
-    const made = plan({
+    const changes = {
       serviceUser: null,
-      host: {
-        endpoint: 'vsock:2:14833',
-        from: 'flag',
-        answer: { kind: 'unreachable', message: 'refused', word: null },
-      },
+      host: away('vsock:2:14833'),
       interrupted: true,
-      manifest: {
-        schema: 2,
-        agent: '',
-        consumers: [{ profile: 'llama-server', unit: 'llama-server.service', links: [] }],
-        storeId: '',
-        endpoint: 'unix:/former',
-        items: [],
-      },
-    });
-    assert.deepEqual(warningCodes(made), [
+      manifest: installed('llama-server', 'unix:/former'),
+    };
+    assert.deepEqual(warningCodes(plan(changes, { allowUnreachable: true })), [
       'interrupted-run',
       'host-for-all',
       'host-unreachable',

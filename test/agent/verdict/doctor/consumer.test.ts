@@ -1,5 +1,5 @@
 // The checks of the consumer's own code, of its use of the GPU, and of vgpu-agent.service.
-import type { MachineFacts, ProcessFacts } from '../../../../agent/contracts/facts.js';
+import type { DistributionFamily, MachineFacts, ProcessFacts } from '../../../../agent/contracts/facts.js';
 import type { Reason } from '../../../../agent/contracts/verdict.js';
 import type { DriverLibrary, LoaderChoice } from '../../../../agent/guest/look/loader/look.js';
 import { agentService } from '../../../../agent/verdict/doctor/checks/agent-service.js';
@@ -263,12 +263,14 @@ const former = { consumerVersion: '0.11.11' };
 const byPath = (
   openedByPath: readonly ReturnType<typeof opened>[],
   verdict: Changes['verdict'] = {},
+  family: DistributionFamily = 'debian',
 ): Changes => ({
   look: { openedByPath },
   verdict: { ...former, ...verdict },
   plan: ready(),
   machine: {
     candidates: [candidate(`${multiarch}/libcuda.so.1`, { state: regular(), ownerOfPath: 'libcuda1' })],
+    distribution: { ...doctorFacts().machine.distribution, family },
   },
 });
 says(file, opensByPath, {
@@ -281,6 +283,9 @@ says(file, opensByPath, {
   ),
   'another comes first, of a package': doctorFacts(
     byPath([opened('nvidia'), opened('vgpu')], { mode: 'cpu' }),
+  ),
+  'another comes first, of a package of rpm': doctorFacts(
+    byPath([opened('nvidia'), opened('vgpu')], { mode: 'cpu' }, 'redhat'),
   ),
   'a foreign library comes first': doctorFacts(
     byPath([opened('foreign', '/usr/lib64/libcuda.so')], { mode: 'cpu' }),

@@ -174,13 +174,6 @@ st.global.u32 [%rd1], %r2;`,
     const { refused } = runPtx({ ptx: { text: wrong } });
     assert.match(refused.join(), /call is not supported: a parameter of another size than the function has/);
   });
-
-  it('are no registers of 128 bits', () => {
-    const { load, refused } = runPtx({
-      ptx: { text: `${HEAD}.func f(.reg .b128 p)\n{\nret;\n}\n.entry k()\n{\nret;\n}\n` },
-    });
-    assert.match([load, ...refused].join(), /a parameter in registers of this type/);
-  });
 });
 
 describe('declarations before the definition', () => {

@@ -156,3 +156,105 @@ ret;
     });
   }
 });
+
+/** vmad by the pseudocode of the ISA, with integers that do not end. */
+function multiplyAdd(
+  how: {
+    readonly signs: readonly boolean[];
+    readonly po: boolean;
+    readonly sat: boolean;
+    readonly scale: number;
+  },
+  [product, last]: readonly [boolean, boolean],
+  a: number,
+  b: number,
+  c: number,
+): number {
+  const signed = how.signs.some((one) => one) || product || last;
+  let [sum, added] = [BigInt(a) * BigInt(b), BigInt(c >>> 0)];
+  if (product) sum = ~sum;
+  if (last) added = ~added & 0xffffffffn;
+  if (signed) added = BigInt.asIntN(32, added);
+  sum = (sum + added + (how.po || product || last ? 1n : 0n)) >> BigInt(how.scale);
+  const result = signed ? BigInt.asIntN(64, sum) : BigInt.asUintN(64, sum);
+  const [low, high] = signed ? [-(2n ** 31n), 2n ** 31n - 1n] : [0n, 2n ** 32n - 1n];
+  const bounded = !how.sat ? result : result < low ? low : result > high ? high : result;
+  return Number(BigInt.asUintN(32, bounded));
+}
+
+describe('vmad', () => {
+  it('is what the ISA says, with each part, negation, scale and saturation', () => {
+    const random = sequence(41);
+    const edges = [0, 1, 0x7fffffff, 0x80000000, 0xffffffff, 0x8000, 0xffff8000, 127];
+    const operands = Array.from({ length: 32 * 3 }, () =>
+      random(2) === 0 ? (edges[random(edges.length)] ?? 0) : random(2 ** 32),
+    );
+    const cases = Array.from({ length: 300 }, () => {
+      const signs = [random(2) === 1, random(2) === 1];
+      const po = random(4) === 0;
+      const negated = po ? -1 : random(5);
+      const parts = [random(7), random(7)].map(
+        (i) => ['', '.b0', '.b1', '.b2', '.b3', '.h0', '.h1'][i] ?? '',
+      );
+      return { signs, po, negated, parts, sat: random(2) === 1, scale: [0, 7, 15][random(3)] ?? 0 };
+    });
+    const value = (word: number, of: string, signed: boolean): number =>
+      of === ''
+        ? signed
+          ? word | 0
+          : word >>> 0
+        : part(word, Number(of[2]), of.startsWith('.b') ? 8 : 16, signed);
+    const text = `.version 8.0
+.target sm_90
+.address_size 64
+.entry k(.param .u64 in, .param .u64 out)
+{
+.reg .b32 %r<9>; .reg .b64 %rd<9>;
+ld.param.u64 %rd1, [in]; ld.param.u64 %rd2, [out]; mov.u32 %r1, %tid.x; mul.wide.u32 %rd3, %r1, 12; add.u64 %rd1, %rd1, %rd3;
+mul.wide.u32 %rd3, %r1, ${cases.length * 4}; add.u64 %rd2, %rd2, %rd3;
+ld.global.u32 %r1, [%rd1]; ld.global.u32 %r2, [%rd1+4]; ld.global.u32 %r3, [%rd1+8];
+${cases
+  .map(({ signs, po, negated, parts, sat, scale }, i) => {
+    const [a, b] = signs.map((signed) => (signed ? 's32' : 'u32'));
+    const minus = (n: number): string => (negated === n || (n < 3 && negated === 4) ? '-' : '');
+    return `vmad.s32.${a}.${b}${po ? '.po' : ''}${sat ? '.sat' : ''}${scale === 0 ? '' : `.shr${scale}`} %r4, ${minus(1)}%r1${parts[0]}, ${minus(2)}%r2${parts[1]}, ${minus(3)}%r3; st.global.u32 [%rd2+${i * 4}], %r4;`;
+  })
+  .join('\n')}
+ret;
+}
+`;
+    const { load, refused, launches, buffers } = runPtx({
+      ptx: { text },
+      buffers: [bytes(Uint32Array.from(operands)), 32 * cases.length * 4],
+      launches: [{ kernel: 'k', block: [32], args: ['b1', 'b2'] }],
+    });
+    assert.match(`${load} ${launches[0]}`, /^ok .* ok /, refused.join());
+    const got = u32(buffers[1] ?? Buffer.alloc(0));
+    for (let lane = 0; lane < 32; lane++) {
+      const [a = 0, b = 0, c = 0] = operands.slice(lane * 3);
+      cases.forEach((how, i) => {
+        const wanted = multiplyAdd(
+          how,
+          [how.negated === 1 || how.negated === 2, how.negated === 3],
+          value(a, how.parts[0] ?? '', how.signs[0] === true),
+          value(b, how.parts[1] ?? '', how.signs[1] === true),
+          c,
+        );
+        assert.equal(got[lane * cases.length + i], wanted, `${JSON.stringify(how)} ${a} ${b} ${c}`);
+      });
+    }
+  });
+
+  it('is refused with two negations that are left, or with one beside .po', () => {
+    for (const wrong of [
+      'vmad.s32.s32.s32 %r1, -%r2, %r3, -%r4',
+      'vmad.s32.s32.s32.po %r1, -%r2, %r3, %r4',
+    ]) {
+      const text = `.version 8.0\n.target sm_90\n.address_size 64\n.entry k() { .reg .b32 %r<9>; ${wrong}; ret; }\n`;
+      assert.match(
+        runPtx({ ptx: { text } }).refused.join(),
+        /^line 4: vmad\S* is not supported: these negated/,
+      );
+    }
+  });
+});

@@ -319,3 +319,95 @@ ret;
     );
   });
 });
+
+describe('wmma of 4-bit and 1-bit elements', () => {
+  const packedCases = [
+    { type: 's4', k: 32, operation: '' },
+    { type: 'u4', k: 32, operation: '' },
+    { type: 's4', k: 32, operation: '', saturate: true },
+    { type: 'b1', k: 128, operation: '.xor.popc' },
+    { type: 'b1', k: 128, operation: '.and.popc' },
+  ] as const;
+  for (const how of packedCases)
+    for (const [space, gap] of [
+      ['.global', 0],
+      ['.shared', 128],
+      ['', 256],
+    ] as const)
+      it(`multiplies ${how.type}${how.operation}${'saturate' in how ? '.satfinite' : ''} from ${space === '' ? 'generic' : space.slice(1)} memory`, () => {
+        const bits = how.type === 'b1' ? 1 : 4;
+        const next = random(how.k + gap);
+        const stride = how.k + gap;
+        const bytesOf = (8 * stride * bits) / 8;
+        const [a, b] = [Buffer.alloc(bytesOf), Buffer.alloc(bytesOf)].map((buffer) =>
+          buffer.map(() => next() & 255),
+        ) as [Buffer, Buffer];
+        const c = Array.from({ length: 64 }, (_, i) =>
+          'saturate' in how ? (i % 2 === 0 ? 2 ** 31 - 1 : -(2 ** 31)) : (next() % 2000) - 1000,
+        );
+        const element = (from: Buffer, run: number, i: number): number => {
+          const at = (run * stride + i) * bits;
+          const value = ((from[at >> 3] ?? 0) >> (at & 7)) & (2 ** bits - 1);
+          return how.type === 's4' && value > 7 ? value - 16 : value;
+        };
+        const combine = (x: number, y: number): number => (how.operation === '.xor.popc' ? x ^ y : x * y);
+        const wanted = c.map((before, at) => {
+          let sum = before;
+          for (let i = 0; i < how.k; i++) sum += combine(element(a, at >> 3, i), element(b, at & 7, i));
+          return 'saturate' in how ? Math.max(-(2 ** 31), Math.min(2 ** 31 - 1, sum)) : sum | 0;
+        });
+        const shape = `m8n8k${how.k}`;
+        const whole = Buffer.alloc(256);
+        for (const [i, value] of c.entries()) whole.writeInt32LE(value, i * 4);
+        const copy = (name: string, from: string): string =>
+          `mov.u32 %r1, %tid.x; ${name}: cvt.u64.u32 %rd4, %r1; add.u64 %rd5, ${from}, %rd4; ld.global.u8 %h1, [%rd5];
+mov.u32 %r2, s${name}; add.u32 %r2, %r2, %r1; st.shared.u8 [%r2], %h1; add.u32 %r1, %r1, 32; setp.lt.u32 %p1, %r1, ${bytesOf}; @%p1 bra ${name};`;
+        const place =
+          space === '.global'
+            ? ''
+            : `${copy('A', '%rd1')} ${copy('B', '%rd2')} bar.sync 0; mov.u64 %rd1, sA; mov.u64 %rd2, sB;${space === '' ? ' cvta.shared.u64 %rd1, %rd1; cvta.shared.u64 %rd2, %rd2;' : ''}`;
+        const text = `.version 8.0
+.target sm_90
+.address_size 64
+.entry k(.param .u64 pa, .param .u64 pb, .param .u64 pc, .param .u64 pd)
+{
+.reg .b32 %r<9>; .reg .b64 %rd<9>; .reg .b16 %h<3>; .reg .pred %p<2>; .shared .align 128 .b8 sA[${bytesOf}], sB[${bytesOf}];
+ld.param.u64 %rd1, [pa]; ld.param.u64 %rd2, [pb]; ld.param.u64 %rd3, [pc]; ld.param.u64 %rd6, [pd];
+${place}
+mov.u32 %r1, ${stride};
+wmma.load.a.sync.aligned.row.${shape}${space}.${how.type} {%r2}, [%rd1]${gap === 0 ? '' : ', %r1'};
+wmma.load.b.sync.aligned.col.${shape}${space}.${how.type} {%r3}, [%rd2]${gap === 0 ? '' : ', %r1'};
+wmma.load.c.sync.aligned.row.${shape}.global.s32 {%r4, %r5}, [%rd3];
+wmma.mma${how.operation}.sync.aligned.row.col.${shape}.s32.${how.type}.${how.type}.s32${'saturate' in how ? '.satfinite' : ''} {%r6, %r7}, {%r2}, {%r3}, {%r4, %r5};
+wmma.store.d.sync.aligned.row.${shape}.global.s32 [%rd6], {%r6, %r7};
+ret;
+}
+`;
+        const { load, refused, launches, buffers } = runPtx({
+          ptx: { text },
+          buffers: [a, b, whole, 256],
+          launches: [{ kernel: 'k', block: [32], args: ['b1', 'b2', 'b3', 'b4'] }],
+        });
+        assert.match(`${load} ${launches[0]}`, /^ok .* ok /, refused.join());
+        assert.deepEqual(
+          wanted.map((_, i) => buffers[3]?.readInt32LE(i * 4)),
+          wanted,
+        );
+      });
+
+  for (const wrong of [
+    'wmma.load.a.sync.aligned.col.m8n8k32.global.s4 {%r1}, [%rd1]',
+    'wmma.load.b.sync.aligned.col.m8n8k128.global.s4 {%r1}, [%rd1]',
+    'wmma.mma.sync.aligned.row.col.m8n8k32.s32.s4.u4.s32 {%r1, %r2}, {%r3}, {%r4}, {%r1, %r2}',
+    'wmma.mma.sync.aligned.row.col.m8n8k128.s32.b1.b1.s32 {%r1, %r2}, {%r3}, {%r4}, {%r1, %r2}',
+    'wmma.mma.xor.popc.sync.aligned.row.col.m8n8k32.s32.s4.s4.s32 {%r1, %r2}, {%r3}, {%r4}, {%r1, %r2}',
+  ])
+    it(`refuses ${wrong.split(' ')[0]}`, () => {
+      const { refused } = runPtx({
+        ptx: {
+          text: `.version 8.0\n.target sm_90\n.address_size 64\n.entry k() { .reg .b32 %r<9>; .reg .b64 %rd<2>; ${wrong}; ret; }\n`,
+        },
+      });
+      assert.match(refused.join(), /^line 4: wmma\S* is not supported/);
+    });
+});

@@ -86,7 +86,8 @@ static void directives(struct parser *p, int32_t *attributes) {
       if (most < attributes[VGPU_FUNCTION_MAX_THREADS]) attributes[VGPU_FUNCTION_MAX_THREADS] = most;
     } else if (ptx_word_is(word, ".maxnreg")) {
       int64_t most = ptx_integer(p);
-      if (most <= 0 || most > 255) ptx_fail(p, PTX_INVALID, "a register count of %lld", (long long)most);
+      if (most <= 0) ptx_fail(p, PTX_INVALID, "a register count of %lld", (long long)most);
+      /* ptxas ignores a count that no GPU has. */
       if (most < attributes[VGPU_FUNCTION_REGISTERS]) attributes[VGPU_FUNCTION_REGISTERS] = (int32_t)most;
     } else if (ptx_word_is(word, ".explicitcluster")) {
       attributes[VGPU_FUNCTION_CLUSTER_MUST] = 1;
@@ -214,17 +215,40 @@ static void entry(struct parser *p, struct reader *reader) {
   *kernel = (struct vgpu_program_function){0};
 }
 
+/* Skips from after an opening parenthesis to after the closing one. */
+static void skip_parentheses(struct parser *p) {
+  for (uint32_t depth = 1; depth > 0; p->at++) {
+    ptx_skip(p);
+    if (p->at >= p->end) ptx_fail(p, PTX_INVALID, "the text ends in parentheses");
+    depth += (uint32_t)(*p->at == '(') - (uint32_t)(*p->at == ')');
+  }
+}
+
 /* Device functions are not needed here: skips to the end of the body, or of the declaration. */
 static void skip_function(struct parser *p, const struct reader *reader) {
-  for (ptx_skip(p); p->at < p->end && *p->at != '{' && *p->at != ';'; ptx_skip(p)) {
-    if (*p->at != '"') {
-      p->at++;
-    } else { /* .pragma "..."; of a function, before its body */
+  for (;;) {
+    ptx_skip(p);
+    if (p->at >= p->end || *p->at == '{' || *p->at == ';' || *p->at == '@') break;
+    const char *before = p->at;
+    struct word word = ptx_word(p);
+    if (ptx_begins_statement(word)) { /* a prototype without a semicolon */
+      p->at = before;
+      return;
+    }
+    if (word.length > 0) continue;
+    if (ptx_accept(p, '(')) {
+      skip_parentheses(p);
+    } else if (*p->at == '"') { /* .pragma "..."; of a function, before its body */
       ptx_string(p);
       ptx_accept(p, ';');
+    } else {
+      p->at++;
     }
   }
-  if (ptx_accept(p, ';')) return;
+  if (p->at >= p->end || *p->at != '{') {
+    ptx_accept(p, ';');
+    return;
+  }
   int32_t nobodys[VGPU_FUNCTION_ATTRIBUTES];
   body(p, reader, nobodys);
 }
@@ -301,7 +325,7 @@ static void statement(struct parser *p, struct reader *reader) {
   }
   if (ptx_word_is(word, ".version")) {
     struct operand number = {0}; /* any version: none changes how variables are declared */
-    reader->version = ptx_number(p, &number);
+    reader->version = ptx_literal(p, &number);
     if (!reader->version) ptx_fail(p, PTX_INVALID, "a .version that is no number");
     return;
   }
@@ -318,8 +342,10 @@ static void statement(struct parser *p, struct reader *reader) {
   else if (ptx_word_is(word, ".pragma")) {
     ptx_string(p);
     ptx_expect(p, ';');
-  } else if (ptx_word_is(word, ".alias") || ptx_word_is(word, ".tex")) skip_statement(p);
-  else ptx_fail(p, PTX_INVALID, "a statement that is not PTX at '%.*s'", (int)word.length, word.text);
+  } else if (ptx_word_is(word, ".alias") || ptx_word_is(word, ".tex") || ptx_word_is(word, ".local") ||
+             ptx_word_is(word, ".reg")) {
+    skip_statement(p);
+  } else ptx_fail(p, PTX_INVALID, "a statement that is not PTX at '%.*s'", (int)word.length, word.text);
 }
 
 static void text(struct parser *p, void *user) {

@@ -13,7 +13,8 @@ enum {
   MX_SATURATE = 8,
   MX_WMMA = 16,
   MX_BITS = 32,
-  MX_SPARSE = 64
+  MX_SPARSE = 64,
+  MX_EITHER = 128 /* of wmma: bits are combined by xor */
 };
 /* Memory operations: m, beside bit 0 (ML_NARROW). */
 #define MX_TRANSPOSED 2u

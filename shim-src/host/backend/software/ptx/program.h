@@ -100,7 +100,7 @@ enum ptx_kind {
   K_ATOM,
   K_ISSPACEP,
   K_STACK,
-  K_LOCAL_ADDRESS,
+  K_LOCAL_ADDRESS, /* in the function's frame; m 1: in that of the kernel, which begins at 0 */
   K_ACTIVEMASK,
   K_BARRIER,
   K_SHFL,
@@ -186,6 +186,7 @@ struct ptx_function {
   const char *name;
   uint32_t line;
   bool entry, defined, builtin;
+  bool unreadable;     /* its parameters cannot be read, so it is refused */
   uint8_t state;       /* enum ptx_body */
   bool ready;          /* of a kernel: its callees are decoded, too */
   uint8_t status;      /* enum ptx_status, if refused, */

@@ -46,7 +46,6 @@ enum ptx_special {
   SR_RESERVED_END,
   SR_RESERVED_SIZE,
   SR_RESERVED_OFFSET_1, /* their tiles of several warps: 288 bytes */
-  SR_WARPSZ,
   SR_CLUSTERID_X,
   SR_CLUSTERID_Y,
   SR_CLUSTERID_Z,
@@ -65,7 +64,9 @@ enum ptx_special {
   SR_ENVREG1,
   SR_ENVREG2,
   SR_ENVREG, /* the other ones are zero */
-  SR_PM,
+  SR_PM,     /* performance counters, which nobody started */
+  SR_PM_64,
+  SR_ZERO, /* the fourth element of %tid and others */
   SR_CURRENT_GRAPH_EXEC,
   SR_DYNAMIC_SHARED, /* our own: where the launch's dynamic shared memory begins */
   SR_COUNT

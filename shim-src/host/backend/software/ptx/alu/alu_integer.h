@@ -432,12 +432,30 @@ static inline s64 video_part(u32 x, u32 part, int is_signed) {
       return is_signed ? (s64)(s32)x : (s64)x;
   }
 }
+/* vmad, as the ISA's pseudocode has it: scale at bit 20; one is added, the product or c is negated: bit 24
+ * to 26. */
+static inline u32 video_mad(s64 a, s64 b, u32 xc, u32 m) {
+  int less = m >> 25 & 1, minus = m >> 26 & 1, sat = m >> 19 & 1,
+      is_signed = (m >> 16 & 3) != 0 || less || minus;
+  u32 scale = m >> 20 & 3, one = (m >> 24 & 7) != 0;
+  __int128 sum = (__int128)a * b;
+  if (less) sum = ~sum;
+  if (minus) xc = ~xc;
+  sum += (is_signed ? (s64)(s32)xc : (s64)xc) + (s64)one;
+  u64 bits = (u64)(sum >> (scale == 0 ? 0 : scale == 1 ? 7 : 15));
+  if (!sat) return (u32)bits;
+  if (!is_signed) return bits > UINT32_MAX ? UINT32_MAX : (u32)bits;
+  s64 r = (s64)bits;
+  return (u32)(r < INT32_MIN ? INT32_MIN : r > INT32_MAX ? INT32_MAX : r);
+}
+
 static inline u32 video(u32 xa, u32 xb, u32 xc, u32 m) {
   u32 op = m & 15;
   int sa = m >> 16 & 1, sb = m >> 17 & 1, sd = m >> 18 & 1, sat = m >> 19 & 1;
   u32 second = m >> 20 & 7, dpart = m >> 12 & 15;
   int wrap = m >> 23 & 1;
   s64 a = video_part(xa, m >> 4 & 15, sa), b = video_part(xb, m >> 8 & 15, sb), r;
+  if (op == 13) return video_mad(a, b, xc, m);
   switch (op) {
     case 0:
       r = a + b;

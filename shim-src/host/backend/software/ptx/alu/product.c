@@ -31,6 +31,16 @@ void ptx_multiply(const struct ptx_alu *alu, const struct ptx_product *p, const 
   }
 }
 
+void ptx_unpack_fours(unsigned char *rows, uint32_t bytes, bool is_signed) {
+  for (uint32_t i = bytes; i-- > 0;) {
+    unsigned char both = rows[i];
+    for (uint32_t k = 2; k-- > 0;) {
+      unsigned char value = both >> k * 4 & 15;
+      rows[i * 2 + k] = is_signed && value > 7 ? value | 0xf0 : value;
+    }
+  }
+}
+
 void ptx_multiply_bits(const struct ptx_product *p, uint32_t bytes, bool either, const unsigned char *a,
                        const unsigned char *b, uint32_t *c) {
   for (uint32_t i = 0; i < p->rows; i++) {

@@ -23,8 +23,10 @@ struct ptx_product {
  */
 void ptx_multiply(const struct ptx_alu *alu, const struct ptx_product *p, const void *a, const void *b,
                   const uint32_t *c, uint32_t *d);
+/* Unpacks `bytes` bytes of two 4-bit elements to bytes, in place. */
+void ptx_unpack_fours(unsigned char *rows, uint32_t bytes, bool is_signed);
 /*
- * The same for 1-bit elements in rows of `bytes`: adds the number of bits that are set in both (and), or in
+ * A product of 1-bit elements in rows of `bytes`: adds the number of bits that are set in both (and), or in
  * one (xor).
  */
 void ptx_multiply_bits(const struct ptx_product *p, uint32_t bytes, bool either, const unsigned char *a,

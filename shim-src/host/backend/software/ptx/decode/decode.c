@@ -163,6 +163,7 @@ static uint32_t symbol_value(struct parser *p, const struct operand *o, uint32_t
       in->d = d;
       in->size = (uint8_t)bytes;
       in->u.offset = s->offset + addend;
+      in->m = s->scope == 0 ? 1 : 0;
       return d;
     }
     case SYM_FUNCTION: {
@@ -201,7 +202,7 @@ uint32_t ptx_source(struct parser *p, const struct operand *o, enum ptx_type typ
     }
     case O_SPECIAL: {
       uint32_t natural = o->number == SR_CLOCK64 || o->number == SR_GLOBALTIMER || o->number == SR_GRIDID ||
-                                 o->number == SR_CURRENT_GRAPH_EXEC
+                                 o->number == SR_PM_64 || o->number == SR_CURRENT_GRAPH_EXEC
                              ? 8
                              : 4;
       if (natural == held) return special(p, o->number, held);
@@ -238,7 +239,8 @@ uint32_t ptx_destination(struct parser *p, const struct operand *o, enum ptx_typ
   uint32_t bytes = ptx_type_bytes(type);
   uint32_t held = bytes == 1 ? 2 : bytes;
   if (o->kind == O_SINK) return ptx_temporary(p, held);
-  if (o->kind != O_REGISTER || o->type == T_PRED || o->lane_part != 0) ptx_refuse(p, "a register expected");
+  if (o->kind != O_REGISTER || o->type == T_PRED || o->lane_part != 0 || o->sum)
+    ptx_refuse(p, "a register expected");
   uint32_t have = p->registers[o->number];
   uint32_t ref = o->number << 2 | REF_FRAME;
   if (have == held) return ref;

@@ -205,9 +205,94 @@ static void wmma_memory(struct parser *p, bool load, uint32_t m, uint32_t n, uin
   in->type = (uint8_t)type;
 }
 
+/* Returns the type of part i; bits and 4-bit elements are read as what holds them, with `bits` set. */
+static enum ptx_type packed_type(struct parser *p, uint32_t i, uint32_t *bits) {
+  bool s4 = ptx_part(p, i, "s4"), u4 = ptx_part(p, i, "u4"), one = ptx_part(p, i, "b1");
+  if (s4 || u4 || one) *bits = one ? 1 : 4;
+  return s4 ? T_S8 : u4 ? T_U8 : one ? T_B32 : ptx_type_of(p->parts[i]);
+}
+
+/* Loads of 4-bit and 1-bit elements: 8 rows of 16 bytes, whose distance the program counts in elements. */
+static void load_packed(struct parser *p, uint32_t bits) {
+  bool of_b = ptx_part(p, 2, "b"), shared = ptx_has(p, "shared") || ptx_has(p, "shared::cta");
+  if (!ptx_part(p, 1, "load") || (!of_b && !ptx_part(p, 2, "a")) || ptx_has(p, of_b ? "row" : "col"))
+    ptx_refuse(p, "this layout");
+  ptx_need(p, 2, 3);
+  enum ptx_space space = shared ? S_SHARED : ptx_has(p, "global") ? S_GLOBAL : S_GENERIC;
+  uint64_t offset;
+  enum ptx_type width;
+  uint32_t base = ptx_address(p, &p->operands[1], space, &offset, &width), stride = ptx_constant(p, 4, 16);
+  if (p->operand_count > 2) {
+    uint32_t elements = ptx_source(p, &p->operands[2], T_U32);
+    stride = ptx_temporary(p, 4);
+    ptx_emit_alu(p, OP_SHR, T_U32, 4, stride, elements, ptx_constant(p, 4, bits == 4 ? 1 : 3), PTX_NONE, 0);
+  }
+  uint32_t x = p->x_count;
+  if (append(p, &p->operands[0], T_B32, true) != 1) ptx_refuse(p, "another number of registers");
+  struct ptx_instruction *in = ptx_emit(p, K_WMMA_LOAD);
+  in->u.offset = offset;
+  in->a = base;
+  in->b = stride;
+  in->x = x;
+  in->x_count = 1;
+  in->m = (width == T_B32 ? 1u : 0) | (of_b ? MX_OF_B : MX_BY_ROWS);
+  in->target = of_b ? 16 | 8 << 8 : 8 | 16 << 8;
+  in->space = (uint8_t)space;
+  in->type = T_U8;
+}
+
+/* wmma.mma.{xor|and}.popc.row.col.m8n8k128.s32.b1.b1.s32 and .m8n8k32.s32.{s4|u4}.{s4|u4}.s32 */
+static void multiply_packed(struct parser *p, uint32_t k, uint32_t bits, enum ptx_type a, enum ptx_type b) {
+  bool one = bits == 1, either = ptx_has(p, "xor");
+  if (one && ((!either && !ptx_has(p, "and")) || !ptx_has(p, "popc"))) ptx_refuse(p, NULL);
+  if (one && ptx_has(p, "satfinite")) ptx_refuse(p, "the modifier .satfinite");
+  if (a != b || (a == T_B32) != one) ptx_refuse(p, "these types");
+  ptx_need(p, 4, 4);
+  uint32_t x = p->x_count;
+  static const uint8_t want[] = {2, 1, 1, 2};
+  for (uint32_t i = 0; i < 4; i++) {
+    if (append(p, &p->operands[i], T_B32, i == 0) != want[i]) ptx_refuse(p, "another number of registers");
+  }
+  uint32_t flags = MX_WMMA | (one ? MX_BITS : MX_FOUR) | (either ? MX_EITHER : 0);
+  if (ptx_has(p, "satfinite")) flags |= MX_SATURATE;
+  struct ptx_instruction *in = ptx_emit(p, K_MMA);
+  in->x = x;
+  in->x_count = (uint16_t)(p->x_count - x);
+  in->target = 8 | 8 << 8 | k << 16;
+  in->m = (uint32_t)a | (uint32_t)b << 8 | (uint32_t)T_S32 << 16 | flags << 24;
+  in->type = T_S32;
+}
+
+/* False: the shape is none of 4-bit or 1-bit elements. Their sums are loaded and stored like others. */
+static bool decode_packed(struct parser *p, uint32_t m, uint32_t n, uint32_t k) {
+  if (m != 8 || n != 8 || (k != 32 && k != 128)) return false;
+  enum ptx_type types[4];
+  uint32_t count = 0, bits = 32;
+  for (uint32_t i = 1; i < p->part_count; i++) {
+    enum ptx_type type = packed_type(p, i, &bits);
+    if (type == T_NONE) continue;
+    if (count == 4) ptx_refuse(p, "too many types");
+    types[count++] = type;
+  }
+  if (bits != (k == 32 ? 4u : 1u)) {
+    if (bits != 32 || count != 1 || types[0] != T_S32 || ptx_part(p, 1, "mma")) ptx_refuse(p, "these types");
+    wmma_memory(p, ptx_part(p, 1, "load"), m, n, k);
+    return true;
+  }
+  if (ptx_part(p, 1, "mma") && count == 4 && types[0] == T_S32 && types[3] == T_S32)
+    multiply_packed(p, k, bits, types[1], types[2]);
+  else if (count == 1) load_packed(p, bits);
+  else ptx_refuse(p, "these types");
+  return true;
+}
+
 static void decode_wmma(struct parser *p) {
   uint32_t m, n, k;
   if (!shape(p, &m, &n, &k)) ptx_refuse(p, NULL);
+  if ((ptx_has(p, "xor") || ptx_has(p, "and") || ptx_has(p, "popc")) &&
+      !(ptx_part(p, 1, "mma") && ptx_has(p, "b1")))
+    ptx_refuse(p, NULL);
+  if (decode_packed(p, m, n, k)) return;
   bool known = (m == 16 && n == 16 && (k == 16 || k == 8)) || (m == 8 && n == 32 && k == 16) ||
                (m == 32 && n == 8 && k == 16) || (m == 8 && n == 8 && k == 4);
   if (!known) ptx_refuse(p, NULL);
@@ -277,6 +362,8 @@ const struct ptx_mnemonic ptx_matrix_mnemonics[] = {
     {"stmatrix", decode_ldmatrix, "1 m_n_k sync aligned x1 x2 x4 trans shared shared::cta"},
     {"movmatrix", decode_movmatrix, "1 m_n_k sync aligned trans"},
     {"wmma", decode_wmma,
-     "4 m_n_k load store mma a b c d sync aligned row col rn rz rm rp satfinite global shared shared::cta"},
+     "4 m_n_k load store mma a b c d sync aligned row col rn rz rm rp satfinite global shared shared::cta s4 "
+     "u4 b1 xor "
+     "and popc"},
     {NULL, NULL, NULL},
 };

@@ -42,6 +42,28 @@ static void decode_video(struct parser *p) {
   ptx_emit_alu(p, OP_VIDEO, T_B32, 4, to, x, y, z, m);
 }
 
+/* vmad.dtype.atype.btype{.po}{.sat}{.scale} d, {-}a{.part}, {-}b{.part}, {-}c */
+static void decode_mad(struct parser *p) {
+  ptx_need(p, 4, 4);
+  struct operand a = p->operands[1], b = p->operands[2], c = p->operands[3];
+  for (uint32_t i = 1; i < 4; i++) {
+    enum ptx_type type = i < p->part_count ? ptx_type_of(p->parts[i]) : T_NONE;
+    if (type != T_U32 && type != T_S32) ptx_refuse(p, "three types, .u32 or .s32, expected");
+  }
+  bool one = ptx_has(p, "po"), product = a.negated != b.negated;
+  if (one + product + c.negated > 1 || (one && a.negated)) ptx_refuse(p, "these negated operands");
+  uint32_t m = 13 | video_selector(&a) << 4 | video_selector(&b) << 8;
+  if (ptx_part(p, 2, "s32")) m |= 1u << 16;
+  if (ptx_part(p, 3, "s32")) m |= 1u << 17;
+  if (ptx_has(p, "sat")) m |= 1u << 19;
+  m |= (ptx_has(p, "shr7") ? 1u : ptx_has(p, "shr15") ? 2u : 0u) << 20;
+  m |= (one ? 1u : 0u) << 24 | (product ? 1u : 0u) << 25 | (c.negated ? 1u : 0u) << 26;
+  a.lane_part = b.lane_part = PART_NONE;
+  a.negated = b.negated = c.negated = false;
+  uint32_t x = ptx_source(p, &a, T_B32), y = ptx_source(p, &b, T_B32), z = ptx_source(p, &c, T_B32);
+  ptx_emit_alu(p, OP_VIDEO, T_B32, 4, ptx_destination(p, &p->operands[0], T_B32), x, y, z, m);
+}
+
 /*
  * Gives the parts of a and b that the operation uses: a digit each, from the highest part down, a's parts
  * before b's. Without a selector the operand uses its own parts, which are `own`.
@@ -124,6 +146,7 @@ const struct ptx_mnemonic ptx_video_mnemonics[] = {
     {"vshl", decode_video, "3 sat clamp wrap add min max"},
     {"vshr", decode_video, "3 sat clamp wrap add min max"},
     {"vset", decode_video, "2 eq ne lt le gt ge add min max"},
+    {"vmad", decode_mad, "3 po sat shr7 shr15"},
     {"vadd2", decode_simd, "3 sat add"},
     {"vadd4", decode_simd, "3 sat add"},
     {"vsub2", decode_simd, "3 sat add"},

@@ -18,7 +18,8 @@ void ptx_begin_function(struct parser *p, struct ptx_function *f) {
   p->code_count = p->code_room = p->x_count = p->x_room = 0;
   p->register_count = p->register_room = 0;
   p->call_count = p->call_room = 0;
-  p->frame_params = p->local_bytes = 0;
+  p->frame_params = 0;
+  p->local_bytes = f->entry ? p->module_local : 0;
   /*
    * A kernel's own variables follow the module's. A function that it calls has a place that no other function
    * uses, because both run at the same time.

@@ -1,7 +1,7 @@
 /* Operands of one instruction: registers, numbers, names, addresses, vectors, lists. */
 #include <string.h>
 
-#include "host/backend/software/ptx/text/parser.h"
+#include "host/backend/software/ptx/decode/decode.h"
 #include "host/backend/software/ptx/special.h"
 
 static const struct {
@@ -11,15 +11,19 @@ static const struct {
     {"%tid.x", SR_TID_X},
     {"%tid.y", SR_TID_Y},
     {"%tid.z", SR_TID_Z},
+    {"%tid.w", SR_ZERO},
     {"%ntid.x", SR_NTID_X},
     {"%ntid.y", SR_NTID_Y},
     {"%ntid.z", SR_NTID_Z},
+    {"%ntid.w", SR_ZERO},
     {"%ctaid.x", SR_CTAID_X},
     {"%ctaid.y", SR_CTAID_Y},
     {"%ctaid.z", SR_CTAID_Z},
+    {"%ctaid.w", SR_ZERO},
     {"%nctaid.x", SR_NCTAID_X},
     {"%nctaid.y", SR_NCTAID_Y},
     {"%nctaid.z", SR_NCTAID_Z},
+    {"%nctaid.w", SR_ZERO},
     {"%laneid", SR_LANEID},
     {"%warpid", SR_WARPID},
     {"%nwarpid", SR_NWARPID},
@@ -45,33 +49,28 @@ static const struct {
     {"%reserved_smem_offset_cap", SR_RESERVED_SIZE},
     {"%reserved_smem_offset_0", SR_RESERVED_BEGIN},
     {"%reserved_smem_offset_1", SR_RESERVED_OFFSET_1},
-    {"WARP_SZ", SR_WARPSZ},
     {"%clusterid.x", SR_CLUSTERID_X},
     {"%clusterid.y", SR_CLUSTERID_Y},
     {"%clusterid.z", SR_CLUSTERID_Z},
+    {"%clusterid.w", SR_ZERO},
     {"%nclusterid.x", SR_NCLUSTERID_X},
     {"%nclusterid.y", SR_NCLUSTERID_Y},
     {"%nclusterid.z", SR_NCLUSTERID_Z},
+    {"%nclusterid.w", SR_ZERO},
     {"%cluster_ctaid.x", SR_CLUSTER_CTAID_X},
     {"%cluster_ctaid.y", SR_CLUSTER_CTAID_Y},
     {"%cluster_ctaid.z", SR_CLUSTER_CTAID_Z},
+    {"%cluster_ctaid.w", SR_ZERO},
     {"%cluster_nctaid.x", SR_CLUSTER_NCTAID_X},
     {"%cluster_nctaid.y", SR_CLUSTER_NCTAID_Y},
     {"%cluster_nctaid.z", SR_CLUSTER_NCTAID_Z},
+    {"%cluster_nctaid.w", SR_ZERO},
     {"%cluster_ctarank", SR_CLUSTER_CTARANK},
     {"%cluster_nctarank", SR_CLUSTER_NCTARANK},
     {"%is_explicit_cluster", SR_IS_EXPLICIT_CLUSTER},
     {"%envreg1", SR_ENVREG1},
     {"%envreg2", SR_ENVREG2},
     {"%current_graph_exec", SR_CURRENT_GRAPH_EXEC},
-    {"%pm0", SR_PM},
-    {"%pm1", SR_PM},
-    {"%pm2", SR_PM},
-    {"%pm3", SR_PM},
-    {"%pm4", SR_PM},
-    {"%pm5", SR_PM},
-    {"%pm6", SR_PM},
-    {"%pm7", SR_PM},
 };
 
 uint32_t ptx_special_register(struct word name) {
@@ -79,6 +78,10 @@ uint32_t ptx_special_register(struct word name) {
     if (ptx_word_is(name, specials[i].name)) return specials[i].number;
   }
   if (name.length > 7 && memcmp(name.text, "%envreg", 7) == 0) return SR_ENVREG;
+  if (name.length >= 4 && memcmp(name.text, "%pm", 3) == 0 && name.text[3] >= '0' && name.text[3] <= '7') {
+    if (name.length == 4) return SR_PM;
+    if (name.length == 7 && memcmp(name.text + 4, "_64", 3) == 0) return SR_PM_64;
+  }
   return SR_NONE;
 }
 
@@ -109,20 +112,23 @@ static void part(struct parser *p, struct operand *to) {
   else to->lane_part = bytes ? PART_BYTES : PART_HALVES;
 }
 
-/* Reads a register that is a vector: one element after its dot, or all of them. */
-static void vector(struct parser *p, const struct symbol *s, struct operand *to) {
-  if (p->at < p->end && *p->at == '.') {
-    static const char letters[2][4] = {{'x', 'y', 'z', 'w'}, {'r', 'g', 'b', 'a'}};
-    p->at++;
-    struct word word = ptx_need_word(p, "an element of a vector");
-    for (uint32_t i = 0; i < s->count && s->type != T_B128 && word.length == 1; i++) {
-      if (*word.text != letters[0][i] && *word.text != letters[1][i]) continue;
-      *to = (struct operand){.kind = O_REGISTER, .type = s->type, .number = s->number + i};
-      return;
-    }
-    ptx_fail(p, PTX_INVALID, "'%.*s' has no element '%.*s'", (int)s->length, s->name, (int)word.length,
-             word.text);
+/* Reads the element of a vector after its dot. */
+static void vector_element(struct parser *p, const struct symbol *s, struct operand *to) {
+  static const char letters[2][4] = {{'x', 'y', 'z', 'w'}, {'r', 'g', 'b', 'a'}};
+  p->at++;
+  struct word word = ptx_need_word(p, "an element of a vector");
+  for (uint32_t i = 0; i < s->count && s->type != T_B128 && word.length == 1; i++) {
+    if (*word.text != letters[0][i] && *word.text != letters[1][i]) continue;
+    *to = (struct operand){.kind = O_REGISTER, .type = s->type, .number = s->number + i};
+    return;
   }
+  ptx_fail(p, PTX_INVALID, "'%.*s' has no element '%.*s'", (int)s->length, s->name, (int)word.length,
+           word.text);
+}
+
+/* Makes a vector's name a list of its registers. */
+static void vector(struct parser *p, struct operand *to) {
+  const struct symbol *s = to->symbol;
   uint8_t type = s->type == T_B128 ? T_B64 : s->type;
   to->kind = O_VECTOR;
   to->type = s->type;
@@ -130,6 +136,10 @@ static void vector(struct parser *p, const struct symbol *s, struct operand *to)
   to->count = s->count;
   for (uint32_t i = 0; i < s->count; i++)
     *element(p) = (struct operand){.kind = O_REGISTER, .type = type, .number = s->number + i};
+}
+
+static bool is_vector(const struct operand *o) {
+  return o->kind == O_SYMBOL && o->symbol->kind == SYM_VECTOR;
 }
 
 static void name(struct parser *p, struct operand *to) {
@@ -169,8 +179,8 @@ static void name(struct parser *p, struct operand *to) {
     ptx_fail(p, PTX_INVALID, "'%.*s' is not defined, in %.*s", (int)word.length, word.text,
              (int)p->mnemonic_length, p->mnemonic);
   }
-  if (s->kind == SYM_VECTOR) {
-    vector(p, s, to);
+  if (s->kind == SYM_VECTOR && p->at < p->end && *p->at == '.') {
+    vector_element(p, s, to);
     return;
   }
   to->kind = O_SYMBOL;
@@ -179,9 +189,7 @@ static void name(struct parser *p, struct operand *to) {
 
 static void scalar(struct parser *p, struct operand *to) {
   if (ptx_number(p, to)) return;
-  /* ptx_number has consumed a sign before a register. */
-  if (p->at > p->start && p->at[-1] == '-') to->negated = true;
-  if (ptx_accept(p, '!')) to->negated = true;
+  while (ptx_accept(p, '-') || ptx_accept(p, '!')) to->negated = true;
   name(p, to);
 }
 
@@ -189,7 +197,7 @@ static void scalar(struct parser *p, struct operand *to) {
 static void listed(struct parser *p) {
   struct operand *to = element(p);
   scalar(p, to);
-  if (to->kind == O_VECTOR)
+  if (is_vector(to))
     ptx_fail(p, PTX_UNSUPPORTED, "%.*s is not supported: a vector in a list", (int)p->mnemonic_length,
              p->mnemonic);
 }
@@ -224,7 +232,7 @@ static void address(struct parser *p, struct operand *to) {
       to->has_base = true;
       to->number = base.number;
       to->type = base.type;
-    } else if (base.kind == O_SYMBOL) {
+    } else if (base.kind == O_SYMBOL && !is_vector(&base)) {
       to->symbol = base.symbol;
     } else {
       ptx_fail(p, PTX_INVALID, "an address begins with a register or a name");
@@ -235,11 +243,7 @@ static void address(struct parser *p, struct operand *to) {
       coordinates(p, to);
       continue;
     }
-    bool minus = false;
-    if (ptx_accept(p, '-')) minus = true;
-    else ptx_expect(p, '+');
-    uint64_t value = (uint64_t)ptx_integer(p);
-    to->value = (int64_t)(minus ? (uint64_t)to->value - value : (uint64_t)to->value + value);
+    if (!ptx_addend(p, &to->value)) ptx_expect(p, '+');
   }
 }
 
@@ -268,11 +272,30 @@ static void call_list(struct parser *p) {
   head->listed = true;
   head->first = p->element_count;
   if (!ptx_accept(p, ')')) {
-    do listed(p);
+    do scalar(p, element(p));
     while (ptx_accept(p, ','));
     ptx_expect(p, ')');
   }
   head->count = p->element_count - head->first;
+}
+
+/*
+ * Reads the constant after a register: %r1+4 is their sum, in the width of the register. The ISA does not say
+ * so; ptxas makes of it what it makes of an add before the instruction.
+ */
+static void add_constant(struct parser *p, struct operand *to) {
+  int64_t value = 0;
+  ptx_addend(p, &value);
+  uint32_t bytes = p->registers[to->number], guard = p->guard;
+  if (ptx_is_float((enum ptx_type)to->type) || to->type == T_PRED || to->lane_part != PART_NONE ||
+      to->negated)
+    ptx_refuse(p, "a constant added to this operand");
+  enum ptx_type type = bytes == 2 ? T_U16 : bytes == 4 ? T_U32 : T_U64;
+  p->guard = 0;
+  uint32_t sum = ptx_sum(p, type, to->number << 2 | REF_FRAME, (uint64_t)value);
+  p->guard = guard;
+  to->number = sum >> 2;
+  to->sum = true;
 }
 
 void ptx_parse_operands(struct parser *p) {
@@ -280,15 +303,16 @@ void ptx_parse_operands(struct parser *p) {
   p->element_count = 0;
   if (ptx_accept(p, ';')) return;
   for (;;) {
-    if (ptx_accept(p, '(')) {
+    if (ptx_word_is(p->parts[0], "call") && ptx_accept(p, '(')) {
       call_list(p);
     } else {
       struct operand *to = next(p);
-      bool negated = ptx_accept(p, '!');
       if (ptx_accept(p, '[')) address(p, to);
       else if (ptx_accept(p, '{')) sequence(p, to, '}');
       else scalar(p, to);
-      if (negated) to->negated = true;
+      if (is_vector(to)) vector(p, to);
+      ptx_skip(p);
+      if (to->kind == O_REGISTER && p->at < p->end && *p->at == '+') add_constant(p, to);
       if (to->kind == O_SYMBOL) {
         /* name[2]: the address of an element; name+4 */
         if (ptx_accept(p, '[')) {
@@ -297,13 +321,7 @@ void ptx_parse_operands(struct parser *p) {
           to->value = (int64_t)((uint64_t)ptx_integer(p) * to->symbol->count);
           ptx_expect(p, ']');
         }
-        ptx_skip(p);
-        while (p->at < p->end && (*p->at == '+' || *p->at == '-')) {
-          bool minus = *p->at++ == '-';
-          uint64_t value = (uint64_t)ptx_integer(p);
-          to->value = (int64_t)(minus ? (uint64_t)to->value - value : (uint64_t)to->value + value);
-          ptx_skip(p);
-        }
+        ptx_addend(p, &to->value);
       }
       if (ptx_accept(p, '|')) {
         to->paired = true;

@@ -11,10 +11,10 @@ static void move_predicate(struct parser *p, uint8_t kind, uint32_t reference, u
   uint32_t word = ptx_temporary(p, 4), zero = ptx_constant(p, 4, 0);
   if (kind == K_STORE_PARAM) {
     ptx_emit_alu(p, OP_SELP, T_U32, 4, word, ptx_constant(p, 4, 1), zero, reference, 0);
-    ptx_move_parameter(p, kind, word, 4, offset, size);
+    ptx_move_parameter(p, kind, (struct ptx_held){word, 4, 1}, offset, size);
     return;
   }
-  ptx_move_parameter(p, kind, word, 4, offset, size);
+  ptx_move_parameter(p, kind, (struct ptx_held){word, 4, 1}, offset, size);
   struct ptx_instruction *in = ptx_emit(p, K_SETP);
   in->u.compare = ptx_alu_best()->compare[C_NE][T_U32];
   in->d = reference;
@@ -22,12 +22,16 @@ static void move_predicate(struct parser *p, uint8_t kind, uint32_t reference, u
   in->b = zero;
 }
 
-void ptx_move_parameter(struct parser *p, uint8_t kind, uint32_t reference, uint8_t bytes, uint32_t offset,
+void ptx_move_parameter(struct parser *p, uint8_t kind, struct ptx_held held, uint32_t offset,
                         uint32_t size) {
+  uint8_t bytes = held.bytes;
   if (bytes == 0) {
-    move_predicate(p, kind, reference, offset, size);
+    move_predicate(p, kind, held.reference, offset, size);
     return;
   }
+  uint32_t x = p->x_count;
+  for (uint32_t i = 0; i < held.count; i++)
+    ptx_extra(p, (held.reference + (i << 2)) | (kind == K_LOAD_PARAM ? PTX_DEFINED : 0));
   struct ptx_instruction *in = ptx_emit(p, kind);
   in->u.offset = offset;
   in->target = size;
@@ -35,16 +39,13 @@ void ptx_move_parameter(struct parser *p, uint8_t kind, uint32_t reference, uint
   in->type = (uint8_t)(bytes == 2 ? T_B16 : bytes == 4 ? T_B32 : T_B64);
   in->size = bytes;
   in->m = (uint32_t)bytes << 4;
-  in->x_count = 1;
-  uint32_t x = ptx_extra(p, reference | (kind == K_LOAD_PARAM ? PTX_DEFINED : 0));
-  p->code[p->code_count - 1].x = x;
+  in->x = x;
+  in->x_count = held.count;
 }
 
 void ptx_store_results(struct parser *p) {
-  for (uint32_t i = 0; i < p->returned_count; i++) {
-    ptx_move_parameter(p, K_STORE_PARAM, p->returned[i].reference, p->returned[i].bytes,
-                       p->returned[i].offset, PTX_SLOT);
-  }
+  for (uint32_t i = 0; i < p->returned_count; i++)
+    ptx_move_parameter(p, K_STORE_PARAM, p->returned[i].held, p->returned[i].offset, PTX_SLOT);
 }
 
 uint32_t ptx_parameter_address(struct parser *p, const struct symbol *s, uint64_t addend) {
@@ -72,16 +73,25 @@ static uint32_t new_slot(struct parser *p) {
   return ptx_frame_room(p, &size);
 }
 
+/* Gives the registers of an operand of a call. False: it is none. */
+static bool held_by(struct parser *p, const struct operand *o, struct ptx_held *held) {
+  bool vector = o->kind == O_SYMBOL && o->symbol->kind == SYM_VECTOR;
+  if (!vector && (o->kind != O_REGISTER || o->lane_part != PART_NONE)) return false;
+  uint32_t first = vector ? o->symbol->number : o->number;
+  *held =
+      (struct ptx_held){first << 2 | REF_FRAME, p->registers[first], vector ? (uint8_t)o->symbol->count : 1};
+  return true;
+}
+
 static struct passed pass(struct parser *p, const struct operand *o, bool result) {
   if (o->kind == O_SYMBOL && o->symbol->kind == SYM_PARAM)
     return (struct passed){(uint32_t)o->symbol->offset, (uint32_t)o->symbol->size};
   if (o->kind == O_SINK && result) return (struct passed){new_slot(p), PTX_SLOT};
   if (o->kind == O_REGISTER && o->type == T_PRED && o->negated) ptx_refuse(p, "a negated predicate");
-  if (o->kind == O_REGISTER && o->lane_part == PART_NONE) {
+  struct ptx_held held;
+  if (held_by(p, o, &held)) {
     uint32_t offset = new_slot(p);
-    if (!result)
-      ptx_move_parameter(p, K_STORE_PARAM, o->number << 2 | REF_FRAME, p->registers[o->number], offset,
-                         PTX_SLOT);
+    if (!result) ptx_move_parameter(p, K_STORE_PARAM, held, offset, PTX_SLOT);
     return (struct passed){offset, PTX_SLOT};
   }
   bool number = o->kind == O_INTEGER || o->kind == O_FLOAT;
@@ -92,7 +102,7 @@ static struct passed pass(struct parser *p, const struct operand *o, bool result
   enum ptx_type type = o->kind == O_INTEGER ? T_B64 : (enum ptx_type)o->type;
   ptx_emit_alu(p, OP_MOV, bytes == 4 ? T_B32 : T_B64, bytes, value, ptx_source(p, o, type), PTX_NONE,
                PTX_NONE, 0);
-  ptx_move_parameter(p, K_STORE_PARAM, value, bytes, offset, PTX_SLOT);
+  ptx_move_parameter(p, K_STORE_PARAM, (struct ptx_held){value, bytes, 1}, offset, PTX_SLOT);
   return (struct passed){offset, PTX_SLOT};
 }
 
@@ -121,6 +131,7 @@ static void write_places(struct parser *p, const struct passed *places, uint32_t
 static void check_callee(struct parser *p, const struct ptx_function *f, const struct passed *places,
                          uint32_t returns, uint32_t arguments) {
   if (f->entry) ptx_refuse(p, "a kernel is not called");
+  if (f->unreadable) return; /* needs.c refuses the kernel */
   if (f->parameter_count != returns + arguments || f->return_count != returns)
     ptx_refuse(p, "another number of parameters than the function has");
   for (uint32_t i = 0; i < returns + arguments; i++) {
@@ -131,10 +142,9 @@ static void check_callee(struct parser *p, const struct ptx_function *f, const s
 
 static void take_results(struct parser *p, const struct operand *returns, const struct passed *places) {
   for (uint32_t i = 0; returns != NULL && i < returns->count; i++) {
-    const struct operand *o = &p->elements[returns->first + i];
-    if (o->kind == O_REGISTER)
-      ptx_move_parameter(p, K_LOAD_PARAM, o->number << 2 | REF_FRAME, p->registers[o->number],
-                         places[i].offset, PTX_SLOT);
+    struct ptx_held held;
+    if (held_by(p, &p->elements[returns->first + i], &held))
+      ptx_move_parameter(p, K_LOAD_PARAM, held, places[i].offset, PTX_SLOT);
   }
 }
 

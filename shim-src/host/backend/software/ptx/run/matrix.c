@@ -109,17 +109,6 @@ static void take_rows(const struct place *at, const uint32_t *x, uint32_t regist
   }
 }
 
-/* Unpacks elements of 4 bits to bytes, in place, from the last one on. */
-static void unpack(unsigned char *rows, uint32_t bytes, bool is_signed) {
-  for (uint32_t i = bytes; i-- > 0;) {
-    unsigned char both = rows[i];
-    for (uint32_t k = 2; k-- > 0;) {
-      unsigned char value = both >> k * 4 & 15;
-      rows[i * 2 + k] = is_signed && value > 7 ? value | 0xf0 : value;
-    }
-  }
-}
-
 /* A lane has two adjacent elements of a row of c, in two registers, then two of the row 8 below. */
 static void pair_up(uint32_t *to, const void *first, const void *second) {
   const uint32_t *a = first, *b = second;
@@ -151,8 +140,8 @@ static void mma_rows(const struct place *at, const struct product *p, const uint
   if (sparse) ptx_spread(p->types[OF_A], s.m, bytes, ptx_operand(at, xc[of_c]), at->in->type, full, a);
   take_rows(at, xb, of_b, false, bytes, b);
   if (four) {
-    unpack(a, s.m * bytes, p->types[OF_A] == T_S8);
-    unpack(b, s.n * bytes, p->types[OF_B] == T_S8);
+    ptx_unpack_fours(a, s.m * bytes, p->types[OF_A] == T_S8);
+    ptx_unpack_fours(b, s.n * bytes, p->types[OF_B] == T_S8);
   }
   for (uint32_t i = 0; i < s.m / 8; i++) {
     uint32_t *to = c + i * PTX_LANES * 2;

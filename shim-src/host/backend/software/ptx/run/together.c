@@ -252,8 +252,6 @@ static uint64_t uniform(const struct place *at, uint32_t number) {
       return 1;
     case SR_GRIDID:
       return 1;
-    case SR_WARPSZ:
-      return PTX_LANES;
     case SR_CLOCK:
       return (uint32_t)(ptx_now() - l->begun);
     case SR_CLOCK_HI:

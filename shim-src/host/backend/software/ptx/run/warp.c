@@ -313,7 +313,7 @@ again:
         pc++;
         continue;
       case K_LOCAL_ADDRESS: {
-        uint64_t value = split->frame->local_base + in->u.offset;
+        uint64_t value = (in->m != 0 ? 0 : split->frame->local_base) + in->u.offset;
         unsigned char *d = at.registers + (in->d & ~3u);
         for (uint32_t i = 0; i < PTX_LANES; i++) {
           if ((mask >> i & 1) != 0) memcpy(d + i * in->size, &value, in->size);

@@ -88,7 +88,38 @@ static bool meet(const unsigned char *a, uint32_t a_bytes, const unsigned char *
   return a < b + b_bytes && b < a + a_bytes;
 }
 
+/* Products of 4-bit and 1-bit elements: a and b have 8 rows (columns) of 16 bytes. */
+static void packed(const struct place *at, const struct product *p, const uint32_t *x) {
+  const struct whole wa = {x + 2, 128, 128}, wb = {x + 3, 128, 128}, wc = {x + 4, 128, 256},
+                     wd = {x, 128, 256};
+  bool four = (p->flags & MX_FOUR) != 0;
+  _Alignas(64) unsigned char a[256], b[256], room[256];
+  _Alignas(64) uint32_t sums[64];
+  memcpy(a, take(at, &wa, room), 128);
+  memcpy(b, take(at, &wb, room), 128);
+  memcpy(sums, take(at, &wc, room), sizeof sums);
+  const struct ptx_product product = {.a = p->types[OF_A],
+                                      .b = p->types[OF_B],
+                                      .d = T_S32,
+                                      .rows = 8,
+                                      .columns = 8,
+                                      .k = p->s.k,
+                                      .saturate = (p->flags & MX_SATURATE) != 0};
+  if (four) {
+    ptx_unpack_fours(a, 128, p->types[OF_A] == T_S8);
+    ptx_unpack_fours(b, 128, p->types[OF_B] == T_S8);
+    ptx_multiply(at->worker->alu, &product, a, b, sums, sums);
+  } else {
+    ptx_multiply_bits(&product, 16, (p->flags & MX_EITHER) != 0, a, b, sums);
+  }
+  put(at, &wd, (const unsigned char *)sums);
+}
+
 void ptx_wmma(const struct place *at, const struct product *p, const uint32_t *x) {
+  if ((p->flags & (MX_FOUR | MX_BITS)) != 0) {
+    packed(at, p, x);
+    return;
+  }
   const struct shape s = p->s;
   const struct ptx_alu *alu = at->worker->alu;
   const uint32_t *xa = x + (at->in->u.offset & 0xff), *xb = xa + (at->in->u.offset >> 8 & 0xff),

@@ -38,8 +38,7 @@ static void pointed_to(struct parser *p) {
   }
 }
 
-/* Reads .attribute(.managed), .attribute(.unified(1, 2)). True if .managed is among them. */
-static bool attribute(struct parser *p) {
+bool ptx_attribute(struct parser *p) {
   ptx_expect(p, '(');
   static const char managed[] = ".managed";
   bool found = false;
@@ -64,7 +63,7 @@ void ptx_read_attributes(struct parser *p, struct ptx_declaration *d) {
     else if (ptx_word_is(word, ".v4")) d->vector = 4;
     else if (ptx_word_is(word, ".v8")) d->vector = 8;
     else if (ptx_word_is(word, ".ptr")) pointed_to(p);
-    else if (ptx_word_is(word, ".attribute")) d->managed = attribute(p) || d->managed;
+    else if (ptx_word_is(word, ".attribute")) d->managed = ptx_attribute(p) || d->managed;
     else if (ptx_word_is(word, ".texref") || ptx_word_is(word, ".surfref") ||
              ptx_word_is(word, ".samplerref")) {
       d->opaque = true;
@@ -87,7 +86,10 @@ void ptx_read_type(struct parser *p, struct ptx_declaration *d) {
 }
 
 static void range(struct parser *p, struct ptx_declaration *d) {
-  int64_t count = ptx_integer(p);
+  struct operand literal = {0}; /* not an expression: > would be an operator */
+  if (!ptx_literal(p, &literal) || literal.kind != O_INTEGER)
+    ptx_fail(p, PTX_INVALID, "a count of registers expected before '%.*s'", ptx_some(p, p->at, 12), p->at);
+  int64_t count = literal.value;
   if (count < 0 || count > MAX_REGISTERS) ptx_fail(p, PTX_UNSUPPORTED, "%lld registers", (long long)count);
   d->range = true;
   d->range_count = (uint32_t)count;

@@ -14,6 +14,15 @@ void ptx_dimensions(struct parser *p, uint32_t to[3]) {
   }
 }
 
+static struct ptx_source here(const struct parser *p) {
+  return (struct ptx_source){p->at, p->line};
+}
+
+static void go_to(struct parser *p, struct ptx_source to) {
+  p->at = to.at;
+  p->line = to.line;
+}
+
 /* The function cannot run, but the rest of the module can: skips to the beginning of its body. */
 static void give_up(struct parser *p, struct ptx_function *f, const char *what, struct word word) {
   char text[200];
@@ -28,8 +37,14 @@ static void give_up(struct parser *p, struct ptx_function *f, const char *what, 
 static void function_directives(struct parser *p, struct ptx_function *f) {
   struct word word;
   bool counts_clusters = false;
-  while (ptx_directive(p, &word)) {
+  struct ptx_source before = here(p);
+  for (; ptx_directive(p, &word); before = here(p)) {
     uint32_t sizes[3];
+    /* Before PTX 3.0 a prototype needed no semicolon. */
+    if (ptx_begins_statement(word)) {
+      go_to(p, before);
+      break;
+    }
     if (ptx_word_is(word, ".maxntid")) {
       ptx_dimensions(p, sizes);
       uint64_t threads = (uint64_t)sizes[0] * sizes[1] * sizes[2];
@@ -81,15 +96,6 @@ static struct ptx_function *function_named(struct parser *p, struct word name, b
 static void skip_list(struct parser *p) {
   for (ptx_skip(p); p->at < p->end && *p->at != ')'; ptx_skip(p)) p->at++;
   ptx_expect(p, ')');
-}
-
-static struct ptx_source here(const struct parser *p) {
-  return (struct ptx_source){p->at, p->line};
-}
-
-static void go_to(struct parser *p, struct ptx_source to) {
-  p->at = to.at;
-  p->line = to.line;
 }
 
 /*
@@ -156,9 +162,42 @@ static bool declares_globals(const char *from, const char *to) {
   return false;
 }
 
+static void read_names(struct parser *p, void *function) {
+  ptx_open_scope(p);
+  read_parameters(p, function, false);
+  ptx_close_scope(p);
+}
+
+/* Keeps the reason why a function is refused, which ended its reading at p->line. */
+static void refuse(struct parser *p, struct ptx_function *f) {
+  char text[sizeof p->why + 32];
+  int length = snprintf(text, sizeof text, "line %u: %s", p->line, p->why);
+  ptx_drop_scopes(p);
+  p->mnemonic = NULL;
+  p->function = NULL;
+  p->guard = 0;
+  p->later_count = 0;
+  f->state = BODY_REFUSED;
+  f->status = (uint8_t)p->status;
+  /* if there is no memory for the reason, that is the reason */
+  char *copy = ptx_arena_take(&p->module->arena, (size_t)length + 1);
+  if (copy != NULL) memcpy(copy, text, (size_t)length);
+  f->refused = copy == NULL ? "the module takes too much memory" : copy;
+}
+
+static _Noreturn void fail_as(struct parser *p, const struct ptx_function *f) {
+  p->status = f->status;
+  longjmp(p->failed, 1);
+}
+
 void ptx_function(struct parser *p, bool entry) {
+  struct ptx_source returns = {0}, parameters = {0}, before = here(p);
+  struct word word;
+  if (!entry && ptx_directive(p, &word)) {
+    if (ptx_word_is(word, ".attribute")) ptx_attribute(p);
+    else go_to(p, before);
+  }
   /* The return values come before the name. */
-  struct ptx_source returns = {0}, parameters = {0};
   if (!entry && ptx_accept(p, '(')) {
     returns = here(p);
     skip_list(p);
@@ -169,34 +208,39 @@ void ptx_function(struct parser *p, bool entry) {
     parameters = here(p);
     skip_list(p);
   }
+  if (!f->defined) f->state = BODY_UNREAD; /* a prototype may have had what the function itself has not */
   function_directives(p, f);
   bool prototype_only = ptx_accept(p, ';');
+  if (!prototype_only) {
+    ptx_skip(p);
+    prototype_only = !entry && (p->at >= p->end || *p->at != '{');
+  }
   if (!prototype_only) ptx_expect(p, '{');
   if (f->defined && !prototype_only) ptx_fail(p, PTX_INVALID, "'%s' is defined twice", f->name);
   if (f->defined) return;
   f->returns_text = returns;
   f->parameters_text = parameters;
-  ptx_open_scope(p);
-  read_parameters(p, f, false);
-  ptx_close_scope(p);
+  struct ptx_source behind = here(p);
+  f->unreadable = !ptx_guarded(p, read_names, f);
+  if (f->unreadable) refuse(p, f);
+  if (f->unreadable && f->status != PTX_UNSUPPORTED) fail_as(p, f);
+  go_to(p, behind);
   if (prototype_only) return;
   f->defined = true;
   f->body_text = here(p);
   skip_body(p, f);
   if (!p->lazy || declares_globals(f->body_text.at, p->at)) {
-    struct ptx_source behind = here(p);
-    if (!ptx_decode_body(p, f) && f->status != PTX_UNSUPPORTED) {
-      p->status = f->status;
-      longjmp(p->failed, 1);
-    }
+    behind = here(p);
+    if (!ptx_decode_body(p, f) && f->status != PTX_UNSUPPORTED) fail_as(p, f);
     go_to(p, behind);
   }
 }
 
 static void decode_body(struct parser *p, void *function) {
   struct ptx_function *f = function;
-  go_to(p, f->body_text);
   ptx_begin_function(p, f);
+  ptx_own_registers(p, f);
+  go_to(p, f->body_text);
   read_parameters(p, f, true);
   ptx_body(p, f);
   ptx_finish_function(p);
@@ -206,21 +250,7 @@ static void decode_body(struct parser *p, void *function) {
 bool ptx_decode_body(struct parser *p, struct ptx_function *f) {
   if (f->state != BODY_UNREAD) return f->state == BODY_DECODED;
   bool good = ptx_guarded(p, decode_body, f);
-  if (!good) {
-    char text[sizeof p->why + 32];
-    int length = snprintf(text, sizeof text, "line %u: %s", p->line, p->why);
-    ptx_drop_scopes(p);
-    p->mnemonic = NULL;
-    p->function = NULL;
-    p->guard = 0;
-    p->later_count = 0;
-    f->state = BODY_REFUSED;
-    f->status = (uint8_t)p->status;
-    /* if there is no memory for the reason, that is the reason */
-    char *copy = ptx_arena_take(&p->module->arena, (size_t)length + 1);
-    if (copy != NULL) memcpy(copy, text, (size_t)length);
-    f->refused = copy == NULL ? "the module takes too much memory" : copy;
-  }
+  if (!good) refuse(p, f);
   ptx_arena_free(&p->scratch);
   return good;
 }

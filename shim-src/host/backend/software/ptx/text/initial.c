@@ -39,12 +39,7 @@ static void address(struct parser *p, bool closing, struct ptx_address *a) {
   }
   for (; depth > 0 && ptx_accept(p, ')'); depth--) {
   }
-  ptx_skip(p);
-  if (p->at < p->end && (*p->at == '+' || *p->at == '-')) {
-    bool minus = *p->at++ == '-';
-    a->addend = ptx_integer(p);
-    if (minus) a->addend = (int64_t)(0 - (uint64_t)a->addend);
-  }
+  ptx_addend(p, &a->addend);
   for (; depth > 0; depth--) ptx_expect(p, ')');
 }
 

@@ -176,27 +176,12 @@ static bool decimal(struct parser *p, struct operand *to) {
   return true;
 }
 
-bool ptx_number(struct parser *p, struct operand *to) {
+bool ptx_literal(struct parser *p, struct operand *to) {
   ptx_skip(p);
-  bool negative = false, inverted = false;
-  while (p->at < p->end && (*p->at == '-' || *p->at == '+' || *p->at == '~')) {
-    if (*p->at == '-') negative = !negative;
-    if (*p->at == '~') inverted = !inverted;
-    p->at++;
-    ptx_skip(p);
-  }
   if (p->at >= p->end || *p->at < '0' || *p->at > '9') return false;
   size_t left = (size_t)(p->end - p->at);
-  if (*p->at == '0' && left > 2 && (p->at[1] == 'f' || p->at[1] == 'F')) {
-    bits(p, 8, to, T_F32);
-    if (negative) to->value ^= (int64_t)0x80000000;
-    return true;
-  }
-  if (*p->at == '0' && left > 2 && (p->at[1] == 'd' || p->at[1] == 'D')) {
-    bits(p, 16, to, T_F64);
-    if (negative) to->value ^= INT64_MIN;
-    return true;
-  }
+  if (*p->at == '0' && left > 2 && (p->at[1] == 'f' || p->at[1] == 'F')) return bits(p, 8, to, T_F32);
+  if (*p->at == '0' && left > 2 && (p->at[1] == 'd' || p->at[1] == 'D')) return bits(p, 16, to, T_F64);
   int base = 10;
   const char *from = p->at;
   if (*p->at == '0' && left > 2 && (p->at[1] == 'x' || p->at[1] == 'X')) {
@@ -208,11 +193,7 @@ bool ptx_number(struct parser *p, struct operand *to) {
   } else {
     const char *look = p->at;
     while (look < p->end && *look >= '0' && *look <= '9') look++;
-    if (look < p->end && (*look == '.' || *look == 'e' || *look == 'E')) {
-      decimal(p, to);
-      if (negative) to->value ^= INT64_MIN;
-      return true;
-    }
+    if (look < p->end && (*look == '.' || *look == 'e' || *look == 'E')) return decimal(p, to);
     if (*p->at == '0') base = 8;
   }
   uint64_t value = 0;
@@ -225,21 +206,15 @@ bool ptx_number(struct parser *p, struct operand *to) {
     p->at++;
   }
   if (p->at == digits) ptx_fail(p, PTX_INVALID, "'%.*s' is no number", ptx_some(p, from, 12), from);
-  if (p->at < p->end && *p->at == 'U') p->at++;
-  if (negative) value = 0 - value;
-  if (inverted) value = ~value;
+  bool is_unsigned = value > INT64_MAX;
+  if (p->at < p->end && *p->at == 'U') {
+    is_unsigned = true;
+    p->at++;
+  }
   to->kind = O_INTEGER;
-  to->type = T_NONE;
+  to->type = is_unsigned ? T_U64 : T_S64;
   to->value = (int64_t)value;
   return true;
-}
-
-int64_t ptx_integer(struct parser *p) {
-  struct operand number = {0};
-  if (!ptx_number(p, &number) || number.kind != O_INTEGER) {
-    ptx_fail(p, PTX_INVALID, "an integer expected before '%.*s'", ptx_some(p, p->at, 12), p->at);
-  }
-  return number.value;
 }
 
 struct word ptx_string(struct parser *p) {

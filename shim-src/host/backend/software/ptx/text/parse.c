@@ -21,6 +21,16 @@ void ptx_skip_section(struct parser *p) {
   }
 }
 
+bool ptx_begins_statement(struct word word) {
+  static const char *const words[] = {".extern", ".visible", ".weak",    ".common", ".version", ".target",
+                                      ".func",   ".entry",   ".global",  ".const",  ".shared",  ".local",
+                                      ".reg",    ".tex",     ".section", ".file",   ".loc",     ".alias"};
+  for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+    if (ptx_word_is(word, words[i])) return true;
+  }
+  return false;
+}
+
 uint32_t ptx_target(struct parser *p) {
   struct word word = ptx_need_word(p, "a target");
   if (word.length < 4 || memcmp(word.text, "sm_", 3) != 0) {
@@ -43,7 +53,7 @@ static void target(struct parser *p) {
 
 static void version(struct parser *p) {
   struct operand number = {0};
-  if (!ptx_number(p, &number)) ptx_fail(p, PTX_INVALID, "a version expected");
+  if (!ptx_literal(p, &number)) ptx_fail(p, PTX_INVALID, "a version expected");
   double value = (double)number.value;
   if (number.kind == O_FLOAT) memcpy(&value, &number.value, sizeof value);
   if (!(value >= 1.0 && value < 10.0)) ptx_fail(p, PTX_UNSUPPORTED, "PTX version %g", value);
@@ -72,6 +82,12 @@ static void top_level(struct parser *p) {
     ptx_global_variable(p, true);
   } else if (ptx_word_is(word, ".shared")) {
     ptx_shared_variable(p, external);
+  } else if (ptx_word_is(word, ".local")) {
+    ptx_module_local(p);
+  } else if (ptx_word_is(word, ".reg")) {
+    ptx_module_registers(p);
+  } else if (ptx_word_is(word, ".tex")) {
+    ptx_texture_variable(p);
   } else if (ptx_word_is(word, ".file") || ptx_word_is(word, ".loc")) {
     ptx_skip_line(p);
   } else if (ptx_word_is(word, ".section")) {

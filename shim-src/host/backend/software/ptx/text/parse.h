@@ -29,6 +29,8 @@ void ptx_read_name(struct parser *p, struct ptx_declaration *d);
 uint64_t ptx_declared_bytes(const struct ptx_declaration *d);
 uint32_t ptx_element_bytes(const struct ptx_declaration *d);
 uint64_t ptx_declared_alignment(const struct ptx_declaration *d);
+/* Reads what follows .attribute: (.managed), (.unified(1, 2)). True if .managed is among them. */
+bool ptx_attribute(struct parser *p);
 /* Expects ".param" here. */
 void ptx_need_param(struct parser *p);
 /* Returns the place of a kernel's next parameter in its block, of which `*end` bytes are used. */
@@ -58,6 +60,12 @@ void ptx_close_dimension(struct parser *p, struct ptx_declaration *d);
 /* variables.c */
 void ptx_global_variable(struct parser *p, bool constant);
 void ptx_shared_variable(struct parser *p, bool external);
+/* These are outside of functions. */
+void ptx_texture_variable(struct parser *p);
+void ptx_module_local(struct parser *p);
+void ptx_module_registers(struct parser *p);
+/* Declares the registers outside of functions for a kernel whose body begins. No function can share them. */
+void ptx_own_registers(struct parser *p, const struct ptx_function *f);
 /* Reads a variable of a function, as `word` says: .reg, .local, .param. False: it is none of these. */
 bool ptx_function_variable(struct parser *p, struct word word);
 /*
@@ -82,6 +90,8 @@ void ptx_dimensions(struct parser *p, uint32_t to[3]);
 /* parse.c */
 /* Returns 90 for "sm_90a", from after .target on. */
 uint32_t ptx_target(struct parser *p);
+/* True for a directive that begins a statement of a module. */
+bool ptx_begins_statement(struct word word);
 /* Skips from after .section on, to the end of its body. */
 void ptx_skip_section(struct parser *p);
 /* Calls `reading`. False: it gave up, and p->status and p->why have the reason. */

@@ -14,6 +14,7 @@ enum {
   MAX_REGISTERS = 1 << 20, /* of one function */
   MAX_INSTRUCTIONS = 4 << 20,
   MAX_RETURNED = 16, /* results of a function that are in registers */
+  MAX_MODULE_REGISTERS = 64,
   BUCKETS = 1 << 12,
   MET = 64,               /* mnemonics */
   MAX_SHARED = 228 << 10, /* bytes of shared variables, for the module or for a function */
@@ -65,6 +66,7 @@ struct operand {
   int64_t value;         /* or the bits of a float */
   struct symbol *symbol; /* also base of an address; NULL: the base is register `number`, if has_base */
   bool has_base;
+  bool sum;     /* of a register: a constant was added to it, so it is not written */
   bool sampled; /* of an address with coordinates: the element before them is a sampler */
 };
 
@@ -80,6 +82,12 @@ struct fixup {
   uint32_t instruction, line;
   uint32_t x; /* 1 + index in the list of operands; 0: the instruction's target */
   uint8_t scope;
+};
+
+/* `count` registers from `reference` on, of `bytes` each. */
+struct ptx_held {
+  uint32_t reference;
+  uint8_t bytes, count;
 };
 
 struct parser {
@@ -109,11 +117,15 @@ struct parser {
   uint32_t frame_params; /* bytes of lane-major parameter space */
   uint32_t carry;        /* the register that holds the carry flags; PTX_NONE: not used */
   struct {
-    uint32_t reference, offset; /* a register, and its place among the parameters */
-    uint8_t bytes;
+    struct ptx_held held;
+    uint32_t offset;        /* among the parameters */
   } returned[MAX_RETURNED]; /* results of the function that are in registers */
   uint32_t returned_count;
   uint32_t local_bytes, shared_bytes;
+  uint32_t module_local; /* bytes of the local variables outside of functions */
+  struct ptx_source
+      module_registers[MAX_MODULE_REGISTERS]; /* the declarations of registers outside of functions */
+  uint32_t module_register_count;
   uint32_t module_shared; /* end of the shared variables outside of functions */
   uint32_t shared_base;   /* start of those of the present function */
   uint32_t callee_shared; /* bytes of those of functions other than kernels; each has a place of its own */
@@ -173,10 +185,16 @@ bool ptx_directive(struct parser *p, struct word *word); /* reads one, if there 
 struct word ptx_need_word(struct parser *p, const char *what);
 struct word ptx_need_name(struct parser *p, const char *what); /* that is not a directive */
 bool ptx_word_is(struct word word, const char *text);
-bool ptx_number(struct parser *p, struct operand *to); /* integers and floats, with sign */
-int64_t ptx_integer(struct parser *p);
+bool ptx_literal(struct parser *p, struct operand *to); /* one number without a sign */
 struct word ptx_string(struct parser *p);
 enum ptx_type ptx_type_of(struct word word); /* "u32"; T_NONE: no type */
+
+/* expression.c */
+/* Reads a constant expression. False: none begins here. */
+bool ptx_number(struct parser *p, struct operand *to);
+int64_t ptx_integer(struct parser *p);
+/* Reads +constant or -constant and adds it. False: neither is here. */
+bool ptx_addend(struct parser *p, int64_t *value);
 
 /* symbols.c */
 struct symbol *ptx_find(struct parser *p, struct word name);
@@ -204,9 +222,8 @@ void ptx_parse_operands(struct parser *p);
 struct passed {
   uint32_t offset, size;
 };
-/* Copies between a register and a parameter in the frame: K_LOAD_PARAM or K_STORE_PARAM. */
-void ptx_move_parameter(struct parser *p, uint8_t kind, uint32_t reference, uint8_t bytes, uint32_t offset,
-                        uint32_t size);
+/* Copies between registers and a parameter in the frame: K_LOAD_PARAM or K_STORE_PARAM. */
+void ptx_move_parameter(struct parser *p, uint8_t kind, struct ptx_held held, uint32_t offset, uint32_t size);
 /*
  * Most bytes of local memory of a thread, as on a GPU. Stack for calls that cannot be counted is added to
  * them.

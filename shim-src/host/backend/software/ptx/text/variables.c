@@ -114,6 +114,20 @@ void ptx_global_variable(struct parser *p, bool constant) {
   ptx_expect(p, ';');
 }
 
+/* .tex .u64 t; is the .global .texref t; of PTX before 1.5. */
+void ptx_texture_variable(struct parser *p) {
+  struct ptx_declaration d;
+  ptx_read_type(p, &d);
+  if (d.type != T_U32 && d.type != T_U64)
+    ptx_fail(p, PTX_INVALID, "a .tex variable that is not .u32 or .u64");
+  do {
+    read_name(p, &d);
+    if (d.count != 1 || d.open) ptx_fail(p, PTX_INVALID, "an array of .tex variables");
+    reference(p, &d);
+  } while (ptx_accept(p, ','));
+  ptx_expect(p, ';');
+}
+
 void ptx_shared_variable(struct parser *p, bool external) {
   struct ptx_declaration d;
   read_memory(p, &d);
@@ -143,22 +157,33 @@ void ptx_shared_variable(struct parser *p, bool external) {
   ptx_expect(p, ';');
 }
 
-static void local_variable(struct parser *p) {
+/* Reads .local variables; `*end` bytes lie before them. */
+static void local_variables(struct parser *p, uint32_t *end) {
   struct ptx_declaration d;
   read_memory(p, &d);
   do {
     read_name(p, &d);
+    if (d.open) ptx_fail(p, PTX_INVALID, "'%.*s' has no size", (int)d.name.length, d.name.text);
     uint64_t alignment = ptx_declared_alignment(&d), size = ptx_declared_bytes(&d);
-    uint64_t from = (p->local_bytes + alignment - 1) / alignment * alignment;
+    uint64_t from = (*end + alignment - 1) / alignment * alignment;
     if (from + size > PTX_LOCAL_MOST)
       ptx_fail(p, PTX_UNSUPPORTED, "more than 512 KiB of local memory a thread");
     struct symbol *s = ptx_define(p, d.name, SYM_LOCAL);
     s->count = ptx_element_bytes(&d);
     s->offset = from;
     s->size = size;
-    p->local_bytes = (uint32_t)(from + size);
+    *end = (uint32_t)(from + size);
   } while (ptx_accept(p, ','));
   ptx_expect(p, ';');
+}
+
+/* Each thread has one, which all functions share. It lies where the kernel's frame begins. */
+void ptx_module_local(struct parser *p) {
+  for (uint32_t i = 0; i < p->module->function_count; i++) {
+    if (p->module->functions[i]->defined)
+      ptx_fail(p, PTX_UNSUPPORTED, "'.local' in a module, behind a function");
+  }
+  local_variables(p, &p->module_local);
 }
 
 /* The name of one variable of a range: the base name and a number. */
@@ -169,7 +194,7 @@ static struct word numbered(struct parser *p, struct word base, uint32_t number)
 }
 
 /* Consecutive registers under one name: .v2, .v4, and .b128, which is two registers of 64 bits. */
-static void vector_register(struct parser *p, const struct ptx_declaration *d) {
+static struct symbol *vector_register(struct parser *p, const struct ptx_declaration *d) {
   bool wide = d->type == T_B128;
   struct symbol *s = ptx_define(p, d->name, SYM_VECTOR);
   s->type = (uint8_t)d->type;
@@ -177,6 +202,7 @@ static void vector_register(struct parser *p, const struct ptx_declaration *d) {
   s->count = wide ? 2 : d->vector;
   uint32_t bytes = wide ? 8 : ptx_type_bytes(d->type);
   for (uint32_t i = 0; i < s->count; i++) ptx_new_register(p, (uint8_t)(bytes == 1 ? 2 : bytes));
+  return s;
 }
 
 /* Defines one register, or a range of them. */
@@ -193,11 +219,15 @@ static struct symbol *plain_registers(struct parser *p, const struct ptx_declara
   return s;
 }
 
+static void read_register_type(struct parser *p, struct ptx_declaration *d) {
+  ptx_read_type(p, d);
+  if (d->vector != 1 && (d->type == T_PRED || d->type == T_B128))
+    ptx_fail(p, PTX_INVALID, "a vector of registers of this type");
+}
+
 static void registers(struct parser *p) {
   struct ptx_declaration d;
-  ptx_read_type(p, &d);
-  if (d.vector != 1 && (d.type == T_PRED || d.type == T_B128))
-    ptx_fail(p, PTX_INVALID, "a vector of registers of this type");
+  read_register_type(p, &d);
   do {
     ptx_read_name(p, &d);
     if (d.vector != 1 || d.type == T_B128) {
@@ -209,6 +239,24 @@ static void registers(struct parser *p) {
     } else plain_registers(p, &d);
   } while (ptx_accept(p, ','));
   ptx_expect(p, ';');
+}
+
+void ptx_module_registers(struct parser *p) {
+  if (p->module_register_count == MAX_MODULE_REGISTERS)
+    ptx_fail(p, PTX_UNSUPPORTED, "more than %d declarations of registers in a module", MAX_MODULE_REGISTERS);
+  p->module_registers[p->module_register_count++] = (struct ptx_source){p->at, p->line};
+  while (p->at < p->end && *p->at != ';') p->line += *p->at++ == '\n';
+  ptx_expect(p, ';');
+}
+
+void ptx_own_registers(struct parser *p, const struct ptx_function *f) {
+  if (p->module_register_count > 0 && !f->entry)
+    ptx_fail(p, PTX_UNSUPPORTED, "a function in a module that has registers outside of functions");
+  for (uint32_t i = 0; i < p->module_register_count; i++) {
+    p->at = p->module_registers[i].at;
+    p->line = p->module_registers[i].line;
+    registers(p);
+  }
 }
 
 uint32_t ptx_frame_room(struct parser *p, uint64_t *size) {
@@ -255,7 +303,7 @@ static void parameter_variable(struct parser *p) {
 
 bool ptx_function_variable(struct parser *p, struct word word) {
   if (ptx_word_is(word, ".reg")) registers(p);
-  else if (ptx_word_is(word, ".local")) local_variable(p);
+  else if (ptx_word_is(word, ".local")) local_variables(p, &p->local_bytes);
   else if (ptx_word_is(word, ".param")) parameter_variable(p);
   else return false;
   return true;
@@ -267,22 +315,22 @@ static uint64_t declared_room(const struct ptx_declaration *d) {
 }
 
 /*
- * Defines a parameter of a function that is a register. It is passed as a .param is: an input is loaded where
- * the function begins, a result is stored where it returns (ptx_store_results).
+ * Defines a parameter of a function that is a register, or a vector of them. It is passed as a .param is: an
+ * input is loaded where the function begins, a result is stored where it returns (ptx_store_results).
  */
 static struct passed register_parameter(struct parser *p, const struct ptx_declaration *d, bool result) {
-  const struct symbol *r = plain_registers(p, d);
+  bool vector = d->vector != 1 || d->type == T_B128;
+  const struct symbol *r = vector ? vector_register(p, d) : plain_registers(p, d);
   uint64_t size = declared_room(d);
-  uint32_t offset = ptx_frame_room(p, &size), reference = r->number << 2 | REF_FRAME;
-  uint8_t bytes = p->registers[r->number];
+  uint32_t offset = ptx_frame_room(p, &size);
+  const struct ptx_held held = {r->number << 2 | REF_FRAME, p->registers[r->number], (uint8_t)r->count};
   if (!result) {
-    ptx_move_parameter(p, K_LOAD_PARAM, reference, bytes, offset, (uint32_t)size);
+    ptx_move_parameter(p, K_LOAD_PARAM, held, offset, (uint32_t)size);
   } else if (p->returned_count == MAX_RETURNED) {
     ptx_fail(p, PTX_UNSUPPORTED, "more than %d results in registers", MAX_RETURNED);
   } else {
-    p->returned[p->returned_count].reference = reference;
-    p->returned[p->returned_count].offset = offset;
-    p->returned[p->returned_count++].bytes = bytes;
+    p->returned[p->returned_count].held = held;
+    p->returned[p->returned_count++].offset = offset;
   }
   return (struct passed){offset, (uint32_t)size};
 }
@@ -320,10 +368,8 @@ void ptx_parameter_list(struct parser *p, struct ptx_function *f, bool define, b
     do {
       bool in_register = parameter_space(p, f);
       struct ptx_declaration d;
-      if (in_register) ptx_read_type(p, &d);
+      if (in_register) read_register_type(p, &d);
       else read_memory(p, &d);
-      if (in_register && (d.vector != 1 || d.type == T_B128))
-        ptx_fail(p, PTX_UNSUPPORTED, "a parameter in registers of this type");
       read_name(p, &d);
       list = ptx_room(p, list, count, &room, sizeof *list);
       place = ptx_room(p, place, count, &place_room, sizeof *place);

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "host/backend/backend.h"
@@ -14,6 +15,8 @@
 #include "host/options.h"
 #include "host/policy/devices.h"
 #include "host/daemon/supervisor.h"
+
+#define DESCRIPTORS_WANTED 4096u
 
 /* Static, for they are large: the rules that hold, and those of a file that is read again. */
 static struct vgpu_policy policies[2];
@@ -141,6 +144,25 @@ static bool prepare_code(const struct vgpu_options *options, struct vgpu_code_op
   return false;
 }
 
+/*
+ * The daemon and its workers may have as many descriptors as the system allows them. Descriptors on their way
+ * to guests count for all workers together (unix(7)).
+ */
+static void raise_descriptor_limit(void) {
+  struct rlimit limit;
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  if (limit.rlim_cur < limit.rlim_max) {
+    limit.rlim_cur = limit.rlim_max;
+    (void)setrlimit(RLIMIT_NOFILE, &limit);
+  }
+  if (limit.rlim_cur >= DESCRIPTORS_WANTED) return;
+  vgpu_host_log(
+      "descriptors", 0,
+      "only %llu descriptors (RLIMIT_NOFILE, LimitNOFILE= of a unit): with many sessions the socket "
+      "carries frames instead of shared memory; at least %u are recommended",
+      (unsigned long long)limit.rlim_cur, DESCRIPTORS_WANTED);
+}
+
 static int serve(const struct vgpu_returns *returns, const struct vgpu_options *options,
                  const struct vgpu_backend *backend, const struct vgpu_inventory *inventory,
                  const struct vgpu_policy *used) {
@@ -166,6 +188,7 @@ static int serve(const struct vgpu_returns *returns, const struct vgpu_options *
                .launch_log = -1,
                .session_bytes = options->session_code}};
   int images = -1;
+  raise_descriptor_limit();
   if (!prepare_code(options, &supervisor.code, &images)) return 1;
   vgpu_devices_usual(inventory, &supervisor.admission.usual_devices);
   uint64_t totals[VGPU_DEVICES_MAX];

@@ -55,10 +55,25 @@ static int read_policy_first(const struct vgpu_options *options, const struct vg
 
 static bool read_policy_again(struct vgpu_supervisor *supervisor, char *why, unsigned long why_size) {
   struct vgpu_policy *other = &policies[supervisor->admission.policy == &policies[0] ? 1 : 0];
-  const struct vgpu_policy *used;
+  const struct vgpu_policy *used, *former = supervisor->admission.policy;
+  const char *path = supervisor->admission.policy_name;
   if (read_policy(supervisor->inventory->options, supervisor->inventory, other, &used, why, why_size) != 0)
     return false;
-  const struct vgpu_policy *former = supervisor->admission.policy;
+  /* A file that is being replaced is gone, empty or short for a moment, and must allow or deny nobody by
+   * that. */
+  if (used == NULL && former != NULL) {
+    snprintf(why, why_size, "%s: the file is gone; only a restart allows every peer", path);
+    return false;
+  }
+  if (used != NULL &&
+      (!vgpu_policy_is_written(path, why, why_size) ||
+       read_policy(supervisor->inventory->options, supervisor->inventory, other, &used, why, why_size) != 0 ||
+       used == NULL))
+    return false;
+  if (used != NULL && used->count == 0 && former != NULL && former->count > 0) {
+    snprintf(why, why_size, "%s: no line allows or denies any peer; \"deny any\" denies everybody", path);
+    return false;
+  }
   if (strcmp(former == NULL ? "" : former->user, used == NULL ? "" : used->user) != 0)
     vgpu_host_log("user", 0, "workers run as the user of the start: a change of that takes a restart");
   supervisor->admission.policy = used;

@@ -68,9 +68,13 @@ static void begin_session(struct vgpu_supervisor *supervisor, const struct vgpu_
                                      .peer_memory = greeting->limits.memory,
                                      .devices = greeting->limits.devices};
   vgpu_accounts_begin(supervisor->accounts, (uint32_t)slot, &owner);
-  const struct vgpu_peers *peers = &supervisor->admission.peers;
-  uint32_t peer = (uint32_t)(vgpu_peers_find(&supervisor->admission.peers, &greeting->peer) - peers->records);
-  vgpu_share_begin(&supervisor->accounts->commons.share, (uint32_t)slot, peer, greeting->limits.weight);
+  struct vgpu_peers *peers = &supervisor->admission.peers;
+  struct vgpu_share *share = &supervisor->accounts->commons.share;
+  entry->record = vgpu_peers_find(peers, &greeting->peer);
+  const uint32_t peer = (uint32_t)(entry->record - peers->records);
+  if (entry->record->is_new) vgpu_share_new_peer(share, peer);
+  entry->record->is_new = false;
+  vgpu_share_begin(share, (uint32_t)slot, peer, greeting->limits.weight);
   struct vgpu_session_setup setup = {.daemon = getpid(),
                                      .slot = (uint32_t)slot,
                                      .session = session,
@@ -95,6 +99,7 @@ static void begin_session(struct vgpu_supervisor *supervisor, const struct vgpu_
   }
   close(greeting->descriptor);
   entry->pid = pid;
+  entry->record->sessions++;
   supervisor->sessions.begun++;
   __atomic_store_n(&supervisor->accounts->owners[slot].pid, (int32_t)pid, __ATOMIC_RELEASE);
   vgpu_host_log("connected", session, "%s, worker %ld", greeting->who, (long)pid);

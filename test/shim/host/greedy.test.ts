@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict';
 import { type ChildProcessByStdio, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { chmodSync, readFileSync, writeFileSync } from 'node:fs';
+import { chmodSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import type { Readable } from 'node:stream';
 import { afterEach, beforeEach, describe, it } from 'node:test';
 import { runProgram } from '../cuda/private_programs.js';
@@ -20,9 +20,11 @@ import {
   startShell,
   until,
 } from '../shim_host.js';
-import { POKE, WireClient, words } from '../wire/wire_client.js';
+import { freePort } from '../support/free_port.js';
+import { hello, op, POKE, WireClient, words } from '../wire/wire_client.js';
 
 const MIB = 1 << 20;
+const PORT = await freePort();
 /** VGPU_OP_SHARED_REGION_ADD */
 const REGION_ADD = 6;
 
@@ -131,5 +133,61 @@ describe('a guest that takes all that it can', () => {
     } finally {
       process.kill(heir, 'SIGKILL');
     }
+  });
+
+  it('leaves sessions to others, however many peers take them', async () => {
+    const host = await start(['--sessions', '8', '--listen', `tcp:127.0.0.1:${PORT}`]);
+    const most = async (path: string): Promise<number> => {
+      for (let had = 0; had < 9; had++) {
+        const client = await WireClient.open(path, 'socket');
+        clients.push(client);
+        client.send(hello());
+        if ((await client.receive())?.status !== 0) return had;
+      }
+      return 9;
+    };
+    assert.equal(await most(`${scratch.path}/s`), 4);
+    assert.equal(await most(`tcp:${PORT}`), 2);
+    await host.logged(/it has 2 sessions, and the 2 that are free are kept for other peers/);
+  });
+
+  it('leaves places for shared memory to others', async () => {
+    await start(['--listen', `tcp:127.0.0.1:${PORT}`]);
+    const share = async (path: string): Promise<number> => {
+      const client = await WireClient.greeted(path, 1, 'socket');
+      clients.push(client);
+      const context = 16n;
+      assert.equal((await client.call(op('cuCtxCreate_v2'), words(context, 0, 0))).status, 0);
+      for (let shared = 0; ; shared++) {
+        const made = await client.call(op('cuMemAlloc_v2'), words(context, 4096n));
+        const told = await client.call(op('share_memory'), words(context, made.body.readBigUInt64LE(0), 0n));
+        if (told.status !== 0) return shared;
+      }
+    };
+    const mine: number[] = [];
+    for (let i = 0; i < 4; i++) mine.push(await share(`${scratch.path}/s`));
+    assert.deepEqual(mine, [64, 64, 0, 0]);
+    assert.equal(await share(`tcp:${PORT}`), 64);
+  });
+
+  it('keeps its rules while its hostd.conf is written anew', async () => {
+    const file = `${scratch.path}/conf`;
+    const host = await start(conf('allow unix\n'));
+    for (const [text, why] of [
+      ['', /the file is empty; "deny any" denies everybody/],
+      ['# rules\n', /no line allows or denies any peer/],
+      ['deny unix uid=1', /the last line has no end: it may be written only in part/],
+      [undefined, /conf: No such file or directory/],
+    ] as const) {
+      if (text === undefined) rmSync(file);
+      else writeFileSync(file, text);
+      host.signal('SIGHUP');
+      await host.logged(new RegExp(`not reloaded, the former rules stay in force: .*${why.source}`));
+      (await greeted('socket')).close();
+    }
+    writeFileSync(file, 'deny any\n');
+    host.signal('SIGHUP');
+    await host.logged(/the rules were read again/);
+    await assert.rejects(greeted('socket'), /not welcomed/);
   });
 });

@@ -104,7 +104,6 @@ static bool prepare_workers(const struct vgpu_options *options, struct vgpu_supe
   snprintf(setup->backend, sizeof setup->backend, "%s", supervisor->backend->name);
   snprintf(setup->cuda_library, sizeof setup->cuda_library, "%s", options->cuda_library);
   snprintf(setup->nvml_library, sizeof setup->nvml_library, "%s", options->nvml_library);
-  setup->json = options->json;
   setup->filter = !options->no_seccomp;
   const struct vgpu_policy *policy = supervisor->admission.policy;
   const char *user = options->user;

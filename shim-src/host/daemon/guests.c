@@ -40,7 +40,7 @@ static struct vgpu_vm_memory vm_memory_of(const struct vgpu_greeting *greeting) 
 }
 
 static void close_all(const struct vgpu_spawned *spawned) {
-  const int descriptors[] = {spawned->exchange, spawned->line, spawned->peer};
+  const int descriptors[] = {spawned->log, spawned->exchange, spawned->line, spawned->peer};
   for (size_t i = 0; i < sizeof descriptors / sizeof *descriptors; i++) {
     if (descriptors[i] >= 0) close(descriptors[i]);
   }
@@ -85,6 +85,7 @@ static void begin_session(struct vgpu_supervisor *supervisor, const struct vgpu_
   struct vgpu_vm_memory memory = vm_memory_of(greeting);
   struct vgpu_spawned spawned = {.connection = greeting->descriptor, .vm_memory = &memory};
   setup.vm_memory = memory.bytes;
+  spawned.log = vgpu_worker_logs_join(&supervisor->worker_logs, (uint32_t)slot);
   spawned.exchange = vgpu_exchange_join(&supervisor->exchange, (uint32_t)slot, session, &greeting->peer);
   vgpu_resume_prepare(entry, greeting, &setup, &spawned);
   pid_t pid = vgpu_spawn(&supervisor->spawner, &setup, &spawned);

@@ -18,6 +18,7 @@ static void bury(struct vgpu_supervisor *supervisor, pid_t pid, int status) {
     int32_t denied = account->denied;
     vgpu_sessions_add_refused(entry, account, &entry->record->refused);
     vgpu_sessions_add_refused_memory(entry, account, &entry->record->memory);
+    vgpu_worker_logs_leave(&supervisor->worker_logs, i, entry);
     entry->record->seen = vgpu_now_ns();
     entry->record->sessions--;
     entry->pid = 0;

@@ -9,6 +9,7 @@
 #include <stdbool.h>
 
 #include "host/session/accounts.h"
+#include "host/log.h"
 #include "host/policy/bucket.h"
 
 #define VGPU_PEERS_MAX VGPU_SHARE_PEERS_MAX
@@ -34,6 +35,7 @@ struct vgpu_peer_record {
   uint32_t sessions; /* now; meanwhile no other peer gets the place */
   bool is_new;       /* no session began since the place was given to it */
   struct vgpu_bucket connects;
+  struct vgpu_log_budget log;
   uint64_t turned_away;
   int32_t last_turned_away;            /* enum vgpu_status */
   int64_t turned_away_at;              /* milliseconds, as vgpu_now_ms */

@@ -3,15 +3,15 @@
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
-
-#include "host/policy/bucket.h"
 
 #define LINES_A_SECOND 20u
 #define LINES_AT_ONCE 500u /* of a session; findings and what a kernel prints come in bursts */
 
 /* Set once at start, before the first message of another thread. */
-static bool as_json;
+static bool as_json, of_worker;
 
 /* The rate limit of messages that a peer can cause. The threads of a worker log at the same time. */
 static struct {
@@ -19,11 +19,34 @@ static struct {
   struct vgpu_bucket bucket;
   uint64_t left_out;
   bool all; /* in a worker */
-  uint64_t session;
 } limited = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 void vgpu_host_log_json(bool json) {
   as_json = json;
+}
+
+void vgpu_host_log_of_worker(void) {
+  of_worker = true;
+}
+
+/* Adds text and its zero byte. */
+static size_t add_part(char *to, size_t used, size_t size, const char *text) {
+  size_t length = strnlen(text, size - used - 1);
+  memcpy(to + used, text, length);
+  to[used + length] = '\0';
+  return used + length + 1;
+}
+
+/* False: the daemon has not read the earlier ones yet. */
+static bool send_to_daemon(const char *event, uint64_t left_out, const char *members, const char *message) {
+  const struct vgpu_log_header header = {.kind = VGPU_LOG_MESSAGE, .left_out = left_out};
+  char bytes[VGPU_LOG_MESSAGE_MOST];
+  size_t used = sizeof header;
+  memcpy(bytes, &header, sizeof header);
+  used = add_part(bytes, used, sizeof bytes - 2, event);
+  used = add_part(bytes, used, sizeof bytes - 1, members);
+  used = add_part(bytes, used, sizeof bytes, message);
+  return send(STDERR_FILENO, bytes, used, MSG_DONTWAIT | MSG_NOSIGNAL) >= 0;
 }
 
 /*
@@ -44,6 +67,12 @@ static void say(const char *event, uint64_t session, const char *members, const 
                 va_list arguments) {
   char message[640], safe[1300], line[2400], number[40] = "";
   vsnprintf(message, sizeof message, format, arguments);
+  if (of_worker) {
+    const uint64_t left_out = __atomic_exchange_n(&limited.left_out, 0, __ATOMIC_RELAXED);
+    if (!send_to_daemon(event, left_out, members, message))
+      __atomic_add_fetch(&limited.left_out, left_out + 1, __ATOMIC_RELAXED);
+    return;
+  }
   make_safe(safe, sizeof safe, message);
   int length;
   if (as_json) {
@@ -68,37 +97,56 @@ __attribute__((format(printf, 4, 5))) static void say_now(const char *event, uin
   va_end(arguments);
 }
 
-/* Tells how many were left out before the next line that is not. */
-static void tell_left_out(void) {
-  if (limited.left_out == 0) return;
+static void tell_left_out(uint64_t session, uint64_t count) {
   char members[40];
-  snprintf(members, sizeof members, "\"count\":%llu", (unsigned long long)limited.left_out);
-  say_now("left-out", limited.session, members, "%llu lines were left out: too many a second",
-          (unsigned long long)limited.left_out);
-  limited.left_out = 0;
+  snprintf(members, sizeof members, "\"count\":%llu", (unsigned long long)count);
+  say_now("left-out", session, members, "%llu lines were left out: too many a second",
+          (unsigned long long)count);
 }
 
 static bool may_say(void) {
   pthread_mutex_lock(&limited.lock);
   uint32_t burst = limited.all ? LINES_AT_ONCE : LINES_A_SECOND;
   bool may = vgpu_bucket_take_burst(&limited.bucket, LINES_A_SECOND, burst, vgpu_now_ns()) == 0;
-  if (may) tell_left_out();
-  else limited.left_out++;
+  if (!may) __atomic_add_fetch(&limited.left_out, 1, __ATOMIC_RELAXED);
+  uint64_t count = may && !of_worker ? limited.left_out : 0;
+  if (count > 0) {
+    limited.left_out = 0;
+    tell_left_out(0, count);
+  }
   pthread_mutex_unlock(&limited.lock);
   return may;
 }
 
-void vgpu_host_log_limit_all(uint64_t session) {
+bool vgpu_host_log_tell_left_out(struct vgpu_log_budget *budget) {
+  if (budget->left_out == 0) return true;
+  if (vgpu_bucket_take_burst(&budget->bucket, LINES_A_SECOND, LINES_AT_ONCE, vgpu_now_ns()) != 0)
+    return false;
+  tell_left_out(budget->session, budget->left_out);
+  budget->left_out = 0;
+  return true;
+}
+
+bool vgpu_host_log_spend(struct vgpu_log_budget *budget) {
+  if (vgpu_host_log_tell_left_out(budget) &&
+      vgpu_bucket_take_burst(&budget->bucket, LINES_A_SECOND, LINES_AT_ONCE, vgpu_now_ns()) == 0)
+    return true;
+  vgpu_host_log_leave_out(budget, 1);
+  return false;
+}
+
+void vgpu_host_log_leave_out(struct vgpu_log_budget *budget, uint64_t count) {
+  budget->left_out = budget->left_out > UINT64_MAX - count ? UINT64_MAX : budget->left_out + count;
+}
+
+void vgpu_host_log_limit_all(void) {
   limited.all = true;
-  limited.session = session;
-  limited.left_out = 0;
   limited.bucket = (struct vgpu_bucket){0};
 }
 
 void vgpu_host_log_flush(void) {
-  pthread_mutex_lock(&limited.lock);
-  tell_left_out();
-  pthread_mutex_unlock(&limited.lock);
+  /* Without a text it only counts. */
+  if (of_worker && limited.left_out > 0) send_to_daemon("left-out", limited.left_out, "", "");
 }
 
 void vgpu_host_log(const char *event, uint64_t session, const char *format, ...) {

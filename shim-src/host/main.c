@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "host/backend/backend.h"
@@ -14,6 +15,8 @@
 #include "host/options.h"
 #include "host/policy/devices.h"
 #include "host/daemon/supervisor.h"
+
+#define DESCRIPTORS_WANTED 4096u
 
 /* Static, for they are large: the rules that hold, and those of a file that is read again. */
 static struct vgpu_policy policies[2];
@@ -52,10 +55,25 @@ static int read_policy_first(const struct vgpu_options *options, const struct vg
 
 static bool read_policy_again(struct vgpu_supervisor *supervisor, char *why, unsigned long why_size) {
   struct vgpu_policy *other = &policies[supervisor->admission.policy == &policies[0] ? 1 : 0];
-  const struct vgpu_policy *used;
+  const struct vgpu_policy *used, *former = supervisor->admission.policy;
+  const char *path = supervisor->admission.policy_name;
   if (read_policy(supervisor->inventory->options, supervisor->inventory, other, &used, why, why_size) != 0)
     return false;
-  const struct vgpu_policy *former = supervisor->admission.policy;
+  /* A file that is being replaced is gone, empty or short for a moment, and must allow or deny nobody by
+   * that. */
+  if (used == NULL && former != NULL) {
+    snprintf(why, why_size, "%s: the file is gone; only a restart allows every peer", path);
+    return false;
+  }
+  if (used != NULL &&
+      (!vgpu_policy_is_written(path, why, why_size) ||
+       read_policy(supervisor->inventory->options, supervisor->inventory, other, &used, why, why_size) != 0 ||
+       used == NULL))
+    return false;
+  if (used != NULL && used->count == 0 && former != NULL && former->count > 0) {
+    snprintf(why, why_size, "%s: no line allows or denies any peer; \"deny any\" denies everybody", path);
+    return false;
+  }
   if (strcmp(former == NULL ? "" : former->user, used == NULL ? "" : used->user) != 0)
     vgpu_host_log("user", 0, "workers run as the user of the start: a change of that takes a restart");
   supervisor->admission.policy = used;
@@ -86,7 +104,6 @@ static bool prepare_workers(const struct vgpu_options *options, struct vgpu_supe
   snprintf(setup->backend, sizeof setup->backend, "%s", supervisor->backend->name);
   snprintf(setup->cuda_library, sizeof setup->cuda_library, "%s", options->cuda_library);
   snprintf(setup->nvml_library, sizeof setup->nvml_library, "%s", options->nvml_library);
-  setup->json = options->json;
   setup->filter = !options->no_seccomp;
   const struct vgpu_policy *policy = supervisor->admission.policy;
   const char *user = options->user;
@@ -141,6 +158,25 @@ static bool prepare_code(const struct vgpu_options *options, struct vgpu_code_op
   return false;
 }
 
+/*
+ * The daemon and its workers may have as many descriptors as the system allows them. Descriptors on their way
+ * to guests count for all workers together (unix(7)).
+ */
+static void raise_descriptor_limit(void) {
+  struct rlimit limit;
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  if (limit.rlim_cur < limit.rlim_max) {
+    limit.rlim_cur = limit.rlim_max;
+    (void)setrlimit(RLIMIT_NOFILE, &limit);
+  }
+  if (limit.rlim_cur >= DESCRIPTORS_WANTED) return;
+  vgpu_host_log(
+      "descriptors", 0,
+      "only %llu descriptors (RLIMIT_NOFILE, LimitNOFILE= of a unit): with many sessions the socket "
+      "carries frames instead of shared memory; at least %u are recommended",
+      (unsigned long long)limit.rlim_cur, DESCRIPTORS_WANTED);
+}
+
 static int serve(const struct vgpu_returns *returns, const struct vgpu_options *options,
                  const struct vgpu_backend *backend, const struct vgpu_inventory *inventory,
                  const struct vgpu_policy *used) {
@@ -166,6 +202,7 @@ static int serve(const struct vgpu_returns *returns, const struct vgpu_options *
                .launch_log = -1,
                .session_bytes = options->session_code}};
   int images = -1;
+  raise_descriptor_limit();
   if (!prepare_code(options, &supervisor.code, &images)) return 1;
   vgpu_devices_usual(inventory, &supervisor.admission.usual_devices);
   uint64_t totals[VGPU_DEVICES_MAX];

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "cuda_results.h"
+#include "host/policy/fair.h"
 #include "host/policy/peers.h"
 #include "wire/shared.h"
 
@@ -57,13 +58,19 @@ void vgpu_exchange_leave(struct vgpu_exchange *exchange, uint32_t slot) {
 static int32_t publish(struct vgpu_exchange *exchange, uint32_t slot, struct vgpu_exchange_message *message,
                        int descriptor) {
   struct vgpu_exchange_entry *place = NULL;
-  uint32_t own = 0;
+  uint32_t own = 0, of_peer = 0, free = 0;
   for (uint32_t i = 0; i < VGPU_EXCHANGE_MOST; i++) {
     struct vgpu_exchange_entry *entry = &exchange->entries[i];
-    if (entry->descriptor < 0) place = entry;
-    else if (entry->slot == slot) own++;
+    if (entry->descriptor < 0) {
+      place = entry;
+      free++;
+      continue;
+    }
+    if (entry->slot == slot) own++;
+    if (vgpu_peer_same(&entry->peer, &exchange->peers[slot])) of_peer++;
   }
-  if (place == NULL || own >= VGPU_EXCHANGE_SESSION) return CUDA_ERROR_OUT_OF_MEMORY;
+  if (place == NULL || own >= VGPU_EXCHANGE_SESSION || !vgpu_fair_place(VGPU_EXCHANGE_MOST, free, of_peer))
+    return CUDA_ERROR_OUT_OF_MEMORY;
   if (descriptor < 0 || !vgpu_shared_sound(descriptor, message->bytes)) return CUDA_ERROR_INVALID_VALUE;
   struct vgpu_token token;
   if (getrandom(&token, sizeof token, 0) != (ssize_t)sizeof token) return CUDA_ERROR_OUT_OF_MEMORY;

@@ -40,7 +40,7 @@ static struct vgpu_vm_memory vm_memory_of(const struct vgpu_greeting *greeting) 
 }
 
 static void close_all(const struct vgpu_spawned *spawned) {
-  const int descriptors[] = {spawned->exchange, spawned->line, spawned->peer};
+  const int descriptors[] = {spawned->log, spawned->exchange, spawned->line, spawned->peer};
   for (size_t i = 0; i < sizeof descriptors / sizeof *descriptors; i++) {
     if (descriptors[i] >= 0) close(descriptors[i]);
   }
@@ -68,9 +68,13 @@ static void begin_session(struct vgpu_supervisor *supervisor, const struct vgpu_
                                      .peer_memory = greeting->limits.memory,
                                      .devices = greeting->limits.devices};
   vgpu_accounts_begin(supervisor->accounts, (uint32_t)slot, &owner);
-  const struct vgpu_peers *peers = &supervisor->admission.peers;
-  uint32_t peer = (uint32_t)(vgpu_peers_find(&supervisor->admission.peers, &greeting->peer) - peers->records);
-  vgpu_share_begin(&supervisor->accounts->commons.share, (uint32_t)slot, peer, greeting->limits.weight);
+  struct vgpu_peers *peers = &supervisor->admission.peers;
+  struct vgpu_share *share = &supervisor->accounts->commons.share;
+  entry->record = vgpu_peers_find(peers, &greeting->peer);
+  const uint32_t peer = (uint32_t)(entry->record - peers->records);
+  if (entry->record->is_new) vgpu_share_new_peer(share, peer);
+  entry->record->is_new = false;
+  vgpu_share_begin(share, (uint32_t)slot, peer, greeting->limits.weight);
   struct vgpu_session_setup setup = {.daemon = getpid(),
                                      .slot = (uint32_t)slot,
                                      .session = session,
@@ -81,6 +85,7 @@ static void begin_session(struct vgpu_supervisor *supervisor, const struct vgpu_
   struct vgpu_vm_memory memory = vm_memory_of(greeting);
   struct vgpu_spawned spawned = {.connection = greeting->descriptor, .vm_memory = &memory};
   setup.vm_memory = memory.bytes;
+  spawned.log = vgpu_worker_logs_join(&supervisor->worker_logs, (uint32_t)slot);
   spawned.exchange = vgpu_exchange_join(&supervisor->exchange, (uint32_t)slot, session, &greeting->peer);
   vgpu_resume_prepare(entry, greeting, &setup, &spawned);
   pid_t pid = vgpu_spawn(&supervisor->spawner, &setup, &spawned);
@@ -95,6 +100,7 @@ static void begin_session(struct vgpu_supervisor *supervisor, const struct vgpu_
   }
   close(greeting->descriptor);
   entry->pid = pid;
+  entry->record->sessions++;
   supervisor->sessions.begun++;
   __atomic_store_n(&supervisor->accounts->owners[slot].pid, (int32_t)pid, __ATOMIC_RELEASE);
   vgpu_host_log("connected", session, "%s, worker %ld", greeting->who, (long)pid);

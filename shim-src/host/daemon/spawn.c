@@ -72,6 +72,7 @@ pid_t vgpu_spawn(const struct vgpu_spawner *spawner, const struct vgpu_session_s
     int descriptor;
     bool needed;
   } own[] = {{VGPU_WORKER_CONNECTION, spawned->connection, true},
+             {VGPU_WORKER_LOG, spawned->log, true},
              {VGPU_WORKER_SESSION, memory, true},
              {VGPU_WORKER_VM_MEMORY, vm ? spawned->vm_memory->holder : -1, vm},
              {VGPU_WORKER_VM_MEMORY_AGAIN, vm ? spawned->vm_memory->looker : -1, vm},

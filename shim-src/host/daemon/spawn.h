@@ -24,7 +24,7 @@ bool vgpu_spawner_give(struct vgpu_spawner *spawner, enum vgpu_worker_descriptor
  * of 0 bytes: none.
  */
 struct vgpu_spawned {
-  int connection;
+  int connection, log;
   const struct vgpu_vm_memory *vm_memory;
   int exchange, line, peer; /* a worker without one of them lacks only its feature */
 };

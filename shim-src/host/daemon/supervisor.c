@@ -50,7 +50,7 @@ static int sooner(int one, int other) {
 
 /* One turn. The dead are buried first, so that their slots are free for who comes now. */
 static bool wait_and_serve(struct vgpu_supervisor *supervisor) {
-  struct pollfd pollers[5 + VGPU_METRICS_POLL_MAX + VGPU_LISTEN_MAX + VGPU_LEAVING_MAX + VGPU_GREETINGS_MAX];
+  struct pollfd pollers[6 + VGPU_METRICS_POLL_MAX + VGPU_LISTEN_MAX + VGPU_LEAVING_MAX + VGPU_GREETINGS_MAX];
   pollers[0] = (struct pollfd){.fd = supervisor->signals, .events = POLLIN};
   uint32_t count = supervisor->listeners.count;
   for (uint32_t i = 0; i < count; i++) {
@@ -64,15 +64,19 @@ static bool wait_and_serve(struct vgpu_supervisor *supervisor) {
   pollers[all + 1] = (struct pollfd){.fd = supervisor->hand_over.pipe, .events = POLLIN};
   pollers[all + 2] = (struct pollfd){.fd = supervisor->exchange.poll, .events = POLLIN};
   pollers[all + 3] = (struct pollfd){.fd = supervisor->returns.successors, .events = POLLIN};
-  uint32_t metrics = vgpu_metrics_poll(&supervisor->metrics, &pollers[all + 4]);
+  pollers[all + 4] = (struct pollfd){.fd = supervisor->worker_logs.poll, .events = POLLIN};
+  uint32_t metrics = vgpu_metrics_poll(&supervisor->metrics, &pollers[all + 5]);
   int limit = sooner(vgpu_leaving_wait(&supervisor->admission), vgpu_greetings_wait(&supervisor->greetings));
   limit = sooner(limit, vgpu_metrics_wait(&supervisor->metrics));
   limit = sooner(limit, vgpu_questions_wait(&supervisor->questions));
   if (supervisor->hand_over.pipe >= 0) limit = sooner(limit, vgpu_left_ms(supervisor->hand_over.deadline));
-  if (poll(pollers, all + 4 + metrics, limit) < 0) return errno == EINTR;
+  limit = sooner(limit, vgpu_worker_logs_left_out(&supervisor->admission.peers));
+  if (poll(pollers, all + 5 + metrics, limit) < 0) return errno == EINTR;
   read_signals(supervisor);
+  if ((pollers[all + 4].revents & POLLIN) != 0)
+    vgpu_worker_logs_serve(&supervisor->worker_logs, &supervisor->sessions);
   vgpu_workers_bury(supervisor);
-  vgpu_metrics_serve(&supervisor->metrics, &pollers[all + 4], supervisor);
+  vgpu_metrics_serve(&supervisor->metrics, &pollers[all + 5], supervisor);
   vgpu_questions_end(&supervisor->questions, &supervisor->admission);
   vgpu_hand_over_follow(supervisor);
   if (supervisor->stopping || is_drained(supervisor)) return false;
@@ -104,8 +108,8 @@ int vgpu_supervise(struct vgpu_supervisor *supervisor) {
   sigprocmask(SIG_BLOCK, &wanted, NULL);
   signal(SIGPIPE, SIG_IGN);
   supervisor->signals = signalfd(-1, &wanted, SFD_CLOEXEC | SFD_NONBLOCK);
-  if (supervisor->signals < 0) {
-    vgpu_host_log("error", 0, "signalfd: %s", strerror(errno));
+  if (supervisor->signals < 0 || !vgpu_worker_logs_begin(&supervisor->worker_logs)) {
+    vgpu_host_log("error", 0, "signalfd, epoll: %s", strerror(errno));
     return 1;
   }
   /* Of a successor the unit is active already, and its main process is the predecessor until that hears of

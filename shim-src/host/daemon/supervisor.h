@@ -16,6 +16,7 @@
 #include "host/daemon/control/metrics.h"
 #include "host/daemon/sessions.h"
 #include "host/daemon/spawn.h"
+#include "host/daemon/worker_logs.h"
 #include "host/session/worker.h"
 
 /* The last hostd.conf that was read again, if it was refused: the rules before it stay in force. */
@@ -43,6 +44,7 @@ struct vgpu_supervisor {
   struct vgpu_returns returns;
   struct vgpu_questions questions;
   struct vgpu_exchange exchange;
+  struct vgpu_worker_logs worker_logs;
   int signals; /* signalfd */
   uint64_t next_session;
   bool stopping;

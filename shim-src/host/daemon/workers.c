@@ -16,14 +16,11 @@ static void bury(struct vgpu_supervisor *supervisor, pid_t pid, int status) {
     uint64_t session = entry->session;
     const struct vgpu_account *account = &supervisor->accounts->slots[i];
     int32_t denied = account->denied;
-    if (account->kernels_refused != 0) {
-      struct vgpu_peer_record *record = vgpu_peers_find(&supervisor->admission.peers, &entry->peer);
-      vgpu_sessions_add_refused(entry, account, &record->refused);
-    }
-    if (account->memory_refused.count != 0) {
-      struct vgpu_peer_record *record = vgpu_peers_find(&supervisor->admission.peers, &entry->peer);
-      vgpu_sessions_add_refused_memory(entry, account, &record->memory);
-    }
+    vgpu_sessions_add_refused(entry, account, &entry->record->refused);
+    vgpu_sessions_add_refused_memory(entry, account, &entry->record->memory);
+    vgpu_worker_logs_leave(&supervisor->worker_logs, i, entry);
+    entry->record->seen = vgpu_now_ns();
+    entry->record->sessions--;
     entry->pid = 0;
     vgpu_resume_end(entry);
     vgpu_exchange_leave(&supervisor->exchange, i);

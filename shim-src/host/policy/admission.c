@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "host/log.h"
+#include "host/policy/fair.h"
 #include "wire/clock.h"
 #include "wire/stream.h"
 
@@ -60,8 +61,9 @@ int32_t vgpu_admit_session(struct vgpu_admission *admission, const struct vgpu_s
                            const struct vgpu_peer_limits *limits) {
   bool usual = limits->sessions == VGPU_LIMIT_USUAL;
   /* One peer alone never has them all. */
-  uint32_t most = usual ? (sessions->limit + 1) / 2 : limits->sessions;
-  if (most != 0 && vgpu_sessions_of_peer(sessions, peer) >= most) {
+  const uint32_t most = usual ? (sessions->limit + 1) / 2 : limits->sessions;
+  const uint32_t own = vgpu_sessions_of_peer(sessions, peer);
+  if (most != 0 && own >= most) {
     if (usual) {
       vgpu_host_log_limited(
           "refused", session,
@@ -73,7 +75,16 @@ int32_t vgpu_admit_session(struct vgpu_admission *admission, const struct vgpu_s
     }
     return VGPU_STATUS_BUSY;
   }
-  if (vgpu_sessions_free_slot(sessions) >= 0) return VGPU_STATUS_OK;
+  const uint32_t all = vgpu_sessions_count(sessions);
+  const uint32_t free = sessions->limit > all ? sessions->limit - all : 0;
+  if (usual && free > 0 && !vgpu_fair_place(sessions->limit, free, own)) {
+    vgpu_host_log_limited("refused", session,
+                          "refused %s: it has %u sessions, and the %u that are free are kept for other peers "
+                          "(sessions= of %s changes that)",
+                          who, own, free, admission->policy_name);
+    return VGPU_STATUS_BUSY;
+  }
+  if (free > 0) return VGPU_STATUS_OK;
   vgpu_host_log_limited("refused", session, "refused %s: there are already %u sessions", who,
                         sessions->limit);
   return VGPU_STATUS_BUSY;

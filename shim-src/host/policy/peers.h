@@ -1,6 +1,7 @@
 /*
  * The daemon's memory of each peer: how fast it connects, and how often it was refused. The table is small: a
- * new peer takes the place of the one that has been quiet longest.
+ * new peer takes the place of the one that has been quiet longest and has no session. The place of a record
+ * is the peer's number in the table of turns (share.h).
  */
 #ifndef VGPU_HOST_PEERS_H
 #define VGPU_HOST_PEERS_H
@@ -8,9 +9,11 @@
 #include <stdbool.h>
 
 #include "host/session/accounts.h"
+#include "host/log.h"
 #include "host/policy/bucket.h"
 
-#define VGPU_PEERS_MAX 256u
+#define VGPU_PEERS_MAX VGPU_SHARE_PEERS_MAX
+_Static_assert(VGPU_PEERS_MAX > VGPU_SESSIONS_MAX, "there is always a peer without a session");
 
 /* Kernels of a peer that this host cannot run. */
 struct vgpu_refused_kernels {
@@ -28,8 +31,11 @@ struct vgpu_refused_to_peer {
 
 struct vgpu_peer_record {
   struct vgpu_peer peer;
-  uint64_t seen; /* nanoseconds; 0: the place is free */
+  uint64_t seen;     /* nanoseconds; 0: the place is free */
+  uint32_t sessions; /* now; meanwhile no other peer gets the place */
+  bool is_new;       /* no session began since the place was given to it */
   struct vgpu_bucket connects;
+  struct vgpu_log_budget log;
   uint64_t turned_away;
   int32_t last_turned_away;            /* enum vgpu_status */
   int64_t turned_away_at;              /* milliseconds, as vgpu_now_ms */

@@ -7,12 +7,14 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "host/policy/settings.h"
 #include "wire/address.h"
 
 #define WORDS_MAX 32u
+#define LOOK_NS 20000000l /* between two looks at a file that may be written just now */
 
 bool vgpu_policy_wrong(struct vgpu_policy_reader *reader, const char *format, ...) {
   char what[320];
@@ -139,8 +141,30 @@ enum vgpu_policy_result vgpu_policy_read(struct vgpu_policy *policy, const char 
     filled += (size_t)got;
   }
   if (good && text == NULL) good = vgpu_policy_wrong(&reader, "no memory");
+  if (good && filled == 0)
+    good = vgpu_policy_wrong(&reader, "the file is empty; \"deny any\" denies everybody");
   if (good) good = vgpu_policy_parse(policy, path, text, filled, error, error_size);
   free(text);
   close(descriptor);
   return good ? VGPU_POLICY_GOOD : VGPU_POLICY_BAD;
+}
+
+bool vgpu_policy_is_written(const char *path, char *error, size_t error_size) {
+  struct vgpu_policy_reader reader = {.name = path, .error = error, .error_size = error_size};
+  int descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+  struct stat before, after;
+  char last = '\n';
+  if (descriptor < 0) return vgpu_policy_wrong(&reader, "%s", strerror(errno));
+  bool good = fstat(descriptor, &before) == 0 && S_ISREG(before.st_mode);
+  if (good && before.st_size > 0) good = pread(descriptor, &last, 1, before.st_size - 1) == 1;
+  const struct timespec look = {.tv_nsec = LOOK_NS};
+  nanosleep(&look, NULL);
+  /* The file that has the name then: an editor may replace it. */
+  good = good && stat(path, &after) == 0 && after.st_ino == before.st_ino &&
+         after.st_size == before.st_size && after.st_mtim.tv_sec == before.st_mtim.tv_sec &&
+         after.st_mtim.tv_nsec == before.st_mtim.tv_nsec;
+  close(descriptor);
+  if (!good) return vgpu_policy_wrong(&reader, "the file changes while it is read");
+  if (last == '\n') return true;
+  return vgpu_policy_wrong(&reader, "the last line has no end: it may be written only in part");
 }

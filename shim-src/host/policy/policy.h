@@ -94,6 +94,12 @@ enum vgpu_policy_result { VGPU_POLICY_GOOD = 0, VGPU_POLICY_ABSENT = 1, VGPU_POL
 enum vgpu_policy_result vgpu_policy_read(struct vgpu_policy *policy, const char *path, char *error,
                                          size_t error_size);
 
+/*
+ * For a file that is read again while others may write it. False, with the reason: it changes, or its last
+ * line has no end. Takes some milliseconds.
+ */
+bool vgpu_policy_is_written(const char *path, char *error, size_t error_size);
+
 /* The line that decides, allow or deny; NULL: none fits. */
 const struct vgpu_rule *vgpu_policy_match(const struct vgpu_policy *policy,
                                           const struct vgpu_identity *identity);

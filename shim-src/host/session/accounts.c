@@ -91,6 +91,7 @@ void vgpu_accounts_end(struct vgpu_accounts *accounts, uint32_t slot) {
   struct vgpu_account *account = &accounts->slots[slot];
   memset(account->used, 0, sizeof account->used);
   memset(account->contexts, 0, sizeof account->contexts);
+  __atomic_store_n(&account->held, 0, __ATOMIC_RELAXED);
   __atomic_store_n(&accounts->owners[slot].pid, 0, __ATOMIC_RELEASE);
   vgpu_shared_lock_abandon(&accounts->commons.lock, slot);
   vgpu_share_end(&accounts->commons.share, slot);
@@ -134,7 +135,8 @@ static uint64_t peer_used(const struct vgpu_accounts *accounts, const struct vgp
   uint32_t slots = vgpu_accounts_slots(accounts);
   for (uint32_t i = 0; i < slots; i++) {
     const struct vgpu_peer *other = &accounts->owners[i].peer;
-    if (other->kind == peer->kind && other->id == peer->id) used += session_used(accounts, i);
+    if (other->kind != peer->kind || other->id != peer->id) continue;
+    used += session_used(accounts, i) + load(&accounts->slots[i].held);
   }
   return used;
 }
@@ -199,6 +201,25 @@ bool vgpu_accounts_take(struct vgpu_accounts *accounts, uint32_t slot, uint32_t 
   vgpu_shared_lock_give(&accounts->commons.lock);
   if (!room) vgpu_accounts_refused(accounts, slot, &refused);
   return room;
+}
+
+bool vgpu_accounts_hold(struct vgpu_accounts *accounts, uint32_t slot, uint64_t held) {
+  const struct vgpu_account_owner *owner = &accounts->owners[slot];
+  uint64_t *place = &accounts->slots[slot].held;
+  const uint64_t before = load(place);
+  if (held == before) return true;
+  /* Counted first: of two sessions that take the last bytes at once, both may be refused, but not both
+   * served. */
+  __atomic_store_n(place, held, __ATOMIC_SEQ_CST);
+  if (owner->peer_memory == 0 || held < before) return true;
+  const uint64_t others = peer_used(accounts, &owner->peer) - (held - before);
+  struct vgpu_refused_memory refused;
+  if (keeps_from(held - before, owner->peer_memory, others, VGPU_MEMORY_LIMIT_GUEST, &refused) ==
+      VGPU_MEMORY_LIMIT_NONE)
+    return true;
+  __atomic_store_n(place, before, __ATOMIC_RELAXED);
+  vgpu_accounts_refused(accounts, slot, &refused);
+  return false;
 }
 
 void vgpu_accounts_give(struct vgpu_accounts *accounts, uint32_t slot, uint32_t device, uint64_t bytes) {

@@ -39,7 +39,7 @@ struct vgpu_account_owner {
   uint32_t peer_pid; /* unix: of the process that connected; 0: not known. It stays when the session ends. */
   uint64_t session;  /* its number, which only grows. It stays, too. */
   struct vgpu_peer peer;
-  uint64_t peer_memory;               /* that all sessions of the peer may hold; 0: no limit */
+  uint64_t peer_memory; /* that all sessions of the peer may hold, device and host memory; 0: no limit */
   struct vgpu_chosen_devices devices; /* none: all of the host's */
 };
 
@@ -61,6 +61,7 @@ struct vgpu_account {
   union {
     struct {
       uint64_t used[VGPU_DEVICES_MAX];
+      uint64_t held; /* memory of the host that the session holds: pinned and managed memory, whole pages */
       uint32_t contexts[VGPU_DEVICES_MAX];
       int32_t denied;            /* number of the system call that ended the worker; -1: none */
       int32_t last_refusal;      /* the last error; 0: none */
@@ -155,6 +156,12 @@ struct vgpu_room vgpu_accounts_room(const struct vgpu_accounts *accounts, uint32
  */
 bool vgpu_accounts_take(struct vgpu_accounts *accounts, uint32_t slot, uint32_t device, uint64_t bytes,
                         uint64_t session_limit);
+/*
+ * Counts the memory of the host that a slot holds now. False, and the former number stays: with its device
+ * memory the peer would have more than its limit. The refusal is remembered.
+ */
+bool vgpu_accounts_hold(struct vgpu_accounts *accounts, uint32_t slot, uint64_t held);
+
 /* Counts one context more (1) or less (-1). */
 void vgpu_accounts_context(struct vgpu_accounts *accounts, uint32_t slot, uint32_t device, int32_t more);
 void vgpu_accounts_give(struct vgpu_accounts *accounts, uint32_t slot, uint32_t device, uint64_t bytes);

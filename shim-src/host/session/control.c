@@ -3,6 +3,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "host/log.h"
 #include "host/session/worker.h"
 
 static struct vgpu_room room_of(const struct vgpu_worker *worker, uint32_t device) {
@@ -82,6 +83,20 @@ static int32_t device_processes(struct vgpu_worker *worker, uint32_t device, str
   return VGPU_STATUS_OK;
 }
 
+static bool may_pass(const struct vgpu_worker *worker) {
+  if (vgpu_link_may_pass(&worker->link)) return true;
+  vgpu_host_log_limited("full", worker->session,
+                        "no shared memory: its guest does not take the descriptors that it asked for");
+  return false;
+}
+
+/* Pinned and managed memory count to the limit of the peer (memory= of hostd.conf), like device memory. */
+static bool may_hold(struct vgpu_worker *worker, uint64_t bytes) {
+  const uint64_t held = worker->shared_regions.held;
+  return bytes <= worker->limits->session_shared &&
+         vgpu_accounts_hold(worker->accounts, worker->slot, held + vgpu_shared_regions_pages(bytes));
+}
+
 static int32_t add_shared_region(struct vgpu_worker *worker, const void *body, uint32_t body_size,
                                  void *reply, uint32_t *reply_size) {
   struct vgpu_shared_region_request request;
@@ -89,7 +104,9 @@ static int32_t add_shared_region(struct vgpu_worker *worker, const void *body, u
   int descriptor = -1;
   if (body_size != sizeof request) return VGPU_STATUS_INVALID;
   memcpy(&request, body, sizeof request);
-  if (worker->shared_regions_agreed)
+  if (!worker->shared_regions_agreed || !may_pass(worker) || !may_hold(worker, request.bytes))
+    made.shared_region = 0;
+  else
     made.shared_region = vgpu_shared_regions_add(&worker->shared_regions, request.bytes,
                                                  worker->limits->session_shared, &descriptor);
   memcpy(reply, &made, sizeof made);

@@ -1,10 +1,13 @@
 #include "host/session/link.h"
 
 #include <fcntl.h>
+#include <linux/sockios.h>
 #include <poll.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/random.h>
 #include <sys/socket.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "host/session/apart.h"
@@ -16,6 +19,14 @@ typedef const struct vgpu_dispatch_row *find_row(const void *context, uint32_t o
 
 /* A guest that started a frame must finish it; one that asked must read the answer. */
 #define FRAME_LIMIT_MS 60000
+
+/*
+ * A guest reads a descriptor before it asks for the next one, so only rings of the doorbell may be unread.
+ * The kernel counts about 800 bytes for each. Descriptors on their way count for the user of all workers
+ * (RLIMIT_NOFILE, unix(7)): without a limit one session stops all sessions.
+ */
+#define UNREAD_MOST 8192
+#define UNREAD_LIMIT_MS 200
 
 int vgpu_link_make_rings(struct vgpu_link *link) {
   int memory = vgpu_shared_make("vgpu-ring", vgpu_rings_bytes(VGPU_RING_BYTES));
@@ -242,6 +253,17 @@ void vgpu_link_tell_alive(struct vgpu_link *link, bool idle) {
 static void forget_passed(struct vgpu_link *link) {
   if (link->passed.region != 0) close(link->passed.descriptor);
   link->passed.region = 0;
+}
+
+bool vgpu_link_may_pass(const struct vgpu_link *link) {
+  const int64_t deadline = vgpu_now_ms() + UNREAD_LIMIT_MS;
+  for (;;) {
+    int unread = 0;
+    if (ioctl(link->descriptor, SIOCOUTQ, &unread) != 0 || unread <= UNREAD_MOST) return true;
+    if (vgpu_left_ms(deadline) == 0) return false;
+    const struct timespec nap = {.tv_nsec = 1000000};
+    nanosleep(&nap, NULL);
+  }
 }
 
 void vgpu_link_pass(struct vgpu_link *link, uint32_t region, int descriptor) {

@@ -87,6 +87,10 @@ bool vgpu_link_reply(struct vgpu_link *link, struct vgpu_frame *reply, const voi
 
 /* Passes the descriptor of a shared region to the guest over the socket. */
 void vgpu_link_pass(struct vgpu_link *link, uint32_t region, int descriptor);
+
+/* False: the guest does not read its socket, so that it must be passed nothing more. Waits for a moment. */
+bool vgpu_link_may_pass(const struct vgpu_link *link);
+
 /* Forgets the passed descriptor of a region that has been freed. */
 void vgpu_link_forget_passed(struct vgpu_link *link, uint32_t region);
 

@@ -14,6 +14,7 @@
 #define VGPU_WORKER_WORD "--worker" /* the first word of a worker's command line */
 
 enum vgpu_worker_descriptor {
+  VGPU_WORKER_LOG = 2, /* to the daemon (worker_logs.h) */
   VGPU_WORKER_CONNECTION = 3,
   VGPU_WORKER_SESSION = 4,
   VGPU_WORKER_HOST = 5,
@@ -40,7 +41,6 @@ struct vgpu_worker_user {
 
 struct vgpu_host_setup {
   char backend[16];
-  bool json;   /* lines of the log */
   bool filter; /* system calls */
   struct vgpu_worker_user user;
   struct vgpu_inventory inventory; /* without its pointers, which are not valid here */

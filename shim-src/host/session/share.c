@@ -24,6 +24,11 @@ void vgpu_share_begin(struct vgpu_share *share, uint32_t seat, uint32_t peer, ui
   *place = (struct vgpu_seat){.peer = peer % VGPU_SHARE_PEERS_MAX, .weight = weight == 0 ? 1 : weight};
 }
 
+void vgpu_share_new_peer(struct vgpu_share *share, uint32_t peer) {
+  const uint64_t now = __atomic_load_n(&share->clock, __ATOMIC_RELAXED);
+  __atomic_store_n(&share->peer_used[peer % VGPU_SHARE_PEERS_MAX], now, __ATOMIC_RELAXED);
+}
+
 void vgpu_share_end(struct vgpu_share *share, uint32_t seat) {
   vgpu_shared_lock_abandon(&share->lock, seat);
   __atomic_store_n(&share->seats[seat].holding, 0, __ATOMIC_RELAXED);

@@ -19,7 +19,7 @@
 #include "host/session/shared_lock.h"
 
 #define VGPU_SEATS_MAX 256u       /* one for each session's slot */
-#define VGPU_SHARE_PEERS_MAX 256u /* peers that are counted apart */
+#define VGPU_SHARE_PEERS_MAX 512u /* peers that are counted apart */
 #define VGPU_WEIGHT_USUAL 100u
 
 struct vgpu_seat {
@@ -43,6 +43,9 @@ struct vgpu_share {
 
 /* In memory that is zero. */
 void vgpu_share_make(struct vgpu_share *share, uint32_t processors);
+
+/* By the daemon: the number of a peer that had no session is given to another one. */
+void vgpu_share_new_peer(struct vgpu_share *share, uint32_t peer);
 
 /* By the daemon: a session begins in the seat; it is over. Neither waits. */
 void vgpu_share_begin(struct vgpu_share *share, uint32_t seat, uint32_t peer, uint32_t weight);

@@ -6,9 +6,28 @@
 
 #include "wire/shared.h"
 
+#define PAGE 4096u
+
 static void *map_shared(int descriptor, uint64_t bytes, uint64_t offset) {
   void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, (off_t)offset);
   return memory == MAP_FAILED ? NULL : memory;
+}
+
+uint64_t vgpu_shared_regions_pages(uint64_t bytes) {
+  return (bytes + PAGE - 1) / PAGE * PAGE;
+}
+
+/* The pages of a region that the host made. Those in a VM's memory are part of that memory. */
+static uint64_t held_by(const struct vgpu_shared_region *region) {
+  return region->offset == 0 ? vgpu_shared_regions_pages(region->bytes) : 0;
+}
+
+/*
+ * Takes the pages of a region back, even if the guest or a child of it still maps them. A process that writes
+ * there afterwards gets pages of its own.
+ */
+static void give_pages_back(const struct vgpu_shared_region *region) {
+  if (region->offset == 0) (void)madvise(region->memory, region->bytes, MADV_REMOVE);
 }
 
 /* A free number, from 0; VGPU_SHARED_REGIONS_MAX: there is none for so many bytes. */
@@ -24,7 +43,8 @@ static uint32_t keep(struct vgpu_shared_regions *shared_regions, uint32_t number
                      const struct vgpu_shared_region *made) {
   shared_regions->array[number] = *made;
   shared_regions->bytes += made->bytes;
-  if (number >= shared_regions->begun) shared_regions->begun = number + 1;
+  shared_regions->held += held_by(made);
+  if (number >= shared_regions->begun) __atomic_store_n(&shared_regions->begun, number + 1, __ATOMIC_RELEASE);
   return number + 1;
 }
 
@@ -90,10 +110,12 @@ void vgpu_shared_regions_unmap(struct vgpu_shared_regions *shared_regions, const
 int32_t vgpu_shared_regions_drop(struct vgpu_shared_regions *shared_regions, uint32_t shared_region) {
   const struct vgpu_shared_region *found = find(shared_regions, shared_region);
   if (found == NULL || found->mapped) return VGPU_STATUS_INVALID;
+  give_pages_back(found);
   munmap(found->memory, found->bytes);
   const struct vgpu_vm_place place = {.bytes = found->bytes, .offset = found->offset};
   if (place.offset != 0) vgpu_vm_memory_give(shared_regions->vm_memory, &place);
   shared_regions->bytes -= found->bytes;
+  shared_regions->held -= held_by(found);
   shared_regions->array[shared_region - 1] = (struct vgpu_shared_region){.memory = NULL};
   return VGPU_STATUS_OK;
 }
@@ -122,4 +144,12 @@ unsigned char *vgpu_shared_regions_at(const struct vgpu_shared_regions *shared_r
     return NULL;
   }
   return shared_region->memory + span->offset;
+}
+
+void vgpu_shared_regions_end(const struct vgpu_shared_regions *shared_regions) {
+  const uint32_t begun = __atomic_load_n(&shared_regions->begun, __ATOMIC_ACQUIRE);
+  for (uint32_t i = 0; i < begun; i++) {
+    const struct vgpu_shared_region region = shared_regions->array[i];
+    if (region.memory != NULL) give_pages_back(&region);
+  }
 }

@@ -25,6 +25,7 @@ struct vgpu_shared_region {
 struct vgpu_shared_regions {
   const struct vgpu_vm_memory *vm_memory; /* the memory of all regions; NULL: each has its own */
   uint64_t bytes;                         /* of all regions */
+  uint64_t held;                          /* whole pages of regions that are not in a VM's memory */
   uint32_t leaving;                       /* regions with `leaves` */
   uint32_t begun;                         /* the places from here on were never used */
   struct vgpu_shared_region array[VGPU_SHARED_REGIONS_MAX];
@@ -64,6 +65,12 @@ void vgpu_shared_regions_left(struct vgpu_shared_regions *shared_regions,
 /* The region with this number; NULL: there is none. */
 struct vgpu_shared_region *vgpu_shared_regions_find(struct vgpu_shared_regions *shared_regions,
                                                     uint32_t shared_region);
+
+/* The bytes of the pages that so many bytes take. */
+uint64_t vgpu_shared_regions_pages(uint64_t bytes);
+
+/* At the end of the session: takes all pages back, whatever process still maps them. */
+void vgpu_shared_regions_end(const struct vgpu_shared_regions *shared_regions);
 
 /* The memory that a span names. NULL: it is not within one shared region, or is too much for one call. */
 unsigned char *vgpu_shared_regions_at(const struct vgpu_shared_regions *shared_regions,

@@ -95,7 +95,7 @@ int vgpu_worker_main(void) {
   }
   prctl(PR_SET_NAME, "vgpu-hostd"); /* else the number of the descriptor that was executed */
   signal(SIGPIPE, SIG_IGN);
-  vgpu_host_log_json(host->json);
+  vgpu_host_log_of_worker();
   offer_to_oom_killer();
   static struct vgpu_worker worker; /* large */
   if (!enter(&worker, host, session)) {
@@ -118,8 +118,9 @@ int vgpu_worker_main(void) {
     vgpu_host_log("error", worker.session, "cannot confine the worker: %s", strerror(errno));
     return 1;
   }
-  vgpu_host_log_limit_all(worker.session);
+  vgpu_host_log_limit_all();
   int status = worker.backend->begin(&worker) ? vgpu_worker_serve(&worker, &session->hello) : 1;
+  vgpu_shared_regions_end(&worker.shared_regions);
   vgpu_host_log_flush();
   _exit(status); /* what it held goes with the process */
 }

@@ -1,5 +1,6 @@
 #include "host/session/answer.h"
 
+#include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -104,6 +105,33 @@ static bool survives(const struct vgpu_worker *worker, const struct vgpu_hello *
                                            : !worker->direct;
 }
 
+/* Completes the features that the WELCOME offers. */
+static void offer_features(struct vgpu_worker *worker, const struct vgpu_hello *hello,
+                           struct vgpu_welcome *welcome) {
+  if (hello->library == VGPU_LIBRARY_CUDA) welcome->features |= hello->features & VGPU_FEATURE_PRINT;
+  welcome->features |= hello->features & VGPU_FEATURE_ALIVE;
+  if (worker->exchanges && worker->backend->memory_is_ours)
+    welcome->features |= hello->features & VGPU_FEATURE_EXCHANGE;
+  if (survives(worker, hello, welcome)) welcome->features |= hello->features & VGPU_FEATURE_RESUME;
+  worker->link.line.agreed = (welcome->features & VGPU_FEATURE_RESUME) != 0;
+  if (worker->link.line.agreed) welcome->secret = worker->secret;
+}
+
+/*
+ * The kernel passes no more descriptors for the user of the workers: too many are on their way to guests that
+ * do not take them. The session goes on without rings.
+ */
+static void withdraw_rings(struct vgpu_worker *worker, const struct vgpu_hello *hello,
+                           struct vgpu_welcome *welcome, int rings) {
+  vgpu_host_log("full", worker->session,
+                "no shared memory: too many descriptors are on their way to guests (RLIMIT_NOFILE of the "
+                "daemon); the socket carries the frames");
+  close(rings);
+  vgpu_rings_unmap(&worker->link.rings);
+  welcome->features = welcome->ring_size = 0;
+  offer_features(worker, hello, welcome);
+}
+
 /* Answers the greeting, which the daemon has read and found good. */
 static bool welcome_guest(struct vgpu_worker *worker, const struct vgpu_hello *hello) {
   struct vgpu_frame reply = {.opcode = VGPU_OP_HELLO, .flags = VGPU_FLAG_REPLY};
@@ -117,20 +145,20 @@ static bool welcome_guest(struct vgpu_worker *worker, const struct vgpu_hello *h
   welcome->memory_limit = vgpu_worker_memory_limit(worker);
   welcome->handle_limit = worker->limits->session_handles;
   int rings = offer_rings(worker, hello, welcome, &answer.mark);
-  if (hello->library == VGPU_LIBRARY_CUDA) welcome->features |= hello->features & VGPU_FEATURE_PRINT;
-  welcome->features |= hello->features & VGPU_FEATURE_ALIVE;
-  if (worker->exchanges && worker->backend->memory_is_ours)
-    welcome->features |= hello->features & VGPU_FEATURE_EXCHANGE;
-  if (survives(worker, hello, welcome)) welcome->features |= hello->features & VGPU_FEATURE_RESUME;
-  worker->link.line.agreed = (welcome->features & VGPU_FEATURE_RESUME) != 0;
-  if (worker->link.line.agreed) welcome->secret = worker->secret;
+  offer_features(worker, hello, welcome);
   pthread_mutex_init(&worker->link.writing, NULL);
   worker->link.alive = (welcome->features & VGPU_FEATURE_ALIVE) != 0;
   worker->printed.agreed = (welcome->features & VGPU_FEATURE_PRINT) != 0;
   bool marked = (welcome->features & VGPU_FEATURE_VM_MEMORY) != 0, placed = false;
-  enum vgpu_stream_result result = vgpu_stream_pass_frame(worker->link.descriptor, &reply, &answer,
-                                                          marked ? sizeof answer : sizeof *welcome, rings,
-                                                          vgpu_now_ms() + VGPU_HANDSHAKE_LIMIT_MS);
+  const uint32_t size = marked ? sizeof answer : sizeof *welcome;
+  const int64_t deadline = vgpu_now_ms() + VGPU_HANDSHAKE_LIMIT_MS;
+  enum vgpu_stream_result result =
+      vgpu_stream_pass_frame(worker->link.descriptor, &reply, &answer, size, rings, deadline);
+  if (result == VGPU_STREAM_CLOSED && rings >= 0 && errno == ETOOMANYREFS) {
+    withdraw_rings(worker, hello, welcome, rings);
+    rings = -1;
+    result = vgpu_stream_pass_frame(worker->link.descriptor, &reply, &answer, size, rings, deadline);
+  }
   /* Kept, it tells whether the guest still maps the rings. */
   worker->link.ring_memory = worker->link.line.agreed ? rings : -1;
   if (rings >= 0 && worker->link.ring_memory < 0) close(rings);
@@ -199,6 +227,7 @@ bool vgpu_worker_answer(struct vgpu_worker *worker, const struct vgpu_request *r
   uint64_t *calls = &worker->accounts->slots[worker->slot].calls;
   __atomic_store_n(calls, *calls + 1, __ATOMIC_RELAXED);
   if (answer.status != 0) vgpu_worker_failed(worker, answer.status);
+  (void)vgpu_accounts_hold(worker->accounts, worker->slot, worker->shared_regions.held);
   release(worker, request);
   if ((frame->flags & VGPU_FLAG_ONEWAY) != 0) {
     if (answer.status != 0 && worker->deferred == 0) worker->deferred = answer.status;

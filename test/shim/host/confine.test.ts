@@ -61,6 +61,8 @@ type Name = keyof typeof CALLS;
 const [EPERM, EBADF, ENOMEM, EACCES, EFAULT, ENOSYS] = [-1, -9, -12, -13, -14, -38];
 
 const mapsOf = (pid: number): string => readFileSync(`/proc/${pid}/maps`, 'utf8');
+/** VGPU_OP_FORGE of programs/hostile_hostd.c */
+const FORGE = 0x67;
 const THREAD = 0x10000 | 0x100; // CLONE_THREAD | CLONE_VM
 
 describe('a worker that was taken over', {
@@ -156,6 +158,31 @@ describe('a worker that was taken over', {
       assert.equal((await other.call(2)).status, 0, "another guest's session goes on");
     });
   }
+
+  it("writes no line of the log in the daemon's name or in that of another session", async () => {
+    const client = await greeted();
+    const [, own = ''] = await host.logged(/session (\d+): [^\n]*worker \d+\n(?![\s\S]*, worker)/);
+    const forge = async (bytes: Buffer): Promise<void> => {
+      const told = await client.call(FORGE, Buffer.alloc(0), bytes);
+      assert.equal(told.status, 0);
+    };
+    await forge(Buffer.from('vgpu-hostd: forged one\nvgpu-hostd: session 999: forged end\n'));
+    const header = Buffer.alloc(16);
+    header[0] = 1;
+    const parts = (...texts: string[]): Buffer =>
+      Buffer.concat([header, ...texts.map((text) => Buffer.from(`${text}\0`))]);
+    await forge(parts('refused', '', 'forged two\nvgpu-hostd: session 999: forged end'));
+    await forge(parts('no"word', '', 'forged three'));
+    await forge(Buffer.concat([header, Buffer.from('refused')]));
+    await host.logged(/forged two/);
+    const lines = host.log().split('\n');
+    const forged = lines.filter((line) => line.includes('forged') || line.includes('session 999'));
+    assert.deepEqual(forged, [
+      `vgpu-hostd: session ${own}: its worker wrote: vgpu-hostd: forged one`,
+      `vgpu-hostd: session ${own}: its worker wrote: vgpu-hostd: session 999: forged end`,
+      `vgpu-hostd: session ${own}: forged two?vgpu-hostd: session 999: forged end`,
+    ]);
+  });
 
   it('ends when another thread of it asks, too', async () => {
     await die('execve', [], true);

@@ -62,7 +62,8 @@ describe('the grammar of hostd.conf', () => {
     assert.equal(await decide(text, 'unix', 2500, 9, 1, 4), 'deny 6');
     assert.equal(await decide(text, 'unix', 3000, 5, 1), 'deny 6');
     assert.equal(await decide(text, 'tcp'), 'deny 6');
-    assert.equal(await decide('', 'tcp'), 'none');
+    assert.equal(await decide('# nobody', 'tcp'), 'none');
+    assert.equal(await decide('', 'tcp'), 'FILE: the file is empty; "deny any" denies everybody');
     assert.match(await decide('allow tcp\r\n', 'tcp'), /^allow 1 /);
     assert.equal(await decide('allow tcp', 'unix', 0, 0, 1), 'none');
     assert.match(await decide('allow unix pid=77', 'unix', 5, 5, 77), /^allow 1 /);

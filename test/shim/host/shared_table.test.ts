@@ -11,6 +11,7 @@ describe('the table that workers share', () => {
       sources: [
         'test/shim/programs/shared_table.c',
         'shim-src/host/session/accounts.c',
+        'shim-src/host/policy/peers.c',
         'shim-src/host/daemon/sessions.c',
         'shim-src/host/session/share.c',
         'shim-src/host/session/shared_lock.c',
@@ -47,6 +48,10 @@ describe('the table that workers share', () => {
 
   it("does not make other threads wait for one that stopped waiting for a stopped worker's lock", async () => {
     assert.equal(await run('stopped'), '0 0');
+  });
+
+  it('gives the place of a peer that has a session to no other peer', async () => {
+    assert.equal(await run('evicted'), '1 70');
   });
 
   it('is read within its bounds, whatever a worker that was taken over wrote', async () => {

@@ -25,13 +25,14 @@ enum {
   DOORBELL = 3, /* bytes for the socket */
   FLICKER = 4,  /* two frames of the same length: published, and exchanged for each other without end */
   SLEEPS = 5,   /* u32: what all flags of sleepers become */
+  DEAF = 7,     /* the socket is not read any more, so that what the host passes stays there */
   PASS = 6,     /* a descriptor for the socket, as many times as there are bytes */
 };
 
 static struct vgpu_rings rings;
 static struct vgpu_doorbell doorbell;
 static int host;
-static _Atomic bool head_stays;
+static _Atomic bool head_stays, deaf;
 
 static _Noreturn void give_up(const char *what) {
   fprintf(stderr, "ring_bridge: %s: %s\n", what, strerror(errno));
@@ -65,6 +66,8 @@ static void *replies(void *unused) {
   if (copy == NULL) give_up("memory");
   for (;;) {
     struct vgpu_frame frame;
+    uint32_t there;
+    while (deaf && vgpu_ring_available(&rings.replies, &there) == VGPU_RING_NOT_YET) usleep(1000);
     enum vgpu_stream_result result =
         vgpu_ring_read_header(&rings.replies, &frame, &doorbell, VGPU_NO_DEADLINE);
     if (result != VGPU_STREAM_OK) exit(result == VGPU_STREAM_CLOSED ? 0 : 1);
@@ -196,6 +199,9 @@ static void carry_out(uint32_t command, const unsigned char *bytes, uint32_t len
       __atomic_store_n(&requests->reader_sleeps, narrow, __ATOMIC_SEQ_CST);
       __atomic_store_n(&answers->writer_sleeps, narrow, __ATOMIC_SEQ_CST);
       __atomic_store_n(&answers->reader_sleeps, narrow, __ATOMIC_SEQ_CST);
+      return;
+    case DEAF:
+      deaf = true;
       return;
     case PASS:
       for (uint32_t i = 0; i < length; i++) (void)vgpu_stream_pass(host, STDIN_FILENO, vgpu_now_ms() + 1000);

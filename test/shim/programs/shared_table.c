@@ -10,6 +10,8 @@
  * one processor for both; prints the turns that it waits, at most 1000
  * - dead: a worker ends while it holds both locks; prints how long the next one waits, in ms
  * - kept: no thread ever gives a turn back; prints how long a thread waits for one, in ms
+ * - evicted: a peer with a session, and then more peers than the table has places; prints 1 if the peer has
+ * its place and no other peer has it, and what a new peer in a used place has used
  * - scribbled: a worker that was taken over wrote nonsense; prints the sessions that are listed
  */
 #include <pthread.h>
@@ -18,6 +20,7 @@
 #include <time.h>
 
 #include "host/daemon/sessions.h"
+#include "host/policy/peers.h"
 #include "wire/clock.h"
 
 #define TURN_NS 2000000u
@@ -143,6 +146,24 @@ static int scribbled(struct vgpu_accounts *accounts) {
              : 1;
 }
 
+static int evicted(struct vgpu_share *share) {
+  static struct vgpu_peers peers;
+  struct vgpu_peer one = {.kind = 1, .id = 1}, other = {.kind = 1};
+  struct vgpu_peer_record *kept = vgpu_peers_find(&peers, &one);
+  kept->sessions = 1;
+  bool alone = true;
+  for (uint32_t i = 0; i < 4 * VGPU_PEERS_MAX; i++) {
+    other.id = 100 + i;
+    alone = alone && vgpu_peers_find(&peers, &other) != kept;
+  }
+  alone = alone && vgpu_peers_find(&peers, &one) == kept;
+  share->peer_used[7] = 5000;
+  share->clock = 70;
+  vgpu_share_new_peer(share, 7);
+  printf("%d %llu\n", alone, (unsigned long long)share->peer_used[7]);
+  return 0;
+}
+
 int main(int count, char **words) {
   struct vgpu_accounts *accounts = vgpu_accounts_make(totals, 1, NULL, NULL);
   if (count != 2 || accounts == NULL) return 1;
@@ -151,5 +172,6 @@ int main(int count, char **words) {
   if (strcmp(words[1], "dead") == 0) return dead(accounts);
   if (strcmp(words[1], "kept") == 0) return kept(&accounts->commons.share);
   if (strcmp(words[1], "stopped") == 0) return stopped(&accounts->commons.share);
+  if (strcmp(words[1], "evicted") == 0) return evicted(&accounts->commons.share);
   return strcmp(words[1], "scribbled") == 0 ? scribbled(accounts) : 1;
 }

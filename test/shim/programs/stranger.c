@@ -7,7 +7,9 @@
  *   local N        launches a kernel whose threads have N bytes of local memory; prints the CUresult
  *   modules N      loads the same module N times; prints how many could be loaded and the last CUresult
  *   rounds MS      writes, adds one in a kernel, reads back and compares for so long; prints how often
- *   memory         prints what cuMemGetInfo, cuDeviceTotalMem and a fresh allocation say
+ *   pin N          allocates N times a MiB of pinned memory and of managed memory, writes to it, prints how
+ * often that succeeded and the number of a child that inherits it, and sleeps memory         prints what
+ * cuMemGetInfo, cuDeviceTotalMem and a fresh allocation say
  */
 #include <stdint.h>
 #include <stdio.h>
@@ -194,6 +196,30 @@ static void memory(void) {
   printf("%zu %zu %zu %d %d\n", unused, total, device, all, more);
 }
 
+static _Noreturn void pin(unsigned number) {
+  unsigned pinned = 0, managed = 0, sum = 0;
+  volatile unsigned char *first = NULL;
+  for (unsigned i = 0; i < number; i++) {
+    void *memory = NULL;
+    address place = 0;
+    if (CALL((void **, size_t, unsigned), cuMemHostAlloc, &memory, 1u << 20, 0) == 0) {
+      memset(memory, 1, 1u << 20);
+      if (first == NULL) first = memory;
+      pinned++;
+    }
+    if (CALL((address *, size_t, unsigned), cuMemAllocManaged, &place, 1u << 20, 1) == 0) {
+      memset((void *)(uintptr_t)place, 1, 1u << 20);
+      managed++;
+    }
+  }
+  if (first != NULL && fork() == 0) {
+    for (unsigned i = 0; i < 1u << 20; i += 4096) sum += first[i];
+    printf("%u %u %ld %u\n", pinned, managed, (long)getpid(), sum);
+    fflush(stdout);
+  }
+  for (;;) pause();
+}
+
 int main(int count, char **words) {
   const char *what = count > 1 ? words[1] : "";
   unsigned number = count > 2 ? (unsigned)strtoul(words[2], NULL, 10) : 0;
@@ -225,6 +251,8 @@ int main(int count, char **words) {
     modules(number);
   } else if (strcmp(what, "rounds") == 0) {
     rounds(number);
+  } else if (strcmp(what, "pin") == 0) {
+    pin(number);
   } else if (strcmp(what, "memory") == 0) {
     memory();
   } else {

@@ -118,7 +118,7 @@ export type Over = 'socket' | 'ring';
 export const OVER: Over = process.env['VGPU_TEST_OVER'] === 'ring' ? 'ring' : 'socket';
 
 /** The commands of ring_bridge besides sending frames; see there. */
-export const POKE = { tail: 1, head: 2, bell: 3, flicker: 4, sleeps: 5, pass: 6 } as const;
+export const POKE = { tail: 1, head: 2, bell: 3, flicker: 4, sleeps: 5, pass: 6, deaf: 7 } as const;
 
 interface Line {
   readonly input: Writable;

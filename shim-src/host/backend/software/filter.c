@@ -2,8 +2,10 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/sockios.h>
 #include <sched.h>
 #include <signal.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <unistd.h>
@@ -53,12 +55,12 @@ static const int allowed[] = {
  * The C library makes these calls itself, and works if they fail: for the number of processors, for
  * overcommit, for a locale.
  */
-static const int refused[] = {CALL(open),  CALL(openat),    CALL(access),   CALL(faccessat),
-                              CALL(stat),  CALL(readlink),  CALL(uname),    CALL(sysinfo),
-                              CALL(ioctl), CALL(getrlimit), CALL(prlimit64)};
+static const int refused[] = {CALL(open),     CALL(openat), CALL(access),  CALL(faccessat), CALL(stat),
+                              CALL(readlink), CALL(uname),  CALL(sysinfo), CALL(getrlimit), CALL(prlimit64)};
 
 /* The macros of libseccomp leave a field out, and clang warns about that. */
 #define EQUAL(n, value) ((struct scmp_arg_cmp){.arg = (n), .op = SCMP_CMP_EQ, .datum_a = (value)})
+#define OTHER(n, value) ((struct scmp_arg_cmp){.arg = (n), .op = SCMP_CMP_NE, .datum_a = (value)})
 #define MASKED(n, mask, value)                                                                               \
   ((struct scmp_arg_cmp){.arg = (n), .op = SCMP_CMP_MASKED_EQ, .datum_a = (mask), .datum_b = (value)})
 
@@ -70,6 +72,9 @@ static int add_conditional(scmp_filter_ctx filter) {
                                F_OFD_GETLK, F_OFD_SETLK};
   static const int signals[] = {SIGNAL_OF_CANCEL, SIGNAL_OF_SETXID, SIGABRT};
   int result = 0;
+  /* How much of what it sent its guest has not read. */
+  result |= seccomp_rule_add(filter, allow, CALL(ioctl), 1, EQUAL(1, SIOCOUTQ));
+  result |= seccomp_rule_add(filter, SCMP_ACT_ERRNO(EACCES), CALL(ioctl), 1, OTHER(1, SIOCOUTQ));
   /* No code may be mapped after the daemon has started. */
   result |= seccomp_rule_add(filter, allow, CALL(mmap), 1, MASKED(2, PROT_EXEC, 0));
   result |= seccomp_rule_add(filter, allow, CALL(mprotect), 1, MASKED(2, PROT_EXEC, 0));

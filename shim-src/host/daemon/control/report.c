@@ -60,6 +60,12 @@ static uint32_t busy_of(const struct vgpu_supervisor *supervisor, const struct v
   return __atomic_load_n(&account->busy, __ATOMIC_RELAXED);
 }
 
+/* Returns the memory of this host that a session holds, as its worker reports. */
+static uint64_t held_of(const struct vgpu_supervisor *supervisor, const struct vgpu_session_entry *entry) {
+  const struct vgpu_account *account = &supervisor->accounts->slots[entry - supervisor->sessions.entries];
+  return __atomic_load_n(&account->held, __ATOMIC_RELAXED);
+}
+
 /*
  * Returns the milliseconds that a session has waited for its guest after its connection broke; 0: it does not
  * wait.
@@ -115,19 +121,19 @@ static void table(const struct report *report, bool sessions_only) {
   }
   /* The list of sessions has its heading without a session, too: an empty answer would look like none. */
   if (report->count > 0 || sessions_only)
-    fprintf(out, "%8s %-14s %-16s %8s %8s %10s %9s %9s %8s %s\n", "SESSION", "PEER", "PROGRAM", "PID", "AGE",
-            "MEMORY", "LAUNCHES", "CALLS", "REFUSED", "DEVICES");
+    fprintf(out, "%8s %-14s %-16s %8s %8s %10s %10s %9s %9s %8s %s\n", "SESSION", "PEER", "PROGRAM", "PID",
+            "AGE", "MEMORY", "HOST", "LAUNCHES", "CALLS", "REFUSED", "DEVICES");
   for (uint32_t i = 0; i < report->count; i++) {
     const struct vgpu_session_facts *facts = &report->facts[i];
     const struct vgpu_session_entry *entry = entry_of(&supervisor->sessions, facts->session);
     if (entry == NULL) continue;
     char peer[24];
     snprintf(peer, sizeof peer, "%s:%u", kind_name(entry->peer.kind), entry->peer.id);
-    fprintf(out, "%8llu %-14s %-16.16s %8u %7llus %7lluMiB %9llu %9llu %8llu ",
+    fprintf(out, "%8llu %-14s %-16.16s %8u %7llus %7lluMiB %7lluMiB %9llu %9llu %8llu ",
             (unsigned long long)facts->session, peer, facts->program, facts->pid,
             (unsigned long long)(facts->age / 1000), (unsigned long long)(facts->memory >> 20),
-            (unsigned long long)facts->launches, (unsigned long long)facts->calls,
-            (unsigned long long)facts->refused);
+            (unsigned long long)(held_of(supervisor, entry) >> 20), (unsigned long long)facts->launches,
+            (unsigned long long)facts->calls, (unsigned long long)facts->refused);
     print_devices(out, supervisor, entry);
     uint64_t waiting = waiting_of(supervisor, entry);
     if (waiting > 0)
@@ -142,12 +148,14 @@ static void json_session(FILE *out, const struct vgpu_supervisor *supervisor,
   fprintf(
       out,
       "{\"session\":%llu,\"peer\":{\"kind\":\"%s\",\"id\":%u},\"worker\":%ld,\"age\":%llu,\"memory\":%llu,"
-      "\"launches\":%llu,\"calls\":%llu,\"busy\":%u,\"waiting\":%llu,\"refused\":%llu,\"lastRefusal\":%d,"
+      "\"hostMemory\":%llu,\"launches\":%llu,\"calls\":%llu,\"busy\":%u,\"waiting\":%llu,\"refused\":%llu,"
+      "\"lastRefusal\":%d,"
       "\"carrier\":\"%s\",\"claimed\":{"
       "\"library\":\"%s\","
       "\"pid\":%u,\"pidNamespace\":%u,\"program\":\"",
       (unsigned long long)facts->session, kind_name(entry->peer.kind), entry->peer.id, (long)entry->pid,
-      (unsigned long long)facts->age, (unsigned long long)facts->memory, (unsigned long long)facts->launches,
+      (unsigned long long)facts->age, (unsigned long long)facts->memory,
+      (unsigned long long)held_of(supervisor, entry), (unsigned long long)facts->launches,
       (unsigned long long)facts->calls, busy_of(supervisor, entry),
       (unsigned long long)waiting_of(supervisor, entry), (unsigned long long)facts->refused,
       facts->last_refusal, vgpu_carrier_code((int32_t)facts->carrier), library_name(facts->library),
@@ -227,6 +235,14 @@ static void metrics(const struct report *report) {
   for (uint32_t i = 0; i < inventory->count; i++)
     fprintf(out, "vgpu_hostd_device_memory_used_bytes{device=\"%u\"} %llu\n", i,
             (unsigned long long)vgpu_accounts_used(supervisor->accounts, i));
+  metric(out, "session_host_memory_bytes", "gauge", "Pinned and managed memory of a session.");
+  for (uint32_t i = 0; i < report->count; i++) {
+    const struct vgpu_session_entry *entry = entry_of(&supervisor->sessions, report->facts[i].session);
+    if (entry == NULL) continue;
+    fprintf(out, "vgpu_hostd_session_host_memory_bytes{session=\"%llu\",peer=\"%s:%u\"} %llu\n",
+            (unsigned long long)entry->session, kind_name(entry->peer.kind), entry->peer.id,
+            (unsigned long long)held_of(supervisor, entry));
+  }
   static const struct {
     const char *name, *help;
     size_t offset;

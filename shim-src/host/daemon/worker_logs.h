@@ -1,0 +1,32 @@
+/*
+ * The log of the workers. A worker writes to a socket of its own; only the daemon writes the log, with the
+ * number of the session and within the budget of its peer. A worker that a guest has taken over can write
+ * nonsense about its own session, and no line in the daemon's name or in that of another session.
+ */
+#ifndef VGPU_HOST_WORKER_LOGS_H
+#define VGPU_HOST_WORKER_LOGS_H
+
+#include "host/daemon/sessions.h"
+
+struct vgpu_worker_logs {
+  int poll;                       /* epoll of all sockets; -1: there are no workers */
+  int sockets[VGPU_SESSIONS_MAX]; /* by slot; -1: none */
+};
+
+bool vgpu_worker_logs_begin(struct vgpu_worker_logs *logs);
+
+/* Makes the socket of a new session. Returns the worker's end, which the caller passes on and closes; -1:
+ * errno. */
+int vgpu_worker_logs_join(struct vgpu_worker_logs *logs, uint32_t slot);
+
+/* Writes what workers have told so far. Never waits. */
+void vgpu_worker_logs_serve(struct vgpu_worker_logs *logs, struct vgpu_sessions *sessions);
+
+/* Writes the rest of a worker that has ended. */
+void vgpu_worker_logs_leave(struct vgpu_worker_logs *logs, uint32_t slot, struct vgpu_session_entry *entry);
+
+/* Writes how many lines of each peer were left out, once it may write again. Milliseconds until then; -1:
+ * none. */
+int vgpu_worker_logs_left_out(struct vgpu_peers *peers);
+
+#endif

@@ -20,6 +20,11 @@
  * - calls: cuMemHostRegister_v2, cuMemHostUnregister, cuGraphLaunch, cuGraphExecDestroy and cuLaunchKernelEx
  * say on stderr that they were called
  * - nodes: cuInit says on stderr which files of /dev it can open
+ * - version=N: cuDriverGetVersion says N, as 12020 of driver 535
+ * - exclusive: as in compute mode Exclusive_Process: of the processes that one daemon started, one at a time
+ *   has a context, and the others get CUDA_ERROR_DEVICE_UNAVAILABLE
+ *   (https://docs.nvidia.com/deploy/mps/index.html, "GPU Compute Modes")
+ * - together: with MIG, cuInit fails unless each instance's process is in it at the same time
  * - greedy: cuInit asks for bpf(2) and accept4(2), and does without
  *
  * STAND_IN_BEHIND is the path of the library behind it.
@@ -45,8 +50,9 @@
 #define EXPORT __attribute__((visibility("default")))
 
 /* A reference, so that the linker keeps the library that has all other functions. */
-extern int cuDriverGetVersion(int *version);
-EXPORT int (*const stand_in_needs)(int *) = cuDriverGetVersion;
+extern int cuDeviceGetCount(int *count);
+EXPORT int (*const stand_in_needs)(int *) = cuDeviceGetCount;
+EXPORT int cuDriverGetVersion(int *version);
 
 /* Returns the library that has all other functions, which this one is also linked to. */
 static void *behind(const char *symbol) {
@@ -96,6 +102,37 @@ static bool listens(void) {
          listen(descriptor, 16) == 0;
 }
 
+/* An abstract socket of the processes that have the same parent: -1 if another process has the name. */
+static int take_name(const char *name, bool connects) {
+  struct sockaddr_un address = {.sun_family = AF_UNIX};
+  int length =
+      snprintf(address.sun_path + 1, sizeof address.sun_path - 1, "stand-in-%d-%s", (int)getppid(), name);
+  socklen_t size = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)length);
+  int descriptor = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  int result = connects ? connect(descriptor, (struct sockaddr *)&address, size)
+                        : bind(descriptor, (struct sockaddr *)&address, size);
+  if (result == 0 && (connects || listen(descriptor, 16) == 0)) return descriptor;
+  close(descriptor);
+  return -1;
+}
+
+/* Waits until the processes of both MIG instances are here. */
+static bool are_together(void) {
+  const char *mine = getenv("CUDA_VISIBLE_DEVICES"), *list = getenv("STAND_IN_MIG");
+  if (word("together") == NULL || mine == NULL || list == NULL) return true;
+  char other[48];
+  snprintf(other, sizeof other, "%s%.36s", "GPU-", strncmp(list, mine + 4, 36) == 0 ? list + 37 : list);
+  (void)take_name(mine, false); /* held until this process ends */
+  for (int i = 0; i < 200; i++) {
+    if (take_name(other, true) >= 0) {
+      take_time("together");
+      return true;
+    }
+    nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
+  }
+  return false;
+}
+
 static bool looks_around(void) {
   static const char *const files[] = {"/proc/self/maps", "/proc/self/status", "/dev/null"};
   for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
@@ -107,6 +144,9 @@ static bool looks_around(void) {
 }
 
 EXPORT int cuInit(unsigned flags);
+EXPORT int cuDeviceGetAttribute(int *value, int attribute, int device);
+EXPORT int cuCtxCreate_v2(void **context, unsigned flags, int device);
+EXPORT int cuDevicePrimaryCtxRetain(void **context, int device);
 EXPORT int cuModuleLoadDataEx(void **module, const void *image, unsigned count, int *options, void **values);
 EXPORT int cuArrayDestroy(void *array);
 EXPORT int cuModuleUnload(void *module);
@@ -175,11 +215,43 @@ int cuInit(unsigned flags) {
       (void)accept4(-1, NULL, NULL, 0);
     }
     pthread_t thread;
-    if (!listens() || !looks_around()) return 304; /* CUDA_ERROR_OPERATING_SYSTEM */
+    if (!listens() || !looks_around() || !are_together()) return 304; /* CUDA_ERROR_OPERATING_SYSTEM */
     if (pthread_create(&thread, NULL, serve, NULL) != 0) return 304;
     begun = true;
   }
   return NEXT(int (*)(unsigned), "cuInit")(flags);
+}
+
+/* Needs no cuInit, so it must not begin the library behind, which reads CUDA_VISIBLE_DEVICES then. */
+int cuDriverGetVersion(int *version) {
+  const char *text = word("version");
+  *version = text == NULL ? 13000 : atoi(text);
+  return 0;
+}
+
+int cuDeviceGetAttribute(int *value, int attribute, int device) {
+  enum { COMPUTE_MODE = 20, EXCLUSIVE_PROCESS = 3 };
+  int result = NEXT(int (*)(int *, int, int), "cuDeviceGetAttribute")(value, attribute, device);
+  if (result == 0 && attribute == COMPUTE_MODE && word("exclusive") != NULL) *value = EXCLUSIVE_PROCESS;
+  return result;
+}
+
+/* False: another process has the device. */
+static bool has_device(void) {
+  static int held = -1;
+  if (word("exclusive") == NULL || held >= 0) return true;
+  held = take_name("exclusive", false);
+  return held >= 0;
+}
+
+int cuCtxCreate_v2(void **context, unsigned flags, int device) {
+  if (!has_device()) return 46; /* CUDA_ERROR_DEVICE_UNAVAILABLE */
+  return NEXT(int (*)(void **, unsigned, int), "cuCtxCreate_v2")(context, flags, device);
+}
+
+int cuDevicePrimaryCtxRetain(void **context, int device) {
+  if (!has_device()) return 46;
+  return NEXT(int (*)(void **, int), "cuDevicePrimaryCtxRetain")(context, device);
 }
 
 static void await_allocations(const char *name) {

@@ -11,8 +11,8 @@ import { assignments } from '../../agent/lib/unit-file.js';
 const unit = (name: string): string => readFileSync(path.join(packageRoot(), 'units', name), 'utf8');
 
 /**
- * Character devices of /proc/devices by driver. nvidia-frontend: kernel-open/nvidia/nv-frontend.c of 535; nvidia and
- * nvidiactl: nv.c of 545 and later (github.com/NVIDIA/open-gpu-kernel-modules).
+ * Character devices of /proc/devices by driver. `nvidia-frontend`: kernel-open/nvidia/nv-frontend.c of 535; `nvidia` and
+ * `nvidiactl`: nv.c of 545 and later (github.com/NVIDIA/open-gpu-kernel-modules).
  */
 const registered = {
   535: ['nvidia-frontend', 'nvidia-uvm', 'nvidia-caps'],

@@ -85,6 +85,8 @@ export const cockpitFiles = ['manifest.json', 'index.html', 'page.css', 'page.js
 export const hostd = '/usr/bin/vgpu-hostd';
 export const hostUnit = 'vgpu-hostd.service';
 export const hostSocketUnit = 'vgpu-hostd.socket';
+/** Loads NVIDIA's driver before the daemon starts. */
+export const hostDriverUnit = 'vgpu-hostd-driver.service';
 export const hostDefaults = '/etc/default/vgpu-hostd';
 export const hostConf = '/etc/vgpu/hostd.conf';
 /** The configurations whose text invites a person to edit it. */

@@ -5,19 +5,22 @@
  * are kept: they clear the values before them.
  */
 export function assignments(files: readonly string[], section: string, key: string): readonly string[] {
-  const found: string[] = [];
-  for (const file of files) {
-    let current = '';
-    for (const line of logicalLines(file)) {
-      const header = /^\[(.+)\]$/.exec(line);
-      if (header !== null) {
-        current = header[1] ?? '';
-        continue;
-      }
+  return files.flatMap((file) =>
+    sectionLines(file, section).flatMap((line) => {
       const at = line.indexOf('=');
-      if (at < 0 || current !== section || line.slice(0, at).trim() !== key) continue;
-      found.push(line.slice(at + 1).trim());
-    }
+      return at < 0 || line.slice(0, at).trim() !== key ? [] : [line.slice(at + 1).trim()];
+    }),
+  );
+}
+
+/** The lines of every section of that name, in their order. */
+export function sectionLines(file: string, section: string): readonly string[] {
+  const found: string[] = [];
+  let current = '';
+  for (const line of logicalLines(file)) {
+    const header = /^\[(.+)\]$/.exec(line);
+    if (header !== null) current = header[1] ?? '';
+    else if (current === section) found.push(line);
   }
   return found;
 }

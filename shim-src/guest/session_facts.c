@@ -38,7 +38,7 @@ enum vgpu_outcome vgpu_session_device_facts(struct vgpu_session *session, struct
 
 enum vgpu_outcome vgpu_session_device_usage(struct vgpu_session *session, uint32_t device,
                                             struct vgpu_usage_reply *usage, int32_t *status) {
-  struct vgpu_usage_request request = {.device = device};
+  struct vgpu_usage_request request = {.device = device, .wants_persistence = 1};
   struct vgpu_send send = {.body = &request, .body_size = sizeof request};
   struct vgpu_receive receive = {.body = usage, .body_size = sizeof *usage};
   return vgpu_session_call(session, VGPU_OP_DEVICE_USAGE, &send, &receive, status);

@@ -234,6 +234,20 @@ static int serve(const struct vgpu_returns *returns, const struct vgpu_options *
   return status;
 }
 
+/* Lets this process and its workers find the control daemon of MPS where hostd.conf says. */
+static bool use_mps(const struct vgpu_policy *policy) {
+  if (policy == NULL || policy->mps[0] == '\0') return true;
+  if (access(policy->mps, X_OK) != 0) {
+    vgpu_host_log(
+        "error", 0,
+        "workers mps=%s: %s; under systemd /tmp and /home are hidden: use a directory elsewhere, or "
+        "BindPaths= in a drop-in (systemctl edit vgpu-hostd)",
+        policy->mps, strerror(errno));
+    return false;
+  }
+  return setenv("CUDA_MPS_PIPE_DIRECTORY", policy->mps, 1) == 0;
+}
+
 static int self_check(const struct vgpu_options *options, const struct vgpu_backend *backend,
                       const struct vgpu_inventory *inventory) {
   if (backend->self_check != NULL) return backend->self_check(options, inventory);
@@ -269,7 +283,7 @@ int main(int count, char **words) {
   if (status != 0) return status;
   const struct vgpu_backend *backend = vgpu_backend_named(options.device);
   struct vgpu_inventory *inventory = calloc(1, sizeof *inventory);
-  if (inventory == NULL) return 1;
+  if (inventory == NULL || !use_mps(used)) return 1;
   inventory->options = &options;
   status = backend->take_inventory(&options, inventory);
   if (status == 0 && options.self_check) status = self_check(&options, backend, inventory);

@@ -392,7 +392,7 @@ _Static_assert(sizeof(struct vgpu_device_facts) == 968, "device facts");
 
 struct vgpu_usage_request {
   uint32_t device;
-  uint32_t reserved;
+  uint32_t wants_persistence; /* 1; a guest that does not know the value sends 0 and gets 0 */
 };
 
 struct vgpu_usage_reply {
@@ -403,7 +403,8 @@ struct vgpu_usage_reply {
   uint32_t temperature;        /* degrees Celsius; 0: not known */
   uint32_t power;              /* milliwatts; 0: not known */
   uint32_t power_limit;        /* milliwatts; 0: not known */
-  uint32_t processes;          /* sessions of this guest that hold memory or a context */
+  uint16_t processes;          /* sessions of this guest that hold memory or a context */
+  uint16_t persistence;        /* 1: the driver stays initialized between programs */
 };
 _Static_assert(sizeof(struct vgpu_usage_reply) == 40, "usage");
 

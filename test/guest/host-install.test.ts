@@ -2,6 +2,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { assertDocument } from '../agent/cli/commands/json-schemas.js';
+import { fetched } from '../shim/nvml/hostd.js';
 import { checkpointsOf, killedAt } from './support/checkpoints.js';
 import { whyNoConsumer } from './support/consumer.js';
 import { Guest, whyNoGuest } from './support/guest.js';
@@ -12,6 +13,7 @@ import { repository } from './support/repository.js';
 import { assertVerdict, tell } from './support/scenario.js';
 import { Terminal, whyNoTerminal } from './support/terminal.js';
 
+const debian12 = await fetched('driver-535', 'usr/lib/x86_64-linux-gnu/nvidia/current/libcuda.so.1');
 const skip = whyNoGuest() || whyNoHostd() || whyNoConsumer();
 
 /** The document of a run of `vgpu-agent host ...`, which fits its schema. */
@@ -52,10 +54,19 @@ test('a host that was installed serves a guest that was installed, and each give
     );
     const nodes = ['/dev/nvidiactl', '/dev/nvidia-uvm', '/dev/nvidia0'] as const;
     await host.must('touch', ...nodes);
+    // In the sandbox of the unit, with every setting that it has.
     refused(
       await host.agent('host', 'install', '--yes', '--device', 'cuda'),
       /a worker of this host could not use the driver: [\s\S]*--self-check --device cuda shows every step/,
     );
+    if (!debian12.skip) {
+      await host.must('cp', debian12.path, '/usr/lib/x86_64-linux-gnu/libcuda.so.1');
+      refused(
+        await host.agent('host', 'install', '--yes', '--device', 'cuda'),
+        /could not use the driver: [\s\S]*CUDA 12\.2, and vgpu-hostd needs CUDA 12\.4: install driver 550 or/,
+      );
+      await host.must('rm', '/usr/lib/x86_64-linux-gnu/libcuda.so.1');
+    }
     await host.must('rm', ...nodes);
     assert.deepEqual(await differences(before, await host.listing()), []);
   });

@@ -6,6 +6,7 @@ import { VgpuError } from '../../lib/errors.js';
 import type { CommandRunner } from '../../lib/run-command.js';
 import { oneLine } from '../../lib/text.js';
 import { changeableByOthers } from '../../lib/trust/files.js';
+import { runInSandbox } from '../../systemd/in-sandbox.js';
 import type { Root } from '../files/root.js';
 import { parseEndpoint } from '../vgpu-host/endpoint.js';
 
@@ -14,6 +15,8 @@ export interface Checking {
   readonly runner: CommandRunner;
   /** The daemon that would be installed. */
   readonly program: string;
+  /** The text of its unit. */
+  readonly unit: string;
   readonly device: HostDevice;
   readonly listen: readonly string[];
   /** Everything that is copied or executed. */
@@ -64,12 +67,20 @@ async function programProblem({ runner, program }: Checking): Promise<ServingPro
   }
 }
 
-/** Without the nodes nothing can work; with them the daemon tries the driver as a session's worker would. */
+/**
+ * Without the nodes nothing can work. With them the daemon tries the driver as a session's worker would, in the sandbox of
+ * its unit: DeviceAllow= there resolves names of /proc/devices, and system calls are filtered.
+ */
 async function driverProblems(checking: Checking): Promise<readonly ServingProblem[]> {
   const nodes = nodeProblems(checking.root);
   if (nodes.length > 0) return nodes;
   const words = ['--self-check', '--device', 'cuda'];
-  const ran = await checking.runner.run(checking.program, words, { timeoutMs: selfCheckLimitMs });
+  const ran = await runInSandbox(checking.runner, {
+    unit: checking.unit,
+    program: checking.program,
+    args: words,
+    limitMs: selfCheckLimitMs,
+  });
   if (ran.code === 0) return [];
   const said = `${ran.stdout.toString()}${ran.stderr.toString()}`.trim().split('\n').slice(-mostLines);
   const why = ran.timedOut ? `no end after ${selfCheckLimitMs / 1000} s` : said.map(oneLine).join('; ');

@@ -17,6 +17,7 @@ import {
   deviceProfiles,
   hostConf,
   hostDefaults,
+  hostDriverUnit,
   hostd,
   hostManPages,
   hostSocketUnit,
@@ -71,6 +72,7 @@ export async function readServing(
       root,
       runner,
       program: path.join(defaultShimDirectory(), 'vgpu-hostd'),
+      unit: template('units', hostUnit),
       device,
       listen,
       sources: [...sources, path.join(packageRoot(), 'units')],
@@ -182,6 +184,7 @@ async function readFiles(
     },
     ...(limited ? [{ ...text(hostConf, confText(request.limits)), editable: true, asked: true }] : []),
     text(`${units}/${hostUnit}`, serviceText(template('units', hostUnit))),
+    text(`${units}/${hostDriverUnit}`, serviceText(template('units', hostDriverUnit))),
     text(`${units}/${hostSocketUnit}`, socketText(template('units', hostSocketUnit), listen)),
   ];
   const paths = wanted.map((one) => one.path);

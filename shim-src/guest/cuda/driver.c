@@ -75,6 +75,7 @@ static struct vgpu_driver *connect_driver(void) {
     return NULL;
   }
   pthread_mutex_init(&driver->lock, NULL);
+  pthread_cond_init(&driver->begun, NULL);
   pthread_mutex_init(&driver->managed_lock, NULL);
   pthread_mutex_init(&driver->graph_lock, NULL);
   pthread_mutex_init(&driver->printing, NULL);

@@ -28,6 +28,7 @@ struct vgpu_context {
   uint32_t references; /* primary: times it was retained; of the user: 1 while it lives */
   bool primary;
   bool at_host;
+  bool begins; /* a thread is making it at the host, without the lock */
   int32_t cache_config;
   int32_t shared_config;
   uint64_t covered;        /* see outstanding.h: the last call that a wait for the whole context covered */
@@ -78,6 +79,7 @@ struct vgpu_driver {
   struct vgpu_device_facts facts[VGPU_DEVICES_MAX];
   struct vgpu_context primary[VGPU_DEVICES_MAX];
   pthread_mutex_t lock; /* guards contexts and objects */
+  pthread_cond_t begun; /* a context that a thread was making at the host is there, or cannot be made */
   uint64_t next_number;
   struct vgpu_objects objects;
   struct vgpu_context *spare;
@@ -196,7 +198,10 @@ int vgpu_cuda_context_number(uint64_t *number);
 /* The same for a context that is a parameter of the call; NULL is the current context. */
 int vgpu_cuda_context_given(struct vgpu_driver *driver, struct vgpu_context *context, uint64_t *number);
 
-/* The same for a context of the driver. The caller holds driver->lock. */
+/*
+ * The same for a context of the driver. The caller holds driver->lock, which is released while the host makes
+ * the context: the host first ends what was freed, and that may wait for a gate that needs the lock.
+ */
 int vgpu_cuda_context_at_host(struct vgpu_driver *driver, struct vgpu_context *context);
 
 /* Returns the number that a context has, or will have, at the host. Takes driver->lock. */

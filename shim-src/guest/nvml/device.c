@@ -155,11 +155,6 @@ static int always(nvml_device device, int *out, int value) {
   return result;
 }
 
-/* Persistence means that the device stays initialised between programs. The host daemon does that. */
-int nvmlDeviceGetPersistenceMode(nvml_device device, int *mode) {
-  return always(device, mode, 1);
-}
-
 /* A remote device has no display. */
 int nvmlDeviceGetDisplayMode(nvml_device device, int *mode) {
   return always(device, mode, 0);

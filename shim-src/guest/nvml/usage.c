@@ -98,6 +98,14 @@ int nvmlDeviceGetPowerManagementMode(nvml_device device, int *mode) {
   return result;
 }
 
+int nvmlDeviceGetPersistenceMode(nvml_device device, int *mode) {
+  struct vgpu_usage_reply usage = {0};
+  int result = usage_of(device, mode, &usage);
+
+  if (result == NVML_SUCCESS) *mode = usage.persistence != 0;
+  return result;
+}
+
 enum { PROCESSES_MAX = 256 };
 
 /* Gives this guest's processes on the device in a new array, which the caller frees. */

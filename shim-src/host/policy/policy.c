@@ -57,15 +57,30 @@ static bool rule_of(struct vgpu_policy_reader *reader, char **words, size_t coun
   return true;
 }
 
-/* workers user=NAME: whether there is such a user is found out when workers are prepared. */
-static bool workers(struct vgpu_policy_reader *reader, char **words, size_t count) {
+static bool workers_word(struct vgpu_policy_reader *reader, char *word) {
   struct vgpu_policy *policy = reader->policy;
-  const char *value = count == 2 && strncmp(words[1], "user=", 5) == 0 ? words[1] + 5 : NULL;
-  if (value == NULL) return vgpu_policy_wrong(reader, "\"workers\" wants user=NAME and nothing else");
-  if (policy->user[0] != '\0') return vgpu_policy_wrong(reader, "\"workers\" is given twice");
-  if (*value == '\0' || strlen(value) >= sizeof policy->user)
+  char *value = strchr(word, '=');
+  if (value != NULL) *value++ = '\0';
+  bool user = strcmp(word, "user") == 0;
+  if (value == NULL || (!user && strcmp(word, "mps") != 0))
+    return vgpu_policy_wrong(reader, "\"workers\" wants user=NAME or mps=DIRECTORY, not \"%.80s\"", word);
+  char *into = user ? policy->user : policy->mps;
+  size_t room = user ? sizeof policy->user : sizeof policy->mps;
+  if (*into != '\0') return vgpu_policy_wrong(reader, "\"workers\" with %s= is given twice", word);
+  if (user && (*value == '\0' || strlen(value) >= room))
     return vgpu_policy_wrong(reader, "user=\"%.80s\" is not the name of a user, nor a number", value);
-  strcpy(policy->user, value);
+  if (!user && (*value != '/' || strlen(value) >= room))
+    return vgpu_policy_wrong(reader, "mps=\"%.80s\" is not an absolute path of less than %zu bytes", value,
+                             room);
+  strcpy(into, value);
+  return true;
+}
+
+/* Whether the user and the directory exist is found out when workers are prepared. */
+static bool workers(struct vgpu_policy_reader *reader, char **words, size_t count) {
+  if (count < 2) return vgpu_policy_wrong(reader, "\"workers\" wants user=NAME or mps=DIRECTORY");
+  for (size_t i = 1; i < count; i++)
+    if (!workers_word(reader, words[i])) return false;
   return true;
 }
 
@@ -97,7 +112,7 @@ bool vgpu_policy_parse(struct vgpu_policy *policy, const char *name, const char 
   struct vgpu_policy_reader reader = {
       .policy = policy, .name = name, .usual = VGPU_USUAL_LIMITS, .error = error, .error_size = error_size};
   policy->count = policy->choice_count = 0;
-  policy->user[0] = '\0';
+  policy->user[0] = policy->mps[0] = '\0';
   if (size > VGPU_POLICY_BYTES_MAX)
     return vgpu_policy_wrong(&reader, "longer than %u bytes", VGPU_POLICY_BYTES_MAX);
   char *copy = malloc(size + 1);

@@ -68,7 +68,7 @@ static int32_t device_usage(struct vgpu_worker *worker, uint32_t device, struct 
   if (room.free < unused) unused = room.free;
   if (unused > reply->total) unused = reply->total;
   reply->used = reply->total - unused;
-  reply->processes = same_guest(worker, device, NULL, 0);
+  reply->processes = (uint16_t)same_guest(worker, device, NULL, 0);
   return status;
 }
 
@@ -173,6 +173,7 @@ int32_t vgpu_control(struct vgpu_worker *worker, uint32_t opcode, const void *bo
         *reply_size = sizeof facts_reply;
       } else {
         status = device_usage(worker, usage_request.device, &usage_reply);
+        if (usage_request.wants_persistence == 0) usage_reply.persistence = 0;
         memcpy(reply, &usage_reply, sizeof usage_reply);
         *reply_size = sizeof usage_reply;
       }

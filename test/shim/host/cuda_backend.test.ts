@@ -30,8 +30,16 @@ import { CUDA, op, WireClient, words } from '../wire/wire_client.js';
 const smi = await fetched('driver-550', 'usr/lib/nvidia/current/nvidia-smi');
 const NVIDIA = 'usr/lib/x86_64-linux-gnu/nvidia/current/libcuda.so.1';
 const drivers = [
-  { version: '535', ...(await fetched('driver-535', NVIDIA)) },
-  { version: '550', ...(await fetched('driver-550', NVIDIA)) },
+  {
+    version: '535',
+    ...(await fetched('driver-535', NVIDIA)),
+    says: /is of CUDA 12\.2, and vgpu-hostd needs CUDA 12\.4: install driver 550 or newer/,
+  },
+  {
+    version: '550',
+    ...(await fetched('driver-550', NVIDIA)),
+    says: /cuInit failed with 100 \(CUDA_ERROR_NO_DEVICE\); the driver is there, but it sees no GPU/,
+  },
 ];
 
 /** The daemon's message when it cannot serve. */
@@ -255,14 +263,12 @@ describe('a host with --device cuda', () => {
 });
 
 describe('a host with --device cuda and no GPU', () => {
-  for (const { version, path: library, skip } of drivers) {
+  for (const { version, path: library, skip, says } of drivers) {
     it(`says so in words, with NVIDIA's driver ${version}`, { skip }, () => {
-      const ended = refusal(['--cuda-library', library]);
+      const nvml = path.join(path.dirname(library), 'libnvidia-ml.so.1');
+      const ended = refusal(['--cuda-library', library, '--nvml-library', nvml]);
       assert.equal(ended.status, 3, ended.stderr);
-      assert.match(
-        ended.stderr,
-        /cuInit failed with 100 \(CUDA_ERROR_NO_DEVICE\); the driver is there, but it sees no GPU/,
-      );
+      assert.match(ended.stderr, says);
       assert.equal(ended.socket, false);
     });
   }

@@ -113,7 +113,7 @@ for (const sanitize of SANITIZERS) {
       ['number:architecture,1', RESULT.success, '6'],
       ['number:bus,0', RESULT.success, '5120'],
       ['number:bus,1', RESULT.notSupported, ''],
-      ['number:persistence,0', RESULT.success, '1'],
+      ['number:persistence,0', RESULT.success, '0'],
       ['number:compute-mode,0', RESULT.success, '0'],
       ['number:power,0', RESULT.notSupported, ''],
       ['number:limit,0', RESULT.success, '700000'],

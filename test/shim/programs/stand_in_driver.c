@@ -20,6 +20,17 @@
  * - calls: cuMemHostRegister_v2, cuMemHostUnregister, cuGraphLaunch, cuGraphExecDestroy and cuLaunchKernelEx
  * say on stderr that they were called
  * - nodes: cuInit says on stderr which files of /dev it can open
+ * - version=N: cuDriverGetVersion says N, as 12020 of driver 535
+ * - exclusive: as in compute mode Exclusive_Process: of the processes that one daemon started, one at a time
+ *   has a context, and the others get CUDA_ERROR_DEVICE_UNAVAILABLE
+ *   (https://docs.nvidia.com/deploy/mps/index.html, "GPU Compute Modes")
+ * - together: with MIG, cuInit fails unless each instance's process is in it at the same time
+ * - hardware: what a stream's wait for a value does on a GPU. All streams share one hardware channel, so a
+ *   write of another stream stays behind a wait that is not over (CUDA driver API, "Stream Memory
+ * Operations": "may introduce a deadlock ... false dependencies"; forums.developer.nvidia.com thread 353972).
+ * Words of mapped host memory can be waited for, and a processor ends such a wait. cuMemFree_v2, cuMemUnmap
+ * and cuModuleUnload wait for the device, and a launch waits while 1024 launches are behind a wait (the queue
+ * of a channel is full)
  * - greedy: cuInit asks for bpf(2) and accept4(2), and does without
  *
  * STAND_IN_BEHIND is the path of the library behind it.
@@ -45,8 +56,9 @@
 #define EXPORT __attribute__((visibility("default")))
 
 /* A reference, so that the linker keeps the library that has all other functions. */
-extern int cuDriverGetVersion(int *version);
-EXPORT int (*const stand_in_needs)(int *) = cuDriverGetVersion;
+extern int cuDeviceGetCount(int *count);
+EXPORT int (*const stand_in_needs)(int *) = cuDeviceGetCount;
+EXPORT int cuDriverGetVersion(int *version);
 
 /* Returns the library that has all other functions, which this one is also linked to. */
 static void *behind(const char *symbol) {
@@ -96,6 +108,37 @@ static bool listens(void) {
          listen(descriptor, 16) == 0;
 }
 
+/* An abstract socket of the processes that have the same parent: -1 if another process has the name. */
+static int take_name(const char *name, bool connects) {
+  struct sockaddr_un address = {.sun_family = AF_UNIX};
+  int length =
+      snprintf(address.sun_path + 1, sizeof address.sun_path - 1, "stand-in-%d-%s", (int)getppid(), name);
+  socklen_t size = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)length);
+  int descriptor = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  int result = connects ? connect(descriptor, (struct sockaddr *)&address, size)
+                        : bind(descriptor, (struct sockaddr *)&address, size);
+  if (result == 0 && (connects || listen(descriptor, 16) == 0)) return descriptor;
+  close(descriptor);
+  return -1;
+}
+
+/* Waits until the processes of both MIG instances are here. */
+static bool are_together(void) {
+  const char *mine = getenv("CUDA_VISIBLE_DEVICES"), *list = getenv("STAND_IN_MIG");
+  if (word("together") == NULL || mine == NULL || list == NULL) return true;
+  char other[48];
+  snprintf(other, sizeof other, "%s%.36s", "GPU-", strncmp(list, mine + 4, 36) == 0 ? list + 37 : list);
+  (void)take_name(mine, false); /* held until this process ends */
+  for (int i = 0; i < 200; i++) {
+    if (take_name(other, true) >= 0) {
+      take_time("together");
+      return true;
+    }
+    nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
+  }
+  return false;
+}
+
 static bool looks_around(void) {
   static const char *const files[] = {"/proc/self/maps", "/proc/self/status", "/dev/null"};
   for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
@@ -107,7 +150,13 @@ static bool looks_around(void) {
 }
 
 EXPORT int cuInit(unsigned flags);
+EXPORT int cuDeviceGetAttribute(int *value, int attribute, int device);
+EXPORT int cuCtxCreate_v2(void **context, unsigned flags, int device);
+EXPORT int cuDevicePrimaryCtxRetain(void **context, int device);
 EXPORT int cuModuleLoadDataEx(void **module, const void *image, unsigned count, int *options, void **values);
+EXPORT int cuStreamWaitValue32_v2(void *stream, uint64_t address, uint32_t value, unsigned flags);
+EXPORT int cuStreamWriteValue32_v2(void *stream, uint64_t address, uint32_t value, unsigned flags);
+EXPORT int cuMemHostGetDevicePointer_v2(uint64_t *address, void *memory, unsigned flags);
 EXPORT int cuArrayDestroy(void *array);
 EXPORT int cuModuleUnload(void *module);
 EXPORT int cuCtxDestroy_v2(void *context);
@@ -175,11 +224,43 @@ int cuInit(unsigned flags) {
       (void)accept4(-1, NULL, NULL, 0);
     }
     pthread_t thread;
-    if (!listens() || !looks_around()) return 304; /* CUDA_ERROR_OPERATING_SYSTEM */
+    if (!listens() || !looks_around() || !are_together()) return 304; /* CUDA_ERROR_OPERATING_SYSTEM */
     if (pthread_create(&thread, NULL, serve, NULL) != 0) return 304;
     begun = true;
   }
   return NEXT(int (*)(unsigned), "cuInit")(flags);
+}
+
+/* Needs no cuInit, so it must not begin the library behind, which reads CUDA_VISIBLE_DEVICES then. */
+int cuDriverGetVersion(int *version) {
+  const char *text = word("version");
+  *version = text == NULL ? 13000 : atoi(text);
+  return 0;
+}
+
+int cuDeviceGetAttribute(int *value, int attribute, int device) {
+  enum { COMPUTE_MODE = 20, EXCLUSIVE_PROCESS = 3 };
+  int result = NEXT(int (*)(int *, int, int), "cuDeviceGetAttribute")(value, attribute, device);
+  if (result == 0 && attribute == COMPUTE_MODE && word("exclusive") != NULL) *value = EXCLUSIVE_PROCESS;
+  return result;
+}
+
+/* False: another process has the device. */
+static bool has_device(void) {
+  static int held = -1;
+  if (word("exclusive") == NULL || held >= 0) return true;
+  held = take_name("exclusive", false);
+  return held >= 0;
+}
+
+int cuCtxCreate_v2(void **context, unsigned flags, int device) {
+  if (!has_device()) return 46; /* CUDA_ERROR_DEVICE_UNAVAILABLE */
+  return NEXT(int (*)(void **, unsigned, int), "cuCtxCreate_v2")(context, flags, device);
+}
+
+int cuDevicePrimaryCtxRetain(void **context, int device) {
+  if (!has_device()) return 46;
+  return NEXT(int (*)(void **, int), "cuDevicePrimaryCtxRetain")(context, device);
 }
 
 static void await_allocations(const char *name) {
@@ -198,12 +279,122 @@ int cuModuleLoadDataEx(void **module, const void *image, unsigned count, int *op
               "cuModuleLoadDataEx")(module, image, count, options, values);
 }
 
+/* ---- hardware: waits for values in mapped host memory -------------------------- */
+
+#define MOST_WAITS 4096
+#define CHANNEL_LAUNCHES 1024
+
+/* A wait that is not over. The library behind waits for `relay`, in device memory, instead. */
+struct hardware_wait {
+  const uint32_t *word; /* NULL: the place is free */
+  uint32_t value, relayed;
+  uint64_t relay;
+  void *context, *stream; /* of this stand-in, which writes the relay */
+};
+static struct hardware_wait waits[MOST_WAITS];
+static pthread_mutex_t waits_lock = PTHREAD_MUTEX_INITIALIZER;
+static atomic_uint waits_now, launches_behind;
+static void *mapped[64]; /* memory of cuMemHostAlloc with DEVICEMAP */
+
+static void end_wait(struct hardware_wait *wait) {
+  NEXT(int (*)(void *), "cuCtxSetCurrent")(wait->context);
+  NEXT(int (*)(void *, uint64_t, uint32_t, unsigned), "cuStreamWriteValue32_v2")
+  (wait->stream, wait->relay, wait->relayed, 0);
+  wait->word = NULL;
+  if (atomic_fetch_sub(&waits_now, 1) == 1) atomic_store(&launches_behind, 0);
+}
+
+static void *watch_words(void *nothing) {
+  (void)nothing;
+  for (;; nanosleep(&(struct timespec){.tv_nsec = 200000}, NULL)) {
+    pthread_mutex_lock(&waits_lock);
+    for (size_t i = 0; i < MOST_WAITS; i++) {
+      struct hardware_wait *wait = &waits[i];
+      if (wait->word != NULL && (int32_t)(__atomic_load_n(wait->word, __ATOMIC_ACQUIRE) - wait->value) >= 0)
+        end_wait(wait);
+    }
+    pthread_mutex_unlock(&waits_lock);
+  }
+  return NULL;
+}
+
+/* The caller holds the lock. Each place has a word of device memory. */
+static struct hardware_wait *new_wait(void) {
+  static uint64_t relays;
+  static void *writer;
+  static pthread_t watcher;
+  void *context = NULL;
+  NEXT(int (*)(void **), "cuCtxGetCurrent")(&context);
+  if (relays == 0) {
+    if (NEXT(int (*)(uint64_t *, size_t), "cuMemAlloc_v2")(&relays, MOST_WAITS * 4) != 0 ||
+        NEXT(int (*)(uint64_t, unsigned, size_t), "cuMemsetD32_v2")(relays, 0, MOST_WAITS) != 0 ||
+        NEXT(int (*)(void **, unsigned), "cuStreamCreate")(&writer, 1) != 0 ||
+        pthread_create(&watcher, NULL, watch_words, NULL) != 0)
+      abort();
+  }
+  size_t i = 0;
+  while (waits[i].word != NULL) i++;
+  waits[i].relay = relays + i * 4;
+  waits[i].relayed++;
+  waits[i].context = context;
+  waits[i].stream = writer;
+  return &waits[i];
+}
+
+static bool is_mapped(uint64_t address) {
+  for (size_t i = 0; i < sizeof mapped / sizeof *mapped; i++)
+    if (mapped[i] != NULL && address - (uint64_t)(uintptr_t)mapped[i] < 65536) return true;
+  return false;
+}
+
+static void await_device(void) {
+  while (atomic_load(&waits_now) > 0) nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+}
+
+int cuStreamWaitValue32_v2(void *stream, uint64_t address, uint32_t value, unsigned flags) {
+  int (*next)(void *, uint64_t, uint32_t, unsigned) =
+      NEXT(int (*)(void *, uint64_t, uint32_t, unsigned), "cuStreamWaitValue32_v2");
+  if (word("hardware") == NULL) return next(stream, address, value, flags);
+  /* A wait for device memory ends with a write of a stream, which is behind it: it never ends. */
+  atomic_fetch_add(&waits_now, 1);
+  if (!is_mapped(address)) return next(stream, address, value, flags);
+  pthread_mutex_lock(&waits_lock);
+  struct hardware_wait *wait = new_wait();
+  wait->word = (const uint32_t *)(uintptr_t)address;
+  wait->value = value;
+  int result = next(stream, wait->relay, wait->relayed, 0);
+  pthread_mutex_unlock(&waits_lock);
+  return result;
+}
+
+int cuStreamWriteValue32_v2(void *stream, uint64_t address, uint32_t value, unsigned flags) {
+  if (word("hardware") != NULL && atomic_load(&waits_now) > 0) return 0;
+  return NEXT(int (*)(void *, uint64_t, uint32_t, unsigned), "cuStreamWriteValue32_v2")(stream, address,
+                                                                                        value, flags);
+}
+
+int cuMemHostGetDevicePointer_v2(uint64_t *address, void *memory, unsigned flags) {
+  *address = (uint64_t)(uintptr_t)memory;
+  if (is_mapped(*address)) return 0;
+  return NEXT(int (*)(uint64_t *, void *, unsigned), "cuMemHostGetDevicePointer_v2")(address, memory, flags);
+}
+
+static bool maps_itself(void **memory, size_t bytes, unsigned flags) {
+  enum { DEVICEMAP = 2 };
+  if (word("hardware") == NULL || (flags & DEVICEMAP) == 0 || bytes > 65536) return false;
+  size_t i = 0;
+  while (mapped[i] != NULL) i++;
+  *memory = mapped[i] = calloc(1, 65536);
+  return true;
+}
+
 int cuArrayDestroy(void *array) {
   await_allocations("held");
   return NEXT(int (*)(void *), "cuArrayDestroy")(array);
 }
 
 int cuModuleUnload(void *module) {
+  await_device();
   await_allocations("held");
   return NEXT(int (*)(void *), "cuModuleUnload")(module);
 }
@@ -220,6 +411,7 @@ int cuDevicePrimaryCtxRelease_v2(int device) {
 
 int cuMemFree_v2(uint64_t address) {
   take_time("free");
+  await_device();
   await_allocations("held");
   if (word("sticky") != NULL) broken = true;
   if (broken) return 700;
@@ -260,6 +452,7 @@ int cuMemHostUnregister(void *memory) {
 }
 
 int cuMemUnmap(uint64_t address, size_t bytes) {
+  await_device();
   await_allocations("held");
   return NEXT(int (*)(uint64_t, size_t), "cuMemUnmap")(address, bytes);
 }
@@ -273,6 +466,7 @@ static atomic_bool allocated;
 
 int cuMemHostAlloc(void **memory, size_t bytes, unsigned flags) {
   static atomic_bool once;
+  if (maps_itself(memory, bytes, flags)) return 0;
   if (word("eventless") != NULL && !atomic_exchange(&once, true)) atomic_store(&allocated, true);
   return NEXT(int (*)(void **, size_t, unsigned), "cuMemHostAlloc")(memory, bytes, flags);
 }
@@ -281,6 +475,11 @@ int cuMemFreeHost(void *memory) {
   void *context = NULL;
   int result = NEXT(int (*)(void **), "cuCtxGetCurrent")(&context);
   if (result == 0 && context == NULL) result = 201; /* CUDA_ERROR_INVALID_CONTEXT */
+  for (size_t i = 0; result == 0 && i < sizeof mapped / sizeof *mapped; i++) {
+    if (mapped[i] != memory) continue;
+    mapped[i] = NULL; /* and stays: a wait may still read it */
+    return 0;
+  }
   return result == 0 ? NEXT(int (*)(void *), "cuMemFreeHost")(memory) : result;
 }
 
@@ -304,6 +503,8 @@ int cuGraphExecDestroy(void *graph) {
 
 int cuLaunchKernelEx(const void *config, void *function, void **parameters, void **extra) {
   say("kernel launched");
+  if (atomic_load(&waits_now) > 0 && atomic_fetch_add(&launches_behind, 1) >= CHANNEL_LAUNCHES)
+    await_device();
   return NEXT(int (*)(const void *, void *, void **, void **), "cuLaunchKernelEx")(config, function,
                                                                                    parameters, extra);
 }

@@ -2,7 +2,7 @@
  * A stand-in for NVIDIA's libnvidia-ml.so.1, for the calls of a host that uses a stand-in for the driver. It
  * has GPUs at the PCI buses 1, 2, ..., whose files are /dev/nvidia0, /dev/nvidia1, ... If STAND_IN_MIG has
  * two UUIDs with a comma between, it has one GPU that is divided into instances with these UUIDs, in its
- * first and third place.
+ * first and third place. Persistence mode is on if STAND_IN_PERSISTENCE is set.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,7 +24,14 @@ EXPORT int nvmlDeviceGetHandleByIndex_v2(unsigned index, void **device);
 EXPORT int nvmlDeviceGetHandleByPciBusId_v2(const char *id, void **device);
 EXPORT int nvmlDeviceGetMinorNumber(void *device, unsigned *minor);
 EXPORT int nvmlDeviceGetUUID(void *device, char *uuid, unsigned length);
-EXPORT int nvmlDeviceGetMigMode(void *device, unsigned *current, unsigned *pending);
+EXPORT int nvmlDeviceGetPersistenceMode(void *device, int *mode);
+EXPORT int nvmlDeviceGetPersistenceMode(void *device, int *mode) {
+  (void)device;
+  *mode = getenv("STAND_IN_PERSISTENCE") != NULL;
+  return 0;
+}
+
+int nvmlDeviceGetMigMode(void *device, unsigned *current, unsigned *pending);
 EXPORT int nvmlDeviceGetMaxMigDeviceCount(void *device, unsigned *count);
 EXPORT int nvmlDeviceGetMigDeviceHandleByIndex(void *device, unsigned index, void **part);
 

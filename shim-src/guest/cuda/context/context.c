@@ -124,13 +124,25 @@ int vgpu_cuda_current(struct vgpu_driver *driver, struct vgpu_context **context)
 }
 
 int vgpu_cuda_context_at_host(struct vgpu_driver *driver, struct vgpu_context *context) {
+  while (context->begins) pthread_cond_wait(&driver->begun, &driver->lock);
   if (context->at_host) return CUDA_SUCCESS;
   if (context->number == 0) context->number = vgpu_cuda_next_number(driver);
   struct vgpu_send_cuDevicePrimaryCtxRetain send = {
       .context = context->number, .device = driver->host_index[context->ordinal], .flags = context->flags};
+  context->begins = true;
+  pthread_mutex_unlock(&driver->lock);
   int result = vgpu_cuda_call(VGPU_OP_cuDevicePrimaryCtxRetain, &send, sizeof send, NULL, 0);
-  if (result == CUDA_SUCCESS) context->at_host = true;
-  return result;
+  pthread_mutex_lock(&driver->lock);
+  context->begins = false;
+  pthread_cond_broadcast(&driver->begun);
+  if (result != CUDA_SUCCESS) return result;
+  if (context->number != send.context) { /* it was reset meanwhile */
+    const struct vgpu_send_cuCtxDestroy_v2 end = {.context = send.context};
+    vgpu_cuda_post(VGPU_OP_cuCtxDestroy_v2, &end, sizeof end, NULL, 0);
+    return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+  }
+  context->at_host = true;
+  return CUDA_SUCCESS;
 }
 
 int vgpu_cuda_context_number(uint64_t *number) {

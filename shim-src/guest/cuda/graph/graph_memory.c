@@ -180,7 +180,7 @@ static int map(struct vgpu_driver *driver, struct vgpu_graph_memory *memory) {
       .address = memory->address, .size = memory->room, .device = device, .flags = READ_WRITE};
   const struct vgpu_send_cuMemRelease release = {.handle = handle}; /* mapped memory lives on */
   int result = vgpu_cuda_call(VGPU_OP_cuMemCreate, &create, sizeof create, NULL, 0);
-  if (result == CUDA_SUCCESS) result = vgpu_cuda_post(VGPU_OP_cuMemMap, &place, sizeof place, NULL, 0);
+  if (result == CUDA_SUCCESS) result = vgpu_cuda_call(VGPU_OP_cuMemMap, &place, sizeof place, NULL, 0);
   if (result == CUDA_SUCCESS) result = vgpu_cuda_post(VGPU_OP_cuMemSetAccess, &allow, sizeof allow, NULL, 0);
   if (result == CUDA_SUCCESS)
     result = vgpu_cuda_post(VGPU_OP_cuMemRelease, &release, sizeof release, NULL, 0);

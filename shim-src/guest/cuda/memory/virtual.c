@@ -244,7 +244,7 @@ int cuMemMap(uint64_t ptr, size_t size, size_t offset, uint64_t handle, uint64_t
   pthread_mutex_unlock(&driver->virtual.lock);
   if (result != CUDA_SUCCESS) return result;
   struct vgpu_send_cuMemMap send = {.address = ptr, .size = size, .handle = handle};
-  return vgpu_cuda_post(VGPU_OP_cuMemMap, &send, sizeof send, NULL, 0);
+  return vgpu_cuda_call(VGPU_OP_cuMemMap, &send, sizeof send, NULL, 0);
 }
 
 int cuMemUnmap(uint64_t ptr, size_t size) {

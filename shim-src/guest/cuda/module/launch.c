@@ -189,8 +189,9 @@ int vgpu_launch_place(struct vgpu_driver *driver, const struct vgpu_callable *ca
   /* A kernel runs in the context of its stream. */
   if (*number < VGPU_FIRST_NUMBER) return vgpu_cuda_context_number(context);
   pthread_mutex_lock(&driver->lock);
-  result = vgpu_cuda_context_at_host(driver, stream->context);
-  *context = stream->context->number;
+  struct vgpu_context *of = stream->context;
+  result = vgpu_cuda_context_at_host(driver, of);
+  *context = of->number;
   pthread_mutex_unlock(&driver->lock);
   return result;
 }

@@ -10,10 +10,11 @@
 #define LEGACY_STREAMS 2u /* stream numbers 0 and 1 */
 
 /*
- * The host keeps at most 65,536 calls for streams that wait. A GPU's queues are shorter, and a full one
- * waits.
+ * Calls behind a function that has not run. A launch into a full queue of a GPU waits in the driver (about a
+ * thousand launches), and the thread at the host that waits there could not answer this process's question
+ * whether the stream has reached the function.
  */
-#define MOST_BEHIND 16384u
+#define MOST_BEHIND 512u
 
 static __thread bool running;
 

@@ -10,54 +10,30 @@
 #define BITS 64u
 #define CAN_WAIT_FOR_VALUES 122 /* CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS */
 
-enum { NON_BLOCKING = 1 };          /* CU_STREAM_NON_BLOCKING */
-enum { WAIT_32 = 1, WRITE_32 = 2 }; /* CUstreamBatchMemOpType */
+enum { WAIT_32 = 1 }; /* CUstreamBatchMemOpType */
 
 struct vgpu_gates {
   uint64_t address;        /* of the first word */
-  uint64_t stream;         /* writes the words */
-  uint64_t ready;          /* event: the words are zero */
-  bool zero;               /* that has happened: a gate was open since */
   uint64_t events[PLACES]; /* made when a place is first used; 0: not made */
   uint32_t values[PLACES];
   uint64_t taken[PLACES / BITS];
 };
 
-static int post_operation(uint64_t context, uint64_t stream, uint64_t address, uint32_t operation,
-                          uint32_t value) {
-  const struct vgpu_send_memory_op send = {
-      .context = context, .stream = stream, .address = address, .value = value, .operation = operation};
-  return vgpu_cuda_post_uncaptured(VGPU_OP_memory_op, &send, sizeof send);
-}
-
-#define WORDS_CALLS 4u /* that make_words sends one-way */
-
 static int make_words(uint64_t context, struct vgpu_gates *gates) {
-  const struct vgpu_send_cuMemAlloc_v2 allocate = {.context = context, .bytes = PLACES * sizeof(uint32_t)};
-  struct vgpu_reply_cuMemAlloc_v2 allocated;
-  int result =
-      vgpu_cuda_call(VGPU_OP_cuMemAlloc_v2, &allocate, sizeof allocate, &allocated, sizeof allocated);
-  if (result != CUDA_SUCCESS) return result;
-  gates->address = allocated.address;
-  const struct vgpu_send_cuStreamCreate make = {
-      .context = context, .number = gates->stream, .flags = NON_BLOCKING};
-  const struct vgpu_send_cuMemsetD32Async clear = {
-      .context = context, .stream = gates->stream, .destination = gates->address, .count = PLACES};
-  result = vgpu_cuda_post_uncaptured(VGPU_OP_cuStreamCreate, &make, sizeof make);
-  if (result == CUDA_SUCCESS)
-    result = vgpu_cuda_post_uncaptured(VGPU_OP_cuMemsetD32Async, &clear, sizeof clear);
-  return result == CUDA_SUCCESS ? vgpu_cuda_post_event(context, gates->ready, gates->stream) : result;
+  const struct vgpu_send_gate_words send = {.context = context, .words = PLACES};
+  struct vgpu_reply_gate_words reply;
+  int result = vgpu_cuda_call(VGPU_OP_gate_words, &send, sizeof send, &reply, sizeof reply);
+  if (result == CUDA_SUCCESS) gates->address = reply.address;
+  return result;
 }
 
-static int find_gates(struct vgpu_driver *driver, struct vgpu_context *owner, struct vgpu_gates **found) {
+static int find_gates(struct vgpu_context *owner, struct vgpu_gates **found) {
   *found = owner->gates;
   if (owner->gates != NULL) return CUDA_SUCCESS;
   if (vgpu_cuda_device_facts(owner->ordinal)->attributes[CAN_WAIT_FOR_VALUES] == 0)
     return CUDA_ERROR_NOT_SUPPORTED;
   struct vgpu_gates *gates = calloc(1, sizeof *gates);
   if (gates == NULL) return CUDA_ERROR_OUT_OF_MEMORY;
-  gates->stream = vgpu_cuda_next_number(driver);
-  gates->ready = vgpu_cuda_next_number(driver);
   int result = make_words(owner->number, gates);
   if (result == CUDA_SUCCESS) *found = owner->gates = gates;
   else free(gates);
@@ -87,24 +63,31 @@ static int post_reached(struct vgpu_driver *driver, uint64_t context, uint64_t s
   return vgpu_cuda_post_uncaptured(VGPU_OP_cuEventRecordWithFlags, &record, sizeof record);
 }
 
+static int post_wait(uint64_t context, uint64_t stream, uint64_t address, uint32_t value) {
+  const struct vgpu_send_memory_op send = {
+      .context = context, .stream = stream, .address = address, .value = value, .operation = WAIT_32};
+  return vgpu_cuda_post_uncaptured(VGPU_OP_memory_op, &send, sizeof send);
+}
+
+static void post_open(uint64_t context, uint64_t address, uint32_t value) {
+  const struct vgpu_send_gate_open send = {.context = context, .address = address, .value = value};
+  vgpu_cuda_post_uncaptured(VGPU_OP_gate_open, &send, sizeof send);
+}
+
 static int close_one(struct vgpu_driver *driver, uint64_t stream, struct vgpu_gate *gate) {
   struct vgpu_gates *gates;
-  bool first = gate->owner->gates == NULL;
-  int result = find_gates(driver, gate->owner, &gates);
+  int result = find_gates(gate->owner, &gates);
   if (result != CUDA_SUCCESS) return result;
   gate->place = free_place(gates);
   if (gate->place == PLACES) return CUDA_ERROR_OUT_OF_MEMORY;
   gate->value = ++gates->values[gate->place];
   __atomic_store_n(&driver->holds, true, __ATOMIC_RELEASE);
-  const struct vgpu_send_cuStreamWaitEvent zero = {
-      .context = gate->context, .stream = stream, .event = gates->ready};
-  if (!gates->zero) result = vgpu_cuda_post_uncaptured(VGPU_OP_cuStreamWaitEvent, &zero, sizeof zero);
   uint64_t *event = &gates->events[gate->place];
-  gate->calls = 2u + (*event == 0) + !gates->zero + (first ? WORDS_CALLS : 0);
-  if (result == CUDA_SUCCESS) result = post_reached(driver, gate->context, stream, event);
+  gate->calls = 2u + (*event == 0);
+  result = post_reached(driver, gate->context, stream, event);
   gate->event = *event;
   if (result == CUDA_SUCCESS)
-    result = post_operation(gate->context, stream, word(gates, gate->place), WAIT_32, gate->value);
+    result = post_wait(gate->context, stream, word(gates, gate->place), gate->value);
   if (result == CUDA_SUCCESS) gates->taken[gate->place / BITS] |= UINT64_C(1) << gate->place % BITS;
   return result;
 }
@@ -123,8 +106,7 @@ bool vgpu_gate_open(struct vgpu_driver *driver, const struct vgpu_gate *gate) {
   struct vgpu_gates *gates = gate->owner->gates;
   bool lives = gates != NULL && gate->owner->number == gate->context;
   if (lives) {
-    post_operation(gate->context, gates->stream, word(gates, gate->place), WRITE_32, gate->value);
-    gates->zero = true;
+    post_open(gate->context, word(gates, gate->place), gate->value);
     gates->taken[gate->place / BITS] &= ~(UINT64_C(1) << gate->place % BITS);
   }
   pthread_mutex_unlock(&driver->lock);
@@ -136,7 +118,7 @@ void vgpu_gates_context_ends(struct vgpu_context *context) {
   if (gates == NULL) return;
   for (uint32_t i = 0; i < PLACES; i++) {
     if ((gates->taken[i / BITS] >> i % BITS & 1) != 0)
-      post_operation(context->number, gates->stream, word(gates, i), WRITE_32, gates->values[i]);
+      post_open(context->number, word(gates, i), gates->values[i]);
   }
   context->gates = NULL;
   free(gates);

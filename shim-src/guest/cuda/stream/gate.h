@@ -1,7 +1,6 @@
 /*
- * A gate holds a stream at the host until this process opens it. The stream waits for a value in a word of
- * device memory. To open the gate, another stream, which never waits, writes the value. The words of a
- * context are made with its first gate.
+ * A gate holds a stream at the host until this process opens it. The stream waits for a value in a word, and
+ * the host stores the value there without a stream. The words of a context are made with its first gate.
  */
 #ifndef VGPU_GUEST_CUDA_GATE_H
 #define VGPU_GUEST_CUDA_GATE_H

@@ -91,6 +91,18 @@ static int fail(struct answer *answer, int status, const char *library, const ch
   return status;
 }
 
+/* An older driver does not report the parameters of a kernel (cuFuncGetParamInfo), so it could launch none.
+ */
+static int refuse_old(struct answer *answer, const char *library, int version) {
+  const char *driver = answer->inventory.nvml_version;
+  snprintf(
+      answer->error, sizeof answer->error,
+      "%s: the driver%s%s is of CUDA %d.%d, and vgpu-hostd needs CUDA %d.%d: install driver 550 or newer",
+      library, *driver == '\0' ? "" : " ", driver, version / 1000, version % 1000 / 10,
+      VGPU_CUDA_OLDEST / 1000, VGPU_CUDA_OLDEST % 1000 / 10);
+  return EXIT_NO_GPU;
+}
+
 /* Adds all devices that the driver shows this process to the inventory. Returns 0, or an exit status. */
 static int ask_driver(const struct vgpu_options *options, struct answer *answer) {
   struct vgpu_driver_api api;
@@ -102,6 +114,10 @@ static int ask_driver(const struct vgpu_options *options, struct answer *answer)
   const char *library = options->cuda_library;
   struct vgpu_inventory *inventory = &answer->inventory;
   int count = 0;
+  int version = 0;
+  /* The driver tells its version without a GPU, too. */
+  if (api.cuDriverGetVersion(&version) == 0 && version < VGPU_CUDA_OLDEST)
+    return refuse_old(answer, library, version);
   int result = api.cuInit(0);
   if (result != 0) return fail(answer, EXIT_NO_GPU, library, "cuInit", &api, result);
   result = api.cuDriverGetVersion(&inventory->cuda_version);
@@ -117,59 +133,8 @@ static int ask_driver(const struct vgpu_options *options, struct answer *answer)
   return 0;
 }
 
-/*
- * With MIG the driver shows a process only one instance. So a separate process is started for each instance,
- * and sees only that one.
- */
-static int ask_about_part(const struct vgpu_options *options, const struct vgpu_nvml_part *part,
-                          struct answer *answer) {
-  struct vgpu_inventory *inventory = &answer->inventory;
-  uint32_t before = inventory->count;
-  pid_t child = fork();
-  if (child == 0) {
-    setenv("CUDA_VISIBLE_DEVICES", part->uuid, 1);
-    answer->status = ask_driver(options, answer);
-    _exit(0);
-  }
-  int status = 0;
-  if (child < 0 || waitpid(child, &status, 0) != child || status != 0) return 1;
-  if (answer->status != 0) return answer->status;
-  for (uint32_t i = before; i < inventory->count; i++) {
-    inventory->is_part[i] = strncmp(part->uuid, "MIG-", 4) == 0;
-    inventory->minor[i] = part->minor;
-  }
-  return 0;
-}
-
-/*
- * Runs in a process that ends afterwards. NVML is asked first, because it lists instances that the driver
- * would not show.
- */
-static int ask(const struct vgpu_options *options, struct answer *answer) {
-  struct vgpu_inventory *inventory = &answer->inventory;
-  struct vgpu_nvml_part parts[VGPU_DEVICES_MAX];
-  vgpu_cuda_nvml_version(options->nvml_library, inventory->nvml_version, sizeof inventory->nvml_version);
-  /* If the administrator has set the variable, the choice is made already. */
-  uint32_t count = getenv("CUDA_VISIBLE_DEVICES") != NULL
-                       ? 0
-                       : vgpu_cuda_nvml_parts(options->nvml_library, parts, VGPU_DEVICES_MAX);
-  int status = 0;
-  for (uint32_t i = 0; status == 0 && i < count; i++) status = ask_about_part(options, &parts[i], answer);
-  if (count == 0) status = ask_driver(options, answer);
-  if (status != 0) return status;
-  if (inventory->count == 0) {
-    snprintf(answer->error, sizeof answer->error, "%s: no GPU is visible (CUDA_VISIBLE_DEVICES?)",
-             options->cuda_library);
-    return EXIT_NO_GPU;
-  }
-  for (uint32_t i = 0; count == 0 && i < inventory->count; i++)
-    inventory->minor[i] = vgpu_cuda_nvml_minor(options->nvml_library, &inventory->devices[i]);
-  return 0;
-}
-
-/* Waits for the child; returns its status as an exit status of this process. */
-static int await(pid_t child, struct answer *answer) {
-  int64_t deadline = vgpu_now_ms() + INVENTORY_LIMIT_S * 1000;
+/* Waits for a process that asks the driver, until `deadline`. Returns its status as an exit status. */
+static int await(pid_t child, int64_t deadline, struct answer *answer) {
   int status;
   pid_t ended;
   while ((ended = waitpid(child, &status, WNOHANG)) == 0 && vgpu_now_ms() < deadline) {
@@ -189,10 +154,103 @@ static int await(pid_t child, struct answer *answer) {
   return 1;
 }
 
+static struct answer *make_answers(uint32_t count) {
+  void *answers =
+      mmap(NULL, count * sizeof(struct answer), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  return answers == MAP_FAILED ? NULL : answers;
+}
+
+/* Starts a process that asks the driver about one part; -1: none could be started. */
+static pid_t start_asking(const struct vgpu_options *options, const struct vgpu_nvml_part *part,
+                          struct answer *answer) {
+  pid_t child = fork();
+  if (child != 0) return child;
+  setenv("CUDA_VISIBLE_DEVICES", part->uuid, 1);
+  answer->status = ask_driver(options, answer);
+  answer->done = true;
+  _exit(0);
+}
+
+/* Adds the answer about a part to the inventory. Returns an exit status. */
+static int add_part(const struct vgpu_nvml_part *part, const struct answer *found, struct answer *answer) {
+  struct vgpu_inventory *inventory = &answer->inventory;
+  inventory->cuda_version = found->inventory.cuda_version;
+  inventory->simulated |= found->inventory.simulated;
+  for (uint32_t i = 0; i < found->inventory.count && inventory->count < VGPU_DEVICES_MAX; i++) {
+    uint32_t at = inventory->count++;
+    inventory->devices[at] = found->inventory.devices[i];
+    inventory->is_part[at] = strncmp(part->uuid, "MIG-", 4) == 0;
+    inventory->minor[at] = part->minor;
+  }
+  return 0;
+}
+
+/*
+ * With MIG the driver shows a process only one instance. So a separate process is started for each instance,
+ * and sees only that one. They run side by side: each cuInit takes seconds.
+ */
+static int ask_about_parts(const struct vgpu_options *options, const struct vgpu_nvml_part *parts,
+                           uint32_t count, struct answer *answer) {
+  pid_t children[VGPU_DEVICES_MAX];
+  struct answer *answers = make_answers(count);
+  if (answers == NULL) return 1;
+  for (uint32_t i = 0; i < count; i++) {
+    memcpy(answers[i].inventory.nvml_version, answer->inventory.nvml_version,
+           sizeof answer->inventory.nvml_version);
+    children[i] = start_asking(options, &parts[i], &answers[i]);
+  }
+  const int64_t deadline = vgpu_now_ms() + INVENTORY_LIMIT_S * 1000;
+  int result = 0;
+  for (uint32_t i = 0; i < count; i++) {
+    int status = children[i] < 0 ? 1 : await(children[i], deadline, &answers[i]);
+    if (status == 0 && result == 0) status = add_part(&parts[i], &answers[i], answer);
+    if (status == 0 || result != 0) continue;
+    result = status;
+    snprintf(answer->error, sizeof answer->error, "%.80s: %.400s", parts[i].uuid, answers[i].error);
+  }
+  munmap(answers, count * sizeof *answers);
+  return result;
+}
+
+/*
+ * Runs in a process that ends afterwards. NVML is asked first, because it lists instances that the driver
+ * would not show.
+ */
+static int ask(const struct vgpu_options *options, struct answer *answer) {
+  struct vgpu_inventory *inventory = &answer->inventory;
+  struct vgpu_nvml_part parts[VGPU_DEVICES_MAX];
+  vgpu_cuda_nvml_version(options->nvml_library, inventory->nvml_version, sizeof inventory->nvml_version);
+  /* If the administrator has set the variable, the choice is made already. */
+  uint32_t count = getenv("CUDA_VISIBLE_DEVICES") != NULL
+                       ? 0
+                       : vgpu_cuda_nvml_parts(options->nvml_library, parts, VGPU_DEVICES_MAX);
+  int status = count == 0 ? ask_driver(options, answer) : ask_about_parts(options, parts, count, answer);
+  if (status != 0) return status;
+  if (inventory->count == 0) {
+    snprintf(answer->error, sizeof answer->error, "%s: no GPU is visible (CUDA_VISIBLE_DEVICES?)",
+             options->cuda_library);
+    return EXIT_NO_GPU;
+  }
+  for (uint32_t i = 0; count == 0 && i < inventory->count; i++)
+    inventory->minor[i] = vgpu_cuda_nvml_minor(options->nvml_library, &inventory->devices[i]);
+  return 0;
+}
+
+/* A driver in one of these modes refuses sessions, so the log tells it before the first one comes. */
+static void tell_modes(const struct vgpu_inventory *inventory) {
+  for (uint32_t i = 0; i < inventory->count; i++) {
+    uint32_t mode = attribute(&inventory->devices[i], VGPU_CUDA_COMPUTE_MODE);
+    if (mode != VGPU_CUDA_EXCLUSIVE_PROCESS && mode != VGPU_CUDA_PROHIBITED) continue;
+    vgpu_host_log("device", 0, "device %u is in compute mode %s: %s; nvidia-smi -c DEFAULT changes it", i,
+                  mode == VGPU_CUDA_PROHIBITED ? "Prohibited" : "Exclusive_Process",
+                  mode == VGPU_CUDA_PROHIBITED ? "no session can use it"
+                                               : "only one session at a time can use it");
+  }
+}
+
 static int take_inventory(const struct vgpu_options *options, struct vgpu_inventory *inventory) {
-  struct answer *answer =
-      mmap(NULL, sizeof *answer, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-  if (answer == MAP_FAILED) return 1;
+  struct answer *answer = make_answers(1);
+  if (answer == NULL) return 1;
   answer->inventory = *inventory;
   pid_t child = fork();
   if (child == 0) {
@@ -201,12 +259,14 @@ static int take_inventory(const struct vgpu_options *options, struct vgpu_invent
     _exit(0); /* not exit(): the driver's own exit handlers are not needed */
   }
   int status = 1;
-  if (child > 0) status = await(child, answer);
+  /* Longer than the processes that this one may start. */
+  if (child > 0) status = await(child, vgpu_now_ms() + (INVENTORY_LIMIT_S + 2) * 1000, answer);
   else snprintf(answer->error, sizeof answer->error, "fork failed");
   if (status != 0) {
     vgpu_host_log("error", 0, "%s", answer->error);
   } else {
     *inventory = answer->inventory;
+    tell_modes(inventory);
     if (!vgpu_cuda_can_limit_files())
       vgpu_host_log("user", 0, "workers can open the files of all GPUs: this kernel has no Landlock");
   }

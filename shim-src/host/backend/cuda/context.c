@@ -1,6 +1,18 @@
 /* Contexts, streams and events on the host's GPU. */
 #include "host/backend/cuda/session.h"
 
+#include "host/log.h"
+
+/* Logs the reason that an administrator can change. */
+static int32_t made(struct vgpu_worker *worker, uint32_t device, int32_t result) {
+  if (result == CUDA_ERROR_DEVICE_UNAVAILABLE)
+    vgpu_host_log("refused", worker->session,
+                  "the driver makes no context on device %u (CUDA_ERROR_DEVICE_UNAVAILABLE): it is in a "
+                  "compute mode for one process, and another one has it; nvidia-smi -c DEFAULT changes that",
+                  device);
+  return result;
+}
+
 static int32_t add_context(struct vgpu_worker *worker, uint64_t number, uint32_t device, void *context,
                            bool primary) {
   if (!vgpu_cuda_remember(worker, number, VGPU_HANDLE_CONTEXT, number, context))
@@ -26,7 +38,7 @@ int32_t vgpu_cuda_cuCtxCreate_v2(struct vgpu_worker *worker, const struct vgpu_s
   int32_t result = find_device(worker, send->device, &cuda, &device);
   if (result != CUDA_SUCCESS) return result;
   struct vgpu_context *context = NULL, *popped = NULL;
-  result = VGPU_DRIVER(&cuda->api, cuCtxCreate_v2, &context, send->flags, device);
+  result = made(worker, send->device, VGPU_DRIVER(&cuda->api, cuCtxCreate_v2, &context, send->flags, device));
   if (result != CUDA_SUCCESS) return result;
   /* The driver made the new context current. Calls here name their context themselves. */
   VGPU_DRIVER(&cuda->api, cuCtxPopCurrent_v2, &popped);
@@ -43,7 +55,8 @@ int32_t vgpu_cuda_cuDevicePrimaryCtxRetain(struct vgpu_worker *worker,
   if (result != CUDA_SUCCESS) return result;
   struct vgpu_context *context = NULL;
   result = VGPU_DRIVER(&cuda->api, cuDevicePrimaryCtxSetFlags_v2, device, send->flags);
-  if (result == CUDA_SUCCESS) result = VGPU_DRIVER(&cuda->api, cuDevicePrimaryCtxRetain, &context, device);
+  if (result == CUDA_SUCCESS)
+    result = made(worker, send->device, VGPU_DRIVER(&cuda->api, cuDevicePrimaryCtxRetain, &context, device));
   if (result != CUDA_SUCCESS) return result;
   result = add_context(worker, send->context, send->device, context, true);
   if (result != CUDA_SUCCESS) VGPU_DRIVER(&cuda->api, cuDevicePrimaryCtxRelease_v2, device);

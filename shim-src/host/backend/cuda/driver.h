@@ -15,6 +15,14 @@
 #define VGPU_CUDA_LIBRARY "libcuda.so.1"
 #define VGPU_NVML_LIBRARY "libnvidia-ml.so.1"
 
+/* CUDA 12.4, of driver 550: the first with cuFuncGetParamInfo. */
+#define VGPU_CUDA_OLDEST 12040
+
+/* CU_DEVICE_ATTRIBUTE_COMPUTE_MODE and two of its values (CUcomputemode). */
+#define VGPU_CUDA_COMPUTE_MODE 20
+#define VGPU_CUDA_PROHIBITED 2u
+#define VGPU_CUDA_EXCLUSIVE_PROCESS 3u
+
 struct vgpu_driver_api {
 #define X(symbol) __typeof__(symbol) *symbol;
 #include "host/backend/cuda/entry_points.h"

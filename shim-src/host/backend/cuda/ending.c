@@ -5,9 +5,6 @@
 #include "cuda_calls.h"
 #include "host/backend/cuda/session.h"
 
-/* The limit: more would be memory of this process that nothing else limits. */
-#define MOST 1024u
-
 /* Frees one object. Its context is the calling thread's current one. */
 static int32_t carry_out(const struct vgpu_cuda_ending *ending) {
   struct vgpu_worker *worker = ending->worker;
@@ -47,13 +44,21 @@ static bool begin(struct vgpu_worker *worker) {
   return endings->begun;
 }
 
+/* Waits until all objects are freed. */
+static void finish(struct vgpu_cuda_endings *endings) {
+  if (!endings->begun) return;
+  pthread_mutex_lock(&endings->mutex);
+  while (endings->first != NULL) pthread_cond_wait(&endings->changed, &endings->mutex);
+  pthread_mutex_unlock(&endings->mutex);
+}
+
 int32_t vgpu_cuda_end(struct vgpu_worker *worker, const struct vgpu_cuda_ending *ending) {
   struct vgpu_cuda_endings *endings = &worker->cuda->endings;
   struct vgpu_cuda_ending *queued = NULL;
   uint32_t lane = worker->request->frame.lane;
   if (lane != 0 && begin(worker)) queued = malloc(sizeof *queued);
   if (queued == NULL) {
-    vgpu_cuda_finish_ending(worker, NULL);
+    finish(endings);
     struct vgpu_cuda_ending now = *ending;
     now.worker = worker;
     return carry_out(&now);
@@ -63,7 +68,9 @@ int32_t vgpu_cuda_end(struct vgpu_worker *worker, const struct vgpu_cuda_ending 
   queued->lane = lane;
   queued->next = NULL;
   pthread_mutex_lock(&endings->mutex);
-  while (endings->count >= MOST) pthread_cond_wait(&endings->changed, &endings->mutex);
+  /* As many as a session has objects: with a lower limit this thread would wait for work that it releases. */
+  while (endings->count >= worker->limits->session_handles)
+    pthread_cond_wait(&endings->changed, &endings->mutex);
   if (endings->last == NULL) endings->first = queued;
   else endings->last->next = queued;
   endings->last = queued;
@@ -121,21 +128,10 @@ int32_t vgpu_cuda_await_endings(struct vgpu_worker *worker, uint32_t opcode) {
   return CUDA_SUCCESS;
 }
 
-static void finish(struct vgpu_worker *worker, const struct which *which) {
-  if (!goes_on(worker, which)) return;
-  struct vgpu_cuda_endings *endings = &worker->cuda->endings;
-  pthread_mutex_lock(&endings->mutex);
-  while (find(endings, which)) pthread_cond_wait(&endings->changed, &endings->mutex);
-  pthread_mutex_unlock(&endings->mutex);
-}
-
-void vgpu_cuda_finish_ending(struct vgpu_worker *worker, const void *object) {
-  finish(worker, &(struct which){.object = object});
-}
-
-void vgpu_cuda_finish_ending_of(struct vgpu_worker *worker, const void *object, uint64_t address,
-                                uint64_t size) {
-  finish(worker, &(struct which){.object = object, .address = address, .end = address + size});
+int32_t vgpu_cuda_await_ending_of(struct vgpu_worker *worker, const void *object, uint64_t address,
+                                  uint64_t size) {
+  struct which which = {.object = object, .address = address, .end = address + size};
+  return vgpu_cuda_wait(worker, query, &which);
 }
 
 bool vgpu_cuda_is_ending(struct vgpu_worker *worker, const void *object) {

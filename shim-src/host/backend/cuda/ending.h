@@ -50,12 +50,9 @@ int32_t vgpu_cuda_end(struct vgpu_worker *worker, const struct vgpu_cuda_ending 
  */
 int32_t vgpu_cuda_await_endings(struct vgpu_worker *worker, uint32_t opcode);
 
-/* Waits until this object (NULL: all) is freed. The process serves no call meanwhile. */
-void vgpu_cuda_finish_ending(struct vgpu_worker *worker, const void *object);
-
-/* The same for the memory of `object` at these addresses. */
-void vgpu_cuda_finish_ending_of(struct vgpu_worker *worker, const void *object, uint64_t address,
-                                uint64_t size);
+/* NOT_READY while the memory of `object` at these addresses is being freed: the guest calls again. */
+int32_t vgpu_cuda_await_ending_of(struct vgpu_worker *worker, const void *object, uint64_t address,
+                                  uint64_t size);
 
 /* True while the object is queued. */
 bool vgpu_cuda_is_ending(struct vgpu_worker *worker, const void *object);

@@ -128,11 +128,9 @@ static int32_t tell_function(struct vgpu_worker *worker, void *object, int32_t d
                              : VGPU_DRIVER(api, cuFuncGetAttribute, &value, i, object);
     if (result == CUDA_SUCCESS) facts.attributes[i] = value;
   }
-  if ((device >= 0 && api->cuKernelGetParamInfo == NULL) || (device < 0 && api->cuFuncGetParamInfo == NULL)) {
-    /* A guessed layout would corrupt the parameters. */
-    vgpu_host_log("error", worker->session, "this driver is older than 12.4 and does not report parameters");
+  /* A guessed layout would corrupt the parameters. */
+  if ((device >= 0 && api->cuKernelGetParamInfo == NULL) || (device < 0 && api->cuFuncGetParamInfo == NULL))
     return CUDA_ERROR_NOT_SUPPORTED;
-  }
   unsigned char *to = bulk->out + sizeof facts;
   for (size_t i = 0; i < VGPU_PARAMETERS_MAX; i++) {
     size_t offset = 0, size = 0;

@@ -28,6 +28,7 @@ struct functions {
   int (*nvmlDeviceGetMigMode)(void *device, unsigned *current, unsigned *pending);
   int (*nvmlDeviceGetMaxMigDeviceCount)(void *device, unsigned *count);
   int (*nvmlDeviceGetMigDeviceHandleByIndex)(void *device, unsigned index, void **part);
+  int (*nvmlDeviceGetPersistenceMode)(void *device, int *mode);
   int (*nvmlDeviceGetMemoryInfo)(void *device, struct memory *memory);
   int (*nvmlDeviceGetUtilizationRates)(void *device, struct utilisation *utilisation);
   int (*nvmlDeviceGetTemperature)(void *device, int sensor, unsigned *temperature);
@@ -60,6 +61,7 @@ static const struct functions *functions(const char *library) {
   FIND(nvmlDeviceGetMigMode);
   FIND(nvmlDeviceGetMaxMigDeviceCount);
   FIND(nvmlDeviceGetMigDeviceHandleByIndex);
+  FIND(nvmlDeviceGetPersistenceMode);
   FIND(nvmlDeviceGetMemoryInfo);
   FIND(nvmlDeviceGetUtilizationRates);
   FIND(nvmlDeviceGetTemperature);
@@ -157,6 +159,9 @@ void vgpu_cuda_nvml_usage(const char *library, const struct vgpu_device_facts *f
     reply->gpu_utilisation = utilisation.gpu;
     reply->memory_utilisation = utilisation.memory;
   }
+  int mode = 0;
+  if (f->nvmlDeviceGetPersistenceMode != NULL && f->nvmlDeviceGetPersistenceMode(device, &mode) == 0)
+    reply->persistence = mode == 1;
   /* Each value is reported only by devices that have it; 0 means unknown. */
   unsigned value = 0;
   if (f->nvmlDeviceGetTemperature != NULL &&

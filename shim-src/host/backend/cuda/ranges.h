@@ -30,6 +30,7 @@ enum vgpu_range_kind {
   VGPU_RANGE_VARIABLE = 2,   /* of a module or library */
   VGPU_RANGE_MAPPED = 3,     /* cuMemMap */
   VGPU_RANGE_POOLED = 4,     /* cuMemAllocFromPoolAsync */
+  VGPU_RANGE_GATES = 5,      /* words of this process's memory (gate.c) */
 };
 
 /* Adds a range. False: no memory, or it overlaps another range. */

@@ -124,6 +124,7 @@ uint64_t vgpu_cuda_forget_context(struct vgpu_worker *worker, uint64_t context, 
   vgpu_cuda_drop_reads(worker, context);
   vgpu_cuda_drop_turns(worker, context);
   vgpu_cuda_drop_loads(worker, context);
+  vgpu_cuda_drop_gates(worker, context);
   for (uint32_t i = 0; i < worker->shared_regions.begun; i++) {
     if (worker->shared_regions.array[i].pinned == context)
       vgpu_cuda_end_pin(worker, &worker->shared_regions.array[i]);

@@ -35,6 +35,7 @@ struct vgpu_cuda {
   uint32_t condition_count;       /* count in all of these */
   struct vgpu_cuda_load *loads;   /* loads that have begun */
   struct vgpu_cuda_endings endings;
+  struct vgpu_cuda_gates *gates;
 };
 
 /*
@@ -56,6 +57,9 @@ void vgpu_cuda_end_pin(struct vgpu_worker *worker, struct vgpu_shared_region *sh
  * worker->printed.
  */
 void vgpu_cuda_collect_prints(struct vgpu_worker *worker);
+
+/* Frees the words of a context's gates, before the driver destroys it. */
+void vgpu_cuda_drop_gates(struct vgpu_worker *worker, uint64_t context);
 
 /* Gives the UUID of a device; for a MIG instance its own, if the driver reports it. Returns a CUresult. */
 int vgpu_cuda_uuid(const struct vgpu_driver_api *api, int32_t device, uint8_t uuid[16]);

@@ -185,16 +185,14 @@ int32_t vgpu_cuda_cuMemMap(struct vgpu_worker *worker, const struct vgpu_send_cu
       send->size > physical->size) {
     return CUDA_ERROR_INVALID_VALUE;
   }
+  /* The driver refuses a range that is still mapped. */
+  result = vgpu_cuda_await_ending_of(worker, &cuda->virtual, send->address, send->size);
+  if (result != CUDA_SUCCESS) return result;
   struct vgpu_cuda_mapping *made = malloc(sizeof *made);
   if (made == NULL || !has_room(worker, cuda)) {
     free(made);
     return CUDA_ERROR_OUT_OF_MEMORY;
   }
-  /*
-   * The driver refuses a range that is still mapped. Mapping is a one-way call, so the guest cannot be told
-   * to call again. A program that maps where it has just unmapped waits here, and so do its other threads.
-   */
-  vgpu_cuda_finish_ending_of(worker, &cuda->virtual, send->address, send->size);
   result = VGPU_DRIVER(&cuda->api, cuMemMap, send->address, send->size, 0, physical->handle, 0);
   struct vgpu_range range = {
       .address = send->address, .size = send->size, .device = physical->device, .kind = VGPU_RANGE_MAPPED};

@@ -273,3 +273,23 @@ int32_t vgpu_software_memory_op(struct vgpu_worker *worker, const struct vgpu_se
   memcpy(&now, at, size);
   return holds(now, send->value, send->flags, wide) ? CUDA_SUCCESS : VGPU_BLOCKED;
 }
+
+int32_t vgpu_software_gate_words(struct vgpu_worker *worker, const struct vgpu_send_gate_words *send,
+                                 struct vgpu_reply_gate_words *reply) {
+  const struct vgpu_send_cuMemAlloc_v2 allocate = {.context = send->context,
+                                                   .bytes = send->words * sizeof(uint32_t)};
+  struct vgpu_reply_cuMemAlloc_v2 allocated;
+  int32_t result = vgpu_software_cuMemAlloc_v2(worker, &allocate, &allocated);
+  if (result != CUDA_SUCCESS) return result;
+  vgpu_memory_to_write(&worker->software->memory, allocated.address, allocate.bytes);
+  memset(vgpu_memory_at(&worker->software->memory, allocated.address, allocate.bytes), 0, allocate.bytes);
+  reply->address = allocated.address;
+  return CUDA_SUCCESS;
+}
+
+int32_t vgpu_software_gate_open(struct vgpu_worker *worker, const struct vgpu_send_gate_open *send) {
+  unsigned char *at = vgpu_memory_at(&worker->software->memory, send->address, sizeof send->value);
+  if (at == NULL || send->address % sizeof send->value != 0) return CUDA_ERROR_INVALID_VALUE;
+  memcpy(at, &send->value, sizeof send->value);
+  return CUDA_SUCCESS;
+}

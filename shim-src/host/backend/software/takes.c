@@ -40,6 +40,7 @@ bool vgpu_software_takes(struct vgpu_worker *worker, const struct vgpu_request *
     case VGPU_OP_cuStreamCreate:
     case VGPU_OP_cuStreamQuery:
     case VGPU_OP_read_fetch:
+    case VGPU_OP_gate_open:
       return true;
     case VGPU_OP_cuEventSynchronize:
       return more || is_complete(worker, request->body);

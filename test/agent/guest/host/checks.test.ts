@@ -19,6 +19,7 @@ async function problemsWith(context: TestContext, script: string) {
     root: new Root(directory),
     runner: spawnRunner(),
     program,
+    unit: '',
     device: 'software',
     listen: [],
     sources: [],

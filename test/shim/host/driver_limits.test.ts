@@ -1,0 +1,137 @@
+/**
+ * Refusals and restrictions of a real driver before the first kernel: an old version, exclusive-process mode, MIG, MPS.
+ * The driver is the stand-in (programs/stand_in_driver.c).
+ */
+import assert from 'node:assert/strict';
+import { mkdirSync, writeFileSync } from 'node:fs';
+import { afterEach, beforeEach, describe, it } from 'node:test';
+import { runProgram } from '../cuda/private_programs.js';
+import { buildCaller, makeCalls } from '../nvml/calls.js';
+import {
+  askAll,
+  builtFile,
+  type Host,
+  type Shell,
+  scratchDirectory,
+  sessionsNow,
+  startShell,
+  until,
+  VARIANT,
+} from '../shim_host.js';
+import { standIn, standInNvml, startStandIn } from './stand_in.js';
+import { profile, twoDevices } from './two_devices.js';
+
+const DEVICE_UNAVAILABLE = 46;
+
+describe('a driver with limits', {
+  skip: VARIANT !== 'shim' && 'the software device in the same process is built without sanitizers',
+}, () => {
+  let scratch: ReturnType<typeof scratchDirectory>;
+  let host: Host | undefined;
+  let shells: Shell[] = [];
+  const open = (address: string): Shell => {
+    const shell = startShell({ VGPU_HOST: address });
+    shells.push(shell);
+    return shell;
+  };
+  const check = async (
+    words: string,
+    args: readonly string[],
+    env: Readonly<Record<string, string>> = {},
+    file?: string,
+  ) => {
+    const stand = await standIn(words, file);
+    return runProgram(builtFile('vgpu-hostd'), ['--device', 'cuda', ...stand.args, ...args], {
+      env: { ...stand.env, ...env },
+      limit: 60_000,
+    });
+  };
+
+  beforeEach(() => {
+    scratch = scratchDirectory();
+  });
+  afterEach(async () => {
+    for (const shell of shells) shell.kill();
+    shells = [];
+    await host?.stop();
+    host = undefined;
+    scratch.remove();
+  });
+
+  it('is refused at the start when it is older than CUDA 12.4, with the driver that is needed', async () => {
+    const ended = await check('version=12020', ['--check-config']);
+    assert.equal(ended.code, 3, ended.stdout + ended.stderr);
+    assert.match(ended.stderr, /is of CUDA 12\.2, and vgpu-hostd needs CUDA 12\.4: install driver 550 or/);
+    assert.equal((await check('version=12040', ['--self-check'])).code, 0);
+  });
+
+  it('in exclusive-process mode serves one session, and logs the mode and the refusal of another', async () => {
+    host = await startStandIn('exclusive', { listen: `unix:${scratch.path}/s` });
+    await host.logged(/device 0 is in compute mode Exclusive_Process: only one session at a time can use it/);
+    const [first, second] = [open(host.address), open(host.address)];
+    await askAll(first, ['init', 'ctx 0', 'alloc 4096']);
+    await askAll(second, ['init']);
+    assert.equal((await second.ask('ctx 0')).result, DEVICE_UNAVAILABLE);
+    await host.logged(/makes no context on device 0 \(CUDA_ERROR_DEVICE_UNAVAILABLE\): .*nvidia-smi -c DEF/);
+    assert.equal(await first.end(), 0);
+    const exclusive = host;
+    await until('its session to end', () => sessionsNow(exclusive) === 1, 20_000);
+    await askAll(second, ['ctx 0']);
+  });
+
+  it('with MIG is asked about all instances at the same time', async () => {
+    const uuids = ['a100-40gb', 'h200'].map((name) => profile(name).devices[0]?.uuid.slice(4) ?? '');
+    const ended = await check(
+      'mig,together=100',
+      ['--check-config', '--nvml-library', await standInNvml(), '--config', conf('allow any\n')],
+      { STAND_IN_MIG: uuids.join() },
+      twoDevices(`${scratch.path}/two.json`),
+    );
+    assert.equal(ended.code, 0, ended.stdout + ended.stderr);
+  });
+
+  it('has the pipe directory of MPS in its workers where hostd.conf names one, and only there', async () => {
+    const environmentOf = async (text: string): Promise<string> => {
+      host = await startStandIn('always', {
+        listen: `unix:${scratch.path}/s`,
+        args: ['--config', conf(text)],
+      });
+      await askAll(open(host.address), ['init', 'ctx 0']);
+      const [, pid = ''] = await host.logged(/worker (\d+)$/m);
+      const environment = (await runProgram('/bin/cat', [`/proc/${pid}/environ`])).stdout;
+      await host.stop();
+      return environment;
+    };
+    mkdirSync(`${scratch.path}/mps`);
+    const text = `workers mps=${scratch.path}/mps\nallow any\n`;
+    assert.match(await environmentOf(text), new RegExp(`CUDA_MPS_PIPE_DIRECTORY=${scratch.path}/mps\0`));
+    assert.doesNotMatch(await environmentOf('allow any\n'), /MPS/);
+    const hidden = await check('always', ['--self-check', '--config', conf('workers mps=/nowhere\n')]);
+    assert.equal(hidden.code, 1, hidden.stdout);
+    assert.match(hidden.stderr, /workers mps=\/nowhere: No such file or directory; .*BindPaths=/);
+  });
+
+  it('is said to keep its state between programs only where NVML says so', async () => {
+    const persistence = async (env: Readonly<Record<string, string>>): Promise<string> => {
+      host = await startStandIn('always', {
+        listen: `unix:${scratch.path}/s`,
+        args: ['--nvml-library', await standInNvml()],
+        env,
+      });
+      const lines = await makeCalls(await buildCaller('thread', 'nvml_calls'), host.address, [
+        'init',
+        'number:persistence,0',
+        'shutdown',
+      ]);
+      await host.stop();
+      return lines[1]?.text ?? '';
+    };
+    assert.equal(await persistence({}), '0');
+    assert.equal(await persistence({ STAND_IN_PERSISTENCE: '1' }), '1');
+  });
+
+  function conf(text: string): string {
+    writeFileSync(`${scratch.path}/c`, text);
+    return `${scratch.path}/c`;
+  }
+});

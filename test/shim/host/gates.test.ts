@@ -1,0 +1,42 @@
+/**
+ * Streams that wait for host functions of the program, on a device whose streams share one hardware channel and whose
+ * driver waits for the device when memory is freed. The driver is the stand-in (programs/stand_in_driver.c).
+ */
+import assert from 'node:assert/strict';
+import { after, before, describe, it } from 'node:test';
+import { runProgram } from '../cuda/private_programs.js';
+import { builtFile, type Host, SHIM, scratchDirectory, VARIANT } from '../shim_host.js';
+import { startStandIn } from './stand_in.js';
+
+const cases = [
+  ['gate_calls', 'frees', 'and memory is freed beside sixteen of them'],
+  ['gate_calls', 'maps', 'and memory is mapped where other memory was unmapped'],
+  ['gate_calls', 'launches', 'and more kernels are launched than the queue of a channel holds'],
+  ['gate_calls', 'contexts', 'and another thread begins a context that waits for freed memory'],
+  ['host_functions', 'queues_behind', 'and work is queued behind the function'],
+  ['host_functions', 'many_in_a_row', 'and thousands of functions run in their order'],
+] as const;
+
+describe('streams that wait for host functions on hardware', {
+  skip: VARIANT !== 'shim' && 'the software device in the same process is built without sanitizers',
+}, () => {
+  const scratch = scratchDirectory();
+  let host: Host;
+  before(async () => {
+    host = await startStandIn('hardware', { listen: `unix:${scratch.path}/s` });
+  });
+  after(async () => {
+    await host.stop();
+    scratch.remove();
+  });
+
+  for (const [program, name, sentence] of cases) {
+    it(`go on, ${sentence}`, async () => {
+      const ended = await runProgram(builtFile(`programs/${program}`), [name], {
+        env: { VGPU_HOST: host.address, LD_LIBRARY_PATH: SHIM },
+        limit: 20_000,
+      });
+      assert.equal(ended.code, 0, ended.stdout + ended.stderr);
+    });
+  }
+});

@@ -1,0 +1,135 @@
+/*
+ * Calls that a GPU's driver makes wait for the device, while streams wait for host functions of the program.
+ * Each function is released only after the calls. A host whose thread sat in one of them could not release
+ * the stream, so these cases would never end.
+ */
+#include <pthread.h>
+#include <stdatomic.h>
+#include <unistd.h>
+
+#include "check.h"
+
+#define STREAMS 16
+#define GRANULE ((size_t)2 << 20)
+enum { NON_BLOCKING = 1 };
+
+static atomic_int released, ran;
+static void *streams[STREAMS];
+
+static void wait_for_release(void *data) {
+  (void)data;
+  while (!atomic_load(&released)) usleep(200);
+  atomic_fetch_add(&ran, 1);
+}
+
+static void make_streams(void) {
+  for (int i = 0; i < STREAMS; i++)
+    MUST(CALL(cuStreamCreate, (void **, unsigned), &streams[i], NON_BLOCKING));
+}
+
+static void hold(int count) {
+  for (int i = 0; i < count; i++)
+    OK(CALL(cuLaunchHostFunc, (void *, void (*)(void *), void *), streams[i], wait_for_release, NULL));
+}
+
+static void *release_later(void *nothing) {
+  (void)nothing;
+  usleep(300000);
+  atomic_store(&released, 1);
+  return NULL;
+}
+
+static void let_go(int count) {
+  atomic_store(&released, 1);
+  for (int i = 0; i < STREAMS; i++) OK(CALL(cuStreamSynchronize, (void *), streams[i]));
+  IS(count, atomic_load(&ran));
+}
+
+/* Sixteen streams wait, and memory is freed beside them. */
+static void frees(void) {
+  static devptr memory[1500];
+  make_streams();
+  for (size_t i = 0; i < sizeof memory / sizeof *memory; i++) memory[i] = check_alloc(4096);
+  hold(STREAMS);
+  for (size_t i = 0; i < sizeof memory / sizeof *memory; i++) OK(CALL(cuMemFree_v2, (devptr), memory[i]));
+  let_go(STREAMS);
+}
+
+static uint64_t create(void) {
+  static const struct {
+    int type, handle_types, location_type, location;
+    void *win32;
+    unsigned char unused[8];
+  } properties = {.type = 1, .location_type = 1};
+  uint64_t handle = 0;
+  MUST(CALL(cuMemCreate, (uint64_t *, size_t, const void *, uint64_t), &handle, GRANULE, &properties, 0));
+  return handle;
+}
+
+/* Other memory is mapped where memory was unmapped, while a stream waits. */
+static void maps(void) {
+  devptr place = 0;
+  uint64_t first = create(), second = create();
+  pthread_t thread;
+  make_streams();
+  MUST(CALL(cuMemAddressReserve, (devptr *, size_t, size_t, devptr, uint64_t), &place, GRANULE, 0, 0, 0));
+  OK(CALL(cuMemMap, (devptr, size_t, size_t, uint64_t, uint64_t), place, GRANULE, 0, first, 0));
+  hold(1);
+  OK(CALL(cuMemUnmap, (devptr, size_t), place, GRANULE));
+  MUST(pthread_create(&thread, NULL, release_later, NULL));
+  OK(CALL(cuMemMap, (devptr, size_t, size_t, uint64_t, uint64_t), place, GRANULE, 0, second, 0));
+  IS(1, atomic_load(&released));
+  pthread_join(thread, NULL);
+  let_go(1);
+}
+
+/* More kernels are launched behind a function than a channel's queue holds. */
+static void launches(void) {
+  static const char code[] =
+      ".version 7.0\n.target sm_70\n.address_size 64\n.visible .entry nothing()\n{\nret;\n}\n";
+  void *module = NULL, *function = NULL;
+  pthread_t thread;
+  make_streams();
+  MUST(CALL(cuModuleLoadData, (void **, const void *), &module, code));
+  MUST(CALL(cuModuleGetFunction, (void **, void *, const char *), &function, module, "nothing"));
+  hold(1);
+  MUST(pthread_create(&thread, NULL, release_later, NULL));
+  for (int i = 0; i < 3000; i++)
+    OK(CALL(cuLaunchKernel,
+            (void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **,
+             void **),
+            function, 1, 1, 1, 1, 1, 1, 0, streams[0], NULL, NULL));
+  pthread_join(thread, NULL);
+  let_go(1);
+}
+
+/* Another thread ends and begins the device's context, and so waits for what the first one freed. */
+static void *begin_context(void *nothing) {
+  void *context = NULL;
+  OK(CALL(cuDevicePrimaryCtxRetain, (void **, int), &context, 0));
+  OK(CALL(cuCtxSetCurrent, (void *), context));
+  OK(CALL(cuCtxSynchronize, (void), ));
+  return nothing;
+}
+static void contexts(void) {
+  void *own = NULL;
+  devptr memory;
+  pthread_t thread;
+  OK(CALL(cuDevicePrimaryCtxReset_v2, (int), 0));
+  MUST(CALL(cuCtxCreate_v2, (void **, unsigned, int), &own, 0, 0));
+  memory = check_alloc(4096);
+  make_streams();
+  hold(1);
+  OK(CALL(cuMemFree_v2, (devptr), memory));
+  MUST(pthread_create(&thread, NULL, begin_context, NULL));
+  usleep(100000);
+  let_go(1);
+  pthread_join(thread, NULL);
+}
+
+static const struct check_case cases[] = {
+    {"frees", frees}, {"maps", maps}, {"launches", launches}, {"contexts", contexts}};
+
+int main(int argc, char **argv) {
+  return check_main(argc, argv, cases, sizeof cases / sizeof *cases);
+}

@@ -6,7 +6,6 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/eventfd.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <time.h>
@@ -24,6 +23,7 @@
 #define READER_LIMIT_MS 1000 /* to read the replies that came before the end */
 #define LASTED_MS 5000       /* a connection that lasted this long restarts the time limit */
 #define GOODBYE_MS 100
+#define CLOSED_BY_PROGRAM "the program closed the descriptors of this library"
 
 uint32_t vgpu_line_wanted(void) {
   const char *text = secure_getenv("VGPU_RECONNECT");
@@ -37,10 +37,13 @@ uint32_t vgpu_line_wanted(void) {
   return USUAL_S;
 }
 
+static bool is_there(const struct vgpu_session *session) {
+  return vgpu_own_holds(&session->own) && vgpu_own_holds(&session->line.sleeper) &&
+         vgpu_own_holds(&session->line.waker);
+}
+
 static void wake(const struct vgpu_line *line) {
-  const uint64_t one = 1;
-  ssize_t written = write(line->wake, &one, sizeof one);
-  (void)written; /* a full one has woken the thread already */
+  if (vgpu_own_holds(&line->waker)) (void)send(line->waker.descriptor, "", 1, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
 static bool has_rings(const struct vgpu_session *session) {
@@ -59,16 +62,16 @@ bool vgpu_line_wait(struct vgpu_session *session) {
 
 void vgpu_line_break(struct vgpu_session *session, const char *reason) {
   struct vgpu_line *line = &session->line;
-  if (!line->survives || session->lost) {
-    vgpu_session_lose_locked(session, reason);
+  const bool there = vgpu_own_holds(&session->own);
+  if (!line->survives || session->lost || !there) {
+    vgpu_session_lose_locked(session, there ? reason : CLOSED_BY_PROGRAM);
     return;
   }
   if (line->broken) return;
   __atomic_store_n(&line->broken, true, __ATOMIC_RELEASE);
   vgpu_log("session %llu: %s; connecting again", (unsigned long long)session->welcome.session, reason);
-  shutdown(session->descriptor, SHUT_RDWR); /* all threads stop using it */
+  vgpu_own_shut(&session->own); /* all threads stop using it */
   vgpu_session_rouse(session);
-  wake(line);
 }
 
 bool vgpu_line_renewed(struct vgpu_session *session, uint64_t count) {
@@ -79,15 +82,14 @@ bool vgpu_line_renewed(struct vgpu_session *session, uint64_t count) {
   return renewed;
 }
 
-static void forget_wakes(const struct vgpu_line *line) {
-  uint64_t count;
-  ssize_t got = read(line->wake, &count, sizeof count);
-  (void)got;
-}
-
-static void nap(const struct vgpu_line *line, int milliseconds) {
-  struct pollfd poller = {.fd = line->wake, .events = POLLIN};
-  if (poll(&poller, 1, milliseconds) > 0) forget_wakes(line);
+/* Returns early if the session changes. */
+static void nap(struct vgpu_session *session, int milliseconds) {
+  int64_t until = vgpu_now_ms() + milliseconds;
+  struct timespec at = {.tv_sec = until / 1000, .tv_nsec = (until % 1000) * 1000000};
+  pthread_mutex_lock(&session->state);
+  if (!session->lost && !session->line.ending)
+    pthread_cond_timedwait(&session->line.restored, &session->state, &at);
+  pthread_mutex_unlock(&session->state);
 }
 
 enum answer {
@@ -179,7 +181,7 @@ static bool restore(struct vgpu_session *session, int descriptor, uint64_t next)
   pthread_mutex_lock(&session->sending);
   pthread_mutex_lock(&session->state);
   while (session->reading) pthread_cond_wait(&line->restored, &session->state);
-  bool up = !session->lost && !line->ending && dup3(descriptor, session->descriptor, O_CLOEXEC) >= 0;
+  bool up = !session->lost && !line->ending && vgpu_own_replace(&session->own, descriptor);
   if (up) {
     session->ahead.begin = session->ahead.end = 0;
     vgpu_outbox_renew(&session->outbox);
@@ -190,7 +192,7 @@ static bool restore(struct vgpu_session *session, int descriptor, uint64_t next)
   if (up) {
     /* The threads that wait for replies read them meanwhile. */
     enum vgpu_stream_result result =
-        vgpu_kept_send(&line->kept, session->descriptor, next, vgpu_now_ms() + VGPU_WORK_LIMIT_MS);
+        vgpu_kept_send(&line->kept, session->own.descriptor, next, vgpu_now_ms() + VGPU_WORK_LIMIT_MS);
     pthread_mutex_lock(&session->state);
     if (result != VGPU_STREAM_OK && count == line->count)
       vgpu_line_break(session, "the new connection broke");
@@ -273,6 +275,10 @@ static void reconnect(struct vgpu_session *session) {
   int pause = FIRST_PAUSE_MS;
   for (;;) {
     if (is_over(session)) return;
+    if (!is_there(session)) {
+      give_up(session, CLOSED_BY_PROGRAM);
+      return;
+    }
     enum answer answer = connect_again(session, descriptors);
     if (answer == ANSWER_BACK) {
       vgpu_log("session %llu continues after %lld ms", (unsigned long long)session->welcome.session,
@@ -295,7 +301,7 @@ static void reconnect(struct vgpu_session *session) {
                        "(VGPU_RECONNECT)");
       return;
     }
-    nap(line, pause < left ? pause : left);
+    nap(session, pause < left ? pause : left);
     pause = pause * 2 < LONGEST_PAUSE_MS ? pause * 2 : LONGEST_PAUSE_MS;
   }
 }
@@ -315,23 +321,15 @@ static bool has_broken(struct vgpu_session *session, int64_t *noticed) {
   return broken;
 }
 
-static bool is_ending(struct vgpu_session *session) {
-  pthread_mutex_lock(&session->state);
-  bool ending = session->line.ending;
-  pthread_mutex_unlock(&session->state);
-  return ending;
-}
-
 /*
  * A lost session needs no thread any more, but the thread waits until vgpu_line_end() joins it. A thread that
  * ends by itself and is never joined keeps its stack, and thread checkers report it as a leak when the
  * program exits.
  */
 static void wait_for_end(struct vgpu_session *session) {
-  struct pollfd poller = {.fd = session->line.wake, .events = POLLIN};
-  while (!is_ending(session)) {
-    if (poll(&poller, 1, -1) > 0) forget_wakes(&session->line);
-  }
+  pthread_mutex_lock(&session->state);
+  while (!session->line.ending) pthread_cond_wait(&session->line.restored, &session->state);
+  pthread_mutex_unlock(&session->state);
 }
 
 static void *keep_up(void *context) {
@@ -340,15 +338,16 @@ static void *keep_up(void *context) {
   int64_t noticed = 0;
   prctl(PR_SET_NAME, "vgpu-line");
   while (!is_over(session)) {
-    struct pollfd pollers[] = {{.fd = session->descriptor, .events = POLLRDHUP},
-                               {.fd = line->wake, .events = POLLIN}};
+    struct pollfd pollers[] = {{.fd = session->own.descriptor, .events = POLLRDHUP},
+                               {.fd = line->sleeper.descriptor, .events = POLLIN}};
     if (poll(pollers, 2, -1) < 0) continue;
-    forget_wakes(line);
-    if (__atomic_load_n(&line->broken, __ATOMIC_ACQUIRE) ||
-        (pollers[0].revents != 0 && has_broken(session, &noticed))) {
+    if (!is_there(session)) {
+      give_up(session, CLOSED_BY_PROGRAM);
+    } else if (__atomic_load_n(&line->broken, __ATOMIC_ACQUIRE) ||
+               (pollers[0].revents != 0 && has_broken(session, &noticed))) {
       reconnect(session);
     } else if (pollers[0].revents != 0) {
-      nap(line, FIRST_PAUSE_MS);
+      nap(session, FIRST_PAUSE_MS);
     }
   }
   wait_for_end(session);
@@ -373,13 +372,18 @@ void vgpu_line_begin(struct vgpu_session *session, const struct vgpu_address *ad
   pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
   pthread_cond_init(&line->restored, &attributes);
   pthread_condattr_destroy(&attributes);
-  line->candidate = line->wake = -1;
+  line->candidate = line->sleeper.descriptor = line->waker.descriptor = -1;
   if ((session->welcome.features & VGPU_FEATURE_RESUME) == 0) return;
   line->address = *address;
   line->library = library;
-  line->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  int pair[2];
+  bool can = socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) == 0;
+  if (can) {
+    vgpu_own_take(&line->sleeper, pair[0]);
+    vgpu_own_take(&line->waker, pair[1]);
+  }
   line->survives = true;
-  bool can = line->wake >= 0 && (is_beside(session) ? line->mapped : true);
+  can = can && (is_beside(session) ? line->mapped : true);
   if (can && !has_rings(session)) can = vgpu_kept_init(&line->kept, &session->answered);
   line->runs = can && start(session);
   if (line->runs) return;
@@ -441,12 +445,14 @@ void vgpu_line_end(struct vgpu_session *session) {
   line->ending = true;
   int candidate = __atomic_load_n(&line->candidate, __ATOMIC_ACQUIRE);
   if (candidate >= 0) shutdown(candidate, SHUT_RDWR);
+  pthread_cond_broadcast(&line->restored);
   pthread_mutex_unlock(&session->state);
   if (line->runs) {
     wake(line);
     pthread_join(line->thread, NULL);
   }
   vgpu_kept_destroy(&line->kept);
-  if (line->wake >= 0) close(line->wake);
+  vgpu_own_close(&line->sleeper);
+  vgpu_own_close(&line->waker);
   pthread_cond_destroy(&line->restored);
 }

@@ -11,6 +11,7 @@
 
 #include "guest/kept.h"
 #include "wire/address.h"
+#include "wire/own.h"
 
 struct vgpu_session;
 
@@ -23,7 +24,11 @@ struct vgpu_line {
   int64_t limit_ms;      /* set before the greeting; 0: not offered */
   struct vgpu_kept kept; /* under `sending` */
   pthread_t thread;
-  int wake;       /* wakes the thread; -1: none */
+  /*
+   * A pair of sockets: the thread sleeps on one, and wakes when something is sent to the other. It also wakes
+   * when the program closes both, because the kernel keeps open only what the thread sleeps on.
+   */
+  struct vgpu_own sleeper, waker;
   int candidate;  /* the new connection during its greeting; -1: none. Under `state`; a forked child closes it
                    */
   bool broken;    /* written under `state`, and restored under `sending`, too */

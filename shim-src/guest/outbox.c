@@ -12,8 +12,8 @@
 #define FLUSH_LIMIT_MS VGPU_WORK_LIMIT_MS
 #define LOOKS 10 /* of VGPU_OUTBOX_NS each, before the thread sleeps without a timer */
 
-void vgpu_outbox_init(struct vgpu_outbox *outbox, int descriptor, pthread_mutex_t *lock) {
-  *outbox = (struct vgpu_outbox){.descriptor = descriptor, .lock = lock};
+void vgpu_outbox_init(struct vgpu_outbox *outbox, const struct vgpu_own *own, pthread_mutex_t *lock) {
+  *outbox = (struct vgpu_outbox){.own = own, .lock = lock};
   pthread_cond_init(&outbox->kept, NULL);
 }
 
@@ -27,7 +27,8 @@ static enum vgpu_stream_result flush(struct vgpu_outbox *outbox, int64_t deadlin
   uint32_t used = outbox->used;
   outbox->used = 0;
   set_oldest(outbox, 0);
-  enum vgpu_stream_result result = vgpu_stream_write(outbox->descriptor, outbox->bytes, used, deadline);
+  if (!vgpu_own_holds(outbox->own)) return VGPU_STREAM_CLOSED;
+  enum vgpu_stream_result result = vgpu_stream_write(outbox->own->descriptor, outbox->bytes, used, deadline);
   outbox->written = (int64_t)vgpu_now_ns();
   return result;
 }
@@ -108,7 +109,8 @@ enum vgpu_stream_result vgpu_outbox_write(struct vgpu_outbox *outbox, struct vgp
   outbox->used = 0;
   outbox->written = 0; /* the host will be idle when it has answered */
   set_oldest(outbox, 0);
-  return vgpu_stream_write_after(outbox->descriptor, outbox->bytes, used, frame, body, body_size, bulk,
+  if (!vgpu_own_holds(outbox->own)) return VGPU_STREAM_CLOSED;
+  return vgpu_stream_write_after(outbox->own->descriptor, outbox->bytes, used, frame, body, body_size, bulk,
                                  bulk_size, deadline);
 }
 

@@ -12,6 +12,7 @@
 
 #include <pthread.h>
 
+#include "wire/own.h"
 #include "wire/stream.h"
 
 #define VGPU_OUTBOX_NS 20000
@@ -19,7 +20,7 @@
 #define VGPU_OUTBOX_FRAME (4u << 10) /* a longer frame gets a system call of its own */
 
 struct vgpu_outbox {
-  int descriptor;
+  const struct vgpu_own *own;
   pthread_mutex_t *lock;
   unsigned char *bytes; /* VGPU_OUTBOX_BYTES of memory; NULL until a frame is kept */
   uint32_t used;
@@ -33,7 +34,7 @@ struct vgpu_outbox {
   bool failed; /* the thread could not write: the next call returns the failure */
 };
 
-void vgpu_outbox_init(struct vgpu_outbox *outbox, int descriptor, pthread_mutex_t *lock);
+void vgpu_outbox_init(struct vgpu_outbox *outbox, const struct vgpu_own *own, pthread_mutex_t *lock);
 
 /* Writes the kept frames, within `deadline`, and ends the thread. The caller does not hold the lock. */
 void vgpu_outbox_destroy(struct vgpu_outbox *outbox, int64_t deadline);

@@ -89,7 +89,7 @@ struct brought {
  */
 static enum vgpu_stream_result read_welcome(struct vgpu_session *session, const struct vgpu_frame *reply,
                                             struct vgpu_vm_mark *mark, int64_t deadline) {
-  const int descriptor = session->descriptor;
+  const int descriptor = session->own.descriptor;
   size_t rest = reply->length - sizeof *reply - sizeof session->welcome;
   enum vgpu_stream_result result =
       vgpu_stream_read(descriptor, &session->welcome, sizeof session->welcome, deadline);
@@ -124,15 +124,16 @@ static bool shake_hands(struct vgpu_session *session, enum vgpu_library library,
    * A host that refuses may send its answer without reading the HELLO, and may have closed the connection.
    * The answer can still be read.
    */
-  (void)vgpu_stream_write_frame(session->descriptor, &frame, &greeting,
+  (void)vgpu_stream_write_frame(session->own.descriptor, &frame, &greeting,
                                 survives ? sizeof greeting : sizeof *hello, NULL, 0, deadline);
   struct vgpu_frame reply;
-  enum vgpu_stream_result result = vgpu_stream_read_passed(
-      session->descriptor, &reply, sizeof reply, sharing == SHARE_SOCKET ? &brought->memory : NULL, deadline);
+  enum vgpu_stream_result result =
+      vgpu_stream_read_passed(session->own.descriptor, &reply, sizeof reply,
+                              sharing == SHARE_SOCKET ? &brought->memory : NULL, deadline);
   if (result == VGPU_STREAM_OK && !vgpu_frame_sound(&reply)) result = VGPU_STREAM_UNSOUND;
   if (result == VGPU_STREAM_OK && reply.status == VGPU_STATUS_VERSION &&
       reply.body >= sizeof session->welcome &&
-      vgpu_stream_read(session->descriptor, &session->welcome, sizeof session->welcome, deadline) ==
+      vgpu_stream_read(session->own.descriptor, &session->welcome, sizeof session->welcome, deadline) ==
           VGPU_STREAM_OK) {
     fail_for_version(&session->welcome, reply.status);
     return false;
@@ -178,8 +179,8 @@ enum greeting { GREETED, NOBODY, NO_RINGS };
  */
 static enum greeting greet(struct vgpu_session *session, const struct vgpu_address *address, const char *text,
                            enum vgpu_library library, enum sharing sharing, int64_t deadline) {
-  session->descriptor = vgpu_stream_connect(address, deadline);
-  if (session->descriptor < 0) {
+  session->own.descriptor = vgpu_stream_connect(address, deadline);
+  if (session->own.descriptor < 0) {
     int error = errno;
     vgpu_transport_failed(VGPU_TRANSPORT_UNREACHABLE, error, 0, "cannot connect to %s: %s", text,
                           strerror(error));
@@ -189,7 +190,7 @@ static enum greeting greet(struct vgpu_session *session, const struct vgpu_addre
   bool greeted = shake_hands(session, library, sharing, &brought, deadline);
   if (greeted && (session->welcome.features & VGPU_FEATURE_VM_MEMORY) != 0) {
     if (vgpu_session_enter_vm(session, &brought.mark, deadline)) return GREETED;
-    close(session->descriptor);
+    close(session->own.descriptor);
     vgpu_rings_unmap(&session->rings);
     return NO_RINGS;
   }
@@ -197,7 +198,7 @@ static enum greeting greet(struct vgpu_session *session, const struct vgpu_addre
   if (taken && enter_rings(session, brought.memory)) return GREETED;
   if (brought.memory >= 0 && !taken) close(brought.memory);
   if (greeted && !taken) return GREETED;
-  close(session->descriptor);
+  close(session->own.descriptor);
   return taken ? NO_RINGS : NOBODY;
 }
 
@@ -255,9 +256,12 @@ enum vgpu_outcome vgpu_session_open(struct vgpu_session **out, enum vgpu_library
   pthread_mutex_init(&session->sending, NULL);
   pthread_mutex_init(&session->state, NULL);
   pthread_mutex_init(&session->pieces, NULL);
-  vgpu_doorbell_init(&session->doorbell, session->descriptor);
-  vgpu_outbox_init(&session->outbox, session->descriptor, &session->sending);
-  vgpu_ahead_init(&session->ahead, session->descriptor);
+  vgpu_own_take(&session->own, session->own.descriptor);
+  vgpu_doorbell_init(&session->doorbell, session->own.descriptor);
+  session->doorbell.own = &session->own;
+  vgpu_outbox_init(&session->outbox, &session->own, &session->sending);
+  vgpu_ahead_init(&session->ahead, session->own.descriptor);
+  session->ahead.own = &session->own;
   session->begins_work = begins_work;
   session->next_sequence = 1;
   vgpu_line_begin(session, &address, library);
@@ -277,7 +281,7 @@ void vgpu_session_close(struct vgpu_session *session) {
   vgpu_line_end(session);
   vgpu_outbox_destroy(&session->outbox, vgpu_now_ms() + VGPU_CALL_LIMIT_MS);
   vgpu_ahead_destroy(&session->ahead);
-  close(session->descriptor);
+  vgpu_own_close(&session->own);
   vgpu_rings_unmap(&session->rings);
   vgpu_doorbell_destroy(&session->doorbell);
   pthread_mutex_destroy(&session->shared_region);
@@ -293,10 +297,11 @@ void vgpu_session_abandon(struct vgpu_session *session) {
    * closed. The rings are not mapped in a child.
    */
   if (session == NULL) return;
-  close(session->descriptor);
+  vgpu_own_close(&session->own);
   int candidate = __atomic_load_n(&session->line.candidate, __ATOMIC_ACQUIRE);
   if (candidate >= 0) close(candidate);
-  if (session->line.wake >= 0) close(session->line.wake);
+  vgpu_own_close(&session->line.sleeper);
+  vgpu_own_close(&session->line.waker);
 }
 
 void vgpu_session_goodbye(struct vgpu_session *session) {

@@ -70,7 +70,7 @@ void vgpu_session_lose_locked(struct vgpu_session *session, const char *reason) 
     __atomic_store_n(&session->lost, true, __ATOMIC_RELEASE);
     vgpu_log("session %llu is lost: %s", (unsigned long long)session->welcome.session, reason);
     /* Wakes a thread inside poll(); the descriptor stays ours until the session is closed. */
-    shutdown(session->descriptor, SHUT_RDWR);
+    vgpu_own_shut(&session->own);
   }
   vgpu_session_rouse(session);
 }

@@ -32,7 +32,7 @@ struct vgpu_pending {
  * reads replies for all of them (`reading`); the others sleep on their own condition.
  */
 struct vgpu_session {
-  int descriptor;
+  struct vgpu_own own; /* the socket */
   struct vgpu_rings
       rings; /* none: frames go over the socket. Requests: under `sending`; replies: `reading` */
   struct vgpu_vm_memory vm;  /* the memory of rings and shared regions in a VM; 0 bytes: not used */

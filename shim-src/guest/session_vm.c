@@ -73,7 +73,7 @@ static bool give_up(struct vgpu_session *session, struct greeting *greeting, uin
 }
 
 bool vgpu_session_enter_vm(struct vgpu_session *session, const struct vgpu_vm_mark *mark, int64_t deadline) {
-  struct greeting greeting = {.descriptor = session->descriptor, .deadline = deadline};
+  struct greeting greeting = {.descriptor = session->own.descriptor, .deadline = deadline};
   const uint32_t size = session->welcome.ring_size;
   if (!vgpu_ring_size_sound(size) || !vgpu_vm_memory_find(mark, &session->vm))
     return give_up(session, &greeting, VGPU_VM_NOT_SEEN);

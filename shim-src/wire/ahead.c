@@ -23,6 +23,7 @@ static bool nothing_yet(ssize_t got) {
 /* Some bytes, at least one, as soon as there are any. */
 static enum vgpu_stream_result receive_some(struct vgpu_ahead *ahead, void *bytes, size_t size, size_t *came,
                                             int64_t deadline) {
+  if (!vgpu_own_holds(ahead->own)) return VGPU_STREAM_CLOSED;
   ssize_t got = recv(ahead->descriptor, bytes, size, MSG_DONTWAIT);
   if (nothing_yet(got)) {
     struct vgpu_spinning spinning = {0};
@@ -34,6 +35,7 @@ static enum vgpu_stream_result receive_some(struct vgpu_ahead *ahead, void *byte
   while (nothing_yet(got)) {
     enum vgpu_stream_result result = vgpu_stream_wait_readable(ahead->descriptor, deadline);
     if (result != VGPU_STREAM_OK) return result;
+    if (!vgpu_own_holds(ahead->own)) return VGPU_STREAM_CLOSED;
     got = recv(ahead->descriptor, bytes, size, MSG_DONTWAIT);
   }
   if (got <= 0) return VGPU_STREAM_CLOSED;

@@ -5,6 +5,7 @@
 #ifndef VGPU_WIRE_AHEAD_H
 #define VGPU_WIRE_AHEAD_H
 
+#include "wire/own.h"
 #include "wire/spin.h"
 #include "wire/stream.h"
 
@@ -12,9 +13,10 @@
 
 /* Begins zeroed; vgpu_ahead_init makes it ready. */
 struct vgpu_ahead {
-  int descriptor;       /* of a non-blocking socket; the owner closes it */
-  unsigned char *bytes; /* VGPU_AHEAD_BYTES of memory, made at the first read */
-  size_t begin, end;    /* the bytes that were read and not yet taken */
+  int descriptor;             /* of a non-blocking socket; the owner closes it */
+  const struct vgpu_own *own; /* to check before each wait that the socket is there; NULL: it always is */
+  unsigned char *bytes;       /* VGPU_AHEAD_BYTES of memory, made at the first read */
+  size_t begin, end;          /* the bytes that were read and not yet taken */
   struct vgpu_spin spin;
 };
 

@@ -25,6 +25,7 @@ void vgpu_doorbell_destroy(struct vgpu_doorbell *doorbell) {
 }
 
 void vgpu_doorbell_ring(const struct vgpu_doorbell *doorbell) {
+  if (!vgpu_own_holds(doorbell->own)) return; /* who waits finds out */
   /* A socket too full for one more byte wakes the peer as it is. */
   while (send(doorbell->descriptor, "", 1, MSG_NOSIGNAL | MSG_DONTWAIT) < 0 && errno == EINTR) continue;
 }
@@ -42,11 +43,15 @@ uint64_t vgpu_doorbell_rings(struct vgpu_doorbell *doorbell) {
 
 /* Polls and empties the socket, without the lock. *passed: a descriptor that came, or -1. *rung: bytes came.
  */
-static enum vgpu_stream_result hear(int descriptor, int64_t deadline, int *passed, bool *rung) {
+static enum vgpu_stream_result hear(const struct vgpu_doorbell *doorbell, int64_t deadline, int *passed,
+                                    bool *rung) {
+  const int descriptor = doorbell->descriptor;
   struct pollfd poller = {.fd = descriptor, .events = POLLIN};
+  if (!vgpu_own_holds(doorbell->own)) return VGPU_STREAM_CLOSED;
   int ready = poll(&poller, 1, deadline == VGPU_NO_DEADLINE ? -1 : vgpu_left_ms(deadline));
   if (ready == 0) return VGPU_STREAM_TIMEOUT;
   if (ready < 0) return errno == EINTR ? VGPU_STREAM_OK : VGPU_STREAM_CLOSED;
+  if (!vgpu_own_holds(doorbell->own)) return VGPU_STREAM_CLOSED;
   unsigned char bytes[256];
   ssize_t got = vgpu_stream_receive(descriptor, bytes, sizeof bytes, passed);
   if (got == 0 || (got < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR)) {
@@ -86,7 +91,7 @@ enum vgpu_stream_result vgpu_doorbell_wait(struct vgpu_doorbell *doorbell, uint6
     pthread_mutex_unlock(&doorbell->lock);
     int passed = -1;
     bool rung = false;
-    result = hear(doorbell->descriptor, deadline, &passed, &rung);
+    result = hear(doorbell, deadline, &passed, &rung);
     pthread_mutex_lock(&doorbell->lock);
     doorbell->polling = false;
     doorbell->generation++;
@@ -107,6 +112,7 @@ void vgpu_doorbell_missed(struct vgpu_doorbell *doorbell) {
 
 /* Reads the rest of a socket that was shut down. The caller holds the lock, and no thread polls. */
 static void drain(struct vgpu_doorbell *doorbell) {
+  if (!vgpu_own_holds(doorbell->own)) return;
   unsigned char bytes[256];
   ssize_t got;
   do {
@@ -130,7 +136,8 @@ uint64_t vgpu_doorbell_end(struct vgpu_doorbell *doorbell) {
 
 bool vgpu_doorbell_renew(struct vgpu_doorbell *doorbell, int descriptor) {
   pthread_mutex_lock(&doorbell->lock);
-  bool renewed = dup3(descriptor, doorbell->descriptor, O_CLOEXEC) >= 0;
+  bool renewed = doorbell->own != NULL ? vgpu_own_replace(doorbell->own, descriptor)
+                                       : dup3(descriptor, doorbell->descriptor, O_CLOEXEC) >= 0;
   if (renewed) doorbell->closed = false;
   doorbell->generation++;
   pthread_cond_broadcast(&doorbell->heard);

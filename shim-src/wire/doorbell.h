@@ -11,10 +11,12 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "wire/own.h"
 #include "wire/stream.h"
 
 struct vgpu_doorbell {
-  int descriptor; /* of the socket; the owner closes it */
+  int descriptor;       /* of the socket; the owner closes it */
+  struct vgpu_own *own; /* to check before each use that the socket is there; NULL: it always is */
   pthread_mutex_t lock;
   pthread_cond_t heard;
   uint64_t generation; /* counts polls that ended */

@@ -44,6 +44,8 @@ const PROGRAMS: CasePrograms = {
     many: 'pinned memory is made, given back and made again',
     threads: 'many threads have pinned memory of their own',
     forks: 'a child that forked has none of it',
+    seen_at_once:
+      'the program sees each fill and copy into pinned, registered and managed memory when the call returns',
   },
   earlier_failures: {
     made: 'what is made is there although work before it failed, and that is told by the next wait',

@@ -26,6 +26,9 @@ const CASES = {
   left_by_the_first_thread: 'goes on when the first thread ends',
   forked_while_used: 'is forked while eight threads are inside of it: each child begins again',
   spawned_while_used: 'is in a process that starts programs meanwhile',
+  low_descriptors_closed: 'goes on when the program closes and reuses the descriptors from 3 to 255',
+  descriptors_closed:
+    'fails, and neither writes to, reads from nor shuts down the files that took the numbers of its descriptors',
   interrupted: 'is interrupted by signals that restart nothing',
   preempted: "is preempted as Go's runtime does, on small stacks and signal stacks",
 } as const;

@@ -64,6 +64,7 @@ enum {
   NOT_READY = 600,
   NOT_PERMITTED = 800,
   NOT_SUPPORTED = 801,
+  SYSTEM_NOT_READY = 802,
 };
 
 struct check_case {

@@ -5,10 +5,14 @@
 #include "check.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
 #include <spawn.h>
 #include <stdatomic.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -263,6 +267,68 @@ static void preempted(void) {
   join(threads);
 }
 
+#define FIRST 3
+#define LAST 4096
+#define MOST 64
+
+static unsigned open_descriptors(int *numbers) {
+  unsigned count = 0;
+  for (int number = FIRST; number < LAST && count < MOST; number++) {
+    if (fcntl(number, F_GETFD) >= 0) numbers[count++] = number;
+  }
+  return count;
+}
+
+static void low_descriptors_closed(void) {
+  begin();
+  OK(use(1));
+  for (int number = FIRST; number < 256; number++) close(number);
+  for (int number = FIRST; number < 256; number++) TRUE(dup2(STDOUT_FILENO, number) == number);
+  OK(use(2));
+}
+
+/* Each descriptor of the library now is a file of the program, or one end of a pair of sockets. */
+static void descriptors_closed(void) {
+  static char bytes[70000];
+  int numbers[MOST], peers[MOST];
+  devptr address;
+  begin();
+  OK(use(1));
+  OK(allocate(&address, sizeof bytes));
+  unsigned count = open_descriptors(numbers);
+  TRUE(count > 0 && count < MOST);
+  for (unsigned i = 0; i < count; i++) close(numbers[i]);
+  for (unsigned i = 0; i < count; i++) {
+    int pair[2] = {memfd_create("of the program", 0), -1};
+    if (i % 2 == 0) {
+      OK(write(pair[0], "USER", 4) - 4);
+    } else {
+      close(pair[0]);
+      OK(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, pair));
+    }
+    peers[i] = pair[1];
+    if (pair[0] != numbers[i]) OK(dup2(pair[0], numbers[i]) - numbers[i]);
+    if (pair[1] >= 0) peers[i] = fcntl(pair[1], F_DUPFD, LAST - MOST);
+  }
+  alarm(20);
+  int result = 0;
+  for (int i = 0; i < 100 && result == 0; i++) result = write_to(address, bytes, sizeof bytes);
+  if (result == 0) result = read_from(bytes, address, sizeof bytes);
+  IS(SYSTEM_NOT_READY, result);
+  IS(SYSTEM_NOT_READY, write_to(address, bytes, sizeof bytes));
+  for (unsigned i = 0; i < count; i++) {
+    struct stat status = {0};
+    char byte;
+    OK(fstat(numbers[i], &status));
+    if (i % 2 == 0) {
+      IS(4, status.st_size);
+    } else {
+      IS(-1, recv(peers[i], &byte, 1, MSG_DONTWAIT)); /* 0: it was shut down or closed */
+      IS(EAGAIN, errno);
+    }
+  }
+}
+
 static const struct {
   const char *name;
   void (*run)(void);
@@ -274,6 +340,8 @@ static const struct {
     {"left_by_the_first_thread", left_by_the_first_thread},
     {"forked_while_used", forked_while_used},
     {"spawned_while_used", spawned_while_used},
+    {"low_descriptors_closed", low_descriptors_closed},
+    {"descriptors_closed", descriptors_closed},
     {"interrupted", interrupted},
     {"preempted", preempted},
 };

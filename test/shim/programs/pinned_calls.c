@@ -250,9 +250,82 @@ static void forks(void) {
   unpin(memory);
 }
 
+struct flat_side {
+  size_t x, y;
+  uint32_t type;
+  const void *host;
+  devptr device;
+  void *array;
+  size_t pitch;
+};
+struct flat_copy {
+  struct flat_side source, destination;
+  size_t width, height;
+};
+
+#define SPAN (4 * MIB)
+
+enum call { FILL_8, FILL_16, FILL_32, FILL_ROWS, COPY_DEVICE, COPY_ANY, COPY_ROWS, CALLS };
+
+static int make_call(enum call call, devptr to, devptr source) {
+  static const size_t row = 4096;
+  switch (call) {
+    case FILL_8:
+      return CALL(cuMemsetD8_v2, (devptr, uint8_t, size_t), to, 0x5c, SPAN);
+    case FILL_16:
+      return CALL(cuMemsetD16_v2, (devptr, uint16_t, size_t), to, 0x5c5c, SPAN / 2);
+    case FILL_32:
+      return CALL(cuMemsetD32_v2, (devptr, uint32_t, size_t), to, 0x5c5c5c5c, SPAN / 4);
+    case FILL_ROWS:
+      return CALL(cuMemsetD2D8_v2, (devptr, size_t, uint8_t, size_t, size_t), to, row, 0x5c, row, SPAN / row);
+    case COPY_DEVICE:
+      return CALL(cuMemcpyDtoD_v2, (devptr, devptr, size_t), to, source, SPAN);
+    case COPY_ANY:
+      return CALL(cuMemcpy, (devptr, devptr, size_t), to, source, SPAN);
+    default: {
+      const struct flat_copy copy = {.source = {.type = 2, .device = source, .pitch = row},
+                                     .destination = {.type = 2, .device = to, .pitch = row},
+                                     .width = row,
+                                     .height = SPAN / row};
+      return CALL(cuMemcpy2D_v2, (const void *), &copy);
+    }
+  }
+}
+
+/* https://docs.nvidia.com/cuda/cuda-driver-api/api-sync-behavior.html */
+static void seen_at_once(void) {
+  devptr source = check_alloc(SPAN), managed = 0, places[4] = {0};
+  unsigned char *plain = check_bytes(SPAN + 4096);
+  unsigned char *page = plain + (4096 - (uintptr_t)plain % 4096);
+  void *memory[2] = {NULL};
+  for (unsigned i = 0; i < 2; i++) {
+    MUST(CALL(cuMemHostAlloc, (void **, size_t, unsigned), &memory[i], SPAN, i * 2));
+    if (CALL(cuMemHostGetDevicePointer_v2, (devptr *, void *, unsigned), &places[i], memory[i], 0) != 0)
+      return; /* this transport shares no memory with the host */
+  }
+  MUST(CALL(cuMemHostRegister_v2, (void *, size_t, unsigned), page, SPAN, 2));
+  if (CALL(cuMemHostGetDevicePointer_v2, (devptr *, void *, unsigned), &places[2], page, 0) != 0)
+    places[2] = 0;
+  MUST(CALL(cuMemAllocManaged, (devptr *, size_t, unsigned), &managed, SPAN, 1));
+  places[3] = managed;
+  OK(CALL(cuMemsetD8_v2, (devptr, uint8_t, size_t), source, 0x5c, SPAN));
+  for (unsigned place = 0; place < 4; place++) {
+    volatile unsigned char *bytes = (volatile unsigned char *)(uintptr_t)places[place];
+    for (enum call call = FILL_8; bytes != NULL && call < CALLS; call++) {
+      memset((void *)(uintptr_t)places[place], 0, SPAN);
+      OK(make_call(call, places[place], source));
+      if (bytes[0] != 0x5c || bytes[SPAN - 1] != 0x5c) {
+        printf("memory %u: call %u returned before it was done\n", place, call);
+        check_failures++;
+      }
+      OK(CALL(cuCtxSynchronize, (void)));
+    }
+  }
+}
+
 int main(int argc, char **argv) {
   static const struct check_case cases[] = {
-      {"lengths", lengths}, {"in_order", in_order}, {"behind_a_wait", behind_a_wait},
-      {"many", many},       {"threads", threads},   {"forks", forks}};
+      {"lengths", lengths}, {"in_order", in_order}, {"behind_a_wait", behind_a_wait}, {"many", many},
+      {"threads", threads}, {"forks", forks},       {"seen_at_once", seen_at_once}};
   return check_main(argc, argv, cases, sizeof cases / sizeof *cases);
 }

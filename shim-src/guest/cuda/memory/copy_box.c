@@ -219,9 +219,9 @@ int vgpu_copy_box(const struct vgpu_box *copy, struct vgpu_stream *stream, bool 
     result = vgpu_transfer_settle(&transfer);
   if (result == CUDA_SUCCESS && !source.device && !source.array)
     result = vgpu_transfer_done(&transfer, vgpu_host_pointer(source.start));
-  if (result != CUDA_SUCCESS || async || !(from_both || to_both)) return result;
-  /* A copy that has returned is done, and the program sees its bytes. */
-  return vgpu_cuda_wait_stream(transfer.driver, transfer.context, 0);
+  if (result != CUDA_SUCCESS || async) return result;
+  if (from_both) return vgpu_cuda_wait_stream(transfer.driver, transfer.context, 0);
+  return destination.array ? CUDA_SUCCESS : vgpu_transfer_arrive(&transfer, destination.start);
 }
 
 static struct vgpu_box_side deepen(const struct vgpu_flat_side *side, size_t height) {

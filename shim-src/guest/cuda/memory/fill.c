@@ -15,7 +15,8 @@ static int fill(uint32_t opcode, uint32_t width, uint64_t destination, uint32_t 
   }
   struct vgpu_send_cuMemsetD8_v2 send = {
       .context = transfer.context, .destination = destination, .count = count, .value = value};
-  return vgpu_cuda_post(opcode, &send, sizeof send, NULL, 0);
+  result = vgpu_cuda_post(opcode, &send, sizeof send, NULL, 0);
+  return result == CUDA_SUCCESS ? vgpu_transfer_arrive(&transfer, destination) : result;
 }
 
 static int fill_async(uint32_t opcode, uint32_t width, uint64_t destination, uint32_t value, size_t count,
@@ -60,7 +61,8 @@ static int fill_rows(uint32_t element, uint64_t destination, size_t pitch, uint3
                                              .height = height,
                                              .value = value,
                                              .element = element};
-  return vgpu_cuda_post(VGPU_OP_cuMemsetD2D8Async, &send, sizeof send, NULL, 0);
+  result = vgpu_cuda_post(VGPU_OP_cuMemsetD2D8Async, &send, sizeof send, NULL, 0);
+  return result == CUDA_SUCCESS ? vgpu_transfer_arrive(&transfer, destination) : result;
 }
 
 int cuMemsetD8_v2(uint64_t dstDevice, uint8_t uc, size_t N) {

@@ -147,8 +147,7 @@ static int await_source(const struct vgpu_transfer *transfer, const void *source
   return region.lent || vgpu_readback_pending(driver) ? vgpu_cuda_wait_legacy(driver) : CUDA_SUCCESS;
 }
 
-/* A copy that has returned is done, and the program must see its bytes. */
-static int arrive(const struct vgpu_transfer *transfer, uint64_t destination) {
+int vgpu_transfer_arrive(const struct vgpu_transfer *transfer, uint64_t destination) {
   struct vgpu_region region;
   if (transfer->async || !vgpu_regions_find(&transfer->driver->regions, destination, &region) || !region.lent)
     return CUDA_SUCCESS;
@@ -194,7 +193,7 @@ int vgpu_transfer_to_device(const struct vgpu_transfer *transfer, uint64_t desti
     int taken = vgpu_cuda_ping();
     if (result == CUDA_SUCCESS) result = taken;
   }
-  if (result == CUDA_SUCCESS) result = arrive(transfer, first);
+  if (result == CUDA_SUCCESS) result = vgpu_transfer_arrive(transfer, first);
   return result == CUDA_SUCCESS ? vgpu_transfer_done(transfer, origin) : result;
 }
 
@@ -324,7 +323,7 @@ int vgpu_transfer_on_device(const struct vgpu_transfer *transfer, uint64_t desti
   struct vgpu_send_cuMemcpyDtoD_v2 send = {
       .context = transfer->context, .destination = destination, .source = source, .bytes = bytes};
   int result = vgpu_cuda_post(VGPU_OP_cuMemcpyDtoD_v2, &send, sizeof send, NULL, 0);
-  return result == CUDA_SUCCESS ? arrive(transfer, destination) : result;
+  return result == CUDA_SUCCESS ? vgpu_transfer_arrive(transfer, destination) : result;
 }
 
 int vgpu_transfer_catch_up(const struct vgpu_transfer *transfer) {

@@ -44,6 +44,13 @@ int vgpu_transfer_await_functions(const struct vgpu_transfer *transfer, const vo
 int vgpu_transfer_done(const struct vgpu_transfer *transfer, const void *source);
 
 /*
+ * Called after a copy or fill was sent. One that is not asynchronous, into memory that the program can read
+ * (pinned, registered, managed), is done when it returns:
+ * https://docs.nvidia.com/cuda/cuda-driver-api/api-sync-behavior.html
+ */
+int vgpu_transfer_arrive(const struct vgpu_transfer *transfer, uint64_t destination);
+
+/*
  * Called before each piece that is sent to the device: waits for the stream if the thread is far ahead of it.
  */
 int vgpu_transfer_keep_pace(const struct vgpu_transfer *transfer, uint32_t bytes);

@@ -58,14 +58,10 @@ export function toolEnvironment(
   base: Readonly<Record<string, string | undefined>>,
   isRoot = process.geteuid?.() === 0,
 ): Record<string, string> {
-  const environment: Record<string, string> = {};
-  for (const [name, value] of Object.entries(base)) {
-    if (value === undefined || name === 'LD_PRELOAD' || name === 'LD_LIBRARY_PATH') continue;
-    environment[name] = value;
-  }
-  environment['LC_ALL'] = 'C.UTF-8';
-  if (isRoot) environment['PATH'] = rootPath;
-  return environment;
+  const kept = Object.entries(base).flatMap(([name, value]) =>
+    value === undefined || name === 'LD_PRELOAD' || name === 'LD_LIBRARY_PATH' ? [] : [[name, value]],
+  );
+  return { ...Object.fromEntries(kept), LC_ALL: 'C.UTF-8', ...(isRoot ? { PATH: rootPath } : {}) };
 }
 
 function runOnce(

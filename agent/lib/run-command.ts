@@ -83,6 +83,14 @@ function runOnce(
       ...(options.cwd === undefined ? {} : { cwd: options.cwd }),
     });
 
+    if (child.pid === undefined) {
+      // Without descriptors for its pipes it has no streams either.
+      child.on('error', (cause) => reject(cannotStart(file, cause)));
+      return;
+    }
+    // A kill that fails is reported here; the exit event still comes then.
+    child.on('error', () => {});
+
     const settle = (end: () => void): void => {
       if (settled) return;
       settled = true;
@@ -115,10 +123,6 @@ function runOnce(
       });
       child[name].on('error', () => {});
     }
-    child.on('error', (cause) => {
-      // A kill that fails is reported here too; the exit event still comes then.
-      if (child.pid === undefined) settle(() => reject(cannotStart(file, cause)));
-    });
     child.on('close', finish);
     child.on('exit', (code, signal) => {
       timers.push(setTimeout(() => finish(code, signal), drainMs));

@@ -1,8 +1,9 @@
 /** The containers of a compose file, as docker's daemon tells them. `docker compose` puts labels on those that it makes. */
 import path from 'node:path';
 import type { ComposedContainer, LoadedUnit } from '../contracts/unit.js';
+import { member } from '../lib/own.js';
 import { type ContainerUnit, containerOf } from './container-unit.js';
-import { askDocker, containerPath, member, runningPid, socketOf } from './docker-socket.js';
+import { askDocker, containerPath, runningPid, socketOf } from './docker-socket.js';
 
 const label = 'com.docker.compose';
 const listed = `/containers/json?filters=${encodeURIComponent(JSON.stringify({ label: [`${label}.project`] }))}`;

@@ -2,8 +2,9 @@
 import type { IncomingMessage } from 'node:http';
 import type { UnitFacts } from '../contracts/unit.js';
 import * as http from '../lib/http.js';
+import { member } from '../lib/own.js';
 import { type ContainerUnit, containerOf } from './container-unit.js';
-import { askDocker, containerPath, member, runningPid, socketOf } from './docker-socket.js';
+import { askDocker, containerPath, runningPid, socketOf } from './docker-socket.js';
 
 export interface FollowedLog {
   readonly source: string;

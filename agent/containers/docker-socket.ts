@@ -1,6 +1,7 @@
 /** Docker's daemon, asked over its socket. */
 
 import * as http from '../lib/http.js';
+import { member } from '../lib/own.js';
 import { type ContainerUnit, optionOf } from './container-unit.js';
 
 const defaultSocket = '/run/docker.sock';
@@ -46,11 +47,6 @@ export function socketOf({ options }: ContainerUnit): string | null {
 export function runningPid(document: unknown): number | null {
   const pid = member(member(document, 'State'), 'Pid');
   return typeof pid === 'number' && Number.isSafeInteger(pid) && pid > 0 ? pid : null;
-}
-
-/** The member of that name in an object of an answer. */
-export function member(value: unknown, name: string): unknown {
-  return typeof value === 'object' && value !== null ? Reflect.get(value, name) : undefined;
 }
 
 /** The body of an answer 200; null for everything else. */

@@ -1,6 +1,7 @@
 /** Which distribution this is, and where it keeps libraries. */
 
 import type { Distribution, DistributionFamily } from '../contracts/facts.js';
+import { own } from '../lib/own.js';
 import type { Root } from './files/root.js';
 
 const maxOsRelease = 64 * 1024;
@@ -49,7 +50,7 @@ export function readDistribution(root: Root, architecture: string): Distribution
     prettyName: fields.get('PRETTY_NAME') ?? fields.get('NAME') ?? 'Linux',
     family,
     architecture,
-    multiarch: family === 'debian' ? (triplets[architecture] ?? null) : null,
+    multiarch: family === 'debian' ? (own(triplets, architecture) ?? null) : null,
     mergedUsr: isMergedUsr(root),
   };
 }
@@ -75,7 +76,7 @@ function unquote(value: string): string {
 function familyOf(ids: readonly string[]): DistributionFamily {
   for (const id of ids) {
     // opensuse-leap, opensuse-tumbleweed
-    const family = families[id] ?? families[id.replace(/-.*/, '')];
+    const family = own(families, id) ?? own(families, id.replace(/-.*/, ''));
     if (family !== undefined) return family;
   }
   return 'unknown';

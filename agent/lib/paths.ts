@@ -39,6 +39,8 @@ export const guestState = statePaths('/var/lib/vgpu-agent');
 /** Manifest of `vgpu-agent host install`: a machine can be a guest and a host, and each is removed separately. */
 export const hostState = statePaths('/var/lib/vgpu-host');
 export const lockFile = '/run/vgpu-agent/lock';
+/** Beside the lock: the starts of the service since it was stopped cleanly (service/crashes.ts). */
+export const serviceStarts = '/run/vgpu-agent/starts';
 /** While `doctor --trace` traces a service: `unit` names it, `events` is what its processes write. Gone at boot. */
 export const traceDirectory = '/run/vgpu-agent/trace';
 export const traceRecord = '/run/vgpu-agent/trace/unit';

@@ -58,14 +58,10 @@ export function toolEnvironment(
   base: Readonly<Record<string, string | undefined>>,
   isRoot = process.geteuid?.() === 0,
 ): Record<string, string> {
-  const environment: Record<string, string> = {};
-  for (const [name, value] of Object.entries(base)) {
-    if (value === undefined || name === 'LD_PRELOAD' || name === 'LD_LIBRARY_PATH') continue;
-    environment[name] = value;
-  }
-  environment['LC_ALL'] = 'C.UTF-8';
-  if (isRoot) environment['PATH'] = rootPath;
-  return environment;
+  const kept = Object.entries(base).flatMap(([name, value]) =>
+    value === undefined || name === 'LD_PRELOAD' || name === 'LD_LIBRARY_PATH' ? [] : [[name, value]],
+  );
+  return { ...Object.fromEntries(kept), LC_ALL: 'C.UTF-8', ...(isRoot ? { PATH: rootPath } : {}) };
 }
 
 function runOnce(
@@ -86,6 +82,14 @@ function runOnce(
       stdio: ['pipe', 'pipe', 'pipe'],
       ...(options.cwd === undefined ? {} : { cwd: options.cwd }),
     });
+
+    if (child.pid === undefined) {
+      // Without descriptors for its pipes it has no streams either.
+      child.on('error', (cause) => reject(cannotStart(file, cause)));
+      return;
+    }
+    // A kill that fails is reported here; the exit event still comes then.
+    child.on('error', () => {});
 
     const settle = (end: () => void): void => {
       if (settled) return;
@@ -119,10 +123,6 @@ function runOnce(
       });
       child[name].on('error', () => {});
     }
-    child.on('error', (cause) => {
-      // A kill that fails is reported here too; the exit event still comes then.
-      if (child.pid === undefined) settle(() => reject(cannotStart(file, cause)));
-    });
     child.on('close', finish);
     child.on('exit', (code, signal) => {
       timers.push(setTimeout(() => finish(code, signal), drainMs));

@@ -1,6 +1,7 @@
 /** The service's present knowledge: one immutable snapshot, replaced as a whole, and its subscribers. */
 import type { Verdict } from '../contracts/verdict.js';
 import type { StatusView } from '../contracts/views.js';
+import { reportUnexpected } from '../lib/unexpected.js';
 
 /**
  * - `starting`: not everything was looked at yet; `idle`: nothing is installed
@@ -115,7 +116,14 @@ export class Board {
   #replace(next: Snapshot): void {
     const before = this.#now;
     this.#now = next;
-    for (const listener of this.#listeners) listener(next, before);
+    for (const listener of this.#listeners) {
+      try {
+        listener(next, before);
+      } catch (error) {
+        // Whoever brought the news is not the one to hear of it.
+        reportUnexpected(error);
+      }
+    }
   }
 }
 

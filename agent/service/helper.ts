@@ -6,6 +6,7 @@
 import { spawn } from 'node:child_process';
 import { Socket } from 'node:net';
 import type { Readable, Writable } from 'node:stream';
+import { reportUnexpected } from '../lib/unexpected.js';
 
 export type HostEvent =
   | { readonly kind: 'up'; readonly device: string; readonly simulated: boolean }
@@ -120,7 +121,13 @@ export function startHelper(options: HelperOptions): Helper {
     started.output.setEncoding('utf8').on('data', (text: string) => {
       const lines = (pending + text).split('\n');
       pending = lines.pop() ?? '';
-      for (const line of lines) hear(line);
+      for (const line of lines) {
+        try {
+          hear(line);
+        } catch (error) {
+          reportUnexpected(error);
+        }
+      }
     });
     let over = false;
     const ended = (message: string): void => {

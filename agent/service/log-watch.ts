@@ -48,7 +48,7 @@ async function followJournal(
   doubt: () => void,
   signal: AbortSignal,
 ): Promise<void> {
-  const cursor = await journal.tail().catch(() => null);
+  const cursor = await journal.tail(signal).catch(() => null);
   let listener = listen(profile, doubt);
   let invocationId: string | null = null;
   for await (const entry of journal.follow({ unit: profile.unit, invocationId: null, cursor, signal })) {

@@ -6,6 +6,7 @@ import type { AgentConfig } from '../guest/agent-conf.js';
 import { errnoOf, VgpuError } from '../lib/errors.js';
 import { createServer } from '../lib/http.js';
 import { openDirectory, replaceFile } from '../lib/trust/files.js';
+import { reportUnexpected } from '../lib/unexpected.js';
 
 export interface MetricsOutput {
   /** Follows the configuration; what is not wanted any more goes. */
@@ -16,6 +17,8 @@ export interface MetricsOutput {
 }
 
 const writeEveryMs = 1_000;
+/** Any user may connect, and descriptors are needed for repairs. */
+const mostConnections = 32;
 
 export function metricsOutput(
   text: () => Promise<string>,
@@ -66,11 +69,14 @@ export function metricsOutput(
         response.writeHead(404).end();
         return;
       }
-      text().then(
-        (body) => response.writeHead(200, { 'content-type': 'text/plain; version=0.0.4' }).end(body),
-        (error: unknown) => response.writeHead(500).end(String(error)),
-      );
+      text()
+        .then(
+          (body) => response.writeHead(200, { 'content-type': 'text/plain; version=0.0.4' }).end(body),
+          (error: unknown) => response.writeHead(500).end(String(error)),
+        )
+        .catch(reportUnexpected);
     });
+    created.maxConnections = mostConnections;
     created.on('error', (error) => complainOnce(`cannot listen on ${address}: ${error.message}`));
     if (address.startsWith('unix:')) {
       const socket = address.slice('unix:'.length);
@@ -78,8 +84,11 @@ export function metricsOutput(
       // Every user may connect. Not by chmod: the name could refer to another file by then. bind(2) has finished when
       // this returns.
       const umask = process.umask(0o111);
-      created.listen(socket);
-      process.umask(umask);
+      try {
+        created.listen(socket);
+      } finally {
+        process.umask(umask);
+      }
     } else {
       const at = address.lastIndexOf(':');
       const host = address.slice('tcp:'.length, at).replace(/^\[|\]$/g, '');

@@ -1,4 +1,5 @@
 /** One worker that runs when asked: at once, after a quiet moment, or at a time. Never two runs at a time. */
+import { reportUnexpected } from '../lib/unexpected.js';
 
 export interface Pacer {
   now(): void;
@@ -39,7 +40,8 @@ export function pacer(run: () => Promise<void>, signal: AbortSignal): Pacer {
     running = true;
     do {
       again = false;
-      await run();
+      // One run that failed must not be the last.
+      await run().catch(reportUnexpected);
     } while (again && !signal.aborted);
     running = false;
     if (!idle()) return;

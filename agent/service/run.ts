@@ -8,7 +8,7 @@ import { openWorkplace } from '../install/pipeline/open-workplace.js';
 import { agentVersion } from '../lib/agent-version.js';
 import { VgpuError } from '../lib/errors.js';
 import { jsonLine } from '../lib/json-line.js';
-import { agentConf, agentUnit, packageRoot } from '../lib/paths.js';
+import { agentConf, agentUnit, packageRoot, serviceStarts } from '../lib/paths.js';
 import { spawnRunner } from '../lib/run-command.js';
 import { listProfiles, loadProfile } from '../profile/load.js';
 import { managerOn, requireSystemd } from '../systemd/bus.js';
@@ -19,6 +19,7 @@ import { Board } from './board.js';
 import { takeName } from './bus/name.js';
 import { busName, serveBusObject } from './bus/object.js';
 import { type BusWatch, watchBus } from './bus/watch.js';
+import { noteStart } from './crashes.js';
 import { declare } from './declared.js';
 import { startHelper } from './helper.js';
 import { hostWatch } from './host-watch.js';
@@ -50,6 +51,8 @@ const lockWaitMs = 120_000;
 const restartTimeoutMs = 200_000;
 const startWithinMs = 2_000;
 const stopWithinMs = 1_500;
+/** WatchdogSec= of the unit is 10 s. */
+const watchdogPauseMs = 4_000;
 
 /** Runs until `signal` aborts. Throws a VgpuError when the bus is lost: systemd starts the service again then. */
 export async function runService(options: ServiceOptions): Promise<void> {
@@ -100,6 +103,17 @@ export async function runService(options: ServiceOptions): Promise<void> {
     },
     onLost: (message) => line(message),
   });
+  const crashes = noteStart(serviceStarts, Number(process.hrtime.bigint() / 1_000_000n));
+  if (crashes.pauseMs > 0) {
+    const seconds = crashes.pauseMs / 1000;
+    const often = `the service ended unexpectedly ${crashes.recent} times within 10 minutes: it begins in ${seconds} s; journalctl -u ${agentUnit} shows why it ended`;
+    line(often);
+    // Ready: the consumers must not wait for this.
+    helper.notify('READY=1', `STATUS=${often}`);
+    const ticking = setInterval(() => helper.tick(), watchdogPauseMs);
+    await pause(crashes.pauseMs, signal);
+    clearInterval(ticking);
+  }
   const host = hostWatch(board, record);
   let endpoint = '';
   const watchHostOf = (facts: MachineFacts): void => {
@@ -285,6 +299,7 @@ export async function runService(options: ServiceOptions): Promise<void> {
   watcher.close();
   output.close();
   await Promise.race([consumers.quiet(), new Promise((resolve) => setTimeout(resolve, stopWithinMs))]);
+  if (lostBus === null) crashes.forget();
   record.write({ kind: 'serviceStopped', profile: null, unit: null, text: 'vgpu-agent stopped' });
   bus.close();
   helper.stop();

@@ -6,7 +6,11 @@
  * does not exit without disconnect(); match rules that were added are never removed, so signals are
  * subscribed once for the connection's life.
  */
+import { Socket } from 'node:net';
 import { errnoOf, VgpuError } from '../lib/errors.js';
+import { member } from '../lib/own.js';
+import { reportUnexpected } from '../lib/unexpected.js';
+import { limitMessages } from './message-limit.js';
 
 /** The system bus's socket when DBUS_SYSTEM_BUS_ADDRESS does not say otherwise. */
 const systemBusSocket = '/run/dbus/system_bus_socket';
@@ -140,9 +144,14 @@ export async function connectBus(
     gone ??= busGone(address, cause);
     for (const reject of [...waiting]) reject(gone);
   };
-  // Both stay for good: a late error event without a listener would end the process.
-  bus.on('error', fail);
-  streamOf(bus)?.on('close', () => fail(new Error('the connection was closed')));
+  const stream = streamOf(bus);
+  let connected = false;
+  // Both stay for good: a late error event without a listener would end the process. dbus-next also reports a message here
+  // that it cannot read, such as one of an unknown type: any user can send it, and the connection goes on.
+  bus.on('error', (cause: unknown) => {
+    if (!connected || stream === null || stream.destroyed) fail(cause);
+  });
+  stream?.on('close', () => fail(new Error('the connection was closed')));
 
   const withLimit = <T>(work: Promise<T>, milliseconds: number, what: string): Promise<T> =>
     new Promise<T>((resolve, reject) => {
@@ -176,6 +185,8 @@ export async function connectBus(
 
   try {
     await withLimit(new Promise<void>((resolve) => bus.on('connect', resolve)), connectTimeoutMs, 'Hello');
+    connected = true;
+    if (stream !== null) limitMessages(stream);
   } catch (error) {
     close();
     throw error;
@@ -205,13 +216,17 @@ export async function connectBus(
     onSignal(listener) {
       const hear = (message: InstanceType<typeof dbus.Message>): void => {
         if (message.type !== dbus.MessageType.SIGNAL) return;
-        listener({
-          sender: message.sender,
-          path: message.path,
-          interface: message.interface,
-          member: message.member,
-          body: message.body ?? [],
-        });
+        try {
+          listener({
+            sender: message.sender,
+            path: message.path,
+            interface: message.interface,
+            member: message.member,
+            body: message.body ?? [],
+          });
+        } catch (error) {
+          reportUnexpected(error);
+        }
       };
       bus.on('message', hear);
       return () => bus.removeListener('message', hear);
@@ -219,15 +234,6 @@ export async function connectBus(
     serve(handler) {
       bus.addMethodHandler((message: InstanceType<typeof dbus.Message>) => {
         if (message.type !== dbus.MessageType.METHOD_CALL) return false;
-        const answering = handler({
-          sender: message.sender,
-          path: message.path,
-          interface: message.interface ?? '',
-          member: message.member,
-          body: message.body ?? [],
-          interactive: (message.flags & allowInteractive) !== 0,
-        });
-        if (answering === null) return false;
         const send = (answer: BusAnswer): void => {
           if (over || message.flags & dbus.MessageFlag.NO_REPLY_EXPECTED) return;
           bus.send(
@@ -247,12 +253,35 @@ export async function connectBus(
                 ),
           );
         };
-        answering.then(send, (error: unknown) => send(failure(error)));
+        // An answer that cannot be sent as D-Bus's types is one more failure.
+        const refuse = (error: unknown): void => {
+          if (!(error instanceof VgpuError)) reportUnexpected(error);
+          send(failure(error));
+        };
+        try {
+          const answering = handler({
+            sender: message.sender,
+            path: message.path,
+            interface: message.interface ?? '',
+            member: message.member,
+            body: message.body ?? [],
+            interactive: (message.flags & allowInteractive) !== 0,
+          });
+          if (answering === null) return false;
+          answering.then(send).catch(refuse).catch(reportUnexpected);
+        } catch (error) {
+          refuse(error);
+        }
         return true;
       });
     },
     emit({ path, interface: name, member, signature, body }) {
-      if (!over) bus.send(dbus.Message.newSignal(path, name, member, signature, [...body]));
+      if (over) return;
+      try {
+        bus.send(dbus.Message.newSignal(path, name, member, signature, [...body]));
+      } catch (error) {
+        reportUnexpected(error);
+      }
     },
     variant: (signature, value) => new dbus.Variant(signature, value),
   };
@@ -294,17 +323,10 @@ function busAddress(address: string | undefined): string {
   return address.replace(/\bunix:path=/g, 'unix:socket=').replace(/\bunix:abstract=/g, 'unix:socket=\0');
 }
 
-interface Closable {
-  on(event: 'close', listener: () => void): unknown;
-}
-
 /** The socket under a dbus-next bus (not in its types): the only sign that the other end hung up. */
-function streamOf(bus: object): Closable | null {
-  const connection: unknown = Reflect.get(bus, '_connection');
-  if (typeof connection !== 'object' || connection === null) return null;
-  const stream: unknown = Reflect.get(connection, 'stream');
-  if (typeof stream !== 'object' || stream === null || !('on' in stream)) return null;
-  return stream as Closable;
+function streamOf(bus: object): Socket | null {
+  const stream = member(member(bus, '_connection'), 'stream');
+  return stream instanceof Socket ? stream : null;
 }
 
 function busGone(address: string | undefined, cause: unknown): VgpuError {

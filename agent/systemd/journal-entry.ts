@@ -1,4 +1,6 @@
 /** One line of `journalctl -o json` to a JournalEntry. */
+
+import { member } from '../lib/own.js';
 import type { JournalEntry } from './types.js';
 
 /** The fields that are read; journalctl adds `__CURSOR` and `__REALTIME_TIMESTAMP` by itself. */
@@ -21,7 +23,7 @@ export function parseEntry(line: string): JournalEntry | null {
     return null;
   }
   if (typeof fields !== 'object' || fields === null) return null;
-  const get = (name: string): FieldValue => fieldValue(Reflect.get(fields, name));
+  const get = (name: string): FieldValue => fieldValue(member(fields, name));
 
   const cursor = get('__CURSOR').text;
   const realtime = get('__REALTIME_TIMESTAMP').text;

@@ -19,8 +19,14 @@ export interface JournalReaderOptions {
 
 /** Cursors remembered to drop what a restarted follower shows again. */
 const rememberedCursors = 4096;
-/** A line that is longer than any entry journald stores is not an entry: dropped, not kept in memory. */
-const maxLineBytes = 64 * 1024 * 1024;
+/**
+ * A longer line is dropped, not kept in memory. journald cuts a line of standard output at 48 KiB (LineMax=); by its own
+ * protocol any process of the consumer can send an entry that would fill this one's heap.
+ */
+const maxLineBytes = 1024 * 1024;
+const tailWithinMs = 10_000;
+/** Time for journalctl to end after SIGTERM; one that waits for a dead disk does not. */
+const endWithinMs = 1_000;
 const keptErrorBytes = 2000;
 
 export function journalReader(options: JournalReaderOptions = {}): JournalReader {
@@ -28,30 +34,33 @@ export function journalReader(options: JournalReaderOptions = {}): JournalReader
   const firstDelayMs = options.firstDelayMs ?? 100;
   const maxDelayMs = options.maxDelayMs ?? 2_000;
 
-  const collect = async (args: readonly string[]): Promise<readonly JournalEntry[]> => {
-    const entries: JournalEntry[] = [];
-    for await (const entry of run(journalctl, args, null)) entries.push(entry);
-    return entries;
-  };
-
   return {
-    async tail() {
-      const [entry] = await collect(['--lines=1']);
-      return entry?.cursor ?? null;
+    async tail(asked) {
+      const late = AbortSignal.timeout(tailWithinMs);
+      const signal = asked === undefined ? late : AbortSignal.any([asked, late]);
+      let cursor: string | null = null;
+      for await (const entry of run(journalctl, ['--lines=1'], signal, 'read')) cursor = entry.cursor;
+      if (cursor === null && signal.aborted) {
+        throw unreadable(journalctl, late.aborted ? `no answer within ${tailWithinMs / 1000} s` : 'stopped');
+      }
+      return cursor;
     },
 
-    async read({ unit, invocationId }) {
-      const entries = await collect([
-        '--lines=all',
-        `_SYSTEMD_UNIT=${unit}`,
-        `_SYSTEMD_INVOCATION_ID=${invocationId}`,
-        '+',
-        '_PID=1',
-        `UNIT=${unit}`,
-        `INVOCATION_ID=${invocationId}`,
-      ]);
-      return entries;
-    },
+    read: ({ unit, invocationId, signal }) =>
+      run(
+        journalctl,
+        [
+          '--lines=all',
+          `_SYSTEMD_UNIT=${unit}`,
+          `_SYSTEMD_INVOCATION_ID=${invocationId}`,
+          '+',
+          '_PID=1',
+          `UNIT=${unit}`,
+          `INVOCATION_ID=${invocationId}`,
+        ],
+        signal,
+        'read',
+      ),
 
     async *follow({ unit, invocationId, cursor, signal }) {
       const seen = new RecentCursors(rememberedCursors);
@@ -63,14 +72,18 @@ export function journalReader(options: JournalReaderOptions = {}): JournalReader
         // --after-cursor drops the first entry that matches where the cursor's own does not (systemd 252).
         if (after !== null) args.unshift(`--cursor=${after}`, ...bootOf(after));
         const begin = after;
-        for await (const entry of run(journalctl, args, signal)) {
-          if (entry.cursor === begin) continue;
-          after = entry.cursor;
-          if (!seen.add(entry.cursor)) continue;
-          delayMs = firstDelayMs;
-          if (invocationId !== null && entry.invocationId !== null && entry.invocationId !== invocationId)
-            continue;
-          yield entry;
+        try {
+          for await (const entry of run(journalctl, args, signal, 'follow')) {
+            if (entry.cursor === begin) continue;
+            after = entry.cursor;
+            if (!seen.add(entry.cursor)) continue;
+            delayMs = firstDelayMs;
+            if (invocationId !== null && entry.invocationId !== null && entry.invocationId !== invocationId)
+              continue;
+            yield entry;
+          }
+        } catch (error) {
+          if (!lacksResources(error)) throw error;
         }
         // journalctl ends by itself when the file it reads is vacuumed away; it starts again where it was.
         await sleep(delayMs, undefined, { signal }).catch(() => {});
@@ -89,50 +102,64 @@ function bootOf(cursor: string): readonly string[] {
   return boot === undefined ? [] : [`--boot=${boot}`];
 }
 
+/** The machine was short of processes, descriptors or memory for a moment (fork(2), pipe(2)). */
+function lacksResources(error: unknown): boolean {
+  const code = error instanceof VgpuError ? errnoOf(error.cause) : errnoOf(error);
+  return ['EAGAIN', 'EMFILE', 'ENFILE', 'ENOMEM'].includes(code ?? '');
+}
+
 /**
- * Runs journalctl once and yields its entries. Without `signal` a failure is thrown; with one (following)
- * only a journalctl that cannot be started is, for the rest the caller tries again. The process is gone
- * when the generator is, whichever way it is left.
+ * Runs journalctl once and yields its entries. A journalctl that cannot be started is thrown, and reading also throws when
+ * it failed; following leaves that to the caller, who tries again. The process is gone when the generator is, whichever
+ * way it is left.
  */
 async function* run(
   journalctl: string,
   args: readonly string[],
-  signal: AbortSignal | null,
+  signal: AbortSignal,
+  purpose: 'read' | 'follow',
 ): AsyncGenerator<JournalEntry, void, void> {
   const all = ['--output=json', `--output-fields=${outputFields}`, '--all', '--no-pager', '--quiet', ...args];
   const child = spawn(journalctl, all, {
     stdio: ['ignore', 'pipe', 'pipe'],
     env: toolEnvironment(process.env),
   });
-  let complaint = '';
-  child.stderr.setEncoding('utf8').on('data', (text: string) => {
-    if (complaint.length < keptErrorBytes) complaint += text;
-  });
   const ended = new Promise<{ readonly code: number | null; readonly error: Error | null }>((resolve) => {
     child.on('error', (error) => resolve({ code: null, error }));
     child.on('close', (code) => resolve({ code, error: null }));
+  });
+  if (child.pid === undefined) {
+    // Without descriptors for its pipes it has no streams either.
+    const { error } = await ended;
+    throw unreadable(journalctl, errnoOf(error) ?? String(error), error);
+  }
+  let complaint = '';
+  child.stderr.setEncoding('utf8').on('data', (text: string) => {
+    if (complaint.length < keptErrorBytes) complaint += text;
   });
   const stop = (): void => {
     child.kill('SIGTERM');
     // Ends a read that is waiting; SIGTERM alone would leave us waiting for journalctl's exit.
     child.stdout.destroy();
   };
-  signal?.addEventListener('abort', stop, { once: true });
-  if (signal?.aborted) stop();
+  signal.addEventListener('abort', stop, { once: true });
+  if (signal.aborted) stop();
 
   try {
     for await (const line of lines(child)) {
       const entry = parseEntry(line);
       if (entry !== null) yield entry;
     }
-    const { code, error } = await ended;
-    if (error !== null) throw unreadable(journalctl, errnoOf(error) ?? error.message, error);
-    if (signal === null && code !== 0)
+    if (signal.aborted || purpose === 'follow') return;
+    const { code } = await ended;
+    if (code !== 0 && !signal.aborted)
       throw unreadable(journalctl, complaint.trim() || `exit status ${code}`);
   } finally {
-    signal?.removeEventListener('abort', stop);
+    signal.removeEventListener('abort', stop);
     stop();
-    await ended;
+    const late = setTimeout(() => child.kill('SIGKILL'), endWithinMs);
+    await Promise.race([ended, sleep(2 * endWithinMs, undefined, { ref: false })]);
+    clearTimeout(late);
   }
 }
 
@@ -145,7 +172,7 @@ async function* lines(child: Journalctl): AsyncGenerator<string, void, void> {
       let rest: Buffer = Buffer.from(chunk);
       for (let at = rest.indexOf(10); at >= 0; at = rest.indexOf(10)) {
         pending.push(rest.subarray(0, at));
-        yield Buffer.concat(pending).toString('utf8');
+        if (size + at <= maxLineBytes) yield Buffer.concat(pending).toString('utf8');
         pending = [];
         size = 0;
         rest = rest.subarray(at + 1);

@@ -8,12 +8,12 @@ export type PropertyBag = Readonly<Record<string, unknown>>;
 /** The `a{sv}` of a GetAll reply without its variants. */
 export function bagOf(reply: unknown): PropertyBag {
   if (typeof reply !== 'object' || reply === null) return {};
-  const bag: Record<string, unknown> = {};
-  for (const [name, variant] of Object.entries(reply)) {
-    bag[name] =
-      typeof variant === 'object' && variant !== null && 'value' in variant ? variant.value : variant;
-  }
-  return bag;
+  return Object.fromEntries(
+    Object.entries(reply).map(([name, variant]) => [
+      name,
+      typeof variant === 'object' && variant !== null && 'value' in variant ? variant.value : variant,
+    ]),
+  );
 }
 
 export function text(bag: PropertyBag, name: string, fallback = ''): string {

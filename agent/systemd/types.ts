@@ -37,11 +37,11 @@ export interface JournalEntry {
 }
 
 export interface JournalReader {
-  /** The newest cursor now, or null when the journal is empty. */
-  tail(): Promise<string | null>;
+  /** The newest cursor now, or null when the journal is empty. Rejects after ten seconds, or when `signal` aborts. */
+  tail(signal?: AbortSignal): Promise<string | null>;
   /**
    * Follows entries of `unit` after `cursor`, across rotation and vacuum (restarted with back-off, duplicates
-   * dropped by cursor). Ends when `signal` aborts.
+   * dropped by cursor) and a journalctl that could not be started for want of resources. Ends when `signal` aborts.
    */
   follow(options: {
     readonly unit: string;
@@ -49,6 +49,13 @@ export interface JournalReader {
     readonly cursor: string | null;
     readonly signal: AbortSignal;
   }): AsyncIterable<JournalEntry>;
-  /** Entries of one invocation, oldest first. */
-  read(options: { readonly unit: string; readonly invocationId: string }): Promise<readonly JournalEntry[]>;
+  /**
+   * Entries of one invocation, oldest first, as they are read: there may be millions. Ends early, without an error, when
+   * `signal` aborts.
+   */
+  read(options: {
+    readonly unit: string;
+    readonly invocationId: string;
+    readonly signal: AbortSignal;
+  }): AsyncIterable<JournalEntry>;
 }

@@ -112,12 +112,12 @@ function loadError(unit: PropertyBag): string {
 }
 
 function environment(assignments: readonly string[]): Record<string, string> {
-  const result: Record<string, string> = {};
-  for (const assignment of assignments) {
-    const at = assignment.indexOf('=');
-    if (at > 0) result[assignment.slice(0, at)] = assignment.slice(at + 1);
-  }
-  return result;
+  return Object.fromEntries(
+    assignments.flatMap((assignment) => {
+      const at = assignment.indexOf('=');
+      return at > 0 ? [[assignment.slice(0, at), assignment.slice(at + 1)]] : [];
+    }),
+  );
 }
 
 /** argv of the last ExecStart= command: the only one, except in a oneshot service. */

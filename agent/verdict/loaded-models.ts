@@ -1,4 +1,5 @@
 /** The models that a consumer has loaded, by its own account: the list of the profile's `serving`. Pure. */
+import { member } from '../lib/own.js';
 import type { ServingRule } from '../profile/types.js';
 
 export interface LoadedModel {
@@ -40,10 +41,6 @@ export function loadedModels(rule: ServingRule, body: string): readonly LoadedMo
     return { name: typeof name === 'string' ? name.slice(0, maxNameLength) : '?', bytes, gpuBytes };
   });
   return models.includes(null) ? null : models.filter((one) => one !== null);
-}
-
-function member(value: unknown, name: string): unknown {
-  return typeof value === 'object' && value !== null ? Reflect.get(value, name) : undefined;
 }
 
 function isSize(value: unknown): value is number {

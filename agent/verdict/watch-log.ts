@@ -1,5 +1,4 @@
 /** Follows one consumer's log, whichever way it comes, and judges it while it comes. */
-import type { Profile } from '../profile/types.js';
 import type { JournalEntry } from '../systemd/types.js';
 import type { ConfirmEffects, ConfirmOptions } from './effects.js';
 import { type LogEntry, withoutContainerName } from './log/entry.js';
@@ -31,6 +30,8 @@ export interface LogWatch {
 
 /** Entries of starts that systemd has not told us of yet are kept, so many each. */
 const maxHeld = 2000;
+/** Characters of all of them. */
+const maxHeldLength = 1024 * 1024;
 const maxHeldStarts = 4;
 const maxWords = 4;
 /** systemd's own lines that say how a process ended or why it could not begin; its others say nothing new. */
@@ -48,10 +49,11 @@ export function watchLog(
   let announcedAt: number | null = null;
   let error: string | null = null;
   let caughtUp = false;
+  let read = 0;
   let state: JudgeState = 'undecided';
   let follower: AbortController | null = null;
   let containers: AbortController | null = null;
-  const held = new Map<string, LogEntry[]>();
+  const held = new Map<string, { readonly entries: LogEntry[]; length: number }>();
   const words: Line[] = [];
 
   const remember = ({ text, source, speaker }: LogEntry): void => {
@@ -78,9 +80,10 @@ export function watchLog(
   };
 
   const hold = (id: string, entry: LogEntry): void => {
-    const entries = held.get(id) ?? [];
-    if (entries.length < maxHeld) entries.push(entry);
-    held.set(id, entries);
+    const kept = held.get(id) ?? { entries: [], length: 0 };
+    kept.length += entry.text.length;
+    if (kept.entries.length < maxHeld && kept.length <= maxHeldLength) kept.entries.push(entry);
+    held.set(id, kept);
     for (const oldest of held.keys()) {
       if (held.size <= maxHeldStarts) break;
       held.delete(oldest);
@@ -89,8 +92,8 @@ export function watchLog(
 
   const followJournal = async (): Promise<void> => {
     try {
-      let cursor = options.cursor ?? (await readSoFar(profile, effects, invocationId, take));
-      caughtUp = true;
+      let cursor = options.cursor ?? (await readSoFar());
+      caughtUp = !signal.aborted;
       while (!signal.aborted) {
         follower = new AbortController();
         const ending = AbortSignal.any([signal, follower.signal]);
@@ -103,10 +106,24 @@ export function watchLog(
         if (!ending.aborted) break;
       }
     } catch (problem) {
-      if (!signal.aborted) error = messageOf(problem);
-    } finally {
+      if (signal.aborted) return;
+      error = messageOf(problem);
       caughtUp = true;
     }
+  };
+
+  /** Reads the log so far of the start that is running; returns the cursor to follow from. */
+  const readSoFar = async (): Promise<string | null> => {
+    // First the end of the journal, then the entries: what comes in between is seen twice, not lost.
+    let cursor = await effects.journal.tail(signal);
+    if (invocationId === null) return cursor;
+    const start = { unit: profile.unit, invocationId, signal };
+    for await (const entry of effects.journal.read(start)) {
+      cursor = entry.cursor;
+      read += 1;
+      take(entry);
+    }
+    return cursor;
   };
 
   const followOutputFile = async (): Promise<void> => {
@@ -153,10 +170,12 @@ export function watchLog(
 
   const done = Promise.all([followJournal(), followOutputFile(), followContainers()]).then(() => {});
   return {
-    state: () => state,
-    findings: () => judge.findings(),
-    announcedAt: () => announcedAt,
-    error: () => error,
+    // What an earlier line says, a later one of the same start may take back: nothing is said of half a log.
+    state: () => (caughtUp ? state : 'undecided'),
+    findings: () => (caughtUp ? judge : createLogJudge(profile)).findings(),
+    announcedAt: () => (caughtUp ? announcedAt : null),
+    error: () =>
+      error ?? (caughtUp ? null : `${read} entries of this start were read in the time, and there are more`),
     caughtUp: () => caughtUp,
     lastWords: () => words,
     catchUp: () => follower?.abort(),
@@ -169,26 +188,11 @@ export function watchLog(
       state = 'undecided';
       // A file knows no invocations: its own start lines tell the starts apart.
       if (options.outputFile === null) judge = createLogJudge(profile);
-      for (const entry of held.get(id) ?? []) push(entry);
+      for (const entry of held.get(id)?.entries ?? []) push(entry);
       held.delete(id);
     },
     done,
   };
-}
-
-/** Reads the log so far of the start that is running; returns the cursor to follow from. */
-async function readSoFar(
-  profile: Profile,
-  { journal }: Pick<ConfirmEffects, 'journal'>,
-  invocationId: string | null,
-  take: (entry: JournalEntry) => void,
-): Promise<string | null> {
-  // First the end of the journal, then the entries: what comes in between is seen twice, not lost.
-  const tail = await journal.tail();
-  if (invocationId === null) return tail;
-  const entries = await journal.read({ unit: profile.unit, invocationId });
-  for (const entry of entries) take(entry);
-  return entries.at(-1)?.cursor ?? tail;
 }
 
 function logEntries(entry: JournalEntry): readonly LogEntry[] {

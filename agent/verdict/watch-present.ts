@@ -3,6 +3,7 @@
 import type { ProcessFacts } from '../contracts/facts.js';
 import type { HostSession, SessionsReport } from '../contracts/sessions.js';
 import type { UnitFacts } from '../contracts/unit.js';
+import { own } from '../lib/own.js';
 import type { Profile } from '../profile/types.js';
 import { readinessUrls } from './address.js';
 import type { ConfirmEffects } from './effects.js';
@@ -47,7 +48,7 @@ async function askLoaded(
   // Its loopback interface is another one than the agent's.
   if (unit.activeState !== 'active' || unit.sandbox.privateNetwork) return { kind: 'unasked' };
   const { addressVariable, defaultAddress } = readiness;
-  const configured = addressVariable === null ? undefined : unit.environment[addressVariable];
+  const configured = addressVariable === null ? undefined : own(unit.environment, addressVariable);
   const urls = readinessUrls(address ?? configured ?? defaultAddress, defaultAddress, serving.path);
   let said: LoadedSeen = { kind: 'unasked' };
   for (const url of urls) {

@@ -1,5 +1,6 @@
 /** Asks the consumer over HTTP whether it is ready. */
 import type { UnitFacts } from '../contracts/unit.js';
+import { own } from '../lib/own.js';
 import type { Profile } from '../profile/types.js';
 import { readinessUrls } from './address.js';
 import type { ConfirmEffects } from './effects.js';
@@ -43,7 +44,7 @@ export function watchReadiness(
     const unit = now.unit();
     const environment = unit.kind === 'loaded' ? unit.environment : {};
     const configured =
-      readiness.addressVariable === null ? undefined : environment[readiness.addressVariable];
+      readiness.addressVariable === null ? undefined : own(environment, readiness.addressVariable);
     const address = now.address() ?? configured ?? readiness.defaultAddress;
     return readinessUrls(address, readiness.defaultAddress, readiness.path);
   };

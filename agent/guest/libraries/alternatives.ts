@@ -50,13 +50,13 @@ export function parseAlternative(name: string, text: string, value: string): Alt
   for (let choice = next(); choice !== ''; choice = next()) {
     const priority = next();
     if (choice === undefined || priority === undefined || !/^[+-]?\d+$/.test(priority)) return null;
-    const files: Record<string, string> = {};
+    const files: [name: string, file: string][] = [];
     for (const slave of slaves) {
       const file = next();
       if (file === undefined) return null;
-      if (file !== '') files[slave.name] = file;
+      if (file !== '') files.push([slave.name, file]);
     }
-    choices.push({ path: choice, priority: Number(priority), slaves: files });
+    choices.push({ path: choice, priority: Number(priority), slaves: Object.fromEntries(files) });
   }
   return { name, link, status, value, slaves, choices };
 }

@@ -4,6 +4,7 @@ import path from 'node:path';
 import { isContainer } from '../../containers/container-unit.js';
 import type { ElfFacts, MachineFacts } from '../../contracts/facts.js';
 import type { LoadedUnit } from '../../contracts/unit.js';
+import { own } from '../../lib/own.js';
 import { storeRoot } from '../../lib/paths.js';
 import { readLimited } from '../../lib/trust/files.js';
 import type { Profile } from '../../profile/types.js';
@@ -143,7 +144,7 @@ function environmentInContainer(
   const all = bytes === null ? {} : environmentOf(bytes);
   return Object.fromEntries(
     profile.overrides.flatMap(({ variable }) => {
-      const value = all[variable];
+      const value = own(all, variable);
       return value === undefined ? [] : [[variable, value]];
     }),
   );

@@ -2,10 +2,13 @@
 
 /** `/proc/PID/environ`. */
 export function environmentOf(environ: Buffer): Readonly<Record<string, string>> {
-  const values: Record<string, string> = {};
-  for (const assignment of environ.toString('utf8').split('\0')) {
-    const equals = assignment.indexOf('=');
-    if (equals > 0) values[assignment.slice(0, equals)] = assignment.slice(equals + 1);
-  }
-  return values;
+  return Object.fromEntries(
+    environ
+      .toString('utf8')
+      .split('\0')
+      .flatMap((assignment) => {
+        const equals = assignment.indexOf('=');
+        return equals > 0 ? [[assignment.slice(0, equals), assignment.slice(equals + 1)]] : [];
+      }),
+  );
 }

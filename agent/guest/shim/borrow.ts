@@ -3,6 +3,7 @@ import { accessSync, constants } from 'node:fs';
 import path from 'node:path';
 import type { Borrowed } from '../../contracts/borrowed.js';
 import { VgpuError } from '../../lib/errors.js';
+import { own } from '../../lib/own.js';
 import { defaultSocket, guestConf, storeCurrent } from '../../lib/paths.js';
 import type { CommandRunner } from '../../lib/run-command.js';
 import type { Profile } from '../../profile/types.js';
@@ -105,10 +106,10 @@ function loaderVariables(
         .map((entry) => expandVariables(entry, { store, multiarch: null }))
         .filter((entry) => entry !== null);
       // An empty entry would mean the working directory to the loader.
-      const own = (environment[name] ?? '')
+      const theirs = (own(environment, name) ?? '')
         .split(separator)
         .filter((entry) => entry !== '' && !ours.includes(entry));
-      return [name, [...ours, ...own].join(separator)];
+      return [name, [...ours, ...theirs].join(separator)];
     }),
   );
 }

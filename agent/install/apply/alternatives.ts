@@ -3,6 +3,7 @@
 import type { AlternativeGroup } from '../../contracts/facts.js';
 import { parseAlternative } from '../../guest/libraries/alternatives.js';
 import { VgpuError } from '../../lib/errors.js';
+import { own } from '../../lib/own.js';
 import { checkpoint } from './checkpoint.js';
 import type { ApplyEffects } from './effects.js';
 import type { AlternativeRecord, AlternativeSpec } from './records.js';
@@ -22,7 +23,7 @@ export function specOf(group: AlternativeGroup, path: string): AlternativeSpec |
   const choice = group.choices.find((other) => other.path === path);
   if (choice === undefined) return null;
   const slaves = group.slaves.flatMap(({ name, link }) => {
-    const file = choice.slaves[name];
+    const file = own(choice.slaves, name);
     return file === undefined ? [] : [{ name, link, path: file }];
   });
   return { group: group.name, link: group.link, path, priority: choice.priority, slaves };

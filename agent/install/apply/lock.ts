@@ -8,7 +8,7 @@ import { constants } from 'node:fs';
 import fs from 'node:fs/promises';
 import path from 'node:path';
 import { errnoOf, VgpuError } from '../../lib/errors.js';
-import { lockFile } from '../../lib/paths.js';
+import { lockFile, serviceStarts } from '../../lib/paths.js';
 import { toolEnvironment } from '../../lib/run-command.js';
 
 export interface Lock {
@@ -65,6 +65,7 @@ function lockOf(file: string, handle: fs.FileHandle): Lock {
       try {
         if (remove) {
           await fs.unlink(file);
+          await fs.rm(path.join(path.dirname(file), path.basename(serviceStarts)), { force: true });
           await fs.rmdir(path.dirname(file));
         }
       } catch (error) {

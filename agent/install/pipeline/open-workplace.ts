@@ -68,6 +68,8 @@ const containerUpMs = 5_000;
 const containerEveryMs = 100;
 const quickQuestionMs = 2_000;
 const hostQuestionMs = 5_000;
+/** The note of where a log file begins is written before the service's own first line. */
+const firstMessages = 1_000;
 /** Another command is let finish: an install without a question takes seconds. */
 const lockWaitMs = 10_000;
 
@@ -146,8 +148,22 @@ export function openWorkplace(options: WorkplaceOptions = {}): OpenWorkplace {
     };
   };
 
-  const said = async (unit: string, invocationId: string): Promise<readonly string[]> =>
-    (await journal.read({ unit, invocationId }).catch(() => [])).map(({ message }) => message);
+  const firstSaid = async (
+    unit: string,
+    invocationId: string,
+    signal: AbortSignal,
+  ): Promise<readonly string[]> => {
+    const messages: string[] = [];
+    try {
+      for await (const { message } of journal.read({ unit, invocationId, signal })) {
+        messages.push(message);
+        if (messages.length >= firstMessages) break;
+      }
+    } catch {
+      // Without a journal nothing is known of where the file began.
+    }
+    return messages;
+  };
 
   const observeStart = async (request: ConfirmRequest, emit: Emit): Promise<Observation> => {
     const effects = await confirmEffects(request, emit);
@@ -163,7 +179,7 @@ export function openWorkplace(options: WorkplaceOptions = {}): OpenWorkplace {
       outputFile:
         request.mark?.outputFile ??
         (now.kind === 'loaded'
-          ? await placeOfStart(now, (invocationId) => said(now.name, invocationId))
+          ? await placeOfStart(now, (invocationId) => firstSaid(now.name, invocationId, request.signal))
           : null),
       looking: request.mark?.looking ?? null,
       composed: now.kind === 'loaded' && containerOf(now)?.command === 'compose',
@@ -241,7 +257,7 @@ export function openWorkplace(options: WorkplaceOptions = {}): OpenWorkplace {
       };
       return {
         // Without a journal that can be read the verdict will say so; it is no reason not to install.
-        cursor: await journal.tail().catch(() => null),
+        cursor: await journal.tail(signal).catch(() => null),
         outputFile: await outputFile(unit),
         looking: watchProcesses(looking, signal),
       };

@@ -1,6 +1,7 @@
 /** Does the consumer serve requests now? Then it is not restarted. */
 import { readFileSync } from 'node:fs';
 import type { LoadedUnit } from '../../contracts/unit.js';
+import { member, own } from '../../lib/own.js';
 import type { Profile } from '../../profile/types.js';
 import { readinessUrls } from '../../verdict/address.js';
 import type { HttpAnswer } from '../../verdict/effects.js';
@@ -36,7 +37,7 @@ export async function servingNow(
   const { serving, readiness } = profile;
   if (serving === undefined || readiness.kind !== 'http' || unit.activeState !== 'active') return null;
   const configured =
-    readiness.addressVariable === null ? undefined : unit.environment[readiness.addressVariable];
+    readiness.addressVariable === null ? undefined : own(unit.environment, readiness.addressVariable);
   const urls = readinessUrls(configured ?? readiness.defaultAddress, readiness.defaultAddress, serving.path);
   for (const url of urls) {
     // Looked for first: our own question is a connection too.
@@ -55,8 +56,7 @@ export async function servingNow(
 function listLength(body: string, name: string): number {
   try {
     const document: unknown = JSON.parse(body);
-    if (typeof document !== 'object' || document === null) return 0;
-    const list: unknown = Reflect.get(document, name);
+    const list = member(document, name);
     return Array.isArray(list) ? list.length : 0;
   } catch {
     return 0;

@@ -5,6 +5,7 @@
  */
 import type { AlternativeGroup, MachineFacts } from '../../contracts/facts.js';
 import type { Change } from '../../contracts/plan.js';
+import { own } from '../../lib/own.js';
 import { storeCurrent } from '../../lib/paths.js';
 
 const alternativePriority = 10_000;
@@ -58,14 +59,14 @@ function changeOf(
   const ours = names.get(group.name)?.target ?? storeCurrent;
   const model = modelFor(group, facts, ours);
   const slaves = group.slaves.flatMap(({ name, link }) => {
-    const path = names.get(name)?.target ?? model?.slaves[name];
+    const path = names.get(name)?.target ?? own(model?.slaves, name);
     return path === undefined ? [] : [{ name, link, path }];
   });
   const present = group.choices.find((choice) => choice.path === ours);
   const sameSlaves =
     present !== undefined &&
     Object.keys(present.slaves).length === slaves.length &&
-    slaves.every((slave) => present.slaves[slave.name] === slave.path);
+    slaves.every((slave) => own(present.slaves, slave.name) === slave.path);
   const stand = linksStand(facts, names);
   const inPlace = sameSlaves && present.priority === alternativePriority && group.value === ours;
   if (inPlace && stand && isOwned(facts, group.name, ours)) return null;

@@ -1,3 +1,4 @@
+import { member } from '../../lib/own.js';
 import { oneLine } from '../../lib/text.js';
 
 /**
@@ -21,8 +22,4 @@ function parsed(text: string): unknown {
   } catch {
     return null;
   }
-}
-
-function member(value: unknown, name: string): unknown {
-  return typeof value === 'object' && value !== null ? Reflect.get(value, name) : undefined;
 }

@@ -4,6 +4,7 @@ import { containerOf } from '../../containers/container-unit.js';
 import { isOurDevice } from '../../contracts/cdi.js';
 import type { MachineFacts, ProcessFacts } from '../../contracts/facts.js';
 import type { LoadedUnit } from '../../contracts/unit.js';
+import { own } from '../../lib/own.js';
 import { cdiVariable, storeRoot, storeVersions } from '../../lib/paths.js';
 import { hasEntries, type WantedVariable } from './unit/drop-in.js';
 
@@ -29,7 +30,7 @@ export function outdatedReason(
     (variable) =>
       variable.overridden === null &&
       isLoaderVariable(variable.name) &&
-      !hasEntries(main.loaderEnvironment[variable.name], variable),
+      !hasEntries(own(main.loaderEnvironment, variable.name), variable),
   );
   if (missing === undefined) return null;
   return `process ${main.pid} (${main.name}) was started before ${missing.name} was set for it`;

@@ -2,6 +2,7 @@
  * org.vgpu.Agent1 on the system bus, as units/org.vgpu.Agent1.xml describes it. The bus's policy lets every user read
  * and call; authority.ts decides who may act.
  */
+import { own } from '../../lib/own.js';
 import type { BusAnswer, BusConnection, IncomingCall } from '../../systemd/connection.js';
 import type { Board, Snapshot } from '../board.js';
 import { type Overview, overview } from '../overview.js';
@@ -9,6 +10,7 @@ import { mayNot } from './authority.js';
 
 export const busName = 'org.vgpu.Agent1';
 export const busPath = '/org/vgpu/Agent1';
+const invalidArguments = 'org.freedesktop.DBus.Error.InvalidArgs';
 const propertiesInterface = 'org.freedesktop.DBus.Properties';
 
 export interface BusObjectEffects {
@@ -96,9 +98,10 @@ export function serveBusObject(effects: BusObjectEffects): void {
   });
 
   const readProperty = (name: unknown): BusAnswer => {
-    const value = bag(told(board.now))[String(name)];
+    if (typeof name !== 'string') return failed(invalidArguments, 'the name of a property is a string');
+    const value = own(bag(told(board.now)), name);
     return value === undefined
-      ? failed('org.freedesktop.DBus.Error.UnknownProperty', `there is no property ${String(name)}`)
+      ? failed('org.freedesktop.DBus.Error.UnknownProperty', `there is no property ${name}`)
       : reply('v', value);
   };
 

@@ -162,3 +162,26 @@ paced('a sleep ends with its time, or with the end', async () => {
   await bench.pass(0);
   assert.deepEqual(ended, ['short', 'long']);
 });
+
+test('a run that fails is reported, and the next one runs', async () => {
+  const reported: unknown[] = [];
+  const report = mock.method(globalThis, 'setImmediate', (callback: () => void) => {
+    try {
+      callback();
+    } catch (error) {
+      reported.push(error);
+    }
+  });
+  let runs = 0;
+  const pace = pacer(async () => {
+    runs += 1;
+    if (runs === 1) throw new TypeError('a run that fails');
+  }, new AbortController().signal);
+  pace.now();
+  await pace.quiet();
+  pace.now();
+  await pace.quiet();
+  report.mock.restore();
+  assert.equal(runs, 2);
+  assert.deepEqual(reported.map(String), ['TypeError: a run that fails']);
+});

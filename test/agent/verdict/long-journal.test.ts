@@ -1,6 +1,9 @@
 /** The earlier log of a start is read before the start is judged without its log. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
+import { VgpuError } from '../../../agent/lib/errors.js';
+import type { JournalReader } from '../../../agent/systemd/types.js';
+import type { ConfirmEffects } from '../../../agent/verdict/effects.js';
 import { confirm, createStage, firstStart, type Stage } from './stage.js';
 import { fixtureText } from './support.js';
 
@@ -58,4 +61,43 @@ test('a journal that cannot be read is not waited for', async () => {
   const verdict = await stage.clock.run(confirm(stage.options(), stage.effects));
   assert.equal(verdict.mode, 'gpu');
   assert.ok(stage.clock.now() < slowMs, `${stage.clock.now()} ms`);
+});
+
+/** Its journal has another line of this start every millisecond, and no end. */
+function endlessJournal(): { readonly stage: Stage; readonly effects: ConfirmEffects } {
+  const stage = longJournal();
+  const { clock, journal } = stage;
+  const [first] = journal.entries;
+  if (first === undefined) throw new Error('the fixture has no line');
+  const endless: JournalReader = {
+    tail: () => journal.tail(),
+    follow: (place) => journal.follow(place),
+    async *read({ signal }) {
+      yield* journal.entries;
+      while (!signal.aborted) {
+        await clock.sleep(1, signal);
+        yield { ...first, message: 'another request' };
+      }
+    },
+  };
+  return { stage, effects: { ...stage.effects, journal: endless } };
+}
+
+test('a journal without end does not outlast --timeout, and half of it says nothing', async () => {
+  const { stage, effects } = endlessJournal();
+  stage.sessions = { kind: 'unknown', message: 'no host' };
+  const options = stage.options({ timeoutMs: 2_000 });
+  const verdict = await stage.clock.run(confirm(options, effects));
+  assert.deepEqual([verdict.mode, verdict.reason], ['undetermined', 'journal-unavailable']);
+  assert.match(verdict.summary, /entries of this start were read in the time, and there are more/);
+  assert.ok(stage.clock.now() < 2_500, `${stage.clock.now()} ms`);
+});
+
+test('a journal without end does not outlast Ctrl-C', async () => {
+  const { stage, effects } = endlessJournal();
+  const stop = new AbortController();
+  stage.clock.at(1_000, () => stop.abort());
+  const confirming = stage.clock.run(confirm(stage.options({ signal: stop.signal }), effects));
+  await assert.rejects(confirming, (error) => error instanceof VgpuError && error.kind === 'interrupted');
+  assert.ok(stage.clock.now() < 1_100, `${stage.clock.now()} ms`);
 });

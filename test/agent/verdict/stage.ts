@@ -119,10 +119,10 @@ export class FakeJournal {
     return this.entries.at(-1)?.cursor ?? null;
   }
 
-  async read({ invocationId }: { readonly invocationId: string }): Promise<readonly JournalEntry[]> {
+  async *read({ invocationId }: { readonly invocationId: string }): AsyncIterable<JournalEntry> {
     if (this.failure !== null) throw this.failure;
     await this.reading();
-    return this.entries.filter((entry) => entry.invocationId === invocationId);
+    yield* this.entries.filter((entry) => entry.invocationId === invocationId);
   }
 
   async *follow({

@@ -49,7 +49,12 @@ const tasks: Readonly<Record<string, () => Promise<void>>> = {
       return runProbe({ unit, ...options });
     }),
   tail: async () => say(await journalReader().tail()),
-  read: async () => say(await journalReader().read({ unit: first, invocationId: second })),
+  read: async () => {
+    const entries: unknown[] = [];
+    const start = { unit: first, invocationId: second, signal: stop.signal };
+    for await (const entry of journalReader().read(start)) entries.push(entry);
+    say(entries);
+  },
   follow: async () => {
     const reader = journalReader();
     const cursor = second === '' ? await reader.tail() : second;

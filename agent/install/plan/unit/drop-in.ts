@@ -5,6 +5,7 @@ import type { MachineFacts } from '../../../contracts/facts.js';
 import type { LoadedUnit } from '../../../contracts/unit.js';
 import { outputTarget } from '../../../guest/unit/output-target.js';
 import { startNote } from '../../../guest/unit/start-record.js';
+import { own } from '../../../lib/own.js';
 import { dropInPath, storeCurrent, storeRoot } from '../../../lib/paths.js';
 import type { Profile } from '../../../profile/types.js';
 import { expandVariables } from '../../../profile/variables.js';
@@ -70,7 +71,8 @@ export function wantedVariables(
  */
 function inheritedEntries(unit: LoadedUnit, name: string, separator: string): readonly string[] {
   const assigned = assignedVariables(filesWithout(unit, ourDropIns(unit.name))).get(name);
-  const inForce = unit.fragmentContent === undefined ? escapeSpecifiers(unit.environment[name] ?? '') : '';
+  const inForce =
+    unit.fragmentContent === undefined ? escapeSpecifiers(own(unit.environment, name) ?? '') : '';
   // An empty entry would mean the working directory to the loader: never taken over.
   const entries = (assigned ?? inForce).split(separator).filter((entry) => entry !== '' && !isOurs(entry));
   return [...new Set(entries)];
@@ -175,7 +177,7 @@ ExecStartPre=-/bin/sh -c 'exec 3>&${target.descriptor}; { ${stat}; sleep 0.3; } 
 export function inForce(unit: LoadedUnit, variables: readonly WantedVariable[]): boolean {
   return variables
     .filter((variable) => variable.overridden === null)
-    .every((variable) => hasEntries(unit.environment[variable.name], variable));
+    .every((variable) => hasEntries(own(unit.environment, variable.name), variable));
 }
 
 /** Are all our entries in this value? */

@@ -1,4 +1,5 @@
 import { editCommand, isContainer } from '../../../containers/container-unit.js';
+import { own } from '../../../lib/own.js';
 import { effectiveEnvironment } from '../../../systemd/unit-environment.js';
 import { broken, byHand, editUnit, notApplicable, ok, takeOut, warning } from '../finding.js';
 import type { Check } from '../types.js';
@@ -21,7 +22,7 @@ export const overrides: Check = {
       return [{ rule, found }];
     });
     const fromImage = profile.overrides.filter(({ variable, value }) => {
-      const found = set.has(variable) ? undefined : facts.look.containerEnvironment[variable];
+      const found = set.has(variable) ? undefined : own(facts.look.containerEnvironment, variable);
       return found !== undefined && new RegExp(value, 'u').test(found);
     });
     if (hits.length === 0 && fromImage.length > 0) {
@@ -30,7 +31,7 @@ export const overrides: Check = {
         cause: `The container of ${unit.name} is configured not to use the GPU, and not by its command: ${fromImage.map(({ why }) => why).join('; ')}.`,
         evidence: names.map(
           (name) =>
-            `${name}=${facts.look.containerEnvironment[name] ?? ''} [the image of its container, or its compose file]`,
+            `${name}=${own(facts.look.containerEnvironment, name) ?? ''} [the image of its container, or its compose file]`,
         ),
         remedy: byHand(
           `take ${names.join(' and ')} out of the image (ENV) or of the compose file, or give the container another value with --env, then start it again`,

@@ -61,3 +61,18 @@ test('every property, method and signal of the object is in the introspection do
   const sent = [...source.matchAll(/\bsignal\('(\w+)'/g)].map(([, name = '']) => name);
   assert.deepEqual(sent.toSorted(), described('signal'));
 });
+
+test("a property that no object of ours has is unknown, also one that JavaScript's objects inherit", async () => {
+  const call = await servedObject();
+  for (const property of ['constructor', '__proto__', 'toString', 'hasOwnProperty', 'Nothing', '']) {
+    const answer = await call('Get', 'org.freedesktop.DBus.Properties', [busName, property]);
+    assert.equal(
+      answer?.kind === 'error' && answer.type,
+      'org.freedesktop.DBus.Error.UnknownProperty',
+      property,
+    );
+  }
+  // Get of another interface may send something else than a name.
+  const odd = await call('Get', 'org.freedesktop.DBus.Properties', [busName, { toString: null }]);
+  assert.equal(odd?.kind, 'error');
+});

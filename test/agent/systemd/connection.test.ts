@@ -1,0 +1,116 @@
+/** A connection to the bus among strangers: whatever they send, it goes on. */
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { type BusConnection, connectBus } from '../../../agent/systemd/connection.js';
+import { type Daemon, manyStrings, startDaemon, stranger } from './stranger.js';
+
+const path = '/here';
+const name = 'org.example.Here';
+
+/** Its errors are collected: the policy of a process decides about them. */
+function unexpected(run: () => Promise<void>): Promise<readonly string[]> {
+  const met: string[] = [];
+  const hear = (error: unknown): void => void met.push(String(error));
+  const others = process.listeners('uncaughtException');
+  process.removeAllListeners('uncaughtException');
+  process.on('uncaughtException', hear);
+  return run()
+    .finally(() => {
+      process.removeListener('uncaughtException', hear);
+      for (const other of others) process.on('uncaughtException', other);
+    })
+    .then(() => met);
+}
+
+async function serving(daemon: Daemon): Promise<{ readonly bus: BusConnection; readonly unique: string }> {
+  const bus = await connectBus(daemon.address);
+  bus.serve((call) => {
+    switch (call.member) {
+      case 'Throw':
+        throw new TypeError('a handler that throws');
+      case 'Reject':
+        return Promise.reject(new TypeError('a handler that rejects'));
+      case 'Wrong':
+        return Promise.resolve({ kind: 'reply', signature: 'v', body: [Object] });
+      default:
+        return Promise.resolve({ kind: 'reply', signature: 's', body: ['here'] });
+    }
+  });
+  const dbus = 'org.freedesktop.DBus';
+  const at = { destination: dbus, path: '/org/freedesktop/DBus', interface: dbus };
+  await bus.call({ ...at, member: 'RequestName', signature: 'su', body: [name, 4] });
+  const [unique] = await bus.call({ ...at, member: 'GetNameOwner', signature: 's', body: [name] });
+  return { bus, unique: String(unique) };
+}
+
+const ask = (bus: BusConnection, member: string): Promise<readonly unknown[]> =>
+  bus.call({ destination: name, path, interface: name, member, timeoutMs: 5_000 });
+
+test('a handler that throws, rejects or answers nonsense is an error to its caller, and the next is answered', async (t) => {
+  const daemon = await startDaemon(t);
+  const { bus } = await serving(daemon);
+  const client = await connectBus(daemon.address);
+  const met = await unexpected(async () => {
+    await assert.rejects(ask(client, 'Throw'), /a handler that throws$/);
+    await assert.rejects(ask(client, 'Reject'), /a handler that rejects$/);
+    await assert.rejects(ask(client, 'Wrong'), /Expected/);
+    assert.deepEqual(await ask(client, 'Ping'), ['here']);
+  });
+  assert.equal(met.length, 3, met.join('\n'));
+  client.close();
+  bus.close();
+});
+
+test('a message of an unknown type does not end the connection', async (t) => {
+  const daemon = await startDaemon(t);
+  const { bus, unique } = await serving(daemon);
+  const send = await stranger(t, daemon);
+  await send({ type: 9, destination: unique, path, interface: name, member: 'Odd' });
+  const client = await connectBus(daemon.address);
+  assert.deepEqual(await ask(client, 'Ping'), ['here']);
+  assert.deepEqual(await ask(client, 'Ping'), ['here']);
+  client.close();
+  bus.close();
+});
+
+test('a listener of signals that throws hears the next one, and so do the others', async (t) => {
+  const daemon = await startDaemon(t);
+  const { bus, unique } = await serving(daemon);
+  const send = await stranger(t, daemon);
+  const heard: string[] = [];
+  bus.onSignal(({ member }) => {
+    throw new TypeError(`a listener that throws at ${member}`);
+  });
+  bus.onSignal(({ member }) => void heard.push(member));
+  const met = await unexpected(async () => {
+    for (const member of ['One', 'Two'])
+      await send({ type: 4, destination: unique, path, interface: name, member });
+    while (heard.length < 2) await new Promise((resolve) => setTimeout(resolve, 5));
+  });
+  assert.deepEqual(heard.slice(-2), ['One', 'Two']);
+  assert.equal(met.length, 2);
+  bus.close();
+});
+
+test('a message that would not fit the heap of the service is dropped, and the next is answered', async (t) => {
+  const daemon = await startDaemon(t, { max_message_size: 33_554_432 });
+  const { bus, unique } = await serving(daemon);
+  const send = await stranger(t, daemon);
+  const long = { destination: unique, path, interface: name, member: 'Long', signature: 'as' };
+  const before = process.memoryUsage().heapUsed;
+  let most = before;
+  const sampling = setInterval(() => {
+    most = Math.max(most, process.memoryUsage().heapUsed);
+  }, 1);
+  const client = await connectBus(daemon.address);
+  // In pieces too: the socket gives 64 KiB at a time.
+  for (const strings of [4_000_000, 9_000, 8_192]) {
+    await send({ ...long, body: manyStrings(strings) });
+    assert.deepEqual(await ask(client, 'Ping'), ['here']);
+  }
+  clearInterval(sampling);
+  // Read, it takes more than 200 MB.
+  assert.ok(most - before < 60_000_000, `${most - before} bytes`);
+  client.close();
+  bus.close();
+});

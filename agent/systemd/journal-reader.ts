@@ -6,12 +6,15 @@ import { errnoOf, VgpuError } from '../lib/errors.js';
 import { toolEnvironment } from '../lib/run-command.js';
 import { outputFields, parseEntry } from './journal-entry.js';
 import type { JournalEntry, JournalReader } from './types.js';
+import { namespaceOption } from './unit-output.js';
 
 type Journalctl = ChildProcessByStdio<null, Readable, Readable>;
 
 export interface JournalReaderOptions {
   /** The program; another one in tests. */
   readonly journalctl?: string;
+  /** LogNamespace= of the unit that is read, asked before each start of journalctl. */
+  readonly namespace?: () => Promise<string>;
   /** Milliseconds before a follower that ended is started again; doubled up to `maxDelayMs` while nothing comes. */
   readonly firstDelayMs?: number;
   readonly maxDelayMs?: number;
@@ -27,10 +30,11 @@ export function journalReader(options: JournalReaderOptions = {}): JournalReader
   const journalctl = options.journalctl ?? 'journalctl';
   const firstDelayMs = options.firstDelayMs ?? 100;
   const maxDelayMs = options.maxDelayMs ?? 2_000;
+  const place = async (): Promise<readonly string[]> => namespaceOption((await options.namespace?.()) ?? '');
 
   const collect = async (args: readonly string[]): Promise<readonly JournalEntry[]> => {
     const entries: JournalEntry[] = [];
-    for await (const entry of run(journalctl, args, null)) entries.push(entry);
+    for await (const entry of run(journalctl, [...(await place()), ...args], null)) entries.push(entry);
     return entries;
   };
 
@@ -63,7 +67,7 @@ export function journalReader(options: JournalReaderOptions = {}): JournalReader
         // --after-cursor drops the first entry that matches where the cursor's own does not (systemd 252).
         if (after !== null) args.unshift(`--cursor=${after}`, ...bootOf(after));
         const begin = after;
-        for await (const entry of run(journalctl, args, signal)) {
+        for await (const entry of run(journalctl, [...(await place()), ...args], signal)) {
           if (entry.cursor === begin) continue;
           after = entry.cursor;
           if (!seen.add(entry.cursor)) continue;

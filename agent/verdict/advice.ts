@@ -4,6 +4,7 @@ import { editCommand } from '../containers/container-unit.js';
 import { olderSide } from '../contracts/host-word.js';
 import type { Device, Mode, Reason } from '../contracts/verdict.js';
 import { choiceOf, titleOf } from '../profile/instance.js';
+import { logNamespace, namespaceOption } from '../systemd/unit-output.js';
 import { overrideTrouble } from './diagnosis.js';
 import type { Observation } from './observation.js';
 import { memoryShort } from './present.js';
@@ -17,6 +18,8 @@ interface Case {
   readonly user: string;
   readonly endpoint: string;
   readonly invocationId: string | null;
+  /** The option of journalctl for a unit that logs into a namespace, behind a space; empty: it does not. */
+  readonly namespace: string;
   readonly unitKind: Observation['unit']['kind'];
   /** The environment file that sets the variable which hides the GPU. */
   readonly file: string | null;
@@ -50,11 +53,12 @@ function unitCommand({ unit, unitKind }: Case): string {
   if (unitKind === 'masked') return `sudo systemctl unmask ${unit}`;
   return unitKind === 'absent' ? 'systemctl list-unit-files --type=service' : `systemctl status ${unit}`;
 }
-const allLogs = ({ unit }: Case): string => `sudo journalctl --unit=${unit} --lines=100`;
+const allLogs = ({ unit, namespace }: Case): string =>
+  `sudo journalctl${namespace} --unit=${unit} --lines=100`;
 const logs = (about: Case): string =>
   about.invocationId === null
     ? allLogs(about)
-    : `sudo journalctl _SYSTEMD_INVOCATION_ID=${about.invocationId}`;
+    : `sudo journalctl${about.namespace} _SYSTEMD_INVOCATION_ID=${about.invocationId}`;
 /** Tells whose limit it is, and what raises it on the host. */
 const doctor = ({ choice }: Case): string => `sudo vgpu-agent doctor ${choice}`;
 const plan = ({ choice }: Case): string => `sudo vgpu-agent plan ${choice}`;
@@ -118,8 +122,7 @@ const advices: Readonly<Record<Reason, Advice>> = {
   'host-slow': { why: 'waits too long for the host', next: askHost },
   'transport-blocked-by-sandbox': { why: "is kept from the host by its unit's sandbox", next: edit },
   'output-bypasses-journal': {
-    why: 'does not write its log to the journal, so lines of this start cannot be told from older ones',
-    repair: 'set StandardOutput=journal and StandardError=journal under [Service]',
+    why: 'has a log whose lines do not reach the journal',
     next: edit,
   },
   'unit-failed': {
@@ -133,6 +136,11 @@ const advices: Readonly<Record<Reason, Advice>> = {
   'journal-unavailable': {
     why: 'may be on the GPU, but the journal cannot be read',
     next: () => 'systemctl status systemd-journald.service',
+  },
+  'journal-cut': {
+    why: 'has a log whose beginning is not in the journal',
+    repair: 'give it something to do and ask again, because the host then shows whether it computes there',
+    next: verify,
   },
   'memory-round-trip-failed': { why: 'has a GPU whose memory does not keep what is written', next: probe },
   'consumer-not-restarted': { why: 'was started before the shim was in place', next: restart },
@@ -196,6 +204,9 @@ export function adviceOn(
     user: unit.kind === 'loaded' ? unit.user : '',
     endpoint,
     invocationId,
+    namespace: namespaceOption(logNamespace(unit))
+      .map((option) => ` ${option}`)
+      .join(''),
     unitKind: unit.kind,
     file: overrideTrouble({ profile, unit })?.file ?? null,
     memoryShort: memoryShort(observation),

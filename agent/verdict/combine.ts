@@ -11,11 +11,11 @@
  */
 
 import type { Device, Mode, Reason, Verdict } from '../contracts/verdict.js';
+import { journalBypass } from '../systemd/unit-output.js';
 import { adviceOn } from './advice.js';
 import { carrierOf } from './carrier.js';
 import {
   type Diagnosis,
-  journalBypass,
   mapsTrouble,
   otherDevice,
   overrideTrouble,
@@ -274,9 +274,20 @@ function explainSilence(observation: Observation): { reason: Reason; detail: str
   if (journalError !== null && logFile === null)
     return { reason: 'journal-unavailable', detail: journalError };
   const bypass = journalBypass(unit);
-  if (bypass !== null && logFile === null) return { reason: 'output-bypasses-journal', detail: bypass };
+  if (bypass !== null && logFile === null)
+    return {
+      reason: 'output-bypasses-journal',
+      detail: `${bypass.setting}; ${bypass.repair} under [Service]`,
+    };
   if (end === 'timed-out' && readiness.kind === 'silent') {
     return { reason: 'readiness-timeout', detail: `${readiness.url}: ${readiness.lastError}` };
   }
-  return { reason: 'no-discovery-line', detail: log.entries === 0 ? 'it wrote nothing at all' : null };
+  const { journalCut = false } = observation;
+  if (journalCut && logFile === null) {
+    const left =
+      log.entries === 0 ? 'no entry of this start is there' : `${log.entries} later entries are there`;
+    return { reason: 'journal-cut', detail: `${left}; older ones were removed, or journald stores none` };
+  }
+  const detail = log.entries === 0 ? 'the journal has no entry of this start' : null;
+  return { reason: 'no-discovery-line', detail };
 }

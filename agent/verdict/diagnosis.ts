@@ -246,15 +246,6 @@ export function preloadIgnored({ processes, probe }: Observation): string | null
   );
 }
 
-/** Does what the unit writes never reach the journal? The setting, or null. Consumers log to standard error. */
-export function journalBypass(unit: UnitFacts): string | null {
-  if (unit.kind !== 'loaded') return null;
-  const target =
-    unit.standardError === 'inherit' || unit.standardError === '' ? unit.standardOutput : unit.standardError;
-  if (/^(?:journal|kmsg|syslog|inherit|$)/.test(target)) return null;
-  return `StandardError=${target}`;
-}
-
 function seconds(milliseconds: number): string {
   return `${(milliseconds / 1000).toFixed(1)} s`;
 }

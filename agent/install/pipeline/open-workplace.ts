@@ -42,6 +42,7 @@ import { runProbe } from '../../systemd/probe-runner.js';
 import { runInUnit } from '../../systemd/run-in-unit.js';
 import type { Manager } from '../../systemd/types.js';
 import { hostOfUnit } from '../../systemd/unit-environment.js';
+import { logNamespace } from '../../systemd/unit-output.js';
 import { combine } from '../../verdict/combine.js';
 import { observe } from '../../verdict/confirm.js';
 import type { ConfirmEffects, ConfirmOptions } from '../../verdict/effects.js';
@@ -98,13 +99,14 @@ export function openWorkplace(options: WorkplaceOptions = {}): OpenWorkplace {
   const disk = nodeDisk(runner);
   const contents = new ContentCache();
   const owners = new OwnerCache();
-  const journal = journalReader();
   const confProblem = agentConfCheck(loadProfile);
   let opening: Promise<Manager> | null = null;
   const manager = (): Promise<Manager> => {
     opening ??= connect().then((bus) => withContainers(bus, { pid: dockerPid, composed: withComposed }));
     return opening;
   };
+  const journalOf = (unit: string) =>
+    journalReader({ namespace: async () => logNamespace(await (await manager()).unit(unit)) });
   const applyEffects = async () =>
     systemEffects({ runner, manager: await manager(), agentVersion: agentVersion(), restartTimeoutMs });
 
@@ -114,7 +116,7 @@ export function openWorkplace(options: WorkplaceOptions = {}): OpenWorkplace {
     const host = { flag: request.facts.host.endpoint, environment: undefined, guestConf: null };
     return {
       clock: systemClock,
-      journal,
+      journal: journalOf(unit),
       emit,
       unit: () => bus.unit(unit),
       pids: () => bus.processes(unit),
@@ -154,7 +156,11 @@ export function openWorkplace(options: WorkplaceOptions = {}): OpenWorkplace {
   };
 
   const said = async (unit: string, invocationId: string): Promise<readonly string[]> =>
-    (await journal.read({ unit, invocationId }).catch(() => [])).map(({ message }) => message);
+    (
+      await journalOf(unit)
+        .read({ unit, invocationId })
+        .catch(() => [])
+    ).map(({ message }) => message);
 
   const observeStart = async (request: ConfirmRequest, emit: Emit): Promise<Observation> => {
     const effects = await confirmEffects(request, emit);
@@ -249,7 +255,9 @@ export function openWorkplace(options: WorkplaceOptions = {}): OpenWorkplace {
       };
       return {
         // Without a journal that can be read the verdict will say so; it is no reason not to install.
-        cursor: await journal.tail().catch(() => null),
+        cursor: await journalOf(unit.name)
+          .tail()
+          .catch(() => null),
         outputFile: await outputFile(unit),
         looking: watchProcesses(looking, signal),
       };

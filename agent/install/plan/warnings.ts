@@ -8,6 +8,7 @@ import type { Warning } from '../../contracts/plan.js';
 import type { LoadedUnit } from '../../contracts/unit.js';
 import { agentUnitFile, loaderConf } from '../../lib/paths.js';
 import { environmentFileVariables } from '../../systemd/unit-environment.js';
+import { journalBypass } from '../../systemd/unit-output.js';
 import { sandboxObstacles } from '../../systemd/unit-sandbox.js';
 import type { WantedVariable } from './unit/drop-in.js';
 
@@ -70,19 +71,13 @@ function confWarnings({ manifest, service }: MachineFacts): readonly Warning[] {
 
 /** Where the journal does not get the lines, the verdict has less to go by. */
 function outputWarnings(unit: LoadedUnit): readonly Warning[] {
-  const bypasses = (['standardOutput', 'standardError'] as const).filter((key) => {
-    const kind = (unit[key].split(':')[0] ?? '').split('+')[0] ?? '';
-    return !['', 'journal', 'syslog', 'kmsg', 'inherit'].includes(kind);
-  });
-  if (bypasses.length === 0) return [];
-  const settings = bypasses.map(
-    (key) => `${key === 'standardOutput' ? 'StandardOutput' : 'StandardError'}=${unit[key]}`,
-  );
+  const bypass = journalBypass(unit);
+  if (bypass === null) return [];
   return [
     {
       code: 'output-bypasses-journal',
-      message: `${unit.name} has ${settings.join(' and ')}: its log does not reach the journal`,
-      remedy: `set StandardOutput=journal and StandardError=journal: systemctl edit ${unit.name}`,
+      message: `${unit.name} has ${bypass.setting}: its log does not reach the journal`,
+      remedy: `${bypass.repair}: systemctl edit ${unit.name}`,
     },
   ];
 }

@@ -274,6 +274,7 @@ for (const [name, changes, reason] of cpuCases) {
   });
 }
 
+const noLogging = { namespace: '', levelMax: null, burst: null, intervalMs: null };
 const undetermined: readonly (readonly [name: string, changes: Partial<Observation>, reason: string])[] = [
   [
     'nothing in the journal, output to a file',
@@ -283,6 +284,11 @@ const undetermined: readonly (readonly [name: string, changes: Partial<Observati
   [
     'nothing in the journal, standard error to nowhere',
     { log: silent, unit: unit({ standardError: 'null' }) },
+    'output-bypasses-journal',
+  ],
+  [
+    'nothing in the journal, lines above a level dropped',
+    { log: silent, unit: unit({ logging: { ...noLogging, levelMax: 'warning' } }) },
     'output-bypasses-journal',
   ],
   [

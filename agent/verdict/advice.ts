@@ -7,7 +7,7 @@ import { choiceOf, titleOf } from '../profile/instance.js';
 import { logNamespace, namespaceOption } from '../systemd/unit-output.js';
 import { overrideTrouble } from './diagnosis.js';
 import type { Observation } from './observation.js';
-import { memoryShort } from './present.js';
+import { chosenCpu, memoryShort } from './present.js';
 
 interface Case {
   /** `--profile NAME` or `--unit NAME`. */
@@ -25,6 +25,8 @@ interface Case {
   readonly file: string | null;
   /** There was too little device memory: starting it again or another setting of the unit would not help. */
   readonly memoryShort: boolean;
+  /** No layer was to be on the GPU: starting it again would not help. */
+  readonly chosen: boolean;
   /** Which side of the transport has to be upgraded; null: neither, or not known. */
   readonly older: 'guest' | 'host' | null;
 }
@@ -147,14 +149,14 @@ const advices: Readonly<Record<Reason, Advice>> = {
   'probe-disagrees': { why: 'and vgpu-probe disagree about the GPU', next: restart },
   'not-cuda': { why: 'uses a GPU without CUDA, and not through vgpu-agent', next: probe },
   'layers-not-offloaded': {
-    why: 'found the GPU, but not all layers of the model are on it',
+    why: 'found the GPU, but not all of the model is on it',
     repair: 'give it more device memory, a smaller model, or more --gpu-layers (num_gpu)',
-    next: (about) => (about.memoryShort ? doctor(about) : edit(about)),
+    next: (about) => (about.memoryShort || about.chosen ? doctor(about) : edit(about)),
   },
   'model-on-cpu': {
     why: 'found the GPU when it started, but has a model on the CPU now',
     repair: 'it stays there until it is unloaded',
-    next: (about) => (about.memoryShort ? doctor(about) : restart(about)),
+    next: (about) => (about.memoryShort || about.chosen ? doctor(about) : restart(about)),
   },
   'no-session': {
     why: 'has no session at the host now',
@@ -197,6 +199,7 @@ export function adviceOn(
   const { profile, unit, endpoint, invocationId, probe, host } = observation;
   const { mode, reason, detail } = conclusion;
   const title = titleOf(profile);
+  const overrides = (['devices', 'loads'] as const).map((of) => overrideTrouble({ profile, unit }, of));
   const about: Case = {
     choice: choiceOf(profile),
     unit: profile.unit,
@@ -208,7 +211,8 @@ export function adviceOn(
       .map((option) => ` ${option}`)
       .join(''),
     unitKind: unit.kind,
-    file: overrideTrouble({ profile, unit })?.file ?? null,
+    file: overrides.find((one) => one?.reason === reason)?.file ?? null,
+    chosen: chosenCpu(observation),
     memoryShort: memoryShort(observation),
     older: olderNow({ probe, host }),
   };

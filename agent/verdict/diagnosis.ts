@@ -160,20 +160,25 @@ export function otherDevice({ log, probe }: Observation): Diagnosis | null {
   };
 }
 
-/** A variable of the unit that hides the GPU, by the profile's rules; `file`: the environment file that sets it. */
-export function overrideTrouble({
-  profile,
-  unit,
-}: Pick<Observation, 'profile' | 'unit'>): (Diagnosis & { readonly file: string | null }) | null {
+/**
+ * A variable of the unit that keeps it from the GPU, by the profile's rules; `file`: the environment file that sets
+ * it. `of`: rules about the devices that it finds when it starts, or about what it loads.
+ */
+export function overrideTrouble(
+  { profile, unit }: Pick<Observation, 'profile' | 'unit'>,
+  of: 'devices' | 'loads',
+): (Diagnosis & { readonly variable: string; readonly file: string | null }) | null {
   if (unit.kind !== 'loaded') return null;
   const set = effectiveEnvironment(unit);
   for (const rule of profile.overrides) {
+    if ((rule.ofLoads === true) !== (of === 'loads')) continue;
     const found = set.get(rule.variable);
     if (found === undefined || !new RegExp(rule.value, 'u').test(found.value)) continue;
     const from = found.file === null ? '' : ` in ${found.file}`;
     return {
       reason: rule.reason,
       detail: `${rule.variable}=${found.value}${from}: ${rule.why}`,
+      variable: rule.variable,
       file: found.file,
     };
   }

@@ -11,6 +11,7 @@ import { isPreloaded, libcudaPaths, type Mapped, mappedBy } from './maps.js';
 import type { Observation, SeenProcess } from './observation.js';
 import {
   computing,
+  countedTwice,
   inWords,
   refusedKernelsText,
   refusedMemoryText,
@@ -98,7 +99,9 @@ function readinessEvidence({ readiness, elapsedMs }: Observation): readonly Evid
   }
 }
 
-function loadedEvidence({ present: { loaded } }: Observation): readonly Evidence[] {
+function loadedEvidence(observation: Observation): readonly Evidence[] {
+  const { loaded } = observation.present;
+  const twice = countedTwice(observation);
   if (loaded.kind === 'unasked') return [];
   const { url } = loaded;
   if (loaded.kind === 'silent')
@@ -107,8 +110,11 @@ function loadedEvidence({ present: { loaded } }: Observation): readonly Evidence
     ];
   return loaded.models.map(({ name, bytes, gpuBytes }) => ({
     kind: 'loaded',
-    text: `${name}: ${inWords(gpuBytes)} of ${inWords(bytes)} on the GPU`,
-    weight: gpuBytes < bytes ? 'against' : 'for',
+    text:
+      bytes === 0
+        ? `${name}: it reports no size`
+        : `${name}: ${inWords(gpuBytes)} of ${inWords(bytes)} on the GPU${twice ? ', with mapped weights counted twice' : ''}`,
+    weight: bytes === 0 || twice ? 'neutral' : gpuBytes < bytes ? 'against' : 'for',
     source: url,
   }));
 }

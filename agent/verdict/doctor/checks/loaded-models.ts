@@ -1,7 +1,8 @@
 import { isRunning } from '../../../containers/container-unit.js';
 import { choiceOf } from '../../../profile/instance.js';
-import { presentOf, turnedAwayText } from '../../present.js';
-import { broken, byHand, notApplicable, ok, onTheHost } from '../finding.js';
+import { overrideTrouble } from '../../diagnosis.js';
+import { chosenCpu, presentOf, turnedAwayText } from '../../present.js';
+import { broken, byHand, notApplicable, ok, onTheHost, takeOut } from '../finding.js';
 import type { Check } from '../types.js';
 
 /** Where the service works now, against what it found when it started. */
@@ -34,6 +35,28 @@ export const loadedModels: Check = {
         remedy: onTheHost(
           'allow this guest more sessions (sessions= in /etc/vgpu/hostd.conf, see vgpu-hostd.conf(5)), then load it again',
           'systemctl restart vgpu-hostd',
+        ),
+      });
+    }
+    const override = overrideTrouble({ profile, unit }, 'loads');
+    const cause =
+      now.kind === 'contradicted'
+        ? `A part of what it has loaded is not on the GPU: ${now.detail}.`
+        : 'A part of what it loaded last is not on the GPU.';
+    if (override !== null) {
+      return broken({
+        cause: `${cause} ${override.detail}.`,
+        evidence: [...evidence, ...quoted],
+        remedy: takeOut(unit, [override]),
+      });
+    }
+    if (chosenCpu(observation)) {
+      return broken({
+        cause: `${cause} It was told to put no layer on the GPU; a restart changes nothing.`,
+        evidence: [...evidence, ...quoted],
+        remedy: byHand(
+          'take num_gpu: 0 out of the request or the Modelfile (PARAMETER num_gpu), or --gpu-layers 0 out of the command or its preset, then load the model again',
+          `systemctl cat ${verdict.unit}`,
         ),
       });
     }

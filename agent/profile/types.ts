@@ -69,8 +69,11 @@ export interface OverrideRule {
   readonly value: string;
   readonly reason: Reason;
   readonly why: string;
-  /** It decides where a model goes, and does not hide the device: a consumer that found none has another reason. */
-  readonly ofLoads?: true;
+  /**
+   * `loads`: it decides where a model goes, and does not hide the device, so a consumer that found none has another
+   * reason. `doubtful`: it may select something that is not there; named when nothing else explains the CPU.
+   */
+  readonly scope?: 'loads' | 'doubtful';
 }
 
 export interface ProfileEnvironment {

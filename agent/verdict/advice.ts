@@ -25,6 +25,8 @@ interface Case {
   readonly file: string | null;
   /** There was too little device memory: starting it again or another setting of the unit would not help. */
   readonly memoryShort: boolean;
+  /** By its own account it has nothing loaded. */
+  readonly empty: boolean;
   /** No layer was to be on the GPU: starting it again would not help. */
   readonly chosen: boolean;
   /** Which side of the transport has to be upgraded; null: neither, or not known. */
@@ -35,7 +37,7 @@ interface Advice {
   /** Completes "NAME runs on the CPU: it ...": a clause, no full stop. */
   readonly why: string;
   /** The person's next action, where the next command does not say so; follows the particulars. */
-  readonly repair?: string;
+  readonly repair?: string | ((about: Case) => string);
   /** `why` says all: what does not run is neither on the GPU nor on the CPU. */
   readonly alone?: true;
   readonly next: (about: Case) => string;
@@ -154,8 +156,9 @@ const advices: Readonly<Record<Reason, Advice>> = {
     next: (about) => (about.memoryShort || about.chosen ? doctor(about) : edit(about)),
   },
   'model-on-cpu': {
-    why: 'found the GPU when it started, but has a model on the CPU now',
-    repair: 'it stays there until it is unloaded',
+    why: 'found the GPU when it started, but put a model on the CPU',
+    repair: ({ empty }) =>
+      empty ? 'nothing is loaded now; the next one may go there too' : 'it stays there until it is unloaded',
     next: (about) => (about.memoryShort || about.chosen ? doctor(about) : restart(about)),
   },
   'no-session': {
@@ -196,10 +199,12 @@ export function adviceOn(
   conclusion: { readonly mode: Mode; readonly reason: Reason | null; readonly detail: string | null },
   devices: readonly Device[],
 ): { readonly summary: string; readonly next: string | null } {
-  const { profile, unit, endpoint, invocationId, probe, host } = observation;
+  const { profile, unit, endpoint, invocationId, probe, host, present } = observation;
   const { mode, reason, detail } = conclusion;
   const title = titleOf(profile);
-  const overrides = (['devices', 'loads'] as const).map((of) => overrideTrouble({ profile, unit }, of));
+  const overrides = (['devices', 'loads', 'doubtful'] as const).map((of) =>
+    overrideTrouble({ profile, unit }, of),
+  );
   const about: Case = {
     choice: choiceOf(profile),
     unit: profile.unit,
@@ -212,6 +217,7 @@ export function adviceOn(
       .join(''),
     unitKind: unit.kind,
     file: overrides.find((one) => one?.reason === reason)?.file ?? null,
+    empty: present.loaded.kind === 'told' && present.loaded.models.length === 0,
     chosen: chosenCpu(observation),
     memoryShort: memoryShort(observation),
     older: olderNow({ probe, host }),
@@ -239,7 +245,8 @@ export function adviceOn(
   }
   const advice = advices[reason];
   const particulars = detail === null ? '' : ` (${detail})`;
-  const repair = advice.repair === undefined ? '' : `; ${advice.repair}`;
+  const todo = typeof advice.repair === 'function' ? advice.repair(about) : advice.repair;
+  const repair = todo === undefined ? '' : `; ${todo}`;
   const what = advice.alone === true ? '' : `${modeWords[mode]}: it `;
   return { summary: `${title} ${what}${advice.why}${particulars}${repair}.`, next: advice.next(about) };
 }

@@ -258,6 +258,10 @@ function explainCpu(observation: Observation): { reason: Reason | null; detail: 
   const transport = transportTrouble(observation);
   if (transport !== null) return transport;
   const probed = probeTrouble(probe);
+  // The probe has the unit's variables: a device that one of them hides is hidden from it too.
+  const blind = probed === null || probed.reason === 'no-device';
+  const doubtful = blind ? overrideTrouble(observation, 'doubtful') : null;
+  if (doubtful !== null) return { reason: doubtful.reason, detail: doubtful.detail };
   if (probed !== null) return said !== null && probed.reason === 'no-device' ? said : probed;
   // The probe finds a device where the consumer found none: the word for that does not say why.
   const none = said?.reason === 'no-device' && probe?.kind === 'answered';

@@ -435,3 +435,9 @@ test('a size of 0 is no evidence for the GPU', () => {
     [['a: it reports no size', 'neutral']],
   );
 });
+
+test('the advice does not speak of unloading when nothing is loaded any more', () => {
+  const { reason, summary } = combine(observation({ log: cpuLoad, present: present([], []) }));
+  assert.equal(reason, 'model-on-cpu');
+  assert.match(summary, /nothing is loaded now; the next one may go there too/);
+});

@@ -19,6 +19,8 @@ export const loadedModels: Check = {
     const lines = verdict.evidence.filter(({ kind }) => kind === 'loaded' || kind === 'sessions');
     const evidence = lines.map(({ text }) => text);
     const lastOnCpu = log.mode === 'degraded' && log.load !== null && log.load.outcome !== 'gpu';
+    const { loaded } = observation.present;
+    const empty = loaded.kind === 'told' && loaded.models.length === 0;
     if (now.kind !== 'contradicted' && !lastOnCpu) {
       return now.kind === 'nothing'
         ? notApplicable('it has nothing loaded, or does not report it')
@@ -64,7 +66,7 @@ export const loadedModels: Check = {
       cause:
         now.kind === 'contradicted'
           ? `A part of what it has loaded is not on the GPU: ${now.detail}. It stays on the CPU until it is unloaded.`
-          : 'The last model that it loaded went to the CPU; the next one may do so too.',
+          : `The last model that it loaded went to the CPU${empty ? ' and is unloaded' : ''}; the next one may do so too.`,
       evidence: [...evidence, ...quoted],
       remedy: byHand(
         'restart the service, or unload the model and load it again; if the device memory is too small for it, use a smaller one',

@@ -276,7 +276,6 @@ const set = (variables: Readonly<Record<string, string>>, content?: string) => (
   },
   plan: ready(),
 });
-const doubt = (code: string) => ({ code, message: `a word about ${code}`, remedy: null });
 says(file, overrides, {
   'there is no unit': doctorFacts(away),
   'none does': doctorFacts(set({ OLLAMA_DEBUG: '1', CUDA_VISIBLE_DEVICES: '0' })),
@@ -284,12 +283,10 @@ says(file, overrides, {
   'one in the unit, one in a file': doctorFacts(
     set({ CUDA_VISIBLE_DEVICES: '-1' }, 'OLLAMA_LLM_LIBRARY=cpu\n'),
   ),
-  'one that the plan has doubts about': doctorFacts({
-    ...set({}),
-    plan: {
-      ...ready(),
-      warnings: [doubt('devices-hidden-by-environment'), doubt('library-forced'), doubt('something-else')],
-    },
+  'one that may select nothing': doctorFacts(set({ CUDA_VISIBLE_DEVICES: 'GPU-deadbeef' })),
+  'one that may select nothing, and the verdict says that it does': doctorFacts({
+    ...set({ OLLAMA_LLM_LIBRARY: 'cuda_v13' }),
+    verdict: { mode: 'cpu', reason: 'library-forced-to-cpu' },
   }),
 });
 

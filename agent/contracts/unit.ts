@@ -30,6 +30,17 @@ export interface SandboxFacts {
   readonly systemCallFilter?: { readonly deny: boolean; readonly calls: readonly string[] } | null;
 }
 
+/** Settings of the unit that decide which of its lines the journal keeps, and where. */
+export interface LoggingFacts {
+  /** LogNamespace=; empty: the system's own journal. */
+  readonly namespace: string;
+  /** LogLevelMax= by name, where it is below the level of the unit's lines (SyslogLevel=); null: it drops none. */
+  readonly levelMax: string | null;
+  /** LogRateLimitBurst= and LogRateLimitIntervalSec=; null: those of journald. */
+  readonly burst: number | null;
+  readonly intervalMs: number | null;
+}
+
 /** A container of a compose file. */
 export interface ComposedContainer {
   readonly name: string;
@@ -79,6 +90,8 @@ export interface LoadedUnit {
   readonly dynamicUser: boolean;
   readonly standardOutput: string;
   readonly standardError: string;
+  /** Absent: none of it differs from what systemd does unless told. */
+  readonly logging?: LoggingFacts;
   readonly sandbox: SandboxFacts;
   readonly unitFileState: string;
   /** `doctor --trace` is at work, or was killed: its drop-in is in force. What that adds is left out of the above. */

@@ -36,6 +36,7 @@ export const reasons = [
   'unit-restarting',
   'readiness-timeout',
   'journal-unavailable',
+  'journal-cut',
   'memory-round-trip-failed',
   'consumer-not-restarted',
   'probe-disagrees',

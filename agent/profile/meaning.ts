@@ -107,18 +107,26 @@ export function checkMeaning(profile: Profile): readonly Problem[] {
     pattern(`/log/finished/${index}`, message);
   });
   if (log.prefix !== undefined) pattern('/log/prefix', log.prefix);
-  log.loads?.forEach(({ message, says }, index) => {
-    pattern(`/log/loads/${index}/message`, message, says === 'layers' ? ['gpu', 'all'] : []);
+  const fields = (pointer: string, rules: Readonly<Record<string, string>>): void => {
+    for (const [key, source] of Object.entries(rules)) {
+      pattern(`${pointer}/${pointerPart(key)}`, source);
+      if (log.format === 'text')
+        say(`${pointer}/${pointerPart(key)}`, 'a log of format "text" has no fields');
+    }
+  };
+  log.loads?.forEach((rule, index) => {
+    pattern(`/log/loads/${index}/message`, rule.message, rule.says === 'layers' ? ['gpu', 'all'] : []);
+    fields(`/log/loads/${index}/fields`, rule.fields ?? {});
   });
+  if (log.children !== undefined) {
+    pattern('/log/children/line', log.children.line, ['child']);
+    pattern('/log/children/began', log.children.began, ['child', 'name']);
+    pattern('/log/children/ended', log.children.ended, ['name']);
+  }
   log.reasons.forEach((rule, index) => {
     range(`/log/reasons/${index}/versions`, rule.versions);
     pattern(`/log/reasons/${index}/message`, rule.message);
-    for (const [key, source] of Object.entries(rule.fields)) {
-      pattern(`/log/reasons/${index}/fields/${pointerPart(key)}`, source);
-      if (log.format === 'text') {
-        say(`/log/reasons/${index}/fields/${pointerPart(key)}`, 'a log of format "text" has no fields');
-      }
-    }
+    fields(`/log/reasons/${index}/fields`, rule.fields);
   });
   log.devices.forEach((rule, index) => {
     const pointer = `/log/devices/${index}`;

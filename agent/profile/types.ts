@@ -69,6 +69,11 @@ export interface OverrideRule {
   readonly value: string;
   readonly reason: Reason;
   readonly why: string;
+  /**
+   * `loads`: it decides where a model goes, and does not hide the device, so a consumer that found none has another
+   * reason. `doubtful`: it may select something that is not there; named when nothing else explains the CPU.
+   */
+  readonly scope?: 'loads' | 'doubtful';
 }
 
 export interface ProfileEnvironment {
@@ -128,6 +133,18 @@ export interface LogGrammar {
   readonly finished: readonly string[];
   /** Lines about what it loaded after it looked for devices. They are newer than its announcement and outweigh it. */
   readonly loads?: readonly LoadRule[];
+  /** For a consumer whose children load. Of their lines only those about what they load count. */
+  readonly children?: ChildRules;
+}
+
+/** Regular expressions. */
+export interface ChildRules {
+  /** The beginning of a line that a child wrote; group `child`: which one. */
+  readonly line: string;
+  /** The parent starts a child: groups `child` and `name`. */
+  readonly began: string;
+  /** A child has ended: group `name`. */
+  readonly ended: string;
 }
 
 export interface LoadRule {
@@ -137,10 +154,13 @@ export interface LoadRule {
    * - `begin`: something is being loaded now; what was said of the last thing loaded is past
    * - `gpu`: a part of it, or all, lies on a CUDA device; `cpu`: a part lies in main memory
    * - `layers`: how many of all its layers are on a GPU
+   * - `cache-cpu`: its KV cache, or a part of it, lies in main memory
    * - `failed`: CUDA could not be started for it
    * - `short`: not all of it fits into the free device memory
    */
-  readonly says: 'begin' | 'gpu' | 'cpu' | 'layers' | 'failed' | 'short';
+  readonly says: 'begin' | 'gpu' | 'cpu' | 'layers' | 'cache-cpu' | 'failed' | 'short';
+  /** Further conditions on fields of a logfmt record, regular expressions by key. */
+  readonly fields?: Readonly<Record<string, string>>;
 }
 
 export interface DeviceRule {

@@ -15,6 +15,7 @@ import { managerOn, requireSystemd } from '../systemd/bus.js';
 import { connectBus } from '../systemd/connection.js';
 import { journalReader } from '../systemd/journal-reader.js';
 import { journalWriter } from '../systemd/journal-writer.js';
+import { logNamespace } from '../systemd/unit-output.js';
 import { Board } from './board.js';
 import { takeName } from './bus/name.js';
 import { busName, serveBusObject } from './bus/object.js';
@@ -132,7 +133,7 @@ export async function runService(options: ServiceOptions): Promise<void> {
     turn: turns(),
     packageManager: () => packageManagerAtWork(helper),
     restart: (unit) => manager.restart(unit, restartTimeoutMs),
-    journal: journalReader(),
+    journal: (unit) => journalReader({ namespace: async () => logNamespace(await work.unit(unit)) }),
     seen(facts) {
       // A command installed or removed a consumer.
       if (declared.follow(facts.manifest)) setConsumers();

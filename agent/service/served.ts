@@ -25,7 +25,7 @@ export interface ServedEffects {
   readonly turn: <T>(task: () => Promise<T>) => Promise<T>;
   readonly packageManager: () => Promise<string | null>;
   readonly restart: (unit: string) => Promise<string>;
-  readonly journal: JournalReader;
+  readonly journal: (unit: string) => JournalReader;
   /** Facts were read, for whichever consumer: what is watched may have to change. */
   readonly seen: (facts: MachineFacts) => void;
   readonly settled: (facts: MachineFacts) => void;
@@ -84,7 +84,7 @@ function serve(effects: ServedEffects, profile: Profile): Served {
       if (followed) return;
       followed = true;
       const logs = {
-        journal: effects.journal,
+        journal: effects.journal(profile.unit),
         containerLogs: (ending: AbortSignal) => containerLogs(work, profile.unit, ending),
       };
       watchConsumerLog(profile, logs, () => judge.doubt(), signal).catch((error: unknown) => {

@@ -6,12 +6,15 @@ import { errnoOf, VgpuError } from '../lib/errors.js';
 import { toolEnvironment } from '../lib/run-command.js';
 import { outputFields, parseEntry } from './journal-entry.js';
 import type { JournalEntry, JournalReader } from './types.js';
+import { namespaceOption } from './unit-output.js';
 
 type Journalctl = ChildProcessByStdio<null, Readable, Readable>;
 
 export interface JournalReaderOptions {
   /** The program; another one in tests. */
   readonly journalctl?: string;
+  /** LogNamespace= of the unit that is read, asked before each start of journalctl. */
+  readonly namespace?: () => Promise<string>;
   /** Milliseconds before a follower that ended is started again; doubled up to `maxDelayMs` while nothing comes. */
   readonly firstDelayMs?: number;
   readonly maxDelayMs?: number;
@@ -33,23 +36,25 @@ export function journalReader(options: JournalReaderOptions = {}): JournalReader
   const journalctl = options.journalctl ?? 'journalctl';
   const firstDelayMs = options.firstDelayMs ?? 100;
   const maxDelayMs = options.maxDelayMs ?? 2_000;
+  const place = async (): Promise<readonly string[]> => namespaceOption((await options.namespace?.()) ?? '');
 
   return {
     async tail(asked) {
       const late = AbortSignal.timeout(tailWithinMs);
       const signal = asked === undefined ? late : AbortSignal.any([asked, late]);
       let cursor: string | null = null;
-      for await (const entry of run(journalctl, ['--lines=1'], signal, 'read')) cursor = entry.cursor;
+      for await (const entry of run(journalctl, [...(await place()), '--lines=1'], signal, 'read')) cursor = entry.cursor;
       if (cursor === null && signal.aborted) {
         throw unreadable(journalctl, late.aborted ? `no answer within ${tailWithinMs / 1000} s` : 'stopped');
       }
       return cursor;
     },
 
-    read: ({ unit, invocationId, signal }) =>
-      run(
+    async *read({ unit, invocationId, signal }) {
+      yield* run(
         journalctl,
         [
+          ...(await place()),
           '--lines=all',
           `_SYSTEMD_UNIT=${unit}`,
           `_SYSTEMD_INVOCATION_ID=${invocationId}`,
@@ -60,7 +65,8 @@ export function journalReader(options: JournalReaderOptions = {}): JournalReader
         ],
         signal,
         'read',
-      ),
+      );
+    },
 
     async *follow({ unit, invocationId, cursor, signal }) {
       const seen = new RecentCursors(rememberedCursors);
@@ -73,7 +79,7 @@ export function journalReader(options: JournalReaderOptions = {}): JournalReader
         if (after !== null) args.unshift(`--cursor=${after}`, ...bootOf(after));
         const begin = after;
         try {
-          for await (const entry of run(journalctl, args, signal, 'follow')) {
+          for await (const entry of run(journalctl, [...(await place()), ...args], signal, 'follow')) {
             if (entry.cursor === begin) continue;
             after = entry.cursor;
             if (!seen.add(entry.cursor)) continue;

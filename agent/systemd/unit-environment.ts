@@ -2,6 +2,7 @@
 import { isUtf8 } from 'node:buffer';
 import type { DropIn, LoadedUnit } from '../contracts/unit.js';
 import { assignments } from '../lib/unit-file.js';
+import type { OverrideRule } from '../profile/types.js';
 
 /**
  * `VAR=VALUE` words of the Environment= lines in these files, in the order in which systemd reads them; the last one
@@ -59,6 +60,18 @@ export function effectiveEnvironment(
     for (const [name, value] of environmentFileVariables(content)) set.set(name, { value, file: path });
   }
   return set;
+}
+
+/** The rules of a profile's `overrides` that the unit's environment meets, with what meets each. */
+export function overridesOf(
+  unit: Pick<LoadedUnit, 'environment' | 'environmentFileContents'>,
+  rules: readonly OverrideRule[],
+): readonly { readonly rule: OverrideRule; readonly found: Assigned }[] {
+  const set = effectiveEnvironment(unit);
+  return rules.flatMap((rule) => {
+    const found = set.get(rule.variable);
+    return found !== undefined && new RegExp(rule.value, 'u').test(found.value) ? [{ rule, found }] : [];
+  });
 }
 
 /** The host that the unit's processes connect to: their own VGPU_HOST, where an empty one is none, else `endpoint`. */

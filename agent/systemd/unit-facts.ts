@@ -1,7 +1,7 @@
 /** From systemd's properties of a unit to UnitFacts. Pure: the property bags and file contents come in. */
 
 import { containerOf } from '../containers/container-unit.js';
-import type { DropIn, LoadedUnit, SandboxFacts, UnitFacts } from '../contracts/unit.js';
+import type { DropIn, LoadedUnit, LoggingFacts, SandboxFacts, UnitFacts } from '../contracts/unit.js';
 import { traceDropInPath } from '../lib/paths.js';
 import { lastAssignment } from '../lib/unit-file.js';
 import { count, flag, hex, type PropertyBag, structs, text, texts } from './properties.js';
@@ -97,6 +97,7 @@ function loadedUnit(sources: UnitSources): LoadedUnit {
     standardOutput,
     // `inherit` (the default) sends standard error where standard output goes, into a file too.
     standardError: standardError === 'inherit' ? standardOutput : standardError,
+    ...logging(service),
     sandbox: sandbox(service),
     unitFileState: text(unit, 'UnitFileState'),
     ...(traced ? { traced } : {}),
@@ -144,6 +145,22 @@ function expandName(value: string, unit: string): string {
   const [prefix = stem, instance = ''] = stem.split('@');
   const values: Readonly<Record<string, string>> = { n: unit, N: stem, p: prefix, i: instance, '%': '%' };
   return value.replace(/%(.)/g, (whole, letter: string) => values[letter] ?? whole);
+}
+
+const levels = ['emerg', 'alert', 'crit', 'err', 'warning', 'notice', 'info', 'debug'];
+
+/** -1 in LogLevelMax: none is set. 0 in the limits: those of journald (systemd.exec(5)). */
+function logging(service: PropertyBag): { readonly logging?: LoggingFacts } {
+  const namespace = text(service, 'LogNamespace');
+  const most = service['LogLevelMax'];
+  const level = service['SyslogLevel'] ?? levels.indexOf('info');
+  const drops = typeof most === 'number' && most >= 0 && typeof level === 'number' && most < level;
+  const levelMax = drops ? (levels[most] ?? null) : null;
+  const burst = count(service, 'LogRateLimitBurst') || null;
+  const intervalUs = count(service, 'LogRateLimitIntervalUSec') || null;
+  if (namespace === '' && levelMax === null && burst === null && intervalUs === null) return {};
+  const intervalMs = intervalUs === null ? null : intervalUs / 1000;
+  return { logging: { namespace, levelMax, burst, intervalMs } };
 }
 
 function sandbox(service: PropertyBag): SandboxFacts {

@@ -4,9 +4,10 @@ import { editCommand } from '../containers/container-unit.js';
 import { olderSide } from '../contracts/host-word.js';
 import type { Device, Mode, Reason } from '../contracts/verdict.js';
 import { choiceOf, titleOf } from '../profile/instance.js';
+import { logNamespace, namespaceOption } from '../systemd/unit-output.js';
 import { overrideTrouble } from './diagnosis.js';
 import type { Observation } from './observation.js';
-import { memoryShort } from './present.js';
+import { chosenCpu, memoryShort } from './present.js';
 
 interface Case {
   /** `--profile NAME` or `--unit NAME`. */
@@ -17,11 +18,17 @@ interface Case {
   readonly user: string;
   readonly endpoint: string;
   readonly invocationId: string | null;
+  /** The option of journalctl for a unit that logs into a namespace, behind a space; empty: it does not. */
+  readonly namespace: string;
   readonly unitKind: Observation['unit']['kind'];
   /** The environment file that sets the variable which hides the GPU. */
   readonly file: string | null;
   /** There was too little device memory: starting it again or another setting of the unit would not help. */
   readonly memoryShort: boolean;
+  /** By its own account it has nothing loaded. */
+  readonly empty: boolean;
+  /** No layer was to be on the GPU: starting it again would not help. */
+  readonly chosen: boolean;
   /** Which side of the transport has to be upgraded; null: neither, or not known. */
   readonly older: 'guest' | 'host' | null;
 }
@@ -30,7 +37,7 @@ interface Advice {
   /** Completes "NAME runs on the CPU: it ...": a clause, no full stop. */
   readonly why: string;
   /** The person's next action, where the next command does not say so; follows the particulars. */
-  readonly repair?: string;
+  readonly repair?: string | ((about: Case) => string);
   /** `why` says all: what does not run is neither on the GPU nor on the CPU. */
   readonly alone?: true;
   readonly next: (about: Case) => string;
@@ -50,11 +57,12 @@ function unitCommand({ unit, unitKind }: Case): string {
   if (unitKind === 'masked') return `sudo systemctl unmask ${unit}`;
   return unitKind === 'absent' ? 'systemctl list-unit-files --type=service' : `systemctl status ${unit}`;
 }
-const allLogs = ({ unit }: Case): string => `sudo journalctl --unit=${unit} --lines=100`;
+const allLogs = ({ unit, namespace }: Case): string =>
+  `sudo journalctl${namespace} --unit=${unit} --lines=100`;
 const logs = (about: Case): string =>
   about.invocationId === null
     ? allLogs(about)
-    : `sudo journalctl _SYSTEMD_INVOCATION_ID=${about.invocationId}`;
+    : `sudo journalctl${about.namespace} _SYSTEMD_INVOCATION_ID=${about.invocationId}`;
 /** Tells whose limit it is, and what raises it on the host. */
 const doctor = ({ choice }: Case): string => `sudo vgpu-agent doctor ${choice}`;
 const plan = ({ choice }: Case): string => `sudo vgpu-agent plan ${choice}`;
@@ -118,8 +126,7 @@ const advices: Readonly<Record<Reason, Advice>> = {
   'host-slow': { why: 'waits too long for the host', next: askHost },
   'transport-blocked-by-sandbox': { why: "is kept from the host by its unit's sandbox", next: edit },
   'output-bypasses-journal': {
-    why: 'does not write its log to the journal, so lines of this start cannot be told from older ones',
-    repair: 'set StandardOutput=journal and StandardError=journal under [Service]',
+    why: 'has a log whose lines do not reach the journal',
     next: edit,
   },
   'unit-failed': {
@@ -134,19 +141,25 @@ const advices: Readonly<Record<Reason, Advice>> = {
     why: 'may be on the GPU, but the journal cannot be read',
     next: () => 'systemctl status systemd-journald.service',
   },
+  'journal-cut': {
+    why: 'has a log whose beginning is not in the journal',
+    repair: 'give it something to do and ask again, because the host then shows whether it computes there',
+    next: verify,
+  },
   'memory-round-trip-failed': { why: 'has a GPU whose memory does not keep what is written', next: probe },
   'consumer-not-restarted': { why: 'was started before the shim was in place', next: restart },
   'probe-disagrees': { why: 'and vgpu-probe disagree about the GPU', next: restart },
   'not-cuda': { why: 'uses a GPU without CUDA, and not through vgpu-agent', next: probe },
   'layers-not-offloaded': {
-    why: 'found the GPU, but not all layers of the model are on it',
+    why: 'found the GPU, but not all of the model is on it',
     repair: 'give it more device memory, a smaller model, or more --gpu-layers (num_gpu)',
-    next: (about) => (about.memoryShort ? doctor(about) : edit(about)),
+    next: (about) => (about.memoryShort || about.chosen ? doctor(about) : edit(about)),
   },
   'model-on-cpu': {
-    why: 'found the GPU when it started, but has a model on the CPU now',
-    repair: 'it stays there until it is unloaded',
-    next: (about) => (about.memoryShort ? doctor(about) : restart(about)),
+    why: 'found the GPU when it started, but put a model on the CPU',
+    repair: ({ empty }) =>
+      empty ? 'nothing is loaded now; the next one may go there too' : 'it stays there until it is unloaded',
+    next: (about) => (about.memoryShort || about.chosen ? doctor(about) : restart(about)),
   },
   'no-session': {
     why: 'has no session at the host now',
@@ -186,9 +199,12 @@ export function adviceOn(
   conclusion: { readonly mode: Mode; readonly reason: Reason | null; readonly detail: string | null },
   devices: readonly Device[],
 ): { readonly summary: string; readonly next: string | null } {
-  const { profile, unit, endpoint, invocationId, probe, host } = observation;
+  const { profile, unit, endpoint, invocationId, probe, host, present } = observation;
   const { mode, reason, detail } = conclusion;
   const title = titleOf(profile);
+  const overrides = (['devices', 'loads', 'doubtful'] as const).map((of) =>
+    overrideTrouble({ profile, unit }, of),
+  );
   const about: Case = {
     choice: choiceOf(profile),
     unit: profile.unit,
@@ -196,8 +212,13 @@ export function adviceOn(
     user: unit.kind === 'loaded' ? unit.user : '',
     endpoint,
     invocationId,
+    namespace: namespaceOption(logNamespace(unit))
+      .map((option) => ` ${option}`)
+      .join(''),
     unitKind: unit.kind,
-    file: overrideTrouble({ profile, unit })?.file ?? null,
+    file: overrides.find((one) => one?.reason === reason)?.file ?? null,
+    empty: present.loaded.kind === 'told' && present.loaded.models.length === 0,
+    chosen: chosenCpu(observation),
     memoryShort: memoryShort(observation),
     older: olderNow({ probe, host }),
   };
@@ -224,7 +245,8 @@ export function adviceOn(
   }
   const advice = advices[reason];
   const particulars = detail === null ? '' : ` (${detail})`;
-  const repair = advice.repair === undefined ? '' : `; ${advice.repair}`;
+  const todo = typeof advice.repair === 'function' ? advice.repair(about) : advice.repair;
+  const repair = todo === undefined ? '' : `; ${todo}`;
   const what = advice.alone === true ? '' : `${modeWords[mode]}: it `;
   return { summary: `${title} ${what}${advice.why}${particulars}${repair}.`, next: advice.next(about) };
 }

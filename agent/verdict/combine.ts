@@ -11,11 +11,11 @@
  */
 
 import type { Device, Mode, Reason, Verdict } from '../contracts/verdict.js';
+import { journalBypass } from '../systemd/unit-output.js';
 import { adviceOn } from './advice.js';
 import { carrierOf } from './carrier.js';
 import {
   type Diagnosis,
-  journalBypass,
   mapsTrouble,
   otherDevice,
   overrideTrouble,
@@ -24,7 +24,7 @@ import {
   transportTrouble,
 } from './diagnosis.js';
 import { evidenceOf } from './evidence.js';
-import { simulatedSuffix } from './log/findings.js';
+import { partlyText, simulatedSuffix } from './log/findings.js';
 import { isPreloaded, mappedBy, processesThatCount } from './maps.js';
 import type { Observation } from './observation.js';
 import { type Present, presentOf, tooLarge, turnedAwayText } from './present.js';
@@ -83,15 +83,26 @@ function conclude(observation: Observation): Conclusion {
   if (log.mode === 'cpu') return { mode: 'cpu', ...explainCpu(observation) };
   if (now.kind === 'contradicted') {
     const detail = [now.detail, tooLarge(observation)].filter((one) => one !== null).join('; ');
-    return { mode: now.mode, ...(hostTrouble(observation) ?? { reason: now.reason, detail }) };
+    const cause = loadOverride(observation) ?? hostTrouble(observation) ?? { reason: now.reason, detail };
+    return { mode: now.mode, ...cause };
   }
-  if (now.kind === 'loads') return { mode: 'undetermined', reason: 'no-work-yet', detail: now.detail };
+  if (now.kind === 'loads') {
+    // With a setting that keeps it off the GPU it is not on its way there.
+    const forced = log.load?.outcome === 'cpu' ? loadOverride(observation) : null;
+    if (forced !== null) return { mode: 'cpu', ...forced };
+    return { mode: 'undetermined', reason: 'no-work-yet', detail: now.detail };
+  }
   switch (log.mode) {
     case 'gpu':
       return concludeGpu(observation, now);
     case 'degraded':
       // The last model went to the CPU and is gone: what is loaded now is all on the GPU, by the host's word too.
-      if (isContradictedByLoad(log) && now.kind === 'works' && now.loaded)
+      if (
+        isContradictedByLoad(log) &&
+        now.kind === 'works' &&
+        now.loaded &&
+        loadOverride(observation) === null
+      )
         return concludeGpu(observation, now);
       return concludeDegraded(observation);
     case 'undetermined':
@@ -102,11 +113,17 @@ function conclude(observation: Observation): Conclusion {
   }
 }
 
+/** A variable that keeps what it loads off the GPU. */
+function loadOverride(observation: Observation): Diagnosis | null {
+  const found = overrideTrouble(observation, 'loads');
+  return found === null ? null : { reason: found.reason, detail: found.detail };
+}
+
 /** Its log is not read, and the host has run nothing for it: what keeps it from the GPU, if anything does. */
 function concludeWordless(observation: Observation): Conclusion {
   const transport = transportTrouble(observation);
   if (transport !== null) return { mode: 'cpu', ...transport };
-  const override = overrideTrouble(observation);
+  const override = overrideTrouble(observation, 'devices');
   if (override !== null) return { mode: 'cpu', reason: override.reason, detail: override.detail };
   const trouble = mapsTrouble(observation) ?? probeTrouble(observation.probe);
   if (trouble !== null) return degraded(trouble);
@@ -213,9 +230,10 @@ function concludeDegraded(observation: Observation): Conclusion {
   const { log } = observation;
   const foreign = mapsTrouble(observation);
   if (foreign?.reason === 'foreign-library-loaded') return degraded(foreign);
-  const host = isContradictedByLoad(log) ? hostTrouble(observation) : null;
-  if (host !== null) return degraded(host);
-  return degraded({ reason: log.reason ?? log.hint ?? 'probe-crashed', detail: null });
+  const cause = isContradictedByLoad(log) ? (loadOverride(observation) ?? hostTrouble(observation)) : null;
+  if (cause !== null) return degraded(cause);
+  const detail = log.load === null ? null : partlyText(log.load);
+  return degraded({ reason: log.reason ?? log.hint ?? 'probe-crashed', detail });
 }
 
 /** Reasons that a consumer also gives when the true one is that the host is not there. */
@@ -226,7 +244,7 @@ const settings: ReadonlySet<Reason> = new Set(['library-forced-to-cpu', 'devices
 /** The consumer is on the CPU: the nearest cause first. */
 function explainCpu(observation: Observation): { reason: Reason | null; detail: string | null } {
   const { log, probe } = observation;
-  const override = overrideTrouble(observation);
+  const override = overrideTrouble(observation, 'devices');
   const said =
     log.reason === null
       ? null
@@ -240,6 +258,10 @@ function explainCpu(observation: Observation): { reason: Reason | null; detail: 
   const transport = transportTrouble(observation);
   if (transport !== null) return transport;
   const probed = probeTrouble(probe);
+  // The probe has the unit's variables: a device that one of them hides is hidden from it too.
+  const blind = probed === null || probed.reason === 'no-device';
+  const doubtful = blind ? overrideTrouble(observation, 'doubtful') : null;
+  if (doubtful !== null) return { reason: doubtful.reason, detail: doubtful.detail };
   if (probed !== null) return said !== null && probed.reason === 'no-device' ? said : probed;
   // The probe finds a device where the consumer found none: the word for that does not say why.
   const none = said?.reason === 'no-device' && probe?.kind === 'answered';
@@ -274,9 +296,20 @@ function explainSilence(observation: Observation): { reason: Reason; detail: str
   if (journalError !== null && logFile === null)
     return { reason: 'journal-unavailable', detail: journalError };
   const bypass = journalBypass(unit);
-  if (bypass !== null && logFile === null) return { reason: 'output-bypasses-journal', detail: bypass };
+  if (bypass !== null && logFile === null)
+    return {
+      reason: 'output-bypasses-journal',
+      detail: `${bypass.setting}; ${bypass.repair} under [Service]`,
+    };
   if (end === 'timed-out' && readiness.kind === 'silent') {
     return { reason: 'readiness-timeout', detail: `${readiness.url}: ${readiness.lastError}` };
   }
-  return { reason: 'no-discovery-line', detail: log.entries === 0 ? 'it wrote nothing at all' : null };
+  const { journalCut = false } = observation;
+  if (journalCut && logFile === null) {
+    const left =
+      log.entries === 0 ? 'no entry of this start is there' : `${log.entries} later entries are there`;
+    return { reason: 'journal-cut', detail: `${left}; older ones were removed, or journald stores none` };
+  }
+  const detail = log.entries === 0 ? 'the journal has no entry of this start' : null;
+  return { reason: 'no-discovery-line', detail };
 }

@@ -8,7 +8,7 @@ import type { ProbeResult } from '../contracts/probe.js';
 import type { Verdict } from '../contracts/verdict.js';
 import { VgpuError } from '../lib/errors.js';
 import { choiceOf } from '../profile/instance.js';
-import { journalBypass } from './diagnosis.js';
+import { journalBypass } from '../systemd/unit-output.js';
 import type { ConfirmEffects, ConfirmOptions } from './effects.js';
 import type { End, Observation } from './observation.js';
 import { type PresentSeen, presentOf } from './present.js';
@@ -206,6 +206,7 @@ export async function observe(options: ConfirmOptions, effects: ConfirmEffects):
       log: log.findings(),
       lastWords: log.lastWords(),
       journalError: log.error(),
+      journalCut: log.cut(),
       logFile: options.outputFile?.path ?? null,
       readiness: readiness.seen(),
       processes: processes.seen(profile, mainPid()),

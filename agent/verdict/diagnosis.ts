@@ -5,7 +5,8 @@ import type { ProbeReport, ProbeResult } from '../contracts/probe.js';
 import type { UnitFacts } from '../contracts/unit.js';
 import type { Reason } from '../contracts/verdict.js';
 import { storeCurrent, storeRoot } from '../lib/paths.js';
-import { effectiveEnvironment, hostOfUnit } from '../systemd/unit-environment.js';
+import type { OverrideRule } from '../profile/types.js';
+import { hostOfUnit, overridesOf } from '../systemd/unit-environment.js';
 import { blockedTransport } from '../systemd/unit-sandbox.js';
 import { isLibcuda, isOurLibrary, mappedBy, processesThatCount } from './maps.js';
 import type { Observation } from './observation.js';
@@ -160,24 +161,24 @@ export function otherDevice({ log, probe }: Observation): Diagnosis | null {
   };
 }
 
-/** A variable of the unit that hides the GPU, by the profile's rules; `file`: the environment file that sets it. */
-export function overrideTrouble({
-  profile,
-  unit,
-}: Pick<Observation, 'profile' | 'unit'>): (Diagnosis & { readonly file: string | null }) | null {
+/**
+ * A variable of the unit that keeps it from the GPU, by the profile's rules; `file`: the environment file that sets
+ * it. `of`: rules about the devices that it finds when it starts, about what it loads, or that only may be the cause.
+ */
+export function overrideTrouble(
+  { profile, unit }: Pick<Observation, 'profile' | 'unit'>,
+  of: 'devices' | NonNullable<OverrideRule['scope']>,
+): (Diagnosis & { readonly variable: string; readonly file: string | null }) | null {
   if (unit.kind !== 'loaded') return null;
-  const set = effectiveEnvironment(unit);
-  for (const rule of profile.overrides) {
-    const found = set.get(rule.variable);
-    if (found === undefined || !new RegExp(rule.value, 'u').test(found.value)) continue;
-    const from = found.file === null ? '' : ` in ${found.file}`;
-    return {
-      reason: rule.reason,
-      detail: `${rule.variable}=${found.value}${from}: ${rule.why}`,
-      file: found.file,
-    };
-  }
-  return null;
+  const [hit] = overridesOf(
+    unit,
+    profile.overrides.filter(({ scope = 'devices' }) => scope === of),
+  );
+  if (hit === undefined) return null;
+  const { variable, reason, why } = hit.rule;
+  const { value, file } = hit.found;
+  const from = file === null ? '' : ` in ${file}`;
+  return { reason, detail: `${variable}=${value}${from}: ${why}`, variable, file };
 }
 
 /** In the processes that count: a foreign library, an old shim, or no shim. */
@@ -244,15 +245,6 @@ export function preloadIgnored({ processes, probe }: Observation): string | null
     `the loader ignores LD_PRELOAD for a program that gains privileges when it is started: ` +
     `\`getcap ${main.executable ?? `/proc/${main.pid}/exe`}\` shows its file capabilities, \`ls -l\` a set-user-ID bit`
   );
-}
-
-/** Does what the unit writes never reach the journal? The setting, or null. Consumers log to standard error. */
-export function journalBypass(unit: UnitFacts): string | null {
-  if (unit.kind !== 'loaded') return null;
-  const target =
-    unit.standardError === 'inherit' || unit.standardError === '' ? unit.standardOutput : unit.standardError;
-  if (/^(?:journal|kmsg|syslog|inherit|$)/.test(target)) return null;
-  return `StandardError=${target}`;
 }
 
 function seconds(milliseconds: number): string {

@@ -4,12 +4,14 @@ import { isContainer } from '../containers/container-unit.js';
 import { troubleOf } from '../contracts/host-word.js';
 import type { Evidence } from '../contracts/verdict.js';
 import { hostOfUnit } from '../systemd/unit-environment.js';
+import { journalBypass } from '../systemd/unit-output.js';
 import { blockedTransport } from '../systemd/unit-sandbox.js';
-import { environmentMissing, journalBypass, preloadIgnored, probeTrouble, takenAway } from './diagnosis.js';
+import { environmentMissing, preloadIgnored, probeTrouble, takenAway } from './diagnosis.js';
 import { isPreloaded, libcudaPaths, type Mapped, mappedBy } from './maps.js';
 import type { Observation, SeenProcess } from './observation.js';
 import {
   computing,
+  countedTwice,
   inWords,
   refusedKernelsText,
   refusedMemoryText,
@@ -61,7 +63,7 @@ function unitEvidence(observation: Observation): readonly Evidence[] {
   if (restarts > 0) say(`it was started again ${restarts} time(s) during the check`, 'against');
   if (journalError !== null) say(`the journal cannot be read: ${journalError}`, 'neutral');
   const bypass = journalBypass(unit);
-  if (bypass !== null) say(`${bypass}: its output does not reach the journal`, 'neutral');
+  if (bypass !== null) say(`${bypass.setting}: its output does not reach the journal`, 'neutral');
   if (logFile !== null) say(`its output was read from ${logFile}`, 'neutral');
   const blocked = blockedTransport(endpoint, unit.sandbox);
   if (blocked !== null) say(`${blocked.setting} keeps it from ${endpoint}`, 'against');
@@ -97,7 +99,9 @@ function readinessEvidence({ readiness, elapsedMs }: Observation): readonly Evid
   }
 }
 
-function loadedEvidence({ present: { loaded } }: Observation): readonly Evidence[] {
+function loadedEvidence(observation: Observation): readonly Evidence[] {
+  const { loaded } = observation.present;
+  const twice = countedTwice(observation);
   if (loaded.kind === 'unasked') return [];
   const { url } = loaded;
   if (loaded.kind === 'silent')
@@ -106,8 +110,11 @@ function loadedEvidence({ present: { loaded } }: Observation): readonly Evidence
     ];
   return loaded.models.map(({ name, bytes, gpuBytes }) => ({
     kind: 'loaded',
-    text: `${name}: ${inWords(gpuBytes)} of ${inWords(bytes)} on the GPU`,
-    weight: gpuBytes < bytes ? 'against' : 'for',
+    text:
+      bytes === 0
+        ? `${name}: it reports no size`
+        : `${name}: ${inWords(gpuBytes)} of ${inWords(bytes)} on the GPU${twice ? ', with mapped weights counted twice' : ''}`,
+    weight: bytes === 0 || twice ? 'neutral' : gpuBytes < bytes ? 'against' : 'for',
     source: url,
   }));
 }

@@ -45,6 +45,8 @@ export interface Observation {
   readonly lastWords: readonly Line[];
   /** Why the journal could not be read, or null. */
   readonly journalError: string | null;
+  /** The journal has lines of this start, and not its first ones: it was rotated and vacuumed. */
+  readonly journalCut?: boolean;
   /** The log came from the file that the unit's output goes to. */
   readonly logFile: string | null;
   readonly readiness: ReadinessSeen;

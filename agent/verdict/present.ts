@@ -106,8 +106,23 @@ export function presentOf(observation: PresentFacts): Present {
   return { kind: 'nothing' };
 }
 
+/**
+ * Some versions of Ollama count mapped weights twice (https://github.com/ollama/ollama/issues/16637). All layers of the
+ * only model are on the GPU by the log, and the host holds as much as is said to be there: then they are.
+ */
+export function countedTwice({ log, present }: Pick<Observation, 'log' | 'present'>): boolean {
+  const { loaded, sessions } = present;
+  const [model, another] = loaded.kind === 'told' ? loaded.models : [];
+  const { load } = log;
+  if (model === undefined || another !== undefined || load?.outcome !== 'gpu' || load.layers === null)
+    return false;
+  const held =
+    sessions.kind === 'told' ? computing(sessions.own).reduce((sum, { memory }) => sum + memory, 0) : 0;
+  return model.gpuBytes > 0 && model.gpuBytes < model.bytes && held >= model.gpuBytes * 0.9;
+}
+
 function ofLoaded(
-  { log }: PresentFacts,
+  observation: PresentFacts,
   models: readonly LoadedModel[],
   own: readonly HostSession[] | null,
   served: number,
@@ -115,7 +130,8 @@ function ofLoaded(
 ): Present {
   const holding = own?.filter(({ memory, launches }) => memory > 0 || launches > 0) ?? null;
   const names = models.map(({ name }) => name).join(', ');
-  const elsewhere = models.filter(({ bytes, gpuBytes }) => gpuBytes < bytes);
+  const { log } = observation;
+  const elsewhere = countedTwice(observation) ? [] : models.filter(({ bytes, gpuBytes }) => gpuBytes < bytes);
   // Ollama lists a model before its runner has allocated anything, and reads gigabytes from a disk meanwhile.
   const fewer = holding !== null && holding.length < served;
   if (fewer && elsewhere.length === 0 && youngest !== null && youngest < loadSeconds) {
@@ -140,9 +156,9 @@ function ofLoaded(
     const detail = `${names}: ${served} are served, and the host has ${holding.length} of its processes`;
     return { kind: 'contradicted', mode: 'degraded', reason: 'model-on-cpu', detail };
   }
-  return holding?.some(({ launches }) => launches > 0) === true
-    ? { kind: 'works', loaded: true }
-    : { kind: 'fits' };
+  if (holding?.some(({ launches }) => launches > 0) === true) return { kind: 'works', loaded: true };
+  // A size of 0 is none: nothing was counted for it.
+  return models.some(({ bytes }) => bytes > 0) ? { kind: 'fits' } : { kind: 'nothing' };
 }
 
 function onCpu(detail: string): Present {
@@ -207,6 +223,13 @@ export function memoryShort(observation: Pick<Observation, 'present' | 'log'>): 
     tooLarge(observation) !== null ||
     (load !== null && load.outcome !== 'gpu' && load.short !== null)
   );
+}
+
+/** The newest load was told to put no layer on the GPU (num_gpu, --gpu-layers): nothing failed, and nothing was short. */
+export function chosenCpu({ log: { load }, present }: Pick<Observation, 'present' | 'log'>): boolean {
+  const { sessions } = present;
+  const refused = sessions.kind === 'told' && sessions.turnedAway !== null;
+  return load?.layers?.gpu === 0 && !load.failed && load.short === null && !refused;
 }
 
 const units = ['bytes', 'KiB', 'MiB', 'GiB', 'TiB'];

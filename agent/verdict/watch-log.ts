@@ -13,6 +13,8 @@ export interface LogWatch {
   /** Monotonic time of the first announcement in this start, or null. */
   announcedAt(): number | null;
   error(): string | null;
+  /** The journal was read, and systemd's entry about the beginning of this start is not in it. */
+  cut(): boolean;
   /** The log of the start before this watch began has been read, as far as it can be. */
   caughtUp(): boolean;
   /** The newest lines of the unit, of whichever start: why it ended, if it did. */
@@ -35,6 +37,7 @@ const maxHeldLength = 1024 * 1024;
 const maxHeldStarts = 4;
 const maxWords = 4;
 /** systemd's own lines that say how a process ended or why it could not begin; its others say nothing new. */
+const beginOfStart = /^Start(?:ing|ed) /;
 const tellingWords = /: (?:Main process exited|Failed )|^Failed to /;
 
 export function watchLog(
@@ -50,6 +53,8 @@ export function watchLog(
   let error: string | null = null;
   let caughtUp = false;
   let read = 0;
+  /** What is read from a cursor begins there. */
+  let begun = options.cursor !== null;
   let state: JudgeState = 'undecided';
   let follower: AbortController | null = null;
   let containers: AbortController | null = null;
@@ -71,6 +76,8 @@ export function watchLog(
   /** Only what systemd itself marks as of this start is believed: lines of a former start never count. */
   const take = (entry: JournalEntry): void => {
     if (entry.invocationId === null) return;
+    if (entry.pid === 1 && entry.invocationId === invocationId && beginOfStart.test(entry.message))
+      begun = true;
     for (const whole of logEntries(entry)) {
       const item = options.composed === true ? { ...whole, text: withoutContainerName(whole.text) } : whole;
       remember(item);
@@ -176,12 +183,14 @@ export function watchLog(
     announcedAt: () => (caughtUp ? announcedAt : null),
     error: () =>
       error ?? (caughtUp ? null : `${read} entries of this start were read in the time, and there are more`),
+    cut: () => caughtUp && !begun && error === null,
     caughtUp: () => caughtUp,
     lastWords: () => words,
     catchUp: () => follower?.abort(),
     begin(id) {
       if (id === invocationId) return;
       invocationId = id;
+      begun = true;
       // The container's log is read again from its beginning: the judge has forgotten it.
       containers?.abort();
       announcedAt = null;

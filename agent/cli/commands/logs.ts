@@ -2,10 +2,12 @@
 import { spawn } from 'node:child_process';
 import { Command, InvalidArgumentError } from 'commander';
 import { chooseAll } from '../../install/pipeline/choose.js';
+import type { Workplace } from '../../install/pipeline/workplace.js';
 import { ExitCode, VgpuError } from '../../lib/errors.js';
 import { agentUnit } from '../../lib/paths.js';
 import { toolEnvironment } from '../../lib/run-command.js';
 import { systemJournalReadable } from '../../systemd/journal-access.js';
+import { logNamespace } from '../../systemd/unit-output.js';
 import { examples, profileHelp, unitHelp, unitName } from './options.js';
 import type { CommandContext, Outcome, Run } from './types.js';
 
@@ -51,11 +53,11 @@ async function logs(options: LogsOptions, context: CommandContext): Promise<Outc
   if (!systemJournalReadable()) throw notAllowed();
   const { openWorkplace } = await import('../../install/pipeline/open-workplace.js');
   const { work, close } = openWorkplace();
-  const profiles = await chooseAll(work, options).finally(close);
-  const units = profiles.map((one) => one.unit);
+  const { units, namespaces } = await placesOf(work, options).finally(close);
   const args = [
     '--no-pager',
     '--quiet',
+    ...(namespaces ? ['--namespace=*'] : []),
     `--lines=${options.lines}`,
     `--output=${context.json ? 'json' : 'short-iso'}`,
     ...(options.since === undefined ? [] : [`--since=${options.since}`]),
@@ -79,6 +81,17 @@ async function logs(options: LogsOptions, context: CommandContext): Promise<Outc
   if (context.signal.aborted) return { exitCode: ExitCode.done, document: null, text: () => '' };
   if (code !== 0) throw journalctlFailed(code, options.since);
   return { exitCode: ExitCode.done, document: null, text: () => '' };
+}
+
+/** The units, and whether one of them logs into a namespace of the journal. */
+async function placesOf(
+  work: Pick<Workplace, 'manifest' | 'profile' | 'profiles' | 'unit'>,
+  options: LogsOptions,
+): Promise<{ readonly units: readonly string[]; readonly namespaces: boolean }> {
+  const units = (await chooseAll(work, options)).map(({ unit }) => unit);
+  // Without the bus the system's own journal is shown.
+  const asked = units.map((unit) => work.unit(unit).then(logNamespace, () => ''));
+  return { units, namespaces: (await Promise.all(asked)).some((namespace) => namespace !== '') };
 }
 
 function notAllowed(): VgpuError {

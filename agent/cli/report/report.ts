@@ -5,6 +5,7 @@ import { agentVersion } from '../../lib/agent-version.js';
 import { agentUnit } from '../../lib/paths.js';
 import type { CommandRunner } from '../../lib/run-command.js';
 import { styleFor } from '../../lib/style.js';
+import { logNamespace, namespaceOption } from '../../systemd/unit-output.js';
 import type { Diagnosis, DoctorFacts } from '../../verdict/doctor/types.js';
 import { doctorText } from '../output/doctor-text.js';
 import { traceText } from '../output/trace-text.js';
@@ -32,6 +33,7 @@ export async function gatherReport(
       : journalOf(
           runner,
           mostLines,
+          ...namespaceOption(logNamespace(facts.machine.unit)),
           `_SYSTEMD_UNIT=${unit}`,
           `_SYSTEMD_INVOCATION_ID=${invocation}`,
           '+',

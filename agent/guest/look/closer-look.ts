@@ -8,12 +8,14 @@ import { own } from '../../lib/own.js';
 import { storeRoot } from '../../lib/paths.js';
 import { readLimited } from '../../lib/trust/files.js';
 import type { Profile } from '../../profile/types.js';
+import { logNamespace } from '../../systemd/unit-output.js';
 import type { ContentCache } from '../files/content.js';
 import { Root } from '../files/root.js';
 import { consumerDirectories, libraryOf } from '../libraries/candidates.js';
 import { environmentOf } from './environ.js';
 import { type ExecutableFacts, readExecutables } from './executables.js';
 import { describeSocket } from './host-socket.js';
+import { type JournaldLook, readJournald } from './journald.js';
 import type { LoaderEffects } from './loader/ask.js';
 import { type LoaderLook, lookAtLoader } from './loader/look.js';
 import { type OpenedByPath, readOpenedByPath } from './opened-by-path.js';
@@ -56,6 +58,8 @@ export interface CloserLook {
   readonly symbols: readonly SymbolNeeds[];
   /** The profile's override variables as the first process of the consumer's container has them. */
   readonly containerEnvironment: Readonly<Record<string, string>>;
+  /** The journald that gets the unit's lines. */
+  readonly journald: JournaldLook;
   /** The state of the host's unix socket, one line; empty when the host answers. */
   readonly hostSocket: readonly string[];
   /** The status of vgpu-agent.service by its own account; null: it does not run, or was not understood. */
@@ -123,6 +127,7 @@ export async function lookCloser(
     loader,
     symbols,
     containerEnvironment: inContainer ? environmentInContainer(processes, profile) : {},
+    journald: readJournald(new Root(effects.root), logNamespace(unit)),
     hostSocket: describeSocket(new Root(effects.root), facts.host),
     service: { status },
   };

@@ -35,6 +35,7 @@ import { runProbe } from '../../systemd/probe-runner.js';
 import { runInUnit } from '../../systemd/run-in-unit.js';
 import type { Manager } from '../../systemd/types.js';
 import { hostOfUnit } from '../../systemd/unit-environment.js';
+import { logNamespace } from '../../systemd/unit-output.js';
 import { combine } from '../../verdict/combine.js';
 import { observe } from '../../verdict/confirm.js';
 import type { ConfirmEffects, ConfirmOptions } from '../../verdict/effects.js';
@@ -93,13 +94,14 @@ export function openWorkplace(options: WorkplaceOptions = {}): OpenWorkplace {
   const disk = nodeDisk(runner);
   const contents = new ContentCache();
   const owners = new OwnerCache();
-  const journal = journalReader();
   const confProblem = agentConfCheck(loadProfile);
   let opening: Promise<Manager> | null = null;
   const manager = (): Promise<Manager> => {
     opening ??= connect().then((bus) => withContainers(bus, { pid: dockerPid, composed: withComposed }));
     return opening;
   };
+  const journalOf = (unit: string) =>
+    journalReader({ namespace: async () => logNamespace(await (await manager()).unit(unit)) });
   const applyEffects = async () =>
     systemEffects({ runner, manager: await manager(), agentVersion: agentVersion(), restartTimeoutMs });
 
@@ -109,7 +111,7 @@ export function openWorkplace(options: WorkplaceOptions = {}): OpenWorkplace {
     const host = { flag: request.facts.host.endpoint, environment: undefined, guestConf: null };
     return {
       clock: systemClock,
-      journal,
+      journal: journalOf(unit),
       emit,
       unit: () => bus.unit(unit),
       pids: () => bus.processes(unit),
@@ -155,7 +157,7 @@ export function openWorkplace(options: WorkplaceOptions = {}): OpenWorkplace {
   ): Promise<readonly string[]> => {
     const messages: string[] = [];
     try {
-      for await (const { message } of journal.read({ unit, invocationId, signal })) {
+      for await (const { message } of journalOf(unit).read({ unit, invocationId, signal })) {
         messages.push(message);
         if (messages.length >= firstMessages) break;
       }
@@ -257,7 +259,7 @@ export function openWorkplace(options: WorkplaceOptions = {}): OpenWorkplace {
       };
       return {
         // Without a journal that can be read the verdict will say so; it is no reason not to install.
-        cursor: await journal.tail(signal).catch(() => null),
+        cursor: await journalOf(unit.name).tail(signal).catch(() => null),
         outputFile: await outputFile(unit),
         looking: watchProcesses(looking, signal),
       };

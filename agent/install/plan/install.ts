@@ -103,7 +103,7 @@ export function planInstall(profile: Profile, facts: MachineFacts, options: Plan
       ...otherHostWarning(facts, unit, endpoint),
       ...links.warnings,
       ...containerWarnings(delivery, unit),
-      ...installWarnings(facts, unit, endpoint, variables),
+      ...installWarnings(facts, unit, endpoint, variables, profile),
       ...vmMemoryWarnings(facts, endpoint),
     ],
   };

@@ -7,7 +7,9 @@ import type { MachineFacts } from '../../contracts/facts.js';
 import type { Warning } from '../../contracts/plan.js';
 import type { LoadedUnit } from '../../contracts/unit.js';
 import { agentUnitFile, loaderConf } from '../../lib/paths.js';
-import { environmentFileVariables } from '../../systemd/unit-environment.js';
+import type { Profile } from '../../profile/types.js';
+import { overridesOf } from '../../systemd/unit-environment.js';
+import { journalBypass } from '../../systemd/unit-output.js';
 import { sandboxObstacles } from '../../systemd/unit-sandbox.js';
 import type { WantedVariable } from './unit/drop-in.js';
 
@@ -16,6 +18,7 @@ export function installWarnings(
   unit: LoadedUnit,
   endpoint: string,
   variables: readonly WantedVariable[],
+  profile: Profile,
 ): readonly Warning[] {
   return [
     ...hostWarnings(facts, endpoint),
@@ -23,7 +26,7 @@ export function installWarnings(
     ...sandboxWarnings(unit, endpoint),
     ...userWarnings(facts, unit),
     ...overrideWarnings(unit, variables),
-    ...environmentWarnings(unit),
+    ...environmentWarnings(unit, profile),
     ...loaderWarnings(facts),
     ...downgradeWarnings(facts),
     ...confWarnings(facts),
@@ -70,19 +73,13 @@ function confWarnings({ manifest, service }: MachineFacts): readonly Warning[] {
 
 /** Where the journal does not get the lines, the verdict has less to go by. */
 function outputWarnings(unit: LoadedUnit): readonly Warning[] {
-  const bypasses = (['standardOutput', 'standardError'] as const).filter((key) => {
-    const kind = (unit[key].split(':')[0] ?? '').split('+')[0] ?? '';
-    return !['', 'journal', 'syslog', 'kmsg', 'inherit'].includes(kind);
-  });
-  if (bypasses.length === 0) return [];
-  const settings = bypasses.map(
-    (key) => `${key === 'standardOutput' ? 'StandardOutput' : 'StandardError'}=${unit[key]}`,
-  );
+  const bypass = journalBypass(unit);
+  if (bypass === null) return [];
   return [
     {
       code: 'output-bypasses-journal',
-      message: `${unit.name} has ${settings.join(' and ')}: its log does not reach the journal`,
-      remedy: `set StandardOutput=journal and StandardError=journal: systemctl edit ${unit.name}`,
+      message: `${unit.name} has ${bypass.setting}: its log does not reach the journal`,
+      remedy: `${bypass.repair}: systemctl edit ${unit.name}`,
     },
   ];
 }
@@ -123,30 +120,13 @@ function overrideWarnings(unit: LoadedUnit, variables: readonly WantedVariable[]
   });
 }
 
-/** Variables that keep a consumer from a GPU which is there. */
-function environmentWarnings(unit: LoadedUnit): readonly Warning[] {
-  const environment = new Map(Object.entries(unit.environment));
-  for (const file of unit.environmentFileContents ?? []) {
-    for (const [name, value] of environmentFileVariables(file.content)) environment.set(name, value);
-  }
-  const warnings: Warning[] = [];
-  const visible = environment.get('CUDA_VISIBLE_DEVICES');
-  if (visible !== undefined && !/^0(,|$)/.test(visible)) {
-    warnings.push({
-      code: 'devices-hidden-by-environment',
-      message: `${unit.name} has CUDA_VISIBLE_DEVICES=${JSON.stringify(visible)}, which may hide the GPU of the host`,
-      remedy: `remove it: ${editCommand(unit)}`,
-    });
-  }
-  const forced = environment.get('OLLAMA_LLM_LIBRARY');
-  if (forced !== undefined && forced !== '' && !/cuda/i.test(forced)) {
-    warnings.push({
-      code: 'library-forced',
-      message: `${unit.name} has OLLAMA_LLM_LIBRARY=${JSON.stringify(forced)}, which forces a library other than CUDA`,
-      remedy: `remove it: ${editCommand(unit)}`,
-    });
-  }
-  return warnings;
+/** Variables that keep a consumer from a GPU which is there, by its profile. */
+function environmentWarnings(unit: LoadedUnit, { overrides }: Profile): readonly Warning[] {
+  return overridesOf(unit, overrides).map(({ rule, found }) => ({
+    code: rule.reason,
+    message: `${unit.name} has ${rule.variable}=${JSON.stringify(found.value)}: ${rule.why}`,
+    remedy: `remove it: ${found.file === null ? editCommand(unit) : `sudoedit ${found.file}`}`,
+  }));
 }
 
 /** A file that sorts before vgpu-agent's names a directory with a driver's library: the loader prefers that one. */

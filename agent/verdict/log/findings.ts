@@ -1,7 +1,7 @@
 /** The facts about one start of a consumer from its log, and the verdict on it. */
 import type { Device, Evidence, LogVerdict, Reason } from '../../contracts/verdict.js';
 import type { CompiledGrammar, DeviceLine } from './grammar.js';
-import { type LoadFindings, type Loads, newestLoad, noLoads } from './loads.js';
+import { allLoads, type LoadFindings, type Loads, noLoads } from './loads.js';
 
 /**
  * - `undecided`: no device (nor CPU) was announced yet
@@ -46,6 +46,8 @@ export interface Start {
   finished: Set<number>;
   /** Since the last announcement. */
   loads: Loads;
+  /** Its children that live, by the name that their lines begin with. */
+  children: Map<string, { readonly name: string; readonly loads: Loads }>;
 }
 
 export function newStart(): Start {
@@ -61,6 +63,7 @@ export function newStart(): Start {
     spoilt: [],
     finished: new Set(),
     loads: noLoads,
+    children: new Map(),
   };
 }
 
@@ -81,7 +84,7 @@ export function findingsOf(start: Start, grammar: CompiledGrammar): Omit<LogFind
   const has = (what: Known['what']): boolean => lines.some((line) => line.what === what);
   const devices = mergeDevices(start);
   const simulated = devices.some(({ name }) => name.endsWith(simulatedSuffix));
-  const load = newestLoad(start.loads);
+  const load = allLoads([start.loads, ...[...start.children.values()].map(({ loads }) => loads)]);
   const contradicted = of('contradicts');
   const said = contradicted ?? of('reason');
   let hint = of('hint');
@@ -124,7 +127,11 @@ export function findingsOf(start: Start, grammar: CompiledGrammar): Omit<LogFind
 /** A model that was loaded elsewhere is newer than the line that found the GPU. */
 function contradictionOf(load: LoadFindings | null): Reason | null {
   if (load === null || load.outcome === 'gpu') return null;
-  return load.layers !== null && !load.failed ? 'layers-not-offloaded' : 'model-on-cpu';
+  const { layers, failed, cacheOnCpu } = load;
+  const some = layers !== null && layers.gpu < layers.all;
+  return !failed && (some || (load.outcome === 'partly' && cacheOnCpu))
+    ? 'layers-not-offloaded'
+    : 'model-on-cpu';
 }
 
 /** Lines of the newest load, those left out that are quoted as a reason already. */
@@ -132,9 +139,21 @@ function loadEvidence({ quotes }: Start, load: LoadFindings | null): readonly Ev
   if (load === null) return [];
   const known = new Set(quotes.map(({ source, text }) => `${source}\n${text}`));
   const weight = load.outcome === 'gpu' ? ('for' as const) : ('against' as const);
-  return load.quotes
+  const lines = load.quotes
     .filter(({ source, text }) => !known.has(`${source}\n${text}`))
     .map((quote) => ({ ...quote, weight }));
+  const text = partlyText(load);
+  return text === null ? lines : [...lines, { kind: 'loaded', text, weight: 'against', source: null }];
+}
+
+/** What is on the GPU and what is not, where lines about the layers do not show it; null: they do. */
+export function partlyText({ outcome, children, cacheOnCpu }: LoadFindings): string | null {
+  if (outcome !== 'partly') return null;
+  if (children !== undefined) {
+    const verb = children.gpu === 1 ? 'is' : 'are';
+    return `mixed: ${children.gpu} of ${children.all} loaded models ${verb} wholly on the GPU`;
+  }
+  return cacheOnCpu ? 'the KV cache is on the CPU' : null;
 }
 
 /**

@@ -23,6 +23,7 @@ export interface CompiledReason {
 export interface CompiledLoad {
   readonly says: LoadRule['says'];
   readonly pattern: RegExp;
+  readonly fields: CompiledReason['fields'];
 }
 
 export interface CompiledGrammar {
@@ -35,6 +36,7 @@ export interface CompiledGrammar {
   readonly reasons: readonly CompiledReason[];
   readonly finished: readonly RegExp[];
   readonly loads: readonly CompiledLoad[];
+  readonly children: { readonly line: RegExp; readonly began: RegExp; readonly ended: RegExp } | null;
   /** Fits whatever any of the expressions fits, devices apart: most lines are done with after this one test. */
   readonly any: RegExp;
 }
@@ -63,12 +65,28 @@ export function compileGrammar(grammar: LogGrammar): CompiledGrammar {
     reasons: grammar.reasons.map((rule) => ({
       rule,
       pattern: compile(rule.message),
-      fields: Object.entries(rule.fields).map(([key, source]) => [key, compile(source)] as const),
+      fields: compileFields(rule.fields),
     })),
     finished: grammar.finished.map(compile),
-    loads: (grammar.loads ?? []).map(({ message, says }) => ({ says, pattern: compile(message) })),
+    loads: (grammar.loads ?? []).map(({ message, says, fields = {} }) => ({
+      says,
+      pattern: compile(message),
+      fields: compileFields(fields),
+    })),
+    children:
+      grammar.children === undefined
+        ? null
+        : {
+            line: compile(grammar.children.line),
+            began: compile(grammar.children.began),
+            ended: compile(grammar.children.ended),
+          },
     any: anyOf(grammar),
   };
+}
+
+function compileFields(fields: Readonly<Record<string, string>>): CompiledReason['fields'] {
+  return Object.entries(fields).map(([key, source]) => [key, compile(source)] as const);
 }
 
 function anyOf(grammar: LogGrammar): RegExp {
@@ -78,6 +96,7 @@ function anyOf(grammar: LogGrammar): RegExp {
     ...grammar.reasons.map(({ message }) => message),
     ...grammar.finished,
     ...(grammar.loads ?? []).map(({ message }) => message),
+    ...(grammar.children === undefined ? [] : [grammar.children.began, grammar.children.ended]),
   ];
   if (sources.length === 0) return /^(?!)/;
   // Two groups of one expression may not have one name.
@@ -109,7 +128,10 @@ export function matchesReason(
   record: Logfmt,
   version: string | null,
 ): boolean {
-  if (!versionFits(rule.versions, version) || !pattern.test(subject)) return false;
+  return versionFits(rule.versions, version) && pattern.test(subject) && matchesFields(fields, record);
+}
+
+export function matchesFields(fields: CompiledReason['fields'], record: Logfmt): boolean {
   if (fields.length === 0) return true;
   if (record.kind !== 'record') return false;
   return fields.every(([key, wanted]) => {

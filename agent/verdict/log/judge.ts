@@ -12,12 +12,13 @@ import { findingsOf, type JudgeState, type LogFindings, newStart, type Quote, st
 import {
   compileGrammar,
   type DeviceLine,
+  matchesFields,
   matchesReason,
   readDevice,
   subjectOf,
   versionFits,
 } from './grammar.js';
-import { afterLine, noLoads } from './loads.js';
+import { afterLine, type Loads, noLoads } from './loads.js';
 import { type Logfmt, parseLogfmt } from './logfmt.js';
 
 export interface LogJudge {
@@ -30,6 +31,7 @@ export interface LogJudge {
 const maxDeviceLines = 64;
 const maxQuotes = 12;
 const maxQuoteLength = 400;
+const maxChildren = 64;
 
 function quoteOf(text: string, source: string): Quote {
   const short = text.length > maxQuoteLength ? `${text.slice(0, maxQuoteLength)}...` : text;
@@ -118,6 +120,11 @@ export function createLogJudge(profile: Profile): LogJudge {
   };
 
   function read(entry: LogEntry): void {
+    const child = grammar.children?.line.exec(entry.text);
+    if (child?.groups !== undefined) {
+      readChild(entry, child.groups['child'] ?? '', entry.text.slice(child[0].length));
+      return;
+    }
     const record =
       grammar.format === 'logfmt' && entry.text.includes('msg') ? parseLogfmt(entry.text) : plain;
     const subject = subjectOf(grammar, entry.text, record);
@@ -126,6 +133,39 @@ export function createLogJudge(profile: Profile): LogJudge {
     if (speaks) readStarts(entry, subject);
     readDevices(entry, record);
     if (speaks) readWords(entry, record, subject);
+  }
+
+  /** A child looks for devices of its own. Of its lines only those about what it loads count. */
+  function readChild(entry: LogEntry, key: string, text: string): void {
+    if (entry.truncated) return;
+    const subject = subjectOf(grammar, text, plain);
+    if (!grammar.any.test(subject)) return;
+    const known = start.children.get(key);
+    const loads = loadsAfter(known?.loads ?? noLoads, entry, subject, plain);
+    if (loads === known?.loads || loads === noLoads) return;
+    separate(entry);
+    keepChild(key, known?.name ?? '', loads);
+  }
+
+  function keepChild(key: string, name: string, loads: Loads): void {
+    start.children.set(key, { name, loads });
+    const [oldest] = start.children.keys();
+    if (start.children.size > maxChildren && oldest !== undefined) start.children.delete(oldest);
+  }
+
+  function readChildren(subject: string): void {
+    const began = grammar.children?.began.exec(subject)?.groups;
+    if (began !== undefined) keepChild(began['child'] ?? '', began['name'] ?? '', noLoads);
+    const ended = grammar.children?.ended.exec(subject)?.groups?.['name'];
+    for (const [key, { name }] of start.children) if (name === ended) start.children.delete(key);
+  }
+
+  function loadsAfter(loads: Loads, entry: LogEntry, subject: string, record: Logfmt): Loads {
+    return grammar.loads.reduce((before, { says, pattern, fields }) => {
+      const match = pattern.exec(subject);
+      if (match === null || !matchesFields(fields, record)) return before;
+      return afterLine(before, says, match.groups ?? {}, quoteOf(entry.text, entry.source));
+    }, loads);
   }
 
   function readStarts(entry: LogEntry, subject: string): void {
@@ -154,12 +194,15 @@ export function createLogJudge(profile: Profile): LogJudge {
       if (!known && start.quotes.length < maxQuotes) start.quotes.push(quote);
       start.matched.add(index);
     });
-    grammar.loads.forEach(({ says, pattern }) => {
-      const match = pattern.exec(subject);
-      if (match === null || entry.truncated) return;
-      separate(entry);
-      start.loads = afterLine(start.loads, says, match.groups ?? {}, quoteOf(entry.text, entry.source));
-    });
+    if (!entry.truncated) {
+      const loads = loadsAfter(start.loads, entry, subject, record);
+      if (loads !== start.loads) {
+        const fresh = start;
+        separate(entry);
+        start.loads = fresh === start ? loads : loadsAfter(noLoads, entry, subject, record);
+      }
+      readChildren(subject);
+    }
     grammar.finished.forEach((pattern, index) => {
       if (!pattern.test(subject)) return;
       separate(entry);

@@ -11,6 +11,8 @@ interface Load {
   readonly layers: { readonly gpu: number; readonly all: number } | null;
   readonly gpu: boolean;
   readonly cpu: boolean;
+  /** Its KV cache, or a part of it, lies in main memory. */
+  readonly cacheOnCpu: boolean;
   readonly failed: boolean;
   readonly short: Quote | null;
   readonly quotes: readonly Quote[];
@@ -19,12 +21,15 @@ interface Load {
 export interface LoadFindings {
   readonly outcome: LoadOutcome;
   readonly layers: { readonly gpu: number; readonly all: number } | null;
+  readonly cacheOnCpu: boolean;
   /** CUDA could not be started for it. */
   readonly failed: boolean;
   /** The line that says that not all of it fits into the free device memory; null: none. */
   readonly short: Quote | null;
   /** The lines that say so. */
   readonly quotes: readonly Quote[];
+  /** Of several children that have something loaded: how many there are, and how many have all of it on a GPU. */
+  readonly children?: { readonly all: number; readonly gpu: number };
 }
 
 /** The thing being loaded now, and the one before it: nothing else is needed of a log of any length. */
@@ -39,6 +44,7 @@ const nothingSaid: Load = {
   layers: null,
   gpu: false,
   cpu: false,
+  cacheOnCpu: false,
   failed: false,
   short: null,
   quotes: [],
@@ -65,6 +71,7 @@ export function afterLine(
       layers: layers ?? load.layers,
       gpu: load.gpu || says === 'gpu',
       cpu: load.cpu || says === 'cpu',
+      cacheOnCpu: load.cacheOnCpu || says === 'cache-cpu',
       failed: load.failed || says === 'failed',
       short: says === 'short' ? quote : load.short,
       quotes,
@@ -75,6 +82,24 @@ export function afterLine(
 /** Where the newest thing lies of which that is known; null: of none. */
 export function newestLoad({ present, former }: Loads): LoadFindings | null {
   return findingsOfLoad(present) ?? former;
+}
+
+/**
+ * What a consumer and its children have loaded, taken together: `cpu` if nothing of it is on a GPU. The lines are
+ * of those that are not wholly on one.
+ */
+export function allLoads(all: readonly Loads[]): LoadFindings | null {
+  const found = all.map(newestLoad).filter((load) => load !== null);
+  const off = found.filter(({ outcome }) => outcome !== 'gpu');
+  const [first = found.at(-1) ?? null] = off;
+  if (first === null || found.length === 1) return first;
+  const onCpu = found.every(({ outcome }) => outcome === 'cpu');
+  return {
+    ...first,
+    outcome: off.length === 0 ? 'gpu' : onCpu ? 'cpu' : 'partly',
+    quotes: (off.length === 0 ? found : off).flatMap(({ quotes }) => quotes).slice(-maxQuotes),
+    children: { all: found.length, gpu: found.length - off.length },
+  };
 }
 
 /** Is this line the first of another load? CUDA is started, and memory counted, before the model's parts are named. */
@@ -95,13 +120,14 @@ function layersOf(groups: Readonly<Record<string, string | undefined>>): Load['l
 function findingsOfLoad(load: Load | null): LoadFindings | null {
   const outcome = load === null ? null : outcomeOf(load);
   if (load === null || outcome === null) return null;
-  const { layers, failed, short, quotes } = load;
-  return { outcome, layers, failed, short, quotes };
+  const { layers, cacheOnCpu, failed, short, quotes } = load;
+  return { outcome, layers, cacheOnCpu, failed, short, quotes };
 }
 
-function outcomeOf({ layers, gpu, cpu, failed }: Load): LoadOutcome | null {
-  if (layers !== null) return layers.gpu === 0 ? 'cpu' : layers.gpu < layers.all ? 'partly' : 'gpu';
-  // A model on the GPU keeps a part of itself (its first layer) in main memory, too.
-  if (gpu) return 'gpu';
+function outcomeOf({ layers, gpu, cpu, cacheOnCpu, failed }: Load): LoadOutcome | null {
+  if (layers !== null && layers.gpu < layers.all) return layers.gpu === 0 ? 'cpu' : 'partly';
+  // A model on the GPU keeps a part of itself (its first layer) in main memory, too. One whose tensors are all there
+  // (--override-tensor, --device none) counts its layers as offloaded all the same.
+  if (gpu || (layers !== null && !cpu)) return cacheOnCpu ? 'partly' : 'gpu';
   return cpu || failed ? 'cpu' : null;
 }

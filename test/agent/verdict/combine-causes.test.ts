@@ -259,6 +259,30 @@ const cpuCases: readonly (readonly [name: string, changes: Partial<Observation>,
     },
     'not-cuda',
   ],
+  [
+    'the device that is chosen is hidden from the probe too',
+    { log: cpu, probe: noDevice, unit: unit({ environment: { CUDA_VISIBLE_DEVICES: 'GPU-deadbeef' } }) },
+    'devices-hidden-by-environment',
+  ],
+  [
+    'a library that no version has',
+    { log: cpu, unit: unit({ environment: { OLLAMA_LLM_LIBRARY: 'cuda' } }) },
+    'library-forced-to-cpu',
+  ],
+  [
+    'a library that may not be there, and the probe finds a GPU',
+    { log: cpu, unit: unit({ environment: { OLLAMA_LLM_LIBRARY: 'cuda_v13' } }) },
+    'library-forced-to-cpu',
+  ],
+  [
+    'a library that may not be there, and no host',
+    {
+      log: cpu,
+      probe: withoutHost(hostWord('unreachable')),
+      unit: unit({ environment: { OLLAMA_LLM_LIBRARY: 'cuda_v12' } }),
+    },
+    'host-unreachable',
+  ],
   ['nothing is known', { log: cpu, probe: notRun, processes: [] }, null],
 ];
 
@@ -274,6 +298,7 @@ for (const [name, changes, reason] of cpuCases) {
   });
 }
 
+const noLogging = { namespace: '', levelMax: null, burst: null, intervalMs: null };
 const undetermined: readonly (readonly [name: string, changes: Partial<Observation>, reason: string])[] = [
   [
     'nothing in the journal, output to a file',
@@ -283,6 +308,11 @@ const undetermined: readonly (readonly [name: string, changes: Partial<Observati
   [
     'nothing in the journal, standard error to nowhere',
     { log: silent, unit: unit({ standardError: 'null' }) },
+    'output-bypasses-journal',
+  ],
+  [
+    'nothing in the journal, lines above a level dropped',
+    { log: silent, unit: unit({ logging: { ...noLogging, levelMax: 'warning' } }) },
     'output-bypasses-journal',
   ],
   [

@@ -16,11 +16,21 @@ test("a line of the former start does not count: this one's says cpu", async () 
 
 test('a line of the former start does not count: this one says nothing', async () => {
   const stage = createStage();
+  stage.journal.add('Started ollama.service - Ollama Service.', firstStart, 1);
   for (const line of gpuLog) stage.journal.add(line, secondStart);
   stage.http = ready;
   const verdict = await run(stage);
   assert.deepEqual([verdict.mode, verdict.reason], ['undetermined', 'no-discovery-line']);
   assert.ok(stage.clock.now() < 10_000);
+});
+
+test('a start whose first lines are not in the journal any more is undetermined, and the reason says so', async () => {
+  const stage = createStage();
+  stage.http = ready;
+  stage.journal.add('[GIN] 2026/11/26 - 23:00:00 | 200 | GET "/api/version"', firstStart);
+  const verdict = await run(stage);
+  assert.deepEqual([verdict.mode, verdict.reason], ['undetermined', 'journal-cut']);
+  assert.match(verdict.summary, /beginning is not in the journal \(1 later entries are there; older ones/);
 });
 
 test('a line whose start the journal does not know does not count', async () => {

@@ -33,3 +33,18 @@ for (const expected of manifest) {
     assert.notEqual(findings.evidence.length, 0);
   });
 }
+
+interface Reported extends Pick<Expected, 'file' | 'mode' | 'reason'> {
+  readonly profile: string;
+  readonly shows: string;
+}
+
+const reported = path.join(packageRoot(), 'test/fixtures/reported-logs');
+const reports: readonly Reported[] = JSON.parse(readFileSync(path.join(reported, 'manifest.json'), 'utf8'));
+
+for (const { file, profile: name, mode, reason, shows } of reports) {
+  test(`a log as public reports have it, ${shows}: ${mode}, ${reason}`, async () => {
+    const findings = await explainLog(loadProfile(name), createReadStream(path.join(reported, file)));
+    assert.deepEqual([findings.mode, findings.reason], [mode, reason]);
+  });
+}

@@ -121,6 +121,55 @@ test('llama-server tells its model the same way', () => {
   assert.deepEqual(judgeLog(llamaServer, [...start, begin, none, mapped]).reason, 'layers-not-offloaded');
 });
 
+test('weights that are all in main memory degrade, whatever number of layers is called offloaded', () => {
+  assert.deepEqual(judged(begin, all, mapped), ['degraded', 'model-on-cpu']);
+});
+
+test('a KV cache in main memory is a part on the CPU, and is named', () => {
+  const cache = 'llama_kv_cache_unified:        CPU KV buffer size =     2.00 MiB';
+  assert.deepEqual(judged(...onGpu, cache), ['degraded', 'layers-not-offloaded']);
+  const { evidence } = judgeLog(ollama, [device, ...onGpu, cache]);
+  assert.ok(evidence.some(({ text }) => text === 'the KV cache is on the CPU'));
+  assert.deepEqual(judged(...onGpu, cache.replace('CPU KV', 'CUDA0 KV')), ['gpu', null]);
+});
+
+/** llama-server as a router: it starts a child for each model, and shows their lines behind their ports. */
+const router = [
+  '0.00.000.100 I ggml_cuda_init: found 1 CUDA devices (Total VRAM: 24112 MiB):',
+  '0.00.000.110 I   Device 0: NVIDIA RTX A5000, compute capability 8.6, VMM: yes, VRAM: 24112 MiB',
+  '0.00.056.149 I srv  llama_server: router server is listening on http://127.0.0.1:8080',
+];
+const child = (port: number, name: string, ...lines: readonly string[]): readonly string[] => [
+  `0.07.940.110 I srv          load: spawning server instance with name=${name} on port ${port}`,
+  ...router
+    .slice(0, 2)
+    .concat(lines)
+    .map(
+      (line) => `[${String(port).padStart(5)}] ${line.startsWith('0.') ? line : `0.01.000.100 I ${line}`}`,
+    ),
+];
+const gone = (name: string): string =>
+  `0.09.000.000 I srv    operator(): instance name=${name} exited with status 0`;
+
+test('what the children of a router have loaded decides: all of them, as long as they live', () => {
+  const gpu = child(8081, 'a', ...onGpu);
+  const cpu = child(45895, 'b', begin, none, mapped);
+  const by = (...lines: readonly string[]): readonly [string, string | null] => {
+    const { mode, reason } = judgeLog(llamaServer, [...router, ...lines]);
+    return [mode, reason];
+  };
+  const onCpuOnly = ['degraded', 'layers-not-offloaded'];
+  assert.deepEqual(by(), ['gpu', null]);
+  assert.deepEqual(by(...gpu), ['gpu', null]);
+  assert.deepEqual(by(...cpu), onCpuOnly);
+  assert.deepEqual(by(...gpu, gone('a'), ...cpu), onCpuOnly, 'it was replaced');
+  assert.deepEqual(by(...cpu, gone('b'), ...gpu), ['gpu', null], 'it is gone');
+  assert.deepEqual(by(...cpu, ...gpu), onCpuOnly, 'one of each, the GPU last');
+  const { evidence } = judgeLog(llamaServer, [...router, ...gpu, ...cpu]);
+  assert.ok(evidence.some(({ text }) => text === 'mixed: 1 of 2 loaded models is wholly on the GPU'));
+  assert.deepEqual(by(...child(1, 'c', failed)), ['degraded', 'model-on-cpu']);
+});
+
 // Journals of a real Ollama 0.32.9 (other lines left out) that were called GPU while a model ran on the CPU.
 for (const [name, says] of [
   ['host-lost', 'the host was killed under a loaded model and came back'],
@@ -163,7 +212,13 @@ test('the words of one load together place it', () => {
     ['layers 0/3', 'cpu'],
     ['layers 1/3', 'partly'],
     ['layers 0/3,gpu', 'cpu'],
-    ['layers 3/3,cpu', 'gpu'],
+    ['layers 3/3,cpu', 'cpu'],
+    ['layers 3/3,cpu,gpu', 'gpu'],
+    ['layers 3/3,cpu,gpu,cache-cpu', 'partly'],
+    ['gpu,cache-cpu', 'partly'],
+    ['layers 0/3,cache-cpu', 'cpu'],
+    ['cpu,cache-cpu', 'cpu'],
+    ['cache-cpu', null],
     ['layers 4/3', null],
     ['layers 0/0', null],
     ['layers', null],

@@ -17,6 +17,7 @@ import {
   noDevice,
   observation,
   ollama,
+  unit,
   withoutHost,
 } from './support.js';
 
@@ -335,7 +336,7 @@ test('present evidence', () => {
   assert.equal(kindOf(present([model('a', 4_000)], null)), 'fits');
   assert.equal(kindOf(present([model('a', 4_000)], [session({ launches: 0 })])), 'fits');
   assert.equal(kindOf(present([model('a', 4_000)], [session()])), 'works');
-  assert.equal(kindOf(present([model('a', 0, 0)], null)), 'fits', 'a model without a size is nowhere');
+  assert.equal(kindOf(present([model('a', 0, 0)], null)), 'nothing', 'a model without a size is nowhere');
 });
 
 test('the list of what is loaded is read as the profile names its members', () => {
@@ -364,4 +365,79 @@ test('bytes in words', () => {
     '79.2 GiB',
     '4096.0 TiB',
   ]);
+});
+
+const begin = 'load_tensors: loading model tensors, this can take a while...';
+const layersOf = (gpu: number) => `load_tensors: offloaded ${gpu}/3 layers to GPU`;
+const weights = 'load_tensors:   CPU_Mapped model buffer size =     0.60 MiB';
+const cudaWeights = 'load_tensors:        CUDA0 model buffer size =     0.68 MiB';
+const logOf = (...lines: readonly string[]) =>
+  judgeLog(ollama, [...fixtureText('0.32.9_gpu-mode_debug0').split('\n'), begin, ...lines]);
+
+test('mapped weights that Ollama counts twice do not degrade: its layers and the bytes of the host decide', () => {
+  const log = logOf(layersOf(3), weights, cudaWeights);
+  const twice = [{ name: 'a', bytes: 8_000, gpuBytes: 4_000 }];
+  assert.deepEqual(judged(present(twice, [session({ memory: 4_096 })]), { log }), ['gpu', null]);
+  const { evidence } = combine(observation({ log, present: present(twice, [session({ memory: 4_096 })]) }));
+  const line = evidence.find(({ kind }) => kind === 'loaded');
+  assert.deepEqual(line?.weight, 'neutral');
+  const part = ['degraded', 'layers-not-offloaded'];
+  assert.deepEqual(judged(present(twice, [session({ memory: 1_000 })]), { log }), part, 'the host has less');
+  assert.deepEqual(judged(present(twice, [session({ memory: 4_096 })])), part, 'the log names no layers');
+  const some = logOf(layersOf(2), weights, cudaWeights);
+  assert.deepEqual(
+    judged(present(twice, [session({ memory: 4_096 })]), { log: some }),
+    part,
+    '2 of 3 layers',
+  );
+});
+
+/** Of a unit with a variable that keeps its models off the GPU; llama-server counts all layers as offloaded then. */
+const forced = (environment: Readonly<Record<string, string>>): Partial<Observation> => ({
+  log: logOf(layersOf(3), weights),
+  unit: unit({ environment }),
+});
+
+test('a variable that keeps models off the GPU is the reason, and no restart is the advice', () => {
+  const told = (environment: Readonly<Record<string, string>>, seen: PresentSeen) => {
+    const { mode, reason, summary, next } = combine(observation({ ...forced(environment), present: seen }));
+    return { verdict: `${mode} ${reason}`, summary, next };
+  };
+  const noDevice = { LLAMA_ARG_DEVICE: 'none' };
+  // Ollama counts nothing then.
+  const nothing = present([{ name: 'a', bytes: 0, gpuBytes: 0 }], [], null, 2);
+  const { sessions } = nothing;
+  const young = { ...nothing, sessions: sessions.kind === 'told' ? { ...sessions, youngest: 3 } : sessions };
+  for (const seen of [nothing, young])
+    assert.equal(told(noDevice, seen).verdict, 'cpu devices-hidden-by-environment');
+  const overridden = { LLAMA_ARG_OVERRIDE_TENSOR: '.*=CPU' };
+  const says = told(overridden, present([model('a', 4_000)], [session()]));
+  assert.equal(says.verdict, 'degraded library-forced-to-cpu');
+  assert.match(says.summary, /LLAMA_ARG_OVERRIDE_TENSOR=\.\*=CPU: llama-server/);
+  assert.match(says.next ?? '', /^sudo systemctl edit ollama\.service && /);
+  const noLayers = told({ LLAMA_ARG_N_GPU_LAYERS: '0' }, present([model('a', 0)], []));
+  assert.equal(noLayers.verdict, 'cpu library-forced-to-cpu');
+  assert.equal(told({ LLAMA_ARG_OVERRIDE_TENSOR: 'exps=CPU' }, nothing).verdict, 'cpu model-on-cpu');
+});
+
+test('a model that was asked to have no layer on the GPU needs no restart', () => {
+  const seen = present([model('a', 0)], []);
+  const { reason, next } = combine(observation({ log: logOf(layersOf(0), weights), present: seen }));
+  assert.deepEqual([reason, next], ['model-on-cpu', 'sudo vgpu-agent doctor --profile ollama']);
+});
+
+test('a size of 0 is no evidence for the GPU', () => {
+  const none = present([{ name: 'a', bytes: 0, gpuBytes: 0 }], null);
+  assert.equal(kindOf(none), 'nothing');
+  const { evidence } = combine(observation({ log: gpuLog, present: none }));
+  assert.deepEqual(
+    evidence.filter(({ kind }) => kind === 'loaded').map(({ text, weight }) => [text, weight]),
+    [['a: it reports no size', 'neutral']],
+  );
+});
+
+test('the advice does not speak of unloading when nothing is loaded any more', () => {
+  const { reason, summary } = combine(observation({ log: cpuLoad, present: present([], []) }));
+  assert.equal(reason, 'model-on-cpu');
+  assert.match(summary, /nothing is loaded now; the next one may go there too/);
 });

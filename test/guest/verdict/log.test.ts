@@ -49,21 +49,25 @@ describe('output that does not go to the journal', { skip }, () => {
       ['StandardOutput=null', 'StandardError=journal'],
       true,
     ],
+    ["a namespace of the journal's", ['LogNamespace=apart'], true],
     ['a file written over from its beginning', [`StandardError=file:${file}`], false],
+    ['lines dropped by their level', ['LogLevelMax=warning'], false],
   ] as const) {
     test(`${name}: ${read ? 'gpu by what is read' : 'undetermined, with the remedy'}`, async (t) => {
       const guest = await ready(t);
       await settings(guest, ...lines);
       const told = await tell(guest, 'install', '--yes');
-      if (read) await assertVerdict(guest, told, { mode: 'gpu' });
-      else {
+      if (read) {
+        await assertVerdict(guest, told, { mode: 'gpu' });
+        await assertVerdict(guest, await tell(guest, 'verify'), { mode: 'gpu' });
+      } else {
         const verdict = await assertVerdict(guest, told, {
           mode: 'undetermined',
           reason: 'output-bypasses-journal',
         });
         assert.match(
           verdict.summary,
-          new RegExp(`\\(${lines[0]}\\); set StandardOutput=journal and StandardError=journal`),
+          new RegExp(`\\(${lines[0]}; set (?:Standard|LogLevelMax=info).* under \\[Service\\]\\)`),
         );
         assert.match(verdict.next ?? '', /systemctl edit ollama\.service/);
         assert.ok(told.ms < 60_000, `${told.ms} ms: nothing was to be waited for`);

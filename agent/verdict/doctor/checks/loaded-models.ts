@@ -1,7 +1,8 @@
 import { isRunning } from '../../../containers/container-unit.js';
 import { choiceOf } from '../../../profile/instance.js';
-import { presentOf, turnedAwayText } from '../../present.js';
-import { broken, byHand, notApplicable, ok, onTheHost } from '../finding.js';
+import { overrideTrouble } from '../../diagnosis.js';
+import { chosenCpu, presentOf, turnedAwayText } from '../../present.js';
+import { broken, byHand, notApplicable, ok, onTheHost, takeOut } from '../finding.js';
 import type { Check } from '../types.js';
 
 /** Where the service works now, against what it found when it started. */
@@ -18,6 +19,8 @@ export const loadedModels: Check = {
     const lines = verdict.evidence.filter(({ kind }) => kind === 'loaded' || kind === 'sessions');
     const evidence = lines.map(({ text }) => text);
     const lastOnCpu = log.mode === 'degraded' && log.load !== null && log.load.outcome !== 'gpu';
+    const { loaded } = observation.present;
+    const empty = loaded.kind === 'told' && loaded.models.length === 0;
     if (now.kind !== 'contradicted' && !lastOnCpu) {
       return now.kind === 'nothing'
         ? notApplicable('it has nothing loaded, or does not report it')
@@ -37,11 +40,33 @@ export const loadedModels: Check = {
         ),
       });
     }
+    const override = overrideTrouble({ profile, unit }, 'loads');
+    const cause =
+      now.kind === 'contradicted'
+        ? `A part of what it has loaded is not on the GPU: ${now.detail}.`
+        : 'A part of what it loaded last is not on the GPU.';
+    if (override !== null) {
+      return broken({
+        cause: `${cause} ${override.detail}.`,
+        evidence: [...evidence, ...quoted],
+        remedy: takeOut(unit, [override]),
+      });
+    }
+    if (chosenCpu(observation)) {
+      return broken({
+        cause: `${cause} It was told to put no layer on the GPU; a restart changes nothing.`,
+        evidence: [...evidence, ...quoted],
+        remedy: byHand(
+          'take num_gpu: 0 out of the request or the Modelfile (PARAMETER num_gpu), or --gpu-layers 0 out of the command or its preset, then load the model again',
+          `systemctl cat ${verdict.unit}`,
+        ),
+      });
+    }
     return broken({
       cause:
         now.kind === 'contradicted'
           ? `A part of what it has loaded is not on the GPU: ${now.detail}. It stays on the CPU until it is unloaded.`
-          : 'The last model that it loaded went to the CPU; the next one may do so too.',
+          : `The last model that it loaded went to the CPU${empty ? ' and is unloaded' : ''}; the next one may do so too.`,
       evidence: [...evidence, ...quoted],
       remedy: byHand(
         'restart the service, or unload the model and load it again; if the device memory is too small for it, use a smaller one',

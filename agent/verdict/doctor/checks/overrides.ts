@@ -1,6 +1,6 @@
 import { editCommand, isContainer } from '../../../containers/container-unit.js';
 import { own } from '../../../lib/own.js';
-import { effectiveEnvironment } from '../../../systemd/unit-environment.js';
+import { effectiveEnvironment, overridesOf } from '../../../systemd/unit-environment.js';
 import { broken, byHand, editUnit, notApplicable, ok, takeOut, warning } from '../finding.js';
 import type { Check } from '../types.js';
 
@@ -12,18 +12,19 @@ export const overrides: Check = {
     "the profile's override variables (such as CUDA_VISIBLE_DEVICES) in Environment=, in environment files and in a container",
   explains: ['devices-hidden-by-environment', 'library-forced-to-cpu', 'not-cuda'],
   examine(facts) {
-    const { profile, machine, plan } = facts;
+    const { profile, machine, verdict } = facts;
     const { unit } = machine;
     if (unit.kind !== 'loaded') return notApplicable(`${unit.name} is ${unit.kind}`);
+    const found = overridesOf(unit, profile.overrides);
     const set = effectiveEnvironment(unit);
-    const hits = profile.overrides.flatMap((rule) => {
-      const found = set.get(rule.variable);
-      if (found === undefined || !new RegExp(rule.value, 'u').test(found.value)) return [];
-      return [{ rule, found }];
-    });
-    const fromImage = profile.overrides.filter(({ variable, value }) => {
-      const found = set.has(variable) ? undefined : own(facts.look.containerEnvironment, variable);
-      return found !== undefined && new RegExp(value, 'u').test(found);
+    const { mode, reason } = verdict;
+    // One that only may be the cause is it where the verdict says so.
+    const hits = found.filter(
+      ({ rule }) => rule.scope !== 'doubtful' || (mode !== 'gpu' && rule.reason === reason),
+    );
+    const fromImage = profile.overrides.filter(({ variable, value, scope }) => {
+      const inImage = set.has(variable) ? undefined : own(facts.look.containerEnvironment, variable);
+      return scope !== 'doubtful' && inImage !== undefined && new RegExp(value, 'u').test(inImage);
     });
     if (hits.length === 0 && fromImage.length > 0) {
       const names = fromImage.map(({ variable }) => variable);
@@ -42,26 +43,25 @@ export const overrides: Check = {
     if (hits.length > 0) {
       return broken({
         cause: `${unit.name} is configured not to use the GPU: ${hits.map(({ rule }) => rule.why).join('; ')}.`,
-        evidence: hits.map(
-          ({ rule, found }) =>
-            `${rule.variable}=${found.value} [${found.file ?? (isContainer(unit) ? 'the command of its container' : 'Environment=')}]`,
-        ),
+        evidence: hits.map(lineOf),
         remedy: takeOut(
           unit,
           hits.map(({ rule, found }) => ({ variable: rule.variable, file: found.file })),
         ),
       });
     }
-    const doubtful = plan.warnings.filter(
-      ({ code }) => code === 'devices-hidden-by-environment' || code === 'library-forced',
-    );
-    if (doubtful.length > 0) {
+    if (found.length > 0) {
       return warning({
         cause: 'A variable selects a device or library, and may select one that does not exist.',
-        evidence: doubtful.map(({ message }) => message),
+        evidence: found.map(lineOf),
         remedy: editUnit(facts, 'remove it unless it is intended'),
       });
     }
     return ok();
+
+    function lineOf({ rule, found: { value, file } }: (typeof found)[number]): string {
+      const place = file ?? (isContainer(unit) ? 'the command of its container' : 'Environment=');
+      return `${rule.variable}=${value} [${place}]`;
+    }
   },
 };

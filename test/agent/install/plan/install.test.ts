@@ -328,7 +328,21 @@ describe('warnings', () => {
     ],
     ['hidden devices', { environment: { CUDA_VISIBLE_DEVICES: '-1' } }, 'devices-hidden-by-environment'],
     ['the first device chosen', { environment: { CUDA_VISIBLE_DEVICES: '0' } }, null],
-    ['a library that is forced', { environment: { OLLAMA_LLM_LIBRARY: 'cpu_avx2' } }, 'library-forced'],
+    [
+      'a library that is forced',
+      { environment: { OLLAMA_LLM_LIBRARY: 'cpu_avx2' } },
+      'library-forced-to-cpu',
+    ],
+    [
+      'a device by its name',
+      { environment: { CUDA_VISIBLE_DEVICES: 'GPU-1' } },
+      'devices-hidden-by-environment',
+    ],
+    [
+      'models without layers on the GPU',
+      { environment: { LLAMA_ARG_N_GPU_LAYERS: '0' } },
+      'library-forced-to-cpu',
+    ],
     [
       'a file of variables that hides devices',
       { environmentFileContents: [{ path: '/etc/default/ollama', content: 'CUDA_VISIBLE_DEVICES=""\n' }] },

@@ -30,6 +30,7 @@ export const look: CloserLook = {
   loader: { processes: [], problem: null },
   symbols: [],
   containerEnvironment: {},
+  journald: {},
   hostSocket: [],
   service: { status: null },
 };

@@ -1,5 +1,6 @@
 // The checks of the unit, its environment and its start.
 import type { Change } from '../../../../agent/contracts/plan.js';
+import type { LoggingFacts } from '../../../../agent/contracts/unit.js';
 import type { ExecutableFacts } from '../../../../agent/guest/look/executables.js';
 import type { PreloadEntry } from '../../../../agent/guest/look/preload.js';
 import { dropIn } from '../../../../agent/verdict/doctor/checks/drop-in.js';
@@ -16,7 +17,7 @@ import { expected } from '../../expected.js';
 import { absent, linkTo, owner, regular } from '../../install/plan/support.js';
 import { openSandbox, processFacts, unit } from '../support.js';
 import { says } from './findings.js';
-import { doctorFacts, manifest, ready } from './support.js';
+import { type Changes, doctorFacts, manifest, ready } from './support.js';
 
 const file = expected('doctor-unit');
 const notInstalled = { machine: { manifest: null } };
@@ -275,7 +276,6 @@ const set = (variables: Readonly<Record<string, string>>, content?: string) => (
   },
   plan: ready(),
 });
-const doubt = (code: string) => ({ code, message: `a word about ${code}`, remedy: null });
 says(file, overrides, {
   'there is no unit': doctorFacts(away),
   'none does': doctorFacts(set({ OLLAMA_DEBUG: '1', CUDA_VISIBLE_DEVICES: '0' })),
@@ -283,16 +283,22 @@ says(file, overrides, {
   'one in the unit, one in a file': doctorFacts(
     set({ CUDA_VISIBLE_DEVICES: '-1' }, 'OLLAMA_LLM_LIBRARY=cpu\n'),
   ),
-  'one that the plan has doubts about': doctorFacts({
-    ...set({}),
-    plan: {
-      ...ready(),
-      warnings: [doubt('devices-hidden-by-environment'), doubt('library-forced'), doubt('something-else')],
-    },
+  'one that may select nothing': doctorFacts(set({ CUDA_VISIBLE_DEVICES: 'GPU-deadbeef' })),
+  'one that may select nothing, and the verdict says that it does': doctorFacts({
+    ...set({ OLLAMA_LLM_LIBRARY: 'cuda_v13' }),
+    verdict: { mode: 'cpu', reason: 'library-forced-to-cpu' },
   }),
 });
 
 const toFile = { machine: { unit: unit({ standardError: 'append:/var/log/ollama.log' }) } };
+const journald = '/etc/systemd/journald.conf.d/90-local.conf';
+const logs = (changes: Partial<LoggingFacts>): Changes => ({
+  machine: {
+    unit: unit({
+      logging: { ...{ namespace: '', levelMax: null, burst: null, intervalMs: null }, ...changes },
+    }),
+  },
+});
 const unsure = { verdict: { mode: 'undetermined' } } as const;
 says(file, output, {
   'there is no unit': doctorFacts(away),
@@ -306,6 +312,36 @@ says(file, output, {
   'it goes to a file, and nothing can be told': doctorFacts({ ...toFile, ...unsure }),
   'the journal cannot be read': doctorFacts({
     observation: { journalError: 'journalctl: Permission denied' },
+  }),
+  'lines are dropped by their level': doctorFacts({ ...logs({ levelMax: 'warning' }), ...unsure }),
+  'it goes to a namespace': doctorFacts(logs({ namespace: 'apart' })),
+  'a limit of the unit drops lines': doctorFacts(logs({ burst: 40, intervalMs: 3_600_000 })),
+  'a limit of the unit drops lines, and the discovery line is missing': doctorFacts({
+    ...logs({ burst: 40 }),
+    verdict: { mode: 'undetermined', reason: 'no-discovery-line' },
+  }),
+  'a limit of the unit is higher than that of journald': doctorFacts(logs({ burst: 20_000 })),
+  'a limit of journald drops lines': doctorFacts({
+    look: {
+      journald: {
+        RateLimitBurst: { value: '100', file: journald },
+        RateLimitIntervalSec: { value: '1min 30s', file: journald },
+      },
+    },
+  }),
+  'journald has no limit': doctorFacts({
+    look: { journald: { RateLimitIntervalSec: { value: '0', file: journald } } },
+  }),
+  'the journal is not kept': doctorFacts({
+    look: { journald: { Storage: { value: 'none', file: journald } } },
+    ...unsure,
+  }),
+  'the journal keeps only lines of higher levels': doctorFacts({
+    ...logs({ namespace: 'apart' }),
+    look: { journald: { MaxLevelStore: { value: 'warning', file: journald } } },
+  }),
+  'the journal has lost the beginning': doctorFacts({
+    verdict: { mode: 'undetermined', reason: 'journal-cut' },
   }),
 });
 

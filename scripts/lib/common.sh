@@ -1,8 +1,12 @@
 # shellcheck shell=bash
 # Shared by every script here: where the repository is, how to talk, where node is.
-# Source it; it defines functions and REPO and does nothing else.
+# Source it; it defines functions and REPO, and has npm and Node write nothing outside of what they are asked for.
 
 REPO=$(CDPATH='' cd -P -- "${BASH_SOURCE[0]%/*}/../.." && pwd -P)
+
+# npm's logs and the time of its last check for updates would stay in the home, the compile cache that npm switches on in
+# the folder for temporary files.
+export npm_config_logs_max=0 npm_config_update_notifier=false NODE_DISABLE_COMPILE_CACHE=1
 
 # The oldest Node that the dependencies allow (package.json "engines").
 NODE_MIN_MAJOR=20

@@ -1,7 +1,8 @@
 // scripts/guest and scripts/demo as a person uses them.
 
 import assert from 'node:assert/strict';
-import { existsSync } from 'node:fs';
+import { existsSync, mkdtempSync, readdirSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { describe, test } from 'node:test';
 import { shellBlocks } from '../pages.js';
@@ -11,6 +12,7 @@ import { whyNoHostd } from './support/hosts.js';
 import { run } from './support/process.js';
 import { whyNoLlama } from './support/real-llama.js';
 import { repository } from './support/repository.js';
+import { nodeVersions, testNode } from './support/roots.js';
 
 const GUEST = join(repository, 'scripts/guest');
 const DEMO = join(repository, 'scripts/demo');
@@ -24,6 +26,33 @@ test('the pages say the commands that are run here', () => {
   assert.deepEqual(
     said.map(({ text }) => text),
     ['sudo ./scripts/demo\n', 'sudo ./scripts/guest shell\n'],
+  );
+});
+
+test('npm leaves nothing in the home and in the folder for temporary files', async (t) => {
+  const scratch = mkdtempSync(join(tmpdir(), 'vgpu-test-npm-'));
+  t.after(() => rmSync(scratch, { recursive: true }));
+  // The last one has the compile cache, which Node 20 lacks.
+  const node = nodeVersions
+    .map((version) => testNode(version))
+    .filter((path) => existsSync(path))
+    .at(-1);
+  const ran = await run(
+    'bash',
+    [
+      '-ec',
+      'cd "$1"; . scripts/lib/common.sh; use_fetched; npm=$(readlink -f "$(command -v npm)"); "$0" "$npm" config get cache; "$0" "$npm" run',
+      node ?? process.execPath,
+      repository,
+    ],
+    { env: { HOME: scratch, TMPDIR: scratch } },
+  );
+  assert.equal(ran.code, 0, ran.stderr);
+  assert.match(ran.stdout, /build:agent/);
+  // npm makes the directory of its cache in any case; setup removes it.
+  assert.deepEqual(
+    readdirSync(scratch, { recursive: true }).filter((name) => name !== '.npm'),
+    [],
   );
 });
 

@@ -13,7 +13,7 @@ export interface SandboxedCommand {
 
 /** Settings that start, restart and place the unit's own program; everything else of [Service] applies. */
 const ofItsProgram =
-  /^(?:Type|Environment|EnvironmentFile|Exec\w+|Restart\w*|Timeout\w+|\w+Directory|OOMPolicy)=/;
+  /^(?:Type|Environment|EnvironmentFile|Exec\w+|Restart\w*|Timeout\w+|\w+Directory(?:Mode)?|OOMPolicy)=/;
 const overheadMs = 5_000;
 
 export function sandboxArguments({ unit, program, args, limitMs }: SandboxedCommand): readonly string[] {

@@ -71,7 +71,7 @@ test('the socket starts vgpu-hostd at the first connection, with a score of 2.5 
   await guest.must('chmod', '666', ...nodes);
   await guest.must('mkdir', '-p', '/etc/vgpu');
   await guest.write('/etc/vgpu/hostd.conf', 'allow unix devices=0\n');
-  const driver = await standIn('nodes');
+  const driver = await standIn('nodes,cache');
   const environment = Object.entries({
     ...driver.env,
     VGPU_DEVICE: 'cuda',
@@ -103,6 +103,8 @@ test('the socket starts vgpu-hostd at the first connection, with a score of 2.5 
     ...{ null: 'opened', 'nvidia-caps/nvidia-cap1': 'closed', '/tmp': 'opened' },
   });
   assert.doesNotMatch(said, /no Landlock/);
+  assert.match(said, /^stand-in: cache \/var\/cache\/(?:private\/)?vgpu-hostd\/unix-0, 268435456 bytes$/m);
+  assert.match(said, /^stand-in: cache: write yes, /m);
 
   // The machine has no driver: the unit that loads one is pulled in first, and fails for nothing.
   const began = async (name: string): Promise<number> =>

@@ -11,6 +11,7 @@
 
 struct vgpu_device_profiles;
 struct vgpu_shared_region;
+struct vgpu_peer;
 
 /* The description of the host's devices, made once, before the first session. */
 struct vgpu_inventory {
@@ -63,10 +64,10 @@ struct vgpu_backend {
   uint32_t (*device_groups)(uint32_t *groups, uint32_t most);
 
   /*
-   * For a worker: limits the device files that it can open, permanently. False with errno. NULL: it opens
-   * none.
+   * For a worker of a peer (NULL: of none): limits the device files and caches that it can open, permanently.
+   * False with errno. NULL: it opens none.
    */
-  bool (*limit_files)(const struct vgpu_inventory *inventory);
+  bool (*limit_files)(const struct vgpu_inventory *inventory, const struct vgpu_peer *peer);
 
   /* Makes the libseccomp filter with the system calls of a worker. NULL: no memory. */
   void *(*make_filter)(void);

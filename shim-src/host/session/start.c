@@ -94,6 +94,8 @@ int vgpu_worker_main(void) {
     return 2;
   }
   prctl(PR_SET_NAME, "vgpu-hostd"); /* else the number of the descriptor that was executed */
+  /* The default of 50 us is added to each short nap of a wait. */
+  prctl(PR_SET_TIMERSLACK, 1);
   signal(SIGPIPE, SIG_IGN);
   vgpu_host_log_of_worker();
   offer_to_oom_killer();
@@ -109,7 +111,7 @@ int vgpu_worker_main(void) {
   /* Not before: another user's process forgets it. */
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != session->daemon) return 1; /* it died before the line above */
-  if (worker.backend->limit_files != NULL && !worker.backend->limit_files(&host->inventory)) {
+  if (worker.backend->limit_files != NULL && !worker.backend->limit_files(&host->inventory, &worker.peer)) {
     vgpu_host_log("error", worker.session, "cannot limit the devices of the worker: %s", strerror(errno));
     return 1;
   }

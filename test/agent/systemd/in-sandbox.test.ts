@@ -12,7 +12,7 @@ test('every setting of vgpu-hostd.service applies but those that place and start
   const words = sandboxArguments({ unit, program: '/opt/check', args: ['--all'], limitMs: 1500 });
   const properties = words.flatMap((word) => /^--property=(.*)$/.exec(word)?.[1] ?? []);
   const own = ['Type', 'Environment', 'EnvironmentFile', 'ExecStart', 'ExecReload', 'RuntimeDirectory'];
-  own.push('OOMPolicy', 'Restart', 'RestartSec', 'TimeoutStopSec', 'CacheDirectory');
+  own.push('OOMPolicy', 'Restart', 'RestartSec', 'TimeoutStopSec', 'CacheDirectory', 'CacheDirectoryMode');
   const section = unit.slice(unit.indexOf('[Service]'), unit.indexOf('[Install]'));
   const lines = section.split('\n').filter((line) => /^\w+=/.test(line));
   const kept = lines.filter((line) => !own.includes(line.slice(0, line.indexOf('='))));

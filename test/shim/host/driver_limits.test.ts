@@ -3,7 +3,8 @@
  * The driver is the stand-in (programs/stand_in_driver.c).
  */
 import assert from 'node:assert/strict';
-import { mkdirSync, writeFileSync } from 'node:fs';
+import { chmodSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
+import path from 'node:path';
 import { afterEach, beforeEach, describe, it } from 'node:test';
 import { runProgram } from '../cuda/private_programs.js';
 import { buildCaller, makeCalls } from '../nvml/calls.js';
@@ -109,6 +110,35 @@ describe('a driver with limits', {
     const hidden = await check('always', ['--self-check', '--config', conf('workers mps=/nowhere\n')]);
     assert.equal(hidden.code, 1, hidden.stdout);
     assert.match(hidden.stderr, /workers mps=\/nowhere: No such file or directory; .*BindPaths=/);
+  });
+
+  it('compiles into a directory of its own for each peer, and cannot open those of others', async () => {
+    const root = path.join(scratch.path, 'cache');
+    const uid = process.getuid?.() ?? 0;
+    for (const directory of [root, `${root}/unix-${uid}`, `${root}/other`]) {
+      mkdirSync(directory);
+      chmodSync(directory, 0o777);
+      writeFileSync(`${directory}/old`, '');
+      chmodSync(`${directory}/old`, 0o666);
+    }
+    host = await startStandIn('cache', {
+      listen: `unix:${scratch.path}/s`,
+      env: { CACHE_DIRECTORY: root },
+    });
+    await askAll(open(host.address), ['init', 'ctx 0', 'alloc 4096']);
+    await host.logged(/stand-in: cache: .*\n.*stand-in: cache\/\.\.\/other: .*\n/);
+    assert.ok(host.log().includes(`stand-in: cache ${root}/unix-${uid}, 268435456 bytes\n`), host.log());
+    assert.match(host.log(), /^stand-in: cache: write yes, read yes, remove yes$/m);
+    assert.match(host.log(), /^stand-in: cache\/\.\.\/other: write no, read no, remove no$/m);
+  });
+
+  it('is waited for with naps that the kernel does not make longer', {
+    skip: process.getuid?.() !== 0 && 'only root may read the timer slack of another process',
+  }, async () => {
+    host = await startStandIn('always', { listen: `unix:${scratch.path}/s` });
+    await askAll(open(host.address), ['init', 'ctx 0']);
+    const [, pid = ''] = await host.logged(/worker (\d+)$/m);
+    assert.equal(readFileSync(`/proc/${pid}/timerslack_ns`, 'utf8').trim(), '1');
   });
 
   it('is said to keep its state between programs only where NVML says so', async () => {

@@ -31,6 +31,8 @@
  * Words of mapped host memory can be waited for, and a processor ends such a wait. cuMemFree_v2, cuMemUnmap
  * and cuModuleUnload wait for the device, and a launch waits while 1024 launches are behind a wait (the queue
  * of a channel is full)
+ * - cache: cuInit says on stderr where CUDA_CACHE_PATH is, and whether it can write and remove files there
+ * and in the directory `other` beside it
  * - greedy: cuInit asks for bpf(2) and accept4(2), and does without
  *
  * STAND_IN_BEHIND is the path of the library behind it.
@@ -198,6 +200,24 @@ static void tells_nodes(void) {
   fprintf(stderr, "stand-in: /tmp %s\n", descriptor >= 0 ? "opened" : "closed");
 }
 
+static void tells_cache(void) {
+  const char *path = getenv("CUDA_CACHE_PATH");
+  fprintf(stderr, "stand-in: cache %s, %s bytes\n", path == NULL ? "none" : path,
+          path == NULL ? "no" : getenv("CUDA_CACHE_MAXSIZE"));
+  static const char *const beside[] = {"", "/../other"};
+  for (size_t i = 0; path != NULL && i < sizeof beside / sizeof *beside; i++) {
+    char file[4200];
+    snprintf(file, sizeof file, "%s%s/new", path, beside[i]);
+    int descriptor = open(file, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+    if (descriptor >= 0) close(descriptor);
+    snprintf(file, sizeof file, "%s%s/old", path, beside[i]);
+    int old = open(file, O_RDONLY | O_CLOEXEC);
+    if (old >= 0) close(old);
+    fprintf(stderr, "stand-in: cache%s: write %s, read %s, remove %s\n", beside[i],
+            descriptor >= 0 ? "yes" : "no", old >= 0 ? "yes" : "no", unlink(file) == 0 ? "yes" : "no");
+  }
+}
+
 /*
  * Chooses the device that the real library behind this one shows, because that library knows no MIG
  * instances.
@@ -219,6 +239,7 @@ int cuInit(unsigned flags) {
     if (word("blind") != NULL) unsetenv("CUDA_VISIBLE_DEVICES");
     if (word("mig") != NULL) choose_instance();
     if (word("nodes") != NULL) tells_nodes();
+    if (word("cache") != NULL) tells_cache();
     if (word("greedy") != NULL) {
       (void)syscall(SYS_bpf, -1, NULL, 0);
       (void)accept4(-1, NULL, NULL, 0);

@@ -8,6 +8,6 @@
 bool vgpu_cuda_can_limit_files(void);
 
 /* For a worker: limits it permanently to the GPUs of the inventory. False with errno. */
-bool vgpu_cuda_limit_files(const struct vgpu_inventory *inventory);
+bool vgpu_cuda_limit_files(const struct vgpu_inventory *inventory, const struct vgpu_peer *peer);
 
 #endif

@@ -97,7 +97,7 @@ static void try_driver(const char *library) {
 _Noreturn static void be_confined(const struct vgpu_inventory *inventory, const char *library,
                                   const struct vgpu_filter_program *program) {
   struct sigaction action = {.sa_sigaction = on_denied, .sa_flags = SA_SIGINFO | SA_NODEFER};
-  if (!vgpu_cuda_limit_files(inventory) || !vgpu_confine(program, true, NULL)) {
+  if (!vgpu_cuda_limit_files(inventory, NULL) || !vgpu_confine(program, true, NULL)) {
     snprintf(findings->why, sizeof findings->why, "a process cannot be confined: %s", strerror(errno));
     _exit(1);
   }

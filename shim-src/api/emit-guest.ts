@@ -97,7 +97,6 @@ function emitAuto(entry: EntryPoint): string[] {
     if (!parameters.some((parameter) => parameter.name === name && parameter.type.startsWith('*'))) {
       throw new Error(`${entry.symbol}: no pointer parameter for reply field "${name}"`);
     }
-    out.push(`  if (${name} == NULL) return 1;`);
   }
   const values = send.fields.map(({ name }) => {
     if (name === 'context') return '.context = context_';
@@ -120,7 +119,7 @@ function emitAuto(entry: EntryPoint): string[] {
   out.push(`  result_ = vgpu_cuda_call(VGPU_OP_${entry.symbol}, ${sent}, ${got});`);
   if (reply.fields.length > 0) {
     out.push('  if (result_ != 0) return result_;');
-    for (const { name } of reply.fields) out.push(`  *${name} = reply_.${name};`);
+    for (const { name } of reply.fields) out.push(`  if (${name} != NULL) *${name} = reply_.${name};`);
     out.push('  return 0;');
   } else {
     out.push('  return result_;');

@@ -2,6 +2,7 @@
 #include "guest/nvml/nvml.h"
 
 #include <string.h>
+#include <unistd.h>
 
 /* CUdevice_attribute numbers. */
 enum {
@@ -209,4 +210,26 @@ int nvmlDeviceGetGpuFabricInfoV(nvml_device device, void *info) {
   if (size == 0 || (version & 0xffffff) != size) return NVML_VERSION_MISMATCH;
   memset((unsigned char *)info + sizeof version, 0, size - sizeof version);
   return NVML_SUCCESS;
+}
+
+/* The device is at the host, equally far from all processors of this guest. */
+int nvmlDeviceGetCpuAffinity(nvml_device device, unsigned size, unsigned long *set) {
+  enum { BITS = 8 * sizeof *set };
+  struct vgpu_device_facts facts;
+  int result = vgpu_nvml_facts(device, set, &facts, NULL);
+  long processors = sysconf(_SC_NPROCESSORS_CONF);
+
+  if (result != NVML_SUCCESS) return result;
+  if (size == 0) return NVML_INVALID_ARGUMENT;
+  memset(set, 0, size * sizeof *set);
+  for (long i = 0; i < processors && (unsigned long)i / BITS < size; i++) set[i / BITS] |= 1ul << i % BITS;
+  return NVML_SUCCESS;
+}
+
+int nvmlDeviceGetCpuAffinityWithinScope(nvml_device device, unsigned size, unsigned long *set,
+                                        unsigned scope) {
+  enum { NODE = 0, SOCKET = 1 };
+
+  return scope == NODE || scope == SOCKET ? nvmlDeviceGetCpuAffinity(device, size, set)
+                                          : NVML_INVALID_ARGUMENT;
 }

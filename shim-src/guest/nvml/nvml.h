@@ -23,6 +23,7 @@ enum nvml_result {
   NVML_INSUFFICIENT_SIZE = 7,
   NVML_DRIVER_NOT_LOADED = 9,
   NVML_TIMEOUT = 10,
+  NVML_FUNCTION_NOT_FOUND = 13,
   NVML_GPU_IS_LOST = 15,
   NVML_MEMORY = 20,
   NVML_VERSION_MISMATCH = 25,
@@ -56,6 +57,16 @@ struct nvml_pci_v3 {
   uint32_t pci_subsystem_id;
   char bus_id[32]; /* "00000000:01:00.0" */
 };
+
+/* nvmlFieldValue_t */
+struct nvml_field_value {
+  uint32_t id, scope;
+  int64_t timestamp, latency; /* microseconds */
+  uint32_t type;              /* NVML_FIELD_UNSIGNED_INT */
+  uint32_t result;
+  uint64_t value;
+};
+enum { NVML_FIELD_UNSIGNED_INT = 1 };
 
 struct nvml_pci_ext_v1 {
   uint32_t version;
@@ -225,6 +236,10 @@ NVML_API int nvmlDeviceGetPowerManagementMode(nvml_device device, int *mode);
 NVML_API int nvmlDeviceGetPowerManagementLimit(nvml_device device, unsigned *milliwatts);
 NVML_API int nvmlDeviceGetPowerManagementDefaultLimit(nvml_device device, unsigned *milliwatts);
 NVML_API int nvmlDeviceGetEnforcedPowerLimit(nvml_device device, unsigned *milliwatts);
+NVML_API int nvmlDeviceGetFieldValues(nvml_device device, int count, struct nvml_field_value *values);
+NVML_API int nvmlDeviceGetCpuAffinity(nvml_device device, unsigned size, unsigned long *set);
+NVML_API int nvmlDeviceGetCpuAffinityWithinScope(nvml_device device, unsigned size, unsigned long *set,
+                                                 unsigned scope);
 NVML_API int nvmlDeviceGetComputeRunningProcesses(nvml_device device, unsigned *count,
                                                   struct nvml_process_v1 *processes);
 NVML_API int nvmlDeviceGetComputeRunningProcesses_v2(nvml_device device, unsigned *count,

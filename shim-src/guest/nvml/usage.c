@@ -2,6 +2,7 @@
 #include "guest/nvml/nvml.h"
 
 #include <stdlib.h>
+#include <time.h>
 
 static int usage_of(nvml_device device, const void *out, struct vgpu_usage_reply *usage) {
   const struct vgpu_device_facts *facts;
@@ -104,6 +105,57 @@ int nvmlDeviceGetPersistenceMode(nvml_device device, int *mode) {
 
   if (result == NVML_SUCCESS) *mode = usage.persistence != 0;
   return result;
+}
+
+/* The fields that another call answers as well. */
+static int field(nvml_device device, unsigned id, unsigned *value) {
+  enum { ECC_CURRENT = 1, ECC_PENDING = 2 };
+  enum {
+    POWER_AVERAGE = 185,
+    POWER_INSTANT = 186,
+    DEFAULT_LIMIT = 189,
+    CURRENT_LIMIT = 190,
+    REQUESTED = 191
+  };
+  int current = 0, pending = 0, result;
+
+  switch (id) {
+    case ECC_CURRENT:
+    case ECC_PENDING:
+      result = nvmlDeviceGetEccMode(device, &current, &pending);
+      *value = (unsigned)current;
+      return result;
+    case POWER_AVERAGE:
+    case POWER_INSTANT:
+      return nvmlDeviceGetPowerUsage(device, value);
+    case DEFAULT_LIMIT:
+    case CURRENT_LIMIT:
+    case REQUESTED:
+      return nvmlDeviceGetPowerManagementLimit(device, value);
+    default:
+      return NVML_NOT_SUPPORTED;
+  }
+}
+
+/* The call succeeds, and each field has a result of its own, which callers read without looking further. */
+int nvmlDeviceGetFieldValues(nvml_device device, int count, struct nvml_field_value *values) {
+  struct vgpu_device_facts facts;
+  struct timespec now;
+  int result = vgpu_nvml_facts(device, values, &facts, NULL);
+
+  if (result != NVML_SUCCESS) return result;
+  if (count < 1) return NVML_INVALID_ARGUMENT;
+  clock_gettime(CLOCK_REALTIME, &now);
+  for (int i = 0; i < count; i++) {
+    unsigned value = 0;
+    int of_field = field(device, values[i].id, &value);
+    values[i].timestamp = (int64_t)now.tv_sec * 1000000 + now.tv_nsec / 1000;
+    values[i].latency = 0;
+    values[i].type = NVML_FIELD_UNSIGNED_INT;
+    values[i].result = (uint32_t)of_field;
+    values[i].value = of_field == NVML_SUCCESS ? value : 0;
+  }
+  return NVML_SUCCESS;
 }
 
 enum { PROCESSES_MAX = 256 };

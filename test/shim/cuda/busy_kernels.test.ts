@@ -15,6 +15,7 @@ const PROGRAMS: CasePrograms = {
     later_ones_are_not_waited_for:
       'a wait that began before a second kernel was launched is not for that one',
     delays_no_other: 'other streams and their events are waited for, and code is looked up',
+    is_the_load: 'NVML tells the load of the simulated GPU while the kernel runs, and none before and after',
     is_left: 'a program that leaves does not wait for it',
   },
 };

@@ -2,6 +2,7 @@ import { type CasePrograms, describeCases } from '../case_programs.js';
 
 const PROGRAMS: CasePrograms = {
   small_answers: {
+    drivers_answers: "questions with NULL, of nothing and of garbage have the answers of NVIDIA's driver",
     limits: 'no context is shared with a graphics queue, as cuBLAS 13.1 asks',
     older_names: 'a name that got a parameter with CUDA 13 means the current context without it',
     range_in_callback: 'a range is not told in a callback, by which libgomp knows that it is in one',

@@ -45,6 +45,15 @@ describe("NVIDIA's nvidia-smi through the shim", () => {
       assert.match(ended.stdout, /No running processes found/);
     });
 
+    it(`${version} lists no process when there is none, and no power that nobody has told`, {
+      skip,
+    }, async () => {
+      assert.equal((await smi('--query-compute-apps=pid', '--format=csv,noheader')).stdout, '');
+      const all = (await smi('-q')).stdout;
+      assert.match(all, /Current Power Limit +: 700\.00 W/);
+      assert.doesNotMatch(all, /\d{5,}\.\d\d W/);
+    });
+
     it(`${version} answers queries, and its used memory follows all sessions`, { skip }, async () => {
       const fields = 'name,uuid,pci.bus_id,driver_version,compute_cap,memory.used,clocks.max.sm,power.limit';
       const query = async (): Promise<string> =>

@@ -413,6 +413,35 @@ static void copies_afterwards(void) {
   copies_afterwards_of(64 << 10, true);
 }
 
+static unsigned load_of_device(void *nvml, void *device) {
+  unsigned rates[2] = {999, 999};
+  OK(((int (*)(void *, unsigned *))dlsym(nvml, "nvmlDeviceGetUtilizationRates"))(device, rates));
+  return rates[0];
+}
+
+static bool load_becomes(void *nvml, void *device, unsigned least, unsigned most) {
+  for (unsigned i = 0; i < 100; i++) {
+    unsigned load = load_of_device(nvml, device);
+    if (load >= least && load <= most) return true;
+    usleep(100000);
+  }
+  return false;
+}
+
+static void is_the_load(void) {
+  void *nvml = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL), *device = NULL;
+  TRUE(nvml != NULL);
+  if (nvml == NULL) return;
+  MUST(((int (*)(void))dlsym(nvml, "nvmlInit_v2"))());
+  MUST(((int (*)(unsigned, void **))dlsym(nvml, "nvmlDeviceGetHandleByIndex_v2"))(0, &device));
+  TRUE(load_becomes(nvml, device, 0, 5));
+  struct spinning spinning = start(stream_with(NON_BLOCKING), 1);
+  TRUE(load_becomes(nvml, device, 30, 100));
+  OK(fill(spinning.flag, 5, 1, spinning.other));
+  OK(wait_for(spinning.stream));
+  TRUE(load_becomes(nvml, device, 0, 5));
+}
+
 int main(int argc, char **argv) {
   static const struct check_case cases[] = {
       {"tells", tells},
@@ -430,6 +459,7 @@ int main(int argc, char **argv) {
       {"is_left", is_left},
       {"sees_the_program", sees_the_program},
       {"copies_afterwards", copies_afterwards},
+      {"is_the_load", is_the_load},
   };
   return check_main(argc, argv, cases, sizeof cases / sizeof *cases);
 }

@@ -246,6 +246,33 @@ static int call_ecc(const char *index) {
   return result;
 }
 
+static int call_fields(const char *index) {
+  static const unsigned ids[] = {1, 186, 190, 9999};
+  struct nvml_field_value values[4];
+  size_t used = 0;
+  memset(values, 0x5a, sizeof values);
+  for (size_t i = 0; i < 4; i++) values[i].id = ids[i];
+  int result = nvmlDeviceGetFieldValues(device(index), 4, values);
+  for (size_t i = 0; i < 4; i++)
+    used += (size_t)snprintf(text + used, sizeof text - used, "%s%u %" PRIu64, i == 0 ? "" : " | ",
+                             values[i].result, values[i].value);
+  return result;
+}
+
+static int call_affinity(const char *index) {
+  unsigned long set[64];
+  nvml_device found = device(index);
+  memset(set, 0x5a, sizeof set);
+  int result = nvmlDeviceGetCpuAffinity(found, 64, set);
+  long bits = 0;
+  for (size_t i = 0; i < 64; i++) bits += __builtin_popcountl(set[i]);
+  bool last = set[63] == 0; /* no machine of these tests has 4,000 processors */
+  snprintf(text, sizeof text, "%s, %d %d %d %d", bits == sysconf(_SC_NPROCESSORS_CONF) ? "all" : "not all",
+           nvmlDeviceGetCpuAffinityWithinScope(found, 64, set, 1), last,
+           nvmlDeviceGetCpuAffinityWithinScope(found, 64, set, 2), nvmlDeviceGetCpuAffinity(found, 0, set));
+  return result;
+}
+
 static int call_temperature(const char *index) {
   unsigned celsius = 0;
   int result = nvmlDeviceGetTemperature(device(index), 0, &celsius);
@@ -438,6 +465,8 @@ int main(int argc, char **argv) {
       {"fabric", call_fabric},
       {"clocks", call_clocks},
       {"ecc", call_ecc},
+      {"fields", call_fields},
+      {"affinity", call_affinity},
       {"temperature", call_temperature},
       {"bad-handles", call_bad_handles},
       {"table", call_table},

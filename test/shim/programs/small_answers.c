@@ -216,14 +216,56 @@ static void ended_capture(void) {
   wait_for_end(&with_context);
 }
 
+/* What NVIDIA's driver answers, by its documentation (optional outputs) and public reports. */
+static void drivers_answers(void) {
+  static unsigned char page[8192];
+  static const char code[] = ".version 6.0\n.target sm_60\n.address_size 64\n.visible .entry k() { ret; }\n";
+  size_t unused = 0, total = 0;
+  void *memory = &page, *function = NULL, *module = NULL;
+  unsigned flags = 0;
+  const char *name = NULL;
+  int value = 0;
+  devptr device = check_alloc(64);
+  OK(CALL(cuMemGetInfo_v2, (size_t *, size_t *), &unused, NULL));
+  TRUE(unused > 0);
+  OK(CALL(cuMemGetInfo_v2, (size_t *, size_t *), NULL, &total));
+  TRUE(total >= unused);
+  OK(CALL(cuMemGetInfo_v2, (size_t *, size_t *), NULL, NULL));
+
+  OK(CALL(cuMemHostAlloc, (void **, size_t, unsigned), &memory, 0, 0));
+  TRUE(memory == NULL);
+  OK(CALL(cuMemHostAlloc, (void **, size_t, unsigned), &memory, 4096, 0));
+  OK(CALL(cuMemHostGetFlags, (unsigned *, void *), &flags, memory));
+  bool mapped = CALL(cuMemHostGetDevicePointer_v2, (devptr *, void *, unsigned), &device, memory, 0) == 0;
+  IS(mapped ? 2 : 0, flags);
+
+  IS(INVALID_VALUE, CALL(cuMemHostUnregister, (void *), memory));
+  IS(INVALID_VALUE, CALL(cuMemHostUnregister, (void *), NULL));
+  IS(713, CALL(cuMemHostUnregister, (void *), &flags));
+  OK(CALL(cuMemHostRegister_v2, (void *, size_t, unsigned), page, sizeof page, 0));
+  IS(INVALID_VALUE, CALL(cuMemHostUnregister, (void *), page + 100));
+  OK(CALL(cuMemHostUnregister, (void *), page));
+  IS(713, CALL(cuMemHostUnregister, (void *), page));
+
+  IS(200, CALL(cuModuleLoadData, (void **, const void *), &module, "garbage"));
+  IS(200, CALL(cuModuleLoadData, (void **, const void *), &module, "// .version 6.0\ngarbage"));
+  IS(218, CALL(cuModuleLoadData, (void **, const void *), &module, " /* PTX */ .version 6.0\ngarbage"));
+  OK(CALL(cuModuleLoadData, (void **, const void *), &module, code));
+  OK(CALL(cuModuleGetFunction, (void **, void *, const char *), &function, module, "k"));
+  IS(INVALID_VALUE, CALL(cuFuncGetName, (const char **, void *), &name, NULL));
+  IS(INVALID_VALUE, CALL(cuFuncGetName, (const char **, void *), NULL, function));
+  IS(INVALID_VALUE, CALL(cuKernelGetName, (const char **, void *), &name, NULL));
+  OK(CALL(cuFuncGetName, (const char **, void *), &name, function));
+
+  IS(INVALID_VALUE, CALL(cuPointerGetAttribute, (void *, int, devptr), page, 9999, device));
+  IS(INVALID_DEVICE, CALL(cuDeviceGetP2PAttribute, (int *, int, int, int), &value, 9999, 0, 0));
+}
+
 static const struct check_case cases[] = {
-    {"limits", limits},
-    {"older_names", older_names},
-    {"range_in_callback", range_in_callback},
-    {"old_launches", old_launches},
-    {"exportable", exportable},
-    {"later_grid", later_grid},
-    {"ended_stream", ended_stream},
+    {"drivers_answers", drivers_answers}, {"limits", limits},
+    {"older_names", older_names},         {"range_in_callback", range_in_callback},
+    {"old_launches", old_launches},       {"exportable", exportable},
+    {"later_grid", later_grid},           {"ended_stream", ended_stream},
     {"ended_capture", ended_capture},
 };
 

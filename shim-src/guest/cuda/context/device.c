@@ -236,8 +236,8 @@ int cuDeviceGetP2PAttribute(int32_t *value, int32_t attrib, int32_t srcDevice, i
   int result = facts_of(srcDevice, &facts);
   if (result == CUDA_SUCCESS) result = facts_of(dstDevice, &facts);
   if (result != CUDA_SUCCESS) return result;
-  if (value == NULL || attrib < 1 || attrib > 5) return CUDA_ERROR_INVALID_VALUE;
   if (srcDevice == dstDevice) return CUDA_ERROR_INVALID_DEVICE;
+  if (value == NULL || attrib < 1 || attrib > 5) return CUDA_ERROR_INVALID_VALUE;
   *value = 0;
   return CUDA_SUCCESS;
 }

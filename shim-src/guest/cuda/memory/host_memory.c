@@ -10,7 +10,7 @@
 #include "guest/cuda/internal.h"
 #include "guest/cuda/memory/registered.h"
 
-#define DEVICE_MAP 2u /* CU_MEMHOSTREGISTER_DEVICEMAP */
+#define DEVICE_MAP 2u /* CU_MEMHOSTALLOC_DEVICEMAP, CU_MEMHOSTREGISTER_DEVICEMAP */
 
 static int current_context(struct vgpu_driver **driver, struct vgpu_context **context) {
   int result;
@@ -55,8 +55,10 @@ int cuMemHostAlloc(void **pp, size_t bytesize, uint32_t Flags) {
   int result = current_context(&driver, &context);
   if (result != CUDA_SUCCESS) return result;
   /* The flags: 1 portable, 2 mapped into the device, 4 write-combined. */
-  if (pp == NULL || bytesize == 0 || bytesize > SIZE_MAX / 2 || (Flags & ~7u) != 0) {
-    return CUDA_ERROR_INVALID_VALUE;
+  if (pp == NULL || bytesize > SIZE_MAX / 2 || (Flags & ~7u) != 0) return CUDA_ERROR_INVALID_VALUE;
+  if (bytesize == 0) {
+    *pp = NULL;
+    return CUDA_SUCCESS;
   }
   uint32_t shared_region;
   bool lent;
@@ -65,7 +67,8 @@ int cuMemHostAlloc(void **pp, size_t bytesize, uint32_t Flags) {
   struct vgpu_region region = {.start = (uint64_t)(uintptr_t)memory,
                                .size = bytesize,
                                .kind = VGPU_REGION_PINNED,
-                               .flags = Flags,
+                               /* With unified addressing the device has it, whether asked for or not. */
+                               .flags = lent ? Flags | DEVICE_MAP : Flags,
                                .context = vgpu_cuda_context_own_number(driver, context),
                                .ordinal = context->ordinal,
                                .shared_region = shared_region,
@@ -165,8 +168,12 @@ int cuMemHostUnregister(void *p) {
   struct vgpu_driver *driver = vgpu_cuda_driver(&result);
   if (driver == NULL) return result;
   struct vgpu_region region;
-  if (!vgpu_regions_remove(&driver->regions, (uint64_t)(uintptr_t)p, VGPU_REGION_REGISTERED, &region)) {
-    return CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
+  const uint64_t start = (uint64_t)(uintptr_t)p;
+  if (!vgpu_regions_remove(&driver->regions, start, VGPU_REGION_REGISTERED, &region)) {
+    /* The driver knows the memory, but it was not registered, or does not begin here. */
+    return p == NULL || vgpu_regions_find(&driver->regions, start, &region)
+               ? CUDA_ERROR_INVALID_VALUE
+               : CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
   }
   vgpu_readback_flush(driver, p, region.size);
   vgpu_registered_take_back(driver, &region);

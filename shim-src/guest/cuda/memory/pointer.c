@@ -90,8 +90,10 @@ static int attribute_of(struct vgpu_driver *driver, const struct vgpu_region *re
       memcpy(data, &pool, sizeof pool);
       return CUDA_SUCCESS;
     }
-    default:
+    case 5: /* P2P_TOKENS */
       return CUDA_ERROR_NOT_SUPPORTED;
+    default:
+      return CUDA_ERROR_INVALID_VALUE;
   }
 }
 

@@ -222,9 +222,10 @@ int cuKernelGetParamInfo(void *kernel, size_t paramIndex, size_t *paramOffset, s
 int cuFuncGetName(const char **name, void *hfunc) {
   struct vgpu_driver *driver;
   struct vgpu_callable *callable = NULL;
-  int result = find(hfunc, &driver, &callable);
+  int result = vgpu_cuda_ready();
+  if (result == CUDA_SUCCESS && (name == NULL || hfunc == NULL)) result = CUDA_ERROR_INVALID_VALUE;
+  if (result == CUDA_SUCCESS) result = find(hfunc, &driver, &callable);
   if (result != CUDA_SUCCESS) return result;
-  if (name == NULL) return CUDA_ERROR_INVALID_VALUE;
   *name = callable->name;
   return CUDA_SUCCESS;
 }

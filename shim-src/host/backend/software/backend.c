@@ -10,6 +10,7 @@
 #include "host/backend/software/filter.h"
 #include "host/backend/software/ptx/ptx.h"
 #include "host/backend/software/software.h"
+#include "wire/clock.h"
 
 /*
  * Text of profiles/devices/h100-80gb.json, which the build compiles in, so that the program runs without any
@@ -135,13 +136,40 @@ static int take_inventory(const struct vgpu_options *options, struct vgpu_invent
   return 0;
 }
 
+#define LOAD_PERIOD_NS 200000000u
+
+static uint64_t computed_by_all(const struct vgpu_accounts *accounts) {
+  uint64_t sum = 0;
+  uint32_t slots = vgpu_accounts_slots(accounts);
+  for (uint32_t i = 0; i < slots; i++) sum += __atomic_load_n(&accounts->slots[i].computed, __ATOMIC_RELAXED);
+  return sum;
+}
+
+/*
+ * The share of the time since the last question in which kernels ran, of all sessions and devices. The first
+ * answer is of this moment. Questions in quick succession get the same answer, as from NVML.
+ */
+static uint32_t load_of(struct vgpu_worker *worker) {
+  struct vgpu_load *load = &worker->software->load;
+  const uint64_t now = vgpu_now_ns(), computed = computed_by_all(worker->accounts);
+  const uint64_t passed = now - load->at;
+  if (load->at != 0 && passed < LOAD_PERIOD_NS) return load->per_cent;
+  uint32_t running = __atomic_load_n(&worker->accounts->commons.share.running, __ATOMIC_RELAXED);
+  uint64_t grown = computed > load->computed ? computed - load->computed : 0; /* ended sessions are gone */
+  if (load->at == 0) load->per_cent = running > 0 ? 100 : 0;
+  else load->per_cent = grown >= passed ? 100 : (uint32_t)(grown * 100 / passed);
+  load->at = now;
+  load->computed = computed;
+  return load->per_cent;
+}
+
 static int32_t usage(struct vgpu_worker *worker, uint32_t device, struct vgpu_usage_reply *reply) {
   const struct vgpu_device_profile *profile = &worker->inventory->profiles->devices[device];
-  /* No processor of a GPU works here, so the utilisation is 0. That is true for a software device. */
   *reply = (struct vgpu_usage_reply){
       .total = profile->total_memory,
       .used =
           vgpu_accounts_used(worker->accounts, vgpu_accounts_device(worker->accounts, worker->slot, device)),
+      .gpu_utilisation = load_of(worker),
       .temperature = profile->temperature,
       .power = profile->power,
       .power_limit = profile->power_limit};

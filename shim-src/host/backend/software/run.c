@@ -117,6 +117,7 @@ static bool try_turn(void *user) {
 
 static void leave_turn(void *user, uint64_t used) {
   const struct vgpu_worker *worker = user;
+  __atomic_fetch_add(&worker->accounts->slots[worker->slot].computed, used, __ATOMIC_RELAXED);
   vgpu_share_leave(&worker->accounts->commons.share, worker->slot, used);
 }
 

@@ -18,6 +18,12 @@ struct vgpu_reads {
 };
 
 /* The state of the software device for one session. */
+/* The load of the simulated GPU as this session last told it. */
+struct vgpu_load {
+  uint64_t at, computed; /* nanoseconds */
+  uint32_t per_cent;
+};
+
 struct vgpu_software {
   struct vgpu_memory memory;
   struct vgpu_queue queue;
@@ -25,6 +31,7 @@ struct vgpu_software {
   struct vgpu_programs programs;
   struct vgpu_textures textures;
   struct vgpu_software_condition *conditions;
+  struct vgpu_load load;
 };
 
 #define SPECIAL_STREAMS 3u /* 0 default, 1 legacy, 2 per-thread */

@@ -221,6 +221,18 @@ static int32_t read_fatbin(const void *image, uint64_t size, const struct vgpu_p
   return read_ptx_text(text, length, target, program, elf.whole == NULL, why, why_size);
 }
 
+/* True if a directive comes first, behind blanks and comments. Other text is no image, as with NVIDIA's
+ * driver. */
+static bool begins_as_ptx(const char *text) {
+  for (;;) {
+    text += strspn(text, " \t\r\n\v\f");
+    if (text[0] != '/' || (text[1] != '/' && text[1] != '*')) return text[0] == '.';
+    const char *end = strstr(text + 2, text[1] == '/' ? "\n" : "*/");
+    if (end == NULL) return false;
+    text = end + (text[1] == '/' ? 1 : 2);
+  }
+}
+
 int32_t vgpu_program_read(unsigned char *image, uint64_t size, const struct vgpu_program_target *target,
                           struct vgpu_program *program, char *why, size_t why_size) {
   *program = (struct vgpu_program){0};
@@ -239,6 +251,11 @@ int32_t vgpu_program_read(unsigned char *image, uint64_t size, const struct vgpu
       if (text == NULL) break;
       image = NULL;
       text[size] = '\0';
+      if (!begins_as_ptx(text)) {
+        free(text);
+        result = VGPU_PROGRAM_INVALID_IMAGE;
+        break;
+      }
       result = read_ptx_text(text, size, target, program, true, why, why_size);
       break;
     }

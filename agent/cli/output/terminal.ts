@@ -32,7 +32,12 @@ interface Activity {
   readonly limitMs: number | null;
 }
 
-export function terminalTalk(sink: Sink, style: Style, volume: Volume, now: () => number = Date.now): Talk {
+export function terminalTalk(
+  sink: Sink,
+  style: Style,
+  volume: Volume,
+  now: () => number = () => performance.now(),
+): Talk {
   let activity: Activity | null = null;
   let frame = 0;
   let shown = false;

@@ -1,5 +1,6 @@
 /** The state of the host: one for the whole guest and all its consumers. */
 import type { Board } from './board.js';
+import { steadyNow } from './clock.js';
 import type { HostEvent } from './helper.js';
 import type { Record } from './record.js';
 
@@ -10,7 +11,7 @@ export interface HostWatch {
 }
 
 /** Keeps the board's host, and tells in the journal when it goes and comes. `now`: milliseconds. */
-export function hostWatch(board: Board, record: Record, now: () => number = Date.now): HostWatch {
+export function hostWatch(board: Board, record: Record, now: () => number = steadyNow): HostWatch {
   let lostAt: number | null = null;
   return {
     moved(endpoint) {

@@ -1,11 +1,12 @@
 /** One worker that runs when asked: at once, after a quiet moment, or at a time. Never two runs at a time. */
 import { reportUnexpected } from '../lib/unexpected.js';
+import { steadyNow } from './clock.js';
 
 export interface Pacer {
   now(): void;
   /** After 10 ms without a new request, but at most 80 ms later: a package's upgrade makes hundreds of requests. */
   soon(): void;
-  /** At a wall-clock time (milliseconds), if nothing runs before. */
+  /** At a moment of `steadyNow()`, if nothing runs before. */
   at(time: number): void;
   /** Ends early when the signal aborts. */
   sleep(milliseconds: number): Promise<void>;
@@ -69,7 +70,7 @@ export function pacer(run: () => Promise<void>, signal: AbortSignal): Pacer {
     at(time) {
       if (signal.aborted) return;
       if (atTimer !== null) clearTimeout(atTimer);
-      atTimer = setTimeout(() => void go(), Math.min(Math.max(0, time - Date.now()), maxTimerMs));
+      atTimer = setTimeout(() => void go(), Math.min(Math.max(0, time - steadyNow()), maxTimerMs));
     },
     sleep: (milliseconds) =>
       new Promise((resolve) => {

@@ -87,12 +87,38 @@ function serve(effects: ServedEffects, profile: Profile): Served {
         journal: effects.journal(profile.unit),
         containerLogs: (ending: AbortSignal) => containerLogs(work, profile.unit, ending),
       };
-      watchConsumerLog(profile, logs, () => judge.doubt(), signal).catch((error: unknown) => {
-        if (!signal.aborted) record.say(`the log of ${profile.unit} is not followed: ${String(error)}`);
-      });
+      const watch = (): Promise<void> => watchConsumerLog(profile, logs, () => judge.doubt(), signal);
+      void keepOn(watch, (why) => record.say(`the log of ${profile.unit} is not followed: ${why}`), signal);
     },
     stop: () => end.abort(),
   };
+}
+
+const firstRetryMs = 1_000;
+const longestRetryMs = 60_000;
+
+/** Begins the work again whenever it fails, after pauses that double; `complain` hears of the first failure of a row. */
+export async function keepOn(
+  work: () => Promise<void>,
+  complain: (why: string) => void,
+  signal: AbortSignal,
+  pauseMs = firstRetryMs,
+): Promise<void> {
+  let next = pauseMs;
+  while (!signal.aborted) {
+    const begun = performance.now();
+    try {
+      await work();
+      return;
+    } catch (error) {
+      if (signal.aborted) return;
+      // It worked for a while: this is another failure.
+      if (performance.now() - begun > longestRetryMs) next = pauseMs;
+      if (next === pauseMs) complain(error instanceof Error ? error.message : String(error));
+    }
+    await pause(next, signal);
+    next = Math.min(next * 2, longestRetryMs);
+  }
 }
 
 /** A detached container that does not run yet, and a unit that was edited to run one, are looked for so seldom. */

@@ -1,5 +1,5 @@
 /** vgpu-agent.service, asked over the bus. It may not run, which is no failure. */
-import { addMatch, type BusConnection, BusError, connectBus } from './connection.js';
+import { addMatch, BusBusyError, type BusConnection, BusError, connectBus } from './connection.js';
 import { bagOf, type PropertyBag } from './properties.js';
 
 const agentName = 'org.vgpu.Agent1';
@@ -15,12 +15,19 @@ export interface AgentClient {
   close(): void;
 }
 
-/** Null when the service does not run, or there is no system bus. Does not start it. */
+/** A bus that is not answering for so long will not answer the questions to systemd either. */
+const connectWithinMs = 3_000;
+
+/**
+ * Null when the service does not run, or there is no system bus. Does not start it. Throws a BusBusyError when the bus takes
+ * no connection.
+ */
 export async function findAgent(): Promise<AgentClient | null> {
   let bus: BusConnection;
   try {
-    bus = await connectBus();
-  } catch {
+    bus = await connectBus(undefined, connectWithinMs);
+  } catch (error) {
+    if (error instanceof BusBusyError) throw error;
     return null;
   }
   const owner = await bus

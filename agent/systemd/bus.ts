@@ -1,13 +1,14 @@
 /** systemd's manager over D-Bus: what a unit is, reload, restart with the job's end awaited. */
 import { existsSync } from 'node:fs';
 import { constants } from 'node:os';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { containerOf } from '../containers/container-unit.js';
 import type { DropIn, UnitFacts } from '../contracts/unit.js';
 import { VgpuError } from '../lib/errors.js';
 import { readLimited } from '../lib/trust/files.js';
 import { addMatch, type BusConnection, BusError, connectBus } from './connection.js';
 import { watchExit } from './exit-watch.js';
-import { bagOf, type PropertyBag, structs, text, texts } from './properties.js';
+import { bagOf, count, type PropertyBag, structs, text, texts } from './properties.js';
 import type { JobResult, Manager } from './types.js';
 import { execStart, unitFacts } from './unit-facts.js';
 
@@ -21,6 +22,7 @@ const serviceInterface = 'org.freedesktop.systemd1.Service';
  * systemctl allows it as much time (DAEMON_RELOAD_TIMEOUT_SEC in systemd's sources).
  */
 const workTimeoutMs = 180_000;
+const askLoadedEveryMs = 200;
 
 /**
  * Connects to the systemd that booted this machine. Throws a VgpuError: `refused` when the machine was not
@@ -43,7 +45,7 @@ export function requireSystemd(exists: (path: string) => boolean = existsSync): 
 }
 
 /** A Manager on a connection; `close()` closes the connection. */
-export function managerOn(bus: BusConnection): Manager {
+export function managerOn(bus: BusConnection, reloadGraceMs = 10_000): Manager {
   const manager = (member: string, signature = '', body: readonly unknown[] = []) =>
     bus.call({ destination, path: managerPath, interface: managerInterface, member, signature, body });
   const working = (member: string, signature = '', body: readonly unknown[] = []) =>
@@ -69,6 +71,17 @@ export function managerOn(bus: BusConnection): Manager {
     return bagOf(bag);
   };
 
+  /** Has systemd read its units since that time of CLOCK_MONOTONIC? It is waited for. */
+  const loadedSince = async (microseconds: bigint): Promise<boolean> => {
+    const until = performance.now() + reloadGraceMs;
+    for (;;) {
+      const bag = await properties(managerPath, managerInterface).catch((): PropertyBag => ({}));
+      if (count(bag, 'UnitsLoadFinishTimestampMonotonic') >= Number(microseconds)) return true;
+      if (performance.now() >= until) return false;
+      await sleep(askLoadedEveryMs);
+    }
+  };
+
   const subscribe = (): Promise<unknown> => manager('Subscribe').catch(ignoreSubscribed);
   const jobs = jobWatcher(bus, subscribe);
 
@@ -83,7 +96,12 @@ export function managerOn(bus: BusConnection): Manager {
     unit: (name) => explain(`read unit ${name}`, name, () => readUnit(name, manager, properties)),
     reload: () =>
       explain('reload systemd', undefined, async () => {
-        await working('Reload');
+        const begunUs = process.hrtime.bigint() / 1000n;
+        try {
+          await working('Reload');
+        } catch (error) {
+          if (!isNoReply(error) || !(await loadedSince(begunUs))) throw error;
+        }
       }),
     restart: (name, timeoutMs) =>
       explain(`restart ${name}`, name, async () => {
@@ -243,6 +261,19 @@ function ignoreSubscribed(error: unknown): readonly unknown[] {
   if (error instanceof BusError && error.type === 'org.freedesktop.systemd1.AlreadySubscribed') return [];
   throw error;
 }
+
+/**
+ * A reload may end without a reply, because systemd writes its own connection to the bus anew: cockpit ignores that too
+ * (https://bugzilla.redhat.com/show_bug.cgi?id=1560549).
+ */
+function isNoReply(error: unknown): boolean {
+  return error instanceof BusError && noReplies.includes(error.type);
+}
+
+const noReplies: readonly string[] = [
+  'org.freedesktop.DBus.Error.NoReply',
+  'org.freedesktop.DBus.Error.Disconnected',
+];
 
 function ignoreNotLoaded(error: unknown): readonly unknown[] {
   if (error instanceof BusError && error.type === 'org.freedesktop.systemd1.NoSuchUnit') return [];

@@ -120,10 +120,11 @@ export async function removeMatch(bus: BusConnection, rule: string): Promise<voi
 
 /**
  * Connects to the system bus. Rejects with a VgpuError (`failed`, operation `connect to the system bus`) within ten
- * seconds when the bus does not answer.
+ * seconds (or `withinMs`) when the bus does not answer.
  */
 export async function connectBus(
   address: string | undefined = process.env['DBUS_SYSTEM_BUS_ADDRESS'],
+  withinMs = connectTimeoutMs,
 ): Promise<BusConnection> {
   const { default: dbus } = await import('dbus-next');
   const bus = opened(address, (usable) => dbus.sessionBus({ busAddress: usable }));
@@ -153,7 +154,7 @@ export async function connectBus(
   });
   stream?.on('close', () => fail(new Error('the connection was closed')));
 
-  const withLimit = <T>(work: Promise<T>, milliseconds: number, what: string): Promise<T> =>
+  const withLimit = <T>(work: Promise<T>, milliseconds: number, late: () => VgpuError): Promise<T> =>
     new Promise<T>((resolve, reject) => {
       const settled = (): void => {
         clearTimeout(timer);
@@ -163,7 +164,7 @@ export async function connectBus(
         settled();
         reject(error);
       };
-      const timer = setTimeout(() => refuse(noAnswer(what, milliseconds)), milliseconds);
+      const timer = setTimeout(() => refuse(late()), milliseconds);
       waiting.add(refuse);
       work.then(
         (value) => {
@@ -184,7 +185,11 @@ export async function connectBus(
   };
 
   try {
-    await withLimit(new Promise<void>((resolve) => bus.on('connect', resolve)), connectTimeoutMs, 'Hello');
+    await withLimit(
+      new Promise<void>((resolve) => bus.on('connect', resolve)),
+      withinMs,
+      () => new BusBusyError(address, `it did not answer a new connection within ${withinMs / 1000} s`),
+    );
     connected = true;
     if (stream !== null) limitMessages(stream);
   } catch (error) {
@@ -206,7 +211,10 @@ export async function connectBus(
         body: [...(request.body ?? [])],
       });
       try {
-        const reply = await withLimit(bus.call(message), request.timeoutMs ?? callTimeoutMs, request.member);
+        const milliseconds = request.timeoutMs ?? callTimeoutMs;
+        const reply = await withLimit(bus.call(message), milliseconds, () =>
+          noAnswer(request.member, milliseconds),
+        );
         return reply?.body ?? [];
       } catch (error) {
         if (error instanceof dbus.DBusError) throw new BusError(error.type, error.text);
@@ -329,8 +337,33 @@ function streamOf(bus: object): Socket | null {
   return stream instanceof Socket ? stream : null;
 }
 
+function placeOf(address: string | undefined): string {
+  return address === undefined || address === '' ? systemBusSocket : address;
+}
+
+/**
+ * The bus is there and takes no connection now: dbus-daemon accepts none while as many as max_incomplete_connections have
+ * not said who they are. It closes each of them after auth_timeout, 5 s by default.
+ */
+export class BusBusyError extends VgpuError {
+  constructor(address: string | undefined, why: string) {
+    const where = placeOf(address);
+    super(`the system bus at ${where} is busy: ${why}`, {
+      kind: 'failed',
+      operation: 'connect to the system bus',
+      path: where,
+      remedy:
+        'run the command again in a minute: the bus closes connections that never log in; sudo ss -xp | grep system_bus_socket shows whose they are',
+    });
+  }
+}
+
 function busGone(address: string | undefined, cause: unknown): VgpuError {
-  const where = address === undefined || address === '' ? systemBusSocket : address;
+  const where = placeOf(address);
+  // unix(7)
+  if (errnoOf(cause) === 'EAGAIN') {
+    return new BusBusyError(address, 'the queue of connections that it has not accepted is full');
+  }
   const why = errnoOf(cause) ?? (cause instanceof Error ? cause.message : String(cause));
   return new VgpuError(`cannot connect to the system bus at ${where}: ${why}`, {
     kind: 'failed',

@@ -43,7 +43,8 @@ export function journalReader(options: JournalReaderOptions = {}): JournalReader
       const late = AbortSignal.timeout(tailWithinMs);
       const signal = asked === undefined ? late : AbortSignal.any([asked, late]);
       let cursor: string | null = null;
-      for await (const entry of run(journalctl, [...(await place()), '--lines=1'], signal, 'read')) cursor = entry.cursor;
+      for await (const entry of run(journalctl, [...(await place()), '--lines=1'], signal, 'read'))
+        cursor = entry.cursor;
       if (cursor === null && signal.aborted) {
         throw unreadable(journalctl, late.aborted ? `no answer within ${tailWithinMs / 1000} s` : 'stopped');
       }

@@ -41,7 +41,12 @@ export function redraws(env: Readonly<Record<string, string | undefined>>): bool
   return env['TERM'] !== 'dumb' && !script;
 }
 
-export function terminalTalk(sink: Sink, style: Style, volume: Volume, now: () => number = Date.now): Talk {
+export function terminalTalk(
+  sink: Sink,
+  style: Style,
+  volume: Volume,
+  now: () => number = () => performance.now(),
+): Talk {
   let activity: Activity | null = null;
   let frame = 0;
   let shown = false;

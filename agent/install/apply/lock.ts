@@ -40,7 +40,7 @@ const closedToOthers = constants.O_RDWR | constants.O_CREAT | constants.O_NOFOLL
  */
 export async function acquireLock(options: LockOptions): Promise<Lock> {
   const file = options.file ?? lockFile;
-  const deadline = Date.now() + options.waitMs;
+  const deadline = performance.now() + options.waitMs;
   for (;;) {
     const handle = await openLockFile(file);
     try {
@@ -118,7 +118,7 @@ async function taken(
   signal: AbortSignal | undefined,
 ): Promise<boolean> {
   if (await flock(descriptor, 0, signal)) return true;
-  const seconds = (deadline - Date.now()) / 1000;
+  const seconds = (deadline - performance.now()) / 1000;
   return seconds > 0 && (await flock(descriptor, seconds, signal));
 }
 

@@ -259,7 +259,9 @@ export function openWorkplace(options: WorkplaceOptions = {}): OpenWorkplace {
       };
       return {
         // Without a journal that can be read the verdict will say so; it is no reason not to install.
-        cursor: await journalOf(unit.name).tail(signal).catch(() => null),
+        cursor: await journalOf(unit.name)
+          .tail(signal)
+          .catch(() => null),
         outputFile: await outputFile(unit),
         looking: watchProcesses(looking, signal),
       };

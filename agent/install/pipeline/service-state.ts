@@ -4,7 +4,7 @@ import type { ServiceState } from '../../guest/look/closer-look.js';
 import { VgpuError } from '../../lib/errors.js';
 import type { Profile } from '../../profile/types.js';
 import { findAgent } from '../../systemd/agent-client.js';
-import { BusError } from '../../systemd/connection.js';
+import { BusBusyError, BusError } from '../../systemd/connection.js';
 import { text } from '../../systemd/properties.js';
 
 /** Null when it does not run, does not look after this one, or is of a version that says it in another way. */
@@ -26,7 +26,8 @@ export async function serviceState(profile: Profile): Promise<ServiceState | nul
 export async function agentState(
   unit: string,
 ): Promise<{ readonly state: string; readonly problem: string } | null> {
-  const agent = await findAgent();
+  // Asked again and again: a bus that is busy now answers a later question.
+  const agent = await findAgent().catch(nullWhenBusy);
   if (agent === null) return null;
   try {
     const properties = await agent.properties();
@@ -42,6 +43,11 @@ export async function agentState(
   } finally {
     agent.close();
   }
+}
+
+function nullWhenBusy(error: unknown): null {
+  if (error instanceof BusBusyError) return null;
+  throw error;
 }
 
 /** The part of the service's status document about one consumer; null: none. */

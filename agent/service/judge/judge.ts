@@ -7,6 +7,7 @@ import type { Verdict } from '../../contracts/verdict.js';
 import { withVerdict } from '../../install/pipeline/status-view.js';
 import type { Mark, Workplace } from '../../install/pipeline/workplace.js';
 import type { ConsumerBoard } from '../board.js';
+import { steadyNow } from '../clock.js';
 import type { DesiredOne } from '../desired.js';
 import type { HostEvent } from '../helper.js';
 import { pacer } from '../pacer.js';
@@ -122,11 +123,11 @@ export function judge(effects: JudgeEffects): Judge {
     switch (effect.kind) {
       case 'confirm': {
         const verdict = await confirm(null);
-        return { kind: 'judged', verdict, start: await startNow(), now: Date.now() };
+        return { kind: 'judged', verdict, start: await startNow(), now: steadyNow() };
       }
       case 'ask-serving': {
         const busy = unit?.kind === 'loaded' ? await effects.serving(unit) : null;
-        return signal.aborted ? null : { kind: 'serving', busy, now: Date.now() };
+        return signal.aborted ? null : { kind: 'serving', busy, now: steadyNow() };
       }
       case 'restart':
         await restart(effect.reason, effect.cause);
@@ -152,11 +153,11 @@ export function judge(effects: JudgeEffects): Judge {
     try {
       unit = await work.unit(profile.unit);
       const seen: Seen = board.now.phase === 'idle' ? 'idle' : seenOf(unit);
-      await handle({ kind: 'seen', seen, rules: rulesOf(effects.desired()), now: Date.now() });
+      await handle({ kind: 'seen', seen, rules: rulesOf(effects.desired()), now: steadyNow() });
     } catch (error) {
       if (signal.aborted) return;
       record.say(`cannot judge: ${error instanceof Error ? error.message : String(error)}`);
-      pace.at(Date.now() + failurePauseMs);
+      pace.at(steadyNow() + failurePauseMs);
     }
   };
   const pace = pacer(run, signal);
@@ -168,7 +169,7 @@ export function judge(effects: JudgeEffects): Judge {
     },
     unitChanged: () => void step({ kind: 'unit-changed' }),
     doubt: () => void step({ kind: 'doubt' }),
-    host: (event) => void step({ kind: 'host', host: event, now: Date.now() }),
+    host: (event) => void step({ kind: 'host', host: event, now: steadyNow() }),
     ready: () => void step({ kind: 'ready' }),
     tick: () => void step({ kind: 'tick' }),
     retry: () => void step({ kind: 'retry' }),

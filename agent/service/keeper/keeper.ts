@@ -10,6 +10,7 @@ import type { Workplace } from '../../install/pipeline/workplace.js';
 import { changeTitle } from '../../install/plan/change-title.js';
 import { findConsumer } from '../../install/plan/consumers.js';
 import type { ConsumerBoard } from '../board.js';
+import { steadyNow } from '../clock.js';
 import type { DesiredOne } from '../desired.js';
 import { pacer } from '../pacer.js';
 import type { Record } from '../record.js';
@@ -146,11 +147,11 @@ export function keeper(effects: KeeperEffects): Keeper {
       }
       case 'ask-package-manager': {
         const who = await effects.packageManager();
-        return { kind: 'package-manager', who, found: effect.found, now: Date.now() };
+        return { kind: 'package-manager', who, found: effect.found, now: steadyNow() };
       }
       case 'wait-for-package-manager': {
         const tired = await waitForPackageManager();
-        return { kind: 'package-manager-gone', tired, found: effect.found, now: Date.now() };
+        return { kind: 'package-manager-gone', tired, found: effect.found, now: steadyNow() };
       }
       case 'repair':
         return repair(facts, effect.interrupted, effect.since);
@@ -161,9 +162,9 @@ export function keeper(effects: KeeperEffects): Keeper {
 
   /** True: it is still at work. */
   const waitForPackageManager = async (): Promise<boolean> => {
-    const begun = Date.now();
+    const begun = steadyNow();
     do {
-      if (Date.now() - begun >= packageManagerLimitMs) return true;
+      if (steadyNow() - begun >= packageManagerLimitMs) return true;
       await pace.sleep(packageManagerEveryMs);
     } while (!signal.aborted && (await effects.packageManager()) !== null);
     return false;
@@ -181,10 +182,10 @@ export function keeper(effects: KeeperEffects): Keeper {
           tried = changes;
         }),
       );
-      return { kind: 'repaired', did, begun, now: Date.now() };
+      return { kind: 'repaired', did, begun, now: steadyNow() };
     } catch (error) {
       if (signal.aborted) return null;
-      return { kind: 'failed', why: messageOf(error), causes: causesOf(tried), now: Date.now() };
+      return { kind: 'failed', why: messageOf(error), causes: causesOf(tried), now: steadyNow() };
     }
   };
 
@@ -222,20 +223,20 @@ export function keeper(effects: KeeperEffects): Keeper {
     const seen = await look();
     const { found, wanted } = seen;
     const rules = rulesOf(effects.desired());
-    await handle({ kind: 'found', found, wanted, busy, rules, now: Date.now() }, seen);
+    await handle({ kind: 'found', found, wanted, busy, rules, now: steadyNow() }, seen);
   };
 
   const pace = pacer(async () => {
     try {
       await effects.turn(pass);
     } catch (error) {
-      if (!signal.aborted) step({ kind: 'failed', why: messageOf(error), causes: [], now: Date.now() });
+      if (!signal.aborted) step({ kind: 'failed', why: messageOf(error), causes: [], now: steadyNow() });
     }
   }, signal);
 
   return {
     look({ first = false, soon = false } = {}) {
-      step({ kind: 'noticed', first, soon, now: Date.now() });
+      step({ kind: 'noticed', first, soon, now: steadyNow() });
     },
     retry: () => void step({ kind: 'retry' }),
     quiet: () => pace.quiet(),

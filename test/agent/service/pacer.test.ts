@@ -1,6 +1,7 @@
 /** The worker that runs when asked: never twice at a time, after a quiet moment, or at a time. */
 import assert from 'node:assert/strict';
 import { mock, test } from 'node:test';
+import { steadyNow } from '../../../agent/service/clock.js';
 import { type Pacer, pacer } from '../../../agent/service/pacer.js';
 
 /** A pacer under a clock of the test's own. Each run takes `takes` milliseconds. */
@@ -41,7 +42,8 @@ class Bench {
 function paced(name: string, run: () => Promise<void>): void {
   test(name, async () => {
     mock.timers.enable({ apis: ['setTimeout', 'Date'], now: 1_000_000 });
-    const clock = mock.method(performance, 'now', () => Date.now());
+    const begun = performance.timeOrigin;
+    const clock = mock.method(performance, 'now', () => Date.now() - begun);
     try {
       await run();
     } finally {
@@ -184,4 +186,30 @@ test('a run that fails is reported, and the next one runs', async () => {
   report.mock.restore();
   assert.equal(runs, 2);
   assert.deepEqual(reported.map(String), ['TypeError: a run that fails']);
+});
+
+test('a clock that is set back two hours, or on, moves no time that is waited for', async () => {
+  let steps = 0;
+  const wall = mock.method(Date, 'now', () => 1_000_000_000 + steps * 7_200_000);
+  try {
+    const stop = new AbortController();
+    let runs = 0;
+    const pace = pacer(async () => {
+      runs += 1;
+    }, stop.signal);
+    // As the machines ask: a moment that was computed before the step, after it.
+    const soon = steadyNow() + 20;
+    steps = -1;
+    pace.at(soon);
+    await pace.sleep(200);
+    assert.equal(runs, 1);
+    const later = steadyNow() + 60_000;
+    steps = 1;
+    pace.at(later);
+    await pace.sleep(50);
+    assert.equal(runs, 1);
+    stop.abort();
+  } finally {
+    wall.mock.restore();
+  }
 });

@@ -20,9 +20,11 @@ test("programs that run as the consumer's user are started by systemd, because t
     '-r',
     '/x',
   ]);
+  await runner.run('setpriv', ['--', 'vgpu-probe'], { timeoutMs: 4_200 });
   await runner.run('ldconfig', ['-X']);
   assert.deepEqual(ran, [
-    'systemd-run --quiet --collect --wait --pipe -- setpriv --reuid=995 --regid=994 --groups=44,994 --inh-caps=-all -- test -r /x',
+    'systemd-run --quiet --collect --wait --pipe --property=RuntimeMaxSec=30 -- setpriv --reuid=995 --regid=994 --groups=44,994 --inh-caps=-all -- test -r /x',
+    'systemd-run --quiet --collect --wait --pipe --property=RuntimeMaxSec=5 -- setpriv -- vgpu-probe',
     'ldconfig -X',
   ]);
 });

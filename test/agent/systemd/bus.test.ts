@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { VgpuError } from '../../../agent/lib/errors.js';
 import { managerOn } from '../../../agent/systemd/bus.js';
-import { connectBus } from '../../../agent/systemd/connection.js';
+import { BusError, connectBus } from '../../../agent/systemd/connection.js';
 import { fakeBus } from './fake-bus.js';
 
 test('a subscription that failed once is tried again by the next job, and made once', async () => {
@@ -55,4 +55,23 @@ test('systemd is given as long for reading its units again as systemctl gives it
   const [reload] = calls.filter(({ member }) => member === 'Reload');
   // DAEMON_RELOAD_TIMEOUT_SEC in systemd's sources; a slow generator takes it.
   assert.ok((reload?.timeoutMs ?? 0) >= 180_000, `${reload?.timeoutMs} ms`);
+});
+
+test('a reload whose reply was lost counts by what systemd has done', async () => {
+  const lost = new BusError('org.freedesktop.DBus.Error.NoReply', 'Message recipient disconnected');
+  let finished = 0n;
+  const { bus } = fakeBus(({ member }) => {
+    if (member === 'Reload') throw lost;
+    return [{ UnitsLoadFinishTimestampMonotonic: { value: finished } }];
+  });
+  await assert.rejects(managerOn(bus, 300).reload(), /NoReply/);
+  const reloading = managerOn(bus, 5_000).reload();
+  setTimeout(() => {
+    finished = process.hrtime.bigint() / 1000n;
+  }, 50);
+  await reloading;
+  const refused = fakeBus(() => {
+    throw new BusError('org.freedesktop.DBus.Error.AccessDenied', 'no');
+  });
+  await assert.rejects(managerOn(refused.bus, 5_000).reload(), /AccessDenied/);
 });

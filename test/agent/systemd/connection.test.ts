@@ -1,8 +1,8 @@
 /** A connection to the bus among strangers: whatever they send, it goes on. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { type BusConnection, connectBus } from '../../../agent/systemd/connection.js';
-import { type Daemon, manyStrings, startDaemon, stranger } from './stranger.js';
+import { BusBusyError, type BusConnection, connectBus } from '../../../agent/systemd/connection.js';
+import { type Daemon, knock, manyStrings, startDaemon, stranger } from './stranger.js';
 
 const path = '/here';
 const name = 'org.example.Here';
@@ -113,4 +113,12 @@ test('a message that would not fit the heap of the service is dropped, and the n
   assert.ok(most - before < 60_000_000, `${most - before} bytes`);
   client.close();
   bus.close();
+});
+
+test('a bus that strangers keep from taking connections is called busy, with the time that was waited', async (t) => {
+  const daemon = await startDaemon(t, { max_incomplete_connections: 4, auth_timeout: 30_000 });
+  for (let strangers = 0; strangers < 6; strangers += 1) await knock(t, daemon);
+  const busy = (error: unknown): boolean =>
+    error instanceof BusBusyError && /is busy: it did not answer .* within 0\.3 s$/.test(error.message);
+  await assert.rejects(connectBus(daemon.address, 300), busy);
 });

@@ -41,6 +41,21 @@ async function kill(child: ChildProcess): Promise<void> {
 }
 
 describe('acquireLock', () => {
+  it('waits no longer when the clock is set back two hours meanwhile', {
+    timeout: 20_000,
+  }, async (context) => {
+    const file = lockFile(context);
+    const child = await holder(file);
+    const begun = Date.now();
+    let asked = 0;
+    context.mock.method(Date, 'now', () => {
+      asked += 1;
+      return asked === 1 ? begun : begun - 7_200_000;
+    });
+    await assert.rejects(acquireLock({ command: 'install', waitMs: 200, file }), /is changing this machine/);
+    await kill(child);
+  });
+
   it('refuses while another process holds it, and says which', async (context) => {
     const file = lockFile(context);
     const child = await holder(file);

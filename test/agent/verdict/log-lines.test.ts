@@ -117,7 +117,6 @@ test('text that only resembles such a prefix belongs to the line', () => {
     'time=2026-11-21T00:22:29.592Z level=INFO msg="x"',
     '2026-11-21T08:00:00Z',
     'x Nov 21 08:00:00 host ollama[123]: hello',
-    'nov 21 08:00:00 host ollama[123]: hello',
     'Nov 21 08:00:00 host ollama[123] hello',
     'Nov 21 08:00:00 host ollama[123]:hello',
     'Nov 21 08:00:00 host ollama[12345678901]: hello',

@@ -5,7 +5,8 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { containerOf } from '../containers/container-unit.js';
 import type { DropIn, UnitFacts } from '../contracts/unit.js';
 import { VgpuError } from '../lib/errors.js';
-import { readLimited } from '../lib/trust/files.js';
+import { glob } from '../lib/glob.js';
+import { namesUpTo, readLimited } from '../lib/trust/files.js';
 import { addMatch, type BusConnection, BusError, connectBus } from './connection.js';
 import { watchExit } from './exit-watch.js';
 import { bagOf, count, type PropertyBag, structs, text, texts } from './properties.js';
@@ -154,7 +155,7 @@ async function readUnit(
     ...structs(service, 'EnvironmentFiles').map(([file]) => String(file)),
     ...(container?.environmentFiles ?? []),
   ];
-  for (const file of files.filter((one) => one.startsWith('/'))) {
+  for (const file of files.filter((one) => one.startsWith('/')).flatMap(matching)) {
     const content = contentOf(file);
     if (content !== '') environmentFiles.push({ path: file, content });
   }
@@ -167,6 +168,24 @@ async function readUnit(
     fragment: loaded && fragment !== '' ? contentOf(fragment) : '',
   });
 }
+
+/** The files that EnvironmentFile= names: it may have wildcards, which systemd expands in this order (systemd.exec(5)). */
+function matching(pattern: string): readonly string[] {
+  return /[*?[]/.test(pattern) ? glob(disk, pattern).slice(0, mostEnvironmentFiles) : [pattern];
+}
+
+const mostEnvironmentFiles = 100;
+const mostNames = 10_000;
+const disk = {
+  readdir(directory: string): readonly string[] {
+    try {
+      return namesUpTo(directory, mostNames);
+    } catch {
+      return [];
+    }
+  },
+  exists: existsSync,
+};
 
 /** No unit file is near it. */
 const maxUnitFileBytes = 1024 * 1024;

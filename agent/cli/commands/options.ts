@@ -31,8 +31,17 @@ function capital(text: string): string {
   return text.charAt(0).toUpperCase() + text.slice(1);
 }
 
+/** Types of units that are no service (systemd.unit(5)). */
+const otherUnit = /\.(socket|device|mount|automount|swap|target|path|timer|slice|scope)$/;
+
 /** The name of a service, as typed after `--unit`; `.service` may be left out. */
 export function unitName(value: string): string {
+  const other = otherUnit.exec(value)?.[1];
+  if (other !== undefined) {
+    throw new InvalidArgumentError(
+      `It is a ${other}, and only a service can have the GPU: name the service that it starts, such as ${value.replace(otherUnit, '.service')}.`,
+    );
+  }
   const name = value.endsWith('.service') ? value : `${value}.service`;
   if (/^[A-Za-z0-9:_.\\-]+(?:@[A-Za-z0-9:_.\\-]+)?\.service$/.test(name) && name.length <= 255) return name;
   throw new InvalidArgumentError(

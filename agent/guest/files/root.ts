@@ -62,6 +62,10 @@ export class Root {
     return host === null ? null : lstatHost(host, file);
   }
 
+  exists(file: string): boolean {
+    return this.lstat(file) !== null;
+  }
+
   /** stat of what the path leads to; null when it dangles, loops or nothing is there. */
   stat(file: string): fs.BigIntStats | null {
     const resolution = this.resolve(file);

@@ -8,11 +8,11 @@ import type {
   Resolution,
 } from '../../contracts/facts.js';
 import { VgpuError } from '../../lib/errors.js';
+import { glob } from '../../lib/glob.js';
 import { storeCurrent } from '../../lib/paths.js';
 import type { Profile } from '../../profile/types.js';
 import { expandVariables } from '../../profile/variables.js';
 import type { Content, ContentCache } from '../files/content.js';
-import { glob } from '../files/glob.js';
 import { pathState } from '../files/path-state.js';
 import type { Root } from '../files/root.js';
 

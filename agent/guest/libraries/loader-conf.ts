@@ -1,7 +1,7 @@
 /** The directories that ldconfig reads, in its order: /etc/ld.so.conf with its includes, then the built-in ones. */
 import path from 'node:path';
 import type { Distribution, LoaderFacts } from '../../contracts/facts.js';
-import { glob } from '../files/glob.js';
+import { glob } from '../../lib/glob.js';
 import type { Root } from '../files/root.js';
 
 const maxConfBytes = 256 * 1024;

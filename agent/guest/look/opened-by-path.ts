@@ -1,9 +1,9 @@
 /** The files that a consumer finds if it opens libcuda by absolute path, in its order of search. */
 import path from 'node:path';
 import type { LibraryVendor } from '../../contracts/facts.js';
+import { glob } from '../../lib/glob.js';
 import type { Profile } from '../../profile/types.js';
 import type { ContentCache } from '../files/content.js';
-import { glob } from '../files/glob.js';
 import type { Root } from '../files/root.js';
 import { libraryOf } from '../libraries/candidates.js';
 

@@ -18,10 +18,22 @@ export const usualProfile = 'ollama';
  * One consumer; a unit that no profile is for has the generic one. Throws a VgpuError: `profile` for a profile that is
  * not there, `usage` where several are installed and none is named.
  */
-export async function chooseOne(
-  work: Pick<Workplace, 'manifest' | 'profile' | 'profiles'>,
-  choice: Choice,
-): Promise<Profile> {
+export async function chooseOne(work: Chooser, choice: Choice): Promise<Profile> {
+  const unit = choice.unit === undefined ? undefined : await ownName(work, choice.unit);
+  const chosen = await choose(work, unit === undefined ? choice : { ...choice, unit });
+  return forUnit(chosen, await ownName(work, chosen.unit));
+}
+
+type Chooser = Pick<Workplace, 'manifest' | 'profile' | 'profiles' | 'unit'>;
+
+/** A unit has one name and may have aliases: drop-ins, the journal and the manifest need its own one. */
+async function ownName(work: Chooser, unit: string): Promise<string> {
+  // Without the bus the command has its own error to report, or needs no unit.
+  const facts = await work.unit(unit).catch(() => null);
+  return facts?.kind === 'loaded' ? facts.name : unit;
+}
+
+async function choose(work: Chooser, choice: Choice): Promise<Profile> {
   const installed = (await work.manifest())?.consumers ?? [];
   if (choice.unit !== undefined) return ofUnit(work, choice.unit, choice.profile, installed);
   if (choice.profile !== undefined) return ofProfile(work.profile(choice.profile), installed);
@@ -32,10 +44,7 @@ export async function chooseOne(
 }
 
 /** Every consumer that is installed, or the one that is named; the usual one where nothing is. */
-export async function chooseAll(
-  work: Pick<Workplace, 'manifest' | 'profile' | 'profiles'>,
-  choice: Choice,
-): Promise<readonly Profile[]> {
+export async function chooseAll(work: Chooser, choice: Choice): Promise<readonly Profile[]> {
   const installed = (await work.manifest())?.consumers ?? [];
   if (choice.unit !== undefined || choice.profile !== undefined || installed.length === 0) {
     return [await chooseOne(work, choice)];

@@ -15,17 +15,25 @@ export interface LogEntry {
   readonly truncated: boolean;
 }
 
+/** The name of a month or day in any language: a word, in some behind a blank, in some with a number. */
+const name = ' {0,2}[^\\s[\\]=":]{1,20} (?:\\d{1,2} )?';
 /** Date and time as journalctl's short formats and syslog write them. */
 const stamps = [
-  /[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d(?:\.\d{1,9})?/,
+  new RegExp(`${name}[ \\d]\\d \\d\\d:\\d\\d:\\d\\d(?:\\.\\d{1,9})?`),
   /\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)/,
-  /[A-Z][a-z]{2} \d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d{1,9})? [A-Za-z0-9+:-]{1,8}/,
+  new RegExp(`${name}\\d{4}-\\d\\d-\\d\\d \\d\\d:\\d\\d:\\d\\d(?:\\.\\d{1,9})? [A-Za-z0-9+:-]{1,8}`),
   /\d{9,10}\.\d{6}/,
   /\[ {0,10}\d{1,10}\.\d{1,6}\]/,
 ];
 const prefix = new RegExp(
   `^(?:${stamps.map((stamp) => stamp.source).join('|')}) (?:[^\\s:[\\]]{1,255} )?([^\\s:[\\]]{1,255})(?:\\[(\\d{1,10})\\])?:(?: |$)`,
 );
+/** `docker logs -t`, `kubectl logs --timestamps`: a time before the line itself, and no name of a program. */
+const bareStamp = /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:Z|[+-]\d\d:\d\d) /;
+/** journalctl writes no Z, and six digits at most. */
+const engineStamp = /^[\d-]{10}T[\d:]{8}(?:\.\d{7,9}|(?:\.\d{1,6})?Z)/;
+/** syslog with such a time has the name of the host as well. */
+const withHost = /^\S{20,35} \S{1,255} [^\s:[\]]{1,255}(?:\[\d{1,10}\])?:(?: |$)/;
 /** Escape sequences such as `ESC [ 2 K`, which compose 2 writes into a journal too. */
 const escapes = '(?:\\u001b\\[[\\d;]{0,16}[A-Za-z]){0,4}';
 /** `docker compose up` and `docker compose logs`: the container's name and a bar. */
@@ -38,7 +46,7 @@ const composers: ReadonlySet<unknown> = new Set(['docker', 'docker-compose']);
 
 /** The words of a service of a compose file, which `docker compose up` and `docker compose logs` put its name before. */
 export function withoutContainerName(text: string): string {
-  return text.replace(containerPrefix, '');
+  return text.replace(containerPrefix, '').replace(bareStamp, '');
 }
 
 /** Removes what journalctl, syslog or docker put before a line. */
@@ -47,7 +55,7 @@ export function entryOfLine(line: string, source: string, truncated: boolean): L
   if (/^-- (?:Boot [0-9a-f]{32}|Reboot) --$/.test(line)) {
     return { ...base, text: line, pid: null, speaker: 'boundary' };
   }
-  const match = prefix.exec(line);
+  const match = engineStamp.test(line) && !withHost.test(line) ? null : prefix.exec(line);
   if (match !== null) {
     const pid = match[2] === undefined ? null : Number(match[2]);
     const speaker = match[1] === 'systemd' ? 'manager' : 'consumer';

@@ -1,8 +1,12 @@
 import assert from 'node:assert/strict';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
 import { test } from 'node:test';
 import { VgpuError } from '../../../agent/lib/errors.js';
 import { managerOn } from '../../../agent/systemd/bus.js';
 import { BusError, connectBus } from '../../../agent/systemd/connection.js';
+import { effectiveEnvironment } from '../../../agent/systemd/unit-environment.js';
 import { fakeBus } from './fake-bus.js';
 
 test('a subscription that failed once is tried again by the next job, and made once', async () => {
@@ -74,4 +78,27 @@ test('a reload whose reply was lost counts by what systemd has done', async () =
     throw new BusError('org.freedesktop.DBus.Error.AccessDenied', 'no');
   });
   await assert.rejects(managerOn(refused.bus, 5_000).reload(), /AccessDenied/);
+});
+
+test('EnvironmentFile= with wildcards names files in their order', async (t) => {
+  const directory = mkdtempSync(path.join(tmpdir(), 'vgpu-env-'));
+  t.after(() => rmSync(directory, { recursive: true }));
+  for (const [name, value] of [
+    ['b.env', '-1'],
+    ['a.env', '0'],
+    ['c.conf', '7'],
+  ])
+    writeFileSync(path.join(directory, `${name}`), `CUDA_VISIBLE_DEVICES=${value}\n`);
+  const { bus } = fakeBus(({ member, body }) => {
+    if (member === 'LoadUnit') return ['/unit'];
+    if (body?.[0] === 'org.freedesktop.systemd1.Unit') return [{ LoadState: 'loaded', Id: 'x.service' }];
+    return [{ EnvironmentFiles: [[`${directory}/*.env`, false]] }];
+  });
+  const unit = await managerOn(bus).unit('x.service');
+  assert.ok(unit.kind === 'loaded');
+  assert.deepEqual(
+    unit.environmentFileContents?.map((file) => path.basename(file.path)),
+    ['a.env', 'b.env'],
+  );
+  assert.equal(effectiveEnvironment(unit).get('CUDA_VISIBLE_DEVICES')?.value, '-1');
 });

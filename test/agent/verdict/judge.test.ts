@@ -251,6 +251,9 @@ const reasonLines: readonly (readonly [line: string, reason: string])[] = [
     'probe-crashed',
   ],
   ['msg="user overrode visible devices" CUDA_VISIBLE_DEVICES=-1', 'devices-hidden-by-environment'],
+  ['msg="llama-server discovery: timed out waiting for server startup"', 'discovery-timeout'],
+  ['msg="failure during llama-server GPU discovery" error="exit status 127"', 'library-not-found'],
+  ['msg="failure during GPU discovery" error="llama-server: CUDA error"', 'driver-init-failed'],
 ];
 
 for (const [text, reason] of reasonLines) {
@@ -263,6 +266,13 @@ for (const [text, reason] of reasonLines) {
 }
 
 const hintLines: readonly (readonly [line: string, hint: string])[] = [
+  ['level=WARN msg="unable to refresh free memory, using old values"', 'discovery-timeout'],
+  ['level=WARN msg="could not verify NVIDIA driver compatibility for CUDA"', 'driver-init-failed'],
+  ['level=ERROR msg="llama runner terminated" error="exit status 127"', 'library-not-found'],
+  [
+    'level=INFO msg="Load failed" error="llama-server process has terminated: CUDA error: out of memory"',
+    'compute-failed',
+  ],
   [
     "ERROR: ld.so: object '/opt/vgpu/current/libcuda.so.1' from LD_PRELOAD cannot be preloaded (cannot open shared object file): ignored.",
     'preload-ignored',

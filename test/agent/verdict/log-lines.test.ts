@@ -117,7 +117,6 @@ test('text that only resembles such a prefix belongs to the line', () => {
     'time=2026-11-21T00:22:29.592Z level=INFO msg="x"',
     '2026-11-21T08:00:00Z',
     'x Nov 21 08:00:00 host ollama[123]: hello',
-    'nov 21 08:00:00 host ollama[123]: hello',
     'Nov 21 08:00:00 host ollama[123] hello',
     'Nov 21 08:00:00 host ollama[123]:hello',
     'Nov 21 08:00:00 host ollama[12345678901]: hello',
@@ -214,4 +213,40 @@ test('a log from a file is judged to its end', async () => {
   };
   const findings = await explainLog(ollama, stream());
   assert.deepEqual([findings.mode, findings.entries], ['cpu', 2]);
+});
+
+const said =
+  'time=2026-10-05T09:00:13.600+02:00 level=INFO source=types.go:32 msg="inference compute" library=CUDA';
+const cuda = 'ggml_cuda_init: found 1 CUDA devices';
+
+test("journalctl's times are told in any language", () => {
+  for (const stamp of [
+    'févr. 03 22:46:04',
+    'feb 03 22:46:04.123456',
+    '2月 03 22:46:04',
+    ' 2月 03 22:46:04',
+    'фев  3 22:46:04',
+    'thg 2 03 22:46:04',
+    'mar. 2026-02-03 22:46:04 CET',
+    '火 2026-02-03 22:46:04 JST',
+  ]) {
+    const entry = entryOfLine(`${stamp} vm1 ollama[563895]: ${said}`, 'line 1', false);
+    assert.deepEqual([entry.text, entry.pid], [said, 563_895], stamp);
+    assert.equal(entryOfLine(`${stamp} vm1 systemd[1]: Started x`, 'line 1', false).speaker, 'manager');
+  }
+});
+
+test('the times of docker logs -t are taken away, and nothing of the line', () => {
+  for (const stamp of [
+    '2026-02-03T22:46:04.123456789Z',
+    '2026-02-03T22:46:04.1234Z',
+    '2026-02-03T22:46:04Z',
+    '2026-02-03T22:46:04.123456789+01:00',
+  ]) {
+    for (const text of [said, cuda, `0.00.000.100 I ${cuda}`, 'load_backend: loaded CUDA backend'])
+      assert.equal(entryOfLine(`${stamp} ${text}`, 'line 1', false).text, text);
+    assert.equal(entryOfLine(`ollama-1  | ${stamp} ${said}`, 'line 1', false).text, said);
+  }
+  const syslog = `2026-02-03T22:46:04.123456Z vm1 ollama[7]: ${cuda}`;
+  assert.equal(entryOfLine(syslog, 'line 1', false).text, cuda);
 });

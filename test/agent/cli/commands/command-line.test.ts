@@ -128,6 +128,11 @@ describe('a slip on the command line is exit 2, one message and where to look', 
       'vgpu-agent uninstall --help',
     ],
     [
+      ['verify', '--unit', 'ollama.socket'],
+      /It is a socket, and only a service can have the GPU: .* such as ollama\.service\./,
+      'vgpu-agent verify --help',
+    ],
+    [
       ['install', '--unit', '--yes'],
       /--unit needs a value, and --yes is an option$/,
       'vgpu-agent install --help',

@@ -3,8 +3,8 @@ import { spawnSync } from 'node:child_process';
 import { mkdirSync } from 'node:fs';
 import path from 'node:path';
 import { describe, it } from 'node:test';
-import { glob } from '../../../../agent/guest/files/glob.js';
 import { Root } from '../../../../agent/guest/files/root.js';
+import { glob } from '../../../../agent/lib/glob.js';
 import { tree } from '../support.js';
 
 describe('root', () => {

@@ -6,6 +6,7 @@ import { type Choice, chooseAll, chooseOne } from '../../../../agent/install/pip
 import { VgpuError } from '../../../../agent/lib/errors.js';
 import { choiceOf, titleOf } from '../../../../agent/profile/instance.js';
 import { loadProfile, readableProfiles } from '../../../../agent/profile/load.js';
+import { unit as unitFacts } from '../../verdict/support.js';
 
 const ollama: Consumer = { profile: 'ollama', unit: 'ollama.service', links: [] };
 const first: Consumer = { profile: 'ollama', unit: 'ollama@1.service', links: [] };
@@ -19,6 +20,8 @@ function work(...consumers: readonly Consumer[]): Parameters<typeof chooseOne>[0
         : { schema: 2, agent: '0', storeId: '0', endpoint: 'unix:/x', consumers, items: [] },
     profile: (name) => loadProfile(name),
     profiles: () => readableProfiles().profiles,
+    unit: async (name) =>
+      name === 'llm.service' ? unitFacts({ name: 'ollama.service' }) : { kind: 'absent', name },
   };
 }
 
@@ -96,4 +99,13 @@ test('all means every installed consumer, in order, or only the named one', asyn
   assert.deepEqual(await units({}, llama, first), ['llama-server.service', 'ollama@1.service']);
   assert.deepEqual(await units({ unit: first.unit }, llama, first), ['ollama@1.service']);
   assert.deepEqual(await units({}), ['ollama.service']);
+});
+
+test('an alias of a unit stands for the unit, whose name the manifest, the drop-in and the journal have', async () => {
+  const byAlias = await chooseOne(work(), { unit: 'llm.service' });
+  assert.deepEqual([byAlias.name, byAlias.unit], ['ollama', 'ollama.service']);
+  const installed = await chooseOne(work(ollama, llama), { unit: 'llm.service' });
+  assert.equal(installed.unit, 'ollama.service');
+  const profile = await chooseOne(work(), { unit: 'llm.service', profile: 'llama-server' });
+  assert.deepEqual([profile.name, profile.unit], ['llama-server', 'ollama.service']);
 });

@@ -1,12 +1,17 @@
-/** File name patterns inside a Root: `*`, `?`, `[a-z]`, `[!a-z]`, in any component. No `**`, no braces. */
+/** File name patterns: `*`, `?`, `[a-z]`, `[!a-z]`, in any component. No `**`, no braces. */
 import path from 'node:path';
-import type { Root } from './root.js';
+
+/** The file system that is looked at. */
+export interface Tree {
+  readdir(directory: string): readonly string[];
+  exists(file: string): boolean;
+}
 
 /**
  * The existing paths that an absolute pattern names, sorted by code unit. A name that begins with a dot is
  * matched only by a pattern that does (as glob(7)). A pattern without wildcards gives its path if it exists.
  */
-export function glob(root: Root, pattern: string): readonly string[] {
+export function glob(tree: Tree, pattern: string): readonly string[] {
   let found: readonly string[] = ['/'];
   for (const part of path.resolve('/', pattern).split('/').filter(Boolean)) {
     if (!/[*?[]/.test(part)) {
@@ -15,13 +20,13 @@ export function glob(root: Root, pattern: string): readonly string[] {
     }
     const matches = componentMatcher(part);
     found = found.flatMap((directory) =>
-      root
+      tree
         .readdir(directory)
         .filter(matches)
         .map((name) => path.join(directory, name)),
     );
   }
-  return found.filter((file) => root.lstat(file) !== null).sort();
+  return found.filter((file) => tree.exists(file)).sort();
 }
 
 function componentMatcher(pattern: string): (name: string) => boolean {

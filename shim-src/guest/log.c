@@ -11,13 +11,18 @@
 
 #include "guest/refused.h"
 
+bool vgpu_log_wanted(void) {
+  const char *target = secure_getenv("VGPU_LOG");
+  return target != NULL && target[0] != '\0';
+}
+
 /*
  * The file is opened for each message: nothing to keep over fork(), nothing that a program which closes
  * all descriptors could close under us, and the log is for diagnosis, not for speed.
  */
 void vgpu_log(const char *format, ...) {
+  if (!vgpu_log_wanted()) return;
   const char *target = secure_getenv("VGPU_LOG");
-  if (target == NULL || target[0] == '\0') return;
   int saved = errno;
   char line[512];
   int length = snprintf(line, sizeof line, "vgpu[%ld]: ", (long)getpid());

@@ -1,7 +1,7 @@
 /** Kernels through the whole path: a program, the shim, the wire, vgpu-hostd, and back with the right numbers. */
 import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
-import { writeFileSync } from 'node:fs';
+import { readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import { promisify } from 'node:util';
@@ -115,6 +115,56 @@ describe('a simulated GPU that computes', () => {
       shell.kill();
     }
   });
+
+  it('refuses a module of a version that there is not, and one with a type that there is not', async () => {
+    const shell = startShell({ VGPU_HOST: host.address }, 'code_shell');
+    const load = async (text: string): Promise<readonly [number, string]> => {
+      const file = `${scratch.path}/refused.ptx`;
+      writeFileSync(file, text);
+      const { result, values } = await shell.ask(`load 0 ${file} log 4096`);
+      return [result, values.slice(1).join(' ')];
+    };
+    try {
+      await askAll(shell, ['begin']);
+      assert.deepEqual(await load('.version 9.9\n.target sm_90\n.visible .entry k() { ret; }\n'), [
+        222, // CUDA_ERROR_UNSUPPORTED_PTX_VERSION
+        'line 1: there is no .version 9.9, the newest is 9.5',
+      ]);
+      const body = '.reg .u32 %r<3>; add.u33 %r0, %r1, %r2;';
+      assert.deepEqual(await load(`.version 8.0\n.target sm_90\n.visible .entry k() { ${body} ret; }\n`), [
+        218, // CUDA_ERROR_INVALID_PTX
+        'line 3: add.u33 is no PTX: the type .u33',
+      ]);
+    } finally {
+      shell.kill();
+    }
+  });
+
+  for (const how of ['load', 'library'] as const)
+    it(`says in the guest's VGPU_LOG why a kernel cannot run: ${how}`, async () => {
+      const file = `${scratch.path}/logged.ptx`;
+      const log = `${scratch.path}/log-${how}`;
+      writeFileSync(
+        file,
+        `.version 8.4\n.target sm_90\n.visible .entry never() { frobnicate.${how}; ret; }\n.visible .entry other() { ret; }\n`,
+      );
+      const shell = startShell({ VGPU_HOST: host.address, VGPU_LOG: log }, 'code_shell');
+      try {
+        await askAll(shell, ['begin', `${how} 0 ${file}`]);
+        await askAll(shell, [how === 'load' ? 'function 1 0 never' : 'kernel 1 0 never']);
+        assert.equal((await shell.ask('launch 1 1 1 1 1 1 1 0 -')).result, 801);
+        const said = readFileSync(log, 'utf8');
+        assert.ok(
+          said.includes(
+            `: a module: line 3: frobnicate.${how} is not supported, so the kernel never cannot run\n`,
+          ),
+          said,
+        );
+        assert.match(said, /: kernel never cannot run on this device: result 801\n/);
+      } finally {
+        shell.kill();
+      }
+    });
 
   it('loads a module with an instruction that it does not know, names it in both logs, and runs its other kernel', async () => {
     const file = `${scratch.path}/unknown.ptx`;

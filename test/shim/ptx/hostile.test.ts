@@ -49,8 +49,53 @@ describe('modules that are wrong', () => {
       refusal('', '.version 8.4\n.target sm_100\n.address_size 64\n'),
       /the module is for sm_100, this device is sm_90/,
     );
+    assert.match(
+      refusal('add.u33 %r1, %r2, %r3;'),
+      /^error invalid PTX: line 7: add\.u33 is no PTX: the type \.u33/,
+    );
+    assert.match(refusal('fence.s7;'), /^error invalid PTX: line 7: fence\.s7 is no PTX: the type \.s7/);
     assert.match(refusal('', '.target sm_80\n'), /no \.version/);
     assert.match(refusal('', `${HEAD}.address_size 32\n`), /addresses of 32 bits/);
+  });
+
+  it('have a version that there is', () => {
+    const load = (version: string): string =>
+      runPtx({ ptx: { text: `.version ${version}\n.target sm_20\n.entry k() { ret; }\n` } }).load;
+    for (const version of ['1.0', '1.5', '2.3', '3.2', '4.3', '5.1', '6.5', '7.8', '8.8', '9.5'])
+      assert.match(load(version), /^ok /, version);
+    for (const version of ['0.9', '1.6', '2.4', '3.3', '4.4', '5.2', '6.6', '7.9', '8.9', '9.9', '10.0'])
+      assert.equal(
+        load(version),
+        `error unknown version: line 1: there is no .version ${Number(version)}, the newest is 9.5`,
+      );
+  });
+
+  it('have .noftz with atomic sums and bounds of 16-bit floats, and with no others', () => {
+    const halves = '.reg .b16 %h<3>; .reg .f64 %d<2>; ';
+    const wrong: readonly (readonly [string, string])[] = [
+      ['atom.global.add.f16 %h1, [%rd1], %h2', '.noftz is missing'],
+      ['atom.global.max.bf16 %h1, [%rd1], %h2', '.noftz is missing'],
+      ['red.global.add.bf16x2 [%rd1], %r2', '.noftz is missing'],
+      ['atom.global.max.noftz.bf16 %h1, [%rd1], %h2', 'a vector is missing: .v2, .v4 or .v8'],
+      ['red.shared.add.noftz.f32 [%r1], %f2', '.noftz with this type'],
+      ['atom.global.add.noftz.f64 %d1, [%rd1], %d1', '.noftz with this type'],
+      ['cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f16 [%rd1], [%r1], 16', '.noftz is missing'],
+      [
+        'cp.reduce.async.bulk.global.shared::cta.bulk_group.min.noftz.bf16 [%rd1], [%r1], 16',
+        '.noftz with this operation or type',
+      ],
+    ];
+    for (const [instruction, why] of wrong)
+      assert.equal(
+        refusal(`${halves}${instruction};`),
+        `error invalid PTX: line 7: ${instruction.split(' ')[0]} is no PTX: ${why}`,
+      );
+    for (const instruction of [
+      'atom.global.add.noftz.f16 %h1, [%rd1], %h2',
+      'red.global.max.noftz.v2.bf16 [%rd1], {%h1, %h2}',
+      'cp.reduce.async.bulk.global.shared::cta.bulk_group.add.noftz.f16 [%rd1], [%r1], 16',
+    ])
+      assert.match(refusal(`${halves}${instruction};`), /^ok /, instruction);
   });
 
   it('keep those kernels that can run, and the launch of another says why it cannot', () => {

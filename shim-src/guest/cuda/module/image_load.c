@@ -6,6 +6,7 @@
 #include "cuda_calls.h"
 #include "guest/cuda/module/code.h"
 #include "guest/cuda/pause.h"
+#include "guest/log.h"
 
 enum {
   JIT_WALL_TIME = 2,
@@ -57,7 +58,18 @@ static void deliver_log(const struct vgpu_jit *jit, int32_t buffer, int32_t size
   jit->values[size_at] = (void *)(uintptr_t)bytes;
 }
 
-#define LOGS_MAX (2u * 65536u)
+/* Writes the lines of a log to VGPU_LOG: programs that get an error at a launch seldom asked for this log. */
+static void tell_log(const char *log, uint32_t bytes) {
+  uint32_t length;
+  for (uint32_t at = 0; at < bytes && log[at] != '\0'; at += length + 1) {
+    length = (uint32_t)strcspn(log + at, "\n");
+    if (length > 0) vgpu_log("a module: %.*s", (int)length, log + at);
+    if (log[at + length] == '\0') return;
+  }
+}
+
+#define LOG_MAX 65536u
+#define LOGS_MAX (2u * LOG_MAX)
 
 /* The replies of all three calls begin with these fields. */
 _Static_assert(sizeof(struct vgpu_reply_cuModuleLoadDataEx) == sizeof(struct vgpu_reply_cuLibraryLoadData),
@@ -67,16 +79,16 @@ _Static_assert(sizeof(struct vgpu_reply_cuModuleLoadDataEx) ==
                "alike");
 
 static int load_once(const struct vgpu_image_request *request, const struct vgpu_jit *jit,
-                     const struct vgpu_jit_option *options, bool *missing) {
+                     const struct vgpu_jit_option *options, uint32_t count, bool *missing) {
   struct vgpu_reply_cuModuleLoadDataEx reply = {0};
-  char *logs = malloc(LOGS_MAX);
+  char *logs = malloc(LOGS_MAX + 1);
   if (logs == NULL) return CUDA_ERROR_OUT_OF_MEMORY;
   struct vgpu_cuda_exchange exchange = {.send = request->send,
                                         .send_size = request->send_size,
                                         .reply = request->reply,
                                         .reply_size = request->reply_size,
                                         .send_bulk = options,
-                                        .send_bulk_size = jit->count * (uint32_t)sizeof *options,
+                                        .send_bulk_size = count * (uint32_t)sizeof *options,
                                         .bulk = logs,
                                         .bulk_capacity = LOGS_MAX};
   struct vgpu_pause pause = {0};
@@ -88,6 +100,8 @@ static int load_once(const struct vgpu_image_request *request, const struct vgpu
   *missing = result == CUDA_SUCCESS && reply.missing != 0;
   if (result == CUDA_SUCCESS && !*missing) {
     bool sound = (uint64_t)reply.info_bytes + reply.error_bytes == exchange.bulk_size;
+    logs[exchange.bulk_size] = '\0';
+    if (sound) tell_log(logs, reply.info_bytes);
     deliver_log(jit, JIT_INFO_LOG, JIT_INFO_LOG_SIZE, logs, sound ? reply.info_bytes : 0);
     deliver_log(jit, JIT_ERROR_LOG, JIT_ERROR_LOG_SIZE, sound ? logs + reply.info_bytes : logs,
                 sound ? reply.error_bytes : 0);
@@ -111,11 +125,14 @@ int vgpu_image_load(const struct vgpu_image_request *request, const struct vgpu_
     options[i] = (struct vgpu_jit_option){.option = (uint32_t)jit->options[i],
                                           .value = buffer ? 0 : (uint64_t)(uintptr_t)jit->values[i]};
   }
+  uint32_t count = jit->count;
+  if (count < VGPU_JIT_OPTIONS_MAX && option_at(jit, JIT_INFO_LOG_SIZE) < 0 && vgpu_log_wanted())
+    options[count++] = (struct vgpu_jit_option){.option = JIT_INFO_LOG_SIZE, .value = LOG_MAX};
   bool missing;
-  int result = load_once(request, jit, options, &missing);
+  int result = load_once(request, jit, options, count, &missing);
   if (result != CUDA_SUCCESS || !missing) return result;
   result = send_image(image);
-  if (result == CUDA_SUCCESS) result = load_once(request, jit, options, &missing);
+  if (result == CUDA_SUCCESS) result = load_once(request, jit, options, count, &missing);
   /* The image is still missing: the host had no room for it. */
   return result == CUDA_SUCCESS && missing ? CUDA_ERROR_OUT_OF_MEMORY : result;
 }

@@ -6,6 +6,7 @@
 
 #include "cuda_api.h"
 #include "cuda_calls.h"
+#include "guest/log.h"
 
 enum { LAUNCH_OUT_OF_RESOURCES = 701, COOPERATIVE_LAUNCH_TOO_LARGE = 720 };
 
@@ -108,7 +109,10 @@ static int take_extra(const struct vgpu_callable *callable, void **extra, unsign
 
 int vgpu_launch_parameters(const struct vgpu_callable *callable, void **parameters, void **extra,
                            unsigned char *to) {
-  if (callable->refused != CUDA_SUCCESS) return callable->refused;
+  if (callable->refused != CUDA_SUCCESS) {
+    vgpu_log("kernel %.200s cannot run on this device: result %d", callable->name, callable->refused);
+    return callable->refused;
+  }
   if (parameters != NULL && extra != NULL) return CUDA_ERROR_INVALID_VALUE;
   if (extra != NULL) return take_extra(callable, extra, to);
   if (parameters == NULL) return callable->parameter_count == 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;

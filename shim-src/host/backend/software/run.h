@@ -32,8 +32,11 @@ void vgpu_run_unload(struct vgpu_worker *worker, struct vgpu_module_object *modu
 /* Makes one function of a module ready to run. function->refused says whether it can run. */
 void vgpu_run_prepare(struct vgpu_worker *worker, struct vgpu_module_object *module,
                       const struct vgpu_program_function *function);
-/* The same for all functions of a program that is in no context yet, unless its text is large. */
-void vgpu_run_judge(struct vgpu_worker *worker, struct vgpu_loaded *loaded);
+/*
+ * The same for all functions of a program that is in no context yet, unless its text is large. With `why`,
+ * the text is read whatever its size, and the reasons are written there.
+ */
+void vgpu_run_judge(struct vgpu_worker *worker, struct vgpu_loaded *loaded, char *why, size_t why_size);
 
 /* Runs a launch. Returns a CUresult. */
 int32_t vgpu_run_launch(struct vgpu_worker *worker, const struct vgpu_checked_launch *launch);

@@ -37,6 +37,8 @@ int32_t vgpu_run_result(enum ptx_status status) {
       return CUDA_ERROR_LAUNCH_TIMEOUT;
     case PTX_INVALID_CALL:
       return CUDA_ERROR_INVALID_PC;
+    case PTX_UNKNOWN_VERSION:
+      return CUDA_ERROR_UNSUPPORTED_PTX_VERSION;
     case PTX_TRAP:
     case PTX_STACK_OVERFLOW:
       return CUDA_ERROR_LAUNCH_FAILED;
@@ -88,7 +90,7 @@ int32_t vgpu_run_load(struct vgpu_worker *worker, struct vgpu_module_object *mod
       snprintf(module->unrunnable + said, sizeof module->unrunnable - said,
                ": not supported, so no kernel of the module can run");
     vgpu_host_log("refused", worker->session, "a module: %s", module->unrunnable);
-    return status == PTX_INVALID && !program->machine_code ? CUDA_ERROR_INVALID_PTX : CUDA_SUCCESS;
+    return status == PTX_UNSUPPORTED || program->machine_code ? CUDA_SUCCESS : vgpu_run_result(status);
   }
   module->code_bytes = ptx_module_bytes(module->code);
   if (!vgpu_code_take(worker, module->code_bytes)) {
@@ -142,14 +144,14 @@ void vgpu_run_prepare(struct vgpu_worker *worker, struct vgpu_module_object *mod
   if (kernel >= 0 && function->refused == CUDA_SUCCESS) vgpu_run_ready(worker, module, (uint32_t)kernel);
 }
 
-void vgpu_run_judge(struct vgpu_worker *worker, struct vgpu_loaded *loaded) {
+void vgpu_run_judge(struct vgpu_worker *worker, struct vgpu_loaded *loaded, char *why, size_t why_size) {
   const char *text = loaded->program.ptx;
-  if (loaded->judged || text == NULL || worker->code_options->kernels != VGPU_KERNELS_RUN) return;
+  if (text == NULL || worker->code_options->kernels != VGPU_KERNELS_RUN) return;
+  size_t length = strlen(text);
+  if (why == NULL && (loaded->judged || length >= LAZY_BYTES)) return;
   loaded->judged = true;
   struct ptx_module *code;
-  size_t length = strlen(text);
-  if (length >= LAZY_BYTES || ptx_module_load(text, length, loaded->architecture, &code, NULL, 0) != PTX_OK)
-    return;
+  if (ptx_module_load(text, length, loaded->architecture, &code, why, why_size) != PTX_OK) return;
   for (uint32_t i = 0; i < ptx_module_kernel_count(code); i++) {
     enum ptx_status status;
     if (ptx_module_prepare(code, i, &status) != NULL)

@@ -104,12 +104,13 @@ int32_t vgpu_software_cuLibraryLoadData(struct vgpu_worker *worker,
                                         struct vgpu_reply_cuLibraryLoadData *reply, struct vgpu_bulk *bulk) {
   struct vgpu_load_reply answer = {&reply->result, &reply->missing, &reply->info_bytes, &reply->error_bytes};
   struct vgpu_hash hash = {{send->hash_0, send->hash_1, send->hash_2, send->hash_3}};
-  char why[256] = "";
+  char why[1024] = "";
   int32_t result;
   unsigned char *image = image_to_keep(worker, &hash, send->bytes);
   struct vgpu_library_object *library = make_library(worker, send, &hash, &result, why, sizeof why);
   if (library != NULL) {
     library->image = image;
+    if (vgpu_code_wants_log(bulk)) vgpu_run_judge(worker, library->loaded[send->device], why, sizeof why);
   } else if (image != NULL) {
     vgpu_code_give(worker, send->bytes);
     free(image);
@@ -194,7 +195,7 @@ int32_t vgpu_software_cuLibraryGetKernel(struct vgpu_worker *worker,
   const struct vgpu_program_function *function =
       vgpu_program_function(&loaded->program, (const char *)bulk->in, bulk->in_size);
   if (function == NULL) return CUDA_ERROR_NOT_FOUND;
-  vgpu_run_judge(worker, loaded);
+  vgpu_run_judge(worker, loaded, NULL, 0);
   struct vgpu_kernel_object *kernel = calloc(1, sizeof *kernel);
   char *name = strdup(function->name);
   if (kernel == NULL || name == NULL) result = CUDA_ERROR_OUT_OF_MEMORY;

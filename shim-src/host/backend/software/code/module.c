@@ -128,6 +128,10 @@ static uint32_t log_room(const struct vgpu_bulk *bulk, uint32_t wanted) {
   return room;
 }
 
+bool vgpu_code_wants_log(const struct vgpu_bulk *bulk) {
+  return log_room(bulk, JIT_INFO_LOG_SIZE) > 0 || log_room(bulk, JIT_ERROR_LOG_SIZE) > 0;
+}
+
 /* Appends a log, cut to its size, to the bulk. Returns its length. */
 static uint32_t put_log(struct vgpu_bulk *bulk, uint32_t room, const char *text) {
   size_t length = strlen(text) + 1;
@@ -167,8 +171,7 @@ int32_t vgpu_software_cuModuleLoadDataEx(struct vgpu_worker *worker,
   char why[sizeof((struct vgpu_load_log *)NULL)->text] = "";
   int32_t result = vgpu_programs_load(worker, &hash, send->bytes, device, &loaded, why, sizeof why);
   struct vgpu_module_object *module;
-  struct vgpu_load_log log = {.wanted = log_room(bulk, JIT_INFO_LOG_SIZE) > 0 ||
-                                        log_room(bulk, JIT_ERROR_LOG_SIZE) > 0};
+  struct vgpu_load_log log = {.wanted = vgpu_code_wants_log(bulk)};
   if (result == CUDA_SUCCESS) {
     result = vgpu_module_make(worker, send->context, loaded, NULL, &log, &module);
     memcpy(why, log.text, sizeof why);

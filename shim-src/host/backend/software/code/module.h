@@ -20,6 +20,9 @@ bool vgpu_code_is_name(const struct vgpu_bulk *bulk);
 int32_t vgpu_code_enumerate(const struct vgpu_program *program, uint32_t first, uint32_t *total,
                             uint32_t *count, struct vgpu_bulk *bulk);
 
+/* True if a load's options request a log. */
+bool vgpu_code_wants_log(const struct vgpu_bulk *bulk);
+
 struct vgpu_load_reply {
   int32_t *result;
   uint32_t *missing;

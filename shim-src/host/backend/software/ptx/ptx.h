@@ -52,7 +52,8 @@ enum ptx_status {
   PTX_ASSERT,
   PTX_TIMEOUT, /* the launch took longer than its limit, or can never end */
   PTX_STACK_OVERFLOW,
-  PTX_INVALID_CALL, /* an indirect call to an address that is not a function */
+  PTX_INVALID_CALL,    /* an indirect call to an address that is not a function */
+  PTX_UNKNOWN_VERSION, /* .version names no ISA that there is */
 };
 
 /* Returns the word for a status, for logs. */

@@ -9,6 +9,11 @@ _Noreturn void ptx_refuse(struct parser *p, const char *why) {
            why == NULL ? "" : ": ", why == NULL ? "" : why);
 }
 
+_Noreturn void ptx_wrong(struct parser *p, const char *why) {
+  p->line = p->mnemonic_line;
+  ptx_fail(p, PTX_INVALID, "%.*s is no PTX: %s", (int)p->mnemonic_length, p->mnemonic, why);
+}
+
 void ptx_need(struct parser *p, uint32_t least, uint32_t most) {
   if (p->operand_count >= least && p->operand_count <= most) return;
   p->line = p->mnemonic_line;

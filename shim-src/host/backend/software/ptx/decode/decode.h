@@ -7,6 +7,9 @@
 
 /* Refuses the instruction: "line N: <instruction> is not supported", and why, unless that is NULL. */
 _Noreturn void ptx_refuse(struct parser *p, const char *why);
+/* The ISA does not allow it, in any version: "line N: <instruction> is no PTX", and why. The module is
+ * invalid. */
+_Noreturn void ptx_wrong(struct parser *p, const char *why);
 void ptx_need(struct parser *p, uint32_t least, uint32_t most); /* number of operands */
 struct ptx_instruction *ptx_emit(struct parser *p, enum ptx_kind kind);
 /* Emits one lane operation. Refuses an operation that the table does not have. */

@@ -120,6 +120,9 @@ static void check_reduction(struct parser *p, enum ptx_atomic op, enum ptx_type 
               (to_global && (type == T_U64 || type == T_S64 || type == T_F16 || type == T_BF16));
   }
   if (!known) ptx_refuse(p, "this type");
+  bool rounds = op == A_ADD && (type == T_F16 || type == T_BF16), noftz = ptx_has(p, "noftz");
+  if (rounds && !noftz) ptx_wrong(p, ".noftz is missing");
+  if (!rounds && noftz) ptx_wrong(p, ".noftz with this operation or type");
 }
 
 /* Reads the optional operands: a mask of blocks, a cache policy, a mask of bytes. */

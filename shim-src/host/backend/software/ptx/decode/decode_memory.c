@@ -193,6 +193,10 @@ static void atomic(struct parser *p, bool result) {
     ptx_refuse(p, "this type");
   if (bytes == 2 && !floats && op != A_CAS && op != A_EXCH) ptx_refuse(p, "this type");
   uint32_t vector = ptx_has(p, "v2") ? 2 : ptx_has(p, "v4") ? 4 : ptx_has(p, "v8") ? 8 : 1;
+  bool halves = floats && type != T_F32 && type != T_F64, noftz = ptx_has(p, "noftz");
+  if (halves && !noftz) ptx_wrong(p, ".noftz is missing");
+  if (!halves && noftz) ptx_wrong(p, ".noftz with this type");
+  if (halves && op != A_ADD && vector == 1) ptx_wrong(p, "a vector is missing: .v2, .v4 or .v8");
   if (vector > 1 && (!floats || bytes * vector > 16)) ptx_refuse(p, "a vector of this type");
   uint32_t at = result ? 1 : 0;
   ptx_need(p, at + (op == A_CAS ? 3 : 2), at + 4);

@@ -240,8 +240,18 @@ void ptx_module_move(struct ptx_module *m, uint64_t address, unsigned char *byte
 }
 
 const char *ptx_status_name(enum ptx_status status) {
-  static const char *const names[] = {"ok",         "out of memory",   "invalid PTX",        "unsupported",
-                                      "bad launch", "illegal address", "misaligned address", "trap",
-                                      "assert",     "timeout",         "stack overflow",     "invalid call"};
+  static const char *const names[] = {"ok",
+                                      "out of memory",
+                                      "invalid PTX",
+                                      "unsupported",
+                                      "bad launch",
+                                      "illegal address",
+                                      "misaligned address",
+                                      "trap",
+                                      "assert",
+                                      "timeout",
+                                      "stack overflow",
+                                      "invalid call",
+                                      "unknown version"};
   return (size_t)status < sizeof names / sizeof *names ? names[status] : "unknown";
 }

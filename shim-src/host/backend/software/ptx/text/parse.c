@@ -56,8 +56,12 @@ static void version(struct parser *p) {
   if (!ptx_literal(p, &number)) ptx_fail(p, PTX_INVALID, "a version expected");
   double value = (double)number.value;
   if (number.kind == O_FLOAT) memcpy(&value, &number.value, sizeof value);
-  if (!(value >= 1.0 && value < 10.0)) ptx_fail(p, PTX_UNSUPPORTED, "PTX version %g", value);
-  p->module->version = (uint32_t)(value * 10.0 + 0.5);
+  /* The last minor version of each major one; 9.5 is that of CUDA 13.5. */
+  static const uint8_t last[] = {0, 5, 3, 2, 3, 1, 5, 8, 8, 5};
+  uint32_t version = value >= 1.0 && value < 100.0 ? (uint32_t)(value * 10.0 + 0.5) : 0;
+  if (version < 10 || version / 10 >= sizeof last || version % 10 > last[version / 10])
+    ptx_fail(p, PTX_UNKNOWN_VERSION, "there is no .version %g, the newest is 9.5", value);
+  p->module->version = version;
 }
 
 static void top_level(struct parser *p) {

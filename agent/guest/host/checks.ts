@@ -81,8 +81,9 @@ async function driverProblems(checking: Checking): Promise<readonly ServingProbl
     args: words,
     limitMs: selfCheckLimitMs,
   });
-  if (ran.code === 0) return [];
-  const said = `${ran.stdout.toString()}${ran.stderr.toString()}`.trim().split('\n').slice(-mostLines);
+  const lines = `${ran.stdout.toString()}${ran.stderr.toString()}`.trim().split('\n');
+  if (ran.code === 0) return lines.flatMap(warningOf);
+  const said = lines.slice(-mostLines);
   const why = ran.timedOut ? `no end after ${selfCheckLimitMs / 1000} s` : said.map(oneLine).join('; ');
   return [
     {
@@ -92,6 +93,13 @@ async function driverProblems(checking: Checking): Promise<readonly ServingProbl
       weight: 'device',
     },
   ];
+}
+
+/** `warning: WHAT IS SO; WHAT CHANGES IT`, which the self-check prints beside a driver that works. */
+function warningOf(line: string): readonly ServingProblem[] {
+  const [, message, remedy] = /^warning: (.*?); (.*)$/.exec(oneLine(line)) ?? [];
+  if (message === undefined || remedy === undefined) return [];
+  return [{ code: 'self-check', message, remedy, weight: 'warning' }];
 }
 
 /** NVIDIA's driver makes these when it is loaded; nvidia-uvm only when something asked for it once. */

@@ -257,6 +257,24 @@ describe('a guest that misbehaves', () => {
     assert.equal((await client.call(op('cuMemcpyDtoH_v2'), words(CONTEXT, base + GRAIN - 4n, 8n))).status, 1);
   });
 
+  it('cannot open gates outside of its own words, nor have more words than there are gates', async () => {
+    const client = await withContext();
+    const made = await client.call(op('cuMemAlloc_v2'), words(CONTEXT, 4096n));
+    const memory = made.body.readBigUInt64LE(0);
+    assert.notEqual((await client.call(op('gate_words'), words(CONTEXT, 0, 0))).status, 0);
+    assert.notEqual((await client.call(op('gate_words'), words(CONTEXT, 0xffff_ffff, 0))).status, 0);
+    const gates = (await client.call(op('gate_words'), words(CONTEXT, 4, 0))).body.readBigUInt64LE(0);
+    for (const [address, status] of [
+      [gates, 0],
+      [gates + 1n, 1],
+      [1n << 60n, 1],
+    ] as const) {
+      client.post(op('gate_open'), words(CONTEXT, address, 1, 0));
+      assert.equal((await client.call(op('cuCtxSynchronize'), words(CONTEXT))).deferred, status);
+    }
+    assert.equal((await client.call(op('cuMemcpyDtoH_v2'), words(CONTEXT, memory, 8n))).status, 0);
+  });
+
   it('cannot read or write outside its own memory', async () => {
     const client = await withContext();
     const made = await client.call(op('cuMemAlloc_v2'), words(CONTEXT, 4096n));

@@ -2,16 +2,23 @@
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
 import { existsSync } from 'node:fs';
+import path from 'node:path';
 import { describe, it } from 'node:test';
+import { ROOT } from '../cuda/private_programs.js';
 import { builtFile, VARIANT } from '../shim_host.js';
-import { standIn } from './stand_in.js';
+import { standIn, standInNvml } from './stand_in.js';
 
-async function check(words: string): Promise<{ readonly status: number | null; readonly stdout: string }> {
-  const { args, env } = await standIn(words);
-  return spawnSync(builtFile('vgpu-hostd'), ['--device', 'cuda', '--self-check', ...args], {
+async function check(
+  words: string,
+  more: readonly string[] = [],
+  variables: Readonly<Record<string, string>> = {},
+  device = 'h100-80gb',
+): Promise<{ readonly status: number | null; readonly stdout: string }> {
+  const { args, env } = await standIn(words, path.join(ROOT, 'profiles/devices', `${device}.json`));
+  return spawnSync(builtFile('vgpu-hostd'), ['--device', 'cuda', '--self-check', ...args, ...more], {
     encoding: 'utf8',
     timeout: 60_000,
-    env: { ...process.env, ...env },
+    env: { ...process.env, ...env, ...variables },
   });
 }
 
@@ -21,17 +28,46 @@ describe('vgpu-hostd --self-check', {
   it('takes each step that a session takes, with a driver that listens, reads /proc and starts a thread', async () => {
     const { status, stdout } = await check('always');
     assert.equal(status, 0, stdout);
-    for (const step of ['cuInit', 'a context', 'an allocation', 'compiling a kernel', 'a launch', 'a copy'])
+    for (const step of [
+      ...['cuInit', 'a context', 'a context of a second process at the same time', 'an allocation'],
+      ...['compiling a kernel', 'a launch', 'a copy', 'registering shared memory', 'a captured graph'],
+    ])
       assert.match(stdout, new RegExp(`^${step}: good$`, 'm'));
+    assert.match(stdout, /^driver: .*, CUDA 13\.0$/m);
+    assert.match(stdout, /^ {2}it took \d+ ms\n[\s\S]*^ {2}it is at 0x[0-9a-f]+$/m);
+    assert.match(stdout, /^MPS: not used/m);
     assert.doesNotMatch(stdout, /denied/);
     assert.match(stdout, /^a worker can use this driver$/m);
+  });
+
+  it('holds sixteen streams while memory is freed, on a device that waits for them', async () => {
+    const { status, stdout } = await check('hardware');
+    assert.equal(status, 0, stdout);
+    assert.match(stdout, /^gates of 16 streams beside cuMemFree: good$/m);
+  });
+
+  it('says what to change when the GPU is for one process only', async () => {
+    const { status, stdout } = await check('exclusive');
+    assert.equal(status, 1, stdout);
+    assert.match(stdout, /^warning: device 0 is in compute mode 3: it serves one session at a time;/m);
+    assert.match(stdout, /^a context of a second process .* CUresult 46 .*: nvidia-smi -c DEFAULT$/m);
+  });
+
+  it('says what an old driver means for consumers, and that persistence mode is off', async () => {
+    const nvml = ['--nvml-library', await standInNvml()];
+    const old = await check('always', nvml, { STAND_IN_VERSION: '550.163.01' }, 'p40');
+    assert.match(old.stdout, /^driver: 550\.163\.01,/m);
+    assert.match(old.stdout, /^warning: device 0 is of compute capability 6\.1: Ollama .*driver 570 to 580/m);
+    assert.match(old.stdout, /^warning: persistence mode of device 0 is off: .*nvidia-persistenced/m);
+    const recent = { STAND_IN_VERSION: '580.65.06', STAND_IN_PERSISTENCE: '1' };
+    assert.doesNotMatch((await check('always', nvml, recent, 'p40')).stdout, /^warning: (?:device|pers)/m);
   });
 
   it('names the system calls that were denied, also when the driver does without them', async () => {
     const { status, stdout } = await check('greedy');
     assert.equal(status, 0, stdout);
-    assert.match(stdout, /^denied: bpf, 1 time$/m);
-    assert.match(stdout, /^denied: accept4, 1 time$/m);
+    assert.match(stdout, /^denied: bpf, 2 times$/m, 'by both processes');
+    assert.match(stdout, /^denied: accept4, 2 times$/m);
   });
 
   it('says which step fails, and what of the devices cannot be opened', async () => {

@@ -2,7 +2,8 @@
  * A stand-in for NVIDIA's libnvidia-ml.so.1, for the calls of a host that uses a stand-in for the driver. It
  * has GPUs at the PCI buses 1, 2, ..., whose files are /dev/nvidia0, /dev/nvidia1, ... If STAND_IN_MIG has
  * two UUIDs with a comma between, it has one GPU that is divided into instances with these UUIDs, in its
- * first and third place. Persistence mode is on if STAND_IN_PERSISTENCE is set.
+ * first and third place. Persistence mode is on if
+ * STAND_IN_PERSISTENCE is set, and STAND_IN_VERSION is the driver's version.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -41,7 +42,8 @@ int nvmlInit_v2(void) {
 }
 
 int nvmlSystemGetDriverVersion(char *version, unsigned length) {
-  snprintf(version, length, "999.1");
+  const char *given = getenv("STAND_IN_VERSION");
+  snprintf(version, length, "%s", given == NULL ? "999.1" : given);
   return 0;
 }
 

@@ -20,6 +20,8 @@
 #include "host/backend/cuda/device_files.h"
 #include "host/backend/cuda/driver.h"
 #include "host/backend/cuda/filter.h"
+#include "host/backend/cuda/nvml.h"
+#include "host/backend/cuda/preflight.h"
 #include "host/session/confine.h"
 #include "wire/clock.h"
 
@@ -40,6 +42,9 @@ struct findings {
   int result;
   char why[512];
   bool done;
+  /* Of the second process, which needs a context beside that of the first. */
+  bool has_context, has_second;
+  int second;
 };
 
 static struct findings *findings;
@@ -66,7 +71,56 @@ static bool step(const char *name, int result) {
   return result == 0;
 }
 
-static void try_driver(const char *library) {
+/* A driver that is this project's own library cannot do all of it. */
+static bool step_or_none(const char *name, int result) {
+  if (result != CUDA_ERROR_NOT_SUPPORTED) return step(name, result);
+  printf("%s: this driver does not offer it\n", name);
+  return true;
+}
+
+static void pause_for(const bool *flag) {
+  for (int64_t deadline = vgpu_now_ms() + LIMIT_MS / 2;
+       !__atomic_load_n(flag, __ATOMIC_ACQUIRE) && vgpu_left_ms(deadline) != 0;)
+    poll(NULL, 0, 5);
+}
+
+/* Bytes that are used on the first device, by all processes; 0: NVML does not tell. */
+static uint64_t used_memory(const struct vgpu_options *options, const struct vgpu_inventory *inventory) {
+  struct vgpu_usage_reply usage = {0};
+  vgpu_cuda_nvml_usage(options->nvml_library, &inventory->devices[0], &usage);
+  return usage.used;
+}
+
+static bool make_context(const struct vgpu_driver_api *api, const struct vgpu_options *options,
+                         const struct vgpu_inventory *inventory, struct vgpu_context **context) {
+  int64_t begun = vgpu_now_ms();
+  if (!step("cuInit", api->cuInit(0))) return false;
+  printf("  it took %lld ms\n", (long long)(vgpu_now_ms() - begun));
+  uint64_t before = used_memory(options, inventory);
+  if (!step("a context", VGPU_DRIVER(api, cuCtxCreate_v2, context, 0, 0))) return false;
+  uint64_t after = used_memory(options, inventory);
+  if (after > before)
+    printf("  it takes %llu MiB of device memory\n", (unsigned long long)(after - before) >> 20);
+  __atomic_store_n(&findings->has_context, true, __ATOMIC_RELEASE);
+  pause_for(&findings->has_second);
+  bool answered = __atomic_load_n(&findings->has_second, __ATOMIC_ACQUIRE);
+  return step("a context of a second process at the same time",
+              answered ? findings->second : CUDA_ERROR_NOT_READY);
+}
+
+static void try_second(const char *library) {
+  struct vgpu_driver_api api;
+  struct vgpu_context *context = NULL;
+  char error[400];
+  pause_for(&findings->has_context);
+  findings->second =
+      vgpu_driver_load(library, &api, error, sizeof error) ? api.cuInit(0) : CUDA_ERROR_NO_DEVICE;
+  if (findings->second == 0) findings->second = VGPU_DRIVER(&api, cuCtxCreate_v2, &context, 0, 0);
+  __atomic_store_n(&findings->has_second, true, __ATOMIC_RELEASE);
+}
+
+static void try_driver(const struct vgpu_options *options, const struct vgpu_inventory *inventory) {
+  const char *library = options->cuda_library;
   struct vgpu_driver_api api;
   struct vgpu_context *context = NULL;
   void *module = NULL, *function = NULL;
@@ -77,9 +131,9 @@ static void try_driver(const char *library) {
     step("loading the driver", 100);
     return;
   }
-  if (!step("cuInit", api.cuInit(0))) return;
-  if (!step("a context", VGPU_DRIVER(&api, cuCtxCreate_v2, &context, 0, 0))) return;
+  if (!make_context(&api, options, inventory, &context)) return;
   if (!step("an allocation", VGPU_DRIVER(&api, cuMemAlloc_v2, &memory, 2u << 20))) return;
+  printf("  it is at 0x%llx\n", (unsigned long long)memory);
   if (!step("compiling a kernel", VGPU_DRIVER(&api, cuModuleLoadDataEx, &module, kernel, 0, NULL, NULL)))
     return;
   if (!step("finding it", VGPU_DRIVER(&api, cuModuleGetFunction, &function, module, "check"))) return;
@@ -87,22 +141,30 @@ static void try_driver(const char *library) {
   if (launched == 0) launched = VGPU_DRIVER(&api, cuCtxSynchronize, );
   if (!step("a launch", launched)) return;
   if (!step("a copy", VGPU_DRIVER(&api, cuMemcpyDtoH_v2, &word, memory, sizeof word))) return;
-  if (word == EXPECTED) {
-    findings->done = true;
+  if (word != EXPECTED) {
+    snprintf(findings->why, sizeof findings->why, "the kernel wrote %u instead of %u", word, EXPECTED);
     return;
   }
-  snprintf(findings->why, sizeof findings->why, "the kernel wrote %u instead of %u", word, EXPECTED);
+  if (!step("registering shared memory", vgpu_cuda_preflight_register(&api)) ||
+      !step("a captured graph", vgpu_cuda_preflight_capture(&api)) ||
+      !step_or_none("gates of 16 streams beside cuMemFree", vgpu_cuda_preflight_gates(&api, context)))
+    return;
+  findings->done = true;
 }
 
-_Noreturn static void be_confined(const struct vgpu_inventory *inventory, const char *library,
-                                  const struct vgpu_filter_program *program) {
+_Noreturn static void be_confined(const struct vgpu_options *options, const struct vgpu_inventory *inventory,
+                                  const struct vgpu_filter_program *program, bool second) {
   struct sigaction action = {.sa_sigaction = on_denied, .sa_flags = SA_SIGINFO | SA_NODEFER};
   if (!vgpu_cuda_limit_files(inventory, NULL) || !vgpu_confine(program, true, NULL)) {
     snprintf(findings->why, sizeof findings->why, "a process cannot be confined: %s", strerror(errno));
     _exit(1);
   }
   sigaction(SIGSYS, &action, NULL);
-  try_driver(library);
+  if (second) {
+    try_second(options->cuda_library);
+    pause();
+  }
+  try_driver(options, inventory);
   fflush(stdout);
   _exit(0);
 }
@@ -149,10 +211,19 @@ int vgpu_cuda_self_check(const struct vgpu_options *options, const struct vgpu_i
     return 1;
   }
   fflush(stdout);
+  vgpu_cuda_preflight_machine(options, inventory);
+  fflush(stdout);
+  const struct vgpu_filter_program *used = options->no_seccomp ? NULL : &program;
   pid_t child = fork();
-  if (child == 0) be_confined(inventory, options->cuda_library, options->no_seccomp ? NULL : &program);
+  if (child == 0) be_confined(options, inventory, used, false);
+  pid_t second = fork();
+  if (second == 0) be_confined(options, inventory, used, true);
   int status = 0;
   bool ended = child > 0 && await(child, &status);
+  if (second > 0) {
+    kill(second, SIGKILL);
+    waitpid(second, NULL, 0);
+  }
   tell_denied();
   if (findings->done) {
     printf("a worker can use this driver\n");
@@ -166,8 +237,11 @@ int vgpu_cuda_self_check(const struct vgpu_options *options, const struct vgpu_i
   } else if (findings->why[0] != '\0') {
     printf("%s\n", findings->why);
   } else {
-    printf("%s failed with CUresult %d in a confined process; outside of one the driver initializes\n",
-           findings->step, findings->result);
+    printf("%s failed with CUresult %d in a confined process; outside of one the driver initializes%s\n",
+           findings->step, findings->result,
+           findings->result == CUDA_ERROR_DEVICE_UNAVAILABLE
+               ? "; the GPU is in a compute mode for one process: nvidia-smi -c DEFAULT"
+               : "");
   }
   return 1;
 }

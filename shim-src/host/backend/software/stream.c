@@ -274,8 +274,11 @@ int32_t vgpu_software_memory_op(struct vgpu_worker *worker, const struct vgpu_se
   return holds(now, send->value, send->flags, wide) ? CUDA_SUCCESS : VGPU_BLOCKED;
 }
 
+#define MOST_GATES 4096u
+
 int32_t vgpu_software_gate_words(struct vgpu_worker *worker, const struct vgpu_send_gate_words *send,
                                  struct vgpu_reply_gate_words *reply) {
+  if (send->words == 0 || send->words > MOST_GATES) return CUDA_ERROR_INVALID_VALUE;
   const struct vgpu_send_cuMemAlloc_v2 allocate = {.context = send->context,
                                                    .bytes = send->words * sizeof(uint32_t)};
   struct vgpu_reply_cuMemAlloc_v2 allocated;

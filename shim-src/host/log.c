@@ -1,5 +1,6 @@
 #include "host/log.h"
 
+#include <poll.h>
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -7,6 +8,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#define FLUSH_LIMIT_MS 1000 /* at the end of a worker */
 #define LINES_A_SECOND 20u
 #define LINES_AT_ONCE 500u /* of a session; findings and what a kernel prints come in bursts */
 
@@ -145,8 +147,13 @@ void vgpu_host_log_limit_all(void) {
 }
 
 void vgpu_host_log_flush(void) {
-  /* Without a text it only counts. */
-  if (of_worker && limited.left_out > 0) send_to_daemon("left-out", limited.left_out, "", "");
+  const uint64_t left_out = __atomic_exchange_n(&limited.left_out, 0, __ATOMIC_RELAXED);
+  if (!of_worker || left_out == 0) return;
+  struct pollfd poller = {.fd = STDERR_FILENO, .events = POLLOUT};
+  const int64_t deadline = vgpu_now_ms() + FLUSH_LIMIT_MS;
+  /* Without a text it only counts. The daemon may still have to read what came before. */
+  while (!send_to_daemon("left-out", left_out, "", "") && vgpu_left_ms(deadline) > 0)
+    poll(&poller, 1, vgpu_left_ms(deadline));
 }
 
 void vgpu_host_log(const char *event, uint64_t session, const char *format, ...) {

@@ -11,6 +11,8 @@
 #define CREDIT_NS 8000000ull
 /* The most that a peer can be behind: two turns of a peer of weight 1. */
 #define DEBT_NS 400000000ull
+/* So much less a peer must have used to go first. */
+#define LEAD_NS 1000000ull
 /* A thread that is not called checks by itself, because the worker that should have called may be dead. */
 #define LOOK_NS 10000000l
 #define LONGEST_MS 5000
@@ -130,8 +132,31 @@ static void forgive(struct vgpu_share *share, struct vgpu_seat *seat) {
   if (seat->used > least.seat) seat->used = least.seat;
 }
 
+/*
+ * True if a peer that has no turn has used so much less than each peer that has one that it goes first at
+ * once: fair schedulers of kernels do the same when a thread wakes up. The processors have a turn too many
+ * then, and one of those that have used more ends its turn early (vgpu_share_crowded).
+ */
+static bool goes_first(const struct vgpu_share *share, const struct vgpu_seat *seat) {
+  const uint64_t used = share->peer_used[peer_of(seat)];
+  if (share->running >= 2 * share->processors) return false;
+  for (uint32_t i = 0; i < VGPU_SEATS_MAX; i++) {
+    const struct vgpu_seat *other = &share->seats[i];
+    if (other->holding == 0) continue;
+    if (peer_of(other) == peer_of(seat) || share->peer_used[peer_of(other)] < used + LEAD_NS) return false;
+  }
+  return true;
+}
+
+bool vgpu_share_crowded(const struct vgpu_share *share, uint32_t number) {
+  if (__atomic_load_n(&share->running, __ATOMIC_RELAXED) <= share->processors) return false;
+  const uint32_t peer = peer_of(&share->seats[number]);
+  const uint64_t used = __atomic_load_n(&share->peer_used[peer], __ATOMIC_RELAXED);
+  return used + LEAD_NS > __atomic_load_n(&share->clock, __ATOMIC_RELAXED);
+}
+
 static bool may(struct vgpu_share *share, const struct vgpu_seat *seat) {
-  if (share->running >= share->processors) return false;
+  if (share->running >= share->processors) return goes_first(share, seat);
   const struct vgpu_seat *next = next_seat(share);
   return next == NULL || next == seat || before(share, seat, next);
 }
@@ -188,7 +213,7 @@ void vgpu_share_leave(struct vgpu_share *share, uint32_t number, uint64_t used) 
   seat->used += used;
   share->peer_used[peer_of(seat)] += used * VGPU_WEIGHT_USUAL / (seat->weight == 0 ? 1 : seat->weight);
   if (share->waiting == 0) forgive(share, seat);
-  struct vgpu_seat *next = next_seat(share);
+  struct vgpu_seat *next = share->running < share->processors ? next_seat(share) : NULL;
   if (next != NULL) call(next);
   vgpu_shared_lock_give(&share->lock);
 }

@@ -2,8 +2,9 @@
  * The turns to compute on the software device. A turn on a processor lasts some milliseconds. The next one
  * goes to the peer that has had the least time so far, by weight, and within a peer to the session with the
  * least. As many threads compute at a time as there are processors, so a guest that computes little never
- * waits behind the queue of the kernel's scheduler. The table is in memory that the daemon shares with its
- * workers.
+ * waits behind the queue of the kernel's scheduler. A peer that has used clearly less than all that compute
+ * goes first at once, and another thread's turn ends early. The table is in memory that the daemon shares
+ * with its workers.
  *
  * Time counts only while another session waits: the use of an idle processor is free. A session that has
  * waited five seconds for a turn continues without one, so that a table with wrong values stops no session.
@@ -56,6 +57,9 @@ void vgpu_share_enter(struct vgpu_share *share, uint32_t seat);
 
 /* Takes a turn if there is one to be had at once. */
 bool vgpu_share_try(struct vgpu_share *share, uint32_t seat);
+
+/* For a thread that has a turn, without the lock: true if it should end the turn early. */
+bool vgpu_share_crowded(const struct vgpu_share *share, uint32_t seat);
 
 /* The turn is over, after so many nanoseconds. */
 void vgpu_share_leave(struct vgpu_share *share, uint32_t seat, uint64_t used);

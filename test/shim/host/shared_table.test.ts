@@ -50,6 +50,10 @@ describe('the table that workers share', () => {
     assert.equal(await run('stopped'), '0 0');
   });
 
+  it('lets a peer that has used less go first at once, but never twice as many as there are processors', async () => {
+    assert.equal(await run('first'), '1 1 0 0');
+  });
+
   it('gives the place of a peer that has a session to no other peer', async () => {
     assert.equal(await run('evicted'), '1 70');
   });

@@ -10,6 +10,9 @@
  * one processor for both; prints the turns that it waits, at most 1000
  * - dead: a worker ends while it holds both locks; prints how long the next one waits, in ms
  * - kept: no thread ever gives a turn back; prints how long a thread waits for one, in ms
+ * - first: a peer that has used less comes while another one has the only processor; prints whether it has a
+ * turn at once, whether the other's turn and its own should end early, and whether a third peer gets a turn,
+ * too
  * - evicted: a peer with a session, and then more peers than the table has places; prints 1 if the peer has
  * its place and no other peer has it, and what a new peer in a used place has used
  * - scribbled: a worker that was taken over wrote nonsense; prints the sessions that are listed
@@ -146,6 +149,17 @@ static int scribbled(struct vgpu_accounts *accounts) {
              : 1;
 }
 
+static int first(struct vgpu_share *share) {
+  vgpu_share_make(share, 1);
+  for (uint32_t i = 0; i < 3; i++) vgpu_share_begin(share, i, i, VGPU_WEIGHT_USUAL);
+  share->peer_used[0] = share->clock = 50000000;
+  vgpu_share_enter(share, 0);
+  bool less = vgpu_share_try(share, 1);
+  bool ends = vgpu_share_crowded(share, 0), own = vgpu_share_crowded(share, 1);
+  printf("%d %d %d %d\n", less, ends, own, vgpu_share_try(share, 2));
+  return 0;
+}
+
 static int evicted(struct vgpu_share *share) {
   static struct vgpu_peers peers;
   struct vgpu_peer one = {.kind = 1, .id = 1}, other = {.kind = 1};
@@ -172,6 +186,7 @@ int main(int count, char **words) {
   if (strcmp(words[1], "dead") == 0) return dead(accounts);
   if (strcmp(words[1], "kept") == 0) return kept(&accounts->commons.share);
   if (strcmp(words[1], "stopped") == 0) return stopped(&accounts->commons.share);
+  if (strcmp(words[1], "first") == 0) return first(&accounts->commons.share);
   if (strcmp(words[1], "evicted") == 0) return evicted(&accounts->commons.share);
   return strcmp(words[1], "scribbled") == 0 ? scribbled(accounts) : 1;
 }

@@ -2,6 +2,7 @@
  * stranger WHAT [NUMBER]: a guest that other guests have to live beside, and an honest one. One word a line:
  *
  *   endless        launches a kernel without an end, prints "launched" and sleeps
+ *   fill           fills 64 MiB of device memory and copies them, without an end; prints "launched" before
  *   queue N        launches N kernels of about a second each, prints "launched" and sleeps
  *   unmapped       stores to addresses that are reserved, and mapped in part; prints the CUresult of each
  *   local N        launches a kernel whose threads have N bytes of local memory; prints the CUresult
@@ -196,6 +197,22 @@ static void memory(void) {
   printf("%zu %zu %zu %d %d\n", unused, total, device, all, more);
 }
 
+static int fill(void) {
+  address memory = 0, other = 0;
+  const size_t size = 64u << 20;
+  if (CALL((address *, size_t), cuMemAlloc_v2, &memory, size) != 0 ||
+      CALL((address *, size_t), cuMemAlloc_v2, &other, size) != 0)
+    return 1;
+  puts("launched");
+  fflush(stdout);
+  for (;;) {
+    if (CALL((address, unsigned char, size_t), cuMemsetD8_v2, memory, 7, size) != 0 ||
+        CALL((address, address, size_t), cuMemcpyDtoD_v2, other, memory, size) != 0 ||
+        ((int (*)(void))need("cuCtxSynchronize"))() != 0)
+      return 1;
+  }
+}
+
 static _Noreturn void pin(unsigned number) {
   unsigned pinned = 0, managed = 0, sum = 0;
   volatile unsigned char *first = NULL;
@@ -239,6 +256,8 @@ int main(int count, char **words) {
     void *function = function_of(endless_ptx, &result);
     if (result == 0) result = launch(function, 4, 32, 0);
     if (result == 0) sleep_for_ever();
+  } else if (strcmp(what, "fill") == 0) {
+    result = fill();
   } else if (strcmp(what, "queue") == 0) {
     void *function = function_of(print_ptx, &result);
     for (unsigned i = 0; result == 0 && i < number; i++) result = launch(function, 1, 1, 100000);

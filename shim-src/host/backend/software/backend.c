@@ -189,6 +189,6 @@ const struct vgpu_backend vgpu_software_backend = {.name = "software",
                                                    .take_inventory = take_inventory,
                                                    .make_filter = vgpu_software_filter,
                                                    .begin = begin,
-                                                   .run = vgpu_queue_run,
+                                                   .run = vgpu_pace_run,
                                                    .usage = usage,
                                                    .condition = vgpu_software_condition_value};

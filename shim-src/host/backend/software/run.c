@@ -115,13 +115,20 @@ static bool try_turn(void *user) {
   return vgpu_share_try(&worker->accounts->commons.share, worker->slot);
 }
 
-static void leave_turn(void *user, uint64_t used) {
+static bool crowded(void *user) {
   const struct vgpu_worker *worker = user;
-  __atomic_fetch_add(&worker->accounts->slots[worker->slot].computed, used, __ATOMIC_RELAXED);
-  vgpu_share_leave(&worker->accounts->commons.share, worker->slot, used);
+  return vgpu_share_crowded(&worker->accounts->commons.share, worker->slot);
 }
 
-static const struct ptx_turns turns = {.enter = enter_turn, .try = try_turn, .leave = leave_turn};
+static void leave_turn(void *user, uint64_t used) {
+  const struct vgpu_worker *worker = user;
+
+  __atomic_fetch_add(&worker->accounts->slots[worker->slot].computed, used, __ATOMIC_RELAXED);
+  vgpu_pace_charge(user, used);
+}
+
+static const struct ptx_turns turns = {
+    .enter = enter_turn, .try = try_turn, .crowded = crowded, .leave = leave_turn};
 
 static void take_requests(void *user) {
   struct vgpu_worker *worker = user;
@@ -146,7 +153,9 @@ static int32_t run_grid(struct vgpu_worker *worker, const struct vgpu_checked_la
                   ptx_module_kernel(code, kernel)->name, (unsigned long long)local);
     return CUDA_ERROR_OUT_OF_MEMORY;
   }
+  vgpu_pace_pause(worker);
   ptx_launch(code, kernel, order, pool, fault);
+  vgpu_pace_go_on(worker);
   if (local > 0) vgpu_accounts_give(worker->accounts, worker->slot, launch->module->device, local);
   return CUDA_SUCCESS;
 }

@@ -5,6 +5,7 @@
 #include "host/backend/software/code/programs.h"
 #include "host/backend/software/memory/memory.h"
 #include "host/backend/software/profile/profile.h"
+#include "host/backend/software/pace.h"
 #include "host/backend/software/queue.h"
 #include "host/backend/software/texture/texture.h"
 #include "host/session/worker.h"
@@ -27,6 +28,7 @@ struct vgpu_load {
 struct vgpu_software {
   struct vgpu_memory memory;
   struct vgpu_queue queue;
+  struct vgpu_pace pace;
   struct vgpu_reads reads;
   struct vgpu_programs programs;
   struct vgpu_textures textures;

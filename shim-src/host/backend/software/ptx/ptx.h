@@ -176,6 +176,7 @@ typedef void ptx_report(void *user, const struct ptx_finding *finding);
 struct ptx_turns {
   void (*enter)(void *user);                /* waits for a turn */
   bool (*try)(void *user);                  /* takes a turn if one is free */
+  bool (*crowded)(void *user);              /* true: the turn should end early */
   void (*leave)(void *user, uint64_t used); /* ends the turn, which took this many nanoseconds */
 };
 

@@ -7,6 +7,7 @@
 #include "host/backend/software/ptx/run/check.h"
 
 #define SLICE 8u
+#define LEAST_NS 100000u /* of a turn that ends early */
 #define TURN_NS 2000000u /* length of a thread's turn, if several launches share the processors */
 
 uint64_t ptx_now(void) {
@@ -136,7 +137,7 @@ static void give_way(struct worker *worker, uint64_t now) {
   const struct ptx_launch *launch = worker->launch->launch;
   if (launch->turns == NULL) return;
   uint64_t used = now - worker->turn;
-  if (used < TURN_NS) return;
+  if (used < TURN_NS && (used < LEAST_NS || !launch->turns->crowded(launch->user))) return;
   launch->turns->leave(launch->user, used);
   launch->turns->enter(launch->user);
   worker->turn = ptx_now();

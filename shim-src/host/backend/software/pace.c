@@ -1,0 +1,67 @@
+#include "host/backend/software/pace.h"
+
+#include <time.h>
+
+#include "host/backend/software/software.h"
+#include "wire/clock.h"
+
+#define CALL_NS 500u             /* what a call costs besides its handler */
+#define LONG_NS 1000000u         /* of one call */
+#define UNPAID_NS 200000u        /* of several */
+#define PATIENT_NS 1000000000ull /* after a long call */
+
+/*
+ * Of time by the clock, what this thread can have computed: the processor may have been busy with other work.
+ * The kernel is asked only if it matters.
+ */
+static uint64_t computed(uint64_t elapsed) {
+  static _Thread_local uint64_t before;
+  struct timespec now;
+  if (elapsed < UNPAID_NS || clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now) != 0) return elapsed;
+  const uint64_t all = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec, used = all - before;
+  before = all;
+  return used < elapsed ? used : elapsed;
+}
+
+void vgpu_pace_charge(struct vgpu_worker *worker, uint64_t elapsed) {
+  vgpu_share_leave(&worker->accounts->commons.share, worker->slot, computed(elapsed));
+}
+
+static void charge(struct vgpu_worker *worker, uint64_t now) {
+  struct vgpu_pace *pace = &worker->software->pace;
+  pace->unpaid += now - pace->began;
+  pace->began = now;
+  if (!pace->holds) return;
+  vgpu_pace_charge(worker, pace->unpaid);
+  pace->holds = false;
+  pace->unpaid = 0;
+}
+
+int32_t vgpu_pace_run(struct vgpu_worker *worker, const struct vgpu_dispatch_row *row, const void *body,
+                      void *reply, struct vgpu_bulk *bulk) {
+  struct vgpu_pace *pace = &worker->software->pace;
+  if (pace->depth > 0) return vgpu_queue_run(worker, row, body, reply, bulk);
+  uint64_t began = vgpu_now_ns();
+  if (pace->unpaid >= UNPAID_NS || began < pace->patient) {
+    vgpu_share_enter(&worker->accounts->commons.share, worker->slot);
+    pace->holds = true;
+    began = vgpu_now_ns();
+  }
+  pace->began = began;
+  pace->unpaid += CALL_NS;
+  pace->depth++;
+  int32_t status = vgpu_queue_run(worker, row, body, reply, bulk);
+  pace->depth--;
+  const uint64_t now = vgpu_now_ns();
+  if (now - pace->began >= LONG_NS) pace->patient = now + PATIENT_NS;
+  charge(worker, now);
+  return status;
+}
+
+void vgpu_pace_pause(struct vgpu_worker *worker) {
+  charge(worker, vgpu_now_ns());
+}
+
+void vgpu_pace_go_on(struct vgpu_worker *worker) {
+  worker->software->pace.began = vgpu_now_ns();
+}

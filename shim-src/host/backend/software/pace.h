@@ -1,0 +1,31 @@
+/*
+ * Turns for the work of calls: copies, fills, compilation, and many short calls. Kernels take their own
+ * turns. A session that calls little takes no turn: its time is kept, and charged with a later turn. A
+ * session whose calls take long, or have taken much time together, waits for a turn before each call, like a
+ * kernel.
+ */
+#ifndef VGPU_HOST_SOFTWARE_PACE_H
+#define VGPU_HOST_SOFTWARE_PACE_H
+
+#include "host/backend/dispatch.h"
+
+struct vgpu_pace {
+  uint32_t depth;   /* calls within calls: those that are taken while a kernel runs */
+  bool holds;       /* a turn */
+  uint64_t began;   /* the part of the call that is not charged yet, nanoseconds */
+  uint64_t unpaid;  /* time of calls without a turn */
+  uint64_t patient; /* until then each call waits for its turn */
+};
+
+/* Carries out one call of the guest. */
+int32_t vgpu_pace_run(struct vgpu_worker *worker, const struct vgpu_dispatch_row *row, const void *body,
+                      void *reply, struct vgpu_bulk *bulk);
+
+/* Ends a turn of the calling thread that took so long, by the clock. */
+void vgpu_pace_charge(struct vgpu_worker *worker, uint64_t elapsed);
+
+/* Around a kernel, which takes turns by itself. */
+void vgpu_pace_pause(struct vgpu_worker *worker);
+void vgpu_pace_go_on(struct vgpu_worker *worker);
+
+#endif

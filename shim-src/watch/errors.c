@@ -28,7 +28,7 @@ bool vgpu_watch_pass_errors(int from) {
     if (count < 0 && errno == EINTR) continue;
     if (count <= 0) return false;
     size_t length = (size_t)count, skip = sizeof v8_says - 1;
-    /* stdio writes the line with one call. */
+    /* The C library writes the line with one call. */
     if (begun || length < skip || memcmp(bytes, v8_says, skip) != 0) skip = 0;
     begun = true;
     write_all(bytes + skip, length - skip);

@@ -4,7 +4,8 @@
  *
  * With `-- COMMAND...` it starts the command, which writes its commands to descriptor 3 and reads the
  * events from descriptor 4 (and has VGPU_WATCH=3,4 to know that), passes signals on to it, and ends as it
- * ends. That makes it the main process of the unit, the only one that systemd has to believe.
+ * ends. That makes it the main process of the unit, the only one that systemd has to believe. The standard
+ * error of the command passes through it (errors.h).
  *
  *   notify STATE      sd_notify(3); TAB stands for the line break between assignments
  *   tick              tells systemd's watchdog that the service lives, and looks at the host
@@ -31,6 +32,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "watch/errors.h"
 #include "watch/host.h"
 #include "wire/clock.h"
 
@@ -110,18 +112,20 @@ static bool take_input(struct vgpu_host_watch *watch) {
 }
 
 static volatile pid_t supervised;
+static int errors_of_command = -1;
 
 static void pass_on(int number) {
   if (supervised > 0) kill(supervised, number);
 }
 
 /* Runs the command in the child. Never returns. */
-static void become(char **command, int commands, int events, pid_t parent) {
+static void become(char **command, int commands, int events, int errors, pid_t parent) {
   /* The pipes first get high numbers, so that neither overwrites the other. */
   int high_commands = fcntl(commands, F_DUPFD_CLOEXEC, 10);
   int high_events = fcntl(events, F_DUPFD_CLOEXEC, 10);
   bool ready = high_commands >= 0 && high_events >= 0 && dup2(high_commands, 3) == 3 &&
-               dup2(high_events, 4) == 4 && setenv("VGPU_WATCH", "3,4", 1) == 0;
+               dup2(high_events, 4) == 4 && dup2(errors, STDERR_FILENO) >= 0 &&
+               setenv("VGPU_WATCH", "3,4", 1) == 0;
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (ready && getppid() == parent) execvp(command[0], command);
   fprintf(stderr, "vgpu-watch: cannot run %s: %s\n", command[0], strerror(errno));
@@ -130,18 +134,22 @@ static void become(char **command, int commands, int events, pid_t parent) {
 
 /* Starts the command and uses its two pipes as standard input and output. */
 static bool supervise(char **command) {
-  int commands[2], events[2];
-  if (pipe2(commands, O_CLOEXEC) != 0 || pipe2(events, O_CLOEXEC) != 0) return false;
+  int commands[2], events[2], errors[2];
+  if (pipe2(commands, O_CLOEXEC) != 0 || pipe2(events, O_CLOEXEC) != 0 || pipe2(errors, O_CLOEXEC) != 0) {
+    return false;
+  }
   pid_t parent = getpid();
   pid_t child = fork();
   if (child < 0) return false;
-  if (child == 0) become(command, commands[1], events[0], parent);
+  if (child == 0) become(command, commands[1], events[0], errors[1], parent);
   supervised = child;
+  errors_of_command = errors[0];
   bool ready = dup2(commands[0], STDIN_FILENO) >= 0 && dup2(events[1], STDOUT_FILENO) >= 0;
   close(commands[0]);
   close(commands[1]);
   close(events[0]);
   close(events[1]);
+  close(errors[1]);
   struct sigaction action = {.sa_handler = pass_on};
   sigemptyset(&action.sa_mask);
   sigaction(SIGTERM, &action, NULL);
@@ -150,12 +158,23 @@ static bool supervise(char **command) {
   return ready;
 }
 
+static void pass_errors(void) {
+  if (vgpu_watch_pass_errors(errors_of_command)) return;
+  close(errors_of_command);
+  errors_of_command = -1;
+}
+
 /* The command has closed its end, so it is ending: waits for it and returns its exit status. */
 static int outcome(void) {
   int status = 0;
   if (supervised == 0) return 0;
-  while (waitpid(supervised, &status, 0) < 0) {
-    if (errno != EINTR) return 1;
+  /* A child of the command may hold the pipe longer than the command lives. */
+  for (pid_t ended = 0; ended <= 0;) {
+    struct pollfd polled = {.fd = errors_of_command, .events = POLLIN};
+    (void)poll(&polled, 1, 10);
+    ended = waitpid(supervised, &status, WNOHANG);
+    if (ended < 0 && errno != EINTR) return 1;
+    if (errors_of_command >= 0) pass_errors();
   }
   return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
@@ -193,10 +212,11 @@ int main(int count, char **words) {
   }
   struct vgpu_host_watch watch = {.descriptor = -1, .notifier = -1, .microseconds = -1};
   for (;;) {
-    struct pollfd polled[3] = {{.fd = STDIN_FILENO, .events = POLLIN},
+    struct pollfd polled[4] = {{.fd = STDIN_FILENO, .events = POLLIN},
                                {.fd = watch.descriptor, .events = POLLIN},
-                               {.fd = watch.notifier, .events = POLLIN}};
-    int ready = poll(polled, 3, watch.retry_at == 0 ? -1 : vgpu_left_ms(watch.retry_at));
+                               {.fd = watch.notifier, .events = POLLIN},
+                               {.fd = errors_of_command, .events = POLLIN}};
+    int ready = poll(polled, 4, watch.retry_at == 0 ? -1 : vgpu_left_ms(watch.retry_at));
     if (ready < 0 && errno != EINTR) return 1;
     if (ready < 0) continue;
     if (ready == 0) {
@@ -210,6 +230,8 @@ int main(int count, char **words) {
       vgpu_host_watch_ended(&watch);
     } else if (polled[2].revents != 0) {
       vgpu_host_watch_stirred(&watch);
+    } else if (polled[3].revents != 0) {
+      pass_errors();
     }
   }
 }

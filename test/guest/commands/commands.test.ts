@@ -113,7 +113,9 @@ test('a dry run shows the plan and changes nothing', { skip }, async (t) => {
   const guest = await prepared(t);
   const before = await guest.listing();
   const start = await guest.invocationId('ollama');
-  const ran = await guest.agent('install', '--dry-run');
+  const brief = await guest.agent('install', '--dry-run');
+  assert.match(brief.stdout, /^\+ link \/usr\/lib\/.*\/libcuda\.so\.1\n[+>]/m);
+  const ran = await guest.agent('install', '--dry-run', '--verbose');
   assert.equal(ran.code, 0, ran.stderr);
   assert.match(
     ran.stdout,

@@ -175,6 +175,15 @@ describe('vgpu-watch', () => {
     assert.match(ran.stderr, /^vgpu-watch: standard input is not a pipe\nusage: vgpu-watch /);
   });
 
+  it("passes the command's standard error on, without V8's line about --jitless", () => {
+    const script = "for (let i = 0; i < 9000; i++) console.error('line', i); process.exitCode = 7";
+    const command = ['--', process.execPath, '--jitless', '-e', script];
+    const ran = spawnSync(builtFile('vgpu-watch'), command, { encoding: 'utf8' });
+    assert.equal(ran.status, 7, ran.stderr.slice(0, 300));
+    const lines = ran.stderr.trimEnd().split('\n');
+    assert.deepEqual([lines[0], lines.at(-1), lines.length], ['line 0', 'line 8999', 9000]);
+  });
+
   it('refuses an invalid address, and continues with a valid one', async () => {
     const scratch = scratchDirectory();
     const host = await startHost({ listen: `unix:${scratch.path}/s` });

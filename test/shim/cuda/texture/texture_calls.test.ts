@@ -9,6 +9,7 @@ describeCases('arrays, textures and surfaces', {
     lines: 'bytes are copied from and to arrays of one dimension',
     mipmaps: 'levels of a mipmapped array are arrays of their own size',
     textures: 'textures read arrays and memory, and say what they were made of',
+    linear_integers: 'a linear filter does not change what is read as integers',
     longer:
       'a texture without rows may be described longer than its memory, and what lies behind reads as zero',
     views: 'a texture may be one level of several',

@@ -276,7 +276,14 @@ static const char ptx[] =
     ".reg .b64 %rd<4>; .reg .b32 %r<6>;\n"
     "ld.param.u64 %rd0, [surface]; ld.param.u32 %r1, [value];\n"
     "mov.u32 %r0, %tid.x; mov.u32 %r2, %ctaid.x; shl.b32 %r3, %r0, 2; add.u32 %r1, %r1, %r0;\n"
-    "sust.b.2d.b32.trap [%rd0, {%r3, %r2}], %r1; ret; }\n";
+    "sust.b.2d.b32.trap [%rd0, {%r3, %r2}], %r1; ret; }\n"
+    /* out[i] = tex(i + 0.75, 0.5), as an integer */
+    ".visible .entry integers(.param .u64 out, .param .u64 texture) {\n"
+    ".reg .b64 %rd<4>; .reg .b32 %r<6>; .reg .f32 %f<3>;\n"
+    "ld.param.u64 %rd0, [out]; ld.param.u64 %rd1, [texture]; mov.f32 %f1, 0f3F000000;\n"
+    "mov.u32 %r0, %tid.x; cvt.rn.f32.u32 %f0, %r0; add.f32 %f0, %f0, 0f3F400000;\n"
+    "tex.2d.v4.u32.f32 {%r1, %r2, %r3, %r4}, [%rd1, {%f0, %f1}];\n"
+    "mul.wide.u32 %rd2, %r0, 4; add.u64 %rd0, %rd0, %rd2; st.global.u32 [%rd0], %r1; ret; }\n";
 
 static void *load(void) {
   void *module = NULL;
@@ -363,6 +370,28 @@ static void textures(void) {
   resource.type = 9;
   IS(INVALID_VALUE, CALL(cuTexObjectCreate, (uint64_t *, const void *, const void *, const void *), &texture,
                          &resource, &clamped, NULL));
+}
+
+/* ffmpeg's scale_cuda makes such textures. Integers are not filtered: each read gives the nearest texel. */
+static void linear_integers(void) {
+  void *module = load();
+  unsigned char texels[64];
+  uint32_t out[64] = {0};
+  uint64_t texture = 0;
+  for (unsigned i = 0; i < 64; i++) texels[i] = (unsigned char)(i * 37);
+  devptr device = check_alloc(512), to = check_alloc(sizeof out);
+  MUST(CALL(cuMemcpyHtoD_v2, (devptr, const void *, size_t), device, texels, sizeof texels));
+  const struct resource resource = {
+      .type = 3,
+      .of.memory = {.address = device, .format = U8, .channels = 1, .width = 64, .height = 1, .pitch = 512}};
+  const struct sampler linear = {.address_mode = {1, 1, 1}, .filter = 1, .flags = READ_AS_INTEGER};
+  MUST(CALL(cuTexObjectCreate, (uint64_t *, const void *, const void *, const void *), &texture, &resource,
+            &linear, NULL));
+  void *parameters[] = {&to, &texture};
+  OK(launch(module, "integers", 1, 64, parameters));
+  OK(CALL(cuMemcpyDtoH_v2, (void *, devptr, size_t), out, to, sizeof out));
+  for (unsigned i = 0; i < 64; i++) IS(texels[i], out[i]);
+  OK(CALL(cuTexObjectDestroy, (uint64_t), texture));
 }
 
 /* A texture without rows whose description is longer than its allocation: 512 bytes, as accounted. */
@@ -563,6 +592,7 @@ int main(int argc, char **argv) {
                                             {"lines", lines},
                                             {"mipmaps", mipmaps},
                                             {"textures", textures},
+                                            {"linear_integers", linear_integers},
                                             {"longer", longer},
                                             {"views", views},
                                             {"surfaces", surfaces},

@@ -226,8 +226,6 @@ static int32_t take_sampler(const struct vgpu_texture_request *r, struct ptx_tex
     return CUDA_ERROR_INVALID_VALUE;
   }
   if (!floats && !wide && (r->flags & READ_AS_INTEGER) == 0) t->normalized_reads = true;
-  /* Values that are read as integers cannot be filtered. */
-  if (r->filter == FILTER_LINEAR && !floats && !t->normalized_reads) return CUDA_ERROR_INVALID_VALUE;
   t->normalized_coordinates = (r->flags & NORMALIZED_COORDINATES) != 0 || t->cube;
   if (t->level_count > 1 && !t->normalized_coordinates) return CUDA_ERROR_INVALID_VALUE;
   t->srgb = (r->flags & SRGB) != 0;

@@ -8,7 +8,9 @@ export type Trouble =
   /** The process dies in the middle of the n-th mutation: what it was writing is half there, nothing comes after. */
   | { readonly kind: 'kill'; readonly at: number }
   /** The n-th mutation fails, or every one from there on. */
-  | { readonly kind: 'fault'; readonly at: number; readonly errno: string; readonly lasting: boolean };
+  | { readonly kind: 'fault'; readonly at: number; readonly errno: string; readonly lasting: boolean }
+  /** The n-th mutation is carried out, and reported as failed: an fsync that fails after the bytes are written. */
+  | { readonly kind: 'landed'; readonly at: number };
 
 export class Killed extends Error {}
 
@@ -50,6 +52,10 @@ export function faultyDisk(inner: Disk, trouble: Trouble): FaultyDisk {
       dead = true;
       await half();
       throw new Killed(`killed in ${name} ${file}`);
+    }
+    if (trouble.kind === 'landed' && log.length === trouble.at) {
+      await whole();
+      throw Object.assign(new Error(`EIO: ${name}`), { code: 'EIO', syscall: 'fsync', path: file });
     }
     const hit =
       trouble.kind === 'fault' && (trouble.lasting ? log.length >= trouble.at : log.length === trouble.at);

@@ -120,7 +120,7 @@ export class Board {
       try {
         listener(next, before);
       } catch (error) {
-        // Whoever brought the news is not the one to hear of it.
+        // A listener's failure must not stop the keeper or judge that updates the board.
         reportUnexpected(error);
       }
     }

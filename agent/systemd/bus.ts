@@ -282,7 +282,7 @@ function ignoreSubscribed(error: unknown): readonly unknown[] {
 }
 
 /**
- * A reload may end without a reply, because systemd writes its own connection to the bus anew: cockpit ignores that too
+ * A reload may end without a reply, because systemd restores its bus connection during it: cockpit ignores that too
  * (https://bugzilla.redhat.com/show_bug.cgi?id=1560549).
  */
 function isNoReply(error: unknown): boolean {

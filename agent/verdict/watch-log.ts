@@ -177,7 +177,7 @@ export function watchLog(
 
   const done = Promise.all([followJournal(), followOutputFile(), followContainers()]).then(() => {});
   return {
-    // What an earlier line says, a later one of the same start may take back: nothing is said of half a log.
+    // A later line of the same start may contradict an earlier one, so half a log has no findings.
     state: () => (caughtUp ? state : 'undecided'),
     findings: () => (caughtUp ? judge : createLogJudge(profile)).findings(),
     announcedAt: () => (caughtUp ? announcedAt : null),

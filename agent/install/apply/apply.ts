@@ -16,10 +16,10 @@ import { plural } from '../../lib/text.js';
 import { changeTitle } from '../plan/change-title.js';
 import { carryOut } from './carry-out.js';
 import { checkpoint } from './checkpoint.js';
-import type { ApplyEffects, ApplyOptions } from './effects.js';
-import { failureOf, rolledBack, undoFailed } from './failures.js';
+import type { ApplyEffects, ApplyOptions, Disk } from './effects.js';
+import { failureOf, rolledBack, undecided, undoFailed } from './failures.js';
 import { manifestBytes, readManifest, sha256 } from './manifest.js';
-import { appendRecord, readTransaction, type StepRecord, type Transaction } from './records.js';
+import { appendRecord, readTransaction, type StepRecord, secureLog, type Transaction } from './records.js';
 import { closeTransaction, sweepStore, tidyState } from './sweep.js';
 import { OpenTransaction } from './transaction.js';
 import type { Applied, Recovery, RestartOutcome } from './types.js';
@@ -67,6 +67,7 @@ export async function recover(effects: ApplyEffects, emit: Emit): Promise<Recove
   }
   const { intent } = transaction.begin;
   if (transaction.state === 'committed') {
+    await secureLog(disk);
     emit({ kind: 'phase', phase: 'recover', text: `finish the interrupted ${intent}` });
     await finish(effects, transaction, emit);
     return { kind: 'finished', intent };
@@ -93,7 +94,11 @@ export async function rollback(
     });
   }
   emit({ kind: 'phase', phase: 'rollback', text: `undo the ${transaction.begin.intent}` });
-  await appendRecord(effects.disk, { type: 'rollback' });
+  try {
+    await appendRecord(effects.disk, { type: 'rollback' });
+  } catch (error) {
+    throw undecided(error, transaction.begin.intent);
+  }
   await takeBack(effects, transaction.steps, emit, null);
   if (transaction.steps.some((step) => step.type === 'path' && step.path === agentUnitFile)) {
     // It was begun with what was taken back: it ends, or begins again with the unit that it had before.
@@ -158,10 +163,21 @@ async function commitChanges(
     await writeManifest(transaction, effects, plan, items);
     await appendRecord(disk, { type: 'commit' });
   } catch (error) {
+    if (await mayBeCommitted(disk)) throw undecided(error, plan.intent);
     emit({ kind: 'phase', phase: 'rollback', text: failureOf(error).text });
     await takeBack(effects, transaction.steps, emit, error);
     for (const change of done.reverse()) emit({ kind: 'change-undone', change });
     throw rolledBack(error);
+  }
+}
+
+/** The commit was the record that failed, and it may be on the disk: see records.ts. */
+async function mayBeCommitted(disk: Disk): Promise<boolean> {
+  try {
+    const transaction = await readTransaction(disk);
+    return transaction !== null && transaction !== 'torn' && transaction.state === 'committed';
+  } catch {
+    return true;
   }
 }
 

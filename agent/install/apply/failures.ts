@@ -73,6 +73,22 @@ export function rolledBack(error: unknown): VgpuError {
   });
 }
 
+/** The last record may or may not be on the disk. */
+export function undecided(error: unknown, intent: 'install' | 'uninstall'): VgpuError {
+  const failure = failureOf(error);
+  return new VgpuError(
+    `${failure.text}; every change of the ${intent} is made, but the disk did not confirm the last record. Nothing more was changed: the next vgpu-agent install or uninstall finishes it or takes it back`,
+    {
+      kind: 'failed',
+      operation: failure.operation,
+      ...(failure.path === undefined ? {} : { path: failure.path }),
+      remedy:
+        'look for errors of the disk (dmesg), then run vgpu-agent install or vgpu-agent uninstall again',
+      cause: error,
+    },
+  );
+}
+
 /** Taking back failed too: the log stays, and the next command goes on from there. */
 export function undoFailed(error: unknown, undoError: unknown): VgpuError {
   const [first, second] = [failureOf(error), failureOf(undoError)];

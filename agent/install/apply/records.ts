@@ -5,6 +5,11 @@
  * Policy after a crash: no `commit` record, everything is taken back; with it, only the cleaning up is finished.
  * Taking back suits both install and uninstall: each ends where it began, in a state where the consumer starts,
  * and the command that comes next plans afresh.
+ *
+ * After an append that failed nothing is changed whose right or wrong depends on whether the record is on the disk. The
+ * record of a step: with it or without, everything is taken back. A `commit` or `rollback` that reads as written although
+ * its fsync failed: nothing more is changed, the failure is reported, and `recover` decides from what is on the disk. What
+ * reads as not written was never written (fsync(2) loses pages, it makes none).
  */
 
 import type { Manifest } from '../../contracts/manifest.js';
@@ -13,6 +18,8 @@ import { VgpuError } from '../../lib/errors.js';
 import { firstProblem, type SchemaCheck, schemaCheck } from '../../lib/schema.js';
 import { syncParent } from './disk.js';
 import type { Disk } from './effects.js';
+import { sha256 } from './manifest.js';
+import { place } from './place.js';
 import { recordSchema } from './record-schema.js';
 
 /** `to` as the undo needs it: enough to know our work from a stranger's. */
@@ -113,6 +120,18 @@ export async function readTransaction(
     else if (record.type !== 'begin') steps.push(record);
   }
   return { begin, steps, state };
+}
+
+/**
+ * Writes the complete records into a new file and puts it in the place of the log. What reads as written may have failed its
+ * fsync, and a later fsync of the same file reports success without it; nothing that the records allow is done before.
+ */
+export async function secureLog(disk: Disk): Promise<void> {
+  const { transaction } = disk.state;
+  const content = await disk.read(transaction);
+  if (content === null) return;
+  const whole = content.subarray(0, content.lastIndexOf(10) + 1);
+  await place(disk, transaction, { kind: 'file', content: whole, sha256: sha256(whole), mode: 0o600 });
 }
 
 function parseRecord(

@@ -92,10 +92,10 @@ export async function tidyState(disk: Disk): Promise<void> {
   const needed = neededBackups(manifest);
   const trial = await readTransaction(disk, state.trial);
   const kept = trial === null || trial === 'torn' ? null : `${trial.begin.id}-`;
-  for (const name of await disk.list(state.backups)) {
-    const ofTrial = kept !== null && name.startsWith(kept);
-    if (!needed.has(name) && !ofTrial) await clear(disk, path.join(state.backups, name));
-  }
+  const names = await disk.list(state.backups);
+  const unused = names.filter((name) => !needed.has(name) && !(kept !== null && name.startsWith(kept)));
+  for (const name of unused) await clear(disk, path.join(state.backups, name));
+  if (unused.length > 0) await disk.syncDirectory(state.backups);
   if (manifest !== null) return;
   for (const directory of [state.backups, state.directory]) {
     const present = await disk.inspect(directory);

@@ -70,6 +70,20 @@ describe('one guest with the service', { skip }, () => {
     assert.match(String(at(document, 'host', 'answer', 'device')), /\(simulated\)$/);
   });
 
+  test('a property that JavaScript objects inherit is refused to any user, and the service goes on', async () => {
+    const before = await guest.property('vgpu-agent', 'MainPID');
+    for (const name of ['constructor', '__proto__', 'toString', 'hasOwnProperty']) {
+      const ran = await guest.runWith(
+        { user: 'nobody' },
+        ...['busctl', 'get-property', 'org.vgpu.Agent1', '/org/vgpu/Agent1', 'org.vgpu.Agent1', name],
+      );
+      assert.match(ran.stderr, new RegExp(`there is no property ${name}`));
+    }
+    assert.equal(await property(guest, 'Verdict'), 's "gpu"');
+    assert.equal(await guest.property('vgpu-agent', 'MainPID'), before);
+    assert.equal(await guest.property('vgpu-agent', 'NRestarts'), '0');
+  });
+
   test('everybody may read on the bus, to act one needs to be root or allowed by polkit', async () => {
     const asUser = (...args: readonly string[]) =>
       guest.runWith({ user: 'nobody' }, 'busctl', 'call', 'org.vgpu.Agent1', '/org/vgpu/Agent1', ...args);

@@ -54,6 +54,47 @@ for (const state of [...startingStates, upgrade]) {
   });
 }
 
+for (const state of [bare, upgrade]) {
+  describe(`a record whose fsync fails after its bytes were written, from ${state.name}`, () => {
+    for (const command of commands) {
+      it(`${command} is taken back, or left for the next command if the record decides`, async () => {
+        const start = await prepared(state, command);
+        const plan = await planFor(start, command);
+        const before = start.listing();
+        const done = await carriedOut(start, plan);
+        const whole = start.clone();
+        const log = whole.disk();
+        await apply(plan, whole.effects(log), whole.emit);
+        const appends = log.log.flatMap((entry, index) => (entry.startsWith('append') ? [index + 1] : []));
+        for (const at of appends) {
+          const world = start.clone();
+          const disk = world.disk({ kind: 'landed', at });
+          const where = `${command}, mutation ${at}`;
+          const error = await failure(apply(plan, world.effects(disk), world.emit), where);
+          if (at === appends.at(-1)) {
+            assert.equal(error.kind, 'failed', where);
+            assert.match(error.message, /the disk did not confirm the last record/, where);
+            assert.equal(disk.log.length, at, `${where}: nothing more was changed`);
+            // So that no process uses the former version.
+            await world.effects().manager.restart('ollama.service', 1_000);
+            assert.deepEqual(await recover(world.effects(), world.emit), {
+              kind: 'finished',
+              intent: command,
+            });
+            assert.deepEqual(withoutTimes(world.listing()), done.listing, where);
+          } else {
+            assert.equal(exitCodeOf(error), 7, `${where}: ${error.message}`);
+            assert.deepEqual(world.listing(), before, where);
+          }
+          world.dispose();
+        }
+        start.dispose();
+        whole.dispose();
+      });
+    }
+  });
+}
+
 async function carriedOut(
   start: World,
   plan: ReadyPlan,

@@ -1,6 +1,7 @@
 /** A disk that fails, or stops dead, at the n-th mutation. */
 import { createHash } from 'node:crypto';
-import { linkSync, lstatSync, mkdirSync } from 'node:fs';
+import { existsSync, linkSync, lstatSync, mkdirSync, readlinkSync, rmSync, symlinkSync } from 'node:fs';
+import path from 'node:path';
 import type { Disk } from '../../../../agent/install/apply/effects.js';
 
 export type Trouble =
@@ -8,7 +9,9 @@ export type Trouble =
   /** The process dies in the middle of the n-th mutation: what it was writing is half there, nothing comes after. */
   | { readonly kind: 'kill'; readonly at: number }
   /** The n-th mutation fails, or every one from there on. */
-  | { readonly kind: 'fault'; readonly at: number; readonly errno: string; readonly lasting: boolean };
+  | { readonly kind: 'fault'; readonly at: number; readonly errno: string; readonly lasting: boolean }
+  /** The n-th mutation is carried out, and reported as failed: an fsync that fails after the bytes are written. */
+  | { readonly kind: 'landed'; readonly at: number };
 
 export class Killed extends Error {}
 
@@ -50,6 +53,10 @@ export function faultyDisk(inner: Disk, trouble: Trouble): FaultyDisk {
       dead = true;
       await half();
       throw new Killed(`killed in ${name} ${file}`);
+    }
+    if (trouble.kind === 'landed' && log.length === trouble.at) {
+      await whole();
+      throw Object.assign(new Error(`EIO: ${name}`), { code: 'EIO', syscall: 'fsync', path: file });
     }
     const hit =
       trouble.kind === 'fault' && (trouble.lasting ? log.length >= trouble.at : log.length === trouble.at);
@@ -125,6 +132,78 @@ export function linkingDisk(inner: Disk, root: string): Disk {
       const source = root + from;
       if (lstatSync(source).isDirectory()) mkdirSync(root + to, { mode: lstatSync(source).mode & 0o7777 });
       else linkSync(source, root + to);
+    },
+  };
+}
+
+export interface ForgetfulDisk extends Disk {
+  /** The power fails: entries of directories that were not synced since are as they were before. */
+  lose(): void;
+}
+
+/**
+ * A model of a disk that keeps nothing without fsync. The content of a file is on it when `create`, `append` and `copy`
+ * return, because they sync it; that the file has its name only after `syncDirectory`.
+ */
+export function forgetfulDisk(inner: Disk, root: string): ForgetfulDisk {
+  const disk = bound(inner);
+  const saved: string[] = [];
+  let unsynced: { readonly directory: string; readonly undo: () => void }[] = [];
+  const undoOf = (file: string): (() => void) => {
+    const host = root + file;
+    const stats = lstatSync(host, { throwIfNoEntry: false });
+    const clear = (): void => rmSync(host, { recursive: true, force: true });
+    if (stats === undefined) return clear;
+    if (stats.isDirectory()) {
+      return () => {
+        if (!existsSync(host)) mkdirSync(host, { mode: stats.mode & 0o7777 });
+      };
+    }
+    if (stats.isSymbolicLink()) {
+      const target = readlinkSync(host);
+      return () => {
+        clear();
+        symlinkSync(target, host);
+      };
+    }
+    // A second name outside of the tree keeps the file.
+    const copy = `${root}.saved-${saved.length}`;
+    saved.push(copy);
+    linkSync(host, copy);
+    return () => {
+      clear();
+      linkSync(copy, host);
+    };
+  };
+  const changing = async (files: readonly string[], work: () => Promise<void>): Promise<void> => {
+    const undos = files.map((file) => ({ directory: path.dirname(file), undo: undoOf(file) }));
+    await work();
+    unsynced.push(...undos);
+  };
+  return {
+    ...disk,
+    makeDirectory: (file, mode) => changing([file], () => disk.makeDirectory(file, mode)),
+    create: (file, content, mode) => changing([file], () => disk.create(file, content, mode)),
+    append: (file, content) =>
+      existsSync(root + file)
+        ? disk.append(file, content)
+        : changing([file], () => disk.append(file, content)),
+    symlink: (file, target) => changing([file], () => disk.symlink(file, target)),
+    rename: (from, to) => changing([from, to], () => disk.rename(from, to)),
+    unlink: (file) => changing([file], () => disk.unlink(file)),
+    removeDirectory: (file) => changing([file], () => disk.removeDirectory(file)),
+    copy: (from, to) => changing([to], () => disk.copy(from, to)),
+    async syncDirectory(directory) {
+      await disk.syncDirectory(directory);
+      unsynced = unsynced.filter((one) => one.directory !== directory);
+    },
+    lose() {
+      for (const { directory, undo } of unsynced.toReversed()) {
+        // Removed for good, and its entries with it.
+        if (existsSync(root + directory)) undo();
+      }
+      unsynced = [];
+      for (const copy of saved.splice(0)) rmSync(copy, { force: true });
     },
   };
 }

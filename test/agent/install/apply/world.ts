@@ -35,7 +35,14 @@ import { loadProfile } from '../../../../agent/profile/load.js';
 import { assignedVariables } from '../../../../agent/systemd/unit-environment.js';
 import { buildElf, grow, ourNote, type Tree } from '../../guest/support.js';
 import { openSandbox } from '../../verdict/support.js';
-import { type FaultyDisk, faultyDisk, linkingDisk, sha256Of, type Trouble } from './faulty-disk.js';
+import {
+  type FaultyDisk,
+  faultyDisk,
+  forgetfulDisk,
+  linkingDisk,
+  sha256Of,
+  type Trouble,
+} from './faulty-disk.js';
 
 export const profile = loadProfile('ollama');
 export const multiarch = '/usr/lib/x86_64-linux-gnu';
@@ -122,6 +129,19 @@ export class World {
   disk(trouble: Trouble = { kind: 'none' }): FaultyDisk {
     const real: Disk = nodeDisk(spawnRunner(), this.root);
     return faultyDisk(this.#realTools ? real : linkingDisk(real, this.root), trouble);
+  }
+
+  /** The same on a disk that keeps nothing without fsync; `lose` is the power failure, and the boot after it. */
+  forgetfulDisk(trouble: Trouble): { readonly disk: FaultyDisk; lose(): void } {
+    const forgetful = forgetfulDisk(linkingDisk(nodeDisk(spawnRunner(), this.root), this.root), this.root);
+    return {
+      disk: faultyDisk(forgetful, trouble),
+      lose: () => {
+        forgetful.lose();
+        this.#reload();
+        this.#restart();
+      },
+    };
   }
 
   effects(disk: FaultyDisk = this.disk()): ApplyEffects {

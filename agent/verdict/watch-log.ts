@@ -51,7 +51,7 @@ export function watchLog(
   let announcedAt: number | null = null;
   let error: string | null = null;
   let caughtUp = false;
-  /** What is read from a cursor begins there. */
+  /** Reading from a cursor begins at the beginning of a start. */
   let begun = options.cursor !== null;
   let state: JudgeState = 'undecided';
   let follower: AbortController | null = null;

@@ -167,7 +167,7 @@ export type RealGpu =
 export interface HostFacts {
   /** `unix:PATH`, `vsock:CID:PORT`, `tcp:ADDR:PORT`. */
   readonly endpoint: string;
-  readonly from: 'flag' | 'environment' | 'guest.conf' | 'default';
+  readonly from: 'flag' | 'agent.json' | 'environment' | 'guest.conf' | 'default';
   readonly answer:
     | {
         readonly kind: 'answers';

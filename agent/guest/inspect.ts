@@ -54,6 +54,8 @@ export interface InspectEffects {
 export interface InspectOptions {
   /** `--host`; null: not given. */
   readonly endpoint: string | null;
+  /** Where `endpoint` is from, if not from `--host`. */
+  readonly endpointFrom?: 'agent.json';
   /** `VGPU_HOST` of the agent's own environment. */
   readonly environmentHost: string | undefined;
   /** Where the built shim is (`defaultShimDirectory()`). */
@@ -94,6 +96,7 @@ export async function inspect(
     readHost(runner, {
       sources: {
         flag: options.endpoint,
+        ...(options.endpointFrom === undefined ? {} : { flagFrom: options.endpointFrom }),
         environment: options.environmentHost,
         guestConf: files.guestConf.content,
         defaultSocketExists: root.stat(defaultSocket)?.isSocket() ?? false,

@@ -104,7 +104,7 @@ const advices: Readonly<Record<Reason, Advice>> = {
     repair: 'update it',
     next: logs,
   },
-  'shim-not-loaded': { why: 'has not loaded the libcuda of vgpu-agent', next: install },
+  'shim-not-loaded': { why: 'was not seen to use the libcuda of vgpu-agent', next: install },
   'foreign-library-loaded': { why: 'uses a libcuda that is not that of vgpu-agent', next: plan },
   'library-not-found': { why: 'cannot load libcuda.so.1', next: install },
   // Running install again would change nothing; its plan checks the preload and warns of what hides it.

@@ -222,7 +222,9 @@ function whyUnproven(observation: Observation): string {
   const looked =
     processes.length === 0
       ? 'no process could be inspected'
-      : 'no process had it loaded when they were inspected';
+      : processes.some(({ facts }) => isPreloaded(facts) && mappedBy(facts) === 'shim')
+        ? 'it is loaded only because LD_PRELOAD loads it into every process'
+        : 'no process had it loaded when they were inspected';
   return probe?.kind === 'not-run' ? `${looked}, and vgpu-probe could not be run: ${probe.message}` : looked;
 }
 

@@ -53,7 +53,7 @@ export function watchLog(
   let error: string | null = null;
   let caughtUp = false;
   let read = 0;
-  /** What is read from a cursor begins there. */
+  /** Reading from a cursor begins at the beginning of a start. */
   let begun = options.cursor !== null;
   let state: JudgeState = 'undecided';
   let follower: AbortController | null = null;

@@ -99,6 +99,8 @@ export function parseGuestConf(text: string): string | null {
 export interface EndpointSources {
   /** `--host`. */
   readonly flag: string | null;
+  /** Where `flag` is from, if not from `--host`. */
+  readonly flagFrom?: 'agent.json';
   /** `VGPU_HOST`; empty counts as unset. */
   readonly environment: string | undefined;
   /** Text of guest.conf. */
@@ -117,7 +119,7 @@ export function resolveEndpoint(
 ): Pick<HostFacts, 'endpoint' | 'from'> & { readonly problem: string | null } {
   if (sources.flag !== null) {
     requireEndpoint(sources.flag, '--host');
-    return { endpoint: sources.flag, from: 'flag', problem: null };
+    return { endpoint: sources.flag, from: sources.flagFrom ?? 'flag', problem: null };
   }
   if (sources.environment !== undefined && sources.environment !== '') {
     requireEndpoint(sources.environment, 'VGPU_HOST');

@@ -195,7 +195,7 @@ export function openWorkplace(options: WorkplaceOptions = {}): OpenWorkplace {
     profile: (name) => loadProfile(name),
     profiles: () => readableProfiles().profiles,
     manifest: () => readManifest(disk),
-    inspect: async (profile, host, { quick = false, ask = true } = {}) =>
+    inspect: async (profile, host, { quick = false, ask = true, from } = {}) =>
       inspect(
         {
           root: '/',
@@ -210,6 +210,7 @@ export function openWorkplace(options: WorkplaceOptions = {}): OpenWorkplace {
         profile,
         {
           endpoint: host,
+          ...(from === undefined ? {} : { endpointFrom: from }),
           environmentHost: process.env['VGPU_HOST'],
           shimDirectory: defaultShimDirectory(),
           ask,

@@ -32,12 +32,12 @@ export interface Workplace {
   manifest(): Promise<Manifest | null>;
   /**
    * `quick`: bounds what is asked of the host and a real GPU to two seconds. `ask: false` asks neither and
-   * keeps to files, bus and /proc.
+   * keeps to files, bus and /proc. `from`: where `host` is from, if not from `--host`.
    */
   inspect(
     profile: Profile,
     host: string | null,
-    options?: { readonly quick?: boolean; readonly ask?: boolean },
+    options?: { readonly quick?: boolean; readonly ask?: boolean; readonly from?: 'agent.json' },
   ): Promise<MachineFacts>;
   planInstall(profile: Profile, facts: MachineFacts, options: PlanOptions): Plan;
   planUninstall(profile: Profile, facts: MachineFacts, options: PlanOptions): Plan;

@@ -10,7 +10,8 @@ export function lostVerdict(before: Verdict, reason: string): Verdict {
     reason: 'host-unreachable',
     evidence: [
       { kind: 'host', text: `the host does not answer: ${reason}`, weight: 'against', source: null },
-      ...before.evidence,
+      // The host's answer of before is past.
+      ...before.evidence.filter(({ kind }) => kind !== 'host'),
     ],
     summary:
       before.mode === 'gpu'

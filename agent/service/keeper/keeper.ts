@@ -79,7 +79,10 @@ export function keeper(effects: KeeperEffects): Keeper {
   const inspect = async (): Promise<MachineFacts> => {
     const { config, declared } = effects.desired();
     const manifest = await work.manifest();
-    return work.inspect(profile, config.host, { ask: manifest === null && declared });
+    return work.inspect(profile, config.host, {
+      ask: manifest === null && declared,
+      from: 'agent.json',
+    });
   };
 
   const isInstalled = (manifest: MachineFacts['manifest']): boolean =>

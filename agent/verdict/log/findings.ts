@@ -146,7 +146,7 @@ function loadEvidence({ quotes }: Start, load: LoadFindings | null): readonly Ev
   return text === null ? lines : [...lines, { kind: 'loaded', text, weight: 'against', source: null }];
 }
 
-/** What is on the GPU and what is not, where lines about the layers do not show it; null: they do. */
+/** The part that is not on the GPU, where lines about the layers do not show it; null: they do. */
 export function partlyText({ outcome, children, cacheOnCpu }: LoadFindings): string | null {
   if (outcome !== 'partly') return null;
   if (children !== undefined) {

@@ -85,7 +85,7 @@ export function newestLoad({ present, former }: Loads): LoadFindings | null {
 }
 
 /**
- * What a consumer and its children have loaded, taken together: `cpu` if nothing of it is on a GPU. The lines are
+ * The loads of a consumer and of its children, taken together: `cpu` if nothing of them is on a GPU. The lines are
  * of those that are not wholly on one.
  */
 export function allLoads(all: readonly Loads[]): LoadFindings | null {

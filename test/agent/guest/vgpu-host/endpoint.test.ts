@@ -85,6 +85,7 @@ describe('endpoint', () => {
     };
     const steps = [
       [all, 'unix:/flag', 'flag'],
+      [{ ...all, flagFrom: 'agent.json' }, 'unix:/flag', 'agent.json'],
       [{ ...all, flag: null }, 'unix:/environment', 'environment'],
       [{ ...all, flag: null, environment: '' }, 'unix:/conf', 'guest.conf'],
       [

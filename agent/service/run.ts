@@ -15,6 +15,7 @@ import { managerOn, requireSystemd } from '../systemd/bus.js';
 import { connectBus } from '../systemd/connection.js';
 import { journalReader } from '../systemd/journal-reader.js';
 import { journalWriter } from '../systemd/journal-writer.js';
+import { askSessions } from '../verdict/host-sessions.js';
 import { Board } from './board.js';
 import { takeName } from './bus/name.js';
 import { busName, serveBusObject } from './bus/object.js';
@@ -31,6 +32,7 @@ import { pulse } from './pulse.js';
 import { recordTo } from './record.js';
 import { runElsewhere } from './run-elsewhere.js';
 import { crowd, turns } from './served.js';
+import { sessionsAsker } from './sessions-asker.js';
 import { statusDocument, statusLine } from './status-document.js';
 import { hostKnown, pause } from './waiting.js';
 import { watchDirectories } from './watcher.js';
@@ -74,11 +76,14 @@ export async function runService(options: ServiceOptions): Promise<void> {
   const writer = journalWriter((entry) => line(entry.message));
   const record = recordTo(writer, line);
   const board = new Board();
+  const elsewhere = runElsewhere(spawnRunner(env));
+  const asker = sessionsAsker((question) => askSessions(elsewhere, question));
   const { work } = openWorkplace({
     connect: async () => manager,
-    runner: runElsewhere(spawnRunner(env)),
+    runner: elsewhere,
     lockWaitMs,
     journal: writer,
+    askSessions: asker.ask,
   });
 
   const declared = await declare({
@@ -284,6 +289,7 @@ export async function runService(options: ServiceOptions): Promise<void> {
   stopPulse();
   watcher.close();
   output.close();
+  asker.stop();
   await Promise.race([consumers.quiet(), new Promise((resolve) => setTimeout(resolve, stopWithinMs))]);
   record.write({ kind: 'serviceStopped', profile: null, unit: null, text: 'vgpu-agent stopped' });
   bus.close();

@@ -5,7 +5,14 @@ import { troubleOf } from '../contracts/host-word.js';
 import type { Evidence } from '../contracts/verdict.js';
 import { hostOfUnit } from '../systemd/unit-environment.js';
 import { blockedTransport } from '../systemd/unit-sandbox.js';
-import { environmentMissing, journalBypass, preloadIgnored, probeTrouble, takenAway } from './diagnosis.js';
+import {
+  environmentMissing,
+  isTakenAway,
+  journalBypass,
+  preloadIgnored,
+  probeTrouble,
+  takenAway,
+} from './diagnosis.js';
 import { isPreloaded, libcudaPaths, type Mapped, mappedBy } from './maps.js';
 import type { Observation, SeenProcess } from './observation.js';
 import {
@@ -107,7 +114,7 @@ function loadedEvidence({ present: { loaded } }: Observation): readonly Evidence
   return loaded.models.map(({ name, bytes, gpuBytes }) => ({
     kind: 'loaded',
     text: `${name}: ${inWords(gpuBytes)} of ${inWords(bytes)} on the GPU`,
-    weight: gpuBytes < bytes ? 'against' : 'for',
+    weight: gpuBytes < bytes ? 'against' : bytes === 0 ? 'neutral' : 'for',
     source: url,
   }));
 }
@@ -193,7 +200,7 @@ function environmentEvidence(observation: Observation): readonly Evidence[] {
   const source = `/proc/${main.pid}/environ`;
   const missing = environmentMissing(observation);
   if (missing !== null) {
-    const why = observation.restarted ? takenAway : `it was started before that was set, or ${takenAway}`;
+    const why = isTakenAway(observation) ? takenAway : `it was started before that was set, or ${takenAway}`;
     return [{ kind: 'environment', text: `${missing}: ${why}`, weight: 'against', source }];
   }
   const set = Object.entries(main.loaderEnvironment).map(([name, value]) => `${name}=${value}`);

@@ -6,7 +6,7 @@ import { constants, openSync, readlinkSync, statSync } from 'node:fs';
 import { open, readdir } from 'node:fs/promises';
 import path from 'node:path';
 import { setTimeout } from 'node:timers/promises';
-import type { LibraryVendor, ProcessFacts } from '../../contracts/facts.js';
+import type { LibraryVendor, ProcessFacts, ProcessIdentity } from '../../contracts/facts.js';
 import { errnoOf } from '../../lib/errors.js';
 import { cdiVariable } from '../../lib/paths.js';
 import { readUpTo } from '../../lib/trust/files.js';
@@ -38,6 +38,31 @@ export async function readProcesses(
   return found.filter((one) => one !== null);
 }
 
+/** As `readProcesses`, without what takes long: maps, environment and program. */
+export async function readIdentities(
+  pids: readonly number[],
+  proc = '/proc',
+): Promise<readonly ProcessIdentity[]> {
+  const found = await Promise.all(
+    pids.map(async (pid): Promise<ProcessIdentity | null> => {
+      const directory = path.join(proc, String(pid));
+      const stat = await readStat(directory);
+      return stat === null ? null : { ...(await numbersOf(pid, directory)), startTicks: stat.startTicks };
+    }),
+  );
+  return found.filter((one) => one !== null);
+}
+
+async function numbersOf(pid: number, directory: string): Promise<Omit<ProcessIdentity, 'startTicks'>> {
+  const namespacePid = innermostPid(await readProcFile(path.join(directory, 'status')));
+  const pidNamespace = namespaceOf(readLink(path.join(directory, 'ns/pid')));
+  return {
+    pid,
+    ...(namespacePid === null || namespacePid === pid ? {} : { namespacePid }),
+    ...(pidNamespace === null ? {} : { pidNamespace }),
+  };
+}
+
 async function readProcess(pid: number, contents: ContentCache, proc: string): Promise<ProcessFacts | null> {
   const directory = path.join(proc, String(pid));
   const before = await readStat(directory);
@@ -49,22 +74,20 @@ async function readProcess(pid: number, contents: ContentCache, proc: string): P
   if (maps === 'denied') unreadable.push('maps');
   if (environ === 'denied') unreadable.push('environ');
   if (executable === 'denied') unreadable.push('exe');
-  const namespacePid = innermostPid(await readProcFile(path.join(directory, 'status')));
-  const pidNamespace = namespaceOf(readLink(path.join(directory, 'ns/pid')));
+  const numbers = await numbersOf(pid, directory);
   const libraries = Buffer.isBuffer(maps) ? await readLibraries(directory, maps, contents) : [];
   // The number may have gone to another process meanwhile.
   const after = await readStat(directory);
   if (after === null || after.startTicks !== before.startTicks) return null;
   if (after.parent === 1 && systemdsOwn.test(withoutDeleted(executable ?? ''))) return null;
   return {
-    pid,
-    ...(namespacePid === null || namespacePid === pid ? {} : { namespacePid }),
-    ...(pidNamespace === null ? {} : { pidNamespace }),
+    ...numbers,
     parent: after.parent,
     name: after.name,
     startTicks: after.startTicks,
     executable: executable === 'denied' || executable === null ? null : withoutDeleted(executable),
     libraries,
+    ...(Buffer.isBuffer(environ) && !hasInvocation(environ) ? { environmentCleared: true } : {}),
     loaderEnvironment: Buffer.isBuffer(environ) ? withoutTracer(loaderEnvironment(environ)) : {},
     ...(unreadable.length === 0 ? {} : { unreadable }),
   };
@@ -238,6 +261,10 @@ function unescapePath(shown: string): string {
 
 function withoutDeleted(shown: string): string {
   return shown.endsWith(deletedMark) ? shown.slice(0, -deletedMark.length) : shown;
+}
+
+function hasInvocation(environ: Buffer): boolean {
+  return `\0${environ.toString('latin1')}`.includes('\0INVOCATION_ID=');
 }
 
 /** The loader takes the last of several. */

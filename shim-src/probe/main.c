@@ -53,10 +53,7 @@ static long long milliseconds(void) {
   return (long long)time.tv_sec * 1000 + time.tv_nsec / 1000000;
 }
 
-/*
- * One question for each line. Another process of this user could otherwise write what this one prints
- * (ptrace(2)).
- */
+/* Asks once for each line. With PR_SET_DUMPABLE 0 no other process of this user can change the answers. */
 static int follow_sessions(const char *host, int64_t limit_ms) {
   bool good = true;
   prctl(PR_SET_DUMPABLE, 0);
@@ -136,10 +133,14 @@ static bool parse_timeout(const char *text, double *seconds) {
 
 int main(int argc, char **argv) {
   static const struct option options[] = {
-      {"library", required_argument, NULL, 'l'}, {"compute", no_argument, NULL, 'c'},
-      {"json", no_argument, NULL, 'j'},          {"timeout", required_argument, NULL, 't'},
-      {"sessions", no_argument, NULL, 's'},      {"host", required_argument, NULL, 'H'},
-      {"follow", no_argument, NULL, 'f'},        {"help", no_argument, NULL, 'h'},
+      {"library", required_argument, NULL, 'l'},
+      {"compute", no_argument, NULL, 'c'},
+      {"json", no_argument, NULL, 'j'},
+      {"timeout", required_argument, NULL, 't'},
+      {"sessions", no_argument, NULL, 's'},
+      {"host", required_argument, NULL, 'H'},
+      {"follow", no_argument, NULL, 'f'},
+      {"help", no_argument, NULL, 'h'},
       {NULL, 0, NULL, 0},
   };
   const char *library = NULL, *host = NULL;

@@ -27,7 +27,7 @@ export interface SessionsAsker {
 /** Starts a program that answers each line on its standard input with a line. */
 export type StartFollower = (file: string, args: readonly string[]) => ChildProcess;
 
-/** One for each user and host that consumers of this guest use; more is no configuration of ours. */
+/** One for each user and host that consumers use; a guest has few of both. */
 const maxFollowers = 8;
 const maxLineBytes = 4 * 1024 * 1024;
 

@@ -2,7 +2,7 @@
  * The consumer's processes, from /proc. Any of them may end, exec or be replaced at any moment, and some may not be
  * read: unknown facts are left out or named in `unreadable`, never guessed.
  */
-import { constants, openSync, readlinkSync, statSync } from 'node:fs';
+import { constants, openSync, readdirSync, readFileSync, readlinkSync, statSync } from 'node:fs';
 import { open, readdir } from 'node:fs/promises';
 import path from 'node:path';
 import { setTimeout } from 'node:timers/promises';
@@ -36,6 +36,40 @@ export async function readProcesses(
 ): Promise<readonly ProcessFacts[]> {
   const found = await Promise.all(pids.map((pid) => readProcess(pid, contents, proc)));
   return found.filter((one) => one !== null);
+}
+
+/**
+ * The processes in the unit's control group, by that of its main process; null where that cannot be read. Costs a
+ * tenth of the same question to systemd.
+ */
+export function cgroupPids(
+  mainPid: number,
+  unit: string,
+  proc = '/proc',
+  tree = '/sys/fs/cgroup',
+): readonly number[] | null {
+  try {
+    const own = /^0::(\/.*)$/m.exec(readFileSync(path.join(proc, String(mainPid), 'cgroup'), 'utf8'))?.[1];
+    const parts = own?.split('/') ?? [];
+    const at = parts.lastIndexOf(unit);
+    if (at === -1) return null;
+    return pidsBelow(path.join(tree, ...parts.slice(0, at + 1)), maxCgroupDepth);
+  } catch {
+    return null;
+  }
+}
+
+/** A unit with Delegate= has groups of its own below. */
+const maxCgroupDepth = 4;
+
+function pidsBelow(directory: string, depth: number): readonly number[] {
+  const own = readFileSync(path.join(directory, 'cgroup.procs'), 'utf8').split('\n').filter(Boolean);
+  if (depth === 0) return own.map(Number);
+  const below = readdirSync(directory, { withFileTypes: true }).filter((entry) => entry.isDirectory());
+  return [
+    ...own.map(Number),
+    ...below.flatMap(({ name }) => pidsBelow(path.join(directory, name), depth - 1)),
+  ];
 }
 
 /** As `readProcesses`, without what takes long: maps, environment and program. */

@@ -19,7 +19,7 @@ import { lookCloser } from '../../guest/look/closer-look.js';
 import { defaultShimDirectory } from '../../guest/shim/shim-build.js';
 import { withContainers } from '../../guest/unit/container-processes.js';
 import { outputTarget } from '../../guest/unit/output-target.js';
-import { readIdentities, readProcesses, readStat } from '../../guest/unit/processes.js';
+import { cgroupPids, readIdentities, readProcesses, readStat } from '../../guest/unit/processes.js';
 import { placeOfStart } from '../../guest/unit/start-record.js';
 import { readHost } from '../../guest/vgpu-host/host.js';
 import { agentVersion } from '../../lib/agent-version.js';
@@ -176,7 +176,9 @@ export function openWorkplace(options: WorkplaceOptions = {}): OpenWorkplace {
       clock: systemClock,
       stamp,
       get: httpGet,
-      pids: () => bus.processes(unit.name),
+      pids: async () =>
+        (unit.kind === 'loaded' && !isContainer(unit) ? cgroupPids(unit.mainPid, unit.name) : null) ??
+        bus.processes(unit.name),
       processes: async (pids) =>
         isContainer(unit) ? consumersOwn(unit, await readProcesses(pids, contents)) : readIdentities(pids),
       sessions: (signal) => sessionsOf(unit, endpoint, signal),

@@ -221,6 +221,11 @@ export async function runService(options: ServiceOptions): Promise<void> {
       const { phase, problem } = overview(board.now);
       return { state: phase, problem: problem ?? '' };
     },
+    restart: () =>
+      consumers.all.flatMap(({ judge, profile: { unit } }) => {
+        const reason = judge.restartNow();
+        return reason === null ? [] : [{ unit, reason }];
+      }),
     reload,
   });
   units = await watchBus(bus, {

@@ -1,10 +1,9 @@
 /** Looks between two verdicts: the newest evidence decides what is shown. Pure. */
-import { dropped } from './restart.js';
+import { freshMs } from '../../install/pipeline/status-view.js';
+import { dropped, withoutMoot } from './restart.js';
 import { show } from './shown.js';
 import { after, type JudgeEvent, type JudgeState, type LiveSeen, type Next } from './state.js';
 
-/** A verdict that rests on an older answer of the host is not about now. */
-const freshMs = 15_000;
 /** A verdict in full takes a probe: looks that keep changing do not have it made all the time. */
 const lookDoubtMs = 30_000;
 
@@ -31,7 +30,7 @@ export function looked(before: JudgeState, event: Extract<JudgeEvent, { kind: 'l
   const works = live.kind === 'told' && live.works;
   const next = works ? recovered(told, verdict.invocationId) : { state: told, effects: [] };
   return after(next, (state) => {
-    const shown = show({ ...state, verdict });
+    const shown = after(withoutMoot({ ...state, verdict }), show);
     const changed = was.mode !== verdict.mode || was.reason !== verdict.reason;
     if (!changed || now - state.lookDoubtedAt < lookDoubtMs) return shown;
     return {
@@ -46,6 +45,5 @@ function recovered(state: JudgeState, invocationId: string | null): Next {
   const tainted = state.tainted.filter((id) => id !== invocationId);
   const survivor = state.survivor === invocationId ? null : state.survivor;
   const next = { ...state, tainted, survivor };
-  const moot = state.pending !== null && state.pending.cause !== 'outdated';
-  return moot ? dropped(next) : { state: next, effects: [] };
+  return state.pending?.cause === 'host' ? dropped(next) : { state: next, effects: [] };
 }

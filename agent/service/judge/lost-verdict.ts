@@ -41,22 +41,6 @@ export function staleVerdict(before: Verdict): Verdict {
   };
 }
 
-/** It cannot be seen now: the last verdict is told with its time, and not as the present one. */
-export function oldVerdict(before: Verdict, why: string): Verdict {
-  const was = `${before.mode}${before.reason === null ? '' : ` (${before.reason})`}`;
-  const at = before.look === undefined ? '' : ` at ${before.look.at}`;
-  return {
-    ...before,
-    mode: 'undetermined',
-    simulated: false,
-    devices: [],
-    reason: 'evidence-stale',
-    evidence: [{ kind: 'host', text: why, weight: 'neutral', source: null }, ...before.evidence],
-    summary: `${before.unit} may or may not run on the GPU: ${why}. The last verdict was ${was}${at}.`,
-    next: `sudo vgpu-agent verify --unit ${before.unit}`,
-  };
-}
-
 /** systemd waits before it starts it again: until then it serves nobody. */
 export function endedVerdict(before: Verdict): Verdict {
   return {

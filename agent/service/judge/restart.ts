@@ -36,7 +36,17 @@ const hostReasons: ReadonlySet<Reason | null> = new Set<Reason | null>([
 
 /** Is there a reason to restart the start that was judged, and may it be done? */
 export function decide(before: JudgeState, now: number): Next {
-  const state = wish(before);
+  return after(withoutMoot(wish(before)), (state) => decideOn(state, now));
+}
+
+/** A finding that is past is no reason for a restart any more; a later one is tried again. */
+export function withoutMoot(state: JudgeState): Next {
+  const past = state.verdict?.mode === 'gpu' || state.live?.works === true;
+  if (state.pending?.cause !== 'found' || !past) return { state, effects: [] };
+  return dropped({ ...state, triedFor: null });
+}
+
+function decideOn(state: JudgeState, now: number): Next {
   const { pending, judged: start, rules } = state;
   if (pending === null || start === null) return { state, effects: [] };
   if (start.activeState !== 'active') return dropped(state);

@@ -1,6 +1,7 @@
 /** The verdict as it is shown and written: what the host did since counts too. Pure. */
 import type { Verdict } from '../../contracts/verdict.js';
-import { endedVerdict, lostVerdict, oldVerdict, staleVerdict } from './lost-verdict.js';
+import { oldVerdict } from '../../install/pipeline/status-view.js';
+import { endedVerdict, lostVerdict, staleVerdict } from './lost-verdict.js';
 import type { JudgeEffect, JudgeState, Next } from './state.js';
 
 /** The consumer's log of a start that lost its host is no longer true, even when the host is back. */

@@ -624,3 +624,11 @@ test('a consumer that has ended and waits for its next start is not on the GPU',
   assert.deepEqual(bench.look(waiting), ['show undetermined unit-restarting', 'write verdict']);
   assert.deepEqual(bench.look(active('b')), ['show gpu', 'write verdict', 'confirm']);
 });
+
+test('a finding that is past by the next look is no reason for a restart any more', () => {
+  const bench = new Bench().settledOn(cpu('a', 'model-on-cpu'));
+  bench.looked(cpu('a', 'model-on-cpu'), told(1, 5));
+  const [due] = bench.serving(null);
+  assert.match(due ?? '', /^due: the host has a live session/);
+  assert.deepEqual(bench.looked(gpu('a'), told(1, 5)).slice(0, 2), ['nothing is due', 'show gpu']);
+});

@@ -134,18 +134,24 @@ export interface StoreFacts {
   }[];
 }
 
-export interface ProcessFacts {
+/** Which process it is, here and by its own account. */
+export interface ProcessIdentity {
   readonly pid: number;
   /** Its number in the PID namespace that it lives in, where that is another one. */
   readonly namespacePid?: number;
   /** Inode of that namespace; absent: it may not be read. */
   readonly pidNamespace?: number;
+  /** Start time in clock ticks since boot: pid + this is unique. */
+  readonly startTicks: string;
+}
+
+export interface ProcessFacts extends ProcessIdentity {
   readonly parent: number;
   /** /proc/PID/comm. */
   readonly name: string;
-  /** Start time in clock ticks since boot: pid + this is unique. */
-  readonly startTicks: string;
   readonly executable: string | null;
+  /** systemd gives INVOCATION_ID to every service (systemd.exec(5)); this process lacks it: a wrapper cleared its environment. */
+  readonly environmentCleared?: true;
   /** Every mapped file that is a libcuda or libnvidia-ml, by real path, with `(deleted)` kept apart. */
   readonly libraries: readonly {
     readonly path: string;

@@ -39,6 +39,7 @@ export const reasons = [
   'journal-cut',
   'memory-round-trip-failed',
   'consumer-not-restarted',
+  'environment-removed',
   'probe-disagrees',
   'not-cuda',
   'layers-not-offloaded',
@@ -47,6 +48,7 @@ export const reasons = [
   'no-work-yet',
   'context-create-failed',
   'compute-failed',
+  'evidence-stale',
 ] as const;
 export type Reason = (typeof reasons)[number];
 
@@ -88,6 +90,14 @@ export interface LogVerdict {
   readonly evidence: readonly Evidence[];
 }
 
+/** One look at the consumer and the host. Outputs with the same `id` are of the same look. */
+export interface Look {
+  /** Increases with every look; milliseconds since 1970 unless two looks fell into one. */
+  readonly id: number;
+  /** ISO 8601. */
+  readonly at: string;
+}
+
 /** The verdict about a live consumer. */
 export interface Verdict extends LogVerdict {
   readonly profile: string;
@@ -96,6 +106,10 @@ export interface Verdict extends LogVerdict {
   readonly consumerVersion: string | null;
   /** The carrier of the calls of its processes, else of a program in the unit's environment; absent: not reported. */
   readonly carrier?: Carrier;
+  /** The newest look that it rests on; absent: it was made from a record. */
+  readonly look?: Look;
+  /** Nothing is loaded now, so the verdict is that of the start. */
+  readonly idle?: true;
   /** One sentence for a person: why, and the exact next command if it is not GPU. */
   readonly summary: string;
   readonly next: string | null;

@@ -30,6 +30,8 @@ export interface AgentConfig {
   readonly restart: {
     readonly enabled: boolean;
     readonly whileServing: boolean;
+    readonly busy: boolean;
+    readonly idleSeconds: number;
     readonly perHour: number;
     readonly minimumSeconds: number;
   };
@@ -43,7 +45,14 @@ export const defaultConfig: AgentConfig = {
   first: null,
   host: null,
   repair: { enabled: true, perHour: 30, backoffSeconds: 1 },
-  restart: { enabled: true, whileServing: false, perHour: 6, minimumSeconds: 30 },
+  restart: {
+    enabled: true,
+    whileServing: false,
+    busy: false,
+    idleSeconds: 600,
+    perHour: 6,
+    minimumSeconds: 30,
+  },
   checkMinutes: 30,
   waitForHostSeconds: 3,
   metrics: { textfile: null, listen: null },

@@ -4,7 +4,15 @@ import type { Snapshot } from './board.js';
 import { overview } from './overview.js';
 
 const modes: readonly Mode[] = ['gpu', 'cpu', 'degraded', 'undetermined'];
-const phases = ['starting', 'idle', 'settled', 'repairing', 'waiting', 'degraded'] as const;
+const phases = [
+  'starting',
+  'idle',
+  'settled',
+  'repairing',
+  'waiting',
+  'restart-pending',
+  'degraded',
+] as const;
 
 export interface MetricsInput {
   readonly snapshot: Snapshot;
@@ -48,6 +56,14 @@ export async function metricsText({ snapshot, version, roundTrip }: MetricsInput
       verdicts.set({ profile: of, unit: by, mode, simulated, reason }, holds ? 1 : 0);
     }
   }
+  const looks = new prometheus.Gauge({
+    name: 'vgpu_verdict_look',
+    help: 'The look that each verdict rests on, in milliseconds since 1970; 0: none so far.',
+    labelNames: ['profile', 'unit'],
+    registers,
+  });
+  for (const { verdict, profile: of, unit: by } of consumers)
+    looks.set({ profile: of, unit: by }, verdict?.look?.id ?? 0);
   const states = new prometheus.Gauge({
     name: 'vgpu_agent_state',
     help: 'What the service is doing: 1 for the state in force, of several consumers the worst.',

@@ -20,7 +20,15 @@ export interface Overview {
 }
 
 /** The worst first. */
-const phases: readonly Phase[] = ['degraded', 'repairing', 'waiting', 'starting', 'settled', 'idle'];
+const phases: readonly Phase[] = [
+  'degraded',
+  'repairing',
+  'waiting',
+  'restart-pending',
+  'starting',
+  'settled',
+  'idle',
+];
 const modes: readonly Mode[] = ['cpu', 'degraded', 'undetermined', 'gpu'];
 
 export function overview({ consumers }: Snapshot): Overview {
@@ -34,7 +42,7 @@ export function overview({ consumers }: Snapshot): Overview {
   return {
     profile: first?.profile ?? '',
     unit: first?.unit ?? '',
-    phase: phases.find((phase) => consumers.some((one) => one.phase === phase)) ?? 'starting',
+    phase: phases.find((phase) => consumers.some((one) => phaseOf(one) === phase)) ?? 'starting',
     problem: problems.length === 0 ? null : problems.join('; '),
     verdict: modes.flatMap((mode) => verdicts.filter((one) => one.mode === mode))[0] ?? null,
     view: view === undefined ? null : allInOne([view, ...views]),
@@ -53,10 +61,16 @@ export function overview({ consumers }: Snapshot): Overview {
   };
 }
 
+/** The keeper's phase; once the files are right, also what the judge waits for. */
+export function phaseOf({ phase, pendingRestart }: Pick<ConsumerState, 'phase' | 'pendingRestart'>): Phase {
+  return phase === 'settled' && pendingRestart !== null ? 'restart-pending' : phase;
+}
+
 /** With what the service does for this one. */
-function viewOf({ view, phase, problem, pendingRestart }: ConsumerState): StatusView | null {
+function viewOf(one: ConsumerState): StatusView | null {
+  const { view, problem, pendingRestart } = one;
   if (view === null) return null;
-  const service = { state: phase, problem, pendingRestart };
+  const service = { state: phaseOf(one), problem, pendingRestart };
   return { ...view, consumers: view.consumers.map((one): ConsumerView => ({ ...one, service })) };
 }
 

@@ -16,6 +16,7 @@ import { connectBus } from '../systemd/connection.js';
 import { journalReader } from '../systemd/journal-reader.js';
 import { journalWriter } from '../systemd/journal-writer.js';
 import { logNamespace } from '../systemd/unit-output.js';
+import { askSessions } from '../verdict/host-sessions.js';
 import { Board } from './board.js';
 import { takeName } from './bus/name.js';
 import { busName, serveBusObject } from './bus/object.js';
@@ -33,6 +34,7 @@ import { pulse } from './pulse.js';
 import { recordTo } from './record.js';
 import { runElsewhere } from './run-elsewhere.js';
 import { crowd, turns } from './served.js';
+import { sessionsAsker } from './sessions-asker.js';
 import { statusDocument, statusLine } from './status-document.js';
 import { hostKnown, pause } from './waiting.js';
 import { watchDirectories } from './watcher.js';
@@ -78,11 +80,14 @@ export async function runService(options: ServiceOptions): Promise<void> {
   const writer = journalWriter((entry) => line(entry.message));
   const record = recordTo(writer, line);
   const board = new Board();
+  const elsewhere = runElsewhere(spawnRunner(env));
+  const asker = sessionsAsker((question) => askSessions(elsewhere, question));
   const { work } = openWorkplace({
     connect: async () => manager,
-    runner: runElsewhere(spawnRunner(env)),
+    runner: elsewhere,
     lockWaitMs,
     journal: writer,
+    askSessions: asker.ask,
   });
 
   const declared = await declare({
@@ -231,6 +236,11 @@ export async function runService(options: ServiceOptions): Promise<void> {
       const { phase, problem } = overview(board.now);
       return { state: phase, problem: problem ?? '' };
     },
+    restart: () =>
+      consumers.all.flatMap(({ judge, profile: { unit } }) => {
+        const reason = judge.restartNow();
+        return reason === null ? [] : [{ unit, reason }];
+      }),
     reload,
   });
   units = await watchBus(bus, {
@@ -299,6 +309,7 @@ export async function runService(options: ServiceOptions): Promise<void> {
   stopPulse();
   watcher.close();
   output.close();
+  asker.stop();
   await Promise.race([consumers.quiet(), new Promise((resolve) => setTimeout(resolve, stopWithinMs))]);
   if (lostBus === null) crashes.forget();
   record.write({ kind: 'serviceStopped', profile: null, unit: null, text: 'vgpu-agent stopped' });

@@ -3,7 +3,7 @@
 import { dockerLogs } from '../containers/docker-log.js';
 import type { MachineFacts } from '../contracts/facts.js';
 import { procSockets, servingNow } from '../install/pipeline/serving.js';
-import type { Workplace } from '../install/pipeline/workplace.js';
+import type { WatchingWorkplace } from '../install/pipeline/workplace.js';
 import type { Profile } from '../profile/types.js';
 import type { JournalReader } from '../systemd/types.js';
 import type { ContainerLog } from '../verdict/effects.js';
@@ -18,7 +18,7 @@ import { pause } from './waiting.js';
 import { allPlaces, type Places, watchPlaces } from './watch-places.js';
 
 export interface ServedEffects {
-  readonly work: Workplace;
+  readonly work: WatchingWorkplace;
   readonly board: Board;
   readonly record: Record;
   readonly desired: () => Desired;
@@ -126,7 +126,7 @@ const containerEveryMs = 5_000;
 const unitEveryMs = 60_000;
 
 async function* containerLogs(
-  work: Workplace,
+  work: WatchingWorkplace,
   unit: string,
   signal: AbortSignal,
 ): AsyncIterable<ContainerLog> {

@@ -4,10 +4,16 @@ import { bagOf, type PropertyBag } from './properties.js';
 
 const agentName = 'org.vgpu.Agent1';
 const agentPath = '/org/vgpu/Agent1';
+/** A start that is still under way gets its own time. */
+const verifyTimeoutMs = 180_000;
 
 export interface AgentClient {
   properties(): Promise<PropertyBag>;
   metrics(): Promise<string>;
+  /** Resolves when every consumer was judged again. Rejects with a BusError when this user may not ask. */
+  verify(): Promise<void>;
+  /** Begins the restarts that are due; JSON. */
+  restart(): Promise<string>;
   /** Calls the listener at every signal of the service, and once with null when the service or the bus goes. */
   watch(
     listener: (signal: { readonly member: string; readonly body: readonly unknown[] } | null) => void,
@@ -50,6 +56,14 @@ export async function findAgent(): Promise<AgentClient | null> {
     async metrics() {
       const [text] = await call(agentName, 'Metrics', '', []);
       return String(text);
+    },
+    async verify() {
+      const request = { destination: agentName, path: agentPath, interface: agentName, member: 'Verify' };
+      await bus.call({ ...request, signature: '', body: [], timeoutMs: verifyTimeoutMs });
+    },
+    async restart() {
+      const [begun] = await call(agentName, 'Restart', '', []);
+      return String(begun);
     },
     async watch(listener) {
       const [unique] = owner;

@@ -7,7 +7,7 @@ import { choiceOf, titleOf } from '../profile/instance.js';
 import { logNamespace, namespaceOption } from '../systemd/unit-output.js';
 import { overrideTrouble } from './diagnosis.js';
 import type { Observation } from './observation.js';
-import { chosenCpu, memoryShort } from './present.js';
+import { chosenCpu, isIdle, memoryShort } from './present.js';
 
 interface Case {
   /** `--profile NAME` or `--unit NAME`. */
@@ -148,6 +148,11 @@ const advices: Readonly<Record<Reason, Advice>> = {
   },
   'memory-round-trip-failed': { why: 'has a GPU whose memory does not keep what is written', next: probe },
   'consumer-not-restarted': { why: 'was started before the shim was in place', next: restart },
+  'environment-removed': {
+    why: 'runs without the libcuda of vgpu-agent: a wrapper takes the variables away that its unit sets',
+    repair: 'have the wrapper keep LD_LIBRARY_PATH and LD_PRELOAD; another restart changes nothing',
+    next: edit,
+  },
   'probe-disagrees': { why: 'and vgpu-probe disagree about the GPU', next: restart },
   'not-cuda': { why: 'uses a GPU without CUDA, and not through vgpu-agent', next: probe },
   'layers-not-offloaded': {
@@ -179,6 +184,7 @@ const advices: Readonly<Record<Reason, Advice>> = {
     why: 'has a GPU on which the test kernels failed or computed wrong numbers',
     next: (about) => `${probe(about)} --compute`,
   },
+  'evidence-stale': { why: 'was not seen for a while', next: verify },
 };
 
 const modeWords: Readonly<Record<Mode, string>> = {
@@ -232,8 +238,11 @@ export function adviceOn(
       probe?.kind === 'answered' && probe.report.compute?.ok === true
         ? ' The test kernels compute the right numbers on it.'
         : '';
+    const idle = isIdle(observation.present)
+      ? ' It is idle: nothing is loaded, so this is the result of its start.'
+      : '';
     return {
-      summary: `${title} ${modeWords.gpu}${names.length === 0 ? '' : `: ${names.join('; ')}`}.${computed}${warning}`,
+      summary: `${title} ${modeWords.gpu}${names.length === 0 ? '' : `: ${names.join('; ')}`}.${computed}${warning}${idle}`,
       next: null,
     };
   }

@@ -27,7 +27,7 @@ import { evidenceOf } from './evidence.js';
 import { partlyText, simulatedSuffix } from './log/findings.js';
 import { isPreloaded, mappedBy, processesThatCount } from './maps.js';
 import type { Observation } from './observation.js';
-import { type Present, presentOf, tooLarge, turnedAwayText } from './present.js';
+import { isIdle, type Present, presentOf, tooLarge, turnedAwayText } from './present.js';
 
 interface Conclusion {
   readonly mode: Mode;
@@ -58,6 +58,8 @@ export function combine(observation: Observation): Verdict {
     invocationId: observation.invocationId,
     consumerVersion: log.version,
     ...(carrier === undefined ? {} : { carrier }),
+    ...(observation.look === undefined ? {} : { look: observation.look }),
+    ...(conclusion.mode === 'gpu' && isIdle(observation.present) ? { idle: true } : {}),
     summary,
     next,
   };
@@ -196,6 +198,10 @@ function concludeGpu(observation: Observation, now: Present): Conclusion {
   }
   const other = probed === null ? otherDevice(observation) : null;
   if (other !== null) return degraded(other);
+  // A consumer that is ready has its model loaded; if that lay on the GPU, the host would have memory for it.
+  const empty = now.kind === 'waits' && now.held === 0 && profile.evidence.sessions === 'when-ready';
+  if (empty && readiness.kind === 'answered')
+    return { mode: 'undetermined', reason: 'no-work-yet', detail: now.detail };
   const answered = probe?.kind === 'answered';
   const logAlone = profile.evidence.mapsOf === 'none' && !profile.evidence.probe;
   if (!seen && !answered && !logAlone) {

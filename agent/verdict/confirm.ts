@@ -5,6 +5,7 @@
  */
 
 import type { ProbeResult } from '../contracts/probe.js';
+import type { UnitFacts } from '../contracts/unit.js';
 import type { Verdict } from '../contracts/verdict.js';
 import { VgpuError } from '../lib/errors.js';
 import { choiceOf } from '../profile/instance.js';
@@ -14,7 +15,7 @@ import type { End, Observation } from './observation.js';
 import { type PresentSeen, presentOf } from './present.js';
 import { probeResult } from './probe-result.js';
 import { watchLog } from './watch-log.js';
-import { lookAtPresent } from './watch-present.js';
+import { lookAtPresent, type PresentEffects } from './watch-present.js';
 import { watchProcesses } from './watch-processes.js';
 import { watchReadiness } from './watch-readiness.js';
 import { watchUnit } from './watch-unit.js';
@@ -38,13 +39,17 @@ const lookAgainMs = 700;
  */
 const lookWhileLoading = 20;
 
+/** A consumer that has had the time of its start gets this much to answer. */
+const runningMs = 15_000;
+
 /** Pause between two questions to the host while a consumer says nothing of its device. */
 const askPresentEveryMs = 1_000;
 
 /** Milliseconds that the profile grants a start on this machine. */
-export function confirmLimitMs({ profile, timeoutMs, libraryDirectories }: ConfirmOptions): number {
+export function confirmLimitMs({ profile, timeoutMs, libraryDirectories, ageMs }: ConfirmOptions): number {
   const { baseSeconds, perLibraryDirectorySeconds } = profile.timeouts;
-  return timeoutMs ?? (baseSeconds + perLibraryDirectorySeconds * libraryDirectories) * 1000;
+  const granted = (baseSeconds + perLibraryDirectorySeconds * libraryDirectories) * 1000;
+  return timeoutMs ?? Math.min(granted, Math.max(runningMs, granted - (ageMs ?? 0)));
 }
 
 /**
@@ -180,9 +185,9 @@ export async function observe(options: ConfirmOptions, effects: ConfirmEffects):
       else if (settled()) {
         // The start that settled may have just ended: the unit's state decides.
         await unit.look();
-        if (unit.trouble() === null && settled()) end = 'settled';
+        if (unit.trouble() === null && isUp(unit.unit()) && settled()) end = 'settled';
       }
-      if (end === null && now - start >= limitMs) end = 'timed-out';
+      if (end === null && now - start >= limitMs) end = endAtLimit(unit.unit());
       if (end === null) {
         if (now - told >= tellEveryMs) {
           told = now;
@@ -199,7 +204,7 @@ export async function observe(options: ConfirmOptions, effects: ConfirmEffects):
       profile,
       unit: (end === 'unit-restarting' ? unit.lastFailure() : null) ?? unit.unit(),
       invocationId: unit.invocationId(),
-      restarted: options.cursor !== null,
+      restarted: options.cursor !== null || options.restarted === true,
       end,
       elapsedMs: clock.now() - start,
       restarts: unit.restarts(),
@@ -216,8 +221,13 @@ export async function observe(options: ConfirmOptions, effects: ConfirmEffects):
       endpoint: options.endpoint,
     };
     const last = await settledPresent(seen, effects, signal);
+    await unit.look();
     stopIfAsked(options);
-    return { ...seen, present: last };
+    // The start that was seen may have ended during the last questions.
+    const gone = unit.invocationId() !== seen.invocationId || !isUp(unit.unit());
+    return gone && end === 'settled'
+      ? { ...seen, ...last, unit: unit.unit(), end: endAtLimit(unit.unit(), 'unit-restarting') }
+      : { ...seen, ...last };
   } finally {
     closing.abort();
     processes.stop();
@@ -237,22 +247,36 @@ export async function observe(options: ConfirmOptions, effects: ConfirmEffects):
 const nothingSeen: PresentSeen = { loaded: { kind: 'unasked' }, sessions: { kind: 'unasked' } };
 
 /** The present state, looked at last. Evidence that contradicts the rest is checked again before it is believed. */
-async function settledPresent(
-  seen: Omit<Observation, 'present'>,
-  effects: ConfirmEffects,
+export async function settledPresent(
+  seen: Omit<Observation, 'present' | 'look'>,
+  effects: PresentEffects & Pick<ConfirmEffects, 'clock' | 'stamp'>,
   signal: AbortSignal,
-): Promise<PresentSeen> {
+  whileLoading = lookWhileLoading,
+): Promise<Pick<Observation, 'present' | 'look'>> {
   const { profile, unit, log, end } = seen;
-  if (end === 'unit-failed' || end === 'unit-restarting') return nothingSeen;
+  let look = effects.stamp();
+  if (end === 'unit-failed' || end === 'unit-restarting') return { present: nothingSeen, look };
   const question = { profile, unit, address: log.address };
   let present = await lookAtPresent(question, effects, signal);
   for (let again = 0; !signal.aborted; again += 1) {
     const { kind } = presentOf({ ...seen, present });
-    if (again >= (kind === 'contradicted' ? lookAgain : kind === 'loads' ? lookWhileLoading : 0)) break;
+    if (again >= (kind === 'contradicted' ? lookAgain : kind === 'loads' ? whileLoading : 0)) break;
     await effects.clock.sleep(lookAgainMs, signal);
+    look = effects.stamp();
     present = await lookAtPresent(question, effects, signal);
   }
-  return present;
+  return { present, look };
+}
+
+function isUp(unit: UnitFacts): boolean {
+  return unit.kind === 'loaded' && ['active', 'reloading', 'refreshing'].includes(unit.activeState);
+}
+
+/** A unit that systemd keeps waiting before the next start (RestartSec=) is neither up nor failed. */
+function endAtLimit(unit: UnitFacts, other: End = 'timed-out'): End {
+  if (unit.kind !== 'loaded' || unit.activeState === 'failed' || unit.activeState === 'inactive')
+    return 'unit-failed';
+  return unit.subState.startsWith('auto-restart') ? 'unit-restarting' : other;
 }
 
 async function runProbe(effects: ConfirmEffects, signal: AbortSignal): Promise<ProbeResult> {

@@ -201,14 +201,20 @@ export function mapsTrouble(observation: Observation): Diagnosis | null {
   }
   const missing = environmentMissing(observation);
   if (missing === null) return null;
-  // We have just restarted it: another restart would change nothing.
-  return observation.restarted
-    ? { reason: 'shim-not-loaded', detail: `${missing}; ${takenAway}` }
+  return isTakenAway(observation)
+    ? { reason: 'environment-removed', detail: `${missing}; ${takenAway}` }
     : { reason: 'consumer-not-restarted', detail: missing };
 }
 
 /** Why a process lacks variables that its unit sets. */
 export const takenAway = 'something removes it, such as UnsetEnvironment= or a wrapper script';
+
+/** Does its process lack variables although they were set before it started? Then another restart changes nothing. */
+export function isTakenAway({ restarted, processes }: Pick<Observation, 'restarted' | 'processes'>): boolean {
+  return (
+    restarted || processes.some(({ role, facts }) => role === 'main' && facts.environmentCleared === true)
+  );
+}
 
 /** The unit sets a loader variable that its main process does not have: a clause, or null. */
 export function environmentMissing({ profile, processes, unit }: Observation): string | null {

@@ -4,6 +4,7 @@ import type { Emit } from '../contracts/events.js';
 import type { HostFacts, ProcessFacts } from '../contracts/facts.js';
 import type { ProbeRun } from '../contracts/probe.js';
 import type { UnitFacts } from '../contracts/unit.js';
+import type { Look } from '../contracts/verdict.js';
 import type { Profile } from '../profile/types.js';
 import type { JournalReader } from '../systemd/types.js';
 import type { SessionsAnswer } from './host-sessions.js';
@@ -23,6 +24,8 @@ export interface ConfirmEffects {
   readonly clock: Clock;
   readonly journal: JournalReader;
   readonly emit: Emit;
+  /** The stamp of a look that begins now. */
+  stamp(): Look;
   /** The unit now. */
   unit(): Promise<UnitFacts>;
   /** Every process of the unit's cgroup now. Cheap: called every few tens of milliseconds. */
@@ -66,6 +69,10 @@ export interface ConfirmOptions {
   readonly restarts: number | null;
   /** How many directories of the profile's consumerLibraries exist here: the time-out grows with them. */
   readonly libraryDirectories: number;
+  /** How long the unit's main process has been running; null: not known. */
+  readonly ageMs: number | null;
+  /** The service has restarted the unit for this start since its settings were made. */
+  readonly restarted?: boolean;
   /** Overrides the profile's time-outs. */
   readonly timeoutMs: number | null;
   /** `unix:PATH`, `vsock:CID:PORT`, `tcp:ADDR:PORT`: decides which sandbox settings block it. */

@@ -6,7 +6,7 @@ import type { Evidence } from '../contracts/verdict.js';
 import { hostOfUnit } from '../systemd/unit-environment.js';
 import { journalBypass } from '../systemd/unit-output.js';
 import { blockedTransport } from '../systemd/unit-sandbox.js';
-import { environmentMissing, preloadIgnored, probeTrouble, takenAway } from './diagnosis.js';
+import { environmentMissing, isTakenAway, preloadIgnored, probeTrouble, takenAway } from './diagnosis.js';
 import { isPreloaded, libcudaPaths, type Mapped, mappedBy } from './maps.js';
 import type { Observation, SeenProcess } from './observation.js';
 import {
@@ -200,7 +200,7 @@ function environmentEvidence(observation: Observation): readonly Evidence[] {
   const source = `/proc/${main.pid}/environ`;
   const missing = environmentMissing(observation);
   if (missing !== null) {
-    const why = observation.restarted ? takenAway : `it was started before that was set, or ${takenAway}`;
+    const why = isTakenAway(observation) ? takenAway : `it was started before that was set, or ${takenAway}`;
     return [{ kind: 'environment', text: `${missing}: ${why}`, weight: 'against', source }];
   }
   const set = Object.entries(main.loaderEnvironment).map(([name, value]) => `${name}=${value}`);

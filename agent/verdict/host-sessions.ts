@@ -22,7 +22,8 @@ export type SessionsAnswer =
   /** The host does not tell: it is too old for the question, or not there. */
   | { readonly kind: 'unknown'; readonly message: string };
 
-const limitSeconds = 3;
+/** The host's time to answer. */
+export const sessionsLimitMs = 3_000;
 const graceMs = 2_000;
 /** Clock ticks a second in /proc/PID/stat: USER_HZ, 100 on every architecture that we run on (proc(5)). */
 export const ticksPerSecond = 100;
@@ -41,25 +42,29 @@ export async function askSessions(
       runner,
       { uid, gid, groups: [] },
       program,
-      ['--sessions', '--host', host, '--timeout', String(limitSeconds)],
-      { timeoutMs: limitSeconds * 1000 + graceMs },
+      ['--sessions', '--host', host, '--timeout', String(sessionsLimitMs / 1000)],
+      { timeoutMs: sessionsLimitMs + graceMs },
     );
-    if (ran.timedOut) return unknown(`no answer within ${limitSeconds} s`);
-    const document = parseSessions(ran.stdout.toString('utf8'));
-    switch (document.kind) {
-      case 'told': {
-        const seconds = Math.max(0, Math.round(uptime() - Number(begun.startTicks) / ticksPerSecond));
-        return { kind: 'told', report: document.report, seconds };
-      }
-      case 'failed':
-        return unknown(document.message);
-      case 'bad':
-        return unknown(ran.stderr.toString('utf8').split('\n')[0]?.slice(0, 200) || document.problem);
-    }
+    if (ran.timedOut) return unknown(`no answer within ${sessionsLimitMs / 1000} s`);
+    const seconds = Math.max(0, Math.round(uptime() - Number(begun.startTicks) / ticksPerSecond));
+    return answerOf(ran.stdout.toString('utf8'), seconds, ran.stderr.toString('utf8'));
   } catch (error) {
     if (error instanceof VgpuError) return unknown(error.message);
     if (errnoOf(error) === 'ENOENT') return unknown(`process ${pid} has ended`);
     throw error;
+  }
+}
+
+/** The answer in the program's output; `complaint` is its standard error. */
+export function answerOf(output: string, seconds: number, complaint: string): SessionsAnswer {
+  const document = parseSessions(output);
+  switch (document.kind) {
+    case 'told':
+      return { kind: 'told', report: document.report, seconds };
+    case 'failed':
+      return unknown(document.message);
+    case 'bad':
+      return unknown(complaint.split('\n')[0]?.slice(0, 200) || document.problem);
   }
 }
 

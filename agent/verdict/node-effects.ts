@@ -2,6 +2,7 @@
 import { closeSync, fstatSync, read } from 'node:fs';
 import { setTimeout as wait } from 'node:timers/promises';
 import { promisify } from 'node:util';
+import type { Look } from '../contracts/verdict.js';
 import { errnoOf } from '../lib/errors.js';
 import * as http from '../lib/http.js';
 import { openForReading } from '../lib/trust/files.js';
@@ -13,6 +14,16 @@ export const systemClock: Clock = {
     await wait(milliseconds, undefined, { signal }).catch(() => {});
   },
 };
+
+/** Stamps of one process; their numbers increase also when the wall clock is set back. */
+export function stamps(now: () => number = Date.now): () => Look {
+  let last = 0;
+  return () => {
+    const at = now();
+    last = Math.max(last + 1, at);
+    return { id: last, at: new Date(at).toISOString() };
+  };
+}
 
 /** No readiness answer is longer; what is, is not read. */
 const maxBody = 64 * 1024;

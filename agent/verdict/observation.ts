@@ -2,6 +2,7 @@
 import type { HostFacts, ProcessFacts } from '../contracts/facts.js';
 import type { ProbeResult } from '../contracts/probe.js';
 import type { UnitFacts } from '../contracts/unit.js';
+import type { Look } from '../contracts/verdict.js';
 import type { Profile } from '../profile/types.js';
 import type { LogFindings } from './log/findings.js';
 import type { PresentSeen } from './present.js';
@@ -34,7 +35,7 @@ export interface Observation {
   /** The unit as last seen; one that keeps ending as it was seen to end. */
   readonly unit: UnitFacts;
   readonly invocationId: string | null;
-  /** The caller has just restarted the unit: what was set before that applies to this start. */
+  /** The unit was restarted after its settings were made: what was set before applies to this start. */
   readonly restarted: boolean;
   readonly end: End;
   readonly elapsedMs: number;
@@ -53,6 +54,8 @@ export interface Observation {
   readonly processes: readonly SeenProcess[];
   /** The consumer's loaded models and the host's sessions of it: looked at last. */
   readonly present: PresentSeen;
+  /** When `present` was looked at. */
+  readonly look?: Look;
   /** Null: the profile wants none. */
   readonly probe: ProbeResult | null;
   /** The probe ran with --compute. */

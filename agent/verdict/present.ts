@@ -47,7 +47,7 @@ export type Present =
   /** By its own account, everything that it has loaded lies on the GPU. */
   | { readonly kind: 'fits' }
   /** It has opened the GPU and launched nothing so far. */
-  | { readonly kind: 'waits'; readonly detail: string }
+  | { readonly kind: 'waits'; readonly held: number; readonly detail: string }
   /** It says that it has it on the GPU, a process of it is young, and the host has no memory for that yet. */
   | { readonly kind: 'loads'; readonly detail: string }
   | {
@@ -64,11 +64,25 @@ export function computing(sessions: readonly HostSession[]): readonly HostSessio
   return sessions.filter(({ claimed }) => claimed.library !== 'libnvidia-ml');
 }
 
+/** Has the consumer nothing loaded, by its own account and by the host's? */
+export function isIdle({ loaded, sessions }: PresentSeen): boolean {
+  const none = loaded.kind === 'told' && loaded.models.length === 0;
+  return none && (sessions.kind !== 'told' || computing(sessions.own).every(({ memory }) => memory === 0));
+}
+
+/** The sessions in which the consumer holds memory or has run kernels, by the host's account; null: it was not told. */
+export function liveSessions({ sessions }: PresentSeen): readonly HostSession[] | null {
+  if (sessions.kind !== 'told') return null;
+  return computing(sessions.own).filter(({ memory, launches }) => memory > 0 || launches > 0);
+}
+
 /** The parts of an observation that this needs. */
 export type PresentFacts = Pick<Observation, 'profile' | 'log' | 'readiness' | 'present'>;
 
 /** A process that is younger may still be on its way to its first allocation. */
 const loadSeconds = 120;
+/** The same where the consumer does not count the model's memory: then it claims nothing that is yet to come. */
+const unsizedLoadSeconds = 20;
 
 export function presentOf(observation: PresentFacts): Present {
   const { loaded, sessions } = observation.present;
@@ -93,10 +107,10 @@ export function presentOf(observation: PresentFacts): Present {
     const refused = sessions.kind === 'told' ? sessions.refusedKernels : null;
     const asked = own.some(({ claimed }) => claimed.program === refused?.program);
     const none = `${processes(own)}, ${inWords(held)} of device memory, no kernel so far`;
-    if (refused === null || !asked) return { kind: 'waits', detail: none };
+    if (refused === null || !asked) return { kind: 'waits', held, detail: none };
     const kernels = refused.count === 1 ? 'a kernel' : `${refused.count} kernels`;
     const detail = `${none}; the host could not run ${kernels} of this guest, the last for ${refused.program}`;
-    return { kind: 'waits', detail };
+    return { kind: 'waits', held, detail };
   }
   const { profile, readiness } = observation;
   if (profile.evidence.sessions === 'when-ready' && readiness.kind === 'answered') {
@@ -134,7 +148,8 @@ function ofLoaded(
   const elsewhere = countedTwice(observation) ? [] : models.filter(({ bytes, gpuBytes }) => gpuBytes < bytes);
   // Ollama lists a model before its runner has allocated anything, and reads gigabytes from a disk meanwhile.
   const fewer = holding !== null && holding.length < served;
-  if (fewer && elsewhere.length === 0 && youngest !== null && youngest < loadSeconds) {
+  const patience = models.some(({ bytes }) => bytes > 0) ? loadSeconds : unsizedLoadSeconds;
+  if (fewer && elsewhere.length === 0 && youngest !== null && youngest < patience) {
     return { kind: 'loads', detail: `${names}: a process of it began ${youngest} s ago and may be loading` };
   }
   if (holding?.length === 0) {

@@ -1,6 +1,6 @@
 /** Looks at what the consumer has loaded and at the host's sessions of its processes. */
 
-import type { ProcessFacts } from '../contracts/facts.js';
+import type { ProcessIdentity } from '../contracts/facts.js';
 import type { HostSession, SessionsReport } from '../contracts/sessions.js';
 import type { UnitFacts } from '../contracts/unit.js';
 import { own } from '../lib/own.js';
@@ -22,7 +22,9 @@ export interface PresentQuestion {
   readonly address: string | null;
 }
 
-export type PresentEffects = Pick<ConfirmEffects, 'get' | 'pids' | 'processes' | 'sessions'>;
+export type PresentEffects = Pick<ConfirmEffects, 'get' | 'pids' | 'sessions'> & {
+  processes(pids: readonly number[]): Promise<readonly ProcessIdentity[]>;
+};
 
 /** One look, now. Never rejects for what the consumer or the host do. */
 export async function lookAtPresent(
@@ -35,6 +37,33 @@ export async function lookAtPresent(
     askSessions(effects, signal),
   ]);
   return { loaded, sessions };
+}
+
+export type Answering =
+  | { readonly kind: 'answered'; readonly url: string }
+  | { readonly kind: 'silent'; readonly url: string; readonly lastError: string }
+  | { readonly kind: 'unasked' };
+
+/** Does the consumer answer requests now? `loaded` is its answer of this moment, which says it already. */
+export async function askAnswering(
+  { profile, unit, address }: PresentQuestion,
+  loaded: LoadedSeen,
+  effects: Pick<ConfirmEffects, 'get'>,
+  signal: AbortSignal,
+): Promise<Answering> {
+  if (loaded.kind === 'told') return { kind: 'answered', url: loaded.url };
+  const { readiness } = profile;
+  if (readiness.kind !== 'http' || unit.kind !== 'loaded') return { kind: 'unasked' };
+  if (unit.activeState !== 'active' || unit.sandbox.privateNetwork) return { kind: 'unasked' };
+  const { addressVariable, defaultAddress } = readiness;
+  const configured = addressVariable === null ? undefined : unit.environment[addressVariable];
+  let said: Answering = { kind: 'unasked' };
+  for (const url of readinessUrls(address ?? configured ?? defaultAddress, defaultAddress, readiness.path)) {
+    const answer = await effects.get(url, answerWithinMs, signal);
+    if (answer.kind === 'answered') return { kind: 'answered', url };
+    said = { kind: 'silent', url, lastError: answer.message };
+  }
+  return said;
 }
 
 async function askLoaded(
@@ -95,7 +124,7 @@ async function askSessions(effects: PresentEffects, signal: AbortSignal): Promis
 }
 
 /** The oldest is the main process, which began `seconds` ago. */
-function youngestOf(processes: readonly ProcessFacts[], seconds: number): { readonly youngest?: number } {
+function youngestOf(processes: readonly ProcessIdentity[], seconds: number): { readonly youngest?: number } {
   const begins = processes.map(({ startTicks }) => Number(startTicks));
   if (begins.length === 0) return {};
   const after = (Math.max(...begins) - Math.min(...begins)) / ticksPerSecond;
@@ -104,7 +133,7 @@ function youngestOf(processes: readonly ProcessFacts[], seconds: number): { read
 
 /** The sessions of these processes. A process tells the host its number in its own PID namespace, and which that is. */
 export function sessionsOf(
-  processes: readonly ProcessFacts[],
+  processes: readonly ProcessIdentity[],
   { sessions }: SessionsReport,
 ): readonly HostSession[] {
   return sessions.filter(({ claimed }) =>

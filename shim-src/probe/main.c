@@ -27,7 +27,7 @@ enum { OK = 0, NOT_OK = 1, USAGE = 2 };
 
 static const char usage[] =
     "usage: vgpu-probe [--library PATH] [--compute] [--json] [--timeout SECONDS]\n"
-    "       vgpu-probe --sessions [--host ADDRESS] [--json] [--timeout SECONDS]\n"
+    "       vgpu-probe --sessions [--follow] [--host ADDRESS] [--json] [--timeout SECONDS]\n"
     "\n"
     "Asks libcuda.so.1 and libnvidia-ml.so.1 for their devices, carries a megabyte to the\n"
     "first one and back, and prints one JSON document on stdout.\n"
@@ -37,6 +37,8 @@ static const char usage[] =
     "  --compute          also run kernels on the first device and check every number\n"
     "  --sessions         ask the host for the sessions of this guest instead; no library\n"
     "                     is loaded and no session is begun\n"
+    "  --follow           with --sessions: ask once for every line on standard input, until\n"
+    "                     it ends\n"
     "  --host ADDRESS     the host to ask (default: VGPU_HOST, else /etc/vgpu/guest.conf)\n"
     "  --timeout SECONDS  give up after this long (default 10, at most 600)\n"
     "  --json             accepted: the answer is always JSON\n"
@@ -49,6 +51,16 @@ static long long milliseconds(void) {
 
   clock_gettime(CLOCK_MONOTONIC, &time);
   return (long long)time.tv_sec * 1000 + time.tv_nsec / 1000000;
+}
+
+/* Asks once for each line. With PR_SET_DUMPABLE 0 no other process of this user can change the answers. */
+static int follow_sessions(const char *host, int64_t limit_ms) {
+  bool good = true;
+  prctl(PR_SET_DUMPABLE, 0);
+  for (int c; (c = getchar()) != EOF;) {
+    if (c == '\n') good = vgpu_probe_sessions(host, limit_ms, stdout);
+  }
+  return good ? OK : NOT_OK;
 }
 
 /* Runs the check in the child. Never returns. Stdout is for the document only, whatever a library prints. */
@@ -121,13 +133,18 @@ static bool parse_timeout(const char *text, double *seconds) {
 
 int main(int argc, char **argv) {
   static const struct option options[] = {
-      {"library", required_argument, NULL, 'l'}, {"compute", no_argument, NULL, 'c'},
-      {"json", no_argument, NULL, 'j'},          {"timeout", required_argument, NULL, 't'},
-      {"sessions", no_argument, NULL, 's'},      {"host", required_argument, NULL, 'H'},
-      {"help", no_argument, NULL, 'h'},          {NULL, 0, NULL, 0},
+      {"library", required_argument, NULL, 'l'},
+      {"compute", no_argument, NULL, 'c'},
+      {"json", no_argument, NULL, 'j'},
+      {"timeout", required_argument, NULL, 't'},
+      {"sessions", no_argument, NULL, 's'},
+      {"host", required_argument, NULL, 'H'},
+      {"follow", no_argument, NULL, 'f'},
+      {"help", no_argument, NULL, 'h'},
+      {NULL, 0, NULL, 0},
   };
   const char *library = NULL, *host = NULL;
-  bool compute = false, sessions = false;
+  bool compute = false, sessions = false, follow = false;
   double limit = 10;
   int option, ends[2], status = 0;
 
@@ -143,6 +160,8 @@ int main(int argc, char **argv) {
       }
     } else if (option == 's') {
       sessions = true;
+    } else if (option == 'f') {
+      follow = true;
     } else if (option == 'H') {
       host = optarg;
     } else if (option == 'h') {
@@ -157,13 +176,16 @@ int main(int argc, char **argv) {
     fprintf(stderr, "vgpu-probe: unexpected argument \"%s\"\n%s", argv[optind], usage);
     return USAGE;
   }
-  if (sessions ? library != NULL || compute : host != NULL) {
+  if (sessions ? library != NULL || compute : host != NULL || follow) {
     fprintf(stderr,
-            "vgpu-probe: --sessions goes with --host and --timeout only, and --host with --sessions\n%s",
+            "vgpu-probe: --sessions goes with --follow, --host and --timeout only, and --host and --follow "
+            "with --sessions\n%s",
             usage);
     return USAGE;
   }
-  if (sessions) return vgpu_probe_sessions(host, (int64_t)(limit * 1000), stdout) ? OK : NOT_OK;
+  int64_t limit_ms = (int64_t)(limit * 1000);
+  if (follow) return follow_sessions(host, limit_ms);
+  if (sessions) return vgpu_probe_sessions(host, limit_ms, stdout) ? OK : NOT_OK;
 
   long long deadline = milliseconds() + (long long)(limit * 1000);
   struct vgpu_probe_report *report =

@@ -11,10 +11,20 @@ static char version_answer[128], processes_answer[512];
 static const char busy_answer[] =
     "{\"models\":[{\"name\":\"stand-in\",\"size\":0,\"size_vram\":0,\"stand_in\":true}]}";
 
+/* The list of loaded models as the test has it at this moment. */
+static const char *loaded_models(void) {
+  static char body[4096];
+  FILE *file = fopen(setting("STANDIN_PS"), "rb");
+  if (file == NULL) return busy() ? busy_answer : processes_answer;
+  body[fread(body, 1, sizeof body - 1, file)] = '\0';
+  fclose(file);
+  return body;
+}
+
 static const char *answer(const char *path) {
   if (strcmp(path, "/") == 0) return "Ollama is running";
   if (strcmp(path, "/api/version") == 0) return version_answer;
-  if (strcmp(path, "/api/ps") == 0) return busy() ? busy_answer : processes_answer;
+  if (strcmp(path, "/api/ps") == 0) return loaded_models();
   if (strcmp(path, "/api/generate") == 0) return "{\"response\":\"\",\"done\":true,\"stand_in\":true}";
   return NULL;
 }

@@ -11,6 +11,7 @@ const loaders = {
   status: async () => (await import('./status.js')).statusCommand,
   verify: async () => (await import('./verify.js')).verifyCommand,
   doctor: async () => (await import('./doctor.js')).doctorCommand,
+  restart: async () => (await import('./restart.js')).restartCommand,
   uninstall: async () => (await import('./uninstall.js')).uninstallCommand,
   host: async () => (await import('./host.js')).hostCommand,
   'explain-log': async () => (await import('./explain-log.js')).explainLogCommand,

@@ -1,12 +1,15 @@
 /** `status` from the service: what it knows already, and what it tells from now on. */
 
+import type { Verdict } from '../../contracts/verdict.js';
 import type { StatusView } from '../../contracts/views.js';
 import type { Choice } from '../../install/pipeline/choose.js';
+import { asOf } from '../../install/pipeline/status-view.js';
 import { ExitCode, VgpuError } from '../../lib/errors.js';
 import { agentUnit } from '../../lib/paths.js';
 import { schemaCheck } from '../../lib/schema.js';
 import { modeText, oneLine } from '../../lib/text.js';
 import { type AgentClient, findAgent } from '../../systemd/agent-client.js';
+import { BusError } from '../../systemd/connection.js';
 import { text as textOf } from '../../systemd/properties.js';
 import type { StatusDocument } from './status.js';
 import { statusSchema } from './status-schema.js';
@@ -29,7 +32,28 @@ export async function serviceStatus(choice: Choice): Promise<StatusDocument | nu
 async function documentOf(agent: AgentClient, choice: Choice): Promise<StatusDocument | null> {
   const properties = await agent.properties();
   const document = readStatus(textOf(properties, 'Status', 'null'));
-  return document === null ? null : chosenOf(document, choice);
+  const chosen = document === null ? null : chosenOf(document, choice);
+  return chosen === null ? null : { ...chosen, ...asOf(chosen, Date.now()) };
+}
+
+/**
+ * Has the service judge again, and gives its verdict about this unit, which `status`, the bus and the metrics show too.
+ * Null: it does not run, or does not look after this one.
+ */
+export async function serviceVerdict(unit: string): Promise<Verdict | null> {
+  const agent = await findAgent();
+  if (agent === null) return null;
+  try {
+    if ((await documentOf(agent, { unit })) === null) return null;
+    await agent.verify();
+    return (await documentOf(agent, { unit }))?.verdict ?? null;
+  } catch (error) {
+    // It ended while it was asked, or may not be asked.
+    if (error instanceof BusError || error instanceof VgpuError) return null;
+    throw error;
+  } finally {
+    agent.close();
+  }
 }
 
 /** Null: the service has not looked yet, or is of another version and says it in another way. */

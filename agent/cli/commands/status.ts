@@ -45,7 +45,7 @@ export function statusCommand(run: Run): Command {
     )
     .addHelpText(
       'after',
-      `\nThe exit code is the verdict if something is installed, else 0:\n0 GPU, 3 CPU, 4 undetermined, 5 degraded.\n${examples(
+      `\nThe exit code is the verdict if something is installed, else 0:\n0 GPU, 3 CPU, 4 undetermined, 5 degraded or restart-pending.\n${examples(
         ['sudo vgpu-agent status', 'with the verdict'],
         ['vgpu-agent status --watch', 'each event, line by line'],
         ['vgpu-agent status --json | jq .drift', 'what has changed since install'],
@@ -142,6 +142,9 @@ function exitCodeOf(view: StatusView): ExitCode {
   const codes = view.consumers.map(({ verdict }) =>
     verdict === null ? ExitCode.undetermined : exitCodeForMode(verdict.mode),
   );
+  // It works, but with former files: a person has to know that a restart waits.
+  if (view.consumers.some(({ service }) => service?.state === 'restart-pending'))
+    codes.push(ExitCode.degraded);
   const worst = [ExitCode.cpu, ExitCode.degraded, ExitCode.undetermined].find((code) => codes.includes(code));
   return worst ?? ExitCode.done;
 }

@@ -3,12 +3,15 @@
  * a killed `doctor --trace` left with the tracer.
  */
 import { Command } from 'commander';
+import type { Emit } from '../../contracts/events.js';
 import type { Verdict } from '../../contracts/verdict.js';
 import { type Choice, chooseOne } from '../../install/pipeline/choose.js';
 import { takeBackTrace } from '../../install/pipeline/trace.js';
+import { VgpuError } from '../../lib/errors.js';
 import { verdictText } from '../output/verdict-text.js';
 import { exitCodeForMode, requireRoot } from './common.js';
 import { computeHelp, examples, profileHelp, seconds, unitHelp, unitName } from './options.js';
+import { serviceVerdict } from './status-service.js';
 import type { CommandContext, Outcome, Run } from './types.js';
 
 export interface VerifyDocument {
@@ -51,6 +54,11 @@ async function verify(options: VerifyOptions, context: CommandContext): Promise<
     const { emit } = context.talk;
     await takeBackTrace(work, emit);
     emit({ kind: 'phase', phase: 'inspect', text: `inspecting this machine and ${profile.unit}` });
+    const shared =
+      options.compute === true || options.timeout !== undefined
+        ? null
+        : await interruptible(serviceVerdict(profile.unit), context.signal);
+    if (shared !== null) return outcome(shared, emit);
     const facts = await work.inspect(profile, null);
     emit({ kind: 'facts', facts });
     emit({ kind: 'phase', phase: 'confirm', text: `finding out where ${profile.unit} runs` });
@@ -62,17 +70,35 @@ async function verify(options: VerifyOptions, context: CommandContext): Promise<
     // Where nothing is installed there is no installed thing to find a fault in.
     const bare = facts.manifest === null && judged.mode !== 'gpu' && facts.unit.kind === 'loaded';
     const verdict = bare ? { ...judged, next: installHint(options) } : judged;
-    emit({ kind: 'verdict', verdict });
     await work.journal.write({ kind: 'verdict', verdict });
-    const document: VerifyDocument = { schema: 1, command: 'verify', verdict };
-    return {
-      exitCode: exitCodeForMode(verdict.mode),
-      document,
-      text: (style) => verdictText(verdict, style),
-    };
+    return outcome(verdict, emit);
   } finally {
     close();
   }
+}
+
+function outcome(verdict: Verdict, emit: Emit): Outcome {
+  emit({ kind: 'verdict', verdict });
+  const document: VerifyDocument = { schema: 1, command: 'verify', verdict };
+  return {
+    exitCode: exitCodeForMode(verdict.mode),
+    document,
+    text: (style) => verdictText(verdict, style),
+  };
+}
+
+/** Throws as `confirm` does when a person stops it. */
+async function interruptible<T>(work: Promise<T>, signal: AbortSignal): Promise<T> {
+  work.catch(() => {});
+  return new Promise((resolve, reject) => {
+    const stop = (): void =>
+      reject(
+        new VgpuError('stopped while waiting for the verdict', { kind: 'interrupted', operation: 'verify' }),
+      );
+    if (signal.aborted) stop();
+    signal.addEventListener('abort', stop, { once: true });
+    work.then(resolve, reject);
+  });
 }
 
 function installHint({ profile, unit }: Choice): string {

@@ -25,6 +25,7 @@ export function verdictText(
   return [
     verdictHead(verdict, style),
     wrap(oneLine(verdict.summary), style.width),
+    ...(verdict.look === undefined ? [] : [`  looked    ${verdict.look.at} (look ${verdict.look.id})`]),
     ...logVerdictBody(verdict, style, null),
     ...(verdict.next === null ? [] : ['', `next: ${oneLine(verdict.next)}`]),
     ...(verdict.next === null || verdict.mode === 'gpu' || !doctor ? [] : [doctorLine(verdict)]),

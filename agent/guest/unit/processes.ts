@@ -2,11 +2,11 @@
  * The consumer's processes, from /proc. Any of them may end, exec or be replaced at any moment, and some may not be
  * read: unknown facts are left out or named in `unreadable`, never guessed.
  */
-import { constants, openSync, readlinkSync, statSync } from 'node:fs';
+import { constants, openSync, readdirSync, readFileSync, readlinkSync, statSync } from 'node:fs';
 import { open, readdir } from 'node:fs/promises';
 import path from 'node:path';
 import { setTimeout } from 'node:timers/promises';
-import type { LibraryVendor, ProcessFacts } from '../../contracts/facts.js';
+import type { LibraryVendor, ProcessFacts, ProcessIdentity } from '../../contracts/facts.js';
 import { errnoOf } from '../../lib/errors.js';
 import { cdiVariable } from '../../lib/paths.js';
 import { readUpTo } from '../../lib/trust/files.js';
@@ -38,6 +38,65 @@ export async function readProcesses(
   return found.filter((one) => one !== null);
 }
 
+/**
+ * The processes in the unit's control group, by that of its main process; null where that cannot be read. Costs a
+ * tenth of the same question to systemd.
+ */
+export function cgroupPids(
+  mainPid: number,
+  unit: string,
+  proc = '/proc',
+  tree = '/sys/fs/cgroup',
+): readonly number[] | null {
+  try {
+    const own = /^0::(\/.*)$/m.exec(readFileSync(path.join(proc, String(mainPid), 'cgroup'), 'utf8'))?.[1];
+    const parts = own?.split('/') ?? [];
+    const at = parts.lastIndexOf(unit);
+    if (at === -1) return null;
+    return pidsBelow(path.join(tree, ...parts.slice(0, at + 1)), maxCgroupDepth);
+  } catch {
+    return null;
+  }
+}
+
+/** A unit with Delegate= has groups of its own below. */
+const maxCgroupDepth = 4;
+
+function pidsBelow(directory: string, depth: number): readonly number[] {
+  const own = readFileSync(path.join(directory, 'cgroup.procs'), 'utf8').split('\n').filter(Boolean);
+  if (depth === 0) return own.map(Number);
+  const below = readdirSync(directory, { withFileTypes: true }).filter((entry) => entry.isDirectory());
+  return [
+    ...own.map(Number),
+    ...below.flatMap(({ name }) => pidsBelow(path.join(directory, name), depth - 1)),
+  ];
+}
+
+/** As `readProcesses`, without what takes long: maps, environment and program. */
+export async function readIdentities(
+  pids: readonly number[],
+  proc = '/proc',
+): Promise<readonly ProcessIdentity[]> {
+  const found = await Promise.all(
+    pids.map(async (pid): Promise<ProcessIdentity | null> => {
+      const directory = path.join(proc, String(pid));
+      const stat = await readStat(directory);
+      return stat === null ? null : { ...(await numbersOf(pid, directory)), startTicks: stat.startTicks };
+    }),
+  );
+  return found.filter((one) => one !== null);
+}
+
+async function numbersOf(pid: number, directory: string): Promise<Omit<ProcessIdentity, 'startTicks'>> {
+  const namespacePid = innermostPid(await readProcFile(path.join(directory, 'status')));
+  const pidNamespace = namespaceOf(readLink(path.join(directory, 'ns/pid')));
+  return {
+    pid,
+    ...(namespacePid === null || namespacePid === pid ? {} : { namespacePid }),
+    ...(pidNamespace === null ? {} : { pidNamespace }),
+  };
+}
+
 async function readProcess(pid: number, contents: ContentCache, proc: string): Promise<ProcessFacts | null> {
   const directory = path.join(proc, String(pid));
   const before = await readStat(directory);
@@ -49,22 +108,20 @@ async function readProcess(pid: number, contents: ContentCache, proc: string): P
   if (maps === 'denied') unreadable.push('maps');
   if (environ === 'denied') unreadable.push('environ');
   if (executable === 'denied') unreadable.push('exe');
-  const namespacePid = innermostPid(await readProcFile(path.join(directory, 'status')));
-  const pidNamespace = namespaceOf(readLink(path.join(directory, 'ns/pid')));
+  const numbers = await numbersOf(pid, directory);
   const libraries = Buffer.isBuffer(maps) ? await readLibraries(directory, maps, contents) : [];
   // The number may have gone to another process meanwhile.
   const after = await readStat(directory);
   if (after === null || after.startTicks !== before.startTicks) return null;
   if (after.parent === 1 && systemdsOwn.test(withoutDeleted(executable ?? ''))) return null;
   return {
-    pid,
-    ...(namespacePid === null || namespacePid === pid ? {} : { namespacePid }),
-    ...(pidNamespace === null ? {} : { pidNamespace }),
+    ...numbers,
     parent: after.parent,
     name: after.name,
     startTicks: after.startTicks,
     executable: executable === 'denied' || executable === null ? null : withoutDeleted(executable),
     libraries,
+    ...(Buffer.isBuffer(environ) && !hasInvocation(environ) ? { environmentCleared: true } : {}),
     loaderEnvironment: Buffer.isBuffer(environ) ? withoutTracer(loaderEnvironment(environ)) : {},
     ...(unreadable.length === 0 ? {} : { unreadable }),
   };
@@ -238,6 +295,10 @@ function unescapePath(shown: string): string {
 
 function withoutDeleted(shown: string): string {
   return shown.endsWith(deletedMark) ? shown.slice(0, -deletedMark.length) : shown;
+}
+
+function hasInvocation(environ: Buffer): boolean {
+  return `\0${environ.toString('latin1')}`.includes('\0INVOCATION_ID=');
 }
 
 /** The loader takes the last of several. */

@@ -1,5 +1,6 @@
 /** The Workplace of the running system: every effect is the real one. Nothing is opened before it is needed. */
 import fs from 'node:fs/promises';
+import { uptime } from 'node:os';
 import { consumersOwn, containerOf, isContainer, isRunning } from '../../containers/container-unit.js';
 import { withComposed } from '../../containers/docker-compose.js';
 import { dockerLogs } from '../../containers/docker-log.js';
@@ -18,7 +19,7 @@ import { lookCloser } from '../../guest/look/closer-look.js';
 import { defaultShimDirectory } from '../../guest/shim/shim-build.js';
 import { withContainers } from '../../guest/unit/container-processes.js';
 import { outputTarget } from '../../guest/unit/output-target.js';
-import { readProcesses } from '../../guest/unit/processes.js';
+import { cgroupPids, readIdentities, readProcesses, readStat } from '../../guest/unit/processes.js';
 import { placeOfStart } from '../../guest/unit/start-record.js';
 import { readHost } from '../../guest/vgpu-host/host.js';
 import { agentVersion } from '../../lib/agent-version.js';
@@ -39,8 +40,14 @@ import { logNamespace } from '../../systemd/unit-output.js';
 import { combine } from '../../verdict/combine.js';
 import { observe } from '../../verdict/confirm.js';
 import type { ConfirmEffects, ConfirmOptions } from '../../verdict/effects.js';
-import { askSessions } from '../../verdict/host-sessions.js';
-import { followFile, httpGet, systemClock } from '../../verdict/node-effects.js';
+import {
+  askSessions,
+  type SessionsAnswer,
+  type SessionsQuestion,
+  ticksPerSecond,
+} from '../../verdict/host-sessions.js';
+import { type LookEffects, lookAgain } from '../../verdict/look-again.js';
+import { followFile, httpGet, stamps, systemClock } from '../../verdict/node-effects.js';
 import type { Observation } from '../../verdict/observation.js';
 import { watchProcesses } from '../../verdict/watch-processes.js';
 import { apply, recover, rollback, settle } from '../apply/apply.js';
@@ -87,10 +94,14 @@ export interface WorkplaceOptions {
   /** Milliseconds for which another command's lock is waited for. */
   readonly lockWaitMs?: number;
   readonly journal?: JournalWriter;
+  /** Asks the host for this guest's sessions; by default by one run of vgpu-probe. */
+  readonly askSessions?: (question: SessionsQuestion) => Promise<SessionsAnswer>;
 }
 
 export function openWorkplace(options: WorkplaceOptions = {}): OpenWorkplace {
   const { connect = openManager, runner = spawnRunner() } = options;
+  const ask = options.askSessions ?? ((question) => askSessions(runner, question));
+  const stamp = stamps();
   const disk = nodeDisk(runner);
   const contents = new ContentCache();
   const owners = new OwnerCache();
@@ -113,6 +124,7 @@ export function openWorkplace(options: WorkplaceOptions = {}): OpenWorkplace {
       clock: systemClock,
       journal: journalOf(unit),
       emit,
+      stamp,
       unit: () => bus.unit(unit),
       pids: () => bus.processes(unit),
       processes: async (pids) => consumersOwn(await bus.unit(unit), await readProcesses(pids, contents)),
@@ -128,17 +140,7 @@ export function openWorkplace(options: WorkplaceOptions = {}): OpenWorkplace {
         await containerUp(now, () => bus.processes(unit), signal);
         return runProbe({ unit: now, program, programInContainer, ...limits, runner, manager: bus });
       },
-      sessions: async (signal) => {
-        const now = await bus.unit(unit);
-        if (now.kind !== 'loaded' || !isRunning(now))
-          return { kind: 'unknown', message: `${unit} does not run` };
-        const program = `${storeCurrent}/vgpu-probe`;
-        const endpoint = hostOfUnit(now, request.facts.host.endpoint);
-        const pid = await speaker(now, await bus.processes(unit));
-        if (pid === null)
-          return { kind: 'unknown', message: `no process of the container of ${unit} is known` };
-        return askSessions(runner, { program, pid, host: endpoint, signal });
-      },
+      sessions: async (signal) => sessionsOf(await bus.unit(unit), request.facts.host.endpoint, signal),
       host: () =>
         readHost(runner, {
           sources: { ...host, defaultSocketExists: false },
@@ -167,6 +169,36 @@ export function openWorkplace(options: WorkplaceOptions = {}): OpenWorkplace {
     return messages;
   };
 
+  const sessionsOf = async (
+    unit: UnitFacts,
+    endpoint: string,
+    signal: AbortSignal,
+  ): Promise<SessionsAnswer> => {
+    if (unit.kind !== 'loaded' || !isRunning(unit))
+      return { kind: 'unknown', message: `${unit.name} does not run` };
+    const program = `${storeCurrent}/vgpu-probe`;
+    const pid = await speaker(unit, async () => (await manager()).processes(unit.name));
+    if (pid === null)
+      return { kind: 'unknown', message: `no process of the container of ${unit.name} is known` };
+    return ask({ program, pid, host: hostOfUnit(unit, endpoint), signal });
+  };
+
+  /** Of the observed start only: its unit is not read again. */
+  const lookEffects = async ({ unit, endpoint }: Observation): Promise<LookEffects> => {
+    const bus = await manager();
+    return {
+      clock: systemClock,
+      stamp,
+      get: httpGet,
+      pids: async () =>
+        (unit.kind === 'loaded' && !isContainer(unit) ? cgroupPids(unit.mainPid, unit.name) : null) ??
+        bus.processes(unit.name),
+      processes: async (pids) =>
+        isContainer(unit) ? consumersOwn(unit, await readProcesses(pids, contents)) : readIdentities(pids),
+      sessions: (signal) => sessionsOf(unit, endpoint, signal),
+    };
+  };
+
   const observeStart = async (request: ConfirmRequest, emit: Emit): Promise<Observation> => {
     const effects = await confirmEffects(request, emit);
     const now = await effects.unit();
@@ -176,6 +208,8 @@ export function openWorkplace(options: WorkplaceOptions = {}): OpenWorkplace {
       cursor: request.mark?.cursor ?? null,
       restarts: request.mark !== null && now.kind === 'loaded' ? now.restarts : null,
       libraryDirectories: libraryDirectories(request.profile, request.facts.distribution),
+      ageMs: now.kind === 'loaded' ? await ageOf(now.mainPid) : null,
+      restarted: request.restarted === true,
       timeoutMs: request.timeoutMs,
       endpoint: request.facts.host.endpoint,
       outputFile:
@@ -275,6 +309,7 @@ export function openWorkplace(options: WorkplaceOptions = {}): OpenWorkplace {
       await serviceUp(effects, goal, signal);
     },
     observe: observeStart,
+    lookAgain: async (watched, signal) => lookAgain(watched, await lookEffects(watched.observation), signal),
     serving: async (profile, signal) => {
       const unit = await (await manager()).unit(profile.unit);
       if (unit.kind !== 'loaded') return null;
@@ -311,10 +346,18 @@ export function openWorkplace(options: WorkplaceOptions = {}): OpenWorkplace {
  * process is the engine's. Null: the container's processes are not known, and its sessions cannot be distinguished from
  * others.
  */
-async function speaker(unit: LoadedUnit, pids: readonly number[]): Promise<number | null> {
+async function speaker(unit: LoadedUnit, pids: () => Promise<readonly number[]>): Promise<number | null> {
   if (!isContainer(unit)) return unit.mainPid;
-  const [first] = consumersOwn(unit, await readProcesses(pids, new ContentCache()));
+  const [first] = consumersOwn(unit, await readProcesses(await pids(), new ContentCache()));
   return first?.pid ?? null;
+}
+
+/** Milliseconds since the process began; null: it has ended. */
+async function ageOf(pid: number): Promise<number | null> {
+  const stat = await readStat(`/proc/${pid}`);
+  return stat === null
+    ? null
+    : Math.max(0, uptime() * 1000 - (Number(stat.startTicks) * 1000) / ticksPerSecond);
 }
 
 /** The engine's client runs before its container is there. */
@@ -325,7 +368,7 @@ async function containerUp(
 ): Promise<void> {
   if (!isContainer(unit)) return;
   const end = systemClock.now() + containerUpMs;
-  while ((await speaker(unit, await pids())) === null && systemClock.now() < end && !signal.aborted)
+  while ((await speaker(unit, pids)) === null && systemClock.now() < end && !signal.aborted)
     await systemClock.sleep(containerEveryMs, signal);
 }
 

@@ -38,7 +38,7 @@ export async function serviceUp(
   let before: number | null = null;
   for (;;) {
     const [unit, said] = await Promise.all([effects.unit(), effects.state()]);
-    if (said?.state === 'settled') return;
+    if (said?.state === 'settled' || said?.state === 'restart-pending') return;
     if (said?.state === 'degraded') throw notUp(goal, said.problem);
     if (goal === 'begun' && said !== null && unit.kind === 'loaded' && unit.activeState === 'active') return;
     if (unit.kind !== 'loaded') throw notUp(goal, `systemd says that the unit is ${unit.kind}`);

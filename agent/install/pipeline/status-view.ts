@@ -60,6 +60,35 @@ export function withVerdictOf(view: StatusView, unit: string, verdict: Verdict |
   return { ...view, consumers, verdict: view.unit.name === unit ? verdict : view.verdict };
 }
 
+/** A verdict that rests on an older look is not about now. */
+export const freshMs = 15_000;
+
+/** The view as it is to be shown at `now` (milliseconds): the service may have stopped looking. */
+export function asOf(view: StatusView, now: number): StatusView {
+  return view.consumers.reduce((shown, { unit, verdict }) => {
+    const age = verdict?.look === undefined ? 0 : now - Date.parse(verdict.look.at);
+    if (verdict === null || age <= freshMs || unit.active?.startsWith('active ') !== true) return shown;
+    const seconds = Math.round(age / 1000);
+    return withVerdictOf(shown, unit.name, oldVerdict(verdict, `the last look was ${seconds} s ago`));
+  }, view);
+}
+
+/** For a consumer that cannot be seen now: gives the last verdict with its time, not as the present one. */
+export function oldVerdict(before: Verdict, why: string): Verdict {
+  const was = `${before.mode}${before.reason === null ? '' : ` (${before.reason})`}`;
+  const at = before.look === undefined ? '' : ` at ${before.look.at}`;
+  return {
+    ...before,
+    mode: 'undetermined',
+    simulated: false,
+    devices: [],
+    reason: 'evidence-stale',
+    evidence: [{ kind: 'host', text: why, weight: 'neutral', source: null }, ...before.evidence],
+    summary: `${before.unit} may or may not run on the GPU: ${why}. The last verdict was ${was}${at}.`,
+    next: `sudo vgpu-agent verify --unit ${before.unit}`,
+  };
+}
+
 /** The units of consumers that are installed and run, and about which there is no verdict. */
 export function unjudged({ installed, consumers }: StatusView): readonly string[] {
   if (installed === null) return [];

@@ -13,6 +13,7 @@ import type { CloserLook } from '../../guest/look/closer-look.js';
 import type { Profile } from '../../profile/types.js';
 import type { JournalWriter } from '../../systemd/journal-writer.js';
 import type { LiveProcess } from '../../verdict/doctor/trace/traced.js';
+import type { Watched } from '../../verdict/look-again.js';
 import type { Observation } from '../../verdict/observation.js';
 import type { ProcessWatch } from '../../verdict/watch-processes.js';
 import type { Applied, Recovery, RestartOutcome } from '../apply/types.js';
@@ -83,10 +84,16 @@ export interface Workplace {
   readonly journal: JournalWriter;
 }
 
-/** The doctor's additional effects. */
-export interface DoctorWorkplace extends Workplace {
+/** The effects of those who judge by themselves: the service and the doctor. */
+export interface WatchingWorkplace extends Workplace {
   /** The observation that `confirm` would judge. */
   observe(request: ConfirmRequest, emit: Emit): Promise<Observation>;
+  /** The same start after a new look at the consumer and the host; costs milliseconds. */
+  lookAgain(watched: Watched, signal: AbortSignal): Promise<Watched>;
+}
+
+/** The doctor's additional effects. */
+export interface DoctorWorkplace extends WatchingWorkplace {
   /** The requests that the consumer serves now, as a clause; null: none, so a restart interrupts nothing. */
   serving(profile: Profile, signal: AbortSignal): Promise<string | null>;
   lookCloser(profile: Profile, facts: MachineFacts): Promise<CloserLook>;
@@ -124,6 +131,8 @@ export interface ConfirmRequest {
   readonly facts: MachineFacts;
   /** The place to read from after our restart; null judges the start that the unit is in. */
   readonly mark: Mark | null;
+  /** The caller has restarted the unit for this start since its settings were made; with a mark that is so. */
+  readonly restarted?: boolean;
   /** Overrides the profile's time-outs. */
   readonly timeoutMs: number | null;
   /** The probe runs kernels too, and GPU needs their numbers right. */

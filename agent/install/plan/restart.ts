@@ -24,6 +24,30 @@ export function outdatedReason(
     if (old !== null) return `process ${process.pid} (${process.name}) still uses ${old}`;
   }
   if (containerOf(unit)?.devices.some(isOurDevice)) return startedWithoutDevice(facts);
+  const lacking = mainWithout(facts, unit, variables);
+  // After a restart it would lack them again.
+  if (lacking === null || lacking.main.environmentCleared) return null;
+  const { main, variable } = lacking;
+  return `process ${main.pid} (${main.name}) was started before ${variable} was set for it`;
+}
+
+/** A wrapper takes the variables away: which process lacks which one; null: none does. */
+export function takenAwayFrom(
+  facts: MachineFacts,
+  unit: LoadedUnit,
+  variables: readonly WantedVariable[],
+): string | null {
+  const lacking = mainWithout(facts, unit, variables);
+  if (lacking?.main.environmentCleared !== true) return null;
+  return `process ${lacking.main.pid} (${lacking.main.name}) lacks ${lacking.variable}, and INVOCATION_ID, which systemd gives to every service`;
+}
+
+/** The main process, and the first of the loader's variables that it should have and has not. */
+function mainWithout(
+  facts: MachineFacts,
+  unit: LoadedUnit,
+  variables: readonly WantedVariable[],
+): { readonly main: ProcessFacts; readonly variable: string } | null {
   const main = facts.processes.find((process) => process.pid === unit.mainPid);
   if (main === undefined || main.unreadable?.includes('environ')) return null;
   const missing = variables.find(
@@ -32,8 +56,7 @@ export function outdatedReason(
       isLoaderVariable(variable.name) &&
       !hasEntries(own(main.loaderEnvironment, variable.name), variable),
   );
-  if (missing === undefined) return null;
-  return `process ${main.pid} (${main.name}) was started before ${missing.name} was set for it`;
+  return missing === undefined ? null : { main, variable: missing.name };
 }
 
 /**

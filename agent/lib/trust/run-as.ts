@@ -22,6 +22,12 @@ function asUser({ uid, gid, groups }: RunUser): readonly string[] {
   ];
 }
 
+/** setpriv(1)'s arguments that run the program as `user`; where that is the caller, without the power to gain more. */
+export function setprivFor(user: RunUser, file: string, args: readonly string[]): readonly string[] {
+  const own = user.uid === process.geteuid?.();
+  return [...(own ? ['--no-new-privs', '--'] : asUser(user)), file, ...args];
+}
+
 /**
  * As `CommandRunner.run`, as `user`. Where `user` is root or the caller, only the power to gain more is taken away: then
  * the program must be one that root alone could have made (`changeableByOthers`).
@@ -33,7 +39,5 @@ export function runAs(
   args: readonly string[],
   options: CommandOptions = {},
 ): Promise<CommandResult> {
-  const own = user.uid === process.geteuid?.();
-  const become = own ? ['--no-new-privs', '--'] : asUser(user);
-  return runner.run('setpriv', [...become, file, ...args], options);
+  return runner.run('setpriv', setprivFor(user, file, args), options);
 }

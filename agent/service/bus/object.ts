@@ -5,7 +5,7 @@
 import { own } from '../../lib/own.js';
 import type { BusAnswer, BusConnection, IncomingCall } from '../../systemd/connection.js';
 import type { Board, Snapshot } from '../board.js';
-import { type Overview, overview } from '../overview.js';
+import { type Overview, overview, phaseOf } from '../overview.js';
 import { mayNot } from './authority.js';
 
 export const busName = 'org.vgpu.Agent1';
@@ -24,6 +24,8 @@ export interface BusObjectEffects {
   readonly metrics: () => Promise<string>;
   readonly verify: () => Promise<string>;
   readonly repair: () => Promise<{ readonly state: string; readonly problem: string }>;
+  /** Begins each restart that is due now. */
+  readonly restart: () => readonly { readonly unit: string; readonly reason: string }[];
   /** Rejects when agent.json is refused. */
   readonly reload: () => Promise<void>;
 }
@@ -46,14 +48,14 @@ const properties: Readonly<Record<string, Property>> = {
   Consumers: [
     'a(sssssbs)',
     ({ consumers }) =>
-      consumers.map(({ unit, profile, phase, problem, verdict }) => [
-        unit,
-        profile,
-        phase,
-        problem ?? '',
-        verdict?.mode ?? '',
-        verdict?.simulated ?? false,
-        verdict?.reason ?? '',
+      consumers.map((one) => [
+        one.unit,
+        one.profile,
+        phaseOf(one),
+        one.problem ?? '',
+        one.verdict?.mode ?? '',
+        one.verdict?.simulated ?? false,
+        one.verdict?.reason ?? '',
       ]),
   ],
   State: ['s', (now) => now.phase],
@@ -63,6 +65,7 @@ const properties: Readonly<Record<string, Property>> = {
   Simulated: ['b', (now) => now.verdict?.simulated ?? false],
   Reason: ['s', (now) => now.verdict?.reason ?? ''],
   Summary: ['s', (now) => now.verdict?.summary ?? ''],
+  Look: ['(xs)', (now) => [BigInt(now.verdict?.look?.id ?? 0), now.verdict?.look?.at ?? '']],
   Devices: ['as', deviceNames],
   Evidence: [
     'a(sss)',
@@ -78,8 +81,8 @@ const properties: Readonly<Record<string, Property>> = {
   Restarts: ['u', (now) => now.counters.restarts],
   HostLosses: ['u', (now) => now.hostLosses],
 };
-/** A counter that grows with every inspection is not a change worth a signal. */
-const quiet: ReadonlySet<string> = new Set(['Checks']);
+/** These change with every inspection or look: not worth a signal. */
+const quiet: ReadonlySet<string> = new Set(['Checks', 'Look']);
 
 /** Serves the object on the connection, and signals every change of the board. Does not request the name. */
 export function serveBusObject(effects: BusObjectEffects): void {
@@ -124,7 +127,7 @@ export function serveBusObject(effects: BusObjectEffects): void {
 
   const act = async (call: IncomingCall): Promise<BusAnswer> => {
     if (call.member === 'Metrics') return reply('s', await effects.metrics());
-    if (!['Verify', 'Repair', 'Reload'].includes(call.member)) {
+    if (!['Verify', 'Repair', 'Restart', 'Reload'].includes(call.member)) {
       return failed('org.freedesktop.DBus.Error.UnknownMethod', `there is no method ${call.member}`);
     }
     const refusal = await mayNot(bus, call, `${busName}.${call.member.toLowerCase()}`);
@@ -136,6 +139,8 @@ export function serveBusObject(effects: BusObjectEffects): void {
         const { state, problem } = await effects.repair();
         return { kind: 'reply', signature: 'ss', body: [state, problem] };
       }
+      case 'Restart':
+        return reply('s', JSON.stringify(effects.restart()));
       default:
         await effects.reload();
         return { kind: 'reply', signature: '', body: [] };

@@ -5,26 +5,32 @@ import type { MachineFacts } from '../../contracts/facts.js';
 import type { LoadedUnit, UnitFacts } from '../../contracts/unit.js';
 import type { Verdict } from '../../contracts/verdict.js';
 import { withVerdict } from '../../install/pipeline/status-view.js';
-import type { Mark, Workplace } from '../../install/pipeline/workplace.js';
+import type { Mark, WatchingWorkplace } from '../../install/pipeline/workplace.js';
+import { combine } from '../../verdict/combine.js';
+import type { Watched } from '../../verdict/look-again.js';
+import type { Observation } from '../../verdict/observation.js';
+import { liveSessions, presentOf } from '../../verdict/present.js';
 import type { ConsumerBoard } from '../board.js';
 import { steadyNow } from '../clock.js';
 import type { DesiredOne } from '../desired.js';
 import type { HostEvent } from '../helper.js';
 import { pacer } from '../pacer.js';
 import type { Record } from '../record.js';
+import { pause } from '../waiting.js';
 import { judgeNext } from './machine.js';
 import { shownVerdict } from './shown.js';
 import {
   beginJudging,
   type JudgeEffect,
   type JudgeEvent,
+  type LiveSeen,
   type RestartRules,
   type Seen,
   type Start,
 } from './state.js';
 
 export interface JudgeEffects {
-  readonly work: Workplace;
+  readonly work: WatchingWorkplace;
   readonly board: ConsumerBoard;
   readonly record: Record;
   readonly desired: () => DesiredOne;
@@ -49,11 +55,15 @@ export interface Judge {
   tick(): void;
   /** Forgets limits. */
   retry(): void;
-  /** A new verdict about the present start. */
+  /** A new verdict about the present start. A restart that it leads to is not awaited. */
   verify(): Promise<Verdict | null>;
+  /** Makes the restart that is due now, whatever it waits for; why it was due, or null: none was. */
+  restartNow(): string | null;
   quiet(): Promise<void>;
 }
 
+/** Pause between two looks at a consumer that runs. */
+const lookEveryMs = 5_000;
 /** After a failure of our own the next look is so much later. */
 const failurePauseMs = 10_000;
 
@@ -70,14 +80,57 @@ export function judge(effects: JudgeEffects): Judge {
     return startOf(unit);
   };
 
-  const confirm = async (mark: Mark | null): Promise<Verdict> => {
+  /** The start that was judged last, as it was seen last. */
+  let watched: Watched | null = null;
+  const confirm = async (
+    mark: Mark | null,
+  ): Promise<{ readonly verdict: Verdict; readonly live: LiveSeen }> => {
     if (facts === null) throw new Error('a verdict was requested before the machine was inspected');
-    return work.confirm({ profile, facts, mark, timeoutMs: null, signal }, () => {});
+    const restarted =
+      unit?.kind === 'loaded' && unit.invocationId !== null && unit.invocationId === state.ownStart;
+    const request = { profile, facts, mark, restarted, timeoutMs: null, signal };
+    const observation = await work.observe(request, () => {});
+    watched = { observation, silentSince: null };
+    return { verdict: combine(observation), live: liveOf(observation) };
+  };
+
+  const look = async (): Promise<void> => {
+    const before = watched;
+    if (before === null || unit?.kind !== 'loaded' || unit.activeState !== 'active') return;
+    if (before.observation.invocationId !== unit.invocationId) return;
+    const now = await work.lookAgain(before, signal);
+    // A verdict in full is newer than the start of this look.
+    if (signal.aborted || watched !== before) return;
+    watched = now;
+    const { observation } = now;
+    step({ kind: 'looked', verdict: combine(observation), live: liveOf(observation), now: steadyNow() });
+    // Its log may have gone on while it did not answer.
+    const awake = observation.readiness.kind === 'answered' && before.observation.readiness.kind === 'silent';
+    if (awake) step({ kind: 'doubt' });
+  };
+
+  /** Beside the verdicts in full: one that waits for a hung consumer does not keep the board from being current. */
+  const keepLooking = async (): Promise<void> => {
+    while (!signal.aborted) {
+      await pause(lookEveryMs, signal);
+      await look().catch((error: unknown) => {
+        if (!signal.aborted) record.say(`cannot look at ${profile.unit}: ${String(error)}`);
+      });
+    }
+  };
+
+  /** Resolve with the next verdict: those of the present run, and those that ask for the next one. */
+  let awaited: (() => void)[] = [];
+  const asked: (() => void)[] = [];
+  const settle = (): void => {
+    for (const resolve of awaited.splice(0)) resolve();
   };
 
   /** Steps the machine and carries out what it asks for; what that answers is the next event. */
   const handle = async (event: JudgeEvent): Promise<void> => {
-    for (const effect of step(event)) {
+    const wanted = step(event);
+    if (event.kind === 'judged') settle();
+    for (const effect of wanted) {
       const answer = await answerTo(effect);
       if (answer !== null) await handle(answer);
     }
@@ -122,10 +175,11 @@ export function judge(effects: JudgeEffects): Judge {
   const answerTo = async (effect: JudgeEffect): Promise<JudgeEvent | null> => {
     switch (effect.kind) {
       case 'confirm': {
-        const verdict = await confirm(null);
-        return { kind: 'judged', verdict, start: await startNow(), now: steadyNow() };
+        const seen = await confirm(null);
+        return { kind: 'judged', ...seen, start: await startNow(), now: steadyNow() };
       }
       case 'ask-serving': {
+        await look();
         const busy = unit?.kind === 'loaded' ? await effects.serving(unit) : null;
         return signal.aborted ? null : { kind: 'serving', busy, now: steadyNow() };
       }
@@ -143,13 +197,14 @@ export function judge(effects: JudgeEffects): Judge {
     try {
       const result = await effects.restart(profile.unit);
       await handle({ kind: 'restarted', result, reason, cause, start: await startNow() });
-      await handle({ kind: 'judged-again', verdict: await confirm(mark) });
+      await handle({ kind: 'judged-again', ...(await confirm(mark)), now: steadyNow() });
     } finally {
       mark.looking.stop();
     }
   };
 
   const run = async (): Promise<void> => {
+    awaited = asked.splice(0);
     try {
       unit = await work.unit(profile.unit);
       const seen: Seen = board.now.phase === 'idle' ? 'idle' : seenOf(unit);
@@ -158,9 +213,12 @@ export function judge(effects: JudgeEffects): Judge {
       if (signal.aborted) return;
       record.say(`cannot judge: ${error instanceof Error ? error.message : String(error)}`);
       pace.at(steadyNow() + failurePauseMs);
+    } finally {
+      settle();
     }
   };
   const pace = pacer(run, signal);
+  void keepLooking();
 
   return {
     settled(next, outdated) {
@@ -175,9 +233,15 @@ export function judge(effects: JudgeEffects): Judge {
     retry: () => void step({ kind: 'retry' }),
     async verify() {
       step({ kind: 'doubt' });
+      const judged = new Promise<void>((resolve) => asked.push(resolve));
       pace.now();
-      await pace.quiet();
+      await judged;
       return shownVerdict(state);
+    },
+    restartNow() {
+      const due = state.pending?.reason ?? null;
+      step({ kind: 'restart-now' });
+      return due;
     },
     quiet: () => pace.quiet(),
   };
@@ -187,13 +251,31 @@ function startOf(unit: UnitFacts): Start | null {
   return unit.kind === 'loaded' ? { invocationId: unit.invocationId, activeState: unit.activeState } : null;
 }
 
+function liveOf({ present, ...known }: Observation): LiveSeen {
+  const sessions = liveSessions(present);
+  if (sessions === null) {
+    const message = present.sessions.kind === 'unknown' ? present.sessions.message : 'it was not asked';
+    return { kind: 'unknown', message };
+  }
+  const launches = sessions.reduce((sum, one) => sum + one.launches, 0);
+  const works = presentOf({ ...known, present }).kind === 'works';
+  return { kind: 'told', sessions: sessions.length, launches, works };
+}
+
 function seenOf(unit: UnitFacts): Seen {
   if (unit.kind !== 'loaded') return 'absent';
-  const { invocationId, activeState, traced = false } = unit;
-  return { invocationId, activeState, traced };
+  const { invocationId, activeState, subState, traced = false } = unit;
+  return { invocationId, activeState, traced, ended: subState.startsWith('auto-restart') };
 }
 
 function rulesOf({ config: { restart } }: DesiredOne): RestartRules {
-  const { enabled, whileServing, perHour, minimumSeconds } = restart;
-  return { enabled, whileServing, limits: { perHour, backoffMs: 5_000, minimumMs: minimumSeconds * 1000 } };
+  const { enabled, whileServing, busy, idleSeconds, perHour, minimumSeconds } = restart;
+  const idleMs = idleSeconds * 1000;
+  return {
+    enabled,
+    whileServing,
+    busy,
+    idleMs,
+    limits: { perHour, backoffMs: 5_000, minimumMs: minimumSeconds * 1000 },
+  };
 }

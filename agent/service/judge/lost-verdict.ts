@@ -41,3 +41,24 @@ export function staleVerdict(before: Verdict): Verdict {
     next: `sudo systemctl restart ${before.unit}`,
   };
 }
+
+/** systemd waits before it starts it again: until then it serves nobody. */
+export function endedVerdict(before: Verdict): Verdict {
+  return {
+    ...before,
+    mode: 'undetermined',
+    simulated: false,
+    devices: [],
+    reason: 'unit-restarting',
+    evidence: [
+      {
+        kind: 'unit',
+        text: 'its process has ended; activating (auto-restart)',
+        weight: 'against',
+        source: before.unit,
+      },
+    ],
+    summary: `${before.unit} has ended, and systemd waits before it starts it again.`,
+    next: `sudo journalctl --unit=${before.unit} --lines=100`,
+  };
+}

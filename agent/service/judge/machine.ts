@@ -6,7 +6,8 @@ import type { Verdict } from '../../contracts/verdict.js';
 import { modeText } from '../../lib/text.js';
 import type { HostEvent } from '../helper.js';
 import { nothingDone } from '../limiter.js';
-import { decide, dropped, restarted, serving } from './restart.js';
+import { looked, withLive } from './live.js';
+import { decide, dropped, isTried, restarted, serving } from './restart.js';
 import { show } from './shown.js';
 import {
   after,
@@ -38,19 +39,27 @@ export function judgeNext(state: JudgeState, event: JudgeEvent): Next {
     case 'tick':
       return { state, effects: state.pending === null ? [] : [soon] };
     case 'retry':
-      return { state: { ...state, restarts: nothingDone, triedFor: null, doubted: true }, effects: [soon] };
+      return {
+        state: { ...state, restarts: nothingDone, triedFor: null, triedOutdated: null, doubted: true },
+        effects: [soon],
+      };
     case 'host':
       return host(state, event.host, event.now);
     case 'seen':
       return seen({ ...state, rules: event.rules }, event.seen, event.now);
     case 'judged':
-      return judged(state, event.verdict, event.start, event.now);
+      return judged(withLive(state, event.live, event.now), event.verdict, event.start, event.now);
+    case 'looked':
+      return looked(state, event);
+    case 'restart-now':
+      if (state.pending === null) return { state, effects: [] };
+      return { state: { ...state, pending: { ...state.pending, asked: true } }, effects: [soon] };
     case 'serving':
       return serving(state, event.busy, event.now);
     case 'restarted':
       return restarted(state, event);
     case 'judged-again': {
-      const shown = show({ ...state, verdict: event.verdict });
+      const shown = show({ ...withLive(state, event.live, event.now), verdict: event.verdict });
       const text = `${state.unit} after the restart: ${modeText(event.verdict)}`;
       // It may have changed again meanwhile.
       return { ...shown, effects: [...shown.effects, { kind: 'say', text }, soon] };
@@ -60,11 +69,15 @@ export function judgeNext(state: JudgeState, event: JudgeEvent): Next {
 
 function settled(state: JudgeState, outdated: string | null, start: Start | null): Next {
   const looked = { invocationId: start?.invocationId ?? null };
-  const due = outdated !== null && start?.activeState === 'active' && state.pending === null;
+  const isDue = outdated !== null && !isTried(state, outdated, start);
+  const due = isDue && start?.activeState === 'active' && state.pending === null;
   const pending: Pending | null = due
     ? { cause: 'outdated', reason: outdated, invocationId: start.invocationId }
     : state.pending;
-  return { state: { ...state, looked, pending }, effects: [soon] };
+  const inVain = outdated !== null && !isDue && start?.invocationId === state.ownStart;
+  const triedOutdated =
+    inVain && state.triedOutdated !== null ? { ...state.triedOutdated, inVain } : state.triedOutdated;
+  return { state: { ...state, looked, pending, triedOutdated }, effects: [soon] };
 }
 
 function host(state: JudgeState, event: HostEvent, now: number): Next {
@@ -86,11 +99,17 @@ function seen(state: JudgeState, now: Seen, at: number): Next {
   if (state.looked === null || !state.ready) return { state, effects: [] };
   if (now === 'idle') return after(dropped({ ...state, verdict: null }), show);
   if (now === 'absent') return show({ ...state, verdict: null });
+  if (now.ended === true) return show({ ...state, ended: true });
   // On its way somewhere: systemd tells when it is there. A start that a doctor traces is followed by another.
   if (now.traced || now.activeState === 'activating' || now.activeState === 'deactivating') {
     return { state, effects: [] };
   }
   const { invocationId, activeState } = now;
+  const back = state.ended ? show({ ...state, ended: false }) : { state, effects: [] };
+  return after(back, (known) => seenStart(known, { invocationId, activeState }, at));
+}
+
+function seenStart(state: JudgeState, { invocationId, activeState }: Start, at: number): Next {
   const begun =
     state.pending !== null && state.pending.invocationId !== invocationId
       ? dropped(state)
@@ -102,7 +121,8 @@ function seen(state: JudgeState, now: Seen, at: number): Next {
     const survived = same && (marked || known.pending?.cause === 'host');
     if (same && (!known.doubted || survived)) return decide(known, at);
     const triedFor = !same && known.judged !== null ? null : known.triedFor;
-    const next = { ...known, triedFor, doubted: false, judged: { invocationId, activeState } };
+    const live = same ? { live: known.live } : { live: null, stale: null };
+    const next = { ...known, ...live, triedFor, doubted: false, judged: { invocationId, activeState } };
     // While the host is away there is nothing new to be seen of a start that was judged before.
     if (same && known.lost !== null) return decide(next, at);
     return { state: next, effects: [{ kind: 'confirm' }] };

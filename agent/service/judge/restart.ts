@@ -10,6 +10,7 @@ import {
   type JudgeState,
   type Next,
   type Pending,
+  type Start,
 } from './state.js';
 
 /** Reasons that a restart corrects when the machine is right now: what the program looked for came later. */
@@ -35,10 +36,21 @@ const hostReasons: ReadonlySet<Reason | null> = new Set<Reason | null>([
 
 /** Is there a reason to restart the start that was judged, and may it be done? */
 export function decide(before: JudgeState, now: number): Next {
-  const state = wish(before);
+  return after(withoutMoot(wish(before)), (state) => decideOn(state, now));
+}
+
+/** A finding that is past is no reason for a restart any more; a later one is tried again. */
+export function withoutMoot(state: JudgeState): Next {
+  const past = state.verdict?.mode === 'gpu' || state.live?.works === true;
+  if (state.pending?.cause !== 'found' || !past) return { state, effects: [] };
+  return dropped({ ...state, triedFor: null });
+}
+
+function decideOn(state: JudgeState, now: number): Next {
   const { pending, judged: start, rules } = state;
   if (pending === null || start === null) return { state, effects: [] };
   if (start.activeState !== 'active') return dropped(state);
+  if (pending.asked === true) return begin(state, pending, now);
   if (!rules.enabled) return wait(state, pending, 'restarts are switched off in agent.json');
   if (state.lost !== null && pending.cause !== 'outdated') {
     return wait(state, pending, 'the host does not answer');
@@ -53,18 +65,42 @@ export function decide(before: JudgeState, now: number): Next {
     const waits = wait(state, pending, `${why}; not before ${until}`);
     return { ...waits, effects: [{ kind: 'look', when: permission.at }, ...waits.effects] };
   }
-  return rules.whileServing ? begin(state, pending, now) : { state, effects: [{ kind: 'ask-serving' }] };
+  return { state, effects: [{ kind: 'ask-serving' }] };
 }
 
+/** The answer comes after a look: the host's sessions are those of now. */
 export function serving(state: JudgeState, busy: string | null, now: number): Next {
-  const { pending } = state;
+  const { pending, rules } = state;
   if (pending === null) return { state, effects: [] };
-  return busy === null ? begin(state, pending, now) : wait(state, pending, `it serves requests: ${busy}`);
+  if (busy !== null && !rules.whileServing) return wait(state, pending, `it serves requests: ${busy}`);
+  const live = pending.cause === 'host' || rules.busy ? null : liveText(state, now);
+  return live === null ? begin(state, pending, now) : wait(state, pending, live);
 }
 
-function begin(state: JudgeState, { cause, reason }: Pending, now: number): Next {
+/** The live session that a restart would end; null: there is none. */
+function liveText({ live, unit, rules }: JudgeState, now: number): string | null {
+  if (live === null || live.sessions === 0 || now - live.changedAt >= rules.idleMs) return null;
+  const sessions = live.sessions === 1 ? 'a live session' : `${live.sessions} live sessions`;
+  return `the host has ${sessions} of ${unit}; sudo vgpu-agent restart ends it and makes the restart now`;
+}
+
+/** Was the last restart made for the same, and has the start after it the same fault? */
+export function isTried(state: JudgeState, outdated: string, start: Start | null): boolean {
+  const { triedOutdated: tried, ownStart, restarting } = state;
+  if (tried === null || start === null || tried.reason !== nameless(outdated)) return false;
+  if (start.invocationId === tried.invocationId) return false;
+  return tried.inVain || restarting || start.invocationId === ownStart;
+}
+
+function nameless(reason: string): string {
+  return reason.replace(/\d+/g, '');
+}
+
+function begin(state: JudgeState, { cause, reason, invocationId }: Pending, now: number): Next {
   const restarts = noted(state.restarts, state.rules.limits, [cause], now);
-  return after(dropped({ ...state, restarts }), (next) => ({
+  const triedOutdated =
+    cause === 'outdated' ? { reason: nameless(reason), invocationId, inVain: false } : state.triedOutdated;
+  return after(dropped({ ...state, restarts, triedOutdated, restarting: true }), (next) => ({
     state: next,
     effects: [{ kind: 'restart', reason, cause }],
   }));
@@ -75,7 +111,15 @@ export function restarted(state: JudgeState, event: Extract<JudgeEvent, { kind: 
   const text = `restarted (${event.result}): ${event.reason}`;
   const fields = { CAUSE: event.cause };
   return {
-    state: { ...state, doubted: false, judged: event.start ?? state.judged },
+    state: {
+      ...state,
+      doubted: false,
+      judged: event.start ?? state.judged,
+      restarting: false,
+      live: null,
+      stale: null,
+      ownStart: event.start?.invocationId ?? null,
+    },
     effects: [
       { kind: 'count-restart' },
       { kind: 'write', message: { kind: 'consumerRestarted', profile, unit, text, fields } },
@@ -95,6 +139,8 @@ function wish(state: JudgeState): JudgeState {
     return { ...next, pending: { cause: 'host', reason, invocationId } };
   }
   if (next.pending !== null || verdict === null || verdict.mode === 'gpu' || next.lost !== null) return next;
+  // Its kernels run at the host: there is nothing that a restart could bring.
+  if (next.live?.works === true) return next;
   // A restart that changed nothing is not made again for the same finding.
   if (!repairedByRestart.has(verdict.reason) || next.triedFor === verdict.reason) return next;
   const pending: Pending = { cause: 'found', reason: verdict.summary, invocationId };

@@ -12,12 +12,45 @@ export interface Start {
 }
 
 /** The consumer now; `idle`: nothing is installed for it, `absent`: systemd has no such unit. */
-export type Seen = 'idle' | 'absent' | (Start & { readonly traced: boolean });
+export type Seen =
+  | 'idle'
+  | 'absent'
+  | (Start & {
+      readonly traced: boolean;
+      /** Its process has ended, and systemd waits before it starts the next one (RestartSec=). */
+      readonly ended?: boolean;
+    });
+
+/** The host's account of the consumer. */
+export type LiveSeen =
+  | {
+      readonly kind: 'told';
+      /** Sessions in which it holds memory or has run kernels. */
+      readonly sessions: number;
+      readonly launches: number;
+      /** The host has run kernels for it, and nothing that it has loaded lies elsewhere. */
+      readonly works: boolean;
+    }
+  | { readonly kind: 'unknown'; readonly message: string };
+
+/** The same with what earlier looks add. */
+export interface Live {
+  readonly sessions: number;
+  readonly launches: number;
+  readonly works: boolean;
+  /** The host was last asked with success; the number of kernels or sessions last changed. */
+  readonly toldAt: number;
+  readonly changedAt: number;
+}
 
 /** agent.json about restarts. */
 export interface RestartRules {
   readonly enabled: boolean;
   readonly whileServing: boolean;
+  /** Also while the host has a live session of it. */
+  readonly busy: boolean;
+  /** A session that has run no kernel for so long is not live. */
+  readonly idleMs: number;
   readonly limits: Limits;
 }
 
@@ -27,6 +60,17 @@ export interface Pending {
   readonly reason: string;
   /** The start that it is about: another one needs no restart. */
   readonly invocationId: string | null;
+  /** A person wants it now, whatever it waits for. */
+  readonly asked?: true;
+}
+
+export interface TriedOutdated {
+  /** Without the numbers of processes. */
+  readonly reason: string;
+  /** The start before it. */
+  readonly invocationId: string | null;
+  /** The start after it has the same fault: something takes away what a restart brings. */
+  readonly inVain: boolean;
 }
 
 export interface JudgeState {
@@ -38,6 +82,14 @@ export interface JudgeState {
   /** The start that the verdict is about. */
   readonly judged: Start | null;
   readonly verdict: Verdict | null;
+  /** Of the judged start; null: the host has told nothing so far. */
+  readonly live: Live | null;
+  /** Why the verdict is not about now; null: it is. */
+  readonly stale: string | null;
+  /** Its process has ended, and systemd waits before it starts the next one. */
+  readonly ended: boolean;
+  /** A look has asked for a whole verdict at this time. */
+  readonly lookDoubtedAt: number;
   readonly lost: { readonly since: number; readonly reason: string } | null;
   /** The start that lived through the host's absence: to be restarted. */
   readonly survivor: string | null;
@@ -48,6 +100,11 @@ export interface JudgeState {
   readonly ready: boolean;
   /** One try for a verdict that a restart corrects, until something changes. */
   readonly triedFor: Reason | null;
+  /** The last restart for former files; null: none was made. */
+  readonly triedOutdated: TriedOutdated | null;
+  /** The start that our own restart made; `restarting`: it is being made. */
+  readonly ownStart: string | null;
+  readonly restarting: boolean;
   readonly pending: Pending | null;
   readonly toldPending: string;
   readonly written: string;
@@ -57,12 +114,21 @@ export interface JudgeState {
 export type JudgeEvent =
   /** The files are as they shall be (or cannot be helped now). `outdated`: why the consumer runs with former ones. */
   | { readonly kind: 'settled'; readonly outdated: string | null; readonly start: Start | null }
-  | { readonly kind: 'unit-changed' | 'doubt' | 'ready' | 'tick' | 'retry' }
+  /** `restart-now`: a person wants the restart that is due. */
+  | { readonly kind: 'unit-changed' | 'doubt' | 'ready' | 'tick' | 'retry' | 'restart-now' }
+  /** Another look at the judged start. */
+  | { readonly kind: 'looked'; readonly verdict: Verdict; readonly live: LiveSeen; readonly now: number }
   | { readonly kind: 'host'; readonly host: HostEvent; readonly now: number }
   /** The answer to `look`. */
   | { readonly kind: 'seen'; readonly seen: Seen; readonly rules: RestartRules; readonly now: number }
   /** The answer to `confirm`; `start` is what the unit is in after it. */
-  | { readonly kind: 'judged'; readonly verdict: Verdict; readonly start: Start | null; readonly now: number }
+  | {
+      readonly kind: 'judged';
+      readonly verdict: Verdict;
+      readonly live: LiveSeen;
+      readonly start: Start | null;
+      readonly now: number;
+    }
   /** The answer to `ask-serving`; null: it may be restarted. */
   | { readonly kind: 'serving'; readonly busy: string | null; readonly now: number }
   /** After `restart`: systemd has finished the job, and later the verdict of the new start. */
@@ -73,7 +139,12 @@ export type JudgeEvent =
       readonly cause: string;
       readonly start: Start | null;
     }
-  | { readonly kind: 'judged-again'; readonly verdict: Verdict };
+  | {
+      readonly kind: 'judged-again';
+      readonly verdict: Verdict;
+      readonly live: LiveSeen;
+      readonly now: number;
+    };
 
 export type JudgeEffect =
   /** Look at the unit; at a time (milliseconds) if it is a number. */
@@ -100,12 +171,19 @@ export function beginJudging(profile: string, unit: string, rules: RestartRules)
     looked: null,
     judged: null,
     verdict: null,
+    live: null,
+    stale: null,
+    ended: false,
+    lookDoubtedAt: Number.NEGATIVE_INFINITY,
     lost: null,
     survivor: null,
     tainted: [],
     doubted: false,
     ready: false,
     triedFor: null,
+    triedOutdated: null,
+    ownStart: null,
+    restarting: false,
     pending: null,
     toldPending: '',
     written: '',

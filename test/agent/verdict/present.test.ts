@@ -339,6 +339,40 @@ test('present evidence', () => {
   assert.equal(kindOf(present([model('a', 0, 0)], null)), 'nothing', 'a model without a size is nowhere');
 });
 
+test('a model of 0 bytes is not on the GPU: nothing is said of it for 20 s, and then the host decides', () => {
+  const aged = (youngest: number): PresentSeen => {
+    const seen = present([model('a', 0, 0)], [session({ memory: 0, launches: 0 })]);
+    const { sessions } = seen;
+    return { ...seen, sessions: sessions.kind === 'told' ? { ...sessions, youngest } : sessions };
+  };
+  assert.deepEqual(judged(aged(19)), ['undetermined', 'no-work-yet']);
+  assert.deepEqual(judged(aged(20)), ['cpu', 'model-on-cpu']);
+  const { evidence } = combine(observation({ log: gpuLog, present: aged(1) }));
+  assert.deepEqual(
+    evidence.filter(({ kind }) => kind === 'loaded').map(({ weight }) => weight),
+    ['neutral'],
+  );
+});
+
+test('a server that is ready, and for which the host has no byte and no kernel, is not on the GPU', () => {
+  const log = { ...gpuLog, load: null };
+  const ready = { kind: 'answered', url: 'http://x/health', afterMs: 1 } as const;
+  const empty = present(null, [session({ memory: 0, launches: 0 })]);
+  const changes = { profile: llamaServer, log, readiness: ready };
+  assert.deepEqual(judged(empty, changes), ['undetermined', 'no-work-yet']);
+  assert.equal(judged(present(null, [session({ launches: 0 })]), changes)[0], 'gpu', 'it holds its model');
+});
+
+test('a consumer with nothing loaded keeps the verdict of its start, and says that it is idle', () => {
+  const { mode, idle, summary } = combine(observation({ log: gpuLog, present: present([], []) }));
+  assert.deepEqual([mode, idle], ['gpu', true]);
+  assert.match(summary, /It is idle: nothing is loaded/);
+  assert.equal(
+    combine(observation({ log: gpuLog, present: present([model('a', 4_000)], null) })).idle,
+    undefined,
+  );
+});
+
 test('the list of what is loaded is read as the profile names its members', () => {
   const rule = ollama.serving;
   assert.ok(rule !== undefined);

@@ -15,6 +15,7 @@ import { combine } from '../../../agent/verdict/combine.js';
 import { observe } from '../../../agent/verdict/confirm.js';
 import type { Clock, ConfirmEffects, ConfirmOptions, HttpAnswer } from '../../../agent/verdict/effects.js';
 import type { SessionsAnswer } from '../../../agent/verdict/host-sessions.js';
+import { stamps } from '../../../agent/verdict/node-effects.js';
 import { ollama, processFacts, report, unit } from './support.js';
 
 interface Timer {
@@ -207,6 +208,7 @@ export function createStage(profile: Profile = ollama): Stage {
     effects: {
       clock,
       journal,
+      stamp: stamps(() => clock.now()),
       emit: (event) => {
         stage.events.push(event);
       },
@@ -239,6 +241,7 @@ export function createStage(profile: Profile = ollama): Stage {
       cursor: null,
       restarts: 0,
       libraryDirectories: 1,
+      ageMs: null,
       timeoutMs: null,
       endpoint: 'unix:/run/vgpu/hostd.sock',
       outputFile: null,

@@ -4,7 +4,13 @@ import { readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { describe, it, type TestContext } from 'node:test';
 import { ContentCache } from '../../../../agent/guest/files/content.js';
-import { mappedUnder, parseMaps, readProcesses } from '../../../../agent/guest/unit/processes.js';
+import {
+  cgroupPids,
+  mappedUnder,
+  parseMaps,
+  readIdentities,
+  readProcesses,
+} from '../../../../agent/guest/unit/processes.js';
 import { ourNote, tree } from '../support.js';
 
 /** A loadable library with our note, compiled. */
@@ -198,6 +204,7 @@ describe('processes', () => {
         startTicks: '4242',
         executable: null,
         libraries: [],
+        environmentCleared: true,
         loaderEnvironment: { LD_PRELOAD: '/b=c' },
       },
     ]);
@@ -220,6 +227,40 @@ describe('processes', () => {
         ['7f0000000000-7f0000001000', '/a b/libcuda.so.1', false, '12'],
         ['7f0000003000-7f0000004000', '/new\nline/libcuda.so.1', true, '13'],
       ],
+    );
+  });
+});
+
+describe('the cheap look at processes', () => {
+  it('lists those of the unit and of the groups below it; null where the group is not that of the unit', (context) => {
+    const root = tree(context, {
+      'proc/7/cgroup': '0::/system.slice/x.service/inner\n',
+      'cg/system.slice/x.service/cgroup.procs': '7\n8\n',
+      'cg/system.slice/x.service/inner/cgroup.procs': '9\n',
+    });
+    const pids = (pid: number, unit: string) =>
+      cgroupPids(pid, unit, path.join(root, 'proc'), path.join(root, 'cg'));
+    assert.deepEqual(pids(7, 'x.service'), [7, 8, 9]);
+    assert.equal(pids(7, 'y.service'), null);
+    assert.equal(pids(6, 'x.service'), null);
+  });
+
+  it('gives the same numbers as the whole look, and nothing of a process that has ended', async () => {
+    const [whole] = await readProcesses([process.pid], new ContentCache());
+    const [known, ...others] = await readIdentities([process.pid, 2 ** 22]);
+    assert.deepEqual(others, []);
+    assert.ok(whole !== undefined && known !== undefined);
+    for (const name of ['pid', 'pidNamespace', 'namespacePid', 'startTicks'] as const)
+      assert.equal(known[name], whole[name], name);
+  });
+
+  it('sees that a wrapper cleared the environment: INVOCATION_ID, which systemd sets, is missing', async (context) => {
+    const cleared = await sleeper(context, { PATH: '/usr/bin:/bin' });
+    const kept = await sleeper(context, { PATH: '/usr/bin:/bin', INVOCATION_ID: 'a' });
+    const facts = await readProcesses([cleared.pid, kept.pid], new ContentCache());
+    assert.deepEqual(
+      facts.map(({ environmentCleared }) => environmentCleared),
+      [true, undefined],
     );
   });
 });

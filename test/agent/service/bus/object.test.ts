@@ -34,6 +34,7 @@ async function servedObject(): Promise<
     metrics: async () => '',
     verify: async () => '',
     repair: async () => ({ state: '', problem: '' }),
+    restart: () => [],
     reload: async () => {},
   });
   return async (member, name, body = []) =>

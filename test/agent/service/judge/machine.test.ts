@@ -9,6 +9,7 @@ import {
   type JudgeEffect,
   type JudgeEvent,
   type JudgeState,
+  type LiveSeen,
   type RestartRules,
   type Seen,
 } from '../../../../agent/service/judge/state.js';
@@ -17,6 +18,8 @@ import { cpuVerdict, verdict as sample } from '../../cli/output/samples.js';
 const rules: RestartRules = {
   enabled: true,
   whileServing: false,
+  busy: false,
+  idleMs: 600_000,
   limits: { perHour: 6, backoffMs: 5_000, minimumMs: 30_000 },
 };
 const active = (invocationId: string): Exclude<Seen, string> => ({
@@ -26,6 +29,8 @@ const active = (invocationId: string): Exclude<Seen, string> => ({
 });
 const gpu = (invocationId: string): Verdict => ({ ...sample, reason: null, mode: 'gpu', invocationId });
 const cpu = (invocationId: string, reason: Reason): Verdict => ({ ...cpuVerdict, reason, invocationId });
+
+const noSession: LiveSeen = { kind: 'told', sessions: 0, launches: 0, works: false };
 
 /** A judge with a fake clock and a consumer that answers what it is told to. */
 class Bench {
@@ -45,8 +50,16 @@ class Bench {
     return this.after(() => this.tell({ kind: 'seen', seen, rules: this.rules, now: this.now }));
   }
 
-  judged(verdict: Verdict, start = active(verdict.invocationId ?? '')): readonly string[] {
-    return this.after(() => this.tell({ kind: 'judged', verdict, start, now: this.now }));
+  judged(verdict: Verdict, start = active(verdict.invocationId ?? ''), live = noSession): readonly string[] {
+    return this.after(() => this.tell({ kind: 'judged', verdict, live, start, now: this.now }));
+  }
+
+  again(verdict: Verdict): readonly string[] {
+    return this.after(() => this.tell({ kind: 'judged-again', verdict, live: noSession, now: this.now }));
+  }
+
+  looked(verdict: Verdict, live: LiveSeen): readonly string[] {
+    return this.after(() => this.tell({ kind: 'looked', verdict, live, now: this.now }));
   }
 
   serving(busy: string | null): readonly string[] {
@@ -188,10 +201,12 @@ test('when the host answers again, the service that lost it is restarted once, w
     bench.after(() => bench.tell(told)),
     ['count-restart', 'write consumerRestarted'],
   );
-  assert.deepEqual(
-    bench.after(() => bench.tell({ kind: 'judged-again', verdict: gpu('b') })),
-    ['show gpu', 'write verdict', 'say ollama.service after the restart: GPU (simulated)', 'look soon'],
-  );
+  assert.deepEqual(bench.again(gpu('b')), [
+    'show gpu',
+    'write verdict',
+    'say ollama.service after the restart: GPU (simulated)',
+    'look soon',
+  ]);
   assert.deepEqual(bench.look(active('b')), []);
 });
 
@@ -248,7 +263,7 @@ for (const reason of [
     assert.equal(bench.did.at(-1), 'ask-serving');
     assert.deepEqual(bench.serving(null), ['nothing is due', 'restart for found']);
     bench.tell({ kind: 'restarted', result: 'done', reason: 'r', cause: 'found', start: active('b') });
-    bench.tell({ kind: 'judged-again', verdict: cpu('b', reason) });
+    bench.again(cpu('b', reason));
     bench.now += 3_600_000;
     assert.deepEqual(bench.look(active('b')), []);
   });
@@ -264,7 +279,7 @@ test('after a restart by a user the same finding is tried again', () => {
   const bench = new Bench().settledOn(cpu('a', 'model-on-cpu'));
   bench.serving(null);
   bench.tell({ kind: 'restarted', result: 'done', reason: 'r', cause: 'found', start: active('b') });
-  bench.tell({ kind: 'judged-again', verdict: cpu('b', 'model-on-cpu') });
+  bench.again(cpu('b', 'model-on-cpu'));
   bench.now += 600_000;
   bench.look(active('c'));
   assert.equal(bench.judged(cpu('c', 'model-on-cpu')).at(-1), 'ask-serving');
@@ -330,11 +345,12 @@ test('with restarts switched off a due restart is reported once and not made', (
   assert.deepEqual(bench.look(active('a')), [off]);
 });
 
-test('with permission to restart at any time the open requests are not queried', () => {
+test('with permission to restart at any time open requests are no reason to wait', () => {
   const bench = new Bench().settledOn(gpu('a'));
   bench.rules = { ...rules, whileServing: true };
   bench.tell({ kind: 'settled', outdated: 'former library', start: active('a') });
-  assert.deepEqual(bench.look(active('a')), ['nothing is due', 'restart for outdated']);
+  bench.look(active('a'));
+  assert.deepEqual(bench.serving('1 loaded'), ['nothing is due', 'restart for outdated']);
 });
 
 test('a restart that is due lapses with the start that it is about', () => {
@@ -452,4 +468,167 @@ test('while the host is away a finding is no reason for a restart, and an answer
   bench.judged(cpu('b', 'model-on-cpu'));
   assert.equal(bench.state.pending, null);
   assert.deepEqual(bench.serving(null), []);
+});
+
+const told = (sessions: number, launches: number, works = false): LiveSeen => ({
+  kind: 'told',
+  sessions,
+  launches,
+  works,
+});
+const silent: LiveSeen = { kind: 'unknown', message: 'no answer' };
+
+test('a look contradicts the start: shown at once, without a line in the journal, and judged in full', () => {
+  const bench = new Bench().settledOn(gpu('a'));
+  const looked = bench.looked(cpu('a', 'model-on-cpu'), told(1, 0));
+  assert.deepEqual(looked, ['show cpu model-on-cpu', 'write verdict', 'look soon']);
+  assert.equal(bench.looked(gpu('a'), told(1, 1, true))[0], 'show gpu', 'newest evidence wins, both ways');
+});
+
+test('looks that keep changing have a verdict in full made every 30 s at most', () => {
+  const bench = new Bench().settledOn(gpu('a'));
+  bench.looked(cpu('a', 'model-on-cpu'), told(0, 0));
+  bench.now += 29_999;
+  assert.ok(!bench.looked(gpu('a'), told(0, 0)).includes('look soon'));
+  bench.now += 1;
+  assert.ok(bench.looked(cpu('a', 'model-on-cpu'), told(0, 0)).includes('look soon'));
+});
+
+test('a look at a start that is not the judged one says nothing', () => {
+  const bench = new Bench().settledOn(gpu('a'));
+  assert.deepEqual(bench.looked(cpu('b', 'model-on-cpu'), told(0, 0)), []);
+});
+
+test('a host that has told and does not for more than 15 s: undetermined, with the last verdict and its time', () => {
+  const bench = new Bench().settledOn(gpu('a'));
+  bench.looked({ ...gpu('a'), look: { id: 7, at: '2026-01-01T00:00:00.000Z' } }, told(1, 5, true));
+  bench.now += 15_000;
+  assert.equal(bench.looked(gpu('a'), silent)[0], 'show gpu');
+  bench.now += 1;
+  const old = { ...gpu('a'), look: { id: 8, at: '2026-01-01T00:00:15.000Z' } };
+  assert.equal(bench.looked(old, silent)[0], 'show undetermined evidence-stale');
+  const { summary, simulated } = shownVerdict(bench.state) ?? {};
+  assert.match(summary ?? '', /does not report its sessions: no answer\. The last verdict was gpu at 2026-/);
+  assert.equal(simulated, false);
+  assert.equal(bench.looked(gpu('a'), told(1, 6, true))[0], 'show gpu');
+});
+
+test('a host that never tells its sessions leaves the verdict to the log', () => {
+  const bench = new Bench();
+  bench.tell({ kind: 'settled', outdated: null, start: active('a') });
+  bench.tell({ kind: 'ready' });
+  bench.look(active('a'));
+  bench.judged(gpu('a'), active('a'), silent);
+  bench.now += 60_000;
+  assert.equal(bench.looked(gpu('a'), silent)[0], 'show gpu');
+});
+
+test('the host was restarted with restarts off: not-restarted ends as soon as kernels run there', () => {
+  const bench = new Bench().settledOn(gpu('a'));
+  bench.rules = { ...rules, enabled: false };
+  bench.host('down');
+  assert.ok(bench.host('up').includes('show degraded consumer-not-restarted'));
+  bench.look(active('a'));
+  assert.equal(bench.looked(gpu('a'), told(1, 0))[0], 'show degraded consumer-not-restarted');
+  assert.deepEqual(bench.looked(gpu('a'), told(1, 3, true)), ['nothing is due', 'show gpu', 'write verdict']);
+});
+
+test('former files and a live session: the restart waits, and is made when no kernel ran for so long', () => {
+  const bench = new Bench().settledOn(gpu('a'));
+  bench.looked(gpu('a'), told(1, 5, true));
+  bench.tell({ kind: 'settled', outdated: 'former library', start: active('a') });
+  assert.deepEqual(bench.look(active('a')), ['ask-serving']);
+  const due =
+    'due: the host has a live session of ollama.service; sudo vgpu-agent restart ends it and makes the restart now';
+  assert.deepEqual(bench.serving(null), [due, 'write restartDeferred']);
+  bench.now += 599_999;
+  bench.looked(gpu('a'), told(1, 5, true));
+  assert.deepEqual(bench.serving(null), [due]);
+  bench.now += 1;
+  assert.deepEqual(bench.serving(null), ['nothing is due', 'restart for outdated']);
+});
+
+test('a kernel, a new session and their end each make the session live again', () => {
+  const bench = new Bench().settledOn(gpu('a'));
+  bench.tell({ kind: 'settled', outdated: 'former library', start: active('a') });
+  for (const seen of [told(1, 5, true), told(1, 6, true), told(2, 6, true)]) {
+    bench.now += 600_000;
+    bench.looked(gpu('a'), seen);
+    assert.match(bench.serving(null)[0] ?? '', /^due: the host has (a|2) live session/);
+  }
+  bench.looked(gpu('a'), told(0, 0));
+  assert.deepEqual(bench.serving(null), ['nothing is due', 'restart for outdated']);
+});
+
+test('restart.busy, and a host whose sessions are lost, restart a consumer with a live session', () => {
+  const busy = new Bench().settledOn(gpu('a'));
+  busy.rules = { ...rules, busy: true };
+  busy.looked(gpu('a'), told(1, 5, true));
+  busy.tell({ kind: 'settled', outdated: 'former library', start: active('a') });
+  busy.look(active('a'));
+  assert.deepEqual(busy.serving(null), ['nothing is due', 'restart for outdated']);
+  const lost = new Bench().settledOn(gpu('a'));
+  lost.looked(gpu('a'), told(1, 5, true));
+  lost.host('down');
+  lost.host('up');
+  lost.look(active('a'));
+  assert.deepEqual(lost.serving(null), ['nothing is due', 'restart for host']);
+});
+
+test('a person wants the restart that is due now: whatever it waits for, it is made; without one nothing is', () => {
+  const bench = new Bench().settledOn(gpu('a'));
+  const now = (): readonly string[] => bench.after(() => bench.tell({ kind: 'restart-now' }));
+  assert.deepEqual(now(), []);
+  bench.rules = { ...rules, enabled: false };
+  bench.tell({ kind: 'settled', outdated: 'former library', start: active('a') });
+  bench.look(active('a'));
+  assert.deepEqual(now(), ['look soon']);
+  assert.deepEqual(bench.look(active('a')), ['nothing is due', 'restart for outdated']);
+});
+
+test('a wrapper takes the variables away at each start: one restart, and none further', () => {
+  const bench = new Bench().settledOn(cpu('a', 'no-device'));
+  const why = (pid: number): string => `process ${pid} (ollama) was started before LD_PRELOAD was set for it`;
+  bench.tell({ kind: 'settled', outdated: why(100), start: active('a') });
+  bench.look(active('a'));
+  assert.deepEqual(bench.serving(null), ['nothing is due', 'restart for outdated']);
+  // The keeper looks while systemd still makes the restart, and again afterwards.
+  const pending = (): unknown => bench.state.pending?.cause ?? null;
+  bench.tell({ kind: 'settled', outdated: why(200), start: active('b') });
+  assert.equal(pending(), null);
+  bench.tell({ kind: 'restarted', result: 'done', reason: why(100), cause: 'outdated', start: active('b') });
+  bench.again(cpu('b', 'environment-removed'));
+  // In between the wrapper itself, which has them, was the main process.
+  bench.tell({ kind: 'settled', outdated: null, start: active('b') });
+  bench.tell({ kind: 'settled', outdated: why(201), start: active('b') });
+  bench.now += 3_600_000;
+  assert.deepEqual(bench.look(active('b')), []);
+  bench.tell({ kind: 'settled', outdated: why(300), start: active('c') });
+  assert.equal(pending(), null, 'nor after a restart by somebody else');
+  bench.tell({ kind: 'settled', outdated: 'process 300 (ollama) still uses /x', start: active('c') });
+  assert.equal(pending(), 'outdated', 'another fault is another matter');
+});
+
+test('a consumer whose kernels run at the host is not restarted for a finding', () => {
+  const bench = new Bench();
+  bench.tell({ kind: 'settled', outdated: null, start: active('a') });
+  bench.tell({ kind: 'ready' });
+  bench.look(active('a'));
+  const found = cpu('a', 'probe-disagrees');
+  assert.ok(!bench.judged(found, active('a'), told(1, 7, true)).includes('ask-serving'));
+});
+
+test('a consumer that has ended and waits for its next start is not on the GPU', () => {
+  const bench = new Bench().settledOn(gpu('a'));
+  const waiting = { ...active('a'), activeState: 'activating', ended: true };
+  assert.deepEqual(bench.look(waiting), ['show undetermined unit-restarting', 'write verdict']);
+  assert.deepEqual(bench.look(active('b')), ['show gpu', 'write verdict', 'confirm']);
+});
+
+test('a finding that is past by the next look is no reason for a restart any more', () => {
+  const bench = new Bench().settledOn(cpu('a', 'model-on-cpu'));
+  bench.looked(cpu('a', 'model-on-cpu'), told(1, 5));
+  const [due] = bench.serving(null);
+  assert.match(due ?? '', /^due: the host has a live session/);
+  assert.deepEqual(bench.looked(gpu('a'), told(1, 5)).slice(0, 2), ['nothing is due', 'show gpu']);
 });

@@ -90,6 +90,7 @@ file.nothingElse();
 /** The reasons that no check explains, and why that is right. */
 const unexplained: Partial<Readonly<Record<Reason, string>>> = {
   'no-work-yet': 'nothing is broken: it has the GPU and has had no request; the verdict says so',
+  'evidence-stale': 'only the service says so, of a verdict that is too old; the doctor looks itself',
   'unsupported-log-version':
     'the verdict names the version, and an update of the consumer is all there is to do',
   'compute-failed': 'the doctor runs no kernels: verify --compute does, and names the call or the numbers',

@@ -1,0 +1,136 @@
+/**
+ * Asks the host for its sessions every few seconds at the price of a line: `vgpu-probe --sessions --follow` stays,
+ * started once for each user and host. Over a unix socket the host tells guests apart by their user, and the service
+ * may become no other user, so systemd starts the probe.
+ */
+import { type ChildProcess, spawn } from 'node:child_process';
+import { statSync } from 'node:fs';
+import { uptime } from 'node:os';
+import { readStat } from '../guest/unit/processes.js';
+import { toolEnvironment } from '../lib/run-command.js';
+import { setprivFor } from '../lib/trust/run-as.js';
+import {
+  answerOf,
+  type SessionsAnswer,
+  type SessionsQuestion,
+  sessionsLimitMs,
+  ticksPerSecond,
+} from '../verdict/host-sessions.js';
+
+export type AskSessions = (question: SessionsQuestion) => Promise<SessionsAnswer>;
+
+export interface SessionsAsker {
+  readonly ask: AskSessions;
+  stop(): void;
+}
+
+/** Starts a program that answers each line on its standard input with a line. */
+export type StartFollower = (file: string, args: readonly string[]) => ChildProcess;
+
+/** One for each user and host that consumers use; a guest has few of both. */
+const maxFollowers = 8;
+const maxLineBytes = 4 * 1024 * 1024;
+
+const spawnFollower: StartFollower = (file, args) =>
+  spawn(file, args, { stdio: ['pipe', 'pipe', 'ignore'], env: toolEnvironment({}), cwd: '/' });
+
+interface Follower {
+  ask(): Promise<string | null>;
+  end(): void;
+}
+
+/** `once` answers where no follower does, such as a vgpu-probe of a former version. */
+export function sessionsAsker(once: AskSessions, start: StartFollower = spawnFollower): SessionsAsker {
+  const followers = new Map<string, Follower>();
+
+  const followerFor = (key: string, begin: () => Follower): Follower => {
+    const known = followers.get(key);
+    if (known !== undefined) return known;
+    const [oldest] = followers.keys();
+    if (followers.size >= maxFollowers && oldest !== undefined) drop(oldest);
+    const made = begin();
+    followers.set(key, made);
+    return made;
+  };
+  const drop = (key: string): void => {
+    followers.get(key)?.end();
+    followers.delete(key);
+  };
+
+  return {
+    async ask(question) {
+      const { program, pid, host, signal } = question;
+      if (signal.aborted) return { kind: 'unknown', message: 'interrupted' };
+      const begun = await readStat(`/proc/${pid}`);
+      const owner = statSync(`/proc/${pid}`, { throwIfNoEntry: false });
+      if (begun === null || owner === undefined)
+        return { kind: 'unknown', message: `process ${pid} has ended` };
+      const { uid, gid } = owner;
+      const key = [uid, gid, program, host].join('\0');
+      const args = ['--sessions', '--follow', '--host', host, '--timeout', String(sessionsLimitMs / 1000)];
+      const follower = followerFor(key, () => {
+        const become = setprivFor({ uid, gid, groups: [] }, program, args);
+        const service = ['--quiet', '--collect', '--wait', '--pipe', '--', 'setpriv', ...become];
+        return follow(start('systemd-run', service));
+      });
+      const line = await follower.ask();
+      if (line === null) {
+        drop(key);
+        return once(question);
+      }
+      const seconds = Math.max(0, Math.round(uptime() - Number(begun.startTicks) / ticksPerSecond));
+      return answerOf(line, seconds, '');
+    },
+    stop() {
+      for (const key of [...followers.keys()]) drop(key);
+    },
+  };
+}
+
+function follow(child: ChildProcess): Follower {
+  const { stdin, stdout } = child;
+  let pending = '';
+  let ended = stdin === null || stdout === null;
+  let waiting: ((line: string | null) => void)[] = [];
+  const settleAll = (): void => {
+    ended = true;
+    const all = waiting;
+    waiting = [];
+    for (const settle of all) settle(null);
+  };
+  child.on('error', settleAll);
+  child.on('close', settleAll);
+  stdin?.on('error', settleAll);
+  stdout?.on('error', settleAll);
+  stdout?.setEncoding('utf8').on('data', (text: string) => {
+    const lines = (pending + text).split('\n');
+    pending = lines.pop() ?? '';
+    for (const line of lines) waiting.shift()?.(line);
+    if (pending.length > maxLineBytes) end();
+  });
+  const end = (): void => {
+    settleAll();
+    stdin?.end();
+    child.kill();
+  };
+  return {
+    ask: () =>
+      new Promise((resolve) => {
+        if (ended) {
+          resolve(null);
+          return;
+        }
+        // One that misses a line would answer the next question with the former answer.
+        const timer = setTimeout(end, sessionsLimitMs + answerGraceMs);
+        waiting.push((line) => {
+          clearTimeout(timer);
+          resolve(line);
+        });
+        stdin?.write('\n');
+      }),
+    end,
+  };
+}
+
+/** systemd has to start the first one. */
+const answerGraceMs = 3_000;

@@ -1,0 +1,99 @@
+/** Looks at a start that was observed: the newest evidence decides, whether or not the journal has a line. */
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import type { HostSession } from '../../../agent/contracts/sessions.js';
+import { combine } from '../../../agent/verdict/combine.js';
+import type { SessionsAnswer } from '../../../agent/verdict/host-sessions.js';
+import { lookAgain, type Watched } from '../../../agent/verdict/look-again.js';
+import { createStage, ready, refused, type Stage } from './stage.js';
+import { findingsOf, observation, processFacts } from './support.js';
+
+const never = new AbortController().signal;
+const session: HostSession = {
+  ...{
+    session: 1,
+    age: 1,
+    memory: 4_000,
+    launches: 9,
+    calls: 9,
+    refused: 0,
+    lastRefusal: 0,
+    carrier: 'rings',
+  },
+  claimed: { library: 'libcuda', pid: 100, pidNamespace: 0, program: 'ollama' },
+};
+
+function hostTells(...sessions: readonly HostSession[]): SessionsAnswer {
+  const none = { turnedAway: { count: 0, status: null, age: 0 }, refusedKernels: null, memory: null };
+  return { kind: 'told', seconds: 600, report: { host: 'h', simulated: false, sessions, ...none } };
+}
+
+function loaded(stage: Stage, gpuBytes: number): void {
+  const body = JSON.stringify({ models: [{ name: 'a', size: 4_000, size_vram: gpuBytes }] });
+  stage.http = { kind: 'answered', status: 200, body };
+}
+
+/** A start that was on the GPU by its log, which says nothing more. */
+function begun(): { readonly stage: Stage; watched: Watched; look(): Promise<string> } {
+  const stage = createStage();
+  stage.http = ready;
+  stage.processes = [processFacts(), processFacts({ pid: 140 })];
+  stage.sessions = hostTells();
+  const first = observation({
+    log: findingsOf('0.32.9_gpu-mode_debug0'),
+    unit: stage.unit,
+    readiness: { kind: 'answered', url: 'http://x/api/version', afterMs: 1 },
+  });
+  const scene = {
+    stage,
+    watched: { observation: first, silentSince: null } as Watched,
+    async look() {
+      scene.watched = await stage.clock.run(lookAgain(scene.watched, stage.effects, never));
+      const { mode, reason } = combine(scene.watched.observation);
+      return reason === null ? mode : `${mode} ${reason}`;
+    },
+  };
+  return scene;
+}
+
+const pause = (stage: Stage): Promise<void> => stage.clock.run(stage.clock.sleep(5_000, never));
+
+test('the journal is silent, and the model lies on the CPU; then it lies on the GPU', async () => {
+  const scene = begun();
+  assert.equal(await scene.look(), 'gpu');
+  loaded(scene.stage, 0);
+  assert.equal(await scene.look(), 'cpu model-on-cpu');
+  loaded(scene.stage, 4_000);
+  scene.stage.sessions = hostTells(session);
+  assert.equal(await scene.look(), 'gpu');
+});
+
+test('each look has a number that increases, and its time', async () => {
+  const scene = begun();
+  await scene.look();
+  const first = combine(scene.watched.observation).look;
+  await scene.look();
+  const second = combine(scene.watched.observation).look;
+  assert.ok(first !== undefined && second !== undefined && second.id > first.id);
+  assert.match(second.at, /^\d{4}-\d\d-\d\dT/);
+});
+
+test('a consumer that stops answering is not on the GPU after two looks, and is again with its first answer', async () => {
+  const scene = begun();
+  scene.stage.http = refused;
+  assert.equal(await scene.look(), 'gpu', 'a busy one may miss a question');
+  await pause(scene.stage);
+  assert.equal(await scene.look(), 'degraded readiness-timeout');
+  scene.stage.http = ready;
+  assert.equal(await scene.look(), 'gpu');
+});
+
+test('one whose kernels go on while it does not answer is at work', async () => {
+  const scene = begun();
+  scene.stage.http = refused;
+  for (let launches = 10; launches < 14; launches += 1) {
+    scene.stage.sessions = hostTells({ ...session, launches });
+    assert.equal(await scene.look(), 'gpu');
+    await pause(scene.stage);
+  }
+});

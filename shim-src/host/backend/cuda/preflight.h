@@ -1,6 +1,6 @@
 /*
  * --self-check: facts of the machine that decide whether sessions work well, each with what to do, and calls
- * that hurt remoters on real drivers.
+ * that have failed or hung on real drivers for others who carry CUDA to another machine.
  */
 #ifndef VGPU_HOST_CUDA_PREFLIGHT_H
 #define VGPU_HOST_CUDA_PREFLIGHT_H

@@ -45,7 +45,7 @@ describe("NVIDIA's nvidia-smi through the shim", () => {
       assert.match(ended.stdout, /No running processes found/);
     });
 
-    it(`${version} lists no process when there is none, and no power that nobody has told`, {
+    it(`${version} lists no process when there is none, and no power value when the device reports none`, {
       skip,
     }, async () => {
       assert.equal((await smi('--query-compute-apps=pid', '--format=csv,noheader')).stdout, '');

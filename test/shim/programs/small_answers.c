@@ -216,7 +216,7 @@ static void ended_capture(void) {
   wait_for_end(&with_context);
 }
 
-/* What NVIDIA's driver answers, by its documentation (optional outputs) and public reports. */
+/* The answers of NVIDIA's driver, by its documentation (optional outputs) and public reports. */
 static void drivers_answers(void) {
   static unsigned char page[8192];
   static const char code[] = ".version 6.0\n.target sm_60\n.address_size 64\n.visible .entry k() { ret; }\n";

@@ -147,7 +147,7 @@ static uint64_t computed_by_all(const struct vgpu_accounts *accounts) {
 
 /*
  * The share of the time since the last question in which kernels ran, of all sessions and devices. The first
- * answer is of this moment. Questions in quick succession get the same answer, as from NVML.
+ * answer is of this moment. Questions within 0.2 s get the same answer, as NVML samples at intervals.
  */
 static uint32_t load_of(struct vgpu_worker *worker) {
   struct vgpu_load *load = &worker->software->load;

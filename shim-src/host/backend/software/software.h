@@ -18,13 +18,13 @@ struct vgpu_reads {
   uint64_t bytes;
 };
 
-/* The state of the software device for one session. */
-/* The load of the simulated GPU as this session last told it. */
+/* The load of the simulated GPU that this session reported last. */
 struct vgpu_load {
   uint64_t at, computed; /* nanoseconds */
   uint32_t per_cent;
 };
 
+/* The state of the software device for one session. */
 struct vgpu_software {
   struct vgpu_memory memory;
   struct vgpu_queue queue;

@@ -372,7 +372,7 @@ static void textures(void) {
                          &resource, &clamped, NULL));
 }
 
-/* ffmpeg's scale_cuda makes such textures. Integers are not filtered: each read gives the nearest texel. */
+/* Video scalers make such textures. Integers are not filtered: each read gives the nearest texel. */
 static void linear_integers(void) {
   void *module = load();
   unsigned char texels[64];

@@ -23,10 +23,10 @@ test('a tick after work collects twice, the ticks after that not at all', () => 
   const tidy = memory(one);
   tidy.tick();
   assert.equal(one.collections, 2);
-  one.bytes += 3 * 1024 * 1024 - 1;
+  one.bytes += 1.5 * 1024 * 1024 - 1;
   tidy.tick();
   tidy.tick();
-  assert.equal(one.collections, 2, 'less than 3 MB is left alone');
+  assert.equal(one.collections, 2, 'less than 1.5 MB is left alone');
   one.bytes += 1;
   tidy.tick();
   assert.equal(one.collections, 4);

@@ -93,7 +93,6 @@ void vgpu_accounts_end(struct vgpu_accounts *accounts, uint32_t slot) {
   memset(account->contexts, 0, sizeof account->contexts);
   __atomic_store_n(&account->held, 0, __ATOMIC_RELAXED);
   __atomic_store_n(&accounts->owners[slot].pid, 0, __ATOMIC_RELEASE);
-  vgpu_shared_lock_abandon(&accounts->commons.lock, slot);
   vgpu_share_end(&accounts->commons.share, slot);
 }
 
@@ -153,7 +152,8 @@ struct vgpu_room vgpu_accounts_room(const struct vgpu_accounts *accounts, uint32
   const struct vgpu_account_owner *owner = &accounts->owners[slot];
   device = vgpu_accounts_device(accounts, slot, device);
   uint64_t total = accounts->total[device];
-  struct vgpu_room room = {.total = total, .free = total - vgpu_accounts_used(accounts, device)};
+  const uint64_t used = vgpu_accounts_used(accounts, device);
+  struct vgpu_room room = {.total = total, .free = used < total ? total - used : 0};
   narrow(&room, session_limit, session_used(accounts, slot));
   if (owner->peer_memory != 0) narrow(&room, owner->peer_memory, peer_used(accounts, &owner->peer));
   return room;
@@ -179,26 +179,40 @@ static uint32_t keeps_from(uint64_t bytes, uint64_t limit, uint64_t used, uint32
   return by;
 }
 
+/* The same for all limits of a slot; `counted` bytes of the slot's use are those that it asks for. */
+static uint32_t limit_of(const struct vgpu_accounts *accounts, uint32_t slot, uint32_t device, uint64_t bytes,
+                         uint64_t session_limit, uint64_t counted, struct vgpu_refused_memory *refused) {
+  const struct vgpu_account_owner *owner = &accounts->owners[slot];
+  uint32_t by = VGPU_MEMORY_LIMIT_NONE;
+  /* A limit that the administrator set is reported before a full device, because it can be changed. */
+  if (owner->peer_memory != 0)
+    by = keeps_from(bytes, owner->peer_memory, peer_used(accounts, &owner->peer) - counted,
+                    VGPU_MEMORY_LIMIT_GUEST, refused);
+  if (by == VGPU_MEMORY_LIMIT_NONE && session_limit != 0)
+    by = keeps_from(bytes, session_limit, session_used(accounts, slot) - counted, VGPU_MEMORY_LIMIT_SESSION,
+                    refused);
+  if (by == VGPU_MEMORY_LIMIT_NONE)
+    by = keeps_from(bytes, accounts->total[device], vgpu_accounts_used(accounts, device) - counted,
+                    VGPU_MEMORY_LIMIT_DEVICE, refused);
+  return by;
+}
+
+/*
+ * Counted, and taken back if another session has counted meanwhile. There is no lock, which a worker that was
+ * taken over could keep. Of two sessions that ask for the last bytes at once both may be refused, but not
+ * both served.
+ */
 bool vgpu_accounts_take(struct vgpu_accounts *accounts, uint32_t slot, uint32_t device, uint64_t bytes,
                         uint64_t session_limit) {
-  if (!vgpu_shared_lock_take(&accounts->commons.lock, slot)) return false;
   device = vgpu_accounts_device(accounts, slot, device);
-  const struct vgpu_account_owner *owner = &accounts->owners[slot];
-  struct vgpu_account *account = &accounts->slots[slot];
+  uint64_t *used = &accounts->slots[slot].used[device];
   struct vgpu_refused_memory refused;
-  /* A limit that the administrator set is reported before a full device, because it can be changed. */
-  uint32_t by = VGPU_MEMORY_LIMIT_NONE;
-  if (owner->peer_memory != 0)
-    by = keeps_from(bytes, owner->peer_memory, peer_used(accounts, &owner->peer), VGPU_MEMORY_LIMIT_GUEST,
-                    &refused);
-  if (by == VGPU_MEMORY_LIMIT_NONE && session_limit != 0)
-    by = keeps_from(bytes, session_limit, session_used(accounts, slot), VGPU_MEMORY_LIMIT_SESSION, &refused);
-  if (by == VGPU_MEMORY_LIMIT_NONE)
-    by = keeps_from(bytes, accounts->total[device], vgpu_accounts_used(accounts, device),
-                    VGPU_MEMORY_LIMIT_DEVICE, &refused);
-  bool room = by == VGPU_MEMORY_LIMIT_NONE;
-  if (room) __atomic_add_fetch(&account->used[device], bytes, __ATOMIC_RELAXED);
-  vgpu_shared_lock_give(&accounts->commons.lock);
+  bool room = limit_of(accounts, slot, device, bytes, session_limit, 0, &refused) == VGPU_MEMORY_LIMIT_NONE;
+  if (room) {
+    __atomic_add_fetch(used, bytes, __ATOMIC_SEQ_CST);
+    room = limit_of(accounts, slot, device, bytes, session_limit, bytes, &refused) == VGPU_MEMORY_LIMIT_NONE;
+    if (!room) __atomic_sub_fetch(used, bytes, __ATOMIC_RELAXED);
+  }
   if (!room) vgpu_accounts_refused(accounts, slot, &refused);
   return room;
 }

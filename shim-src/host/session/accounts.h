@@ -5,7 +5,7 @@
  *
  * A worker that a guest has taken over can write only to the mappings that it has. The daemon's data about
  * sessions and the slots of other workers are mapped read-only. Such a worker can therefore report less use
- * than it has, and nothing worse. All workers write the lock and the turns to compute (share.h). These are
+ * than it has, and nothing worse. All workers write the turns to compute (share.h). These are
  * plain numbers with bounds that are checked at each use: wrong values cost other sessions time only.
  */
 #ifndef VGPU_HOST_ACCOUNTS_H
@@ -15,7 +15,6 @@
 #include <stddef.h>
 
 #include "host/session/share.h"
-#include "host/session/shared_lock.h"
 #include "wire/frame.h"
 
 #define VGPU_SESSIONS_MAX 256u
@@ -84,8 +83,7 @@ _Static_assert(sizeof(struct vgpu_account) == VGPU_ACCOUNTS_PAGE, "a page for ea
 
 /* The part of the table that all workers write. */
 struct vgpu_commons {
-  struct vgpu_shared_lock lock; /* only workers take it */
-  struct vgpu_share share;      /* of the software device's processors; a seat for each slot */
+  struct vgpu_share share; /* of the software device's processors; a seat for each slot */
 };
 
 struct vgpu_accounts {

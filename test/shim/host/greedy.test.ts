@@ -170,7 +170,7 @@ describe('a guest that takes all that it can', () => {
     assert.equal(await share(`tcp:${PORT}`), 64);
   });
 
-  it('keeps its rules while its hostd.conf is written anew', async () => {
+  it('keeps its rules while its hostd.conf is rewritten', async () => {
     const file = `${scratch.path}/conf`;
     const host = await start(conf('allow unix\n'));
     for (const [text, why] of [

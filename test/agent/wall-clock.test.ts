@@ -9,6 +9,7 @@ import { packageRoot } from '../../agent/lib/paths.js';
 const readers: Readonly<Record<string, string>> = {
   'cli/commands/status-service.ts': 'the time of an event that a person watches',
   'service/keeper/machine.ts': 'when the next repair is allowed, in words',
+  'verdict/node-effects.ts': 'the time of a look; its number never decreases',
   'service/judge/restart.ts': 'when the next restart is allowed, in words',
 };
 

@@ -76,8 +76,7 @@ static void write_message(const struct vgpu_session_entry *entry, char *text, si
   free(sound);
 }
 
-/* Text that others than log.c wrote to the worker's standard error: the C library, a driver, a sanitizer.
- */
+/* Text that others than log.c wrote to the worker's standard error: the C library, a driver, a sanitizer. */
 static void write_lines(const struct vgpu_session_entry *entry, char *text) {
   struct vgpu_log_budget *budget = &entry->record->log;
   for (char *line = strsep(&text, "\n"); line != NULL; line = strsep(&text, "\n")) {

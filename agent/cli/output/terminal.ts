@@ -37,8 +37,7 @@ interface Activity {
  * spinning line would become one line for each frame.
  */
 export function redraws(env: Readonly<Record<string, string | undefined>>): boolean {
-  const script = env['DPKG_MAINTSCRIPT_PACKAGE'] !== undefined || env['DEBIAN_FRONTEND'] === 'noninteractive';
-  return env['TERM'] !== 'dumb' && !script;
+  return env['TERM'] !== 'dumb' && env['DPKG_MAINTSCRIPT_PACKAGE'] === undefined;
 }
 
 export function terminalTalk(

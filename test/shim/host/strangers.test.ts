@@ -237,11 +237,16 @@ describe('a stranger among guests', () => {
     client.close();
   };
 
+  // Without the order that shared_table.test.ts tests, an honest guest keeps 4 to 8 % beside endless kernels, and 2 to
+  // 4 % beside fills. Other work on the machine takes rounds, too, so both shares need a quiet one.
+  const busy = process.env['VGPU_TEST_LONG'] === '1' ? false : 'needs a quiet machine: VGPU_TEST_LONG=1';
   for (const [what, least] of [
     ['endless', 0.15],
     ['fill', 0.06],
   ] as const) {
-    it(`leaves an honest guest its rounds beside 16 sessions of another peer that ${what}`, async () => {
+    it(`leaves an honest guest its rounds beside 16 sessions of another peer that ${what}`, {
+      skip: busy,
+    }, async () => {
       await start(['--listen', `tcp:127.0.0.1:${PORT}`]);
       const rounds = async (): Promise<number> => Number((await run('rounds', '1200'))[0]);
       const alone = await rounds();

@@ -186,7 +186,7 @@ export interface HostFacts {
     | {
         readonly kind: 'unreachable';
         readonly message: string;
-        /** The result of our libcuda's connection; null: it made none. */
+        /** The result of our libcuda's connection; null if it did not connect. */
         readonly word: HostWord | null;
       }
     | { readonly kind: 'unasked' };

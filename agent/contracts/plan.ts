@@ -76,7 +76,7 @@ export type Change =
       readonly reason: string;
     }
   | {
-      /** Nothing but a word in the manifest: whom the rest is for. */
+      /** Only changes which consumer the manifest names. */
       readonly kind: 'note-consumer';
       readonly unit: string;
       readonly reason: string;
@@ -102,8 +102,8 @@ export type Change =
       readonly kind: 'service';
       readonly unit: string;
       /**
-       * `hand-over` and `reload` are words to vgpu-hostd: no session ends. `daemon-reload` is for systemd, after a
-       * stop that needed the unit as it was.
+       * `hand-over` and `reload` are arguments of vgpu-hostd; no session ends. `daemon-reload` follows a stop that
+       * needed the former unit.
        */
       readonly action: 'start' | 'restart' | 'stop' | 'hand-over' | 'reload' | 'daemon-reload';
       readonly reason: string;

@@ -5,7 +5,7 @@ import { reportUnexpected } from '../lib/unexpected.js';
 
 /**
  * - `starting`: not everything was looked at yet; `idle`: nothing is installed
- * - `settled`: the machine is as it shall be; `repairing`: on it
+ * - `settled`: the machine matches the manifest; `repairing`: a repair is running
  * - `waiting`: for something that will end (a package manager, a back-off, requests, the consumer to be there)
  * - `restart-pending`: settled, but the consumer runs with former files until a restart that waits
  * - `degraded`: it could not be repaired within the limits; a person has to look

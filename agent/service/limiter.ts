@@ -29,7 +29,7 @@ const hourMs = 3_600_000;
 /** A cause that kept quiet so long begins again. */
 const forgetMs = 600_000;
 const longestPauseMs = 300_000;
-/** Causes are paths and units; more than this at once is no order of things that we know. */
+/** Causes are paths and units; more at once cannot happen in any sequence we know of. */
 const maxCauses = 500;
 
 /** May it be done now, for all of these causes? */

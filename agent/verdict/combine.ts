@@ -271,7 +271,7 @@ function explainCpu(observation: Observation): { reason: Reason | null; detail: 
   const doubtful = blind ? overrideTrouble(observation, 'doubtful') : null;
   if (doubtful !== null) return { reason: doubtful.reason, detail: doubtful.detail };
   if (probed !== null) return said !== null && probed.reason === 'no-device' ? said : probed;
-  // The probe finds a device where the consumer found none: the word for that does not say why.
+  // The probe finds a device where the consumer found none: the reason code has no details.
   const none = said?.reason === 'no-device' && probe?.kind === 'answered';
   if (said !== null && !none) return said;
   if (loaded !== null) return loaded;

@@ -20,7 +20,7 @@ import { watchProcesses } from './watch-processes.js';
 import { watchReadiness } from './watch-readiness.js';
 import { watchUnit } from './watch-unit.js';
 
-/** How soon after an announcement without a closing line discovery counts as over. */
+/** Milliseconds after an announcement without a closing line until discovery is considered finished. */
 const settleMs = 1_500;
 /** How long a consumer that answers requests may still owe its announcement. */
 const silentMs = 5_000;

@@ -49,7 +49,7 @@ static void drop(struct vgpu_kept *kept) {
 }
 
 bool vgpu_kept_fits(struct vgpu_kept *kept, uint32_t body_size, uint32_t bulk_size, bool stays, bool last) {
-  /* As mostly: nothing is under way, and the memory at the beginning is in a processor's cache. */
+  /* Common case: nothing in flight, and the memory at the beginning is in a processor's cache. */
   if (atomic_load_explicit(kept->answered, memory_order_acquire) >= kept->newest) {
     kept->used = 0;
     kept->held_count = 0;

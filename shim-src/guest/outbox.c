@@ -39,8 +39,8 @@ static void nap(int64_t nanoseconds) {
 }
 
 /*
- * With the lock held: waits until something is kept. To wake this thread costs the one that adds a frame more
- * than all the rest, so the thread first looks some more times by itself: bursts mostly follow each other.
+ * With the lock held: waits until something is kept. Waking this thread is the most expensive part of adding
+ * a frame, so the thread first checks some more times: bursts mostly follow each other.
  */
 static void wait_for_frames(struct vgpu_outbox *outbox) {
   pthread_mutex_unlock(outbox->lock);

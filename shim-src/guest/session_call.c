@@ -46,7 +46,7 @@ static bool was_heard(struct vgpu_session *session, uint64_t *seen, int64_t dead
 
 /*
  * Calls are answered in order, and a device that computes on the host's processor answers none before the
- * work ahead of it is done. A host that has ended is seen at once all the same: it closes the connection.
+ * work ahead of it is done. A host that has ended is still seen immediately: it closes the connection.
  */
 static int64_t deadline_of(struct vgpu_session *session, uint32_t opcode, bool waits) {
   bool works = (waits || session->rings.base != NULL) && tells_life(session);
@@ -55,7 +55,7 @@ static int64_t deadline_of(struct vgpu_session *session, uint32_t opcode, bool w
   return vgpu_about_now_ms() + (works ? VGPU_WORK_LIMIT_MS : VGPU_CALL_LIMIT_MS);
 }
 
-/* With `state` held. Who is not asleep looks by itself before it sleeps, and has no condition yet. */
+/* With `state` held. A thread that is awake checks again before it sleeps, and has no condition yet. */
 static void rouse(struct vgpu_pending *waiter) {
   if (waiter->asleep) pthread_cond_signal(&waiter->wake);
 }

@@ -186,8 +186,8 @@ struct vgpu_span {
 };
 _Static_assert(sizeof(struct vgpu_span) == 24, "span");
 /*
- * Bytes of one span: a copy of which is one call, that holds up the session's other threads and must end
- * within VGPU_CALL_LIMIT_MS, so at 27 MB/s; long enough for a processor to store past its caches.
+ * Bytes copied per call. A larger span delays other threads; this one ends within VGPU_CALL_LIMIT_MS at 27
+ * MB/s, and is long enough for a processor to store past its caches.
  */
 #define VGPU_SPAN_MAX (256u << 20)
 

@@ -67,7 +67,7 @@ enum vgpu_ring_state vgpu_ring_available(struct vgpu_ring *ring, uint32_t *bytes
 
 /*
  * After the index, before which everything else was written. The two sequentially consistent pairs (index
- * written, flag read; flag written, index read) see to it that not both ends overlook the other.
+ * written, flag read; flag written, index read) make sure that at least one end sees the other's write.
  */
 static void wake(uint32_t *sleeps, const struct vgpu_doorbell *doorbell) {
   if (__atomic_exchange_n(sleeps, 0, __ATOMIC_SEQ_CST) != 0) vgpu_doorbell_ring(doorbell);
@@ -86,7 +86,8 @@ void vgpu_ring_read(struct vgpu_ring *ring, uint32_t length, const struct vgpu_d
   ring->position += vgpu_ring_step(length);
   __atomic_store_n(&control->head, ring->position, __ATOMIC_SEQ_CST);
   if (__atomic_load_n(&control->writer_sleeps, __ATOMIC_SEQ_CST) == 0) return;
-  /* Not for every frame: a writer that had to sleep gets work for a while. The last frame wakes it at last.
+  /* Not for every frame: a writer that had to sleep gets work for a while. Wake the writer after the last
+   * frame.
    */
   uint64_t tail = __atomic_load_n(&control->tail, __ATOMIC_SEQ_CST);
   if (tail - ring->position <= ring->size / 2) wake(&control->writer_sleeps, doorbell);

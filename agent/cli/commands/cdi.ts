@@ -104,7 +104,7 @@ function listText({ devices, broken, nvidiaFrom }: CdiListDocument, style: Style
   const repair = broken.map((file) => `${file} offers no device: sudo vgpu-agent install writes it again`);
   if (first === undefined) {
     const absent =
-      'No device for containers: vgpu-agent install writes it where podman, docker, containerd or /etc/cdi is.';
+      'No device for containers: vgpu-agent install writes the file only if podman, docker, containerd or /etc/cdi exists.';
     return broken.length === 0 ? absent : repair.join('\n');
   }
   const offered = devices.map(({ name, file }) => `${style.bold(name)}  ${style.dim(file)}`);

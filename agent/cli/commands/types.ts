@@ -30,7 +30,7 @@ export interface CommandContext {
 /** The result of a command: one value, told in two ways. */
 export interface Outcome {
   readonly exitCode: ExitCode;
-  /** A command was run for the user: its end is ours, and `exitCode` does not count. */
+  /** A command was run for the user: we exit with its status, and `exitCode` does not count. */
   readonly ended?: CommandEnd;
   /** For `--json`, as described by docs/json/<command>.schema.json. Null: all was printed as a stream. */
   readonly document: object | null;

@@ -132,7 +132,7 @@ function serviceQuestion({ installed }: Found): Question {
       {
         value: yes,
         label: 'Yes',
-        explanation: 'it watches for drift, repairs it, and restarts the service when needed',
+        explanation: 'it watches for drift, repairs it, and restarts the consumer when needed',
       },
       {
         value: no,

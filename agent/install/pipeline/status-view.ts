@@ -84,7 +84,7 @@ export function oldVerdict(before: Verdict, why: string): Verdict {
     devices: [],
     reason: 'evidence-stale',
     evidence: [{ kind: 'host', text: why, weight: 'neutral', source: null }, ...before.evidence],
-    summary: `${before.unit} may or may not run on the GPU: ${why}. The last verdict was ${was}${at}.`,
+    summary: `${before.unit} cannot be judged now: ${why}. The last verdict was ${was}${at}.`,
     next: `sudo vgpu-agent verify --unit ${before.unit}`,
   };
 }

@@ -128,7 +128,7 @@ function withdrawn({ manifest, containers }: MachineFacts, file: string): readon
   return [{ kind: 'remove-owned', path: file, restores: item.before, reason }];
 }
 
-/** The file of our own name: a container that has its device started with what it said. */
+/** Our own CDI file: its entry applies when a container starts. */
 export function isOwnCdi(change: Change): boolean {
   return 'path' in change && change.path === cdiFile;
 }

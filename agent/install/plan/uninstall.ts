@@ -98,7 +98,7 @@ function lastService(facts: MachineFacts): ServiceChanges {
   return { files: [], run: ownsService(facts) ? [stopService] : [] };
 }
 
-/** The service goes on for the others: its unit names whom it starts before. */
+/** The service goes on for the other consumers; its unit lists them in Before=. */
 function serviceWithout(facts: MachineFacts, unit: string): ServiceChanges {
   const { service } = facts;
   if (service === undefined || !ownsService(facts)) return nothing;

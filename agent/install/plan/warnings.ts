@@ -53,7 +53,7 @@ function downgradeWarnings({ manifest, shim }: MachineFacts): readonly Warning[]
     {
       code: 'downgrade',
       message: `vgpu-agent ${manifest.agent} installed what is here; this is the older version ${shim.version}`,
-      remedy: `to keep the newer one, install with that one: vgpu-agent version tells which this is`,
+      remedy: 'to keep the newer version, install with the newer agent: run "vgpu-agent version" on both',
     },
   ];
 }
@@ -65,7 +65,7 @@ function confWarnings({ manifest, service }: MachineFacts): readonly Warning[] {
   return [
     {
       code: 'agent-conf-invalid',
-      message: `${service.unit} keeps the settings that it has, or after a start the defaults, because its configuration has a mistake: ${service.confProblem}`,
+      message: `${service.unit} keeps its current settings until restarted, then uses the defaults, because its configuration has a mistake: ${service.confProblem}`,
       remedy: `correct the file (man vgpu-agent.json explains every key), then: systemctl reload ${service.unit}`,
     },
   ];

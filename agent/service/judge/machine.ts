@@ -100,7 +100,7 @@ function seen(state: JudgeState, now: Seen, at: number): Next {
   if (now === 'idle') return after(dropped({ ...state, verdict: null }), show);
   if (now === 'absent') return show({ ...state, verdict: null });
   if (now.ended === true) return show({ ...state, ended: true });
-  // On its way somewhere: systemd tells when it is there. A start that a doctor traces is followed by another.
+  // A job is running; systemd signals when it finishes. A start that a doctor traces is followed by another.
   if (now.traced || now.activeState === 'activating' || now.activeState === 'deactivating') {
     return { state, effects: [] };
   }

@@ -1,6 +1,6 @@
 /**
  * All checks, causes before what follows from them: the machine and what is installed on it, then what leads the
- * loader there, the unit, the host, and last what the consumer made of it. The first broken one is the reason.
+ * loader there, the unit, the host, and last what the consumer did with it. The first broken one is the reason.
  */
 import { agentService } from './checks/agent-service.js';
 import { backendLibrary } from './checks/backend-library.js';
@@ -68,7 +68,7 @@ export const checks: readonly Check[] = [
   versions,
   host,
   sharedMemory,
-  // what the consumer made of it
+  // what the consumer did with it
   restarted,
   discoveryTime,
   driverVersion,

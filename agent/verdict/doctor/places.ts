@@ -34,7 +34,7 @@ export function publicCandidates({ profile, machine }: DoctorFacts): readonly Li
   );
 }
 
-/** It leads to a file of the store: what is wrong with that one, the store's own check tells. */
+/** It leads to a file of the store; the store's check reports problems with that library. */
 export function leadsToStore({ resolution }: LibraryCandidate): boolean {
   return resolution.kind === 'file' && resolution.realPath.startsWith(`${storeRoot}/`);
 }

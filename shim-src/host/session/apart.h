@@ -13,7 +13,7 @@
 
 /*
  * Moves the calling thread to another processor if it runs on the one that the guest says it slept on:
- * `processor` is its number plus 1, 0 if it is not known. A wrong number costs a move. False if this thread
+ * `processor` is its number plus 1, 0 if it is not known. A wrong guess costs one move. False if this thread
  * can never be moved: it may use one processor only, or may not choose.
  */
 bool vgpu_leave_processor(uint32_t processor);

@@ -34,7 +34,7 @@
 #define IDLE_SIGNS 1024u /* at least so often: every 51 minutes */
 #define PROXY_SIGNS 64u  /* more sessions of a VM bring a sign after so long again: 192 s */
 
-/* A call of a driver that works takes less, and is told of once. */
+/* A healthy driver call is faster than this; a slow one is logged once. */
 #define LONG_S 60u
 
 /* The call that is worked on, at one time and some seconds later. */

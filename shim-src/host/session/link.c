@@ -122,12 +122,12 @@ static bool receive_from_ring(struct vgpu_link *link, find_row *find, const void
   return true;
 }
 
-/* Of a guest that may have sent it before its connection broke. */
+/* The guest may have sent this before its connection broke. */
 static bool had_already(const struct vgpu_link *link, const struct vgpu_frame *frame) {
   return link->line.agreed && frame->sequence != 0 && frame->sequence < link->next_sequence;
 }
 
-/* One frame that is not had already; what is behind `frame` lies at link->in. */
+/* Handles one new frame. Its body follows in link->in. */
 static enum vgpu_stream_result read_frame(struct vgpu_link *link, struct vgpu_frame *frame,
                                           const char **violation) {
   for (;;) {
@@ -305,7 +305,7 @@ void vgpu_link_renew(struct vgpu_link *link, int connection, uint64_t received) 
   shutdown(link->descriptor, SHUT_RDWR); /* a thread that passes something leaves it */
   pthread_mutex_lock(&link->writing);
   (void)vgpu_doorbell_end(&link->doorbell);
-  /* If it has no room the old one stays, whose end is noticed. */
+  /* If there is no room, keep the old connection; we will see it close. */
   if (vgpu_doorbell_renew(&link->doorbell, connection) && link->passed.region != 0 &&
       received + 1 == link->passed.count) {
     (void)vgpu_stream_pass(link->descriptor, link->passed.descriptor, vgpu_now_ms());

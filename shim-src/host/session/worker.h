@@ -63,7 +63,8 @@ struct vgpu_worker {
   const struct vgpu_code_options *code_options;
   struct vgpu_code code;
   const struct vgpu_request *request; /* the request that is being carried out */
-  /* A long one calls this for the next ones (vgpu_worker_meanwhile). NULL: there is no transport. */
+  /* A long call runs this to serve the calls behind it (vgpu_worker_meanwhile). NULL: there is no transport.
+   */
   void (*take_requests)(struct vgpu_worker *worker, vgpu_takes *takes);
   struct vgpu_bucket calls;
   bool slowed; /* the log already says that it calls too often */

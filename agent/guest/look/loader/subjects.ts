@@ -17,7 +17,7 @@ export interface Subject extends Omit<Starting, 'interpreter' | 'program'> {
   readonly root: Root;
   /** AT_SECURE: set-user-ID, file capabilities. The loader then ignores the variables of the environment. */
   readonly secure: boolean;
-  /** The same for two whom the loader would serve alike. */
+  /** The same for two processes with the same library search. */
   readonly key: string;
 }
 

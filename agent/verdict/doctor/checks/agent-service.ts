@@ -50,7 +50,7 @@ export const agentService: Check = {
     if (problem !== null) {
       return warning({
         cause:
-          'agent.json has a mistake: the service keeps the settings that it has, or after a start the defaults.',
+          'agent.json has a mistake: the service keeps its current settings until restarted, then uses the defaults.',
         evidence: [problem],
         remedy: byHand('repair /etc/vgpu-agent/agent.json, then', `sudo systemctl reload ${agentUnit}`),
       });

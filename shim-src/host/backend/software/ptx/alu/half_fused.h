@@ -30,7 +30,7 @@ static inline __m256i bfloat_fma16(const u16 *a, const u16 *b, const u16 *c) {
  * and the second rounding, to a half, is right. The product x y is exact in a float. What was lost is `first`
  * if |x y| >= |z|, and `second` if |z| >= |x y|; the other of the two has the same sign or is +0.
  *
- * Infinity must stay what it is. What is lost from it is the processor's NaN, whose sign is negative:
+ * Infinity must stay what it is. The processor's NaN payload is lost, and its sign is negative:
  * +infinity becomes the largest float, which is infinity as a half, and -infinity is bounded before.
  */
 static inline __m256 half_fused(__m256 x, __m256 y, __m256 z) {

@@ -6,6 +6,7 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import { statSync } from 'node:fs';
 import { uptime } from 'node:os';
+import { Duplex, type Writable } from 'node:stream';
 import { readStat } from '../guest/unit/processes.js';
 import { toolEnvironment } from '../lib/run-command.js';
 import { setprivFor } from '../lib/trust/run-as.js';
@@ -24,15 +25,36 @@ export interface SessionsAsker {
   stop(): void;
 }
 
-/** Starts a program that answers each line on its standard input with a line. */
-export type StartFollower = (file: string, args: readonly string[]) => ChildProcess;
+/** A program that answers each line on `input` with a line on its standard output. */
+export interface Started {
+  readonly child: ChildProcess;
+  readonly input: Writable | null;
+  /** The program has answered: its launcher is not needed any more. */
+  readonly answered: () => void;
+}
+export type StartFollower = (file: string, args: readonly string[]) => Started;
 
 /** One for each user and host that consumers use; a guest has few of both. */
 const maxFollowers = 8;
 const maxLineBytes = 4 * 1024 * 1024;
 
-const spawnFollower: StartFollower = (file, args) =>
-  spawn(file, args, { stdio: ['pipe', 'pipe', 'ignore'], env: toolEnvironment({}), cwd: '/' });
+/**
+ * systemd-run has passed its descriptors to systemd when the program answers; 7 MB for its wait are saved. Node closes
+ * a child's standard input when the child ends, so the input is descriptor 3 here.
+ */
+const spawnFollower: StartFollower = (file, args) => {
+  const child = spawn('sh', ['-c', 'exec "$0" "$@" <&3 3<&-', file, ...args], {
+    stdio: ['ignore', 'pipe', 'ignore', 'pipe'],
+    env: toolEnvironment({}),
+    cwd: '/',
+  });
+  const input = child.stdio[3];
+  return {
+    child,
+    input: input instanceof Duplex ? input : null,
+    answered: () => void child.kill('SIGKILL'),
+  };
+};
 
 interface Follower {
   ask(): Promise<string | null>;
@@ -87,10 +109,10 @@ export function sessionsAsker(once: AskSessions, start: StartFollower = spawnFol
   };
 }
 
-function follow(child: ChildProcess): Follower {
-  const { stdin, stdout } = child;
+function follow({ child, input, answered }: Started): Follower {
+  const { stdout } = child;
   let pending = '';
-  let ended = stdin === null || stdout === null;
+  let ended = input === null || stdout === null;
   let waiting: ((line: string | null) => void)[] = [];
   const settleAll = (): void => {
     ended = true;
@@ -100,17 +122,18 @@ function follow(child: ChildProcess): Follower {
   };
   child.on('error', settleAll);
   child.on('close', settleAll);
-  stdin?.on('error', settleAll);
+  input?.on('error', settleAll);
   stdout?.on('error', settleAll);
   stdout?.setEncoding('utf8').on('data', (text: string) => {
     const lines = (pending + text).split('\n');
     pending = lines.pop() ?? '';
+    if (lines.length > 0) answered();
     for (const line of lines) waiting.shift()?.(line);
     if (pending.length > maxLineBytes) end();
   });
   const end = (): void => {
     settleAll();
-    stdin?.end();
+    input?.destroy();
     child.kill();
   };
   return {
@@ -126,7 +149,7 @@ function follow(child: ChildProcess): Follower {
           clearTimeout(timer);
           resolve(line);
         });
-        stdin?.write('\n');
+        input?.write('\n');
       }),
     end,
   };

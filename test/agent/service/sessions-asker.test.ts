@@ -21,7 +21,8 @@ function asker(script: string) {
     async () => once,
     (file, args) => {
       started.push([file, ...args].join(' '));
-      return spawn('sh', ['-c', script], { stdio: ['pipe', 'pipe', 'ignore'] });
+      const child = spawn('sh', ['-c', script], { stdio: ['pipe', 'pipe', 'ignore'] });
+      return { child, input: child.stdin, answered: () => {} };
     },
   );
   return { ...made, started };

@@ -145,7 +145,9 @@ function sessionsEvidence(observation: Observation): readonly Evidence[] {
     const missed = loaded.kind === 'told' && loaded.models.length > 0;
     items.push({
       kind: 'sessions',
-      text: 'none of its processes has one',
+      text: missed
+        ? 'no process of it has a session'
+        : 'no process of it has a session: nothing is loaded on the GPU',
       weight: missed ? 'against' : 'neutral',
       source,
     });

@@ -103,7 +103,10 @@ test('the socket starts vgpu-hostd at the first connection, with a score of 2.5 
     ...{ null: 'opened', 'nvidia-caps/nvidia-cap1': 'closed', '/tmp': 'opened' },
   });
   assert.doesNotMatch(said, /no Landlock/);
-  assert.match(said, /(?:^|wrote: )stand-in: cache \/var\/cache\/(?:private\/)?vgpu-hostd\/unix-0, 268435456 bytes$/m);
+  assert.match(
+    said,
+    /(?:^|wrote: )stand-in: cache \/var\/cache\/(?:private\/)?vgpu-hostd\/unix-0, 268435456 bytes$/m,
+  );
   assert.match(said, /(?:^|wrote: )stand-in: cache: write yes, /m);
 
   // The machine has no driver: the unit that loads one is pulled in first, and fails for nothing.

@@ -82,6 +82,8 @@ static int32_t keep(struct vgpu_worker *worker, const struct vgpu_dispatch_row *
   queue->last = queued;
   queue->count++;
   queue->bytes += bytes;
+  /* A processor may store the value that it waits for, in mapped memory and without a call. */
+  if (row->opcode == VGPU_OP_memory_op) queue->outside = true;
   struct vgpu_handle *event = is_record(row) || is_wait(row) ? event_of(worker, row, body) : NULL;
   if (event != NULL && is_record(row)) {
     vgpu_event_pending_add(event, 1);
@@ -254,7 +256,7 @@ static void pump(struct vgpu_worker *worker) {
   }
 }
 
-/* Before a request, what waits for other sessions. */
+/* Before a request, what waits for other sessions or for a store of the program. */
 static void pump_before(struct vgpu_worker *worker) {
   struct vgpu_queue *queue = &worker->software->queue;
   if (!queue->outside || queue->first == NULL || queue->running != NULL) return;

@@ -27,7 +27,7 @@ struct vgpu_queue {
   struct vgpu_queue_turn *turns; /* of calls that wait for their answer; they live as long as the session */
   uint32_t turn_count;
   uint64_t records;                 /* count of the records of events that were queued so far */
-  bool outside;                     /* a stream may wait for an event of another session */
+  bool outside;                     /* a stream may wait for another session, or for a store */
   bool closed;                      /* no request may be taken while a kernel runs */
   const struct vgpu_place *running; /* of a kernel that runs while requests may be taken; NULL: none does */
   uint64_t running_number;          /* of that call */

@@ -136,8 +136,7 @@ static bool is_gone(const struct vgpu_worker *worker, short events) {
   }
 }
 
-_Noreturn static void leave(const struct vgpu_worker *worker) {
-  vgpu_shared_regions_end(&worker->shared_regions);
+_Noreturn static void leave(void) {
   vgpu_host_log_flush();
   _exit(0); /* what the session held goes with the process */
 }
@@ -160,7 +159,7 @@ _Noreturn static void end_for(struct vgpu_worker *worker, int connection) {
       "the memory of its rings is not as it was left: put back to an earlier state, or written to by "
       "its guest; the session ends");
   (void)vgpu_stream_write_frame(connection, &no, NULL, 0, NULL, 0, vgpu_now_ms());
-  leave(worker);
+  leave();
 }
 
 /* The guest is back, over this connection. */
@@ -219,7 +218,7 @@ static void go_down(struct vgpu_worker *worker, struct watch *watch, short event
     if (worker->link.rings.base != NULL) vgpu_doorbell_give_up(&worker->link.doorbell);
     struct timespec grace = {.tv_nsec = GRACE_MS * 1000000l};
     nanosleep(&grace, NULL);
-    leave(worker);
+    leave();
   }
   if (worker->link.rings.base != NULL) vgpu_link_mark(&worker->link);
   else vgpu_line_ended(&worker->link.line);
@@ -264,12 +263,12 @@ static void *watch(void *argument) {
       continue;
     }
     /* While it was waited for. */
-    if (pollers[2].revents != 0 || (state.down && !vgpu_link_mapped(link))) leave(worker);
+    if (pollers[2].revents != 0 || (state.down && !vgpu_link_mapped(link))) leave();
     if ((pollers[0].revents & (POLLRDHUP | POLLHUP | POLLERR)) != 0)
       go_down(worker, &state, pollers[0].revents);
     if (state.down && vgpu_left_ms(state.since + (int64_t)link->line.limit_s * 1000) == 0) {
       vgpu_host_log("gone", worker->session, "its guest did not come back within %u s", link->line.limit_s);
-      leave(worker);
+      leave();
     }
     if (ended != 0) continue;
     vgpu_link_tell_alive(link, is_idle_sign_due(worker, &quiet));

@@ -22,14 +22,6 @@ static uint64_t held_by(const struct vgpu_shared_region *region) {
   return region->offset == 0 ? vgpu_shared_regions_pages(region->bytes) : 0;
 }
 
-/*
- * Takes the pages of a region back, even if the guest or a child of it still maps them. A process that writes
- * there afterwards gets pages of its own.
- */
-static void give_pages_back(const struct vgpu_shared_region *region) {
-  if (region->offset == 0) (void)madvise(region->memory, region->bytes, MADV_REMOVE);
-}
-
 /* A free number, from 0; VGPU_SHARED_REGIONS_MAX: there is none for so many bytes. */
 static uint32_t free_number(const struct vgpu_shared_regions *shared_regions, uint64_t bytes,
                             uint64_t limit) {
@@ -110,7 +102,6 @@ void vgpu_shared_regions_unmap(struct vgpu_shared_regions *shared_regions, const
 int32_t vgpu_shared_regions_drop(struct vgpu_shared_regions *shared_regions, uint32_t shared_region) {
   const struct vgpu_shared_region *found = find(shared_regions, shared_region);
   if (found == NULL || found->mapped) return VGPU_STATUS_INVALID;
-  give_pages_back(found);
   munmap(found->memory, found->bytes);
   const struct vgpu_vm_place place = {.bytes = found->bytes, .offset = found->offset};
   if (place.offset != 0) vgpu_vm_memory_give(shared_regions->vm_memory, &place);
@@ -144,12 +135,4 @@ unsigned char *vgpu_shared_regions_at(const struct vgpu_shared_regions *shared_r
     return NULL;
   }
   return shared_region->memory + span->offset;
-}
-
-void vgpu_shared_regions_end(const struct vgpu_shared_regions *shared_regions) {
-  const uint32_t begun = __atomic_load_n(&shared_regions->begun, __ATOMIC_ACQUIRE);
-  for (uint32_t i = 0; i < begun; i++) {
-    const struct vgpu_shared_region region = shared_regions->array[i];
-    if (region.memory != NULL) give_pages_back(&region);
-  }
 }

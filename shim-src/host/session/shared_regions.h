@@ -69,9 +69,6 @@ struct vgpu_shared_region *vgpu_shared_regions_find(struct vgpu_shared_regions *
 /* The bytes of the pages that so many bytes take. */
 uint64_t vgpu_shared_regions_pages(uint64_t bytes);
 
-/* At the end of the session: takes all pages back, whatever process still maps them. */
-void vgpu_shared_regions_end(const struct vgpu_shared_regions *shared_regions);
-
 /* The memory that a span names. NULL: it is not within one shared region, or is too much for one call. */
 unsigned char *vgpu_shared_regions_at(const struct vgpu_shared_regions *shared_regions,
                                       const struct vgpu_span *span);

@@ -122,7 +122,6 @@ int vgpu_worker_main(void) {
   }
   vgpu_host_log_limit_all();
   int status = worker.backend->begin(&worker) ? vgpu_worker_serve(&worker, &session->hello) : 1;
-  vgpu_shared_regions_end(&worker.shared_regions);
   vgpu_host_log_flush();
   _exit(status); /* what it held goes with the process */
 }

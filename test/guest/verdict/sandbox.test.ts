@@ -199,7 +199,7 @@ describe('a GPU of another library', { skip: skip || whyNoStandIn(), concurrency
             ? { mode: 'degraded', reason: 'foreign-library-loaded' }
             : {
                 mode: 'degraded',
-                reason: ['foreign-library-loaded', 'shim-not-loaded', 'probe-disagrees'],
+                reason: ['foreign-library-loaded', 'environment-removed', 'probe-disagrees'],
               };
         const verdict = await assertVerdict(guest, told, expected);
         assert.match(verdict.evidence.find(({ weight }) => weight === 'for')?.text ?? '', /Invented H100/);
@@ -264,7 +264,7 @@ describe('a program that the loader trusts with nothing', { skip: skip || whyNoS
     // Through the public links it works all the same, if a child was seen with our library.
     const seen = verdict.evidence.some(({ kind, weight }) => kind === 'maps' && weight === 'for');
     if (seen) await assertVerdict(guest, told, { mode: 'gpu' });
-    else await assertVerdict(guest, told, { mode: 'degraded', reason: 'shim-not-loaded' });
+    else await assertVerdict(guest, told, { mode: 'degraded', reason: 'environment-removed' });
     assert.match(
       evidence(verdict, 'environment').join(),
       /lacks the unit's LD_LIBRARY_PATH: something removes it, such as UnsetEnvironment=/,

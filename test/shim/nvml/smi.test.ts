@@ -40,7 +40,7 @@ describe("NVIDIA's nvidia-smi through the shim", () => {
       const ended = await smi();
       assert.equal(ended.code, 0, ended.stdout);
       assert.match(ended.stdout, /Driver Version: 580\.65\.06 +CUDA Version: 13\.0/);
-      assert.match(ended.stdout, /\| +0 +NVIDIA H100 80GB HBM3 \(s\.\.\. +On +\| +00000000:01:00\.0 Off/);
+      assert.match(ended.stdout, /\| +0 +NVIDIA H100 80GB HBM3 \(s\.\.\. +Off +\| +00000000:01:00\.0 Off/);
       assert.match(ended.stdout, /700W \| +0MiB \/ +8\d{4}MiB \| +0% +Default/);
       assert.match(ended.stdout, /No running processes found/);
     });

@@ -346,17 +346,20 @@ describe('one guest with the service', { skip }, () => {
     assert.ok(together < limit, `${together} MB, not under ${limit}`);
     // Threads that wait for a busy processor wake one another more often, so one calm window out of three is enough.
     const seconds = 20;
-    const most = 3 * (seconds / 5 + 1);
+    // The watchdog; and every 5 s a look at the consumer and the host, whose answers wake node some 20 times.
+    const watchdog = 3 * (seconds / 5 + 1);
+    const most = [watchdog + 25 * (seconds / 5 + 1), watchdog] as const;
+    const calm = (counts: readonly number[]): boolean => counts.every((one, at) => one <= (most[at] ?? 0));
     let woke: readonly number[] = [];
-    for (let window = 0; window < 3 && !(woke.length > 0 && woke.every((one) => one <= most)); window += 1) {
+    for (let window = 0; window < 3 && !(woke.length > 0 && calm(woke)); window += 1) {
       const before = [await switches(node), await switches(main)];
       await new Promise((resolve) => setTimeout(resolve, seconds * 1000));
       const after = [await switches(node), await switches(main)];
       woke = after.map((one, at) => one - (before[at] ?? 0));
     }
     assert.ok(
-      woke.every((one) => one <= most),
-      `node and vgpu-watch woke ${woke.join(' and ')} times in ${seconds} s, more than ${most}`,
+      calm(woke),
+      `node and vgpu-watch woke ${woke.join(' and ')} times in ${seconds} s, more than ${most.join(' and ')}`,
     );
   });
 });

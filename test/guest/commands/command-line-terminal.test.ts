@@ -32,7 +32,7 @@ describe('on a terminal of 80 columns', { skip, concurrency: 2 }, () => {
     const first = spinner.exec(await terminal.shows(spinner))?.[0];
     const later = spinner.exec(
       await terminal.shows(
-        /^[|/\\-] waiting for ollama to say which device it uses {2}[12]\.\d s of at most 2 min 0 s$/m,
+        /^[|/\\-] waiting for ollama to say which device it uses {2}[12]\.\d s of at most (?:1[12]\d s|2 min 0 s)$/m,
       ),
     )?.[0];
     assert.notEqual(first, later, 'it moves');
@@ -78,8 +78,8 @@ describe('on a terminal of 80 columns', { skip, concurrency: 2 }, () => {
     await settings(guest, 'Environment=LD_PRELOAD=/nonexistent/late.so');
     await terminal.type('y', 'Enter');
     await terminal.shows(/^warning: the machine changed while the question was open/m);
-    const asked = await terminal.shows(/late\.so[\s\S]*\(y\/N\) *$/);
-    assert.match(asked, /late\.so/);
+    // The new plan has a second drop-in, behind that of the user.
+    await terminal.shows(/zzz-vgpu\.conf[\s\S]*\(y\/N\) *$/);
     await terminal.type('y', 'Enter');
     assert.equal((await terminal.end()).code, 0);
   });

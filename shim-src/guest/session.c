@@ -40,6 +40,7 @@ static bool enter_rings(struct vgpu_session *session, int memory) {
   int locked = sound && (session->welcome.features & VGPU_FEATURE_RESUME) != 0 ? open_locked(memory) : -1;
   session->line.mapped = locked >= 0;
   sound = sound && vgpu_rings_map(&session->rings, locked >= 0 ? locked : memory, 0, size);
+  if (sound && !session->welcome.simulated) vgpu_spin_for_device(&session->rings.replies.spin);
   if (locked >= 0) close(locked);
   if (memory >= 0) close(memory);
   return sound;
@@ -110,7 +111,7 @@ static bool shake_hands(struct vgpu_session *session, enum vgpu_library library,
                     .major = VGPU_WIRE_MAJOR,
                     .minor = VGPU_WIRE_MINOR,
                     .features = VGPU_FEATURE_PRINT | VGPU_FEATURE_ALIVE | VGPU_FEATURE_EXCHANGE |
-                                features_of(sharing) | resumes_of(session, sharing),
+                                VGPU_FEATURE_IPC | features_of(sharing) | resumes_of(session, sharing),
                     .frame_max = VGPU_FRAME_MAX,
                     .library = (uint32_t)library,
                 }};

@@ -33,6 +33,12 @@
 #define VGPU_SPIN_VM_MOST_NS 1000000
 #define VGPU_SPIN_VM_CROWDED_NS 1000000
 
+/*
+ * A GPU works for longer than an answer takes, and CUDA's own wait spins until the GPU is done
+ * (CU_CTX_SCHED_AUTO). Few waits of a program that exchanges something with the GPU at each step are longer.
+ */
+#define VGPU_SPIN_DEVICE_NS 300000
+
 struct vgpu_spin {
   int64_t limit;      /* nanoseconds; 0: one processor */
   int64_t most;       /* the largest value of `limit` */
@@ -65,6 +71,12 @@ static inline void vgpu_spin_init(struct vgpu_spin *spin) {
 static inline void vgpu_spin_across_vm(struct vgpu_spin *spin) {
   spin->most = VGPU_SPIN_VM_MOST_NS;
   spin->crowded = VGPU_SPIN_VM_CROWDED_NS;
+  if (spin->limit > 0) spin->limit = spin->most;
+}
+
+/* For a guest whose host has a GPU. */
+static inline void vgpu_spin_for_device(struct vgpu_spin *spin) {
+  if (spin->most < VGPU_SPIN_DEVICE_NS) spin->most = VGPU_SPIN_DEVICE_NS;
   if (spin->limit > 0) spin->limit = spin->most;
 }
 

@@ -5,6 +5,7 @@ import { existsSync } from 'node:fs';
 import path from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import { ROOT } from './cuda/private_programs.js';
+import { startStandIn } from './host/stand_in.js';
 import {
   builtFile,
   type Host,
@@ -68,12 +69,16 @@ function describeInside(what: string, programs: CasePrograms): void {
   });
 }
 
-type Transport = 'unix' | 'unix without a ring' | 'tcp' | 'chain' | "a VM's memory";
+type Transport = 'unix' | 'unix without a ring' | 'tcp' | 'chain' | "a VM's memory" | 'a driver that maps';
 
 /** Describes all of them once. */
 function describeOver(what: string, programs: CasePrograms, transport: Transport): void {
   describe(
-    transport === 'chain' ? `${what} with --device cuda over our own library` : `${what} over ${transport}`,
+    transport === 'chain'
+      ? `${what} with --device cuda over our own library`
+      : transport === 'a driver that maps'
+        ? `${what} with --device cuda and a driver that maps memory of a process`
+        : `${what} over ${transport}`,
     () => {
       const scratch = scratchDirectory();
       let host: Host;
@@ -82,6 +87,10 @@ function describeOver(what: string, programs: CasePrograms, transport: Transport
       before(async () => {
         if (transport === 'chain') {
           host = await startChain(scratch.path);
+          return;
+        }
+        if (transport === 'a driver that maps') {
+          host = await startStandIn('maps,real', { listen: `unix:${scratch.path}/s` });
           return;
         }
         if (transport === "a VM's memory") memory = makeVmMemory(scratch.path, 512);
@@ -125,6 +134,11 @@ function describeOver(what: string, programs: CasePrograms, transport: Transport
 /** The same for what only happens where memory is shared: over rings, and once. */
 export function describeCasesOverRings(what: string, programs: CasePrograms): void {
   describeOver(what, programs, 'unix');
+}
+
+/** The same for memory that the device reads and writes itself, as a GPU does, and not the host's processor. */
+export function describeCasesOverMappingDriver(what: string, programs: CasePrograms): void {
+  describeOver(what, programs, 'a driver that maps');
 }
 
 /** Over each way to a host. For programs whose calls and kernels run at the same time. */

@@ -77,6 +77,7 @@ static struct vgpu_driver *connect_driver(void) {
   pthread_mutex_init(&driver->lock, NULL);
   pthread_cond_init(&driver->begun, NULL);
   pthread_mutex_init(&driver->managed_lock, NULL);
+  vgpu_staging_init(&driver->staging);
   pthread_mutex_init(&driver->graph_lock, NULL);
   pthread_mutex_init(&driver->printing, NULL);
   vgpu_regions_init(&driver->regions);

@@ -12,6 +12,7 @@
 #include "guest/cuda/memory/pool.h"
 #include "guest/cuda/memory/readback.h"
 #include "guest/cuda/memory/regions.h"
+#include "guest/cuda/memory/staging.h"
 #include "guest/cuda/memory/virtual.h"
 
 #define VGPU_STREAM_LEGACY ((struct vgpu_stream *)1)
@@ -89,6 +90,7 @@ struct vgpu_driver {
   struct vgpu_host_functions functions;
   bool holds; /* a stream may have been told to wait for a value in memory; without the lock */
   struct vgpu_virtual virtual;
+  struct vgpu_staging staging;
   struct vgpu_device_pools pools[VGPU_DEVICES_MAX]; /* of each visible device; under `lock` */
   pthread_mutex_t managed_lock;                     /* guards the next member; is taken before `lock` */
   struct vgpu_managed_code *managed_code;
@@ -161,6 +163,8 @@ bool vgpu_lent_in_place(struct vgpu_driver *driver);
 bool vgpu_managed_free(struct vgpu_driver *driver, uint64_t address); /* false: it is not managed memory */
 /* share.c: true if processes of this guest can share memory and events. */
 bool vgpu_shares_possible(void);
+/* The same for what cuIpc* shares, which a real GPU has, too. */
+bool vgpu_ipc_possible(void);
 void vgpu_lent_give(struct vgpu_driver *driver, void *memory, size_t bytes, uint32_t shared_region);
 
 /* Waits until the host has received all that was posted before. */

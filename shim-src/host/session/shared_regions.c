@@ -102,7 +102,10 @@ void vgpu_shared_regions_unmap(struct vgpu_shared_regions *shared_regions, const
 int32_t vgpu_shared_regions_drop(struct vgpu_shared_regions *shared_regions, uint32_t shared_region) {
   const struct vgpu_shared_region *found = find(shared_regions, shared_region);
   if (found == NULL || found->mapped) return VGPU_STATUS_INVALID;
-  munmap(found->memory, found->bytes);
+  if (found->in_kept_space)
+    (void)mmap(found->memory, found->bytes, PROT_NONE,
+               MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+  else munmap(found->memory, found->bytes);
   const struct vgpu_vm_place place = {.bytes = found->bytes, .offset = found->offset};
   if (place.offset != 0) vgpu_vm_memory_give(shared_regions->vm_memory, &place);
   shared_regions->bytes -= found->bytes;

@@ -15,11 +15,12 @@
 struct vgpu_shared_region {
   unsigned char *memory; /* NULL: the number is free */
   uint64_t bytes;
-  bool mapped;     /* it is device memory, too, and cannot be freed meanwhile */
-  bool leaves;     /* freed by the guest, but the driver still uses it */
-  bool unpinnable; /* --device cuda: the driver did not take it */
-  uint64_t pinned; /* --device cuda: the context in which the driver has it registered; 0: none */
-  uint64_t offset; /* in the memory of the guest's VM; 0: it is not in there */
+  bool mapped;        /* it is device memory, too, and cannot be freed meanwhile */
+  bool in_kept_space; /* its addresses stay reserved when it is freed */
+  bool leaves;        /* freed by the guest, but the driver still uses it */
+  bool unpinnable;    /* --device cuda: the driver did not take it */
+  uint64_t pinned;    /* --device cuda: the context in which the driver has it registered; 0: none */
+  uint64_t offset;    /* in the memory of the guest's VM; 0: it is not in there */
 };
 
 struct vgpu_shared_regions {

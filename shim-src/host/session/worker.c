@@ -33,6 +33,17 @@ uint64_t vgpu_worker_memory_limit(const struct vgpu_worker *worker) {
   return session == 0 || (peer != 0 && peer < session) ? peer : session;
 }
 
+/* True if each device reaches registered memory of a process, at the process's own address. */
+static bool devices_map(const struct vgpu_inventory *inventory) {
+  enum { CAN_MAP_HOST_MEMORY = 19, CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM = 91 };
+  for (uint32_t i = 0; i < inventory->count; i++) {
+    const int32_t *attributes = inventory->devices[i].attributes;
+    if (attributes[CAN_MAP_HOST_MEMORY] != 1 || attributes[CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM] != 1)
+      return false;
+  }
+  return true;
+}
+
 /*
  * Rings for a guest that offers to use them, and what goes with them: memory that is passed over its unix
  * socket (the descriptor, for the caller to close; else -1), or a mark in the memory of its VM.
@@ -51,7 +62,8 @@ static int offer_rings(struct vgpu_worker *worker, const struct vgpu_hello *hell
   } else {
     return -1;
   }
-  if (worker->backend->memory_is_ours) welcome->features |= hello->features & VGPU_FEATURE_MAP;
+  if (worker->backend->memory_is_ours || devices_map(worker->inventory))
+    welcome->features |= hello->features & VGPU_FEATURE_MAP;
   welcome->ring_size = VGPU_RING_BYTES;
   return rings;
 }
@@ -110,8 +122,9 @@ static void offer_features(struct vgpu_worker *worker, const struct vgpu_hello *
                            struct vgpu_welcome *welcome) {
   if (hello->library == VGPU_LIBRARY_CUDA) welcome->features |= hello->features & VGPU_FEATURE_PRINT;
   welcome->features |= hello->features & VGPU_FEATURE_ALIVE;
-  if (worker->exchanges && worker->backend->memory_is_ours)
-    welcome->features |= hello->features & VGPU_FEATURE_EXCHANGE;
+  if (worker->exchanges)
+    welcome->features |=
+        hello->features & (worker->backend->memory_is_ours ? VGPU_FEATURE_EXCHANGE : VGPU_FEATURE_IPC);
   if (survives(worker, hello, welcome)) welcome->features |= hello->features & VGPU_FEATURE_RESUME;
   worker->link.line.agreed = (welcome->features & VGPU_FEATURE_RESUME) != 0;
   if (worker->link.line.agreed) welcome->secret = worker->secret;

@@ -1,14 +1,12 @@
-import { describeCases, describeCasesOverRings } from '../case_programs.js';
+import { describeCases, describeCasesOverMappingDriver, describeCasesOverRings } from '../case_programs.js';
 
-describeCases(
-  'memory that the program registers',
-  {
-    registered_calls: {
-      turns: 'a kernel and the program use it in turn where it is, or it has no address there',
-    },
+const TURNS = {
+  registered_calls: {
+    turns: 'a kernel and the program use it in turn where it is, or it has no address there',
   },
-  true,
-);
+};
+describeCases('memory that the program registers', TURNS, true);
+describeCasesOverMappingDriver('memory that the program registers', TURNS);
 
 describeCasesOverRings('registered memory that is shared in place', {
   registered_calls: {

@@ -26,6 +26,7 @@ export async function standIn(
       STAND_IN_BEHIND: BEHIND,
       LD_LIBRARY_PATH: path.dirname(BEHIND),
       VGPU_INPROCESS_PROFILE: profile,
+      ...(words.split(',').includes('maps') ? { VGPU_INPROCESS_MAPS: '1' } : {}),
     },
   };
 }

@@ -3,7 +3,8 @@
  * are in one process, and the thread that makes a call also carries it out. Tests use it to compare a
  * program's results here with those over each transport, and benchmarks use it, too. There is no shared
  * memory, and the only limits are the device's. VGPU_INPROCESS_PROFILE names the file of the simulated
- * device.
+ * device. With VGPU_INPROCESS_MAPS pinned, registered and managed memory is device memory, too, whatever
+ * memory of the process is registered, as with a real driver.
  */
 #include "guest/session.h"
 
@@ -11,8 +12,11 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "cuda_calls.h"
+#include "guest/cuda/internal.h"
+#include "guest/cuda/memory/registered.h"
 #include "host/session/answer.h"
 #include "host/options.h"
 
@@ -26,6 +30,7 @@ struct vgpu_session {
   struct vgpu_welcome welcome;
   struct vgpu_answer answer;
   int32_t deferred;
+  bool maps;
 };
 
 enum vgpu_outcome vgpu_session_open(struct vgpu_session **out, enum vgpu_library library,
@@ -81,6 +86,7 @@ enum vgpu_outcome vgpu_session_open(struct vgpu_session **out, enum vgpu_library
                                            .simulated = 1,
                                            .session = 1,
                                            .host = "the same process"};
+  session->maps = getenv("VGPU_INPROCESS_MAPS") != NULL;
   pthread_mutex_init(&session->lock, NULL);
   *out = session;
   return VGPU_ANSWERED;
@@ -221,8 +227,7 @@ enum vgpu_outcome vgpu_session_pieces(struct vgpu_session *session, const struct
 }
 
 bool vgpu_session_maps(const struct vgpu_session *session) {
-  (void)session;
-  return false;
+  return session->maps;
 }
 
 bool vgpu_session_in_vm_memory(const struct vgpu_session *session) {
@@ -239,6 +244,11 @@ bool vgpu_session_keeps(const struct vgpu_session *session) {
   return false;
 }
 
+bool vgpu_session_has_ipc(const struct vgpu_session *session) {
+  (void)session;
+  return false;
+}
+
 bool vgpu_session_exchanges(const struct vgpu_session *session) {
   (void)session;
   return false;
@@ -246,11 +256,62 @@ bool vgpu_session_exchanges(const struct vgpu_session *session) {
 
 bool vgpu_session_shared_region_make(struct vgpu_session *session, size_t bytes, uint32_t *shared_region,
                                      void **memory) {
-  (void)session, (void)bytes, (void)shared_region, (void)memory;
-  return false;
+  if (!session->maps) return false;
+  struct vgpu_shared_regions *regions = &session->worker.shared_regions;
+  int descriptor = -1;
+  pthread_mutex_lock(&session->lock);
+  *shared_region = vgpu_shared_regions_add(regions, bytes, UINT64_MAX, &descriptor);
+  if (*shared_region != 0) *memory = regions->array[*shared_region - 1].memory;
+  pthread_mutex_unlock(&session->lock);
+  if (descriptor >= 0) close(descriptor);
+  return *shared_region != 0;
 }
 
 void vgpu_session_shared_region_drop(struct vgpu_session *session, uint32_t shared_region, void *memory,
                                      size_t bytes) {
-  (void)session, (void)shared_region, (void)memory, (void)bytes;
+  (void)memory, (void)bytes;
+  pthread_mutex_lock(&session->lock);
+  (void)vgpu_shared_regions_drop(&session->worker.shared_regions, shared_region);
+  pthread_mutex_unlock(&session->lock);
+}
+
+/* Instead of those of registered.c, which replace the memory by memory that is shared with another process.
+ */
+
+static void cover(const struct vgpu_region *region, struct vgpu_shared_region *pages) {
+  const uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), start = region->start / page * page;
+  pages->memory = (unsigned char *)(uintptr_t)start;
+  pages->bytes = (region->start + region->size - start + page - 1) / page * page;
+}
+
+bool vgpu_registered_lend(struct vgpu_driver *driver, const struct vgpu_region *region) {
+  struct vgpu_session *session = driver->session;
+  struct vgpu_shared_regions *regions = &session->worker.shared_regions;
+  struct vgpu_shared_region pages = {0};
+  uint32_t at = 0;
+  if (!session->maps) return false;
+  cover(region, &pages);
+  pthread_mutex_lock(&session->lock);
+  while (at < VGPU_SHARED_REGIONS_MAX && regions->array[at].memory != NULL) at++;
+  if (at < VGPU_SHARED_REGIONS_MAX) regions->array[at] = pages;
+  if (at >= regions->begun) regions->begun = at + 1;
+  pthread_mutex_unlock(&session->lock);
+  if (at == VGPU_SHARED_REGIONS_MAX) return false;
+  struct vgpu_send_shared_region_map send = {
+      .address = (uint64_t)(uintptr_t)pages.memory, .bytes = pages.bytes, .shared_region = at + 1};
+  if (vgpu_cuda_context_number(&send.context) == CUDA_SUCCESS &&
+      vgpu_cuda_call(VGPU_OP_shared_region_map, &send, sizeof send, NULL, 0) == CUDA_SUCCESS)
+    return vgpu_regions_set_lent(&driver->regions, region->start, VGPU_REGION_REGISTERED, VGPU_LENT);
+  regions->array[at].memory = NULL;
+  return false;
+}
+
+void vgpu_registered_take_back(struct vgpu_driver *driver, const struct vgpu_region *region) {
+  if (!region->lent) return;
+  struct vgpu_shared_regions *regions = &driver->session->worker.shared_regions;
+  struct vgpu_shared_region pages = {0};
+  cover(region, &pages);
+  vgpu_lent_end(pages.memory);
+  for (uint32_t i = 0; i < regions->begun; i++)
+    if (regions->array[i].memory == pages.memory) regions->array[i].memory = NULL;
 }

@@ -10,6 +10,8 @@
  * - patient: cuModuleLoadDataEx takes until cuMemAlloc_v2 was called ten times more
  * - held: so long take cuMemFree_v2, cuArrayDestroy, cuModuleUnload, cuCtxDestroy_v2,
  *   cuDevicePrimaryCtxRelease_v2, cuMemHostUnregister, cuMemUnmap and cuMemPoolTrimTo
+ * - maps: registered memory is device memory at its own address (VGPU_INPROCESS_MAPS for the library behind)
+ * - real: the device does not call itself simulated
  * - eventless: cuEventCreate is CUDA_ERROR_OUT_OF_MEMORY after the first cuMemHostAlloc
  * - sticky: after cuMemFree_v2 every call of the process is CUDA_ERROR_ILLEGAL_ADDRESS
  * - broken: what is compiled is CUDA_ERROR_ILLEGAL_ADDRESS
@@ -174,6 +176,7 @@ EXPORT int cuMemPoolTrimTo(void *pool, size_t keep);
 EXPORT int cuMemHostAlloc(void **memory, size_t bytes, unsigned flags);
 EXPORT int cuMemFreeHost(void *memory);
 EXPORT int cuEventCreate(void **event, unsigned flags);
+EXPORT int cuDeviceGetName(char *name, int length, int device);
 EXPORT int cuGraphLaunch(void *graph, void *stream);
 EXPORT int cuGraphExecDestroy(void *graph);
 EXPORT int cuLaunchKernelEx(const void *config, void *function, void **parameters, void **extra);
@@ -260,9 +263,17 @@ int cuDriverGetVersion(int *version) {
 }
 
 int cuDeviceGetAttribute(int *value, int attribute, int device) {
-  enum { COMPUTE_MODE = 20, EXCLUSIVE_PROCESS = 3 };
+  enum { COMPUTE_MODE = 20, EXCLUSIVE_PROCESS = 3, CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM = 91 };
   int result = NEXT(int (*)(int *, int, int), "cuDeviceGetAttribute")(value, attribute, device);
   if (result == 0 && attribute == COMPUTE_MODE && word("exclusive") != NULL) *value = EXCLUSIVE_PROCESS;
+  if (result == 0 && attribute == CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM) *value = word("maps") != NULL;
+  return result;
+}
+
+int cuDeviceGetName(char *name, int length, int device) {
+  int result = NEXT(int (*)(char *, int, int), "cuDeviceGetName")(name, length, device);
+  char *end = result != 0 || word("real") == NULL ? NULL : strstr(name, " (simulated)");
+  if (end != NULL) *end = '\0';
   return result;
 }
 

@@ -238,7 +238,10 @@ static uint64_t end_context(struct vgpu_driver *driver, struct vgpu_context *con
 /* The part of destroying a context that must run without driver->lock. */
 static void tell_destroyed(struct vgpu_driver *driver, struct vgpu_context *context, uint64_t number) {
   vgpu_capture_streams_ended(driver);
-  if (number != 0) vgpu_managed_code_give(driver, number);
+  if (number != 0) {
+    vgpu_managed_code_give(driver, number);
+    vgpu_staging_context_ended(driver, number);
+  }
   /* Drops the error of the former work: a new context begins without one. */
   (void)vgpu_session_take_deferred(driver->session);
   void (*tell)(struct vgpu_context *) = __atomic_load_n(&on_destroyed, __ATOMIC_ACQUIRE);

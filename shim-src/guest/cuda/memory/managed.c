@@ -26,21 +26,41 @@ bool vgpu_lent_in_place(struct vgpu_driver *driver) {
   return vgpu_session_maps(driver->session) && !vgpu_session_in_vm_memory(driver->session);
 }
 
-/* Allocates the memory. `address`: its address on the device; 0: the address at which it is mapped here. */
+#define TRIES 4
+
+/*
+ * Allocates the memory. `address`: its address on the device; 0: the address at which it is mapped here. The
+ * process that drives the host's GPU may have memory of its own there. Then the next is mapped elsewhere.
+ */
 static void *take(struct vgpu_driver *driver, uint64_t context, uint64_t address, size_t bytes,
                   uint32_t *shared_region) {
-  void *memory;
   struct vgpu_send_shared_region_map send = {.context = context, .bytes = bytes};
   if (!vgpu_session_maps(driver->session) ||
-      (context == 0 && vgpu_cuda_context_number(&send.context) != CUDA_SUCCESS) ||
-      !vgpu_session_shared_region_make(driver->session, bytes, shared_region, &memory)) {
+      (context == 0 && vgpu_cuda_context_number(&send.context) != CUDA_SUCCESS)) {
     return NULL;
   }
-  send.address = address != 0 ? address : (uint64_t)(uintptr_t)memory;
-  send.shared_region = *shared_region;
-  if (vgpu_cuda_call(VGPU_OP_shared_region_map, &send, sizeof send, NULL, 0) == CUDA_SUCCESS) return memory;
-  vgpu_session_shared_region_drop(driver->session, *shared_region, memory, bytes);
-  return NULL;
+  struct {
+    void *memory;
+    uint32_t region;
+  } refused[TRIES];
+  const size_t tries = address == 0 ? TRIES : 1;
+  size_t count = 0;
+  void *taken = NULL, *memory;
+  while (count < tries && vgpu_session_shared_region_make(driver->session, bytes, shared_region, &memory)) {
+    send.address = address != 0 ? address : (uint64_t)(uintptr_t)memory;
+    send.shared_region = *shared_region;
+    int result = vgpu_cuda_call(VGPU_OP_shared_region_map, &send, sizeof send, NULL, 0);
+    if (result == CUDA_SUCCESS) {
+      taken = memory;
+      break;
+    }
+    refused[count].memory = memory;
+    refused[count++].region = *shared_region;
+    if (result != CUDA_ERROR_OUT_OF_MEMORY) break;
+  }
+  for (size_t i = 0; i < count; i++)
+    vgpu_session_shared_region_drop(driver->session, refused[i].region, refused[i].memory, bytes);
+  return taken;
 }
 
 void *vgpu_lent_take(struct vgpu_driver *driver, uint64_t context, size_t bytes, uint32_t *shared_region) {

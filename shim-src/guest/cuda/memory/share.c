@@ -41,6 +41,12 @@ bool vgpu_shares_possible(void) {
   return driver != NULL && vgpu_session_exchanges(driver->session);
 }
 
+bool vgpu_ipc_possible(void) {
+  int result;
+  struct vgpu_driver *driver = vgpu_cuda_driver(&result);
+  return driver != NULL && vgpu_session_has_ipc(driver->session);
+}
+
 static struct ticket ticket_of(enum ticket_kind kind, uint32_t device) {
   struct ticket ticket = {.kind = kind, .device = device};
   memcpy(ticket.magic, magic, sizeof magic);
@@ -62,7 +68,7 @@ static int32_t ordinal_of(const struct vgpu_driver *driver, const struct ticket 
 static int ask_to_share(uint64_t context, uint64_t address, uint64_t handle, struct ticket *ticket) {
   struct vgpu_send_share_memory send = {.context = context, .address = address, .handle = handle};
   struct vgpu_reply_share_memory reply = {0};
-  if (!vgpu_shares_possible()) return CUDA_ERROR_NOT_SUPPORTED;
+  if (!vgpu_ipc_possible()) return CUDA_ERROR_NOT_SUPPORTED;
   int result = vgpu_cuda_call(VGPU_OP_share_memory, &send, sizeof send, &reply, sizeof reply);
   ticket->token[0] = reply.token_0;
   ticket->token[1] = reply.token_1;
@@ -94,7 +100,7 @@ static int open_ticket(const struct ticket *ticket, const struct vgpu_pool *pool
   int result;
   struct vgpu_driver *driver = vgpu_cuda_driver(&result);
   if (driver == NULL) return result;
-  if (!vgpu_shares_possible()) return CUDA_ERROR_NOT_SUPPORTED;
+  if (!vgpu_ipc_possible()) return CUDA_ERROR_NOT_SUPPORTED;
   struct vgpu_context *context = NULL;
   struct vgpu_send_open_memory send = {
       .token_0 = ticket->token[0], .token_1 = ticket->token[1], .bytes = ticket->bytes};
@@ -182,7 +188,7 @@ int cuIpcOpenEventHandle(struct vgpu_event **phEvent, struct vgpu_value64 handle
   struct ticket ticket;
   memcpy(&ticket, &handle, sizeof ticket);
   if (phEvent == NULL || !is_ticket(&ticket, TICKET_EVENT)) return CUDA_ERROR_INVALID_VALUE;
-  if (!vgpu_shares_possible()) return CUDA_ERROR_NOT_SUPPORTED;
+  if (!vgpu_ipc_possible()) return CUDA_ERROR_NOT_SUPPORTED;
   struct vgpu_context *context = NULL;
   struct vgpu_send_open_event send = {.token_0 = ticket.token[0], .token_1 = ticket.token[1]};
   result = vgpu_cuda_current(driver, &context);

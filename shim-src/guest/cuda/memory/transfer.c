@@ -131,8 +131,20 @@ bool vgpu_transfer_is_lent(const struct vgpu_transfer *transfer, uint64_t start,
  * copy may write to it and kernels after it may read it. A capture needs the program's own pointer.
  */
 static bool is_of_both(const struct vgpu_transfer *transfer, const void *memory, size_t bytes) {
-  return transfer->async && !vgpu_capture_on(transfer->driver, transfer->stream) &&
-         vgpu_transfer_is_lent(transfer, (uint64_t)(uintptr_t)memory, bytes);
+  bool captures =
+      transfer->async ? vgpu_capture_on(transfer->driver, transfer->stream) : is_capturing(transfer->driver);
+  return !captures && vgpu_transfer_is_lent(transfer, (uint64_t)(uintptr_t)memory, bytes);
+}
+
+/* A copy that is done when it returns is one in the default stream, and a wait. */
+static int copy_of_both(const struct vgpu_transfer *transfer, uint64_t destination, uint64_t source,
+                        size_t bytes) {
+  struct vgpu_transfer in_order = *transfer;
+  in_order.async = true;
+  int result = vgpu_transfer_on_device(&in_order, destination, source, bytes);
+  return result == CUDA_SUCCESS && !transfer->async
+             ? vgpu_cuda_wait_stream(transfer->driver, transfer->context, transfer->stream)
+             : result;
 }
 
 /*
@@ -159,13 +171,16 @@ int vgpu_transfer_to_device(const struct vgpu_transfer *transfer, uint64_t desti
   if (bytes == 0) return CUDA_SUCCESS;
   if (source == NULL || !is_device(transfer, destination, bytes)) return CUDA_ERROR_INVALID_VALUE;
   if (is_of_both(transfer, source, bytes))
-    return vgpu_transfer_on_device(transfer, destination, (uint64_t)(uintptr_t)source, bytes);
+    return copy_of_both(transfer, destination, (uint64_t)(uintptr_t)source, bytes);
   int result = vgpu_transfer_await_functions(transfer, source, bytes);
   /* An earlier read may still have to write to `source`, and its bytes are the ones to send. */
   if (result == CUDA_SUCCESS) result = vgpu_readback_flush(transfer->driver, source, bytes);
   if (result == CUDA_SUCCESS) result = await_source(transfer, source);
   struct vgpu_span span;
   bool shared = find_shared_region(transfer, source, bytes, &span);
+  if (result == CUDA_SUCCESS && !shared && !transfer->async &&
+      vgpu_staging_write(transfer, destination, source, bytes, &result))
+    return result;
   uint32_t most = longest_piece(transfer, shared, bytes);
   uint64_t first = destination;
   const void *origin = source;
@@ -268,7 +283,7 @@ int vgpu_transfer_from_device(const struct vgpu_transfer *transfer, void *destin
   /* The bytes of an earlier read must not arrive after this copy. */
   int result = vgpu_readback_flush(transfer->driver, destination, bytes);
   if (result == CUDA_SUCCESS && is_of_both(transfer, destination, bytes))
-    return vgpu_transfer_on_device(transfer, (uint64_t)(uintptr_t)destination, source, bytes);
+    return copy_of_both(transfer, (uint64_t)(uintptr_t)destination, source, bytes);
   struct vgpu_region region;
   bool captures = transfer->async && vgpu_capture_on(transfer->driver, transfer->stream);
   if (result == CUDA_SUCCESS && transfer->async && !captures &&
@@ -279,6 +294,8 @@ int vgpu_transfer_from_device(const struct vgpu_transfer *transfer, void *destin
   }
   struct vgpu_span span;
   bool shared = find_shared_region(transfer, destination, bytes, &span);
+  if (result == CUDA_SUCCESS && !shared && vgpu_staging_read(transfer, destination, source, bytes, &result))
+    return result == CUDA_SUCCESS ? vgpu_transfer_settle(transfer) : result;
   uint32_t most = longest_piece(transfer, shared, bytes);
   bool at_once = !shared && bytes > most && !is_capturing(transfer->driver);
   unsigned char *at = destination;

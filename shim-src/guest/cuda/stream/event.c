@@ -36,7 +36,7 @@ int cuEventCreate(struct vgpu_event **phEvent, uint32_t Flags) {
   /* The flags: 1 blocking, 2 no timing, 4 between processes. */
   if (phEvent == NULL || (Flags & ~7u) != 0) return CUDA_ERROR_INVALID_VALUE;
   if ((Flags & BETWEEN_PROCESSES) != 0 && (Flags & 2u) == 0) return CUDA_ERROR_INVALID_VALUE;
-  if ((Flags & BETWEEN_PROCESSES) != 0 && !vgpu_shares_possible()) return CUDA_ERROR_NOT_SUPPORTED;
+  if ((Flags & BETWEEN_PROCESSES) != 0 && !vgpu_ipc_possible()) return CUDA_ERROR_NOT_SUPPORTED;
   struct vgpu_context *context = NULL;
   result = vgpu_cuda_current(driver, &context);
   struct vgpu_send_cuEventCreate send = {.flags = Flags};

@@ -183,6 +183,7 @@ int32_t vgpu_cuda_cuEventDestroy_v2(struct vgpu_worker *worker,
   struct vgpu_event *event;
   int32_t result = find_event(worker, send->event, &cuda, &event);
   if (result != CUDA_SUCCESS) return result;
+  vgpu_cuda_unshare(worker, 0, send->event);
   vgpu_handles_remove(&worker->handles, send->event, VGPU_HANDLE_EVENT);
   return VGPU_DRIVER(&cuda->api, cuEventDestroy_v2, event);
 }

@@ -34,6 +34,10 @@ int32_t vgpu_cuda_cuMemAlloc_v2(struct vgpu_worker *worker, const struct vgpu_se
   return result;
 }
 
+static int32_t close_memory(const struct vgpu_driver_api *api, const struct vgpu_cuda_ending *ending) {
+  return VGPU_DRIVER(api, cuIpcCloseMemHandle, ending->address);
+}
+
 static int32_t free_memory(const struct vgpu_driver_api *api, const struct vgpu_cuda_ending *ending) {
   return VGPU_DRIVER(api, cuMemFree_v2, ending->address);
 }
@@ -43,18 +47,22 @@ int32_t vgpu_cuda_cuMemFree_v2(struct vgpu_worker *worker, const struct vgpu_sen
   int32_t result = vgpu_cuda_open(worker, &cuda);
   if (result != CUDA_SUCCESS) return result;
   struct vgpu_range freed;
-  if (vgpu_ranges_remove(&cuda->ranges, send->address, VGPU_RANGE_POOLED, &freed)) {
+  bool opened = vgpu_ranges_remove(&cuda->ranges, send->address, VGPU_RANGE_OPENED, &freed);
+  if (opened) {
+    /* closed below */
+  } else if (vgpu_ranges_remove(&cuda->ranges, send->address, VGPU_RANGE_POOLED, &freed)) {
     freed.context = send->context; /* it belongs to none, but the driver needs a current one */
   } else if (!vgpu_ranges_remove(&cuda->ranges, send->address, VGPU_RANGE_ALLOCATION, &freed)) {
     return CUDA_ERROR_INVALID_VALUE;
   }
+  vgpu_cuda_unshare(worker, send->address, 0);
   result = vgpu_cuda_enter(worker, freed.context, &cuda);
   if (result != CUDA_SUCCESS) {
     vgpu_accounts_give(worker->accounts, worker->slot, freed.device, freed.counted);
     return result;
   }
   return vgpu_cuda_end(worker, &(struct vgpu_cuda_ending){
-                                   .end = free_memory,
+                                   .end = opened ? close_memory : free_memory,
                                    .context = vgpu_cuda_object(worker, freed.context, VGPU_HANDLE_CONTEXT),
                                    .address = send->address,
                                    .device = freed.device,

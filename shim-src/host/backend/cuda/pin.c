@@ -28,7 +28,9 @@ void vgpu_cuda_end_pin(struct vgpu_worker *worker, struct vgpu_shared_region *re
   (void)vgpu_cuda_end(
       worker, &(struct vgpu_cuda_ending){.end = unregister,
                                          .context = vgpu_cuda_object(worker, context, VGPU_HANDLE_CONTEXT),
-                                         .object = region->memory});
+                                         .object = region->memory,
+                                         .address = (uintptr_t)region->memory,
+                                         .size = region->bytes});
 }
 
 static bool is_used(void *worker, const void *memory) {

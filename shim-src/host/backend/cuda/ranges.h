@@ -31,6 +31,8 @@ enum vgpu_range_kind {
   VGPU_RANGE_MAPPED = 3,     /* cuMemMap */
   VGPU_RANGE_POOLED = 4,     /* cuMemAllocFromPoolAsync */
   VGPU_RANGE_GATES = 5,      /* words of this process's memory (gate.c) */
+  VGPU_RANGE_LENT = 6,       /* memory that the guest shares (lent.c) */
+  VGPU_RANGE_OPENED = 7,     /* memory of another session (sharing.c) */
 };
 
 /* Adds a range. False: no memory, or it overlaps another range. */

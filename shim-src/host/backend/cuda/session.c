@@ -52,6 +52,7 @@ int32_t vgpu_cuda_open(struct vgpu_worker *worker, struct vgpu_cuda **cuda) {
     free(made);
     return CUDA_ERROR_NO_DEVICE;
   }
+  if (worker->shared_regions_agreed) vgpu_cuda_keep_space(&made->kept);
   int result = made->api.cuInit(0);
   if (result != CUDA_SUCCESS) {
     vgpu_host_log("error", worker->session, "cuInit of the host's driver failed with %d", result);
@@ -125,9 +126,10 @@ uint64_t vgpu_cuda_forget_context(struct vgpu_worker *worker, uint64_t context, 
   vgpu_cuda_drop_turns(worker, context);
   vgpu_cuda_drop_loads(worker, context);
   vgpu_cuda_drop_gates(worker, context);
+  vgpu_cuda_unshare_context(worker, context);
   for (uint32_t i = 0; i < worker->shared_regions.begun; i++) {
     if (worker->shared_regions.array[i].pinned == context)
-      vgpu_cuda_end_pin(worker, &worker->shared_regions.array[i]);
+      vgpu_cuda_end_lent(worker, &worker->shared_regions.array[i]);
   }
   struct vgpu_range removed;
   uint64_t counted = 0;

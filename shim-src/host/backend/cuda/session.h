@@ -8,6 +8,7 @@
 #include "cuda_handlers.h"
 #include "host/backend/cuda/driver.h"
 #include "host/backend/cuda/ending.h"
+#include "host/backend/cuda/lent.h"
 #include "host/backend/cuda/ranges.h"
 #include "host/backend/cuda/readback.h"
 #include "host/backend/cuda/turn.h"
@@ -36,6 +37,8 @@ struct vgpu_cuda {
   struct vgpu_cuda_load *loads;   /* loads that have begun */
   struct vgpu_cuda_endings endings;
   struct vgpu_cuda_gates *gates;
+  struct vgpu_cuda_kept kept;
+  struct vgpu_cuda_shared *shared;
 };
 
 /*
@@ -57,6 +60,10 @@ void vgpu_cuda_end_pin(struct vgpu_worker *worker, struct vgpu_shared_region *sh
  * worker->printed.
  */
 void vgpu_cuda_collect_prints(struct vgpu_worker *worker);
+
+/* sharing.c: ends that other sessions can open an allocation, an event, or all of a context. */
+void vgpu_cuda_unshare(struct vgpu_worker *worker, uint64_t address, uint64_t event);
+void vgpu_cuda_unshare_context(struct vgpu_worker *worker, uint64_t context);
 
 /* Frees the words of a context's gates, before the driver destroys it. */
 void vgpu_cuda_drop_gates(struct vgpu_worker *worker, uint64_t context);

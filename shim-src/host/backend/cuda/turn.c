@@ -7,7 +7,8 @@
 #include "wire/clock.h"
 
 #define WAIT_MS 1000
-#define SPINS 200 /* most waits for a small kernel end within these */
+#define SPIN_NS 200000 /* most waits for small kernels and for a token of a model's graph end within these   \
+                        */
 #define NAP_NS 20000
 #define MOST_TURNS 4096u
 #define NO_TIMING 2u    /* CU_EVENT_DISABLE_TIMING */
@@ -17,8 +18,10 @@
 
 int32_t vgpu_cuda_wait(struct vgpu_worker *worker, int (*query)(struct vgpu_worker *worker, void *what),
                        void *what) {
+  const uint64_t begin = vgpu_now_ns();
   int32_t result = query(worker, what);
-  for (int i = 0; result == CUDA_ERROR_NOT_READY && i < SPINS && !vgpu_link_has_more(&worker->link); i++)
+  while (result == CUDA_ERROR_NOT_READY && vgpu_now_ns() - begin < SPIN_NS &&
+         !vgpu_link_has_more(&worker->link))
     result = query(worker, what);
   int64_t deadline = vgpu_now_ms() + WAIT_MS;
   while (result == CUDA_ERROR_NOT_READY && vgpu_now_ms() < deadline && !vgpu_link_has_more(&worker->link)) {

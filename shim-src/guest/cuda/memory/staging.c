@@ -1,0 +1,116 @@
+#include "guest/cuda/memory/staging.h"
+
+#include <string.h>
+
+#include "cuda_calls.h"
+#include "guest/cuda/memory/transfer.h"
+
+#define LEAST_WRITTEN                                                                                        \
+  ((size_t)32 << 10)           /* a shorter write need not wait for the device: its frame has the bytes */
+#define HALF ((size_t)1 << 20) /* stays in a processor's cache between the two copies */
+#define SHORTEST ((size_t)128 << 10)
+
+void vgpu_staging_init(struct vgpu_staging *staging) {
+  pthread_mutex_init(&staging->lock, NULL);
+}
+
+/* True with the lock: the buffer is there. */
+static bool take(const struct vgpu_transfer *transfer) {
+  struct vgpu_driver *driver = transfer->driver;
+  struct vgpu_staging *staging = &driver->staging;
+  if (vgpu_session_welcome(driver->session)->simulated ||
+      __atomic_load_n(&driver->capturing, __ATOMIC_ACQUIRE) != 0 ||
+      pthread_mutex_trylock(&staging->lock) != 0)
+    return false;
+  if (staging->memory == NULL && !staging->refused) {
+    staging->memory = vgpu_lent_take(driver, transfer->context, 2 * HALF, &staging->shared_region);
+    staging->context = transfer->context;
+    staging->refused = staging->memory == NULL;
+  }
+  if (staging->memory != NULL) return true;
+  pthread_mutex_unlock(&staging->lock);
+  return false;
+}
+
+/* Long enough to hide a wait for the device, short enough that both halves have work. */
+static size_t step_of(size_t bytes) {
+  size_t step = bytes / 4 < SHORTEST ? SHORTEST : bytes / 4;
+  return step < HALF ? step : HALF;
+}
+
+static int post(const struct vgpu_transfer *transfer, uint64_t destination, uint64_t source, size_t bytes) {
+  const struct vgpu_send_cuMemcpyDtoDAsync_v2 send = {.context = transfer->context,
+                                                      .stream = transfer->stream,
+                                                      .destination = destination,
+                                                      .source = source,
+                                                      .bytes = bytes};
+  return vgpu_cuda_post(VGPU_OP_cuMemcpyDtoDAsync_v2, &send, sizeof send, NULL, 0);
+}
+
+static int await(const struct vgpu_transfer *transfer) {
+  return vgpu_cuda_wait_stream(transfer->driver, transfer->context, transfer->stream);
+}
+
+static size_t least(size_t a, size_t b) {
+  return a < b ? a : b;
+}
+
+bool vgpu_staging_read(const struct vgpu_transfer *transfer, void *destination, uint64_t source, size_t bytes,
+                       int *result) {
+  if (!take(transfer)) return false;
+  unsigned char *half = transfer->driver->staging.memory, *other = half + HALF, *to = destination;
+  const size_t step = step_of(bytes);
+  size_t now = least(step, bytes);
+  *result = post(transfer, (uint64_t)(uintptr_t)half, source, now);
+  while (*result == CUDA_SUCCESS && bytes > 0) {
+    *result = await(transfer);
+    if (*result != CUDA_SUCCESS) break;
+    bytes -= now;
+    source += now;
+    const size_t next = least(step, bytes);
+    if (next > 0) *result = post(transfer, (uint64_t)(uintptr_t)other, source, next);
+    memcpy(to, half, now);
+    to += now;
+    now = next;
+    unsigned char *swap = half;
+    half = other;
+    other = swap;
+  }
+  pthread_mutex_unlock(&transfer->driver->staging.lock);
+  return true;
+}
+
+bool vgpu_staging_write(const struct vgpu_transfer *transfer, uint64_t destination, const void *source,
+                        size_t bytes, int *result) {
+  if (bytes < LEAST_WRITTEN || !take(transfer)) return false;
+  unsigned char *half = transfer->driver->staging.memory, *other = half + HALF;
+  const unsigned char *from = source;
+  const size_t step = step_of(bytes);
+  *result = CUDA_SUCCESS;
+  for (bool waits = false; *result == CUDA_SUCCESS && bytes > 0; waits = true) {
+    const size_t now = least(step, bytes);
+    memcpy(half, from, now);
+    /* The device has read the other half then. */
+    if (waits) *result = await(transfer);
+    if (*result == CUDA_SUCCESS) *result = post(transfer, destination, (uint64_t)(uintptr_t)half, now);
+    bytes -= now;
+    from += now;
+    destination += now;
+    unsigned char *swap = half;
+    half = other;
+    other = swap;
+  }
+  if (*result == CUDA_SUCCESS) *result = await(transfer);
+  pthread_mutex_unlock(&transfer->driver->staging.lock);
+  return true;
+}
+
+void vgpu_staging_context_ended(struct vgpu_driver *driver, uint64_t context) {
+  struct vgpu_staging *staging = &driver->staging;
+  pthread_mutex_lock(&staging->lock);
+  if (staging->memory != NULL && staging->context == context) {
+    vgpu_lent_give(driver, staging->memory, 2 * HALF, staging->shared_region);
+    staging->memory = NULL;
+  }
+  pthread_mutex_unlock(&staging->lock);
+}

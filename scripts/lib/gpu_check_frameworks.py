@@ -116,6 +116,99 @@ def with_cupy(_part, quick):
     return measure(lambda: kernel(a, a @ a), cupy.cuda.Device().synchronize, cupy.asnumpy, quick, cupy.__version__)
 
 
+def with_shared_memory(_part, quick):
+    """Kernels and the processor use the same bytes: mapped pinned, registered and managed memory."""
+    import ctypes
+    import cupy
+    import numpy
+    runtime, count = cupy.cuda.runtime, 1 << 16 if quick else 1 << 22
+
+    def array(address):
+        return numpy.frombuffer((ctypes.c_float * count).from_address(address), numpy.float32)
+
+    def on_device(address):
+        memory = cupy.cuda.UnownedMemory(address, count * 4, None)
+        return cupy.ndarray((count,), cupy.float32, cupy.cuda.MemoryPointer(memory, 0))
+
+    pinned, own, managed = runtime.hostAlloc(count * 4, 2), numpy.empty(count, numpy.float32), runtime.mallocManaged(count * 4)
+    runtime.hostRegister(own.ctypes.data, count * 4, 2)
+    places = [array(pinned), own, array(managed)]
+    kernels = [on_device(place.ctypes.data) for place in places]
+    for place in places:
+        place[:] = numpy.arange(count)
+
+    def step():
+        for kernel in kernels:
+            kernel *= 1.5
+            kernel -= 1
+        cupy.cuda.Device().synchronize()
+        for place in places:
+            place += 0.5
+        return numpy.concatenate(places)
+
+    return measure(step, cupy.cuda.Device().synchronize, numpy.asarray, True, cupy.__version__)
+
+
+def change(tensor, done):
+    """What the other process does with a tensor of this one."""
+    tensor.mul_(3)
+    done.put(float(tensor.sum()))
+    tensor.cpu()
+
+
+def with_two_processes(_part, quick):
+    import torch
+    import torch.multiprocessing
+    spawn = torch.multiprocessing.get_context("spawn")
+
+    def step():
+        tensor = torch.arange(1 << 16, device="cuda", dtype=torch.float32)
+        done = spawn.SimpleQueue()
+        other = spawn.Process(target=change, args=(tensor, done))
+        other.start()
+        other.join(60)
+        if other.exitcode != 0 or done.get() != float(tensor.sum()):
+            raise RuntimeError(f"the other process ended with {other.exitcode}")
+        return tensor
+
+    return measure(step, torch.cuda.synchronize, lambda last: last.cpu().numpy(), True, torch.__version__, 1)
+
+
+def with_nccl(_part, quick):
+    import torch
+    import torch.distributed
+    torch.distributed.init_process_group("nccl", init_method="tcp://127.0.0.1:29511", rank=0, world_size=1)
+    a = torch.arange(1 << 20, device="cuda", dtype=torch.float32)
+
+    def step():
+        torch.distributed.all_reduce(a)
+        out = torch.empty_like(a)
+        torch.distributed.all_gather_into_tensor(out, a)
+        return out
+
+    answer = measure(step, torch.cuda.synchronize, lambda last: last.cpu().numpy(), quick, torch.__version__)
+    torch.distributed.destroy_process_group()
+    return answer
+
+
+def with_transformers(_part, quick):
+    """Tokens that a language model with random weights generates, one after the other."""
+    import torch
+    import transformers
+    torch.manual_seed(7)
+    width = 256 if quick else 1024
+    config = transformers.LlamaConfig(hidden_size=width, intermediate_size=4 * width, num_hidden_layers=12,
+                                      num_attention_heads=16, num_key_value_heads=8, vocab_size=32000)
+    model = transformers.LlamaForCausalLM(config).half().cuda().eval()
+    prompt = torch.arange(1, 33, device="cuda").unsqueeze(0)
+
+    def step():
+        with torch.no_grad():
+            return model.generate(prompt, max_new_tokens=32, do_sample=False, eos_token_id=None, pad_token_id=0)
+
+    return measure(step, torch.cuda.synchronize, lambda last: last.cpu().numpy(), True, transformers.__version__)
+
+
 def with_jax(_part, quick):
     import jax
     import numpy
@@ -127,11 +220,11 @@ def with_jax(_part, quick):
     return measure(lambda: step(a), lambda: step(a).block_until_ready(), numpy.asarray, quick, jax.__version__)
 
 
-def measure(step, synchronize, to_numpy, quick, version):
-    for _ in range(3):  # warm, and with a state that goes on
+def measure(step, synchronize, to_numpy, quick, version, rounds=0):
+    for _ in range(min(rounds or 3, 3)):  # warm, and with a state that goes on
         last = step()
     synchronize()
-    rounds = 5 if quick else 50
+    rounds = rounds or (5 if quick else 50)
     start = time.perf_counter()
     for _ in range(rounds):
         last = step()
@@ -142,7 +235,8 @@ def measure(step, synchronize, to_numpy, quick, version):
             "norm": float((values.astype("float64") ** 2).sum() ** 0.5), "libcuda": libraries(), "version": version}
 
 
-PARTS = {"cupy": ("cupy", with_cupy), "jax": ("jax", with_jax), "triton": ("triton", with_torch),
+PARTS = {"cupy": ("cupy", with_cupy), "shared": ("cupy", with_shared_memory), "processes": ("torch", with_two_processes),
+         "nccl": ("torch", with_nccl), "generate": ("transformers", with_transformers), "jax": ("jax", with_jax), "triton": ("triton", with_torch),
          "compile": ("triton", with_torch)}
 
 
@@ -157,6 +251,7 @@ def main():
     return make(part, quick)
 
 
-answer = main()
-print(json.dumps(answer))
-sys.exit(0 if answer.get("ok") or answer.get("skipped") else 1)
+if __name__ == "__main__":  # not in a process that multiprocessing spawns
+    answer = main()
+    print(json.dumps(answer))
+    sys.exit(0 if answer.get("ok") or answer.get("skipped") else 1)

@@ -11,6 +11,10 @@ function means(entry: EntryPoint): string {
       return 'zeros';
     case 'local':
       return 'answered in the guest';
+    case 'query':
+      return 'asked from the host';
+    case 'none':
+      return 'always none';
     case 'forward':
       return `as \`${entry.carriage.target}\``;
     case 'oneway':
@@ -36,7 +40,8 @@ export function emitCoverage(libraries: readonly Library[]): string {
     'Generated from `shim-src/api` by `scripts/build-shim`; do not edit. Every name that a real library exports',
     'is exported. A *refused* one returns `CUDA_ERROR_NOT_SUPPORTED` (801) or `NVML_ERROR_NOT_SUPPORTED` (3).',
     'Answered in the guest: from facts fetched once or from what the guest keeps itself; some of these make',
-    'carried calls of another name.',
+    'carried calls of another name. Asked from the host: from its NVML, or for a simulated device. Always none: the',
+    'answer is 0, off or an empty list.',
     '',
   ];
   for (const library of libraries) {

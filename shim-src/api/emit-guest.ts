@@ -6,7 +6,7 @@ import { type EntryPoint, type ErrorName, exported, type Library } from './model
 /** The entry points with code behind them. */
 function described(library: Library): EntryPoint[] {
   return exported(library).filter(({ carriage: { kind }, parameters }) => {
-    return kind !== 'refused' && kind !== 'void' && kind !== 'data' && parameters !== undefined;
+    return !['refused', 'void', 'data', 'query', 'none'].includes(kind) && parameters !== undefined;
   });
 }
 
@@ -165,6 +165,8 @@ export function emitStubs(library: Library): string {
         if (carriage.auto) out.push(...emitAuto(entry));
         break;
       case 'local':
+      case 'query':
+      case 'none':
       case 'oneway':
         break;
     }

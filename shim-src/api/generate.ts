@@ -22,6 +22,7 @@ import {
   emitStubs,
   emitVersionScript,
 } from './emit-guest.js';
+import { emitQueryCalls, emitQueryHeader, emitQueryStubs, emitQueryTable } from './emit-queries.js';
 import { emitCalls, emitDispatch, emitHandlers } from './emit-wire.js';
 import type { Library } from './model.js';
 import { parseDescription, parseErrors } from './parse.js';
@@ -60,6 +61,10 @@ function generate(source: string, output: string, committed: Committed | null): 
     writeFileSync(join(output, `${library.name}_stubs.c`), emitStubs(library));
     writeFileSync(join(output, `${library.name}.map`), emitVersionScript(library));
   }
+  writeFileSync(join(output, 'nvml_queries.h'), emitQueryHeader(nvml));
+  writeFileSync(join(output, 'nvml_queries.c'), emitQueryTable(nvml));
+  writeFileSync(join(output, 'nvml_query_stubs.c'), emitQueryStubs(nvml));
+  writeFileSync(join(output, 'nvml_query_calls.c'), emitQueryCalls(nvml));
   writeFileSync(join(output, 'cuda_fuzz.h'), emitFuzzHeader(cuda));
   writeFileSync(join(output, 'cuda_fuzz.c'), emitFuzzTable(cuda));
   writeFileSync(join(output, 'cuda_proc.c'), emitProcTable(cuda));

@@ -35,6 +35,8 @@ export type Carriage =
   | { readonly kind: 'void' }
   | { readonly kind: 'data'; readonly bytes: number }
   | { readonly kind: 'local' }
+  | { readonly kind: 'query' }
+  | { readonly kind: 'none' }
   | { readonly kind: 'forward'; readonly target: string }
   | { readonly kind: 'oneway'; readonly send: WireBody; readonly common: boolean }
   | {

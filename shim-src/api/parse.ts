@@ -112,6 +112,8 @@ function parseCarriage(
     case 'refused':
     case 'void':
     case 'local':
+    case 'query':
+    case 'none':
       return { kind: how };
     case 'data':
       if (!/^\d+$/.test(rest)) return fail('"data" needs a number of bytes');

@@ -131,6 +131,7 @@ enum vgpu_control_opcode {
   VGPU_OP_ALIVE = 8,              /* from the host: it still works on a call */
   VGPU_OP_VM_RINGS = 9,           /* vgpu_vm_place -> vgpu_vm_place_reply: a place for the rings */
   VGPU_OP_GOODBYE = 10,           /* one-way, no body: the session ends with this connection */
+  VGPU_OP_DEVICE_QUERY = 11,      /* vgpu_query_request + bulk -> vgpu_query_reply + bulk (query.h) */
 };
 
 /* Frame flags. */

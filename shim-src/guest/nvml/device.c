@@ -1,15 +1,14 @@
 /* Device properties that never change. They are answered from the facts fetched at nvmlInit. */
 #include "guest/nvml/nvml.h"
 
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
 /* CUdevice_attribute numbers. */
 enum {
-  ATTRIBUTE_CLOCK_RATE = 13,
   ATTRIBUTE_COMPUTE_MODE = 20,
   ATTRIBUTE_ECC_ENABLED = 32,
-  ATTRIBUTE_MEMORY_CLOCK_RATE = 36,
   ATTRIBUTE_MEMORY_BUS_WIDTH = 37,
   ATTRIBUTE_MULTI_GPU_BOARD = 84,
 };
@@ -112,18 +111,6 @@ int nvmlDeviceGetMemoryBusWidth(nvml_device device, unsigned *bits) {
   return result;
 }
 
-int nvmlDeviceGetMaxClockInfo(nvml_device device, int type, unsigned *mhz) {
-  enum { GRAPHICS = 0, SM = 1, MEMORY = 2, VIDEO = 3 };
-  int32_t khz;
-
-  if (type < GRAPHICS || type > VIDEO) return NVML_INVALID_ARGUMENT;
-  if (type == VIDEO) return NVML_NOT_SUPPORTED;
-  int result =
-      attribute_of(device, mhz, type == MEMORY ? ATTRIBUTE_MEMORY_CLOCK_RATE : ATTRIBUTE_CLOCK_RATE, &khz);
-  if (result == NVML_SUCCESS) *mhz = (unsigned)khz / 1000;
-  return result;
-}
-
 int nvmlDeviceGetEccMode(nvml_device device, int *current, int *pending) {
   int32_t value;
   int result = attribute_of(device, current && pending ? current : NULL, ATTRIBUTE_ECC_ENABLED, &value);
@@ -148,70 +135,6 @@ int nvmlDeviceGetMultiGpuBoard(nvml_device device, unsigned *multiple) {
   return result;
 }
 
-static int always(nvml_device device, int *out, int value) {
-  struct vgpu_device_facts facts;
-  int result = vgpu_nvml_facts(device, out, &facts, NULL);
-
-  if (result == NVML_SUCCESS) *out = value;
-  return result;
-}
-
-/* A remote device has no display. */
-int nvmlDeviceGetDisplayMode(nvml_device device, int *mode) {
-  return always(device, mode, 0);
-}
-
-int nvmlDeviceGetDisplayActive(nvml_device device, int *active) {
-  return always(device, active, 0);
-}
-
-int nvmlDeviceIsMigDeviceHandle(nvml_device device, unsigned *mig) {
-  return always(device, (int *)mig, 0);
-}
-
-/* nvmlGpuFabricInfo_t; nvmlDeviceGetGpuFabricInfoV has the same fields after the version. */
-struct fabric_info {
-  unsigned char cluster[16];
-  int status;
-  unsigned clique;
-  unsigned char state; /* 0: not supported */
-};
-struct fabric_info_2 {
-  unsigned version;
-  struct fabric_info info;
-  unsigned health;
-};
-struct fabric_info_3 {
-  struct fabric_info_2 info;
-  unsigned char summary;
-};
-_Static_assert(sizeof(struct fabric_info_2) == 36 && sizeof(struct fabric_info_3) == 40,
-               "nvmlGpuFabricInfo_v*");
-
-/* The guest has no access to a fabric of NVSwitches. The answer is that of a device without NVLink. */
-int nvmlDeviceGetGpuFabricInfo(nvml_device device, void *info) {
-  struct vgpu_device_facts facts;
-  int result = vgpu_nvml_facts(device, info, &facts, NULL);
-
-  if (result == NVML_SUCCESS) memset(info, 0, sizeof(struct fabric_info));
-  return result;
-}
-
-int nvmlDeviceGetGpuFabricInfoV(nvml_device device, void *info) {
-  struct vgpu_device_facts facts;
-  int result = vgpu_nvml_facts(device, info, &facts, NULL);
-  unsigned version, size;
-
-  if (result != NVML_SUCCESS) return result;
-  memcpy(&version, info, sizeof version);
-  size = version >> 24 == 2   ? sizeof(struct fabric_info_2)
-         : version >> 24 == 3 ? sizeof(struct fabric_info_3)
-                              : 0;
-  if (size == 0 || (version & 0xffffff) != size) return NVML_VERSION_MISMATCH;
-  memset((unsigned char *)info + sizeof version, 0, size - sizeof version);
-  return NVML_SUCCESS;
-}
-
 /* The device is at the host, equally far from all processors of this guest. */
 int nvmlDeviceGetCpuAffinity(nvml_device device, unsigned size, unsigned long *set) {
   enum { BITS = 8 * sizeof *set };
@@ -232,4 +155,22 @@ int nvmlDeviceGetCpuAffinityWithinScope(nvml_device device, unsigned size, unsig
 
   return scope == NODE || scope == SOCKET ? nvmlDeviceGetCpuAffinity(device, size, set)
                                           : NVML_INVALID_ARGUMENT;
+}
+
+/* The guest's nodes, for the same reason. */
+int nvmlDeviceGetMemoryAffinity(nvml_device device, unsigned size, unsigned long *set, unsigned scope) {
+  enum { BITS = 8 * sizeof *set, NODE = 0, SOCKET = 1, NODES = 1024 };
+  struct vgpu_device_facts facts;
+  int result = vgpu_nvml_facts(device, set, &facts, NULL);
+
+  if (result != NVML_SUCCESS) return result;
+  if (size == 0 || (scope != NODE && scope != SOCKET)) return NVML_INVALID_ARGUMENT;
+  memset(set, 0, size * sizeof *set);
+  set[0] = 1;
+  for (unsigned i = 1; i < NODES && i / BITS < size; i++) {
+    char path[64];
+    snprintf(path, sizeof path, "/sys/devices/system/node/node%u", i);
+    if (access(path, F_OK) == 0) set[i / BITS] |= 1ul << i % BITS;
+  }
+  return NVML_SUCCESS;
 }

@@ -1,5 +1,6 @@
 /* Lists the devices and finds them by index, UUID and bus address. */
 #include "guest/nvml/nvml.h"
+#include "nvml_queries.h"
 #include "wire/uuid.h"
 
 #include <stdio.h>
@@ -109,4 +110,86 @@ int nvmlDeviceGetHandleByPciBusId_v2(const char *id, nvml_device *device) {
 
 int nvmlDeviceGetHandleByPciBusId(const char *id, nvml_device *device) {
   return nvmlDeviceGetHandleByPciBusId_v2(id, device);
+}
+
+int nvmlDeviceGetHandleBySerial(const char *serial, nvml_device *device) {
+  char text[64];
+  unsigned count = 0;
+  int result = nvmlDeviceGetCount_v2(&count);
+
+  if (result != NVML_SUCCESS) return result;
+  if (!serial || !device) return NVML_INVALID_ARGUMENT;
+  for (unsigned i = 0; i < count; i++) {
+    if (nvmlDeviceGetSerial(vgpu_nvml_handle(i), text, sizeof text) != NVML_SUCCESS ||
+        strcmp(text, serial) != 0)
+      continue;
+    *device = vgpu_nvml_handle(i);
+    return NVML_SUCCESS;
+  }
+  return NVML_NOT_FOUND;
+}
+
+/* Devices have no access to each other's memory through this library, as cuDeviceCanAccessPeer says. */
+int nvmlDeviceGetP2PStatus(nvml_device one, nvml_device other, unsigned capability, int *status) {
+  enum { CAPABILITIES = 6, STATUS_NOT_SUPPORTED = 5 };
+  unsigned index;
+  int result = nvmlDeviceGetIndex(one, &index);
+
+  if (result == NVML_SUCCESS) result = nvmlDeviceGetIndex(other, &index);
+  if (result != NVML_SUCCESS) return result;
+  if (one == other || capability >= CAPABILITIES || !status) return NVML_INVALID_ARGUMENT;
+  *status = STATUS_NOT_SUPPORTED;
+  return NVML_SUCCESS;
+}
+
+/* A list of the devices that `has` accepts, of which *count fit into `devices`. */
+static int list(unsigned *count, nvml_device *devices, bool (*has)(unsigned index, const void *context),
+                const void *context) {
+  unsigned all = 0, found = 0;
+  int result = nvmlDeviceGetCount_v2(&all);
+
+  if (result != NVML_SUCCESS) return result;
+  if (!count || (*count > 0 && !devices)) return NVML_INVALID_ARGUMENT;
+  for (unsigned i = 0; i < all; i++) {
+    if (!has(i, context)) continue;
+    if (found < *count) devices[found] = vgpu_nvml_handle(i);
+    found++;
+  }
+  *count = found;
+  return NVML_SUCCESS;
+}
+
+struct near {
+  nvml_device device;
+  unsigned level;
+};
+
+static bool is_near(unsigned index, const void *context) {
+  const struct near *near = context;
+  unsigned level;
+
+  return near->device != vgpu_nvml_handle(index) &&
+         nvmlDeviceGetTopologyCommonAncestor(near->device, vgpu_nvml_handle(index), &level) == NVML_SUCCESS &&
+         level == near->level;
+}
+
+int nvmlDeviceGetTopologyNearestGpus(nvml_device device, unsigned level, unsigned *count,
+                                     nvml_device *devices) {
+  const struct near near = {device, level};
+  unsigned index;
+  int result = nvmlDeviceGetIndex(device, &index);
+
+  return result == NVML_SUCCESS ? list(count, devices, is_near, &near) : result;
+}
+
+static bool any(unsigned index, const void *context) {
+  (void)index;
+  (void)context;
+  return true;
+}
+
+/* All: see nvmlDeviceGetCpuAffinity. */
+int nvmlSystemGetTopologyGpuSet(unsigned processor, unsigned *count, nvml_device *devices) {
+  (void)processor;
+  return list(count, devices, any, NULL);
 }

@@ -1,12 +1,14 @@
 /*
  * The hand-written part of libnvidia-ml.so.1. All other exports of the real library are generated from
- * shim-src/api/nvml.api and return NVML_ERROR_NOT_SUPPORTED. Names, numbers and structures are facts of
- * NVML's public interface; docs/reference/nvml.md says which entry answers what. Facts come from the host
- * once, at nvmlInit. Used memory, load and processes are requested at each call.
+ * shim-src/api/nvml.api: getters that the host answers (query.h), and NVML_ERROR_NOT_SUPPORTED. Names,
+ * numbers and structures are facts of NVML's public interface; docs/reference/nvml.md says which entry
+ * answers what. Facts come from the host once, at nvmlInit. Used memory, load and processes are requested at
+ * each call.
  */
 #ifndef VGPU_GUEST_NVML_H
 #define VGPU_GUEST_NVML_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -57,16 +59,6 @@ struct nvml_pci_v3 {
   uint32_t pci_subsystem_id;
   char bus_id[32]; /* "00000000:01:00.0" */
 };
-
-/* nvmlFieldValue_t */
-struct nvml_field_value {
-  uint32_t id, scope;
-  int64_t timestamp, latency; /* microseconds */
-  uint32_t type;              /* NVML_FIELD_UNSIGNED_INT */
-  uint32_t result;
-  uint64_t value;
-};
-enum { NVML_FIELD_UNSIGNED_INT = 1 };
 
 struct nvml_pci_ext_v1 {
   uint32_t version;
@@ -153,6 +145,9 @@ int vgpu_nvml_ready(void);
 struct vgpu_nvml *vgpu_nvml_enter_device(nvml_device device, const struct vgpu_device_facts **facts,
                                          uint32_t *index, int *result);
 
+/* Finds the number of a device at the host. False: the handle is not that of a device. */
+bool vgpu_nvml_number(const struct vgpu_nvml *nvml, nvml_device device, uint32_t *number);
+
 /*
  * Copies a device's facts, for calls that need nothing else; `number` may be NULL. Returns
  * NVML_INVALID_ARGUMENT if `out`, the caller's own result pointer, is NULL.
@@ -192,8 +187,6 @@ NVML_API int nvmlSystemGetCudaDriverVersion(int *version);
 NVML_API int nvmlSystemGetCudaDriverVersion_v2(int *version);
 NVML_API int nvmlSystemGetProcessName(unsigned pid, char *name, unsigned size);
 NVML_API int nvmlInternalGetExportTable(const void **table, const unsigned char uuid[16]);
-NVML_API int nvmlUnitGetCount(unsigned *count);
-NVML_API int nvmlGetExcludedDeviceCount(unsigned *count);
 NVML_API int nvmlEventSetCreate(void **set);
 NVML_API int nvmlEventSetFree(void *set);
 
@@ -216,41 +209,28 @@ NVML_API int nvmlDeviceGetBrand(nvml_device device, int *brand);
 NVML_API int nvmlDeviceGetArchitecture(nvml_device device, unsigned *architecture);
 NVML_API int nvmlDeviceGetCudaComputeCapability(nvml_device device, int *major, int *minor);
 NVML_API int nvmlDeviceGetMemoryBusWidth(nvml_device device, unsigned *bits);
-NVML_API int nvmlDeviceGetMaxClockInfo(nvml_device device, int type, unsigned *mhz);
 NVML_API int nvmlDeviceGetEccMode(nvml_device device, int *current, int *pending);
 NVML_API int nvmlDeviceGetComputeMode(nvml_device device, int *mode);
-NVML_API int nvmlDeviceGetPersistenceMode(nvml_device device, int *mode);
-NVML_API int nvmlDeviceGetDisplayMode(nvml_device device, int *mode);
-NVML_API int nvmlDeviceGetDisplayActive(nvml_device device, int *active);
 NVML_API int nvmlDeviceGetMultiGpuBoard(nvml_device device, unsigned *multiple);
-NVML_API int nvmlDeviceGetGpuFabricInfo(nvml_device device, void *info);
-NVML_API int nvmlDeviceGetGpuFabricInfoV(nvml_device device, void *info);
-NVML_API int nvmlDeviceIsMigDeviceHandle(nvml_device device, unsigned *mig);
 
 NVML_API int nvmlDeviceGetMemoryInfo(nvml_device device, struct nvml_memory_v1 *memory);
 NVML_API int nvmlDeviceGetMemoryInfo_v2(nvml_device device, struct nvml_memory_v2 *memory);
 NVML_API int nvmlDeviceGetUtilizationRates(nvml_device device, struct nvml_utilization *rates);
-NVML_API int nvmlDeviceGetTemperature(nvml_device device, int sensor, unsigned *celsius);
-NVML_API int nvmlDeviceGetPowerUsage(nvml_device device, unsigned *milliwatts);
-NVML_API int nvmlDeviceGetPowerManagementMode(nvml_device device, int *mode);
-NVML_API int nvmlDeviceGetPowerManagementLimit(nvml_device device, unsigned *milliwatts);
-NVML_API int nvmlDeviceGetPowerManagementDefaultLimit(nvml_device device, unsigned *milliwatts);
-NVML_API int nvmlDeviceGetEnforcedPowerLimit(nvml_device device, unsigned *milliwatts);
-NVML_API int nvmlDeviceGetFieldValues(nvml_device device, int count, struct nvml_field_value *values);
 NVML_API int nvmlDeviceGetCpuAffinity(nvml_device device, unsigned size, unsigned long *set);
 NVML_API int nvmlDeviceGetCpuAffinityWithinScope(nvml_device device, unsigned size, unsigned long *set,
                                                  unsigned scope);
+NVML_API int nvmlDeviceGetMemoryAffinity(nvml_device device, unsigned size, unsigned long *set,
+                                         unsigned scope);
+NVML_API int nvmlDeviceGetHandleBySerial(const char *serial, nvml_device *device);
+NVML_API int nvmlDeviceGetP2PStatus(nvml_device one, nvml_device other, unsigned capability, int *status);
+NVML_API int nvmlDeviceGetTopologyNearestGpus(nvml_device device, unsigned level, unsigned *count,
+                                              nvml_device *devices);
+NVML_API int nvmlSystemGetTopologyGpuSet(unsigned processor, unsigned *count, nvml_device *devices);
 NVML_API int nvmlDeviceGetComputeRunningProcesses(nvml_device device, unsigned *count,
                                                   struct nvml_process_v1 *processes);
 NVML_API int nvmlDeviceGetComputeRunningProcesses_v2(nvml_device device, unsigned *count,
                                                      struct nvml_process_v2 *processes);
 NVML_API int nvmlDeviceGetComputeRunningProcesses_v3(nvml_device device, unsigned *count,
                                                      struct nvml_process_v2 *processes);
-NVML_API int nvmlDeviceGetGraphicsRunningProcesses(nvml_device device, unsigned *count,
-                                                   struct nvml_process_v1 *processes);
-NVML_API int nvmlDeviceGetGraphicsRunningProcesses_v2(nvml_device device, unsigned *count,
-                                                      struct nvml_process_v2 *processes);
-NVML_API int nvmlDeviceGetGraphicsRunningProcesses_v3(nvml_device device, unsigned *count,
-                                                      struct nvml_process_v2 *processes);
 
 #endif

@@ -280,19 +280,24 @@ int vgpu_nvml_ready(void) {
   return result;
 }
 
+bool vgpu_nvml_number(const struct vgpu_nvml *nvml, nvml_device device, uint32_t *number) {
+  uintptr_t offset = (uintptr_t)device - (uintptr_t)handles; /* huge for an address before them */
+
+  *number = (uint32_t)offset;
+  return offset < nvml->device_count;
+}
+
 struct vgpu_nvml *vgpu_nvml_enter_device(nvml_device device, const struct vgpu_device_facts **facts,
                                          uint32_t *index, int *result) {
   struct vgpu_nvml *nvml = vgpu_nvml_enter(result);
 
   if (!nvml) return NULL;
-  uintptr_t offset = (uintptr_t)device - (uintptr_t)handles; /* huge for an address before them */
-  if (offset >= nvml->device_count) {
+  if (!vgpu_nvml_number(nvml, device, index)) {
     vgpu_nvml_leave(nvml);
     *result = NVML_INVALID_ARGUMENT;
     return NULL;
   }
-  *index = (uint32_t)offset;
-  *facts = &nvml->facts[offset];
+  *facts = &nvml->facts[*index];
   return nvml;
 }
 

@@ -101,24 +101,6 @@ int nvmlSystemGetProcessName(unsigned pid, char *name, unsigned size) {
   return NVML_SUCCESS;
 }
 
-/* The guest has no S-class units and no excluded devices. Each count is 0, without an error. */
-static int none(unsigned *count) {
-  int result = vgpu_nvml_ready();
-
-  if (result != NVML_SUCCESS) return result;
-  if (!count) return NVML_INVALID_ARGUMENT;
-  *count = 0;
-  return NVML_SUCCESS;
-}
-
-int nvmlUnitGetCount(unsigned *count) {
-  return none(count);
-}
-
-int nvmlGetExcludedDeviceCount(unsigned *count) {
-  return none(count);
-}
-
 /* nvidia-smi makes an empty set when it starts. No event can be registered (NOT_SUPPORTED). */
 static const char event_set;
 

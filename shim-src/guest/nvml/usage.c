@@ -2,7 +2,6 @@
 #include "guest/nvml/nvml.h"
 
 #include <stdlib.h>
-#include <time.h>
 
 static int usage_of(nvml_device device, const void *out, struct vgpu_usage_reply *usage) {
   const struct vgpu_device_facts *facts;
@@ -49,113 +48,6 @@ int nvmlDeviceGetUtilizationRates(nvml_device device, struct nvml_utilization *r
   if (result == NVML_SUCCESS)
     *rates = (struct nvml_utilization){usage.gpu_utilisation, usage.memory_utilisation};
   return result;
-}
-
-/* The host sends 0 for a value that it does not know. */
-static int known(int result, unsigned value, unsigned *out) {
-  if (result != NVML_SUCCESS) return result;
-  if (value == 0) return NVML_NOT_SUPPORTED;
-  *out = value;
-  return NVML_SUCCESS;
-}
-
-int nvmlDeviceGetTemperature(nvml_device device, int sensor, unsigned *celsius) {
-  struct vgpu_usage_reply usage = {0};
-
-  if (sensor != 0) return NVML_INVALID_ARGUMENT;
-  int result = usage_of(device, celsius, &usage);
-  return known(result, usage.temperature, celsius);
-}
-
-int nvmlDeviceGetPowerUsage(nvml_device device, unsigned *milliwatts) {
-  struct vgpu_usage_reply usage = {0};
-  int result = usage_of(device, milliwatts, &usage);
-
-  return known(result, usage.power, milliwatts);
-}
-
-int nvmlDeviceGetPowerManagementLimit(nvml_device device, unsigned *milliwatts) {
-  struct vgpu_usage_reply usage = {0};
-  int result = usage_of(device, milliwatts, &usage);
-
-  return known(result, usage.power_limit, milliwatts);
-}
-
-int nvmlDeviceGetPowerManagementDefaultLimit(nvml_device device, unsigned *milliwatts) {
-  return nvmlDeviceGetPowerManagementLimit(device, milliwatts);
-}
-
-int nvmlDeviceGetEnforcedPowerLimit(nvml_device device, unsigned *milliwatts) {
-  return nvmlDeviceGetPowerManagementLimit(device, milliwatts);
-}
-
-/* nvidia-smi shows the limits only if power management is on. */
-int nvmlDeviceGetPowerManagementMode(nvml_device device, int *mode) {
-  struct vgpu_usage_reply usage = {0};
-  unsigned limit = 0;
-  int result = known(usage_of(device, mode, &usage), usage.power_limit, &limit);
-
-  if (result == NVML_SUCCESS) *mode = 1;
-  return result;
-}
-
-int nvmlDeviceGetPersistenceMode(nvml_device device, int *mode) {
-  struct vgpu_usage_reply usage = {0};
-  int result = usage_of(device, mode, &usage);
-
-  if (result == NVML_SUCCESS) *mode = usage.persistence != 0;
-  return result;
-}
-
-/* The fields that another call answers as well. */
-static int field(nvml_device device, unsigned id, unsigned *value) {
-  enum { ECC_CURRENT = 1, ECC_PENDING = 2 };
-  enum {
-    POWER_AVERAGE = 185,
-    POWER_INSTANT = 186,
-    DEFAULT_LIMIT = 189,
-    CURRENT_LIMIT = 190,
-    REQUESTED = 191
-  };
-  int current = 0, pending = 0, result;
-
-  switch (id) {
-    case ECC_CURRENT:
-    case ECC_PENDING:
-      result = nvmlDeviceGetEccMode(device, &current, &pending);
-      *value = (unsigned)current;
-      return result;
-    case POWER_AVERAGE:
-    case POWER_INSTANT:
-      return nvmlDeviceGetPowerUsage(device, value);
-    case DEFAULT_LIMIT:
-    case CURRENT_LIMIT:
-    case REQUESTED:
-      return nvmlDeviceGetPowerManagementLimit(device, value);
-    default:
-      return NVML_NOT_SUPPORTED;
-  }
-}
-
-/* The call succeeds, and each field has a result of its own, which callers read without looking further. */
-int nvmlDeviceGetFieldValues(nvml_device device, int count, struct nvml_field_value *values) {
-  struct vgpu_device_facts facts;
-  struct timespec now;
-  int result = vgpu_nvml_facts(device, values, &facts, NULL);
-
-  if (result != NVML_SUCCESS) return result;
-  if (count < 1) return NVML_INVALID_ARGUMENT;
-  clock_gettime(CLOCK_REALTIME, &now);
-  for (int i = 0; i < count; i++) {
-    unsigned value = 0;
-    int of_field = field(device, values[i].id, &value);
-    values[i].timestamp = (int64_t)now.tv_sec * 1000000 + now.tv_nsec / 1000;
-    values[i].latency = 0;
-    values[i].type = NVML_FIELD_UNSIGNED_INT;
-    values[i].result = (uint32_t)of_field;
-    values[i].value = of_field == NVML_SUCCESS ? value : 0;
-  }
-  return NVML_SUCCESS;
 }
 
 enum { PROCESSES_MAX = 256 };
@@ -232,36 +124,4 @@ int nvmlDeviceGetComputeRunningProcesses_v3(nvml_device device, unsigned *count,
 int nvmlDeviceGetComputeRunningProcesses_v2(nvml_device device, unsigned *count,
                                             struct nvml_process_v2 *processes) {
   return nvmlDeviceGetComputeRunningProcesses_v3(device, count, processes);
-}
-
-/* The list of graphics processes is empty, because no process here draws. */
-static int no_processes(nvml_device device, unsigned *count) {
-  const struct vgpu_device_facts *facts;
-  uint32_t index;
-  int result;
-
-  struct vgpu_nvml *nvml = vgpu_nvml_enter_device(device, &facts, &index, &result);
-  if (!nvml) return result;
-  vgpu_nvml_leave(nvml);
-  if (!count) return NVML_INVALID_ARGUMENT;
-  *count = 0;
-  return NVML_SUCCESS;
-}
-
-int nvmlDeviceGetGraphicsRunningProcesses(nvml_device device, unsigned *count,
-                                          struct nvml_process_v1 *processes) {
-  (void)processes;
-  return no_processes(device, count);
-}
-
-int nvmlDeviceGetGraphicsRunningProcesses_v2(nvml_device device, unsigned *count,
-                                             struct nvml_process_v2 *processes) {
-  (void)processes;
-  return no_processes(device, count);
-}
-
-int nvmlDeviceGetGraphicsRunningProcesses_v3(nvml_device device, unsigned *count,
-                                             struct nvml_process_v2 *processes) {
-  (void)processes;
-  return no_processes(device, count);
 }

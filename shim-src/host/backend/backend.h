@@ -12,6 +12,7 @@
 struct vgpu_device_profiles;
 struct vgpu_shared_region;
 struct vgpu_peer;
+struct vgpu_query;
 
 /* The description of the host's devices, made once, before the first session. */
 struct vgpu_inventory {
@@ -81,6 +82,13 @@ struct vgpu_backend {
   int32_t (*run)(struct vgpu_worker *worker, const struct vgpu_dispatch_row *row, const void *body,
                  void *reply, struct vgpu_bulk *bulk);
   int32_t (*usage)(struct vgpu_worker *worker, uint32_t device, struct vgpu_usage_reply *reply);
+
+  /*
+   * Answers a getter of NVML for a device of the session. `values` has numbers, of other devices too, and
+   * addresses of zeroed memory. Returns an nvmlReturn_t.
+   */
+  int32_t (*query)(struct vgpu_worker *worker, const struct vgpu_query *query, uint32_t device,
+                   const uint64_t *values);
 
   /*
    * Called before shared memory of the guest is freed: the device must not read it any more. False: the

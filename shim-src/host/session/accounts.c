@@ -107,6 +107,18 @@ uint64_t vgpu_accounts_newest(const struct vgpu_accounts *accounts, uint32_t slo
   return newest;
 }
 
+const struct vgpu_account_owner *vgpu_accounts_owner(const struct vgpu_accounts *accounts,
+                                                     const struct vgpu_peer *peer, int32_t pid) {
+  const uint32_t slots = vgpu_accounts_slots(accounts);
+  for (uint32_t i = 0; pid != 0 && i < slots; i++) {
+    const struct vgpu_account_owner *owner = &accounts->owners[i];
+    if (__atomic_load_n(&owner->pid, __ATOMIC_ACQUIRE) == pid && owner->peer.kind == peer->kind &&
+        owner->peer.id == peer->id)
+      return owner;
+  }
+  return NULL;
+}
+
 uint32_t vgpu_accounts_slots(const struct vgpu_accounts *accounts) {
   return __atomic_load_n(&accounts->slots_begun, __ATOMIC_ACQUIRE);
 }

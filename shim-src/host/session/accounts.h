@@ -127,6 +127,10 @@ void vgpu_accounts_end(struct vgpu_accounts *accounts, uint32_t slot);
  */
 uint64_t vgpu_accounts_newest(const struct vgpu_accounts *accounts, uint32_t slot);
 
+/* The session of a guest that the worker with this number serves; NULL: there is none. */
+const struct vgpu_account_owner *vgpu_accounts_owner(const struct vgpu_accounts *accounts,
+                                                     const struct vgpu_peer *peer, int32_t pid);
+
 /* The number of slots that can be in use: those below it. */
 uint32_t vgpu_accounts_slots(const struct vgpu_accounts *accounts);
 

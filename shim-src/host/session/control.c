@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "host/log.h"
+#include "host/session/query.h"
 #include "host/session/worker.h"
 
 static struct vgpu_room room_of(const struct vgpu_worker *worker, uint32_t device) {
@@ -149,6 +150,8 @@ int32_t vgpu_control(struct vgpu_worker *worker, uint32_t opcode, const void *bo
   struct vgpu_shared_region_drop shared_region_drop;
   struct vgpu_facts_reply facts_reply = {0};
   struct vgpu_usage_reply usage_reply = {0};
+  struct vgpu_query_request query_request;
+  struct vgpu_query_reply query_reply = {0};
   int32_t status;
   switch (opcode) {
     case VGPU_OP_PING:
@@ -177,6 +180,13 @@ int32_t vgpu_control(struct vgpu_worker *worker, uint32_t opcode, const void *bo
         memcpy(reply, &usage_reply, sizeof usage_reply);
         *reply_size = sizeof usage_reply;
       }
+      return status;
+    case VGPU_OP_DEVICE_QUERY:
+      if (body_size != sizeof query_request) return VGPU_STATUS_INVALID;
+      memcpy(&query_request, body, sizeof query_request);
+      status = vgpu_query_answer(worker, &query_request, &query_reply, bulk);
+      memcpy(reply, &query_reply, sizeof query_reply);
+      *reply_size = sizeof query_reply;
       return status;
     case VGPU_OP_SHARED_REGION_ADD:
       return worker->shared_regions.vm_memory != NULL

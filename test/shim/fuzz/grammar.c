@@ -138,14 +138,16 @@ uint32_t fuzz_frame(struct fuzz_guest *guest, unsigned char *to) {
   bool control = (which & 0x8000) != 0 || guest->nvml;
   const struct fuzz_call *call = control ? NULL : find(which & 0x1fff);
   struct vgpu_frame frame = {.sequence = guest->sequence++};
-  frame.opcode = call == NULL ? which & 7 : call->opcode;
+  const uint32_t plain = (which & 8) != 0 ? (uint32_t)VGPU_OP_DEVICE_QUERY : which & 7;
+  frame.opcode = call == NULL ? plain : call->opcode;
   frame.flags = call != NULL && call->oneway ? VGPU_FLAG_ONEWAY : 0;
   if ((which & 0x4000) != 0) frame.flags = fuzz_byte(&guest->source);
   unsigned char *body = to + sizeof frame;
   if ((which & 0x2000) != 0) {
     frame.body = put_words(guest, fuzz_byte(&guest->source) % 64, body);
   } else if (call == NULL) {
-    frame.body = put_words(guest, frame.opcode == VGPU_OP_PING ? 0 : 1, body);
+    const uint32_t words = frame.opcode == VGPU_OP_PING ? 0 : frame.opcode == VGPU_OP_DEVICE_QUERY ? 7 : 1;
+    frame.body = put_words(guest, words, body);
   } else {
     frame.body = call->send_size;
     put_fields(guest, call, body);

@@ -384,6 +384,33 @@ for (const transport of ['unix', 'tcp', 'a host with --device cuda'] as const) {
       assert.equal((await shell.ask('drop 0')).result, 400);
     });
 
+    it('estimates the registers of a thread from those that PTX declares, within its limits', async () => {
+      const kernels = [
+        ['few', '', '.reg .b32 %r<25>;'],
+        ['wide', '', '.reg .b64 %rd<8>, %one; .reg .pred %p<99>; { .reg .v4 .f32 v<2>, %more; }'],
+        ['many', '', '.reg .b32 %r<2500>;'],
+        ['bound', '.maxntid 128', '.reg .b32 %r<2500>;'],
+        ['limited', '.maxnreg 40', '.reg .b32 %r<2500>;'],
+        ['none', '', ''],
+      ] as const;
+      const text = kernels.map(
+        ([name, limit, body]) => `.visible .entry ${name}() ${limit} { ${body} ret; }`,
+      );
+      const file = image(
+        'registers.ptx',
+        Buffer.from(`.version 8.0\n.target sm_90\n.address_size 64\n${text.join('\n')}\n\0`),
+      );
+      const shell = await open();
+      await askAll(shell, [`load 0 ${file}`]);
+      const told: Record<string, string> = {};
+      for (const [name] of kernels) {
+        await askAll(shell, [`function 1 0 ${name}`]);
+        told[name] = (await shell.ask('attribute 1 4')).values[0] ?? '';
+      }
+      // "many" may be launched with 1024 threads, which leaves 64 registers to each.
+      assert.deepEqual(told, { few: '12', wide: '12', many: '60', bound: '84', limited: '40', none: '8' });
+    });
+
     it('computes occupancy by the public rules', async () => {
       const shell = await open();
       await askAll(shell, [

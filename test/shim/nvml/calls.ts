@@ -44,7 +44,11 @@ export function buildCaller(sanitize: (typeof SANITIZERS)[number], name: string)
     sanitize,
     sources: [
       'test/shim/programs/nvml_calls.c',
-      ...guest(['state', 'system', 'handles', 'device', 'pci', 'usage'].map((file) => `guest/nvml/${file}`)),
+      ...guest(
+        ['state', 'system', 'handles', 'device', 'pci', 'query', 'usage'].map((file) => `guest/nvml/${file}`),
+      ),
+      'build/generated/nvml_queries.c',
+      'build/generated/nvml_query_stubs.c',
       // what every library of the guest has beside its own
       ...all('guest'),
       ...all('wire'),

@@ -3,14 +3,17 @@
  * has GPUs at the PCI buses 1, 2, ..., whose files are /dev/nvidia0, /dev/nvidia1, ... If STAND_IN_MIG has
  * two UUIDs with a comma between, it has one GPU that is divided into instances with these UUIDs, in its
  * first and third place. Persistence mode is on if
- * STAND_IN_PERSISTENCE is set, and STAND_IN_VERSION is the driver's version.
+ * STAND_IN_PERSISTENCE is set, and STAND_IN_VERSION is the driver's version. The calling process and process
+ * 1 use the GPU.
  */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define EXPORT __attribute__((visibility("default")))
 #define NOT_FOUND 6
+#define INSUFFICIENT_SIZE 7
 
 struct device {
   unsigned minor;
@@ -93,5 +96,31 @@ int nvmlDeviceGetMigDeviceHandleByIndex(void *device, unsigned index, void **par
   (void)device;
   if (index != 0 && index != 2) return NOT_FOUND;
   *part = &instances[index / 2];
+  return 0;
+}
+
+EXPORT int nvmlDeviceGetSerial(void *device, char *serial, unsigned length);
+int nvmlDeviceGetSerial(void *device, char *serial, unsigned length) {
+  (void)device;
+  snprintf(serial, length, "1651424048039");
+  return 0;
+}
+
+struct sample {
+  unsigned pid;
+  unsigned long long time;
+  unsigned of[4];
+};
+
+EXPORT int nvmlDeviceGetProcessUtilization(void *device, struct sample *samples, unsigned *count,
+                                           unsigned long long since);
+int nvmlDeviceGetProcessUtilization(void *device, struct sample *samples, unsigned *count,
+                                    unsigned long long since) {
+  const unsigned room = *count;
+  (void)device;
+  *count = 2;
+  if (samples == NULL || room < 2) return INSUFFICIENT_SIZE;
+  samples[0] = (struct sample){.pid = 1, .time = since + 1, .of = {90, 50, 0, 0}};
+  samples[1] = (struct sample){.pid = (unsigned)getpid(), .time = since + 1, .of = {10, 5, 0, 0}};
   return 0;
 }

@@ -328,5 +328,6 @@ const struct vgpu_backend vgpu_cuda_backend = {.name = "cuda",
                                                .begin = begin,
                                                .run = run,
                                                .usage = usage,
+                                               .query = vgpu_cuda_nvml_query,
                                                .forget_shared = vgpu_cuda_unpin,
                                                .graphs = &graphs};

@@ -3,7 +3,12 @@
 #include <dlfcn.h>
 #include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+
+#include "host/session/query.h"
+#include "nvml_queries.h"
+#include "wire/uuid.h"
 
 #define TEMPERATURE_GPU 0
 
@@ -18,9 +23,11 @@ struct utilisation {
 struct functions {
   bool ready;
   bool tried;
+  void *handle;
   int (*nvmlInit_v2)(void);
   int (*nvmlSystemGetDriverVersion)(char *version, unsigned length);
   int (*nvmlDeviceGetHandleByPciBusId_v2)(const char *id, void **device);
+  int (*nvmlDeviceGetHandleByUUID)(const char *uuid, void **device);
   int (*nvmlDeviceGetMinorNumber)(void *device, unsigned *minor);
   int (*nvmlDeviceGetCount_v2)(unsigned *count);
   int (*nvmlDeviceGetHandleByIndex_v2)(unsigned index, void **device);
@@ -48,12 +55,13 @@ static const struct functions *functions(const char *library) {
   struct functions *f = &loaded;
   if (f->tried) return f->ready ? f : NULL;
   f->tried = true;
-  void *handle = dlopen(library, RTLD_NOW | RTLD_LOCAL);
-  if (handle == NULL) return NULL;
-#define FIND(symbol) find(handle, #symbol, &f->symbol)
+  f->handle = dlopen(library, RTLD_NOW | RTLD_LOCAL);
+  if (f->handle == NULL) return NULL;
+#define FIND(symbol) find(f->handle, #symbol, &f->symbol)
   FIND(nvmlInit_v2);
   FIND(nvmlSystemGetDriverVersion);
   FIND(nvmlDeviceGetHandleByPciBusId_v2);
+  FIND(nvmlDeviceGetHandleByUUID);
   FIND(nvmlDeviceGetMinorNumber);
   FIND(nvmlDeviceGetCount_v2);
   FIND(nvmlDeviceGetHandleByIndex_v2);
@@ -173,4 +181,78 @@ void vgpu_cuda_nvml_usage(const char *library, const struct vgpu_device_facts *f
   if (f->nvmlDeviceGetEnforcedPowerLimit != NULL && f->nvmlDeviceGetEnforcedPowerLimit(device, &value) == 0) {
     reply->power_limit = value;
   }
+}
+
+/* The handle of a device of the session. For an instance of a GPU it is that of the instance. */
+static void *handle_of(const struct functions *f, const struct vgpu_inventory *inventory, uint32_t device) {
+  char uuid[VGPU_UUID_TEXT];
+  void *handle = NULL;
+  if (!inventory->is_part[device]) return device_of(f, &inventory->devices[device]);
+  if (f->nvmlDeviceGetHandleByUUID == NULL) return NULL;
+  vgpu_uuid_text("MIG-", inventory->devices[device].uuid, uuid);
+  return f->nvmlDeviceGetHandleByUUID(uuid, &handle) == 0 ? handle : NULL;
+}
+
+/* nvmlProcessUtilizationSample_t */
+struct sample {
+  uint32_t pid;
+  uint64_t time;
+  uint32_t of[4]; /* multiprocessors, memory, encoder, decoder */
+};
+_Static_assert(sizeof(struct sample) == 32, "sample");
+#define SAMPLES_MAX 4096u
+
+/* Keeps the samples of the guest's own processes, each with the guest's number. Returns their count. */
+static uint32_t own_samples(const struct vgpu_worker *worker, struct sample *samples, uint32_t count) {
+  uint32_t kept = 0;
+  for (uint32_t i = 0; i < count; i++) {
+    const struct vgpu_account_owner *owner =
+        vgpu_accounts_owner(worker->accounts, &worker->peer, (int32_t)samples[i].pid);
+    if (owner == NULL) continue;
+    samples[kept] = samples[i];
+    samples[kept++].pid = owner->guest_pid;
+  }
+  return kept;
+}
+
+static int32_t process_utilization(struct vgpu_worker *worker, vgpu_query_call call, void (*function)(void),
+                                   void *device, const uint64_t *values) {
+  struct sample *samples = calloc(SAMPLES_MAX, sizeof *samples);
+  uint32_t count = SAMPLES_MAX, capacity;
+  uint32_t *told = (uint32_t *)(uintptr_t)values[1];
+  if (samples == NULL) return VGPU_NVML_NOT_SUPPORTED;
+  const uint64_t all[] = {(uintptr_t)samples, (uintptr_t)&count, values[2]};
+  int result = call(function, device, all);
+  if (result == VGPU_NVML_SUCCESS) {
+    capacity = *told;
+    *told = count = own_samples(worker, samples, count < SAMPLES_MAX ? count : SAMPLES_MAX);
+    if (count == 0) result = VGPU_NVML_NOT_FOUND;
+    else if (values[0] == 0 || capacity < count) result = VGPU_NVML_INSUFFICIENT_SIZE;
+    else memcpy((void *)(uintptr_t)values[0], samples, count * sizeof *samples);
+  }
+  free(samples);
+  return result;
+}
+
+int32_t vgpu_cuda_nvml_query(struct vgpu_worker *worker, const struct vgpu_query *query, uint32_t device,
+                             const uint64_t *values) {
+  const struct vgpu_inventory *inventory = worker->inventory;
+  const struct functions *f = functions(inventory->options->nvml_library);
+  uint64_t given[VGPU_QUERY_PARAMETERS];
+  void (*function)(void) = NULL;
+  void *handle = f == NULL ? NULL : handle_of(f, inventory, device);
+  if (handle == NULL) return VGPU_NVML_NOT_SUPPORTED;
+  find(f->handle, query->symbol, &function);
+  if (function == NULL) return VGPU_NVML_NOT_SUPPORTED;
+  const vgpu_query_call call = vgpu_query_calls[query - vgpu_queries];
+  if (query->number == VGPU_QUERY_nvmlDeviceGetProcessUtilization)
+    return process_utilization(worker, call, function, handle, values);
+  for (uint32_t i = 0; i < query->count; i++) {
+    given[i] = values[i];
+    if (query->parameters[i].kind != VGPU_QUERY_DEVICE) continue;
+    void *other = handle_of(f, inventory, (uint32_t)values[i]);
+    if (other == NULL) return VGPU_NVML_NOT_SUPPORTED;
+    given[i] = (uintptr_t)other;
+  }
+  return call(function, handle, given);
 }

@@ -9,6 +9,9 @@
 
 #include "wire/frame.h"
 
+struct vgpu_query;
+struct vgpu_worker;
+
 /* Writes the version, such as "580.65.06"; an empty text if there is no such library. */
 void vgpu_cuda_nvml_version(const char *library, char *version, size_t size);
 
@@ -32,5 +35,9 @@ uint32_t vgpu_cuda_nvml_parts(const char *library, struct vgpu_nvml_part *parts,
  */
 void vgpu_cuda_nvml_usage(const char *library, const struct vgpu_device_facts *facts,
                           struct vgpu_usage_reply *reply);
+
+/* Answers a getter from NVML, as backend.h says. Lists of processes have those of the worker's guest only. */
+int32_t vgpu_cuda_nvml_query(struct vgpu_worker *worker, const struct vgpu_query *query, uint32_t device,
+                             const uint64_t *values);
 
 #endif

@@ -149,7 +149,7 @@ static uint64_t computed_by_all(const struct vgpu_accounts *accounts) {
  * The share of the time since the last question in which kernels ran, of all sessions and devices. The first
  * answer is of this moment. Questions within 0.2 s get the same answer, as NVML samples at intervals.
  */
-static uint32_t load_of(struct vgpu_worker *worker) {
+uint32_t vgpu_software_load(struct vgpu_worker *worker) {
   struct vgpu_load *load = &worker->software->load;
   const uint64_t now = vgpu_now_ns(), computed = computed_by_all(worker->accounts);
   const uint64_t passed = now - load->at;
@@ -169,7 +169,7 @@ static int32_t usage(struct vgpu_worker *worker, uint32_t device, struct vgpu_us
       .total = profile->total_memory,
       .used =
           vgpu_accounts_used(worker->accounts, vgpu_accounts_device(worker->accounts, worker->slot, device)),
-      .gpu_utilisation = load_of(worker),
+      .gpu_utilisation = vgpu_software_load(worker),
       .temperature = profile->temperature,
       .power = profile->power,
       .power_limit = profile->power_limit};
@@ -191,4 +191,5 @@ const struct vgpu_backend vgpu_software_backend = {.name = "software",
                                                    .begin = begin,
                                                    .run = vgpu_pace_run,
                                                    .usage = usage,
+                                                   .query = vgpu_software_query,
                                                    .condition = vgpu_software_condition_value};

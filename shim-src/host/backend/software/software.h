@@ -51,6 +51,12 @@ static inline int32_t check_stream(struct vgpu_worker *worker, uint64_t context,
   return has_stream(worker, stream) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
 }
 
+/* The load of the simulated GPUs in per cent, since the last question of this session. */
+uint32_t vgpu_software_load(struct vgpu_worker *worker);
+
+int32_t vgpu_software_query(struct vgpu_worker *worker, const struct vgpu_query *query, uint32_t device,
+                            const uint64_t *values);
+
 /*
  * Gives the bytes from the first to the last of a box. False: the number overflows, or rows or slices
  * overlap, because such a box could request endless work with little memory.

@@ -1,0 +1,146 @@
+import assert from 'node:assert/strict';
+import path from 'node:path';
+import { after, before, describe, it } from 'node:test';
+import { buildProgram, ROOT, runProgram } from '../cuda/private_programs.js';
+import { standInNvml, startStandIn } from '../host/stand_in.js';
+import { builtFile, type Host, SHIM, scratchDirectory, startHost } from '../shim_host.js';
+
+/** The lines of programs/nvml_queries.c: a call with its numbers, and its result with what it wrote. */
+type Answers = ReadonlyMap<string, string>;
+
+describe('a getter of NVML that the host answers', () => {
+  const scratch = scratchDirectory();
+  let program = '';
+  before(async () => {
+    program = await buildProgram({
+      name: 'nvml_queries',
+      sanitize: 'none', // the library is not built with it
+      sources: [
+        'test/shim/programs/nvml_queries.c',
+        'build/generated/nvml_queries.c',
+        'build/generated/nvml_query_calls.c',
+      ],
+      libraries: ['dl'],
+    });
+  });
+  after(() => scratch.remove());
+
+  async function withHost<T>(host: Promise<Host>, use: (host: Host) => Promise<T>): Promise<T> {
+    const started = await host;
+    try {
+      return await use(started);
+    } finally {
+      await started.stop();
+    }
+  }
+
+  async function ask(host: Host): Promise<Answers> {
+    const ended = await runProgram(program, [], {
+      env: { VGPU_HOST: host.address, LD_LIBRARY_PATH: SHIM },
+    });
+    assert.equal(ended.code, 0, ended.stdout + ended.stderr);
+    return new Map(
+      ended.stdout
+        .trimEnd()
+        .split('\n')
+        .map((line) => {
+          const [call = '', answer = ''] = line.split(' = ');
+          return [call, answer];
+        }),
+    );
+  }
+
+  const simulated = (name: string, profile: string): Promise<Host> =>
+    startHost({
+      device: 'software',
+      listen: `unix:${scratch.path}/${name}`,
+      args: ['--profile', path.join(ROOT, `profiles/devices/${profile}.json`)],
+    });
+
+  const word = (value: number): string => {
+    const bytes = Buffer.alloc(4);
+    bytes.writeUInt32LE(value);
+    return bytes.toString('hex');
+  };
+
+  /** Number, result and value of each nvmlFieldValue_t, whose times are left out. */
+  const fieldsOf = (answer: string): number[][] =>
+    (answer.split(' ')[1]?.match(/.{48}/g) ?? []).map((field) => {
+      const bytes = Buffer.from(field, 'hex');
+      return [bytes.readUInt32LE(0), bytes.readUInt32LE(12), Number(bytes.readBigUInt64LE(16))];
+    });
+
+  it('is what an idle H100 answers, or its refusal, on a simulated one', async () => {
+    const answers = await withHost(simulated('s', 'h100-80gb'), ask);
+    const expected: readonly (readonly [string, string])[] = [
+      ['MaxPcieLinkGeneration 0 0', `0 ${word(5)}`],
+      ['MaxPcieLinkWidth 0 0', `0 ${word(16)}`],
+      ['PcieSpeed 0 0', `0 ${word(32000)}`],
+      ['BoardId 0 0', `0 ${word(0x100)}`],
+      ['PerformanceState 0 0', `0 ${word(0)}`],
+      ['ClockInfo 0 0', `0 ${word(345)}`],
+      ['ClockInfo 2 0', `0 ${word(2619)}`],
+      ['ClockInfo 3 0', `0 ${word(765)}`],
+      ['MaxClockInfo 1 0', `0 ${word(1980)}`],
+      ['MaxClockInfo 3 0', `0 ${word(1545)}`],
+      ['PowerManagementLimitConstraints 0 0', `0 ${word(200000)} ${word(700000)}`],
+      ['CurrentClocksEventReasons 0 0', `0 ${word(1)}${word(0)}`],
+      ['MigMode 0 0', `0 ${word(0)} ${word(0)}`],
+      ['NumGpuCores 0 0', `0 ${word(132 * 128)}`],
+      ['RowRemapperHistogram 0 0', `0 ${word(2560)}${word(0).repeat(4)}`],
+      ['SupportedMemoryClocks length', '7 1'],
+      ['SupportedGraphicsClocks length', '7 1'],
+      ['FanSpeed 0 0', '3'],
+      ['RetiredPages 0 0', '3'],
+      ['Serial 0 0', '3'],
+      ['Temperature 0 0', '3'],
+      ['ProcessUtilization 0 0', '6'],
+    ];
+    const fields = answers.get('nvmlDeviceGetFieldValues 0 0') ?? '';
+    assert.deepEqual(fieldsOf(fields), [
+      [1, 0, 1],
+      [94, 0, 0],
+      [186, 3, 0],
+      [187, 0, 200_000],
+      [190, 0, 700_000],
+      [192, 0, 700_000],
+      [9999, 3, 0],
+    ]);
+    for (const [call, answer] of expected) assert.equal(answers.get(`nvmlDeviceGet${call}`), answer, call);
+  });
+
+  it('differs for an older GPU as the real ones do', async () => {
+    const answers = await withHost(simulated('t4', 't4'), ask);
+    assert.equal(answers.get('nvmlDeviceGetMaxPcieLinkGeneration 0 0'), `0 ${word(3)}`);
+    assert.equal(answers.get('nvmlDeviceGetMigMode 0 0'), '3');
+    assert.equal(answers.get('nvmlDeviceGetRemappedRows 0 0'), '3');
+    assert.equal(answers.get('nvmlDeviceGetRetiredPages length'), '0 0');
+  });
+
+  it("is that of the host's NVML with --device cuda", async () => {
+    await withHost(simulated('behind', 'h100-80gb'), async (behind) => {
+      const direct = await ask(behind);
+      const front = startHost({
+        device: 'cuda',
+        listen: `unix:${scratch.path}/front`,
+        args: ['--cuda-library', builtFile('libcuda.so.1'), '--nvml-library', builtFile('libnvidia-ml.so.1')],
+        env: { VGPU_HOST: behind.address },
+      });
+      const through = await withHost(front, ask);
+      assert.ok(direct.size > 150, `${direct.size} calls`);
+      assert.deepEqual([...through], [...direct]);
+    });
+  });
+
+  it('tells the utilization of the processes of its guest alone', async () => {
+    const nvml = await standInNvml();
+    const host = startStandIn('always', { listen: `unix:${scratch.path}/p`, args: ['--nvml-library', nvml] });
+    const answers = await withHost(host, ask);
+    const sample = answers.get('nvmlDeviceGetProcessUtilization 0 0') ?? '';
+    // The stand-in has samples of the worker that asks and of process 1.
+    assert.match(sample, /^0 [0-9a-f]{64} 01000000$/);
+    assert.equal(answers.get('nvmlDeviceGetProcessUtilization length'), '7 1');
+    assert.doesNotMatch(sample, /^0 01000000/);
+    assert.equal(answers.get('nvmlDeviceGetSerial 0 0'), '0 "1651424048039"');
+  });
+});

@@ -69,12 +69,12 @@ static void begin_session(struct vgpu_supervisor *supervisor, const struct vgpu_
                                      .devices = greeting->limits.devices};
   vgpu_accounts_begin(supervisor->accounts, (uint32_t)slot, &owner);
   struct vgpu_peers *peers = &supervisor->admission.peers;
-  struct vgpu_share *share = &supervisor->accounts->commons.share;
   entry->record = vgpu_peers_find(peers, &greeting->peer);
   const uint32_t peer = (uint32_t)(entry->record - peers->records);
-  if (entry->record->is_new) vgpu_share_new_peer(share, peer);
+  if (entry->record->is_new) vgpu_share_new_peer(supervisor->accounts, peer);
   entry->record->is_new = false;
-  vgpu_share_begin(share, (uint32_t)slot, peer, greeting->limits.weight);
+  vgpu_share_begin(supervisor->accounts, (uint32_t)slot, peer, greeting->limits.weight,
+                   greeting->limits.share);
   struct vgpu_session_setup setup = {.daemon = getpid(),
                                      .slot = (uint32_t)slot,
                                      .session = session,

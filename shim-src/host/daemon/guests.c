@@ -13,7 +13,8 @@
 #include "host/log.h"
 #include "wire/clock.h"
 
-#define ACCEPTS_A_TURN 32 /* of one listener; then the dead are buried and signals are read */
+#define ACCEPTS_A_TURN 256 /* of one listener; then the dead are buried and signals are read */
+#define START_MS 2000 /* a worker that has not answered its guest after this time holds up no other one */
 
 /* The limits of one peer: those of the daemon, except where hostd.conf sets others for the peer. */
 static struct vgpu_limits limits_of(const struct vgpu_limits *all, const struct vgpu_peer_limits *peer) {
@@ -46,37 +47,45 @@ static void close_all(const struct vgpu_spawned *spawned) {
   }
 }
 
-/* The greeting becomes a session; the connection is taken over. */
-static void begin_session(struct vgpu_supervisor *supervisor, const struct vgpu_greeting *greeting) {
-  uint64_t session = greeting->session;
+/* The greeting gets the slot of a session, which vgpu_guests_begin starts; the connection is taken over. */
+static void admit(struct vgpu_supervisor *supervisor, const struct vgpu_greeting *greeting) {
   int32_t status = vgpu_admit_session(&supervisor->admission, &supervisor->sessions, &greeting->peer,
-                                      greeting->who, session, &greeting->limits);
+                                      greeting->who, greeting->session, &greeting->limits);
   if (status != VGPU_STATUS_OK) {
     supervisor->sessions.turned_away++;
     vgpu_refuse(&supervisor->admission, &greeting->peer, greeting->descriptor, status, NULL);
     return;
   }
-  int slot = vgpu_sessions_free_slot(&supervisor->sessions);
+  const int slot = vgpu_sessions_free_slot(&supervisor->sessions);
+  supervisor->sessions.entries[slot] = (struct vgpu_session_entry){
+      .begins = true, .session = greeting->session, .peer = greeting->peer, .hello = greeting->hello};
+  supervisor->sessions.begins++;
+  supervisor->begins[slot] = *greeting;
+}
+
+static void begin_session(struct vgpu_supervisor *supervisor, uint32_t slot) {
+  const struct vgpu_greeting *greeting = &supervisor->begins[slot];
+  const uint64_t session = greeting->session;
   struct vgpu_session_entry *entry = &supervisor->sessions.entries[slot];
-  *entry = (struct vgpu_session_entry){
-      .session = session, .peer = greeting->peer, .began = vgpu_now_ms(), .hello = greeting->hello};
-  snprintf(entry->who, sizeof entry->who, "%s", greeting->who);
+  entry->begins = false;
+  supervisor->sessions.begins--;
+  entry->began = vgpu_now_ms();
+  memcpy(entry->who, greeting->who, sizeof entry->who);
   struct vgpu_account_owner owner = {.guest_pid = greeting->hello.pid,
                                      .peer_pid = greeting->pid,
                                      .session = session,
                                      .peer = greeting->peer,
                                      .peer_memory = greeting->limits.memory,
                                      .devices = greeting->limits.devices};
-  vgpu_accounts_begin(supervisor->accounts, (uint32_t)slot, &owner);
+  vgpu_accounts_begin(supervisor->accounts, slot, &owner);
   struct vgpu_peers *peers = &supervisor->admission.peers;
-  struct vgpu_share *share = &supervisor->accounts->commons.share;
   entry->record = vgpu_peers_find(peers, &greeting->peer);
   const uint32_t peer = (uint32_t)(entry->record - peers->records);
-  if (entry->record->is_new) vgpu_share_new_peer(share, peer);
+  if (entry->record->is_new) vgpu_share_new_peer(supervisor->accounts, peer);
   entry->record->is_new = false;
-  vgpu_share_begin(share, (uint32_t)slot, peer, greeting->limits.weight);
+  vgpu_share_begin(supervisor->accounts, slot, peer, greeting->limits.weight, greeting->limits.share);
   struct vgpu_session_setup setup = {.daemon = getpid(),
-                                     .slot = (uint32_t)slot,
+                                     .slot = slot,
                                      .session = session,
                                      .peer = greeting->peer,
                                      .devices = greeting->limits.devices,
@@ -85,8 +94,8 @@ static void begin_session(struct vgpu_supervisor *supervisor, const struct vgpu_
   struct vgpu_vm_memory memory = vm_memory_of(greeting);
   struct vgpu_spawned spawned = {.connection = greeting->descriptor, .vm_memory = &memory};
   setup.vm_memory = memory.bytes;
-  spawned.log = vgpu_worker_logs_join(&supervisor->worker_logs, (uint32_t)slot);
-  spawned.exchange = vgpu_exchange_join(&supervisor->exchange, (uint32_t)slot, session, &greeting->peer);
+  spawned.log = vgpu_worker_logs_join(&supervisor->worker_logs, slot);
+  spawned.exchange = vgpu_exchange_join(&supervisor->exchange, slot, session, &greeting->peer);
   vgpu_resume_prepare(entry, greeting, &setup, &spawned);
   pid_t pid = vgpu_spawn(&supervisor->spawner, &setup, &spawned);
   close_all(&spawned);
@@ -104,6 +113,49 @@ static void begin_session(struct vgpu_supervisor *supervisor, const struct vgpu_
   supervisor->sessions.begun++;
   __atomic_store_n(&supervisor->accounts->owners[slot].pid, (int32_t)pid, __ATOMIC_RELEASE);
   vgpu_host_log("connected", session, "%s, worker %ld", greeting->who, (long)pid);
+}
+
+/* The workers of a peer that have not answered their guests yet. */
+static uint32_t starting(const struct vgpu_supervisor *supervisor, const struct vgpu_peer *peer) {
+  uint32_t count = 0;
+  for (uint32_t i = 0; i < VGPU_SESSIONS_MAX; i++) {
+    const struct vgpu_session_entry *entry = &supervisor->sessions.entries[i];
+    const uint32_t *carrier = &supervisor->accounts->slots[i].carrier;
+    if (entry->pid != 0 && vgpu_peer_same(&entry->peer, peer) &&
+        __atomic_load_n(carrier, __ATOMIC_RELAXED) == 0 && vgpu_now_ms() - entry->began < START_MS)
+      count++;
+  }
+  return count;
+}
+
+/* The slot of the oldest session that may begin; -1: none. `most`: workers of a peer that start at a time. */
+static int next_to_begin(const struct vgpu_supervisor *supervisor, uint32_t most) {
+  const struct vgpu_session_entry *entries = supervisor->sessions.entries;
+  int next = -1;
+  for (int i = 0; i < (int)VGPU_SESSIONS_MAX; i++) {
+    if (entries[i].begins && (next < 0 || entries[i].session < entries[next].session) &&
+        starting(supervisor, &entries[i].peer) < most)
+      next = i;
+  }
+  return next;
+}
+
+void vgpu_guests_begin(struct vgpu_supervisor *supervisor) {
+  const long processors = sysconf(_SC_NPROCESSORS_ONLN);
+  const uint32_t most = processors >= 4 ? (uint32_t)processors / 2 : 1;
+  int slot;
+  while (supervisor->sessions.begins > 0 && (slot = next_to_begin(supervisor, most)) >= 0)
+    begin_session(supervisor, (uint32_t)slot);
+}
+
+void vgpu_guests_abandon(struct vgpu_supervisor *supervisor) {
+  for (uint32_t i = 0; i < VGPU_SESSIONS_MAX; i++) {
+    struct vgpu_session_entry *entry = &supervisor->sessions.entries[i];
+    if (!entry->begins) continue;
+    close(supervisor->begins[i].descriptor);
+    entry->begins = false;
+  }
+  supervisor->sessions.begins = 0;
 }
 
 static void refuse_greeting(struct vgpu_supervisor *supervisor, const struct vgpu_greeting *greeting,
@@ -147,7 +199,7 @@ static bool read_greeting(struct vgpu_supervisor *supervisor, struct vgpu_greeti
   } else if (greeting.hello.join != 0) {
     vgpu_resume_session(supervisor, &greeting);
   } else {
-    begin_session(supervisor, &greeting);
+    admit(supervisor, &greeting);
   }
   return true;
 }

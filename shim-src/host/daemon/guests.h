@@ -10,6 +10,15 @@ void vgpu_guests_accept(struct vgpu_supervisor *supervisor, int listener);
 /* Continues to read the greetings that are not complete. */
 void vgpu_guests_read(struct vgpu_supervisor *supervisor);
 
+/*
+ * Starts workers of sessions that begin, oldest first, but of a peer on half of the processors at a time:
+ * starting takes a processor for milliseconds, and other peers' guests start beside it.
+ */
+void vgpu_guests_begin(struct vgpu_supervisor *supervisor);
+
+/* Closes the connections of sessions that begin. */
+void vgpu_guests_abandon(struct vgpu_supervisor *supervisor);
+
 /* Serves some of the connections that a successor passes, because they continue sessions of this daemon. */
 void vgpu_guests_return(struct vgpu_supervisor *supervisor);
 

@@ -5,16 +5,20 @@
 
 #include "wire/clock.h"
 
+static bool is_taken(const struct vgpu_session_entry *entry) {
+  return entry->pid != 0 || entry->begins;
+}
+
 int vgpu_sessions_free_slot(const struct vgpu_sessions *sessions) {
   for (uint32_t i = 0; i < sessions->limit; i++) {
-    if (sessions->entries[i].pid == 0) return (int)i;
+    if (!is_taken(&sessions->entries[i])) return (int)i;
   }
   return -1;
 }
 
 uint32_t vgpu_sessions_count(const struct vgpu_sessions *sessions) {
   uint32_t count = 0;
-  for (uint32_t i = 0; i < VGPU_SESSIONS_MAX; i++) count += sessions->entries[i].pid != 0;
+  for (uint32_t i = 0; i < VGPU_SESSIONS_MAX; i++) count += is_taken(&sessions->entries[i]);
   return count;
 }
 
@@ -22,7 +26,7 @@ uint32_t vgpu_sessions_of_peer(const struct vgpu_sessions *sessions, const struc
   uint32_t count = 0;
   for (uint32_t i = 0; i < VGPU_SESSIONS_MAX; i++) {
     const struct vgpu_session_entry *entry = &sessions->entries[i];
-    if (entry->pid != 0 && vgpu_peer_same(&entry->peer, peer)) count++;
+    if (is_taken(entry) && vgpu_peer_same(&entry->peer, peer)) count++;
   }
   return count;
 }

@@ -12,7 +12,8 @@
 
 /* An entry, at the index of the session's slot in the accounts. */
 struct vgpu_session_entry {
-  pid_t pid; /* of the worker; 0: the slot is free */
+  pid_t pid;   /* of the worker; 0: there is none */
+  bool begins; /* the session has this slot, and its worker is to be started */
   uint64_t session;
   struct vgpu_peer peer;
   struct vgpu_peer_record *record; /* of the peer */
@@ -24,7 +25,8 @@ struct vgpu_session_entry {
 };
 
 struct vgpu_sessions {
-  uint32_t limit; /* slots that may be assigned */
+  uint32_t limit;  /* slots that may be assigned */
+  uint32_t begins; /* count of them */
   uint64_t begun, ended, turned_away;
   struct vgpu_session_entry entries[VGPU_SESSIONS_MAX];
 };
@@ -32,6 +34,7 @@ struct vgpu_sessions {
 /* The first free slot; -1: the limit of sessions is reached. */
 int vgpu_sessions_free_slot(const struct vgpu_sessions *sessions);
 
+/* The sessions that have a worker, and those that begin. */
 uint32_t vgpu_sessions_count(const struct vgpu_sessions *sessions);
 uint32_t vgpu_sessions_of_peer(const struct vgpu_sessions *sessions, const struct vgpu_peer *peer);
 

@@ -48,6 +48,9 @@ static int sooner(int one, int other) {
   return one < 0 || (other >= 0 && other < one) ? other : one;
 }
 
+#define BEGIN_LOOK_MS 2 /* until the next worker may start: one that answers its guest logs it, which wakes  \
+                         */
+
 /* One turn. The dead are buried first, so that their slots are free for who comes now. */
 static bool wait_and_serve(struct vgpu_supervisor *supervisor) {
   struct pollfd pollers[6 + VGPU_METRICS_POLL_MAX + VGPU_LISTEN_MAX + VGPU_LEAVING_MAX + VGPU_GREETINGS_MAX];
@@ -71,6 +74,7 @@ static bool wait_and_serve(struct vgpu_supervisor *supervisor) {
   limit = sooner(limit, vgpu_questions_wait(&supervisor->questions));
   if (supervisor->hand_over.pipe >= 0) limit = sooner(limit, vgpu_left_ms(supervisor->hand_over.deadline));
   limit = sooner(limit, vgpu_worker_logs_left_out(&supervisor->admission.peers));
+  if (supervisor->sessions.begins > 0) limit = sooner(limit, BEGIN_LOOK_MS);
   if (poll(pollers, all + 5 + metrics, limit) < 0) return errno == EINTR;
   read_signals(supervisor);
   if ((pollers[all + 4].revents & POLLIN) != 0)
@@ -92,6 +96,7 @@ static bool wait_and_serve(struct vgpu_supervisor *supervisor) {
   for (uint32_t i = 0; i < supervisor->listeners.count; i++) {
     if ((pollers[i + 1].revents & POLLIN) != 0) vgpu_guests_accept(supervisor, pollers[i + 1].fd);
   }
+  vgpu_guests_begin(supervisor);
   return true;
 }
 
@@ -121,6 +126,7 @@ int vgpu_supervise(struct vgpu_supervisor *supervisor) {
   vgpu_listeners_close(&supervisor->listeners, true);
   vgpu_leaving_abandon(&supervisor->admission);
   vgpu_greetings_abandon(&supervisor->greetings);
+  vgpu_guests_abandon(supervisor);
   end_workers(supervisor);
   close(supervisor->signals);
   return 0;

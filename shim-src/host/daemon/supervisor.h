@@ -35,6 +35,7 @@ struct vgpu_supervisor {
   struct vgpu_refused_config refused_config;
   struct vgpu_greetings greetings;
   struct vgpu_sessions sessions;
+  struct vgpu_greeting begins[VGPU_SESSIONS_MAX]; /* by slot, of the sessions that begin */
   struct vgpu_code_options code;
   struct vgpu_spawner spawner;
   int control;            /* listens for the administrator (manage.h); -1: none */

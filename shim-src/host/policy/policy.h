@@ -42,7 +42,8 @@ struct vgpu_peer_limits {
   uint64_t memory;      /* of the peer's sessions together, of all devices */
   uint64_t outstanding; /* of each session: bytes that wait at the host */
   uint32_t calls;       /* of each session, a second */
-  uint32_t weight;      /* of the peer's share of the software device's processors; never 0 */
+  uint32_t weight;      /* of the peer beside others at a device; never 0 */
+  uint32_t share;       /* percent of each device, whatever weights others have; 0: the weight holds */
   uint32_t reconnect;   /* seconds that a session waits for its guest's next connection; 0: it does not */
   uint32_t choice;      /* of devices: one more than its place in policy->choices; 0: all of them */
   uint32_t line;        /* of the file, that says so; 0: none does */

@@ -106,7 +106,8 @@ static const struct limit limits[] = {{"sessions", VGPU_SESSIONS_MAX, false, fal
                                       {"outstanding", 1ull << 40, true, false},
                                       {"calls", 1000000000, false, false},
                                       {"reconnect", 86400, false, true},
-                                      {"weight", 10000, false, false}};
+                                      {"weight", 10000, false, false},
+                                      {"share", 100, false, false}};
 
 static void set_limit(struct vgpu_peer_limits *into, const struct limit *limit, uint64_t value) {
   switch (limit - limits) {
@@ -128,8 +129,11 @@ static void set_limit(struct vgpu_peer_limits *into, const struct limit *limit, 
     case 5:
       into->reconnect = (uint32_t)value;
       break;
-    default:
+    case 6:
       into->weight = value == 0 ? VGPU_WEIGHT_USUAL : (uint32_t)value;
+      break;
+    default:
+      into->share = (uint32_t)value;
       break;
   }
 }
@@ -267,7 +271,7 @@ bool vgpu_policy_setting(struct vgpu_policy_reader *reader, char *word, struct v
     return vgpu_policy_wrong(
         reader, "\"%s\" is not known here%s", word,
         rule == NULL
-            ? ": limits are sessions, connects, memory, outstanding, calls, weight, reconnect, devices"
+            ? ": limits are sessions, connects, memory, outstanding, calls, weight, share, reconnect, devices"
             : "");
   if (rule->kind != match->kind)
     return vgpu_policy_wrong(reader, "%s= is of %s peers only", word,

@@ -5,7 +5,7 @@
 #include "host/policy/policy.h"
 
 /* Limits, devices= and vm-memory=. */
-#define VGPU_POLICY_KEYS 9u
+#define VGPU_POLICY_KEYS 10u
 
 /* Where a key was given; line 0: nowhere. `value` points into the text that is read. */
 struct vgpu_policy_given {

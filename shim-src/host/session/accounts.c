@@ -47,7 +47,8 @@ struct vgpu_accounts *vgpu_accounts_make(const uint64_t *totals, uint32_t device
   else *writable = descriptor;
   if (accounts == NULL) return NULL;
   long processors = sysconf(_SC_NPROCESSORS_ONLN);
-  vgpu_share_make(&accounts->commons.share, processors > 0 ? (uint32_t)processors : 1);
+  accounts->share.turns = processors > 0 ? (uint32_t)processors : 1;
+  accounts->share.turn_ns = VGPU_TURN_NS;
   accounts->device_count = device_count;
   for (uint32_t i = 0; i < device_count; i++) accounts->total[i] = totals[i];
   return accounts;
@@ -58,11 +59,8 @@ struct vgpu_accounts *vgpu_accounts_map(int writable, int readable, uint32_t slo
   if (accounts == NULL) return NULL;
   const int both = PROT_READ | PROT_WRITE;
   if (map(sizeof accounts->slots[slot], both, MAP_FIXED, &accounts->slots[slot], writable,
-          offsetof(struct vgpu_accounts, slots) + slot * sizeof *accounts->slots) == NULL ||
-      map(sizeof accounts->commons, both, MAP_FIXED, &accounts->commons, writable,
-          offsetof(struct vgpu_accounts, commons)) == NULL) {
+          offsetof(struct vgpu_accounts, slots) + slot * sizeof *accounts->slots) == NULL)
     return NULL;
-  }
   close(writable);
   close(readable);
   return accounts;
@@ -93,7 +91,7 @@ void vgpu_accounts_end(struct vgpu_accounts *accounts, uint32_t slot) {
   memset(account->contexts, 0, sizeof account->contexts);
   __atomic_store_n(&account->held, 0, __ATOMIC_RELAXED);
   __atomic_store_n(&accounts->owners[slot].pid, 0, __ATOMIC_RELEASE);
-  vgpu_share_end(&accounts->commons.share, slot);
+  vgpu_share_end(accounts, slot);
 }
 
 uint64_t vgpu_accounts_newest(const struct vgpu_accounts *accounts, uint32_t slot) {

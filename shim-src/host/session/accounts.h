@@ -3,10 +3,9 @@
  * Every session sees the same free memory, and none can take more than is free. Only the daemon assigns and
  * releases slots, and it never waits for a worker.
  *
- * A worker that a guest has taken over can write only to the mappings that it has. The daemon's data about
- * sessions and the slots of other workers are mapped read-only. Such a worker can therefore report less use
- * than it has, and nothing worse. All workers write the turns to compute (share.h). These are
- * plain numbers with bounds that are checked at each use: wrong values cost other sessions time only.
+ * A worker that a guest has taken over can write only its own slot. All else is mapped read-only. Such a
+ * worker can therefore report less use than it has, and nothing worse; share.h says what it can do to the
+ * turns to compute.
  */
 #ifndef VGPU_HOST_ACCOUNTS_H
 #define VGPU_HOST_ACCOUNTS_H
@@ -62,17 +61,18 @@ struct vgpu_account {
       uint64_t used[VGPU_DEVICES_MAX];
       uint64_t held; /* memory of the host that the session holds: pinned and managed memory, whole pages */
       uint32_t contexts[VGPU_DEVICES_MAX];
-      int32_t denied;            /* number of the system call that ended the worker; -1: none */
-      int32_t last_refusal;      /* the last error; 0: none */
-      uint32_t carrier;          /* enum vgpu_carrier; 0: the greeting is not answered yet */
-      uint32_t busy;             /* seconds that the current call has taken so far; 0: only a few */
-      int64_t waiting_since;     /* the time (vgpu_now_ms) when the connection broke; 0: it is not broken */
-      uint64_t computed;         /* nanoseconds of processors that kernels of the software device took */
-      uint64_t launches;         /* kernels that ran */
-      uint64_t calls;            /* frames that were carried out */
-      uint64_t refused;          /* frames among these that ended with an error */
-      uint64_t kernels_refused;  /* launches of kernels that this host cannot run */
-      int64_t kernel_refused_at; /* the time of the last one, vgpu_now_ms */
+      int32_t denied;        /* number of the system call that ended the worker; -1: none */
+      int32_t last_refusal;  /* the last error; 0: none */
+      uint32_t carrier;      /* enum vgpu_carrier; 0: the greeting is not answered yet */
+      uint32_t busy;         /* seconds that the current call has taken so far; 0: only a few */
+      int64_t waiting_since; /* the time (vgpu_now_ms) when the connection broke; 0: it is not broken */
+      uint64_t computed;     /* nanoseconds of processors that kernels of the software device took */
+      struct vgpu_seat seats[VGPU_DEVICES_MAX];    /* the state of its turns to compute */
+      uint64_t launches;                           /* kernels that ran */
+      uint64_t calls;                              /* frames that were carried out */
+      uint64_t refused;                            /* frames among these that ended with an error */
+      uint64_t kernels_refused;                    /* launches of kernels that this host cannot run */
+      int64_t kernel_refused_at;                   /* the time of the last one, vgpu_now_ms */
       char refused_kernel[VGPU_KERNEL_NAME_BYTES]; /* its kernel */
       struct vgpu_refused_memory memory_refused;
     };
@@ -80,11 +80,6 @@ struct vgpu_account {
   };
 };
 _Static_assert(sizeof(struct vgpu_account) == VGPU_ACCOUNTS_PAGE, "a page for each slot");
-
-/* The part of the table that all workers write. */
-struct vgpu_commons {
-  struct vgpu_share share; /* of the software device's processors; a seat for each slot */
-};
 
 struct vgpu_accounts {
   union {
@@ -97,10 +92,9 @@ struct vgpu_accounts {
     unsigned char page[VGPU_ACCOUNTS_PAGE];
   };
   struct vgpu_account slots[VGPU_SESSIONS_MAX];
-  struct vgpu_commons commons;
+  struct vgpu_share share; /* written by the daemon, too */
 };
-_Static_assert(offsetof(struct vgpu_accounts, slots) == VGPU_ACCOUNTS_PAGE,
-               "what the daemon writes is one page");
+_Static_assert(offsetof(struct vgpu_accounts, slots) == VGPU_ACCOUNTS_PAGE, "slots begin at a page");
 _Static_assert(VGPU_SEATS_MAX == VGPU_SESSIONS_MAX, "a seat for each slot");
 
 /*
@@ -111,8 +105,8 @@ struct vgpu_accounts *vgpu_accounts_make(const uint64_t *totals, uint32_t device
                                          int *readable);
 
 /*
- * For a worker: maps the whole table for reading, and its slot and the commons for writing. The worker closes
- * both descriptors then. NULL with errno.
+ * For a worker: maps the whole table for reading, and its slot for writing. Closes both descriptors. NULL
+ * with errno.
  */
 struct vgpu_accounts *vgpu_accounts_map(int writable, int readable, uint32_t slot);
 

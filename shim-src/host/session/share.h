@@ -1,15 +1,17 @@
 /*
- * The turns to compute on the software device. A turn on a processor lasts some milliseconds. The next one
- * goes to the peer that has had the least time so far, by weight, and within a peer to the session with the
- * least. As many threads compute at a time as there are processors, so a guest that computes little never
- * waits behind the queue of the kernel's scheduler. A peer that has used clearly less than all that compute
- * goes first at once, and another thread's turn ends early. The table is in memory that the daemon shares
- * with its workers.
+ * The turns to compute: on the processors of the software device, and on each of the host's GPUs. A turn
+ * lasts some milliseconds. The next one goes to the peer that has had the least time so far, by weight, and
+ * within a peer to the session with the least. As many threads compute at a time as there are processors (one
+ * session for each GPU), so a guest that computes little never waits behind the queue of the kernel's
+ * scheduler. A peer that has used clearly less than all that compute goes first at once, and another thread's
+ * turn ends early.
  *
- * Time counts only while another session waits: the use of an idle processor is free. A session that has
- * waited five seconds for a turn continues without one, so that a table with wrong values stops no session.
+ * No worker writes what another one reads except the state of its own seat, so there is no lock, and two
+ * threads may take the last turn at once. A worker that a guest has taken over can lie about its own session
+ * only: that it computes, waits, or has used nothing. Whatever the other seats say, a peer gets a turn when
+ * it has had none for twice the time in which each peer should have one (share.c, period).
  *
- * A GPU has its own time slices between processes, which only its driver decides.
+ * Time counts only while another session waits: the use of an idle device is free.
  */
 #ifndef VGPU_HOST_SHARE_H
 #define VGPU_HOST_SHARE_H
@@ -17,51 +19,68 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "host/session/shared_lock.h"
+#include "wire/frame.h"
 
 #define VGPU_SEATS_MAX 256u       /* one for each session's slot */
 #define VGPU_SHARE_PEERS_MAX 512u /* peers that are counted apart */
 #define VGPU_WEIGHT_USUAL 100u
+#define VGPU_TURN_NS 2000000u /* of a processor */
 
+/* A session's state at one device. Only its worker writes it. */
 struct vgpu_seat {
-  uint32_t holding; /* threads of the session that compute */
+  uint32_t holding; /* threads that compute */
   uint32_t waiting; /* threads that want to */
-  uint32_t call;    /* a futex: changes when one of them may look again */
-  uint32_t peer;    /* index below */
-  uint32_t weight;
-  uint64_t used; /* nanoseconds of a processor */
+  uint32_t call;    /* a futex, and always 0: who wakes cannot write it */
+  uint64_t taken;   /* the time of the last turn, vgpu_now_ns */
+  uint64_t used;    /* nanoseconds of the peer, divided by weight; only differences have a meaning */
+  uint64_t own;     /* the same, beside other sessions of the peer */
 };
 
+/* Written by the daemon, and read by workers. */
 struct vgpu_share {
-  struct vgpu_shared_lock lock; /* only workers take it */
-  uint32_t processors;
-  uint32_t running, waiting; /* sums of the seats */
-  uint32_t stale;            /* the sums have to be made again: a worker is gone */
-  uint64_t clock;            /* virtual time: what the peer had used that was given the last turn */
-  struct vgpu_seat seats[VGPU_SEATS_MAX];
-  uint64_t peer_used[VGPU_SHARE_PEERS_MAX]; /* nanoseconds, divided by weight */
+  uint32_t turns;   /* at a time, of each device */
+  uint32_t turn_ns; /* length of one */
+  struct vgpu_place_of_seat {
+    uint32_t peer; /* below VGPU_SHARE_PEERS_MAX */
+    uint32_t weight;
+    uint32_t percent; /* of the device, whatever the weights of other peers are; 0: weight holds */
+  } places[VGPU_SEATS_MAX];
+  uint64_t base[VGPU_DEVICES_MAX][VGPU_SHARE_PEERS_MAX]; /* `used` of sessions that have ended */
 };
 
-/* In memory that is zero. */
-void vgpu_share_make(struct vgpu_share *share, uint32_t processors);
+struct vgpu_accounts;
+
+/* One session's turns at one device. The software device's processors are device 0. */
+struct vgpu_turns {
+  struct vgpu_accounts *accounts;
+  uint32_t slot;
+  uint32_t device; /* of the host */
+};
 
 /* By the daemon: the number of a peer that had no session is given to another one. */
-void vgpu_share_new_peer(struct vgpu_share *share, uint32_t peer);
+void vgpu_share_new_peer(struct vgpu_accounts *accounts, uint32_t peer);
 
-/* By the daemon: a session begins in the seat; it is over. Neither waits. */
-void vgpu_share_begin(struct vgpu_share *share, uint32_t seat, uint32_t peer, uint32_t weight);
-void vgpu_share_end(struct vgpu_share *share, uint32_t seat);
+/* By the daemon: a session begins in the slot; it is over. */
+void vgpu_share_begin(struct vgpu_accounts *accounts, uint32_t slot, uint32_t peer, uint32_t weight,
+                      uint32_t percent);
+void vgpu_share_end(struct vgpu_accounts *accounts, uint32_t slot);
 
 /* Waits for a turn of the calling thread. */
-void vgpu_share_enter(struct vgpu_share *share, uint32_t seat);
+void vgpu_share_enter(const struct vgpu_turns *turns);
+
+/* The same, but gives up after `limit_ns`. False: the thread does not count as waiting any more. */
+bool vgpu_share_enter_within(const struct vgpu_turns *turns, uint64_t limit_ns);
 
 /* Takes a turn if there is one to be had at once. */
-bool vgpu_share_try(struct vgpu_share *share, uint32_t seat);
+bool vgpu_share_try(const struct vgpu_turns *turns);
 
-/* For a thread that has a turn, without the lock: true if it should end the turn early. */
-bool vgpu_share_crowded(const struct vgpu_share *share, uint32_t seat);
+/* For a thread that has a turn: true if it should end the turn early. */
+bool vgpu_share_crowded(const struct vgpu_turns *turns);
+
+/* True if a session of another peer waits for a turn. */
+bool vgpu_share_wanted(const struct vgpu_turns *turns);
 
 /* The turn is over, after so many nanoseconds. */
-void vgpu_share_leave(struct vgpu_share *share, uint32_t seat, uint64_t used);
+void vgpu_share_leave(const struct vgpu_turns *turns, uint64_t used);
 
 #endif

@@ -4,11 +4,11 @@ import assert from 'node:assert/strict';
 import { type ChildProcessByStdio, spawn } from 'node:child_process';
 import { createHash } from 'node:crypto';
 import { once } from 'node:events';
-import { readdirSync, readFileSync } from 'node:fs';
+import { chmodSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { availableParallelism } from 'node:os';
 import type { Readable } from 'node:stream';
 import { afterEach, beforeEach, describe, it } from 'node:test';
-import { runProgram } from '../cuda/private_programs.js';
+import { buildProgram, runProgram } from '../cuda/private_programs.js';
 import {
   askAll,
   builtFile,
@@ -24,7 +24,7 @@ import {
   VARIANT,
 } from '../shim_host.js';
 import { freePort } from '../support/free_port.js';
-import { op, WireClient, words } from '../wire/wire_client.js';
+import { hello, op, WireClient, words } from '../wire/wire_client.js';
 import { startStandIn } from './stand_in.js';
 
 const MIB = 1 << 20;
@@ -257,6 +257,42 @@ describe('a stranger among guests', () => {
       assert.ok(Math.max(...tries) > least * alone, `${tries} rounds of ${alone}`);
     });
   }
+
+  /** Microseconds of opening sessions, one after the other, sorted. */
+  const opens = async (flood: string, count: number): Promise<number[]> => {
+    const ended = await runProgram(
+      flood,
+      [`${scratch.path}/s`, hello().toString('hex'), 'open', String(count)],
+      { limit: 60_000 },
+    );
+    assert.equal(ended.code, 0, 'each is welcomed');
+    return ended.stdout.trim().split(' ').map(Number);
+  };
+
+  it('opens sessions beside 3000 connections a second of another user', {
+    skip: process.getuid?.() !== 0 && 'needs root, for connections of another user',
+  }, async () => {
+    const flood = await buildProgram({
+      name: 'flood',
+      sources: ['test/shim/programs/flood.c'],
+      sanitize: 'none',
+    });
+    chmodSync(scratch.path, 0o755);
+    writeFileSync(`${scratch.path}/conf`, 'allow unix connects=none\n');
+    const host = await start(['--config', `${scratch.path}/conf`]);
+    const alone = await opens(flood, 20);
+    const child = spawn(flood, [`${scratch.path}/s`, hello().toString('hex'), '3000'], {
+      stdio: ['ignore', 'pipe', 'inherit'],
+    });
+    children.push(child);
+    await once(child.stdout, 'data');
+    const beside = await opens(flood, process.env['VGPU_TEST_LONG'] === '1' ? 200 : 20);
+    // Other work on the machine delays some of them, so a third decides.
+    const third = (times: readonly number[]): number => times[Math.floor(times.length / 3)] ?? 0;
+    assert.ok(third(beside) < 5 * third(alone), `${beside} microseconds beside the flood, alone ${alone}`);
+    child.kill('SIGKILL');
+    await until('all sessions to end', () => sessionsNow(host) === 0);
+  });
 
   it('takes no processor by a loop of a graph in which no kernel runs', async () => {
     const host = await start();

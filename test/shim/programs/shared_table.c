@@ -4,23 +4,26 @@
  *
  * - comeback: a guest that computed for ten minutes comes back while another computes without a pause; prints
  * the turns of 2 ms that it waits, at most 1000
- * - stopped: a thread waits for a turn while a stopped worker holds the lock; prints how many still wait once
- * it has gone on without one
  * - idle: a guest computes with the processors that another one does not want, for ten minutes; then there is
  * one processor for both; prints the turns that it waits, at most 1000
- * - dead: a worker ends while it holds the lock of the turns; prints how long the next one waits, in ms
+ * - dead: a worker ends with its turn; prints whether another one has it then
  * - kept: no thread ever gives a turn back; prints how long a thread waits for one, in ms
  * - first: a peer that has used less comes while another one has the only processor; prints whether it has a
  * turn at once, whether the other's turn and its own should end early, and whether a third peer gets a turn,
  * too
+ * - shares: peers of 25 and 75 percent, and one with a weight, compute without a pause; prints the turns that
+ * each had of 1000, and those of the first two without the third
  * - evicted: a peer with a session, and then more peers than the table has places; prints 1 if the peer has
- * its place and no other peer has it, and what a new peer in a used place has used
+ * its place and no other peer has it, and what a new peer in a used place has used beside the least of others
  * - scribbled: a worker that was taken over wrote nonsense; prints the sessions that are listed
+ * - liar: a worker that was taken over always computes and waits, and has used nothing, as it says; prints
+ * how long another peer waited for 20 turns, in ms
+ * - writes: a worker writes another one's seat, and what the daemon says; prints 1 for each that is a fault
  */
-#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "host/daemon/sessions.h"
 #include "host/policy/peers.h"
@@ -30,95 +33,143 @@
 
 static const uint64_t totals[1] = {1ull << 30};
 
-static int comeback(struct vgpu_share *share) {
-  vgpu_share_make(share, 1);
-  vgpu_share_begin(share, 0, 0, VGPU_WEIGHT_USUAL);
-  vgpu_share_begin(share, 1, 1, VGPU_WEIGHT_USUAL);
-  vgpu_share_enter(share, 0);
-  vgpu_share_leave(share, 0, 600000000000ull);
-  vgpu_share_enter(share, 1);
-  /* As if the second guest had another thread, so that it is never idle. */
-  share->seats[1].waiting = share->waiting = 1;
+static struct vgpu_turns of(struct vgpu_accounts *accounts, uint32_t slot) {
+  return (struct vgpu_turns){.accounts = accounts, .slot = slot};
+}
+
+/* A session of a peer of its own. */
+static void begin(struct vgpu_accounts *accounts, uint32_t slot, uint32_t weight, uint32_t percent) {
+  vgpu_accounts_begin(accounts, slot, &(struct vgpu_account_owner){.pid = 1});
+  vgpu_share_begin(accounts, slot, slot, weight, percent);
+}
+
+static int turns_until(const struct vgpu_turns *one, const struct vgpu_turns *other) {
   int turns = 0;
   for (; turns < 1000; turns++) {
-    vgpu_share_leave(share, 1, TURN_NS);
-    if (vgpu_share_try(share, 0)) break;
-    vgpu_share_enter(share, 1);
+    vgpu_share_leave(other, TURN_NS);
+    if (vgpu_share_try(one)) break;
+    vgpu_share_enter(other);
   }
-  printf("%d\n", turns);
+  return turns;
+}
+
+static int comeback(struct vgpu_accounts *accounts) {
+  const struct vgpu_turns one = of(accounts, 0), other = of(accounts, 1);
+  accounts->share.turns = 1;
+  begin(accounts, 0, VGPU_WEIGHT_USUAL, 0);
+  begin(accounts, 1, VGPU_WEIGHT_USUAL, 0);
+  vgpu_share_enter(&one);
+  vgpu_share_leave(&one, 600000000000ull);
+  vgpu_share_enter(&other);
+  /* As if the second guest had another thread, so that it is never idle. */
+  accounts->slots[1].seats[0].waiting = 1;
+  printf("%d\n", turns_until(&one, &other));
   return 0;
 }
 
-static int idle(struct vgpu_share *share) {
-  vgpu_share_make(share, 2);
-  vgpu_share_begin(share, 0, 0, VGPU_WEIGHT_USUAL);
-  vgpu_share_begin(share, 1, 1, VGPU_WEIGHT_USUAL);
-  vgpu_share_enter(share, 1); /* the other guest always has one processor */
+static int idle(struct vgpu_accounts *accounts) {
+  const struct vgpu_turns one = of(accounts, 0), other = of(accounts, 1);
+  accounts->share.turns = 2;
+  begin(accounts, 0, VGPU_WEIGHT_USUAL, 0);
+  begin(accounts, 1, VGPU_WEIGHT_USUAL, 0);
+  vgpu_share_enter(&other); /* the other guest always has one processor */
   for (int i = 0; i < 600; i++) {
-    vgpu_share_leave(share, 1, TURN_NS);
-    vgpu_share_enter(share, 1);
-    vgpu_share_enter(share, 0);
-    vgpu_share_leave(share, 0, 1000000000ull);
+    vgpu_share_leave(&other, TURN_NS);
+    vgpu_share_enter(&other);
+    vgpu_share_enter(&one);
+    vgpu_share_leave(&one, 1000000000ull);
   }
-  share->processors = 1;
-  share->seats[1].waiting = share->waiting = 1;
-  int turns = 0;
-  for (; turns < 1000; turns++) {
-    vgpu_share_leave(share, 1, TURN_NS);
-    if (vgpu_share_try(share, 0)) break;
-    vgpu_share_enter(share, 1);
-  }
-  printf("%d\n", turns);
+  accounts->share.turns = 1;
+  accounts->slots[1].seats[0].waiting = 1;
+  printf("%d\n", turns_until(&one, &other));
   return 0;
 }
 
 static int dead(struct vgpu_accounts *accounts) {
-  vgpu_accounts_begin(accounts, 0, &(struct vgpu_account_owner){.pid = 1});
-  vgpu_accounts_begin(accounts, 1, &(struct vgpu_account_owner){.pid = 1});
-  vgpu_share_make(&accounts->commons.share, 1);
-  if (!vgpu_shared_lock_take(&accounts->commons.share.lock, 0)) return 1;
+  const struct vgpu_turns one = of(accounts, 0), other = of(accounts, 1);
+  accounts->share.turns = 1;
+  begin(accounts, 0, VGPU_WEIGHT_USUAL, 0);
+  begin(accounts, 1, VGPU_WEIGHT_USUAL, 0);
+  vgpu_share_enter(&one);
+  const bool before = vgpu_share_try(&other);
   vgpu_accounts_end(accounts, 0);
-  int64_t before = vgpu_now_ms();
-  bool taken = vgpu_accounts_take(accounts, 1, 0, 4096, 0);
-  bool turn = vgpu_share_try(&accounts->commons.share, 1);
-  printf("%lld %d\n", (long long)(vgpu_now_ms() - before), taken && turn);
+  printf("%d %d\n", before, vgpu_share_try(&other));
   return 0;
 }
 
-static int kept(struct vgpu_share *share) {
-  vgpu_share_make(share, 1);
-  vgpu_share_begin(share, 0, 0, VGPU_WEIGHT_USUAL);
-  vgpu_share_begin(share, 1, 1, VGPU_WEIGHT_USUAL);
-  vgpu_share_enter(share, 1);
+static int kept(struct vgpu_accounts *accounts) {
+  const struct vgpu_turns one = of(accounts, 0), other = of(accounts, 1);
+  accounts->share.turns = 1;
+  begin(accounts, 0, VGPU_WEIGHT_USUAL, 0);
+  begin(accounts, 1, VGPU_WEIGHT_USUAL, 0);
+  vgpu_share_enter(&other);
   int64_t before = vgpu_now_ms();
-  vgpu_share_enter(share, 0);
+  vgpu_share_enter(&one);
   printf("%lld\n", (long long)(vgpu_now_ms() - before));
   return 0;
 }
 
-static void *wait_for_turn(void *share) {
-  vgpu_share_enter(share, 0);
-  return NULL;
+/* Each of the peers always wants the only turn. */
+static void compete(struct vgpu_accounts *accounts, uint32_t peers, uint32_t *had) {
+  for (uint32_t i = 0; i < peers; i++) accounts->slots[i].seats[0].waiting = 1;
+  for (uint32_t turn = 0; turn < 1000; turn++) {
+    for (uint32_t i = 0; i < peers; i++) {
+      const struct vgpu_turns turns = of(accounts, i);
+      if (!vgpu_share_try(&turns)) continue;
+      had[i]++;
+      vgpu_share_leave(&turns, TURN_NS);
+      break;
+    }
+  }
 }
 
-static int stopped(struct vgpu_share *share) {
-  vgpu_share_make(share, 1);
-  vgpu_share_begin(share, 0, 0, VGPU_WEIGHT_USUAL);
-  vgpu_share_begin(share, 1, 1, VGPU_WEIGHT_USUAL);
-  vgpu_share_enter(share, 1);
-  pthread_t waiter;
-  if (pthread_create(&waiter, NULL, wait_for_turn, share) != 0) return 1;
-  const struct timespec nap = {.tv_nsec = 1000000};
-  for (;;) {
-    if (!vgpu_shared_lock_take(&share->lock, 2)) return 1;
-    if (share->waiting == 1) break;
-    vgpu_shared_lock_give(&share->lock);
-    nanosleep(&nap, NULL);
+static int shares(struct vgpu_accounts *accounts) {
+  uint32_t three[3] = {0}, two[2] = {0};
+  accounts->share.turns = 1;
+  begin(accounts, 0, VGPU_WEIGHT_USUAL, 25);
+  begin(accounts, 1, VGPU_WEIGHT_USUAL, 50);
+  begin(accounts, 2, 7, 0);
+  compete(accounts, 3, three);
+  vgpu_accounts_end(accounts, 2);
+  vgpu_share_begin(accounts, 1, 1, VGPU_WEIGHT_USUAL, 75);
+  compete(accounts, 2, two);
+  printf("%u %u %u %u %u\n", three[0], three[1], three[2], two[0], two[1]);
+  return 0;
+}
+
+static int liar(struct vgpu_accounts *accounts) {
+  const struct vgpu_turns one = of(accounts, 0);
+  accounts->share.turns = 2;
+  begin(accounts, 0, VGPU_WEIGHT_USUAL, 0);
+  begin(accounts, 1, VGPU_WEIGHT_USUAL, 0);
+  accounts->slots[1].seats[0] = (struct vgpu_seat){
+      .holding = 100000, .waiting = 100000, .taken = UINT64_MAX, .used = (uint64_t)INT64_MIN / 2};
+  const int64_t before = vgpu_now_ms();
+  for (int i = 0; i < 20; i++) {
+    vgpu_share_enter(&one);
+    vgpu_share_leave(&one, TURN_NS);
   }
-  pthread_join(waiter, NULL); /* it gives up waiting for the lock, which this thread holds */
-  vgpu_shared_lock_give(&share->lock);
-  vgpu_share_leave(share, 1, TURN_NS);
-  printf("%u %u\n", share->seats[0].waiting, share->waiting);
+  printf("%lld\n", (long long)(vgpu_now_ms() - before));
+  return 0;
+}
+
+/* The worker of slot 0 writes what it can reach; each write that is possible would be no fault. */
+static int writes(int writable, int readable) {
+  struct vgpu_accounts *accounts = vgpu_accounts_map(writable, readable, 0);
+  if (accounts == NULL) return 1;
+  accounts->slots[0].seats[0].used = 1;
+  uint64_t *const others[] = {&accounts->slots[1].seats[0].used, &accounts->share.base[0][0]};
+  for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+    pid_t child = fork();
+    if (child == 0) {
+      *(volatile uint64_t *)others[i] = 1;
+      _exit(0);
+    }
+    int status;
+    waitpid(child, &status, 0);
+    printf("%d ", !WIFEXITED(status) || WEXITSTATUS(status) != 0);
+  }
+  puts("");
   return 0;
 }
 
@@ -127,17 +178,15 @@ static int scribbled(struct vgpu_accounts *accounts) {
   static struct vgpu_session_facts facts[VGPU_SESSIONS_MAX];
   sessions.entries[0] = (struct vgpu_session_entry){.pid = 1, .session = 1};
   memset(&accounts->slots[0], 0xff, sizeof accounts->slots[0]);
-  memset(accounts->commons.share.seats, 0xff, sizeof accounts->commons.share.seats);
-  accounts->commons.share.seats[1] = (struct vgpu_seat){.peer = UINT32_MAX};
-  accounts->commons.share.lock.word = 12345;
   (void)vgpu_accounts_take(accounts, 1, 0, 1, 1);
-  vgpu_shared_lock_abandon(&accounts->commons.share.lock, 12344);
   vgpu_accounts_begin(accounts, 1, &(struct vgpu_account_owner){.pid = 1});
   (void)vgpu_accounts_used(accounts, 0);
   (void)vgpu_accounts_room(accounts, 1, 0, 0);
   (void)vgpu_accounts_take(accounts, 1, 0, 1, 1);
-  (void)vgpu_share_try(&accounts->commons.share, 1);
-  vgpu_share_leave(&accounts->commons.share, 1, TURN_NS);
+  const struct vgpu_turns turns = of(accounts, 1);
+  (void)vgpu_share_try(&turns);
+  (void)vgpu_share_crowded(&turns);
+  vgpu_share_leave(&turns, TURN_NS);
   printf("%u\n", vgpu_sessions_list(&sessions, accounts, NULL, facts));
   vgpu_accounts_begin(accounts, 0, &(struct vgpu_account_owner){.pid = 1});
   const struct vgpu_account *next = &accounts->slots[0];
@@ -147,18 +196,19 @@ static int scribbled(struct vgpu_accounts *accounts) {
              : 1;
 }
 
-static int first(struct vgpu_share *share) {
-  vgpu_share_make(share, 1);
-  for (uint32_t i = 0; i < 3; i++) vgpu_share_begin(share, i, i, VGPU_WEIGHT_USUAL);
-  share->peer_used[0] = share->clock = 50000000;
-  vgpu_share_enter(share, 0);
-  bool less = vgpu_share_try(share, 1);
-  bool ends = vgpu_share_crowded(share, 0), own = vgpu_share_crowded(share, 1);
-  printf("%d %d %d %d\n", less, ends, own, vgpu_share_try(share, 2));
+static int first(struct vgpu_accounts *accounts) {
+  const struct vgpu_turns one = of(accounts, 0), other = of(accounts, 1), third = of(accounts, 2);
+  accounts->share.turns = 1;
+  for (uint32_t i = 0; i < 3; i++) begin(accounts, i, VGPU_WEIGHT_USUAL, 0);
+  vgpu_share_enter(&one);
+  accounts->slots[0].seats[0].used = 50000000;
+  bool less = vgpu_share_try(&other);
+  bool ends = vgpu_share_crowded(&one), own = vgpu_share_crowded(&other);
+  printf("%d %d %d %d\n", less, ends, own, vgpu_share_try(&third));
   return 0;
 }
 
-static int evicted(struct vgpu_share *share) {
+static int evicted(struct vgpu_accounts *accounts) {
   static struct vgpu_peers peers;
   struct vgpu_peer one = {.kind = 1, .id = 1}, other = {.kind = 1};
   struct vgpu_peer_record *kept = vgpu_peers_find(&peers, &one);
@@ -169,22 +219,28 @@ static int evicted(struct vgpu_share *share) {
     alone = alone && vgpu_peers_find(&peers, &other) != kept;
   }
   alone = alone && vgpu_peers_find(&peers, &one) == kept;
-  share->peer_used[7] = 5000;
-  share->clock = 70;
-  vgpu_share_new_peer(share, 7);
-  printf("%d %llu\n", alone, (unsigned long long)share->peer_used[7]);
+  begin(accounts, 0, VGPU_WEIGHT_USUAL, 0);
+  begin(accounts, 1, VGPU_WEIGHT_USUAL, 0);
+  accounts->slots[0].seats[0].used = 70;
+  accounts->slots[1].seats[0].used = 80;
+  accounts->share.base[0][7] = 5000;
+  vgpu_share_new_peer(accounts, 7);
+  printf("%d %llu\n", alone, (unsigned long long)accounts->share.base[0][7]);
   return 0;
 }
 
 int main(int count, char **words) {
-  struct vgpu_accounts *accounts = vgpu_accounts_make(totals, 1, NULL, NULL);
+  static const struct {
+    const char *name;
+    int (*run)(struct vgpu_accounts *accounts);
+  } cases[] = {{"comeback", comeback}, {"idle", idle},           {"dead", dead},
+               {"kept", kept},         {"first", first},         {"shares", shares},
+               {"evicted", evicted},   {"scribbled", scribbled}, {"liar", liar}};
+  int writable, readable;
+  struct vgpu_accounts *accounts = vgpu_accounts_make(totals, 1, &writable, &readable);
   if (count != 2 || accounts == NULL) return 1;
-  if (strcmp(words[1], "comeback") == 0) return comeback(&accounts->commons.share);
-  if (strcmp(words[1], "idle") == 0) return idle(&accounts->commons.share);
-  if (strcmp(words[1], "dead") == 0) return dead(accounts);
-  if (strcmp(words[1], "kept") == 0) return kept(&accounts->commons.share);
-  if (strcmp(words[1], "stopped") == 0) return stopped(&accounts->commons.share);
-  if (strcmp(words[1], "first") == 0) return first(&accounts->commons.share);
-  if (strcmp(words[1], "evicted") == 0) return evicted(&accounts->commons.share);
-  return strcmp(words[1], "scribbled") == 0 ? scribbled(accounts) : 1;
+  if (strcmp(words[1], "writes") == 0) return writes(writable, readable);
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+    if (strcmp(words[1], cases[i].name) == 0) return cases[i].run(accounts);
+  return 1;
 }

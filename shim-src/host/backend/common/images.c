@@ -1,4 +1,5 @@
 #include "host/backend/common/images.h"
+#include "host/session/shared_lock.h"
 
 #include <stdbool.h>
 #include <stdlib.h>

@@ -138,6 +138,14 @@ static int take_inventory(const struct vgpu_options *options, struct vgpu_invent
 
 #define LOAD_PERIOD_NS 200000000u
 
+static bool any_computes(const struct vgpu_accounts *accounts) {
+  const uint32_t slots = vgpu_accounts_slots(accounts);
+  for (uint32_t i = 0; i < slots; i++) {
+    if (__atomic_load_n(&accounts->slots[i].seats[0].holding, __ATOMIC_RELAXED) > 0) return true;
+  }
+  return false;
+}
+
 static uint64_t computed_by_all(const struct vgpu_accounts *accounts) {
   uint64_t sum = 0;
   uint32_t slots = vgpu_accounts_slots(accounts);
@@ -154,9 +162,8 @@ uint32_t vgpu_software_load(struct vgpu_worker *worker) {
   const uint64_t now = vgpu_now_ns(), computed = computed_by_all(worker->accounts);
   const uint64_t passed = now - load->at;
   if (load->at != 0 && passed < LOAD_PERIOD_NS) return load->per_cent;
-  uint32_t running = __atomic_load_n(&worker->accounts->commons.share.running, __ATOMIC_RELAXED);
   uint64_t grown = computed > load->computed ? computed - load->computed : 0; /* ended sessions are gone */
-  if (load->at == 0) load->per_cent = running > 0 ? 100 : 0;
+  if (load->at == 0) load->per_cent = any_computes(worker->accounts) ? 100 : 0;
   else load->per_cent = grown >= passed ? 100 : (uint32_t)(grown * 100 / passed);
   load->at = now;
   load->computed = computed;

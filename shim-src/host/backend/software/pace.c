@@ -2,6 +2,7 @@
 
 #include <time.h>
 
+#include "cuda_calls.h"
 #include "host/backend/software/software.h"
 #include "wire/clock.h"
 
@@ -23,8 +24,13 @@ static uint64_t computed(uint64_t elapsed) {
   return used < elapsed ? used : elapsed;
 }
 
+struct vgpu_turns vgpu_pace_turns(const struct vgpu_worker *worker) {
+  return (struct vgpu_turns){.accounts = worker->accounts, .slot = worker->slot};
+}
+
 void vgpu_pace_charge(struct vgpu_worker *worker, uint64_t elapsed) {
-  vgpu_share_leave(&worker->accounts->commons.share, worker->slot, computed(elapsed));
+  const struct vgpu_turns turns = vgpu_pace_turns(worker);
+  vgpu_share_leave(&turns, computed(elapsed));
 }
 
 static void charge(struct vgpu_worker *worker, uint64_t now) {
@@ -37,13 +43,29 @@ static void charge(struct vgpu_worker *worker, uint64_t now) {
   pace->unpaid = 0;
 }
 
+/* Long already when a session calls it first, so that a new session each time would wait for no turn. */
+static bool compiles(const struct vgpu_dispatch_row *row) {
+  switch (row->opcode) {
+    case VGPU_OP_cuModuleLoadDataEx:
+    case VGPU_OP_cuLibraryLoadData:
+    case VGPU_OP_cuLibraryGetModule:
+    case VGPU_OP_cuModuleGetFunction:
+    case VGPU_OP_cuLibraryGetKernel:
+    case VGPU_OP_link_images:
+      return true;
+    default:
+      return false;
+  }
+}
+
 int32_t vgpu_pace_run(struct vgpu_worker *worker, const struct vgpu_dispatch_row *row, const void *body,
                       void *reply, struct vgpu_bulk *bulk) {
   struct vgpu_pace *pace = &worker->software->pace;
   if (pace->depth > 0) return vgpu_queue_run(worker, row, body, reply, bulk);
   uint64_t began = vgpu_now_ns();
-  if (pace->unpaid >= UNPAID_NS || began < pace->patient) {
-    vgpu_share_enter(&worker->accounts->commons.share, worker->slot);
+  if (pace->unpaid >= UNPAID_NS || began < pace->patient || compiles(row)) {
+    const struct vgpu_turns turns = vgpu_pace_turns(worker);
+    vgpu_share_enter(&turns);
     pace->holds = true;
     began = vgpu_now_ns();
   }

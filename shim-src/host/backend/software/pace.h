@@ -1,8 +1,8 @@
 /*
  * Turns for the work of calls: copies, fills, compilation, and many short calls. Kernels take their own
- * turns. A session that calls little takes no turn: its time is kept, and charged with a later turn. A
- * session whose calls take long, or have taken much time together, waits for a turn before each call, like a
- * kernel.
+ * turns. A session that calls little takes no turn: its time is kept, and charged with a later turn. A call
+ * that compiles waits for a turn, like a kernel. So does each call of a session whose calls take long, or
+ * have taken much time together.
  */
 #ifndef VGPU_HOST_SOFTWARE_PACE_H
 #define VGPU_HOST_SOFTWARE_PACE_H
@@ -20,6 +20,8 @@ struct vgpu_pace {
 /* Carries out one call of the guest. */
 int32_t vgpu_pace_run(struct vgpu_worker *worker, const struct vgpu_dispatch_row *row, const void *body,
                       void *reply, struct vgpu_bulk *bulk);
+
+struct vgpu_turns vgpu_pace_turns(const struct vgpu_worker *worker);
 
 /* Ends a turn of the calling thread that took so long, by the clock. */
 void vgpu_pace_charge(struct vgpu_worker *worker, uint64_t elapsed);

@@ -31,7 +31,8 @@ void vgpu_device_free(struct vgpu_worker *worker, uint64_t address) {
 #define PRINTED_BYTES (1u << 20) /* CU_LIMIT_PRINTF_FIFO_SIZE of a new context */
 #define HEAP_BYTES (8u << 20)    /* CU_LIMIT_MALLOC_HEAP_SIZE of a new context */
 #define WORKSPACE_BYTES 256u
-#define TIME_LIMIT_S 600u /* limit of a kernel, because a session has only one thread for its answers */
+#define CROWDED_NS 5000u /* between two looks at other sessions */
+#define TIME_LIMIT_S 600u  /* limit of a kernel, because a session has only one thread for its answers */
 
 /* The heap from which the kernels of a context allocate. */
 struct heap {
@@ -106,23 +107,27 @@ static struct ptx_heap *heap_of(struct vgpu_worker *worker, uint64_t context) {
 }
 
 static void enter_turn(void *user) {
-  const struct vgpu_worker *worker = user;
-  vgpu_share_enter(&worker->accounts->commons.share, worker->slot);
+  const struct vgpu_turns turns = vgpu_pace_turns(user);
+  vgpu_share_enter(&turns);
 }
 
 static bool try_turn(void *user) {
-  const struct vgpu_worker *worker = user;
-  return vgpu_share_try(&worker->accounts->commons.share, worker->slot);
+  const struct vgpu_turns turns = vgpu_pace_turns(user);
+  return vgpu_share_try(&turns);
 }
 
 static bool crowded(void *user) {
-  const struct vgpu_worker *worker = user;
-  return vgpu_share_crowded(&worker->accounts->commons.share, worker->slot);
+  /* All seats are read, and the answer may be this old. */
+  static _Thread_local uint64_t looked;
+  const uint64_t now = vgpu_now_ns();
+  if (now - looked < CROWDED_NS) return false;
+  looked = now;
+  const struct vgpu_turns turns = vgpu_pace_turns(user);
+  return vgpu_share_crowded(&turns);
 }
 
 static void leave_turn(void *user, uint64_t used) {
   const struct vgpu_worker *worker = user;
-
   __atomic_fetch_add(&worker->accounts->slots[worker->slot].computed, used, __ATOMIC_RELAXED);
   vgpu_pace_charge(user, used);
 }

@@ -69,7 +69,7 @@ function describeInside(what: string, programs: CasePrograms): void {
   });
 }
 
-type Transport = 'unix' | 'unix without a ring' | 'tcp' | 'chain' | "a VM's memory" | 'a driver that maps';
+type Transport = 'unix' | 'unix without a ring' | 'tcp' | 'chain' | "a VM's memory" | 'a driver that maps' | 'a driver that copies late';
 
 /** Describes all of them once. */
 function describeOver(what: string, programs: CasePrograms, transport: Transport): void {
@@ -78,7 +78,9 @@ function describeOver(what: string, programs: CasePrograms, transport: Transport
       ? `${what} with --device cuda over our own library`
       : transport === 'a driver that maps'
         ? `${what} with --device cuda and a driver that maps memory of a process`
-        : `${what} over ${transport}`,
+        : transport === 'a driver that copies late'
+          ? `${what} with --device cuda and a driver that copies after the call has returned`
+          : `${what} over ${transport}`,
     () => {
       const scratch = scratchDirectory();
       let host: Host;
@@ -89,8 +91,9 @@ function describeOver(what: string, programs: CasePrograms, transport: Transport
           host = await startChain(scratch.path);
           return;
         }
-        if (transport === 'a driver that maps') {
-          host = await startStandIn('maps,real', { listen: `unix:${scratch.path}/s` });
+        if (transport === 'a driver that maps' || transport === 'a driver that copies late') {
+          const words = transport === 'a driver that maps' ? 'maps,real' : 'late,maps,real';
+          host = await startStandIn(words, { listen: `unix:${scratch.path}/s` });
           return;
         }
         if (transport === "a VM's memory") memory = makeVmMemory(scratch.path, 512);
@@ -139,6 +142,11 @@ export function describeCasesOverRings(what: string, programs: CasePrograms): vo
 /** The same for memory that the device reads and writes itself, as a GPU does, and not the host's processor. */
 export function describeCasesOverMappingDriver(what: string, programs: CasePrograms): void {
   describeOver(what, programs, 'a driver that maps');
+}
+
+/** The same for copies whose bytes a GPU has later than the call has returned. */
+export function describeCasesOverLateDriver(what: string, programs: CasePrograms): void {
+  describeOver(what, programs, 'a driver that copies late');
 }
 
 /** Over each way to a host. For programs whose calls and kernels run at the same time. */

@@ -131,14 +131,15 @@ int nvmlDeviceGetHandleBySerial(const char *serial, nvml_device *device) {
 
 /* Devices have no access to each other's memory through this library, as cuDeviceCanAccessPeer says. */
 int nvmlDeviceGetP2PStatus(nvml_device one, nvml_device other, unsigned capability, int *status) {
-  enum { CAPABILITIES = 6, STATUS_NOT_SUPPORTED = 5 };
+  enum { CAPABILITIES = 6, STATUS_OK = 0, STATUS_NOT_SUPPORTED = 5 };
   unsigned index;
   int result = nvmlDeviceGetIndex(one, &index);
 
   if (result == NVML_SUCCESS) result = nvmlDeviceGetIndex(other, &index);
   if (result != NVML_SUCCESS) return result;
-  if (one == other || capability >= CAPABILITIES || !status) return NVML_INVALID_ARGUMENT;
-  *status = STATUS_NOT_SUPPORTED;
+  if (capability >= CAPABILITIES || !status) return NVML_INVALID_ARGUMENT;
+  /* NCCL asks for each pair, a device with itself too, and goes on only if the answer is a success. */
+  *status = one == other ? STATUS_OK : STATUS_NOT_SUPPORTED;
   return NVML_SUCCESS;
 }
 

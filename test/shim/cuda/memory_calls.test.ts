@@ -1,4 +1,4 @@
-import { type CasePrograms, describeCases, describeCasesOverMappingDriver } from '../case_programs.js';
+import { type CasePrograms, describeCases, describeCasesOverLateDriver, describeCasesOverMappingDriver } from '../case_programs.js';
 
 const PROGRAMS: CasePrograms = {
   stream_calls: {
@@ -70,3 +70,6 @@ describeCasesOverMappingDriver('memory and streams', {
   read_calls,
   pinned_calls,
 });
+
+const { pinned_reads = '' } = streams;
+describeCasesOverLateDriver('memory and streams', { stream_calls: { pinned_reads }, read_calls });

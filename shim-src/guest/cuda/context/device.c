@@ -92,6 +92,7 @@ static bool not_carried(int32_t attribute) {
   switch (attribute) {
     case 86:  /* HOST_NATIVE_ATOMIC_SUPPORTED */
     case 88:  /* PAGEABLE_MEMORY_ACCESS */
+    case 91:  /* CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM */
     case 92:  /* CAN_USE_STREAM_MEM_OPS_V1 */
     case 93:  /* CAN_USE_64_BIT_STREAM_MEM_OPS_V1 */
     case 94:  /* CAN_USE_STREAM_WAIT_VALUE_NOR_V1 */
@@ -132,7 +133,6 @@ static bool not_carried(int32_t attribute) {
 enum {
   CAN_MAP_HOST_MEMORY = 19,
   MANAGED_MEMORY = 83,
-  CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM = 91,
   CONCURRENT_MANAGED_ACCESS = 89,
   POSIX_FILE_DESCRIPTORS = 103,
   POOL_HANDLE_TYPES = 119, /* a set of bits; the first is file descriptors */
@@ -149,11 +149,6 @@ int cuDeviceGetAttribute(int32_t *pi, int32_t attrib, int32_t dev) {
   /* Where guest and host see the same bytes, both may use them at any time. */
   if (attrib == CAN_MAP_HOST_MEMORY || attrib == MANAGED_MEMORY || attrib == CONCURRENT_MANAGED_ACCESS) {
     *pi = vgpu_lent_possible();
-    return CUDA_SUCCESS;
-  }
-  /* With a simulated device not every kind of memory can be registered so (registered.c). */
-  if (attrib == CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM) {
-    *pi = !facts->simulated && vgpu_lent_possible();
     return CUDA_SUCCESS;
   }
   if (attrib == IPC_EVENTS) {

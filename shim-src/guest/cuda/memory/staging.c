@@ -5,8 +5,6 @@
 #include "cuda_calls.h"
 #include "guest/cuda/memory/transfer.h"
 
-#define LEAST_WRITTEN                                                                                        \
-  ((size_t)32 << 10)           /* a shorter write need not wait for the device: its frame has the bytes */
 #define HALF ((size_t)1 << 20) /* stays in a processor's cache between the two copies */
 #define SHORTEST ((size_t)128 << 10)
 
@@ -82,7 +80,7 @@ bool vgpu_staging_read(const struct vgpu_transfer *transfer, void *destination, 
 
 bool vgpu_staging_write(const struct vgpu_transfer *transfer, uint64_t destination, const void *source,
                         size_t bytes, int *result) {
-  if (bytes < LEAST_WRITTEN || !take(transfer)) return false;
+  if (!take(transfer)) return false;
   unsigned char *half = transfer->driver->staging.memory, *other = half + HALF;
   const unsigned char *from = source;
   const size_t step = step_of(bytes);

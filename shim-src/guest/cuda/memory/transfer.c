@@ -116,8 +116,12 @@ int vgpu_transfer_await_functions(const struct vgpu_transfer *transfer, const vo
 int vgpu_transfer_done(const struct vgpu_transfer *transfer, const void *source) {
   struct vgpu_region region;
   struct vgpu_driver *driver = transfer->driver;
-  bool held = !transfer->async && __atomic_load_n(&driver->holds, __ATOMIC_ACQUIRE);
-  return held && find_host(transfer, source, 1, &region) ? vgpu_cuda_wait_legacy(driver) : CUDA_SUCCESS;
+  if (transfer->async) return CUDA_SUCCESS;
+  bool waits = !vgpu_session_welcome(driver->session)->simulated && !is_capturing(driver);
+  if (!waits) {
+    waits = __atomic_load_n(&driver->holds, __ATOMIC_ACQUIRE) && find_host(transfer, source, 1, &region);
+  }
+  return waits ? vgpu_cuda_wait_legacy(driver) : CUDA_SUCCESS;
 }
 
 bool vgpu_transfer_is_lent(const struct vgpu_transfer *transfer, uint64_t start, uint64_t bytes) {

@@ -37,9 +37,9 @@ int vgpu_transfer_on_device(const struct vgpu_transfer *transfer, uint64_t desti
 int vgpu_transfer_await_functions(const struct vgpu_transfer *transfer, const void *memory, size_t bytes);
 
 /*
- * Called after a copy to the device was sent. One from pinned memory that is not asynchronous is done when it
- * returns, for streams too that do not wait for the default stream. The host carries it out at once, unless
- * it holds a stream.
+ * Called after a copy to the device was sent. One that is not asynchronous is done when it returns, for
+ * streams too that do not wait for the default stream. The simulated device carries it out at once, unless it
+ * holds a stream; a GPU reads the bytes later from the memory that the host copied them to.
  */
 int vgpu_transfer_done(const struct vgpu_transfer *transfer, const void *source);
 

@@ -15,14 +15,14 @@
 #define LAZY_PEER_ACCESS 1u /* CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS */
 #define PASSED_BYTES 4096u
 
-/* What the memory has that is passed. */
+/* The content of the memory that goes to the other worker. */
 struct passed {
   struct vgpu_value64 handle; /* CUipcMemHandle or CUipcEventHandle */
   uint64_t bytes;             /* of the allocation */
   uint32_t device;
 };
 
-/* What this session has shared and not freed since. */
+/* An object that this session has shared and not freed since. */
 struct vgpu_cuda_shared {
   struct vgpu_cuda_shared *next;
   uint64_t address; /* of an allocation; 0: it is an event */

@@ -235,7 +235,7 @@ static void events(void) {
   drop(graph, exec);
 
   /* A capture makes such nodes of external records and waits. */
-  IS(INVALID_VALUE, CALL(cuEventRecordWithFlags, (void *, void *, unsigned), event[0], stream, 1));
+  IS(401, CALL(cuEventRecordWithFlags, (void *, void *, unsigned), event[0], stream, 1));
   OK(CALL(cuStreamBeginCapture_v2, (void *, int), stream, 0));
   OK(CALL(cuStreamWaitEvent, (void *, void *, unsigned), stream, event[1], 1));
   OK(CALL(cuMemsetD32Async, (devptr, unsigned, size_t, void *), memory, 7, 1, stream));

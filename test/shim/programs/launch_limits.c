@@ -99,8 +99,8 @@ static void cluster_size(void) {
                         more[3] = {32, 1, 1}, none[3] = {0, 1, 1};
   void *function = function_of("ranks"), *fours = function_of("fours");
   devptr word = zero();
-  IS(INVALID_VALUE, in_clusters(function, 6, four, word));
-  IS(INVALID_VALUE, in_clusters(fours, 6, none, word)); /* the size that the kernel declares */
+  IS(INVALID_CLUSTER_SIZE, in_clusters(function, 6, four, word));
+  IS(INVALID_CLUSTER_SIZE, in_clusters(fours, 6, none, word)); /* the size that the kernel declares */
   IS(INVALID_CLUSTER_SIZE, in_clusters(function, 16, sixteen, word));
   IS(INVALID_CLUSTER_SIZE, in_clusters(function, 32, more, word));
   OK(CALL(cuCtxSynchronize, (void), ));

@@ -97,7 +97,7 @@ static void events(void) {
   IS(INVALID_HANDLE, CALL(cuEventElapsedTime, (float *, void *, void *), &milliseconds, start, untimed));
   OK(CALL(cuStreamWaitEvent, (void *, void *, unsigned), LEGACY, untimed, 0));
   IS(INVALID_VALUE, CALL(cuStreamWaitEvent, (void *, void *, unsigned), stream, end, 8));
-  IS(INVALID_VALUE, CALL(cuEventRecordWithFlags, (void *, void *, unsigned), end, stream, 1));
+  IS(401, CALL(cuEventRecordWithFlags, (void *, void *, unsigned), end, stream, 1));
   IS(INVALID_VALUE, CALL(cuEventCreate, (void **, unsigned), &start, 8));
   IS(INVALID_VALUE,
      CALL(cuEventCreate, (void **, unsigned), &start, 4)); /* events between processes have no times */

@@ -90,7 +90,7 @@ int cuCtxGetLimit(size_t *pvalue, int32_t limit) {
     *pvalue = 0; /* no context here is shared with a graphics queue; cuBLAS 13.1 does nothing unless told */
     return CUDA_SUCCESS;
   }
-  if (limit >= VGPU_LIMITS) return CUDA_ERROR_UNSUPPORTED_LIMIT;
+  if (limit >= VGPU_LIMITS) return CUDA_ERROR_INVALID_VALUE;
   *pvalue = context->limits[limit];
   return CUDA_SUCCESS;
 }
@@ -101,7 +101,8 @@ int cuCtxSetLimit(int32_t limit, size_t value) {
   int result = choose(NULL, &driver, &context);
   if (result != CUDA_SUCCESS) return result;
   if (limit < 0) return CUDA_ERROR_INVALID_VALUE;
-  if (limit >= VGPU_LIMITS) return CUDA_ERROR_UNSUPPORTED_LIMIT;
+  if (limit == LIMIT_CIG_ENABLED || limit == LIMIT_CIG_SHARED_FALLBACK) return CUDA_ERROR_NOT_PERMITTED;
+  if (limit >= VGPU_LIMITS) return CUDA_ERROR_INVALID_VALUE;
   struct vgpu_send_cuCtxSetLimit send = {.value = value, .limit = (uint32_t)limit};
   result = vgpu_cuda_context_number(&send.context);
   if (result != CUDA_SUCCESS) return result;
@@ -208,8 +209,7 @@ static int peer_of(struct vgpu_context *peer) {
   struct vgpu_context *context = NULL;
   int result = choose(NULL, &driver, &context);
   if (result != CUDA_SUCCESS) return result;
-  return peer == NULL || peer == context || !vgpu_cuda_context_live(peer) ? CUDA_ERROR_INVALID_CONTEXT
-                                                                          : CUDA_SUCCESS;
+  return peer == NULL || !vgpu_cuda_context_live(peer) ? CUDA_ERROR_INVALID_CONTEXT : CUDA_SUCCESS;
 }
 
 int cuCtxEnablePeerAccess(struct vgpu_context *peerContext, uint32_t Flags) {

@@ -85,6 +85,7 @@ int cuMemAddressReserve(uint64_t *ptr, size_t size, size_t alignment, uint64_t a
   int result;
   struct vgpu_driver *driver = vgpu_cuda_driver(&result);
   if (driver == NULL) return result;
+  if (ptr != NULL && flags == 0 && size % GRANULARITY == 0 && size > LARGEST) return CUDA_ERROR_OUT_OF_MEMORY;
   if (ptr == NULL || flags != 0 || !is_range(0, size) || (alignment & (alignment - 1)) != 0 ||
       alignment > LARGEST) {
     return CUDA_ERROR_INVALID_VALUE;
@@ -159,9 +160,8 @@ int cuMemCreate(uint64_t *handle, size_t size, const void *prop, uint64_t flags)
     return CUDA_ERROR_INVALID_VALUE;
   }
   /* Host memory is not carried; the attributes say so. */
-  if (properties.location_type != 1 || (properties.handle_types & ~HANDLE_POSIX_FD) != 0) {
-    return CUDA_ERROR_NOT_SUPPORTED;
-  }
+  if (properties.location_type != 1) return CUDA_ERROR_NOT_SUPPORTED;
+  if ((properties.handle_types & ~HANDLE_POSIX_FD) != 0) return CUDA_ERROR_NOT_PERMITTED;
   if (properties.location < 0 || properties.location >= driver->device_count)
     return CUDA_ERROR_INVALID_DEVICE;
   properties.compression = 0;

@@ -47,7 +47,7 @@ static int check_groups(const struct vgpu_launch *launch, const int32_t *device,
   uint64_t together = 1;
   for (int i = 0; i < 3; i++) {
     if (cluster[i] == 0 || cluster[i] > LARGEST_CLUSTER) return CUDA_ERROR_INVALID_CLUSTER_SIZE;
-    if (launch->grid[i] % cluster[i] != 0) return CUDA_ERROR_INVALID_VALUE;
+    if (launch->grid[i] % cluster[i] != 0) return CUDA_ERROR_INVALID_CLUSTER_SIZE;
     together *= cluster[i];
   }
   if (together > 1 && device[COMPUTE_MAJOR] < 9) return CUDA_ERROR_NOT_SUPPORTED;

@@ -80,7 +80,7 @@ static int external(struct vgpu_driver *driver, const struct vgpu_stream *stream
                     enum vgpu_node_kind kind) {
   int result;
   struct vgpu_node_params params = {.type = (int32_t)kind, .of.event = event};
-  return vgpu_capture_node(driver, stream, &params, &result) ? result : CUDA_ERROR_INVALID_VALUE;
+  return vgpu_capture_node(driver, stream, &params, &result) ? result : CUDA_ERROR_ILLEGAL_STATE;
 }
 
 void vgpu_event_recorded(struct vgpu_driver *driver, struct vgpu_event *event, uint64_t stream) {

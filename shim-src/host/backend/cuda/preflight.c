@@ -93,8 +93,16 @@ int vgpu_cuda_preflight_register(const struct vgpu_driver_api *api) {
     memory = mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
   if (file >= 0) close(file);
   if (memory == MAP_FAILED) return CUDA_ERROR_OUT_OF_MEMORY;
-  int result = VGPU_DRIVER(api, cuMemHostRegister_v2, memory, BYTES, 0);
-  if (result == CUDA_SUCCESS) result = VGPU_DRIVER(api, cuMemHostUnregister, memory);
+  uint64_t address = 0;
+  int result = VGPU_DRIVER(api, cuMemHostRegister_v2, memory, BYTES, MAPPED);
+  if (result == CUDA_SUCCESS) {
+    /* Programs use one pointer for both (lent.c). Without that, mapped and managed memory are refused. */
+    int mapped = VGPU_DRIVER(api, cuMemHostGetDevicePointer_v2, &address, memory, 0);
+    if (mapped != CUDA_SUCCESS || address != (uintptr_t)memory)
+      printf(
+          "  the device does not have it at its own address: programs get no mapped and no managed memory\n");
+    result = VGPU_DRIVER(api, cuMemHostUnregister, memory);
+  }
   munmap(memory, BYTES);
   return result;
 }

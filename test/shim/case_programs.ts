@@ -52,6 +52,10 @@ function run(program: string, name: string, more: Readonly<Record<string, string
 const INSIDE = path.join(SHIM, 'programs/inprocess');
 const skipInside = existsSync(path.join(INSIDE, 'libcuda.so.1')) ? false : `${INSIDE} is not built`;
 
+/** The stand-in for a driver has the software device inside. */
+const skipStandIn =
+  VARIANT !== 'shim' && 'the software device in the same process is built without sanitizers';
+
 function describeInside(what: string, programs: CasePrograms): void {
   describe(`${what} without any transport`, { skip: skipInside }, () => {
     const profile = path.join(ROOT, 'profiles/devices/h100-80gb.json');
@@ -69,69 +73,73 @@ function describeInside(what: string, programs: CasePrograms): void {
   });
 }
 
-type Transport = 'unix' | 'unix without a ring' | 'tcp' | 'chain' | "a VM's memory" | 'a driver that maps' | 'a driver that copies late';
+type Transport =
+  | 'unix'
+  | 'unix without a ring'
+  | 'tcp'
+  | 'chain'
+  | "a VM's memory"
+  | 'a driver that maps'
+  | 'a driver that copies late';
 
 /** Describes all of them once. */
 function describeOver(what: string, programs: CasePrograms, transport: Transport): void {
-  describe(
-    transport === 'chain'
-      ? `${what} with --device cuda over our own library`
-      : transport === 'a driver that maps'
-        ? `${what} with --device cuda and a driver that maps memory of a process`
-        : transport === 'a driver that copies late'
-          ? `${what} with --device cuda and a driver that copies after the call has returned`
-          : `${what} over ${transport}`,
-    () => {
-      const scratch = scratchDirectory();
-      let host: Host;
-      let memory: VmMemory | undefined;
+  describe(transport === 'chain'
+    ? `${what} with --device cuda over our own library`
+    : transport === 'a driver that maps'
+      ? `${what} with --device cuda and a driver that maps memory of a process`
+      : transport === 'a driver that copies late'
+        ? `${what} with --device cuda and a driver that copies after the call has returned`
+        : `${what} over ${transport}`, { skip: transport.startsWith('a driver') && skipStandIn }, () => {
+    const scratch = scratchDirectory();
+    let host: Host;
+    let memory: VmMemory | undefined;
 
-      before(async () => {
-        if (transport === 'chain') {
-          host = await startChain(scratch.path);
-          return;
-        }
-        if (transport === 'a driver that maps' || transport === 'a driver that copies late') {
-          const words = transport === 'a driver that maps' ? 'maps,real' : 'late,maps,real';
-          host = await startStandIn(words, { listen: `unix:${scratch.path}/s` });
-          return;
-        }
-        if (transport === "a VM's memory") memory = makeVmMemory(scratch.path, 512);
-        host = await startHost({
-          listen: transport === 'tcp' ? `tcp:127.0.0.1:${await freePort()}` : `unix:${scratch.path}/s`,
-          args: memory?.args ?? [],
-        });
-      });
-      after(async () => {
-        await host.stop();
-        memory?.remove();
-        scratch.remove();
-      });
-
-      for (const [program, cases] of Object.entries(programs)) {
-        for (const [name, sentence] of Object.entries(cases)) {
-          it(sentence, async () => {
-            const more: Record<string, string> =
-              transport === 'unix without a ring' ? { VGPU_TRANSPORT: 'socket' } : (memory?.env ?? {});
-            const before = sessionsBegun(host);
-            assert.deepEqual(await run(program, name, { VGPU_HOST: host.address, ...more }), {
-              code: 0,
-              signal: null,
-              output: '',
-            });
-            // Its line may come later than the end of the program; and the next one counts free memory.
-            await until(
-              'the session to begin and to end',
-              () => sessionsBegun(host) > before && isIdle(host),
-              20_000,
-            );
-            assert.doesNotMatch(host.log(), /Sanitizer|violation/);
-            if (memory !== undefined) assert.match(host.log(), /begins, in its VM's shared memory/);
-          });
-        }
+    before(async () => {
+      if (transport === 'chain') {
+        host = await startChain(scratch.path);
+        return;
       }
-    },
-  );
+      if (transport === 'a driver that maps' || transport === 'a driver that copies late') {
+        const words = transport === 'a driver that maps' ? 'maps,real' : 'late,maps,real';
+        host = await startStandIn(words, { listen: `unix:${scratch.path}/s` });
+        return;
+      }
+      if (transport === "a VM's memory") memory = makeVmMemory(scratch.path, 512);
+      host = await startHost({
+        listen: transport === 'tcp' ? `tcp:127.0.0.1:${await freePort()}` : `unix:${scratch.path}/s`,
+        args: memory?.args ?? [],
+      });
+    });
+    after(async () => {
+      await host.stop();
+      memory?.remove();
+      scratch.remove();
+    });
+
+    for (const [program, cases] of Object.entries(programs)) {
+      for (const [name, sentence] of Object.entries(cases)) {
+        it(sentence, async () => {
+          const more: Record<string, string> =
+            transport === 'unix without a ring' ? { VGPU_TRANSPORT: 'socket' } : (memory?.env ?? {});
+          const before = sessionsBegun(host);
+          assert.deepEqual(await run(program, name, { VGPU_HOST: host.address, ...more }), {
+            code: 0,
+            signal: null,
+            output: '',
+          });
+          // Its line may come later than the end of the program; and the next one counts free memory.
+          await until(
+            'the session to begin and to end',
+            () => sessionsBegun(host) > before && isIdle(host),
+            20_000,
+          );
+          assert.doesNotMatch(host.log(), /Sanitizer|violation/);
+          if (memory !== undefined) assert.match(host.log(), /begins, in its VM's shared memory/);
+        });
+      }
+    }
+  });
 }
 
 /** The same for what only happens where memory is shared: over rings, and once. */

@@ -11,6 +11,8 @@
  * - held: so long take cuMemFree_v2, cuArrayDestroy, cuModuleUnload, cuCtxDestroy_v2,
  *   cuDevicePrimaryCtxRelease_v2, cuMemHostUnregister, cuMemUnmap and cuMemPoolTrimTo
  * - maps: registered memory is device memory at its own address (VGPU_INPROCESS_MAPS for the library behind)
+ * - wide: cuInit maps a TiB of addresses wherever the kernel puts it, as a driver with unified addressing
+ * maps gigabytes
  * - late: a copy to the device in the default stream is made when that stream is next asked or waited for: a
  *   copy of ordinary memory may return before its bytes are there
  *   (https://docs.nvidia.com/cuda/cuda-driver-api/api-sync-behavior.html)
@@ -52,6 +54,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/un.h>
@@ -249,6 +252,8 @@ int cuInit(unsigned flags) {
     if (word("mig") != NULL) choose_instance();
     if (word("nodes") != NULL) tells_nodes();
     if (word("cache") != NULL) tells_cache();
+    if (word("wide") != NULL)
+      (void)mmap(NULL, (size_t)1 << 40, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (word("greedy") != NULL) {
       (void)syscall(SYS_bpf, -1, NULL, 0);
       (void)accept4(-1, NULL, NULL, 0);

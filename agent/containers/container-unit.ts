@@ -3,12 +3,12 @@
  * all write alike: `podman run ...`, `docker run ...`, `docker start ...`, `docker compose up`. Pure.
  */
 import path from 'node:path';
-import { isOurDevice } from '../contracts/cdi.js';
 import type { ProcessFacts } from '../contracts/facts.js';
 import type { ComposedContainer, LoadedUnit, UnitFacts } from '../contracts/unit.js';
 import { assignments } from '../lib/unit-file.js';
+import { isOurDevice } from './cdi.js';
 
-export type ContainerEngine = 'podman' | 'docker';
+type ContainerEngine = 'podman' | 'docker';
 
 export interface ContainerUnit {
   readonly engine: ContainerEngine;
@@ -37,7 +37,7 @@ export interface ContainerUnit {
 }
 
 /** Options and variables that give `docker compose` the place of its file. */
-export interface ComposeProject {
+interface ComposeProject {
   readonly project: string | null;
   readonly files: readonly string[];
   readonly directory: string | null;

@@ -2,9 +2,9 @@
  * Facts about this guest. `machine/` fills them in and never writes; `plan/`
  * reads them and never looks for itself.
  */
-import type { HostWord } from './host-word.js';
-import type { Manifest } from './manifest.js';
-import type { PathState } from './path-state.js';
+
+import type { Manifest, PathState } from './manifest.js';
+import type { HostWord } from './probe.js';
 import type { UnitFacts } from './unit.js';
 
 export type DistributionFamily = 'debian' | 'redhat' | 'suse' | 'arch' | 'unknown';

@@ -1,7 +1,6 @@
 /** A plan: what would be changed, in order, each with its reason. Pure data; apply/ carries it out. */
 import type { MachineFacts, ShimBuild } from './facts.js';
-import type { Consumer } from './manifest.js';
-import type { PathState } from './path-state.js';
+import type { Consumer, PathState } from './manifest.js';
 
 export interface PlanOptions {
   /** `unix:PATH`, `vsock:CID:PORT` or `tcp:ADDR:PORT`; null takes the one that `facts.host` found. */

@@ -1,7 +1,8 @@
 /** The settings of a host, and the facts about the machine by which `vgpu-agent host` plans. */
-import type { HostDaemon } from './host-daemon.js';
-import type { Manifest } from './manifest.js';
-import type { PathState } from './path-state.js';
+
+import { type Checked, schemaCheck } from '../lib/schema.js';
+import type { Manifest, PathState } from './manifest.js';
+import { object } from './manifest-schema.js';
 
 export const hostDevices = ['cuda', 'software'] as const;
 export type HostDevice = (typeof hostDevices)[number];
@@ -42,7 +43,7 @@ export interface ServingFile {
   readonly asked: boolean;
 }
 
-export interface ServingLink {
+interface ServingLink {
   readonly path: string;
   readonly target: string;
   readonly state: PathState;
@@ -78,4 +79,78 @@ export interface ServingUnit {
   readonly activeState: string;
   readonly needDaemonReload: boolean;
   readonly unitFileState: string;
+}
+
+// The output of `vgpu-hostd status --json`; checked when it is read.
+
+export interface HostDaemon {
+  readonly schema: 1;
+  readonly version: string;
+  /** `major.minor` of the wire. */
+  readonly wire: string;
+  readonly device: string;
+  readonly simulated: boolean;
+  readonly draining: boolean;
+  readonly devices: readonly {
+    readonly index: number;
+    readonly name: string;
+    readonly memory: number;
+    readonly used: number;
+  }[];
+  /** The last hostd.conf that was read again, if it was refused. Missing: an older daemon, which does not say it. */
+  readonly refusedConfig?: { readonly at: string; readonly reason: string } | null;
+  readonly totals: {
+    readonly begun: number;
+    readonly ended: number;
+    readonly turnedAway: number;
+    readonly most: number;
+  };
+  readonly sessions: readonly HostDaemonSession[];
+}
+
+export interface HostDaemonSession {
+  readonly session: number;
+  readonly peer: { readonly kind: string; readonly id: number };
+  /** Milliseconds since it began. */
+  readonly age: number;
+  readonly memory: number;
+  readonly launches: number;
+  readonly claimed: { readonly pid: number; readonly program: string };
+}
+
+const text = { type: 'string' } as const;
+const count = { type: 'integer', minimum: 0 } as const;
+
+const required = object({
+  schema: { const: 1 },
+  version: text,
+  wire: { type: 'string', pattern: '^\\d+\\.\\d+$' },
+  device: text,
+  simulated: { type: 'boolean' },
+  draining: { type: 'boolean' },
+  devices: { type: 'array', items: object({ index: count, name: text, memory: count, used: count }) },
+  totals: object({ begun: count, ended: count, turnedAway: count, most: count }),
+  sessions: {
+    type: 'array',
+    items: object({
+      session: count,
+      peer: object({ kind: text, id: count }),
+      age: count,
+      memory: count,
+      launches: count,
+      claimed: object({ pid: count, program: text }),
+    }),
+  },
+});
+
+export const hostDaemonSchema = {
+  ...required,
+  properties: {
+    ...required.properties,
+    refusedConfig: { anyOf: [{ type: 'null' }, object({ at: text, reason: text })] },
+  },
+};
+
+export function checkHostDaemon(value: unknown): Checked<HostDaemon> {
+  return schemaCheck<HostDaemon>(hostDaemonSchema)(value);
 }

@@ -94,7 +94,7 @@ export interface SessionsReport {
   readonly memory: MemoryTold | null;
 }
 
-export type SessionsDocument =
+type SessionsDocument =
   | { readonly kind: 'told'; readonly report: SessionsReport }
   | { readonly kind: 'failed'; readonly code: SessionsFailure; readonly message: string }
   /** It is none of these documents. */

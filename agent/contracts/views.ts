@@ -1,7 +1,6 @@
 /** The views of `status` and `host status`: the pipeline and the service make them, the command line renders them. */
 import type { HostFacts } from './facts.js';
-import type { HostDaemon } from './host-daemon.js';
-import type { HostDevice } from './serving.js';
+import type { HostDaemon, HostDevice } from './serving.js';
 import type { Verdict } from './verdict.js';
 
 /** One service that was given the GPU. */

@@ -1,4 +1,5 @@
 /** `/etc/vgpu-agent/agent.json`: settings of vgpu-agent.service. Described by units/agent.schema.json. */
+
 import { lstatSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { VgpuError } from '../lib/errors.js';
@@ -10,7 +11,7 @@ import { problemsOf, readablePointer } from '../profile/validate.js';
 import { parseEndpoint } from './vgpu-host/endpoint.js';
 
 /** A profile, with its own unit (null) or another one. */
-export interface WantedConsumer {
+interface WantedConsumer {
   readonly profile: string;
   readonly unit: string | null;
 }

@@ -1,7 +1,7 @@
 /** Which distribution this is, and where it keeps libraries. */
 
 import type { Distribution, DistributionFamily } from '../contracts/facts.js';
-import { own } from '../lib/own.js';
+import { own } from '../lib/json.js';
 import type { Root } from './files/root.js';
 
 const maxOsRelease = 64 * 1024;

@@ -18,22 +18,18 @@ import type { Profile } from '../profile/types.js';
 import type { Manager } from '../systemd/types.js';
 import { readContainers } from './containers.js';
 import { readDistribution } from './distribution.js';
-import { ContentCache } from './files/content.js';
-import { ownedFile } from './files/path-state.js';
+import { ContentCache, ownedFile } from './files/content.js';
 import { Root } from './files/root.js';
 import { readAlternatives } from './libraries/alternatives.js';
 import { findCandidates, libraryOf } from './libraries/candidates.js';
-import { parseLoaderCache } from './libraries/loader-cache.js';
-import { readLoaderDirectories } from './libraries/loader-conf.js';
+import { parseLoaderCache, readLoaderDirectories } from './libraries/loader.js';
 import { type OwnerCache, packageOwners } from './libraries/packages.js';
 import { readService } from './service.js';
-import { readShimBuild } from './shim/shim-build.js';
-import { readStore } from './shim/store.js';
+import { readShimBuild, readStore } from './shim/store.js';
+import { resolveServiceUser } from './unit/access.js';
 import { readProcesses } from './unit/processes.js';
-import { resolveServiceUser } from './unit/service-user.js';
-import { readHost } from './vgpu-host/host.js';
-import { findRealGpu } from './vgpu-host/real-gpu.js';
-import { readVmMemory } from './vgpu-host/vm-memory.js';
+import { findRealGpu, readVmMemory } from './vgpu-host/devices.js';
+import { readHost } from './vgpu-host/probe.js';
 
 export interface InspectEffects {
   /** Prefix of the file system that is examined; `/` is the running one. */

@@ -47,3 +47,12 @@ function broken(file: string, what: string): VgpuError {
     remedy: 'install vgpu-agent again; files of it are damaged',
   });
 }
+
+// The version of this agent, as package.json says it.
+
+export function agentVersion(): string {
+  const manifest: unknown = JSON.parse(readFileSync(path.join(packageRoot(), 'package.json'), 'utf8'));
+  const found =
+    typeof manifest === 'object' && manifest !== null && 'version' in manifest ? manifest.version : null;
+  return typeof found === 'string' ? found : 'unknown';
+}

@@ -26,16 +26,9 @@ export type ExitCode = (typeof ExitCode)[keyof typeof ExitCode];
  * - `interrupted`: the person said stop
  * - `internal`: a bug of vgpu-agent
  */
-export type ErrorKind =
-  | 'usage'
-  | 'profile'
-  | 'refused'
-  | 'failed'
-  | 'rolled-back'
-  | 'interrupted'
-  | 'internal';
+type ErrorKind = 'usage' | 'profile' | 'refused' | 'failed' | 'rolled-back' | 'interrupted' | 'internal';
 
-export interface ErrorDetails {
+interface ErrorDetails {
   readonly kind: ErrorKind;
   /** The operation that failed, as a phrase: `read profile`, `rename link`. */
   readonly operation: string;
@@ -88,4 +81,11 @@ export function exitCodeOf(error: unknown): ExitCode {
     case 'internal':
       return ExitCode.internal;
   }
+}
+
+/** For the last catch of a handler: throws the error from an empty stack. The service logs it and goes on; a command ends. */
+export function reportUnexpected(error: unknown): void {
+  setImmediate(() => {
+    throw error;
+  });
 }

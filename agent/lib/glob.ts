@@ -2,7 +2,7 @@
 import path from 'node:path';
 
 /** The file system that is looked at. */
-export interface Tree {
+interface Tree {
   readdir(directory: string): readonly string[];
   exists(file: string): boolean;
 }

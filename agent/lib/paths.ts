@@ -1,7 +1,8 @@
 /** Every fixed path that scripts, packages and parts of the agent rely on, named once. */
-
+import { existsSync } from 'node:fs';
+import path from 'node:path';
+import { fileURLToPath } from 'node:url';
 import { VgpuError } from './errors.js';
-import { findPackageRoot } from './package-root.js';
 
 export const storeRoot = '/opt/vgpu';
 export const storeVersions = '/opt/vgpu/versions';
@@ -133,4 +134,17 @@ export function packageRoot(): string {
     path: import.meta.dirname,
     remedy: 'install vgpu-agent again; files of it are missing',
   });
+}
+
+// Where the files of this package are.
+
+/**
+ * The nearest directory above this module that holds package.json, so that a checkout, a global npm install and a
+ * package all work; null when there is none.
+ */
+export function findPackageRoot(from: string = path.dirname(fileURLToPath(import.meta.url))): string | null {
+  for (let directory = from; ; directory = path.dirname(directory)) {
+    if (existsSync(path.join(directory, 'package.json'))) return directory;
+    if (directory === path.dirname(directory)) return null;
+  }
 }

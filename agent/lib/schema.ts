@@ -2,13 +2,14 @@
  * JSON Schema by ajv, without loading ajv where that can be helped: our own schemas are compiled when the package is
  * built (scripts/compile-schemas.ts), since ajv costs every command a fifth of its run and the service 3 MB for life.
  */
+
 import { createHash } from 'node:crypto';
 import { existsSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import path from 'node:path';
 import type { DefinedError, Options } from 'ajv';
 import type { Ajv2020 } from 'ajv/dist/2020.js';
-import { findPackageRoot } from './package-root.js';
+import { findPackageRoot } from './paths.js';
 
 /** A value that fits the schema, or what is wrong with it. */
 export type Checked<T> =

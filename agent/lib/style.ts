@@ -10,7 +10,7 @@ export interface Style {
   caution(text: string): string;
 }
 
-export interface StyleOptions {
+interface StyleOptions {
   readonly isTty: boolean;
   /** Read whenever it counts: a terminal may get another size. */
   readonly columns: number | undefined;

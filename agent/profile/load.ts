@@ -1,12 +1,18 @@
 /** Finds profiles and reads them. A user's own come before the package's. */
+
 import { readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { errnoOf, VgpuError } from '../lib/errors.js';
 import { packageRoot, userProfiles } from '../lib/paths.js';
 import { type Place, parseJson } from './json.js';
-import { nearest } from './suggest.js';
 import type { Profile } from './types.js';
-import { createProfileValidator, type Problem, type ProfileValidator, readablePointer } from './validate.js';
+import {
+  createProfileValidator,
+  nearest,
+  type Problem,
+  type ProfileValidator,
+  readablePointer,
+} from './validate.js';
 
 /** Where profiles are looked for, in this order, and the schema that they must fit. */
 export interface ProfilePlaces {

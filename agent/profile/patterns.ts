@@ -13,7 +13,7 @@ const maxUnbounded = 5;
 /** `{n,m}` with m up to this counts as bounded. */
 const smallRepeat = 32;
 
-export type PatternResult =
+type PatternResult =
   | { readonly kind: 'ok'; readonly pattern: RegExp; readonly groups: readonly string[] }
   | { readonly kind: 'bad'; readonly message: string };
 

@@ -50,7 +50,7 @@ export interface Profile {
   readonly overrides: readonly OverrideRule[];
 }
 
-export interface DoctorRules {
+interface DoctorRules {
   /** Files without which the consumer has no CUDA: one of `files` must be in one of the consumerLibraries. */
   readonly backend?: {
     readonly versions: string;
@@ -88,7 +88,7 @@ export interface ProfileEnvironment {
   readonly why: string;
 }
 
-export type Readiness =
+type Readiness =
   | {
       readonly kind: 'http';
       /** Environment variable of the unit that moves the address (`OLLAMA_HOST`), or null. */
@@ -138,7 +138,7 @@ export interface LogGrammar {
 }
 
 /** Regular expressions. */
-export interface ChildRules {
+interface ChildRules {
   /** The beginning of a line that a child wrote; group `child`: which one. */
   readonly line: string;
   /** The parent starts a child: groups `child` and `name`. */
@@ -198,7 +198,7 @@ export interface ReasonRule {
   readonly weight: 'reason' | 'hint' | 'contradicts';
 }
 
-export interface EvidenceRules {
+interface EvidenceRules {
   /** A GPU verdict needs the shim in the maps of one of these, or the probe in the unit's environment. */
   readonly mapsOf: 'main' | 'children' | 'either' | 'none';
   /** Children end after discovery, so their absence is no evidence against. */

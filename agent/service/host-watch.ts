@@ -1,10 +1,9 @@
 /** The state of the host: one for the whole guest and all its consumers. */
-import type { Board } from './board.js';
-import { steadyNow } from './clock.js';
+import type { Board, Record } from './board.js';
 import type { HostEvent } from './helper.js';
-import type { Record } from './record.js';
+import { steadyNow } from './pacer.js';
 
-export interface HostWatch {
+interface HostWatch {
   /** Another address is watched from now on, or none (empty). */
   moved(endpoint: string): void;
   host(event: HostEvent): void;

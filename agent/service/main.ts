@@ -4,7 +4,7 @@
  */
 import { errorDocument, errorText } from '../lib/error-text.js';
 import { styleFor } from '../lib/style.js';
-import { serve } from './serve.js';
+import { serve } from './run.js';
 
 const plain = styleFor({ isTty: false, columns: undefined, wanted: false, env: {} });
 const line = (text: string): void => void process.stderr.write(`${text}\n`);

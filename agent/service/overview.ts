@@ -1,4 +1,5 @@
 /** All consumers as one, for the state of the service: the worst of them counts. Pure. */
+import type { HostFacts } from '../contracts/facts.js';
 import type { Mode, Verdict } from '../contracts/verdict.js';
 import type { ConsumerView, StatusView } from '../contracts/views.js';
 import { allInOne } from '../install/pipeline/status-view.js';
@@ -80,4 +81,36 @@ function eachOnce(drift: StatusView['drift']): StatusView['drift'] {
 
 function sum(consumers: readonly ConsumerState[], name: keyof Counters): number {
   return consumers.reduce((total, one) => total + one.counters[name], 0);
+}
+
+// The service's status: for systemctl, and as `vgpu-agent status --json` prints it. Pure.
+
+/** For `systemctl status`. */
+export function statusLine(now: Snapshot): string {
+  const { phase, problem, verdict } = overview(now);
+  const said =
+    verdict === null ? 'no verdict yet' : `${verdict.mode}${verdict.simulated ? ' (simulated)' : ''}`;
+  const away = now.host.answers === false ? '; the host does not answer' : '';
+  return `${phase}, ${said}${away}${problem === null ? '' : `: ${problem.replace(/\s+/g, ' ')}`}`;
+}
+
+/** Null while nothing was looked at. */
+export function statusDocument(now: Snapshot, version: string): object | null {
+  const { view, phase, problem, pendingRestart, counters } = overview(now);
+  const { host, configProblem, hostLosses, repairMilliseconds } = now;
+  if (view === null) return null;
+  const answer: HostFacts['answer'] =
+    host.answers === null
+      ? { kind: 'unasked' }
+      : host.answers
+        ? { kind: 'answers', device: host.detail, simulated: host.simulated, milliseconds: 0 }
+        : { kind: 'unreachable', message: host.detail, word: null };
+  const service = { version, state: phase, problem, configProblem, pendingRestart, ...counters };
+  return {
+    schema: 1,
+    command: 'status',
+    ...view,
+    host: { ...view.host, answer },
+    service: { ...service, hostLosses, repairMilliseconds },
+  };
 }

@@ -18,21 +18,21 @@ import {
   ticksPerSecond,
 } from '../verdict/host-sessions.js';
 
-export type AskSessions = (question: SessionsQuestion) => Promise<SessionsAnswer>;
+type AskSessions = (question: SessionsQuestion) => Promise<SessionsAnswer>;
 
-export interface SessionsAsker {
+interface SessionsAsker {
   readonly ask: AskSessions;
   stop(): void;
 }
 
 /** A program that answers each line on `input` with a line on its standard output. */
-export interface Started {
+interface Started {
   readonly child: ChildProcess;
   readonly input: Writable | null;
   /** The program has answered: its launcher is not needed any more. */
   readonly answered: () => void;
 }
-export type StartFollower = (file: string, args: readonly string[]) => Started;
+type StartFollower = (file: string, args: readonly string[]) => Started;
 
 /** One for each user and host that consumers use; a guest has few of both. */
 const maxFollowers = 8;

@@ -1,10 +1,10 @@
 /** The advice for the user: one sentence, and the exact next command. */
 
 import { editCommand } from '../containers/container-unit.js';
-import { olderSide } from '../contracts/host-word.js';
+import { olderSide } from '../contracts/probe.js';
 import type { Device, Mode, Reason } from '../contracts/verdict.js';
 import { choiceOf, titleOf } from '../profile/instance.js';
-import { logNamespace, namespaceOption } from '../systemd/unit-output.js';
+import { logNamespace, namespaceOption } from '../systemd/unit-facts.js';
 import { overrideTrouble } from './diagnosis.js';
 import type { Observation } from './observation.js';
 import { chosenCpu, isIdle, memoryShort } from './present.js';

@@ -1,7 +1,6 @@
 /** Why a GPU is not there, from the probe, the host and the unit. Pure. */
 
-import { type HostWord, troubleOf } from '../contracts/host-word.js';
-import type { ProbeReport, ProbeResult } from '../contracts/probe.js';
+import { type HostWord, type ProbeReport, type ProbeResult, troubleOf } from '../contracts/probe.js';
 import type { UnitFacts } from '../contracts/unit.js';
 import type { Reason } from '../contracts/verdict.js';
 import { storeCurrent, storeRoot } from '../lib/paths.js';

@@ -1,10 +1,10 @@
 /** The observations, as a list that a person reads: each item with its source. */
 
 import { isContainer } from '../containers/container-unit.js';
-import { troubleOf } from '../contracts/host-word.js';
+import { troubleOf } from '../contracts/probe.js';
 import type { Evidence } from '../contracts/verdict.js';
 import { hostOfUnit } from '../systemd/unit-environment.js';
-import { journalBypass } from '../systemd/unit-output.js';
+import { journalBypass } from '../systemd/unit-facts.js';
 import { blockedTransport } from '../systemd/unit-sandbox.js';
 import { environmentMissing, isTakenAway, preloadIgnored, probeTrouble, takenAway } from './diagnosis.js';
 import { isPreloaded, libcudaPaths, type Mapped, mappedBy } from './maps.js';

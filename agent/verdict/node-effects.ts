@@ -1,4 +1,5 @@
 /** The effects of confirm() that need nothing but Node: time, HTTP, a growing file. */
+
 import { closeSync, fstatSync, read } from 'node:fs';
 import { setTimeout as wait } from 'node:timers/promises';
 import { promisify } from 'node:util';
@@ -6,7 +7,7 @@ import type { Look } from '../contracts/verdict.js';
 import { errnoOf } from '../lib/errors.js';
 import * as http from '../lib/http.js';
 import { openForReading } from '../lib/trust/files.js';
-import type { Clock, HttpAnswer } from './effects.js';
+import type { Clock, HttpAnswer } from './observation.js';
 
 export const systemClock: Clock = {
   now: () => performance.now(),

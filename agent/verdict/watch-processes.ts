@@ -5,9 +5,8 @@
  */
 import type { ProcessFacts } from '../contracts/facts.js';
 import type { Profile } from '../profile/types.js';
-import type { Clock, ConfirmEffects } from './effects.js';
 import { mappedBy } from './maps.js';
-import type { SeenProcess } from './observation.js';
+import type { Clock, ConfirmEffects, SeenProcess } from './observation.js';
 
 /** Milliseconds between two looks while the consumer looks for GPUs, and after the first minute. */
 const lookEveryMs = 25;

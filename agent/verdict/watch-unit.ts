@@ -1,6 +1,6 @@
 /** Watches the unit itself: does it run, and is it still the same start? */
 import type { UnitFacts } from '../contracts/unit.js';
-import type { ConfirmEffects } from './effects.js';
+import type { ConfirmEffects } from './observation.js';
 
 export interface UnitWatch {
   /** As last seen. */

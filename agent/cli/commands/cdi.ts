@@ -1,15 +1,13 @@
 /** `vgpu-agent cdi`: the device that containers ask for, as a file of the Container Device Interface. */
 import { Command } from 'commander';
-import { type CdiSpec, cdiKind, cdiNvidiaKind } from '../../contracts/cdi.js';
+import { type CdiSpec, cdiKind, cdiNvidiaKind, devicesIn } from '../../containers/cdi.js';
 import type { MachineFacts } from '../../contracts/facts.js';
 import { chooseOne } from '../../install/pipeline/choose.js';
 import { cdiSpec, deviceCount } from '../../install/plan/cdi.js';
-import { devicesIn } from '../../install/plan/cdi-devices.js';
 import { ExitCode } from '../../lib/errors.js';
 import type { Style } from '../../lib/style.js';
 import { oneLine } from '../../lib/text.js';
-import { endpoint, examples, hostHelp } from './options.js';
-import type { CommandContext, Outcome, Run } from './types.js';
+import { type CommandContext, endpoint, examples, hostHelp, type Outcome, type Run } from './common.js';
 
 interface GenerateOptions {
   readonly host?: string;

@@ -1,21 +1,15 @@
 /** From argv to an exit code: flags, help, one message for a failure, one document for `--json`. */
 import { Command, CommanderError, Option } from 'commander';
-import { agentVersion } from '../../lib/agent-version.js';
+import { agentVersion } from '../../lib/build-info.js';
 import { errorDocument, errorText } from '../../lib/error-text.js';
-import { ExitCode as Exit, type ExitCode, VgpuError } from '../../lib/errors.js';
+import { ExitCode as Exit, ExitCode, VgpuError } from '../../lib/errors.js';
 import { endAs } from '../../lib/hand-over.js';
-import { jsonDocument, jsonLine } from '../../lib/json-line.js';
+import { jsonDocument, jsonLine } from '../../lib/json.js';
 import { styleFor } from '../../lib/style.js';
 import { oneLine, shellWord } from '../../lib/text.js';
-import { type Sink, streamSink } from '../output/streams.js';
-import { redraws, terminalTalk } from '../output/terminal.js';
-import { terminalAsk } from '../wizard/prompt.js';
-import { commandNames, commandsFor } from './all.js';
-import { refuseContradictions } from './contradictions.js';
-import { interruption, neverStopped } from './interruption.js';
-import { examples } from './options.js';
-import { questioner } from './question.js';
-import type { Outcome, Run } from './types.js';
+import { redraws, type Sink, streamSink, terminalTalk } from '../output/terminal.js';
+import { questioner, terminalAsk } from '../wizard/prompt.js';
+import { examples, type Outcome, type Run } from './common.js';
 
 interface GlobalOptions {
   readonly json?: true;
@@ -25,7 +19,7 @@ interface GlobalOptions {
 }
 
 /** The parts of the process that a command line touches. */
-export interface ProcessLike {
+interface ProcessLike {
   readonly stdin: NodeJS.ReadStream;
   readonly stdout: NodeJS.WriteStream;
   readonly stderr: NodeJS.WriteStream;
@@ -242,4 +236,126 @@ function saidBy({ code }: CommanderError, program: Command): string | null {
   // The innermost command has its own arguments only; those outside of it have its name among theirs.
   const last = extra.findLast((one) => one !== undefined);
   return last === undefined ? null : `unexpected argument ${JSON.stringify(last)}`;
+}
+
+// Every command by its name. A start loads only the command that it runs: the others' modules took half of its time.
+
+type Make = (run: Run) => Command;
+
+const loaders = {
+  setup: async () => (await import('./setup.js')).setupCommand,
+  install: async () => (await import('./install.js')).installCommand,
+  plan: async () => (await import('./plan.js')).planCommand,
+  status: async () => (await import('./status.js')).statusCommand,
+  verify: async () => (await import('./verify.js')).verifyCommand,
+  doctor: async () => (await import('./doctor.js')).doctorCommand,
+  restart: async () => (await import('./daemon.js')).restartCommand,
+  uninstall: async () => (await import('./uninstall.js')).uninstallCommand,
+  host: async () => (await import('./host.js')).hostCommand,
+  'explain-log': async () => (await import('./explain-log.js')).explainLogCommand,
+  logs: async () => (await import('./logs.js')).logsCommand,
+  metrics: async () => (await import('./daemon.js')).metricsCommand,
+  profiles: async () => (await import('./profiles.js')).profilesCommand,
+  run: async () => (await import('./run.js')).runCommand,
+  cdi: async () => (await import('./cdi.js')).cdiCommand,
+  completion: async () => (await import('./completion.js')).completionCommand,
+  daemon: async () => (await import('./daemon.js')).daemonCommand,
+  version: async () => (await import('./version.js')).versionCommand,
+} satisfies Readonly<Record<string, () => Promise<Make>>>;
+
+export const commandNames: readonly string[] = Object.keys(loaders);
+
+/** The commands that this command line needs: the one that it names, or all if it needs their list. */
+export async function commandsFor(argv: readonly string[]): Promise<readonly Make[]> {
+  const first = argv.find((word) => !word.startsWith('-'));
+  if (first === undefined && argv.some((word) => word === '--version' || word === '-V')) return [];
+  const named = Object.entries<() => Promise<Make>>(loaders).filter(([name]) => name === first);
+  return Promise.all(
+    (named.length > 0 ? named : Object.entries<() => Promise<Make>>(loaders)).map(([, load]) => load()),
+  );
+}
+
+// Refuses a command line that says two things at once, or an option in the place of a value.
+
+/** The code of the CommanderError, whose message is complete. */
+const contradiction = 'vgpu.contradiction';
+
+interface Given {
+  readonly flag: string;
+  /** As typed; null: an option without a value. */
+  readonly typed: string | null;
+  /** As parsed. */
+  readonly value: unknown;
+}
+
+/**
+ * Makes it an error to give `--x` with `--no-x`, and an option twice with two values. An option whose values are
+ * collected in a list may be repeated. To be called when the command has all of its options.
+ */
+function refuseContradictions(command: Command): void {
+  const given = new Map<string, Given>();
+  for (const option of command.options) {
+    const name = option.attributeName();
+    const flag = option.long ?? option.flags;
+    command.on(`option:${option.name()}`, (typed: string | null | undefined) => {
+      if (isOption(typed, command))
+        command.error(`${flag} needs a value, and ${typed} is an option`, { code: contradiction });
+      const value: unknown = command.getOptionValue(name);
+      const now = { flag, typed: typed ?? null, value };
+      const before = given.get(name);
+      given.set(name, now);
+      if (before === undefined || before.value === value || Array.isArray(value)) return;
+      command.error(told(before, now), { code: contradiction });
+    });
+  }
+}
+
+/** Commander takes the word behind an option as its value, whatever it is. */
+function isOption(word: string | null | undefined, command: Command): boolean {
+  if (word === null || word === undefined) return false;
+  for (let one: Command | null = command; one !== null; one = one.parent) {
+    if (one.options.some(({ short, long }) => word === short || word === long)) return true;
+  }
+  return false;
+}
+
+function told(before: Given, now: Given): string {
+  if (before.flag !== now.flag)
+    return `${before.flag} and ${now.flag} contradict each other: give one of them`;
+  const [first, second] = [before, now].map(({ typed }) => JSON.stringify(typed));
+  return `${now.flag} was given twice, with ${first} and with ${second}: give it once`;
+}
+
+// SIGINT and its like: the first asks politely, the second is obeyed at once.
+
+const signals = ['SIGINT', 'SIGTERM', 'SIGHUP'] as const;
+
+interface Interruption {
+  readonly signal: AbortSignal;
+  /** Takes the handlers away again. */
+  done(): void;
+}
+
+/** For commands that change nothing: signals end the process at once, as they always do. */
+function neverStopped(): Interruption {
+  return { signal: new AbortController().signal, done: () => {} };
+}
+
+/**
+ * From now on the first of SIGINT, SIGTERM and SIGHUP aborts `signal`: what changes files finishes its step
+ * and takes it back. Being killed is safe too (the next command undoes), so a second one ends the process.
+ */
+function interruption(self: NodeJS.Process = process): Interruption {
+  const controller = new AbortController();
+  const hear = (): void => {
+    if (controller.signal.aborted) self.exit(ExitCode.interrupted);
+    controller.abort();
+  };
+  for (const name of signals) self.on(name, hear);
+  return {
+    signal: controller.signal,
+    done: () => {
+      for (const name of signals) self.off(name, hear);
+    },
+  };
 }

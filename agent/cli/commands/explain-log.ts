@@ -9,9 +9,7 @@ import { errnoOf, VgpuError } from '../../lib/errors.js';
 import { modeText, plural } from '../../lib/text.js';
 import type { LogFindings } from '../../verdict/log/findings.js';
 import { logVerdictText } from '../output/verdict-text.js';
-import { exitCodeForMode } from './common.js';
-import { examples } from './options.js';
-import type { CommandContext, Outcome, Run } from './types.js';
+import { type CommandContext, examples, exitCodeForMode, type Outcome, type Run } from './common.js';
 
 /** Exactly this, without a frame: scripts read it. */
 export type ExplainLogDocument = LogVerdict;

@@ -3,7 +3,7 @@
 import { Command, Option } from 'commander';
 import type { Plan } from '../../contracts/plan.js';
 import type { Verdict } from '../../contracts/verdict.js';
-import type { RestartOutcome } from '../../install/apply/types.js';
+import type { RestartOutcome } from '../../install/apply/effects.js';
 import { chooseOne } from '../../install/pipeline/choose.js';
 import { type InstallResult, inspectAndPlan, install } from '../../install/pipeline/install.js';
 import { ExitCode } from '../../lib/errors.js';
@@ -11,19 +11,23 @@ import { plural } from '../../lib/text.js';
 import { choiceOf } from '../../profile/instance.js';
 import { planQuestion, planText } from '../output/plan-text.js';
 import { verdictText } from '../output/verdict-text.js';
-import { approved, exitCodeForMode, requireRoot } from './common.js';
 import {
+  approved,
+  type CommandContext,
   computeHelp,
   endpoint,
   examples,
+  exitCodeForMode,
   hostHelp,
+  type Outcome,
   profileHelp,
+  type Run,
+  requireRoot,
   seconds,
   unitHelp,
   unitName,
   unreachableHelp,
-} from './options.js';
-import type { CommandContext, Outcome, Run } from './types.js';
+} from './common.js';
 
 export interface InstallDocument {
   readonly schema: 1;

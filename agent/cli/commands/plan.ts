@@ -4,8 +4,18 @@ import type { Plan } from '../../contracts/plan.js';
 import { chooseOne } from '../../install/pipeline/choose.js';
 import { ExitCode } from '../../lib/errors.js';
 import { planText } from '../output/plan-text.js';
-import { endpoint, examples, hostHelp, profileHelp, unitHelp, unitName, unreachableHelp } from './options.js';
-import type { CommandContext, Outcome, Run } from './types.js';
+import {
+  type CommandContext,
+  endpoint,
+  examples,
+  hostHelp,
+  type Outcome,
+  profileHelp,
+  type Run,
+  unitHelp,
+  unitName,
+  unreachableHelp,
+} from './common.js';
 
 export interface PlanDocument {
   readonly schema: 1;

@@ -1,7 +1,7 @@
 /** `vgpu-agent uninstall`: everything as it was before install. */
 import { Command, Option } from 'commander';
 import type { Plan } from '../../contracts/plan.js';
-import type { RestartOutcome } from '../../install/apply/types.js';
+import type { RestartOutcome } from '../../install/apply/effects.js';
 import { chooseAll, chooseOne } from '../../install/pipeline/choose.js';
 import { planUninstall, uninstall } from '../../install/pipeline/uninstall.js';
 import type { ReadyPlan, Workplace } from '../../install/pipeline/workplace.js';
@@ -9,9 +9,17 @@ import { ExitCode, VgpuError } from '../../lib/errors.js';
 import { plural } from '../../lib/text.js';
 import type { Profile } from '../../profile/types.js';
 import { planQuestion, planText } from '../output/plan-text.js';
-import { approved, requireRoot } from './common.js';
-import { examples, profileHelp, unitHelp, unitName } from './options.js';
-import type { CommandContext, Outcome, Run } from './types.js';
+import {
+  approved,
+  type CommandContext,
+  examples,
+  type Outcome,
+  profileHelp,
+  type Run,
+  requireRoot,
+  unitHelp,
+  unitName,
+} from './common.js';
 
 export interface UninstallDocument {
   readonly schema: 1;

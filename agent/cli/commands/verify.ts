@@ -9,10 +9,20 @@ import { type Choice, chooseOne } from '../../install/pipeline/choose.js';
 import { takeBackTrace } from '../../install/pipeline/trace.js';
 import { VgpuError } from '../../lib/errors.js';
 import { verdictText } from '../output/verdict-text.js';
-import { exitCodeForMode, requireRoot } from './common.js';
-import { computeHelp, examples, profileHelp, seconds, unitHelp, unitName } from './options.js';
-import { serviceVerdict } from './status-service.js';
-import type { CommandContext, Outcome, Run } from './types.js';
+import {
+  type CommandContext,
+  computeHelp,
+  examples,
+  exitCodeForMode,
+  type Outcome,
+  profileHelp,
+  type Run,
+  requireRoot,
+  seconds,
+  unitHelp,
+  unitName,
+} from './common.js';
+import { serviceVerdict } from './status.js';
 
 export interface VerifyDocument {
   readonly schema: 1;

@@ -1,14 +1,13 @@
 /** `vgpu-agent version`: the agent, the shim it would install, the one that is installed, and what processes have loaded. */
+
 import { readlink } from 'node:fs/promises';
 import path from 'node:path';
 import { Command } from 'commander';
-import { agentVersion } from '../../lib/agent-version.js';
-import { type BuildInfo, readBuildInfo } from '../../lib/build-info.js';
+import { agentVersion, type BuildInfo, readBuildInfo } from '../../lib/build-info.js';
 import { ExitCode, errnoOf, VgpuError } from '../../lib/errors.js';
 import { storeCurrent, storeVersions } from '../../lib/paths.js';
 import { oneLine } from '../../lib/text.js';
-import { examples } from './options.js';
-import type { Outcome, Run } from './types.js';
+import { examples, type Outcome, type Run } from './common.js';
 
 export interface VersionDocument {
   readonly schema: 1;
@@ -128,7 +127,7 @@ async function loadedLibraries(
 
 async function builtShim(): Promise<VersionDocument['shim']> {
   const [{ defaultShimDirectory, readShimBuild }, { ContentCache }] = await Promise.all([
-    import('../../guest/shim/shim-build.js'),
+    import('../../guest/shim/store.js'),
     import('../../guest/files/content.js'),
   ]);
   const contents = new ContentCache();

@@ -11,7 +11,7 @@ export function verdictHead(verdict: Verdict, style: Style): string {
   return `${paint(verdict.mode, modeText(verdict), style)}  ${oneLine(`${verdict.unit} (${verdict.profile}${version})`)}`;
 }
 
-export interface VerdictTextOptions {
+interface VerdictTextOptions {
   /** Names `vgpu-agent doctor` under the next command; false where its findings stand beside it anyway. */
   readonly doctor?: boolean;
 }

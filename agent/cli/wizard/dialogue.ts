@@ -1,10 +1,23 @@
 /** The dialogue: question by question, and back; ends when all is known that an install needs. */
-
 import type { HostFacts } from '../../contracts/facts.js';
 import { VgpuError } from '../../lib/errors.js';
-import { decisionOf, lookAgain, nextQuestion, otherAddress, stopHere, yes } from './questions.js';
-import type { Answers, Ask, Decision, Found, HostSeen, Question } from './types.js';
-import { hostLine } from './words.js';
+import type { Style } from '../../lib/style.js';
+import { oneLine, shellWord, wrap } from '../../lib/text.js';
+import {
+  type Answers,
+  type Ask,
+  type Consumer,
+  type Decision,
+  decisionOf,
+  type Found,
+  type HostSeen,
+  lookAgain,
+  nextQuestion,
+  otherAddress,
+  type Question,
+  stopHere,
+  yes,
+} from './questions.js';
 
 export interface DialogueEffects {
   readonly ask: Ask;
@@ -17,7 +30,7 @@ export interface DialogueEffects {
 }
 
 /** Where the dialogue stands. A value: going back is taking an older one. */
-export interface Standing {
+interface Standing {
   readonly found: Found;
   readonly answers: Answers;
   /** The standings at each question that was answered, the first first. */
@@ -99,4 +112,65 @@ function noHost(hosts: readonly HostSeen[]): VgpuError {
       'start vgpu-hostd on the host, then sudo vgpu-agent setup; to install before it runs: ' +
       'sudo vgpu-agent install --host ADDRESS --allow-unreachable-host',
   });
+}
+
+// The wizard's text other than its questions. Pure.
+
+/** The facts that were found out, a line each. */
+export function foundText(found: Found, style: Style): string {
+  const { consumers, hosts, installed } = found;
+  const libraries = [...new Set(consumers.flatMap((one) => one.libraries.map(libraryLine)))];
+  const items: readonly (readonly [label: string, lines: readonly string[]])[] = [
+    ['services', consumers.map(({ profile }) => `${profile.unit}: ${profile.description}`)],
+    ['libraries', libraries.length === 0 ? ['no other library in the way'] : libraries],
+    ['host', hosts.map(hostLine)],
+    [
+      'installed',
+      [
+        installed === null
+          ? 'nothing yet'
+          : `for ${installed.profiles.join(' and ')}, host ${installed.endpoint}`,
+      ],
+    ],
+  ];
+  return [
+    style.bold('This machine'),
+    ...items.flatMap(([label, lines]) =>
+      lines.map((line, index) => item(index === 0 ? label : '', line, style)),
+    ),
+  ].join('\n');
+}
+
+function item(label: string, text: string, style: Style): string {
+  const indent = ' '.repeat(12);
+  return `  ${label.padEnd(10)}${wrap(oneLine(text), style.width - indent.length).replaceAll('\n', `\n${indent}`)}`;
+}
+
+function libraryLine({ path, vendor, ownerOfFile }: Consumer['libraries'][number]): string {
+  const whose = vendor === 'nvidia' ? "NVIDIA's" : 'neither of vgpu-agent nor of NVIDIA';
+  return `${path} is ${whose}${ownerOfFile === null ? '' : ` (package ${ownerOfFile})`}`;
+}
+
+/** The answer of an address. */
+function hostLine({ endpoint, answer }: HostSeen): string {
+  switch (answer.kind) {
+    case 'answers':
+      return `${endpoint} answers: ${answer.device}`;
+    case 'unreachable':
+      return `${endpoint} does not answer: ${oneLine(answer.message.replace(`cannot connect to ${endpoint}: `, ''))}`;
+    case 'unasked':
+      return `${endpoint} was not asked`;
+  }
+}
+
+/** The install that does the same without a question. */
+export function commandLine({ profile, host, service }: Decision): string {
+  const flags = [
+    '--profile',
+    profile.name,
+    '--host',
+    shellWord(host),
+    service ? '--service' : '--no-service',
+  ];
+  return `sudo vgpu-agent install ${flags.join(' ')} --yes`;
 }

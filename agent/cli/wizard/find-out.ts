@@ -5,11 +5,11 @@ import type { HostFacts, MachineFacts } from '../../contracts/facts.js';
 import type { Plan, PlanOptions } from '../../contracts/plan.js';
 import type { UnitFacts } from '../../contracts/unit.js';
 import { parseEndpoint, parseGuestConf } from '../../guest/vgpu-host/endpoint.js';
-import { refusal } from '../../install/pipeline/refusal.js';
+import { refusal } from '../../install/pipeline/ask-then-lock.js';
 import { VgpuError } from '../../lib/errors.js';
 import { agentUnitFile, defaultPort, defaultSocket, guestConf, userProfiles } from '../../lib/paths.js';
 import type { Profile } from '../../profile/types.js';
-import type { Consumer, Found, HostSeen } from './types.js';
+import type { Consumer, Found, HostSeen } from './questions.js';
 
 export interface FindOutEffects {
   /** Every profile that can be read. */
@@ -53,7 +53,7 @@ export async function findHosts(
   return seen;
 }
 
-export type Candidate = Pick<HostSeen, 'endpoint' | 'from'>;
+type Candidate = Pick<HostSeen, 'endpoint' | 'from'>;
 
 /** Where a host may be: what is set first, then the usual places; each once. */
 export function hostCandidates(sources: {

@@ -1,14 +1,16 @@
 /** The facts of a machine that is to serve GPUs: files as they are and as this version would put them. Reads only. */
 import { readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
-import { checkHostDaemon, type HostDaemon } from '../../contracts/host-daemon.js';
 import type { Manifest } from '../../contracts/manifest.js';
-import type {
-  HostDevice,
-  ServingFacts,
-  ServingFile,
-  ServingRequest,
-  ServingUnit,
+import {
+  checkHostDaemon,
+  type GuestLimits,
+  type HostDaemon,
+  type HostDevice,
+  type ServingFacts,
+  type ServingFile,
+  type ServingRequest,
+  type ServingUnit,
 } from '../../contracts/serving.js';
 import { readBuildInfo } from '../../lib/build-info.js';
 import { VgpuError } from '../../lib/errors.js';
@@ -27,15 +29,15 @@ import {
   packageRoot,
 } from '../../lib/paths.js';
 import type { CommandRunner } from '../../lib/run-command.js';
+import { assignments } from '../../lib/unit-file.js';
 import type { Manager } from '../../systemd/types.js';
 import { readDistribution } from '../distribution.js';
-import type { ContentCache } from '../files/content.js';
-import { ownedFile, pathState } from '../files/path-state.js';
+import { type ContentCache, ownedFile, pathState } from '../files/content.js';
 import type { Root } from '../files/root.js';
 import { packageOwners } from '../libraries/packages.js';
-import { defaultShimDirectory } from '../shim/shim-build.js';
+import { defaultShimDirectory } from '../shim/store.js';
+import { parseEndpoint } from '../vgpu-host/endpoint.js';
 import { servingProblems } from './checks.js';
-import { confText, defaultsText, deviceIn, listenIn, serviceText, socketText, withDevice } from './texts.js';
 
 export interface ServingEffects {
   readonly root: Root;
@@ -244,4 +246,73 @@ function missing(file: string, cause?: unknown): VgpuError {
         : 'build it (npm run build) or install vgpu-agent again; files of it are missing',
     ...(cause === undefined ? {} : { cause }),
   });
+}
+
+// The files that say how a host serves, written and read back. Pure.
+
+const header = 'Written by vgpu-agent host install. Taken away by: vgpu-agent host uninstall';
+
+/** /etc/default/vgpu-hostd where there was none. */
+function defaultsText(device: HostDevice): string {
+  return `# ${header}
+# You may edit this file; systemctl restart vgpu-hostd applies it, and ends the sessions.
+# cuda: the GPU of this machine. software: a simulated one, which says so.
+VGPU_DEVICE=${device}
+# More options of vgpu-hostd(8).
+VGPU_OPTIONS=
+`;
+}
+
+/** The text with another device; everything else of it is kept. */
+function withDevice(text: string, device: HostDevice): string {
+  const lines = text.split('\n');
+  const at = lines.findLastIndex((line) => /^\s*VGPU_DEVICE\s*=/.test(line));
+  if (at >= 0) return lines.with(at, `VGPU_DEVICE=${device}`).join('\n');
+  return `${text}${text === '' || text.endsWith('\n') ? '' : '\n'}VGPU_DEVICE=${device}\n`;
+}
+
+/** The device that /etc/default/vgpu-hostd names; null: none that there is. */
+function deviceIn(text: string): HostDevice | null {
+  const last = [...text.matchAll(/^\s*VGPU_DEVICE\s*=\s*"?([a-z]*)"?\s*$/gm)].at(-1)?.[1];
+  return last === 'cuda' || last === 'software' ? last : null;
+}
+
+/** /etc/vgpu/hostd.conf: every guest that can connect is allowed, within these limits. */
+function confText({ memory, sessions }: GuestLimits): string {
+  const limits = [
+    ...(memory === null ? [] : [`memory=${memory}`]),
+    ...(sessions === null ? [] : [`sessions=${sessions}`]),
+  ];
+  return `# ${header}
+# You may edit this file: who may connect, and the limits of each guest (vgpu-hostd.conf(5)).
+# vgpu-hostd --check-config reads it; systemctl reload vgpu-hostd applies it.
+limits ${limits.join(' ')}
+allow any
+`;
+}
+
+/** The socket unit with these addresses. `template` is units/vgpu-hostd.socket. */
+function socketText(template: string, listen: readonly string[]): string {
+  const lines = listen.map((address) => `ListenStream=${streamOf(address)}`).join('\n');
+  return `# ${header}\n${template.replace(/^ListenStream=.*$/m, lines)}`;
+}
+
+function serviceText(template: string): string {
+  return `# ${header}\n# Settings of your own go into a drop-in: systemctl edit vgpu-hostd.\n${template}`;
+}
+
+/** The addresses of a socket unit, as `--listen` writes them. */
+function listenIn(text: string): readonly string[] {
+  return assignments([text], 'Socket', 'ListenStream').flatMap((stream) => {
+    const port = /^vsock::(\d+)$/.exec(stream)?.[1];
+    if (port !== undefined) return [`vsock:${port}`];
+    if (stream.startsWith('/') || stream.startsWith('@')) return [`unix:${stream}`];
+    return parseEndpoint(`tcp:${stream}`).kind === 'tcp' ? [`tcp:${stream}`] : [];
+  });
+}
+
+function streamOf(address: string): string {
+  return address.startsWith('vsock:')
+    ? `vsock::${address.slice('vsock:'.length)}`
+    : address.replace(/^(?:unix|tcp):/, '');
 }

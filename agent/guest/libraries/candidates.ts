@@ -10,10 +10,9 @@ import type {
 import { VgpuError } from '../../lib/errors.js';
 import { glob } from '../../lib/glob.js';
 import { storeCurrent } from '../../lib/paths.js';
+import { expandVariables } from '../../profile/instance.js';
 import type { Profile } from '../../profile/types.js';
-import { expandVariables } from '../../profile/variables.js';
-import type { Content, ContentCache } from '../files/content.js';
-import { pathState } from '../files/path-state.js';
+import { type Content, type ContentCache, pathState } from '../files/content.js';
 import type { Root } from '../files/root.js';
 
 const driverNames = ['libcuda.so', 'libcuda.so.1', 'libnvidia-ml.so', 'libnvidia-ml.so.1'];

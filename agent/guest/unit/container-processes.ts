@@ -29,7 +29,7 @@ interface Process extends Stat {
 }
 
 /** The facts that only docker's daemon knows. */
-export interface DockerWord {
+interface DockerWord {
   /** The first process of the unit's container; null: it does not run, or it is not known. */
   pid(container: ContainerUnit): Promise<number | null>;
   /** The unit with the containers of its compose file. */

@@ -2,6 +2,7 @@
  * The consumer's processes, from /proc. Any of them may end, exec or be replaced at any moment, and some may not be
  * read: unknown facts are left out or named in `unreadable`, never guessed.
  */
+
 import { constants, openSync, readdirSync, readFileSync, readlinkSync, statSync } from 'node:fs';
 import { open, readdir } from 'node:fs/promises';
 import path from 'node:path';
@@ -10,7 +11,7 @@ import type { LibraryVendor, ProcessFacts, ProcessIdentity } from '../../contrac
 import { errnoOf } from '../../lib/errors.js';
 import { cdiVariable } from '../../lib/paths.js';
 import { readUpTo } from '../../lib/trust/files.js';
-import { withoutTracer } from '../../systemd/trace-environment.js';
+import { withoutTracer } from '../../systemd/unit-environment.js';
 import type { ContentCache } from '../files/content.js';
 import { openRegular } from '../files/root.js';
 import { libraryOf } from '../libraries/candidates.js';

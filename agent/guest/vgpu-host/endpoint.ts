@@ -4,7 +4,7 @@ import type { HostFacts } from '../../contracts/facts.js';
 import { VgpuError } from '../../lib/errors.js';
 import { defaultPort, defaultSocket, guestConf } from '../../lib/paths.js';
 
-export type Endpoint =
+type Endpoint =
   | { readonly kind: 'unix'; readonly path: string }
   | { readonly kind: 'vsock'; readonly cid: number; readonly port: number }
   | { readonly kind: 'tcp'; readonly address: string; readonly port: number };

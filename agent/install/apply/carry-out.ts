@@ -2,19 +2,16 @@
 import path from 'node:path';
 import type { Emit } from '../../contracts/events.js';
 import type { ShimBuild } from '../../contracts/facts.js';
-import type { OwnedItem } from '../../contracts/manifest.js';
-import type { PathState } from '../../contracts/path-state.js';
+import type { OwnedItem, PathState } from '../../contracts/manifest.js';
 import type { Change, Preflight } from '../../contracts/plan.js';
 import { VgpuError } from '../../lib/errors.js';
 import { storeRoot, storeVersions } from '../../lib/paths.js';
 import { findItem, isOurs } from '../plan/owned.js';
-import { installAlternative, readGroup, removeAlternative, specOf } from './alternatives.js';
-import { keepAside } from './aside.js';
 import type { ApplyEffects } from './effects.js';
 import { sha256, withItem, withoutAlternative, withoutPath } from './manifest.js';
-import { isAlready, sameContent, type Target } from './place.js';
+import { isAlready, keepAside, sameContent, type Target } from './place.js';
 import { release } from './release.js';
-import { runLdconfig, runReload } from './tools.js';
+import { installAlternative, readGroup, removeAlternative, runLdconfig, runReload, specOf } from './tools.js';
 import type { OpenTransaction } from './transaction.js';
 
 export interface Work {

@@ -20,7 +20,7 @@ const phrases: Readonly<Record<string, string>> = {
 };
 
 /** The event, its place and the remedy, of any thrown value. */
-export interface Failure {
+interface Failure {
   readonly text: string;
   readonly operation: string;
   readonly path: string | undefined;

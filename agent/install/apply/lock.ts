@@ -3,6 +3,7 @@
  * it inherits: the lock belongs to the *open file description*, which both processes share, and so it stays when
  * flock(1) ends, and goes when this process does, however it dies.
  */
+
 import { spawn } from 'node:child_process';
 import { constants } from 'node:fs';
 import fs from 'node:fs/promises';
@@ -11,7 +12,7 @@ import { errnoOf, VgpuError } from '../../lib/errors.js';
 import { lockFile, serviceStarts } from '../../lib/paths.js';
 import { toolEnvironment } from '../../lib/run-command.js';
 
-export interface Lock {
+interface Lock {
   /**
    * Gives the lock up. `remove` also takes away the lock file and its directory (an uninstall leaves nothing);
    * a process that waits for the removed file notices and makes a new one.
@@ -19,7 +20,7 @@ export interface Lock {
   release(options?: { readonly remove?: boolean }): Promise<void>;
 }
 
-export interface LockOptions {
+interface LockOptions {
   /** Said to others: `install`. */
   readonly command: string;
   /** How long to wait for another holder; 0 does not wait. */

@@ -1,8 +1,7 @@
 /** The manifest: read, written, and the rules by which it grows. */
 import { createHash } from 'node:crypto';
-import type { Manifest, OwnedItem } from '../../contracts/manifest.js';
-import type { PathState } from '../../contracts/path-state.js';
-import { checkManifest } from '../../contracts/read-manifest.js';
+import type { Manifest, OwnedItem, PathState } from '../../contracts/manifest.js';
+import { checkManifest } from '../../contracts/manifest-schema.js';
 import { VgpuError } from '../../lib/errors.js';
 import { storeRoot } from '../../lib/paths.js';
 import { findItem, isOurs } from '../plan/owned.js';

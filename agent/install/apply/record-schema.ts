@@ -10,7 +10,7 @@ import {
   path,
   pathState,
   text,
-} from '../../contracts/schema-parts.js';
+} from '../../contracts/manifest-schema.js';
 
 const aim = oneOf(
   'kind',

@@ -12,8 +12,7 @@
  * reads as not written was never written (fsync(2) loses pages, it makes none).
  */
 
-import type { Manifest } from '../../contracts/manifest.js';
-import type { PathState } from '../../contracts/path-state.js';
+import type { Manifest, PathState } from '../../contracts/manifest.js';
 import { VgpuError } from '../../lib/errors.js';
 import { firstProblem, type SchemaCheck, schemaCheck } from '../../lib/schema.js';
 import { syncParent } from './disk.js';
@@ -74,7 +73,7 @@ export interface BeginRecord {
   readonly retire: readonly string[];
 }
 
-export type TransactionRecord =
+type TransactionRecord =
   | BeginRecord
   | StepRecord
   /** From here on the new state stands. */

@@ -15,12 +15,11 @@ import {
   tracerName,
 } from '../../lib/paths.js';
 import type { TracePlan } from '../plan/trace.js';
-import type { ApplyEffects } from './effects.js';
+import type { ApplyEffects, RestartOutcome } from './effects.js';
 import { failureOf } from './failures.js';
 import { sha256 } from './manifest.js';
 import { clear, place, temporaryFor } from './place.js';
 import { runReload } from './tools.js';
-import type { RestartOutcome } from './types.js';
 
 type TraceEffects = Pick<ApplyEffects, 'disk' | 'manager' | 'mappedUnder' | 'restartTimeoutMs'>;
 

@@ -1,15 +1,13 @@
 /** Takes a transaction back, last step first. Can be cut short and begun again at any point. */
 import path from 'node:path';
 import type { Emit } from '../../contracts/events.js';
-import type { PathState } from '../../contracts/path-state.js';
+import type { PathState } from '../../contracts/manifest.js';
 import { guestConf, storeRoot } from '../../lib/paths.js';
-import { undoAlternative } from './alternatives.js';
-import { keepBackupAside } from './aside.js';
 import type { ApplyEffects } from './effects.js';
 import { failureOf } from './failures.js';
-import { clear, place, sameState, temporaryFor } from './place.js';
+import { clear, keepBackupAside, place, sameState, temporaryFor } from './place.js';
 import type { Aim, PathRecord, StepRecord } from './records.js';
-import { runLdconfig, runReload } from './tools.js';
+import { runLdconfig, runReload, undoAlternative } from './tools.js';
 
 /** Programs, texts and settings: no library of the loader's. */
 const unread = ['/usr/bin', '/usr/share', '/etc/default'];

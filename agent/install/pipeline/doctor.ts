@@ -4,9 +4,9 @@ import type { Emit } from '../../contracts/events.js';
 import type { Profile } from '../../profile/types.js';
 import { combine } from '../../verdict/combine.js';
 import { diagnose } from '../../verdict/doctor/diagnose.js';
-import type { Diagnosis, DoctorFacts } from '../../verdict/doctor/types.js';
+import type { Diagnosis, DoctorFacts } from '../../verdict/doctor/finding.js';
+import { recoverFirst } from './ask-then-lock.js';
 import { type InstallResult, install } from './install.js';
-import { recoverFirst } from './recover-first.js';
 import type { Traced } from './trace.js';
 import type { DoctorWorkplace, ReadyPlan } from './workplace.js';
 

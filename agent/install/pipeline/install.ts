@@ -1,16 +1,12 @@
 /** install: inspect, plan, show, apply, restart, confirm, verdict. The service runs the same. */
-
 import type { Emit } from '../../contracts/events.js';
 import type { MachineFacts } from '../../contracts/facts.js';
 import type { Verdict } from '../../contracts/verdict.js';
 import { VgpuError } from '../../lib/errors.js';
 import { agentUnit } from '../../lib/paths.js';
 import type { Profile } from '../../profile/types.js';
-import type { Applied } from '../apply/types.js';
-import { askThenLock } from './ask-then-lock.js';
-import { recoverFirst } from './recover-first.js';
-import { refusal } from './refusal.js';
-import { takeBack, takenBack, tellTakenBack } from './take-back.js';
+import type { Applied, RestartOutcome } from '../apply/effects.js';
+import { askThenLock, recoverFirst, refusal } from './ask-then-lock.js';
 import type { Mark, ReadyPlan, Workplace } from './workplace.js';
 
 /** A repair of the service may have the lock when the trial ends. */
@@ -276,4 +272,47 @@ async function settledOrTakeBack(
 function stopIfAsked(signal: AbortSignal): void {
   if (!signal.aborted) return;
   throw new VgpuError('stopped before anything was changed', { kind: 'interrupted', operation: 'install' });
+}
+
+// Taking an install back whose verdict, or whose service, was not what was asked for.
+
+/** With the lock, after `apply` with `keepUndo`. */
+async function takeBack(work: Workplace, plan: ReadyPlan, emit: Emit): Promise<void> {
+  await tellTakenBack(work, plan, await work.rollback(plan.unit, emit), emit);
+}
+
+/** Says what became of the consumer, and leaves an entry in the journal. */
+async function tellTakenBack(
+  work: Pick<Workplace, 'journal'>,
+  plan: ReadyPlan,
+  restart: RestartOutcome,
+  emit: Emit,
+): Promise<void> {
+  if (restart.kind === 'failed') {
+    emit({
+      kind: 'note',
+      level: 'warning',
+      code: 'restart-failed',
+      text: restart.message,
+      remedy: `systemctl restart ${plan.unit}`,
+    });
+  }
+  await work.journal.write({
+    kind: 'rolledBack',
+    profile: plan.profile,
+    unit: plan.unit,
+    storeId: plan.storeId,
+    changes: plan.changes.length,
+  });
+}
+
+/** The error of a take-back: why, and that nothing of the install is left. */
+function takenBack(error: VgpuError, remedy: string | undefined): VgpuError {
+  return new VgpuError(`${error.message}. Everything was undone`, {
+    kind: 'rolled-back',
+    operation: error.operation,
+    ...(error.path === undefined ? {} : { path: error.path }),
+    ...(remedy === undefined ? {} : { remedy }),
+    cause: error,
+  });
 }

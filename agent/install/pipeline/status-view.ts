@@ -8,7 +8,7 @@ import type { Verdict } from '../../contracts/verdict.js';
 import type { ConsumerView, StatusView } from '../../contracts/views.js';
 import type { Profile } from '../../profile/types.js';
 import { changeTitle } from '../plan/change-title.js';
-import { findConsumer } from '../plan/consumers.js';
+import { findConsumer } from '../plan/owned.js';
 
 /** One consumer. `plan` is what install would do now to what is installed (null: nothing is). */
 export function statusView(

@@ -6,16 +6,30 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import type { Emit } from '../../contracts/events.js';
 import type { MachineFacts } from '../../contracts/facts.js';
 import type { UnitFacts } from '../../contracts/unit.js';
+import type { ContentCache } from '../../guest/files/content.js';
+import { readProcesses } from '../../guest/unit/processes.js';
 import { VgpuError } from '../../lib/errors.js';
+import type { CommandRunner } from '../../lib/run-command.js';
 import type { Profile } from '../../profile/types.js';
-import { gatherTrace, librariesOf } from '../../verdict/doctor/trace/bindings.js';
-import { readTrace } from '../../verdict/doctor/trace/events.js';
-import type { LiveProcess } from '../../verdict/doctor/trace/traced.js';
-import type { TracedStart, TraceFacts } from '../../verdict/doctor/trace/types.js';
+import {
+  gatherTrace,
+  librariesOf,
+  readTrace,
+  type TracedStart,
+  type TraceFacts,
+} from '../../verdict/doctor/trace/bindings.js';
+import {
+  type LiveProcess,
+  readLiveProcesses,
+  readTraceFile,
+  whoseLibraries,
+} from '../../verdict/doctor/trace/traced.js';
 import type { Observation } from '../../verdict/observation.js';
-import { planTrace, type TracePlan } from '../plan/trace.js';
+import type { ApplyEffects } from '../apply/effects.js';
+import { beginTrace, disarmTrace, forgetTrace, restartForTrace } from '../apply/trace.js';
+import { planTrace, type TracePlan, traceLimitBytes } from '../plan/trace.js';
 import { askThenLock } from './ask-then-lock.js';
-import type { DoctorWorkplace, Mark, Workplace } from './workplace.js';
+import type { DoctorWorkplace, Mark, Tracing, Workplace } from './workplace.js';
 
 export interface TraceRequest {
   readonly profile: Profile;
@@ -252,4 +266,24 @@ export async function takeBackTrace(work: Workplace, emit: Emit): Promise<boolea
     });
     return false;
   }
+}
+
+// The steps of a trace on the running system.
+
+export function tracing(
+  effects: () => Promise<ApplyEffects>,
+  pids: (unit: string) => Promise<readonly number[]>,
+  runner: CommandRunner,
+  contents: ContentCache,
+): Tracing {
+  return {
+    begin: async (plan) => beginTrace(plan, await effects()),
+    restart: async (unit) => restartForTrace(unit, await effects()),
+    live: async (unit) =>
+      readLiveProcesses(await readProcesses(await pids(unit), contents), runner, contents),
+    read: () => readTraceFile(traceLimitBytes),
+    vendors: (files) => whoseLibraries(files, contents),
+    disarm: async (unit) => disarmTrace(unit, await effects()),
+    forget: async () => forgetTrace(await effects()),
+  };
 }

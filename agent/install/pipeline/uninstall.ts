@@ -3,13 +3,11 @@
 import type { Emit } from '../../contracts/events.js';
 import { VgpuError } from '../../lib/errors.js';
 import type { Profile } from '../../profile/types.js';
-import type { Applied } from '../apply/types.js';
-import { askThenLock } from './ask-then-lock.js';
-import { recoverFirst } from './recover-first.js';
-import { refusal } from './refusal.js';
+import type { Applied } from '../apply/effects.js';
+import { askThenLock, recoverFirst, refusal } from './ask-then-lock.js';
 import type { ReadyPlan, Workplace } from './workplace.js';
 
-export interface UninstallRequest {
+interface UninstallRequest {
   readonly profile: Profile;
   readonly restart: boolean;
   readonly signal: AbortSignal;
@@ -18,7 +16,7 @@ export interface UninstallRequest {
   readonly asks: boolean;
 }
 
-export type UninstallResult =
+type UninstallResult =
   | { readonly kind: 'declined'; readonly plan: ReadyPlan }
   | { readonly kind: 'done'; readonly plan: ReadyPlan; readonly applied: Applied };
 

@@ -12,13 +12,13 @@ import type { Verdict } from '../../contracts/verdict.js';
 import type { CloserLook } from '../../guest/look/closer-look.js';
 import type { Profile } from '../../profile/types.js';
 import type { JournalWriter } from '../../systemd/journal-writer.js';
+import type { Watched } from '../../verdict/confirm.js';
 import type { LiveProcess } from '../../verdict/doctor/trace/traced.js';
-import type { Watched } from '../../verdict/look-again.js';
 import type { Observation } from '../../verdict/observation.js';
 import type { ProcessWatch } from '../../verdict/watch-processes.js';
-import type { Applied, Recovery, RestartOutcome } from '../apply/types.js';
+import type { Applied, Recovery, RestartOutcome } from '../apply/effects.js';
 import type { TracePlan } from '../plan/trace.js';
-import type { ServiceGoal } from './service-up.js';
+import type { ServiceGoal } from './agent-service.js';
 
 export type ReadyPlan = Extract<Plan, { kind: 'ready' }>;
 
@@ -115,7 +115,7 @@ export interface Tracing {
   forget(): Promise<void>;
 }
 
-export interface ApplyRequest {
+interface ApplyRequest {
   readonly keepUndo: boolean;
   readonly signal: AbortSignal;
 }

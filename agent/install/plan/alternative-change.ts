@@ -5,12 +5,12 @@
  */
 import type { AlternativeGroup, MachineFacts } from '../../contracts/facts.js';
 import type { Change } from '../../contracts/plan.js';
-import { own } from '../../lib/own.js';
+import { own } from '../../lib/json.js';
 import { storeCurrent } from '../../lib/paths.js';
 
 const alternativePriority = 10_000;
 
-export interface Alternatives {
+interface Alternatives {
   readonly changes: readonly Change[];
   /** Public path -> the text that its link has as a slave. */
   readonly links: ReadonlyMap<string, string>;

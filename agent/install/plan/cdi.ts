@@ -4,7 +4,7 @@
  * the directories where a loader without cache looks, so that no image needs ldconfig or a variable.
  */
 import path from 'node:path';
-import { type CdiDevice, type CdiMount, type CdiSpec, cdiKind, cdiNvidiaKind } from '../../contracts/cdi.js';
+import { type CdiDevice, type CdiMount, type CdiSpec, cdiKind, cdiNvidiaKind } from '../../containers/cdi.js';
 import type { ContainerFacts, MachineFacts } from '../../contracts/facts.js';
 import type { Change } from '../../contracts/plan.js';
 import { parseEndpoint } from '../../guest/vgpu-host/endpoint.js';
@@ -26,7 +26,7 @@ const readOnly = ['ro', 'nosuid', 'nodev', 'rbind', 'rprivate'];
 const socketDirectory = '/run/vgpu';
 const libraries = ['libcuda.so.1', 'libnvidia-ml.so.1'];
 
-export interface CdiQuestion {
+interface CdiQuestion {
   readonly kind: string;
   /** The version of the shim: its directory's name in the store. */
   readonly storeId: string;

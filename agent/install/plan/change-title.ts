@@ -1,5 +1,5 @@
 /** A change in a few words. */
-import type { PathState } from '../../contracts/path-state.js';
+import type { PathState } from '../../contracts/manifest.js';
 import type { Change } from '../../contracts/plan.js';
 import { bytes, oneLine, plural } from '../../lib/text.js';
 

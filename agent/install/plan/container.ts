@@ -1,8 +1,8 @@
 /** A consumer in a container: it gets the GPU as a CDI device, not by variables of its unit. Pure. */
 import major from 'semver/functions/major.js';
 import valid from 'semver/functions/valid.js';
+import { cdiKind, isOurDevice } from '../../containers/cdi.js';
 import { type ContainerUnit, containerOf, isRootless } from '../../containers/container-unit.js';
-import { cdiKind, isOurDevice } from '../../contracts/cdi.js';
 import type { ContainerFacts, MachineFacts } from '../../contracts/facts.js';
 import type { Change, Refusal, Warning } from '../../contracts/plan.js';
 import type { LoadedUnit } from '../../contracts/unit.js';

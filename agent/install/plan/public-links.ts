@@ -4,13 +4,12 @@
  */
 import path from 'node:path';
 import type { LibraryCandidate, MachineFacts } from '../../contracts/facts.js';
-import type { PathState } from '../../contracts/path-state.js';
+import type { PathState } from '../../contracts/manifest.js';
 import type { Change, Refusal, Warning } from '../../contracts/plan.js';
 import { publicDirectories } from '../../guest/libraries/candidates.js';
 import { storeCurrent, storeRoot } from '../../lib/paths.js';
 import type { Profile } from '../../profile/types.js';
 import { alternativeChanges } from './alternative-change.js';
-import { highestName, isVersionOf } from './versioned.js';
 
 export interface PublicLinks {
   readonly changes: readonly Change[];
@@ -263,4 +262,38 @@ function thingInTheWay(file: string, type: string): Refusal {
     message: `${file} is a ${type}, where a link has to be`,
     remedy: `find out what made ${file} and remove it`,
   };
+}
+
+// Ubuntu's layout: versioned libraries beside the public link, which ldconfig sets to the highest of them. Pure.
+
+/**
+ * ldconfig sets `libcuda.so.1` to the highest version in the directory at every run. The shim's has to be the highest: no
+ * driver will ever have this version.
+ */
+const highest = '99999.0';
+
+/** The name by which ldconfig takes the shim for the highest version: `libcuda.so.99999.0` for `libcuda.so.1`. */
+export function highestName(file: string): string {
+  return file.replace(/\d+$/, highest);
+}
+
+/** Does `file` have a name that ldconfig sets links under? */
+function isSonameLink(file: string): boolean {
+  return /^lib[\w-]+\.so\.\d+$/.test(path.basename(file));
+}
+
+/** Is `other` a version of the library `file`, in the same directory: `libcuda.so.550.163.01` of `libcuda.so.1`? */
+export function isVersionOf(file: string, other: string): boolean {
+  if (!isSonameLink(file) || path.dirname(other) !== path.dirname(file)) return false;
+  const stem = path.basename(file).replace(/\d+$/, '');
+  const base = path.basename(other);
+  return base.startsWith(stem) && /^\d+\.[\d.]+$/.test(base.slice(stem.length));
+}
+
+/** The versions beside `file` that are there now, without the shim's. */
+export function versionsBeside(file: string, facts: MachineFacts): readonly LibraryCandidate[] {
+  return facts.candidates.filter(
+    ({ path: other, state }) =>
+      isVersionOf(file, other) && other !== highestName(file) && state.kind !== 'absent',
+  );
 }

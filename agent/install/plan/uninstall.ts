@@ -24,14 +24,13 @@ import {
 } from '../../lib/paths.js';
 import type { Profile } from '../../profile/types.js';
 import { isOwnCdi } from './cdi.js';
-import { findConsumer, itemsOnlyFor, withoutConsumer } from './consumers.js';
 import { deliveryOf } from './container.js';
 import { interruptedWarning } from './install.js';
 import { loaderConfText, writeChange } from './our-files.js';
-import { itemsOfVersion } from './owned.js';
+import { findConsumer, itemsOfVersion, itemsOnlyFor, withoutConsumer } from './owned.js';
+import { isVersionOf, versionsBeside } from './public-links.js';
 import { leansOnStore } from './restart.js';
-import { serviceText } from './service-text.js';
-import { isVersionOf, versionsBeside } from './versioned.js';
+import { serviceText } from './service.js';
 
 const serviceFiles: ReadonlySet<string> = new Set([agentConf, busPolicyFile, catalogFile, polkitFile]);
 

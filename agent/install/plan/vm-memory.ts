@@ -14,7 +14,7 @@ import { defaultPort, vmMemoryRule } from '../../lib/paths.js';
 import { readableChange, writeChange } from './our-files.js';
 
 /** How the calls of the service's programs travel, as far as it is known without a session. */
-export type VmMemory =
+type VmMemory =
   /** A unix socket has its own rings; TCP has none; or it was not inspected. */
   | { readonly kind: 'not-concerned' }
   | { readonly kind: 'missing' }

@@ -1,7 +1,7 @@
 /** Signals of systemd and logind, on the one connection (dbus-next never removes a rule: each is added once). */
 import { addMatch, type BusConnection } from '../../systemd/connection.js';
 
-export interface BusEvents {
+interface BusEvents {
   /** The unit was started, stopped, restarted or reloaded. */
   unit(name: string): void;
   /** systemd has read its unit files again. */

@@ -7,15 +7,13 @@ import type { Verdict } from '../../contracts/verdict.js';
 import { withVerdict } from '../../install/pipeline/status-view.js';
 import type { Mark, WatchingWorkplace } from '../../install/pipeline/workplace.js';
 import { combine } from '../../verdict/combine.js';
-import type { Watched } from '../../verdict/look-again.js';
+import type { Watched } from '../../verdict/confirm.js';
 import type { Observation } from '../../verdict/observation.js';
 import { liveSessions, presentOf } from '../../verdict/present.js';
-import type { ConsumerBoard } from '../board.js';
-import { steadyNow } from '../clock.js';
+import type { ConsumerBoard, Record } from '../board.js';
 import type { DesiredOne } from '../desired.js';
 import type { HostEvent } from '../helper.js';
-import { pacer } from '../pacer.js';
-import type { Record } from '../record.js';
+import { pacer, steadyNow } from '../pacer.js';
 import { pause } from '../waiting.js';
 import { judgeNext } from './machine.js';
 import { shownVerdict } from './shown.js';
@@ -29,7 +27,7 @@ import {
   type Start,
 } from './state.js';
 
-export interface JudgeEffects {
+interface JudgeEffects {
   readonly work: WatchingWorkplace;
   readonly board: ConsumerBoard;
   readonly record: Record;

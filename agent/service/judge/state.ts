@@ -1,6 +1,7 @@
 /** The judge's state, its input events and its effects. */
-import type { JournalMessage } from '../../contracts/journal-messages.js';
+
 import type { Reason, Verdict } from '../../contracts/verdict.js';
+import type { JournalMessage } from '../../systemd/journal-writer.js';
 import type { Due } from '../board.js';
 import type { HostEvent } from '../helper.js';
 import { type Done, type Limits, nothingDone } from '../limiter.js';
@@ -34,7 +35,7 @@ export type LiveSeen =
   | { readonly kind: 'unknown'; readonly message: string };
 
 /** The same with what earlier looks add. */
-export interface Live {
+interface Live {
   readonly sessions: number;
   readonly launches: number;
   readonly works: boolean;
@@ -64,7 +65,7 @@ export interface Pending {
   readonly asked?: true;
 }
 
-export interface TriedOutdated {
+interface TriedOutdated {
   /** Without the numbers of processes. */
   readonly reason: string;
   /** The start before it. */

@@ -8,24 +8,21 @@ import type { Change, Plan } from '../../contracts/plan.js';
 import { driftOf, statusView } from '../../install/pipeline/status-view.js';
 import type { Workplace } from '../../install/pipeline/workplace.js';
 import { changeTitle } from '../../install/plan/change-title.js';
-import { findConsumer } from '../../install/plan/consumers.js';
-import type { ConsumerBoard } from '../board.js';
-import { steadyNow } from '../clock.js';
+import { findConsumer } from '../../install/plan/owned.js';
+import type { ConsumerBoard, Record } from '../board.js';
 import type { DesiredOne } from '../desired.js';
-import { pacer } from '../pacer.js';
-import type { Record } from '../record.js';
-import { causesOf } from './causes.js';
-import { keeperNext } from './machine.js';
+import { pacer, steadyNow } from '../pacer.js';
 import {
   beginKeeping,
   type Found,
   type KeeperEffect,
   type KeeperEvent,
   type KeeperRules,
+  keeperNext,
   type Repaired,
-} from './state.js';
+} from './machine.js';
 
-export interface KeeperEffects {
+interface KeeperEffects {
   readonly work: Workplace;
   readonly board: ConsumerBoard;
   readonly record: Record;
@@ -264,4 +261,17 @@ function messageOf(error: unknown): string {
 function rulesOf({ config: { repair } }: DesiredOne): KeeperRules {
   const { enabled, perHour, backoffSeconds } = repair;
   return { enabled, limits: { perHour, backoffMs: backoffSeconds * 1000, minimumMs: 0 } };
+}
+
+// The causes of a repair. Pure.
+
+/** For back-off and for people: paths, else the kind of change. */
+export function causesOf(changes: readonly Change[]): readonly string[] {
+  const paths = changes.flatMap((change) =>
+    'path' in change ? [change.path] : change.kind === 'store' ? ['/opt/vgpu'] : [],
+  );
+  if (paths.length > 0) return [...new Set(paths)];
+  return [
+    ...new Set(changes.map((change) => (change.kind === 'ldconfig' ? '/etc/ld.so.cache' : change.kind))),
+  ];
 }

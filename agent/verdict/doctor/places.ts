@@ -4,8 +4,7 @@ import { isContainer } from '../../containers/container-unit.js';
 import type { DistributionFamily, LibraryCandidate } from '../../contracts/facts.js';
 import { publicDirectories } from '../../guest/libraries/candidates.js';
 import { storeRoot } from '../../lib/paths.js';
-import { byHand, fixes, plannedChanges } from './finding.js';
-import type { DoctorFacts, Remedy } from './types.js';
+import { byHand, type DoctorFacts, fixes, plannedChanges, type Remedy } from './finding.js';
 
 const removes: Readonly<Record<DistributionFamily, string>> = {
   debian: 'apt-get remove',

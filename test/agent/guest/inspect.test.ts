@@ -7,7 +7,7 @@ import { describe, it, type TestContext } from 'node:test';
 import type { LoadedUnit, UnitFacts } from '../../../agent/contracts/unit.js';
 import { ContentCache } from '../../../agent/guest/files/content.js';
 import { type InspectEffects, type InspectOptions, inspect } from '../../../agent/guest/inspect.js';
-import { defaultShimDirectory } from '../../../agent/guest/shim/shim-build.js';
+import { defaultShimDirectory } from '../../../agent/guest/shim/store.js';
 import { canLoad } from '../../../agent/guest/unit/access.js';
 import { VgpuError } from '../../../agent/lib/errors.js';
 import { spawnRunner } from '../../../agent/lib/run-command.js';

@@ -4,7 +4,7 @@ import path from 'node:path';
 import { test } from 'node:test';
 import { reasons } from '../../../agent/contracts/verdict.js';
 import { packageRoot } from '../../../agent/lib/paths.js';
-import { checks } from '../../../agent/verdict/doctor/checks.js';
+import { checks } from '../../../agent/verdict/doctor/diagnose.js';
 
 const text = readFileSync(path.join(packageRoot(), 'docs/reference/reasons.md'), 'utf8');
 

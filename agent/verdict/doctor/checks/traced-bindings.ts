@@ -1,11 +1,28 @@
+/** The check of a traced start: which library each CUDA symbol was bound to. */
 import { plural } from '../../../lib/text.js';
 import { choiceOf } from '../../../profile/instance.js';
-import { broken, byHand, notApplicable, ok, unknown, warning } from '../finding.js';
+import {
+  broken,
+  byHand,
+  type Check,
+  type DoctorFacts,
+  type Finding,
+  notApplicable,
+  ok,
+  unknown,
+  warning,
+} from '../finding.js';
 import { repairPlace } from '../places.js';
-import type { Binding } from '../trace/bindings.js';
-import type { TracedStart } from '../trace/types.js';
-import { bindingText, deafText, libraryText, processNames, silence, together } from '../trace/words.js';
-import type { Check, DoctorFacts, Finding } from '../types.js';
+import {
+  type Binding,
+  bindingText,
+  deafText,
+  libraryText,
+  processNames,
+  silence,
+  type TracedStart,
+  together,
+} from '../trace/bindings.js';
 
 /** Evidence lines of one kind; the JSON has all. */
 const shown = 8;

@@ -4,9 +4,12 @@ import path from 'node:path';
 import type { LibraryVendor, ProcessFacts } from '../../../contracts/facts.js';
 import type { ContentCache } from '../../../guest/files/content.js';
 import { openRegular, Root } from '../../../guest/files/root.js';
-import { environmentOf } from '../../../guest/look/environ.js';
-import { type ExecutableFacts, readExecutables } from '../../../guest/look/executables.js';
-import { isSecure } from '../../../guest/look/process-security.js';
+import {
+  type ExecutableFacts,
+  environmentOf,
+  isSecure,
+  readExecutables,
+} from '../../../guest/look/process.js';
 import { parseMaps } from '../../../guest/unit/processes.js';
 import { traceFile, tracerName } from '../../../lib/paths.js';
 import type { CommandRunner } from '../../../lib/run-command.js';

@@ -1,7 +1,7 @@
 /** A command line loads the command that it names, and all only where their list is needed. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { commandNames, commandsFor } from '../../../../agent/cli/commands/all.js';
+import { commandNames, commandsFor } from '../../../../agent/cli/commands/command-line.js';
 
 async function loaded(...argv: readonly string[]): Promise<readonly string[]> {
   const made = await commandsFor(argv);

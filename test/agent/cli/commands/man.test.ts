@@ -12,8 +12,8 @@ import { runCommand } from '../../../../agent/cli/commands/run.js';
 import { statusCommand } from '../../../../agent/cli/commands/status.js';
 import { uninstallCommand } from '../../../../agent/cli/commands/uninstall.js';
 import { verifyCommand } from '../../../../agent/cli/commands/verify.js';
-import { messageIds } from '../../../../agent/contracts/journal-messages.js';
-import { checks } from '../../../../agent/verdict/doctor/checks.js';
+import { messageIds } from '../../../../agent/systemd/journal-writer.js';
+import { checks } from '../../../../agent/verdict/doctor/diagnose.js';
 
 const page = fileURLToPath(new URL('../../../../../docs/man/vgpu-agent.8', import.meta.url));
 const text = readFileSync(page, 'utf8');

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { traceText } from '../../../../agent/cli/output/trace-text.js';
+import { traceText } from '../../../../agent/cli/output/doctor-text.js';
 import { styleFor } from '../../../../agent/lib/style.js';
 import { line, program, toOurs, traced } from '../../verdict/doctor/trace/lines.js';
 

@@ -6,8 +6,7 @@ import { describe, it } from 'node:test';
 import type { Distribution, LoaderCacheEntry } from '../../../../agent/contracts/facts.js';
 import { readDistribution } from '../../../../agent/guest/distribution.js';
 import { Root } from '../../../../agent/guest/files/root.js';
-import { parseLoaderCache } from '../../../../agent/guest/libraries/loader-cache.js';
-import { readLoaderDirectories } from '../../../../agent/guest/libraries/loader-conf.js';
+import { parseLoaderCache, readLoaderDirectories } from '../../../../agent/guest/libraries/loader.js';
 import { grow, tree } from '../support.js';
 
 /** ldconfig is in /sbin, which is not in every PATH. */

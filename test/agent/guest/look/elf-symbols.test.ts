@@ -4,8 +4,8 @@ import { spawnSync } from 'node:child_process';
 import { closeSync, existsSync, openSync, readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { describe, it } from 'node:test';
-import { descriptorSource } from '../../../../agent/guest/elf/elf-bytes.js';
-import { missingFrom, readSymbols, type SymbolReading } from '../../../../agent/guest/look/elf-symbols.js';
+import { descriptorSource } from '../../../../agent/guest/elf.js';
+import { missingFrom, readSymbols, type SymbolReading } from '../../../../agent/guest/look/symbols.js';
 import { packageRoot } from '../../../../agent/lib/paths.js';
 import { bufferSource, realLibrary, tree, withoutRealLibraries } from '../support.js';
 

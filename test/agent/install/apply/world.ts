@@ -2,6 +2,7 @@
  * A machine in a directory: real files, real update-alternatives on them, the real inspection and planning, and a
  * small model of what is not a file: systemd's view of the unit, the running consumer, the loader's cache.
  */
+
 import { spawnSync } from 'node:child_process';
 import {
   copyFileSync,
@@ -25,9 +26,8 @@ import { Root } from '../../../../agent/guest/files/root.js';
 import { inspect } from '../../../../agent/guest/inspect.js';
 import { apply, type ReadyPlan, recover } from '../../../../agent/install/apply/apply.js';
 import { nodeDisk } from '../../../../agent/install/apply/disk.js';
-import type { ApplyEffects, Disk } from '../../../../agent/install/apply/effects.js';
+import type { Applied, ApplyEffects, Disk, Recovery } from '../../../../agent/install/apply/effects.js';
 import { readManifest } from '../../../../agent/install/apply/manifest.js';
-import type { Applied, Recovery } from '../../../../agent/install/apply/types.js';
 import { planInstall } from '../../../../agent/install/plan/install.js';
 import { planUninstall } from '../../../../agent/install/plan/uninstall.js';
 import { type CommandRunner, spawnRunner } from '../../../../agent/lib/run-command.js';

@@ -1,7 +1,7 @@
 /** The order of a trace's steps, and that the service is put back whatever fails. */
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
-import type { RestartOutcome } from '../../../../agent/install/apply/types.js';
+import type { RestartOutcome } from '../../../../agent/install/apply/effects.js';
 import { type TraceRequest, takeBackTrace, trace } from '../../../../agent/install/pipeline/trace.js';
 import type { DoctorWorkplace } from '../../../../agent/install/pipeline/workplace.js';
 import { VgpuError } from '../../../../agent/lib/errors.js';

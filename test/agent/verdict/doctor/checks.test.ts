@@ -2,16 +2,11 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import type { HostFacts, MachineFacts } from '../../../../agent/contracts/facts.js';
-import { agentService } from '../../../../agent/verdict/doctor/checks/agent-service.js';
-import { discoveryTime } from '../../../../agent/verdict/doctor/checks/discovery-time.js';
-import { driverVersion } from '../../../../agent/verdict/doctor/checks/driver-version.js';
-import { nvml } from '../../../../agent/verdict/doctor/checks/nvml.js';
-import { output } from '../../../../agent/verdict/doctor/checks/output.js';
-import { overrides } from '../../../../agent/verdict/doctor/checks/overrides.js';
-import { realGpu } from '../../../../agent/verdict/doctor/checks/real-gpu.js';
-import { sandbox } from '../../../../agent/verdict/doctor/checks/sandbox.js';
-import { startOrder } from '../../../../agent/verdict/doctor/checks/start-order.js';
-import { symbols } from '../../../../agent/verdict/doctor/checks/symbols.js';
+import { driverVersion } from '../../../../agent/verdict/doctor/checks/host.js';
+import { nvml, realGpu, symbols } from '../../../../agent/verdict/doctor/checks/libraries.js';
+import { agentService } from '../../../../agent/verdict/doctor/checks/machine.js';
+import { discoveryTime, output } from '../../../../agent/verdict/doctor/checks/output.js';
+import { overrides, sandbox, startOrder } from '../../../../agent/verdict/doctor/checks/unit.js';
 import { answered, findingsOf, noDevice, openSandbox, unit } from '../support.js';
 import { doctorFacts, troubleOf } from './support.js';
 

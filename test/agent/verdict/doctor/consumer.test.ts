@@ -1,18 +1,20 @@
 // The checks of the consumer's own code, of its use of the GPU, and of vgpu-agent.service.
 import type { DistributionFamily, MachineFacts, ProcessFacts } from '../../../../agent/contracts/facts.js';
 import type { Reason } from '../../../../agent/contracts/verdict.js';
-import type { DriverLibrary, LoaderChoice } from '../../../../agent/guest/look/loader/look.js';
-import { agentService } from '../../../../agent/verdict/doctor/checks/agent-service.js';
-import { backendLibrary } from '../../../../agent/verdict/doctor/checks/backend-library.js';
-import { directLinking } from '../../../../agent/verdict/doctor/checks/direct-linking.js';
-import { discoveryTime } from '../../../../agent/verdict/doctor/checks/discovery-time.js';
-import { driverVersion } from '../../../../agent/verdict/doctor/checks/driver-version.js';
-import { loadedLibrary } from '../../../../agent/verdict/doctor/checks/loaded-library.js';
-import { nvml } from '../../../../agent/verdict/doctor/checks/nvml.js';
-import { opensByPath } from '../../../../agent/verdict/doctor/checks/opens-by-path.js';
-import { startOrder } from '../../../../agent/verdict/doctor/checks/start-order.js';
-import { symbols } from '../../../../agent/verdict/doctor/checks/symbols.js';
-import { checks } from '../../../../agent/verdict/doctor/checks.js';
+import type { DriverLibrary, LoaderChoice } from '../../../../agent/guest/look/loader.js';
+import { driverVersion } from '../../../../agent/verdict/doctor/checks/host.js';
+import {
+  backendLibrary,
+  directLinking,
+  nvml,
+  opensByPath,
+  symbols,
+} from '../../../../agent/verdict/doctor/checks/libraries.js';
+import { agentService } from '../../../../agent/verdict/doctor/checks/machine.js';
+import { discoveryTime } from '../../../../agent/verdict/doctor/checks/output.js';
+import { loadedLibrary } from '../../../../agent/verdict/doctor/checks/process.js';
+import { startOrder } from '../../../../agent/verdict/doctor/checks/unit.js';
+import { checks } from '../../../../agent/verdict/doctor/diagnose.js';
 import { expected } from '../../expected.js';
 import { absent, candidate, linkTo, multiarch, regular } from '../../install/plan/support.js';
 import {

@@ -1,9 +1,9 @@
 // The doctor's finding for each choice of the loader: the shim, another library, a file that is none, or nothing.
 import type { ProcessFacts } from '../../../../agent/contracts/facts.js';
-import type { LoaderChoice, ProcessChoices } from '../../../../agent/guest/look/loader/look.js';
+import type { LoaderChoice, ProcessChoices } from '../../../../agent/guest/look/loader.js';
 import { containerLibraryDirectories } from '../../../../agent/lib/paths.js';
 import { loaderChoice } from '../../../../agent/verdict/doctor/checks/loader-choice.js';
-import type { DoctorFacts } from '../../../../agent/verdict/doctor/types.js';
+import type { DoctorFacts } from '../../../../agent/verdict/doctor/finding.js';
 import { expected } from '../../expected.js';
 import { answered, processFacts, store, unit } from '../support.js';
 import { says } from './findings.js';

@@ -1,8 +1,8 @@
 // The doctor's finding for one traced start: the owner of each library that is called, and the limits of the trace.
 import { tracedBindings } from '../../../../../agent/verdict/doctor/checks/traced-bindings.js';
+import type { DoctorFacts } from '../../../../../agent/verdict/doctor/finding.js';
+import type { TracedStart } from '../../../../../agent/verdict/doctor/trace/bindings.js';
 import type { LiveProcess } from '../../../../../agent/verdict/doctor/trace/traced.js';
-import type { TracedStart } from '../../../../../agent/verdict/doctor/trace/types.js';
-import type { DoctorFacts } from '../../../../../agent/verdict/doctor/types.js';
 import { expected } from '../../../expected.js';
 import { candidate } from '../../../install/plan/support.js';
 import { says } from '../findings.js';

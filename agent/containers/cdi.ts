@@ -29,7 +29,6 @@ export interface CdiSpec {
   readonly cdiVersion: string;
   readonly kind: string;
   readonly devices: readonly CdiDevice[];
-  /** For a container that asks for any of the devices. */
   readonly containerEdits: CdiEdits;
 }
 

@@ -22,7 +22,6 @@ export async function dockerPid(container: ContainerUnit): Promise<number | null
 /** The names and IDs of containers that docker itself accepts (`RestrictedNameChars` of its sources). */
 const containerName = /^[a-zA-Z0-9][a-zA-Z0-9_.-]{1,254}$/;
 
-/** The path of something of a container in docker's API; null: docker has no container of such a name. */
 function containerPath(name: string, of: string): string | null {
   return containerName.test(name) ? `/containers/${name}/${of}` : null;
 }
@@ -118,7 +117,6 @@ function nameOf(container: unknown): string | null {
   return typeof name === 'string' ? name.replace(/^\//, '') : null;
 }
 
-/** Null: it does not run any more. */
 async function inspected(socket: string, name: string): Promise<ComposedContainer | null> {
   const document = await askDocker(socket, containerPath(name, 'json'));
   const pid = runningPid(document);

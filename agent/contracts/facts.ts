@@ -54,14 +54,7 @@ export type Resolution =
   | { readonly kind: 'directory'; readonly realPath: string; readonly steps: readonly LinkStep[] }
   | { readonly kind: 'absent' };
 
-/**
- * One place where a program may find a libcuda / libnvidia-ml. Every name in every public directory of the
- * profile is listed, `absent` included, under the first of several names of one directory (`/lib/x` and
- * `/usr/lib/x` on merged /usr): a public path without a candidate is a second name of one that has it.
- * Versioned names (`libcuda.so.550.163.01`) in those directories, and every other place, only if they exist.
- */
 export interface LibraryCandidate {
-  /** The path as a program would open it. */
   readonly path: string;
   readonly library: 'libcuda' | 'libnvidia-ml';
   readonly state: PathState;
@@ -93,7 +86,6 @@ export interface LoaderFacts {
   readonly directories: readonly { readonly path: string; readonly from: string }[];
 }
 
-/** A Debian alternatives group (`update-alternatives --query`). */
 export interface AlternativeGroup {
   readonly name: string;
   readonly link: string;
@@ -107,7 +99,6 @@ export interface AlternativeGroup {
   }[];
 }
 
-/** The compiled shim to be installed, as found in `build/shim/` (or where the package keeps it). */
 export interface ShimBuild {
   readonly directory: string;
   /** Store id: first 16 hex digits of sha256 over the sorted (name, mode, sha256) list. */
@@ -120,7 +111,6 @@ export interface ShimBuild {
     readonly size: number;
     readonly mode: number;
   }[];
-  /** Relative links that stand beside the files: `libcuda.so -> libcuda.so.1`. */
   readonly links: readonly { readonly name: string; readonly target: string }[];
 }
 
@@ -134,7 +124,6 @@ export interface StoreFacts {
   }[];
 }
 
-/** Which process it is, here and by its own account. */
 export interface ProcessIdentity {
   readonly pid: number;
   /** Its number in the PID namespace that it lives in, where that is another one. */
@@ -147,7 +136,6 @@ export interface ProcessIdentity {
 
 export interface ProcessFacts extends ProcessIdentity {
   readonly parent: number;
-  /** /proc/PID/comm. */
   readonly name: string;
   readonly executable: string | null;
   /** systemd gives INVOCATION_ID to every service (systemd.exec(5)); this process lacks it: a wrapper cleared its environment. */
@@ -169,7 +157,6 @@ export type RealGpu =
   | { readonly kind: 'none' }
   | { readonly kind: 'present'; readonly works: boolean; readonly evidence: string };
 
-/** Where the host is, and whether it answers there. */
 export interface HostFacts {
   /** `unix:PATH`, `vsock:CID:PORT`, `tcp:ADDR:PORT`. */
   readonly endpoint: string;
@@ -180,7 +167,6 @@ export interface HostFacts {
         readonly device: string;
         readonly simulated: boolean;
         readonly milliseconds: number;
-        /** The number of devices; absent: not counted. */
         readonly devices?: number;
       }
     | {
@@ -199,7 +185,6 @@ export interface OwnedFileFacts {
   readonly content: string | null;
 }
 
-/** One file of the service: how it is, and how this version of the agent would write it. */
 export interface ServiceFile {
   readonly present: OwnedFileFacts;
   /** Its text in the package: the unit's has places to be filled, agent.json has none (plan/service-text.ts). */
@@ -208,21 +193,17 @@ export interface ServiceFile {
   readonly editable: boolean;
 }
 
-/** A consumer as the service's unit has to know it. */
 export interface ServedConsumer {
   readonly unit: string;
   /** Where its public links are, by real names: `/lib` is `/usr/lib` on merged-usr systems. */
   readonly libraryDirectories: readonly string[];
 }
 
-/** The service vgpu-agent.service that keeps an installation true. */
 export interface ServiceFacts {
   readonly unit: string;
   readonly files: readonly ServiceFile[];
-  /** The links that enabling it makes. */
   readonly link: { readonly path: string; readonly target: string; readonly state: PathState };
   readonly activeState: string;
-  /** The programs that its unit starts: Node, the watcher, and the package that the program is in. */
   readonly program: { readonly node: string; readonly watch: string; readonly package: string };
   /** All that are installed, and the one that is looked at. */
   readonly consumers: readonly ServedConsumer[];
@@ -238,11 +219,9 @@ export interface UnusedQuadlet {
   readonly user: string | null;
 }
 
-/** The facts about containers. */
 export interface ContainerFacts {
   /** There is something here that would read CDI files. */
   readonly wanted: boolean;
-  /** Our CDI files. */
   readonly spec: OwnedFileFacts;
   readonly nvidia: OwnedFileFacts;
   /** Another program's file that defines nvidia.com/gpu; null: there is none. */
@@ -257,7 +236,6 @@ export interface ContainerFacts {
 
 /** A PCI device (ivshmem-plain) whose memory this guest shares with its host. */
 export interface SharedMemoryDevice {
-  /** The file that is the memory: `/sys/bus/pci/devices/0000:00:05.0/resource2`. */
   readonly path: string;
   readonly bytes: number;
   readonly uid: number;
@@ -269,7 +247,6 @@ export interface VmMemoryFacts {
   readonly devices: readonly SharedMemoryDevice[];
   /** The rule of udev that gives it to a group. */
   readonly rule: OwnedFileFacts;
-  /** That group; null: there is none of this name. */
   readonly group: { readonly name: string; readonly gid: number } | null;
   /** The kernel is in lockdown: no process can map memory of a PCI device. */
   readonly locked: boolean;

@@ -8,7 +8,6 @@ export const path = { type: 'string', pattern: '^/[^\\u0000]*$' } as const;
 const mode = { type: 'integer', minimum: 0, maximum: 0o177777 } as const;
 export const hash = { type: 'string', pattern: '^[0-9a-f]{64}$' } as const;
 
-/** One of these, told apart by the member `name`. */
 export function oneOf(name: 'kind' | 'type', ...alternatives: readonly object[]): object {
   return {
     type: 'object',
@@ -45,10 +44,8 @@ export const pathState = { $ref: '#/$defs/pathState' } as const;
 /** A name in the backup directory, never a way out of it. */
 export const backup = { type: ['string', 'null'], pattern: '^(?!\\.{1,2}$)[^/\\u0000]+$' } as const;
 const before = { before: pathState, backup, ownerPackage: textOrNull } as const;
-/** An alternative group's state before ours. */
 export const groupBefore = object({ status: { enum: ['auto', 'manual'] }, value: { type: 'string' } });
 
-/** The items of a manifest. */
 export const items = {
   type: 'array',
   items: oneOf(
@@ -70,7 +67,6 @@ export const items = {
 
 const unit = { type: 'string', pattern: '^[A-Za-z0-9:_.\\\\@-]+\\.service$' } as const;
 
-/** `Manifest`. */
 export const manifestSchema = {
   ...object({
     schema: { const: 2 },
@@ -91,7 +87,6 @@ export const manifestSchema = {
 
 type ManifestResult =
   | { readonly kind: 'ok'; readonly manifest: Manifest }
-  /** A clause without a full stop. */
   | { readonly kind: 'bad'; readonly problem: string };
 
 export function checkManifest(value: unknown): ManifestResult {

@@ -20,7 +20,6 @@ interface Ownership {
   readonly mtimeNs: string;
 }
 
-/** The state in words, after `is`: `a directory`, `a FIFO`, `missing`. */
 export function kindOf(state: PathState): string {
   if (state.kind === 'absent') return 'missing';
   if (state.kind !== 'other') return `a ${state.kind}`;
@@ -30,7 +29,6 @@ export function kindOf(state: PathState): string {
 
 // The record of what is installed: apply/ writes it, the other rooms read it.
 
-/** One installed thing on this machine, and what stood in its place. */
 export type OwnedItem =
   | {
       readonly kind: 'file';
@@ -71,7 +69,6 @@ export interface Consumer {
 /** `/var/lib/vgpu-agent/manifest.json`: everything we own, and nothing else is ours. */
 export interface Manifest {
   readonly schema: 2;
-  /** Version of the agent that wrote it. */
   readonly agent: string;
   readonly storeId: string;
   readonly endpoint: string;

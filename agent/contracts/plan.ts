@@ -6,9 +6,7 @@ export interface PlanOptions {
   /** `unix:PATH`, `vsock:CID:PORT` or `tcp:ADDR:PORT`; null takes the one that `facts.host` found. */
   readonly endpoint: string | null;
   readonly restart: boolean;
-  /** Go on although a real GPU works here. */
   readonly force: boolean;
-  /** Go on although the host does not answer. */
   readonly allowUnreachable?: boolean;
   /** Shall the service be there? Absent or null: as it is. */
   readonly service?: boolean | null;
@@ -25,7 +23,6 @@ export type Change =
       readonly reason: string;
     }
   | {
-      /** A small text file. */
       readonly kind: 'write-file';
       readonly path: string;
       readonly content: string;
@@ -124,7 +121,6 @@ export interface Warning {
   readonly remedy: string | null;
 }
 
-/** Why nothing may be done. */
 export interface Refusal {
   readonly code: string;
   readonly message: string;
@@ -144,7 +140,6 @@ export type Plan =
       readonly endpoint: string;
       /** All that have the GPU when the plan is carried out; empty: nothing is installed any more then. */
       readonly consumers: readonly Consumer[];
-      /** Empty: nothing to do. */
       readonly changes: readonly Change[];
       readonly warnings: readonly Warning[];
     };

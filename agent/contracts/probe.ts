@@ -15,7 +15,6 @@ export interface ProbeReport {
   readonly schema: 1;
   readonly ok: boolean;
   readonly simulated: boolean;
-  /** Real path of the libcuda that was loaded. */
   readonly library: string | null;
   /** CUDA version of the driver: `13.0`. */
   readonly driver: string | null;
@@ -42,7 +41,6 @@ export interface ProbeReport {
   readonly error: {
     /** A call that failed has a `code`, mostly with a `name`. */
     readonly kind: ProbeFailure;
-    /** The function that was called, or `dlopen`, `dlsym`, `compare`. */
     readonly step: string;
     readonly code: number | null;
     readonly name: string | null;
@@ -71,7 +69,6 @@ export type ProbeResult =
       readonly kind: 'answered';
       readonly report: ProbeReport;
       readonly milliseconds: number;
-      /** It ran in the consumer's container, where the paths are the container's. */
       readonly inContainer?: boolean;
     }
   | { readonly kind: 'timed-out'; readonly milliseconds: number }
@@ -163,7 +160,6 @@ function numberOrNull(value: unknown): number | null {
 
 type Json = Readonly<Record<string, unknown>>;
 
-/** The report, or what is wrong with the text. */
 export function parseProbeReport(text: string): ProbeReport | { readonly problem: string } {
   let value: unknown;
   try {

@@ -7,7 +7,6 @@ import { object } from './manifest-schema.js';
 export const hostDevices = ['cuda', 'software'] as const;
 export type HostDevice = (typeof hostDevices)[number];
 
-/** The limit of each guest. Null: no limit besides the daemon's own. */
 export interface GuestLimits {
   /** Device memory, as hostd.conf writes it: `8G`. */
   readonly memory: string | null;
@@ -20,9 +19,7 @@ export interface ServingRequest {
   /** `unix:PATH`, `vsock:PORT` or `tcp:ADDRESS:PORT`. */
   readonly listen: readonly string[] | null;
   readonly limits: GuestLimits;
-  /** Sessions may be ended where that is the only way. */
   readonly endSessions: boolean;
-  /** Go on although a check of the device failed. */
   readonly force: boolean;
 }
 
@@ -30,7 +27,6 @@ export interface ServingRequest {
 export interface ServingFile {
   readonly path: string;
   readonly state: PathState;
-  /** The text, for a readable text file of sensible size. */
   readonly content: string | null;
   readonly ownerPackage: string | null;
   readonly mode: number;
@@ -49,7 +45,6 @@ interface ServingLink {
   readonly state: PathState;
 }
 
-/** Something about this machine that keeps a host from working. */
 export interface ServingProblem {
   readonly code: string;
   readonly message: string;
@@ -71,7 +66,6 @@ export interface ServingFacts {
   readonly daemon: HostDaemon | null;
   readonly problems: readonly ServingProblem[];
   readonly manifest: Manifest | null;
-  /** An earlier run was cut short. */
   readonly interrupted: boolean;
 }
 

@@ -80,7 +80,6 @@ export interface Evidence {
   readonly source: string | null;
 }
 
-/** The result of judging a log alone; also what `explain-log --json` prints. */
 export interface LogVerdict {
   readonly mode: Mode;
   /** A device's name says it is simulated. */
@@ -98,7 +97,6 @@ export interface Look {
   readonly at: string;
 }
 
-/** The verdict about a live consumer. */
 export interface Verdict extends LogVerdict {
   readonly profile: string;
   readonly unit: string;

@@ -82,7 +82,6 @@ function familyOf(ids: readonly string[]): DistributionFamily {
   return 'unknown';
 }
 
-/** `/lib` and `/usr/lib` are one directory. */
 function isMergedUsr(root: Root): boolean {
   const lib = root.realDirectory('/lib');
   return lib !== null && lib === root.realDirectory('/usr/lib');

@@ -2,7 +2,6 @@
 import fs from 'node:fs';
 import type { ElfFacts } from '../contracts/facts.js';
 
-/** Bytes at an offset. */
 export interface ByteSource {
   readonly size: number;
   /** Exactly `length` bytes, or null when they are not all there. */
@@ -39,7 +38,6 @@ function fits(offset: number, length: number, size: number): boolean {
   );
 }
 
-/** Field access for one class and byte order. */
 class Layout {
   readonly is64: boolean;
   readonly #little: boolean;
@@ -150,7 +148,6 @@ function readSegments(source: ByteSource, layout: Layout, header: Buffer): Segme
   });
 }
 
-/** The dynamic section: the first value of each tag, and every DT_NEEDED. */
 export interface DynamicSection {
   readonly values: ReadonlyMap<number, number>;
   readonly needed: readonly number[];
@@ -203,7 +200,6 @@ function stringAt(source: ByteSource, start: number | null, size: number, at: nu
 
 // The provenance note: it identifies vgpu-agent's libraries whatever their name.
 
-/** A stretch of the file. */
 interface Area {
   readonly offset: number;
   readonly fileSize: number;

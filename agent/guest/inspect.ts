@@ -32,7 +32,6 @@ import { findRealGpu, readVmMemory } from './vgpu-host/devices.js';
 import { readHost } from './vgpu-host/probe.js';
 
 export interface InspectEffects {
-  /** Prefix of the file system that is examined; `/` is the running one. */
   readonly root: string;
   readonly runner: CommandRunner;
   readonly manager: Pick<Manager, 'unit' | 'processes'>;
@@ -48,13 +47,11 @@ export interface InspectEffects {
 }
 
 export interface InspectOptions {
-  /** `--host`; null: not given. */
   readonly endpoint: string | null;
   /** Where `endpoint` is from, if not from `--host`. */
   readonly endpointFrom?: 'agent.json';
   /** `VGPU_HOST` of the agent's own environment. */
   readonly environmentHost: string | undefined;
-  /** Where the built shim is (`defaultShimDirectory()`). */
   readonly shimDirectory: string;
   /** Ask the host and, where there is a trace of one, a real GPU. False keeps to files, bus and /proc. */
   readonly ask: boolean;

@@ -29,7 +29,6 @@ import type { Root } from './files/root.js';
 import { publicDirectories } from './libraries/candidates.js';
 import { defaultShimDirectory, shimFiles } from './shim/store.js';
 
-/** A consumer with its profile; null: it cannot be read any more. */
 interface InstalledConsumer {
   readonly unit: string;
   readonly profile: Profile | null;

@@ -12,9 +12,7 @@ export interface BuildInfo {
   readonly packaged: 'deb' | 'tarball';
   /** The git commit, with `-changed` appended if the tree had changes that were not committed. */
   readonly commit: string;
-  /** Date of the commit. */
   readonly date: string;
-  /** The version of the Node that came with it. */
   readonly node: string;
 }
 

@@ -106,7 +106,6 @@ const limits: Readonly<Record<string, Limit>> = {
   EIO: { reached: 'the disk reported an error', remedy: 'look for errors of the disk: dmesg' },
 };
 
-/** The limit that an error of the system is about; null: none. */
 function limitReached(error: unknown): Limit | null {
   const code = errnoOf(error);
   if (code === undefined || !Object.hasOwn(limits, code)) return null;

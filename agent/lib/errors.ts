@@ -30,11 +30,8 @@ type ErrorKind = 'usage' | 'profile' | 'refused' | 'failed' | 'rolled-back' | 'i
 
 interface ErrorDetails {
   readonly kind: ErrorKind;
-  /** The operation that failed, as a phrase: `read profile`, `rename link`. */
   readonly operation: string;
-  /** The file, unit or address concerned. */
   readonly path?: string;
-  /** The remedy: a sentence or the exact command. */
   readonly remedy?: string;
   readonly cause?: unknown;
 }
@@ -64,7 +61,6 @@ export function errnoOf(error: unknown): string | undefined {
   return undefined;
 }
 
-/** The exit code that a thrown value stands for. */
 export function exitCodeOf(error: unknown): ExitCode {
   if (!(error instanceof VgpuError)) return ExitCode.internal;
   switch (error.kind) {

@@ -1,7 +1,6 @@
 /** File name patterns: `*`, `?`, `[a-z]`, `[!a-z]`, in any component. No `**`, no braces. */
 import path from 'node:path';
 
-/** The file system that is looked at. */
 interface Tree {
   readdir(directory: string): readonly string[];
   exists(file: string): boolean;

@@ -58,11 +58,9 @@ const dropInName = '50-vgpu.conf';
 /** udev rule: which users may open memory that this guest shares with its host. */
 export const vmMemoryRule = '/etc/udev/rules.d/70-vgpu-memory.rules';
 
-/** The service that keeps an installation true. */
 export const agentUnit = 'vgpu-agent.service';
 export const agentUnitFile = '/etc/systemd/system/vgpu-agent.service';
 export const agentUnitLink = '/etc/systemd/system/multi-user.target.wants/vgpu-agent.service';
-/** Policy of the system bus. */
 export const busPolicyFile = '/etc/dbus-1/system.d/org.vgpu.Agent1.conf';
 /** polkit actions: which users may have the service act. */
 export const polkitFile = '/usr/share/polkit-1/actions/org.vgpu.Agent1.policy';
@@ -84,7 +82,6 @@ export const cockpitPage = `${cockpitDirectory}/vgpu-agent`;
 /** The files of units/cockpit that a browser loads. */
 export const cockpitFiles = ['manifest.json', 'index.html', 'page.css', 'page.js', 'show.js'];
 
-/** The daemon of a host, its units and its settings. */
 export const hostd = '/usr/bin/vgpu-hostd';
 export const hostUnit = 'vgpu-hostd.service';
 export const hostSocketUnit = 'vgpu-hostd.socket';
@@ -106,7 +103,6 @@ export const cdiVariable = 'VGPU_CDI_DEVICE';
 /** Where the loaders of Debian's and of Red Hat's families look without a cache: the libraries in a container. */
 export const containerLibraryDirectories = ['/usr/lib/x86_64-linux-gnu', '/usr/lib64'];
 
-/** Our drop-in for the quadlet `/etc/containers/systemd/ollama.container`. */
 export function quadletDropIn(quadlet: string): string {
   return `/etc/containers/systemd/${quadlet.slice(quadlet.lastIndexOf('/') + 1)}.d/${dropInName}`;
 }

@@ -11,7 +11,6 @@ import type { DefinedError, Options } from 'ajv';
 import type { Ajv2020 } from 'ajv/dist/2020.js';
 import { findPackageRoot } from './paths.js';
 
-/** A value that fits the schema, or what is wrong with it. */
 export type Checked<T> =
   | { readonly kind: 'fits'; readonly value: T }
   | { readonly kind: 'wrong'; readonly errors: readonly DefinedError[] };
@@ -25,7 +24,6 @@ export function firstProblem([first]: readonly DefinedError[]): string {
 
 export type SchemaCheck<T> = (value: unknown) => Checked<T>;
 
-/** As ajv compiles it, at build time or now. */
 interface Compiled<T> {
   (value: unknown): value is T;
   errors?: unknown;

@@ -14,7 +14,6 @@ interface StyleOptions {
   readonly isTty: boolean;
   /** Read whenever it counts: a terminal may get another size. */
   readonly columns: number | undefined;
-  /** `--no-color` was not given. */
   readonly wanted: boolean;
   readonly env: Readonly<Record<string, string | undefined>>;
 }

@@ -69,7 +69,6 @@ export function modeText(verdict: { readonly mode: string; readonly simulated: b
   return verdict.simulated ? `${word} (simulated)` : word;
 }
 
-/** The word as a shell reads it again. */
 export function shellWord(word: string): string {
   return /^[\w:/.@%+=,-]+$/.test(word) ? word : `'${word.replaceAll("'", "'\\''")}'`;
 }

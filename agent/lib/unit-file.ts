@@ -13,7 +13,6 @@ export function assignments(files: readonly string[], section: string, key: stri
   );
 }
 
-/** The lines of every section of that name, in their order. */
 export function sectionLines(file: string, section: string): readonly string[] {
   const found: string[] = [];
   let current = '';

@@ -41,7 +41,6 @@ export function titleOf({ name, unit }: Pick<Profile, 'name' | 'unit'>): string 
 export const variableNames = ['store', 'multiarch'] as const;
 type VariableName = (typeof variableNames)[number];
 
-/** Names that `text` refers to, in order, known or not. */
 export function variablesIn(text: string): readonly string[] {
   return [...text.matchAll(/\$\{([^}]*)\}/g)].map((match) => match[1] ?? '');
 }

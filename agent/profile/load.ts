@@ -14,7 +14,6 @@ import {
   readablePointer,
 } from './validate.js';
 
-/** Where profiles are looked for, in this order, and the schema that they must fit. */
 export interface ProfilePlaces {
   readonly directories: readonly string[];
   readonly schema: string;
@@ -85,7 +84,6 @@ export function loadProfile(name: string, places: ProfilePlaces = defaultProfile
   return profile;
 }
 
-/** Every profile that can be read, and what is wrong with those that cannot. */
 export function readableProfiles(places: ProfilePlaces = defaultProfilePlaces()): {
   readonly profiles: readonly Profile[];
   readonly problems: readonly VgpuError[];
@@ -103,7 +101,6 @@ export function readableProfiles(places: ProfilePlaces = defaultProfilePlaces())
   return { profiles, problems };
 }
 
-/** Checks the text of one profile; `file` is what errors call it. */
 export function parseProfile(text: string, file: string, validate: ProfileValidator): Profile {
   const parsed = parseJson(text);
   if (parsed.kind === 'bad') {

@@ -5,7 +5,6 @@
  * polynomial in a line of at most `maxMatchLength` characters.
  */
 
-/** Longest regular expression that a profile may hold, in characters. */
 export const maxPatternLength = 400;
 /** Patterns see this many characters of a line at most. */
 export const maxMatchLength = 2048;

@@ -7,9 +7,7 @@ import { type Json, pointerPart } from './json.js';
 import { compilePattern } from './patterns.js';
 import type { DeviceRule, Profile } from './types.js';
 
-/** One thing wrong with a profile. */
 export interface Problem {
-  /** JSON pointer of the field. */
   readonly pointer: string;
   readonly message: string;
 }
@@ -46,7 +44,6 @@ export function createProfileValidator(schema: object): ProfileValidator {
   };
 }
 
-/** ajv's errors (`allErrors`, `verbose`) in words, each once. */
 export function problemsOf(errors: readonly DefinedError[]): readonly Problem[] {
   return unique(errors.flatMap(problemOf));
 }
@@ -73,7 +70,6 @@ function didYouMean(given: unknown, words: readonly string[]): string {
   return word === null ? '' : `; did you mean ${JSON.stringify(word)}?`;
 }
 
-/** ajv's error in words: what was given, what is allowed. */
 function problemOf(error: DefinedError): readonly Problem[] {
   const pointer = error.instancePath;
   const given = quote(error.data);
@@ -118,7 +114,6 @@ function problemOf(error: DefinedError): readonly Problem[] {
 
 const loaderVariables: ReadonlySet<string> = new Set(['LD_PRELOAD', 'LD_LIBRARY_PATH']);
 
-/** Every problem of a profile that fits the schema; empty: it is good. */
 export function checkMeaning(profile: Profile): readonly Problem[] {
   const problems: Problem[] = [];
   const say = (pointer: string, message: string): void => {

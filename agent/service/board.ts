@@ -43,7 +43,6 @@ export interface Due {
   readonly waitsFor: string;
 }
 
-/** The knowledge about one consumer. */
 export interface ConsumerState {
   readonly profile: string;
   readonly unit: string;
@@ -136,7 +135,6 @@ export class Board {
   }
 }
 
-/** The part of the board that one consumer's keeper and judge write. */
 export interface ConsumerBoard {
   readonly now: ConsumerState;
   update(change: Partial<Omit<ConsumerState, 'profile' | 'unit' | 'counters'>>): void;

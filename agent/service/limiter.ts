@@ -15,7 +15,6 @@ export type Permission =
   /** The ceiling is reached; the first of the hour's falls out of the window at `at`. */
   | { readonly kind: 'exhausted'; readonly at: number; readonly times: number };
 
-/** The actions so far. */
 export interface Done {
   /** When, of the latest hour and at most as many as the ceiling, the oldest first. */
   readonly times: readonly number[];
@@ -48,7 +47,6 @@ export function mayDo(done: Done, limits: Limits, causes: readonly string[], now
   return at > now ? { kind: 'later', at } : { kind: 'now' };
 }
 
-/** It was done (or tried) for these causes. */
 export function noted(done: Done, limits: Limits, causes: readonly string[], now: number): Done {
   // Kept up to the ceiling only: what is older cannot matter.
   const times = [...done.times, now].slice(-limits.perHour);

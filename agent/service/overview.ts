@@ -6,12 +6,10 @@ import { allInOne } from '../install/pipeline/status-view.js';
 import type { ConsumerState, Counters, Due, Phase, Snapshot } from './board.js';
 
 export interface Overview {
-  /** The first consumer's. */
   readonly profile: string;
   readonly unit: string;
   readonly phase: Phase;
   readonly problem: string | null;
-  /** The worst one. */
   readonly verdict: Verdict | null;
   readonly view: StatusView | null;
   /** Drift of all consumers, each item once. */
@@ -20,7 +18,6 @@ export interface Overview {
   readonly counters: Counters;
 }
 
-/** The worst first. */
 const phases: readonly Phase[] = [
   'degraded',
   'repairing',
@@ -67,7 +64,6 @@ export function phaseOf({ phase, pendingRestart }: Pick<ConsumerState, 'phase' |
   return phase === 'settled' && pendingRestart !== null ? 'restart-pending' : phase;
 }
 
-/** With what the service does for this one. */
 function viewOf(one: ConsumerState): StatusView | null {
   const { view, problem, pendingRestart } = one;
   if (view === null) return null;

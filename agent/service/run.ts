@@ -34,11 +34,9 @@ import { watchDirectories } from './watcher.js';
 
 export interface ServiceOptions {
   readonly env: Readonly<Record<string, string | undefined>>;
-  /** Aborts: stop. */
   readonly signal: AbortSignal;
   /** SIGHUP: calls the listener. */
   readonly onReload: (listener: () => void) => void;
-  /** A line for standard error. */
   readonly line: (text: string) => void;
 }
 
@@ -92,7 +90,6 @@ export async function runService(options: ServiceOptions): Promise<void> {
     record,
   });
 
-  // The host, systemd's notify socket, locks.
   const helper = startHelper({
     program: path.join(defaultShimDirectory(), 'vgpu-watch'),
     inherited: env['VGPU_WATCH'],
@@ -174,7 +171,6 @@ export async function runService(options: ServiceOptions): Promise<void> {
     stopping.abort();
   };
 
-  // Metrics.
   const metrics = async (): Promise<string> => {
     const microseconds = await helper.roundTrip();
     const roundTrip = microseconds === null ? null : microseconds / 1e6;
@@ -183,7 +179,6 @@ export async function runService(options: ServiceOptions): Promise<void> {
   const output = metricsOutput(metrics, line);
   board.listen(() => output.changed());
 
-  // Reload.
   const reload = async (): Promise<void> => {
     helper.notify('RELOADING=1', `MONOTONIC_USEC=${process.hrtime.bigint() / 1000n}`);
     try {

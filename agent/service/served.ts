@@ -136,14 +136,12 @@ async function* containerLogs(
   }
 }
 
-/** All of them; which they are may change while the service runs. */
 interface Crowd {
   readonly all: readonly Served[];
   of(unit: string): Served | undefined;
   /** These from now on, in this order. Those that are new are answered; nothing is begun for them. */
   set(profiles: readonly Profile[]): readonly Served[];
   places(): Places;
-  /** Resolves when all work is done. */
   quiet(): Promise<void>;
 }
 

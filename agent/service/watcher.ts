@@ -16,9 +16,7 @@ import {
 import type { Profile } from '../profile/types.js';
 
 interface Watcher {
-  /** Watches these places from now on; those that were watched already are kept. */
   set(places: Places): void;
-  /** Directories that are watched now. */
   readonly size: number;
   close(): void;
 }

@@ -38,7 +38,6 @@ export interface BusSignal {
   readonly body: readonly unknown[];
 }
 
-/** The error that a service answered with. */
 export class BusError extends Error {
   override readonly name = 'BusError';
   /** Such as `org.freedesktop.systemd1.NoSuchUnit`. */
@@ -50,7 +49,6 @@ export class BusError extends Error {
   }
 }
 
-/** A method call from another process. */
 export interface IncomingCall {
   /** The caller's unique name, which the bus vouches for. */
   readonly sender: string;

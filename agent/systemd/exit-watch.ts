@@ -21,7 +21,6 @@ export interface MainExit {
 export interface ExitWatch {
   /** How the unit ended; null when it has not within `timeoutMs` from now, for instance because it never was. */
   ended(timeoutMs: number): Promise<MainExit | null>;
-  /** Stops listening. Never throws. */
   stop(): Promise<void>;
 }
 

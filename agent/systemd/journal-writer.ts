@@ -30,7 +30,6 @@ export type ServiceEventName = Exclude<
   'installed' | 'uninstalled' | 'rolledBack' | 'verdict'
 >;
 
-/** Something that the service noticed or did, in one line. */
 export interface ServiceEvent {
   readonly kind: ServiceEventName;
   readonly profile: string | null;
@@ -117,7 +116,6 @@ export function withoutFields(error: unknown): JournalFields {
   };
 }
 
-/** The entry for a message. Fields without a value are left out. */
 export function journalFields(message: JournalMessage): JournalFields {
   const common = { SYSLOG_IDENTIFIER: 'vgpu-agent', MESSAGE_ID: messageIds[message.kind] };
   if (message.kind === 'verdict') {

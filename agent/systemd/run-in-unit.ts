@@ -14,9 +14,7 @@ import { transportCalls } from './unit-sandbox.js';
 
 export interface UnitCommand {
   readonly unit: LoadedUnit;
-  /** The purpose of the transient unit: `vgpu-probe`. */
   readonly purpose: string;
-  /** Absolute path, executable for the user. */
   readonly program: string;
   readonly args: readonly string[];
   /** The environment; what `environmentFiles` say wins over it, as in the unit. */
@@ -190,7 +188,6 @@ export interface ProbeQuestion {
   readonly programInContainer?: string;
   /** Limit for the probe's own work, handed to it as `--timeout`. */
   readonly timeoutMs: number;
-  /** Run kernels too. */
   readonly compute?: boolean;
 }
 

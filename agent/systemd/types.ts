@@ -10,11 +10,8 @@ export interface Manager {
   reload(): Promise<void>;
   /** Resolves when the job is over, with its result; rejects when `timeoutMs` pass. */
   restart(name: string, timeoutMs: number): Promise<JobResult>;
-  /** As `restart`. */
   start(name: string, timeoutMs: number): Promise<JobResult>;
-  /** As `restart`. */
   stop(name: string, timeoutMs: number): Promise<JobResult>;
-  /** All processes of the unit's cgroup. */
   processes(name: string): Promise<readonly number[]>;
   /** Listens for the end of a transient unit that is about to be started. */
   watchExit(name: string): Promise<ExitWatch>;

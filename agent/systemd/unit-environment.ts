@@ -94,7 +94,6 @@ function hexEscape(character: string): string {
   return `\\x${character.charCodeAt(0).toString(16).padStart(2, '0')}`;
 }
 
-/** A literal value as unit file text. */
 export function escapeSpecifiers(value: string): string {
   return value.replaceAll('%', '%%');
 }

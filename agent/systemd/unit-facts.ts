@@ -7,20 +7,15 @@ import { count, flag, hex, type PropertyBag, structs, text, texts } from './prop
 import { withoutTracer } from './unit-environment.js';
 
 export interface UnitSources {
-  /** As asked for. */
   readonly name: string;
-  /** Properties of `org.freedesktop.systemd1.Unit`. */
   readonly unit: PropertyBag;
-  /** Properties of `org.freedesktop.systemd1.Service`; empty for a unit that is not a service. */
   readonly service: PropertyBag;
-  /** Content of the fragment; empty when it cannot be read. */
   readonly fragment: string;
   readonly dropIns: readonly DropIn[];
   /** Contents of the readable files of EnvironmentFile=, and of a container's --env-file. */
   readonly environmentFiles?: readonly DropIn[];
 }
 
-/** Sorts a unit by its LoadState and, if it is loaded, reads what the rest of the agent needs of it. */
 export function unitFacts(sources: UnitSources): UnitFacts {
   const { name, unit } = sources;
   const loadState = text(unit, 'LoadState');
@@ -237,7 +232,6 @@ export function journalBypass(unit: UnitFacts): Bypass | null {
   return levelMax === null ? null : { setting: `LogLevelMax=${levelMax}`, repair: 'set LogLevelMax=info' };
 }
 
-/** LogNamespace= of the unit; empty: the system's own journal. */
 export function logNamespace(unit: UnitFacts): string {
   return unit.kind === 'loaded' ? (unit.logging?.namespace ?? '') : '';
 }

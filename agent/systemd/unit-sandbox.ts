@@ -176,7 +176,6 @@ function isUnder(path: string, directory: string): boolean {
 // Runs a program in the sandbox of a unit file that systemd need not have loaded, as a transient service.
 
 interface SandboxedCommand {
-  /** The text of the unit file. */
   readonly unit: string;
   readonly program: string;
   readonly args: readonly string[];

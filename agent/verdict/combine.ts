@@ -36,7 +36,6 @@ interface Conclusion {
   readonly detail: string | null;
 }
 
-/** The verdict on what was observed. */
 export function combine(observation: Observation): Verdict {
   const { profile, log, probe } = observation;
   const conclusion = conclude(observation);

@@ -318,7 +318,6 @@ function stopIfAsked({ signal, profile }: ConfirmOptions): void {
 /** A busy consumer may miss one question. */
 const silentMs = 4_000;
 
-/** The observation of one start as it stands after the newest look. */
 export interface Watched {
   readonly observation: Observation;
   /** Monotonic time since which the consumer does not answer; null: it answers, or is not asked. */

@@ -19,7 +19,6 @@ import {
   turnedAwayText,
 } from './present.js';
 
-/** All evidence: the log's first, since it weighs most. */
 export function evidenceOf(observation: Observation): readonly Evidence[] {
   return [
     ...observation.log.evidence,

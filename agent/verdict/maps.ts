@@ -52,7 +52,6 @@ export function isPreloaded({ loaderEnvironment }: ProcessFacts): boolean {
   return preload.split(/[: ]/).some((file) => file.startsWith(`${storeRoot}/`) && isLibcuda(file));
 }
 
-/** The paths of libcuda in a process, for a sentence. */
 export function libcudaPaths(facts: ProcessFacts): string {
   const paths = facts.libraries.filter((library) => isLibcuda(library.path));
   return paths.map((library) => `${library.path}${library.deleted ? ' (deleted)' : ''}`).join(', ');

@@ -24,11 +24,9 @@ type Role = 'main' | 'child';
 
 export interface SeenProcess {
   readonly role: Role;
-  /** As last seen with its files mapped. */
   readonly facts: ProcessFacts;
 }
 
-/** A line of the log, and where it is from. */
 export interface Line {
   readonly text: string;
   readonly source: string;
@@ -43,12 +41,9 @@ export interface Observation {
   readonly restarted: boolean;
   readonly end: End;
   readonly elapsedMs: number;
-  /** How often the unit started again while we watched. */
   readonly restarts: number;
   readonly log: LogFindings;
-  /** The newest lines of the unit, of whichever start. */
   readonly lastWords: readonly Line[];
-  /** Why the journal could not be read, or null. */
   readonly journalError: string | null;
   /** The journal has lines of this start, and not its first ones: it was rotated and vacuumed. */
   readonly journalCut?: boolean;
@@ -64,7 +59,6 @@ export interface Observation {
   readonly probe: ProbeResult | null;
   /** The probe ran with --compute. */
   readonly computeAsked?: boolean;
-  /** Null: not asked. */
   readonly host: HostFacts['answer'] | null;
   readonly endpoint: string;
 }
@@ -85,13 +79,10 @@ export interface ConfirmEffects {
   readonly clock: Clock;
   readonly journal: JournalReader;
   readonly emit: Emit;
-  /** The stamp of a look that begins now. */
   stamp(): Look;
-  /** The unit now. */
   unit(): Promise<UnitFacts>;
   /** Every process of the unit's cgroup now. Cheap: called every few tens of milliseconds. */
   pids(): Promise<readonly number[]>;
-  /** Facts of those processes that still live. */
   processes(pids: readonly number[]): Promise<readonly ProcessFacts[]>;
   /** GET, without redirects and proxies; the body bounded. */
   get(url: string, timeoutMs: number, signal: AbortSignal): Promise<HttpAnswer>;
@@ -134,7 +125,6 @@ export interface ConfirmOptions {
   readonly ageMs: number | null;
   /** The service has restarted the unit for this start since its settings were made. */
   readonly restarted?: boolean;
-  /** Overrides the profile's time-outs. */
   readonly timeoutMs: number | null;
   /** `unix:PATH`, `vsock:CID:PORT`, `tcp:ADDR:PORT`: decides which sandbox settings block it. */
   readonly endpoint: string;

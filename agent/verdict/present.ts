@@ -18,13 +18,10 @@ import type { Observation } from './observation.js';
 export type SessionsSeen =
   | {
       readonly kind: 'told';
-      /** Sessions of the unit's processes. */
       readonly own: readonly HostSession[];
       /** Seconds since the youngest of these processes began; absent: not known. */
       readonly youngest?: number;
-      /** How many processes the unit has. */
       readonly processes: number;
-      /** How many this guest has besides. */
       readonly others: number;
       /** Greetings that the host refused since this start; null: none. */
       readonly turnedAway: TurnedAway | null;
@@ -77,7 +74,6 @@ export function liveSessions({ sessions }: PresentSeen): readonly HostSession[] 
   return computing(sessions.own).filter(({ memory, launches }) => memory > 0 || launches > 0);
 }
 
-/** The parts of an observation that this needs. */
 type PresentFacts = Pick<Observation, 'profile' | 'log' | 'readiness' | 'present'>;
 
 /** A process that is younger may still be on its way to its first allocation. */

@@ -8,7 +8,6 @@ export interface ReadinessWatch {
   seen(): ReadinessSeen;
   /** Monotonic time of the answer, or null. */
   answeredAt(): number | null;
-  /** A new start: ask again. */
   forget(): void;
   readonly done: Promise<void>;
 }

@@ -14,7 +14,6 @@ interface GenerateOptions {
   readonly nvidia?: true;
 }
 
-/** One device that a container can ask for now. */
 export interface OfferedDevice {
   /** As typed after --device: `vgpu.org/gpu=all`. */
   readonly name: string;

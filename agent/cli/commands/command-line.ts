@@ -18,7 +18,6 @@ interface GlobalOptions {
   readonly verbose?: true;
 }
 
-/** The parts of the process that a command line touches. */
 interface ProcessLike {
   readonly stdin: NodeJS.ReadStream;
   readonly stdout: NodeJS.WriteStream;
@@ -172,7 +171,6 @@ interface Failing {
   readonly style: ReturnType<typeof styleFor>;
 }
 
-/** Tells a failure once on standard error and, with `--json`, as a document on standard output. */
 function fail(error: unknown, { json, verbose, out, err, style }: Failing): ExitCode {
   const document = errorDocument(error);
   if (json) out.write(`${jsonDocument({ schema: 1, error: document })}\n`);
@@ -223,7 +221,6 @@ function refuseOptionsOfOthers(argv: readonly string[]): void {
   );
 }
 
-/** The message where commander has none, or one that does not quote the value; else null. */
 function saidBy({ code }: CommanderError, program: Command): string | null {
   const all = [program, ...program.commands, ...program.commands.flatMap((one) => one.commands)];
   if (code === 'commander.help') {
@@ -265,7 +262,6 @@ const loaders = {
 
 export const commandNames: readonly string[] = Object.keys(loaders);
 
-/** The commands that this command line needs: the one that it names, or all if it needs their list. */
 export async function commandsFor(argv: readonly string[]): Promise<readonly Make[]> {
   const first = argv.find((word) => !word.startsWith('-'));
   if (first === undefined && argv.some((word) => word === '--version' || word === '-V')) return [];
@@ -284,7 +280,6 @@ interface Given {
   readonly flag: string;
   /** As typed; null: an option without a value. */
   readonly typed: string | null;
-  /** As parsed. */
   readonly value: unknown;
 }
 
@@ -332,7 +327,6 @@ const signals = ['SIGINT', 'SIGTERM', 'SIGHUP'] as const;
 
 interface Interruption {
   readonly signal: AbortSignal;
-  /** Takes the handlers away again. */
   done(): void;
 }
 

@@ -24,13 +24,10 @@ export interface CommandContext {
   readonly say: (text: string) => void;
   /** As `say`, in the style of standard error. */
   readonly show: (text: (style: Style) => string) => void;
-  /** `--json` was given. */
   readonly json: boolean;
-  /** `--verbose` was given. */
   readonly verbose: boolean;
 }
 
-/** The result of a command: one value, told in two ways. */
 export interface Outcome {
   readonly exitCode: ExitCode;
   /** A command was run for the user: we exit with its status, and `exitCode` does not count. */
@@ -110,7 +107,6 @@ export function requireSomeoneToAsk(
 /** A day: no consumer starts more slowly, and a typing error must not cause an endless wait. */
 const longestSeconds = 86_400;
 
-/** Seconds, as typed after `--timeout`; fractions allowed. */
 export function seconds(value: string): number {
   const number = /^\d*\.?\d+$/.test(value) ? Number(value) : 0;
   if (number <= 0 || number > longestSeconds) {
@@ -121,7 +117,6 @@ export function seconds(value: string): number {
   return number;
 }
 
-/** `unix:PATH`, `vsock:CID:PORT` or `tcp:ADDRESS:PORT`, as typed after `--host`. */
 export function endpoint(value: string): string {
   const parsed = parseEndpoint(value);
   if (parsed.kind === 'bad') {
@@ -156,22 +151,17 @@ export function unitName(value: string): string {
   );
 }
 
-/** The help text of `--profile`, the same everywhere. */
 export const profileHelp =
   'what the service needs: the name of a profile (default: the installed one, else ollama)';
-/** The help text of `--unit`. */
 export const unitHelp = 'the systemd service, if it is not that of the profile, or if several are installed';
 export const hostHelp = 'where vgpu-hostd listens: unix:PATH, vsock:CID:PORT or tcp:ADDRESS:PORT';
 
-/** The help text of `--allow-unreachable-host`. */
 export const unreachableHelp =
   'continue although the host does not answer (an image, or a host that comes later)';
 
-/** The help text of `--compute`. */
 export const computeHelp =
   'also run test kernels on the device and check every number; the verdict is GPU only if all are right';
 
-/** Examples under a command's help: the command, and what it is for below it. */
 export function examples(...lines: readonly (readonly [command: string, what: string])[]): string {
   return `\nExamples:\n${lines.map(([command, what]) => `  ${command}\n      ${what}`).join('\n')}`;
 }

@@ -40,27 +40,21 @@ export interface DoctorDocument {
   readonly verdict: Verdict;
   /** Id of the check that is the reason; null when nothing is broken. */
   readonly first: string | null;
-  /** In the order of causes. */
   readonly checks: readonly {
     readonly id: string;
     readonly title: string;
     readonly looksAt: string;
     readonly finding: Finding;
   }[];
-  /** The changes that `--fix` made before these findings; null without it. */
   readonly fix: FixOutcome | null;
-  /** The result of `--trace`; null without it. */
   readonly trace: TraceOutcome | null;
-  /** The archive that `--report` wrote; null without it. */
   readonly report: ReportOutcome | null;
 }
 
 export interface FixOutcome {
   /** `nothing`: nothing that is broken is ours to repair. */
   readonly outcome: 'nothing' | 'done' | 'declined';
-  /** Changes that were carried out. */
   readonly changes: number;
-  /** Ids of the checks that were broken before. */
   readonly broken: readonly string[];
 }
 
@@ -280,7 +274,6 @@ export function checkReport(file: string, yes: boolean, context: CommandContext)
   });
 }
 
-/** Throws a VgpuError (`failed`) when the kernel says that this user cannot make a file there. */
 function requireWritable(directory: string, file: string): void {
   try {
     accessSync(directory, constants.W_OK | constants.X_OK);
@@ -321,11 +314,9 @@ export interface TraceOutcome {
   readonly strange: number;
   readonly cut: boolean;
   readonly processes: readonly TracedProcess[];
-  /** Processes that had to go without the tracer, and why. */
   readonly deaf: readonly { readonly pid: number; readonly program: string; readonly why: string | null }[];
 }
 
-/** Throws a VgpuError (`usage`) without `--yes` and without a terminal. */
 export async function traceStart(
   work: DoctorWorkplace,
   { profile, timeoutMs }: { readonly profile: Profile; readonly timeoutMs: number | null },

@@ -105,7 +105,6 @@ function unreadable(file: string, why: string, cause?: unknown): VgpuError {
   });
 }
 
-/** A file that is not there is a slip on the command line. */
 async function readLog<T>(file: string, read: () => Promise<T>): Promise<T> {
   try {
     return await read();

@@ -47,7 +47,6 @@ export interface HostInstallDocument {
   readonly command: 'host install';
   readonly outcome: 'dry-run' | 'declined' | 'done';
   readonly plan: Plan;
-  /** Changes that were carried out and stand. */
   readonly changed: number;
   /** The daemon's own status afterwards; null: it was not asked. */
   readonly daemon: HostDaemon | null;
@@ -158,7 +157,6 @@ async function hostInstall(options: HostInstallOptions, context: CommandContext)
   }
 }
 
-/** Installed is not enough: it has to answer. */
 async function running(work: HostWorkplace): Promise<HostDaemon> {
   const answer = await work.askDaemon();
   if (answer.kind === 'answers') return answer.daemon;

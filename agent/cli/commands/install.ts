@@ -34,7 +34,6 @@ export interface InstallDocument {
   readonly command: 'install';
   readonly outcome: 'dry-run' | 'declined' | 'done' | 'rolled-back';
   readonly plan: Plan;
-  /** Changes that were carried out and stand. */
   readonly changed: number;
   readonly restart: RestartOutcome;
   readonly verdict: Verdict | null;

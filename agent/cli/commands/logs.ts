@@ -90,7 +90,6 @@ async function logs(options: LogsOptions, context: CommandContext): Promise<Outc
   return { exitCode: ExitCode.done, document: null, text: () => '' };
 }
 
-/** The units, and whether one of them logs into a namespace of the journal. */
 async function placesOf(
   work: Pick<Workplace, 'manifest' | 'profile' | 'profiles' | 'unit'>,
   options: LogsOptions,

@@ -29,7 +29,6 @@ export interface SetupDocument {
   readonly schema: 1;
   readonly command: 'setup';
   readonly outcome: 'declined' | 'done';
-  /** Does the same without a question. */
   readonly commandLine: string;
   readonly plan: Plan;
   readonly changed: number;

@@ -218,7 +218,6 @@ export function readStatus(json: string): StatusDocument | null {
   return checked.kind === 'fits' ? checked.value : null;
 }
 
-/** The document with only the consumers that were asked for; null: there is none of them. */
 function chosenOf(document: StatusDocument, { profile, unit }: Choice): StatusDocument | null {
   if (profile === undefined && unit === undefined) return document;
   const consumers = document.consumers.filter(
@@ -309,7 +308,6 @@ function listed(parts: readonly string[]): string {
 
 // The output of `status --json`, as docs/json describes it: the service answers with the same document.
 
-/** status.schema.json with what it refers to. */
 export function statusSchema(): object {
   const status = read('status.schema.json');
   return {

@@ -12,9 +12,7 @@ import { examples, type Outcome, type Run } from './common.js';
 export interface VersionDocument {
   readonly schema: 1;
   readonly agent: string;
-  /** The built shim beside this agent; null when it is not built. */
   readonly shim: { readonly id: string; readonly version: string; readonly wire: number } | null;
-  /** The target of `/opt/vgpu/current`. */
   readonly installed: string | null;
   /** Null: no release, but a checkout or a copy of one. */
   readonly build: BuildInfo | null;
@@ -84,7 +82,6 @@ function textOf({ agent, shim, installed, build, loaded }: VersionDocument): str
   return lines.join('\n');
 }
 
-/** The services in the manifest, and their processes that this user may inspect. */
 async function loadedLibraries(
   built: string | null,
   installed: string | null,

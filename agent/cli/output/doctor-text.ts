@@ -14,7 +14,6 @@ import {
 } from '../../verdict/doctor/trace/bindings.js';
 import { verdictHead } from './verdict-text.js';
 
-/** Without a newline at its end. */
 export function doctorText(diagnosis: Diagnosis, style: Style): string {
   const { verdict, broken, results } = diagnosis;
   const warnings = results.filter(({ finding }) => finding.kind === 'warning');
@@ -139,7 +138,6 @@ function closing({ broken, results, verdict }: Diagnosis, style: Style): string 
 
 // The text of a traced start: programs with the symbols that they bound; equal results are one entry.
 
-/** Lines with an empty one after them; none without a trace. */
 export function traceText(facts: TraceFacts | null, style: Style): readonly string[] {
   if (facts?.kind !== 'traced') return [];
   const { processes, live } = facts;

@@ -5,7 +5,6 @@ import { type ChangeSummary, changeSummary, octal } from '../../install/plan/cha
 import type { Style } from '../../lib/style.js';
 import { bytes, oneLine, plural, printable, wrap } from '../../lib/text.js';
 
-/** The whole output for a plan with nothing to do. */
 export const nothingToDo = 'nothing to do';
 
 /** The plan, without a newline at its end. `full`: each change with its reason and its text. */
@@ -77,7 +76,6 @@ function painted(sign: ChangeSummary['sign'], style: Style): string {
   return sign === '+' ? style.good(sign) : sign === '-' ? style.bad(sign) : style.caution(sign);
 }
 
-/** One line that says what, then the reason, then the change itself. */
 function changeText(change: Change, style: Style): string {
   const { sign, what } = changeSummary(change);
   const reason = wrap(oneLine(change.reason), style.width - indent.length).replaceAll('\n', `\n${indent}`);
@@ -126,7 +124,6 @@ function ownerNote(owner: string | null): readonly string[] {
   return owner === null ? [] : [`${indent}belongs to the package ${oneLine(owner)}`];
 }
 
-/** The kind of thing that is, or was, at a path. */
 function stateText(state: PathState): string {
   switch (state.kind) {
     case 'absent':
@@ -142,7 +139,6 @@ function stateText(state: PathState): string {
   }
 }
 
-/** The question below a plan that was shown: what is done, and whether a service restarts for it. */
 export function planQuestion(
   verb: 'Change this' | 'Uninstall',
   { changes, unit }: Pick<Plan & { kind: 'ready' }, 'changes' | 'unit'>,

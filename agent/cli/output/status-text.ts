@@ -9,7 +9,6 @@ import { bytes, oneLine, plural, wrap } from '../../lib/text.js';
 import { choiceOf } from '../../profile/instance.js';
 import { verdictText } from './verdict-text.js';
 
-/** Without a newline at its end. */
 export function statusText(view: StatusView, style: Style): string {
   const { installed, consumers } = view;
   const row = rowFor(style);
@@ -35,7 +34,6 @@ export function statusText(view: StatusView, style: Style): string {
   return rows.join('\n');
 }
 
-/** With several consumers the service's state for each is printed with it. */
 function consumerRows(
   { profile, unit, drift, verdict, service }: ConsumerView,
   { installed, consumers, service: agent }: StatusView,
@@ -130,7 +128,6 @@ function hostText({ endpoint, from, answer }: HostFacts): string {
   }
 }
 
-/** A faster transport, where it is available. */
 const faster: Partial<Record<Carrier, string>> = {
   vsock:
     'memory that the VM shares with its host takes less time: vgpu-agent doctor says whether this machine can have it',
@@ -138,7 +135,6 @@ const faster: Partial<Record<Carrier, string>> = {
   unix: 'rings in shared memory take less time; the host gives none through a socket that ssh or a proxy brings, or with --session-shared 0',
 };
 
-/** The transport of its calls, and a faster one. */
 function transportText(carrier: Carrier): string {
   const text = carrierCodes.find(({ code }) => code === carrier)?.text ?? carrier;
   const hint = faster[carrier];

@@ -24,7 +24,6 @@ const frames = ['|', '/', '-', '\\'];
 const frameMs = 120;
 const plainEveryMs = 10_000;
 
-/** The event that is awaited, and since when. */
 interface Activity {
   readonly text: string;
   readonly since: number;

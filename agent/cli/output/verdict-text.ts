@@ -5,7 +5,6 @@ import type { Style } from '../../lib/style.js';
 import { modeText, oneLine, wrap } from '../../lib/text.js';
 import { choiceOf } from '../../profile/instance.js';
 
-/** The first line: mode, unit, consumer. */
 export function verdictHead(verdict: Verdict, style: Style): string {
   const version = verdict.consumerVersion === null ? '' : ` ${verdict.consumerVersion}`;
   return `${paint(verdict.mode, modeText(verdict), style)}  ${oneLine(`${verdict.unit} (${verdict.profile}${version})`)}`;
@@ -16,7 +15,6 @@ interface VerdictTextOptions {
   readonly doctor?: boolean;
 }
 
-/** Without a newline at its end. */
 export function verdictText(
   verdict: Verdict,
   style: Style,
@@ -37,7 +35,6 @@ function doctorLine({ profile, unit }: Verdict): string {
   return `why:  ${oneLine(`sudo vgpu-agent doctor ${choiceOf({ name: profile, unit })}`)}`;
 }
 
-/** The verdict about a log alone. */
 /** @param why the reason as a clause about the consumer; a log alone has no summary that says it */
 export function logVerdictText(verdict: LogVerdict, style: Style, why: string | null): string {
   return [paint(verdict.mode, modeText(verdict), style), ...logVerdictBody(verdict, style, why)].join('\n');

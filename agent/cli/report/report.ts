@@ -123,15 +123,11 @@ export interface ReportFile {
   readonly text: string;
 }
 
-/** The sources of the report, as they are on the machine. */
 interface ReportSources {
   readonly facts: DoctorFacts;
-  /** The document of `doctor --json` and its text at 80 columns. */
   readonly document: object;
   readonly text: string;
-  /** `name version` lines: of the agent, Node, the kernel, systemd, the loader. */
   readonly versions: readonly string[];
-  /** Log lines of this start of the consumer, and of vgpu-agent's own service, oldest first. */
   readonly journal: readonly string[];
   readonly agentJournal: readonly string[];
 }
@@ -180,7 +176,6 @@ function unitText(unit: UnitFacts): string {
   return files.map(({ path, content }) => `# ${path}\n${content.trimEnd()}\n`).join('\n');
 }
 
-/** The names that an environment file assigns. */
 function namesOnly(content: string): string {
   return content
     .split('\n')

@@ -6,7 +6,6 @@ import { Root } from '../../guest/files/root.js';
 interface Identity {
   /** Host names and domains of this machine and of those it names in /etc/hosts. */
   readonly hosts: readonly string[];
-  /** Names of people's accounts. */
   readonly users: readonly string[];
   /** machine-id and boot ID: journal cursors contain them. */
   readonly ids: readonly string[];
@@ -77,7 +76,6 @@ export const redacted = '[redacted]';
  */
 const longWord = /\S{2048,}/g;
 
-/** Names of variables and settings whose value is secret. */
 const secretName = 'KEY|TOKEN|SECRET|PASSW|PASSPHRASE|PWD|CREDENTIAL|AUTH|COOKIE|SIGNATURE|SESSION_ID';
 const isSecretName = new RegExp(secretName, 'i');
 

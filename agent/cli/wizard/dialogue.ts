@@ -21,19 +21,14 @@ import {
 
 export interface DialogueEffects {
   readonly ask: Ask;
-  /** Asks one host; bounded in time. */
   readonly askHost: (endpoint: string) => Promise<HostFacts['answer']>;
-  /** Tries every candidate again. */
   readonly lookAgain: () => Promise<readonly HostSeen[]>;
-  /** Prints a line. */
   readonly say: (text: string) => void;
 }
 
-/** Where the dialogue stands. A value: going back is taking an older one. */
 interface Standing {
   readonly found: Found;
   readonly answers: Answers;
-  /** The standings at each question that was answered, the first first. */
   readonly past: readonly Standing[];
 }
 
@@ -41,7 +36,6 @@ export function beginning(found: Found): Standing {
   return { found, answers: {}, past: [] };
 }
 
-/** The standing at the question before this one. */
 export function back(standing: Standing): Standing {
   return standing.past.at(-1) ?? standing;
 }
@@ -116,7 +110,6 @@ function noHost(hosts: readonly HostSeen[]): VgpuError {
 
 // The wizard's text other than its questions. Pure.
 
-/** The facts that were found out, a line each. */
 export function foundText(found: Found, style: Style): string {
   const { consumers, hosts, installed } = found;
   const libraries = [...new Set(consumers.flatMap((one) => one.libraries.map(libraryLine)))];
@@ -151,7 +144,6 @@ function libraryLine({ path, vendor, ownerOfFile }: Consumer['libraries'][number
   return `${path} is ${whose}${ownerOfFile === null ? '' : ` (package ${ownerOfFile})`}`;
 }
 
-/** The answer of an address. */
 function hostLine({ endpoint, answer }: HostSeen): string {
   switch (answer.kind) {
     case 'answers':
@@ -163,7 +155,6 @@ function hostLine({ endpoint, answer }: HostSeen): string {
   }
 }
 
-/** The install that does the same without a question. */
 export function commandLine({ profile, host, service }: Decision): string {
   const flags = [
     '--profile',

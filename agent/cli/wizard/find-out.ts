@@ -12,12 +12,10 @@ import type { Profile } from '../../profile/types.js';
 import type { Consumer, Found, HostSeen } from './questions.js';
 
 export interface FindOutEffects {
-  /** Every profile that can be read. */
   readonly profiles: readonly Profile[];
   unit(name: string): Promise<UnitFacts>;
   inspect(profile: Profile): Promise<MachineFacts>;
   planInstall(profile: Profile, facts: MachineFacts, options: PlanOptions): Plan;
-  /** Does a host answer there? Bounded in time. */
   askHost(endpoint: string): Promise<HostFacts['answer']>;
   /** `VGPU_HOST` of the agent's own environment. */
   readonly environmentHost: string | undefined;

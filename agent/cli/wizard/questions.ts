@@ -4,14 +4,12 @@ import { parseEndpoint } from '../../guest/vgpu-host/endpoint.js';
 import { VgpuError } from '../../lib/errors.js';
 import type { Profile } from '../../profile/types.js';
 
-/** A service here that one of the profiles describes. */
 export interface Consumer {
   readonly profile: Profile;
   /** Driver libraries here other than the shim. */
   readonly libraries: readonly Pick<LibraryCandidate, 'path' | 'vendor' | 'ownerOfFile'>[];
 }
 
-/** A place where the host may be, and what was heard from there. */
 export interface HostSeen {
   readonly endpoint: string;
   /** Why it was tried: `VGPU_HOST`, `/etc/vgpu/guest.conf`, `the usual socket`, ... */
@@ -19,9 +17,7 @@ export interface HostSeen {
   readonly answer: HostFacts['answer'];
 }
 
-/** The facts from before the first question. */
 export interface Found {
-  /** At least one. */
   readonly consumers: readonly Consumer[];
   readonly hosts: readonly HostSeen[];
   /** The present installation; null: nothing is installed. */
@@ -32,7 +28,6 @@ export interface Found {
   } | null;
 }
 
-/** The answers so far. */
 export interface Answers {
   readonly profile?: string;
   readonly host?: string;
@@ -41,7 +36,6 @@ export interface Answers {
   readonly typing?: true;
 }
 
-/** All that an install needs to know. */
 export interface Decision {
   readonly profile: Profile;
   readonly host: string;
@@ -50,9 +44,7 @@ export interface Decision {
 
 export interface Choice {
   readonly value: string;
-  /** A word or two. */
   readonly label: string;
-  /** The meaning, on one line with the label. */
   readonly explanation: string;
 }
 
@@ -69,7 +61,6 @@ export type Question =
       readonly kind: 'text';
       readonly id: 'address';
       readonly message: string;
-      /** The fault of this text; null: none. */
       readonly problem: (text: string) => string | null;
     };
 
@@ -90,7 +81,6 @@ export const stopHere = 'stop';
 export const yes = 'yes';
 const no = 'no';
 
-/** The consumer that counts: the only one, or the one that was chosen; null: not known yet. */
 function chosenConsumer({ consumers }: Found, { profile }: Answers): Consumer | null {
   const [only] = consumers;
   if (consumers.length === 1 && only !== undefined) return only;
@@ -114,7 +104,6 @@ export function nextQuestion(found: Found, answers: Answers): Question | null {
   return null;
 }
 
-/** The decision that all answers make together; null while one is missing. */
 export function decisionOf(found: Found, answers: Answers): Decision | null {
   const consumer = chosenConsumer(found, answers);
   const { host, service } = answers;
@@ -184,7 +173,6 @@ function hostQuestion({ hosts, installed }: Found): Question {
   };
 }
 
-/** The listener at this address, in a few words. */
 function deviceOf({ answer }: HostSeen): string {
   return answer.kind === 'answers' ? answer.device : 'does not answer';
 }
@@ -225,7 +213,6 @@ function serviceQuestion({ installed }: Found): Question {
   };
 }
 
-/** The last question, below the plan. */
 export function goQuestion(unit: string): Question {
   return {
     kind: 'choice',

@@ -141,14 +141,12 @@ export async function pathState(root: Root, file: string, contents: ContentCache
   }
 }
 
-/** State and, for a readable regular file of sensible size, its text. */
 export async function ownedFile(root: Root, file: string, contents: ContentCache): Promise<OwnedFileFacts> {
   const state = await pathState(root, file, contents);
   const content = state.kind === 'file' ? root.readFile(file, maxOwnedBytes) : null;
   return { path: file, state, content: content === null ? null : content.toString('utf8') };
 }
 
-/** Permission bits, set-id and sticky included. */
 export function permissions(stats: BigIntStats): number {
   return Number(stats.mode & 0o7777n);
 }

@@ -14,13 +14,10 @@ import { parseEndpoint } from '../vgpu-host/endpoint.js';
 interface Checking {
   readonly root: Root;
   readonly runner: CommandRunner;
-  /** The daemon that would be installed. */
   readonly program: string;
-  /** The text of its unit. */
   readonly unit: string;
   readonly device: HostDevice;
   readonly listen: readonly string[];
-  /** Everything that is copied or executed. */
   readonly sources: readonly string[];
   /** systemd holds the addresses already. */
   readonly listening: boolean;
@@ -161,11 +158,9 @@ async function addressProblems({ listen, listening }: Checking): Promise<readonl
   );
 }
 
-/** Where a program could listen already. */
 interface Place {
   readonly name: string;
   readonly at: NetConnectOpts;
-  /** The command that names the program. */
   readonly find: string;
 }
 

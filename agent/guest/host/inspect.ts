@@ -96,7 +96,6 @@ export async function readServing(
   };
 }
 
-/** The device that is set now; null: none. */
 export async function presentDevice({ root, contents }: ServingEffects): Promise<HostDevice | null> {
   return deviceIn((await ownedFile(root, hostDefaults, contents)).content ?? '');
 }
@@ -110,7 +109,6 @@ export type DaemonAnswer =
   | { readonly kind: 'answers'; readonly daemon: HostDaemon }
   | { readonly kind: 'silent'; readonly message: string };
 
-/** Asks the daemon through its control socket, with the program that is installed. */
 export async function askDaemon(runner: CommandRunner): Promise<DaemonAnswer> {
   try {
     const asked = await runner.run(hostd, ['status', '--json'], { timeoutMs: askLimitMs });
@@ -252,7 +250,6 @@ function missing(file: string, cause?: unknown): VgpuError {
 
 const header = 'Written by vgpu-agent host install. Taken away by: vgpu-agent host uninstall';
 
-/** /etc/default/vgpu-hostd where there was none. */
 function defaultsText(device: HostDevice): string {
   return `# ${header}
 # You may edit this file; systemctl restart vgpu-hostd applies it, and ends the sessions.
@@ -263,7 +260,6 @@ VGPU_OPTIONS=
 `;
 }
 
-/** The text with another device; everything else of it is kept. */
 function withDevice(text: string, device: HostDevice): string {
   const lines = text.split('\n');
   const at = lines.findLastIndex((line) => /^\s*VGPU_DEVICE\s*=/.test(line));
@@ -271,13 +267,11 @@ function withDevice(text: string, device: HostDevice): string {
   return `${text}${text === '' || text.endsWith('\n') ? '' : '\n'}VGPU_DEVICE=${device}\n`;
 }
 
-/** The device that /etc/default/vgpu-hostd names; null: none that there is. */
 function deviceIn(text: string): HostDevice | null {
   const last = [...text.matchAll(/^\s*VGPU_DEVICE\s*=\s*"?([a-z]*)"?\s*$/gm)].at(-1)?.[1];
   return last === 'cuda' || last === 'software' ? last : null;
 }
 
-/** /etc/vgpu/hostd.conf: every guest that can connect is allowed, within these limits. */
 function confText({ memory, sessions }: GuestLimits): string {
   const limits = [
     ...(memory === null ? [] : [`memory=${memory}`]),
@@ -291,7 +285,6 @@ allow any
 `;
 }
 
-/** The socket unit with these addresses. `template` is units/vgpu-hostd.socket. */
 function socketText(template: string, listen: readonly string[]): string {
   const lines = listen.map((address) => `ListenStream=${streamOf(address)}`).join('\n');
   return `# ${header}\n${template.replace(/^ListenStream=.*$/m, lines)}`;
@@ -301,7 +294,6 @@ function serviceText(template: string): string {
   return `# ${header}\n# Settings of your own go into a drop-in: systemctl edit vgpu-hostd.\n${template}`;
 }
 
-/** The addresses of a socket unit, as `--listen` writes them. */
 function listenIn(text: string): readonly string[] {
   return assignments([text], 'Socket', 'ListenStream').flatMap((stream) => {
     const port = /^vsock::(\d+)$/.exec(stream)?.[1];

@@ -36,7 +36,6 @@ interface Place {
   readonly isPublic: boolean;
 }
 
-/** The public directories of the profile for this distribution, placeholders filled in, in its order. */
 export function publicDirectories(
   profile: Profile,
   distribution: Distribution,
@@ -49,7 +48,6 @@ export function publicDirectories(
   });
 }
 
-/** The consumer's own library directories that exist, its patterns expanded. */
 export function consumerDirectories(
   root: Root,
   profile: Profile,
@@ -154,7 +152,6 @@ export function libraryOf(name: string): LibraryCandidate['library'] | null {
 
 type Slaves = ReadonlyMap<string, { readonly group: string; readonly slave: string }>;
 
-/** Slave links by their canonical path. */
 function slaveLinks(root: Root, alternatives: readonly AlternativeGroup[]): Slaves {
   const links = new Map<string, { group: string; slave: string }>();
   for (const group of alternatives) {

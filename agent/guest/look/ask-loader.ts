@@ -10,7 +10,6 @@ import type { LoadedUnit } from '../../contracts/unit.js';
 import type { CommandRunner } from '../../lib/run-command.js';
 import type { UnitCommand } from '../../systemd/run-in-unit.js';
 
-/** A process as the loader meets it. */
 export interface Starting {
   readonly unit: LoadedUnit;
   /** The loader that the program names. */
@@ -25,7 +24,6 @@ export interface Starting {
 }
 
 export interface LoaderRequest {
-  /** Opened beside what the environment preloads. */
   readonly open: readonly string[];
   /** LD_LIBRARY_PATH instead of the environment's; null: that one. */
   readonly libraryPath: string | null;
@@ -33,7 +31,6 @@ export interface LoaderRequest {
 
 export interface LoaderEffects {
   readonly runner: CommandRunner;
-  /** Runs a program in a unit's place. */
   runInUnit(command: UnitCommand): Promise<ProbeRun>;
 }
 
@@ -89,14 +86,12 @@ function understood(stdout: string, stderr: string): LoaderWords | string {
 // libraries that it would map on standard output, its search on standard error. It has no other interface for this. The form is the
 // same in glibc 2.31 to 2.43; a line of the search in another form makes the whole answer worthless. Pure.
 
-/** One file that the loader opened for a name, and the list of directories that led to it. */
 export interface Attempt {
   readonly path: string;
   /** `LD_LIBRARY_PATH`, `DT_RUNPATH of /x/libggml-cuda.so`, `ld.so.cache`, `a default directory`. */
   readonly by: string;
 }
 
-/** One search for a name, in the order of the loader. */
 interface Search {
   readonly name: string;
   readonly attempts: readonly Attempt[];
@@ -105,7 +100,6 @@ interface Search {
 }
 
 interface ListedObject {
-  /** The object that asked for it: a name, or a path. */
   readonly name: string;
   /** Null: not found. */
   readonly path: string | null;
@@ -171,7 +165,6 @@ function readList(stdout: string): readonly ListedObject[] | null {
   return objects.length === 0 ? null : objects;
 }
 
-/** The loader's name of a list of directories, as ld.so(8) calls it. */
 function whichList(label: string): string {
   const [, tag, file] = /^(RPATH|RUNPATH) from file (.*)$/.exec(label) ?? [];
   if (tag !== undefined) return `DT_${tag} of ${file}`;

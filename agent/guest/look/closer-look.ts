@@ -21,7 +21,6 @@ import { type OpenedByPath, type PreloadEntry, readOpenedByPath, readPreload } f
 import { type ExecutableFacts, environmentOf, isSecure, readExecutables } from './process.js';
 import { readSymbolNeeds, type SymbolNeeds } from './symbols.js';
 
-/** One shared library in a directory of the consumer's own. */
 interface ConsumerLibrary {
   readonly path: string;
   /** Null when it is no ELF file, or may not be read: then `problem` says why. */
@@ -29,7 +28,6 @@ interface ConsumerLibrary {
   readonly problem: string | null;
 }
 
-/** One process of the unit that lived when the facts were read. */
 interface ProcessSecurity {
   readonly pid: number;
   readonly name: string;
@@ -39,7 +37,6 @@ interface ProcessSecurity {
 }
 
 export interface CloserLook {
-  /** Directories of the consumer's own libraries that exist, and what is in them (`*.so*`). */
   readonly consumer: {
     readonly directories: readonly string[];
     readonly libraries: readonly ConsumerLibrary[];
@@ -50,12 +47,10 @@ export interface CloserLook {
   readonly openedByPath: readonly OpenedByPath[];
   /** In what the store differs from the shim that belongs to this agent; null: no such version is in the store. */
   readonly storeDamage: readonly string[] | null;
-  /** The libraries that the loader takes. */
   readonly loader: LoaderLook;
   readonly symbols: readonly SymbolNeeds[];
   /** The profile's override variables as the first process of the consumer's container has them. */
   readonly containerEnvironment: Readonly<Record<string, string>>;
-  /** The journald that gets the unit's lines. */
   readonly journald: JournaldLook;
   /** The state of the host's unix socket, one line; empty when the host answers. */
   readonly hostSocket: readonly string[];
@@ -71,7 +66,6 @@ export interface ServiceState {
 }
 
 interface LookEffects extends LoaderEffects {
-  /** Prefix of the file system that is examined; `/` is the running one. */
   readonly root: string;
   readonly contents: ContentCache;
   /** Asks our own service, over the bus; null: it does not run. */
@@ -279,7 +273,6 @@ export type JournaldLook = Readonly<Partial<Record<(typeof keys)[number], Journa
 const places = ['/etc/systemd', '/run/systemd', '/usr/local/lib/systemd', '/usr/lib/systemd'];
 const maxBytes = 64 * 1024;
 
-/** The settings of the journald of a namespace; '' names the system's own. */
 export function readJournald(root: Root, namespace: string): JournaldLook {
   const name = namespace === '' ? 'journald.conf' : `journald@${namespace}.conf`;
   const dropIns = new Map<string, string>();

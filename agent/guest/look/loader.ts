@@ -90,7 +90,6 @@ export async function lookAtLoader(question: LoaderQuestion): Promise<LoaderLook
   return { processes, problem };
 }
 
-/** The choices, or why there are none. */
 async function choicesOf(
   question: LoaderQuestion,
   subject: Subject,
@@ -168,7 +167,6 @@ async function choicesOfOpeners(
   return found.flat().filter((one) => one !== null);
 }
 
-/** The loader's answer about one library; null: it was not asked for. */
 async function judge(
   question: LoaderQuestion,
   subject: Subject,
@@ -299,7 +297,6 @@ interface Subject extends Omit<Starting, 'interpreter' | 'program'> {
   readonly pid: number | null;
   readonly name: string;
   readonly executable: string;
-  /** The file system as it sees it. */
   readonly root: Root;
   /** AT_SECURE: set-user-ID, file capabilities. The loader then ignores the variables of the environment. */
   readonly secure: boolean;
@@ -307,7 +304,6 @@ interface Subject extends Omit<Starting, 'interpreter' | 'program'> {
   readonly key: string;
 }
 
-/** The variables of the loader that decide which library it chooses. */
 const loaderVariables = ['LD_LIBRARY_PATH', 'LD_PRELOAD'];
 /** A service may have thousands of processes; the first ones are the oldest. */
 const mostProcesses = 16;
@@ -321,7 +317,6 @@ function subjectsOf(root: Root, facts: MachineFacts): readonly Subject[] {
   return [...live, nextStart(root, facts, unit)].filter((one) => one !== null);
 }
 
-/** The program that systemd would start now. */
 function nextStart(root: Root, facts: MachineFacts, unit: LoadedUnit): Subject | null {
   const [executable] = unit.execStart;
   if (executable === undefined || !executable.startsWith('/')) return null;

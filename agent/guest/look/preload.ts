@@ -13,7 +13,6 @@ export interface PreloadEntry {
   readonly variable: 'LD_PRELOAD' | 'LD_LIBRARY_PATH';
   readonly entry: string;
   readonly check: LoadCheck;
-  /** The check in a sentence without a full stop. */
   readonly text: string;
 }
 

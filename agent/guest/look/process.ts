@@ -6,7 +6,6 @@ import type { CommandRunner } from '../../lib/run-command.js';
 import type { ContentCache } from '../files/content.js';
 import type { Root } from '../files/root.js';
 
-/** `/proc/PID/environ`. */
 export function environmentOf(environ: Buffer): Readonly<Record<string, string>> {
   return Object.fromEntries(
     environ
@@ -59,7 +58,6 @@ export interface ExecutableFacts {
 
 const getcapTimeoutMs = 5_000;
 
-/** Each program that a process of the unit runs, once. */
 export async function readExecutables(
   root: Root,
   runner: CommandRunner,

@@ -15,9 +15,7 @@ import {
 import type { Root } from '../files/root.js';
 
 export interface SymbolNeeds {
-  /** The consumer's library. */
   readonly path: string;
-  /** How many functions of the driver and of NVML it asks for by name at load time. */
   readonly needed: number;
   /** Those that the shim does not export: `cuFoo`, `cuBar@VERSION`. */
   readonly missing: readonly string[];

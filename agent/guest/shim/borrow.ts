@@ -20,7 +20,6 @@ export interface Borrowed {
   readonly from: HostFacts['from'];
   readonly device: string;
   readonly simulated: boolean;
-  /** Variables that the command gets besides the caller's own. */
   readonly environment: Readonly<Record<string, string>>;
 }
 
@@ -31,7 +30,6 @@ export interface BorrowQuestion {
   readonly endpoint: string | null;
   /** The caller's environment: `VGPU_HOST` counts, and the loader's variables are kept behind ours. */
   readonly environment: Readonly<Record<string, string | undefined>>;
-  /** The needs of a program without a profile: the generic profile. */
   readonly profile: Profile;
   /** Tried in this order; default: the store, then the build beside the agent. */
   readonly directories?: readonly string[];

@@ -49,7 +49,6 @@ export async function readStore(root: Root, contents: ContentCache): Promise<Sto
   return { root: rootState, current, versions };
 }
 
-/** Exactly the files that the id stands for and the links that follow from them, nothing else. */
 async function isIntact(root: Root, id: string, contents: ContentCache): Promise<boolean> {
   const directory = path.join(storeVersions, id);
   if (!root.lstat(directory)?.isDirectory()) return false;
@@ -85,7 +84,6 @@ export const shimFiles: readonly {
   { name: 'vgpu-probe', mode: 0o755, library: false, optional: false },
 ];
 
-/** Where the build leaves the shim, or the package keeps it. */
 export function defaultShimDirectory(): string {
   return path.join(packageRoot(), 'build', 'shim');
 }

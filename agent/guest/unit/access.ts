@@ -27,7 +27,6 @@ export type LoadCheck =
 export interface AccessEffects {
   readonly runner: CommandRunner;
   readonly contents: ContentCache;
-  /** `uname -m`. */
   readonly architecture: string;
 }
 
@@ -79,7 +78,6 @@ export async function canSearch(
   return { kind: 'unreadable', blockedAt: await culprit(runner, user, directory, resolution.realPath) };
 }
 
-/** A sentence for a person. */
 export function describeLoadCheck(file: string, user: ServiceUser | null, check: LoadCheck): string {
   const who = user === null ? 'we' : `the user ${JSON.stringify(user.name)}`;
   switch (check.kind) {
@@ -115,7 +113,6 @@ function architectureProblem(facts: ElfFacts, architecture: string): LoadCheck |
   };
 }
 
-/** Null when the user can read it. The walk that names the culprit is made only when it cannot. */
 async function firstUnreadable(
   runner: CommandRunner,
   user: ServiceUser | null,
@@ -126,7 +123,6 @@ async function firstUnreadable(
   return culprit(runner, user, file, realPath);
 }
 
-/** The first directory on the way that may not be entered, else the file itself. */
 async function culprit(
   runner: CommandRunner,
   user: ServiceUser | null,

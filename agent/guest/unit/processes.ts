@@ -73,7 +73,6 @@ function pidsBelow(directory: string, depth: number): readonly number[] {
   ];
 }
 
-/** As `readProcesses`, without what takes long: maps, environment and program. */
 export async function readIdentities(
   pids: readonly number[],
   proc = '/proc',
@@ -213,7 +212,6 @@ export interface Mapping {
   readonly deleted: boolean;
 }
 
-/** The file mappings in a `maps` file, the first of each file. */
 export function parseMaps(text: string): readonly Mapping[] {
   const mappings = new Map<string, Mapping>();
   for (const line of text.split('\n')) {

@@ -73,7 +73,6 @@ async function identity(path: string): Promise<string | null> {
 
 interface OutputTarget {
   readonly kind: 'append' | 'truncate';
-  /** The descriptor that the unit's programs have it as. */
   readonly descriptor: 1 | 2;
   readonly path: string;
 }

@@ -10,7 +10,6 @@ import { askProbe, describeFailure } from './probe.js';
 
 interface RealGpuQuestion {
   readonly candidates: readonly LibraryCandidate[];
-  /** `uname -m`. */
   readonly architecture: string;
   /** vgpu-probe; null: the driver is not to be asked. */
   readonly program: string | null;

@@ -15,7 +15,6 @@ const maxSocketPath = 107;
 const maxVsock = 0xffff_fffe;
 const howToWrite = 'write unix:/PATH, vsock:CID:PORT (the host is CID 2) or tcp:ADDRESS:PORT';
 
-/** The endpoint, or why the text is none. */
 export function parseEndpoint(text: string): Endpoint | { readonly kind: 'bad'; readonly reason: string } {
   const colon = text.indexOf(':');
   const rest = text.slice(colon + 1);
@@ -97,15 +96,12 @@ export function parseGuestConf(text: string): string | null {
 }
 
 export interface EndpointSources {
-  /** `--host`. */
   readonly flag: string | null;
   /** Where `flag` is from, if not from `--host`. */
   readonly flagFrom?: 'agent.json';
   /** `VGPU_HOST`; empty counts as unset. */
   readonly environment: string | undefined;
-  /** Text of guest.conf. */
   readonly guestConf: string | null;
-  /** The default socket is there. */
   readonly defaultSocketExists: boolean;
 }
 

@@ -6,9 +6,7 @@ import { type CommandRunner, toolEnvironment } from '../../lib/run-command.js';
 import { type EndpointSources, resolveEndpoint } from './endpoint.js';
 
 interface ProbeQuestion {
-  /** Path of vgpu-probe. */
   readonly program: string;
-  /** The libcuda to ask; the libnvidia-ml beside it is asked too. */
   readonly library: string;
   /** `VGPU_HOST` for our shim; null leaves it unset. */
   readonly host: string | null;

@@ -26,7 +26,6 @@ export interface Disk {
   create(path: string, content: Buffer, mode: number): Promise<void>;
   /** Appends and fsyncs; creates with mode 0600. */
   append(path: string, content: Buffer): Promise<void>;
-  /** chown of a file. */
   own(path: string, uid: number, gid: number): Promise<void>;
   symlink(path: string, target: string): Promise<void>;
   rename(from: string, to: string): Promise<void>;
@@ -42,13 +41,10 @@ export interface ApplyEffects {
   readonly disk: Disk;
   readonly runner: CommandRunner;
   readonly manager: Pick<Manager, 'reload' | 'restart'> & Partial<Pick<Manager, 'start' | 'stop'>>;
-  /** Reads a file of the shim build, which lies outside every prefix. */
   readonly readSource: (path: string) => Promise<Buffer>;
-  /** Paths of the files in `directory` that a running process has mapped. */
   readonly mappedUnder: (directory: string) => Promise<ReadonlySet<string>>;
   /** Why the service's user (null: root) cannot load this library; null when he can. */
   readonly loadProblem: (user: MachineFacts['serviceUser'], file: string) => Promise<string | null>;
-  /** Version of this agent, for the manifest. */
   readonly agentVersion: string;
   readonly restartTimeoutMs: number;
 }
@@ -71,16 +67,13 @@ export type RestartOutcome =
   | { readonly kind: 'restarted'; readonly job: JobResult }
   | { readonly kind: 'failed'; readonly message: string };
 
-/** The result of `apply` when the plan is carried out. */
 export interface Applied {
-  /** Number of changes carried out; 0 when the plan was empty. */
   readonly changes: number;
   readonly restart: RestartOutcome;
   /** The undo log is kept: call `rollback` or `settle` (only with `keepUndo`). */
   readonly undoKept: boolean;
 }
 
-/** The result of `recover`. */
 export type Recovery =
   | { readonly kind: 'nothing' }
   /** Cut short before its commit: taken back. */

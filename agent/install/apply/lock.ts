@@ -21,13 +21,10 @@ interface Lock {
 }
 
 interface LockOptions {
-  /** Said to others: `install`. */
   readonly command: string;
   /** How long to wait for another holder; 0 does not wait. */
   readonly waitMs: number;
-  /** Default: the contract's path. */
   readonly file?: string;
-  /** Aborts the wait. */
   readonly signal?: AbortSignal;
 }
 

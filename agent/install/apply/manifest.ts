@@ -75,7 +75,6 @@ export function withoutAlternative(
   return items.filter((item) => item.kind !== 'alternative' || item.group !== group || item.path !== path);
 }
 
-/** Names in the backup directory that the manifest still needs. */
 export function neededBackups(manifest: Manifest | null): ReadonlySet<string> {
   const names = new Set<string>();
   for (const item of manifest?.items ?? []) {

@@ -59,7 +59,6 @@ export async function place(disk: Disk, file: string, target: Target): Promise<v
   await syncParent(disk, file);
 }
 
-/** Removes a file, link or empty directory if it is there. */
 export async function clear(disk: Disk, file: string): Promise<void> {
   const present = await disk.inspect(file);
   if (present.kind === 'absent') return;

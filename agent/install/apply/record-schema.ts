@@ -32,7 +32,6 @@ const alternative = {
   type: ['object', 'null'],
 };
 
-/** `TransactionRecord`. */
 export const recordSchema = {
   ...oneOf(
     'type',

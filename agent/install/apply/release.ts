@@ -136,7 +136,6 @@ async function removeItems(disk: Disk, items: readonly OwnedItem[]): Promise<voi
   }
 }
 
-/** Takes items out of the manifest. */
 async function forget(disk: Disk, gone: readonly OwnedItem[]): Promise<void> {
   const manifest = await readManifest(disk);
   if (manifest === null) return;

@@ -64,7 +64,6 @@ export async function restartForTrace(unit: string, effects: TraceEffects): Prom
   }
 }
 
-/** Takes the drop-in away: the next start is not traced. */
 export async function disarmTrace(unit: string, effects: TraceEffects): Promise<void> {
   const { disk } = effects;
   const dropIn = traceDropInPath(unit);
@@ -74,7 +73,6 @@ export async function disarmTrace(unit: string, effects: TraceEffects): Promise<
   await runReload(effects);
 }
 
-/** Takes the events and the record away; after it there is no trace. */
 export async function forgetTrace({ disk }: Pick<TraceEffects, 'disk'>): Promise<void> {
   for (const file of [traceFile, temporaryFor(traceRecord), traceRecord]) await clear(disk, file);
   await removeEmpty({ disk }, traceDirectory);

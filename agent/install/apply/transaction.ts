@@ -9,7 +9,6 @@ import type { Disk } from './effects.js';
 import { isAlready, place, type Target } from './place.js';
 import { type Aim, appendRecord, type BeginRecord, type StepRecord } from './records.js';
 
-/** The former state that a step found, and the name of its copy. */
 interface Found {
   readonly from: PathState;
   readonly backup: string | null;

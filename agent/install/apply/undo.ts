@@ -12,7 +12,6 @@ import { runLdconfig, runReload, undoAlternative } from './tools.js';
 /** Programs, texts and settings: no library of the loader's. */
 const unread = ['/usr/bin', '/usr/share', '/etc/default'];
 
-/** The program that reads a path, and so has to reload when it is restored. */
 type Reader = 'systemd' | 'loader' | 'nobody';
 
 /**

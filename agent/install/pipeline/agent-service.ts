@@ -12,7 +12,6 @@ import { BusBusyError, BusError } from '../../systemd/connection.js';
 import { text } from '../../systemd/properties.js';
 
 interface ServiceUpEffects {
-  /** vgpu-agent.service as systemd sees it. */
   unit(): Promise<UnitFacts>;
   /** The service's state on the bus; null while it is not there. */
   state(): Promise<{ readonly state: string; readonly problem: string } | null>;
@@ -126,7 +125,6 @@ function nullWhenBusy(error: unknown): null {
   throw error;
 }
 
-/** The part of the service's status document about one consumer; null: none. */
 function stateOf(
   document: unknown,
   unit: string,

@@ -85,7 +85,6 @@ export async function recoverFirst(work: Pick<Workplace, 'recover'>, emit: Emit)
 
 // A refused plan as the error that ends a command.
 
-/** All reasons in one message, so that they can be repaired in one go. */
 export function refusal(plan: Extract<Plan, { kind: 'refused' }>, operation: string): VgpuError {
   const { refusals } = plan;
   return new VgpuError(refusals.map((one) => one.message).join('\n'), {

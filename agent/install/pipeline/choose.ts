@@ -5,13 +5,11 @@ import { fits, forUnit, genericProfile } from '../../profile/instance.js';
 import type { Profile } from '../../profile/types.js';
 import type { Workplace } from './workplace.js';
 
-/** As typed; what was not typed is absent. */
 export interface Choice {
   readonly profile?: string;
   readonly unit?: string;
 }
 
-/** The profile when nothing says which. */
 export const usualProfile = 'ollama';
 
 /**
@@ -43,7 +41,6 @@ async function choose(work: Chooser, choice: Choice): Promise<Profile> {
   return forUnit(work.profile(first.profile), first.unit);
 }
 
-/** Every consumer that is installed, or the one that is named; the usual one where nothing is. */
 export async function chooseAll(work: Chooser, choice: Choice): Promise<readonly Profile[]> {
   const installed = (await work.manifest())?.consumers ?? [];
   if (choice.unit !== undefined || choice.profile !== undefined || installed.length === 0) {

@@ -24,7 +24,6 @@ export interface Examined {
   readonly diagnosis: Diagnosis;
 }
 
-/** Looks and concludes. Changes nothing, restarts nothing. */
 export async function examine(work: DoctorWorkplace, request: DoctorRequest, emit: Emit): Promise<Examined> {
   const facts = await gather(work, request, emit);
   return { facts, diagnosis: diagnose(facts) };

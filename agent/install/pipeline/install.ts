@@ -23,7 +23,6 @@ export interface InstallRequest {
   readonly service?: boolean | null;
   readonly rollbackOnFailure: boolean;
   readonly timeoutMs: number | null;
-  /** The verdict needs kernels that compute right. */
   readonly compute?: boolean;
   readonly signal: AbortSignal;
   /**
@@ -150,7 +149,6 @@ function done(state: Changed): { kind: 'done'; plan: ReadyPlan; applied: Applied
   return { kind: 'done', plan: state.plan, applied: state.applied };
 }
 
-/** Facts and the plan made of them; throws (`refused`) when nothing may be done. */
 export async function inspectAndPlan(
   work: Workplace,
   request: Pick<InstallRequest, 'profile' | 'host' | 'force' | 'allowUnreachable' | 'restart' | 'service'>,
@@ -281,7 +279,6 @@ async function takeBack(work: Workplace, plan: ReadyPlan, emit: Emit): Promise<v
   await tellTakenBack(work, plan, await work.rollback(plan.unit, emit), emit);
 }
 
-/** Says what became of the consumer, and leaves an entry in the journal. */
 async function tellTakenBack(
   work: Pick<Workplace, 'journal'>,
   plan: ReadyPlan,
@@ -306,7 +303,6 @@ async function tellTakenBack(
   });
 }
 
-/** The error of a take-back: why, and that nothing of the install is left. */
 function takenBack(error: VgpuError, remedy: string | undefined): VgpuError {
   return new VgpuError(`${error.message}. Everything was undone`, {
     kind: 'rolled-back',

@@ -79,10 +79,8 @@ export interface OpenWorkplace {
 }
 
 export interface WorkplaceOptions {
-  /** Where systemd's manager is from; the service shares its one connection. */
   readonly connect?: () => Promise<Manager>;
   readonly runner?: CommandRunner;
-  /** Milliseconds for which another command's lock is waited for. */
   readonly lockWaitMs?: number;
   readonly journal?: JournalWriter;
   /** Asks the host for this guest's sessions; by default by one run of vgpu-probe. */
@@ -387,7 +385,6 @@ async function outputFile(unit: UnitFacts): Promise<Mark['outputFile']> {
   return { path: target.path, offset: size };
 }
 
-/** How many of the directories that the consumer tries one after the other exist here. */
 function libraryDirectories(profile: Profile, distribution: Distribution): number {
   return new Set(consumerDirectories(new Root('/'), profile, distribution)).size;
 }

@@ -27,9 +27,7 @@ import { planServing, planServingAway, servingDrift } from '../plan/serving.js';
 import { askThenLock, recoverFirst, refusal } from './ask-then-lock.js';
 import type { ReadyPlan, Workplace } from './workplace.js';
 
-/** The effects that it needs, passed in. */
 export interface HostWorkplace extends Pick<Workplace, 'locked' | 'recover' | 'apply'> {
-  /** The device that is set now; null: none. */
   device(): Promise<HostDevice | null>;
   look(request: ServingRequest, device: HostDevice): Promise<ServingFacts>;
   askDaemon(): Promise<DaemonAnswer>;

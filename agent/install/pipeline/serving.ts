@@ -65,7 +65,6 @@ function listLength(body: string, name: string): number {
 
 const established = '01';
 
-/** Connections that clients have to `port`, in tables of proc_pid_net(5). */
 export function connections(tables: readonly string[], port: number): number {
   const wanted = `:${port.toString(16).toUpperCase().padStart(4, '0')}`;
   let count = 0;

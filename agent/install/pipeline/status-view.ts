@@ -48,13 +48,11 @@ export function allInOne(views: readonly [StatusView, ...StatusView[]]): StatusV
   };
 }
 
-/** The view with a newer verdict about its one consumer. */
 export function withVerdict(view: StatusView, verdict: Verdict | null): StatusView {
   const consumers = view.consumers.map((one): ConsumerView => ({ ...one, verdict }));
   return { ...view, consumers, verdict };
 }
 
-/** The view with a verdict about one of several consumers. */
 export function withVerdictOf(view: StatusView, unit: string, verdict: Verdict | null): StatusView {
   const consumers = view.consumers.map((one) => (one.unit.name === unit ? { ...one, verdict } : one));
   return { ...view, consumers, verdict: view.unit.name === unit ? verdict : view.verdict };
@@ -89,7 +87,6 @@ export function oldVerdict(before: Verdict, why: string): Verdict {
   };
 }
 
-/** The units of consumers that are installed and run, and about which there is no verdict. */
 export function unjudged({ installed, consumers }: StatusView): readonly string[] {
   if (installed === null) return [];
   const running = consumers.filter(({ unit }) => unit.active?.startsWith('active ') === true);

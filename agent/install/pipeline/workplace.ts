@@ -27,9 +27,7 @@ export type LockedCommand = 'install' | 'uninstall' | 'repair' | 'trace';
 export interface Workplace {
   /** Throws a VgpuError (`profile`). */
   profile(name: string): Profile;
-  /** All that can be read. */
   profiles(): readonly Profile[];
-  /** The manifest of this machine; null when nothing is installed. */
   manifest(): Promise<Manifest | null>;
   /**
    * `quick`: bounds what is asked of the host and a real GPU to two seconds. `ask: false` asks neither and
@@ -84,15 +82,12 @@ export interface Workplace {
   readonly journal: JournalWriter;
 }
 
-/** The effects of those who judge by themselves: the service and the doctor. */
 export interface WatchingWorkplace extends Workplace {
-  /** The observation that `confirm` would judge. */
   observe(request: ConfirmRequest, emit: Emit): Promise<Observation>;
   /** The same start after a new look at the consumer and the host; costs milliseconds. */
   lookAgain(watched: Watched, signal: AbortSignal): Promise<Watched>;
 }
 
-/** The doctor's additional effects. */
 export interface DoctorWorkplace extends WatchingWorkplace {
   /** The requests that the consumer serves now, as a clause; null: none, so a restart interrupts nothing. */
   serving(profile: Profile, signal: AbortSignal): Promise<string | null>;
@@ -105,12 +100,9 @@ export interface Tracing {
   /** The next start is traced. Throws the system's error; `disarm` and `forget` take back what was done. */
   begin(plan: TracePlan): Promise<void>;
   restart(unit: string): Promise<RestartOutcome>;
-  /** The processes that the unit has now. */
   live(unit: string): Promise<readonly LiveProcess[]>;
-  /** The output of the processes so far. */
   read(): { readonly text: string; readonly cut: boolean };
   vendors(files: Iterable<string>): Promise<ReadonlyMap<string, LibraryVendor>>;
-  /** The next start is not traced. */
   disarm(unit: string): Promise<void>;
   forget(): Promise<void>;
 }
@@ -135,7 +127,6 @@ export interface ConfirmRequest {
   readonly restarted?: boolean;
   /** Overrides the profile's time-outs. */
   readonly timeoutMs: number | null;
-  /** The probe runs kernels too, and GPU needs their numbers right. */
   readonly compute?: boolean;
   readonly signal: AbortSignal;
 }

@@ -28,10 +28,8 @@ const libraries = ['libcuda.so.1', 'libnvidia-ml.so.1'];
 
 interface CdiQuestion {
   readonly kind: string;
-  /** The version of the shim: its directory's name in the store. */
   readonly storeId: string;
   readonly endpoint: string;
-  /** How many devices the host has. */
   readonly devices: number;
 }
 

@@ -97,7 +97,6 @@ function delivery(
   return { kind: 'quadlet', dropIn };
 }
 
-/** The drop-in as it has to be: there, or not there any more. */
 export function quadletChanges(facts: MachineFacts, wanted: Delivery): readonly Change[] {
   if (wanted.kind === 'quadlet') {
     const { dropIn } = wanted;

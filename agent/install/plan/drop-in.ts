@@ -48,7 +48,6 @@ export function ourDropIns(unit: string): ReadonlySet<string> {
   return new Set([dropInPath(unit), lastDropInPath(unit)]);
 }
 
-/** The profile's variables, merged with those that the unit has without us. */
 export function wantedVariables(
   profile: Profile,
   facts: MachineFacts,
@@ -137,7 +136,6 @@ function contestedVariables(
   return { variables: contested, by: by.map((dropIn) => dropIn.path).join(' and ') };
 }
 
-/** Sets the variable, or clears all with an empty assignment. */
 function touches(content: string, name: string): boolean {
   const marker = 'Environment="vgpu-agent=before"';
   const after = assignedVariables([`[Service]\n${marker}\n`, content]);
@@ -175,14 +173,12 @@ ExecStartPre=-/bin/sh -c 'exec 3>&${target.descriptor}; { ${stat}; sleep 0.3; } 
 `;
 }
 
-/** Does systemd have our entries in force? Variables that something overrides do not count. */
 export function inForce(unit: LoadedUnit, variables: readonly WantedVariable[]): boolean {
   return variables
     .filter((variable) => variable.overridden === null)
     .every((variable) => hasEntries(own(unit.environment, variable.name), variable));
 }
 
-/** Are all our entries in this value? */
 export function hasEntries(value: string | undefined, variable: WantedVariable): boolean {
   const present = new Set((value ?? '').split(variable.separator));
   return variable.entries.every((entry) => present.has(entry));

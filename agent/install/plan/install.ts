@@ -208,7 +208,6 @@ function adoptChanges(
   }));
 }
 
-/** The small files of vgpu-agent as install makes them. */
 function wantedFiles(
   profile: Profile,
   facts: MachineFacts,

@@ -23,7 +23,6 @@ export function guestConfChange(facts: MachineFacts, endpoint: string): readonly
   return [writeChange({ ...present, path: guestConf }, content, reason)];
 }
 
-/** guest.conf where there was none. */
 export function guestConfText(endpoint: string): string {
   return `# Where the CUDA calls of this guest are carried out: unix:PATH, vsock:CID:PORT or tcp:ADDRESS:PORT.
 # VGPU_HOST in a program's environment overrides it.

@@ -29,7 +29,6 @@ export function findItem(items: readonly OwnedItem[], path: string): OwnedItem |
   return items.find((item) => item.kind !== 'alternative' && item.path === path);
 }
 
-/** Items inside `/opt/vgpu/versions/<id>`, the directory itself included. */
 export function itemsOfVersion(items: readonly OwnedItem[], id: string): readonly OwnedItem[] {
   const directory = `${storeRoot}/versions/${id}`;
   return items.filter(

@@ -19,10 +19,8 @@ export interface PublicLinks {
   readonly wanted: ReadonlyMap<string, string>;
 }
 
-/** One public name in one directory. */
 interface Place {
   readonly candidate: LibraryCandidate;
-  /** In the store. */
   readonly target: string;
   readonly create: boolean;
 }
@@ -290,7 +288,6 @@ export function isVersionOf(file: string, other: string): boolean {
   return base.startsWith(stem) && /^\d+\.[\d.]+$/.test(base.slice(stem.length));
 }
 
-/** The versions beside `file` that are there now, without the shim's. */
 export function versionsBeside(file: string, facts: MachineFacts): readonly LibraryCandidate[] {
   return facts.candidates.filter(
     ({ path: other, state }) =>

@@ -13,11 +13,8 @@ import {
 import { writeChange } from './our-files.js';
 
 interface ServicePlan {
-  /** Files and links. */
   readonly files: readonly Change[];
-  /** systemd has to read its files again. */
   readonly reload: boolean;
-  /** Changes that come last. */
   readonly run: readonly Change[];
 }
 
@@ -148,7 +145,6 @@ function isOwned({ manifest }: MachineFacts, path: string): boolean {
 
 // The text of the files of vgpu-agent.service on this machine. Pure.
 
-/** The text of one of the service's files, looking after `consumers`. `endpoint` is what agent.json says of the host. */
 export function serviceText(
   service: ServiceFacts,
   { present, packaged }: ServiceFile,
@@ -214,7 +210,6 @@ function unitText({ program }: ServiceFacts, template: string, consumers: readon
   return template.replace(/@([A-Z_]+)@/g, (whole, name: string) => values[name] ?? whole);
 }
 
-/** A quoted word of ExecStart= (systemd.service(5)). */
 function quoted(word: string): string {
   const escaped = word.replaceAll('%', '%%').replaceAll('$', '$$$$');
   return /[\s"'\\]/.test(escaped) ? `"${escaped.replaceAll(/["\\]/g, '\\$&')}"` : escaped;

@@ -328,7 +328,6 @@ function sessionsOf({ daemon, service }: ServingFacts): number | null {
 
 // Does the host differ from what was installed? Pure.
 
-/** The differences from the installation, which a repair would change. */
 export function servingDrift(facts: ServingFacts): readonly string[] {
   const items = facts.manifest?.items ?? [];
   return items.flatMap((item) => {

@@ -26,7 +26,6 @@ type TraceDecision =
   /** `why`: a clause without a full stop. */
   | { readonly kind: 'not-possible'; readonly why: string };
 
-/** Can a start of the service be traced, and how? */
 export function planTrace(facts: MachineFacts): TraceDecision {
   const { unit, manifest } = facts;
   const no = (why: string): TraceDecision => ({ kind: 'not-possible', why });

@@ -71,7 +71,6 @@ export function planUninstall(
   };
 }
 
-/** Another consumer is installed, but not this one. */
 function notInstalledWarning({ manifest }: MachineFacts, unit: string): readonly Warning[] {
   if (manifest === null || findConsumer(manifest, unit) !== undefined) return [];
   const installed = manifest.consumers.map((one) => `${one.unit} (profile ${one.profile})`).join(', ');
@@ -88,7 +87,6 @@ function notInstalledWarning({ manifest }: MachineFacts, unit: string): readonly
 const nothing: ServiceChanges = { files: [], run: [] };
 
 interface ServiceChanges {
-  /** Files that are written again. */
   readonly files: readonly Change[];
   readonly run: readonly Change[];
 }
@@ -230,7 +228,6 @@ function reload(reason: string): Change {
   return { kind: 'daemon-reload', reason };
 }
 
-/** Versions in the store that the manifest knows. */
 function storeIds(facts: MachineFacts, items: readonly OwnedItem[]): readonly string[] {
   return facts.store.versions.map(({ id }) => id).filter((id) => itemsOfVersion(items, id).length > 0);
 }

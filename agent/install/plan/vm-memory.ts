@@ -67,7 +67,6 @@ function ruleFacts(
   return ours || rule.state.kind === 'absent' ? 'missing' : 'foreign';
 }
 
-/** For reading and writing. */
 function mayOpen(
   { uid, gid, mode }: SharedMemoryDevice,
   user: NonNullable<MachineFacts['serviceUser']>,

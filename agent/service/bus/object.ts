@@ -17,7 +17,6 @@ interface BusObjectEffects {
   readonly board: Board;
   readonly version: string;
   readonly profiles: () => readonly string[];
-  /** The introspection document. */
   readonly xml: string;
   readonly status: () => string;
   readonly metrics: () => Promise<string>;

@@ -51,7 +51,6 @@ export interface Judge {
   ready(): void;
   /** Tries again, if it is time, an action that was not possible before. */
   tick(): void;
-  /** Forgets limits. */
   retry(): void;
   /** A new verdict about the present start. A restart that it leads to is not awaited. */
   verify(): Promise<Verdict | null>;
@@ -71,14 +70,12 @@ export function judge(effects: JudgeEffects): Judge {
   let facts: MachineFacts | null = null;
   let state = beginJudging(profile.name, profile.unit, rulesOf(effects.desired()));
 
-  /** The unit as it was looked at last. */
   let unit: UnitFacts | null = null;
   const startNow = async (): Promise<Start | null> => {
     unit = await work.unit(profile.unit);
     return startOf(unit);
   };
 
-  /** The start that was judged last, as it was seen last. */
   let watched: Watched | null = null;
   const confirm = async (
     mark: Mark | null,

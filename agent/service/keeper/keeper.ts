@@ -33,7 +33,6 @@ interface KeeperEffects {
   readonly packageManager: () => Promise<string | null>;
   /** Called after each look that found the files as they shall be (or nothing that could be done). */
   readonly settled: (facts: MachineFacts, restart: string | null) => void;
-  /** Facts were read: what is watched may have to change. */
   readonly seen: (facts: MachineFacts) => void;
   readonly signal: AbortSignal;
 }
@@ -67,7 +66,6 @@ export function keeper(effects: KeeperEffects): Keeper {
 
   const plan = (facts: MachineFacts, restart: boolean): Plan => {
     const endpoint = effects.desired().config.host ?? facts.manifest?.endpoint ?? null;
-    // Where something is installed already the question of a real GPU was answered.
     const force = facts.manifest !== null;
     // An image is built before its host answers; the service restarts the consumer when the host does.
     return work.planInstall(profile, facts, { endpoint, restart, force, allowUnreachable: true });

@@ -4,7 +4,6 @@ import type { JournalMessage } from '../../systemd/journal-writer.js';
 import type { Counters, Phase } from '../board.js';
 import { type Done, type Limits, mayDo, noted, nothingDone } from '../limiter.js';
 
-/** The result of one look at the machine. */
 export type Found =
   /** A run was cut short, or is at work: the lock tells. */
   | { readonly kind: 'interrupted' }

@@ -21,7 +21,6 @@ import { tracedBindings } from './checks/traced-bindings.js';
 import { dropIn, environment, overrides, restarted, sandbox, startOrder, unitRuns } from './checks/unit.js';
 import type { Check, CheckResult, Diagnosis, DoctorFacts } from './finding.js';
 
-/** Every check's finding; `all` is for tests. */
 export function diagnose(facts: DoctorFacts, all: readonly Check[] = checks): Diagnosis {
   const results = all.map((check): CheckResult => ({ check, finding: examine(check, facts) }));
   const { reason } = facts.verdict;
@@ -47,7 +46,6 @@ function examine(check: Check, facts: DoctorFacts): CheckResult['finding'] {
   }
 }
 
-/** GPU mode is proven and nothing is broken. */
 export function isHealthy({ broken, verdict }: Diagnosis): boolean {
   return verdict.mode === 'gpu' && broken.length === 0;
 }

@@ -47,7 +47,6 @@ export function consumerCandidates({ look, machine }: DoctorFacts): readonly Lib
   );
 }
 
-/** Where it is, and where that leads. */
 export function whereFound({ path: file, resolution }: LibraryCandidate): string {
   return resolution.kind === 'file' && resolution.realPath !== file
     ? `${file} (which leads to ${resolution.realPath})`

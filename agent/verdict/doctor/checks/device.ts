@@ -28,7 +28,6 @@ import {
   warning,
 } from '../finding.js';
 
-/** Reasons that this check reports; no earlier check knows more about them. */
 const causes: Partial<Readonly<Record<Reason, string>>> = {
   'driver-init-failed': 'The service finds a GPU, but cannot start its driver.',
   'compute-capability-unreadable':
@@ -39,7 +38,6 @@ const causes: Partial<Readonly<Record<Reason, string>>> = {
     'A signal ended a process that looked for GPUs; that may happen again when the first model is loaded.',
 };
 
-/** The driver was reached, and goes no further. */
 export const device: Check = {
   id: 'device',
   title: 'the GPU works in the environment of the service',
@@ -105,7 +103,6 @@ function again({ verdict, profile }: DoctorFacts): Remedy {
   );
 }
 
-/** It runs, and whether it found the GPU is known only when it answers. */
 export const readiness: Check = {
   id: 'readiness',
   title: 'the service answers requests',
@@ -127,7 +124,6 @@ export const readiness: Check = {
   },
 };
 
-/** Loading failed, or went to the CPU, because the host had no device memory for it. */
 export const deviceMemory: Check = {
   id: 'device-memory',
   title: 'the host has enough device memory for this guest',
@@ -187,7 +183,6 @@ function memoryRemedy({ refused, by, line }: MemoryTold): Remedy {
   }
 }
 
-/** Where the service works now, against what it found when it started. */
 export const loadedModels: Check = {
   id: 'loaded-models',
   title: 'what the service has loaded is on the GPU',
@@ -258,7 +253,6 @@ export const loadedModels: Check = {
   },
 };
 
-/** A request failed although the GPU is there: the host could not run what it needed. */
 export const refusedKernels: Check = {
   id: 'refused-kernels',
   title: 'the host can run the kernels of this guest',

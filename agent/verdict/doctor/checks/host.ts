@@ -25,7 +25,6 @@ import {
   warning,
 } from '../finding.js';
 
-/** Does a program listen there, and does it answer in time? */
 export const host: Check = {
   id: 'host',
   title: 'the host answers',
@@ -215,7 +214,6 @@ function socketOf(endpoint: string): string | null {
   return parsed.kind === 'unix' ? parsed.path : null;
 }
 
-/** Shim and host of one protocol. */
 export const versions: Check = {
   id: 'versions',
   title: 'shim and host speak one protocol version',
@@ -306,7 +304,6 @@ export const driverVersion: Check = {
   },
 };
 
-/** The file and variable that give the shim the host's address. */
 export const guestConf: Check = {
   id: 'guest-conf',
   title: 'the shim knows the address of the host',

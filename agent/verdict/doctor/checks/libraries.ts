@@ -25,7 +25,6 @@ import {
 } from '../finding.js';
 import { consumerCandidates, leadsToStore, publicCandidates, repairPlace, whereFound } from '../places.js';
 
-/** A GPU that was passed through to this guest: then the shim takes its place. */
 export const realGpu: Check = {
   id: 'real-gpu',
   title: 'the guest has no GPU of its own',
@@ -58,7 +57,6 @@ export const realGpu: Check = {
   },
 };
 
-/** A file under a driver's name that the loader cannot take, or takes for another. */
 export const libraryFormat: Check = {
   id: 'library-format',
   title: 'files named like the driver can be loaded',

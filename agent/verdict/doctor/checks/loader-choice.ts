@@ -17,7 +17,6 @@ import {
 } from '../finding.js';
 import { ownerQuery } from '../places.js';
 
-/** The library that the loader chooses, for every process as it was started and for the next start. */
 export const loaderChoice: Check = {
   id: 'loader-choice',
   title: 'the loader chooses the shim for every process',

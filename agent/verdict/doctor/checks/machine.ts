@@ -22,7 +22,6 @@ import {
   warning,
 } from '../finding.js';
 
-/** An install or uninstall that was killed half way, or an install that was killed while it waited for the service. */
 export const interrupted: Check = {
   id: 'interrupted',
   title: 'no install was interrupted',
@@ -56,7 +55,6 @@ export const interrupted: Check = {
   },
 };
 
-/** Is anything installed here at all, and for this service? */
 export const installed: Check = {
   id: 'installed',
   title: 'vgpu-agent is installed for this service',
@@ -89,7 +87,6 @@ export const installed: Check = {
   },
 };
 
-/** The libraries themselves: every byte as it was installed, and the link that everything installed goes through. */
 export const store: Check = {
   id: 'store',
   title: "the shim's files are as they were installed",
@@ -138,7 +135,6 @@ export const store: Check = {
   },
 };
 
-/** An obstacle to vgpu-agent: nothing can be repaired until it is removed. */
 export const refused: Check = {
   id: 'refused',
   title: 'nothing prevents an install',

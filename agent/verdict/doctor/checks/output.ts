@@ -15,7 +15,6 @@ import {
   warning,
 } from '../finding.js';
 
-/** Output that does not reach the journal cannot be evidence. */
 export const output: Check = {
   id: 'output',
   title: 'the log of the service reaches the journal',
@@ -164,7 +163,6 @@ function spanMs(setting: JournaldSetting | undefined): number | null {
   return sum;
 }
 
-/** It looked for a GPU, and stopped waiting before one answered. */
 export const discoveryTime: Check = {
   id: 'discovery-time',
   title: 'the service had time to find the GPU',

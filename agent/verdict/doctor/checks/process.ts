@@ -122,7 +122,6 @@ function remedyFor(
   );
 }
 
-/** The library that the processes have loaded, which may differ from the one that they should load. */
 export const loadedLibrary: Check = {
   id: 'loaded-library',
   title: 'its processes have loaded the shim, and no other',

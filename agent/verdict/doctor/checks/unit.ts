@@ -28,7 +28,6 @@ import {
   warning,
 } from '../finding.js';
 
-/** The service itself: there, wanted, and running. */
 export const unitRuns: Check = {
   id: 'unit-runs',
   title: 'the service runs',
@@ -100,7 +99,6 @@ function running({ observation }: DoctorFacts): ReturnType<Check['examine']> {
   });
 }
 
-/** The environment that the service is given: its file, and whether systemd has read it. */
 export const dropIn: Check = {
   id: 'drop-in',
   title: "vgpu-agent's drop-in is complete and loaded",
@@ -216,7 +214,6 @@ export const environment: Check = {
   },
 };
 
-/** Settings of the unit that keep its processes from the host, or from the shim's files. */
 export const sandbox: Check = {
   id: 'sandbox',
   title: "the unit's sandbox lets the shim work",
@@ -242,7 +239,6 @@ export const sandbox: Check = {
   },
 };
 
-/** Variables by which a person once sent the service to the CPU, or to another GPU. */
 export const overrides: Check = {
   id: 'overrides',
   title: 'no variable keeps the service from the GPU',

@@ -120,7 +120,6 @@ export interface Binding {
   readonly library: string;
   /** Null: it could not be read. */
   readonly vendor: LibraryVendor | null;
-  /** How many different ones. */
   readonly symbols: number;
   readonly example: string;
 }
@@ -147,7 +146,6 @@ export interface GatheredTrace {
   readonly more: number;
 }
 
-/** Paths whose owners have to be known. */
 export function librariesOf(events: readonly TraceEvent[]): ReadonlySet<string> {
   const files = new Set<string>();
   for (const event of events) {

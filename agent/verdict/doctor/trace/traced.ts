@@ -14,7 +14,6 @@ import { parseMaps } from '../../../guest/unit/processes.js';
 import { traceFile, tracerName } from '../../../lib/paths.js';
 import type { CommandRunner } from '../../../lib/run-command.js';
 
-/** One process of the traced start that lived when discovery was over. */
 export interface LiveProcess {
   readonly pid: number;
   readonly program: string;
@@ -24,7 +23,6 @@ export interface LiveProcess {
   readonly deaf: string | null;
 }
 
-/** For each process: did it load the tracer, and if not, why? */
 export async function readLiveProcesses(
   processes: readonly ProcessFacts[],
   runner: CommandRunner,

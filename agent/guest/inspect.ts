@@ -22,7 +22,7 @@ import { ContentCache, ownedFile } from './files/content.js';
 import { Root } from './files/root.js';
 import { readAlternatives } from './libraries/alternatives.js';
 import { findCandidates, libraryOf } from './libraries/candidates.js';
-import { parseLoaderCache, readLoaderDirectories } from './libraries/loader.js';
+import { readLoaderCache, readLoaderDirectories } from './libraries/loader.js';
 import { type OwnerCache, packageOwners } from './libraries/packages.js';
 import { readService } from './service.js';
 import { readShimBuild, readStore } from './shim/store.js';
@@ -60,7 +60,6 @@ export interface InspectOptions {
 }
 
 const defaultQuestionMs = 5_000;
-const maxCacheBytes = 32 * 1024 * 1024;
 
 /**
  * Reads the machine and changes nothing. Throws a VgpuError when the shim is not built, when the bus does
@@ -166,7 +165,11 @@ async function readLibraries(
   owners: OwnerCache | undefined,
 ): Promise<Pick<MachineFacts, 'distribution' | 'loader' | 'alternatives' | 'candidates'>> {
   const distribution = readDistribution(root, machine());
-  const loader = readLoader(root, distribution);
+  const cache = await readLoaderCache(root, runner);
+  const loader: LoaderFacts = {
+    cache: cache.filter(({ soname }) => libraryOf(soname) !== null),
+    directories: readLoaderDirectories(root, distribution),
+  };
   const alternatives = readAlternatives(root);
   const found = await findCandidates(root, profile, distribution, loader, alternatives, contents);
   const candidates = await withOwners(root, runner, distribution, found, owners);
@@ -190,16 +193,6 @@ async function inspectConsumer(
           .then((found) => consumersOwn(unit, found)),
   ]);
   return { unit, serviceUser, processes };
-}
-
-/** The loader's cache (empty when there is none or it does not parse: then ldconfig has yet to run) and directories. */
-function readLoader(root: Root, distribution: Distribution): LoaderFacts {
-  const bytes = root.readFile('/etc/ld.so.cache', maxCacheBytes);
-  const cache = bytes === null ? null : parseLoaderCache(bytes);
-  return {
-    cache: (cache ?? []).filter((entry) => libraryOf(entry.soname) !== null),
-    directories: readLoaderDirectories(root, distribution),
-  };
 }
 
 async function withOwners(

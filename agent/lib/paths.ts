@@ -8,6 +8,7 @@ export const storeRoot = '/opt/vgpu';
 export const storeVersions = '/opt/vgpu/versions';
 /** Link to the version in use; everything installed points through it. */
 export const storeCurrent = '/opt/vgpu/current';
+export const ldconfig = '/sbin/ldconfig';
 export const guestConf = '/etc/vgpu/guest.conf';
 /** `000-`: the loader cache prefers the first directory (measured: facts on Linux libraries). */
 export const loaderConf = '/etc/ld.so.conf.d/000-vgpu.conf';

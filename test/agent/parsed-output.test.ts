@@ -21,7 +21,11 @@ const places: Readonly<Record<string, readonly [count: number, why: string]>> = 
   'verdict/host-sessions.ts': [2, 'vgpu-probe --sessions --json; its errors are shown'],
   'service/helper.ts': [1, "vgpu-watch: this project's own protocol of lines"],
   'service/sessions-asker.ts': [1, 'vgpu-probe --sessions --follow --json: a document a line'],
-  'guest/libraries/packages.ts': [2, "rpm --queryformat '%{NAME}', pacman --quiet: names alone"],
+  'guest/libraries/packages.ts': [
+    3,
+    "dpkg-query --search; rpm --queryformat '%{NAME}', pacman --quiet: names alone",
+  ],
+  'guest/libraries/loader.ts': [1, 'ldconfig -p: an entry a line'],
   'guest/unit/access.ts': [1, 'getent: lines of passwd(5) and group(5)'],
   'cli/report/tarball.ts': [2, 'the bytes of an archive; errors are shown'],
   'systemd/run-in-unit.ts': [

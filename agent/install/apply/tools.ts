@@ -3,6 +3,7 @@ import type { AlternativeGroup } from '../../contracts/facts.js';
 import { parseAlternative } from '../../guest/libraries/alternatives.js';
 import { VgpuError } from '../../lib/errors.js';
 import { own } from '../../lib/json.js';
+import { ldconfig } from '../../lib/paths.js';
 import { type ApplyEffects, checkpoint } from './effects.js';
 import type { AlternativeRecord, AlternativeSpec } from './records.js';
 
@@ -20,7 +21,7 @@ export async function runLdconfig(
   links: boolean,
 ): Promise<void> {
   const args = links ? [] : ['-X'];
-  const result = await effects.runner.run('/sbin/ldconfig', args, { timeoutMs: ldconfigTimeoutMs });
+  const result = await effects.runner.run(ldconfig, args, { timeoutMs: ldconfigTimeoutMs });
   if (result.code !== 0) {
     await clearUnfinished(effects);
     const why = result.timedOut

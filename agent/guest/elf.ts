@@ -78,24 +78,15 @@ export const segmentInterpreter = 3;
 const segmentNote = 4;
 
 /** Tags of the dynamic section (elf.h). */
-export const tag = {
+const tag = {
   end: 0,
   needed: 1,
-  hash: 4,
   stringTable: 5,
-  symbolTable: 6,
   stringSize: 10,
-  symbolSize: 11,
   soname: 14,
   rpath: 15,
   runpath: 29,
-  gnuHash: 0x6ffffef5,
-  versionSymbols: 0x6ffffff0,
   flags1: 0x6ffffffb,
-  versionDefinitions: 0x6ffffffc,
-  versionDefinitionCount: 0x6ffffffd,
-  versionNeeds: 0x6ffffffe,
-  versionNeedCount: 0x6fffffff,
 } as const;
 
 const maxProgramHeaders = 512;
@@ -105,7 +96,7 @@ const maxDynamicBytes = 256 * 1024;
 const maxString = 4096;
 const maxNeeded = 1024;
 
-export interface ElfProgram {
+interface ElfProgram {
   readonly source: ByteSource;
   readonly layout: Layout;
   readonly header: Buffer;
@@ -148,7 +139,7 @@ function readSegments(source: ByteSource, layout: Layout, header: Buffer): Segme
   });
 }
 
-export interface DynamicSection {
+interface DynamicSection {
   readonly values: ReadonlyMap<number, number>;
   readonly needed: readonly number[];
   /** The string at an offset of the string table; undefined when it is not wholly inside table and file. */
@@ -156,7 +147,7 @@ export interface DynamicSection {
 }
 
 /** Null when the file has none (static, object); a string says why it cannot be read. */
-export function readDynamicSection(program: ElfProgram): DynamicSection | null | string {
+function readDynamicSection(program: ElfProgram): DynamicSection | null | string {
   const { source, layout, segments } = program;
   const segment = segments.find((one) => one.type === segmentDynamic);
   if (segment === undefined) return null;
@@ -182,7 +173,7 @@ export function readDynamicSection(program: ElfProgram): DynamicSection | null |
 }
 
 /** Where in the file what the loader maps at `address` lies; null when no segment holds it. */
-export function fileOffset(segments: readonly Segment[], address: number): number | null {
+function fileOffset(segments: readonly Segment[], address: number): number | null {
   const load = segments.find(
     (one) => one.type === segmentLoad && address >= one.address && address - one.address < one.fileSize,
   );

@@ -27,6 +27,8 @@ export interface LoaderRequest {
   readonly open: readonly string[];
   /** LD_LIBRARY_PATH instead of the environment's; null: that one. */
   readonly libraryPath: string | null;
+  /** Bind every symbol, as `ldd -r` does; no resolver of an IFUNC is called (glibc, elf/rtld.c). */
+  readonly bind?: true;
 }
 
 export interface LoaderEffects {
@@ -40,14 +42,19 @@ const limitMs = 5_000;
 export async function askLoader(
   effects: LoaderEffects,
   { unit, interpreter, program, environment, environmentFiles, user, directory }: Starting,
-  { open, libraryPath }: LoaderRequest,
+  { open, libraryPath, bind }: LoaderRequest,
 ): Promise<LoaderWords | string> {
   const args = [
     ...(libraryPath === null ? [] : ['--library-path', libraryPath]),
     ...(open.length === 0 ? [] : ['--preload', open.join(' ')]),
     program,
   ];
-  const asking = { ...environment, LD_TRACE_LOADED_OBJECTS: '1', LD_DEBUG: 'libs' };
+  const asking = {
+    ...environment,
+    LD_TRACE_LOADED_OBJECTS: '1',
+    LD_DEBUG: 'libs',
+    ...(bind === true ? { LD_BIND_NOW: '1', LD_WARN: '1' } : {}),
+  };
   // Only root may start units; another user asks for itself.
   if (process.geteuid?.() !== 0) {
     const ran = await effects.runner.run(interpreter, args, {
@@ -111,6 +118,8 @@ export interface LoaderWords {
   readonly objects: readonly ListedObject[] | null;
   /** The last line that is not part of the search: why the loader gave up, or what it did without. */
   readonly complaint: string | null;
+  /** Symbols that no library has: `cuFoo`, `cuBar@VERSION`, with the file that needs each. */
+  readonly missing: readonly { readonly symbol: string; readonly file: string }[];
 }
 
 const spoken = /^ {1,11}\d+:\t(.*)$/;
@@ -118,10 +127,17 @@ const spoken = /^ {1,11}\d+:\t(.*)$/;
 /** The words, or the line that is not understood. */
 export function readLoaderWords(stdout: string, stderr: string): LoaderWords | { readonly problem: string } {
   const searches: { name: string; attempts: Attempt[]; finished: boolean }[] = [];
+  const missing: { symbol: string; file: string }[] = [];
   let by = '';
   let complaint: string | null = null;
   for (const line of stderr.split('\n')) {
     const words = spoken.exec(line)?.[1];
+    const [, symbol, version, file] =
+      /^undefined symbol: (\S+?)(?:, version (\S+))?\t\((.*)\)$/.exec(line) ?? [];
+    if (symbol !== undefined && file !== undefined) {
+      missing.push({ symbol: version === undefined ? symbol : `${symbol}@${version}`, file });
+      continue;
+    }
     const search = searches.at(-1);
     if (words === undefined || /: error: .* \((continued|fatal)\)$/.test(words)) {
       complaint = words ?? (line === '' ? complaint : line);
@@ -150,7 +166,7 @@ export function readLoaderWords(stdout: string, stderr: string): LoaderWords | {
       return { problem: line };
     }
   }
-  return { searches, objects: readList(stdout), complaint };
+  return { searches, objects: readList(stdout), complaint, missing };
 }
 
 /** `name => path (0x...)`, `path (0x...)`, `name => not found`. */

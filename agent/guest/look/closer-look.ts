@@ -19,7 +19,6 @@ import type { LoaderEffects } from './ask-loader.js';
 import { type LoaderLook, lookAtLoader } from './loader.js';
 import { type OpenedByPath, type PreloadEntry, readOpenedByPath, readPreload } from './preload.js';
 import { type ExecutableFacts, environmentOf, isSecure, readExecutables } from './process.js';
-import { readSymbolNeeds, type SymbolNeeds } from './symbols.js';
 
 interface ConsumerLibrary {
   readonly path: string;
@@ -48,7 +47,6 @@ export interface CloserLook {
   /** In what the store differs from the shim that belongs to this agent; null: no such version is in the store. */
   readonly storeDamage: readonly string[] | null;
   readonly loader: LoaderLook;
-  readonly symbols: readonly SymbolNeeds[];
   /** The profile's override variables as the first process of the consumer's container has them. */
   readonly containerEnvironment: Readonly<Record<string, string>>;
   readonly journald: JournaldLook;
@@ -101,7 +99,6 @@ export async function lookCloser(
   const loader = inContainer
     ? { processes: [], problem: null }
     : await lookAtLoader({ root, runner, runInUnit, contents, facts, openers: asking });
-  const symbols = readSymbolNeeds(root, asking);
   const security = processes.map(({ pid, name, executable }) => ({
     pid,
     name,
@@ -116,7 +113,6 @@ export async function lookCloser(
     openedByPath,
     storeDamage: damage,
     loader,
-    symbols,
     containerEnvironment: inContainer ? environmentInContainer(processes, profile) : {},
     journald: readJournald(new Root(effects.root), logNamespace(unit)),
     hostSocket: describeSocket(new Root(effects.root), facts.host),

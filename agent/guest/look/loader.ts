@@ -35,6 +35,8 @@ export interface LoaderChoice {
     | { readonly kind: 'refused'; readonly path: string; readonly reason: string };
   /** Files on the way that the loader did not take, with why: `tried X: 32-bit i386: ...`. */
   readonly passedOver: readonly string[];
+  /** Functions of the library that `neededBy` needs and nothing provides. */
+  readonly missing: readonly string[];
 }
 
 export type DriverLibrary = 'libcuda.so.1' | 'libnvidia-ml.so.1';
@@ -67,6 +69,11 @@ interface LoaderQuestion extends LoaderEffects {
 }
 
 const names: readonly DriverLibrary[] = ['libcuda.so.1', 'libnvidia-ml.so.1'];
+/** cuBLAS, the runtime and the others write on in lower case. */
+const functions: Readonly<Record<DriverLibrary, RegExp>> = {
+  'libcuda.so.1': /^cu[A-Z]/,
+  'libnvidia-ml.so.1': /^nvml[A-Z]/,
+};
 /** Ollama has one for each CUDA version. The directory may be the service's user's. */
 const mostOpeners = 4;
 
@@ -127,7 +134,8 @@ async function choicesOf(
   if (typeof opened === 'string') return opened;
   for (const library of open) {
     const choice = opened === null ? null : await judge(question, subject, opened, library, null);
-    choices.push(choice ?? { library, neededBy: null, outcome: { kind: 'not-found' }, passedOver: [] });
+    const none = { outcome: { kind: 'not-found' }, passedOver: [], missing: [] } as const;
+    choices.push(choice ?? { library, neededBy: null, ...none });
   }
   return [...choices, ...(await choicesOfOpeners(question, subject, ask))];
 }
@@ -158,7 +166,7 @@ async function choicesOfOpeners(
       // A consumer puts the directory of its library and the one above before all others.
       const own = path.dirname(opener.path);
       const list = [path.dirname(own), own, given].filter((one) => one !== '');
-      const words = await ask({ open: [opener.path], libraryPath: list.join(':') });
+      const words = await ask({ open: [opener.path], libraryPath: list.join(':'), bind: true });
       if (typeof words === 'string') return [];
       const needed = names.filter((name) => opener.needed.includes(name));
       return Promise.all(needed.map((library) => judge(question, subject, words, library, opener.path)));
@@ -182,16 +190,26 @@ async function judge(
     const by = search === undefined ? namedBy(subject.root, found) : (last?.by ?? 'ld.so.cache');
     const before = attempts.filter((one) => one.path !== found);
     const outcome = await foundOutcome(question, subject, found, by);
-    return { library, neededBy, outcome, passedOver: await passedOver(question, subject, before) };
+    const missing = words.missing
+      .filter(({ symbol, file }) => file === neededBy && functions[library].test(symbol))
+      .map(({ symbol }) => symbol);
+    return { library, neededBy, outcome, passedOver: await passedOver(question, subject, before), missing };
   }
+  const missing: readonly string[] = [];
   if (search === undefined) return null;
   if (!search.finished && last !== undefined) {
     const reason = (await whyNot(question, subject, last.path)) ?? words.complaint ?? 'it cannot be loaded';
     const before = await passedOver(question, subject, attempts.slice(0, -1));
-    return { library, neededBy, outcome: { kind: 'refused', path: last.path, reason }, passedOver: before };
+    return {
+      library,
+      neededBy,
+      outcome: { kind: 'refused', path: last.path, reason },
+      passedOver: before,
+      missing,
+    };
   }
   const outcome = { kind: 'not-found' } as const;
-  return { library, neededBy, outcome, passedOver: await passedOver(question, subject, attempts) };
+  return { library, neededBy, outcome, passedOver: await passedOver(question, subject, attempts), missing };
 }
 
 /** The path of the object that answers to the name: by what asked for it, or by its SONAME. */

@@ -5,7 +5,6 @@ import type { ElfFacts, LibraryCandidate } from '../../../contracts/facts.js';
 import { nativeElf } from '../../../guest/elf.js';
 import { libraryOf } from '../../../guest/libraries/candidates.js';
 import { storeRoot } from '../../../lib/paths.js';
-import { plural } from '../../../lib/text.js';
 import { choiceOf } from '../../../profile/instance.js';
 import { versionFits } from '../../log/grammar.js';
 import {
@@ -239,25 +238,27 @@ export const symbols: Check = {
   id: 'symbols',
   title: 'the shim has every function that the service needs',
   looksAt:
-    "the functions of the driver and of NVML that the service's own libraries need at load time, with their versions, against what the shim exports",
+    "whether the loader finds in the shim every function of the driver and of NVML that the service's own libraries need",
   explains: ['library-symbol-missing'],
   examine({ machine, look }) {
     if (machine.manifest === null) return notApplicable('nothing is installed');
-    const { symbols: needs } = look;
-    if (needs.length === 0) return notApplicable('none of its own libraries needs the driver at load time');
-    const lacking = needs.filter(({ missing }) => missing.length > 0);
-    if (lacking.length === 0) {
-      return ok(...needs.map(({ path, needed }) => `${path}: ${plural(needed, 'function')}, all there`));
+    const needs = new Map<string, readonly string[]>();
+    for (const { neededBy, outcome, missing } of look.loader.processes.flatMap(({ choices }) => choices)) {
+      if (neededBy === null || outcome.kind !== 'found' || outcome.vendor !== 'vgpu') continue;
+      needs.set(neededBy, [...new Set([...(needs.get(neededBy) ?? []), ...missing])]);
     }
-    const all = lacking.length === needs.length;
+    if (needs.size === 0) return notApplicable('the loader gives the shim to none of its own libraries');
+    const lacking = [...needs].filter(([, missing]) => missing.length > 0);
+    if (lacking.length === 0) return ok(...[...needs.keys()].map((file) => `${file}: all are there`));
+    const all = lacking.length === needs.size;
     const trouble = {
       cause:
-        `The loader refuses ${lacking.map(({ path }) => path).join(', ')}: ` +
+        `The loader refuses ${lacking.map(([file]) => file).join(', ')}: ` +
         `the shim ${machine.shim.version} does not have what it needs.` +
         (all ? '' : ' It will use its other libraries, which can be loaded.'),
-      evidence: lacking.map(({ path, missing }) => {
+      evidence: lacking.map(([file, missing]) => {
         const rest = missing.length > shown ? `, and ${missing.length - shown} more` : '';
-        return `${path} needs ${missing.slice(0, shown).join(', ')}${rest}`;
+        return `${file} needs ${missing.slice(0, shown).join(', ')}${rest}`;
       }),
       remedy: byHand(
         'install a newer vgpu-agent; until there is one, a former release of the service',

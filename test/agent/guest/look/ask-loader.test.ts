@@ -104,6 +104,7 @@ describe('facts that the loader does not print', () => {
       searches: [],
       objects: null,
       complaint: 'main: error while loading shared libraries: main: Permission denied',
+      missing: [],
     });
   });
 

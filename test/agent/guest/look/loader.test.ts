@@ -114,6 +114,18 @@ describe('the library that the loader chooses', { skip }, () => {
     assert.equal(told(choiceOf(seen)), `DT_RPATH of ${shop.at('env/libmid.so.1')} ${deep}`);
   });
 
+  it('has the functions of the driver that nothing provides, and no others', async (context) => {
+    const shop = workshop(context);
+    shop.library('lib/libcuda.so.1', { ...cuda, defines: ['cuInit'] });
+    const opener = shop.library('lib/plugin.so', {
+      needed: ['libcuda.so.1'],
+      uses: ['cuInit', 'cuNotInventedYet', 'cublasNot', 'nvmlNot'],
+    });
+    const openers = [{ path: opener, needed: ['libcuda.so.1'] }];
+    const seen = await look(shop.program('main'), {}, openers);
+    assert.deepEqual(choiceOf(seen, opener).missing, ['cuNotInventedYet']);
+  });
+
   it('for a library of the consumer is searched with its own lists and beside it', async (context) => {
     const shop = workshop(context);
     const program = shop.program('main');

@@ -11,6 +11,9 @@ export interface Recipe {
   readonly needed?: readonly string[];
   readonly rpath?: string;
   readonly runpath?: string;
+  /** Symbols that a library has, and those that it binds. */
+  readonly defines?: readonly string[];
+  readonly uses?: readonly string[];
   /** The loader that a program names. */
   readonly interpreter?: string;
 }
@@ -39,7 +42,14 @@ export class Workshop {
   library(name: string, recipe: Recipe = {}): string {
     const file = this.at(name);
     mkdirSync(path.dirname(file), { recursive: true });
-    must('ld', ['-shared', '-o', file, 'made/empty.o', ...this.#options(recipe)], this.directory);
+    const lines = [
+      ...(recipe.defines ?? []).map((one) => `.globl ${one}\n${one}:`),
+      ...(recipe.uses ?? []).map((one) => `.quad ${one}`),
+    ];
+    writeFileSync(this.at('made/data.s'), ['.data', ...lines, ''].join('\n'));
+    must('as', ['-o', 'made/data.o', 'made/data.s'], this.directory);
+    const objects = ['made/empty.o', 'made/data.o'];
+    must('ld', ['-shared', '-o', file, ...objects, ...this.#options(recipe)], this.directory);
     return file;
   }
 

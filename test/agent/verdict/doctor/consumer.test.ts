@@ -213,7 +213,7 @@ says(file, loadedLibrary, {
 });
 
 const takesNone = (library: DriverLibrary): LoaderChoice => ({
-  ...{ library, neededBy: null, outcome: { kind: 'not-found' }, passedOver: [] },
+  ...{ library, neededBy: null, outcome: { kind: 'not-found' }, passedOver: [], missing: [] },
 });
 const takes = (library: DriverLibrary): LoaderChoice => ({
   ...takesNone(library),
@@ -335,16 +335,35 @@ says(file, startOrder, {
   }),
 });
 
-const needs = (path: string, missing: readonly string[], needed = 30) => ({ path, needed, missing });
-const asks = (...all: readonly ReturnType<typeof needs>[]) => doctorFacts({ look: { symbols: all } });
+const needs = (neededBy: string, missing: readonly string[], vendor: 'vgpu' | 'nvidia' = 'vgpu') => ({
+  library: 'libcuda.so.1' as const,
+  neededBy,
+  outcome: {
+    kind: 'found' as const,
+    path: '/s/libcuda.so.1',
+    realPath: '/s/libcuda.so.1',
+    by: 'LD_PRELOAD',
+    vendor,
+  },
+  passedOver: [],
+  missing,
+});
+const asks = (...choices: readonly ReturnType<typeof needs>[]) => ({
+  look: {
+    loader: { processes: [{ pid: null, name: 'x', executable: '/x', choices }], problem: null },
+  },
+});
 const many = (count: number) => Array.from({ length: count }, (_, index) => `cuNew${index}`);
 says(file, symbols, {
-  'nothing is installed': doctorFacts({ ...bare, look: { symbols: [needs('/a.so', ['cuNew'])] } }),
-  'nothing needs one': asks(),
-  'it has': asks(needs('/a.so', [], 1), needs('/b.so', [])),
-  'it lacks ten': asks(needs('/a.so', many(10))),
-  'it lacks eleven, and two libraries need them': asks(needs('/a.so', many(11)), needs('/b.so', ['nvmlNew'])),
-  'one of two libraries can be loaded': asks(needs('/a.so', ['cuNew']), needs('/b.so', [])),
+  'nothing is installed': doctorFacts({ ...bare, ...asks(needs('/a.so', ['cuNew'])) }),
+  'nothing needs one': doctorFacts(asks()),
+  'another driver comes first': doctorFacts(asks(needs('/a.so', ['cuNew'], 'nvidia'))),
+  'it has': doctorFacts(asks(needs('/a.so', []), needs('/b.so', []))),
+  'it lacks ten': doctorFacts(asks(needs('/a.so', many(10)))),
+  'it lacks eleven, and two libraries need them': doctorFacts(
+    asks(needs('/a.so', many(11)), needs('/b.so', ['nvmlNew'])),
+  ),
+  'one of two libraries can be loaded': doctorFacts(asks(needs('/a.so', ['cuNew']), needs('/b.so', []))),
 });
 
 const unitFile = '/etc/systemd/system/vgpu-agent.service';

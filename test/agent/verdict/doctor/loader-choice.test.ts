@@ -26,7 +26,7 @@ const missing = { kind: 'not-found' } as const;
 const short = { kind: 'refused', path: '/x/libcuda.so.1', reason: '0 bytes: file too short' } as const;
 
 function choice(outcome: LoaderChoice['outcome'], changes: Partial<LoaderChoice> = {}): LoaderChoice {
-  return { library: 'libcuda.so.1', neededBy: null, outcome, passedOver: [], ...changes };
+  return { library: 'libcuda.so.1', neededBy: null, outcome, passedOver: [], missing: [], ...changes };
 }
 const nvml = (outcome: LoaderChoice['outcome']) => choice(outcome, { library: 'libnvidia-ml.so.1' });
 

@@ -28,7 +28,6 @@ export const look: CloserLook = {
   openedByPath: [],
   storeDamage: null,
   loader: { processes: [], problem: null },
-  symbols: [],
   containerEnvironment: {},
   journald: {},
   hostSocket: [],

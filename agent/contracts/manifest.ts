@@ -20,6 +20,19 @@ interface Ownership {
   readonly mtimeNs: string;
 }
 
+/** What a reader finds at a path: enough to know our work from a stranger's. A PathState is one, and so is a file's or link's item. */
+export type Content =
+  | { readonly kind: 'absent' | 'directory' | 'other' | 'alternative' }
+  | { readonly kind: 'link'; readonly target: string }
+  | { readonly kind: 'file'; readonly sha256: string };
+
+/** Mode and owner may differ. */
+export function sameContent(a: Content, b: Content): boolean {
+  if (a.kind === 'link') return b.kind === 'link' && a.target === b.target;
+  if (a.kind === 'file') return b.kind === 'file' && a.sha256 === b.sha256;
+  return a.kind === b.kind;
+}
+
 export function kindOf(state: PathState): string {
   if (state.kind === 'absent') return 'missing';
   if (state.kind !== 'other') return `a ${state.kind}`;

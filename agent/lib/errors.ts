@@ -53,6 +53,11 @@ export class VgpuError extends Error {
   }
 }
 
+/** Throws `interrupted` when a person has asked the command to stop. */
+export function stopIfAsked(signal: AbortSignal, message: string, details: Omit<ErrorDetails, 'kind'>): void {
+  if (signal.aborted) throw new VgpuError(message, { ...details, kind: 'interrupted' });
+}
+
 /** The errno name (`ENOENT`, `ENOSPC`) of a Node system error, else undefined. */
 export function errnoOf(error: unknown): string | undefined {
   if (error instanceof Error && 'code' in error && typeof error.code === 'string') {

@@ -5,6 +5,12 @@ import { fileURLToPath } from 'node:url';
 import { VgpuError } from './errors.js';
 
 export const storeRoot = '/opt/vgpu';
+
+/** The store, or a path in it. */
+export function isInStore(path: string): boolean {
+  return path === storeRoot || path.startsWith(`${storeRoot}/`);
+}
+
 export const storeVersions = '/opt/vgpu/versions';
 /** Link to the version in use; everything installed points through it. */
 export const storeCurrent = '/opt/vgpu/current';

@@ -3,7 +3,7 @@ import type { Consumer, Manifest } from '../contracts/manifest.js';
 import { type AgentConfig, type ConfigReader, defaultConfig } from '../guest/agent-conf.js';
 import { VgpuError } from '../lib/errors.js';
 import { agentConf } from '../lib/paths.js';
-import { forUnit } from '../profile/instance.js';
+import { forUnit, usualProfile } from '../profile/instance.js';
 import type { Profile } from '../profile/types.js';
 import type { Board, Record } from './board.js';
 
@@ -27,8 +27,6 @@ export interface DesiredOne {
 type Loaded =
   | { readonly kind: 'loaded'; readonly desired: Desired }
   | { readonly kind: 'refused'; readonly problem: string };
-
-const usualProfile = 'ollama';
 
 /**
  * Reads agent.json and the profiles that it, or the manifest, names. A file that does not fit is `refused`

@@ -33,7 +33,7 @@ export async function watchExit(
   name: string,
   subscribe: () => Promise<unknown>,
 ): Promise<ExitWatch> {
-  const path = `/org/freedesktop/systemd1/unit/${pathLabel(name)}`;
+  const path = unitPath(name);
   const rule = `type='signal',sender='org.freedesktop.systemd1',path='${path}',interface='org.freedesktop.DBus.Properties',member='PropertiesChanged'`;
   let service: PropertyBag = {};
   let over: () => void = () => {};
@@ -85,9 +85,10 @@ function signalName(number: number): string {
   return found?.[0].replace(/^SIG/, '') ?? String(number);
 }
 
-/** A unit's name as the last part of its object path: what is no letter or digit becomes `_` and its code. */
-export function pathLabel(name: string): string {
-  return Buffer.from(name)
+/** A unit's object path (sd_bus_path_encode(3)): what is no letter or digit becomes `_` and its code. */
+export function unitPath(name: string): string {
+  const label = Buffer.from(name)
     .toString('latin1')
     .replace(/[^A-Za-z0-9]|^[0-9]/g, (one) => `_${one.charCodeAt(0).toString(16).padStart(2, '0')}`);
+  return `/org/freedesktop/systemd1/unit/${label}`;
 }

@@ -3,7 +3,7 @@
 import { type HostWord, type ProbeReport, type ProbeResult, troubleOf } from '../contracts/probe.js';
 import type { UnitFacts } from '../contracts/unit.js';
 import type { Reason } from '../contracts/verdict.js';
-import { storeCurrent, storeRoot } from '../lib/paths.js';
+import { isInStore, storeCurrent } from '../lib/paths.js';
 import type { OverrideRule } from '../profile/types.js';
 import { hostOfUnit, overridesOf } from '../systemd/unit-environment.js';
 import { blockedTransport } from '../systemd/unit-sandbox.js';
@@ -239,7 +239,7 @@ export function preloadIgnored({ processes, probe }: Observation): string | null
   const main = processes.find(({ role }) => role === 'main')?.facts;
   if (main === undefined || (main.unreadable ?? []).length > 0) return null;
   const preload = main.loaderEnvironment['LD_PRELOAD'] ?? '';
-  const wanted = preload.split(/[: ]/).some((file) => file.startsWith(`${storeRoot}/`) && isLibcuda(file));
+  const wanted = preload.split(/[: ]/).some((file) => isInStore(file) && isLibcuda(file));
   if (!wanted || mappedBy(main) !== 'none') return null;
   const what = `process ${main.pid} (${main.name}) has it in LD_PRELOAD, but not loaded`;
   // The probe lies beside the library: where it cannot be started either, the store is the trouble.

@@ -1,7 +1,7 @@
 /** The libraries that the consumer's processes have loaded. */
 import path from 'node:path';
 import type { ProcessFacts } from '../contracts/facts.js';
-import { containerLibraryDirectories, storeRoot } from '../lib/paths.js';
+import { containerLibraryDirectories, isInStore } from '../lib/paths.js';
 import type { Observation, SeenProcess } from './observation.js';
 
 /**
@@ -26,8 +26,7 @@ export function mappedBy(facts: ProcessFacts): Mapped {
   if (ours.some(({ deleted }) => !deleted)) return 'shim';
   if (ours.length > 0) return 'stale';
   // A deleted file of the store cannot be examined any more, but only vgpu-agent writes files there.
-  if (libraries.some((library) => library.deleted && library.path.startsWith(`${storeRoot}/`)))
-    return 'stale';
+  if (libraries.some((library) => library.deleted && isInStore(library.path))) return 'stale';
   if (libraries.length > 0 || facts.unreadable?.includes('maps') === true) return 'unknown';
   return 'none';
 }
@@ -49,7 +48,7 @@ export function processesThatCount({ profile, processes }: Observation): readonl
 /** LD_PRELOAD puts our libcuda into every process: that it is mapped then says nothing of what the process does. */
 export function isPreloaded({ loaderEnvironment }: ProcessFacts): boolean {
   const preload = loaderEnvironment['LD_PRELOAD'] ?? '';
-  return preload.split(/[: ]/).some((file) => file.startsWith(`${storeRoot}/`) && isLibcuda(file));
+  return preload.split(/[: ]/).some((file) => isInStore(file) && isLibcuda(file));
 }
 
 export function libcudaPaths(facts: ProcessFacts): string {
@@ -62,6 +61,6 @@ export function libcudaPaths(facts: ProcessFacts): string {
  * stand, by our CDI file, where its loader looks without a cache.
  */
 export function isOurLibrary(file: string, inContainer: boolean): boolean {
-  if (file.startsWith(`${storeRoot}/`)) return true;
+  if (isInStore(file)) return true;
   return inContainer && containerLibraryDirectories.includes(path.dirname(file));
 }

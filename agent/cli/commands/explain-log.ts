@@ -1,12 +1,13 @@
 /** `vgpu-agent explain-log FILE`: the verdict for a log file, offline. Needs no root and no systemd. */
+
 import { createReadStream, statSync } from 'node:fs';
 import { devNull } from 'node:os';
 import { addAbortSignal } from 'node:stream';
 import { Command } from 'commander';
 import type { LogVerdict } from '../../contracts/verdict.js';
-import { usualProfile } from '../../install/pipeline/choose.js';
 import { errnoOf, VgpuError } from '../../lib/errors.js';
 import { modeText, plural } from '../../lib/text.js';
+import { usualProfile } from '../../profile/instance.js';
 import type { LogFindings } from '../../verdict/log/findings.js';
 import { logVerdictText } from '../output/verdict-text.js';
 import { type CommandContext, examples, exitCodeForMode, type Outcome, type Run } from './common.js';

@@ -6,7 +6,7 @@ import type { ElfFacts, HostFacts, MachineFacts, ShimBuild } from '../../contrac
 import { kindOf } from '../../contracts/manifest.js';
 import type { LoadedUnit } from '../../contracts/unit.js';
 import { own } from '../../lib/json.js';
-import { storeRoot, storeVersions } from '../../lib/paths.js';
+import { storeVersions } from '../../lib/paths.js';
 import { readLimited } from '../../lib/trust/files.js';
 import { lastAssignment } from '../../lib/unit-file.js';
 import type { Profile } from '../../profile/types.js';
@@ -83,7 +83,7 @@ export async function lookCloser(
   const [consumer, executables, preload, openedByPath, damage, status] = await Promise.all([
     readConsumer(root, contents, profile, facts),
     readExecutables(root, runner, contents, processes),
-    readPreload(runner, contents, facts, isOurs),
+    readPreload(runner, contents, facts),
     unit.kind === 'loaded' ? readOpenedByPath(root, contents, profile, searchPathOf(unit, processes)) : [],
     facts.store.versions.some(({ id }) => id === shim.id)
       ? storeDamage(new Root(effects.root), contents, shim).catch((error: unknown) => [String(error)])
@@ -140,10 +140,6 @@ function environmentInContainer(
       return value === undefined ? [] : [[variable, value]];
     }),
   );
-}
-
-function isOurs(entry: string): boolean {
-  return entry === storeRoot || entry.startsWith(`${storeRoot}/`);
 }
 
 /** The kernel gives an environment of a quarter of the stack's limit: 2 MiB. */

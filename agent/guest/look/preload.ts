@@ -2,6 +2,7 @@
 import path from 'node:path';
 import type { LibraryVendor, MachineFacts } from '../../contracts/facts.js';
 import { glob } from '../../lib/glob.js';
+import { isInStore } from '../../lib/paths.js';
 import type { CommandRunner } from '../../lib/run-command.js';
 import type { Profile } from '../../profile/types.js';
 import type { ContentCache } from '../files/content.js';
@@ -24,12 +25,11 @@ export async function readPreload(
   runner: CommandRunner,
   contents: ContentCache,
   { unit, serviceUser, distribution }: MachineFacts,
-  ours: (entry: string) => boolean,
 ): Promise<readonly PreloadEntry[]> {
   if (unit.kind !== 'loaded') return [];
   const { architecture } = distribution;
   const libraries = split(unit.environment['LD_PRELOAD'], /[: ]/);
-  const directories = split(unit.environment['LD_LIBRARY_PATH'], /[:;]/).filter(ours);
+  const directories = split(unit.environment['LD_LIBRARY_PATH'], /[:;]/).filter(isInStore);
   const made = await Promise.all([
     ...libraries.map((entry) =>
       tried('LD_PRELOAD', entry, () => canLoad({ runner, contents, architecture }, serviceUser, entry)),

@@ -2,14 +2,14 @@
 import path from 'node:path';
 import type { Emit } from '../../contracts/events.js';
 import type { ShimBuild } from '../../contracts/facts.js';
-import type { OwnedItem, PathState } from '../../contracts/manifest.js';
+import { type OwnedItem, type PathState, sameContent } from '../../contracts/manifest.js';
 import type { Change, Preflight } from '../../contracts/plan.js';
 import { VgpuError } from '../../lib/errors.js';
-import { storeRoot, storeVersions } from '../../lib/paths.js';
+import { isInStore, storeVersions } from '../../lib/paths.js';
 import { findItem, isOurs } from '../plan/owned.js';
 import type { ApplyEffects } from './effects.js';
 import { sha256, withItem, withoutAlternative, withoutPath } from './manifest.js';
-import { isAlready, keepAside, sameContent, type Target } from './place.js';
+import { isAlready, keepAside, type Target } from './place.js';
 import { release } from './release.js';
 import { installAlternative, readGroup, removeAlternative, runLdconfig, runReload, specOf } from './tools.js';
 import type { OpenTransaction } from './transaction.js';
@@ -178,10 +178,6 @@ async function put(work: Put, items: readonly OwnedItem[]): Promise<readonly Own
   return withItem(owned, item, from);
 }
 
-function isInStore(file: string): boolean {
-  return file.startsWith(`${storeRoot}/`);
-}
-
 /** A small installed file that a user edited: the edited text is kept when the file is written again. */
 async function keepEdited(work: Put, earlier: OwnedItem | undefined, present: PathState): Promise<void> {
   if (earlier?.kind !== 'file' || isInStore(work.path) || present.kind !== 'file') return;
@@ -268,7 +264,7 @@ async function removeDirectory(
   items: readonly OwnedItem[],
 ): Promise<readonly OwnedItem[]> {
   // The store's directories still hold the versions; sweep.ts removes them after the commit.
-  if (directory === storeRoot || isInStore(directory)) return items;
+  if (isInStore(directory)) return items;
   const present = await effects.disk.inspect(directory);
   if (present.kind === 'directory') {
     if (present.empty) await transaction.place(directory, { kind: 'absent' });

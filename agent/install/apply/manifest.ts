@@ -3,7 +3,7 @@ import { createHash } from 'node:crypto';
 import type { Manifest, OwnedItem, PathState } from '../../contracts/manifest.js';
 import { checkManifest } from '../../contracts/manifest-schema.js';
 import { VgpuError } from '../../lib/errors.js';
-import { storeRoot } from '../../lib/paths.js';
+import { isInStore } from '../../lib/paths.js';
 import { findItem, isOurs } from '../plan/owned.js';
 import type { Disk } from './effects.js';
 
@@ -100,11 +100,7 @@ function keepsEarlier(earlier: OwnedItem, item: OwnedItem, found: PathState): bo
   if (found.kind === 'absent' || isOurs(earlier, found)) return true;
   // Small files that were edited after the install are kept aside (aside.ts); `before` is what was there before the install.
   if (item.kind !== 'link') return true;
-  return found.kind === 'link' && pointsIntoStore(found.target);
-}
-
-function pointsIntoStore(target: string): boolean {
-  return target === storeRoot || target.startsWith(`${storeRoot}/`);
+  return found.kind === 'link' && isInStore(found.target);
 }
 
 function withBefore(item: OwnedItem, earlier: OwnedItem): OwnedItem {

@@ -92,13 +92,6 @@ export function sameState(a: PathState, b: PathState): boolean {
   return b.kind === 'other' && a.type === b.type;
 }
 
-/** Equal in kind and content; mode and owner may differ. */
-export function sameContent(a: PathState, b: PathState): boolean {
-  if (a.kind === 'link') return b.kind === 'link' && a.target === b.target;
-  if (a.kind === 'file') return b.kind === 'file' && a.sha256 === b.sha256;
-  return a.kind === b.kind;
-}
-
 // Keeps another program's file when its place is needed: beside it, under a name that no program reads.
 
 const suffix = '.vgpu-save';

@@ -4,7 +4,7 @@
  */
 import type { UnitFacts } from '../../contracts/unit.js';
 import type { ServiceState } from '../../guest/look/closer-look.js';
-import { VgpuError } from '../../lib/errors.js';
+import { stopIfAsked, VgpuError } from '../../lib/errors.js';
 import { agentUnit } from '../../lib/paths.js';
 import type { Profile } from '../../profile/types.js';
 import { findAgent } from '../../systemd/agent-client.js';
@@ -55,14 +55,11 @@ export async function serviceUp(
       const state = said === null ? `systemd says ${unit.activeState}` : `it says ${said.state}`;
       throw notUp(goal, `after ${limitMs / 1000} s ${state}${said?.problem ? `: ${said.problem}` : ''}`);
     }
-    if (signal.aborted) {
-      throw new VgpuError('stopped while waiting for the service; what was installed stays', {
-        kind: 'interrupted',
-        operation: 'wait for the service',
-        path: agentUnit,
-        remedy: 'vgpu-agent status says how it is',
-      });
-    }
+    stopIfAsked(signal, 'stopped while waiting for the service; what was installed stays', {
+      operation: 'wait for the service',
+      path: agentUnit,
+      remedy: 'vgpu-agent status says how it is',
+    });
     await effects.sleep(everyMs, signal);
   }
 }

@@ -1,7 +1,7 @@
 /** Which consumer a command is about: `--profile`, `--unit`, what is installed. */
 import type { Consumer } from '../../contracts/manifest.js';
 import { VgpuError } from '../../lib/errors.js';
-import { fits, forUnit, genericProfile } from '../../profile/instance.js';
+import { fits, forUnit, genericProfile, usualProfile } from '../../profile/instance.js';
 import type { Profile } from '../../profile/types.js';
 import type { Workplace } from './workplace.js';
 
@@ -9,8 +9,6 @@ export interface Choice {
   readonly profile?: string;
   readonly unit?: string;
 }
-
-export const usualProfile = 'ollama';
 
 /**
  * One consumer; a unit that no profile is for has the generic one. Throws a VgpuError: `profile` for a profile that is

@@ -2,7 +2,7 @@
 import type { Emit } from '../../contracts/events.js';
 import type { MachineFacts } from '../../contracts/facts.js';
 import type { Verdict } from '../../contracts/verdict.js';
-import { VgpuError } from '../../lib/errors.js';
+import { stopIfAsked, VgpuError } from '../../lib/errors.js';
 import { agentUnit } from '../../lib/paths.js';
 import type { Profile } from '../../profile/types.js';
 import type { Applied, RestartOutcome } from '../apply/effects.js';
@@ -109,7 +109,7 @@ async function change(
   marks: Mark[],
   emit: Emit,
 ): Promise<Changed | OnTrial | InstallResult> {
-  stopIfAsked(request.signal);
+  stopIfAsked(request.signal, 'stopped before anything was changed', { operation: 'install' });
   const restarts = plan.changes.some((one) => one.kind === 'restart');
   const mark = restarts ? await work.mark(facts.unit, request.signal) : null;
   if (mark !== null) marks.push(mark);
@@ -179,7 +179,7 @@ async function judge(work: Workplace, request: InstallRequest, state: Changed, e
       },
       emit,
     );
-    stopIfAsked(request.signal);
+    stopIfAsked(request.signal, 'stopped before anything was changed', { operation: 'install' });
     emit({ kind: 'verdict', verdict });
     await work.journal.write({ kind: 'verdict', verdict });
     return verdict;
@@ -265,11 +265,6 @@ async function settledOrTakeBack(
   }
   await again(() => work.endTrial(emit));
   return { ...done(state), verdict };
-}
-
-function stopIfAsked(signal: AbortSignal): void {
-  if (!signal.aborted) return;
-  throw new VgpuError('stopped before anything was changed', { kind: 'interrupted', operation: 'install' });
 }
 
 // Taking an install back whose verdict, or whose service, was not what was asked for.

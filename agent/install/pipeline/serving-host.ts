@@ -14,7 +14,7 @@ import {
   type ServingEffects,
 } from '../../guest/host/inspect.js';
 import { agentVersion } from '../../lib/build-info.js';
-import { VgpuError } from '../../lib/errors.js';
+import { stopIfAsked, VgpuError } from '../../lib/errors.js';
 import { guestState, hostState } from '../../lib/paths.js';
 import { spawnRunner } from '../../lib/run-command.js';
 import { openManager } from '../../systemd/bus.js';
@@ -70,12 +70,7 @@ export async function changeHost(work: HostWorkplace, change: HostChange, emit: 
       signal,
     },
     async (plan): Promise<HostResult> => {
-      if (signal.aborted) {
-        throw new VgpuError('stopped before anything was changed', {
-          kind: 'interrupted',
-          operation: `host ${intent}`,
-        });
-      }
+      stopIfAsked(signal, 'stopped before anything was changed', { operation: `host ${intent}` });
       return { kind: 'done', plan, applied: await work.apply(plan, { keepUndo: false, signal }, emit) };
     },
     emit,

@@ -1,7 +1,7 @@
 /** uninstall: everything that the manifest owns goes, what stood there before comes back. */
 
 import type { Emit } from '../../contracts/events.js';
-import { VgpuError } from '../../lib/errors.js';
+import { stopIfAsked } from '../../lib/errors.js';
 import type { Profile } from '../../profile/types.js';
 import type { Applied } from '../apply/effects.js';
 import { askThenLock, recoverFirst, refusal } from './ask-then-lock.js';
@@ -49,12 +49,7 @@ async function carryOut(
   plan: ReadyPlan,
   emit: Emit,
 ): Promise<UninstallResult> {
-  if (request.signal.aborted) {
-    throw new VgpuError('stopped before anything was changed', {
-      kind: 'interrupted',
-      operation: 'uninstall',
-    });
-  }
+  stopIfAsked(request.signal, 'stopped before anything was changed', { operation: 'uninstall' });
   const applied = await work.apply(plan, { keepUndo: false, signal: request.signal }, emit);
   if (applied.changes > 0) {
     await work.journal.write({

@@ -7,7 +7,7 @@ import type { Change } from '../../contracts/plan.js';
 import type { LoadedUnit } from '../../contracts/unit.js';
 import { outputTarget, startNote } from '../../guest/unit/start-record.js';
 import { own } from '../../lib/json.js';
-import { dropInPath, storeCurrent, storeRoot } from '../../lib/paths.js';
+import { dropInPath, isInStore, storeCurrent } from '../../lib/paths.js';
 import { expandVariables } from '../../profile/instance.js';
 import type { Profile } from '../../profile/types.js';
 import {
@@ -75,12 +75,8 @@ function inheritedEntries(unit: LoadedUnit, name: string, separator: string): re
   const inForce =
     unit.fragmentContent === undefined ? escapeSpecifiers(own(unit.environment, name) ?? '') : '';
   // An empty entry would mean the working directory to the loader: never taken over.
-  const entries = (assigned ?? inForce).split(separator).filter((entry) => entry !== '' && !isOurs(entry));
+  const entries = (assigned ?? inForce).split(separator).filter((entry) => entry !== '' && !isInStore(entry));
   return [...new Set(entries)];
-}
-
-function isOurs(entry: string): boolean {
-  return entry === storeRoot || entry.startsWith(`${storeRoot}/`);
 }
 
 function overriddenBy(unit: LoadedUnit, name: string): string | null {

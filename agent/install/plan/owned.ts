@@ -1,19 +1,16 @@
 /** Questions to the list of what we own. */
-import type { Consumer, Manifest, OwnedItem, PathState } from '../../contracts/manifest.js';
+import {
+  type Consumer,
+  type Manifest,
+  type OwnedItem,
+  type PathState,
+  sameContent,
+} from '../../contracts/manifest.js';
 import { dropInPath, editableFiles, storeRoot } from '../../lib/paths.js';
 
 /** Is this file what vgpu-agent wrote? Its mode may have changed since; the content decides. */
 export function isOurs(item: OwnedItem, present: PathState): boolean {
-  switch (item.kind) {
-    case 'file':
-      return present.kind === 'file' && present.sha256 === item.sha256;
-    case 'link':
-      return present.kind === 'link' && present.target === item.target;
-    case 'directory':
-      return present.kind === 'directory';
-    case 'alternative':
-      return false;
-  }
+  return sameContent(item, present);
 }
 
 /**

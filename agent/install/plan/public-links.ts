@@ -7,7 +7,7 @@ import type { LibraryCandidate, MachineFacts } from '../../contracts/facts.js';
 import type { PathState } from '../../contracts/manifest.js';
 import type { Change, Refusal, Warning } from '../../contracts/plan.js';
 import { publicDirectories } from '../../guest/libraries/candidates.js';
-import { storeCurrent, storeRoot } from '../../lib/paths.js';
+import { isInStore, storeCurrent } from '../../lib/paths.js';
 import type { Profile } from '../../profile/types.js';
 import { alternativeChanges } from './alternative-change.js';
 
@@ -216,7 +216,7 @@ function linkReason(candidate: LibraryCandidate, present: string): string {
     case 'absent':
       return `it points to ${present}`;
     case 'file': {
-      if (resolution.realPath.startsWith(`${storeRoot}/`)) {
+      if (isInStore(resolution.realPath)) {
         return `it points to ${present}, past the link that follows upgrades`;
       }
       const whose = vendor === 'nvidia' ? "NVIDIA's library" : 'another library';

@@ -5,7 +5,7 @@ import type { MachineFacts, ProcessFacts } from '../../contracts/facts.js';
 import type { Change, PlanOptions } from '../../contracts/plan.js';
 import type { LoadedUnit } from '../../contracts/unit.js';
 import { own } from '../../lib/json.js';
-import { cdiVariable, storeRoot, storeVersions } from '../../lib/paths.js';
+import { cdiVariable, isInStore, storeVersions } from '../../lib/paths.js';
 import { hasEntries, type WantedVariable } from './drop-in.js';
 
 /** Why it has to be started again although nothing on the disk changes; null: it is up to date. */
@@ -78,8 +78,7 @@ function isLoaderVariable(name: string): boolean {
 function oldLibrary(process: ProcessFacts, id: string): string | null {
   const old = process.libraries.find(
     (library) =>
-      library.path.startsWith(`${storeRoot}/`) &&
-      (library.deleted || !library.path.startsWith(`${storeVersions}/${id}/`)),
+      isInStore(library.path) && (library.deleted || !library.path.startsWith(`${storeVersions}/${id}/`)),
   );
   if (old === undefined) return null;
   return old.deleted ? `${old.path}, which has been removed` : `the former version, ${old.path}`;
@@ -88,10 +87,10 @@ function oldLibrary(process: ProcessFacts, id: string): string | null {
 /** Does a running process of the unit still lean on us? For uninstall. */
 export function leansOnStore(facts: MachineFacts): string | null {
   for (const process of facts.processes) {
-    const mapped = process.libraries.find((library) => library.path.startsWith(`${storeRoot}/`));
+    const mapped = process.libraries.find((library) => isInStore(library.path));
     if (mapped !== undefined) return `process ${process.pid} (${process.name}) uses ${mapped.path}`;
     const named = Object.entries(process.loaderEnvironment).find(([, value]) =>
-      value.split(':').some((entry) => entry === storeRoot || entry.startsWith(`${storeRoot}/`)),
+      value.split(':').some(isInStore),
     );
     if (named !== undefined)
       return `process ${process.pid} (${process.name}) has ${named[0]} set to the store`;

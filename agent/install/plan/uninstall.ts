@@ -18,6 +18,7 @@ import {
   busPolicyFile,
   catalogFile,
   guestConf,
+  isInStore,
   polkitFile,
   storeCurrent,
   storeRoot,
@@ -134,7 +135,7 @@ function ownedChanges(
   const dropIns = placed.filter(
     ({ path: file }) => file.startsWith('/etc/systemd/') || file.startsWith('/etc/containers/systemd/'),
   );
-  const inStore = placed.filter((item) => item.path.startsWith(`${storeRoot}/`));
+  const inStore = placed.filter((item) => isInStore(item.path));
   const configuration = placed.filter((item) => item.path === guestConf || serviceFiles.has(item.path));
   const loader = placed.filter(
     (item) => !dropIns.includes(item) && !inStore.includes(item) && !configuration.includes(item),

@@ -1,5 +1,7 @@
 /** Signals of systemd and logind, on the one connection (dbus-next never removes a rule: each is added once). */
+
 import { addMatch, type BusConnection } from '../../systemd/connection.js';
+import { unitPath } from '../../systemd/exit-watch.js';
 
 interface BusEvents {
   /** The unit was started, stopped, restarted or reloaded. */
@@ -12,18 +14,6 @@ interface BusEvents {
 
 const systemd = 'org.freedesktop.systemd1';
 const properties = 'org.freedesktop.DBus.Properties';
-
-/** A unit's object path (sd_bus_path_encode(3)): what is no letter or digit becomes `_xx`. */
-export function unitPath(name: string): string {
-  const encoded = [...Buffer.from(name)]
-    .map((byte, index) => {
-      const letter = String.fromCharCode(byte);
-      const plain = /[A-Za-z]/.test(letter) || (index > 0 && /\d/.test(letter));
-      return plain ? letter : `_${byte.toString(16).padStart(2, '0')}`;
-    })
-    .join('');
-  return `/org/freedesktop/systemd1/unit/${encoded}`;
-}
 
 export interface BusWatch {
   /** The consumers' units from now on: of others nothing is heard. */

@@ -3,7 +3,7 @@ import path from 'node:path';
 import { isContainer } from '../../containers/container-unit.js';
 import type { DistributionFamily, LibraryCandidate } from '../../contracts/facts.js';
 import { publicDirectories } from '../../guest/libraries/candidates.js';
-import { storeRoot } from '../../lib/paths.js';
+import { isInStore } from '../../lib/paths.js';
 import { byHand, type DoctorFacts, fixes, plannedChanges, type Remedy } from './finding.js';
 
 const removes: Readonly<Record<DistributionFamily, string>> = {
@@ -35,7 +35,7 @@ export function publicCandidates({ profile, machine }: DoctorFacts): readonly Li
 
 /** It leads to a file of the store; the store's check reports problems with that library. */
 export function leadsToStore({ resolution }: LibraryCandidate): boolean {
-  return resolution.kind === 'file' && resolution.realPath.startsWith(`${storeRoot}/`);
+  return resolution.kind === 'file' && isInStore(resolution.realPath);
 }
 
 /** Under a driver's name in the consumer's own directories: its children look there first. */

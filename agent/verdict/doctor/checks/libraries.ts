@@ -4,7 +4,7 @@ import { isContainer } from '../../../containers/container-unit.js';
 import type { ElfFacts, LibraryCandidate } from '../../../contracts/facts.js';
 import { nativeElf } from '../../../guest/elf.js';
 import { libraryOf } from '../../../guest/libraries/candidates.js';
-import { storeRoot } from '../../../lib/paths.js';
+import { isInStore } from '../../../lib/paths.js';
 import { choiceOf } from '../../../profile/instance.js';
 import { versionFits } from '../../log/grammar.js';
 import {
@@ -148,9 +148,7 @@ export const publicLinks: Check = {
   examine(facts) {
     if (facts.machine.manifest === null) return notApplicable('nothing is installed');
     const planned = plannedChanges(facts).filter(
-      (change) =>
-        change.kind === 'alternative' ||
-        (change.kind === 'write-link' && !change.path.startsWith(`${storeRoot}/`)),
+      (change) => change.kind === 'alternative' || (change.kind === 'write-link' && !isInStore(change.path)),
     );
     if (planned.length === 0) {
       const leading = publicCandidates(facts).filter(({ vendor }) => vendor === 'vgpu');

@@ -2,7 +2,7 @@
 import { isContainer } from '../../../containers/container-unit.js';
 import type { PreloadEntry } from '../../../guest/look/preload.js';
 import type { ExecutableFacts } from '../../../guest/look/process.js';
-import { storeRoot } from '../../../lib/paths.js';
+import { isInStore } from '../../../lib/paths.js';
 import { isLibcuda, isOurLibrary, libcudaPaths, mappedBy } from '../../maps.js';
 import type { SeenProcess } from '../../observation.js';
 import {
@@ -43,7 +43,7 @@ export const preloadReadable: Check = {
 
 function preloadRemedy({ entry, check, variable }: PreloadEntry, facts: DoctorFacts): Remedy {
   const restart = `sudo systemctl restart ${facts.profile.unit}`;
-  const isOurs = entry === storeRoot || entry.startsWith(`${storeRoot}/`);
+  const isOurs = isInStore(entry);
   switch (check.kind) {
     case 'unreadable':
       return byHand(

@@ -1,6 +1,5 @@
-/** The views of `status` and `host status`: the pipeline and the service make them, the command line renders them. */
+/** The view of `status`: the pipeline and the service make it, the command line renders it. */
 import type { HostFacts } from './facts.js';
-import type { HostDaemon, HostDevice } from './serving.js';
 import type { Verdict } from './verdict.js';
 
 export interface ConsumerView {
@@ -52,24 +51,4 @@ export interface StatusView {
   } | null;
   /** Null when nothing is installed, or when this user may not look. */
   readonly verdict: Verdict | null;
-}
-
-export interface HostView {
-  /** Null: `host install` did nothing here. */
-  readonly installed: {
-    readonly agent: string;
-    readonly device: HostDevice | null;
-    readonly listen: readonly string[];
-    readonly files: number;
-  } | null;
-  readonly units: Readonly<
-    Record<'socket' | 'service', { readonly activeState: string; readonly unitFileState: string }>
-  >;
-  readonly outdated: boolean;
-  readonly drift: readonly string[];
-  readonly interrupted: boolean;
-  readonly answer:
-    | { readonly kind: 'answers'; readonly daemon: HostDaemon }
-    | { readonly kind: 'silent'; readonly message: string }
-    | { readonly kind: 'not-asked' };
 }

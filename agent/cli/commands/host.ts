@@ -1,4 +1,4 @@
-/** `vgpu-agent host`: sets a machine up to serve its GPU, shows it, and undoes it. */
+/** `vgpu-agent host`: sets a machine up to serve its GPU, and undoes it. */
 import { BlockList, isIPv6 } from 'node:net';
 import { Command, InvalidArgumentError, Option } from 'commander';
 import type { Plan } from '../../contracts/plan.js';
@@ -8,51 +8,24 @@ import {
   hostDevices,
   type ServingRequest,
 } from '../../contracts/serving.js';
-import type { HostView } from '../../contracts/views.js';
 import { parseEndpoint } from '../../guest/vgpu-host/endpoint.js';
-import {
-  asItIs,
-  changeHost,
-  type HostWorkplace,
-  hostView,
-  planHost,
-} from '../../install/pipeline/serving-host.js';
+import { changeHost, type HostWorkplace, planHost } from '../../install/pipeline/serving-host.js';
 import { ExitCode, VgpuError } from '../../lib/errors.js';
 import { plural } from '../../lib/text.js';
 import { planText } from '../output/plan-text.js';
-import { hostStatusText } from '../output/status-text.js';
 import { approved, type CommandContext, examples, type Outcome, type Run, requireRoot } from './common.js';
 
-export function hostCommand(run: Run): Command {
-  const command = new Command('host')
-    .description('serve the GPU of this machine to its virtual machines')
-    .addHelpText(
-      'after',
-      examples(
-        ['sudo vgpu-agent host install --device cuda', 'this machine serves its GPU'],
-        ['vgpu-agent host status', 'what is installed, and which guests are served'],
-        ['sudo vgpu-agent host uninstall', 'restore everything as it was before'],
-      ),
-    );
-  for (const part of [hostInstallCommand(run), hostStatusCommand(run), hostUninstallCommand(run)]) {
-    command.addCommand(part);
-  }
-  return command;
-}
-
-// `vgpu-agent host install`: daemon, device profiles, units and man pages in place, and the daemon runs.
-
-export interface HostInstallDocument {
+export interface HostChangeDocument {
   readonly schema: 1;
-  readonly command: 'host install';
+  readonly command: 'host install' | 'host uninstall';
   readonly outcome: 'dry-run' | 'declined' | 'done';
   readonly plan: Plan;
   readonly changed: number;
-  /** The daemon's own status afterwards; null: it was not asked. */
-  readonly daemon: HostDaemon | null;
+  /** `host install`: the daemon's own status afterwards; null: it was not asked. */
+  readonly daemon?: HostDaemon | null;
 }
 
-interface HostInstallOptions {
+interface HostOptions {
   readonly device?: HostDevice;
   readonly listen?: readonly string[];
   readonly memory?: string;
@@ -63,7 +36,22 @@ interface HostInstallOptions {
   readonly force?: true;
 }
 
-export function hostInstallCommand(run: Run): Command {
+export function hostCommand(run: Run): Command {
+  return new Command('host')
+    .description('serve the GPU of this machine to its virtual machines')
+    .addHelpText(
+      'after',
+      examples(
+        ['sudo vgpu-agent host install --device cuda', 'this machine serves its GPU'],
+        ['sudo vgpu-hostd status', 'its devices and the guests that it serves'],
+        ['sudo vgpu-agent host uninstall', 'restore everything as it was before'],
+      ),
+    )
+    .addCommand(installCommand(run))
+    .addCommand(uninstallCommand(run));
+}
+
+function installCommand(run: Run): Command {
   return new Command('install')
     .description('install vgpu-hostd with its units, device profiles and man pages, and start it')
     .addOption(
@@ -91,43 +79,77 @@ export function hostInstallCommand(run: Run): Command {
         ['sudo vgpu-agent host install --yes', 'an upgrade; sessions continue'],
       ),
     )
-    .action((options: HostInstallOptions) =>
-      run((context) => hostInstall(options, context), { stoppable: true }),
+    .action((options: HostOptions) =>
+      run((context) => change('install', options, context), { stoppable: true }),
     );
 }
 
-async function hostInstall(options: HostInstallOptions, context: CommandContext): Promise<Outcome> {
-  const dryRun = options.dryRun === true;
-  if (!dryRun) requireRoot(context, 'host install');
+function uninstallCommand(run: Run): Command {
+  return new Command('uninstall')
+    .description('remove what host install added, and restore the former files byte for byte')
+    .option('-n, --dry-run', 'show what would change, and change nothing')
+    .option('-y, --yes', 'do not ask')
+    .option('--end-sessions', 'continue even while guests are served; their sessions end')
+    .addHelpText(
+      'after',
+      examples(
+        ['sudo vgpu-agent host uninstall', 'show what is removed and restored, and ask'],
+        ['sudo vgpu-agent host uninstall --yes --end-sessions', 'also end the sessions'],
+      ),
+    )
+    .action((options: HostOptions) =>
+      run((context) => change('uninstall', options, context), { stoppable: true }),
+    );
+}
+
+async function change(
+  intent: 'install' | 'uninstall',
+  options: HostOptions,
+  context: CommandContext,
+): Promise<Outcome> {
+  const command = `host ${intent}` as const;
+  const [dryRun, yes] = [options.dryRun === true, options.yes === true];
+  if (!dryRun) requireRoot(context, command);
   const { openHost } = await import('../../install/pipeline/serving-host.js');
   const { work, close } = await openHost();
   try {
+    const { emit } = context.talk;
+    const asks = intent === 'install' && !dryRun && options.device === undefined;
     const request: ServingRequest = {
-      device: options.device ?? (dryRun ? null : await askedDevice(work, options, context)),
+      device: options.device ?? (asks ? await askedDevice(work, yes, context) : null),
       listen: options.listen ?? null,
       limits: { memory: options.memory ?? null, sessions: options.sessions ?? null },
       endSessions: options.endSessions === true,
       force: options.force === true,
     };
-    const { emit } = context.talk;
+    const document = (
+      outcome: HostChangeDocument['outcome'],
+      plan: Plan,
+      changed = 0,
+      daemon: HostDaemon | null = null,
+    ): HostChangeDocument => ({
+      ...{ schema: 1, command, outcome, plan, changed },
+      ...(intent === 'install' ? { daemon } : {}),
+    });
     if (dryRun) {
-      const plan = await planHost(work, 'install', request, emit);
+      const plan = await planHost(work, intent, request, emit);
       return {
         exitCode: ExitCode.done,
-        document: documentOf('dry-run', plan, 0, null),
+        document: document('dry-run', plan),
         text: (style) => planText(plan, style, { full: context.verbose }),
       };
     }
+    const question = intent === 'install' ? 'Change this?' : 'Remove it and restore what was here before?';
     const result = await changeHost(
       work,
       {
-        intent: 'install',
+        intent,
         request,
         signal: context.signal,
-        asks: options.yes !== true,
+        asks: !yes,
         approve: async (plan) => {
           emit({ kind: 'plan', plan });
-          return approved(context, 'host install', options.yes === true, 'Change this?');
+          return approved(context, command, yes, question);
         },
       },
       emit,
@@ -135,21 +157,22 @@ async function hostInstall(options: HostInstallOptions, context: CommandContext)
     if (result.kind === 'declined') {
       return {
         exitCode: ExitCode.interrupted,
-        document: documentOf('declined', result.plan, 0, null),
+        document: document('declined', result.plan),
         text: () => 'nothing was changed',
       };
     }
     const { plan, applied } = result;
-    const daemon = await running(work);
+    const daemon = intent === 'install' ? await running(work) : null;
     return {
       exitCode: ExitCode.done,
-      document: documentOf('done', plan, applied.changes, daemon),
+      document: document('done', plan, applied.changes, daemon),
       text: (style) => {
-        const did =
-          plan.changes.length === 0
-            ? planText(plan, style)
-            : `installed (${plural(applied.changes, 'change')})`;
-        return `${servesText(daemon, plan.endpoint)}\n${did}`;
+        const did = plural(applied.changes, 'change');
+        const nothing = plan.changes.length === 0 ? planText(plan, style) : null;
+        if (daemon !== null)
+          return `${servesText(daemon, plan.endpoint)}\n${nothing ?? `installed (${did})`}`;
+        const but = plan.warnings.length === 0 ? '' : 'but for what the warnings name, ';
+        return nothing ?? `uninstalled (${did}); ${but}everything is as it was before host install`;
       },
     };
   } finally {
@@ -177,10 +200,10 @@ function servesText({ version, devices }: HostDaemon, endpoint: string): string 
 /** Null: a device is installed, or there is no terminal to ask on. */
 async function askedDevice(
   work: HostWorkplace,
-  options: HostInstallOptions,
+  yes: boolean,
   { dialogue }: CommandContext,
 ): Promise<HostDevice | null> {
-  if (dialogue === null || options.yes === true || (await work.device()) !== null) return null;
+  if (dialogue === null || yes || (await work.device()) !== null) return null;
   const answer = await dialogue(
     {
       kind: 'choice',
@@ -232,146 +255,4 @@ function number(value: string): number {
   const most = 1024;
   if (/^[1-9]\d{0,3}$/.test(value) && Number(value) <= most) return Number(value);
   throw new InvalidArgumentError(`It must be a number from 1 to ${most}.`);
-}
-
-function documentOf(
-  outcome: HostInstallDocument['outcome'],
-  plan: Plan,
-  changed: number,
-  daemon: HostDaemon | null,
-): HostInstallDocument {
-  return { schema: 1, command: 'host install', outcome, plan, changed, daemon };
-}
-
-// `vgpu-agent host status`: what is installed, whether it runs, and who is served.
-
-export interface HostStatusDocument extends HostView {
-  readonly schema: 1;
-  readonly command: 'host status';
-}
-
-export function hostStatusCommand(run: Run): Command {
-  return new Command('status')
-    .description('show what is installed, whether vgpu-hostd runs, and which guests it serves')
-    .addHelpText(
-      'after',
-      `\nThe exit code: 0 nothing is installed, or all is well; 4 only root may ask the daemon;\n5 it does not answer, or files are not as they were installed.\n${examples(
-        ['sudo vgpu-agent host status', 'with the sessions'],
-        ['sudo vgpu-agent host status --json | jq .answer.daemon.sessions', 'for scripts'],
-      )}`,
-    )
-    .action(() => run((context) => hostStatus(context)));
-}
-
-async function hostStatus(context: CommandContext): Promise<Outcome> {
-  const { openHost } = await import('../../install/pipeline/serving-host.js');
-  const { work, close } = await openHost();
-  try {
-    const view = await hostView(work, context.isRoot);
-    const document: HostStatusDocument = { schema: 1, command: 'host status', ...view };
-    return { exitCode: exitCodeOf(view), document, text: (style) => hostStatusText(view, style) };
-  } finally {
-    close();
-  }
-}
-
-function exitCodeOf({ installed, answer, drift }: HostView): ExitCode {
-  if (installed === null) return ExitCode.done;
-  if (drift.length > 0 || answer.kind === 'silent') return ExitCode.degraded;
-  return answer.kind === 'not-asked' ? ExitCode.undetermined : ExitCode.done;
-}
-
-// `vgpu-agent host uninstall`: everything as it was before host install, byte for byte.
-
-export interface HostUninstallDocument {
-  readonly schema: 1;
-  readonly command: 'host uninstall';
-  readonly outcome: 'dry-run' | 'declined' | 'done';
-  readonly plan: Plan;
-  readonly changed: number;
-}
-
-interface HostUninstallOptions {
-  readonly dryRun?: true;
-  readonly yes?: true;
-  readonly endSessions?: true;
-}
-
-export function hostUninstallCommand(run: Run): Command {
-  return new Command('uninstall')
-    .description('remove what host install added, and restore the former files byte for byte')
-    .option('-n, --dry-run', 'show what would change, and change nothing')
-    .option('-y, --yes', 'do not ask')
-    .option('--end-sessions', 'continue even while guests are served; their sessions end')
-    .addHelpText(
-      'after',
-      examples(
-        ['sudo vgpu-agent host uninstall', 'show what is removed and restored, and ask'],
-        ['sudo vgpu-agent host uninstall --yes --end-sessions', 'also end the sessions'],
-      ),
-    )
-    .action((options: HostUninstallOptions) =>
-      run((context) => hostUninstall(options, context), { stoppable: true }),
-    );
-}
-
-async function hostUninstall(options: HostUninstallOptions, context: CommandContext): Promise<Outcome> {
-  const dryRun = options.dryRun === true;
-  if (!dryRun) requireRoot(context, 'host uninstall');
-  const { openHost } = await import('../../install/pipeline/serving-host.js');
-  const { work, close } = await openHost();
-  try {
-    const { emit } = context.talk;
-    const request = { ...asItIs, endSessions: options.endSessions === true };
-    if (dryRun) {
-      const plan = await planHost(work, 'uninstall', request, emit);
-      return {
-        ...outcomeOf(ExitCode.done, 'dry-run', plan, 0),
-        text: (style) => planText(plan, style, { full: context.verbose }),
-      };
-    }
-    const result = await changeHost(
-      work,
-      {
-        intent: 'uninstall',
-        request,
-        signal: context.signal,
-        asks: options.yes !== true,
-        approve: async (plan) => {
-          emit({ kind: 'plan', plan });
-          return approved(
-            context,
-            'host uninstall',
-            options.yes === true,
-            'Remove it and restore what was here before?',
-          );
-        },
-      },
-      emit,
-    );
-    return result.kind === 'declined'
-      ? outcomeOf(ExitCode.interrupted, 'declined', result.plan, 0)
-      : outcomeOf(ExitCode.done, 'done', result.plan, result.applied.changes);
-  } finally {
-    close();
-  }
-}
-
-function outcomeOf(
-  exitCode: ExitCode,
-  outcome: HostUninstallDocument['outcome'],
-  plan: Plan,
-  changed: number,
-): Outcome {
-  const document: HostUninstallDocument = { schema: 1, command: 'host uninstall', outcome, plan, changed };
-  return {
-    exitCode,
-    document,
-    text: (style) => {
-      if (outcome === 'declined') return 'nothing was changed';
-      if (plan.kind === 'refused' || plan.changes.length === 0) return planText(plan, style);
-      const but = plan.warnings.length === 0 ? '' : 'but for what the warnings name, ';
-      return `uninstalled (${plural(changed, 'change')}); ${but}everything is as it was before host install`;
-    },
-  };
 }

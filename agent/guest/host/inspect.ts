@@ -128,9 +128,9 @@ export async function askDaemon(runner: CommandRunner): Promise<DaemonAnswer> {
 }
 
 function unitOf(unit: Awaited<ReturnType<Manager['unit']>>): ServingUnit {
-  if (unit.kind !== 'loaded') return { activeState: 'inactive', needDaemonReload: false, unitFileState: '' };
-  const { activeState, needDaemonReload, unitFileState } = unit;
-  return { activeState, needDaemonReload, unitFileState };
+  if (unit.kind !== 'loaded') return { activeState: 'inactive', needDaemonReload: false };
+  const { activeState, needDaemonReload } = unit;
+  return { activeState, needDaemonReload };
 }
 
 /** The kernel marks the program of a process whose file was replaced. */

@@ -1,9 +1,8 @@
-/** host install, status and uninstall: the arrow of a machine that serves GPUs. */
+/** host install and uninstall: the arrow of a machine that serves GPUs. */
 import { machine } from 'node:os';
 import type { Emit } from '../../contracts/events.js';
 import type { Plan } from '../../contracts/plan.js';
 import type { HostDevice, ServingFacts, ServingRequest } from '../../contracts/serving.js';
-import type { HostView } from '../../contracts/views.js';
 import { ContentCache } from '../../guest/files/content.js';
 import { Root } from '../../guest/files/root.js';
 import {
@@ -23,7 +22,7 @@ import { nodeDisk, systemEffects } from '../apply/disk.js';
 import type { Applied, Recovery } from '../apply/effects.js';
 import { acquireLock } from '../apply/lock.js';
 import { readManifest } from '../apply/manifest.js';
-import { planServing, planServingAway, servingDrift } from '../plan/serving.js';
+import { planServing, planServingAway } from '../plan/serving.js';
 import { askThenLock, recoverFirst, refusal } from './ask-then-lock.js';
 import type { ReadyPlan, Workplace } from './workplace.js';
 
@@ -33,15 +32,6 @@ export interface HostWorkplace extends Pick<Workplace, 'locked' | 'recover' | 'a
   askDaemon(): Promise<DaemonAnswer>;
   recover(emit: Emit): Promise<Recovery>;
 }
-
-/** Nothing is asked for: everything as it is. */
-export const asItIs: ServingRequest = {
-  device: null,
-  listen: null,
-  limits: { memory: null, sessions: null },
-  endSessions: false,
-  force: false,
-};
 
 export interface HostChange {
   readonly intent: 'install' | 'uninstall';
@@ -100,43 +90,6 @@ function noDevice(): VgpuError {
     operation: 'plan the install of the host',
     remedy: '--device cuda for the GPU of this machine, --device software for a simulated one',
   });
-}
-
-// Facts of a host as `host status` tells them.
-
-export async function hostView(work: HostWorkplace, isRoot: boolean): Promise<HostView> {
-  const device = await work.device();
-  const facts = await work.look(asItIs, device ?? 'software');
-  const { manifest, socket, service } = facts;
-  const installed =
-    manifest === null
-      ? null
-      : {
-          agent: manifest.agent,
-          device,
-          listen: facts.listen,
-          files: manifest.items.filter((item) => item.kind === 'file' || item.kind === 'link').length,
-        };
-  return {
-    installed,
-    units: {
-      socket: { activeState: socket.activeState, unitFileState: socket.unitFileState },
-      service: { activeState: service.activeState, unitFileState: service.unitFileState },
-    },
-    outdated: facts.outdated,
-    drift: servingDrift(facts),
-    interrupted: facts.interrupted,
-    answer: await answerOf(work, service.activeState, isRoot),
-  };
-}
-
-async function answerOf(
-  work: HostWorkplace,
-  activeState: string,
-  isRoot: boolean,
-): Promise<HostView['answer']> {
-  if (activeState !== 'active') return { kind: 'silent', message: `vgpu-hostd.service is ${activeState}` };
-  return isRoot ? work.askDaemon() : { kind: 'not-asked' };
 }
 
 // The HostWorkplace of the running system: every effect is the real one.

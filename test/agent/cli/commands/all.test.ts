@@ -14,7 +14,7 @@ test('every name is that of the command that it loads', async () => {
 
 test('options before the command and words after it load nothing more', async () => {
   assert.deepEqual(await loaded('--json', '-v', 'install', 'doctor', '--help'), ['install']);
-  assert.deepEqual(await loaded('host', 'status'), ['host']);
+  assert.deepEqual(await loaded('host', 'install'), ['host']);
 });
 
 test('the version alone needs no command', async () => {

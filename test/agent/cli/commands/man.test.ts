@@ -58,7 +58,7 @@ test('every option of the host commands is on their page, in its synopsis and ex
   const { commands } = hostCommand(async () => {});
   assert.deepEqual(
     commands.map((command) => command.name()),
-    ['install', 'status', 'uninstall'],
+    ['install', 'uninstall'],
   );
   for (const command of commands) {
     const synopsis = hostText.split(`.Cm host ${command.name()}\n`)[1]?.split('.Nm ')[0] ?? '';

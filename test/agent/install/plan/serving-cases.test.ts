@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import type { Manifest, OwnedItem } from '../../../../agent/contracts/manifest.js';
 import type { ServingFacts, ServingFile, ServingRequest } from '../../../../agent/contracts/serving.js';
-import { planServing, planServingAway, servingDrift } from '../../../../agent/install/plan/serving.js';
+import { planServing, planServingAway } from '../../../../agent/install/plan/serving.js';
 import { hostConf, hostDefaults, hostd } from '../../../../agent/lib/paths.js';
 import { expected } from '../../expected.js';
 import { planAsText } from './plan-text.js';
@@ -195,25 +195,4 @@ test('another version of any file is another id, its directory is not', () => {
   ];
   for (const change of changes) assert.notEqual(idOf([change(same), ...whole.slice(1)]), id);
   assert.equal(idOf([{ ...same, path: '/elsewhere/vgpu-hostd' }, ...whole.slice(1)]), id);
-});
-
-test('drift is a difference from the installation, but not in files that a person may edit', () => {
-  const drift = (change: (one: ServingFile) => ServingFile, links: ServingFacts['links'] = [right]) =>
-    servingDrift({ ...installed, files: installed.files.map(change), links });
-  const plain = installed.files.map((one) => (one.path === service ? { ...one, state: stood('same') } : one));
-  assert.deepEqual(servingDrift({ ...installed, files: plain }), []);
-  assert.deepEqual(servingDrift({ ...installed, manifest: null }), []);
-  assert.deepEqual(
-    drift((one) => ({ ...one, state: stood('other') })),
-    [hostd, service],
-  );
-  assert.deepEqual(drift(missing), [hostd, service, hostConf]);
-  assert.deepEqual(
-    drift((one) => one, [linked]),
-    [link],
-  );
-  assert.deepEqual(
-    drift((one) => one, []),
-    [],
-  );
 });

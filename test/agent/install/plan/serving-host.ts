@@ -38,22 +38,15 @@ export function program(sha256: string): ServingFile {
 
 export const socket = '/etc/systemd/system/vgpu-hostd.socket';
 export const service = '/etc/systemd/system/vgpu-hostd.service';
-export const unit = { activeState: 'active', needDaemonReload: false, unitFileState: 'enabled' };
+export const unit = { activeState: 'active', needDaemonReload: false };
 
 /** A host as installed, which serves `sessions` guests. */
 export function serving(sessions: number, files: readonly ServingFile[]): ServingFacts {
-  const session = { session: 1, peer: { kind: 'unix', id: 0 }, age: 1, memory: 0, launches: 0 };
-  const claimed = { pid: 1, program: 'ollama' };
   const daemon: HostDaemon = {
     schema: 1,
     version: '0.1.0',
-    wire: '1.0',
-    device: 'software',
-    simulated: true,
-    draining: false,
     devices: [],
-    totals: { begun: 0, ended: 0, turnedAway: 0, most: 128 },
-    sessions: Array.from({ length: sessions }, () => ({ ...session, claimed })),
+    sessions: Array.from({ length: sessions }, () => ({})),
   };
   return {
     device: 'software',

@@ -20,7 +20,7 @@ interface Ownership {
   readonly mtimeNs: string;
 }
 
-/** What a reader finds at a path: enough to know our work from a stranger's. A PathState is one, and so is a file's or link's item. */
+/** The content of a path as a reader finds it: enough to know our work from a stranger's. A PathState is one, and so is a file's or link's item. */
 export type Content =
   | { readonly kind: 'absent' | 'directory' | 'other' | 'alternative' }
   | { readonly kind: 'link'; readonly target: string }

@@ -74,7 +74,7 @@ export interface ServingUnit {
   readonly needDaemonReload: boolean;
 }
 
-/** What is read of `vgpu-hostd status --json`; docs/json/common.schema.json has all of it. */
+/** The members that are read of `vgpu-hostd status --json`; docs/json/common.schema.json has all of it. */
 export interface HostDaemon {
   readonly schema: 1;
   readonly version: string;

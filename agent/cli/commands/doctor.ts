@@ -314,7 +314,7 @@ export interface TraceOutcome {
   readonly strange: number;
   readonly cut: boolean;
   readonly processes: readonly TracedProcess[];
-  readonly deaf: readonly { readonly pid: number; readonly program: string; readonly why: string | null }[];
+  readonly deaf: readonly { readonly pid: number; readonly program: string }[];
 }
 
 export async function traceStart(
@@ -339,8 +339,6 @@ export function traceOutcome(facts: TraceFacts | null): TraceOutcome | null {
     return { outcome, why: facts.why, lines: 0, strange: 0, cut: false, processes: [], deaf: [] };
   }
   const { lines, strange, cut, processes, live } = facts;
-  const deaf = live
-    .filter(({ traced }) => traced === false)
-    .map(({ pid, program, deaf: why }) => ({ pid, program, why }));
+  const deaf = live.filter(({ traced }) => traced === false).map(({ pid, program }) => ({ pid, program }));
   return { outcome: 'traced', why: null, lines, strange, cut, processes, deaf };
 }

@@ -2,16 +2,7 @@
 import type { Style } from '../../lib/style.js';
 import { oneLine, plural, wrap } from '../../lib/text.js';
 import type { CheckResult, Diagnosis, Finding, Remedy } from '../../verdict/doctor/finding.js';
-import {
-  bindingText,
-  deafText,
-  libraryText,
-  processNames,
-  silence,
-  type TracedProcess,
-  type TraceFacts,
-  together,
-} from '../../verdict/doctor/trace/bindings.js';
+import { groupsOf, type TraceFacts } from '../../verdict/doctor/trace/bindings.js';
 import { verdictHead } from './verdict-text.js';
 
 export function doctorText(diagnosis: Diagnosis, style: Style): string {
@@ -140,33 +131,16 @@ function closing({ broken, results, verdict }: Diagnosis, style: Style): string 
 
 export function traceText(facts: TraceFacts | null, style: Style): readonly string[] {
   if (facts?.kind !== 'traced') return [];
-  const { processes, live } = facts;
-  const asked = processes.filter((one) => one.asked);
-  const deaf = live.filter(({ traced }) => traced === false);
+  const groups = groupsOf(facts);
   return [
     style.bold(`one traced start (${plural(facts.lines, 'line')} of the tracer)`),
-    ...together(asked, (one) => linesOf(one).join('\n')).flatMap((group) => [
-      line(processNames(group), '  ', style),
-      ...linesOf(group[0]).map((text) => line(text, '    ', style)),
+    ...groups.flatMap(({ who, lines }) => [
+      line(who, '  ', style),
+      ...lines.map(({ text }) => line(text, '    ', style)),
     ]),
-    ...together(
-      processes.filter((one) => !one.asked),
-      () => '',
-    ).map((group) => line(`${processNames(group)} ${silence(group[0], processes)}`, '  ', style)),
-    ...deaf.map((one) => line(deafText(one), '  ', style)),
-    ...(processes.length === 0 && deaf.length === 0 ? [line('no process was seen', '  ', style)] : []),
+    ...(groups.length === 0 ? [line('no process was seen', '  ', style)] : []),
     '',
   ];
-}
-
-function linesOf({ bindings, opened, bypassed }: TracedProcess): readonly string[] {
-  const foreign = opened.filter(({ vendor }) => vendor !== 'vgpu' && vendor !== null);
-  const lines = [
-    ...bindings.map(bindingText),
-    ...foreign.map(({ file, vendor }) => `opened ${libraryText({ library: file, vendor })}`),
-    ...bypassed.map((object) => `lookups of ${object} are not traced`),
-  ];
-  return lines.length > 0 ? lines : ['called no function of it'];
 }
 
 function line(text: string, indent: string, style: Style): string {

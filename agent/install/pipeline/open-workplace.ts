@@ -266,7 +266,7 @@ export function openWorkplace(options: WorkplaceOptions = {}): OpenWorkplace {
     },
     traceLeft: async () => (await disk.inspect(traceRecord)).kind === 'file',
     recoverTrace: async (emit) => recoverTrace(await applyEffects(), emit),
-    tracing: tracing(applyEffects, async (unit) => (await manager()).processes(unit), runner, contents),
+    tracing: tracing(applyEffects, async (unit) => (await manager()).processes(unit), contents),
     apply: async (plan, options, emit) => apply(plan, await applyEffects(), emit, options),
     rollback: async (unit, emit) => rollback(await applyEffects(), emit, unit),
     settle: async (emit) => settle(await applyEffects(), emit),

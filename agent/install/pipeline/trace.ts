@@ -9,7 +9,6 @@ import type { UnitFacts } from '../../contracts/unit.js';
 import type { ContentCache } from '../../guest/files/content.js';
 import { readProcesses } from '../../guest/unit/processes.js';
 import { VgpuError } from '../../lib/errors.js';
-import type { CommandRunner } from '../../lib/run-command.js';
 import type { Profile } from '../../profile/types.js';
 import {
   gatherTrace,
@@ -20,7 +19,7 @@ import {
 } from '../../verdict/doctor/trace/bindings.js';
 import {
   type LiveProcess,
-  readLiveProcesses,
+  liveProcess,
   readTraceFile,
   whoseLibraries,
 } from '../../verdict/doctor/trace/traced.js';
@@ -273,14 +272,12 @@ export async function takeBackTrace(work: Workplace, emit: Emit): Promise<boolea
 export function tracing(
   effects: () => Promise<ApplyEffects>,
   pids: (unit: string) => Promise<readonly number[]>,
-  runner: CommandRunner,
   contents: ContentCache,
 ): Tracing {
   return {
     begin: async (plan) => beginTrace(plan, await effects()),
     restart: async (unit) => restartForTrace(unit, await effects()),
-    live: async (unit) =>
-      readLiveProcesses(await readProcesses(await pids(unit), contents), runner, contents),
+    live: async (unit) => (await readProcesses(await pids(unit), contents)).map(liveProcess),
     read: () => readTraceFile(traceLimitBytes),
     vendors: (files) => whoseLibraries(files, contents),
     disarm: async (unit) => disarmTrace(unit, await effects()),

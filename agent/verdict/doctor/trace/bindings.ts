@@ -113,7 +113,7 @@ function eventOf(line: string): TraceEvent | null {
 /** `linked`: the object refers to them itself; `dlsym`: it looked them up; `driver`: by a driver's cuGetProcAddress. */
 type Way = 'linked' | 'dlsym' | 'driver';
 
-export interface Binding {
+interface Binding {
   readonly way: Way;
   /** The object that refers to them or looked them up; null: not known. */
   readonly by: string | null;
@@ -261,8 +261,37 @@ function isDriver(file: string): boolean {
 
 // The words for what a trace shows: for evidence and for the list that a person reads. Pure.
 
-/** The processes that did the same, at least one. */
-type Together = readonly [TracedProcess, ...TracedProcess[]];
+interface TraceLine {
+  readonly text: string;
+  /** It is about a driver other than the shim. */
+  readonly foreign: boolean;
+}
+
+/** Processes of one program for which the trace shows the same. */
+interface TraceGroup {
+  readonly who: string;
+  readonly lines: readonly TraceLine[];
+}
+
+export function groupsOf({
+  processes,
+  live,
+}: Pick<TracedStart, 'processes' | 'live'>): readonly TraceGroup[] {
+  const groups = new Map<string, { readonly same: TracedProcess[]; readonly lines: readonly TraceLine[] }>();
+  for (const one of processes) {
+    const lines = linesOf(one, processes);
+    const key = JSON.stringify([one.program, lines]);
+    const group = groups.get(key) ?? { same: [], lines };
+    group.same.push(one);
+    groups.set(key, group);
+  }
+  return [
+    ...[...groups.values()].map(({ same, lines }) => ({ who: processNames(same), lines })),
+    ...live
+      .filter(({ traced }) => traced === false)
+      .map((one) => ({ who: processNames([one]), lines: [{ text: 'is not traced', foreign: false }] })),
+  ];
+}
 
 /** `ollama (process 612)`, `llama-server (8 processes)`. */
 export function processNames(processes: readonly Pick<TracedProcess, 'pid' | 'program'>[]): string {
@@ -276,38 +305,28 @@ export function processNames(processes: readonly Pick<TracedProcess, 'pid' | 'pr
   return program === null ? `an unknown program (${which})` : `${path.basename(program)} (${which})`;
 }
 
-/** Processes of one program that are alike in `key`, in the order of the first of each. */
-export function together(
-  processes: readonly TracedProcess[],
-  key: (one: TracedProcess) => string,
-): readonly Together[] {
-  const groups = new Map<string, [TracedProcess, ...TracedProcess[]]>();
-  for (const one of processes) {
-    const name = JSON.stringify([one.program, key(one)]);
-    const group = groups.get(name);
-    if (group === undefined) groups.set(name, [one]);
-    else group.push(one);
-  }
-  return [...groups.values()];
+function linesOf(one: TracedProcess, all: readonly TracedProcess[]): readonly TraceLine[] {
+  const lines = [
+    ...one.bindings.map((binding) => ({ text: bindingText(binding), foreign: isForeign(binding) })),
+    ...one.opened.filter(isForeign).map(({ file, vendor }) => ({
+      text: `opened ${libraryText({ library: file, vendor })}`,
+      foreign: true,
+    })),
+    ...one.bypassed.map((object) => ({
+      text: `lookups of ${object} are not traced: RTLD_DEEPBIND, or it is bound to itself`,
+      foreign: false,
+    })),
+  ];
+  return lines.length > 0 ? lines : [{ text: silence(one, all), foreign: false }];
 }
 
 /** `11 symbols of libggml-cuda.so -> vgpu-agent's libcuda.so.1`. */
-export function bindingText(binding: Binding): string {
-  const { symbols, example } = binding;
+function bindingText(binding: Binding): string {
+  const { symbols, example, way, by } = binding;
   const what = symbols === 1 ? `the symbol ${example}` : `${symbols} symbols`;
-  return `${what} ${referrer(binding)} -> ${libraryText(binding)}`;
-}
-
-function referrer({ way, by }: Binding): string {
   const name = by === null ? 'an unknown object' : by === 'program' ? 'the program' : path.basename(by);
-  switch (way) {
-    case 'linked':
-      return `of ${name}`;
-    case 'dlsym':
-      return `that ${name} looked up`;
-    case 'driver':
-      return 'by cuGetProcAddress';
-  }
+  const how = { linked: `of ${name}`, dlsym: `that ${name} looked up`, driver: 'by cuGetProcAddress' }[way];
+  return `${what} ${how} -> ${libraryText(binding)}`;
 }
 
 /** Ours in short: where it lies is known. */
@@ -324,14 +343,14 @@ export function libraryText({ library, vendor }: Pick<Binding, 'library' | 'vend
   }
 }
 
+export function isForeign({ vendor }: Pick<Binding, 'vendor'>): boolean {
+  return vendor === 'nvidia' || vendor === 'foreign';
+}
+
 /** For a process without bindings. Lookups that bypass the tracer are not known. */
-export function silence({ asked }: TracedProcess, all: readonly TracedProcess[]): string {
+function silence({ asked }: TracedProcess, all: readonly TracedProcess[]): string {
   if (asked) return 'called no function of a driver';
   return all.some(({ bypassed }) => bypassed.length > 0)
     ? 'opened no driver in the trace'
     : 'never opened libcuda';
-}
-
-export function deafText({ pid, program, deaf }: LiveProcess): string {
-  return `${processNames([{ pid, program }])} is not traced: ${deaf ?? 'the reason is not known'}`;
 }

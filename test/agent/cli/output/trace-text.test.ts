@@ -12,7 +12,8 @@ test('a person sees programs that did the same together, nothing that a terminal
     'one traced start (5 lines of the tracer)',
     '  llama-server (processes 7, 8)',
     "    the symbol cuInit of libggml-cuda.so -> vgpu-agent's libcuda.so.1",
-    '  ollama (process 9) never opened libcuda',
+    '  ollama (process 9)',
+    '    never opened libcuda',
     '',
   ]);
   const evil = traced(

@@ -183,7 +183,7 @@ describe('bindings of a process', () => {
   });
 
   test('a process with the tracer that wrote nothing is reported; a flood of processes is only counted', () => {
-    const live = { pid: 9, program: '/usr/bin/quiet', traced: true, deaf: null };
+    const live = { pid: 9, program: '/usr/bin/quiet', traced: true };
     const { processes } = gathered(line(7, 'event=object object=/x'), [
       live,
       { ...live, pid: 7 },

@@ -7,7 +7,15 @@ import { cdiSpec, deviceCount } from '../../install/plan/cdi.js';
 import { ExitCode } from '../../lib/errors.js';
 import type { Style } from '../../lib/style.js';
 import { oneLine } from '../../lib/text.js';
-import { type CommandContext, endpoint, examples, hostHelp, type Outcome, type Run } from './common.js';
+import {
+  type CommandContext,
+  endpoint,
+  examples,
+  hostHelp,
+  type Outcome,
+  type Run,
+  withWorkplace,
+} from './common.js';
 
 interface GenerateOptions {
   readonly host?: string;
@@ -83,17 +91,13 @@ async function list(): Promise<Outcome> {
 }
 
 async function lookedAt(host: string | null): Promise<MachineFacts> {
-  const { openWorkplace } = await import('../../install/pipeline/open-workplace.js');
-  const { work, close } = openWorkplace();
-  try {
+  return withWorkplace(async (work) => {
     const [installed] = (await work.manifest())?.consumers ?? [];
     return await work.inspect(
       await chooseOne(work, installed === undefined ? {} : { unit: installed.unit }),
       host,
     );
-  } finally {
-    close();
-  }
+  });
 }
 
 function listText({ devices, broken, nvidiaFrom }: CdiListDocument, style: Style): string {

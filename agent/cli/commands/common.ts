@@ -1,7 +1,9 @@
 /** The inputs and results of every command. Commands print nothing themselves. */
+
 import { InvalidArgumentError } from 'commander';
 import type { Mode } from '../../contracts/verdict.js';
 import { parseEndpoint } from '../../guest/vgpu-host/endpoint.js';
+import type { OpenWorkplace } from '../../install/pipeline/open-workplace.js';
 import { ExitCode, VgpuError } from '../../lib/errors.js';
 import type { CommandEnd } from '../../lib/hand-over.js';
 import type { Style } from '../../lib/style.js';
@@ -46,6 +48,17 @@ export type Run = (
   work: (context: CommandContext) => Promise<Outcome>,
   options?: { readonly stoppable?: boolean },
 ) => Promise<void>;
+
+/** Opens this machine for the task, and lets the bus go after it. Loaded here: help and --version need none of it. */
+export async function withWorkplace<T>(task: (work: OpenWorkplace['work']) => Promise<T>): Promise<T> {
+  const { openWorkplace } = await import('../../install/pipeline/open-workplace.js');
+  const { work, close } = openWorkplace();
+  try {
+    return await task(work);
+  } finally {
+    close();
+  }
+}
 
 // Common preparations of several commands, and the exit code of a verdict.
 

@@ -31,6 +31,7 @@ import {
   seconds,
   unitHelp,
   unitName,
+  withWorkplace,
 } from './common.js';
 
 export interface DoctorDocument {
@@ -107,9 +108,7 @@ export function doctorCommand(run: Run): Command {
 async function doctor(options: DoctorOptions, context: CommandContext): Promise<Outcome> {
   requireRoot(context, 'doctor');
   if (options.report !== undefined) checkReport(options.report, options.yes === true, context);
-  const { openWorkplace } = await import('../../install/pipeline/open-workplace.js');
-  const { work, close } = openWorkplace();
-  try {
+  return withWorkplace(async (work) => {
     const profile = await chooseOne(work, options);
     const { emit } = context.talk;
     // A start that has only begun is given the time that the profile grants.
@@ -139,9 +138,7 @@ async function doctor(options: DoctorOptions, context: CommandContext): Promise<
     if (options.report === undefined) return outcomeOf(found, document);
     const written = await report(options.report, options.yes === true, { ...found, document }, context);
     return outcomeOf(found, { ...document, report: written });
-  } finally {
-    close();
-  }
+  });
 }
 
 async function repair(

@@ -27,6 +27,7 @@ import {
   unitHelp,
   unitName,
   unreachableHelp,
+  withWorkplace,
 } from './common.js';
 
 export interface InstallDocument {
@@ -105,9 +106,7 @@ export function installCommand(run: Run): Command {
 }
 
 async function installOutcome(options: InstallOptions, context: CommandContext): Promise<Outcome> {
-  const { openWorkplace } = await import('../../install/pipeline/open-workplace.js');
-  const { work, close } = openWorkplace();
-  try {
+  return withWorkplace(async (work) => {
     const profile = await chooseOne(work, options);
     const dryRun = options.dryRun === true;
     if (!dryRun) requireRoot(context, 'install');
@@ -141,9 +140,7 @@ async function installOutcome(options: InstallOptions, context: CommandContext):
       emit,
     );
     return outcomeOf(result);
-  } finally {
-    close();
-  }
+  });
 }
 
 function dryRunOutcome(plan: Plan, full: boolean): Outcome {

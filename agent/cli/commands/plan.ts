@@ -15,6 +15,7 @@ import {
   unitHelp,
   unitName,
   unreachableHelp,
+  withWorkplace,
 } from './common.js';
 
 export interface PlanDocument {
@@ -53,9 +54,7 @@ export function planCommand(run: Run): Command {
 }
 
 async function plan(options: PlanOptions, context: CommandContext): Promise<Outcome> {
-  const { openWorkplace } = await import('../../install/pipeline/open-workplace.js');
-  const { work, close } = openWorkplace();
-  try {
+  return withWorkplace(async (work) => {
     const profile = await chooseOne(work, options);
     const { emit } = context.talk;
     emit({ kind: 'phase', phase: 'inspect', text: `inspecting this machine and ${profile.unit}` });
@@ -73,7 +72,5 @@ async function plan(options: PlanOptions, context: CommandContext): Promise<Outc
       document,
       text: (style) => planText(made, style, { full: context.verbose }),
     };
-  } finally {
-    close();
-  }
+  });
 }

@@ -23,6 +23,7 @@ import {
   type Outcome,
   type Run,
   requireRoot,
+  withWorkplace,
 } from './common.js';
 
 export interface SetupDocument {
@@ -61,13 +62,9 @@ async function setup(context: CommandContext): Promise<Outcome> {
   const { dialogue: ask } = context;
   if (ask === null) throw noTerminal();
   requireRoot(context, 'setup');
-  const { openWorkplace } = await import('../../install/pipeline/open-workplace.js');
-  const { work, close } = openWorkplace();
-  try {
+  return withWorkplace(async (work) => {
     return await converse(work, ask, context);
-  } finally {
-    close();
-  }
+  });
 }
 
 function noTerminal(): VgpuError {

@@ -29,6 +29,7 @@ import {
   type Run,
   unitHelp,
   unitName,
+  withWorkplace,
 } from './common.js';
 
 export interface StatusDocument extends StatusView {
@@ -81,9 +82,7 @@ async function status(options: StatusOptions, context: CommandContext): Promise<
       text: (style) => statusText(known, style),
     };
   }
-  const { openWorkplace } = await import('../../install/pipeline/open-workplace.js');
-  const { work, close } = openWorkplace();
-  try {
+  return withWorkplace(async (work) => {
     const [first, ...others] = await chooseAll(work, options);
     if (first === undefined)
       throw new VgpuError('no consumer to look at', { kind: 'internal', operation: 'status' });
@@ -92,9 +91,7 @@ async function status(options: StatusOptions, context: CommandContext): Promise<
     const view = allInOne(views);
     const document: StatusDocument = { schema: 1, command: 'status', ...view };
     return { exitCode: exitCodeOf(view), document, text: (style) => statusText(view, style) };
-  } finally {
-    close();
-  }
+  });
 }
 
 /**
@@ -104,9 +101,7 @@ async function status(options: StatusOptions, context: CommandContext): Promise<
 async function judgedAll(told: StatusDocument, context: CommandContext): Promise<StatusDocument> {
   const names = unjudged(told);
   if (names.length === 0) return told;
-  const { openWorkplace } = await import('../../install/pipeline/open-workplace.js');
-  const { work, close } = openWorkplace();
-  try {
+  return withWorkplace(async (work) => {
     let known = told;
     for (const unit of names) {
       const profile = await chooseOne(work, { unit });
@@ -114,9 +109,7 @@ async function judgedAll(told: StatusDocument, context: CommandContext): Promise
       known = { ...known, ...withVerdictOf(known, unit, verdict) };
     }
     return known;
-  } finally {
-    close();
-  }
+  });
 }
 
 async function look(

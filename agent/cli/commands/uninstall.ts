@@ -19,6 +19,7 @@ import {
   requireRoot,
   unitHelp,
   unitName,
+  withWorkplace,
 } from './common.js';
 
 export interface UninstallDocument {
@@ -64,9 +65,7 @@ export function uninstallCommand(run: Run): Command {
 }
 
 async function uninstallOutcome(options: UninstallOptions, context: CommandContext): Promise<Outcome> {
-  const { openWorkplace } = await import('../../install/pipeline/open-workplace.js');
-  const { work, close } = openWorkplace();
-  try {
+  return withWorkplace(async (work) => {
     if (options.dryRun !== true) requireRoot(context, 'uninstall');
     if (options.all !== true) return await takeAway(work, await chooseOne(work, options), options, context);
     const profiles = await chooseAll(work, {});
@@ -77,9 +76,7 @@ async function uninstallOutcome(options: UninstallOptions, context: CommandConte
       if (outcome.exitCode !== ExitCode.done) break;
     }
     return inOne(outcomes);
-  } finally {
-    close();
-  }
+  });
 }
 
 /** The last document tells how it is now; those of the others come with it. */

@@ -21,6 +21,7 @@ import {
   seconds,
   unitHelp,
   unitName,
+  withWorkplace,
 } from './common.js';
 import { serviceVerdict } from './status.js';
 
@@ -56,9 +57,7 @@ export function verifyCommand(run: Run): Command {
 }
 
 async function verify(options: VerifyOptions, context: CommandContext): Promise<Outcome> {
-  const { openWorkplace } = await import('../../install/pipeline/open-workplace.js');
-  const { work, close } = openWorkplace();
-  try {
+  return withWorkplace(async (work) => {
     const profile = await chooseOne(work, options);
     requireRoot(context, 'verify');
     const { emit } = context.talk;
@@ -82,9 +81,7 @@ async function verify(options: VerifyOptions, context: CommandContext): Promise<
     const verdict = bare ? { ...judged, next: installHint(options) } : judged;
     await work.journal.write({ kind: 'verdict', verdict });
     return outcome(verdict, emit);
-  } finally {
-    close();
-  }
+  });
 }
 
 function outcome(verdict: Verdict, emit: Emit): Outcome {

@@ -3,7 +3,7 @@ import { createInterface } from 'node:readline';
 import { createPromptModule } from 'inquirer';
 import type { Style } from '../../lib/style.js';
 import { oneLine, wrap } from '../../lib/text.js';
-import { backValue, choicesOf, choiceText, type PromptTerminal, stopped } from './prompt.js';
+import { backValue, choicesOf, choiceText, endable, type PromptTerminal, stopped } from './prompt.js';
 import type { Answer, Question } from './questions.js';
 
 /** A window that is dragged sends many; it is drawn again when the size has settled. */
@@ -30,54 +30,37 @@ async function askOnce(
   kept: string,
 ): Promise<Answer | { readonly kind: 'redraw'; readonly kept: string }> {
   const { stdin, stderr, style, signal } = terminal;
-  const ending = new AbortController();
-  let redraw = false;
+  const redraw = new AbortController();
   let timer: NodeJS.Timeout | undefined;
   const resized = (): void => {
     clearTimeout(timer);
-    timer = setTimeout(() => {
-      redraw = true;
-      ending.abort();
-    }, resizeMs);
-  };
-  const stop = (): void => ending.abort();
-  // inquirer would wait forever: Ctrl-D closes its input.
-  const key = (_: unknown, pressed?: { readonly ctrl?: boolean; readonly name?: string }): void => {
-    if (pressed?.ctrl === true && pressed.name === 'd') stop();
+    timer = setTimeout(() => redraw.abort(), resizeMs);
   };
   stderr.on('resize', resized);
-  stdin.on('keypress', key);
-  stdin.once('end', stop);
-  signal.addEventListener('abort', stop);
   const seen = { kept };
-  const prompt = createPromptModule({
-    input: stdin,
-    output: stderr,
-    signal: ending.signal,
-    clearPromptOnDone: true,
-  });
   try {
-    const { answer } = await prompt<{ answer: string }>([
-      question.kind === 'choice'
-        ? choicePrompt(question, options, style, seen)
-        : textPrompt(question, options, style, seen),
-    ]);
+    const { answer } = await endable(terminal, (ending) =>
+      createPromptModule({
+        input: stdin,
+        output: stderr,
+        signal: AbortSignal.any([ending, redraw.signal]),
+        clearPromptOnDone: true,
+      })<{ answer: string }>([
+        question.kind === 'choice'
+          ? choicePrompt(question, options, style, seen)
+          : textPrompt(question, options, style, seen),
+      ]),
+    );
     const isBack = answer === backValue || (question.kind === 'text' && options.back && answer === 'back');
     const shown = isBack ? 'back' : oneLine(labelOf(question, answer));
     stderr.write(`${style.good('>')} ${wrap(`${question.message} ${shown}`, style.width - 2, '  ')}\n`);
     return isBack ? { kind: 'back' } : { kind: 'answer', value: answer };
   } catch (error) {
-    if (redraw && !signal.aborted) return { kind: 'redraw', kept: seen.kept };
-    if (error instanceof Error && (error.name === 'ExitPromptError' || error.name === 'AbortPromptError')) {
-      throw stopped(error);
-    }
+    if (redraw.signal.aborted && !signal.aborted) return { kind: 'redraw', kept: seen.kept };
     throw error;
   } finally {
     clearTimeout(timer);
     stderr.off('resize', resized);
-    stdin.off('keypress', key);
-    stdin.off('end', stop);
-    signal.removeEventListener('abort', stop);
   }
 }
 

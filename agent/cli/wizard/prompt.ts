@@ -64,9 +64,39 @@ interface Terminal {
 }
 
 /**
- * Null when standard input or standard error is no terminal: inquirer would end such a question like a
- * Ctrl-C, and the person would not know why. The question goes to standard error; Enter alone means no. Ctrl-C,
- * Ctrl-D, the end of the input and `signal` end the question: a VgpuError `interrupted`.
+ * Runs a prompt of inquirer that Ctrl-C, Ctrl-D, the end of the input and `signal` end: a VgpuError `interrupted`. By
+ * itself it would wait forever after Ctrl-D, which closes its input.
+ */
+export async function endable<T>(
+  { stdin, signal }: Pick<PromptTerminal, 'stdin' | 'signal'>,
+  prompt: (signal: AbortSignal) => Promise<T>,
+): Promise<T> {
+  const ending = new AbortController();
+  const stop = (): void => ending.abort();
+  const key = (_: unknown, pressed?: { readonly ctrl?: boolean; readonly name?: string }): void => {
+    if (pressed?.ctrl === true && pressed.name === 'd') stop();
+  };
+  stdin.on('keypress', key);
+  stdin.once('end', stop);
+  signal.addEventListener('abort', stop, { once: true });
+  try {
+    if (signal.aborted) stop();
+    return await prompt(ending.signal);
+  } catch (error) {
+    if (error instanceof Error && (error.name === 'ExitPromptError' || error.name === 'AbortPromptError')) {
+      throw stopped(error);
+    }
+    throw error;
+  } finally {
+    stdin.off('keypress', key);
+    stdin.off('end', stop);
+    signal.removeEventListener('abort', stop);
+  }
+}
+
+/**
+ * Null when standard input or standard error is no terminal: inquirer would end such a question like a Ctrl-C, and the
+ * person would not know why. The question goes to standard error; Enter alone means no.
  */
 export function questioner(terminal: Terminal, talk: Talk, signal: AbortSignal): CommandContext['ask'] {
   const { stdin, stderr } = terminal;
@@ -74,35 +104,11 @@ export function questioner(terminal: Terminal, talk: Talk, signal: AbortSignal):
   return async (question) => {
     talk.pause();
     const { createPromptModule } = await import('inquirer');
-    const ending = new AbortController();
-    const stop = (): void => ending.abort();
-    // inquirer would wait forever: Ctrl-D closes its input.
-    const key = (_: unknown, pressed?: { readonly ctrl?: boolean; readonly name?: string }): void => {
-      if (pressed?.ctrl === true && pressed.name === 'd') stop();
-    };
-    const prompt = createPromptModule({ input: stdin, output: stderr, signal: ending.signal });
-    stdin.on('keypress', key);
-    stdin.once('end', stop);
-    signal.addEventListener('abort', stop, { once: true });
-    try {
-      if (signal.aborted) stop();
-      const { answer } = await prompt<{ answer: boolean }>([
+    const { answer } = await endable({ stdin, signal }, (ending) =>
+      createPromptModule({ input: stdin, output: stderr, signal: ending })<{ answer: boolean }>([
         { type: 'confirm', name: 'answer', message: question, default: false },
-      ]);
-      return answer;
-    } catch (error) {
-      if (error instanceof Error && (error.name === 'ExitPromptError' || error.name === 'AbortPromptError')) {
-        throw new VgpuError('stopped at the question; nothing was changed', {
-          kind: 'interrupted',
-          operation: 'ask',
-          cause: error,
-        });
-      }
-      throw error;
-    } finally {
-      stdin.off('keypress', key);
-      stdin.off('end', stop);
-      signal.removeEventListener('abort', stop);
-    }
+      ]),
+    );
+    return answer;
   };
 }

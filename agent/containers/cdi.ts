@@ -2,10 +2,7 @@
 import { member } from '../lib/json.js';
 import { oneLine } from '../lib/text.js';
 
-/**
- * A specification of the Container Device Interface, as far as we write one: docs/json/cdi-generate.schema.json says
- * the same to others.
- */
+/** The part of a CDI specification that we write; docs/json/cdi-generate.schema.json describes it. */
 export const cdiKind = 'vgpu.org/gpu';
 export const cdiNvidiaKind = 'nvidia.com/gpu';
 
@@ -37,10 +34,7 @@ export function isOurDevice(device: string): boolean {
   return device.startsWith(`${cdiKind}=`) || device.startsWith(`${cdiNvidiaKind}=`);
 }
 
-/**
- * The devices that a CDI file offers, as a command asks for them. None of a text that is no such file: a file on
- * the machine may have been changed to anything.
- */
+/** As a command asks for them; none of a text that is not a CDI file. */
 export function devicesIn(text: string): readonly string[] {
   const spec = parsed(text);
   const kind = member(spec, 'kind');

@@ -54,8 +54,7 @@ function runningPid(document: unknown): number | null {
 function get(socketPath: string, path: string): Promise<string | null> {
   return new Promise((resolve) => {
     const nothing = (): void => resolve(null);
-    // A limit for the whole answer: a daemon that sends a byte now and then would postpone the socket's time-out
-    // forever.
+    // A limit for the whole answer: single bytes would postpone the socket's time-out forever.
     const signal = AbortSignal.timeout(limitMs);
     const request = http.get({ socketPath, path, agent: false, signal }, (response) => {
       const parts: Buffer[] = [];

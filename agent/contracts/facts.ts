@@ -43,10 +43,7 @@ export interface LinkStep {
   readonly target: string;
 }
 
-/**
- * The final target of a path. `file` is anything that is neither link nor directory (the state of `realPath` has its
- * type); `absent`: nothing exists at the path itself.
- */
+/** `file`: neither link nor directory. `absent`: nothing exists at the path itself. */
 export type Resolution =
   | { readonly kind: 'file'; readonly realPath: string; readonly steps: readonly LinkStep[] }
   | { readonly kind: 'dangling'; readonly missing: string; readonly steps: readonly LinkStep[] }

@@ -97,10 +97,7 @@ export type Change =
       /** vgpu-agent's service: after everything else, since it works with what the other changes made. */
       readonly kind: 'service';
       readonly unit: string;
-      /**
-       * `hand-over` and `reload` are arguments of vgpu-hostd; no session ends. `daemon-reload` follows a stop that
-       * needed the former unit.
-       */
+      /** `hand-over`, `reload`: arguments of vgpu-hostd, no session ends. `daemon-reload`: after a stop. */
       readonly action: 'start' | 'restart' | 'stop' | 'hand-over' | 'reload' | 'daemon-reload';
       readonly reason: string;
     };

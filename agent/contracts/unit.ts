@@ -75,10 +75,7 @@ export interface LoadedUnit {
   readonly execStart: readonly string[];
   /** WorkingDirectory=; empty: the root directory. */
   readonly workingDirectory?: string;
-  /**
-   * For a unit that runs `docker compose`: the running containers of its compose file. Absent: docker does not report
-   * them.
-   */
+  /** Running containers of a `docker compose` unit. Absent: docker does not report them. */
   readonly composed?: readonly ComposedContainer[];
   readonly user: string;
   readonly group: string;

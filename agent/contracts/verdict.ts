@@ -3,10 +3,7 @@ import type { Carrier } from './shim-codes.js';
 
 export type Mode = 'gpu' | 'cpu' | 'degraded' | 'undetermined';
 
-/**
- * Why it is not (fully) GPU. A closed list, documented in docs/reference/reasons.md.
- * The first group can be read off a log; the second needs the machine.
- */
+/** A closed list: docs/reference/reasons.md. The first group can be read off a log alone. */
 export const reasons = [
   'driver-too-old',
   'no-device',

@@ -140,10 +140,7 @@ function badConfig(file: string, problems: readonly string[]): VgpuError {
 /** No configuration is near it. */
 const maxConfigBytes = 1024 * 1024;
 
-/**
- * The text of the configuration; null when there is none. Throws a VgpuError (`profile`) when the path is not a usable
- * file (a directory, a FIFO, a link of another user, a megabyte), `failed` when it may not be read.
- */
+/** Null: none. Throws `profile` when the path is no usable file, `failed` when it may not be read. */
 export function readConfigText(file = agentConf): string | null {
   const bytes = readLimited(file, maxConfigBytes);
   if (bytes !== null) return bytes.toString('utf8');
@@ -161,10 +158,7 @@ function isThere(file: string): boolean {
   }
 }
 
-/**
- * Why the service would refuse agent.json as it is now; null: it would not, there is none, or this user may not read
- * it. `profileOf` throws a VgpuError (`profile`).
- */
+/** Null: the service accepts it, there is none, or this user may not read it. */
 export function agentConfCheck(profileOf: (name: string) => unknown, file = agentConf): () => string | null {
   let read: ConfigReader | null = null;
   return () => {

@@ -34,10 +34,7 @@ const triplets: Readonly<Record<string, string>> = {
   armv7l: 'arm-linux-gnueabihf',
 };
 
-/**
- * Reads os-release(5): `/etc/os-release`, else `/usr/lib/os-release`. The family comes from ID, else from the first
- * known word of ID_LIKE. Without either file everything is `unknown`. `architecture` is `uname -m`.
- */
+/** os-release(5). The family comes from ID, else from the first known word of ID_LIKE. */
 export function readDistribution(root: Root, architecture: string): Distribution {
   const bytes =
     root.readFile('/etc/os-release', maxOsRelease) ?? root.readFile('/usr/lib/os-release', maxOsRelease);

@@ -61,10 +61,7 @@ export interface InspectOptions {
 
 const defaultQuestionMs = 5_000;
 
-/**
- * Reads the machine and changes nothing. Throws a VgpuError when the shim is not built, when the bus does
- * not answer, when a public path may not be examined, or for a bad `--host` or `VGPU_HOST`.
- */
+/** Changes nothing. Throws when the shim is not built, the bus is silent, or an address is wrong. */
 export async function inspect(
   effects: InspectEffects,
   profile: Profile,

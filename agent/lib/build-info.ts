@@ -5,10 +5,7 @@ import { VgpuError } from './errors.js';
 import { packageRoot } from './paths.js';
 
 export interface BuildInfo {
-  /**
-   * How it came here. A `deb` has the bus policy, the polkit actions, the catalog, the man pages and the completions in
-   * place already: dpkg owns them, and nothing else may write there.
-   */
+  /** `deb`: dpkg owns the bus policy, polkit actions, catalog, man pages and completions already. */
   readonly packaged: 'deb' | 'tarball';
   /** The git commit, with `-changed` appended if the tree had changes that were not committed. */
   readonly commit: string;

@@ -123,11 +123,7 @@ export function traceDropInPath(unit: string): string {
   return `/run/systemd/system/${unit}.d/zzzz-vgpu-trace.conf`;
 }
 
-/**
- * The directory that holds package.json, `profiles/` and `build/shim/`: found
- * upwards from this module, so that a checkout, a global npm install and a
- * package all work. Throws an internal VgpuError if there is none.
- */
+/** Has package.json, `profiles/` and `build/shim/`. Throws `internal` if there is none. */
 export function packageRoot(): string {
   const found = findPackageRoot();
   if (found !== null) return found;
@@ -141,10 +137,7 @@ export function packageRoot(): string {
 
 // Where the files of this package are.
 
-/**
- * The nearest directory above this module that holds package.json, so that a checkout, a global npm install and a
- * package all work; null when there is none.
- */
+/** The nearest directory above this module with package.json: a checkout, an npm install or a package. */
 export function findPackageRoot(from: string = path.dirname(fileURLToPath(import.meta.url))): string | null {
   for (let directory = from; ; directory = path.dirname(directory)) {
     if (existsSync(path.join(directory, 'package.json'))) return directory;

@@ -4,10 +4,7 @@
 // biome-ignore lint/suspicious/noControlCharactersInRegex: finding them is the purpose
 const control = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u2028\u2029]/g;
 
-/**
- * Log lines, paths and D-Bus messages come from elsewhere: what would move the cursor or change colours is
- * shown as `\xNN` instead.
- */
+/** Text from elsewhere: control characters, which would move the cursor, become `\xNN`. */
 export function printable(text: string): string {
   return text.replace(control, (character) => `\\x${character.charCodeAt(0).toString(16).padStart(2, '0')}`);
 }
@@ -17,10 +14,7 @@ export function oneLine(text: string): string {
   return printable(text).replace(/\n/g, '\\n').replace(/\t/g, ' ');
 }
 
-/**
- * Wraps `text` at spaces; lines after the first start with `indent`, and are `width` wide with it. Runs of
- * spaces stay (a quoted log line is quoted as it is). A word that is too long stands alone.
- */
+/** Later lines begin with `indent`. Runs of spaces stay; a word that is too long stands alone. */
 export function wrap(text: string, width: number, indent = ''): string {
   const lines: string[] = [];
   let line: string | null = null;

@@ -5,10 +5,7 @@ export function forUnit(profile: Profile, unit: string): Profile {
   return profile.unit === unit ? profile : { ...profile, unit };
 }
 
-/**
- * Is `unit` what the profile is for: its very unit, or an instance (`ollama@1.service`) of a template that has its
- * name (`ollama.service`, `ollama@.service`, `ollama@0.service`)?
- */
+/** The unit of the profile, or an instance (`ollama@1.service`) of a template of that name. */
 export function fits(profile: Profile, unit: string): boolean {
   return profile.unit === unit || (isInstance(unit) && baseOf(profile.unit) === baseOf(unit));
 }
@@ -47,10 +44,7 @@ export function variablesIn(text: string): readonly string[] {
   return [...text.matchAll(/\$\{([^}]*)\}/g)].map((match) => match[1] ?? '');
 }
 
-/**
- * `text` with its variables replaced, or null when one has no value here (a path
- * with `${multiarch}` on a distribution that has no such directories).
- */
+/** Null when a variable has no value here, such as `${multiarch}` outside of Debian's family. */
 export function expandVariables(
   text: string,
   values: Readonly<Partial<Record<VariableName, string | null>>>,

@@ -30,10 +30,7 @@ export function readablePointer(pointer: string): string {
   return readable === '' ? 'the profile' : readable;
 }
 
-/**
- * Compiles the schema once. It must be a JSON Schema 2020-12 object (a test checks the shipped one); not every
- * mistake in it is noticed here.
- */
+/** Compiles the schema once; a test checks the shipped one against JSON Schema 2020-12. */
 export function createProfileValidator(schema: object): ProfileValidator {
   const check = schemaCheck<Profile>(schema);
   return (given) => {

@@ -28,10 +28,7 @@ type Loaded =
   | { readonly kind: 'loaded'; readonly desired: Desired }
   | { readonly kind: 'refused'; readonly problem: string };
 
-/**
- * Reads agent.json and the profiles that it, or the manifest, names. A file that does not fit is `refused`
- * with every problem in it; the former declaration stays in force then.
- */
+/** `refused` names every problem of agent.json; the former declaration stays in force then. */
 export function loadDesired(
   textOf: () => string | null,
   manifest: Manifest | null,

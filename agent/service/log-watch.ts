@@ -16,10 +16,7 @@ interface LogWatchEffects {
   readonly containerLogs: ConfirmEffects['containerLogs'];
 }
 
-/**
- * Calls `onDoubt` when the log of a start says something else than it said before. Ends when `signal` aborts.
- * Costs a journalctl that sleeps; nothing of the journal is read twice.
- */
+/** Calls `onDoubt` when the log of a start says something new. Costs a sleeping journalctl. */
 export async function watchConsumerLog(
   profile: Profile,
   { journal, containerLogs }: LogWatchEffects,

@@ -24,10 +24,7 @@ export interface AgentClient {
 /** A bus that is not answering for so long will not answer the questions to systemd either. */
 const connectWithinMs = 3_000;
 
-/**
- * Null when the service does not run, or there is no system bus. Does not start it. Throws a BusBusyError when the bus takes
- * no connection.
- */
+/** Null: it does not run (it is not started), or there is no bus. Throws a BusBusyError. */
 export async function findAgent(): Promise<AgentClient | null> {
   let bus: BusConnection;
   try {

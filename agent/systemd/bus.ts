@@ -18,17 +18,11 @@ const managerPath = '/org/freedesktop/systemd1';
 const managerInterface = 'org.freedesktop.systemd1.Manager';
 const unitInterface = 'org.freedesktop.systemd1.Unit';
 const serviceInterface = 'org.freedesktop.systemd1.Service';
-/**
- * A method of systemd may have to wait for a reload, by this program or another, and that reload for every generator.
- * systemctl allows it as much time (DAEMON_RELOAD_TIMEOUT_SEC in systemd's sources).
- */
+/** A method may wait for a reload with all generators: as long as systemctl does. */
 const workTimeoutMs = 180_000;
 const askLoadedEveryMs = 200;
 
-/**
- * Connects to the systemd that booted this machine. Throws a VgpuError: `refused` when the machine was not
- * booted with systemd (nothing can be done here, and nothing was), `failed` when its bus does not answer.
- */
+/** Throws `refused` when the machine was not booted with systemd, `failed` when its bus is silent. */
 export async function openManager(options: { readonly address?: string } = {}): Promise<Manager> {
   requireSystemd();
   return managerOn(await connectBus(options.address));

@@ -73,10 +73,7 @@ interface OutgoingSignal {
 }
 
 export interface BusConnection {
-  /**
-   * Sends a method call and resolves with the reply's body. Rejects with a BusError when the service
-   * answers with an error, and with a VgpuError (`failed`) when the bus is gone or silent for 25 s (or `timeoutMs`).
-   */
+  /** Rejects with a BusError (the service's answer) or `failed` (the bus is gone, or silent for 25 s). */
   call(call: BusCall): Promise<readonly unknown[]>;
   /** Hears every signal that the bus delivers, until `stop` is called. Does not add a match rule. */
   onSignal(listener: (signal: BusSignal) => void): () => void;
@@ -115,10 +112,7 @@ export async function removeMatch(bus: BusConnection, rule: string): Promise<voi
   });
 }
 
-/**
- * Connects to the system bus. Rejects with a VgpuError (`failed`, operation `connect to the system bus`) within ten
- * seconds (or `withinMs`) when the bus does not answer.
- */
+/** Rejects with `failed` when the bus does not answer within ten seconds (or `withinMs`). */
 export async function connectBus(
   address: string | undefined = process.env['DBUS_SYSTEM_BUS_ADDRESS'],
   withinMs = connectTimeoutMs,

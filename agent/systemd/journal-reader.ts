@@ -295,10 +295,7 @@ function fieldValue(value: unknown): FieldValue {
 /** Where journald keeps it, persistent and volatile. */
 const places: readonly string[] = ['/var/log/journal', '/run/log/journal'];
 
-/**
- * False when the system's journal is kept in `directories` and this process may read none of it. journalctl does not
- * tell that apart from an empty journal: a user without the right sees the entries of their own.
- */
+/** False: journald keeps journals there and this process may read none; journalctl would show none. */
 export function systemJournalReadable(directories = places): boolean {
   const files = directories.flatMap((directory) =>
     namesIn(directory).map((machine) => path.join(directory, machine, 'system.journal')),

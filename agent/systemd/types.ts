@@ -36,20 +36,14 @@ export interface JournalEntry {
 export interface JournalReader {
   /** The newest cursor now, or null when the journal is empty. Rejects after ten seconds, or when `signal` aborts. */
   tail(signal?: AbortSignal): Promise<string | null>;
-  /**
-   * Follows entries of `unit` after `cursor`, across rotation and vacuum (restarted with back-off, duplicates
-   * dropped by cursor) and a journalctl that could not be started for want of resources. Ends when `signal` aborts.
-   */
+  /** Across rotation, vacuum and a journalctl that could not be started. Ends when `signal` aborts. */
   follow(options: {
     readonly unit: string;
     readonly invocationId: string | null;
     readonly cursor: string | null;
     readonly signal: AbortSignal;
   }): AsyncIterable<JournalEntry>;
-  /**
-   * Entries of one invocation, oldest first, as they are read: there may be millions. Ends early, without an error, when
-   * `signal` aborts.
-   */
+  /** Oldest first, as they are read: there may be millions. Ends early when `signal` aborts. */
   read(options: {
     readonly unit: string;
     readonly invocationId: string;

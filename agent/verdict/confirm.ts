@@ -30,10 +30,7 @@ const tellEveryMs = 1_000;
 /** How often, and after which pauses, a contradiction is looked at again: a model may just be on its way. */
 const looksAtContradiction = 2;
 const contradictionPauseMs = 700;
-/**
- * A consumer that is loading gets this many looks before the verdict; then it is reported as loading, never as on the
- * CPU.
- */
+/** Then it is reported as loading, never as on the CPU. */
 const looksWhileLoading = 20;
 
 /** A consumer that has had the time of its start gets this much to answer. */
@@ -76,10 +73,7 @@ export async function observe(options: ConfirmOptions, effects: ConfirmEffects):
     present = { ...present, nextAt: 0, works: false };
   };
   let catchUp = { at: 0, pauseMs: catchUpMs };
-  /**
-   * A consumer that answers requests has finished its start: the journal has all its lines, though they may not have
-   * arrived here yet.
-   */
+  /** The journal has all lines of a consumer that answers, though they may not have arrived yet. */
   const catchUpWhenReady = (now: number): void => {
     if (readiness.answeredAt() === null || log.state() !== 'undecided' || now < catchUp.at) return;
     log.catchUp();

@@ -145,10 +145,7 @@ export function probeTrouble(probe: ProbeResult | null): Diagnosis | null {
   return report.ok ? null : { reason: 'driver-init-failed', detail: null };
 }
 
-/**
- * The consumer names a device that vgpu-probe does not find: another library found it, or it no longer exists. Null
- * when they agree, or nothing can be compared.
- */
+/** Another library found it, or it no longer exists. Null: they agree, or nothing can be compared. */
 export function otherDevice({ log, probe }: Observation): Diagnosis | null {
   if (probe?.kind !== 'answered') return null;
   const named = log.devices.filter(({ library, name }) => library === 'cuda' && name !== '');

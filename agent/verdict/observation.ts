@@ -92,15 +92,9 @@ export interface ConfirmEffects {
   sessions(signal: AbortSignal): Promise<SessionsAnswer>;
   /** Does the host answer to us (root, no sandbox)? Asked only when the probe did not. */
   host(signal: AbortSignal): Promise<HostFacts>;
-  /**
-   * Bytes that a unit with `StandardOutput=append:FILE` adds to FILE after `offset`, as they come.
-   * Ends when `signal` aborts.
-   */
+  /** Bytes added after `offset`, as they come. Ends when `signal` aborts. */
   followFile(path: string, offset: number, signal: AbortSignal): AsyncIterable<Buffer>;
-  /**
-   * The output of a detached container, which no journal of the unit has: one item for each container that takes the
-   * place of another. Ends when `signal` aborts; at once where the unit has none.
-   */
+  /** One item a container. Ends when `signal` aborts; at once where the unit has none. */
   containerLogs(signal: AbortSignal): AsyncIterable<ContainerLog>;
 }
 
@@ -135,10 +129,7 @@ export interface ConfirmOptions {
   readonly outputFile: { readonly path: string; readonly offset: number } | null;
   /** The unit's own output is that of `docker compose up`: each line begins with the name of a service. */
   readonly composed?: boolean;
-  /**
-   * A watch of the unit's processes that began before the restart (`watchProcesses`); confirm() ends it.
-   * Without: it begins one of its own.
-   */
+  /** Begun before the restart; confirm() ends it. Without: it begins its own. */
   readonly looking?: ProcessWatch | null;
   /** The probe runs kernels too: it is asked whatever the profile says, and GPU needs their numbers right. */
   readonly compute?: boolean;

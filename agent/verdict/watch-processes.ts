@@ -25,10 +25,7 @@ export interface ProcessWatch {
   readonly done: Promise<void>;
 }
 
-/**
- * Begins to look, until `stop` or `signal`. A caller that restarts the unit begins
- * before that: discovery can be over before the restart's job is reported done.
- */
+/** A caller that restarts the unit begins before: discovery may end before the restart's job does. */
 export function watchProcesses(
   effects: Pick<ConfirmEffects, 'pids' | 'processes'> & { readonly clock: Clock },
   outer: AbortSignal,
@@ -121,10 +118,7 @@ function top(facts: ProcessFacts, byPid: ReadonlyMap<number, ProcessFacts>): Pro
   return now;
 }
 
-/**
- * Which of the processes is the main one, which are the children that count;
- * others, and those that are older than the main process (of a former start), are left out.
- */
+/** The main process and the children that count; processes of a former start are left out. */
 function withRoles(
   processes: readonly ProcessFacts[],
   living: ReadonlySet<string>,

@@ -138,10 +138,7 @@ function parseAddress(text: string, fallback: Address): Address {
 
 const noFallback: Address = { scheme: 'http', host: '127.0.0.1', port: 80 };
 
-/**
- * URLs to try, the likeliest first. An address that means "all of them" is asked
- * on loopback; `[::]` on both, since it may or may not take IPv4.
- */
+/** The likeliest first. An address for all interfaces is asked on loopback, `[::]` in both families. */
 export function readinessUrls(address: string, defaultAddress: string, path: string): readonly string[] {
   const { scheme, host, port } = parseAddress(address, parseAddress(defaultAddress, noFallback));
   const hosts = host === '::' ? ['127.0.0.1', '::1'] : [host === '0.0.0.0' ? '127.0.0.1' : host];

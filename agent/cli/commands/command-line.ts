@@ -26,11 +26,7 @@ interface ProcessLike {
   getuid?(): number;
 }
 
-/**
- * Runs the command that `argv` (without node and script) asks for and returns the exit code. Results go to
- * standard output, everything else to standard error; nothing is thrown. A command that was run for the user ends us
- * as it ended.
- */
+/** Returns the exit code. Results go to standard output, the rest to standard error; nothing is thrown. */
 export async function runCommandLine(words: readonly string[], self: ProcessLike): Promise<number> {
   // Arguments after -- belong to another program.
   const argv = words.includes('--') ? words.slice(0, words.indexOf('--')) : words;
@@ -283,10 +279,7 @@ interface Given {
   readonly value: unknown;
 }
 
-/**
- * Makes it an error to give `--x` with `--no-x`, and an option twice with two values. An option whose values are
- * collected in a list may be repeated. To be called when the command has all of its options.
- */
+/** Refuses `--x` with `--no-x`, and an option given twice with two values. Call it with all options set. */
 function refuseContradictions(command: Command): void {
   const given = new Map<string, Given>();
   for (const option of command.options) {
@@ -335,10 +328,7 @@ function neverStopped(): Interruption {
   return { signal: new AbortController().signal, done: () => {} };
 }
 
-/**
- * From now on the first of SIGINT, SIGTERM and SIGHUP aborts `signal`: what changes files finishes its step
- * and takes it back. Being killed is safe too (the next command undoes), so a second one ends the process.
- */
+/** The first signal aborts: the work takes back what it began. A second one ends the process. */
 function interruption(self: NodeJS.Process = process): Interruption {
   const controller = new AbortController();
   const hear = (): void => {

@@ -85,10 +85,7 @@ export function requireRoot(context: CommandContext, command: string): void {
   });
 }
 
-/**
- * Asks before something is changed. Without `--yes` and without a person to ask this is a usage error that
- * says what to pass; `look` is the command that only shows what would be changed.
- */
+/** Without `--yes` and without a terminal: a usage error that names `look`, which changes nothing. */
 export async function approved(
   context: CommandContext,
   command: string,

@@ -94,10 +94,7 @@ async function status(options: StatusOptions, context: CommandContext): Promise<
   });
 }
 
-/**
- * The service's document, with a verdict of our own about each running consumer that the service has not judged yet: it
- * judges a start seconds after it has settled, and on a busy machine a status comes before that.
- */
+/** The service judges a start seconds after it has settled: until then the verdict is our own. */
 async function judgedAll(told: StatusDocument, context: CommandContext): Promise<StatusDocument> {
   const names = unjudged(told);
   if (names.length === 0) return told;
@@ -158,10 +155,7 @@ function exitCodeOf(view: StatusView): ExitCode {
 
 // `status` from the service: what it knows already, and what it tells from now on.
 
-/**
- * The service's own status document; null when it does not run, has not looked yet, or does not look after the one
- * that is asked for.
- */
+/** Null: the service does not run, has not looked yet, or does not look after this consumer. */
 export async function serviceStatus(choice: Choice): Promise<StatusDocument | null> {
   const agent = await findAgent();
   if (agent === null) return null;
@@ -179,10 +173,7 @@ async function documentOf(agent: AgentClient, choice: Choice): Promise<StatusDoc
   return chosen === null ? null : { ...chosen, ...asOf(chosen, Date.now()) };
 }
 
-/**
- * Has the service judge again, and gives its verdict about this unit, which `status`, the bus and the metrics show too.
- * Null: it does not run, or does not look after this one.
- */
+/** Has the service judge again. Null: it does not run, or does not look after this unit. */
 export async function serviceVerdict(unit: string): Promise<Verdict | null> {
   const agent = await findAgent();
   if (agent === null) return null;
@@ -239,10 +230,7 @@ function notInstalled({ profile, unit }: Choice): VgpuError {
   });
 }
 
-/**
- * Prints a line now and at every signal, until the service goes, a person stops it, or what was asked for is not
- * installed (any more).
- */
+/** Ends when the service goes, a person stops it, or the consumer is no longer installed. */
 export async function watchStatus(context: CommandContext, choice: Choice): Promise<Outcome> {
   const agent = await findAgent();
   if (agent === null) {

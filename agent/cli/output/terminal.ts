@@ -30,10 +30,7 @@ interface Activity {
   readonly limitMs: number | null;
 }
 
-/**
- * May a line be drawn again? apt runs maintainer scripts on a terminal of its own and writes all of it to its log, so a
- * spinning line would become one line for each frame.
- */
+/** False under apt, which logs every redrawn frame of a maintainer script as a line. */
 export function redraws(env: Readonly<Record<string, string | undefined>>): boolean {
   return env['TERM'] !== 'dumb' && env['DPKG_MAINTSCRIPT_PACKAGE'] === undefined;
 }
@@ -201,10 +198,7 @@ export interface Sink {
   flush(): Promise<void>;
 }
 
-/**
- * A stream as a Sink. A reader that went away (`| head`) is no failure of the command: EPIPE is swallowed, and so
- * is all that follows. A full disk behind the stream is one, told by `flush`.
- */
+/** EPIPE (`| head`) ends the output quietly; a full disk is reported by `flush`. */
 export function streamSink(stream: NodeJS.WriteStream, name: string): Sink {
   let failure: Error | null = null;
   stream.on('error', (error: Error) => {

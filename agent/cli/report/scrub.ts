@@ -70,10 +70,7 @@ export interface Scrubber {
 
 export const redacted = '[redacted]';
 
-/**
- * A word this long helps no reader, may be a key in an unforeseen form, and makes the patterns below slow (quadratic in
- * its length).
- */
+/** Longer words may be keys, help no reader, and slow the patterns below (quadratic). */
 const longWord = /\S{2048,}/g;
 
 const secretName = 'KEY|TOKEN|SECRET|PASSW|PASSPHRASE|PWD|CREDENTIAL|AUTH|COOKIE|SIGNATURE|SESSION_ID';

@@ -34,10 +34,7 @@ export function cannotWrite(file: string, why: string, cause?: unknown): VgpuErr
 const directoryName = 'vgpu-report';
 const tarTimeoutMs = 30_000;
 
-/**
- * Writes `files` under `vgpu-report/` into the archive `file`, readable by its owner only. Throws a VgpuError:
- * `usage` when something is there already, `failed` when it cannot be written or tar is missing.
- */
+/** Readable by its owner only. Throws `usage` when `file` exists, `failed` when tar is missing or fails. */
 export async function writeTarball(
   runner: CommandRunner,
   file: string,

@@ -40,10 +40,7 @@ export function back(standing: Standing): Standing {
   return standing.past.at(-1) ?? standing;
 }
 
-/**
- * Asks what is not known yet. Throws a VgpuError: `interrupted` when the person stops, `refused` when there is
- * no host to go on with.
- */
+/** Throws `interrupted` when the person stops, `refused` when no host is left to go on with. */
 export async function decide(
   start: Standing,
   effects: DialogueEffects,

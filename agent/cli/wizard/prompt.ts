@@ -94,10 +94,7 @@ export async function endable<T>(
   }
 }
 
-/**
- * Null when standard input or standard error is no terminal: inquirer would end such a question like a Ctrl-C, and the
- * person would not know why. The question goes to standard error; Enter alone means no.
- */
+/** Null without a terminal: inquirer would end the question like a Ctrl-C. Enter alone means no. */
 export function questioner(terminal: Terminal, talk: Talk, signal: AbortSignal): CommandContext['ask'] {
   const { stdin, stderr } = terminal;
   if (stdin.isTTY !== true || stderr.isTTY !== true) return null;

@@ -66,10 +66,7 @@ export type Question =
 
 export type Answer = { readonly kind: 'answer'; readonly value: string } | { readonly kind: 'back' };
 
-/**
- * Asks one question. Throws a VgpuError (`interrupted`) when the person stops. `back`: there is a question
- * before this one to go back to.
- */
+/** Throws `interrupted` when the person stops. `back`: there is an earlier question to go back to. */
 export type Ask = (question: Question, options: { readonly back: boolean }) => Promise<Answer>;
 
 // Which question comes next, and what an answer means. Pure.

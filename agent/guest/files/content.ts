@@ -108,10 +108,7 @@ async function readThrough(
 /** vgpu-agent's own files are small; a longer one in their place is another file, for which a hash is enough. */
 const maxOwnedBytes = 256 * 1024;
 
-/**
- * The state of `file`, its last link not followed. Directories on the way that are missing give `absent`.
- * Throws a VgpuError (`failed`) when it may not be read.
- */
+/** Does not follow a final link. Missing directories give `absent`. Throws `failed` when unreadable. */
 export async function pathState(root: Root, file: string, contents: ContentCache): Promise<PathState> {
   for (;;) {
     const host = root.hostPath(file);

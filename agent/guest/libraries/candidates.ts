@@ -17,10 +17,7 @@ import type { Root } from '../files/root.js';
 
 const driverNames = ['libcuda.so', 'libcuda.so.1', 'libnvidia-ml.so', 'libnvidia-ml.so.1'];
 
-/**
- * Where drivers put their libraries beside the loader's directories: Debian's alternatives, WSL, CUDA's
- * forward compatibility, the container and NixOS conventions.
- */
+/** Beside the loader's: Debian's alternatives, WSL, CUDA's forward compatibility, containers, NixOS. */
 const driverDirectories = [
   '/usr/lib/*/nvidia/*',
   '/usr/lib/nvidia/*',

@@ -8,10 +8,7 @@ import type { Root } from '../files/root.js';
 
 const printTimeoutMs = 10_000;
 
-/**
- * All entries as `ldconfig -p` prints them, in the cache's order: the loader takes the first that fits. Empty when
- * there is no cache, or ldconfig cannot read it: then it has yet to run.
- */
+/** In the cache's order: the loader takes the first that fits. Empty: no cache, or ldconfig failed. */
 export async function readLoaderCache(
   root: Root,
   runner: CommandRunner,

@@ -213,10 +213,7 @@ function describeSocket(root: Root, { endpoint, answer }: HostFacts): readonly s
 
 // In what the files of a stored version differ from the shim that it was made of.
 
-/**
- * One line for each file that is missing, unexpected or different from `shim`, if the version is that of the shim. A
- * file that may not be read is reported as such.
- */
+/** A line for each file of the version that differs from `shim`, is missing, unexpected or unreadable. */
 async function storeDamage(root: Root, contents: ContentCache, shim: ShimBuild): Promise<readonly string[]> {
   const directory = path.join(storeVersions, shim.id);
   const lines = await Promise.all([

@@ -67,10 +67,7 @@ export interface OpenedByPath {
   readonly vendor: LibraryVendor | null;
 }
 
-/**
- * Each file once, under its first name; empty where the profile has no such rule. `searchPath` is the consumer's
- * LD_LIBRARY_PATH.
- */
+/** Each file once, under its first name. `searchPath`: LD_LIBRARY_PATH of the consumer. */
 export async function readOpenedByPath(
   root: Root,
   contents: ContentCache,

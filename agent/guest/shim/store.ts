@@ -88,10 +88,7 @@ export function defaultShimDirectory(): string {
   return path.join(packageRoot(), 'build', 'shim');
 }
 
-/**
- * Reads the built shim. Throws a VgpuError (`failed`) that says how to build when a file is missing, is not
- * ours (no provenance note) or the libraries are of different versions.
- */
+/** Throws `failed`, and says how to build, when a file is missing, not ours or of another version. */
 export async function readShimBuild(directory: string, contents: ContentCache): Promise<ShimBuild> {
   const root = new Root('/');
   const wanted = shimFiles.filter(

@@ -61,10 +61,7 @@ export async function canLoad(
   return mount === null ? { kind: 'loadable' } : { kind: 'noexec', mount };
 }
 
-/**
- * Whether the loader, as that user, can look for libraries in a directory (LD_LIBRARY_PATH): it exists and
- * may be entered; listing it is not needed. Permissions are tried as `canLoad` tries them.
- */
+/** For LD_LIBRARY_PATH: the directory exists and may be entered; listing it is not needed. */
 export async function canSearch(
   runner: CommandRunner,
   user: ServiceUser | null,
@@ -192,10 +189,7 @@ const lookUpTimeoutMs = 5_000;
 /** The user "nobody": a dynamic user that is not allocated yet may read what every user may read. */
 const overflowId = 65534;
 
-/**
- * User=, Group= and the supplementary groups. No User= is root. Null when the unit names a user or group
- * that does not exist; systemd then fails the start with 217/USER or 216/GROUP.
- */
+/** Null: the unit names a user or group that does not exist (systemd: 217/USER, 216/GROUP). */
 export async function resolveServiceUser(
   runner: CommandRunner,
   unit: Pick<LoadedUnit, 'user' | 'group' | 'dynamicUser'>,

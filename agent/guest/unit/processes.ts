@@ -39,10 +39,7 @@ export async function readProcesses(
   return found.filter((one) => one !== null);
 }
 
-/**
- * The processes in the unit's control group, by that of its main process; null where that cannot be read. Costs a
- * tenth of the same question to systemd.
- */
+/** Null: unreadable. A tenth of the cost of asking systemd. */
 export function cgroupPids(
   mainPid: number,
   unit: string,
@@ -151,10 +148,7 @@ async function readImage(directory: string): Promise<{
   }
 }
 
-/**
- * The files in `directory` (absolute, as the processes see it) that a process has mapped. Processes that may not be
- * read are skipped, so only root gets the complete answer.
- */
+/** Unreadable processes are skipped: only root gets the complete answer. */
 export async function mappedUnder(directory: string, proc = '/proc'): Promise<ReadonlySet<string>> {
   const prefix = directory.endsWith('/') ? directory : `${directory}/`;
   const mapped = new Set<string>();

@@ -81,10 +81,7 @@ export function requireEndpoint(text: string, source: string): Endpoint {
   });
 }
 
-/**
- * `host` of `/etc/vgpu/guest.conf`, read as the shim reads it: `NAME=VALUE` lines, blanks around both
- * ignored, lines that begin with `#` and unknown names passed over, the last `host` counts. Null: none.
- */
+/** As the shim reads it: blanks and unknown names ignored, the last `host` counts. Null: none. */
 export function parseGuestConf(text: string): string | null {
   let host: string | null = null;
   for (const line of text.split('\n')) {

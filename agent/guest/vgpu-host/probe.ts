@@ -76,10 +76,7 @@ export interface HostQuestion {
   readonly timeoutMs: number;
 }
 
-/**
- * Asks through our own library, because only it speaks the transport (vsock is beyond Node). Throws a
- * VgpuError (`usage`) for a bad `--host` or `VGPU_HOST`; a host that does not answer is a fact.
- */
+/** Only our library speaks the transport (Node has no vsock). Throws `usage` for a bad address. */
 export async function readHost(runner: CommandRunner, question: HostQuestion): Promise<HostFacts> {
   const { endpoint, from, problem } = resolveEndpoint(question.sources);
   if (problem !== null)

@@ -60,10 +60,7 @@ export async function apply(
   return { changes: plan.changes.length, restart: outcome, undoKept };
 }
 
-/**
- * The first step of a command: it undoes or finishes what a former run left. Emits the phase `recover` if there is
- * anything. Throws a VgpuError `failed` when it cannot; nothing is lost then, and it can be called again.
- */
+/** Undoes or finishes a former run. Emits the phase `recover`. Throws `failed`; can be called again then. */
 export async function recover(effects: ApplyEffects, emit: Emit): Promise<Recovery> {
   const { disk } = effects;
   const transaction = await readTransaction(disk);
@@ -83,10 +80,7 @@ export async function recover(effects: ApplyEffects, emit: Emit): Promise<Recove
   return { kind: 'rolled-back', intent };
 }
 
-/**
- * Takes a committed install back whose undo log was kept, then restarts `unit` if it is given. Throws a VgpuError
- * `failed` when a path cannot be put back (the log stays), `internal` when no log was kept.
- */
+/** Takes back an install whose undo log was kept. Throws `failed` (the log stays) or `internal` (no log). */
 export async function rollback(
   effects: ApplyEffects,
   emit: Emit,
@@ -338,10 +332,7 @@ export async function endTrial(effects: ApplyEffects, emit: Emit): Promise<boole
   return true;
 }
 
-/**
- * Takes the install back and restarts `unit`. Under the lock. Null: it cannot be taken back, because something else was
- * installed, repaired or removed since; what is there stays. Throws as `recover` and `rollback`.
- */
+/** Under the lock. Null: something else was changed since, so it stays. Throws as `recover`, `rollback`. */
 export async function takeTrialBack(
   effects: ApplyEffects,
   emit: Emit,

@@ -16,10 +16,7 @@ import { guestState, type StatePaths } from '../../lib/paths.js';
 import type { CommandRunner } from '../../lib/run-command.js';
 import { type ApplyEffects, checkpoint, type Disk } from './effects.js';
 
-/**
- * `prefix` is put before every path: empty for the running system, a directory for a tree under test. `runner` starts
- * cp(1), because Node can copy neither extended attributes nor exact nanosecond times.
- */
+/** `prefix`: a tree under test. cp(1) copies, because Node keeps neither extended attributes nor nanoseconds. */
 export function nodeDisk(runner: CommandRunner, prefix = '', state: StatePaths = guestState): Disk {
   return new NodeDisk(runner, prefix, state);
 }

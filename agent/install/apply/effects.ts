@@ -50,10 +50,7 @@ export interface ApplyEffects {
 }
 
 export interface ApplyOptions {
-  /**
-   * Keep the undo log after the commit, for `rollback` when the confirmation fails. A caller that asks for it calls
-   * `settle` or `rollback` in the end; if the process dies first, `recover` settles.
-   */
+  /** The caller then calls `rollback` or `settle`; if the process dies first, `recover` settles. */
   readonly keepUndo: boolean;
   /** Aborted between two changes: everything is taken back and a VgpuError `interrupted` is thrown. */
   readonly signal?: AbortSignal;

@@ -13,10 +13,7 @@ import { lockFile, serviceStarts } from '../../lib/paths.js';
 import { toolEnvironment } from '../../lib/run-command.js';
 
 interface Lock {
-  /**
-   * Gives the lock up. `remove` also takes away the lock file and its directory (an uninstall leaves nothing);
-   * a process that waits for the removed file notices and makes a new one.
-   */
+  /** `remove` also deletes the lock file: a process that waits for it notices and makes a new one. */
   release(options?: { readonly remove?: boolean }): Promise<void>;
 }
 
@@ -32,10 +29,7 @@ interface LockOptions {
 const lockMode = 0o600;
 const closedToOthers = constants.O_RDWR | constants.O_CREAT | constants.O_NOFOLLOW | constants.O_NONBLOCK;
 
-/**
- * Takes the lock. Throws a VgpuError: `refused` (exit 6) that says who holds it, or that this user may not;
- * `interrupted` when `signal` aborted while it waited; `failed` when flock(1) cannot be run.
- */
+/** Throws `refused` (who holds it), `interrupted` (by `signal`), `failed` (flock(1) cannot be run). */
 export async function acquireLock(options: LockOptions): Promise<Lock> {
   const file = options.file ?? lockFile;
   const deadline = performance.now() + options.waitMs;

@@ -96,10 +96,7 @@ export function sameState(a: PathState, b: PathState): boolean {
 
 const suffix = '.vgpu-save';
 
-/**
- * A free name beside `file`, or one that already holds the same content (`kept`). ldconfig, systemd and the
- * loader read only names that end otherwise.
- */
+/** Free, or with the same content (`kept`). ldconfig, systemd and the loader ignore the suffix. */
 export async function asideFor(
   disk: Disk,
   file: string,

@@ -94,10 +94,7 @@ export async function appendRecord(disk: Disk, record: TransactionRecord): Promi
   if (record.type === 'begin') await syncParent(disk, transaction);
 }
 
-/**
- * The transaction that an earlier run left, or null. A log without a complete first record changed nothing: `torn`.
- * Throws a VgpuError (`failed`) when the log is damaged otherwise, because its changes are then not known.
- */
+/** `torn`: no complete first record, so nothing was changed. Throws `failed` when damaged otherwise. */
 export async function readTransaction(
   disk: Disk,
   log: string = disk.state.transaction,

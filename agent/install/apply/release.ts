@@ -146,10 +146,7 @@ async function forget(disk: Disk, gone: readonly OwnedItem[]): Promise<void> {
   await place(disk, disk.state.manifest, { kind: 'file', content, sha256: sha256(content), mode: 0o644 });
 }
 
-/**
- * Ends a transaction: its log goes first, then the copies that only it needed. Without a manifest nothing is
- * installed, and the state directories go too.
- */
+/** The log goes first, then the copies that only it needed; with no manifest the directories too. */
 export async function closeTransaction(disk: Disk): Promise<void> {
   const { transaction } = disk.state;
   if ((await disk.inspect(transaction)).kind !== 'absent') {

@@ -12,10 +12,7 @@ const cache = '/etc/ld.so.cache';
 /** The name under which ldconfig writes the new cache; it leaves it there when the disk is full. */
 const unfinishedCache = '/etc/ld.so.cache~';
 
-/**
- * Rebuilds the loader cache. Without `links` ldconfig does not set SONAME links (-X), so that it changes nothing that
- * the plan does not list.
- */
+/** Without `links`: -X, so that ldconfig changes nothing that the plan does not list. */
 export async function runLdconfig(
   effects: Pick<ApplyEffects, 'runner' | 'disk'>,
   links: boolean,

@@ -23,10 +23,7 @@ import { runReload } from './tools.js';
 
 type TraceEffects = Pick<ApplyEffects, 'disk' | 'manager' | 'mappedUnder' | 'restartTimeoutMs'>;
 
-/**
- * From now on a start of the unit is traced. Throws a VgpuError (`failed`) when it cannot be; `disarmTrace` and
- * `forgetTrace` take back what was done.
- */
+/** Throws `failed`; `disarmTrace` and `forgetTrace` take back what was done. */
 export async function beginTrace(plan: TracePlan, effects: TraceEffects): Promise<void> {
   try {
     await arm(plan, effects);
@@ -78,10 +75,7 @@ export async function forgetTrace({ disk }: Pick<TraceEffects, 'disk'>): Promise
   await removeEmpty({ disk }, traceDirectory);
 }
 
-/**
- * Removes the files of a trace that was killed, and restarts a service that still runs with it. False: there
- * was nothing. Throws the system's error, and can be called again then.
- */
+/** Restarts a service that still runs with the tracer. False: nothing was left. Can be called again. */
 export async function recoverTrace(effects: TraceEffects, emit: Emit): Promise<boolean> {
   const { disk } = effects;
   if ((await disk.inspect(traceDirectory)).kind !== 'directory') return false;

@@ -29,10 +29,7 @@ const everyMs = 100;
 /** A service that ended so often since we began to look will not stay. */
 const hopelessRestarts = 3;
 
-/**
- * Resolves when the service has come as far as `goal`. Throws a VgpuError: `failed` when it does not within a minute, ends again and
- * again, or says that it cannot keep the installation true; `interrupted` when `signal` aborts.
- */
+/** Throws `failed` after a minute, after repeated ends or when it cannot repair; `interrupted`. */
 export async function serviceUp(
   effects: ServiceUpEffects,
   goal: ServiceGoal,

@@ -10,10 +10,7 @@ export interface Choice {
   readonly unit?: string;
 }
 
-/**
- * One consumer; a unit that no profile is for has the generic one. Throws a VgpuError: `profile` for a profile that is
- * not there, `usage` where several are installed and none is named.
- */
+/** Throws `profile` for an unknown profile, `usage` where several are installed and none is named. */
 export async function chooseOne(work: Chooser, choice: Choice): Promise<Profile> {
   const unit = choice.unit === undefined ? undefined : await ownName(work, choice.unit);
   const chosen = await choose(work, unit === undefined ? choice : { ...choice, unit });

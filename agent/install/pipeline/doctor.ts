@@ -64,10 +64,7 @@ export interface FixRequest extends DoctorRequest {
   readonly asks: boolean;
 }
 
-/**
- * Clears up what a former run left, then does what install would. Null: that left nothing of vgpu-agent here, and
- * whether to install is not the doctor's to decide.
- */
+/** Null: nothing of vgpu-agent is installed here, and the doctor does not decide to install it. */
 export async function fix(
   work: DoctorWorkplace,
   request: FixRequest,

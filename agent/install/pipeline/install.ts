@@ -25,10 +25,7 @@ export interface InstallRequest {
   readonly timeoutMs: number | null;
   readonly compute?: boolean;
   readonly signal: AbortSignal;
-  /**
-   * Asked only when there is something to change, and again when the plan has changed meanwhile. False stops without
-   * a change.
-   */
+  /** Asked again when the plan has changed meanwhile. False stops without a change. */
   readonly approve: (plan: ReadyPlan) => Promise<boolean>;
   /** `approve` asks a person: then the lock is taken after the answer. */
   readonly asks: boolean;

@@ -246,10 +246,7 @@ function stopIfAsked({ signal, profile }: TraceRequest): void {
   });
 }
 
-/**
- * For commands that only look: takes away what a doctor that was killed left of a trace. One that is at work is left
- * alone, and told. True: something was taken away, and the service may have been restarted.
- */
+/** For commands that only look. True: something was taken away, and the service may have restarted. */
 export async function takeBackTrace(work: Workplace, emit: Emit): Promise<boolean> {
   if (!(await work.traceLeft())) return false;
   try {

@@ -66,10 +66,7 @@ export function wantedVariables(
   });
 }
 
-/**
- * The unit's own entries. Read from its files when they are known; for a fragment that was not read, the values that
- * systemd has loaded, without vgpu-agent's own entries.
- */
+/** From the unit's files where they are known, else from the values that systemd has loaded. */
 function inheritedEntries(unit: LoadedUnit, name: string, separator: string): readonly string[] {
   const assigned = assignedVariables(filesWithout(unit, ourDropIns(unit.name))).get(name);
   const inForce =

@@ -13,10 +13,7 @@ export function isOurs(item: OwnedItem, present: PathState): boolean {
   return sameContent(item, present);
 }
 
-/**
- * A configuration that a person has edited, where there was none before: it stays when vgpu-agent goes, and the next
- * install uses it, as dpkg does with its `conffiles`.
- */
+/** A configuration that a person edited stays, as `conffiles` of dpkg do, and the next install uses it. */
 export function staysEdited(item: OwnedItem, present: PathState): boolean {
   const theirs = item.kind === 'file' && present.kind === 'file' && !isOurs(item, present);
   return theirs && item.before.kind === 'absent' && editableFiles.has(item.path);
@@ -64,10 +61,7 @@ export function isNoted(manifest: Manifest | null, wanted: Consumer): boolean {
   return links.size === wanted.links.length && wanted.links.every((link) => links.has(link));
 }
 
-/**
- * The files of this consumer alone: its drop-ins with their directory, and links that no other one wants, with
- * directories that would be left empty.
- */
+/** Its drop-ins and the links that no other consumer wants, with directories that become empty. */
 export function itemsOnlyFor(manifest: Manifest, unit: string): readonly OwnedItem[] {
   const others = new Set(withoutConsumer(manifest, unit).flatMap(({ links }) => links));
   const links = new Set(findConsumer(manifest, unit)?.links.filter((link) => !others.has(link)) ?? []);

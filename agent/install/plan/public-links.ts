@@ -264,10 +264,7 @@ function thingInTheWay(file: string, type: string): Refusal {
 
 // Ubuntu's layout: versioned libraries beside the public link, which ldconfig sets to the highest of them. Pure.
 
-/**
- * ldconfig sets `libcuda.so.1` to the highest version in the directory at every run. The shim's has to be the highest: no
- * driver will ever have this version.
- */
+/** ldconfig links the highest version at every run: no driver will ever have this one. */
 const highest = '99999.0';
 
 /** The name by which ldconfig takes the shim for the highest version: `libcuda.so.99999.0` for `libcuda.so.1`. */

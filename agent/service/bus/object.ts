@@ -269,10 +269,7 @@ const doNotQueue = 4;
 const owner = 1;
 const tries = 5;
 
-/**
- * Requests the name; null on success, else the reason. The policy file may have been written a moment ago, so the bus
- * is asked to read its configuration again.
- */
+/** Null on success. The policy may be new: the bus is asked to read its configuration again. */
 export async function takeName(
   connection: BusConnection,
   name: string,

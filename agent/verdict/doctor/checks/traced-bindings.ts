@@ -95,7 +95,7 @@ function isPartial({ processes, live }: TracedStart): boolean {
   return past || live.some(({ traced }) => traced === false);
 }
 
-/** What was seen, and the limits of the trace. */
+/** The groups of the trace, and its limits. */
 function evidenceOf(trace: TracedStart, foreignOnly = false): readonly string[] {
   const { strange, cut, complete, more } = trace;
   const lines = groupsOf(trace).flatMap(({ who, lines: all }) =>

@@ -8,7 +8,7 @@ import { emptyDirSync, readJsonSync } from 'fs-extra/esm';
 import { statusSchema } from '../agent/cli/commands/status.js';
 import { manifestSchema } from '../agent/contracts/manifest-schema.js';
 import { hostDaemonSchema } from '../agent/contracts/serving.js';
-import { recordSchema } from '../agent/install/apply/record-schema.js';
+import { recordSchema } from '../agent/install/apply/records.js';
 import { packageRoot } from '../agent/lib/paths.js';
 import { compiledFile, newAjv } from '../agent/lib/schema.js';
 import { noteBundled } from './bundled.js';
@@ -22,7 +22,7 @@ const schemas: readonly (readonly [name: string, schema: object])[] = [
   ...files.map((name): [string, object] => [name, readJsonSync(path.join(packageRoot(), name))]),
   ['agent/contracts/serving.ts', hostDaemonSchema],
   ['agent/contracts/manifest-schema.ts', manifestSchema],
-  ['agent/install/apply/record-schema.ts', recordSchema],
+  ['agent/install/apply/records.ts', recordSchema],
   ['docs/json/status.schema.json', statusSchema()],
 ];
 emptyDirSync(path.dirname(compiledFile({})));

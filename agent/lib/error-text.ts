@@ -1,7 +1,6 @@
 /** A failure, told once: what failed, the value, the remedy. */
 import { type ExitCode, errnoOf, exitCodeOf, VgpuError } from './errors.js';
-import type { Style } from './style.js';
-import { printable, wrap } from './text.js';
+import { printable, type Style, wrap } from './text.js';
 
 /** The `error` member of JSON output. */
 interface ErrorDocument {

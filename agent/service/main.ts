@@ -3,7 +3,7 @@
  * months would keep in memory (measured: 2 MB).
  */
 import { errorDocument, errorText } from '../lib/error-text.js';
-import { styleFor } from '../lib/style.js';
+import { styleFor } from '../lib/text.js';
 import { serve } from './run.js';
 
 const plain = styleFor({ isTty: false, columns: undefined, wanted: false, env: {} });

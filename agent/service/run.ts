@@ -1,4 +1,5 @@
 /** The service: puts the parts together and runs until it is stopped. */
+
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import type { MachineFacts } from '../contracts/facts.js';
@@ -21,14 +22,12 @@ import { Board, recordTo } from './board.js';
 import { busName, serveBusObject, takeName } from './bus/object.js';
 import { type BusWatch, watchBus } from './bus/watch.js';
 import { declare } from './desired.js';
-import { packageManagerAtWork, startHelper } from './helper.js';
-import { hostWatch } from './host-watch.js';
+import { hostWatch, packageManagerAtWork, startHelper } from './helper.js';
 import { metricsOutput, metricsText } from './metrics.js';
 import { overview, statusDocument, statusLine } from './overview.js';
 import { engineMemory, memory, noteStart, pulse } from './own-process.js';
-import { runElsewhere } from './run-elsewhere.js';
 import { crowd, turns } from './served.js';
-import { sessionsAsker } from './sessions-asker.js';
+import { runElsewhere, sessionsAsker } from './sessions-asker.js';
 import { hostKnown, pause } from './waiting.js';
 import { watchDirectories } from './watcher.js';
 

@@ -8,8 +8,8 @@ import { VgpuError } from '../lib/errors.js';
 import { glob } from '../lib/glob.js';
 import { namesUpTo, readLimited } from '../lib/trust/files.js';
 import { addMatch, type BusConnection, BusError, connectBus } from './connection.js';
-import { watchExit } from './exit-watch.js';
 import { bagOf, count, type PropertyBag, structs, text, texts } from './properties.js';
+import { watchExit } from './run-in-unit.js';
 import type { JobResult, Manager } from './types.js';
 import { execStart, unitFacts } from './unit-facts.js';
 

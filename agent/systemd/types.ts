@@ -1,6 +1,6 @@
 /** The parts of systemd that the rest sees. Implementations: bus.ts, journal-reader.ts, journal-writer.ts. */
 import type { UnitFacts } from '../contracts/unit.js';
-import type { ExitWatch } from './exit-watch.js';
+import type { ExitWatch } from './run-in-unit.js';
 
 export type JobResult = 'done' | 'canceled' | 'timeout' | 'failed' | 'dependency' | 'skipped' | string;
 

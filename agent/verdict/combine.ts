@@ -26,9 +26,9 @@ import {
 } from './diagnosis.js';
 import { evidenceOf } from './evidence.js';
 import { partlyText, simulatedSuffix } from './log/findings.js';
-import { isPreloaded, mappedBy, processesThatCount } from './maps.js';
 import type { Observation } from './observation.js';
 import { computing, isIdle, type Present, presentOf, tooLarge, turnedAwayText } from './present.js';
+import { isPreloaded, mappedBy, processesThatCount } from './watch-processes.js';
 
 interface Conclusion {
   readonly mode: Mode;

@@ -7,8 +7,8 @@ import { isInStore, storeCurrent } from '../lib/paths.js';
 import type { OverrideRule } from '../profile/types.js';
 import { hostOfUnit, overridesOf } from '../systemd/unit-environment.js';
 import { blockedTransport } from '../systemd/unit-sandbox.js';
-import { isLibcuda, isOurLibrary, mappedBy, processesThatCount } from './maps.js';
 import type { Observation } from './observation.js';
+import { isLibcuda, isOurLibrary, mappedBy, processesThatCount } from './watch-processes.js';
 
 export interface Diagnosis {
   readonly reason: Reason;

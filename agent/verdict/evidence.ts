@@ -7,7 +7,6 @@ import { hostOfUnit } from '../systemd/unit-environment.js';
 import { journalBypass } from '../systemd/unit-facts.js';
 import { blockedTransport } from '../systemd/unit-sandbox.js';
 import { environmentMissing, isTakenAway, preloadIgnored, probeTrouble, takenAway } from './diagnosis.js';
-import { isPreloaded, libcudaPaths, type Mapped, mappedBy } from './maps.js';
 import type { Observation, SeenProcess } from './observation.js';
 import {
   computing,
@@ -18,6 +17,7 @@ import {
   tooLarge,
   turnedAwayText,
 } from './present.js';
+import { isPreloaded, libcudaPaths, type Mapped, mappedBy } from './watch-processes.js';
 
 export function evidenceOf(observation: Observation): readonly Evidence[] {
   return [

@@ -5,8 +5,7 @@ import type { MachineFacts } from '../../contracts/facts.js';
 import { chooseOne } from '../../install/pipeline/choose.js';
 import { cdiSpec, deviceCount } from '../../install/plan/cdi.js';
 import { ExitCode } from '../../lib/errors.js';
-import type { Style } from '../../lib/style.js';
-import { oneLine } from '../../lib/text.js';
+import { oneLine, type Style } from '../../lib/text.js';
 import {
   type CommandContext,
   endpoint,

@@ -6,7 +6,7 @@ import { parseEndpoint } from '../../guest/vgpu-host/endpoint.js';
 import type { OpenWorkplace } from '../../install/pipeline/open-workplace.js';
 import { ExitCode, VgpuError } from '../../lib/errors.js';
 import type { CommandEnd } from '../../lib/hand-over.js';
-import type { Style } from '../../lib/style.js';
+import type { Style } from '../../lib/text.js';
 import type { Talk } from '../output/terminal.js';
 import type { Ask } from '../wizard/questions.js';
 

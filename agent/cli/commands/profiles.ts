@@ -3,8 +3,7 @@ import path from 'node:path';
 import { Command } from 'commander';
 import { ExitCode, VgpuError } from '../../lib/errors.js';
 import { userProfiles } from '../../lib/paths.js';
-import type { Style } from '../../lib/style.js';
-import { oneLine, wrap } from '../../lib/text.js';
+import { oneLine, type Style, wrap } from '../../lib/text.js';
 import { listProfiles, loadProfile, type ProfileName } from '../../profile/load.js';
 import { examples, type Outcome, type Run } from './common.js';
 

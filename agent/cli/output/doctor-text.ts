@@ -1,6 +1,5 @@
 /** The doctor's findings for a person: the verdict, then what is broken, reason first, then the list of checks. */
-import type { Style } from '../../lib/style.js';
-import { oneLine, plural, wrap } from '../../lib/text.js';
+import { oneLine, plural, type Style, wrap } from '../../lib/text.js';
 import type { CheckResult, Diagnosis, Finding, Remedy } from '../../verdict/doctor/finding.js';
 import { groupsOf, type TraceFacts } from '../../verdict/doctor/trace/bindings.js';
 import { verdictHead } from './verdict-text.js';

@@ -2,8 +2,7 @@
 import type { PathState } from '../../contracts/manifest.js';
 import type { Change, Plan, Refusal, Warning } from '../../contracts/plan.js';
 import { type ChangeSummary, changeSummary, octal } from '../../install/plan/change-title.js';
-import type { Style } from '../../lib/style.js';
-import { bytes, oneLine, plural, printable, wrap } from '../../lib/text.js';
+import { bytes, oneLine, plural, printable, type Style, wrap } from '../../lib/text.js';
 
 export const nothingToDo = 'nothing to do';
 

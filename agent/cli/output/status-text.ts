@@ -3,8 +3,7 @@ import type { HostFacts } from '../../contracts/facts.js';
 import { type Carrier, carrierCodes } from '../../contracts/shim-codes.js';
 import type { ConsumerView, StatusView } from '../../contracts/views.js';
 import { defaultPort } from '../../lib/paths.js';
-import type { Style } from '../../lib/style.js';
-import { oneLine, plural, wrap } from '../../lib/text.js';
+import { oneLine, plural, type Style, wrap } from '../../lib/text.js';
 import { choiceOf } from '../../profile/instance.js';
 import { verdictText } from './verdict-text.js';
 

@@ -1,8 +1,7 @@
 /** A verdict for a person: the first line says it, the rest says why. */
 
 import type { Device, Evidence, LogVerdict, Mode, Verdict } from '../../contracts/verdict.js';
-import type { Style } from '../../lib/style.js';
-import { modeText, oneLine, wrap } from '../../lib/text.js';
+import { modeText, oneLine, type Style, wrap } from '../../lib/text.js';
 import { choiceOf } from '../../profile/instance.js';
 
 export function verdictHead(verdict: Verdict, style: Style): string {

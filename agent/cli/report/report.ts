@@ -7,7 +7,7 @@ import { serviceText } from '../../install/plan/service.js';
 import { agentVersion } from '../../lib/build-info.js';
 import { agentUnit } from '../../lib/paths.js';
 import type { CommandRunner } from '../../lib/run-command.js';
-import { styleFor } from '../../lib/style.js';
+import { styleFor } from '../../lib/text.js';
 import { logNamespace, namespaceOption } from '../../systemd/unit-facts.js';
 import type { Diagnosis, DoctorFacts } from '../../verdict/doctor/finding.js';
 import { doctorText, traceText } from '../output/doctor-text.js';

@@ -1,8 +1,7 @@
 /** The dialogue: question by question, and back; ends when all is known that an install needs. */
 import type { HostFacts } from '../../contracts/facts.js';
 import { VgpuError } from '../../lib/errors.js';
-import type { Style } from '../../lib/style.js';
-import { oneLine, shellWord, wrap } from '../../lib/text.js';
+import { oneLine, type Style, shellWord, wrap } from '../../lib/text.js';
 import {
   type Answers,
   type Ask,

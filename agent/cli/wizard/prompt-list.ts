@@ -1,8 +1,7 @@
 /** Questions by inquirer: a list to move in by arrow keys or numbers. */
 import { createInterface } from 'node:readline';
 import { createPromptModule } from 'inquirer';
-import type { Style } from '../../lib/style.js';
-import { oneLine, wrap } from '../../lib/text.js';
+import { oneLine, type Style, wrap } from '../../lib/text.js';
 import { backValue, choicesOf, choiceText, endable, type PromptTerminal, stopped } from './prompt.js';
 import type { Answer, Question } from './questions.js';
 

@@ -1,7 +1,6 @@
 /** How a question reaches a person: a list to move in, or, on a terminal that cannot be drawn on, numbered lines. */
 import { VgpuError } from '../../lib/errors.js';
-import type { Style } from '../../lib/style.js';
-import { wrap } from '../../lib/text.js';
+import { type Style, wrap } from '../../lib/text.js';
 import type { CommandContext } from '../commands/common.js';
 import type { Talk } from '../output/terminal.js';
 import type { Ask, Choice, Question } from './questions.js';

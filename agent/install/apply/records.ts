@@ -11,15 +11,25 @@
  * its fsync failed: nothing more is changed, the failure is reported, and `recover` decides from what is on the disk. What
  * reads as not written was never written (fsync(2) loses pages, it makes none).
  */
-
 import type { Manifest, PathState } from '../../contracts/manifest.js';
+import {
+  backup,
+  definitions,
+  groupBefore,
+  hash,
+  items,
+  object,
+  oneOf,
+  path,
+  pathState,
+  text,
+} from '../../contracts/manifest-schema.js';
 import { VgpuError } from '../../lib/errors.js';
 import { firstProblem, type SchemaCheck, schemaCheck } from '../../lib/schema.js';
 import { syncParent } from './disk.js';
 import type { Disk } from './effects.js';
 import { sha256 } from './manifest.js';
 import { place } from './place.js';
-import { recordSchema } from './record-schema.js';
 
 /** `to` as the undo needs it: enough to know our work from a stranger's. */
 export type Aim =
@@ -155,3 +165,52 @@ function damaged(log: string, line: number, problem: string): VgpuError {
     remedy: `look at ${log}: it lists the changes that an interrupted run had begun; undo them by hand, then remove it`,
   });
 }
+
+// A record of the transaction log as a JSON Schema. `dist/` has it compiled (scripts/compile-schemas.ts).
+
+const aim = oneOf(
+  'kind',
+  object({ kind: { const: 'absent' } }),
+  object({ kind: { const: 'link' }, target: text }),
+  object({ kind: { const: 'file' }, sha256: hash }),
+  object({ kind: { const: 'directory' } }),
+);
+
+const slave = object({ link: path, name: text, path });
+const alternative = {
+  ...object({
+    group: text,
+    link: path,
+    path,
+    priority: { type: 'integer' },
+    slaves: { type: 'array', items: slave },
+  }),
+  type: ['object', 'null'],
+};
+
+export const recordSchema = {
+  ...oneOf(
+    'type',
+    object({
+      type: { const: 'begin' },
+      schema: { const: 1 },
+      id: { type: 'string', pattern: '^[0-9a-f]{8}$' },
+      intent: { enum: ['install', 'uninstall'] },
+      manifest: { ...object({ items }), type: ['object', 'null'] },
+      retire: { type: 'array', items: text },
+    }),
+    object({ type: { const: 'path' }, path, from: pathState, backup, to: aim }),
+    object({
+      type: { const: 'alternative' },
+      group: text,
+      path,
+      previous: alternative,
+      before: groupBefore,
+    }),
+    object({ type: { const: 'ldconfig' } }),
+    object({ type: { const: 'daemon-reload' } }),
+    object({ type: { const: 'commit' } }),
+    object({ type: { const: 'rollback' } }),
+  ),
+  $defs: definitions,
+};

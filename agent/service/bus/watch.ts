@@ -1,7 +1,7 @@
 /** Signals of systemd and logind, on the one connection (dbus-next never removes a rule: each is added once). */
 
 import { addMatch, type BusConnection } from '../../systemd/connection.js';
-import { unitPath } from '../../systemd/exit-watch.js';
+import { unitPath } from '../../systemd/run-in-unit.js';
 
 interface BusEvents {
   /** The unit was started, stopped, restarted or reloaded. */

@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { Board } from '../../../agent/service/board.js';
-import { hostWatch } from '../../../agent/service/host-watch.js';
+import { hostWatch } from '../../../agent/service/helper.js';
 import type { JournalMessage } from '../../../agent/systemd/journal-writer.js';
 
 /** A watch with a clock of the test's own. */

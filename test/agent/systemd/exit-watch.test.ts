@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { mainExit, unitPath, watchExit } from '../../../agent/systemd/exit-watch.js';
+import { mainExit, unitPath, watchExit } from '../../../agent/systemd/run-in-unit.js';
 import { fakeBus } from './fake-bus.js';
 
 test("a unit's name becomes the label that systemd gives its object", () => {

@@ -1,6 +1,6 @@
 /** systemd's side of a bus, for what listens to signals. */
 import type { BusCall, BusConnection, BusSignal } from '../../../agent/systemd/connection.js';
-import { unitPath } from '../../../agent/systemd/exit-watch.js';
+import { unitPath } from '../../../agent/systemd/run-in-unit.js';
 
 /** A bus on which the test is the one who sends signals; `answer` may throw, and gives what a call returns. */
 export function fakeBus(answer: (call: BusCall) => readonly unknown[] = () => []) {

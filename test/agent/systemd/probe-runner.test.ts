@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import type { CommandResult, CommandRunner } from '../../../agent/lib/run-command.js';
-import type { MainExit } from '../../../agent/systemd/exit-watch.js';
 import {
+  type MainExit,
   type ProbeQuestion,
   probeCommand,
   runProbe,

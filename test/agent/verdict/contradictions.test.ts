@@ -6,7 +6,7 @@ import { statusText } from '../../../agent/cli/output/status-text.js';
 import type { HostFacts } from '../../../agent/contracts/facts.js';
 import type { Verdict } from '../../../agent/contracts/verdict.js';
 import { statusView } from '../../../agent/install/pipeline/status-view.js';
-import { styleFor } from '../../../agent/lib/style.js';
+import { styleFor } from '../../../agent/lib/text.js';
 import { lostVerdict, staleVerdict } from '../../../agent/service/judge/shown.js';
 import { diagnose } from '../../../agent/verdict/doctor/diagnose.js';
 import { type Changes, doctorFacts } from './doctor/support.js';

@@ -12,17 +12,21 @@ import {
   byHand,
   type Check,
   changeEvidence,
+  consumerCandidates,
   type DoctorFacts,
   editUnit,
   type Finding,
   fixes,
+  leadsToStore,
   notApplicable,
   ok,
   plannedChanges,
+  publicCandidates,
+  repairPlace,
   unknown,
   warning,
+  whereFound,
 } from '../finding.js';
-import { consumerCandidates, leadsToStore, publicCandidates, repairPlace, whereFound } from '../places.js';
 
 export const realGpu: Check = {
   id: 'real-gpu',

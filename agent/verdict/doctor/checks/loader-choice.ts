@@ -2,7 +2,7 @@
 import path from 'node:path';
 import { isContainer } from '../../../containers/container-unit.js';
 import type { LoaderChoice, ProcessChoices } from '../../../guest/look/loader.js';
-import { isOurLibrary } from '../../maps.js';
+import { isOurLibrary } from '../../watch-processes.js';
 import {
   broken,
   byHand,
@@ -12,10 +12,10 @@ import {
   fixes,
   notApplicable,
   ok,
+  ownerQuery,
   shimFirst,
   unknown,
 } from '../finding.js';
-import { ownerQuery } from '../places.js';
 
 export const loaderChoice: Check = {
   id: 'loader-choice',

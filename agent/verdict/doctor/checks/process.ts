@@ -3,8 +3,8 @@ import { isContainer } from '../../../containers/container-unit.js';
 import type { PreloadEntry } from '../../../guest/look/preload.js';
 import type { ExecutableFacts } from '../../../guest/look/process.js';
 import { isInStore } from '../../../lib/paths.js';
-import { isLibcuda, isOurLibrary, libcudaPaths, mappedBy } from '../../maps.js';
 import type { SeenProcess } from '../../observation.js';
+import { isLibcuda, isOurLibrary, libcudaPaths, mappedBy } from '../../watch-processes.js';
 import {
   broken,
   byHand,

@@ -9,10 +9,10 @@ import {
   type Finding,
   notApplicable,
   ok,
+  repairPlace,
   unknown,
   warning,
 } from '../finding.js';
-import { repairPlace } from '../places.js';
 import { groupsOf, isForeign, libraryText, processNames, type TracedStart } from '../trace/bindings.js';
 
 /** Evidence lines; the JSON has all. */

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { doctorText } from '../../../../agent/cli/output/doctor-text.js';
-import { styleFor } from '../../../../agent/lib/style.js';
+import { styleFor } from '../../../../agent/lib/text.js';
 import { diagnose } from '../../../../agent/verdict/doctor/diagnose.js';
 import {
   broken,

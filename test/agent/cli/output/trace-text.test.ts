@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { traceText } from '../../../../agent/cli/output/doctor-text.js';
-import { styleFor } from '../../../../agent/lib/style.js';
+import { styleFor } from '../../../../agent/lib/text.js';
 import { line, program, toOurs, traced } from '../../verdict/doctor/trace/lines.js';
 
 test('a person sees programs that did the same together, nothing that a terminal obeys, and no long lines', () => {

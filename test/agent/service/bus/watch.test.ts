@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { watchBus } from '../../../../agent/service/bus/watch.js';
-import { unitPath } from '../../../../agent/systemd/exit-watch.js';
+import { unitPath } from '../../../../agent/systemd/run-in-unit.js';
 import { fakeBus } from '../../systemd/fake-bus.js';
 
 /** The events of the units, on a bus that refuses rules about `refused`. */

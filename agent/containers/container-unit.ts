@@ -95,7 +95,6 @@ export function isContainer(unit: UnitFacts): boolean {
   return unit.kind === 'loaded' && containerOf(unit) !== null;
 }
 
-/** `words`: what is said to compose. */
 function composed(
   unit: CommandFacts,
   engine: ContainerEngine,

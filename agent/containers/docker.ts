@@ -214,7 +214,6 @@ async function* followed(
     if (terminal) yield* bytesOf(response);
     else yield* unframed(bytesOf(response));
   } catch (error) {
-    // The daemon was stopped, or we were.
     if (!signal.aborted && response.complete) throw error;
   } finally {
     response.destroy();

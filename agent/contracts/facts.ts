@@ -184,7 +184,7 @@ export interface OwnedFileFacts {
 
 export interface ServiceFile {
   readonly present: OwnedFileFacts;
-  /** Its text in the package: the unit's has places to be filled, agent.json has none (plan/service-text.ts). */
+  /** Its text in the package: the unit's has places to be filled, agent.json has none (plan/service.ts). */
   readonly packaged: string;
   /** A person may edit it: written only where there is none. */
   readonly editable: boolean;
@@ -202,7 +202,6 @@ export interface ServiceFacts {
   readonly link: { readonly path: string; readonly target: string; readonly state: PathState };
   readonly activeState: string;
   readonly program: { readonly node: string; readonly watch: string; readonly package: string };
-  /** All that are installed, and the one that is looked at. */
   readonly consumers: readonly ServedConsumer[];
   /** The first path of what the service would execute as root that another user can change; null: there is none. */
   readonly changeable: string | null;
@@ -217,7 +216,6 @@ export interface UnusedQuadlet {
 }
 
 export interface ContainerFacts {
-  /** There is something here that would read CDI files. */
   readonly wanted: boolean;
   readonly spec: OwnedFileFacts;
   readonly nvidia: OwnedFileFacts;
@@ -242,7 +240,6 @@ export interface SharedMemoryDevice {
 
 export interface VmMemoryFacts {
   readonly devices: readonly SharedMemoryDevice[];
-  /** The rule of udev that gives it to a group. */
   readonly rule: OwnedFileFacts;
   readonly group: { readonly name: string; readonly gid: number } | null;
   /** The kernel is in lockdown: no process can map memory of a PCI device. */
@@ -279,6 +276,5 @@ export interface MachineFacts {
   readonly interrupted: boolean;
   /** An install that stands may still be taken back: it waits for the service, or was killed while it waited. */
   readonly trial?: boolean;
-  /** `doctor --trace` is at work, or was cut short. */
   readonly traced?: boolean;
 }

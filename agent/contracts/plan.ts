@@ -110,7 +110,6 @@ export interface Preflight {
   readonly inherited: readonly string[];
 }
 
-/** Something a person should know that no change here repairs. */
 export interface Warning {
   /** Stable, kebab-case: `output-bypasses-journal`, `sandbox-blocks-transport`. */
   readonly code: string;
@@ -128,7 +127,6 @@ export type Plan =
   | { readonly kind: 'refused'; readonly refusals: readonly Refusal[]; readonly warnings: readonly Warning[] }
   | {
       readonly kind: 'ready';
-      /** Set for a machine that serves GPUs; absent for a guest. */
       readonly side?: 'host';
       readonly intent: 'install' | 'uninstall';
       readonly profile: string;

@@ -39,7 +39,6 @@ export interface ProbeReport {
   /** The result of the shim's connection; null: another libcuda was loaded, or there was no connection. */
   readonly host: HostWord | null;
   readonly error: {
-    /** A call that failed has a `code`, mostly with a `name`. */
     readonly kind: ProbeFailure;
     readonly step: string;
     readonly code: number | null;
@@ -88,7 +87,6 @@ export interface HostWord {
   readonly hostWire: number | null;
   /** The host's name of itself: `vgpu-hostd 0.1.0 software`. */
   readonly host: string | null;
-  /** The same in a sentence, only to be shown. */
   readonly message: string;
   /** The transport of the session's calls; absent: there is none, or an older library that does not tell. */
   readonly carrier?: Carrier;
@@ -129,7 +127,6 @@ export function troubleOf(word: HostWord | null): HostWord | null {
   return word === null || word.code === 'ok' || word.code === 'not-asked' ? null : word;
 }
 
-/** The facts when the probe did not return. */
 export function noAnswer(message: string): HostWord {
   return {
     code: 'timeout',

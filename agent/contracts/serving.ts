@@ -35,7 +35,6 @@ export interface ServingFile {
     | { readonly kind: 'copy'; readonly source: string; readonly sha256: string; readonly size: number };
   /** A person may edit it: written only where there is none, or where `asked`. */
   readonly editable: boolean;
-  /** The request sets a value in it. */
   readonly asked: boolean;
 }
 

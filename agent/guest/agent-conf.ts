@@ -59,7 +59,6 @@ export const defaultConfig: AgentConfig = {
   metrics: { textfile: null, listen: null },
 };
 
-/** The file as written: every group and key may be missing. */
 interface ConfigFile {
   readonly consumers?:
     | 'installed'

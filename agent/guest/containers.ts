@@ -9,7 +9,6 @@ import type { CommandRunner } from '../lib/run-command.js';
 import { type ContentCache, ownedFile } from './files/content.js';
 import type { Root } from './files/root.js';
 
-/** Programs that read CDI files, or have something read them. */
 const engines = ['podman', 'docker', 'containerd', 'crio', 'nerdctl', 'kubelet'];
 const programDirectories = ['/usr/bin', '/usr/local/bin', '/usr/sbin', '/usr/local/sbin'];
 const systemQuadlets = [

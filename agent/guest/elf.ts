@@ -280,7 +280,6 @@ function parseProvenance(text: string): ElfFacts['provenance'] {
 
 export type ElfReading =
   | { readonly kind: 'elf'; readonly facts: ElfFacts }
-  /** Why it is no ELF file that a loader could take. */
   | { readonly kind: 'problem'; readonly reason: string };
 
 const machines: Readonly<Record<number, string>> = {

@@ -48,7 +48,6 @@ export interface InspectEffects {
 
 export interface InspectOptions {
   readonly endpoint: string | null;
-  /** Where `endpoint` is from, if not from `--host`. */
   readonly endpointFrom?: 'agent.json';
   /** `VGPU_HOST` of the agent's own environment. */
   readonly environmentHost: string | undefined;

@@ -92,7 +92,6 @@ function commonFiles(root: Root): readonly Wanted[] {
   ];
 }
 
-/** Where Cockpit is installed, its page for this service. */
 function cockpitPageFiles(root: Root): readonly Wanted[] {
   if (root.realDirectory(cockpitDirectory) === null) return [];
   return cockpitFiles.map((name) => [`${cockpitPage}/${name}`, template(path.join('cockpit', name)), false]);

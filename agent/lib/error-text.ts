@@ -2,7 +2,6 @@
 import { type ExitCode, errnoOf, exitCodeOf, VgpuError } from './errors.js';
 import { printable, type Style, wrap } from './text.js';
 
-/** The `error` member of JSON output. */
 interface ErrorDocument {
   readonly kind: string;
   readonly message: string;

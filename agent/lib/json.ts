@@ -6,7 +6,6 @@ export function own<T>(record: Readonly<Record<string, T>> | undefined, name: st
   return record !== undefined && Object.hasOwn(record, name) ? record[name] : undefined;
 }
 
-/** The same for a parsed document. */
 export function member(value: unknown, name: string): unknown {
   return typeof value === 'object' && value !== null && Object.hasOwn(value, name)
     ? Reflect.get(value, name)

@@ -6,7 +6,6 @@ import { VgpuError } from './errors.js';
 
 export const storeRoot = '/opt/vgpu';
 
-/** The store, or a path in it. */
 export function isInStore(path: string): boolean {
   return path === storeRoot || path.startsWith(`${storeRoot}/`);
 }
@@ -42,18 +41,16 @@ function statePaths(directory: string): StatePaths {
   };
 }
 
-/** Manifest of `vgpu-agent install`. */
 export const guestState = statePaths('/var/lib/vgpu-agent');
 /** Manifest of `vgpu-agent host install`: a machine can be a guest and a host, and each is removed separately. */
 export const hostState = statePaths('/var/lib/vgpu-host');
 export const lockFile = '/run/vgpu-agent/lock';
-/** Beside the lock: the starts of the service since it was stopped cleanly (service/crashes.ts). */
+/** Beside the lock: the starts of the service since it was stopped cleanly (service/own-process.ts). */
 export const serviceStarts = '/run/vgpu-agent/starts';
 /** While `doctor --trace` traces a service: `unit` names it, `events` is what its processes write. Gone at boot. */
 export const traceDirectory = '/run/vgpu-agent/trace';
 export const traceRecord = '/run/vgpu-agent/trace/unit';
 export const traceFile = '/run/vgpu-agent/trace/events';
-/** The tracer's name in the store. */
 export const tracerName = 'libvgpu-trace.so';
 export const agentConf = '/etc/vgpu-agent/agent.json';
 export const userProfiles = '/etc/vgpu-agent/profiles';
@@ -71,10 +68,8 @@ export const agentUnitLink = '/etc/systemd/system/multi-user.target.wants/vgpu-a
 export const busPolicyFile = '/etc/dbus-1/system.d/org.vgpu.Agent1.conf';
 /** polkit actions: which users may have the service act. */
 export const polkitFile = '/usr/share/polkit-1/actions/org.vgpu.Agent1.policy';
-/** Explanations of the journal entries, for `journalctl -x`. */
 export const catalogFile = '/usr/lib/systemd/catalog/vgpu-agent.catalog';
 export const manDirectory = '/usr/share/man';
-/** The pages of docs/man that are about a guest. */
 export const manPages = ['vgpu-agent.8', 'vgpu-agent.json.5', 'vgpu-doctor.7'];
 /** Where each shell looks for completions, and the name of the completion in dist/bundle/completions. */
 export const completions: readonly (readonly [path: string, source: string])[] = [
@@ -83,10 +78,8 @@ export const completions: readonly (readonly [path: string, source: string])[] =
   ['/usr/share/fish/vendor_completions.d/vgpu-agent.fish', 'vgpu-agent.fish'],
 ];
 
-/** Cockpit's pages, and vgpu-agent's among them. */
 export const cockpitDirectory = '/usr/share/cockpit';
 export const cockpitPage = `${cockpitDirectory}/vgpu-agent`;
-/** The files of units/cockpit that a browser loads. */
 export const cockpitFiles = ['manifest.json', 'index.html', 'page.css', 'page.js', 'show.js'];
 
 export const hostd = '/usr/bin/vgpu-hostd';
@@ -101,7 +94,6 @@ export const editableFiles: ReadonlySet<string> = new Set([agentConf, hostDefaul
 export const deviceProfiles = '/usr/share/vgpu/devices';
 export const hostManPages = ['vgpu-hostd.8', 'vgpu-hostd.conf.5', 'vgpu-agent-host.8'];
 
-/** Where container engines read CDI files, and ours there. */
 export const cdiDirectories = ['/etc/cdi', '/run/cdi'];
 export const cdiFile = '/etc/cdi/vgpu.json';
 export const cdiNvidiaFile = '/etc/cdi/vgpu-nvidia.json';

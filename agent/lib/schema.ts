@@ -65,7 +65,6 @@ const options: Options = {
   code: { optimize: false },
 };
 
-/** `code`: settings of the code that is made, besides ours. */
 export function newAjv(require: NodeJS.Require, code: Options['code'] = {}): Ajv2020 {
   const { Ajv2020: Constructor } = require('ajv/dist/2020.js') as { Ajv2020: typeof Ajv2020 };
   return new Constructor({ ...options, code: { ...options.code, ...code } });

@@ -20,7 +20,6 @@ function baseOf(unit: string): string {
 }
 
 /** The profile of services that have none: no log is read, the host's sessions decide. */
-/** The profile when nothing says which. */
 export const usualProfile = 'ollama';
 export const genericProfile = 'generic';
 

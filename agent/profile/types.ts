@@ -11,7 +11,6 @@ export interface Profile {
   readonly description: string;
   /** The parts of it that never ran with the real service; absent: all ran. */
   readonly notRun?: string;
-  /** The systemd service, with its suffix. */
   readonly unit: string;
   readonly processes: {
     /** comm (15 bytes at most) of the process that systemd starts; empty: whatever its name is. */
@@ -37,7 +36,6 @@ export interface Profile {
   readonly readiness: Readiness;
   /** Where it tells what it has loaded. Absent: it cannot be asked. */
   readonly serving?: ServingRule;
-  /** The facts that only the doctor needs. */
   readonly doctor?: DoctorRules;
   readonly timeouts: {
     /** Seconds from restart to the verdict: base + perLibraryDirectory * (directories found). */
@@ -56,7 +54,6 @@ interface DoctorRules {
     readonly versions: string;
     readonly files: readonly string[];
     readonly why: string;
-    /** The command that brings them back. */
     readonly reinstall: string;
   };
   /** Versions that open libcuda by absolute path, where LD_PRELOAD does not count; `directories` in their order. */
@@ -84,7 +81,6 @@ export interface ProfileEnvironment {
   readonly separator: string;
   /** Every entry must be a library that the service's user can load. */
   readonly preflight: 'library' | 'directory' | 'none';
-  /** Why it is set; becomes a comment in the drop-in. */
   readonly why: string;
 }
 

@@ -25,7 +25,6 @@ interface HostState {
   /** Null: not known yet. */
   readonly answers: boolean | null;
   readonly simulated: boolean;
-  /** The device's name, or why it does not answer. */
   readonly detail: string;
 }
 
@@ -172,7 +171,6 @@ export function consumerBoard(board: Board, profile: string, unit: string): Cons
 
 export interface Record {
   write(message: JournalMessage): void;
-  /** A line without an ID of its own. */
   say(text: string): void;
 }
 

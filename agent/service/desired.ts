@@ -17,7 +17,6 @@ export interface Desired {
   readonly unreadable: readonly string[];
 }
 
-/** As one consumer's keeper and judge see it. */
 export interface DesiredOne {
   readonly config: AgentConfig;
   readonly declared: boolean;
@@ -113,7 +112,6 @@ export interface Declared {
   readonly now: Desired;
   /** Reads agent.json again. Throws a VgpuError (`profile`) when it is refused: the settings stay as they are. */
   reload(): Promise<void>;
-  /** agent.json is not what was read last. */
   isChanged(): boolean;
   /** True: the manifest names other consumers than before, and `now` is what follows from it. */
   follow(manifest: Manifest | null): boolean;

@@ -111,7 +111,6 @@ export async function metricsText({ snapshot, version, roundTrip }: MetricsInput
 // Where metrics go besides the bus: a file for node_exporter, a listener on a unix socket or loopback.
 
 export interface MetricsOutput {
-  /** Follows the configuration; what is not wanted any more goes. */
   configure(metrics: AgentConfig['metrics']): void;
   /** Something changed: the file is written again, at most once a second. */
   changed(): void;

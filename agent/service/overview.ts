@@ -12,7 +12,6 @@ export interface Overview {
   readonly problem: string | null;
   readonly verdict: Verdict | null;
   readonly view: StatusView | null;
-  /** Drift of all consumers, each item once. */
   readonly drift: StatusView['drift'];
   readonly pendingRestart: Due | null;
   readonly counters: Counters;

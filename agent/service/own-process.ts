@@ -7,9 +7,7 @@ import { readFileSync, rmSync, writeFileSync } from 'node:fs';
 interface Crashes {
   /** Ends without a clean stop within the last ten minutes. */
   readonly recent: number;
-  /** Milliseconds to wait before anything is done. */
   readonly pauseMs: number;
-  /** A clean stop: the next start counts from zero. */
   forget(): void;
 }
 
@@ -53,9 +51,7 @@ interface Memory {
 }
 
 interface MemoryEffects {
-  /** Collects everything that can be collected. */
   readonly collect: () => void;
-  /** Bytes that are in use now, garbage included. */
   readonly size: () => number;
 }
 
@@ -111,7 +107,6 @@ interface PulseEffects {
   readonly check: () => void;
 }
 
-/** Answers what stops it. */
 export function pulse({ watchdog, checkMinutes, tick, check }: PulseEffects): () => void {
   // Twice in the time that the watchdog allows, as sd_watchdog_enabled(3) says.
   const half = Number(watchdog ?? '0') / 2_000;

@@ -34,7 +34,6 @@ import { watchDirectories } from './watcher.js';
 export interface ServiceOptions {
   readonly env: Readonly<Record<string, string | undefined>>;
   readonly signal: AbortSignal;
-  /** SIGHUP: calls the listener. */
   readonly onReload: (listener: () => void) => void;
   readonly line: (text: string) => void;
 }
@@ -129,7 +128,6 @@ export async function runService(options: ServiceOptions): Promise<void> {
     restart: (unit) => manager.restart(unit, restartTimeoutMs),
     journal: (unit) => journalReader({ namespace: async () => logNamespace(await work.unit(unit)) }),
     seen(facts) {
-      // A command installed or removed a consumer.
       if (declared.follow(facts.manifest)) setConsumers();
       watcher.set(consumers.places());
       watchHostOf(facts);

@@ -35,11 +35,8 @@ interface Served {
   readonly profile: Profile;
   readonly keeper: Keeper;
   readonly judge: Judge;
-  /** Watches for its drift. */
   readonly places: () => Places;
-  /** Begins to follow its log; again: nothing. */
   followLog(): void;
-  /** It is no consumer any more. */
   stop(): void;
 }
 
@@ -169,7 +166,6 @@ export function crowd(effects: ServedEffects): Crowd {
   };
 }
 
-/** A profile that was edited is another one. */
 function isSame(a: Profile, b: Profile): boolean {
   return JSON.stringify(a) === JSON.stringify(b);
 }

@@ -171,7 +171,6 @@ export function watchPlaces(profile: Profile, facts: MachineFacts | null, manife
   return places;
 }
 
-/** The places that several consumers need watched, merged. */
 export function allPlaces(places: Iterable<Places>): Places {
   const merged = new Map<string, ReadonlySet<string> | null>();
   for (const one of places) {

@@ -12,7 +12,6 @@ export interface AgentClient {
   metrics(): Promise<string>;
   /** Resolves when every consumer was judged again. Rejects with a BusError when this user may not ask. */
   verify(): Promise<void>;
-  /** Begins the restarts that are due; JSON. */
   restart(): Promise<string>;
   /** Calls the listener at every signal of the service, and once with null when the service or the bus goes. */
   watch(

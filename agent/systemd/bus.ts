@@ -39,7 +39,6 @@ export function requireSystemd(exists: (path: string) => boolean = existsSync): 
   });
 }
 
-/** A Manager on a connection; `close()` closes the connection. */
 export function managerOn(bus: BusConnection, reloadGraceMs = 10_000): Manager {
   const manager = (member: string, signature = '', body: readonly unknown[] = []) =>
     bus.call({ destination, path: managerPath, interface: managerInterface, member, signature, body });
@@ -198,7 +197,6 @@ function contentOf(path: string): string {
 
 interface Waiting {
   resolve(result: JobResult): void;
-  /** The connection is over. */
   lost(): void;
 }
 

@@ -81,7 +81,6 @@ export interface BusConnection {
   serve(handler: (call: IncomingCall) => Promise<BusAnswer> | null): void;
   /** Sends a signal to all listeners; silently nothing when the connection is over. */
   emit(signal: OutgoingSignal): void;
-  /** A value as D-Bus's type `v`. */
   variant(signature: string, value: unknown): unknown;
   /** Resolves when the connection is over, whichever end closed it. */
   readonly closed: Promise<void>;

@@ -13,7 +13,6 @@ import { namespaceOption } from './unit-facts.js';
 type Journalctl = ChildProcessByStdio<null, Readable, Readable>;
 
 export interface JournalReaderOptions {
-  /** The program; another one in tests. */
   readonly journalctl?: string;
   /** LogNamespace= of the unit that is read, asked before each start of journalctl. */
   readonly namespace?: () => Promise<string>;
@@ -205,7 +204,6 @@ class RecentCursors {
     this.#limit = limit;
   }
 
-  /** False when it was there already. */
   add(cursor: string): boolean {
     if (this.#cursors.has(cursor)) return false;
     this.#cursors.add(cursor);

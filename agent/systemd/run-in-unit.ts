@@ -24,11 +24,9 @@ export interface UnitCommand {
   readonly environmentFiles: readonly string[];
   /** Another user than the unit's; null: that one. */
   readonly user: { readonly uid: number; readonly gid: number; readonly groups: readonly number[] } | null;
-  /** Working directory; one that cannot be entered is `/`. */
   readonly directory: string;
   /** Not in the unit's sandbox, since it goes into a container by itself; as root, or as the unit's user. */
   readonly outside?: 'root' | 'user';
-  /** systemd ends it after so long. */
   readonly limitMs: number;
 }
 
@@ -38,7 +36,6 @@ interface UnitCommandEffects {
   readonly manager: Pick<Manager, 'watchExit' | 'kill'>;
 }
 
-/** The additional time to start and collect a transient service. */
 const overheadMs = 5_000;
 /** systemd-run and the agent learn of the unit's end from the same signal; the agent may read it this much later. */
 const signalDelayMs = 2_000;
@@ -188,7 +185,6 @@ export interface ProbeQuestion {
   readonly program: string;
   /** The same where the consumer runs in a container that has our CDI device; default: `program`. */
   readonly programInContainer?: string;
-  /** Limit for the probe's own work, handed to it as `--timeout`. */
   readonly timeoutMs: number;
   readonly compute?: boolean;
 }

@@ -20,7 +20,6 @@ export interface Manager {
   close(): void;
 }
 
-/** One journal entry, as far as we use it. */
 export interface JournalEntry {
   readonly cursor: string;
   /** Microseconds since the epoch. */

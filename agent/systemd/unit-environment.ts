@@ -181,7 +181,6 @@ export const tracer = `${storeCurrent}/${tracerName}`;
 /** Names of the variables that tell the tracer what to do. */
 export const tracerVariables = { file: 'VGPU_TRACE', limit: 'VGPU_TRACE_LIMIT' } as const;
 
-/** The environment as it is without a trace. */
 export function withoutTracer(environment: Readonly<Record<string, string>>): Record<string, string> {
   const ours: ReadonlySet<string> = new Set(Object.values(tracerVariables));
   return Object.fromEntries(

@@ -214,7 +214,6 @@ function addressFamilies(value: unknown): SandboxFacts['restrictAddressFamilies'
 // Whether the lines of a unit reach the journal, and which of its namespaces. Pure.
 
 interface Bypass {
-  /** As a unit file has it: `StandardError=null`. */
   readonly setting: string;
   readonly repair: string;
 }

@@ -19,7 +19,6 @@ interface Obstacle {
   readonly keepsFrom: 'host' | 'files';
 }
 
-/** All that is in the way, what keeps from the host first. */
 export function sandboxObstacles(endpoint: string, sandbox: SandboxFacts): readonly Obstacle[] {
   const [kind = '', address = ''] = splitOnce(endpoint);
   const path = kind === 'unix' && !address.startsWith('@') ? address : null;
@@ -179,7 +178,6 @@ interface SandboxedCommand {
   readonly unit: string;
   readonly program: string;
   readonly args: readonly string[];
-  /** systemd ends it after so long. */
   readonly limitMs: number;
 }
 

@@ -10,10 +10,8 @@ import type { Observation } from './observation.js';
 import { chosenCpu, isIdle, memoryShort } from './present.js';
 
 interface Case {
-  /** `--profile NAME` or `--unit NAME`. */
   readonly choice: string;
   readonly unit: string;
-  /** The command that changes its settings. */
   readonly edit: string;
   readonly user: string;
   readonly endpoint: string;
@@ -25,7 +23,6 @@ interface Case {
   readonly file: string | null;
   /** There was too little device memory: starting it again or another setting of the unit would not help. */
   readonly memoryShort: boolean;
-  /** By its own account it has nothing loaded. */
   readonly empty: boolean;
   /** No layer was to be on the GPU: starting it again would not help. */
   readonly chosen: boolean;

@@ -39,7 +39,6 @@ const runningMs = 15_000;
 /** Pause between two questions to the host while a consumer says nothing of its device. */
 const askPresentEveryMs = 1_000;
 
-/** Milliseconds that the profile grants a start on this machine. */
 export function confirmLimitMs({ profile, timeoutMs, libraryDirectories, ageMs }: ConfirmOptions): number {
   const { baseSeconds, perLibraryDirectorySeconds } = profile.timeouts;
   const granted = (baseSeconds + perLibraryDirectorySeconds * libraryDirectories) * 1000;
@@ -133,7 +132,6 @@ export async function observe(options: ConfirmOptions, effects: ConfirmEffects):
     const patience = journalBypass(unit.unit()) !== null && options.outputFile === null ? 0 : mayOweMs;
     return answered !== null && log.caughtUp() && clock.now() - answered >= patience;
   };
-  /** Is what the log says complete? */
   const logOver = (): boolean => {
     if (log.state() === 'decided' || present.works) return true;
     // After a restart it is given time to begin its work; one that has been running is judged as it is.

@@ -53,11 +53,9 @@ export interface Observation {
   readonly processes: readonly SeenProcess[];
   /** The consumer's loaded models and the host's sessions of it: looked at last. */
   readonly present: PresentSeen;
-  /** When `present` was looked at. */
   readonly look?: Look;
   /** Null: the profile wants none. */
   readonly probe: ProbeResult | null;
-  /** The probe ran with --compute. */
   readonly computeAsked?: boolean;
   readonly host: HostFacts['answer'] | null;
   readonly endpoint: string;
@@ -99,7 +97,6 @@ export interface ConfirmEffects {
 }
 
 export interface ContainerLog {
-  /** As a person reads the same: `docker logs web`. */
   readonly source: string;
   /** From the container's start on, as it comes; ends with the container, or with the signal. */
   readonly bytes: AsyncIterable<Buffer>;

@@ -30,7 +30,6 @@ export type SessionsSeen =
       /** The limit of its device memory, with what was refused within the last hour; null: not told. */
       readonly memory: MemoryTold | null;
     }
-  /** The host was asked and did not say. */
   | { readonly kind: 'unknown'; readonly message: string }
   | { readonly kind: 'unasked' };
 
@@ -54,7 +53,6 @@ export type Present =
       readonly reason: Reason;
       readonly detail: string;
     }
-  /** Nothing is loaded, or nothing is known. */
   | { readonly kind: 'nothing' };
 
 /** Sessions in which a program computes: NVML only looks. */
@@ -246,7 +244,6 @@ export function chosenCpu({ log: { load }, present }: Pick<Observation, 'present
 
 const units = ['bytes', 'KiB', 'MiB', 'GiB', 'TiB'];
 
-/** `3.1 MiB`. */
 export function inWords(bytes: number): string {
   let value = bytes;
   let unit = 0;
@@ -268,9 +265,7 @@ export interface LoadedModel {
 
 export type LoadedSeen =
   | { readonly kind: 'told'; readonly url: string; readonly models: readonly LoadedModel[] }
-  /** It was asked and did not say. */
   | { readonly kind: 'silent'; readonly url: string; readonly message: string }
-  /** The profile names no such list. */
   | { readonly kind: 'unasked' };
 
 const maxNameLength = 100;

@@ -31,7 +31,6 @@ export interface LogWatch {
 
 /** Entries of starts that systemd has not told us of yet are kept, so many each. */
 const maxHeld = 2000;
-/** Characters of all of them. */
 const maxHeldLength = 1024 * 1024;
 const maxHeldStarts = 4;
 const maxWords = 4;

@@ -17,7 +17,6 @@ const refusedWithinSeconds = 3_600;
 export interface PresentQuestion {
   readonly profile: Profile;
   readonly unit: UnitFacts;
-  /** The address that the log names. */
   readonly address: string | null;
 }
 

@@ -18,9 +18,7 @@ const maxProcesses = 256;
 export interface ProcessWatch {
   /** Everything seen of the start whose main process this is (0: not known). */
   seen(profile: Profile, mainPid: number): readonly SeenProcess[];
-  /** Looks once more, now. Never rejects. */
   look(): Promise<void>;
-  /** A new start: forget the former one's processes. */
   forget(): void;
   stop(): void;
   readonly done: Promise<void>;
@@ -34,7 +32,6 @@ export function watchProcesses(
   const closing = new AbortController();
   const signal = AbortSignal.any([closing.signal, outer]);
   const kept = new Map<string, ProcessFacts>();
-  /** The processes of the last look that found any. */
   let living: ReadonlySet<string> = new Set();
   let generation = 0;
 
@@ -107,7 +104,6 @@ function firstInContainer(
   return candidates.find((first) => living.has(keyOf(first))) ?? candidates.at(-1);
 }
 
-/** The ancestor whose parent is not among the processes. */
 function top(facts: ProcessFacts, byPid: ReadonlyMap<number, ProcessFacts>): ProcessFacts {
   const passed = new Set<number>();
   let now = facts;

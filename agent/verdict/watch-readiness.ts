@@ -6,7 +6,6 @@ import type { ConfirmEffects, ReadinessSeen } from './observation.js';
 
 export interface ReadinessWatch {
   seen(): ReadinessSeen;
-  /** Monotonic time of the answer, or null. */
   answeredAt(): number | null;
   forget(): void;
   readonly done: Promise<void>;

@@ -268,7 +268,6 @@ export async function commandsFor(argv: readonly string[]): Promise<readonly Mak
 
 // Refuses a command line that says two things at once, or an option in the place of a value.
 
-/** The code of the CommanderError, whose message is complete. */
 const contradiction = 'vgpu.contradiction';
 
 interface Given {

@@ -81,7 +81,6 @@ function tellChanges(soFar: () => LogFindings, { show }: CommandContext): () => 
   return () => clearInterval(timer);
 }
 
-/** The bytes of `stream` until it ends or `signal` aborts. */
 async function* bytesUntil(stream: NodeJS.ReadStream, signal: AbortSignal): AsyncGenerator<Buffer | string> {
   try {
     for await (const chunk of addAbortSignal(signal, stream)) yield chunk;

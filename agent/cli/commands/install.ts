@@ -52,7 +52,6 @@ interface InstallOptions {
   readonly force?: true;
   readonly allowUnreachableHost?: true;
   readonly compute?: true;
-  /** `--service`, `--no-service`, or neither: as it is. */
   readonly service?: boolean;
 }
 

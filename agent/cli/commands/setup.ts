@@ -36,7 +36,6 @@ export interface SetupDocument {
   readonly verdict: Verdict | null;
 }
 
-/** How long one address may take to answer. */
 const hostQuestionMs = 3_000;
 /** How long the doctor waits for the service to say something; it has had its time already. */
 const doctorMs = 10_000;

@@ -218,7 +218,6 @@ function chosenOf(document: StatusDocument, { profile, unit }: Choice): StatusDo
   return { ...document, installed, consumers, unit: first.unit, drift, verdict };
 }
 
-/** A service that is not installed never sends a signal. */
 function notInstalled({ profile, unit }: Choice): VgpuError {
   const [asked, again] =
     unit === undefined ? [`profile ${profile}`, `--profile ${profile}`] : [unit, `--unit ${unit}`];

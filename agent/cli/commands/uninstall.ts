@@ -143,7 +143,6 @@ async function takeAway(
   };
 }
 
-/** Where others are installed the plan warns, and names them. */
 function nothingInstalled({ consumers, unit }: ReadyPlan): readonly string[] {
   return consumers.length === 0 ? [`nothing is installed for ${unit}`] : [];
 }

@@ -94,7 +94,6 @@ function outcome(verdict: Verdict, emit: Emit): Outcome {
   };
 }
 
-/** Throws as `confirm` does when a person stops it. */
 async function interruptible<T>(work: Promise<T>, signal: AbortSignal): Promise<T> {
   work.catch(() => {});
   return new Promise((resolve, reject) => {

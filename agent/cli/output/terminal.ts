@@ -155,7 +155,6 @@ export function terminalTalk(
   return { emit, pause, keepSteps };
 }
 
-/** Phases of apply/ say what of; the verb is ours. */
 function phaseText({ phase, text }: Extract<Event, { kind: 'phase' }>): string {
   switch (phase) {
     case 'apply':

@@ -140,7 +140,6 @@ async function inspectAll(
   throw refused ?? new VgpuError('no profile was looked at', { kind: 'internal', operation: 'inspect' });
 }
 
-/** Driver libraries of others, each file once. */
 function othersIn({ candidates }: MachineFacts): Consumer['libraries'] {
   const files = new Map<string, Consumer['libraries'][number]>();
   for (const { path, vendor, ownerOfFile, resolution } of candidates) {

@@ -69,7 +69,6 @@ function labelOf(question: Question, value: string): string {
 }
 
 interface Seen {
-  /** The choice that is highlighted, or the text typed so far. */
   kept: string;
 }
 
@@ -147,7 +146,6 @@ function themeOf(style: Style) {
 // Questions as plain lines: numbered choices, the answer typed and ended by Enter. For terminals that cannot
 // be drawn on (TERM=dumb: an editor's shell, a serial line, a braille display).
 
-/** Asks until the line is an answer. */
 export async function askInLines(
   terminal: PromptTerminal,
   question: Question,

@@ -11,7 +11,6 @@ export interface PromptTerminal {
   /** Nothing may be drawn twice (TERM=dumb). */
   readonly dumb: boolean;
   readonly style: Style;
-  /** Aborts when a signal asks the command to stop. */
   readonly signal: AbortSignal;
 }
 

@@ -20,7 +20,6 @@ export interface HostSeen {
 export interface Found {
   readonly consumers: readonly Consumer[];
   readonly hosts: readonly HostSeen[];
-  /** The present installation; null: nothing is installed. */
   readonly installed: {
     readonly profiles: readonly string[];
     readonly endpoint: string;
@@ -32,7 +31,6 @@ export interface Answers {
   readonly profile?: string;
   readonly host?: string;
   readonly service?: boolean;
-  /** The address is about to be typed. */
   readonly typing?: true;
 }
 
@@ -71,7 +69,6 @@ export type Ask = (question: Question, options: { readonly back: boolean }) => P
 
 // Which question comes next, and what an answer means. Pure.
 
-/** Values of choices that are no address. */
 export const otherAddress = 'other';
 export const lookAgain = 'again';
 export const stopHere = 'stop';

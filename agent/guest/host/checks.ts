@@ -19,7 +19,6 @@ interface Checking {
   readonly device: HostDevice;
   readonly listen: readonly string[];
   readonly sources: readonly string[];
-  /** systemd holds the addresses already. */
   readonly listening: boolean;
 }
 

@@ -12,7 +12,6 @@ import type { UnitCommand } from '../../systemd/run-in-unit.js';
 
 export interface Starting {
   readonly unit: LoadedUnit;
-  /** The loader that the program names. */
   readonly interpreter: string;
   /** Its real path: `$ORIGIN` is made of it. */
   readonly program: string;
@@ -38,7 +37,6 @@ export interface LoaderEffects {
 
 const limitMs = 5_000;
 
-/** The loader's answer, or the reason why there is none. */
 export async function askLoader(
   effects: LoaderEffects,
   { unit, interpreter, program, environment, environmentFiles, user, directory }: Starting,
@@ -124,7 +122,6 @@ export interface LoaderWords {
 
 const spoken = /^ {1,11}\d+:\t(.*)$/;
 
-/** The words, or the line that is not understood. */
 export function readLoaderWords(stdout: string, stderr: string): LoaderWords | { readonly problem: string } {
   const searches: { name: string; attempts: Attempt[]; finished: boolean }[] = [];
   const missing: { symbol: string; file: string }[] = [];

@@ -255,7 +255,6 @@ export interface JournaldSetting {
   readonly file: string;
 }
 
-/** A key that no file sets is absent. */
 export type JournaldLook = Readonly<Partial<Record<(typeof keys)[number], JournaldSetting>>>;
 
 /** The first that has a file of a name has the only one of that name. */

@@ -55,7 +55,6 @@ export interface LoaderLook {
   readonly problem: string | null;
 }
 
-/** A library of the consumer's own that needs one of the two. */
 export interface Opener {
   readonly path: string;
   readonly needed: readonly string[];
@@ -318,7 +317,6 @@ interface Subject extends Omit<Starting, 'interpreter' | 'program'> {
   readonly root: Root;
   /** AT_SECURE: set-user-ID, file capabilities. The loader then ignores the variables of the environment. */
   readonly secure: boolean;
-  /** The same for two processes with the same library search. */
   readonly key: string;
 }
 

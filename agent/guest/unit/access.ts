@@ -132,7 +132,6 @@ async function culprit(
   return file;
 }
 
-/** `/a/b/c` -> `/`, `/a`, `/a/b`. */
 function parentsOf(file: string): readonly string[] {
   const parents: string[] = [];
   for (let at = path.dirname(file); ; at = path.dirname(at)) {

@@ -8,7 +8,6 @@ import type { LoadedUnit } from '../../contracts/unit.js';
 
 interface OutputPlace {
   readonly path: string;
-  /** Bytes before it are of former starts. */
   readonly offset: number;
 }
 

@@ -113,7 +113,6 @@ function deviceAt(root: Root, directory: string): readonly SharedMemoryDevice[] 
   const says = (name: string): string | undefined =>
     root.readFile(`${directory}/${name}`, maxFileBytes)?.toString('utf8').trim();
   if (says('vendor') !== ivshmem.vendor || says('device') !== ivshmem.device) return [];
-  // Its third region is the memory.
   const path = `${directory}/resource2`;
   const status = root.stat(path);
   if (status === null) return [];

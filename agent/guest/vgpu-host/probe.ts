@@ -53,7 +53,6 @@ export async function askProbe(runner: CommandRunner, question: ProbeQuestion): 
   }
 }
 
-/** Why a report is not ok, in a sentence. */
 export function describeFailure(report: ProbeReport): string {
   const noHost = troubleOf(report.host);
   if (noHost !== null) return noHost.message;

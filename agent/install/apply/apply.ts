@@ -350,7 +350,6 @@ export async function takeTrialBack(
   return rollback(effects, emit, unit);
 }
 
-/** It is an ordinary undo log again. */
 async function resume(disk: Disk): Promise<boolean> {
   if ((await disk.inspect(disk.state.trial)).kind === 'absent') return false;
   await disk.rename(disk.state.trial, disk.state.transaction);

@@ -69,7 +69,7 @@ export async function carryOut(
     case 'remove-store':
     case 'restart':
     case 'service':
-      // After the commit: sweep.ts, apply.ts.
+      // After the commit: release.ts, apply.ts.
       return items;
   }
 }
@@ -112,7 +112,6 @@ async function fillStore(
   return owned;
 }
 
-/** A file of the package, exactly as the plan saw it. */
 async function readWhole(
   { effects }: Work,
   file: { readonly source: string; readonly sha256: string },
@@ -263,7 +262,7 @@ async function removeDirectory(
   directory: string,
   items: readonly OwnedItem[],
 ): Promise<readonly OwnedItem[]> {
-  // The store's directories still hold the versions; sweep.ts removes them after the commit.
+  // The store's directories still hold the versions; release.ts removes them after the commit.
   if (isInStore(directory)) return items;
   const present = await effects.disk.inspect(directory);
   if (present.kind === 'directory') {

@@ -161,7 +161,6 @@ async function named(file: string, work: () => Promise<void>): Promise<void> {
   }
 }
 
-/** Makes an entry's creation, renaming or removal durable. */
 export function syncParent(disk: Disk, file: string): Promise<void> {
   return disk.syncDirectory(path.dirname(file));
 }
@@ -228,7 +227,6 @@ function copyError(from: string, to: string, said: string, code: string | null):
 
 // The effects of the running system.
 
-/** Everything real: `/`, spawned tools, systemd. */
 export function systemEffects(what: {
   readonly runner: CommandRunner;
   readonly manager: ApplyEffects['manager'];

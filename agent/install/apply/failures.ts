@@ -19,7 +19,6 @@ const phrases: Readonly<Record<string, string>> = {
   EIO: 'input/output error',
 };
 
-/** The event, its place and the remedy, of any thrown value. */
 interface Failure {
   readonly text: string;
   readonly operation: string;

@@ -114,7 +114,6 @@ async function taken(
   return seconds > 0 && (await flock(descriptor, seconds, signal));
 }
 
-/** False when another process holds it. */
 function flock(descriptor: number, seconds: number, signal: AbortSignal | undefined): Promise<boolean> {
   const patience = seconds > 0 ? ['-w', seconds.toFixed(3)] : ['-n'];
   return new Promise((resolve, reject) => {

@@ -98,7 +98,7 @@ function beforeOf(
 
 function keepsEarlier(earlier: OwnedItem, item: OwnedItem, found: PathState): boolean {
   if (found.kind === 'absent' || isOurs(earlier, found)) return true;
-  // Small files that were edited after the install are kept aside (aside.ts); `before` is what was there before the install.
+  // Small files that were edited after the install are kept aside (place.ts); `before` is what was there before the install.
   if (item.kind !== 'link') return true;
   return found.kind === 'link' && isInStore(found.target);
 }

@@ -38,7 +38,6 @@ export type Aim =
   | { readonly kind: 'file'; readonly sha256: string }
   | { readonly kind: 'directory' };
 
-/** An alternative as `update-alternatives --install` takes it. */
 export interface AlternativeSpec {
   readonly group: string;
   readonly link: string;
@@ -79,14 +78,12 @@ export interface BeginRecord {
   readonly intent: 'install' | 'uninstall';
   /** As it was before; of a former schema it may be, too. */
   readonly manifest: Pick<Manifest, 'items'> | null;
-  /** Store versions to be deleted after the commit. */
   readonly retire: readonly string[];
 }
 
 type TransactionRecord =
   | BeginRecord
   | StepRecord
-  /** From here on the new state stands. */
   | { readonly type: 'commit' }
   /** After a commit: it is being taken back after all (a failed confirmation). */
   | { readonly type: 'rollback' };

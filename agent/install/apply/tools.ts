@@ -95,7 +95,6 @@ export async function removeAlternative(
   await update(tools, ['--remove', group, path]);
 }
 
-/** Undoes a step, begun or done, however often. */
 export async function undoAlternative(tools: Tools, record: AlternativeRecord): Promise<void> {
   await undoChoice(tools, record);
   await clearTemporaries(tools, record.group);

@@ -104,7 +104,6 @@ export async function recoverTrace(effects: TraceEffects, emit: Emit): Promise<b
   return true;
 }
 
-/** It becomes part of a path. */
 function isUnitName(text: string): boolean {
   return /^[\w:.@\\-]+\.service$/.test(text) && !text.startsWith('.');
 }

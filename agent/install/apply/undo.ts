@@ -9,7 +9,6 @@ import { clear, keepBackupAside, place, sameState, temporaryFor } from './place.
 import type { PathRecord, StepRecord } from './records.js';
 import { runLdconfig, runReload, undoAlternative } from './tools.js';
 
-/** Programs, texts and settings: no library of the loader's. */
 const unread = ['/usr/bin', '/usr/share', '/etc/default'];
 
 type Reader = 'systemd' | 'loader' | 'nobody';
@@ -55,7 +54,6 @@ function readerOf({ disk }: ApplyEffects, step: StepRecord): Reader {
   }
 }
 
-/** True when the program that reads it has to reload. */
 async function undoStep(effects: ApplyEffects, step: StepRecord, emit: Emit): Promise<boolean> {
   switch (step.type) {
     case 'ldconfig':

@@ -16,7 +16,6 @@ export interface Asking<P> {
   /** Two plans with the same words are the same; null: there is nothing to ask about. */
   readonly words: (planned: P) => string | null;
   readonly approve: (planned: P) => Promise<boolean>;
-  /** `approve` asks a person; otherwise it answers at once. */
   readonly asks: boolean;
   readonly signal: AbortSignal;
 }

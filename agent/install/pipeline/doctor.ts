@@ -60,7 +60,6 @@ async function gather(work: DoctorWorkplace, request: DoctorRequest, emit: Emit)
 
 export interface FixRequest extends DoctorRequest {
   readonly approve: (plan: ReadyPlan) => Promise<boolean>;
-  /** `approve` asks a person. */
   readonly asks: boolean;
 }
 

@@ -16,7 +16,6 @@ export interface InstallRequest {
   readonly profile: Profile;
   readonly host: string | null;
   readonly force: boolean;
-  /** Go on although the host does not answer. */
   readonly allowUnreachable?: boolean;
   readonly restart: boolean;
   /** Shall the service be there? Null or absent: as it is. */
@@ -266,7 +265,6 @@ async function settledOrTakeBack(
 
 // Taking an install back whose verdict, or whose service, was not what was asked for.
 
-/** With the lock, after `apply` with `keepUndo`. */
 async function takeBack(work: Workplace, plan: ReadyPlan, emit: Emit): Promise<void> {
   await tellTakenBack(work, plan, await work.rollback(plan.unit, emit), emit);
 }

@@ -58,7 +58,6 @@ export function withVerdictOf(view: StatusView, unit: string, verdict: Verdict |
   return { ...view, consumers, verdict: view.unit.name === unit ? verdict : view.verdict };
 }
 
-/** A verdict that rests on an older look is not about now. */
 export const freshMs = 15_000;
 
 /** The view as it is to be shown at `now` (milliseconds): the service may have stopped looking. */

@@ -55,14 +55,12 @@ export interface Workplace {
    * stays then, and cannot be taken back any more, unless `keepTrial`.
    */
   recover(emit: Emit, options?: { readonly keepTrial?: boolean }): Promise<Recovery>;
-  /** A doctor traces a service, or was killed while it did. */
   traceLeft(): Promise<boolean>;
   /** With the lock held: takes away what a doctor that was killed left of a trace. False: nothing was left. */
   recoverTrace(emit: Emit): Promise<boolean>;
   apply(plan: ReadyPlan, options: ApplyRequest, emit: Emit): Promise<Applied>;
   /** After `apply` with `keepUndo`: takes everything back and restarts `unit`. */
   rollback(unit: string, emit: Emit): Promise<RestartOutcome>;
-  /** After `apply` with `keepUndo`: lets the undo log go. */
   settle(emit: Emit): Promise<void>;
   /** Instead of `settle`: the lock may be let go, and `takeTrialBack` or `endTrial` come later, with the lock again. */
   beginTrial(): Promise<void>;
@@ -77,7 +75,7 @@ export interface Workplace {
    */
   mark(unit: UnitFacts, signal: AbortSignal): Promise<Mark>;
   confirm(request: ConfirmRequest, emit: Emit): Promise<Verdict>;
-  /** Waits until vgpu-agent.service has come so far for `unit` (settled: without the lock); throws as service-up.ts says. */
+  /** Waits until vgpu-agent.service has come so far for `unit` (settled: without the lock); throws as `serviceUp` does. */
   serviceUp(unit: string, goal: ServiceGoal, signal: AbortSignal): Promise<void>;
   readonly journal: JournalWriter;
 }
@@ -95,7 +93,6 @@ export interface DoctorWorkplace extends WatchingWorkplace {
   readonly tracing: Tracing;
 }
 
-/** One traced start, step by step; all with the lock held. */
 export interface Tracing {
   /** The next start is traced. Throws the system's error; `disarm` and `forget` take back what was done. */
   begin(plan: TracePlan): Promise<void>;

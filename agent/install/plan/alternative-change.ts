@@ -16,7 +16,6 @@ interface Alternatives {
   readonly links: ReadonlyMap<string, string>;
 }
 
-/** @param wanted public path -> file in the store */
 export function alternativeChanges(facts: MachineFacts, wanted: ReadonlyMap<string, string>): Alternatives {
   const links = new Map<string, string>();
   const changes: Change[] = [];

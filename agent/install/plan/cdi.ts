@@ -20,7 +20,6 @@ import { writeChange } from './our-files.js';
 
 /** The first that lets a device's name begin with a digit; podman 4.3 and Docker 25 know it. */
 const cdiVersion = '0.5.0';
-/** As nvidia-ctk mounts libraries. */
 const readOnly = ['ro', 'nosuid', 'nodev', 'rbind', 'rprivate'];
 /** Sockets are reached through a directory, so that one that is made again is found. */
 const socketDirectory = '/run/vgpu';
@@ -86,7 +85,6 @@ export function deviceCount({ host, containers }: Pick<MachineFacts, 'host' | 'c
   return Math.max(1, [...text.matchAll(/"name": "\d+"/g)].length);
 }
 
-/** Both files as they should be; null: not to be there. */
 export function wantedCdi(
   facts: MachineFacts,
   endpoint: string,
@@ -126,7 +124,6 @@ function withdrawn({ manifest, containers }: MachineFacts, file: string): readon
   return [{ kind: 'remove-owned', path: file, restores: item.before, reason }];
 }
 
-/** Our own CDI file: its entry applies when a container starts. */
 export function isOwnCdi(change: Change): boolean {
   return 'path' in change && change.path === cdiFile;
 }

@@ -24,7 +24,6 @@ export interface WantedVariable {
   readonly name: string;
   readonly separator: string;
   readonly why: string;
-  /** vgpu-agent's entries, in order. */
   readonly entries: readonly string[];
   /** The unit's value without vgpu-agent, as unit file text; kept behind `entries`. */
   readonly inherited: readonly string[];
@@ -151,7 +150,7 @@ function dropInText(profile: string, variables: readonly WantedVariable[], after
 }
 
 /**
- * Where the log goes to a file, each start says how long that file was before it (machine/start-record.ts): old lines
+ * Where the log goes to a file, each start says how long that file was before it (guest/unit/start-record.ts): old lines
  * must not speak for a new start. `-`: the consumer starts whatever becomes of it. Never `+`: the command has the
  * unit's LD_PRELOAD and LD_LIBRARY_PATH, which may name what the service's user can write. The sender lives on for a
  * moment: journald looks at its cgroup when it reads the line, and an entry of a process that has ended by then has no

@@ -53,7 +53,6 @@ export function readableChange(present: OwnedFileFacts, why: string): readonly C
   return [writeChange(present, content, `its mode is ${mode}; ${why}`)];
 }
 
-/** Writes one of vgpu-agent's text files, mode 0644. */
 export function writeChange(
   present: OwnedFileFacts,
   content: string,

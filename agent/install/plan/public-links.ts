@@ -15,7 +15,6 @@ export interface PublicLinks {
   readonly changes: readonly Change[];
   readonly warnings: readonly Warning[];
   readonly refusals: readonly Refusal[];
-  /** Paths that lead, or will lead, to the store. */
   readonly wanted: ReadonlyMap<string, string>;
 }
 
@@ -146,7 +145,6 @@ function ldconfigSets(candidate: LibraryCandidate, facts: MachineFacts): boolean
   );
 }
 
-/** @param found what is wrong with what is there now */
 function ldconfigLink(place: Place, found: string, facts: MachineFacts): Verdict {
   const { candidate, target } = place;
   const { state } = candidate;
@@ -272,7 +270,6 @@ export function highestName(file: string): string {
   return file.replace(/\d+$/, highest);
 }
 
-/** Does `file` have a name that ldconfig sets links under? */
 function isSonameLink(file: string): boolean {
   return /^lib[\w-]+\.so\.\d+$/.test(path.basename(file));
 }

@@ -9,7 +9,6 @@ import { unusedQuadlet } from './container.js';
 import { findConsumer } from './owned.js';
 import { serviceText } from './service.js';
 
-/** All of them, so that they can be repaired in one go. */
 export function installRefusals(
   facts: MachineFacts,
   options: PlanOptions,

@@ -127,7 +127,6 @@ export function restartChange(
   return reason === null ? [] : [{ kind: 'restart', unit: unit.name, reason }];
 }
 
-/** Would a start now go differently from one before? */
 function concernsConsumer({ store, shim }: MachineFacts, change: Change): boolean {
   switch (change.kind) {
     case 'write-file':

@@ -20,7 +20,6 @@ interface ServicePlan {
 
 const nothing: ServicePlan = { files: [], reload: false, run: [] };
 
-/** `endpoint` is the one that was asked for; null: none was. */
 export function servicePlan(facts: MachineFacts, options: PlanOptions, endpoint: string | null): ServicePlan {
   const { service } = facts;
   if (service === undefined) return nothing;
@@ -161,7 +160,6 @@ export function serviceText(
 }
 
 interface ServiceChoice {
-  /** Default: all. */
   readonly consumers?: readonly ServedConsumer[];
   /** Null: as installed. */
   readonly endpoint?: string | null;

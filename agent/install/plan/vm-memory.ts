@@ -117,7 +117,6 @@ export const addMemory: readonly string[] = [
   'hostd.conf: allow vsock cid=CID vm-memory=/dev/shm/vgpu-NAME',
 ];
 
-/** Makes udev apply its rules to the device again. */
 export function lookAgain({ path }: SharedMemoryDevice): string {
   const device = path.slice(0, path.lastIndexOf('/'));
   return `sudo udevadm control --reload && sudo udevadm trigger --action=change ${device}`;

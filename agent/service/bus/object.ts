@@ -1,6 +1,6 @@
 /**
  * org.vgpu.Agent1 on the system bus, as units/org.vgpu.Agent1.xml describes it. The bus's policy lets every user read
- * and call; authority.ts decides who may act.
+ * and call; object.ts decides who may act.
  */
 import { own } from '../../lib/json.js';
 import { type BusAnswer, type BusConnection, BusError, type IncomingCall } from '../../systemd/connection.js';
@@ -22,7 +22,6 @@ interface BusObjectEffects {
   readonly metrics: () => Promise<string>;
   readonly verify: () => Promise<string>;
   readonly repair: () => Promise<{ readonly state: string; readonly problem: string }>;
-  /** Begins each restart that is due now. */
   readonly restart: () => readonly { readonly unit: string; readonly reason: string }[];
   /** Rejects when agent.json is refused. */
   readonly reload: () => Promise<void>;

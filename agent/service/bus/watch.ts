@@ -4,11 +4,8 @@ import { addMatch, type BusConnection } from '../../systemd/connection.js';
 import { unitPath } from '../../systemd/run-in-unit.js';
 
 interface BusEvents {
-  /** The unit was started, stopped, restarted or reloaded. */
   unit(name: string): void;
-  /** systemd has read its unit files again. */
   reloaded(): void;
-  /** The machine woke up. */
   resumed(): void;
 }
 
@@ -21,7 +18,6 @@ export interface BusWatch {
 }
 
 export async function watchBus(bus: BusConnection, events: BusEvents): Promise<BusWatch> {
-  /** By object path. */
   let watched: ReadonlyMap<string, string> = new Map();
   const rules = new Set<string>();
   bus.onSignal(({ path, interface: name, member, body }) => {

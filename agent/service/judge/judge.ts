@@ -34,7 +34,6 @@ interface JudgeEffects {
   readonly desired: () => DesiredOne;
   /** The requests that the consumer serves now; null: none. */
   readonly serving: (unit: LoadedUnit) => Promise<string | null>;
-  /** systemctl restart; resolves with the job's result. */
   readonly restart: (unit: string) => Promise<string>;
   readonly signal: AbortSignal;
 }
@@ -42,7 +41,6 @@ interface JudgeEffects {
 export interface Judge {
   /** The files are as they shall be (or cannot be helped now). `outdated`: why the consumer runs with former ones. */
   settled(facts: MachineFacts, outdated: string | null): void;
-  /** The unit may have been started, stopped or restarted. */
   unitChanged(): void;
   /** Judge again although the start is the same: its log said something, or a machine woke up. */
   doubt(): void;
@@ -59,7 +57,6 @@ export interface Judge {
   quiet(): Promise<void>;
 }
 
-/** Pause between two looks at a consumer that runs. */
 const lookEveryMs = 5_000;
 /** After a failure of our own the next look is so much later. */
 const failurePauseMs = 10_000;

@@ -38,7 +38,6 @@ export function lostVerdict(before: Verdict, reason: string): Verdict {
     reason: 'host-unreachable',
     evidence: [
       { kind: 'host', text: `the host does not answer: ${reason}`, weight: 'against', source: null },
-      // The host's answer of before is past.
       ...before.evidence.filter(({ kind }) => kind !== 'host'),
     ],
     summary:

@@ -40,16 +40,13 @@ interface KeeperEffects {
 export interface Keeper {
   /** Something may have changed. `first`: an installation may be made where there is none. */
   look(options?: { readonly first?: boolean; readonly soon?: boolean }): void;
-  /** Forgets limits and failures, then looks: a person has asked. */
   retry(): void;
-  /** Resolves when no look runs or is asked for. */
   quiet(): Promise<void>;
 }
 
 const packageManagerEveryMs = 300;
 const packageManagerLimitMs = 30 * 60_000;
 
-/** The result of one look, and whether anything has to be kept. */
 interface Look {
   readonly facts: MachineFacts;
   readonly found: Found;
@@ -158,7 +155,6 @@ export function keeper(effects: KeeperEffects): Keeper {
     }
   };
 
-  /** True: it is still at work. */
   const waitForPackageManager = async (): Promise<boolean> => {
     const begun = steadyNow();
     do {

@@ -13,9 +13,7 @@ export type Found =
 
 export interface Drift {
   readonly kind: 'drift';
-  /** Paths, for back-off and for people. */
   readonly causes: readonly string[];
-  /** Each change with its reason. */
   readonly what: readonly string[];
 }
 
@@ -39,16 +37,13 @@ export interface KeeperState {
   readonly repairs: Done;
 }
 
-/** The changes of a repair: titles for people, and the paths. */
 export interface Repaired {
   readonly titles: readonly string[];
   readonly causes: readonly string[];
 }
 
 export type KeeperEvent =
-  /** Something may have changed. */
   | { readonly kind: 'noticed'; readonly first: boolean; readonly soon: boolean; readonly now: number }
-  /** A person has asked: limits and failures are forgotten. */
   | { readonly kind: 'retry' }
   /** The answer to `look`. `wanted`: it is installed, or agent.json declared it and `first` was so before the look. */
   | {
@@ -60,7 +55,6 @@ export type KeeperEvent =
       readonly rules: KeeperRules;
       readonly now: number;
     }
-  /** The answer to `ask-package-manager`. */
   | {
       readonly kind: 'package-manager';
       readonly who: string | null;

@@ -109,7 +109,6 @@ export function fixes({ profile }: DoctorFacts, text: string): Remedy {
   };
 }
 
-/** For a person to do. */
 export function byHand(text: string, command: string): Remedy {
   return { text, command, where: 'guest', fix: false };
 }
@@ -169,7 +168,6 @@ const removes: Readonly<Record<DistributionFamily, string>> = {
   unknown: 'apt-get remove',
 };
 
-/** Asks the package manager whose a file is. */
 export const ownerQuery: Readonly<Record<DistributionFamily, string>> = {
   debian: 'dpkg -S',
   redhat: 'rpm -qf',

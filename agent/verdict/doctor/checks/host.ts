@@ -107,7 +107,6 @@ function answersFor(
   return ok(line);
 }
 
-/** `word`: why, if our libcuda came to tell. */
 function unreachable(
   { machine, profile }: DoctorFacts,
   evidence: readonly string[],

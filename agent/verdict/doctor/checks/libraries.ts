@@ -235,7 +235,6 @@ function lookedIn(files: readonly string[], directories: readonly string[]): str
 
 const shown = 10;
 
-/** A library that lacks one function is not loaded at all. */
 export const symbols: Check = {
   id: 'symbols',
   title: 'the shim has every function that the service needs',

@@ -15,7 +15,6 @@ import {
 } from '../finding.js';
 import { groupsOf, isForeign, libraryText, processNames, type TracedStart } from '../trace/bindings.js';
 
-/** Evidence lines; the JSON has all. */
 const shown = 12;
 
 export const tracedBindings: Check = {
@@ -95,7 +94,6 @@ function isPartial({ processes, live }: TracedStart): boolean {
   return past || live.some(({ traced }) => traced === false);
 }
 
-/** The groups of the trace, and its limits. */
 function evidenceOf(trace: TracedStart, foreignOnly = false): readonly string[] {
   const { strange, cut, complete, more } = trace;
   const lines = groupsOf(trace).flatMap(({ who, lines: all }) =>

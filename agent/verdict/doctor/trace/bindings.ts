@@ -11,12 +11,10 @@ export type TraceFacts =
 export interface TracedStart {
   readonly kind: 'traced';
   readonly processes: readonly TracedProcess[];
-  /** Processes that were only counted. */
   readonly more: number;
   /** Those that lived when discovery was over. */
   readonly live: readonly LiveProcess[];
   readonly lines: number;
-  /** Lines that are none of the tracer's. */
   readonly strange: number;
   /** The trace had reached its limit: what came later is missing. */
   readonly cut: boolean;
@@ -142,7 +140,6 @@ const mostProcesses = 500;
 export interface GatheredTrace {
   /** In the order in which they were heard of first. */
   readonly processes: readonly TracedProcess[];
-  /** Processes beyond those. */
   readonly more: number;
 }
 

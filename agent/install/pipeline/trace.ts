@@ -2,13 +2,12 @@
  * doctor --trace: one start of the service with the tracer before everything that it loads, then one as before. The
  * lock is held from the first change to the last, so that no repair and no other command comes between.
  */
-import { setTimeout as sleep } from 'node:timers/promises';
 import type { Emit } from '../../contracts/events.js';
 import type { MachineFacts } from '../../contracts/facts.js';
 import type { UnitFacts } from '../../contracts/unit.js';
 import type { ContentCache } from '../../guest/files/content.js';
 import { readProcesses } from '../../guest/unit/processes.js';
-import { VgpuError } from '../../lib/errors.js';
+import { stopIfAsked, VgpuError } from '../../lib/errors.js';
 import type { Profile } from '../../profile/types.js';
 import {
   gatherTrace,
@@ -37,7 +36,7 @@ export interface TraceRequest {
   readonly signal: AbortSignal;
   /** Asked only when a trace is possible. `serves`: the requests that the unit serves now; null: none. */
   readonly approve: (unit: string, serves: string | null) => Promise<boolean>;
-  /** `approve` asks a person; if not, a unit that serves requests is waited for. */
+  /** `approve` asks a person; if not, a unit that serves requests is not restarted. */
   readonly asks: boolean;
 }
 
@@ -49,12 +48,12 @@ export interface Traced {
 
 /**
  * Traces one start. Whatever happens, the service is restored before this returns or throws. Throws a VgpuError:
- * `interrupted` when `signal` aborted, `refused` when there is no one to ask and the unit keeps serving requests,
+ * `interrupted` when `signal` aborted, `refused` when there is no one to ask and the unit serves requests,
  * `failed` when the machine refused, or when restoring failed (the next command tries again).
  */
 export async function trace(work: DoctorWorkplace, request: TraceRequest, emit: Emit): Promise<Traced> {
   const { profile, signal } = request;
-  if (!request.asks) await notWhileServing(work, request, emit);
+  if (!request.asks) await notWhileServing(work, request);
   const asked = await askThenLock<Prepared | string, Traced>(
     work,
     {
@@ -75,7 +74,7 @@ export async function trace(work: DoctorWorkplace, request: TraceRequest, emit: 
     },
     async (prepared) => {
       if (typeof prepared === 'string') return notTraced(prepared);
-      stopIfAsked(request);
+      stopTraceIfAsked(request);
       return start(work, request, prepared, emit);
     },
     emit,
@@ -83,43 +82,16 @@ export async function trace(work: DoctorWorkplace, request: TraceRequest, emit: 
   return asked.kind === 'declined' ? notTraced('nothing was restarted', true) : asked.result;
 }
 
-const servingEveryMs = 1_000;
-/** Longer than a long answer of a model; the user who asked with --yes may not be there to see it. */
-const servingLimitMs = 10 * 60_000;
-
-/** Waits, as the service does, until there are no requests. Throws a VgpuError `refused` when that takes too long. */
-async function notWhileServing(
-  work: DoctorWorkplace,
-  { profile, signal }: TraceRequest,
-  emit: Emit,
-): Promise<void> {
-  const begun = performance.now();
-  for (;;) {
-    const serves = await work.serving(profile, signal);
-    if (signal.aborted) {
-      throw new VgpuError(
-        `stopped while waiting until ${profile.unit} has no requests; nothing was changed`,
-        {
-          kind: 'interrupted',
-          operation: 'trace',
-          path: profile.unit,
-        },
-      );
-    }
-    if (serves === null) return;
-    const elapsedMs = performance.now() - begun;
-    if (elapsedMs >= servingLimitMs) {
-      throw new VgpuError(`${profile.unit} serves requests, and a trace restarts it: ${serves}`, {
-        kind: 'refused',
-        operation: 'trace',
-        path: profile.unit,
-        remedy: 'run it without --yes: it then shows the requests and asks',
-      });
-    }
-    const text = `${profile.unit}, which serves requests: ${serves}`;
-    emit({ kind: 'waiting', text, elapsedMs, limitMs: servingLimitMs });
-    await sleep(servingEveryMs, undefined, { signal }).catch(() => {});
-  }
+/** With --yes no one sees the requests: a unit that serves any is not restarted. */
+async function notWhileServing(work: DoctorWorkplace, { profile, signal }: TraceRequest): Promise<void> {
+  const serves = await work.serving(profile, signal);
+  if (serves === null) return;
+  throw new VgpuError(`${profile.unit} serves requests, and a trace restarts it: ${serves}`, {
+    kind: 'refused',
+    operation: 'trace',
+    path: profile.unit,
+    remedy: 'try again when it has none, or without --yes: it then shows the requests and asks',
+  });
 }
 
 function notTraced(why: string, declined = false): Traced {
@@ -161,7 +133,7 @@ async function start(
     // While the drop-in is there the record stays: the next command takes up from there.
     if (cleared) {
       await tracing.forget();
-      stopIfAsked(request);
+      stopTraceIfAsked(request);
     }
     throw error;
   }
@@ -206,7 +178,7 @@ async function tracedStart(
         remedy: `vgpu-agent doctor looks without a trace; systemctl status ${plan.unit}`,
       });
     }
-    stopIfAsked(request);
+    stopTraceIfAsked(request);
     emit({ kind: 'phase', phase: 'confirm', text: `finding out where ${plan.unit} runs, with the tracer` });
     const observation = await work.observe({ profile, facts: machine, mark, timeoutMs, signal }, emit);
     return { observation, live: await work.tracing.live(plan.unit) };
@@ -237,13 +209,9 @@ async function putBack(
   return mark;
 }
 
-function stopIfAsked({ signal, profile }: TraceRequest): void {
-  if (!signal.aborted) return;
-  throw new VgpuError('stopped on request; the trace was removed completely', {
-    kind: 'interrupted',
-    operation: 'trace',
-    path: profile.unit,
-  });
+function stopTraceIfAsked({ signal, profile }: TraceRequest): void {
+  const message = 'stopped on request; the trace was removed completely';
+  stopIfAsked(signal, message, { operation: 'trace', path: profile.unit });
 }
 
 /** For commands that only look. True: something was taken away, and the service may have restarted. */

@@ -1,6 +1,6 @@
 /**
  * org.vgpu.Agent1 on the system bus, as units/org.vgpu.Agent1.xml describes it. The bus's policy lets every user read
- * and call; object.ts decides who may act.
+ * and call; polkit decides who may act (`mayNot`).
  */
 import { own } from '../../lib/json.js';
 import { type BusAnswer, type BusConnection, BusError, type IncomingCall } from '../../systemd/connection.js';

@@ -5,6 +5,7 @@
  * that only some commands need stay files of their own and are loaded when they are imported.
  * The service is CommonJS: Node's loader of modules, which it would keep in memory for life, takes 2 MB (measured).
  */
+
 import { chmodSync, existsSync, renameSync } from 'node:fs';
 import path from 'node:path';
 import { type BuildOptions, build, type Plugin } from 'esbuild';

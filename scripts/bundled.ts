@@ -1,4 +1,5 @@
 /** Part of the build: which npm packages went into what is shipped, as esbuild says it. dist/bundled/NAME.json. */
+
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import type { Metafile } from 'esbuild';

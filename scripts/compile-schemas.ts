@@ -1,13 +1,14 @@
 /** Part of the build: makes validators of our schemas, so that the agent does not have to load ajv. */
+
 import { createRequire } from 'node:module';
 import path from 'node:path';
 import type { default as StandaloneCode } from 'ajv/dist/standalone/index.js';
 import { buildSync, type Metafile } from 'esbuild';
 import { emptyDirSync, readJsonSync } from 'fs-extra/esm';
-import { statusSchema } from '../agent/cli/commands/status-schema.js';
-import { hostDaemonSchema } from '../agent/contracts/host-daemon.js';
+import { statusSchema } from '../agent/cli/commands/status.js';
 import { manifestSchema } from '../agent/contracts/manifest-schema.js';
-import { recordSchema } from '../agent/install/apply/record-schema.js';
+import { hostDaemonSchema } from '../agent/contracts/serving.js';
+import { recordSchema } from '../agent/install/apply/records.js';
 import { packageRoot } from '../agent/lib/paths.js';
 import { compiledFile, newAjv } from '../agent/lib/schema.js';
 import { noteBundled } from './bundled.js';
@@ -19,9 +20,9 @@ const { default: standaloneCode } = require('ajv/dist/standalone/index.js') as {
 const files = ['profiles/profile.schema.json', 'units/agent.schema.json'];
 const schemas: readonly (readonly [name: string, schema: object])[] = [
   ...files.map((name): [string, object] => [name, readJsonSync(path.join(packageRoot(), name))]),
-  ['agent/contracts/host-daemon.ts', hostDaemonSchema],
+  ['agent/contracts/serving.ts', hostDaemonSchema],
   ['agent/contracts/manifest-schema.ts', manifestSchema],
-  ['agent/install/apply/record-schema.ts', recordSchema],
+  ['agent/install/apply/records.ts', recordSchema],
   ['docs/json/status.schema.json', statusSchema()],
 ];
 emptyDirSync(path.dirname(compiledFile({})));

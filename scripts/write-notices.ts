@@ -2,6 +2,7 @@
  * Part of scripts/package: NOTICES, the licences of everything of others that is shipped, and sbom.cdx.json, the same as a
  * CycloneDX list. `node write-notices.js DIRECTORY NODE_PACKAGE VERSION`; SOURCE_DATE_EPOCH gives the date.
  */
+
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { outputFileSync } from 'fs-extra/esm';

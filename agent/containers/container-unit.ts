@@ -3,12 +3,12 @@
  * all write alike: `podman run ...`, `docker run ...`, `docker start ...`, `docker compose up`. Pure.
  */
 import path from 'node:path';
-import { isOurDevice } from '../contracts/cdi.js';
 import type { ProcessFacts } from '../contracts/facts.js';
 import type { ComposedContainer, LoadedUnit, UnitFacts } from '../contracts/unit.js';
 import { assignments } from '../lib/unit-file.js';
+import { isOurDevice } from './cdi.js';
 
-export type ContainerEngine = 'podman' | 'docker';
+type ContainerEngine = 'podman' | 'docker';
 
 export interface ContainerUnit {
   readonly engine: ContainerEngine;
@@ -16,9 +16,7 @@ export interface ContainerUnit {
   readonly program: string;
   /** The engine's own options before its command: `--host`, `--root`. */
   readonly options: readonly string[];
-  /** `compose`: containers of a compose file. */
   readonly command: 'run' | 'start' | 'compose';
-  /** The compose project of the containers; null: no compose file. */
   readonly compose: ComposeProject | null;
   /** The container's name; null: the command gives none, and of a compose file none runs or docker does not tell. */
   readonly name: string | null;
@@ -26,18 +24,15 @@ export interface ContainerUnit {
   readonly detached: boolean;
   /** The file that quadlet made the unit from; null: no quadlet. */
   readonly quadlet: string | null;
-  /** CDI devices (`vendor/class=name`) that the command gives it. */
   readonly devices: readonly string[];
   /** The command changes nothing of the engine's seccomp profile. */
   readonly defaultSeccomp: boolean;
-  /** The variables that the command sets in it: `--env NAME=VALUE`. */
   readonly environment: Readonly<Record<string, string>>;
   /** `--env-file FILE`. What `environment` has wins over them. */
   readonly environmentFiles: readonly string[];
 }
 
-/** Options and variables that give `docker compose` the place of its file. */
-export interface ComposeProject {
+interface ComposeProject {
   readonly project: string | null;
   readonly files: readonly string[];
   readonly directory: string | null;
@@ -83,7 +78,6 @@ export function containerOf(unit: CommandFacts): ContainerUnit | null {
   };
 }
 
-/** Where a person changes what the consumer is started with. */
 export function editCommand(unit: UnitFacts): string {
   const container = unit.kind === 'loaded' ? containerOf(unit) : null;
   if (container === null) return `systemctl edit ${unit.name}`;
@@ -101,7 +95,6 @@ export function isContainer(unit: UnitFacts): boolean {
   return unit.kind === 'loaded' && containerOf(unit) !== null;
 }
 
-/** `words`: what is said to compose. */
 function composed(
   unit: CommandFacts,
   engine: ContainerEngine,
@@ -171,12 +164,10 @@ function assigned(words: readonly string[]): Readonly<Record<string, string>> {
   );
 }
 
-/** The value of an option; null: it is not there. */
 export function optionOf(words: readonly string[], option: string): string | null {
   return valuesOf(words, option)[0] ?? null;
 }
 
-/** `-d`, `-itd`, `--detach`. */
 function isSet(words: readonly string[], letter: string, long: string): boolean {
   const short = new RegExp(`^-[itPq]*${letter}[itPq]*$`);
   return words.some((word) => word === long || word === `${long}=true` || short.test(word));

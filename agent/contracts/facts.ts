@@ -2,9 +2,9 @@
  * Facts about this guest. `machine/` fills them in and never writes; `plan/`
  * reads them and never looks for itself.
  */
-import type { HostWord } from './host-word.js';
-import type { Manifest } from './manifest.js';
-import type { PathState } from './path-state.js';
+
+import type { Manifest, PathState } from './manifest.js';
+import type { HostWord } from './probe.js';
 import type { UnitFacts } from './unit.js';
 
 export type DistributionFamily = 'debian' | 'redhat' | 'suse' | 'arch' | 'unknown';
@@ -43,10 +43,7 @@ export interface LinkStep {
   readonly target: string;
 }
 
-/**
- * The final target of a path. `file` is anything that is neither link nor directory (the state of `realPath` has its
- * type); `absent`: nothing exists at the path itself.
- */
+/** `file`: neither link nor directory. `absent`: nothing exists at the path itself. */
 export type Resolution =
   | { readonly kind: 'file'; readonly realPath: string; readonly steps: readonly LinkStep[] }
   | { readonly kind: 'dangling'; readonly missing: string; readonly steps: readonly LinkStep[] }
@@ -54,14 +51,7 @@ export type Resolution =
   | { readonly kind: 'directory'; readonly realPath: string; readonly steps: readonly LinkStep[] }
   | { readonly kind: 'absent' };
 
-/**
- * One place where a program may find a libcuda / libnvidia-ml. Every name in every public directory of the
- * profile is listed, `absent` included, under the first of several names of one directory (`/lib/x` and
- * `/usr/lib/x` on merged /usr): a public path without a candidate is a second name of one that has it.
- * Versioned names (`libcuda.so.550.163.01`) in those directories, and every other place, only if they exist.
- */
 export interface LibraryCandidate {
-  /** The path as a program would open it. */
   readonly path: string;
   readonly library: 'libcuda' | 'libnvidia-ml';
   readonly state: PathState;
@@ -93,7 +83,6 @@ export interface LoaderFacts {
   readonly directories: readonly { readonly path: string; readonly from: string }[];
 }
 
-/** A Debian alternatives group (`update-alternatives --query`). */
 export interface AlternativeGroup {
   readonly name: string;
   readonly link: string;
@@ -107,7 +96,6 @@ export interface AlternativeGroup {
   }[];
 }
 
-/** The compiled shim to be installed, as found in `build/shim/` (or where the package keeps it). */
 export interface ShimBuild {
   readonly directory: string;
   /** Store id: first 16 hex digits of sha256 over the sorted (name, mode, sha256) list. */
@@ -120,7 +108,6 @@ export interface ShimBuild {
     readonly size: number;
     readonly mode: number;
   }[];
-  /** Relative links that stand beside the files: `libcuda.so -> libcuda.so.1`. */
   readonly links: readonly { readonly name: string; readonly target: string }[];
 }
 
@@ -134,7 +121,6 @@ export interface StoreFacts {
   }[];
 }
 
-/** Which process it is, here and by its own account. */
 export interface ProcessIdentity {
   readonly pid: number;
   /** Its number in the PID namespace that it lives in, where that is another one. */
@@ -147,7 +133,6 @@ export interface ProcessIdentity {
 
 export interface ProcessFacts extends ProcessIdentity {
   readonly parent: number;
-  /** /proc/PID/comm. */
   readonly name: string;
   readonly executable: string | null;
   /** systemd gives INVOCATION_ID to every service (systemd.exec(5)); this process lacks it: a wrapper cleared its environment. */
@@ -169,7 +154,6 @@ export type RealGpu =
   | { readonly kind: 'none' }
   | { readonly kind: 'present'; readonly works: boolean; readonly evidence: string };
 
-/** Where the host is, and whether it answers there. */
 export interface HostFacts {
   /** `unix:PATH`, `vsock:CID:PORT`, `tcp:ADDR:PORT`. */
   readonly endpoint: string;
@@ -180,7 +164,6 @@ export interface HostFacts {
         readonly device: string;
         readonly simulated: boolean;
         readonly milliseconds: number;
-        /** The number of devices; absent: not counted. */
         readonly devices?: number;
       }
     | {
@@ -199,32 +182,26 @@ export interface OwnedFileFacts {
   readonly content: string | null;
 }
 
-/** One file of the service: how it is, and how this version of the agent would write it. */
 export interface ServiceFile {
   readonly present: OwnedFileFacts;
-  /** Its text in the package: the unit's has places to be filled, agent.json has none (plan/service-text.ts). */
+  /** Its text in the package: the unit's has places to be filled, agent.json has none (plan/service.ts). */
   readonly packaged: string;
   /** A person may edit it: written only where there is none. */
   readonly editable: boolean;
 }
 
-/** A consumer as the service's unit has to know it. */
 export interface ServedConsumer {
   readonly unit: string;
   /** Where its public links are, by real names: `/lib` is `/usr/lib` on merged-usr systems. */
   readonly libraryDirectories: readonly string[];
 }
 
-/** The service vgpu-agent.service that keeps an installation true. */
 export interface ServiceFacts {
   readonly unit: string;
   readonly files: readonly ServiceFile[];
-  /** The links that enabling it makes. */
   readonly link: { readonly path: string; readonly target: string; readonly state: PathState };
   readonly activeState: string;
-  /** The programs that its unit starts: Node, the watcher, and the package that the program is in. */
   readonly program: { readonly node: string; readonly watch: string; readonly package: string };
-  /** All that are installed, and the one that is looked at. */
   readonly consumers: readonly ServedConsumer[];
   /** The first path of what the service would execute as root that another user can change; null: there is none. */
   readonly changeable: string | null;
@@ -238,11 +215,8 @@ export interface UnusedQuadlet {
   readonly user: string | null;
 }
 
-/** The facts about containers. */
 export interface ContainerFacts {
-  /** There is something here that would read CDI files. */
   readonly wanted: boolean;
-  /** Our CDI files. */
   readonly spec: OwnedFileFacts;
   readonly nvidia: OwnedFileFacts;
   /** Another program's file that defines nvidia.com/gpu; null: there is none. */
@@ -257,7 +231,6 @@ export interface ContainerFacts {
 
 /** A PCI device (ivshmem-plain) whose memory this guest shares with its host. */
 export interface SharedMemoryDevice {
-  /** The file that is the memory: `/sys/bus/pci/devices/0000:00:05.0/resource2`. */
   readonly path: string;
   readonly bytes: number;
   readonly uid: number;
@@ -267,9 +240,7 @@ export interface SharedMemoryDevice {
 
 export interface VmMemoryFacts {
   readonly devices: readonly SharedMemoryDevice[];
-  /** The rule of udev that gives it to a group. */
   readonly rule: OwnedFileFacts;
-  /** That group; null: there is none of this name. */
   readonly group: { readonly name: string; readonly gid: number } | null;
   /** The kernel is in lockdown: no process can map memory of a PCI device. */
   readonly locked: boolean;
@@ -305,6 +276,5 @@ export interface MachineFacts {
   readonly interrupted: boolean;
   /** An install that stands may still be taken back: it waits for the service, or was killed while it waited. */
   readonly trial?: boolean;
-  /** `doctor --trace` is at work, or was cut short. */
   readonly traced?: boolean;
 }

@@ -1,7 +1,47 @@
-/** The record of what is installed: apply/ writes it, the other rooms read it. */
-import type { PathState } from './path-state.js';
+/** The state of a path: what is recorded and restored. */
 
-/** One installed thing on this machine, and what stood in its place. */
+/** The state of a path, without following a final link. Times and owners so that a restore is exact. */
+export type PathState =
+  | { readonly kind: 'absent' }
+  | ({ readonly kind: 'link'; readonly target: string } & Ownership)
+  | ({
+      readonly kind: 'file';
+      readonly size: number;
+      readonly sha256: string;
+      readonly mode: number;
+    } & Ownership)
+  | ({ readonly kind: 'directory'; readonly empty: boolean; readonly mode: number } & Ownership)
+  | ({ readonly kind: 'other'; readonly type: 'fifo' | 'socket' | 'block' | 'character' } & Ownership);
+
+interface Ownership {
+  readonly uid: number;
+  readonly gid: number;
+  /** Nanoseconds since the epoch, decimal (a bigint does not survive JSON). */
+  readonly mtimeNs: string;
+}
+
+/** The content of a path as a reader finds it: enough to know our work from a stranger's. A PathState is one, and so is a file's or link's item. */
+type Content =
+  | { readonly kind: 'absent' | 'directory' | 'other' | 'alternative' }
+  | { readonly kind: 'link'; readonly target: string }
+  | { readonly kind: 'file'; readonly sha256: string };
+
+/** Mode and owner may differ. */
+export function sameContent(a: Content, b: Content): boolean {
+  if (a.kind === 'link') return b.kind === 'link' && a.target === b.target;
+  if (a.kind === 'file') return b.kind === 'file' && a.sha256 === b.sha256;
+  return a.kind === b.kind;
+}
+
+export function kindOf(state: PathState): string {
+  if (state.kind === 'absent') return 'missing';
+  if (state.kind !== 'other') return `a ${state.kind}`;
+  const { type } = state;
+  return type === 'fifo' ? 'a FIFO' : type === 'socket' ? 'a socket' : `a ${type} device`;
+}
+
+// The record of what is installed: apply/ writes it, the other rooms read it.
+
 export type OwnedItem =
   | {
       readonly kind: 'file';
@@ -42,7 +82,6 @@ export interface Consumer {
 /** `/var/lib/vgpu-agent/manifest.json`: everything we own, and nothing else is ours. */
 export interface Manifest {
   readonly schema: 2;
-  /** Version of the agent that wrote it. */
   readonly agent: string;
   readonly storeId: string;
   readonly endpoint: string;

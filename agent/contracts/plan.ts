@@ -1,15 +1,12 @@
 /** A plan: what would be changed, in order, each with its reason. Pure data; apply/ carries it out. */
 import type { MachineFacts, ShimBuild } from './facts.js';
-import type { Consumer } from './manifest.js';
-import type { PathState } from './path-state.js';
+import type { Consumer, PathState } from './manifest.js';
 
 export interface PlanOptions {
   /** `unix:PATH`, `vsock:CID:PORT` or `tcp:ADDR:PORT`; null takes the one that `facts.host` found. */
   readonly endpoint: string | null;
   readonly restart: boolean;
-  /** Go on although a real GPU works here. */
   readonly force: boolean;
-  /** Go on although the host does not answer. */
   readonly allowUnreachable?: boolean;
   /** Shall the service be there? Absent or null: as it is. */
   readonly service?: boolean | null;
@@ -26,7 +23,6 @@ export type Change =
       readonly reason: string;
     }
   | {
-      /** A small text file. */
       readonly kind: 'write-file';
       readonly path: string;
       readonly content: string;
@@ -101,10 +97,7 @@ export type Change =
       /** vgpu-agent's service: after everything else, since it works with what the other changes made. */
       readonly kind: 'service';
       readonly unit: string;
-      /**
-       * `hand-over` and `reload` are arguments of vgpu-hostd; no session ends. `daemon-reload` follows a stop that
-       * needed the former unit.
-       */
+      /** `hand-over`, `reload`: arguments of vgpu-hostd, no session ends. `daemon-reload`: after a stop. */
       readonly action: 'start' | 'restart' | 'stop' | 'hand-over' | 'reload' | 'daemon-reload';
       readonly reason: string;
     };
@@ -117,7 +110,6 @@ export interface Preflight {
   readonly inherited: readonly string[];
 }
 
-/** Something a person should know that no change here repairs. */
 export interface Warning {
   /** Stable, kebab-case: `output-bypasses-journal`, `sandbox-blocks-transport`. */
   readonly code: string;
@@ -125,7 +117,6 @@ export interface Warning {
   readonly remedy: string | null;
 }
 
-/** Why nothing may be done. */
 export interface Refusal {
   readonly code: string;
   readonly message: string;
@@ -136,7 +127,6 @@ export type Plan =
   | { readonly kind: 'refused'; readonly refusals: readonly Refusal[]; readonly warnings: readonly Warning[] }
   | {
       readonly kind: 'ready';
-      /** Set for a machine that serves GPUs; absent for a guest. */
       readonly side?: 'host';
       readonly intent: 'install' | 'uninstall';
       readonly profile: string;
@@ -145,7 +135,6 @@ export type Plan =
       readonly endpoint: string;
       /** All that have the GPU when the plan is carried out; empty: nothing is installed any more then. */
       readonly consumers: readonly Consumer[];
-      /** Empty: nothing to do. */
       readonly changes: readonly Change[];
       readonly warnings: readonly Warning[];
     };

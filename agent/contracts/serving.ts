@@ -1,12 +1,12 @@
 /** The settings of a host, and the facts about the machine by which `vgpu-agent host` plans. */
-import type { HostDaemon } from './host-daemon.js';
-import type { Manifest } from './manifest.js';
-import type { PathState } from './path-state.js';
+
+import { type Checked, schemaCheck } from '../lib/schema.js';
+import type { Manifest, PathState } from './manifest.js';
+import { object } from './manifest-schema.js';
 
 export const hostDevices = ['cuda', 'software'] as const;
 export type HostDevice = (typeof hostDevices)[number];
 
-/** The limit of each guest. Null: no limit besides the daemon's own. */
 export interface GuestLimits {
   /** Device memory, as hostd.conf writes it: `8G`. */
   readonly memory: string | null;
@@ -19,9 +19,7 @@ export interface ServingRequest {
   /** `unix:PATH`, `vsock:PORT` or `tcp:ADDRESS:PORT`. */
   readonly listen: readonly string[] | null;
   readonly limits: GuestLimits;
-  /** Sessions may be ended where that is the only way. */
   readonly endSessions: boolean;
-  /** Go on although a check of the device failed. */
   readonly force: boolean;
 }
 
@@ -29,7 +27,6 @@ export interface ServingRequest {
 export interface ServingFile {
   readonly path: string;
   readonly state: PathState;
-  /** The text, for a readable text file of sensible size. */
   readonly content: string | null;
   readonly ownerPackage: string | null;
   readonly mode: number;
@@ -38,17 +35,15 @@ export interface ServingFile {
     | { readonly kind: 'copy'; readonly source: string; readonly sha256: string; readonly size: number };
   /** A person may edit it: written only where there is none, or where `asked`. */
   readonly editable: boolean;
-  /** The request sets a value in it. */
   readonly asked: boolean;
 }
 
-export interface ServingLink {
+interface ServingLink {
   readonly path: string;
   readonly target: string;
   readonly state: PathState;
 }
 
-/** Something about this machine that keeps a host from working. */
 export interface ServingProblem {
   readonly code: string;
   readonly message: string;
@@ -70,12 +65,31 @@ export interface ServingFacts {
   readonly daemon: HostDaemon | null;
   readonly problems: readonly ServingProblem[];
   readonly manifest: Manifest | null;
-  /** An earlier run was cut short. */
   readonly interrupted: boolean;
 }
 
 export interface ServingUnit {
   readonly activeState: string;
   readonly needDaemonReload: boolean;
-  readonly unitFileState: string;
+}
+
+/** The members that are read of `vgpu-hostd status --json`; docs/json/common.schema.json has all of it. */
+export interface HostDaemon {
+  readonly schema: 1;
+  readonly version: string;
+  readonly devices: readonly { readonly name: string }[];
+  readonly sessions: readonly object[];
+}
+
+const text = { type: 'string' } as const;
+
+export const hostDaemonSchema = object({
+  schema: { const: 1 },
+  version: text,
+  devices: { type: 'array', items: object({ name: text }) },
+  sessions: { type: 'array', items: { type: 'object' } },
+});
+
+export function checkHostDaemon(value: unknown): Checked<HostDaemon> {
+  return schemaCheck<HostDaemon>(hostDaemonSchema)(value);
 }

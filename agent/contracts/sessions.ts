@@ -19,9 +19,7 @@ export interface HostSession {
   readonly session: number;
   /** Milliseconds since it began. */
   readonly age: number;
-  /** Bytes of device memory that it holds now. */
   readonly memory: number;
-  /** Kernels that ran, those of graphs counted one by one. */
   readonly launches: number;
   readonly calls: number;
   /** Calls that ended with an error; `lastRefusal` is the last CUresult or nvmlReturn_t, 0: none. */
@@ -63,9 +61,7 @@ export interface RefusedMemory {
   readonly count: number;
   /** Seconds since the last one; all below is of that one. */
   readonly age: number;
-  /** By its own word. */
   readonly program: string;
-  /** Asked for. */
   readonly bytes: number;
   /** The limit of its device memory, or that of the device; and how much of it was free. */
   readonly limit: number;
@@ -94,13 +90,12 @@ export interface SessionsReport {
   readonly memory: MemoryTold | null;
 }
 
-export type SessionsDocument =
+type SessionsDocument =
   | { readonly kind: 'told'; readonly report: SessionsReport }
   | { readonly kind: 'failed'; readonly code: SessionsFailure; readonly message: string }
   /** It is none of these documents. */
   | { readonly kind: 'bad'; readonly problem: string };
 
-/** Reads the document. */
 export function parseSessions(text: string): SessionsDocument {
   let value: unknown;
   try {

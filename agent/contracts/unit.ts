@@ -5,7 +5,6 @@ export interface DropIn {
   readonly content: string;
 }
 
-/** Settings of the unit that decide whether the shim can be loaded and reach the host. */
 export interface SandboxFacts {
   /** Families as systemd lists them; null = no restriction. `deny` when the list is inverted (`~`). */
   readonly restrictAddressFamilies: { readonly deny: boolean; readonly families: readonly string[] } | null;
@@ -30,7 +29,6 @@ export interface SandboxFacts {
   readonly systemCallFilter?: { readonly deny: boolean; readonly calls: readonly string[] } | null;
 }
 
-/** Settings of the unit that decide which of its lines the journal keeps, and where. */
 export interface LoggingFacts {
   /** LogNamespace=; empty: the system's own journal. */
   readonly namespace: string;
@@ -41,12 +39,9 @@ export interface LoggingFacts {
   readonly intervalMs: number | null;
 }
 
-/** A container of a compose file. */
 export interface ComposedContainer {
   readonly name: string;
-  /** Its first process. */
   readonly pid: number;
-  /** CDI devices that it was made with. */
   readonly devices: readonly string[];
 }
 
@@ -80,10 +75,7 @@ export interface LoadedUnit {
   readonly execStart: readonly string[];
   /** WorkingDirectory=; empty: the root directory. */
   readonly workingDirectory?: string;
-  /**
-   * For a unit that runs `docker compose`: the running containers of its compose file. Absent: docker does not report
-   * them.
-   */
+  /** Running containers of a `docker compose` unit. Absent: docker does not report them. */
   readonly composed?: readonly ComposedContainer[];
   readonly user: string;
   readonly group: string;

@@ -3,10 +3,7 @@ import type { Carrier } from './shim-codes.js';
 
 export type Mode = 'gpu' | 'cpu' | 'degraded' | 'undetermined';
 
-/**
- * Why it is not (fully) GPU. A closed list, documented in docs/reference/reasons.md.
- * The first group can be read off a log; the second needs the machine.
- */
+/** A closed list: docs/reference/reasons.md. The first group can be read off a log alone. */
 export const reasons = [
   'driver-too-old',
   'no-device',
@@ -80,7 +77,6 @@ export interface Evidence {
   readonly source: string | null;
 }
 
-/** The result of judging a log alone; also what `explain-log --json` prints. */
 export interface LogVerdict {
   readonly mode: Mode;
   /** A device's name says it is simulated. */
@@ -98,7 +94,6 @@ export interface Look {
   readonly at: string;
 }
 
-/** The verdict about a live consumer. */
 export interface Verdict extends LogVerdict {
   readonly profile: string;
   readonly unit: string;

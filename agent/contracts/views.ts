@@ -1,10 +1,7 @@
-/** The views of `status` and `host status`: the pipeline and the service make them, the command line renders them. */
+/** The view of `status`: the pipeline and the service make it, the command line renders it. */
 import type { HostFacts } from './facts.js';
-import type { HostDaemon } from './host-daemon.js';
-import type { HostDevice } from './serving.js';
 import type { Verdict } from './verdict.js';
 
-/** One service that was given the GPU. */
 export interface ConsumerView {
   readonly profile: string;
   readonly unit: StatusView['unit'];
@@ -27,16 +24,12 @@ export interface StatusView {
     readonly unit: string;
     readonly storeId: string;
     readonly endpoint: string;
-    /** How many installed things are on this machine. */
     readonly items: number;
   } | null;
-  /** An install or uninstall was cut short, and the next one cleans up. */
   readonly interrupted: boolean;
   /** An install that stands may still be taken back, because it waits for the service or was killed meanwhile. */
   readonly trial: boolean;
-  /** All that are shown: every one that is installed, or the one that was asked for. */
   readonly consumers: readonly ConsumerView[];
-  /** The changes that `install` would make now to repair it. */
   readonly drift: readonly { readonly change: string; readonly reason: string }[];
   readonly unit: {
     readonly name: string;
@@ -50,9 +43,7 @@ export interface StatusView {
   readonly service?: {
     readonly version: string;
     readonly state: string;
-    /** Why it waits or gave up. */
     readonly problem: string | null;
-    /** Why agent.json is not in force. */
     readonly configProblem: string | null;
     readonly pendingRestart: { readonly reason: string; readonly waitsFor: string } | null;
     readonly repairs: number;
@@ -60,28 +51,4 @@ export interface StatusView {
   } | null;
   /** Null when nothing is installed, or when this user may not look. */
   readonly verdict: Verdict | null;
-}
-
-/** The state of a machine that serves its GPU. */
-export interface HostView {
-  /** Null: `host install` did nothing here. */
-  readonly installed: {
-    /** Version of the agent that installed it. */
-    readonly agent: string;
-    readonly device: HostDevice | null;
-    readonly listen: readonly string[];
-    readonly files: number;
-  } | null;
-  readonly units: Readonly<
-    Record<'socket' | 'service', { readonly activeState: string; readonly unitFileState: string }>
-  >;
-  /** Another program than the installed one serves. */
-  readonly outdated: boolean;
-  /** Files that are not as they were installed. */
-  readonly drift: readonly string[];
-  readonly interrupted: boolean;
-  readonly answer:
-    | { readonly kind: 'answers'; readonly daemon: HostDaemon }
-    | { readonly kind: 'silent'; readonly message: string }
-    | { readonly kind: 'not-asked' };
 }

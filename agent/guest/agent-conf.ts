@@ -1,4 +1,5 @@
 /** `/etc/vgpu-agent/agent.json`: settings of vgpu-agent.service. Described by units/agent.schema.json. */
+
 import { lstatSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { VgpuError } from '../lib/errors.js';
@@ -10,7 +11,7 @@ import { problemsOf, readablePointer } from '../profile/validate.js';
 import { parseEndpoint } from './vgpu-host/endpoint.js';
 
 /** A profile, with its own unit (null) or another one. */
-export interface WantedConsumer {
+interface WantedConsumer {
   readonly profile: string;
   readonly unit: string | null;
 }
@@ -58,7 +59,6 @@ export const defaultConfig: AgentConfig = {
   metrics: { textfile: null, listen: null },
 };
 
-/** The file as written: every group and key may be missing. */
 interface ConfigFile {
   readonly consumers?:
     | 'installed'
@@ -139,10 +139,7 @@ function badConfig(file: string, problems: readonly string[]): VgpuError {
 /** No configuration is near it. */
 const maxConfigBytes = 1024 * 1024;
 
-/**
- * The text of the configuration; null when there is none. Throws a VgpuError (`profile`) when the path is not a usable
- * file (a directory, a FIFO, a link of another user, a megabyte), `failed` when it may not be read.
- */
+/** Null: none. Throws `profile` when the path is no usable file, `failed` when it may not be read. */
 export function readConfigText(file = agentConf): string | null {
   const bytes = readLimited(file, maxConfigBytes);
   if (bytes !== null) return bytes.toString('utf8');
@@ -160,10 +157,7 @@ function isThere(file: string): boolean {
   }
 }
 
-/**
- * Why the service would refuse agent.json as it is now; null: it would not, there is none, or this user may not read
- * it. `profileOf` throws a VgpuError (`profile`).
- */
+/** Null: the service accepts it, there is none, or this user may not read it. */
 export function agentConfCheck(profileOf: (name: string) => unknown, file = agentConf): () => string | null {
   let read: ConfigReader | null = null;
   return () => {

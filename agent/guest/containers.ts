@@ -6,11 +6,9 @@ import type { UnitFacts } from '../contracts/unit.js';
 import { VgpuError } from '../lib/errors.js';
 import { cdiDirectories, cdiFile, cdiNvidiaFile, quadletDropIn } from '../lib/paths.js';
 import type { CommandRunner } from '../lib/run-command.js';
-import type { ContentCache } from './files/content.js';
-import { ownedFile } from './files/path-state.js';
+import { type ContentCache, ownedFile } from './files/content.js';
 import type { Root } from './files/root.js';
 
-/** Programs that read CDI files, or have something read them. */
 const engines = ['podman', 'docker', 'containerd', 'crio', 'nerdctl', 'kubelet'];
 const programDirectories = ['/usr/bin', '/usr/local/bin', '/usr/sbin', '/usr/local/sbin'];
 const systemQuadlets = [

@@ -1,7 +1,7 @@
 /** Which distribution this is, and where it keeps libraries. */
 
 import type { Distribution, DistributionFamily } from '../contracts/facts.js';
-import { own } from '../lib/own.js';
+import { own } from '../lib/json.js';
 import type { Root } from './files/root.js';
 
 const maxOsRelease = 64 * 1024;
@@ -34,10 +34,7 @@ const triplets: Readonly<Record<string, string>> = {
   armv7l: 'arm-linux-gnueabihf',
 };
 
-/**
- * Reads os-release(5): `/etc/os-release`, else `/usr/lib/os-release`. The family comes from ID, else from the first
- * known word of ID_LIKE. Without either file everything is `unknown`. `architecture` is `uname -m`.
- */
+/** os-release(5). The family comes from ID, else from the first known word of ID_LIKE. */
 export function readDistribution(root: Root, architecture: string): Distribution {
   const bytes =
     root.readFile('/etc/os-release', maxOsRelease) ?? root.readFile('/usr/lib/os-release', maxOsRelease);
@@ -82,7 +79,6 @@ function familyOf(ids: readonly string[]): DistributionFamily {
   return 'unknown';
 }
 
-/** `/lib` and `/usr/lib` are one directory. */
 function isMergedUsr(root: Root): boolean {
   const lib = root.realDirectory('/lib');
   return lib !== null && lib === root.realDirectory('/usr/lib');

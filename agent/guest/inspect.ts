@@ -18,25 +18,20 @@ import type { Profile } from '../profile/types.js';
 import type { Manager } from '../systemd/types.js';
 import { readContainers } from './containers.js';
 import { readDistribution } from './distribution.js';
-import { ContentCache } from './files/content.js';
-import { ownedFile } from './files/path-state.js';
+import { ContentCache, ownedFile } from './files/content.js';
 import { Root } from './files/root.js';
 import { readAlternatives } from './libraries/alternatives.js';
 import { findCandidates, libraryOf } from './libraries/candidates.js';
-import { parseLoaderCache } from './libraries/loader-cache.js';
-import { readLoaderDirectories } from './libraries/loader-conf.js';
+import { readLoaderCache, readLoaderDirectories } from './libraries/loader.js';
 import { type OwnerCache, packageOwners } from './libraries/packages.js';
 import { readService } from './service.js';
-import { readShimBuild } from './shim/shim-build.js';
-import { readStore } from './shim/store.js';
+import { readShimBuild, readStore } from './shim/store.js';
+import { resolveServiceUser } from './unit/access.js';
 import { readProcesses } from './unit/processes.js';
-import { resolveServiceUser } from './unit/service-user.js';
-import { readHost } from './vgpu-host/host.js';
-import { findRealGpu } from './vgpu-host/real-gpu.js';
-import { readVmMemory } from './vgpu-host/vm-memory.js';
+import { findRealGpu, readVmMemory } from './vgpu-host/devices.js';
+import { readHost } from './vgpu-host/probe.js';
 
 export interface InspectEffects {
-  /** Prefix of the file system that is examined; `/` is the running one. */
   readonly root: string;
   readonly runner: CommandRunner;
   readonly manager: Pick<Manager, 'unit' | 'processes'>;
@@ -52,13 +47,10 @@ export interface InspectEffects {
 }
 
 export interface InspectOptions {
-  /** `--host`; null: not given. */
   readonly endpoint: string | null;
-  /** Where `endpoint` is from, if not from `--host`. */
   readonly endpointFrom?: 'agent.json';
   /** `VGPU_HOST` of the agent's own environment. */
   readonly environmentHost: string | undefined;
-  /** Where the built shim is (`defaultShimDirectory()`). */
   readonly shimDirectory: string;
   /** Ask the host and, where there is a trace of one, a real GPU. False keeps to files, bus and /proc. */
   readonly ask: boolean;
@@ -67,12 +59,8 @@ export interface InspectOptions {
 }
 
 const defaultQuestionMs = 5_000;
-const maxCacheBytes = 32 * 1024 * 1024;
 
-/**
- * Reads the machine and changes nothing. Throws a VgpuError when the shim is not built, when the bus does
- * not answer, when a public path may not be examined, or for a bad `--host` or `VGPU_HOST`.
- */
+/** Changes nothing. Throws when the shim is not built, the bus is silent, or an address is wrong. */
 export async function inspect(
   effects: InspectEffects,
   profile: Profile,
@@ -173,7 +161,11 @@ async function readLibraries(
   owners: OwnerCache | undefined,
 ): Promise<Pick<MachineFacts, 'distribution' | 'loader' | 'alternatives' | 'candidates'>> {
   const distribution = readDistribution(root, machine());
-  const loader = readLoader(root, distribution);
+  const cache = await readLoaderCache(root, runner);
+  const loader: LoaderFacts = {
+    cache: cache.filter(({ soname }) => libraryOf(soname) !== null),
+    directories: readLoaderDirectories(root, distribution),
+  };
   const alternatives = readAlternatives(root);
   const found = await findCandidates(root, profile, distribution, loader, alternatives, contents);
   const candidates = await withOwners(root, runner, distribution, found, owners);
@@ -197,16 +189,6 @@ async function inspectConsumer(
           .then((found) => consumersOwn(unit, found)),
   ]);
   return { unit, serviceUser, processes };
-}
-
-/** The loader's cache (empty when there is none or it does not parse: then ldconfig has yet to run) and directories. */
-function readLoader(root: Root, distribution: Distribution): LoaderFacts {
-  const bytes = root.readFile('/etc/ld.so.cache', maxCacheBytes);
-  const cache = bytes === null ? null : parseLoaderCache(bytes);
-  return {
-    cache: (cache ?? []).filter((entry) => libraryOf(entry.soname) !== null),
-    directories: readLoaderDirectories(root, distribution),
-  };
 }
 
 async function withOwners(

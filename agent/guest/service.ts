@@ -1,4 +1,5 @@
 /** vgpu-agent's service on this machine: its files as they are and as the package has them. */
+
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import type { Distribution, ServedConsumer, ServiceFacts, ServiceFile } from '../contracts/facts.js';
@@ -23,14 +24,12 @@ import {
 import { changeableByOthers } from '../lib/trust/files.js';
 import type { Profile } from '../profile/types.js';
 import type { Manager } from '../systemd/types.js';
-import type { ContentCache } from './files/content.js';
-import { ownedFile, pathState } from './files/path-state.js';
+import { type ContentCache, ownedFile, pathState } from './files/content.js';
 import type { Root } from './files/root.js';
 import { publicDirectories } from './libraries/candidates.js';
-import { defaultShimDirectory, shimFiles } from './shim/shim-build.js';
+import { defaultShimDirectory, shimFiles } from './shim/store.js';
 
-/** A consumer with its profile; null: it cannot be read any more. */
-export interface InstalledConsumer {
+interface InstalledConsumer {
   readonly unit: string;
   readonly profile: Profile | null;
 }
@@ -93,7 +92,6 @@ function commonFiles(root: Root): readonly Wanted[] {
   ];
 }
 
-/** Where Cockpit is installed, its page for this service. */
 function cockpitPageFiles(root: Root): readonly Wanted[] {
   if (root.realDirectory(cockpitDirectory) === null) return [];
   return cockpitFiles.map((name) => [`${cockpitPage}/${name}`, template(path.join('cockpit', name)), false]);

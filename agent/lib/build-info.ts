@@ -5,16 +5,11 @@ import { VgpuError } from './errors.js';
 import { packageRoot } from './paths.js';
 
 export interface BuildInfo {
-  /**
-   * How it came here. A `deb` has the bus policy, the polkit actions, the catalog, the man pages and the completions in
-   * place already: dpkg owns them, and nothing else may write there.
-   */
+  /** `deb`: dpkg owns the bus policy, polkit actions, catalog, man pages and completions already. */
   readonly packaged: 'deb' | 'tarball';
   /** The git commit, with `-changed` appended if the tree had changes that were not committed. */
   readonly commit: string;
-  /** Date of the commit. */
   readonly date: string;
-  /** The version of the Node that came with it. */
   readonly node: string;
 }
 
@@ -46,4 +41,13 @@ function broken(file: string, what: string): VgpuError {
     path: file,
     remedy: 'install vgpu-agent again; files of it are damaged',
   });
+}
+
+// The version of this agent, as package.json says it.
+
+export function agentVersion(): string {
+  const manifest: unknown = JSON.parse(readFileSync(path.join(packageRoot(), 'package.json'), 'utf8'));
+  const found =
+    typeof manifest === 'object' && manifest !== null && 'version' in manifest ? manifest.version : null;
+  return typeof found === 'string' ? found : 'unknown';
 }

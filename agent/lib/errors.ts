@@ -26,22 +26,12 @@ export type ExitCode = (typeof ExitCode)[keyof typeof ExitCode];
  * - `interrupted`: the person said stop
  * - `internal`: a bug of vgpu-agent
  */
-export type ErrorKind =
-  | 'usage'
-  | 'profile'
-  | 'refused'
-  | 'failed'
-  | 'rolled-back'
-  | 'interrupted'
-  | 'internal';
+type ErrorKind = 'usage' | 'profile' | 'refused' | 'failed' | 'rolled-back' | 'interrupted' | 'internal';
 
-export interface ErrorDetails {
+interface ErrorDetails {
   readonly kind: ErrorKind;
-  /** The operation that failed, as a phrase: `read profile`, `rename link`. */
   readonly operation: string;
-  /** The file, unit or address concerned. */
   readonly path?: string;
-  /** The remedy: a sentence or the exact command. */
   readonly remedy?: string;
   readonly cause?: unknown;
 }
@@ -63,6 +53,11 @@ export class VgpuError extends Error {
   }
 }
 
+/** Throws `interrupted` when a person has asked the command to stop. */
+export function stopIfAsked(signal: AbortSignal, message: string, details: Omit<ErrorDetails, 'kind'>): void {
+  if (signal.aborted) throw new VgpuError(message, { ...details, kind: 'interrupted' });
+}
+
 /** The errno name (`ENOENT`, `ENOSPC`) of a Node system error, else undefined. */
 export function errnoOf(error: unknown): string | undefined {
   if (error instanceof Error && 'code' in error && typeof error.code === 'string') {
@@ -71,7 +66,6 @@ export function errnoOf(error: unknown): string | undefined {
   return undefined;
 }
 
-/** The exit code that a thrown value stands for. */
 export function exitCodeOf(error: unknown): ExitCode {
   if (!(error instanceof VgpuError)) return ExitCode.internal;
   switch (error.kind) {
@@ -88,4 +82,11 @@ export function exitCodeOf(error: unknown): ExitCode {
     case 'internal':
       return ExitCode.internal;
   }
+}
+
+/** For the last catch of a handler: throws the error from an empty stack. The service logs it and goes on; a command ends. */
+export function reportUnexpected(error: unknown): void {
+  setImmediate(() => {
+    throw error;
+  });
 }

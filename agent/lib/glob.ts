@@ -1,16 +1,12 @@
 /** File name patterns: `*`, `?`, `[a-z]`, `[!a-z]`, in any component. No `**`, no braces. */
 import path from 'node:path';
 
-/** The file system that is looked at. */
-export interface Tree {
+interface Tree {
   readdir(directory: string): readonly string[];
   exists(file: string): boolean;
 }
 
-/**
- * The existing paths that an absolute pattern names, sorted by code unit. A name that begins with a dot is
- * matched only by a pattern that does (as glob(7)). A pattern without wildcards gives its path if it exists.
- */
+/** Sorted by code unit. As in glob(7), a leading dot is matched by a dot only. */
 export function glob(tree: Tree, pattern: string): readonly string[] {
   let found: readonly string[] = ['/'];
   for (const part of path.resolve('/', pattern).split('/').filter(Boolean)) {

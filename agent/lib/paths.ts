@@ -1,12 +1,19 @@
 /** Every fixed path that scripts, packages and parts of the agent rely on, named once. */
-
+import { existsSync } from 'node:fs';
+import path from 'node:path';
+import { fileURLToPath } from 'node:url';
 import { VgpuError } from './errors.js';
-import { findPackageRoot } from './package-root.js';
 
 export const storeRoot = '/opt/vgpu';
+
+export function isInStore(path: string): boolean {
+  return path === storeRoot || path.startsWith(`${storeRoot}/`);
+}
+
 export const storeVersions = '/opt/vgpu/versions';
 /** Link to the version in use; everything installed points through it. */
 export const storeCurrent = '/opt/vgpu/current';
+export const ldconfig = '/sbin/ldconfig';
 export const guestConf = '/etc/vgpu/guest.conf';
 /** `000-`: the loader cache prefers the first directory (measured: facts on Linux libraries). */
 export const loaderConf = '/etc/ld.so.conf.d/000-vgpu.conf';
@@ -34,18 +41,16 @@ function statePaths(directory: string): StatePaths {
   };
 }
 
-/** Manifest of `vgpu-agent install`. */
 export const guestState = statePaths('/var/lib/vgpu-agent');
 /** Manifest of `vgpu-agent host install`: a machine can be a guest and a host, and each is removed separately. */
 export const hostState = statePaths('/var/lib/vgpu-host');
 export const lockFile = '/run/vgpu-agent/lock';
-/** Beside the lock: the starts of the service since it was stopped cleanly (service/crashes.ts). */
+/** Beside the lock: the starts of the service since it was stopped cleanly (service/own-process.ts). */
 export const serviceStarts = '/run/vgpu-agent/starts';
 /** While `doctor --trace` traces a service: `unit` names it, `events` is what its processes write. Gone at boot. */
 export const traceDirectory = '/run/vgpu-agent/trace';
 export const traceRecord = '/run/vgpu-agent/trace/unit';
 export const traceFile = '/run/vgpu-agent/trace/events';
-/** The tracer's name in the store. */
 export const tracerName = 'libvgpu-trace.so';
 export const agentConf = '/etc/vgpu-agent/agent.json';
 export const userProfiles = '/etc/vgpu-agent/profiles';
@@ -57,18 +62,14 @@ const dropInName = '50-vgpu.conf';
 /** udev rule: which users may open memory that this guest shares with its host. */
 export const vmMemoryRule = '/etc/udev/rules.d/70-vgpu-memory.rules';
 
-/** The service that keeps an installation true. */
 export const agentUnit = 'vgpu-agent.service';
 export const agentUnitFile = '/etc/systemd/system/vgpu-agent.service';
 export const agentUnitLink = '/etc/systemd/system/multi-user.target.wants/vgpu-agent.service';
-/** Policy of the system bus. */
 export const busPolicyFile = '/etc/dbus-1/system.d/org.vgpu.Agent1.conf';
 /** polkit actions: which users may have the service act. */
 export const polkitFile = '/usr/share/polkit-1/actions/org.vgpu.Agent1.policy';
-/** Explanations of the journal entries, for `journalctl -x`. */
 export const catalogFile = '/usr/lib/systemd/catalog/vgpu-agent.catalog';
 export const manDirectory = '/usr/share/man';
-/** The pages of docs/man that are about a guest. */
 export const manPages = ['vgpu-agent.8', 'vgpu-agent.json.5', 'vgpu-doctor.7'];
 /** Where each shell looks for completions, and the name of the completion in dist/bundle/completions. */
 export const completions: readonly (readonly [path: string, source: string])[] = [
@@ -77,13 +78,10 @@ export const completions: readonly (readonly [path: string, source: string])[] =
   ['/usr/share/fish/vendor_completions.d/vgpu-agent.fish', 'vgpu-agent.fish'],
 ];
 
-/** Cockpit's pages, and vgpu-agent's among them. */
 export const cockpitDirectory = '/usr/share/cockpit';
 export const cockpitPage = `${cockpitDirectory}/vgpu-agent`;
-/** The files of units/cockpit that a browser loads. */
 export const cockpitFiles = ['manifest.json', 'index.html', 'page.css', 'page.js', 'show.js'];
 
-/** The daemon of a host, its units and its settings. */
 export const hostd = '/usr/bin/vgpu-hostd';
 export const hostUnit = 'vgpu-hostd.service';
 export const hostSocketUnit = 'vgpu-hostd.socket';
@@ -96,7 +94,6 @@ export const editableFiles: ReadonlySet<string> = new Set([agentConf, hostDefaul
 export const deviceProfiles = '/usr/share/vgpu/devices';
 export const hostManPages = ['vgpu-hostd.8', 'vgpu-hostd.conf.5', 'vgpu-agent-host.8'];
 
-/** Where container engines read CDI files, and ours there. */
 export const cdiDirectories = ['/etc/cdi', '/run/cdi'];
 export const cdiFile = '/etc/cdi/vgpu.json';
 export const cdiNvidiaFile = '/etc/cdi/vgpu-nvidia.json';
@@ -105,7 +102,6 @@ export const cdiVariable = 'VGPU_CDI_DEVICE';
 /** Where the loaders of Debian's and of Red Hat's families look without a cache: the libraries in a container. */
 export const containerLibraryDirectories = ['/usr/lib/x86_64-linux-gnu', '/usr/lib64'];
 
-/** Our drop-in for the quadlet `/etc/containers/systemd/ollama.container`. */
 export function quadletDropIn(quadlet: string): string {
   return `/etc/containers/systemd/${quadlet.slice(quadlet.lastIndexOf('/') + 1)}.d/${dropInName}`;
 }
@@ -119,11 +115,7 @@ export function traceDropInPath(unit: string): string {
   return `/run/systemd/system/${unit}.d/zzzz-vgpu-trace.conf`;
 }
 
-/**
- * The directory that holds package.json, `profiles/` and `build/shim/`: found
- * upwards from this module, so that a checkout, a global npm install and a
- * package all work. Throws an internal VgpuError if there is none.
- */
+/** Has package.json, `profiles/` and `build/shim/`. Throws `internal` if there is none. */
 export function packageRoot(): string {
   const found = findPackageRoot();
   if (found !== null) return found;
@@ -133,4 +125,14 @@ export function packageRoot(): string {
     path: import.meta.dirname,
     remedy: 'install vgpu-agent again; files of it are missing',
   });
+}
+
+// Where the files of this package are.
+
+/** The nearest directory above this module with package.json: a checkout, an npm install or a package. */
+export function findPackageRoot(from: string = path.dirname(fileURLToPath(import.meta.url))): string | null {
+  for (let directory = from; ; directory = path.dirname(directory)) {
+    if (existsSync(path.join(directory, 'package.json'))) return directory;
+    if (directory === path.dirname(directory)) return null;
+  }
 }

@@ -10,10 +10,7 @@ import { errnoOf, VgpuError } from './errors.js';
 export interface CommandOptions {
   /** Written to standard input, which is then closed. Without it standard input is empty. */
   readonly input?: string | Uint8Array;
-  /**
-   * The child's whole environment. Default: this process's, with `LC_ALL=C.UTF-8` so that output can be
-   * parsed, and without LD_PRELOAD and LD_LIBRARY_PATH so that the answer does not depend on who asked.
-   */
+  /** Default: this process's with `LC_ALL=C.UTF-8`, without LD_PRELOAD and LD_LIBRARY_PATH. */
   readonly env?: Readonly<Record<string, string>>;
   /** Milliseconds until SIGTERM, and SIGKILL one second later. Default 30 000. */
   readonly timeoutMs?: number;

@@ -2,15 +2,15 @@
  * JSON Schema by ajv, without loading ajv where that can be helped: our own schemas are compiled when the package is
  * built (scripts/compile-schemas.ts), since ajv costs every command a fifth of its run and the service 3 MB for life.
  */
+
 import { createHash } from 'node:crypto';
 import { existsSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import path from 'node:path';
 import type { DefinedError, Options } from 'ajv';
 import type { Ajv2020 } from 'ajv/dist/2020.js';
-import { findPackageRoot } from './package-root.js';
+import { findPackageRoot } from './paths.js';
 
-/** A value that fits the schema, or what is wrong with it. */
 export type Checked<T> =
   | { readonly kind: 'fits'; readonly value: T }
   | { readonly kind: 'wrong'; readonly errors: readonly DefinedError[] };
@@ -24,7 +24,6 @@ export function firstProblem([first]: readonly DefinedError[]): string {
 
 export type SchemaCheck<T> = (value: unknown) => Checked<T>;
 
-/** As ajv compiles it, at build time or now. */
 interface Compiled<T> {
   (value: unknown): value is T;
   errors?: unknown;
@@ -66,7 +65,6 @@ const options: Options = {
   code: { optimize: false },
 };
 
-/** `code`: settings of the code that is made, besides ours. */
 export function newAjv(require: NodeJS.Require, code: Options['code'] = {}): Ajv2020 {
   const { Ajv2020: Constructor } = require('ajv/dist/2020.js') as { Ajv2020: typeof Ajv2020 };
   return new Constructor({ ...options, code: { ...options.code, ...code } });

@@ -4,10 +4,7 @@
 // biome-ignore lint/suspicious/noControlCharactersInRegex: finding them is the purpose
 const control = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u2028\u2029]/g;
 
-/**
- * Log lines, paths and D-Bus messages come from elsewhere: what would move the cursor or change colours is
- * shown as `\xNN` instead.
- */
+/** Text from elsewhere: control characters, which would move the cursor, become `\xNN`. */
 export function printable(text: string): string {
   return text.replace(control, (character) => `\\x${character.charCodeAt(0).toString(16).padStart(2, '0')}`);
 }
@@ -17,10 +14,7 @@ export function oneLine(text: string): string {
   return printable(text).replace(/\n/g, '\\n').replace(/\t/g, ' ');
 }
 
-/**
- * Wraps `text` at spaces; lines after the first start with `indent`, and are `width` wide with it. Runs of
- * spaces stay (a quoted log line is quoted as it is). A word that is too long stands alone.
- */
+/** Later lines begin with `indent`. Runs of spaces stay; a word that is too long stands alone. */
 export function wrap(text: string, width: number, indent = ''): string {
   const lines: string[] = [];
   let line: string | null = null;
@@ -69,7 +63,53 @@ export function modeText(verdict: { readonly mode: string; readonly simulated: b
   return verdict.simulated ? `${word} (simulated)` : word;
 }
 
-/** The word as a shell reads it again. */
 export function shellWord(word: string): string {
   return /^[\w:/.@%+=,-]+$/.test(word) ? word : `'${word.replaceAll("'", "'\\''")}'`;
+}
+
+// Colour and width of a stream.
+
+export interface Style {
+  /** Columns to wrap prose at; without limit where no terminal is, so that a line stays one for grep. */
+  readonly width: number;
+  bold(text: string): string;
+  dim(text: string): string;
+  good(text: string): string;
+  bad(text: string): string;
+  caution(text: string): string;
+}
+
+interface StyleOptions {
+  readonly isTty: boolean;
+  /** Read whenever it counts: a terminal may get another size. */
+  readonly columns: number | undefined;
+  readonly wanted: boolean;
+  readonly env: Readonly<Record<string, string | undefined>>;
+}
+
+/** Wider text is hard to read, narrower terminals are wrapped by themselves. */
+const widest = 100;
+const narrowest = 40;
+const usual = 80;
+
+/** Colour only on a terminal that has it, and never when NO_COLOR is set (https://no-color.org). */
+export function styleFor(options: StyleOptions): Style {
+  const { env } = options;
+  const colour = options.isTty && options.wanted && (env['NO_COLOR'] ?? '') === '' && env['TERM'] !== 'dumb';
+  const paint =
+    (open: number, close: number) =>
+    (text: string): string =>
+      colour && text !== '' ? `\u001b[${open}m${text}\u001b[${close}m` : text;
+  return {
+    get width() {
+      return options.isTty
+        ? Math.min(widest, Math.max(narrowest, options.columns ?? usual))
+        : Number.POSITIVE_INFINITY;
+    },
+    bold: paint(1, 22),
+    dim: paint(2, 22),
+    good: paint(32, 39),
+    bad: paint(31, 39),
+    caution: paint(33, 39),
+  };
 }

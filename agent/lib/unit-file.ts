@@ -1,9 +1,6 @@
 /** Reads single assignments from unit files (systemd.syntax(7)): for what the bus does not tell. */
 
-/**
- * Every value assigned to `key` in `section`, over `files` in the order in which systemd reads them. Empty assignments
- * are kept: they clear the values before them.
- */
+/** In the order in which systemd reads them. Empty assignments are kept: they clear earlier values. */
 export function assignments(files: readonly string[], section: string, key: string): readonly string[] {
   return files.flatMap((file) =>
     sectionLines(file, section).flatMap((line) => {
@@ -13,7 +10,6 @@ export function assignments(files: readonly string[], section: string, key: stri
   );
 }
 
-/** The lines of every section of that name, in their order. */
 export function sectionLines(file: string, section: string): readonly string[] {
   const found: string[] = [];
   let current = '';

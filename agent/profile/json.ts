@@ -12,7 +12,7 @@ export interface Place {
   readonly column: number;
 }
 
-export type JsonResult =
+type JsonResult =
   | {
       readonly kind: 'ok';
       readonly value: Json;

@@ -1,14 +1,19 @@
 /** Finds profiles and reads them. A user's own come before the package's. */
+
 import { readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { errnoOf, VgpuError } from '../lib/errors.js';
 import { packageRoot, userProfiles } from '../lib/paths.js';
 import { type Place, parseJson } from './json.js';
-import { nearest } from './suggest.js';
 import type { Profile } from './types.js';
-import { createProfileValidator, type Problem, type ProfileValidator, readablePointer } from './validate.js';
+import {
+  createProfileValidator,
+  nearest,
+  type Problem,
+  type ProfileValidator,
+  readablePointer,
+} from './validate.js';
 
-/** Where profiles are looked for, in this order, and the schema that they must fit. */
 export interface ProfilePlaces {
   readonly directories: readonly string[];
   readonly schema: string;
@@ -79,7 +84,6 @@ export function loadProfile(name: string, places: ProfilePlaces = defaultProfile
   return profile;
 }
 
-/** Every profile that can be read, and what is wrong with those that cannot. */
 export function readableProfiles(places: ProfilePlaces = defaultProfilePlaces()): {
   readonly profiles: readonly Profile[];
   readonly problems: readonly VgpuError[];
@@ -97,7 +101,6 @@ export function readableProfiles(places: ProfilePlaces = defaultProfilePlaces())
   return { profiles, problems };
 }
 
-/** Checks the text of one profile; `file` is what errors call it. */
 export function parseProfile(text: string, file: string, validate: ProfileValidator): Profile {
   const parsed = parseJson(text);
   if (parsed.kind === 'bad') {

@@ -5,7 +5,6 @@
  * polynomial in a line of at most `maxMatchLength` characters.
  */
 
-/** Longest regular expression that a profile may hold, in characters. */
 export const maxPatternLength = 400;
 /** Patterns see this many characters of a line at most. */
 export const maxMatchLength = 2048;
@@ -13,7 +12,7 @@ const maxUnbounded = 5;
 /** `{n,m}` with m up to this counts as bounded. */
 const smallRepeat = 32;
 
-export type PatternResult =
+type PatternResult =
   | { readonly kind: 'ok'; readonly pattern: RegExp; readonly groups: readonly string[] }
   | { readonly kind: 'bad'; readonly message: string };
 

@@ -11,7 +11,6 @@ export interface Profile {
   readonly description: string;
   /** The parts of it that never ran with the real service; absent: all ran. */
   readonly notRun?: string;
-  /** The systemd service, with its suffix. */
   readonly unit: string;
   readonly processes: {
     /** comm (15 bytes at most) of the process that systemd starts; empty: whatever its name is. */
@@ -37,7 +36,6 @@ export interface Profile {
   readonly readiness: Readiness;
   /** Where it tells what it has loaded. Absent: it cannot be asked. */
   readonly serving?: ServingRule;
-  /** The facts that only the doctor needs. */
   readonly doctor?: DoctorRules;
   readonly timeouts: {
     /** Seconds from restart to the verdict: base + perLibraryDirectory * (directories found). */
@@ -50,13 +48,12 @@ export interface Profile {
   readonly overrides: readonly OverrideRule[];
 }
 
-export interface DoctorRules {
+interface DoctorRules {
   /** Files without which the consumer has no CUDA: one of `files` must be in one of the consumerLibraries. */
   readonly backend?: {
     readonly versions: string;
     readonly files: readonly string[];
     readonly why: string;
-    /** The command that brings them back. */
     readonly reinstall: string;
   };
   /** Versions that open libcuda by absolute path, where LD_PRELOAD does not count; `directories` in their order. */
@@ -84,11 +81,10 @@ export interface ProfileEnvironment {
   readonly separator: string;
   /** Every entry must be a library that the service's user can load. */
   readonly preflight: 'library' | 'directory' | 'none';
-  /** Why it is set; becomes a comment in the drop-in. */
   readonly why: string;
 }
 
-export type Readiness =
+type Readiness =
   | {
       readonly kind: 'http';
       /** Environment variable of the unit that moves the address (`OLLAMA_HOST`), or null. */
@@ -138,7 +134,7 @@ export interface LogGrammar {
 }
 
 /** Regular expressions. */
-export interface ChildRules {
+interface ChildRules {
   /** The beginning of a line that a child wrote; group `child`: which one. */
   readonly line: string;
   /** The parent starts a child: groups `child` and `name`. */
@@ -198,7 +194,7 @@ export interface ReasonRule {
   readonly weight: 'reason' | 'hint' | 'contradicts';
 }
 
-export interface EvidenceRules {
+interface EvidenceRules {
   /** A GPU verdict needs the shim in the maps of one of these, or the probe in the unit's environment. */
   readonly mapsOf: 'main' | 'children' | 'either' | 'none';
   /** Children end after discovery, so their absence is no evidence against. */

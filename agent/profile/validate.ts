@@ -1,20 +1,18 @@
 /** From parsed JSON to a Profile, or a list of what is wrong with it, each with its field. */
 import type { DefinedError } from 'ajv';
+import validRange from 'semver/ranges/valid.js';
 import { schemaCheck } from '../lib/schema.js';
-import type { Json } from './json.js';
-import { pointerPart } from './json.js';
-import { checkMeaning } from './meaning.js';
-import { nearest } from './suggest.js';
-import type { Profile } from './types.js';
+import { isVariable, variableNames, variablesIn } from './instance.js';
+import { type Json, pointerPart } from './json.js';
+import { compilePattern } from './patterns.js';
+import type { DeviceRule, Profile } from './types.js';
 
-/** One thing wrong with a profile. */
 export interface Problem {
-  /** JSON pointer of the field. */
   readonly pointer: string;
   readonly message: string;
 }
 
-export type ProfileResult =
+type ProfileResult =
   | { readonly kind: 'ok'; readonly profile: Profile }
   | { readonly kind: 'bad'; readonly problems: readonly Problem[] };
 
@@ -32,10 +30,7 @@ export function readablePointer(pointer: string): string {
   return readable === '' ? 'the profile' : readable;
 }
 
-/**
- * Compiles the schema once. It must be a JSON Schema 2020-12 object (a test checks the shipped one); not every
- * mistake in it is noticed here.
- */
+/** Compiles the schema once; a test checks the shipped one against JSON Schema 2020-12. */
 export function createProfileValidator(schema: object): ProfileValidator {
   const check = schemaCheck<Profile>(schema);
   return (given) => {
@@ -46,7 +41,6 @@ export function createProfileValidator(schema: object): ProfileValidator {
   };
 }
 
-/** ajv's errors (`allErrors`, `verbose`) in words, each once. */
 export function problemsOf(errors: readonly DefinedError[]): readonly Problem[] {
   return unique(errors.flatMap(problemOf));
 }
@@ -73,7 +67,6 @@ function didYouMean(given: unknown, words: readonly string[]): string {
   return word === null ? '' : `; did you mean ${JSON.stringify(word)}?`;
 }
 
-/** ajv's error in words: what was given, what is allowed. */
 function problemOf(error: DefinedError): readonly Problem[] {
   const pointer = error.instancePath;
   const given = quote(error.data);
@@ -112,4 +105,202 @@ function problemOf(error: DefinedError): readonly Problem[] {
     default:
       return [{ pointer, message: `${given} was given, but it ${error.message ?? 'is not allowed'}` }];
   }
+}
+
+// Rules that a schema cannot express: expressions compile, ranges are ranges, and names refer to something.
+
+const loaderVariables: ReadonlySet<string> = new Set(['LD_PRELOAD', 'LD_LIBRARY_PATH']);
+
+export function checkMeaning(profile: Profile): readonly Problem[] {
+  const problems: Problem[] = [];
+  const say = (pointer: string, message: string): void => {
+    problems.push({ pointer, message });
+  };
+  /** The groups of the expression; null: it is bad, which was said. */
+  const pattern = (
+    pointer: string,
+    source: string,
+    groups: readonly string[] = [],
+  ): readonly string[] | null => {
+    const result = compilePattern(source);
+    if (result.kind === 'bad') {
+      say(pointer, `${JSON.stringify(source)}: ${result.message}`);
+      return null;
+    }
+    for (const group of groups) {
+      if (!result.groups.includes(group)) {
+        say(pointer, `${JSON.stringify(source)} has no group (?<${group}>...)`);
+      }
+    }
+    return result.groups;
+  };
+  const range = (pointer: string, versions: string): void => {
+    if (validRange(versions) === null) {
+      say(
+        pointer,
+        `${JSON.stringify(versions)} is not a range of versions; allowed: as in ">=0.12.4 <0.30" or "*"`,
+      );
+    }
+  };
+  const variables = (pointer: string, text: string): void => {
+    for (const name of variablesIn(text)) {
+      if (isVariable(name)) continue;
+      const word = nearest(name, variableNames);
+      const known = variableNames.map((variable) => `\${${variable}}`).join(', ');
+      const hint = word === null ? '' : `; did you mean \${${word}}?`;
+      say(pointer, `\${${name}} is unknown; known: ${known}${hint}`);
+    }
+  };
+
+  profile.consumerLibraries.forEach((path, index) => {
+    variables(`/consumerLibraries/${index}`, path);
+  });
+  for (const rule of ['backend', 'opensByPath'] as const) {
+    const versions = profile.doctor?.[rule]?.versions;
+    if (versions !== undefined) range(`/doctor/${rule}/versions`, versions);
+  }
+  for (const [family, directories] of Object.entries(profile.publicLinks.directories)) {
+    directories.forEach(({ path }, index) => {
+      const pointer = `/publicLinks/directories/${family}/${index}/path`;
+      variables(pointer, path);
+      const owned = profile.consumerLibraries.find((own) => own.replace(/\/\*?$/, '') === path);
+      if (owned !== undefined) {
+        say(
+          pointer,
+          `${JSON.stringify(path)} belongs to the consumer (consumerLibraries); vgpu-agent writes nothing there`,
+        );
+      }
+    });
+  }
+  profile.environment.forEach((entry, index) => {
+    const pointer = `/environment/${index}`;
+    if (loaderVariables.has(entry.name) && entry.separator !== ':') {
+      say(
+        `${pointer}/separator`,
+        `${JSON.stringify(entry.separator)} was given; for ${entry.name} allowed: ":"`,
+      );
+    }
+    if (profile.environment.findIndex(({ name }) => name === entry.name) !== index) {
+      say(`${pointer}/name`, `${JSON.stringify(entry.name)} is given twice`);
+    }
+    entry.entries.forEach((text, at) => {
+      variables(`${pointer}/entries/${at}`, text);
+      if (/[\n\r\0]/.test(text)) say(`${pointer}/entries/${at}`, 'line breaks and NUL are not allowed');
+      if (entry.preflight !== 'none' && !/^(?:\/|\$\{store\})/.test(text)) {
+        say(
+          `${pointer}/entries/${at}`,
+          `${JSON.stringify(text)} was given, allowed: an absolute path or \${store}/...`,
+        );
+      }
+    });
+  });
+  profile.overrides.forEach(({ value }, index) => {
+    pattern(`/overrides/${index}/value`, value);
+  });
+
+  const { log } = profile;
+  log.starts.forEach(({ message }, index) => {
+    pattern(`/log/starts/${index}/message`, message);
+  });
+  if (log.version !== null) pattern('/log/version/message', log.version.message, ['version']);
+  if (log.address !== null) pattern('/log/address/message', log.address.message, ['address']);
+  log.finished.forEach((message, index) => {
+    pattern(`/log/finished/${index}`, message);
+  });
+  if (log.prefix !== undefined) pattern('/log/prefix', log.prefix);
+  const fields = (pointer: string, rules: Readonly<Record<string, string>>): void => {
+    for (const [key, source] of Object.entries(rules)) {
+      pattern(`${pointer}/${pointerPart(key)}`, source);
+      if (log.format === 'text')
+        say(`${pointer}/${pointerPart(key)}`, 'a log of format "text" has no fields');
+    }
+  };
+  log.loads?.forEach((rule, index) => {
+    pattern(`/log/loads/${index}/message`, rule.message, rule.says === 'layers' ? ['gpu', 'all'] : []);
+    fields(`/log/loads/${index}/fields`, rule.fields ?? {});
+  });
+  if (log.children !== undefined) {
+    pattern('/log/children/line', log.children.line, ['child']);
+    pattern('/log/children/began', log.children.began, ['child', 'name']);
+    pattern('/log/children/ended', log.children.ended, ['name']);
+  }
+  log.reasons.forEach((rule, index) => {
+    range(`/log/reasons/${index}/versions`, rule.versions);
+    pattern(`/log/reasons/${index}/message`, rule.message);
+    fields(`/log/reasons/${index}/fields`, rule.fields);
+  });
+  log.devices.forEach((rule, index) => {
+    const pointer = `/log/devices/${index}`;
+    range(`${pointer}/versions`, rule.versions);
+    if (rule.fields.library.length === 0 && rule.fixed.library === undefined) {
+      say(
+        `${pointer}/fields/library`,
+        'no key is named, and fixed.library is not given: the library stays unknown',
+      );
+    }
+    if (log.format === 'text') {
+      const groups = pattern(`${pointer}/message`, rule.message);
+      if (groups !== null) checkGroups(rule, groups, pointer, say);
+    }
+  });
+  return problems;
+}
+
+/** In a text log the fields are groups of the expression: each must be there. */
+function checkGroups(
+  rule: DeviceRule,
+  groups: readonly string[],
+  pointer: string,
+  say: (pointer: string, message: string) => void,
+): void {
+  for (const [field, names] of Object.entries(rule.fields)) {
+    names.forEach((name, at) => {
+      if (!groups.includes(name)) {
+        say(
+          `${pointer}/fields/${field}/${at}`,
+          `${JSON.stringify(name)} is not a group of the expression in "message"`,
+        );
+      }
+    });
+  }
+}
+
+// "Did you mean ...": the nearest of a few words.
+
+/** Edits (insert, delete, replace, swap of neighbours) from `a` to `b`. */
+export function editDistance(a: string, b: string): number {
+  let beforeLast: number[] = [];
+  let last = Array.from({ length: b.length + 1 }, (_, index) => index);
+  for (let i = 1; i <= a.length; i += 1) {
+    const row = [i];
+    for (let j = 1; j <= b.length; j += 1) {
+      const replaced = (last[j - 1] ?? 0) + (a[i - 1] === b[j - 1] ? 0 : 1);
+      let best = Math.min(replaced, (last[j] ?? 0) + 1, (row[j - 1] ?? 0) + 1);
+      // At the edges a or b has no letter there, and nothing is equal to it.
+      if (a[i - 1] === b[j - 2] && a[i - 2] === b[j - 1]) {
+        best = Math.min(best, (beforeLast[j - 2] ?? 0) + 1);
+      }
+      row.push(best);
+    }
+    beforeLast = last;
+    last = row;
+  }
+  return last[b.length] ?? 0;
+}
+
+/** The word nearest to `given` if it is near enough to be a slip, else null. Case does not count. */
+export function nearest(given: string, words: Iterable<string>): string | null {
+  const lower = given.toLowerCase();
+  let best: string | null = null;
+  let bestDistance = Math.max(1, Math.floor(given.length / 3)) + 1;
+  for (const word of words) {
+    // No spelling mistake is a hundred letters long: keep the table small for any input.
+    if (Math.abs(word.length - given.length) >= bestDistance) continue;
+    const distance = editDistance(lower, word.toLowerCase());
+    if (distance < bestDistance) {
+      best = word;
+      bestDistance = distance;
+    }
+  }
+  return best;
 }

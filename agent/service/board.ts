@@ -1,7 +1,8 @@
 /** The service's present knowledge: one immutable snapshot, replaced as a whole, and its subscribers. */
 import type { Verdict } from '../contracts/verdict.js';
 import type { StatusView } from '../contracts/views.js';
-import { reportUnexpected } from '../lib/unexpected.js';
+import { reportUnexpected } from '../lib/errors.js';
+import type { JournalMessage, JournalWriter } from '../systemd/journal-writer.js';
 
 /**
  * - `starting`: not everything was looked at yet; `idle`: nothing is installed
@@ -19,12 +20,11 @@ export type Phase =
   | 'restart-pending'
   | 'degraded';
 
-export interface HostState {
+interface HostState {
   readonly endpoint: string;
   /** Null: not known yet. */
   readonly answers: boolean | null;
   readonly simulated: boolean;
-  /** The device's name, or why it does not answer. */
   readonly detail: string;
 }
 
@@ -42,7 +42,6 @@ export interface Due {
   readonly waitsFor: string;
 }
 
-/** The knowledge about one consumer. */
 export interface ConsumerState {
   readonly profile: string;
   readonly unit: string;
@@ -65,7 +64,7 @@ export interface Snapshot {
   readonly consumers: readonly ConsumerState[];
 }
 
-export type Listener = (now: Snapshot, before: Snapshot) => void;
+type Listener = (now: Snapshot, before: Snapshot) => void;
 
 const noCounts: Counters = { checks: 0, drifts: 0, repairs: 0, failedRepairs: 0, restarts: 0 };
 
@@ -135,7 +134,6 @@ export class Board {
   }
 }
 
-/** The part of the board that one consumer's keeper and judge write. */
 export interface ConsumerBoard {
   readonly now: ConsumerState;
   update(change: Partial<Omit<ConsumerState, 'profile' | 'unit' | 'counters'>>): void;
@@ -166,5 +164,21 @@ export function consumerBoard(board: Board, profile: string, unit: string): Cons
       board.update({ repairMilliseconds: milliseconds });
       count('repairs');
     },
+  };
+}
+
+// The service's messages: they go to the journal with fields and an ID, and nowhere else.
+
+export interface Record {
+  write(message: JournalMessage): void;
+  say(text: string): void;
+}
+
+/** `line` takes what has no ID; under systemd standard error is the journal too. */
+export function recordTo(journal: JournalWriter, line: (text: string) => void): Record {
+  return {
+    // Nothing waits for the journal; the writer never rejects.
+    write: (message) => void journal.write(message),
+    say: line,
   };
 }

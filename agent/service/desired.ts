@@ -3,8 +3,9 @@ import type { Consumer, Manifest } from '../contracts/manifest.js';
 import { type AgentConfig, type ConfigReader, defaultConfig } from '../guest/agent-conf.js';
 import { VgpuError } from '../lib/errors.js';
 import { agentConf } from '../lib/paths.js';
-import { forUnit } from '../profile/instance.js';
+import { forUnit, usualProfile } from '../profile/instance.js';
 import type { Profile } from '../profile/types.js';
+import type { Board, Record } from './board.js';
 
 export interface Desired {
   readonly config: AgentConfig;
@@ -16,23 +17,17 @@ export interface Desired {
   readonly unreadable: readonly string[];
 }
 
-/** As one consumer's keeper and judge see it. */
 export interface DesiredOne {
   readonly config: AgentConfig;
   readonly declared: boolean;
   readonly profile: Profile;
 }
 
-export type Loaded =
+type Loaded =
   | { readonly kind: 'loaded'; readonly desired: Desired }
   | { readonly kind: 'refused'; readonly problem: string };
 
-const usualProfile = 'ollama';
-
-/**
- * Reads agent.json and the profiles that it, or the manifest, names. A file that does not fit is `refused`
- * with every problem in it; the former declaration stays in force then.
- */
+/** `refused` names every problem of agent.json; the former declaration stays in force then. */
 export function loadDesired(
   textOf: () => string | null,
   manifest: Manifest | null,
@@ -50,7 +45,7 @@ export function loadDesired(
 }
 
 /** Throws a VgpuError (`profile`) when a profile that the configuration names cannot be read. */
-export function desiredOf(
+function desiredOf(
   config: AgentConfig,
   manifest: Manifest | null,
   profileOf: (name: string) => Profile,
@@ -97,5 +92,97 @@ function readable({ profile, unit }: Consumer, profileOf: (name: string) => Prof
   } catch (error) {
     if (!(error instanceof VgpuError)) throw error;
     return `${unit} is not kept: ${error.message}`;
+  }
+}
+
+// The declarations in force, from agent.json and the manifest. Read at the start and on a reload, and the manifest
+// again whenever a command has installed or removed a consumer.
+
+interface DeclaredEffects {
+  /** The text of agent.json; null when there is none. */
+  readonly text: () => string | null;
+  readonly read: ConfigReader;
+  readonly manifest: () => Promise<Manifest | null>;
+  readonly profileOf: (name: string) => Profile;
+  readonly board: Pick<Board, 'update'>;
+  readonly record: Record;
+}
+
+export interface Declared {
+  readonly now: Desired;
+  /** Reads agent.json again. Throws a VgpuError (`profile`) when it is refused: the settings stay as they are. */
+  reload(): Promise<void>;
+  isChanged(): boolean;
+  /** True: the manifest names other consumers than before, and `now` is what follows from it. */
+  follow(manifest: Manifest | null): boolean;
+}
+
+export async function declare(effects: DeclaredEffects): Promise<Declared> {
+  const { board, record, profileOf } = effects;
+  const load = (manifest: Manifest | null) => loadDesired(effects.text, manifest, effects.read, profileOf);
+  const refuse = (problem: string, text: string): void => {
+    board.update({ configProblem: problem });
+    record.write({ kind: 'configRefused', profile: null, unit: null, text });
+  };
+
+  const manifest = await effects.manifest();
+  let mark = markOf(effects.text);
+  let followed = consumersOf(manifest);
+  const first = load(manifest);
+  if (first.kind === 'refused') {
+    refuse(first.problem, `agent.json is not valid, so the service uses the defaults: ${first.problem}`);
+  }
+  let now = first.kind === 'loaded' ? first.desired : desiredOf(defaultConfig, manifest, profileOf);
+  const inForce = (desired: Desired): void => {
+    now = desired;
+    for (const text of now.unreadable) record.say(text);
+  };
+  inForce(now);
+
+  return {
+    get now() {
+      return now;
+    },
+    async reload() {
+      mark = markOf(effects.text);
+      const loaded = load(await effects.manifest());
+      if (loaded.kind === 'refused') {
+        refuse(
+          loaded.problem,
+          `agent.json is not valid, so the service keeps the settings that it has: ${loaded.problem}`,
+        );
+        throw new VgpuError(loaded.problem, { kind: 'profile', operation: 'reload', path: agentConf });
+      }
+      board.update({ configProblem: null });
+      inForce(loaded.desired);
+      record.write({ kind: 'configLoaded', profile: null, unit: null, text: 'configuration loaded' });
+    },
+    isChanged: () => markOf(effects.text) !== mark,
+    follow(changed) {
+      const consumers = consumersOf(changed);
+      if (consumers === followed) return false;
+      followed = consumers;
+      try {
+        inForce(desiredOf(now.config, changed, profileOf));
+      } catch (error) {
+        if (!(error instanceof VgpuError)) throw error;
+        record.say(error.message);
+        return false;
+      }
+      return true;
+    },
+  };
+}
+
+function consumersOf(manifest: Manifest | null): string {
+  return JSON.stringify(manifest?.consumers.map((one) => [one.profile, one.unit]) ?? []);
+}
+
+/** Differs when agent.json does; one that cannot be read is known by its problem. */
+function markOf(text: () => string | null): string | null {
+  try {
+    return text();
+  } catch (error) {
+    return `cannot be read: ${String(error)}`;
   }
 }

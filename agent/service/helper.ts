@@ -4,15 +4,18 @@
  * that a ping of the watchdog costs no spawn.
  */
 import { spawn } from 'node:child_process';
+import { existsSync } from 'node:fs';
 import { Socket } from 'node:net';
 import type { Readable, Writable } from 'node:stream';
-import { reportUnexpected } from '../lib/unexpected.js';
+import { reportUnexpected } from '../lib/errors.js';
+import type { Board, Record } from './board.js';
+import { steadyNow } from './pacer.js';
 
 export type HostEvent =
   | { readonly kind: 'up'; readonly device: string; readonly simulated: boolean }
   | { readonly kind: 'down'; readonly reason: string };
 
-export interface Helper {
+interface Helper {
   /** sd_notify(3): assignments of one datagram. Nothing happens outside of a Type=notify unit. */
   notify(...assignments: readonly string[]): void;
   /** The watchdog's ping, and a look at the host. */
@@ -26,7 +29,7 @@ export interface Helper {
   stop(): void;
 }
 
-export interface HelperOptions {
+interface HelperOptions {
   readonly program: string;
   /** `VGPU_WATCH` of the environment: it has started us, and these are the descriptors to it and from it. */
   readonly inherited: string | undefined;
@@ -185,6 +188,70 @@ export function startHelper(options: HelperOptions): Helper {
       giveUp();
       child?.input.end();
       child?.output.destroy();
+    },
+  };
+}
+
+// Is a package manager at work? Then it is waited for: what it changes now it may change again.
+
+/** Held with fcntl(2) while dpkg, apt or rpm work. */
+const lockedFiles = ['/var/lib/dpkg/lock-frontend', '/var/lib/dpkg/lock', '/var/lib/rpm/.rpm.lock'];
+/** There while pacman works. */
+const markerFiles = ['/var/lib/pacman/db.lck'];
+
+/** The running package manager, as text for the user; null: none. */
+export async function packageManagerAtWork(helper: Pick<Helper, 'lockHolder'>): Promise<string | null> {
+  const marker = markerFiles.find((file) => existsSync(file));
+  if (marker !== undefined) return marker;
+  for (const file of lockedFiles) {
+    if (!existsSync(file)) continue;
+    const holder = await helper.lockHolder(file);
+    if (holder !== null) return `process ${holder}, which holds ${file}`;
+  }
+  return null;
+}
+
+// The state of the host: one for the whole guest and all its consumers.
+
+interface HostWatch {
+  /** Another address is watched from now on, or none (empty). */
+  moved(endpoint: string): void;
+  host(event: HostEvent): void;
+}
+
+/** Keeps the board's host, and tells in the journal when it goes and comes. `now`: milliseconds. */
+export function hostWatch(board: Board, record: Record, now: () => number = steadyNow): HostWatch {
+  let lostAt: number | null = null;
+  return {
+    moved(endpoint) {
+      lostAt = null;
+      board.update({ host: { endpoint, answers: null, simulated: false, detail: 'not asked yet' } });
+    },
+    host(event) {
+      const { host } = board.now;
+      const said = { profile: null, unit: null } as const;
+      if (event.kind === 'down') {
+        lostAt = now();
+        board.hostLost();
+        board.update({ host: { ...host, answers: false, detail: event.reason } });
+        record.write({
+          kind: 'hostLost',
+          ...said,
+          text: `the host at ${host.endpoint} does not answer: ${event.reason}`,
+          fields: { ENDPOINT: host.endpoint },
+        });
+        return;
+      }
+      board.update({ host: { ...host, answers: true, simulated: event.simulated, detail: event.device } });
+      if (lostAt === null) return;
+      const seconds = ((now() - lostAt) / 1000).toFixed(1);
+      lostAt = null;
+      record.write({
+        kind: 'hostBack',
+        ...said,
+        text: `the host at ${host.endpoint} answers again after ${seconds} s: ${event.device}`,
+        fields: { ENDPOINT: host.endpoint, SECONDS: seconds },
+      });
     },
   };
 }

@@ -4,18 +4,15 @@ export interface Limits {
   readonly perHour: number;
   /** The pause after the second time in a row; doubled each time. */
   readonly backoffMs: number;
-  /** Between any two, whatever their cause. */
   readonly minimumMs: number;
 }
 
 export type Permission =
   | { readonly kind: 'now' }
-  /** Not before `at`. */
   | { readonly kind: 'later'; readonly at: number }
   /** The ceiling is reached; the first of the hour's falls out of the window at `at`. */
   | { readonly kind: 'exhausted'; readonly at: number; readonly times: number };
 
-/** The actions so far. */
 export interface Done {
   /** When, of the latest hour and at most as many as the ceiling, the oldest first. */
   readonly times: readonly number[];
@@ -32,7 +29,6 @@ const longestPauseMs = 300_000;
 /** Causes are paths and units; more at once cannot happen in any sequence we know of. */
 const maxCauses = 500;
 
-/** May it be done now, for all of these causes? */
 export function mayDo(done: Done, limits: Limits, causes: readonly string[], now: number): Permission {
   const times = done.times.filter((at) => now - at < hourMs);
   const { perHour, minimumMs } = limits;
@@ -48,7 +44,6 @@ export function mayDo(done: Done, limits: Limits, causes: readonly string[], now
   return at > now ? { kind: 'later', at } : { kind: 'now' };
 }
 
-/** It was done (or tried) for these causes. */
 export function noted(done: Done, limits: Limits, causes: readonly string[], now: number): Done {
   // Kept up to the ceiling only: what is older cannot matter.
   const times = [...done.times, now].slice(-limits.perHour);

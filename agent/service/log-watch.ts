@@ -2,24 +2,21 @@
 
 import type { Profile } from '../profile/types.js';
 import type { JournalReader } from '../systemd/types.js';
-import type { ConfirmEffects } from '../verdict/effects.js';
 import type { LogEntry } from '../verdict/log/entry.js';
 import { createLogJudge } from '../verdict/log/judge.js';
 import { readEntries } from '../verdict/log/lines.js';
+import type { ConfirmEffects } from '../verdict/observation.js';
 
 /** A consumer that complains with every request must not have us judge it all the time. */
 const pauseMs = 10_000;
 
-export interface LogWatchEffects {
+interface LogWatchEffects {
   readonly journal: JournalReader;
   /** The output of its detached container; a container that ends by itself prints nothing more. */
   readonly containerLogs: ConfirmEffects['containerLogs'];
 }
 
-/**
- * Calls `onDoubt` when the log of a start says something else than it said before. Ends when `signal` aborts.
- * Costs a journalctl that sleeps; nothing of the journal is read twice.
- */
+/** Calls `onDoubt` when the log of a start says something new. Costs a sleeping journalctl. */
 export async function watchConsumerLog(
   profile: Profile,
   { journal, containerLogs }: LogWatchEffects,

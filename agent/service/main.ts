@@ -3,8 +3,8 @@
  * months would keep in memory (measured: 2 MB).
  */
 import { errorDocument, errorText } from '../lib/error-text.js';
-import { styleFor } from '../lib/style.js';
-import { serve } from './serve.js';
+import { styleFor } from '../lib/text.js';
+import { serve } from './run.js';
 
 const plain = styleFor({ isTty: false, columns: undefined, wanted: false, env: {} });
 const line = (text: string): void => void process.stderr.write(`${text}\n`);

@@ -1,25 +1,22 @@
 /** All consumers as one, for the state of the service: the worst of them counts. Pure. */
+import type { HostFacts } from '../contracts/facts.js';
 import type { Mode, Verdict } from '../contracts/verdict.js';
 import type { ConsumerView, StatusView } from '../contracts/views.js';
 import { allInOne } from '../install/pipeline/status-view.js';
 import type { ConsumerState, Counters, Due, Phase, Snapshot } from './board.js';
 
 export interface Overview {
-  /** The first consumer's. */
   readonly profile: string;
   readonly unit: string;
   readonly phase: Phase;
   readonly problem: string | null;
-  /** The worst one. */
   readonly verdict: Verdict | null;
   readonly view: StatusView | null;
-  /** Drift of all consumers, each item once. */
   readonly drift: StatusView['drift'];
   readonly pendingRestart: Due | null;
   readonly counters: Counters;
 }
 
-/** The worst first. */
 const phases: readonly Phase[] = [
   'degraded',
   'repairing',
@@ -66,7 +63,6 @@ export function phaseOf({ phase, pendingRestart }: Pick<ConsumerState, 'phase' |
   return phase === 'settled' && pendingRestart !== null ? 'restart-pending' : phase;
 }
 
-/** With what the service does for this one. */
 function viewOf(one: ConsumerState): StatusView | null {
   const { view, problem, pendingRestart } = one;
   if (view === null) return null;
@@ -80,4 +76,36 @@ function eachOnce(drift: StatusView['drift']): StatusView['drift'] {
 
 function sum(consumers: readonly ConsumerState[], name: keyof Counters): number {
   return consumers.reduce((total, one) => total + one.counters[name], 0);
+}
+
+// The service's status: for systemctl, and as `vgpu-agent status --json` prints it. Pure.
+
+/** For `systemctl status`. */
+export function statusLine(now: Snapshot): string {
+  const { phase, problem, verdict } = overview(now);
+  const said =
+    verdict === null ? 'no verdict yet' : `${verdict.mode}${verdict.simulated ? ' (simulated)' : ''}`;
+  const away = now.host.answers === false ? '; the host does not answer' : '';
+  return `${phase}, ${said}${away}${problem === null ? '' : `: ${problem.replace(/\s+/g, ' ')}`}`;
+}
+
+/** Null while nothing was looked at. */
+export function statusDocument(now: Snapshot, version: string): object | null {
+  const { view, phase, problem, pendingRestart, counters } = overview(now);
+  const { host, configProblem, hostLosses, repairMilliseconds } = now;
+  if (view === null) return null;
+  const answer: HostFacts['answer'] =
+    host.answers === null
+      ? { kind: 'unasked' }
+      : host.answers
+        ? { kind: 'answers', device: host.detail, simulated: host.simulated, milliseconds: 0 }
+        : { kind: 'unreachable', message: host.detail, word: null };
+  const service = { version, state: phase, problem, configProblem, pendingRestart, ...counters };
+  return {
+    schema: 1,
+    command: 'status',
+    ...view,
+    host: { ...view.host, answer },
+    service: { ...service, hostLosses, repairMilliseconds },
+  };
 }

@@ -1,6 +1,5 @@
 /** One worker that runs when asked: at once, after a quiet moment, or at a time. Never two runs at a time. */
-import { reportUnexpected } from '../lib/unexpected.js';
-import { steadyNow } from './clock.js';
+import { reportUnexpected } from '../lib/errors.js';
 
 export interface Pacer {
   now(): void;
@@ -84,4 +83,13 @@ export function pacer(run: () => Promise<void>, signal: AbortSignal): Pacer {
       }),
     quiet: () => (idle() ? Promise.resolve() : new Promise((resolve) => waiting.push(resolve))),
   };
+}
+
+/**
+ * Milliseconds that only go forward, whatever happens to the machine's clock: limits, pauses and durations are counted in
+ * them. They begin with the time of day at which the service began, so that a later moment can be shown as a time of day; it
+ * is off by what the clock was set meanwhile.
+ */
+export function steadyNow(): number {
+  return performance.timeOrigin + performance.now();
 }

@@ -1,13 +1,14 @@
 /** The service: puts the parts together and runs until it is stopped. */
+
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import type { MachineFacts } from '../contracts/facts.js';
 import { createConfigReader, readConfigText } from '../guest/agent-conf.js';
-import { defaultShimDirectory } from '../guest/shim/shim-build.js';
+import { defaultShimDirectory } from '../guest/shim/store.js';
 import { openWorkplace } from '../install/pipeline/open-workplace.js';
-import { agentVersion } from '../lib/agent-version.js';
+import { agentVersion } from '../lib/build-info.js';
 import { VgpuError } from '../lib/errors.js';
-import { jsonLine } from '../lib/json-line.js';
+import { jsonLine } from '../lib/json.js';
 import { agentConf, agentUnit, packageRoot, serviceStarts } from '../lib/paths.js';
 import { spawnRunner } from '../lib/run-command.js';
 import { listProfiles, loadProfile } from '../profile/load.js';
@@ -15,37 +16,25 @@ import { managerOn, requireSystemd } from '../systemd/bus.js';
 import { connectBus } from '../systemd/connection.js';
 import { journalReader } from '../systemd/journal-reader.js';
 import { journalWriter } from '../systemd/journal-writer.js';
-import { logNamespace } from '../systemd/unit-output.js';
+import { logNamespace } from '../systemd/unit-facts.js';
 import { askSessions } from '../verdict/host-sessions.js';
-import { Board } from './board.js';
-import { takeName } from './bus/name.js';
-import { busName, serveBusObject } from './bus/object.js';
+import { Board, recordTo } from './board.js';
+import { busName, serveBusObject, takeName } from './bus/object.js';
 import { type BusWatch, watchBus } from './bus/watch.js';
-import { noteStart } from './crashes.js';
-import { declare } from './declared.js';
-import { startHelper } from './helper.js';
-import { hostWatch } from './host-watch.js';
-import { engineMemory, memory } from './memory.js';
-import { metricsText } from './metrics.js';
-import { metricsOutput } from './metrics-output.js';
-import { overview } from './overview.js';
-import { packageManagerAtWork } from './package-manager.js';
-import { pulse } from './pulse.js';
-import { recordTo } from './record.js';
-import { runElsewhere } from './run-elsewhere.js';
+import { declare } from './desired.js';
+import { hostWatch, packageManagerAtWork, startHelper } from './helper.js';
+import { metricsOutput, metricsText } from './metrics.js';
+import { overview, statusDocument, statusLine } from './overview.js';
+import { engineMemory, memory, noteStart, pulse } from './own-process.js';
 import { crowd, turns } from './served.js';
-import { sessionsAsker } from './sessions-asker.js';
-import { statusDocument, statusLine } from './status-document.js';
+import { runElsewhere, sessionsAsker } from './sessions-asker.js';
 import { hostKnown, pause } from './waiting.js';
 import { watchDirectories } from './watcher.js';
 
 export interface ServiceOptions {
   readonly env: Readonly<Record<string, string | undefined>>;
-  /** Aborts: stop. */
   readonly signal: AbortSignal;
-  /** SIGHUP: calls the listener. */
   readonly onReload: (listener: () => void) => void;
-  /** A line for standard error. */
   readonly line: (text: string) => void;
 }
 
@@ -99,7 +88,6 @@ export async function runService(options: ServiceOptions): Promise<void> {
     record,
   });
 
-  // The host, systemd's notify socket, locks.
   const helper = startHelper({
     program: path.join(defaultShimDirectory(), 'vgpu-watch'),
     inherited: env['VGPU_WATCH'],
@@ -140,7 +128,6 @@ export async function runService(options: ServiceOptions): Promise<void> {
     restart: (unit) => manager.restart(unit, restartTimeoutMs),
     journal: (unit) => journalReader({ namespace: async () => logNamespace(await work.unit(unit)) }),
     seen(facts) {
-      // A command installed or removed a consumer.
       if (declared.follow(facts.manifest)) setConsumers();
       watcher.set(consumers.places());
       watchHostOf(facts);
@@ -181,7 +168,6 @@ export async function runService(options: ServiceOptions): Promise<void> {
     stopping.abort();
   };
 
-  // Metrics.
   const metrics = async (): Promise<string> => {
     const microseconds = await helper.roundTrip();
     const roundTrip = microseconds === null ? null : microseconds / 1e6;
@@ -190,7 +176,6 @@ export async function runService(options: ServiceOptions): Promise<void> {
   const output = metricsOutput(metrics, line);
   board.listen(() => output.changed());
 
-  // Reload.
   const reload = async (): Promise<void> => {
     helper.notify('RELOADING=1', `MONOTONIC_USEC=${process.hrtime.bigint() / 1000n}`);
     try {
@@ -316,4 +301,51 @@ export async function runService(options: ServiceOptions): Promise<void> {
   bus.close();
   helper.stop();
   if (lostBus !== null) throw lostBus;
+}
+
+// The service in a process of its own: signals, unexpected errors, and an end that ends.
+
+/** An error that comes back with every message of a stranger must not fill the journal. */
+const reportsPerMinute = 10;
+
+/**
+ * An error that no handler expected is logged, and the service goes on: any user can send it messages, and a root service
+ * that ends at one leaves every consumer unguarded. It may go on because no such error leaves half a state behind: what the
+ * service knows is replaced as a whole (board, state machines), what it changes is in the transaction log. If it hangs,
+ * systemd's watchdog ends it.
+ */
+export function liveOn(line: (text: string) => void, now: () => number = () => performance.now()): void {
+  let since = Number.NEGATIVE_INFINITY;
+  let reports = 0;
+  process.on('uncaughtException', (error: unknown, origin) => {
+    if (now() - since >= 60_000) {
+      since = now();
+      reports = 0;
+    }
+    reports += 1;
+    if (reports > reportsPerMinute) return;
+    const what = error instanceof Error ? (error.stack ?? error.message) : String(error);
+    line(`unexpected error (${origin}), the service goes on; please report it: ${what}`);
+    if (reports === reportsPerMinute) line('further unexpected errors of this minute are not logged');
+  });
+}
+
+/** Runs until SIGTERM or SIGINT; SIGHUP reloads. Rejects as `runService` does. */
+export async function serve(line: (text: string) => void): Promise<void> {
+  // While journald restarts a write may fail; the report of that would fail as well.
+  process.stderr.on('error', () => {});
+  liveOn(line);
+  const stop = new AbortController();
+  for (const name of ['SIGTERM', 'SIGINT'] as const) process.on(name, () => stop.abort());
+  try {
+    await runService({
+      env: process.env,
+      signal: stop.signal,
+      onReload: (listener) => process.on('SIGHUP', listener),
+      line,
+    });
+  } finally {
+    // A child that does not end, or a lock that is still waited for, must not hold up the stop.
+    setTimeout(() => process.exit(), 50).unref();
+  }
 }

@@ -1,23 +1,22 @@
 /** One consumer in the service: its files are kept, its verdict is kept current, its log is followed. */
 
-import { dockerLogs } from '../containers/docker-log.js';
+import { dockerLogs } from '../containers/docker.js';
 import type { MachineFacts } from '../contracts/facts.js';
 import { procSockets, servingNow } from '../install/pipeline/serving.js';
 import type { WatchingWorkplace } from '../install/pipeline/workplace.js';
 import type { Profile } from '../profile/types.js';
 import type { JournalReader } from '../systemd/types.js';
-import type { ContainerLog } from '../verdict/effects.js';
 import { httpGet } from '../verdict/node-effects.js';
-import { type Board, consumerBoard } from './board.js';
+import type { ContainerLog } from '../verdict/observation.js';
+import { type Board, consumerBoard, type Record } from './board.js';
 import type { Desired } from './desired.js';
 import { type Judge, judge as makeJudge } from './judge/judge.js';
 import { type Keeper, keeper as makeKeeper } from './keeper/keeper.js';
 import { watchConsumerLog } from './log-watch.js';
-import type { Record } from './record.js';
 import { pause } from './waiting.js';
-import { allPlaces, type Places, watchPlaces } from './watch-places.js';
+import { allPlaces, type Places, watchPlaces } from './watcher.js';
 
-export interface ServedEffects {
+interface ServedEffects {
   readonly work: WatchingWorkplace;
   readonly board: Board;
   readonly record: Record;
@@ -32,15 +31,12 @@ export interface ServedEffects {
   readonly signal: AbortSignal;
 }
 
-export interface Served {
+interface Served {
   readonly profile: Profile;
   readonly keeper: Keeper;
   readonly judge: Judge;
-  /** Watches for its drift. */
   readonly places: () => Places;
-  /** Begins to follow its log; again: nothing. */
   followLog(): void;
-  /** It is no consumer any more. */
   stop(): void;
 }
 
@@ -137,14 +133,12 @@ async function* containerLogs(
   }
 }
 
-/** All of them; which they are may change while the service runs. */
-export interface Crowd {
+interface Crowd {
   readonly all: readonly Served[];
   of(unit: string): Served | undefined;
   /** These from now on, in this order. Those that are new are answered; nothing is begun for them. */
   set(profiles: readonly Profile[]): readonly Served[];
   places(): Places;
-  /** Resolves when all work is done. */
   quiet(): Promise<void>;
 }
 
@@ -172,7 +166,6 @@ export function crowd(effects: ServedEffects): Crowd {
   };
 }
 
-/** A profile that was edited is another one. */
 function isSame(a: Profile, b: Profile): boolean {
   return JSON.stringify(a) === JSON.stringify(b);
 }

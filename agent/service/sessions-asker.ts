@@ -8,7 +8,7 @@ import { statSync } from 'node:fs';
 import { uptime } from 'node:os';
 import { Duplex, type Writable } from 'node:stream';
 import { readStat } from '../guest/unit/processes.js';
-import { toolEnvironment } from '../lib/run-command.js';
+import { type CommandRunner, toolEnvironment } from '../lib/run-command.js';
 import { setprivFor } from '../lib/trust/run-as.js';
 import {
   answerOf,
@@ -18,21 +18,21 @@ import {
   ticksPerSecond,
 } from '../verdict/host-sessions.js';
 
-export type AskSessions = (question: SessionsQuestion) => Promise<SessionsAnswer>;
+type AskSessions = (question: SessionsQuestion) => Promise<SessionsAnswer>;
 
-export interface SessionsAsker {
+interface SessionsAsker {
   readonly ask: AskSessions;
   stop(): void;
 }
 
 /** A program that answers each line on `input` with a line on its standard output. */
-export interface Started {
+interface Started {
   readonly child: ChildProcess;
   readonly input: Writable | null;
   /** The program has answered: its launcher is not needed any more. */
   readonly answered: () => void;
 }
-export type StartFollower = (file: string, args: readonly string[]) => Started;
+type StartFollower = (file: string, args: readonly string[]) => Started;
 
 /** One for each user and host that consumers use; a guest has few of both. */
 const maxFollowers = 8;
@@ -157,3 +157,25 @@ function follow({ child, input, answered }: Started): Follower {
 
 /** systemd has to start the first one. */
 const answerGraceMs = 3_000;
+
+// A runner for a service without CAP_SETUID: what must run as another user is started by systemd.
+
+/** The runner's own limit, where none is given. */
+const longestMs = 30_000;
+
+/**
+ * `setpriv ... -- COMMAND` becomes a transient service that runs just that. It is not given `User=`: systemd takes no
+ * number that no user database has, and that of a unit with DynamicUser= is in none without libnss-systemd.
+ */
+export function runElsewhere(runner: CommandRunner): CommandRunner {
+  return {
+    run(file, args, options) {
+      if (file !== 'setpriv') return runner.run(file, args, options);
+      // Ending systemd-run ends only our wait: systemd has to end what it runs.
+      const seconds = Math.ceil((options?.timeoutMs ?? longestMs) / 1000);
+      const limit = `--property=RuntimeMaxSec=${seconds}`;
+      const service = ['--quiet', '--collect', '--wait', '--pipe', limit, '--', file, ...args];
+      return runner.run('systemd-run', service, options);
+    },
+  };
+}

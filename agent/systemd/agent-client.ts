@@ -12,7 +12,6 @@ export interface AgentClient {
   metrics(): Promise<string>;
   /** Resolves when every consumer was judged again. Rejects with a BusError when this user may not ask. */
   verify(): Promise<void>;
-  /** Begins the restarts that are due; JSON. */
   restart(): Promise<string>;
   /** Calls the listener at every signal of the service, and once with null when the service or the bus goes. */
   watch(
@@ -24,10 +23,7 @@ export interface AgentClient {
 /** A bus that is not answering for so long will not answer the questions to systemd either. */
 const connectWithinMs = 3_000;
 
-/**
- * Null when the service does not run, or there is no system bus. Does not start it. Throws a BusBusyError when the bus takes
- * no connection.
- */
+/** Null: it does not run (it is not started), or there is no bus. Throws a BusBusyError. */
 export async function findAgent(): Promise<AgentClient | null> {
   let bus: BusConnection;
   try {

@@ -8,8 +8,8 @@ import { VgpuError } from '../lib/errors.js';
 import { glob } from '../lib/glob.js';
 import { namesUpTo, readLimited } from '../lib/trust/files.js';
 import { addMatch, type BusConnection, BusError, connectBus } from './connection.js';
-import { watchExit } from './exit-watch.js';
 import { bagOf, count, type PropertyBag, structs, text, texts } from './properties.js';
+import { watchExit } from './run-in-unit.js';
 import type { JobResult, Manager } from './types.js';
 import { execStart, unitFacts } from './unit-facts.js';
 
@@ -18,17 +18,11 @@ const managerPath = '/org/freedesktop/systemd1';
 const managerInterface = 'org.freedesktop.systemd1.Manager';
 const unitInterface = 'org.freedesktop.systemd1.Unit';
 const serviceInterface = 'org.freedesktop.systemd1.Service';
-/**
- * A method of systemd may have to wait for a reload, by this program or another, and that reload for every generator.
- * systemctl allows it as much time (DAEMON_RELOAD_TIMEOUT_SEC in systemd's sources).
- */
+/** A method may wait for a reload with all generators: as long as systemctl does. */
 const workTimeoutMs = 180_000;
 const askLoadedEveryMs = 200;
 
-/**
- * Connects to the systemd that booted this machine. Throws a VgpuError: `refused` when the machine was not
- * booted with systemd (nothing can be done here, and nothing was), `failed` when its bus does not answer.
- */
+/** Throws `refused` when the machine was not booted with systemd, `failed` when its bus is silent. */
 export async function openManager(options: { readonly address?: string } = {}): Promise<Manager> {
   requireSystemd();
   return managerOn(await connectBus(options.address));
@@ -45,7 +39,6 @@ export function requireSystemd(exists: (path: string) => boolean = existsSync): 
   });
 }
 
-/** A Manager on a connection; `close()` closes the connection. */
 export function managerOn(bus: BusConnection, reloadGraceMs = 10_000): Manager {
   const manager = (member: string, signature = '', body: readonly unknown[] = []) =>
     bus.call({ destination, path: managerPath, interface: managerInterface, member, signature, body });
@@ -204,7 +197,6 @@ function contentOf(path: string): string {
 
 interface Waiting {
   resolve(result: JobResult): void;
-  /** The connection is over. */
   lost(): void;
 }
 

@@ -7,10 +7,9 @@
  * subscribed once for the connection's life.
  */
 import { Socket } from 'node:net';
-import { errnoOf, VgpuError } from '../lib/errors.js';
-import { member } from '../lib/own.js';
-import { reportUnexpected } from '../lib/unexpected.js';
-import { limitMessages } from './message-limit.js';
+import type { Readable } from 'node:stream';
+import { errnoOf, reportUnexpected, VgpuError } from '../lib/errors.js';
+import { member } from '../lib/json.js';
 
 /** The system bus's socket when DBUS_SYSTEM_BUS_ADDRESS does not say otherwise. */
 const systemBusSocket = '/run/dbus/system_bus_socket';
@@ -39,7 +38,6 @@ export interface BusSignal {
   readonly body: readonly unknown[];
 }
 
-/** The error that a service answered with. */
 export class BusError extends Error {
   override readonly name = 'BusError';
   /** Such as `org.freedesktop.systemd1.NoSuchUnit`. */
@@ -51,7 +49,6 @@ export class BusError extends Error {
   }
 }
 
-/** A method call from another process. */
 export interface IncomingCall {
   /** The caller's unique name, which the bus vouches for. */
   readonly sender: string;
@@ -67,7 +64,7 @@ export type BusAnswer =
   | { readonly kind: 'reply'; readonly signature: string; readonly body: readonly unknown[] }
   | { readonly kind: 'error'; readonly type: string; readonly message: string };
 
-export interface OutgoingSignal {
+interface OutgoingSignal {
   readonly path: string;
   readonly interface: string;
   readonly member: string;
@@ -76,10 +73,7 @@ export interface OutgoingSignal {
 }
 
 export interface BusConnection {
-  /**
-   * Sends a method call and resolves with the reply's body. Rejects with a BusError when the service
-   * answers with an error, and with a VgpuError (`failed`) when the bus is gone or silent for 25 s (or `timeoutMs`).
-   */
+  /** Rejects with a BusError (the service's answer) or `failed` (the bus is gone, or silent for 25 s). */
   call(call: BusCall): Promise<readonly unknown[]>;
   /** Hears every signal that the bus delivers, until `stop` is called. Does not add a match rule. */
   onSignal(listener: (signal: BusSignal) => void): () => void;
@@ -87,7 +81,6 @@ export interface BusConnection {
   serve(handler: (call: IncomingCall) => Promise<BusAnswer> | null): void;
   /** Sends a signal to all listeners; silently nothing when the connection is over. */
   emit(signal: OutgoingSignal): void;
-  /** A value as D-Bus's type `v`. */
   variant(signature: string, value: unknown): unknown;
   /** Resolves when the connection is over, whichever end closed it. */
   readonly closed: Promise<void>;
@@ -118,10 +111,7 @@ export async function removeMatch(bus: BusConnection, rule: string): Promise<voi
   });
 }
 
-/**
- * Connects to the system bus. Rejects with a VgpuError (`failed`, operation `connect to the system bus`) within ten
- * seconds (or `withinMs`) when the bus does not answer.
- */
+/** Rejects with `failed` when the bus does not answer within ten seconds (or `withinMs`). */
 export async function connectBus(
   address: string | undefined = process.env['DBUS_SYSTEM_BUS_ADDRESS'],
   withinMs = connectTimeoutMs,
@@ -380,4 +370,48 @@ function noAnswer(member: string, milliseconds: number): VgpuError {
     operation: `call ${member}`,
     remedy: 'look at `systemctl status dbus` and `journalctl -b -u dbus`, then run the command again',
   });
+}
+
+// A limit on the messages that strangers may send to a connection of dbus-next, which reads a message of any size.
+
+/**
+ * Any user may send calls and signals of up to 32 MiB (dbus-daemon's max_message_size), and JavaScript makes up to a hundred
+ * bytes of each of theirs. Ours are shorter than this by far.
+ */
+const longestBytes = 64 * 1024;
+/** A reply comes from the service that was called: systemd's may be long. */
+const replies: readonly (number | undefined)[] = [2, 3];
+const headerBytes = 16;
+
+/** Bytes after a message's first 16: header fields padded to eight, and the body (D-Bus specification, Message Format). */
+function restOf(header: Buffer): number {
+  const little = header[0] === 'l'.charCodeAt(0);
+  const body = little ? header.readUInt32LE(4) : header.readUInt32BE(4);
+  const fields = little ? header.readUInt32LE(12) : header.readUInt32BE(12);
+  return Math.ceil(fields / 8) * 8 + body;
+}
+
+/**
+ * Drops what is longer, without keeping it in memory. dbus-next takes a message from the stream in two reads: the first 16
+ * bytes, then with a second argument the rest.
+ */
+function limitMessages(stream: Readable): void {
+  const read = stream.read.bind(stream);
+  let skip = 0;
+  stream.read = (size?: number, ...rest: readonly unknown[]): unknown => {
+    if (size !== headerBytes || rest.length > 0) return read(size);
+    for (;;) {
+      while (skip > 0) {
+        // With nothing there this asks for more: the event `readable` comes again.
+        const part: unknown = read(Math.min(skip, Math.max(1, stream.readableLength)));
+        if (!Buffer.isBuffer(part)) return null;
+        skip -= part.length;
+      }
+      const header: unknown = read(headerBytes);
+      if (!Buffer.isBuffer(header) || header.length < headerBytes) return header;
+      const length = restOf(header);
+      if (length <= longestBytes || replies.includes(header[1])) return header;
+      skip = length;
+    }
+  };
 }

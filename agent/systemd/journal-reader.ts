@@ -1,17 +1,18 @@
 /** Reads the journal through journalctl, which knows all of its file formats, rotation and permissions. */
 import { type ChildProcessByStdio, spawn } from 'node:child_process';
+import { accessSync, constants, readdirSync } from 'node:fs';
+import path from 'node:path';
 import type { Readable } from 'node:stream';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { errnoOf, VgpuError } from '../lib/errors.js';
+import { member } from '../lib/json.js';
 import { toolEnvironment } from '../lib/run-command.js';
-import { outputFields, parseEntry } from './journal-entry.js';
 import type { JournalEntry, JournalReader } from './types.js';
-import { namespaceOption } from './unit-output.js';
+import { namespaceOption } from './unit-facts.js';
 
 type Journalctl = ChildProcessByStdio<null, Readable, Readable>;
 
 export interface JournalReaderOptions {
-  /** The program; another one in tests. */
   readonly journalctl?: string;
   /** LogNamespace= of the unit that is read, asked before each start of journalctl. */
   readonly namespace?: () => Promise<string>;
@@ -203,7 +204,6 @@ class RecentCursors {
     this.#limit = limit;
   }
 
-  /** False when it was there already. */
   add(cursor: string): boolean {
     if (this.#cursors.has(cursor)) return false;
     this.#cursors.add(cursor);
@@ -224,4 +224,97 @@ function unreadable(journalctl: string, why: string, cause?: unknown): VgpuError
       'run it as root or as a member of the group systemd-journal; see `systemctl status systemd-journald`',
     ...(cause === undefined ? {} : { cause }),
   });
+}
+
+// One line of `journalctl -o json` to a JournalEntry.
+
+/** The fields that are read; journalctl adds `__CURSOR` and `__REALTIME_TIMESTAMP` by itself. */
+const outputFields = ['MESSAGE', '_PID', '_SYSTEMD_INVOCATION_ID', 'INVOCATION_ID', '_TRANSPORT'].join(',');
+
+/**
+ * Null when the line is no JSON object with a cursor: a journal that is cut short in the middle of an entry
+ * must not end the following.
+ *
+ * A field's value is a string; an array of byte values when it is not UTF-8; null when journalctl found it
+ * too long; or an array of any of these when the entry has the field more than once (systemd.journal-fields(7)).
+ */
+export function parseEntry(line: string): JournalEntry | null {
+  let fields: unknown;
+  try {
+    fields = JSON.parse(line);
+  } catch {
+    return null;
+  }
+  if (typeof fields !== 'object' || fields === null) return null;
+  const get = (name: string): FieldValue => fieldValue(member(fields, name));
+
+  const cursor = get('__CURSOR').text;
+  const realtime = get('__REALTIME_TIMESTAMP').text;
+  if (cursor === null || realtime === null || !/^\d+$/.test(realtime)) return null;
+  const message = get('MESSAGE');
+  const pid = get('_PID').text;
+  return {
+    cursor,
+    realtimeUs: BigInt(realtime),
+    message: message.text ?? '',
+    raw: message.bytes,
+    pid: pid !== null && /^\d+$/.test(pid) ? Number(pid) : null,
+    // The manager's own lines about a unit (`Main process exited`) name the start they are about here.
+    invocationId: get('_SYSTEMD_INVOCATION_ID').text ?? get('INVOCATION_ID').text,
+    transport: get('_TRANSPORT').text,
+  };
+}
+
+interface FieldValue {
+  readonly text: string | null;
+  /** Only when the value was not UTF-8. */
+  readonly bytes: Buffer | null;
+}
+
+const absent: FieldValue = { text: null, bytes: null };
+
+function fieldValue(value: unknown): FieldValue {
+  if (typeof value === 'string') return { text: value, bytes: null };
+  if (!Array.isArray(value) || value.length === 0) return absent;
+  if (value.every((item) => typeof item === 'number')) {
+    const bytes = Buffer.from(value);
+    return { text: bytes.toString('utf8'), bytes };
+  }
+  const parts = value.map(fieldValue).filter((part) => part.text !== null);
+  if (parts.length === 0) return absent;
+  return {
+    text: parts.map((part) => part.text).join('\n'),
+    bytes: parts.find((part) => part.bytes !== null)?.bytes ?? null,
+  };
+}
+
+// Which users may read the system's journal: systemd-journald(8) allows root and the group systemd-journal.
+
+/** Where journald keeps it, persistent and volatile. */
+const places: readonly string[] = ['/var/log/journal', '/run/log/journal'];
+
+/** False: journald keeps journals there and this process may read none; journalctl would show none. */
+export function systemJournalReadable(directories = places): boolean {
+  const files = directories.flatMap((directory) =>
+    namesIn(directory).map((machine) => path.join(directory, machine, 'system.journal')),
+  );
+  const kept = files.filter((file) => may(file, constants.F_OK));
+  return kept.length === 0 || kept.some((file) => may(file, constants.R_OK));
+}
+
+function namesIn(directory: string): readonly string[] {
+  try {
+    return readdirSync(directory);
+  } catch {
+    return [];
+  }
+}
+
+function may(file: string, access: number): boolean {
+  try {
+    accessSync(file, access);
+    return true;
+  } catch {
+    return false;
+  }
 }

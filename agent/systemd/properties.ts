@@ -5,7 +5,6 @@
  */
 export type PropertyBag = Readonly<Record<string, unknown>>;
 
-/** The `a{sv}` of a GetAll reply without its variants. */
 export function bagOf(reply: unknown): PropertyBag {
   if (typeof reply !== 'object' || reply === null) return {};
   return Object.fromEntries(
@@ -37,7 +36,6 @@ export function texts(bag: PropertyBag, name: string): readonly string[] {
   return Array.isArray(value) ? value.filter((item) => typeof item === 'string') : [];
 }
 
-/** An array of structs, each an array of its members. */
 export function structs(bag: PropertyBag, name: string): readonly (readonly unknown[])[] {
   const value = bag[name];
   return Array.isArray(value) ? value.filter((item): item is unknown[] => Array.isArray(item)) : [];

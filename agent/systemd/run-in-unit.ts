@@ -3,19 +3,20 @@
  * service. What that program cannot see there, the unit's program cannot see either.
  */
 import { randomBytes } from 'node:crypto';
+import { constants } from 'node:os';
+import { type ContainerUnit, containerOf, isRootless } from '../containers/container-unit.js';
 import type { ProbeRun } from '../contracts/probe.js';
-import { transportCalls } from '../contracts/transport.js';
 import type { LoadedUnit } from '../contracts/unit.js';
 import { VgpuError } from '../lib/errors.js';
 import type { CommandRunner } from '../lib/run-command.js';
-import type { ExitWatch } from './exit-watch.js';
+import { addMatch, type BusConnection, removeMatch } from './connection.js';
+import { bagOf, count, type PropertyBag, text } from './properties.js';
 import type { Manager } from './types.js';
+import { transportCalls } from './unit-sandbox.js';
 
 export interface UnitCommand {
   readonly unit: LoadedUnit;
-  /** The purpose of the transient unit: `vgpu-probe`. */
   readonly purpose: string;
-  /** Absolute path, executable for the user. */
   readonly program: string;
   readonly args: readonly string[];
   /** The environment; what `environmentFiles` say wins over it, as in the unit. */
@@ -23,21 +24,18 @@ export interface UnitCommand {
   readonly environmentFiles: readonly string[];
   /** Another user than the unit's; null: that one. */
   readonly user: { readonly uid: number; readonly gid: number; readonly groups: readonly number[] } | null;
-  /** Working directory; one that cannot be entered is `/`. */
   readonly directory: string;
   /** Not in the unit's sandbox, since it goes into a container by itself; as root, or as the unit's user. */
   readonly outside?: 'root' | 'user';
-  /** systemd ends it after so long. */
   readonly limitMs: number;
 }
 
-export interface UnitCommandEffects {
+interface UnitCommandEffects {
   readonly signal: AbortSignal;
   readonly runner: CommandRunner;
   readonly manager: Pick<Manager, 'watchExit' | 'kill'>;
 }
 
-/** The additional time to start and collect a transient service. */
 const overheadMs = 5_000;
 /** systemd-run and the agent learn of the unit's end from the same signal; the agent may read it this much later. */
 const signalDelayMs = 2_000;
@@ -177,4 +175,177 @@ function setupFailure(status: number | null, { unit, purpose }: UnitCommand): st
     default:
       return null;
   }
+}
+
+// Runs vgpu-probe the way the consumer runs: what it cannot see there, the consumer cannot see either.
+
+export interface ProbeQuestion {
+  readonly unit: LoadedUnit;
+  /** Absolute path of vgpu-probe, readable and executable for the service's user. */
+  readonly program: string;
+  /** The same where the consumer runs in a container that has our CDI device; default: `program`. */
+  readonly programInContainer?: string;
+  readonly timeoutMs: number;
+  readonly compute?: boolean;
+}
+
+/** systemd ends the probe this long after its own limit. */
+const graceMs = 2_000;
+
+/** Never throws: a probe that could not be run is a result too (`not-run`, with the reason). */
+export async function runProbe(question: ProbeQuestion & UnitCommandEffects): Promise<ProbeRun> {
+  const container = containerOf(question.unit);
+  if (container?.name === null) return { kind: 'not-run', message: unnamed(container) };
+  if (isRootless(question.unit) && question.unit.dynamicUser)
+    return {
+      kind: 'not-run',
+      message: 'the container is in the podman of a user that exists only for this unit (DynamicUser=)',
+    };
+  const ran = await runInUnit(probeCommand(question), question);
+  return container === null || ran.kind === 'not-run' ? ran : ofContainer(ran);
+}
+
+export function probeCommand(question: ProbeQuestion): UnitCommand {
+  const { unit, program, timeoutMs, compute = false } = question;
+  const args = [
+    '--json',
+    '--timeout',
+    String(Math.ceil(timeoutMs / 1000)),
+    ...(compute ? ['--compute'] : []),
+  ];
+  const container = containerOf(unit);
+  const common = { unit, purpose: 'vgpu-probe', user: null, directory: '/', limitMs: timeoutMs + graceMs };
+  if (container !== null) {
+    // The engine itself puts the probe into the container, with the container's own rights: what an image holds is
+    // never executed as root of the guest.
+    const inside = [...container.options, 'exec', container.name ?? ''];
+    // Where a user's podman keeps its containers depends on its environment too: XDG_RUNTIME_DIR, HOME.
+    const rootless = isRootless(unit);
+    return {
+      ...common,
+      program: container.program,
+      args: [...inside, question.programInContainer ?? program, ...args],
+      environment: rootless ? unit.environment : {},
+      environmentFiles: rootless ? unit.environmentFiles : [],
+      outside: rootless ? 'user' : 'root',
+    };
+  }
+  return {
+    ...common,
+    program,
+    args,
+    environment: unit.environment,
+    environmentFiles: unit.environmentFiles,
+  };
+}
+
+function unnamed({ engine, command }: ContainerUnit): string {
+  return command === 'compose'
+    ? 'no container of the compose file is known'
+    : `the container has no name, so it cannot be found: add --name NAME to ${engine} run`;
+}
+
+/** Where the program ran it printed its document, or a signal ended it (128 and above). */
+function ofContainer(ran: Extract<ProbeRun, { kind: 'ran' }>): ProbeRun {
+  const { exitCode, stdout, stderr } = ran;
+  // podman-exec(1), docker-exec: the engine could not execute it, and says so on either output.
+  const refused = exitCode === 126 || exitCode === 127;
+  if (!refused && (stdout !== '' || exitCode === null || exitCode >= 128))
+    return { ...ran, inContainer: true };
+  // The libraries ask for less of the image's C library than the probe does.
+  if (/version `GLIBC_[\d.]+' not found/.test(stderr))
+    return { kind: 'not-run', message: "vgpu-probe needs a newer C library than the container's image has" };
+  const said = `${stdout}\n${stderr}`.trim().split('\n').at(-1)?.slice(0, 300) ?? '';
+  const why = exitCode === 127 ? 'it does not exist there, so the container does not have the device' : said;
+  return { kind: 'not-run', message: `vgpu-probe could not be executed in the container: ${why}` };
+}
+
+// How a transient unit ended, in systemd's own properties (`Result`, `ExecMainCode`, `ExecMainStatus` of
+// org.freedesktop.systemd1(5)). The text that systemd-run prints says the same, in other words with each version.
+//
+// Such a unit is unloaded as soon as it has ended, so its properties are taken from the signals that it sends
+// before; they are listened for before the unit is started.
+
+export interface MainExit {
+  /** systemd's word: `success`, `exit-code`, `signal`, `core-dump`, `timeout`, `resources`, ... */
+  readonly result: string;
+  /** Exit status of the main process; null when a signal ended it or it never was. */
+  readonly exitCode: number | null;
+  /** `SEGV`, `KILL`, ...; null when it exited. */
+  readonly signal: string | null;
+}
+
+export interface ExitWatch {
+  /** How the unit ended; null when it has not within `timeoutMs` from now, for instance because it never was. */
+  ended(timeoutMs: number): Promise<MainExit | null>;
+  stop(): Promise<void>;
+}
+
+const unitInterface = 'org.freedesktop.systemd1.Unit';
+const serviceInterface = 'org.freedesktop.systemd1.Service';
+
+/** `subscribe` makes systemd send signals at all; it may be called often. */
+export async function watchExit(
+  bus: BusConnection,
+  name: string,
+  subscribe: () => Promise<unknown>,
+): Promise<ExitWatch> {
+  const path = unitPath(name);
+  const rule = `type='signal',sender='org.freedesktop.systemd1',path='${path}',interface='org.freedesktop.DBus.Properties',member='PropertiesChanged'`;
+  let service: PropertyBag = {};
+  let over: () => void = () => {};
+  const isOver = new Promise<true>((resolve) => {
+    over = () => resolve(true);
+  });
+  const silence = bus.onSignal((signal) => {
+    if (signal.path !== path || signal.member !== 'PropertiesChanged') return;
+    const [of, changed] = signal.body;
+    const bag = bagOf(changed);
+    // Clients may rely on the service's signal coming before the unit's (systemd, dbus-unit.c).
+    if (of === serviceInterface) service = { ...service, ...bag };
+    if (of === unitInterface && ['inactive', 'failed'].includes(text(bag, 'ActiveState'))) over();
+  });
+  await addMatch(bus, rule);
+  await subscribe();
+  return {
+    async ended(timeoutMs) {
+      let timer: NodeJS.Timeout | undefined;
+      const late = new Promise<false>((resolve) => {
+        timer = setTimeout(() => resolve(false), timeoutMs);
+      });
+      const known = await Promise.race([isOver, late]);
+      clearTimeout(timer);
+      return known && text(service, 'Result') !== '' ? mainExit(service) : null;
+    },
+    async stop() {
+      silence();
+      await removeMatch(bus, rule).catch(() => {});
+    },
+  };
+}
+
+/** si_code of SIGCHLD (sigaction(2)). */
+const cldExited = 1;
+
+export function mainExit(service: PropertyBag): MainExit {
+  const code = count(service, 'ExecMainCode');
+  const status = count(service, 'ExecMainStatus');
+  return {
+    result: text(service, 'Result'),
+    exitCode: code === cldExited ? status : null,
+    signal: code > cldExited ? signalName(status) : null,
+  };
+}
+
+function signalName(number: number): string {
+  const found = Object.entries(constants.signals).find(([, value]) => value === number);
+  return found?.[0].replace(/^SIG/, '') ?? String(number);
+}
+
+/** A unit's object path (sd_bus_path_encode(3)): what is no letter or digit becomes `_` and its code. */
+export function unitPath(name: string): string {
+  const label = Buffer.from(name)
+    .toString('latin1')
+    .replace(/[^A-Za-z0-9]|^[0-9]/g, (one) => `_${one.charCodeAt(0).toString(16).padStart(2, '0')}`);
+  return `/org/freedesktop/systemd1/unit/${label}`;
 }

@@ -1,6 +1,6 @@
 /** The parts of systemd that the rest sees. Implementations: bus.ts, journal-reader.ts, journal-writer.ts. */
 import type { UnitFacts } from '../contracts/unit.js';
-import type { ExitWatch } from './exit-watch.js';
+import type { ExitWatch } from './run-in-unit.js';
 
 export type JobResult = 'done' | 'canceled' | 'timeout' | 'failed' | 'dependency' | 'skipped' | string;
 
@@ -10,11 +10,8 @@ export interface Manager {
   reload(): Promise<void>;
   /** Resolves when the job is over, with its result; rejects when `timeoutMs` pass. */
   restart(name: string, timeoutMs: number): Promise<JobResult>;
-  /** As `restart`. */
   start(name: string, timeoutMs: number): Promise<JobResult>;
-  /** As `restart`. */
   stop(name: string, timeoutMs: number): Promise<JobResult>;
-  /** All processes of the unit's cgroup. */
   processes(name: string): Promise<readonly number[]>;
   /** Listens for the end of a transient unit that is about to be started. */
   watchExit(name: string): Promise<ExitWatch>;
@@ -23,7 +20,6 @@ export interface Manager {
   close(): void;
 }
 
-/** One journal entry, as far as we use it. */
 export interface JournalEntry {
   readonly cursor: string;
   /** Microseconds since the epoch. */
@@ -39,20 +35,14 @@ export interface JournalEntry {
 export interface JournalReader {
   /** The newest cursor now, or null when the journal is empty. Rejects after ten seconds, or when `signal` aborts. */
   tail(signal?: AbortSignal): Promise<string | null>;
-  /**
-   * Follows entries of `unit` after `cursor`, across rotation and vacuum (restarted with back-off, duplicates
-   * dropped by cursor) and a journalctl that could not be started for want of resources. Ends when `signal` aborts.
-   */
+  /** Across rotation, vacuum and a journalctl that could not be started. Ends when `signal` aborts. */
   follow(options: {
     readonly unit: string;
     readonly invocationId: string | null;
     readonly cursor: string | null;
     readonly signal: AbortSignal;
   }): AsyncIterable<JournalEntry>;
-  /**
-   * Entries of one invocation, oldest first, as they are read: there may be millions. Ends early, without an error, when
-   * `signal` aborts.
-   */
+  /** Oldest first, as they are read: there may be millions. Ends early when `signal` aborts. */
   read(options: {
     readonly unit: string;
     readonly invocationId: string;

@@ -1,6 +1,7 @@
 /** Environment= as systemd.exec(5) reads and writes it. Pure. */
 import { isUtf8 } from 'node:buffer';
 import type { DropIn, LoadedUnit } from '../contracts/unit.js';
+import { storeCurrent, tracerName } from '../lib/paths.js';
 import { assignments } from '../lib/unit-file.js';
 import type { OverrideRule } from '../profile/types.js';
 
@@ -44,7 +45,7 @@ export function environmentFileVariables(content: string): ReadonlyMap<string, s
   return variables;
 }
 
-export interface Assigned {
+interface Assigned {
   readonly value: string;
   /** The environment file that sets it; null: Environment= of the unit or of a drop-in. */
   readonly file: string | null;
@@ -93,7 +94,6 @@ function hexEscape(character: string): string {
   return `\\x${character.charCodeAt(0).toString(16).padStart(2, '0')}`;
 }
 
-/** A literal value as unit file text. */
 export function escapeSpecifiers(value: string): string {
   return value.replaceAll('%', '%%');
 }
@@ -172,4 +172,23 @@ function escapeAt(text: string): { readonly bytes: Buffer; readonly length: numb
   if (isByte) return value > 0xff ? null : { bytes: Buffer.from([value]), length: whole.length };
   if (value > 0x10ffff || (value >= 0xd800 && value < 0xe000)) return null;
   return { bytes: Buffer.from(String.fromCodePoint(value)), length: whole.length };
+}
+
+// The variables that a trace adds to a service: plan/trace.ts sets them, and facts about the service omit them.
+
+export const tracer = `${storeCurrent}/${tracerName}`;
+
+/** Names of the variables that tell the tracer what to do. */
+export const tracerVariables = { file: 'VGPU_TRACE', limit: 'VGPU_TRACE_LIMIT' } as const;
+
+export function withoutTracer(environment: Readonly<Record<string, string>>): Record<string, string> {
+  const ours: ReadonlySet<string> = new Set(Object.values(tracerVariables));
+  return Object.fromEntries(
+    Object.entries(environment).flatMap(([name, value]) => {
+      if (ours.has(name)) return [];
+      if (name !== 'LD_PRELOAD') return [[name, value]];
+      if (value === tracer) return [];
+      return [[name, value.startsWith(`${tracer}:`) ? value.slice(tracer.length + 1) : value]];
+    }),
+  );
 }

@@ -1,27 +1,21 @@
 /** From systemd's properties of a unit to UnitFacts. Pure: the property bags and file contents come in. */
-
 import { containerOf } from '../containers/container-unit.js';
 import type { DropIn, LoadedUnit, LoggingFacts, SandboxFacts, UnitFacts } from '../contracts/unit.js';
 import { traceDropInPath } from '../lib/paths.js';
 import { lastAssignment } from '../lib/unit-file.js';
 import { count, flag, hex, type PropertyBag, structs, text, texts } from './properties.js';
-import { withoutTracer } from './trace-environment.js';
+import { withoutTracer } from './unit-environment.js';
 
 export interface UnitSources {
-  /** As asked for. */
   readonly name: string;
-  /** Properties of `org.freedesktop.systemd1.Unit`. */
   readonly unit: PropertyBag;
-  /** Properties of `org.freedesktop.systemd1.Service`; empty for a unit that is not a service. */
   readonly service: PropertyBag;
-  /** Content of the fragment; empty when it cannot be read. */
   readonly fragment: string;
   readonly dropIns: readonly DropIn[];
   /** Contents of the readable files of EnvironmentFile=, and of a container's --env-file. */
   readonly environmentFiles?: readonly DropIn[];
 }
 
-/** Sorts a unit by its LoadState and, if it is loaded, reads what the rest of the agent needs of it. */
 export function unitFacts(sources: UnitSources): UnitFacts {
   const { name, unit } = sources;
   const loadState = text(unit, 'LoadState');
@@ -215,4 +209,36 @@ function addressFamilies(value: unknown): SandboxFacts['restrictAddressFamilies'
   const list = Array.isArray(families) ? families.map(String) : [];
   if (allow !== true && list.length === 0) return null;
   return { deny: allow !== true, families: list };
+}
+
+// Whether the lines of a unit reach the journal, and which of its namespaces. Pure.
+
+interface Bypass {
+  readonly setting: string;
+  readonly repair: string;
+}
+
+/** The setting that keeps what the unit writes from the journal, or null. Consumers log to standard error. */
+export function journalBypass(unit: UnitFacts): Bypass | null {
+  if (unit.kind !== 'loaded') return null;
+  const target =
+    unit.standardError === 'inherit' || unit.standardError === '' ? unit.standardOutput : unit.standardError;
+  if (!/^(?:journal|kmsg|syslog|inherit|$)/.test(target)) {
+    const repair = 'set StandardOutput=journal and StandardError=journal';
+    return { setting: `StandardError=${target}`, repair };
+  }
+  const levelMax = unit.logging?.levelMax ?? null;
+  return levelMax === null ? null : { setting: `LogLevelMax=${levelMax}`, repair: 'set LogLevelMax=info' };
+}
+
+export function logNamespace(unit: UnitFacts): string {
+  return unit.kind === 'loaded' ? (unit.logging?.namespace ?? '') : '';
+}
+
+/**
+ * The option of journalctl(1) that shows a namespace beside the system's journal, where systemd's own entries about a
+ * unit go. None for the system's own: journalctl before systemd 245 does not have the option.
+ */
+export function namespaceOption(namespace: string): readonly string[] {
+  return namespace === '' ? [] : [`--namespace=+${namespace}`];
 }

@@ -3,11 +3,15 @@
  * these rules: install warns by them, the verdict and the doctor name them. Pure.
  */
 import { BlockList } from 'node:net';
-import { transportCalls } from '../contracts/transport.js';
 import type { SandboxFacts } from '../contracts/unit.js';
 import { guestConf, storeRoot } from '../lib/paths.js';
+import type { CommandResult, CommandRunner } from '../lib/run-command.js';
+import { sectionLines } from '../lib/unit-file.js';
 
-export interface Obstacle {
+/** The system calls by which the shim reaches the host: a unit that forbids one of them keeps its processes from it. */
+export const transportCalls = ['socket', 'connect'];
+
+interface Obstacle {
   /** As one writes it in a unit file, with what it hides where it does not say so. */
   readonly setting: string;
   /** The action that allows it: an imperative, no full stop. */
@@ -15,7 +19,6 @@ export interface Obstacle {
   readonly keepsFrom: 'host' | 'files';
 }
 
-/** All that is in the way, what keeps from the host first. */
 export function sandboxObstacles(endpoint: string, sandbox: SandboxFacts): readonly Obstacle[] {
   const [kind = '', address = ''] = splitOnce(endpoint);
   const path = kind === 'unix' && !address.startsWith('@') ? address : null;
@@ -167,4 +170,32 @@ function familyOf(kind: string, address: string): string | null {
 function isUnder(path: string, directory: string): boolean {
   const base = directory.replace(/\/+$/, '');
   return directory !== '' && (path === base || path.startsWith(`${base}/`));
+}
+
+// Runs a program in the sandbox of a unit file that systemd need not have loaded, as a transient service.
+
+interface SandboxedCommand {
+  readonly unit: string;
+  readonly program: string;
+  readonly args: readonly string[];
+  readonly limitMs: number;
+}
+
+/** Settings that start, restart and place the unit's own program; everything else of [Service] applies. */
+const ofItsProgram =
+  /^(?:Type|Environment|EnvironmentFile|Exec\w+|Restart\w*|Timeout\w+|\w+Directory(?:Mode)?|OOMPolicy)=/;
+const overheadMs = 5_000;
+
+export function sandboxArguments({ unit, program, args, limitMs }: SandboxedCommand): readonly string[] {
+  const lines = sectionLines(unit, 'Service').filter((line) => !ofItsProgram.test(line));
+  const properties = [...lines, `RuntimeMaxSec=${Math.ceil(limitMs / 1000)}`];
+  return [
+    ...['--quiet', '--pipe', '--wait', '--collect', '--service-type=exec'],
+    ...properties.map((property) => `--property=${property}`),
+    ...['--', program, ...args],
+  ];
+}
+
+export function runInSandbox(runner: CommandRunner, command: SandboxedCommand): Promise<CommandResult> {
+  return runner.run('systemd-run', sandboxArguments(command), { timeoutMs: command.limitMs + overheadMs });
 }

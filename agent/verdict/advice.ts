@@ -1,19 +1,17 @@
 /** The advice for the user: one sentence, and the exact next command. */
 
 import { editCommand } from '../containers/container-unit.js';
-import { olderSide } from '../contracts/host-word.js';
+import { olderSide } from '../contracts/probe.js';
 import type { Device, Mode, Reason } from '../contracts/verdict.js';
 import { choiceOf, titleOf } from '../profile/instance.js';
-import { logNamespace, namespaceOption } from '../systemd/unit-output.js';
+import { logNamespace, namespaceOption } from '../systemd/unit-facts.js';
 import { overrideTrouble } from './diagnosis.js';
 import type { Observation } from './observation.js';
 import { chosenCpu, isIdle, memoryShort } from './present.js';
 
 interface Case {
-  /** `--profile NAME` or `--unit NAME`. */
   readonly choice: string;
   readonly unit: string;
-  /** The command that changes its settings. */
   readonly edit: string;
   readonly user: string;
   readonly endpoint: string;
@@ -25,7 +23,6 @@ interface Case {
   readonly file: string | null;
   /** There was too little device memory: starting it again or another setting of the unit would not help. */
   readonly memoryShort: boolean;
-  /** By its own account it has nothing loaded. */
   readonly empty: boolean;
   /** No layer was to be on the GPU: starting it again would not help. */
   readonly chosen: boolean;
@@ -126,7 +123,7 @@ const advices: Readonly<Record<Reason, Advice>> = {
   'host-slow': { why: 'waits too long for the host', next: askHost },
   'transport-blocked-by-sandbox': { why: "is kept from the host by its unit's sandbox", next: edit },
   'output-bypasses-journal': {
-    why: 'has a log whose lines do not reach the journal',
+    why: 'writes a log that does not reach the journal',
     next: edit,
   },
   'unit-failed': {
@@ -138,11 +135,11 @@ const advices: Readonly<Record<Reason, Advice>> = {
   'unit-restarting': { why: 'keeps ending and being started again', alone: true, next: allLogs },
   'readiness-timeout': { why: 'did not answer requests in time', next: logs },
   'journal-unavailable': {
-    why: 'may be on the GPU, but the journal cannot be read',
+    why: 'logs to a journal that cannot be read',
     next: () => 'systemctl status systemd-journald.service',
   },
   'journal-cut': {
-    why: 'has a log whose beginning is not in the journal',
+    why: 'wrote the beginning of its log, which is no longer in the journal',
     repair: 'give it something to do and ask again, because the host then shows whether it computes there',
     next: verify,
   },
@@ -187,11 +184,11 @@ const advices: Readonly<Record<Reason, Advice>> = {
   'evidence-stale': { why: 'was not seen for a while', next: verify },
 };
 
-const modeWords: Readonly<Record<Mode, string>> = {
-  gpu: 'runs on the GPU',
-  cpu: 'runs on the CPU',
-  degraded: 'is not confirmed to run on the GPU',
-  undetermined: 'may or may not run on the GPU',
+const modeTexts: Readonly<Record<Mode, (title: string) => string>> = {
+  gpu: (title) => `${title} runs on the GPU`,
+  cpu: (title) => `${title} runs on the CPU`,
+  degraded: (title) => `${title} is not confirmed to run on the GPU`,
+  undetermined: (title) => `Unknown whether ${title} runs on the GPU`,
 };
 
 /** The reason as a clause about the consumer: `finds no CUDA device`. */
@@ -242,13 +239,13 @@ export function adviceOn(
       ? ' It is idle: nothing is loaded, so this is the result of its start.'
       : '';
     return {
-      summary: `${title} ${modeWords.gpu}${names.length === 0 ? '' : `: ${names.join('; ')}`}.${computed}${warning}${idle}`,
+      summary: `${modeTexts.gpu(title)}${names.length === 0 ? '' : `: ${names.join('; ')}`}.${computed}${warning}${idle}`,
       next: null,
     };
   }
   if (reason === null) {
     return {
-      summary: `${title} ${modeWords[mode]}, and no log line or check says why.`,
+      summary: `${modeTexts[mode](title)}, and no log line or check says why.`,
       next: probeOrLogs(about),
     };
   }
@@ -256,8 +253,8 @@ export function adviceOn(
   const particulars = detail === null ? '' : ` (${detail})`;
   const todo = typeof advice.repair === 'function' ? advice.repair(about) : advice.repair;
   const repair = todo === undefined ? '' : `; ${todo}`;
-  const what = advice.alone === true ? '' : `${modeWords[mode]}: it `;
-  return { summary: `${title} ${what}${advice.why}${particulars}${repair}.`, next: advice.next(about) };
+  const subject = advice.alone === true ? title : `${modeTexts[mode](title)}: it`;
+  return { summary: `${subject} ${advice.why}${particulars}${repair}.`, next: advice.next(about) };
 }
 
 function olderNow({ probe, host }: Pick<Observation, 'probe' | 'host'>): 'guest' | 'host' | null {

@@ -9,11 +9,12 @@
  * LD_PRELOAD did not put it) or answered in the unit's environment (probe), *and* nothing speaks against it.
  * Everything else is named for what it is.
  */
-
+import { type Carrier, carrierCodes } from '../contracts/shim-codes.js';
 import type { Device, Mode, Reason, Verdict } from '../contracts/verdict.js';
-import { journalBypass } from '../systemd/unit-output.js';
+import { parseEndpoint } from '../guest/vgpu-host/endpoint.js';
+import { hostOfUnit } from '../systemd/unit-environment.js';
+import { journalBypass } from '../systemd/unit-facts.js';
 import { adviceOn } from './advice.js';
-import { carrierOf } from './carrier.js';
 import {
   type Diagnosis,
   mapsTrouble,
@@ -25,9 +26,9 @@ import {
 } from './diagnosis.js';
 import { evidenceOf } from './evidence.js';
 import { partlyText, simulatedSuffix } from './log/findings.js';
-import { isPreloaded, mappedBy, processesThatCount } from './maps.js';
 import type { Observation } from './observation.js';
-import { isIdle, type Present, presentOf, tooLarge, turnedAwayText } from './present.js';
+import { computing, isIdle, type Present, presentOf, tooLarge, turnedAwayText } from './present.js';
+import { isPreloaded, mappedBy, processesThatCount } from './watch-processes.js';
 
 interface Conclusion {
   readonly mode: Mode;
@@ -35,7 +36,6 @@ interface Conclusion {
   readonly detail: string | null;
 }
 
-/** The verdict on what was observed. */
 export function combine(observation: Observation): Verdict {
   const { profile, log, probe } = observation;
   const conclusion = conclude(observation);
@@ -320,4 +320,28 @@ function explainSilence(observation: Observation): { reason: Reason; detail: str
   }
   const detail = log.entries === 0 ? 'the journal has no entry of this start' : null;
   return { reason: 'no-discovery-line', detail };
+}
+
+// The transport that carries the consumer's calls. Pure.
+
+/**
+ * The host's word on the sessions of its processes comes before that of the probe, which is a process more and may find
+ * less room: of several sessions that which takes the most time. NVML's carry no work and never have rings.
+ */
+export function carrierOf(
+  observation: Pick<Observation, 'present' | 'probe' | 'unit' | 'endpoint'>,
+): Carrier | undefined {
+  const { present, probe } = observation;
+  const own = present.sessions.kind === 'told' ? computing(present.sessions.own) : [];
+  const carriers = own.map(({ carrier }) => carrier);
+  const slowest = carrierCodes.findLast(({ code }) => carriers.includes(code))?.code ?? 'none';
+  if (slowest !== 'none') return asSeenHere(slowest, observation);
+  return probe?.kind === 'answered' ? probe.report.host?.carrier : undefined;
+}
+
+/** A monitor may turn vsock into a unix socket on the way. */
+function asSeenHere(carrier: Carrier, { unit, endpoint }: Pick<Observation, 'unit' | 'endpoint'>): Carrier {
+  if (carrier !== 'unix') return carrier;
+  const { kind } = parseEndpoint(unit.kind === 'loaded' ? hostOfUnit(unit, endpoint) : endpoint);
+  return kind === 'bad' ? carrier : kind;
 }

@@ -3,19 +3,16 @@
  * what it runs, then says so. Looks only through the effects handed in, changes
  * nothing.
  */
-
-import type { ProbeResult } from '../contracts/probe.js';
+import { type ProbeResult, type ProbeRun, parseProbeReport } from '../contracts/probe.js';
 import type { UnitFacts } from '../contracts/unit.js';
 import type { Verdict } from '../contracts/verdict.js';
 import { VgpuError } from '../lib/errors.js';
 import { choiceOf } from '../profile/instance.js';
-import { journalBypass } from '../systemd/unit-output.js';
-import type { ConfirmEffects, ConfirmOptions } from './effects.js';
-import type { End, Observation } from './observation.js';
+import { journalBypass } from '../systemd/unit-facts.js';
+import type { ConfirmEffects, ConfirmOptions, End, Observation, ReadinessSeen } from './observation.js';
 import { type PresentSeen, presentOf } from './present.js';
-import { probeResult } from './probe-result.js';
 import { watchLog } from './watch-log.js';
-import { lookAtPresent, type PresentEffects } from './watch-present.js';
+import { askAnswering, lookAtPresent, type PresentEffects } from './watch-present.js';
 import { watchProcesses } from './watch-processes.js';
 import { watchReadiness } from './watch-readiness.js';
 import { watchUnit } from './watch-unit.js';
@@ -23,7 +20,7 @@ import { watchUnit } from './watch-unit.js';
 /** Milliseconds after an announcement without a closing line until discovery is considered finished. */
 const settleMs = 1_500;
 /** How long a consumer that answers requests may still owe its announcement. */
-const silentMs = 5_000;
+const mayOweMs = 5_000;
 /** How long readiness is waited for once the consumer says that it is done looking. */
 const readinessGraceMs = 10_000;
 const turnMs = 10;
@@ -31,13 +28,10 @@ const turnMs = 10;
 const catchUpMs = 100;
 const tellEveryMs = 1_000;
 /** How often, and after which pauses, a contradiction is looked at again: a model may just be on its way. */
-const lookAgain = 2;
-const lookAgainMs = 700;
-/**
- * A consumer that is loading gets this many looks before the verdict; then it is reported as loading, never as on the
- * CPU.
- */
-const lookWhileLoading = 20;
+const looksAtContradiction = 2;
+const contradictionPauseMs = 700;
+/** Then it is reported as loading, never as on the CPU. */
+const looksWhileLoading = 20;
 
 /** A consumer that has had the time of its start gets this much to answer. */
 const runningMs = 15_000;
@@ -45,7 +39,6 @@ const runningMs = 15_000;
 /** Pause between two questions to the host while a consumer says nothing of its device. */
 const askPresentEveryMs = 1_000;
 
-/** Milliseconds that the profile grants a start on this machine. */
 export function confirmLimitMs({ profile, timeoutMs, libraryDirectories, ageMs }: ConfirmOptions): number {
   const { baseSeconds, perLibraryDirectorySeconds } = profile.timeouts;
   const granted = (baseSeconds + perLibraryDirectorySeconds * libraryDirectories) * 1000;
@@ -79,10 +72,7 @@ export async function observe(options: ConfirmOptions, effects: ConfirmEffects):
     present = { ...present, nextAt: 0, works: false };
   };
   let catchUp = { at: 0, pauseMs: catchUpMs };
-  /**
-   * A consumer that answers requests has finished its start: the journal has all its lines, though they may not have
-   * arrived here yet.
-   */
+  /** The journal has all lines of a consumer that answers, though they may not have arrived yet. */
   const catchUpWhenReady = (now: number): void => {
     if (readiness.answeredAt() === null || log.state() !== 'undecided' || now < catchUp.at) return;
     log.catchUp();
@@ -139,10 +129,9 @@ export async function observe(options: ConfirmOptions, effects: ConfirmEffects):
   const silent = (): boolean => {
     const answered = readiness.answeredAt();
     // Output that bypasses the journal will not come.
-    const patience = journalBypass(unit.unit()) !== null && options.outputFile === null ? 0 : silentMs;
+    const patience = journalBypass(unit.unit()) !== null && options.outputFile === null ? 0 : mayOweMs;
     return answered !== null && log.caughtUp() && clock.now() - answered >= patience;
   };
-  /** Is what the log says complete? */
   const logOver = (): boolean => {
     if (log.state() === 'decided' || present.works) return true;
     // After a restart it is given time to begin its work; one that has been running is judged as it is.
@@ -247,11 +236,11 @@ export async function observe(options: ConfirmOptions, effects: ConfirmEffects):
 const nothingSeen: PresentSeen = { loaded: { kind: 'unasked' }, sessions: { kind: 'unasked' } };
 
 /** The present state, looked at last. Evidence that contradicts the rest is checked again before it is believed. */
-export async function settledPresent(
+async function settledPresent(
   seen: Omit<Observation, 'present' | 'look'>,
   effects: PresentEffects & Pick<ConfirmEffects, 'clock' | 'stamp'>,
   signal: AbortSignal,
-  whileLoading = lookWhileLoading,
+  whileLoading = looksWhileLoading,
 ): Promise<Pick<Observation, 'present' | 'look'>> {
   const { profile, unit, log, end } = seen;
   let look = effects.stamp();
@@ -260,8 +249,9 @@ export async function settledPresent(
   let present = await lookAtPresent(question, effects, signal);
   for (let again = 0; !signal.aborted; again += 1) {
     const { kind } = presentOf({ ...seen, present });
-    if (again >= (kind === 'contradicted' ? lookAgain : kind === 'loads' ? whileLoading : 0)) break;
-    await effects.clock.sleep(lookAgainMs, signal);
+    if (again >= (kind === 'contradicted' ? looksAtContradiction : kind === 'loads' ? whileLoading : 0))
+      break;
+    await effects.clock.sleep(contradictionPauseMs, signal);
     look = effects.stamp();
     present = await lookAtPresent(question, effects, signal);
   }
@@ -312,4 +302,79 @@ function stopIfAsked({ signal, profile }: ConfirmOptions): void {
     path: profile.unit,
     remedy: `vgpu-agent verify ${choiceOf(profile)} asks again`,
   });
+}
+
+// Looks again at a consumer that was observed: what it has loaded, whether it answers, and the host's sessions of its
+// processes. Costs milliseconds, where `observe` reads the log and runs a probe. `combine` judges the result of both.
+
+/** A busy consumer may miss one question. */
+const silentMs = 4_000;
+
+export interface Watched {
+  readonly observation: Observation;
+  /** Monotonic time since which the consumer does not answer; null: it answers, or is not asked. */
+  readonly silentSince: number | null;
+}
+
+function kernelsOf({ sessions }: PresentSeen): number {
+  return sessions.kind === 'told' ? sessions.own.reduce((sum, { launches }) => sum + launches, 0) : 0;
+}
+
+export type LookEffects = PresentEffects & Pick<ConfirmEffects, 'clock' | 'stamp'>;
+
+/** Never rejects for what the consumer or the host do. */
+export async function lookAgain(
+  { observation, silentSince }: Watched,
+  effects: LookEffects,
+  signal: AbortSignal,
+): Promise<Watched> {
+  const { profile, unit, log } = observation;
+  const asked = effects.clock.now();
+  const seen = await settledPresent(observation, effects, signal, 0);
+  const question = { profile, unit, address: log.address };
+  const answering = await askAnswering(question, seen.present.loaded, effects, signal);
+  if (answering.kind !== 'silent') {
+    const readiness: ReadinessSeen =
+      answering.kind === 'answered' && observation.readiness.kind === 'silent'
+        ? { kind: 'answered', url: answering.url, afterMs: effects.clock.now() - asked }
+        : observation.readiness;
+    return { observation: { ...observation, ...seen, readiness }, silentSince: null };
+  }
+  const since = silentSince ?? asked;
+  const elapsedMs = effects.clock.now() - since;
+  // Before its first answer a consumer may still be starting: that was judged when it was observed.
+  const works = kernelsOf(seen.present) > kernelsOf(observation.present);
+  const hung = elapsedMs >= silentMs && observation.end === 'settled' && !works;
+  const changes = hung ? { readiness: answering, elapsedMs } : {};
+  return { observation: { ...observation, ...seen, ...changes }, silentSince: since };
+}
+
+// From the probe's process to what it found.
+
+/** Reads a run of `vgpu-probe --json`. Output that is not the agreed document is a crash, never an answer. */
+export function probeResult(run: ProbeRun): ProbeResult {
+  if (run.kind === 'not-run') return run;
+  if (run.timedOut) return { kind: 'timed-out', milliseconds: run.milliseconds };
+  if (run.signal !== null) return { kind: 'crashed', message: `vgpu-probe was ended by ${run.signal}` };
+  // vgpu-probe's usage error: it is of another version than we are.
+  if (run.exitCode === 2) {
+    const message =
+      'the vgpu-probe that is installed does not know these options; sudo vgpu-agent install brings its own';
+    return { kind: 'not-run', message };
+  }
+  const report = parseProbeReport(run.stdout);
+  if ('problem' in report) {
+    const said = run.stderr.trim().slice(0, 300);
+    return { kind: 'crashed', message: said === '' ? report.problem : `${report.problem}; it said: ${said}` };
+  }
+  // The document and the exit status tell the same story, or neither is believed.
+  if ((run.exitCode === 0) !== report.ok) {
+    return { kind: 'crashed', message: `vgpu-probe says ok=${report.ok} but exits with ${run.exitCode}` };
+  }
+  return {
+    kind: 'answered',
+    report,
+    milliseconds: run.milliseconds,
+    ...(run.inContainer === true ? { inContainer: true } : {}),
+  };
 }

@@ -1,15 +1,14 @@
 /** Why a GPU is not there, from the probe, the host and the unit. Pure. */
 
-import { type HostWord, troubleOf } from '../contracts/host-word.js';
-import type { ProbeReport, ProbeResult } from '../contracts/probe.js';
+import { type HostWord, type ProbeReport, type ProbeResult, troubleOf } from '../contracts/probe.js';
 import type { UnitFacts } from '../contracts/unit.js';
 import type { Reason } from '../contracts/verdict.js';
-import { storeCurrent, storeRoot } from '../lib/paths.js';
+import { isInStore, storeCurrent } from '../lib/paths.js';
 import type { OverrideRule } from '../profile/types.js';
 import { hostOfUnit, overridesOf } from '../systemd/unit-environment.js';
 import { blockedTransport } from '../systemd/unit-sandbox.js';
-import { isLibcuda, isOurLibrary, mappedBy, processesThatCount } from './maps.js';
 import type { Observation } from './observation.js';
+import { isLibcuda, isOurLibrary, mappedBy, processesThatCount } from './watch-processes.js';
 
 export interface Diagnosis {
   readonly reason: Reason;
@@ -146,10 +145,7 @@ export function probeTrouble(probe: ProbeResult | null): Diagnosis | null {
   return report.ok ? null : { reason: 'driver-init-failed', detail: null };
 }
 
-/**
- * The consumer names a device that vgpu-probe does not find: another library found it, or it no longer exists. Null
- * when they agree, or nothing can be compared.
- */
+/** Another library found it, or it no longer exists. Null: they agree, or nothing can be compared. */
 export function otherDevice({ log, probe }: Observation): Diagnosis | null {
   if (probe?.kind !== 'answered') return null;
   const named = log.devices.filter(({ library, name }) => library === 'cuda' && name !== '');
@@ -240,7 +236,7 @@ export function preloadIgnored({ processes, probe }: Observation): string | null
   const main = processes.find(({ role }) => role === 'main')?.facts;
   if (main === undefined || (main.unreadable ?? []).length > 0) return null;
   const preload = main.loaderEnvironment['LD_PRELOAD'] ?? '';
-  const wanted = preload.split(/[: ]/).some((file) => file.startsWith(`${storeRoot}/`) && isLibcuda(file));
+  const wanted = preload.split(/[: ]/).some((file) => isInStore(file) && isLibcuda(file));
   if (!wanted || mappedBy(main) !== 'none') return null;
   const what = `process ${main.pid} (${main.name}) has it in LD_PRELOAD, but not loaded`;
   // The probe lies beside the library: where it cannot be started either, the store is the trouble.

@@ -1,13 +1,12 @@
 /** The observations, as a list that a person reads: each item with its source. */
 
 import { isContainer } from '../containers/container-unit.js';
-import { troubleOf } from '../contracts/host-word.js';
+import { troubleOf } from '../contracts/probe.js';
 import type { Evidence } from '../contracts/verdict.js';
 import { hostOfUnit } from '../systemd/unit-environment.js';
-import { journalBypass } from '../systemd/unit-output.js';
+import { journalBypass } from '../systemd/unit-facts.js';
 import { blockedTransport } from '../systemd/unit-sandbox.js';
 import { environmentMissing, isTakenAway, preloadIgnored, probeTrouble, takenAway } from './diagnosis.js';
-import { isPreloaded, libcudaPaths, type Mapped, mappedBy } from './maps.js';
 import type { Observation, SeenProcess } from './observation.js';
 import {
   computing,
@@ -18,8 +17,8 @@ import {
   tooLarge,
   turnedAwayText,
 } from './present.js';
+import { isPreloaded, libcudaPaths, type Mapped, mappedBy } from './watch-processes.js';
 
-/** All evidence: the log's first, since it weighs most. */
 export function evidenceOf(observation: Observation): readonly Evidence[] {
   return [
     ...observation.log.evidence,

@@ -22,13 +22,11 @@ export type SessionsAnswer =
   /** The host does not tell: it is too old for the question, or not there. */
   | { readonly kind: 'unknown'; readonly message: string };
 
-/** The host's time to answer. */
 export const sessionsLimitMs = 3_000;
 const graceMs = 2_000;
 /** Clock ticks a second in /proc/PID/stat: USER_HZ, 100 on every architecture that we run on (proc(5)). */
 export const ticksPerSecond = 100;
 
-/** Never rejects because of what the host does. */
 export async function askSessions(
   runner: CommandRunner,
   question: SessionsQuestion,

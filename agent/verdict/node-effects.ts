@@ -1,4 +1,5 @@
 /** The effects of confirm() that need nothing but Node: time, HTTP, a growing file. */
+
 import { closeSync, fstatSync, read } from 'node:fs';
 import { setTimeout as wait } from 'node:timers/promises';
 import { promisify } from 'node:util';
@@ -6,7 +7,7 @@ import type { Look } from '../contracts/verdict.js';
 import { errnoOf } from '../lib/errors.js';
 import * as http from '../lib/http.js';
 import { openForReading } from '../lib/trust/files.js';
-import type { Clock, HttpAnswer } from './effects.js';
+import type { Clock, HttpAnswer } from './observation.js';
 
 export const systemClock: Clock = {
   now: () => performance.now(),
@@ -28,10 +29,7 @@ export function stamps(now: () => number = Date.now): () => Look {
 /** No readiness answer is longer; what is, is not read. */
 const maxBody = 64 * 1024;
 
-/**
- * One GET: no redirects, no proxy, no keep-alive. Never rejects. Certificates are not checked, because it only asks
- * whether the server answers, and sends nothing.
- */
+/** No redirects, no proxy. Never rejects. Certificates are not checked: nothing is sent. */
 export async function httpGet(url: string, timeoutMs: number, signal: AbortSignal): Promise<HttpAnswer> {
   // Loaded where it is needed only: TLS is 2 MB of code.
   const client = url.startsWith('https:') ? process.getBuiltinModule('node:https') : http;

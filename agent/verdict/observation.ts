@@ -1,11 +1,15 @@
 /** Everything that was observed while waiting for a consumer, before any conclusion. */
+import type { Emit } from '../contracts/events.js';
 import type { HostFacts, ProcessFacts } from '../contracts/facts.js';
-import type { ProbeResult } from '../contracts/probe.js';
+import type { ProbeResult, ProbeRun } from '../contracts/probe.js';
 import type { UnitFacts } from '../contracts/unit.js';
 import type { Look } from '../contracts/verdict.js';
 import type { Profile } from '../profile/types.js';
+import type { JournalReader } from '../systemd/types.js';
+import type { SessionsAnswer } from './host-sessions.js';
 import type { LogFindings } from './log/findings.js';
 import type { PresentSeen } from './present.js';
+import type { ProcessWatch } from './watch-processes.js';
 
 /** Why the waiting was over. */
 export type End = 'settled' | 'timed-out' | 'unit-failed' | 'unit-restarting';
@@ -16,15 +20,13 @@ export type ReadinessSeen =
   /** The profile asks for none, or the unit has its own network namespace. */
   | { readonly kind: 'unasked'; readonly why: string };
 
-export type Role = 'main' | 'child';
+type Role = 'main' | 'child';
 
 export interface SeenProcess {
   readonly role: Role;
-  /** As last seen with its files mapped. */
   readonly facts: ProcessFacts;
 }
 
-/** A line of the log, and where it is from. */
 export interface Line {
   readonly text: string;
   readonly source: string;
@@ -39,12 +41,9 @@ export interface Observation {
   readonly restarted: boolean;
   readonly end: End;
   readonly elapsedMs: number;
-  /** How often the unit started again while we watched. */
   readonly restarts: number;
   readonly log: LogFindings;
-  /** The newest lines of the unit, of whichever start. */
   readonly lastWords: readonly Line[];
-  /** Why the journal could not be read, or null. */
   readonly journalError: string | null;
   /** The journal has lines of this start, and not its first ones: it was rotated and vacuumed. */
   readonly journalCut?: boolean;
@@ -54,13 +53,82 @@ export interface Observation {
   readonly processes: readonly SeenProcess[];
   /** The consumer's loaded models and the host's sessions of it: looked at last. */
   readonly present: PresentSeen;
-  /** When `present` was looked at. */
   readonly look?: Look;
   /** Null: the profile wants none. */
   readonly probe: ProbeResult | null;
-  /** The probe ran with --compute. */
   readonly computeAsked?: boolean;
-  /** Null: not asked. */
   readonly host: HostFacts['answer'] | null;
   readonly endpoint: string;
+}
+
+// The effects of confirm(). It looks at nothing by any other way.
+
+/** Monotonic time. `sleep` resolves early (without error) when `signal` aborts. */
+export interface Clock {
+  now(): number;
+  sleep(milliseconds: number, signal: AbortSignal): Promise<void>;
+}
+
+export type HttpAnswer =
+  | { readonly kind: 'answered'; readonly status: number; readonly body: string }
+  | { readonly kind: 'failed'; readonly message: string };
+
+export interface ConfirmEffects {
+  readonly clock: Clock;
+  readonly journal: JournalReader;
+  readonly emit: Emit;
+  stamp(): Look;
+  unit(): Promise<UnitFacts>;
+  /** Every process of the unit's cgroup now. Cheap: called every few tens of milliseconds. */
+  pids(): Promise<readonly number[]>;
+  processes(pids: readonly number[]): Promise<readonly ProcessFacts[]>;
+  /** GET, without redirects and proxies; the body bounded. */
+  get(url: string, timeoutMs: number, signal: AbortSignal): Promise<HttpAnswer>;
+  /** vgpu-probe as the service's user, in the unit's sandbox and environment. */
+  probe(signal: AbortSignal): Promise<ProbeRun>;
+  /** The host's list of this guest's sessions, asked as the service's user. */
+  sessions(signal: AbortSignal): Promise<SessionsAnswer>;
+  /** Does the host answer to us (root, no sandbox)? Asked only when the probe did not. */
+  host(signal: AbortSignal): Promise<HostFacts>;
+  /** Bytes added after `offset`, as they come. Ends when `signal` aborts. */
+  followFile(path: string, offset: number, signal: AbortSignal): AsyncIterable<Buffer>;
+  /** One item a container. Ends when `signal` aborts; at once where the unit has none. */
+  containerLogs(signal: AbortSignal): AsyncIterable<ContainerLog>;
+}
+
+export interface ContainerLog {
+  readonly source: string;
+  /** From the container's start on, as it comes; ends with the container, or with the signal. */
+  readonly bytes: AsyncIterable<Buffer>;
+}
+
+export interface ConfirmOptions {
+  readonly profile: Profile;
+  /** The start to judge; null: the one that the unit is in now. */
+  readonly invocationId: string | null;
+  /** Journal position before the restart (JournalReader.tail); null reads the invocation from its beginning. */
+  readonly cursor: string | null;
+  /** The unit's restart counter (NRestarts) right after our restart; null: taken from the unit now. */
+  readonly restarts: number | null;
+  /** How many directories of the profile's consumerLibraries exist here: the time-out grows with them. */
+  readonly libraryDirectories: number;
+  /** How long the unit's main process has been running; null: not known. */
+  readonly ageMs: number | null;
+  /** The service has restarted the unit for this start since its settings were made. */
+  readonly restarted?: boolean;
+  readonly timeoutMs: number | null;
+  /** `unix:PATH`, `vsock:CID:PORT`, `tcp:ADDR:PORT`: decides which sandbox settings block it. */
+  readonly endpoint: string;
+  /**
+   * Where the unit's output goes when not to the journal, and the file's size before the restart (0 for
+   * `truncate:`). Null for `file:` too: that writes over the old content, and old and new lines mix.
+   */
+  readonly outputFile: { readonly path: string; readonly offset: number } | null;
+  /** The unit's own output is that of `docker compose up`: each line begins with the name of a service. */
+  readonly composed?: boolean;
+  /** Begun before the restart; confirm() ends it. Without: it begins its own. */
+  readonly looking?: ProcessWatch | null;
+  /** The probe runs kernels too: it is asked whatever the profile says, and GPU needs their numbers right. */
+  readonly compute?: boolean;
+  readonly signal: AbortSignal;
 }

@@ -11,19 +11,17 @@ import type {
 } from '../contracts/sessions.js';
 import { statusCodes } from '../contracts/shim-codes.js';
 import type { Mode, Reason } from '../contracts/verdict.js';
-import type { LoadedModel, LoadedSeen } from './loaded-models.js';
+import { member } from '../lib/json.js';
+import type { ServingRule } from '../profile/types.js';
 import type { Observation } from './observation.js';
 
 export type SessionsSeen =
   | {
       readonly kind: 'told';
-      /** Sessions of the unit's processes. */
       readonly own: readonly HostSession[];
       /** Seconds since the youngest of these processes began; absent: not known. */
       readonly youngest?: number;
-      /** How many processes the unit has. */
       readonly processes: number;
-      /** How many this guest has besides. */
       readonly others: number;
       /** Greetings that the host refused since this start; null: none. */
       readonly turnedAway: TurnedAway | null;
@@ -32,7 +30,6 @@ export type SessionsSeen =
       /** The limit of its device memory, with what was refused within the last hour; null: not told. */
       readonly memory: MemoryTold | null;
     }
-  /** The host was asked and did not say. */
   | { readonly kind: 'unknown'; readonly message: string }
   | { readonly kind: 'unasked' };
 
@@ -56,7 +53,6 @@ export type Present =
       readonly reason: Reason;
       readonly detail: string;
     }
-  /** Nothing is loaded, or nothing is known. */
   | { readonly kind: 'nothing' };
 
 /** Sessions in which a program computes: NVML only looks. */
@@ -76,8 +72,7 @@ export function liveSessions({ sessions }: PresentSeen): readonly HostSession[] 
   return computing(sessions.own).filter(({ memory, launches }) => memory > 0 || launches > 0);
 }
 
-/** The parts of an observation that this needs. */
-export type PresentFacts = Pick<Observation, 'profile' | 'log' | 'readiness' | 'present'>;
+type PresentFacts = Pick<Observation, 'profile' | 'log' | 'readiness' | 'present'>;
 
 /** A process that is younger may still be on its way to its first allocation. */
 const loadSeconds = 120;
@@ -249,7 +244,6 @@ export function chosenCpu({ log: { load }, present }: Pick<Observation, 'present
 
 const units = ['bytes', 'KiB', 'MiB', 'GiB', 'TiB'];
 
-/** `3.1 MiB`. */
 export function inWords(bytes: number): string {
   let value = bytes;
   let unit = 0;
@@ -258,4 +252,49 @@ export function inWords(bytes: number): string {
     unit += 1;
   }
   return `${unit === 0 ? value : value.toFixed(1)} ${units[unit]}`;
+}
+
+// The models that a consumer has loaded, by its own account: the list of the profile's `serving`. Pure.
+
+export interface LoadedModel {
+  readonly name: string;
+  /** Bytes of memory in all, and of these on GPUs. */
+  readonly bytes: number;
+  readonly gpuBytes: number;
+}
+
+export type LoadedSeen =
+  | { readonly kind: 'told'; readonly url: string; readonly models: readonly LoadedModel[] }
+  | { readonly kind: 'silent'; readonly url: string; readonly message: string }
+  | { readonly kind: 'unasked' };
+
+const maxNameLength = 100;
+
+/** Reads the body of an answer; null: it is not the document that the rule describes. */
+export function loadedModels(rule: ServingRule, body: string): readonly LoadedModel[] | null {
+  const { sizes } = rule;
+  if (sizes === undefined) return null;
+  let value: unknown;
+  try {
+    value = JSON.parse(body);
+  } catch {
+    return null;
+  }
+  const list = member(value, rule.list);
+  // Go writes an empty list that was never filled as null.
+  if (list === null) return [];
+  if (!Array.isArray(list)) return null;
+  const items: readonly unknown[] = list;
+  const models = items.map((item) => {
+    const bytes = member(item, sizes.all);
+    const gpuBytes = member(item, sizes.gpu) ?? 0;
+    if (!isSize(bytes) || !isSize(gpuBytes)) return null;
+    const name = member(item, sizes.name);
+    return { name: typeof name === 'string' ? name.slice(0, maxNameLength) : '?', bytes, gpuBytes };
+  });
+  return models.includes(null) ? null : models.filter((one) => one !== null);
+}
+
+function isSize(value: unknown): value is number {
+  return typeof value === 'number' && Number.isFinite(value) && value >= 0;
 }

@@ -1,11 +1,10 @@
 /** Follows one consumer's log, whichever way it comes, and judges it while it comes. */
 import type { JournalEntry } from '../systemd/types.js';
-import type { ConfirmEffects, ConfirmOptions } from './effects.js';
 import { type LogEntry, withoutContainerName } from './log/entry.js';
 import type { JudgeState, LogFindings } from './log/findings.js';
 import { createLogJudge, type LogJudge } from './log/judge.js';
 import { readEntries } from './log/lines.js';
-import type { Line } from './observation.js';
+import type { ConfirmEffects, ConfirmOptions, Line } from './observation.js';
 
 export interface LogWatch {
   state(): JudgeState;
@@ -32,7 +31,6 @@ export interface LogWatch {
 
 /** Entries of starts that systemd has not told us of yet are kept, so many each. */
 const maxHeld = 2000;
-/** Characters of all of them. */
 const maxHeldLength = 1024 * 1024;
 const maxHeldStarts = 4;
 const maxWords = 4;

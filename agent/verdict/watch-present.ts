@@ -3,13 +3,12 @@
 import type { ProcessIdentity } from '../contracts/facts.js';
 import type { HostSession, SessionsReport } from '../contracts/sessions.js';
 import type { UnitFacts } from '../contracts/unit.js';
-import { own } from '../lib/own.js';
+import { own } from '../lib/json.js';
 import type { Profile } from '../profile/types.js';
-import { readinessUrls } from './address.js';
-import type { ConfirmEffects } from './effects.js';
 import { ticksPerSecond } from './host-sessions.js';
-import { type LoadedSeen, loadedModels } from './loaded-models.js';
-import type { PresentSeen } from './present.js';
+import type { ConfirmEffects } from './observation.js';
+import { type LoadedSeen, loadedModels, type PresentSeen } from './present.js';
+import { readinessUrls } from './watch-readiness.js';
 
 const answerWithinMs = 2_000;
 /** How long a kernel, or memory, that the host refused is worth telling. */
@@ -18,7 +17,6 @@ const refusedWithinSeconds = 3_600;
 export interface PresentQuestion {
   readonly profile: Profile;
   readonly unit: UnitFacts;
-  /** The address that the log names. */
   readonly address: string | null;
 }
 
@@ -39,7 +37,7 @@ export async function lookAtPresent(
   return { loaded, sessions };
 }
 
-export type Answering =
+type Answering =
   | { readonly kind: 'answered'; readonly url: string }
   | { readonly kind: 'silent'; readonly url: string; readonly lastError: string }
   | { readonly kind: 'unasked' };

@@ -3,11 +3,11 @@
  * live for less than a second and are the only ones that load libcuda (Ollama since 0.12.4), so the facts of each
  * process are kept after it ended.
  */
+import path from 'node:path';
 import type { ProcessFacts } from '../contracts/facts.js';
+import { containerLibraryDirectories, isInStore } from '../lib/paths.js';
 import type { Profile } from '../profile/types.js';
-import type { Clock, ConfirmEffects } from './effects.js';
-import { mappedBy } from './maps.js';
-import type { SeenProcess } from './observation.js';
+import type { Clock, ConfirmEffects, Observation, SeenProcess } from './observation.js';
 
 /** Milliseconds between two looks while the consumer looks for GPUs, and after the first minute. */
 const lookEveryMs = 25;
@@ -18,18 +18,13 @@ const maxProcesses = 256;
 export interface ProcessWatch {
   /** Everything seen of the start whose main process this is (0: not known). */
   seen(profile: Profile, mainPid: number): readonly SeenProcess[];
-  /** Looks once more, now. Never rejects. */
   look(): Promise<void>;
-  /** A new start: forget the former one's processes. */
   forget(): void;
   stop(): void;
   readonly done: Promise<void>;
 }
 
-/**
- * Begins to look, until `stop` or `signal`. A caller that restarts the unit begins
- * before that: discovery can be over before the restart's job is reported done.
- */
+/** A caller that restarts the unit begins before: discovery may end before the restart's job does. */
 export function watchProcesses(
   effects: Pick<ConfirmEffects, 'pids' | 'processes'> & { readonly clock: Clock },
   outer: AbortSignal,
@@ -37,7 +32,6 @@ export function watchProcesses(
   const closing = new AbortController();
   const signal = AbortSignal.any([closing.signal, outer]);
   const kept = new Map<string, ProcessFacts>();
-  /** The processes of the last look that found any. */
   let living: ReadonlySet<string> = new Set();
   let generation = 0;
 
@@ -110,7 +104,6 @@ function firstInContainer(
   return candidates.find((first) => living.has(keyOf(first))) ?? candidates.at(-1);
 }
 
-/** The ancestor whose parent is not among the processes. */
 function top(facts: ProcessFacts, byPid: ReadonlyMap<number, ProcessFacts>): ProcessFacts {
   const passed = new Set<number>();
   let now = facts;
@@ -122,10 +115,7 @@ function top(facts: ProcessFacts, byPid: ReadonlyMap<number, ProcessFacts>): Pro
   return now;
 }
 
-/**
- * Which of the processes is the main one, which are the children that count;
- * others, and those that are older than the main process (of a former start), are left out.
- */
+/** The main process and the children that count; processes of a former start are left out. */
 function withRoles(
   processes: readonly ProcessFacts[],
   living: ReadonlySet<string>,
@@ -154,4 +144,67 @@ function withRoles(
     else if (children.includes(facts.name)) seen.push({ role: 'child', facts });
   }
   return seen;
+}
+
+// The libraries that the consumer's processes have loaded.
+
+/**
+ * - `shim`: our libcuda, the file that is there now
+ * - `stale`: the shim, but its file is gone (an older version, still mapped)
+ * - `foreign`: another library; `mixed`: another library beside the shim
+ * - `none`: no libcuda; `unknown`: the maps could not be read or the file not be examined
+ */
+export type Mapped = 'shim' | 'stale' | 'foreign' | 'mixed' | 'none' | 'unknown';
+
+/** By its name: `libcuda.so`, `libcuda.so.1`, `libcuda.so.550.163.01`. */
+export function isLibcuda(file: string): boolean {
+  return path.basename(file).startsWith('libcuda.so');
+}
+
+/** By content as machine/ found it, never by name. Only libcuda counts: NVML alone computes nothing. */
+export function mappedBy(facts: ProcessFacts): Mapped {
+  const libraries = facts.libraries.filter((library) => isLibcuda(library.path));
+  const ours = libraries.filter(({ vendor }) => vendor === 'vgpu');
+  const foreign = libraries.some(({ vendor }) => vendor === 'nvidia' || vendor === 'foreign');
+  if (foreign) return ours.length > 0 ? 'mixed' : 'foreign';
+  if (ours.some(({ deleted }) => !deleted)) return 'shim';
+  if (ours.length > 0) return 'stale';
+  // A deleted file of the store cannot be examined any more, but only vgpu-agent writes files there.
+  if (libraries.some((library) => library.deleted && isInStore(library.path))) return 'stale';
+  if (libraries.length > 0 || facts.unreadable?.includes('maps') === true) return 'unknown';
+  return 'none';
+}
+
+/** The processes whose maps the profile's evidence rules ask about. */
+export function processesThatCount({ profile, processes }: Observation): readonly SeenProcess[] {
+  switch (profile.evidence.mapsOf) {
+    case 'main':
+      return processes.filter(({ role }) => role === 'main');
+    case 'children':
+      return processes.filter(({ role }) => role === 'child');
+    case 'either':
+      return processes;
+    case 'none':
+      return [];
+  }
+}
+
+/** LD_PRELOAD puts our libcuda into every process: that it is mapped then says nothing of what the process does. */
+export function isPreloaded({ loaderEnvironment }: ProcessFacts): boolean {
+  const preload = loaderEnvironment['LD_PRELOAD'] ?? '';
+  return preload.split(/[: ]/).some((file) => isInStore(file) && isLibcuda(file));
+}
+
+export function libcudaPaths(facts: ProcessFacts): string {
+  const paths = facts.libraries.filter((library) => isLibcuda(library.path));
+  return paths.map((library) => `${library.path}${library.deleted ? ' (deleted)' : ''}`).join(', ');
+}
+
+/**
+ * Is a path, as the probe told it, one of the installed libraries? Links are resolved there already. In a container the libraries also
+ * stand, by our CDI file, where its loader looks without a cache.
+ */
+export function isOurLibrary(file: string, inContainer: boolean): boolean {
+  if (isInStore(file)) return true;
+  return inContainer && containerLibraryDirectories.includes(path.dirname(file));
 }

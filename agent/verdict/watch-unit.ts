@@ -1,17 +1,14 @@
 /** Watches the unit itself: does it run, and is it still the same start? */
 import type { UnitFacts } from '../contracts/unit.js';
-import type { ConfirmEffects } from './effects.js';
+import type { ConfirmEffects } from './observation.js';
 
 export interface UnitWatch {
-  /** As last seen. */
   unit(): UnitFacts;
   /** As it was when it was last seen to have ended badly: a unit that is up again does not tell why. */
   lastFailure(): UnitFacts | null;
   /** The start that the unit is in, by systemd's invocation ID. */
   invocationId(): string | null;
-  /** New starts since we began. */
   restarts(): number;
-  /** Looks once more, now. */
   look(): Promise<void>;
   /** `failed`: it will not come up by itself; `restarting`: it came up too often. */
   trouble(): 'failed' | 'restarting' | null;

@@ -17,36 +17,35 @@ const places: Readonly<Record<string, readonly [count: number, why: string]>> = 
   'systemd/journal-reader.ts': [3, 'journalctl --output=json; its errors are shown'],
   'guest/host/inspect.ts': [2, 'vgpu-hostd status --json; its errors are shown'],
   'guest/vgpu-host/probe.ts': [2, 'vgpu-probe --json; its errors are shown'],
-  'verdict/probe-result.ts': [2, 'vgpu-probe --json; its errors are shown'],
+  'verdict/confirm.ts': [2, 'vgpu-probe --json; its errors are shown'],
   'verdict/host-sessions.ts': [2, 'vgpu-probe --sessions --json; its errors are shown'],
   'service/helper.ts': [1, "vgpu-watch: this project's own protocol of lines"],
   'service/sessions-asker.ts': [1, 'vgpu-probe --sessions --follow --json: a document a line'],
-  'guest/libraries/packages.ts': [2, "rpm --queryformat '%{NAME}', pacman --quiet: names alone"],
-  'guest/unit/service-user.ts': [1, 'getent: lines of passwd(5) and group(5)'],
+  'guest/libraries/packages.ts': [
+    3,
+    "dpkg-query --search; rpm --queryformat '%{NAME}', pacman --quiet: names alone",
+  ],
+  'guest/libraries/loader.ts': [1, 'ldconfig -p: an entry a line'],
+  'guest/unit/access.ts': [1, 'getent: lines of passwd(5) and group(5)'],
   'cli/report/tarball.ts': [2, 'the bytes of an archive; errors are shown'],
-  'systemd/run-in-unit.ts': [2, 'passes on what was run in the unit; how it ended is asked over D-Bus'],
+  'systemd/run-in-unit.ts': [
+    3,
+    "passes on what was run in the unit, whose end is asked over D-Bus; the loader's word on a C library in a container",
+  ],
   // Text for people, because nothing else has the value.
-  'guest/look/loader/ask.ts': [
+  'guest/look/ask-loader.ts': [
     4,
     'ld.so: only LD_DEBUG tells why a library was chosen; unknown words are left out',
   ],
-  'guest/look/executables.ts': [
-    1,
-    'getcap: Node reads no extended attributes; what is not understood is quoted',
-  ],
+  'guest/look/process.ts': [1, 'getcap: Node reads no extended attributes; what is not understood is quoted'],
   'guest/containers.ts': [
     1,
     'podman --version, which makes no storage as `podman version` may; else unknown',
   ],
-  'systemd/probe-runner.ts': [
-    1,
-    "the loader's word on a C library in a container, which gives exit status 1 like others",
-  ],
   // Only shown.
   'guest/host/checks.ts': [3, shown],
   'cli/report/report.ts': [1, 'part of a report, as it is'],
-  'install/apply/tools.ts': [1, shown],
-  'install/apply/alternatives.ts': [1, shown],
+  'install/apply/tools.ts': [2, shown],
   'install/apply/apply.ts': [1, shown],
   'install/apply/disk.ts': [1, shown],
 };

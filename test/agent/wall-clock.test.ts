@@ -7,7 +7,7 @@ import { packageRoot } from '../../agent/lib/paths.js';
 
 /** Every file that asks for the time of day or writes one, and what for. */
 const readers: Readonly<Record<string, string>> = {
-  'cli/commands/status-service.ts': 'the time of an event that a person watches',
+  'cli/commands/status.ts': 'the time of an event that a person watches',
   'service/keeper/machine.ts': 'when the next repair is allowed, in words',
   'verdict/node-effects.ts': 'the time of a look; its number never decreases',
   'service/judge/restart.ts': 'when the next restart is allowed, in words',

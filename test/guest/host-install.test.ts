@@ -17,6 +17,10 @@ const debian12 = await fetched('driver-535', 'usr/lib/x86_64-linux-gnu/nvidia/cu
 const skip = whyNoGuest() || whyNoHostd() || whyNoConsumer();
 
 /** The document of a run of `vgpu-agent host ...`, which fits its schema. */
+async function hostdStatus(host: Guest): Promise<unknown> {
+  return JSON.parse(await host.must('vgpu-hostd', 'status', '--json'));
+}
+
 async function tellHost(
   guest: Guest,
   code: number,
@@ -76,7 +80,7 @@ test('a host that was installed serves a guest that was installed, and each give
     assert.equal(at(document, 'outcome'), 'dry-run');
     assert.ok(Number(at(document, 'plan', 'changes', 'length')) > 10);
     assert.deepEqual(await differences(before, await host.listing()), []);
-    assert.deepEqual(at(await tellHost(host, 0, 'status'), 'installed'), null);
+    assert.equal(await host.exists('/var/lib/vgpu-host'), false);
   });
 
   await t.test(
@@ -154,12 +158,8 @@ test('a host that was installed serves a guest that was installed, and each give
   await t.test('install in a guest proves the GPU of that host, within its limit', async () => {
     const told = await tell(guest, 'install', '--yes', '--host', 'unix:/run/the-host/hostd.sock');
     await assertVerdict(guest, told, { mode: 'gpu' });
-    const status = await tellHost(host, 0, 'status');
-    assert.deepEqual(at(status, 'drift'), []);
-    assert.equal(at(status, 'outdated'), false);
-    assert.ok(Number(at(status, 'answer', 'daemon', 'sessions', 'length')) > 0, JSON.stringify(status));
-    const shown = await host.agent('host', 'status');
-    assert.match(shown.stdout, /: unix:\d+, \S+ \(process \d+ there\), \d+ s, /);
+    const document = await hostdStatus(host);
+    assert.ok(Number(at(document, 'sessions', 'length')) > 0, JSON.stringify(document));
   });
 
   await t.test(
@@ -169,7 +169,7 @@ test('a host that was installed serves a guest that was installed, and each give
         await host.invocationId('vgpu-hostd'),
         await host.property('vgpu-hostd', 'MainPID'),
       ];
-      const served = at(await tellHost(host, 0, 'status'), 'answer', 'daemon', 'sessions', 0, 'session');
+      const served = at(await hostdStatus(host), 'sessions', 0, 'session');
       // Another version of the package. What follows the sections of an ELF file is not looked at.
       const next = '/usr/lib/vgpu-next';
       await host.must(
@@ -203,9 +203,7 @@ test('a host that was installed serves a guest that was installed, and each give
       );
       assert.equal(at(JSON.parse(old), 'draining'), true);
       assert.equal(at(JSON.parse(old), 'sessions', 0, 'session'), served);
-      const status = await tellHost(host, 0, 'status');
-      assert.equal(at(status, 'outdated'), false);
-      assert.equal(at(status, 'answer', 'daemon', 'totals', 'begun'), 0);
+      assert.equal(at(await hostdStatus(host), 'totals', 'begun'), 0);
       // The guest's next process is the new daemon's; with its last session the old one ends.
       await guest.must('systemctl', 'restart', 'ollama');
       await until('the old daemon ends', 10_000, async () =>

@@ -12,7 +12,7 @@ const actTimeoutMs = 900_000;
 const retryMs = 3_000;
 const journalLines = 50;
 
-// The MESSAGE_IDs of agent/contracts/journal-messages.ts that this page shows.
+// The MESSAGE_IDs of agent/systemd/journal-writer.ts that this page shows.
 const messageIds = [
   '89c46e78561542d4bb0a4255da0e7399', // drift
   '4de2833d91af4de285d2f203d2adcc3d', // repaired

@@ -1,22 +1,26 @@
 /** `vgpu-agent cdi`: the device that containers ask for, as a file of the Container Device Interface. */
 import { Command } from 'commander';
-import { type CdiSpec, cdiKind, cdiNvidiaKind } from '../../contracts/cdi.js';
+import { type CdiSpec, cdiKind, cdiNvidiaKind, devicesIn } from '../../containers/cdi.js';
 import type { MachineFacts } from '../../contracts/facts.js';
 import { chooseOne } from '../../install/pipeline/choose.js';
 import { cdiSpec, deviceCount } from '../../install/plan/cdi.js';
-import { devicesIn } from '../../install/plan/cdi-devices.js';
 import { ExitCode } from '../../lib/errors.js';
-import type { Style } from '../../lib/style.js';
-import { oneLine } from '../../lib/text.js';
-import { endpoint, examples, hostHelp } from './options.js';
-import type { CommandContext, Outcome, Run } from './types.js';
+import { oneLine, type Style } from '../../lib/text.js';
+import {
+  type CommandContext,
+  endpoint,
+  examples,
+  hostHelp,
+  type Outcome,
+  type Run,
+  withWorkplace,
+} from './common.js';
 
 interface GenerateOptions {
   readonly host?: string;
   readonly nvidia?: true;
 }
 
-/** One device that a container can ask for now. */
 export interface OfferedDevice {
   /** As typed after --device: `vgpu.org/gpu=all`. */
   readonly name: string;
@@ -86,17 +90,13 @@ async function list(): Promise<Outcome> {
 }
 
 async function lookedAt(host: string | null): Promise<MachineFacts> {
-  const { openWorkplace } = await import('../../install/pipeline/open-workplace.js');
-  const { work, close } = openWorkplace();
-  try {
+  return withWorkplace(async (work) => {
     const [installed] = (await work.manifest())?.consumers ?? [];
     return await work.inspect(
       await chooseOne(work, installed === undefined ? {} : { unit: installed.unit }),
       host,
     );
-  } finally {
-    close();
-  }
+  });
 }
 
 function listText({ devices, broken, nvidiaFrom }: CdiListDocument, style: Style): string {

@@ -1,21 +1,14 @@
 /** From argv to an exit code: flags, help, one message for a failure, one document for `--json`. */
 import { Command, CommanderError, Option } from 'commander';
-import { agentVersion } from '../../lib/agent-version.js';
+import { agentVersion } from '../../lib/build-info.js';
 import { errorDocument, errorText } from '../../lib/error-text.js';
-import { ExitCode as Exit, type ExitCode, VgpuError } from '../../lib/errors.js';
+import { ExitCode as Exit, ExitCode, VgpuError } from '../../lib/errors.js';
 import { endAs } from '../../lib/hand-over.js';
-import { jsonDocument, jsonLine } from '../../lib/json-line.js';
-import { styleFor } from '../../lib/style.js';
-import { oneLine, shellWord } from '../../lib/text.js';
-import { type Sink, streamSink } from '../output/streams.js';
-import { redraws, terminalTalk } from '../output/terminal.js';
-import { terminalAsk } from '../wizard/prompt.js';
-import { commandNames, commandsFor } from './all.js';
-import { refuseContradictions } from './contradictions.js';
-import { interruption, neverStopped } from './interruption.js';
-import { examples } from './options.js';
-import { questioner } from './question.js';
-import type { Outcome, Run } from './types.js';
+import { jsonDocument, jsonLine } from '../../lib/json.js';
+import { oneLine, shellWord, styleFor } from '../../lib/text.js';
+import { redraws, type Sink, streamSink, terminalTalk } from '../output/terminal.js';
+import { questioner, terminalAsk } from '../wizard/prompt.js';
+import { examples, type Outcome, type Run } from './common.js';
 
 interface GlobalOptions {
   readonly json?: true;
@@ -24,8 +17,7 @@ interface GlobalOptions {
   readonly verbose?: true;
 }
 
-/** The parts of the process that a command line touches. */
-export interface ProcessLike {
+interface ProcessLike {
   readonly stdin: NodeJS.ReadStream;
   readonly stdout: NodeJS.WriteStream;
   readonly stderr: NodeJS.WriteStream;
@@ -33,11 +25,7 @@ export interface ProcessLike {
   getuid?(): number;
 }
 
-/**
- * Runs the command that `argv` (without node and script) asks for and returns the exit code. Results go to
- * standard output, everything else to standard error; nothing is thrown. A command that was run for the user ends us
- * as it ended.
- */
+/** Returns the exit code. Results go to standard output, the rest to standard error; nothing is thrown. */
 export async function runCommandLine(words: readonly string[], self: ProcessLike): Promise<number> {
   // Arguments after -- belong to another program.
   const argv = words.includes('--') ? words.slice(0, words.indexOf('--')) : words;
@@ -178,7 +166,6 @@ interface Failing {
   readonly style: ReturnType<typeof styleFor>;
 }
 
-/** Tells a failure once on standard error and, with `--json`, as a document on standard output. */
 function fail(error: unknown, { json, verbose, out, err, style }: Failing): ExitCode {
   const document = errorDocument(error);
   if (json) out.write(`${jsonDocument({ schema: 1, error: document })}\n`);
@@ -229,7 +216,6 @@ function refuseOptionsOfOthers(argv: readonly string[]): void {
   );
 }
 
-/** The message where commander has none, or one that does not quote the value; else null. */
 function saidBy({ code }: CommanderError, program: Command): string | null {
   const all = [program, ...program.commands, ...program.commands.flatMap((one) => one.commands)];
   if (code === 'commander.help') {
@@ -242,4 +228,116 @@ function saidBy({ code }: CommanderError, program: Command): string | null {
   // The innermost command has its own arguments only; those outside of it have its name among theirs.
   const last = extra.findLast((one) => one !== undefined);
   return last === undefined ? null : `unexpected argument ${JSON.stringify(last)}`;
+}
+
+// Every command by its name. A start loads only the command that it runs: the others' modules took half of its time.
+
+type Make = (run: Run) => Command;
+
+const loaders = {
+  setup: async () => (await import('./setup.js')).setupCommand,
+  install: async () => (await import('./install.js')).installCommand,
+  plan: async () => (await import('./plan.js')).planCommand,
+  status: async () => (await import('./status.js')).statusCommand,
+  verify: async () => (await import('./verify.js')).verifyCommand,
+  doctor: async () => (await import('./doctor.js')).doctorCommand,
+  restart: async () => (await import('./daemon.js')).restartCommand,
+  uninstall: async () => (await import('./uninstall.js')).uninstallCommand,
+  host: async () => (await import('./host.js')).hostCommand,
+  'explain-log': async () => (await import('./explain-log.js')).explainLogCommand,
+  logs: async () => (await import('./logs.js')).logsCommand,
+  metrics: async () => (await import('./daemon.js')).metricsCommand,
+  profiles: async () => (await import('./profiles.js')).profilesCommand,
+  run: async () => (await import('./run.js')).runCommand,
+  cdi: async () => (await import('./cdi.js')).cdiCommand,
+  completion: async () => (await import('./completion.js')).completionCommand,
+  daemon: async () => (await import('./daemon.js')).daemonCommand,
+  version: async () => (await import('./version.js')).versionCommand,
+} satisfies Readonly<Record<string, () => Promise<Make>>>;
+
+export const commandNames: readonly string[] = Object.keys(loaders);
+
+export async function commandsFor(argv: readonly string[]): Promise<readonly Make[]> {
+  const first = argv.find((word) => !word.startsWith('-'));
+  if (first === undefined && argv.some((word) => word === '--version' || word === '-V')) return [];
+  const named = Object.entries<() => Promise<Make>>(loaders).filter(([name]) => name === first);
+  return Promise.all(
+    (named.length > 0 ? named : Object.entries<() => Promise<Make>>(loaders)).map(([, load]) => load()),
+  );
+}
+
+// Refuses a command line that says two things at once, or an option in the place of a value.
+
+const contradiction = 'vgpu.contradiction';
+
+interface Given {
+  readonly flag: string;
+  /** As typed; null: an option without a value. */
+  readonly typed: string | null;
+  readonly value: unknown;
+}
+
+/** Refuses `--x` with `--no-x`, and an option given twice with two values. Call it with all options set. */
+function refuseContradictions(command: Command): void {
+  const given = new Map<string, Given>();
+  for (const option of command.options) {
+    const name = option.attributeName();
+    const flag = option.long ?? option.flags;
+    command.on(`option:${option.name()}`, (typed: string | null | undefined) => {
+      if (isOption(typed, command))
+        command.error(`${flag} needs a value, and ${typed} is an option`, { code: contradiction });
+      const value: unknown = command.getOptionValue(name);
+      const now = { flag, typed: typed ?? null, value };
+      const before = given.get(name);
+      given.set(name, now);
+      if (before === undefined || before.value === value || Array.isArray(value)) return;
+      command.error(told(before, now), { code: contradiction });
+    });
+  }
+}
+
+/** Commander takes the word behind an option as its value, whatever it is. */
+function isOption(word: string | null | undefined, command: Command): boolean {
+  if (word === null || word === undefined) return false;
+  for (let one: Command | null = command; one !== null; one = one.parent) {
+    if (one.options.some(({ short, long }) => word === short || word === long)) return true;
+  }
+  return false;
+}
+
+function told(before: Given, now: Given): string {
+  if (before.flag !== now.flag)
+    return `${before.flag} and ${now.flag} contradict each other: give one of them`;
+  const [first, second] = [before, now].map(({ typed }) => JSON.stringify(typed));
+  return `${now.flag} was given twice, with ${first} and with ${second}: give it once`;
+}
+
+// SIGINT and its like: the first asks politely, the second is obeyed at once.
+
+const signals = ['SIGINT', 'SIGTERM', 'SIGHUP'] as const;
+
+interface Interruption {
+  readonly signal: AbortSignal;
+  done(): void;
+}
+
+/** For commands that change nothing: signals end the process at once, as they always do. */
+function neverStopped(): Interruption {
+  return { signal: new AbortController().signal, done: () => {} };
+}
+
+/** The first signal aborts: the work takes back what it began. A second one ends the process. */
+function interruption(self: NodeJS.Process = process): Interruption {
+  const controller = new AbortController();
+  const hear = (): void => {
+    if (controller.signal.aborted) self.exit(ExitCode.interrupted);
+    controller.abort();
+  };
+  for (const name of signals) self.on(name, hear);
+  return {
+    signal: controller.signal,
+    done: () => {
+      for (const name of signals) self.off(name, hear);
+    },
+  };
 }

@@ -1,7 +1,66 @@
-/** Common preparations of several commands, and the exit code of a verdict. */
+/** The inputs and results of every command. Commands print nothing themselves. */
+
+import { InvalidArgumentError } from 'commander';
 import type { Mode } from '../../contracts/verdict.js';
+import { parseEndpoint } from '../../guest/vgpu-host/endpoint.js';
+import type { OpenWorkplace } from '../../install/pipeline/open-workplace.js';
 import { ExitCode, VgpuError } from '../../lib/errors.js';
-import type { CommandContext } from './types.js';
+import type { CommandEnd } from '../../lib/hand-over.js';
+import type { Style } from '../../lib/text.js';
+import type { Talk } from '../output/terminal.js';
+import type { Ask } from '../wizard/questions.js';
+
+export interface CommandContext {
+  readonly talk: Talk;
+  /** Aborts at the first SIGINT, SIGTERM or SIGHUP, in a command that is stoppable. */
+  readonly signal: AbortSignal;
+  readonly isRoot: boolean;
+  /** Asks the user yes or no; null when there is no terminal to ask on. */
+  readonly ask: ((question: string) => Promise<boolean>) | null;
+  /** Asks the wizard's questions; null when there is no terminal to ask on. */
+  readonly dialogue: Ask | null;
+  readonly stdin: NodeJS.ReadStream;
+  /** Prints one line of a stream on standard output: JSON with `--json`, else the text. */
+  readonly stream: (document: object, text: string) => void;
+  /** Prints a line on standard error, whatever the volume: a service's own words. */
+  readonly say: (text: string) => void;
+  /** As `say`, in the style of standard error. */
+  readonly show: (text: (style: Style) => string) => void;
+  readonly json: boolean;
+  readonly verbose: boolean;
+}
+
+export interface Outcome {
+  readonly exitCode: ExitCode;
+  /** A command was run for the user: we exit with its status, and `exitCode` does not count. */
+  readonly ended?: CommandEnd;
+  /** For `--json`, as described by docs/json/<command>.schema.json. Null: all was printed as a stream. */
+  readonly document: object | null;
+  /** For a person, without a newline at its end. Empty: nothing to print. */
+  readonly text: (style: Style) => string;
+}
+
+/**
+ * Runs a command's work and reports it. With `stoppable` the first signal only aborts `context.signal`, for
+ * work that must take back or close what it began; without, a signal ends the process.
+ */
+export type Run = (
+  work: (context: CommandContext) => Promise<Outcome>,
+  options?: { readonly stoppable?: boolean },
+) => Promise<void>;
+
+/** Opens this machine for the task, and lets the bus go after it. Loaded here: help and --version need none of it. */
+export async function withWorkplace<T>(task: (work: OpenWorkplace['work']) => Promise<T>): Promise<T> {
+  const { openWorkplace } = await import('../../install/pipeline/open-workplace.js');
+  const { work, close } = openWorkplace();
+  try {
+    return await task(work);
+  } finally {
+    close();
+  }
+}
+
+// Common preparations of several commands, and the exit code of a verdict.
 
 export function exitCodeForMode(mode: Mode): ExitCode {
   switch (mode) {
@@ -26,10 +85,7 @@ export function requireRoot(context: CommandContext, command: string): void {
   });
 }
 
-/**
- * Asks before something is changed. Without `--yes` and without a person to ask this is a usage error that
- * says what to pass; `look` is the command that only shows what would be changed.
- */
+/** Without `--yes` and without a terminal: a usage error that names `look`, which changes nothing. */
 export async function approved(
   context: CommandContext,
   command: string,
@@ -54,4 +110,68 @@ export function requireSomeoneToAsk(
     operation: command,
     remedy: `vgpu-agent ${command} --yes to go on, or ${look} to look first`,
   });
+}
+
+// Values of flags, checked while they are parsed: a bad one is a usage error that quotes it.
+
+/** A day: no consumer starts more slowly, and a typing error must not cause an endless wait. */
+const longestSeconds = 86_400;
+
+export function seconds(value: string): number {
+  const number = /^\d*\.?\d+$/.test(value) ? Number(value) : 0;
+  if (number <= 0 || number > longestSeconds) {
+    throw new InvalidArgumentError(
+      `It must be a number of seconds, more than 0 and at most ${longestSeconds}.`,
+    );
+  }
+  return number;
+}
+
+export function endpoint(value: string): string {
+  const parsed = parseEndpoint(value);
+  if (parsed.kind === 'bad') {
+    throw new InvalidArgumentError(
+      `${capital(parsed.reason)}. Write unix:/PATH, vsock:CID:PORT or tcp:ADDRESS:PORT.`,
+    );
+  }
+  return value;
+}
+
+function capital(text: string): string {
+  return text.charAt(0).toUpperCase() + text.slice(1);
+}
+
+/** Types of units that are no service (systemd.unit(5)). */
+const otherUnit = /\.(socket|device|mount|automount|swap|target|path|timer|slice|scope)$/;
+
+/** The name of a service, as typed after `--unit`; `.service` may be left out. */
+export function unitName(value: string): string {
+  const other = otherUnit.exec(value)?.[1];
+  if (other !== undefined) {
+    throw new InvalidArgumentError(
+      `It is a ${other}, and only a service can have the GPU: name the service that it starts, such as ${value.replace(otherUnit, '.service')}.`,
+    );
+  }
+  const name = value.endsWith('.service') ? value : `${value}.service`;
+  if (/^[A-Za-z0-9:_.\\-]+(?:@[A-Za-z0-9:_.\\-]+)?\.service$/.test(name) && name.length <= 255) return name;
+  throw new InvalidArgumentError(
+    /@\.service$/.test(name)
+      ? 'It is a template: name an instance of it, such as ollama@1.service.'
+      : 'It must be the name of a systemd service, such as ollama.service or ollama@1.service.',
+  );
+}
+
+export const profileHelp =
+  'what the service needs: the name of a profile (default: the installed one, else ollama)';
+export const unitHelp = 'the systemd service, if it is not that of the profile, or if several are installed';
+export const hostHelp = 'where vgpu-hostd listens: unix:PATH, vsock:CID:PORT or tcp:ADDRESS:PORT';
+
+export const unreachableHelp =
+  'continue although the host does not answer (an image, or a host that comes later)';
+
+export const computeHelp =
+  'also run test kernels on the device and check every number; the verdict is GPU only if all are right';
+
+export function examples(...lines: readonly (readonly [command: string, what: string])[]): string {
+  return `\nExamples:\n${lines.map(([command, what]) => `  ${command}\n      ${what}`).join('\n')}`;
 }

@@ -1,11 +1,11 @@
 /** `vgpu-agent completion`: prints the completion script that the build wrote for a shell. */
+
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import { Argument, Command } from 'commander';
 import { ExitCode } from '../../lib/errors.js';
 import { packageRoot } from '../../lib/paths.js';
-import { examples } from './options.js';
-import type { Run } from './types.js';
+import { examples, type Run } from './common.js';
 
 export const shells = ['bash', 'zsh', 'fish'] as const;
 export type Shell = (typeof shells)[number];

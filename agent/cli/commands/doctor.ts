@@ -1,24 +1,38 @@
 /** `vgpu-agent doctor`: why the service is not on the GPU, check by check; `--fix` repairs what is ours, `--trace` traces. */
+import { accessSync, constants, existsSync } from 'node:fs';
+import path from 'node:path';
 import { Command } from 'commander';
 import type { Verdict } from '../../contracts/verdict.js';
 import { chooseOne } from '../../install/pipeline/choose.js';
 import { type Examined, examine, fix } from '../../install/pipeline/doctor.js';
 import type { InstallResult } from '../../install/pipeline/install.js';
-import { takeBackTrace } from '../../install/pipeline/trace.js';
+import { type Traced, takeBackTrace, trace } from '../../install/pipeline/trace.js';
 import type { DoctorWorkplace } from '../../install/pipeline/workplace.js';
-import { ExitCode } from '../../lib/errors.js';
-import { plural } from '../../lib/text.js';
+import { ExitCode, errnoOf, VgpuError } from '../../lib/errors.js';
+import { spawnRunner } from '../../lib/run-command.js';
+import { bytes, oneLine, plural } from '../../lib/text.js';
 import type { Profile } from '../../profile/types.js';
 import { exitCodeOf, isHealthy } from '../../verdict/doctor/diagnose.js';
-import type { Diagnosis, Finding } from '../../verdict/doctor/types.js';
-import { doctorText } from '../output/doctor-text.js';
+import type { Diagnosis, DoctorFacts, Finding } from '../../verdict/doctor/finding.js';
+import type { TracedProcess, TraceFacts } from '../../verdict/doctor/trace/bindings.js';
+import { doctorText, traceText } from '../output/doctor-text.js';
 import { planQuestion } from '../output/plan-text.js';
-import { traceText } from '../output/trace-text.js';
-import { approved, requireRoot } from './common.js';
-import { checkReport, type ReportOutcome, report as writeReport } from './doctor-report.js';
-import { type TraceOutcome, traceOutcome, traceStart } from './doctor-trace.js';
-import { examples, profileHelp, seconds, unitHelp, unitName } from './options.js';
-import type { CommandContext, Outcome, Run } from './types.js';
+import { gatherReport } from '../report/report.js';
+import { alreadyThere, cannotWrite } from '../report/tarball.js';
+import {
+  approved,
+  type CommandContext,
+  examples,
+  type Outcome,
+  profileHelp,
+  type Run,
+  requireRoot,
+  requireSomeoneToAsk,
+  seconds,
+  unitHelp,
+  unitName,
+  withWorkplace,
+} from './common.js';
 
 export interface DoctorDocument {
   readonly schema: 1;
@@ -27,27 +41,21 @@ export interface DoctorDocument {
   readonly verdict: Verdict;
   /** Id of the check that is the reason; null when nothing is broken. */
   readonly first: string | null;
-  /** In the order of causes. */
   readonly checks: readonly {
     readonly id: string;
     readonly title: string;
     readonly looksAt: string;
     readonly finding: Finding;
   }[];
-  /** The changes that `--fix` made before these findings; null without it. */
   readonly fix: FixOutcome | null;
-  /** The result of `--trace`; null without it. */
   readonly trace: TraceOutcome | null;
-  /** The archive that `--report` wrote; null without it. */
   readonly report: ReportOutcome | null;
 }
 
 export interface FixOutcome {
   /** `nothing`: nothing that is broken is ours to repair. */
   readonly outcome: 'nothing' | 'done' | 'declined';
-  /** Changes that were carried out. */
   readonly changes: number;
-  /** Ids of the checks that were broken before. */
   readonly broken: readonly string[];
 }
 
@@ -100,9 +108,7 @@ export function doctorCommand(run: Run): Command {
 async function doctor(options: DoctorOptions, context: CommandContext): Promise<Outcome> {
   requireRoot(context, 'doctor');
   if (options.report !== undefined) checkReport(options.report, options.yes === true, context);
-  const { openWorkplace } = await import('../../install/pipeline/open-workplace.js');
-  const { work, close } = openWorkplace();
-  try {
+  return withWorkplace(async (work) => {
     const profile = await chooseOne(work, options);
     const { emit } = context.talk;
     // A start that has only begun is given the time that the profile grants.
@@ -130,11 +136,9 @@ async function doctor(options: DoctorOptions, context: CommandContext): Promise<
     found ??= await examine(work, { profile, timeoutMs: patience(began), signal }, emit);
     const document = documentOf(found, repaired);
     if (options.report === undefined) return outcomeOf(found, document);
-    const written = await writeReport(options.report, options.yes === true, { ...found, document }, context);
+    const written = await report(options.report, options.yes === true, { ...found, document }, context);
     return outcomeOf(found, { ...document, report: written });
-  } finally {
-    close();
-  }
+  });
 }
 
 async function repair(
@@ -231,4 +235,107 @@ function repairedText(repaired: FixOutcome | null, { results }: Diagnosis): read
 function reportText(report: ReportOutcome | null): readonly string[] {
   if (report === null) return [];
   return [report.outcome === 'declined' ? 'no report was written' : `the report is in ${report.path}`];
+}
+
+// `doctor --report FILE`: lists what the report has, asks, writes.
+
+export interface ReportOutcome {
+  readonly outcome: 'written' | 'declined';
+  readonly path: string;
+  readonly files: readonly { readonly name: string; readonly bytes: number; readonly what: string }[];
+}
+
+const look = 'vgpu-agent doctor';
+
+/** Throws a VgpuError (`usage`) before anything is looked at when FILE cannot be it, or when there is no one to ask. */
+export function checkReport(file: string, yes: boolean, context: CommandContext): void {
+  if (!yes) requireSomeoneToAsk(context, `doctor --report ${file}`, look);
+  if (file === '') {
+    throw new VgpuError('--report "" names no file', {
+      kind: 'usage',
+      operation: 'write the report',
+      remedy: 'name a file, such as vgpu.tar.gz',
+    });
+  }
+  if (existsSync(file)) throw alreadyThere(file);
+  const directory = path.dirname(path.resolve(file));
+  if (existsSync(directory)) {
+    requireWritable(directory, file);
+    return;
+  }
+  throw new VgpuError(`${path.dirname(file)} does not exist, so no report can be written there`, {
+    kind: 'usage',
+    operation: 'write the report',
+    path: file,
+    remedy: 'name a file in a directory that exists',
+  });
+}
+
+function requireWritable(directory: string, file: string): void {
+  try {
+    accessSync(directory, constants.W_OK | constants.X_OK);
+  } catch (cause) {
+    throw cannotWrite(file, errnoOf(cause) ?? String(cause), cause);
+  }
+}
+
+export async function report(
+  file: string,
+  yes: boolean,
+  found: { readonly facts: DoctorFacts; readonly diagnosis: Diagnosis; readonly document: object },
+  context: CommandContext,
+): Promise<ReportOutcome> {
+  const runner = spawnRunner();
+  const files = await gatherReport(runner, found.facts, found.diagnosis, found.document);
+  const listed = files.map(({ name, what, text }) => ({ name, bytes: Buffer.byteLength(text), what }));
+  const widest = Math.max(...listed.map(({ name }) => name.length));
+  context.talk.pause();
+  context.say('the report will have, with secrets, host names, user names and addresses taken out:');
+  for (const one of listed) {
+    context.say(`  ${one.name.padEnd(widest)}  ${bytes(one.bytes).padStart(9)}  ${one.what}`);
+  }
+  const go = await approved(context, `doctor --report ${file}`, yes, `Write it to ${file}?`, look);
+  // The writer needs a library that no other command needs.
+  if (go) await (await import('../report/tarball.js')).writeTarball(runner, file, files);
+  return { outcome: go ? 'written' : 'declined', path: file, files: listed };
+}
+
+// `doctor --trace`: asks, traces one start, and makes the document of it.
+
+export interface TraceOutcome {
+  /** `not-possible`: `why` says what is in the way. */
+  readonly outcome: 'traced' | 'not-possible' | 'declined';
+  readonly why: string | null;
+  /** The output of the processes in lines; those that could not be read; whether the trace reached its limit. */
+  readonly lines: number;
+  readonly strange: number;
+  readonly cut: boolean;
+  readonly processes: readonly TracedProcess[];
+  readonly deaf: readonly { readonly pid: number; readonly program: string }[];
+}
+
+export async function traceStart(
+  work: DoctorWorkplace,
+  { profile, timeoutMs }: { readonly profile: Profile; readonly timeoutMs: number | null },
+  yes: boolean,
+  context: CommandContext,
+): Promise<Traced> {
+  const approve = async (unit: string, serves: string | null): Promise<boolean> => {
+    context.talk.pause();
+    const now = serves === null ? '' : ` It serves requests now: ${oneLine(serves)}.`;
+    const question = `Restart ${oneLine(unit)} twice, to trace one start and to put it back?${now}`;
+    return approved(context, 'doctor --trace', yes, question, 'vgpu-agent doctor');
+  };
+  return trace(work, { profile, timeoutMs, signal: context.signal, approve, asks: !yes }, context.talk.emit);
+}
+
+export function traceOutcome(facts: TraceFacts | null): TraceOutcome | null {
+  if (facts === null) return null;
+  if (facts.kind === 'not-traced') {
+    const outcome = facts.declined ? 'declined' : 'not-possible';
+    return { outcome, why: facts.why, lines: 0, strange: 0, cut: false, processes: [], deaf: [] };
+  }
+  const { lines, strange, cut, processes, live } = facts;
+  const deaf = live.filter(({ traced }) => traced === false).map(({ pid, program }) => ({ pid, program }));
+  return { outcome: 'traced', why: null, lines, strange, cut, processes, deaf };
 }

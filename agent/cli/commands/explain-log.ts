@@ -1,17 +1,16 @@
 /** `vgpu-agent explain-log FILE`: the verdict for a log file, offline. Needs no root and no systemd. */
+
 import { createReadStream, statSync } from 'node:fs';
 import { devNull } from 'node:os';
 import { addAbortSignal } from 'node:stream';
 import { Command } from 'commander';
 import type { LogVerdict } from '../../contracts/verdict.js';
-import { usualProfile } from '../../install/pipeline/choose.js';
 import { errnoOf, VgpuError } from '../../lib/errors.js';
 import { modeText, plural } from '../../lib/text.js';
+import { usualProfile } from '../../profile/instance.js';
 import type { LogFindings } from '../../verdict/log/findings.js';
 import { logVerdictText } from '../output/verdict-text.js';
-import { exitCodeForMode } from './common.js';
-import { examples } from './options.js';
-import type { CommandContext, Outcome, Run } from './types.js';
+import { type CommandContext, examples, exitCodeForMode, type Outcome, type Run } from './common.js';
 
 /** Exactly this, without a frame: scripts read it. */
 export type ExplainLogDocument = LogVerdict;
@@ -82,7 +81,6 @@ function tellChanges(soFar: () => LogFindings, { show }: CommandContext): () => 
   return () => clearInterval(timer);
 }
 
-/** The bytes of `stream` until it ends or `signal` aborts. */
 async function* bytesUntil(stream: NodeJS.ReadStream, signal: AbortSignal): AsyncGenerator<Buffer | string> {
   try {
     for await (const chunk of addAbortSignal(signal, stream)) yield chunk;
@@ -107,7 +105,6 @@ function unreadable(file: string, why: string, cause?: unknown): VgpuError {
   });
 }
 
-/** A file that is not there is a slip on the command line. */
 async function readLog<T>(file: string, read: () => Promise<T>): Promise<T> {
   try {
     return await read();

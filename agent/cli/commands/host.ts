@@ -1,24 +1,258 @@
-/** `vgpu-agent host`: sets a machine up to serve its GPU, shows it, and undoes it. */
-import { Command } from 'commander';
-import { hostInstallCommand } from './host-install.js';
-import { hostStatusCommand } from './host-status.js';
-import { hostUninstallCommand } from './host-uninstall.js';
-import { examples } from './options.js';
-import type { Run } from './types.js';
+/** `vgpu-agent host`: sets a machine up to serve its GPU, and undoes it. */
+import { BlockList, isIPv6 } from 'node:net';
+import { Command, InvalidArgumentError, Option } from 'commander';
+import type { Plan } from '../../contracts/plan.js';
+import {
+  type HostDaemon,
+  type HostDevice,
+  hostDevices,
+  type ServingRequest,
+} from '../../contracts/serving.js';
+import { parseEndpoint } from '../../guest/vgpu-host/endpoint.js';
+import { changeHost, type HostWorkplace, planHost } from '../../install/pipeline/serving-host.js';
+import { ExitCode, VgpuError } from '../../lib/errors.js';
+import { plural } from '../../lib/text.js';
+import { planText } from '../output/plan-text.js';
+import { approved, type CommandContext, examples, type Outcome, type Run, requireRoot } from './common.js';
+
+export interface HostChangeDocument {
+  readonly schema: 1;
+  readonly command: 'host install' | 'host uninstall';
+  readonly outcome: 'dry-run' | 'declined' | 'done';
+  readonly plan: Plan;
+  readonly changed: number;
+  /** `host install`: the daemon's own status afterwards; null: it was not asked. */
+  readonly daemon?: HostDaemon | null;
+}
+
+interface HostOptions {
+  readonly device?: HostDevice;
+  readonly listen?: readonly string[];
+  readonly memory?: string;
+  readonly sessions?: number;
+  readonly dryRun?: true;
+  readonly yes?: true;
+  readonly endSessions?: true;
+  readonly force?: true;
+}
 
 export function hostCommand(run: Run): Command {
-  const command = new Command('host')
+  return new Command('host')
     .description('serve the GPU of this machine to its virtual machines')
     .addHelpText(
       'after',
       examples(
         ['sudo vgpu-agent host install --device cuda', 'this machine serves its GPU'],
-        ['vgpu-agent host status', 'what is installed, and which guests are served'],
+        ['sudo vgpu-hostd status', 'its devices and the guests that it serves'],
         ['sudo vgpu-agent host uninstall', 'restore everything as it was before'],
       ),
+    )
+    .addCommand(installCommand(run))
+    .addCommand(uninstallCommand(run));
+}
+
+function installCommand(run: Run): Command {
+  return new Command('install')
+    .description('install vgpu-hostd with its units, device profiles and man pages, and start it')
+    .addOption(
+      new Option(
+        '--device <kind>',
+        'cuda: the GPU of this machine; software: a simulated one (default: the installed one, else install asks)',
+      ).choices(hostDevices),
+    )
+    .option(
+      '--listen <address>',
+      'unix:PATH, vsock:PORT or tcp:ADDRESS:PORT (loopback only); repeatable (default: the installed ones, else unix:/run/vgpu/hostd.sock)',
+      listenAddress,
+    )
+    .option('--memory <size>', 'device memory for each guest, such as 8G (default: no limit)', size)
+    .option('--sessions <number>', 'simultaneous sessions of each guest (default: half of all)', number)
+    .option('-n, --dry-run', 'show what would change, and change nothing')
+    .option('-y, --yes', 'do not ask')
+    .option('--end-sessions', 'restart vgpu-hostd if that is necessary, even while guests are served')
+    .option('--force', 'continue although the driver for --device cuda is not ready')
+    .addHelpText(
+      'after',
+      examples(
+        ['sudo vgpu-agent host install --device cuda --listen vsock:14833', 'for virtual machines'],
+        ['sudo vgpu-agent host install --device software', 'a simulated GPU, to try it out'],
+        ['sudo vgpu-agent host install --yes', 'an upgrade; sessions continue'],
+      ),
+    )
+    .action((options: HostOptions) =>
+      run((context) => change('install', options, context), { stoppable: true }),
     );
-  for (const part of [hostInstallCommand(run), hostStatusCommand(run), hostUninstallCommand(run)]) {
-    command.addCommand(part);
+}
+
+function uninstallCommand(run: Run): Command {
+  return new Command('uninstall')
+    .description('remove what host install added, and restore the former files byte for byte')
+    .option('-n, --dry-run', 'show what would change, and change nothing')
+    .option('-y, --yes', 'do not ask')
+    .option('--end-sessions', 'continue even while guests are served; their sessions end')
+    .addHelpText(
+      'after',
+      examples(
+        ['sudo vgpu-agent host uninstall', 'show what is removed and restored, and ask'],
+        ['sudo vgpu-agent host uninstall --yes --end-sessions', 'also end the sessions'],
+      ),
+    )
+    .action((options: HostOptions) =>
+      run((context) => change('uninstall', options, context), { stoppable: true }),
+    );
+}
+
+async function change(
+  intent: 'install' | 'uninstall',
+  options: HostOptions,
+  context: CommandContext,
+): Promise<Outcome> {
+  const command = `host ${intent}` as const;
+  const [dryRun, yes] = [options.dryRun === true, options.yes === true];
+  if (!dryRun) requireRoot(context, command);
+  const { openHost } = await import('../../install/pipeline/serving-host.js');
+  const { work, close } = await openHost();
+  try {
+    const { emit } = context.talk;
+    const asks = intent === 'install' && !dryRun && options.device === undefined;
+    const request: ServingRequest = {
+      device: options.device ?? (asks ? await askedDevice(work, yes, context) : null),
+      listen: options.listen ?? null,
+      limits: { memory: options.memory ?? null, sessions: options.sessions ?? null },
+      endSessions: options.endSessions === true,
+      force: options.force === true,
+    };
+    const document = (
+      outcome: HostChangeDocument['outcome'],
+      plan: Plan,
+      changed = 0,
+      daemon: HostDaemon | null = null,
+    ): HostChangeDocument => ({
+      ...{ schema: 1, command, outcome, plan, changed },
+      ...(intent === 'install' ? { daemon } : {}),
+    });
+    if (dryRun) {
+      const plan = await planHost(work, intent, request, emit);
+      return {
+        exitCode: ExitCode.done,
+        document: document('dry-run', plan),
+        text: (style) => planText(plan, style, { full: context.verbose }),
+      };
+    }
+    const question = intent === 'install' ? 'Change this?' : 'Remove it and restore what was here before?';
+    const result = await changeHost(
+      work,
+      {
+        intent,
+        request,
+        signal: context.signal,
+        asks: !yes,
+        approve: async (plan) => {
+          emit({ kind: 'plan', plan });
+          return approved(context, command, yes, question);
+        },
+      },
+      emit,
+    );
+    if (result.kind === 'declined') {
+      return {
+        exitCode: ExitCode.interrupted,
+        document: document('declined', result.plan),
+        text: () => 'nothing was changed',
+      };
+    }
+    const { plan, applied } = result;
+    const daemon = intent === 'install' ? await running(work) : null;
+    return {
+      exitCode: ExitCode.done,
+      document: document('done', plan, applied.changes, daemon),
+      text: (style) => {
+        const did = plural(applied.changes, 'change');
+        const nothing = plan.changes.length === 0 ? planText(plan, style) : null;
+        if (daemon !== null)
+          return `${servesText(daemon, plan.endpoint)}\n${nothing ?? `installed (${did})`}`;
+        const but = plan.warnings.length === 0 ? '' : 'but for what the warnings name, ';
+        return nothing ?? `uninstalled (${did}); ${but}everything is as it was before host install`;
+      },
+    };
+  } finally {
+    close();
   }
-  return command;
+}
+
+async function running(work: HostWorkplace): Promise<HostDaemon> {
+  const answer = await work.askDaemon();
+  if (answer.kind === 'answers') return answer.daemon;
+  throw new VgpuError(`vgpu-hostd is installed, but does not answer: ${answer.message}`, {
+    kind: 'failed',
+    operation: 'ask the daemon that was installed',
+    path: 'vgpu-hostd.service',
+    remedy:
+      'journalctl -u vgpu-hostd says why; repair that, then systemctl start vgpu-hostd; or remove it with vgpu-agent host uninstall',
+  });
+}
+
+function servesText({ version, devices }: HostDaemon, endpoint: string): string {
+  const names = devices.map(({ name }) => name).join(', ');
+  return `vgpu-hostd ${version} serves ${names} at ${endpoint}`;
+}
+
+/** Null: a device is installed, or there is no terminal to ask on. */
+async function askedDevice(
+  work: HostWorkplace,
+  yes: boolean,
+  { dialogue }: CommandContext,
+): Promise<HostDevice | null> {
+  if (dialogue === null || yes || (await work.device()) !== null) return null;
+  const answer = await dialogue(
+    {
+      kind: 'choice',
+      id: 'device',
+      message: 'Which GPU should this machine serve?',
+      choices: [
+        { value: 'cuda', label: 'cuda', explanation: 'the GPU of this machine' },
+        { value: 'software', label: 'software', explanation: 'a simulated one, which says so' },
+      ],
+      preselected: 'cuda',
+    },
+    { back: false },
+  );
+  return hostDevices.find((one) => answer.kind === 'answer' && one === answer.value) ?? null;
+}
+
+const loopback = new BlockList();
+loopback.addSubnet('127.0.0.0', 8, 'ipv4');
+loopback.addAddress('::1', 'ipv6');
+
+function listenAddress(value: string, earlier: readonly string[] = []): readonly string[] {
+  const port = /^vsock:(\d{1,10})$/.exec(value)?.[1];
+  const parsed = parseEndpoint(port === undefined ? value : `vsock:2:${port}`);
+  const written = /^(?:unix|tcp):/.test(value) || port !== undefined;
+  if (parsed.kind === 'bad' && written) throw new InvalidArgumentError(`Not an address: ${parsed.reason}.`);
+  if (parsed.kind === 'bad' || !written) {
+    throw new InvalidArgumentError(
+      'Write unix:/PATH, vsock:PORT (without a CID: any guest may connect) or tcp:127.0.0.1:PORT.',
+    );
+  }
+  if (parsed.kind === 'tcp' && !loopback.check(parsed.address, isIPv6(parsed.address) ? 'ipv6' : 'ipv4')) {
+    throw new InvalidArgumentError(
+      `${parsed.address} is not a loopback address, and TCP is served on those only (127.0.0.1, [::1]); docs/howto/remote-host.md is for other machines.`,
+    );
+  }
+  // systemd splits and expands the text of a unit.
+  if (parsed.kind === 'unix' && /[\s%"'\\$]/.test(parsed.path)) {
+    throw new InvalidArgumentError('The path must not have blanks, quotes, %, $ or backslashes.');
+  }
+  return earlier.includes(value) ? earlier : [...earlier, value];
+}
+
+function size(value: string): string {
+  if (/^[1-9]\d{0,11}[KMGT]?$/.test(value)) return value;
+  throw new InvalidArgumentError('It must be a number of bytes; K, M, G or T may follow: 8G.');
+}
+
+function number(value: string): number {
+  const most = 1024;
+  if (/^[1-9]\d{0,3}$/.test(value) && Number(value) <= most) return Number(value);
+  throw new InvalidArgumentError(`It must be a number from 1 to ${most}.`);
 }

@@ -3,7 +3,7 @@
 import { Command, Option } from 'commander';
 import type { Plan } from '../../contracts/plan.js';
 import type { Verdict } from '../../contracts/verdict.js';
-import type { RestartOutcome } from '../../install/apply/types.js';
+import type { RestartOutcome } from '../../install/apply/effects.js';
 import { chooseOne } from '../../install/pipeline/choose.js';
 import { type InstallResult, inspectAndPlan, install } from '../../install/pipeline/install.js';
 import { ExitCode } from '../../lib/errors.js';
@@ -11,26 +11,30 @@ import { plural } from '../../lib/text.js';
 import { choiceOf } from '../../profile/instance.js';
 import { planQuestion, planText } from '../output/plan-text.js';
 import { verdictText } from '../output/verdict-text.js';
-import { approved, exitCodeForMode, requireRoot } from './common.js';
 import {
+  approved,
+  type CommandContext,
   computeHelp,
   endpoint,
   examples,
+  exitCodeForMode,
   hostHelp,
+  type Outcome,
   profileHelp,
+  type Run,
+  requireRoot,
   seconds,
   unitHelp,
   unitName,
   unreachableHelp,
-} from './options.js';
-import type { CommandContext, Outcome, Run } from './types.js';
+  withWorkplace,
+} from './common.js';
 
 export interface InstallDocument {
   readonly schema: 1;
   readonly command: 'install';
   readonly outcome: 'dry-run' | 'declined' | 'done' | 'rolled-back';
   readonly plan: Plan;
-  /** Changes that were carried out and stand. */
   readonly changed: number;
   readonly restart: RestartOutcome;
   readonly verdict: Verdict | null;
@@ -48,7 +52,6 @@ interface InstallOptions {
   readonly force?: true;
   readonly allowUnreachableHost?: true;
   readonly compute?: true;
-  /** `--service`, `--no-service`, or neither: as it is. */
   readonly service?: boolean;
 }
 
@@ -102,9 +105,7 @@ export function installCommand(run: Run): Command {
 }
 
 async function installOutcome(options: InstallOptions, context: CommandContext): Promise<Outcome> {
-  const { openWorkplace } = await import('../../install/pipeline/open-workplace.js');
-  const { work, close } = openWorkplace();
-  try {
+  return withWorkplace(async (work) => {
     const profile = await chooseOne(work, options);
     const dryRun = options.dryRun === true;
     if (!dryRun) requireRoot(context, 'install');
@@ -138,9 +139,7 @@ async function installOutcome(options: InstallOptions, context: CommandContext):
       emit,
     );
     return outcomeOf(result);
-  } finally {
-    close();
-  }
+  });
 }
 
 function dryRunOutcome(plan: Plan, full: boolean): Outcome {

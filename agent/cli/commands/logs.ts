@@ -6,10 +6,17 @@ import type { Workplace } from '../../install/pipeline/workplace.js';
 import { ExitCode, VgpuError } from '../../lib/errors.js';
 import { agentUnit } from '../../lib/paths.js';
 import { toolEnvironment } from '../../lib/run-command.js';
-import { systemJournalReadable } from '../../systemd/journal-access.js';
-import { logNamespace } from '../../systemd/unit-output.js';
-import { examples, profileHelp, unitHelp, unitName } from './options.js';
-import type { CommandContext, Outcome, Run } from './types.js';
+import { systemJournalReadable } from '../../systemd/journal-reader.js';
+import { logNamespace } from '../../systemd/unit-facts.js';
+import {
+  type CommandContext,
+  examples,
+  type Outcome,
+  profileHelp,
+  type Run,
+  unitHelp,
+  unitName,
+} from './common.js';
 
 interface LogsOptions {
   readonly profile?: string;
@@ -83,7 +90,6 @@ async function logs(options: LogsOptions, context: CommandContext): Promise<Outc
   return { exitCode: ExitCode.done, document: null, text: () => '' };
 }
 
-/** The units, and whether one of them logs into a namespace of the journal. */
 async function placesOf(
   work: Pick<Workplace, 'manifest' | 'profile' | 'profiles' | 'unit'>,
   options: LogsOptions,

@@ -4,8 +4,19 @@ import type { Plan } from '../../contracts/plan.js';
 import { chooseOne } from '../../install/pipeline/choose.js';
 import { ExitCode } from '../../lib/errors.js';
 import { planText } from '../output/plan-text.js';
-import { endpoint, examples, hostHelp, profileHelp, unitHelp, unitName, unreachableHelp } from './options.js';
-import type { CommandContext, Outcome, Run } from './types.js';
+import {
+  type CommandContext,
+  endpoint,
+  examples,
+  hostHelp,
+  type Outcome,
+  profileHelp,
+  type Run,
+  unitHelp,
+  unitName,
+  unreachableHelp,
+  withWorkplace,
+} from './common.js';
 
 export interface PlanDocument {
   readonly schema: 1;
@@ -43,9 +54,7 @@ export function planCommand(run: Run): Command {
 }
 
 async function plan(options: PlanOptions, context: CommandContext): Promise<Outcome> {
-  const { openWorkplace } = await import('../../install/pipeline/open-workplace.js');
-  const { work, close } = openWorkplace();
-  try {
+  return withWorkplace(async (work) => {
     const profile = await chooseOne(work, options);
     const { emit } = context.talk;
     emit({ kind: 'phase', phase: 'inspect', text: `inspecting this machine and ${profile.unit}` });
@@ -63,7 +72,5 @@ async function plan(options: PlanOptions, context: CommandContext): Promise<Outc
       document,
       text: (style) => planText(made, style, { full: context.verbose }),
     };
-  } finally {
-    close();
-  }
+  });
 }

@@ -3,11 +3,9 @@ import path from 'node:path';
 import { Command } from 'commander';
 import { ExitCode, VgpuError } from '../../lib/errors.js';
 import { userProfiles } from '../../lib/paths.js';
-import type { Style } from '../../lib/style.js';
-import { oneLine, wrap } from '../../lib/text.js';
+import { oneLine, type Style, wrap } from '../../lib/text.js';
 import { listProfiles, loadProfile, type ProfileName } from '../../profile/load.js';
-import { examples } from './options.js';
-import type { Outcome, Run } from './types.js';
+import { examples, type Outcome, type Run } from './common.js';
 
 export interface ProfilesDocument {
   readonly schema: 1;

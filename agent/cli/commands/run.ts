@@ -1,11 +1,10 @@
 /** `vgpu-agent run -- COMMAND`: one command with the GPU of the host, as the calling user, with nothing installed. */
 import { Command } from 'commander';
-import type { Borrowed } from '../../contracts/borrowed.js';
+import type { Borrowed } from '../../guest/shim/borrow.js';
 import { ExitCode, VgpuError } from '../../lib/errors.js';
 import { handOver } from '../../lib/hand-over.js';
 import { genericProfile } from '../../profile/instance.js';
-import { endpoint, examples, hostHelp, seconds } from './options.js';
-import type { Outcome, Run } from './types.js';
+import { endpoint, examples, hostHelp, type Outcome, type Run, seconds } from './common.js';
 
 export interface RunDocument extends Borrowed {
   readonly schema: 1;

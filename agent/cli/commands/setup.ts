@@ -2,31 +2,33 @@
 import { Command } from 'commander';
 import type { Plan } from '../../contracts/plan.js';
 import type { Verdict } from '../../contracts/verdict.js';
-import type { RestartOutcome } from '../../install/apply/types.js';
+import type { RestartOutcome } from '../../install/apply/effects.js';
 import { type InstallResult, install } from '../../install/pipeline/install.js';
 import type { DoctorWorkplace, Workplace } from '../../install/pipeline/workplace.js';
 import { ExitCode, VgpuError } from '../../lib/errors.js';
-import type { Style } from '../../lib/style.js';
-import { plural, wrap } from '../../lib/text.js';
+import { plural, type Style, wrap } from '../../lib/text.js';
 import { readableProfiles } from '../../profile/load.js';
-import type { Diagnosis } from '../../verdict/doctor/types.js';
+import type { Diagnosis } from '../../verdict/doctor/finding.js';
 import { firstFindingText } from '../output/doctor-text.js';
 import { planText } from '../output/plan-text.js';
 import { verdictText } from '../output/verdict-text.js';
-import { back, beginning, type DialogueEffects, decide } from '../wizard/dialogue.js';
+import { back, beginning, commandLine, type DialogueEffects, decide, foundText } from '../wizard/dialogue.js';
 import { type FindOutEffects, findHosts, findOut, hostCandidates } from '../wizard/find-out.js';
-import { goQuestion, yes } from '../wizard/questions.js';
-import type { Ask, Decision } from '../wizard/types.js';
-import { commandLine, foundText } from '../wizard/words.js';
-import { exitCodeForMode, requireRoot } from './common.js';
-import { examples } from './options.js';
-import type { CommandContext, Outcome, Run } from './types.js';
+import { type Ask, type Decision, goQuestion, yes } from '../wizard/questions.js';
+import {
+  type CommandContext,
+  examples,
+  exitCodeForMode,
+  type Outcome,
+  type Run,
+  requireRoot,
+  withWorkplace,
+} from './common.js';
 
 export interface SetupDocument {
   readonly schema: 1;
   readonly command: 'setup';
   readonly outcome: 'declined' | 'done';
-  /** Does the same without a question. */
   readonly commandLine: string;
   readonly plan: Plan;
   readonly changed: number;
@@ -34,7 +36,6 @@ export interface SetupDocument {
   readonly verdict: Verdict | null;
 }
 
-/** How long one address may take to answer. */
 const hostQuestionMs = 3_000;
 /** How long the doctor waits for the service to say something; it has had its time already. */
 const doctorMs = 10_000;
@@ -59,13 +60,9 @@ async function setup(context: CommandContext): Promise<Outcome> {
   const { dialogue: ask } = context;
   if (ask === null) throw noTerminal();
   requireRoot(context, 'setup');
-  const { openWorkplace } = await import('../../install/pipeline/open-workplace.js');
-  const { work, close } = openWorkplace();
-  try {
+  return withWorkplace(async (work) => {
     return await converse(work, ask, context);
-  } finally {
-    close();
-  }
+  });
 }
 
 function noTerminal(): VgpuError {
@@ -152,7 +149,7 @@ async function whyNot(
 }
 
 async function lookingEffects(work: Workplace, { talk, signal }: CommandContext): Promise<FindOutEffects> {
-  const { hostAsker } = await import('../../install/pipeline/find-hosts.js');
+  const { hostAsker } = await import('../../install/pipeline/open-workplace.js');
   const { profiles, problems } = readableProfiles();
   for (const { message } of problems) {
     talk.emit({ kind: 'note', level: 'warning', code: 'bad-profile', text: message, remedy: null });

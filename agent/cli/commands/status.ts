@@ -2,20 +2,35 @@
  * `vgpu-agent status`: what is installed, what has drifted, and where the service runs now. It waits for no change, but
  * looks for itself where vgpu-agent.service has no verdict yet.
  */
+import { readFileSync } from 'node:fs';
+import path from 'node:path';
 import { Command, Option } from 'commander';
 import type { Verdict } from '../../contracts/verdict.js';
 import type { StatusView } from '../../contracts/views.js';
-import { chooseAll, chooseOne } from '../../install/pipeline/choose.js';
-import { allInOne, statusView, unjudged, withVerdictOf } from '../../install/pipeline/status-view.js';
+import { type Choice, chooseAll, chooseOne } from '../../install/pipeline/choose.js';
+import { allInOne, asOf, statusView, unjudged, withVerdictOf } from '../../install/pipeline/status-view.js';
 import type { Workplace } from '../../install/pipeline/workplace.js';
-import { findConsumer } from '../../install/plan/consumers.js';
+import { findConsumer } from '../../install/plan/owned.js';
 import { ExitCode, VgpuError } from '../../lib/errors.js';
+import { agentUnit, packageRoot } from '../../lib/paths.js';
+import { schemaCheck } from '../../lib/schema.js';
+import { modeText, oneLine } from '../../lib/text.js';
 import type { Profile } from '../../profile/types.js';
+import { type AgentClient, findAgent } from '../../systemd/agent-client.js';
+import { BusError } from '../../systemd/connection.js';
+import { text as textOf } from '../../systemd/properties.js';
 import { statusText } from '../output/status-text.js';
-import { exitCodeForMode } from './common.js';
-import { examples, profileHelp, unitHelp, unitName } from './options.js';
-import { serviceStatus, watchStatus } from './status-service.js';
-import type { CommandContext, Outcome, Run } from './types.js';
+import {
+  type CommandContext,
+  examples,
+  exitCodeForMode,
+  type Outcome,
+  profileHelp,
+  type Run,
+  unitHelp,
+  unitName,
+  withWorkplace,
+} from './common.js';
 
 export interface StatusDocument extends StatusView {
   readonly schema: 1;
@@ -67,9 +82,7 @@ async function status(options: StatusOptions, context: CommandContext): Promise<
       text: (style) => statusText(known, style),
     };
   }
-  const { openWorkplace } = await import('../../install/pipeline/open-workplace.js');
-  const { work, close } = openWorkplace();
-  try {
+  return withWorkplace(async (work) => {
     const [first, ...others] = await chooseAll(work, options);
     if (first === undefined)
       throw new VgpuError('no consumer to look at', { kind: 'internal', operation: 'status' });
@@ -78,21 +91,14 @@ async function status(options: StatusOptions, context: CommandContext): Promise<
     const view = allInOne(views);
     const document: StatusDocument = { schema: 1, command: 'status', ...view };
     return { exitCode: exitCodeOf(view), document, text: (style) => statusText(view, style) };
-  } finally {
-    close();
-  }
+  });
 }
 
-/**
- * The service's document, with a verdict of our own about each running consumer that the service has not judged yet: it
- * judges a start seconds after it has settled, and on a busy machine a status comes before that.
- */
+/** The service judges a start seconds after it has settled: until then the verdict is our own. */
 async function judgedAll(told: StatusDocument, context: CommandContext): Promise<StatusDocument> {
   const names = unjudged(told);
   if (names.length === 0) return told;
-  const { openWorkplace } = await import('../../install/pipeline/open-workplace.js');
-  const { work, close } = openWorkplace();
-  try {
+  return withWorkplace(async (work) => {
     let known = told;
     for (const unit of names) {
       const profile = await chooseOne(work, { unit });
@@ -100,9 +106,7 @@ async function judgedAll(told: StatusDocument, context: CommandContext): Promise
       known = { ...known, ...withVerdictOf(known, unit, verdict) };
     }
     return known;
-  } finally {
-    close();
-  }
+  });
 }
 
 async function look(
@@ -147,4 +151,151 @@ function exitCodeOf(view: StatusView): ExitCode {
     codes.push(ExitCode.degraded);
   const worst = [ExitCode.cpu, ExitCode.degraded, ExitCode.undetermined].find((code) => codes.includes(code));
   return worst ?? ExitCode.done;
+}
+
+// `status` from the service: what it knows already, and what it tells from now on.
+
+/** Null: the service does not run, has not looked yet, or does not look after this consumer. */
+export async function serviceStatus(choice: Choice): Promise<StatusDocument | null> {
+  const agent = await findAgent();
+  if (agent === null) return null;
+  try {
+    return await documentOf(agent, choice);
+  } finally {
+    agent.close();
+  }
+}
+
+async function documentOf(agent: AgentClient, choice: Choice): Promise<StatusDocument | null> {
+  const properties = await agent.properties();
+  const document = readStatus(textOf(properties, 'Status', 'null'));
+  const chosen = document === null ? null : chosenOf(document, choice);
+  return chosen === null ? null : { ...chosen, ...asOf(chosen, Date.now()) };
+}
+
+/** Has the service judge again. Null: it does not run, or does not look after this unit. */
+export async function serviceVerdict(unit: string): Promise<Verdict | null> {
+  const agent = await findAgent();
+  if (agent === null) return null;
+  try {
+    if ((await documentOf(agent, { unit })) === null) return null;
+    await agent.verify();
+    return (await documentOf(agent, { unit }))?.verdict ?? null;
+  } catch (error) {
+    // It ended while it was asked, or may not be asked.
+    if (error instanceof BusError || error instanceof VgpuError) return null;
+    throw error;
+  } finally {
+    agent.close();
+  }
+}
+
+/** Null: the service has not looked yet, or is of another version and says it in another way. */
+export function readStatus(json: string): StatusDocument | null {
+  let document: unknown;
+  try {
+    document = JSON.parse(json);
+  } catch {
+    return null;
+  }
+  const checked = schemaCheck<StatusDocument>(statusSchema())(document);
+  return checked.kind === 'fits' ? checked.value : null;
+}
+
+function chosenOf(document: StatusDocument, { profile, unit }: Choice): StatusDocument | null {
+  if (profile === undefined && unit === undefined) return document;
+  const consumers = document.consumers.filter(
+    (one) =>
+      (profile === undefined || one.profile === profile) && (unit === undefined || one.unit.name === unit),
+  );
+  const [first] = consumers;
+  if (first === undefined) return null;
+  const { drift, verdict } = first;
+  const installed =
+    document.installed === null
+      ? null
+      : { ...document.installed, profile: first.profile, unit: first.unit.name };
+  return { ...document, installed, consumers, unit: first.unit, drift, verdict };
+}
+
+function notInstalled({ profile, unit }: Choice): VgpuError {
+  const [asked, again] =
+    unit === undefined ? [`profile ${profile}`, `--profile ${profile}`] : [unit, `--unit ${unit}`];
+  return new VgpuError(`nothing is installed for ${asked}, so there is nothing to follow`, {
+    kind: 'failed',
+    operation: 'follow the service',
+    path: unit ?? profile ?? agentUnit,
+    remedy: `vgpu-agent status shows what is installed; sudo vgpu-agent install ${again} installs it`,
+  });
+}
+
+/** Ends when the service goes, a person stops it, or the consumer is no longer installed. */
+export async function watchStatus(context: CommandContext, choice: Choice): Promise<Outcome> {
+  const agent = await findAgent();
+  if (agent === null) {
+    throw new VgpuError('the service does not run, so there is nothing to follow', {
+      kind: 'failed',
+      operation: 'follow the service',
+      path: 'vgpu-agent.service',
+      remedy: 'sudo vgpu-agent install --service, or systemctl start vgpu-agent',
+    });
+  }
+  const show = async (event: string): Promise<void> => {
+    const whole = await documentOf(agent, {});
+    // Before its first look the service has nothing to say; its first signal comes with it.
+    if (whole === null) return;
+    const document = chosenOf(whole, choice);
+    if (document === null) throw notInstalled(choice);
+    context.stream({ event, ...document }, lineOf(event, document));
+  };
+  try {
+    await new Promise<void>((resolve, reject) => {
+      context.signal.addEventListener('abort', () => resolve());
+      agent
+        .watch((signal) => {
+          if (signal === null) resolve();
+          else show(signal.member).catch(reject);
+        })
+        .then(() => show('Status'))
+        .catch(reject);
+    });
+  } finally {
+    agent.close();
+  }
+  return { exitCode: ExitCode.done, document: null, text: () => '' };
+}
+
+function lineOf(event: string, { consumers, service, host }: StatusView): string {
+  const said = consumers.map((one) => {
+    const { verdict, drift, unit } = one;
+    const mode = verdict === null ? 'no verdict yet' : modeText(verdict);
+    const changed = drift.map(({ change }) => change).join(', ');
+    const text = listed([mode, verdict?.reason ?? '', changed === '' ? '' : `drift: ${changed}`]);
+    return consumers.length === 1 ? text : `${unit.name}: ${text}`;
+  });
+  const parts = [
+    ...said,
+    service === undefined || service === null ? '' : service.state,
+    host.answer.kind === 'unreachable' ? `host: ${host.answer.message}` : '',
+    service?.problem ?? '',
+  ];
+  return oneLine(`${new Date().toISOString()} ${event}: ${listed(parts)}`);
+}
+
+function listed(parts: readonly string[]): string {
+  return parts.filter((part) => part !== '').join('; ');
+}
+
+// The output of `status --json`, as docs/json describes it: the service answers with the same document.
+
+export function statusSchema(): object {
+  const status = read('status.schema.json');
+  return {
+    ...status,
+    $defs: { ...Object(Reflect.get(status, '$defs')), common: read('common.schema.json') },
+  };
+}
+
+function read(name: string): object {
+  return Object(JSON.parse(readFileSync(path.join(packageRoot(), 'docs', 'json', name), 'utf8')));
 }

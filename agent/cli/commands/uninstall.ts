@@ -1,7 +1,7 @@
 /** `vgpu-agent uninstall`: everything as it was before install. */
 import { Command, Option } from 'commander';
 import type { Plan } from '../../contracts/plan.js';
-import type { RestartOutcome } from '../../install/apply/types.js';
+import type { RestartOutcome } from '../../install/apply/effects.js';
 import { chooseAll, chooseOne } from '../../install/pipeline/choose.js';
 import { planUninstall, uninstall } from '../../install/pipeline/uninstall.js';
 import type { ReadyPlan, Workplace } from '../../install/pipeline/workplace.js';
@@ -9,9 +9,18 @@ import { ExitCode, VgpuError } from '../../lib/errors.js';
 import { plural } from '../../lib/text.js';
 import type { Profile } from '../../profile/types.js';
 import { planQuestion, planText } from '../output/plan-text.js';
-import { approved, requireRoot } from './common.js';
-import { examples, profileHelp, unitHelp, unitName } from './options.js';
-import type { CommandContext, Outcome, Run } from './types.js';
+import {
+  approved,
+  type CommandContext,
+  examples,
+  type Outcome,
+  profileHelp,
+  type Run,
+  requireRoot,
+  unitHelp,
+  unitName,
+  withWorkplace,
+} from './common.js';
 
 export interface UninstallDocument {
   readonly schema: 1;
@@ -56,9 +65,7 @@ export function uninstallCommand(run: Run): Command {
 }
 
 async function uninstallOutcome(options: UninstallOptions, context: CommandContext): Promise<Outcome> {
-  const { openWorkplace } = await import('../../install/pipeline/open-workplace.js');
-  const { work, close } = openWorkplace();
-  try {
+  return withWorkplace(async (work) => {
     if (options.dryRun !== true) requireRoot(context, 'uninstall');
     if (options.all !== true) return await takeAway(work, await chooseOne(work, options), options, context);
     const profiles = await chooseAll(work, {});
@@ -69,9 +76,7 @@ async function uninstallOutcome(options: UninstallOptions, context: CommandConte
       if (outcome.exitCode !== ExitCode.done) break;
     }
     return inOne(outcomes);
-  } finally {
-    close();
-  }
+  });
 }
 
 /** The last document tells how it is now; those of the others come with it. */
@@ -138,7 +143,6 @@ async function takeAway(
   };
 }
 
-/** Where others are installed the plan warns, and names them. */
 function nothingInstalled({ consumers, unit }: ReadyPlan): readonly string[] {
   return consumers.length === 0 ? [`nothing is installed for ${unit}`] : [];
 }

@@ -9,10 +9,21 @@ import { type Choice, chooseOne } from '../../install/pipeline/choose.js';
 import { takeBackTrace } from '../../install/pipeline/trace.js';
 import { VgpuError } from '../../lib/errors.js';
 import { verdictText } from '../output/verdict-text.js';
-import { exitCodeForMode, requireRoot } from './common.js';
-import { computeHelp, examples, profileHelp, seconds, unitHelp, unitName } from './options.js';
-import { serviceVerdict } from './status-service.js';
-import type { CommandContext, Outcome, Run } from './types.js';
+import {
+  type CommandContext,
+  computeHelp,
+  examples,
+  exitCodeForMode,
+  type Outcome,
+  profileHelp,
+  type Run,
+  requireRoot,
+  seconds,
+  unitHelp,
+  unitName,
+  withWorkplace,
+} from './common.js';
+import { serviceVerdict } from './status.js';
 
 export interface VerifyDocument {
   readonly schema: 1;
@@ -46,9 +57,7 @@ export function verifyCommand(run: Run): Command {
 }
 
 async function verify(options: VerifyOptions, context: CommandContext): Promise<Outcome> {
-  const { openWorkplace } = await import('../../install/pipeline/open-workplace.js');
-  const { work, close } = openWorkplace();
-  try {
+  return withWorkplace(async (work) => {
     const profile = await chooseOne(work, options);
     requireRoot(context, 'verify');
     const { emit } = context.talk;
@@ -72,9 +81,7 @@ async function verify(options: VerifyOptions, context: CommandContext): Promise<
     const verdict = bare ? { ...judged, next: installHint(options) } : judged;
     await work.journal.write({ kind: 'verdict', verdict });
     return outcome(verdict, emit);
-  } finally {
-    close();
-  }
+  });
 }
 
 function outcome(verdict: Verdict, emit: Emit): Outcome {
@@ -87,7 +94,6 @@ function outcome(verdict: Verdict, emit: Emit): Outcome {
   };
 }
 
-/** Throws as `confirm` does when a person stops it. */
 async function interruptible<T>(work: Promise<T>, signal: AbortSignal): Promise<T> {
   work.catch(() => {});
   return new Promise((resolve, reject) => {

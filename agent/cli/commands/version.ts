@@ -1,21 +1,18 @@
 /** `vgpu-agent version`: the agent, the shim it would install, the one that is installed, and what processes have loaded. */
+
 import { readlink } from 'node:fs/promises';
 import path from 'node:path';
 import { Command } from 'commander';
-import { agentVersion } from '../../lib/agent-version.js';
-import { type BuildInfo, readBuildInfo } from '../../lib/build-info.js';
+import { agentVersion, type BuildInfo, readBuildInfo } from '../../lib/build-info.js';
 import { ExitCode, errnoOf, VgpuError } from '../../lib/errors.js';
 import { storeCurrent, storeVersions } from '../../lib/paths.js';
 import { oneLine } from '../../lib/text.js';
-import { examples } from './options.js';
-import type { Outcome, Run } from './types.js';
+import { examples, type Outcome, type Run } from './common.js';
 
 export interface VersionDocument {
   readonly schema: 1;
   readonly agent: string;
-  /** The built shim beside this agent; null when it is not built. */
   readonly shim: { readonly id: string; readonly version: string; readonly wire: number } | null;
-  /** The target of `/opt/vgpu/current`. */
   readonly installed: string | null;
   /** Null: no release, but a checkout or a copy of one. */
   readonly build: BuildInfo | null;
@@ -85,7 +82,6 @@ function textOf({ agent, shim, installed, build, loaded }: VersionDocument): str
   return lines.join('\n');
 }
 
-/** The services in the manifest, and their processes that this user may inspect. */
 async function loadedLibraries(
   built: string | null,
   installed: string | null,
@@ -128,7 +124,7 @@ async function loadedLibraries(
 
 async function builtShim(): Promise<VersionDocument['shim']> {
   const [{ defaultShimDirectory, readShimBuild }, { ContentCache }] = await Promise.all([
-    import('../../guest/shim/shim-build.js'),
+    import('../../guest/shim/store.js'),
     import('../../guest/files/content.js'),
   ]);
   const contents = new ContentCache();

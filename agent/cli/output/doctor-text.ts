@@ -1,11 +1,9 @@
 /** The doctor's findings for a person: the verdict, then what is broken, reason first, then the list of checks. */
-
-import type { Style } from '../../lib/style.js';
-import { oneLine, plural, wrap } from '../../lib/text.js';
-import type { CheckResult, Diagnosis, Finding, Remedy } from '../../verdict/doctor/types.js';
+import { oneLine, plural, type Style, wrap } from '../../lib/text.js';
+import type { CheckResult, Diagnosis, Finding, Remedy } from '../../verdict/doctor/finding.js';
+import { groupsOf, type TraceFacts } from '../../verdict/doctor/trace/bindings.js';
 import { verdictHead } from './verdict-text.js';
 
-/** Without a newline at its end. */
 export function doctorText(diagnosis: Diagnosis, style: Style): string {
   const { verdict, broken, results } = diagnosis;
   const warnings = results.filter(({ finding }) => finding.kind === 'warning');
@@ -126,4 +124,24 @@ function closing({ broken, results, verdict }: Diagnosis, style: Style): string 
   if (verdict.mode === 'gpu') return `nothing is broken (${plural(results.length, 'check')})`;
   const next = verdict.next === null ? '' : `\nnext: ${oneLine(verdict.next)}`;
   return `no check found the reason${next}`;
+}
+
+// The text of a traced start: programs with the symbols that they bound; equal results are one entry.
+
+export function traceText(facts: TraceFacts | null, style: Style): readonly string[] {
+  if (facts?.kind !== 'traced') return [];
+  const groups = groupsOf(facts);
+  return [
+    style.bold(`one traced start (${plural(facts.lines, 'line')} of the tracer)`),
+    ...groups.flatMap(({ who, lines }) => [
+      line(who, '  ', style),
+      ...lines.map(({ text }) => line(text, '    ', style)),
+    ]),
+    ...(groups.length === 0 ? [line('no process was seen', '  ', style)] : []),
+    '',
+  ];
+}
+
+function line(text: string, indent: string, style: Style): string {
+  return indent + wrap(oneLine(text), style.width - indent.length, `${indent}  `);
 }

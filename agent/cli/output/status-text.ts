@@ -1,15 +1,12 @@
 /** `vgpu-agent status` for a person. */
-
 import type { HostFacts } from '../../contracts/facts.js';
 import { type Carrier, carrierCodes } from '../../contracts/shim-codes.js';
 import type { ConsumerView, StatusView } from '../../contracts/views.js';
 import { defaultPort } from '../../lib/paths.js';
-import type { Style } from '../../lib/style.js';
-import { oneLine, plural, wrap } from '../../lib/text.js';
+import { oneLine, plural, type Style, wrap } from '../../lib/text.js';
 import { choiceOf } from '../../profile/instance.js';
 import { verdictText } from './verdict-text.js';
 
-/** Without a newline at its end. */
 export function statusText(view: StatusView, style: Style): string {
   const { installed, consumers } = view;
   const row = rowFor(style);
@@ -35,7 +32,6 @@ export function statusText(view: StatusView, style: Style): string {
   return rows.join('\n');
 }
 
-/** With several consumers the service's state for each is printed with it. */
 function consumerRows(
   { profile, unit, drift, verdict, service }: ConsumerView,
   { installed, consumers, service: agent }: StatusView,
@@ -130,7 +126,6 @@ function hostText({ endpoint, from, answer }: HostFacts): string {
   }
 }
 
-/** A faster transport, where it is available. */
 const faster: Partial<Record<Carrier, string>> = {
   vsock:
     'memory that the VM shares with its host takes less time: vgpu-agent doctor says whether this machine can have it',
@@ -138,7 +133,6 @@ const faster: Partial<Record<Carrier, string>> = {
   unix: 'rings in shared memory take less time; the host gives none through a socket that ssh or a proxy brings, or with --session-shared 0',
 };
 
-/** The transport of its calls, and a faster one. */
 function transportText(carrier: Carrier): string {
   const text = carrierCodes.find(({ code }) => code === carrier)?.text ?? carrier;
   const hint = faster[carrier];

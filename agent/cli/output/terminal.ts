@@ -3,13 +3,11 @@
  * while something is waited for; elsewhere every step is a line of its own, and waiting says so every ten
  * seconds.
  */
-
 import type { Emit, Event } from '../../contracts/events.js';
 import { changeTitle } from '../../install/plan/change-title.js';
-import type { Style } from '../../lib/style.js';
-import { duration, oneLine, wrap } from '../../lib/text.js';
+import { errnoOf, VgpuError } from '../../lib/errors.js';
+import { duration, oneLine, type Style, wrap } from '../../lib/text.js';
 import { planText, warningText } from './plan-text.js';
-import type { Sink } from './streams.js';
 
 export type Volume = 'quiet' | 'normal' | 'verbose';
 
@@ -25,17 +23,13 @@ const frames = ['|', '/', '-', '\\'];
 const frameMs = 120;
 const plainEveryMs = 10_000;
 
-/** The event that is awaited, and since when. */
 interface Activity {
   readonly text: string;
   readonly since: number;
   readonly limitMs: number | null;
 }
 
-/**
- * May a line be drawn again? apt runs maintainer scripts on a terminal of its own and writes all of it to its log, so a
- * spinning line would become one line for each frame.
- */
+/** False under apt, which logs every redrawn frame of a maintainer script as a line. */
 export function redraws(env: Readonly<Record<string, string | undefined>>): boolean {
   return env['TERM'] !== 'dumb' && env['DPKG_MAINTSCRIPT_PACKAGE'] === undefined;
 }
@@ -161,7 +155,6 @@ export function terminalTalk(
   return { emit, pause, keepSteps };
 }
 
-/** Phases of apply/ say what of; the verb is ours. */
 function phaseText({ phase, text }: Extract<Event, { kind: 'phase' }>): string {
   switch (phase) {
     case 'apply':
@@ -190,4 +183,45 @@ function factsLine(event: Extract<Event, { kind: 'facts' }>): string {
     `${distribution.prettyName}, ${distribution.architecture}; ${unit.name} is ${unit.kind}; ` +
       `host ${host.endpoint} (from ${host.from}): ${host.answer.kind}; shim ${shim.version} ${shim.id}`,
   );
+}
+
+// Standard output and standard error as output/ writes them.
+
+/** Where text goes. `write` never throws; text for a reader that has gone is dropped. */
+export interface Sink {
+  readonly isTty: boolean;
+  readonly columns: number | undefined;
+  write(text: string): void;
+  /** Resolves when all is written. Throws a VgpuError (`failed`) when it could not be, EPIPE excepted. */
+  flush(): Promise<void>;
+}
+
+/** EPIPE (`| head`) ends the output quietly; a full disk is reported by `flush`. */
+export function streamSink(stream: NodeJS.WriteStream, name: string): Sink {
+  let failure: Error | null = null;
+  stream.on('error', (error: Error) => {
+    failure ??= error;
+  });
+  return {
+    get isTty() {
+      return stream.isTTY === true;
+    },
+    get columns() {
+      return stream.columns;
+    },
+    write(text) {
+      if (failure === null) stream.write(text);
+    },
+    async flush() {
+      // Written in order: when this empty text is through, so is everything before it.
+      if (failure === null) await new Promise<void>((resolve) => stream.write('', () => resolve()));
+      if (failure === null || errnoOf(failure) === 'EPIPE') return;
+      throw new VgpuError(`cannot write to ${name}: ${errnoOf(failure) ?? String(failure)}`, {
+        kind: 'failed',
+        operation: `write ${name}`,
+        path: name,
+        cause: failure,
+      });
+    },
+  };
 }

@@ -1,22 +1,19 @@
 /** A verdict for a person: the first line says it, the rest says why. */
 
 import type { Device, Evidence, LogVerdict, Mode, Verdict } from '../../contracts/verdict.js';
-import type { Style } from '../../lib/style.js';
-import { modeText, oneLine, wrap } from '../../lib/text.js';
+import { modeText, oneLine, type Style, wrap } from '../../lib/text.js';
 import { choiceOf } from '../../profile/instance.js';
 
-/** The first line: mode, unit, consumer. */
 export function verdictHead(verdict: Verdict, style: Style): string {
   const version = verdict.consumerVersion === null ? '' : ` ${verdict.consumerVersion}`;
   return `${paint(verdict.mode, modeText(verdict), style)}  ${oneLine(`${verdict.unit} (${verdict.profile}${version})`)}`;
 }
 
-export interface VerdictTextOptions {
+interface VerdictTextOptions {
   /** Names `vgpu-agent doctor` under the next command; false where its findings stand beside it anyway. */
   readonly doctor?: boolean;
 }
 
-/** Without a newline at its end. */
 export function verdictText(
   verdict: Verdict,
   style: Style,
@@ -37,7 +34,6 @@ function doctorLine({ profile, unit }: Verdict): string {
   return `why:  ${oneLine(`sudo vgpu-agent doctor ${choiceOf({ name: profile, unit })}`)}`;
 }
 
-/** The verdict about a log alone. */
 /** @param why the reason as a clause about the consumer; a log alone has no summary that says it */
 export function logVerdictText(verdict: LogVerdict, style: Style, why: string | null): string {
   return [paint(verdict.mode, modeText(verdict), style), ...logVerdictBody(verdict, style, why)].join('\n');

@@ -1,17 +1,17 @@
 /** doctor --report: gathers what a bug report needs beside the doctor's own facts, scrubbed. */
 import { readFileSync } from 'node:fs';
 import { release } from 'node:os';
-import { agentVersion } from '../../lib/agent-version.js';
+import type { MachineFacts } from '../../contracts/facts.js';
+import type { UnitFacts } from '../../contracts/unit.js';
+import { serviceText } from '../../install/plan/service.js';
+import { agentVersion } from '../../lib/build-info.js';
 import { agentUnit } from '../../lib/paths.js';
 import type { CommandRunner } from '../../lib/run-command.js';
-import { styleFor } from '../../lib/style.js';
-import { logNamespace, namespaceOption } from '../../systemd/unit-output.js';
-import type { Diagnosis, DoctorFacts } from '../../verdict/doctor/types.js';
-import { doctorText } from '../output/doctor-text.js';
-import { traceText } from '../output/trace-text.js';
-import { type ReportFile, reportFiles } from './contents.js';
-import { readIdentity } from './identity.js';
-import { createScrubber } from './scrub.js';
+import { styleFor } from '../../lib/text.js';
+import { logNamespace, namespaceOption } from '../../systemd/unit-facts.js';
+import type { Diagnosis, DoctorFacts } from '../../verdict/doctor/finding.js';
+import { doctorText, traceText } from '../output/doctor-text.js';
+import { createScrubber, readIdentity, redacted, type Scrubber } from './scrub.js';
 
 /** Lines of a journal: the newest are kept. */
 const mostLines = 2_000;
@@ -112,4 +112,108 @@ function readText(file: string): string | null {
 
 function firstLine(text: string): string {
   return text.split('\n')[0]?.trim() ?? '';
+}
+
+// The contents of a report: small text files, each scrubbed. Pure.
+
+export interface ReportFile {
+  readonly name: string;
+  /** The file's description, a phrase; listed before anything is written. */
+  readonly what: string;
+  readonly text: string;
+}
+
+interface ReportSources {
+  readonly facts: DoctorFacts;
+  readonly document: object;
+  readonly text: string;
+  readonly versions: readonly string[];
+  readonly journal: readonly string[];
+  readonly agentJournal: readonly string[];
+}
+
+/** Every byte of what comes back went through `scrub`. */
+function reportFiles(sources: ReportSources, scrub: Scrubber): readonly ReportFile[] {
+  const { facts, document, text, versions, journal, agentJournal } = sources;
+  const { machine, look, plan, profile } = facts;
+  const plain: readonly (readonly [name: string, what: string, text: string])[] = [
+    ['doctor.txt', 'the findings of the doctor', text],
+    ['versions.txt', 'versions of all components', versions.join('\n')],
+    ['unit.txt', `${profile.unit} and its drop-ins`, unitText(machine.unit)],
+    ['journal.txt', `this start of ${profile.unit}`, lines(journal)],
+    ['agent-journal.txt', 'the last log lines of vgpu-agent.service', lines(agentJournal)],
+    ['loader.txt', 'drivers in the cache of the loader', loaderText(machine)],
+  ];
+  const json: readonly (readonly [name: string, what: string, value: unknown])[] = [
+    ['doctor.json', 'the same, with the evidence of every check', document],
+    ['facts.json', 'the facts that the checks used', { machine: withoutTexts(machine), look, plan }],
+  ];
+  return [
+    ...plain.map(([name, what, content]) => ({ name, what, text: `${scrub.text(content).trimEnd()}\n` })),
+    ...json.map(([name, what, value]) => ({
+      name,
+      what,
+      text: `${JSON.stringify(scrub.value(value), null, 1)}\n`,
+    })),
+  ];
+}
+
+function lines(entries: readonly string[]): string {
+  return entries.length === 0 ? '(nothing)' : entries.join('\n');
+}
+
+function unitText(unit: UnitFacts): string {
+  if (unit.kind !== 'loaded') return `${unit.name} is ${unit.kind}`;
+  const files = [
+    { path: unit.fragment, content: unit.fragmentContent ?? '(not read)' },
+    ...unit.dropIns,
+    // The content of such a file is more likely to be a secret than to be of use.
+    ...(unit.environmentFileContents ?? []).map(({ path, content }) => ({
+      path,
+      content: namesOnly(content),
+    })),
+  ];
+  return files.map(({ path, content }) => `# ${path}\n${content.trimEnd()}\n`).join('\n');
+}
+
+function namesOnly(content: string): string {
+  return content
+    .split('\n')
+    .map((line) => /^\s*(?:export\s+)?(\w+)\s*=/.exec(line)?.[1])
+    .filter((name) => name !== undefined)
+    .map((name) => `${name}=${redacted}`)
+    .join('\n');
+}
+
+function loaderText({ loader, candidates }: MachineFacts): string {
+  return [
+    '# directories, as ldconfig reads them',
+    ...loader.directories.map(({ path, from }) => `${path} (${from})`),
+    '',
+    '# of the cache',
+    ...loader.cache.map(({ soname, flags, path }) => `${soname} (${flags}) => ${path}`),
+    '',
+    '# where a program may find a driver',
+    ...candidates
+      .filter(({ state }) => state.kind !== 'absent')
+      .map(({ path, resolution, vendor, elf, elfProblem }) => {
+        const end = resolution.kind === 'file' ? resolution.realPath : resolution.kind;
+        const what = elf === null ? (elfProblem ?? 'no library') : `SONAME ${elf.soname ?? 'none'}`;
+        return `${path} => ${end}: ${vendor ?? 'unknown'}, ${what}`;
+      }),
+  ].join('\n');
+}
+
+/** unit.txt has the texts already, environment files without their values; those of our service are known. */
+function withoutTexts(machine: MachineFacts): unknown {
+  const { unit, service } = machine;
+  const files = service?.files.map((file) => ({
+    path: file.present.path,
+    state: file.present.state,
+    asWritten: file.present.content === serviceText(service, file),
+  }));
+  const rest = { ...machine, service: service === undefined ? null : { ...service, files } };
+  if (unit.kind !== 'loaded') return rest;
+  const { fragmentContent: _text, environmentFileContents: _values, ...known } = unit;
+  return { ...rest, unit: known };
 }

@@ -1,9 +1,65 @@
-/**
- * Takes out of a text what does not belong into a bug report: secrets, names of hosts and people, addresses. Pure.
- * When in doubt it goes: a report that lacks a word is still a report.
- */
-import { isIPv6 } from 'node:net';
-import type { Identity } from './identity.js';
+/** Names that identify this machine or its users, which a report must not have. Reads, never writes. */
+import { isIP, isIPv6 } from 'node:net';
+import { hostname } from 'node:os';
+import { Root } from '../../guest/files/root.js';
+
+interface Identity {
+  /** Host names and domains of this machine and of those it names in /etc/hosts. */
+  readonly hosts: readonly string[];
+  readonly users: readonly string[];
+  /** machine-id and boot ID: journal cursors contain them. */
+  readonly ids: readonly string[];
+}
+
+const maxBytes = 1024 * 1024;
+/** login.defs: people's accounts lie between these, services' below. */
+const firstPerson = 1000;
+const nobody = 65534;
+
+/** Sources that cannot be read are left out; `environment` is the agent's own (SUDO_USER, USER). */
+export function readIdentity(
+  rootDirectory = '/',
+  environment: Readonly<Record<string, string | undefined>> = process.env,
+  ownName = hostname(),
+): Identity {
+  const root = new Root(rootDirectory);
+  const read = (file: string): string => {
+    try {
+      return root.readFile(file, maxBytes)?.toString('utf8') ?? '';
+    } catch {
+      return '';
+    }
+  };
+  const own = [ownName, read('/etc/hostname').trim(), read('/etc/mailname').trim()];
+  const named = read('/etc/hosts')
+    .split('\n')
+    .flatMap((line) => line.replace(/#.*/, '').trim().split(/\s+/).slice(1));
+  const domains = read('/etc/resolv.conf')
+    .split('\n')
+    .flatMap((line) => /^\s*(?:search|domain)\s+(.*)$/.exec(line)?.[1]?.trim().split(/\s+/) ?? []);
+  const hosts = [...own, ...named, ...domains].flatMap((name) => [name, name.split('.')[0] ?? '']);
+  const people = read('/etc/passwd')
+    .split('\n')
+    .map((line) => line.split(':'))
+    .filter(([, , uid]) => Number(uid) >= firstPerson && Number(uid) !== nobody)
+    .map(([name = '']) => name);
+  const callers = [environment['SUDO_USER'] ?? '', environment['USER'] ?? '', environment['LOGNAME'] ?? ''];
+  return {
+    hosts: distinct(hosts.filter((name) => isIP(name) === 0)),
+    users: distinct([...people, ...callers.filter((name) => name !== 'root')]),
+    ids: distinct([
+      read('/etc/machine-id').trim(),
+      read('/proc/sys/kernel/random/boot_id').trim().replaceAll('-', ''),
+    ]),
+  };
+}
+
+function distinct(names: readonly string[]): readonly string[] {
+  return [...new Set(names.filter((name) => name !== ''))];
+}
+
+// Takes out of a text what does not belong into a bug report: secrets, names of hosts and people, addresses. Pure.
+// When in doubt it goes: a report that lacks a word is still a report.
 
 export interface Scrubber {
   /** The same name or address always becomes the same placeholder, so that a report can still be followed. */
@@ -14,13 +70,9 @@ export interface Scrubber {
 
 export const redacted = '[redacted]';
 
-/**
- * A word this long helps no reader, may be a key in an unforeseen form, and makes the patterns below slow (quadratic in
- * its length).
- */
+/** Longer words may be keys, help no reader, and slow the patterns below (quadratic). */
 const longWord = /\S{2048,}/g;
 
-/** Names of variables and settings whose value is secret. */
 const secretName = 'KEY|TOKEN|SECRET|PASSW|PASSPHRASE|PWD|CREDENTIAL|AUTH|COOKIE|SIGNATURE|SESSION_ID';
 const isSecretName = new RegExp(secretName, 'i');
 

@@ -1,21 +1,40 @@
-/** Files into one compressed tar archive, made by tar(1). */
+/** A report is new, or there is none. */
 import { mkdtemp, open, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { outputFile, remove } from 'fs-extra/esm';
-import { errnoOf } from '../../lib/errors.js';
+import { errnoOf, VgpuError } from '../../lib/errors.js';
 import type { CommandRunner } from '../../lib/run-command.js';
-import { alreadyThere } from './already-there.js';
-import { cannotWrite } from './cannot-write.js';
-import type { ReportFile } from './contents.js';
+import type { ReportFile } from './report.js';
+
+export function alreadyThere(file: string): VgpuError {
+  return new VgpuError(`${file} is there already, and a report never overwrites a file`, {
+    kind: 'usage',
+    operation: 'write the report',
+    path: file,
+    remedy: 'name another file',
+  });
+}
+
+// The error for a report that cannot be written where its user wants it.
+
+/** `failed`, with the reason (an errno's name or a tool's message) and what to do. */
+export function cannotWrite(file: string, why: string, cause?: unknown): VgpuError {
+  return new VgpuError(`cannot write the report ${file}: ${why}`, {
+    kind: 'failed',
+    operation: 'write the report',
+    path: file,
+    remedy: 'name a file in a directory that you may write to',
+    ...(cause === undefined ? {} : { cause }),
+  });
+}
+
+// Files into one compressed tar archive, made by tar(1).
 
 const directoryName = 'vgpu-report';
 const tarTimeoutMs = 30_000;
 
-/**
- * Writes `files` under `vgpu-report/` into the archive `file`, readable by its owner only. Throws a VgpuError:
- * `usage` when something is there already, `failed` when it cannot be written or tar is missing.
- */
+/** Readable by its owner only. Throws `usage` when `file` exists, `failed` when tar is missing or fails. */
 export async function writeTarball(
   runner: CommandRunner,
   file: string,

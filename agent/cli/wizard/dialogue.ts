@@ -1,26 +1,33 @@
 /** The dialogue: question by question, and back; ends when all is known that an install needs. */
-
 import type { HostFacts } from '../../contracts/facts.js';
 import { VgpuError } from '../../lib/errors.js';
-import { decisionOf, lookAgain, nextQuestion, otherAddress, stopHere, yes } from './questions.js';
-import type { Answers, Ask, Decision, Found, HostSeen, Question } from './types.js';
-import { hostLine } from './words.js';
+import { oneLine, type Style, shellWord, wrap } from '../../lib/text.js';
+import {
+  type Answers,
+  type Ask,
+  type Consumer,
+  type Decision,
+  decisionOf,
+  type Found,
+  type HostSeen,
+  lookAgain,
+  nextQuestion,
+  otherAddress,
+  type Question,
+  stopHere,
+  yes,
+} from './questions.js';
 
 export interface DialogueEffects {
   readonly ask: Ask;
-  /** Asks one host; bounded in time. */
   readonly askHost: (endpoint: string) => Promise<HostFacts['answer']>;
-  /** Tries every candidate again. */
   readonly lookAgain: () => Promise<readonly HostSeen[]>;
-  /** Prints a line. */
   readonly say: (text: string) => void;
 }
 
-/** Where the dialogue stands. A value: going back is taking an older one. */
-export interface Standing {
+interface Standing {
   readonly found: Found;
   readonly answers: Answers;
-  /** The standings at each question that was answered, the first first. */
   readonly past: readonly Standing[];
 }
 
@@ -28,15 +35,11 @@ export function beginning(found: Found): Standing {
   return { found, answers: {}, past: [] };
 }
 
-/** The standing at the question before this one. */
 export function back(standing: Standing): Standing {
   return standing.past.at(-1) ?? standing;
 }
 
-/**
- * Asks what is not known yet. Throws a VgpuError: `interrupted` when the person stops, `refused` when there is
- * no host to go on with.
- */
+/** Throws `interrupted` when the person stops, `refused` when no host is left to go on with. */
 export async function decide(
   start: Standing,
   effects: DialogueEffects,
@@ -99,4 +102,62 @@ function noHost(hosts: readonly HostSeen[]): VgpuError {
       'start vgpu-hostd on the host, then sudo vgpu-agent setup; to install before it runs: ' +
       'sudo vgpu-agent install --host ADDRESS --allow-unreachable-host',
   });
+}
+
+// The wizard's text other than its questions. Pure.
+
+export function foundText(found: Found, style: Style): string {
+  const { consumers, hosts, installed } = found;
+  const libraries = [...new Set(consumers.flatMap((one) => one.libraries.map(libraryLine)))];
+  const items: readonly (readonly [label: string, lines: readonly string[]])[] = [
+    ['services', consumers.map(({ profile }) => `${profile.unit}: ${profile.description}`)],
+    ['libraries', libraries.length === 0 ? ['no other library in the way'] : libraries],
+    ['host', hosts.map(hostLine)],
+    [
+      'installed',
+      [
+        installed === null
+          ? 'nothing yet'
+          : `for ${installed.profiles.join(' and ')}, host ${installed.endpoint}`,
+      ],
+    ],
+  ];
+  return [
+    style.bold('This machine'),
+    ...items.flatMap(([label, lines]) =>
+      lines.map((line, index) => item(index === 0 ? label : '', line, style)),
+    ),
+  ].join('\n');
+}
+
+function item(label: string, text: string, style: Style): string {
+  const indent = ' '.repeat(12);
+  return `  ${label.padEnd(10)}${wrap(oneLine(text), style.width - indent.length).replaceAll('\n', `\n${indent}`)}`;
+}
+
+function libraryLine({ path, vendor, ownerOfFile }: Consumer['libraries'][number]): string {
+  const whose = vendor === 'nvidia' ? "NVIDIA's" : 'neither of vgpu-agent nor of NVIDIA';
+  return `${path} is ${whose}${ownerOfFile === null ? '' : ` (package ${ownerOfFile})`}`;
+}
+
+function hostLine({ endpoint, answer }: HostSeen): string {
+  switch (answer.kind) {
+    case 'answers':
+      return `${endpoint} answers: ${answer.device}`;
+    case 'unreachable':
+      return `${endpoint} does not answer: ${oneLine(answer.message.replace(`cannot connect to ${endpoint}: `, ''))}`;
+    case 'unasked':
+      return `${endpoint} was not asked`;
+  }
+}
+
+export function commandLine({ profile, host, service }: Decision): string {
+  const flags = [
+    '--profile',
+    profile.name,
+    '--host',
+    shellWord(host),
+    service ? '--service' : '--no-service',
+  ];
+  return `sudo vgpu-agent install ${flags.join(' ')} --yes`;
 }

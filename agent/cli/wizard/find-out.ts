@@ -5,19 +5,17 @@ import type { HostFacts, MachineFacts } from '../../contracts/facts.js';
 import type { Plan, PlanOptions } from '../../contracts/plan.js';
 import type { UnitFacts } from '../../contracts/unit.js';
 import { parseEndpoint, parseGuestConf } from '../../guest/vgpu-host/endpoint.js';
-import { refusal } from '../../install/pipeline/refusal.js';
+import { refusal } from '../../install/pipeline/ask-then-lock.js';
 import { VgpuError } from '../../lib/errors.js';
 import { agentUnitFile, defaultPort, defaultSocket, guestConf, userProfiles } from '../../lib/paths.js';
 import type { Profile } from '../../profile/types.js';
-import type { Consumer, Found, HostSeen } from './types.js';
+import type { Consumer, Found, HostSeen } from './questions.js';
 
 export interface FindOutEffects {
-  /** Every profile that can be read. */
   readonly profiles: readonly Profile[];
   unit(name: string): Promise<UnitFacts>;
   inspect(profile: Profile): Promise<MachineFacts>;
   planInstall(profile: Profile, facts: MachineFacts, options: PlanOptions): Plan;
-  /** Does a host answer there? Bounded in time. */
   askHost(endpoint: string): Promise<HostFacts['answer']>;
   /** `VGPU_HOST` of the agent's own environment. */
   readonly environmentHost: string | undefined;
@@ -53,7 +51,7 @@ export async function findHosts(
   return seen;
 }
 
-export type Candidate = Pick<HostSeen, 'endpoint' | 'from'>;
+type Candidate = Pick<HostSeen, 'endpoint' | 'from'>;
 
 /** Where a host may be: what is set first, then the usual places; each once. */
 export function hostCandidates(sources: {
@@ -142,7 +140,6 @@ async function inspectAll(
   throw refused ?? new VgpuError('no profile was looked at', { kind: 'internal', operation: 'inspect' });
 }
 
-/** Driver libraries of others, each file once. */
 function othersIn({ candidates }: MachineFacts): Consumer['libraries'] {
   const files = new Map<string, Consumer['libraries'][number]>();
   for (const { path, vendor, ownerOfFile, resolution } of candidates) {

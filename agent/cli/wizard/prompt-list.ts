@@ -1,9 +1,9 @@
 /** Questions by inquirer: a list to move in by arrow keys or numbers. */
+import { createInterface } from 'node:readline';
 import { createPromptModule } from 'inquirer';
-import type { Style } from '../../lib/style.js';
-import { oneLine, wrap } from '../../lib/text.js';
-import { backValue, choicesOf, choiceText, type PromptTerminal, stopped } from './prompt.js';
-import type { Answer, Question } from './types.js';
+import { oneLine, type Style, wrap } from '../../lib/text.js';
+import { backValue, choicesOf, choiceText, endable, type PromptTerminal, stopped } from './prompt.js';
+import type { Answer, Question } from './questions.js';
 
 /** A window that is dragged sends many; it is drawn again when the size has settled. */
 const resizeMs = 150;
@@ -29,54 +29,37 @@ async function askOnce(
   kept: string,
 ): Promise<Answer | { readonly kind: 'redraw'; readonly kept: string }> {
   const { stdin, stderr, style, signal } = terminal;
-  const ending = new AbortController();
-  let redraw = false;
+  const redraw = new AbortController();
   let timer: NodeJS.Timeout | undefined;
   const resized = (): void => {
     clearTimeout(timer);
-    timer = setTimeout(() => {
-      redraw = true;
-      ending.abort();
-    }, resizeMs);
-  };
-  const stop = (): void => ending.abort();
-  // inquirer would wait forever: Ctrl-D closes its input.
-  const key = (_: unknown, pressed?: { readonly ctrl?: boolean; readonly name?: string }): void => {
-    if (pressed?.ctrl === true && pressed.name === 'd') stop();
+    timer = setTimeout(() => redraw.abort(), resizeMs);
   };
   stderr.on('resize', resized);
-  stdin.on('keypress', key);
-  stdin.once('end', stop);
-  signal.addEventListener('abort', stop);
   const seen = { kept };
-  const prompt = createPromptModule({
-    input: stdin,
-    output: stderr,
-    signal: ending.signal,
-    clearPromptOnDone: true,
-  });
   try {
-    const { answer } = await prompt<{ answer: string }>([
-      question.kind === 'choice'
-        ? choicePrompt(question, options, style, seen)
-        : textPrompt(question, options, style, seen),
-    ]);
+    const { answer } = await endable(terminal, (ending) =>
+      createPromptModule({
+        input: stdin,
+        output: stderr,
+        signal: AbortSignal.any([ending, redraw.signal]),
+        clearPromptOnDone: true,
+      })<{ answer: string }>([
+        question.kind === 'choice'
+          ? choicePrompt(question, options, style, seen)
+          : textPrompt(question, options, style, seen),
+      ]),
+    );
     const isBack = answer === backValue || (question.kind === 'text' && options.back && answer === 'back');
     const shown = isBack ? 'back' : oneLine(labelOf(question, answer));
     stderr.write(`${style.good('>')} ${wrap(`${question.message} ${shown}`, style.width - 2, '  ')}\n`);
     return isBack ? { kind: 'back' } : { kind: 'answer', value: answer };
   } catch (error) {
-    if (redraw && !signal.aborted) return { kind: 'redraw', kept: seen.kept };
-    if (error instanceof Error && (error.name === 'ExitPromptError' || error.name === 'AbortPromptError')) {
-      throw stopped(error);
-    }
+    if (redraw.signal.aborted && !signal.aborted) return { kind: 'redraw', kept: seen.kept };
     throw error;
   } finally {
     clearTimeout(timer);
     stderr.off('resize', resized);
-    stdin.off('keypress', key);
-    stdin.off('end', stop);
-    signal.removeEventListener('abort', stop);
   }
 }
 
@@ -86,7 +69,6 @@ function labelOf(question: Question, value: string): string {
 }
 
 interface Seen {
-  /** The choice that is highlighted, or the text typed so far. */
   kept: string;
 }
 
@@ -159,4 +141,70 @@ function themeOf(style: Style) {
       key: (text: string) => style.bold(text),
     },
   };
+}
+
+// Questions as plain lines: numbered choices, the answer typed and ended by Enter. For terminals that cannot
+// be drawn on (TERM=dumb: an editor's shell, a serial line, a braille display).
+
+export async function askInLines(
+  terminal: PromptTerminal,
+  question: Question,
+  options: { readonly back: boolean },
+): Promise<Answer> {
+  const { stderr, style } = terminal;
+  stderr.write(`\n${wrap(question.message, style.width)}\n`);
+  const choices = question.kind === 'choice' ? choicesOf(question, options) : [];
+  for (const [index, choice] of choices.entries()) {
+    const number = ` ${index + 1}. `;
+    const text = choiceText(choice, choices, style.width - number.length);
+    stderr.write(`${number}${text.replaceAll('\n', `\n${' '.repeat(number.length)}`)}\n`);
+  }
+  for (;;) {
+    stderr.write(question.kind === 'text' ? (options.back ? 'address or back: ' : 'address: ') : hint());
+    const line = (await readLine(terminal)).trim();
+    const answer = read(line);
+    if (answer !== null) return answer;
+  }
+
+  function hint(): string {
+    const usual = choices.findIndex(({ value }) => value === preselected()) + 1;
+    return `number, or Enter for ${usual}: `;
+  }
+  function preselected(): string {
+    return question.kind === 'choice' ? question.preselected : '';
+  }
+  function read(line: string): Answer | null {
+    if (options.back && line.toLowerCase() === 'back') return { kind: 'back' };
+    if (question.kind === 'text') {
+      const problem = question.problem(line);
+      if (problem === null) return { kind: 'answer', value: line };
+      stderr.write(`${problem}\n`);
+      return null;
+    }
+    const value = line === '' ? preselected() : choices[Number(line) - 1]?.value;
+    if (value === undefined) {
+      stderr.write(`${JSON.stringify(line)} is not a number from 1 to ${choices.length}\n`);
+      return null;
+    }
+    return value === backValue ? { kind: 'back' } : { kind: 'answer', value };
+  }
+}
+
+/** Throws `interrupted` at the end of the input and when the command is asked to stop. */
+function readLine({ stdin, stderr, signal }: PromptTerminal): Promise<string> {
+  const lines = createInterface({ input: stdin, terminal: false });
+  return new Promise<string>((resolve, reject) => {
+    const stop = (): void => {
+      lines.off('close', stop);
+      stderr.write('\n');
+      reject(stopped());
+    };
+    lines.once('line', (line) => {
+      lines.off('close', stop);
+      signal.removeEventListener('abort', stop);
+      resolve(line);
+    });
+    lines.once('close', stop);
+    signal.addEventListener('abort', stop, { once: true });
+  }).finally(() => lines.close());
 }

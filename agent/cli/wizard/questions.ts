@@ -1,17 +1,80 @@
-/** Which question comes next, and what an answer means. Pure. */
-
+/** The wizard's facts, questions and decisions: data, so that any kind of terminal can ask it. */
+import type { HostFacts, LibraryCandidate } from '../../contracts/facts.js';
 import { parseEndpoint } from '../../guest/vgpu-host/endpoint.js';
 import { VgpuError } from '../../lib/errors.js';
-import type { Answers, Choice, Consumer, Decision, Found, HostSeen, Question } from './types.js';
+import type { Profile } from '../../profile/types.js';
 
-/** Values of choices that are no address. */
+export interface Consumer {
+  readonly profile: Profile;
+  /** Driver libraries here other than the shim. */
+  readonly libraries: readonly Pick<LibraryCandidate, 'path' | 'vendor' | 'ownerOfFile'>[];
+}
+
+export interface HostSeen {
+  readonly endpoint: string;
+  /** Why it was tried: `VGPU_HOST`, `/etc/vgpu/guest.conf`, `the usual socket`, ... */
+  readonly from: string;
+  readonly answer: HostFacts['answer'];
+}
+
+export interface Found {
+  readonly consumers: readonly Consumer[];
+  readonly hosts: readonly HostSeen[];
+  readonly installed: {
+    readonly profiles: readonly string[];
+    readonly endpoint: string;
+    readonly service: boolean;
+  } | null;
+}
+
+export interface Answers {
+  readonly profile?: string;
+  readonly host?: string;
+  readonly service?: boolean;
+  readonly typing?: true;
+}
+
+export interface Decision {
+  readonly profile: Profile;
+  readonly host: string;
+  readonly service: boolean;
+}
+
+export interface Choice {
+  readonly value: string;
+  readonly label: string;
+  readonly explanation: string;
+}
+
+export type Question =
+  | {
+      readonly kind: 'choice';
+      readonly id: 'consumer' | 'host' | 'service' | 'go' | 'device';
+      readonly message: string;
+      readonly choices: readonly Choice[];
+      /** Value of the choice that Enter alone takes. */
+      readonly preselected: string;
+    }
+  | {
+      readonly kind: 'text';
+      readonly id: 'address';
+      readonly message: string;
+      readonly problem: (text: string) => string | null;
+    };
+
+export type Answer = { readonly kind: 'answer'; readonly value: string } | { readonly kind: 'back' };
+
+/** Throws `interrupted` when the person stops. `back`: there is an earlier question to go back to. */
+export type Ask = (question: Question, options: { readonly back: boolean }) => Promise<Answer>;
+
+// Which question comes next, and what an answer means. Pure.
+
 export const otherAddress = 'other';
 export const lookAgain = 'again';
 export const stopHere = 'stop';
 export const yes = 'yes';
 const no = 'no';
 
-/** The consumer that counts: the only one, or the one that was chosen; null: not known yet. */
 function chosenConsumer({ consumers }: Found, { profile }: Answers): Consumer | null {
   const [only] = consumers;
   if (consumers.length === 1 && only !== undefined) return only;
@@ -35,7 +98,6 @@ export function nextQuestion(found: Found, answers: Answers): Question | null {
   return null;
 }
 
-/** The decision that all answers make together; null while one is missing. */
 export function decisionOf(found: Found, answers: Answers): Decision | null {
   const consumer = chosenConsumer(found, answers);
   const { host, service } = answers;
@@ -105,7 +167,6 @@ function hostQuestion({ hosts, installed }: Found): Question {
   };
 }
 
-/** The listener at this address, in a few words. */
 function deviceOf({ answer }: HostSeen): string {
   return answer.kind === 'answers' ? answer.device : 'does not answer';
 }
@@ -146,7 +207,6 @@ function serviceQuestion({ installed }: Found): Question {
   };
 }
 
-/** The last question, below the plan. */
 export function goQuestion(unit: string): Question {
   return {
     kind: 'choice',

@@ -4,12 +4,13 @@
  * inspection (the service's) spares unchanged files altogether.
  */
 import { createHash } from 'node:crypto';
+import type { BigIntStats } from 'node:fs';
 import fs from 'node:fs';
 import { promisify } from 'node:util';
-import type { LibraryVendor } from '../../contracts/facts.js';
-import { type ElfReading, readElf } from '../elf/elf.js';
-import { descriptorSource } from '../elf/elf-bytes.js';
-import { openRegular } from './root.js';
+import type { LibraryVendor, OwnedFileFacts } from '../../contracts/facts.js';
+import type { PathState } from '../../contracts/manifest.js';
+import { descriptorSource, type ElfReading, readElf } from '../elf.js';
+import { openRegular, type Root } from './root.js';
 
 export interface Content {
   readonly size: number;
@@ -100,4 +101,59 @@ async function readThrough(
     window.copyWithin(0, window.length - tail);
   }
   return { sha256: hash.digest('hex'), marked };
+}
+
+// The state of a path, exactly enough to restore it.
+
+/** vgpu-agent's own files are small; a longer one in their place is another file, for which a hash is enough. */
+const maxOwnedBytes = 256 * 1024;
+
+/** Does not follow a final link. Missing directories give `absent`. Throws `failed` when unreadable. */
+export async function pathState(root: Root, file: string, contents: ContentCache): Promise<PathState> {
+  for (;;) {
+    const host = root.hostPath(file);
+    const stats = host === null ? null : root.lstat(file);
+    if (host === null || stats === null) return { kind: 'absent' };
+    const owner = ownership(stats);
+    if (stats.isSymbolicLink()) {
+      const target = root.readlink(file);
+      if (target !== null) return { kind: 'link', target, ...owner };
+    } else if (stats.isDirectory()) {
+      return {
+        kind: 'directory',
+        empty: root.readdir(file).length === 0,
+        mode: permissions(stats),
+        ...owner,
+      };
+    } else if (stats.isFile()) {
+      const content = await contents.of(host, file);
+      if (content !== null) {
+        const { size, sha256 } = content;
+        return { kind: 'file', size, sha256, mode: permissions(stats), ...owner };
+      }
+    } else {
+      return { kind: 'other', type: typeOf(stats), ...owner };
+    }
+    // It was replaced between the two looks: look again.
+  }
+}
+
+export async function ownedFile(root: Root, file: string, contents: ContentCache): Promise<OwnedFileFacts> {
+  const state = await pathState(root, file, contents);
+  const content = state.kind === 'file' ? root.readFile(file, maxOwnedBytes) : null;
+  return { path: file, state, content: content === null ? null : content.toString('utf8') };
+}
+
+export function permissions(stats: BigIntStats): number {
+  return Number(stats.mode & 0o7777n);
+}
+
+function ownership(stats: BigIntStats): { uid: number; gid: number; mtimeNs: string } {
+  return { uid: Number(stats.uid), gid: Number(stats.gid), mtimeNs: stats.mtimeNs.toString() };
+}
+
+function typeOf(stats: BigIntStats): 'fifo' | 'socket' | 'block' | 'character' {
+  if (stats.isFIFO()) return 'fifo';
+  if (stats.isSocket()) return 'socket';
+  return stats.isBlockDevice() ? 'block' : 'character';
 }

@@ -40,10 +40,7 @@ export class Root {
     return this.prefix === '';
   }
 
-  /**
-   * Where `file` lies for the calling process, directories resolved and the last component not. Null when a
-   * directory on the way is missing, is no directory or loops.
-   */
+  /** As this process sees `file`, its directories resolved. Null: one is missing, no directory, or loops. */
   hostPath(file: string): string | null {
     const real = this.canonical(file);
     return real === null ? null : this.prefix + real;
@@ -98,10 +95,7 @@ export class Root {
     return found.kind === 'found' ? found.realPath : null;
   }
 
-  /**
-   * Opens a regular file for reading, links followed inside the view. Null when there is none (a FIFO or
-   * device is not opened: it could block). The caller closes it. Throws a VgpuError when it may not be read.
-   */
+  /** Links are followed inside the view. Null: no regular file (a FIFO would block). The caller closes it. */
   open(file: string): number | null {
     const resolution = this.resolve(file);
     if (resolution.kind !== 'file') return null;

@@ -1,4 +1,5 @@
 /** Obstacles for this machine as a host, as far as they can be known before anything is changed. */
+
 import { connect, type NetConnectOpts } from 'node:net';
 import path from 'node:path';
 import type { HostDevice, ServingProblem } from '../../contracts/serving.js';
@@ -6,22 +7,18 @@ import { VgpuError } from '../../lib/errors.js';
 import type { CommandRunner } from '../../lib/run-command.js';
 import { oneLine } from '../../lib/text.js';
 import { changeableByOthers } from '../../lib/trust/files.js';
-import { runInSandbox } from '../../systemd/in-sandbox.js';
+import { runInSandbox } from '../../systemd/unit-sandbox.js';
 import type { Root } from '../files/root.js';
 import { parseEndpoint } from '../vgpu-host/endpoint.js';
 
-export interface Checking {
+interface Checking {
   readonly root: Root;
   readonly runner: CommandRunner;
-  /** The daemon that would be installed. */
   readonly program: string;
-  /** The text of its unit. */
   readonly unit: string;
   readonly device: HostDevice;
   readonly listen: readonly string[];
-  /** Everything that is copied or executed. */
   readonly sources: readonly string[];
-  /** systemd holds the addresses already. */
   readonly listening: boolean;
 }
 
@@ -160,11 +157,9 @@ async function addressProblems({ listen, listening }: Checking): Promise<readonl
   );
 }
 
-/** Where a program could listen already. */
 interface Place {
   readonly name: string;
   readonly at: NetConnectOpts;
-  /** The command that names the program. */
   readonly find: string;
 }
 

@@ -1,14 +1,16 @@
 /** The facts of a machine that is to serve GPUs: files as they are and as this version would put them. Reads only. */
 import { readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
-import { checkHostDaemon, type HostDaemon } from '../../contracts/host-daemon.js';
 import type { Manifest } from '../../contracts/manifest.js';
-import type {
-  HostDevice,
-  ServingFacts,
-  ServingFile,
-  ServingRequest,
-  ServingUnit,
+import {
+  checkHostDaemon,
+  type GuestLimits,
+  type HostDaemon,
+  type HostDevice,
+  type ServingFacts,
+  type ServingFile,
+  type ServingRequest,
+  type ServingUnit,
 } from '../../contracts/serving.js';
 import { readBuildInfo } from '../../lib/build-info.js';
 import { VgpuError } from '../../lib/errors.js';
@@ -27,15 +29,15 @@ import {
   packageRoot,
 } from '../../lib/paths.js';
 import type { CommandRunner } from '../../lib/run-command.js';
+import { assignments } from '../../lib/unit-file.js';
 import type { Manager } from '../../systemd/types.js';
 import { readDistribution } from '../distribution.js';
-import type { ContentCache } from '../files/content.js';
-import { ownedFile, pathState } from '../files/path-state.js';
+import { type ContentCache, ownedFile, pathState } from '../files/content.js';
 import type { Root } from '../files/root.js';
 import { packageOwners } from '../libraries/packages.js';
-import { defaultShimDirectory } from '../shim/shim-build.js';
+import { defaultShimDirectory } from '../shim/store.js';
+import { parseEndpoint } from '../vgpu-host/endpoint.js';
 import { servingProblems } from './checks.js';
-import { confText, defaultsText, deviceIn, listenIn, serviceText, socketText, withDevice } from './texts.js';
 
 export interface ServingEffects {
   readonly root: Root;
@@ -94,7 +96,6 @@ export async function readServing(
   };
 }
 
-/** The device that is set now; null: none. */
 export async function presentDevice({ root, contents }: ServingEffects): Promise<HostDevice | null> {
   return deviceIn((await ownedFile(root, hostDefaults, contents)).content ?? '');
 }
@@ -108,7 +109,6 @@ export type DaemonAnswer =
   | { readonly kind: 'answers'; readonly daemon: HostDaemon }
   | { readonly kind: 'silent'; readonly message: string };
 
-/** Asks the daemon through its control socket, with the program that is installed. */
 export async function askDaemon(runner: CommandRunner): Promise<DaemonAnswer> {
   try {
     const asked = await runner.run(hostd, ['status', '--json'], { timeoutMs: askLimitMs });
@@ -128,9 +128,9 @@ export async function askDaemon(runner: CommandRunner): Promise<DaemonAnswer> {
 }
 
 function unitOf(unit: Awaited<ReturnType<Manager['unit']>>): ServingUnit {
-  if (unit.kind !== 'loaded') return { activeState: 'inactive', needDaemonReload: false, unitFileState: '' };
-  const { activeState, needDaemonReload, unitFileState } = unit;
-  return { activeState, needDaemonReload, unitFileState };
+  if (unit.kind !== 'loaded') return { activeState: 'inactive', needDaemonReload: false };
+  const { activeState, needDaemonReload } = unit;
+  return { activeState, needDaemonReload };
 }
 
 /** The kernel marks the program of a process whose file was replaced. */
@@ -244,4 +244,67 @@ function missing(file: string, cause?: unknown): VgpuError {
         : 'build it (npm run build) or install vgpu-agent again; files of it are missing',
     ...(cause === undefined ? {} : { cause }),
   });
+}
+
+// The files that say how a host serves, written and read back. Pure.
+
+const header = 'Written by vgpu-agent host install. Taken away by: vgpu-agent host uninstall';
+
+function defaultsText(device: HostDevice): string {
+  return `# ${header}
+# You may edit this file; systemctl restart vgpu-hostd applies it, and ends the sessions.
+# cuda: the GPU of this machine. software: a simulated one, which says so.
+VGPU_DEVICE=${device}
+# More options of vgpu-hostd(8).
+VGPU_OPTIONS=
+`;
+}
+
+function withDevice(text: string, device: HostDevice): string {
+  const lines = text.split('\n');
+  const at = lines.findLastIndex((line) => /^\s*VGPU_DEVICE\s*=/.test(line));
+  if (at >= 0) return lines.with(at, `VGPU_DEVICE=${device}`).join('\n');
+  return `${text}${text === '' || text.endsWith('\n') ? '' : '\n'}VGPU_DEVICE=${device}\n`;
+}
+
+function deviceIn(text: string): HostDevice | null {
+  const last = [...text.matchAll(/^\s*VGPU_DEVICE\s*=\s*"?([a-z]*)"?\s*$/gm)].at(-1)?.[1];
+  return last === 'cuda' || last === 'software' ? last : null;
+}
+
+function confText({ memory, sessions }: GuestLimits): string {
+  const limits = [
+    ...(memory === null ? [] : [`memory=${memory}`]),
+    ...(sessions === null ? [] : [`sessions=${sessions}`]),
+  ];
+  return `# ${header}
+# You may edit this file: who may connect, and the limits of each guest (vgpu-hostd.conf(5)).
+# vgpu-hostd --check-config reads it; systemctl reload vgpu-hostd applies it.
+limits ${limits.join(' ')}
+allow any
+`;
+}
+
+function socketText(template: string, listen: readonly string[]): string {
+  const lines = listen.map((address) => `ListenStream=${streamOf(address)}`).join('\n');
+  return `# ${header}\n${template.replace(/^ListenStream=.*$/m, lines)}`;
+}
+
+function serviceText(template: string): string {
+  return `# ${header}\n# Settings of your own go into a drop-in: systemctl edit vgpu-hostd.\n${template}`;
+}
+
+function listenIn(text: string): readonly string[] {
+  return assignments([text], 'Socket', 'ListenStream').flatMap((stream) => {
+    const port = /^vsock::(\d+)$/.exec(stream)?.[1];
+    if (port !== undefined) return [`vsock:${port}`];
+    if (stream.startsWith('/') || stream.startsWith('@')) return [`unix:${stream}`];
+    return parseEndpoint(`tcp:${stream}`).kind === 'tcp' ? [`tcp:${stream}`] : [];
+  });
+}
+
+function streamOf(address: string): string {
+  return address.startsWith('vsock:')
+    ? `vsock::${address.slice('vsock:'.length)}`
+    : address.replace(/^(?:unix|tcp):/, '');
 }

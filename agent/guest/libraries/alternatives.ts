@@ -8,11 +8,7 @@ const linkDirectory = '/etc/alternatives';
 const maxAdminBytes = 1024 * 1024;
 const driverLibrary = /^lib(cuda|nvidia-ml)\.so(\.|$)/;
 
-/**
- * All groups whose link or one of whose slaves is a libcuda or libnvidia-ml, in the order of their names.
- * Empty where dpkg keeps no alternatives. A record that does not parse is left out: update-alternatives
- * itself refuses it.
- */
+/** Groups that decide a libcuda or libnvidia-ml link, by name; a record that does not parse is left out. */
 export function readAlternatives(root: Root): readonly AlternativeGroup[] {
   const groups: AlternativeGroup[] = [];
   for (const name of root.readdir(adminDirectory)) {

@@ -10,18 +10,14 @@ import type {
 import { VgpuError } from '../../lib/errors.js';
 import { glob } from '../../lib/glob.js';
 import { storeCurrent } from '../../lib/paths.js';
+import { expandVariables } from '../../profile/instance.js';
 import type { Profile } from '../../profile/types.js';
-import { expandVariables } from '../../profile/variables.js';
-import type { Content, ContentCache } from '../files/content.js';
-import { pathState } from '../files/path-state.js';
+import { type Content, type ContentCache, pathState } from '../files/content.js';
 import type { Root } from '../files/root.js';
 
 const driverNames = ['libcuda.so', 'libcuda.so.1', 'libnvidia-ml.so', 'libnvidia-ml.so.1'];
 
-/**
- * Where drivers put their libraries beside the loader's directories: Debian's alternatives, WSL, CUDA's
- * forward compatibility, the container and NixOS conventions.
- */
+/** Beside the loader's: Debian's alternatives, WSL, CUDA's forward compatibility, containers, NixOS. */
 const driverDirectories = [
   '/usr/lib/*/nvidia/*',
   '/usr/lib/nvidia/*',
@@ -37,7 +33,6 @@ interface Place {
   readonly isPublic: boolean;
 }
 
-/** The public directories of the profile for this distribution, placeholders filled in, in its order. */
 export function publicDirectories(
   profile: Profile,
   distribution: Distribution,
@@ -50,7 +45,6 @@ export function publicDirectories(
   });
 }
 
-/** The consumer's own library directories that exist, its patterns expanded. */
 export function consumerDirectories(
   root: Root,
   profile: Profile,
@@ -155,7 +149,6 @@ export function libraryOf(name: string): LibraryCandidate['library'] | null {
 
 type Slaves = ReadonlyMap<string, { readonly group: string; readonly slave: string }>;
 
-/** Slave links by their canonical path. */
 function slaveLinks(root: Root, alternatives: readonly AlternativeGroup[]): Slaves {
   const links = new Map<string, { group: string; slave: string }>();
   for (const group of alternatives) {

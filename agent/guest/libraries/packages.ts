@@ -1,11 +1,10 @@
 /** Which package owns a file, from the package manager's own records. */
-import path from 'node:path';
 import type { DistributionFamily } from '../../contracts/facts.js';
 import type { CommandRunner } from '../../lib/run-command.js';
 import type { Root } from '../files/root.js';
-import { dpkgListsTime, dpkgListsWith, hasDpkgLists } from './dpkg-lists.js';
 
 const queryTimeoutMs = 20_000;
+const dpkgInfo = '/var/lib/dpkg/info';
 
 /**
  * The owner of each of `files` that has one, by the name the package manager gives (`libcuda1:amd64`).
@@ -21,50 +20,54 @@ export async function packageOwners(
 ): Promise<ReadonlyMap<string, string>> {
   const wanted = [...new Set(files)];
   if (wanted.length === 0) return new Map();
-  if (hasDpkgLists(root)) return cache.of(root, wanted, () => dpkgOwners(root, wanted));
-  // rpm and pacman keep a database of their own; only the tool reads it, and only for its own system.
+  // Only the tool reads its database, and only that of its own system.
   if (!root.isLive) return new Map();
+  const dpkg = root.stat(dpkgInfo);
+  if (dpkg !== null)
+    return cache.of([dpkg.mtimeNs, ...wanted].join('\0'), () => dpkgOwners(root, runner, wanted));
   if (family === 'redhat' || family === 'suse') return rpmOwners(runner, wanted);
   if (family === 'arch') return pacmanOwners(runner, wanted);
   return new Map();
 }
 
-/** Remembers dpkg's answer while its records are the same, for the service, which asks after every drift. */
+/** Remembers dpkg's answer while its records are the same: dpkg replaces a list by a rename in their directory. */
 export class OwnerCache {
   #key = '';
-  #owners: ReadonlyMap<string, string> = new Map();
+  #owners: Promise<ReadonlyMap<string, string>> = Promise.resolve(new Map());
 
-  of(
-    root: Root,
-    files: readonly string[],
-    ask: () => ReadonlyMap<string, string>,
-  ): ReadonlyMap<string, string> {
-    const key = JSON.stringify([dpkgListsTime(root), files]);
+  of(key: string, ask: () => Promise<ReadonlyMap<string, string>>): Promise<ReadonlyMap<string, string>> {
     if (key !== this.#key) {
       this.#owners = ask();
       this.#key = key;
+      this.#owners.catch(() => {
+        this.#key = '';
+      });
     }
     return this.#owners;
   }
 }
 
-/** Reads dpkg's file lists: as quick as `dpkg-query -S`, and of any root. */
-function dpkgOwners(root: Root, files: readonly string[]): ReadonlyMap<string, string> {
-  const aliases = files.map((file) => ({ file, names: dpkgNames(root, file) }));
-  // Nearly every list has none of them: the common parts decide which are looked at.
-  const stems = new Set(files.map((file) => stemOf(path.basename(file))));
-  const owners = new Map<string, string>();
-  for (const list of dpkgListsWith(root, [...stems])) {
-    for (const { file, names } of aliases) {
-      if (!owners.has(file) && names.some((one) => list.files.has(one))) owners.set(file, list.package);
-    }
-  }
-  return owners;
-}
+/** A file that several packages own is told with all of them; a diversion is told without an owner. */
+const ownerLine = /^(?!(?:local )?diversion )([^,\s]+)(?:, .*)?: (\/.*)$/gm;
 
-/** `libcuda.so.550.163.01` -> `libcuda.so`. */
-function stemOf(name: string): string {
-  return /^.+?\.so(?=\.|$)/.exec(name)?.[0] ?? name;
+async function dpkgOwners(
+  root: Root,
+  runner: CommandRunner,
+  files: readonly string[],
+): Promise<ReadonlyMap<string, string>> {
+  const names = files.map((file) => ({ file, known: dpkgNames(root, file) }));
+  const patterns = new Set(
+    names.flatMap(({ known }) => known.map((one) => one.replace(/[*?[\]\\]/g, '\\$&'))),
+  );
+  const { stdout } = await runner.run('dpkg-query', ['-S', '--', ...patterns], { timeoutMs: queryTimeoutMs });
+  const told = new Map<string, string>();
+  for (const [, owner = '', file = ''] of stdout.toString('utf8').matchAll(ownerLine)) told.set(file, owner);
+  return new Map(
+    names.flatMap(({ file, known }): [string, string][] => {
+      const owner = known.map((one) => told.get(one)).find((one) => one !== undefined);
+      return owner === undefined ? [] : [[file, owner]];
+    }),
+  );
 }
 
 /** The names under which dpkg may know a file: as given, by its real directory, and without merged `/usr`. */

@@ -2,38 +2,32 @@
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import { isContainer } from '../../containers/container-unit.js';
-import type { ElfFacts, MachineFacts } from '../../contracts/facts.js';
+import type { ElfFacts, HostFacts, MachineFacts, ShimBuild } from '../../contracts/facts.js';
+import { kindOf } from '../../contracts/manifest.js';
 import type { LoadedUnit } from '../../contracts/unit.js';
-import { own } from '../../lib/own.js';
-import { storeRoot } from '../../lib/paths.js';
+import { own } from '../../lib/json.js';
+import { storeVersions } from '../../lib/paths.js';
 import { readLimited } from '../../lib/trust/files.js';
+import { lastAssignment } from '../../lib/unit-file.js';
 import type { Profile } from '../../profile/types.js';
-import { logNamespace } from '../../systemd/unit-output.js';
-import type { ContentCache } from '../files/content.js';
+import { logNamespace } from '../../systemd/unit-facts.js';
+import { type ContentCache, pathState, permissions } from '../files/content.js';
 import { Root } from '../files/root.js';
 import { consumerDirectories, libraryOf } from '../libraries/candidates.js';
-import { environmentOf } from './environ.js';
-import { type ExecutableFacts, readExecutables } from './executables.js';
-import { describeSocket } from './host-socket.js';
-import { type JournaldLook, readJournald } from './journald.js';
-import type { LoaderEffects } from './loader/ask.js';
-import { type LoaderLook, lookAtLoader } from './loader/look.js';
-import { type OpenedByPath, readOpenedByPath } from './opened-by-path.js';
-import { type PreloadEntry, readPreload } from './preload.js';
-import { isSecure } from './process-security.js';
-import { storeDamage } from './store-damage.js';
-import { readSymbolNeeds, type SymbolNeeds } from './symbol-look.js';
+import { parseEndpoint } from '../vgpu-host/endpoint.js';
+import type { LoaderEffects } from './ask-loader.js';
+import { type LoaderLook, lookAtLoader } from './loader.js';
+import { type OpenedByPath, type PreloadEntry, readOpenedByPath, readPreload } from './preload.js';
+import { type ExecutableFacts, environmentOf, isSecure, readExecutables } from './process.js';
 
-/** One shared library in a directory of the consumer's own. */
-export interface ConsumerLibrary {
+interface ConsumerLibrary {
   readonly path: string;
   /** Null when it is no ELF file, or may not be read: then `problem` says why. */
   readonly elf: ElfFacts | null;
   readonly problem: string | null;
 }
 
-/** One process of the unit that lived when the facts were read. */
-export interface ProcessSecurity {
+interface ProcessSecurity {
   readonly pid: number;
   readonly name: string;
   readonly executable: string | null;
@@ -42,7 +36,6 @@ export interface ProcessSecurity {
 }
 
 export interface CloserLook {
-  /** Directories of the consumer's own libraries that exist, and what is in them (`*.so*`). */
   readonly consumer: {
     readonly directories: readonly string[];
     readonly libraries: readonly ConsumerLibrary[];
@@ -53,12 +46,9 @@ export interface CloserLook {
   readonly openedByPath: readonly OpenedByPath[];
   /** In what the store differs from the shim that belongs to this agent; null: no such version is in the store. */
   readonly storeDamage: readonly string[] | null;
-  /** The libraries that the loader takes. */
   readonly loader: LoaderLook;
-  readonly symbols: readonly SymbolNeeds[];
   /** The profile's override variables as the first process of the consumer's container has them. */
   readonly containerEnvironment: Readonly<Record<string, string>>;
-  /** The journald that gets the unit's lines. */
   readonly journald: JournaldLook;
   /** The state of the host's unix socket, one line; empty when the host answers. */
   readonly hostSocket: readonly string[];
@@ -73,8 +63,7 @@ export interface ServiceState {
   readonly configProblem: string | null;
 }
 
-export interface LookEffects extends LoaderEffects {
-  /** Prefix of the file system that is examined; `/` is the running one. */
+interface LookEffects extends LoaderEffects {
   readonly root: string;
   readonly contents: ContentCache;
   /** Asks our own service, over the bus; null: it does not run. */
@@ -94,7 +83,7 @@ export async function lookCloser(
   const [consumer, executables, preload, openedByPath, damage, status] = await Promise.all([
     readConsumer(root, contents, profile, facts),
     readExecutables(root, runner, contents, processes),
-    readPreload(runner, contents, facts, isOurs),
+    readPreload(runner, contents, facts),
     unit.kind === 'loaded' ? readOpenedByPath(root, contents, profile, searchPathOf(unit, processes)) : [],
     facts.store.versions.some(({ id }) => id === shim.id)
       ? storeDamage(new Root(effects.root), contents, shim).catch((error: unknown) => [String(error)])
@@ -110,7 +99,6 @@ export async function lookCloser(
   const loader = inContainer
     ? { processes: [], problem: null }
     : await lookAtLoader({ root, runner, runInUnit, contents, facts, openers: asking });
-  const symbols = readSymbolNeeds(root, asking);
   const security = processes.map(({ pid, name, executable }) => ({
     pid,
     name,
@@ -125,7 +113,6 @@ export async function lookCloser(
     openedByPath,
     storeDamage: damage,
     loader,
-    symbols,
     containerEnvironment: inContainer ? environmentInContainer(processes, profile) : {},
     journald: readJournald(new Root(effects.root), logNamespace(unit)),
     hostSocket: describeSocket(new Root(effects.root), facts.host),
@@ -153,10 +140,6 @@ function environmentInContainer(
       return value === undefined ? [] : [[variable, value]];
     }),
   );
-}
-
-function isOurs(entry: string): boolean {
-  return entry === storeRoot || entry.startsWith(`${storeRoot}/`);
 }
 
 /** The kernel gives an environment of a quarter of the stack's limit: 2 MiB. */
@@ -208,5 +191,104 @@ function searchPathOf(unit: LoadedUnit, processes: MachineFacts['processes']): s
     return environmentOf(readFileSync(`/proc/${unit.mainPid}/environ`))[variable] ?? '';
   } catch {
     return unit.environment[variable] ?? '';
+  }
+}
+
+// The state of the path of the host's unix socket.
+
+/** A line; empty where the host answers, which needs no explanation, or has no such socket. */
+function describeSocket(root: Root, { endpoint, answer }: HostFacts): readonly string[] {
+  const parsed = parseEndpoint(endpoint);
+  if (answer.kind !== 'unreachable' || parsed.kind !== 'unix' || parsed.path.startsWith('@')) return [];
+  try {
+    const stats = root.stat(parsed.path);
+    if (stats === null) return [`${parsed.path} does not exist`];
+    if (!stats.isSocket()) return [`${parsed.path} exists, and is not a socket`];
+    const mode = permissions(stats).toString(8).padStart(4, '0');
+    return [`${parsed.path} is a socket, mode ${mode}, owner ${stats.uid}:${stats.gid}`];
+  } catch (error) {
+    return [error instanceof Error ? error.message : String(error)];
+  }
+}
+
+// In what the files of a stored version differ from the shim that it was made of.
+
+/** A line for each file of the version that differs from `shim`, is missing, unexpected or unreadable. */
+async function storeDamage(root: Root, contents: ContentCache, shim: ShimBuild): Promise<readonly string[]> {
+  const directory = path.join(storeVersions, shim.id);
+  const lines = await Promise.all([
+    ...shim.files.map(async (file): Promise<string | null> => {
+      const at = path.join(directory, file.name);
+      const state = await pathState(root, at, contents);
+      if (state.kind !== 'file') return `${at} is ${kindOf(state)}`;
+      if (state.size !== file.size) return `${at} has ${state.size} bytes, ${file.size} were installed`;
+      if (state.sha256 !== file.sha256) return `${at} has other bytes than were installed`;
+      if (state.mode !== file.mode)
+        return `${at} has mode ${octal(state.mode)}, ${octal(file.mode)} was installed`;
+      return null;
+    }),
+    ...shim.links.map(async (link): Promise<string | null> => {
+      const at = path.join(directory, link.name);
+      const state = await pathState(root, at, contents);
+      if (state.kind === 'link' && state.target === link.target) return null;
+      return `${at} is not a link to ${link.target}`;
+    }),
+  ]);
+  const known = new Set([...shim.files, ...shim.links].map(({ name }) => name));
+  const more = root.readdir(directory).filter((name) => !known.has(name));
+  return [
+    ...lines.filter((line) => line !== null),
+    ...more.map((name) => `${path.join(directory, name)} was not made by vgpu-agent`),
+  ];
+}
+
+function octal(mode: number): string {
+  return mode.toString(8).padStart(4, '0');
+}
+
+// journald's settings that decide which lines it keeps (journald.conf(5)). Reads, never writes.
+
+const keys = ['Storage', 'MaxLevelStore', 'RateLimitBurst', 'RateLimitIntervalSec'] as const;
+
+export interface JournaldSetting {
+  readonly value: string;
+  readonly file: string;
+}
+
+export type JournaldLook = Readonly<Partial<Record<(typeof keys)[number], JournaldSetting>>>;
+
+/** The first that has a file of a name has the only one of that name. */
+const places = ['/etc/systemd', '/run/systemd', '/usr/local/lib/systemd', '/usr/lib/systemd'];
+const maxBytes = 64 * 1024;
+
+export function readJournald(root: Root, namespace: string): JournaldLook {
+  const name = namespace === '' ? 'journald.conf' : `journald@${namespace}.conf`;
+  const dropIns = new Map<string, string>();
+  for (const place of places) {
+    const directory = path.join(place, `${name}.d`);
+    for (const file of root.readdir(directory)) {
+      if (file.endsWith('.conf') && !dropIns.has(file)) dropIns.set(file, path.join(directory, file));
+    }
+  }
+  const main = places.map((place) => path.join(place, name)).find((file) => textOf(root, file) !== null);
+  const last = [...dropIns].toSorted(([a], [b]) => (a < b ? -1 : 1)).map(([, file]) => file);
+  const files = [...(main === undefined ? [] : [main]), ...last].toReversed();
+  const look: Partial<Record<(typeof keys)[number], JournaldSetting>> = {};
+  for (const key of keys) {
+    for (const file of files) {
+      const value = lastAssignment([textOf(root, file) ?? ''], 'Journal', key);
+      if (value === null) continue;
+      look[key] = { value, file };
+      break;
+    }
+  }
+  return look;
+}
+
+function textOf(root: Root, file: string): string | null {
+  try {
+    return root.readFile(file, maxBytes)?.toString('utf8') ?? null;
+  } catch {
+    return null;
   }
 }

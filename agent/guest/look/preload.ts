@@ -1,15 +1,19 @@
 /** The entries of the unit's LD_PRELOAD, tried as the service's user. */
-
-import type { MachineFacts } from '../../contracts/facts.js';
+import path from 'node:path';
+import type { LibraryVendor, MachineFacts } from '../../contracts/facts.js';
+import { glob } from '../../lib/glob.js';
+import { isInStore } from '../../lib/paths.js';
 import type { CommandRunner } from '../../lib/run-command.js';
+import type { Profile } from '../../profile/types.js';
 import type { ContentCache } from '../files/content.js';
+import type { Root } from '../files/root.js';
+import { libraryOf } from '../libraries/candidates.js';
 import { canLoad, canSearch, describeLoadCheck, type LoadCheck } from '../unit/access.js';
 
 export interface PreloadEntry {
   readonly variable: 'LD_PRELOAD' | 'LD_LIBRARY_PATH';
   readonly entry: string;
   readonly check: LoadCheck;
-  /** The check in a sentence without a full stop. */
   readonly text: string;
 }
 
@@ -21,12 +25,11 @@ export async function readPreload(
   runner: CommandRunner,
   contents: ContentCache,
   { unit, serviceUser, distribution }: MachineFacts,
-  ours: (entry: string) => boolean,
 ): Promise<readonly PreloadEntry[]> {
   if (unit.kind !== 'loaded') return [];
   const { architecture } = distribution;
   const libraries = split(unit.environment['LD_PRELOAD'], /[: ]/);
-  const directories = split(unit.environment['LD_LIBRARY_PATH'], /[:;]/).filter(ours);
+  const directories = split(unit.environment['LD_LIBRARY_PATH'], /[:;]/).filter(isInStore);
   const made = await Promise.all([
     ...libraries.map((entry) =>
       tried('LD_PRELOAD', entry, () => canLoad({ runner, contents, architecture }, serviceUser, entry)),
@@ -54,4 +57,61 @@ export async function readPreload(
 function split(value: string | undefined, at: RegExp): readonly string[] {
   // The loader expands $LIB and its like itself: such an entry is no path that could be tried.
   return (value ?? '').split(at).filter((entry) => entry.startsWith('/') && !entry.includes('$'));
+}
+
+// The files that a consumer finds if it opens libcuda by absolute path, in its order of search.
+
+export interface OpenedByPath {
+  readonly path: string;
+  readonly realPath: string;
+  readonly vendor: LibraryVendor | null;
+}
+
+/** Each file once, under its first name. `searchPath`: LD_LIBRARY_PATH of the consumer. */
+export async function readOpenedByPath(
+  root: Root,
+  contents: ContentCache,
+  profile: Profile,
+  searchPath: string,
+): Promise<readonly OpenedByPath[]> {
+  const rule = profile.doctor?.opensByPath;
+  if (rule === undefined) return [];
+  const [own = [], ...rest] = rule.directories.map((pattern) => glob(root, pattern));
+  const searched = searchPath.split(':').filter((one) => one.startsWith('/'));
+  const directories = [...own, ...searched, ...rest.flat()];
+  const files = directories.flatMap((directory) =>
+    namesIn(root, directory).map((name) => path.join(directory, name)),
+  );
+  const seen = new Map<string, string>();
+  for (const file of files) {
+    const real = realPathOf(root, file);
+    if (real !== null && !seen.has(real)) seen.set(real, file);
+  }
+  return Promise.all(
+    [...seen].map(async ([realPath, file]) => ({
+      path: file,
+      realPath,
+      vendor: await contents.of(root.prefix + realPath, file).then(
+        (content) => content?.vendor ?? null,
+        () => null,
+      ),
+    })),
+  );
+}
+
+function namesIn(root: Root, directory: string): readonly string[] {
+  try {
+    return root.readdir(directory).filter((name) => libraryOf(name) === 'libcuda');
+  } catch {
+    return [];
+  }
+}
+
+function realPathOf(root: Root, file: string): string | null {
+  try {
+    const resolution = root.resolve(file);
+    return resolution.kind === 'file' ? resolution.realPath : null;
+  } catch {
+    return null;
+  }
 }

@@ -1,24 +1,35 @@
-/** Finds the shim and the host for one command of the calling user. Reads, never writes; needs no root. */
+/** The shim for one command: what `vgpu-agent run` sets, and where the calls go. */
 import { accessSync, constants } from 'node:fs';
 import path from 'node:path';
-import type { Borrowed } from '../../contracts/borrowed.js';
+import type { HostFacts } from '../../contracts/facts.js';
 import { VgpuError } from '../../lib/errors.js';
-import { own } from '../../lib/own.js';
+import { own } from '../../lib/json.js';
 import { defaultSocket, guestConf, storeCurrent } from '../../lib/paths.js';
 import type { CommandRunner } from '../../lib/run-command.js';
+import { expandVariables } from '../../profile/instance.js';
 import type { Profile } from '../../profile/types.js';
-import { expandVariables } from '../../profile/variables.js';
 import { Root } from '../files/root.js';
 import { resolveEndpoint } from '../vgpu-host/endpoint.js';
 import { askProbe, describeFailure } from '../vgpu-host/probe.js';
-import { defaultShimDirectory, shimFiles } from './shim-build.js';
+import { defaultShimDirectory, shimFiles } from './store.js';
+
+export interface Borrowed {
+  /** The libraries that the command gets: the installed ones, else those beside the agent. */
+  readonly libraries: string;
+  readonly endpoint: string;
+  readonly from: HostFacts['from'];
+  readonly device: string;
+  readonly simulated: boolean;
+  readonly environment: Readonly<Record<string, string>>;
+}
+
+// Finds the shim and the host for one command of the calling user. Reads, never writes; needs no root.
 
 export interface BorrowQuestion {
   /** `--host`; null: not given. */
   readonly endpoint: string | null;
   /** The caller's environment: `VGPU_HOST` counts, and the loader's variables are kept behind ours. */
   readonly environment: Readonly<Record<string, string | undefined>>;
-  /** The needs of a program without a profile: the generic profile. */
   readonly profile: Profile;
   /** Tried in this order; default: the store, then the build beside the agent. */
   readonly directories?: readonly string[];

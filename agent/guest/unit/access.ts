@@ -5,13 +5,13 @@
  */
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
-import type { ElfFacts } from '../../contracts/facts.js';
+import type { ElfFacts, MachineFacts } from '../../contracts/facts.js';
+import type { LoadedUnit } from '../../contracts/unit.js';
 import type { CommandRunner } from '../../lib/run-command.js';
 import { runAs } from '../../lib/trust/run-as.js';
-import { nativeElf } from '../elf/elf.js';
+import { nativeElf } from '../elf.js';
 import type { ContentCache } from '../files/content.js';
 import { Root } from '../files/root.js';
-import type { ServiceUser } from './service-user.js';
 
 export type LoadCheck =
   | { readonly kind: 'loadable' }
@@ -27,7 +27,6 @@ export type LoadCheck =
 export interface AccessEffects {
   readonly runner: CommandRunner;
   readonly contents: ContentCache;
-  /** `uname -m`. */
   readonly architecture: string;
 }
 
@@ -62,10 +61,7 @@ export async function canLoad(
   return mount === null ? { kind: 'loadable' } : { kind: 'noexec', mount };
 }
 
-/**
- * Whether the loader, as that user, can look for libraries in a directory (LD_LIBRARY_PATH): it exists and
- * may be entered; listing it is not needed. Permissions are tried as `canLoad` tries them.
- */
+/** For LD_LIBRARY_PATH: the directory exists and may be entered; listing it is not needed. */
 export async function canSearch(
   runner: CommandRunner,
   user: ServiceUser | null,
@@ -79,7 +75,6 @@ export async function canSearch(
   return { kind: 'unreadable', blockedAt: await culprit(runner, user, directory, resolution.realPath) };
 }
 
-/** A sentence for a person. */
 export function describeLoadCheck(file: string, user: ServiceUser | null, check: LoadCheck): string {
   const who = user === null ? 'we' : `the user ${JSON.stringify(user.name)}`;
   switch (check.kind) {
@@ -115,7 +110,6 @@ function architectureProblem(facts: ElfFacts, architecture: string): LoadCheck |
   };
 }
 
-/** Null when the user can read it. The walk that names the culprit is made only when it cannot. */
 async function firstUnreadable(
   runner: CommandRunner,
   user: ServiceUser | null,
@@ -126,7 +120,6 @@ async function firstUnreadable(
   return culprit(runner, user, file, realPath);
 }
 
-/** The first directory on the way that may not be entered, else the file itself. */
 async function culprit(
   runner: CommandRunner,
   user: ServiceUser | null,
@@ -139,7 +132,6 @@ async function culprit(
   return file;
 }
 
-/** `/a/b/c` -> `/`, `/a`, `/a/b`. */
 function parentsOf(file: string): readonly string[] {
   const parents: string[] = [];
   for (let at = path.dirname(file); ; at = path.dirname(at)) {
@@ -186,4 +178,44 @@ function readMountinfo(): string {
   } catch {
     return '';
   }
+}
+
+// The user that a unit runs as, resolved through NSS (getent), so that LDAP and systemd users count.
+
+type ServiceUser = NonNullable<MachineFacts['serviceUser']>;
+
+const lookUpTimeoutMs = 5_000;
+/** The user "nobody": a dynamic user that is not allocated yet may read what every user may read. */
+const overflowId = 65534;
+
+/** Null: the unit names a user or group that does not exist (systemd: 217/USER, 216/GROUP). */
+export async function resolveServiceUser(
+  runner: CommandRunner,
+  unit: Pick<LoadedUnit, 'user' | 'group' | 'dynamicUser'>,
+): Promise<ServiceUser | null> {
+  const name = unit.user === '' ? 'root' : unit.user;
+  const [passwd, group, initial] = await Promise.all([
+    name === 'root' ? rootEntry : getent(runner, 'passwd', name),
+    unit.group === '' ? null : getent(runner, 'group', unit.group),
+    getent(runner, 'initgroups', name),
+  ]);
+  if (passwd === null) {
+    if (!unit.dynamicUser) return null;
+    return { name, uid: overflowId, gid: overflowId, groups: [overflowId] };
+  }
+  const [found = name, , uid, primary] = passwd.split(':');
+  const gid = unit.group === '' ? primary : group?.split(':')[2];
+  if (uid === undefined || gid === undefined) return null;
+  const supplementary = initial?.trim().split(/\s+/).slice(1) ?? [];
+  const groups = [...new Set([gid, ...supplementary].map(Number))].filter(Number.isInteger);
+  return { name: found, uid: Number(uid), gid: Number(gid), groups };
+}
+
+const rootEntry = 'root:x:0:0:root:/root:/bin/sh';
+
+/** The first line, or null when there is no such entry. Names and numbers both work as keys. */
+async function getent(runner: CommandRunner, database: string, key: string): Promise<string | null> {
+  const result = await runner.run('getent', [database, '--', key], { timeoutMs: lookUpTimeoutMs });
+  const [line] = result.stdout.toString('utf8').split('\n');
+  return result.code === 0 && line !== undefined && line !== '' ? line : null;
 }

@@ -28,11 +28,9 @@ interface Process extends Stat {
   readonly pid: number;
 }
 
-/** The facts that only docker's daemon knows. */
-export interface DockerWord {
+interface DockerWord {
   /** The first process of the unit's container; null: it does not run, or it is not known. */
   pid(container: ContainerUnit): Promise<number | null>;
-  /** The unit with the containers of its compose file. */
   composed(unit: LoadedUnit): Promise<LoadedUnit>;
 }
 
@@ -143,7 +141,6 @@ async function cgroupOf(pid: number): Promise<readonly number[]> {
   return [...found];
 }
 
-/** Empty when it is not there any more. */
 function read(file: string): string {
   try {
     return readLimited(file, maxBytes)?.toString('utf8') ?? '';

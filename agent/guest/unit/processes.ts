@@ -2,6 +2,7 @@
  * The consumer's processes, from /proc. Any of them may end, exec or be replaced at any moment, and some may not be
  * read: unknown facts are left out or named in `unreadable`, never guessed.
  */
+
 import { constants, openSync, readdirSync, readFileSync, readlinkSync, statSync } from 'node:fs';
 import { open, readdir } from 'node:fs/promises';
 import path from 'node:path';
@@ -10,7 +11,7 @@ import type { LibraryVendor, ProcessFacts, ProcessIdentity } from '../../contrac
 import { errnoOf } from '../../lib/errors.js';
 import { cdiVariable } from '../../lib/paths.js';
 import { readUpTo } from '../../lib/trust/files.js';
-import { withoutTracer } from '../../systemd/trace-environment.js';
+import { withoutTracer } from '../../systemd/unit-environment.js';
 import type { ContentCache } from '../files/content.js';
 import { openRegular } from '../files/root.js';
 import { libraryOf } from '../libraries/candidates.js';
@@ -38,10 +39,7 @@ export async function readProcesses(
   return found.filter((one) => one !== null);
 }
 
-/**
- * The processes in the unit's control group, by that of its main process; null where that cannot be read. Costs a
- * tenth of the same question to systemd.
- */
+/** Null: unreadable. A tenth of the cost of asking systemd. */
 export function cgroupPids(
   mainPid: number,
   unit: string,
@@ -72,7 +70,6 @@ function pidsBelow(directory: string, depth: number): readonly number[] {
   ];
 }
 
-/** As `readProcesses`, without what takes long: maps, environment and program. */
 export async function readIdentities(
   pids: readonly number[],
   proc = '/proc',
@@ -151,10 +148,7 @@ async function readImage(directory: string): Promise<{
   }
 }
 
-/**
- * The files in `directory` (absolute, as the processes see it) that a process has mapped. Processes that may not be
- * read are skipped, so only root gets the complete answer.
- */
+/** Unreadable processes are skipped: only root gets the complete answer. */
 export async function mappedUnder(directory: string, proc = '/proc'): Promise<ReadonlySet<string>> {
   const prefix = directory.endsWith('/') ? directory : `${directory}/`;
   const mapped = new Set<string>();
@@ -212,7 +206,6 @@ export interface Mapping {
   readonly deleted: boolean;
 }
 
-/** The file mappings in a `maps` file, the first of each file. */
 export function parseMaps(text: string): readonly Mapping[] {
   const mappings = new Map<string, Mapping>();
   for (const line of text.split('\n')) {

@@ -5,11 +5,9 @@
  */
 import fs from 'node:fs/promises';
 import type { LoadedUnit } from '../../contracts/unit.js';
-import { outputTarget } from './output-target.js';
 
-export interface OutputPlace {
+interface OutputPlace {
   readonly path: string;
-  /** Bytes before it are of former starts. */
   readonly offset: number;
 }
 
@@ -68,4 +66,27 @@ async function identity(path: string): Promise<string | null> {
   } catch {
     return null;
   }
+}
+
+// The file that takes a unit's output instead of the journal. Pure.
+
+interface OutputTarget {
+  readonly kind: 'append' | 'truncate';
+  readonly descriptor: 1 | 2;
+  readonly path: string;
+}
+
+/** `file:` writes over old bytes without a sign which are new, so it is left out. */
+export function outputTarget(
+  unit: Pick<LoadedUnit, 'standardError' | 'standardOutput'>,
+): OutputTarget | null {
+  for (const [target, descriptor] of [
+    [unit.standardError, 2],
+    [unit.standardOutput, 1],
+  ] as const) {
+    const [, kind, file] = /^(append|truncate):(\/.*)$/.exec(target) ?? [];
+    if ((kind === 'append' || kind === 'truncate') && file !== undefined)
+      return { kind, path: file, descriptor };
+  }
+  return null;
 }

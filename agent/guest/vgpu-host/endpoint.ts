@@ -4,7 +4,7 @@ import type { HostFacts } from '../../contracts/facts.js';
 import { VgpuError } from '../../lib/errors.js';
 import { defaultPort, defaultSocket, guestConf } from '../../lib/paths.js';
 
-export type Endpoint =
+type Endpoint =
   | { readonly kind: 'unix'; readonly path: string }
   | { readonly kind: 'vsock'; readonly cid: number; readonly port: number }
   | { readonly kind: 'tcp'; readonly address: string; readonly port: number };
@@ -15,7 +15,6 @@ const maxSocketPath = 107;
 const maxVsock = 0xffff_fffe;
 const howToWrite = 'write unix:/PATH, vsock:CID:PORT (the host is CID 2) or tcp:ADDRESS:PORT';
 
-/** The endpoint, or why the text is none. */
 export function parseEndpoint(text: string): Endpoint | { readonly kind: 'bad'; readonly reason: string } {
   const colon = text.indexOf(':');
   const rest = text.slice(colon + 1);
@@ -82,10 +81,7 @@ export function requireEndpoint(text: string, source: string): Endpoint {
   });
 }
 
-/**
- * `host` of `/etc/vgpu/guest.conf`, read as the shim reads it: `NAME=VALUE` lines, blanks around both
- * ignored, lines that begin with `#` and unknown names passed over, the last `host` counts. Null: none.
- */
+/** As the shim reads it: blanks and unknown names ignored, the last `host` counts. Null: none. */
 export function parseGuestConf(text: string): string | null {
   let host: string | null = null;
   for (const line of text.split('\n')) {
@@ -97,15 +93,12 @@ export function parseGuestConf(text: string): string | null {
 }
 
 export interface EndpointSources {
-  /** `--host`. */
   readonly flag: string | null;
   /** Where `flag` is from, if not from `--host`. */
   readonly flagFrom?: 'agent.json';
   /** `VGPU_HOST`; empty counts as unset. */
   readonly environment: string | undefined;
-  /** Text of guest.conf. */
   readonly guestConf: string | null;
-  /** The default socket is there. */
   readonly defaultSocketExists: boolean;
 }
 

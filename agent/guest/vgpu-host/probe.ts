@@ -1,22 +1,19 @@
 /** Asks a libcuda for its devices, by running `vgpu-probe` as ourselves: no sandbox, no unit's environment. */
-import { troubleOf } from '../../contracts/host-word.js';
-import type { ProbeReport } from '../../contracts/probe.js';
-import { parseProbeReport } from '../../contracts/probe-report.js';
+import type { HostFacts, ShimBuild } from '../../contracts/facts.js';
+import { noAnswer, type ProbeReport, parseProbeReport, troubleOf } from '../../contracts/probe.js';
 import { VgpuError } from '../../lib/errors.js';
-import type { CommandRunner } from '../../lib/run-command.js';
-import { toolEnvironment } from '../../lib/run-command.js';
+import { type CommandRunner, toolEnvironment } from '../../lib/run-command.js';
+import { type EndpointSources, resolveEndpoint } from './endpoint.js';
 
-export interface ProbeQuestion {
-  /** Path of vgpu-probe. */
+interface ProbeQuestion {
   readonly program: string;
-  /** The libcuda to ask; the libnvidia-ml beside it is asked too. */
   readonly library: string;
   /** `VGPU_HOST` for our shim; null leaves it unset. */
   readonly host: string | null;
   readonly timeoutMs: number;
 }
 
-export type ProbeAnswer =
+type ProbeAnswer =
   | {
       readonly kind: 'report';
       readonly report: ProbeReport;
@@ -56,7 +53,6 @@ export async function askProbe(runner: CommandRunner, question: ProbeQuestion): 
   }
 }
 
-/** Why a report is not ok, in a sentence. */
 export function describeFailure(report: ProbeReport): string {
   const noHost = troubleOf(report.host);
   if (noHost !== null) return noHost.message;
@@ -68,4 +64,50 @@ export function describeFailure(report: ProbeReport): string {
   return report.roundTrip === null
     ? 'the memory round trip was not made'
     : 'the memory round trip returned other bytes';
+}
+
+// Where the host is, and whether a GPU answers there.
+
+export interface HostQuestion {
+  readonly sources: EndpointSources;
+  /** The probe and library to ask with; null when only the address is wanted. */
+  readonly shim: Pick<ShimBuild, 'files'> | null;
+  readonly timeoutMs: number;
+}
+
+/** Only our library speaks the transport (Node has no vsock). Throws `usage` for a bad address. */
+export async function readHost(runner: CommandRunner, question: HostQuestion): Promise<HostFacts> {
+  const { endpoint, from, problem } = resolveEndpoint(question.sources);
+  if (problem !== null)
+    return { endpoint, from, answer: { kind: 'unreachable', message: problem, word: null } };
+  const program = sourceOf(question.shim, 'vgpu-probe');
+  const library = sourceOf(question.shim, 'libcuda.so.1');
+  if (program === null || library === null) return { endpoint, from, answer: { kind: 'unasked' } };
+  const answer = await askProbe(runner, { program, library, host: endpoint, timeoutMs: question.timeoutMs });
+  return { endpoint, from, answer: judge(answer) };
+}
+
+function sourceOf(shim: HostQuestion['shim'], name: string): string | null {
+  return shim?.files.find((file) => file.name === name)?.source ?? null;
+}
+
+function judge(answer: Awaited<ReturnType<typeof askProbe>>): HostFacts['answer'] {
+  if (answer.kind !== 'report') {
+    const { kind, message } = answer;
+    return { kind: 'unreachable', message, word: kind === 'timed-out' ? noAnswer(message) : null };
+  }
+  const { report, milliseconds } = answer;
+  const [device] = report.devices;
+  if (!report.ok || device === undefined) {
+    const message = describeFailure(report);
+    const silent = report.error?.kind === 'timeout' ? noAnswer(message) : null;
+    return { kind: 'unreachable', message, word: troubleOf(report.host) ?? silent };
+  }
+  return {
+    kind: 'answers',
+    device: device.name,
+    simulated: report.simulated,
+    milliseconds,
+    devices: report.devices.length,
+  };
 }

@@ -6,7 +6,6 @@
  * because a service that does not start proves nothing about the files: the verdict judges it, and
  * `--rollback-on-failure` uses the undo log that `keepUndo` keeps.
  */
-
 import type { Emit } from '../../contracts/events.js';
 import type { Manifest, OwnedItem } from '../../contracts/manifest.js';
 import type { Change, Plan } from '../../contracts/plan.js';
@@ -15,14 +14,21 @@ import { agentUnit, agentUnitFile, hostd } from '../../lib/paths.js';
 import { plural } from '../../lib/text.js';
 import { changeTitle } from '../plan/change-title.js';
 import { carryOut } from './carry-out.js';
-import { checkpoint } from './checkpoint.js';
-import type { ApplyEffects, ApplyOptions, Disk } from './effects.js';
+import { syncParent } from './disk.js';
+import {
+  type Applied,
+  type ApplyEffects,
+  type ApplyOptions,
+  checkpoint,
+  type Disk,
+  type Recovery,
+  type RestartOutcome,
+} from './effects.js';
 import { failureOf, rolledBack, undecided, undoFailed } from './failures.js';
 import { manifestBytes, readManifest, sha256 } from './manifest.js';
 import { appendRecord, readTransaction, type StepRecord, secureLog, type Transaction } from './records.js';
-import { closeTransaction, sweepStore, tidyState } from './sweep.js';
+import { closeTransaction, sweepStore, tidyState } from './release.js';
 import { OpenTransaction } from './transaction.js';
-import type { Applied, Recovery, RestartOutcome } from './types.js';
 import { undoSteps } from './undo.js';
 
 export type ReadyPlan = Extract<Plan, { kind: 'ready' }>;
@@ -54,10 +60,7 @@ export async function apply(
   return { changes: plan.changes.length, restart: outcome, undoKept };
 }
 
-/**
- * The first step of a command: it undoes or finishes what a former run left. Emits the phase `recover` if there is
- * anything. Throws a VgpuError `failed` when it cannot; nothing is lost then, and it can be called again.
- */
+/** Undoes or finishes a former run. Emits the phase `recover`. Throws `failed`; can be called again then. */
 export async function recover(effects: ApplyEffects, emit: Emit): Promise<Recovery> {
   const { disk } = effects;
   const transaction = await readTransaction(disk);
@@ -77,10 +80,7 @@ export async function recover(effects: ApplyEffects, emit: Emit): Promise<Recove
   return { kind: 'rolled-back', intent };
 }
 
-/**
- * Takes a committed install back whose undo log was kept, then restarts `unit` if it is given. Throws a VgpuError
- * `failed` when a path cannot be put back (the log stays), `internal` when no log was kept.
- */
+/** Takes back an install whose undo log was kept. Throws `failed` (the log stays) or `internal` (no log). */
 export async function rollback(
   effects: ApplyEffects,
   emit: Emit,
@@ -311,4 +311,56 @@ async function restartNow(unit: string, effects: ApplyEffects): Promise<RestartO
   } catch (error) {
     return { kind: 'failed', message: failureOf(error).text };
   }
+}
+
+// An install on trial: it is complete, and its undo log is kept beside it until it is known whether the service
+// settles. The service needs the lock for that, so the installer does not hold it meanwhile, and another command may
+// change something. Then the trial is over, and the install stays. A run that was killed meanwhile left an undo log of
+// its own, at the place that the trial's log goes back to: `recover` comes first.
+
+/** After `apply` with `keepUndo`, under the lock. From here on a command or the service may take the lock. */
+export async function beginTrial({ disk }: ApplyEffects): Promise<void> {
+  await disk.rename(disk.state.transaction, disk.state.trial);
+  await syncParent(disk, disk.state.trial);
+}
+
+/** The install stays. Under the lock; false: there was no trial. Throws as `recover`. */
+export async function endTrial(effects: ApplyEffects, emit: Emit): Promise<boolean> {
+  await recover(effects, emit);
+  if (!(await resume(effects.disk))) return false;
+  await settle(effects, emit);
+  return true;
+}
+
+/** Under the lock. Null: something else was changed since, so it stays. Throws as `recover`, `rollback`. */
+export async function takeTrialBack(
+  effects: ApplyEffects,
+  emit: Emit,
+  unit: string,
+): Promise<RestartOutcome | null> {
+  const { disk } = effects;
+  await recover(effects, emit);
+  const trial = await readTransaction(disk, disk.state.trial);
+  if (trial === null || trial === 'torn') return null;
+  if (!(await isManifestOf(disk, trial))) {
+    await endTrial(effects, emit);
+    return null;
+  }
+  await resume(disk);
+  return rollback(effects, emit, unit);
+}
+
+async function resume(disk: Disk): Promise<boolean> {
+  if ((await disk.inspect(disk.state.trial)).kind === 'absent') return false;
+  await disk.rename(disk.state.trial, disk.state.transaction);
+  await syncParent(disk, disk.state.transaction);
+  return true;
+}
+
+/** Is the manifest still the one that this install wrote? Its undo log fits no other. */
+async function isManifestOf(disk: Disk, { steps }: Transaction): Promise<boolean> {
+  const wrote = steps.findLast((step) => step.type === 'path' && step.path === disk.state.manifest);
+  if (wrote?.type !== 'path' || wrote.to.kind !== 'file') return false;
+  const present = await disk.inspect(disk.state.manifest);
+  return present.kind === 'file' && present.sha256 === wrote.to.sha256;
 }

@@ -2,19 +2,16 @@
 import path from 'node:path';
 import type { Emit } from '../../contracts/events.js';
 import type { ShimBuild } from '../../contracts/facts.js';
-import type { OwnedItem } from '../../contracts/manifest.js';
-import type { PathState } from '../../contracts/path-state.js';
+import { type OwnedItem, type PathState, sameContent } from '../../contracts/manifest.js';
 import type { Change, Preflight } from '../../contracts/plan.js';
 import { VgpuError } from '../../lib/errors.js';
-import { storeRoot, storeVersions } from '../../lib/paths.js';
+import { isInStore, storeVersions } from '../../lib/paths.js';
 import { findItem, isOurs } from '../plan/owned.js';
-import { installAlternative, readGroup, removeAlternative, specOf } from './alternatives.js';
-import { keepAside } from './aside.js';
 import type { ApplyEffects } from './effects.js';
 import { sha256, withItem, withoutAlternative, withoutPath } from './manifest.js';
-import { isAlready, sameContent, type Target } from './place.js';
+import { isAlready, keepAside, type Target } from './place.js';
 import { release } from './release.js';
-import { runLdconfig, runReload } from './tools.js';
+import { installAlternative, readGroup, removeAlternative, runLdconfig, runReload, specOf } from './tools.js';
 import type { OpenTransaction } from './transaction.js';
 
 export interface Work {
@@ -72,7 +69,7 @@ export async function carryOut(
     case 'remove-store':
     case 'restart':
     case 'service':
-      // After the commit: sweep.ts, apply.ts.
+      // After the commit: release.ts, apply.ts.
       return items;
   }
 }
@@ -115,7 +112,6 @@ async function fillStore(
   return owned;
 }
 
-/** A file of the package, exactly as the plan saw it. */
 async function readWhole(
   { effects }: Work,
   file: { readonly source: string; readonly sha256: string },
@@ -179,10 +175,6 @@ async function put(work: Put, items: readonly OwnedItem[]): Promise<readonly Own
       ? { kind: 'link', target: target.target, ...what }
       : { kind: 'file', sha256: target.sha256, mode: target.mode, ...what };
   return withItem(owned, item, from);
-}
-
-function isInStore(file: string): boolean {
-  return file.startsWith(`${storeRoot}/`);
 }
 
 /** A small installed file that a user edited: the edited text is kept when the file is written again. */
@@ -270,8 +262,8 @@ async function removeDirectory(
   directory: string,
   items: readonly OwnedItem[],
 ): Promise<readonly OwnedItem[]> {
-  // The store's directories still hold the versions; sweep.ts removes them after the commit.
-  if (directory === storeRoot || isInStore(directory)) return items;
+  // The store's directories still hold the versions; release.ts removes them after the commit.
+  if (isInStore(directory)) return items;
   const present = await effects.disk.inspect(directory);
   if (present.kind === 'directory') {
     if (present.empty) await transaction.place(directory, { kind: 'absent' });

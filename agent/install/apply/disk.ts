@@ -5,18 +5,18 @@
 import { createHash } from 'node:crypto';
 import sync from 'node:fs';
 import fs from 'node:fs/promises';
+import { machine } from 'node:os';
 import path from 'node:path';
-import type { PathState } from '../../contracts/path-state.js';
+import type { PathState } from '../../contracts/manifest.js';
+import { ContentCache } from '../../guest/files/content.js';
+import { canLoad, describeLoadCheck } from '../../guest/unit/access.js';
+import { mappedUnder } from '../../guest/unit/processes.js';
 import { errnoOf, VgpuError } from '../../lib/errors.js';
 import { guestState, type StatePaths } from '../../lib/paths.js';
 import type { CommandRunner } from '../../lib/run-command.js';
-import { checkpoint } from './checkpoint.js';
-import type { Disk } from './effects.js';
+import { type ApplyEffects, checkpoint, type Disk } from './effects.js';
 
-/**
- * `prefix` is put before every path: empty for the running system, a directory for a tree under test. `runner` starts
- * cp(1), because Node can copy neither extended attributes nor exact nanosecond times.
- */
+/** `prefix`: a tree under test. cp(1) copies, because Node keeps neither extended attributes nor nanoseconds. */
 export function nodeDisk(runner: CommandRunner, prefix = '', state: StatePaths = guestState): Disk {
   return new NodeDisk(runner, prefix, state);
 }
@@ -161,7 +161,6 @@ async function named(file: string, work: () => Promise<void>): Promise<void> {
   }
 }
 
-/** Makes an entry's creation, renaming or removal durable. */
 export function syncParent(disk: Disk, file: string): Promise<void> {
   return disk.syncDirectory(path.dirname(file));
 }
@@ -224,4 +223,26 @@ function copyError(from: string, to: string, said: string, code: string | null):
     path: to,
     cause,
   });
+}
+
+// The effects of the running system.
+
+export function systemEffects(what: {
+  readonly runner: CommandRunner;
+  readonly manager: ApplyEffects['manager'];
+  readonly agentVersion: string;
+  readonly restartTimeoutMs: number;
+}): ApplyEffects {
+  return {
+    ...what,
+    disk: nodeDisk(what.runner),
+    readSource: (file) => fs.readFile(file),
+    mappedUnder: (directory) => mappedUnder(directory),
+    loadProblem: async (user, file) => {
+      // A new cache each time: the file has just been written.
+      const effects = { runner: what.runner, contents: new ContentCache(), architecture: machine() };
+      const check = await canLoad(effects, user, file);
+      return check.kind === 'loadable' ? null : describeLoadCheck(file, user, check);
+    },
+  };
 }

@@ -1,9 +1,10 @@
 /** Everything apply/ may do to the world, passed in: so that tests can make any of it fail, or stop dead. */
+import { channel } from 'node:diagnostics_channel';
 import type { MachineFacts } from '../../contracts/facts.js';
-import type { PathState } from '../../contracts/path-state.js';
+import type { PathState } from '../../contracts/manifest.js';
 import type { StatePaths } from '../../lib/paths.js';
 import type { CommandRunner } from '../../lib/run-command.js';
-import type { Manager } from '../../systemd/types.js';
+import type { JobResult, Manager } from '../../systemd/types.js';
 
 /**
  * The file system, one method a mutation. Paths are absolute; the real one (disk.ts) puts a prefix before
@@ -25,7 +26,6 @@ export interface Disk {
   create(path: string, content: Buffer, mode: number): Promise<void>;
   /** Appends and fsyncs; creates with mode 0600. */
   append(path: string, content: Buffer): Promise<void>;
-  /** chown of a file. */
   own(path: string, uid: number, gid: number): Promise<void>;
   symlink(path: string, target: string): Promise<void>;
   rename(from: string, to: string): Promise<void>;
@@ -41,23 +41,53 @@ export interface ApplyEffects {
   readonly disk: Disk;
   readonly runner: CommandRunner;
   readonly manager: Pick<Manager, 'reload' | 'restart'> & Partial<Pick<Manager, 'start' | 'stop'>>;
-  /** Reads a file of the shim build, which lies outside every prefix. */
   readonly readSource: (path: string) => Promise<Buffer>;
-  /** Paths of the files in `directory` that a running process has mapped. */
   readonly mappedUnder: (directory: string) => Promise<ReadonlySet<string>>;
   /** Why the service's user (null: root) cannot load this library; null when he can. */
   readonly loadProblem: (user: MachineFacts['serviceUser'], file: string) => Promise<string | null>;
-  /** Version of this agent, for the manifest. */
   readonly agentVersion: string;
   readonly restartTimeoutMs: number;
 }
 
 export interface ApplyOptions {
-  /**
-   * Keep the undo log after the commit, for `rollback` when the confirmation fails. A caller that asks for it calls
-   * `settle` or `rollback` in the end; if the process dies first, `recover` settles.
-   */
+  /** The caller then calls `rollback` or `settle`; if the process dies first, `recover` settles. */
   readonly keepUndo: boolean;
   /** Aborted between two changes: everything is taken back and a VgpuError `interrupted` is thrown. */
   readonly signal?: AbortSignal;
+}
+
+// The results of apply/.
+
+/** How the restart went. It comes after the commit: a service that fails to start undoes nothing by itself. */
+export type RestartOutcome =
+  | { readonly kind: 'not-planned' }
+  | { readonly kind: 'restarted'; readonly job: JobResult }
+  | { readonly kind: 'failed'; readonly message: string };
+
+export interface Applied {
+  readonly changes: number;
+  readonly restart: RestartOutcome;
+  /** The undo log is kept: call `rollback` or `settle` (only with `keepUndo`). */
+  readonly undoKept: boolean;
+}
+
+export type Recovery =
+  | { readonly kind: 'nothing' }
+  /** Cut short before its commit: taken back. */
+  | { readonly kind: 'rolled-back'; readonly intent: 'install' | 'uninstall' }
+  /** Cut short after its commit: the cleaning up was finished. */
+  | { readonly kind: 'finished'; readonly intent: 'install' | 'uninstall' };
+
+// Marks where a run may be cut short. Nothing subscribes in production, and then it costs one property read.
+// A test preloads a module that subscribes to `vgpu.checkpoint` and kills its own process at the n-th.
+
+interface Checkpoint {
+  /** The fact that has just become true: `rename /etc/vgpu/guest.conf`. */
+  readonly name: string;
+}
+
+const checkpoints = channel('vgpu.checkpoint');
+
+export function checkpoint(name: string): void {
+  if (checkpoints.hasSubscribers) checkpoints.publish({ name } satisfies Checkpoint);
 }

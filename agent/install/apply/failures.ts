@@ -19,8 +19,7 @@ const phrases: Readonly<Record<string, string>> = {
   EIO: 'input/output error',
 };
 
-/** The event, its place and the remedy, of any thrown value. */
-export interface Failure {
+interface Failure {
   readonly text: string;
   readonly operation: string;
   readonly path: string | undefined;

@@ -3,6 +3,7 @@
  * it inherits: the lock belongs to the *open file description*, which both processes share, and so it stays when
  * flock(1) ends, and goes when this process does, however it dies.
  */
+
 import { spawn } from 'node:child_process';
 import { constants } from 'node:fs';
 import fs from 'node:fs/promises';
@@ -11,22 +12,16 @@ import { errnoOf, VgpuError } from '../../lib/errors.js';
 import { lockFile, serviceStarts } from '../../lib/paths.js';
 import { toolEnvironment } from '../../lib/run-command.js';
 
-export interface Lock {
-  /**
-   * Gives the lock up. `remove` also takes away the lock file and its directory (an uninstall leaves nothing);
-   * a process that waits for the removed file notices and makes a new one.
-   */
+interface Lock {
+  /** `remove` also deletes the lock file: a process that waits for it notices and makes a new one. */
   release(options?: { readonly remove?: boolean }): Promise<void>;
 }
 
-export interface LockOptions {
-  /** Said to others: `install`. */
+interface LockOptions {
   readonly command: string;
   /** How long to wait for another holder; 0 does not wait. */
   readonly waitMs: number;
-  /** Default: the contract's path. */
   readonly file?: string;
-  /** Aborts the wait. */
   readonly signal?: AbortSignal;
 }
 
@@ -34,10 +29,7 @@ export interface LockOptions {
 const lockMode = 0o600;
 const closedToOthers = constants.O_RDWR | constants.O_CREAT | constants.O_NOFOLLOW | constants.O_NONBLOCK;
 
-/**
- * Takes the lock. Throws a VgpuError: `refused` (exit 6) that says who holds it, or that this user may not;
- * `interrupted` when `signal` aborted while it waited; `failed` when flock(1) cannot be run.
- */
+/** Throws `refused` (who holds it), `interrupted` (by `signal`), `failed` (flock(1) cannot be run). */
 export async function acquireLock(options: LockOptions): Promise<Lock> {
   const file = options.file ?? lockFile;
   const deadline = performance.now() + options.waitMs;
@@ -122,7 +114,6 @@ async function taken(
   return seconds > 0 && (await flock(descriptor, seconds, signal));
 }
 
-/** False when another process holds it. */
 function flock(descriptor: number, seconds: number, signal: AbortSignal | undefined): Promise<boolean> {
   const patience = seconds > 0 ? ['-w', seconds.toFixed(3)] : ['-n'];
   return new Promise((resolve, reject) => {

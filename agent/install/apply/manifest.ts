@@ -1,10 +1,9 @@
 /** The manifest: read, written, and the rules by which it grows. */
 import { createHash } from 'node:crypto';
-import type { Manifest, OwnedItem } from '../../contracts/manifest.js';
-import type { PathState } from '../../contracts/path-state.js';
-import { checkManifest } from '../../contracts/read-manifest.js';
+import type { Manifest, OwnedItem, PathState } from '../../contracts/manifest.js';
+import { checkManifest } from '../../contracts/manifest-schema.js';
 import { VgpuError } from '../../lib/errors.js';
-import { storeRoot } from '../../lib/paths.js';
+import { isInStore } from '../../lib/paths.js';
 import { findItem, isOurs } from '../plan/owned.js';
 import type { Disk } from './effects.js';
 
@@ -76,7 +75,6 @@ export function withoutAlternative(
   return items.filter((item) => item.kind !== 'alternative' || item.group !== group || item.path !== path);
 }
 
-/** Names in the backup directory that the manifest still needs. */
 export function neededBackups(manifest: Manifest | null): ReadonlySet<string> {
   const names = new Set<string>();
   for (const item of manifest?.items ?? []) {
@@ -100,13 +98,9 @@ function beforeOf(
 
 function keepsEarlier(earlier: OwnedItem, item: OwnedItem, found: PathState): boolean {
   if (found.kind === 'absent' || isOurs(earlier, found)) return true;
-  // Small files that were edited after the install are kept aside (aside.ts); `before` is what was there before the install.
+  // Small files that were edited after the install are kept aside (place.ts); `before` is what was there before the install.
   if (item.kind !== 'link') return true;
-  return found.kind === 'link' && pointsIntoStore(found.target);
-}
-
-function pointsIntoStore(target: string): boolean {
-  return target === storeRoot || target.startsWith(`${storeRoot}/`);
+  return found.kind === 'link' && isInStore(found.target);
 }
 
 function withBefore(item: OwnedItem, earlier: OwnedItem): OwnedItem {

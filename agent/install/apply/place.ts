@@ -1,8 +1,9 @@
 /** Replaces what is at one path. A reader sees the former state or the new one, never half of it. */
 import path from 'node:path';
-import type { PathState } from '../../contracts/path-state.js';
+import type { PathState } from '../../contracts/manifest.js';
 import { syncParent } from './disk.js';
 import type { Disk } from './effects.js';
+import type { OpenTransaction } from './transaction.js';
 
 export type Target =
   | { readonly kind: 'absent' }
@@ -58,7 +59,6 @@ export async function place(disk: Disk, file: string, target: Target): Promise<v
   await syncParent(disk, file);
 }
 
-/** Removes a file, link or empty directory if it is there. */
 export async function clear(disk: Disk, file: string): Promise<void> {
   const present = await disk.inspect(file);
   if (present.kind === 'absent') return;
@@ -92,9 +92,43 @@ export function sameState(a: PathState, b: PathState): boolean {
   return b.kind === 'other' && a.type === b.type;
 }
 
-/** Equal in kind and content; mode and owner may differ. */
-export function sameContent(a: PathState, b: PathState): boolean {
-  if (a.kind === 'link') return b.kind === 'link' && a.target === b.target;
-  if (a.kind === 'file') return b.kind === 'file' && a.sha256 === b.sha256;
-  return a.kind === b.kind;
+// Keeps another program's file when its place is needed: beside it, under a name that no program reads.
+
+const suffix = '.vgpu-save';
+
+/** Free, or with the same content (`kept`). ldconfig, systemd and the loader ignore the suffix. */
+export async function asideFor(
+  disk: Disk,
+  file: string,
+  sha256: string | null,
+): Promise<{ readonly path: string; readonly kept: boolean }> {
+  for (let number = 0; ; number += 1) {
+    const path = number === 0 ? `${file}${suffix}` : `${file}${suffix}.${number}`;
+    const present = await disk.inspect(path);
+    if (present.kind === 'absent') return { path, kept: false };
+    if (present.kind === 'file' && present.sha256 === sha256) return { path, kept: true };
+  }
+}
+
+/** Copies the file at `file` aside as a step of the transaction; answers where it is now. */
+export async function keepAside(disk: Disk, transaction: OpenTransaction, file: string): Promise<string> {
+  const state = await disk.inspect(file);
+  const aside = await asideFor(disk, file, state.kind === 'file' ? state.sha256 : null);
+  if (!aside.kept) await transaction.place(aside.path, { kind: 'copy', backup: file, state });
+  return aside.path;
+}
+
+/** The same from a backup and outside a transaction: an undo that finds a stranger's file in the place. */
+export async function keepBackupAside(
+  disk: Disk,
+  file: string,
+  backup: string,
+  sha256: string | null,
+): Promise<string> {
+  const aside = await asideFor(disk, file, sha256);
+  if (!aside.kept) {
+    await disk.copy(backup, aside.path);
+    await syncParent(disk, aside.path);
+  }
+  return aside.path;
 }

@@ -11,16 +11,25 @@
  * its fsync failed: nothing more is changed, the failure is reported, and `recover` decides from what is on the disk. What
  * reads as not written was never written (fsync(2) loses pages, it makes none).
  */
-
-import type { Manifest } from '../../contracts/manifest.js';
-import type { PathState } from '../../contracts/path-state.js';
+import type { Manifest, PathState } from '../../contracts/manifest.js';
+import {
+  backup,
+  definitions,
+  groupBefore,
+  hash,
+  items,
+  object,
+  oneOf,
+  path,
+  pathState,
+  text,
+} from '../../contracts/manifest-schema.js';
 import { VgpuError } from '../../lib/errors.js';
 import { firstProblem, type SchemaCheck, schemaCheck } from '../../lib/schema.js';
 import { syncParent } from './disk.js';
 import type { Disk } from './effects.js';
 import { sha256 } from './manifest.js';
 import { place } from './place.js';
-import { recordSchema } from './record-schema.js';
 
 /** `to` as the undo needs it: enough to know our work from a stranger's. */
 export type Aim =
@@ -29,7 +38,6 @@ export type Aim =
   | { readonly kind: 'file'; readonly sha256: string }
   | { readonly kind: 'directory' };
 
-/** An alternative as `update-alternatives --install` takes it. */
 export interface AlternativeSpec {
   readonly group: string;
   readonly link: string;
@@ -70,14 +78,12 @@ export interface BeginRecord {
   readonly intent: 'install' | 'uninstall';
   /** As it was before; of a former schema it may be, too. */
   readonly manifest: Pick<Manifest, 'items'> | null;
-  /** Store versions to be deleted after the commit. */
   readonly retire: readonly string[];
 }
 
-export type TransactionRecord =
+type TransactionRecord =
   | BeginRecord
   | StepRecord
-  /** From here on the new state stands. */
   | { readonly type: 'commit' }
   /** After a commit: it is being taken back after all (a failed confirmation). */
   | { readonly type: 'rollback' };
@@ -95,10 +101,7 @@ export async function appendRecord(disk: Disk, record: TransactionRecord): Promi
   if (record.type === 'begin') await syncParent(disk, transaction);
 }
 
-/**
- * The transaction that an earlier run left, or null. A log without a complete first record changed nothing: `torn`.
- * Throws a VgpuError (`failed`) when the log is damaged otherwise, because its changes are then not known.
- */
+/** `torn`: no complete first record, so nothing was changed. Throws `failed` when damaged otherwise. */
 export async function readTransaction(
   disk: Disk,
   log: string = disk.state.transaction,
@@ -159,3 +162,52 @@ function damaged(log: string, line: number, problem: string): VgpuError {
     remedy: `look at ${log}: it lists the changes that an interrupted run had begun; undo them by hand, then remove it`,
   });
 }
+
+// A record of the transaction log as a JSON Schema. `dist/` has it compiled (scripts/compile-schemas.ts).
+
+const aim = oneOf(
+  'kind',
+  object({ kind: { const: 'absent' } }),
+  object({ kind: { const: 'link' }, target: text }),
+  object({ kind: { const: 'file' }, sha256: hash }),
+  object({ kind: { const: 'directory' } }),
+);
+
+const slave = object({ link: path, name: text, path });
+const alternative = {
+  ...object({
+    group: text,
+    link: path,
+    path,
+    priority: { type: 'integer' },
+    slaves: { type: 'array', items: slave },
+  }),
+  type: ['object', 'null'],
+};
+
+export const recordSchema = {
+  ...oneOf(
+    'type',
+    object({
+      type: { const: 'begin' },
+      schema: { const: 1 },
+      id: { type: 'string', pattern: '^[0-9a-f]{8}$' },
+      intent: { enum: ['install', 'uninstall'] },
+      manifest: { ...object({ items }), type: ['object', 'null'] },
+      retire: { type: 'array', items: text },
+    }),
+    object({ type: { const: 'path' }, path, from: pathState, backup, to: aim }),
+    object({
+      type: { const: 'alternative' },
+      group: text,
+      path,
+      previous: alternative,
+      before: groupBefore,
+    }),
+    object({ type: { const: 'ldconfig' } }),
+    object({ type: { const: 'daemon-reload' } }),
+    object({ type: { const: 'commit' } }),
+    object({ type: { const: 'rollback' } }),
+  ),
+  $defs: definitions,
+};

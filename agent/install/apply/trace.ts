@@ -15,19 +15,15 @@ import {
   tracerName,
 } from '../../lib/paths.js';
 import type { TracePlan } from '../plan/trace.js';
-import type { ApplyEffects } from './effects.js';
+import type { ApplyEffects, RestartOutcome } from './effects.js';
 import { failureOf } from './failures.js';
 import { sha256 } from './manifest.js';
 import { clear, place, temporaryFor } from './place.js';
 import { runReload } from './tools.js';
-import type { RestartOutcome } from './types.js';
 
 type TraceEffects = Pick<ApplyEffects, 'disk' | 'manager' | 'mappedUnder' | 'restartTimeoutMs'>;
 
-/**
- * From now on a start of the unit is traced. Throws a VgpuError (`failed`) when it cannot be; `disarmTrace` and
- * `forgetTrace` take back what was done.
- */
+/** Throws `failed`; `disarmTrace` and `forgetTrace` take back what was done. */
 export async function beginTrace(plan: TracePlan, effects: TraceEffects): Promise<void> {
   try {
     await arm(plan, effects);
@@ -65,7 +61,6 @@ export async function restartForTrace(unit: string, effects: TraceEffects): Prom
   }
 }
 
-/** Takes the drop-in away: the next start is not traced. */
 export async function disarmTrace(unit: string, effects: TraceEffects): Promise<void> {
   const { disk } = effects;
   const dropIn = traceDropInPath(unit);
@@ -75,16 +70,12 @@ export async function disarmTrace(unit: string, effects: TraceEffects): Promise<
   await runReload(effects);
 }
 
-/** Takes the events and the record away; after it there is no trace. */
 export async function forgetTrace({ disk }: Pick<TraceEffects, 'disk'>): Promise<void> {
   for (const file of [traceFile, temporaryFor(traceRecord), traceRecord]) await clear(disk, file);
   await removeEmpty({ disk }, traceDirectory);
 }
 
-/**
- * Removes the files of a trace that was killed, and restarts a service that still runs with it. False: there
- * was nothing. Throws the system's error, and can be called again then.
- */
+/** Restarts a service that still runs with the tracer. False: nothing was left. Can be called again. */
 export async function recoverTrace(effects: TraceEffects, emit: Emit): Promise<boolean> {
   const { disk } = effects;
   if ((await disk.inspect(traceDirectory)).kind !== 'directory') return false;
@@ -113,7 +104,6 @@ export async function recoverTrace(effects: TraceEffects, emit: Emit): Promise<b
   return true;
 }
 
-/** It becomes part of a path. */
 function isUnitName(text: string): boolean {
   return /^[\w:.@\\-]+\.service$/.test(text) && !text.startsWith('.');
 }

@@ -1,16 +1,15 @@
 /** One run of changes: each step is written down, then done; all of them can be undone. */
+
 import { randomBytes } from 'node:crypto';
 import path from 'node:path';
-import type { Manifest } from '../../contracts/manifest.js';
-import type { PathState } from '../../contracts/path-state.js';
+import type { Manifest, PathState } from '../../contracts/manifest.js';
 import { VgpuError } from '../../lib/errors.js';
 import { syncParent } from './disk.js';
 import type { Disk } from './effects.js';
 import { isAlready, place, type Target } from './place.js';
 import { type Aim, appendRecord, type BeginRecord, type StepRecord } from './records.js';
 
-/** The former state that a step found, and the name of its copy. */
-export interface Found {
+interface Found {
   readonly from: PathState;
   readonly backup: string | null;
 }

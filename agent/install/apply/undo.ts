@@ -1,20 +1,16 @@
 /** Takes a transaction back, last step first. Can be cut short and begun again at any point. */
 import path from 'node:path';
 import type { Emit } from '../../contracts/events.js';
-import type { PathState } from '../../contracts/path-state.js';
+import { sameContent } from '../../contracts/manifest.js';
 import { guestConf, storeRoot } from '../../lib/paths.js';
-import { undoAlternative } from './alternatives.js';
-import { keepBackupAside } from './aside.js';
 import type { ApplyEffects } from './effects.js';
 import { failureOf } from './failures.js';
-import { clear, place, sameState, temporaryFor } from './place.js';
-import type { Aim, PathRecord, StepRecord } from './records.js';
-import { runLdconfig, runReload } from './tools.js';
+import { clear, keepBackupAside, place, sameState, temporaryFor } from './place.js';
+import type { PathRecord, StepRecord } from './records.js';
+import { runLdconfig, runReload, undoAlternative } from './tools.js';
 
-/** Programs, texts and settings: no library of the loader's. */
 const unread = ['/usr/bin', '/usr/share', '/etc/default'];
 
-/** The program that reads a path, and so has to reload when it is restored. */
 type Reader = 'systemd' | 'loader' | 'nobody';
 
 /**
@@ -58,7 +54,6 @@ function readerOf({ disk }: ApplyEffects, step: StepRecord): Reader {
   }
 }
 
-/** True when the program that reads it has to reload. */
 async function undoStep(effects: ApplyEffects, step: StepRecord, emit: Emit): Promise<boolean> {
   switch (step.type) {
     case 'ldconfig':
@@ -81,7 +76,8 @@ async function undoPath({ disk }: ApplyEffects, step: PathRecord, emit: Emit): P
     return false;
   }
   const backup = step.backup === null ? null : path.join(disk.state.backups, step.backup);
-  if (!isOursNow(present, step.to)) {
+  // Absent counts: between a directory and a link in its place there is a moment with neither.
+  if (present.kind !== 'absent' && !sameContent(present, step.to)) {
     await keepStranger({ disk, step, backup, emit });
     return false;
   }
@@ -91,14 +87,6 @@ async function undoPath({ disk }: ApplyEffects, step: PathRecord, emit: Emit): P
     backup === null ? { kind: 'absent' } : { kind: 'copy', backup, state: step.from },
   );
   return true;
-}
-
-/** Absent counts: between a directory and a link in its place there is a moment with neither. */
-function isOursNow(present: PathState, to: Aim): boolean {
-  if (present.kind === 'absent') return true;
-  if (present.kind === 'link') return to.kind === 'link' && present.target === to.target;
-  if (present.kind === 'file') return to.kind === 'file' && present.sha256 === to.sha256;
-  return present.kind === 'directory' && to.kind === 'directory';
 }
 
 async function keepStranger(what: {

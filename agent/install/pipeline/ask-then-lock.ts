@@ -3,6 +3,8 @@
  * one that the user accepted. A user who thinks for an hour delays no repair and no other command.
  */
 import type { Emit } from '../../contracts/events.js';
+import type { Plan } from '../../contracts/plan.js';
+import { VgpuError } from '../../lib/errors.js';
 import type { LockedCommand, Workplace } from './workplace.js';
 
 export interface Asking<P> {
@@ -14,12 +16,11 @@ export interface Asking<P> {
   /** Two plans with the same words are the same; null: there is nothing to ask about. */
   readonly words: (planned: P) => string | null;
   readonly approve: (planned: P) => Promise<boolean>;
-  /** `approve` asks a person; otherwise it answers at once. */
   readonly asks: boolean;
   readonly signal: AbortSignal;
 }
 
-export type Asked<P, R> =
+type Asked<P, R> =
   | { readonly kind: 'declined'; readonly planned: P }
   | { readonly kind: 'done'; readonly result: R };
 
@@ -67,4 +68,27 @@ export async function askThenLock<P, R>(
       remedy: null,
     });
   }
+}
+
+// The first step of a command, before it plans: it undoes or finishes what a former run left, and says so.
+
+export async function recoverFirst(work: Pick<Workplace, 'recover'>, emit: Emit): Promise<void> {
+  const recovery = await work.recover(emit);
+  if (recovery.kind === 'nothing') return;
+  const text =
+    recovery.kind === 'rolled-back'
+      ? `an earlier ${recovery.intent} was interrupted; it was undone`
+      : `an earlier ${recovery.intent} was interrupted at its end; it was finished`;
+  emit({ kind: 'note', level: 'warning', code: `recovered-${recovery.kind}`, text, remedy: null });
+}
+
+// A refused plan as the error that ends a command.
+
+export function refusal(plan: Extract<Plan, { kind: 'refused' }>, operation: string): VgpuError {
+  const { refusals } = plan;
+  return new VgpuError(refusals.map((one) => one.message).join('\n'), {
+    kind: 'refused',
+    operation,
+    remedy: refusals.map((one) => one.remedy).join('\n'),
+  });
 }

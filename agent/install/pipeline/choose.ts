@@ -1,23 +1,16 @@
 /** Which consumer a command is about: `--profile`, `--unit`, what is installed. */
 import type { Consumer } from '../../contracts/manifest.js';
 import { VgpuError } from '../../lib/errors.js';
-import { fits, forUnit, genericProfile } from '../../profile/instance.js';
+import { fits, forUnit, genericProfile, usualProfile } from '../../profile/instance.js';
 import type { Profile } from '../../profile/types.js';
 import type { Workplace } from './workplace.js';
 
-/** As typed; what was not typed is absent. */
 export interface Choice {
   readonly profile?: string;
   readonly unit?: string;
 }
 
-/** The profile when nothing says which. */
-export const usualProfile = 'ollama';
-
-/**
- * One consumer; a unit that no profile is for has the generic one. Throws a VgpuError: `profile` for a profile that is
- * not there, `usage` where several are installed and none is named.
- */
+/** Throws `profile` for an unknown profile, `usage` where several are installed and none is named. */
 export async function chooseOne(work: Chooser, choice: Choice): Promise<Profile> {
   const unit = choice.unit === undefined ? undefined : await ownName(work, choice.unit);
   const chosen = await choose(work, unit === undefined ? choice : { ...choice, unit });
@@ -43,7 +36,6 @@ async function choose(work: Chooser, choice: Choice): Promise<Profile> {
   return forUnit(work.profile(first.profile), first.unit);
 }
 
-/** Every consumer that is installed, or the one that is named; the usual one where nothing is. */
 export async function chooseAll(work: Chooser, choice: Choice): Promise<readonly Profile[]> {
   const installed = (await work.manifest())?.consumers ?? [];
   if (choice.unit !== undefined || choice.profile !== undefined || installed.length === 0) {

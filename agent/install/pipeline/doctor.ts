@@ -4,9 +4,9 @@ import type { Emit } from '../../contracts/events.js';
 import type { Profile } from '../../profile/types.js';
 import { combine } from '../../verdict/combine.js';
 import { diagnose } from '../../verdict/doctor/diagnose.js';
-import type { Diagnosis, DoctorFacts } from '../../verdict/doctor/types.js';
+import type { Diagnosis, DoctorFacts } from '../../verdict/doctor/finding.js';
+import { recoverFirst } from './ask-then-lock.js';
 import { type InstallResult, install } from './install.js';
-import { recoverFirst } from './recover-first.js';
 import type { Traced } from './trace.js';
 import type { DoctorWorkplace, ReadyPlan } from './workplace.js';
 
@@ -24,7 +24,6 @@ export interface Examined {
   readonly diagnosis: Diagnosis;
 }
 
-/** Looks and concludes. Changes nothing, restarts nothing. */
 export async function examine(work: DoctorWorkplace, request: DoctorRequest, emit: Emit): Promise<Examined> {
   const facts = await gather(work, request, emit);
   return { facts, diagnosis: diagnose(facts) };
@@ -61,14 +60,10 @@ async function gather(work: DoctorWorkplace, request: DoctorRequest, emit: Emit)
 
 export interface FixRequest extends DoctorRequest {
   readonly approve: (plan: ReadyPlan) => Promise<boolean>;
-  /** `approve` asks a person. */
   readonly asks: boolean;
 }
 
-/**
- * Clears up what a former run left, then does what install would. Null: that left nothing of vgpu-agent here, and
- * whether to install is not the doctor's to decide.
- */
+/** Null: nothing of vgpu-agent is installed here, and the doctor does not decide to install it. */
 export async function fix(
   work: DoctorWorkplace,
   request: FixRequest,

@@ -1,16 +1,12 @@
 /** install: inspect, plan, show, apply, restart, confirm, verdict. The service runs the same. */
-
 import type { Emit } from '../../contracts/events.js';
 import type { MachineFacts } from '../../contracts/facts.js';
 import type { Verdict } from '../../contracts/verdict.js';
-import { VgpuError } from '../../lib/errors.js';
+import { stopIfAsked, VgpuError } from '../../lib/errors.js';
 import { agentUnit } from '../../lib/paths.js';
 import type { Profile } from '../../profile/types.js';
-import type { Applied } from '../apply/types.js';
-import { askThenLock } from './ask-then-lock.js';
-import { recoverFirst } from './recover-first.js';
-import { refusal } from './refusal.js';
-import { takeBack, takenBack, tellTakenBack } from './take-back.js';
+import type { Applied, RestartOutcome } from '../apply/effects.js';
+import { askThenLock, recoverFirst, refusal } from './ask-then-lock.js';
 import type { Mark, ReadyPlan, Workplace } from './workplace.js';
 
 /** A repair of the service may have the lock when the trial ends. */
@@ -20,20 +16,15 @@ export interface InstallRequest {
   readonly profile: Profile;
   readonly host: string | null;
   readonly force: boolean;
-  /** Go on although the host does not answer. */
   readonly allowUnreachable?: boolean;
   readonly restart: boolean;
   /** Shall the service be there? Null or absent: as it is. */
   readonly service?: boolean | null;
   readonly rollbackOnFailure: boolean;
   readonly timeoutMs: number | null;
-  /** The verdict needs kernels that compute right. */
   readonly compute?: boolean;
   readonly signal: AbortSignal;
-  /**
-   * Asked only when there is something to change, and again when the plan has changed meanwhile. False stops without
-   * a change.
-   */
+  /** Asked again when the plan has changed meanwhile. False stops without a change. */
   readonly approve: (plan: ReadyPlan) => Promise<boolean>;
   /** `approve` asks a person: then the lock is taken after the answer. */
   readonly asks: boolean;
@@ -114,7 +105,7 @@ async function change(
   marks: Mark[],
   emit: Emit,
 ): Promise<Changed | OnTrial | InstallResult> {
-  stopIfAsked(request.signal);
+  stopIfAsked(request.signal, 'stopped before anything was changed', { operation: 'install' });
   const restarts = plan.changes.some((one) => one.kind === 'restart');
   const mark = restarts ? await work.mark(facts.unit, request.signal) : null;
   if (mark !== null) marks.push(mark);
@@ -154,7 +145,6 @@ function done(state: Changed): { kind: 'done'; plan: ReadyPlan; applied: Applied
   return { kind: 'done', plan: state.plan, applied: state.applied };
 }
 
-/** Facts and the plan made of them; throws (`refused`) when nothing may be done. */
 export async function inspectAndPlan(
   work: Workplace,
   request: Pick<InstallRequest, 'profile' | 'host' | 'force' | 'allowUnreachable' | 'restart' | 'service'>,
@@ -185,7 +175,7 @@ async function judge(work: Workplace, request: InstallRequest, state: Changed, e
       },
       emit,
     );
-    stopIfAsked(request.signal);
+    stopIfAsked(request.signal, 'stopped before anything was changed', { operation: 'install' });
     emit({ kind: 'verdict', verdict });
     await work.journal.write({ kind: 'verdict', verdict });
     return verdict;
@@ -273,7 +263,42 @@ async function settledOrTakeBack(
   return { ...done(state), verdict };
 }
 
-function stopIfAsked(signal: AbortSignal): void {
-  if (!signal.aborted) return;
-  throw new VgpuError('stopped before anything was changed', { kind: 'interrupted', operation: 'install' });
+// Taking an install back whose verdict, or whose service, was not what was asked for.
+
+async function takeBack(work: Workplace, plan: ReadyPlan, emit: Emit): Promise<void> {
+  await tellTakenBack(work, plan, await work.rollback(plan.unit, emit), emit);
+}
+
+async function tellTakenBack(
+  work: Pick<Workplace, 'journal'>,
+  plan: ReadyPlan,
+  restart: RestartOutcome,
+  emit: Emit,
+): Promise<void> {
+  if (restart.kind === 'failed') {
+    emit({
+      kind: 'note',
+      level: 'warning',
+      code: 'restart-failed',
+      text: restart.message,
+      remedy: `systemctl restart ${plan.unit}`,
+    });
+  }
+  await work.journal.write({
+    kind: 'rolledBack',
+    profile: plan.profile,
+    unit: plan.unit,
+    storeId: plan.storeId,
+    changes: plan.changes.length,
+  });
+}
+
+function takenBack(error: VgpuError, remedy: string | undefined): VgpuError {
+  return new VgpuError(`${error.message}. Everything was undone`, {
+    kind: 'rolled-back',
+    operation: error.operation,
+    ...(error.path === undefined ? {} : { path: error.path }),
+    ...(remedy === undefined ? {} : { remedy }),
+    cause: error,
+  });
 }

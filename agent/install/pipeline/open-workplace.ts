@@ -2,11 +2,9 @@
 import fs from 'node:fs/promises';
 import { uptime } from 'node:os';
 import { consumersOwn, containerOf, isContainer, isRunning } from '../../containers/container-unit.js';
-import { withComposed } from '../../containers/docker-compose.js';
-import { dockerLogs } from '../../containers/docker-log.js';
-import { dockerPid } from '../../containers/docker-socket.js';
+import { dockerLogs, dockerPid, withComposed } from '../../containers/docker.js';
 import type { Emit } from '../../contracts/events.js';
-import type { Distribution } from '../../contracts/facts.js';
+import type { Distribution, HostFacts } from '../../contracts/facts.js';
 import type { Consumer } from '../../contracts/manifest.js';
 import type { LoadedUnit, UnitFacts } from '../../contracts/unit.js';
 import { agentConfCheck } from '../../guest/agent-conf.js';
@@ -16,13 +14,12 @@ import { inspect } from '../../guest/inspect.js';
 import { consumerDirectories } from '../../guest/libraries/candidates.js';
 import { OwnerCache } from '../../guest/libraries/packages.js';
 import { lookCloser } from '../../guest/look/closer-look.js';
-import { defaultShimDirectory } from '../../guest/shim/shim-build.js';
+import { defaultShimDirectory, readShimBuild } from '../../guest/shim/store.js';
 import { withContainers } from '../../guest/unit/container-processes.js';
-import { outputTarget } from '../../guest/unit/output-target.js';
 import { cgroupPids, readIdentities, readProcesses, readStat } from '../../guest/unit/processes.js';
-import { placeOfStart } from '../../guest/unit/start-record.js';
-import { readHost } from '../../guest/vgpu-host/host.js';
-import { agentVersion } from '../../lib/agent-version.js';
+import { outputTarget, placeOfStart } from '../../guest/unit/start-record.js';
+import { readHost } from '../../guest/vgpu-host/probe.js';
+import { agentVersion } from '../../lib/build-info.js';
 import { VgpuError } from '../../lib/errors.js';
 import { agentUnit, manifestFile, storeCurrent, storeVersions, traceRecord } from '../../lib/paths.js';
 import { type CommandRunner, spawnRunner } from '../../lib/run-command.js';
@@ -32,37 +29,31 @@ import type { Profile } from '../../profile/types.js';
 import { openManager } from '../../systemd/bus.js';
 import { journalReader } from '../../systemd/journal-reader.js';
 import { type JournalWriter, journalWriter } from '../../systemd/journal-writer.js';
-import { runProbe } from '../../systemd/probe-runner.js';
-import { runInUnit } from '../../systemd/run-in-unit.js';
+import { runInUnit, runProbe } from '../../systemd/run-in-unit.js';
 import type { Manager } from '../../systemd/types.js';
 import { hostOfUnit } from '../../systemd/unit-environment.js';
-import { logNamespace } from '../../systemd/unit-output.js';
+import { logNamespace } from '../../systemd/unit-facts.js';
 import { combine } from '../../verdict/combine.js';
-import { observe } from '../../verdict/confirm.js';
-import type { ConfirmEffects, ConfirmOptions } from '../../verdict/effects.js';
+import { type LookEffects, lookAgain, observe } from '../../verdict/confirm.js';
 import {
   askSessions,
   type SessionsAnswer,
   type SessionsQuestion,
   ticksPerSecond,
 } from '../../verdict/host-sessions.js';
-import { type LookEffects, lookAgain } from '../../verdict/look-again.js';
 import { followFile, httpGet, stamps, systemClock } from '../../verdict/node-effects.js';
-import type { Observation } from '../../verdict/observation.js';
+import type { ConfirmEffects, ConfirmOptions, Observation } from '../../verdict/observation.js';
 import { watchProcesses } from '../../verdict/watch-processes.js';
-import { apply, recover, rollback, settle } from '../apply/apply.js';
-import { nodeDisk } from '../apply/disk.js';
+import { apply, beginTrial, endTrial, recover, rollback, settle, takeTrialBack } from '../apply/apply.js';
+import { nodeDisk, systemEffects } from '../apply/disk.js';
 import { acquireLock } from '../apply/lock.js';
 import { readManifest } from '../apply/manifest.js';
-import { systemEffects } from '../apply/system-effects.js';
 import { recoverTrace } from '../apply/trace.js';
-import { beginTrial, endTrial, takeTrialBack } from '../apply/trial.js';
 import { planInstall } from '../plan/install.js';
 import { planUninstall } from '../plan/uninstall.js';
-import { agentState, serviceState } from './service-state.js';
-import { serviceUp } from './service-up.js';
+import { agentState, serviceState, serviceUp } from './agent-service.js';
 import { procSockets, servingNow } from './serving.js';
-import { tracing } from './tracing.js';
+import { tracing } from './trace.js';
 import type { ConfirmRequest, DoctorWorkplace, Mark } from './workplace.js';
 
 /** How long `systemctl restart` may take: a unit's own TimeoutStartSec and TimeoutStopSec are 90 s each. */
@@ -88,10 +79,8 @@ export interface OpenWorkplace {
 }
 
 export interface WorkplaceOptions {
-  /** Where systemd's manager is from; the service shares its one connection. */
   readonly connect?: () => Promise<Manager>;
   readonly runner?: CommandRunner;
-  /** Milliseconds for which another command's lock is waited for. */
   readonly lockWaitMs?: number;
   readonly journal?: JournalWriter;
   /** Asks the host for this guest's sessions; by default by one run of vgpu-probe. */
@@ -277,7 +266,7 @@ export function openWorkplace(options: WorkplaceOptions = {}): OpenWorkplace {
     },
     traceLeft: async () => (await disk.inspect(traceRecord)).kind === 'file',
     recoverTrace: async (emit) => recoverTrace(await applyEffects(), emit),
-    tracing: tracing(applyEffects, async (unit) => (await manager()).processes(unit), runner, contents),
+    tracing: tracing(applyEffects, async (unit) => (await manager()).processes(unit), contents),
     apply: async (plan, options, emit) => apply(plan, await applyEffects(), emit, options),
     rollback: async (unit, emit) => rollback(await applyEffects(), emit, unit),
     settle: async (emit) => settle(await applyEffects(), emit),
@@ -396,7 +385,19 @@ async function outputFile(unit: UnitFacts): Promise<Mark['outputFile']> {
   return { path: target.path, offset: size };
 }
 
-/** How many of the directories that the consumer tries one after the other exist here. */
 function libraryDirectories(profile: Profile, distribution: Distribution): number {
   return new Set(consumerDirectories(new Root('/'), profile, distribution)).size;
+}
+
+// Asks addresses for a host, with the shim that would be installed.
+
+/** Each question is bounded by `timeoutMs`; no answer is an answer. Throws a VgpuError when the shim is not built. */
+export function hostAsker(timeoutMs: number): (endpoint: string) => Promise<HostFacts['answer']> {
+  const runner = spawnRunner();
+  const contents = new ContentCache();
+  return async (endpoint) => {
+    const shim = await readShimBuild(defaultShimDirectory(), contents);
+    const sources = { flag: endpoint, environment: undefined, guestConf: null, defaultSocketExists: false };
+    return (await readHost(runner, { sources, shim, timeoutMs })).answer;
+  };
 }

@@ -1,35 +1,37 @@
-/** host install, status and uninstall: the arrow of a machine that serves GPUs. */
-
+/** host install and uninstall: the arrow of a machine that serves GPUs. */
+import { machine } from 'node:os';
 import type { Emit } from '../../contracts/events.js';
 import type { Plan } from '../../contracts/plan.js';
 import type { HostDevice, ServingFacts, ServingRequest } from '../../contracts/serving.js';
-import type { DaemonAnswer } from '../../guest/host/inspect.js';
-import { VgpuError } from '../../lib/errors.js';
-import type { Applied, Recovery } from '../apply/types.js';
-import { planServingAway } from '../plan/serving/away.js';
-import { planServing } from '../plan/serving/install.js';
-import { askThenLock } from './ask-then-lock.js';
-import { recoverFirst } from './recover-first.js';
-import { refusal } from './refusal.js';
+import { ContentCache } from '../../guest/files/content.js';
+import { Root } from '../../guest/files/root.js';
+import {
+  askDaemon,
+  type DaemonAnswer,
+  presentDevice,
+  readServing,
+  type ServingEffects,
+} from '../../guest/host/inspect.js';
+import { agentVersion } from '../../lib/build-info.js';
+import { stopIfAsked, VgpuError } from '../../lib/errors.js';
+import { guestState, hostState } from '../../lib/paths.js';
+import { spawnRunner } from '../../lib/run-command.js';
+import { openManager } from '../../systemd/bus.js';
+import { apply, recover } from '../apply/apply.js';
+import { nodeDisk, systemEffects } from '../apply/disk.js';
+import type { Applied, Recovery } from '../apply/effects.js';
+import { acquireLock } from '../apply/lock.js';
+import { readManifest } from '../apply/manifest.js';
+import { planServing, planServingAway } from '../plan/serving.js';
+import { askThenLock, recoverFirst, refusal } from './ask-then-lock.js';
 import type { ReadyPlan, Workplace } from './workplace.js';
 
-/** The effects that it needs, passed in. */
 export interface HostWorkplace extends Pick<Workplace, 'locked' | 'recover' | 'apply'> {
-  /** The device that is set now; null: none. */
   device(): Promise<HostDevice | null>;
   look(request: ServingRequest, device: HostDevice): Promise<ServingFacts>;
   askDaemon(): Promise<DaemonAnswer>;
   recover(emit: Emit): Promise<Recovery>;
 }
-
-/** Nothing is asked for: everything as it is. */
-export const asItIs: ServingRequest = {
-  device: null,
-  listen: null,
-  limits: { memory: null, sessions: null },
-  endSessions: false,
-  force: false,
-};
 
 export interface HostChange {
   readonly intent: 'install' | 'uninstall';
@@ -58,12 +60,7 @@ export async function changeHost(work: HostWorkplace, change: HostChange, emit: 
       signal,
     },
     async (plan): Promise<HostResult> => {
-      if (signal.aborted) {
-        throw new VgpuError('stopped before anything was changed', {
-          kind: 'interrupted',
-          operation: `host ${intent}`,
-        });
-      }
+      stopIfAsked(signal, 'stopped before anything was changed', { operation: `host ${intent}` });
       return { kind: 'done', plan, applied: await work.apply(plan, { keepUndo: false, signal }, emit) };
     },
     emit,
@@ -93,4 +90,52 @@ function noDevice(): VgpuError {
     operation: 'plan the install of the host',
     remedy: '--device cuda for the GPU of this machine, --device software for a simulated one',
   });
+}
+
+// The HostWorkplace of the running system: every effect is the real one.
+
+const jobTimeoutMs = 100_000;
+const lockWaitMs = 10_000;
+
+/** Throws a VgpuError (`refused`) where there is no systemd. */
+export async function openHost(): Promise<{ readonly work: HostWorkplace; close(): void }> {
+  const manager = await openManager();
+  const runner = spawnRunner();
+  const disk = nodeDisk(runner, '', hostState);
+  const guestDisk = nodeDisk(runner, '', guestState);
+  const effects = {
+    ...systemEffects({ runner, manager, agentVersion: agentVersion(), restartTimeoutMs: jobTimeoutMs }),
+    disk,
+  };
+  // A new view each time: it remembers directories, and a plan is made again after the lock was waited for.
+  const serving = (): ServingEffects => ({
+    root: new Root('/'),
+    contents: new ContentCache(),
+    runner,
+    manager,
+    architecture: machine(),
+    readManifest: () => readManifest(disk),
+  });
+  const work: HostWorkplace = {
+    device: () => presentDevice(serving()),
+    look: (request, device) => readServing(serving(), request, device),
+    askDaemon: () => askDaemon(runner),
+    recover: (emit) => recover(effects, emit),
+    apply: (plan, options, emit) => apply(plan, effects, emit, options),
+    locked: async (command, task, { waitMs = lockWaitMs, signal } = {}) => {
+      const lock = await acquireLock({ command, waitMs, ...(signal === undefined ? {} : { signal }) });
+      let done = false;
+      try {
+        const result = await task();
+        done = true;
+        return result;
+      } finally {
+        // The lock's file is shared with a guest's install: it goes with the last of both.
+        const kinds = [await disk.inspect(hostState.manifest), await guestDisk.inspect(guestState.manifest)];
+        const over = command === 'uninstall' && kinds.every(({ kind }) => kind === 'absent');
+        await lock.release({ remove: done && over });
+      }
+    },
+  };
+  return { work, close: () => manager.close() };
 }

@@ -1,12 +1,12 @@
 /** Does the consumer serve requests now? Then it is not restarted. */
 import { readFileSync } from 'node:fs';
 import type { LoadedUnit } from '../../contracts/unit.js';
-import { member, own } from '../../lib/own.js';
+import { member, own } from '../../lib/json.js';
 import type { Profile } from '../../profile/types.js';
-import { readinessUrls } from '../../verdict/address.js';
-import type { HttpAnswer } from '../../verdict/effects.js';
+import type { HttpAnswer } from '../../verdict/observation.js';
+import { readinessUrls } from '../../verdict/watch-readiness.js';
 
-export interface ServingEffects {
+interface ServingEffects {
   get(url: string, timeoutMs: number, signal: AbortSignal): Promise<HttpAnswer>;
   /** `net/tcp` and `net/tcp6` of /proc/PID; empty when they cannot be read. */
   sockets(pid: number): readonly string[];
@@ -65,7 +65,6 @@ function listLength(body: string, name: string): number {
 
 const established = '01';
 
-/** Connections that clients have to `port`, in tables of proc_pid_net(5). */
 export function connections(tables: readonly string[], port: number): number {
   const wanted = `:${port.toString(16).toUpperCase().padStart(4, '0')}`;
   let count = 0;

@@ -8,7 +8,7 @@ import type { Verdict } from '../../contracts/verdict.js';
 import type { ConsumerView, StatusView } from '../../contracts/views.js';
 import type { Profile } from '../../profile/types.js';
 import { changeTitle } from '../plan/change-title.js';
-import { findConsumer } from '../plan/consumers.js';
+import { findConsumer } from '../plan/owned.js';
 
 /** One consumer. `plan` is what install would do now to what is installed (null: nothing is). */
 export function statusView(
@@ -48,19 +48,16 @@ export function allInOne(views: readonly [StatusView, ...StatusView[]]): StatusV
   };
 }
 
-/** The view with a newer verdict about its one consumer. */
 export function withVerdict(view: StatusView, verdict: Verdict | null): StatusView {
   const consumers = view.consumers.map((one): ConsumerView => ({ ...one, verdict }));
   return { ...view, consumers, verdict };
 }
 
-/** The view with a verdict about one of several consumers. */
 export function withVerdictOf(view: StatusView, unit: string, verdict: Verdict | null): StatusView {
   const consumers = view.consumers.map((one) => (one.unit.name === unit ? { ...one, verdict } : one));
   return { ...view, consumers, verdict: view.unit.name === unit ? verdict : view.verdict };
 }
 
-/** A verdict that rests on an older look is not about now. */
 export const freshMs = 15_000;
 
 /** The view as it is to be shown at `now` (milliseconds): the service may have stopped looking. */
@@ -89,7 +86,6 @@ export function oldVerdict(before: Verdict, why: string): Verdict {
   };
 }
 
-/** The units of consumers that are installed and run, and about which there is no verdict. */
 export function unjudged({ installed, consumers }: StatusView): readonly string[] {
   if (installed === null) return [];
   const running = consumers.filter(({ unit }) => unit.active?.startsWith('active ') === true);

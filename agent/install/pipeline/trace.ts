@@ -2,20 +2,32 @@
  * doctor --trace: one start of the service with the tracer before everything that it loads, then one as before. The
  * lock is held from the first change to the last, so that no repair and no other command comes between.
  */
-import { setTimeout as sleep } from 'node:timers/promises';
 import type { Emit } from '../../contracts/events.js';
 import type { MachineFacts } from '../../contracts/facts.js';
 import type { UnitFacts } from '../../contracts/unit.js';
-import { VgpuError } from '../../lib/errors.js';
+import type { ContentCache } from '../../guest/files/content.js';
+import { readProcesses } from '../../guest/unit/processes.js';
+import { stopIfAsked, VgpuError } from '../../lib/errors.js';
 import type { Profile } from '../../profile/types.js';
-import { gatherTrace, librariesOf } from '../../verdict/doctor/trace/bindings.js';
-import { readTrace } from '../../verdict/doctor/trace/events.js';
-import type { LiveProcess } from '../../verdict/doctor/trace/traced.js';
-import type { TracedStart, TraceFacts } from '../../verdict/doctor/trace/types.js';
+import {
+  gatherTrace,
+  librariesOf,
+  readTrace,
+  type TracedStart,
+  type TraceFacts,
+} from '../../verdict/doctor/trace/bindings.js';
+import {
+  type LiveProcess,
+  liveProcess,
+  readTraceFile,
+  whoseLibraries,
+} from '../../verdict/doctor/trace/traced.js';
 import type { Observation } from '../../verdict/observation.js';
-import { planTrace, type TracePlan } from '../plan/trace.js';
+import type { ApplyEffects } from '../apply/effects.js';
+import { beginTrace, disarmTrace, forgetTrace, restartForTrace } from '../apply/trace.js';
+import { planTrace, type TracePlan, traceLimitBytes } from '../plan/trace.js';
 import { askThenLock } from './ask-then-lock.js';
-import type { DoctorWorkplace, Mark, Workplace } from './workplace.js';
+import type { DoctorWorkplace, Mark, Tracing, Workplace } from './workplace.js';
 
 export interface TraceRequest {
   readonly profile: Profile;
@@ -24,7 +36,7 @@ export interface TraceRequest {
   readonly signal: AbortSignal;
   /** Asked only when a trace is possible. `serves`: the requests that the unit serves now; null: none. */
   readonly approve: (unit: string, serves: string | null) => Promise<boolean>;
-  /** `approve` asks a person; if not, a unit that serves requests is waited for. */
+  /** `approve` asks a person; if not, a unit that serves requests is not restarted. */
   readonly asks: boolean;
 }
 
@@ -36,12 +48,12 @@ export interface Traced {
 
 /**
  * Traces one start. Whatever happens, the service is restored before this returns or throws. Throws a VgpuError:
- * `interrupted` when `signal` aborted, `refused` when there is no one to ask and the unit keeps serving requests,
+ * `interrupted` when `signal` aborted, `refused` when there is no one to ask and the unit serves requests,
  * `failed` when the machine refused, or when restoring failed (the next command tries again).
  */
 export async function trace(work: DoctorWorkplace, request: TraceRequest, emit: Emit): Promise<Traced> {
   const { profile, signal } = request;
-  if (!request.asks) await notWhileServing(work, request, emit);
+  if (!request.asks) await notWhileServing(work, request);
   const asked = await askThenLock<Prepared | string, Traced>(
     work,
     {
@@ -62,7 +74,7 @@ export async function trace(work: DoctorWorkplace, request: TraceRequest, emit: 
     },
     async (prepared) => {
       if (typeof prepared === 'string') return notTraced(prepared);
-      stopIfAsked(request);
+      stopTraceIfAsked(request);
       return start(work, request, prepared, emit);
     },
     emit,
@@ -70,43 +82,16 @@ export async function trace(work: DoctorWorkplace, request: TraceRequest, emit: 
   return asked.kind === 'declined' ? notTraced('nothing was restarted', true) : asked.result;
 }
 
-const servingEveryMs = 1_000;
-/** Longer than a long answer of a model; the user who asked with --yes may not be there to see it. */
-const servingLimitMs = 10 * 60_000;
-
-/** Waits, as the service does, until there are no requests. Throws a VgpuError `refused` when that takes too long. */
-async function notWhileServing(
-  work: DoctorWorkplace,
-  { profile, signal }: TraceRequest,
-  emit: Emit,
-): Promise<void> {
-  const begun = performance.now();
-  for (;;) {
-    const serves = await work.serving(profile, signal);
-    if (signal.aborted) {
-      throw new VgpuError(
-        `stopped while waiting until ${profile.unit} has no requests; nothing was changed`,
-        {
-          kind: 'interrupted',
-          operation: 'trace',
-          path: profile.unit,
-        },
-      );
-    }
-    if (serves === null) return;
-    const elapsedMs = performance.now() - begun;
-    if (elapsedMs >= servingLimitMs) {
-      throw new VgpuError(`${profile.unit} serves requests, and a trace restarts it: ${serves}`, {
-        kind: 'refused',
-        operation: 'trace',
-        path: profile.unit,
-        remedy: 'run it without --yes: it then shows the requests and asks',
-      });
-    }
-    const text = `${profile.unit}, which serves requests: ${serves}`;
-    emit({ kind: 'waiting', text, elapsedMs, limitMs: servingLimitMs });
-    await sleep(servingEveryMs, undefined, { signal }).catch(() => {});
-  }
+/** With --yes no one sees the requests: a unit that serves any is not restarted. */
+async function notWhileServing(work: DoctorWorkplace, { profile, signal }: TraceRequest): Promise<void> {
+  const serves = await work.serving(profile, signal);
+  if (serves === null) return;
+  throw new VgpuError(`${profile.unit} serves requests, and a trace restarts it: ${serves}`, {
+    kind: 'refused',
+    operation: 'trace',
+    path: profile.unit,
+    remedy: 'try again when it has none, or without --yes: it then shows the requests and asks',
+  });
 }
 
 function notTraced(why: string, declined = false): Traced {
@@ -148,7 +133,7 @@ async function start(
     // While the drop-in is there the record stays: the next command takes up from there.
     if (cleared) {
       await tracing.forget();
-      stopIfAsked(request);
+      stopTraceIfAsked(request);
     }
     throw error;
   }
@@ -193,7 +178,7 @@ async function tracedStart(
         remedy: `vgpu-agent doctor looks without a trace; systemctl status ${plan.unit}`,
       });
     }
-    stopIfAsked(request);
+    stopTraceIfAsked(request);
     emit({ kind: 'phase', phase: 'confirm', text: `finding out where ${plan.unit} runs, with the tracer` });
     const observation = await work.observe({ profile, facts: machine, mark, timeoutMs, signal }, emit);
     return { observation, live: await work.tracing.live(plan.unit) };
@@ -224,19 +209,12 @@ async function putBack(
   return mark;
 }
 
-function stopIfAsked({ signal, profile }: TraceRequest): void {
-  if (!signal.aborted) return;
-  throw new VgpuError('stopped on request; the trace was removed completely', {
-    kind: 'interrupted',
-    operation: 'trace',
-    path: profile.unit,
-  });
+function stopTraceIfAsked({ signal, profile }: TraceRequest): void {
+  const message = 'stopped on request; the trace was removed completely';
+  stopIfAsked(signal, message, { operation: 'trace', path: profile.unit });
 }
 
-/**
- * For commands that only look: takes away what a doctor that was killed left of a trace. One that is at work is left
- * alone, and told. True: something was taken away, and the service may have been restarted.
- */
+/** For commands that only look. True: something was taken away, and the service may have restarted. */
 export async function takeBackTrace(work: Workplace, emit: Emit): Promise<boolean> {
   if (!(await work.traceLeft())) return false;
   try {
@@ -252,4 +230,22 @@ export async function takeBackTrace(work: Workplace, emit: Emit): Promise<boolea
     });
     return false;
   }
+}
+
+// The steps of a trace on the running system.
+
+export function tracing(
+  effects: () => Promise<ApplyEffects>,
+  pids: (unit: string) => Promise<readonly number[]>,
+  contents: ContentCache,
+): Tracing {
+  return {
+    begin: async (plan) => beginTrace(plan, await effects()),
+    restart: async (unit) => restartForTrace(unit, await effects()),
+    live: async (unit) => (await readProcesses(await pids(unit), contents)).map(liveProcess),
+    read: () => readTraceFile(traceLimitBytes),
+    vendors: (files) => whoseLibraries(files, contents),
+    disarm: async (unit) => disarmTrace(unit, await effects()),
+    forget: async () => forgetTrace(await effects()),
+  };
 }

@@ -1,15 +1,13 @@
 /** uninstall: everything that the manifest owns goes, what stood there before comes back. */
 
 import type { Emit } from '../../contracts/events.js';
-import { VgpuError } from '../../lib/errors.js';
+import { stopIfAsked } from '../../lib/errors.js';
 import type { Profile } from '../../profile/types.js';
-import type { Applied } from '../apply/types.js';
-import { askThenLock } from './ask-then-lock.js';
-import { recoverFirst } from './recover-first.js';
-import { refusal } from './refusal.js';
+import type { Applied } from '../apply/effects.js';
+import { askThenLock, recoverFirst, refusal } from './ask-then-lock.js';
 import type { ReadyPlan, Workplace } from './workplace.js';
 
-export interface UninstallRequest {
+interface UninstallRequest {
   readonly profile: Profile;
   readonly restart: boolean;
   readonly signal: AbortSignal;
@@ -18,7 +16,7 @@ export interface UninstallRequest {
   readonly asks: boolean;
 }
 
-export type UninstallResult =
+type UninstallResult =
   | { readonly kind: 'declined'; readonly plan: ReadyPlan }
   | { readonly kind: 'done'; readonly plan: ReadyPlan; readonly applied: Applied };
 
@@ -51,12 +49,7 @@ async function carryOut(
   plan: ReadyPlan,
   emit: Emit,
 ): Promise<UninstallResult> {
-  if (request.signal.aborted) {
-    throw new VgpuError('stopped before anything was changed', {
-      kind: 'interrupted',
-      operation: 'uninstall',
-    });
-  }
+  stopIfAsked(request.signal, 'stopped before anything was changed', { operation: 'uninstall' });
   const applied = await work.apply(plan, { keepUndo: false, signal: request.signal }, emit);
   if (applied.changes > 0) {
     await work.journal.write({

@@ -12,13 +12,13 @@ import type { Verdict } from '../../contracts/verdict.js';
 import type { CloserLook } from '../../guest/look/closer-look.js';
 import type { Profile } from '../../profile/types.js';
 import type { JournalWriter } from '../../systemd/journal-writer.js';
+import type { Watched } from '../../verdict/confirm.js';
 import type { LiveProcess } from '../../verdict/doctor/trace/traced.js';
-import type { Watched } from '../../verdict/look-again.js';
 import type { Observation } from '../../verdict/observation.js';
 import type { ProcessWatch } from '../../verdict/watch-processes.js';
-import type { Applied, Recovery, RestartOutcome } from '../apply/types.js';
+import type { Applied, Recovery, RestartOutcome } from '../apply/effects.js';
 import type { TracePlan } from '../plan/trace.js';
-import type { ServiceGoal } from './service-up.js';
+import type { ServiceGoal } from './agent-service.js';
 
 export type ReadyPlan = Extract<Plan, { kind: 'ready' }>;
 
@@ -27,9 +27,7 @@ export type LockedCommand = 'install' | 'uninstall' | 'repair' | 'trace';
 export interface Workplace {
   /** Throws a VgpuError (`profile`). */
   profile(name: string): Profile;
-  /** All that can be read. */
   profiles(): readonly Profile[];
-  /** The manifest of this machine; null when nothing is installed. */
   manifest(): Promise<Manifest | null>;
   /**
    * `quick`: bounds what is asked of the host and a real GPU to two seconds. `ask: false` asks neither and
@@ -57,14 +55,12 @@ export interface Workplace {
    * stays then, and cannot be taken back any more, unless `keepTrial`.
    */
   recover(emit: Emit, options?: { readonly keepTrial?: boolean }): Promise<Recovery>;
-  /** A doctor traces a service, or was killed while it did. */
   traceLeft(): Promise<boolean>;
   /** With the lock held: takes away what a doctor that was killed left of a trace. False: nothing was left. */
   recoverTrace(emit: Emit): Promise<boolean>;
   apply(plan: ReadyPlan, options: ApplyRequest, emit: Emit): Promise<Applied>;
   /** After `apply` with `keepUndo`: takes everything back and restarts `unit`. */
   rollback(unit: string, emit: Emit): Promise<RestartOutcome>;
-  /** After `apply` with `keepUndo`: lets the undo log go. */
   settle(emit: Emit): Promise<void>;
   /** Instead of `settle`: the lock may be let go, and `takeTrialBack` or `endTrial` come later, with the lock again. */
   beginTrial(): Promise<void>;
@@ -79,20 +75,17 @@ export interface Workplace {
    */
   mark(unit: UnitFacts, signal: AbortSignal): Promise<Mark>;
   confirm(request: ConfirmRequest, emit: Emit): Promise<Verdict>;
-  /** Waits until vgpu-agent.service has come so far for `unit` (settled: without the lock); throws as service-up.ts says. */
+  /** Waits until vgpu-agent.service has come so far for `unit` (settled: without the lock); throws as `serviceUp` does. */
   serviceUp(unit: string, goal: ServiceGoal, signal: AbortSignal): Promise<void>;
   readonly journal: JournalWriter;
 }
 
-/** The effects of those who judge by themselves: the service and the doctor. */
 export interface WatchingWorkplace extends Workplace {
-  /** The observation that `confirm` would judge. */
   observe(request: ConfirmRequest, emit: Emit): Promise<Observation>;
   /** The same start after a new look at the consumer and the host; costs milliseconds. */
   lookAgain(watched: Watched, signal: AbortSignal): Promise<Watched>;
 }
 
-/** The doctor's additional effects. */
 export interface DoctorWorkplace extends WatchingWorkplace {
   /** The requests that the consumer serves now, as a clause; null: none, so a restart interrupts nothing. */
   serving(profile: Profile, signal: AbortSignal): Promise<string | null>;
@@ -100,22 +93,18 @@ export interface DoctorWorkplace extends WatchingWorkplace {
   readonly tracing: Tracing;
 }
 
-/** One traced start, step by step; all with the lock held. */
 export interface Tracing {
   /** The next start is traced. Throws the system's error; `disarm` and `forget` take back what was done. */
   begin(plan: TracePlan): Promise<void>;
   restart(unit: string): Promise<RestartOutcome>;
-  /** The processes that the unit has now. */
   live(unit: string): Promise<readonly LiveProcess[]>;
-  /** The output of the processes so far. */
   read(): { readonly text: string; readonly cut: boolean };
   vendors(files: Iterable<string>): Promise<ReadonlyMap<string, LibraryVendor>>;
-  /** The next start is not traced. */
   disarm(unit: string): Promise<void>;
   forget(): Promise<void>;
 }
 
-export interface ApplyRequest {
+interface ApplyRequest {
   readonly keepUndo: boolean;
   readonly signal: AbortSignal;
 }
@@ -135,7 +124,6 @@ export interface ConfirmRequest {
   readonly restarted?: boolean;
   /** Overrides the profile's time-outs. */
   readonly timeoutMs: number | null;
-  /** The probe runs kernels too, and GPU needs their numbers right. */
   readonly compute?: boolean;
   readonly signal: AbortSignal;
 }

@@ -5,18 +5,17 @@
  */
 import type { AlternativeGroup, MachineFacts } from '../../contracts/facts.js';
 import type { Change } from '../../contracts/plan.js';
-import { own } from '../../lib/own.js';
+import { own } from '../../lib/json.js';
 import { storeCurrent } from '../../lib/paths.js';
 
 const alternativePriority = 10_000;
 
-export interface Alternatives {
+interface Alternatives {
   readonly changes: readonly Change[];
   /** Public path -> the text that its link has as a slave. */
   readonly links: ReadonlyMap<string, string>;
 }
 
-/** @param wanted public path -> file in the store */
 export function alternativeChanges(facts: MachineFacts, wanted: ReadonlyMap<string, string>): Alternatives {
   const links = new Map<string, string>();
   const changes: Change[] = [];

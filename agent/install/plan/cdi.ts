@@ -4,7 +4,7 @@
  * the directories where a loader without cache looks, so that no image needs ldconfig or a variable.
  */
 import path from 'node:path';
-import { type CdiDevice, type CdiMount, type CdiSpec, cdiKind, cdiNvidiaKind } from '../../contracts/cdi.js';
+import { type CdiDevice, type CdiMount, type CdiSpec, cdiKind, cdiNvidiaKind } from '../../containers/cdi.js';
 import type { ContainerFacts, MachineFacts } from '../../contracts/facts.js';
 import type { Change } from '../../contracts/plan.js';
 import { parseEndpoint } from '../../guest/vgpu-host/endpoint.js';
@@ -20,18 +20,15 @@ import { writeChange } from './our-files.js';
 
 /** The first that lets a device's name begin with a digit; podman 4.3 and Docker 25 know it. */
 const cdiVersion = '0.5.0';
-/** As nvidia-ctk mounts libraries. */
 const readOnly = ['ro', 'nosuid', 'nodev', 'rbind', 'rprivate'];
 /** Sockets are reached through a directory, so that one that is made again is found. */
 const socketDirectory = '/run/vgpu';
 const libraries = ['libcuda.so.1', 'libnvidia-ml.so.1'];
 
-export interface CdiQuestion {
+interface CdiQuestion {
   readonly kind: string;
-  /** The version of the shim: its directory's name in the store. */
   readonly storeId: string;
   readonly endpoint: string;
-  /** How many devices the host has. */
   readonly devices: number;
 }
 
@@ -88,7 +85,6 @@ export function deviceCount({ host, containers }: Pick<MachineFacts, 'host' | 'c
   return Math.max(1, [...text.matchAll(/"name": "\d+"/g)].length);
 }
 
-/** Both files as they should be; null: not to be there. */
 export function wantedCdi(
   facts: MachineFacts,
   endpoint: string,
@@ -128,7 +124,6 @@ function withdrawn({ manifest, containers }: MachineFacts, file: string): readon
   return [{ kind: 'remove-owned', path: file, restores: item.before, reason }];
 }
 
-/** Our own CDI file: its entry applies when a container starts. */
 export function isOwnCdi(change: Change): boolean {
   return 'path' in change && change.path === cdiFile;
 }

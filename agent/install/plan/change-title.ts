@@ -1,9 +1,8 @@
 /** A change in a few words. */
-import type { PathState } from '../../contracts/path-state.js';
+import type { PathState } from '../../contracts/manifest.js';
 import type { Change } from '../../contracts/plan.js';
 import { bytes, oneLine, plural } from '../../lib/text.js';
 
-/** The change in a few words: `link /usr/lib/x86_64-linux-gnu/libcuda.so.1`. */
 export function changeTitle(change: Change): string {
   return oneLine(changeSummary(change).what);
 }
@@ -13,7 +12,6 @@ export interface ChangeSummary {
   readonly what: string;
 }
 
-/** With the sign of a diff. */
 export function changeSummary(change: Change): ChangeSummary {
   switch (change.kind) {
     case 'make-directory':
@@ -71,7 +69,6 @@ function made(before: PathState): '+' | '~' {
   return before.kind === 'absent' ? '+' : '~';
 }
 
-/** The permission bits as `chmod` takes them. */
 export function octal(mode: number): string {
   return (mode & 0o7777).toString(8).padStart(4, '0');
 }

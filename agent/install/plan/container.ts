@@ -1,8 +1,8 @@
 /** A consumer in a container: it gets the GPU as a CDI device, not by variables of its unit. Pure. */
 import major from 'semver/functions/major.js';
 import valid from 'semver/functions/valid.js';
+import { cdiKind, isOurDevice } from '../../containers/cdi.js';
 import { type ContainerUnit, containerOf, isRootless } from '../../containers/container-unit.js';
-import { cdiKind, isOurDevice } from '../../contracts/cdi.js';
 import type { ContainerFacts, MachineFacts } from '../../contracts/facts.js';
 import type { Change, Refusal, Warning } from '../../contracts/plan.js';
 import type { LoadedUnit } from '../../contracts/unit.js';
@@ -20,11 +20,8 @@ export const quadletDropInText = `# Written by vgpu-agent. Taken away by: vgpu-a
 ${addDevice}
 `;
 
-/** How the container comes by the device. */
 export type Delivery =
-  /** By our drop-in for its quadlet. */
   | { readonly kind: 'quadlet'; readonly dropIn: NonNullable<ContainerFacts['dropIn']> }
-  /** Its own command asks for the device. */
   | { readonly kind: 'own' }
   /** A person has to add it: we change no command of theirs. */
   | { readonly kind: 'by-hand'; readonly message: string; readonly remedy: string };
@@ -97,7 +94,6 @@ function delivery(
   return { kind: 'quadlet', dropIn };
 }
 
-/** The drop-in as it has to be: there, or not there any more. */
 export function quadletChanges(facts: MachineFacts, wanted: Delivery): readonly Change[] {
   if (wanted.kind === 'quadlet') {
     const { dropIn } = wanted;
@@ -118,7 +114,6 @@ export function quadletChanges(facts: MachineFacts, wanted: Delivery): readonly 
   return [{ kind: 'remove-owned', path: item.path, restores: item.before, reason }];
 }
 
-/** Has systemd the unit as the drop-in makes it? */
 export function quadletInForce(unit: LoadedUnit, wanted: Delivery): boolean {
   return wanted.kind !== 'quadlet' || (containerOf(unit)?.devices ?? []).some(isOurDevice);
 }
@@ -134,7 +129,6 @@ export function containerWarnings(wanted: Delivery | null, unit: LoadedUnit): re
   ];
 }
 
-/** The obstacle that keeps the verdict from the container. */
 function unseen({ engine, command, name }: ContainerUnit, unit: LoadedUnit): readonly Warning[] {
   if (isRootless(unit) && unit.dynamicUser) {
     return [

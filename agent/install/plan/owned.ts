@@ -1,26 +1,19 @@
 /** Questions to the list of what we own. */
-import type { OwnedItem } from '../../contracts/manifest.js';
-import type { PathState } from '../../contracts/path-state.js';
-import { editableFiles, storeRoot } from '../../lib/paths.js';
+import {
+  type Consumer,
+  type Manifest,
+  type OwnedItem,
+  type PathState,
+  sameContent,
+} from '../../contracts/manifest.js';
+import { dropInPath, editableFiles, storeRoot } from '../../lib/paths.js';
 
 /** Is this file what vgpu-agent wrote? Its mode may have changed since; the content decides. */
 export function isOurs(item: OwnedItem, present: PathState): boolean {
-  switch (item.kind) {
-    case 'file':
-      return present.kind === 'file' && present.sha256 === item.sha256;
-    case 'link':
-      return present.kind === 'link' && present.target === item.target;
-    case 'directory':
-      return present.kind === 'directory';
-    case 'alternative':
-      return false;
-  }
+  return sameContent(item, present);
 }
 
-/**
- * A configuration that a person has edited, where there was none before: it stays when vgpu-agent goes, and the next
- * install uses it, as dpkg does with its `conffiles`.
- */
+/** A configuration that a person edited stays, as `conffiles` of dpkg do, and the next install uses it. */
 export function staysEdited(item: OwnedItem, present: PathState): boolean {
   const theirs = item.kind === 'file' && present.kind === 'file' && !isOurs(item, present);
   return theirs && item.before.kind === 'absent' && editableFiles.has(item.path);
@@ -30,11 +23,70 @@ export function findItem(items: readonly OwnedItem[], path: string): OwnedItem |
   return items.find((item) => item.kind !== 'alternative' && item.path === path);
 }
 
-/** Items inside `/opt/vgpu/versions/<id>`, the directory itself included. */
 export function itemsOfVersion(items: readonly OwnedItem[], id: string): readonly OwnedItem[] {
   const directory = `${storeRoot}/versions/${id}`;
   return items.filter(
     (item) =>
       item.kind !== 'alternative' && (item.path === directory || item.path.startsWith(`${directory}/`)),
   );
+}
+
+// The consumers in the manifest, and which installed files belong to which of them. Pure.
+
+function consumersOf(manifest: Manifest | null): readonly Consumer[] {
+  return manifest?.consumers ?? [];
+}
+
+export function findConsumer(manifest: Manifest | null, unit: string): Consumer | undefined {
+  return consumersOf(manifest).find((one) => one.unit === unit);
+}
+
+/** The list with `consumer` as it is now: in its place if it is known, else at the end. */
+export function withConsumer(manifest: Manifest | null, consumer: Consumer): readonly Consumer[] {
+  const known = consumersOf(manifest);
+  return known.some((one) => one.unit === consumer.unit)
+    ? known.map((one) => (one.unit === consumer.unit ? consumer : one))
+    : [...known, consumer];
+}
+
+export function withoutConsumer(manifest: Manifest | null, unit: string): readonly Consumer[] {
+  return consumersOf(manifest).filter((one) => one.unit !== unit);
+}
+
+/** Does the manifest say the same of it? Another order of links is no difference. */
+export function isNoted(manifest: Manifest | null, wanted: Consumer): boolean {
+  const noted = findConsumer(manifest, wanted.unit);
+  if (noted === undefined || noted.profile !== wanted.profile) return false;
+  const links = new Set(noted.links);
+  return links.size === wanted.links.length && wanted.links.every((link) => links.has(link));
+}
+
+/** Its drop-ins and the links that no other consumer wants, with directories that become empty. */
+export function itemsOnlyFor(manifest: Manifest, unit: string): readonly OwnedItem[] {
+  const others = new Set(withoutConsumer(manifest, unit).flatMap(({ links }) => links));
+  const links = new Set(findConsumer(manifest, unit)?.links.filter((link) => !others.has(link)) ?? []);
+  const dropIns = directoryOf(dropInPath(unit));
+  const goes = (item: OwnedItem): boolean => {
+    switch (item.kind) {
+      case 'alternative':
+        return false;
+      case 'directory':
+        return item.path === dropIns;
+      default:
+        return links.has(item.path) || item.path.startsWith(`${dropIns}/`);
+    }
+  };
+  const gone = manifest.items.filter(goes);
+  const stays = manifest.items.filter((item) => !goes(item));
+  const emptied = stays.filter(
+    (item) =>
+      item.kind === 'directory' &&
+      gone.some((one) => one.path.startsWith(`${item.path}/`)) &&
+      !stays.some((one) => one.path.startsWith(`${item.path}/`)),
+  );
+  return manifest.items.filter((item) => gone.includes(item) || emptied.includes(item));
+}
+
+function directoryOf(path: string): string {
+  return path.slice(0, path.lastIndexOf('/'));
 }

@@ -4,26 +4,22 @@
  */
 import path from 'node:path';
 import type { LibraryCandidate, MachineFacts } from '../../contracts/facts.js';
-import type { PathState } from '../../contracts/path-state.js';
+import type { PathState } from '../../contracts/manifest.js';
 import type { Change, Refusal, Warning } from '../../contracts/plan.js';
 import { publicDirectories } from '../../guest/libraries/candidates.js';
-import { storeCurrent, storeRoot } from '../../lib/paths.js';
+import { isInStore, storeCurrent } from '../../lib/paths.js';
 import type { Profile } from '../../profile/types.js';
 import { alternativeChanges } from './alternative-change.js';
-import { highestName, isVersionOf } from './versioned.js';
 
 export interface PublicLinks {
   readonly changes: readonly Change[];
   readonly warnings: readonly Warning[];
   readonly refusals: readonly Refusal[];
-  /** Paths that lead, or will lead, to the store. */
   readonly wanted: ReadonlyMap<string, string>;
 }
 
-/** One public name in one directory. */
 interface Place {
   readonly candidate: LibraryCandidate;
-  /** In the store. */
   readonly target: string;
   readonly create: boolean;
 }
@@ -149,7 +145,6 @@ function ldconfigSets(candidate: LibraryCandidate, facts: MachineFacts): boolean
   );
 }
 
-/** @param found what is wrong with what is there now */
 function ldconfigLink(place: Place, found: string, facts: MachineFacts): Verdict {
   const { candidate, target } = place;
   const { state } = candidate;
@@ -219,7 +214,7 @@ function linkReason(candidate: LibraryCandidate, present: string): string {
     case 'absent':
       return `it points to ${present}`;
     case 'file': {
-      if (resolution.realPath.startsWith(`${storeRoot}/`)) {
+      if (isInStore(resolution.realPath)) {
         return `it points to ${present}, past the link that follows upgrades`;
       }
       const whose = vendor === 'nvidia' ? "NVIDIA's library" : 'another library';
@@ -263,4 +258,33 @@ function thingInTheWay(file: string, type: string): Refusal {
     message: `${file} is a ${type}, where a link has to be`,
     remedy: `find out what made ${file} and remove it`,
   };
+}
+
+// Ubuntu's layout: versioned libraries beside the public link, which ldconfig sets to the highest of them. Pure.
+
+/** ldconfig links the highest version at every run: no driver will ever have this one. */
+const highest = '99999.0';
+
+/** The name by which ldconfig takes the shim for the highest version: `libcuda.so.99999.0` for `libcuda.so.1`. */
+export function highestName(file: string): string {
+  return file.replace(/\d+$/, highest);
+}
+
+function isSonameLink(file: string): boolean {
+  return /^lib[\w-]+\.so\.\d+$/.test(path.basename(file));
+}
+
+/** Is `other` a version of the library `file`, in the same directory: `libcuda.so.550.163.01` of `libcuda.so.1`? */
+export function isVersionOf(file: string, other: string): boolean {
+  if (!isSonameLink(file) || path.dirname(other) !== path.dirname(file)) return false;
+  const stem = path.basename(file).replace(/\d+$/, '');
+  const base = path.basename(other);
+  return base.startsWith(stem) && /^\d+\.[\d.]+$/.test(base.slice(stem.length));
+}
+
+export function versionsBeside(file: string, facts: MachineFacts): readonly LibraryCandidate[] {
+  return facts.candidates.filter(
+    ({ path: other, state }) =>
+      isVersionOf(file, other) && other !== highestName(file) && state.kind !== 'absent',
+  );
 }

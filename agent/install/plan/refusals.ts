@@ -1,15 +1,14 @@
 /** Why nothing may be done. Pure. */
 
 import type { MachineFacts, OwnedFileFacts } from '../../contracts/facts.js';
-import { kindOf, type PathState } from '../../contracts/path-state.js';
+import { kindOf, type PathState } from '../../contracts/manifest.js';
 import type { Change, PlanOptions, Refusal } from '../../contracts/plan.js';
 import { parseEndpoint, parseGuestConf } from '../../guest/vgpu-host/endpoint.js';
 import { agentUnitFile, storeCurrent, storeRoot } from '../../lib/paths.js';
-import { findConsumer } from './consumers.js';
 import { unusedQuadlet } from './container.js';
-import { serviceText } from './service-text.js';
+import { findConsumer } from './owned.js';
+import { serviceText } from './service.js';
 
-/** All of them, so that they can be repaired in one go. */
 export function installRefusals(
   facts: MachineFacts,
   options: PlanOptions,

@@ -1,12 +1,12 @@
 /** Whether the running consumer is of the state that the plan leaves behind. Pure. */
-
+import { isOurDevice } from '../../containers/cdi.js';
 import { containerOf } from '../../containers/container-unit.js';
-import { isOurDevice } from '../../contracts/cdi.js';
 import type { MachineFacts, ProcessFacts } from '../../contracts/facts.js';
+import type { Change, PlanOptions } from '../../contracts/plan.js';
 import type { LoadedUnit } from '../../contracts/unit.js';
-import { own } from '../../lib/own.js';
-import { cdiVariable, storeRoot, storeVersions } from '../../lib/paths.js';
-import { hasEntries, type WantedVariable } from './unit/drop-in.js';
+import { own } from '../../lib/json.js';
+import { cdiVariable, isInStore, storeVersions } from '../../lib/paths.js';
+import { hasEntries, type WantedVariable } from './drop-in.js';
 
 /** Why it has to be started again although nothing on the disk changes; null: it is up to date. */
 export function outdatedReason(
@@ -78,8 +78,7 @@ function isLoaderVariable(name: string): boolean {
 function oldLibrary(process: ProcessFacts, id: string): string | null {
   const old = process.libraries.find(
     (library) =>
-      library.path.startsWith(`${storeRoot}/`) &&
-      (library.deleted || !library.path.startsWith(`${storeVersions}/${id}/`)),
+      isInStore(library.path) && (library.deleted || !library.path.startsWith(`${storeVersions}/${id}/`)),
   );
   if (old === undefined) return null;
   return old.deleted ? `${old.path}, which has been removed` : `the former version, ${old.path}`;
@@ -88,13 +87,60 @@ function oldLibrary(process: ProcessFacts, id: string): string | null {
 /** Does a running process of the unit still lean on us? For uninstall. */
 export function leansOnStore(facts: MachineFacts): string | null {
   for (const process of facts.processes) {
-    const mapped = process.libraries.find((library) => library.path.startsWith(`${storeRoot}/`));
+    const mapped = process.libraries.find((library) => isInStore(library.path));
     if (mapped !== undefined) return `process ${process.pid} (${process.name}) uses ${mapped.path}`;
     const named = Object.entries(process.loaderEnvironment).find(([, value]) =>
-      value.split(':').some((entry) => entry === storeRoot || entry.startsWith(`${storeRoot}/`)),
+      value.split(':').some(isInStore),
     );
     if (named !== undefined)
       return `process ${process.pid} (${process.name}) has ${named[0]} set to the store`;
   }
   return null;
+}
+
+// The commands that make changes take effect: systemd reads its files, and the consumer is restarted. Pure.
+
+export function reloadChange(
+  inForce: boolean,
+  dropIns: readonly Change[],
+  service: boolean,
+): readonly Change[] {
+  if (dropIns.some((change) => change.kind === 'write-file' || change.kind === 'remove-owned')) {
+    return [{ kind: 'daemon-reload', reason: 'systemd reads drop-ins only when it reloads' }];
+  }
+  if (service) return [{ kind: 'daemon-reload', reason: 'systemd reads unit files only when it reloads' }];
+  if (inForce) return [];
+  return [{ kind: 'daemon-reload', reason: 'the drop-in is there, but systemd has not read it yet' }];
+}
+
+export function restartChange(
+  facts: MachineFacts,
+  unit: LoadedUnit,
+  variables: readonly WantedVariable[],
+  options: PlanOptions,
+  changes: readonly Change[],
+): readonly Change[] {
+  if (!options.restart) return [];
+  const reason = changes.some((change) => concernsConsumer(facts, change))
+    ? 'a program looks for GPUs only once, when it starts'
+    : outdatedReason(facts, unit, variables);
+  return reason === null ? [] : [{ kind: 'restart', unit: unit.name, reason }];
+}
+
+function concernsConsumer({ store, shim }: MachineFacts, change: Change): boolean {
+  switch (change.kind) {
+    case 'write-file':
+      // Only its mode is corrected: the running process has read the same content.
+      return change.content !== change.previousContent;
+    case 'write-link':
+      // A name for linkers where there was none: a running program found the library by its other name, or did not find it.
+      return !(change.before.kind === 'absent' && change.path.endsWith('.so'));
+    case 'alternative':
+    case 'remove-owned':
+      return true;
+    case 'store':
+      return !store.versions.some((version) => version.id === shim.id && version.intact);
+    default:
+      return false;
+  }
 }

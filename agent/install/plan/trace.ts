@@ -4,8 +4,12 @@ import { containerOf } from '../../containers/container-unit.js';
 import type { MachineFacts } from '../../contracts/facts.js';
 import type { LoadedUnit } from '../../contracts/unit.js';
 import { storeVersions, traceDirectory, traceDropInPath, traceFile, tracerName } from '../../lib/paths.js';
-import { tracer, tracerVariables } from '../../systemd/trace-environment.js';
-import { environmentLine, escapeSpecifiers } from '../../systemd/unit-environment.js';
+import {
+  environmentLine,
+  escapeSpecifiers,
+  tracer,
+  tracerVariables,
+} from '../../systemd/unit-environment.js';
 
 /** A start of a service with 400 symbols a process takes some 100 kB. */
 export const traceLimitBytes = 16 * 1024 * 1024;
@@ -17,12 +21,11 @@ export interface TracePlan {
   readonly writer: { readonly uid: number; readonly gid: number } | null;
 }
 
-export type TraceDecision =
+type TraceDecision =
   | { readonly kind: 'ready'; readonly plan: TracePlan }
   /** `why`: a clause without a full stop. */
   | { readonly kind: 'not-possible'; readonly why: string };
 
-/** Can a start of the service be traced, and how? */
 export function planTrace(facts: MachineFacts): TraceDecision {
   const { unit, manifest } = facts;
   const no = (why: string): TraceDecision => ({ kind: 'not-possible', why });

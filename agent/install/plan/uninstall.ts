@@ -18,20 +18,20 @@ import {
   busPolicyFile,
   catalogFile,
   guestConf,
+  isInStore,
   polkitFile,
   storeCurrent,
   storeRoot,
 } from '../../lib/paths.js';
 import type { Profile } from '../../profile/types.js';
 import { isOwnCdi } from './cdi.js';
-import { findConsumer, itemsOnlyFor, withoutConsumer } from './consumers.js';
 import { deliveryOf } from './container.js';
 import { interruptedWarning } from './install.js';
 import { loaderConfText, writeChange } from './our-files.js';
-import { itemsOfVersion } from './owned.js';
+import { findConsumer, itemsOfVersion, itemsOnlyFor, withoutConsumer } from './owned.js';
+import { isVersionOf, versionsBeside } from './public-links.js';
 import { leansOnStore } from './restart.js';
-import { serviceText } from './service-text.js';
-import { isVersionOf, versionsBeside } from './versioned.js';
+import { serviceText } from './service.js';
 
 const serviceFiles: ReadonlySet<string> = new Set([agentConf, busPolicyFile, catalogFile, polkitFile]);
 
@@ -72,7 +72,6 @@ export function planUninstall(
   };
 }
 
-/** Another consumer is installed, but not this one. */
 function notInstalledWarning({ manifest }: MachineFacts, unit: string): readonly Warning[] {
   if (manifest === null || findConsumer(manifest, unit) !== undefined) return [];
   const installed = manifest.consumers.map((one) => `${one.unit} (profile ${one.profile})`).join(', ');
@@ -89,7 +88,6 @@ function notInstalledWarning({ manifest }: MachineFacts, unit: string): readonly
 const nothing: ServiceChanges = { files: [], run: [] };
 
 interface ServiceChanges {
-  /** Files that are written again. */
   readonly files: readonly Change[];
   readonly run: readonly Change[];
 }
@@ -137,7 +135,7 @@ function ownedChanges(
   const dropIns = placed.filter(
     ({ path: file }) => file.startsWith('/etc/systemd/') || file.startsWith('/etc/containers/systemd/'),
   );
-  const inStore = placed.filter((item) => item.path.startsWith(`${storeRoot}/`));
+  const inStore = placed.filter((item) => isInStore(item.path));
   const configuration = placed.filter((item) => item.path === guestConf || serviceFiles.has(item.path));
   const loader = placed.filter(
     (item) => !dropIns.includes(item) && !inStore.includes(item) && !configuration.includes(item),
@@ -231,7 +229,6 @@ function reload(reason: string): Change {
   return { kind: 'daemon-reload', reason };
 }
 
-/** Versions in the store that the manifest knows. */
 function storeIds(facts: MachineFacts, items: readonly OwnedItem[]): readonly string[] {
   return facts.store.versions.map(({ id }) => id).filter((id) => itemsOfVersion(items, id).length > 0);
 }

@@ -14,7 +14,7 @@ import { defaultPort, vmMemoryRule } from '../../lib/paths.js';
 import { readableChange, writeChange } from './our-files.js';
 
 /** How the calls of the service's programs travel, as far as it is known without a session. */
-export type VmMemory =
+type VmMemory =
   /** A unix socket has its own rings; TCP has none; or it was not inspected. */
   | { readonly kind: 'not-concerned' }
   | { readonly kind: 'missing' }
@@ -67,7 +67,6 @@ function ruleFacts(
   return ours || rule.state.kind === 'absent' ? 'missing' : 'foreign';
 }
 
-/** For reading and writing. */
 function mayOpen(
   { uid, gid, mode }: SharedMemoryDevice,
   user: NonNullable<MachineFacts['serviceUser']>,
@@ -118,7 +117,6 @@ export const addMemory: readonly string[] = [
   'hostd.conf: allow vsock cid=CID vm-memory=/dev/shm/vgpu-NAME',
 ];
 
-/** Makes udev apply its rules to the device again. */
 export function lookAgain({ path }: SharedMemoryDevice): string {
   const device = path.slice(0, path.lastIndexOf('/'));
   return `sudo udevadm control --reload && sudo udevadm trigger --action=change ${device}`;

@@ -9,9 +9,9 @@ import type { LoadedUnit } from '../../contracts/unit.js';
 import { agentUnitFile, loaderConf } from '../../lib/paths.js';
 import type { Profile } from '../../profile/types.js';
 import { overridesOf } from '../../systemd/unit-environment.js';
-import { journalBypass } from '../../systemd/unit-output.js';
+import { journalBypass } from '../../systemd/unit-facts.js';
 import { sandboxObstacles } from '../../systemd/unit-sandbox.js';
-import type { WantedVariable } from './unit/drop-in.js';
+import type { WantedVariable } from './drop-in.js';
 
 export function installWarnings(
   facts: MachineFacts,

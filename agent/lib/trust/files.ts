@@ -35,7 +35,6 @@ class OpenDirectory {
   }
 }
 
-/** The users who could have chosen the file, by its path. */
 interface Way {
   readonly directory: OpenDirectory;
   readonly name: string;

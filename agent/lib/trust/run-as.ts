@@ -4,7 +4,7 @@
  */
 import type { CommandOptions, CommandResult, CommandRunner } from '../run-command.js';
 
-export interface RunUser {
+interface RunUser {
   readonly uid: number;
   readonly gid: number;
   readonly groups: readonly number[];

@@ -1,30 +1,27 @@
 /**
  * org.vgpu.Agent1 on the system bus, as units/org.vgpu.Agent1.xml describes it. The bus's policy lets every user read
- * and call; authority.ts decides who may act.
+ * and call; polkit decides who may act (`mayNot`).
  */
-import { own } from '../../lib/own.js';
-import type { BusAnswer, BusConnection, IncomingCall } from '../../systemd/connection.js';
+import { own } from '../../lib/json.js';
+import { type BusAnswer, type BusConnection, BusError, type IncomingCall } from '../../systemd/connection.js';
 import type { Board, Snapshot } from '../board.js';
 import { type Overview, overview, phaseOf } from '../overview.js';
-import { mayNot } from './authority.js';
 
 export const busName = 'org.vgpu.Agent1';
 export const busPath = '/org/vgpu/Agent1';
 const invalidArguments = 'org.freedesktop.DBus.Error.InvalidArgs';
 const propertiesInterface = 'org.freedesktop.DBus.Properties';
 
-export interface BusObjectEffects {
+interface BusObjectEffects {
   readonly bus: BusConnection;
   readonly board: Board;
   readonly version: string;
   readonly profiles: () => readonly string[];
-  /** The introspection document. */
   readonly xml: string;
   readonly status: () => string;
   readonly metrics: () => Promise<string>;
   readonly verify: () => Promise<string>;
   readonly repair: () => Promise<{ readonly state: string; readonly problem: string }>;
-  /** Begins each restart that is due now. */
   readonly restart: () => readonly { readonly unit: string; readonly reason: string }[];
   /** Rejects when agent.json is refused. */
   readonly reload: () => Promise<void>;
@@ -206,4 +203,95 @@ function reply(signature: string, value: unknown): BusAnswer {
 
 function failed(type: string, message: string): BusAnswer {
   return { kind: 'error', type, message };
+}
+
+// Decides which users may have the service act: root, and those that polkit allows.
+
+const polkit = {
+  destination: 'org.freedesktop.PolicyKit1',
+  path: '/org/freedesktop/PolicyKit1/Authority',
+  interface: 'org.freedesktop.PolicyKit1.Authority',
+} as const;
+const allowInteraction = 1;
+
+/** Null: the caller may. Else why not, for him. `action` is one of units/org.vgpu.Agent1.policy. */
+async function mayNot(
+  bus: Pick<BusConnection, 'call' | 'variant'>,
+  call: Pick<IncomingCall, 'sender' | 'member' | 'interactive'>,
+  action: string,
+): Promise<string | null> {
+  if ((await userOf(bus, call.sender)) === 0) return null;
+  try {
+    const [result] = await bus.call({
+      ...polkit,
+      member: 'CheckAuthorization',
+      signature: '(sa{sv})sa{ss}us',
+      body: [
+        ['system-bus-name', { name: bus.variant('s', call.sender) }],
+        action,
+        {},
+        // polkit's dialogue opens only for a caller that allows interaction; a script gets its answer at once.
+        call.interactive ? allowInteraction : 0,
+        '',
+      ],
+    });
+    if (!Array.isArray(result)) return `only root may call ${call.member}: polkit gave no valid answer`;
+    if (result[0] === true) return null;
+    return `you may not call ${call.member}: polkit does not allow you ${action}`;
+  } catch (error) {
+    // Fail closed: no polkit, one that does not know the action, or one that keeps silent.
+    const why = error instanceof BusError ? error.type : String(error);
+    return `only root may call ${call.member} (polkit did not answer: ${why})`;
+  }
+}
+
+async function userOf(bus: Pick<BusConnection, 'call'>, sender: string): Promise<number> {
+  const [user] = await bus.call({
+    destination: 'org.freedesktop.DBus',
+    path: '/org/freedesktop/DBus',
+    interface: 'org.freedesktop.DBus',
+    member: 'GetConnectionUnixUser',
+    signature: 's',
+    body: [sender],
+  });
+  return Number(user);
+}
+
+// The service's name on the bus: wanted, but nothing depends on it.
+
+const bus = {
+  destination: 'org.freedesktop.DBus',
+  path: '/org/freedesktop/DBus',
+  interface: 'org.freedesktop.DBus',
+} as const;
+const doNotQueue = 4;
+const owner = 1;
+const tries = 5;
+
+/** Null on success. The policy may be new: the bus is asked to read its configuration again. */
+export async function takeName(
+  connection: BusConnection,
+  name: string,
+  sleep: (milliseconds: number) => Promise<void>,
+): Promise<string | null> {
+  let why = '';
+  for (let attempt = 0; attempt < tries; attempt += 1) {
+    try {
+      const [result] = await connection.call({
+        ...bus,
+        member: 'RequestName',
+        signature: 'su',
+        body: [name, doNotQueue],
+      });
+      // 4: it was ours already.
+      if (result === owner || result === 4) return null;
+      return `${name} is taken by another process`;
+    } catch (error) {
+      if (!(error instanceof BusError)) throw error;
+      why = error.message;
+      await connection.call({ ...bus, member: 'ReloadConfig' }).catch(() => {});
+      await sleep(100 * 2 ** attempt);
+    }
+  }
+  return why;
 }

@@ -1,29 +1,16 @@
 /** Signals of systemd and logind, on the one connection (dbus-next never removes a rule: each is added once). */
-import { addMatch, type BusConnection } from '../../systemd/connection.js';
 
-export interface BusEvents {
-  /** The unit was started, stopped, restarted or reloaded. */
+import { addMatch, type BusConnection } from '../../systemd/connection.js';
+import { unitPath } from '../../systemd/run-in-unit.js';
+
+interface BusEvents {
   unit(name: string): void;
-  /** systemd has read its unit files again. */
   reloaded(): void;
-  /** The machine woke up. */
   resumed(): void;
 }
 
 const systemd = 'org.freedesktop.systemd1';
 const properties = 'org.freedesktop.DBus.Properties';
-
-/** A unit's object path (sd_bus_path_encode(3)): what is no letter or digit becomes `_xx`. */
-export function unitPath(name: string): string {
-  const encoded = [...Buffer.from(name)]
-    .map((byte, index) => {
-      const letter = String.fromCharCode(byte);
-      const plain = /[A-Za-z]/.test(letter) || (index > 0 && /\d/.test(letter));
-      return plain ? letter : `_${byte.toString(16).padStart(2, '0')}`;
-    })
-    .join('');
-  return `/org/freedesktop/systemd1/unit/${encoded}`;
-}
 
 export interface BusWatch {
   /** The consumers' units from now on: of others nothing is heard. */
@@ -31,7 +18,6 @@ export interface BusWatch {
 }
 
 export async function watchBus(bus: BusConnection, events: BusEvents): Promise<BusWatch> {
-  /** By object path. */
   let watched: ReadonlyMap<string, string> = new Map();
   const rules = new Set<string>();
   bus.onSignal(({ path, interface: name, member, body }) => {

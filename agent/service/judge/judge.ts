@@ -7,15 +7,13 @@ import type { Verdict } from '../../contracts/verdict.js';
 import { withVerdict } from '../../install/pipeline/status-view.js';
 import type { Mark, WatchingWorkplace } from '../../install/pipeline/workplace.js';
 import { combine } from '../../verdict/combine.js';
-import type { Watched } from '../../verdict/look-again.js';
+import type { Watched } from '../../verdict/confirm.js';
 import type { Observation } from '../../verdict/observation.js';
 import { liveSessions, presentOf } from '../../verdict/present.js';
-import type { ConsumerBoard } from '../board.js';
-import { steadyNow } from '../clock.js';
+import type { ConsumerBoard, Record } from '../board.js';
 import type { DesiredOne } from '../desired.js';
 import type { HostEvent } from '../helper.js';
-import { pacer } from '../pacer.js';
-import type { Record } from '../record.js';
+import { pacer, steadyNow } from '../pacer.js';
 import { pause } from '../waiting.js';
 import { judgeNext } from './machine.js';
 import { shownVerdict } from './shown.js';
@@ -29,14 +27,13 @@ import {
   type Start,
 } from './state.js';
 
-export interface JudgeEffects {
+interface JudgeEffects {
   readonly work: WatchingWorkplace;
   readonly board: ConsumerBoard;
   readonly record: Record;
   readonly desired: () => DesiredOne;
   /** The requests that the consumer serves now; null: none. */
   readonly serving: (unit: LoadedUnit) => Promise<string | null>;
-  /** systemctl restart; resolves with the job's result. */
   readonly restart: (unit: string) => Promise<string>;
   readonly signal: AbortSignal;
 }
@@ -44,7 +41,6 @@ export interface JudgeEffects {
 export interface Judge {
   /** The files are as they shall be (or cannot be helped now). `outdated`: why the consumer runs with former ones. */
   settled(facts: MachineFacts, outdated: string | null): void;
-  /** The unit may have been started, stopped or restarted. */
   unitChanged(): void;
   /** Judge again although the start is the same: its log said something, or a machine woke up. */
   doubt(): void;
@@ -53,7 +49,6 @@ export interface Judge {
   ready(): void;
   /** Tries again, if it is time, an action that was not possible before. */
   tick(): void;
-  /** Forgets limits. */
   retry(): void;
   /** A new verdict about the present start. A restart that it leads to is not awaited. */
   verify(): Promise<Verdict | null>;
@@ -62,7 +57,6 @@ export interface Judge {
   quiet(): Promise<void>;
 }
 
-/** Pause between two looks at a consumer that runs. */
 const lookEveryMs = 5_000;
 /** After a failure of our own the next look is so much later. */
 const failurePauseMs = 10_000;
@@ -73,14 +67,12 @@ export function judge(effects: JudgeEffects): Judge {
   let facts: MachineFacts | null = null;
   let state = beginJudging(profile.name, profile.unit, rulesOf(effects.desired()));
 
-  /** The unit as it was looked at last. */
   let unit: UnitFacts | null = null;
   const startNow = async (): Promise<Start | null> => {
     unit = await work.unit(profile.unit);
     return startOf(unit);
   };
 
-  /** The start that was judged last, as it was seen last. */
   let watched: Watched | null = null;
   const confirm = async (
     mark: Mark | null,

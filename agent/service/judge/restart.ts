@@ -1,7 +1,8 @@
 /** Is the consumer restarted, and when? Once for a cause, within limits, and not while it serves requests. Pure. */
-import type { JournalMessage } from '../../contracts/journal-messages.js';
+
 import type { Reason } from '../../contracts/verdict.js';
 import { plural } from '../../lib/text.js';
+import type { JournalMessage } from '../../systemd/journal-writer.js';
 import { mayDo, noted } from '../limiter.js';
 import {
   after,

@@ -1,7 +1,6 @@
 /** The verdict as it is shown and written: what the host did since counts too. Pure. */
 import type { Verdict } from '../../contracts/verdict.js';
 import { oldVerdict } from '../../install/pipeline/status-view.js';
-import { endedVerdict, lostVerdict, staleVerdict } from './lost-verdict.js';
 import type { JudgeEffect, JudgeState, Next } from './state.js';
 
 /** The consumer's log of a start that lost its host is no longer true, even when the host is back. */
@@ -25,5 +24,68 @@ export function show(state: JudgeState): Next {
   return {
     state: { ...state, written },
     effects: [...effects, { kind: 'write', message: { kind: 'verdict', verdict } }],
+  };
+}
+
+// The verdict about a consumer whose host went away: what it said of itself before is not to be believed now.
+
+/** At once, without asking the consumer: it would go on answering from the CPU and may still report GPU memory. */
+export function lostVerdict(before: Verdict, reason: string): Verdict {
+  const mode = before.mode === 'gpu' ? 'degraded' : before.mode;
+  return {
+    ...before,
+    mode,
+    reason: 'host-unreachable',
+    evidence: [
+      { kind: 'host', text: `the host does not answer: ${reason}`, weight: 'against', source: null },
+      ...before.evidence.filter(({ kind }) => kind !== 'host'),
+    ],
+    summary:
+      before.mode === 'gpu'
+        ? `${before.unit} began on the GPU, but its host does not answer now (${reason}): requests fail or are answered on the CPU.`
+        : before.summary,
+    next: 'start vgpu-hostd on the host; vgpu-agent.service then restarts the service if necessary',
+  };
+}
+
+/** The host is back, but this start lost what it had there: until it is started again it may be on the CPU. */
+export function staleVerdict(before: Verdict): Verdict {
+  if (before.mode !== 'gpu') return before;
+  return {
+    ...before,
+    mode: 'degraded',
+    reason: 'consumer-not-restarted',
+    evidence: [
+      {
+        kind: 'host',
+        text: 'the host did not answer for a while since this start',
+        weight: 'against',
+        source: null,
+      },
+      ...before.evidence,
+    ],
+    summary: `${before.unit} began on the GPU and lost its host since then. The host answers again; restart the service, because its sessions may be lost.`,
+    next: `sudo systemctl restart ${before.unit}`,
+  };
+}
+
+/** systemd waits before it starts it again: until then it serves nobody. */
+function endedVerdict(before: Verdict): Verdict {
+  return {
+    ...before,
+    mode: 'undetermined',
+    simulated: false,
+    devices: [],
+    reason: 'unit-restarting',
+    evidence: [
+      {
+        kind: 'unit',
+        text: 'its process has ended; activating (auto-restart)',
+        weight: 'against',
+        source: before.unit,
+      },
+    ],
+    summary: `${before.unit} has ended, and systemd waits before it starts it again.`,
+    next: `sudo journalctl --unit=${before.unit} --lines=100`,
   };
 }

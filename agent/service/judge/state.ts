@@ -1,11 +1,11 @@
 /** The judge's state, its input events and its effects. */
-import type { JournalMessage } from '../../contracts/journal-messages.js';
+
 import type { Reason, Verdict } from '../../contracts/verdict.js';
+import type { JournalMessage } from '../../systemd/journal-writer.js';
 import type { Due } from '../board.js';
 import type { HostEvent } from '../helper.js';
 import { type Done, type Limits, nothingDone } from '../limiter.js';
 
-/** A start of the consumer, and where it is in it. */
 export interface Start {
   readonly invocationId: string | null;
   readonly activeState: string;
@@ -21,7 +21,6 @@ export type Seen =
       readonly ended?: boolean;
     });
 
-/** The host's account of the consumer. */
 export type LiveSeen =
   | {
       readonly kind: 'told';
@@ -33,8 +32,7 @@ export type LiveSeen =
     }
   | { readonly kind: 'unknown'; readonly message: string };
 
-/** The same with what earlier looks add. */
-export interface Live {
+interface Live {
   readonly sessions: number;
   readonly launches: number;
   readonly works: boolean;
@@ -43,7 +41,6 @@ export interface Live {
   readonly changedAt: number;
 }
 
-/** agent.json about restarts. */
 export interface RestartRules {
   readonly enabled: boolean;
   readonly whileServing: boolean;
@@ -54,20 +51,17 @@ export interface RestartRules {
   readonly limits: Limits;
 }
 
-/** A restart that is due. */
 export interface Pending {
   readonly cause: 'outdated' | 'host' | 'found';
   readonly reason: string;
   /** The start that it is about: another one needs no restart. */
   readonly invocationId: string | null;
-  /** A person wants it now, whatever it waits for. */
   readonly asked?: true;
 }
 
-export interface TriedOutdated {
+interface TriedOutdated {
   /** Without the numbers of processes. */
   readonly reason: string;
-  /** The start before it. */
   readonly invocationId: string | null;
   /** The start after it has the same fault: something takes away what a restart brings. */
   readonly inVain: boolean;
@@ -79,7 +73,6 @@ export interface JudgeState {
   readonly rules: RestartRules;
   /** The files were looked at; the start that the consumer was in then. */
   readonly looked: { readonly invocationId: string | null } | null;
-  /** The start that the verdict is about. */
   readonly judged: Start | null;
   readonly verdict: Verdict | null;
   /** Of the judged start; null: the host has told nothing so far. */
@@ -116,10 +109,8 @@ export type JudgeEvent =
   | { readonly kind: 'settled'; readonly outdated: string | null; readonly start: Start | null }
   /** `restart-now`: a person wants the restart that is due. */
   | { readonly kind: 'unit-changed' | 'doubt' | 'ready' | 'tick' | 'retry' | 'restart-now' }
-  /** Another look at the judged start. */
   | { readonly kind: 'looked'; readonly verdict: Verdict; readonly live: LiveSeen; readonly now: number }
   | { readonly kind: 'host'; readonly host: HostEvent; readonly now: number }
-  /** The answer to `look`. */
   | { readonly kind: 'seen'; readonly seen: Seen; readonly rules: RestartRules; readonly now: number }
   /** The answer to `confirm`; `start` is what the unit is in after it. */
   | {

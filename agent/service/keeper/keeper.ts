@@ -8,24 +8,21 @@ import type { Change, Plan } from '../../contracts/plan.js';
 import { driftOf, statusView } from '../../install/pipeline/status-view.js';
 import type { Workplace } from '../../install/pipeline/workplace.js';
 import { changeTitle } from '../../install/plan/change-title.js';
-import { findConsumer } from '../../install/plan/consumers.js';
-import type { ConsumerBoard } from '../board.js';
-import { steadyNow } from '../clock.js';
+import { findConsumer } from '../../install/plan/owned.js';
+import type { ConsumerBoard, Record } from '../board.js';
 import type { DesiredOne } from '../desired.js';
-import { pacer } from '../pacer.js';
-import type { Record } from '../record.js';
-import { causesOf } from './causes.js';
-import { keeperNext } from './machine.js';
+import { pacer, steadyNow } from '../pacer.js';
 import {
   beginKeeping,
   type Found,
   type KeeperEffect,
   type KeeperEvent,
   type KeeperRules,
+  keeperNext,
   type Repaired,
-} from './state.js';
+} from './machine.js';
 
-export interface KeeperEffects {
+interface KeeperEffects {
   readonly work: Workplace;
   readonly board: ConsumerBoard;
   readonly record: Record;
@@ -36,7 +33,6 @@ export interface KeeperEffects {
   readonly packageManager: () => Promise<string | null>;
   /** Called after each look that found the files as they shall be (or nothing that could be done). */
   readonly settled: (facts: MachineFacts, restart: string | null) => void;
-  /** Facts were read: what is watched may have to change. */
   readonly seen: (facts: MachineFacts) => void;
   readonly signal: AbortSignal;
 }
@@ -44,16 +40,13 @@ export interface KeeperEffects {
 export interface Keeper {
   /** Something may have changed. `first`: an installation may be made where there is none. */
   look(options?: { readonly first?: boolean; readonly soon?: boolean }): void;
-  /** Forgets limits and failures, then looks: a person has asked. */
   retry(): void;
-  /** Resolves when no look runs or is asked for. */
   quiet(): Promise<void>;
 }
 
 const packageManagerEveryMs = 300;
 const packageManagerLimitMs = 30 * 60_000;
 
-/** The result of one look, and whether anything has to be kept. */
 interface Look {
   readonly facts: MachineFacts;
   readonly found: Found;
@@ -70,7 +63,6 @@ export function keeper(effects: KeeperEffects): Keeper {
 
   const plan = (facts: MachineFacts, restart: boolean): Plan => {
     const endpoint = effects.desired().config.host ?? facts.manifest?.endpoint ?? null;
-    // Where something is installed already the question of a real GPU was answered.
     const force = facts.manifest !== null;
     // An image is built before its host answers; the service restarts the consumer when the host does.
     return work.planInstall(profile, facts, { endpoint, restart, force, allowUnreachable: true });
@@ -163,7 +155,6 @@ export function keeper(effects: KeeperEffects): Keeper {
     }
   };
 
-  /** True: it is still at work. */
   const waitForPackageManager = async (): Promise<boolean> => {
     const begun = steadyNow();
     do {
@@ -264,4 +255,17 @@ function messageOf(error: unknown): string {
 function rulesOf({ config: { repair } }: DesiredOne): KeeperRules {
   const { enabled, perHour, backoffSeconds } = repair;
   return { enabled, limits: { perHour, backoffMs: backoffSeconds * 1000, minimumMs: 0 } };
+}
+
+// The causes of a repair. Pure.
+
+/** For back-off and for people: paths, else the kind of change. */
+export function causesOf(changes: readonly Change[]): readonly string[] {
+  const paths = changes.flatMap((change) =>
+    'path' in change ? [change.path] : change.kind === 'store' ? ['/opt/vgpu'] : [],
+  );
+  if (paths.length > 0) return [...new Set(paths)];
+  return [
+    ...new Set(changes.map((change) => (change.kind === 'ldconfig' ? '/etc/ld.so.cache' : change.kind))),
+  ];
 }

@@ -1,9 +1,26 @@
 /** Facts to findings, in the order in which they explain. Pure. */
 import { ExitCode } from '../../lib/errors.js';
-import { checks } from './checks.js';
-import type { Check, CheckResult, Diagnosis, DoctorFacts } from './types.js';
+import { device, deviceMemory, loadedModels, readiness, refusedKernels } from './checks/device.js';
+import { driverVersion, guestConf, host, sharedMemory, versions } from './checks/host.js';
+import {
+  backendLibrary,
+  directLinking,
+  foreignLibrary,
+  libraryFormat,
+  nvml,
+  opensByPath,
+  publicLinks,
+  realGpu,
+  symbols,
+} from './checks/libraries.js';
+import { loaderChoice } from './checks/loader-choice.js';
+import { agentService, installed, interrupted, refused, store } from './checks/machine.js';
+import { discoveryTime, output } from './checks/output.js';
+import { loadedLibrary, preloadReadable, secureExecution } from './checks/process.js';
+import { tracedBindings } from './checks/traced-bindings.js';
+import { dropIn, environment, overrides, restarted, sandbox, startOrder, unitRuns } from './checks/unit.js';
+import type { Check, CheckResult, Diagnosis, DoctorFacts } from './finding.js';
 
-/** Every check's finding; `all` is for tests. */
 export function diagnose(facts: DoctorFacts, all: readonly Check[] = checks): Diagnosis {
   const results = all.map((check): CheckResult => ({ check, finding: examine(check, facts) }));
   const { reason } = facts.verdict;
@@ -29,7 +46,6 @@ function examine(check: Check, facts: DoctorFacts): CheckResult['finding'] {
   }
 }
 
-/** GPU mode is proven and nothing is broken. */
 export function isHealthy({ broken, verdict }: Diagnosis): boolean {
   return verdict.mode === 'gpu' && broken.length === 0;
 }
@@ -47,3 +63,54 @@ export function exitCodeOf(diagnosis: Diagnosis): ExitCode {
       return ExitCode.degraded;
   }
 }
+
+// All checks, causes before what follows from them: the machine and what is installed on it, then what leads the
+// loader there, the unit, the host, and last what the consumer did with it. The first broken one is the reason.
+
+export const checks: readonly Check[] = [
+  // the service, and what is installed on this machine
+  interrupted,
+  installed,
+  // before the service: a library that is cut short ends every program that preloads it
+  store,
+  unitRuns,
+  refused,
+  realGpu,
+  // what leads the loader to it
+  libraryFormat,
+  foreignLibrary,
+  publicLinks,
+  // the unit
+  dropIn,
+  environment,
+  preloadReadable,
+  secureExecution,
+  sandbox,
+  overrides,
+  loaderChoice,
+  // the host
+  guestConf,
+  versions,
+  host,
+  sharedMemory,
+  // what the consumer did with it
+  restarted,
+  discoveryTime,
+  driverVersion,
+  backendLibrary,
+  symbols,
+  directLinking,
+  opensByPath,
+  loadedLibrary,
+  device,
+  readiness,
+  deviceMemory,
+  loadedModels,
+  refusedKernels,
+  tracedBindings,
+  startOrder,
+  nvml,
+  // what keeps it so, and what is told
+  output,
+  agentService,
+];

@@ -1,12 +1,83 @@
-/** Findings in few words, and the remedies that many checks share. */
-
-import { editCommand } from '../../containers/container-unit.js';
-import type { Change } from '../../contracts/plan.js';
+/**
+ * The parts of `vgpu-agent doctor`. A check is one file: it is given facts that were gathered once, looks at
+ * nothing by itself, and answers with a finding. `checks.ts` lists them in the order of causes.
+ */
+import path from 'node:path';
+import { editCommand, isContainer } from '../../containers/container-unit.js';
+import type { DistributionFamily, LibraryCandidate, MachineFacts } from '../../contracts/facts.js';
+import type { Change, Plan } from '../../contracts/plan.js';
 import type { UnitFacts } from '../../contracts/unit.js';
+import type { Reason, Verdict } from '../../contracts/verdict.js';
+import { publicDirectories } from '../../guest/libraries/candidates.js';
+import type { CloserLook } from '../../guest/look/closer-look.js';
 import { changeTitle } from '../../install/plan/change-title.js';
-import { containerLibraryDirectories } from '../../lib/paths.js';
+import { containerLibraryDirectories, isInStore } from '../../lib/paths.js';
 import { choiceOf } from '../../profile/instance.js';
-import type { DoctorFacts, Finding, Remedy, Trouble } from './types.js';
+import type { Profile } from '../../profile/types.js';
+import type { Observation } from '../observation.js';
+import type { TraceFacts } from './trace/bindings.js';
+
+/** Everything that checks are given: gathered once, by pipeline/doctor.ts. */
+export interface DoctorFacts {
+  readonly profile: Profile;
+  readonly machine: MachineFacts;
+  readonly look: CloserLook;
+  /** The plan of install now: a change in it means that something is broken and that vgpu-agent can repair it. */
+  readonly plan: Plan;
+  /** The present start of the consumer, as seen: log, processes with their maps, probe, host. */
+  readonly observation: Observation;
+  readonly verdict: Verdict;
+  readonly trace: TraceFacts | null;
+}
+
+export interface Remedy {
+  readonly text: string;
+  readonly command: string;
+  readonly where: 'guest' | 'host';
+  /** `vgpu-agent doctor --fix` does it: install's plan repairs it. */
+  readonly fix: boolean;
+}
+
+/** Something is wrong. `evidence`: one line each, what was seen and where, values quoted. */
+export interface Trouble {
+  readonly cause: string;
+  readonly evidence: readonly string[];
+  readonly remedy: Remedy;
+}
+
+export type Finding =
+  | { readonly kind: 'ok'; readonly evidence: readonly string[] }
+  /** It keeps the consumer from the GPU, or will at its next start. */
+  | ({ readonly kind: 'broken' } & Trouble)
+  /** It may be intended, or may cause a fault later; the GPU verdict holds. */
+  | ({ readonly kind: 'warning' } & Trouble)
+  /** The question does not arise on this machine; `why` is a clause without a full stop. */
+  | { readonly kind: 'not-applicable'; readonly why: string }
+  | { readonly kind: 'unknown'; readonly why: string; readonly evidence: readonly string[] };
+
+export interface Check {
+  /** Stable, kebab-case; names its file, its part of vgpu-doctor(7) and its test. */
+  readonly id: string;
+  /** The condition that holds when the check is ok: `public links lead to the shim`. At most 50 characters. */
+  readonly title: string;
+  readonly looksAt: string;
+  /** Verdict reasons that a broken finding of this check explains: with such a verdict it comes first. */
+  readonly explains: readonly Reason[];
+  examine(facts: DoctorFacts): Finding;
+}
+
+export interface CheckResult {
+  readonly check: Check;
+  readonly finding: Finding;
+}
+
+export interface Diagnosis {
+  readonly results: readonly CheckResult[];
+  readonly broken: readonly CheckResult[];
+  readonly verdict: Verdict;
+}
+
+// Findings in few words, and the remedies that many checks share.
 
 export function ok(...evidence: readonly string[]): Finding {
   return { kind: 'ok', evidence };
@@ -38,7 +109,6 @@ export function fixes({ profile }: DoctorFacts, text: string): Remedy {
   };
 }
 
-/** For a person to do. */
 export function byHand(text: string, command: string): Remedy {
   return { text, command, where: 'guest', fix: false };
 }
@@ -79,12 +149,83 @@ export function takeOut(
   );
 }
 
-/** The changes that install would make; nothing when the plan is refused. */
 export function plannedChanges({ plan }: DoctorFacts): readonly Change[] {
   return plan.kind === 'ready' ? plan.changes : [];
 }
 
-/** A planned change as a line of evidence: what would be changed, and why. */
 export function changeEvidence(change: Change): string {
   return `${changeTitle(change)}: ${change.reason}`;
+}
+
+// Places where a program may find a driver, and the remedy for what is found there.
+
+const removes: Readonly<Record<DistributionFamily, string>> = {
+  debian: 'apt-get remove',
+  redhat: 'dnf remove',
+  suse: 'zypper remove',
+  arch: 'pacman -R',
+  // Owners are known from dpkg's lists there.
+  unknown: 'apt-get remove',
+};
+
+export const ownerQuery: Readonly<Record<DistributionFamily, string>> = {
+  debian: 'dpkg -S',
+  redhat: 'rpm -qf',
+  suse: 'rpm -qf',
+  arch: 'pacman -Qo',
+  unknown: 'dpkg -S',
+};
+
+/** The profile's public names in its public directories; not the versioned files that may stand beside them. */
+export function publicCandidates({ profile, machine }: DoctorFacts): readonly LibraryCandidate[] {
+  const directories = new Set(publicDirectories(profile, machine.distribution).map((one) => one.path));
+  const names = new Set(Object.keys(profile.publicLinks.names));
+  return machine.candidates.filter(
+    ({ path: file }) => directories.has(path.dirname(file)) && names.has(path.basename(file)),
+  );
+}
+
+/** It leads to a file of the store; the store's check reports problems with that library. */
+export function leadsToStore({ resolution }: LibraryCandidate): boolean {
+  return resolution.kind === 'file' && isInStore(resolution.realPath);
+}
+
+/** Under a driver's name in the consumer's own directories: its children look there first. */
+export function consumerCandidates({ look, machine }: DoctorFacts): readonly LibraryCandidate[] {
+  // Those of a container are in its image; the shim's own places come first there, or its maps show the library.
+  const directories = new Set(isContainer(machine.unit) ? [] : look.consumer.directories);
+  return machine.candidates.filter(
+    ({ path: file, state }) => directories.has(path.dirname(file)) && state.kind !== 'absent',
+  );
+}
+
+export function whereFound({ path: file, resolution }: LibraryCandidate): string {
+  return resolution.kind === 'file' && resolution.realPath !== file
+    ? `${file} (which leads to ${resolution.realPath})`
+    : file;
+}
+
+/** Whether install would put it right, else what a person does about it. */
+export function repairPlace(
+  facts: DoctorFacts,
+  { path: file, ownerOfPath }: Pick<LibraryCandidate, 'path' | 'ownerOfPath'>,
+): Remedy {
+  const planned = plannedChanges(facts).some(
+    (change) =>
+      ('path' in change && change.path === file) ||
+      (change.kind === 'alternative' &&
+        (change.link === file || change.slaves.some(({ link }) => link === file))),
+  );
+  if (planned) return fixes(facts, 'set the link to the shim; what is there is kept');
+  if (ownerOfPath !== null) {
+    return byHand(
+      `it belongs to the package ${ownerOfPath}; if no other program needs it`,
+      `sudo ${removes[facts.machine.distribution.family]} ${ownerOfPath}`,
+    );
+  }
+  const { unit } = facts.profile;
+  return byHand(
+    'vgpu-agent does not change it; move it away and restart the service',
+    `sudo mv ${file} ${file}.away && sudo systemctl restart ${unit}`,
+  );
 }

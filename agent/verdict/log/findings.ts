@@ -30,7 +30,7 @@ export type Quote = Omit<Evidence, 'weight'>;
 type Known = Extract<DeviceLine, { kind: 'device' }>;
 
 /** The facts about one start. */
-export interface Start {
+interface Start {
   invocationId: string | null;
   pid: number | null;
   /** Indices of `starts` patterns seen. */

@@ -8,19 +8,19 @@ import { compilePattern, maxMatchLength } from '../../profile/patterns.js';
 import type { DeviceRule, LoadRule, LogGrammar, ReasonRule } from '../../profile/types.js';
 import type { Logfmt } from './logfmt.js';
 
-export interface CompiledDevice {
+interface CompiledDevice {
   readonly rule: DeviceRule;
   /** Null in logfmt: there msg must be equal. */
   readonly pattern: RegExp | null;
 }
 
-export interface CompiledReason {
+interface CompiledReason {
   readonly rule: ReasonRule;
   readonly pattern: RegExp;
   readonly fields: readonly (readonly [string, RegExp])[];
 }
 
-export interface CompiledLoad {
+interface CompiledLoad {
   readonly says: LoadRule['says'];
   readonly pattern: RegExp;
   readonly fields: CompiledReason['fields'];

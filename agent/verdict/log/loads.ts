@@ -3,7 +3,7 @@ import type { LoadRule } from '../../profile/types.js';
 import type { Quote } from './findings.js';
 
 /** Where the last thing that it loaded lies. */
-export type LoadOutcome = 'gpu' | 'partly' | 'cpu';
+type LoadOutcome = 'gpu' | 'partly' | 'cpu';
 
 /** One thing being loaded, as far as the log has told. */
 interface Load {

@@ -5,8 +5,7 @@ import { createServer, type Server } from 'node:http';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { after, before, describe, it } from 'node:test';
-import { withComposed } from '../../../agent/containers/docker-compose.js';
-import { dockerLogs, unframed } from '../../../agent/containers/docker-log.js';
+import { dockerLogs, unframed, withComposed } from '../../../agent/containers/docker.js';
 import type { LoadedUnit } from '../../../agent/contracts/unit.js';
 import { unit } from '../install/plan/support.js';
 

@@ -6,7 +6,7 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import { containerOf } from '../../../agent/containers/container-unit.js';
-import { dockerPid } from '../../../agent/containers/docker-socket.js';
+import { dockerPid } from '../../../agent/containers/docker.js';
 
 const directory = mkdtempSync(path.join(tmpdir(), 'vgpu-docker-'));
 const socket = path.join(directory, 'docker.sock');

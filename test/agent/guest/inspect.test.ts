@@ -7,7 +7,7 @@ import { describe, it, type TestContext } from 'node:test';
 import type { LoadedUnit, UnitFacts } from '../../../agent/contracts/unit.js';
 import { ContentCache } from '../../../agent/guest/files/content.js';
 import { type InspectEffects, type InspectOptions, inspect } from '../../../agent/guest/inspect.js';
-import { defaultShimDirectory } from '../../../agent/guest/shim/shim-build.js';
+import { defaultShimDirectory } from '../../../agent/guest/shim/store.js';
 import { canLoad } from '../../../agent/guest/unit/access.js';
 import { VgpuError } from '../../../agent/lib/errors.js';
 import { spawnRunner } from '../../../agent/lib/run-command.js';
@@ -73,7 +73,6 @@ const guest: Tree = {
   'etc/os-release': 'ID=debian\nVERSION_ID="12"\n',
   lib: { link: 'usr/lib' },
   'usr/lib/x86_64-linux-gnu': { 'libcuda.so.1': buildElf({ soname: 'libcuda.so.1' }) },
-  'var/lib/dpkg/info/odd-cuda:amd64.list': '/usr/lib/x86_64-linux-gnu/libcuda.so.1\n',
   'etc/vgpu/guest.conf': 'host=vsock:2:99\n',
   'etc/systemd/system/ollama.service.d/50-vgpu.conf': '[Service]\n',
 };
@@ -104,8 +103,6 @@ describe('inspect', () => {
     assert.equal(facts.distribution.mergedUsr, true);
     const cuda = facts.candidates.find((one) => one.path === '/usr/lib/x86_64-linux-gnu/libcuda.so.1');
     assert.equal(cuda?.vendor, 'foreign');
-    assert.equal(cuda.ownerOfPath, 'odd-cuda:amd64');
-    assert.equal(cuda.ownerOfFile, 'odd-cuda:amd64');
     assert.equal(facts.guestConf.content, 'host=vsock:2:99\n');
     assert.equal(facts.dropIn.content, '[Service]\n');
     assert.equal(facts.loaderConf.state.kind, 'absent');

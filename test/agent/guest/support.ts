@@ -1,9 +1,10 @@
 /** Helpers for the tests of machine/: temporary trees, ELF files made by hand, NVIDIA's real libraries. */
+
 import { existsSync, mkdirSync, mkdtempSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import type { TestContext } from 'node:test';
-import type { ByteSource } from '../../../agent/guest/elf/elf-bytes.js';
+import type { ByteSource } from '../../../agent/guest/elf.js';
 import { packageRoot } from '../../../agent/lib/paths.js';
 
 /** A file's bytes without a file. */

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { errorDocument, errorText } from '../../../agent/lib/error-text.js';
 import { VgpuError } from '../../../agent/lib/errors.js';
-import { styleFor } from '../../../agent/lib/style.js';
+import { styleFor } from '../../../agent/lib/text.js';
 
 const plain = styleFor({ isTty: false, columns: undefined, wanted: true, env: {} });
 const refused = new VgpuError('vgpu-agent install must run as root', {

@@ -2,11 +2,11 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { parseAlternative } from '../../../agent/guest/libraries/alternatives.js';
-import { environmentOf } from '../../../agent/guest/look/environ.js';
-import { member, own } from '../../../agent/lib/own.js';
+import { environmentOf } from '../../../agent/guest/look/process.js';
+import { member, own } from '../../../agent/lib/json.js';
 import { toolEnvironment } from '../../../agent/lib/run-command.js';
 import { bagOf } from '../../../agent/systemd/properties.js';
-import { loadedModels } from '../../../agent/verdict/loaded-models.js';
+import { loadedModels } from '../../../agent/verdict/present.js';
 
 const inherited = ['constructor', '__proto__', 'toString', 'hasOwnProperty'];
 

@@ -1,6 +1,15 @@
+// biome-ignore-all lint/suspicious/noTemplateCurlyInString: profiles have variables of that form.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { choiceOf, fits, forUnit, genericProfile, titleOf } from '../../../agent/profile/instance.js';
+import {
+  choiceOf,
+  expandVariables,
+  fits,
+  forUnit,
+  genericProfile,
+  titleOf,
+  variablesIn,
+} from '../../../agent/profile/instance.js';
 import { loadProfile } from '../../../agent/profile/load.js';
 
 const ollama = loadProfile('ollama');
@@ -39,4 +48,21 @@ test('a service without a profile of its own is called by its unit', () => {
   assert.equal(titleOf({ name: genericProfile, unit: 'painter.service' }), 'painter.service');
   assert.equal(titleOf({ name: 'ollama', unit: 'ollama@1.service' }), 'ollama');
   assert.equal(loadProfile(genericProfile).name, 'generic');
+});
+
+test('variables are replaced by their values', () => {
+  assert.equal(
+    expandVariables('${store}/libcuda.so.1', { store: '/opt/vgpu/current' }),
+    '/opt/vgpu/current/libcuda.so.1',
+  );
+  assert.equal(expandVariables('/usr/lib', {}), '/usr/lib');
+});
+
+test('a path whose variable has no value here is left out', () => {
+  assert.equal(expandVariables('/usr/lib/${multiarch}', { multiarch: null }), null);
+  assert.equal(expandVariables('/usr/lib/${nonsense}', { multiarch: 'x' }), null);
+});
+
+test('the names in a text are found, known or not', () => {
+  assert.deepEqual(variablesIn('${a}/x/${store}'), ['a', 'store']);
 });

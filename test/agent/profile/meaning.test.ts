@@ -3,8 +3,8 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { loadProfile } from '../../../agent/profile/load.js';
-import { checkMeaning } from '../../../agent/profile/meaning.js';
 import type { LogGrammar, Profile, ProfileEnvironment } from '../../../agent/profile/types.js';
+import { checkMeaning } from '../../../agent/profile/validate.js';
 
 const ollama = loadProfile('ollama');
 const llama = loadProfile('llama-server');

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { editDistance, nearest } from '../../../agent/profile/suggest.js';
+import { editDistance, nearest } from '../../../agent/profile/validate.js';
 
 test('distances count inserted, deleted, replaced and swapped letters', () => {
   assert.equal(editDistance('', 'abc'), 3);

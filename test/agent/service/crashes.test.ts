@@ -3,7 +3,7 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { test } from 'node:test';
-import { noteStart } from '../../../agent/service/crashes.js';
+import { noteStart } from '../../../agent/service/own-process.js';
 
 function inDirectory(run: (file: string) => void): void {
   const directory = mkdtempSync(path.join(tmpdir(), 'vgpu-starts-'));

@@ -6,7 +6,7 @@ import { createConfigReader } from '../../../agent/guest/agent-conf.js';
 import { VgpuError } from '../../../agent/lib/errors.js';
 import { loadProfile } from '../../../agent/profile/load.js';
 import { Board } from '../../../agent/service/board.js';
-import { type Declared, declare } from '../../../agent/service/declared.js';
+import { type Declared, declare } from '../../../agent/service/desired.js';
 
 const consumer = (profile: string, unit: string): Consumer => ({ profile, unit, links: [] });
 const ollama = consumer('ollama', 'ollama.service');

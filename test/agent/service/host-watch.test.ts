@@ -1,9 +1,9 @@
 /** The host's state on the board, and in the journal when it goes and comes. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import type { JournalMessage } from '../../../agent/contracts/journal-messages.js';
 import { Board } from '../../../agent/service/board.js';
-import { hostWatch } from '../../../agent/service/host-watch.js';
+import { hostWatch } from '../../../agent/service/helper.js';
+import type { JournalMessage } from '../../../agent/systemd/journal-writer.js';
 
 /** A watch with a clock of the test's own. */
 function watched() {

@@ -9,8 +9,8 @@ const dist = path.join(packageRoot(), 'dist/agent');
 
 test('a thrown error, a rejected promise and a report of one are logged, ten a minute, and the process goes on', () => {
   const script = `
-    import { liveOn } from '${dist}/service/serve.js';
-    import { reportUnexpected } from '${dist}/lib/unexpected.js';
+    import { liveOn } from '${dist}/service/run.js';
+    import { reportUnexpected } from '${dist}/lib/errors.js';
     liveOn((text) => console.log(text.split('\\n')[0]));
     setTimeout(() => { throw new TypeError('in a timer'); });
     setTimeout(() => void Promise.reject(new Error('in a promise')), 20);

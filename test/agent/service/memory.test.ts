@@ -2,7 +2,7 @@
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { memory } from '../../../agent/service/memory.js';
+import { memory } from '../../../agent/service/own-process.js';
 
 /** A heap with `live` bytes, of which a collection takes everything but those. */
 function heap(live: number): { bytes: number; collections: number; collect: () => void; size: () => number } {

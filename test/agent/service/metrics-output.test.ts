@@ -15,7 +15,7 @@ import {
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { describe, it } from 'node:test';
-import { type MetricsOutput, metricsOutput } from '../../../agent/service/metrics-output.js';
+import { type MetricsOutput, metricsOutput } from '../../../agent/service/metrics.js';
 
 /** An output to a file while its text is still being made, and the way to end that. */
 async function whileTextIsMade(

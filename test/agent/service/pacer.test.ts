@@ -1,8 +1,7 @@
 /** The worker that runs when asked: never twice at a time, after a quiet moment, or at a time. */
 import assert from 'node:assert/strict';
 import { mock, test } from 'node:test';
-import { steadyNow } from '../../../agent/service/clock.js';
-import { type Pacer, pacer } from '../../../agent/service/pacer.js';
+import { type Pacer, pacer, steadyNow } from '../../../agent/service/pacer.js';
 
 /** A pacer under a clock of the test's own. Each run takes `takes` milliseconds. */
 class Bench {

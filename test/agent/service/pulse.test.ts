@@ -1,7 +1,7 @@
 /** The regular timer, with a clock that the test moves. */
 import assert from 'node:assert/strict';
 import { mock, test } from 'node:test';
-import { pulse } from '../../../agent/service/pulse.js';
+import { pulse } from '../../../agent/service/own-process.js';
 
 function pulsing(
   watchdog: string | undefined,

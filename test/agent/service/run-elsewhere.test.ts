@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { runElsewhere } from '../../../agent/service/run-elsewhere.js';
+import { runElsewhere } from '../../../agent/service/sessions-asker.js';
 
 test("programs that run as the consumer's user are started by systemd, because the service cannot change its user", async () => {
   const ran: string[] = [];

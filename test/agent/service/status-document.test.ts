@@ -4,7 +4,7 @@ import { test } from 'node:test';
 import type { Verdict } from '../../../agent/contracts/verdict.js';
 import { statusView } from '../../../agent/install/pipeline/status-view.js';
 import type { ConsumerState, Snapshot } from '../../../agent/service/board.js';
-import { statusDocument, statusLine } from '../../../agent/service/status-document.js';
+import { statusDocument, statusLine } from '../../../agent/service/overview.js';
 import { combine } from '../../../agent/verdict/combine.js';
 import { settled } from '../install/plan/settled.js';
 import { observation, ollama } from '../verdict/support.js';

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { allPlaces, isLibrary, isTemporary, watchPlaces } from '../../../agent/service/watch-places.js';
+import { allPlaces, isLibrary, isTemporary, watchPlaces } from '../../../agent/service/watcher.js';
 import { settled } from '../install/plan/settled.js';
 import { candidate } from '../install/plan/support.js';
 import { ollama, unit } from '../verdict/support.js';

@@ -1,11 +1,14 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { mainExit, pathLabel, watchExit } from '../../../agent/systemd/exit-watch.js';
+import { mainExit, unitPath, watchExit } from '../../../agent/systemd/run-in-unit.js';
 import { fakeBus } from './fake-bus.js';
 
 test("a unit's name becomes the label that systemd gives its object", () => {
-  assert.equal(pathLabel('vgpu-probe-12-ab.service'), 'vgpu_2dprobe_2d12_2dab_2eservice');
-  assert.equal(pathLabel('1st@x.service'), '_31st_40x_2eservice');
+  assert.equal(
+    unitPath('vgpu-probe-12-ab.service'),
+    '/org/freedesktop/systemd1/unit/vgpu_2dprobe_2d12_2dab_2eservice',
+  );
+  assert.equal(unitPath('1st@x.service'), '/org/freedesktop/systemd1/unit/_31st_40x_2eservice');
 });
 
 test('an exit status is a number, a signal a name', () => {

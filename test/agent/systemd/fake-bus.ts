@@ -1,6 +1,6 @@
 /** systemd's side of a bus, for what listens to signals. */
 import type { BusCall, BusConnection, BusSignal } from '../../../agent/systemd/connection.js';
-import { pathLabel } from '../../../agent/systemd/exit-watch.js';
+import { unitPath } from '../../../agent/systemd/run-in-unit.js';
 
 /** A bus on which the test is the one who sends signals; `answer` may throw, and gives what a call returns. */
 export function fakeBus(answer: (call: BusCall) => readonly unknown[] = () => []) {
@@ -22,7 +22,7 @@ export function fakeBus(answer: (call: BusCall) => readonly unknown[] = () => []
     close: () => {},
   };
   const changed = (unit: string, of: 'Unit' | 'Service', properties: Readonly<Record<string, unknown>>) => {
-    const path = `/org/freedesktop/systemd1/unit/${pathLabel(unit)}`;
+    const path = unitPath(unit);
     const values = Object.fromEntries(Object.entries(properties).map(([key, value]) => [key, { value }]));
     const body = [`org.freedesktop.systemd1.${of}`, values, []];
     const name = 'org.freedesktop.DBus.Properties';

@@ -4,7 +4,7 @@ import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import { test } from 'node:test';
 import { packageRoot } from '../../../agent/lib/paths.js';
-import { sandboxArguments } from '../../../agent/systemd/in-sandbox.js';
+import { sandboxArguments } from '../../../agent/systemd/unit-sandbox.js';
 
 const unit = readFileSync(path.join(packageRoot(), 'units/vgpu-hostd.service'), 'utf8');
 

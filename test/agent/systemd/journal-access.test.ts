@@ -4,7 +4,7 @@ import { chmodSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:f
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { test } from 'node:test';
-import { systemJournalReadable } from '../../../agent/systemd/journal-access.js';
+import { systemJournalReadable } from '../../../agent/systemd/journal-reader.js';
 
 const machine = '0123456789abcdef0123456789abcdef';
 
@@ -27,7 +27,7 @@ test('the journal is not readable for a user who may not open it', {
   chmodSync(directory, 0o755);
   mkdirSync(path.join(directory, machine));
   writeFileSync(path.join(directory, machine, 'system.journal'), '', { mode: 0o640 });
-  const module = new URL('../../../agent/systemd/journal-access.js', import.meta.url).href;
+  const module = new URL('../../../agent/systemd/journal-reader.js', import.meta.url).href;
   const asks = `import(${JSON.stringify(module)}).then((m) => console.log(m.systemJournalReadable([${JSON.stringify(directory)}])))`;
   const user = spawnSync(process.execPath, ['-e', asks], { uid: 65534, gid: 65534, encoding: 'utf8' });
   assert.equal(user.stdout.trim(), 'false', user.stderr);

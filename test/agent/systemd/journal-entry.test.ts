@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { parseEntry } from '../../../agent/systemd/journal-entry.js';
+import { parseEntry } from '../../../agent/systemd/journal-reader.js';
 
 const base = { __CURSOR: 's=1', __REALTIME_TIMESTAMP: '1795252117763208' };
 const parse = (fields: object) => parseEntry(JSON.stringify({ ...base, ...fields }));

@@ -2,9 +2,13 @@ import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import { test } from 'node:test';
-import { type JournalMessage, messageIds } from '../../../agent/contracts/journal-messages.js';
 import { packageRoot } from '../../../agent/lib/paths.js';
-import { journalFields, withoutFields } from '../../../agent/systemd/journal-writer.js';
+import {
+  type JournalMessage,
+  journalFields,
+  messageIds,
+  withoutFields,
+} from '../../../agent/systemd/journal-writer.js';
 import { cpuVerdict, verdict } from '../cli/output/samples.js';
 
 test('every kind of message has an ID of its own, as sd_journal(3) wants them', () => {

@@ -1,9 +1,13 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import type { CommandResult, CommandRunner } from '../../../agent/lib/run-command.js';
-import type { MainExit } from '../../../agent/systemd/exit-watch.js';
-import { type ProbeQuestion, probeCommand, runProbe } from '../../../agent/systemd/probe-runner.js';
-import { unitArguments } from '../../../agent/systemd/run-in-unit.js';
+import {
+  type MainExit,
+  type ProbeQuestion,
+  probeCommand,
+  runProbe,
+  unitArguments,
+} from '../../../agent/systemd/run-in-unit.js';
 import { unitFacts } from '../../../agent/systemd/unit-facts.js';
 
 function unit(service: Readonly<Record<string, unknown>>) {

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { readinessUrls } from '../../../agent/verdict/address.js';
+import { readinessUrls } from '../../../agent/verdict/watch-readiness.js';
 
 // Left: as one may write OLLAMA_HOST, or as the log names it. Right: what is asked.
 const cases: readonly (readonly [address: string, urls: readonly string[]])[] = [

@@ -4,10 +4,10 @@ import { describe, test } from 'node:test';
 import type { ProbeReport } from '../../../agent/contracts/probe.js';
 import type { ProbeFailure } from '../../../agent/contracts/shim-codes.js';
 import type { Verdict } from '../../../agent/contracts/verdict.js';
-import { probeCommand } from '../../../agent/systemd/probe-runner.js';
+import { probeCommand } from '../../../agent/systemd/run-in-unit.js';
 import { combine } from '../../../agent/verdict/combine.js';
+import { probeResult } from '../../../agent/verdict/confirm.js';
 import type { Observation } from '../../../agent/verdict/observation.js';
-import { probeResult } from '../../../agent/verdict/probe-result.js';
 import { answered, findingsOf, observation, report, unit, withoutPreload } from './support.js';
 
 const right = { ok: true, values: 1000, wrong: 0, microseconds: 70 };

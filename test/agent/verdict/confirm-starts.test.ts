@@ -30,7 +30,7 @@ test('a start whose first lines are not in the journal any more is undetermined,
   stage.journal.add('[GIN] 2026/11/26 - 23:00:00 | 200 | GET "/api/version"', firstStart);
   const verdict = await run(stage);
   assert.deepEqual([verdict.mode, verdict.reason], ['undetermined', 'journal-cut']);
-  assert.match(verdict.summary, /beginning is not in the journal \(1 later entries are there; older ones/);
+  assert.match(verdict.summary, /no longer in the journal \(1 later entries are there; older ones/);
 });
 
 test('a line whose start the journal does not know does not count', async () => {

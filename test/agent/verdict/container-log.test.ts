@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import type { Verdict } from '../../../agent/contracts/verdict.js';
-import type { ConfirmEffects } from '../../../agent/verdict/effects.js';
+import type { ConfirmEffects } from '../../../agent/verdict/observation.js';
 import { confirm, createStage, firstStart, ready, type Stage, secondStart } from './stage.js';
 import { fixtureText, unit } from './support.js';
 

@@ -1,8 +1,7 @@
 /** Evidence that the tests of verdicts are made of: logs, mapped libraries, the host as the agent met it. */
 
 import type { ProcessFacts } from '../../../agent/contracts/facts.js';
-import type { HostWord } from '../../../agent/contracts/host-word.js';
-import type { ProbeResult } from '../../../agent/contracts/probe.js';
+import type { HostWord, ProbeResult } from '../../../agent/contracts/probe.js';
 import type { Observation } from '../../../agent/verdict/observation.js';
 import { findingsOf, judgeLog, libraries, type MappedVendor, ollama, processFacts } from './support.js';
 

@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { VgpuError } from '../../../agent/lib/errors.js';
 import type { JournalReader } from '../../../agent/systemd/types.js';
-import type { ConfirmEffects } from '../../../agent/verdict/effects.js';
+import type { ConfirmEffects } from '../../../agent/verdict/observation.js';
 import { confirm, createStage, firstStart, type Stage } from './stage.js';
 import { fixtureText } from './support.js';
 

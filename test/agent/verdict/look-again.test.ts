@@ -3,8 +3,8 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import type { HostSession } from '../../../agent/contracts/sessions.js';
 import { combine } from '../../../agent/verdict/combine.js';
+import { lookAgain, type Watched } from '../../../agent/verdict/confirm.js';
 import type { SessionsAnswer } from '../../../agent/verdict/host-sessions.js';
-import { lookAgain, type Watched } from '../../../agent/verdict/look-again.js';
 import { createStage, ready, refused, type Stage } from './stage.js';
 import { findingsOf, observation, processFacts } from './support.js';
 

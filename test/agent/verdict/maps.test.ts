@@ -9,7 +9,7 @@ import {
   libcudaPaths,
   mappedBy,
   processesThatCount,
-} from '../../../agent/verdict/maps.js';
+} from '../../../agent/verdict/watch-processes.js';
 import { libraries, observation, ollama, processFacts, store } from './support.js';
 
 type Library = ProcessFacts['libraries'][number];

@@ -3,10 +3,14 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import type { HostSession, RefusedMemory, TurnedAway } from '../../../agent/contracts/sessions.js';
 import { combine } from '../../../agent/verdict/combine.js';
-import type { LoadedModel } from '../../../agent/verdict/loaded-models.js';
-import { loadedModels } from '../../../agent/verdict/loaded-models.js';
 import type { Observation } from '../../../agent/verdict/observation.js';
-import { inWords, type PresentSeen, presentOf } from '../../../agent/verdict/present.js';
+import {
+  inWords,
+  type LoadedModel,
+  loadedModels,
+  type PresentSeen,
+  presentOf,
+} from '../../../agent/verdict/present.js';
 import {
   answered,
   findingsOf,

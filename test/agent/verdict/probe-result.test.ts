@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import type { ProbeRun } from '../../../agent/contracts/probe.js';
-import { probeResult } from '../../../agent/verdict/probe-result.js';
+import { probeResult } from '../../../agent/verdict/confirm.js';
 import { hostWord, report } from './support.js';
 
 const error = {

@@ -13,9 +13,14 @@ import type { Profile } from '../../../agent/profile/types.js';
 import type { JournalEntry } from '../../../agent/systemd/types.js';
 import { combine } from '../../../agent/verdict/combine.js';
 import { observe } from '../../../agent/verdict/confirm.js';
-import type { Clock, ConfirmEffects, ConfirmOptions, HttpAnswer } from '../../../agent/verdict/effects.js';
 import type { SessionsAnswer } from '../../../agent/verdict/host-sessions.js';
 import { stamps } from '../../../agent/verdict/node-effects.js';
+import type {
+  Clock,
+  ConfirmEffects,
+  ConfirmOptions,
+  HttpAnswer,
+} from '../../../agent/verdict/observation.js';
 import { ollama, processFacts, report, unit } from './support.js';
 
 interface Timer {

@@ -1,9 +1,9 @@
 /** Made evidence for the tests of confirm/. */
+
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import type { LibraryVendor, ProcessFacts } from '../../../agent/contracts/facts.js';
-import type { HostWord } from '../../../agent/contracts/host-word.js';
-import type { ProbeReport, ProbeResult } from '../../../agent/contracts/probe.js';
+import type { HostWord, ProbeReport, ProbeResult } from '../../../agent/contracts/probe.js';
 import type { LoadedUnit, SandboxFacts } from '../../../agent/contracts/unit.js';
 import { packageRoot } from '../../../agent/lib/paths.js';
 import { loadProfile } from '../../../agent/profile/load.js';

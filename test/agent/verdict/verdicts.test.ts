@@ -37,8 +37,30 @@ function advice(
   const { summary, next } = adviceOn(observation(changes), { mode, reason, detail: 'why so' }, devices);
   return `${summary}\n  ${next ?? 'nothing to do'}`;
 }
+/** The mode with which a reason that is none for the CPU is concluded. */
+const modes: Partial<Readonly<Record<Reason, Mode>>> = {
+  'no-discovery-line': 'undetermined',
+  'unsupported-log-version': 'undetermined',
+  'shim-not-loaded': 'undetermined',
+  'output-bypasses-journal': 'undetermined',
+  'unit-failed': 'undetermined',
+  'unit-restarting': 'undetermined',
+  'readiness-timeout': 'undetermined',
+  'journal-unavailable': 'undetermined',
+  'journal-cut': 'undetermined',
+  'no-work-yet': 'undetermined',
+  'evidence-stale': 'undetermined',
+  'probe-crashed': 'degraded',
+  'foreign-library-loaded': 'degraded',
+  'memory-round-trip-failed': 'degraded',
+  'consumer-not-restarted': 'degraded',
+  'environment-removed': 'degraded',
+  'probe-disagrees': 'degraded',
+  'compute-failed': 'degraded',
+  'context-create-failed': 'degraded',
+};
 file.text('advice for each reason', () =>
-  reasons.map((reason) => `${reason}: ${advice('cpu', reason)}`).join('\n'),
+  reasons.map((reason) => `${reason}: ${advice(modes[reason] ?? 'cpu', reason)}`).join('\n'),
 );
 file.text('advice in each mode', () =>
   (['cpu', 'degraded', 'undetermined'] as const)

@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import type { JournalReader } from '../../../agent/systemd/types.js';
-import type { ConfirmEffects, ConfirmOptions } from '../../../agent/verdict/effects.js';
+import type { ConfirmEffects, ConfirmOptions } from '../../../agent/verdict/observation.js';
 import { type LogWatch, watchLog } from '../../../agent/verdict/watch-log.js';
 import { FakeClock, FakeJournal, firstStart, secondStart } from './stage.js';
 import { fixtureText, ollama } from './support.js';

@@ -3,8 +3,8 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import type { ProcessFacts } from '../../../agent/contracts/facts.js';
 import type { HostSession, SessionsReport, TurnedAway } from '../../../agent/contracts/sessions.js';
-import type { HttpAnswer } from '../../../agent/verdict/effects.js';
 import type { SessionsAnswer } from '../../../agent/verdict/host-sessions.js';
+import type { HttpAnswer } from '../../../agent/verdict/observation.js';
 import {
   lookAtPresent,
   type PresentEffects,

@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import type { UnitFacts } from '../../../agent/contracts/unit.js';
 import type { Profile } from '../../../agent/profile/types.js';
-import type { Clock, HttpAnswer } from '../../../agent/verdict/effects.js';
+import type { Clock, HttpAnswer } from '../../../agent/verdict/observation.js';
 import { type ReadinessWatch, watchReadiness } from '../../../agent/verdict/watch-readiness.js';
 import { FakeClock, ready, refused } from './stage.js';
 import { ollama, openSandbox, unit } from './support.js';

@@ -3,8 +3,9 @@
 import assert from 'node:assert/strict';
 import { dirname } from 'node:path';
 import { after, before, describe, test } from 'node:test';
-import { messageIds } from '../../../agent/contracts/journal-messages.js';
+
 import { cockpitPage } from '../../../agent/lib/paths.js';
+import { messageIds } from '../../../agent/systemd/journal-writer.js';
 import { whyNoConsumer, whyNoStandIn } from '../support/consumer.js';
 import { Guest, whyNoGuest } from '../support/guest.js';
 import { whyNoHostd } from '../support/hosts.js';

@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
-import { messageIds } from '../../../agent/contracts/journal-messages.js';
+import { messageIds } from '../../../agent/systemd/journal-writer.js';
 import { whyNoConsumer } from '../support/consumer.js';
 import { Guest, whyNoGuest } from '../support/guest.js';
 import { whyNoHostd } from '../support/hosts.js';

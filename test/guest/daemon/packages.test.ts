@@ -2,7 +2,7 @@
 
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
-import { messageIds } from '../../../agent/contracts/journal-messages.js';
+import { messageIds } from '../../../agent/systemd/journal-writer.js';
 import { debian535 } from '../states/nvidia-debian.js';
 import { whyNoConsumer } from '../support/consumer.js';
 import { Guest, whyNoGuest } from '../support/guest.js';

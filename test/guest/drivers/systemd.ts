@@ -3,12 +3,12 @@
  * lines. Started by test/guest/systemd.test.ts.
  */
 import { VgpuError } from '../../../agent/lib/errors.js';
-import { jsonLine } from '../../../agent/lib/json-line.js';
+import { jsonLine } from '../../../agent/lib/json.js';
 import { spawnRunner } from '../../../agent/lib/run-command.js';
 import { openManager } from '../../../agent/systemd/bus.js';
 import { journalReader } from '../../../agent/systemd/journal-reader.js';
 import { journalWriter } from '../../../agent/systemd/journal-writer.js';
-import { runProbe } from '../../../agent/systemd/probe-runner.js';
+import { runProbe } from '../../../agent/systemd/run-in-unit.js';
 import type { Manager } from '../../../agent/systemd/types.js';
 
 const [task = '', ...args] = process.argv.slice(2);

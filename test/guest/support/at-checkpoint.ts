@@ -1,6 +1,6 @@
 /**
  * Preloaded into the agent (NODE_OPTIONS=--import) to cut it short at one of the checkpoints that apply/ marks
- * (agent/install/apply/checkpoint.ts). Told by its environment:
+ * (agent/install/apply/effects.ts). Told by its environment:
  *
  * - VGPU_TEST_TRACE=FILE: appends the name of every checkpoint to FILE, one a line
  * - VGPU_TEST_AT=N: what VGPU_TEST_DO says is done at the N-th checkpoint, counted from 1

@@ -104,7 +104,7 @@ export async function repairs(
   drift: () => Promise<unknown>,
   repaired: () => Promise<boolean>,
 ): Promise<string> {
-  const { messageIds } = await import('../../../agent/contracts/journal-messages.js');
+  const { messageIds } = await import('../../../agent/systemd/journal-writer.js');
   const before = await entries(guest, messageIds.repaired);
   await drift();
   try {

@@ -3,8 +3,7 @@ import { cp, mkdir, mkdtemp, realpath, rm, symlink, writeFile } from 'node:fs/pr
 import os from 'node:os';
 import path from 'node:path';
 import { after, before, describe, it } from 'node:test';
-import type { ProbeReport } from '../../../agent/contracts/probe.js';
-import { parseProbeReport } from '../../../agent/contracts/probe-report.js';
+import { type ProbeReport, parseProbeReport } from '../../../agent/contracts/probe.js';
 import { buildProgram, type Ended, runProgram } from '../cuda/private_programs.js';
 
 const SOURCES = [

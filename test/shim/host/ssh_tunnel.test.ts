@@ -7,7 +7,7 @@ import { existsSync, readFileSync, writeFileSync } from 'node:fs';
 import { connect } from 'node:net';
 import path from 'node:path';
 import { after, before, describe, it } from 'node:test';
-import { parseProbeReport } from '../../../agent/contracts/probe-report.js';
+import { parseProbeReport } from '../../../agent/contracts/probe.js';
 import { ROOT, runProgram } from '../cuda/private_programs.js';
 import {
   askAll,

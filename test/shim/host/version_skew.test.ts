@@ -6,8 +6,7 @@ import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import { createInterface } from 'node:readline';
 import { describe, it } from 'node:test';
-import { olderSide } from '../../../agent/contracts/host-word.js';
-import { parseProbeReport } from '../../../agent/contracts/probe-report.js';
+import { olderSide, parseProbeReport } from '../../../agent/contracts/probe.js';
 import { ROOT, runProgram } from '../cuda/private_programs.js';
 import { askAll, builtFile, SHIM, scratchDirectory, startHost, startShell, until } from '../shim_host.js';
 

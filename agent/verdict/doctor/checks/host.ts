@@ -1,10 +1,30 @@
-import { type HostWord, troubleOf } from '../../../contracts/host-word.js';
-import { parseEndpoint } from '../../../guest/vgpu-host/endpoint.js';
+/** Checks of the host: its address, its versions, its answer, and memory shared with it. */
+import { type HostWord, olderSide, troubleOf } from '../../../contracts/probe.js';
+import { parseEndpoint, parseGuestConf } from '../../../guest/vgpu-host/endpoint.js';
+import { addMemory, lookAgain, vmMemoryOf } from '../../../install/plan/vm-memory.js';
+import { defaultPort, guestConf as file, storeCurrent, vmMemoryRule } from '../../../lib/paths.js';
+import { choiceOf } from '../../../profile/instance.js';
+import { effectiveEnvironment, hostOfUnit } from '../../../systemd/unit-environment.js';
 import { slowHostMs, transportTrouble } from '../../diagnosis.js';
-import { broken, byHand, ok, onTheHost, unknown, warning } from '../finding.js';
-import type { Check, DoctorFacts, Finding, Remedy } from '../types.js';
+import {
+  broken,
+  byHand,
+  type Check,
+  changeEvidence,
+  type DoctorFacts,
+  editUnit,
+  type Finding,
+  fixes,
+  notApplicable,
+  ok,
+  onTheHost,
+  plannedChanges,
+  type Remedy,
+  takeOut,
+  unknown,
+  warning,
+} from '../finding.js';
 
-/** Does a program listen there, and does it answer in time? */
 export const host: Check = {
   id: 'host',
   title: 'the host answers',
@@ -40,7 +60,7 @@ export const host: Check = {
 };
 
 /** The result of our libcuda's connection in the unit's own environment; null: none, or it was not asked. */
-export function wordInUnit({ observation: { probe } }: Pick<DoctorFacts, 'observation'>): HostWord | null {
+function wordInUnit({ observation: { probe } }: Pick<DoctorFacts, 'observation'>): HostWord | null {
   return probe?.kind === 'answered' ? troubleOf(probe.report.host) : null;
 }
 
@@ -87,7 +107,6 @@ function answersFor(
   return ok(line);
 }
 
-/** `word`: why, if our libcuda came to tell. */
 function unreachable(
   { machine, profile }: DoctorFacts,
   evidence: readonly string[],
@@ -192,4 +211,218 @@ function whoListens(endpoint: string, profile: string): Remedy {
 function socketOf(endpoint: string): string | null {
   const parsed = parseEndpoint(endpoint);
   return parsed.kind === 'unix' ? parsed.path : null;
+}
+
+export const versions: Check = {
+  id: 'versions',
+  title: 'shim and host speak one protocol version',
+  looksAt: "the note in the installed shim, and the version in the host's greeting",
+  explains: ['host-version'],
+  examine(facts) {
+    const { machine, profile } = facts;
+    if (machine.manifest === null) return notApplicable('nothing is installed');
+    const { answer } = machine.host;
+    const outside = answer.kind === 'unreachable' ? troubleOf(answer.word) : null;
+    const word = [outside, wordInUnit(facts)].find((one) => one?.code === 'version') ?? null;
+    const installed =
+      machine.candidates.find(
+        ({ path, vendor }) => path === `${storeCurrent}/libcuda.so.1` && vendor === 'vgpu',
+      )?.elf?.provenance ?? null;
+    const shim =
+      installed === null ? [] : [`the shim is ${installed.version}, wire version ${installed.wire}`];
+    if (word === null) {
+      return answer.kind === 'unreachable' ? notApplicable('the host does not answer') : ok(...shim);
+    }
+    const host = word.host === null ? [] : [`the host is ${word.host}, wire version ${word.hostWire}`];
+    const evidence = [`no host: ${word.message}`, ...host, ...shim];
+    const install = `sudo vgpu-agent install ${choiceOf(profile)}`;
+    switch (olderSide(word)) {
+      case 'host':
+        return broken({
+          cause: 'The host is older than the shim of this guest, and their protocol versions differ.',
+          evidence,
+          remedy: onTheHost(
+            'upgrade vgpu-hostd on the host to the release of this guest, then restart it there',
+            'systemctl restart vgpu-hostd',
+          ),
+        });
+      case 'guest':
+        return broken({
+          cause: 'The shim of this guest is older than the host, and their protocol versions differ.',
+          evidence,
+          remedy: byHand('upgrade vgpu-agent here to the release of the host, then', install),
+        });
+      case null:
+        return broken({
+          cause: 'The shim of this guest and the host have different protocol versions.',
+          evidence,
+          remedy: byHand('install the same release on both; here, after an upgrade of vgpu-agent', install),
+        });
+    }
+  },
+};
+
+/** The guest is shown the driver version of the host; consumers have a lower limit of their own. */
+export const driverVersion: Check = {
+  id: 'driver-version',
+  title: 'the driver is new enough for the service',
+  looksAt: 'the driver and CUDA versions that the host reports, and what the service logged about them',
+  explains: ['driver-too-old', 'driver-library-mismatch'],
+  examine({ observation, verdict }) {
+    const { log, probe } = observation;
+    const report = probe?.kind === 'answered' ? probe.report : null;
+    const shown = [
+      ...(report?.driver === null || report === null
+        ? []
+        : [`CUDA ${report.driver}, as cuDriverGetVersion says`]),
+      ...(report?.nvml.driver === null || report === null
+        ? []
+        : [`driver ${report.nvml.driver}, as NVML says`]),
+    ];
+    const said = log.reason ?? (log.mode === 'gpu' ? null : log.hint);
+    const isOld = said === 'driver-too-old' || said === 'driver-library-mismatch';
+    if (!isOld) {
+      return shown.length === 0 && log.mode !== 'gpu' ? unknown('no driver answered') : ok(...shown);
+    }
+    const lines = log.evidence
+      .filter(({ kind, text }) => kind === 'log-line' && /\bdriver\b(?!=)/i.test(text))
+      .map(({ text }) => text);
+    return broken({
+      cause:
+        said === 'driver-too-old'
+          ? `${verdict.profile} needs a newer NVIDIA driver than the one of the host.`
+          : 'The driver and its library on the host are of different versions.',
+      evidence: [...lines, ...shown],
+      remedy: byHand(
+        said === 'driver-too-old'
+          ? 'update the driver on the host (a simulated GPU: another device profile), restart vgpu-hostd there, then'
+          : 'restart the host after its driver update, then',
+        `sudo systemctl restart ${verdict.unit}`,
+      ),
+    });
+  },
+};
+
+export const guestConf: Check = {
+  id: 'guest-conf',
+  title: 'the shim knows the address of the host',
+  looksAt: `host= in ${file}, whether every user may read it, and VGPU_HOST in the unit`,
+  explains: ['host-unreachable', 'no-device'],
+  examine(facts) {
+    const { machine, profile } = facts;
+    if (machine.manifest === null) return notApplicable('nothing is installed');
+    const { unit } = machine;
+    const set = unit.kind === 'loaded' ? effectiveEnvironment(unit).get('VGPU_HOST') : undefined;
+    const host = parseGuestConf(machine.guestConf.content ?? '');
+    const own = unit.kind === 'loaded' ? hostOfUnit(unit, host ?? '') : (host ?? '');
+    if (set !== undefined && own !== (host ?? '')) {
+      const bad = parseEndpoint(own);
+      const isBad = bad.kind === 'bad' ? `${JSON.stringify(own)} is not an address: ${bad.reason}` : null;
+      return broken({
+        cause: `${profile.unit} sets its own address of the host, which overrides ${file}.`,
+        evidence: [
+          `VGPU_HOST=${own} [${set.file ?? 'Environment='}]`,
+          `host=${host ?? ''} [${file}]`,
+          ...(isBad === null ? [] : [isBad]),
+        ],
+        remedy: takeOut(machine.unit, [{ variable: 'VGPU_HOST', file: set.file }]),
+      });
+    }
+    const planned = plannedChanges(facts).filter((change) => 'path' in change && change.path === file);
+    if (planned.length === 0) return ok(`host=${host ?? ''}`);
+    const what =
+      machine.guestConf.state.kind === 'absent'
+        ? 'is missing'
+        : host === machine.manifest.endpoint
+          ? 'cannot be read by every user'
+          : 'names no host, or another one than was installed';
+    return broken({
+      cause: `${file} ${what}: programs do not find the host.`,
+      evidence: planned.map(changeEvidence),
+      remedy: fixes(facts, 'write it again, as it was installed'),
+    });
+  },
+};
+
+/** Without it calls take longer, and mapped and managed memory are refused. */
+export const sharedMemory: Check = {
+  id: 'shared-memory',
+  title: 'calls go through shared memory',
+  looksAt:
+    "this machine's PCI devices of ivshmem, who may open their memory, the service's user and its groups, and whether the kernel is in lockdown",
+  explains: [],
+  examine(facts) {
+    const { machine, observation } = facts;
+    const { endpoint } = observation;
+    const now = vmMemoryOf(machine, endpoint);
+    switch (now.kind) {
+      case 'not-concerned':
+        return notApplicable(
+          endpoint.startsWith('tcp:')
+            ? `${endpoint}: TCP shares no memory. Between a VM and its own host vsock takes less time, and can have it: sudo vgpu-agent install --host vsock:2:${defaultPort}`
+            : `the host is ${endpoint}`,
+        );
+      case 'open':
+        return ok(`${now.device.path}: ${now.device.bytes / 1024 / 1024} MiB`);
+      case 'missing':
+        return warning({
+          cause:
+            'This machine has no memory that it shares with its host. Calls and pinned memory go over vsock, which takes longer; mapped and managed memory are refused.',
+          evidence: [`the host is ${endpoint}, and no PCI device here is an ivshmem`, ...addMemory],
+          remedy: onTheHost(
+            'add it to the machine as above (NAME: the machine, CID: its own), stop it and start it again',
+            'sudo virsh edit NAME && sudoedit /etc/vgpu/hostd.conf && sudo systemctl reload vgpu-hostd',
+          ),
+        });
+      case 'locked':
+        return warning({
+          cause:
+            'The kernel is in lockdown and no process can map memory of PCI devices. Calls go over vsock.',
+          evidence: [now.device.path, '/sys/kernel/security/lockdown'],
+          remedy: byHand('turn Secure Boot off in this machine, or leave it', 'mokutil --sb-state'),
+        });
+      case 'protected':
+        return warning({
+          cause:
+            'The unit has ProtectKernelTunables=yes and cannot open the memory that this machine shares with its host. Calls go over vsock.',
+          evidence: [now.device.path],
+          remedy: editUnit(facts, 'set ProtectKernelTunables=no under [Service], or leave it'),
+        });
+      case 'overridden':
+        return warning({
+          cause:
+            'The udev rule that lets the service open the memory shared with the host cannot be written: another file or link has its name. Calls go over vsock.',
+          evidence: [facing(now.device), `${vmMemoryRule} was not written by vgpu-agent`],
+          remedy: byHand('remove it and install again, or leave it', `ls -l ${vmMemoryRule}`),
+        });
+      case 'not-yet':
+        if (now.rule === 'missing')
+          return warning({
+            cause:
+              'The udev rule that lets the service open the memory shared with the host is missing or was changed. Calls go over vsock.',
+            evidence: [facing(now.device), `${vmMemoryRule} is missing or was changed`],
+            remedy: fixes(facts, 'write it again'),
+          });
+        return warning({
+          cause:
+            'The udev rule lets the service open the memory shared with the host, but udev has not applied it yet. Calls go over vsock.',
+          evidence: [facing(now.device)],
+          remedy: byHand('have udev apply it, then restart the service', lookAgain(now.device)),
+        });
+      case 'closed':
+        return warning({
+          cause:
+            "The service's user may not open the memory that this machine shares with its host. Calls go over vsock.",
+          evidence: [
+            facing(now.device),
+            `the user is not in the group ${now.group}, whose members see the calls and the pinned memory of all CUDA programs here`,
+          ],
+          remedy: editUnit(facts, `add SupplementaryGroups=${now.group} under [Service], run install again`),
+        });
+    }
+  },
+};
+
+function facing(device: { readonly path: string; readonly mode: number; readonly gid: number }): string {
+  return `${device.path} has mode ${device.mode.toString(8).padStart(4, '0')} and group ${device.gid}`;
 }

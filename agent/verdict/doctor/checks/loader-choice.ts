@@ -1,12 +1,22 @@
+/** The check of what the loader chooses for the consumer. */
 import path from 'node:path';
 import { isContainer } from '../../../containers/container-unit.js';
-import type { LoaderChoice, ProcessChoices } from '../../../guest/look/loader/look.js';
-import { isOurLibrary } from '../../maps.js';
-import { broken, byHand, fixes, notApplicable, ok, shimFirst, unknown } from '../finding.js';
-import { ownerQuery } from '../places.js';
-import type { Check, DoctorFacts, Finding } from '../types.js';
+import type { LoaderChoice, ProcessChoices } from '../../../guest/look/loader.js';
+import { isOurLibrary } from '../../watch-processes.js';
+import {
+  broken,
+  byHand,
+  type Check,
+  type DoctorFacts,
+  type Finding,
+  fixes,
+  notApplicable,
+  ok,
+  ownerQuery,
+  shimFirst,
+  unknown,
+} from '../finding.js';
 
-/** The library that the loader chooses, for every process as it was started and for the next start. */
 export const loaderChoice: Check = {
   id: 'loader-choice',
   title: 'the loader chooses the shim for every process',

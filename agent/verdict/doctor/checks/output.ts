@@ -1,9 +1,20 @@
-import type { JournaldLook, JournaldSetting } from '../../../guest/look/journald.js';
-import { journalBypass, logNamespace } from '../../../systemd/unit-output.js';
-import { broken, byHand, editUnit, notApplicable, ok, warning } from '../finding.js';
-import type { Check, DoctorFacts, Finding, Remedy } from '../types.js';
+/** Checks of the consumer's log: can its start be read, and how long did discovery take. */
+import type { JournaldLook, JournaldSetting } from '../../../guest/look/closer-look.js';
+import { choiceOf } from '../../../profile/instance.js';
+import { journalBypass, logNamespace } from '../../../systemd/unit-facts.js';
+import {
+  broken,
+  byHand,
+  type Check,
+  type DoctorFacts,
+  editUnit,
+  type Finding,
+  notApplicable,
+  ok,
+  type Remedy,
+  warning,
+} from '../finding.js';
 
-/** Output that does not reach the journal cannot be evidence. */
 export const output: Check = {
   id: 'output',
   title: 'the log of the service reaches the journal',
@@ -151,3 +162,32 @@ function spanMs(setting: JournaldSetting | undefined): number | null {
   }
   return sum;
 }
+
+export const discoveryTime: Check = {
+  id: 'discovery-time',
+  title: 'the service had time to find the GPU',
+  looksAt: "time-outs of the service's own GPU discovery in its log of this start",
+  explains: ['discovery-timeout', 'host-slow'],
+  examine({ machine, observation, verdict }) {
+    const { log, probe } = observation;
+    if (log.mode === 'gpu' || (log.reason ?? log.hint) !== 'discovery-timeout') return ok();
+    const lines = log.evidence.filter(({ kind }) => kind === 'log-line').map(({ text }) => text);
+    const { answer } = machine.host;
+    const now = [
+      ...(answer.kind === 'answers' ? [`now the host answers after ${answer.milliseconds} ms`] : []),
+      ...(probe?.kind === 'answered' && probe.report.ok
+        ? [`now vgpu-probe finds the GPU after ${probe.milliseconds} ms, as the service would`]
+        : []),
+    ];
+    return broken({
+      cause: `${verdict.profile} stopped looking for GPUs before one answered. It looks only once, when it starts.`,
+      evidence: [...lines, ...now],
+      remedy: byHand(
+        now.length > 0
+          ? 'the host answers in time now: start it again'
+          : 'once the host answers, start it again',
+        `sudo systemctl restart ${verdict.unit} && sudo vgpu-agent verify ${choiceOf({ name: verdict.profile, unit: verdict.unit })}`,
+      ),
+    });
+  },
+};

@@ -4,71 +4,25 @@ import path from 'node:path';
 import type { LibraryVendor, ProcessFacts } from '../../../contracts/facts.js';
 import type { ContentCache } from '../../../guest/files/content.js';
 import { openRegular, Root } from '../../../guest/files/root.js';
-import { environmentOf } from '../../../guest/look/environ.js';
-import { type ExecutableFacts, readExecutables } from '../../../guest/look/executables.js';
-import { isSecure } from '../../../guest/look/process-security.js';
 import { parseMaps } from '../../../guest/unit/processes.js';
 import { traceFile, tracerName } from '../../../lib/paths.js';
-import type { CommandRunner } from '../../../lib/run-command.js';
 
-/** One process of the traced start that lived when discovery was over. */
+/** A process of the traced start that lived when discovery was over. */
 export interface LiveProcess {
   readonly pid: number;
   readonly program: string;
   /** The tracer is mapped; null: its maps could not be read. */
   readonly traced: boolean | null;
-  /** Why the loader did not use LD_PRELOAD, as a clause; null: it did, or the reason is not known. */
-  readonly deaf: string | null;
 }
 
-/** For each process: did it load the tracer, and if not, why? */
-export async function readLiveProcesses(
-  processes: readonly ProcessFacts[],
-  runner: CommandRunner,
-  contents: ContentCache,
-): Promise<readonly LiveProcess[]> {
-  const executables = await readExecutables(new Root('/'), runner, contents, processes);
-  return processes.map((one) => {
-    const traced = hasTracer(one.pid);
-    const program = executables.find((each) => each.path === one.executable);
-    return {
-      pid: one.pid,
-      program: one.executable ?? one.name,
-      traced,
-      deaf: traced === false ? whyDeaf(one, program?.elf ?? null) : null,
-    };
-  });
+export function liveProcess({ pid, executable, name }: ProcessFacts): LiveProcess {
+  return { pid, program: executable ?? name, traced: hasTracer(pid) };
 }
 
 function hasTracer(pid: number): boolean | null {
   try {
     const maps = fs.readFileSync(`/proc/${pid}/maps`, 'utf8');
     return parseMaps(maps).some((one) => path.basename(one.path) === tracerName);
-  } catch {
-    return null;
-  }
-}
-
-function whyDeaf(process: ProcessFacts, elf: ExecutableFacts['elf']): string | null {
-  if (isSecure(process.pid) === true) {
-    return 'it gains privileges when it is started (AT_SECURE), so the loader ignores LD_PRELOAD';
-  }
-  if (elf !== null && (elf.class !== 64 || elf.machine !== 'x86_64')) {
-    return `its program is for ${elf.machine}, ${elf.class} bits, and the tracer is not`;
-  }
-  if (elf !== null && elf.needed.length === 0) return 'its program is linked statically: it has no loader';
-  const environment = environmentNow(process.pid);
-  if (environment === null) return null;
-  const preload = environment['LD_PRELOAD'];
-  if (preload?.includes(tracerName) === true) return 'it did not load the library that LD_PRELOAD names';
-  return preload === undefined
-    ? 'LD_PRELOAD was removed from its environment'
-    : `something else set its LD_PRELOAD: ${JSON.stringify(preload)}`;
-}
-
-function environmentNow(pid: number): Readonly<Record<string, string>> | null {
-  try {
-    return environmentOf(fs.readFileSync(`/proc/${pid}/environ`));
   } catch {
     return null;
   }

@@ -36,7 +36,7 @@ describe('a slip on the command line is exit 2, one message and where to look', 
     ],
     [['plan', 'extra'], /unexpected argument "extra"$/, 'vgpu-agent plan --help'],
     [['explain-log', 'a', 'b'], /unexpected argument "b"$/, 'vgpu-agent explain-log --help'],
-    [['host', 'status', 'x'], /unexpected argument "x"$/, 'vgpu-agent host status --help'],
+    [['host', 'uninstall', 'x'], /unexpected argument "x"$/, 'vgpu-agent host uninstall --help'],
     [
       ['host', 'install', '--listen', 'vsock:2:14833'],
       /'vsock:2:14833' is invalid.*vsock:PORT \(without a CID/,

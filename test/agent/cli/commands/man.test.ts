@@ -12,8 +12,8 @@ import { runCommand } from '../../../../agent/cli/commands/run.js';
 import { statusCommand } from '../../../../agent/cli/commands/status.js';
 import { uninstallCommand } from '../../../../agent/cli/commands/uninstall.js';
 import { verifyCommand } from '../../../../agent/cli/commands/verify.js';
-import { messageIds } from '../../../../agent/contracts/journal-messages.js';
-import { checks } from '../../../../agent/verdict/doctor/checks.js';
+import { messageIds } from '../../../../agent/systemd/journal-writer.js';
+import { checks } from '../../../../agent/verdict/doctor/diagnose.js';
 
 const page = fileURLToPath(new URL('../../../../../docs/man/vgpu-agent.8', import.meta.url));
 const text = readFileSync(page, 'utf8');
@@ -58,7 +58,7 @@ test('every option of the host commands is on their page, in its synopsis and ex
   const { commands } = hostCommand(async () => {});
   assert.deepEqual(
     commands.map((command) => command.name()),
-    ['install', 'status', 'uninstall'],
+    ['install', 'uninstall'],
   );
   for (const command of commands) {
     const synopsis = hostText.split(`.Cm host ${command.name()}\n`)[1]?.split('.Nm ')[0] ?? '';

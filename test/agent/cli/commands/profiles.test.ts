@@ -3,8 +3,8 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { Command } from 'commander';
 import { describeProgram } from '../../../../agent/cli/commands/command-line.js';
-import type { CommandContext, Outcome } from '../../../../agent/cli/commands/types.js';
-import { styleFor } from '../../../../agent/lib/style.js';
+import type { CommandContext, Outcome } from '../../../../agent/cli/commands/common.js';
+import { styleFor } from '../../../../agent/lib/text.js';
 import { listProfiles } from '../../../../agent/profile/load.js';
 import { assertDocument } from './json-schemas.js';
 

@@ -1,7 +1,7 @@
 // The document that comes over the bus is believed only if it is what `status --json` prints.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { readStatus } from '../../../../agent/cli/commands/status-service.js';
+import { readStatus } from '../../../../agent/cli/commands/status.js';
 import { assertDocument } from './json-schemas.js';
 
 const unit = { name: 'ollama.service', load: 'loaded', active: 'active', invocationId: null, restarts: 0 };

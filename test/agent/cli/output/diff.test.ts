@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { diffLines, editScript } from '../../../../agent/cli/output/diff.js';
+import { diffLines, editScript } from '../../../../agent/cli/output/plan-text.js';
 
 function shown(before: string, after: string): string[] {
   return diffLines(before, after).map(({ sign, text }) => sign + text);

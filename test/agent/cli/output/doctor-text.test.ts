@@ -1,10 +1,15 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { doctorText } from '../../../../agent/cli/output/doctor-text.js';
-import { styleFor } from '../../../../agent/lib/style.js';
+import { styleFor } from '../../../../agent/lib/text.js';
 import { diagnose } from '../../../../agent/verdict/doctor/diagnose.js';
-import { broken, byHand, onTheHost } from '../../../../agent/verdict/doctor/finding.js';
-import type { Check, Remedy } from '../../../../agent/verdict/doctor/types.js';
+import {
+  broken,
+  byHand,
+  type Check,
+  onTheHost,
+  type Remedy,
+} from '../../../../agent/verdict/doctor/finding.js';
 import { doctorFacts } from '../../verdict/doctor/support.js';
 
 const plain = styleFor({ isTty: false, columns: undefined, wanted: true, env: {} });

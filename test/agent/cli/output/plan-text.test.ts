@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { nothingToDo, planQuestion, planText } from '../../../../agent/cli/output/plan-text.js';
-import { styleFor } from '../../../../agent/lib/style.js';
+import { styleFor } from '../../../../agent/lib/text.js';
 import { changes, emptyPlan, plan } from './samples.js';
 
 const plain = styleFor({ isTty: false, columns: undefined, wanted: true, env: {} });

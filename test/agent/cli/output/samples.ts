@@ -1,7 +1,7 @@
 /** Values that several renderer tests show. */
 
 import type { ShimBuild } from '../../../../agent/contracts/facts.js';
-import type { PathState } from '../../../../agent/contracts/path-state.js';
+import type { PathState } from '../../../../agent/contracts/manifest.js';
 import type { Change, Plan } from '../../../../agent/contracts/plan.js';
 import type { Verdict } from '../../../../agent/contracts/verdict.js';
 

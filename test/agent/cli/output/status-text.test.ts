@@ -3,7 +3,7 @@ import { describe, it } from 'node:test';
 import { statusText } from '../../../../agent/cli/output/status-text.js';
 import type { Carrier } from '../../../../agent/contracts/shim-codes.js';
 import { allInOne, statusView } from '../../../../agent/install/pipeline/status-view.js';
-import { styleFor } from '../../../../agent/lib/style.js';
+import { styleFor } from '../../../../agent/lib/text.js';
 import { settled } from '../../install/plan/settled.js';
 import { ollama } from '../../verdict/support.js';
 import { verdict } from './samples.js';

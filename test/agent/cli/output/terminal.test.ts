@@ -1,9 +1,8 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import type { Sink } from '../../../../agent/cli/output/streams.js';
-import { redraws, terminalTalk, type Volume } from '../../../../agent/cli/output/terminal.js';
+import { redraws, type Sink, terminalTalk, type Volume } from '../../../../agent/cli/output/terminal.js';
 import type { Event } from '../../../../agent/contracts/events.js';
-import { styleFor } from '../../../../agent/lib/style.js';
+import { styleFor } from '../../../../agent/lib/text.js';
 import { changes, emptyPlan, verdict } from './samples.js';
 
 function talkTo(isTty: boolean, volume: Volume = 'normal') {

@@ -1,7 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { styleFor } from '../../../../agent/lib/style.js';
-import { bytes, duration, oneLine, printable, wrap } from '../../../../agent/lib/text.js';
+import { bytes, duration, oneLine, printable, styleFor, wrap } from '../../../../agent/lib/text.js';
 
 test('control characters of a log line are shown, never obeyed', () => {
   assert.equal(printable('a\u001b[31mred\u0007\u009b0m'), 'a\\x1b[31mred\\x07\\x9b0m');

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { traceText } from '../../../../agent/cli/output/trace-text.js';
-import { styleFor } from '../../../../agent/lib/style.js';
+import { traceText } from '../../../../agent/cli/output/doctor-text.js';
+import { styleFor } from '../../../../agent/lib/text.js';
 import { line, program, toOurs, traced } from '../../verdict/doctor/trace/lines.js';
 
 test('a person sees programs that did the same together, nothing that a terminal obeys, and no long lines', () => {
@@ -12,7 +12,8 @@ test('a person sees programs that did the same together, nothing that a terminal
     'one traced start (5 lines of the tracer)',
     '  llama-server (processes 7, 8)',
     "    the symbol cuInit of libggml-cuda.so -> vgpu-agent's libcuda.so.1",
-    '  ollama (process 9) never opened libcuda',
+    '  ollama (process 9)',
+    '    never opened libcuda',
     '',
   ]);
   const evil = traced(

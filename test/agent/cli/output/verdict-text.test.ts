@@ -1,8 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { logVerdictText, verdictText } from '../../../../agent/cli/output/verdict-text.js';
-import { styleFor } from '../../../../agent/lib/style.js';
-import { modeText } from '../../../../agent/lib/text.js';
+import { modeText, styleFor } from '../../../../agent/lib/text.js';
 import { cpuVerdict, verdict } from './samples.js';
 
 const plain = styleFor({ isTty: false, columns: undefined, wanted: true, env: {} });

@@ -4,8 +4,7 @@ import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { describe, test } from 'node:test';
-import { readIdentity } from '../../../../agent/cli/report/identity.js';
-import { createScrubber } from '../../../../agent/cli/report/scrub.js';
+import { createScrubber, readIdentity } from '../../../../agent/cli/report/scrub.js';
 
 const identity = {
   hosts: ['moonbase-7', 'moonbase-7.corp.example', 'corp.example', 'gpu', 'x'],

@@ -1,10 +1,15 @@
 /** The dialogue without a terminal: what is asked, in which order, and what the answers lead to. */
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
-import { back, beginning, type DialogueEffects, decide } from '../../../../agent/cli/wizard/dialogue.js';
+import {
+  back,
+  beginning,
+  commandLine,
+  type DialogueEffects,
+  decide,
+} from '../../../../agent/cli/wizard/dialogue.js';
 import { hostCandidates } from '../../../../agent/cli/wizard/find-out.js';
-import type { Answer, Consumer, Found, HostSeen } from '../../../../agent/cli/wizard/types.js';
-import { commandLine } from '../../../../agent/cli/wizard/words.js';
+import type { Answer, Consumer, Found, HostSeen } from '../../../../agent/cli/wizard/questions.js';
 import { VgpuError } from '../../../../agent/lib/errors.js';
 import { loadProfile } from '../../../../agent/profile/load.js';
 

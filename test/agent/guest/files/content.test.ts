@@ -12,8 +12,12 @@ import {
 } from 'node:fs';
 import path from 'node:path';
 import { describe, it } from 'node:test';
-import { ContentCache, maxContentBytes } from '../../../../agent/guest/files/content.js';
-import { ownedFile, pathState } from '../../../../agent/guest/files/path-state.js';
+import {
+  ContentCache,
+  maxContentBytes,
+  ownedFile,
+  pathState,
+} from '../../../../agent/guest/files/content.js';
 import { Root } from '../../../../agent/guest/files/root.js';
 import { buildElf, ourNote, realLibrary, tree, withoutRealLibraries } from '../support.js';
 

@@ -1,28 +1,15 @@
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
-import { existsSync, mkdirSync, readFileSync, realpathSync, rmSync } from 'node:fs';
+import { existsSync, mkdirSync, realpathSync } from 'node:fs';
 import path from 'node:path';
 import { describe, it } from 'node:test';
-import type { Distribution, LoaderCacheEntry } from '../../../../agent/contracts/facts.js';
+import type { Distribution } from '../../../../agent/contracts/facts.js';
 import { readDistribution } from '../../../../agent/guest/distribution.js';
 import { Root } from '../../../../agent/guest/files/root.js';
-import { parseLoaderCache } from '../../../../agent/guest/libraries/loader-cache.js';
-import { readLoaderDirectories } from '../../../../agent/guest/libraries/loader-conf.js';
+import { readLoaderCache, readLoaderDirectories } from '../../../../agent/guest/libraries/loader.js';
+import { ldconfig } from '../../../../agent/lib/paths.js';
+import { spawnRunner } from '../../../../agent/lib/run-command.js';
 import { grow, tree } from '../support.js';
-
-/** ldconfig is in /sbin, which is not in every PATH. */
-const ldconfig = ['/sbin/ldconfig', '/usr/sbin/ldconfig'].find(existsSync) ?? 'ldconfig';
-
-/** The output of `ldconfig -p`, in its order. */
-function told(args: readonly string[]): LoaderCacheEntry[] {
-  const result = spawnSync(ldconfig, [...args, '-p'], { encoding: 'utf8', env: { LC_ALL: 'C' } });
-  assert.equal(result.status, 0, result.stderr);
-  return [...result.stdout.matchAll(/^\t(.+) \((.+)\) => (.+)$/gm)].map((match) => ({
-    soname: match[1] ?? '',
-    flags: match[2] ?? '',
-    path: match[3] ?? '',
-  }));
-}
 
 /** A root in which ldconfig -r works: its own directories, two compiled libraries, one of them by hwcaps. */
 function compiledRoot(directory: string): void {
@@ -58,24 +45,21 @@ function compiledRoot(directory: string): void {
 }
 
 describe('loader-cache', () => {
-  it('says of this system what ldconfig -p says, in its order', () => {
-    const entries = parseLoaderCache(readFileSync('/etc/ld.so.cache'));
-    assert.ok(entries !== null && entries.length > 10);
-    assert.deepEqual(entries, told([]));
+  it('has the entries of this system', async () => {
+    const entries = await readLoaderCache(new Root(), spawnRunner());
+    assert.ok(entries.some(({ soname, path: file }) => soname === 'libc.so.6' && file.startsWith('/')));
   });
 
   const noRoot = process.geteuid?.() !== 0 && 'ldconfig -r needs root';
-  it('says of a root with glibc-hwcaps and our directory what ldconfig -p says', {
+  it('has the entries of another root in their order, glibc-hwcaps first', {
     skip: noRoot,
-  }, (context) => {
+  }, async (context) => {
     const directory = tree(context);
+    assert.deepEqual(await readLoaderCache(new Root(directory), spawnRunner()), []);
     compiledRoot(directory);
     const built = spawnSync(ldconfig, ['-r', directory], { encoding: 'utf8' });
     assert.equal(built.status, 0, built.stderr);
-    const cache = path.join(directory, 'etc/ld.so.cache');
-    const entries = parseLoaderCache(readFileSync(cache));
-    assert.deepEqual(entries, told(['-C', cache]));
-    // glibc-hwcaps come first, then the first directory of the configuration.
+    const entries = await readLoaderCache(new Root(directory), spawnRunner());
     assert.deepEqual(
       entries.map((entry) => [entry.path, entry.flags]),
       [
@@ -84,31 +68,6 @@ describe('loader-cache', () => {
         ['/usr/lib/x86_64-linux-gnu/libcuda.so.1', 'libc6,x86-64'],
       ],
     );
-  });
-
-  it('reads the two-format cache of older glibc', { skip: noRoot }, (context) => {
-    const directory = tree(context);
-    compiledRoot(directory);
-    rmSync(path.join(directory, 'usr/lib/x86_64-linux-gnu/glibc-hwcaps'), { recursive: true });
-    assert.equal(spawnSync(ldconfig, ['-r', directory, '-c', 'compat']).status, 0);
-    const cache = path.join(directory, 'etc/ld.so.cache');
-    assert.equal(readFileSync(cache).toString('latin1', 0, 11), 'ld.so-1.7.0');
-    const entries = parseLoaderCache(readFileSync(cache));
-    assert.deepEqual(entries, told(['-C', cache]));
-    assert.equal(entries[0]?.path, '/opt/vgpu/libcuda.so.1');
-  });
-
-  it('takes a cache that is cut off or damaged for none, and never throws', () => {
-    const whole = readFileSync('/etc/ld.so.cache');
-    assert.equal(parseLoaderCache(Buffer.alloc(0)), null);
-    assert.equal(parseLoaderCache(Buffer.from('ld.so-1.7.0')), null);
-    assert.equal(parseLoaderCache(whole.subarray(0, 100)), null);
-    for (let length = 0; length < whole.length; length += 97) parseLoaderCache(whole.subarray(0, length));
-    for (let at = 0; at < 480; at += 1) {
-      const broken = Buffer.from(whole);
-      broken[at] = 0xff;
-      parseLoaderCache(broken);
-    }
   });
 });
 

@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { test } from 'node:test';
 import { Root } from '../../../../agent/guest/files/root.js';
-import { readJournald } from '../../../../agent/guest/look/journald.js';
+import { readJournald } from '../../../../agent/guest/look/closer-look.js';
 
 test('the last drop-in of a journald says what it keeps; /etc hides a file of the same name; a namespace has its own', (t) => {
   const root = mkdtempSync(path.join(tmpdir(), 'vgpu-journald-'));

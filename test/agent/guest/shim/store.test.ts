@@ -5,8 +5,7 @@ import path from 'node:path';
 import { describe, it, type TestContext } from 'node:test';
 import { ContentCache } from '../../../../agent/guest/files/content.js';
 import { Root } from '../../../../agent/guest/files/root.js';
-import { readShimBuild } from '../../../../agent/guest/shim/shim-build.js';
-import { readStore, storeId } from '../../../../agent/guest/shim/store.js';
+import { readShimBuild, readStore, storeId } from '../../../../agent/guest/shim/store.js';
 import { VgpuError } from '../../../../agent/lib/errors.js';
 import { buildElf, grow, ourNote, tree } from '../support.js';
 

@@ -11,8 +11,8 @@ import {
   canSearch,
   describeLoadCheck,
   noexecMount,
+  resolveServiceUser,
 } from '../../../../agent/guest/unit/access.js';
-import { resolveServiceUser } from '../../../../agent/guest/unit/service-user.js';
 import { spawnRunner } from '../../../../agent/lib/run-command.js';
 import { buildElf, tree } from '../support.js';
 

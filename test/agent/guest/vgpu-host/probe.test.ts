@@ -1,11 +1,10 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import type { LibraryCandidate } from '../../../../agent/contracts/facts.js';
-import type { ProbeReport } from '../../../../agent/contracts/probe.js';
-import { parseProbeReport } from '../../../../agent/contracts/probe-report.js';
+import { type ProbeReport, parseProbeReport } from '../../../../agent/contracts/probe.js';
 import { Root } from '../../../../agent/guest/files/root.js';
-import { type HostQuestion, readHost } from '../../../../agent/guest/vgpu-host/host.js';
-import { findRealGpu } from '../../../../agent/guest/vgpu-host/real-gpu.js';
+import { findRealGpu } from '../../../../agent/guest/vgpu-host/devices.js';
+import { type HostQuestion, readHost } from '../../../../agent/guest/vgpu-host/probe.js';
 import { VgpuError } from '../../../../agent/lib/errors.js';
 import type { CommandOptions, CommandResult, CommandRunner } from '../../../../agent/lib/run-command.js';
 import { tree } from '../support.js';

@@ -2,8 +2,13 @@
 import assert from 'node:assert/strict';
 import { rmSync, writeFileSync } from 'node:fs';
 import { describe, it } from 'node:test';
-import { apply, recover } from '../../../../agent/install/apply/apply.js';
-import { beginTrial, endTrial, takeTrialBack } from '../../../../agent/install/apply/trial.js';
+import {
+  apply,
+  beginTrial,
+  endTrial,
+  recover,
+  takeTrialBack,
+} from '../../../../agent/install/apply/apply.js';
 import { withoutTimes } from './kill-everywhere.js';
 import { bare, startingStates, upgrade } from './starting-states.js';
 import { multiarch, ready, type World } from './world.js';

@@ -2,6 +2,7 @@
  * A machine in a directory: real files, real update-alternatives on them, the real inspection and planning, and a
  * small model of what is not a file: systemd's view of the unit, the running consumer, the loader's cache.
  */
+
 import { spawnSync } from 'node:child_process';
 import {
   copyFileSync,
@@ -25,11 +26,11 @@ import { Root } from '../../../../agent/guest/files/root.js';
 import { inspect } from '../../../../agent/guest/inspect.js';
 import { apply, type ReadyPlan, recover } from '../../../../agent/install/apply/apply.js';
 import { nodeDisk } from '../../../../agent/install/apply/disk.js';
-import type { ApplyEffects, Disk } from '../../../../agent/install/apply/effects.js';
+import type { Applied, ApplyEffects, Disk, Recovery } from '../../../../agent/install/apply/effects.js';
 import { readManifest } from '../../../../agent/install/apply/manifest.js';
-import type { Applied, Recovery } from '../../../../agent/install/apply/types.js';
 import { planInstall } from '../../../../agent/install/plan/install.js';
 import { planUninstall } from '../../../../agent/install/plan/uninstall.js';
+import { ldconfig } from '../../../../agent/lib/paths.js';
 import { type CommandRunner, spawnRunner } from '../../../../agent/lib/run-command.js';
 import { loadProfile } from '../../../../agent/profile/load.js';
 import { assignedVariables } from '../../../../agent/systemd/unit-environment.js';
@@ -185,7 +186,10 @@ export class World {
     const facts = await inspect(
       {
         root: this.root,
-        runner: stubRunner,
+        runner: {
+          run: (file, ...rest) =>
+            (file === ldconfig && this.#realTools ? spawnRunner() : stubRunner).run(file, ...rest),
+        },
         manager: { unit: async () => this.#unit(), processes: async () => [] },
         readManifest: () => readManifest(this.disk()),
         profileOf: () => null,
@@ -306,7 +310,7 @@ export class World {
       const inside = ['--root', this.root, '--log', '/alternatives.log', '--quiet', ...args];
       return spawnRunner().run(file, inside, options);
     }
-    if (file === '/sbin/ldconfig') {
+    if (file === ldconfig) {
       if (this.#realTools) return spawnRunner().run(file, ['-r', this.root, ...args], options);
       this.#cache = existsSync(`${this.root}/etc/ld.so.conf.d/000-vgpu.conf`)
         ? ['libcuda.so.1', 'libnvidia-ml.so.1'].map((soname) => ({

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import type { UnitFacts } from '../../../../agent/contracts/unit.js';
-import { type ServiceGoal, serviceUp } from '../../../../agent/install/pipeline/service-up.js';
+import { type ServiceGoal, serviceUp } from '../../../../agent/install/pipeline/agent-service.js';
 import { unitFacts } from '../../../../agent/systemd/unit-facts.js';
 
 function unit(activeState: string, restarts = 0): UnitFacts {

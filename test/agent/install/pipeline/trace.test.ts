@@ -1,7 +1,7 @@
 /** The order of a trace's steps, and that the service is put back whatever fails. */
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
-import type { RestartOutcome } from '../../../../agent/install/apply/types.js';
+import type { RestartOutcome } from '../../../../agent/install/apply/effects.js';
 import { type TraceRequest, takeBackTrace, trace } from '../../../../agent/install/pipeline/trace.js';
 import type { DoctorWorkplace } from '../../../../agent/install/pipeline/workplace.js';
 import { VgpuError } from '../../../../agent/lib/errors.js';
@@ -99,15 +99,13 @@ function request(script: Script, stop = new AbortController()): TraceRequest {
 async function run(script: Script, stop?: AbortController) {
   const { work, did } = workplace(script);
   const said: string[] = [];
-  const waited: string[] = [];
   const outcome = await trace(work, request(script, stop), (event) => {
     if (event.kind === 'note') said.push(event.text);
-    if (event.kind === 'waiting') waited.push(event.text);
   }).then(
     (traced) => traced.facts.kind,
     (error: unknown) => String(error),
   );
-  return { outcome, said, waited, did: did.join(', ') };
+  return { outcome, said, did: did.join(', ') };
 }
 
 describe('a trace', () => {
@@ -121,17 +119,14 @@ describe('a trace', () => {
     assert.deepEqual(await run({ approve: false }), {
       outcome: 'not-traced',
       said: [],
-      waited: [],
       did: 'lock trace, unlock',
     });
   });
 
-  test('of a unit with open requests waits until there are none, and says so', async () => {
-    const answers = ['1 loaded, 1 connected', null];
-    const { outcome, did, waited } = await run({ serving: () => answers.shift() ?? null });
-    assert.equal(outcome, 'traced');
-    assert.match(waited.join(), /^ollama\.service, which serves requests: 1 loaded, 1 connected$/);
-    assert.match(did, /^lock trace, begin/);
+  test('of a unit with open requests is refused when no one is asked', async () => {
+    const { outcome, did } = await run({ serving: () => '1 loaded, 1 connected' });
+    assert.match(outcome, /serves requests, and a trace restarts it: 1 loaded, 1 connected/);
+    assert.equal(did, '');
   });
 
   test('that cannot begin restarts nothing', async () => {

@@ -1,7 +1,7 @@
 /** The devices of a CDI file, for any content of the file. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { devicesIn } from '../../../../agent/install/plan/cdi-devices.js';
+import { devicesIn } from '../../../../agent/containers/cdi.js';
 
 test('the devices of a CDI file are named as a command asks for them', () => {
   const file = { cdiVersion: '0.5.0', kind: 'vgpu.org/gpu', devices: [{ name: 'all' }, { name: '0' }] };

@@ -7,7 +7,7 @@ import {
   itemsOnlyFor,
   withConsumer,
   withoutConsumer,
-} from '../../../../agent/install/plan/consumers.js';
+} from '../../../../agent/install/plan/owned.js';
 import { planUninstall } from '../../../../agent/install/plan/uninstall.js';
 import { loadProfile } from '../../../../agent/profile/load.js';
 import { changesOf, facts, plan, warningCodes } from './support.js';

@@ -1,5 +1,5 @@
 /** A plan with everything in it, as text for the files of what is expected. */
-import type { PathState } from '../../../../agent/contracts/path-state.js';
+import type { PathState } from '../../../../agent/contracts/manifest.js';
 import type { Change, Plan } from '../../../../agent/contracts/plan.js';
 import { changeSummary } from '../../../../agent/install/plan/change-title.js';
 

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import type { MachineFacts, ServiceFacts } from '../../../../agent/contracts/facts.js';
-import { serviceText } from '../../../../agent/install/plan/service-text.js';
+import { serviceText } from '../../../../agent/install/plan/service.js';
 import { agentConf, agentUnitFile, agentUnitLink } from '../../../../agent/lib/paths.js';
 import { absent, plan, refusalCodes, regular } from './support.js';
 

@@ -1,6 +1,6 @@
 /** Facts of a bare machine, to be varied. */
 import type { LibraryCandidate, MachineFacts } from '../../../../agent/contracts/facts.js';
-import type { PathState } from '../../../../agent/contracts/path-state.js';
+import type { PathState } from '../../../../agent/contracts/manifest.js';
 import type { Change, Plan, PlanOptions } from '../../../../agent/contracts/plan.js';
 import type { LoadedUnit } from '../../../../agent/contracts/unit.js';
 import { planInstall } from '../../../../agent/install/plan/install.js';

@@ -1,7 +1,7 @@
 /** Versioned libraries beside a public link, as Ubuntu's drivers have them. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { highestName, isVersionOf, versionsBeside } from '../../../../agent/install/plan/versioned.js';
+import { highestName, isVersionOf, versionsBeside } from '../../../../agent/install/plan/public-links.js';
 import { candidate, facts, linkTo, multiarch } from './support.js';
 
 const link = `${multiarch}/libcuda.so.1`;

@@ -4,7 +4,7 @@ import { describe, it } from 'node:test';
 import type { MachineFacts, VmMemoryFacts } from '../../../../agent/contracts/facts.js';
 import { planUninstall } from '../../../../agent/install/plan/uninstall.js';
 import { vmMemoryRuleText } from '../../../../agent/install/plan/vm-memory.js';
-import { sharedMemory } from '../../../../agent/verdict/doctor/checks/shared-memory.js';
+import { sharedMemory } from '../../../../agent/verdict/doctor/checks/host.js';
 import { doctorFacts, troubleOf } from '../../verdict/doctor/support.js';
 import { profile } from '../apply/world.js';
 import {

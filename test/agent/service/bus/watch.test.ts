@@ -1,12 +1,8 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { unitPath, watchBus } from '../../../../agent/service/bus/watch.js';
+import { watchBus } from '../../../../agent/service/bus/watch.js';
+import { unitPath } from '../../../../agent/systemd/run-in-unit.js';
 import { fakeBus } from '../../systemd/fake-bus.js';
-
-test('a unit has the object path that systemd gives it', () => {
-  assert.equal(unitPath('ollama.service'), '/org/freedesktop/systemd1/unit/ollama_2eservice');
-  assert.equal(unitPath('9p-x@1.service'), '/org/freedesktop/systemd1/unit/_39p_2dx_401_2eservice');
-});
 
 /** The events of the units, on a bus that refuses rules about `refused`. */
 async function watched(refused: (path: string) => boolean = () => false) {

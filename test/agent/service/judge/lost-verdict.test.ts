@@ -1,7 +1,7 @@
 // The verdict on a consumer whose host went away, and came back.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { lostVerdict, staleVerdict } from '../../../../agent/service/judge/lost-verdict.js';
+import { lostVerdict, staleVerdict } from '../../../../agent/service/judge/shown.js';
 import { combine } from '../../../../agent/verdict/combine.js';
 import { observation } from '../../verdict/support.js';
 

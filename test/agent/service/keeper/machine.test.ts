@@ -1,15 +1,16 @@
 /** The keeper, without a clock or a file: what a look showed goes in, what is to be done comes out. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { failuresToDegraded, keeperNext } from '../../../../agent/service/keeper/machine.js';
 import {
   beginKeeping,
   type Drift,
   type Found,
+  failuresToDegraded,
   type KeeperEffect,
   type KeeperEvent,
   type KeeperState,
-} from '../../../../agent/service/keeper/state.js';
+  keeperNext,
+} from '../../../../agent/service/keeper/machine.js';
 
 const drift: Drift = { kind: 'drift', causes: ['/lib/a'], what: ['link /lib/a (it dangles)'] };
 const interrupted: Found = { kind: 'interrupted' };

@@ -2,16 +2,11 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import type { HostFacts, MachineFacts } from '../../../../agent/contracts/facts.js';
-import { agentService } from '../../../../agent/verdict/doctor/checks/agent-service.js';
-import { discoveryTime } from '../../../../agent/verdict/doctor/checks/discovery-time.js';
-import { driverVersion } from '../../../../agent/verdict/doctor/checks/driver-version.js';
-import { nvml } from '../../../../agent/verdict/doctor/checks/nvml.js';
-import { output } from '../../../../agent/verdict/doctor/checks/output.js';
-import { overrides } from '../../../../agent/verdict/doctor/checks/overrides.js';
-import { realGpu } from '../../../../agent/verdict/doctor/checks/real-gpu.js';
-import { sandbox } from '../../../../agent/verdict/doctor/checks/sandbox.js';
-import { startOrder } from '../../../../agent/verdict/doctor/checks/start-order.js';
-import { symbols } from '../../../../agent/verdict/doctor/checks/symbols.js';
+import { driverVersion } from '../../../../agent/verdict/doctor/checks/host.js';
+import { nvml, realGpu } from '../../../../agent/verdict/doctor/checks/libraries.js';
+import { agentService } from '../../../../agent/verdict/doctor/checks/machine.js';
+import { discoveryTime, output } from '../../../../agent/verdict/doctor/checks/output.js';
+import { overrides, sandbox, startOrder } from '../../../../agent/verdict/doctor/checks/unit.js';
 import { answered, findingsOf, noDevice, openSandbox, unit } from '../support.js';
 import { doctorFacts, troubleOf } from './support.js';
 
@@ -32,18 +27,6 @@ test('real-gpu: one that works is warned of, and how to give it back', () => {
   assert.match(trouble.evidence, /NVIDIA T4/);
   assert.equal(trouble.command, 'sudo vgpu-agent uninstall --profile ollama');
   assert.equal(realGpu.examine(doctorFacts()).kind, 'ok');
-});
-
-test('symbols: one library of two that lacks functions is a warning, both are broken; long lists are cut', () => {
-  const missing = Array.from({ length: 12 }, (_, index) => `cuNew${index}`);
-  const lacking = { path: '/l/cuda_v14/libggml-cuda.so', needed: 30, missing };
-  const fine = { path: '/l/cuda_v13/libggml-cuda.so', needed: 11, missing: [] };
-  const one = troubleOf(symbols.examine(doctorFacts({ look: { symbols: [lacking, fine] } })));
-  assert.equal(one.kind, 'warning');
-  assert.match(one.evidence, /cuNew9, and 2 more$/);
-  assert.equal(troubleOf(symbols.examine(doctorFacts({ look: { symbols: [lacking] } }))).kind, 'broken');
-  assert.equal(symbols.examine(doctorFacts({ look: { symbols: [fine] } })).kind, 'ok');
-  assert.equal(symbols.examine(doctorFacts()).kind, 'not-applicable');
 });
 
 test('sandbox: a setting that does not block this transport is not reported', () => {

@@ -1,18 +1,20 @@
 // The checks of the consumer's own code, of its use of the GPU, and of vgpu-agent.service.
 import type { DistributionFamily, MachineFacts, ProcessFacts } from '../../../../agent/contracts/facts.js';
 import type { Reason } from '../../../../agent/contracts/verdict.js';
-import type { DriverLibrary, LoaderChoice } from '../../../../agent/guest/look/loader/look.js';
-import { agentService } from '../../../../agent/verdict/doctor/checks/agent-service.js';
-import { backendLibrary } from '../../../../agent/verdict/doctor/checks/backend-library.js';
-import { directLinking } from '../../../../agent/verdict/doctor/checks/direct-linking.js';
-import { discoveryTime } from '../../../../agent/verdict/doctor/checks/discovery-time.js';
-import { driverVersion } from '../../../../agent/verdict/doctor/checks/driver-version.js';
-import { loadedLibrary } from '../../../../agent/verdict/doctor/checks/loaded-library.js';
-import { nvml } from '../../../../agent/verdict/doctor/checks/nvml.js';
-import { opensByPath } from '../../../../agent/verdict/doctor/checks/opens-by-path.js';
-import { startOrder } from '../../../../agent/verdict/doctor/checks/start-order.js';
-import { symbols } from '../../../../agent/verdict/doctor/checks/symbols.js';
-import { checks } from '../../../../agent/verdict/doctor/checks.js';
+import type { DriverLibrary, LoaderChoice } from '../../../../agent/guest/look/loader.js';
+import { driverVersion } from '../../../../agent/verdict/doctor/checks/host.js';
+import {
+  backendLibrary,
+  directLinking,
+  nvml,
+  opensByPath,
+  symbols,
+} from '../../../../agent/verdict/doctor/checks/libraries.js';
+import { agentService } from '../../../../agent/verdict/doctor/checks/machine.js';
+import { discoveryTime } from '../../../../agent/verdict/doctor/checks/output.js';
+import { loadedLibrary } from '../../../../agent/verdict/doctor/checks/process.js';
+import { startOrder } from '../../../../agent/verdict/doctor/checks/unit.js';
+import { checks } from '../../../../agent/verdict/doctor/diagnose.js';
 import { expected } from '../../expected.js';
 import { absent, candidate, linkTo, multiarch, regular } from '../../install/plan/support.js';
 import {
@@ -211,7 +213,7 @@ says(file, loadedLibrary, {
 });
 
 const takesNone = (library: DriverLibrary): LoaderChoice => ({
-  ...{ library, neededBy: null, outcome: { kind: 'not-found' }, passedOver: [] },
+  ...{ library, neededBy: null, outcome: { kind: 'not-found' }, passedOver: [], missing: [] },
 });
 const takes = (library: DriverLibrary): LoaderChoice => ({
   ...takesNone(library),
@@ -333,16 +335,35 @@ says(file, startOrder, {
   }),
 });
 
-const needs = (path: string, missing: readonly string[], needed = 30) => ({ path, needed, missing });
-const asks = (...all: readonly ReturnType<typeof needs>[]) => doctorFacts({ look: { symbols: all } });
+const needs = (neededBy: string, missing: readonly string[], vendor: 'vgpu' | 'nvidia' = 'vgpu') => ({
+  library: 'libcuda.so.1' as const,
+  neededBy,
+  outcome: {
+    kind: 'found' as const,
+    path: '/s/libcuda.so.1',
+    realPath: '/s/libcuda.so.1',
+    by: 'LD_PRELOAD',
+    vendor,
+  },
+  passedOver: [],
+  missing,
+});
+const asks = (...choices: readonly ReturnType<typeof needs>[]) => ({
+  look: {
+    loader: { processes: [{ pid: null, name: 'x', executable: '/x', choices }], problem: null },
+  },
+});
 const many = (count: number) => Array.from({ length: count }, (_, index) => `cuNew${index}`);
 says(file, symbols, {
-  'nothing is installed': doctorFacts({ ...bare, look: { symbols: [needs('/a.so', ['cuNew'])] } }),
-  'nothing needs one': asks(),
-  'it has': asks(needs('/a.so', [], 1), needs('/b.so', [])),
-  'it lacks ten': asks(needs('/a.so', many(10))),
-  'it lacks eleven, and two libraries need them': asks(needs('/a.so', many(11)), needs('/b.so', ['nvmlNew'])),
-  'one of two libraries can be loaded': asks(needs('/a.so', ['cuNew']), needs('/b.so', [])),
+  'nothing is installed': doctorFacts({ ...bare, ...asks(needs('/a.so', ['cuNew'])) }),
+  'nothing needs one': doctorFacts(asks()),
+  'another driver comes first': doctorFacts(asks(needs('/a.so', ['cuNew'], 'nvidia'))),
+  'it has': doctorFacts(asks(needs('/a.so', []), needs('/b.so', []))),
+  'it lacks ten': doctorFacts(asks(needs('/a.so', many(10)))),
+  'it lacks eleven, and two libraries need them': doctorFacts(
+    asks(needs('/a.so', many(11)), needs('/b.so', ['nvmlNew'])),
+  ),
+  'one of two libraries can be loaded': doctorFacts(asks(needs('/a.so', ['cuNew']), needs('/b.so', []))),
 });
 
 const unitFile = '/etc/systemd/system/vgpu-agent.service';

@@ -2,14 +2,15 @@
 import type { ContainerFacts } from '../../../../agent/contracts/facts.js';
 import type { LoadedUnit } from '../../../../agent/contracts/unit.js';
 import { quadletDropInText } from '../../../../agent/install/plan/container.js';
-import { backendLibrary } from '../../../../agent/verdict/doctor/checks/backend-library.js';
-import { dropIn } from '../../../../agent/verdict/doctor/checks/drop-in.js';
-import { environment } from '../../../../agent/verdict/doctor/checks/environment.js';
-import { foreignLibrary } from '../../../../agent/verdict/doctor/checks/foreign-library.js';
-import { loadedLibrary } from '../../../../agent/verdict/doctor/checks/loaded-library.js';
-import { overrides } from '../../../../agent/verdict/doctor/checks/overrides.js';
-import { sandbox } from '../../../../agent/verdict/doctor/checks/sandbox.js';
-import { unitRuns } from '../../../../agent/verdict/doctor/checks/unit-runs.js';
+import { backendLibrary, foreignLibrary } from '../../../../agent/verdict/doctor/checks/libraries.js';
+import { loadedLibrary } from '../../../../agent/verdict/doctor/checks/process.js';
+import {
+  dropIn,
+  environment,
+  overrides,
+  sandbox,
+  unitRuns,
+} from '../../../../agent/verdict/doctor/checks/unit.js';
 import { expected } from '../../expected.js';
 import { absent, candidate, regular } from '../../install/plan/support.js';
 import { libraries, openSandbox, processFacts, unit } from '../support.js';

@@ -4,10 +4,8 @@ import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import { test } from 'node:test';
 import { type Reason, reasons } from '../../../../agent/contracts/verdict.js';
-import { device } from '../../../../agent/verdict/doctor/checks/device.js';
-import { readiness } from '../../../../agent/verdict/doctor/checks/readiness.js';
-import { checks } from '../../../../agent/verdict/doctor/checks.js';
-import { diagnose } from '../../../../agent/verdict/doctor/diagnose.js';
+import { device, readiness } from '../../../../agent/verdict/doctor/checks/device.js';
+import { checks, diagnose } from '../../../../agent/verdict/doctor/diagnose.js';
 import { expected } from '../../expected.js';
 import { answered, findingsOf, report } from '../support.js';
 import { says } from './findings.js';
@@ -108,9 +106,9 @@ test('docs/reference/reasons.md names for each reason the checks that explain it
     'utf8',
   );
   for (const reason of reasons) {
-    const section = text.split('\n## ').find((one) => one.startsWith(`${reason}\n`));
-    assert.ok(section !== undefined, reason);
-    const named = /^\*\*Doctor:\*\* (.*)$/m.exec(section)?.[1] ?? '';
+    const line = text.split('\n').find((one) => one.startsWith(`| \`${reason}\` |`));
+    assert.ok(line !== undefined, reason);
+    const named = line.split(' | ')[3] ?? '';
     const first = checks.some(({ id, explains }) => explains.includes(reason) && named.includes(`\`${id}\``));
     assert.equal(first, !(reason in unexplained), `${reason}: ${named}`);
   }

@@ -3,10 +3,8 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import type { Reason } from '../../../../agent/contracts/verdict.js';
 import { ExitCode } from '../../../../agent/lib/errors.js';
-import { checks } from '../../../../agent/verdict/doctor/checks.js';
-import { diagnose, exitCodeOf, isHealthy } from '../../../../agent/verdict/doctor/diagnose.js';
-import { broken, byHand, ok } from '../../../../agent/verdict/doctor/finding.js';
-import type { Check } from '../../../../agent/verdict/doctor/types.js';
+import { checks, diagnose, exitCodeOf, isHealthy } from '../../../../agent/verdict/doctor/diagnose.js';
+import { broken, byHand, type Check, ok } from '../../../../agent/verdict/doctor/finding.js';
 import { linkTo } from '../../install/plan/support.js';
 import { doctorFacts } from './support.js';
 

@@ -1,5 +1,5 @@
 /** Findings as text, for the files of what checks are expected to say. */
-import type { Check, DoctorFacts, Finding } from '../../../../agent/verdict/doctor/types.js';
+import type { Check, DoctorFacts, Finding } from '../../../../agent/verdict/doctor/finding.js';
 import type { Expected } from '../../expected.js';
 
 /** The check's title, then its finding in each case. */

@@ -2,13 +2,12 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import type { HostFacts, MachineFacts } from '../../../../agent/contracts/facts.js';
-import type { HostWord } from '../../../../agent/contracts/host-word.js';
+import type { HostWord } from '../../../../agent/contracts/probe.js';
 import type { Status } from '../../../../agent/contracts/shim-codes.js';
 import { storeCurrent } from '../../../../agent/lib/paths.js';
 import { slowHostMs } from '../../../../agent/verdict/diagnosis.js';
-import { host } from '../../../../agent/verdict/doctor/checks/host.js';
-import { versions } from '../../../../agent/verdict/doctor/checks/versions.js';
-import type { DoctorFacts } from '../../../../agent/verdict/doctor/types.js';
+import { host, versions } from '../../../../agent/verdict/doctor/checks/host.js';
+import type { DoctorFacts } from '../../../../agent/verdict/doctor/finding.js';
 import type { Observation } from '../../../../agent/verdict/observation.js';
 import { expected } from '../../expected.js';
 import { candidate } from '../../install/plan/support.js';

@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import type { TurnedAway } from '../../../../agent/contracts/sessions.js';
+import { loadedModels } from '../../../../agent/verdict/doctor/checks/device.js';
 import { host } from '../../../../agent/verdict/doctor/checks/host.js';
-import { loadedModels } from '../../../../agent/verdict/doctor/checks/loaded-models.js';
 import type { Observation } from '../../../../agent/verdict/observation.js';
 import { fixtureText, hostWord, judgeLog, ollama, unit, withoutHost } from '../support.js';
 import { doctorFacts, troubleOf } from './support.js';

@@ -1,9 +1,9 @@
 // The doctor's finding for each choice of the loader: the shim, another library, a file that is none, or nothing.
 import type { ProcessFacts } from '../../../../agent/contracts/facts.js';
-import type { LoaderChoice, ProcessChoices } from '../../../../agent/guest/look/loader/look.js';
+import type { LoaderChoice, ProcessChoices } from '../../../../agent/guest/look/loader.js';
 import { containerLibraryDirectories } from '../../../../agent/lib/paths.js';
 import { loaderChoice } from '../../../../agent/verdict/doctor/checks/loader-choice.js';
-import type { DoctorFacts } from '../../../../agent/verdict/doctor/types.js';
+import type { DoctorFacts } from '../../../../agent/verdict/doctor/finding.js';
 import { expected } from '../../expected.js';
 import { answered, processFacts, store, unit } from '../support.js';
 import { says } from './findings.js';
@@ -26,7 +26,7 @@ const missing = { kind: 'not-found' } as const;
 const short = { kind: 'refused', path: '/x/libcuda.so.1', reason: '0 bytes: file too short' } as const;
 
 function choice(outcome: LoaderChoice['outcome'], changes: Partial<LoaderChoice> = {}): LoaderChoice {
-  return { library: 'libcuda.so.1', neededBy: null, outcome, passedOver: [], ...changes };
+  return { library: 'libcuda.so.1', neededBy: null, outcome, passedOver: [], missing: [], ...changes };
 }
 const nvml = (outcome: LoaderChoice['outcome']) => choice(outcome, { library: 'libnvidia-ml.so.1' });
 

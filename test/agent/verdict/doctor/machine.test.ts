@@ -1,14 +1,13 @@
 // The checks of the machine, the store and the links.
 import type { LibraryCandidate } from '../../../../agent/contracts/facts.js';
 import type { Change, Refusal } from '../../../../agent/contracts/plan.js';
-import { foreignLibrary } from '../../../../agent/verdict/doctor/checks/foreign-library.js';
-import { installed } from '../../../../agent/verdict/doctor/checks/installed.js';
-import { interrupted } from '../../../../agent/verdict/doctor/checks/interrupted.js';
-import { libraryFormat } from '../../../../agent/verdict/doctor/checks/library-format.js';
-import { publicLinks } from '../../../../agent/verdict/doctor/checks/public-links.js';
-import { realGpu } from '../../../../agent/verdict/doctor/checks/real-gpu.js';
-import { refused } from '../../../../agent/verdict/doctor/checks/refused.js';
-import { store } from '../../../../agent/verdict/doctor/checks/store.js';
+import {
+  foreignLibrary,
+  libraryFormat,
+  publicLinks,
+  realGpu,
+} from '../../../../agent/verdict/doctor/checks/libraries.js';
+import { installed, interrupted, refused, store } from '../../../../agent/verdict/doctor/checks/machine.js';
 import { expected } from '../../expected.js';
 import { absent, candidate, linkTo, multiarch, owner, regular } from '../../install/plan/support.js';
 import { llamaServer } from '../support.js';

@@ -1,9 +1,11 @@
 // The checks of loaded models, and of the memory and the kernels that the host provides for them.
 import type { MemoryTold, RefusedKernels, RefusedMemory } from '../../../../agent/contracts/sessions.js';
 import type { Status } from '../../../../agent/contracts/shim-codes.js';
-import { deviceMemory } from '../../../../agent/verdict/doctor/checks/device-memory.js';
-import { loadedModels } from '../../../../agent/verdict/doctor/checks/loaded-models.js';
-import { refusedKernels } from '../../../../agent/verdict/doctor/checks/refused-kernels.js';
+import {
+  deviceMemory,
+  loadedModels,
+  refusedKernels,
+} from '../../../../agent/verdict/doctor/checks/device.js';
 import { expected } from '../../expected.js';
 import { findingsOf, fixtureText, judgeLog, ollama, unit } from '../support.js';
 import { says } from './findings.js';

@@ -6,7 +6,7 @@ import type { Verdict } from '../../../../agent/contracts/verdict.js';
 import type { CloserLook } from '../../../../agent/guest/look/closer-look.js';
 import type { Profile } from '../../../../agent/profile/types.js';
 import { combine } from '../../../../agent/verdict/combine.js';
-import type { DoctorFacts, Finding } from '../../../../agent/verdict/doctor/types.js';
+import type { DoctorFacts, Finding } from '../../../../agent/verdict/doctor/finding.js';
 import type { Observation } from '../../../../agent/verdict/observation.js';
 import { facts as machineFacts, plan } from '../../install/plan/support.js';
 import { observation, ollama } from '../support.js';
@@ -28,7 +28,6 @@ export const look: CloserLook = {
   openedByPath: [],
   storeDamage: null,
   loader: { processes: [], problem: null },
-  symbols: [],
   containerEnvironment: {},
   journald: {},
   hostSocket: [],

@@ -1,18 +1,19 @@
 // The checks of the unit, its environment and its start.
 import type { Change } from '../../../../agent/contracts/plan.js';
 import type { LoggingFacts } from '../../../../agent/contracts/unit.js';
-import type { ExecutableFacts } from '../../../../agent/guest/look/executables.js';
 import type { PreloadEntry } from '../../../../agent/guest/look/preload.js';
-import { dropIn } from '../../../../agent/verdict/doctor/checks/drop-in.js';
-import { environment } from '../../../../agent/verdict/doctor/checks/environment.js';
-import { guestConf } from '../../../../agent/verdict/doctor/checks/guest-conf.js';
+import type { ExecutableFacts } from '../../../../agent/guest/look/process.js';
+import { guestConf } from '../../../../agent/verdict/doctor/checks/host.js';
 import { output } from '../../../../agent/verdict/doctor/checks/output.js';
-import { overrides } from '../../../../agent/verdict/doctor/checks/overrides.js';
-import { preloadReadable } from '../../../../agent/verdict/doctor/checks/preload-readable.js';
-import { restarted } from '../../../../agent/verdict/doctor/checks/restarted.js';
-import { sandbox } from '../../../../agent/verdict/doctor/checks/sandbox.js';
-import { secureExecution } from '../../../../agent/verdict/doctor/checks/secure-execution.js';
-import { unitRuns } from '../../../../agent/verdict/doctor/checks/unit-runs.js';
+import { preloadReadable, secureExecution } from '../../../../agent/verdict/doctor/checks/process.js';
+import {
+  dropIn,
+  environment,
+  overrides,
+  restarted,
+  sandbox,
+  unitRuns,
+} from '../../../../agent/verdict/doctor/checks/unit.js';
 import { expected } from '../../expected.js';
 import { absent, linkTo, owner, regular } from '../../install/plan/support.js';
 import { openSandbox, processFacts, unit } from '../support.js';

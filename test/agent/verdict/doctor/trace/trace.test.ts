@@ -1,8 +1,11 @@
 // From the tracer's lines to what each process bound: hostile and torn lines, and what is counted.
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
-import { librariesOf, type TracedProcess } from '../../../../../agent/verdict/doctor/trace/bindings.js';
-import { readTrace } from '../../../../../agent/verdict/doctor/trace/events.js';
+import {
+  librariesOf,
+  readTrace,
+  type TracedProcess,
+} from '../../../../../agent/verdict/doctor/trace/bindings.js';
 import { gathered, line, ours, theirs } from './lines.js';
 
 function only(text: string): TracedProcess {
@@ -180,7 +183,7 @@ describe('bindings of a process', () => {
   });
 
   test('a process with the tracer that wrote nothing is reported; a flood of processes is only counted', () => {
-    const live = { pid: 9, program: '/usr/bin/quiet', traced: true, deaf: null };
+    const live = { pid: 9, program: '/usr/bin/quiet', traced: true };
     const { processes } = gathered(line(7, 'event=object object=/x'), [
       live,
       { ...live, pid: 7 },

@@ -1,8 +1,8 @@
 // The doctor's finding for one traced start: the owner of each library that is called, and the limits of the trace.
 import { tracedBindings } from '../../../../../agent/verdict/doctor/checks/traced-bindings.js';
+import type { DoctorFacts } from '../../../../../agent/verdict/doctor/finding.js';
+import type { TracedStart } from '../../../../../agent/verdict/doctor/trace/bindings.js';
 import type { LiveProcess } from '../../../../../agent/verdict/doctor/trace/traced.js';
-import type { TracedStart } from '../../../../../agent/verdict/doctor/trace/types.js';
-import type { DoctorFacts } from '../../../../../agent/verdict/doctor/types.js';
 import { expected } from '../../../expected.js';
 import { candidate } from '../../../install/plan/support.js';
 import { says } from '../findings.js';
@@ -27,16 +27,17 @@ function onGpu(text: string, changes: Partial<TracedStart> = {}): DoctorFacts {
 function onCpu(text: string, changes: Partial<TracedStart> = {}): DoctorFacts {
   return doctorFacts({ trace: traced(text, changes), verdict: { mode: 'cpu' } });
 }
-const living = (pid: number, isTraced: boolean | null, deaf: string | null = null): LiveProcess => ({
+const living = (pid: number, isTraced: boolean | null): LiveProcess => ({
   pid,
   program: '/usr/bin/x',
   traced: isTraced,
-  deaf,
 });
 const packaged = {
   machine: { candidates: [candidate(ours), candidate(theirs, { ownerOfPath: 'libcuda1' })] },
 };
-const nine = Array.from({ length: 9 }, (_, at) => looksUp(7, ours).replace('libcudart', `lib${at}`)).join('');
+const thirteen = Array.from({ length: 13 }, (_, at) =>
+  looksUp(7, ours).replace('libcudart', `lib${at}`),
+).join('');
 
 says(file, tracedBindings, {
   'no trace was requested': doctorFacts(),
@@ -67,8 +68,8 @@ says(file, tracedBindings, {
       looksUp(5, ours).replace('libcudart', 'libmore'),
   ),
   'a process that never named its program': onGpu(looksUp(7, ours)),
-  'eight kinds of bindings are shown': onGpu(program + nine.slice(0, nine.lastIndexOf('time='))),
-  'of more than eight the rest is counted': onGpu(program + nine),
+  'twelve kinds of bindings are shown': onGpu(program + thirteen.slice(0, thirteen.lastIndexOf('time='))),
+  'of more than twelve the rest is counted': onGpu(program + thirteen),
   'a library that cannot be read is no alarm': onGpu(program + looksUp(7, '/gone/libcuda.so.1')),
   "one symbol of NVIDIA's among ours": doctorFacts({
     trace: traced(
@@ -93,15 +94,14 @@ says(file, tracedBindings, {
     started(6) + looksUp(6, ours) + program + toOurs + opens(7, ours) + opens(7, theirs),
   ),
   'it is not on the GPU, and one process has no tracer': onCpu(program + toOurs, {
-    live: [living(7, true), living(8, null), living(9, false, 'its program is linked statically')],
+    live: [living(7, true), living(8, null), living(9, false)],
   }),
   'it is on the GPU, and one process has no tracer': onGpu(program + toOurs, {
     live: [living(7, true), living(9, false)],
   }),
   'nothing was seen, and the tracer was not loaded': onCpu('', {
-    live: [living(8, true), living(9, false, 'it gains rights when it is started')],
+    live: [living(8, true), living(9, false)],
   }),
-  'nothing was seen, and the reason is not known': onCpu('', { live: [living(9, false)] }),
   'no process was seen': onCpu(''),
   'no symbol was seen, and it is on the GPU': onGpu(program),
   'no symbol was seen of a start that was not over': onCpu(program, { complete: false }),

@@ -1,0 +1,55 @@
+/** CDI (Container Device Interface): the part of a spec that we write, and the devices that one offers. */
+import { member } from '../lib/json.js';
+import { oneLine } from '../lib/text.js';
+
+/** The part of a CDI specification that we write; docs/json/cdi-generate.schema.json describes it. */
+export const cdiKind = 'vgpu.org/gpu';
+export const cdiNvidiaKind = 'nvidia.com/gpu';
+
+export interface CdiMount {
+  readonly hostPath: string;
+  readonly containerPath: string;
+  readonly options: readonly string[];
+}
+
+interface CdiEdits {
+  readonly env?: readonly string[];
+  readonly mounts?: readonly CdiMount[];
+}
+
+export interface CdiDevice {
+  readonly name: string;
+  readonly containerEdits: CdiEdits;
+}
+
+export interface CdiSpec {
+  readonly cdiVersion: string;
+  readonly kind: string;
+  readonly devices: readonly CdiDevice[];
+  readonly containerEdits: CdiEdits;
+}
+
+/** As a command asks for it: `vgpu.org/gpu=all`. */
+export function isOurDevice(device: string): boolean {
+  return device.startsWith(`${cdiKind}=`) || device.startsWith(`${cdiNvidiaKind}=`);
+}
+
+/** As a command asks for them; none of a text that is not a CDI file. */
+export function devicesIn(text: string): readonly string[] {
+  const spec = parsed(text);
+  const kind = member(spec, 'kind');
+  const devices = member(spec, 'devices');
+  if (typeof kind !== 'string' || !Array.isArray(devices)) return [];
+  return devices.flatMap((device: unknown) => {
+    const name = member(device, 'name');
+    return typeof name === 'string' ? [`${oneLine(kind)}=${oneLine(name)}`] : [];
+  });
+}
+
+function parsed(text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return null;
+  }
+}

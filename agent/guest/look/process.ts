@@ -1,0 +1,105 @@
+/** The environment that a process was started with. */
+import { readFileSync } from 'node:fs';
+import path from 'node:path';
+import type { ElfFacts, ProcessFacts } from '../../contracts/facts.js';
+import type { CommandRunner } from '../../lib/run-command.js';
+import type { ContentCache } from '../files/content.js';
+import type { Root } from '../files/root.js';
+
+export function environmentOf(environ: Buffer): Readonly<Record<string, string>> {
+  return Object.fromEntries(
+    environ
+      .toString('utf8')
+      .split('\0')
+      .flatMap((assignment) => {
+        const equals = assignment.indexOf('=');
+        return equals > 0 ? [[assignment.slice(0, equals), assignment.slice(equals + 1)]] : [];
+      }),
+  );
+}
+
+// Whether the loader runs a process in secure-execution mode, as the kernel told it (getauxval(3)).
+
+const atSecure = 23n;
+const atNull = 0n;
+
+/**
+ * AT_SECURE of a process: set when its program gained rights at exec (set-user-ID, file capabilities, a
+ * security module); LD_PRELOAD and LD_LIBRARY_PATH are then ignored. Null when the process is gone or closed to us.
+ */
+export function isSecure(pid: number, proc = '/proc'): boolean | null {
+  try {
+    return secureIn(readFileSync(path.join(proc, String(pid), 'auxv')));
+  } catch {
+    return null;
+  }
+}
+
+/** In the auxiliary vector of a 64-bit process: pairs of 8-byte words, AT_NULL at the end; null when it is not there. */
+function secureIn(auxv: Buffer): boolean | null {
+  for (let at = 0; at + 16 <= auxv.length; at += 16) {
+    const type = auxv.readBigUInt64LE(at);
+    if (type === atNull) return null;
+    if (type === atSecure) return auxv.readBigUInt64LE(at + 8) !== 0n;
+  }
+  return null;
+}
+
+// The programs of a unit: what decides whether the loader does for them what the environment asks.
+
+export interface ExecutableFacts {
+  readonly path: string;
+  readonly setId: boolean;
+  /** As getcap prints them: `cap_net_raw=ep`; empty: none. Null: getcap is not here or failed. */
+  readonly capabilities: string | null;
+  /** Null when it is no ELF file, or may not be read. */
+  readonly elf: ElfFacts | null;
+}
+
+const getcapTimeoutMs = 5_000;
+
+export async function readExecutables(
+  root: Root,
+  runner: CommandRunner,
+  contents: ContentCache,
+  processes: readonly ProcessFacts[],
+): Promise<readonly ExecutableFacts[]> {
+  const paths = new Set(processes.map(({ executable }) => executable).filter((path) => path !== null));
+  return Promise.all([...paths].map((path) => readExecutable(root, runner, contents, path)));
+}
+
+async function readExecutable(
+  root: Root,
+  runner: CommandRunner,
+  contents: ContentCache,
+  path: string,
+): Promise<ExecutableFacts> {
+  const [capabilities, elf] = await Promise.all([
+    readCapabilities(runner, root.hostPath(path) ?? path),
+    contents.of(root.hostPath(path) ?? path, path).then(
+      (content) => (content?.elf.kind === 'elf' ? content.elf.facts : null),
+      () => null,
+    ),
+  ]);
+  return { path, setId: isSetId(root, path), capabilities, elf };
+}
+
+function isSetId(root: Root, path: string): boolean {
+  try {
+    return (Number(root.stat(path)?.mode ?? 0n) & 0o6000) !== 0;
+  } catch {
+    return false;
+  }
+}
+
+/** `PATH cap_net_raw=ep`, or `PATH = cap_net_raw+ep` (libcap before 2.41). */
+async function readCapabilities(runner: CommandRunner, path: string): Promise<string | null> {
+  try {
+    const ran = await runner.run('getcap', [path], { timeoutMs: getcapTimeoutMs });
+    if (ran.code !== 0) return null;
+    const line = ran.stdout.toString('utf8').trim();
+    return line.startsWith(path) ? line.slice(path.length).replace(/^ =? ?/, '') : line;
+  } catch {
+    return null;
+  }
+}

@@ -81,7 +81,11 @@ export interface BusConnection {
    * answers with an error, and with a VgpuError (`failed`) when the bus is gone or silent for 25 s (or `timeoutMs`).
    */
   call(call: BusCall): Promise<readonly unknown[]>;
-  /** Hears every signal that the bus delivers, until `stop` is called. Does not add a match rule. */
+  /**
+   * Hears every broadcast signal that the bus delivers, until the returned function is called. Does not add a match rule; the
+   * sender= of that rule is what the bus checks. A signal to this connection alone is not heard: the bus delivers it whatever
+   * the rules are, so any user can send one in systemd's name.
+   */
   onSignal(listener: (signal: BusSignal) => void): () => void;
   /** Answers method calls to this connection; `handler` gives null for what is not its business. */
   serve(handler: (call: IncomingCall) => Promise<BusAnswer> | null): void;
@@ -223,7 +227,8 @@ export async function connectBus(
     },
     onSignal(listener) {
       const hear = (message: InstanceType<typeof dbus.Message>): void => {
-        if (message.type !== dbus.MessageType.SIGNAL) return;
+        // dbus-next declares a destination for every message; a broadcast has none.
+        if (message.type !== dbus.MessageType.SIGNAL || Boolean(message.destination)) return;
         try {
           listener({
             sender: message.sender,

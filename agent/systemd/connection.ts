@@ -227,8 +227,8 @@ export async function connectBus(
     },
     onSignal(listener) {
       const hear = (message: InstanceType<typeof dbus.Message>): void => {
-        // dbus-next declares a destination for every message; a broadcast has none.
-        if (message.type !== dbus.MessageType.SIGNAL || Boolean(message.destination)) return;
+        // Declared for every message, but a broadcast has none.
+        if (message.type !== dbus.MessageType.SIGNAL || message.destination) return;
         try {
           listener({
             sender: message.sender,

@@ -3,7 +3,7 @@ import type { JournalEntry } from '../systemd/types.js';
 import type { ConfirmEffects, ConfirmOptions } from './effects.js';
 import { type LogEntry, withoutContainerName } from './log/entry.js';
 import type { JudgeState, LogFindings } from './log/findings.js';
-import { createLogJudge, type LogJudge } from './log/judge.js';
+import { type LogJudge, logJudges } from './log/judge.js';
 import { readEntries } from './log/lines.js';
 import type { Line } from './observation.js';
 
@@ -47,7 +47,10 @@ export function watchLog(
   signal: AbortSignal,
 ): LogWatch {
   const { profile } = options;
-  let judge: LogJudge = createLogJudge(profile);
+  const newJudge = logJudges(profile);
+  /** A later line of the same start may contradict an earlier one, so half a log has no findings. */
+  const unread = newJudge().findings();
+  let judge: LogJudge = newJudge();
   let invocationId = firstInvocation;
   let announcedAt: number | null = null;
   let error: string | null = null;
@@ -172,14 +175,13 @@ export function watchLog(
   const restartJudge = (): void => {
     announcedAt = null;
     state = 'undecided';
-    judge = createLogJudge(profile);
+    judge = newJudge();
   };
 
   const done = Promise.all([followJournal(), followOutputFile(), followContainers()]).then(() => {});
   return {
-    // A later line of the same start may contradict an earlier one, so half a log has no findings.
     state: () => (caughtUp ? state : 'undecided'),
-    findings: () => (caughtUp ? judge : createLogJudge(profile)).findings(),
+    findings: () => (caughtUp ? judge.findings() : unread),
     announcedAt: () => (caughtUp ? announcedAt : null),
     error: () =>
       error ?? (caughtUp ? null : `${read} entries of this start were read in the time, and there are more`),
@@ -196,7 +198,7 @@ export function watchLog(
       announcedAt = null;
       state = 'undecided';
       // A file knows no invocations: its own start lines tell the starts apart.
-      if (options.outputFile === null) judge = createLogJudge(profile);
+      if (options.outputFile === null) judge = newJudge();
       for (const entry of held.get(id)?.entries ?? []) push(entry);
       held.delete(id);
     },

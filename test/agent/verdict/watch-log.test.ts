@@ -141,6 +141,20 @@ test('earlier entries are read first and followed from their end: no entry count
   await scene.close(watch);
 });
 
+test('while the log so far is read every question gets the same answer, which costs nothing', async () => {
+  const scene = new Scene();
+  scene.say([deviceLine]);
+  scene.journal.reading = () => scene.clock.sleep(100, scene.closing.signal);
+  const watch = scene.watch();
+  await scene.pass();
+  const none = watch.findings();
+  assert.deepEqual([none.entries, none.mode], [0, 'undetermined']);
+  assert.equal(watch.findings(), none);
+  await scene.pass(200);
+  assert.equal(watch.findings().mode, 'gpu');
+  await scene.close(watch);
+});
+
 test('after a restart only what comes after the place before it is read', async () => {
   const scene = new Scene();
   scene.say(['old']);

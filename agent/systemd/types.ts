@@ -36,9 +36,10 @@ export interface JournalEntry {
   readonly transport: string | null;
 }
 
+/** `tail` and `read` reject when journalctl prints nothing for 30 s. */
 export interface JournalReader {
-  /** The newest cursor now, or null when the journal is empty. Rejects after ten seconds, or when `signal` aborts. */
-  tail(signal?: AbortSignal): Promise<string | null>;
+  /** The newest cursor now, or null when the journal is empty. Rejects when `signal` aborts. */
+  tail(signal: AbortSignal): Promise<string | null>;
   /**
    * Follows entries of `unit` after `cursor`, across rotation and vacuum (restarted with back-off, duplicates
    * dropped by cursor) and a journalctl that could not be started for want of resources. Ends when `signal` aborts.

@@ -42,14 +42,22 @@ const lookWhileLoading = 20;
 /** A consumer that has had the time of its start gets this much to answer. */
 const runningMs = 15_000;
 
+/**
+ * A busy machine delays our own work: reading the journal, running the probe. Unless `timeoutMs` is given it may take this
+ * long, and the consumer gets a moment more when it is done.
+ */
+const ownWorkMs = 60_000;
+const afterOwnWorkMs = 1_000;
+
 /** Pause between two questions to the host while a consumer says nothing of its device. */
 const askPresentEveryMs = 1_000;
 
 /** Milliseconds that the profile grants a start on this machine. */
-export function confirmLimitMs({ profile, timeoutMs, libraryDirectories, ageMs }: ConfirmOptions): number {
+export function confirmLimitMs(options: ConfirmOptions): number {
+  const { profile, timeoutMs, patienceMs, libraryDirectories, ageMs } = options;
   const { baseSeconds, perLibraryDirectorySeconds } = profile.timeouts;
   const granted = (baseSeconds + perLibraryDirectorySeconds * libraryDirectories) * 1000;
-  return timeoutMs ?? Math.min(granted, Math.max(runningMs, granted - (ageMs ?? 0)));
+  return timeoutMs ?? patienceMs ?? Math.min(granted, Math.max(runningMs, granted - (ageMs ?? 0)));
 }
 
 /**
@@ -172,6 +180,15 @@ export async function observe(options: ConfirmOptions, effects: ConfirmEffects):
     return now;
   };
 
+  let ownWorkAt = start;
+  const isLate = (now: number): boolean => {
+    const elapsed = now - start;
+    const working = !log.caughtUp() || !probeOver || over?.looked === false;
+    if (working) ownWorkAt = now;
+    if (elapsed < limitMs || options.timeoutMs !== null) return elapsed >= limitMs;
+    return elapsed >= ownWorkMs || now - ownWorkAt >= afterOwnWorkMs;
+  };
+
   let end: End | null = null;
   let told = start;
   try {
@@ -187,7 +204,7 @@ export async function observe(options: ConfirmOptions, effects: ConfirmEffects):
         await unit.look();
         if (unit.trouble() === null && isUp(unit.unit()) && settled()) end = 'settled';
       }
-      if (end === null && now - start >= limitMs) end = endAtLimit(unit.unit());
+      if (end === null && isLate(now)) end = endAtLimit(unit.unit());
       if (end === null) {
         if (now - told >= tellEveryMs) {
           told = now;

@@ -1,4 +1,5 @@
 /** Looks between two verdicts: the newest evidence decides what is shown. Pure. */
+import type { Reason } from '../../contracts/verdict.js';
 import { freshMs } from '../../install/pipeline/status-view.js';
 import { dropped, withoutMoot } from './restart.js';
 import { show } from './shown.js';
@@ -6,6 +7,8 @@ import { after, type JudgeEvent, type JudgeState, type LiveSeen, type Next } fro
 
 /** A verdict in full takes a probe: looks that keep changing do not have it made all the time. */
 const lookDoubtMs = 30_000;
+/** The journal or the host did not answer in time, as on a busy machine: another verdict in full may know more. */
+const unanswered: ReadonlySet<Reason | null> = new Set(['journal-unavailable', 'host-slow']);
 
 /** The state with what the host said. What it said before is forgotten only with the start. */
 export function withLive(state: JudgeState, seen: LiveSeen, now: number): JudgeState {
@@ -32,7 +35,8 @@ export function looked(before: JudgeState, event: Extract<JudgeEvent, { kind: 'l
   return after(next, (state) => {
     const shown = after(withoutMoot({ ...state, verdict }), show);
     const changed = was.mode !== verdict.mode || was.reason !== verdict.reason;
-    if (!changed || now - state.lookDoubtedAt < lookDoubtMs) return shown;
+    const doubtful = changed || unanswered.has(verdict.reason);
+    if (!doubtful || now - state.lookDoubtedAt < lookDoubtMs) return shown;
     return {
       state: { ...shown.state, doubted: true, lookDoubtedAt: now },
       effects: [...shown.effects, { kind: 'look', when: 'soon' }],

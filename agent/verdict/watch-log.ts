@@ -21,7 +21,8 @@ export interface LogWatch {
   lastWords(): readonly Line[];
   /**
    * Reads what the journal has now. Who follows hears of new entries 290 to 470 ms late (measured with
-   * systemd 252 on a quiet journal); a reader that starts sees them at once.
+   * systemd 252 on a quiet journal); a reader that starts sees them at once. One that is getting entries just now is left
+   * alone: it would have to begin again, which takes a busy machine longer than the next entries.
    */
   catchUp(): void;
   /** The unit began a new start: what was said before does not count any more. */
@@ -35,6 +36,8 @@ const maxHeld = 2000;
 /** Characters of all of them. */
 const maxHeldLength = 1024 * 1024;
 const maxHeldStarts = 4;
+/** A follower that gave an entry within this time is reading what there is. */
+const readingMs = 100;
 const maxWords = 4;
 /** systemd's own lines that say how a process ended or why it could not begin; its others say nothing new. */
 const beginOfStart = /^Start(?:ing|ed) /;
@@ -56,6 +59,7 @@ export function watchLog(
   let error: string | null = null;
   let caughtUp = false;
   let read = 0;
+  let heardAt = Number.NEGATIVE_INFINITY;
   /** Reading from a cursor begins at the beginning of a start. */
   let begun = options.cursor !== null;
   let state: JudgeState = 'undecided';
@@ -110,6 +114,7 @@ export function watchLog(
         const place = { unit: profile.unit, invocationId: null, cursor, signal: ending };
         for await (const entry of effects.journal.follow(place)) {
           cursor = entry.cursor;
+          heardAt = effects.clock.now();
           take(entry);
         }
         // One that ended by itself has nothing more to say.
@@ -188,7 +193,9 @@ export function watchLog(
     cut: () => caughtUp && !begun && error === null,
     caughtUp: () => caughtUp,
     lastWords: () => words,
-    catchUp: () => follower?.abort(),
+    catchUp() {
+      if (effects.clock.now() - heardAt >= readingMs) follower?.abort();
+    },
     begin(id) {
       if (id === invocationId) return;
       invocationId = id;

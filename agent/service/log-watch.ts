@@ -91,10 +91,10 @@ function listen(judge: LogJudge, doubt: () => void): (entries: readonly LogEntry
   let last = '';
   return (entries) => {
     for (const entry of entries) judge.push(entry);
-    const { reason, load } = judge.findings();
+    const { reason, load, loadError } = judge.findings();
     // We may have begun in the middle of a start: then its devices were announced before, and a load says all.
     const said = reason === null || reason === 'no-discovery-line' ? '' : reason;
-    const now = `${said} ${load?.outcome ?? ''}`.trim();
+    const now = `${said} ${load?.outcome ?? ''} ${loadError === null ? '' : 'failed'}`.trim();
     if (now === last) return;
     last = now;
     if (now !== '') doubt();

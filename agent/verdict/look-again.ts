@@ -18,6 +18,17 @@ export interface Watched {
   readonly silentSince: number | null;
 }
 
+/**
+ * The observation with what is known of this start from before its first entries were removed from the journal. A load that
+ * the journal tells of since then is newer, and then the former log is not enough.
+ */
+export function withKnownLog(now: Observation, before: Observation | null): Observation {
+  if (before === null || now.journalCut !== true || before.journalCut === true) return now;
+  if (before.invocationId !== now.invocationId || before.journalError !== null) return now;
+  if (now.log.load !== null && now.log.load.outcome !== before.log.load?.outcome) return now;
+  return { ...now, log: { ...before.log, loadError: now.log.loadError }, journalCut: false };
+}
+
 function kernelsOf({ sessions }: PresentSeen): number {
   return sessions.kind === 'told' ? sessions.own.reduce((sum, { launches }) => sum + launches, 0) : 0;
 }

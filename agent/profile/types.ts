@@ -151,10 +151,11 @@ export interface LoadRule {
    * - `gpu`: a part of it, or all, lies on a CUDA device; `cpu`: a part lies in main memory
    * - `layers`: how many of all its layers are on a GPU
    * - `cache-cpu`: its KV cache, or a part of it, lies in main memory
+   * - `error`: the load ended with an error
    * - `failed`: CUDA could not be started for it
    * - `short`: not all of it fits into the free device memory
    */
-  readonly says: 'begin' | 'gpu' | 'cpu' | 'layers' | 'cache-cpu' | 'failed' | 'short';
+  readonly says: 'begin' | 'gpu' | 'cpu' | 'layers' | 'cache-cpu' | 'failed' | 'short' | 'error';
   /** Further conditions on fields of a logfmt record, regular expressions by key. */
   readonly fields?: Readonly<Record<string, string>>;
 }

@@ -3,7 +3,7 @@
 import type { Profile } from '../profile/types.js';
 import type { JournalReader } from '../systemd/types.js';
 import type { LogEntry } from '../verdict/log/entry.js';
-import { createLogJudge } from '../verdict/log/judge.js';
+import { type LogJudge, logJudges } from '../verdict/log/judge.js';
 import { readEntries } from '../verdict/log/lines.js';
 import type { ConfirmEffects } from '../verdict/observation.js';
 
@@ -46,14 +46,15 @@ async function followJournal(
   signal: AbortSignal,
 ): Promise<void> {
   const cursor = await journal.tail(signal).catch(() => null);
-  let listener = listen(profile, doubt);
+  const newJudge = logJudges(profile);
+  let listener = listen(newJudge(), doubt);
   let invocationId: string | null = null;
   for await (const entry of journal.follow({ unit: profile.unit, invocationId: null, cursor, signal })) {
     if (entry.invocationId === null || entry.pid === 1) continue;
     if (entry.invocationId !== invocationId) {
       // systemd reports a new start; the code that follows that start judges its first lines.
       invocationId = entry.invocationId;
-      listener = listen(profile, doubt);
+      listener = listen(newJudge(), doubt);
     }
     const source = `journal cursor ${entry.cursor}`;
     listener(
@@ -75,22 +76,22 @@ async function followContainers(
   doubt: () => void,
   signal: AbortSignal,
 ): Promise<void> {
+  const newJudge = logJudges(profile);
   for await (const { bytes } of containerLogs(signal)) {
-    const listener = listen(profile, doubt);
+    const listener = listen(newJudge(), doubt);
     for await (const entry of readEntries(bytes)) listener([entry]);
   }
 }
 
 /** Takes the lines of one start, and doubts when they say something else of the GPU than those before. */
-function listen(profile: Profile, doubt: () => void): (entries: readonly LogEntry[]) => void {
-  const judge = createLogJudge(profile);
+function listen(judge: LogJudge, doubt: () => void): (entries: readonly LogEntry[]) => void {
   let last = '';
   return (entries) => {
     for (const entry of entries) judge.push(entry);
-    const { reason, load } = judge.findings();
+    const { reason, load, loadError } = judge.findings();
     // We may have begun in the middle of a start: then its devices were announced before, and a load says all.
     const said = reason === null || reason === 'no-discovery-line' ? '' : reason;
-    const now = `${said} ${load?.outcome ?? ''}`.trim();
+    const now = `${said} ${load?.outcome ?? ''} ${loadError === null ? '' : 'failed'}`.trim();
     if (now === last) return;
     last = now;
     if (now !== '') doubt();

@@ -75,7 +75,11 @@ interface OutgoingSignal {
 export interface BusConnection {
   /** Rejects with a BusError (the service's answer) or `failed` (the bus is gone, or silent for 25 s). */
   call(call: BusCall): Promise<readonly unknown[]>;
-  /** Hears every signal that the bus delivers, until `stop` is called. Does not add a match rule. */
+  /**
+   * Hears every broadcast signal that the bus delivers, until the returned function is called. Does not add a match rule; the
+   * sender= of that rule is what the bus checks. A signal to this connection alone is not heard: the bus delivers it whatever
+   * the rules are, so any user can send one in systemd's name.
+   */
   onSignal(listener: (signal: BusSignal) => void): () => void;
   /** Answers method calls to this connection; `handler` gives null for what is not its business. */
   serve(handler: (call: IncomingCall) => Promise<BusAnswer> | null): void;
@@ -213,7 +217,8 @@ export async function connectBus(
     },
     onSignal(listener) {
       const hear = (message: InstanceType<typeof dbus.Message>): void => {
-        if (message.type !== dbus.MessageType.SIGNAL) return;
+        // Declared for every message, but a broadcast has none.
+        if (message.type !== dbus.MessageType.SIGNAL || message.destination) return;
         try {
           listener({
             sender: message.sender,

@@ -16,6 +16,8 @@ export interface JournalReaderOptions {
   readonly journalctl?: string;
   /** LogNamespace= of the unit that is read, asked before each start of journalctl. */
   readonly namespace?: () => Promise<string>;
+  /** Milliseconds for which a journalctl that reads may say nothing. */
+  readonly silentMs?: number;
   /** Milliseconds before a follower that ended is started again; doubled up to `maxDelayMs` while nothing comes. */
   readonly firstDelayMs?: number;
   readonly maxDelayMs?: number;
@@ -28,7 +30,11 @@ const rememberedCursors = 4096;
  * protocol any process of the consumer can send an entry that would fill this one's heap.
  */
 const maxLineBytes = 1024 * 1024;
-const tailWithinMs = 10_000;
+/**
+ * journalctl waits for a dead disk without an end. On a busy machine it takes seconds to start and to read from a slow disk;
+ * between two entries of a long journal it may take as long, in all minutes.
+ */
+const silentMs = 30_000;
 /** Time for journalctl to end after SIGTERM; one that waits for a dead disk does not. */
 const endWithinMs = 1_000;
 const keptErrorBytes = 2000;
@@ -37,18 +43,15 @@ export function journalReader(options: JournalReaderOptions = {}): JournalReader
   const journalctl = options.journalctl ?? 'journalctl';
   const firstDelayMs = options.firstDelayMs ?? 100;
   const maxDelayMs = options.maxDelayMs ?? 2_000;
+  const patienceMs = options.silentMs ?? silentMs;
   const place = async (): Promise<readonly string[]> => namespaceOption((await options.namespace?.()) ?? '');
 
   return {
-    async tail(asked) {
-      const late = AbortSignal.timeout(tailWithinMs);
-      const signal = asked === undefined ? late : AbortSignal.any([asked, late]);
+    async tail(signal) {
       let cursor: string | null = null;
-      for await (const entry of run(journalctl, [...(await place()), '--lines=1'], signal, 'read'))
+      for await (const entry of run(journalctl, [...(await place()), '--lines=1'], signal, patienceMs))
         cursor = entry.cursor;
-      if (cursor === null && signal.aborted) {
-        throw unreadable(journalctl, late.aborted ? `no answer within ${tailWithinMs / 1000} s` : 'stopped');
-      }
+      if (cursor === null && signal.aborted) throw unreadable(journalctl, 'stopped');
       return cursor;
     },
 
@@ -66,7 +69,7 @@ export function journalReader(options: JournalReaderOptions = {}): JournalReader
           `INVOCATION_ID=${invocationId}`,
         ],
         signal,
-        'read',
+        patienceMs,
       );
     },
 
@@ -81,7 +84,7 @@ export function journalReader(options: JournalReaderOptions = {}): JournalReader
         if (after !== null) args.unshift(`--cursor=${after}`, ...bootOf(after));
         const begin = after;
         try {
-          for await (const entry of run(journalctl, [...(await place()), ...args], signal, 'follow')) {
+          for await (const entry of run(journalctl, [...(await place()), ...args], signal, null)) {
             if (entry.cursor === begin) continue;
             after = entry.cursor;
             if (!seen.add(entry.cursor)) continue;
@@ -117,15 +120,15 @@ function lacksResources(error: unknown): boolean {
 }
 
 /**
- * Runs journalctl once and yields its entries. A journalctl that cannot be started is thrown, and reading also throws when
- * it failed; following leaves that to the caller, who tries again. The process is gone when the generator is, whichever
+ * Runs journalctl once and yields its entries. A journalctl that cannot be started is thrown. Reading also throws when it
+ * failed or was silent for `patienceMs`; following (null) leaves that to the caller, who tries again. The process is gone when the generator is, whichever
  * way it is left.
  */
 async function* run(
   journalctl: string,
   args: readonly string[],
   signal: AbortSignal,
-  purpose: 'read' | 'follow',
+  patienceMs: number | null,
 ): AsyncGenerator<JournalEntry, void, void> {
   const all = ['--output=json', `--output-fields=${outputFields}`, '--all', '--no-pager', '--quiet', ...args];
   const child = spawn(journalctl, all, {
@@ -153,22 +156,56 @@ async function* run(
   signal.addEventListener('abort', stop, { once: true });
   if (signal.aborted) stop();
 
+  let silent = false;
+  const silence = silenceAfter(patienceMs, () => {
+    silent = true;
+    stop();
+  });
   try {
+    silence.await();
     for await (const line of lines(child)) {
+      silence.end();
       const entry = parseEntry(line);
       if (entry !== null) yield entry;
+      silence.await();
     }
-    if (signal.aborted || purpose === 'follow') return;
+    if (silent) throw unreadable(journalctl, `no answer within ${(patienceMs ?? 0) / 1000} s`);
+    if (signal.aborted || patienceMs === null) return;
     const { code } = await ended;
     if (code !== 0 && !signal.aborted)
       throw unreadable(journalctl, complaint.trim() || `exit status ${code}`);
   } finally {
+    silence.end();
     signal.removeEventListener('abort', stop);
     stop();
     const late = setTimeout(() => child.kill('SIGKILL'), endWithinMs);
     await Promise.race([ended, sleep(2 * endWithinMs, undefined, { ref: false })]);
     clearTimeout(late);
   }
+}
+
+/** Calls `act` when a wait takes `milliseconds`. A timer that is late because this process was is no sign of silence. */
+function silenceAfter(
+  milliseconds: number | null,
+  act: () => void,
+): { readonly await: () => void; readonly end: () => void } {
+  let timer: NodeJS.Timeout | undefined;
+  let check: NodeJS.Immediate | undefined;
+  const end = (): void => {
+    clearTimeout(timer);
+    clearImmediate(check);
+  };
+  return {
+    await() {
+      if (milliseconds === null) return;
+      end();
+      // The event loop runs timers first, then takes what has come meanwhile, then calls this.
+      timer = setTimeout(() => {
+        check = setImmediate(act);
+      }, milliseconds);
+    },
+    end,
+  };
 }
 
 /** Lines of standard output; ends quietly when the stream is destroyed. */

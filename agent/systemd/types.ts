@@ -32,9 +32,10 @@ export interface JournalEntry {
   readonly transport: string | null;
 }
 
+/** `tail` and `read` reject when journalctl prints nothing for 30 s. */
 export interface JournalReader {
-  /** The newest cursor now, or null when the journal is empty. Rejects after ten seconds, or when `signal` aborts. */
-  tail(signal?: AbortSignal): Promise<string | null>;
+  /** The newest cursor now, or null when the journal is empty. Rejects when `signal` aborts. */
+  tail(signal: AbortSignal): Promise<string | null>;
   /** Across rotation, vacuum and a journalctl that could not be started. Ends when `signal` aborts. */
   follow(options: {
     readonly unit: string;

@@ -7,7 +7,7 @@ import { choiceOf, titleOf } from '../profile/instance.js';
 import { logNamespace, namespaceOption } from '../systemd/unit-facts.js';
 import { overrideTrouble } from './diagnosis.js';
 import type { Observation } from './observation.js';
-import { chosenCpu, isIdle, memoryShort } from './present.js';
+import { chosenCpu, isIdle, loadFails, memoryShort } from './present.js';
 
 interface Case {
   readonly choice: string;
@@ -238,9 +238,11 @@ export function adviceOn(
     const idle = isIdle(observation.present)
       ? ' It is idle: nothing is loaded, so this is the result of its start.'
       : '';
+    const failing = loadFails(observation);
+    const failed = failing ? ' Its last load of a model failed: its log says why.' : '';
     return {
-      summary: `${modeTexts.gpu(title)}${names.length === 0 ? '' : `: ${names.join('; ')}`}.${computed}${warning}${idle}`,
-      next: null,
+      summary: `${modeTexts.gpu(title)}${names.length === 0 ? '' : `: ${names.join('; ')}`}.${computed}${warning}${idle}${failed}`,
+      next: failing ? logs(about) : null,
     };
   }
   if (reason === null) {

@@ -36,13 +36,22 @@ const looksWhileLoading = 20;
 /** A consumer that has had the time of its start gets this much to answer. */
 const runningMs = 15_000;
 
+/**
+ * A busy machine delays our own work: reading the journal, running the probe. Unless `timeoutMs` is given it may take this
+ * long, and the consumer gets a moment more when it is done.
+ */
+const ownWorkMs = 60_000;
+const afterOwnWorkMs = 1_000;
+
 /** Pause between two questions to the host while a consumer says nothing of its device. */
 const askPresentEveryMs = 1_000;
 
-export function confirmLimitMs({ profile, timeoutMs, libraryDirectories, ageMs }: ConfirmOptions): number {
+/** Milliseconds that the profile grants a start on this machine. */
+export function confirmLimitMs(options: ConfirmOptions): number {
+  const { profile, timeoutMs, patienceMs, libraryDirectories, ageMs } = options;
   const { baseSeconds, perLibraryDirectorySeconds } = profile.timeouts;
   const granted = (baseSeconds + perLibraryDirectorySeconds * libraryDirectories) * 1000;
-  return timeoutMs ?? Math.min(granted, Math.max(runningMs, granted - (ageMs ?? 0)));
+  return timeoutMs ?? patienceMs ?? Math.min(granted, Math.max(runningMs, granted - (ageMs ?? 0)));
 }
 
 /**
@@ -161,6 +170,15 @@ export async function observe(options: ConfirmOptions, effects: ConfirmEffects):
     return now;
   };
 
+  let ownWorkAt = start;
+  const isLate = (now: number): boolean => {
+    const elapsed = now - start;
+    const working = !log.caughtUp() || !probeOver || over?.looked === false;
+    if (working) ownWorkAt = now;
+    if (elapsed < limitMs || options.timeoutMs !== null) return elapsed >= limitMs;
+    return elapsed >= ownWorkMs || now - ownWorkAt >= afterOwnWorkMs;
+  };
+
   let end: End | null = null;
   let told = start;
   try {
@@ -176,7 +194,7 @@ export async function observe(options: ConfirmOptions, effects: ConfirmEffects):
         await unit.look();
         if (unit.trouble() === null && isUp(unit.unit()) && settled()) end = 'settled';
       }
-      if (end === null && now - start >= limitMs) end = endAtLimit(unit.unit());
+      if (end === null && isLate(now)) end = endAtLimit(unit.unit());
       if (end === null) {
         if (now - told >= tellEveryMs) {
           told = now;
@@ -314,6 +332,17 @@ export interface Watched {
   readonly observation: Observation;
   /** Monotonic time since which the consumer does not answer; null: it answers, or is not asked. */
   readonly silentSince: number | null;
+}
+
+/**
+ * The observation with what is known of this start from before its first entries were removed from the journal. A load that
+ * the journal tells of since then is newer, and then the former log is not enough.
+ */
+export function withKnownLog(now: Observation, before: Observation | null): Observation {
+  if (before === null || now.journalCut !== true || before.journalCut === true) return now;
+  if (before.invocationId !== now.invocationId || before.journalError !== null) return now;
+  if (now.log.load !== null && now.log.load.outcome !== before.log.load?.outcome) return now;
+  return { ...now, log: { ...before.log, loadError: now.log.loadError }, journalCut: false };
 }
 
 function kernelsOf({ sessions }: PresentSeen): number {

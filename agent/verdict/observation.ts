@@ -116,7 +116,10 @@ export interface ConfirmOptions {
   readonly ageMs: number | null;
   /** The service has restarted the unit for this start since its settings were made. */
   readonly restarted?: boolean;
+  /** Overrides the profile's time-outs, and ends our own reading and the probe, too. */
   readonly timeoutMs: number | null;
+  /** Overrides the profile's time-outs for the consumer alone. */
+  readonly patienceMs?: number | null;
   /** `unix:PATH`, `vsock:CID:PORT`, `tcp:ADDR:PORT`: decides which sandbox settings block it. */
   readonly endpoint: string;
   /**

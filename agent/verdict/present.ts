@@ -66,6 +66,11 @@ export function isIdle({ loaded, sessions }: PresentSeen): boolean {
   return none && (sessions.kind !== 'told' || computing(sessions.own).every(({ memory }) => memory === 0));
 }
 
+/** Did the newest load fail, with nothing loaded now? Then the consumer answers requests with errors. */
+export function loadFails({ log, present: { loaded } }: Pick<Observation, 'log' | 'present'>): boolean {
+  return log.loadError !== null && (loaded.kind !== 'told' || loaded.models.length === 0);
+}
+
 /** The sessions in which the consumer holds memory or has run kernels, by the host's account; null: it was not told. */
 export function liveSessions({ sessions }: PresentSeen): readonly HostSession[] | null {
   if (sessions.kind !== 'told') return null;

@@ -2,7 +2,7 @@
 import type { JournalEntry } from '../systemd/types.js';
 import { type LogEntry, withoutContainerName } from './log/entry.js';
 import type { JudgeState, LogFindings } from './log/findings.js';
-import { createLogJudge, type LogJudge } from './log/judge.js';
+import { type LogJudge, logJudges } from './log/judge.js';
 import { readEntries } from './log/lines.js';
 import type { ConfirmEffects, ConfirmOptions, Line } from './observation.js';
 
@@ -20,7 +20,8 @@ export interface LogWatch {
   lastWords(): readonly Line[];
   /**
    * Reads what the journal has now. Who follows hears of new entries 290 to 470 ms late (measured with
-   * systemd 252 on a quiet journal); a reader that starts sees them at once.
+   * systemd 252 on a quiet journal); a reader that starts sees them at once. One that is getting entries just now is left
+   * alone: it would have to begin again, which takes a busy machine longer than the next entries.
    */
   catchUp(): void;
   /** The unit began a new start: what was said before does not count any more. */
@@ -33,6 +34,8 @@ export interface LogWatch {
 const maxHeld = 2000;
 const maxHeldLength = 1024 * 1024;
 const maxHeldStarts = 4;
+/** A follower that gave an entry within this time is reading what there is. */
+const readingMs = 100;
 const maxWords = 4;
 /** systemd's own lines that say how a process ended or why it could not begin; its others say nothing new. */
 const beginOfStart = /^Start(?:ing|ed) /;
@@ -45,12 +48,16 @@ export function watchLog(
   signal: AbortSignal,
 ): LogWatch {
   const { profile } = options;
-  let judge: LogJudge = createLogJudge(profile);
+  const newJudge = logJudges(profile);
+  /** A later line of the same start may contradict an earlier one, so half a log has no findings. */
+  const unread = newJudge().findings();
+  let judge: LogJudge = newJudge();
   let invocationId = firstInvocation;
   let announcedAt: number | null = null;
   let error: string | null = null;
   let caughtUp = false;
   let read = 0;
+  let heardAt = Number.NEGATIVE_INFINITY;
   /** Reading from a cursor begins at the beginning of a start. */
   let begun = options.cursor !== null;
   let state: JudgeState = 'undecided';
@@ -105,6 +112,7 @@ export function watchLog(
         const place = { unit: profile.unit, invocationId: null, cursor, signal: ending };
         for await (const entry of effects.journal.follow(place)) {
           cursor = entry.cursor;
+          heardAt = effects.clock.now();
           take(entry);
         }
         // One that ended by itself has nothing more to say.
@@ -170,21 +178,22 @@ export function watchLog(
   const restartJudge = (): void => {
     announcedAt = null;
     state = 'undecided';
-    judge = createLogJudge(profile);
+    judge = newJudge();
   };
 
   const done = Promise.all([followJournal(), followOutputFile(), followContainers()]).then(() => {});
   return {
-    // A later line of the same start may contradict an earlier one, so half a log has no findings.
     state: () => (caughtUp ? state : 'undecided'),
-    findings: () => (caughtUp ? judge : createLogJudge(profile)).findings(),
+    findings: () => (caughtUp ? judge.findings() : unread),
     announcedAt: () => (caughtUp ? announcedAt : null),
     error: () =>
       error ?? (caughtUp ? null : `${read} entries of this start were read in the time, and there are more`),
     cut: () => caughtUp && !begun && error === null,
     caughtUp: () => caughtUp,
     lastWords: () => words,
-    catchUp: () => follower?.abort(),
+    catchUp() {
+      if (effects.clock.now() - heardAt >= readingMs) follower?.abort();
+    },
     begin(id) {
       if (id === invocationId) return;
       invocationId = id;
@@ -194,7 +203,7 @@ export function watchLog(
       announcedAt = null;
       state = 'undecided';
       // A file knows no invocations: its own start lines tell the starts apart.
-      if (options.outputFile === null) judge = createLogJudge(profile);
+      if (options.outputFile === null) judge = newJudge();
       for (const entry of held.get(id)?.entries ?? []) push(entry);
       held.delete(id);
     },

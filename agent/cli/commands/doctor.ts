@@ -112,28 +112,30 @@ async function doctor(options: DoctorOptions, context: CommandContext): Promise<
     const profile = await chooseOne(work, options);
     const { emit } = context.talk;
     // A start that has only begun is given the time that the profile grants.
-    const patience = (began: boolean): number | null =>
-      options.timeout !== undefined ? options.timeout * 1000 : began ? null : usualSeconds * 1000;
+    const patience = (began: boolean) =>
+      options.timeout === undefined
+        ? { timeoutMs: null, patienceMs: began ? null : usualSeconds * 1000 }
+        : { timeoutMs: options.timeout * 1000 };
     const { signal } = context;
     const began = await takeBackTrace(work, emit);
     let found: Examined | null = null;
     let repaired: FixOutcome | null = null;
     if (options.fix === true) {
-      found = await examine(work, { profile, timeoutMs: patience(began), signal }, emit);
+      found = await examine(work, { profile, ...patience(began), signal }, emit);
       repaired = await repair(work, profile, found.diagnosis, options, context);
       if (repaired.outcome === 'done') found = null;
     }
     if (options.trace === true) {
-      const asked = { profile, timeoutMs: patience(true) };
+      const asked = { profile, ...patience(true) };
       const traced = await traceStart(work, asked, options.yes === true, context);
-      const timeoutMs = patience(began || traced.mark !== null);
+      const waits = patience(began || traced.mark !== null);
       try {
-        found = await examine(work, { profile, timeoutMs, signal, traced }, emit);
+        found = await examine(work, { profile, ...waits, signal, traced }, emit);
       } finally {
         traced.mark?.looking.stop();
       }
     }
-    found ??= await examine(work, { profile, timeoutMs: patience(began), signal }, emit);
+    found ??= await examine(work, { profile, ...patience(began), signal }, emit);
     const document = documentOf(found, repaired);
     if (options.report === undefined) return outcomeOf(found, document);
     const written = await report(options.report, options.yes === true, { ...found, document }, context);

@@ -143,7 +143,11 @@ async function whyNot(
 ): Promise<Diagnosis | null> {
   if (result.kind !== 'done' || result.verdict === null || result.verdict.mode === 'gpu') return null;
   const { examine } = await import('../../install/pipeline/doctor.js');
-  const { diagnosis } = await examine(work, { profile, timeoutMs: doctorMs, signal }, talk.emit);
+  const { diagnosis } = await examine(
+    work,
+    { profile, timeoutMs: null, patienceMs: doctorMs, signal },
+    talk.emit,
+  );
   talk.pause();
   return diagnosis;
 }

@@ -38,7 +38,7 @@ export interface StatusDocument extends StatusView {
 }
 
 /** The verdict is taken from what is there already; a consumer that has not spoken yet is `undetermined`. */
-const verdictTimeoutMs = 2_000;
+const consumerMs = 2_000;
 /** The service is busy with a verdict of its own: on a machine where that takes long, ours takes long, too. */
 const besideServiceMs = 10_000;
 
@@ -113,7 +113,7 @@ async function look(
   work: Workplace,
   profile: Profile,
   context: CommandContext,
-  timeoutMs = verdictTimeoutMs,
+  patienceMs = consumerMs,
 ): Promise<StatusView> {
   const { emit } = context.talk;
   emit({ kind: 'phase', phase: 'inspect', text: `inspecting this machine and ${profile.unit}` });
@@ -125,7 +125,7 @@ async function look(
   let verdict: Verdict | null = null;
   // Only root can read other users' maps and the journal: a verdict without them would mislead.
   if (installed !== null && context.isRoot) {
-    const request = { profile, facts, mark: null, timeoutMs, signal: context.signal };
+    const request = { profile, facts, mark: null, timeoutMs: null, patienceMs, signal: context.signal };
     verdict = await work.confirm(request, emit);
   }
   const plan =

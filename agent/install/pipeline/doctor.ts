@@ -12,8 +12,9 @@ import type { DoctorWorkplace, ReadyPlan } from './workplace.js';
 
 export interface DoctorRequest {
   readonly profile: Profile;
-  /** Waits at most so long for what the consumer says; what is there is there, so this is short. */
+  /** As in ConfirmRequest. What the consumer has said is there already, so these are short. */
   readonly timeoutMs: number | null;
+  readonly patienceMs?: number | null;
   readonly signal: AbortSignal;
   /** The result of a trace, and the restart after it; null or absent: there was none. */
   readonly traced?: Traced | null;
@@ -30,14 +31,14 @@ export async function examine(work: DoctorWorkplace, request: DoctorRequest, emi
 }
 
 async function gather(work: DoctorWorkplace, request: DoctorRequest, emit: Emit): Promise<DoctorFacts> {
-  const { profile, timeoutMs, signal, traced = null } = request;
+  const { profile, timeoutMs, patienceMs = null, signal, traced = null } = request;
   const mark = traced?.mark ?? null;
   emit({ kind: 'phase', phase: 'inspect', text: `inspecting this machine and ${profile.unit}` });
   const machine = await work.inspect(profile, null);
   emit({ kind: 'facts', facts: machine });
   emit({ kind: 'phase', phase: 'confirm', text: `finding out where ${profile.unit} runs` });
   const [observation, look] = await Promise.all([
-    work.observe({ profile, facts: machine, mark, timeoutMs, signal }, emit),
+    work.observe({ profile, facts: machine, mark, timeoutMs, patienceMs, signal }, emit),
     work.lookCloser(profile, machine),
   ]);
   const plan = work.planInstall(profile, machine, {

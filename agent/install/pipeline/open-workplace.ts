@@ -109,14 +109,19 @@ export function openWorkplace(options: WorkplaceOptions = {}): OpenWorkplace {
     const bus = await manager();
     const { unit } = request.profile;
     const host = { flag: request.facts.host.endpoint, environment: undefined, guestConf: null };
+    /** Reading a unit costs more than reading its processes, which are read ten times as often. */
+    let seen = request.facts.unit;
     return {
       clock: systemClock,
-      journal: journalOf(unit),
+      journal: journalReader({ namespace: async () => logNamespace(seen) }),
       emit,
       stamp,
-      unit: () => bus.unit(unit),
+      unit: async () => {
+        seen = await bus.unit(unit);
+        return seen;
+      },
       pids: () => bus.processes(unit),
-      processes: async (pids) => consumersOwn(await bus.unit(unit), await readProcesses(pids, contents)),
+      processes: async (pids) => consumersOwn(seen, await readProcesses(pids, contents)),
       get: httpGet,
       probe: async (signal) => {
         const now = await bus.unit(unit);
@@ -200,6 +205,7 @@ export function openWorkplace(options: WorkplaceOptions = {}): OpenWorkplace {
       ageMs: now.kind === 'loaded' ? await ageOf(now.mainPid) : null,
       restarted: request.restarted === true,
       timeoutMs: request.timeoutMs,
+      patienceMs: request.patienceMs ?? null,
       endpoint: request.facts.host.endpoint,
       outputFile:
         request.mark?.outputFile ??

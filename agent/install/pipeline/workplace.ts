@@ -122,8 +122,10 @@ export interface ConfirmRequest {
   readonly mark: Mark | null;
   /** The caller has restarted the unit for this start since its settings were made; with a mark that is so. */
   readonly restarted?: boolean;
-  /** Overrides the profile's time-outs. */
+  /** Overrides the profile's time-outs, and ends our own reading and the probe, too: a person has named it. */
   readonly timeoutMs: number | null;
+  /** Overrides the profile's time-outs for the consumer alone: our own work may take longer on a busy machine. */
+  readonly patienceMs?: number | null;
   readonly compute?: boolean;
   readonly signal: AbortSignal;
 }

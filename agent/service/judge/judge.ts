@@ -7,7 +7,7 @@ import type { Verdict } from '../../contracts/verdict.js';
 import { withVerdict } from '../../install/pipeline/status-view.js';
 import type { Mark, WatchingWorkplace } from '../../install/pipeline/workplace.js';
 import { combine } from '../../verdict/combine.js';
-import type { Watched } from '../../verdict/confirm.js';
+import { type Watched, withKnownLog } from '../../verdict/confirm.js';
 import type { Observation } from '../../verdict/observation.js';
 import { liveSessions, presentOf } from '../../verdict/present.js';
 import type { ConsumerBoard, Record } from '../board.js';
@@ -81,7 +81,8 @@ export function judge(effects: JudgeEffects): Judge {
     const restarted =
       unit?.kind === 'loaded' && unit.invocationId !== null && unit.invocationId === state.ownStart;
     const request = { profile, facts, mark, restarted, timeoutMs: null, signal };
-    const observation = await work.observe(request, () => {});
+    const known = watched?.observation ?? null;
+    const observation = withKnownLog(await work.observe(request, () => {}), known);
     watched = { observation, silentSince: null };
     return { verdict: combine(observation), live: liveOf(observation) };
   };

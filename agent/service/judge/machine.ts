@@ -2,7 +2,7 @@
  * The judge's decisions: (state, event) -> state and effects. Pure: no clock, no bus, no file; `now` comes with the
  * events, in milliseconds.
  */
-import type { Verdict } from '../../contracts/verdict.js';
+import type { Reason, Verdict } from '../../contracts/verdict.js';
 import { freshMs } from '../../install/pipeline/status-view.js';
 import { modeText } from '../../lib/text.js';
 import type { HostEvent } from '../helper.js';
@@ -142,6 +142,8 @@ function judged(state: JudgeState, verdict: Verdict, start: Start | null, now: n
 
 /** A verdict in full takes a probe: looks that keep changing do not have it made all the time. */
 const lookDoubtMs = 30_000;
+/** The journal or the host did not answer in time, as on a busy machine: another verdict in full may know more. */
+const unanswered: ReadonlySet<Reason | null> = new Set(['journal-unavailable', 'host-slow']);
 
 /** The state with what the host said. What it said before is forgotten only with the start. */
 function withLive(state: JudgeState, seen: LiveSeen, now: number): JudgeState {
@@ -168,7 +170,8 @@ function looked(before: JudgeState, event: Extract<JudgeEvent, { kind: 'looked' 
   return after(next, (state) => {
     const shown = after(withoutMoot({ ...state, verdict }), show);
     const changed = was.mode !== verdict.mode || was.reason !== verdict.reason;
-    if (!changed || now - state.lookDoubtedAt < lookDoubtMs) return shown;
+    const doubtful = changed || unanswered.has(verdict.reason);
+    if (!doubtful || now - state.lookDoubtedAt < lookDoubtMs) return shown;
     return {
       state: { ...shown.state, doubted: true, lookDoubtedAt: now },
       effects: [...shown.effects, { kind: 'look', when: 'soon' }],

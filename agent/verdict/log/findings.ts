@@ -1,7 +1,7 @@
 /** The facts about one start of a consumer from its log, and the verdict on it. */
 import type { Device, Evidence, LogVerdict, Reason } from '../../contracts/verdict.js';
 import type { CompiledGrammar, DeviceLine } from './grammar.js';
-import { allLoads, type LoadFindings, type Loads, noLoads } from './loads.js';
+import { allLoads, type LoadFindings, type Loads, loadError, noLoads } from './loads.js';
 
 /**
  * - `undecided`: no device (nor CPU) was announced yet
@@ -18,6 +18,8 @@ export interface LogFindings extends LogVerdict {
   readonly address: string | null;
   /** Where the newest thing lies that it loaded since it announced its devices; null: none, or it is not told. */
   readonly load: LoadFindings | null;
+  /** The line that says that its newest load failed; null: it did not, or it is not told. */
+  readonly loadError: Quote | null;
   /** Entries seen, and starts told apart. */
   readonly entries: number;
   readonly starts: number;
@@ -85,6 +87,7 @@ export function findingsOf(start: Start, grammar: CompiledGrammar): Omit<LogFind
   const devices = mergeDevices(start);
   const simulated = devices.some(({ name }) => name.endsWith(simulatedSuffix));
   const load = allLoads([start.loads, ...[...start.children.values()].map(({ loads }) => loads)]);
+  const failed = loadError(start.loads);
   const contradicted = of('contradicts');
   const said = contradicted ?? of('reason');
   let hint = of('hint');
@@ -118,10 +121,12 @@ export function findingsOf(start: Start, grammar: CompiledGrammar): Omit<LogFind
       weight: mode === 'gpu' ? ('neutral' as const) : ('against' as const),
     })),
     ...loadEvidence(start, load),
+    ...(failed === null ? [] : [{ ...failed, weight: 'neutral' as const }]),
     ...start.spoilt.map((quote) => ({ ...quote, weight: 'neutral' as const })),
   ];
   const { version, address } = start;
-  return { mode, simulated, devices, reason, evidence, hint, version, address, load, state: stateOf(start) };
+  const found = { mode, simulated, devices, reason, evidence, hint, version, address, load };
+  return { ...found, loadError: failed, state: stateOf(start) };
 }
 
 /** A model that was loaded elsewhere is newer than the line that found the GPU. */

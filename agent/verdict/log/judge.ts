@@ -10,6 +10,7 @@ import type { Profile } from '../../profile/types.js';
 import type { LogEntry } from './entry.js';
 import { findingsOf, type JudgeState, type LogFindings, newStart, type Quote, stateOf } from './findings.js';
 import {
+  type CompiledGrammar,
   compileGrammar,
   type DeviceLine,
   matchesFields,
@@ -45,9 +46,18 @@ const endOfProcess =
   /: (?:Main process exited|Deactivated successfully|Succeeded|Failed with result|Scheduled restart job|Consumed )|^(?:Stopped|Stopping|Failed to start) /;
 const beginOfProcess = /^(?:Started|Starting) /;
 
-/** A judge for logs of `profile`'s consumer. Memory is bounded whatever is pushed. */
+/** A judge for one log of `profile`'s consumer. Memory is bounded whatever is pushed. */
 export function createLogJudge(profile: Profile): LogJudge {
+  return logJudges(profile)();
+}
+
+/** Makes judges for several logs. The grammar is compiled once: that takes milliseconds. */
+export function logJudges(profile: Profile): () => LogJudge {
   const grammar = compileGrammar(profile.log);
+  return () => judgeWith(profile, grammar);
+}
+
+function judgeWith(profile: Profile, grammar: CompiledGrammar): LogJudge {
   // A consumer with children logs under several process IDs in one start.
   const onePid = profile.processes.children.length === 0;
   let start = newStart();

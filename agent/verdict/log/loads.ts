@@ -15,6 +15,7 @@ interface Load {
   readonly cacheOnCpu: boolean;
   readonly failed: boolean;
   readonly short: Quote | null;
+  readonly error: Quote | null;
   readonly quotes: readonly Quote[];
 }
 
@@ -47,6 +48,7 @@ const nothingSaid: Load = {
   cacheOnCpu: false,
   failed: false,
   short: null,
+  error: null,
   quotes: [],
 };
 const maxQuotes = 4;
@@ -62,9 +64,11 @@ export function afterLine(
   if (says === 'layers' && layers === null) return loads;
   const load = begins(loads.present, says) ? nothingSaid : (loads.present ?? nothingSaid);
   const former = load === loads.present ? loads.former : (findingsOfLoad(loads.present) ?? loads.former);
-  // These two say nothing of where it goes.
+  // These say nothing of where it goes.
   const quotes =
-    says === 'begin' || says === 'short' ? load.quotes : [...load.quotes, quote].slice(-maxQuotes);
+    says === 'begin' || says === 'short' || says === 'error'
+      ? load.quotes
+      : [...load.quotes, quote].slice(-maxQuotes);
   return {
     former,
     present: {
@@ -74,6 +78,7 @@ export function afterLine(
       cacheOnCpu: load.cacheOnCpu || says === 'cache-cpu',
       failed: load.failed || says === 'failed',
       short: says === 'short' ? quote : load.short,
+      error: says === 'error' ? quote : load.error,
       quotes,
     },
   };
@@ -82,6 +87,11 @@ export function afterLine(
 /** Where the newest thing lies of which that is known; null: of none. */
 export function newestLoad({ present, former }: Loads): LoadFindings | null {
   return findingsOfLoad(present) ?? former;
+}
+
+/** The line that says that the newest load failed; null: it did not. */
+export function loadError({ present }: Loads): Quote | null {
+  return present?.error ?? null;
 }
 
 /**
@@ -105,6 +115,7 @@ export function allLoads(all: readonly Loads[]): LoadFindings | null {
 /** Is this line the first of another load? CUDA is started, and memory counted, before the model's parts are named. */
 function begins(load: Load | null, says: LoadRule['says']): boolean {
   if (load === null) return true;
+  if (load.error !== null || says === 'error') return says !== 'error';
   const placed = load.gpu || load.cpu || load.layers !== null;
   if (says === 'begin') return placed || !(load.failed || load.short !== null);
   if (says === 'failed' || says === 'short') return placed;

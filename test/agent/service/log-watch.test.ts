@@ -56,6 +56,12 @@ test('a model that comes back to the GPU is a reason to judge again', async () =
   assert.equal(await doubts(begin, onGpu, begin, onCpu, begin, onGpu), 3);
 });
 
+test('a load that fails, and the next one that does not, are reasons to judge again', async () => {
+  const failed =
+    'level=ERROR msg="error loading llama server" error="llama runner process has terminated: exit status 2"';
+  assert.equal(await doubts(failed, failed, begin, onGpu), 2);
+});
+
 test('a repeated line, and lines about other things, are no reason to judge again', async () => {
   assert.equal(await doubts('[GIN] 2026/11/22 - 12:46:34 | 200 |', 'x', begin), 0);
   assert.equal(await doubts(begin, onCpu, onCpu, begin, onCpu), 1);

@@ -1,11 +1,16 @@
 /** A connection to the bus among strangers: whatever they send, it goes on. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { BusBusyError, type BusConnection, connectBus } from '../../../agent/systemd/connection.js';
+import { addMatch, BusBusyError, type BusConnection, connectBus } from '../../../agent/systemd/connection.js';
 import { type Daemon, knock, manyStrings, startDaemon, stranger } from './stranger.js';
 
 const path = '/here';
 const name = 'org.example.Here';
+const dbus = {
+  destination: 'org.freedesktop.DBus',
+  path: '/org/freedesktop/DBus',
+  interface: 'org.freedesktop.DBus',
+};
 
 /** Its errors are collected: the policy of a process decides about them. */
 function unexpected(run: () => Promise<void>): Promise<readonly string[]> {
@@ -36,10 +41,8 @@ async function serving(daemon: Daemon): Promise<{ readonly bus: BusConnection; r
         return Promise.resolve({ kind: 'reply', signature: 's', body: ['here'] });
     }
   });
-  const dbus = 'org.freedesktop.DBus';
-  const at = { destination: dbus, path: '/org/freedesktop/DBus', interface: dbus };
-  await bus.call({ ...at, member: 'RequestName', signature: 'su', body: [name, 4] });
-  const [unique] = await bus.call({ ...at, member: 'GetNameOwner', signature: 's', body: [name] });
+  await bus.call({ ...dbus, member: 'RequestName', signature: 'su', body: [name, 4] });
+  const [unique] = await bus.call({ ...dbus, member: 'GetNameOwner', signature: 's', body: [name] });
   return { bus, unique: String(unique) };
 }
 
@@ -75,8 +78,9 @@ test('a message of an unknown type does not end the connection', async (t) => {
 
 test('a listener of signals that throws hears the next one, and so do the others', async (t) => {
   const daemon = await startDaemon(t);
-  const { bus, unique } = await serving(daemon);
-  const send = await stranger(t, daemon);
+  const bus = await connectBus(daemon.address);
+  await addMatch(bus, `type='signal',interface='${name}'`);
+  const sender = await connectBus(daemon.address);
   const heard: string[] = [];
   bus.onSignal(({ member }) => {
     throw new TypeError(`a listener that throws at ${member}`);
@@ -84,12 +88,44 @@ test('a listener of signals that throws hears the next one, and so do the others
   bus.onSignal(({ member }) => void heard.push(member));
   const met = await unexpected(async () => {
     for (const member of ['One', 'Two'])
-      await send({ type: 4, destination: unique, path, interface: name, member });
+      sender.emit({ path, interface: name, member, signature: '', body: [] });
     while (heard.length < 2) await new Promise((resolve) => setTimeout(resolve, 5));
   });
-  assert.deepEqual(heard.slice(-2), ['One', 'Two']);
+  assert.deepEqual(heard, ['One', 'Two']);
   assert.equal(met.length, 2);
+  sender.close();
   bus.close();
+});
+
+test('a signal in the name of another sender is not heard, sent to all or to this connection alone', async (t) => {
+  const daemon = await startDaemon(t);
+  const { bus, unique } = await serving(daemon);
+  const owned = 'org.example.Owned';
+  const owner = await connectBus(daemon.address);
+  await owner.call({ ...dbus, member: 'RequestName', signature: 'su', body: [owned, 4] });
+  const signal = { path, interface: owned, signature: '', body: [] };
+  owner.serve(() => {
+    owner.emit({ ...signal, member: 'Last' });
+    return Promise.resolve({ kind: 'reply', signature: '', body: [] });
+  });
+  await addMatch(bus, `type='signal',sender='${owned}',interface='${owned}'`);
+  const heard: string[] = [];
+  const over = new Promise<void>((resolve) => {
+    bus.onSignal(({ member }) => {
+      heard.push(member);
+      if (member === 'Last') resolve();
+    });
+  });
+  const other = await connectBus(daemon.address);
+  other.emit({ ...signal, member: 'ToAll' });
+  await other.call({ ...dbus, member: 'GetId' });
+  const send = await stranger(t, daemon);
+  await send({ type: 4, destination: unique, path, interface: owned, member: 'ToOne' });
+  // The daemon hands on what one connection sends in its order.
+  await send({ destination: owned, path, interface: owned, member: 'End' });
+  await over;
+  assert.deepEqual(heard, ['Last']);
+  for (const one of [owner, bus, other]) one.close();
 });
 
 test('a message that would not fit the heap of the service is dropped, and the next is answered', async (t) => {

@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { chmodSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { chmodSync, existsSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { type TestContext, test } from 'node:test';
@@ -135,12 +135,40 @@ while :; do echo '${line('again', 'c1')}'; done 2>/dev/null`,
   assert.ok(performance.now() - stopped < 5_000);
 });
 
-test('a journal that does not answer is an error in ten seconds, or when the signal aborts', async (t) => {
+test('a journal that does not answer is an error after a time of silence, or when the signal aborts', async (t) => {
   const program = journalctl(t, 'exec sleep 1000');
+  const { signal } = new AbortController();
   await assert.rejects(
     journalReader({ journalctl: program }).tail(AbortSignal.timeout(50)),
     /cannot read the journal .*: stopped$/,
   );
+  const impatient = journalReader({ journalctl: program, silentMs: 50 });
+  const late = /cannot read the journal .*: no answer within 0\.05 s$/;
+  await assert.rejects(impatient.tail(signal), late);
+  await assert.rejects(async () => {
+    for await (const _ of impatient.read({ unit: 'x.service', invocationId: start, signal }));
+  }, late);
+});
+
+test('the time that a reader takes itself is no silence of the journal', async (t) => {
+  const [first, second] = [line('one', 'c1'), line('two', 'c2')];
+  const program = journalctl(t, `echo '${first}'; echo '${second}'; touch "$0.said"; exec sleep 1000`);
+  const stop = new AbortController();
+  const reader = journalReader({ journalctl: program, silentMs: 50 });
+  const entries = reader.read({ unit: 'x.service', invocationId: start, signal: stop.signal });
+  const next = entries[Symbol.asyncIterator]();
+  const asked = next.next();
+  await new Promise(setImmediate);
+  // This process is kept from running, as on a busy machine, until after the time.
+  const pause = new Int32Array(new SharedArrayBuffer(4));
+  const begun = performance.now();
+  while (!existsSync(`${program}.said`) || performance.now() - begun < 100) Atomics.wait(pause, 0, 0, 10);
+  assert.equal((await asked).value?.message, 'one');
+  // Whoever takes the entries is slow.
+  await new Promise((resolve) => setTimeout(resolve, 100));
+  assert.equal((await next.next()).value?.message, 'two');
+  stop.abort();
+  assert.equal((await next.next()).done, true);
 });
 
 test('a line longer than 1 MiB is left out, and so is its rest; the next is read', async (t) => {

@@ -6,7 +6,13 @@ import { test } from 'node:test';
 import { packageRoot } from '../../../agent/lib/paths.js';
 import type { LoadRule } from '../../../agent/profile/types.js';
 import { createLogJudge } from '../../../agent/verdict/log/judge.js';
-import { afterLine, type LoadFindings, newestLoad, noLoads } from '../../../agent/verdict/log/loads.js';
+import {
+  afterLine,
+  type LoadFindings,
+  loadError,
+  newestLoad,
+  noLoads,
+} from '../../../agent/verdict/log/loads.js';
 import { judgeLog, llamaServer, ollama } from './support.js';
 
 const device =
@@ -225,6 +231,19 @@ test('the words of one load together place it', () => {
   ];
   for (const [words, outcome] of placed)
     assert.equal(after(...words.split(',').filter((one) => one !== ''))?.outcome ?? null, outcome, words);
+});
+
+test('a load that failed is told until the next one begins, and places nothing', () => {
+  const failed = (...words: readonly LoadRule['says'][]): string | null => {
+    const quote = (text: string) => ({ kind: 'log-line', text, source: 'line 1' }) as const;
+    const loads = words.reduce((before, says) => afterLine(before, says, {}, quote(says)), noLoads);
+    return loadError(loads)?.text ?? null;
+  };
+  assert.equal(failed('begin', 'gpu', 'error'), 'error');
+  assert.equal(failed('error', 'error'), 'error');
+  for (const next of ['begin', 'gpu', 'failed', 'short'] as const) assert.equal(failed('error', next), null);
+  assert.equal(after('error'), null);
+  assert.equal(after('begin', 'gpu', 'begin', 'error')?.outcome, 'gpu', 'of the one before');
 });
 
 test('another load begins with its own words, not with what belongs to the one before', () => {

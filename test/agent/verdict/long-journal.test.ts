@@ -4,7 +4,7 @@ import { test } from 'node:test';
 import { VgpuError } from '../../../agent/lib/errors.js';
 import type { JournalReader } from '../../../agent/systemd/types.js';
 import type { ConfirmEffects } from '../../../agent/verdict/observation.js';
-import { confirm, createStage, firstStart, type Stage } from './stage.js';
+import { confirm, createStage, firstStart, probeRun, type Stage } from './stage.js';
 import { fixtureText } from './support.js';
 
 const gpuLog = fixtureText('0.32.9_gpu-mode_debug0').split('\n');
@@ -82,6 +82,37 @@ function endlessJournal(): { readonly stage: Stage; readonly effects: ConfirmEff
   };
   return { stage, effects: { ...stage.effects, journal: endless } };
 }
+
+test('reading the journal and the probe may take longer than the consumer gets, if nobody has named a time', async () => {
+  for (const patient of [{ ageMs: 3_600_000 }, { patienceMs: 2_000 }]) {
+    const stage = longJournal();
+    const { clock, journal } = stage;
+    journal.reading = () => clock.sleep(20_000, new AbortController().signal);
+    stage.probe = async (signal) => {
+      await clock.sleep(25_000, signal);
+      return probeRun();
+    };
+    stage.sessions = { kind: 'unknown', message: 'no host' };
+    const verdict = await clock.run(confirm(stage.options(patient), stage.effects));
+    assert.equal(verdict.mode, 'gpu', JSON.stringify(verdict, null, 1));
+    assert.ok(clock.now() < 26_500, `${clock.now()} ms`);
+  }
+});
+
+test('a consumer that does not speak is not waited for longer because the journal is slow', async () => {
+  const stage = createStage();
+  stage.journal.reading = () => stage.clock.sleep(4_000, new AbortController().signal);
+  await stage.clock.run(confirm(stage.options({ patienceMs: 2_000 }), stage.effects));
+  assert.ok(stage.clock.now() < 5_100, `${stage.clock.now()} ms`);
+});
+
+test('a journal without end is read for a minute', async () => {
+  const { stage, effects } = endlessJournal();
+  stage.sessions = { kind: 'unknown', message: 'no host' };
+  const verdict = await stage.clock.run(confirm(stage.options({ patienceMs: 2_000 }), effects));
+  assert.deepEqual([verdict.mode, verdict.reason], ['undetermined', 'journal-unavailable']);
+  assert.ok(stage.clock.now() >= 60_000 && stage.clock.now() < 61_000, `${stage.clock.now()} ms`);
+});
 
 test('a journal without end does not outlast --timeout, and half of it says nothing', async () => {
   const { stage, effects } = endlessJournal();

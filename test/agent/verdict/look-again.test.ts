@@ -3,8 +3,10 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import type { HostSession } from '../../../agent/contracts/sessions.js';
 import { combine } from '../../../agent/verdict/combine.js';
-import { lookAgain, type Watched } from '../../../agent/verdict/confirm.js';
+import { lookAgain, type Watched, withKnownLog } from '../../../agent/verdict/confirm.js';
 import type { SessionsAnswer } from '../../../agent/verdict/host-sessions.js';
+import type { LogFindings } from '../../../agent/verdict/log/findings.js';
+import type { Observation } from '../../../agent/verdict/observation.js';
 import { createStage, ready, refused, type Stage } from './stage.js';
 import { findingsOf, observation, processFacts } from './support.js';
 
@@ -55,6 +57,35 @@ function begun(): { readonly stage: Stage; watched: Watched; look(): Promise<str
   };
   return scene;
 }
+
+test('entries that were removed from the journal are known from before, unless newer ones tell of a load', () => {
+  const log = findingsOf('0.32.9_gpu-mode_debug0');
+  const before = observation({ log });
+  const load = {
+    outcome: 'cpu',
+    layers: null,
+    cacheOnCpu: false,
+    failed: false,
+    short: null,
+    quotes: [],
+  } as const;
+  const cut = (changes: Partial<LogFindings> = {}): Observation =>
+    observation({
+      log: { ...log, mode: 'undetermined', reason: 'no-discovery-line', devices: [], load: null, ...changes },
+      journalCut: true,
+    });
+  const said = (now: Observation, known: Observation | null): string => {
+    const { mode, reason } = combine(withKnownLog(now, known));
+    return reason === null ? mode : `${mode} ${reason}`;
+  };
+  assert.equal(said(cut(), before), 'gpu');
+  const unknown = 'undetermined journal-cut';
+  assert.equal(said(cut(), null), unknown);
+  assert.equal(said(cut({ load }), before), unknown);
+  assert.equal(said(cut(), { ...before, invocationId: 'b'.repeat(32) }), unknown);
+  assert.equal(said(cut(), { ...before, journalCut: true }), unknown);
+  assert.equal(said(cut(), { ...before, journalError: 'no answer' }), unknown);
+});
 
 const pause = (stage: Stage): Promise<void> => stage.clock.run(stage.clock.sleep(5_000, never));
 

@@ -4,6 +4,7 @@ import { test } from 'node:test';
 import type { HostSession } from '../../../agent/contracts/sessions.js';
 import { VgpuError } from '../../../agent/lib/errors.js';
 import type { Profile } from '../../../agent/profile/types.js';
+import { combine } from '../../../agent/verdict/combine.js';
 import { observe } from '../../../agent/verdict/confirm.js';
 import type { ConfirmEffects, ConfirmOptions, Observation } from '../../../agent/verdict/observation.js';
 import { cpuLog, gpuLog } from './live.js';
@@ -364,6 +365,24 @@ test('the unit has the last word on a start that is settled: it may have ended, 
   another.say(beginMs + 700, cpuLog, secondStart);
   const seen = await watched(another);
   assert.deepEqual([seen.end, seen.invocationId, seen.log.mode], ['settled', secondStart, 'cpu']);
+});
+
+test('a start that ends during the last question, as by an uninstall, is not on the GPU', async () => {
+  for (const [after, end] of [
+    [unit({ activeState: 'deactivating', subState: 'stop-sigterm' }), 'unit-restarting'],
+    [unit({ activeState: 'inactive', subState: 'dead' }), 'unit-failed'],
+    [unit({ invocationId: secondStart }), 'unit-restarting'],
+  ] as const) {
+    const stage = await begun();
+    answersAt(stage, 350);
+    say(stage, 300, ...gpuLog);
+    const sessions = async () => {
+      stage.unit = after;
+      return { kind: 'unknown', message: 'process 100 has ended' } as const;
+    };
+    const seen = await watched(stage, {}, { sessions });
+    assert.deepEqual([seen.end, combine(seen).mode], [end, 'undetermined']);
+  }
 });
 
 test('the unit is reported as it is, and one that keeps ending as it ended', async () => {

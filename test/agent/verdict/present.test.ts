@@ -26,8 +26,9 @@ import {
 } from './support.js';
 
 const gpuLog = findingsOf('0.32.9_gpu-mode_debug0');
+const gpuLines = fixtureText('0.32.9_gpu-mode_debug0').split('\n');
 const cpuLoad = judgeLog(ollama, [
-  ...fixtureText('0.32.9_gpu-mode_debug0').split('\n'),
+  ...gpuLines,
   'load_tensors: loading model tensors',
   'load_tensors:          CPU model buffer size =     5.28 MiB',
 ]);
@@ -371,6 +372,27 @@ test('a consumer with nothing loaded keeps the verdict of its start, and says th
   const { mode, idle, summary } = combine(observation({ log: gpuLog, present: present([], []) }));
   assert.deepEqual([mode, idle], ['gpu', true]);
   assert.match(summary, /It is idle: nothing is loaded/);
+});
+
+test('a consumer whose loads fail keeps the verdict of its start, with a hint and the log to read', () => {
+  const line = (error: string): string =>
+    `time=2026-01-01T00:00:00Z level=ERROR source=sched.go:489 msg="error loading llama server" error="${error}"`;
+  const verdict = (error: string, models: Parameters<typeof present>[0]) =>
+    combine(observation({ log: judgeLog(ollama, [...gpuLines, line(error)]), present: present(models, []) }));
+  const error = 'llama runner process has terminated: exit status 2';
+  const failing = verdict(error, []);
+  assert.equal(failing.mode, 'gpu');
+  assert.match(failing.summary, /so this is the result of its start\. Its last load of a model failed/);
+  assert.match(failing.next ?? '', /^sudo journalctl _SYSTEMD_INVOCATION_ID=/);
+  assert.ok(failing.evidence.some(({ text }) => text.includes(error)));
+  const stopped = verdict('timed out waiting for llama runner to start: context canceled', []);
+  assert.equal(stopped.next, null, 'whoever asked went away');
+});
+
+test('what is loaded now is loaded, whatever failed before', () => {
+  const log = { ...gpuLog, loadError: { kind: 'log-line', text: 'Load failed', source: 'line 1' } } as const;
+  const { summary } = combine(observation({ log, present: present([model('a', 4_000)], [session({})]) }));
+  assert.doesNotMatch(summary, /load of a model failed/);
   assert.equal(
     combine(observation({ log: gpuLog, present: present([model('a', 4_000)], null) })).idle,
     undefined,

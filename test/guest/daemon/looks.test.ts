@@ -8,7 +8,7 @@ import { assertDocument } from '../../agent/cli/commands/json-schemas.js';
 import { whyNoStandIn } from '../support/consumer.js';
 import { Guest, whyNoGuest } from '../support/guest.js';
 import { whyNoHostd } from '../support/hosts.js';
-import { at } from '../support/installed.js';
+import { at, documentOf } from '../support/installed.js';
 import { until } from '../support/process.js';
 import {
   documentOnBus,
@@ -92,6 +92,17 @@ describe('a consumer with a live session', { skip }, () => {
       await guest.must('kill', '-CONT', main);
     }
     await modeWithin('gpu');
+  });
+
+  test('entries that are removed from the journal take no verdict away, and verify and status say the same', async () => {
+    const start = await guest.invocationId('ollama');
+    await guest.must('journalctl', '-q', '--rotate');
+    await guest.must('journalctl', '-q', '--vacuum-time=1us');
+    assert.equal(await guest.must('journalctl', '-q', `_SYSTEMD_INVOCATION_ID=${start}`), '');
+    const verdict = at(documentOf(await guest.agent('verify', '--json')), 'verdict');
+    const status = at(documentOf(await guest.agent('status', '--json')), 'verdict');
+    for (const one of [verdict, status])
+      assert.deepEqual([at(one, 'mode'), at(one, 'invocationId')], ['gpu', start]);
   });
 
   test('former files and a live session: restart-pending, until a person decides', async () => {

@@ -48,7 +48,7 @@ const tasks: Readonly<Record<string, () => Promise<void>>> = {
       };
       return runProbe({ unit, ...options });
     }),
-  tail: async () => say(await journalReader().tail()),
+  tail: async () => say(await journalReader().tail(stop.signal)),
   read: async () => {
     const entries: unknown[] = [];
     const start = { unit: first, invocationId: second, signal: stop.signal };
@@ -57,7 +57,7 @@ const tasks: Readonly<Record<string, () => Promise<void>>> = {
   },
   follow: async () => {
     const reader = journalReader();
-    const cursor = second === '' ? await reader.tail() : second;
+    const cursor = second === '' ? await reader.tail(stop.signal) : second;
     say({ following: cursor });
     for await (const entry of reader.follow({
       unit: first,

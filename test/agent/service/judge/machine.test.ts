@@ -494,6 +494,19 @@ test('looks that keep changing have a verdict in full made every 30 s at most', 
   assert.ok(bench.looked(cpu('a', 'model-on-cpu'), told(0, 0)).includes('look soon'));
 });
 
+test('a verdict that rests on a question without an answer is made again, every 30 s at most', () => {
+  for (const reason of ['journal-unavailable', 'host-slow'] as const) {
+    const unknown: Verdict = { ...gpu('a'), mode: 'undetermined', reason };
+    const bench = new Bench().settledOn(unknown);
+    const soon = (): boolean => bench.looked(unknown, told(0, 0)).includes('look soon');
+    assert.equal(soon(), true);
+    bench.now += 29_999;
+    assert.equal(soon(), false);
+    bench.now += 1;
+    assert.equal(soon(), true);
+  }
+});
+
 test('a look at a start that is not the judged one says nothing', () => {
   const bench = new Bench().settledOn(gpu('a'));
   assert.deepEqual(bench.looked(cpu('b', 'model-on-cpu'), told(0, 0)), []);

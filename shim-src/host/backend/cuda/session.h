@@ -36,6 +36,7 @@ struct vgpu_cuda {
   struct vgpu_cuda_load *loads;   /* loads that have begun */
   struct vgpu_cuda_endings endings;
   struct vgpu_cuda_gates *gates;
+  int64_t corrected; /* the time (vgpu_now_ms) when NVML corrected the account of memory; 0: never */
 };
 
 /*

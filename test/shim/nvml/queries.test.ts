@@ -5,6 +5,7 @@ import { ROOT, runProgram } from '../cuda/private_programs.js';
 import { standInNvml, startStandIn } from '../host/stand_in.js';
 import { builtFile, type Host, SHIM, scratchDirectory, startHost, VARIANT } from '../shim_host.js';
 import { WireClient } from '../wire/wire_client.js';
+import { buildCaller, makeCalls } from './calls.js';
 
 /** The lines of programs/nvml_queries.c: a call with its numbers, and its result with what it wrote. */
 type Answers = ReadonlyMap<string, string>;
@@ -125,14 +126,19 @@ describe('a getter of NVML that the host answers', () => {
     skip: VARIANT !== 'shim' && 'the software device in the same process is built without sanitizers',
   }, async () => {
     const nvml = await standInNvml();
-    const host = startStandIn('always', { listen: `unix:${scratch.path}/p`, args: ['--nvml-library', nvml] });
-    const answers = await withHost(host, ask);
-    const sample = answers.get('nvmlDeviceGetProcessUtilization 0 0') ?? '';
-    // The stand-in has samples of the worker that asks and of process 1.
-    assert.match(sample, /^0 [0-9a-f]{64} 01000000$/);
-    assert.equal(answers.get('nvmlDeviceGetProcessUtilization length'), '7 1');
-    assert.doesNotMatch(sample, /^0 01000000/);
-    assert.equal(answers.get('nvmlDeviceGetSerial 0 0'), '0 "1651424048039"');
+    const args = ['--nvml-library', nvml];
+    await withHost(startStandIn('always', { listen: `unix:${scratch.path}/p`, args }), async (host) => {
+      const answers = await ask(host);
+      // The stand-in has samples of the worker that asks and of process 1.
+      const sample = answers.get('nvmlDeviceGetProcessUtilization 0 0') ?? '';
+      assert.match(sample, /^0 [0-9a-f]{64} 01000000$/);
+      assert.doesNotMatch(sample, /^0 01000000/);
+      assert.equal(answers.get('nvmlDeviceGetProcessUtilization length'), '7 1');
+      assert.equal(answers.get('nvmlDeviceGetSerial 0 0'), '0 "1651424048039"');
+      const caller = await buildCaller('thread', 'nvml_calls');
+      const [, loads] = await makeCalls(caller, host.address, ['init', 'loads:0', 'shutdown']);
+      assert.equal(loads?.text, '1 10 5 0 0');
+    });
   });
 
   it('is refused to a guest that asks in a way that our library does not', async () => {

@@ -52,7 +52,7 @@ static struct vgpu_session_facts facts_of(const struct vgpu_session_entry *entry
       .pid_namespace = entry->hello.pid_namespace,
       .carrier = __atomic_load_n(&account->carrier, __ATOMIC_RELAXED),
   };
-  for (uint32_t i = 0; i < devices; i++) facts.memory += vgpu_account_bytes(account, i);
+  for (uint32_t i = 0; i < devices; i++) facts.memory += load(&account->used[i]);
   copy_plain(facts.program, entry->hello.program, sizeof facts.program);
   return facts;
 }

@@ -75,6 +75,14 @@ static uint64_t driver_of(const struct vgpu_supervisor *supervisor, const struct
   return bytes;
 }
 
+/* Returns all device memory of a session. A guest is told its allocations only, by which it judges itself. */
+static uint64_t memory_of(const struct vgpu_supervisor *supervisor, const struct vgpu_session_entry *entry) {
+  const struct vgpu_account *account = &supervisor->accounts->slots[entry - supervisor->sessions.entries];
+  uint64_t bytes = 0;
+  for (uint32_t i = 0; i < supervisor->inventory->count; i++) bytes += vgpu_account_bytes(account, i);
+  return bytes;
+}
+
 /*
  * Returns the milliseconds that a session has waited for its guest after its connection broke; 0: it does not
  * wait.
@@ -140,7 +148,7 @@ static void table(const struct report *report, bool sessions_only) {
     snprintf(peer, sizeof peer, "%s:%u", kind_name(entry->peer.kind), entry->peer.id);
     fprintf(out, "%8llu %-14s %-16.16s %8u %7llus %7lluMiB %7lluMiB %9llu %9llu %8llu ",
             (unsigned long long)facts->session, peer, facts->program, facts->pid,
-            (unsigned long long)(facts->age / 1000), (unsigned long long)(facts->memory >> 20),
+            (unsigned long long)(facts->age / 1000), (unsigned long long)(memory_of(supervisor, entry) >> 20),
             (unsigned long long)(held_of(supervisor, entry) >> 20), (unsigned long long)facts->launches,
             (unsigned long long)facts->calls, (unsigned long long)facts->refused);
     print_devices(out, supervisor, entry);
@@ -164,7 +172,7 @@ static void json_session(FILE *out, const struct vgpu_supervisor *supervisor,
       "\"library\":\"%s\","
       "\"pid\":%u,\"pidNamespace\":%u,\"program\":\"",
       (unsigned long long)facts->session, kind_name(entry->peer.kind), entry->peer.id, (long)entry->pid,
-      (unsigned long long)facts->age, (unsigned long long)facts->memory,
+      (unsigned long long)facts->age, (unsigned long long)memory_of(supervisor, entry),
       (unsigned long long)driver_of(supervisor, entry), (unsigned long long)held_of(supervisor, entry),
       (unsigned long long)facts->launches, (unsigned long long)facts->calls, busy_of(supervisor, entry),
       (unsigned long long)waiting_of(supervisor, entry), (unsigned long long)facts->refused,
@@ -249,6 +257,7 @@ static void metrics(const struct report *report) {
     const char *name, *help;
     uint64_t (*of)(const struct vgpu_supervisor *supervisor, const struct vgpu_session_entry *entry);
   } memories[] = {
+      {"session_memory_bytes", "Device memory of a session.", memory_of},
       {"session_host_memory_bytes", "Pinned and managed memory of a session.", held_of},
       {"session_driver_memory_bytes",
        "The part of a session's device memory that the driver uses: contexts, code, heaps, pools.",
@@ -267,7 +276,6 @@ static void metrics(const struct report *report) {
     const char *name, *help;
     size_t offset;
   } counts[] = {
-      {"session_memory_bytes", "Device memory of a session.", offsetof(struct vgpu_session_facts, memory)},
       {"session_launches", "Kernels of a session that ran.", offsetof(struct vgpu_session_facts, launches)},
       {"session_calls", "Calls of a session.", offsetof(struct vgpu_session_facts, calls)},
       {"session_refused", "Calls of a session that ended with an error.",

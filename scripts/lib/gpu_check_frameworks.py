@@ -1,11 +1,13 @@
-"""gpu_check_frameworks.py PART [quick]: a part of scripts/gpu-check that needs PyTorch, Triton, CuPy or JAX.
+"""gpu_check_frameworks.py PART [quick]: a part of scripts/gpu-check that needs PyTorch, Triton, CuPy, JAX or the runtime.
 
 The last line on stdout is a JSON object: a hash of the result's bytes, its norm, the seconds of a round, and the libcuda
 that this process has mapped. Without the framework: {"skipped": reason}.
 """
+import ctypes
 import hashlib
 import importlib
 import json
+import os
 import sys
 import time
 
@@ -220,6 +222,42 @@ def with_jax(_part, quick):
     return measure(lambda: step(a), lambda: step(a).block_until_ready(), numpy.asarray, quick, jax.__version__)
 
 
+def after_end(library, how):
+    """Results of the runtime's calls around the end of its primary context, which it or the driver API ends."""
+    runtime, driver, memory, context = ctypes.CDLL(library), ctypes.CDLL("libcuda.so.1"), ctypes.c_void_p(), ctypes.c_void_p()
+
+    def allocate():
+        return runtime.cudaMalloc(ctypes.byref(memory), 1024)
+
+    before = allocate()
+    ended = runtime.cudaDeviceReset() if how == "cudaDeviceReset" else getattr(driver, how)(0)
+    return [before, ended, allocate(), driver.cuCtxGetCurrent(ctypes.byref(context)), context.value is not None,
+            driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0), allocate()]
+
+
+def with_runtime(_part, _quick):
+    for library in ("libcudart.so.13", "libcudart.so.12", "libcudart.so.11.0"):
+        try:
+            ctypes.CDLL(library)
+            break
+        except OSError:
+            continue
+    else:
+        return {"skipped": "no libcudart"}
+    results = {}
+    for how in ("cudaDeviceReset", "cuDevicePrimaryCtxReset_v2", "cuDevicePrimaryCtxRelease_v2"):
+        read, write = os.pipe()
+        child = os.fork()  # before any of them has begun
+        if child == 0:
+            os.write(write, json.dumps(after_end(library, how)).encode())
+            os._exit(0)
+        os.close(write)
+        with os.fdopen(read) as told:
+            results[how] = json.loads(told.read() or "null")
+        os.waitpid(child, 0)
+    return {"ok": None not in results.values(), "result": results, "version": library}
+
+
 def measure(step, synchronize, to_numpy, quick, version, rounds=0):
     for _ in range(min(rounds or 3, 3)):  # warm, and with a state that goes on
         last = step()
@@ -237,7 +275,7 @@ def measure(step, synchronize, to_numpy, quick, version, rounds=0):
 
 PARTS = {"cupy": ("cupy", with_cupy), "shared": ("cupy", with_shared_memory), "processes": ("torch", with_two_processes),
          "nccl": ("torch", with_nccl), "generate": ("transformers", with_transformers), "jax": ("jax", with_jax), "triton": ("triton", with_torch),
-         "compile": ("triton", with_torch)}
+         "compile": ("triton", with_torch), "runtime": ("ctypes", with_runtime)}
 
 
 def main():

@@ -1,3 +1,17 @@
 #include "guest/inside.h"
 
-_Thread_local volatile bool vgpu_inside;
+#include <signal.h>
+
+#include "guest/log.h"
+
+_Thread_local volatile uintptr_t vgpu_inside;
+
+/* A handler that interrupted the former call is below its frame, or on a stack of its own. */
+void vgpu_inside_again(uintptr_t frame) {
+  static _Thread_local bool told;
+  stack_t own;
+  if (told || frame < vgpu_inside || (sigaltstack(NULL, &own) == 0 && (own.ss_flags & SS_ONSTACK) != 0))
+    return;
+  told = true;
+  vgpu_log("a thread left a call by longjmp: all its later calls are refused");
+}

@@ -6,38 +6,52 @@
  * without end for a lock that their own thread holds, or for a reply that it was about to read, and the
  * process would not end before SIGKILL. llama-server, for example, exits like that at its second SIGTERM. So
  * the entry points refuse such a call.
+ *
+ * A handler that leaves with `longjmp` leaves locks and a request behind that nobody gives back: its thread
+ * is refused from then on, where it would hang otherwise. VGPU_LOG says so.
  */
 #ifndef VGPU_GUEST_INSIDE_H
 #define VGPU_GUEST_INSIDE_H
 
 #include <stdbool.h>
+#include <stdint.h>
 
-/* Of the calling thread; volatile, because a signal handler of the same thread reads it. */
-extern _Thread_local volatile bool vgpu_inside;
+/*
+ * The stack frame of the calling thread's entry point; 0: it is outside. Volatile, because a signal handler
+ * of the same thread reads it.
+ */
+extern _Thread_local volatile uintptr_t vgpu_inside;
+
+/* A call of a thread that is inside comes from this frame. Logs it if the thread has left its former call. */
+void vgpu_inside_again(uintptr_t frame);
 
 /* False: this thread is inside, and the call must be refused. Otherwise vgpu_leave() follows. */
 static inline bool vgpu_enter(void) {
-  volatile bool *inside = &vgpu_inside; /* found once */
-  if (*inside) return false;
-  *inside = true;
-  return true;
+  volatile uintptr_t *inside = &vgpu_inside; /* found once */
+  const uintptr_t frame = (uintptr_t)__builtin_frame_address(0);
+  if (*inside == 0) {
+    *inside = frame;
+    return true;
+  }
+  vgpu_inside_again(frame);
+  return false;
 }
 
 static inline void vgpu_leave(void) {
-  vgpu_inside = false;
+  vgpu_inside = 0;
 }
 
 /*
  * Around a function of the program that an entry point calls in the program's own thread, because that
  * function may call the library. The thread must hold no lock.
  */
-static inline bool vgpu_step_out(void) {
-  bool was_inside = vgpu_inside;
-  vgpu_inside = false;
+static inline uintptr_t vgpu_step_out(void) {
+  uintptr_t was_inside = vgpu_inside;
+  vgpu_inside = 0;
   return was_inside;
 }
 
-static inline void vgpu_step_in(bool was_inside) {
+static inline void vgpu_step_in(uintptr_t was_inside) {
   vgpu_inside = was_inside;
 }
 

@@ -107,10 +107,40 @@ struct nvml_process_v2 {
   uint32_t compute_instance;
 };
 
+struct nvml_process_detail {
+  uint32_t pid;
+  uint32_t padding;
+  uint64_t used;
+  uint32_t gpu_instance;
+  uint32_t compute_instance;
+  uint64_t protected_memory;
+};
+struct nvml_process_details_v1 {
+  uint32_t version;
+  uint32_t mode; /* compute, graphics, MPS, all */
+  uint32_t count;
+  uint32_t padding;
+  struct nvml_process_detail *processes;
+};
+
+struct nvml_process_load {
+  uint64_t time;
+  uint32_t pid;
+  uint32_t of[6]; /* multiprocessors, memory, encoder, decoder, JPEG, OFA */
+};
+struct nvml_process_loads_v1 {
+  uint32_t version;
+  uint32_t count;
+  uint64_t since;
+  struct nvml_process_load *processes;
+};
+
 _Static_assert(sizeof(struct nvml_pci_v2) == 52 && sizeof(struct nvml_pci_v3) == 68 &&
                    sizeof(struct nvml_pci_ext_v1) == 64 && sizeof(struct nvml_memory_v1) == 24 &&
                    sizeof(struct nvml_memory_v2) == 40 && sizeof(struct nvml_process_v1) == 16 &&
-                   sizeof(struct nvml_process_v2) == 24,
+                   sizeof(struct nvml_process_v2) == 24 && sizeof(struct nvml_process_detail) == 32 &&
+                   sizeof(struct nvml_process_details_v1) == 24 && sizeof(struct nvml_process_load) == 40 &&
+                   sizeof(struct nvml_process_loads_v1) == 24,
                "structures of NVML's interface");
 
 /* The version that the first field of a structure must have: its size and its number. */
@@ -232,5 +262,8 @@ NVML_API int nvmlDeviceGetComputeRunningProcesses_v2(nvml_device device, unsigne
                                                      struct nvml_process_v2 *processes);
 NVML_API int nvmlDeviceGetComputeRunningProcesses_v3(nvml_device device, unsigned *count,
                                                      struct nvml_process_v2 *processes);
+
+NVML_API int nvmlDeviceGetRunningProcessDetailList(nvml_device device, struct nvml_process_details_v1 *list);
+NVML_API int nvmlDeviceGetProcessesUtilizationInfo(nvml_device device, struct nvml_process_loads_v1 *list);
 
 #endif

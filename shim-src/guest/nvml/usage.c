@@ -1,7 +1,9 @@
 /* Values that change, such as used memory. Each call asks the host, which counts all sessions. */
-#include "guest/nvml/nvml.h"
+#include "guest/nvml/query.h"
 
 #include <stdlib.h>
+
+#include "nvml_queries.h"
 
 static int usage_of(nvml_device device, const void *out, struct vgpu_usage_reply *usage) {
   const struct vgpu_device_facts *facts;
@@ -124,4 +126,48 @@ int nvmlDeviceGetComputeRunningProcesses_v3(nvml_device device, unsigned *count,
 int nvmlDeviceGetComputeRunningProcesses_v2(nvml_device device, unsigned *count,
                                             struct nvml_process_v2 *processes) {
   return nvmlDeviceGetComputeRunningProcesses_v3(device, count, processes);
+}
+
+int nvmlDeviceGetRunningProcessDetailList(nvml_device device, struct nvml_process_details_v1 *details) {
+  enum { COMPUTE, GRAPHICS, MPS, ALL };
+  struct vgpu_process_facts *list = NULL;
+  uint32_t found = 0;
+  int result = processes_of(device, details ? &details->count : NULL, &list, &found);
+
+  if (result != NVML_SUCCESS) return result;
+  if (details->version != NVML_STRUCT_VERSION(*details, 1)) result = NVML_VERSION_MISMATCH;
+  else if (details->mode > ALL) result = NVML_INVALID_ARGUMENT;
+  if (details->mode == GRAPHICS || details->mode == MPS) found = 0;
+  if (result == NVML_SUCCESS) result = fits(&details->count, details->processes, found);
+  for (uint32_t i = 0; result == NVML_SUCCESS && i < found; i++)
+    details->processes[i] = (struct nvml_process_detail){
+        .pid = list[i].pid,
+        .used = list[i].used,
+        .gpu_instance = 0xffffffffu,
+        .compute_instance = 0xffffffffu,
+    };
+  free(list);
+  return result;
+}
+
+/* The samples of the older call, which have no JPEG and OFA. */
+int nvmlDeviceGetProcessesUtilizationInfo(nvml_device device, struct nvml_process_loads_v1 *loads) {
+  struct {
+    uint32_t pid;
+    uint64_t time;
+    uint32_t of[4];
+  } samples[PROCESSES_MAX];
+  uint32_t found = PROCESSES_MAX;
+  int result = vgpu_nvml_ready_device(device);
+
+  if (result != NVML_SUCCESS) return result;
+  if (!loads) return NVML_INVALID_ARGUMENT;
+  if (loads->version != NVML_STRUCT_VERSION(*loads, 1)) return NVML_VERSION_MISMATCH;
+  result = nvmlDeviceGetProcessUtilization(device, samples, &found, loads->since);
+  if (result == NVML_SUCCESS) result = fits(&loads->count, loads->processes, found);
+  for (uint32_t i = 0; result == NVML_SUCCESS && i < found; i++) {
+    loads->processes[i] = (struct nvml_process_load){.time = samples[i].time, .pid = samples[i].pid};
+    memcpy(loads->processes[i].of, samples[i].of, sizeof samples[i].of);
+  }
+  return result;
 }

@@ -88,6 +88,7 @@ void vgpu_accounts_begin(struct vgpu_accounts *accounts, uint32_t slot,
 void vgpu_accounts_end(struct vgpu_accounts *accounts, uint32_t slot) {
   struct vgpu_account *account = &accounts->slots[slot];
   memset(account->used, 0, sizeof account->used);
+  memset(account->driver, 0, sizeof account->driver);
   memset(account->contexts, 0, sizeof account->contexts);
   __atomic_store_n(&account->held, 0, __ATOMIC_RELAXED);
   __atomic_store_n(&accounts->owners[slot].pid, 0, __ATOMIC_RELEASE);
@@ -125,17 +126,21 @@ uint32_t vgpu_accounts_device(const struct vgpu_accounts *accounts, uint32_t slo
   return accounts->owners[slot].devices.index[device];
 }
 
+uint64_t vgpu_account_bytes(const struct vgpu_account *account, uint32_t device) {
+  return load(&account->used[device]) + load(&account->driver[device]);
+}
+
 uint64_t vgpu_accounts_used(const struct vgpu_accounts *accounts, uint32_t device) {
   uint64_t used = 0;
   uint32_t slots = vgpu_accounts_slots(accounts);
-  for (uint32_t i = 0; i < slots; i++) used += load(&accounts->slots[i].used[device]);
+  for (uint32_t i = 0; i < slots; i++) used += vgpu_account_bytes(&accounts->slots[i], device);
   return used < accounts->total[device] ? used : accounts->total[device];
 }
 
 /* Bytes of all devices. */
 static uint64_t session_used(const struct vgpu_accounts *accounts, uint32_t slot) {
   uint64_t used = 0;
-  for (uint32_t i = 0; i < accounts->device_count; i++) used += load(&accounts->slots[slot].used[i]);
+  for (uint32_t i = 0; i < accounts->device_count; i++) used += vgpu_account_bytes(&accounts->slots[slot], i);
   return used;
 }
 
@@ -212,19 +217,46 @@ static uint32_t limit_of(const struct vgpu_accounts *accounts, uint32_t slot, ui
  * taken over could keep. Of two sessions that ask for the last bytes at once both may be refused, but not
  * both served.
  */
-bool vgpu_accounts_take(struct vgpu_accounts *accounts, uint32_t slot, uint32_t device, uint64_t bytes,
-                        uint64_t session_limit) {
-  device = vgpu_accounts_device(accounts, slot, device);
+static bool try_to_take(struct vgpu_accounts *accounts, uint32_t slot, uint32_t device, uint64_t bytes,
+                        uint64_t session_limit, struct vgpu_refused_memory *refused) {
   uint64_t *used = &accounts->slots[slot].used[device];
-  struct vgpu_refused_memory refused;
-  bool room = limit_of(accounts, slot, device, bytes, session_limit, 0, &refused) == VGPU_MEMORY_LIMIT_NONE;
+  bool room = limit_of(accounts, slot, device, bytes, session_limit, 0, refused) == VGPU_MEMORY_LIMIT_NONE;
   if (room) {
     __atomic_add_fetch(used, bytes, __ATOMIC_SEQ_CST);
-    room = limit_of(accounts, slot, device, bytes, session_limit, bytes, &refused) == VGPU_MEMORY_LIMIT_NONE;
+    room = limit_of(accounts, slot, device, bytes, session_limit, bytes, refused) == VGPU_MEMORY_LIMIT_NONE;
     if (!room) __atomic_sub_fetch(used, bytes, __ATOMIC_RELAXED);
   }
-  if (!room) vgpu_accounts_refused(accounts, slot, &refused);
   return room;
+}
+
+static struct {
+  void (*correct)(void *context);
+  void *context;
+} before_refusal;
+
+void vgpu_accounts_before_refusal(void (*correct)(void *context), void *context) {
+  before_refusal.correct = correct;
+  before_refusal.context = context;
+}
+
+bool vgpu_accounts_take(struct vgpu_accounts *accounts, uint32_t slot, uint32_t device, uint64_t bytes,
+                        uint64_t session_limit) {
+  struct vgpu_refused_memory refused;
+  device = vgpu_accounts_device(accounts, slot, device);
+  if (try_to_take(accounts, slot, device, bytes, session_limit, &refused)) return true;
+  if (before_refusal.correct != NULL && load(&accounts->slots[slot].driver[device]) != 0) {
+    before_refusal.correct(before_refusal.context);
+    if (try_to_take(accounts, slot, device, bytes, session_limit, &refused)) return true;
+  }
+  vgpu_accounts_refused(accounts, slot, &refused);
+  return false;
+}
+
+void vgpu_accounts_correct(struct vgpu_accounts *accounts, uint32_t slot, uint32_t device, uint64_t bytes) {
+  device = vgpu_accounts_device(accounts, slot, device);
+  struct vgpu_account *account = &accounts->slots[slot];
+  const uint64_t used = load(&account->used[device]);
+  __atomic_store_n(&account->driver[device], bytes > used ? bytes - used : 0, __ATOMIC_RELAXED);
 }
 
 bool vgpu_accounts_hold(struct vgpu_accounts *accounts, uint32_t slot, uint64_t held) {

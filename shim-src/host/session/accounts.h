@@ -59,6 +59,8 @@ struct vgpu_account {
   union {
     struct {
       uint64_t used[VGPU_DEVICES_MAX];
+      /* Beyond that, if NVML tells: the driver's contexts, code, heaps, and memory that pools keep. */
+      uint64_t driver[VGPU_DEVICES_MAX];
       uint64_t held; /* memory of the host that the session holds: pinned and managed memory, whole pages */
       uint32_t contexts[VGPU_DEVICES_MAX];
       int32_t denied;        /* number of the system call that ended the worker; -1: none */
@@ -131,6 +133,9 @@ uint32_t vgpu_accounts_slots(const struct vgpu_accounts *accounts);
 /* The host's number of a device. `device` is its number in the session of this slot. */
 uint32_t vgpu_accounts_device(const struct vgpu_accounts *accounts, uint32_t slot, uint32_t device);
 
+/* All bytes of a device of the host that a session uses. */
+uint64_t vgpu_account_bytes(const struct vgpu_account *account, uint32_t device);
+
 /* The bytes in use on a device of the host, by all sessions. */
 uint64_t vgpu_accounts_used(const struct vgpu_accounts *accounts, uint32_t device);
 
@@ -158,6 +163,15 @@ bool vgpu_accounts_take(struct vgpu_accounts *accounts, uint32_t slot, uint32_t 
  * memory the peer would have more than its limit. The refusal is remembered.
  */
 bool vgpu_accounts_hold(struct vgpu_accounts *accounts, uint32_t slot, uint64_t held);
+
+/* Corrects the account of a slot: it uses `bytes` of a device, as NVML tells. Fewer than counted change
+ * nothing. */
+void vgpu_accounts_correct(struct vgpu_accounts *accounts, uint32_t slot, uint32_t device, uint64_t bytes);
+/*
+ * For a worker: `correct` is called before an allocation is refused, which is then tried again. Memory that a
+ * pool kept may be counted twice until then: as the driver's and as allocated.
+ */
+void vgpu_accounts_before_refusal(void (*correct)(void *context), void *context);
 
 /* Counts one context more (1) or less (-1). */
 void vgpu_accounts_context(struct vgpu_accounts *accounts, uint32_t slot, uint32_t device, int32_t more);

@@ -50,8 +50,8 @@ static uint32_t same_guest(const struct vgpu_worker *worker, uint32_t device,
       continue;
     }
     if (count < capacity) {
-      processes[count] = (struct vgpu_process_facts){
-          .pid = owner->guest_pid, .used = __atomic_load_n(&account->used[device], __ATOMIC_RELAXED)};
+      processes[count] =
+          (struct vgpu_process_facts){.pid = owner->guest_pid, .used = vgpu_account_bytes(account, device)};
     }
     count++;
   }

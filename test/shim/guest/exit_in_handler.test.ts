@@ -1,4 +1,4 @@
-/** Programs that leave a call by exit() in a signal handler: llama-server does so at its second SIGTERM. */
+/** Programs that leave a call by exit() in a signal handler, as llama-server at its second SIGTERM, or by longjmp. */
 import { describeCases, describeCasesOverRings } from '../case_programs.js';
 import { VARIANT } from '../shim_host.js';
 
@@ -12,6 +12,10 @@ if (VARIANT === 'shim') {
       sends: 'when it sends work and waits for nothing',
       asks: 'when it records an event and asks for it',
     },
+  });
+
+  describeCasesOverRings('a thread whose handler leaves a call by longjmp', {
+    exit_in_handler: { leaves: 'is refused later calls, and the log says why' },
   });
 
   describeCasesOverRings('a process that exits in a signal handler, in the middle of a call of NVML,', {

@@ -22,7 +22,9 @@ import {
 import { standIn, standInNvml, startStandIn } from './stand_in.js';
 import { profile, twoDevices } from './two_devices.js';
 
+const OUT_OF_MEMORY = 2;
 const DEVICE_UNAVAILABLE = 46;
+const MIB = 1 << 20;
 
 describe('a driver with limits', {
   skip: VARIANT !== 'shim' && 'the software device in the same process is built without sanitizers',
@@ -78,6 +80,51 @@ describe('a driver with limits', {
     const exclusive = host;
     await until('its session to end', () => sessionsNow(exclusive) === 1, 20_000);
     await askAll(second, ['ctx 0']);
+  });
+
+  it('counts to memory= what the driver uses for a session, as NVML tells, and shows it', async () => {
+    const used = `${scratch.path}/used`;
+    const nvmlTells = (mib: number): void => writeFileSync(used, String(mib * MIB));
+    const control = ['--control', `${scratch.path}/control`];
+    nvmlTells(400);
+    const started = await startStandIn('always', {
+      listen: `unix:${scratch.path}/s`,
+      args: [...control, '--nvml-library', await standInNvml(), '--config', conf('allow any memory=512M\n')],
+      env: { STAND_IN_BYTES: used },
+    });
+    host = started;
+    const shell = open(started.address);
+    await askAll(shell, ['init', 'ctx 0']);
+    const status = async (command: string): Promise<string> =>
+      (
+        await runProgram(builtFile('vgpu-hostd'), [
+          command,
+          ...(command === 'metrics' ? [] : ['--json']),
+          ...control,
+        ])
+      ).stdout;
+
+    // Of 512 MiB 400 are the context's.
+    assert.equal((await shell.ask(`alloc ${200 * MIB}`)).result, OUT_OF_MEMORY);
+    const { sessions } = JSON.parse(await status('status')) as { sessions: Record<string, unknown>[] };
+    assert.deepEqual([sessions[0]?.['memory'], sessions[0]?.['driverMemory']], [400 * MIB, 400 * MIB]);
+    assert.match(
+      await status('metrics'),
+      new RegExp(`^vgpu_hostd_session_driver_memory_bytes\\{session="1",.*\\} ${400 * MIB}$`, 'm'),
+    );
+    await askAll(shell, [`alloc ${100 * MIB}`]);
+
+    // The driver needs less now. NVML is asked again before anything is refused.
+    nvmlTells(150);
+    await askAll(shell, [`alloc ${300 * MIB}`]);
+    // Without a value the account stays as it is.
+    writeFileSync(used, 'N/A');
+    assert.equal((await shell.ask(`alloc ${200 * MIB}`)).result, OUT_OF_MEMORY);
+    await askAll(shell, [`alloc ${50 * MIB}`]);
+    assert.equal(await shell.end(), 0);
+    await until('the end of its account', () => sessionsNow(started) === 0, 20_000);
+    const ended = JSON.parse(await status('status')) as { devices: { used: number }[] };
+    assert.equal(ended.devices[0]?.used, 0);
   });
 
   it('with MIG is asked about all instances at the same time', async () => {

@@ -86,6 +86,7 @@ describe('scripts/gpu-check', { skip: python ? false : 'no python3' }, () => {
       'devices',
       'verify --compute',
       'each device alone',
+      'NVML getters',
       'memory of an earlier session',
       'cases of graph_nodes',
     ]) {

@@ -153,6 +153,7 @@ for (const sanitize of SANITIZERS) {
           'load:0',
           'processes:0',
           'processes:0,1',
+          'details:0',
           'shutdown',
         ],
         [
@@ -172,6 +173,7 @@ for (const sanitize of SANITIZERS) {
       assert.equal(lines[5]?.text, '100 17');
       assert.equal(lines[6]?.text, '2 12=49 13=1');
       assert.equal(lines[7]?.result, RESULT.tooSmall, 'a list that is too short is told');
+      assert.equal(lines[8]?.text, '7 2 12=49 13=1 | 0 0 | 2 25 2 3');
     });
 
     it('a host that says more is used than there is does not make free memory huge', async () => {

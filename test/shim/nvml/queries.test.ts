@@ -1,28 +1,18 @@
 import assert from 'node:assert/strict';
 import path from 'node:path';
-import { after, before, describe, it } from 'node:test';
-import { buildProgram, ROOT, runProgram } from '../cuda/private_programs.js';
+import { after, describe, it } from 'node:test';
+import { ROOT, runProgram } from '../cuda/private_programs.js';
 import { standInNvml, startStandIn } from '../host/stand_in.js';
-import { builtFile, type Host, SHIM, scratchDirectory, startHost } from '../shim_host.js';
+import { builtFile, type Host, SHIM, scratchDirectory, startHost, VARIANT } from '../shim_host.js';
+import { WireClient } from '../wire/wire_client.js';
+import { buildCaller, makeCalls } from './calls.js';
 
 /** The lines of programs/nvml_queries.c: a call with its numbers, and its result with what it wrote. */
 type Answers = ReadonlyMap<string, string>;
 
 describe('a getter of NVML that the host answers', () => {
   const scratch = scratchDirectory();
-  let program = '';
-  before(async () => {
-    program = await buildProgram({
-      name: 'nvml_queries',
-      sanitize: 'none', // the library is not built with it
-      sources: [
-        'test/shim/programs/nvml_queries.c',
-        'build/generated/nvml_queries.c',
-        'build/generated/nvml_query_calls.c',
-      ],
-      libraries: ['dl'],
-    });
-  });
+  const program = builtFile('programs/nvml_queries');
   after(() => scratch.remove());
 
   async function withHost<T>(host: Promise<Host>, use: (host: Host) => Promise<T>): Promise<T> {
@@ -132,15 +122,62 @@ describe('a getter of NVML that the host answers', () => {
     });
   });
 
-  it('tells the utilization of the processes of its guest alone', async () => {
+  it('tells the utilization of the processes of its guest alone', {
+    skip: VARIANT !== 'shim' && 'the software device in the same process is built without sanitizers',
+  }, async () => {
     const nvml = await standInNvml();
-    const host = startStandIn('always', { listen: `unix:${scratch.path}/p`, args: ['--nvml-library', nvml] });
-    const answers = await withHost(host, ask);
-    const sample = answers.get('nvmlDeviceGetProcessUtilization 0 0') ?? '';
-    // The stand-in has samples of the worker that asks and of process 1.
-    assert.match(sample, /^0 [0-9a-f]{64} 01000000$/);
-    assert.equal(answers.get('nvmlDeviceGetProcessUtilization length'), '7 1');
-    assert.doesNotMatch(sample, /^0 01000000/);
-    assert.equal(answers.get('nvmlDeviceGetSerial 0 0'), '0 "1651424048039"');
+    const args = ['--nvml-library', nvml];
+    await withHost(startStandIn('always', { listen: `unix:${scratch.path}/p`, args }), async (host) => {
+      const answers = await ask(host);
+      // The stand-in has samples of the worker that asks and of process 1.
+      const sample = answers.get('nvmlDeviceGetProcessUtilization 0 0') ?? '';
+      assert.match(sample, /^0 [0-9a-f]{64} 01000000$/);
+      assert.doesNotMatch(sample, /^0 01000000/);
+      assert.equal(answers.get('nvmlDeviceGetProcessUtilization length'), '7 1');
+      assert.equal(answers.get('nvmlDeviceGetSerial 0 0'), '0 "1651424048039"');
+      const caller = await buildCaller('thread', 'nvml_calls');
+      const [, loads] = await makeCalls(caller, host.address, ['init', 'loads:0', 'shutdown']);
+      assert.equal(loads?.text, '1 10 5 0 0');
+    });
+  });
+
+  it('is refused to a guest that asks in a way that our library does not', async () => {
+    const QUERY = 11;
+    const [OK, INVALID] = [0, 3];
+    const TEMPERATURE_V = 352;
+    const [CLOCK, SERIAL, FIELDS, COMMON_ANCESTOR, SUPPORTED_MEMORY_CLOCKS] = [33, 175, 73, 188, 181];
+    await withHost(simulated('w', 'h100-80gb'), async () => {
+      const client = await WireClient.greeted(`${scratch.path}/w`, 2);
+      const query = async (
+        number: number,
+        values: readonly (number | bigint)[],
+        device = 0,
+        bulk: Buffer = Buffer.alloc(0),
+      ): Promise<[status: number, result: number | undefined, bytes: number]> => {
+        const body = Buffer.alloc(56);
+        body.writeUInt32LE(number, 0);
+        body.writeUInt32LE(device, 4);
+        for (const [i, value] of values.entries()) body.writeBigUInt64LE(BigInt(value), 8 + 8 * i);
+        const reply = await client.call(QUERY, body, bulk);
+        return [reply.status, reply.status === 0 ? reply.body.readInt32LE(0) : undefined, reply.bulk.length];
+      };
+      const refused = [INVALID, undefined, 0];
+      const version = (1 << 24) | 12;
+      assert.deepEqual(await query(CLOCK, [0]), [OK, 0, 8]);
+      assert.deepEqual(await query(CLOCK, [0], 1), refused, 'a device of others');
+      assert.deepEqual(await query(9999, [0]), [OK, 3, 0], 'a getter of a newer library');
+      assert.deepEqual(await query(243, [1]), [OK, 3, 0], 'nvmlDeviceSetPowerManagementLimit');
+      assert.deepEqual(await query(COMMON_ANCESTOR, [1]), refused);
+      assert.deepEqual(await query(SERIAL, [0, 65537]), refused, 'more than a call may write');
+      assert.deepEqual(await query(SERIAL, [0, 2n ** 64n - 1n]), refused);
+      assert.deepEqual(await query(SUPPORTED_MEMORY_CLOCKS, [2n ** 62n + 1n, 1]), refused, 'an overflow');
+      assert.deepEqual(await query(FIELDS, [1, 1]), refused, 'without its fields');
+      assert.deepEqual(await query(FIELDS, [2n ** 32n - 1n, 1]), refused);
+      assert.deepEqual(await query(TEMPERATURE_V, [version]), refused, 'without its structure');
+      assert.deepEqual(await query(TEMPERATURE_V, [(9 << 24) | 12], 0, Buffer.alloc(16)), refused);
+      assert.equal((await query(TEMPERATURE_V, [version], 0, Buffer.alloc(16)))[0], OK);
+      assert.equal((await client.call(QUERY, Buffer.alloc(48))).status, INVALID);
+      client.close();
+    });
   });
 });

@@ -1,11 +1,13 @@
 /*
  * exit() in a signal handler, in the middle of a call: the exit handlers call the library again, in the same
  * thread, and the process ends. `exit_in_handler NAME` runs one case: children that repeat a call get SIGTERM
- * after a random time.
+ * after a random time. In the case "leaves" a handler leaves a call by longjmp.
  */
 #include "check.h"
 
+#include <setjmp.h>
 #include <signal.h>
+#include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -175,12 +177,41 @@ static int run(const struct looped *one) {
   return 0;
 }
 
+static sigjmp_buf outside;
+
+static void jump(int number) {
+  (void)number;
+  siglongjmp(outside, 1);
+}
+
+/* Calls are refused, which the log says, from the first one that a handler left. */
+static int leave(void) {
+  char log[] = "/tmp/vgpu-left-XXXXXX", text[1024] = "";
+  int file = mkstemp(log);
+  volatile bool left = false;
+  if (file < 0 || setenv("VGPU_LOG", log, 1) != 0) return 1;
+  begin();
+  signal(SIGALRM, jump);
+  for (volatile int tries = 0; tries < 200 && !left; tries++) {
+    if (sigsetjmp(outside, 1) == 0) {
+      setitimer(ITIMER_REAL, &(struct itimerval){.it_value.tv_usec = 2000}, NULL);
+      for (;;) wait_for_work();
+    }
+    left = call.synchronize() == INSIDE; /* else it came between two calls */
+  }
+  bool told = pread(file, text, sizeof text - 1, 0) > 0 && strstr(text, "left a call by longjmp") != NULL;
+  unlink(log);
+  if (!left || !told) printf("left: %d, log: %s\n", left, text);
+  return left && told && call.synchronize() == INSIDE ? 0 : 1;
+}
+
 int main(int argc, char **argv) {
   static const struct looped all[] = {
       {"waits", begin, wait_for_work}, {"copies", begin, copy}, {"allocates", begin, allocate},
       {"sends", begin, send_only},     {"asks", begin, ask},    {"asks_nvml", begin_nvml, ask_nvml},
   };
   setvbuf(stdout, NULL, _IOLBF, 0);
+  if (argc == 2 && strcmp(argv[1], "leaves") == 0) return leave();
   for (size_t i = 0; argc == 2 && i < sizeof all / sizeof all[0]; i++) {
     if (strcmp(all[i].name, argv[1]) == 0) return run(&all[i]);
   }

@@ -149,6 +149,47 @@ static int call_processes(const char *index) {
   return result;
 }
 
+/* The list with details and the utilization: of a list that is too short only its length is told. */
+static int call_details(const char *index) {
+  struct nvml_process_detail processes[4];
+  struct nvml_process_details_v1 list = {.version = NVML_STRUCT_VERSION(list, 1), .mode = 3};
+  struct nvml_process_loads_v1 loads = {.version = NVML_STRUCT_VERSION(loads, 1)};
+  int result = nvmlDeviceGetRunningProcessDetailList(device(index), &list);
+  char *at = text + snprintf(text, sizeof text, "%d %u", result, list.count);
+  list.processes = processes;
+  result = nvmlDeviceGetRunningProcessDetailList(device(index), &list);
+  for (unsigned i = 0; result == 0 && i < list.count; i++)
+    at +=
+        snprintf(at, sizeof text - (size_t)(at - text), " %u=%" PRIu64, processes[i].pid, processes[i].used);
+  list.mode = 1;
+  int graphics = nvmlDeviceGetRunningProcessDetailList(device(index), &list);
+  at += snprintf(at, sizeof text - (size_t)(at - text), " | %d %u", graphics, list.count);
+  list.mode = 4;
+  at += snprintf(at, sizeof text - (size_t)(at - text), " | %d",
+                 nvmlDeviceGetRunningProcessDetailList(device(index), &list));
+  list.version = 1;
+  snprintf(at, sizeof text - (size_t)(at - text), " %d %d %d",
+           nvmlDeviceGetRunningProcessDetailList(device(index), &list),
+           nvmlDeviceGetRunningProcessDetailList(device(index), NULL),
+           nvmlDeviceGetProcessesUtilizationInfo(device(index), &loads));
+  return result;
+}
+
+/* Which of the processes is this one, and how much of the multiprocessors, memory, encoder and OFA it uses.
+ */
+static int call_loads(const char *index) {
+  struct nvml_process_load processes[4];
+  struct nvml_process_loads_v1 list = {.version = NVML_STRUCT_VERSION(list, 1), .since = 1000};
+  if (nvmlDeviceGetProcessesUtilizationInfo(device(index), &list) != 7 || list.count != 1) return -1;
+  list.processes = processes;
+  int result = nvmlDeviceGetProcessesUtilizationInfo(device(index), &list);
+  const uint32_t *of = processes[0].of;
+  if (result == 0)
+    snprintf(text, sizeof text, "%d %u %u %u %u",
+             processes[0].pid == (unsigned)getpid() && processes[0].time == 1001, of[0], of[1], of[2], of[5]);
+  return result;
+}
+
 typedef int (*one_number)(nvml_device, unsigned *);
 
 static int call_number(const char *what) {
@@ -463,6 +504,8 @@ int main(int argc, char **argv) {
       {"memory", call_memory},
       {"load", call_load},
       {"processes", call_processes},
+      {"details", call_details},
+      {"loads", call_loads},
       {"number", call_number},
       {"compute", call_compute},
       {"fabric", call_fabric},

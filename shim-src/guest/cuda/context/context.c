@@ -246,7 +246,7 @@ static void tell_destroyed(struct vgpu_driver *driver, struct vgpu_context *cont
   (void)vgpu_session_take_deferred(driver->session);
   void (*tell)(struct vgpu_context *) = __atomic_load_n(&on_destroyed, __ATOMIC_ACQUIRE);
   if (tell == NULL) return;
-  bool inside = vgpu_step_out();
+  uintptr_t inside = vgpu_step_out();
   tell(context);
   vgpu_step_in(inside);
 }

@@ -112,7 +112,7 @@ int cuOccupancyMaxActiveBlocksPerMultiprocessor(int32_t *numBlocks, void *func, 
 }
 
 static size_t ask_program(size_t (*shared_of)(int), int threads) {
-  bool inside = vgpu_step_out();
+  uintptr_t inside = vgpu_step_out();
   size_t bytes = shared_of(threads);
   vgpu_step_in(inside);
   return bytes;

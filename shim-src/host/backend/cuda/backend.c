@@ -13,6 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "cuda_calls.h"
 #include "host/backend/cuda/device_files.h"
 #include "host/backend/cuda/driver.h"
 #include "host/backend/cuda/filter.h"
@@ -286,9 +287,23 @@ static int32_t usage(struct vgpu_worker *worker, uint32_t device, struct vgpu_us
   return VGPU_STATUS_OK;
 }
 
+/* Counts what the driver itself uses on the devices where the session has a context. */
+static void correct_accounts(void *context) {
+  struct vgpu_worker *worker = context;
+  const struct vgpu_account *account = &worker->accounts->slots[worker->slot];
+  for (uint32_t i = 0; i < worker->inventory->count; i++) {
+    uint64_t bytes;
+    if (account->contexts[vgpu_accounts_device(worker->accounts, worker->slot, i)] == 0) bytes = 0;
+    else if (!vgpu_cuda_nvml_own_memory(worker->inventory, i, &bytes)) continue;
+    vgpu_accounts_correct(worker->accounts, worker->slot, i, bytes);
+    worker->cuda->corrected = vgpu_now_ms();
+  }
+}
+
 /* The driver is opened at the first call that needs it. A session that only requests facts never opens it. */
 static bool begin(struct vgpu_worker *worker) {
   const struct vgpu_inventory *inventory = worker->inventory;
+  vgpu_accounts_before_refusal(correct_accounts, worker);
   if (!inventory->chosen) return true;
   /* The driver then shows no other device. */
   char list[VGPU_DEVICES_MAX * VGPU_UUID_TEXT] = "";
@@ -300,6 +315,19 @@ static bool begin(struct vgpu_worker *worker) {
   return setenv("CUDA_VISIBLE_DEVICES", list, 1) == 0;
 }
 
+/* A question to NVML takes up to milliseconds. After calls with a cost of their own it is asked sooner. */
+static int64_t correction_period_ms(uint32_t opcode) {
+  switch (opcode) {
+    case VGPU_OP_cuDevicePrimaryCtxRetain:
+    case VGPU_OP_cuCtxCreate_v2:
+      return 0;
+    case VGPU_OP_cuModuleLoadDataEx:
+      return 100;
+    default:
+      return 1000;
+  }
+}
+
 static int32_t run(struct vgpu_worker *worker, const struct vgpu_dispatch_row *row, const void *body,
                    void *reply, struct vgpu_bulk *bulk) {
   int32_t result = vgpu_cuda_await_endings(worker, row->opcode);
@@ -307,7 +335,10 @@ static int32_t run(struct vgpu_worker *worker, const struct vgpu_dispatch_row *r
   int32_t failed = vgpu_cuda_failed_ending(worker);
   if (worker->deferred == 0) worker->deferred = failed;
   vgpu_cuda_collect_unpinned(worker);
-  if (!row->oneway) vgpu_cuda_collect_prints(worker);
+  if (row->oneway) return result;
+  vgpu_cuda_collect_prints(worker);
+  if (worker->cuda != NULL && vgpu_now_ms() - worker->cuda->corrected >= correction_period_ms(row->opcode))
+    correct_accounts(worker);
   return result;
 }
 

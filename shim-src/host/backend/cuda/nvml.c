@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "host/session/query.h"
 #include "nvml_queries.h"
@@ -18,6 +19,13 @@ struct memory {
 struct utilisation {
   unsigned gpu, memory;
 };
+struct process {
+  uint32_t pid;
+  uint64_t bytes; /* UINT64_MAX: not known */
+  uint32_t instances[2];
+};
+_Static_assert(sizeof(struct process) == 24, "nvmlProcessInfo_t");
+#define PROCESSES_MAX 1024u
 
 /* The functions used, as the public header of NVML declares them. */
 struct functions {
@@ -41,6 +49,8 @@ struct functions {
   int (*nvmlDeviceGetTemperature)(void *device, int sensor, unsigned *temperature);
   int (*nvmlDeviceGetPowerUsage)(void *device, unsigned *power);
   int (*nvmlDeviceGetEnforcedPowerLimit)(void *device, unsigned *limit);
+  int (*nvmlDeviceGetComputeRunningProcesses_v3)(void *device, unsigned *count, struct process *processes);
+  int (*nvmlDeviceGetMPSComputeRunningProcesses_v3)(void *device, unsigned *count, struct process *processes);
 };
 
 /* One for the process, because NVML is initialised for a process. */
@@ -75,6 +85,8 @@ static const struct functions *functions(const char *library) {
   FIND(nvmlDeviceGetTemperature);
   FIND(nvmlDeviceGetPowerUsage);
   FIND(nvmlDeviceGetEnforcedPowerLimit);
+  FIND(nvmlDeviceGetComputeRunningProcesses_v3);
+  FIND(nvmlDeviceGetMPSComputeRunningProcesses_v3);
 #undef FIND
   f->ready = f->nvmlInit_v2 != NULL && f->nvmlInit_v2() == 0;
   return f->ready ? f : NULL;
@@ -191,6 +203,29 @@ static void *handle_of(const struct functions *f, const struct vgpu_inventory *i
   if (f->nvmlDeviceGetHandleByUUID == NULL) return NULL;
   vgpu_uuid_text("MIG-", inventory->devices[device].uuid, uuid);
   return f->nvmlDeviceGetHandleByUUID(uuid, &handle) == 0 ? handle : NULL;
+}
+
+/* Finds this process in a list of NVML. */
+static bool find_own(int (*list)(void *device, unsigned *count, struct process *processes), void *device,
+                     uint64_t *bytes) {
+  unsigned count = PROCESSES_MAX;
+  struct process *processes = list == NULL ? NULL : calloc(count, sizeof *processes);
+  bool found = false;
+  if (processes != NULL && list(device, &count, processes) == 0) {
+    for (unsigned i = 0; i < count && i < PROCESSES_MAX && !found; i++) {
+      found = processes[i].pid == (uint32_t)getpid() && processes[i].bytes != UINT64_MAX;
+      *bytes = processes[i].bytes;
+    }
+  }
+  free(processes);
+  return found;
+}
+
+bool vgpu_cuda_nvml_own_memory(const struct vgpu_inventory *inventory, uint32_t device, uint64_t *bytes) {
+  const struct functions *f = functions(inventory->options->nvml_library);
+  void *handle = f == NULL ? NULL : handle_of(f, inventory, device);
+  return handle != NULL && (find_own(f->nvmlDeviceGetComputeRunningProcesses_v3, handle, bytes) ||
+                            find_own(f->nvmlDeviceGetMPSComputeRunningProcesses_v3, handle, bytes));
 }
 
 /* nvmlProcessUtilizationSample_t */

@@ -5,10 +5,12 @@
 #ifndef VGPU_HOST_CUDA_NVML_H
 #define VGPU_HOST_CUDA_NVML_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "wire/frame.h"
 
+struct vgpu_inventory;
 struct vgpu_query;
 struct vgpu_worker;
 
@@ -35,6 +37,9 @@ uint32_t vgpu_cuda_nvml_parts(const char *library, struct vgpu_nvml_part *parts,
  */
 void vgpu_cuda_nvml_usage(const char *library, const struct vgpu_device_facts *facts,
                           struct vgpu_usage_reply *reply);
+
+/* Gives the bytes of a device of the session that this process uses. False: NVML does not tell. */
+bool vgpu_cuda_nvml_own_memory(const struct vgpu_inventory *inventory, uint32_t device, uint64_t *bytes);
 
 /* Answers a getter from NVML, as backend.h says. Lists of processes have those of the worker's guest only. */
 int32_t vgpu_cuda_nvml_query(struct vgpu_worker *worker, const struct vgpu_query *query, uint32_t device,

@@ -39,6 +39,7 @@ struct vgpu_cuda {
   struct vgpu_cuda_gates *gates;
   struct vgpu_cuda_kept kept;
   struct vgpu_cuda_shared *shared;
+  int64_t corrected; /* the time (vgpu_now_ms) when NVML corrected the account of memory; 0: never */
 };
 
 /*

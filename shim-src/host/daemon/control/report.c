@@ -66,6 +66,23 @@ static uint64_t held_of(const struct vgpu_supervisor *supervisor, const struct v
   return __atomic_load_n(&account->held, __ATOMIC_RELAXED);
 }
 
+/* Returns the part of a session's device memory that the driver uses for it, as NVML tells the worker. */
+static uint64_t driver_of(const struct vgpu_supervisor *supervisor, const struct vgpu_session_entry *entry) {
+  const struct vgpu_account *account = &supervisor->accounts->slots[entry - supervisor->sessions.entries];
+  uint64_t bytes = 0;
+  for (uint32_t i = 0; i < supervisor->inventory->count; i++)
+    bytes += __atomic_load_n(&account->driver[i], __ATOMIC_RELAXED);
+  return bytes;
+}
+
+/* Returns all device memory of a session. A guest is told its allocations only, by which it judges itself. */
+static uint64_t memory_of(const struct vgpu_supervisor *supervisor, const struct vgpu_session_entry *entry) {
+  const struct vgpu_account *account = &supervisor->accounts->slots[entry - supervisor->sessions.entries];
+  uint64_t bytes = 0;
+  for (uint32_t i = 0; i < supervisor->inventory->count; i++) bytes += vgpu_account_bytes(account, i);
+  return bytes;
+}
+
 /*
  * Returns the milliseconds that a session has waited for its guest after its connection broke; 0: it does not
  * wait.
@@ -131,7 +148,7 @@ static void table(const struct report *report, bool sessions_only) {
     snprintf(peer, sizeof peer, "%s:%u", kind_name(entry->peer.kind), entry->peer.id);
     fprintf(out, "%8llu %-14s %-16.16s %8u %7llus %7lluMiB %7lluMiB %9llu %9llu %8llu ",
             (unsigned long long)facts->session, peer, facts->program, facts->pid,
-            (unsigned long long)(facts->age / 1000), (unsigned long long)(facts->memory >> 20),
+            (unsigned long long)(facts->age / 1000), (unsigned long long)(memory_of(supervisor, entry) >> 20),
             (unsigned long long)(held_of(supervisor, entry) >> 20), (unsigned long long)facts->launches,
             (unsigned long long)facts->calls, (unsigned long long)facts->refused);
     print_devices(out, supervisor, entry);
@@ -148,15 +165,16 @@ static void json_session(FILE *out, const struct vgpu_supervisor *supervisor,
   fprintf(
       out,
       "{\"session\":%llu,\"peer\":{\"kind\":\"%s\",\"id\":%u},\"worker\":%ld,\"age\":%llu,\"memory\":%llu,"
-      "\"hostMemory\":%llu,\"launches\":%llu,\"calls\":%llu,\"busy\":%u,\"waiting\":%llu,\"refused\":%llu,"
+      "\"driverMemory\":%llu,\"hostMemory\":%llu,\"launches\":%llu,\"calls\":%llu,\"busy\":%u,\"waiting\":%"
+      "llu,\"refused\":%llu,"
       "\"lastRefusal\":%d,"
       "\"carrier\":\"%s\",\"claimed\":{"
       "\"library\":\"%s\","
       "\"pid\":%u,\"pidNamespace\":%u,\"program\":\"",
       (unsigned long long)facts->session, kind_name(entry->peer.kind), entry->peer.id, (long)entry->pid,
-      (unsigned long long)facts->age, (unsigned long long)facts->memory,
-      (unsigned long long)held_of(supervisor, entry), (unsigned long long)facts->launches,
-      (unsigned long long)facts->calls, busy_of(supervisor, entry),
+      (unsigned long long)facts->age, (unsigned long long)memory_of(supervisor, entry),
+      (unsigned long long)driver_of(supervisor, entry), (unsigned long long)held_of(supervisor, entry),
+      (unsigned long long)facts->launches, (unsigned long long)facts->calls, busy_of(supervisor, entry),
       (unsigned long long)waiting_of(supervisor, entry), (unsigned long long)facts->refused,
       facts->last_refusal, vgpu_carrier_code((int32_t)facts->carrier), library_name(facts->library),
       facts->pid, facts->pid_namespace);
@@ -235,19 +253,29 @@ static void metrics(const struct report *report) {
   for (uint32_t i = 0; i < inventory->count; i++)
     fprintf(out, "vgpu_hostd_device_memory_used_bytes{device=\"%u\"} %llu\n", i,
             (unsigned long long)vgpu_accounts_used(supervisor->accounts, i));
-  metric(out, "session_host_memory_bytes", "gauge", "Pinned and managed memory of a session.");
-  for (uint32_t i = 0; i < report->count; i++) {
-    const struct vgpu_session_entry *entry = entry_of(&supervisor->sessions, report->facts[i].session);
-    if (entry == NULL) continue;
-    fprintf(out, "vgpu_hostd_session_host_memory_bytes{session=\"%llu\",peer=\"%s:%u\"} %llu\n",
-            (unsigned long long)entry->session, kind_name(entry->peer.kind), entry->peer.id,
-            (unsigned long long)held_of(supervisor, entry));
+  static const struct {
+    const char *name, *help;
+    uint64_t (*of)(const struct vgpu_supervisor *supervisor, const struct vgpu_session_entry *entry);
+  } memories[] = {
+      {"session_memory_bytes", "Device memory of a session.", memory_of},
+      {"session_host_memory_bytes", "Pinned and managed memory of a session.", held_of},
+      {"session_driver_memory_bytes",
+       "The part of a session's device memory that the driver uses: contexts, code, heaps, pools.",
+       driver_of}};
+  for (size_t k = 0; k < sizeof memories / sizeof *memories; k++) {
+    metric(out, memories[k].name, "gauge", memories[k].help);
+    for (uint32_t i = 0; i < report->count; i++) {
+      const struct vgpu_session_entry *entry = entry_of(&supervisor->sessions, report->facts[i].session);
+      if (entry == NULL) continue;
+      fprintf(out, "vgpu_hostd_%s{session=\"%llu\",peer=\"%s:%u\"} %llu\n", memories[k].name,
+              (unsigned long long)entry->session, kind_name(entry->peer.kind), entry->peer.id,
+              (unsigned long long)memories[k].of(supervisor, entry));
+    }
   }
   static const struct {
     const char *name, *help;
     size_t offset;
   } counts[] = {
-      {"session_memory_bytes", "Device memory of a session.", offsetof(struct vgpu_session_facts, memory)},
       {"session_launches", "Kernels of a session that ran.", offsetof(struct vgpu_session_facts, launches)},
       {"session_calls", "Calls of a session.", offsetof(struct vgpu_session_facts, calls)},
       {"session_refused", "Calls of a session that ended with an error.",

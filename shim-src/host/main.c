@@ -130,6 +130,12 @@ static bool prepare_workers(const struct vgpu_options *options, struct vgpu_supe
   int writable = -1, readable = -1;
   struct vgpu_spawner *spawner = &supervisor->spawner;
   supervisor->accounts = vgpu_accounts_make(totals, inventory->count, &writable, &readable);
+  if (supervisor->accounts != NULL && supervisor->backend->turn_ns != 0) {
+    struct vgpu_share *share = &supervisor->accounts->share;
+    share->turns = 1;
+    share->turn_ns = supervisor->backend->turn_ns;
+    share->exclusive = true;
+  }
   bool made = supervisor->accounts != NULL && vgpu_spawner_make(spawner, setup, bytes) &&
               vgpu_spawner_give(spawner, VGPU_WORKER_ACCOUNTS_WRITE, writable) &&
               vgpu_spawner_give(spawner, VGPU_WORKER_ACCOUNTS_READ, readable) &&

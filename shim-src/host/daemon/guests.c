@@ -23,6 +23,7 @@ static struct vgpu_limits limits_of(const struct vgpu_limits *all, const struct 
   if (peer->calls != 0) limits.calls = peer->calls;
   limits.peer_memory = peer->memory;
   limits.reconnect = peer->reconnect;
+  limits.share = peer->share;
   return limits;
 }
 

@@ -20,6 +20,7 @@
 #include "host/backend/cuda/nvml.h"
 #include "host/backend/cuda/self_check.h"
 #include "host/backend/cuda/session.h"
+#include "host/backend/cuda/slice.h"
 #include "host/log.h"
 #include "host/session/worker.h"
 #include "wire/clock.h"
@@ -289,6 +290,7 @@ static int32_t usage(struct vgpu_worker *worker, uint32_t device, struct vgpu_us
 /* The driver is opened at the first call that needs it. A session that only requests facts never opens it. */
 static bool begin(struct vgpu_worker *worker) {
   const struct vgpu_inventory *inventory = worker->inventory;
+  vgpu_cuda_slice_of_mps(worker);
   if (!inventory->chosen) return true;
   /* The driver then shows no other device. */
   char list[VGPU_DEVICES_MAX * VGPU_UUID_TEXT] = "";
@@ -300,8 +302,8 @@ static bool begin(struct vgpu_worker *worker) {
   return setenv("CUDA_VISIBLE_DEVICES", list, 1) == 0;
 }
 
-static int32_t run(struct vgpu_worker *worker, const struct vgpu_dispatch_row *row, const void *body,
-                   void *reply, struct vgpu_bulk *bulk) {
+static int32_t carry_out(struct vgpu_worker *worker, const struct vgpu_dispatch_row *row, const void *body,
+                         void *reply, struct vgpu_bulk *bulk) {
   int32_t result = vgpu_cuda_await_endings(worker, row->opcode);
   if (result == CUDA_SUCCESS) result = row->run[VGPU_BACKEND_CUDA](worker, body, reply, bulk);
   int32_t failed = vgpu_cuda_failed_ending(worker);
@@ -309,6 +311,11 @@ static int32_t run(struct vgpu_worker *worker, const struct vgpu_dispatch_row *r
   vgpu_cuda_collect_unpinned(worker);
   if (!row->oneway) vgpu_cuda_collect_prints(worker);
   return result;
+}
+
+static int32_t run(struct vgpu_worker *worker, const struct vgpu_dispatch_row *row, const void *body,
+                   void *reply, struct vgpu_bulk *bulk) {
+  return vgpu_cuda_slice_run(worker, carry_out, row, body, reply, bulk);
 }
 
 static const struct vgpu_backend_graphs graphs = {.begin = vgpu_cuda_graph_begin,
@@ -327,6 +334,8 @@ const struct vgpu_backend vgpu_cuda_backend = {.name = "cuda",
                                                .make_filter = vgpu_cuda_filter,
                                                .begin = begin,
                                                .run = run,
+                                               .idle = vgpu_cuda_slice_close,
+                                               .turn_ns = 10000000,
                                                .usage = usage,
                                                .forget_shared = vgpu_cuda_unpin,
                                                .graphs = &graphs};

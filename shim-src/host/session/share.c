@@ -378,7 +378,7 @@ bool vgpu_share_wanted(const struct vgpu_turns *turns) {
   return false;
 }
 
-/* What a turn is charged: while no thread waits it costs no more than the others have used. */
+/* Charges a turn. While no thread waits it costs no more than the others have used. */
 static void charge(const struct vgpu_turns *turns, struct vgpu_seat *seat, const struct view *view,
                    uint64_t time) {
   const struct weights weights = weigh(view, turns->slot);

@@ -1,8 +1,8 @@
 /*
  * Connections to a daemon, without the library. The greeting comes as hexadecimal digits.
  *
- * - `flood SOCKET GREETING open COUNT`: opens sessions one after the other and prints the microseconds that each
- * took to be welcomed, sorted
+ * - `flood SOCKET GREETING open COUNT`: opens sessions one after the other and prints the microseconds that
+ * each took to be welcomed, sorted
  * - `flood SOCKET GREETING RATE`: connects so often a second, greets and never reads; keeps the newest 64
  * connections, until it is killed. Root does it as user 65534.
  */
@@ -83,7 +83,8 @@ static void flood(unsigned long rate) {
 int main(int count, char **words) {
   if (count < 4) return 2;
   snprintf(address.sun_path, sizeof address.sun_path, "%s", words[1]);
-  for (const char *at = words[2]; at[0] != '\0' && at[1] != '\0' && greeting_size < sizeof greeting; at += 2) {
+  for (const char *at = words[2]; at[0] != '\0' && at[1] != '\0' && greeting_size < sizeof greeting;
+       at += 2) {
     const char digits[] = {at[0], at[1], '\0'};
     greeting[greeting_size++] = (unsigned char)strtoul(digits, NULL, 16);
   }

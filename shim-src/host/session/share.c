@@ -381,6 +381,7 @@ bool vgpu_share_wanted(const struct vgpu_turns *turns) {
 /* Charges a turn. While no thread waits it costs no more than the others have used. */
 static void charge(const struct vgpu_turns *turns, struct vgpu_seat *seat, const struct view *view,
                    uint64_t time) {
+  if (view->waiting == 0 && view->count <= 1) return; /* only its own */
   const struct weights weights = weigh(view, turns->slot);
   uint64_t used = time * VGPU_WEIGHT_USUAL * SCALE / weights.own, own = used;
   if (view->waiting == 0) {

@@ -47,7 +47,7 @@ for (const device of ['software', 'stand-in'] as const) {
     let children: ChildProcessByStdio<null, Readable, null>[] = [];
     const clients: WireClient[] = [];
 
-    const start = async (rules: string): Promise<void> => {
+    const start = async (rules: string, words = 'calls'): Promise<void> => {
       writeFileSync(`${scratch.path}/conf`, rules);
       const listen = `unix:${scratch.path}/s`;
       const args = ['--listen', `tcp:127.0.0.1:${PORT}`, '--config', `${scratch.path}/conf`].concat([
@@ -55,7 +55,7 @@ for (const device of ['software', 'stand-in'] as const) {
       ]);
       host = await (device === 'software'
         ? startHost({ listen, args })
-        : startStandIn('calls', { listen, args }));
+        : startStandIn(words, { listen, args }));
     };
     // Of kernels that several sessions share a processor for; and such that a turn has several.
     const steps = device === 'software' ? '200000' : '4000';
@@ -154,6 +154,17 @@ for (const device of ['software', 'stand-in'] as const) {
     });
 
     if (device === 'stand-in') {
+      it('tells MPS the share, where hostd.conf uses it', async () => {
+        await start(`workers mps=${scratch.path}\nallow unix share=25\nallow tcp\n`, 'mps');
+        for (const [peer, told] of [
+          ['unix', /25 % of threads/],
+          ['tcp', /all % of threads/],
+        ] as const) {
+          await load(peer);
+          await host?.logged(told);
+        }
+      });
+
       it('answers calls that need no device while a launch waits for its turn', async () => {
         // With a weight of 1 beside 10000 a turn may take five seconds to come.
         await start('allow unix weight=1\nallow tcp weight=10000\n');

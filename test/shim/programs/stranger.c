@@ -4,14 +4,15 @@
  *   endless        launches a kernel without an end, prints "launched" and sleeps
  *   fill           fills 64 MiB of device memory and copies them, without an end; prints "launched" before
  *   queue N        launches N kernels of about a second each, prints "launched" and sleeps
+ *   compile        loads and unloads a long module, without an end; prints "launched" before
  *   load N         launches kernels that count to N, without an end; prints "launched" after the first
  *   unmapped       stores to addresses that are reserved, and mapped in part; prints the CUresult of each
  *   local N        launches a kernel whose threads have N bytes of local memory; prints the CUresult
  *   modules N      loads the same module N times; prints how many could be loaded and the last CUresult
  *   rounds MS      writes, adds one in a kernel, reads back and compares for so long; prints how often
  *   pin N          allocates N times a MiB of pinned memory and of managed memory, writes to it, prints how
- * often that succeeded and the number of a child that inherits it, and sleeps memory         prints what
- * cuMemGetInfo, cuDeviceTotalMem and a fresh allocation say
+ *                  often that succeeded and the number of a child that inherits it, and sleeps
+ *   memory         prints what cuMemGetInfo, cuDeviceTotalMem and a fresh allocation say
  */
 #include <stdint.h>
 #include <stdio.h>
@@ -194,6 +195,26 @@ static void rounds(unsigned limit_ms) {
   printf("%u\n", done);
 }
 
+/* Compiles without a pause; never ends. */
+static int compile(void) {
+  enum { LINES = 20000 };
+  char *text = malloc(200 + LINES * 32), *at = text;
+  if (text == NULL) exit(4);
+  at += sprintf(at, HEAD ".visible .entry k(.param .u64 p) {\n .reg .u32 %%r<2>;\n");
+  for (int i = 0; i < LINES; i++) at += sprintf(at, "add.u32 %%r1, %%r1, 1;\n");
+  sprintf(at, "ret; }\n");
+  puts("launched");
+  fflush(stdout);
+  for (int result = 0; result == 0;) {
+    void *module, *function;
+    result = CALL((void **, const void *), cuModuleLoadData, &module, text);
+    if (result == 0)
+      result = CALL((void **, void *, const char *), cuModuleGetFunction, &function, module, "k");
+    if (result == 0) result = CALL((void *), cuModuleUnload, module);
+  }
+  return 1;
+}
+
 /* Launches without a pause, and waits after each 16; never ends. */
 static int load(unsigned number) {
   int result;
@@ -278,6 +299,8 @@ int main(int count, char **words) {
     if (result == 0) sleep_for_ever();
   } else if (strcmp(what, "fill") == 0) {
     result = fill();
+  } else if (strcmp(what, "compile") == 0) {
+    result = compile();
   } else if (strcmp(what, "load") == 0) {
     result = load(number);
   } else if (strcmp(what, "queue") == 0) {

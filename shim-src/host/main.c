@@ -194,6 +194,7 @@ static int serve(const struct vgpu_returns *returns, const struct vgpu_options *
       .control = -1,
       .returns = *returns,
       .metrics = {.listener = -1},
+      .worker_groups = {.directory = -1},
       .read_policy = read_policy_again,
       .limits = {.session_memory = options->session_memory,
                  .session_handles = options->session_handles,
@@ -208,7 +209,10 @@ static int serve(const struct vgpu_returns *returns, const struct vgpu_options *
                .launch_log = -1,
                .session_bytes = options->session_code}};
   int images = -1;
+  char why[256];
   raise_descriptor_limit();
+  if (options->worker_groups && !vgpu_worker_groups_begin(&supervisor.worker_groups, why, sizeof why))
+    vgpu_host_log("groups", 0, "workers have no control groups of their own: %s", why);
   if (!prepare_code(options, &supervisor.code, &images)) return 1;
   vgpu_devices_usual(inventory, &supervisor.admission.usual_devices);
   uint64_t totals[VGPU_DEVICES_MAX];

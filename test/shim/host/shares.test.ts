@@ -155,7 +155,7 @@ for (const device of ['software', 'stand-in'] as const) {
 
     if (device === 'stand-in') {
       it('tells MPS the share, where hostd.conf uses it', async () => {
-        await start(`workers mps=${scratch.path}\nallow unix share=25\nallow tcp\n`, 'mps');
+        await start(`workers mps=${scratch.path}\nallow unix share=25\nallow tcp\n`, 'threads');
         for (const [peer, told] of [
           ['unix', /25 % of threads/],
           ['tcp', /all % of threads/],

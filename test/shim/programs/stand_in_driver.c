@@ -33,7 +33,7 @@
  * of a channel is full)
  * - cache: cuInit says on stderr where CUDA_CACHE_PATH is, and whether it can write and remove files there
  * and in the directory `other` beside it
- * - mps: cuInit says on stderr which part of the threads it may use
+ * - threads: cuInit says on stderr which part of the threads MPS gives it
  * - greedy: cuInit asks for bpf(2) and accept4(2), and does without
  *
  * STAND_IN_BEHIND is the path of the library behind it.
@@ -242,7 +242,7 @@ int cuInit(unsigned flags) {
     if (word("nodes") != NULL) tells_nodes();
     if (word("cache") != NULL) tells_cache();
     const char *threads = getenv("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE");
-    if (word("mps") != NULL)
+    if (word("threads") != NULL)
       fprintf(stderr, "stand-in: %s %% of threads\n", threads == NULL ? "all" : threads);
     if (word("greedy") != NULL) {
       (void)syscall(SYS_bpf, -1, NULL, 0);

@@ -59,6 +59,11 @@ void vgpu_cuda_slice_of_mps(const struct vgpu_worker *worker) {
   setenv("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", text, 1);
 }
 
+/* Without the lock: a turn that is over may end meanwhile. */
+static bool holds(void) {
+  return __atomic_load_n(&slice.holds, __ATOMIC_ACQUIRE);
+}
+
 static void count(uint64_t used) {
   uint64_t *computed = &slice.turns.accounts->slots[slice.turns.slot].computed;
   __atomic_fetch_add(computed, used, __ATOMIC_RELAXED);
@@ -68,7 +73,8 @@ static void count(uint64_t used) {
 static void end_turn(void) {
   const uint64_t used = (slice.idle != 0 ? slice.idle : vgpu_now_ns()) - slice.began;
   if (slice.launches > 0) slice.launch_ns = used / slice.launches;
-  slice.holds = slice.closing = false;
+  slice.closing = false;
+  __atomic_store_n(&slice.holds, false, __ATOMIC_RELEASE);
   slice.idle = 0;
   slice.pending = slice.count = 0;
   count(used);
@@ -299,12 +305,12 @@ bool vgpu_cuda_slice_begin(struct vgpu_worker *worker, uint64_t context) {
                                    .slot = worker->slot,
                                    .device =
                                        vgpu_accounts_device(worker->accounts, worker->slot, handle->device)};
-  if (!slice.holds && !vgpu_share_has_others(&turns)) return false;
+  if (!holds() && !vgpu_share_has_others(&turns)) return false;
   if (goes_on(&turns)) return false;
   const uint64_t since = vgpu_now_ns();
-  bool taken = !slice.holds && vgpu_share_try(&turns), there = true;
+  bool taken = !holds() && vgpu_share_try(&turns), there = true;
   if (!taken) vgpu_share_want(&turns);
-  if (slice.holds) finish_turn(worker);
+  if (holds()) finish_turn(worker);
   while (!taken && there) {
     taken = vgpu_share_await(&turns, since, NAP_NS);
     if (!taken) there = serve_others(worker);
@@ -315,16 +321,16 @@ bool vgpu_cuda_slice_begin(struct vgpu_worker *worker, uint64_t context) {
   }
   pthread_mutex_lock(&slice.lock);
   slice.turns = turns;
-  slice.holds = true;
+  __atomic_store_n(&slice.holds, true, __ATOMIC_RELEASE);
   slice.began = slice.looked = vgpu_now_ns();
-  slice.idle = 0;
-  slice.launches = 0;
+  slice.idle = slice.launches = 0;
+  slice.closing = false;
   pthread_mutex_unlock(&slice.lock);
   return true;
 }
 
 void vgpu_cuda_slice_launch(uint64_t context, struct vgpu_stream *stream) {
-  if (!slice.holds) return;
+  if (!holds()) return;
   pthread_mutex_lock(&slice.lock);
   uint32_t i = 0;
   while (i < slice.count && (slice.streams[i].stream != stream || slice.streams[i].context != context)) i++;

@@ -20,9 +20,9 @@
 #define LOOK_NS 10000000u
 #define LONGEST_NS 5000000000u
 /* A turn on a GPU that lasts longer holds up no other one. */
-#define STALE_TURNS 5u
+#define STALE_TURNS 5
 /* A session that computes in rounds keeps its turn between two of them. */
-#define IDLE_PART 8u
+#define IDLE_PART 8
 /* Effective weights are multiplied by this. */
 #define SCALE 256u
 
@@ -59,8 +59,9 @@ struct view {
 /* A turn on a GPU that holds up no other: it takes long, or its session has had nothing to do for a while. */
 static bool is_over(const struct vgpu_share *share, const struct vgpu_seat *seat) {
   const uint64_t now = vgpu_now_ns(), idle = load(&seat->idle);
-  return now - load(&seat->taken) > STALE_TURNS * (uint64_t)share->turn_ns ||
-         (idle != 0 && now - idle > share->turn_ns / IDLE_PART);
+  const int64_t turn = share->turn_ns, passed = more(now, load(&seat->taken));
+  /* It may have begun since `now`, but not in an hour. */
+  return passed > STALE_TURNS * turn || passed < -turn || (idle != 0 && more(now, idle) > turn / IDLE_PART);
 }
 
 static void look(const struct vgpu_turns *turns, struct view *view) {

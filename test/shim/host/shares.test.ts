@@ -13,7 +13,17 @@ import { availableParallelism } from 'node:os';
 import type { Readable } from 'node:stream';
 import { afterEach, beforeEach, describe, it } from 'node:test';
 import { runProgram } from '../cuda/private_programs.js';
-import { builtFile, type Host, SHIM, scratchDirectory, sleep, startHost, VARIANT } from '../shim_host.js';
+import {
+  askAll,
+  builtFile,
+  type Host,
+  SHIM,
+  scratchDirectory,
+  sleep,
+  startHost,
+  startShell,
+  VARIANT,
+} from '../shim_host.js';
 import { freePort } from '../support/free_port.js';
 import { op, WireClient, words } from '../wire/wire_client.js';
 import { startStandIn } from './stand_in.js';
@@ -129,6 +139,27 @@ for (const device of ['software', 'stand-in'] as const) {
         assert.ok(tries.some(near), `${tries} instead of ${wanted}`);
       });
     }
+
+    it('computes right while calls wait behind launches', async () => {
+      await start('allow unix weight=10\nallow tcp weight=100\n');
+      await load('tcp');
+      const env = { VGPU_HOST: `unix:${scratch.path}/s`, LD_LIBRARY_PATH: SHIM };
+      const guests = ['rounds 1500', 'rounds 1500'].map((line) =>
+        runProgram(builtFile('programs/stranger'), line.split(' '), { env, limit: 60_000 }),
+      );
+      const shell = startShell({ VGPU_HOST: `unix:${scratch.path}/s` });
+      try {
+        await askAll(shell, ['init']);
+        assert.equal((await shell.ask('threads 8 10', 60_000)).values.join(), '0');
+      } finally {
+        shell.kill();
+      }
+      // Each compares all numbers of each round.
+      for (const { code, stdout } of await Promise.all(guests)) {
+        assert.equal(code, 0);
+        assert.ok(Number(stdout) > 0, stdout);
+      }
+    });
 
     it('leaves what an idle peer does not use to others', async () => {
       await start('allow unix share=25\nallow tcp share=75\n');

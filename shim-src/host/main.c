@@ -130,6 +130,12 @@ static bool prepare_workers(const struct vgpu_options *options, struct vgpu_supe
   int writable = -1, readable = -1;
   struct vgpu_spawner *spawner = &supervisor->spawner;
   supervisor->accounts = vgpu_accounts_make(totals, inventory->count, &writable, &readable);
+  if (supervisor->accounts != NULL && supervisor->backend->turn_ns != 0) {
+    struct vgpu_share *share = &supervisor->accounts->share;
+    share->turns = 1;
+    share->turn_ns = supervisor->backend->turn_ns;
+    share->exclusive = true;
+  }
   bool made = supervisor->accounts != NULL && vgpu_spawner_make(spawner, setup, bytes) &&
               vgpu_spawner_give(spawner, VGPU_WORKER_ACCOUNTS_WRITE, writable) &&
               vgpu_spawner_give(spawner, VGPU_WORKER_ACCOUNTS_READ, readable) &&
@@ -188,6 +194,7 @@ static int serve(const struct vgpu_returns *returns, const struct vgpu_options *
       .control = -1,
       .returns = *returns,
       .metrics = {.listener = -1},
+      .worker_groups = {.directory = -1},
       .read_policy = read_policy_again,
       .limits = {.session_memory = options->session_memory,
                  .session_handles = options->session_handles,
@@ -202,7 +209,10 @@ static int serve(const struct vgpu_returns *returns, const struct vgpu_options *
                .launch_log = -1,
                .session_bytes = options->session_code}};
   int images = -1;
+  char why[256];
   raise_descriptor_limit();
+  if (options->worker_groups && !vgpu_worker_groups_begin(&supervisor.worker_groups, why, sizeof why))
+    vgpu_host_log("groups", 0, "workers have no control groups of their own: %s", why);
   if (!prepare_code(options, &supervisor.code, &images)) return 1;
   vgpu_devices_usual(inventory, &supervisor.admission.usual_devices);
   uint64_t totals[VGPU_DEVICES_MAX];

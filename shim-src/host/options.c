@@ -149,6 +149,9 @@ static bool take(const char *name, int letter, struct vgpu_options *options) {
     case 'N':
       options->no_seccomp = true;
       return true;
+    case 'G':
+      options->worker_groups = true;
+      return true;
     case 'k':
       return kernels(optarg, options);
     case 'K':
@@ -224,6 +227,7 @@ enum vgpu_options_result vgpu_options_parse(int count, char **words, struct vgpu
                                         {"metrics", required_argument, NULL, 'M'},
                                         {"watch", no_argument, NULL, 'W'},
                                         {"no-seccomp", no_argument, NULL, 'N'},
+                                        {"worker-groups", no_argument, NULL, 'G'},
                                         {"image-cache", required_argument, NULL, 'i'},
                                         {"software-kernels", required_argument, NULL, 'k'},
                                         {"check", required_argument, NULL, 'K'},

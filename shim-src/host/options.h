@@ -40,6 +40,7 @@ struct vgpu_options {
   char order[32];
   bool watch; /* repeat the order every second */
   bool no_seccomp;
+  bool worker_groups;
   uint64_t image_cache; /* bytes; 0: images are not kept between sessions */
 };
 

@@ -39,6 +39,7 @@ static const char usage[] =
     "                           that no user has\n"
     "  --self-check             does what a session does first, in a confined process, says what is\n"
     "                           denied, and ends\n"
+    "  --worker-groups          a control group for each worker, in a delegated one\n"
     "  --no-seccomp             workers may make any system call; for debugging, and for a driver\n"
     "                           that needs one which is denied\n"
     "  --image-cache BYTES      code kept from one session to the next; default: 256 MiB, 0: none\n"

@@ -50,6 +50,9 @@ struct vgpu_backend {
   enum vgpu_backend_number number; /* of its handlers */
   bool memory_is_ours; /* device memory is in this process, so a guest can share memory as device memory */
 
+  uint32_t turn_ns; /* of a peer on each device while others wait, and of one session at a time (share.h); 0:
+                       of as many threads as there are processors, on all devices together */
+
   /*
    * For the daemon, before it starts workers. Returns 0, or an exit status after it has printed the reason.
    */
@@ -82,6 +85,7 @@ struct vgpu_backend {
   int32_t (*run)(struct vgpu_worker *worker, const struct vgpu_dispatch_row *row, const void *body,
                  void *reply, struct vgpu_bulk *bulk);
   int32_t (*usage)(struct vgpu_worker *worker, uint32_t device, struct vgpu_usage_reply *reply);
+  void (*idle)(struct vgpu_worker *worker); /* no request is there; NULL: nothing is done then */
 
   /*
    * Answers a getter of NVML for a device of the session. `values` has numbers, of other devices too, and

@@ -23,6 +23,7 @@ static struct vgpu_limits limits_of(const struct vgpu_limits *all, const struct 
   if (peer->calls != 0) limits.calls = peer->calls;
   limits.peer_memory = peer->memory;
   limits.reconnect = peer->reconnect;
+  limits.share = peer->share;
   return limits;
 }
 
@@ -41,7 +42,7 @@ static struct vgpu_vm_memory vm_memory_of(const struct vgpu_greeting *greeting) 
 }
 
 static void close_all(const struct vgpu_spawned *spawned) {
-  const int descriptors[] = {spawned->log, spawned->exchange, spawned->line, spawned->peer};
+  const int descriptors[] = {spawned->log, spawned->exchange, spawned->line, spawned->peer, spawned->group};
   for (size_t i = 0; i < sizeof descriptors / sizeof *descriptors; i++) {
     if (descriptors[i] >= 0) close(descriptors[i]);
   }
@@ -97,7 +98,10 @@ static void begin_session(struct vgpu_supervisor *supervisor, uint32_t slot) {
   spawned.log = vgpu_worker_logs_join(&supervisor->worker_logs, slot);
   spawned.exchange = vgpu_exchange_join(&supervisor->exchange, slot, session, &greeting->peer);
   vgpu_resume_prepare(entry, greeting, &setup, &spawned);
-  pid_t pid = vgpu_spawn(&supervisor->spawner, &setup, &spawned);
+  const bool grouped = supervisor->worker_groups.directory >= 0;
+  spawned.group =
+      grouped ? vgpu_worker_groups_join(&supervisor->worker_groups, slot, greeting->limits.memory) : -1;
+  pid_t pid = grouped && spawned.group < 0 ? -1 : vgpu_spawn(&supervisor->spawner, &setup, &spawned);
   close_all(&spawned);
   vgpu_vm_memory_close(&memory);
   if (pid < 0) {

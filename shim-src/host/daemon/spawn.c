@@ -50,8 +50,9 @@ bool vgpu_spawner_make(struct vgpu_spawner *spawner, const struct vgpu_host_setu
 }
 
 /* In a child that has the daemon's memory until it executes: nothing here changes any of it. */
-_Noreturn static void become_worker(const struct vgpu_spawner *spawner, const int *descriptors) {
+_Noreturn static void become_worker(const struct vgpu_spawner *spawner, const int *descriptors, int group) {
   static char *const words[] = {"vgpu-hostd", VGPU_WORKER_WORD, NULL};
+  if (group >= 0 && write(group, "0", 1) != 1) _exit(NOT_STARTED);
   for (int i = 0; i < VGPU_WORKER_DESCRIPTORS; i++) {
     if (descriptors[i] >= 0 && dup2(descriptors[i], i) < 0) _exit(NOT_STARTED);
   }
@@ -87,7 +88,7 @@ pid_t vgpu_spawn(const struct vgpu_spawner *spawner, const struct vgpu_session_s
     all = all && (*given >= 0 || !own[i].needed);
   }
   pid_t pid = all ? vfork() : -1;
-  if (pid == 0) become_worker(spawner, descriptors);
+  if (pid == 0) become_worker(spawner, descriptors, spawned->group);
   int error = errno;
   close(memory);
   for (size_t i = 0; i < count; i++) {

@@ -27,6 +27,7 @@ struct vgpu_spawned {
   int connection, log;
   const struct vgpu_vm_memory *vm_memory;
   int exchange, line, peer; /* a worker without one of them lacks only its feature */
+  int group;                /* worker_groups.h; the worker does not start if it cannot enter it */
 };
 
 /* Starts a worker. Returns its pid, or -1 with errno. */

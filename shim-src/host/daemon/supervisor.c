@@ -48,8 +48,8 @@ static int sooner(int one, int other) {
   return one < 0 || (other >= 0 && other < one) ? other : one;
 }
 
-#define BEGIN_LOOK_MS 2 /* until the next worker may start: one that answers its guest logs it, which wakes  \
-                         */
+/* Until the next worker may start. One that answers its guest logs it, which wakes the daemon sooner. */
+#define BEGIN_LOOK_MS 2
 
 /* One turn. The dead are buried first, so that their slots are free for who comes now. */
 static bool wait_and_serve(struct vgpu_supervisor *supervisor) {

@@ -16,6 +16,7 @@
 #include "host/daemon/control/metrics.h"
 #include "host/daemon/sessions.h"
 #include "host/daemon/spawn.h"
+#include "host/daemon/worker_groups.h"
 #include "host/daemon/worker_logs.h"
 #include "host/session/worker.h"
 
@@ -46,6 +47,7 @@ struct vgpu_supervisor {
   struct vgpu_questions questions;
   struct vgpu_exchange exchange;
   struct vgpu_worker_logs worker_logs;
+  struct vgpu_worker_groups worker_groups;
   int signals; /* signalfd */
   uint64_t next_session;
   bool stopping;

@@ -24,6 +24,7 @@ static void bury(struct vgpu_supervisor *supervisor, pid_t pid, int status) {
     entry->pid = 0;
     vgpu_resume_end(entry);
     vgpu_exchange_leave(&supervisor->exchange, i);
+    vgpu_worker_groups_leave(&supervisor->worker_groups, i);
     supervisor->sessions.ended++;
     vgpu_accounts_end(supervisor->accounts, i);
     vgpu_images_end(supervisor->code.images, i);

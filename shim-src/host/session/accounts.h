@@ -68,7 +68,8 @@ struct vgpu_account {
       uint32_t carrier;      /* enum vgpu_carrier; 0: the greeting is not answered yet */
       uint32_t busy;         /* seconds that the current call has taken so far; 0: only a few */
       int64_t waiting_since; /* the time (vgpu_now_ms) when the connection broke; 0: it is not broken */
-      uint64_t computed;     /* nanoseconds of processors that kernels of the software device took */
+      uint64_t
+          computed; /* nanoseconds: of processors of the software device, or of a GPU's turns (share.h) */
       struct vgpu_seat seats[VGPU_DEVICES_MAX];    /* the state of its turns to compute */
       uint64_t launches;                           /* kernels that ran */
       uint64_t calls;                              /* frames that were carried out */

@@ -19,6 +19,10 @@
 /* A thread that is not called checks by itself: a call between its look and its sleep is lost. */
 #define LOOK_NS 10000000u
 #define LONGEST_NS 5000000000u
+/* A turn on a GPU that lasts longer holds up no other one. */
+#define STALE_TURNS 5
+/* A session that computes in rounds keeps its turn between two of them. */
+#define IDLE_PART 8
 /* Effective weights are multiplied by this. */
 #define SCALE 256u
 
@@ -52,6 +56,14 @@ struct view {
   bool known[VGPU_SHARE_PEERS_MAX];
 };
 
+/* A turn on a GPU that holds up no other: it takes long, or its session has had nothing to do for a while. */
+static bool is_over(const struct vgpu_share *share, const struct vgpu_seat *seat) {
+  const uint64_t now = vgpu_now_ns(), idle = load(&seat->idle);
+  const int64_t turn = share->turn_ns, passed = more(now, load(&seat->taken));
+  /* It may have begun since `now`, but not in an hour. */
+  return passed > STALE_TURNS * turn || passed < -turn || (idle != 0 && more(now, idle) > turn / IDLE_PART);
+}
+
 static void look(const struct vgpu_turns *turns, struct view *view) {
   const struct vgpu_accounts *accounts = turns->accounts;
   const uint32_t slots = vgpu_accounts_slots(accounts);
@@ -60,12 +72,13 @@ static void look(const struct vgpu_turns *turns, struct view *view) {
   memset(view->known, 0, sizeof view->known);
   for (uint32_t i = 0; i < slots; i++) {
     const struct vgpu_seat *seat = &accounts->slots[i].seats[turns->device];
-    const uint32_t peer = view->share->places[i].peer;
+    const uint32_t peer = view->share->owners[i].peer;
     if (!view->known[peer]) view->used[peer] = load(&view->share->base[turns->device][peer]);
     view->known[peer] = true;
     view->used[peer] += load(&seat->used);
     uint32_t holding = __atomic_load_n(&seat->holding, __ATOMIC_SEQ_CST);
     const uint32_t waiting = __atomic_load_n(&seat->waiting, __ATOMIC_SEQ_CST);
+    if (holding > 0 && view->share->exclusive && is_over(view->share, seat)) holding = 0;
     if (holding == 0 && waiting == 0) continue;
     if (holding > view->share->turns) holding = view->share->turns;
     view->array[view->count++] = (struct active){
@@ -76,7 +89,7 @@ static void look(const struct vgpu_turns *turns, struct view *view) {
 }
 
 static uint32_t peer_of(const struct vgpu_turns *turns) {
-  return turns->accounts->share.places[turns->slot].peer;
+  return turns->accounts->share.owners[turns->slot].peer;
 }
 
 /* The first seat with waiting threads whose turn it is: of one peer, or of all (UINT32_MAX). NULL: none. */
@@ -107,25 +120,37 @@ static void call_next(const struct vgpu_turns *turns, const struct view *view) {
  */
 struct weights {
   uint64_t own, all;
+  uint64_t least; /* of another peer; UINT64_MAX: there is none */
 };
+
+static uint64_t weight_of(const struct vgpu_seat_owner *owner, uint64_t others, uint64_t rest) {
+  uint64_t weight = SCALE * owner->weight;
+  if (owner->percent > 0)
+    weight = SCALE * owner->percent * (others == 0 ? 1 : others) / (others == 0 ? 1 : rest);
+  return weight == 0 ? 1 : weight;
+}
 
 static struct weights weigh(const struct view *view, uint32_t slot) {
   bool seen[VGPU_SHARE_PEERS_MAX] = {false};
   uint64_t percents = 0, others = 0;
-  const struct vgpu_place_of_seat *places = view->share->places, *mine = &places[slot];
+  uint32_t peers[VGPU_SEATS_MAX + 1], count = 0; /* a slot of each */
+  const struct vgpu_seat_owner *owners = view->share->owners;
   for (uint32_t i = 0; i <= view->count; i++) {
-    const struct vgpu_place_of_seat *place = i == view->count ? mine : &places[view->array[i].slot];
-    if (seen[place->peer]) continue;
-    seen[place->peer] = true;
-    percents += place->percent;
-    if (place->percent == 0) others += place->weight;
+    const uint32_t one = i == 0 ? slot : view->array[i - 1].slot;
+    if (seen[owners[one].peer]) continue;
+    seen[owners[one].peer] = true;
+    peers[count++] = one;
+    percents += owners[one].percent;
+    if (owners[one].percent == 0) others += owners[one].weight;
   }
   const uint64_t rest = percents < 100 ? 100 - percents : 1;
-  struct weights weights = {.all = SCALE * (others == 0 ? percents : others * (percents + rest) / rest)};
-  weights.own = mine->percent == 0
-                    ? SCALE * mine->weight
-                    : SCALE * mine->percent * (others == 0 ? 1 : others) / (others == 0 ? 1 : rest);
-  if (weights.own == 0) weights.own = 1;
+  struct weights weights = {.own = weight_of(&owners[slot], others, rest), .all = 0, .least = UINT64_MAX};
+  weights.all = weights.own;
+  for (uint32_t i = 1; i < count; i++) {
+    const uint64_t weight = weight_of(&owners[peers[i]], others, rest);
+    weights.all += weight;
+    if (weight < weights.least) weights.least = weight;
+  }
   return weights;
 }
 
@@ -135,11 +160,10 @@ static uint64_t period(const struct view *view, const struct weights *weights) {
   return time < LONGEST_NS ? time : LONGEST_NS;
 }
 
-/* Moves a count to at most `credit` below the other one, and at most DEBT_NS above. Returns the difference.
- */
-static uint64_t bring_near(uint64_t used, uint64_t other) {
+/* Returns what brings a count to at most `credit` below the other one, and at most DEBT_NS above. */
+static uint64_t bring_near(uint64_t used, uint64_t other, int64_t credit) {
   const int64_t ahead = more(used, other);
-  if (ahead < -CREDIT_NS) return (uint64_t)(-CREDIT_NS - ahead);
+  if (ahead < -credit) return (uint64_t)(-credit - ahead);
   return ahead > DEBT_NS ? (uint64_t)(DEBT_NS - ahead) : 0;
 }
 
@@ -171,15 +195,22 @@ static void add(struct vgpu_seat *seat, uint64_t used, uint64_t own) {
   __atomic_store_n(&seat->own, seat->own + own, __ATOMIC_RELAXED);
 }
 
+/* Two turns of the peer for which one counts most: between its turns the others have some of theirs. */
+static int64_t credit_of(const struct view *view, const struct vgpu_turns *turns) {
+  const uint64_t least = weigh(view, turns->slot).least;
+  const uint64_t two = 2ull * view->share->turn_ns * VGPU_WEIGHT_USUAL * SCALE / least;
+  return two > CREDIT_NS ? (int64_t)two : CREDIT_NS;
+}
+
 /* A seat that was idle begins near those that are active, and its peer, if all its seats were. */
 static void join(const struct vgpu_turns *turns, struct vgpu_seat *seat, struct view *view) {
   look(turns, view);
   if (seat->holding > 0 || seat->waiting > 0) return;
   const struct least least = least_of(view, turns);
-  uint64_t *used = &view->used[peer_of(turns)];
-  const uint64_t moved = !least.own_active && least.peer_active ? bring_near(*used, least.peer) : 0;
+  uint64_t *used = &view->used[peer_of(turns)], moved = 0;
+  if (!least.own_active && least.peer_active) moved = bring_near(*used, least.peer, credit_of(view, turns));
   *used += moved;
-  add(seat, moved, least.own_active ? bring_near(seat->own, least.own) : 0);
+  add(seat, moved, least.own_active ? bring_near(seat->own, least.own, CREDIT_NS) : 0);
 }
 
 /*
@@ -188,7 +219,7 @@ static void join(const struct vgpu_turns *turns, struct vgpu_seat *seat, struct 
  * of those that have used more ends its turn early (vgpu_share_crowded).
  */
 static bool goes_first(const struct view *view, uint32_t peer) {
-  if (view->running >= 2 * view->share->turns) return false;
+  if (view->share->exclusive || view->running >= 2 * view->share->turns) return false;
   for (uint32_t i = 0; i < view->count; i++) {
     const struct active *other = &view->array[i];
     if (other->holding == 0) continue;
@@ -208,7 +239,7 @@ static bool is_due(const struct view *view, const struct vgpu_turns *turns, cons
   if (next != NULL && next->slot != turns->slot) return false;
   uint64_t taken = since, holding = 0;
   for (uint32_t i = 0; i < slots; i++) {
-    if (view->share->places[i].peer != peer) continue;
+    if (view->share->owners[i].peer != peer) continue;
     const struct vgpu_seat *seat = &turns->accounts->slots[i].seats[turns->device];
     const uint64_t other = load(&seat->taken);
     if (other > taken) taken = other;
@@ -230,6 +261,7 @@ static bool may(const struct view *view, const struct vgpu_turns *turns) {
 static void take(struct vgpu_seat *seat) {
   __atomic_store_n(&seat->holding, seat->holding + 1, __ATOMIC_SEQ_CST);
   __atomic_store_n(&seat->taken, vgpu_now_ns(), __ATOMIC_RELAXED);
+  __atomic_store_n(&seat->idle, 0, __ATOMIC_RELAXED);
 }
 
 bool vgpu_share_try(const struct vgpu_turns *turns) {
@@ -243,41 +275,51 @@ bool vgpu_share_try(const struct vgpu_turns *turns) {
   return taken;
 }
 
-bool vgpu_share_enter_within(const struct vgpu_turns *turns, uint64_t limit_ns) {
+static void take_waiting(const struct vgpu_turns *turns, struct vgpu_seat *seat, struct view *view) {
+  __atomic_store_n(&seat->waiting, seat->waiting - 1, __ATOMIC_SEQ_CST);
+  take(seat);
+  look(turns, view);
+  call_next(turns, view);
+}
+
+void vgpu_share_want(const struct vgpu_turns *turns) {
   struct vgpu_seat *seat = seat_of(turns);
-  const uint64_t began = vgpu_now_ns();
-  struct view view;
-  bool waits = false, taken;
   pthread_mutex_lock(&own_seats);
-  join(turns, seat, &view);
+  __atomic_store_n(&seat->waiting, seat->waiting + 1, __ATOMIC_SEQ_CST);
+  pthread_mutex_unlock(&own_seats);
+}
+
+bool vgpu_share_await(const struct vgpu_turns *turns, uint64_t since, uint64_t limit_ns) {
+  struct vgpu_seat *seat = seat_of(turns);
+  struct view view;
+  bool slept = false;
   for (;;) {
-    const struct weights weights = weigh(&view, turns->slot);
-    taken = may(&view, turns) || (waits && is_due(&view, turns, &weights, began));
-    const uint64_t spent = waits ? vgpu_now_ns() - began : 0;
-    if (taken || spent >= limit_ns) break;
-    if (!waits) __atomic_store_n(&seat->waiting, seat->waiting + 1, __ATOMIC_SEQ_CST);
-    waits = true;
-    pthread_mutex_unlock(&own_seats);
-    const uint64_t least = period(&view, &weights), left = limit_ns - spent;
-    uint64_t nap = least < LOOK_NS ? least : LOOK_NS;
-    if (left < nap) nap = left;
-    const struct timespec limit = {.tv_nsec = (long)nap};
-    syscall(SYS_futex, &seat->call, FUTEX_WAIT, 0, &limit, NULL, 0);
     pthread_mutex_lock(&own_seats);
     look(turns, &view);
+    const struct weights weights = weigh(&view, turns->slot);
+    const bool taken = may(&view, turns) || is_due(&view, turns, &weights, since);
+    if (taken) take_waiting(turns, seat, &view);
+    pthread_mutex_unlock(&own_seats);
+    if (taken || slept) return taken;
+    const uint64_t most = period(&view, &weights) < LOOK_NS ? period(&view, &weights) : LOOK_NS;
+    const struct timespec limit = {.tv_nsec = (long)(limit_ns < most ? limit_ns : most)};
+    syscall(SYS_futex, &seat->call, FUTEX_WAIT, 0, &limit, NULL, 0);
+    slept = true;
   }
-  if (waits) __atomic_store_n(&seat->waiting, seat->waiting - 1, __ATOMIC_SEQ_CST);
-  if (taken) {
-    take(seat);
-    look(turns, &view);
-    call_next(turns, &view);
-  }
+}
+
+void vgpu_share_give_up(const struct vgpu_turns *turns) {
+  struct vgpu_seat *seat = seat_of(turns);
+  pthread_mutex_lock(&own_seats);
+  __atomic_store_n(&seat->waiting, seat->waiting - 1, __ATOMIC_SEQ_CST);
   pthread_mutex_unlock(&own_seats);
-  return taken;
 }
 
 void vgpu_share_enter(const struct vgpu_turns *turns) {
-  (void)vgpu_share_enter_within(turns, UINT64_MAX);
+  const uint64_t since = vgpu_now_ns();
+  if (vgpu_share_try(turns)) return;
+  vgpu_share_want(turns);
+  while (!vgpu_share_await(turns, since, LOOK_NS)) continue;
 }
 
 /* The first look of vgpu_share_crowded, which threads that compute take all the time. */
@@ -305,18 +347,42 @@ bool vgpu_share_crowded(const struct vgpu_turns *turns) {
   return more(most, view.used[peer_of(turns)]) < LEAD_NS;
 }
 
-bool vgpu_share_wanted(const struct vgpu_turns *turns) {
-  struct view view;
-  look(turns, &view);
-  for (uint32_t i = 0; i < view.count; i++) {
-    if (view.array[i].waiting > 0 && view.array[i].peer != peer_of(turns)) return true;
+void vgpu_share_idle(const struct vgpu_turns *turns) {
+  __atomic_store_n(&seat_of(turns)->idle, vgpu_now_ns(), __ATOMIC_RELAXED);
+}
+
+void vgpu_share_busy(const struct vgpu_turns *turns) {
+  __atomic_store_n(&seat_of(turns)->idle, 0, __ATOMIC_RELAXED);
+}
+
+bool vgpu_share_lost(const struct vgpu_turns *turns) {
+  return is_over(&turns->accounts->share, seat_of(turns));
+}
+
+bool vgpu_share_has_others(const struct vgpu_turns *turns) {
+  const struct vgpu_accounts *accounts = turns->accounts;
+  const uint32_t slots = vgpu_accounts_slots(accounts);
+  for (uint32_t i = 0; i < slots; i++) {
+    if (__atomic_load_n(&accounts->owners[i].pid, __ATOMIC_RELAXED) != 0 &&
+        accounts->share.owners[i].peer != peer_of(turns))
+      return true;
   }
   return false;
 }
 
-/* What a turn is charged: while no thread waits it costs no more than the others have used. */
+bool vgpu_share_wanted(const struct vgpu_turns *turns) {
+  struct view view;
+  look(turns, &view);
+  for (uint32_t i = 0; i < view.count; i++) {
+    if (view.array[i].peer != peer_of(turns)) return true;
+  }
+  return false;
+}
+
+/* Charges a turn. While no thread waits it costs no more than the others have used. */
 static void charge(const struct vgpu_turns *turns, struct vgpu_seat *seat, const struct view *view,
                    uint64_t time) {
+  if (view->waiting == 0 && view->count <= 1) return; /* only its own */
   const struct weights weights = weigh(view, turns->slot);
   uint64_t used = time * VGPU_WEIGHT_USUAL * SCALE / weights.own, own = used;
   if (view->waiting == 0) {
@@ -347,12 +413,12 @@ void vgpu_share_leave(const struct vgpu_turns *turns, uint64_t used) {
 
 void vgpu_share_begin(struct vgpu_accounts *accounts, uint32_t slot, uint32_t peer, uint32_t weight,
                       uint32_t percent) {
-  accounts->share.places[slot] = (struct vgpu_place_of_seat){
+  accounts->share.owners[slot] = (struct vgpu_seat_owner){
       .peer = peer % VGPU_SHARE_PEERS_MAX, .weight = weight == 0 ? 1 : weight, .percent = percent};
 }
 
 void vgpu_share_end(struct vgpu_accounts *accounts, uint32_t slot) {
-  const uint32_t peer = accounts->share.places[slot].peer;
+  const uint32_t peer = accounts->share.owners[slot].peer;
   for (uint32_t device = 0; device < VGPU_DEVICES_MAX; device++) {
     uint64_t *base = &accounts->share.base[device][peer];
     __atomic_store_n(base, *base + load(&accounts->slots[slot].seats[device].used), __ATOMIC_RELAXED);
@@ -368,7 +434,7 @@ void vgpu_share_new_peer(struct vgpu_accounts *accounts, uint32_t peer) {
     uint64_t least = 0;
     look(&(struct vgpu_turns){.accounts = accounts, .device = device}, &view);
     for (uint32_t i = 0; i < slots; i++) {
-      const uint32_t other = accounts->share.places[i].peer;
+      const uint32_t other = accounts->share.owners[i].peer;
       if (accounts->owners[i].pid == 0 || (found && more(view.used[other], least) >= 0)) continue;
       least = view.used[other];
       found = true;

@@ -32,6 +32,7 @@ struct vgpu_seat {
   uint32_t waiting; /* threads that want to */
   uint32_t call;    /* a futex, and always 0: who wakes cannot write it */
   uint64_t taken;   /* the time of the last turn, vgpu_now_ns */
+  uint64_t idle;    /* since when the session of a turn has had nothing to do; 0: it computes */
   uint64_t used;    /* nanoseconds of the peer, divided by weight; only differences have a meaning */
   uint64_t own;     /* the same, beside other sessions of the peer */
 };
@@ -40,11 +41,12 @@ struct vgpu_seat {
 struct vgpu_share {
   uint32_t turns;   /* at a time, of each device */
   uint32_t turn_ns; /* length of one */
-  struct vgpu_place_of_seat {
+  bool exclusive; /* nobody goes first while another peer has a turn: a GPU's kernels cannot be interrupted */
+  struct vgpu_seat_owner {
     uint32_t peer; /* below VGPU_SHARE_PEERS_MAX */
     uint32_t weight;
     uint32_t percent; /* of the device, whatever the weights of other peers are; 0: weight holds */
-  } places[VGPU_SEATS_MAX];
+  } owners[VGPU_SEATS_MAX];
   uint64_t base[VGPU_DEVICES_MAX][VGPU_SHARE_PEERS_MAX]; /* `used` of sessions that have ended */
 };
 
@@ -68,8 +70,14 @@ void vgpu_share_end(struct vgpu_accounts *accounts, uint32_t slot);
 /* Waits for a turn of the calling thread. */
 void vgpu_share_enter(const struct vgpu_turns *turns);
 
-/* The same, but gives up after `limit_ns`. False: the thread does not count as waiting any more. */
-bool vgpu_share_enter_within(const struct vgpu_turns *turns, uint64_t limit_ns);
+/*
+ * The same in steps: the thread counts as waiting from vgpu_share_want on, which it may also call before its
+ * last turn is over, and repeats vgpu_share_await until it has a turn or gives up. `since`: when it began to
+ * wait (vgpu_now_ns).
+ */
+void vgpu_share_want(const struct vgpu_turns *turns);
+bool vgpu_share_await(const struct vgpu_turns *turns, uint64_t since, uint64_t limit_ns);
+void vgpu_share_give_up(const struct vgpu_turns *turns);
 
 /* Takes a turn if there is one to be had at once. */
 bool vgpu_share_try(const struct vgpu_turns *turns);
@@ -77,7 +85,16 @@ bool vgpu_share_try(const struct vgpu_turns *turns);
 /* For a thread that has a turn: true if it should end the turn early. */
 bool vgpu_share_crowded(const struct vgpu_turns *turns);
 
-/* True if a session of another peer waits for a turn. */
+/* For a session that has a turn, and nothing to do: others take the turn soon if it stays so. */
+void vgpu_share_idle(const struct vgpu_turns *turns);
+void vgpu_share_busy(const struct vgpu_turns *turns);
+/* True if others may have taken the turn since. */
+bool vgpu_share_lost(const struct vgpu_turns *turns);
+
+/* True if another peer has a session, whatever it does. */
+bool vgpu_share_has_others(const struct vgpu_turns *turns);
+
+/* For a thread that has a turn: true if a session of another peer has one, too, or waits for one. */
 bool vgpu_share_wanted(const struct vgpu_turns *turns);
 
 /* The turn is over, after so many nanoseconds. */

@@ -271,7 +271,10 @@ bool vgpu_worker_receive(struct vgpu_worker *worker, struct vgpu_request *reques
 static bool next_request(struct vgpu_worker *worker, struct vgpu_request *request) {
   struct vgpu_meanwhile *meanwhile = &worker->meanwhile;
   if (meanwhile->over) return false;
-  if (!meanwhile->has_next) return vgpu_worker_receive(worker, request);
+  if (!meanwhile->has_next) {
+    if (worker->backend->idle != NULL) worker->backend->idle(worker);
+    return vgpu_worker_receive(worker, request);
+  }
   *request = meanwhile->next;
   meanwhile->has_next = false;
   return true;

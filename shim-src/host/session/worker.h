@@ -24,6 +24,7 @@ struct vgpu_limits {
   uint64_t peer_memory;    /* bytes, of all sessions of this peer; 0: no limit */
   uint64_t session_shared; /* bytes of memory shared with the guest; 0: no rings either */
   uint32_t reconnect;      /* seconds that a session waits for a guest whose connection broke; 0: it ends */
+  uint32_t share;          /* percent of each device; 0: by weight (policy.h) */
 };
 
 /* Requests that are taken while an earlier one is still being carried out: meanwhile.c */

@@ -108,7 +108,7 @@ describe('the control socket of a host', () => {
     assert.match(metrics, /^vgpu_hostd_info\{.*simulated="1"\} 1$/m);
     assert.match(metrics, /^vgpu_hostd_session_memory_bytes\{session="\d+",peer="unix:\d+"\} \d{7,}$/m);
     for (const line of metrics.trim().split('\n'))
-      assert.match(line, /^(# (HELP|TYPE) vgpu_hostd_\w+ .+|vgpu_hostd_\w+(\{[^}]*\})? \d+)$/);
+      assert.match(line, /^(# (HELP|TYPE) vgpu_hostd_\w+ .+|vgpu_hostd_\w+(\{[^}]*\})? \d+(\.\d{3})?)$/);
   });
 
   it('ends one session and no other', async () => {

@@ -107,6 +107,7 @@ describe('the grammar of hostd.conf', () => {
     ['allow vsock cid=-1', 'cid="-1" is neither'],
     ['allow vsock port=3', '"port" is not known here'],
     ['deny vsock cid=3 memory=1G', 'memory= has no meaning for a peer that is denied'],
+    ['allow any share=101', 'share="101" is not a number from 1 to 100, nor none'],
     ['limits', '"limits" without any'],
     [
       'limits cid=3',
@@ -188,7 +189,7 @@ test('vgpu-hostd.conf(5) explains every word of the grammar, and mandoc has no c
   const text = readFileSync(page, 'utf8');
   const source = readFileSync(path.join(ROOT, 'shim-src/host/policy/settings.c'), 'utf8');
   const keys = [...source.matchAll(/\{"(\w+)", /g)].map(([, key]) => key);
-  assert.equal(keys.length, 11);
+  assert.equal(keys.length, 12);
   for (const key of keys) assert.match(text, new RegExp(`^\\.It (Cm|Li) ${key}=`, 'm'), key);
   for (const word of ['allow', 'deny', 'limits', 'workers', 'unix', 'vsock', 'tcp', 'any'])
     assert.match(text, new RegExp(`^\\.(It|Cm|Li|Op) .*\\b${word}\\b`, 'm'), word);

@@ -38,7 +38,7 @@ describe('the table that workers share', () => {
     assert.equal(await run('dead'), '0 1');
   });
 
-  it('gives a peer a turn after twice the time of its share, whoever keeps his', async () => {
+  it('gives a peer a turn after twice the time of its share, although another one keeps its own', async () => {
     const waited = Number(await run('kept'));
     assert.ok(waited >= 7 && waited < 1000, `${waited} ms`);
   });

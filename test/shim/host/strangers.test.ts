@@ -243,6 +243,7 @@ describe('a stranger among guests', () => {
   for (const [what, least] of [
     ['endless', 0.15],
     ['fill', 0.06],
+    ['compile', 0.06],
   ] as const) {
     it(`leaves an honest guest its rounds beside 16 sessions of another peer that ${what}`, {
       skip: busy,

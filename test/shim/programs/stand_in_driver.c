@@ -40,6 +40,7 @@
  * of a channel is full)
  * - cache: cuInit says on stderr where CUDA_CACHE_PATH is, and whether it can write and remove files there
  * and in the directory `other` beside it
+ * - threads: cuInit says on stderr which part of the threads MPS gives it
  * - greedy: cuInit asks for bpf(2) and accept4(2), and does without
  *
  * STAND_IN_BEHIND is the path of the library behind it.
@@ -254,6 +255,9 @@ int cuInit(unsigned flags) {
     if (word("cache") != NULL) tells_cache();
     if (word("wide") != NULL)
       (void)mmap(NULL, (size_t)1 << 40, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    const char *threads = getenv("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE");
+    if (word("threads") != NULL)
+      fprintf(stderr, "stand-in: %s %% of threads\n", threads == NULL ? "all" : threads);
     if (word("greedy") != NULL) {
       (void)syscall(SYS_bpf, -1, NULL, 0);
       (void)accept4(-1, NULL, NULL, 0);

@@ -4,13 +4,15 @@
  *   endless        launches a kernel without an end, prints "launched" and sleeps
  *   fill           fills 64 MiB of device memory and copies them, without an end; prints "launched" before
  *   queue N        launches N kernels of about a second each, prints "launched" and sleeps
+ *   compile        loads and unloads a long module, without an end; prints "launched" before
+ *   load N         launches kernels that count to N, without an end; prints "launched" after the first
  *   unmapped       stores to addresses that are reserved, and mapped in part; prints the CUresult of each
  *   local N        launches a kernel whose threads have N bytes of local memory; prints the CUresult
  *   modules N      loads the same module N times; prints how many could be loaded and the last CUresult
  *   rounds MS      writes, adds one in a kernel, reads back and compares for so long; prints how often
  *   pin N          allocates N times a MiB of pinned memory and of managed memory, writes to it, prints how
- * often that succeeded and the number of a child that inherits it, and sleeps memory         prints what
- * cuMemGetInfo, cuDeviceTotalMem and a fresh allocation say
+ *                  often that succeeded and the number of a child that inherits it, and sleeps
+ *   memory         prints what cuMemGetInfo, cuDeviceTotalMem and a fresh allocation say
  */
 #include <stdint.h>
 #include <stdio.h>
@@ -36,6 +38,12 @@ static const char add_ptx[] =
          " mov.u32 %r1, %tid.x;\n mul.wide.u32 %d2, %r1, 4;\n add.u64 %d3, %d1, %d2;\n"
          " ld.global.u32 %r2, [%d3];\n add.u32 %r2, %r2, 1;\n st.global.u32 [%d3], %r2;\n ret; }\n";
 
+/* Counts to its parameter. */
+static const char count_ptx[] = HEAD ".visible .entry k(.param .u64 p) {\n"
+                                     " .reg .u32 %r<3>;\n .reg .pred %q;\n mov.u32 %r1, 0;\n"
+                                     " ld.param.u32 %r2, [p];\n"
+                                     "L:\n add.u32 %r1, %r1, 1;\n setp.ne.u32 %q, %r1, %r2;\n @%q bra L;\n"
+                                     " ret; }\n";
 static const char print_ptx[] =
     HEAD ".extern .func (.param .b32 r) vprintf (.param .b64 a, .param .b64 b);\n"
          ".global .align 1 .b8 text[27] = "
@@ -187,6 +195,39 @@ static void rounds(unsigned limit_ms) {
   printf("%u\n", done);
 }
 
+/* Compiles without a pause; never ends. */
+static int compile(void) {
+  enum { LINES = 20000 };
+  char *text = malloc(200 + LINES * 32), *at = text;
+  if (text == NULL) exit(4);
+  at += sprintf(at, HEAD ".visible .entry k(.param .u64 p) {\n .reg .u32 %%r<2>;\n");
+  for (int i = 0; i < LINES; i++) at += sprintf(at, "add.u32 %%r1, %%r1, 1;\n");
+  sprintf(at, "ret; }\n");
+  puts("launched");
+  fflush(stdout);
+  for (int result = 0; result == 0;) {
+    void *module, *function;
+    result = CALL((void **, const void *), cuModuleLoadData, &module, text);
+    if (result == 0)
+      result = CALL((void **, void *, const char *), cuModuleGetFunction, &function, module, "k");
+    if (result == 0) result = CALL((void *), cuModuleUnload, module);
+  }
+  return 1;
+}
+
+/* Launches without a pause, and waits after each 16; never ends. */
+static int load(unsigned number) {
+  int result;
+  void *function = function_of(count_ptx, &result);
+  for (unsigned i = 0; result == 0; i++) {
+    result = launch(function, 4, 32, number);
+    if (result == 0 && i % 16 == 0) result = ((int (*)(void))need("cuCtxSynchronize"))();
+    if (i == 0) puts("launched");
+    fflush(stdout);
+  }
+  return result;
+}
+
 static void memory(void) {
   size_t unused = 0, total = 0, device = 0;
   CALL((size_t *, size_t *), cuMemGetInfo_v2, &unused, &total);
@@ -258,6 +299,10 @@ int main(int count, char **words) {
     if (result == 0) sleep_for_ever();
   } else if (strcmp(what, "fill") == 0) {
     result = fill();
+  } else if (strcmp(what, "compile") == 0) {
+    result = compile();
+  } else if (strcmp(what, "load") == 0) {
+    result = load(number);
   } else if (strcmp(what, "queue") == 0) {
     void *function = function_of(print_ptx, &result);
     for (unsigned i = 0; result == 0 && i < number; i++) result = launch(function, 1, 1, 100000);

@@ -21,6 +21,7 @@
 #include "host/backend/cuda/nvml.h"
 #include "host/backend/cuda/self_check.h"
 #include "host/backend/cuda/session.h"
+#include "host/backend/cuda/slice.h"
 #include "host/log.h"
 #include "host/session/worker.h"
 #include "wire/clock.h"
@@ -304,6 +305,7 @@ static void correct_accounts(void *context) {
 static bool begin(struct vgpu_worker *worker) {
   const struct vgpu_inventory *inventory = worker->inventory;
   vgpu_accounts_before_refusal(correct_accounts, worker);
+  vgpu_cuda_slice_of_mps(worker);
   if (!inventory->chosen) return true;
   /* The driver then shows no other device. */
   char list[VGPU_DEVICES_MAX * VGPU_UUID_TEXT] = "";
@@ -328,8 +330,8 @@ static int64_t correction_period_ms(uint32_t opcode) {
   }
 }
 
-static int32_t run(struct vgpu_worker *worker, const struct vgpu_dispatch_row *row, const void *body,
-                   void *reply, struct vgpu_bulk *bulk) {
+static int32_t carry_out(struct vgpu_worker *worker, const struct vgpu_dispatch_row *row, const void *body,
+                         void *reply, struct vgpu_bulk *bulk) {
   int32_t result = vgpu_cuda_await_endings(worker, row->opcode);
   if (result == CUDA_SUCCESS) result = row->run[VGPU_BACKEND_CUDA](worker, body, reply, bulk);
   int32_t failed = vgpu_cuda_failed_ending(worker);
@@ -340,6 +342,11 @@ static int32_t run(struct vgpu_worker *worker, const struct vgpu_dispatch_row *r
   if (worker->cuda != NULL && vgpu_now_ms() - worker->cuda->corrected >= correction_period_ms(row->opcode))
     correct_accounts(worker);
   return result;
+}
+
+static int32_t run(struct vgpu_worker *worker, const struct vgpu_dispatch_row *row, const void *body,
+                   void *reply, struct vgpu_bulk *bulk) {
+  return vgpu_cuda_slice_run(worker, carry_out, row, body, reply, bulk);
 }
 
 static const struct vgpu_backend_graphs graphs = {.begin = vgpu_cuda_graph_begin,
@@ -358,6 +365,8 @@ const struct vgpu_backend vgpu_cuda_backend = {.name = "cuda",
                                                .make_filter = vgpu_cuda_filter,
                                                .begin = begin,
                                                .run = run,
+                                               .idle = vgpu_cuda_slice_close,
+                                               .turn_ns = 10000000,
                                                .usage = usage,
                                                .query = vgpu_cuda_nvml_query,
                                                .forget_shared = vgpu_cuda_unpin,

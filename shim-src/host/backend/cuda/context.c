@@ -1,5 +1,6 @@
 /* Contexts, streams and events on the host's GPU. */
 #include "host/backend/cuda/session.h"
+#include "host/backend/cuda/slice.h"
 
 #include "host/log.h"
 
@@ -124,6 +125,7 @@ int32_t vgpu_cuda_cuStreamDestroy_v2(struct vgpu_worker *worker,
   struct vgpu_stream *stream = vgpu_cuda_object(worker, send->stream, VGPU_HANDLE_STREAM);
   if (stream == NULL) return CUDA_ERROR_INVALID_HANDLE;
   vgpu_handles_remove(&worker->handles, send->stream, VGPU_HANDLE_STREAM);
+  vgpu_cuda_slice_close(worker);
   vgpu_cuda_stream_ends(worker, stream);
   return VGPU_DRIVER(&cuda->api, cuStreamDestroy_v2, stream);
 }

@@ -6,6 +6,7 @@
 #include "host/backend/cuda/graph.h"
 
 #include "host/backend/cuda/session.h"
+#include "host/backend/cuda/slice.h"
 
 #define NON_BLOCKING 1u
 #define RELAXED 2 /* CU_STREAM_CAPTURE_MODE_RELAXED: the capture allows this thread's other calls */
@@ -39,7 +40,9 @@ void *vgpu_cuda_graph_end(struct vgpu_worker *worker, bool keep) {
 int32_t vgpu_cuda_graph_launch(struct vgpu_worker *worker, void *graph, uint64_t context, uint64_t number) {
   struct vgpu_cuda *cuda;
   struct vgpu_stream *stream;
+  (void)vgpu_cuda_slice_begin(worker, context);
   int32_t result = vgpu_cuda_enter_stream(worker, context, number, &cuda, &stream);
+  if (result == CUDA_SUCCESS) vgpu_cuda_slice_launch(context, stream);
   return result == CUDA_SUCCESS ? VGPU_DRIVER(&cuda->api, cuGraphLaunch, graph, stream) : result;
 }
 

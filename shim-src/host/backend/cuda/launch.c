@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "host/backend/cuda/session.h"
+#include "host/backend/cuda/slice.h"
 #include "wire/module.h"
 #include "cuda_results.h"
 
@@ -58,6 +59,15 @@ static int32_t launch(struct vgpu_worker *worker, const struct vgpu_send_cuLaunc
   if (result != CUDA_SUCCESS) return result;
   void *function = vgpu_cuda_function(worker, send->function);
   if (function == NULL) return CUDA_ERROR_INVALID_HANDLE;
+  const bool runs = cuda->recording == NULL;
+  /* Other calls are carried out meanwhile: what was found above may have ended. */
+  if (runs && vgpu_cuda_slice_begin(worker, send->context)) {
+    result = vgpu_cuda_enter_stream(worker, send->context, send->stream, &cuda, &stream);
+    if (result != CUDA_SUCCESS) return result;
+    function = vgpu_cuda_function(worker, send->function);
+    if (function == NULL) return CUDA_ERROR_INVALID_HANDLE;
+  }
+  if (runs) vgpu_cuda_slice_launch(send->context, stream);
   size_t attribute_bytes = send->attributes * sizeof *attributes;
   memcpy(attributes, bulk->in, attribute_bytes);
   for (uint32_t i = 0; i < send->attributes; i++) {

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "host/backend/cuda/load.h"
+#include "host/backend/cuda/slice.h"
 #include "host/backend/cuda/texture/texture.h"
 #include "host/log.h"
 
@@ -122,6 +123,7 @@ int32_t vgpu_cuda_enter_stream(struct vgpu_worker *worker, uint64_t context, uin
 }
 
 uint64_t vgpu_cuda_forget_context(struct vgpu_worker *worker, uint64_t context, uint32_t device) {
+  vgpu_cuda_slice_end();
   vgpu_cuda_drop_reads(worker, context);
   vgpu_cuda_drop_turns(worker, context);
   vgpu_cuda_drop_loads(worker, context);

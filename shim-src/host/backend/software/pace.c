@@ -28,9 +28,11 @@ struct vgpu_turns vgpu_pace_turns(const struct vgpu_worker *worker) {
   return (struct vgpu_turns){.accounts = worker->accounts, .slot = worker->slot};
 }
 
-void vgpu_pace_charge(struct vgpu_worker *worker, uint64_t elapsed) {
+uint64_t vgpu_pace_charge(struct vgpu_worker *worker, uint64_t elapsed) {
   const struct vgpu_turns turns = vgpu_pace_turns(worker);
-  vgpu_share_leave(&turns, computed(elapsed));
+  const uint64_t used = computed(elapsed);
+  vgpu_share_leave(&turns, used);
+  return used;
 }
 
 static void charge(struct vgpu_worker *worker, uint64_t now) {

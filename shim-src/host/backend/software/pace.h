@@ -23,8 +23,8 @@ int32_t vgpu_pace_run(struct vgpu_worker *worker, const struct vgpu_dispatch_row
 
 struct vgpu_turns vgpu_pace_turns(const struct vgpu_worker *worker);
 
-/* Ends a turn of the calling thread that took so long, by the clock. */
-void vgpu_pace_charge(struct vgpu_worker *worker, uint64_t elapsed);
+/* Ends a turn of the calling thread that took so long, by the clock. Returns what it computed of that. */
+uint64_t vgpu_pace_charge(struct vgpu_worker *worker, uint64_t elapsed);
 
 /* Around a kernel, which takes turns by itself. */
 void vgpu_pace_pause(struct vgpu_worker *worker);

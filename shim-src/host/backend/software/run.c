@@ -31,8 +31,8 @@ void vgpu_device_free(struct vgpu_worker *worker, uint64_t address) {
 #define PRINTED_BYTES (1u << 20) /* CU_LIMIT_PRINTF_FIFO_SIZE of a new context */
 #define HEAP_BYTES (8u << 20)    /* CU_LIMIT_MALLOC_HEAP_SIZE of a new context */
 #define WORKSPACE_BYTES 256u
-#define CROWDED_NS 5000u /* between two looks at other sessions */
-#define TIME_LIMIT_S 600u  /* limit of a kernel, because a session has only one thread for its answers */
+#define CROWDED_NS 5000u  /* between two looks at other sessions */
+#define TIME_LIMIT_S 600u /* limit of a kernel, because a session has only one thread for its answers */
 
 /* The heap from which the kernels of a context allocate. */
 struct heap {
@@ -128,8 +128,8 @@ static bool crowded(void *user) {
 
 static void leave_turn(void *user, uint64_t used) {
   const struct vgpu_worker *worker = user;
-  __atomic_fetch_add(&worker->accounts->slots[worker->slot].computed, used, __ATOMIC_RELAXED);
-  vgpu_pace_charge(user, used);
+  const uint64_t computed = vgpu_pace_charge(user, used);
+  __atomic_fetch_add(&worker->accounts->slots[worker->slot].computed, computed, __ATOMIC_RELAXED);
 }
 
 static const struct ptx_turns turns = {

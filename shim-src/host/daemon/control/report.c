@@ -83,6 +83,18 @@ static uint64_t memory_of(const struct vgpu_supervisor *supervisor, const struct
   return bytes;
 }
 
+/* Returns the milliseconds of a device that a session took, as its worker reports. */
+static uint64_t device_time_of(const struct vgpu_supervisor *supervisor,
+                               const struct vgpu_session_entry *entry) {
+  const struct vgpu_account *account = &supervisor->accounts->slots[entry - supervisor->sessions.entries];
+  return __atomic_load_n(&account->computed, __ATOMIC_RELAXED) / 1000000u;
+}
+
+static const struct vgpu_seat_owner *seat_of(const struct vgpu_supervisor *supervisor,
+                                             const struct vgpu_session_entry *entry) {
+  return &supervisor->accounts->share.owners[entry - supervisor->sessions.entries];
+}
+
 /*
  * Returns the milliseconds that a session has waited for its guest after its connection broke; 0: it does not
  * wait.
@@ -138,18 +150,23 @@ static void table(const struct report *report, bool sessions_only) {
   }
   /* The list of sessions has its heading without a session, too: an empty answer would look like none. */
   if (report->count > 0 || sessions_only)
-    fprintf(out, "%8s %-14s %-16s %8s %8s %10s %10s %9s %9s %8s %s\n", "SESSION", "PEER", "PROGRAM", "PID",
-            "AGE", "MEMORY", "HOST", "LAUNCHES", "CALLS", "REFUSED", "DEVICES");
+    fprintf(out, "%8s %-14s %-16s %8s %8s %10s %10s %6s %10s %9s %9s %8s %s\n", "SESSION", "PEER", "PROGRAM",
+            "PID", "AGE", "MEMORY", "HOST", "SHARE", "DEVTIME", "LAUNCHES", "CALLS", "REFUSED", "DEVICES");
   for (uint32_t i = 0; i < report->count; i++) {
     const struct vgpu_session_facts *facts = &report->facts[i];
     const struct vgpu_session_entry *entry = entry_of(&supervisor->sessions, facts->session);
     if (entry == NULL) continue;
     char peer[24];
     snprintf(peer, sizeof peer, "%s:%u", kind_name(entry->peer.kind), entry->peer.id);
-    fprintf(out, "%8llu %-14s %-16.16s %8u %7llus %7lluMiB %7lluMiB %9llu %9llu %8llu ",
+    const struct vgpu_seat_owner *seat = seat_of(supervisor, entry);
+    char share[16];
+    snprintf(share, sizeof share, seat->percent > 0 ? "%u%%" : "w%u",
+             seat->percent > 0 ? seat->percent : seat->weight);
+    fprintf(out, "%8llu %-14s %-16.16s %8u %7llus %7lluMiB %7lluMiB %6s %8llums %9llu %9llu %8llu ",
             (unsigned long long)facts->session, peer, facts->program, facts->pid,
             (unsigned long long)(facts->age / 1000), (unsigned long long)(memory_of(supervisor, entry) >> 20),
-            (unsigned long long)(held_of(supervisor, entry) >> 20), (unsigned long long)facts->launches,
+            (unsigned long long)(held_of(supervisor, entry) >> 20), share,
+            (unsigned long long)device_time_of(supervisor, entry), (unsigned long long)facts->launches,
             (unsigned long long)facts->calls, (unsigned long long)facts->refused);
     print_devices(out, supervisor, entry);
     uint64_t waiting = waiting_of(supervisor, entry);
@@ -165,8 +182,9 @@ static void json_session(FILE *out, const struct vgpu_supervisor *supervisor,
   fprintf(
       out,
       "{\"session\":%llu,\"peer\":{\"kind\":\"%s\",\"id\":%u},\"worker\":%ld,\"age\":%llu,\"memory\":%llu,"
-      "\"driverMemory\":%llu,\"hostMemory\":%llu,\"launches\":%llu,\"calls\":%llu,\"busy\":%u,\"waiting\":%"
-      "llu,\"refused\":%llu,"
+      "\"driverMemory\":%llu,\"hostMemory\":%llu,\"deviceTime\":%llu,\"weight\":%u,\"share\":%u,\"launches\":"
+      "%llu,"
+      "\"calls\":%llu,\"busy\":%u,\"waiting\":%llu,\"refused\":%llu,"
       "\"lastRefusal\":%d,"
       "\"carrier\":\"%s\",\"claimed\":{"
       "\"library\":\"%s\","
@@ -174,7 +192,9 @@ static void json_session(FILE *out, const struct vgpu_supervisor *supervisor,
       (unsigned long long)facts->session, kind_name(entry->peer.kind), entry->peer.id, (long)entry->pid,
       (unsigned long long)facts->age, (unsigned long long)memory_of(supervisor, entry),
       (unsigned long long)driver_of(supervisor, entry), (unsigned long long)held_of(supervisor, entry),
-      (unsigned long long)facts->launches, (unsigned long long)facts->calls, busy_of(supervisor, entry),
+      (unsigned long long)device_time_of(supervisor, entry), seat_of(supervisor, entry)->weight,
+      seat_of(supervisor, entry)->percent, (unsigned long long)facts->launches,
+      (unsigned long long)facts->calls, busy_of(supervisor, entry),
       (unsigned long long)waiting_of(supervisor, entry), (unsigned long long)facts->refused,
       facts->last_refusal, vgpu_carrier_code((int32_t)facts->carrier), library_name(facts->library),
       facts->pid, facts->pid_namespace);
@@ -271,6 +291,26 @@ static void metrics(const struct report *report) {
               (unsigned long long)entry->session, kind_name(entry->peer.kind), entry->peer.id,
               (unsigned long long)memories[k].of(supervisor, entry));
     }
+  }
+  metric(
+      out, "session_device_seconds_total", "counter",
+      "Time of a device that a session took: processors of the simulated GPU, or turns on a GPU beside other "
+      "peers.");
+  for (uint32_t i = 0; i < report->count; i++) {
+    const struct vgpu_session_entry *entry = entry_of(&supervisor->sessions, report->facts[i].session);
+    if (entry == NULL) continue;
+    fprintf(out, "vgpu_hostd_session_device_seconds_total{session=\"%llu\",peer=\"%s:%u\"} %.3f\n",
+            (unsigned long long)entry->session, kind_name(entry->peer.kind), entry->peer.id,
+            (double)device_time_of(supervisor, entry) / 1000);
+  }
+  metric(out, "session_share", "gauge",
+         "Percent of each device that the session's peer has (share=); 0: by weight.");
+  for (uint32_t i = 0; i < report->count; i++) {
+    const struct vgpu_session_entry *entry = entry_of(&supervisor->sessions, report->facts[i].session);
+    if (entry == NULL) continue;
+    fprintf(out, "vgpu_hostd_session_share{session=\"%llu\",peer=\"%s:%u\"} %u\n",
+            (unsigned long long)entry->session, kind_name(entry->peer.kind), entry->peer.id,
+            seat_of(supervisor, entry)->percent);
   }
   static const struct {
     const char *name, *help;

@@ -1,4 +1,9 @@
-import { type CasePrograms, describeCases, describeCasesOverLateDriver, describeCasesOverMappingDriver } from '../case_programs.js';
+import {
+  type CasePrograms,
+  describeCases,
+  describeCasesOverLateDriver,
+  describeCasesOverMappingDriver,
+} from '../case_programs.js';
 
 const PROGRAMS: CasePrograms = {
   stream_calls: {

@@ -1,9 +1,11 @@
 /** Memory of a program that the device reaches at the program's own address, with --device cuda. */
 import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
+import { readFileSync } from 'node:fs';
 import { after, before, describe, it } from 'node:test';
 import { promisify } from 'node:util';
-import { builtFile, type Host, SHIM, scratchDirectory, VARIANT } from '../shim_host.js';
+import { builtFile, type Host, SHIM, scratchDirectory, sessionsNow, until, VARIANT } from '../shim_host.js';
+import { op, WireClient, words } from '../wire/wire_client.js';
 import { startStandIn } from './stand_in.js';
 
 const run = promisify(execFile);
@@ -26,5 +28,39 @@ describe('memory that a program registers with --device cuda', {
     const env = { ...process.env, VGPU_HOST: host.address, LD_LIBRARY_PATH: SHIM };
     for (let i = 0; i < 20; i++) await run(builtFile('programs/registered_calls'), ['turns'], { env });
     assert.doesNotMatch(host.log(), /has no address on the device/);
+  });
+
+  it('cannot be put over memory of the worker, nor over other memory of the session', async () => {
+    const [context, sharedRegionAdd, sharedRegionDrop, bytes] = [100n, 6, 7, 2n << 20n];
+    const client = await WireClient.greeted(`${scratch.path}/s`, 1, 'ring');
+    const status = async (opcode: number, body: Buffer): Promise<number> =>
+      (await client.call(opcode, body)).status;
+    const region = async (): Promise<number> =>
+      (await client.call(sharedRegionAdd, words(bytes))).body.readUInt32LE(0);
+    const map = (at: bigint, which: number): Promise<number> =>
+      status(op('shared_region_map'), words(context, at, bytes, which, 0));
+    assert.equal(await status(op('cuCtxCreate_v2'), words(context, 0, 0)), 0);
+    const [first, second] = [await region(), await region()];
+    const worker = /, worker (\d+)$/m.exec(host.log().slice(host.log().lastIndexOf(', worker ')))?.[1];
+    for (const line of readFileSync(`/proc/${worker}/maps`, 'utf8').split('\n')) {
+      const [, from = '', rights = ''] = /^([0-9a-f]+)-[0-9a-f]+ (....)/.exec(line) ?? [];
+      if (rights === '' || rights.startsWith('---') || from.length > 12) continue;
+      const at = BigInt(`0x${from}`);
+      assert.notEqual(await map(at, first), 0, line);
+      if (at > bytes) assert.notEqual(await map(at - bytes + 4096n, first), 0, line);
+    }
+    const mine = 0x7e50_0000_0000n;
+    for (const at of [0n, mine + 1n, 0x8000_0000_0000n - 4096n, -4096n])
+      assert.notEqual(await map(at, first), 0);
+    assert.equal(await map(mine, first), 0);
+    assert.notEqual(await map(mine + bytes / 2n, second), 0);
+    assert.notEqual(await map(mine - bytes / 2n, second), 0);
+    assert.notEqual(await status(sharedRegionDrop, words(first, 0)), 0, 'it is device memory');
+    assert.equal(await status(op('shared_region_unmap'), words(context, mine)), 0);
+    assert.equal(await status(sharedRegionDrop, words(first, 0)), 0);
+    assert.equal(await map(mine + bytes / 2n, second), 0, 'the address is free again');
+    client.close();
+    await until('the session to end', () => sessionsNow(host) === 0, 10_000);
+    assert.doesNotMatch(host.log(), /killed by signal/);
   });
 });

@@ -11,7 +11,7 @@ import { VgpuError } from '../lib/errors.js';
 import type { CommandRunner } from '../lib/run-command.js';
 import { addMatch, type BusConnection, removeMatch } from './connection.js';
 import { bagOf, count, type PropertyBag, text } from './properties.js';
-import type { Manager } from './types.js';
+import type { ExitWatch, MainExit, Manager } from './types.js';
 import { transportCalls } from './unit-sandbox.js';
 
 export interface UnitCommand {
@@ -265,21 +265,6 @@ function ofContainer(ran: Extract<ProbeRun, { kind: 'ran' }>): ProbeRun {
 //
 // Such a unit is unloaded as soon as it has ended, so its properties are taken from the signals that it sends
 // before; they are listened for before the unit is started.
-
-export interface MainExit {
-  /** systemd's word: `success`, `exit-code`, `signal`, `core-dump`, `timeout`, `resources`, ... */
-  readonly result: string;
-  /** Exit status of the main process; null when a signal ended it or it never was. */
-  readonly exitCode: number | null;
-  /** `SEGV`, `KILL`, ...; null when it exited. */
-  readonly signal: string | null;
-}
-
-export interface ExitWatch {
-  /** How the unit ended; null when it has not within `timeoutMs` from now, for instance because it never was. */
-  ended(timeoutMs: number): Promise<MainExit | null>;
-  stop(): Promise<void>;
-}
 
 const unitInterface = 'org.freedesktop.systemd1.Unit';
 const serviceInterface = 'org.freedesktop.systemd1.Service';

@@ -1,6 +1,5 @@
 /** The parts of systemd that the rest sees. Implementations: bus.ts, journal-reader.ts, journal-writer.ts. */
 import type { UnitFacts } from '../contracts/unit.js';
-import type { ExitWatch } from './run-in-unit.js';
 
 export type JobResult = 'done' | 'canceled' | 'timeout' | 'failed' | 'dependency' | 'skipped' | string;
 
@@ -49,4 +48,19 @@ export interface JournalReader {
     readonly invocationId: string;
     readonly signal: AbortSignal;
   }): AsyncIterable<JournalEntry>;
+}
+
+export interface MainExit {
+  /** systemd's word: `success`, `exit-code`, `signal`, `core-dump`, `timeout`, `resources`, ... */
+  readonly result: string;
+  /** Exit status of the main process; null when a signal ended it or it never was. */
+  readonly exitCode: number | null;
+  /** `SEGV`, `KILL`, ...; null when it exited. */
+  readonly signal: string | null;
+}
+
+export interface ExitWatch {
+  /** How the unit ended; null when it has not within `timeoutMs` from now, for instance because it never was. */
+  ended(timeoutMs: number): Promise<MainExit | null>;
+  stop(): Promise<void>;
 }

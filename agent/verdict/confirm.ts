@@ -9,8 +9,15 @@ import type { Verdict } from '../contracts/verdict.js';
 import { VgpuError } from '../lib/errors.js';
 import { choiceOf } from '../profile/instance.js';
 import { journalBypass } from '../systemd/unit-facts.js';
-import type { ConfirmEffects, ConfirmOptions, End, Observation, ReadinessSeen } from './observation.js';
-import { type PresentSeen, presentOf } from './present.js';
+import type {
+  ConfirmEffects,
+  ConfirmOptions,
+  End,
+  Observation,
+  PresentSeen,
+  ReadinessSeen,
+} from './observation.js';
+import { presentOf } from './present.js';
 import { watchLog } from './watch-log.js';
 import { askAnswering, lookAtPresent, type PresentEffects } from './watch-present.js';
 import { watchProcesses } from './watch-processes.js';

@@ -2,14 +2,13 @@
 import type { Emit } from '../contracts/events.js';
 import type { HostFacts, ProcessFacts } from '../contracts/facts.js';
 import type { ProbeResult, ProbeRun } from '../contracts/probe.js';
+import type { HostSession, MemoryTold, RefusedKernels, TurnedAway } from '../contracts/sessions.js';
 import type { UnitFacts } from '../contracts/unit.js';
 import type { Look } from '../contracts/verdict.js';
 import type { Profile } from '../profile/types.js';
 import type { JournalReader } from '../systemd/types.js';
 import type { SessionsAnswer } from './host-sessions.js';
 import type { LogFindings } from './log/findings.js';
-import type { PresentSeen } from './present.js';
-import type { ProcessWatch } from './watch-processes.js';
 
 /** Why the waiting was over. */
 export type End = 'settled' | 'timed-out' | 'unit-failed' | 'unit-restarting';
@@ -134,4 +133,48 @@ export interface ConfirmOptions {
   /** The probe runs kernels too: it is asked whatever the profile says, and GPU needs their numbers right. */
   readonly compute?: boolean;
   readonly signal: AbortSignal;
+}
+
+export interface ProcessWatch {
+  /** Everything seen of the start whose main process this is (0: not known). */
+  seen(profile: Profile, mainPid: number): readonly SeenProcess[];
+  look(): Promise<void>;
+  forget(): void;
+  stop(): void;
+  readonly done: Promise<void>;
+}
+
+export interface LoadedModel {
+  readonly name: string;
+  /** Bytes of memory in all, and of these on GPUs. */
+  readonly bytes: number;
+  readonly gpuBytes: number;
+}
+
+export type LoadedSeen =
+  | { readonly kind: 'told'; readonly url: string; readonly models: readonly LoadedModel[] }
+  | { readonly kind: 'silent'; readonly url: string; readonly message: string }
+  | { readonly kind: 'unasked' };
+
+export type SessionsSeen =
+  | {
+      readonly kind: 'told';
+      readonly own: readonly HostSession[];
+      /** Seconds since the youngest of these processes began; absent: not known. */
+      readonly youngest?: number;
+      readonly processes: number;
+      readonly others: number;
+      /** Greetings that the host refused since this start; null: none. */
+      readonly turnedAway: TurnedAway | null;
+      /** Kernels of this guest that the host could not run within the last hour; null: none. */
+      readonly refusedKernels: RefusedKernels | null;
+      /** The limit of its device memory, with what was refused within the last hour; null: not told. */
+      readonly memory: MemoryTold | null;
+    }
+  | { readonly kind: 'unknown'; readonly message: string }
+  | { readonly kind: 'unasked' };
+
+export interface PresentSeen {
+  readonly loaded: LoadedSeen;
+  readonly sessions: SessionsSeen;
 }

@@ -13,30 +13,7 @@ import { statusCodes } from '../contracts/shim-codes.js';
 import type { Mode, Reason } from '../contracts/verdict.js';
 import { member } from '../lib/json.js';
 import type { ServingRule } from '../profile/types.js';
-import type { Observation } from './observation.js';
-
-export type SessionsSeen =
-  | {
-      readonly kind: 'told';
-      readonly own: readonly HostSession[];
-      /** Seconds since the youngest of these processes began; absent: not known. */
-      readonly youngest?: number;
-      readonly processes: number;
-      readonly others: number;
-      /** Greetings that the host refused since this start; null: none. */
-      readonly turnedAway: TurnedAway | null;
-      /** Kernels of this guest that the host could not run within the last hour; null: none. */
-      readonly refusedKernels: RefusedKernels | null;
-      /** The limit of its device memory, with what was refused within the last hour; null: not told. */
-      readonly memory: MemoryTold | null;
-    }
-  | { readonly kind: 'unknown'; readonly message: string }
-  | { readonly kind: 'unasked' };
-
-export interface PresentSeen {
-  readonly loaded: LoadedSeen;
-  readonly sessions: SessionsSeen;
-}
+import type { LoadedModel, Observation, PresentSeen } from './observation.js';
 
 export type Present =
   /** The host has run kernels for it, and nothing that it has loaded lies elsewhere. */
@@ -260,18 +237,6 @@ export function inWords(bytes: number): string {
 }
 
 // The models that a consumer has loaded, by its own account: the list of the profile's `serving`. Pure.
-
-export interface LoadedModel {
-  readonly name: string;
-  /** Bytes of memory in all, and of these on GPUs. */
-  readonly bytes: number;
-  readonly gpuBytes: number;
-}
-
-export type LoadedSeen =
-  | { readonly kind: 'told'; readonly url: string; readonly models: readonly LoadedModel[] }
-  | { readonly kind: 'silent'; readonly url: string; readonly message: string }
-  | { readonly kind: 'unasked' };
 
 const maxNameLength = 100;
 

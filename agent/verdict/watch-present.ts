@@ -6,8 +6,8 @@ import type { UnitFacts } from '../contracts/unit.js';
 import { own } from '../lib/json.js';
 import type { Profile } from '../profile/types.js';
 import { ticksPerSecond } from './host-sessions.js';
-import type { ConfirmEffects } from './observation.js';
-import { type LoadedSeen, loadedModels, type PresentSeen } from './present.js';
+import type { ConfirmEffects, LoadedSeen, PresentSeen } from './observation.js';
+import { loadedModels } from './present.js';
 import { readinessUrls } from './watch-readiness.js';
 
 const answerWithinMs = 2_000;

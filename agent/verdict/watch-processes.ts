@@ -7,22 +7,13 @@ import path from 'node:path';
 import type { ProcessFacts } from '../contracts/facts.js';
 import { containerLibraryDirectories, isInStore } from '../lib/paths.js';
 import type { Profile } from '../profile/types.js';
-import type { Clock, ConfirmEffects, Observation, SeenProcess } from './observation.js';
+import type { Clock, ConfirmEffects, Observation, ProcessWatch, SeenProcess } from './observation.js';
 
 /** Milliseconds between two looks while the consumer looks for GPUs, and after the first minute. */
 const lookEveryMs = 25;
 const lookSlowlyMs = 100;
 const slowAfterMs = 60_000;
 const maxProcesses = 256;
-
-export interface ProcessWatch {
-  /** Everything seen of the start whose main process this is (0: not known). */
-  seen(profile: Profile, mainPid: number): readonly SeenProcess[];
-  look(): Promise<void>;
-  forget(): void;
-  stop(): void;
-  readonly done: Promise<void>;
-}
 
 /** A caller that restarts the unit begins before: discovery may end before the restart's job does. */
 export function watchProcesses(

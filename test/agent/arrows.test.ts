@@ -65,6 +65,17 @@ test('imports go down the list of folders, and never up', () => {
   assert.deepEqual(wrong, []);
 });
 
+test('no two files import each other', () => {
+  const all = new Set(arrows.map(({ from, to }) => `${from} ${to}`));
+  const pairs = arrows.filter(({ from, to }) => from < to && all.has(`${to} ${from}`));
+  assert.deepEqual(pairs.map(({ from, to }) => `${from} ${to}`).toSorted(), [
+    // Loaded at the first question.
+    'cli/wizard/prompt-list.ts cli/wizard/prompt.ts',
+    // A load is a finding, and is judged by the state of its start.
+    'verdict/log/findings.ts verdict/log/loads.ts',
+  ]);
+});
+
 test('nothing in agent/ is cast through unknown', () => {
   const casts = sources.filter((file) =>
     /\bas unknown as\b/.test(readFileSync(path.join(agent, file), 'utf8')),

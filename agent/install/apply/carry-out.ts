@@ -1,24 +1,16 @@
 /** One change of a plan, as steps of the transaction. */
 import path from 'node:path';
-import type { Emit } from '../../contracts/events.js';
 import type { ShimBuild } from '../../contracts/facts.js';
 import { type OwnedItem, type PathState, sameContent } from '../../contracts/manifest.js';
 import type { Change, Preflight } from '../../contracts/plan.js';
 import { VgpuError } from '../../lib/errors.js';
 import { isInStore, storeVersions } from '../../lib/paths.js';
 import { findItem, isOurs } from '../plan/owned.js';
-import type { ApplyEffects } from './effects.js';
 import { sha256, withItem, withoutAlternative, withoutPath } from './manifest.js';
-import { isAlready, keepAside, type Target } from './place.js';
+import { isAlready, type Target } from './place.js';
 import { release } from './release.js';
 import { installAlternative, readGroup, removeAlternative, runLdconfig, runReload, specOf } from './tools.js';
-import type { OpenTransaction } from './transaction.js';
-
-export interface Work {
-  readonly effects: ApplyEffects;
-  readonly transaction: OpenTransaction;
-  readonly emit: Emit;
-}
+import { keepAside, type Work } from './transaction.js';
 
 /** Carries the change out; answers what the manifest will say. Throws whatever failed; nothing is undone here. */
 export async function carryOut(

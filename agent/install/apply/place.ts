@@ -3,7 +3,6 @@ import path from 'node:path';
 import type { PathState } from '../../contracts/manifest.js';
 import { syncParent } from './disk.js';
 import type { Disk } from './effects.js';
-import type { OpenTransaction } from './transaction.js';
 
 export type Target =
   | { readonly kind: 'absent' }
@@ -108,14 +107,6 @@ export async function asideFor(
     if (present.kind === 'absent') return { path, kept: false };
     if (present.kind === 'file' && present.sha256 === sha256) return { path, kept: true };
   }
-}
-
-/** Copies the file at `file` aside as a step of the transaction; answers where it is now. */
-export async function keepAside(disk: Disk, transaction: OpenTransaction, file: string): Promise<string> {
-  const state = await disk.inspect(file);
-  const aside = await asideFor(disk, file, state.kind === 'file' ? state.sha256 : null);
-  if (!aside.kept) await transaction.place(aside.path, { kind: 'copy', backup: file, state });
-  return aside.path;
 }
 
 /** The same from a backup and outside a transaction: an undo that finds a stranger's file in the place. */

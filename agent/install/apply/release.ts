@@ -4,12 +4,12 @@ import type { Emit } from '../../contracts/events.js';
 import { kindOf, type OwnedItem, type PathState } from '../../contracts/manifest.js';
 import { storeVersions } from '../../lib/paths.js';
 import { findItem, isOurs, itemsOfVersion, staysEdited } from '../plan/owned.js';
-import type { Work } from './carry-out.js';
 import { syncParent } from './disk.js';
 import type { ApplyEffects, Disk } from './effects.js';
 import { manifestBytes, neededBackups, readManifest, sha256, withoutPath } from './manifest.js';
-import { asideFor, clear, keepAside, place, type Target, temporaryFor } from './place.js';
+import { asideFor, clear, place, type Target, temporaryFor } from './place.js';
 import { readTransaction, type Transaction } from './records.js';
+import { keepAside, type Work } from './transaction.js';
 
 type PlacedItem = Extract<OwnedItem, { kind: 'file' | 'link' }>;
 

@@ -2,11 +2,12 @@
 
 import { randomBytes } from 'node:crypto';
 import path from 'node:path';
+import type { Emit } from '../../contracts/events.js';
 import type { Manifest, PathState } from '../../contracts/manifest.js';
 import { VgpuError } from '../../lib/errors.js';
 import { syncParent } from './disk.js';
-import type { Disk } from './effects.js';
-import { isAlready, place, type Target } from './place.js';
+import type { ApplyEffects, Disk } from './effects.js';
+import { asideFor, isAlready, place, type Target } from './place.js';
 import { type Aim, appendRecord, type BeginRecord, type StepRecord } from './records.js';
 
 interface Found {
@@ -124,4 +125,18 @@ function aimOfState(state: PathState): Aim {
         operation: 'restore the former file',
       });
   }
+}
+
+export interface Work {
+  readonly effects: ApplyEffects;
+  readonly transaction: OpenTransaction;
+  readonly emit: Emit;
+}
+
+/** Copies the file at `file` aside as a step of the transaction; answers where it is now. */
+export async function keepAside(disk: Disk, transaction: OpenTransaction, file: string): Promise<string> {
+  const state = await disk.inspect(file);
+  const aside = await asideFor(disk, file, state.kind === 'file' ? state.sha256 : null);
+  if (!aside.kept) await transaction.place(aside.path, { kind: 'copy', backup: file, state });
+  return aside.path;
 }

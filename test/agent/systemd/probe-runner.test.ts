@@ -2,12 +2,12 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import type { CommandResult, CommandRunner } from '../../../agent/lib/run-command.js';
 import {
-  type MainExit,
   type ProbeQuestion,
   probeCommand,
   runProbe,
   unitArguments,
 } from '../../../agent/systemd/run-in-unit.js';
+import type { MainExit } from '../../../agent/systemd/types.js';
 import { unitFacts } from '../../../agent/systemd/unit-facts.js';
 
 function unit(service: Readonly<Record<string, unknown>>) {

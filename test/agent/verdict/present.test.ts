@@ -3,14 +3,8 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import type { HostSession, RefusedMemory, TurnedAway } from '../../../agent/contracts/sessions.js';
 import { combine } from '../../../agent/verdict/combine.js';
-import type { Observation } from '../../../agent/verdict/observation.js';
-import {
-  inWords,
-  type LoadedModel,
-  loadedModels,
-  type PresentSeen,
-  presentOf,
-} from '../../../agent/verdict/present.js';
+import type { LoadedModel, Observation, PresentSeen } from '../../../agent/verdict/observation.js';
+import { inWords, loadedModels, presentOf } from '../../../agent/verdict/present.js';
 import {
   answered,
   findingsOf,

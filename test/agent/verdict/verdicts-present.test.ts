@@ -2,8 +2,7 @@
 
 import type { HostSession, MemoryTold, RefusedMemory } from '../../../agent/contracts/sessions.js';
 import { combine } from '../../../agent/verdict/combine.js';
-import type { Observation } from '../../../agent/verdict/observation.js';
-import type { SessionsSeen } from '../../../agent/verdict/present.js';
+import type { Observation, SessionsSeen } from '../../../agent/verdict/observation.js';
 import { expected } from '../expected.js';
 import { child, cpu, gpu, main, notRun, silent, unreachable } from './evidence.js';
 import {

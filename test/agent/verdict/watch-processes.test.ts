@@ -3,7 +3,8 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import type { ProcessFacts } from '../../../agent/contracts/facts.js';
 import type { Profile } from '../../../agent/profile/types.js';
-import { type ProcessWatch, watchProcesses } from '../../../agent/verdict/watch-processes.js';
+import type { ProcessWatch } from '../../../agent/verdict/observation.js';
+import { watchProcesses } from '../../../agent/verdict/watch-processes.js';
 import { FakeClock } from './stage.js';
 import { libraries, ollama, processFacts } from './support.js';
 

@@ -303,7 +303,7 @@ for (const transport of ['unix', 'tcp', 'a host with --device cuda'] as const) {
         return answer.result === 0 ? (await shell.ask('sync')).result : answer.result;
       };
       assert.equal(await outcome(`launch 1 8 1 1 32 1 1 0 - ex 4 ${cluster(4, 1)} 1`), 0);
-      assert.equal(await outcome(`launch 1 6 1 1 32 1 1 0 - ex 4 ${cluster(4, 1)} 1`), 1, 'not divisible');
+      assert.equal(await outcome(`launch 1 6 1 1 32 1 1 0 - ex 4 ${cluster(4, 1)} 1`), 912, 'not divisible');
       assert.equal(await outcome(`launch 1 16 1 1 32 1 1 0 - ex 4 ${cluster(16, 1)} 1`), 912);
       await askAll(shell, ['set 1 14 1']);
       assert.equal(await outcome(`launch 1 16 1 1 32 1 1 0 - ex 4 ${cluster(16, 1)} 1`), 0, 'non-portable');

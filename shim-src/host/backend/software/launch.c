@@ -133,7 +133,7 @@ static int32_t check_cluster(const struct vgpu_device_profile *device,
   uint64_t blocks = 1;
   for (int i = 0; i < 3; i++) {
     if (launch->cluster[i] == 0 || launch->cluster[i] > 16) return CUDA_ERROR_INVALID_CLUSTER_SIZE;
-    if (launch->grid[i] % launch->cluster[i] != 0) return CUDA_ERROR_INVALID_VALUE;
+    if (launch->grid[i] % launch->cluster[i] != 0) return CUDA_ERROR_INVALID_CLUSTER_SIZE;
     blocks *= launch->cluster[i];
   }
   if (blocks == 1) return CUDA_SUCCESS;

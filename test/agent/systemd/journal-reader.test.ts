@@ -164,7 +164,7 @@ test('the time that a reader takes itself is no silence of the journal', async (
   const begun = performance.now();
   while (!existsSync(`${program}.said`) || performance.now() - begun < 100) Atomics.wait(pause, 0, 0, 10);
   assert.equal((await asked).value?.message, 'one');
-  // Whoever takes the entries is slow.
+  // The caller is slow to take the next entry.
   await new Promise((resolve) => setTimeout(resolve, 100));
   assert.equal((await next.next()).value?.message, 'two');
   stop.abort();

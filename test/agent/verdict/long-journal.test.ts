@@ -83,7 +83,7 @@ function endlessJournal(): { readonly stage: Stage; readonly effects: ConfirmEff
   return { stage, effects: { ...stage.effects, journal: endless } };
 }
 
-test('reading the journal and the probe may take longer than the consumer gets, if nobody has named a time', async () => {
+test('reading the journal and the probe may take longer than the consumer gets, unless a time was named', async () => {
   for (const patient of [{ ageMs: 3_600_000 }, { patienceMs: 2_000 }]) {
     const stage = longJournal();
     const { clock, journal } = stage;

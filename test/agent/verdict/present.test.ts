@@ -380,7 +380,7 @@ test('a consumer whose loads fail keeps the verdict of its start, with a hint an
   assert.match(failing.next ?? '', /^sudo journalctl _SYSTEMD_INVOCATION_ID=/);
   assert.ok(failing.evidence.some(({ text }) => text.includes(error)));
   const stopped = verdict('timed out waiting for llama runner to start: context canceled', []);
-  assert.equal(stopped.next, null, 'whoever asked went away');
+  assert.equal(stopped.next, null, 'the client of that request went away');
 });
 
 test('what is loaded now is loaded, whatever failed before', () => {

@@ -16,15 +16,14 @@ import { mixed } from '../states/mixed.js';
 import { debian550 } from '../states/nvidia-debian.js';
 import { multiarch, type StartingState } from '../states/state.js';
 import { checkpointsOf, killedAt } from '../support/checkpoints.js';
-import { consumerDesigns, whyNoConsumer } from '../support/consumer.js';
-import { type Afterwards, Guest, whyNoGuest } from '../support/guest.js';
+import { whyNoConsumer } from '../support/consumer.js';
+import { type Afterwards, type Guest, whyNoGuest } from '../support/guest.js';
 import { whyNoHostd } from '../support/hosts.js';
 import {
   assertConsumerStarts,
   differences,
-  freshCache,
   installToGpu,
-  prepareConsumer,
+  preparedIn,
   uninstall,
 } from '../support/installed.js';
 import type { Listing } from '../support/listing.js';
@@ -41,12 +40,8 @@ const quiet = ['--yes', '--no-restart'] as const;
 const recoveries = ['install', 'uninstall'] as const;
 type Recovery = (typeof recoveries)[number];
 
-async function prepared(state: StartingState, t: Afterwards): Promise<{ guest: Guest; before: Listing }> {
-  const guest = await Guest.start({}, t);
-  await guest.hosts.start();
-  await prepareConsumer(guest, consumerDesigns().at(-1) ?? 3);
-  await state.prepare(guest);
-  await freshCache(guest);
+async function prepared(state: StartingState, t?: Afterwards): Promise<{ guest: Guest; before: Listing }> {
+  const guest = await preparedIn(state, t);
   return { guest, before: await guest.listing() };
 }
 

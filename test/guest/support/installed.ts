@@ -1,8 +1,9 @@
 // Questions of the tests of install and uninstall to a guest.
 
 import assert from 'node:assert/strict';
-import type { Consumer } from './consumer.js';
-import type { Guest } from './guest.js';
+import { multiarch, type StartingState } from '../states/state.js';
+import { type Consumer, type ConsumerDesign, consumerDesigns } from './consumer.js';
+import { type Afterwards, Guest } from './guest.js';
 import type { Listing } from './listing.js';
 import type { Ran } from './process.js';
 
@@ -73,6 +74,27 @@ export async function prepareConsumer(
 ): Promise<void> {
   await guest.installConsumer(design, { env });
   await freshCache(guest);
+}
+
+/** The state's own design, unless a real Ollama is used, which has the one that it has. */
+export function designFor(state: StartingState): ConsumerDesign {
+  const designs = consumerDesigns();
+  return designs.includes(state.design) ? state.design : (designs[0] ?? 3);
+}
+
+/** A guest in this state, with a host and a consumer. */
+export async function preparedIn(state: StartingState, t?: Afterwards): Promise<Guest> {
+  const guest = await Guest.start({}, t);
+  await guest.hosts.start();
+  await prepareConsumer(guest, designFor(state));
+  await state.prepare(guest);
+  await freshCache(guest);
+  return guest;
+}
+
+/** The file that a library's link leads to in the end. */
+export async function leadsTo(guest: Guest, name: string): Promise<string> {
+  return (await guest.must('readlink', '-f', `${multiarch}/${name}`)).trim();
 }
 
 /**

@@ -13,7 +13,7 @@ import { ROOT, runProgram } from '../cuda/private_programs.js';
 import { FUZZERS, type Fuzzer, writeSeeds } from './seeds.js';
 
 const LONG = process.env['VGPU_TEST_LONG'] === '1';
-const SECONDS = LONG ? 120 : 2;
+const SECONDS = LONG ? 120 : 1;
 const KIND = LONG ? 'fuzz' : 'fuzz-short';
 const BUILD = path.join(ROOT, `build/shim-${KIND}`);
 const skip = spawnSync('clang', ['--version']).error !== undefined && 'no clang';

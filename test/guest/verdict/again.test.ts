@@ -307,12 +307,12 @@ describe('stopped in the middle', { skip: skip || whyNoStandIn(), concurrency: 2
     const guest = await settled(t, { design: quickest });
     const before = await guest.listing();
     const consumer = await guest.invocationId('ollama');
-    // ldconfig takes its time, and in that time the signal comes.
+    // ldconfig takes its time where it writes the cache (`-p` reads it), and in that time the signal comes.
     await guest.must('mkdir', '/run/slow');
     await guest.must('cp', '/sbin/ldconfig', '/run/slow/real');
     await guest.write(
       '/run/slow/ldconfig',
-      '#!/bin/sh\ntouch /run/slow/called\nsleep 0.7\nexec /run/slow/real "$@"\n',
+      '#!/bin/sh\n[ "$1" = -p ] || { touch /run/slow/called; sleep 0.7; }\nexec /run/slow/real "$@"\n',
       0o755,
     );
     await guest.must('mount', '--bind', '/run/slow/ldconfig', '/sbin/ldconfig');

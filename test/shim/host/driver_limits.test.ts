@@ -127,6 +127,24 @@ describe('a driver with limits', {
     assert.equal(ended.devices[0]?.used, 0);
   });
 
+  it('is asked once a second for what it uses, also where NVML does not list the process', async () => {
+    const used = `${scratch.path}/used`;
+    writeFileSync(used, 'N/A');
+    const started = await startStandIn('always', {
+      listen: `unix:${scratch.path}/s`,
+      args: ['--nvml-library', await standInNvml()],
+      env: { STAND_IN_BYTES: used, STAND_IN_ASKED: '1' },
+    });
+    host = started;
+    const shell = open(started.address);
+    const begun = performance.now();
+    await askAll(shell, ['init', 'ctx 0', ...Array.from({ length: 60 }, () => 'sync')]);
+    const seconds = (performance.now() - begun) / 1000;
+    assert.equal(await shell.end(), 0);
+    const asked = started.log().split('asked for processes').length - 1;
+    assert.ok(asked >= 1 && asked <= 3 + seconds, `${asked} questions in ${seconds} s`);
+  });
+
   it('with MIG is asked about all instances at the same time', async () => {
     const uuids = ['a100-40gb', 'h200'].map((name) => profile(name).devices[0]?.uuid.slice(4) ?? '');
     const ended = await check(

@@ -1,9 +1,8 @@
 /*
- * Mapped pinned memory and managed memory. If the device's memory is the host's own (the software device) and
- * the host shares memory with this process, a range of it can be device memory at the address that it has in
- * this process. There is one copy of the bytes, so nothing migrates: a prefetch has nothing to do, and advice
- * is stored only to be returned by queries. A host on another machine and a real GPU have no such memory, and
- * the attributes say so.
+ * Mapped pinned memory and managed memory. If the host shares memory with this process, a range of it can be
+ * device memory at the address that it has in this process. There is one copy of the bytes, so nothing
+ * migrates: a prefetch has nothing to do, and advice is stored only to be returned by queries. A host at a
+ * distance shares no memory, and the attributes say so.
  */
 #include <string.h>
 #include <unistd.h>

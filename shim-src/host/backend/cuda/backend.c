@@ -292,12 +292,13 @@ static int32_t usage(struct vgpu_worker *worker, uint32_t device, struct vgpu_us
 static void correct_accounts(void *context) {
   struct vgpu_worker *worker = context;
   const struct vgpu_account *account = &worker->accounts->slots[worker->slot];
+  /* Also where NVML does not list this process: the question costs as much. */
+  if (worker->cuda != NULL) worker->cuda->corrected = vgpu_now_ms();
   for (uint32_t i = 0; i < worker->inventory->count; i++) {
     uint64_t bytes;
     if (account->contexts[vgpu_accounts_device(worker->accounts, worker->slot, i)] == 0) bytes = 0;
     else if (!vgpu_cuda_nvml_own_memory(worker->inventory, i, &bytes)) continue;
     vgpu_accounts_correct(worker->accounts, worker->slot, i, bytes);
-    worker->cuda->corrected = vgpu_now_ms();
   }
 }
 

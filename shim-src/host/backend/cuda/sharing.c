@@ -70,7 +70,7 @@ static int32_t publish(struct vgpu_worker *worker, enum vgpu_exchange_kind kind,
   return result;
 }
 
-/* Shares what `find` does not find yet, and gives its token in any case. */
+/* Publishes an object that is not shared yet, and remembers its token. */
 static int32_t share(struct vgpu_worker *worker, enum vgpu_exchange_kind kind, const struct passed *passed,
                      const struct vgpu_cuda_shared *what, struct vgpu_token *token) {
   struct vgpu_cuda_shared *shared = malloc(sizeof *shared);

@@ -7,9 +7,7 @@
 #include "wire/clock.h"
 
 #define WAIT_MS 1000
-#define SPIN_NS                                                                                              \
-  200000 /* most waits for small kernels and for a token of a model's graph end within these                 \
-          */
+#define SPIN_NS 200000 /* most waits for a small kernel or a model's graph end within these */
 #define NAP_NS 20000
 #define MOST_TURNS 4096u
 #define NO_TIMING 2u    /* CU_EVENT_DISABLE_TIMING */

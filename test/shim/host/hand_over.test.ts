@@ -267,7 +267,7 @@ describe('a hand-over', () => {
     assert.deepEqual(await listed(), [shell.pid]);
     await handOver();
     const [middle = 0] = successors();
-    assert.ok(!lives(middle), 'it had no session');
+    await until('the daemon between to end, without a session', () => !lives(middle));
     signalOther(host.pid, scratch.path, 'SIGSTOP');
     assert.match((await question()).stdout, missing);
     signalOther(host.pid, scratch.path, 'SIGCONT');

@@ -99,8 +99,10 @@ async function monitorSays(
 /** One that was started in `directory`. */
 export function running(directory: string, qemu: ChildProcess): Running {
   const shown = (): string => content(`${directory}/console`).replaceAll('\r', '');
+  // Of a run of ticks the first and the last: a thousand of them hide what a reader needs.
+  const squeezed = (): string => shown().replace(/^(tick \d+\n)(?:tick \d+\n)+(?=tick \d+\n)/gm, '$1[...]\n');
   const everything = (): string =>
-    `${content(`${directory}/qemu`)}\n${shown()}\n${content(`${directory}/vsock`)}`;
+    `${content(`${directory}/qemu`)}\n${squeezed()}\n${content(`${directory}/vsock`)}`;
   const monitor = (command: string): Promise<string> => tellMonitor(`${directory}/monitor`, command);
   return {
     console: shown,

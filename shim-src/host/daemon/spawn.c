@@ -76,7 +76,7 @@ pid_t vgpu_spawn(const struct vgpu_spawner *spawner, const struct vgpu_session_s
              {VGPU_WORKER_LOG, spawned->log, true},
              {VGPU_WORKER_SESSION, memory, true},
              {VGPU_WORKER_VM_MEMORY, vm ? spawned->vm_memory->holder : -1, vm},
-             {VGPU_WORKER_VM_MEMORY_AGAIN, vm ? spawned->vm_memory->looker : -1, vm},
+             {VGPU_WORKER_VM_MEMORY_AGAIN, vm ? spawned->vm_memory->lock_probe : -1, vm},
              {VGPU_WORKER_EXCHANGE, spawned->exchange, false},
              {VGPU_WORKER_LINE, spawned->line, false},
              {VGPU_WORKER_PEER, spawned->peer, false}};

@@ -12,16 +12,16 @@ static int open_file(const char *path) {
 }
 
 struct vgpu_vm_memory vgpu_vm_memory_open(const char *path, char *error, size_t size) {
-  const struct vgpu_vm_memory none = {.holder = -1, .looker = -1};
+  const struct vgpu_vm_memory none = {.holder = -1, .lock_probe = -1};
   struct vgpu_vm_memory memory = none;
   struct stat first, second;
   *error = '\0';
   if (*path == '\0') return none;
   memory.holder = open_file(path);
-  memory.looker = open_file(path);
-  if (memory.holder < 0 || memory.looker < 0) {
+  memory.lock_probe = open_file(path);
+  if (memory.holder < 0 || memory.lock_probe < 0) {
     snprintf(error, size, "%s", strerror(errno));
-  } else if (fstat(memory.holder, &first) != 0 || fstat(memory.looker, &second) != 0 ||
+  } else if (fstat(memory.holder, &first) != 0 || fstat(memory.lock_probe, &second) != 0 ||
              !S_ISREG(first.st_mode) || first.st_ino != second.st_ino || first.st_dev != second.st_dev) {
     snprintf(error, size, "not a file");
   } else if (first.st_size < (off_t)VGPU_VM_MEMORY_LEAST) {
@@ -38,5 +38,5 @@ struct vgpu_vm_memory vgpu_vm_memory_open(const char *path, char *error, size_t 
 
 void vgpu_vm_memory_close(const struct vgpu_vm_memory *memory) {
   if (memory->holder >= 0) close(memory->holder);
-  if (memory->looker >= 0) close(memory->looker);
+  if (memory->lock_probe >= 0) close(memory->lock_probe);
 }

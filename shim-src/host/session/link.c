@@ -10,7 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "host/session/apart.h"
+#include "host/session/processor.h"
 #include "wire/clock.h"
 #include "wire/shared.h"
 #include "wire/stream.h"
@@ -123,7 +123,7 @@ static bool receive_from_ring(struct vgpu_link *link, find_row *find, const void
 }
 
 /* The guest may have sent this before its connection broke. */
-static bool had_already(const struct vgpu_link *link, const struct vgpu_frame *frame) {
+static bool is_duplicate(const struct vgpu_link *link, const struct vgpu_frame *frame) {
   return link->line.agreed && frame->sequence != 0 && frame->sequence < link->next_sequence;
 }
 
@@ -134,12 +134,12 @@ static enum vgpu_stream_result read_frame(struct vgpu_link *link, struct vgpu_fr
     enum vgpu_stream_result result = vgpu_ahead_read_header(&link->ahead, frame, VGPU_NO_DEADLINE);
     if (result == VGPU_STREAM_CLOSED) return result;
     if (result != VGPU_STREAM_OK) *violation = "a frame whose sizes do not agree";
-    else if (!had_already(link, frame)) *violation = wrong_with(link, frame);
+    else if (!is_duplicate(link, frame)) *violation = wrong_with(link, frame);
     if (*violation != NULL) return VGPU_STREAM_UNSOUND;
     __atomic_store_n(&link->working, true, __ATOMIC_RELAXED);
     result = vgpu_ahead_read(&link->ahead, link->in, frame->length - sizeof *frame,
                              vgpu_about_now_ms() + FRAME_LIMIT_MS);
-    if (result != VGPU_STREAM_OK || !had_already(link, frame)) return result;
+    if (result != VGPU_STREAM_OK || !is_duplicate(link, frame)) return result;
     __atomic_store_n(&link->working, false, __ATOMIC_RELAXED);
   }
 }

@@ -52,8 +52,9 @@ static bool enter(struct vgpu_worker *worker, struct vgpu_host_setup *host,
   if (host->image_cache != 0) close(VGPU_WORKER_IMAGES);
   if (host->code.launch_log >= 0) host->code.launch_log = VGPU_WORKER_LAUNCH_LOG;
   else close(VGPU_WORKER_LAUNCH_LOG);
-  worker->vm_memory = (struct vgpu_vm_memory){
-      .bytes = session->vm_memory, .holder = VGPU_WORKER_VM_MEMORY, .looker = VGPU_WORKER_VM_MEMORY_AGAIN};
+  worker->vm_memory = (struct vgpu_vm_memory){.bytes = session->vm_memory,
+                                              .holder = VGPU_WORKER_VM_MEMORY,
+                                              .lock_probe = VGPU_WORKER_VM_MEMORY_AGAIN};
   syscall(SYS_close_range, VGPU_WORKER_DESCRIPTORS, ~0u, 0); /* closed on exec, as all of the daemon's are */
   worker->link.descriptor = VGPU_WORKER_CONNECTION;
   vgpu_line_init(&worker->link.line, VGPU_WORKER_CONNECTION, there(VGPU_WORKER_LINE), there(VGPU_WORKER_PEER),

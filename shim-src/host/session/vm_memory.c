@@ -42,7 +42,7 @@ static bool sound(const struct vgpu_vm_memory *memory, const struct vgpu_vm_plac
 static bool hold(const struct vgpu_vm_memory *memory, uint64_t offset, uint64_t bytes, uint64_t *next) {
   for (;;) {
     struct flock held = range_lock(F_WRLCK, offset, bytes);
-    if (fcntl(memory->looker, F_OFD_GETLK, &held) != 0) return false;
+    if (fcntl(memory->lock_probe, F_OFD_GETLK, &held) != 0) return false;
     if (held.l_type != F_UNLCK) {
       if (held.l_len > 0) *next = vgpu_vm_steps((uint64_t)held.l_start + (uint64_t)held.l_len);
       return false;

@@ -21,7 +21,7 @@
 struct vgpu_vm_memory {
   uint64_t bytes; /* of the file, when the session began; 0: there is none */
   int holder;     /* the file, opened by the daemon for this worker: its locks are the worker's */
-  int looker;     /* the file, opened again: the holder's locks count as foreign to it */
+  int lock_probe; /* the file, opened again: the holder's locks count as foreign to it */
 };
 
 /* Writes a mark for the session of this slot. False: there is no such memory, or it is full. */

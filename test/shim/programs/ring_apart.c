@@ -12,7 +12,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "host/session/apart.h"
+#include "host/session/processor.h"
 #include "wire/clock.h"
 #include "wire/ring.h"
 #include "wire/shared.h"

@@ -30,7 +30,7 @@ describe('a worker that waits awake for its guest', () => {
   const build = () =>
     buildProgram({
       name: 'ring_apart',
-      sources: ['test/shim/programs/ring_apart.c', 'shim-src/host/session/apart.c', ...SOURCES],
+      sources: ['test/shim/programs/ring_apart.c', 'shim-src/host/session/processor.c', ...SOURCES],
     });
   const run = async (what: string): Promise<string> => {
     const ended = await runProgram(await build(), [what]);

@@ -1,4 +1,4 @@
-#include "host/session/apart.h"
+#include "host/session/processor.h"
 
 #include <sched.h>
 

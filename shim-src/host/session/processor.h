@@ -5,8 +5,8 @@
  * one from running. Both sleep for each call, which takes 9 us instead of 0.4 (two processors, Linux 6.18),
  * and nothing separates them while the second processor is idle.
  */
-#ifndef VGPU_HOST_APART_H
-#define VGPU_HOST_APART_H
+#ifndef VGPU_HOST_PROCESSOR_H
+#define VGPU_HOST_PROCESSOR_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -145,3 +145,15 @@ test('mandoc has nothing to say about any man page', {
   });
   assert.equal(`${ran.stdout}${ran.stderr}`, '');
 });
+
+test('the chart of the benchmarks shows the report of the GPU, and a document of another kind is refused', () => {
+  const drawn = (file: string) =>
+    spawnSync(process.execPath, [join(repository, 'dist/scripts/chart.js'), join(repository, file)], {
+      encoding: 'utf8',
+    });
+  const chart = readFileSync(join(repository, 'docs/reference/benchmarks-gpu.svg'), 'utf8');
+  assert.equal(drawn('docs/reports/2026-11-27-gpu.json').stdout, chart);
+  const refused = drawn('package.json');
+  assert.deepEqual([refused.status, refused.stdout], [1, '']);
+  assert.match(refused.stderr, /package\.json: no report with ratios/);
+});

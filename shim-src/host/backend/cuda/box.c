@@ -1,14 +1,12 @@
 /* Copies and fills in two and three dimensions on the host's GPU. */
 #include "api/structures.h"
+#include "host/backend/common/box.h"
 #include "host/backend/cuda/session.h"
 
 bool vgpu_cuda_box_span(uint64_t width, uint64_t row, uint64_t rows, uint64_t slice, uint64_t slices,
                         uint64_t *span) {
-  uint64_t down, deep;
-  return width != 0 && rows != 0 && slices != 0 && (rows == 1 || row >= width) &&
-         !__builtin_mul_overflow(row, rows - 1, &down) && !__builtin_add_overflow(width, down, span) &&
-         (slices == 1 || (slice >= *span && row != 0 && slice % row == 0)) &&
-         !__builtin_mul_overflow(slice, slices - 1, &deep) && !__builtin_add_overflow(*span, deep, span);
+  return vgpu_box_span(width, row, rows, slice, slices, span) &&
+         (slices == 1 || (row != 0 && slice % row == 0));
 }
 
 static int32_t check_rows(const struct vgpu_cuda *cuda, uint64_t address, uint64_t pitch, uint64_t width,

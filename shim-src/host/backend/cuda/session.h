@@ -98,7 +98,7 @@ void *vgpu_cuda_function(struct vgpu_worker *worker, uint64_t number);
  */
 void vgpu_cuda_refused(struct vgpu_worker *worker, uint32_t device, uint64_t bytes, int32_t result);
 
-/* Gives the bytes from the first of a box to its last. False: rows or slices overlap. */
+/* As vgpu_box_span(). False also if a slice has no whole number of rows: CUDA_MEMCPY3D gives it in rows. */
 bool vgpu_cuda_box_span(uint64_t width, uint64_t row, uint64_t rows, uint64_t slice, uint64_t slices,
                         uint64_t *span);
 

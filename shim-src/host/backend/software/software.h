@@ -2,6 +2,7 @@
 #ifndef VGPU_HOST_SOFTWARE_SOFTWARE_H
 #define VGPU_HOST_SOFTWARE_SOFTWARE_H
 
+#include "host/backend/common/box.h"
 #include "host/backend/software/code/programs.h"
 #include "host/backend/software/memory/memory.h"
 #include "host/backend/software/profile/profile.h"
@@ -56,13 +57,6 @@ uint32_t vgpu_software_load(struct vgpu_worker *worker);
 
 int32_t vgpu_software_query(struct vgpu_worker *worker, const struct vgpu_query *query, uint32_t device,
                             const uint64_t *values);
-
-/*
- * Gives the bytes from the first to the last of a box. False: the number overflows, or rows or slices
- * overlap, because such a box could request endless work with little memory.
- */
-bool vgpu_box_span(uint64_t width, uint64_t row, uint64_t rows, uint64_t slice, uint64_t slices,
-                   uint64_t *span);
 
 /* Reads the value of a condition of a graph. False: there is no such condition. */
 bool vgpu_software_condition_value(struct vgpu_worker *worker, uint64_t handle, uint32_t *value);

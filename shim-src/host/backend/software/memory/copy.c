@@ -104,15 +104,6 @@ FILL_ASYNC(cuMemsetD8Async, 1)
 FILL_ASYNC(cuMemsetD16Async, 2)
 FILL_ASYNC(cuMemsetD32Async, 4)
 
-bool vgpu_box_span(uint64_t width, uint64_t row, uint64_t rows, uint64_t slice, uint64_t slices,
-                   uint64_t *span) {
-  uint64_t down, deep;
-  return width != 0 && rows != 0 && slices != 0 && (rows == 1 || row >= width) &&
-         !__builtin_mul_overflow(row, rows - 1, &down) && !__builtin_add_overflow(width, down, span) &&
-         (slices == 1 || slice >= *span) && !__builtin_mul_overflow(slice, slices - 1, &deep) &&
-         !__builtin_add_overflow(*span, deep, span);
-}
-
 int32_t vgpu_software_write_rows(struct vgpu_worker *worker, const struct vgpu_send_write_rows *send,
                                  struct vgpu_bulk *bulk) {
   int32_t result = check_stream(worker, send->context, send->stream);

@@ -62,7 +62,7 @@ export function confirmLimitMs(options: ConfirmOptions): number {
 }
 
 /**
- * Follows this start of the consumer; `combine` makes the verdict of what was seen. Throws a VgpuError
+ * Follows this start of the consumer; `decideVerdict` makes the verdict of what was seen. Throws a VgpuError
  * of kind `interrupted` when `options.signal` aborts; whatever the consumer, the
  * journal or the host do is seen, and no error.
  */
@@ -330,7 +330,7 @@ function stopIfAsked({ signal, profile }: ConfirmOptions): void {
 }
 
 // Looks again at a consumer that was observed: what it has loaded, whether it answers, and the host's sessions of its
-// processes. Costs milliseconds, where `observe` reads the log and runs a probe. `combine` judges the result of both.
+// processes. Costs milliseconds, where `observe` reads the log and runs a probe. `decideVerdict` judges the result of both.
 
 /** A busy consumer may miss one question. */
 const silentMs = 4_000;

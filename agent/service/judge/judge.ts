@@ -6,8 +6,8 @@ import type { LoadedUnit, UnitFacts } from '../../contracts/unit.js';
 import type { Verdict } from '../../contracts/verdict.js';
 import { withVerdict } from '../../install/pipeline/status-view.js';
 import type { Mark, WatchingWorkplace } from '../../install/pipeline/workplace.js';
-import { combine } from '../../verdict/combine.js';
 import { type Watched, withKnownLog } from '../../verdict/confirm.js';
+import { decideVerdict } from '../../verdict/decide.js';
 import type { Observation } from '../../verdict/observation.js';
 import { liveSessions, presentOf } from '../../verdict/present.js';
 import type { ConsumerBoard, Record } from '../board.js';
@@ -84,7 +84,7 @@ export function judge(effects: JudgeEffects): Judge {
     const known = watched?.observation ?? null;
     const observation = withKnownLog(await work.observe(request, () => {}), known);
     watched = { observation, silentSince: null };
-    return { verdict: combine(observation), live: liveOf(observation) };
+    return { verdict: decideVerdict(observation), live: liveOf(observation) };
   };
 
   const look = async (): Promise<void> => {
@@ -96,7 +96,12 @@ export function judge(effects: JudgeEffects): Judge {
     if (signal.aborted || watched !== before) return;
     watched = now;
     const { observation } = now;
-    step({ kind: 'looked', verdict: combine(observation), live: liveOf(observation), now: steadyNow() });
+    step({
+      kind: 'looked',
+      verdict: decideVerdict(observation),
+      live: liveOf(observation),
+      now: steadyNow(),
+    });
     // Its log may have gone on while it did not answer.
     const awake = observation.readiness.kind === 'answered' && before.observation.readiness.kind === 'silent';
     if (awake) step({ kind: 'doubt' });

@@ -81,7 +81,7 @@ export function installCommand(run: Run): Command {
     .option('--service', "also install and enable the agent's service, which repairs drift")
     .option('--no-service', "remove the agent's service (default: leave it as it is)")
     .addOption(new Option('--compute', computeHelp).conflicts('restart'))
-    .option('--force', 'continue although a real GPU works here')
+    .option('--force', 'continue even if a real GPU works here')
     .option('--allow-unreachable-host', unreachableHelp)
     .addHelpText(
       'after',
@@ -89,12 +89,12 @@ export function installCommand(run: Run): Command {
         ['sudo vgpu-agent install', 'shows the plan, asks, installs, waits for the verdict'],
         [
           'sudo vgpu-agent install --yes --rollback-on-failure',
-          'in a script: either the GPU, or everything as before',
+          'in a script: undo everything unless the verdict is GPU',
         ],
         ['sudo vgpu-agent install --host vsock:2:14833', 'the host over vsock'],
         [
           'sudo vgpu-agent install --no-restart --allow-unreachable-host --yes',
-          'in an image: the host is not there yet',
+          'in an image, where no host answers yet',
         ],
         ['vgpu-agent install --dry-run', 'only show the plan'],
       ),

@@ -1,4 +1,4 @@
-/** `vgpu-agent install`: from whatever is there to a proven verdict. */
+/** `vgpu-agent install`: installs, and prints the verdict. */
 
 import { Command, Option } from 'commander';
 import type { Plan } from '../../contracts/plan.js';
@@ -160,7 +160,7 @@ function outcomeOf(result: InstallResult): Outcome {
         text: () => 'nothing was changed',
       };
     case 'rolled-back': {
-      // The verdict's own next command is for what was installed, and that is gone.
+      // The verdict's next command does not apply, because the installation was undone.
       const { profile, endpoint: host, unit } = result.plan;
       const next = `sudo vgpu-agent install ${choiceOf({ name: profile, unit })} --host ${host}`;
       const verdict: Verdict = { ...result.verdict, next };
@@ -182,7 +182,7 @@ function outcomeOf(result: InstallResult): Outcome {
         exitCode: verdict === null ? ExitCode.done : exitCodeForMode(verdict.mode),
         document: documentOf('done', plan, applied.changes, applied.restart, verdict),
         text: (style) => {
-          // With nothing to do the plan was not shown; its warnings hold all the same.
+          // An empty plan is not shown, but its warnings are.
           const did =
             plan.changes.length === 0
               ? planText(plan, style)

@@ -383,7 +383,6 @@ export async function lookAgain(
   return { observation: { ...observation, ...seen, ...changes }, silentSince: since };
 }
 
-
 /** Reads the output of `vgpu-probe --json`. Any other output counts as a crash, never as an answer. */
 export function probeResult(run: ProbeRun): ProbeResult {
   if (run.kind === 'not-run') return run;

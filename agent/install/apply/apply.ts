@@ -1,10 +1,10 @@
 /**
  * Carries out plans. The caller holds the lock (lock.ts) and has called `recover` before it inspected the machine.
  *
- * Order: record, step, record, step, ..., manifest, commit; then the restart; then the cleanup. After a crash before the
- * commit, `recover` undoes the steps; after the commit it finishes the cleanup (reasons: records.ts). The restart comes
- * after the commit, because a service that does not start proves nothing about the files: the verdict judges it, and
- * `--rollback-on-failure` uses the undo log that `keepUndo` keeps.
+ * Order: record, step, record, step, ..., manifest, commit; then the restart; then the removal of backups. After a crash
+ * before the commit, `recover` undoes the steps; after the commit it finishes the removal (reasons: records.ts). The
+ * restart comes after the commit, because a service that does not start proves nothing about the files: the verdict
+ * judges it, and `--rollback-on-failure` uses the undo log that `keepUndo` keeps.
  */
 import type { Emit } from '../../contracts/events.js';
 import type { Manifest, OwnedItem } from '../../contracts/manifest.js';

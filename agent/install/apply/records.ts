@@ -2,8 +2,8 @@
  * The write-ahead log: one JSON line per record, on the disk before its step begins. Only the last line can be
  * incomplete after a crash, and its step has not begun.
  *
- * After a crash (`recover` in apply.ts): without a `commit` record everything is undone; with it, only the cleanup is
- * finished. Undoing suits both install and uninstall: each returns to a state where the consumer starts, and the next
+ * After a crash (`recover` in apply.ts): without a `commit` record everything is undone; with it, only the removal of
+ * backups is finished. Undoing suits both install and uninstall: each returns to a state where the consumer starts, and the next
  * command makes a new plan.
  *
  * After an append has failed, it is unknown whether the record is on the disk, so no later change depends on that. The

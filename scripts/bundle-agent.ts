@@ -52,7 +52,7 @@ const common = {
   target: 'node20',
   // The other form of the package passes require() around, where no bundler follows.
   alias: { 'jsonc-parser': 'jsonc-parser/lib/esm/main.js' },
-  // White space need not be read at each start; names stay, for stack traces.
+  // Without white space each start reads less; names stay, for stack traces.
   minifyWhitespace: true,
   minifySyntax: true,
   sourcemap: 'linked',
@@ -91,7 +91,7 @@ const service = await build({
 });
 noteBundled('agent', [command.metafile, service.metafile]);
 chmodSync(path.join(fresh, 'main.js'), 0o755);
-// Whole or not at all: a command that starts meanwhile finds the former or the new one.
+// Atomic: a command that starts meanwhile finds the old bundle or the new one.
 if (existsSync(directory)) renameSync(directory, former);
 renameSync(fresh, directory);
 removeSync(former);

@@ -29,7 +29,7 @@ emptyDirSync(path.dirname(compiledFile({})));
 const metafiles: Metafile[] = [];
 for (const [name, schema] of schemas) {
   const ajv = newAjv(require, { source: true });
-  // With what ajv's code requires: the copy in /usr/lib/vgpu-agent has no node_modules but one.
+  // Bundles the code that ajv's output requires: the copy in /usr/lib/vgpu-agent has only one package in node_modules.
   const { metafile } = buildSync({
     stdin: { contents: standaloneCode(ajv, ajv.compile(schema)), resolveDir: packageRoot() },
     outfile: compiledFile(schema),

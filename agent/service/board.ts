@@ -1,15 +1,15 @@
-/** The service's present knowledge: one immutable snapshot, replaced as a whole, and its subscribers. */
+/** The service's state: one immutable snapshot, replaced as a whole, and its subscribers. */
 import type { Verdict } from '../contracts/verdict.js';
 import type { StatusView } from '../contracts/views.js';
 import { reportUnexpected } from '../lib/errors.js';
 import type { JournalMessage, JournalWriter } from '../systemd/journal-writer.js';
 
 /**
- * - `starting`: not everything was looked at yet; `idle`: nothing is installed
+ * - `starting`: the first inspection is not finished; `idle`: nothing is installed
  * - `settled`: the machine matches the manifest; `repairing`: a repair is running
- * - `waiting`: for something that will end (a package manager, a back-off, requests, the consumer to be there)
- * - `restart-pending`: settled, but the consumer runs with former files until a restart that waits
- * - `degraded`: it could not be repaired within the limits; a person has to look
+ * - `waiting`: for a package manager, a back-off, the end of requests, or the consumer's unit
+ * - `restart-pending`: settled, but the consumer runs with old files until a pending restart
+ * - `degraded`: repairs failed or reached their limit; an administrator must act
  */
 export type Phase =
   | 'starting'
@@ -37,7 +37,7 @@ export interface Counters {
 }
 
 export interface Due {
-  /** Why the consumer has to be restarted, and what that waits for. */
+  /** Why the consumer must be restarted, and the cause of the wait. */
   readonly reason: string;
   readonly waitsFor: string;
 }
@@ -59,7 +59,7 @@ export interface Snapshot {
   readonly configProblem: string | null;
   readonly host: HostState;
   readonly hostLosses: number;
-  /** Milliseconds from noticed to repaired, the last time; null: there was no repair. */
+  /** Milliseconds from detection to repair, of the last repair; null: there was none. */
   readonly repairMilliseconds: number | null;
   readonly consumers: readonly ConsumerState[];
 }
@@ -90,7 +90,7 @@ export class Board {
     this.#replace({ ...this.#now, hostLosses: this.#now.hostLosses + 1 });
   }
 
-  /** The consumers that there are from now on, in this order: what is known of one stays. */
+  /** Replaces the list of consumers, in this order; the state of those that stay is kept. */
   setConsumers(wanted: readonly { readonly profile: string; readonly unit: string }[]): void {
     const consumers = wanted.map(
       ({ profile, unit }): ConsumerState =>
@@ -167,14 +167,14 @@ export function consumerBoard(board: Board, profile: string, unit: string): Cons
   };
 }
 
-// The service's messages: they go to the journal with fields and an ID, and nowhere else.
+// The service's messages: written to the journal only, with fields and an ID.
 
 export interface Record {
   write(message: JournalMessage): void;
   say(text: string): void;
 }
 
-/** `line` takes what has no ID; under systemd standard error is the journal too. */
+/** `line` takes messages without an ID; under systemd standard error goes to the journal, too. */
 export function recordTo(journal: JournalWriter, line: (text: string) => void): Record {
   return {
     // Nothing waits for the journal; the writer never rejects.

@@ -1,4 +1,4 @@
-/** The state that the service keeps: agent.json over what was installed. */
+/** The state that the service maintains: agent.json, then the manifest. */
 import type { Consumer, Manifest } from '../contracts/manifest.js';
 import { type AgentConfig, type ConfigReader, defaultConfig } from '../guest/agent-conf.js';
 import { VgpuError } from '../lib/errors.js';
@@ -9,11 +9,11 @@ import type { Board, Record } from './board.js';
 
 export interface Desired {
   readonly config: AgentConfig;
-  /** agent.json names them: it alone may ask for an installation. */
+  /** agent.json names them; only agent.json may request an installation. */
   readonly declared: boolean;
-  /** Each with the unit that it is for; never empty: the usual one is looked at where nothing is installed. */
+  /** Each with its unit; never empty: the default consumer if nothing is installed. */
   readonly consumers: readonly [Profile, ...Profile[]];
-  /** Installed consumers whose profile cannot be read any more, each with why: they are not kept. */
+  /** Installed consumers whose profile cannot be read any more, with the reason; they are not maintained. */
   readonly unreadable: readonly string[];
 }
 
@@ -58,7 +58,7 @@ function desiredOf(
     });
     return made(config, true, named, profileOf, []);
   }
-  // A bad name is reported at once, even when it is not needed now.
+  // Report a bad name immediately, even if it is not needed now.
   const first = config.first === null ? null : profileOf(config.first);
   if (installed.length === 0)
     return made(config, first !== null, first === null ? [] : [first], profileOf, []);
@@ -85,7 +85,7 @@ function made(
   return { config, declared: declared && first !== undefined, consumers, unreadable };
 }
 
-/** The profile, or why there is none: one consumer that cannot be kept must not stop the others. */
+/** The profile, or the reason why there is none: a consumer with a fault must not stop the others. */
 function readable({ profile, unit }: Consumer, profileOf: (name: string) => Profile): Profile | string {
   try {
     return forUnit(profileOf(profile), unit);
@@ -110,10 +110,10 @@ interface DeclaredEffects {
 
 export interface Declared {
   readonly now: Desired;
-  /** Reads agent.json again. Throws a VgpuError (`profile`) when it is refused: the settings stay as they are. */
+  /** Reads agent.json again. If it is refused, throws a VgpuError (`profile`) and keeps the settings. */
   reload(): Promise<void>;
   isChanged(): boolean;
-  /** True: the manifest names other consumers than before, and `now` is what follows from it. */
+  /** True: the manifest names other consumers than before, and `now` is updated. */
   follow(manifest: Manifest | null): boolean;
 }
 
@@ -178,7 +178,7 @@ function consumersOf(manifest: Manifest | null): string {
   return JSON.stringify(manifest?.consumers.map((one) => [one.profile, one.unit]) ?? []);
 }
 
-/** Differs when agent.json does; one that cannot be read is known by its problem. */
+/** Differs if agent.json differs; an unreadable file is identified by its error. */
 function markOf(text: () => string | null): string | null {
   try {
     return text();

@@ -1,7 +1,7 @@
 /**
- * vgpu-watch, the small C process beside the service: it speaks to systemd's notify socket, keeps a session
- * with the host (vsock is beyond Node) and sees POSIX locks. One process for the service's whole life, so
- * that a ping of the watchdog costs no spawn.
+ * vgpu-watch, the small C process beside the service: it writes to systemd's notify socket, keeps a session
+ * with the host (Node has no vsock) and reads POSIX locks. It runs as long as the service, so that a ping of the
+ * watchdog starts no process.
  */
 import { spawn } from 'node:child_process';
 import { existsSync } from 'node:fs';
@@ -16,13 +16,13 @@ export type HostEvent =
   | { readonly kind: 'down'; readonly reason: string };
 
 interface Helper {
-  /** sd_notify(3): assignments of one datagram. Nothing happens outside of a Type=notify unit. */
+  /** sd_notify(3): assignments of one datagram. No effect outside of a Type=notify unit. */
   notify(...assignments: readonly string[]): void;
   /** The watchdog's ping, and a look at the host. */
   tick(): void;
   /** Keeps a session with the host at `endpoint` (null: with none); `onHost` is called at its beginning and end. */
   watchHost(endpoint: string | null): void;
-  /** Microseconds of the last look at the host; null when there was none. */
+  /** Duration of the last check of the host, in microseconds; null: there was none. */
   roundTrip(): Promise<number | null>;
   /** The process that holds a POSIX lock on the file; null when none does. */
   lockHolder(file: string): Promise<number | null>;
@@ -31,7 +31,7 @@ interface Helper {
 
 interface HelperOptions {
   readonly program: string;
-  /** `VGPU_WATCH` of the environment: it has started us, and these are the descriptors to it and from it. */
+  /** `VGPU_WATCH` of the environment: vgpu-watch has started this process; its value is the two descriptors. */
   readonly inherited: string | undefined;
   readonly onHost: (event: HostEvent) => void;
   /** It ended without being stopped. A helper that the service started is started again automatically. */
@@ -140,7 +140,7 @@ export function startHelper(options: HelperOptions): Helper {
       giveUp();
       if (stopped) return;
       options.onLost(message);
-      // The one that started us is our unit's main process: systemd starts us both again.
+      // A vgpu-watch that started this process is the unit's main process: systemd restarts both.
       if (inherited !== null) return;
       setTimeout(() => {
         if (stopped) return;
@@ -192,11 +192,11 @@ export function startHelper(options: HelperOptions): Helper {
   };
 }
 
-// Is a package manager at work? Then it is waited for: what it changes now it may change again.
+// Is a package manager running? Then repairs wait, because it may change the same files again.
 
 /** Held with fcntl(2) while dpkg, apt or rpm work. */
 const lockedFiles = ['/var/lib/dpkg/lock-frontend', '/var/lib/dpkg/lock', '/var/lib/rpm/.rpm.lock'];
-/** There while pacman works. */
+/** Exists while pacman runs. */
 const markerFiles = ['/var/lib/pacman/db.lck'];
 
 /** The running package manager, as text for the user; null: none. */
@@ -211,15 +211,15 @@ export async function packageManagerAtWork(helper: Pick<Helper, 'lockHolder'>): 
   return null;
 }
 
-// The state of the host: one for the whole guest and all its consumers.
+// The state of the host, shared by all consumers of this guest.
 
 interface HostWatch {
-  /** Another address is watched from now on, or none (empty). */
+  /** Changes the watched address; empty: none. */
   moved(endpoint: string): void;
   host(event: HostEvent): void;
 }
 
-/** Keeps the board's host, and tells in the journal when it goes and comes. `now`: milliseconds. */
+/** Updates the host on the board, and logs when it is lost and when it is back. `now`: milliseconds. */
 export function hostWatch(board: Board, record: Record, now: () => number = steadyNow): HostWatch {
   let lostAt: number | null = null;
   return {

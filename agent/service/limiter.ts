@@ -1,4 +1,4 @@
-/** How often the service may do something: per-cause back-off and a ceiling an hour. Pure; times in milliseconds. */
+/** Limits actions: a back-off for each cause, and a ceiling per hour. Pure; times in milliseconds. */
 
 export interface Limits {
   readonly perHour: number;
@@ -10,11 +10,11 @@ export interface Limits {
 export type Permission =
   | { readonly kind: 'now' }
   | { readonly kind: 'later'; readonly at: number }
-  /** The ceiling is reached; the first of the hour's falls out of the window at `at`. */
+  /** The ceiling is reached; the oldest action leaves the window at `at`. */
   | { readonly kind: 'exhausted'; readonly at: number; readonly times: number };
 
 export interface Done {
-  /** When, of the latest hour and at most as many as the ceiling, the oldest first. */
+  /** Times of the last hour's actions, at most as many as the ceiling, the oldest first. */
   readonly times: readonly number[];
   /** The one that was noted last is at the end. */
   readonly causes: ReadonlyMap<string, { readonly times: number; readonly last: number }>;
@@ -23,10 +23,10 @@ export interface Done {
 export const nothingDone: Done = { times: [], causes: new Map() };
 
 const hourMs = 3_600_000;
-/** A cause that kept quiet so long begins again. */
+/** Time after which a cause's back-off is reset. */
 const forgetMs = 600_000;
 const longestPauseMs = 300_000;
-/** Causes are paths and units; more at once cannot happen in any sequence we know of. */
+/** Limit of causes (paths and units). */
 const maxCauses = 500;
 
 export function mayDo(done: Done, limits: Limits, causes: readonly string[], now: number): Permission {
@@ -45,7 +45,7 @@ export function mayDo(done: Done, limits: Limits, causes: readonly string[], now
 }
 
 export function noted(done: Done, limits: Limits, causes: readonly string[], now: number): Done {
-  // Kept up to the ceiling only: what is older cannot matter.
+  // Older times have no effect.
   const times = [...done.times, now].slice(-limits.perHour);
   const known = new Map(done.causes);
   for (const name of causes) {
@@ -60,7 +60,7 @@ export function noted(done: Done, limits: Limits, causes: readonly string[], now
 function notBefore(done: Done, { backoffMs }: Limits, name: string, now: number): number {
   const cause = done.causes.get(name);
   if (cause === undefined || now - cause.last >= forgetMs) return 0;
-  // Twice is an accident (a package's upgrade does things twice); from the third on it is a pattern.
+  // Back off from the third time on: a package's upgrade may change a path twice.
   if (cause.times < 2) return 0;
   return cause.last + Math.min(backoffMs * 2 ** (cause.times - 2), longestPauseMs);
 }

@@ -1,4 +1,4 @@
-/** Follows the consumer's log between verdicts: lines that speak of the GPU after the start was judged. */
+/** Follows the consumer's log between verdicts, for lines about the GPU after the start was judged. */
 
 import type { Profile } from '../profile/types.js';
 import type { JournalReader } from '../systemd/types.js';
@@ -7,7 +7,7 @@ import { type LogJudge, logJudges } from '../verdict/log/judge.js';
 import { readEntries } from '../verdict/log/lines.js';
 import type { ConfirmEffects } from '../verdict/observation.js';
 
-/** A consumer that complains with every request must not have us judge it all the time. */
+/** Shortest time between verdicts, for a consumer that logs an error with every request. */
 const pauseMs = 10_000;
 
 interface LogWatchEffects {
@@ -16,7 +16,7 @@ interface LogWatchEffects {
   readonly containerLogs: ConfirmEffects['containerLogs'];
 }
 
-/** Calls `onDoubt` when the log of a start says something new. Costs a sleeping journalctl. */
+/** Calls `onDoubt` when the log of a start has new findings. Costs a sleeping journalctl. */
 export async function watchConsumerLog(
   profile: Profile,
   { journal, containerLogs }: LogWatchEffects,
@@ -83,13 +83,13 @@ async function followContainers(
   }
 }
 
-/** Takes the lines of one start, and doubts when they say something else of the GPU than those before. */
+/** Takes the lines of one start, and reports a doubt when their findings about the GPU change. */
 function listen(judge: LogJudge, doubt: () => void): (entries: readonly LogEntry[]) => void {
   let last = '';
   return (entries) => {
     for (const entry of entries) judge.push(entry);
     const { reason, load, loadError } = judge.findings();
-    // We may have begun in the middle of a start: then its devices were announced before, and a load says all.
+    // If following began in the middle of a start, its devices were announced before; a load is enough.
     const said = reason === null || reason === 'no-discovery-line' ? '' : reason;
     const now = `${said} ${load?.outcome ?? ''} ${loadError === null ? '' : 'failed'}`.trim();
     if (now === last) return;

@@ -28,7 +28,7 @@ interface MetricsInput {
   readonly roundTrip: number | null;
 }
 
-/** A registry of its own for each text: nothing is kept between two questions. */
+/** A new registry for each text, so that no state is kept between requests. */
 export async function metricsText({ snapshot, version, roundTrip }: MetricsInput): Promise<string> {
   const { default: prometheus } = await import('prom-client');
   const registry = new prometheus.Registry();
@@ -108,17 +108,17 @@ export async function metricsText({ snapshot, version, roundTrip }: MetricsInput
   return registry.metrics();
 }
 
-// Where metrics go besides the bus: a file for node_exporter, a listener on a unix socket or loopback.
+// Other outputs of the metrics: a file for node_exporter, a listener on a unix socket or loopback.
 
 export interface MetricsOutput {
   configure(metrics: AgentConfig['metrics']): void;
-  /** Something changed: the file is written again, at most once a second. */
+  /** Writes the file again, at most once a second. */
   changed(): void;
   close(): void;
 }
 
 const writeEveryMs = 1_000;
-/** Any user may connect, and descriptors are needed for repairs. */
+/** Limit of connections, because any user may connect, and repairs need descriptors. */
 const mostConnections = 32;
 
 export function metricsOutput(
@@ -141,7 +141,7 @@ export function metricsOutput(
     const file = textfile;
     try {
       const body = await text();
-      // The setting was removed or changed while the text was made: it must not come back.
+      // The setting was removed or changed while the text was made: do not write the file again.
       if (textfile !== file) return;
       // The directory may belong to node_exporter's user: never write through an existing file or link there.
       const directory = openDirectory(path.dirname(file));
@@ -182,8 +182,8 @@ export function metricsOutput(
     if (address.startsWith('unix:')) {
       const socket = address.slice('unix:'.length);
       removeSocket(socket);
-      // Every user may connect. Not by chmod: the name could refer to another file by then. bind(2) has finished when
-      // this returns.
+      // Every user may connect. Not by chmod, because the name could refer to another file by then. bind(2) has finished
+      // when this returns.
       const umask = process.umask(0o111);
       try {
         created.listen(socket);
@@ -217,7 +217,7 @@ export function metricsOutput(
     },
     close() {
       if (timer !== null) clearTimeout(timer);
-      // A value that is not updated any more must not be scraped forever.
+      // Remove it, so that old values are not scraped forever.
       if (textfile !== null) removeFile(textfile);
       textfile = null;
       stopListening();
@@ -225,7 +225,7 @@ export function metricsOutput(
   };
 }
 
-/** A name in a directory that root chose; what it may lead to stays. */
+/** Removes a name in a directory that root chose, not the target of a link. */
 function removeFile(file: string): void {
   try {
     const directory = openDirectory(path.dirname(file));
@@ -239,7 +239,7 @@ function removeFile(file: string): void {
   }
 }
 
-/** Remove only a socket that a former service left: an error in the configuration must not delete a user's file. */
+/** Removes only a socket of an earlier service: an error in the configuration must not delete a user's file. */
 function removeSocket(socket: string): void {
   if (lstatSync(socket, { throwIfNoEntry: false })?.isSocket() === true) rmSync(socket, { force: true });
 }

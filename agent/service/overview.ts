@@ -1,4 +1,4 @@
-/** All consumers as one, for the state of the service: the worst of them counts. Pure. */
+/** The state of the service from all consumers: the worst one counts. Pure. */
 import type { HostFacts } from '../contracts/facts.js';
 import type { Mode, Verdict } from '../contracts/verdict.js';
 import type { ConsumerView, StatusView } from '../contracts/views.js';
@@ -58,7 +58,7 @@ export function overview({ consumers }: Snapshot): Overview {
   };
 }
 
-/** The keeper's phase; once the files are right, also what the judge waits for. */
+/** The keeper's phase; if the files are as installed, also the judge's pending work. */
 export function phaseOf({ phase, pendingRestart }: Pick<ConsumerState, 'phase' | 'pendingRestart'>): Phase {
   return phase === 'settled' && pendingRestart !== null ? 'restart-pending' : phase;
 }
@@ -89,7 +89,7 @@ export function statusLine(now: Snapshot): string {
   return `${phase}, ${said}${away}${problem === null ? '' : `: ${problem.replace(/\s+/g, ' ')}`}`;
 }
 
-/** Null while nothing was looked at. */
+/** Null before the first inspection. */
 export function statusDocument(now: Snapshot, version: string): object | null {
   const { view, phase, problem, pendingRestart, counters } = overview(now);
   const { host, configProblem, hostLosses, repairMilliseconds } = now;

@@ -1,24 +1,24 @@
 /**
- * Starts after crashes. systemd starts the service again however often it ends, because drift must be repaired again some
- * time. RestartSteps=, which lengthens the pauses, is of systemd 254, so the service itself waits, and reports it.
+ * Starts after crashes. systemd restarts the service without a limit, so that drift is repaired eventually. Before
+ * systemd 254 there is no RestartSteps= to lengthen the pauses, so the service itself waits, and reports it.
  */
 import { readFileSync, rmSync, writeFileSync } from 'node:fs';
 
 interface Crashes {
-  /** Ends without a clean stop within the last ten minutes. */
+  /** Number of crashes within the last ten minutes. */
   readonly recent: number;
   readonly pauseMs: number;
   forget(): void;
 }
 
 const windowMs = 600_000;
-/** An upgrade, a bus that restarts: so many in a row are answered at once. */
+/** Number of crashes without a pause, as in an upgrade or a restart of the bus. */
 const free = 8;
 const firstPauseMs = 400;
 const longestPauseMs = 30_000;
 const mostKept = 64;
 
-/** `now`: milliseconds since boot; `file` lies in /run, so the times in it are of the same boot. */
+/** `now`: milliseconds since boot; `file` is in /run, so its times are of the same boot. */
 export function noteStart(file: string, now: number): Crashes {
   const starts = [...startsIn(file).filter((at) => at <= now && now - at < windowMs), now].slice(-mostKept);
   const forget = (): void => rmSync(file, { force: true });
@@ -27,7 +27,7 @@ export function noteStart(file: string, now: number): Crashes {
   try {
     writeFileSync(file, JSON.stringify(starts), { mode: 0o600 });
   } catch {
-    // Run by hand without its directory in /run, or no space is left: there is no pause then.
+    // No directory in /run (started by hand) or no space: no pause.
     return { recent: 0, pauseMs: 0, forget() {} };
   }
   return { recent, pauseMs, forget };
@@ -42,11 +42,10 @@ function startsIn(file: string): readonly number[] {
   }
 }
 
-// Keeps the process small: the engine collects when it needs room, not when there is nothing else to do, and
-// a service that sleeps for hours should not sleep on its garbage.
+// Keeps the process small: the engine collects garbage only when it needs memory, but this service sleeps for hours.
 
 interface Memory {
-  /** With every tick: collects when more than a little was allocated since the last time. */
+  /** Called with every tick: collects if enough was allocated since the last collection. */
   tick(): void;
 }
 
@@ -56,12 +55,12 @@ interface MemoryEffects {
 }
 
 /**
- * Less is not worth a collection, which takes some ten milliseconds. The garbage of looks stays below it: the engine
- * collects that by itself in its young generation (--max-semi-space-size=1).
+ * The allocation that is worth a collection, which takes some ten milliseconds. Looks allocate less: the engine collects
+ * that in its young generation (--max-semi-space-size=1).
  */
 const worthBytes = 1.5 * 1024 * 1024;
 
-/** `effects`: null without `node --expose-gc`; then nothing is done. */
+/** `effects`: null without `node --expose-gc`; then this does nothing. */
 export function memory(effects: MemoryEffects | null): Memory {
   let floor = 0;
   return {
@@ -75,14 +74,14 @@ export function memory(effects: MemoryEffects | null): Memory {
   };
 }
 
-/** The engine's own collector, as far as `--expose-gc` lets us have it. */
+/** The engine's collector, if `--expose-gc` is set. */
 export function engineMemory(): MemoryEffects | null {
   const { gc } = globalThis;
   if (gc === undefined) return null;
   return {
     collect() {
       gc();
-      // Also code that was not run for a while: 4 MB in Node 24. Node 20 does not know it and collects a little only.
+      // Also collects unused compiled code: 4 MB in Node 24. Node 20 ignores the option.
       gc({ type: 'major', execution: 'sync', flavor: 'last-resort' });
     },
     size: () => {
@@ -92,16 +91,15 @@ export function engineMemory(): MemoryEffects | null {
   };
 }
 
-// One timer for everything that is periodic: the watchdog, the host, removal of old versions, and now and then a full
-// inspection.
+// One timer for all periodic work: the watchdog, the host, removal of old versions, and full inspections.
 
-/** Without systemd's watchdog the host is looked at so often. */
+/** The interval for checks of the host without systemd's watchdog. */
 const defaultTickMs = 5_000;
 
 interface PulseEffects {
-  /** `WATCHDOG_USEC` of the environment: systemd ends a service that is silent for so long. */
+  /** `WATCHDOG_USEC` of the environment: systemd ends a service without a ping for this time. */
   readonly watchdog: string | undefined;
-  /** Minutes between two full looks. It may change while the service runs. */
+  /** Minutes between two full inspections. May change while the service runs. */
   readonly checkMinutes: () => number;
   readonly tick: () => void;
   readonly check: () => void;

@@ -1,4 +1,4 @@
-/** One worker that runs when asked: at once, after a quiet moment, or at a time. Never two runs at a time. */
+/** Runs one worker on request: immediately, after a quiet moment, or at a given time. Never two runs at a time. */
 import { reportUnexpected } from '../lib/errors.js';
 
 export interface Pacer {
@@ -9,7 +9,7 @@ export interface Pacer {
   at(time: number): void;
   /** Ends early when the signal aborts. */
   sleep(milliseconds: number): Promise<void>;
-  /** Resolves when nothing runs and nothing is asked for; what waits for a time does not count. */
+  /** Resolves when nothing runs and no run is requested; runs at a later time do not count. */
   quiet(): Promise<void>;
 }
 
@@ -40,7 +40,7 @@ export function pacer(run: () => Promise<void>, signal: AbortSignal): Pacer {
     running = true;
     do {
       again = false;
-      // One run that failed must not be the last.
+      // A failed run must not stop later ones.
       await run().catch(reportUnexpected);
     } while (again && !signal.aborted);
     running = false;
@@ -86,9 +86,8 @@ export function pacer(run: () => Promise<void>, signal: AbortSignal): Pacer {
 }
 
 /**
- * Milliseconds that only go forward, whatever happens to the machine's clock: limits, pauses and durations are counted in
- * them. They begin with the time of day at which the service began, so that a later moment can be shown as a time of day; it
- * is off by what the clock was set meanwhile.
+ * Monotonic milliseconds, for limits, pauses and durations. They begin with the time of day at which the service began, so
+ * that they can be shown as a time of day, which is wrong by later changes of the clock.
  */
 export function steadyNow(): number {
   return performance.timeOrigin + performance.now();

@@ -38,7 +38,7 @@ export interface ServiceOptions {
   readonly line: (text: string) => void;
 }
 
-/** A command has the lock for seconds; an install that may roll back, until its verdict is there. */
+/** A command holds the lock for seconds; an install that may roll back holds it until its verdict. */
 const lockWaitMs = 120_000;
 const restartTimeoutMs = 200_000;
 const startWithinMs = 2_000;
@@ -102,7 +102,7 @@ export async function runService(options: ServiceOptions): Promise<void> {
     const seconds = crashes.pauseMs / 1000;
     const often = `the service ended unexpectedly ${crashes.recent} times within 10 minutes: it begins in ${seconds} s; journalctl -u ${agentUnit} shows why it ended`;
     line(often);
-    // Ready: the consumers must not wait for this.
+    // After READY=1, because consumers must not wait for this.
     helper.notify('READY=1', `STATUS=${often}`);
     const ticking = setInterval(() => helper.tick(), watchdogPauseMs);
     await pause(crashes.pauseMs, signal);
@@ -145,7 +145,7 @@ export async function runService(options: ServiceOptions): Promise<void> {
     lookAll();
   });
 
-  /** Ready: consumers may be restarted and their logs are followed. */
+  /** After READY=1: consumers may be restarted and their logs are followed. */
   let ready = false;
   let units: BusWatch | null = null;
   const setConsumers = (): void => {
@@ -159,7 +159,7 @@ export async function runService(options: ServiceOptions): Promise<void> {
       one.keeper.look();
     }
   };
-  /** `uninstall` removes our unit before it stops us; killed in between, it leaves us without one. */
+  /** `uninstall` removes this service's unit before it stops the service; if killed in between, no unit is left. */
   const endWhenUninstalled = async (): Promise<void> => {
     if (env['NOTIFY_SOCKET'] === undefined) return;
     const unit = await manager.unit(agentUnit).catch(() => null);
@@ -193,7 +193,7 @@ export async function runService(options: ServiceOptions): Promise<void> {
   const configChanged = (): void => {
     if (!declared.isChanged()) return;
     reload().catch(() => {
-      // Told in the journal, on the bus and in status.
+      // Reported in the journal, on the bus and in status.
     });
   };
   options.onReload(() => {
@@ -303,15 +303,15 @@ export async function runService(options: ServiceOptions): Promise<void> {
   if (lostBus !== null) throw lostBus;
 }
 
-// The service in a process of its own: signals, unexpected errors, and an end that ends.
+// The service's process: signals, unexpected errors, and a bounded stop.
 
-/** An error that comes back with every message of a stranger must not fill the journal. */
+/** Limits log lines, because another user's messages could cause an error each. */
 const reportsPerMinute = 10;
 
 /**
- * An error that no handler expected is logged, and the service goes on: any user can send it messages, and a root service
- * that ends at one leaves every consumer unguarded. It may go on because no such error leaves half a state behind: what the
- * service knows is replaced as a whole (board, state machines), what it changes is in the transaction log. If it hangs,
+ * An unexpected error is logged, and the service continues: any user can send it messages, and if it ended at one, every
+ * consumer would be unguarded. Continuing is safe because such an error leaves no inconsistent state: the service's state
+ * is replaced as a whole (board, state machines), and its changes are in the transaction log. If the service hangs,
  * systemd's watchdog ends it.
  */
 export function liveOn(line: (text: string) => void, now: () => number = () => performance.now()): void {
@@ -332,7 +332,7 @@ export function liveOn(line: (text: string) => void, now: () => number = () => p
 
 /** Runs until SIGTERM or SIGINT; SIGHUP reloads. Rejects as `runService` does. */
 export async function serve(line: (text: string) => void): Promise<void> {
-  // While journald restarts a write may fail; the report of that would fail as well.
+  // While journald restarts a write may fail; reporting that would fail, too.
   process.stderr.on('error', () => {});
   liveOn(line);
   const stop = new AbortController();
@@ -345,7 +345,7 @@ export async function serve(line: (text: string) => void): Promise<void> {
       line,
     });
   } finally {
-    // A child that does not end, or a lock that is still waited for, must not hold up the stop.
+    // A child that does not end, or a wait for the lock, must not delay the stop.
     setTimeout(() => process.exit(), 50).unref();
   }
 }

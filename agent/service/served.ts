@@ -1,4 +1,4 @@
-/** One consumer in the service: its files are kept, its verdict is kept current, its log is followed. */
+/** One consumer in the service: its keeper, its judge and its log. */
 
 import { dockerLogs } from '../containers/docker.js';
 import type { MachineFacts } from '../contracts/facts.js';
@@ -25,7 +25,7 @@ interface ServedEffects {
   readonly packageManager: () => Promise<string | null>;
   readonly restart: (unit: string) => Promise<string>;
   readonly journal: (unit: string) => JournalReader;
-  /** Facts were read, for whichever consumer: what is watched may have to change. */
+  /** Facts of a consumer were read, so the watches may have to change. */
   readonly seen: (facts: MachineFacts) => void;
   readonly settled: (facts: MachineFacts) => void;
   readonly signal: AbortSignal;
@@ -93,7 +93,7 @@ function serve(effects: ServedEffects, profile: Profile): Served {
 const firstRetryMs = 1_000;
 const longestRetryMs = 60_000;
 
-/** Begins the work again whenever it fails, after pauses that double; `complain` hears of the first failure of a row. */
+/** Restarts the work when it fails, after pauses that double; reports the first of consecutive failures to `complain`. */
 export async function keepOn(
   work: () => Promise<void>,
   complain: (why: string) => void,
@@ -108,7 +108,7 @@ export async function keepOn(
       return;
     } catch (error) {
       if (signal.aborted) return;
-      // It worked for a while: this is another failure.
+      // After a longer run this is a new failure.
       if (performance.now() - begun > longestRetryMs) next = pauseMs;
       if (next === pauseMs) complain(error instanceof Error ? error.message : String(error));
     }
@@ -117,7 +117,7 @@ export async function keepOn(
   }
 }
 
-/** A detached container that does not run yet, and a unit that was edited to run one, are looked for so seldom. */
+/** The interval for finding a detached container that does not run yet, or a unit that was edited to run one. */
 const containerEveryMs = 5_000;
 const unitEveryMs = 60_000;
 
@@ -136,7 +136,7 @@ async function* containerLogs(
 interface Crowd {
   readonly all: readonly Served[];
   of(unit: string): Served | undefined;
-  /** These from now on, in this order. Those that are new are answered; nothing is begun for them. */
+  /** Replaces the list, in this order; returns the new ones, without starting them. */
   set(profiles: readonly Profile[]): readonly Served[];
   places(): Places;
   quiet(): Promise<void>;
@@ -170,7 +170,7 @@ function isSame(a: Profile, b: Profile): boolean {
   return JSON.stringify(a) === JSON.stringify(b);
 }
 
-/** One task after the other, in the order in which they were asked for. */
+/** Runs one task after the other, in the order of the requests. */
 export function turns(): <T>(task: () => Promise<T>) => Promise<T> {
   let last: Promise<unknown> = Promise.resolve();
   return (task) => {

@@ -1,7 +1,7 @@
 /**
- * Asks the host for its sessions every few seconds at the price of a line: `vgpu-probe --sessions --follow` stays,
- * started once for each user and host. Over a unix socket the host tells guests apart by their user, and the service
- * may become no other user, so systemd starts the probe.
+ * Queries the host's sessions every few seconds, for the cost of a line: `vgpu-probe --sessions --follow` keeps running,
+ * once for each user and host. Over a unix socket the host identifies a guest by its user, and the service may not become
+ * another user, so systemd starts the probe.
  */
 import { type ChildProcess, spawn } from 'node:child_process';
 import { statSync } from 'node:fs';
@@ -29,17 +29,17 @@ interface SessionsAsker {
 interface Started {
   readonly child: ChildProcess;
   readonly input: Writable | null;
-  /** The program has answered: its launcher is not needed any more. */
+  /** The program has answered, so its launcher is no longer needed. */
   readonly answered: () => void;
 }
 type StartFollower = (file: string, args: readonly string[]) => Started;
 
-/** One for each user and host that consumers use; a guest has few of both. */
+/** Limit of probes; a guest has few users and hosts. */
 const maxFollowers = 8;
 const maxLineBytes = 4 * 1024 * 1024;
 
 /**
- * systemd-run has passed its descriptors to systemd when the program answers; 7 MB for its wait are saved. Node closes
+ * When the program answers, systemd-run has passed its descriptors to systemd and is ended, which saves 7 MB. Node closes
  * a child's standard input when the child ends, so the input is descriptor 3 here.
  */
 const spawnFollower: StartFollower = (file, args) => {
@@ -61,7 +61,7 @@ interface Follower {
   end(): void;
 }
 
-/** `once` answers where no follower does, such as a vgpu-probe of a former version. */
+/** `once` is used if there is no follower, for instance with a vgpu-probe of an older version. */
 export function sessionsAsker(once: AskSessions, start: StartFollower = spawnFollower): SessionsAsker {
   const followers = new Map<string, Follower>();
 
@@ -143,7 +143,7 @@ function follow({ child, input, answered }: Started): Follower {
           resolve(null);
           return;
         }
-        // One that misses a line would answer the next question with the former answer.
+        // After a missed line, each answer would be that of the previous query.
         const timer = setTimeout(end, sessionsLimitMs + answerGraceMs);
         waiting.push((line) => {
           clearTimeout(timer);
@@ -158,14 +158,14 @@ function follow({ child, input, answered }: Started): Follower {
 /** systemd has to start the first one. */
 const answerGraceMs = 3_000;
 
-// A runner for a service without CAP_SETUID: what must run as another user is started by systemd.
+// A runner for a service without CAP_SETUID: systemd starts commands of other users.
 
 /** The runner's own limit, where none is given. */
 const longestMs = 30_000;
 
 /**
- * `setpriv ... -- COMMAND` becomes a transient service that runs just that. It is not given `User=`: systemd takes no
- * number that no user database has, and that of a unit with DynamicUser= is in none without libnss-systemd.
+ * `setpriv ... -- COMMAND` becomes a transient service with that command. It has no `User=`: systemd requires that a user
+ * database has the number, and without libnss-systemd none has that of a unit with DynamicUser=.
  */
 export function runElsewhere(runner: CommandRunner): CommandRunner {
   return {

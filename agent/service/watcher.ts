@@ -1,4 +1,4 @@
-/** inotify on directories: tells that a name in one of them changed. Nothing is polled. */
+/** inotify on directories: reports changed names. Nothing is polled. */
 import { existsSync, type FSWatcher, statSync, watch } from 'node:fs';
 import path from 'node:path';
 import type { MachineFacts } from '../contracts/facts.js';
@@ -30,7 +30,7 @@ interface Watched {
 export function watchDirectories(onChange: (file: string) => void): Watcher {
   const watched = new Map<string, Watched>();
   let wanted: Places = new Map();
-  /** For a directory that does not exist: the child that has to appear, and the directory in which it will. */
+  /** For a directory that does not exist: the missing child, and the directory above it. */
   let awaited = new Map<string, Set<string>>();
 
   const drop = (directory: string): void => {
@@ -39,7 +39,7 @@ export function watchDirectories(onChange: (file: string) => void): Watcher {
   };
   const hear = (directory: string, name: string | null): void => {
     if (name === null || name === path.basename(directory)) {
-      // The directory itself was removed or replaced: the watch is of the old one.
+      // The directory itself was removed or replaced, so the watch is on the old one.
       refresh();
       onChange(directory);
       return;
@@ -65,7 +65,7 @@ export function watchDirectories(onChange: (file: string) => void): Watcher {
     drop(directory);
     try {
       const watcher = watch(directory, { persistent: true }, (_event, name) => hear(directory, name));
-      // Removed between the two calls, or the limit of watches is reached: the slow check is the net.
+      // Removed between the two calls, or the limit of watches is reached: the periodic inspection finds changes.
       watcher.on('error', () => drop(directory));
       watched.set(directory, { inode, watcher });
       return true;
@@ -81,7 +81,7 @@ export function watchDirectories(onChange: (file: string) => void): Watcher {
         needed.add(directory);
         continue;
       }
-      // Wait for the first missing part of the way.
+      // Wait for the first missing part of the path.
       let child = directory;
       let parent = path.dirname(child);
       while (!existsSync(parent) && parent !== '/') {

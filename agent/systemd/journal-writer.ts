@@ -90,11 +90,11 @@ export function journalWriter(otherwise: (entry: JournalFields) => void = () => 
     async write(message) {
       const entry = journalFields(message);
       try {
-        // Native: loaded only when there is something to say.
+        // Native: loaded with the first entry.
         const { default: journald } = await import('systemd-journald');
         journald[entry.priority](entry.message, entry.fields);
       } catch (error) {
-        // No addon on this machine. The command's own output has said it already.
+        // No addon on this machine; the command's output has the same text.
         if (!told) otherwise(withoutFields(error));
         told = true;
         otherwise(entry);
@@ -103,7 +103,7 @@ export function journalWriter(otherwise: (entry: JournalFields) => void = () => 
   };
 }
 
-/** Told once: who looks for MESSAGE_ID or VGPU_UNIT in the journal has to know why there is nothing. */
+/** Logged once, to explain why the journal has no entries with MESSAGE_ID or VGPU_UNIT. */
 export function withoutFields(error: unknown): JournalFields {
   const why =
     errnoOf(error) === 'ERR_DLOPEN_FAILED'

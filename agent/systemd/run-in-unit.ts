@@ -1,6 +1,6 @@
 /**
- * Runs a program the way a unit's own program runs: as its user, in its environment and sandbox, as a transient
- * service. What that program cannot see there, the unit's program cannot see either.
+ * Runs a program like the unit's own program: as its user, in its environment and sandbox, as a transient service. So
+ * both have the same access.
  */
 import { randomBytes } from 'node:crypto';
 import { constants } from 'node:os';
@@ -177,7 +177,7 @@ function setupFailure(status: number | null, { unit, purpose }: UnitCommand): st
   }
 }
 
-// Runs vgpu-probe the way the consumer runs: what it cannot see there, the consumer cannot see either.
+// Runs vgpu-probe with the consumer's user, environment and sandbox.
 
 export interface ProbeQuestion {
   readonly unit: LoadedUnit;

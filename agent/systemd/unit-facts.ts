@@ -122,8 +122,8 @@ export function execStart(service: PropertyBag): readonly string[] {
 }
 
 /**
- * Where output goes, as a unit file says it. The bus tells `file`, `append` or `truncate` without the
- * path (seen with systemd 252), so the path is taken from the unit's files.
+ * The destination of output, in the form of a unit file. systemd's bus property is `file`, `append` or `truncate` without
+ * the path (systemd 252), so the path comes from the unit's files.
  */
 function outputTarget(sources: UnitSources, key: 'StandardOutput' | 'StandardError'): string {
   const kind = text(sources.service, key);

@@ -16,26 +16,26 @@ interface Case {
   readonly user: string;
   readonly endpoint: string;
   readonly invocationId: string | null;
-  /** The option of journalctl for a unit that logs into a namespace, behind a space; empty: it does not. */
+  /** journalctl's option for a unit that logs into a namespace, with a space before it; else empty. */
   readonly namespace: string;
   readonly unitKind: Observation['unit']['kind'];
   /** The environment file that sets the variable which hides the GPU. */
   readonly file: string | null;
-  /** There was too little device memory: starting it again or another setting of the unit would not help. */
+  /** There was too little device memory, so a restart or another setting of the unit would not help. */
   readonly memoryShort: boolean;
   readonly empty: boolean;
-  /** No layer was to be on the GPU: starting it again would not help. */
+  /** The load requested no layer on the GPU, so a restart would not help. */
   readonly chosen: boolean;
-  /** Which side of the transport has to be upgraded; null: neither, or not known. */
+  /** The side of the transport to upgrade; null: neither, or unknown. */
   readonly older: 'guest' | 'host' | null;
 }
 
 interface Advice {
   /** Completes "NAME runs on the CPU: it ...": a clause, no full stop. */
   readonly why: string;
-  /** The person's next action, where the next command does not say so; follows the particulars. */
+  /** The user's next action, if the next command does not show it; printed after the details. */
   readonly repair?: string | ((about: Case) => string);
-  /** `why` says all: what does not run is neither on the GPU nor on the CPU. */
+  /** Print `why` alone: a service that does not run is neither on the GPU nor on the CPU. */
   readonly alone?: true;
   readonly next: (about: Case) => string;
 }
@@ -44,12 +44,12 @@ const verify = ({ choice }: Case): string => `sudo vgpu-agent verify ${choice}`;
 const restart = (about: Case): string => `sudo systemctl restart ${about.unit} && ${verify(about)}`;
 const install = ({ choice }: Case): string => `sudo vgpu-agent install ${choice}`;
 const edit = (about: Case): string => `sudo ${about.edit} && ${restart(about)}`;
-/** Where the variable is set, which a drop-in cannot take back. */
+/** The place of a variable that a drop-in cannot unset. */
 const editVariable = (about: Case): string =>
   about.file === null ? edit(about) : `sudoedit ${about.file} && ${restart(about)}`;
 const probe = ({ user }: Case): string =>
   `sudo -u ${user === '' ? 'root' : user} env VGPU_LOG=stderr /opt/vgpu/current/vgpu-probe --json`;
-/** The command that says why a unit does not run, or makes it able to. */
+/** The command that shows why a unit does not run, or that enables it to run. */
 function unitCommand({ unit, unitKind }: Case): string {
   if (unitKind === 'masked') return `sudo systemctl unmask ${unit}`;
   return unitKind === 'absent' ? 'systemctl list-unit-files --type=service' : `systemctl status ${unit}`;
@@ -60,13 +60,13 @@ const logs = (about: Case): string =>
   about.invocationId === null
     ? allLogs(about)
     : `sudo journalctl${about.namespace} _SYSTEMD_INVOCATION_ID=${about.invocationId}`;
-/** Tells whose limit it is, and what raises it on the host. */
+/** Names the limit, and how to raise it on the host. */
 const doctor = ({ choice }: Case): string => `sudo vgpu-agent doctor ${choice}`;
 const plan = ({ choice }: Case): string => `sudo vgpu-agent plan ${choice}`;
 const askHost = ({ endpoint }: Case): string =>
   `sudo env VGPU_HOST=${endpoint} VGPU_LOG=stderr /opt/vgpu/current/vgpu-probe --json`;
 
-/** By reason; docs/reference/reasons.md says the same at length. */
+/** By reason; docs/reference/reasons.md has the long form. */
 const advices: Readonly<Record<Reason, Advice>> = {
   'driver-too-old': {
     why: 'finds the NVIDIA driver too old for it',
@@ -104,7 +104,7 @@ const advices: Readonly<Record<Reason, Advice>> = {
   'shim-not-loaded': { why: 'was not seen to use the libcuda of vgpu-agent', next: install },
   'foreign-library-loaded': { why: 'uses a libcuda that is not that of vgpu-agent', next: plan },
   'library-not-found': { why: 'cannot load libcuda.so.1', next: install },
-  // Running install again would change nothing; its plan checks the preload and warns of what hides it.
+  // Another install would change nothing; the plan checks the preload and warns of settings that hide it.
   'preload-ignored': {
     why: 'runs without the libcuda of vgpu-agent: the loader did not preload it',
     next: plan,

@@ -1,7 +1,6 @@
 /**
- * The live confirmation: watches one start of a consumer until it is clear on
- * what it runs, then says so. Looks only through the effects handed in, changes
- * nothing.
+ * The live confirmation: observes one start of a consumer until its device is known. Uses only the effects passed in,
+ * and changes nothing.
  */
 import { type ProbeResult, type ProbeRun, parseProbeReport } from '../contracts/probe.js';
 import type { UnitFacts } from '../contracts/unit.js';
@@ -26,31 +25,31 @@ import { watchUnit } from './watch-unit.js';
 
 /** Milliseconds after an announcement without a closing line until discovery is considered finished. */
 const settleMs = 1_500;
-/** How long a consumer that answers requests may still owe its announcement. */
+/** Time that a consumer has to announce its device after it answers requests. */
 const mayOweMs = 5_000;
-/** How long readiness is waited for once the consumer says that it is done looking. */
+/** Time to wait for readiness after the consumer has finished discovery. */
 const readinessGraceMs = 10_000;
 const turnMs = 10;
-/** Pause before the journal is read again of a consumer that is ready and has said nothing; doubled each time. */
+/** Pause before the journal of a ready consumer without an announcement is read again; doubled each time. */
 const catchUpMs = 100;
 const tellEveryMs = 1_000;
-/** How often, and after which pauses, a contradiction is looked at again: a model may just be on its way. */
+/** Number of, and pauses between, checks of a contradiction: a model may just be loading. */
 const looksAtContradiction = 2;
 const contradictionPauseMs = 700;
-/** Then it is reported as loading, never as on the CPU. */
+/** A load that takes longer is reported as loading, never as on the CPU. */
 const looksWhileLoading = 20;
 
-/** A consumer that has had the time of its start gets this much to answer. */
+/** Time that a consumer has to answer, if the time for its start has passed. */
 const runningMs = 15_000;
 
 /**
- * A busy machine delays our own work: reading the journal, running the probe. Unless `timeoutMs` is given it may take this
- * long, and the consumer gets a moment more when it is done.
+ * Limit of our own work (reading the journal, running the probe), which a busy machine delays, unless `timeoutMs` is
+ * given. The consumer gets extra time after it.
  */
 const ownWorkMs = 60_000;
 const afterOwnWorkMs = 1_000;
 
-/** Pause between two questions to the host while a consumer says nothing of its device. */
+/** Pause between two queries to the host while a consumer has not announced its device. */
 const askPresentEveryMs = 1_000;
 
 /** Milliseconds that the profile grants a start on this machine. */
@@ -62,9 +61,8 @@ export function confirmLimitMs(options: ConfirmOptions): number {
 }
 
 /**
- * Follows this start of the consumer; `combine` makes the verdict of what was seen. Throws a VgpuError
- * of kind `interrupted` when `options.signal` aborts; whatever the consumer, the
- * journal or the host do is seen, and no error.
+ * Observes this start of the consumer; `decideVerdict` makes the verdict. Throws a VgpuError of kind `interrupted` when
+ * `options.signal` aborts. Faults of the consumer, the journal or the host are part of the observation, not errors.
  */
 export async function observe(options: ConfirmOptions, effects: ConfirmEffects): Promise<Observation> {
   const { profile } = options;
@@ -88,7 +86,7 @@ export async function observe(options: ConfirmOptions, effects: ConfirmEffects):
     present = { ...present, nextAt: 0, works: false };
   };
   let catchUp = { at: 0, pauseMs: catchUpMs };
-  /** The journal has all lines of a consumer that answers, though they may not have arrived yet. */
+  /** The journal has all lines of a consumer that answers, but the follower may not have received them yet. */
   const catchUpWhenReady = (now: number): void => {
     if (readiness.answeredAt() === null || log.state() !== 'undecided' || now < catchUp.at) return;
     log.catchUp();
@@ -122,7 +120,7 @@ export async function observe(options: ConfirmOptions, effects: ConfirmEffects):
   // Awaited at the end; until then a failure must not count as unhandled.
   watches.catch(() => {});
 
-  /** A consumer whose log names no device may be at work all the same: the host knows. */
+  /** Asks the host, because a consumer whose log names no device may still use the GPU. */
   const wordless = profile.log.devices.length === 0;
   let present: { readonly nextAt: number; readonly works: boolean; readonly asking: Promise<void> | null } = {
     nextAt: 0,
@@ -130,7 +128,7 @@ export async function observe(options: ConfirmOptions, effects: ConfirmEffects):
     asking: null,
   };
   const askPresent = (now: number): void => {
-    // A missing line is only certain once the log has been read: after days, that takes a second.
+    // Only when the whole log has been read is a line known to be missing; after days, reading takes a second.
     const said = !log.caughtUp() || log.state() !== 'undecided';
     const mute = wordless || (readiness.answeredAt() !== null && !said);
     if (!mute || present.works || present.asking !== null || now < present.nextAt) return;
@@ -144,13 +142,13 @@ export async function observe(options: ConfirmOptions, effects: ConfirmEffects):
   };
   const silent = (): boolean => {
     const answered = readiness.answeredAt();
-    // Output that bypasses the journal will not come.
+    // Do not wait for output that bypasses the journal.
     const patience = journalBypass(unit.unit()) !== null && options.outputFile === null ? 0 : mayOweMs;
     return answered !== null && log.caughtUp() && clock.now() - answered >= patience;
   };
   const logOver = (): boolean => {
     if (log.state() === 'decided' || present.works) return true;
-    // After a restart it is given time to begin its work; one that has been running is judged as it is.
+    // After a restart the consumer gets time to begin; a consumer that has been running is judged now.
     if (wordless) return options.cursor === null;
     const announced = log.announcedAt();
     if (announced === null) return silent();
@@ -163,12 +161,12 @@ export async function observe(options: ConfirmOptions, effects: ConfirmEffects):
       return false;
     }
     over ??= overNow();
-    // A consumer that has only named its device may still be loading a model; one that has finished answers at once.
+    // A consumer that has announced its device may still be loading a model; otherwise it answers immediately.
     const late = log.state() === 'decided' && clock.now() - over.at >= readinessGraceMs;
     const ready = readiness.seen().kind !== 'silent' || late;
     return ready && over.looked && probeOver;
   };
-  /** One whole look at the processes comes after the announcement: the one under way may have begun before. */
+  /** Waits for a whole inspection of the processes after the announcement; the current one may have begun earlier. */
   const overNow = (): { readonly at: number; looked: boolean } => {
     const now = { at: clock.now(), looked: false };
     processes.look().then(() => {
@@ -237,7 +235,7 @@ export async function observe(options: ConfirmOptions, effects: ConfirmEffects):
     const last = await settledPresent(seen, effects, signal);
     await unit.look();
     stopIfAsked(options);
-    // The start that was seen may have ended during the last questions.
+    // The observed start may have ended during the last queries.
     const gone = unit.invocationId() !== seen.invocationId || !isUp(unit.unit());
     return gone && end === 'settled'
       ? { ...seen, ...last, unit: unit.unit(), end: endAtLimit(unit.unit(), 'unit-restarting') }
@@ -260,7 +258,7 @@ export async function observe(options: ConfirmOptions, effects: ConfirmEffects):
 
 const nothingSeen: PresentSeen = { loaded: { kind: 'unasked' }, sessions: { kind: 'unasked' } };
 
-/** The present state, looked at last. Evidence that contradicts the rest is checked again before it is believed. */
+/** The present state, read last. Evidence that contradicts the rest is checked again before it counts. */
 async function settledPresent(
   seen: Omit<Observation, 'present' | 'look'>,
   effects: PresentEffects & Pick<ConfirmEffects, 'clock' | 'stamp'>,
@@ -287,7 +285,7 @@ function isUp(unit: UnitFacts): boolean {
   return unit.kind === 'loaded' && ['active', 'reloading', 'refreshing'].includes(unit.activeState);
 }
 
-/** A unit that systemd keeps waiting before the next start (RestartSec=) is neither up nor failed. */
+/** A unit that waits for its next start (RestartSec=) is neither up nor failed. */
 function endAtLimit(unit: UnitFacts, other: End = 'timed-out'): End {
   if (unit.kind !== 'loaded' || unit.activeState === 'failed' || unit.activeState === 'inactive')
     return 'unit-failed';
@@ -302,7 +300,7 @@ async function runProbe(effects: ConfirmEffects, signal: AbortSignal): Promise<P
   }
 }
 
-/** The host is asked only to explain a trouble: asking costs it a session. */
+/** Queries the host only to explain a fault, because a query takes one of its sessions. */
 async function askHost(
   effects: ConfirmEffects,
   probe: ProbeResult | null,
@@ -329,21 +327,21 @@ function stopIfAsked({ signal, profile }: ConfirmOptions): void {
   });
 }
 
-// Looks again at a consumer that was observed: what it has loaded, whether it answers, and the host's sessions of its
-// processes. Costs milliseconds, where `observe` reads the log and runs a probe. `combine` judges the result of both.
+// Updates an observation: the loaded models, readiness, and the host's sessions of the consumer's processes. Takes
+// milliseconds, because it reads no log and runs no probe. `decideVerdict` judges the result.
 
-/** A busy consumer may miss one question. */
+/** A busy consumer may miss one request. */
 const silentMs = 4_000;
 
 export interface Watched {
   readonly observation: Observation;
-  /** Monotonic time since which the consumer does not answer; null: it answers, or is not asked. */
+  /** Monotonic time since which the consumer does not answer; null: it answers, or is not queried. */
   readonly silentSince: number | null;
 }
 
 /**
- * The observation with what is known of this start from before its first entries were removed from the journal. A load that
- * the journal tells of since then is newer, and then the former log is not enough.
+ * The observation, with the earlier log of this start if its first entries were removed from the journal since. If the
+ * journal has a newer load, the earlier log does not apply.
  */
 export function withKnownLog(now: Observation, before: Observation | null): Observation {
   if (before === null || now.journalCut !== true || before.journalCut === true) return now;
@@ -358,7 +356,7 @@ function kernelsOf({ sessions }: PresentSeen): number {
 
 export type LookEffects = PresentEffects & Pick<ConfirmEffects, 'clock' | 'stamp'>;
 
-/** Never rejects for what the consumer or the host do. */
+/** Never rejects because of the consumer or the host. */
 export async function lookAgain(
   { observation, silentSince }: Watched,
   effects: LookEffects,
@@ -378,21 +376,19 @@ export async function lookAgain(
   }
   const since = silentSince ?? asked;
   const elapsedMs = effects.clock.now() - since;
-  // Before its first answer a consumer may still be starting: that was judged when it was observed.
+  // Before its first answer a consumer may still be starting; `observe` has judged that.
   const works = kernelsOf(seen.present) > kernelsOf(observation.present);
   const hung = elapsedMs >= silentMs && observation.end === 'settled' && !works;
   const changes = hung ? { readiness: answering, elapsedMs } : {};
   return { observation: { ...observation, ...seen, ...changes }, silentSince: since };
 }
 
-// From the probe's process to what it found.
-
-/** Reads a run of `vgpu-probe --json`. Output that is not the agreed document is a crash, never an answer. */
+/** Reads the output of `vgpu-probe --json`. Any other output counts as a crash, never as an answer. */
 export function probeResult(run: ProbeRun): ProbeResult {
   if (run.kind === 'not-run') return run;
   if (run.timedOut) return { kind: 'timed-out', milliseconds: run.milliseconds };
   if (run.signal !== null) return { kind: 'crashed', message: `vgpu-probe was ended by ${run.signal}` };
-  // vgpu-probe's usage error: it is of another version than we are.
+  // vgpu-probe's usage error: its version differs from the agent's.
   if (run.exitCode === 2) {
     const message =
       'the vgpu-probe that is installed does not know these options; sudo vgpu-agent install brings its own';
@@ -403,7 +399,7 @@ export function probeResult(run: ProbeRun): ProbeResult {
     const said = run.stderr.trim().slice(0, 300);
     return { kind: 'crashed', message: said === '' ? report.problem : `${report.problem}; it said: ${said}` };
   }
-  // The document and the exit status tell the same story, or neither is believed.
+  // If the document and the exit status disagree, neither counts.
   if ((run.exitCode === 0) !== report.ok) {
     return { kind: 'crashed', message: `vgpu-probe says ok=${report.ok} but exits with ${run.exitCode}` };
   }

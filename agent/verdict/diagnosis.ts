@@ -1,4 +1,4 @@
-/** Why a GPU is not there, from the probe, the host and the unit. Pure. */
+/** Causes of a missing GPU, from the probe, the host and the unit. Pure. */
 
 import { type HostWord, type ProbeReport, type ProbeResult, troubleOf } from '../contracts/probe.js';
 import type { UnitFacts } from '../contracts/unit.js';
@@ -12,14 +12,14 @@ import { isLibcuda, isOurLibrary, mappedBy, processesThatCount } from './watch-p
 
 export interface Diagnosis {
   readonly reason: Reason;
-  /** The particulars, a phrase; null when the reason says it all. */
+  /** Details, as a phrase; null if the reason is complete. */
   readonly detail: string | null;
 }
 
-/** Discovery in Ollama survives 3 s of initialisation and not 11 (measured); a host beyond this is too slow. */
+/** A slower host is too slow: Ollama's discovery tolerates 3 s of initialisation and not 11 (docs/reference/reasons.md). */
 export const slowHostMs = 5_000;
 
-/** The obstacle between the unit's processes and the host; null when there is none, or nothing is known. */
+/** The obstacle between the unit's processes and the host; null if there is none, or if that is unknown. */
 export function transportTrouble({ probe, host, unit, endpoint }: Observation): Diagnosis | null {
   if (probe === null || probe.kind === 'not-run') return null;
   if (probe.kind === 'answered' && (probe.report.ok || !mayLackHost(probe.report))) return null;
@@ -66,20 +66,20 @@ function reasonOf({ code, errno }: HostWord): Reason {
   }
 }
 
-/** A unit may name a host of its own: then that address is the one that matters. */
+/** The address of the unit's own VGPU_HOST, if it has one. */
 function saidOf({ message }: HostWord, unit: UnitFacts, endpoint: string): string {
   const own = unit.kind === 'loaded' ? hostOfUnit(unit, endpoint) : endpoint;
   return own === endpoint ? message : `the unit sets VGPU_HOST=${own}: ${message}`;
 }
 
-/** The shim's answer to every call once the connection to the host is lost or silent for too long. */
+/** The shim's result for every call after the connection to the host is lost or timed out. */
 const hostLost = 'CUDA_ERROR_SYSTEM_NOT_READY';
 
-/** Our shim turns every trouble with the host into "no device" at first, and into `hostLost` later. */
+/** The shim reports every fault of the host as "no device" at first, and as `hostLost` later. */
 function mayLackHost({ host, error, devices }: ProbeReport): boolean {
   if (error?.kind === 'timeout') return true;
   if (host !== null) return troubleOf(host) !== null;
-  // An older shim, or another library, does not tell.
+  // An older shim, or another library, does not report it.
   if (error === null) return devices.length === 0;
   return error.name === 'CUDA_ERROR_NO_DEVICE' || error.name === hostLost;
 }
@@ -96,7 +96,7 @@ const memorySteps: ReadonlySet<string> = new Set([
   'cuMemFree',
 ]);
 
-/** The reason in the probe's own answer; null when it found a working GPU through our shim, or was not run. */
+/** The reason in the probe's answer; null if it found a working GPU through the shim, or was not run. */
 export function probeTrouble(probe: ProbeResult | null): Diagnosis | null {
   if (probe === null || probe.kind === 'not-run') return null;
   if (probe.kind === 'timed-out')
@@ -145,7 +145,7 @@ export function probeTrouble(probe: ProbeResult | null): Diagnosis | null {
   return report.ok ? null : { reason: 'driver-init-failed', detail: null };
 }
 
-/** Another library found it, or it no longer exists. Null: they agree, or nothing can be compared. */
+/** The consumer's device is another library's, or no longer exists. Null: log and probe agree, or cannot be compared. */
 export function otherDevice({ log, probe }: Observation): Diagnosis | null {
   if (probe?.kind !== 'answered') return null;
   const named = log.devices.filter(({ library, name }) => library === 'cuda' && name !== '');
@@ -158,8 +158,8 @@ export function otherDevice({ log, probe }: Observation): Diagnosis | null {
 }
 
 /**
- * A variable of the unit that keeps it from the GPU, by the profile's rules; `file`: the environment file that sets
- * it. `of`: rules about the devices that it finds when it starts, about what it loads, or that only may be the cause.
+ * A variable of the unit that keeps it off the GPU, by the profile's rules; `file`: the environment file that sets
+ * it. `of`: rules about the devices found at the start (`devices`), about loads (`loads`), or only possible causes.
  */
 export function overrideTrouble(
   { profile, unit }: Pick<Observation, 'profile' | 'unit'>,
@@ -177,7 +177,7 @@ export function overrideTrouble(
   return { reason, detail: `${variable}=${value}${from}: ${why}`, variable, file };
 }
 
-/** In the processes that count: a foreign library, an old shim, or no shim. */
+/** A foreign library, an old shim, or no shim in the consumer's processes. */
 export function mapsTrouble(observation: Observation): Diagnosis | null {
   const counted = processesThatCount(observation).map(({ facts }) => ({ facts, mapped: mappedBy(facts) }));
   const foreign = counted.find(({ mapped }) => mapped === 'foreign' || mapped === 'mixed');
@@ -205,7 +205,7 @@ export function mapsTrouble(observation: Observation): Diagnosis | null {
 /** Why a process lacks variables that its unit sets. */
 export const takenAway = 'something removes it, such as UnsetEnvironment= or a wrapper script';
 
-/** Does its process lack variables although they were set before it started? Then another restart changes nothing. */
+/** Does the process lack variables that were set before it started? Then another restart changes nothing. */
 export function isTakenAway({ restarted, processes }: Pick<Observation, 'restarted' | 'processes'>): boolean {
   return (
     restarted || processes.some(({ role, facts }) => role === 'main' && facts.environmentCleared === true)
@@ -229,8 +229,8 @@ export function environmentMissing({ profile, processes, unit }: Observation): s
 }
 
 /**
- * The main process has our libcuda in LD_PRELOAD and not in its maps. The loader says so only where the file
- * cannot be opened; for a program with file capabilities or a set-user-ID bit it is silent (ld.so(8)).
+ * The main process has the shim in LD_PRELOAD and not in its maps. The loader prints an error only if the file
+ * cannot be opened, not for a program with file capabilities or a set-user-ID bit (ld.so(8)).
  */
 export function preloadIgnored({ processes, probe }: Observation): string | null {
   const main = processes.find(({ role }) => role === 'main')?.facts;
@@ -239,7 +239,7 @@ export function preloadIgnored({ processes, probe }: Observation): string | null
   const wanted = preload.split(/[: ]/).some((file) => isInStore(file) && isLibcuda(file));
   if (!wanted || mappedBy(main) !== 'none') return null;
   const what = `process ${main.pid} (${main.name}) has it in LD_PRELOAD, but not loaded`;
-  // The probe lies beside the library: where it cannot be started either, the store is the trouble.
+  // The probe is in the same directory: if it cannot be started either, the store is at fault.
   if (probe?.kind === 'not-run')
     return `${what}; vgpu-probe beside it could not be run either, so see whether ${storeCurrent} exists and is readable`;
   return (

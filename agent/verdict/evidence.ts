@@ -1,4 +1,4 @@
-/** The observations, as a list that a person reads: each item with its source. */
+/** The observations as a list for the user, each with its source. */
 
 import { isContainer } from '../containers/container-unit.js';
 import { troubleOf } from '../contracts/probe.js';
@@ -37,7 +37,7 @@ export function evidenceOf(observation: Observation): readonly Evidence[] {
 
 const maxWordsLength = 400;
 
-/** Its last output before it ended is the best available reason. */
+/** The last output of a unit that ended is the best available reason. */
 function lastWords({ end, log, lastWords: words }: Observation): readonly Evidence[] {
   if (end !== 'unit-failed' && end !== 'unit-restarting') return [];
   const known = new Set(log.evidence.map(({ text }) => text));
@@ -224,7 +224,7 @@ function probeEvidence({ probe, unit }: Observation): readonly Evidence[] {
   if (probe.kind !== 'answered') return item(trouble?.detail ?? 'no answer', 'against');
   const { report } = probe;
   const noHost = troubleOf(report.host);
-  // A device that is there and computes wrong is there: the kernels speak for themselves.
+  // A device that computes wrong numbers was found; the item of the kernels reports the fault.
   if (trouble !== null && trouble.reason !== 'compute-failed') {
     const host = noHost === null ? '' : ` (no host: ${noHost.message})`;
     return item(`${trouble.detail ?? 'it found no working GPU'}${host}`, 'against');

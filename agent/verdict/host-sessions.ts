@@ -10,7 +10,7 @@ import { runAs } from '../lib/trust/run-as.js';
 export interface SessionsQuestion {
   /** Absolute path of vgpu-probe, in a directory that only root can write. */
   readonly program: string;
-  /** A process of the consumer: over a unix socket the host tells guests apart by their user. */
+  /** A process of the consumer: over a unix socket the host identifies a guest by its user. */
   readonly pid: number;
   readonly host: string;
   readonly signal: AbortSignal;
@@ -19,7 +19,7 @@ export interface SessionsQuestion {
 export type SessionsAnswer =
   /** `seconds`: how long the process has been running. */
   | { readonly kind: 'told'; readonly report: SessionsReport; readonly seconds: number }
-  /** The host does not tell: it is too old for the question, or not there. */
+  /** The host is too old for this query, or does not answer. */
   | { readonly kind: 'unknown'; readonly message: string };
 
 export const sessionsLimitMs = 3_000;

@@ -16,7 +16,7 @@ export const systemClock: Clock = {
   },
 };
 
-/** Stamps of one process; their numbers increase also when the wall clock is set back. */
+/** Time stamps of this process; they increase even if the wall clock is set back. */
 export function stamps(now: () => number = Date.now): () => Look {
   let last = 0;
   return () => {
@@ -26,14 +26,14 @@ export function stamps(now: () => number = Date.now): () => Look {
   };
 }
 
-/** No readiness answer is longer; what is, is not read. */
+/** The limit of an answer to the readiness request; the rest is not read. */
 const maxBody = 64 * 1024;
 
-/** No redirects, no proxy. Never rejects. Certificates are not checked: nothing is sent. */
+/** No redirects, no proxy. Never rejects. Certificates are not checked, because the request has no data. */
 export async function httpGet(url: string, timeoutMs: number, signal: AbortSignal): Promise<HttpAnswer> {
-  // Loaded where it is needed only: TLS is 2 MB of code.
+  // Loaded on demand: TLS is 2 MB of code.
   const client = url.startsWith('https:') ? process.getBuiltinModule('node:https') : http;
-  // A timer of its own: Node 20 may collect the signals behind AbortSignal.any() as garbage, and then they never fire.
+  // A separate timer: Node 20 may garbage-collect the signals behind AbortSignal.any(), and then they never fire.
   const ended = new AbortController();
   const limit = ended.signal;
   const end = (): void => ended.abort();
@@ -83,9 +83,9 @@ const readAsync = promisify(read);
 
 /**
  * The bytes that are added to `path` after `offset`, as they come. A file that became shorter
- * (`StandardOutput=file:` or `truncate:`, or a rotation) is read from its
- * beginning; one that is not there yet is waited for, and so is one that is no regular file, or that a stranger's link
- * leads to (trust/files.ts): it may lie where the service's user can put anything. Ends when `signal` aborts.
+ * (`StandardOutput=file:` or `truncate:`, or a rotation) is read from its beginning. The function waits for a missing
+ * file. It also waits if `path` is no regular file or a link of another user (trust/files.ts), because the service's user
+ * may be able to write the directory. Ends when `signal` aborts.
  */
 export async function* followFile(path: string, offset: number, signal: AbortSignal): AsyncIterable<Buffer> {
   let at = offset;

@@ -10,7 +10,7 @@ import type { JournalReader } from '../systemd/types.js';
 import type { SessionsAnswer } from './host-sessions.js';
 import type { LogFindings } from './log/findings.js';
 
-/** Why the waiting was over. */
+/** Why the observation ended. */
 export type End = 'settled' | 'timed-out' | 'unit-failed' | 'unit-restarting';
 
 export type ReadinessSeen =
@@ -33,10 +33,10 @@ export interface Line {
 
 export interface Observation {
   readonly profile: Profile;
-  /** The unit as last seen; one that keeps ending as it was seen to end. */
+  /** The unit's last state; for a unit that restarts again and again, the state of its last end. */
   readonly unit: UnitFacts;
   readonly invocationId: string | null;
-  /** The unit was restarted after its settings were made: what was set before applies to this start. */
+  /** The unit was restarted after its settings were written, so they apply to this start. */
   readonly restarted: boolean;
   readonly end: End;
   readonly elapsedMs: number;
@@ -44,13 +44,13 @@ export interface Observation {
   readonly log: LogFindings;
   readonly lastWords: readonly Line[];
   readonly journalError: string | null;
-  /** The journal has lines of this start, and not its first ones: it was rotated and vacuumed. */
+  /** The journal has lost the first lines of this start, because it was rotated and vacuumed. */
   readonly journalCut?: boolean;
   /** The log came from the file that the unit's output goes to. */
   readonly logFile: string | null;
   readonly readiness: ReadinessSeen;
   readonly processes: readonly SeenProcess[];
-  /** The consumer's loaded models and the host's sessions of it: looked at last. */
+  /** The consumer's loaded models and its sessions at the host; read last. */
   readonly present: PresentSeen;
   readonly look?: Look;
   /** Null: the profile wants none. */
@@ -60,7 +60,7 @@ export interface Observation {
   readonly endpoint: string;
 }
 
-// The effects of confirm(). It looks at nothing by any other way.
+// The effects of confirm(), its only access to the machine.
 
 /** Monotonic time. `sleep` resolves early (without error) when `signal` aborts. */
 export interface Clock {
@@ -87,7 +87,7 @@ export interface ConfirmEffects {
   probe(signal: AbortSignal): Promise<ProbeRun>;
   /** The host's list of this guest's sessions, asked as the service's user. */
   sessions(signal: AbortSignal): Promise<SessionsAnswer>;
-  /** Does the host answer to us (root, no sandbox)? Asked only when the probe did not. */
+  /** Does the host answer to root without a sandbox? Called only if the probe failed. */
   host(signal: AbortSignal): Promise<HostFacts>;
   /** Bytes added after `offset`, as they come. Ends when `signal` aborts. */
   followFile(path: string, offset: number, signal: AbortSignal): AsyncIterable<Buffer>;

@@ -1,6 +1,6 @@
 /**
- * Where the consumer works now: what it has loaded, by its own word, against the sessions that the host has with
- * its processes. Newer than anything that was said at its start. Pure.
+ * The consumer's present state: compares the models that it reports as loaded with the host's sessions of its processes.
+ * Newer than the evidence of its start. Pure.
  */
 import type {
   HostSession,
@@ -18,11 +18,11 @@ import type { LoadedModel, Observation, PresentSeen } from './observation.js';
 export type Present =
   /** The host has run kernels for it, and nothing that it has loaded lies elsewhere. */
   | { readonly kind: 'works'; readonly loaded: boolean }
-  /** By its own account, everything that it has loaded lies on the GPU. */
+  /** The consumer reports that all its models are on the GPU. */
   | { readonly kind: 'fits' }
-  /** It has opened the GPU and launched nothing so far. */
+  /** The consumer has opened the GPU and launched no kernel yet. */
   | { readonly kind: 'waits'; readonly held: number; readonly detail: string }
-  /** It says that it has it on the GPU, a process of it is young, and the host has no memory for that yet. */
+  /** The consumer reports a model on the GPU, one of its processes is young, and the host has no memory for it yet. */
   | { readonly kind: 'loads'; readonly detail: string }
   | {
       readonly kind: 'contradicted';
@@ -32,12 +32,12 @@ export type Present =
     }
   | { readonly kind: 'nothing' };
 
-/** Sessions in which a program computes: NVML only looks. */
+/** The sessions of CUDA, without those of NVML. */
 export function computing(sessions: readonly HostSession[]): readonly HostSession[] {
   return sessions.filter(({ claimed }) => claimed.library !== 'libnvidia-ml');
 }
 
-/** Has the consumer nothing loaded, by its own account and by the host's? */
+/** Do consumer and host agree that nothing is loaded? */
 export function isIdle({ loaded, sessions }: PresentSeen): boolean {
   const none = loaded.kind === 'told' && loaded.models.length === 0;
   return none && (sessions.kind !== 'told' || computing(sessions.own).every(({ memory }) => memory === 0));
@@ -48,7 +48,7 @@ export function loadFails({ log, present: { loaded } }: Pick<Observation, 'log' 
   return log.loadError !== null && (loaded.kind !== 'told' || loaded.models.length === 0);
 }
 
-/** The sessions in which the consumer holds memory or has run kernels, by the host's account; null: it was not told. */
+/** The sessions in which the consumer holds memory or has run kernels; null: the host did not report them. */
 export function liveSessions({ sessions }: PresentSeen): readonly HostSession[] | null {
   if (sessions.kind !== 'told') return null;
   return computing(sessions.own).filter(({ memory, launches }) => memory > 0 || launches > 0);
@@ -56,9 +56,9 @@ export function liveSessions({ sessions }: PresentSeen): readonly HostSession[] 
 
 type PresentFacts = Pick<Observation, 'profile' | 'log' | 'readiness' | 'present'>;
 
-/** A process that is younger may still be on its way to its first allocation. */
+/** A younger process may not have made its first allocation yet. */
 const loadSeconds = 120;
-/** The same where the consumer does not count the model's memory: then it claims nothing that is yet to come. */
+/** The same for a consumer that does not report the model's memory. */
 const unsizedLoadSeconds = 20;
 
 export function presentOf(observation: PresentFacts): Present {
@@ -66,13 +66,13 @@ export function presentOf(observation: PresentFacts): Present {
   const models = loaded.kind === 'told' ? loaded.models : [];
   const own = sessions.kind === 'told' ? computing(sessions.own) : null;
   if (models.length > 0) {
-    // A model has a process of its own beside the main one. What the list names and no process serves any more is
-    // on no device: Ollama lists a model whose process has crashed until its time is over.
+    // Each model has its own process beside the main one. A listed model without a process is on no device: Ollama
+    // lists a model whose process has crashed until the model expires.
     const serving =
       sessions.kind === 'told' ? Math.max(sessions.processes - 1, own?.length ?? 0) : models.length;
     const served = Math.min(models.length, serving);
     if (served < 1) return { kind: 'nothing' };
-    // One that was refused will not get any memory.
+    // A refused session will not get any memory.
     const loading = sessions.kind === 'told' && sessions.turnedAway === null;
     const youngest = loading ? (sessions.youngest ?? null) : null;
     return ofLoaded(observation, models, own, served, youngest);
@@ -99,7 +99,7 @@ export function presentOf(observation: PresentFacts): Present {
 
 /**
  * Some versions of Ollama count mapped weights twice (https://github.com/ollama/ollama/issues/16637). All layers of the
- * only model are on the GPU by the log, and the host holds as much as is said to be there: then they are.
+ * only model are on the GPU according to the log, and the host holds the reported memory: then the model is on the GPU.
  */
 export function countedTwice({ log, present }: Pick<Observation, 'log' | 'present'>): boolean {
   const { loaded, sessions } = present;
@@ -123,7 +123,7 @@ function ofLoaded(
   const names = models.map(({ name }) => name).join(', ');
   const { log } = observation;
   const elsewhere = countedTwice(observation) ? [] : models.filter(({ bytes, gpuBytes }) => gpuBytes < bytes);
-  // Ollama lists a model before its runner has allocated anything, and reads gigabytes from a disk meanwhile.
+  // Ollama lists a model before its runner has allocated memory, while it reads gigabytes from a disk.
   const fewer = holding !== null && holding.length < served;
   const patience = models.some(({ bytes }) => bytes > 0) ? loadSeconds : unsizedLoadSeconds;
   if (fewer && elsewhere.length === 0 && youngest !== null && youngest < patience) {
@@ -137,7 +137,7 @@ function ofLoaded(
     ({ name, bytes, gpuBytes }) => `${name}: ${inWords(gpuBytes)} of ${inWords(bytes)} on the GPU`,
   );
   if (wholly.length === models.length) return onCpu(placed.join('; '));
-  // It counts memory of accelerators in the processor (AMX) as a GPU's; its log does not.
+  // The consumer counts memory of accelerators in the processor (AMX) as a GPU's; its log does not.
   const lastOnCpu = log.load?.outcome === 'cpu';
   if (models.length === 1 && elsewhere.length === 1 && lastOnCpu) return onCpu(placed.join('; '));
   if (elsewhere.length > 0) {
@@ -149,7 +149,7 @@ function ofLoaded(
     return { kind: 'contradicted', mode: 'degraded', reason: 'model-on-cpu', detail };
   }
   if (holding?.some(({ launches }) => launches > 0) === true) return { kind: 'works', loaded: true };
-  // A size of 0 is none: nothing was counted for it.
+  // A size of 0 means unknown.
   return models.some(({ bytes }) => bytes > 0) ? { kind: 'fits' } : { kind: 'nothing' };
 }
 
@@ -205,7 +205,7 @@ export function tooLarge({ present: { loaded, sessions } }: Pick<Observation, 'p
   return `${memoryLimitText(sessions.memory)}, and what is loaded needs ${inWords(needed)}`;
 }
 
-/** The host refused memory, or has less than is needed, or the consumer counted too little before it loaded. */
+/** The host refused memory, or has too little, or the consumer found too little before the load. */
 export function memoryShort(observation: Pick<Observation, 'present' | 'log'>): boolean {
   const { sessions } = observation.present;
   const refused = sessions.kind === 'told' && sessions.memory !== null && sessions.memory.refused !== null;
@@ -217,7 +217,7 @@ export function memoryShort(observation: Pick<Observation, 'present' | 'log'>): 
   );
 }
 
-/** The newest load was told to put no layer on the GPU (num_gpu, --gpu-layers): nothing failed, and nothing was short. */
+/** The newest load requested no layer on the GPU (num_gpu, --gpu-layers): no failure, and enough memory. */
 export function chosenCpu({ log: { load }, present }: Pick<Observation, 'present' | 'log'>): boolean {
   const { sessions } = present;
   const refused = sessions.kind === 'told' && sessions.turnedAway !== null;
@@ -236,7 +236,7 @@ export function inWords(bytes: number): string {
   return `${unit === 0 ? value : value.toFixed(1)} ${units[unit]}`;
 }
 
-// The models that a consumer has loaded, by its own account: the list of the profile's `serving`. Pure.
+// The models that a consumer reports as loaded: the list of the profile's `serving`. Pure.
 
 const maxNameLength = 100;
 

@@ -1,4 +1,4 @@
-/** Follows one consumer's log, whichever way it comes, and judges it while it comes. */
+/** Follows one consumer's log (journal, file or container) and judges it meanwhile. */
 import type { JournalEntry } from '../systemd/types.js';
 import { type LogEntry, withoutContainerName } from './log/entry.js';
 import type { JudgeState, LogFindings } from './log/findings.js';
@@ -16,28 +16,27 @@ export interface LogWatch {
   cut(): boolean;
   /** The log of the start before this watch began has been read, as far as it can be. */
   caughtUp(): boolean;
-  /** The newest lines of the unit, of whichever start: why it ended, if it did. */
+  /** The newest lines of the unit, of any start: the reason if it ended. */
   lastWords(): readonly Line[];
   /**
-   * Reads what the journal has now. Who follows hears of new entries 290 to 470 ms late (measured with
-   * systemd 252 on a quiet journal); a reader that starts sees them at once. One that is getting entries just now is left
-   * alone: it would have to begin again, which takes a busy machine longer than the next entries.
+   * Starts a new journal reader, because a follower receives new entries 290 to 470 ms late (docs/reference/benchmarks.md).
+   * A reader that is receiving entries is not restarted: beginning again takes a busy machine longer than the next entries.
    */
   catchUp(): void;
-  /** The unit began a new start: what was said before does not count any more. */
+  /** The unit began a new start: earlier lines no longer count. */
   begin(invocationId: string): void;
   /** Resolves when `signal` aborted and everything is closed. */
   readonly done: Promise<void>;
 }
 
-/** Entries of starts that systemd has not told us of yet are kept, so many each. */
+/** The number of entries kept for each start that systemd has not reported yet. */
 const maxHeld = 2000;
 const maxHeldLength = 1024 * 1024;
 const maxHeldStarts = 4;
-/** A follower that gave an entry within this time is reading what there is. */
+/** A follower that delivered an entry within this time is still reading existing entries. */
 const readingMs = 100;
 const maxWords = 4;
-/** systemd's own lines that say how a process ended or why it could not begin; its others say nothing new. */
+/** systemd's messages about the end of a process or a failed start; its other messages are ignored. */
 const beginOfStart = /^Start(?:ing|ed) /;
 const tellingWords = /: (?:Main process exited|Failed )|^Failed to /;
 
@@ -78,7 +77,7 @@ export function watchLog(
     else announcedAt ??= effects.clock.now();
   };
 
-  /** Only what systemd itself marks as of this start is believed: lines of a former start never count. */
+  /** Only lines that systemd marks with this start's ID count. */
   const take = (entry: JournalEntry): void => {
     if (entry.invocationId === null) return;
     if (entry.pid === 1 && entry.invocationId === invocationId && beginOfStart.test(entry.message))
@@ -115,7 +114,7 @@ export function watchLog(
           heardAt = effects.clock.now();
           take(entry);
         }
-        // One that ended by itself has nothing more to say.
+        // A container that ended prints nothing more.
         if (!ending.aborted) break;
       }
     } catch (problem) {
@@ -127,7 +126,7 @@ export function watchLog(
 
   /** Reads the log so far of the start that is running; returns the cursor to follow from. */
   const readSoFar = async (): Promise<string | null> => {
-    // First the end of the journal, then the entries: what comes in between is seen twice, not lost.
+    // First the end of the journal, then the entries: entries in between are seen twice, not lost.
     let cursor = await effects.journal.tail(signal);
     if (invocationId === null) return cursor;
     const start = { unit: profile.unit, invocationId, signal };
@@ -159,7 +158,7 @@ export function watchLog(
         containers = new AbortController();
         const ending = AbortSignal.any([signal, containers.signal]);
         for await (const { source, bytes } of effects.containerLogs(ending)) {
-          // One that took the place of another has yet to say what it finds.
+          // A container that replaced another one has not reported its device yet.
           restartJudge();
           for await (const entry of readEntries(bytes)) {
             if (ending.aborted) break;
@@ -202,7 +201,7 @@ export function watchLog(
       containers?.abort();
       announcedAt = null;
       state = 'undecided';
-      // A file knows no invocations: its own start lines tell the starts apart.
+      // A file has no invocation IDs: the start lines in it separate the starts.
       if (options.outputFile === null) judge = newJudge();
       for (const entry of held.get(id)?.entries ?? []) push(entry);
       held.delete(id);

@@ -11,7 +11,7 @@ import { loadedModels } from './present.js';
 import { readinessUrls } from './watch-readiness.js';
 
 const answerWithinMs = 2_000;
-/** How long a kernel, or memory, that the host refused is worth telling. */
+/** The time for which a kernel or an allocation that the host refused is reported. */
 const refusedWithinSeconds = 3_600;
 
 export interface PresentQuestion {
@@ -24,7 +24,7 @@ export type PresentEffects = Pick<ConfirmEffects, 'get' | 'pids' | 'sessions'> &
   processes(pids: readonly number[]): Promise<readonly ProcessIdentity[]>;
 };
 
-/** One look, now. Never rejects for what the consumer or the host do. */
+/** One look, now. Never rejects because of the consumer or the host. */
 export async function lookAtPresent(
   question: PresentQuestion,
   effects: PresentEffects,
@@ -42,7 +42,7 @@ type Answering =
   | { readonly kind: 'silent'; readonly url: string; readonly lastError: string }
   | { readonly kind: 'unasked' };
 
-/** Does the consumer answer requests now? `loaded` is its answer of this moment, which says it already. */
+/** Does the consumer answer requests now? `loaded`, its current answer, proves it already. */
 export async function askAnswering(
   { profile, unit, address }: PresentQuestion,
   loaded: LoadedSeen,
@@ -72,7 +72,7 @@ async function askLoaded(
   const { serving, readiness } = profile;
   if (serving?.sizes === undefined || readiness.kind !== 'http' || unit.kind !== 'loaded')
     return { kind: 'unasked' };
-  // Its loopback interface is another one than the agent's.
+  // A unit with a private network has its own loopback interface.
   if (unit.activeState !== 'active' || unit.sandbox.privateNetwork) return { kind: 'unasked' };
   const { addressVariable, defaultAddress } = readiness;
   const configured = addressVariable === null ? undefined : own(unit.environment, addressVariable);
@@ -92,14 +92,14 @@ async function askSessions(effects: PresentEffects, signal: AbortSignal): Promis
   try {
     const answer = await effects.sessions(signal);
     if (answer.kind !== 'told') return answer;
-    // After the answer: who has ended meanwhile had a session, and has none now.
+    // After the host's answer: a process that has ended meanwhile no longer has a session.
     const processes = await effects.processes(await effects.pids());
     const { report, seconds } = answer;
     const own = sessionsOf(processes, report);
     // The host refused another start before.
     const { turnedAway } = report;
     const sinceStart = turnedAway.count > 0 && turnedAway.age <= seconds ? turnedAway : null;
-    // Not since this start: a program that ends over a refused kernel is started again.
+    // Not limited to this start, because a program that ends over a refused kernel is restarted.
     const { refusedKernels, memory } = report;
     const refusedMemory = memory?.refused ?? null;
     return {
@@ -129,7 +129,7 @@ function youngestOf(processes: readonly ProcessIdentity[], seconds: number): { r
   return { youngest: Math.max(0, Math.round(seconds - after)) };
 }
 
-/** The sessions of these processes. A process tells the host its number in its own PID namespace, and which that is. */
+/** The sessions of these processes. A process reports its number in its own PID namespace, and the namespace. */
 export function sessionsOf(
   processes: readonly ProcessIdentity[],
   { sessions }: SessionsReport,

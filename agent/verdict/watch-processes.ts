@@ -1,7 +1,7 @@
 /**
- * Looks again and again at the libraries that the consumer's processes have loaded. The children that look for GPUs
- * live for less than a second and are the only ones that load libcuda (Ollama since 0.12.4), so the facts of each
- * process are kept after it ended.
+ * Polls the libraries that the consumer's processes have loaded. The children that look for GPUs live for less than a
+ * second and are the only processes that load libcuda (Ollama since 0.12.4), so the facts of each process are kept after
+ * it has ended.
  */
 import path from 'node:path';
 import type { ProcessFacts } from '../contracts/facts.js';
@@ -15,7 +15,7 @@ const lookSlowlyMs = 100;
 const slowAfterMs = 60_000;
 const maxProcesses = 256;
 
-/** A caller that restarts the unit begins before: discovery may end before the restart's job does. */
+/** A caller that restarts the unit begins before the restart, because discovery may end before the restart's job. */
 export function watchProcesses(
   effects: Pick<ConfirmEffects, 'pids' | 'processes'> & { readonly clock: Clock },
   outer: AbortSignal,
@@ -34,7 +34,7 @@ export function watchProcesses(
     for (const facts of processes) keep(kept, facts);
     if (processes.length > 0) living = new Set(processes.map(keyOf));
   };
-  // A cgroup disappears when its unit ends; the unit's state tells that.
+  // A cgroup disappears when its unit ends; the unit's state shows that.
   const lookIfThere = (): Promise<void> => look().catch(() => {});
 
   const run = async (): Promise<void> => {
@@ -58,7 +58,7 @@ export function watchProcesses(
   };
 }
 
-/** The kernel gives a process ID again, but not with the same start time. */
+/** The kernel reuses process IDs, but not with the same start time. */
 function keyOf({ pid, startTicks }: ProcessFacts): string {
   return `${pid} ${startTicks}`;
 }
@@ -73,10 +73,9 @@ function keep(kept: Map<string, ProcessFacts>, facts: ProcessFacts): void {
 }
 
 /**
- * The first process of the consumer's container. A process in it with its own PID namespace does not count. Containers
- * of one compose file start side by side: the one in which a process has a name of the profile is the consumer's, or,
- * when the profile names none, each of them may be, so the oldest that lives. Containers that have ended were replaced
- * by the newest.
+ * The first process of the consumer's container. A process in it with its own PID namespace does not count. Of several
+ * containers of a compose file, the consumer's is the one with a process that the profile names; if the profile names
+ * none, the oldest running one. Ended containers were replaced by the newest.
  */
 function firstInContainer(
   processes: readonly ProcessFacts[],
@@ -114,7 +113,7 @@ function withRoles(
   mainPid: number,
 ): readonly SeenProcess[] {
   const { main, children } = profile.processes;
-  // In a container's unit systemd's main process is the engine's, which is no part of the consumer.
+  // In a container's unit systemd's main process is the engine's, not the consumer's.
   const first = processes.find(({ pid }) => pid === mainPid) ?? firstInContainer(processes, living, main);
   const begin = first?.startTicks;
   const current = processes.filter(
@@ -126,7 +125,7 @@ function withRoles(
   const byPid = new Map(current.map((facts) => [facts.pid, facts]));
   const bears = (facts: ProcessFacts | undefined): boolean =>
     facts !== undefined && main.includes(facts.name);
-  // Behind a wrapper script the consumer is the first of its name; else only systemd's main process is it.
+  // With a wrapper script the consumer is the first process of its name; else it is systemd's main process.
   const wrapped = !bears(first);
   const seen: SeenProcess[] = [];
   for (const facts of current) {
@@ -140,10 +139,10 @@ function withRoles(
 // The libraries that the consumer's processes have loaded.
 
 /**
- * - `shim`: our libcuda, the file that is there now
+ * - `shim`: our libcuda, the current file
  * - `stale`: the shim, but its file is gone (an older version, still mapped)
  * - `foreign`: another library; `mixed`: another library beside the shim
- * - `none`: no libcuda; `unknown`: the maps could not be read or the file not be examined
+ * - `none`: no libcuda; `unknown`: the maps or the file could not be read
  */
 export type Mapped = 'shim' | 'stale' | 'foreign' | 'mixed' | 'none' | 'unknown';
 
@@ -152,7 +151,7 @@ export function isLibcuda(file: string): boolean {
   return path.basename(file).startsWith('libcuda.so');
 }
 
-/** By content as machine/ found it, never by name. Only libcuda counts: NVML alone computes nothing. */
+/** By the content that guest/ found, never by name. Only libcuda counts: NVML alone computes nothing. */
 export function mappedBy(facts: ProcessFacts): Mapped {
   const libraries = facts.libraries.filter((library) => isLibcuda(library.path));
   const ours = libraries.filter(({ vendor }) => vendor === 'vgpu');
@@ -166,7 +165,7 @@ export function mappedBy(facts: ProcessFacts): Mapped {
   return 'none';
 }
 
-/** The processes whose maps the profile's evidence rules ask about. */
+/** The processes whose maps count by the profile's evidence rules. */
 export function processesThatCount({ profile, processes }: Observation): readonly SeenProcess[] {
   switch (profile.evidence.mapsOf) {
     case 'main':
@@ -180,7 +179,7 @@ export function processesThatCount({ profile, processes }: Observation): readonl
   }
 }
 
-/** LD_PRELOAD puts our libcuda into every process: that it is mapped then says nothing of what the process does. */
+/** LD_PRELOAD loads our libcuda into every process, so its mapping proves nothing about the process. */
 export function isPreloaded({ loaderEnvironment }: ProcessFacts): boolean {
   const preload = loaderEnvironment['LD_PRELOAD'] ?? '';
   return preload.split(/[: ]/).some((file) => isInStore(file) && isLibcuda(file));
@@ -192,8 +191,8 @@ export function libcudaPaths(facts: ProcessFacts): string {
 }
 
 /**
- * Is a path, as the probe told it, one of the installed libraries? Links are resolved there already. In a container the libraries also
- * stand, by our CDI file, where its loader looks without a cache.
+ * Is a path that the probe reported one of the installed libraries? The probe has resolved links. In a container our CDI
+ * file also mounts the libraries where its loader looks without a cache.
  */
 export function isOurLibrary(file: string, inContainer: boolean): boolean {
   if (isInStore(file)) return true;

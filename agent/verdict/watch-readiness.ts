@@ -12,7 +12,7 @@ export interface ReadinessWatch {
 }
 
 const askEveryMs = 200;
-/** While we wait for nothing else: the verdict should not wait for our own sleep. */
+/** The pause if nothing else is pending, short so that it does not delay the verdict. */
 const askSoonMs = 25;
 const answerWithinMs = 2_000;
 
@@ -45,7 +45,7 @@ export function watchReadiness(
     return readinessUrls(address, readiness.defaultAddress, readiness.path);
   };
 
-  /** The log may name another address than the one that answered: then another program answered. */
+  /** If the log names another address than the one that answered, another program has answered. */
   const disown = (): void => {
     if (seen.kind !== 'answered' || urlsNow().includes(seen.url)) return;
     answeredAt = null;
@@ -99,7 +99,7 @@ export function watchReadiness(
   };
 }
 
-// Where to ask a consumer whether it is ready, from the many ways to write an address.
+// Parses the address for readiness requests.
 
 interface Address {
   readonly scheme: 'http' | 'https';
@@ -112,8 +112,7 @@ const schemePorts: Readonly<Record<Address['scheme'], number>> = { http: 80, htt
 /**
  * Reads an address as Ollama reads OLLAMA_HOST: `host`, `host:port`, `:port`,
  * `http://host[:port][/path]`, `[::1]:port`, a bare IPv6 address, in quotes or not.
- * Parts that are missing or make no sense come from `fallback`; with a scheme, the port
- * that is missing is that scheme's.
+ * Missing or invalid parts come from `fallback`; with a scheme, a missing port is that scheme's.
  */
 function parseAddress(text: string, fallback: Address): Address {
   const trimmed = text
@@ -137,7 +136,7 @@ function parseAddress(text: string, fallback: Address): Address {
 
 const noFallback: Address = { scheme: 'http', host: '127.0.0.1', port: 80 };
 
-/** The likeliest first. An address for all interfaces is asked on loopback, `[::]` in both families. */
+/** The likeliest first. For an address of all interfaces: loopback, for `[::]` in both families. */
 export function readinessUrls(address: string, defaultAddress: string, path: string): readonly string[] {
   const { scheme, host, port } = parseAddress(address, parseAddress(defaultAddress, noFallback));
   const hosts = host === '::' ? ['127.0.0.1', '::1'] : [host === '0.0.0.0' ? '127.0.0.1' : host];

@@ -1,25 +1,25 @@
-/** Watches the unit itself: does it run, and is it still the same start? */
+/** Watches the unit: does it run, and is it still the same start? */
 import type { UnitFacts } from '../contracts/unit.js';
 import type { ConfirmEffects } from './observation.js';
 
 export interface UnitWatch {
   unit(): UnitFacts;
-  /** As it was when it was last seen to have ended badly: a unit that is up again does not tell why. */
+  /** The state after its last failure, because a unit that runs again no longer has it. */
   lastFailure(): UnitFacts | null;
   /** The start that the unit is in, by systemd's invocation ID. */
   invocationId(): string | null;
   restarts(): number;
   look(): Promise<void>;
-  /** `failed`: it will not come up by itself; `restarting`: it came up too often. */
+  /** `failed`: systemd will not start it again; `restarting`: it was started too often. */
   trouble(): 'failed' | 'restarting' | null;
   readonly done: Promise<void>;
 }
 
 /** Milliseconds between two looks. Ollama's unit waits 3 s before it starts again. */
 const unitEveryMs = 250;
-/** New starts after which it is a loop, not an accident. */
+/** Restarts that count as a loop. */
 const maxRestarts = 3;
-/** A unit that is inactive this long after a restart job is not on its way up. */
+/** A unit that is inactive this long after a restart job is not starting. */
 const idleLooks = 4;
 
 export function watchUnit(
@@ -46,7 +46,7 @@ export function watchUnit(
     }
     if (seen.result !== 'success' && seen.result !== '') lastFailure = seen;
     base ??= seen.restarts;
-    // `systemctl restart` sets the counter back: a smaller number is a new beginning.
+    // `systemctl restart` resets the counter, so a smaller number is a new beginning.
     base = Math.min(base, seen.restarts);
     counted = Math.max(counted, seen.restarts - base);
     if (seen.invocationId !== null && seen.invocationId !== invocationId) {
@@ -62,7 +62,7 @@ export function watchUnit(
   };
 
   const look = async (): Promise<void> => {
-    // The bus may be away for a moment (daemon-reload); what was seen last stays.
+    // The bus may be unavailable briefly (daemon-reload); keep the last state.
     const seen = await effects.unit().catch(() => null);
     if (seen !== null && !signal.aborted) consider(seen);
   };

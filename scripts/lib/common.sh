@@ -1,6 +1,6 @@
 # shellcheck shell=bash
-# Shared by every script here: where the repository is, how to talk, where node is.
-# Source it; it defines functions and REPO, and has npm and Node write nothing outside of what they are asked for.
+# Shared by every script here: the repository's path, messages, Node's path. Source it; it defines functions and REPO, and
+# keeps npm and Node from writing caches and logs.
 
 REPO=$(CDPATH='' cd -P -- "${BASH_SOURCE[0]%/*}/../.." && pwd -P)
 
@@ -11,13 +11,13 @@ export npm_config_logs_max=0 npm_config_update_notifier=false NODE_DISABLE_COMPI
 # The oldest Node that the dependencies allow (package.json "engines").
 NODE_MIN_MAJOR=20
 NODE_MIN_MINOR=17
-# The version that is fetched where the system's Node is too old: the present long-term release.
+# The version that is fetched if the system's Node is too old: the current long-term release.
 NODE_FETCHED_MAJOR=22
 
-# say TEXT...: a line of talk, to stderr; stdout is for results.
+# say TEXT...: prints a message to stderr; stdout is for results.
 say() { printf '%s\n' "$*" >&2; }
 
-# die STATUS TEXT...: says why and ends with STATUS.
+# die STATUS TEXT...: prints the reason and exits with STATUS.
 die() {
   local status=$1
   shift
@@ -25,13 +25,13 @@ die() {
   exit "$status"
 }
 
-# need_root WHAT: ends with 6 (refused) unless root; WHAT names what needs it.
+# need_root WHAT: exits with 6 (refused) unless root; WHAT names the action for the message.
 need_root() {
   [ "$EUID" = 0 ] || die 6 "$1 needs root: sudo $0"
 }
 
 # alive PID [STARTED]: whether the process runs. kill -0 also succeeds on a zombie, and
-# PIDs come round again, so this reads the state and, where given, the start time.
+# PIDs are reused, so this reads the state and, if given, the start time.
 alive() {
   local line fields
   { read -r line <"/proc/$1/stat"; } 2>/dev/null || return 1
@@ -40,7 +40,7 @@ alive() {
   [ -z "${2:-}" ] || [ "${fields[19]}" = "$2" ]
 }
 
-# started PID: the kernel's start time of the process, which with the PID names it for good.
+# started PID: the kernel's start time of the process, which together with the PID is unique.
 started() {
   local line fields
   read -r line <"/proc/$1/stat"
@@ -73,7 +73,7 @@ node_package() {
 fetched_node() { printf '%s\n' "$REPO/.cache/nodes/$1/node_modules/$(node_package "${2:-}")/bin/node"; }
 
 # find_node: prints the path of a Node that is new enough: the system's, else the one that
-# scripts/setup fetched. Status 1 when there is none.
+# scripts/setup fetched. Status 1 if there is none.
 find_node() {
   local candidate
   for candidate in "$(command -v node || true)" "$(fetched_node "$NODE_FETCHED_MAJOR")"; do
@@ -85,10 +85,10 @@ find_node() {
   return 1
 }
 
-# Where scripts/setup puts an npm if the system has none.
+# The directory for npm if the system has none.
 FETCHED_NPM=$REPO/.cache/npm
 
-# use_fetched: puts the Node and the npm that setup fetched, if it had to, into PATH.
+# use_fetched: adds the Node and the npm that setup fetched, if any, to PATH.
 use_fetched() {
   local node
   if node=$(find_node) && [ "$node" != "$(readlink -f "$(command -v node || true)")" ]; then PATH=${node%/*}:$PATH; fi

@@ -93,8 +93,8 @@ bind() {
   [ "$how" = bind ] || mount -o remount,bind,ro "$dst"
 }
 
-# bare ROOT: takes out of the guest what this machine may have of vgpu-agent, of NVIDIA's driver, of Ollama and of
-# container engines: a guest starts bare. All of it only in the overlay.
+# bare ROOT: removes vgpu-agent, NVIDIA's driver, Ollama and container engines of this machine from the guest's overlay, so
+# that a guest starts bare.
 bare() {
   local root=$1 dir
   rm -rf "$root"/opt/vgpu "$root"/etc/vgpu "$root"/etc/vgpu-agent "$root"/var/lib/vgpu-agent "$root"/usr/lib/vgpu-agent \
@@ -103,7 +103,7 @@ bare() {
     "$root"/etc/ld.so.conf.d/*vgpu* "$root"/etc/systemd/system/*.d/*vgpu* "$root"/etc/systemd/system/vgpu-* \
     "$root"/usr/local/bin/vgpu-agent "$root"/usr/local/bin/ollama "$root"/usr/local/lib/ollama \
     "$root"/usr/share/ollama "$root"/etc/systemd/system/ollama.service{,.d} "$root"/etc/alternatives/nvidia*
-  # Container engines of this machine are no business of a guest; a root that was made for them keeps its own.
+  # Removes this machine's container engines; a root that was made with an engine keeps it.
   if [ "$G_ROOT" = / ]; then
     rm -rf "$root/etc/cdi"
     rm -f "$root"/usr/{,local/}{,s}bin/{podman,docker,containerd,crio,nerdctl,kubelet}
@@ -111,13 +111,13 @@ bare() {
   for dir in "$root"/usr/lib "$root"/usr/lib64 "$root"/usr/lib/*-linux-gnu "$root"/usr/local/lib; do
     rm -rf "$dir"/libcuda.so* "$dir"/libnvidia-ml.so* "$dir/nvidia/current"
   done
-  # a fresh loader cache takes 0.2 s: only when the machine's own names what was taken out
+  # a new loader cache takes 0.2 s, so only if the machine's cache lists a removed library
   if grep -qaE 'libcuda\.so|libnvidia-ml\.so|/vgpu/' "$root/etc/ld.so.cache" 2>/dev/null; then
     chroot "$root" /sbin/ldconfig 2>/dev/null || true
   fi
 }
 
-# first_boot ROOT: what makes this root a guest of its own; lands in the overlay and stays over reboots.
+# first_boot ROOT: makes this root an independent guest; the changes are in the overlay and survive reboots.
 first_boot() {
   local root=$1 unit
   rm -rf "$root"/etc/systemd/system/*.wants "$root/var/log/journal"
@@ -140,7 +140,7 @@ first_boot() {
     dev-{hugepages,mqueue}.mount sys-fs-fuse-connections.mount sys-kernel-{config,debug,tracing}.mount; do
     ln -sf /dev/null "$root/etc/systemd/system/$unit"
   done
-  # They run at each daemon-reload, a dozen programs, and have nothing to find here (no fstab, no disks, no consoles).
+  # A dozen programs that run at each daemon-reload and find nothing here (no fstab, no disks, no consoles).
   mkdir -p "$root/etc/systemd/system-generators"
   for unit in "$root"/{usr/lib,usr/local/lib,lib}/systemd/system-generators/*; do
     [ ! -e "$unit" ] || ln -sf /dev/null "$root/etc/systemd/system-generators/${unit##*/}"
@@ -150,8 +150,8 @@ first_boot() {
   ln -s "$REPO/dist/bundle/main.js" "$root/usr/local/bin/vgpu-agent"
 }
 
-# root_copy ROOT: where others than root can write this checkout, the service of the guest would refuse to run it:
-# the guest then has a copy, as an installation has.
+# root_copy ROOT: if other users can write this checkout, the guest's service would refuse to run it; the guest then gets
+# a copy, like an installation.
 root_copy() {
   local root=$1
   ! root_only "$REPO/dist/bundle" || return 0
@@ -168,7 +168,7 @@ fit_node() {
     bind "$root" bind-ro "$G_NODE" /usr/local/bin/node
     return
   fi
-  # asking costs 0.1 s; the machine's own fits unless scripts/setup had to fetch one
+  # the check costs 0.1 s; the machine's Node fits unless scripts/setup had to fetch one
   [ "$G_ROOT" != / ] || [ -e "$REPO/.cache/nodes/.setup" ] || return 0
   chroot "$root" /usr/bin/env PATH="$PATH" bash -c 'node --version' >"$root/run/node-version" 2>/dev/null || true
   ! version_fits "$(cat "$root/run/node-version")" || return 0

@@ -100,11 +100,11 @@ class Connection {
       if (status === null) showNothing('The service has started and inspects this machine.');
       else show(status);
     } catch (error) {
-      // The close event has told why.
+      // The close event has reported the reason.
       if (!this.#open) return;
       const name = text(at(error, 'name'));
       showNothing(/\.(ServiceUnknown|NameHasNoOwner)$/.test(name) ? notRunning : plain(error));
-      // A service that hangs is not heard: ask again.
+      // A service that hangs sends no signal: query it again.
       setTimeout(() => this.#open && this.read(), retryMs);
     }
   }
@@ -211,7 +211,7 @@ window.addEventListener('storage', followStyle);
 window.addEventListener('cockpit-style', followStyle);
 followStyle();
 addButtons();
-// It loads this page again when administrative access is turned on or off: what was opened before keeps its rights.
+// Reloads this page when administrative access is turned on or off, because open channels keep their rights.
 cockpit.permission({ admin: true });
 connect();
 followJournal();

@@ -1,5 +1,5 @@
-// Draws what the service says of itself. Log lines and names come from other programs: they reach the page as text nodes
-// only, never as HTML.
+// Draws the answers of the service. Log lines and names come from other programs, so they are added as text nodes, never
+// as HTML.
 
 const modes = ['gpu', 'cpu', 'degraded', 'undetermined'];
 const weights = { for: 'for GPU', against: 'against GPU', neutral: 'neutral' };

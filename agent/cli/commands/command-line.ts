@@ -103,7 +103,7 @@ export async function runCommandLine(words: readonly string[], self: ProcessLike
   return exitCode;
 }
 
-/** For a terminal that cannot take back what was written: no line is drawn twice. */
+/** For a terminal that cannot overwrite lines. */
 function inLines(sink: Sink): Sink {
   return { isTty: false, columns: sink.columns, write: sink.write, flush: sink.flush };
 }
@@ -312,7 +312,7 @@ function told(before: Given, now: Given): string {
   return `${now.flag} was given twice, with ${first} and with ${second}: give it once`;
 }
 
-// SIGINT and its like: the first asks politely, the second is obeyed at once.
+// SIGINT, SIGTERM and SIGHUP: the first signal aborts the work, the second ends the process.
 
 const signals = ['SIGINT', 'SIGTERM', 'SIGHUP'] as const;
 

@@ -167,7 +167,7 @@ export const unitHelp = 'the systemd service, if it is not that of the profile, 
 export const hostHelp = 'where vgpu-hostd listens: unix:PATH, vsock:CID:PORT or tcp:ADDRESS:PORT';
 
 export const unreachableHelp =
-  'continue although the host does not answer (an image, or a host that comes later)';
+  'continue even if the host does not answer (to build an image, or before the host is set up)';
 
 export const computeHelp =
   'also run test kernels on the device and check every number; the verdict is GPU only if all are right';

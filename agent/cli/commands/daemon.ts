@@ -39,10 +39,10 @@ export interface RestartDocument {
 
 export function restartCommand(run: Run): Command {
   return new Command('restart')
-    .description("make the restarts now that the agent's service has due and that wait")
+    .description("make pending restarts of the agent's service now")
     .addHelpText(
       'after',
-      `\nA service that the host shows with a live session is not restarted by itself. Only restarts that are due are made;\nsessions and requests of those services end.\n${examples(
+      `\nThe agent's service does not restart a service that has a live session at the host. This command makes only restarts\nthat are pending; sessions and requests of those services end.\n${examples(
         ['vgpu-agent status', 'what is due, why, and what it waits for'],
         ['sudo vgpu-agent restart && sudo vgpu-agent verify', 'now, and the verdict on the new start'],
       )}`,

@@ -77,7 +77,7 @@ export function doctorCommand(run: Run): Command {
     .description('find out why the service does not use the GPU: checks with evidence and remedies')
     .option('-p, --profile <name>', profileHelp)
     .option('-u, --unit <service>', unitHelp, unitName)
-    .option('--fix', 'repair what vgpu-agent can repair: show the plan, ask, check again')
+    .option('--fix', 'repair the installation: show the plan, ask, check again')
     .option(
       '--trace',
       'restart the service with a tracer that shows the library of each CUDA symbol, then without it; asks first',

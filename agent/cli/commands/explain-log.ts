@@ -26,10 +26,10 @@ export function explainLogCommand(run: Run): Command {
       '<file>',
       'the log: as written by the service, or by journalctl (short, cat or json); - for standard input',
     )
-    .option('-p, --profile <name>', 'whose log it is: the name of a profile', usualProfile)
+    .option('-p, --profile <name>', 'the profile of the service that wrote the log', usualProfile)
     .addHelpText(
       'after',
-      `\nAll of the input is read. While it goes on, the verdict so far is printed on\nstandard error when it changes; Ctrl-C ends the input. The exit code is the\nverdict: 0 GPU, 3 CPU, 4 undetermined, 5 degraded.\n${examples(
+      `\nReads until the input ends, or until Ctrl-C. Prints each change of the verdict\non standard error meanwhile. The exit code is the verdict: 0 GPU, 3 CPU,\n4 undetermined, 5 degraded.\n${examples(
         ['vgpu-agent explain-log ollama.log', 'why is it on the CPU?'],
         ['journalctl -b -u ollama -o cat | vgpu-agent explain-log -', 'from a pipe'],
         ['journalctl -b -f -n all -u ollama | vgpu-agent explain-log -', 'until Ctrl-C'],

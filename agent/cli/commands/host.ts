@@ -69,8 +69,8 @@ function installCommand(run: Run): Command {
     .option('--sessions <number>', 'simultaneous sessions of each guest (default: half of all)', number)
     .option('-n, --dry-run', 'show what would change, and change nothing')
     .option('-y, --yes', 'do not ask')
-    .option('--end-sessions', 'restart vgpu-hostd if that is necessary, even while guests are served')
-    .option('--force', 'continue although the driver for --device cuda is not ready')
+    .option('--end-sessions', 'restart vgpu-hostd if necessary, even while guests are served')
+    .option('--force', 'continue even if the driver for --device cuda is not ready')
     .addHelpText(
       'after',
       examples(

@@ -1,4 +1,4 @@
-/** `vgpu-agent install`: from whatever is there to a proven verdict. */
+/** `vgpu-agent install`: installs, and prints the verdict. */
 
 import { Command, Option } from 'commander';
 import type { Plan } from '../../contracts/plan.js';
@@ -81,7 +81,7 @@ export function installCommand(run: Run): Command {
     .option('--service', "also install and enable the agent's service, which repairs drift")
     .option('--no-service', "remove the agent's service (default: leave it as it is)")
     .addOption(new Option('--compute', computeHelp).conflicts('restart'))
-    .option('--force', 'continue although a real GPU works here')
+    .option('--force', 'continue even if a real GPU works here')
     .option('--allow-unreachable-host', unreachableHelp)
     .addHelpText(
       'after',
@@ -89,12 +89,12 @@ export function installCommand(run: Run): Command {
         ['sudo vgpu-agent install', 'shows the plan, asks, installs, waits for the verdict'],
         [
           'sudo vgpu-agent install --yes --rollback-on-failure',
-          'in a script: either the GPU, or everything as before',
+          'in a script: undo everything unless the verdict is GPU',
         ],
         ['sudo vgpu-agent install --host vsock:2:14833', 'the host over vsock'],
         [
           'sudo vgpu-agent install --no-restart --allow-unreachable-host --yes',
-          'in an image: the host is not there yet',
+          'in an image, where no host answers yet',
         ],
         ['vgpu-agent install --dry-run', 'only show the plan'],
       ),
@@ -160,7 +160,7 @@ function outcomeOf(result: InstallResult): Outcome {
         text: () => 'nothing was changed',
       };
     case 'rolled-back': {
-      // The verdict's own next command is for what was installed, and that is gone.
+      // The verdict's next command does not apply, because the installation was undone.
       const { profile, endpoint: host, unit } = result.plan;
       const next = `sudo vgpu-agent install ${choiceOf({ name: profile, unit })} --host ${host}`;
       const verdict: Verdict = { ...result.verdict, next };
@@ -182,7 +182,7 @@ function outcomeOf(result: InstallResult): Outcome {
         exitCode: verdict === null ? ExitCode.done : exitCodeForMode(verdict.mode),
         document: documentOf('done', plan, applied.changes, applied.restart, verdict),
         text: (style) => {
-          // With nothing to do the plan was not shown; its warnings hold all the same.
+          // An empty plan is not shown, but its warnings are.
           const did =
             plan.changes.length === 0
               ? planText(plan, style)

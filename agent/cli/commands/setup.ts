@@ -1,4 +1,4 @@
-/** `vgpu-agent setup`: the wizard. Finds out what it can, asks the rest, and then is `install`. */
+/** `vgpu-agent setup`: the wizard. Examines the machine, asks for the rest, and runs `install`. */
 import { Command } from 'commander';
 import type { Plan } from '../../contracts/plan.js';
 import type { Verdict } from '../../contracts/verdict.js';
@@ -37,7 +37,7 @@ export interface SetupDocument {
 }
 
 const hostQuestionMs = 3_000;
-/** How long the doctor waits for the service to say something; it has had its time already. */
+/** Time that the doctor waits for the service's log; short, because `install` has waited already. */
 const doctorMs = 10_000;
 
 export function setupCommand(run: Run): Command {

@@ -37,9 +37,9 @@ export interface StatusDocument extends StatusView {
   readonly command: 'status';
 }
 
-/** The verdict is taken from what is there already; a consumer that has not spoken yet is `undetermined`. */
+/** No wait: the verdict uses existing evidence; a consumer without an announcement is `undetermined`. */
 const consumerMs = 2_000;
-/** The service is busy with a verdict of its own: on a machine where that takes long, ours takes long, too. */
+/** The limit while the service makes its own verdict: on a slow machine both verdicts are slow. */
 const besideServiceMs = 10_000;
 
 interface StatusOptions {

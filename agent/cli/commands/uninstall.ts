@@ -1,4 +1,4 @@
-/** `vgpu-agent uninstall`: everything as it was before install. */
+/** `vgpu-agent uninstall`: restores the state before install. */
 import { Command, Option } from 'commander';
 import type { Plan } from '../../contracts/plan.js';
 import type { RestartOutcome } from '../../install/apply/effects.js';

@@ -76,7 +76,7 @@ async function verify(options: VerifyOptions, context: CommandContext): Promise<
       { profile, facts, mark: null, timeoutMs, compute: options.compute === true, signal: context.signal },
       emit,
     );
-    // Where nothing is installed there is no installed thing to find a fault in.
+    // Without an installation the doctor has nothing to check.
     const bare = facts.manifest === null && judged.mode !== 'gpu' && facts.unit.kind === 'loaded';
     const verdict = bare ? { ...judged, next: installHint(options) } : judged;
     await work.journal.write({ kind: 'verdict', verdict });

@@ -1,10 +1,10 @@
 /**
- * Carries plans out. The caller holds the lock (lock.ts) and has called `recover` before it looked at the machine.
+ * Carries out plans. The caller holds the lock (lock.ts) and has called `recover` before it inspected the machine.
  *
- * Order: record, step, record, step, ..., manifest, commit; then the restart; then the sweep. A crash before the
- * commit is taken back, after it the sweep is finished (records.ts says why). The restart stands after the commit
- * because a service that does not start proves nothing about the files: the verdict judges it, and
- * `--rollback-on-failure` uses the undo log that `keepUndo` keeps.
+ * Order: record, step, record, step, ..., manifest, commit; then the restart; then the removal of backups. After a crash
+ * before the commit, `recover` undoes the steps; after the commit it finishes the removal (reasons: records.ts). The
+ * restart comes after the commit, because a service that does not start proves nothing about the files: the verdict
+ * judges it, and `--rollback-on-failure` uses the undo log that `keepUndo` keeps.
  */
 import type { Emit } from '../../contracts/events.js';
 import type { Manifest, OwnedItem } from '../../contracts/manifest.js';
@@ -35,9 +35,9 @@ export type ReadyPlan = Extract<Plan, { kind: 'ready' }>;
 
 /**
  * Carries out every change of the plan, in order. Emits the phases `apply`, `restart` and `rollback`, and
- * `change-started`, `change-done`, `change-undone`. Throws a VgpuError: `rolled-back` (exit 7) when a change failed
- * and all is as before; `interrupted` when `signal` aborted, with all as before; `failed` when taking back failed as
- * well (the log stays, the next command goes on); `refused` when a transaction of a former run is still open.
+ * `change-started`, `change-done`, `change-undone`. Throws a VgpuError: `rolled-back` (exit 7) if a change failed
+ * and everything was undone; `interrupted` if `signal` aborted and everything was undone; `failed` if undoing failed, too
+ * (the log stays, the next command continues); `refused` if a transaction of an earlier run is still open.
  */
 export async function apply(
   plan: ReadyPlan,
@@ -55,12 +55,12 @@ export async function apply(
   const outcome = await restartUnit(plan, restart, effects, emit);
   const undoKept = options.keepUndo && durable.length > 0;
   if (durable.length > 0 && !undoKept) await settle(effects, emit);
-  // Last: the service takes an open transaction for one that was cut short.
+  // Last, because the service treats an open transaction as an interrupted one.
   for (const change of services) await runService(plan, change, effects, emit);
   return { changes: plan.changes.length, restart: outcome, undoKept };
 }
 
-/** Undoes or finishes a former run. Emits the phase `recover`. Throws `failed`; can be called again then. */
+/** After a crash: replays the log of an earlier run, undoing or finishing it. Throws `failed`; can be called again. */
 export async function recover(effects: ApplyEffects, emit: Emit): Promise<Recovery> {
   const { disk } = effects;
   const transaction = await readTransaction(disk);
@@ -101,7 +101,7 @@ export async function rollback(
   }
   await takeBack(effects, transaction.steps, emit, null);
   if (transaction.steps.some((step) => step.type === 'path' && step.path === agentUnitFile)) {
-    // It was begun with what was taken back: it ends, or begins again with the unit that it had before.
+    // The service runs with files that were removed: stop it, or restart it with its former unit.
     const before = (await effects.disk.inspect(agentUnitFile)).kind;
     const { manager, restartTimeoutMs } = effects;
     const job =
@@ -261,7 +261,7 @@ async function restartUnit(
   return outcome;
 }
 
-/** Like the consumer's restart, it undoes nothing when it fails: the installation is whole without the service. */
+/** Like the consumer's restart, a failure undoes nothing: the installation is complete without the service. */
 async function runService(
   plan: ReadyPlan,
   change: Extract<Change, { kind: 'service' }>,
@@ -313,10 +313,9 @@ async function restartNow(unit: string, effects: ApplyEffects): Promise<RestartO
   }
 }
 
-// An install on trial: it is complete, and its undo log is kept beside it until it is known whether the service
-// settles. The service needs the lock for that, so the installer does not hold it meanwhile, and another command may
-// change something. Then the trial is over, and the install stays. A run that was killed meanwhile left an undo log of
-// its own, at the place that the trial's log goes back to: `recover` comes first.
+// An install on trial: it is complete, and its undo log is kept until the service has settled. The service needs the lock
+// for that, so the installer releases it, and another command may change something. Then the trial is over, and the
+// install stays. If that command was killed, its undo log is in the place of the trial's log, so `recover` comes first.
 
 /** After `apply` with `keepUndo`, under the lock. From here on a command or the service may take the lock. */
 export async function beginTrial({ disk }: ApplyEffects): Promise<void> {
@@ -357,7 +356,7 @@ async function resume(disk: Disk): Promise<boolean> {
   return true;
 }
 
-/** Is the manifest still the one that this install wrote? Its undo log fits no other. */
+/** Is the manifest unchanged since this install? Otherwise its undo log does not apply. */
 async function isManifestOf(disk: Disk, { steps }: Transaction): Promise<boolean> {
   const wrote = steps.findLast((step) => step.type === 'path' && step.path === disk.state.manifest);
   if (wrote?.type !== 'path' || wrote.to.kind !== 'file') return false;

@@ -12,7 +12,7 @@ import { release } from './release.js';
 import { installAlternative, readGroup, removeAlternative, runLdconfig, runReload, specOf } from './tools.js';
 import { keepAside, type Work } from './transaction.js';
 
-/** Carries the change out; answers what the manifest will say. Throws whatever failed; nothing is undone here. */
+/** Carries out the change; returns the new items of the manifest. Throws the error of a step; undoes nothing. */
 export async function carryOut(
   work: Work,
   change: Change,
@@ -89,8 +89,7 @@ async function fillStore(
   items: readonly OwnedItem[],
 ): Promise<readonly OwnedItem[]> {
   const directory = path.join(storeVersions, shim.id);
-  // A version that exists already has the content that its name says, or is about to get it; no other program writes
-  // here.
+  // A version is named by its content, so an existing one is correct, or is being repaired; no other program writes here.
   let owned = withDirectory(await makeDirectory(work, directory, 0o755, items), directory, 0o755);
   for (const file of shim.files) {
     const content = await readWhole(work, file, 'copy the shim into the store');
@@ -119,7 +118,7 @@ async function readWhole(
   });
 }
 
-/** The loader only prints a line about an entry of LD_PRELOAD that it cannot use, once a process, and goes on. */
+/** The loader continues after an unusable entry of LD_PRELOAD and prints an error for each process, so check first. */
 async function preflight({ effects, emit }: Work, { user, required, inherited }: Preflight): Promise<void> {
   for (const file of required) {
     const problem = await effects.loadProblem(user, file);
@@ -183,7 +182,7 @@ async function keepEdited(work: Put, earlier: OwnedItem | undefined, present: Pa
   });
 }
 
-/** The plan was shown and agreed to; if the path is another now, that agreement does not hold. */
+/** Throws if the path has changed since the user accepted the plan. */
 function checkStillSo(file: string, planned: PathState, found: PathState): void {
   if (sameContent(planned, found)) return;
   throw new VgpuError(`${file} changed after the plan was made`, {
@@ -194,7 +193,7 @@ function checkStillSo(file: string, planned: PathState, found: PathState): void 
   });
 }
 
-/** The state of an adopted path; nothing is known of what was there before us. */
+/** The state of an adopted path, whose former state is unknown. */
 function itemOf(file: string, state: PathState): OwnedItem {
   const unknown = { before: { kind: 'absent' }, backup: null, ownerPackage: null } as const;
   switch (state.kind) {

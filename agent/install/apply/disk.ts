@@ -1,6 +1,6 @@
 /**
- * The real file system behind `Disk`. Metadata is read and entries are changed with synchronous calls: each takes
- * microseconds where a trip through the thread pool takes tens. What waits for the disk or reads much does not block.
+ * The real file system behind `Disk`. Calls for metadata and directory entries are synchronous, because each takes
+ * microseconds, and the thread pool adds tens. Calls that wait for the disk or read much data are asynchronous.
  */
 import { createHash } from 'node:crypto';
 import sync from 'node:fs';
@@ -149,7 +149,7 @@ class NodeDisk implements Disk {
   }
 }
 
-/** Node's errors of an open file (ENOSPC while writing) do not say which file; a person has to know. */
+/** Adds the path to Node's errors of an open file (ENOSPC while writing), which lack it. */
 async function named(file: string, work: () => Promise<void>): Promise<void> {
   try {
     await work();
@@ -199,7 +199,7 @@ async function hashOf(host: string, size: number): Promise<string> {
   }
 }
 
-/** cp(1) tells the errno only in words, so the same is tried in a way that has one; null: that works, or is no file. */
+/** cp(1) prints the errno only as text, so this repeats the copy to get the errno; null: it works, or is no file. */
 function whyNoCopy(source: string, target: string): string | null {
   try {
     const stats = sync.lstatSync(source);

@@ -1,4 +1,4 @@
-/** Everything apply/ may do to the world, passed in: so that tests can make any of it fail, or stop dead. */
+/** The effects of apply/, passed in, so that tests can make each of them fail or stop. */
 import { channel } from 'node:diagnostics_channel';
 import type { MachineFacts } from '../../contracts/facts.js';
 import type { PathState } from '../../contracts/manifest.js';

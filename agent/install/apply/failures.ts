@@ -1,4 +1,4 @@
-/** From the system's errors to ones that a person can act on. */
+/** Converts the system's errors to errors with a remedy. */
 import { errnoOf, VgpuError } from '../../lib/errors.js';
 
 const remedies: Readonly<Record<string, string>> = {
@@ -88,7 +88,7 @@ export function undecided(error: unknown, intent: 'install' | 'uninstall'): Vgpu
   );
 }
 
-/** Taking back failed too: the log stays, and the next command goes on from there. */
+/** Undoing failed, too: the log stays, and the next command continues from it. */
 export function undoFailed(error: unknown, undoError: unknown): VgpuError {
   const [first, second] = [failureOf(error), failureOf(undoError)];
   return new VgpuError(

@@ -25,7 +25,7 @@ interface LockOptions {
   readonly signal?: AbortSignal;
 }
 
-/** A user who may open the file, even for reading, may hold the lock: so only its owner may open it. */
+/** Only the owner may open the file, because a user who can open it, even for reading, can take the lock. */
 const lockMode = 0o600;
 const closedToOthers = constants.O_RDWR | constants.O_CREAT | constants.O_NOFOLLOW | constants.O_NONBLOCK;
 
@@ -42,7 +42,7 @@ export async function acquireLock(options: LockOptions): Promise<Lock> {
         await handle.write(`${process.pid} ${options.command}\n`, 0);
         return lockOf(file, handle);
       }
-      // The holder before this process removed the file, so this lock excludes no one. Take the new one.
+      // The previous holder removed the file, so this lock excludes no process. Take the lock of the new file.
       await handle.close();
     } catch (error) {
       await handle.close();
@@ -103,7 +103,7 @@ async function isStill(file: string, handle: fs.FileHandle): Promise<boolean> {
   }
 }
 
-/** Waits only while the lock is held, so that a signal before that does not speak of a wait. */
+/** Waits only while the lock is held, so that a signal before that reports no wait. */
 async function taken(
   descriptor: number,
   deadline: number,

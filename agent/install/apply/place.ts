@@ -1,4 +1,4 @@
-/** Replaces what is at one path. A reader sees the former state or the new one, never half of it. */
+/** Replaces the entry at a path atomically: a reader sees the former state or the new one. */
 import path from 'node:path';
 import type { PathState } from '../../contracts/manifest.js';
 import { syncParent } from './disk.js';
@@ -13,8 +13,8 @@ export type Target =
   | { readonly kind: 'copy'; readonly backup: string; readonly state: PathState };
 
 /**
- * The name under which the new one is made. It is always the same for a path (one process at a time holds the
- * lock), so that what a killed run left is known by its name; the leading dot keeps ldconfig and systemd from it.
+ * The temporary name of the new entry. It is always the same for a path (one process at a time holds the lock), so that
+ * the remains of a killed run can be found by name; ldconfig and systemd ignore names with a leading dot.
  */
 export function temporaryFor(file: string): string {
   return path.join(path.dirname(file), `.${path.basename(file)}.vgpu-new`);
@@ -91,7 +91,7 @@ export function sameState(a: PathState, b: PathState): boolean {
   return b.kind === 'other' && a.type === b.type;
 }
 
-// Keeps another program's file when its place is needed: beside it, under a name that no program reads.
+// Keeps another program's file when its place is needed: in the same directory, under a name that no program reads.
 
 const suffix = '.vgpu-save';
 
@@ -109,7 +109,7 @@ export async function asideFor(
   }
 }
 
-/** The same from a backup and outside a transaction: an undo that finds a stranger's file in the place. */
+/** The same from a backup and outside a transaction: for an undo that finds another program's file in the place. */
 export async function keepBackupAside(
   disk: Disk,
   file: string,

@@ -1,15 +1,15 @@
 /**
- * The write-ahead log: one JSON line a record, each on the disk before its step begins. A line that a crash cut
- * off is always the last, and its step has not begun.
+ * The write-ahead log: one JSON line per record, on the disk before its step begins. Only the last line can be
+ * incomplete after a crash, and its step has not begun.
  *
- * Policy after a crash: no `commit` record, everything is taken back; with it, only the cleaning up is finished.
- * Taking back suits both install and uninstall: each ends where it began, in a state where the consumer starts,
- * and the command that comes next plans afresh.
+ * After a crash (`recover` in apply.ts): without a `commit` record everything is undone; with it, only the removal of
+ * backups is finished. Undoing suits both install and uninstall: each returns to a state where the consumer starts, and the next
+ * command makes a new plan.
  *
- * After an append that failed nothing is changed whose right or wrong depends on whether the record is on the disk. The
- * record of a step: with it or without, everything is taken back. A `commit` or `rollback` that reads as written although
- * its fsync failed: nothing more is changed, the failure is reported, and `recover` decides from what is on the disk. What
- * reads as not written was never written (fsync(2) loses pages, it makes none).
+ * After an append has failed, it is unknown whether the record is on the disk, so no later change depends on that. The
+ * record of a step: everything is undone in either case. A `commit` or `rollback` that reads as written although its fsync
+ * failed: nothing more is changed, the failure is reported, and `recover` decides from the file. A record that reads as
+ * missing was never written (a failed fsync(2) loses pages, but adds none).
  */
 import type { Manifest, PathState } from '../../contracts/manifest.js';
 import {
@@ -31,7 +31,7 @@ import type { Disk } from './effects.js';
 import { sha256 } from './manifest.js';
 import { place } from './place.js';
 
-/** `to` as the undo needs it: enough to know our work from a stranger's. */
+/** `to` for the undo: enough to distinguish our work from another program's. */
 export type Aim =
   | { readonly kind: 'absent' }
   | { readonly kind: 'link'; readonly target: string }
@@ -85,7 +85,7 @@ type TransactionRecord =
   | BeginRecord
   | StepRecord
   | { readonly type: 'commit' }
-  /** After a commit: it is being taken back after all (a failed confirmation). */
+  /** After a commit: the transaction is being undone (a failed confirmation). */
   | { readonly type: 'rollback' };
 
 export interface Transaction {
@@ -126,8 +126,8 @@ export async function readTransaction(
 }
 
 /**
- * Writes the complete records into a new file and puts it in the place of the log. What reads as written may have failed its
- * fsync, and a later fsync of the same file reports success without it; nothing that the records allow is done before.
+ * Copies the complete records into a new file that replaces the log, before any step that depends on them. The fsync of a
+ * record that reads as written may have failed, and a later fsync of the same file would report success without it.
  */
 export async function secureLog(disk: Disk): Promise<void> {
   const { transaction } = disk.state;

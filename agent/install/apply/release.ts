@@ -1,4 +1,4 @@
-/** Gives one path back: what was there before the first install returns. */
+/** Restores the state of a path before the first install. */
 import path from 'node:path';
 import type { Emit } from '../../contracts/events.js';
 import { kindOf, type OwnedItem, type PathState } from '../../contracts/manifest.js';
@@ -17,7 +17,7 @@ type PlacedItem = Extract<OwnedItem, { kind: 'file' | 'link' }>;
  * Removes an installed file, by its present state:
  *
  * - Unchanged, or missing: the former file is restored.
- * - A configuration that users may edit, and one did: it stays.
+ * - An edited configuration that users may edit: it stays.
  * - Otherwise edited by a user: the edited text is kept beside it (`.vgpu-save`), then as above. A drop-in or loader
  *   configuration of vgpu-agent must not stay in force after an uninstall, and an edit must not be lost.
  * - A link that now has another target (set by a package's upgrade or an administrator): it stays, and the copy of the
@@ -86,8 +86,8 @@ async function leave(work: Work, item: PlacedItem, present: PathState): Promise<
   });
 }
 
-// After the commit: deletes what nothing refers to any more. Every deletion is checked against what we wrote, and
-// all of it can be cut short and begun again.
+// After the commit: deletes unused files. Every deletion is checked against the records, and can be interrupted and
+// repeated.
 
 /** Deletes retired versions and, after an uninstall, the store's directories. Keeps a version that is in use. */
 export async function sweepStore(effects: ApplyEffects, transaction: Transaction, emit: Emit): Promise<void> {

@@ -77,7 +77,7 @@ export async function installAlternative(tools: Tools, spec: AlternativeSpec): P
   if (group?.value !== spec.path) await update(tools, ['--set', spec.group, spec.path]);
 }
 
-/** Takes the choice away; a group that was in manual mode before goes back to what was chosen. */
+/** Removes the choice; a group that was in manual mode before returns to its former choice. */
 export async function removeAlternative(
   tools: Tools,
   group: string,

@@ -1,7 +1,7 @@
 /**
- * Puts the tracer before a service and takes it away again. The caller holds the lock. The record comes first and
- * goes last, so a record that is found means that a trace was cut short, and of which unit; everything here can be cut
- * short and begun again. All of it lies below /run: after a boot nothing is left.
+ * Adds the tracer to a service and removes it again. The caller holds the lock. The record is written first and removed
+ * last, so an existing record means an interrupted trace of its unit. Every function can be interrupted and repeated. All
+ * files are below /run, so a reboot removes them.
  */
 import path from 'node:path';
 import type { Emit } from '../../contracts/events.js';
@@ -44,7 +44,7 @@ async function arm(plan: TracePlan, effects: TraceEffects): Promise<void> {
   await ensureDirectory(effects, traceDirectory);
   await placeFile(effects, traceRecord, `${plan.unit}\n`, 0o644);
   await clear(disk, traceFile);
-  // Only root may make names in the directory, so what is opened there is this file, and no link.
+  // Only root may create entries in the directory, so the name is this file, not a link.
   await disk.create(traceFile, Buffer.alloc(0), plan.writer === null ? 0o622 : 0o600);
   if (plan.writer !== null) await disk.own(traceFile, plan.writer.uid, plan.writer.gid);
   await ensureDirectory(effects, path.dirname(plan.dropIn.path));

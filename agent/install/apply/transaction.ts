@@ -1,4 +1,4 @@
-/** One run of changes: each step is written down, then done; all of them can be undone. */
+/** One run of changes: each step is recorded, then done; all steps can be undone. */
 
 import { randomBytes } from 'node:crypto';
 import path from 'node:path';
@@ -60,7 +60,7 @@ export class OpenTransaction {
     return { from, backup };
   }
 
-  /** Makes the directories above `file` that are missing; answers those it made, the outermost first. */
+  /** Creates the missing directories above `file`; returns them, the outermost first. */
   async makeParents(file: string): Promise<readonly string[]> {
     const directory = path.dirname(file);
     const present = await this.#disk.inspect(directory);

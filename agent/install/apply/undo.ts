@@ -1,4 +1,4 @@
-/** Takes a transaction back, last step first. Can be cut short and begun again at any point. */
+/** Undoes a transaction, last step first. Can be interrupted and repeated at any point. */
 import path from 'node:path';
 import type { Emit } from '../../contracts/events.js';
 import { sameContent } from '../../contracts/manifest.js';
@@ -15,8 +15,8 @@ type Reader = 'systemd' | 'loader' | 'nobody';
 
 /**
  * Undoes the steps. systemd and the loader cache are reloaded as soon as the last of their files is restored, *before*
- * the store is removed: a consumer that starts in between finds what its unit names. Throws the system's error when a
- * path cannot be restored; a tool that fails is only recorded, since files decide and tools can run again.
+ * the store is removed: a consumer that starts in between finds the files that its unit names. Throws the system's error
+ * if a path cannot be restored; a failed tool is only recorded, because it can run again.
  */
 export async function undoSteps(
   effects: ApplyEffects,

@@ -1,6 +1,6 @@
 /**
  * Asks the user without holding the lock: plan, ask, take the lock, plan again, and continue only if the plan is the
- * one that the user accepted. A user who thinks for an hour delays no repair and no other command.
+ * one that the user accepted. So a slow answer delays no repair and no other command.
  */
 import type { Emit } from '../../contracts/events.js';
 import type { Plan } from '../../contracts/plan.js';

@@ -2,7 +2,7 @@
 
 import type { Emit } from '../../contracts/events.js';
 import type { Profile } from '../../profile/types.js';
-import { combine } from '../../verdict/combine.js';
+import { decideVerdict } from '../../verdict/decide.js';
 import { diagnose } from '../../verdict/doctor/diagnose.js';
 import type { Diagnosis, DoctorFacts } from '../../verdict/doctor/finding.js';
 import { recoverFirst } from './ask-then-lock.js';
@@ -54,7 +54,7 @@ async function gather(work: DoctorWorkplace, request: DoctorRequest, emit: Emit)
     look,
     plan,
     observation,
-    verdict: combine(observation),
+    verdict: decideVerdict(observation),
     trace: traced?.facts ?? null,
   };
 }

@@ -18,7 +18,7 @@ export interface InstallRequest {
   readonly force: boolean;
   readonly allowUnreachable?: boolean;
   readonly restart: boolean;
-  /** Shall the service be there? Null or absent: as it is. */
+  /** Install or remove the agent's service; null or absent: no change. */
   readonly service?: boolean | null;
   readonly rollbackOnFailure: boolean;
   readonly timeoutMs: number | null;
@@ -206,7 +206,7 @@ async function concludeOrTakeBack(
       await work.serviceUp(state.plan.unit, 'begun', request.signal);
     }
   } catch (error) {
-    // Stopped by a person: the state stays. Anything else went wrong with what we installed: it goes.
+    // Stopped by the user: keep the installation. Any other failure: undo it.
     if (request.signal.aborted) await work.settle(emit);
     else await takeBack(work, state.plan, emit);
     if (request.signal.aborted || !(error instanceof VgpuError)) throw error;
@@ -224,7 +224,7 @@ async function concludeOrTakeBack(
   return { kind: 'rolled-back', plan: state.plan, verdict };
 }
 
-/** Without the lock, which the service needs to settle; it is taken again for what comes of that. */
+/** Waits without the lock, which the service needs to settle; then takes it again to end the trial. */
 async function settledOrTakeBack(
   work: Workplace,
   request: InstallRequest,
@@ -263,7 +263,7 @@ async function settledOrTakeBack(
   return { ...done(state), verdict };
 }
 
-// Taking an install back whose verdict, or whose service, was not what was asked for.
+// Undoes an install if its verdict is not GPU or its service does not settle.
 
 async function takeBack(work: Workplace, plan: ReadyPlan, emit: Emit): Promise<void> {
   await tellTakenBack(work, plan, await work.rollback(plan.unit, emit), emit);

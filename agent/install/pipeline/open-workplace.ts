@@ -33,8 +33,8 @@ import { runInUnit, runProbe } from '../../systemd/run-in-unit.js';
 import type { Manager } from '../../systemd/types.js';
 import { hostOfUnit } from '../../systemd/unit-environment.js';
 import { logNamespace } from '../../systemd/unit-facts.js';
-import { combine } from '../../verdict/combine.js';
 import { type LookEffects, lookAgain, observe } from '../../verdict/confirm.js';
+import { decideVerdict } from '../../verdict/decide.js';
 import {
   askSessions,
   type SessionsAnswer,
@@ -296,7 +296,7 @@ export function openWorkplace(options: WorkplaceOptions = {}): OpenWorkplace {
         looking: watchProcesses(looking, signal),
       };
     },
-    confirm: async (request, emit) => combine(await observeStart(request, emit)),
+    confirm: async (request, emit) => decideVerdict(await observeStart(request, emit)),
     serviceUp: async (unit, goal, signal) => {
       const bus = await manager();
       const { now, sleep } = systemClock;

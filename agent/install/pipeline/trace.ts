@@ -139,7 +139,7 @@ async function start(
   }
 }
 
-/** After the restart: what processes bound late they tell when they end. */
+/** After the restart, because processes write their lazy bindings when they end. */
 async function conclude({ tracing }: DoctorWorkplace, { observation, live }: Seen): Promise<TracedStart> {
   const { text, cut } = tracing.read();
   const { events, strange } = readTrace(text);
@@ -214,7 +214,7 @@ function stopTraceIfAsked({ signal, profile }: TraceRequest): void {
   stopIfAsked(signal, message, { operation: 'trace', path: profile.unit });
 }
 
-/** For commands that only look. True: something was taken away, and the service may have restarted. */
+/** For commands that change nothing else. True: a trace was removed, and the service may have restarted. */
 export async function takeBackTrace(work: Workplace, emit: Emit): Promise<boolean> {
   if (!(await work.traceLeft())) return false;
   try {

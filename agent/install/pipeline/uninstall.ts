@@ -1,4 +1,4 @@
-/** uninstall: everything that the manifest owns goes, what stood there before comes back. */
+/** uninstall: removes everything that the manifest owns and restores the former files. */
 
 import type { Emit } from '../../contracts/events.js';
 import { stopIfAsked } from '../../lib/errors.js';

@@ -38,7 +38,7 @@ type Property = readonly [signature: string, value: (now: Told) => unknown];
 
 const deviceNames = (now: Told): readonly string[] => now.verdict?.devices.map((device) => device.name) ?? [];
 
-/** Everything but what never changes and Status, which is too long to be sent with every change. */
+/** All properties except constant ones and Status, which is too long to be sent with every change. */
 const properties: Readonly<Record<string, Property>> = {
   Profile: ['s', (now) => now.profile],
   Unit: ['s', (now) => now.unit],
@@ -78,7 +78,7 @@ const properties: Readonly<Record<string, Property>> = {
   Restarts: ['u', (now) => now.counters.restarts],
   HostLosses: ['u', (now) => now.hostLosses],
 };
-/** These change with every inspection or look: not worth a signal. */
+/** These change with every inspection or look, so they cause no signal. */
 const quiet: ReadonlySet<string> = new Set(['Checks', 'Look']);
 
 /** Serves the object on the connection, and signals every change of the board. Does not request the name. */
@@ -205,7 +205,7 @@ function failed(type: string, message: string): BusAnswer {
   return { kind: 'error', type, message };
 }
 
-// Decides which users may have the service act: root, and those that polkit allows.
+// Decides which users may call methods that change something: root, and users that polkit allows.
 
 const polkit = {
   destination: 'org.freedesktop.PolicyKit1',
@@ -214,7 +214,7 @@ const polkit = {
 } as const;
 const allowInteraction = 1;
 
-/** Null: the caller may. Else why not, for him. `action` is one of units/org.vgpu.Agent1.policy. */
+/** Null: the caller may. Else the reason, for the caller. `action` is one of units/org.vgpu.Agent1.policy. */
 async function mayNot(
   bus: Pick<BusConnection, 'call' | 'variant'>,
   call: Pick<IncomingCall, 'sender' | 'member' | 'interactive'>,
@@ -230,7 +230,7 @@ async function mayNot(
         ['system-bus-name', { name: bus.variant('s', call.sender) }],
         action,
         {},
-        // polkit's dialogue opens only for a caller that allows interaction; a script gets its answer at once.
+        // polkit's dialogue opens only for a caller that allows interaction; a script gets an answer immediately.
         call.interactive ? allowInteraction : 0,
         '',
       ],
@@ -239,7 +239,7 @@ async function mayNot(
     if (result[0] === true) return null;
     return `you may not call ${call.member}: polkit does not allow you ${action}`;
   } catch (error) {
-    // Fail closed: no polkit, one that does not know the action, or one that keeps silent.
+    // Fail closed: polkit is missing, does not know the action, or does not answer.
     const why = error instanceof BusError ? error.type : String(error);
     return `only root may call ${call.member} (polkit did not answer: ${why})`;
   }
@@ -257,7 +257,7 @@ async function userOf(bus: Pick<BusConnection, 'call'>, sender: string): Promise
   return Number(user);
 }
 
-// The service's name on the bus: wanted, but nothing depends on it.
+// The service's name on the bus. The service works without it.
 
 const bus = {
   destination: 'org.freedesktop.DBus',
@@ -268,7 +268,7 @@ const doNotQueue = 4;
 const owner = 1;
 const tries = 5;
 
-/** Null on success. The policy may be new: the bus is asked to read its configuration again. */
+/** Null on success. The policy file may be new, so the bus reloads its configuration first. */
 export async function takeName(
   connection: BusConnection,
   name: string,

@@ -13,7 +13,7 @@ const systemd = 'org.freedesktop.systemd1';
 const properties = 'org.freedesktop.DBus.Properties';
 
 export interface BusWatch {
-  /** The consumers' units from now on: of others nothing is heard. */
+  /** Replaces the list of the consumers' units; signals of others are ignored. */
   units(names: readonly string[]): Promise<void>;
 }
 

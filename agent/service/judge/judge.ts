@@ -1,13 +1,11 @@
-/**
- * Keeps the verdict true: carries out what machine.ts decides. One task at a time, as the keeper.
- */
+/** Keeps the verdict current: carries out the decisions of machine.ts, one task at a time. */
 import type { MachineFacts } from '../../contracts/facts.js';
 import type { LoadedUnit, UnitFacts } from '../../contracts/unit.js';
 import type { Verdict } from '../../contracts/verdict.js';
 import { withVerdict } from '../../install/pipeline/status-view.js';
 import type { Mark, WatchingWorkplace } from '../../install/pipeline/workplace.js';
-import { combine } from '../../verdict/combine.js';
 import { type Watched, withKnownLog } from '../../verdict/confirm.js';
+import { decideVerdict } from '../../verdict/decide.js';
 import type { Observation } from '../../verdict/observation.js';
 import { liveSessions, presentOf } from '../../verdict/present.js';
 import type { ConsumerBoard, Record } from '../board.js';
@@ -39,26 +37,26 @@ interface JudgeEffects {
 }
 
 export interface Judge {
-  /** The files are as they shall be (or cannot be helped now). `outdated`: why the consumer runs with former ones. */
+  /** The files match the manifest (or cannot be repaired now). `outdated`: why the consumer runs with old files. */
   settled(facts: MachineFacts, outdated: string | null): void;
   unitChanged(): void;
-  /** Judge again although the start is the same: its log said something, or a machine woke up. */
+  /** Judge the same start again, because of its log or because the machine woke up. */
   doubt(): void;
   host(event: HostEvent): void;
   /** From now on the consumer may be restarted: at boot it waits for us. */
   ready(): void;
-  /** Tries again, if it is time, an action that was not possible before. */
+  /** Retries an action that was impossible before, if it is due. */
   tick(): void;
   retry(): void;
-  /** A new verdict about the present start. A restart that it leads to is not awaited. */
+  /** A new verdict about the present start. Does not wait for a resulting restart. */
   verify(): Promise<Verdict | null>;
-  /** Makes the restart that is due now, whatever it waits for; why it was due, or null: none was. */
+  /** Makes the pending restart now; returns its reason, or null if none was pending. */
   restartNow(): string | null;
   quiet(): Promise<void>;
 }
 
 const lookEveryMs = 5_000;
-/** After a failure of our own the next look is so much later. */
+/** Delay of the next look after a failure of our own. */
 const failurePauseMs = 10_000;
 
 export function judge(effects: JudgeEffects): Judge {
@@ -84,7 +82,7 @@ export function judge(effects: JudgeEffects): Judge {
     const known = watched?.observation ?? null;
     const observation = withKnownLog(await work.observe(request, () => {}), known);
     watched = { observation, silentSince: null };
-    return { verdict: combine(observation), live: liveOf(observation) };
+    return { verdict: decideVerdict(observation), live: liveOf(observation) };
   };
 
   const look = async (): Promise<void> => {
@@ -92,17 +90,22 @@ export function judge(effects: JudgeEffects): Judge {
     if (before === null || unit?.kind !== 'loaded' || unit.activeState !== 'active') return;
     if (before.observation.invocationId !== unit.invocationId) return;
     const now = await work.lookAgain(before, signal);
-    // A verdict in full is newer than the start of this look.
+    // A full verdict is newer than the start of this look.
     if (signal.aborted || watched !== before) return;
     watched = now;
     const { observation } = now;
-    step({ kind: 'looked', verdict: combine(observation), live: liveOf(observation), now: steadyNow() });
-    // Its log may have gone on while it did not answer.
+    step({
+      kind: 'looked',
+      verdict: decideVerdict(observation),
+      live: liveOf(observation),
+      now: steadyNow(),
+    });
+    // The log may have new lines from the time without an answer.
     const awake = observation.readiness.kind === 'answered' && before.observation.readiness.kind === 'silent';
     if (awake) step({ kind: 'doubt' });
   };
 
-  /** Beside the verdicts in full: one that waits for a hung consumer does not keep the board from being current. */
+  /** Runs in parallel to full verdicts, so that a hung consumer does not delay the board. */
   const keepLooking = async (): Promise<void> => {
     while (!signal.aborted) {
       await pause(lookEveryMs, signal);
@@ -112,14 +115,14 @@ export function judge(effects: JudgeEffects): Judge {
     }
   };
 
-  /** Resolve with the next verdict: those of the present run, and those that ask for the next one. */
+  /** Callers that wait for a verdict: of the current run, and of the next one. */
   let awaited: (() => void)[] = [];
   const asked: (() => void)[] = [];
   const settle = (): void => {
     for (const resolve of awaited.splice(0)) resolve();
   };
 
-  /** Steps the machine and carries out what it asks for; what that answers is the next event. */
+  /** Steps the machine and carries out its effects; their results are the next events. */
   const handle = async (event: JudgeEvent): Promise<void> => {
     const wanted = step(event);
     if (event.kind === 'judged') settle();
@@ -129,7 +132,7 @@ export function judge(effects: JudgeEffects): Judge {
     }
   };
 
-  /** The part that takes no time is done at once; what is left has to be waited for. */
+  /** Carries out the synchronous effects; returns the others. */
   const step = (event: JudgeEvent): readonly JudgeEffect[] => {
     const next = judgeNext(state, event);
     state = next.state;

@@ -21,7 +21,7 @@ import {
   type Start,
 } from './state.js';
 
-/** A shorter freeze than this outlives every call of the shim (VGPU_CALL_LIMIT_MS): no session is lost by it. */
+/** A shorter freeze loses no session, because the shim's calls wait longer (VGPU_CALL_LIMIT_MS). */
 export const freezeMs = 10_000;
 const frozen = 'no answer within the limit';
 
@@ -89,7 +89,7 @@ function host(state: JudgeState, event: HostEvent, now: number): Next {
   const survivor = short
     ? state.survivor
     : (state.judged?.invocationId ?? state.looked?.invocationId ?? null);
-  // A start that began while the host was away may be judged already: what is shown is still of the one before.
+  // A start that began while the host was away may be judged already, but the verdict shown is of the previous start.
   const lived = [survivor, state.verdict?.invocationId ?? null].filter((id) => id !== null);
   const tainted = short ? state.tainted : lived;
   const shown = show({ ...state, lost: null, survivor, tainted, doubted: true, triedFor: null });
@@ -117,14 +117,14 @@ function seenStart(state: JudgeState, { invocationId, activeState }: Start, at: 
       : { state, effects: [] };
   return after(begun, (known) => {
     const same = known.judged?.invocationId === invocationId && known.judged.activeState === activeState;
-    // It is restarted anyway, if it may be.
+    // The consumer is restarted anyway, if that is allowed.
     const marked = known.survivor !== null && known.survivor === invocationId;
     const survived = same && (marked || known.pending?.cause === 'host');
     if (same && (!known.doubted || survived)) return decide(known, at);
     const triedFor = !same && known.judged !== null ? null : known.triedFor;
     const live = same ? { live: known.live } : { live: null, stale: null };
     const next = { ...known, ...live, triedFor, doubted: false, judged: { invocationId, activeState } };
-    // While the host is away there is nothing new to be seen of a start that was judged before.
+    // While the host is away, a start that was judged before has no new evidence.
     if (same && known.lost !== null) return decide(next, at);
     return { state: next, effects: [{ kind: 'confirm' }] };
   });
@@ -138,18 +138,18 @@ function judged(state: JudgeState, verdict: Verdict, start: Start | null, now: n
   );
 }
 
-// Looks between two verdicts: the newest evidence decides what is shown. Pure.
+// Looks between two full verdicts: the newest evidence decides the verdict shown. Pure.
 
-/** A verdict in full takes a probe: looks that keep changing do not have it made all the time. */
+/** Shortest time between full verdicts that looks request, because each runs a probe. */
 const lookDoubtMs = 30_000;
-/** The journal or the host did not answer in time, as on a busy machine: another verdict in full may know more. */
+/** The journal or the host timed out, as on a busy machine: another full verdict may succeed. */
 const unanswered: ReadonlySet<Reason | null> = new Set(['journal-unavailable', 'host-slow']);
 
-/** The state with what the host said. What it said before is forgotten only with the start. */
+/** The state with the host's answer. Earlier answers are kept until the next start. */
 function withLive(state: JudgeState, seen: LiveSeen, now: number): JudgeState {
   const { live } = state;
   if (seen.kind === 'unknown') {
-    // A host that never told of this start, such as one of an old version, leaves the verdict to the log.
+    // If the host never reported this start, for instance an old version, the log decides the verdict.
     const age = live === null ? 0 : now - live.toldAt;
     const stale = age <= freshMs ? null : `the host does not report its sessions: ${seen.message}`;
     return { ...state, stale };
@@ -179,7 +179,7 @@ function looked(before: JudgeState, event: Extract<JudgeEvent, { kind: 'looked' 
   });
 }
 
-/** The host runs its kernels: whatever it lost before, it has found it again without a restart. */
+/** The host runs the consumer's kernels: it has recovered without a restart. */
 function recovered(state: JudgeState, invocationId: string | null): Next {
   const tainted = state.tainted.filter((id) => id !== invocationId);
   const survivor = state.survivor === invocationId ? null : state.survivor;

@@ -1,4 +1,4 @@
-/** Is the consumer restarted, and when? Once for a cause, within limits, and not while it serves requests. Pure. */
+/** Decides restarts of the consumer: once for each cause, within limits, and not while it serves requests. Pure. */
 
 import type { Reason } from '../../contracts/verdict.js';
 import { plural } from '../../lib/text.js';
@@ -14,19 +14,19 @@ import {
   type Start,
 } from './state.js';
 
-/** Reasons that a restart corrects when the machine is right now: what the program looked for came later. */
+/** Reasons that a restart corrects if the machine is correct now, because the program looked too early. */
 const repairedByRestart: ReadonlySet<Reason | null> = new Set<Reason | null>([
   'consumer-not-restarted',
   'probe-disagrees',
   'host-unreachable',
   'model-on-cpu',
 ]);
-/** Reasons that are the host's: with it back, they are past. */
+/** Reasons that end when the host is back. */
 const hostReasons: ReadonlySet<Reason | null> = new Set<Reason | null>([
   null,
   ...repairedByRestart,
   'host-slow',
-  // Its session ended with the host, so it has launched nothing: that looks as if it were still loading.
+  // Its session ended with the host, so it has launched no kernel, which looks like a load in progress.
   'no-work-yet',
   'host-foreign',
   'host-version',
@@ -40,7 +40,7 @@ export function decide(before: JudgeState, now: number): Next {
   return after(withoutMoot(wish(before)), (state) => decideOn(state, now));
 }
 
-/** A finding that is past is no reason for a restart any more; a later one is tried again. */
+/** Removes reasons for a restart that no longer hold; a later one is tried again. */
 export function withoutMoot(state: JudgeState): Next {
   const past = state.verdict?.mode === 'gpu' || state.live?.works === true;
   if (state.pending?.cause !== 'found' || !past) return { state, effects: [] };
@@ -69,7 +69,7 @@ function decideOn(state: JudgeState, now: number): Next {
   return { state, effects: [{ kind: 'ask-serving' }] };
 }
 
-/** The answer comes after a look: the host's sessions are those of now. */
+/** Handles the answer of `ask-serving`. It follows a look, so the host's sessions are current. */
 export function serving(state: JudgeState, busy: string | null, now: number): Next {
   const { pending, rules } = state;
   if (pending === null) return { state, effects: [] };
@@ -85,7 +85,7 @@ function liveText({ live, unit, rules }: JudgeState, now: number): string | null
   return `the host has ${sessions} of ${unit}; sudo vgpu-agent restart ends it and makes the restart now`;
 }
 
-/** Was the last restart made for the same, and has the start after it the same fault? */
+/** Was the last restart made for the same reason, and does the start after it have the same fault? */
 export function isTried(state: JudgeState, outdated: string, start: Start | null): boolean {
   const { triedOutdated: tried, ownStart, restarting } = state;
   if (tried === null || start === null || tried.reason !== nameless(outdated)) return false;
@@ -128,7 +128,7 @@ export function restarted(state: JudgeState, event: Extract<JudgeEvent, { kind: 
   };
 }
 
-/** The state with what the verdict and the host make necessary; only a consumer that runs is restarted. */
+/** The state with the restart that verdict and host require; only a running consumer is restarted. */
 function wish(state: JudgeState): JudgeState {
   const { judged: start, verdict } = state;
   if (start === null || start.activeState !== 'active') return state;
@@ -140,9 +140,9 @@ function wish(state: JudgeState): JudgeState {
     return { ...next, pending: { cause: 'host', reason, invocationId } };
   }
   if (next.pending !== null || verdict === null || verdict.mode === 'gpu' || next.lost !== null) return next;
-  // Its kernels run at the host: there is nothing that a restart could bring.
+  // Its kernels run at the host, so a restart is useless.
   if (next.live?.works === true) return next;
-  // A restart that changed nothing is not made again for the same finding.
+  // Do not repeat a restart that changed nothing for the same finding.
   if (!repairedByRestart.has(verdict.reason) || next.triedFor === verdict.reason) return next;
   const pending: Pending = { cause: 'found', reason: verdict.summary, invocationId };
   return { ...next, triedFor: verdict.reason, pending };
@@ -156,7 +156,7 @@ export function dropped(state: JudgeState): Next {
   };
 }
 
-/** The reason for waiting is told once, however often it is checked. */
+/** Reports the reason for waiting once, even if it is checked often. */
 function wait(state: JudgeState, { cause, reason }: Pending, waitsFor: string): Next {
   const { profile, unit } = state;
   const effects: JudgeEffect[] = [{ kind: 'show-due', due: { reason, waitsFor } }];

@@ -1,9 +1,9 @@
-/** The verdict as it is shown and written: what the host did since counts too. Pure. */
+/** The verdict to show and log, which includes later events of the host. Pure. */
 import type { Verdict } from '../../contracts/verdict.js';
 import { oldVerdict } from '../../install/pipeline/status-view.js';
 import type { JudgeEffect, JudgeState, Next } from './state.js';
 
-/** The consumer's log of a start that lost its host is no longer true, even when the host is back. */
+/** After a start has lost its host, its log is no longer valid, even when the host is back. */
 export function shownVerdict({ verdict, lost, tainted, stale, ended }: JudgeState): Verdict | null {
   if (verdict === null) return null;
   if (ended) return endedVerdict(verdict);
@@ -14,7 +14,7 @@ export function shownVerdict({ verdict, lost, tainted, stale, ended }: JudgeStat
     : verdict;
 }
 
-/** Shows the verdict, and writes it to the journal when it is another than the last that was written. */
+/** Shows the verdict, and logs it if it differs from the last logged one. */
 export function show(state: JudgeState): Next {
   const verdict = shownVerdict(state);
   const effects: JudgeEffect[] = [{ kind: 'show', verdict }];
@@ -27,9 +27,9 @@ export function show(state: JudgeState): Next {
   };
 }
 
-// The verdict about a consumer whose host went away: what it said of itself before is not to be believed now.
+// The verdict about a consumer that lost its host: its own earlier reports no longer count.
 
-/** At once, without asking the consumer: it would go on answering from the CPU and may still report GPU memory. */
+/** Immediate, without a query: the consumer continues on the CPU and may still report GPU memory. */
 export function lostVerdict(before: Verdict, reason: string): Verdict {
   const mode = before.mode === 'gpu' ? 'degraded' : before.mode;
   return {
@@ -48,7 +48,7 @@ export function lostVerdict(before: Verdict, reason: string): Verdict {
   };
 }
 
-/** The host is back, but this start lost what it had there: until it is started again it may be on the CPU. */
+/** The host is back, but this start has lost its sessions: until its restart it may run on the CPU. */
 export function staleVerdict(before: Verdict): Verdict {
   if (before.mode !== 'gpu') return before;
   return {
@@ -69,7 +69,7 @@ export function staleVerdict(before: Verdict): Verdict {
   };
 }
 
-/** systemd waits before it starts it again: until then it serves nobody. */
+/** systemd waits before the next start; until then the consumer serves no request. */
 function endedVerdict(before: Verdict): Verdict {
   return {
     ...before,

@@ -17,7 +17,7 @@ export type Seen =
   | 'absent'
   | (Start & {
       readonly traced: boolean;
-      /** Its process has ended, and systemd waits before it starts the next one (RestartSec=). */
+      /** The process has ended, and systemd waits before the next start (RestartSec=). */
       readonly ended?: boolean;
     });
 

@@ -1,6 +1,6 @@
 /**
- * Keeps the files true: carries out what machine.ts decides, by the same plan and the same apply as `install`.
- * One look at a time. Whatever happens while one runs asks for another, so nothing is missed.
+ * Keeps the files as installed: carries out the decisions of machine.ts, with the plan and apply of `install`.
+ * One inspection at a time. Every event during an inspection requests another one, so none is missed.
  */
 import type { Emit } from '../../contracts/events.js';
 import type { MachineFacts } from '../../contracts/facts.js';
@@ -27,18 +27,18 @@ interface KeeperEffects {
   readonly board: ConsumerBoard;
   readonly record: Record;
   readonly desired: () => DesiredOne;
-  /** One look or repair at a time, whichever consumer's it is: what one repairs the next one finds right. */
+  /** Serializes inspections and repairs of all consumers, because they share files. */
   readonly turn: <T>(task: () => Promise<T>) => Promise<T>;
   /** The package manager that is running; null: none. */
   readonly packageManager: () => Promise<string | null>;
-  /** Called after each look that found the files as they shall be (or nothing that could be done). */
+  /** Called after each inspection that found the files as installed (or no possible repair). */
   readonly settled: (facts: MachineFacts, restart: string | null) => void;
   readonly seen: (facts: MachineFacts) => void;
   readonly signal: AbortSignal;
 }
 
 export interface Keeper {
-  /** Something may have changed. `first`: an installation may be made where there is none. */
+  /** Requests an inspection. `first`: it may make a missing installation. */
   look(options?: { readonly first?: boolean; readonly soon?: boolean }): void;
   retry(): void;
   quiet(): Promise<void>;
@@ -64,7 +64,7 @@ export function keeper(effects: KeeperEffects): Keeper {
   const plan = (facts: MachineFacts, restart: boolean): Plan => {
     const endpoint = effects.desired().config.host ?? facts.manifest?.endpoint ?? null;
     const force = facts.manifest !== null;
-    // An image is built before its host answers; the service restarts the consumer when the host does.
+    // An image is built without a host; the service restarts the consumer when the host answers.
     return work.planInstall(profile, facts, { endpoint, restart, force, allowUnreachable: true });
   };
 
@@ -81,7 +81,7 @@ export function keeper(effects: KeeperEffects): Keeper {
     findConsumer(manifest, profile.unit) !== undefined;
 
   const look = async (): Promise<Look> => {
-    // Before the look: an installation that is requested meanwhile gets its own look.
+    // Before the inspection: an installation that is requested meanwhile gets its own inspection.
     const mayBegin = state.first && effects.desired().declared;
     const facts = await inspect();
     board.count('checks');
@@ -93,7 +93,7 @@ export function keeper(effects: KeeperEffects): Keeper {
     return { facts, found: foundIn(made), wanted };
   };
 
-  /** Steps the machine; what it asks for and takes no time is done at once, the rest is answered. */
+  /** Steps the machine; carries out the synchronous effects and returns the others. */
   const step = (event: KeeperEvent): readonly KeeperEffect[] => {
     const next = keeperNext(state, event);
     state = next.state;
@@ -188,13 +188,13 @@ export function keeper(effects: KeeperEffects): Keeper {
     interrupted: boolean,
     tries: (changes: readonly Change[]) => void,
   ): Promise<Repaired | null> => {
-    // An install that may still be taken back waits for us.
+    // An install that may still be undone waits for this service.
     const recovery = await work.recover(notes, { keepTrial: true });
     if (recovery.kind !== 'nothing') {
       const how = recovery.kind === 'finished' ? 'finished' : 'taken back';
       record.say(`an interrupted ${recovery.intent} was ${how}`);
     }
-    // Between the look and the lock a command may have been at work; after an uninstall nothing is kept.
+    // A command may have run between the inspection and the lock; after an uninstall there is nothing to maintain.
     const manifest = await work.manifest();
     const stale =
       recovery.kind !== 'nothing' ||
@@ -212,7 +212,7 @@ export function keeper(effects: KeeperEffects): Keeper {
   };
 
   const pass = async (): Promise<void> => {
-    // Asked before the look as well: what was seen while it worked may be half of what it does.
+    // Checked before the inspection, too, because a running package manager leaves an intermediate state.
     const busy = await effects.packageManager();
     const seen = await look();
     const { found, wanted } = seen;
@@ -259,7 +259,7 @@ function rulesOf({ config: { repair } }: DesiredOne): KeeperRules {
 
 // The causes of a repair. Pure.
 
-/** For back-off and for people: paths, else the kind of change. */
+/** For back-off and messages: paths, else the kind of change. */
 export function causesOf(changes: readonly Change[]): readonly string[] {
   const paths = changes.flatMap((change) =>
     'path' in change ? [change.path] : change.kind === 'store' ? ['/opt/vgpu'] : [],

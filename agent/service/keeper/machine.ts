@@ -5,7 +5,7 @@ import type { Counters, Phase } from '../board.js';
 import { type Done, type Limits, mayDo, noted, nothingDone } from '../limiter.js';
 
 export type Found =
-  /** A run was cut short, or is at work: the lock tells. */
+  /** A run was interrupted or is in progress; the lock shows which. */
   | { readonly kind: 'interrupted' }
   | { readonly kind: 'right' }
   | { readonly kind: 'refused'; readonly problem: string }
@@ -27,12 +27,12 @@ export interface KeeperState {
   readonly profile: string;
   readonly unit: string;
   readonly rules: KeeperRules;
-  /** An installation may be made where there is none. */
+  /** A missing installation may be made. */
   readonly first: boolean;
   readonly failures: number;
   readonly toldDrift: string;
   readonly toldLimit: boolean;
-  /** When something was noticed first, for the time to the repair. */
+  /** The time of the first event, for the duration of the repair. */
   readonly noticedAt: number | null;
   readonly repairs: Done;
 }
@@ -50,7 +50,7 @@ export type KeeperEvent =
       readonly kind: 'found';
       readonly found: Found;
       readonly wanted: boolean;
-      /** The package manager that was at work before the look: what was seen may be half of what it does. */
+      /** The package manager that ran before the inspection, which may have seen an intermediate state. */
       readonly busy: string | null;
       readonly rules: KeeperRules;
       readonly now: number;
@@ -61,14 +61,14 @@ export type KeeperEvent =
       readonly found: Found;
       readonly now: number;
     }
-  /** The answer to `wait-for-package-manager`; `tired`: it is still at work, and was waited for long enough. */
+  /** The answer to `wait-for-package-manager`; `tired`: it still runs after the longest wait. */
   | {
       readonly kind: 'package-manager-gone';
       readonly tired: boolean;
       readonly found: Found;
       readonly now: number;
     }
-  /** The answers to `repair`; `did` is null when there was nothing left to repair. */
+  /** The answers to `repair`; `did` is null if nothing was left to repair. */
   | {
       readonly kind: 'repaired';
       readonly did: Repaired | null;
@@ -87,9 +87,9 @@ export type KeeperEffect =
   | { readonly kind: 'show'; readonly phase: Phase; readonly problem: string | null }
   | { readonly kind: 'ask-package-manager'; readonly found: Found }
   | { readonly kind: 'wait-for-package-manager'; readonly found: Found }
-  /** Carry the plan out. `interrupted`: clear up first what a run left. `since`: when it was noticed. */
+  /** Carry out the plan. `interrupted`: first finish or undo an earlier run. `since`: time of the first event. */
   | { readonly kind: 'repair'; readonly interrupted: boolean; readonly since: number }
-  /** The judge's turn. `right`: the files are as they shall be. */
+  /** The judge's turn. `right`: the files are as installed. */
   | { readonly kind: 'settled'; readonly right: boolean }
   | { readonly kind: 'count'; readonly name: keyof Counters }
   | { readonly kind: 'count-repair'; readonly milliseconds: number }
@@ -117,7 +117,7 @@ export function beginKeeping(profile: string, unit: string, rules: KeeperRules):
 // The keeper's decisions: (state, event) -> state and effects. Pure: no clock, no file, no lock; `now` comes with the
 // events, in milliseconds.
 
-/** Failures in a row after which a person has to look. */
+/** Consecutive failures after which an administrator must act. */
 export const failuresToDegraded = 5;
 const failurePauseMs = 1_000;
 const degradedPauseMs = 3_600_000;
@@ -148,7 +148,7 @@ export function keeperNext(state: KeeperState, event: KeeperEvent): Next {
         ? goOn(state, event.found, event.now)
         : waitFor(state, event.who, event.found);
     case 'package-manager-gone':
-      // The package manager's last change may not have been seen.
+      // The package manager's last change may be missing.
       return event.tired
         ? goOn(state, event.found, event.now)
         : { state, effects: [{ kind: 'look', when: 'now' }] };
@@ -240,7 +240,7 @@ function goOn(before: KeeperState, seen: Found, now: number): Next {
   };
 }
 
-/** Each drift is reported once, however often it is seen before it is repaired. */
+/** Reports each drift once, even if it is seen several times before the repair. */
 function tell(state: KeeperState, { causes, what }: Drift, now: number): Next {
   const key = causes.join('\n');
   if (key === state.toldDrift) return { state, effects: [] };
@@ -291,7 +291,7 @@ function repaired(state: KeeperState, event: Extract<KeeperEvent, { kind: 'repai
   };
 }
 
-/** A repair that was tried counts, whether it was finished or not. */
+/** Every attempted repair counts, also a failed one. */
 function failed(state: KeeperState, why: string, causes: readonly string[], now: number): Next {
   const failures = state.failures + 1;
   const hopeless = failures >= failuresToDegraded;

@@ -1,4 +1,4 @@
-/** Facts to findings, in the order in which they explain. Pure. */
+/** Facts to findings, in the order of causes. Pure. */
 import { ExitCode } from '../../lib/errors.js';
 import { device, deviceMemory, loadedModels, readiness, refusedKernels } from './checks/device.js';
 import { driverVersion, guestConf, host, sharedMemory, versions } from './checks/host.js';
@@ -50,7 +50,7 @@ export function isHealthy({ broken, verdict }: Diagnosis): boolean {
   return verdict.mode === 'gpu' && broken.length === 0;
 }
 
-/** The verdict's; a GPU verdict beside something broken is degraded: the next start may go differently. */
+/** The verdict's mode; GPU with a broken check is degraded, because the next start may fail. */
 export function exitCodeOf(diagnosis: Diagnosis): ExitCode {
   if (isHealthy(diagnosis)) return ExitCode.done;
   switch (diagnosis.verdict.mode) {
@@ -64,19 +64,18 @@ export function exitCodeOf(diagnosis: Diagnosis): ExitCode {
   }
 }
 
-// All checks, causes before what follows from them: the machine and what is installed on it, then what leads the
-// loader there, the unit, the host, and last what the consumer did with it. The first broken one is the reason.
+// All checks, causes before effects. The first broken check is the reason.
 
 export const checks: readonly Check[] = [
-  // the service, and what is installed on this machine
+  // the installation
   interrupted,
   installed,
-  // before the service: a library that is cut short ends every program that preloads it
+  // before the service, because a truncated library ends every program that preloads it
   store,
   unitRuns,
   refused,
   realGpu,
-  // what leads the loader to it
+  // the loader's search
   libraryFormat,
   foreignLibrary,
   publicLinks,
@@ -93,7 +92,7 @@ export const checks: readonly Check[] = [
   versions,
   host,
   sharedMemory,
-  // what the consumer did with it
+  // the consumer's use of the device
   restarted,
   discoveryTime,
   driverVersion,
@@ -110,7 +109,7 @@ export const checks: readonly Check[] = [
   tracedBindings,
   startOrder,
   nvml,
-  // what keeps it so, and what is told
+  // the agent's service and the consumer's output
   output,
   agentService,
 ];

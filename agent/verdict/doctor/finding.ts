@@ -1,6 +1,6 @@
 /**
- * The parts of `vgpu-agent doctor`. A check is one file: it is given facts that were gathered once, looks at
- * nothing by itself, and answers with a finding. `checks.ts` lists them in the order of causes.
+ * The types of `vgpu-agent doctor`. A check is a pure function of facts that were gathered once; it returns a finding.
+ * `diagnose.ts` lists the checks in the order of causes.
  */
 import path from 'node:path';
 import { editCommand, isContainer } from '../../containers/container-unit.js';
@@ -17,12 +17,12 @@ import type { Profile } from '../../profile/types.js';
 import type { Observation } from '../observation.js';
 import type { TraceFacts } from './trace/bindings.js';
 
-/** Everything that checks are given: gathered once, by pipeline/doctor.ts. */
+/** The input of the checks, gathered once by pipeline/doctor.ts. */
 export interface DoctorFacts {
   readonly profile: Profile;
   readonly machine: MachineFacts;
   readonly look: CloserLook;
-  /** The plan of install now: a change in it means that something is broken and that vgpu-agent can repair it. */
+  /** The current plan of install: each change in it is a fault that vgpu-agent can repair. */
   readonly plan: Plan;
   /** The present start of the consumer, as seen: log, processes with their maps, probe, host. */
   readonly observation: Observation;
@@ -34,11 +34,11 @@ export interface Remedy {
   readonly text: string;
   readonly command: string;
   readonly where: 'guest' | 'host';
-  /** `vgpu-agent doctor --fix` does it: install's plan repairs it. */
+  /** `vgpu-agent doctor --fix` repairs it, by install's plan. */
   readonly fix: boolean;
 }
 
-/** Something is wrong. `evidence`: one line each, what was seen and where, values quoted. */
+/** A fault. `evidence`: a line for each observation, with its source; values are quoted. */
 export interface Trouble {
   readonly cause: string;
   readonly evidence: readonly string[];
@@ -51,7 +51,7 @@ export type Finding =
   | ({ readonly kind: 'broken' } & Trouble)
   /** It may be intended, or may cause a fault later; the GPU verdict holds. */
   | ({ readonly kind: 'warning' } & Trouble)
-  /** The question does not arise on this machine; `why` is a clause without a full stop. */
+  /** The check does not apply to this machine; `why` is a clause without a full stop. */
   | { readonly kind: 'not-applicable'; readonly why: string }
   | { readonly kind: 'unknown'; readonly why: string; readonly evidence: readonly string[] };
 
@@ -77,7 +77,7 @@ export interface Diagnosis {
   readonly verdict: Verdict;
 }
 
-// Findings in few words, and the remedies that many checks share.
+// Short forms of findings, and remedies that many checks share.
 
 export function ok(...evidence: readonly string[]): Finding {
   return { kind: 'ok', evidence };
@@ -99,7 +99,7 @@ export function warning(trouble: Trouble): Finding {
   return { kind: 'warning', ...trouble };
 }
 
-/** Ours to repair: install's plan does it, and so does `--fix`. */
+/** Repaired by install, and so by `--fix`. */
 export function fixes({ profile }: DoctorFacts, text: string): Remedy {
   return {
     text,
@@ -113,7 +113,7 @@ export function byHand(text: string, command: string): Remedy {
   return { text, command, where: 'guest', fix: false };
 }
 
-/** For a person to do on the other machine, where this command would find nothing here. */
+/** For the user to do on the host, because this machine cannot do it. */
 export function onTheHost(text: string, command: string): Remedy {
   return { text, command, where: 'host', fix: false };
 }

@@ -1,4 +1,4 @@
-/** One line of a consumer's log, freed of the envelope that it came in. */
+/** One line of a consumer's log, without the prefix of journalctl, syslog or docker. */
 
 export interface LogEntry {
   /** The consumer's own words, one line. */
@@ -9,13 +9,13 @@ export interface LogEntry {
   readonly invocationId: string | null;
   /** The process that wrote it, if known. */
   readonly pid: number | null;
-  /** `manager`: systemd's own words about the unit; `boundary`: a new boot. */
+  /** `manager`: systemd's message about the unit; `boundary`: a new boot. */
   readonly speaker: 'consumer' | 'manager' | 'boundary';
-  /** Something of the line is missing. */
+  /** The line was truncated. */
   readonly truncated: boolean;
 }
 
-/** The name of a month or day in any language: a word, in some behind a blank, in some with a number. */
+/** The name of a month or day in any language: a word, in some languages after a space or with a number. */
 const name = ' {0,2}[^\\s[\\]=":]{1,20} (?:\\d{1,2} )?';
 /** Date and time as journalctl's short formats and syslog write them. */
 const stamps = [
@@ -44,7 +44,7 @@ const containerPrefix = new RegExp(
 /** SYSLOG_IDENTIFIER of a unit that runs it. */
 const composers: ReadonlySet<unknown> = new Set(['docker', 'docker-compose']);
 
-/** The words of a service of a compose file, which `docker compose up` and `docker compose logs` put its name before. */
+/** The message of a compose service, without the name that `docker compose up` and `docker compose logs` print first. */
 export function withoutContainerName(text: string): string {
   return text.replace(containerPrefix, '').replace(bareStamp, '');
 }

@@ -6,8 +6,8 @@ import { readEntries } from './lines.js';
 
 /**
  * Judges a log of any length in bounded memory: a file, a pipe, `journalctl`'s
- * output in its short, cat or JSON formats. Rejects with the stream's error. `begin` gets what tells the findings
- * so far, for a stream that does not end soon.
+ * output in its short, cat or JSON formats. Rejects with the stream's error. `begin` receives a function that returns
+ * the findings so far, for a long stream.
  */
 export async function explainLog(
   profile: Profile,

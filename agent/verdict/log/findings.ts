@@ -5,27 +5,27 @@ import { allLoads, type LoadFindings, type Loads, loadError, noLoads } from './l
 
 /**
  * - `undecided`: no device (nor CPU) was announced yet
- * - `announced`: one was; more may follow
- * - `decided`: the consumer says that it is done looking
+ * - `announced`: a device was announced; more may follow
+ * - `decided`: the consumer has finished discovery
  */
 export type JudgeState = 'undecided' | 'announced' | 'decided';
 
 export interface LogFindings extends LogVerdict {
   readonly state: JudgeState;
-  /** The likeliest reason by lines that only hint at one; facts about the machine have to bear it out. */
+  /** The likeliest reason by lines that are only hints; facts about the machine must support it. */
   readonly hint: Reason | null;
   readonly version: string | null;
   readonly address: string | null;
-  /** Where the newest thing lies that it loaded since it announced its devices; null: none, or it is not told. */
+  /** The place of the newest model loaded since the announcement; null: none, or not logged. */
   readonly load: LoadFindings | null;
-  /** The line that says that its newest load failed; null: it did not, or it is not told. */
+  /** The line about the failure of the newest load; null: it did not fail, or that is not logged. */
   readonly loadError: Quote | null;
   /** Entries seen, and starts told apart. */
   readonly entries: number;
   readonly starts: number;
 }
 
-/** Marks a simulated device: a simulated GPU is never called a real one. */
+/** Marks the name of a simulated device. */
 export const simulatedSuffix = ' (simulated)';
 
 export type Quote = Omit<Evidence, 'weight'>;
@@ -48,7 +48,7 @@ interface Start {
   finished: Set<number>;
   /** Since the last announcement. */
   loads: Loads;
-  /** Its children that live, by the name that their lines begin with. */
+  /** The running children, by the name at the beginning of their lines. */
   children: Map<string, { readonly name: string; readonly loads: Loads }>;
 }
 
@@ -139,7 +139,7 @@ function contradictionOf(load: LoadFindings | null): Reason | null {
     : 'model-on-cpu';
 }
 
-/** Lines of the newest load, those left out that are quoted as a reason already. */
+/** Lines of the newest load, except those that are quoted as a reason already. */
 function loadEvidence({ quotes }: Start, load: LoadFindings | null): readonly Evidence[] {
   if (load === null) return [];
   const known = new Set(quotes.map(({ source, text }) => `${source}\n${text}`));
@@ -151,7 +151,7 @@ function loadEvidence({ quotes }: Start, load: LoadFindings | null): readonly Ev
   return text === null ? lines : [...lines, { kind: 'loaded', text, weight: 'against', source: null }];
 }
 
-/** The part that is not on the GPU, where lines about the layers do not show it; null: they do. */
+/** The part that is not on the GPU, if lines about the layers do not show it; else null. */
 export function partlyText({ outcome, children, cacheOnCpu }: LoadFindings): string | null {
   if (outcome !== 'partly') return null;
   if (children !== undefined) {

@@ -37,14 +37,14 @@ export interface CompiledGrammar {
   readonly finished: readonly RegExp[];
   readonly loads: readonly CompiledLoad[];
   readonly children: { readonly line: RegExp; readonly began: RegExp; readonly ended: RegExp } | null;
-  /** Fits whatever any of the expressions fits, devices apart: most lines are done with after this one test. */
+  /** Matches every line that any other expression matches, except devices: most lines need only this test. */
   readonly any: RegExp;
 }
 
 function compile(source: string): RegExp {
   const result = compilePattern(source);
   if (result.kind === 'ok') return result.pattern;
-  // The loader refuses such a profile, so only a profile made by hand in code comes here.
+  // The loader refuses such a profile, so only a profile built in code gets here.
   throw new VgpuError(`${JSON.stringify(source)}: ${result.message}`, {
     kind: 'profile',
     operation: 'compile log grammar',
@@ -99,7 +99,7 @@ function anyOf(grammar: LogGrammar): RegExp {
     ...(grammar.children === undefined ? [] : [grammar.children.began, grammar.children.ended]),
   ];
   if (sources.length === 0) return /^(?!)/;
-  // Two groups of one expression may not have one name.
+  // Two groups of an expression must not have the same name.
   return new RegExp(sources.map((source) => `(?:${source.replaceAll(/\(\?<\w+>/g, '(?:')})`).join('|'), 'u');
 }
 
@@ -117,7 +117,7 @@ export function versionFits(range: string, version: string | null): boolean {
   if (range === '*') return true;
   if (version === null) return false;
   const plain = coerce(version);
-  // 0.0.0 is what an unstamped build calls itself: no version at all.
+  // Unstamped builds have version 0.0.0, which counts as unknown.
   if (plain === null || plain.version === '0.0.0') return false;
   return satisfies(plain, range);
 }
@@ -142,13 +142,13 @@ export function matchesFields(fields: CompiledReason['fields'], record: Logfmt):
 
 export type DeviceLine =
   | { readonly kind: 'device'; readonly device: Device; readonly what: 'gpu' | 'unusable' | 'cpu' | 'other' }
-  /** It has the form of the announcement, but cannot be trusted. */
+  /** The line has the form of an announcement, but invalid values. */
   | { readonly kind: 'spoilt'; readonly why: string };
 
 /** A compute capability that a device can have. */
 const realCompute = /^[1-9]\d?\.\d{1,2}$/;
 
-/** `cuda`, `rocm`, `vulkan`, and what may come; in lower case. */
+/** `cuda`, `rocm`, `vulkan` or another name; in lower case. */
 const libraryName = /^[a-z0-9][a-z0-9._+-]{0,30}$/;
 
 /** The device that `text` announces by this rule, or null if it is another line. */
@@ -186,7 +186,7 @@ export function readDevice(
   const device = { library, compute: compute ?? '', name: field('name') ?? '', pci: field('pci') };
   if (rule.cpu.includes(library)) return { kind: 'device', device, what: 'cpu' };
   if (!rule.gpu.includes(library)) return { kind: 'device', device, what: 'other' };
-  // A grammar whose lines carry no compute capability does not ask for one.
+  // A grammar whose lines have no compute capability does not require one.
   const asksCompute = rule.fields.compute.length > 0 || rule.fixed.compute !== undefined;
   const usable =
     !asksCompute ||

@@ -1,10 +1,10 @@
 /**
- * Judges a consumer's log, line by line. The live follower and `explain-log` both push their entries here, so there is
- * one answer to what a log means.
+ * Judges a consumer's log, line by line. The live follower and `explain-log` both push their entries here, so they
+ * always agree.
  *
- * Only the last start counts. A new one begins at a `starts` line of the profile, at another invocation ID, or after
- * systemd's message that the former process ended. When the start of a line is not certain, the reading that does not
- * say GPU wins.
+ * Only the last start counts. A new start begins at a `starts` line of the profile, at another invocation ID, or after
+ * systemd's message that the previous process ended. If the start of a line is uncertain, the line does not count for
+ * GPU.
  */
 import type { Profile } from '../../profile/types.js';
 import type { LogEntry } from './entry.js';
@@ -41,7 +41,7 @@ function quoteOf(text: string, source: string): Quote {
 
 const plain: Logfmt = { kind: 'plain' };
 
-/** systemd's words after which what the former process said is past. */
+/** systemd's messages after which lines of the previous process no longer count. */
 const endOfProcess =
   /: (?:Main process exited|Deactivated successfully|Succeeded|Failed with result|Scheduled restart job|Consumed )|^(?:Stopped|Stopping|Failed to start) /;
 const beginOfProcess = /^(?:Started|Starting) /;
@@ -51,7 +51,7 @@ export function createLogJudge(profile: Profile): LogJudge {
   return logJudges(profile)();
 }
 
-/** Makes judges for several logs. The grammar is compiled once: that takes milliseconds. */
+/** Makes judges for several logs; compiles the grammar once, because that takes milliseconds. */
 export function logJudges(profile: Profile): () => LogJudge {
   const grammar = compileGrammar(profile.log);
   return () => judgeWith(profile, grammar);
@@ -71,7 +71,7 @@ function judgeWith(profile: Profile, grammar: CompiledGrammar): LogJudge {
     starts += 1;
   };
 
-  /** Is this line of another start than the lines before? Asked only of lines that mean something. */
+  /** Does this line belong to another start than the lines before? Called only for lines that match. */
   const separate = (entry: LogEntry): void => {
     const { invocationId, pid } = start;
     const other =
@@ -104,7 +104,7 @@ function judgeWith(profile: Profile, grammar: CompiledGrammar): LogJudge {
     }
     const saysCpu = start.devices.some((known) => known.line.what === 'cpu');
     if (line.what === 'cpu') {
-      // The CPU is announced only when there is nothing else: devices before it are of a former start.
+      // The CPU is announced only without other devices, so devices before it are of an earlier start.
       start.devices = start.devices.filter((known) => known.line.what === 'cpu');
     } else if (start.finished.size > 0 || saysCpu) {
       const why = start.finished.size > 0 ? 'discovery was over already' : 'the CPU was announced already';
@@ -139,7 +139,7 @@ function judgeWith(profile: Profile, grammar: CompiledGrammar): LogJudge {
       grammar.format === 'logfmt' && entry.text.includes('msg') ? parseLogfmt(entry.text) : plain;
     const subject = subjectOf(grammar, entry.text, record);
     const speaks = grammar.any.test(subject);
-    // First: a line that begins a start and names a device is of the new one.
+    // First, because a line that begins a start and names a device belongs to the new start.
     if (speaks) readStarts(entry, subject);
     readDevices(entry, record);
     if (speaks) readWords(entry, record, subject);
@@ -198,7 +198,7 @@ function judgeWith(profile: Profile, grammar: CompiledGrammar): LogJudge {
     grammar.reasons.forEach((compiled, index) => {
       if (!matchesReason(compiled, subject, record, start.version)) return;
       separate(entry);
-      // As it is kept: a long line that gives two reasons is one line too.
+      // Compared as stored (truncated), so that a long line with two reasons is one line.
       const quote = quoteOf(entry.text, entry.source);
       const known = start.quotes.some(({ source, text }) => source === quote.source && text === quote.text);
       if (!known && start.quotes.length < maxQuotes) start.quotes.push(quote);

@@ -1,17 +1,17 @@
-/** The log's account of what a consumer loaded after it looked for devices. Pure. */
+/** The consumer's loads after discovery, from its log. Pure. */
 import type { LoadRule } from '../../profile/types.js';
 import type { Quote } from './findings.js';
 
-/** Where the last thing that it loaded lies. */
+/** The place of the newest load. */
 type LoadOutcome = 'gpu' | 'partly' | 'cpu';
 
-/** One thing being loaded, as far as the log has told. */
+/** One load, from the lines so far. */
 interface Load {
-  /** How many of its layers are on a GPU; null: no line says it. */
+  /** The number of layers on a GPU; null: not logged. */
   readonly layers: { readonly gpu: number; readonly all: number } | null;
   readonly gpu: boolean;
   readonly cpu: boolean;
-  /** Its KV cache, or a part of it, lies in main memory. */
+  /** The KV cache, or a part of it, is in main memory. */
   readonly cacheOnCpu: boolean;
   readonly failed: boolean;
   readonly short: Quote | null;
@@ -29,11 +29,11 @@ export interface LoadFindings {
   readonly short: Quote | null;
   /** The lines that say so. */
   readonly quotes: readonly Quote[];
-  /** Of several children that have something loaded: how many there are, and how many have all of it on a GPU. */
+  /** With several children: the number that have a model loaded, and the number with all of it on a GPU. */
   readonly children?: { readonly all: number; readonly gpu: number };
 }
 
-/** The thing being loaded now, and the one before it: nothing else is needed of a log of any length. */
+/** The current load and the previous one. */
 export interface Loads {
   readonly present: Load | null;
   readonly former: LoadFindings | null;
@@ -64,7 +64,7 @@ export function afterLine(
   if (says === 'layers' && layers === null) return loads;
   const load = begins(loads.present, says) ? nothingSaid : (loads.present ?? nothingSaid);
   const former = load === loads.present ? loads.former : (findingsOfLoad(loads.present) ?? loads.former);
-  // These say nothing of where it goes.
+  // These lines do not show a place.
   const quotes =
     says === 'begin' || says === 'short' || says === 'error'
       ? load.quotes
@@ -84,19 +84,19 @@ export function afterLine(
   };
 }
 
-/** Where the newest thing lies of which that is known; null: of none. */
+/** The place of the newest load with a known place; null: none. */
 export function newestLoad({ present, former }: Loads): LoadFindings | null {
   return findingsOfLoad(present) ?? former;
 }
 
-/** The line that says that the newest load failed; null: it did not. */
+/** The line about the failure of the newest load; null: it did not fail. */
 export function loadError({ present }: Loads): Quote | null {
   return present?.error ?? null;
 }
 
 /**
- * The loads of a consumer and of its children, taken together: `cpu` if nothing of them is on a GPU. The lines are
- * of those that are not wholly on one.
+ * Combines the loads of a consumer and its children: `cpu` if no part is on a GPU. The lines are those of loads that
+ * are not completely on a GPU.
  */
 export function allLoads(all: readonly Loads[]): LoadFindings | null {
   const found = all.map(newestLoad).filter((load) => load !== null);

@@ -5,11 +5,11 @@ import type { Verdict } from '../../../agent/contracts/verdict.js';
 import { statusView } from '../../../agent/install/pipeline/status-view.js';
 import type { ConsumerState, Snapshot } from '../../../agent/service/board.js';
 import { statusDocument, statusLine } from '../../../agent/service/overview.js';
-import { combine } from '../../../agent/verdict/combine.js';
+import { decideVerdict } from '../../../agent/verdict/decide.js';
 import { settled } from '../install/plan/settled.js';
 import { observation, ollama } from '../verdict/support.js';
 
-const gpu: Verdict = combine(observation());
+const gpu: Verdict = decideVerdict(observation());
 const counters = { checks: 1, drifts: 2, repairs: 3, failedRepairs: 4, restarts: 5 };
 const consumer = (changes: Partial<ConsumerState> = {}): ConsumerState => ({
   profile: 'ollama',

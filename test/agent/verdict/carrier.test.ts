@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import type { HostSession } from '../../../agent/contracts/sessions.js';
-import { carrierOf } from '../../../agent/verdict/combine.js';
+import { carrierOf } from '../../../agent/verdict/decide.js';
 import { answered, hostWord, unit } from './support.js';
 
 const first: HostSession = {

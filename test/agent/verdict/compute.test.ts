@@ -5,8 +5,8 @@ import type { ProbeReport } from '../../../agent/contracts/probe.js';
 import type { ProbeFailure } from '../../../agent/contracts/shim-codes.js';
 import type { Verdict } from '../../../agent/contracts/verdict.js';
 import { probeCommand } from '../../../agent/systemd/run-in-unit.js';
-import { combine } from '../../../agent/verdict/combine.js';
 import { probeResult } from '../../../agent/verdict/confirm.js';
+import { decideVerdict } from '../../../agent/verdict/decide.js';
 import type { Observation } from '../../../agent/verdict/observation.js';
 import { answered, findingsOf, observation, report, unit, withoutPreload } from './support.js';
 
@@ -24,7 +24,7 @@ function failed(
 }
 
 function judged(changes: Partial<Observation>): Verdict {
-  return combine(observation({ computeAsked: true, ...changes }));
+  return decideVerdict(observation({ computeAsked: true, ...changes }));
 }
 
 const evidence = (verdict: Verdict) =>
@@ -86,11 +86,11 @@ test('a host that is lost while kernels run is a lost host, not a device that co
 test('kernels that could not be tried leave it undetermined; not asked for, they are not missed', () => {
   const notRun = { kind: 'not-run', message: 'systemd-run is missing' } as const;
   for (const probe of [notRun, answered(), null]) {
-    const verdict = combine(withoutPreload(observation({ computeAsked: true, probe })));
+    const verdict = decideVerdict(withoutPreload(observation({ computeAsked: true, probe })));
     assert.equal(verdict.mode, 'undetermined', JSON.stringify(probe));
     assert.equal(verdict.reason, 'compute-failed');
     assert.match(evidence(verdict).join(), /^neutral: /);
-    const unasked = combine(withoutPreload(observation({ computeAsked: false, probe })));
+    const unasked = decideVerdict(withoutPreload(observation({ computeAsked: false, probe })));
     assert.equal(unasked.mode, 'gpu');
     assert.deepEqual(evidence(unasked), []);
   }

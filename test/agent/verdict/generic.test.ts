@@ -4,7 +4,7 @@ import { test } from 'node:test';
 import type { HostSession } from '../../../agent/contracts/sessions.js';
 import { forUnit } from '../../../agent/profile/instance.js';
 import { loadProfile } from '../../../agent/profile/load.js';
-import { combine } from '../../../agent/verdict/combine.js';
+import { decideVerdict } from '../../../agent/verdict/decide.js';
 import type { Observation } from '../../../agent/verdict/observation.js';
 import { confirm, createStage, firstStart, type Stage } from './stage.js';
 import {
@@ -77,7 +77,7 @@ const seen = (changes: Partial<Observation>): Observation =>
 
 test('the cause of a missing GPU is reported before the missing session', () => {
   const reasonOf = (changes: Partial<Observation>): readonly [string, string | null] => {
-    const { mode, reason } = combine(seen(changes));
+    const { mode, reason } = decideVerdict(seen(changes));
     return [mode, reason];
   };
   const lost = { probe: noDevice, host: { kind: 'unreachable', message: 'ENOENT', word: null } } as const;
@@ -98,7 +98,7 @@ test('the cause of a missing GPU is reported before the missing session', () => 
 
 test('a host that does not tell its sessions leaves it open, and is named', () => {
   const sessions = { kind: 'unknown', message: 'this host is too old to tell its sessions' } as const;
-  const verdict = combine(seen({ present: { loaded: { kind: 'unasked' }, sessions } }));
+  const verdict = decideVerdict(seen({ present: { loaded: { kind: 'unasked' }, sessions } }));
   assert.deepEqual([verdict.mode, verdict.reason], ['undetermined', 'no-session']);
   assert.match(verdict.summary, /too old to tell/);
 });

@@ -2,8 +2,8 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import type { HostSession } from '../../../agent/contracts/sessions.js';
-import { combine } from '../../../agent/verdict/combine.js';
 import { lookAgain, type Watched, withKnownLog } from '../../../agent/verdict/confirm.js';
+import { decideVerdict } from '../../../agent/verdict/decide.js';
 import type { SessionsAnswer } from '../../../agent/verdict/host-sessions.js';
 import type { LogFindings } from '../../../agent/verdict/log/findings.js';
 import type { Observation } from '../../../agent/verdict/observation.js';
@@ -51,7 +51,7 @@ function begun(): { readonly stage: Stage; watched: Watched; look(): Promise<str
     watched: { observation: first, silentSince: null } as Watched,
     async look() {
       scene.watched = await stage.clock.run(lookAgain(scene.watched, stage.effects, never));
-      const { mode, reason } = combine(scene.watched.observation);
+      const { mode, reason } = decideVerdict(scene.watched.observation);
       return reason === null ? mode : `${mode} ${reason}`;
     },
   };
@@ -75,7 +75,7 @@ test('entries that were removed from the journal are known from before, unless n
       journalCut: true,
     });
   const said = (now: Observation, known: Observation | null): string => {
-    const { mode, reason } = combine(withKnownLog(now, known));
+    const { mode, reason } = decideVerdict(withKnownLog(now, known));
     return reason === null ? mode : `${mode} ${reason}`;
   };
   assert.equal(said(cut(), before), 'gpu');
@@ -102,9 +102,9 @@ test('the journal is silent, and the model lies on the CPU; then it lies on the 
 test('each look has a number that increases, and its time', async () => {
   const scene = begun();
   await scene.look();
-  const first = combine(scene.watched.observation).look;
+  const first = decideVerdict(scene.watched.observation).look;
   await scene.look();
-  const second = combine(scene.watched.observation).look;
+  const second = decideVerdict(scene.watched.observation).look;
   assert.ok(first !== undefined && second !== undefined && second.id > first.id);
   assert.match(second.at, /^\d{4}-\d\d-\d\dT/);
 });

@@ -4,8 +4,8 @@ import { test } from 'node:test';
 import type { HostSession } from '../../../agent/contracts/sessions.js';
 import { VgpuError } from '../../../agent/lib/errors.js';
 import type { Profile } from '../../../agent/profile/types.js';
-import { combine } from '../../../agent/verdict/combine.js';
 import { observe } from '../../../agent/verdict/confirm.js';
+import { decideVerdict } from '../../../agent/verdict/decide.js';
 import type { ConfirmEffects, ConfirmOptions, Observation } from '../../../agent/verdict/observation.js';
 import { cpuLog, gpuLog } from './live.js';
 import { createStage, firstStart, probeRun, ready, type Stage, secondStart } from './stage.js';
@@ -381,7 +381,7 @@ test('a start that ends during the last question, as by an uninstall, is not on 
       return { kind: 'unknown', message: 'process 100 has ended' } as const;
     };
     const seen = await watched(stage, {}, { sessions });
-    assert.deepEqual([seen.end, combine(seen).mode], [end, 'undetermined']);
+    assert.deepEqual([seen.end, decideVerdict(seen).mode], [end, 'undetermined']);
   }
 });
 

@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import type { HostSession, RefusedMemory, TurnedAway } from '../../../agent/contracts/sessions.js';
-import { combine } from '../../../agent/verdict/combine.js';
+import { decideVerdict } from '../../../agent/verdict/decide.js';
 import type { LoadedModel, Observation, PresentSeen } from '../../../agent/verdict/observation.js';
 import { inWords, loadedModels, presentOf } from '../../../agent/verdict/present.js';
 import {
@@ -63,7 +63,7 @@ function present(
 }
 
 function judged(seen: PresentSeen, changes: Partial<Observation> = {}): readonly [string, string | null] {
-  const { mode, reason } = combine(observation({ log: gpuLog, present: seen, ...changes }));
+  const { mode, reason } = decideVerdict(observation({ log: gpuLog, present: seen, ...changes }));
   return [mode, reason];
 }
 
@@ -79,7 +79,7 @@ test('a model that lies on the CPU by its own word is on the CPU, whatever the s
 test('one of two models on the CPU degrades the verdict, and is named', () => {
   const seen = present([model('a', 4_000), model('b', 0)], null);
   assert.deepEqual(judged(seen), ['degraded', 'model-on-cpu']);
-  const { summary, evidence } = combine(observation({ log: gpuLog, present: seen }));
+  const { summary, evidence } = decideVerdict(observation({ log: gpuLog, present: seen }));
   assert.match(summary, /b: 0 bytes of 3\.9 KiB on the GPU/);
   assert.doesNotMatch(summary, /a: /);
   assert.deepEqual(
@@ -151,7 +151,7 @@ test('a limit of the host that is below what is loaded is named', () => {
     const sessions = { ...seen.sessions, memory: { limit, by, line: 3, refused } };
     return observation({ log: gpuLog, present: { ...seen, sessions } });
   };
-  const summary = (...limit: Parameters<typeof told>): string => combine(told(...limit)).summary;
+  const summary = (...limit: Parameters<typeof told>): string => decideVerdict(told(...limit)).summary;
   assert.match(
     summary(3_999, 'guest'),
     /a: 2\.9 KiB of 3\.9 KiB on the GPU; all sessions of this guest may hold 3\.9 KiB of device memory together \(memory= in line 3 of hostd\.conf on the host\), and what is loaded needs 3\.9 KiB/,
@@ -168,7 +168,7 @@ test('a limit of the host that is below what is loaded is named', () => {
     by: 'guest',
   } as const;
   const said = (one: Observation): readonly string[] =>
-    combine(one).evidence.flatMap(({ text }) => (text.startsWith('the host refused') ? [text] : []));
+    decideVerdict(one).evidence.flatMap(({ text }) => (text.startsWith('the host refused') ? [text] : []));
   assert.deepEqual(said(told(4_096, 'guest')), []);
   assert.deepEqual(said(told(4_096, 'guest', refused)), [
     'the host refused p 2.0 KiB of device memory 3 s ago: all sessions of this guest may hold 4.0 KiB of device memory together (memory= in line 3 of hostd.conf on the host), and 1.0 KiB were free',
@@ -185,7 +185,7 @@ test('when memory is missing the next command is the doctor, which knows the lim
     return { ...seen, sessions: { ...seen.sessions, memory: { limit, by: 'guest', line: 3, refused } } };
   };
   const next = (seen: PresentSeen, changes: Partial<Observation> = {}): string | null =>
-    combine(observation({ log: gpuLog, present: seen, ...changes })).next;
+    decideVerdict(observation({ log: gpuLog, present: seen, ...changes })).next;
   const doctor = 'sudo vgpu-agent doctor --profile ollama';
   const refused = { count: 1, age: 3, program: 'p', bytes: 9, limit: 9, free: 1, by: 'guest' } as const;
   const [partly, wholly] = [[3_000], [4_000, 0]];
@@ -205,7 +205,7 @@ test('a session that was refused is the reason', () => {
   const refusals: TurnedAway = { count: 1, status: 'busy', age: 3 };
   const seen = present([model('a', 4_000), model('b', 0)], [session()], refusals);
   assert.deepEqual(judged(seen), ['degraded', 'host-refused']);
-  const { summary } = combine(observation({ log: gpuLog, present: seen }));
+  const { summary } = decideVerdict(observation({ log: gpuLog, present: seen }));
   assert.match(summary, /refused a session of this guest, the last 3 s ago: it has as many sessions/);
 });
 
@@ -263,12 +263,14 @@ test('the verdict is gpu once the model on the CPU is gone and the loaded one co
 test('a consumer whose log says nothing is on the GPU if the host ran its kernels', () => {
   const changes = { profile: llamaServer, log: judgeLog(llamaServer, []) };
   assert.deepEqual(judged(present(null, [session()]), changes), ['gpu', null]);
-  const verdict = combine(observation({ ...changes, present: present(null, [session()]) }));
+  const verdict = decideVerdict(observation({ ...changes, present: present(null, [session()]) }));
   assert.deepEqual(verdict.devices, [
     { library: 'cuda', compute: '9.0', name: 'NVIDIA H100 80GB HBM3', pci: '0000:01:00.0' },
   ]);
   assert.match(verdict.summary, /runs on the GPU: NVIDIA H100/);
-  const unprobed = combine(observation({ ...changes, present: present(null, [session()]), probe: null }));
+  const unprobed = decideVerdict(
+    observation({ ...changes, present: present(null, [session()]), probe: null }),
+  );
   assert.equal(unprobed.summary, 'llama-server runs on the GPU.');
 });
 
@@ -277,7 +279,7 @@ test('a session without a kernel leaves it open, and its absence once it is read
   const idle = present(null, [session({ launches: 0 })]);
   assert.deepEqual(judged(idle, changes), ['undetermined', 'no-work-yet']);
   assert.match(
-    combine(observation({ ...changes, present: idle })).summary,
+    decideVerdict(observation({ ...changes, present: idle })).summary,
     /llama-server \(process 140\), 1000 bytes of device memory, no kernel so far/,
   );
   const told = idle.sessions;
@@ -291,7 +293,7 @@ test('a session without a kernel leaves it open, and its absence once it is read
   ] as const) {
     const refusedKernels = { count: 2, age: 1, program, kernel: 'k' };
     const seen = { ...idle, sessions: { ...told, refusedKernels } };
-    assert.match(combine(observation({ ...changes, present: seen })).summary, says);
+    assert.match(decideVerdict(observation({ ...changes, present: seen })).summary, says);
   }
   assert.deepEqual(judged(present(null, []), changes), ['cpu', 'no-session']);
   const silent = { kind: 'silent', url: 'u', lastError: 'e' } as const;
@@ -346,7 +348,7 @@ test('a model of 0 bytes is not on the GPU: nothing is said of it for 20 s, and 
   };
   assert.deepEqual(judged(aged(19)), ['undetermined', 'no-work-yet']);
   assert.deepEqual(judged(aged(20)), ['cpu', 'model-on-cpu']);
-  const { evidence } = combine(observation({ log: gpuLog, present: aged(1) }));
+  const { evidence } = decideVerdict(observation({ log: gpuLog, present: aged(1) }));
   assert.deepEqual(
     evidence.filter(({ kind }) => kind === 'loaded').map(({ weight }) => weight),
     ['neutral'],
@@ -363,7 +365,7 @@ test('a server that is ready, and for which the host has no byte and no kernel, 
 });
 
 test('a consumer with nothing loaded keeps the verdict of its start, and says that it is idle', () => {
-  const { mode, idle, summary } = combine(observation({ log: gpuLog, present: present([], []) }));
+  const { mode, idle, summary } = decideVerdict(observation({ log: gpuLog, present: present([], []) }));
   assert.deepEqual([mode, idle], ['gpu', true]);
   assert.match(summary, /It is idle: nothing is loaded/);
 });
@@ -372,7 +374,9 @@ test('a consumer whose loads fail keeps the verdict of its start, with a hint an
   const line = (error: string): string =>
     `time=2026-01-01T00:00:00Z level=ERROR source=sched.go:489 msg="error loading llama server" error="${error}"`;
   const verdict = (error: string, models: Parameters<typeof present>[0]) =>
-    combine(observation({ log: judgeLog(ollama, [...gpuLines, line(error)]), present: present(models, []) }));
+    decideVerdict(
+      observation({ log: judgeLog(ollama, [...gpuLines, line(error)]), present: present(models, []) }),
+    );
   const error = 'llama runner process has terminated: exit status 2';
   const failing = verdict(error, []);
   assert.equal(failing.mode, 'gpu');
@@ -385,10 +389,12 @@ test('a consumer whose loads fail keeps the verdict of its start, with a hint an
 
 test('what is loaded now is loaded, whatever failed before', () => {
   const log = { ...gpuLog, loadError: { kind: 'log-line', text: 'Load failed', source: 'line 1' } } as const;
-  const { summary } = combine(observation({ log, present: present([model('a', 4_000)], [session({})]) }));
+  const { summary } = decideVerdict(
+    observation({ log, present: present([model('a', 4_000)], [session({})]) }),
+  );
   assert.doesNotMatch(summary, /load of a model failed/);
   assert.equal(
-    combine(observation({ log: gpuLog, present: present([model('a', 4_000)], null) })).idle,
+    decideVerdict(observation({ log: gpuLog, present: present([model('a', 4_000)], null) })).idle,
     undefined,
   );
 });
@@ -432,7 +438,9 @@ test('mapped weights that Ollama counts twice do not degrade: its layers and the
   const log = logOf(layersOf(3), weights, cudaWeights);
   const twice = [{ name: 'a', bytes: 8_000, gpuBytes: 4_000 }];
   assert.deepEqual(judged(present(twice, [session({ memory: 4_096 })]), { log }), ['gpu', null]);
-  const { evidence } = combine(observation({ log, present: present(twice, [session({ memory: 4_096 })]) }));
+  const { evidence } = decideVerdict(
+    observation({ log, present: present(twice, [session({ memory: 4_096 })]) }),
+  );
   const line = evidence.find(({ kind }) => kind === 'loaded');
   assert.deepEqual(line?.weight, 'neutral');
   const part = ['degraded', 'layers-not-offloaded'];
@@ -454,7 +462,9 @@ const forced = (environment: Readonly<Record<string, string>>): Partial<Observat
 
 test('a variable that keeps models off the GPU is the reason, and no restart is the advice', () => {
   const told = (environment: Readonly<Record<string, string>>, seen: PresentSeen) => {
-    const { mode, reason, summary, next } = combine(observation({ ...forced(environment), present: seen }));
+    const { mode, reason, summary, next } = decideVerdict(
+      observation({ ...forced(environment), present: seen }),
+    );
     return { verdict: `${mode} ${reason}`, summary, next };
   };
   const noDevice = { LLAMA_ARG_DEVICE: 'none' };
@@ -476,14 +486,14 @@ test('a variable that keeps models off the GPU is the reason, and no restart is 
 
 test('a model that was asked to have no layer on the GPU needs no restart', () => {
   const seen = present([model('a', 0)], []);
-  const { reason, next } = combine(observation({ log: logOf(layersOf(0), weights), present: seen }));
+  const { reason, next } = decideVerdict(observation({ log: logOf(layersOf(0), weights), present: seen }));
   assert.deepEqual([reason, next], ['model-on-cpu', 'sudo vgpu-agent doctor --profile ollama']);
 });
 
 test('a size of 0 is no evidence for the GPU', () => {
   const none = present([{ name: 'a', bytes: 0, gpuBytes: 0 }], null);
   assert.equal(kindOf(none), 'nothing');
-  const { evidence } = combine(observation({ log: gpuLog, present: none }));
+  const { evidence } = decideVerdict(observation({ log: gpuLog, present: none }));
   assert.deepEqual(
     evidence.filter(({ kind }) => kind === 'loaded').map(({ text, weight }) => [text, weight]),
     [['a: it reports no size', 'neutral']],
@@ -491,7 +501,7 @@ test('a size of 0 is no evidence for the GPU', () => {
 });
 
 test('the advice does not speak of unloading when nothing is loaded any more', () => {
-  const { reason, summary } = combine(observation({ log: cpuLoad, present: present([], []) }));
+  const { reason, summary } = decideVerdict(observation({ log: cpuLoad, present: present([], []) }));
   assert.equal(reason, 'model-on-cpu');
   assert.match(summary, /nothing is loaded now; the next one may go there too/);
 });

@@ -11,8 +11,8 @@ import type { UnitFacts } from '../../../agent/contracts/unit.js';
 import type { Verdict } from '../../../agent/contracts/verdict.js';
 import type { Profile } from '../../../agent/profile/types.js';
 import type { JournalEntry } from '../../../agent/systemd/types.js';
-import { combine } from '../../../agent/verdict/combine.js';
 import { observe } from '../../../agent/verdict/confirm.js';
+import { decideVerdict } from '../../../agent/verdict/decide.js';
 import type { SessionsAnswer } from '../../../agent/verdict/host-sessions.js';
 import { stamps } from '../../../agent/verdict/node-effects.js';
 import type {
@@ -89,7 +89,7 @@ export class FakeClock implements Clock {
 
 /** The pipeline's steps for a start: watch, then judge. */
 export async function confirm(options: ConfirmOptions, effects: ConfirmEffects): Promise<Verdict> {
-  return combine(await observe(options, effects));
+  return decideVerdict(await observe(options, effects));
 }
 
 export const firstStart = 'a'.repeat(32);

@@ -1,7 +1,7 @@
 /** Verdicts as text, for the files of what is expected word for word. */
 
 import type { Verdict } from '../../../agent/contracts/verdict.js';
-import { combine } from '../../../agent/verdict/combine.js';
+import { decideVerdict } from '../../../agent/verdict/decide.js';
 import { answers, cpu } from './evidence.js';
 import { observation } from './support.js';
 
@@ -23,10 +23,10 @@ function evidenceLines({ evidence }: Verdict): readonly string[] {
 }
 /** Of a verdict where all is well, and the lines of the two logs that most cases have. */
 export function usualLines(): readonly string[] {
-  const cpuLines = evidenceLines(combine(observation({ log: cpu })));
+  const cpuLines = evidenceLines(decideVerdict(observation({ log: cpu })));
   return [
-    ...evidenceLines(combine(observation())),
+    ...evidenceLines(decideVerdict(observation())),
     ...cpuLines,
-    ...evidenceLines(combine(observation({ host: answers(40) }))),
+    ...evidenceLines(decideVerdict(observation({ host: answers(40) }))),
   ];
 }

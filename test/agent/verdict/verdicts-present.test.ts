@@ -1,7 +1,7 @@
 // The text for a person, word for word, about loaded models, the host's list of its sessions, and the test kernels.
 
 import type { HostSession, MemoryTold, RefusedMemory } from '../../../agent/contracts/sessions.js';
-import { combine } from '../../../agent/verdict/combine.js';
+import { decideVerdict } from '../../../agent/verdict/decide.js';
 import type { Observation, SessionsSeen } from '../../../agent/verdict/observation.js';
 import { expected } from '../expected.js';
 import { child, cpu, gpu, main, notRun, silent, unreachable } from './evidence.js';
@@ -23,7 +23,7 @@ import { usualLines, verdictText } from './verdict-text.js';
 
 const file = expected('verdicts-present');
 const says = (title: string, changes: Partial<Observation>) =>
-  file.text(title, () => verdictText(combine(observation(changes)), usualLines()));
+  file.text(title, () => verdictText(decideVerdict(observation(changes)), usualLines()));
 
 type Told = Extract<SessionsSeen, { kind: 'told' }>;
 const model = (name: string, gpuBytes: number, bytes = 4_096) => ({ name, bytes, gpuBytes });

@@ -4,7 +4,7 @@ import type { ProbeReport, ProbeResult } from '../../../agent/contracts/probe.js
 import type { LoadedUnit } from '../../../agent/contracts/unit.js';
 import { type Mode, type Reason, reasons } from '../../../agent/contracts/verdict.js';
 import { adviceOn } from '../../../agent/verdict/advice.js';
-import { combine } from '../../../agent/verdict/combine.js';
+import { decideVerdict } from '../../../agent/verdict/decide.js';
 import type { Observation } from '../../../agent/verdict/observation.js';
 import { expected } from '../expected.js';
 import { answers, cpu, main, silent, unreachable } from './evidence.js';
@@ -108,12 +108,12 @@ file.text('advice about what is different', () =>
 
 // verdicts
 const says = (title: string, changes: Partial<Observation>) =>
-  file.text(title, () => verdictText(combine(observation(changes)), usualLines()));
+  file.text(title, () => verdictText(decideVerdict(observation(changes)), usualLines()));
 
-file.text('all is well', () => verdictText(combine(observation({ host: answers(40) }))));
-file.text('CPU in the log', () => verdictText(combine(observation({ log: cpu }))));
+file.text('all is well', () => verdictText(decideVerdict(observation({ host: answers(40) }))));
+file.text('CPU in the log', () => verdictText(decideVerdict(observation({ log: cpu }))));
 file.text('all is well, loaded by the program itself', () =>
-  verdictText(combine(withoutPreload(observation({ processes: main('vgpu') })))),
+  verdictText(decideVerdict(withoutPreload(observation({ processes: main('vgpu') })))),
 );
 
 const probes: Readonly<Record<string, ProbeResult | null>> = {
@@ -275,7 +275,7 @@ for (const name of [
   '0.32.9_cuda_v13_no-libcuda_debug0',
 ]) {
   file.text(`the log ${name}`, () =>
-    verdictText(combine(observation({ log: findingsOf(name) })), usualLines()),
+    verdictText(decideVerdict(observation({ log: findingsOf(name) })), usualLines()),
   );
 }
 

@@ -2,10 +2,10 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { lostVerdict, staleVerdict } from '../../../../agent/service/judge/shown.js';
-import { combine } from '../../../../agent/verdict/combine.js';
+import { decideVerdict } from '../../../../agent/verdict/decide.js';
 import { observation } from '../../verdict/support.js';
 
-const gpu = combine(observation());
+const gpu = decideVerdict(observation());
 
 test('a host that went away degrades a GPU verdict at once, with a remedy; other modes stay the same', () => {
   const lost = lostVerdict(gpu, 'refused');

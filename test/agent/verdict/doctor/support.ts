@@ -5,7 +5,7 @@ import type { Change, Plan } from '../../../../agent/contracts/plan.js';
 import type { Verdict } from '../../../../agent/contracts/verdict.js';
 import type { CloserLook } from '../../../../agent/guest/look/closer-look.js';
 import type { Profile } from '../../../../agent/profile/types.js';
-import { combine } from '../../../../agent/verdict/combine.js';
+import { decideVerdict } from '../../../../agent/verdict/decide.js';
 import type { DoctorFacts, Finding } from '../../../../agent/verdict/doctor/finding.js';
 import type { Observation } from '../../../../agent/verdict/observation.js';
 import { facts as machineFacts, plan } from '../../install/plan/support.js';
@@ -55,7 +55,7 @@ export function doctorFacts(changes: Changes = {}): DoctorFacts {
     look: { ...look, ...changes.look },
     plan: changes.plan ?? plan(machine),
     observation: seen,
-    verdict: { ...combine(seen), ...changes.verdict },
+    verdict: { ...decideVerdict(seen), ...changes.verdict },
     trace: changes.trace ?? null,
   };
 }

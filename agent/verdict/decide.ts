@@ -1,13 +1,14 @@
 /**
- * Evidence to verdict. Pure: what it is not told it does not know.
+ * Decides the verdict. Pure: uses only the observation.
  *
- * The newest evidence decides. Where the consumer works now (the host's sessions of its processes, what it says that it
- * has loaded) comes before where the last model went (its log), and that before what it found when it started.
+ * The newest evidence wins, in this order: the host's sessions of the consumer's processes and the models that the
+ * consumer reports as loaded; the last load in its log; the devices that its log announced at the start.
  *
- * GPU is said if the host has run kernels for this start's processes; or if this start's log found a GPU with a
- * real compute capability *and* our shim was seen where the work is done (maps of the right processes, where
- * LD_PRELOAD did not put it) or answered in the unit's environment (probe), *and* nothing speaks against it.
- * Everything else is named for what it is.
+ * The verdict is GPU if the host has run kernels for this start's processes, or if all of these hold:
+ * - this start's log announced a GPU with a real compute capability;
+ * - the maps of the consumer's processes show the shim, other than by LD_PRELOAD, or the probe found it in the
+ *   unit's environment;
+ * - no evidence contradicts this.
  */
 import { type Carrier, carrierCodes } from '../contracts/shim-codes.js';
 import type { Device, Mode, Reason, Verdict } from '../contracts/verdict.js';
@@ -36,7 +37,7 @@ interface Conclusion {
   readonly detail: string | null;
 }
 
-export function combine(observation: Observation): Verdict {
+export function decideVerdict(observation: Observation): Verdict {
   const { profile, log, probe } = observation;
   const conclusion = conclude(observation);
   const devices = conclusion.mode === 'undetermined' ? [] : devicesOf(observation, conclusion);
@@ -46,7 +47,6 @@ export function combine(observation: Observation): Verdict {
   const { summary, next } = adviceOn(observation, conclusion, devices);
   return {
     mode: conclusion.mode,
-    // Said of a GPU only: where none is claimed there is nothing to take for a real one.
     simulated:
       (conclusion.mode === 'gpu' || conclusion.mode === 'degraded') &&
       (devices.some(isSimulated) || probeSimulated),
@@ -65,7 +65,7 @@ export function combine(observation: Observation): Verdict {
   };
 }
 
-/** As its log names them; of a consumer that names none, on the GPU, those that our probe finds in its place. */
+/** The devices that the log names. If it names none and the mode is GPU: the probe's devices. */
 function devicesOf({ log, probe }: Observation, { mode }: Conclusion): readonly Device[] {
   if (log.devices.length > 0 || mode !== 'gpu' || probe?.kind !== 'answered') return log.devices;
   return probe.report.devices.map(({ name, compute, pci }) => ({ library: 'cuda', compute, name, pci }));
@@ -89,7 +89,7 @@ function conclude(observation: Observation): Conclusion {
     return { mode: now.mode, ...cause };
   }
   if (now.kind === 'loads') {
-    // With a setting that keeps it off the GPU it is not on its way there.
+    // A model that a setting keeps on the CPU will not reach the GPU.
     const forced = log.load?.outcome === 'cpu' ? loadOverride(observation) : null;
     if (forced !== null) return { mode: 'cpu', ...forced };
     return { mode: 'undetermined', reason: 'no-work-yet', detail: now.detail };
@@ -98,7 +98,7 @@ function conclude(observation: Observation): Conclusion {
     case 'gpu':
       return concludeGpu(observation, now);
     case 'degraded':
-      // The last model went to the CPU and is gone: what is loaded now is all on the GPU, by the host's word too.
+      // The last model ran on the CPU and is gone. The host confirms that all models loaded now are on the GPU.
       if (
         isContradictedByLoad(log) &&
         now.kind === 'works' &&
@@ -115,13 +115,13 @@ function conclude(observation: Observation): Conclusion {
   }
 }
 
-/** A variable that keeps what it loads off the GPU. */
+/** A variable of the unit that keeps models off the GPU. */
 function loadOverride(observation: Observation): Diagnosis | null {
   const found = overrideTrouble(observation, 'loads');
   return found === null ? null : { reason: found.reason, detail: found.detail };
 }
 
-/** Its log is not read, and the host has run nothing for it: what keeps it from the GPU, if anything does. */
+/** The profile reads no log, and the host has run no kernel: looks for a cause. */
 function concludeWordless(observation: Observation): Conclusion {
   const transport = transportTrouble(observation);
   if (transport !== null) return { mode: 'cpu', ...transport };
@@ -135,10 +135,10 @@ function concludeWordless(observation: Observation): Conclusion {
   return { mode: 'undetermined', reason: 'no-session', detail };
 }
 
-/** Its log names no device, and the host does not say that it works: what is in the way now, if anything is. */
+/** The log names no device, and the host has run no kernel: looks for a cause. */
 function concludeSilent(observation: Observation): Conclusion {
   const { profile, probe, readiness } = observation;
-  // It is ready, and would have opened the GPU by now: what the probe meets, it meets too.
+  // A consumer that answers requests has opened the GPU already, so the probe's failure is its failure too.
   if (profile.evidence.sessions === 'when-ready' && readiness.kind === 'answered') {
     const trouble = mapsTrouble(observation) ?? transportTrouble(observation) ?? probeTrouble(probe);
     if (trouble !== null) return degraded(trouble);
@@ -146,18 +146,18 @@ function concludeSilent(observation: Observation): Conclusion {
   return { mode: 'undetermined', ...explainSilence(observation) };
 }
 
-/** Is a model on the CPU all that its log has against the GPU? */
+/** Is a model on the CPU the only evidence of the log against the GPU? */
 function isContradictedByLoad({ load, reason }: Observation['log']): boolean {
   const onCpu = load !== null && load.outcome !== 'gpu';
   return onCpu && (reason === 'model-on-cpu' || reason === 'layers-not-offloaded');
 }
 
-/** Has the host as many sessions as it allows? Then a probe finds no place beside those that are there. */
+/** Does the host refuse new sessions because its limit is reached? The probe is then refused too. */
 function isFull({ present }: Observation): boolean {
   return present.sessions.kind === 'told' && present.sessions.turnedAway?.status === 'busy';
 }
 
-/** Why the host did not serve one of its processes; null: nothing is known of that. */
+/** Why the host did not serve one of the consumer's processes; null if no reason is known. */
 function hostTrouble(observation: Observation): Diagnosis | null {
   const { sessions } = observation.present;
   if (sessions.kind === 'told' && sessions.turnedAway !== null)
@@ -174,7 +174,7 @@ function unitState({ unit, restarts }: Observation): string {
 
 const degraded = (diagnosis: Diagnosis): Conclusion => ({ mode: 'degraded', ...diagnosis });
 
-/** The log says GPU. Does it come through the shim, and does nothing contradict it? */
+/** The log or the host's sessions say GPU. Looks for proof that it is the shim's, and for contradictions. */
 function concludeGpu(observation: Observation, now: Present): Conclusion {
   const { profile, probe, readiness } = observation;
   const counted = processesThatCount(observation)
@@ -184,21 +184,21 @@ function concludeGpu(observation: Observation, now: Present): Conclusion {
   if (mapsTroubled?.reason === 'foreign-library-loaded') return degraded(mapsTroubled);
   const works = now.kind === 'works';
   const seen = works || counted.includes('shim');
-  // A process that lacks our variables, but has our shim by the system's links, is as it should be.
+  // A process without our variables is fine if it loaded the shim through the public links.
   if (mapsTroubled !== null && !seen) return degraded(mapsTroubled);
   const probed = probeTrouble(probe);
   const trouble = probed === null ? null : (transportTrouble(observation) ?? probed);
-  // A host that is full serves those it has. Only a refusal is explained by that: it may have been full hours ago.
+  // A full host refuses the probe but still serves the consumer. It explains no other trouble.
   const noPlace = works && isFull(observation) && trouble?.reason === 'host-refused';
   if (trouble !== null && !noPlace) {
-    // The consumer found a GPU, but what it needs is not there now: the reason is what the probe met.
+    // The consumer found a GPU at its start, so "no device" now is a disagreement, not the cause.
     return degraded(
       trouble.reason === 'no-device' ? { reason: 'probe-disagrees', detail: trouble.detail } : trouble,
     );
   }
   const other = probed === null ? otherDevice(observation) : null;
   if (other !== null) return degraded(other);
-  // A consumer that is ready has its model loaded; if that lay on the GPU, the host would have memory for it.
+  // A ready consumer has loaded its model. If the model were on the GPU, the host would report its memory.
   const empty = now.kind === 'waits' && now.held === 0 && profile.evidence.sessions === 'when-ready';
   if (empty && readiness.kind === 'answered')
     return { mode: 'undetermined', reason: 'no-work-yet', detail: now.detail };
@@ -211,7 +211,6 @@ function concludeGpu(observation: Observation, now: Present): Conclusion {
     return degraded({ reason: 'readiness-timeout', detail: `${readiness.url}: ${readiness.lastError}` });
   }
   if (observation.computeAsked === true && !(answered && probe.report.compute?.ok === true)) {
-    // Asked for and not had: what is claimed then must not be more than what is known.
     const why = probe?.kind === 'not-run' ? probe.message : 'vgpu-probe did not get that far';
     return {
       mode: 'undetermined',
@@ -244,19 +243,19 @@ function concludeDegraded(observation: Observation): Conclusion {
   return degraded({ reason: log.reason ?? log.hint ?? 'probe-crashed', detail });
 }
 
-/** Reasons that a consumer also gives when the true one is that the host is not there. */
+/** Reasons that a consumer also gives when the host cannot be reached. */
 const vague: ReadonlySet<Reason> = new Set(['no-device', 'discovery-timeout', 'driver-init-failed']);
 /** Hints that name a setting, not a symptom. */
 const settings: ReadonlySet<Reason> = new Set(['library-forced-to-cpu', 'devices-hidden-by-environment']);
 
-/** The consumer is on the CPU: the nearest cause first. */
+/** The consumer is on the CPU: the most specific cause first. */
 function explainCpu(observation: Observation): { reason: Reason | null; detail: string | null } {
   const { log, probe } = observation;
   const override = overrideTrouble(observation, 'devices');
   const said =
     log.reason === null
       ? null
-      : // The unit shows which variable it is.
+      : // The unit shows the variable.
         { reason: log.reason, detail: override?.reason === log.reason ? override.detail : null };
   if (said !== null && !vague.has(said.reason) && said.reason !== 'not-cuda') return said;
   if (override !== null) return override;
@@ -266,18 +265,17 @@ function explainCpu(observation: Observation): { reason: Reason | null; detail: 
   const transport = transportTrouble(observation);
   if (transport !== null) return transport;
   const probed = probeTrouble(probe);
-  // The probe has the unit's variables: a device that one of them hides is hidden from it too.
+  // The probe runs with the unit's variables, so a variable that hides the device hides it from the probe too.
   const blind = probed === null || probed.reason === 'no-device';
   const doubtful = blind ? overrideTrouble(observation, 'doubtful') : null;
   if (doubtful !== null) return { reason: doubtful.reason, detail: doubtful.detail };
   if (probed !== null) return said !== null && probed.reason === 'no-device' ? said : probed;
-  // The probe finds a device where the consumer found none: the reason code has no details.
   const none = said?.reason === 'no-device' && probe?.kind === 'answered';
   if (said !== null && !none) return said;
   if (loaded !== null) return loaded;
   const ignored = preloadIgnored(observation);
   if (ignored !== null) return { reason: 'preload-ignored', detail: ignored };
-  // The probe may find a GPU where the consumer found none: what the consumer hints at comes first.
+  // If the probe finds a GPU and the consumer did not, the consumer's hint is the better explanation.
   if (log.hint !== null) return { reason: log.hint, detail: null };
   const counted = processesThatCount(observation);
   const unloaded = counted.length > 0 && counted.every(({ facts }) => mappedBy(facts) === 'none');
@@ -289,7 +287,7 @@ function explainCpu(observation: Observation): { reason: Reason | null; detail: 
     : { reason: null, detail: null };
 }
 
-/** Were the processes seen that would have loaded the shim? Children are gone soon after discovery. */
+/** Were the processes inspected that would have loaded the shim? Children may exit soon after discovery. */
 function looksWhereItWorks(observation: Observation): boolean {
   const { profile } = observation;
   const roles = new Set(processesThatCount(observation).map(({ role }) => role));
@@ -297,7 +295,7 @@ function looksWhereItWorks(observation: Observation): boolean {
   return preloaded ? roles.has('main') : !profile.evidence.childrenMayExit || roles.has('child');
 }
 
-/** Nothing was announced: why there is nothing to read. */
+/** The log announced no device: why there is nothing to read. */
 function explainSilence(observation: Observation): { reason: Reason; detail: string | null } {
   const { log, journalError, logFile, readiness, end, unit } = observation;
   if (log.reason === 'unsupported-log-version') return { reason: log.reason, detail: null };
@@ -322,11 +320,9 @@ function explainSilence(observation: Observation): { reason: Reason; detail: str
   return { reason: 'no-discovery-line', detail };
 }
 
-// The transport that carries the consumer's calls. Pure.
-
 /**
- * The host's word on the sessions of its processes comes before that of the probe, which is a process more and may find
- * less room: of several sessions that which takes the most time. NVML's carry no work and never have rings.
+ * The transport of the consumer's calls: of its sessions, the slowest. NVML sessions do not count, because they never
+ * have rings. Without a session: the probe's transport.
  */
 export function carrierOf(
   observation: Pick<Observation, 'present' | 'probe' | 'unit' | 'endpoint'>,
@@ -339,7 +335,7 @@ export function carrierOf(
   return probe?.kind === 'answered' ? probe.report.host?.carrier : undefined;
 }
 
-/** A monitor may turn vsock into a unix socket on the way. */
+/** A VM monitor may forward vsock to a unix socket of the host. */
 function asSeenHere(carrier: Carrier, { unit, endpoint }: Pick<Observation, 'unit' | 'endpoint'>): Carrier {
   if (carrier !== 'unix') return carrier;
   const { kind } = parseEndpoint(unit.kind === 'loaded' ? hostOfUnit(unit, endpoint) : endpoint);

@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import type { ProbeResult } from '../../../agent/contracts/probe.js';
-import { combine } from '../../../agent/verdict/combine.js';
+import { decideVerdict } from '../../../agent/verdict/decide.js';
 import type { Observation } from '../../../agent/verdict/observation.js';
 import { answers, child, cpu, gpu, main, notRun, silent, unreachable } from './evidence.js';
 import {
@@ -22,12 +22,12 @@ import {
 } from './support.js';
 
 function judged(changes: Partial<Observation>): readonly [string, string | null] {
-  const { mode, reason } = combine(observation(changes));
+  const { mode, reason } = decideVerdict(observation(changes));
   return [mode, reason];
 }
 
 test('this start says cuda, the shim is in the right process, the probe answers: gpu', () => {
-  const verdict = combine(observation());
+  const verdict = decideVerdict(observation());
   assert.equal(verdict.mode, 'gpu');
   assert.equal(verdict.reason, null);
   assert.equal(verdict.next, null);
@@ -52,7 +52,7 @@ test('the shim in a child alone, or the probe alone, is proof enough beside the 
   const loadedItself = withoutPreload(
     observation({ processes: [...main(), ...child(['vgpu'])], probe: notRun }),
   );
-  const verdict = combine(loadedItself);
+  const verdict = decideVerdict(loadedItself);
   assert.deepEqual([verdict.mode, verdict.reason], ['gpu', null]);
   assert.ok(verdict.evidence.some(({ kind, weight }) => kind === 'maps' && weight === 'for'));
   assert.deepEqual(judged({ processes: main() }), ['gpu', null]);
@@ -61,7 +61,7 @@ test('the shim in a child alone, or the probe alone, is proof enough beside the 
 
 test('a libcuda that LD_PRELOAD put there is no proof', () => {
   const processes = [...main('vgpu'), ...child(['vgpu'])];
-  const verdict = combine(observation({ processes, probe: notRun }));
+  const verdict = decideVerdict(observation({ processes, probe: notRun }));
   assert.deepEqual([verdict.mode, verdict.reason], ['undetermined', 'shim-not-loaded']);
   const maps = verdict.evidence.filter(({ kind }) => kind === 'maps');
   assert.equal(maps.length, 2);
@@ -87,7 +87,7 @@ test('without the log no other evidence makes the verdict gpu', () => {
     findingsOf('0.32.9_native-probe-crash_debug0'),
     judgeLog(llamaServer, []),
   ]) {
-    assert.notEqual(combine(observation({ log })).mode, 'gpu');
+    assert.notEqual(decideVerdict(observation({ log })).mode, 'gpu');
   }
 });
 
@@ -105,14 +105,14 @@ test('a variable from an environment file is named with its file, which the next
   const hidden = unit({
     environmentFileContents: [{ path: '/etc/default/ollama', content: 'CUDA_VISIBLE_DEVICES=-1\n' }],
   });
-  const verdict = combine(observation({ log: cpu, unit: hidden }));
+  const verdict = decideVerdict(observation({ log: cpu, unit: hidden }));
   assert.equal(verdict.reason, 'devices-hidden-by-environment');
   assert.match(verdict.summary, /CUDA_VISIBLE_DEVICES=-1 in \/etc\/default\/ollama/);
   assert.match(
     verdict.next ?? '',
     /^sudoedit \/etc\/default\/ollama && sudo systemctl restart ollama\.service/,
   );
-  const inUnit = combine(
+  const inUnit = decideVerdict(
     observation({ log: cpu, unit: unit({ environment: { CUDA_VISIBLE_DEVICES: '-1' } }) }),
   );
   assert.match(inUnit.next ?? '', /^sudo systemctl edit ollama\.service/);
@@ -120,7 +120,7 @@ test('a variable from an environment file is named with its file, which the next
 
 test('a missing preload says nothing about file capabilities if the store cannot be used', () => {
   const bare = findingsOf('0.32.9_cuda_v13_no-libcuda_debug0');
-  const lost = combine(observation({ log: bare, processes: main(), probe: notRun }));
+  const lost = decideVerdict(observation({ log: bare, processes: main(), probe: notRun }));
   assert.equal(lost.reason, 'preload-ignored');
   assert.match(lost.summary, /see whether \/opt\/vgpu\/current exists and is readable/);
   assert.doesNotMatch(lost.summary, /getcap/);
@@ -146,7 +146,7 @@ test('a foreign libcuda in a process that counts: degraded, whatever else is fin
   assert.deepEqual(judged({ processes: main('foreign') }), expected);
   assert.deepEqual(judged({ processes: [...main('vgpu'), ...child(['nvidia'])] }), expected);
   assert.deepEqual(judged({ processes: main('vgpu', 'nvidia') }), expected);
-  const verdict = combine(observation({ processes: main('nvidia') }));
+  const verdict = decideVerdict(observation({ processes: main('nvidia') }));
   assert.match(verdict.summary, /libcuda\.so\.550\.163\.01/);
   assert.equal(verdict.next, 'sudo vgpu-agent plan --profile ollama');
 });
@@ -154,19 +154,19 @@ test('a foreign libcuda in a process that counts: degraded, whatever else is fin
 test("a device that the probe does not find is another library's, or is gone", () => {
   const devices = report().devices.map((device) => ({ ...device, name: 'Tesla T4', compute: '7.5' }));
   for (const processes of [main('vgpu'), main(), []]) {
-    const verdict = combine(observation({ processes, probe: answered({ devices }) }));
+    const verdict = decideVerdict(observation({ processes, probe: answered({ devices }) }));
     assert.deepEqual([verdict.mode, verdict.reason], ['degraded', 'probe-disagrees']);
     assert.match(verdict.summary, /it names NVIDIA H100 80GB HBM3, vgpu-probe finds Tesla T4/);
   }
   const both = [...devices, ...report().devices];
-  assert.equal(combine(observation({ probe: answered({ devices: both }) })).mode, 'gpu');
+  assert.equal(decideVerdict(observation({ probe: answered({ devices: both }) })).mode, 'gpu');
 });
 
 test('an ignored preload is reported with any verdict', () => {
-  const verdict = combine(observation({ processes: main() }));
+  const verdict = decideVerdict(observation({ processes: main() }));
   assert.equal(verdict.mode, 'gpu');
   assert.ok(verdict.evidence.some(({ text, weight }) => weight === 'against' && /getcap/.test(text)));
-  const loaded = combine(observation());
+  const loaded = decideVerdict(observation());
   assert.ok(!loaded.evidence.some(({ text }) => /getcap/.test(text)));
 });
 
@@ -248,19 +248,21 @@ test('a GPU that never answers requests is degraded', () => {
 test('a simulated GPU is never called a real one, whichever evidence tells', () => {
   const text = fixtureText('0.32.9_gpu-mode_debug0').replaceAll('HBM3', 'HBM3 (simulated)');
   const devices = report().devices.map((device) => ({ ...device, name: `${device.name} (simulated)` }));
-  const byLog = combine(
+  const byLog = decideVerdict(
     observation({ log: judgeLog(ollama, text.split('\n')), probe: answered({ devices }) }),
   );
   assert.equal(byLog.mode, 'gpu');
   assert.equal(byLog.simulated, true);
   assert.match(byLog.summary, /simulated/);
-  const byProbe = combine(observation({ probe: answered({ simulated: true }) }));
+  const byProbe = decideVerdict(observation({ probe: answered({ simulated: true }) }));
   assert.equal(byProbe.simulated, true);
   assert.match(byProbe.summary, /simulated/);
-  const degraded = combine(observation({ probe: answered({ simulated: true }), processes: main('nvidia') }));
+  const degraded = decideVerdict(
+    observation({ probe: answered({ simulated: true }), processes: main('nvidia') }),
+  );
   assert.deepEqual([degraded.mode, degraded.simulated], ['degraded', true]);
   for (const log of [cpu, silent])
-    assert.equal(combine(observation({ log, probe: answered({ simulated: true }) })).simulated, false);
+    assert.equal(decideVerdict(observation({ log, probe: answered({ simulated: true }) })).simulated, false);
 });
 
 test('a crashed discovery is degraded and says probe-crashed', () => {
@@ -305,7 +307,7 @@ test('gpu is said exactly when the rule allows it (all combinations)', () => {
             for (const preloaded of [true, false]) {
               const host = [null, unreachable(), answers()][seen % 3] ?? null;
               const given = observation({ log: findings, processes, probe, readiness, end, host });
-              const verdict = combine(preloaded ? given : withoutPreload(given));
+              const verdict = decideVerdict(preloaded ? given : withoutPreload(given));
               const shim = maps === 'shim' || maps === 'child';
               const allowed =
                 log === 'gpu' &&
@@ -328,7 +330,10 @@ test('gpu is said exactly when the rule allows it (all combinations)', () => {
 
 test('a verdict names what carries the calls, where the probe in the unit tells', () => {
   const host = hostWord('ok', { carrier: 'vsock' });
-  assert.equal(combine(observation({ probe: answered({ host }) })).carrier, 'vsock');
-  assert.equal('carrier' in combine(observation({ probe: answered({ host: hostWord('ok') }) })), false);
-  assert.equal('carrier' in combine(observation({ probe: { kind: 'not-run', message: 'no root' } })), false);
+  assert.equal(decideVerdict(observation({ probe: answered({ host }) })).carrier, 'vsock');
+  assert.equal('carrier' in decideVerdict(observation({ probe: answered({ host: hostWord('ok') }) })), false);
+  assert.equal(
+    'carrier' in decideVerdict(observation({ probe: { kind: 'not-run', message: 'no root' } })),
+    false,
+  );
 });

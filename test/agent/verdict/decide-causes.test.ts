@@ -1,7 +1,7 @@
 // The reason that each kind of evidence leads to, for a consumer on the CPU or of unknown place.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { combine } from '../../../agent/verdict/combine.js';
+import { decideVerdict } from '../../../agent/verdict/decide.js';
 import type { Observation } from '../../../agent/verdict/observation.js';
 import { answers, cpu, gpu, main, notRun, silent, unreachable } from './evidence.js';
 import {
@@ -288,7 +288,7 @@ const cpuCases: readonly (readonly [name: string, changes: Partial<Observation>,
 
 for (const [name, changes, reason] of cpuCases) {
   test(`on the CPU: ${name}: ${reason}`, () => {
-    const verdict = combine(observation(changes));
+    const verdict = decideVerdict(observation(changes));
     assert.equal(verdict.mode, 'cpu');
     assert.equal(verdict.reason, reason);
     assert.equal(verdict.simulated, false);
@@ -364,7 +364,7 @@ const undetermined: readonly (readonly [name: string, changes: Partial<Observati
 
 for (const [name, changes, reason] of undetermined) {
   test(`undetermined: ${name}: ${reason}`, () => {
-    const verdict = combine(observation(changes));
+    const verdict = decideVerdict(observation(changes));
     assert.equal(verdict.mode, 'undetermined');
     assert.equal(verdict.reason, reason);
     assert.deepEqual(verdict.devices, []);

@@ -167,6 +167,9 @@ bool vgpu_shares_possible(void);
 bool vgpu_ipc_possible(void);
 void vgpu_lent_give(struct vgpu_driver *driver, void *memory, size_t bytes, uint32_t shared_region);
 
+/* True if a device can read and write the memory of another one. False for one and the same device. */
+bool vgpu_peer_possible(int32_t ordinal, int32_t peer);
+
 /* Waits until the host has received all that was posted before. */
 int vgpu_cuda_ping(void);
 

@@ -18,6 +18,7 @@
 #define MANAGED 2           /* CU_MEM_ALLOCATION_TYPE_MANAGED */
 #define ON_DEVICE 1         /* CU_MEM_LOCATION_TYPE_DEVICE */
 #define POSIX_FD 1          /* CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR */
+#define READ_ONLY 1         /* CU_MEM_ACCESS_FLAGS_PROT_READ */
 #define READ_WRITE 3        /* CU_MEM_ACCESS_FLAGS_PROT_READWRITE */
 
 enum {
@@ -271,26 +272,41 @@ int cuMemPoolTrimTo(struct vgpu_pool *handle, size_t minBytesToKeep) {
   return vgpu_cuda_call(VGPU_OP_cuMemPoolTrimTo, &send, sizeof send, NULL, 0);
 }
 
-/*
- * No device can access another's memory (cuDeviceCanAccessPeer), and each device can always access its own.
- */
+static int check_pool_access(const struct vgpu_driver *driver, const struct vgpu_pool *pool,
+                             const struct access *access) {
+  if (access->location.type != ON_DEVICE) return CUDA_ERROR_INVALID_VALUE;
+  int32_t ordinal = access->location.id;
+  if (ordinal < 0 || ordinal >= driver->device_count) return CUDA_ERROR_INVALID_DEVICE;
+  /* A device can always access its own memory. */
+  if (ordinal == pool->ordinal) return access->flags == READ_WRITE ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+  if (access->flags != 0 && access->flags != READ_ONLY && access->flags != READ_WRITE)
+    return CUDA_ERROR_INVALID_VALUE;
+  return access->flags == 0 || vgpu_peer_possible(ordinal, pool->ordinal) ? CUDA_SUCCESS
+                                                                          : PEER_ACCESS_UNSUPPORTED;
+}
+
 int cuMemPoolSetAccess(struct vgpu_pool *handle, const void *map, size_t count) {
   struct vgpu_driver *driver;
   struct vgpu_pool pool;
   int result = vgpu_pool_take(handle, &driver, &pool);
   if (result != CUDA_SUCCESS) return result;
   if (map == NULL || count == 0) return CUDA_ERROR_INVALID_VALUE;
-  for (size_t i = 0; i < count; i++) {
-    struct access access;
-    memcpy(&access, (const struct access *)map + i, sizeof access);
-    if (access.location.type != ON_DEVICE) return CUDA_ERROR_INVALID_VALUE;
-    if (access.location.id < 0 || access.location.id >= driver->device_count)
-      return CUDA_ERROR_INVALID_DEVICE;
-    bool own = access.location.id == pool.ordinal;
-    if (own && access.flags != READ_WRITE) return CUDA_ERROR_INVALID_VALUE;
-    if (!own && access.flags != 0) return PEER_ACCESS_UNSUPPORTED;
+  const struct access *accesses = map;
+  for (size_t i = 0; result == CUDA_SUCCESS && i < count; i++)
+    result = check_pool_access(driver, &pool, &accesses[i]);
+  for (size_t i = 0; result == CUDA_SUCCESS && i < count; i++) {
+    int32_t ordinal = accesses[i].location.id;
+    if (pool.access[ordinal] == accesses[i].flags || ordinal == pool.ordinal) continue;
+    struct vgpu_send_cuMemPoolSetAccess send = {
+        .pool = pool.number, .device = driver->host_index[ordinal], .flags = (uint32_t)accesses[i].flags};
+    result = vgpu_cuda_call(VGPU_OP_cuMemPoolSetAccess, &send, sizeof send, NULL, 0);
+    if (result != CUDA_SUCCESS) break;
+    pthread_mutex_lock(&driver->lock);
+    bool live = vgpu_objects_has(&driver->objects, handle, VGPU_OBJECT_POOL);
+    if (live) handle->access[ordinal] = pool.access[ordinal] = (uint8_t)accesses[i].flags;
+    pthread_mutex_unlock(&driver->lock);
   }
-  return CUDA_SUCCESS;
+  return result;
 }
 
 int cuMemPoolGetAccess(int32_t *flags, struct vgpu_pool *memPool, void *location) {
@@ -302,7 +318,7 @@ int cuMemPoolGetAccess(int32_t *flags, struct vgpu_pool *memPool, void *location
   const struct location *where = location;
   if (where->type != ON_DEVICE) return CUDA_ERROR_INVALID_VALUE;
   if (where->id < 0 || where->id >= driver->device_count) return CUDA_ERROR_INVALID_DEVICE;
-  *flags = where->id == pool.ordinal ? READ_WRITE : 0;
+  *flags = where->id == pool.ordinal ? READ_WRITE : pool.access[where->id];
   return CUDA_SUCCESS;
 }
 
@@ -318,10 +334,19 @@ int cuMemAllocFromPoolAsync(uint64_t *dptr, size_t bytesize, struct vgpu_pool *h
   int result = vgpu_pool_take(handle, &driver, &pool);
   if (result != CUDA_SUCCESS) return result;
   if (dptr == NULL || bytesize == 0 || pool.imported) return CUDA_ERROR_INVALID_VALUE;
+  struct vgpu_memory_access others[VGPU_DEVICES_MAX];
+  size_t count = 0;
+  for (int32_t i = 0; i < driver->device_count; i++) {
+    if (pool.access[i] == READ_WRITE)
+      others[count++] =
+          (struct vgpu_memory_access){.location_type = ON_DEVICE, .location = i, .flags = READ_WRITE};
+  }
   struct vgpu_node_params node = {.type = VGPU_NODE_ALLOCATE,
                                   .of.allocation = {.allocation_type = PINNED,
                                                     .location_type = ON_DEVICE,
                                                     .location = pool.ordinal,
+                                                    .accesses = others,
+                                                    .access_count = count,
                                                     .bytes = bytesize}};
   if (vgpu_capture_node(driver, hStream, &node, &result)) {
     if (result == CUDA_SUCCESS) *dptr = node.of.allocation.address;

@@ -5,14 +5,17 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "wire/frame.h"
+
 struct vgpu_driver;
 
 /* The object behind a CUmemoryPool. It is valid while it is in the driver's list of objects. */
 struct vgpu_pool {
-  uint64_t number; /* number at the host */
-  int32_t ordinal; /* of its visible device */
-  bool exportable; /* made with a handle type, so it can be exported */
-  bool imported;   /* imported from another process: nothing can be allocated from it */
+  uint64_t number;                  /* number at the host */
+  int32_t ordinal;                  /* of its visible device */
+  bool exportable;                  /* made with a handle type, so it can be exported */
+  bool imported;                    /* imported from another process: nothing can be allocated from it */
+  uint8_t access[VGPU_DEVICES_MAX]; /* CUmemAccess_flags of each other device */
 };
 
 struct vgpu_device_pools {

@@ -102,19 +102,22 @@ static int open_ticket(const struct ticket *ticket, const struct vgpu_pool *pool
   if (driver == NULL) return result;
   if (!vgpu_ipc_possible()) return CUDA_ERROR_NOT_SUPPORTED;
   struct vgpu_context *context = NULL;
-  struct vgpu_send_open_memory send = {
-      .token_0 = ticket->token[0], .token_1 = ticket->token[1], .bytes = ticket->bytes};
+  struct vgpu_send_open_memory send = {.token_0 = ticket->token[0],
+                                       .token_1 = ticket->token[1],
+                                       .bytes = ticket->bytes,
+                                       .device = ticket->device};
   result = vgpu_cuda_current(driver, &context);
   if (result == CUDA_SUCCESS) result = vgpu_cuda_context_number(&send.context);
   if (result != CUDA_SUCCESS) return result;
   struct vgpu_reply_open_memory reply;
   result = vgpu_cuda_call(VGPU_OP_open_memory, &send, sizeof send, &reply, sizeof reply);
   if (result != CUDA_SUCCESS) return result;
+  int32_t ordinal = ordinal_of(driver, ticket);
   struct vgpu_region region = {.start = reply.address,
                                .size = reply.bytes,
                                .kind = VGPU_REGION_DEVICE,
                                .context = send.context,
-                               .ordinal = context->ordinal,
+                               .ordinal = ordinal >= 0 ? ordinal : context->ordinal,
                                .pool = pool == NULL ? 0 : pool->number,
                                .opened = true};
   if (vgpu_regions_add(&driver->regions, &region) != VGPU_REGIONS_OK) {

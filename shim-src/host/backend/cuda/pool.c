@@ -84,6 +84,18 @@ int32_t vgpu_cuda_cuMemPoolSetAttribute(struct vgpu_worker *worker,
   return VGPU_DRIVER(&worker->cuda->api, cuMemPoolSetAttribute, pool, (int32_t)send->attribute, &value);
 }
 
+int32_t vgpu_cuda_cuMemPoolSetAccess(struct vgpu_worker *worker,
+                                     const struct vgpu_send_cuMemPoolSetAccess *send) {
+  struct vgpu_pool *pool = vgpu_cuda_object(worker, send->pool, VGPU_HANDLE_POOL);
+  if (pool == NULL) return CUDA_ERROR_INVALID_VALUE;
+  int32_t device;
+  if (send->device >= worker->inventory->count) return CUDA_ERROR_INVALID_DEVICE;
+  int32_t result = VGPU_DRIVER(&worker->cuda->api, cuDeviceGet, &device, (int32_t)send->device);
+  if (result != CUDA_SUCCESS) return result;
+  const uint32_t access[3] = {1, (uint32_t)device, send->flags}; /* CUmemAccessDesc: a device, which, how */
+  return VGPU_DRIVER(&worker->cuda->api, cuMemPoolSetAccess, pool, access, 1);
+}
+
 int32_t vgpu_cuda_cuMemPoolTrimTo(struct vgpu_worker *worker, const struct vgpu_send_cuMemPoolTrimTo *send) {
   struct vgpu_pool *pool = vgpu_cuda_object(worker, send->pool, VGPU_HANDLE_POOL);
   if (pool == NULL) return CUDA_ERROR_INVALID_VALUE;

@@ -156,7 +156,11 @@ int cuDeviceGetAttribute(int32_t *pi, int32_t attrib, int32_t dev) {
     *pi = vgpu_ipc_possible();
     return CUDA_SUCCESS;
   }
-  if (attrib == POSIX_FILE_DESCRIPTORS || attrib == POOL_HANDLE_TYPES) {
+  if (attrib == POSIX_FILE_DESCRIPTORS) {
+    *pi = vgpu_physical_shares_possible(dev);
+    return CUDA_SUCCESS;
+  }
+  if (attrib == POOL_HANDLE_TYPES) {
     *pi = vgpu_shares_possible();
     return CUDA_SUCCESS;
   }

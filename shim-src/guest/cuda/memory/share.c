@@ -16,7 +16,8 @@
 #include "guest/cuda/memory/pool.h"
 #include "guest/cuda/memory/virtual.h"
 
-#define POSIX_FD 1 /* CUmemAllocationHandleType */
+#define POSIX_FD 1                 /* CUmemAllocationHandleType */
+#define POSIX_FILE_DESCRIPTORS 103 /* CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED */
 #define LAZY_PEER_ACCESS 1u
 #define BETWEEN_PROCESSES 4u /* CU_EVENT_INTERPROCESS */
 
@@ -39,6 +40,14 @@ bool vgpu_shares_possible(void) {
   int result;
   struct vgpu_driver *driver = vgpu_cuda_driver(&result);
   return driver != NULL && vgpu_session_exchanges(driver->session);
+}
+
+bool vgpu_physical_shares_possible(int32_t ordinal) {
+  int result;
+  struct vgpu_driver *driver = vgpu_cuda_driver(&result);
+  const struct vgpu_device_facts *facts = vgpu_cuda_device_facts(ordinal);
+  if (driver == NULL || facts == NULL || !vgpu_session_shares_physical(driver->session)) return false;
+  return vgpu_session_exchanges(driver->session) || facts->attributes[POSIX_FILE_DESCRIPTORS] != 0;
 }
 
 bool vgpu_ipc_possible(void) {
@@ -254,6 +263,7 @@ int cuMemExportToShareableHandle(void *shareableHandle, uint64_t handle, int32_t
   if (handleType != POSIX_FD) return CUDA_ERROR_NOT_SUPPORTED;
   int32_t ordinal = vgpu_physical_exportable(driver, handle);
   if (ordinal < 0) return CUDA_ERROR_INVALID_VALUE;
+  if (!vgpu_physical_shares_possible(ordinal)) return CUDA_ERROR_NOT_SUPPORTED;
   struct ticket ticket = ticket_of(TICKET_PHYSICAL, driver->host_index[ordinal]);
   result = ask_to_share(0, 0, handle, &ticket);
   return result == CUDA_SUCCESS ? hand_out(&ticket, shareableHandle) : result;
@@ -264,7 +274,8 @@ int cuMemImportFromShareableHandle(uint64_t *handle, void *osHandle, int32_t shH
   struct vgpu_driver *driver = vgpu_cuda_driver(&result);
   if (driver == NULL) return result;
   struct ticket ticket;
-  if (shHandleType != POSIX_FD || !vgpu_shares_possible()) return CUDA_ERROR_NOT_SUPPORTED;
+  if (shHandleType != POSIX_FD || !vgpu_session_shares_physical(driver->session))
+    return CUDA_ERROR_NOT_SUPPORTED;
   if (handle == NULL || !read_ticket(osHandle, TICKET_PHYSICAL, &ticket)) return CUDA_ERROR_INVALID_VALUE;
   int32_t ordinal = ordinal_of(driver, &ticket);
   if (ordinal < 0) return CUDA_ERROR_INVALID_DEVICE;

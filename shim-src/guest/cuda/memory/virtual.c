@@ -174,6 +174,8 @@ int cuMemCreate(uint64_t *handle, size_t size, const void *prop, uint64_t flags)
   /* This call waits, because a program must learn whether there is enough memory. */
   struct vgpu_send_cuMemCreate send = {
       .handle = number, .size = size, .device = driver->host_index[properties.location]};
+  if (properties.handle_types != 0 && vgpu_physical_shares_possible(properties.location))
+    send.handle_types = HANDLE_POSIX_FD;
   result = vgpu_cuda_call(VGPU_OP_cuMemCreate, &send, sizeof send, NULL, 0);
   if (result != CUDA_SUCCESS) {
     free(physical);

@@ -254,7 +254,7 @@ bool vgpu_session_exchanges(const struct vgpu_session *session) {
   return false;
 }
 
-bool vgpu_session_shares_physical(const struct vgpu_session *session) {
+bool vgpu_session_shares(const struct vgpu_session *session) {
   (void)session;
   return false;
 }

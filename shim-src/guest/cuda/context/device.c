@@ -161,7 +161,7 @@ int cuDeviceGetAttribute(int32_t *pi, int32_t attrib, int32_t dev) {
     return CUDA_SUCCESS;
   }
   if (attrib == POOL_HANDLE_TYPES) {
-    *pi = vgpu_shares_possible();
+    *pi = vgpu_pool_shares_possible(dev);
     return CUDA_SUCCESS;
   }
   if (not_carried(attrib)) {

@@ -57,18 +57,29 @@ int vgpu_pool_device(int32_t ordinal) {
   return facts->attributes[POOLS_SUPPORTED] != 0 ? CUDA_SUCCESS : CUDA_ERROR_NOT_SUPPORTED;
 }
 
-int vgpu_pool_make(struct vgpu_driver *driver, int32_t ordinal, uint64_t max_size, bool given,
+static int make_at_host(const struct vgpu_pool_origin *origin, uint64_t number, uint32_t device) {
+  if (origin->kind == VGPU_POOL_OPENED) {
+    struct vgpu_send_open_pool send = {
+        .pool = number, .token_0 = origin->token[0], .token_1 = origin->token[1], .device = device};
+    return vgpu_cuda_call(VGPU_OP_open_pool, &send, sizeof send, NULL, 0);
+  }
+  struct vgpu_send_cuMemPoolCreate send = {
+      .pool = number, .max_size = origin->max_size, .device = device, .given = origin->kind};
+  return vgpu_cuda_call(VGPU_OP_cuMemPoolCreate, &send, sizeof send, NULL, 0);
+}
+
+int vgpu_pool_make(struct vgpu_driver *driver, int32_t ordinal, const struct vgpu_pool_origin *origin,
                    struct vgpu_pool **made) {
   struct vgpu_pool *pool = malloc(sizeof *pool);
   if (pool == NULL) return CUDA_ERROR_OUT_OF_MEMORY;
-  *pool = (struct vgpu_pool){.number = vgpu_cuda_next_number(driver), .ordinal = ordinal};
+  *pool = (struct vgpu_pool){.number = vgpu_cuda_next_number(driver),
+                             .ordinal = ordinal,
+                             .of_driver = origin->kind == VGPU_POOL_OPENED};
   if (!vgpu_objects_add(&driver->objects, pool, VGPU_OBJECT_POOL)) {
     free(pool);
     return CUDA_ERROR_OUT_OF_MEMORY;
   }
-  struct vgpu_send_cuMemPoolCreate send = {
-      .pool = pool->number, .max_size = max_size, .device = driver->host_index[ordinal], .given = given};
-  int result = vgpu_cuda_call(VGPU_OP_cuMemPoolCreate, &send, sizeof send, NULL, 0);
+  int result = make_at_host(origin, pool->number, driver->host_index[ordinal]);
   if (result != CUDA_SUCCESS) {
     vgpu_objects_remove(&driver->objects, pool, VGPU_OBJECT_POOL);
     free(pool);
@@ -82,7 +93,8 @@ int vgpu_pool_make(struct vgpu_driver *driver, int32_t ordinal, uint64_t max_siz
 static int default_pool(struct vgpu_driver *driver, int32_t ordinal, struct vgpu_pool **pool) {
   struct vgpu_device_pools *pools = &driver->pools[ordinal];
   if (pools->given == NULL) {
-    int result = vgpu_pool_make(driver, ordinal, 0, true, &pools->given);
+    const struct vgpu_pool_origin origin = {.kind = VGPU_POOL_DEFAULT};
+    int result = vgpu_pool_make(driver, ordinal, &origin, &pools->given);
     if (result != CUDA_SUCCESS) return result;
   }
   *pool = pools->given;
@@ -197,11 +209,16 @@ int cuMemPoolCreate(struct vgpu_pool **pool, const void *poolProps) {
   /* Processes here can share file descriptors only. There are no pools of host memory. */
   if ((properties.handle_types & ~POSIX_FD) != 0 || properties.location.type != ON_DEVICE)
     return CUDA_ERROR_NOT_SUPPORTED;
-  if (properties.handle_types != 0 && !vgpu_shares_possible()) return CUDA_ERROR_NOT_SUPPORTED;
   result = vgpu_pool_device(properties.location.id);
   if (result != CUDA_SUCCESS) return result;
+  if (properties.handle_types != 0 && !vgpu_pool_shares_possible(properties.location.id))
+    return CUDA_ERROR_NOT_SUPPORTED;
+  /* Only the driver's pools are told at the start that they will be shared. */
+  bool told = properties.handle_types != 0 && !vgpu_session_exchanges(driver->session);
+  const struct vgpu_pool_origin origin = {.kind = told ? VGPU_POOL_EXPORTABLE : VGPU_POOL_OWN,
+                                          .max_size = properties.max_size};
   pthread_mutex_lock(&driver->lock);
-  result = vgpu_pool_make(driver, properties.location.id, properties.max_size, false, pool);
+  result = vgpu_pool_make(driver, properties.location.id, &origin, pool);
   if (result == CUDA_SUCCESS) (*pool)->exportable = properties.handle_types != 0;
   pthread_mutex_unlock(&driver->lock);
   return result;

@@ -127,6 +127,19 @@ int32_t vgpu_software_cuMemPoolTrimTo(struct vgpu_worker *worker,
   return CUDA_SUCCESS;
 }
 
+/* The guest needs no token for a pool here, only for its memory. */
+int32_t vgpu_software_share_pool(struct vgpu_worker *worker, const struct vgpu_send_share_pool *send,
+                                 struct vgpu_reply_share_pool *reply) {
+  (void)reply;
+  return find_pool(worker, send->pool) == NULL ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_NOT_SUPPORTED;
+}
+
+int32_t vgpu_software_open_pool(struct vgpu_worker *worker, const struct vgpu_send_open_pool *send) {
+  (void)worker;
+  (void)send;
+  return CUDA_ERROR_NOT_SUPPORTED;
+}
+
 int32_t vgpu_software_cuMemPoolSetAccess(struct vgpu_worker *worker,
                                          const struct vgpu_send_cuMemPoolSetAccess *send) {
   struct pool *pool = find_pool(worker, send->pool);

@@ -105,6 +105,12 @@ static int close_handle(devptr memory) {
   return CALL(cuIpcCloseMemHandle, (devptr), memory);
 }
 
+static void offered(void) {
+  IS(1, attribute(103)); /* HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED */
+  IS(1, attribute(119)); /* MEMPOOL_SUPPORTED_HANDLE_TYPES: file descriptors */
+  IS(1, attribute(125)); /* IPC_EVENT_SUPPORTED */
+}
+
 /* ---- allocations ----------------------------------------------------------- */
 
 static void memory(void) {
@@ -348,7 +354,8 @@ static void tries(void) {
   printf("%d\n", open_handle(&memory, handle));
 }
 
-static const struct check_case cases[] = {{"memory", memory},
+static const struct check_case cases[] = {{"offered", offered},
+                                          {"memory", memory},
                                           {"takes_memory", takes_memory},
                                           {"finds_nothing", finds_nothing},
                                           {"physical", physical},

@@ -1,6 +1,7 @@
 /*
  * Memory pools of the host's GPU. They are the driver's own. Addresses are checked to belong to this session.
  */
+#include <stdlib.h>
 #include <unistd.h>
 
 #include "host/backend/cuda/session.h"
@@ -69,6 +70,9 @@ int32_t vgpu_cuda_cuMemPoolDestroy(struct vgpu_worker *worker,
   if (handle == NULL || handle->flags == DEFAULT_POOL) return CUDA_ERROR_INVALID_VALUE;
   /* Runs after a trim of it that is in progress. */
   const struct vgpu_cuda_ending ending = {.end = destroy_pool, .object = handle->driver};
+  struct vgpu_token *token = handle->object;
+  if (token != NULL) vgpu_exchange_withdraw(worker, token);
+  free(token);
   vgpu_handles_remove(&worker->handles, send->pool, VGPU_HANDLE_POOL);
   return vgpu_cuda_end(worker, &ending);
 }
@@ -158,21 +162,30 @@ int32_t vgpu_cuda_cuMemFreeAsync(struct vgpu_worker *worker, const struct vgpu_s
   return VGPU_DRIVER(&cuda->api, cuMemFreeAsync, send->address, stream);
 }
 
-/* The token is withdrawn when the session ends: a pool that was opened does not need it. */
+/* A pool that is shared again keeps its token: `object` of the handle. */
 int32_t vgpu_cuda_share_pool(struct vgpu_worker *worker, const struct vgpu_send_share_pool *send,
                              struct vgpu_reply_share_pool *reply) {
-  struct vgpu_pool *pool = vgpu_cuda_object(worker, send->pool, VGPU_HANDLE_POOL);
-  if (pool == NULL) return CUDA_ERROR_INVALID_VALUE;
-  int file = -1;
-  struct vgpu_token token = {{0, 0}};
-  int32_t result =
-      VGPU_DRIVER(&worker->cuda->api, cuMemPoolExportToShareableHandle, &file, pool, POSIX_FD, 0);
-  if (result == CUDA_SUCCESS)
-    result = vgpu_exchange_publish(worker, VGPU_EXCHANGE_DRIVER, file, POOL_FILE_BYTES, &token);
-  if (file >= 0) close(file);
-  reply->token_0 = token.words[0];
-  reply->token_1 = token.words[1];
-  return result;
+  struct vgpu_handle *handle = vgpu_handles_find(&worker->handles, send->pool, VGPU_HANDLE_POOL);
+  if (handle == NULL) return CUDA_ERROR_INVALID_VALUE;
+  struct vgpu_token *token = handle->object;
+  if (token == NULL) {
+    token = calloc(1, sizeof *token);
+    if (token == NULL) return CUDA_ERROR_OUT_OF_MEMORY;
+    int file = -1;
+    int32_t result =
+        VGPU_DRIVER(&worker->cuda->api, cuMemPoolExportToShareableHandle, &file, handle->driver, POSIX_FD, 0);
+    if (result == CUDA_SUCCESS)
+      result = vgpu_exchange_publish(worker, VGPU_EXCHANGE_DRIVER, file, POOL_FILE_BYTES, token);
+    if (file >= 0) close(file);
+    if (result != CUDA_SUCCESS) {
+      free(token);
+      return result;
+    }
+    handle->object = token;
+  }
+  reply->token_0 = token->words[0];
+  reply->token_1 = token->words[1];
+  return CUDA_SUCCESS;
 }
 
 int32_t vgpu_cuda_open_pool(struct vgpu_worker *worker, const struct vgpu_send_open_pool *send) {

@@ -242,6 +242,11 @@ static void pools(void) {
   OK(CALL(cuMemAllocFromPoolAsync, (devptr *, size_t, void *, void *), &memory, 2 * MIB, pool, NULL));
   put(memory, 2 * MIB, 8);
   OK(CALL(cuMemPoolExportToShareableHandle, (void *, void *, int, uint64_t), &offer.descriptor, pool, 1, 0));
+  /* A pool is shared once, however often it is exported: more than a session may share. */
+  for (int i = 0, again; i < 100; i++) {
+    OK(CALL(cuMemPoolExportToShareableHandle, (void *, void *, int, uint64_t), &again, pool, 1, 0));
+    close(again);
+  }
   OK(CALL(cuMemPoolExportPointer, (void *, devptr), &offer.memory, memory));
   IS(INVALID_VALUE, get_handle(&offer.small, memory));
   fcntl(offer.descriptor, F_SETFD, 0);

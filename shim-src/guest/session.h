@@ -147,6 +147,7 @@ bool vgpu_session_maps(const struct vgpu_session *session);
 bool vgpu_session_in_vm_memory(const struct vgpu_session *session);
 /* True if other processes of this guest can open shared memory of this session. */
 bool vgpu_session_exchanges(const struct vgpu_session *session);
+bool vgpu_session_shares(const struct vgpu_session *session);
 /* True if it can share memory and events by handle (cuIpc*). */
 bool vgpu_session_has_ipc(const struct vgpu_session *session);
 

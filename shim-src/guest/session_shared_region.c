@@ -27,6 +27,10 @@ bool vgpu_session_exchanges(const struct vgpu_session *session) {
   return (session->welcome.features & VGPU_FEATURE_EXCHANGE) != 0;
 }
 
+bool vgpu_session_shares(const struct vgpu_session *session) {
+  return (session->welcome.features & (VGPU_FEATURE_EXCHANGE | VGPU_FEATURE_SHARES)) != 0;
+}
+
 bool vgpu_session_has_ipc(const struct vgpu_session *session) {
   return (session->welcome.features & (VGPU_FEATURE_EXCHANGE | VGPU_FEATURE_IPC)) != 0;
 }

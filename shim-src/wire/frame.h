@@ -58,7 +58,8 @@
  * output goes to the host's log.
  *
  * With VGPU_FEATURE_EXCHANGE sessions of one guest can open each other's memory, by tokens. A host whose
- * device shares only what cuIpc* shares takes VGPU_FEATURE_IPC instead.
+ * device shares only what cuIpc* shares takes VGPU_FEATURE_IPC instead, and VGPU_FEATURE_SHARES for
+ * physical memory and pools as well.
  *
  * With VGPU_FEATURE_RESUME the session survives its connection. A guest that offers it sends a struct
  * vgpu_resume behind its HELLO. When its connection breaks, the guest connects again and sets `join` and
@@ -155,6 +156,7 @@ enum vgpu_control_opcode {
 /* In HELLO: the session survives also with rings. Older guests can have one of the two features only. */
 #define VGPU_FEATURE_RESUME_RINGS 0x1000u
 #define VGPU_FEATURE_IPC 0x2000u /* share_memory and share_event, but for no physical memory and no pools */
+#define VGPU_FEATURE_SHARES 0x4000u /* with VGPU_FEATURE_IPC: also for these two */
 
 struct vgpu_frame {
   uint32_t length; /* of the whole frame: pad8(sizeof header + body + bulk) */

@@ -6,6 +6,7 @@ import path from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import { ROOT } from './cuda/private_programs.js';
 import { startStandIn } from './host/stand_in.js';
+import { twoDevices } from './host/two_devices.js';
 import {
   builtFile,
   type Host,
@@ -83,7 +84,7 @@ type Transport =
   | 'a driver that copies late';
 
 /** Describes all of them once. */
-function describeOver(what: string, programs: CasePrograms, transport: Transport): void {
+function describeOver(what: string, programs: CasePrograms, transport: Transport, devices: 1 | 2 = 1): void {
   describe(transport === 'chain'
     ? `${what} with --device cuda over our own library`
     : transport === 'a driver that maps'
@@ -96,19 +97,24 @@ function describeOver(what: string, programs: CasePrograms, transport: Transport
     let memory: VmMemory | undefined;
 
     before(async () => {
+      const profile = devices === 2 ? twoDevices(path.join(scratch.path, 'two.json')) : undefined;
+      const profiles = profile === undefined ? [] : ['--profile', profile];
       if (transport === 'chain') {
-        host = await startChain(scratch.path);
+        host = await startChain(scratch.path, profiles);
         return;
       }
       if (transport === 'a driver that maps' || transport === 'a driver that copies late') {
         const words = transport === 'a driver that maps' ? 'maps,real' : 'late,maps,real';
-        host = await startStandIn(words, { listen: `unix:${scratch.path}/s` });
+        host = await startStandIn(words, {
+          listen: `unix:${scratch.path}/s`,
+          ...(profile === undefined ? {} : { profile }),
+        });
         return;
       }
       if (transport === "a VM's memory") memory = makeVmMemory(scratch.path, 512);
       host = await startHost({
         listen: transport === 'tcp' ? `tcp:127.0.0.1:${await freePort()}` : `unix:${scratch.path}/s`,
-        args: memory?.args ?? [],
+        args: [...profiles, ...(memory?.args ?? [])],
       });
     });
     after(async () => {
@@ -171,4 +177,15 @@ export function describeCases(what: string, programs: CasePrograms, vmMemory = f
   describeInside(what, programs);
   describeCasesOverTransports(what, programs);
   if (vmMemory) describeOver(what, programs, "a VM's memory");
+}
+
+const WAYS = ['unix', 'unix without a ring', 'chain', 'a driver that maps'] as const;
+
+/** With two devices, over some of the ways to a host. */
+export function describeCasesOnTwoDevices(
+  what: string,
+  programs: CasePrograms,
+  ways: readonly (typeof WAYS)[number][] = WAYS,
+): void {
+  for (const transport of ways) describeOver(what, programs, transport, 2);
 }

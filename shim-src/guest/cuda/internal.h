@@ -161,11 +161,15 @@ void vgpu_lent_end(const void *memory);
 /* True if the program's own memory can be shared in place. Memory that a VM shares with its host cannot. */
 bool vgpu_lent_in_place(struct vgpu_driver *driver);
 bool vgpu_managed_free(struct vgpu_driver *driver, uint64_t address); /* false: it is not managed memory */
-/* share.c: true if processes of this guest can share memory and events. */
-bool vgpu_shares_possible(void);
+/* share.c: true if processes of this guest can share a device's physical memory, and its pools. */
+bool vgpu_physical_shares_possible(int32_t ordinal);
+bool vgpu_pool_shares_possible(int32_t ordinal);
 /* The same for what cuIpc* shares, which a real GPU has, too. */
 bool vgpu_ipc_possible(void);
 void vgpu_lent_give(struct vgpu_driver *driver, void *memory, size_t bytes, uint32_t shared_region);
+
+/* True if a device can read and write the memory of another one. False for one and the same device. */
+bool vgpu_peer_possible(int32_t ordinal, int32_t peer);
 
 /* Waits until the host has received all that was posted before. */
 int vgpu_cuda_ping(void);

@@ -1,5 +1,5 @@
 /* Lists the devices and finds them by index, UUID and bus address. */
-#include "guest/nvml/nvml.h"
+#include "guest/nvml/query.h"
 #include "nvml_queries.h"
 #include "wire/uuid.h"
 
@@ -129,8 +129,7 @@ int nvmlDeviceGetHandleBySerial(const char *serial, nvml_device *device) {
   return NVML_NOT_FOUND;
 }
 
-/* Devices have no access to each other's memory through this library, as cuDeviceCanAccessPeer says. */
-int nvmlDeviceGetP2PStatus(nvml_device one, nvml_device other, unsigned capability, int *status) {
+int nvmlDeviceGetP2PStatus(void *one, void *other, uint32_t capability, uint32_t *status) {
   enum { CAPABILITIES = 6, STATUS_OK = 0, STATUS_NOT_SUPPORTED = 5 };
   unsigned index;
   int result = nvmlDeviceGetIndex(one, &index);
@@ -139,7 +138,13 @@ int nvmlDeviceGetP2PStatus(nvml_device one, nvml_device other, unsigned capabili
   if (result != NVML_SUCCESS) return result;
   if (capability >= CAPABILITIES || !status) return NVML_INVALID_ARGUMENT;
   /* NCCL asks for each pair, a device with itself too, and goes on only if the answer is a success. */
-  *status = one == other ? STATUS_OK : STATUS_NOT_SUPPORTED;
+  *status = STATUS_OK;
+  if (one == other) return NVML_SUCCESS;
+  uint32_t told = STATUS_NOT_SUPPORTED;
+  const uint64_t values[] = {(uintptr_t)other, capability, (uintptr_t)&told};
+  if (vgpu_nvml_query(one, VGPU_QUERY_nvmlDeviceGetP2PStatus, values) != NVML_SUCCESS)
+    told = STATUS_NOT_SUPPORTED; /* an older host, or one without NVML */
+  *status = told;
   return NVML_SUCCESS;
 }
 

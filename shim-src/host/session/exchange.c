@@ -83,7 +83,9 @@ int32_t vgpu_exchange_fetch(struct vgpu_worker *worker, enum vgpu_exchange_kind 
   struct vgpu_exchange_message message = {.wish = VGPU_EXCHANGE_FETCH, .kind = kind, .token = *token};
   int32_t result = ask(worker, &message, -1, descriptor);
   if (result == CUDA_SUCCESS && message.session == worker->session) result = CUDA_ERROR_INVALID_CONTEXT;
-  if (result == CUDA_SUCCESS && (*descriptor < 0 || !vgpu_shared_sound(*descriptor, message.bytes)))
+  bool sealed = kind != VGPU_EXCHANGE_DRIVER;
+  if (result == CUDA_SUCCESS &&
+      (*descriptor < 0 || (sealed && !vgpu_shared_sound(*descriptor, message.bytes))))
     result = CUDA_ERROR_INVALID_VALUE;
   if (result != CUDA_SUCCESS && *descriptor >= 0) close(*descriptor);
   *bytes = message.bytes;

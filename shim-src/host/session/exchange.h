@@ -12,7 +12,13 @@
 struct vgpu_worker;
 
 /* The kinds of shared objects. An object is opened as the kind that it was shared as. */
-enum vgpu_exchange_kind { VGPU_EXCHANGE_MEMORY = 1, VGPU_EXCHANGE_PHYSICAL = 2, VGPU_EXCHANGE_EVENT = 3 };
+enum vgpu_exchange_kind {
+  VGPU_EXCHANGE_MEMORY = 1,
+  VGPU_EXCHANGE_PHYSICAL = 2,
+  VGPU_EXCHANGE_EVENT = 3,
+  VGPU_EXCHANGE_DRIVER =
+      4, /* a file of the driver, which only the driver reads; all others are sealed memory */
+};
 
 struct vgpu_token {
   uint64_t words[2]; /* random; both 0: none */
@@ -42,8 +48,8 @@ bool vgpu_exchange_receive(int socket, struct vgpu_exchange_message *message, in
 int32_t vgpu_exchange_publish(struct vgpu_worker *worker, enum vgpu_exchange_kind kind, int descriptor,
                               uint64_t bytes, struct vgpu_token *token);
 /*
- * Fetches sealed memory of *bytes bytes. The caller closes the descriptor. INVALID_CONTEXT: the memory is
- * this session's own.
+ * Fetches the memory or file of *bytes bytes. The caller closes the descriptor. INVALID_CONTEXT: the memory
+ * is this session's own.
  */
 int32_t vgpu_exchange_fetch(struct vgpu_worker *worker, enum vgpu_exchange_kind kind,
                             const struct vgpu_token *token, int *descriptor, uint64_t *bytes);

@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { chmodSync } from 'node:fs';
 import { after, before, describe, it } from 'node:test';
-import { type CasePrograms, describeCases } from '../case_programs.js';
+import { type CasePrograms, describeCases, describeCasesOverTransports } from '../case_programs.js';
 import { builtFile, type Host, SHIM, scratchDirectory, startHost, until } from '../shim_host.js';
 
 const PROGRAMS: CasePrograms = {
@@ -16,6 +16,9 @@ const PROGRAMS: CasePrograms = {
 };
 
 describeCases('sharing between processes', PROGRAMS);
+describeCasesOverTransports('sharing between processes', {
+  share_calls: { offered: 'is offered by the attributes of each device' },
+});
 
 const NOBODY = 65_534;
 const root = process.getuid?.() === 0;

@@ -257,6 +257,32 @@ describe('a guest that misbehaves', () => {
     assert.equal((await client.call(op('cuMemcpyDtoH_v2'), words(CONTEXT, base + GRAIN - 4n, 8n))).status, 1);
   });
 
+  it('cannot name devices, contexts, pools and tokens that it does not have', async () => {
+    const client = await withContext();
+    const [POOL, OPENED] = [60n, 61n];
+    assert.equal((await client.call(op('cuMemPoolCreate'), words(POOL, 0n, 0, 0))).status, 0);
+    for (const [name, body, status] of [
+      ['cuDeviceGetP2PAttribute', words(2, 0, 0, 0), 101],
+      ['cuDeviceGetP2PAttribute', words(2, 0, 32, 0), 101],
+      ['cuDeviceGetP2PAttribute', words(2, 0xffff_ffff, 0, 0), 101],
+      ['cuCtxEnablePeerAccess', words(CONTEXT, CONTEXT), 217],
+      ['cuCtxEnablePeerAccess', words(CONTEXT, 9999n), 201],
+      ['cuCtxEnablePeerAccess', words(9999n, CONTEXT), 201],
+      ['cuCtxDisablePeerAccess', words(CONTEXT, CONTEXT), 705],
+      ['cuCtxDisablePeerAccess', words(CONTEXT, POOL), 201],
+      ['cuMemPoolSetAccess', words(POOL, 1, 3), 101],
+      ['cuMemPoolSetAccess', words(POOL, 0xffff_ffff, 3), 101],
+      ['cuMemPoolSetAccess', words(POOL, 0, 2), 1],
+      ['cuMemPoolSetAccess', words(9999n, 0, 3), 1],
+      ['open_memory', words(CONTEXT, 1n, 2n, 512n, 0n, 32, 0), 1],
+      ['share_pool', words(POOL), 801],
+      ['share_pool', words(9999n), 1],
+      ['open_pool', words(OPENED, 1n, 2n, 0, 0), 801],
+    ] as const) {
+      assert.equal((await client.call(op(name), body)).status, status, `${name} ${body.toString('hex')}`);
+    }
+  });
+
   it('cannot open gates outside of its own words, nor have more words than there are gates', async () => {
     const client = await withContext();
     const made = await client.call(op('cuMemAlloc_v2'), words(CONTEXT, 4096n));

@@ -247,6 +247,9 @@ describe('vgpu-hostd', () => {
       ['GPU-0', 'init 100'],
       ['GPU-ffffffff', 'init 100'],
       ['MIG-00000000-0000-0000-0000-000000000000', 'init 100'],
+      [UUIDS[1]?.replace('GPU-', 'MIG-'), '1'],
+      [`${UUIDS[1]},${UUIDS[1]?.replace('GPU-', 'MIG-')}`, 'init 100'],
+      [`${UUIDS[1]?.replace('GPU-', 'MIG-GPU-')}/1/0`, 'init 100'],
     ] as const) {
       assert.equal(await visible(value), expected, `CUDA_VISIBLE_DEVICES=${value}`);
     }

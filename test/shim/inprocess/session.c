@@ -254,6 +254,11 @@ bool vgpu_session_exchanges(const struct vgpu_session *session) {
   return false;
 }
 
+bool vgpu_session_shares(const struct vgpu_session *session) {
+  (void)session;
+  return false;
+}
+
 bool vgpu_session_shared_region_make(struct vgpu_session *session, size_t bytes, uint32_t *shared_region,
                                      void **memory) {
   if (!session->maps) return false;

@@ -3,6 +3,7 @@ import path from 'node:path';
 import { after, describe, it } from 'node:test';
 import { ROOT, runProgram } from '../cuda/private_programs.js';
 import { standInNvml, startStandIn } from '../host/stand_in.js';
+import { twoDevices } from '../host/two_devices.js';
 import { builtFile, type Host, SHIM, scratchDirectory, startHost, VARIANT } from '../shim_host.js';
 import { WireClient } from '../wire/wire_client.js';
 import { buildCaller, makeCalls } from './calls.js';
@@ -105,6 +106,13 @@ describe('a getter of NVML that the host answers', () => {
     assert.equal(answers.get('nvmlDeviceGetMigMode 0 0'), '3');
     assert.equal(answers.get('nvmlDeviceGetRemappedRows 0 0'), '3');
     assert.equal(answers.get('nvmlDeviceGetRetiredPages length'), '0 0');
+  });
+
+  it('allows access between two simulated devices, without NVLink', async () => {
+    const two = ['--profile', twoDevices(`${scratch.path}/two.json`)];
+    const answers = await withHost(startHost({ listen: `unix:${scratch.path}/two`, args: two }), ask);
+    const status = [0, 1, 2, 3].map((capability) => answers.get(`nvmlDeviceGetP2PStatus ${capability} 0`));
+    assert.deepEqual(status, [`0 ${word(0)}`, `0 ${word(0)}`, `0 ${word(5)}`, `0 ${word(0)}`]);
   });
 
   it("is that of the host's NVML with --device cuda", async () => {

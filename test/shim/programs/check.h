@@ -72,8 +72,9 @@ struct check_case {
   void (*run)(void);
 };
 
-/* Opens the library, makes the primary context current and runs the case. */
-static inline int check_main(int argc, char **argv, const struct check_case *cases, size_t count) {
+/* Opens the library, makes the primary context current if `primary`, and runs the case. */
+static inline int check_run(int argc, char **argv, const struct check_case *cases, size_t count,
+                            bool primary) {
   setvbuf(stdout, NULL, _IOLBF, 0);
   check_library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
   if (check_library == NULL) {
@@ -85,12 +86,23 @@ static inline int check_main(int argc, char **argv, const struct check_case *cas
     if (argc < 2 || strcmp(argv[1], cases[i].name) != 0) continue;
     void *context = NULL;
     MUST(CALL(cuInit, (unsigned), 0));
-    MUST(CALL(cuDevicePrimaryCtxRetain, (void **, int), &context, 0));
-    MUST(CALL(cuCtxSetCurrent, (void *), context));
+    if (primary) {
+      MUST(CALL(cuDevicePrimaryCtxRetain, (void **, int), &context, 0));
+      MUST(CALL(cuCtxSetCurrent, (void *), context));
+    }
     cases[i].run();
     return check_failures == 0 ? 0 : 1;
   }
   return argc < 2 ? 0 : 2;
+}
+
+static inline int check_main(int argc, char **argv, const struct check_case *cases, size_t count) {
+  return check_run(argc, argv, cases, count, true);
+}
+
+/* The same without a context. */
+static inline int check_bare(int argc, char **argv, const struct check_case *cases, size_t count) {
+  return check_run(argc, argv, cases, count, false);
 }
 
 static inline devptr check_alloc(size_t bytes) {

@@ -51,7 +51,7 @@ static int begin(void) {
   return result;
 }
 
-/* load SLOT FILE [wrapper VERSION | log BYTES] */
+/* load SLOT FILE [wrapper VERSION [TIMES] | log BYTES] */
 static void do_load(char **word, int as_library) {
   size_t size = 0;
   unsigned char *bytes = read_file(word[2], &size);
@@ -60,8 +60,9 @@ static void do_load(char **word, int as_library) {
     const void *data;
     const void *const *more;
   } wrapper = {0x466243b1, (uint32_t)number(word[4]), bytes, NULL};
-  const void *more[2] = {bytes, NULL};
+  const void *more[512] = {bytes, NULL};
   if (wrapper.version == 2) {
+    for (size_t i = 1; word[5] != NULL && i < number(word[5]) && i < 511; i++) more[i] = bytes;
     wrapper.data = NULL;
     wrapper.more = more;
   }

@@ -5,6 +5,9 @@
  *
  * - always: cuMemFreeHost wants a current context; cuInit listens on the abstract socket @cuda-uvmfd-NS-PID,
  * opens files of /proc and /dev, and starts a thread; it fails as NVIDIA's does where it may not
+ * - always: cuMemcpyDtoDAsync_v2 reads and writes memory of cuMemMap only where the current device has access
+ * to it, and cuMemcpyPeerAsync everywhere (a comment of PyTorch's c10/cuda/CUDAFunctions and
+ *   aten/src/ATen/native/cuda/Copy.cu says so of the runtime's calls)
  * - jit=MS, free=MS, copy=MS, stuck=MS: cuModuleLoadDataEx, cuMemFree_v2, cuMemcpyHtoD_v2 or cuCtxSynchronize
  *   takes so long
  * - patient: cuModuleLoadDataEx takes until cuMemAlloc_v2 was called ten times more
@@ -184,6 +187,7 @@ EXPORT int cuMemHostAlloc(void **memory, size_t bytes, unsigned flags);
 EXPORT int cuMemFreeHost(void *memory);
 EXPORT int cuEventCreate(void **event, unsigned flags);
 EXPORT int cuMemcpyHtoDAsync_v2(uint64_t to, const void *from, size_t bytes, void *stream);
+EXPORT int cuMemcpyDtoDAsync_v2(uint64_t to, uint64_t from, size_t bytes, void *stream);
 EXPORT int cuStreamQuery(void *stream);
 EXPORT int cuEventRecord(void *event, void *stream);
 EXPORT int cuDeviceGetName(char *name, int length, int device);
@@ -548,6 +552,23 @@ int cuMemUnmap(uint64_t address, size_t bytes) {
   await_device();
   await_allocations("held");
   return NEXT(int (*)(uint64_t, size_t), "cuMemUnmap")(address, bytes);
+}
+
+/* True for memory that is not mapped, too. */
+static bool has_access(uint64_t address) {
+  struct {
+    int type, device;
+  } place = {1, 0};
+  unsigned long long flags = 0;
+  if (NEXT(int (*)(int *), "cuCtxGetDevice")(&place.device) != 0) return true;
+  int result =
+      NEXT(int (*)(unsigned long long *, const void *, uint64_t), "cuMemGetAccess")(&flags, &place, address);
+  return result != 0 || flags != 0;
+}
+
+int cuMemcpyDtoDAsync_v2(uint64_t to, uint64_t from, size_t bytes, void *stream) {
+  if (!has_access(to) || !has_access(from)) return 700; /* CUDA_ERROR_ILLEGAL_ADDRESS */
+  return NEXT(int (*)(uint64_t, uint64_t, size_t, void *), "cuMemcpyDtoDAsync_v2")(to, from, bytes, stream);
 }
 
 int cuMemPoolTrimTo(void *pool, size_t keep) {

@@ -203,22 +203,35 @@ int cuCtxDetach(struct vgpu_context *ctx) {
   return last ? cuCtxDestroy_v2(context) : CUDA_SUCCESS;
 }
 
-/* No device maps another's memory, as cuDeviceCanAccessPeer says. Copies between devices are carried. */
-static int peer_of(struct vgpu_context *peer) {
+/* Checks the contexts of a call about peer access, and gives their numbers. The current one gets the access.
+ */
+static int peers(struct vgpu_context *peer, uint64_t *context, uint64_t *other, bool *possible) {
   struct vgpu_driver *driver;
-  struct vgpu_context *context = NULL;
-  int result = choose(NULL, &driver, &context);
+  struct vgpu_context *current = NULL;
+  int result = choose(NULL, &driver, &current);
   if (result != CUDA_SUCCESS) return result;
-  return peer == NULL || !vgpu_cuda_context_live(peer) ? CUDA_ERROR_INVALID_CONTEXT : CUDA_SUCCESS;
+  if (peer == NULL || !vgpu_cuda_context_live(peer)) return CUDA_ERROR_INVALID_CONTEXT;
+  *possible = vgpu_peer_possible(current->ordinal, peer->ordinal);
+  if (!*possible) return CUDA_SUCCESS;
+  result = vgpu_cuda_context_number(context);
+  return result == CUDA_SUCCESS ? vgpu_cuda_context_given(driver, peer, other) : result;
 }
 
 int cuCtxEnablePeerAccess(struct vgpu_context *peerContext, uint32_t Flags) {
-  int result = peer_of(peerContext);
+  struct vgpu_send_cuCtxEnablePeerAccess send = {0};
+  bool possible = false;
+  int result = peers(peerContext, &send.context, &send.peer, &possible);
   if (result != CUDA_SUCCESS) return result;
-  return Flags != 0 ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
+  if (Flags != 0) return CUDA_ERROR_INVALID_VALUE;
+  if (!possible) return CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
+  return vgpu_cuda_call(VGPU_OP_cuCtxEnablePeerAccess, &send, sizeof send, NULL, 0);
 }
 
 int cuCtxDisablePeerAccess(struct vgpu_context *peerContext) {
-  int result = peer_of(peerContext);
-  return result != CUDA_SUCCESS ? result : CUDA_ERROR_PEER_ACCESS_NOT_ENABLED;
+  struct vgpu_send_cuCtxDisablePeerAccess send = {0};
+  bool possible = false;
+  int result = peers(peerContext, &send.context, &send.peer, &possible);
+  if (result != CUDA_SUCCESS) return result;
+  if (!possible) return CUDA_ERROR_PEER_ACCESS_NOT_ENABLED;
+  return vgpu_cuda_call(VGPU_OP_cuCtxDisablePeerAccess, &send, sizeof send, NULL, 0);
 }

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "cuda_api.h"
+#include "cuda_calls.h"
 #include "guest/cuda/internal.h"
 
 int vgpu_cuda_device_count(void) {
@@ -155,8 +156,12 @@ int cuDeviceGetAttribute(int32_t *pi, int32_t attrib, int32_t dev) {
     *pi = vgpu_ipc_possible();
     return CUDA_SUCCESS;
   }
-  if (attrib == POSIX_FILE_DESCRIPTORS || attrib == POOL_HANDLE_TYPES) {
-    *pi = vgpu_shares_possible();
+  if (attrib == POSIX_FILE_DESCRIPTORS) {
+    *pi = vgpu_physical_shares_possible(dev);
+    return CUDA_SUCCESS;
+  }
+  if (attrib == POOL_HANDLE_TYPES) {
+    *pi = vgpu_pool_shares_possible(dev);
     return CUDA_SUCCESS;
   }
   if (not_carried(attrib)) {
@@ -224,14 +229,31 @@ int cuDeviceGetProperties(void *prop, int32_t dev) {
   return CUDA_SUCCESS;
 }
 
-/* Copies between devices go through the guest; mapping one device's memory into another is not carried. */
+enum { P2P_ACCESS_SUPPORTED = 2, P2P_ATTRIBUTES = 5 }; /* CUdevice_P2PAttribute */
+
+/* Two different devices. An older host does not know the call and allows no access. */
+static int p2p_attribute(int32_t attribute, int32_t from, int32_t to) {
+  int result;
+  const struct vgpu_driver *driver = vgpu_cuda_driver(&result);
+  if (driver == NULL) return 0;
+  struct vgpu_send_cuDeviceGetP2PAttribute send = {
+      .attribute = attribute, .source = driver->host_index[from], .destination = driver->host_index[to]};
+  struct vgpu_reply_cuDeviceGetP2PAttribute reply;
+  result = vgpu_cuda_call(VGPU_OP_cuDeviceGetP2PAttribute, &send, sizeof send, &reply, sizeof reply);
+  return result == CUDA_SUCCESS ? reply.value : 0;
+}
+
+bool vgpu_peer_possible(int32_t ordinal, int32_t peer) {
+  return ordinal != peer && p2p_attribute(P2P_ACCESS_SUPPORTED, ordinal, peer) != 0;
+}
+
 int cuDeviceCanAccessPeer(int32_t *canAccessPeer, int32_t dev, int32_t peerDev) {
   const struct vgpu_device_facts *facts;
   int result = facts_of(dev, &facts);
   if (result == CUDA_SUCCESS) result = facts_of(peerDev, &facts);
   if (result != CUDA_SUCCESS) return result;
   if (canAccessPeer == NULL) return CUDA_ERROR_INVALID_VALUE;
-  *canAccessPeer = 0;
+  *canAccessPeer = vgpu_peer_possible(dev, peerDev);
   return CUDA_SUCCESS;
 }
 
@@ -241,8 +263,8 @@ int cuDeviceGetP2PAttribute(int32_t *value, int32_t attrib, int32_t srcDevice, i
   if (result == CUDA_SUCCESS) result = facts_of(dstDevice, &facts);
   if (result != CUDA_SUCCESS) return result;
   if (srcDevice == dstDevice) return CUDA_ERROR_INVALID_DEVICE;
-  if (value == NULL || attrib < 1 || attrib > 5) return CUDA_ERROR_INVALID_VALUE;
-  *value = 0;
+  if (value == NULL || attrib < 1 || attrib > P2P_ATTRIBUTES) return CUDA_ERROR_INVALID_VALUE;
+  *value = p2p_attribute(attrib, srcDevice, dstDevice);
   return CUDA_SUCCESS;
 }
 

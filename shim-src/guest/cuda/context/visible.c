@@ -1,6 +1,7 @@
 /*
- * Reads CUDA_VISIBLE_DEVICES as the real driver does. It is a list of indices or of beginnings of GPU UUIDs.
- * The first entry that names no device ends the list. A device that is named twice hides all devices.
+ * Reads CUDA_VISIBLE_DEVICES as the real driver does. It is a list of indices or of beginnings of UUIDs. A
+ * part of a GPU (MIG) is a whole device here, which its name at the host means as well. The first entry that
+ * names no device ends the list. A device that is named twice hides all devices.
  */
 #include <ctype.h>
 #include <stdlib.h>
@@ -12,10 +13,11 @@
 /* Finds the only device whose UUID begins with the word; false if none or several do. */
 static bool find_uuid(const char *word, size_t length, const struct vgpu_device_facts *facts, uint32_t count,
                       uint32_t *index) {
+  const char *prefix = strncasecmp(word, "MIG-", 4) == 0 ? "MIG-" : "GPU-";
   uint32_t found = 0;
   for (uint32_t i = 0; i < count; i++) {
     char text[VGPU_UUID_TEXT];
-    vgpu_uuid_text("GPU-", facts[i].uuid, text);
+    vgpu_uuid_text(prefix, facts[i].uuid, text);
     if (length < VGPU_UUID_TEXT && strncasecmp(text, word, length) == 0) {
       *index = i;
       found++;
@@ -50,8 +52,8 @@ uint32_t vgpu_cuda_visible(const char *list, const struct vgpu_device_facts *fac
     const char *next = at + length;
     while (length > 0 && isspace((unsigned char)at[length - 1])) length--;
     uint32_t index;
-    bool found = length > 4 && strncasecmp(at, "GPU-", 4) == 0 ? find_uuid(at, length, facts, count, &index)
-                                                               : find_index(at, length, count, &index);
+    bool named = length > 4 && (strncasecmp(at, "GPU-", 4) == 0 || strncasecmp(at, "MIG-", 4) == 0);
+    bool found = named ? find_uuid(at, length, facts, count, &index) : find_index(at, length, count, &index);
     if (!found) break;
     if (taken[index]) return 0;
     taken[index] = true;

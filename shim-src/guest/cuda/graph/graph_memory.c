@@ -26,6 +26,7 @@ struct vgpu_graph_memory {
   uint64_t address;
   uint64_t room; /* size, rounded up to whole granules */
   int32_t ordinal;
+  uint32_t devices;    /* a bit for each visible device that may access it */
   uint32_t references; /* works of nodes and executables that use it */
   uint64_t owner;      /* id of the graph that has the allocating node */
   uint64_t context;    /* number of the context that it was last launched in */
@@ -78,7 +79,8 @@ static int check_allocation(const struct vgpu_driver *driver, const struct vgpu_
     const struct vgpu_memory_access *access = &params->accesses[i];
     if (access->location_type != ON_DEVICE || access->flags != READ_WRITE) return CUDA_ERROR_INVALID_VALUE;
     if (access->location < 0 || access->location >= driver->device_count) return CUDA_ERROR_INVALID_DEVICE;
-    if (access->location != params->location) return PEER_ACCESS_UNSUPPORTED;
+    if (access->location != params->location && !vgpu_peer_possible(access->location, params->location))
+      return PEER_ACCESS_UNSUPPORTED;
   }
   return result;
 }
@@ -108,7 +110,9 @@ int vgpu_work_allocation(struct vgpu_driver *driver, const struct vgpu_allocatio
                                        .address = reply.address,
                                        .room = room,
                                        .ordinal = params->location,
+                                       .devices = 1u << params->location,
                                        .references = 1};
+  for (size_t i = 0; i < params->access_count; i++) memory->devices |= 1u << params->accesses[i].location;
   const struct vgpu_region region = {
       .start = reply.address, .size = params->bytes, .kind = VGPU_REGION_GRAPH, .ordinal = params->location};
   if (vgpu_regions_add(&driver->regions, &region) != VGPU_REGIONS_OK) {
@@ -176,12 +180,17 @@ static int map(struct vgpu_driver *driver, struct vgpu_graph_memory *memory) {
   const struct vgpu_send_cuMemCreate create = {.handle = handle, .size = memory->room, .device = device};
   const struct vgpu_send_cuMemMap place = {
       .address = memory->address, .size = memory->room, .handle = handle};
-  const struct vgpu_send_cuMemSetAccess allow = {
-      .address = memory->address, .size = memory->room, .device = device, .flags = READ_WRITE};
   const struct vgpu_send_cuMemRelease release = {.handle = handle}; /* mapped memory lives on */
   int result = vgpu_cuda_call(VGPU_OP_cuMemCreate, &create, sizeof create, NULL, 0);
   if (result == CUDA_SUCCESS) result = vgpu_cuda_call(VGPU_OP_cuMemMap, &place, sizeof place, NULL, 0);
-  if (result == CUDA_SUCCESS) result = vgpu_cuda_post(VGPU_OP_cuMemSetAccess, &allow, sizeof allow, NULL, 0);
+  for (int32_t i = 0; result == CUDA_SUCCESS && i < driver->device_count; i++) {
+    const struct vgpu_send_cuMemSetAccess allow = {.address = memory->address,
+                                                   .size = memory->room,
+                                                   .device = driver->host_index[i],
+                                                   .flags = READ_WRITE};
+    if ((memory->devices >> i & 1) == 0) continue;
+    result = vgpu_cuda_post(VGPU_OP_cuMemSetAccess, &allow, sizeof allow, NULL, 0);
+  }
   if (result == CUDA_SUCCESS)
     result = vgpu_cuda_post(VGPU_OP_cuMemRelease, &release, sizeof release, NULL, 0);
   if (result != CUDA_SUCCESS) return result;

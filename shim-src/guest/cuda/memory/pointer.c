@@ -56,6 +56,9 @@ static int attribute_of(struct vgpu_driver *driver, const struct vgpu_region *re
       *(int32_t *)data = region->kind == VGPU_REGION_MANAGED;
       return CUDA_SUCCESS;
     case 10: /* IS_LEGACY_CUDA_IPC_CAPABLE */
+      *(int32_t *)data = region->kind == VGPU_REGION_DEVICE && region->pool == 0 && region->module == 0 &&
+                         !region->opened && vgpu_ipc_possible();
+      return CUDA_SUCCESS;
     case 15: /* IS_GPU_DIRECT_RDMA_CAPABLE */
     case 21: /* IS_HW_DECOMPRESS_CAPABLE */
       /* The attribute is an int: the runtime reads four bytes that it has not cleared. */

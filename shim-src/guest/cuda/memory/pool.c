@@ -18,6 +18,7 @@
 #define MANAGED 2           /* CU_MEM_ALLOCATION_TYPE_MANAGED */
 #define ON_DEVICE 1         /* CU_MEM_LOCATION_TYPE_DEVICE */
 #define POSIX_FD 1          /* CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR */
+#define READ_ONLY 1         /* CU_MEM_ACCESS_FLAGS_PROT_READ */
 #define READ_WRITE 3        /* CU_MEM_ACCESS_FLAGS_PROT_READWRITE */
 
 enum {
@@ -56,18 +57,29 @@ int vgpu_pool_device(int32_t ordinal) {
   return facts->attributes[POOLS_SUPPORTED] != 0 ? CUDA_SUCCESS : CUDA_ERROR_NOT_SUPPORTED;
 }
 
-int vgpu_pool_make(struct vgpu_driver *driver, int32_t ordinal, uint64_t max_size, bool given,
+static int make_at_host(const struct vgpu_pool_origin *origin, uint64_t number, uint32_t device) {
+  if (origin->kind == VGPU_POOL_OPENED) {
+    struct vgpu_send_open_pool send = {
+        .pool = number, .token_0 = origin->token[0], .token_1 = origin->token[1], .device = device};
+    return vgpu_cuda_call(VGPU_OP_open_pool, &send, sizeof send, NULL, 0);
+  }
+  struct vgpu_send_cuMemPoolCreate send = {
+      .pool = number, .max_size = origin->max_size, .device = device, .given = origin->kind};
+  return vgpu_cuda_call(VGPU_OP_cuMemPoolCreate, &send, sizeof send, NULL, 0);
+}
+
+int vgpu_pool_make(struct vgpu_driver *driver, int32_t ordinal, const struct vgpu_pool_origin *origin,
                    struct vgpu_pool **made) {
   struct vgpu_pool *pool = malloc(sizeof *pool);
   if (pool == NULL) return CUDA_ERROR_OUT_OF_MEMORY;
-  *pool = (struct vgpu_pool){.number = vgpu_cuda_next_number(driver), .ordinal = ordinal};
+  *pool = (struct vgpu_pool){.number = vgpu_cuda_next_number(driver),
+                             .ordinal = ordinal,
+                             .of_driver = origin->kind == VGPU_POOL_OPENED};
   if (!vgpu_objects_add(&driver->objects, pool, VGPU_OBJECT_POOL)) {
     free(pool);
     return CUDA_ERROR_OUT_OF_MEMORY;
   }
-  struct vgpu_send_cuMemPoolCreate send = {
-      .pool = pool->number, .max_size = max_size, .device = driver->host_index[ordinal], .given = given};
-  int result = vgpu_cuda_call(VGPU_OP_cuMemPoolCreate, &send, sizeof send, NULL, 0);
+  int result = make_at_host(origin, pool->number, driver->host_index[ordinal]);
   if (result != CUDA_SUCCESS) {
     vgpu_objects_remove(&driver->objects, pool, VGPU_OBJECT_POOL);
     free(pool);
@@ -81,7 +93,8 @@ int vgpu_pool_make(struct vgpu_driver *driver, int32_t ordinal, uint64_t max_siz
 static int default_pool(struct vgpu_driver *driver, int32_t ordinal, struct vgpu_pool **pool) {
   struct vgpu_device_pools *pools = &driver->pools[ordinal];
   if (pools->given == NULL) {
-    int result = vgpu_pool_make(driver, ordinal, 0, true, &pools->given);
+    const struct vgpu_pool_origin origin = {.kind = VGPU_POOL_DEFAULT};
+    int result = vgpu_pool_make(driver, ordinal, &origin, &pools->given);
     if (result != CUDA_SUCCESS) return result;
   }
   *pool = pools->given;
@@ -196,11 +209,16 @@ int cuMemPoolCreate(struct vgpu_pool **pool, const void *poolProps) {
   /* Processes here can share file descriptors only. There are no pools of host memory. */
   if ((properties.handle_types & ~POSIX_FD) != 0 || properties.location.type != ON_DEVICE)
     return CUDA_ERROR_NOT_SUPPORTED;
-  if (properties.handle_types != 0 && !vgpu_shares_possible()) return CUDA_ERROR_NOT_SUPPORTED;
   result = vgpu_pool_device(properties.location.id);
   if (result != CUDA_SUCCESS) return result;
+  if (properties.handle_types != 0 && !vgpu_pool_shares_possible(properties.location.id))
+    return CUDA_ERROR_NOT_SUPPORTED;
+  /* Only the driver's pools are told at the start that they will be shared. */
+  bool told = properties.handle_types != 0 && !vgpu_session_exchanges(driver->session);
+  const struct vgpu_pool_origin origin = {.kind = told ? VGPU_POOL_EXPORTABLE : VGPU_POOL_OWN,
+                                          .max_size = properties.max_size};
   pthread_mutex_lock(&driver->lock);
-  result = vgpu_pool_make(driver, properties.location.id, properties.max_size, false, pool);
+  result = vgpu_pool_make(driver, properties.location.id, &origin, pool);
   if (result == CUDA_SUCCESS) (*pool)->exportable = properties.handle_types != 0;
   pthread_mutex_unlock(&driver->lock);
   return result;
@@ -271,26 +289,41 @@ int cuMemPoolTrimTo(struct vgpu_pool *handle, size_t minBytesToKeep) {
   return vgpu_cuda_call(VGPU_OP_cuMemPoolTrimTo, &send, sizeof send, NULL, 0);
 }
 
-/*
- * No device can access another's memory (cuDeviceCanAccessPeer), and each device can always access its own.
- */
+static int check_pool_access(const struct vgpu_driver *driver, const struct vgpu_pool *pool,
+                             const struct access *access) {
+  if (access->location.type != ON_DEVICE) return CUDA_ERROR_INVALID_VALUE;
+  int32_t ordinal = access->location.id;
+  if (ordinal < 0 || ordinal >= driver->device_count) return CUDA_ERROR_INVALID_DEVICE;
+  /* A device can always access its own memory. */
+  if (ordinal == pool->ordinal) return access->flags == READ_WRITE ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+  if (access->flags != 0 && access->flags != READ_ONLY && access->flags != READ_WRITE)
+    return CUDA_ERROR_INVALID_VALUE;
+  return access->flags == 0 || vgpu_peer_possible(ordinal, pool->ordinal) ? CUDA_SUCCESS
+                                                                          : PEER_ACCESS_UNSUPPORTED;
+}
+
 int cuMemPoolSetAccess(struct vgpu_pool *handle, const void *map, size_t count) {
   struct vgpu_driver *driver;
   struct vgpu_pool pool;
   int result = vgpu_pool_take(handle, &driver, &pool);
   if (result != CUDA_SUCCESS) return result;
   if (map == NULL || count == 0) return CUDA_ERROR_INVALID_VALUE;
-  for (size_t i = 0; i < count; i++) {
-    struct access access;
-    memcpy(&access, (const struct access *)map + i, sizeof access);
-    if (access.location.type != ON_DEVICE) return CUDA_ERROR_INVALID_VALUE;
-    if (access.location.id < 0 || access.location.id >= driver->device_count)
-      return CUDA_ERROR_INVALID_DEVICE;
-    bool own = access.location.id == pool.ordinal;
-    if (own && access.flags != READ_WRITE) return CUDA_ERROR_INVALID_VALUE;
-    if (!own && access.flags != 0) return PEER_ACCESS_UNSUPPORTED;
+  const struct access *accesses = map;
+  for (size_t i = 0; result == CUDA_SUCCESS && i < count; i++)
+    result = check_pool_access(driver, &pool, &accesses[i]);
+  for (size_t i = 0; result == CUDA_SUCCESS && i < count; i++) {
+    int32_t ordinal = accesses[i].location.id;
+    if (pool.access[ordinal] == accesses[i].flags || ordinal == pool.ordinal) continue;
+    struct vgpu_send_cuMemPoolSetAccess send = {
+        .pool = pool.number, .device = driver->host_index[ordinal], .flags = (uint32_t)accesses[i].flags};
+    result = vgpu_cuda_call(VGPU_OP_cuMemPoolSetAccess, &send, sizeof send, NULL, 0);
+    if (result != CUDA_SUCCESS) break;
+    pthread_mutex_lock(&driver->lock);
+    bool live = vgpu_objects_has(&driver->objects, handle, VGPU_OBJECT_POOL);
+    if (live) handle->access[ordinal] = pool.access[ordinal] = (uint8_t)accesses[i].flags;
+    pthread_mutex_unlock(&driver->lock);
   }
-  return CUDA_SUCCESS;
+  return result;
 }
 
 int cuMemPoolGetAccess(int32_t *flags, struct vgpu_pool *memPool, void *location) {
@@ -302,7 +335,7 @@ int cuMemPoolGetAccess(int32_t *flags, struct vgpu_pool *memPool, void *location
   const struct location *where = location;
   if (where->type != ON_DEVICE) return CUDA_ERROR_INVALID_VALUE;
   if (where->id < 0 || where->id >= driver->device_count) return CUDA_ERROR_INVALID_DEVICE;
-  *flags = where->id == pool.ordinal ? READ_WRITE : 0;
+  *flags = where->id == pool.ordinal ? READ_WRITE : pool.access[where->id];
   return CUDA_SUCCESS;
 }
 
@@ -318,10 +351,19 @@ int cuMemAllocFromPoolAsync(uint64_t *dptr, size_t bytesize, struct vgpu_pool *h
   int result = vgpu_pool_take(handle, &driver, &pool);
   if (result != CUDA_SUCCESS) return result;
   if (dptr == NULL || bytesize == 0 || pool.imported) return CUDA_ERROR_INVALID_VALUE;
+  struct vgpu_memory_access others[VGPU_DEVICES_MAX];
+  size_t count = 0;
+  for (int32_t i = 0; i < driver->device_count; i++) {
+    if (pool.access[i] == READ_WRITE)
+      others[count++] =
+          (struct vgpu_memory_access){.location_type = ON_DEVICE, .location = i, .flags = READ_WRITE};
+  }
   struct vgpu_node_params node = {.type = VGPU_NODE_ALLOCATE,
                                   .of.allocation = {.allocation_type = PINNED,
                                                     .location_type = ON_DEVICE,
                                                     .location = pool.ordinal,
+                                                    .accesses = others,
+                                                    .access_count = count,
                                                     .bytes = bytesize}};
   if (vgpu_capture_node(driver, hStream, &node, &result)) {
     if (result == CUDA_SUCCESS) *dptr = node.of.allocation.address;

@@ -5,14 +5,18 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "wire/frame.h"
+
 struct vgpu_driver;
 
 /* The object behind a CUmemoryPool. It is valid while it is in the driver's list of objects. */
 struct vgpu_pool {
-  uint64_t number; /* number at the host */
-  int32_t ordinal; /* of its visible device */
-  bool exportable; /* made with a handle type, so it can be exported */
-  bool imported;   /* imported from another process: nothing can be allocated from it */
+  uint64_t number;                  /* number at the host */
+  int32_t ordinal;                  /* of its visible device */
+  bool exportable;                  /* made with a handle type, so it can be exported */
+  bool of_driver;                   /* imported, and at the host it is a pool of the driver */
+  bool imported;                    /* imported from another process: nothing can be allocated from it */
+  uint8_t access[VGPU_DEVICES_MAX]; /* CUmemAccess_flags of each other device */
 };
 
 struct vgpu_device_pools {
@@ -26,8 +30,16 @@ int vgpu_pool_device(int32_t ordinal);
 /* Copies the fields of a live handle, so that no field is read of a pool that another thread destroys. */
 int vgpu_pool_take(const struct vgpu_pool *handle, struct vgpu_driver **driver, struct vgpu_pool *pool);
 
+/* The origin of a new pool. */
+enum vgpu_pool_kind { VGPU_POOL_OWN = 0, VGPU_POOL_DEFAULT = 1, VGPU_POOL_EXPORTABLE = 2, VGPU_POOL_OPENED };
+struct vgpu_pool_origin {
+  enum vgpu_pool_kind kind;
+  uint64_t max_size; /* 0: no limit of its own */
+  uint64_t token[2]; /* VGPU_POOL_OPENED */
+};
+
 /* Makes a new pool, also at the host. The caller holds driver->lock. */
-int vgpu_pool_make(struct vgpu_driver *driver, int32_t ordinal, uint64_t max_size, bool given,
+int vgpu_pool_make(struct vgpu_driver *driver, int32_t ordinal, const struct vgpu_pool_origin *origin,
                    struct vgpu_pool **made);
 
 /* Returns the live pool of this number; NULL: there is none, or it was destroyed. */

@@ -24,7 +24,7 @@ struct vgpu_region {
   uint64_t start;
   uint64_t size;
   enum vgpu_region_kind kind;
-  uint32_t flags;   /* host memory: the program's flags; mapped: access (0 none, 1 read, 3 both) */
+  uint32_t flags;   /* host memory: the program's flags; mapped: 0 if no device may access it */
   uint64_t context; /* number of the context that made it; 0 if mapped or of a pool */
   int32_t ordinal;
   uint32_t shared_region; /* pinned, managed: number of its shared memory; 0: plain memory of this process */

@@ -16,7 +16,9 @@
 #include "guest/cuda/memory/pool.h"
 #include "guest/cuda/memory/virtual.h"
 
-#define POSIX_FD 1 /* CUmemAllocationHandleType */
+#define POSIX_FD 1                 /* CUmemAllocationHandleType */
+#define POSIX_FILE_DESCRIPTORS 103 /* CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED */
+#define POOL_HANDLE_TYPES 119      /* CU_DEVICE_ATTRIBUTE_MEMPOOL_SUPPORTED_HANDLE_TYPES */
 #define LAZY_PEER_ACCESS 1u
 #define BETWEEN_PROCESSES 4u /* CU_EVENT_INTERPROCESS */
 
@@ -35,10 +37,21 @@ struct ticket {
 };
 _Static_assert(sizeof(struct ticket) == 64, "CU_IPC_HANDLE_SIZE");
 
-bool vgpu_shares_possible(void) {
+/* `attribute` says of a GPU whether its driver shares file descriptors. */
+static bool is_shared(int32_t ordinal, int32_t attribute) {
   int result;
   struct vgpu_driver *driver = vgpu_cuda_driver(&result);
-  return driver != NULL && vgpu_session_exchanges(driver->session);
+  const struct vgpu_device_facts *facts = vgpu_cuda_device_facts(ordinal);
+  if (driver == NULL || facts == NULL || !vgpu_session_shares(driver->session)) return false;
+  return vgpu_session_exchanges(driver->session) || (facts->attributes[attribute] & POSIX_FD) != 0;
+}
+
+bool vgpu_physical_shares_possible(int32_t ordinal) {
+  return is_shared(ordinal, POSIX_FILE_DESCRIPTORS);
+}
+
+bool vgpu_pool_shares_possible(int32_t ordinal) {
+  return is_shared(ordinal, POOL_HANDLE_TYPES);
 }
 
 bool vgpu_ipc_possible(void) {
@@ -102,19 +115,23 @@ static int open_ticket(const struct ticket *ticket, const struct vgpu_pool *pool
   if (driver == NULL) return result;
   if (!vgpu_ipc_possible()) return CUDA_ERROR_NOT_SUPPORTED;
   struct vgpu_context *context = NULL;
-  struct vgpu_send_open_memory send = {
-      .token_0 = ticket->token[0], .token_1 = ticket->token[1], .bytes = ticket->bytes};
+  struct vgpu_send_open_memory send = {.token_0 = ticket->token[0],
+                                       .token_1 = ticket->token[1],
+                                       .bytes = ticket->bytes,
+                                       .handle = pool != NULL && pool->of_driver ? pool->number : 0,
+                                       .device = ticket->device};
   result = vgpu_cuda_current(driver, &context);
   if (result == CUDA_SUCCESS) result = vgpu_cuda_context_number(&send.context);
   if (result != CUDA_SUCCESS) return result;
   struct vgpu_reply_open_memory reply;
   result = vgpu_cuda_call(VGPU_OP_open_memory, &send, sizeof send, &reply, sizeof reply);
   if (result != CUDA_SUCCESS) return result;
+  int32_t ordinal = ordinal_of(driver, ticket);
   struct vgpu_region region = {.start = reply.address,
                                .size = reply.bytes,
                                .kind = VGPU_REGION_DEVICE,
                                .context = send.context,
-                               .ordinal = context->ordinal,
+                               .ordinal = ordinal >= 0 ? ordinal : context->ordinal,
                                .pool = pool == NULL ? 0 : pool->number,
                                .opened = true};
   if (vgpu_regions_add(&driver->regions, &region) != VGPU_REGIONS_OK) {
@@ -251,6 +268,7 @@ int cuMemExportToShareableHandle(void *shareableHandle, uint64_t handle, int32_t
   if (handleType != POSIX_FD) return CUDA_ERROR_NOT_SUPPORTED;
   int32_t ordinal = vgpu_physical_exportable(driver, handle);
   if (ordinal < 0) return CUDA_ERROR_INVALID_VALUE;
+  if (!vgpu_physical_shares_possible(ordinal)) return CUDA_ERROR_NOT_SUPPORTED;
   struct ticket ticket = ticket_of(TICKET_PHYSICAL, driver->host_index[ordinal]);
   result = ask_to_share(0, 0, handle, &ticket);
   return result == CUDA_SUCCESS ? hand_out(&ticket, shareableHandle) : result;
@@ -261,7 +279,7 @@ int cuMemImportFromShareableHandle(uint64_t *handle, void *osHandle, int32_t shH
   struct vgpu_driver *driver = vgpu_cuda_driver(&result);
   if (driver == NULL) return result;
   struct ticket ticket;
-  if (shHandleType != POSIX_FD || !vgpu_shares_possible()) return CUDA_ERROR_NOT_SUPPORTED;
+  if (shHandleType != POSIX_FD || !vgpu_session_shares(driver->session)) return CUDA_ERROR_NOT_SUPPORTED;
   if (handle == NULL || !read_ticket(osHandle, TICKET_PHYSICAL, &ticket)) return CUDA_ERROR_INVALID_VALUE;
   int32_t ordinal = ordinal_of(driver, &ticket);
   if (ordinal < 0) return CUDA_ERROR_INVALID_DEVICE;
@@ -295,6 +313,14 @@ int cuMemPoolExportToShareableHandle(void *handle_out, struct vgpu_pool *pool, i
   if (handle_out == NULL || flags != 0 || !taken.exportable) return CUDA_ERROR_INVALID_VALUE;
   if (handleType != POSIX_FD) return CUDA_ERROR_NOT_SUPPORTED;
   struct ticket ticket = ticket_of(TICKET_POOL, driver->host_index[taken.ordinal]);
+  if (!vgpu_session_exchanges(driver->session)) {
+    struct vgpu_send_share_pool send = {.pool = taken.number};
+    struct vgpu_reply_share_pool reply = {0};
+    result = vgpu_cuda_call(VGPU_OP_share_pool, &send, sizeof send, &reply, sizeof reply);
+    if (result != CUDA_SUCCESS) return result;
+    ticket.token[0] = reply.token_0;
+    ticket.token[1] = reply.token_1;
+  }
   return hand_out(&ticket, handle_out);
 }
 
@@ -309,8 +335,11 @@ int cuMemPoolImportFromShareableHandle(struct vgpu_pool **pool_out, void *handle
     return CUDA_ERROR_INVALID_VALUE;
   int32_t ordinal = ordinal_of(driver, &ticket);
   if (ordinal < 0) return CUDA_ERROR_INVALID_DEVICE;
+  const struct vgpu_pool_origin origin = {.kind = (ticket.token[0] | ticket.token[1]) != 0 ? VGPU_POOL_OPENED
+                                                                                           : VGPU_POOL_OWN,
+                                          .token = {ticket.token[0], ticket.token[1]}};
   pthread_mutex_lock(&driver->lock);
-  result = vgpu_pool_make(driver, ordinal, 0, false, pool_out);
+  result = vgpu_pool_make(driver, ordinal, &origin, pool_out);
   if (result == CUDA_SUCCESS) (*pool_out)->imported = true;
   pthread_mutex_unlock(&driver->lock);
   return result;

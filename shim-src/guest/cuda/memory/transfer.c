@@ -428,10 +428,20 @@ int cuMemcpyAsync(uint64_t dst, uint64_t src, size_t ByteCount, struct vgpu_stre
   return result == CUDA_SUCCESS ? anywhere(&transfer, dst, src, ByteCount) : result;
 }
 
-/* A copy between devices. An address tells its device, so the contexts only have to be valid. */
+/*
+ * A copy between devices. An address tells its device, so the contexts only have to be valid. A copy without
+ * a stream comes after all work of both contexts.
+ */
 static int peer(const struct vgpu_transfer *transfer, uint64_t destination, struct vgpu_context *to,
                 uint64_t source, struct vgpu_context *from, size_t bytes) {
   if (!vgpu_cuda_context_live(to) || !vgpu_cuda_context_live(from)) return CUDA_ERROR_INVALID_CONTEXT;
+  struct vgpu_context *const contexts[] = {to, from};
+  for (size_t i = 0; i < 2 && !transfer->async; i++) {
+    uint64_t context;
+    int result = vgpu_cuda_context_given(transfer->driver, contexts[i], &context);
+    if (result == CUDA_SUCCESS && context != transfer->context) result = vgpu_cuda_wait_context(context);
+    if (result != CUDA_SUCCESS) return result;
+  }
   return vgpu_transfer_on_device(transfer, destination, source, bytes);
 }
 

@@ -55,7 +55,7 @@ struct vgpu_mapping {
   struct vgpu_mapping *next;
   uint64_t start;
   uint64_t size;
-  uint32_t access;
+  uint8_t access[VGPU_DEVICES_MAX]; /* CUmemAccess_flags of each visible device */
   struct vgpu_physical *physical;
 };
 
@@ -174,6 +174,8 @@ int cuMemCreate(uint64_t *handle, size_t size, const void *prop, uint64_t flags)
   /* This call waits, because a program must learn whether there is enough memory. */
   struct vgpu_send_cuMemCreate send = {
       .handle = number, .size = size, .device = driver->host_index[properties.location]};
+  if (properties.handle_types != 0 && vgpu_physical_shares_possible(properties.location))
+    send.handle_types = HANDLE_POSIX_FD;
   result = vgpu_cuda_call(VGPU_OP_cuMemCreate, &send, sizeof send, NULL, 0);
   if (result != CUDA_SUCCESS) {
     free(physical);
@@ -274,14 +276,21 @@ int cuMemUnmap(uint64_t ptr, size_t size) {
   return vgpu_cuda_post(VGPU_OP_cuMemUnmap, &send, sizeof send, NULL, 0);
 }
 
-/* Accepts only the device that has the memory, because devices cannot access each other's memory. */
+/* Accepts the device that has the memory, and others that reach it. */
 static int check_access(const struct vgpu_driver *driver, const struct access *access,
                         const struct vgpu_mapping *mapping) {
+  int32_t home = mapping->physical->properties.location;
   if (access->flags != 0 && access->flags != 1 && access->flags != 3) return CUDA_ERROR_INVALID_VALUE;
   if (access->location_type != 1) return CUDA_ERROR_INVALID_VALUE;
   if (access->location < 0 || access->location >= driver->device_count) return CUDA_ERROR_INVALID_DEVICE;
-  return access->location == mapping->physical->properties.location ? CUDA_SUCCESS
-                                                                    : CUDA_ERROR_INVALID_DEVICE;
+  return access->location == home || vgpu_peer_possible(access->location, home) ? CUDA_SUCCESS
+                                                                                : CUDA_ERROR_INVALID_DEVICE;
+}
+
+/* True if any device may access the mapping. */
+static bool is_accessible(const struct vgpu_mapping *mapping) {
+  static const uint8_t none[VGPU_DEVICES_MAX];
+  return memcmp(mapping->access, none, sizeof none) != 0;
 }
 
 int cuMemSetAccess(uint64_t ptr, size_t size, const void *desc, size_t count) {
@@ -301,11 +310,12 @@ int cuMemSetAccess(uint64_t ptr, size_t size, const void *desc, size_t count) {
     for (; mapping != NULL && mapping->start < ptr + size && result == CUDA_SUCCESS;
          mapping = mapping->next) {
       result = check_access(driver, &accesses[i], mapping);
-      if (result == CUDA_SUCCESS) mapping->access = accesses[i].flags;
+      if (result == CUDA_SUCCESS) mapping->access[accesses[i].location] = (uint8_t)accesses[i].flags;
     }
   }
-  if (result == CUDA_SUCCESS) {
-    vgpu_regions_set_access(&driver->regions, ptr, size, accesses[count - 1].flags);
+  for (struct vgpu_mapping *mapping = *first_mapping(virtual, ptr);
+       result == CUDA_SUCCESS && mapping != NULL && mapping->start < ptr + size; mapping = mapping->next) {
+    vgpu_regions_set_access(&driver->regions, mapping->start, mapping->size, is_accessible(mapping));
   }
   pthread_mutex_unlock(&virtual->lock);
   for (size_t i = 0; i < count && result == CUDA_SUCCESS; i++) {
@@ -335,7 +345,7 @@ int cuMemGetAccess(uint64_t *flags, const void *location, uint64_t ptr) {
   if (place[1] < 0 || place[1] >= driver->device_count) return CUDA_ERROR_INVALID_DEVICE;
   pthread_mutex_lock(&driver->virtual.lock);
   const struct vgpu_mapping *mapping = find_mapping(&driver->virtual, ptr);
-  if (mapping != NULL) *flags = mapping->physical->properties.location == place[1] ? mapping->access : 0;
+  if (mapping != NULL) *flags = mapping->access[place[1]];
   pthread_mutex_unlock(&driver->virtual.lock);
   return mapping == NULL ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
 }

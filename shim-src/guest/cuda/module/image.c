@@ -19,17 +19,19 @@ struct wrapper {
   const void *const *more;
 };
 
-#define CONTAINERS_MAX 64
+struct container {
+  const unsigned char *bytes;
+  uint64_t size;
+};
 
 struct containers {
-  unsigned count;
+  struct container *array;
+  unsigned count, capacity;
   /*
    * For nvcc -rdc=true. The first image is the linked one, if there is one. Each other image is an object,
    * which is linked when the program is loaded. The machine code of an object is not a program.
    */
   bool parts;
-  const unsigned char *bytes[CONTAINERS_MAX];
-  uint64_t size[CONTAINERS_MAX];
 };
 
 static uint32_t architecture_of(const struct vgpu_driver *driver, int32_t ordinal) {
@@ -51,7 +53,7 @@ static void want(const struct containers *containers, uint32_t architecture, str
   for (unsigned i = 0; i < containers->count; i++) {
     struct vgpu_entry entry;
     uint64_t offset = 0;
-    while (vgpu_fatbin_next(containers->bytes[i], containers->size[i], &offset, &entry) == 1) {
+    while (vgpu_fatbin_next(containers->array[i].bytes, containers->array[i].size, &offset, &entry) == 1) {
       if (!vgpu_entry_fits(&entry, architecture) || is_object_code(containers, i, &entry)) continue;
       uint32_t *best = entry.kind == VGPU_ENTRY_ELF ? &wanted->elf : &wanted->ptx;
       if (entry.kind <= VGPU_ENTRY_ELF && entry.architecture > *best) *best = entry.architecture;
@@ -83,7 +85,7 @@ static uint64_t gather(const struct vgpu_driver *driver, const struct containers
   for (unsigned i = 0; i < containers->count; i++) {
     struct vgpu_entry entry;
     uint64_t offset = 0;
-    while (vgpu_fatbin_next(containers->bytes[i], containers->size[i], &offset, &entry) == 1) {
+    while (vgpu_fatbin_next(containers->array[i].bytes, containers->array[i].size, &offset, &entry) == 1) {
       if (is_object_code(containers, i, &entry) || !is_wanted(driver, &entry, wanted)) continue;
       if (to != NULL) memcpy(to + size, entry.whole, entry.whole_size);
       size += entry.whole_size;
@@ -130,19 +132,30 @@ static uint64_t container_size(const unsigned char *bytes, uint64_t limit) {
   return header + content;
 }
 
-/* Adds a container after checking all of its entries. */
-static bool add_container(struct containers *containers, const void *bytes, uint64_t limit) {
-  if (containers->count == CONTAINERS_MAX || vgpu_image_kind(bytes, limit) != VGPU_IMAGE_FATBIN) return false;
-  if (limit < VGPU_FATBIN_HEADER) return false;
+/* Adds a container after checking all of its entries. Returns a CUresult. */
+static int add_container(struct containers *containers, const void *bytes, uint64_t limit) {
+  if (vgpu_image_kind(bytes, limit) != VGPU_IMAGE_FATBIN || limit < VGPU_FATBIN_HEADER)
+    return CUDA_ERROR_INVALID_IMAGE;
   uint64_t size = container_size(bytes, limit), offset = 0;
-  if (size == 0) return false;
+  if (size == 0) return CUDA_ERROR_INVALID_IMAGE;
   struct vgpu_entry entry;
   int more;
   while ((more = vgpu_fatbin_next(bytes, size, &offset, &entry)) == 1) continue;
-  if (more < 0) return false;
-  containers->bytes[containers->count] = bytes;
-  containers->size[containers->count++] = size;
-  return true;
+  if (more < 0) return CUDA_ERROR_INVALID_IMAGE;
+  if (containers->count == containers->capacity) {
+    unsigned bigger = containers->capacity == 0 ? 16 : containers->capacity * 2;
+    void *moved = realloc(containers->array, bigger * sizeof *containers->array);
+    if (moved == NULL) return CUDA_ERROR_OUT_OF_MEMORY;
+    containers->array = moved;
+    containers->capacity = bigger;
+  }
+  containers->array[containers->count++] = (struct container){bytes, size};
+  return CUDA_SUCCESS;
+}
+
+static int end_with(struct containers *containers, int result) {
+  free(containers->array);
+  return result;
 }
 
 static int copy(const void *bytes, uint64_t size, struct vgpu_image *image) {
@@ -157,10 +170,12 @@ static int copy(const void *bytes, uint64_t size, struct vgpu_image *image) {
 static int take(const struct vgpu_driver *driver, const void *code, uint64_t limit,
                 struct vgpu_image *image) {
   struct containers containers = {0};
+  int result;
   switch (vgpu_image_kind(code, limit)) {
     case VGPU_IMAGE_FATBIN:
-      if (!add_container(&containers, code, limit)) return CUDA_ERROR_INVALID_IMAGE;
-      return filter(driver, &containers, image);
+      result = add_container(&containers, code, limit);
+      if (result == CUDA_SUCCESS) result = filter(driver, &containers, image);
+      return end_with(&containers, result);
     case VGPU_IMAGE_ELF:
       return copy(code, vgpu_elf_length(code, limit), image);
     case VGPU_IMAGE_PTX:
@@ -179,13 +194,12 @@ static int take_wrapper(const struct vgpu_driver *driver, const struct wrapper *
                                  : take(driver, wrapper->data, VGPU_IMAGE_MAX, image);
   }
   struct containers containers = {.parts = true};
-  if (wrapper->data != NULL && !add_container(&containers, wrapper->data, VGPU_IMAGE_MAX)) {
-    return CUDA_ERROR_INVALID_IMAGE;
-  }
-  for (unsigned i = 0; wrapper->more[i] != NULL; i++) {
-    if (!add_container(&containers, wrapper->more[i], VGPU_IMAGE_MAX)) return CUDA_ERROR_INVALID_IMAGE;
-  }
-  return filter(driver, &containers, image);
+  int result = CUDA_SUCCESS;
+  if (wrapper->data != NULL) result = add_container(&containers, wrapper->data, VGPU_IMAGE_MAX);
+  for (size_t i = 0; result == CUDA_SUCCESS && wrapper->more[i] != NULL; i++)
+    result = add_container(&containers, wrapper->more[i], VGPU_IMAGE_MAX);
+  if (result == CUDA_SUCCESS) result = filter(driver, &containers, image);
+  return end_with(&containers, result);
 }
 
 int vgpu_image_take(const struct vgpu_driver *driver, const void *code, struct vgpu_image *image) {

@@ -85,7 +85,10 @@ static int check(struct vgpu_driver *driver, struct vgpu_callable *callable,
   return check_groups(launch, device, attributes, threads);
 }
 
-/* Reads the `extra` form of parameters: pairs of a word and a value that end with 0. */
+/*
+ * Reads the `extra` form of parameters: pairs of a word and a value that end with 0. The buffer may be
+ * shorter than the kernel's parameters: NCCL leaves out the unused end of a structure.
+ */
 static int take_extra(const struct vgpu_callable *callable, void **extra, unsigned char *to) {
   const unsigned char *buffer = NULL;
   const size_t *size = NULL;
@@ -102,8 +105,10 @@ static int take_extra(const struct vgpu_callable *callable, void **extra, unsign
     }
   }
   if (callable->parameter_bytes == 0) return CUDA_SUCCESS;
-  if (buffer == NULL || size == NULL || *size < callable->parameter_bytes) return CUDA_ERROR_INVALID_VALUE;
-  memcpy(to, buffer, callable->parameter_bytes);
+  if (buffer == NULL || size == NULL) return CUDA_ERROR_INVALID_VALUE;
+  size_t given = *size < callable->parameter_bytes ? *size : callable->parameter_bytes;
+  memcpy(to, buffer, given);
+  memset(to + given, 0, callable->parameter_bytes - given);
   return CUDA_SUCCESS;
 }
 

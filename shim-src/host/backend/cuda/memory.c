@@ -1,4 +1,5 @@
 /* Memory on the host's GPU. Addresses are the driver's own; each is checked to belong to this session. */
+#include "host/backend/cuda/peer.h"
 #include "host/backend/cuda/session.h"
 
 #define ALWAYS_TAKEN (64u << 10)
@@ -167,6 +168,8 @@ int32_t vgpu_cuda_cuMemcpyDtoD_v2(struct vgpu_worker *worker, const struct vgpu_
   int32_t result =
       check_copy(worker, send->context, 0, send->destination, send->source, send->bytes, &cuda, &stream);
   if (result != CUDA_SUCCESS) return result;
+  const struct vgpu_cuda_peer_copy copy = {send->destination, send->source, send->bytes, stream};
+  if (vgpu_cuda_between_devices(worker, &copy, &result)) return result;
   return VGPU_DRIVER(&cuda->api, cuMemcpyDtoD_v2, send->destination, send->source, send->bytes);
 }
 
@@ -177,6 +180,8 @@ int32_t vgpu_cuda_cuMemcpyDtoDAsync_v2(struct vgpu_worker *worker,
   int32_t result = check_copy(worker, send->context, send->stream, send->destination, send->source,
                               send->bytes, &cuda, &stream);
   if (result != CUDA_SUCCESS) return result;
+  const struct vgpu_cuda_peer_copy copy = {send->destination, send->source, send->bytes, stream};
+  if (vgpu_cuda_between_devices(worker, &copy, &result)) return result;
   return VGPU_DRIVER(&cuda->api, cuMemcpyDtoDAsync_v2, send->destination, send->source, send->bytes, stream);
 }
 

@@ -1,7 +1,13 @@
 /*
  * Memory pools of the host's GPU. They are the driver's own. Addresses are checked to belong to this session.
  */
+#include <stdlib.h>
+#include <unistd.h>
+
 #include "host/backend/cuda/session.h"
+
+#define POSIX_FD 1         /* CUmemAllocationHandleType */
+#define POOL_FILE_BYTES 1u /* the exchange wants a size; a pool has none */
 
 /* CUmemPoolProps */
 struct properties {
@@ -15,33 +21,37 @@ struct properties {
   unsigned char reserved[54];
 };
 
-#define DEFAULT_POOL 1u /* flag of a handle: the device's default pool, which is not destroyed */
+/* `given` of the request, and the flag of a handle. */
+enum { OWN_POOL, DEFAULT_POOL, EXPORTABLE_POOL }; /* the default pool of a device is not destroyed */
 
 int32_t vgpu_cuda_cuMemPoolCreate(struct vgpu_worker *worker, const struct vgpu_send_cuMemPoolCreate *send) {
   struct vgpu_cuda *cuda;
   int32_t result = vgpu_cuda_open(worker, &cuda);
   if (result != CUDA_SUCCESS) return result;
   if (send->device >= worker->inventory->count) return CUDA_ERROR_INVALID_DEVICE;
-  if (send->given > 1) return CUDA_ERROR_INVALID_VALUE;
+  if (send->given > EXPORTABLE_POOL) return CUDA_ERROR_INVALID_VALUE;
   int32_t device;
   struct vgpu_pool *pool = NULL;
   result = VGPU_DRIVER(&cuda->api, cuDeviceGet, &device, (int32_t)send->device);
   if (result != CUDA_SUCCESS) return result;
-  if (send->given == 1) {
+  if (send->given == DEFAULT_POOL) {
     result = VGPU_DRIVER(&cuda->api, cuDeviceGetDefaultMemPool, &pool, device);
   } else {
-    struct properties properties = {
-        .allocation_type = 1, .location_type = 1, .location = device, .max_size = send->max_size};
+    struct properties properties = {.allocation_type = 1,
+                                    .handle_types = send->given == EXPORTABLE_POOL ? POSIX_FD : 0,
+                                    .location_type = 1,
+                                    .location = device,
+                                    .max_size = send->max_size};
     result = VGPU_DRIVER(&cuda->api, cuMemPoolCreate, &pool, &properties);
   }
   if (result != CUDA_SUCCESS) return result;
   if (!vgpu_cuda_remember(worker, send->pool, VGPU_HANDLE_POOL, 0, pool)) {
-    if (send->given == 0) VGPU_DRIVER(&cuda->api, cuMemPoolDestroy, pool);
+    if (send->given != DEFAULT_POOL) VGPU_DRIVER(&cuda->api, cuMemPoolDestroy, pool);
     return CUDA_ERROR_OUT_OF_MEMORY;
   }
   struct vgpu_handle *handle = vgpu_handles_find(&worker->handles, send->pool, VGPU_HANDLE_POOL);
   handle->device = send->device;
-  handle->flags = send->given == 1 ? DEFAULT_POOL : 0;
+  handle->flags = send->given;
   return CUDA_SUCCESS;
 }
 
@@ -60,6 +70,9 @@ int32_t vgpu_cuda_cuMemPoolDestroy(struct vgpu_worker *worker,
   if (handle == NULL || handle->flags == DEFAULT_POOL) return CUDA_ERROR_INVALID_VALUE;
   /* Runs after a trim of it that is in progress. */
   const struct vgpu_cuda_ending ending = {.end = destroy_pool, .object = handle->driver};
+  struct vgpu_token *token = handle->object;
+  if (token != NULL) vgpu_exchange_withdraw(worker, token);
+  free(token);
   vgpu_handles_remove(&worker->handles, send->pool, VGPU_HANDLE_POOL);
   return vgpu_cuda_end(worker, &ending);
 }
@@ -82,6 +95,18 @@ int32_t vgpu_cuda_cuMemPoolSetAttribute(struct vgpu_worker *worker,
   if (pool == NULL) return CUDA_ERROR_INVALID_VALUE;
   uint64_t value = send->value;
   return VGPU_DRIVER(&worker->cuda->api, cuMemPoolSetAttribute, pool, (int32_t)send->attribute, &value);
+}
+
+int32_t vgpu_cuda_cuMemPoolSetAccess(struct vgpu_worker *worker,
+                                     const struct vgpu_send_cuMemPoolSetAccess *send) {
+  struct vgpu_pool *pool = vgpu_cuda_object(worker, send->pool, VGPU_HANDLE_POOL);
+  if (pool == NULL) return CUDA_ERROR_INVALID_VALUE;
+  int32_t device;
+  if (send->device >= worker->inventory->count) return CUDA_ERROR_INVALID_DEVICE;
+  int32_t result = VGPU_DRIVER(&worker->cuda->api, cuDeviceGet, &device, (int32_t)send->device);
+  if (result != CUDA_SUCCESS) return result;
+  const uint32_t access[3] = {1, (uint32_t)device, send->flags}; /* CUmemAccessDesc: a device, which, how */
+  return VGPU_DRIVER(&worker->cuda->api, cuMemPoolSetAccess, pool, access, 1);
 }
 
 int32_t vgpu_cuda_cuMemPoolTrimTo(struct vgpu_worker *worker, const struct vgpu_send_cuMemPoolTrimTo *send) {
@@ -132,6 +157,56 @@ int32_t vgpu_cuda_cuMemFreeAsync(struct vgpu_worker *worker, const struct vgpu_s
       !vgpu_ranges_remove(&cuda->ranges, send->address, VGPU_RANGE_ALLOCATION, &freed)) {
     return CUDA_ERROR_INVALID_VALUE;
   }
+  vgpu_cuda_unshare(worker, send->address, 0);
   vgpu_accounts_give(worker->accounts, worker->slot, freed.device, freed.counted);
   return VGPU_DRIVER(&cuda->api, cuMemFreeAsync, send->address, stream);
+}
+
+/* A pool that is shared again keeps its token: `object` of the handle. */
+int32_t vgpu_cuda_share_pool(struct vgpu_worker *worker, const struct vgpu_send_share_pool *send,
+                             struct vgpu_reply_share_pool *reply) {
+  struct vgpu_handle *handle = vgpu_handles_find(&worker->handles, send->pool, VGPU_HANDLE_POOL);
+  if (handle == NULL) return CUDA_ERROR_INVALID_VALUE;
+  struct vgpu_token *token = handle->object;
+  if (token == NULL) {
+    token = calloc(1, sizeof *token);
+    if (token == NULL) return CUDA_ERROR_OUT_OF_MEMORY;
+    int file = -1;
+    int32_t result =
+        VGPU_DRIVER(&worker->cuda->api, cuMemPoolExportToShareableHandle, &file, handle->driver, POSIX_FD, 0);
+    if (result == CUDA_SUCCESS)
+      result = vgpu_exchange_publish(worker, VGPU_EXCHANGE_DRIVER, file, POOL_FILE_BYTES, token);
+    if (file >= 0) close(file);
+    if (result != CUDA_SUCCESS) {
+      free(token);
+      return result;
+    }
+    handle->object = token;
+  }
+  reply->token_0 = token->words[0];
+  reply->token_1 = token->words[1];
+  return CUDA_SUCCESS;
+}
+
+int32_t vgpu_cuda_open_pool(struct vgpu_worker *worker, const struct vgpu_send_open_pool *send) {
+  struct vgpu_cuda *cuda;
+  int32_t result = vgpu_cuda_open(worker, &cuda);
+  if (result != CUDA_SUCCESS) return result;
+  if (send->device >= worker->inventory->count) return CUDA_ERROR_INVALID_DEVICE;
+  int file;
+  uint64_t bytes;
+  const struct vgpu_token token = {{send->token_0, send->token_1}};
+  result = vgpu_exchange_fetch(worker, VGPU_EXCHANGE_DRIVER, &token, &file, &bytes);
+  if (result != CUDA_SUCCESS) return result;
+  struct vgpu_pool *pool = NULL;
+  result =
+      VGPU_DRIVER(&cuda->api, cuMemPoolImportFromShareableHandle, &pool, (void *)(intptr_t)file, POSIX_FD, 0);
+  close(file);
+  if (result != CUDA_SUCCESS) return result;
+  if (!vgpu_cuda_remember(worker, send->pool, VGPU_HANDLE_POOL, 0, pool)) {
+    VGPU_DRIVER(&cuda->api, cuMemPoolDestroy, pool);
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  }
+  vgpu_handles_find(&worker->handles, send->pool, VGPU_HANDLE_POOL)->device = send->device;
+  return CUDA_SUCCESS;
 }

@@ -12,6 +12,7 @@
 #include "host/backend/cuda/ranges.h"
 #include "host/backend/cuda/readback.h"
 #include "host/backend/cuda/turn.h"
+#include "host/session/exchange.h"
 #include "host/session/worker.h"
 #include "cuda_results.h"
 
@@ -61,6 +62,12 @@ void vgpu_cuda_end_pin(struct vgpu_worker *worker, struct vgpu_shared_region *sh
  * worker->printed.
  */
 void vgpu_cuda_collect_prints(struct vgpu_worker *worker);
+
+/* virtual.c: physical memory that sessions of one guest share, as files of the driver. Return CUresults. */
+int32_t vgpu_cuda_share_physical(struct vgpu_worker *worker, uint64_t number, struct vgpu_token *token,
+                                 uint64_t *bytes);
+int32_t vgpu_cuda_open_physical(struct vgpu_worker *worker, uint64_t number, const struct vgpu_token *token,
+                                uint64_t *bytes);
 
 /* sharing.c: ends that other sessions can open an allocation, an event, or all of a context. */
 void vgpu_cuda_unshare(struct vgpu_worker *worker, uint64_t address, uint64_t event);

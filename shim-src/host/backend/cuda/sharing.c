@@ -1,7 +1,7 @@
 /*
  * Memory and events that sessions of one guest share, by the driver's own handles (cuIpc*). A handle goes to
  * the other session's worker in memory that the daemon passes on, so a guest never sees it, and a worker
- * never gets one of another guest. Physical memory and pools are not shared (cuMemExportToShareableHandle).
+ * never gets one of another guest. Physical memory and pools are files of the driver (virtual.c, pool.c).
  */
 #include <stdlib.h>
 #include <string.h>
@@ -9,7 +9,6 @@
 #include <unistd.h>
 
 #include "host/backend/cuda/session.h"
-#include "host/session/exchange.h"
 #include "wire/shared.h"
 
 #define LAZY_PEER_ACCESS 1u /* CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS */
@@ -90,18 +89,27 @@ static int32_t share(struct vgpu_worker *worker, enum vgpu_exchange_kind kind, c
 int32_t vgpu_cuda_share_memory(struct vgpu_worker *worker, const struct vgpu_send_share_memory *send,
                                struct vgpu_reply_share_memory *reply) {
   struct vgpu_cuda *cuda;
-  if (send->handle != 0) return CUDA_ERROR_NOT_SUPPORTED;
-  int32_t result = vgpu_cuda_enter(worker, send->context, &cuda);
+  struct vgpu_token token = {{0, 0}};
+  if (send->handle != 0) {
+    int32_t shared = vgpu_cuda_share_physical(worker, send->handle, &token, &reply->bytes);
+    reply->token_0 = token.words[0];
+    reply->token_1 = token.words[1];
+    return shared;
+  }
+  int32_t result = vgpu_cuda_open(worker, &cuda);
   if (result != CUDA_SUCCESS) return result;
   const struct vgpu_range *range = vgpu_ranges_find(&cuda->ranges, send->address);
-  if (range == NULL || range->kind != VGPU_RANGE_ALLOCATION) return CUDA_ERROR_INVALID_VALUE;
-  struct vgpu_token token;
+  bool pooled = range != NULL && range->kind == VGPU_RANGE_POOLED; /* it belongs to no context */
+  if (range == NULL || (range->kind != VGPU_RANGE_ALLOCATION && !pooled)) return CUDA_ERROR_INVALID_VALUE;
+  if (!pooled) result = vgpu_cuda_enter(worker, send->context, &cuda);
+  if (result != CUDA_SUCCESS) return result;
   struct vgpu_cuda_shared **there = find(cuda, range->address, 0);
   if (*there != NULL) {
     token = (*there)->token;
   } else {
     struct passed passed = {.bytes = range->size, .device = range->device};
-    result = VGPU_DRIVER(&cuda->api, cuIpcGetMemHandle, &passed.handle, range->address);
+    result = pooled ? VGPU_DRIVER(&cuda->api, cuMemPoolExportPointer, &passed.handle, range->address)
+                    : VGPU_DRIVER(&cuda->api, cuIpcGetMemHandle, &passed.handle, range->address);
     if (result == CUDA_SUCCESS)
       result =
           share(worker, VGPU_EXCHANGE_MEMORY, &passed,
@@ -128,16 +136,43 @@ static int32_t fetch(struct vgpu_worker *worker, enum vgpu_exchange_kind kind, c
   return CUDA_SUCCESS;
 }
 
+/* Memory of a pool that was opened counts for this session, too: it is freed here as well. */
+static int32_t open_pooled(struct vgpu_worker *worker, const struct vgpu_handle *pool,
+                           const struct vgpu_send_open_memory *send, struct vgpu_reply_open_memory *reply) {
+  struct vgpu_cuda *cuda;
+  struct passed passed;
+  const struct vgpu_token token = {{send->token_0, send->token_1}};
+  int32_t result = vgpu_cuda_enter(worker, send->context, &cuda);
+  if (result == CUDA_SUCCESS) result = fetch(worker, VGPU_EXCHANGE_MEMORY, &token, &passed);
+  if (result != CUDA_SUCCESS) return result;
+  if (passed.bytes != send->bytes || passed.bytes == 0) return CUDA_ERROR_INVALID_VALUE;
+  struct vgpu_range range = {
+      .size = passed.bytes, .counted = passed.bytes, .device = pool->device, .kind = VGPU_RANGE_POOLED};
+  if (cuda->ranges.count + worker->handles.count >= worker->limits->session_handles ||
+      !vgpu_accounts_take(worker->accounts, worker->slot, range.device, range.counted,
+                          worker->limits->session_memory))
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  result = VGPU_DRIVER(&cuda->api, cuMemPoolImportPointer, &range.address, pool->driver, &passed.handle);
+  if (result == CUDA_SUCCESS && !vgpu_ranges_add(&cuda->ranges, &range)) {
+    VGPU_DRIVER(&cuda->api, cuMemFree_v2, range.address);
+    result = CUDA_ERROR_OUT_OF_MEMORY;
+  }
+  if (result != CUDA_SUCCESS) vgpu_accounts_give(worker->accounts, worker->slot, range.device, range.counted);
+  *reply = (struct vgpu_reply_open_memory){.address = range.address, .bytes = range.size};
+  return result;
+}
+
 /* Opened memory counts for the session that allocated it, and for nobody else: it stays one memory. */
 int32_t vgpu_cuda_open_memory(struct vgpu_worker *worker, const struct vgpu_send_open_memory *send,
                               struct vgpu_reply_open_memory *reply) {
   struct vgpu_cuda *cuda;
   struct passed passed;
-  if (send->handle != 0) return CUDA_ERROR_NOT_SUPPORTED;
+  const struct vgpu_token token = {{send->token_0, send->token_1}};
+  const struct vgpu_handle *pool = vgpu_handles_find(&worker->handles, send->handle, VGPU_HANDLE_POOL);
+  if (pool != NULL) return open_pooled(worker, pool, send, reply);
+  if (send->handle != 0) return vgpu_cuda_open_physical(worker, send->handle, &token, &reply->bytes);
   int32_t result = vgpu_cuda_enter(worker, send->context, &cuda);
-  if (result == CUDA_SUCCESS)
-    result =
-        fetch(worker, VGPU_EXCHANGE_MEMORY, &(struct vgpu_token){{send->token_0, send->token_1}}, &passed);
+  if (result == CUDA_SUCCESS) result = fetch(worker, VGPU_EXCHANGE_MEMORY, &token, &passed);
   if (result != CUDA_SUCCESS) return result;
   if (passed.bytes != send->bytes || passed.bytes == 0) return CUDA_ERROR_INVALID_VALUE;
   if (cuda->ranges.count + worker->handles.count >= worker->limits->session_handles)

@@ -3,11 +3,16 @@
  * belong to this session.
  */
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "host/backend/cuda/session.h"
 
 #define GRANULARITY (2ull << 20)
 #define LARGEST (1ull << 44)
+#define POSIX_FD 1u /* CUmemAllocationHandleType */
+/* The first words of CUmemAllocationProp: type, handle types, location type, device. */
+#define PINNED 1u
+#define ON_DEVICE 1u
 
 struct vgpu_cuda_reservation {
   struct vgpu_cuda_reservation *next;
@@ -23,6 +28,7 @@ struct vgpu_cuda_physical {
   uint64_t size;
   uint32_t device;
   uint32_t mappings;
+  struct vgpu_token token; /* by which other sessions open it; both words 0: it is not shared */
 };
 
 struct vgpu_cuda_mapping {
@@ -121,7 +127,12 @@ int32_t vgpu_cuda_cuMemCreate(struct vgpu_worker *worker, const struct vgpu_send
     free(made);
     return CUDA_ERROR_OUT_OF_MEMORY;
   }
-  uint32_t properties[8] = {1, 0, 1, send->device}; /* CUmemAllocationProp: pinned, no handles, on a device */
+  if ((send->handle_types & ~POSIX_FD) != 0) {
+    vgpu_accounts_give(worker->accounts, worker->slot, send->device, send->size);
+    free(made);
+    return CUDA_ERROR_NOT_SUPPORTED;
+  }
+  uint32_t properties[8] = {PINNED, send->handle_types, ON_DEVICE, send->device};
   uint64_t handle = 0;
   result = VGPU_DRIVER(&cuda->api, cuMemCreate, &handle, send->size, properties, 0);
   if (result != CUDA_SUCCESS) {
@@ -151,6 +162,7 @@ static int32_t drop_if_unused(struct vgpu_worker *worker, struct vgpu_cuda_physi
   struct vgpu_cuda_physical **link = &cuda->virtual.physicals;
   while (*link != physical) link = &(*link)->next;
   *link = physical->next;
+  vgpu_exchange_withdraw(worker, &physical->token);
   const struct vgpu_cuda_ending ending = {.end = release_memory,
                                           .address = physical->handle,
                                           .device = physical->device,
@@ -278,5 +290,71 @@ int32_t vgpu_cuda_retain_handle(struct vgpu_worker *worker, const struct vgpu_se
   }
   if (mapping == NULL || mapping->physical->number != 0) return CUDA_ERROR_INVALID_VALUE;
   mapping->physical->number = send->handle;
+  return CUDA_SUCCESS;
+}
+
+int32_t vgpu_cuda_share_physical(struct vgpu_worker *worker, uint64_t number, struct vgpu_token *token,
+                                 uint64_t *bytes) {
+  struct vgpu_cuda *cuda;
+  int32_t result = vgpu_cuda_open(worker, &cuda);
+  if (result != CUDA_SUCCESS) return result;
+  struct vgpu_cuda_physical *physical = find_physical(cuda, number);
+  if (physical == NULL) return CUDA_ERROR_INVALID_VALUE;
+  if ((physical->token.words[0] | physical->token.words[1]) == 0) {
+    int file = -1;
+    result =
+        VGPU_DRIVER(&cuda->api, cuMemExportToShareableHandle, &file, physical->handle, (int32_t)POSIX_FD, 0);
+    if (result == CUDA_SUCCESS)
+      result = vgpu_exchange_publish(worker, VGPU_EXCHANGE_DRIVER, file, physical->size, &physical->token);
+    if (file >= 0) close(file);
+  }
+  *token = physical->token;
+  *bytes = physical->size;
+  return result;
+}
+
+/* Counts for this session, too: the memory lives as long as any session has it. */
+static int32_t adopt(struct vgpu_worker *worker, struct vgpu_cuda *cuda, struct vgpu_cuda_physical *made) {
+  uint32_t properties[8] = {0};
+  int32_t result = VGPU_DRIVER(&cuda->api, cuMemGetAllocationPropertiesFromHandle, properties, made->handle);
+  if (result != CUDA_SUCCESS) return result;
+  if (properties[2] != ON_DEVICE || properties[3] >= worker->inventory->count)
+    return CUDA_ERROR_INVALID_DEVICE;
+  made->device = properties[3];
+  return vgpu_accounts_take(worker->accounts, worker->slot, made->device, made->size,
+                            worker->limits->session_memory)
+             ? CUDA_SUCCESS
+             : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+int32_t vgpu_cuda_open_physical(struct vgpu_worker *worker, uint64_t number, const struct vgpu_token *token,
+                                uint64_t *bytes) {
+  struct vgpu_cuda *cuda;
+  int32_t result = vgpu_cuda_open(worker, &cuda);
+  if (result != CUDA_SUCCESS) return result;
+  if (find_physical(cuda, number) != NULL) return CUDA_ERROR_INVALID_VALUE;
+  int file = -1;
+  result = vgpu_exchange_fetch(worker, VGPU_EXCHANGE_DRIVER, token, &file, bytes);
+  if (result != CUDA_SUCCESS) return result;
+  struct vgpu_cuda_physical *made =
+      is_range(0, *bytes) && has_room(worker, cuda) ? malloc(sizeof *made) : NULL;
+  result = CUDA_ERROR_OUT_OF_MEMORY;
+  if (made != NULL) {
+    *made = (struct vgpu_cuda_physical){.number = number, .size = *bytes};
+    result = VGPU_DRIVER(&cuda->api, cuMemImportFromShareableHandle, &made->handle, (void *)(intptr_t)file,
+                         (int32_t)POSIX_FD);
+    if (result == CUDA_SUCCESS) {
+      result = adopt(worker, cuda, made);
+      if (result != CUDA_SUCCESS) VGPU_DRIVER(&cuda->api, cuMemRelease, made->handle);
+    }
+  }
+  close(file);
+  if (result != CUDA_SUCCESS) {
+    free(made);
+    return result;
+  }
+  made->next = cuda->virtual.physicals;
+  cuda->virtual.physicals = made;
+  cuda->virtual.count++;
   return CUDA_SUCCESS;
 }

@@ -50,6 +50,7 @@ int32_t vgpu_software_cuCtxDestroy_v2(struct vgpu_worker *worker,
   vgpu_reads_drop(worker, send->context);
   vgpu_programs_drop_context(worker, send->context);
   vgpu_textures_drop(worker, send->context);
+  vgpu_peers_forget(worker, send->context);
   vgpu_handles_remove_context(&worker->handles, send->context);
   struct vgpu_allocation freed;
   while (vgpu_memory_free_one_of(&worker->software->memory, send->context, &freed)) give_back(worker, &freed);

@@ -22,6 +22,8 @@
 enum { CLOCK_GRAPHICS, CLOCK_SM, CLOCK_MEMORY, CLOCK_VIDEO, CLOCKS };
 /* nvmlClockId_t */
 enum { CLOCK_ID_CURRENT, CLOCK_ID_TARGET, CLOCK_ID_DEFAULT, CLOCK_ID_BOOST };
+/* nvmlGpuP2PCapsIndex_t, nvmlGpuP2PStatus_t */
+enum { P2P_NVLINK = 2, P2P_OK = 0, P2P_NOT_SUPPORTED = 5 };
 /* Of an idle H100, MHz. */
 #define IDLE_CLOCK 345u
 #define IDLE_VIDEO_CLOCK 765u
@@ -261,6 +263,8 @@ static int32_t answer(const struct asked *asked, uint32_t number) {
       return put(asked, 0, profile->pci_domain << 16 | profile->pci_bus << 8 | profile->pci_device);
     case VGPU_QUERY_nvmlDeviceGetBAR1MemoryInfo:
       return put_bar(asked);
+    case VGPU_QUERY_nvmlDeviceGetP2PStatus: /* as cuDeviceGetP2PAttribute, and without NVLink */
+      return put(asked, 2, asked->values[1] == P2P_NVLINK ? P2P_NOT_SUPPORTED : P2P_OK);
     case VGPU_QUERY_nvmlDeviceGetTopologyCommonAncestor:
       return put(asked, 1, NODE);
 

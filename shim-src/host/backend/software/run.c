@@ -47,14 +47,15 @@ struct vgpu_compute {
 };
 
 static bool find_region(void *user, uint64_t address, struct ptx_region *region) {
-  const struct vgpu_worker *worker = user;
+  struct vgpu_worker *worker = user;
   const struct vgpu_allocation *found = vgpu_memory_holding(&worker->software->memory, address);
-  if (found == NULL) return false;
+  if (found == NULL || !vgpu_peer_reaches(worker, found)) return false;
   *region = (struct ptx_region){
       .address = found->address, .size = found->size, .bytes = found->memory, .written = found->written};
   if (!found->reserved) return true;
   /* Of reserved addresses, only those that are mapped and accessible count. */
-  if (!vgpu_virtual_extent(worker->software->memory.virtual, address, &region->address, &region->size))
+  if (!vgpu_virtual_extent(worker->software->memory.virtual, address, worker->software->peers.device,
+                           &region->address, &region->size))
     return false;
   /* An adjacent mapping may belong to another reservation and be elsewhere in this process. */
   uint64_t start = region->address > found->address ? region->address : found->address;
@@ -245,6 +246,8 @@ static int32_t run(struct vgpu_worker *worker, const struct vgpu_checked_launch 
   memcpy(order.grid, launch->grid, sizeof order.grid);
   memcpy(order.block, launch->block, sizeof order.block);
   memcpy(order.cluster, launch->cluster, sizeof order.cluster);
+  worker->software->peers.context = launch->context;
+  worker->software->peers.device = launch->module->device;
   struct ptx_fault fault = {.status = PTX_OK};
   result = run_grid(worker, launch, (uint32_t)kernel, &order, &fault);
   if (result == CUDA_SUCCESS && fault.status == PTX_OK && order.children != NULL)

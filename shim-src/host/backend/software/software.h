@@ -5,6 +5,7 @@
 #include "host/backend/common/box.h"
 #include "host/backend/software/code/programs.h"
 #include "host/backend/software/memory/memory.h"
+#include "host/backend/software/memory/peer.h"
 #include "host/backend/software/profile/profile.h"
 #include "host/backend/software/pace.h"
 #include "host/backend/software/queue.h"
@@ -28,6 +29,7 @@ struct vgpu_load {
 /* The state of the software device for one session. */
 struct vgpu_software {
   struct vgpu_memory memory;
+  struct vgpu_peers peers;
   struct vgpu_queue queue;
   struct vgpu_pace pace;
   struct vgpu_reads reads;

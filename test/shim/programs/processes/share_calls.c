@@ -105,6 +105,12 @@ static int close_handle(devptr memory) {
   return CALL(cuIpcCloseMemHandle, (devptr), memory);
 }
 
+static void offered(void) {
+  IS(1, attribute(103)); /* HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED */
+  IS(1, attribute(119)); /* MEMPOOL_SUPPORTED_HANDLE_TYPES: file descriptors */
+  IS(1, attribute(125)); /* IPC_EVENT_SUPPORTED */
+}
+
 /* ---- allocations ----------------------------------------------------------- */
 
 static void memory(void) {
@@ -236,6 +242,11 @@ static void pools(void) {
   OK(CALL(cuMemAllocFromPoolAsync, (devptr *, size_t, void *, void *), &memory, 2 * MIB, pool, NULL));
   put(memory, 2 * MIB, 8);
   OK(CALL(cuMemPoolExportToShareableHandle, (void *, void *, int, uint64_t), &offer.descriptor, pool, 1, 0));
+  /* A pool is shared once, however often it is exported: more than a session may share. */
+  for (int i = 0, again; i < 100; i++) {
+    OK(CALL(cuMemPoolExportToShareableHandle, (void *, void *, int, uint64_t), &again, pool, 1, 0));
+    close(again);
+  }
   OK(CALL(cuMemPoolExportPointer, (void *, devptr), &offer.memory, memory));
   IS(INVALID_VALUE, get_handle(&offer.small, memory));
   fcntl(offer.descriptor, F_SETFD, 0);
@@ -348,7 +359,8 @@ static void tries(void) {
   printf("%d\n", open_handle(&memory, handle));
 }
 
-static const struct check_case cases[] = {{"memory", memory},
+static const struct check_case cases[] = {{"offered", offered},
+                                          {"memory", memory},
                                           {"takes_memory", takes_memory},
                                           {"finds_nothing", finds_nothing},
                                           {"physical", physical},

@@ -10,6 +10,8 @@
 #include "cuda_handlers.h"
 #include "host/backend/software/software.h"
 
+#define READ_WRITE 3u /* CUmemAccess_flags */
+
 /* CUmemPool_attribute */
 enum {
   REUSE_FIRST = 1,
@@ -25,6 +27,7 @@ struct pool {
   uint64_t values[USED_HIGH + 1]; /* by attribute */
   uint64_t max_size;              /* 0: limited by the device's memory only */
   uint32_t device;
+  uint32_t others; /* a bit for each other device that may access its memory */
   bool given;
   bool destroyed; /* lives until the last of its memory is freed */
 };
@@ -122,6 +125,34 @@ int32_t vgpu_software_cuMemPoolTrimTo(struct vgpu_worker *worker,
   if (pool == NULL) return CUDA_ERROR_INVALID_VALUE;
   hold(worker, pool, send->keep);
   return CUDA_SUCCESS;
+}
+
+/* The guest needs no token for a pool here, only for its memory. */
+int32_t vgpu_software_share_pool(struct vgpu_worker *worker, const struct vgpu_send_share_pool *send,
+                                 struct vgpu_reply_share_pool *reply) {
+  (void)reply;
+  return find_pool(worker, send->pool) == NULL ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_NOT_SUPPORTED;
+}
+
+int32_t vgpu_software_open_pool(struct vgpu_worker *worker, const struct vgpu_send_open_pool *send) {
+  (void)worker;
+  (void)send;
+  return CUDA_ERROR_NOT_SUPPORTED;
+}
+
+int32_t vgpu_software_cuMemPoolSetAccess(struct vgpu_worker *worker,
+                                         const struct vgpu_send_cuMemPoolSetAccess *send) {
+  struct pool *pool = find_pool(worker, send->pool);
+  if (pool == NULL || send->flags > READ_WRITE || send->flags == 2) return CUDA_ERROR_INVALID_VALUE;
+  if (send->device >= worker->inventory->count) return CUDA_ERROR_INVALID_DEVICE;
+  if (send->flags != 0) pool->others |= 1u << send->device;
+  else pool->others &= ~(1u << send->device);
+  return CUDA_SUCCESS;
+}
+
+bool vgpu_pool_allows(struct vgpu_worker *worker, uint64_t number, uint32_t device) {
+  const struct pool *pool = any_pool(worker, number);
+  return pool != NULL && (pool->others >> device & 1) != 0;
 }
 
 static void raise_high(struct pool *pool, int current) {

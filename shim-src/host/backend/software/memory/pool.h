@@ -7,4 +7,7 @@
 /* Gives freed memory back to its pool. */
 void vgpu_pool_take_back(struct vgpu_worker *worker, const struct vgpu_allocation *freed);
 
+/* True if another device than the pool's may access its memory. */
+bool vgpu_pool_allows(struct vgpu_worker *worker, uint64_t number, uint32_t device);
+
 #endif

@@ -69,7 +69,8 @@ int32_t vgpu_software_open_memory(struct vgpu_worker *worker, const struct vgpu_
   /* Physical memory belongs to no context. */
   if (context == NULL && send->handle == 0) return CUDA_ERROR_INVALID_CONTEXT;
   struct vgpu_token token = {{send->token_0, send->token_1}};
-  uint32_t device = context != NULL ? context->device : send->device;
+  uint32_t device = send->device;
+  if (device >= worker->inventory->count) return CUDA_ERROR_INVALID_VALUE;
   int descriptor;
   uint64_t bytes;
   int32_t result = vgpu_exchange_fetch(

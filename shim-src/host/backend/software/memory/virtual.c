@@ -28,7 +28,7 @@ struct mapping {
   uint64_t start;
   uint64_t size;
   struct physical *physical;
-  uint32_t access;
+  uint32_t devices; /* a bit for each device that may access it */
 };
 
 struct vgpu_virtual {
@@ -76,7 +76,7 @@ bool vgpu_virtual_accessible(const struct vgpu_virtual *virtual, uint64_t addres
   for (;; at++) {
     if (at == virtual->count) return false;
     const struct mapping *mapping = &virtual->mappings[at];
-    if (mapping->start > address || mapping->access == 0) return false;
+    if (mapping->start > address || mapping->devices == 0) return false;
     uint64_t here = mapping->start + mapping->size - address;
     if (bytes <= here) return true;
     bytes -= here;
@@ -84,18 +84,20 @@ bool vgpu_virtual_accessible(const struct vgpu_virtual *virtual, uint64_t addres
   }
 }
 
-bool vgpu_virtual_extent(const struct vgpu_virtual *virtual, uint64_t address, uint64_t *start,
-                         uint64_t *size) {
+bool vgpu_virtual_extent(const struct vgpu_virtual *virtual, uint64_t address, uint32_t device,
+                         uint64_t *start, uint64_t *size) {
   if (virtual == NULL) return false;
   const struct mapping *mappings = virtual->mappings;
+  const uint32_t bit = 1u << device;
   size_t first = first_behind(virtual, address);
-  if (first == virtual->count || mappings[first].start > address || mappings[first].access == 0) return false;
+  if (first == virtual->count || mappings[first].start > address || (mappings[first].devices & bit) == 0)
+    return false;
   size_t last = first;
-  while (first > 0 && mappings[first - 1].access != 0 &&
+  while (first > 0 && (mappings[first - 1].devices & bit) != 0 &&
          mappings[first - 1].start + mappings[first - 1].size == mappings[first].start) {
     first--;
   }
-  while (last + 1 < virtual->count && mappings[last + 1].access != 0 &&
+  while (last + 1 < virtual->count && (mappings[last + 1].devices & bit) != 0 &&
          mappings[last].start + mappings[last].size == mappings[last + 1].start) {
     last++;
   }
@@ -280,10 +282,11 @@ int32_t vgpu_software_cuMemSetAccess(struct vgpu_worker *worker,
       !covers(virtual, send->address, send->size, &first, &last)) {
     return CUDA_ERROR_INVALID_VALUE;
   }
+  if (send->device >= worker->inventory->count) return CUDA_ERROR_INVALID_DEVICE;
   for (size_t i = first; i < last; i++) {
-    if (virtual->mappings[i].physical->device != send->device) return CUDA_ERROR_INVALID_DEVICE;
+    if (send->flags != 0) virtual->mappings[i].devices |= 1u << send->device;
+    else virtual->mappings[i].devices &= ~(1u << send->device);
   }
-  for (size_t i = first; i < last; i++) virtual->mappings[i].access = send->flags;
   return CUDA_SUCCESS;
 }
 

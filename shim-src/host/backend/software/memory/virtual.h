@@ -11,12 +11,12 @@
 
 struct vgpu_virtual;
 
-/* True if the whole range is mapped and the device may access it. */
+/* True if the whole range is mapped and a device may access it. */
 bool vgpu_virtual_accessible(const struct vgpu_virtual *virtual, uint64_t address, uint64_t bytes);
 
-/* Gives the contiguous range around `address` that is mapped and that the device may access. False: none. */
-bool vgpu_virtual_extent(const struct vgpu_virtual *virtual, uint64_t address, uint64_t *start,
-                         uint64_t *size);
+/* Gives the contiguous range around `address` that is mapped and that this device may access. False: none. */
+bool vgpu_virtual_extent(const struct vgpu_virtual *virtual, uint64_t address, uint32_t device,
+                         uint64_t *start, uint64_t *size);
 
 struct vgpu_worker;
 struct vgpu_token;

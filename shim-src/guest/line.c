@@ -221,7 +221,7 @@ static enum answer connect_again(struct vgpu_session *session, uint64_t descript
   int descriptor = vgpu_stream_connect(&line->address, deadline);
   if (descriptor < 0) return has_ended(session, errno) ? ANSWER_NEVER : ANSWER_LATER;
   set_candidate(session, descriptor);
-  uint64_t received = has_rings(session) ? descriptors : atomic_load(&session->answered);
+  uint64_t received = has_rings(session) ? descriptors : atomic_load(&session->received);
   enum answer answer = greet(session, descriptor, received, &next, deadline);
   if (answer == ANSWER_BACK && next > line->taken) {
     line->taken = next;

@@ -98,6 +98,8 @@ struct vgpu_receive {
   uint32_t bulk_capacity; /* a longer bulk loses the session */
   void *bulk;             /* unused with send->shared_region */
   uint32_t bulk_size;     /* output: the bytes that came */
+  /* Set (atomic release) when the reply has come, before those behind it are read; NULL: not wanted. */
+  bool *came;
 };
 
 /*

@@ -10,6 +10,14 @@
 #include "wire/clock.h"
 #include "wire/stream.h"
 
+/*
+ * A thread that has waited for LONG_MS and has read another thread's reply sleeps for LETS_NS, and again as
+ * long as others have read meanwhile, unless its own reply is read. So no thread is woken for a reply of
+ * another one.
+ */
+#define LONG_MS 8
+#define LETS_NS 500000u
+
 static const struct vgpu_send nothing_to_send;
 
 static bool begins_work(const struct vgpu_session *session, uint32_t opcode) {
@@ -45,8 +53,8 @@ static bool was_heard(struct vgpu_session *session, uint64_t *seen, int64_t dead
 }
 
 /*
- * Calls are answered in order, and a device that computes on the host's processor answers none before the
- * work ahead of it is done. A host that has ended is still seen immediately: it closes the connection.
+ * A device that computes on the host's processor answers no call before the work ahead of it is done. A host
+ * that has ended is still seen immediately: it closes the connection.
  */
 static int64_t deadline_of(struct vgpu_session *session, uint32_t opcode, bool waits) {
   bool works = (waits || session->rings.base != NULL) && tells_life(session);
@@ -151,6 +159,11 @@ static enum vgpu_stream_result read_values(struct vgpu_session *session, const s
   return VGPU_STREAM_OK;
 }
 
+static void note_came(const struct vgpu_pending *waiter) {
+  const struct vgpu_receive *receive = waiter->receive;
+  if (receive != NULL && receive->came != NULL) __atomic_store_n(receive->came, true, __ATOMIC_RELEASE);
+}
+
 /* Reads what follows a reply's header into the waiter's buffers. A wrong size is a broken protocol. */
 static enum vgpu_stream_result read_reply(struct vgpu_session *session, const struct vgpu_frame *frame,
                                           struct vgpu_pending *waiter, int64_t deadline) {
@@ -233,6 +246,7 @@ static void read_one(struct vgpu_session *session, struct vgpu_pending *self, in
     bool expected = waiter != NULL && waiter->opcode == frame.opcode &&
                     (frame.flags & ~(VGPU_FLAG_SHARED_REGION | VGPU_FLAG_PRINTED)) == VGPU_FLAG_REPLY;
     result = expected ? read_reply(session, &frame, waiter, deadline) : VGPU_STREAM_UNSOUND;
+    if (result == VGPU_STREAM_OK) note_came(waiter);
   }
   pthread_mutex_lock(&session->state);
   session->reading = false;
@@ -244,10 +258,52 @@ static void read_one(struct vgpu_session *session, struct vgpu_pending *self, in
   if (printed != atomic_load_explicit(&session->printed, memory_order_relaxed))
     atomic_store_explicit(&session->printed, printed, memory_order_relaxed);
   if (frame.deferred != 0 && session->deferred == 0) session->deferred = frame.deferred;
+  atomic_store_explicit(&session->received, frame.sequence, memory_order_relaxed);
   if (frame.sequence > atomic_load(&session->answered)) atomic_store(&session->answered, frame.sequence);
   waiter->outcome = VGPU_ANSWERED;
   waiter->done = true;
   rouse(waiter);
+  self->lets = waiter != self && vgpu_about_now_ms() - self->begun >= LONG_MS;
+}
+
+static void begin_sleep(struct vgpu_pending *self) {
+  pthread_condattr_t attributes;
+  pthread_condattr_init(&attributes);
+  pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+  pthread_cond_init(&self->wake, &attributes);
+  pthread_condattr_destroy(&attributes);
+  self->asleep = true;
+}
+
+static void end_sleep(struct vgpu_pending *self) {
+  self->asleep = false;
+  pthread_cond_destroy(&self->wake);
+}
+
+/*
+ * Wakes another waiting thread to read, because one thread must read while any thread waits. A waiter that is
+ * still sending needs no signal: it checks before it sleeps. It may even be unable to continue until earlier
+ * replies are read.
+ */
+static void hand_over_reading(struct vgpu_session *session) {
+  if (session->reading) return;
+  for (struct vgpu_pending *waiter = session->pending; waiter != NULL; waiter = waiter->next) {
+    if (!waiter->asleep || waiter->done || waiter->lets) continue;
+    pthread_cond_signal(&waiter->wake);
+    return;
+  }
+}
+
+/* Sleeps while other threads read. The caller holds `state`. */
+static void let_others_read(struct vgpu_session *session, struct vgpu_pending *self) {
+  const uint64_t until = vgpu_now_ns() + LETS_NS, seen = atomic_load(&session->heard);
+  const struct timespec at = {.tv_sec = (time_t)(until / 1000000000u),
+                              .tv_nsec = (long)(until % 1000000000u)};
+  hand_over_reading(session);
+  begin_sleep(self);
+  (void)pthread_cond_timedwait(&self->wake, &session->state, &at);
+  end_sleep(self);
+  self->lets = atomic_load(&session->heard) != seen;
 }
 
 /*
@@ -255,13 +311,8 @@ static void read_one(struct vgpu_session *session, struct vgpu_pending *self, in
  * The caller holds `state`.
  */
 static void sleep_until(struct vgpu_session *session, struct vgpu_pending *self, int64_t deadline) {
-  pthread_condattr_t attributes;
-  pthread_condattr_init(&attributes);
-  pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-  pthread_cond_init(&self->wake, &attributes);
-  pthread_condattr_destroy(&attributes);
-  self->asleep = true;
   int result = 0;
+  begin_sleep(self);
   const uint64_t count = session->line.count;
   uint64_t seen = heard(session);
   do {
@@ -274,23 +325,8 @@ static void sleep_until(struct vgpu_session *session, struct vgpu_pending *self,
       result = pthread_cond_timedwait(&self->wake, &session->state, &at);
     }
   } while (result == ETIMEDOUT && !self->done && was_heard(session, &seen, deadline));
-  self->asleep = false;
-  pthread_cond_destroy(&self->wake);
+  end_sleep(self);
   if (result == ETIMEDOUT && !self->done) fail_locked(session, VGPU_STREAM_TIMEOUT, deadline, count);
-}
-
-/*
- * Wakes another waiting thread to read, because one thread must read while any thread waits. A waiter that is
- * still sending needs no signal: it checks before it sleeps. It may even be unable to continue until earlier
- * replies are read.
- */
-static void hand_over_reading(struct vgpu_session *session) {
-  if (session->reading) return;
-  for (struct vgpu_pending *waiter = session->pending; waiter != NULL; waiter = waiter->next) {
-    if (!waiter->asleep || waiter->done) continue;
-    pthread_cond_signal(&waiter->wake);
-    return;
-  }
 }
 
 static void wait_for_reply(struct vgpu_session *session, struct vgpu_pending *self, int64_t deadline) {
@@ -300,6 +336,7 @@ static void wait_for_reply(struct vgpu_session *session, struct vgpu_pending *se
       break;
     }
     if (session->line.broken && !session->lost) (void)vgpu_line_wait(session);
+    else if (self->lets) let_others_read(session, self);
     else if (session->reading) sleep_until(session, self, deadline);
     else read_one(session, self, deadline);
   }
@@ -417,7 +454,7 @@ static enum vgpu_stream_result send_numbered(struct vgpu_session *session, struc
                                              const struct vgpu_send *send, bool stays, int64_t deadline) {
   struct vgpu_line *line = &session->line;
   if (line->kept.bytes == NULL) return write_frame(session, frame, send, deadline);
-  vgpu_frame_acknowledge(frame, atomic_load_explicit(&session->answered, memory_order_relaxed));
+  vgpu_frame_acknowledge(frame, atomic_load_explicit(&session->received, memory_order_relaxed));
   vgpu_kept_add(&line->kept, frame, send->body, send->body_size, send->bulk, send->bulk_size, stays);
   if (__atomic_load_n(&line->broken, __ATOMIC_ACQUIRE)) return VGPU_STREAM_OK;
   const uint64_t count = vgpu_line_count(line);
@@ -475,6 +512,7 @@ enum vgpu_outcome vgpu_session_begin(struct vgpu_session *session, uint32_t opco
       .receive = receive,
       .shared_region = receive == NULL || receive->bulk_capacity == 0 ? NULL : send->shared_region,
       .outcome = VGPU_LOST,
+      .begun = vgpu_about_now_ms(),
       .deadline = deadline_of(session, opcode, true)};
   return send_frame(session, opcode, 0, send, self, self->deadline);
 }

@@ -20,7 +20,8 @@ struct vgpu_pending {
   const struct vgpu_span *shared_region; /* the place for the bulk; NULL: it comes with the reply */
   int32_t status;
   enum vgpu_outcome outcome;
-  int64_t deadline;
+  int64_t begun, deadline;
+  bool lets;   /* other threads read */
   bool done;   /* written under `state` */
   bool asleep; /* waits on `wake`, which exists only then */
   pthread_cond_t wake;
@@ -29,7 +30,8 @@ struct vgpu_pending {
 /*
  * The locks: `sending` orders the frames on the stream and their sequence numbers. `state` guards the list of
  * waiting threads and `reading`. A thread that needs both takes `sending` first. One of the waiting threads
- * reads replies for all of them (`reading`); the others sleep on their own condition.
+ * reads replies for all of them (`reading`); the others sleep on their own condition. A thread whose call
+ * takes long lets the others read for themselves while they call often.
  */
 struct vgpu_session {
   struct vgpu_own own; /* the socket */
@@ -48,7 +50,8 @@ struct vgpu_session {
   pthread_mutex_t sending;
   uint64_t next_sequence;    /* written under `sending` */
   _Atomic uint64_t launched; /* sequence number of the last frame that began work */
-  _Atomic uint64_t answered; /* the same of the last call that was answered: earlier work is done */
+  _Atomic uint64_t answered; /* the highest of a call that was answered: the host has all frames up to it */
+  _Atomic uint64_t received; /* that of the last reply: all that were sent before it have come */
   pthread_mutex_t state;
   struct vgpu_pending *pending;
   bool reading;

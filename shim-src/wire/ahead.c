@@ -43,6 +43,20 @@ static enum vgpu_stream_result receive_some(struct vgpu_ahead *ahead, void *byte
   return VGPU_STREAM_OK;
 }
 
+static bool has_memory(struct vgpu_ahead *ahead) {
+  if (ahead->bytes == NULL) ahead->bytes = malloc(VGPU_AHEAD_BYTES);
+  return ahead->bytes != NULL;
+}
+
+bool vgpu_ahead_has_come(struct vgpu_ahead *ahead) {
+  if (ahead->end > ahead->begin || !has_memory(ahead) || !vgpu_own_holds(ahead->own)) return true;
+  ssize_t got = recv(ahead->descriptor, ahead->bytes, VGPU_AHEAD_BYTES, MSG_DONTWAIT);
+  if (nothing_yet(got)) return false;
+  ahead->begin = 0;
+  ahead->end = got > 0 ? (size_t)got : 0;
+  return true;
+}
+
 /* Out of what was read before. */
 static size_t take(struct vgpu_ahead *ahead, void *bytes, size_t size) {
   size_t there = ahead->end - ahead->begin, taken = there < size ? there : size;
@@ -53,10 +67,7 @@ static size_t take(struct vgpu_ahead *ahead, void *bytes, size_t size) {
 
 enum vgpu_stream_result vgpu_ahead_read(struct vgpu_ahead *ahead, void *bytes, size_t size,
                                         int64_t deadline) {
-  if (ahead->bytes == NULL) {
-    ahead->bytes = malloc(VGPU_AHEAD_BYTES);
-    if (ahead->bytes == NULL) return VGPU_STREAM_CLOSED;
-  }
+  if (!has_memory(ahead)) return VGPU_STREAM_CLOSED;
   unsigned char *at = bytes;
   size_t taken = take(ahead, at, size);
   while (taken < size) {

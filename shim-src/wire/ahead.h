@@ -25,6 +25,9 @@ void vgpu_ahead_init(struct vgpu_ahead *ahead, int descriptor);
 /* Frees the memory. Bytes that were read and not taken are lost. */
 void vgpu_ahead_destroy(struct vgpu_ahead *ahead);
 
+/* True if a read would not wait: bytes have come, or the end of the socket. */
+bool vgpu_ahead_has_come(struct vgpu_ahead *ahead);
+
 /* Like vgpu_stream_read, vgpu_stream_read_header and vgpu_stream_skip. */
 enum vgpu_stream_result vgpu_ahead_read(struct vgpu_ahead *ahead, void *bytes, size_t size, int64_t deadline);
 enum vgpu_stream_result vgpu_ahead_read_header(struct vgpu_ahead *ahead, struct vgpu_frame *frame,

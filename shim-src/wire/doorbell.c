@@ -41,14 +41,25 @@ uint64_t vgpu_doorbell_rings(struct vgpu_doorbell *doorbell) {
   return __atomic_load_n(&doorbell->rings, __ATOMIC_RELAXED);
 }
 
+static uint64_t left_ns(uint64_t until) {
+  const uint64_t now = vgpu_now_ns();
+  return until > now ? until - now : 0;
+}
+
+static struct timespec timespec_of(uint64_t nanoseconds) {
+  return (struct timespec){.tv_sec = (time_t)(nanoseconds / 1000000000u),
+                           .tv_nsec = (long)(nanoseconds % 1000000000u)};
+}
+
 /* Polls and empties the socket, without the lock. *passed: a descriptor that came, or -1. *rung: bytes came.
  */
-static enum vgpu_stream_result hear(const struct vgpu_doorbell *doorbell, int64_t deadline, int *passed,
+static enum vgpu_stream_result hear(const struct vgpu_doorbell *doorbell, uint64_t until, int *passed,
                                     bool *rung) {
   const int descriptor = doorbell->descriptor;
   struct pollfd poller = {.fd = descriptor, .events = POLLIN};
   if (!vgpu_own_holds(doorbell->own)) return VGPU_STREAM_CLOSED;
-  int ready = poll(&poller, 1, deadline == VGPU_NO_DEADLINE ? -1 : vgpu_left_ms(deadline));
+  const struct timespec left = timespec_of(left_ns(until));
+  int ready = ppoll(&poller, 1, until == UINT64_MAX ? NULL : &left, NULL);
   if (ready == 0) return VGPU_STREAM_TIMEOUT;
   if (ready < 0) return errno == EINTR ? VGPU_STREAM_OK : VGPU_STREAM_CLOSED;
   if (!vgpu_own_holds(doorbell->own)) return VGPU_STREAM_CLOSED;
@@ -70,20 +81,25 @@ static void keep_passed(struct vgpu_doorbell *doorbell, int passed) {
 }
 
 enum vgpu_stream_result vgpu_doorbell_wait(struct vgpu_doorbell *doorbell, uint64_t seen, int64_t deadline) {
+  const uint64_t until = deadline == VGPU_NO_DEADLINE ? UINT64_MAX : (uint64_t)deadline * 1000000u;
+  return vgpu_doorbell_wait_until(doorbell, seen, until);
+}
+
+enum vgpu_stream_result vgpu_doorbell_wait_until(struct vgpu_doorbell *doorbell, uint64_t seen,
+                                                 uint64_t until) {
   enum vgpu_stream_result result = VGPU_STREAM_OK;
   pthread_mutex_lock(&doorbell->lock);
   if (doorbell->closed) {
     result = VGPU_STREAM_CLOSED;
-  } else if (deadline != VGPU_NO_DEADLINE && vgpu_left_ms(deadline) == 0) {
+  } else if (until != UINT64_MAX && left_ns(until) == 0) {
     result = VGPU_STREAM_TIMEOUT; /* also for a peer that rings without end */
   } else if (doorbell->generation != seen) {
     /* heard meanwhile */
   } else if (doorbell->polling) {
-    struct timespec at = {.tv_sec = deadline / 1000, .tv_nsec = (deadline % 1000) * 1000000};
+    const struct timespec at = timespec_of(until);
     while (doorbell->polling && doorbell->generation == seen && result == VGPU_STREAM_OK) {
-      int error = deadline == VGPU_NO_DEADLINE
-                      ? pthread_cond_wait(&doorbell->heard, &doorbell->lock)
-                      : pthread_cond_timedwait(&doorbell->heard, &doorbell->lock, &at);
+      int error = until == UINT64_MAX ? pthread_cond_wait(&doorbell->heard, &doorbell->lock)
+                                      : pthread_cond_timedwait(&doorbell->heard, &doorbell->lock, &at);
       if (error == ETIMEDOUT) result = VGPU_STREAM_TIMEOUT;
     }
   } else {
@@ -91,7 +107,7 @@ enum vgpu_stream_result vgpu_doorbell_wait(struct vgpu_doorbell *doorbell, uint6
     pthread_mutex_unlock(&doorbell->lock);
     int passed = -1;
     bool rung = false;
-    result = hear(doorbell, deadline, &passed, &rung);
+    result = hear(doorbell, until, &passed, &rung);
     pthread_mutex_lock(&doorbell->lock);
     doorbell->polling = false;
     doorbell->generation++;

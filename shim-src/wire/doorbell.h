@@ -45,6 +45,9 @@ uint64_t vgpu_doorbell_generation(struct vgpu_doorbell *doorbell);
  * has ended.
  */
 enum vgpu_stream_result vgpu_doorbell_wait(struct vgpu_doorbell *doorbell, uint64_t seen, int64_t deadline);
+/* The same until a time in nanoseconds (vgpu_now_ns); UINT64_MAX: without a limit. */
+enum vgpu_stream_result vgpu_doorbell_wait_until(struct vgpu_doorbell *doorbell, uint64_t seen,
+                                                 uint64_t until);
 
 /* The number of polls in which the peer rang. */
 uint64_t vgpu_doorbell_rings(struct vgpu_doorbell *doorbell);

@@ -16,6 +16,10 @@
  * Only these changes need no new major version: new opcodes, new feature bits, bytes added at the end of
  * HELLO, WELCOME and of array elements that carry their own size.
  *
+ * With VGPU_FEATURE_PARK the host answers out of order. It parks a call that has to wait for the device,
+ * serves other frames meanwhile, and answers the call when it is done. Without the feature, and after
+ * VGPU_PARK_LIMIT_MS, it answers CUDA_ERROR_NOT_READY, and the guest's thread makes the same call again.
+ *
  * Order: `sequence` counts the guest's frames of one session. Frames of one lane (a guest thread) run in
  * order; no frame starts before every one-way frame with a lower sequence has finished, whatever its lane. A
  * host with one thread keeps this order without further work; a host with a thread for each lane must enforce
@@ -67,8 +71,9 @@
  * sends all frames again that the host has not received, and the host all replies that the guest has not
  * received. Each end keeps the frames that it sent until it knows that they arrived. The guest keeps a frame
  * until a later one was answered. The host keeps a reply until a request acknowledges it, in `status` and
- * `deferred`, which have no other meaning in requests. The host skips a frame that it has received before, so
- * no call is carried out twice. A guest that ends sends VGPU_OP_GOODBYE; the end of the connection is then
+ * `deferred`, which have no other meaning in requests: it contains the sequence of the last reply that has
+ * come, and so have all that were sent before that one. The host skips a frame that it has received before,
+ * so no call is carried out twice. A guest that ends sends VGPU_OP_GOODBYE; the end of the connection is then
  * the end of the session. The same is true for a session whose host does not wait for a new connection.
  *
  * Rings survive the connection unchanged (VGPU_FEATURE_RESUME_RINGS): both ends still map them, and each end
@@ -112,6 +117,7 @@
 #define VGPU_CALL_LIMIT_MS 10000     /* an answer to a call, or a sign of life */
 #define VGPU_ALIVE_MS 3000           /* between two signs of life */
 #define VGPU_WORK_LIMIT_MS 900000    /* an answer to a call that waits for work of unknown length */
+#define VGPU_PARK_LIMIT_MS 300000    /* a parked call: less, so that only a host that is stuck exceeds it */
 #define VGPU_HANDSHAKE_LIMIT_MS 5000 /* the host waits this long for HELLO */
 
 /* Opcodes. The low 16 bits number an entry of the description (shim-src/api), which never changes. */
@@ -157,6 +163,7 @@ enum vgpu_control_opcode {
 #define VGPU_FEATURE_RESUME_RINGS 0x1000u
 #define VGPU_FEATURE_IPC 0x2000u /* share_memory and share_event, but for no physical memory and no pools */
 #define VGPU_FEATURE_SHARES 0x4000u /* with VGPU_FEATURE_IPC: also for these two */
+#define VGPU_FEATURE_PARK 0x8000u   /* answers come out of order */
 
 struct vgpu_frame {
   uint32_t length; /* of the whole frame: pad8(sizeof header + body + bulk) */
@@ -173,7 +180,7 @@ struct vgpu_frame {
 };
 _Static_assert(sizeof(struct vgpu_frame) == 40, "frame header");
 
-/* With VGPU_FEATURE_RESUME, in a request: all replies up to this sequence have come. */
+/* With VGPU_FEATURE_RESUME, in a request: the reply with this sequence was the last one that came. */
 static inline void vgpu_frame_acknowledge(struct vgpu_frame *frame, uint64_t sequence) {
   frame->status = (int32_t)(uint32_t)sequence;
   frame->deferred = (int32_t)(uint32_t)(sequence >> 32);
@@ -240,7 +247,7 @@ _Static_assert(sizeof(struct vgpu_welcome) == 160, "welcome");
 
 /* Follows a HELLO with VGPU_FEATURE_RESUME. */
 struct vgpu_resume {
-  /* Of a session that goes on: all replies up to this sequence have come. With rings: so many descriptors
+  /* Of a session that goes on: the sequence of the last reply that has come. With rings: so many descriptors
    * have come. Else 0. */
   uint64_t received;
   /* Of the guest's running kernel (vgpu_machine); 0: not told. With it and the pid namespace a host on the

@@ -99,16 +99,19 @@ static enum vgpu_ring_state look(struct vgpu_ring *ring, uint32_t room) {
   return room > 0 ? vgpu_ring_room(ring, room) : vgpu_ring_available(ring, &bytes);
 }
 
+void vgpu_ring_learn(struct vgpu_ring *ring, const struct vgpu_spinning *spinning, bool slept) {
+  if (!vgpu_spin_learn(&ring->spin, spinning, slept) || ring->leave == NULL) return;
+  uint32_t peer = __atomic_load_n(ring->peer_processor, __ATOMIC_RELAXED);
+  if (!ring->leave(peer)) ring->leave = NULL;
+}
+
 static enum vgpu_stream_result await(struct vgpu_ring *ring, uint32_t room, struct vgpu_doorbell *doorbell,
                                      int64_t deadline) {
   enum vgpu_ring_state state = look(ring, room);
   if (state == VGPU_RING_NOT_YET) {
     struct vgpu_spinning spinning = {0};
     while (state == VGPU_RING_NOT_YET && vgpu_spin_turn(&ring->spin, &spinning)) state = look(ring, room);
-    if (vgpu_spin_learn(&ring->spin, &spinning, state == VGPU_RING_NOT_YET) && ring->leave != NULL) {
-      uint32_t peer = __atomic_load_n(ring->peer_processor, __ATOMIC_RELAXED);
-      if (!ring->leave(peer)) ring->leave = NULL;
-    }
+    vgpu_ring_learn(ring, &spinning, state == VGPU_RING_NOT_YET);
   }
   enum vgpu_stream_result result = VGPU_STREAM_OK;
   uint32_t *sleeps = room > 0 ? &ring->control->writer_sleeps : &ring->control->reader_sleeps;
@@ -144,6 +147,17 @@ enum vgpu_stream_result vgpu_ring_write_frame(struct vgpu_ring *ring, struct vgp
   if (bulk_size > 0) vgpu_ring_fill(ring, at + sizeof *frame + body_size, bulk, bulk_size);
   vgpu_ring_written(ring, frame->length, doorbell);
   return VGPU_STREAM_OK;
+}
+
+enum vgpu_stream_result vgpu_ring_sleep(struct vgpu_ring *ring, struct vgpu_doorbell *doorbell,
+                                        uint64_t until) {
+  enum vgpu_stream_result result = VGPU_STREAM_OK;
+  uint64_t seen = vgpu_doorbell_generation(doorbell);
+  __atomic_store_n(&ring->control->reader_sleeps, 1, __ATOMIC_SEQ_CST);
+  if (look(ring, 0) == VGPU_RING_NOT_YET) result = vgpu_doorbell_wait_until(doorbell, seen, until);
+  __atomic_store_n(&ring->control->reader_sleeps, 0, __ATOMIC_SEQ_CST);
+  /* A peer may have written before it closed. */
+  return look(ring, 0) == VGPU_RING_NOT_YET ? result : VGPU_STREAM_OK;
 }
 
 enum vgpu_stream_result vgpu_ring_read_header(struct vgpu_ring *ring, struct vgpu_frame *frame,

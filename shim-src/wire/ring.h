@@ -148,6 +148,14 @@ enum vgpu_stream_result vgpu_ring_write_frame(struct vgpu_ring *ring, struct vgp
                                               uint32_t bulk_size, struct vgpu_doorbell *doorbell,
                                               int64_t deadline);
 
+/* Learns from a wait (spin.h), and leaves the peer's processor if that may be why many waits slept. */
+void vgpu_ring_learn(struct vgpu_ring *ring, const struct vgpu_spinning *spinning, bool slept);
+
+/* For the reader: sleeps until a frame can be read, or until a time (vgpu_now_ns). OK: neither may be true.
+ */
+enum vgpu_stream_result vgpu_ring_sleep(struct vgpu_ring *ring, struct vgpu_doorbell *doorbell,
+                                        uint64_t until);
+
 /*
  * Waits for a frame, copies its header and checks it. The body and the bulk are behind the header at
  * vgpu_ring_at() until vgpu_ring_read(frame->length).

@@ -186,7 +186,7 @@ static int result_of(enum vgpu_outcome outcome, int32_t status) {
   return CUDA_ERROR_SYSTEM_NOT_READY;
 }
 
-int vgpu_cuda_exchange(uint32_t opcode, struct vgpu_cuda_exchange *exchange) {
+int vgpu_cuda_exchange_once(uint32_t opcode, struct vgpu_cuda_exchange *exchange) {
   int result;
   struct vgpu_driver *driver = vgpu_cuda_driver(&result);
   if (driver == NULL) return result;
@@ -204,13 +204,34 @@ int vgpu_cuda_exchange(uint32_t opcode, struct vgpu_cuda_exchange *exchange) {
   struct vgpu_receive receiving = {.body = exchange->reply,
                                    .body_size = exchange->reply_size,
                                    .bulk = exchange->bulk,
-                                   .bulk_capacity = exchange->bulk_capacity};
+                                   .bulk_capacity = exchange->bulk_capacity,
+                                   .came = exchange->came};
   int32_t status = 0;
   enum vgpu_outcome outcome = vgpu_session_call(driver->session, opcode, &sending, &receiving, &status);
   exchange->bulk_size = receiving.bulk_size;
   vgpu_outstanding_issued(&driver->outstanding, opcode, exchange->send, exchange->send_size, false);
   vgpu_printed_fetch(driver);
   return result_of(outcome, status);
+}
+
+/* True if NOT_READY is an answer to this call. */
+static bool is_query(uint32_t opcode) {
+  switch (opcode) {
+    case VGPU_OP_cuStreamQuery:
+    case VGPU_OP_cuEventQuery:
+    case VGPU_OP_cuEventElapsedTime_v2:
+      return true;
+    default:
+      return false;
+  }
+}
+
+int vgpu_cuda_exchange(uint32_t opcode, struct vgpu_cuda_exchange *exchange) {
+  struct vgpu_pause pause = {0};
+  int result;
+  while ((result = vgpu_cuda_exchange_once(opcode, exchange)) == CUDA_ERROR_NOT_READY && !is_query(opcode))
+    vgpu_pause(&pause);
+  return result;
 }
 
 static int take_deferred(void) {
@@ -222,20 +243,12 @@ static int take_deferred(void) {
 int vgpu_cuda_call(uint32_t opcode, const void *send, uint32_t send_size, void *reply, uint32_t reply_size) {
   struct vgpu_cuda_exchange exchange = {
       .send = send, .send_size = send_size, .reply = reply, .reply_size = reply_size};
-  struct vgpu_pause pause = {0};
-  int result = vgpu_cuda_exchange(opcode, &exchange);
-  while (result == CUDA_ERROR_NOT_READY && vgpu_cuda_awaits(opcode) != VGPU_AWAITS_NOTHING) {
-    vgpu_pause(&pause);
-    result = vgpu_cuda_exchange(opcode, &exchange);
-  }
-  return result;
+  return vgpu_cuda_exchange(opcode, &exchange);
 }
 
-/* Repeats the call until the host no longer says NOT_READY. The whole bulk must have come. */
-static int call_until_ready(uint32_t opcode, struct vgpu_cuda_exchange *exchange) {
-  struct vgpu_pause pause = {0};
-  int result;
-  while ((result = vgpu_cuda_exchange(opcode, exchange)) == CUDA_ERROR_NOT_READY) vgpu_pause(&pause);
+/* The whole bulk must have come. */
+static int call_for_bulk(uint32_t opcode, struct vgpu_cuda_exchange *exchange) {
+  int result = vgpu_cuda_exchange(opcode, exchange);
   if (result != CUDA_SUCCESS) return result;
   if (exchange->bulk_size != exchange->bulk_capacity) return CUDA_ERROR_UNKNOWN; /* too short */
   return take_deferred();
@@ -243,20 +256,14 @@ static int call_until_ready(uint32_t opcode, struct vgpu_cuda_exchange *exchange
 
 int vgpu_cuda_wait_context(uint64_t context) {
   const struct vgpu_send_cuCtxSynchronize send = {.context = context};
-  struct vgpu_cuda_exchange exchange = {.send = &send, .send_size = sizeof send};
-  struct vgpu_pause pause = {0};
-  int result;
-  while ((result = vgpu_cuda_exchange(VGPU_OP_cuCtxSynchronize, &exchange)) == CUDA_ERROR_NOT_READY) {
-    vgpu_pause(&pause);
-  }
-  return result;
+  return vgpu_cuda_call(VGPU_OP_cuCtxSynchronize, &send, sizeof send, NULL, 0);
 }
 
 int vgpu_cuda_call_bulk(uint32_t opcode, const void *send, uint32_t send_size, void *bulk,
                         uint32_t bulk_size) {
   struct vgpu_cuda_exchange exchange = {
       .send = send, .send_size = send_size, .bulk = bulk, .bulk_capacity = bulk_size};
-  return call_until_ready(opcode, &exchange);
+  return call_for_bulk(opcode, &exchange);
 }
 
 int vgpu_cuda_call_shared_region(uint32_t opcode, const void *send, uint32_t send_size,
@@ -265,7 +272,7 @@ int vgpu_cuda_call_shared_region(uint32_t opcode, const void *send, uint32_t sen
                                         .send_size = send_size,
                                         .shared_region = shared_region,
                                         .bulk_capacity = (uint32_t)shared_region->length};
-  return call_until_ready(opcode, &exchange);
+  return call_for_bulk(opcode, &exchange);
 }
 
 int vgpu_cuda_pieces(const struct vgpu_pieces *pieces, size_t *done) {

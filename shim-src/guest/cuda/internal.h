@@ -189,8 +189,11 @@ struct vgpu_cuda_exchange {
   uint32_t send_bulk_size;
   uint32_t bulk_capacity;
   uint32_t bulk_size; /* set */
+  bool *came;         /* as in struct vgpu_receive */
 };
 int vgpu_cuda_exchange(uint32_t opcode, struct vgpu_cuda_exchange *exchange);
+/* The same, but the caller has to repeat a call that is not a query and is answered with NOT_READY. */
+int vgpu_cuda_exchange_once(uint32_t opcode, struct vgpu_cuda_exchange *exchange);
 
 /*
  * Gives the calling thread's current context if it is live. Returns 0, INVALID_CONTEXT or

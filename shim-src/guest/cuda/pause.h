@@ -1,6 +1,7 @@
 /*
- * Waits between two requests to a host that said NOT_READY: first a short time, later at most two
- * milliseconds.
+ * Waits before a call is made again that the host has answered with NOT_READY: an older host does so when
+ * another thread calls, a host that parks calls after VGPU_PARK_LIMIT_MS. First a short time, later at most
+ * two milliseconds.
  */
 #ifndef VGPU_GUEST_CUDA_PAUSE_H
 #define VGPU_GUEST_CUDA_PAUSE_H

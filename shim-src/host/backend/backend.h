@@ -78,12 +78,16 @@ struct vgpu_backend {
 
   /*
    * In a worker. begin() is first, and false when there is no memory. run() carries out a call whose sizes
-   * are checked; a one-way call may stay to be done when its stream comes to it. usage() fills all but
-   * `processes`; an enum vgpu_status.
+   * are checked; a one-way call may stay to be done when its stream comes to it, and one that has to wait for
+   * the device returns VGPU_WAITS, and is carried out again. usage() fills all but `processes`; an enum
+   * vgpu_status.
    */
   bool (*begin)(struct vgpu_worker *worker);
   int32_t (*run)(struct vgpu_worker *worker, const struct vgpu_dispatch_row *row, const void *body,
                  void *reply, struct vgpu_bulk *bulk);
+  /* A call with a note (worker->note) is over. NULL: nothing is kept for it. */
+  void (*call_over)(struct vgpu_worker *worker, uint64_t note);
+  uint64_t awake_ns; /* so long a call that waits is carried out again without a pause */
   int32_t (*usage)(struct vgpu_worker *worker, uint32_t device, struct vgpu_usage_reply *reply);
   void (*idle)(struct vgpu_worker *worker); /* no request is there; NULL: nothing is done then */
 

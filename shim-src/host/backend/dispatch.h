@@ -11,6 +11,9 @@
 
 struct vgpu_worker;
 
+/* The result of a handler of a call that has to wait for the device. It is not a CUresult. */
+#define VGPU_WAITS (INT32_MIN + 1)
+
 /* A row has a handler for each: vgpu_software_NAME and vgpu_cuda_NAME, or vgpu_common_NAME for both. */
 enum vgpu_backend_number { VGPU_BACKEND_SOFTWARE = 0, VGPU_BACKEND_CUDA = 1, VGPU_BACKENDS = 2 };
 

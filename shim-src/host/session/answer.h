@@ -23,4 +23,8 @@ const struct vgpu_dispatch_row *vgpu_find_row(const void *context, uint32_t opco
 void vgpu_carry_out(struct vgpu_worker *worker, const struct vgpu_request *request, unsigned char *out,
                     uint32_t capacity, struct vgpu_answer *answer);
 
+/* Sends it, as the answer to a request that is not one-way. False: the guest is gone. */
+bool vgpu_worker_send(struct vgpu_worker *worker, const struct vgpu_request *request,
+                      const struct vgpu_answer *answer);
+
 #endif

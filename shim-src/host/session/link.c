@@ -104,22 +104,23 @@ static void count_frame(struct vgpu_link *link) {
   __atomic_store_n(&link->next_sequence, link->next_sequence + 1, __ATOMIC_RELAXED);
 }
 
-static bool receive_from_ring(struct vgpu_link *link, find_row *find, const void *context,
-                              struct vgpu_request *request, const char **violation) {
+static enum vgpu_received receive_from_ring(struct vgpu_link *link, find_row *find, const void *context,
+                                            struct vgpu_request *request, const char **violation) {
   struct vgpu_frame *frame = &request->frame;
   enum vgpu_stream_result result;
-  do {
-    result = vgpu_ring_read_header(&link->rings.requests, frame, &link->doorbell, VGPU_NO_DEADLINE);
-  } while (result == VGPU_STREAM_CLOSED && is_rung_again(link));
-  if (result == VGPU_STREAM_CLOSED) return false;
+  while ((result = vgpu_ring_read_header(&link->rings.requests, frame, &link->doorbell, VGPU_NO_DEADLINE)) ==
+         VGPU_STREAM_CLOSED) {
+    if (!is_rung_again(link)) return VGPU_RECEIVED_END;
+    if (link->parked > 0) return VGPU_RECEIVED_NOTHING;
+  }
   *violation = result == VGPU_STREAM_OK ? wrong_with(link, frame) : "an invalid frame or index of the ring";
-  if (*violation != NULL) return false;
+  if (*violation != NULL) return VGPU_RECEIVED_END;
   __atomic_store_n(&link->working, true, __ATOMIC_RELAXED);
   count_frame(link);
   link->current = frame->length;
   request->row = find(context, frame->opcode);
   take_from_ring(link, request);
-  return true;
+  return VGPU_RECEIVED;
 }
 
 /* The guest may have sent this before its connection broke. */
@@ -144,18 +145,14 @@ static enum vgpu_stream_result read_frame(struct vgpu_link *link, struct vgpu_fr
   }
 }
 
-/*
- * Drops the replies that the guest has received. The other ones get memory of their own, because their bytes
- * must not change while this request is carried out.
- */
-static void settle_replies(struct vgpu_link *link, const struct vgpu_frame *frame) {
+void vgpu_link_settle(struct vgpu_link *link) {
   struct vgpu_line *line = &link->line;
-  vgpu_replies_drop(&line->replies, vgpu_frame_acknowledged(frame));
+  if (link->rings.base != NULL || !line->agreed) return;
   if (!vgpu_replies_settle(&line->replies)) __atomic_store_n(&line->overrun, true, __ATOMIC_RELAXED);
 }
 
-bool vgpu_link_receive(struct vgpu_link *link, find_row *find, const void *context,
-                       struct vgpu_request *request, const char **violation) {
+enum vgpu_received vgpu_link_receive(struct vgpu_link *link, find_row *find, const void *context,
+                                     struct vgpu_request *request, const char **violation) {
   struct vgpu_frame *frame = &request->frame;
   *violation = NULL;
   request->body = link->in;
@@ -163,15 +160,45 @@ bool vgpu_link_receive(struct vgpu_link *link, find_row *find, const void *conte
   enum vgpu_stream_result result;
   while ((result = read_frame(link, frame, violation)) == VGPU_STREAM_CLOSED) {
     __atomic_store_n(&link->working, false, __ATOMIC_RELAXED);
-    if (!reconnect(link)) return false;
+    if (!reconnect(link)) return VGPU_RECEIVED_END;
+    if (link->parked > 0) return VGPU_RECEIVED_NOTHING;
   }
-  if (result != VGPU_STREAM_OK) return false;
+  if (result != VGPU_STREAM_OK) return VGPU_RECEIVED_END;
   count_frame(link);
-  if (link->line.agreed) settle_replies(link, frame);
+  /* The guest has received these. The others must not change while this request is carried out. */
+  if (link->line.agreed) vgpu_replies_drop(&link->line.replies, vgpu_frame_acknowledged(frame));
+  vgpu_link_settle(link);
   link->current = frame->length;
   request->row = find(context, frame->opcode);
   request->bulk = link->in + frame->body;
+  return VGPU_RECEIVED;
+}
+
+bool vgpu_link_has_come(struct vgpu_link *link) {
+  return link->rings.base != NULL ? vgpu_link_has_next(link) : vgpu_ahead_has_come(&link->ahead);
+}
+
+bool vgpu_link_sleep(struct vgpu_link *link, uint64_t until) {
+  if (link->rings.base != NULL) {
+    enum vgpu_stream_result result = vgpu_ring_sleep(&link->rings.requests, &link->doorbell, until);
+    return result != VGPU_STREAM_CLOSED || is_rung_again(link);
+  }
+  const uint64_t now = vgpu_now_ns(), left = until > now ? until - now : 0;
+  const struct timespec limit = {.tv_sec = (time_t)(left / 1000000000u),
+                                 .tv_nsec = (long)(left % 1000000000u)};
+  struct pollfd poller = {.fd = link->descriptor, .events = POLLIN};
+  (void)ppoll(&poller, 1, &limit, NULL);
   return true;
+}
+
+bool vgpu_link_spins(const struct vgpu_link *link, struct vgpu_spinning *spinning) {
+  if (link->rings.base == NULL) return vgpu_spin_call(&link->ahead.spin, spinning);
+  return vgpu_spin_turn(&link->rings.requests.spin, spinning);
+}
+
+void vgpu_link_learn(struct vgpu_link *link, const struct vgpu_spinning *spinning, bool slept) {
+  if (link->rings.base != NULL) vgpu_ring_learn(&link->rings.requests, spinning, slept);
+  else (void)vgpu_spin_learn(&link->ahead.spin, spinning, slept);
 }
 
 bool vgpu_link_has_more(const struct vgpu_link *link) {
@@ -232,7 +259,9 @@ bool vgpu_link_reply(struct vgpu_link *link, struct vgpu_frame *reply, const voi
 }
 
 void vgpu_link_tell_alive(struct vgpu_link *link, bool idle) {
-  if (!link->alive || (!idle && !__atomic_load_n(&link->working, __ATOMIC_RELAXED))) return;
+  const bool owes = __atomic_load_n(&link->working, __ATOMIC_RELAXED) ||
+                    __atomic_load_n(&link->parked, __ATOMIC_RELAXED) > 0;
+  if (!link->alive || (!idle && !owes)) return;
   if (link->rings.base != NULL) {
     vgpu_doorbell_ring(&link->doorbell);
     return;

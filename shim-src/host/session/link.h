@@ -20,6 +20,7 @@ struct vgpu_link {
   unsigned char *in;       /* VGPU_FRAME_MAX bytes */
   bool alive;              /* the guest wants signs of life */
   bool working;            /* on a call; read by the thread that gives them */
+  uint32_t parked;         /* calls that wait to be answered (parking.h); read by it, too */
   pthread_mutex_t writing; /* guards writes to the socket, if the frames go over it, and `passed` */
   struct vgpu_line line;   /* of a session that survives its connection */
   /* Of such a session with rings. */
@@ -55,13 +56,34 @@ int vgpu_link_make_rings(struct vgpu_link *link);
 bool vgpu_link_place_rings(struct vgpu_link *link, const struct vgpu_vm_memory *memory,
                            const struct vgpu_vm_place *place, uint64_t *next);
 
+enum vgpu_received {
+  VGPU_RECEIVED,
+  VGPU_RECEIVED_NOTHING, /* the guest has come back over another connection, and calls are parked */
+  VGPU_RECEIVED_END      /* the guest is gone, or broke the protocol */
+};
+
 /*
- * Waits for the next frame. `find` returns the row of an opcode. False: the guest is gone, or broke the
- * protocol. *violation then describes the violation; NULL: there was none.
+ * Waits for the next frame. `find` returns the row of an opcode. *violation describes how the guest broke the
+ * protocol; NULL: it did not.
  */
-bool vgpu_link_receive(struct vgpu_link *link,
-                       const struct vgpu_dispatch_row *(*find)(const void *context, uint32_t opcode),
-                       const void *context, struct vgpu_request *request, const char **violation);
+enum vgpu_received
+vgpu_link_receive(struct vgpu_link *link,
+                  const struct vgpu_dispatch_row *(*find)(const void *context, uint32_t opcode),
+                  const void *context, struct vgpu_request *request, const char **violation);
+
+/* True if vgpu_link_receive() has something to read: a frame, a part of one, or the end of the connection. */
+bool vgpu_link_has_come(struct vgpu_link *link);
+
+/* Sleeps until something has come, or until a time (vgpu_now_ns). False: the guest is gone. */
+bool vgpu_link_sleep(struct vgpu_link *link, uint64_t until);
+
+/* True if it pays to look once more for the next frame before the thread sleeps (spin.h). */
+bool vgpu_link_spins(const struct vgpu_link *link, struct vgpu_spinning *spinning);
+/* A frame has come. */
+void vgpu_link_learn(struct vgpu_link *link, const struct vgpu_spinning *spinning, bool slept);
+
+/* Copies the bulk of earlier replies that the guest may need again, because the caller changes it. */
+void vgpu_link_settle(struct vgpu_link *link);
 
 /* True if another request has arrived while one is carried out. */
 bool vgpu_link_has_more(const struct vgpu_link *link);

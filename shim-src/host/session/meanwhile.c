@@ -27,7 +27,7 @@ static bool release(struct vgpu_worker *worker) {
 static void offer(struct vgpu_worker *worker, vgpu_takes *takes) {
   struct vgpu_meanwhile *meanwhile = &worker->meanwhile;
   worker->request = &meanwhile->next;
-  meanwhile->has_next = !takes(worker, &meanwhile->next, vgpu_link_has_more(&worker->link));
+  meanwhile->has_next = !takes(worker, &meanwhile->next);
   if (!meanwhile->has_next) meanwhile->over = !vgpu_worker_answer(worker, &meanwhile->next);
 }
 
@@ -35,13 +35,17 @@ void vgpu_worker_meanwhile(struct vgpu_worker *worker, vgpu_takes *takes) {
   struct vgpu_meanwhile *meanwhile = &worker->meanwhile;
   const struct vgpu_request *long_one = worker->request;
   if (meanwhile->over) return;
-  if (meanwhile->released == NULL && !vgpu_link_has_more(&worker->link)) return;
+  if (meanwhile->released == NULL && worker->link.parked == 0 && !vgpu_link_has_more(&worker->link)) return;
   if (!release(worker)) return;
   if (meanwhile->has_next) offer(worker, takes);
   for (int i = 0; i < AT_ONCE && !meanwhile->has_next && !meanwhile->over; i++) {
     if (!vgpu_link_has_next(&worker->link)) break;
-    if (vgpu_worker_receive(worker, &meanwhile->next)) offer(worker, takes);
+    enum vgpu_received received = VGPU_RECEIVED_END;
+    if (vgpu_parking_tell(worker)) received = vgpu_worker_receive(worker, &meanwhile->next);
+    if (received == VGPU_RECEIVED_NOTHING) break;
+    if (received == VGPU_RECEIVED) offer(worker, takes);
     else meanwhile->over = true;
   }
+  if (!meanwhile->over && worker->link.parked > 0) meanwhile->over = !vgpu_parking_ask(worker, takes);
   worker->request = long_one;
 }

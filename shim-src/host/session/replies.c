@@ -47,7 +47,9 @@ bool vgpu_replies_keep(struct vgpu_replies *replies, const struct vgpu_frame *fr
 }
 
 void vgpu_replies_drop(struct vgpu_replies *replies, uint64_t acknowledged) {
-  while (replies->count > 0 && at(replies, 0)->frame.sequence <= acknowledged) drop_first(replies);
+  uint32_t received = replies->count;
+  while (received > 0 && at(replies, received - 1)->frame.sequence != acknowledged) received--;
+  while (received-- > 0) drop_first(replies);
 }
 
 bool vgpu_replies_settle(struct vgpu_replies *replies) {

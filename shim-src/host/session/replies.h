@@ -26,7 +26,7 @@ struct vgpu_replies {
 bool vgpu_replies_keep(struct vgpu_replies *replies, const struct vgpu_frame *frame, const void *body,
                        uint32_t body_size, const void *bulk, uint32_t bulk_size);
 
-/* Drops the replies up to this sequence: the guest has received them. */
+/* Drops the replies up to the one with this sequence, in the order in which they were sent. */
 void vgpu_replies_drop(struct vgpu_replies *replies, uint64_t acknowledged);
 
 /* Copies bulk that the next request may change. False: no memory; all replies are dropped then. */

@@ -120,7 +120,8 @@ static bool survives(const struct vgpu_worker *worker, const struct vgpu_hello *
 /* Completes the features that the WELCOME offers. */
 static void offer_features(struct vgpu_worker *worker, const struct vgpu_hello *hello,
                            struct vgpu_welcome *welcome) {
-  if (hello->library == VGPU_LIBRARY_CUDA) welcome->features |= hello->features & VGPU_FEATURE_PRINT;
+  if (hello->library == VGPU_LIBRARY_CUDA)
+    welcome->features |= hello->features & (VGPU_FEATURE_PRINT | VGPU_FEATURE_PARK);
   welcome->features |= hello->features & VGPU_FEATURE_ALIVE;
   if (worker->exchanges)
     welcome->features |=
@@ -163,6 +164,7 @@ static bool welcome_guest(struct vgpu_worker *worker, const struct vgpu_hello *h
   pthread_mutex_init(&worker->link.writing, NULL);
   worker->link.alive = (welcome->features & VGPU_FEATURE_ALIVE) != 0;
   worker->printed.agreed = (welcome->features & VGPU_FEATURE_PRINT) != 0;
+  worker->parking.out_of_order = (welcome->features & VGPU_FEATURE_PARK) != 0;
   bool marked = (welcome->features & VGPU_FEATURE_VM_MEMORY) != 0, placed = false;
   const uint32_t size = marked ? sizeof answer : sizeof *welcome;
   const int64_t deadline = vgpu_now_ms() + VGPU_HANDSHAKE_LIMIT_MS;
@@ -232,53 +234,72 @@ static void release(struct vgpu_worker *worker, const struct vgpu_request *reque
   else worker->meanwhile.released = NULL;
 }
 
-bool vgpu_worker_answer(struct vgpu_worker *worker, const struct vgpu_request *request) {
-  const struct vgpu_frame *frame = &request->frame;
-  struct vgpu_answer answer;
-  keep_to_rate(worker);
-  worker->request = request;
-  vgpu_carry_out(worker, request, worker->out, VGPU_BULK_MAX, &answer);
+static void count_call(struct vgpu_worker *worker, int32_t status) {
   uint64_t *calls = &worker->accounts->slots[worker->slot].calls;
   __atomic_store_n(calls, *calls + 1, __ATOMIC_RELAXED);
-  if (answer.status != 0) vgpu_worker_failed(worker, answer.status);
+  if (status != 0) vgpu_worker_failed(worker, status);
+}
+
+bool vgpu_worker_answer(struct vgpu_worker *worker, const struct vgpu_request *request) {
+  struct vgpu_answer answer;
+  keep_to_rate(worker);
+  vgpu_parking_find(worker, request);
+  worker->request = request;
+  vgpu_carry_out(worker, request, worker->out, VGPU_BULK_MAX, &answer);
+  const bool parked = answer.status == VGPU_WAITS && vgpu_park(worker, request);
+  if (!parked) vgpu_parking_end(worker);
+  if (!parked && answer.status == VGPU_WAITS) answer.status = CUDA_ERROR_OUT_OF_MEMORY;
+  worker->note = 0;
   (void)vgpu_accounts_hold(worker->accounts, worker->slot, worker->shared_regions.held);
   release(worker, request);
-  if ((frame->flags & VGPU_FLAG_ONEWAY) != 0) {
-    if (answer.status != 0 && worker->deferred == 0) worker->deferred = answer.status;
-    return true;
-  }
+  if (parked) return true;
+  if ((request->frame.flags & VGPU_FLAG_ONEWAY) == 0) return vgpu_worker_send(worker, request, &answer);
+  count_call(worker, answer.status);
+  if (answer.status != 0 && worker->deferred == 0) worker->deferred = answer.status;
+  return true;
+}
+
+bool vgpu_worker_send(struct vgpu_worker *worker, const struct vgpu_request *request,
+                      const struct vgpu_answer *answer) {
+  const struct vgpu_frame *frame = &request->frame;
   struct vgpu_frame reply = {.opcode = frame->opcode,
-                             .flags = VGPU_FLAG_REPLY | answer.flags,
+                             .flags = VGPU_FLAG_REPLY | answer->flags,
                              .lane = frame->lane,
                              .sequence = frame->sequence,
-                             .status = answer.status,
+                             .status = answer->status,
                              .deferred = worker->deferred};
+  count_call(worker, answer->status);
   /* The text of a kernel is fetched when it has ended: its threads may be printing now. */
   if (worker->meanwhile.released == NULL && worker->printed.used > 0) reply.flags |= VGPU_FLAG_PRINTED;
   worker->deferred = worker->sticky;
-  bool brings = answer.status == 0;
-  return vgpu_link_reply(&worker->link, &reply, answer.body, brings ? answer.body_size : 0, answer.bulk.out,
-                         brings ? answer.bulk.out_size : 0);
+  bool brings = answer->status == 0;
+  return vgpu_link_reply(&worker->link, &reply, answer->body, brings ? answer->body_size : 0,
+                         answer->bulk.out, brings ? answer->bulk.out_size : 0);
 }
 
-bool vgpu_worker_receive(struct vgpu_worker *worker, struct vgpu_request *request) {
+enum vgpu_received vgpu_worker_receive(struct vgpu_worker *worker, struct vgpu_request *request) {
   const char *violation;
-  if (vgpu_link_receive(&worker->link, vgpu_find_row, worker, request, &violation)) return true;
+  enum vgpu_received received = vgpu_link_receive(&worker->link, vgpu_find_row, worker, request, &violation);
   if (violation != NULL)
     vgpu_host_log("violation", worker->session, "violation: the guest sent %s", violation);
-  return false;
+  return received;
 }
 
 static bool next_request(struct vgpu_worker *worker, struct vgpu_request *request) {
   struct vgpu_meanwhile *meanwhile = &worker->meanwhile;
   if (meanwhile->over) return false;
   if (!meanwhile->has_next) {
-    if (worker->backend->idle != NULL) worker->backend->idle(worker);
-    return vgpu_worker_receive(worker, request);
+    enum vgpu_received received;
+    do {
+      if (worker->backend->idle != NULL) worker->backend->idle(worker);
+      if (!vgpu_parking_serve(worker)) return false;
+      received = vgpu_worker_receive(worker, request);
+    } while (received == VGPU_RECEIVED_NOTHING);
+    return received == VGPU_RECEIVED;
   }
   *request = meanwhile->next;
   meanwhile->has_next = false;
-  return true;
+  return vgpu_parking_ask(worker, NULL) && vgpu_parking_tell(worker);
 }
 
 int vgpu_worker_serve(struct vgpu_worker *worker, const struct vgpu_hello *hello) {
@@ -296,5 +317,6 @@ int vgpu_worker_serve(struct vgpu_worker *worker, const struct vgpu_hello *hello
   }
   struct vgpu_request request;
   while (next_request(worker, &request) && vgpu_worker_answer(worker, &request)) continue;
+  vgpu_parking_drop(worker);
   return 0;
 }

@@ -10,6 +10,7 @@
 #include "host/backend/common/code.h"
 #include "host/backend/common/handles.h"
 #include "host/session/link.h"
+#include "host/session/parking.h"
 #include "host/session/printed.h"
 
 struct vgpu_software;
@@ -36,12 +37,13 @@ struct vgpu_meanwhile {
   bool over; /* the guest is gone, or broke the protocol */
 };
 
-/* True if a request can be carried out while a call takes long. `more`: others have arrived behind it. */
-typedef bool vgpu_takes(struct vgpu_worker *worker, const struct vgpu_request *request, bool more);
+/* True if a request can be carried out while a call takes long. */
+typedef bool vgpu_takes(struct vgpu_worker *worker, const struct vgpu_request *request);
 
 struct vgpu_worker {
   struct vgpu_link link;
   struct vgpu_meanwhile meanwhile;
+  struct vgpu_parking parking;
   struct vgpu_shared_regions shared_regions;
   bool shared_regions_agreed;
   struct vgpu_vm_memory vm_memory; /* of the guest's VM */
@@ -64,6 +66,7 @@ struct vgpu_worker {
   const struct vgpu_code_options *code_options;
   struct vgpu_code code;
   const struct vgpu_request *request; /* the request that is being carried out */
+  uint64_t note; /* of its backend, which keeps it for a call that waits (VGPU_WAITS); at first 0 */
   /* A long call runs this to serve the calls behind it (vgpu_worker_meanwhile). NULL: there is no transport.
    */
   void (*take_requests)(struct vgpu_worker *worker, vgpu_takes *takes);
@@ -91,9 +94,12 @@ int vgpu_worker_serve(struct vgpu_worker *worker, const struct vgpu_hello *hello
  */
 uint64_t vgpu_worker_memory_limit(const struct vgpu_worker *worker);
 
-/* Waits for the guest's next request. False: the guest is gone, or broke the protocol, which is logged. */
-bool vgpu_worker_receive(struct vgpu_worker *worker, struct vgpu_request *request);
-/* Carries a request out and answers it, not before its time (limits.calls). False: the guest is gone. */
+/* Waits for the guest's next request. A broken protocol is logged. */
+enum vgpu_received vgpu_worker_receive(struct vgpu_worker *worker, struct vgpu_request *request);
+/*
+ * Carries a request out and answers it, or parks it; not before its time (limits.calls). False: the guest is
+ * gone.
+ */
 bool vgpu_worker_answer(struct vgpu_worker *worker, const struct vgpu_request *request);
 
 /*

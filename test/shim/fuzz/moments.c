@@ -121,9 +121,11 @@ void *__wrap_vgpu_shared_map(int descriptor, uint64_t bytes) {
  * The doorbell. An end that sleeps is woken by the next step. The end of the input is the end of the other
  * side.
  */
-int __wrap_poll(struct pollfd *descriptors, nfds_t count, int limit);
-int __wrap_poll(struct pollfd *descriptors, nfds_t count, int limit) {
-  (void)limit;
+int __wrap_ppoll(struct pollfd *descriptors, nfds_t count, const struct timespec *limit,
+                 const sigset_t *signals);
+int __wrap_ppoll(struct pollfd *descriptors, nfds_t count, const struct timespec *limit,
+                 const sigset_t *signals) {
+  (void)limit, (void)signals;
   if (!now.gone && load()) do_step();
   else now.gone = true;
   for (nfds_t i = 0; i < count; i++) descriptors[i].revents = POLLIN;

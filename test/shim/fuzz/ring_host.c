@@ -119,19 +119,20 @@ enum vgpu_stream_result __wrap_vgpu_stream_pass(int descriptor, int passed, int6
 }
 
 typedef const struct vgpu_dispatch_row *find_row(const void *context, uint32_t opcode);
-bool __real_vgpu_link_receive(struct vgpu_link *link, find_row *find, const void *context,
-                              struct vgpu_request *request, const char **violation);
-bool __wrap_vgpu_link_receive(struct vgpu_link *link, find_row *find, const void *context,
-                              struct vgpu_request *request, const char **violation);
+enum vgpu_received __real_vgpu_link_receive(struct vgpu_link *link, find_row *find, const void *context,
+                                            struct vgpu_request *request, const char **violation);
+enum vgpu_received __wrap_vgpu_link_receive(struct vgpu_link *link, find_row *find, const void *context,
+                                            struct vgpu_request *request, const char **violation);
 
 /*
  * Each request that comes out must be valid, whatever the guest did. The rest of the host relies on this
  * only.
  */
-bool __wrap_vgpu_link_receive(struct vgpu_link *link, find_row *find, const void *context,
-                              struct vgpu_request *request, const char **violation) {
+enum vgpu_received __wrap_vgpu_link_receive(struct vgpu_link *link, find_row *find, const void *context,
+                                            struct vgpu_request *request, const char **violation) {
   uint64_t expected = link->next_sequence;
-  if (!__real_vgpu_link_receive(link, find, context, request, violation)) return false;
+  enum vgpu_received received = __real_vgpu_link_receive(link, find, context, request, violation);
+  if (received != VGPU_RECEIVED) return received;
   const struct vgpu_frame *frame = &request->frame;
   if (!vgpu_frame_sound(frame) || frame->sequence != expected || request->body != link->in) abort();
   const unsigned char *ring = link->rings.requests.bytes, *end = ring + 2ull * link->rings.requests.size;
@@ -140,13 +141,14 @@ bool __wrap_vgpu_link_receive(struct vgpu_link *link, find_row *find, const void
   if (!copied &&
       (request->row == NULL || !request->row->raw_in || (frame->flags & VGPU_FLAG_SHARED_REGION) != 0))
     abort(); /* the request is in memory that the guest can change */
-  return true;
+  return received;
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   fuzz_guest_begin(&guest, (struct fuzz_source){.at = data, .left = size});
   guest.sequence = 1;
-  uint32_t greeting_size = fuzz_greeting(&guest, VGPU_FEATURE_RING | VGPU_FEATURE_SHARED_REGION, frame_bytes);
+  uint32_t greeting_size =
+      fuzz_greeting(&guest, VGPU_FEATURE_RING | VGPU_FEATURE_SHARED_REGION | VGPU_FEATURE_PARK, frame_bytes);
   spoilt = false;
   last = 0;
   fuzz_moments_begin(&guest.source, act);

@@ -109,6 +109,7 @@ static void clean_up(struct vgpu_worker *worker) {
   free(worker->software);
   free(worker->handles.places);
   free(worker->link.in);
+  free(worker->link.ahead.bytes);
   free(worker->out);
 }
 

@@ -12,6 +12,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "cuda_calls.h"
@@ -174,9 +175,22 @@ static enum vgpu_outcome carry(struct vgpu_session *session, uint32_t opcode, ui
   worker->request = &request;
   /* Raw bytes are written to the caller's buffer; all others to a buffer that has room for a whole frame. */
   bool raw = request.row != NULL && request.row->raw_out && receive != NULL && receive->bulk != NULL;
-  vgpu_carry_out(worker, &request, raw ? receive->bulk : worker->out,
-                 raw ? receive->bulk_capacity : VGPU_BULK_MAX, answer);
-  worker->request = NULL;
+  uint64_t note = 0; /* of a call that waits: other threads may end that */
+  for (;;) {
+    worker->request = &request;
+    worker->note = note;
+    vgpu_carry_out(worker, &request, raw ? receive->bulk : worker->out,
+                   raw ? receive->bulk_capacity : VGPU_BULK_MAX, answer);
+    note = worker->note;
+    worker->request = NULL;
+    if (answer->status != VGPU_WAITS) break;
+    pthread_mutex_unlock(&session->lock);
+    const struct timespec nap = {.tv_nsec = 50000};
+    nanosleep(&nap, NULL);
+    pthread_mutex_lock(&session->lock);
+  }
+  worker->note = 0;
+  if (receive != NULL && receive->came != NULL) __atomic_store_n(receive->came, true, __ATOMIC_RELEASE);
   enum vgpu_outcome outcome = VGPU_ANSWERED;
   if ((flags & VGPU_FLAG_ONEWAY) != 0) {
     if (answer->status != 0 && session->deferred == 0) session->deferred = answer->status;

@@ -177,6 +177,46 @@ static void pinned(void) {
   for (int i = 0; i < THREADS; i++) pthread_join(running[i], NULL);
 }
 
+/* A thread waits for its stream, and another one releases it. The waiting call is answered once. */
+struct blocked {
+  void *stream;
+  devptr flag;
+  uint32_t value;
+};
+
+static void *wait_blocked(void *context_of) {
+  const struct blocked *blocked = context_of;
+  MUST(CALL(cuCtxSetCurrent, (void *), context));
+  OK(CALL(cuStreamSynchronize, (void *), blocked->stream));
+  IS(blocked->value, read_word(blocked->flag));
+  return NULL;
+}
+
+static void waiting(void) {
+  struct lane lane;
+  struct blocked blocked = {.flag = check_alloc(4)};
+  void *mine = NULL;
+  load();
+  begin_lane(&lane, 11, MIB);
+  MUST(CALL(cuStreamCreate, (void **, unsigned), &blocked.stream, 1));
+  MUST(CALL(cuStreamCreate, (void **, unsigned), &mine, 1));
+  OK(CALL(cuMemsetD32_v2, (devptr, unsigned, size_t), blocked.flag, 0, 1));
+  for (int i = 0; goes_on(i); i++) {
+    pthread_t thread;
+    blocked.value++;
+    MUST(CALL(cuStreamWaitValue32_v2, (void *, devptr, uint32_t, unsigned), blocked.stream, blocked.flag,
+              blocked.value, 0));
+    MUST(pthread_create(&thread, NULL, wait_blocked, &blocked));
+    count(&lane, next(&lane.seed) % 40);
+    copy(&lane, lane.most - next(&lane.seed) % 5000);
+    IS(lane.launched, read_word(lane.counter));
+    MUST(CALL(cuStreamWriteValue32_v2, (void *, devptr, uint32_t, unsigned), mine, blocked.flag,
+              blocked.value, 0));
+    MUST(CALL(cuStreamSynchronize, (void *), mine));
+    pthread_join(thread, NULL);
+  }
+}
+
 /* Prints "there", waits for a line, makes a call and prints its result; repeats this until its input ends. */
 static void by_line(void) {
   struct lane lane;
@@ -203,13 +243,9 @@ static void becomes_another(void) {
   if (fgets(line, sizeof line, stdin) != NULL) execlp("sleep", "sleep", "60", (char *)NULL);
 }
 
-static const struct check_case cases[] = {{"alone", alone},
-                                          {"threads", threads},
-                                          {"burst", burst},
-                                          {"copies", copies},
-                                          {"pinned", pinned},
-                                          {"by_line", by_line},
-                                          {"becomes_another", becomes_another}};
+static const struct check_case cases[] = {
+    {"alone", alone},   {"threads", threads}, {"burst", burst},     {"copies", copies},
+    {"pinned", pinned}, {"waiting", waiting}, {"by_line", by_line}, {"becomes_another", becomes_another}};
 
 /* The environment variable CASE can name the case, too, for a program that is driven by lines. */
 int main(int argc, char **argv) {

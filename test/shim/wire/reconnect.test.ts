@@ -127,6 +127,7 @@ describe('a session whose connection is cut', () => {
     ['five threads, over unix sockets', 'unix', cutsOf(3, 2 * KIB, 4 * MIB), THREADED],
     ['five threads, by a reset', 'tcp', cutsOf(4, 2 * KIB, 4 * MIB, 'reset'), THREADED],
     ['20,000 launches without a wait', 'tcp', cutsOf(5, 20 * KIB, 400 * KIB), LONG ? '400' : '20'],
+    ['a thread that waits for another', 'tcp', cutsOf(7, 100 * KIB, 2 * MIB), THREADED],
     ['copies of 24 MiB each way', 'tcp', cutsOf(6, 100 * KIB, 20 * MIB), LONG ? '40' : '2'],
   ] as const) {
     it(`goes on where it was: ${what}`, { timeout: 600_000 }, async () => {
@@ -138,7 +139,9 @@ describe('a session whose connection is cut', () => {
           ? 'burst'
           : what.startsWith('copies')
             ? 'copies'
-            : 'alone';
+            : what.startsWith('a thread')
+              ? 'waiting'
+              : 'alone';
       const enough = `${scratch.path}/enough`;
       const running = runProgram(builtFile('programs/reconnecting'), [program], {
         env: {

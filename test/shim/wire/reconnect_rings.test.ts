@@ -36,8 +36,8 @@ const MARK = PLACES + 1024;
 const CONTROL = 65536;
 const RING = 2 << 20;
 const ROUNDS: Readonly<Record<string, string>> = LONG
-  ? { alone: '2000', threads: '2000', burst: '400', copies: '40', pinned: '400' }
-  : { alone: '40', threads: '60', burst: '20', copies: '2', pinned: '20' };
+  ? { alone: '2000', threads: '2000', burst: '400', copies: '40', pinned: '400', waiting: '400' }
+  : { alone: '40', threads: '60', burst: '20', copies: '2', pinned: '20', waiting: '40' };
 
 type Kind = 'vm' | 'beside';
 
@@ -116,7 +116,7 @@ describe('a session with rings whose connection is cut', () => {
   const continued = (): number => [...logOfGuest().matchAll(/continues after/g)].length;
 
   for (const kind of ['vm', 'beside'] as const) {
-    for (const program of ['alone', 'threads', 'burst', 'copies', 'pinned']) {
+    for (const program of ['alone', 'threads', 'burst', 'copies', 'pinned', 'waiting']) {
       it(`goes on where it was: ${program}, ${kind}`, { timeout: 600_000 }, async () => {
         const host = await start();
         const relay = kind === 'vm' ? await between() : undefined;

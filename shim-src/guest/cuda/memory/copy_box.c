@@ -9,7 +9,6 @@
 #include "cuda_calls.h"
 #include "guest/cuda/memory/box.h"
 #include "guest/cuda/memory/transfer.h"
-#include "guest/cuda/pause.h"
 #include "guest/cuda/stream/capture.h"
 #include "guest/cuda/texture/array.h"
 

@@ -22,16 +22,21 @@ struct vgpu_readback {
   unsigned char *destination;
   size_t bytes;
   uint64_t posted; /* it was the so many-th to be posted; 0: it has not been posted yet */
-  bool claimed;    /* a thread asks for it, and will deliver it or release the claim */
 };
 
-/* Entries that one thread has claimed, and the buffers of its request. */
+/*
+ * Entries that one thread asks for. Several threads may ask for the same one, because a call may wait at the
+ * host for long. The host gives the bytes to the first of them for which they are ready.
+ */
 #define BATCH 64
-struct batch {
-  uint64_t tickets[BATCH];
+struct vgpu_readback_batch {
+  struct vgpu_readback_batch
+      *next;               /* in the list of batches, from the question until the answer is delivered */
+  uint64_t tickets[BATCH]; /* rising */
   uint32_t count;
   uint32_t room; /* maximum size of the answer, in bytes */
   uint64_t last; /* ticket */
+  bool came;     /* the answer has come, and is about to be delivered. Use __atomic */
 };
 
 void vgpu_readbacks_init(struct vgpu_readbacks *readbacks) {
@@ -71,8 +76,7 @@ bool vgpu_readback_post(struct vgpu_driver *driver, void *destination, uint64_t 
                                     .context = context,
                                     .stream = stream,
                                     .destination = destination,
-                                    .bytes = bytes,
-                                    .claimed = true}; /* claimed until it is posted */
+                                    .bytes = bytes};
     if (readbacks->last == NULL) readbacks->first = entry;
     else readbacks->last->next = entry;
     readbacks->last = entry;
@@ -88,59 +92,37 @@ bool vgpu_readback_post(struct vgpu_driver *driver, void *destination, uint64_t 
       .context = context, .stream = stream, .source = source, .bytes = bytes, .ticket = entry->ticket};
   *result = vgpu_cuda_post(VGPU_OP_read_later, &send, sizeof send, NULL, 0);
   pthread_mutex_lock(&readbacks->lock);
-  entry->claimed = false; /* The entry still exists: only the thread that claimed it may remove it. */
-  entry->posted = ++readbacks->posted;
-  pthread_cond_broadcast(&readbacks->delivered);
+  entry->posted = ++readbacks->posted; /* the entry still exists: it is not asked for before */
   pthread_mutex_unlock(&readbacks->lock);
   return true;
 }
 
 /* Adds an entry to a batch. False: the answer would be too long. The caller holds the lock. */
-static bool take(struct batch *batch, struct vgpu_readback *entry) {
-  if (batch->room + packed(entry->bytes) > VGPU_BULK_MAX) return false;
-  entry->claimed = true;
+static bool take(struct vgpu_readback_batch *batch, const struct vgpu_readback *entry) {
+  if (batch->count == BATCH || batch->room + packed(entry->bytes) > VGPU_BULK_MAX) return false;
   batch->tickets[batch->count++] = entry->ticket;
   batch->room += packed(entry->bytes);
   batch->last = entry->ticket;
   return true;
 }
 
-/* Claims unclaimed entries after ticket `after` on the stream, as many as one answer can carry. */
-static void claim(struct vgpu_readbacks *readbacks, struct batch *batch, uint64_t stream, uint64_t after) {
-  batch->count = 0;
-  batch->room = 0;
-  batch->last = after;
+/* Takes entries between two tickets, of one stream or of ANY, as many as one answer can carry. */
+static void claim(struct vgpu_readbacks *readbacks, struct vgpu_readback_batch *batch, uint64_t stream,
+                  uint64_t after, uint64_t upto) {
+  *batch = (struct vgpu_readback_batch){.last = after};
   if (none(readbacks)) return;
   pthread_mutex_lock(&readbacks->lock);
-  /* A thread that needs other entries than its own stream's goes first. It may need all of them. */
-  struct vgpu_readback *first = readbacks->wanted > 0 ? NULL : readbacks->first;
-  for (struct vgpu_readback *entry = first; entry != NULL && batch->count < BATCH; entry = entry->next) {
-    if (entry->claimed || entry->ticket <= after || (stream != ANY_STREAM && entry->stream != stream))
+  for (const struct vgpu_readback *entry = readbacks->first; entry != NULL && entry->ticket <= upto;
+       entry = entry->next) {
+    if (entry->posted == 0 || entry->ticket <= after || (stream != ANY_STREAM && entry->stream != stream))
       continue;
     if (!take(batch, entry)) break;
   }
-  pthread_mutex_unlock(&readbacks->lock);
-}
-
-/*
- * The same for the entries of all streams up to a ticket, and without a gap. False: the next entry is claimed
- * by another thread, and none before it is left.
- */
-static bool claim_all(struct vgpu_readbacks *readbacks, struct batch *batch, uint64_t after, uint64_t upto) {
-  bool all = true;
-  batch->count = 0;
-  batch->room = 0;
-  batch->last = after;
-  if (none(readbacks)) return true;
-  pthread_mutex_lock(&readbacks->lock);
-  for (struct vgpu_readback *entry = readbacks->first; entry != NULL && entry->ticket <= upto;
-       entry = entry->next) {
-    if (entry->ticket <= after) continue;
-    if (entry->claimed && batch->count == 0) all = false;
-    if (entry->claimed || batch->count == BATCH || !take(batch, entry)) break;
+  if (batch->count > 0) {
+    batch->next = readbacks->batches;
+    readbacks->batches = batch;
   }
   pthread_mutex_unlock(&readbacks->lock);
-  return all;
 }
 
 /* Removes the entry from the list and frees it. The caller holds the lock. */
@@ -154,56 +136,76 @@ static void unlink_entry(struct vgpu_readbacks *readbacks, struct vgpu_readback 
   free(entry);
 }
 
+static bool has_entry(const struct vgpu_readbacks *readbacks, uint64_t ticket) {
+  const struct vgpu_readback *entry = readbacks->first;
+  while (entry != NULL && entry->ticket < ticket) entry = entry->next;
+  return entry != NULL && entry->ticket == ticket;
+}
+
+static bool has_ticket(const struct vgpu_readback_batch *batch, uint64_t ticket) {
+  for (uint32_t i = 0; i < batch->count; i++)
+    if (batch->tickets[i] == ticket) return true;
+  return false;
+}
+
+/* True if the answer to another thread has come, which may have the bytes. The caller holds the lock. */
+static bool is_about_to_come(const struct vgpu_readbacks *readbacks, uint64_t ticket) {
+  for (const struct vgpu_readback_batch *batch = readbacks->batches; batch != NULL; batch = batch->next)
+    if (__atomic_load_n(&batch->came, __ATOMIC_ACQUIRE) && has_ticket(batch, ticket)) return true;
+  return false;
+}
+
 /*
- * Releases the claims of `batch`. An entry whose bytes `answer` holds is delivered. An entry that it marks
- * NOT_READ is left for later. If `forget`, the wait failed, and the entries are dropped: CUDA promises
- * nothing about the contents. False: the answer is not valid.
+ * Ends the question of `batch`. Entries whose bytes `answer` holds are delivered. An entry that it marks
+ * NOT_READ is left for later, or the host has given it to another thread, which has had its answer before:
+ * then this thread waits until that one has delivered it. If `forget`, the wait failed, and the entries are
+ * dropped: CUDA promises nothing about the contents. False: the answer is not valid.
  */
-static bool release(struct vgpu_readbacks *readbacks, const struct batch *batch, const unsigned char *answer,
-                    uint32_t size, bool forget) {
+static bool deliver(struct vgpu_readbacks *readbacks, struct vgpu_readback_batch *batch,
+                    const unsigned char *answer, uint32_t size, bool forget) {
   if (batch->count == 0) return size == 0;
   bool sound = true;
-  uint32_t at = 0, i = 0;
+  uint32_t at = 0, left = 0;
   pthread_mutex_lock(&readbacks->lock);
-  struct vgpu_readback *before = NULL;
-  for (struct vgpu_readback **link = &readbacks->first; *link != NULL && i < batch->count;) {
-    struct vgpu_readback *entry = *link;
-    if (entry->ticket != batch->tickets[i]) {
-      before = entry;
-      link = &entry->next;
-      continue;
+  struct vgpu_readback *before = NULL, **link = &readbacks->first;
+  for (uint32_t i = 0; sound && i < batch->count; i++) {
+    while (*link != NULL && (*link)->ticket < batch->tickets[i]) {
+      before = *link;
+      link = &before->next;
     }
-    i++;
+    struct vgpu_readback *entry = *link != NULL && (*link)->ticket == batch->tickets[i] ? *link : NULL;
     uint64_t bytes = NOT_READ;
-    if (answer != NULL && sound) {
+    if (answer != NULL) {
       sound = size - at >= sizeof bytes;
       if (sound) memcpy(&bytes, answer + at, sizeof bytes);
       at += (uint32_t)sizeof bytes;
-      if (sound && bytes != NOT_READ) {
-        sound = bytes == entry->bytes && size - at >= packed(entry->bytes) - sizeof bytes;
-        if (sound) memcpy(entry->destination, answer + at, entry->bytes);
-        at += packed(entry->bytes) - (uint32_t)sizeof bytes;
-      }
     }
-    entry->claimed = false;
-    if (forget || (sound && bytes != NOT_READ)) {
-      unlink_entry(readbacks, link, before);
-    } else {
-      before = entry;
-      link = &entry->next;
+    if (sound && bytes != NOT_READ) {
+      /* Nobody else delivers it: the host gives the bytes once. */
+      sound = entry != NULL && bytes == entry->bytes && size - at >= packed(entry->bytes) - sizeof bytes;
+      if (sound) memcpy(entry->destination, answer + at, entry->bytes);
+      at += sound ? packed(entry->bytes) - (uint32_t)sizeof bytes : 0;
     }
+    if (entry != NULL && (forget || (sound && bytes != NOT_READ))) unlink_entry(readbacks, link, before);
+    else if (entry != NULL) batch->tickets[left++] = entry->ticket;
   }
+  struct vgpu_readback_batch **own = &readbacks->batches;
+  while (*own != batch) own = &(*own)->next;
+  *own = batch->next;
   pthread_cond_broadcast(&readbacks->delivered);
+  for (uint32_t i = 0; i < left && !forget; i++)
+    while (has_entry(readbacks, batch->tickets[i]) && is_about_to_come(readbacks, batch->tickets[i]))
+      pthread_cond_wait(&readbacks->delivered, &readbacks->lock);
   pthread_mutex_unlock(&readbacks->lock);
   return sound && (answer == NULL || at == size);
 }
 
 /* Sends one call that names the tickets of the batch, and delivers the bytes that come. */
 static int ask(struct vgpu_driver *driver, uint32_t opcode, const void *send, uint32_t send_size,
-               const struct batch *batch) {
+               struct vgpu_readback_batch *batch) {
   unsigned char *answer = batch->room == 0 ? NULL : malloc(batch->room);
   if (batch->room != 0 && answer == NULL) {
-    release(&driver->readbacks, batch, NULL, 0, false);
+    deliver(&driver->readbacks, batch, NULL, 0, false);
     return CUDA_ERROR_OUT_OF_MEMORY;
   }
   struct vgpu_cuda_exchange exchange = {.send = send,
@@ -211,10 +213,11 @@ static int ask(struct vgpu_driver *driver, uint32_t opcode, const void *send, ui
                                         .send_bulk = batch->tickets,
                                         .send_bulk_size = batch->count * (uint32_t)sizeof batch->tickets[0],
                                         .bulk = answer,
-                                        .bulk_capacity = batch->room};
-  int result = vgpu_cuda_exchange(opcode, &exchange);
+                                        .bulk_capacity = batch->room,
+                                        .came = &batch->came};
+  int result = vgpu_cuda_exchange_once(opcode, &exchange);
   bool came = result == CUDA_SUCCESS;
-  bool sound = release(&driver->readbacks, batch, came ? answer : NULL, came ? exchange.bulk_size : 0,
+  bool sound = deliver(&driver->readbacks, batch, came ? answer : NULL, came ? exchange.bulk_size : 0,
                        !came && result != CUDA_ERROR_NOT_READY);
   free(answer);
   return came && !sound ? CUDA_ERROR_UNKNOWN : result;
@@ -232,15 +235,15 @@ static uint64_t newest(struct vgpu_readbacks *readbacks, uint64_t *posted) {
 }
 
 /*
- * Drops the unclaimed entries of a context and, unless it is ANY, of a stream, if they are among the first
- * `posted` that were posted. The caller holds the lock.
+ * Drops the entries of a context and, unless it is ANY, of a stream, if they are among the first `posted`
+ * that were posted. The caller holds the lock.
  */
 static void forget(struct vgpu_readbacks *readbacks, uint64_t context, uint64_t stream, uint64_t posted) {
   struct vgpu_readback *before = NULL;
   for (struct vgpu_readback **link = &readbacks->first; *link != NULL;) {
     struct vgpu_readback *entry = *link;
-    if (entry->context == context && (stream == ANY_STREAM || entry->stream == stream) && !entry->claimed &&
-        entry->posted <= posted) {
+    if (entry->context == context && (stream == ANY_STREAM || entry->stream == stream) &&
+        entry->posted != 0 && entry->posted <= posted) {
       unlink_entry(readbacks, link, before);
     } else {
       before = entry;
@@ -250,42 +253,15 @@ static void forget(struct vgpu_readbacks *readbacks, uint64_t context, uint64_t 
   pthread_cond_broadcast(&readbacks->delivered);
 }
 
-/*
- * Waits until no other thread has a claim on the first entry after ticket `after`. The other thread may have
- * asked before the bytes were there, and its call may wait at the host for long. A call of this thread makes
- * the host answer it with NOT_READY, which releases the claim.
- */
-static int await_claim(struct vgpu_readbacks *readbacks, uint64_t after) {
-  pthread_mutex_lock(&readbacks->lock);
-  readbacks->wanted++;
-  pthread_mutex_unlock(&readbacks->lock);
-  int result = vgpu_cuda_ping();
-  pthread_mutex_lock(&readbacks->lock);
-  while (result == CUDA_SUCCESS) {
-    struct vgpu_readback *entry = readbacks->first;
-    while (entry != NULL && entry->ticket <= after) entry = entry->next;
-    if (entry == NULL || !entry->claimed) break;
-    pthread_cond_wait(&readbacks->delivered, &readbacks->lock);
-  }
-  readbacks->wanted--;
-  pthread_mutex_unlock(&readbacks->lock);
-  return result;
-}
-
 /* Delivers all bytes up to a ticket that have been read, whichever stream read them. */
 static int settle(struct vgpu_driver *driver, uint64_t context, uint64_t upto) {
-  uint64_t after = 0;
+  struct vgpu_readback_batch batch;
   int result = CUDA_SUCCESS;
-  while (result == CUDA_SUCCESS && after < upto) {
-    struct batch batch;
-    if (!claim_all(&driver->readbacks, &batch, after, upto)) {
-      result = await_claim(&driver->readbacks, after);
-      continue;
-    }
+  for (uint64_t after = 0; result == CUDA_SUCCESS && after < upto; after = batch.last) {
+    claim(&driver->readbacks, &batch, ANY_STREAM, after, upto);
     if (batch.count == 0) break;
     struct vgpu_send_read_fetch send = {.context = context};
     result = ask(driver, VGPU_OP_read_fetch, &send, sizeof send, &batch);
-    after = batch.last;
   }
   return result;
 }
@@ -300,10 +276,10 @@ int vgpu_readback_wait(struct vgpu_driver *driver, uint32_t opcode, const void *
   struct vgpu_readbacks *readbacks = &driver->readbacks;
   uint64_t posted, upto = newest(readbacks, &posted);
   struct vgpu_pause pause = {0};
-  struct batch batch = {.count = 0};
+  struct vgpu_readback_batch batch = {.count = 0};
   int result;
   for (;;) {
-    if (scope != VGPU_WAIT_CONTEXT) claim(readbacks, &batch, stream, 0);
+    if (scope != VGPU_WAIT_CONTEXT) claim(readbacks, &batch, stream, 0, UINT64_MAX);
     result = ask(driver, opcode, send, send_size, &batch);
     if (result != CUDA_ERROR_NOT_READY) break;
     vgpu_pause(&pause);

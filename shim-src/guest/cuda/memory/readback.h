@@ -13,6 +13,7 @@
 
 struct vgpu_driver;
 struct vgpu_readback;
+struct vgpu_readback_batch;
 
 struct vgpu_readbacks {
   pthread_mutex_t lock;
@@ -22,7 +23,7 @@ struct vgpu_readbacks {
   uint64_t posted; /* count of reads that have been posted */
   size_t count;    /* read without the lock: while it is 0 there is nothing to do */
   size_t bytes;
-  unsigned wanted; /* count of threads that wait for a claim of another thread to end */
+  struct vgpu_readback_batch *batches; /* the threads that ask for entries now */
 };
 
 void vgpu_readbacks_init(struct vgpu_readbacks *readbacks);
@@ -42,7 +43,7 @@ enum vgpu_wait_scope {
 
 /*
  * Waits with `opcode` (a synchronize call, whose body the caller gives), then delivers all other reads that
- * are ready. Repeats the call as long as the host says NOT_READY.
+ * are ready.
  */
 int vgpu_readback_wait(struct vgpu_driver *driver, uint32_t opcode, const void *send, uint32_t send_size,
                        uint64_t context, uint64_t stream, enum vgpu_wait_scope scope);

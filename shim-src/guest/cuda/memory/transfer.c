@@ -263,8 +263,8 @@ static void make_read(void *context, size_t offset, uint32_t bytes, void *body) 
 _Static_assert(sizeof(struct vgpu_send_cuMemcpyDtoHAsync_v2) <= VGPU_PIECE_BODY, "piece");
 
 /*
- * Requests all pieces together. The host refuses pieces that would have to wait; *done says how many bytes
- * came before the first of these.
+ * Requests several pieces together. An older host refuses pieces that would have to wait; *done says how many
+ * bytes came before the first of these.
  */
 static int read_at_once(const struct vgpu_transfer *transfer, void *destination, uint64_t source,
                         size_t bytes, size_t *done) {
@@ -306,7 +306,7 @@ int vgpu_transfer_from_device(const struct vgpu_transfer *transfer, void *destin
   while (result == CUDA_SUCCESS && bytes > 0) {
     size_t step = 0;
     if (at_once) result = read_at_once(transfer, at, source, bytes, &step);
-    /* The stream has not reached the copy, or other work was queued meanwhile: one piece waits for it. */
+    /* An older host, and the stream has not reached the copy: one piece waits for it. */
     if (result == CUDA_ERROR_NOT_READY) result = CUDA_SUCCESS;
     if (result == CUDA_SUCCESS && step == 0) {
       step = least(bytes, most);

@@ -5,7 +5,6 @@
 
 #include "cuda_calls.h"
 #include "guest/cuda/module/code.h"
-#include "guest/cuda/pause.h"
 #include "guest/log.h"
 
 enum {
@@ -91,11 +90,7 @@ static int load_once(const struct vgpu_image_request *request, const struct vgpu
                                         .send_bulk_size = count * (uint32_t)sizeof *options,
                                         .bulk = logs,
                                         .bulk_capacity = LOGS_MAX};
-  struct vgpu_pause pause = {0};
-  int result;
-  /* The host continues to serve other threads while its driver compiles. */
-  while ((result = vgpu_cuda_exchange(request->opcode, &exchange)) == CUDA_ERROR_NOT_READY)
-    vgpu_pause(&pause);
+  int result = vgpu_cuda_exchange(request->opcode, &exchange);
   memcpy(&reply, request->reply, sizeof reply);
   *missing = result == CUDA_SUCCESS && reply.missing != 0;
   if (result == CUDA_SUCCESS && !*missing) {

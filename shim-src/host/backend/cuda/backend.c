@@ -18,6 +18,7 @@
 #include "host/backend/cuda/driver.h"
 #include "host/backend/cuda/filter.h"
 #include "host/backend/cuda/graph.h"
+#include "host/backend/cuda/load.h"
 #include "host/backend/cuda/nvml.h"
 #include "host/backend/cuda/self_check.h"
 #include "host/backend/cuda/session.h"
@@ -338,7 +339,7 @@ static int32_t carry_out(struct vgpu_worker *worker, const struct vgpu_dispatch_
   int32_t failed = vgpu_cuda_failed_ending(worker);
   if (worker->deferred == 0) worker->deferred = failed;
   vgpu_cuda_collect_unpinned(worker);
-  if (row->oneway) return result;
+  if (row->oneway || result == VGPU_WAITS) return result;
   vgpu_cuda_collect_prints(worker);
   if (worker->cuda != NULL && vgpu_now_ms() - worker->cuda->corrected >= correction_period_ms(row->opcode))
     correct_accounts(worker);
@@ -348,6 +349,11 @@ static int32_t carry_out(struct vgpu_worker *worker, const struct vgpu_dispatch_
 static int32_t run(struct vgpu_worker *worker, const struct vgpu_dispatch_row *row, const void *body,
                    void *reply, struct vgpu_bulk *bulk) {
   return vgpu_cuda_slice_run(worker, carry_out, row, body, reply, bulk);
+}
+
+static void call_over(struct vgpu_worker *worker, uint64_t note) {
+  vgpu_cuda_turn_over(worker, note);
+  vgpu_cuda_load_over(worker, note);
 }
 
 static const struct vgpu_backend_graphs graphs = {.begin = vgpu_cuda_graph_begin,
@@ -366,6 +372,9 @@ const struct vgpu_backend vgpu_cuda_backend = {.name = "cuda",
                                                .make_filter = vgpu_cuda_filter,
                                                .begin = begin,
                                                .run = run,
+                                               .call_over = call_over,
+                                               .awake_ns =
+                                                   200000, /* most small kernels, and a model's graph */
                                                .idle = vgpu_cuda_slice_close,
                                                .turn_ns = 10000000,
                                                .usage = usage,

@@ -45,12 +45,12 @@ struct vgpu_cuda_endings {
 int32_t vgpu_cuda_end(struct vgpu_worker *worker, const struct vgpu_cuda_ending *ending);
 
 /*
- * For a call that needs earlier objects to be freed: NOT_READY while that goes on, and the guest calls again.
- * Objects of other threads count only for a new context on a device.
+ * For a call that needs earlier objects to be freed: VGPU_WAITS while that goes on. Objects of other threads
+ * count only for a new context on a device.
  */
 int32_t vgpu_cuda_await_endings(struct vgpu_worker *worker, uint32_t opcode);
 
-/* NOT_READY while the memory of `object` at these addresses is being freed: the guest calls again. */
+/* VGPU_WAITS while the memory of `object` at these addresses is being freed. */
 int32_t vgpu_cuda_await_ending_of(struct vgpu_worker *worker, const void *object, uint64_t address,
                                   uint64_t size);
 

@@ -9,12 +9,8 @@
 #include "host/backend/cuda/session.h"
 #include "host/log.h"
 #include "image/elf_text.h"
-#include "wire/clock.h"
 
 #define MOST_THREADS 8u
-/* A thread of the guest that waits calls again at once. One that does not for this long is gone. */
-#define GIVEN_UP_MS 30000
-#define MOST_KEPT 32u
 
 /*
  * Returns the text of an image that only the driver's compiler can use, for free(): objects that nothing has
@@ -79,9 +75,9 @@ static bool is_done(const struct vgpu_cuda_load *load) {
   return !load->threaded || __atomic_load_n(&load->done, __ATOMIC_ACQUIRE);
 }
 
-/* Starts a thread if the guest will call again. */
-static void begin(struct vgpu_cuda_load *load) {
-  load->threaded = load->asked.lane != 0 && pthread_create(&load->thread, NULL, compile_beside, load) == 0;
+/* In a separate thread, unless the guest would not be known when it calls again (parking.h). */
+static void begin(struct vgpu_cuda_load *load, uint32_t lane) {
+  load->threaded = lane != 0 && pthread_create(&load->thread, NULL, compile_beside, load) == 0;
   if (!load->threaded) load->result = compile(load);
 }
 
@@ -116,23 +112,22 @@ static void drop(struct vgpu_worker *worker, struct vgpu_cuda_load **link) {
   vgpu_cuda_load_end(worker, load, &unused[0], &unused[1], NULL);
 }
 
-/*
- * Frees loads that are done and abandoned, because the thread that began one makes another call now, or none.
- */
-static void collect(struct vgpu_worker *worker, uint32_t lane) {
-  int64_t now = vgpu_now_ms();
-  uint32_t kept = 0;
+/* Frees loads that are done and abandoned. */
+static void collect(struct vgpu_worker *worker) {
   for (struct vgpu_cuda_load **link = &worker->cuda->loads; *link != NULL;) {
     struct vgpu_cuda_load *load = *link;
-    bool given_up = load->asked.lane == lane || now - load->asked_ms > GIVEN_UP_MS || kept >= MOST_KEPT;
-    kept++;
-    if (!given_up || !is_done(load)) {
+    if (load->note != 0 || !is_done(load)) {
       link = &load->next;
       continue;
     }
     if (load->context != 0) VGPU_DRIVER(load->api, cuCtxSetCurrent, (struct vgpu_context *)load->driver);
     drop(worker, link);
   }
+}
+
+void vgpu_cuda_load_over(struct vgpu_worker *worker, uint64_t note) {
+  for (struct vgpu_cuda_load *load = worker->cuda->loads; load != NULL; load = load->next)
+    if (load->note == note) load->note = 0;
 }
 
 /* Begins a load with a valid image. NULL: the image is missing, or `outcome` has the error. */
@@ -168,25 +163,24 @@ int32_t vgpu_cuda_load(struct vgpu_worker *worker, enum vgpu_load_kind kind, uin
                        const struct vgpu_hash *hash, uint64_t bytes, const struct vgpu_bulk *bulk,
                        struct vgpu_cuda_load **load, uint32_t *missing, int32_t *outcome) {
   struct vgpu_cuda_load **link = &worker->cuda->loads;
-  uint32_t lane = worker->request->frame.lane;
-  while (*link != NULL && !vgpu_asked_is(&(*link)->asked, worker->request)) link = &(*link)->next;
+  const uint32_t lane = worker->request->frame.lane;
+  while (*link != NULL && (worker->note == 0 || (*link)->note != worker->note)) link = &(*link)->next;
   *load = *link;
   if (*load == NULL) {
     struct vgpu_cuda *cuda;
-    collect(worker, lane);
-    if (lane != 0 && vgpu_cuda_wait(worker, query_room, NULL) != CUDA_SUCCESS) return CUDA_ERROR_NOT_READY;
+    collect(worker);
+    if (lane != 0 && vgpu_cuda_wait(worker, query_room, NULL) != CUDA_SUCCESS) return VGPU_WAITS;
     int32_t entered = context == 0 ? CUDA_SUCCESS : vgpu_cuda_enter(worker, context, &cuda);
     if (entered != CUDA_SUCCESS) return entered;
     *load = make(worker, kind, context, hash, bytes, bulk, missing, outcome);
     if (*load == NULL) return CUDA_SUCCESS;
-    vgpu_asked_remember(&(*load)->asked, worker->request);
-    begin(*load);
+    worker->note = (*load)->note = vgpu_cuda_note(worker->cuda);
+    begin(*load, lane);
     (*load)->next = worker->cuda->loads;
     worker->cuda->loads = *load;
     link = &worker->cuda->loads;
   }
-  (*load)->asked_ms = vgpu_now_ms();
-  if (vgpu_cuda_wait(worker, query_load, *load) != CUDA_SUCCESS) return CUDA_ERROR_NOT_READY;
+  if (vgpu_cuda_wait(worker, query_load, *load) != CUDA_SUCCESS) return VGPU_WAITS;
   if ((*load)->threaded) pthread_join((*load)->thread, NULL);
   *link = (*load)->next;
   *outcome = (*load)->result;

@@ -7,7 +7,6 @@
 
 #include <pthread.h>
 
-#include "host/backend/common/asked.h"
 #include "host/backend/cuda/driver.h"
 #include "host/backend/cuda/jit.h"
 #include "image/sha256.h"
@@ -17,8 +16,7 @@ enum vgpu_load_kind { VGPU_LOAD_MODULE, VGPU_LOAD_LIBRARY, VGPU_LOAD_LINK };
 
 struct vgpu_cuda_load {
   enum vgpu_load_kind kind;
-  struct vgpu_asked asked;
-  int64_t asked_ms; /* time of the last call for it */
+  uint64_t note; /* of the call; 0: its thread has abandoned it */
   struct vgpu_cuda_load *next;
   const struct vgpu_driver_api *api;
   uint64_t context; /* number of the context of a module or link; 0: a library, which needs none */
@@ -36,9 +34,9 @@ struct vgpu_cuda_load {
 };
 
 /*
- * Finds the code that the request names, or the load of it that has begun, and loads it. NOT_READY while that
- * takes time; the guest calls again. Else CUDA_SUCCESS, with *load for vgpu_cuda_load_end(), or NULL if
- * `missing` or `outcome` says why.
+ * Finds the code that the request names, or the load of it that has begun, and loads it. VGPU_WAITS while
+ * that takes time. Else CUDA_SUCCESS, with *load for vgpu_cuda_load_end(), or NULL if `missing` or `outcome`
+ * says why.
  */
 int32_t vgpu_cuda_load(struct vgpu_worker *worker, enum vgpu_load_kind kind, uint64_t context,
                        const struct vgpu_hash *hash, uint64_t bytes, const struct vgpu_bulk *bulk,
@@ -53,6 +51,9 @@ int32_t vgpu_cuda_link(struct vgpu_cuda_load *load);
 /* Ends a load: sends the compiler's output to the guest. The driver has copied the image. */
 void vgpu_cuda_load_end(struct vgpu_worker *worker, struct vgpu_cuda_load *load, uint32_t *info_bytes,
                         uint32_t *error_bytes, struct vgpu_bulk *bulk);
+
+/* The call with this note is over. */
+void vgpu_cuda_load_over(struct vgpu_worker *worker, uint64_t note);
 
 /* Waits for loads into a context that ends, and frees them. */
 void vgpu_cuda_drop_loads(struct vgpu_worker *worker, uint64_t context);

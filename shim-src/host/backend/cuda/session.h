@@ -33,6 +33,7 @@ struct vgpu_cuda {
   struct vgpu_cuda_texture *textures;
   uint32_t texture_count;
   struct vgpu_cuda_turns turns;
+  uint64_t notes;                 /* that calls which wait have got so far */
   struct vgpu_cuda_shell *shells; /* graphs of the driver with conditions */
   uint32_t condition_count;       /* count in all of these */
   struct vgpu_cuda_load *loads;   /* loads that have begun */
@@ -78,6 +79,11 @@ void vgpu_cuda_drop_gates(struct vgpu_worker *worker, uint64_t context);
 
 /* Gives the UUID of a device; for a MIG instance its own, if the driver reports it. Returns a CUresult. */
 int vgpu_cuda_uuid(const struct vgpu_driver_api *api, int32_t device, uint8_t uuid[16]);
+
+/* A new note for the call that is carried out (worker->note). */
+static inline uint64_t vgpu_cuda_note(struct vgpu_cuda *cuda) {
+  return ++cuda->notes;
+}
 
 /* Opens and initialises the driver at its first use. A session that only requests facts never does. */
 int32_t vgpu_cuda_open(struct vgpu_worker *worker, struct vgpu_cuda **cuda);

@@ -124,7 +124,7 @@ void vgpu_cuda_slice_end(void) {
 enum kind {
   NOW,     /* needs no device, and no work before it */
   LATER,   /* in its place behind the launch */
-  WAITS,   /* waits for work of the device; told NOT_READY, it is sent again */
+  WAITS,   /* waits for work of the device */
   ASKS,    /* whether work is over: it is not */
   BLOCKED, /* has to wait, and calls behind it too */
 };
@@ -168,15 +168,14 @@ static enum kind kind_of(const struct vgpu_dispatch_row *row) {
   }
 }
 
-static bool takes(struct vgpu_worker *worker, const struct vgpu_request *request, bool more) {
+static bool takes(struct vgpu_worker *worker, const struct vgpu_request *request) {
   const struct vgpu_dispatch_row *row = request->row;
   if (row == NULL || row->send_size != request->frame.body) return false;
   switch (kind_of(row)) {
     case NOW:
     case ASKS:
-      return true;
     case WAITS:
-      return more;
+      return true;
     case LATER:
       /* Bytes in memory that the guest shares are not read before their time. */
       return (request->frame.flags & VGPU_FLAG_SHARED_REGION) == 0 && slice.kept < KEPT_MOST &&
@@ -224,7 +223,7 @@ int32_t vgpu_cuda_slice_run(struct vgpu_worker *worker, vgpu_cuda_carry_out *car
   if (slice.taking) {
     const enum kind kind = kind_of(row);
     if (kind == LATER) return keep(row, body, bulk);
-    if (kind != NOW) return CUDA_ERROR_NOT_READY;
+    if (kind != NOW) return kind == ASKS ? CUDA_ERROR_NOT_READY : VGPU_WAITS;
   }
   const bool taking = slice.taking;
   slice.taking = false;

@@ -1,15 +1,10 @@
 #include "host/backend/cuda/turn.h"
 
 #include <stdlib.h>
-#include <time.h>
 
 #include "host/backend/cuda/session.h"
 #include "wire/clock.h"
 
-#define WAIT_MS 1000
-#define SPIN_NS 200000 /* most waits for a small kernel or a model's graph end within these */
-#define NAP_NS 20000
-#define MOST_TURNS 4096u
 #define NO_TIMING 2u    /* CU_EVENT_DISABLE_TIMING */
 #define NON_BLOCKING 1u /* CU_STREAM_NON_BLOCKING */
 #define LEGACY ((struct vgpu_stream *)1)
@@ -19,16 +14,12 @@ int32_t vgpu_cuda_wait(struct vgpu_worker *worker, int (*query)(struct vgpu_work
                        void *what) {
   const uint64_t begin = vgpu_now_ns();
   int32_t result = query(worker, what);
-  while (result == CUDA_ERROR_NOT_READY && vgpu_now_ns() - begin < SPIN_NS &&
+  /* Parked calls must not wait for this one. */
+  if (worker->link.parked > 0) return result == CUDA_ERROR_NOT_READY ? VGPU_WAITS : result;
+  while (result == CUDA_ERROR_NOT_READY && vgpu_now_ns() - begin < worker->backend->awake_ns &&
          !vgpu_link_has_more(&worker->link))
     result = query(worker, what);
-  int64_t deadline = vgpu_now_ms() + WAIT_MS;
-  while (result == CUDA_ERROR_NOT_READY && vgpu_now_ms() < deadline && !vgpu_link_has_more(&worker->link)) {
-    struct timespec nap = {.tv_nsec = NAP_NS};
-    nanosleep(&nap, NULL);
-    result = query(worker, what);
-  }
-  return result;
+  return result == CUDA_ERROR_NOT_READY ? VGPU_WAITS : result;
 }
 
 /* The driver has no query for a whole context, so each of its streams is queried. */
@@ -65,49 +56,42 @@ static int query_event(struct vgpu_worker *worker, void *event) {
   return VGPU_DRIVER(&worker->cuda->api, cuEventQuery, event);
 }
 
-static struct vgpu_cuda_turn *find_turn(struct vgpu_cuda_turns *turns, const struct vgpu_request *request) {
+/* Finds the turn with a note; with 0 a free one. */
+static struct vgpu_cuda_turn *find_turn(struct vgpu_cuda_turns *turns, uint64_t note) {
   struct vgpu_cuda_turn *turn = turns->list;
-  while (turn != NULL && !vgpu_asked_is(&turn->asked, request)) turn = turn->next;
+  while (turn != NULL && turn->note != note) turn = turn->next;
   return turn;
 }
 
-/* Chooses the thread's own turn, whose earlier call it has abandoned; else a free turn; else a new one. */
-static struct vgpu_cuda_turn *choose_turn(struct vgpu_cuda_turns *turns, uint32_t lane) {
-  struct vgpu_cuda_turn *unused = NULL;
-  for (struct vgpu_cuda_turn *turn = turns->list; turn != NULL; turn = turn->next) {
-    if (turn->asked.lane == lane) return turn;
-    if (turn->asked.lane == 0) unused = turn;
-  }
-  if (unused != NULL || turns->count == MOST_TURNS) return unused;
-  struct vgpu_cuda_turn *turn = calloc(1, sizeof *turn);
-  if (turn == NULL) return NULL;
-  turn->next = turns->list;
-  turns->list = turn;
-  turns->count++;
-  return turn;
+void vgpu_cuda_turn_over(struct vgpu_worker *worker, uint64_t note) {
+  struct vgpu_cuda_turn *turn = find_turn(&worker->cuda->turns, note);
+  if (turn != NULL) turn->note = 0;
 }
 
 static void drop_event(const struct vgpu_cuda *cuda, struct vgpu_cuda_turn *turn) {
   if (turn->event != NULL) VGPU_DRIVER(&cuda->api, cuEventDestroy_v2, turn->event);
   turn->event = NULL;
-  turn->asked.lane = 0;
+  turn->note = 0;
   turn->context = 0;
 }
 
-static int32_t begin_turn(struct vgpu_worker *worker, const struct vgpu_request *request, uint64_t context,
-                          struct vgpu_stream *stream, struct vgpu_cuda_turn **begun) {
+static int32_t begin_turn(struct vgpu_worker *worker, uint64_t context, struct vgpu_stream *stream,
+                          struct vgpu_cuda_turn **begun) {
   struct vgpu_cuda *cuda = worker->cuda;
-  struct vgpu_cuda_turn *turn = choose_turn(&cuda->turns, request->frame.lane);
-  /* Without a turn the thread waits until the stream is idle. */
-  if (turn == NULL) return CUDA_ERROR_NOT_READY;
+  struct vgpu_cuda_turn *turn = find_turn(&cuda->turns, 0);
+  if (turn == NULL) {
+    turn = calloc(1, sizeof *turn);
+    if (turn == NULL) return CUDA_ERROR_OUT_OF_MEMORY;
+    turn->next = cuda->turns.list;
+    cuda->turns.list = turn;
+  }
   if (turn->context != context) drop_event(cuda, turn);
   int32_t result = CUDA_SUCCESS;
-  turn->asked.lane = 0;
   turn->context = context;
   if (turn->event == NULL) result = VGPU_DRIVER(&cuda->api, cuEventCreate, &turn->event, NO_TIMING);
   if (result == CUDA_SUCCESS) result = VGPU_DRIVER(&cuda->api, cuEventRecord, turn->event, stream);
   if (result != CUDA_SUCCESS) return result;
-  vgpu_asked_remember(&turn->asked, request);
+  worker->note = turn->note = vgpu_cuda_note(cuda);
   *begun = turn;
   return result;
 }
@@ -135,20 +119,15 @@ static int query_idle(struct vgpu_worker *worker, void *what) {
 }
 
 static int32_t await_stream(struct vgpu_worker *worker, struct idle *idle) {
-  const struct vgpu_request *request = worker->request;
-  /* A guest that does not say which of its threads calls waits until the stream is idle. */
-  if (request->frame.lane == 0) return vgpu_cuda_wait(worker, query_idle, idle);
-  struct vgpu_cuda_turn *turn = find_turn(&worker->cuda->turns, request);
-  int32_t result = CUDA_ERROR_NOT_READY;
+  struct vgpu_cuda_turn *turn = worker->note == 0 ? NULL : find_turn(&worker->cuda->turns, worker->note);
   if (turn == NULL || turn->context != idle->context) {
-    result = query_idle(worker, idle);
+    int32_t result = query_idle(worker, idle);
     if (result != CUDA_ERROR_NOT_READY) return result;
-    result = begin_turn(worker, request, idle->context, idle->stream, &turn);
+    vgpu_parking_end(worker);
+    result = begin_turn(worker, idle->context, idle->stream, &turn);
     if (result != CUDA_SUCCESS) return result;
   }
-  result = vgpu_cuda_wait(worker, query_event, turn->event);
-  if (result != CUDA_ERROR_NOT_READY) turn->asked.lane = 0;
-  return result;
+  return vgpu_cuda_wait(worker, query_event, turn->event);
 }
 
 int32_t vgpu_cuda_await_stream(struct vgpu_worker *worker, uint64_t context, struct vgpu_stream *stream) {

@@ -1,21 +1,20 @@
 /*
- * Calls that wait for the device while this process does not wait, because it serves all threads of a guest.
- * A call that has to wait is told NOT_READY and is sent again. When it is first sent, an event is recorded
- * after the work that it waits for, so work that other threads begin later does not make it longer.
+ * Calls that wait for the device while this process does not wait, because it serves all threads of a guest:
+ * they return VGPU_WAITS and are carried out again. The first time an event is recorded after the work that
+ * the call waits for, so work that other threads begin later does not make it longer.
  */
 #ifndef VGPU_HOST_CUDA_TURN_H
 #define VGPU_HOST_CUDA_TURN_H
 
-#include "host/backend/common/asked.h"
 #include "host/backend/cuda/driver.h"
 
 struct vgpu_worker;
 struct vgpu_cuda;
 
-/* A waiting call of one guest thread. */
+/* A call that waits. */
 struct vgpu_cuda_turn {
   struct vgpu_cuda_turn *next;
-  struct vgpu_asked asked;
+  uint64_t note;            /* of the call; 0: free */
   uint64_t context;         /* context of the event */
   struct vgpu_event *event; /* recorded after the work that is waited for; kept for the next call */
 };
@@ -36,15 +35,14 @@ struct vgpu_cuda_own_stream {
 
 struct vgpu_cuda_turns {
   struct vgpu_cuda_own_stream *streams;
-  struct vgpu_cuda_turn *list; /* as many as threads have waited at one time */
-  uint32_t count;
+  struct vgpu_cuda_turn *list; /* as many as calls have waited at one time */
   struct vgpu_cuda_reader readers[VGPU_CUDA_READERS];
   uint32_t next_reader;
 };
 
 /*
- * Waits until all work is done that the stream had when this call was first sent; for the legacy stream that
- * includes the streams that it waits for. NOT_READY: the guest calls again.
+ * Waits until all work is done that the stream had when this call came; for the legacy stream that includes
+ * the streams that it waits for.
  */
 int32_t vgpu_cuda_await_stream(struct vgpu_worker *worker, uint64_t context, struct vgpu_stream *stream);
 
@@ -65,8 +63,8 @@ int vgpu_cuda_query_stream(struct vgpu_worker *worker, uint64_t context, struct 
 int vgpu_cuda_query_context(struct vgpu_worker *worker, uint64_t context);
 
 /*
- * Repeats a query until it no longer returns NOT_READY: for about a second at most, and not when another call
- * of the guest has arrived.
+ * Repeats a query while it returns NOT_READY: for a moment, and not when another call of the guest has
+ * arrived. Then VGPU_WAITS.
  */
 int32_t vgpu_cuda_wait(struct vgpu_worker *worker, int (*query)(struct vgpu_worker *worker, void *what),
                        void *what);
@@ -76,6 +74,9 @@ int32_t vgpu_cuda_wait(struct vgpu_worker *worker, int (*query)(struct vgpu_work
  * first needed. NULL: there is none, and *result has the driver's error.
  */
 struct vgpu_stream *vgpu_cuda_reader(struct vgpu_worker *worker, uint64_t context, int32_t *result);
+
+/* The call with this note is over. */
+void vgpu_cuda_turn_over(struct vgpu_worker *worker, uint64_t note);
 
 /* Adds a stream of the guest (false: no memory), or removes it. */
 bool vgpu_cuda_stream_begins(struct vgpu_worker *worker, uint64_t context, struct vgpu_stream *stream);

@@ -5,13 +5,11 @@
 #include <string.h>
 
 #include "cuda_calls.h"
-#include "host/backend/common/asked.h"
 #include "host/backend/common/graph.h"
 #include "host/backend/software/place.h"
 #include "host/backend/software/software.h"
 
 #define MOST_QUEUED 65536u
-#define MOST_TURNS 4096u
 
 struct vgpu_queued {
   struct vgpu_queued *next;
@@ -23,13 +21,6 @@ struct vgpu_queued {
   uint32_t bulk_size;
   uint32_t body_size;
   uint64_t data[]; /* body, then bulk */
-};
-
-/* A call of a guest thread that has been told NOT_READY. It is sent again until it is carried out. */
-struct vgpu_queue_turn {
-  struct vgpu_queue_turn *next;
-  struct vgpu_asked asked;
-  uint64_t last; /* number of the last queued call that it waits for */
 };
 
 bool vgpu_queue_may_wait(const struct vgpu_worker *worker, uint64_t bytes) {
@@ -118,56 +109,22 @@ static bool held(const struct vgpu_queue *queue, const struct vgpu_queued *end, 
   return false;
 }
 
-/* Finds the turn of the thread that calls; NULL: it has none, or does not say which thread it is. */
-static struct vgpu_queue_turn *turn_of(const struct vgpu_worker *worker) {
-  uint32_t lane = worker->request == NULL ? 0 : worker->request->frame.lane;
-  struct vgpu_queue_turn *turn = lane == 0 ? NULL : worker->software->queue.turns;
-  while (turn != NULL && turn->asked.lane != lane) turn = turn->next;
-  return turn;
-}
-
-/* The last queued call that the request waits for, if it was told NOT_READY before; else any. */
-static uint64_t last_of(const struct vgpu_worker *worker, const struct vgpu_queue_turn *turn) {
-  return turn != NULL && vgpu_asked_is(&turn->asked, worker->request) ? turn->last : UINT64_MAX;
-}
-
 bool vgpu_queue_holds(const struct vgpu_worker *worker, const struct vgpu_place *place) {
-  return held(&worker->software->queue, NULL, last_of(worker, turn_of(worker)), place);
-}
-
-static struct vgpu_queue_turn *make_turn(struct vgpu_worker *worker) {
-  struct vgpu_queue *queue = &worker->software->queue;
-  if (worker->request == NULL || worker->request->frame.lane == 0) return NULL;
-  struct vgpu_queue_turn *turn = queue->turns;
-  while (turn != NULL && turn->asked.lane != 0) turn = turn->next;
-  if (turn != NULL || queue->turn_count == MOST_TURNS) return turn;
-  turn = calloc(1, sizeof *turn);
-  if (turn == NULL) return NULL;
-  turn->next = queue->turns;
-  queue->turns = turn;
-  queue->turn_count++;
-  return turn;
+  return held(&worker->software->queue, NULL, UINT64_MAX, place);
 }
 
 /*
- * A call that waits for its answer is held by the calls that were queued when it was first sent, not by later
- * ones: else it might never end while other threads queue more. A query tells of later ones, too.
+ * A call that waits for its answer is held by the calls that were queued when it came, not by later ones:
+ * else it might never end while other threads queue more. worker->note is the number of the last of them.
  */
-static bool holds_call(struct vgpu_worker *worker, const struct vgpu_dispatch_row *row,
-                       const struct vgpu_place *place) {
+static int32_t hold_call(struct vgpu_worker *worker, const struct vgpu_dispatch_row *row,
+                         const struct vgpu_place *place) {
   const struct vgpu_queue *queue = &worker->software->queue;
-  struct vgpu_queue_turn *turn = turn_of(worker);
-  uint64_t last = last_of(worker, turn);
-  bool is_held = place != NULL && held(queue, NULL, last, place);
-  if (is_held && last != UINT64_MAX) return true;
-  /* The thread's last call is over, or it has given it up. */
-  if (turn != NULL) turn->asked.lane = 0;
-  if (!is_held || row->opcode == VGPU_OP_cuStreamQuery) return is_held;
-  if (turn == NULL) turn = make_turn(worker);
-  if (turn == NULL) return true;
-  vgpu_asked_remember(&turn->asked, worker->request);
-  turn->last = queue->kept;
-  return true;
+  const uint64_t last = worker->note != 0 ? worker->note : UINT64_MAX;
+  if (!held(queue, NULL, last, place)) return CUDA_SUCCESS;
+  if (row->opcode == VGPU_OP_cuStreamQuery) return CUDA_ERROR_NOT_READY;
+  if (worker->note == 0) worker->note = queue->kept;
+  return VGPU_WAITS;
 }
 
 static bool is_queued(const struct vgpu_queue *queue, uint64_t record) {
@@ -201,6 +158,7 @@ static int32_t run_row(struct vgpu_worker *worker, const struct vgpu_dispatch_ro
   queue->running_number = number != 0 ? number : ++queue->kept;
   int32_t status = row->run[VGPU_BACKEND_SOFTWARE](worker, body, reply, bulk);
   queue->running = NULL;
+  vgpu_parking_hurry(&worker->parking);
   return status;
 }
 
@@ -252,6 +210,7 @@ static void pump(struct vgpu_worker *worker) {
       take_out(queue, link, before);
       free(queued);
       progress = true;
+      vgpu_parking_hurry(&worker->parking);
     }
   }
 }
@@ -281,12 +240,14 @@ int32_t vgpu_queue_run(struct vgpu_worker *worker, const struct vgpu_dispatch_ro
   if (row->oneway) {
     if (placed && (waits || queue->running != NULL) && held(queue, NULL, UINT64_MAX, &place))
       return keep(worker, row, &place, body, bulk);
-  } else if (waits || queue->turns != NULL || queue->running != NULL) {
-    if (holds_call(worker, row, placed ? &place : NULL)) return CUDA_ERROR_NOT_READY;
+  } else if (placed && (waits || queue->running != NULL)) {
+    int32_t held_by = hold_call(worker, row, &place);
+    if (held_by != CUDA_SUCCESS) return held_by;
   }
   if (is_record(row)) {
     struct vgpu_handle *event = event_of(worker, row, body);
     if (event != NULL) event->awaited = 0;
+    vgpu_parking_hurry(&worker->parking);
   }
   int32_t status =
       graph ? run_graph(worker, row, body, bulk) : run_row(worker, row, &place, 0, body, reply, bulk);

@@ -17,15 +17,12 @@
 
 struct vgpu_place;
 struct vgpu_queued;
-struct vgpu_queue_turn;
 
 struct vgpu_queue {
   struct vgpu_queued *first, *last; /* in order of arrival */
   size_t count;
   size_t bytes;
-  uint64_t kept;                 /* the number of the last call that was queued, or ran as `running` */
-  struct vgpu_queue_turn *turns; /* of calls that wait for their answer; they live as long as the session */
-  uint32_t turn_count;
+  uint64_t kept;                    /* the number of the last call that was queued, or ran as `running` */
   uint64_t records;                 /* count of the records of events that were queued so far */
   bool outside;                     /* a stream may wait for another session, or for a store */
   bool closed;                      /* no request may be taken while a kernel runs */
@@ -34,8 +31,8 @@ struct vgpu_queue {
 };
 
 /*
- * Runs a call, or queues it. A call that waits for its answer gets CUDA_ERROR_NOT_READY instead of being
- * queued.
+ * Runs a call, or queues it. A call that waits for its answer gets VGPU_WAITS instead of being queued, and a
+ * query CUDA_ERROR_NOT_READY.
  */
 int32_t vgpu_queue_run(struct vgpu_worker *worker, const struct vgpu_dispatch_row *row, const void *body,
                        void *reply, struct vgpu_bulk *bulk);

@@ -218,6 +218,7 @@ int32_t vgpu_software_cuEventSynchronize(struct vgpu_worker *worker,
                                          const struct vgpu_send_cuEventSynchronize *send,
                                          struct vgpu_bulk *bulk) {
   int32_t result = check_event(worker, send->event);
+  if (result == CUDA_ERROR_NOT_READY) return VGPU_WAITS;
   return result == CUDA_SUCCESS ? hand_out(worker, bulk) : result;
 }
 

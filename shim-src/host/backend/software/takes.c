@@ -14,15 +14,7 @@ static bool has_room(const struct vgpu_worker *worker, const struct vgpu_request
          vgpu_queue_has_room(worker, request->frame.length);
 }
 
-/* True if an event's last record has been carried out, or if there is none. */
-static bool is_complete(struct vgpu_worker *worker, const void *body) {
-  struct vgpu_send_cuEventSynchronize send;
-  memcpy(&send, body, sizeof send);
-  const struct vgpu_handle *event = vgpu_handles_find(&worker->handles, send.event, VGPU_HANDLE_EVENT);
-  return event == NULL || (event->awaited == 0 && vgpu_event_pending(event) == 0);
-}
-
-bool vgpu_software_takes(struct vgpu_worker *worker, const struct vgpu_request *request, bool more) {
+bool vgpu_software_takes(struct vgpu_worker *worker, const struct vgpu_request *request) {
   const struct vgpu_dispatch_row *row = request->row;
   if (row == NULL || row->send_size != request->frame.body) return false;
   struct vgpu_place place;
@@ -41,15 +33,13 @@ bool vgpu_software_takes(struct vgpu_worker *worker, const struct vgpu_request *
     case VGPU_OP_cuStreamQuery:
     case VGPU_OP_read_fetch:
     case VGPU_OP_gate_open:
-      return true;
     case VGPU_OP_cuEventSynchronize:
-      return more || is_complete(worker, request->body);
     case VGPU_OP_cuCtxSynchronize:
     case VGPU_OP_cuMemcpyDtoHAsync_v2:
     case VGPU_OP_cuMemcpyDtoH_v2:
     case VGPU_OP_cuStreamSynchronize:
     case VGPU_OP_read_rows:
-      return more || !waits;
+      return true;
     case VGPU_OP_cuLaunchKernelEx:
     case VGPU_OP_cuMemFreeAsync:
       return waits && has_room(worker, request);

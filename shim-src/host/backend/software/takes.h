@@ -6,10 +6,9 @@
 
 /*
  * True if the worker's request can be taken while a kernel runs: it asks only, or works on another stream, or
- * is queued behind the kernel. It changes nothing that the kernel uses but the contents of device memory. A
- * wait for the kernel is only taken, and answered with NOT_READY, if `more` requests have arrived behind it,
- * which another thread of the guest has sent.
+ * is queued behind the kernel, or waits for it. It changes nothing that the kernel uses but the contents of
+ * device memory.
  */
-bool vgpu_software_takes(struct vgpu_worker *worker, const struct vgpu_request *request, bool more);
+bool vgpu_software_takes(struct vgpu_worker *worker, const struct vgpu_request *request);
 
 #endif

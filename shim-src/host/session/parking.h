@@ -1,0 +1,64 @@
+/*
+ * Calls that wait for the device (VGPU_WAITS). The worker has one thread for all calls of a session. So it
+ * parks such a call: it keeps a copy of the request, serves other frames, carries the call out again from
+ * time to time, and answers it when it no longer waits.
+ *
+ * A guest without VGPU_FEATURE_PARK is told NOT_READY when another frame has come, and at the latest after a
+ * second. Then the same thread makes the same call again, with another sequence number: its lane, opcode and
+ * body identify it.
+ */
+#ifndef VGPU_HOST_PARKING_H
+#define VGPU_HOST_PARKING_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct vgpu_worker;
+struct vgpu_request;
+struct vgpu_parked;
+
+struct vgpu_parking {
+  struct vgpu_parked *first, *last; /* in order of arrival */
+  uint32_t count;
+  uint64_t bytes;
+  bool out_of_order; /* agreed: VGPU_FEATURE_PARK */
+  bool hurried;      /* they are carried out again at once */
+};
+
+/* Parks the request, which worker->note belongs to. False: no memory, or too many calls are parked. */
+bool vgpu_park(struct vgpu_worker *worker, const struct vgpu_request *request);
+
+/*
+ * Sets worker->note for a request that has just come: that of the call if it was told NOT_READY before, else
+ * 0.
+ */
+void vgpu_parking_find(struct vgpu_worker *worker, const struct vgpu_request *request);
+
+/* The call of worker->note is over: the backend frees what it keeps for it. */
+void vgpu_parking_end(struct vgpu_worker *worker);
+
+/*
+ * Serves the parked calls until a frame has come, or none is parked. Sleeps in between. False: the guest is
+ * gone.
+ */
+bool vgpu_parking_serve(struct vgpu_worker *worker);
+
+/*
+ * Carries the parked calls out again whose time has come, and which `takes`, if it is not NULL, wants now.
+ * False: the guest is gone.
+ */
+bool vgpu_parking_ask(struct vgpu_worker *worker,
+                      bool (*takes)(struct vgpu_worker *worker, const struct vgpu_request *request));
+
+/* Frees all parked calls, without an answer. */
+void vgpu_parking_drop(struct vgpu_worker *worker);
+
+/* Another frame has come. False: the guest is gone. */
+bool vgpu_parking_tell(struct vgpu_worker *worker);
+
+/* For a backend: what it has just done may be what a parked call waits for. */
+static inline void vgpu_parking_hurry(struct vgpu_parking *parking) {
+  parking->hurried = true;
+}
+
+#endif

@@ -3,6 +3,7 @@
  * alone, leads to the machine of before or of after; so does a `recover` that the next power failure ends.
  */
 import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
 import { after, before, describe, it } from 'node:test';
 import { apply, type ReadyPlan, recover } from '../../../../agent/install/apply/apply.js';
 import { ForgetfulMount, keeps, whyNoForgetfulMount } from './forgetful-mount.js';
@@ -39,8 +40,10 @@ async function course(mount: ForgetfulMount, state: StartingState, command: Comm
   await mount.cut(0, 'nothing', 0);
   await carry(whole, plan);
   const done = withoutTimes(whole.listing());
+  const cache = loaderCache(whole);
   const syncs = await mount.on();
   assert.deepEqual(withoutTimes(whole.listing()), done, `${command} is durable when it is done`);
+  assert.equal(loaderCache(whole), cache, `the loader's cache is durable when ${command} is done`);
   whole.boot();
   await whole.install();
   const installed = withoutTimes(whole.listing());
@@ -50,6 +53,9 @@ async function course(mount: ForgetfulMount, state: StartingState, command: Comm
   const next = { install: installed, uninstall: uninstalled };
   return { start, plan, syncs, before: withoutTimes(start.listing()), done, next };
 }
+
+/** Not part of a listing, which compares machines that ran ldconfig at different times. */
+const loaderCache = (world: World): string => readFileSync(`${world.root}/etc/ld.so.cache`, 'base64');
 
 /** Empty directories of our own state are no part of either machine. */
 const machine = (listing: readonly string[]): string[] =>

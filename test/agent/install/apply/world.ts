@@ -451,7 +451,7 @@ function cloneTree(from: string, to: string): void {
 }
 
 /** Rebuilt from the other files by their tools, in whatever order and at whatever time. */
-const derived = new Set(['/etc/ld.so.cache', '/var/cache', '/alternatives.log']);
+const derived = new Set(['/etc/ld.so.cache', '/etc/ld.so.cache~', '/var/cache', '/alternatives.log']);
 
 function list(root: string, directory = ''): string[] {
   return readdirSync(root + directory)

@@ -360,7 +360,7 @@ interface Wire {
   readonly unsent: unknown[];
 }
 
-/** What is under a dbus-next bus (not in its types). */
+/** The parts of a dbus-next bus that are not in its types. */
 function connectionOf(bus: object): Wire | null {
   const events = member(bus, '_connection');
   const [stream, unsent] = [member(events, 'stream'), member(events, '_messages')];

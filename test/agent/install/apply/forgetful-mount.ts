@@ -9,7 +9,7 @@ import { scratch } from './world.js';
 
 const program = `${repository}/build/shim/programs/forgetful_fs`;
 
-/** Parts of the unsynced changes that survive: none, all names with half of the bytes, or the first names. */
+/** Parts of the changes without fsync that survive: none, all names with half of the bytes, or the first names. */
 export const keeps = ['nothing', 'names', 'some'] as const;
 
 export class ForgetfulMount {

@@ -37,7 +37,7 @@ struct inode {
 
 enum { ROOT = 1 };
 
-/* The part of the unsynced changes that a power failure leaves. */
+/* The part of the changes without fsync that a power failure leaves. */
 enum keep {
   KEEP_NOTHING,
   KEEP_NAMES, /* all entries of directories, and half of each file's new bytes */

@@ -122,7 +122,12 @@ function runOnce(
     }
     child.on('close', finish);
     child.on('exit', (code, signal) => {
-      timers.push(setTimeout(() => finish(code, signal), drainMs));
+      const drain = (before: number): void => {
+        const look = (): void => (received === before || timedOut ? finish(code, signal) : drain(received));
+        // After a pause of this process its timer runs before it reads what has arrived meanwhile.
+        timers.push(setTimeout(() => setImmediate(look), drainMs));
+      };
+      drain(received);
     });
     timers.push(
       setTimeout(() => {

@@ -79,6 +79,12 @@ export async function findAgent(): Promise<AgentClient | null> {
   };
 }
 
+/** For `findAgent`, where a service that cannot be asked now is as one that does not run. */
+export function nullWhenBusy(error: unknown): null {
+  if (error instanceof BusBusyError) return null;
+  throw error;
+}
+
 const dbus = {
   destination: 'org.freedesktop.DBus',
   path: '/org/freedesktop/DBus',

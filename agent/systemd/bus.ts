@@ -7,7 +7,14 @@ import type { DropIn, UnitFacts } from '../contracts/unit.js';
 import { VgpuError } from '../lib/errors.js';
 import { glob } from '../lib/glob.js';
 import { namesUpTo, readLimited } from '../lib/trust/files.js';
-import { addMatch, type BusConnection, BusError, connectBus } from './connection.js';
+import {
+  addMatch,
+  BusAwayError,
+  type BusConnection,
+  BusError,
+  connectBus,
+  connectSystemd,
+} from './connection.js';
 import { bagOf, count, type PropertyBag, structs, text, texts } from './properties.js';
 import { watchExit } from './run-in-unit.js';
 import type { JobResult, Manager } from './types.js';
@@ -26,6 +33,26 @@ const askLoadedEveryMs = 200;
 export async function openManager(options: { readonly address?: string } = {}): Promise<Manager> {
   requireSystemd();
   return managerOn(await connectBus(options.address));
+}
+
+/** A look has somebody else to ask. */
+const lookingWithinMs = 3_000;
+
+/**
+ * For who only looks: if the bus cannot be reached, root asks systemd itself. `onDirect` gets the reason. Throws as
+ * `openManager`.
+ */
+export async function openManagerToLook(onDirect: (why: VgpuError) => void): Promise<Manager> {
+  requireSystemd();
+  try {
+    return managerOn(await connectBus(undefined, lookingWithinMs));
+  } catch (error) {
+    if (!(error instanceof BusAwayError)) throw error;
+    const direct = await connectSystemd().catch(() => null);
+    if (direct === null) throw error;
+    onDirect(error);
+    return managerOn(direct);
+  }
 }
 
 /** sd_booted(3): the one sign that systemd is PID 1 here. */
@@ -117,7 +144,11 @@ export function managerOn(bus: BusConnection, reloadGraceMs = 10_000): Manager {
           .map((process) => Number(Array.isArray(process) ? process[1] : Number.NaN))
           .filter(Number.isInteger);
       }),
-    watchExit: (name) => explain(`watch ${name}`, name, () => watchExit(bus, name, subscribe)),
+    watchExit: (name) =>
+      explain(`watch ${name}`, name, async () => {
+        if (bus.direct) throw noBusToRun(name);
+        return watchExit(bus, name, subscribe);
+      }),
     kill: (name) =>
       explain(`kill ${name}`, name, async () => {
         await manager('KillUnit', 'ssi', [name, 'all', constants.signals.SIGKILL]).catch(ignoreNotLoaded);
@@ -265,6 +296,15 @@ function jobWatcher(bus: BusConnection, subscribeToManager: () => Promise<unknow
       }
     },
   };
+}
+
+function noBusToRun(unit: string): VgpuError {
+  return new VgpuError('systemd-run needs the system bus', {
+    kind: 'failed',
+    operation: `run ${unit}`,
+    path: unit,
+    remedy: 'start the bus (systemctl start dbus), then run the command again',
+  });
 }
 
 /** The connection is shared: another part may have subscribed it already. */

@@ -6,6 +6,7 @@
  * does not exit without disconnect(); match rules that were added are never removed, so signals are
  * subscribed once for the connection's life.
  */
+import { EventEmitter } from 'node:events';
 import { Socket } from 'node:net';
 import type { Readable } from 'node:stream';
 import { errnoOf, reportUnexpected, VgpuError } from '../lib/errors.js';
@@ -86,6 +87,8 @@ export interface BusConnection {
   /** Sends a signal to all listeners; silently nothing when the connection is over. */
   emit(signal: OutgoingSignal): void;
   variant(signature: string, value: unknown): unknown;
+  /** To systemd itself: there is no bus that takes match rules. */
+  readonly direct: boolean;
   /** Resolves when the connection is over, whichever end closed it. */
   readonly closed: Promise<void>;
   close(): void;
@@ -93,6 +96,7 @@ export interface BusConnection {
 
 /** Asks the bus for the signals that `rule` describes; they are delivered until the connection ends. */
 export async function addMatch(bus: BusConnection, rule: string): Promise<void> {
+  if (bus.direct) return;
   await bus.call({
     destination: 'org.freedesktop.DBus',
     path: '/org/freedesktop/DBus',
@@ -105,6 +109,7 @@ export async function addMatch(bus: BusConnection, rule: string): Promise<void> 
 
 /** Ends what `addMatch` asked for. dbus-next's own removeMatch never reaches the bus. */
 export async function removeMatch(bus: BusConnection, rule: string): Promise<void> {
+  if (bus.direct) return;
   await bus.call({
     destination: 'org.freedesktop.DBus',
     path: '/org/freedesktop/DBus',
@@ -120,8 +125,27 @@ export async function connectBus(
   address: string | undefined = process.env['DBUS_SYSTEM_BUS_ADDRESS'],
   withinMs = connectTimeoutMs,
 ): Promise<BusConnection> {
+  return connect(address, withinMs, false);
+}
+
+/** systemd's own socket, which only root may use and which needs no bus: systemctl uses it, too. */
+const systemdSocket = '/run/systemd/private';
+
+/** The same without the bus. Only systemd can be called. */
+export async function connectSystemd(): Promise<BusConnection> {
+  return connect(`unix:path=${systemdSocket}`, connectTimeoutMs, true);
+}
+
+async function connect(
+  address: string | undefined,
+  withinMs: number,
+  direct: boolean,
+): Promise<BusConnection> {
   const { default: dbus } = await import('dbus-next');
   const bus = opened(address, (usable) => dbus.sessionBus({ busAddress: usable }));
+  const wire = connectionOf(bus);
+  // Only a bus knows Hello, which dbus-next has queued until it is connected.
+  if (direct) wire?.unsent.splice(0);
 
   let over = false;
   let finish: () => void = () => {};
@@ -139,7 +163,7 @@ export async function connectBus(
     gone ??= busGone(address, cause);
     for (const reject of [...waiting]) reject(gone);
   };
-  const stream = streamOf(bus);
+  const stream = wire?.stream ?? null;
   let connected = false;
   // Both stay for good: a late error event without a listener would end the process. dbus-next also reports a message here
   // that it cannot read, such as one of an unknown type: any user can send it, and the connection goes on.
@@ -180,7 +204,7 @@ export async function connectBus(
 
   try {
     await withLimit(
-      new Promise<void>((resolve) => bus.on('connect', resolve)),
+      new Promise<void>((resolve) => (direct ? wire?.events : bus)?.once('connect', resolve)),
       withinMs,
       () => new BusBusyError(address, `it did not answer a new connection within ${withinMs / 1000} s`),
     );
@@ -188,12 +212,15 @@ export async function connectBus(
     if (stream !== null) limitMessages(stream);
   } catch (error) {
     close();
+    // disconnect() waits for an end that a silent bus does not send, and the process with it.
+    stream?.destroy();
     throw error;
   }
 
   return {
     closed,
     close,
+    direct,
     async call(request) {
       if (over) throw busGone(address, new Error('the connection was closed'));
       const message = new dbus.Message({
@@ -326,21 +353,33 @@ function busAddress(address: string | undefined): string {
   return address.replace(/\bunix:path=/g, 'unix:socket=').replace(/\bunix:abstract=/g, 'unix:socket=\0');
 }
 
-/** The socket under a dbus-next bus (not in its types): the only sign that the other end hung up. */
-function streamOf(bus: object): Socket | null {
-  const stream = member(member(bus, '_connection'), 'stream');
-  return stream instanceof Socket ? stream : null;
+interface Wire {
+  /** The only sign that the other end hung up. */
+  readonly stream: Socket;
+  readonly events: EventEmitter;
+  readonly unsent: unknown[];
+}
+
+/** The parts of a dbus-next bus that are not in its types. */
+function connectionOf(bus: object): Wire | null {
+  const events = member(bus, '_connection');
+  const [stream, unsent] = [member(events, 'stream'), member(events, '_messages')];
+  const known = stream instanceof Socket && events instanceof EventEmitter && Array.isArray(unsent);
+  return known ? { stream, events, unsent } : null;
 }
 
 function placeOf(address: string | undefined): string {
   return address === undefined || address === '' ? systemBusSocket : address;
 }
 
+/** The bus cannot be reached. */
+export class BusAwayError extends VgpuError {}
+
 /**
  * The bus is there and takes no connection now: dbus-daemon accepts none while as many as max_incomplete_connections have
  * not said who they are. It closes each of them after auth_timeout, 5 s by default.
  */
-export class BusBusyError extends VgpuError {
+export class BusBusyError extends BusAwayError {
   constructor(address: string | undefined, why: string) {
     const where = placeOf(address);
     super(`the system bus at ${where} is busy: ${why}`, {
@@ -360,7 +399,7 @@ function busGone(address: string | undefined, cause: unknown): VgpuError {
     return new BusBusyError(address, 'the queue of connections that it has not accepted is full');
   }
   const why = errnoOf(cause) ?? (cause instanceof Error ? cause.message : String(cause));
-  return new VgpuError(`cannot connect to the system bus at ${where}: ${why}`, {
+  return new BusAwayError(`cannot connect to the system bus at ${where}: ${why}`, {
     kind: 'failed',
     operation: 'connect to the system bus',
     path: where,

@@ -3,7 +3,7 @@
 import { InvalidArgumentError } from 'commander';
 import type { Mode } from '../../contracts/verdict.js';
 import { parseEndpoint } from '../../guest/vgpu-host/endpoint.js';
-import type { OpenWorkplace } from '../../install/pipeline/open-workplace.js';
+import type { OpenWorkplace, WorkplaceOptions } from '../../install/pipeline/open-workplace.js';
 import { ExitCode, VgpuError } from '../../lib/errors.js';
 import type { CommandEnd } from '../../lib/hand-over.js';
 import type { Style } from '../../lib/text.js';
@@ -51,8 +51,32 @@ export type Run = (
 
 /** Opens this machine for the task, and lets the bus go after it. Loaded here: help and --version need none of it. */
 export async function withWorkplace<T>(task: (work: OpenWorkplace['work']) => Promise<T>): Promise<T> {
+  return inWorkplace({}, task);
+}
+
+/** The same for a command that changes nothing: where the bus cannot be reached, it does without. */
+export async function withWorkplaceToLook<T>(
+  { emit }: CommandContext['talk'],
+  task: (work: OpenWorkplace['work']) => Promise<T>,
+): Promise<T> {
+  const { openManagerToLook } = await import('../../systemd/bus.js');
+  const onDirect = ({ message, remedy }: VgpuError): void =>
+    emit({
+      kind: 'note',
+      level: 'warning',
+      code: 'bus-away',
+      text: `${message}; systemd is asked without it, and vgpu-agent.service and the probe are left out`,
+      remedy: remedy ?? null,
+    });
+  return inWorkplace({ connect: () => openManagerToLook(onDirect) }, task);
+}
+
+async function inWorkplace<T>(
+  options: WorkplaceOptions,
+  task: (work: OpenWorkplace['work']) => Promise<T>,
+): Promise<T> {
   const { openWorkplace } = await import('../../install/pipeline/open-workplace.js');
-  const { work, close } = openWorkplace();
+  const { work, close } = openWorkplace(options);
   try {
     return await task(work);
   } finally {

@@ -16,7 +16,7 @@ import { agentUnit, packageRoot } from '../../lib/paths.js';
 import { schemaCheck } from '../../lib/schema.js';
 import { modeText, oneLine } from '../../lib/text.js';
 import type { Profile } from '../../profile/types.js';
-import { type AgentClient, findAgent } from '../../systemd/agent-client.js';
+import { type AgentClient, findAgent, nullWhenBusy } from '../../systemd/agent-client.js';
 import { BusError } from '../../systemd/connection.js';
 import { text as textOf } from '../../systemd/properties.js';
 import { statusText } from '../output/status-text.js';
@@ -29,7 +29,7 @@ import {
   type Run,
   unitHelp,
   unitName,
-  withWorkplace,
+  withWorkplaceToLook,
 } from './common.js';
 
 export interface StatusDocument extends StatusView {
@@ -82,7 +82,7 @@ async function status(options: StatusOptions, context: CommandContext): Promise<
       text: (style) => statusText(known, style),
     };
   }
-  return withWorkplace(async (work) => {
+  return withWorkplaceToLook(context.talk, async (work) => {
     const [first, ...others] = await chooseAll(work, options);
     if (first === undefined)
       throw new VgpuError('no consumer to look at', { kind: 'internal', operation: 'status' });
@@ -98,7 +98,7 @@ async function status(options: StatusOptions, context: CommandContext): Promise<
 async function judgedAll(told: StatusDocument, context: CommandContext): Promise<StatusDocument> {
   const names = unjudged(told);
   if (names.length === 0) return told;
-  return withWorkplace(async (work) => {
+  return withWorkplaceToLook(context.talk, async (work) => {
     let known = told;
     for (const unit of names) {
       const profile = await chooseOne(work, { unit });
@@ -157,7 +157,7 @@ function exitCodeOf(view: StatusView): ExitCode {
 
 /** Null: the service does not run, has not looked yet, or does not look after this consumer. */
 export async function serviceStatus(choice: Choice): Promise<StatusDocument | null> {
-  const agent = await findAgent();
+  const agent = await findAgent().catch(nullWhenBusy);
   if (agent === null) return null;
   try {
     return await documentOf(agent, choice);
@@ -175,7 +175,7 @@ async function documentOf(agent: AgentClient, choice: Choice): Promise<StatusDoc
 
 /** Has the service judge again. Null: it does not run, or does not look after this unit. */
 export async function serviceVerdict(unit: string): Promise<Verdict | null> {
-  const agent = await findAgent();
+  const agent = await findAgent().catch(nullWhenBusy);
   if (agent === null) return null;
   try {
     if ((await documentOf(agent, { unit })) === null) return null;

@@ -21,7 +21,7 @@ import {
   seconds,
   unitHelp,
   unitName,
-  withWorkplace,
+  withWorkplaceToLook,
 } from './common.js';
 import { serviceVerdict } from './status.js';
 
@@ -57,7 +57,7 @@ export function verifyCommand(run: Run): Command {
 }
 
 async function verify(options: VerifyOptions, context: CommandContext): Promise<Outcome> {
-  return withWorkplace(async (work) => {
+  return withWorkplaceToLook(context.talk, async (work) => {
     const profile = await chooseOne(work, options);
     requireRoot(context, 'verify');
     const { emit } = context.talk;

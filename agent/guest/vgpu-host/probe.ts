@@ -46,7 +46,8 @@ export async function askProbe(runner: CommandRunner, question: ProbeQuestion): 
     const parsed = parseProbeReport(result.stdout.toString('utf8'));
     if (!('problem' in parsed)) return { kind: 'report', report: parsed, milliseconds };
     const said = result.stderr.toString('utf8').trim();
-    return { kind: 'failed', message: said === '' ? parsed.problem : said };
+    const end = `${program} ended with ${result.signal ?? `status ${result.code}`}`;
+    return { kind: 'failed', message: said === '' ? `${end}: ${parsed.problem}` : said };
   } catch (error) {
     if (error instanceof VgpuError) return { kind: 'failed', message: error.message };
     throw error;

@@ -4,6 +4,7 @@ import { parseAlternative } from '../../guest/libraries/alternatives.js';
 import { VgpuError } from '../../lib/errors.js';
 import { own } from '../../lib/json.js';
 import { ldconfig } from '../../lib/paths.js';
+import { syncParent } from './disk.js';
 import { type ApplyEffects, checkpoint } from './effects.js';
 import type { AlternativeRecord, AlternativeSpec } from './records.js';
 
@@ -31,6 +32,8 @@ export async function runLdconfig(
       remedy: 'run ldconfig by hand to see why, then run the same command again',
     });
   }
+  // ldconfig syncs the new file, not its name.
+  await syncParent(effects.disk, cache);
   checkpoint('ldconfig');
 }
 

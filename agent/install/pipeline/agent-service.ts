@@ -7,8 +7,8 @@ import type { ServiceState } from '../../guest/look/closer-look.js';
 import { stopIfAsked, VgpuError } from '../../lib/errors.js';
 import { agentUnit } from '../../lib/paths.js';
 import type { Profile } from '../../profile/types.js';
-import { findAgent } from '../../systemd/agent-client.js';
-import { BusBusyError, BusError } from '../../systemd/connection.js';
+import { findAgent, nullWhenBusy } from '../../systemd/agent-client.js';
+import { BusError } from '../../systemd/connection.js';
 import { text } from '../../systemd/properties.js';
 
 interface ServiceUpEffects {
@@ -112,11 +112,6 @@ export async function agentState(
   } finally {
     agent.close();
   }
-}
-
-function nullWhenBusy(error: unknown): null {
-  if (error instanceof BusBusyError) return null;
-  throw error;
 }
 
 function stateOf(

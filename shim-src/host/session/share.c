@@ -26,8 +26,11 @@
 /* Effective weights are multiplied by this. */
 #define SCALE 256u
 
-/* Guards the seats of this worker among its own threads. */
+/* Guards the seats of this worker among its own threads, and `late`. */
 static pthread_mutex_t own_seats = PTHREAD_MUTEX_INITIALIZER;
+
+/* The last turn at each device was taken because it was due, not because the other seats left it. */
+static bool late[VGPU_DEVICES_MAX];
 
 static struct vgpu_seat *seat_of(const struct vgpu_turns *turns) {
   return &turns->accounts->slots[turns->slot].seats[turns->device];
@@ -154,9 +157,14 @@ static struct weights weigh(const struct view *view, uint32_t slot) {
   return weights;
 }
 
-/* Twice the time in which each peer that is active should have had a turn. */
-static uint64_t period(const struct view *view, const struct weights *weights) {
-  const uint64_t time = 2ull * view->share->turn_ns * weights->all / (weights->own * view->share->turns);
+/*
+ * Twice the time in which each peer that is active should have had a turn. If that was necessary the last
+ * time, once that time: seats that lie do not tell the truth later, and the peer then has its share in spite
+ * of them.
+ */
+static uint64_t period(const struct view *view, const struct weights *weights, uint32_t device) {
+  const uint64_t times = late[device] ? 1 : 2;
+  const uint64_t time = times * view->share->turn_ns * weights->all / (weights->own * view->share->turns);
   return time < LONGEST_NS ? time : LONGEST_NS;
 }
 
@@ -237,7 +245,7 @@ static bool is_due(const struct view *view, const struct vgpu_turns *turns, cons
   const uint32_t peer = peer_of(turns), slots = vgpu_accounts_slots(turns->accounts);
   const struct active *next = next_of(view, peer);
   if (next != NULL && next->slot != turns->slot) return false;
-  uint64_t taken = since, holding = 0;
+  uint64_t taken = late[turns->device] ? 0 : since, holding = 0;
   for (uint32_t i = 0; i < slots; i++) {
     if (view->share->owners[i].peer != peer) continue;
     const struct vgpu_seat *seat = &turns->accounts->slots[i].seats[turns->device];
@@ -247,7 +255,7 @@ static bool is_due(const struct view *view, const struct vgpu_turns *turns, cons
   }
   const uint64_t now = vgpu_now_ns(), passed = now > taken ? now - taken : 0;
   if (holding * weights->all >= view->share->turns * weights->own) return passed > LONGEST_NS;
-  return passed > period(view, weights);
+  return passed > period(view, weights, turns->device);
 }
 
 static bool may(const struct view *view, const struct vgpu_turns *turns) {
@@ -297,11 +305,15 @@ bool vgpu_share_await(const struct vgpu_turns *turns, uint64_t since, uint64_t l
     pthread_mutex_lock(&own_seats);
     look(turns, &view);
     const struct weights weights = weigh(&view, turns->slot);
-    const bool taken = may(&view, turns) || is_due(&view, turns, &weights, since);
-    if (taken) take_waiting(turns, seat, &view);
+    const bool free = may(&view, turns), taken = free || is_due(&view, turns, &weights, since);
+    const uint64_t limit_of_look = period(&view, &weights, turns->device);
+    if (taken) {
+      late[turns->device] = !free;
+      take_waiting(turns, seat, &view);
+    }
     pthread_mutex_unlock(&own_seats);
     if (taken || slept) return taken;
-    const uint64_t most = period(&view, &weights) < LOOK_NS ? period(&view, &weights) : LOOK_NS;
+    const uint64_t most = limit_of_look < LOOK_NS ? limit_of_look : LOOK_NS;
     const struct timespec limit = {.tv_nsec = (long)(limit_ns < most ? limit_ns : most)};
     syscall(SYS_futex, &seat->call, FUTEX_WAIT, 0, &limit, NULL, 0);
     slept = true;

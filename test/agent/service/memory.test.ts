@@ -4,16 +4,26 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { memory } from '../../../agent/service/own-process.js';
 
+interface Heap {
+  old: number;
+  external: number;
+  collections: number;
+  collect: () => void;
+  size: () => { old: number; external: number };
+}
+
 /** A heap with `live` bytes, of which a collection takes everything but those. */
-function heap(live: number): { bytes: number; collections: number; collect: () => void; size: () => number } {
+function heap(live: number): Heap {
   const one = {
-    bytes: live,
+    old: live,
+    external: 0,
     collections: 0,
     collect: () => {
-      one.bytes = live;
+      one.old = live;
+      one.external = 0;
       one.collections += 1;
     },
-    size: () => one.bytes,
+    size: () => ({ old: one.old, external: one.external }),
   };
   return one;
 }
@@ -23,11 +33,23 @@ test('a tick after work collects twice, the ticks after that not at all', () => 
   const tidy = memory(one);
   tidy.tick();
   assert.equal(one.collections, 2);
-  one.bytes += 1.5 * 1024 * 1024 - 1;
+  one.old += 1.5 * 1024 * 1024 - 1;
   tidy.tick();
   tidy.tick();
   assert.equal(one.collections, 2, 'less than 1.5 MB is left alone');
-  one.bytes += 1;
+  one.old += 1;
+  tidy.tick();
+  assert.equal(one.collections, 4);
+});
+
+test('the buffers of a minute of looks are left to the engine', () => {
+  const one = heap(8e6);
+  const tidy = memory(one);
+  tidy.tick();
+  one.external += 2 * 1024 * 1024;
+  tidy.tick();
+  assert.equal(one.collections, 2);
+  one.external += 2 * 1024 * 1024;
   tidy.tick();
   assert.equal(one.collections, 4);
 });

@@ -18,6 +18,7 @@ export function fakeBus(answer: (call: BusCall) => readonly unknown[] = () => []
     serve: () => {},
     emit: () => {},
     variant: (_signature, value) => value,
+    direct: false,
     closed: new Promise(() => {}),
     close: () => {},
   };

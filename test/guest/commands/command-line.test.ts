@@ -202,7 +202,9 @@ describe('on a guest that is as it should be', { skip }, () => {
         /not in a container or chroot/,
       ],
     ] as const) {
-      for (const command of ['install --yes', 'uninstall --yes', 'verify', 'status', 'plan']) {
+      // Without a bus verify and status ask systemd itself (commands.test.ts).
+      const looks = code === 1 ? [] : ['verify', 'status'];
+      for (const command of ['install --yes', 'uninstall --yes', 'plan', ...looks]) {
         const script = `${hide} && vgpu-agent ${command} --quiet; code=$?; ls /run/vgpu-agent 2>/dev/null; exit $code`;
         const ran = await guest.run('unshare', '--mount', 'sh', '-c', script);
         assert.equal(ran.code, code, `${command}: ${ran.stderr}`);

@@ -5,6 +5,7 @@ import { assertDocument } from '../../agent/cli/commands/json-schemas.js';
 import { whyNoConsumer } from '../support/consumer.js';
 import { type Afterwards, Guest, whyNoGuest } from '../support/guest.js';
 import { whyNoHostd } from '../support/hosts.js';
+import { at } from '../support/installed.js';
 import { until } from '../support/process.js';
 
 const skip = whyNoGuest() || whyNoHostd() || whyNoConsumer();
@@ -328,6 +329,49 @@ test('a bus that is gone is one clear failure', { skip }, async (t) => {
     ran.stderr,
     /^vgpu-agent: cannot connect to the system bus at .*: ECONNREFUSED\n {2}try: start it/,
   );
+});
+
+/** Connections that never log in: the bus closes each after five seconds, and the next one takes its place. */
+const crowd = `const net = require('node:net');
+const open = () => net.connect('/run/dbus/system_bus_socket').on('error', () => {}).on('close', () => setTimeout(open, 20));
+for (let n = 0; n < 300; n += 1) open();`;
+
+test('status and verify judge without a bus that is gone or busy, and say so', { skip }, async (t) => {
+  const guest = await prepared(t);
+  assert.equal((await guest.agent('install', '--yes')).code, 0);
+  const judges = async (why: RegExp): Promise<void> => {
+    for (const command of ['status', 'verify']) {
+      const ran = await guest.agent(command, '--json');
+      const document: unknown = JSON.parse(ran.stdout);
+      assertDocument(command, ran.stdout);
+      assert.match(ran.stderr, why, ran.stderr);
+      assert.match(ran.stderr, /systemd is asked without it/);
+      // Its log, its processes and the host are asked; the probe needs the bus.
+      const told = at(document, 'verdict', 'evidence');
+      const kinds = Array.isArray(told) ? told.map((one) => String(at(one, 'kind'))) : [];
+      for (const kind of ['log-line', 'maps', 'host', 'probe'])
+        assert.ok(kinds.includes(kind), `${command}: no ${kind} in ${kinds.join(' ')}\n${ran.stdout}`);
+      assert.ok(ran.code === 0 || ran.code === 4, `${command}: ${ran.code}\n${ran.stdout}`);
+    }
+  };
+  // dbus-daemon accepts nobody while 64 connections have not said who they are.
+  await guest.write('/run/crowd.cjs', crowd);
+  const run = [
+    'systemd-run',
+    '--quiet',
+    '--unit=crowd',
+    '--property=User=nobody',
+    'node',
+    '/run/crowd.cjs',
+  ] as const;
+  await guest.must(...run);
+  await until('the bus is busy', 10_000, async () =>
+    (await guest.run('timeout', '1', 'busctl', 'list')).code === 124 ? true : undefined,
+  );
+  await judges(/system bus at .* is busy/);
+  await guest.must('systemctl', 'stop', 'crowd');
+  await guest.must('systemctl', 'stop', 'dbus.socket', 'dbus.service');
+  await judges(/cannot connect to the system bus at .*: ECONNREFUSED/);
 });
 
 test('units that are absent, masked or bad refuse with exit 6 and change nothing', { skip }, async (t) => {

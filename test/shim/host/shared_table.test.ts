@@ -55,6 +55,11 @@ describe('the table that workers share', () => {
     assert.ok(waited < 2000, `${waited} ms for 20 turns of 2 ms`);
   });
 
+  it('gives a peer its share beside a worker that lies about its turns', async () => {
+    const turns = Number(await run('share'));
+    assert.ok(turns >= 15, `${turns} of 20 turns at once`);
+  });
+
   it('cannot be written by a worker, but for its own slot', async () => {
     assert.equal(await run('writes'), '1 1');
   });

@@ -18,6 +18,8 @@
  * - scribbled: a worker that was taken over wrote nonsense; prints the sessions that are listed
  * - liar: a worker that was taken over always computes and waits, and has used nothing, as it says; prints
  * how long another peer waited for 20 turns, in ms
+ * - share: the same; prints how many of 20 turns the other peer had at once, each after it computed for its
+ * part of the time
  * - writes: a worker writes another one's seat, and what the daemon says; prints 1 for each that is a fault
  */
 #include <stdio.h>
@@ -137,13 +139,35 @@ static int shares(struct vgpu_accounts *accounts) {
   return 0;
 }
 
-static int liar(struct vgpu_accounts *accounts) {
-  const struct vgpu_turns one = of(accounts, 0);
+static struct vgpu_turns beside_liar(struct vgpu_accounts *accounts) {
   accounts->share.turns = 2;
   begin(accounts, 0, VGPU_WEIGHT_USUAL, 0);
   begin(accounts, 1, VGPU_WEIGHT_USUAL, 0);
   accounts->slots[1].seats[0] = (struct vgpu_seat){
-      .holding = 100000, .waiting = 100000, .taken = UINT64_MAX, .used = (uint64_t)INT64_MIN / 2};
+      .holding = 100000, .waiting = 100000, .taken = UINT64_MAX, .used = (uint64_t)(INT64_MIN / 2)};
+  return of(accounts, 0);
+}
+
+/* One of two equal peers has one of the two turns all the time. */
+static int share(struct vgpu_accounts *accounts) {
+  const struct vgpu_turns one = beside_liar(accounts);
+  int at_once = 0;
+  for (int i = 0; i < 20; i++) {
+    vgpu_share_want(&one);
+    const uint64_t since = vgpu_now_ns();
+    const bool taken = vgpu_share_await(&one, since, 1);
+    at_once += taken;
+    while (!taken && !vgpu_share_await(&one, since, TURN_NS)) continue;
+    const uint64_t began = vgpu_now_ns();
+    while (vgpu_now_ns() - began <= TURN_NS) continue;
+    vgpu_share_leave(&one, TURN_NS);
+  }
+  printf("%d\n", at_once);
+  return 0;
+}
+
+static int liar(struct vgpu_accounts *accounts) {
+  const struct vgpu_turns one = beside_liar(accounts);
   const int64_t before = vgpu_now_ms();
   for (int i = 0; i < 20; i++) {
     vgpu_share_enter(&one);
@@ -233,9 +257,9 @@ int main(int count, char **words) {
   static const struct {
     const char *name;
     int (*run)(struct vgpu_accounts *accounts);
-  } cases[] = {{"comeback", comeback}, {"idle", idle},           {"dead", dead},
-               {"kept", kept},         {"first", first},         {"shares", shares},
-               {"evicted", evicted},   {"scribbled", scribbled}, {"liar", liar}};
+  } cases[] = {{"comeback", comeback}, {"idle", idle},     {"dead", dead},       {"kept", kept},
+               {"first", first},       {"shares", shares}, {"evicted", evicted}, {"scribbled", scribbled},
+               {"liar", liar},         {"share", share}};
   int writable, readable;
   struct vgpu_accounts *accounts = vgpu_accounts_make(totals, 1, &writable, &readable);
   if (count != 2 || accounts == NULL) return 1;

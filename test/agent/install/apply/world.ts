@@ -84,11 +84,13 @@ const contents = new ContentCache();
 export interface WorldOptions {
   /** Copies by cp(1) instead of hard links, ldconfig for real. */
   readonly realTools?: boolean;
+  /** Where the machine's directory is made. */
+  readonly directory?: string;
 }
 
 export class World {
   readonly root: string;
-  readonly #realTools: boolean;
+  readonly #options: WorldOptions;
   shim: string;
   events: Event[] = [];
   reloads = 0;
@@ -101,10 +103,10 @@ export class World {
   #consumer: Consumer | null = null;
 
   constructor(shim: string, content: Tree, options: WorldOptions = {}) {
-    this.root = mkdtempSync(path.join(scratch, 'vgpu-world-'));
+    this.root = mkdtempSync(path.join(options.directory ?? scratch, 'vgpu-world-'));
     roots.add(this.root);
     this.shim = shim;
-    this.#realTools = options.realTools ?? false;
+    this.#options = options;
     grow(this.root, content);
     this.#reload();
     this.#restart();
@@ -112,7 +114,7 @@ export class World {
 
   /** The same machine once more, in another directory. Files are shared: they are never written in place. */
   clone(): World {
-    const other = new World(this.shim, { [fragment]: this.text(fragment) }, { realTools: this.#realTools });
+    const other = new World(this.shim, { [fragment]: this.text(fragment) }, this.#options);
     rmSync(other.root, { recursive: true });
     cloneTree(this.root, other.root);
     other.#unitFiles = this.#unitFiles;
@@ -129,7 +131,7 @@ export class World {
   /** A disk with that trouble on this machine. */
   disk(trouble: Trouble = { kind: 'none' }): FaultyDisk {
     const real: Disk = nodeDisk(spawnRunner(), this.root);
-    return faultyDisk(this.#realTools ? real : linkingDisk(real, this.root), trouble);
+    return faultyDisk(this.#options.realTools ? real : linkingDisk(real, this.root), trouble);
   }
 
   /** The same on a disk that keeps nothing without fsync; `lose` is the power failure, and the boot after it. */
@@ -139,10 +141,15 @@ export class World {
       disk: faultyDisk(forgetful, trouble),
       lose: () => {
         forgetful.lose();
-        this.#reload();
-        this.#restart();
+        this.boot();
       },
     };
+  }
+
+  /** After its files have changed under it. */
+  boot(): void {
+    this.#reload();
+    this.#restart();
   }
 
   effects(disk: FaultyDisk = this.disk()): ApplyEffects {
@@ -188,7 +195,7 @@ export class World {
         root: this.root,
         runner: {
           run: (file, ...rest) =>
-            (file === ldconfig && this.#realTools ? spawnRunner() : stubRunner).run(file, ...rest),
+            (file === ldconfig && this.#options.realTools ? spawnRunner() : stubRunner).run(file, ...rest),
         },
         manager: { unit: async () => this.#unit(), processes: async () => [] },
         readManifest: () => readManifest(this.disk()),
@@ -199,7 +206,7 @@ export class World {
       profile,
       { endpoint: null, environmentHost: undefined, shimDirectory: this.shim, ask: false },
     );
-    const loader = this.#realTools ? facts.loader : { ...facts.loader, cache: this.#cache };
+    const loader = this.#options.realTools ? facts.loader : { ...facts.loader, cache: this.#cache };
     return { ...facts, loader, processes: this.#processes() };
   }
 
@@ -311,7 +318,7 @@ export class World {
       return spawnRunner().run(file, inside, options);
     }
     if (file === ldconfig) {
-      if (this.#realTools) return spawnRunner().run(file, ['-r', this.root, ...args], options);
+      if (this.#options.realTools) return spawnRunner().run(file, ['-r', this.root, ...args], options);
       this.#cache = existsSync(`${this.root}/etc/ld.so.conf.d/000-vgpu.conf`)
         ? ['libcuda.so.1', 'libnvidia-ml.so.1'].map((soname) => ({
             soname,
@@ -444,7 +451,7 @@ function cloneTree(from: string, to: string): void {
 }
 
 /** Rebuilt from the other files by their tools, in whatever order and at whatever time. */
-const derived = new Set(['/etc/ld.so.cache', '/var/cache', '/alternatives.log']);
+const derived = new Set(['/etc/ld.so.cache', '/etc/ld.so.cache~', '/var/cache', '/alternatives.log']);
 
 function list(root: string, directory = ''): string[] {
   return readdirSync(root + directory)

@@ -21,6 +21,7 @@ async function servedObject(): Promise<
     },
     emit: () => {},
     variant: (_signature, value) => value,
+    direct: false,
     closed: new Promise(() => {}),
     close: () => {},
   };

@@ -46,7 +46,8 @@ static bool read_file(const char *path, char *content, size_t size) {
   return true;
 }
 
-/* Moves the host that the service uses to the front, so that all processes of a consumer use the same host. */
+/* Moves the host that the service uses to the front, so that all processes of a consumer use the same host.
+ */
 static void put_used_first(struct vgpu_hosts *hosts) {
   char used[VGPU_HOST_TEXT + 1];
   if (hosts->count < 2 || !read_file(HOST_IN_USE, used, sizeof used)) return;
@@ -64,9 +65,10 @@ bool vgpu_config_hosts(struct vgpu_hosts *hosts) {
   if (environment != NULL && environment[0] != '\0') {
     bool fits = vgpu_hosts_split(environment, hosts);
     if (!fits) {
-      vgpu_transport_failed(VGPU_TRANSPORT_BAD_ADDRESS, 0, 0,
-                            "VGPU_HOST is blank, names more than %u hosts or has an address longer than %u bytes",
-                            VGPU_HOSTS_MAX, VGPU_HOST_TEXT - 1);
+      vgpu_transport_failed(
+          VGPU_TRANSPORT_BAD_ADDRESS, 0, 0,
+          "VGPU_HOST is blank, names more than %u hosts or has an address longer than %u bytes",
+          VGPU_HOSTS_MAX, VGPU_HOST_TEXT - 1);
     }
     return fits;
   }

@@ -1,7 +1,7 @@
 /*
  * One JSON document:
- *   {"schema":1,"ok":true,"error":null,"address":"vsock:2:14833","host":"vgpu-hostd 0.1.0 software","simulated":true,
- *    "turnedAway":{"count":0,"status":0,"age":seconds},
+ *   {"schema":1,"ok":true,"error":null,"address":"vsock:2:14833","host":"vgpu-hostd 0.1.0
+ * software","simulated":true, "turnedAway":{"count":0,"status":0,"age":seconds},
  *    "refusedKernels":{"count":1,"age":seconds,"program":"llama-server","kernel":"the last one's name"},
  *    "memory":{"limit":bytes,"by":"guest","line":3,"refused":{"count":1,"age":seconds,"program":"llama-server",
  *    "bytes":n,"limit":n,"free":n,"by":"guest"}},
@@ -98,9 +98,8 @@ static void print_list(FILE *out, const char *address, const struct vgpu_session
   print_text(out, list->reply.welcome.host);
   fprintf(out,
           ",\"simulated\":%s,\"turnedAway\":{\"count\":%llu,\"status\":%d,\"age\":%u},\"refusedKernels\":{",
-          list->reply.welcome.simulated != 0 ? "true" : "false",
-          (unsigned long long)list->reply.turned_away, list->reply.last_turned_away,
-          list->reply.turned_away_age);
+          list->reply.welcome.simulated != 0 ? "true" : "false", (unsigned long long)list->reply.turned_away,
+          list->reply.last_turned_away, list->reply.turned_away_age);
   fprintf(out, "\"count\":%llu,\"age\":%u,\"program\":", (unsigned long long)list->reply.kernels_refused,
           list->reply.refused_age);
   print_text(out, list->reply.refused_program);
@@ -149,7 +148,8 @@ static bool ask_host(const char *text, struct vgpu_sessions_list *list, int64_t 
  * Of a list, the answer is that of the first host at which this guest uses a device; else of the first that
  * answers; else the last failure.
  */
-static bool ask_hosts(const struct vgpu_hosts *hosts, struct vgpu_sessions_list *list, int64_t end, FILE *out) {
+static bool ask_hosts(const struct vgpu_hosts *hosts, struct vgpu_sessions_list *list, int64_t end,
+                      FILE *out) {
   char *kept = NULL, *answer = NULL;
   size_t size;
   bool good = false, used = false;

@@ -23,7 +23,8 @@ struct vgpu_host_watch {
   long long microseconds;   /* round-trip time of the last ping; -1: none yet */
 };
 
-#define VGPU_NO_HOST_WATCH {.descriptor = -1, .notifier = -1, .microseconds = -1}
+#define VGPU_NO_HOST_WATCH                                                                                   \
+  { .descriptor = -1, .notifier = -1, .microseconds = -1 }
 
 /* Ends the session and forgets the host. */
 void vgpu_host_watch_end(struct vgpu_host_watch *watch);

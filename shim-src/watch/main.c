@@ -244,7 +244,8 @@ int main(int count, char **words) {
     if (ready < 0) continue;
     if (ready == 0) {
       for (unsigned i = 0; i < VGPU_HOSTS_MAX; i++)
-        if (watches[i].retry_at != 0 && watches[i].retry_at <= vgpu_now_ms()) vgpu_host_watch_due(&watches[i]);
+        if (watches[i].retry_at != 0 && watches[i].retry_at <= vgpu_now_ms())
+          vgpu_host_watch_due(&watches[i]);
       continue;
     }
     /* One event at a time, because each may change the other descriptors. */

@@ -2,7 +2,7 @@
 
 import { InvalidArgumentError } from 'commander';
 import type { Mode } from '../../contracts/verdict.js';
-import { parseEndpoint } from '../../guest/vgpu-host/endpoint.js';
+import { hostsText, parseHosts, splitHosts } from '../../guest/vgpu-host/endpoint.js';
 import type { OpenWorkplace } from '../../install/pipeline/open-workplace.js';
 import { ExitCode, VgpuError } from '../../lib/errors.js';
 import type { CommandEnd } from '../../lib/hand-over.js';
@@ -127,14 +127,16 @@ export function seconds(value: string): number {
   return number;
 }
 
-export function endpoint(value: string): string {
-  const parsed = parseEndpoint(value);
+/** Of an option that may be repeated, and whose value may be a list. */
+export function endpoint(value: string, before?: string): string {
+  const addresses = [...(before === undefined ? [] : splitHosts(before)), ...splitHosts(value)];
+  const parsed = parseHosts(hostsText(addresses));
   if (parsed.kind === 'bad') {
     throw new InvalidArgumentError(
       `${capital(parsed.reason)}. Write unix:/PATH, vsock:CID:PORT or tcp:ADDRESS:PORT.`,
     );
   }
-  return value;
+  return hostsText(parsed.addresses);
 }
 
 function capital(text: string): string {

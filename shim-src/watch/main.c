@@ -227,7 +227,7 @@ int main(int count, char **words) {
   } else {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
   }
-  watch_hosts("");
+  for (unsigned i = 0; i < VGPU_HOSTS_MAX; i++) watches[i] = (struct vgpu_host_watch)VGPU_NO_HOST_WATCH;
   for (;;) {
     enum { INPUT, ERRORS, HOSTS };
     struct pollfd polled[HOSTS + 2 * VGPU_HOSTS_MAX] = {{.fd = STDIN_FILENO, .events = POLLIN},

@@ -166,7 +166,8 @@ export function unitName(value: string): string {
 export const profileHelp =
   'what the service needs: the name of a profile (default: the installed one, else ollama)';
 export const unitHelp = 'the systemd service, if it is not that of the profile, or if several are installed';
-export const hostHelp = 'where vgpu-hostd listens: unix:PATH, vsock:CID:PORT or tcp:ADDRESS:PORT';
+export const hostHelp =
+  'where vgpu-hostd listens: unix:PATH, vsock:CID:PORT or tcp:ADDRESS:PORT; several: repeat it, or use commas';
 
 export const unreachableHelp =
   'continue although the host does not answer (an image, or a host that comes later)';

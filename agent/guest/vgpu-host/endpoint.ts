@@ -75,7 +75,7 @@ function parseTcp(rest: string): ReturnType<typeof parseEndpoint> {
 // A list of hosts: `hosts=` of a facts' endpoint is the list as text, with a comma between the addresses.
 
 /** VGPU_HOSTS_MAX of shim-src/wire/address.h. */
-export const maxHosts = 8;
+const maxHosts = 8;
 
 /**
  * The addresses of a list, as vgpu_hosts_split() reads them: a comma or blank separates only before unix:, vsock: or

@@ -179,6 +179,8 @@ interface Hosts {
   hear(number: number, host: HostEvent): void;
   /** A consumer is about to be started for the host that was offered. */
   take(): void;
+  /** The rules may be others now. */
+  reconsider(): void;
   /** The place of the host in use in the list, from 0. */
   readonly place: number;
 }
@@ -188,7 +190,7 @@ export function hostsWatch(effects: HostsEffects): Hosts {
   const step = (event: HostsEvent): void => {
     const next = hostsNext(state, event, effects.rules());
     state = next.state;
-    // The file first: whoever is told may start a consumer.
+    // The file first: the judges may start a consumer at once.
     for (const one of next.effects) if (one.kind === 'use' && several()) effects.use(one.endpoint);
     effects.show(state);
     for (const one of next.effects) {
@@ -208,6 +210,7 @@ export function hostsWatch(effects: HostsEffects): Hosts {
     },
     hear: (number, host) => step({ kind: 'told', number, host, now: steadyNow() }),
     take: () => step({ kind: 'taken', now: steadyNow() }),
+    reconsider: () => pace.soon(),
     get place() {
       return Math.max(
         0,

@@ -204,6 +204,7 @@ export async function runService(options: ServiceOptions): Promise<void> {
       await declared.reload();
       output.configure(declared.now.config.metrics);
       setConsumers();
+      hosts.reconsider();
       for (const { keeper, judge } of consumers.all) {
         keeper.retry();
         judge.retry();

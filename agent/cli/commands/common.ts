@@ -128,15 +128,20 @@ export function seconds(value: string): number {
 }
 
 /** Of an option that may be repeated, and whose value may be a list. */
-export function endpoint(value: string, before?: string): string {
-  const addresses = [...(before === undefined ? [] : splitHosts(before)), ...splitHosts(value)];
+export function endpoint(value: string, before: readonly string[] = []): readonly string[] {
+  const addresses = [...before, ...splitHosts(value).filter((one) => !before.includes(one))];
   const parsed = parseHosts(hostsText(addresses));
   if (parsed.kind === 'bad') {
     throw new InvalidArgumentError(
       `${capital(parsed.reason)}. Write unix:/PATH, vsock:CID:PORT or tcp:ADDRESS:PORT.`,
     );
   }
-  return hostsText(parsed.addresses);
+  return addresses;
+}
+
+/** The hosts that were named, as a plan has them; null: none. */
+export function namedHosts(addresses: readonly string[] | undefined): string | null {
+  return addresses === undefined ? null : hostsText(addresses);
 }
 
 function capital(text: string): string {

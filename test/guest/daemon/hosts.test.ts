@@ -9,7 +9,7 @@ import { Guest, whyNoGuest } from '../support/guest.js';
 import { type Hosts, whyNoHostd } from '../support/hosts.js';
 import { at, documentOf, prepareConsumer } from '../support/installed.js';
 import { until } from '../support/process.js';
-import { tell } from '../support/scenario.js';
+import { errorOf, tell } from '../support/scenario.js';
 import { documentOnBus, entries, generous, said, untilEntry } from '../support/service.js';
 
 const skip = whyNoGuest() || whyNoHostd() || whyNoStandIn();
@@ -90,13 +90,14 @@ describe('two hosts', { skip }, () => {
       text,
       /^hosts +unix:\/run\/vgpu\/hostd\.sock \(in use, .*H200.*\n +unix:\/run\/vgpu\/second\.sock .*L40S/m,
     );
-    assert.match(await guest.must('vgpu-agent', 'plan'), /hostd\.sock,unix:\/run\/vgpu\/second\.sock/);
+    const { plan } = (await tell(guest, 'plan')).document;
+    assert.deepEqual(plan.kind === 'refused' ? plan.refusals : [plan.endpoint, plan.changes], [list, []]);
     const metrics = await guest.must('vgpu-agent', 'metrics');
     assert.match(metrics, /^vgpu_hosts_up\{endpoint="unix:\/run\/vgpu\/hostd\.sock",in_use="1"\} 1$/m);
     assert.match(metrics, /^vgpu_hosts_up\{endpoint="unix:\/run\/vgpu\/second\.sock",in_use="0"\} 1$/m);
     assert.match(await guest.must('cat', '/etc/vgpu/guest.conf'), new RegExp(`^host=${list}$`, 'm'));
-    const doctor = await guest.agent('doctor', '--all');
-    assert.match(doctor.stdout, /second\.sock, not in use: .*L40S/, doctor.stdout);
+    const doctor = JSON.stringify((await tell(guest, 'doctor')).document);
+    assert.match(doctor, /second\.sock, not in use: .*L40S/);
   });
 
   test('the first is killed: moved once, and GPU with the device of the second', async () => {
@@ -111,8 +112,8 @@ describe('two hosts', { skip }, () => {
       ['gpu', true],
     );
     assert.match(await guest.must('cat', '/run/vgpu-agent/host'), /^unix:\/run\/vgpu\/second\.sock\n$/);
-    const doctor = await guest.agent('doctor', '--all');
-    assert.match(doctor.stdout, /hostd\.sock, not in use: does not answer/, doctor.stdout);
+    const doctor = JSON.stringify((await tell(guest, 'doctor')).document);
+    assert.match(doctor, /hostd\.sock, not in use: does not answer/);
   });
 
   test('the first is back: new programs stay at the second, and nothing is restarted', async () => {
@@ -141,10 +142,8 @@ describe('two hosts', { skip }, () => {
 
   test('without any host install refuses and names both', async () => {
     const none = ['--host', 'unix:/run/none', '--host', 'tcp:127.0.0.1:1'];
-    const { document } = await tell(guest, 'install', '--dry-run', ...none);
-    const refusal =
-      document.plan.kind === 'refused' ? document.plan.refusals.map(({ message }) => message).join() : '';
-    assert.match(refusal, /^none of the hosts answers: .*unix:\/run\/none.*; .*tcp:127\.0\.0\.1:1/);
+    const { message } = errorOf(await guest.agent('install', '--json', '--yes', ...none));
+    assert.match(message, /none of the hosts answers: .*unix:\/run\/none.*; .*tcp:127\.0\.0\.1:1/);
   });
 
   test(`${kills} kills at random moments: GPU at the host that lives, after each`, async (t) => {

@@ -657,7 +657,7 @@ test('a finding that is past by the next look is no reason for a restart any mor
 const working: LiveSeen = { kind: 'told', sessions: 1, launches: 9, works: true };
 const other = 'tcp:10.0.0.2:14833';
 
-/** What a restart would be for. */
+/** The cause and reason of the restart that is due. */
 function dueOf({ state }: Bench): string {
   return state.pending === null ? 'nothing' : `${state.pending.cause}: ${state.pending.reason}`;
 }

@@ -155,25 +155,37 @@ export type RealGpu =
   | { readonly kind: 'present'; readonly works: boolean; readonly evidence: string };
 
 export interface HostFacts {
-  /** `unix:PATH`, `vsock:CID:PORT`, `tcp:ADDR:PORT`. */
+  /** `unix:PATH`, `vsock:CID:PORT`, `tcp:ADDR:PORT`; of several hosts all, with commas between them. */
   readonly endpoint: string;
   readonly from: 'flag' | 'agent.json' | 'environment' | 'guest.conf' | 'default';
-  readonly answer:
-    | {
-        readonly kind: 'answers';
-        readonly device: string;
-        readonly simulated: boolean;
-        readonly milliseconds: number;
-        readonly devices?: number;
-      }
-    | {
-        readonly kind: 'unreachable';
-        readonly message: string;
-        /** The result of our libcuda's connection; null if it did not connect. */
-        readonly word: HostWord | null;
-      }
-    | { readonly kind: 'unasked' };
+  /** Of several hosts: of the one in use. */
+  readonly answer: HostAnswer;
+  /** Absent: there is one host. */
+  readonly hosts?: readonly HostOfSeveral[];
 }
+
+export interface HostOfSeveral {
+  readonly endpoint: string;
+  /** A program that starts now uses it. */
+  readonly inUse: boolean;
+  readonly answer: HostAnswer;
+}
+
+export type HostAnswer =
+  | {
+      readonly kind: 'answers';
+      readonly device: string;
+      readonly simulated: boolean;
+      readonly milliseconds: number;
+      readonly devices?: number;
+    }
+  | {
+      readonly kind: 'unreachable';
+      readonly message: string;
+      /** The result of our libcuda's connection; null if it did not connect. */
+      readonly word: HostWord | null;
+    }
+  | { readonly kind: 'unasked' };
 
 /** Present state of the small installed files (content only when it is a readable regular file). */
 export interface OwnedFileFacts {

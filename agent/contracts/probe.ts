@@ -90,6 +90,8 @@ export interface HostWord {
   readonly message: string;
   /** The transport of the session's calls; absent: there is none, or an older library that does not tell. */
   readonly carrier?: Carrier;
+  /** The address of the host with the session; absent: as the carrier. */
+  readonly address?: string;
 }
 
 /** Null where there is none: another library than ours, an older probe, or codes that only a newer one knows. */
@@ -104,6 +106,7 @@ function readHostWord(value: unknown): HostWord | null {
     host,
     message,
     carrier,
+    address,
   }: Partial<Record<string, unknown>> = {
     ...value,
   };
@@ -119,6 +122,7 @@ function readHostWord(value: unknown): HostWord | null {
     host: textOrNull(host),
     message: textOrNull(message) ?? known.text,
     ...(carried === undefined ? {} : { carrier: carried }),
+    ...(textOrNull(address) === null ? {} : { address: String(address) }),
   };
 }
 

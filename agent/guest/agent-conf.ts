@@ -8,7 +8,7 @@ import { schemaCheck } from '../lib/schema.js';
 import { readLimited } from '../lib/trust/files.js';
 import { parseJson } from '../profile/json.js';
 import { problemsOf, readablePointer } from '../profile/validate.js';
-import { parseEndpoint } from './vgpu-host/endpoint.js';
+import { hostsText, parseHosts } from './vgpu-host/endpoint.js';
 
 /** A profile, with its own unit (null) or another one. */
 interface WantedConsumer {
@@ -23,6 +23,14 @@ export interface AgentConfig {
   readonly first: string | null;
   /** Null: as installed, else as the shim would find it. */
   readonly host: string | null;
+  readonly hosts: {
+    /** `first`: back to the first host of a list when it answers again; `used`: stay. */
+    readonly prefer: 'first' | 'used';
+    /** The host in use is left after so long without an answer. */
+    readonly leaveAfterSeconds: number;
+    /** With `first`: after it has answered for so long. */
+    readonly returnAfterSeconds: number;
+  };
   readonly repair: {
     readonly enabled: boolean;
     readonly perHour: number;
@@ -45,6 +53,7 @@ export const defaultConfig: AgentConfig = {
   consumers: 'installed',
   first: null,
   host: null,
+  hosts: { prefer: 'used', leaveAfterSeconds: 10, returnAfterSeconds: 60 },
   repair: { enabled: true, perHour: 30, backoffSeconds: 1 },
   restart: {
     enabled: true,
@@ -65,6 +74,7 @@ interface ConfigFile {
     | readonly (string | { readonly profile: string; readonly unit?: string })[];
   readonly profile?: string;
   readonly host?: string | null;
+  readonly hosts?: Partial<AgentConfig['hosts']>;
   readonly repair?: Partial<AgentConfig['repair']>;
   readonly restart?: Partial<AgentConfig['restart']>;
   readonly checkMinutes?: number;
@@ -100,17 +110,18 @@ export function createConfigReader(
     if (given.profile !== undefined && given.consumers !== undefined) {
       throw badConfig(file, ['profile: remove it, because consumers already names the profile']);
     }
-    const endpoint = given.host === undefined || given.host === null ? null : parseEndpoint(given.host);
-    if (endpoint?.kind === 'bad') throw badConfig(file, [`host: ${endpoint.reason}`]);
-    return withDefaults(given);
+    const hosts = given.host === undefined || given.host === null ? null : parseHosts(given.host);
+    if (hosts?.kind === 'bad') throw badConfig(file, [`host: ${hosts.reason}`]);
+    return withDefaults(given, hosts === null ? null : hostsText(hosts.addresses));
   };
 }
 
-function withDefaults(given: ConfigFile): AgentConfig {
+function withDefaults(given: ConfigFile, host: string | null): AgentConfig {
   return {
     consumers: consumersOf(given.consumers),
     first: given.profile ?? defaultConfig.first,
-    host: given.host ?? defaultConfig.host,
+    host,
+    hosts: { ...defaultConfig.hosts, ...given.hosts },
     repair: { ...defaultConfig.repair, ...given.repair },
     restart: { ...defaultConfig.restart, ...given.restart },
     checkMinutes: given.checkMinutes ?? defaultConfig.checkMinutes,

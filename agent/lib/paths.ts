@@ -45,6 +45,8 @@ export const guestState = statePaths('/var/lib/vgpu-agent');
 /** Manifest of `vgpu-agent host install`: a machine can be a guest and a host, and each is removed separately. */
 export const hostState = statePaths('/var/lib/vgpu-host');
 export const lockFile = '/run/vgpu-agent/lock';
+/** Of several hosts the one that the service uses: the library tries it first (shim-src/guest/config.c). */
+export const hostInUseFile = '/run/vgpu-agent/host';
 /** Beside the lock: the starts of the service since it was stopped cleanly (service/own-process.ts). */
 export const serviceStarts = '/run/vgpu-agent/starts';
 /** While `doctor --trace` traces a service: `unit` names it, `events` is what its processes write. Gone at boot. */

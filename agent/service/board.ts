@@ -20,12 +20,16 @@ export type Phase =
   | 'restart-pending'
   | 'degraded';
 
-interface HostState {
+export interface HostState {
   readonly endpoint: string;
   /** Null: not known yet. */
   readonly answers: boolean | null;
   readonly simulated: boolean;
   readonly detail: string;
+}
+
+export interface OneOfSeveral extends HostState {
+  readonly inUse: boolean;
 }
 
 export interface Counters {
@@ -57,8 +61,13 @@ export interface ConsumerState {
 export interface Snapshot {
   /** Why agent.json is not in force, or null. */
   readonly configProblem: string | null;
+  /** Of several hosts the one in use. */
   readonly host: HostState;
+  /** Empty: there is one host, or none. */
+  readonly hosts: readonly OneOfSeveral[];
   readonly hostLosses: number;
+  /** Number of moves to another host of the list. */
+  readonly hostMoves: number;
   /** Milliseconds from detection to repair, of the last repair; null: there was none. */
   readonly repairMilliseconds: number | null;
   readonly consumers: readonly ConsumerState[];
@@ -72,7 +81,9 @@ export class Board {
   #now: Snapshot = {
     configProblem: null,
     host: { endpoint: '', answers: null, simulated: false, detail: 'not asked yet' },
+    hosts: [],
     hostLosses: 0,
+    hostMoves: 0,
     repairMilliseconds: null,
     consumers: [],
   };
@@ -82,12 +93,16 @@ export class Board {
     return this.#now;
   }
 
-  update(change: Partial<Pick<Snapshot, 'configProblem' | 'host' | 'repairMilliseconds'>>): void {
+  update(change: Partial<Pick<Snapshot, 'configProblem' | 'host' | 'hosts' | 'repairMilliseconds'>>): void {
     this.#replace({ ...this.#now, ...change });
   }
 
   hostLost(): void {
     this.#replace({ ...this.#now, hostLosses: this.#now.hostLosses + 1 });
+  }
+
+  hostLeft(): void {
+    this.#replace({ ...this.#now, hostMoves: this.#now.hostMoves + 1 });
   }
 
   /** Replaces the list of consumers, in this order; the state of those that stay is kept. */

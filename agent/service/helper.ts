@@ -8,7 +8,7 @@ import { existsSync } from 'node:fs';
 import { Socket } from 'node:net';
 import type { Readable, Writable } from 'node:stream';
 import { reportUnexpected } from '../lib/errors.js';
-import type { Board, Record } from './board.js';
+import type { Board, HostState, Record } from './board.js';
 import { steadyNow } from './pacer.js';
 
 export type HostEvent =
@@ -20,10 +20,10 @@ interface Helper {
   notify(...assignments: readonly string[]): void;
   /** The watchdog's ping, and a look at the host. */
   tick(): void;
-  /** Keeps a session with the host at `endpoint` (null: with none); `onHost` is called at its beginning and end. */
+  /** Keeps a session with each host of the list (null: with none); `onHost` is called at its beginning and end. */
   watchHost(endpoint: string | null): void;
-  /** Duration of the last check of the host, in microseconds; null: there was none. */
-  roundTrip(): Promise<number | null>;
+  /** Duration of the last check of the host at that place of the list (from 0), in microseconds; null: there was none. */
+  roundTrip(place: number): Promise<number | null>;
   /** The process that holds a POSIX lock on the file; null when none does. */
   lockHolder(file: string): Promise<number | null>;
   stop(): void;
@@ -33,7 +33,8 @@ interface HelperOptions {
   readonly program: string;
   /** `VGPU_WATCH` of the environment: vgpu-watch has started this process; its value is the two descriptors. */
   readonly inherited: string | undefined;
-  readonly onHost: (event: HostEvent) => void;
+  /** `place`: of the host in the list, from 0. */
+  readonly onHost: (event: HostEvent, place: number) => void;
   /** It ended without being stopped. A helper that the service started is started again automatically. */
   readonly onLost: (message: string) => void;
 }
@@ -91,14 +92,14 @@ export function startHelper(options: HelperOptions): Helper {
   };
   const hear = (line: string): void => {
     delayMs = firstDelayMs;
-    const up = /^host up ([01]) (.*)$/.exec(line);
+    const up = /^host (?:(\d+) )?up ([01]) (.*)$/.exec(line);
     if (up !== null) {
-      options.onHost({ kind: 'up', simulated: up[1] === '1', device: up[2] ?? '' });
+      options.onHost({ kind: 'up', simulated: up[2] === '1', device: up[3] ?? '' }, placeOf(up[1]));
       return;
     }
-    const down = /^host down (.*)$/.exec(line);
+    const down = /^host (?:(\d+) )?down (.*)$/.exec(line);
     if (down !== null) {
-      options.onHost({ kind: 'down', reason: down[1] ?? '' });
+      options.onHost({ kind: 'down', reason: down[2] ?? '' }, placeOf(down[1]));
       return;
     }
     const trip = /^round-trip (-?\d+)$/.exec(line);
@@ -169,12 +170,12 @@ export function startHelper(options: HelperOptions): Helper {
       endpoint = next;
       send(`host ${next ?? ''}`);
     },
-    roundTrip: () =>
+    roundTrip: (place) =>
       child === null
         ? Promise.resolve(null)
         : asked((settle) => {
             roundTrips.push(settle);
-            send('round-trip');
+            send(place === 0 ? 'round-trip' : `round-trip ${place + 1}`);
           }),
     lockHolder: (file) =>
       child === null
@@ -190,6 +191,11 @@ export function startHelper(options: HelperOptions): Helper {
       child?.output.destroy();
     },
   };
+}
+
+/** vgpu-watch numbers the hosts of a list from 1. */
+function placeOf(number: string | undefined): number {
+  return number === undefined ? 0 : Number(number) - 1;
 }
 
 // Is a package manager running? Then repairs wait, because it may change the same files again.
@@ -217,6 +223,8 @@ interface HostWatch {
   /** Changes the watched address; empty: none. */
   moved(endpoint: string): void;
   host(event: HostEvent): void;
+  /** The host at `endpoint` is in use instead of the former one, and answers. */
+  left(endpoint: string, event: HostEvent): void;
 }
 
 /** Updates the host on the board, and logs when it is lost and when it is back. `now`: milliseconds. */
@@ -226,6 +234,19 @@ export function hostWatch(board: Board, record: Record, now: () => number = stea
     moved(endpoint) {
       lostAt = null;
       board.update({ host: { endpoint, answers: null, simulated: false, detail: 'not asked yet' } });
+    },
+    left(endpoint, event) {
+      const { host } = board.now;
+      lostAt = null;
+      board.hostLeft();
+      board.update({ host: seenAt(endpoint, event) });
+      record.write({
+        kind: 'hostMoved',
+        profile: null,
+        unit: null,
+        text: `the host at ${endpoint} is in use instead of that at ${host.endpoint}`,
+        fields: { ENDPOINT: endpoint, FORMER: host.endpoint },
+      });
     },
     host(event) {
       const { host } = board.now;
@@ -254,4 +275,12 @@ export function hostWatch(board: Board, record: Record, now: () => number = stea
       });
     },
   };
+}
+
+/** A host as the board shows it. */
+export function seenAt(endpoint: string, event: HostEvent | null): HostState {
+  if (event === null) return { endpoint, answers: null, simulated: false, detail: 'not asked yet' };
+  return event.kind === 'up'
+    ? { endpoint, answers: true, simulated: event.simulated, detail: event.device }
+    : { endpoint, answers: false, simulated: false, detail: event.reason };
 }

@@ -33,7 +33,7 @@ export async function metricsText({ snapshot, version, roundTrip }: MetricsInput
   const { default: prometheus } = await import('prom-client');
   const registry = new prometheus.Registry();
   const registers = [registry];
-  const { host, consumers, hostLosses, repairMilliseconds } = snapshot;
+  const { host, hosts, consumers, hostLosses, hostMoves, repairMilliseconds } = snapshot;
   const { profile, unit, phase, drift, pendingRestart, counters } = overview(snapshot);
 
   const gauge = (name: string, help: string, value: number): void => {
@@ -90,6 +90,17 @@ export async function metricsText({ snapshot, version, roundTrip }: MetricsInput
     pendingRestart === null ? 0 : 1,
   );
   gauge('vgpu_host_up', '1: the host answers.', host.answers === true ? 1 : 0);
+  if (hosts.length > 0) {
+    const each = new prometheus.Gauge({
+      name: 'vgpu_hosts_up',
+      help: 'Each of several hosts: 1: it answers. in_use="1" is the one that the consumers use.',
+      labelNames: ['endpoint', 'in_use'],
+      registers,
+    });
+    for (const { endpoint, inUse, answers } of hosts)
+      each.set({ endpoint, in_use: inUse ? '1' : '0' }, answers === true ? 1 : 0);
+    counter('vgpu_host_moves_total', 'Times that another host was taken into use.', hostMoves);
+  }
   if (roundTrip !== null)
     gauge('vgpu_host_round_trip_seconds', 'Time from a question to the host to its answer.', roundTrip);
   if (repairMilliseconds !== null) {

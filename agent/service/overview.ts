@@ -1,9 +1,9 @@
 /** The state of the service from all consumers: the worst one counts. Pure. */
-import type { HostFacts } from '../contracts/facts.js';
+import type { HostAnswer } from '../contracts/facts.js';
 import type { Mode, Verdict } from '../contracts/verdict.js';
 import type { ConsumerView, StatusView } from '../contracts/views.js';
 import { allInOne } from '../install/pipeline/status-view.js';
-import type { ConsumerState, Counters, Due, Phase, Snapshot } from './board.js';
+import type { ConsumerState, Counters, Due, HostState, Phase, Snapshot } from './board.js';
 
 export interface Overview {
   readonly profile: string;
@@ -80,6 +80,13 @@ function sum(consumers: readonly ConsumerState[], name: keyof Counters): number 
 
 // The service's status: for systemctl, and as `vgpu-agent status --json` prints it. Pure.
 
+function answerOf({ answers, detail, simulated }: HostState): HostAnswer {
+  if (answers === null) return { kind: 'unasked' };
+  return answers
+    ? { kind: 'answers', device: detail, simulated, milliseconds: 0 }
+    : { kind: 'unreachable', message: detail, word: null };
+}
+
 /** For `systemctl status`. */
 export function statusLine(now: Snapshot): string {
   const { phase, problem, verdict } = overview(now);
@@ -92,20 +99,25 @@ export function statusLine(now: Snapshot): string {
 /** Null before the first inspection. */
 export function statusDocument(now: Snapshot, version: string): object | null {
   const { view, phase, problem, pendingRestart, counters } = overview(now);
-  const { host, configProblem, hostLosses, repairMilliseconds } = now;
+  const { host, configProblem, hostLosses, hostMoves, repairMilliseconds } = now;
   if (view === null) return null;
-  const answer: HostFacts['answer'] =
-    host.answers === null
-      ? { kind: 'unasked' }
-      : host.answers
-        ? { kind: 'answers', device: host.detail, simulated: host.simulated, milliseconds: 0 }
-        : { kind: 'unreachable', message: host.detail, word: null };
+  const hosts = now.hosts.map((one) => ({
+    endpoint: one.endpoint,
+    inUse: one.inUse,
+    answer: answerOf(one),
+  }));
+  const several = hosts.length === 0 ? {} : { hosts };
   const service = { version, state: phase, problem, configProblem, pendingRestart, ...counters };
   return {
     schema: 1,
     command: 'status',
     ...view,
-    host: { ...view.host, answer },
-    service: { ...service, hostLosses, repairMilliseconds },
+    host: { ...view.host, answer: answerOf(host), ...several },
+    service: {
+      ...service,
+      hostLosses,
+      ...(hosts.length === 0 ? {} : { hostMoves }),
+      repairMilliseconds,
+    },
   };
 }

@@ -5,6 +5,7 @@ import path from 'node:path';
 import type { MachineFacts } from '../contracts/facts.js';
 import { createConfigReader, readConfigText } from '../guest/agent-conf.js';
 import { defaultShimDirectory } from '../guest/shim/store.js';
+import { hostInUse, readHostInUse } from '../guest/vgpu-host/endpoint.js';
 import { openWorkplace } from '../install/pipeline/open-workplace.js';
 import { agentVersion } from '../lib/build-info.js';
 import { VgpuError } from '../lib/errors.js';
@@ -23,6 +24,7 @@ import { busName, serveBusObject, takeName } from './bus/object.js';
 import { type BusWatch, watchBus } from './bus/watch.js';
 import { declare } from './desired.js';
 import { hostWatch, packageManagerAtWork, startHelper } from './helper.js';
+import { hostsRules, hostsWatch, shownHosts, writeHostInUse } from './hosts.js';
 import { metricsOutput, metricsText } from './metrics.js';
 import { overview, statusDocument, statusLine } from './overview.js';
 import { engineMemory, memory, noteStart, pulse } from './own-process.js';
@@ -91,10 +93,7 @@ export async function runService(options: ServiceOptions): Promise<void> {
   const helper = startHelper({
     program: path.join(defaultShimDirectory(), 'vgpu-watch'),
     inherited: env['VGPU_WATCH'],
-    onHost: (event) => {
-      host.host(event);
-      for (const { judge } of consumers.all) judge.host(event);
-    },
+    onHost: (event, place) => hosts.hear(place, event),
     onLost: (message) => line(message),
   });
   const crashes = noteStart(serviceStarts, Number(process.hrtime.bigint() / 1_000_000n));
@@ -109,12 +108,34 @@ export async function runService(options: ServiceOptions): Promise<void> {
     clearInterval(ticking);
   }
   const host = hostWatch(board, record);
+  const hosts = hostsWatch({
+    rules: () => hostsRules(declared.now.config),
+    use: (used) => {
+      const problem = writeHostInUse(used);
+      if (problem !== null) line(problem);
+    },
+    used: readHostInUse,
+    tell(at, event, moved) {
+      if (moved) host.left(at, event);
+      else {
+        if (board.now.host.endpoint !== at) host.moved(at);
+        host.host(event);
+      }
+      for (const { judge } of consumers.all) judge.host(event, moved ? at : null);
+    },
+    offer(at) {
+      for (const { judge } of consumers.all) judge.preferred(at);
+    },
+    show: (state) => board.update({ hosts: shownHosts(state) }),
+    signal,
+  });
   let endpoint = '';
   const watchHostOf = (facts: MachineFacts): void => {
     const wanted = facts.manifest === null ? '' : facts.host.endpoint;
     if (wanted === endpoint) return;
     endpoint = wanted;
-    host.moved(endpoint);
+    hosts.watch(endpoint);
+    host.moved(endpoint === '' ? '' : hostInUse(endpoint, readHostInUse()));
     helper.watchHost(wanted === '' ? null : wanted);
   };
 
@@ -126,6 +147,7 @@ export async function runService(options: ServiceOptions): Promise<void> {
     turn: turns(),
     packageManager: () => packageManagerAtWork(helper),
     restart: (unit) => manager.restart(unit, restartTimeoutMs),
+    moveBack: () => hosts.take(),
     journal: (unit) => journalReader({ namespace: async () => logNamespace(await work.unit(unit)) }),
     seen(facts) {
       if (declared.follow(facts.manifest)) setConsumers();
@@ -169,7 +191,7 @@ export async function runService(options: ServiceOptions): Promise<void> {
   };
 
   const metrics = async (): Promise<string> => {
-    const microseconds = await helper.roundTrip();
+    const microseconds = await helper.roundTrip(hosts.place);
     const roundTrip = microseconds === null ? null : microseconds / 1e6;
     return metricsText({ snapshot: board.now, version, roundTrip });
   };
@@ -182,6 +204,7 @@ export async function runService(options: ServiceOptions): Promise<void> {
       await declared.reload();
       output.configure(declared.now.config.metrics);
       setConsumers();
+      hosts.reconsider();
       for (const { keeper, judge } of consumers.all) {
         keeper.retry();
         judge.retry();

@@ -24,6 +24,7 @@ interface ServedEffects {
   readonly turn: <T>(task: () => Promise<T>) => Promise<T>;
   readonly packageManager: () => Promise<string | null>;
   readonly restart: (unit: string) => Promise<string>;
+  readonly moveBack: () => void;
   readonly journal: (unit: string) => JournalReader;
   /** Facts of a consumer were read, so the watches may have to change. */
   readonly seen: (facts: MachineFacts) => void;
@@ -57,6 +58,7 @@ function serve(effects: ServedEffects, profile: Profile): Served {
     ...shared,
     serving: (unit) => servingNow(profile, unit, { get: httpGet, sockets: procSockets }, signal),
     restart: effects.restart,
+    moveBack: effects.moveBack,
   });
   const keeper = makeKeeper({
     ...shared,

@@ -19,6 +19,12 @@ interface Obstacle {
   readonly keepsFrom: 'host' | 'files';
 }
 
+/** Of several hosts: what keeps the unit from any of them, each setting once. */
+export function hostsObstacles(addresses: readonly string[], sandbox: SandboxFacts): readonly Obstacle[] {
+  const found = addresses.flatMap((address) => sandboxObstacles(address, sandbox));
+  return [...new Map(found.map((one) => [one.setting, one])).values()];
+}
+
 export function sandboxObstacles(endpoint: string, sandbox: SandboxFacts): readonly Obstacle[] {
   const [kind = '', address = ''] = splitOnce(endpoint);
   const path = kind === 'unix' && !address.startsWith('@') ? address : null;

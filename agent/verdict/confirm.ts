@@ -231,6 +231,7 @@ export async function observe(options: ConfirmOptions, effects: ConfirmEffects):
       computeAsked,
       host,
       endpoint: options.endpoint,
+      ...(options.hosts === undefined ? {} : { hosts: options.hosts }),
     };
     const last = await settledPresent(seen, effects, signal);
     await unit.look();

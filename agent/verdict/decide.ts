@@ -12,7 +12,7 @@
  */
 import { type Carrier, carrierCodes } from '../contracts/shim-codes.js';
 import type { Device, Mode, Reason, Verdict } from '../contracts/verdict.js';
-import { parseEndpoint } from '../guest/vgpu-host/endpoint.js';
+import { parseEndpoint, splitHosts } from '../guest/vgpu-host/endpoint.js';
 import { hostOfUnit } from '../systemd/unit-environment.js';
 import { journalBypass } from '../systemd/unit-facts.js';
 import { adviceOn } from './advice.js';
@@ -338,6 +338,7 @@ export function carrierOf(
 /** A VM monitor may forward vsock to a unix socket of the host. */
 function asSeenHere(carrier: Carrier, { unit, endpoint }: Pick<Observation, 'unit' | 'endpoint'>): Carrier {
   if (carrier !== 'unix') return carrier;
-  const { kind } = parseEndpoint(unit.kind === 'loaded' ? hostOfUnit(unit, endpoint) : endpoint);
+  const [first = ''] = splitHosts(unit.kind === 'loaded' ? hostOfUnit(unit, endpoint) : endpoint);
+  const { kind } = parseEndpoint(first);
   return kind === 'bad' ? carrier : kind;
 }

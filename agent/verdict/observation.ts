@@ -57,7 +57,10 @@ export interface Observation {
   readonly probe: ProbeResult | null;
   readonly computeAsked?: boolean;
   readonly host: HostFacts['answer'] | null;
+  /** Of several hosts the one in use. */
   readonly endpoint: string;
+  /** All of them, as `HostFacts` has them; absent: `endpoint` is the only one. */
+  readonly hosts?: string;
 }
 
 // The effects of confirm(), its only access to the machine.
@@ -121,6 +124,7 @@ export interface ConfirmOptions {
   readonly patienceMs?: number | null;
   /** `unix:PATH`, `vsock:CID:PORT`, `tcp:ADDR:PORT`: decides which sandbox settings block it. */
   readonly endpoint: string;
+  readonly hosts?: string;
   /**
    * Where the unit's output goes when not to the journal, and the file's size before the restart (0 for
    * `truncate:`). Null for `file:` too: that writes over the old content, and old and new lines mix.

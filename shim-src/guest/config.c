@@ -10,67 +10,78 @@
 #include "guest/transport.h"
 
 #define GUEST_CONF "/etc/vgpu/guest.conf"
-
-static bool copy_trimmed(char *text, size_t size, const char *from, size_t length) {
-  while (length > 0 && (*from == ' ' || *from == '\t')) {
-    from++;
-    length--;
-  }
-  while (length > 0 && strchr(" \t\r\n", from[length - 1]) != NULL) length--;
-  if (length == 0 || length >= size) return false;
-  memcpy(text, from, length);
-  text[length] = '\0';
-  return true;
-}
+#define HOST_IN_USE "/run/vgpu-agent/host"
 
 /* `key = value` lines, # comments; an unknown key is ignored, because another program may use it. */
-static bool find_host(char *text, size_t size, const char *content) {
+static bool find_hosts(struct vgpu_hosts *hosts, char *content) {
   bool found = false;
-  for (const char *line = content; *line != '\0';) {
-    size_t length = strcspn(line, "\n");
+  struct vgpu_hosts line_hosts;
+  for (char *line = content; line != NULL;) {
+    char *next = strchr(line, '\n');
+    if (next != NULL) *next++ = '\0';
     const char *at = line + strspn(line, " \t");
-    const char *end = line + length;
-    if (at + 4 <= end && strncmp(at, "host", 4) == 0) {
+    if (strncmp(at, "host", 4) == 0) {
       at += 4;
       at += strspn(at, " \t");
-      if (at < end && *at == '=') found = copy_trimmed(text, size, at + 1, (size_t)(end - at - 1));
+      if (*at == '=' && vgpu_hosts_split(at + 1, &line_hosts)) {
+        *hosts = line_hosts;
+        found = true;
+      }
     }
-    line += length + (line[length] == '\n');
+    line = next;
   }
   return found;
 }
 
-bool vgpu_config_host(char *text, size_t size) {
+/* Reads at most `size` - 1 bytes and adds a zero. False, with errno: the file cannot be opened. */
+static bool read_file(const char *path, char *content, size_t size) {
+  int descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+  if (descriptor < 0) return false;
+  size_t filled = 0;
+  ssize_t got;
+  while (filled < size - 1 && (got = read(descriptor, content + filled, size - 1 - filled)) > 0)
+    filled += (size_t)got;
+  close(descriptor);
+  content[filled] = '\0';
+  return true;
+}
+
+/* Moves the host that the service uses to the front, so that all processes of a consumer use the same host.
+ */
+static void put_used_first(struct vgpu_hosts *hosts) {
+  char used[VGPU_HOST_TEXT + 1];
+  if (hosts->count < 2 || !read_file(HOST_IN_USE, used, sizeof used)) return;
+  used[strcspn(used, "\n")] = '\0';
+  uint32_t at = 0;
+  while (at < hosts->count && strcmp(hosts->addresses[at], used) != 0) at++;
+  if (at == hosts->count) return;
+  memmove(hosts->addresses[1], hosts->addresses[0], at * sizeof hosts->addresses[0]);
+  memcpy(hosts->addresses[0], used, strlen(used) + 1);
+}
+
+bool vgpu_config_hosts(struct vgpu_hosts *hosts) {
   /* A set-user-ID program must not be sent to a host of its caller's choice: secure_getenv. */
   const char *environment = secure_getenv("VGPU_HOST");
   if (environment != NULL && environment[0] != '\0') {
-    bool fits = copy_trimmed(text, size, environment, strlen(environment));
+    bool fits = vgpu_hosts_split(environment, hosts);
     if (!fits) {
-      vgpu_transport_failed(VGPU_TRANSPORT_BAD_ADDRESS, 0, 0, "VGPU_HOST is blank or longer than %zu bytes",
-                            size - 1);
+      vgpu_transport_failed(
+          VGPU_TRANSPORT_BAD_ADDRESS, 0, 0,
+          "VGPU_HOST is blank, names more than %u hosts or has an address longer than %u bytes",
+          VGPU_HOSTS_MAX, VGPU_HOST_TEXT - 1);
     }
     return fits;
   }
-  int descriptor = open(GUEST_CONF, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-  if (descriptor < 0) {
+  char content[4096];
+  if (!read_file(GUEST_CONF, content, sizeof content)) {
     vgpu_transport_failed(VGPU_TRANSPORT_NOT_CONFIGURED, errno, 0,
                           "VGPU_HOST is not set and %s cannot be read: %s", GUEST_CONF, strerror(errno));
     return false;
   }
-  char content[4096];
-  size_t filled = 0;
-  for (;;) {
-    ssize_t got = read(descriptor, content + filled, sizeof content - 1 - filled);
-    if (got <= 0 || filled + (size_t)got >= sizeof content - 1) {
-      if (got > 0) filled += (size_t)got;
-      break;
-    }
-    filled += (size_t)got;
-  }
-  close(descriptor);
-  content[filled] = '\0';
-  bool found = find_host(text, size, content);
-  if (!found) {
+  bool found = find_hosts(hosts, content);
+  if (found) {
+    put_used_first(hosts);
+  } else {
     vgpu_transport_failed(VGPU_TRANSPORT_NOT_CONFIGURED, 0, 0, "%s has no host= line", GUEST_CONF);
   }
   return found;

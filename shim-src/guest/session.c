@@ -224,33 +224,56 @@ static enum vgpu_carrier carrier_of(const struct vgpu_session *session, const st
   }
 }
 
+/* Makes a session, which is empty before, with the host at `text`. */
+static bool reach(struct vgpu_session *session, const char *text, struct vgpu_address *address,
+                  enum vgpu_library library, int64_t deadline) {
+  if (!vgpu_address_parse(text, address)) {
+    vgpu_transport_failed(VGPU_TRANSPORT_BAD_ADDRESS, 0, 0,
+                          "\"%s\" is not unix:PATH, vsock:CID:PORT or tcp:ADDRESS:PORT", text);
+    return false;
+  }
+  session->line.limit_ms = (int64_t)vgpu_line_wanted() * 1000;
+  enum sharing sharing = what_to_share(address, library);
+  enum greeting greeting = greet(session, address, text, library, sharing, deadline);
+  if (greeting == NO_RINGS) {
+    vgpu_log("the host's shared memory cannot be used: the socket carries the frames");
+    greeting = greet(session, address, text, library, SHARE_NOTHING, deadline);
+  }
+  return greeting == GREETED;
+}
+
+/*
+ * Tries the hosts in their order. Each has an equal share of the time that is left, so that a silent host
+ * leaves time for the next ones. NULL: none has made a session.
+ */
+static const char *reach_first(struct vgpu_session *session, const struct vgpu_hosts *hosts,
+                               struct vgpu_address *address, enum vgpu_library library) {
+  const int64_t end = vgpu_now_ms() + VGPU_CONNECT_LIMIT_MS;
+  for (uint32_t i = 0; i < hosts->count; i++) {
+    const char *text = hosts->addresses[i];
+    int64_t now = vgpu_now_ms();
+    memset(session, 0, sizeof *session);
+    if (reach(session, text, address, library, now + (end - now) / (hosts->count - i))) return text;
+    if (hosts->count > 1) vgpu_transport_tried(text, i == 0, i + 1 == hosts->count);
+  }
+  return NULL;
+}
+
 enum vgpu_outcome vgpu_session_open(struct vgpu_session **out, enum vgpu_library library,
                                     vgpu_begins_work begins_work) {
   *out = NULL;
-  int64_t deadline = vgpu_now_ms() + VGPU_CONNECT_LIMIT_MS;
-  char text[160];
+  struct vgpu_hosts hosts;
   vgpu_transport_begin();
-  if (!vgpu_config_host(text, sizeof text)) return VGPU_NO_HOST;
-  struct vgpu_address address;
-  if (!vgpu_address_parse(text, &address)) {
-    vgpu_transport_failed(VGPU_TRANSPORT_BAD_ADDRESS, 0, 0,
-                          "\"%s\" is not unix:PATH, vsock:CID:PORT or tcp:ADDRESS:PORT", text);
-    return VGPU_NO_HOST;
-  }
-  struct vgpu_session *session = calloc(1, sizeof *session);
+  if (!vgpu_config_hosts(&hosts)) return VGPU_NO_HOST;
+  struct vgpu_session *session = malloc(sizeof *session);
   if (session == NULL) {
     vgpu_transport_failed(VGPU_TRANSPORT_NO_MEMORY, 0, 0, "%s",
                           vgpu_transport_text(VGPU_TRANSPORT_NO_MEMORY));
     return VGPU_NO_HOST;
   }
-  session->line.limit_ms = (int64_t)vgpu_line_wanted() * 1000;
-  enum sharing sharing = what_to_share(&address, library);
-  enum greeting greeting = greet(session, &address, text, library, sharing, deadline);
-  if (greeting == NO_RINGS) {
-    vgpu_log("the host's shared memory cannot be used: the socket carries the frames");
-    greeting = greet(session, &address, text, library, SHARE_NOTHING, deadline);
-  }
-  if (greeting != GREETED) {
+  struct vgpu_address address;
+  const char *text = reach_first(session, &hosts, &address, library);
+  if (text == NULL) {
     free(session);
     return VGPU_NO_HOST;
   }
@@ -267,7 +290,7 @@ enum vgpu_outcome vgpu_session_open(struct vgpu_session **out, enum vgpu_library
   session->begins_work = begins_work;
   session->next_sequence = 1;
   vgpu_line_begin(session, &address, library);
-  vgpu_transport_carried(carrier_of(session, &address));
+  vgpu_transport_carried(carrier_of(session, &address), text);
   vgpu_log("session %llu with %s at %s: %u device(s), %s", (unsigned long long)session->welcome.session,
            session->welcome.host, text, session->welcome.device_count,
            session->rings.base == NULL ? "over the socket"

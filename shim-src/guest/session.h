@@ -26,9 +26,10 @@ enum vgpu_outcome {
 typedef bool (*vgpu_begins_work)(uint32_t opcode);
 
 /*
- * Connects to VGPU_HOST, else to `host=` of /etc/vgpu/guest.conf, and exchanges greetings, all within
- * VGPU_CONNECT_LIMIT_MS. With VGPU_ANSWERED the caller must close *session with vgpu_session_close. Otherwise
- * *session is NULL, and vgpu_transport_last() has the reason. The caller holds the process's lock.
+ * Connects to the first host of VGPU_HOST, else of `host=` of /etc/vgpu/guest.conf, that answers, and
+ * exchanges greetings, all within VGPU_CONNECT_LIMIT_MS. With VGPU_ANSWERED the caller must close *session
+ * with vgpu_session_close. Otherwise *session is NULL, and vgpu_transport_last() has the reason. The caller
+ * holds the process's lock.
  */
 enum vgpu_outcome vgpu_session_open(struct vgpu_session **session, enum vgpu_library library,
                                     vgpu_begins_work begins_work);

@@ -21,8 +21,9 @@ void vgpu_transport_met(const struct vgpu_welcome *welcome) {
   memcpy(last.host, welcome->host, length < sizeof last.host ? length : sizeof last.host - 1);
 }
 
-void vgpu_transport_carried(enum vgpu_carrier carrier) {
+void vgpu_transport_carried(enum vgpu_carrier carrier, const char *address) {
   last.carrier = carrier;
+  snprintf(last.address, sizeof last.address, "%s", address);
 }
 
 void vgpu_transport_failed(enum vgpu_transport code, int error, int32_t status, const char *format, ...) {
@@ -34,6 +35,21 @@ void vgpu_transport_failed(enum vgpu_transport code, int error, int32_t status, 
   last.error = error;
   last.status = status;
   vgpu_log("no host: %s", last.message);
+}
+
+void vgpu_transport_tried(const char *address, bool first, bool none_left) {
+  static struct vgpu_transport_word furthest;
+  static char tried[sizeof furthest.tried];
+  const size_t length = first ? 0 : strlen(tried);
+  const bool named = strstr(last.message, address) != NULL;
+  snprintf(tried + length, sizeof tried - length, "%s%s%s%s", first ? "" : "; ", named ? "" : address,
+           named ? "" : ": ", last.message);
+  if (first || last.code > furthest.code) furthest = last;
+  vgpu_transport_begin();
+  if (!none_left) return;
+  last = furthest;
+  memcpy(last.tried, tried, sizeof tried);
+  snprintf(last.message, sizeof last.message, "%s", tried);
 }
 
 const struct vgpu_transport_word *vgpu_transport_last(void) {

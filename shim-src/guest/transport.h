@@ -5,6 +5,7 @@
 #ifndef VGPU_GUEST_TRANSPORT_H
 #define VGPU_GUEST_TRANSPORT_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -26,8 +27,10 @@ struct vgpu_transport_word {
   char host[64];      /* the name that the host reports, "vgpu-hostd 0.1.0 software"; empty: none */
   char message[256];  /* the same as a sentence, for people */
   uint32_t carrier;   /* enum vgpu_carrier; valid while there is a session */
+  char address[160];  /* of the host with the session; empty: none */
+  char tried[1024];   /* of a list without a session: each address, and why; else empty */
 };
-_Static_assert(sizeof(struct vgpu_transport_word) == 348, "transport word");
+_Static_assert(sizeof(struct vgpu_transport_word) == 1532, "transport word");
 
 /* Fills at most `size` bytes of *word. Returns a CUresult. */
 typedef int vgpu_transport_tell(struct vgpu_transport_word *word, size_t size);
@@ -38,9 +41,15 @@ typedef int vgpu_transport_tell(struct vgpu_transport_word *word, size_t size);
  */
 void vgpu_transport_begin(void);
 void vgpu_transport_met(const struct vgpu_welcome *welcome);
-void vgpu_transport_carried(enum vgpu_carrier carrier);
+void vgpu_transport_carried(enum vgpu_carrier carrier, const char *address);
 __attribute__((format(printf, 4, 5))) void vgpu_transport_failed(enum vgpu_transport code, int error,
                                                                  int32_t status, const char *format, ...);
+
+/*
+ * Records that the host at `address` of a list was tried in vain, after its failure was recorded. If none is
+ * left, the state is that of the host that came furthest, and the sentence names each.
+ */
+void vgpu_transport_tried(const char *address, bool first, bool none_left);
 
 /* The last recorded state. The caller holds the process's lock. */
 const struct vgpu_transport_word *vgpu_transport_last(void);

@@ -104,11 +104,16 @@ static void print_host(const struct vgpu_transport_word *host, FILE *out) {
   fputs(",\"host\":", out);
   print_text_or_null(out, host->host, sizeof host->host);
   fputs(",\"message\":", out);
-  print_text_or_null(out, host->message, sizeof host->message);
+  const bool lists = host->size >= sizeof *host;
+  if (lists && host->code != VGPU_TRANSPORT_OK && host->tried[0] != '\0')
+    print_text_or_null(out, host->tried, sizeof host->tried);
+  else print_text_or_null(out, host->message, sizeof host->message);
   fputs(",\"carrier\":", out);
-  bool carried =
-      host->size >= sizeof *host && host->code == VGPU_TRANSPORT_OK && host->carrier != VGPU_CARRIER_NONE;
+  bool carried = host->size >= offsetof(struct vgpu_transport_word, address) &&
+                 host->code == VGPU_TRANSPORT_OK && host->carrier != VGPU_CARRIER_NONE;
   print_code_or_null(out, carried, vgpu_carrier_code((int32_t)host->carrier));
+  fputs(",\"address\":", out);
+  print_text_or_null(out, lists ? host->address : "", lists ? sizeof host->address : 1);
   fputc('}', out);
 }
 

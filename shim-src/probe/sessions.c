@@ -1,7 +1,7 @@
 /*
  * One JSON document:
- *   {"schema":1,"ok":true,"error":null,"host":"vgpu-hostd 0.1.0 software","simulated":true,
- *    "turnedAway":{"count":0,"status":0,"age":seconds},
+ *   {"schema":1,"ok":true,"error":null,"address":"vsock:2:14833","host":"vgpu-hostd 0.1.0
+ * software","simulated":true, "turnedAway":{"count":0,"status":0,"age":seconds},
  *    "refusedKernels":{"count":1,"age":seconds,"program":"llama-server","kernel":"the last one's name"},
  *    "memory":{"limit":bytes,"by":"guest","line":3,"refused":{"count":1,"age":seconds,"program":"llama-server",
  *    "bytes":n,"limit":n,"free":n,"by":"guest"}},
@@ -84,22 +84,51 @@ static const char *refusal(const struct vgpu_sessions_list *list, char *text, si
   return text;
 }
 
-bool vgpu_probe_sessions(const char *host, int64_t limit_ms, FILE *out) {
-  char text[160];
+/* True if a process of this guest uses a device there. */
+static bool is_used(const struct vgpu_sessions_list *list) {
+  for (uint32_t i = 0; i < list->reply.count; i++)
+    if (list->sessions[i].memory > 0 || list->sessions[i].launches > 0) return true;
+  return false;
+}
+
+static void print_list(FILE *out, const char *address, const struct vgpu_sessions_list *list) {
+  fputs("{\"schema\":1,\"ok\":true,\"error\":null,\"address\":", out);
+  print_text(out, address);
+  fputs(",\"host\":", out);
+  print_text(out, list->reply.welcome.host);
+  fprintf(out,
+          ",\"simulated\":%s,\"turnedAway\":{\"count\":%llu,\"status\":%d,\"age\":%u},\"refusedKernels\":{",
+          list->reply.welcome.simulated != 0 ? "true" : "false", (unsigned long long)list->reply.turned_away,
+          list->reply.last_turned_away, list->reply.turned_away_age);
+  fprintf(out, "\"count\":%llu,\"age\":%u,\"program\":", (unsigned long long)list->reply.kernels_refused,
+          list->reply.refused_age);
+  print_text(out, list->reply.refused_program);
+  fputs(",\"kernel\":", out);
+  print_text(out, list->reply.refused_kernel);
+  fputs("},\"memory\":", out);
+  print_memory(out, list);
+  fputs(",\"sessions\":[", out);
+  for (uint32_t i = 0; i < list->reply.count; i++) {
+    if (i > 0) fputc(',', out);
+    print_session(out, &list->sessions[i]);
+  }
+  fputs("]}\n", out);
+}
+
+/* Asks one host. False: it did not tell; the document says why. */
+static bool ask_host(const char *text, struct vgpu_sessions_list *list, int64_t deadline, FILE *out) {
   struct vgpu_address address;
-  if (host != NULL) snprintf(text, sizeof text, "%s", host);
-  else if (!vgpu_config_host(text, sizeof text))
-    return fail(out, VGPU_SESSIONS_FAILURE_NOT_CONFIGURED, 0, vgpu_transport_last()->message);
   if (!vgpu_address_parse(text, &address)) {
     char message[256];
     snprintf(message, sizeof message, "\"%s\" is not unix:PATH, vsock:CID:PORT or tcp:ADDRESS:PORT", text);
     return fail(out, VGPU_SESSIONS_FAILURE_BAD_ADDRESS, 0, message);
   }
-  struct vgpu_sessions_list *list = malloc(sizeof *list);
-  if (list == NULL) return fail(out, VGPU_SESSIONS_FAILURE_UNREACHABLE, 0, "no memory");
-  enum vgpu_sessions_result result = vgpu_sessions_ask(&address, list, vgpu_now_ms() + limit_ms);
+  enum vgpu_sessions_result result = vgpu_sessions_ask(&address, list, deadline);
   int error = errno;
-  bool good = result == VGPU_SESSIONS_OK;
+  if (result == VGPU_SESSIONS_OK) {
+    print_list(out, text, list);
+    return true;
+  }
   enum vgpu_sessions_failure failure = 0;
   if (result == VGPU_SESSIONS_UNREACHED) failure = VGPU_SESSIONS_FAILURE_UNREACHABLE;
   if (result == VGPU_SESSIONS_TIMEOUT) failure = VGPU_SESSIONS_FAILURE_TIMEOUT;
@@ -108,35 +137,52 @@ bool vgpu_probe_sessions(const char *host, int64_t limit_ms, FILE *out) {
     failure =
         list->status == VGPU_STATUS_REFUSED ? VGPU_SESSIONS_FAILURE_TOO_OLD : VGPU_SESSIONS_FAILURE_REFUSED;
   }
-  if (!good) {
-    char why[128];
-    fail(out, failure, list->status,
-         failure == VGPU_SESSIONS_FAILURE_UNREACHABLE ? strerror(error)
-         : failure == VGPU_SESSIONS_FAILURE_REFUSED   ? refusal(list, why, sizeof why)
-                                                      : vgpu_sessions_failure_text((int32_t)failure));
-  }
-  if (good) {
-    fputs("{\"schema\":1,\"ok\":true,\"error\":null,\"host\":", out);
-    print_text(out, list->reply.welcome.host);
-    fprintf(out,
-            ",\"simulated\":%s,\"turnedAway\":{\"count\":%llu,\"status\":%d,\"age\":%u},\"refusedKernels\":{",
-            list->reply.welcome.simulated != 0 ? "true" : "false",
-            (unsigned long long)list->reply.turned_away, list->reply.last_turned_away,
-            list->reply.turned_away_age);
-    fprintf(out, "\"count\":%llu,\"age\":%u,\"program\":", (unsigned long long)list->reply.kernels_refused,
-            list->reply.refused_age);
-    print_text(out, list->reply.refused_program);
-    fputs(",\"kernel\":", out);
-    print_text(out, list->reply.refused_kernel);
-    fputs("},\"memory\":", out);
-    print_memory(out, list);
-    fputs(",\"sessions\":[", out);
-    for (uint32_t i = 0; i < list->reply.count; i++) {
-      if (i > 0) fputc(',', out);
-      print_session(out, &list->sessions[i]);
+  char why[128];
+  return fail(out, failure, list->status,
+              failure == VGPU_SESSIONS_FAILURE_UNREACHABLE ? strerror(error)
+              : failure == VGPU_SESSIONS_FAILURE_REFUSED   ? refusal(list, why, sizeof why)
+                                                           : vgpu_sessions_failure_text((int32_t)failure));
+}
+
+/*
+ * Of a list, the answer is that of the first host at which this guest uses a device; else of the first that
+ * answers; else the last failure.
+ */
+static bool ask_hosts(const struct vgpu_hosts *hosts, struct vgpu_sessions_list *list, int64_t end,
+                      FILE *out) {
+  char *kept = NULL, *answer = NULL;
+  size_t size;
+  bool good = false, used = false;
+  for (uint32_t i = 0; i < hosts->count && !used; i++) {
+    FILE *document = open_memstream(&answer, &size);
+    if (document == NULL) break;
+    int64_t now = vgpu_now_ms();
+    bool told = ask_host(hosts->addresses[i], list, now + (end - now) / (hosts->count - i), document);
+    fclose(document);
+    used = told && is_used(list);
+    if (used || !good) {
+      free(kept);
+      kept = answer;
+    } else {
+      free(answer);
     }
-    fputs("]}\n", out);
+    answer = NULL;
+    good = good || told;
   }
+  if (kept != NULL) fputs(kept, out);
+  free(kept);
+  return good;
+}
+
+bool vgpu_probe_sessions(const char *host, int64_t limit_ms, FILE *out) {
+  struct vgpu_hosts hosts;
+  if (host != NULL && !vgpu_hosts_split(host, &hosts))
+    return fail(out, VGPU_SESSIONS_FAILURE_BAD_ADDRESS, 0, "--host: no address, or too many");
+  if (host == NULL && !vgpu_config_hosts(&hosts))
+    return fail(out, VGPU_SESSIONS_FAILURE_NOT_CONFIGURED, 0, vgpu_transport_last()->message);
+  struct vgpu_sessions_list *list = malloc(sizeof *list);
+  if (list == NULL) return fail(out, VGPU_SESSIONS_FAILURE_UNREACHABLE, 0, "no memory");
+  bool good = ask_hosts(&hosts, list, vgpu_now_ms() + limit_ms, out);
   free(list);
   return fflush(out) == 0 && good;
 }

@@ -33,7 +33,8 @@ __attribute__((format(printf, 3, 4))) static void tell(struct vgpu_host_watch *w
   watch->up = up;
   va_list values;
   va_start(values, format);
-  printf("host %s ", up ? "up" : "down");
+  if (watch->number == 0) printf("host %s ", up ? "up" : "down");
+  else printf("host %u %s ", watch->number, up ? "up" : "down");
   vprintf(format, values);
   putchar('\n');
   va_end(values);
@@ -175,7 +176,7 @@ static void forget_socket(struct vgpu_host_watch *watch) {
 
 static void attempt(struct vgpu_host_watch *watch) {
   watch->retry_at = 0;
-  int64_t deadline = vgpu_now_ms() + VGPU_CONNECT_LIMIT_MS;
+  int64_t deadline = vgpu_now_ms() + watch->limit_ms;
   /* Before the attempt, so that a socket that appears meanwhile is not missed. */
   listen_for_socket(watch);
   watch->descriptor = vgpu_stream_connect(&watch->address, deadline);
@@ -196,13 +197,18 @@ static void attempt(struct vgpu_host_watch *watch) {
   watch->pause = watch->failures - 1;
 }
 
-void vgpu_host_watch_begin(struct vgpu_host_watch *watch, const char *text) {
+void vgpu_host_watch_end(struct vgpu_host_watch *watch) {
   hang_up(watch);
   forget_socket(watch);
-  *watch = (struct vgpu_host_watch){.descriptor = -1, .notifier = -1, .microseconds = -1};
-  snprintf(watch->text, sizeof watch->text, "%s", text);
-  if (text[0] == '\0') return;
-  watch->good_address = strlen(text) < sizeof watch->text && vgpu_address_parse(text, &watch->address);
+  *watch = (struct vgpu_host_watch)VGPU_NO_HOST_WATCH;
+}
+
+void vgpu_host_watch_begin(struct vgpu_host_watch *watch, const char *text, unsigned number, unsigned count) {
+  vgpu_host_watch_end(watch);
+  watch->number = count == 1 ? 0 : number;
+  /* A round of all hosts takes no longer than one host may take: the ticks also feed systemd's watchdog. */
+  watch->limit_ms = VGPU_CONNECT_LIMIT_MS / (int)count;
+  watch->good_address = vgpu_address_parse(text, &watch->address);
   if (watch->good_address) attempt(watch);
   else tell(watch, false, "the address is not unix:PATH, vsock:CID:PORT or tcp:ADDRESS:PORT");
 }
@@ -217,7 +223,7 @@ void vgpu_host_watch_tick(struct vgpu_host_watch *watch) {
   int32_t status = 0;
   long long before = now_us();
   enum vgpu_stream_result result =
-      ask(watch, VGPU_OP_PING, NULL, 0, NULL, 0, &status, vgpu_now_ms() + VGPU_CONNECT_LIMIT_MS);
+      ask(watch, VGPU_OP_PING, NULL, 0, NULL, 0, &status, vgpu_now_ms() + watch->limit_ms);
   if (result == VGPU_STREAM_OK) {
     watch->microseconds = now_us() - before;
     return;

@@ -1,4 +1,4 @@
-/* One idle session with the host, which is kept open to notice its end at once. */
+/* One idle session with each host, which is kept open to notice its end at once. */
 #ifndef VGPU_WATCH_HOST_H
 #define VGPU_WATCH_HOST_H
 
@@ -9,7 +9,8 @@
 #include "wire/frame.h"
 
 struct vgpu_host_watch {
-  char text[160]; /* as given; empty: no host */
+  unsigned number; /* in the list, from 1; 0: it is the only host */
+  int limit_ms;    /* for one attempt or ping */
   struct vgpu_address address;
   bool good_address;
   int descriptor; /* of the session; -1: none */
@@ -22,10 +23,16 @@ struct vgpu_host_watch {
   long long microseconds;   /* round-trip time of the last ping; -1: none yet */
 };
 
-/* Ends the present session and begins one with the host at `text`; empty: none. */
-void vgpu_host_watch_begin(struct vgpu_host_watch *watch, const char *text);
+#define VGPU_NO_HOST_WATCH                                                                                   \
+  { .descriptor = -1, .notifier = -1, .microseconds = -1 }
 
-/* Pings the session, or tries to connect if there is none. Blocks at most for two time limits of the wire. */
+/* Ends the session and forgets the host. */
+void vgpu_host_watch_end(struct vgpu_host_watch *watch);
+
+/* Begins a session with host `number` of a list of `count`. */
+void vgpu_host_watch_begin(struct vgpu_host_watch *watch, const char *text, unsigned number, unsigned count);
+
+/* Pings the session, or tries to connect if there is none. Blocks at most for two time limits. */
 void vgpu_host_watch_tick(struct vgpu_host_watch *watch);
 
 /* The session's descriptor became readable. The host sends only answers, so the session has ended. */

@@ -11,7 +11,9 @@
  *   tick              tells systemd's watchdog that the service lives, and looks at the host
  *   host ADDRESS      keeps a session open with the host there; `host` alone: with none
  *                     -> host up SIMULATED(0|1) DEVICE      -> host down REASON
- *   round-trip        -> round-trip MICROSECONDS, of the last tick; -1 when there was none
+ *   host LIST         the same with each of several hosts, which have numbers from 1
+ *                     -> host 2 up SIMULATED(0|1) DEVICE    -> host 2 down REASON
+ *   round-trip [N]    -> round-trip MICROSECONDS, of the last tick (with host N); -1 when there was none
  *   locked PATH       does a process hold a POSIX lock on the file?
  *                     -> locked PID PATH                    -> free PATH
  *
@@ -65,20 +67,35 @@ static void lock_state(const char *path) {
   fflush(stdout);
 }
 
-static void obey(struct vgpu_host_watch *watch, char *line) {
+/* All hosts; those behind the list have no address and do nothing. */
+static struct vgpu_host_watch watches[VGPU_HOSTS_MAX];
+
+static void watch_hosts(const char *list) {
+  struct vgpu_hosts hosts = {.count = 0};
+  for (unsigned i = 0; i < VGPU_HOSTS_MAX; i++) vgpu_host_watch_end(&watches[i]);
+  if (*list == '\0') return;
+  /* A list that cannot be split is reported as an address that is not valid. */
+  if (!vgpu_hosts_split(list, &hosts)) hosts = (struct vgpu_hosts){.count = 1};
+  for (unsigned i = 0; i < hosts.count; i++)
+    vgpu_host_watch_begin(&watches[i], hosts.addresses[i], i + 1, hosts.count);
+}
+
+static void obey(char *line) {
   char *rest = strchr(line, ' ');
   if (rest == NULL) rest = line + strlen(line);
   else *rest++ = '\0';
   if (strcmp(line, "tick") == 0) {
     notify("WATCHDOG=1");
-    vgpu_host_watch_tick(watch);
+    for (unsigned i = 0; i < VGPU_HOSTS_MAX; i++) vgpu_host_watch_tick(&watches[i]);
   } else if (strcmp(line, "notify") == 0) {
     for (char *at = rest; (at = strchr(at, '\t')) != NULL;) *at = '\n';
     notify(rest);
   } else if (strcmp(line, "host") == 0) {
-    vgpu_host_watch_begin(watch, rest);
+    watch_hosts(rest);
   } else if (strcmp(line, "round-trip") == 0) {
-    printf("round-trip %lld\n", watch->microseconds);
+    unsigned long number = *rest == '\0' ? 1 : strtoul(rest, NULL, 10);
+    bool known = number >= 1 && number <= VGPU_HOSTS_MAX;
+    printf("round-trip %lld\n", known ? watches[number - 1].microseconds : -1);
     fflush(stdout);
   } else if (strcmp(line, "locked") == 0) {
     lock_state(rest);
@@ -88,7 +105,7 @@ static void obey(struct vgpu_host_watch *watch, char *line) {
 }
 
 /* Reads commands. False when the input has ended. A line that is too long is dropped. */
-static bool take_input(struct vgpu_host_watch *watch) {
+static bool take_input(void) {
   static char pending[LINE_MAX_BYTES];
   static size_t filled;
   static bool dropping;
@@ -99,7 +116,7 @@ static bool take_input(struct vgpu_host_watch *watch) {
   char *begin = pending;
   for (char *end; (end = memchr(begin, '\n', filled - (size_t)(begin - pending))) != NULL; begin = end + 1) {
     *end = '\0';
-    if (!dropping) obey(watch, begin);
+    if (!dropping) obey(begin);
     dropping = false;
   }
   filled -= (size_t)(begin - pending);
@@ -210,28 +227,36 @@ int main(int count, char **words) {
   } else {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
   }
-  struct vgpu_host_watch watch = {.descriptor = -1, .notifier = -1, .microseconds = -1};
+  for (unsigned i = 0; i < VGPU_HOSTS_MAX; i++) watches[i] = (struct vgpu_host_watch)VGPU_NO_HOST_WATCH;
   for (;;) {
-    struct pollfd polled[4] = {{.fd = STDIN_FILENO, .events = POLLIN},
-                               {.fd = watch.descriptor, .events = POLLIN},
-                               {.fd = watch.notifier, .events = POLLIN},
-                               {.fd = errors_of_command, .events = POLLIN}};
-    int ready = poll(polled, 4, watch.retry_at == 0 ? -1 : vgpu_left_ms(watch.retry_at));
+    enum { INPUT, ERRORS, HOSTS };
+    struct pollfd polled[HOSTS + 2 * VGPU_HOSTS_MAX] = {{.fd = STDIN_FILENO, .events = POLLIN},
+                                                        {.fd = errors_of_command, .events = POLLIN}};
+    int64_t due = 0;
+    for (unsigned i = 0; i < VGPU_HOSTS_MAX; i++) {
+      const struct vgpu_host_watch *watch = &watches[i];
+      polled[HOSTS + 2 * i] = (struct pollfd){.fd = watch->descriptor, .events = POLLIN};
+      polled[HOSTS + 2 * i + 1] = (struct pollfd){.fd = watch->notifier, .events = POLLIN};
+      if (watch->retry_at != 0 && (due == 0 || watch->retry_at < due)) due = watch->retry_at;
+    }
+    int ready = poll(polled, sizeof polled / sizeof *polled, due == 0 ? -1 : vgpu_left_ms(due));
     if (ready < 0 && errno != EINTR) return 1;
     if (ready < 0) continue;
     if (ready == 0) {
-      vgpu_host_watch_due(&watch);
+      for (unsigned i = 0; i < VGPU_HOSTS_MAX; i++)
+        if (watches[i].retry_at != 0 && watches[i].retry_at <= vgpu_now_ms())
+          vgpu_host_watch_due(&watches[i]);
       continue;
     }
     /* One event at a time, because each may change the other descriptors. */
-    if (polled[0].revents != 0) {
-      if (!take_input(&watch)) return outcome();
-    } else if (polled[1].revents != 0) {
-      vgpu_host_watch_ended(&watch);
-    } else if (polled[2].revents != 0) {
-      vgpu_host_watch_stirred(&watch);
-    } else if (polled[3].revents != 0) {
-      pass_errors();
+    if (polled[INPUT].revents != 0) {
+      if (!take_input()) return outcome();
+      continue;
     }
+    unsigned i = 0;
+    while (i < 2 * VGPU_HOSTS_MAX && polled[HOSTS + i].revents == 0) i++;
+    if (i == 2 * VGPU_HOSTS_MAX) pass_errors();
+    else if (i % 2 == 0) vgpu_host_watch_ended(&watches[i / 2]);
+    else vgpu_host_watch_stirred(&watches[i / 2]);
   }
 }

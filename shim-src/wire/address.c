@@ -103,6 +103,32 @@ bool vgpu_address_parse_listen(const char *text, struct vgpu_address *address) {
   return parse(text, true, address);
 }
 
+#define BLANKS " \t\r\n"
+
+/* The length of the separator at `at`, which is at the end of an address; 0: the address continues. */
+static size_t separator_at(const char *at) {
+  static const char *const schemes[] = {"unix:", "vsock:", "tcp:"};
+  size_t length = strspn(at, BLANKS ",");
+  for (size_t i = 0; length > 0 && i < sizeof schemes / sizeof *schemes; i++) {
+    if (strncmp(at + length, schemes[i], strlen(schemes[i])) == 0) return length;
+  }
+  return at[strspn(at, BLANKS)] == '\0' ? length : 0;
+}
+
+bool vgpu_hosts_split(const char *text, struct vgpu_hosts *hosts) {
+  hosts->count = 0;
+  for (const char *at = text + strspn(text, BLANKS); *at != '\0';) {
+    size_t length = 0, separator = 0;
+    while (at[length] != '\0' && (separator = separator_at(at + length)) == 0) length++;
+    if (hosts->count == VGPU_HOSTS_MAX || length >= VGPU_HOST_TEXT) return false;
+    char *address = hosts->addresses[hosts->count++];
+    memcpy(address, at, length);
+    address[length] = '\0';
+    at += length + separator;
+  }
+  return hosts->count > 0;
+}
+
 bool vgpu_address_is_local(const struct vgpu_address *address) {
   if (address->storage.ss_family == AF_INET) {
     const struct sockaddr_in *v4 = (const struct sockaddr_in *)&address->storage;

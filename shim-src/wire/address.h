@@ -1,6 +1,8 @@
 /*
  * The address of a host in text form:   unix:/run/vgpu/hostd.sock   unix:@name (abstract)   vsock:CID:PORT
  * tcp:ADDRESS:PORT
+ * A list of hosts has commas or blanks between its addresses. A separator counts only before unix:, vsock: or
+ * tcp:, because the path of a socket may contain both.
  */
 #ifndef VGPU_WIRE_ADDRESS_H
 #define VGPU_WIRE_ADDRESS_H
@@ -23,6 +25,20 @@ bool vgpu_address_parse(const char *text, struct vgpu_address *address);
 
 /* Parses the address that a host listens on: as above, but `vsock:PORT` means any CID. */
 bool vgpu_address_parse_listen(const char *text, struct vgpu_address *address);
+
+#define VGPU_HOSTS_MAX 8u
+#define VGPU_HOST_TEXT 160u
+
+struct vgpu_hosts {
+  uint32_t count;
+  char addresses[VGPU_HOSTS_MAX][VGPU_HOST_TEXT];
+};
+
+/*
+ * Splits a list of addresses, and does not parse them. False: no address, more than VGPU_HOSTS_MAX, or one of
+ * VGPU_HOST_TEXT bytes or more. `hosts` is then undefined.
+ */
+bool vgpu_hosts_split(const char *text, struct vgpu_hosts *hosts);
 
 /* True for unix and vsock addresses and for TCP addresses of the loopback interface. */
 bool vgpu_address_is_local(const struct vgpu_address *address);

@@ -20,6 +20,7 @@ const messageIds = [
   '0c1bc92d7f394427a0d7e6d70c3c0217', // repairLimit
   'afd5a6ffeee74b16a28492d435a11686', // hostLost
   'f62d4d9376e342efb15557f9ac2feeb5', // hostBack
+  '9d7ddf0a5ff74db0b95915023ecd12db', // hostMoved
 ];
 
 const methods = [

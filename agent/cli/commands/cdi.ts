@@ -11,13 +11,14 @@ import {
   endpoint,
   examples,
   hostHelp,
+  namedHosts,
   type Outcome,
   type Run,
   withWorkplace,
 } from './common.js';
 
 interface GenerateOptions {
-  readonly host?: string;
+  readonly host?: readonly string[];
   readonly nvidia?: true;
 }
 
@@ -61,7 +62,7 @@ export function cdiCommand(run: Run): Command {
 }
 
 async function generate(options: GenerateOptions, context: CommandContext): Promise<Outcome> {
-  const facts = await lookedAt(options.host ?? null);
+  const facts = await lookedAt(namedHosts(options.host));
   context.talk.emit({ kind: 'facts', facts });
   const document: CdiSpec = cdiSpec({
     kind: options.nvidia === true ? cdiNvidiaKind : cdiKind,

@@ -2,7 +2,7 @@
 
 import { InvalidArgumentError } from 'commander';
 import type { Mode } from '../../contracts/verdict.js';
-import { parseEndpoint } from '../../guest/vgpu-host/endpoint.js';
+import { hostsText, parseHosts, splitHosts } from '../../guest/vgpu-host/endpoint.js';
 import type { OpenWorkplace, WorkplaceOptions } from '../../install/pipeline/open-workplace.js';
 import { ExitCode, VgpuError } from '../../lib/errors.js';
 import type { CommandEnd } from '../../lib/hand-over.js';
@@ -151,14 +151,21 @@ export function seconds(value: string): number {
   return number;
 }
 
-export function endpoint(value: string): string {
-  const parsed = parseEndpoint(value);
+/** Of an option that may be repeated, and whose value may be a list. */
+export function endpoint(value: string, before: readonly string[] = []): readonly string[] {
+  const addresses = [...before, ...splitHosts(value).filter((one) => !before.includes(one))];
+  const parsed = parseHosts(hostsText(addresses));
   if (parsed.kind === 'bad') {
     throw new InvalidArgumentError(
       `${capital(parsed.reason)}. Write unix:/PATH, vsock:CID:PORT or tcp:ADDRESS:PORT.`,
     );
   }
-  return value;
+  return addresses;
+}
+
+/** The hosts that were named, as a plan has them; null: none. */
+export function namedHosts(addresses: readonly string[] | undefined): string | null {
+  return addresses === undefined ? null : hostsText(addresses);
 }
 
 function capital(text: string): string {
@@ -188,7 +195,8 @@ export function unitName(value: string): string {
 export const profileHelp =
   'what the service needs: the name of a profile (default: the installed one, else ollama)';
 export const unitHelp = 'the systemd service, if it is not that of the profile, or if several are installed';
-export const hostHelp = 'where vgpu-hostd listens: unix:PATH, vsock:CID:PORT or tcp:ADDRESS:PORT';
+export const hostHelp =
+  'where vgpu-hostd listens: unix:PATH, vsock:CID:PORT or tcp:ADDRESS:PORT; several: repeat it, or use commas';
 
 export const unreachableHelp =
   'continue even if the host does not answer (to build an image, or before the host is set up)';

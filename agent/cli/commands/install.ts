@@ -19,6 +19,7 @@ import {
   examples,
   exitCodeForMode,
   hostHelp,
+  namedHosts,
   type Outcome,
   profileHelp,
   type Run,
@@ -43,7 +44,7 @@ export interface InstallDocument {
 interface InstallOptions {
   readonly profile?: string;
   readonly unit?: string;
-  readonly host?: string;
+  readonly host?: readonly string[];
   readonly dryRun?: true;
   readonly yes?: true;
   readonly rollbackOnFailure?: true;
@@ -111,7 +112,7 @@ async function installOutcome(options: InstallOptions, context: CommandContext):
     if (!dryRun) requireRoot(context, 'install');
     const request = {
       profile,
-      host: options.host ?? null,
+      host: namedHosts(options.host),
       force: options.force === true,
       allowUnreachable: options.allowUnreachableHost === true,
       restart: options.restart,

@@ -9,6 +9,7 @@ import {
   endpoint,
   examples,
   hostHelp,
+  namedHosts,
   type Outcome,
   profileHelp,
   type Run,
@@ -27,7 +28,7 @@ export interface PlanDocument {
 interface PlanOptions {
   readonly profile?: string;
   readonly unit?: string;
-  readonly host?: string;
+  readonly host?: readonly string[];
   readonly restart: boolean;
   readonly force?: true;
   readonly allowUnreachableHost?: true;
@@ -58,10 +59,10 @@ async function plan(options: PlanOptions, context: CommandContext): Promise<Outc
     const profile = await chooseOne(work, options);
     const { emit } = context.talk;
     emit({ kind: 'phase', phase: 'inspect', text: `inspecting this machine and ${profile.unit}` });
-    const facts = await work.inspect(profile, options.host ?? null);
+    const facts = await work.inspect(profile, namedHosts(options.host));
     emit({ kind: 'facts', facts });
     const made = work.planInstall(profile, facts, {
-      endpoint: options.host ?? null,
+      endpoint: namedHosts(options.host),
       force: options.force === true,
       allowUnreachable: options.allowUnreachableHost === true,
       restart: options.restart,

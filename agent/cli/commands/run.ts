@@ -4,7 +4,7 @@ import type { Borrowed } from '../../guest/shim/borrow.js';
 import { ExitCode, VgpuError } from '../../lib/errors.js';
 import { handOver } from '../../lib/hand-over.js';
 import { genericProfile } from '../../profile/instance.js';
-import { endpoint, examples, hostHelp, type Outcome, type Run, seconds } from './common.js';
+import { endpoint, examples, hostHelp, namedHosts, type Outcome, type Run, seconds } from './common.js';
 
 export interface RunDocument extends Borrowed {
   readonly schema: 1;
@@ -12,7 +12,7 @@ export interface RunDocument extends Borrowed {
 }
 
 interface RunOptions {
-  readonly host?: string;
+  readonly host?: readonly string[];
   readonly timeout: number;
   readonly print?: true;
 }
@@ -49,7 +49,7 @@ async function runOne([file, ...args]: readonly string[], options: RunOptions): 
     import('../../lib/run-command.js'),
   ]);
   const borrowed = await borrowShim(spawnRunner(), {
-    endpoint: options.host ?? null,
+    endpoint: namedHosts(options.host),
     environment: process.env,
     profile: loadProfile(genericProfile),
     timeoutMs: options.timeout * 1000,

@@ -12,7 +12,7 @@ export function statusText(view: StatusView, style: Style): string {
   const row = rowFor(style);
   const rows = [
     row('installed', installed === null ? notInstalledText(consumers) : installedText(installed)),
-    row('host', hostText(view.host)),
+    ...hostRows(view.host, row),
   ];
   if (view.service !== undefined && view.service !== null) rows.push(...serviceRows(view.service, style));
   const warn = (text: string): void => {
@@ -114,8 +114,16 @@ function restartsText(restarts: number | null): string {
   return restarts === null || restarts === 0 ? '' : `, restarted ${plural(restarts, 'time')} by systemd`;
 }
 
-function hostText({ endpoint, from, answer }: HostFacts): string {
-  const where = `${endpoint} (from ${from})`;
+function hostRows(host: HostFacts, row: (label: string, text: string) => string): readonly string[] {
+  const { hosts, from } = host;
+  if (hosts === undefined) return [row('host', hostText(host, `from ${from}`))];
+  return hosts.map((one, index) =>
+    row(index === 0 ? 'hosts' : '', hostText(one, one.inUse ? `in use, from ${from}` : `from ${from}`)),
+  );
+}
+
+function hostText({ endpoint, answer }: Pick<HostFacts, 'endpoint' | 'answer'>, about: string): string {
+  const where = `${endpoint} (${about})`;
   switch (answer.kind) {
     case 'answers':
       return `${where}: ${answer.device}${answer.simulated && !answer.device.includes('(simulated)') ? ' (simulated)' : ''}, ${answer.milliseconds} ms`;

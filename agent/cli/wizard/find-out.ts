@@ -4,7 +4,7 @@ import type { Emit } from '../../contracts/events.js';
 import type { HostFacts, MachineFacts } from '../../contracts/facts.js';
 import type { Plan, PlanOptions } from '../../contracts/plan.js';
 import type { UnitFacts } from '../../contracts/unit.js';
-import { parseEndpoint, parseGuestConf } from '../../guest/vgpu-host/endpoint.js';
+import { parseGuestConf, parseHosts } from '../../guest/vgpu-host/endpoint.js';
 import { refusal } from '../../install/pipeline/ask-then-lock.js';
 import { VgpuError } from '../../lib/errors.js';
 import { agentUnitFile, defaultPort, defaultSocket, guestConf, userProfiles } from '../../lib/paths.js';
@@ -63,7 +63,7 @@ export function hostCandidates(sources: {
   const add = (endpoint: string | null | undefined, from: string): void => {
     if (endpoint === null || endpoint === undefined || candidates.has(endpoint)) return;
     // Text that is no address cannot be asked; install says what is wrong with it.
-    if (parseEndpoint(endpoint).kind !== 'bad') candidates.set(endpoint, from);
+    if (parseHosts(endpoint).kind !== 'bad') candidates.set(endpoint, from);
   };
   add(sources.environment, 'VGPU_HOST');
   add(parseGuestConf(sources.guestConf ?? ''), guestConf);

@@ -1,6 +1,6 @@
 /** The wizard's facts, questions and decisions: data, so that any kind of terminal can ask it. */
 import type { HostFacts, LibraryCandidate } from '../../contracts/facts.js';
-import { parseEndpoint } from '../../guest/vgpu-host/endpoint.js';
+import { parseHosts } from '../../guest/vgpu-host/endpoint.js';
 import { VgpuError } from '../../lib/errors.js';
 import type { Profile } from '../../profile/types.js';
 
@@ -175,9 +175,10 @@ function addressQuestion(): Question {
   return {
     kind: 'text',
     id: 'address',
-    message: 'Where does vgpu-hostd listen? (unix:/PATH, vsock:CID:PORT, tcp:ADDRESS:PORT)',
+    message:
+      'Where does vgpu-hostd listen? (unix:/PATH, vsock:CID:PORT, tcp:ADDRESS:PORT; several with commas)',
     problem: (text) => {
-      const parsed = parseEndpoint(text);
+      const parsed = parseHosts(text);
       return parsed.kind === 'bad' ? `${JSON.stringify(text)} is not an address: ${parsed.reason}` : null;
     },
   };

@@ -14,7 +14,7 @@ import { logNamespace } from '../../systemd/unit-facts.js';
 import { type ContentCache, pathState, permissions } from '../files/content.js';
 import { Root } from '../files/root.js';
 import { consumerDirectories, libraryOf } from '../libraries/candidates.js';
-import { parseEndpoint } from '../vgpu-host/endpoint.js';
+import { parseEndpoint, splitHosts } from '../vgpu-host/endpoint.js';
 import type { LoaderEffects } from './ask-loader.js';
 import { type LoaderLook, lookAtLoader } from './loader.js';
 import { type OpenedByPath, type PreloadEntry, readOpenedByPath, readPreload } from './preload.js';
@@ -115,7 +115,7 @@ export async function lookCloser(
     loader,
     containerEnvironment: inContainer ? environmentInContainer(processes, profile) : {},
     journald: readJournald(new Root(effects.root), logNamespace(unit)),
-    hostSocket: describeSocket(new Root(effects.root), facts.host),
+    hostSocket: describeSockets(new Root(effects.root), facts.host),
     service: { status },
   };
 }
@@ -197,9 +197,14 @@ function searchPathOf(unit: LoadedUnit, processes: MachineFacts['processes']): s
 // The state of the path of the host's unix socket.
 
 /** A line; empty where the host answers, which needs no explanation, or has no such socket. */
-function describeSocket(root: Root, { endpoint, answer }: HostFacts): readonly string[] {
-  const parsed = parseEndpoint(endpoint);
-  if (answer.kind !== 'unreachable' || parsed.kind !== 'unix' || parsed.path.startsWith('@')) return [];
+function describeSockets(root: Root, { endpoint, answer }: HostFacts): readonly string[] {
+  if (answer.kind !== 'unreachable') return [];
+  return splitHosts(endpoint).flatMap((address) => describeSocket(root, address));
+}
+
+function describeSocket(root: Root, address: string): readonly string[] {
+  const parsed = parseEndpoint(address);
+  if (parsed.kind !== 'unix' || parsed.path.startsWith('@')) return [];
   try {
     const stats = root.stat(parsed.path);
     if (stats === null) return [`${parsed.path} does not exist`];

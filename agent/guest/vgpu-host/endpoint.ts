@@ -1,8 +1,9 @@
-/** Where the host is: how an address is written, and which one counts. */
+/** Where the hosts are: how addresses are written, and which ones count. */
+import { readFileSync } from 'node:fs';
 import { isIPv4, isIPv6 } from 'node:net';
 import type { HostFacts } from '../../contracts/facts.js';
 import { VgpuError } from '../../lib/errors.js';
-import { defaultPort, defaultSocket, guestConf } from '../../lib/paths.js';
+import { defaultPort, defaultSocket, guestConf, hostInUseFile } from '../../lib/paths.js';
 
 type Endpoint =
   | { readonly kind: 'unix'; readonly path: string }
@@ -13,7 +14,8 @@ type Endpoint =
 const maxSocketPath = 107;
 /** VMADDR_CID_ANY and VMADDR_PORT_ANY (2^32 - 1) are not addresses of a machine. */
 const maxVsock = 0xffff_fffe;
-const howToWrite = 'write unix:/PATH, vsock:CID:PORT (the host is CID 2) or tcp:ADDRESS:PORT';
+const howToWrite =
+  'write unix:/PATH, vsock:CID:PORT (the host is CID 2) or tcp:ADDRESS:PORT; several with commas between them';
 
 export function parseEndpoint(text: string): Endpoint | { readonly kind: 'bad'; readonly reason: string } {
   const colon = text.indexOf(':');
@@ -70,10 +72,66 @@ function parseTcp(rest: string): ReturnType<typeof parseEndpoint> {
   return { kind: 'tcp', address, port };
 }
 
-/** Throws a VgpuError (`usage`) that quotes the value and says how an endpoint is written. */
-export function requireEndpoint(text: string, source: string): Endpoint {
-  const endpoint = parseEndpoint(text);
-  if (endpoint.kind !== 'bad') return endpoint;
+// A list of hosts: `hosts=` of a facts' endpoint is the list as text, with a comma between the addresses.
+
+/** VGPU_HOSTS_MAX of shim-src/wire/address.h. */
+const maxHosts = 8;
+
+/**
+ * The addresses of a list, as vgpu_hosts_split() reads them: a comma or blank separates only before unix:, vsock: or
+ * tcp:, because the path of a socket may have both.
+ */
+export function splitHosts(text: string): readonly string[] {
+  return text.replace(/^[ \t\r\n]+|[ \t\r\n]+$/g, '').split(/[ \t\r\n,]+(?=unix:|vsock:|tcp:)/);
+}
+
+/** One way to write each list. An address alone stays as it is. */
+export function hostsText(addresses: readonly string[]): string {
+  return addresses.join(',');
+}
+
+export function parseHosts(
+  text: string,
+):
+  | { readonly kind: 'hosts'; readonly addresses: readonly string[] }
+  | { readonly kind: 'bad'; readonly reason: string } {
+  const addresses = splitHosts(text);
+  const several = addresses.length > 1;
+  for (const address of addresses) {
+    const one = parseEndpoint(address);
+    if (one.kind === 'bad') return several ? bad(`${JSON.stringify(address)}: ${one.reason}`) : one;
+  }
+  if (addresses.length > maxHosts)
+    return bad(`it names ${addresses.length} hosts, at most ${maxHosts} are possible`);
+  const twice = addresses.find((one, index) => addresses.indexOf(one) !== index);
+  return twice === undefined ? { kind: 'hosts', addresses } : bad(`it names ${twice} twice`);
+}
+
+/** The host of the list that `used` names; else the first. */
+export function hostInUse(hosts: string, used: string | null): string {
+  const addresses = splitHosts(hosts);
+  return addresses.find((one) => one === used) ?? addresses[0] ?? hosts;
+}
+
+/** In the order in which the library tries them (shim-src/guest/config.c). */
+export function inOrderOfUse(hosts: string, used: string | null): string {
+  const first = hostInUse(hosts, used);
+  return hostsText([first, ...splitHosts(hosts).filter((one) => one !== first)]);
+}
+
+/** The host of a list that the service uses; null: it has chosen none. */
+export function readHostInUse(file = hostInUseFile): string | null {
+  try {
+    return readFileSync(file, 'utf8').trim();
+  } catch {
+    return null;
+  }
+}
+
+/** Throws a VgpuError (`usage`) that quotes the value and says how addresses are written. Returns them in one way. */
+export function requireHosts(text: string, source: string): string {
+  const endpoint = parseHosts(text);
+  if (endpoint.kind !== 'bad') return hostsText(endpoint.addresses);
   throw new VgpuError(`${source} ${JSON.stringify(text)} is not an address of a host: ${endpoint.reason}`, {
     kind: 'usage',
     operation: 'read the address of the host',
@@ -81,13 +139,13 @@ export function requireEndpoint(text: string, source: string): Endpoint {
   });
 }
 
-/** As the shim reads it: blanks and unknown names ignored, the last `host` counts. Null: none. */
+/** As the shim reads it: blanks and unknown names ignored, the last `host` counts. Null: none. Several: `hostsText`. */
 export function parseGuestConf(text: string): string | null {
   let host: string | null = null;
   for (const line of text.split('\n')) {
     const match = /^[ \t]*host[ \t]*=([^\n]*)$/.exec(line);
     const value = match?.[1]?.trim() ?? '';
-    if (value !== '') host = value;
+    if (value !== '') host = hostsText(splitHosts(value));
   }
   return host;
 }
@@ -111,16 +169,16 @@ export function resolveEndpoint(
   sources: EndpointSources,
 ): Pick<HostFacts, 'endpoint' | 'from'> & { readonly problem: string | null } {
   if (sources.flag !== null) {
-    requireEndpoint(sources.flag, '--host');
-    return { endpoint: sources.flag, from: sources.flagFrom ?? 'flag', problem: null };
+    const endpoint = requireHosts(sources.flag, '--host');
+    return { endpoint, from: sources.flagFrom ?? 'flag', problem: null };
   }
   if (sources.environment !== undefined && sources.environment !== '') {
-    requireEndpoint(sources.environment, 'VGPU_HOST');
-    return { endpoint: sources.environment, from: 'environment', problem: null };
+    const endpoint = requireHosts(sources.environment, 'VGPU_HOST');
+    return { endpoint, from: 'environment', problem: null };
   }
   const host = parseGuestConf(sources.guestConf ?? '');
   if (host !== null) {
-    const endpoint = parseEndpoint(host);
+    const endpoint = parseHosts(host);
     const problem =
       endpoint.kind === 'bad'
         ? `${guestConf}: ${JSON.stringify(host)} is not an address of a host: ${endpoint.reason}; ${howToWrite}`

@@ -1,9 +1,9 @@
 /** Asks a libcuda for its devices, by running `vgpu-probe` as ourselves: no sandbox, no unit's environment. */
-import type { HostFacts, ShimBuild } from '../../contracts/facts.js';
+import type { HostAnswer, HostFacts, HostOfSeveral, ShimBuild } from '../../contracts/facts.js';
 import { noAnswer, type ProbeReport, parseProbeReport, troubleOf } from '../../contracts/probe.js';
 import { VgpuError } from '../../lib/errors.js';
 import { type CommandRunner, toolEnvironment } from '../../lib/run-command.js';
-import { type EndpointSources, resolveEndpoint } from './endpoint.js';
+import { type EndpointSources, hostInUse, readHostInUse, resolveEndpoint, splitHosts } from './endpoint.js';
 
 interface ProbeQuestion {
   readonly program: string;
@@ -83,16 +83,50 @@ export async function readHost(runner: CommandRunner, question: HostQuestion): P
     return { endpoint, from, answer: { kind: 'unreachable', message: problem, word: null } };
   const program = sourceOf(question.shim, 'vgpu-probe');
   const library = sourceOf(question.shim, 'libcuda.so.1');
-  if (program === null || library === null) return { endpoint, from, answer: { kind: 'unasked' } };
-  const answer = await askProbe(runner, { program, library, host: endpoint, timeoutMs: question.timeoutMs });
-  return { endpoint, from, answer: judge(answer) };
+  const ask = async (host: string): Promise<HostAnswer> =>
+    program === null || library === null
+      ? { kind: 'unasked' }
+      : judge(await askProbe(runner, { program, library, host, timeoutMs: question.timeoutMs }));
+  const addresses = splitHosts(endpoint);
+  if (addresses.length === 1) return { endpoint, from, answer: await ask(endpoint) };
+  const answers = await Promise.all(
+    addresses.map(async (one) => ({ endpoint: one, answer: await ask(one) })),
+  );
+  return { endpoint, from, ...severalHosts(answers, hostInUse(endpoint, readHostInUse())) };
+}
+
+/** `preferred` is the host in use, if it answers or none does; else the first that answers. */
+export function severalHosts(
+  answers: readonly Omit<HostOfSeveral, 'inUse'>[],
+  preferred: string,
+): Pick<HostFacts, 'answer' | 'hosts'> {
+  const at = answers.find((one) => one.endpoint === preferred);
+  const used = at?.answer.kind === 'unreachable' ? (answers.find(answersNow) ?? at) : at;
+  const hosts = answers.map((one) => ({ ...one, inUse: one === used }));
+  if (used === undefined || used.answer.kind !== 'unreachable')
+    return { answer: used?.answer ?? { kind: 'unasked' }, hosts };
+  const { word } = used.answer;
+  const message = hosts
+    .map(({ endpoint, answer }) =>
+      answer.kind === 'unreachable' ? named(endpoint, answer.message) : endpoint,
+    )
+    .join('; ');
+  return { answer: { kind: 'unreachable', message, word }, hosts };
+}
+
+function answersNow({ answer }: Pick<HostOfSeveral, 'answer'>): boolean {
+  return answer.kind === 'answers';
+}
+
+function named(endpoint: string, message: string): string {
+  return message.includes(endpoint) ? message : `${endpoint}: ${message}`;
 }
 
 function sourceOf(shim: HostQuestion['shim'], name: string): string | null {
   return shim?.files.find((file) => file.name === name)?.source ?? null;
 }
 
-function judge(answer: Awaited<ReturnType<typeof askProbe>>): HostFacts['answer'] {
+function judge(answer: Awaited<ReturnType<typeof askProbe>>): HostAnswer {
   if (answer.kind !== 'report') {
     const { kind, message } = answer;
     return { kind: 'unreachable', message, word: kind === 'timed-out' ? noAnswer(message) : null };

@@ -18,6 +18,7 @@ import { defaultShimDirectory, readShimBuild } from '../../guest/shim/store.js';
 import { withContainers } from '../../guest/unit/container-processes.js';
 import { cgroupPids, readIdentities, readProcesses, readStat } from '../../guest/unit/processes.js';
 import { outputTarget, placeOfStart } from '../../guest/unit/start-record.js';
+import { hostInUse, inOrderOfUse, readHostInUse } from '../../guest/vgpu-host/endpoint.js';
 import { readHost } from '../../guest/vgpu-host/probe.js';
 import { agentVersion } from '../../lib/build-info.js';
 import { VgpuError } from '../../lib/errors.js';
@@ -108,7 +109,8 @@ export function openWorkplace(options: WorkplaceOptions = {}): OpenWorkplace {
   const confirmEffects = async (request: ConfirmRequest, emit: Emit): Promise<ConfirmEffects> => {
     const bus = await manager();
     const { unit } = request.profile;
-    const host = { flag: request.facts.host.endpoint, environment: undefined, guestConf: null };
+    const hosts = request.facts.host.endpoint;
+    const host = { flag: hosts, environment: undefined, guestConf: null };
     /** Reading a unit costs more than reading its processes, which are read ten times as often. */
     let seen = request.facts.unit;
     return {
@@ -134,7 +136,7 @@ export function openWorkplace(options: WorkplaceOptions = {}): OpenWorkplace {
         await containerUp(now, () => bus.processes(unit), signal);
         return runProbe({ unit: now, program, programInContainer, ...limits, runner, manager: bus });
       },
-      sessions: async (signal) => sessionsOf(await bus.unit(unit), request.facts.host.endpoint, signal),
+      sessions: async (signal) => sessionsOf(await bus.unit(unit), hosts, signal),
       host: () =>
         readHost(runner, {
           sources: { ...host, defaultSocketExists: false },
@@ -163,22 +165,18 @@ export function openWorkplace(options: WorkplaceOptions = {}): OpenWorkplace {
     return messages;
   };
 
-  const sessionsOf = async (
-    unit: UnitFacts,
-    endpoint: string,
-    signal: AbortSignal,
-  ): Promise<SessionsAnswer> => {
+  const sessionsOf = async (unit: UnitFacts, hosts: string, signal: AbortSignal): Promise<SessionsAnswer> => {
     if (unit.kind !== 'loaded' || !isRunning(unit))
       return { kind: 'unknown', message: `${unit.name} does not run` };
     const program = `${storeCurrent}/vgpu-probe`;
     const pid = await speaker(unit, async () => (await manager()).processes(unit.name));
     if (pid === null)
       return { kind: 'unknown', message: `no process of the container of ${unit.name} is known` };
-    return ask({ program, pid, host: hostOfUnit(unit, endpoint), signal });
+    return ask({ program, pid, host: hostOfUnit(unit, inOrderOfUse(hosts, readHostInUse())), signal });
   };
 
   /** Of the observed start only: its unit is not read again. */
-  const lookEffects = async ({ unit, endpoint }: Observation): Promise<LookEffects> => {
+  const lookEffects = async ({ unit, endpoint, hosts = endpoint }: Observation): Promise<LookEffects> => {
     const bus = await manager();
     return {
       clock: systemClock,
@@ -189,7 +187,7 @@ export function openWorkplace(options: WorkplaceOptions = {}): OpenWorkplace {
         bus.processes(unit.name),
       processes: async (pids) =>
         isContainer(unit) ? consumersOwn(unit, await readProcesses(pids, contents)) : readIdentities(pids),
-      sessions: (signal) => sessionsOf(unit, endpoint, signal),
+      sessions: (signal) => sessionsOf(unit, hosts, signal),
     };
   };
 
@@ -206,7 +204,8 @@ export function openWorkplace(options: WorkplaceOptions = {}): OpenWorkplace {
       restarted: request.restarted === true,
       timeoutMs: request.timeoutMs,
       patienceMs: request.patienceMs ?? null,
-      endpoint: request.facts.host.endpoint,
+      endpoint: hostInUse(request.facts.host.endpoint, readHostInUse()),
+      hosts: request.facts.host.endpoint,
       outputFile:
         request.mark?.outputFile ??
         (now.kind === 'loaded'

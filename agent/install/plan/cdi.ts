@@ -7,7 +7,7 @@ import path from 'node:path';
 import { type CdiDevice, type CdiMount, type CdiSpec, cdiKind, cdiNvidiaKind } from '../../containers/cdi.js';
 import type { ContainerFacts, MachineFacts } from '../../contracts/facts.js';
 import type { Change } from '../../contracts/plan.js';
-import { parseEndpoint } from '../../guest/vgpu-host/endpoint.js';
+import { parseEndpoint, splitHosts } from '../../guest/vgpu-host/endpoint.js';
 import {
   cdiFile,
   cdiNvidiaFile,
@@ -54,7 +54,7 @@ export function cdiSpec({ kind, storeId, endpoint, devices }: CdiQuestion): CdiS
           })),
         ),
         same(guestConf),
-        ...socketMount(endpoint).map(same),
+        ...socketMounts(endpoint).map(same),
       ],
     },
   };
@@ -68,10 +68,13 @@ function oneDevice(kind: string, index: number): CdiDevice {
 }
 
 /** The mounts that a container needs for a unix socket; vsock and TCP need none. */
-function socketMount(endpoint: string): readonly string[] {
-  const parsed = parseEndpoint(endpoint);
-  if (parsed.kind !== 'unix' || parsed.path.startsWith('@')) return [];
-  return [path.dirname(parsed.path) === socketDirectory ? socketDirectory : parsed.path];
+function socketMounts(endpoint: string): readonly string[] {
+  const mounts = splitHosts(endpoint).flatMap((address) => {
+    const parsed = parseEndpoint(address);
+    if (parsed.kind !== 'unix' || parsed.path.startsWith('@')) return [];
+    return [path.dirname(parsed.path) === socketDirectory ? socketDirectory : parsed.path];
+  });
+  return [...new Set(mounts)];
 }
 
 export function cdiText(question: CdiQuestion): string {

@@ -1,7 +1,7 @@
 /** The small files of vgpu-agent besides the drop-in: their text, and the changes that write it. Pure. */
 import type { MachineFacts, OwnedFileFacts } from '../../contracts/facts.js';
 import type { Change, Preflight } from '../../contracts/plan.js';
-import { parseGuestConf } from '../../guest/vgpu-host/endpoint.js';
+import { parseGuestConf, splitHosts } from '../../guest/vgpu-host/endpoint.js';
 import { guestConf, loaderConf, storeCurrent, storeRoot, storeVersions } from '../../lib/paths.js';
 import { itemsOfVersion } from './owned.js';
 
@@ -24,8 +24,10 @@ export function guestConfChange(facts: MachineFacts, endpoint: string): readonly
 }
 
 export function guestConfText(endpoint: string): string {
+  // One address has the text of former versions, so that an upgrade changes nothing.
+  const several = splitHosts(endpoint).length > 1;
   return `# Where the CUDA calls of this guest are carried out: unix:PATH, vsock:CID:PORT or tcp:ADDRESS:PORT.
-# VGPU_HOST in a program's environment overrides it.
+# VGPU_HOST in a program's environment overrides it.${several ? '\n# The first host that answers is used.' : ''}
 host=${endpoint}
 `;
 }

@@ -3,7 +3,7 @@
 import type { MachineFacts, OwnedFileFacts } from '../../contracts/facts.js';
 import { kindOf, type PathState } from '../../contracts/manifest.js';
 import type { Change, PlanOptions, Refusal } from '../../contracts/plan.js';
-import { parseEndpoint, parseGuestConf } from '../../guest/vgpu-host/endpoint.js';
+import { parseGuestConf, parseHosts } from '../../guest/vgpu-host/endpoint.js';
 import { agentUnitFile, storeCurrent, storeRoot } from '../../lib/paths.js';
 import { unusedQuadlet } from './container.js';
 import { findConsumer } from './owned.js';
@@ -114,7 +114,7 @@ function gpuRefusals({ realGpu }: MachineFacts, { force }: PlanOptions): readonl
 }
 
 function endpointRefusals(endpoint: string): readonly Refusal[] {
-  const parsed = parseEndpoint(endpoint);
+  const parsed = parseHosts(endpoint);
   if (parsed.kind !== 'bad') return [];
   return [
     {
@@ -132,13 +132,16 @@ function endpointRefusals(endpoint: string): readonly Refusal[] {
 function hostRefusals(facts: MachineFacts, options: PlanOptions, endpoint: string): readonly Refusal[] {
   const { host, manifest, guestConf, unit } = facts;
   if (host.answer.kind !== 'unreachable' || host.endpoint !== endpoint) return [];
-  if (parseEndpoint(endpoint).kind === 'bad' || options.allowUnreachable === true) return [];
+  if (parseHosts(endpoint).kind === 'bad' || options.allowUnreachable === true) return [];
   const known = [manifest?.endpoint, guestConf.content === null ? null : parseGuestConf(guestConf.content)];
   if (findConsumer(manifest, unit.name) !== undefined && known.includes(endpoint)) return [];
   return [
     {
       code: 'host-unreachable',
-      message: `the host does not answer at ${endpoint}: ${host.answer.message}`,
+      message:
+        host.hosts === undefined
+          ? `the host does not answer at ${endpoint}: ${host.answer.message}`
+          : `none of the hosts answers: ${host.answer.message}`,
       remedy:
         'start vgpu-hostd on the host, or name another address with --host ADDRESS; ' +
         'to install before the host answers, add --allow-unreachable-host',

@@ -9,7 +9,7 @@ import type {
   VmMemoryFacts,
 } from '../../contracts/facts.js';
 import type { Change, Warning } from '../../contracts/plan.js';
-import { parseEndpoint } from '../../guest/vgpu-host/endpoint.js';
+import { splitHosts } from '../../guest/vgpu-host/endpoint.js';
 import { defaultPort, vmMemoryRule } from '../../lib/paths.js';
 import { readableChange, writeChange } from './our-files.js';
 
@@ -40,7 +40,8 @@ export function vmMemoryOf(
   endpoint: string,
 ): VmMemory {
   const { vmMemory, serviceUser, unit } = facts;
-  if (vmMemory === undefined || parseEndpoint(endpoint).kind !== 'vsock') return { kind: 'not-concerned' };
+  if (vmMemory === undefined || !splitHosts(endpoint).some((one) => one.startsWith('vsock:')))
+    return { kind: 'not-concerned' };
   const [device] = vmMemory.devices;
   if (device === undefined) return { kind: 'missing' };
   if (vmMemory.locked) return { kind: 'locked', device };
@@ -134,7 +135,7 @@ export function vmMemoryWarnings(facts: MachineFacts, endpoint: string): readonl
   const now = vmMemoryOf(facts, endpoint);
   switch (now.kind) {
     case 'not-concerned':
-      return parseEndpoint(endpoint).kind === 'tcp' ? [overTcp] : [];
+      return splitHosts(endpoint).every((one) => one.startsWith('tcp:')) ? [overTcp] : [];
     case 'open':
       return [];
     case 'missing':

@@ -6,11 +6,12 @@ import { editCommand, isContainer } from '../../containers/container-unit.js';
 import type { MachineFacts } from '../../contracts/facts.js';
 import type { Warning } from '../../contracts/plan.js';
 import type { LoadedUnit } from '../../contracts/unit.js';
+import { splitHosts } from '../../guest/vgpu-host/endpoint.js';
 import { agentUnitFile, loaderConf } from '../../lib/paths.js';
 import type { Profile } from '../../profile/types.js';
 import { overridesOf } from '../../systemd/unit-environment.js';
 import { journalBypass } from '../../systemd/unit-facts.js';
-import { sandboxObstacles } from '../../systemd/unit-sandbox.js';
+import { hostsObstacles } from '../../systemd/unit-sandbox.js';
 import type { WantedVariable } from './drop-in.js';
 
 export function installWarnings(
@@ -35,14 +36,18 @@ export function installWarnings(
 }
 
 function hostWarnings({ host }: MachineFacts, endpoint: string): readonly Warning[] {
-  if (host.answer.kind !== 'unreachable' || host.endpoint !== endpoint) return [];
-  return [
-    {
-      code: 'host-unreachable',
-      message: `the host does not answer at ${endpoint}: ${host.answer.message}`,
-      remedy: `start vgpu-hostd on the host, or name another address: vgpu-agent install --host ADDRESS`,
-    },
-  ];
+  if (host.endpoint !== endpoint) return [];
+  return (host.hosts ?? [host]).flatMap(({ endpoint: address, answer }) =>
+    answer.kind === 'unreachable'
+      ? [
+          {
+            code: 'host-unreachable',
+            message: `the host does not answer at ${address}: ${answer.message}`,
+            remedy: `start vgpu-hostd on the host, or name another address: vgpu-agent install --host ADDRESS`,
+          },
+        ]
+      : [],
+  );
 }
 
 /** An older version replaces a newer one: allowed, but the user should know it. */
@@ -85,7 +90,7 @@ function outputWarnings(unit: LoadedUnit): readonly Warning[] {
 }
 
 function sandboxWarnings(unit: LoadedUnit, endpoint: string): readonly Warning[] {
-  return sandboxObstacles(endpoint, unit.sandbox).map(({ setting, remedy, keepsFrom }) => ({
+  return hostsObstacles(splitHosts(endpoint), unit.sandbox).map(({ setting, remedy, keepsFrom }) => ({
     code: 'sandbox-blocks-transport',
     message: `${unit.name} has ${setting}: ${
       keepsFrom === 'host' ? 'the shim cannot connect to the host' : 'the shim is hidden from it'

@@ -70,6 +70,11 @@ const properties: Readonly<Record<string, Property>> = {
   ],
   Drift: ['a(ss)', (now) => now.drift.map(({ change, reason }) => [change, reason])],
   Host: ['(sbbs)', ({ host }) => [host.endpoint, host.answers === true, host.simulated, host.detail]],
+  Hosts: [
+    'a(sbbbs)',
+    ({ hosts }) =>
+      hosts.map((one) => [one.endpoint, one.inUse, one.answers === true, one.simulated, one.detail]),
+  ],
   PendingRestart: ['(ss)', (now) => [now.pendingRestart?.reason ?? '', now.pendingRestart?.waitsFor ?? '']],
   Checks: ['u', (now) => now.counters.checks],
   Drifts: ['u', (now) => now.counters.drifts],
@@ -77,6 +82,7 @@ const properties: Readonly<Record<string, Property>> = {
   FailedRepairs: ['u', (now) => now.counters.failedRepairs],
   Restarts: ['u', (now) => now.counters.restarts],
   HostLosses: ['u', (now) => now.hostLosses],
+  HostMoves: ['u', (now) => now.hostMoves],
 };
 /** These change with every inspection or look, so they cause no signal. */
 const quiet: ReadonlySet<string> = new Set(['Checks', 'Look']);

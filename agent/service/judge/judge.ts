@@ -33,6 +33,8 @@ interface JudgeEffects {
   /** The requests that the consumer serves now; null: none. */
   readonly serving: (unit: LoadedUnit) => Promise<string | null>;
   readonly restart: (unit: string) => Promise<string>;
+  /** The next start is to use the host that was preferred(). */
+  readonly moveBack: () => void;
   readonly signal: AbortSignal;
 }
 
@@ -42,7 +44,10 @@ export interface Judge {
   unitChanged(): void;
   /** Judge the same start again, because of its log or because the machine woke up. */
   doubt(): void;
-  host(event: HostEvent): void;
+  /** About the host in use; `movedTo`: another one than before. */
+  host(event: HostEvent, movedTo: string | null): void;
+  /** The host that the consumer may move back to; null: none any more. */
+  preferred(endpoint: string | null): void;
   /** From now on the consumer may be restarted: at boot it waits for us. */
   ready(): void;
   /** Retries an action that was impossible before, if it is due. */
@@ -191,6 +196,7 @@ export function judge(effects: JudgeEffects): Judge {
     if (unit === null || signal.aborted) return;
     const mark = await work.mark(unit, signal);
     try {
+      if (cause === 'preferred') effects.moveBack();
       const result = await effects.restart(profile.unit);
       await handle({ kind: 'restarted', result, reason, cause, start: await startNow() });
       await handle({ kind: 'judged-again', ...(await confirm(mark)), now: steadyNow() });
@@ -223,7 +229,8 @@ export function judge(effects: JudgeEffects): Judge {
     },
     unitChanged: () => void step({ kind: 'unit-changed' }),
     doubt: () => void step({ kind: 'doubt' }),
-    host: (event) => void step({ kind: 'host', host: event, now: steadyNow() }),
+    host: (event, movedTo) => void step({ kind: 'host', host: event, movedTo, now: steadyNow() }),
+    preferred: (endpoint) => void step({ kind: 'preferred', endpoint }),
     ready: () => void step({ kind: 'ready' }),
     tick: () => void step({ kind: 'tick' }),
     retry: () => void step({ kind: 'retry' }),

@@ -45,7 +45,15 @@ export function judgeNext(state: JudgeState, event: JudgeEvent): Next {
         effects: [soon],
       };
     case 'host':
-      return host(state, event.host, event.now);
+      return host(state, event.host, event.movedTo ?? null, event.now);
+    case 'preferred': {
+      const known = { ...state, preferred: event.endpoint };
+      const withdrawn = event.endpoint === null && state.pending?.cause === 'preferred';
+      return after(withdrawn ? dropped(known) : { state: known, effects: [] }, (next) => ({
+        state: next,
+        effects: [soon],
+      }));
+    }
     case 'seen':
       return seen({ ...state, rules: event.rules }, event.seen, event.now);
     case 'judged':
@@ -81,18 +89,20 @@ function settled(state: JudgeState, outdated: string | null, start: Start | null
   return { state: { ...state, looked, pending, triedOutdated }, effects: [soon] };
 }
 
-function host(state: JudgeState, event: HostEvent, now: number): Next {
-  if (event.kind === 'down') return show({ ...state, lost: { since: now, reason: event.reason } });
+function host(before: JudgeState, event: HostEvent, movedTo: string | null, now: number): Next {
+  if (event.kind === 'down') return show({ ...before, lost: { since: now, reason: event.reason } });
+  const preferred = movedTo === null || movedTo === before.preferred ? before.preferred : null;
+  const state = { ...before, preferred };
   const away = state.lost;
   if (away === null) return { state, effects: [soon] };
-  const short = away.reason === frozen && now - away.since < freezeMs;
+  const short = away.reason === frozen && now - away.since < freezeMs && movedTo === null;
   const survivor = short
     ? state.survivor
     : (state.judged?.invocationId ?? state.looked?.invocationId ?? null);
   // A start that began while the host was away may be judged already, but the verdict shown is of the previous start.
   const lived = [survivor, state.verdict?.invocationId ?? null].filter((id) => id !== null);
   const tainted = short ? state.tainted : lived;
-  const shown = show({ ...state, lost: null, survivor, tainted, doubted: true, triedFor: null });
+  const shown = show({ ...state, lost: null, movedTo, survivor, tainted, doubted: true, triedFor: null });
   return { ...shown, effects: [...shown.effects, soon] };
 }
 

@@ -101,7 +101,9 @@ function begin(state: JudgeState, { cause, reason, invocationId }: Pending, now:
   const restarts = noted(state.restarts, state.rules.limits, [cause], now);
   const triedOutdated =
     cause === 'outdated' ? { reason: nameless(reason), invocationId, inVain: false } : state.triedOutdated;
-  return after(dropped({ ...state, restarts, triedOutdated, restarting: true }), (next) => ({
+  // Whatever it is restarted for, it starts at the host in use.
+  const preferred = cause === 'preferred' ? null : state.preferred;
+  return after(dropped({ ...state, restarts, triedOutdated, preferred, restarting: true }), (next) => ({
     state: next,
     effects: [{ kind: 'restart', reason, cause }],
   }));
@@ -136,8 +138,15 @@ function wish(state: JudgeState): JudgeState {
   const survived = state.survivor !== null && state.survivor === invocationId;
   const next = { ...state, survivor: null };
   if (survived && (verdict === null || hostReasons.has(verdict.reason))) {
-    const reason = 'the host answers again, and the sessions from before are lost';
+    const reason =
+      state.movedTo === null
+        ? 'the host answers again, and the sessions from before are lost'
+        : `the host in use is ${state.movedTo} now, and the sessions at the former host are lost`;
     return { ...next, pending: { cause: 'host', reason, invocationId } };
+  }
+  if (next.pending === null && next.preferred !== null && next.lost === null) {
+    const reason = `the preferred host ${next.preferred} answers again`;
+    return { ...next, pending: { cause: 'preferred', reason, invocationId } };
   }
   if (next.pending !== null || verdict === null || verdict.mode === 'gpu' || next.lost !== null) return next;
   // Its kernels run at the host, so a restart is useless.

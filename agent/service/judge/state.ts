@@ -52,7 +52,7 @@ export interface RestartRules {
 }
 
 export interface Pending {
-  readonly cause: 'outdated' | 'host' | 'found';
+  readonly cause: 'outdated' | 'host' | 'found' | 'preferred';
   readonly reason: string;
   /** The start that it is about: another one needs no restart. */
   readonly invocationId: string | null;
@@ -84,6 +84,10 @@ export interface JudgeState {
   /** A look has asked for a whole verdict at this time. */
   readonly lookDoubtedAt: number;
   readonly lost: { readonly since: number; readonly reason: string } | null;
+  /** The host that is in use instead of a former one since the last loss; null: the same is back. */
+  readonly movedTo: string | null;
+  /** The host that the consumer may move back to; null: none. */
+  readonly preferred: string | null;
   /** The start that lived through the host's absence: to be restarted. */
   readonly survivor: string | null;
   /** The same, as long as it lasts: what it said of itself is not true any more. */
@@ -110,7 +114,14 @@ export type JudgeEvent =
   /** `restart-now`: a person wants the restart that is due. */
   | { readonly kind: 'unit-changed' | 'doubt' | 'ready' | 'tick' | 'retry' | 'restart-now' }
   | { readonly kind: 'looked'; readonly verdict: Verdict; readonly live: LiveSeen; readonly now: number }
-  | { readonly kind: 'host'; readonly host: HostEvent; readonly now: number }
+  /** `movedTo`: another host of the list is in use, and it is this one that answers. */
+  | {
+      readonly kind: 'host';
+      readonly host: HostEvent;
+      readonly movedTo?: string | null;
+      readonly now: number;
+    }
+  | { readonly kind: 'preferred'; readonly endpoint: string | null }
   | { readonly kind: 'seen'; readonly seen: Seen; readonly rules: RestartRules; readonly now: number }
   /** The answer to `confirm`; `start` is what the unit is in after it. */
   | {
@@ -167,6 +178,8 @@ export function beginJudging(profile: string, unit: string, rules: RestartRules)
     ended: false,
     lookDoubtedAt: Number.NEGATIVE_INFINITY,
     lost: null,
+    movedTo: null,
+    preferred: null,
     survivor: null,
     tainted: [],
     doubted: false,

@@ -26,7 +26,9 @@ const host = { endpoint: 'unix:/x', answers: true, simulated: false, detail: 'H2
 const snapshot = (...consumers: readonly ConsumerState[]): Snapshot => ({
   configProblem: null,
   host,
+  hosts: [],
   hostLosses: 6,
+  hostMoves: 0,
   repairMilliseconds: 7,
   consumers,
 });
@@ -81,4 +83,25 @@ test('the document has the view, the host as the service last heard of it, and i
     hostLosses: 6,
     repairMilliseconds: 7,
   });
+});
+
+test('of several hosts the document has each, which is in use, and how often that changed', () => {
+  const other = { endpoint: 'tcp:10.0.0.2:1', answers: false, simulated: false, detail: 'no route' };
+  const now = {
+    ...snapshot(consumer({ view })),
+    hosts: [
+      { ...host, inUse: true },
+      { ...other, inUse: false },
+    ],
+  };
+  const document = JSON.parse(JSON.stringify(statusDocument({ ...now, hostMoves: 3 }, '1.2.3')));
+  assert.deepEqual(document.host.hosts, [
+    { endpoint: 'unix:/x', inUse: true, answer: document.host.answer },
+    {
+      endpoint: other.endpoint,
+      inUse: false,
+      answer: { kind: 'unreachable', message: 'no route', word: null },
+    },
+  ]);
+  assert.equal(document.service.hostMoves, 3);
 });

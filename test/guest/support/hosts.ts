@@ -83,13 +83,21 @@ export class Hosts {
   readonly #directory: string;
   #running: Served[] = [];
 
-  constructor(directory: string) {
+  readonly #name: string;
+
+  constructor(directory: string, name = 'hostd.sock') {
     this.#directory = directory;
+    this.#name = name;
+  }
+
+  /** Another host beside the same guest, with a socket of its own. */
+  beside(name: string): Hosts {
+    return new Hosts(this.#directory, name);
   }
 
   /** The socket as seen from outside; inside the guest it is /run/vgpu/hostd.sock. */
   get socket(): string {
-    return join(this.#directory, 'hostd.sock');
+    return join(this.#directory, this.#name);
   }
 
   /** All that the present hosts have said. */
@@ -164,8 +172,7 @@ export class Hosts {
     this.#running = [];
     for (const served of running) await served.stop(signal);
     if (signal === 'SIGTERM') {
-      for (const name of ['hostd.sock', 'upstream.sock'])
-        rmSync(join(this.#directory, name), { force: true });
+      for (const name of [this.#name, 'upstream.sock']) rmSync(join(this.#directory, name), { force: true });
     }
   }
 

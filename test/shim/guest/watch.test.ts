@@ -213,3 +213,34 @@ describe('vgpu-watch', () => {
     assert.equal(await watch.end(), 0);
   });
 });
+
+it('of a list vgpu-watch tells the number of the host, and one that is silent leaves time for the others', async (t) => {
+  const scratch = scratchDirectory();
+  const silent = createServer((socket) => socket.on('error', () => undefined).resume());
+  silent.listen(`${scratch.path}/silent`);
+  const watch = new Watch();
+  const second = await startHost({ listen: `unix:${scratch.path}/second` });
+  t.after(async () => {
+    await watch.end();
+    await second.stop();
+    silent.close();
+    scratch.remove();
+  });
+  const list = ['silent', 'second', 'third'].map((name) => `unix:${scratch.path}/${name}`);
+  watch.say(`host ${list.join()}`);
+  assert.equal(await watch.hears(/^host/), 'host 1 down no answer within the limit');
+  assert.match(await watch.hears(/^host/), /^host 2 up 1 .*\(simulated\)$/);
+  assert.match(await watch.hears(/^host/), /^host 3 down cannot connect: /);
+  const third = await startHost({ listen: `unix:${scratch.path}/third` });
+  t.after(() => third.stop());
+  assert.match(await watch.hears(/^host/), /^host 3 up 1 /, 'without a tick: its socket has appeared');
+  second.signal('SIGKILL');
+  assert.equal(await watch.hears(/^host/), 'host 2 down it closed the connection');
+  watch.say('tick');
+  watch.say('round-trip 3');
+  assert.match(await watch.hears(/^round-trip/), /^round-trip \d+$/);
+  watch.say('round-trip');
+  assert.equal(await watch.hears(/^round-trip/), 'round-trip -1', 'the first does not answer');
+  watch.say(`host unix:${scratch.path}/third`);
+  assert.match(await watch.hears(/^host/), /^host up 1 /, 'one host has no number');
+});

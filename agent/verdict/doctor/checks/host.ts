@@ -1,6 +1,7 @@
 /** Checks of the host: its address, its versions, its answer, and memory shared with it. */
+import type { HostFacts } from '../../../contracts/facts.js';
 import { type HostWord, olderSide, troubleOf } from '../../../contracts/probe.js';
-import { parseEndpoint, parseGuestConf } from '../../../guest/vgpu-host/endpoint.js';
+import { parseEndpoint, parseGuestConf, parseHosts } from '../../../guest/vgpu-host/endpoint.js';
 import { addMemory, lookAgain, vmMemoryOf } from '../../../install/plan/vm-memory.js';
 import { defaultPort, guestConf as file, storeCurrent, vmMemoryRule } from '../../../lib/paths.js';
 import { choiceOf } from '../../../profile/instance.js';
@@ -42,7 +43,8 @@ export const host: Check = {
   ],
   examine(facts) {
     const { machine, observation, look } = facts;
-    const { endpoint, answer } = machine.host;
+    const { answer } = machine.host;
+    const endpoint = usedOf(machine.host);
     const seen = transportTrouble(observation);
     const inUnit = wordInUnit(facts);
     switch (answer.kind) {
@@ -52,12 +54,32 @@ export const host: Check = {
         return unknown(`${endpoint} could not be asked`);
       case 'unreachable': {
         const { word, message } = answer;
-        const evidence = [...wordsOf(endpoint, message, word ?? inUnit), ...look.hostSocket];
+        const evidence = [
+          ...wordsOf(endpoint, message, word ?? inUnit),
+          ...othersOf(machine.host),
+          ...look.hostSocket,
+        ];
         return unreachable(facts, evidence, word ?? inUnit);
       }
     }
   },
 };
+
+/** Of several hosts the one in use. */
+function usedOf({ endpoint, hosts }: HostFacts): string {
+  return hosts?.find(({ inUse }) => inUse)?.endpoint ?? endpoint;
+}
+
+/** A line for each other host of the list. */
+function othersOf({ hosts = [] }: HostFacts): readonly string[] {
+  return hosts
+    .filter(({ inUse }) => !inUse)
+    .map(({ endpoint, answer }) =>
+      answer.kind === 'answers'
+        ? `${endpoint}, not in use: ${answer.device}`
+        : `${endpoint}, not in use: ${answer.kind === 'unreachable' ? `does not answer: ${answer.message}` : 'not asked'}`,
+    );
+}
 
 /** The result of our libcuda's connection in the unit's own environment; null: none, or it was not asked. */
 function wordInUnit({ observation: { probe } }: Pick<DoctorFacts, 'observation'>): HostWord | null {
@@ -69,7 +91,8 @@ function answersFor(
   answer: { readonly device: string; readonly milliseconds: number },
   refused: HostWord | null,
 ): Finding {
-  const { endpoint } = machine.host;
+  const endpoint = usedOf(machine.host);
+  const others = othersOf(machine.host);
   const line = `${endpoint}: ${answer.device}, after ${answer.milliseconds} ms`;
   // Only a refusal of this service counts here, not an earlier refusal of another program.
   const status = refused?.status;
@@ -104,7 +127,15 @@ function answersFor(
       remedy: onTheHost('find out on the host why vgpu-hostd is slow', 'journalctl -u vgpu-hostd'),
     });
   }
-  return ok(line);
+  const away = machine.host.hosts?.some((one) => one.answer.kind === 'unreachable') === true;
+  if (away) {
+    return warning({
+      cause: 'A host of the list does not answer: no other one is left if the host in use fails.',
+      evidence: [line, ...others],
+      remedy: onTheHost('see on that host whether vgpu-hostd runs', 'systemctl start vgpu-hostd'),
+    });
+  }
+  return ok(line, ...others);
 }
 
 function unreachable(
@@ -112,7 +143,7 @@ function unreachable(
   evidence: readonly string[],
   word: HostWord | null,
 ): Finding {
-  const { endpoint } = machine.host;
+  const endpoint = usedOf(machine.host);
   switch (word?.code) {
     case 'version':
       return broken({
@@ -316,7 +347,7 @@ export const guestConf: Check = {
     const host = parseGuestConf(machine.guestConf.content ?? '');
     const own = unit.kind === 'loaded' ? hostOfUnit(unit, host ?? '') : (host ?? '');
     if (set !== undefined && own !== (host ?? '')) {
-      const bad = parseEndpoint(own);
+      const bad = parseHosts(own);
       const isBad = bad.kind === 'bad' ? `${JSON.stringify(own)} is not an address: ${bad.reason}` : null;
       return broken({
         cause: `${profile.unit} sets its own address of the host, which overrides ${file}.`,

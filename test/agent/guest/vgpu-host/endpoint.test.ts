@@ -1,10 +1,14 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import {
+  hostInUse,
+  inOrderOfUse,
   parseEndpoint,
   parseGuestConf,
-  requireEndpoint,
+  parseHosts,
+  requireHosts,
   resolveEndpoint,
+  splitHosts,
 } from '../../../../agent/guest/vgpu-host/endpoint.js';
 import { VgpuError } from '../../../../agent/lib/errors.js';
 
@@ -65,7 +69,7 @@ describe('endpoint', () => {
 
   it('quotes the value and says how to write one', () => {
     assert.throws(
-      () => requireEndpoint('tcp:host:1', '--host'),
+      () => requireHosts('tcp:host:1', '--host'),
       (error) => {
         assert.ok(error instanceof VgpuError);
         assert.equal(error.kind, 'usage');
@@ -125,5 +129,50 @@ describe('endpoint', () => {
     ] as const) {
       assert.equal(parseGuestConf(text), host, JSON.stringify(text));
     }
+  });
+});
+
+describe('a list of hosts', () => {
+  const [a, b, six] = ['unix:/run/a b,c/s', 'vsock:2:14833', 'tcp:[fe80::1]:14833'] as const;
+
+  it('has commas or blanks between addresses, and the path of a socket may have both', () => {
+    for (const text of [`${a},${b},${six}`, ` ${a} ${b}\t${six}\n`, `${a} , ${b}, ${six}`])
+      assert.deepEqual(splitHosts(text), [a, b, six], JSON.stringify(text));
+    assert.deepEqual(splitHosts(a), [a]);
+    assert.deepEqual(splitHosts('unix:/a,'), ['unix:/a,'], 'a comma at the end belongs to the path');
+    assert.deepEqual(splitHosts(`,${b}`), ['', b]);
+  });
+
+  it('is written in one way, wherever it is from', () => {
+    const text = ` ${b} , ${six}`;
+    const sources = { flag: null, environment: undefined, guestConf: null, defaultSocketExists: false };
+    const list = `${b},${six}`;
+    assert.equal(parseGuestConf(`host=${text}\n`), list);
+    assert.equal(resolveEndpoint({ ...sources, flag: text }).endpoint, list);
+    assert.equal(resolveEndpoint({ ...sources, environment: text }).endpoint, list);
+    assert.equal(resolveEndpoint({ ...sources, guestConf: `host=${text}` }).endpoint, list);
+  });
+
+  it('names the address that is wrong, one that is there twice, and too many', () => {
+    const reason = (text: string): string => {
+      const parsed = parseHosts(text);
+      return parsed.kind === 'bad' ? parsed.reason : 'none';
+    };
+    assert.match(reason(`${b},tcp:host:1`), /^"tcp:host:1": "host" is not an IPv4 address$/);
+    assert.equal(reason(`${b}, ${six} ${b}`), `it names ${b} twice`);
+    const many = Array.from({ length: 9 }, (_, index) => `vsock:2:${index + 1}`);
+    assert.match(reason(many.join()), /^it names 9 hosts, at most 8 are possible$/);
+    assert.equal(reason(many.slice(1).join()), 'none');
+    assert.equal(reason('nonsense'), 'it begins with none of unix:, vsock: and tcp:', 'as of one address');
+  });
+
+  it('the host in use comes first; one that is not in the list does not count', () => {
+    const list = `${a},${b},${six}`;
+    assert.deepEqual(
+      [hostInUse(list, six), hostInUse(list, null), hostInUse(list, 'vsock:3:1')],
+      [six, a, a],
+    );
+    assert.equal(inOrderOfUse(list, b), `${b},${a},${six}`);
+    assert.equal(inOrderOfUse(b, six), b);
   });
 });

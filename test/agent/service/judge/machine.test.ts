@@ -66,9 +66,17 @@ class Bench {
     return this.after(() => this.tell({ kind: 'serving', busy, now: this.now }));
   }
 
-  host(kind: 'down' | 'up', reason = 'it closed the connection'): readonly string[] {
+  host(
+    kind: 'down' | 'up',
+    reason = 'it closed the connection',
+    movedTo: string | null = null,
+  ): readonly string[] {
     const host = kind === 'up' ? { kind, device: 'GPU', simulated: true } : { kind, reason };
-    return this.after(() => this.tell({ kind: 'host', host, now: this.now }));
+    return this.after(() => this.tell({ kind: 'host', host, movedTo, now: this.now }));
+  }
+
+  preferred(endpoint: string | null): readonly string[] {
+    return this.after(() => this.tell({ kind: 'preferred', endpoint }));
   }
 
   /** Ready, the files right, and the start `id` judged. */
@@ -644,4 +652,84 @@ test('a finding that is past by the next look is no reason for a restart any mor
   const [due] = bench.serving(null);
   assert.match(due ?? '', /^due: the host has a live session/);
   assert.deepEqual(bench.looked(gpu('a'), told(1, 5)).slice(0, 2), ['nothing is due', 'show gpu']);
+});
+
+const working: LiveSeen = { kind: 'told', sessions: 1, launches: 9, works: true };
+const other = 'tcp:10.0.0.2:14833';
+
+/** The cause and reason of the restart that is due. */
+function dueOf({ state }: Bench): string {
+  return state.pending === null ? 'nothing' : `${state.pending.cause}: ${state.pending.reason}`;
+}
+
+test('another host of the list is in use: restarted once, although it has a live session, and with its name', () => {
+  const bench = new Bench().settledOn(gpu('a'));
+  bench.looked(gpu('a'), working);
+  bench.host('down');
+  assert.deepEqual(bench.look(active('a')), [], 'nothing is restarted while no host is in use');
+  bench.host('up', '', other);
+  assert.deepEqual(bench.look(active('a')), ['ask-serving']);
+  assert.equal(
+    dueOf(bench),
+    `host: the host in use is ${other} now, and the sessions at the former host are lost`,
+  );
+  assert.ok(bench.serving(null).includes('restart for host'));
+  assert.deepEqual(bench.look(active('b')), ['confirm']);
+  bench.judged(gpu('b'), active('b'), working);
+  assert.deepEqual([bench.look(active('b')), dueOf(bench)], [[], 'nothing']);
+});
+
+test('a move after a short freeze costs the session all the same', () => {
+  const bench = new Bench().settledOn(gpu('a'));
+  bench.host('down', 'no answer within the limit');
+  bench.now += 1_000;
+  bench.host('up', '', other);
+  assert.deepEqual(bench.look(active('a')), ['ask-serving']);
+});
+
+test('a consumer that systemd has started at the next host already is not restarted again', () => {
+  const bench = new Bench().settledOn(gpu('a'));
+  bench.host('down');
+  bench.look(active('b'));
+  bench.judged(gpu('b'), active('b'), working);
+  bench.host('up', '', other);
+  assert.deepEqual(bench.look(active('b')), ['ask-serving']);
+  bench.looked(gpu('b'), working);
+  assert.deepEqual([bench.serving(null), dueOf(bench)], [[], 'nothing']);
+  assert.equal(shownVerdict(bench.state)?.mode, 'gpu');
+});
+
+test('back to the preferred host: not while it is busy, once when it is not', () => {
+  const bench = new Bench().settledOn(gpu('a'));
+  bench.looked(gpu('a'), working);
+  assert.deepEqual(bench.preferred(other), ['look soon']);
+  assert.deepEqual(bench.look(active('a')), ['ask-serving']);
+  assert.match(bench.serving(null).join(), /^due: the host has a live session of ollama\.service/);
+  bench.now += rules.idleMs;
+  bench.looked(gpu('a'), working);
+  assert.deepEqual(bench.look(active('a')), ['ask-serving']);
+  assert.equal(dueOf(bench), `preferred: the preferred host ${other} answers again`);
+  assert.ok(bench.serving(null).includes('restart for preferred'));
+  bench.host('up', '', other);
+  bench.look(active('b'));
+  bench.judged(gpu('b'), active('b'), working);
+  assert.deepEqual([bench.look(active('b')), dueOf(bench)], [[], 'nothing']);
+});
+
+test('a preferred host that goes before the restart is none', () => {
+  const bench = new Bench().settledOn(gpu('a'));
+  bench.looked(gpu('a'), working);
+  bench.preferred(other);
+  bench.look(active('a'));
+  bench.serving(null);
+  assert.deepEqual(bench.preferred(null), ['nothing is due', 'look soon']);
+  assert.deepEqual([bench.look(active('a')), dueOf(bench)], [[], 'nothing']);
+});
+
+test('a move to a third host ends the wish for the preferred one', () => {
+  const bench = new Bench().settledOn(gpu('a'));
+  bench.preferred(other);
+  bench.host('down');
+  bench.host('up', '', 'vsock:2:1');
+  assert.equal(bench.state.preferred, null);
 });

@@ -82,18 +82,17 @@ unsigned char *ptx_in_one(const struct place *at, uint32_t mask, uint32_t bytes,
  * An access of one element by all lanes, side by side or at one place: one check and one copy for the warp.
  * False: nothing was done.
  */
-static bool straight(const struct place *at, uint32_t mask, uint32_t element) {
+static bool straight(const struct place *at, uint32_t element) {
   const struct ptx_instruction *in = at->in;
   const struct block *block = at->warp->block;
   bool narrow = (in->m & ML_NARROW) != 0, store = in->kind == K_STORE;
   uint8_t *crooked = &at->worker->crooked[at->pc % REGION_CACHE];
-  if ((ptx_analyses & PTX_ANALYSE_STRAIGHT) == 0 || mask != FULL || in->size != ML_REGISTER(in->m) ||
-      block->check != NULL)
-    return false;
   if (*crooked > 0) {
     --*crooked;
     return false;
   }
+  if ((ptx_analyses & PTX_ANALYSE_STRAIGHT) == 0 || in->size != ML_REGISTER(in->m) || block->check != NULL)
+    return false;
   ptx_straight_access *access = at->worker->alu->straight[store][narrow][__builtin_ctz(in->size)];
   if (access == NULL) return false;
   const void *address = ptx_operand(at, in->a);
@@ -250,7 +249,7 @@ bool ptx_load(const struct place *at, uint32_t mask) {
   const uint32_t *x = at->split->frame->function->x + in->x;
   uint32_t count = in->x_count, bytes = in->size * count, shape = 0;
   uint64_t to[PTX_LANES];
-  if (count == 1 && straight(at, mask, x[0])) return true;
+  if (mask == FULL && count == 1 && straight(at, x[0])) return true;
   const unsigned char *memory = ptx_in_one(at, mask, bytes, to, &shape);
   if (memory != NULL) {
     if (count > 1) {
@@ -280,7 +279,7 @@ bool ptx_store(const struct place *at, uint32_t mask) {
   const uint32_t *x = at->split->frame->function->x + in->x;
   uint32_t count = in->x_count, bytes = in->size * count, held = ML_REGISTER(in->m), shape = 0;
   uint64_t to[PTX_LANES];
-  if (count == 1 && (x[0] & 3) == REF_FRAME && straight(at, mask, x[0])) return true;
+  if (mask == FULL && count == 1 && (x[0] & 3) == REF_FRAME && straight(at, x[0])) return true;
   unsigned char *memory = ptx_in_one(at, mask, bytes, to, &shape);
   if (memory != NULL) {
     if (count > 1) store_vectors(at, memory, to, shape, mask);

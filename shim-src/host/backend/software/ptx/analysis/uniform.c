@@ -34,8 +34,8 @@ static bool of_launch(uint32_t number) {
 }
 
 /*
- * A guard needs no look: whoever reads a register that is only written with a guard perhaps reads it before.
- * The processor's float unit is not set for these instructions.
+ * Guards need no check: a register that is only written with a guard is perhaps read before, or never. The
+ * processor's float unit is not set for these instructions.
  */
 static bool pure(const struct ptx_instruction *in) {
   if (in->control != 0) return false;

@@ -5,13 +5,14 @@ import { existsSync } from 'node:fs';
 import { mkdir, rename } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { runOk } from '../guest/support/process.js';
-import { computeBench, openclBench, poclRoot, repository, shimBench } from './paths.js';
+import { commonBench, computeBench, openclBench, poclRoot, repository, shimBench } from './paths.js';
 
 /** Throws with the compiler's complaint. */
 export async function buildProgram(): Promise<void> {
   await mkdir(dirname(shimBench), { recursive: true });
   await compile(shimBench, ['raw.c', 'sides.c', 'copies.c', 'streams.c', 'shim_bench.c'], '-O2');
   await compile(computeBench, ['compute_bench.c'], '-O3');
+  await compile(commonBench, ['common_bench.c'], '-O3', ['-march=native', '-lm']);
   if (existsSync(join(poclRoot, '.complete'))) {
     await compile(openclBench, ['opencl_bench.c'], '-O2', [
       `-I${poclRoot}/usr/include`,

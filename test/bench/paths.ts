@@ -10,6 +10,9 @@ export const shimBench = join(repository, 'build/bench/shim_bench');
 /** The same sums as loops of C; built beside it. */
 export const computeBench = join(repository, 'build/bench/compute_bench');
 
+/** Common kernels as loops of C, compiled for this processor. */
+export const commonBench = join(repository, 'build/bench/common_bench');
+
 /** The kernels as OpenCL C; built where the peer was fetched. */
 export const openclBench = join(repository, 'build/bench/opencl_bench');
 /** Debian's PoCL, as scripts/fetch-packages unpacks it. */

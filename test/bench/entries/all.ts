@@ -9,6 +9,7 @@ import { nothingToDo } from './nothing-to-do.js';
 import { peer } from './peer.js';
 import { repair } from './repair.js';
 import { shimCalls, shimCopies, shimLaunches, shimStart, shimTokens } from './shim.js';
+import { simulated } from './simulated.js';
 import { verdict } from './verdict.js';
 import { vm } from './vm.js';
 
@@ -25,6 +26,7 @@ export const entries: readonly Entry[] = [
   shimLaunches,
   shimTokens,
   compute,
+  simulated,
   peer,
   instructions,
   llm,

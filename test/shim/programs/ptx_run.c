@@ -11,11 +11,12 @@
  * the kernel says launch KERNEL GX GY GZ BX BY BZ SHARED [REPEAT] : ARGUMENT... ARGUMENT: bN+OFFSET (address
  * of buffer N), u32:V u64:V f32:V f64:V u16:V u8:V, x:HEX (bytes), g:NAME write N FILE                the
  * buffer's bytes to a file global NAME FILE            a variable's bytes to a file
- *   texture BUFFER WIDTH HEIGHT DEPTH TEXEL CHANNELS [WORD...]   an image in a buffer, rows and levels
- * packed; the first is tN with N = 1. TEXEL: u8 ... f32. WORD: levels=N surface linear layered cube
- * normalized (reads) coords (normalized) srgb seamless linear-filter linear-mip modes=XYZ (wrap 0, clamp 1,
- * mirror 2, border 3) bias=F min=F max=F border=F. As ARGUMENT, tN is its object, and so is what `bind NAME
- * tN` writes to a reference
+ *   analyses BITS            of modules that are loaded from here on; PTX_ANALYSES in the environment is the
+ * first frame KERNEL             prints the bytes of a warp's registers texture BUFFER WIDTH HEIGHT DEPTH
+ * TEXEL CHANNELS [WORD...]   an image in a buffer, rows and levels packed; the first is tN with N = 1. TEXEL:
+ * u8 ... f32. WORD: levels=N surface linear layered cube normalized (reads) coords (normalized) srgb seamless
+ * linear-filter linear-mip modes=XYZ (wrap 0, clamp 1, mirror 2, border 3) bias=F min=F max=F border=F. As
+ * ARGUMENT, tN is its object, and so is what `bind NAME tN` writes to a reference
  *
  * One line of output for each, "ok ..." or "error ...". Exit status 0 whatever launches say; 2: a line that
  * is not understood.
@@ -26,6 +27,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "host/backend/software/ptx/program.h"
 #include "host/backend/software/ptx/ptx.h"
 #include "host/backend/software/ptx/texture.h"
 
@@ -348,7 +350,18 @@ static void launch(char *rest) {
   }
 }
 
+/* The bytes of a warp's registers. */
+static void frame(const char *name) {
+  int32_t number = module == NULL ? -1 : ptx_module_find_kernel(module, name);
+  enum ptx_status status;
+  const char *refused = number < 0 ? "no such kernel" : ptx_module_prepare(module, (uint32_t)number, &status);
+  if (refused != NULL) printf("error %s\n", refused);
+  else printf("ok %u\n", module->functions[module->kernel_function[number]]->frame_bytes);
+}
+
 int main(void) {
+  const char *analyses = getenv("PTX_ANALYSES");
+  if (analyses != NULL) ptx_analyses = (uint32_t)strtoul(analyses, NULL, 0);
   char *line = NULL;
   size_t room = 0;
   ssize_t length;
@@ -360,6 +373,11 @@ int main(void) {
     char *rest = line + used;
     if (strcmp(word, "module") == 0) {
       load(rest);
+    } else if (strcmp(word, "analyses") == 0) {
+      ptx_analyses = (uint32_t)strtoul(rest, NULL, 0);
+      puts("ok");
+    } else if (strcmp(word, "frame") == 0) {
+      frame(rest + strspn(rest, " "));
     } else if (strcmp(word, "buffer") == 0) {
       unsigned long long size = 0;
       char path[4096];

@@ -23,6 +23,8 @@ export interface Job {
   readonly device?: number;
   /** Kernels are decoded when they are first launched. */
   readonly lazy?: boolean;
+  /** Bits of PTX_ANALYSE_*: 0 is the plain way. Default: all. */
+  readonly analyses?: number;
   /** Bytes of each buffer, or its size (zeros); `fresh`: of so many bytes that were never written. */
   readonly buffers?: readonly (Buffer | number | { readonly fresh: number })[];
   /** Lines before the launches: `helpers 1`, `heap 65536`, ... */
@@ -79,6 +81,7 @@ export function runPtx(job: Job): Outcome {
     const run = spawnSync(builtFile('programs/ptx_run'), [], {
       input: `${lines.join('\n')}\n`,
       encoding: 'utf8',
+      env: { ...process.env, ...(job.analyses === undefined ? {} : { PTX_ANALYSES: `${job.analyses}` }) },
       timeout: 120_000,
       maxBuffer: 1 << 28,
     });

@@ -202,7 +202,8 @@ struct ptx_function {
   uint32_t *parameter_place; /* for functions: frame offset of each, lane-major */
   struct ptx_instruction *code;
   uint32_t code_count;
-  uint32_t *x; /* lists of operands */
+  uint32_t settles; /* its first instructions, whose results are equal in all threads of a launch */
+  uint32_t *x;      /* lists of operands */
   uint32_t x_count;
   uint32_t frame_bytes;
   uint32_t registers;

@@ -94,6 +94,17 @@ struct ptx_global_info {
 };
 
 /*
+ * The analyses that make kernels faster, all of them unless a test compares: it clears bits before it loads a
+ * module. Results are the same.
+ */
+enum {
+  PTX_ANALYSE_LIVE = 1,     /* registers that are never live together share a place */
+  PTX_ANALYSE_STRAIGHT = 2, /* lanes at one place or side by side access memory as one */
+  PTX_ANALYSE_UNIFORM = 4,  /* values that are equal in a launch are computed once in a frame; with LIVE */
+};
+extern uint32_t ptx_analyses;
+
+/*
  * Parses `length` bytes (a NUL ends them early). On failure *module is NULL, and `log`, if given, has the
  * error with line and instruction. A kernel with an unsupported instruction does not fail the module: the
  * module is loaded, `log` names each kernel that cannot run on a line, and its launch is refused. `target` is

@@ -184,6 +184,13 @@ typedef void ptx_gather(void *d, const unsigned char *memory, const uint64_t *to
                         uint32_t mask);
 typedef void ptx_scatter(unsigned char *memory, const void *a, const uint64_t *to, uint32_t shape,
                          uint32_t mask);
+/* A range of memory, and how addresses of the guest become places in it. */
+struct ptx_straight {
+  unsigned char *memory;
+  uint64_t size, base, offset; /* the offset is added to an address, and the base subtracted */
+};
+/* An access of 32 lanes with two simple shapes. False: nothing was done. */
+typedef bool ptx_straight_access(void *registers, const void *address, const struct ptx_straight *straight);
 /* Copy an element of the lanes' vectors, which have `count` elements, to a register and back. */
 typedef void ptx_deal(void *d, const void *vectors, uint32_t count, uint32_t mask);
 typedef void ptx_collect(void *vectors, const void *a, uint32_t count);
@@ -229,8 +236,9 @@ struct ptx_alu {
   void (*widen[T_TYPES])(uint32_t *to, const void *from, uint32_t count, bool negate);
   void (*narrow_f16)(uint16_t *to, const uint32_t *from, uint32_t count);
   ptx_reach_lanes *reach;
-  ptx_gather *gather[4][2][4]; /* [memory 1, 2, 4, 8][signed][register 1, 2, 4, 8] */
-  ptx_scatter *scatter[4][4];  /* [memory][register] */
+  ptx_straight_access *straight[2][2][4]; /* [store][32-bit addresses][bytes 1, 2, 4, 8]; NULL: none */
+  ptx_gather *gather[4][2][4];            /* [memory 1, 2, 4, 8][signed][register 1, 2, 4, 8] */
+  ptx_scatter *scatter[4][4];             /* [memory][register] */
   /* Vectors of 2, 4, 8, 16 bytes ([log2]) in memory order, each by one access (single.h). */
   ptx_gather *gather_whole[5];
   ptx_scatter *scatter_whole[5];

@@ -93,6 +93,53 @@ BLEND(u16)
 BLEND(u32)
 BLEND(u64)
 
+/*
+ * Accesses of all lanes in the frequent shapes, with one check for the warp: the lanes of each half are at
+ * one place, or side by side. False: it is another shape or a place that is not allowed, and nothing was
+ * done.
+ */
+#define STRAIGHT(name, A, R, shapes, copy)                                                                   \
+  AS_KERNELS_DO static bool name(void *registers, const void *address, const struct ptx_straight *s) {       \
+    const A *a = address, low = a[0], high = a[PTX_LANES / 2];                                               \
+    const A step = (A)(a[1] - low);                                                                          \
+    if (!(shapes)) return false;                                                                             \
+    A other = 0;                                                                                             \
+    HALF other |= (A)((a[i] ^ (A)(low + (A)i * step)) | (a[PTX_LANES / 2 + i] ^ (A)(high + (A)i * step)));   \
+    const u64 first = (A)(low + (A)s->offset), second = (A)(high + (A)s->offset), end = 15 * (u64)step;      \
+    const u64 from = first - s->base, next = second - s->base, most = s->size - sizeof(R) - end;             \
+    if (other != 0 || ((first | second) & (sizeof(R) - 1)) != 0 || s->size < sizeof(R) + end ||              \
+        from > most || next > most)                                                                          \
+      return false;                                                                                          \
+    R *r = registers;                                                                                        \
+    unsigned char *one = s->memory + from, *two = s->memory + next;                                          \
+    copy;                                                                                                    \
+    return true;                                                                                             \
+  }
+#define LOAD_STRAIGHT(R)                                                                                     \
+  if (step != 0) {                                                                                           \
+    memcpy(r, one, sizeof(R) * PTX_LANES / 2);                                                               \
+    memcpy(r + PTX_LANES / 2, two, sizeof(R) * PTX_LANES / 2);                                               \
+  } else {                                                                                                   \
+    R x, y;                                                                                                  \
+    memcpy(&x, one, sizeof x);                                                                               \
+    memcpy(&y, two, sizeof y);                                                                               \
+    HALF r[i] = x;                                                                                           \
+    HALF r[PTX_LANES / 2 + i] = y;                                                                           \
+  }
+#define STORE_STRAIGHT(R)                                                                                    \
+  memcpy(one, r, sizeof(R) * PTX_LANES / 2);                                                                 \
+  memcpy(two, r + PTX_LANES / 2, sizeof(R) * PTX_LANES / 2);
+#define STRAIGHTS(R)                                                                                         \
+  STRAIGHT(load_narrow_##R, u32, R, step == 0 || step == sizeof(R), LOAD_STRAIGHT(R))                        \
+  STRAIGHT(load_wide_##R, u64, R, step == 0 || step == sizeof(R), LOAD_STRAIGHT(R))                          \
+  STRAIGHT(store_narrow_##R, u32, R, step == sizeof(R), STORE_STRAIGHT(R))                                   \
+  STRAIGHT(store_wide_##R, u64, R, step == sizeof(R), STORE_STRAIGHT(R))
+STRAIGHTS(u16)
+STRAIGHTS(u32)
+STRAIGHTS(u64)
+#define ALL_STRAIGHT(f)                                                                                      \
+  { [1] = f##_u16, [2] = f##_u32, [3] = f##_u64 }
+
 /* M in memory, R in the register. */
 #define GATHER(M, R)                                                                                         \
   AS_KERNELS_DO static void gather_##M##_##R(void *dv, const unsigned char *memory, const u64 *to,           \

@@ -5,49 +5,14 @@
  */
 #include <string.h>
 
-#include "host/backend/software/ptx/text/parser.h"
+#include "host/backend/software/ptx/analysis/graph.h"
 
 #define NOWHERE UINT32_MAX
 
 struct graph {
-  uint32_t count;              /* count of blocks; the exit has number `count` */
-  uint32_t *first;             /* first pc of each, and the end */
-  uint32_t *block_of;          /* block that begins at a pc */
+  struct ptx_graph blocks;
   uint32_t *from_start, *from; /* predecessors, stored like a sparse matrix */
 };
-
-static bool ends_block(uint8_t kind) {
-  return kind == K_BRA || kind == K_BRX || kind == K_RET || kind == K_EXIT || kind == K_TRAP;
-}
-
-/* Calls `visit` for each successor of a block. */
-typedef void visitor(void *data, uint32_t from, uint32_t to);
-static void successors(const struct parser *p, const struct graph *g, bool exit_returns, uint32_t block,
-                       visitor *visit, void *data) {
-  uint32_t last = g->first[block + 1] - 1;
-  const struct ptx_instruction *in = &p->code[last];
-  uint32_t next = block + 1 < g->count ? block + 1 : g->count;
-  switch (in->kind) {
-    case K_BRA:
-      visit(data, block, g->block_of[in->target]);
-      break;
-    case K_BRX:
-      for (uint32_t i = 0; i < in->x_count; i++) visit(data, block, g->block_of[p->x[in->x + i]]);
-      break;
-    case K_RET:
-      visit(data, block, g->count);
-      break;
-    case K_EXIT:
-      if (exit_returns) visit(data, block, g->count);
-      break;
-    case K_TRAP:
-      break;
-    default:
-      visit(data, block, next);
-      return;
-  }
-  if (in->guard != 0) visit(data, block, next);
-}
 
 static void count_edge(void *data, uint32_t from, uint32_t to) {
   (void)from;
@@ -83,26 +48,9 @@ static void meet(void *data, uint32_t from, uint32_t to) {
   m->result = a;
 }
 
-static void make_blocks(struct parser *p, struct graph *g) {
-  bool *leads = ptx_scratch(p, p->code_count + 1);
-  leads[0] = true;
-  for (uint32_t i = 0; i < p->code_count; i++) {
-    if (p->code[i].kind == K_LABEL) leads[i] = true;
-    if (ends_block(p->code[i].kind)) leads[i + 1] = true;
-  }
-  g->first = ptx_scratch(p, (p->code_count + 1) * sizeof *g->first);
-  g->block_of = ptx_scratch(p, (p->code_count + 1) * sizeof *g->block_of);
-  for (uint32_t i = 0; i < p->code_count; i++) {
-    if (!leads[i]) continue;
-    g->block_of[i] = g->count;
-    g->first[g->count++] = i;
-  }
-  g->first[g->count] = p->code_count;
-}
-
 /* Numbers blocks in postorder of the reversed graph from the exit, which has the highest number. */
 static uint32_t *number(struct parser *p, const struct graph *g, uint32_t **by_order, uint32_t *reached) {
-  uint32_t nodes = g->count + 1;
+  uint32_t nodes = g->blocks.count + 1;
   uint32_t *order = ptx_scratch(p, nodes * sizeof *order);
   uint32_t *stack = ptx_scratch(p, nodes * sizeof *stack);
   uint32_t *at = ptx_scratch(p, nodes * sizeof *at);
@@ -110,9 +58,9 @@ static uint32_t *number(struct parser *p, const struct graph *g, uint32_t **by_o
   *by_order = ptx_scratch(p, nodes * sizeof **by_order);
   for (uint32_t i = 0; i < nodes; i++) order[i] = NOWHERE;
   uint32_t depth = 0, next = 0;
-  stack[depth++] = g->count;
-  seen[g->count] = true;
-  at[g->count] = g->from_start[g->count];
+  stack[depth++] = g->blocks.count;
+  seen[g->blocks.count] = true;
+  at[g->blocks.count] = g->from_start[g->blocks.count];
   while (depth > 0) {
     uint32_t node = stack[depth - 1];
     if (at[node] < g->from_start[node + 1]) {
@@ -146,44 +94,32 @@ static void drop_labels(struct parser *p) {
     now[i] = kept;
     if (p->code[i].kind != K_LABEL || wanted[i]) p->code[kept++] = p->code[i];
   }
-  bool *moved = ptx_scratch(p, p->x_count + 1);
-  for (uint32_t i = 0; i < kept; i++) {
-    struct ptx_instruction *in = &p->code[i];
-    if (in->kind == K_BRA) in->target = now[in->target];
-    if (in->join != PTX_NO_PC) in->join = now[in->join];
-    if (in->kind == K_BRX) {
-      for (uint32_t k = in->x; k < in->x + in->x_count; k++) {
-        if (!moved[k]) p->x[k] = now[p->x[k]];
-        moved[k] = true;
-      }
-    }
-  }
-  p->code_count = kept;
+  ptx_move_targets(p, p->code, kept, now);
 }
 
 void ptx_find_joins(struct parser *p) {
-  struct graph g = {0};
-  make_blocks(p, &g);
+  struct graph g = {.blocks = ptx_graph_make(p)};
+  const struct ptx_graph *blocks = &g.blocks;
   bool returns = false;
   for (uint32_t i = 0; i + 1 < p->code_count; i++) {
     if (p->code[i].kind == K_RET) returns = true;
   }
   /* A kernel may end only by exit. */
   bool exit_returns = !returns;
-  uint32_t nodes = g.count + 1;
+  uint32_t nodes = blocks->count + 1;
   g.from_start = ptx_scratch(p, (nodes + 1) * sizeof *g.from_start);
-  for (uint32_t b = 0; b < g.count; b++) successors(p, &g, exit_returns, b, count_edge, &g);
+  for (uint32_t b = 0; b < blocks->count; b++) ptx_successors(p, blocks, exit_returns, b, count_edge, &g);
   for (uint32_t b = 0; b < nodes; b++) g.from_start[b + 1] += g.from_start[b];
   g.from = ptx_scratch(p, (g.from_start[nodes] + 1) * sizeof *g.from);
   struct filling filling = {&g, ptx_scratch(p, nodes * sizeof *filling.at)};
   memcpy(filling.at, g.from_start, nodes * sizeof *filling.at);
-  for (uint32_t b = 0; b < g.count; b++) successors(p, &g, exit_returns, b, add_edge, &filling);
+  for (uint32_t b = 0; b < blocks->count; b++) ptx_successors(p, blocks, exit_returns, b, add_edge, &filling);
 
   uint32_t *by_order, reached;
   uint32_t *order = number(p, &g, &by_order, &reached);
   uint32_t *join = ptx_scratch(p, nodes * sizeof *join);
   for (uint32_t i = 0; i < nodes; i++) join[i] = NOWHERE;
-  join[g.count] = g.count;
+  join[blocks->count] = blocks->count;
   /*
    * A hostile graph could need many rounds. After these rounds the other branches have no join, or one that
    * is too late, which is slower but never wrong.
@@ -194,18 +130,18 @@ void ptx_find_joins(struct parser *p) {
     for (uint32_t i = reached - 1; i > 0; i--) {
       uint32_t node = by_order[i - 1];
       struct meeting m = {order, join, NOWHERE};
-      successors(p, &g, exit_returns, node, meet, &m);
+      ptx_successors(p, blocks, exit_returns, node, meet, &m);
       if (m.result != NOWHERE && join[node] != m.result) {
         join[node] = m.result;
         changed = true;
       }
     }
   }
-  for (uint32_t b = 0; b < g.count; b++) {
-    struct ptx_instruction *in = &p->code[g.first[b + 1] - 1];
+  for (uint32_t b = 0; b < blocks->count; b++) {
+    struct ptx_instruction *in = &p->code[blocks->first[b + 1] - 1];
     uint32_t to = changed ? NOWHERE : join[b];
-    if (!ends_block(in->kind)) continue;
-    in->join = to == NOWHERE || to == g.count ? PTX_NO_PC : g.first[to];
+    if (!ptx_ends_block(in->kind)) continue;
+    in->join = to == NOWHERE || to == blocks->count ? PTX_NO_PC : blocks->first[to];
     /*
      * Lanes wait at labels. Paths meet at a label of the text, or after a branch that ends a loop, where
      * statement.c added a label. After a guarded ret, exit or trap only one path continues.

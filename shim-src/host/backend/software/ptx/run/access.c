@@ -4,6 +4,8 @@
 #include "host/backend/software/ptx/run/single.h"
 #include "host/backend/software/ptx/run/warp.h"
 
+#define CROOKED 31u /* accesses after one that was not straight, at the same place of the code */
+
 /* The region of device memory that holds an address. NULL: there is none. */
 static const struct ptx_region *region_of(const struct place *at, uint64_t address) {
   struct ptx_region *region = &at->worker->regions[at->pc % REGION_CACHE];
@@ -74,6 +76,51 @@ unsigned char *ptx_in_one(const struct place *at, uint32_t mask, uint32_t bytes,
   reach.offset = offset;
   *shape = at->worker->alu->reach(to, address, mask, &reach);
   return (*shape & REACH_OUTSIDE) != 0 ? NULL : memory;
+}
+
+/*
+ * An access of one element by all lanes, side by side or at one place: one check and one copy for the warp.
+ * False: nothing was done.
+ */
+static bool straight(const struct place *at, uint32_t element) {
+  const struct ptx_instruction *in = at->in;
+  const struct block *block = at->warp->block;
+  bool narrow = (in->m & ML_NARROW) != 0, store = in->kind == K_STORE;
+  uint8_t *crooked = &at->worker->crooked[at->pc % REGION_CACHE];
+  if (*crooked > 0) {
+    --*crooked;
+    return false;
+  }
+  if ((ptx_analyses & PTX_ANALYSE_STRAIGHT) == 0 || in->size != ML_REGISTER(in->m) || block->check != NULL)
+    return false;
+  ptx_straight_access *access = at->worker->alu->straight[store][narrow][__builtin_ctz(in->size)];
+  if (access == NULL) return false;
+  const void *address = ptx_operand(at, in->a);
+  struct ptx_straight s = {.offset = in->u.offset};
+  enum ptx_space space = in->space;
+  uint64_t first = 0;
+  if (narrow) {
+    /* 32-bit windows wrap around; the few other sums are resolved one by one */
+    if ((in->u.offset >> 32) != 0 && (in->u.offset >> 32) != 0xffffffff) return false;
+  } else {
+    memcpy(&first, address, sizeof first);
+    first += in->u.offset;
+    if (space == S_GENERIC && ptx_is_device(first)) space = S_GLOBAL;
+  }
+  if (space == S_GLOBAL && !narrow) {
+    const struct ptx_region *region = region_of(at, first);
+    if (region == NULL) return false;
+    s = (struct ptx_straight){region->bytes, region->size, region->address, in->u.offset};
+  } else if (space == S_SHARED || (space == S_GENERIC && first - PTX_SHARED_WINDOW < PTX_WINDOW_SIZE)) {
+    s.memory = block->shared;
+    s.size = at->worker->launch->shared_bytes;
+    if (space == S_GENERIC) s.base = PTX_SHARED_WINDOW;
+  } else {
+    return false;
+  }
+  if (access(at->registers + (element & ~3u), address, &s)) return true;
+  *crooked = CROOKED;
+  return false;
 }
 
 /* Adds lanes that do not exist or have ended, which may be written to. */
@@ -202,6 +249,7 @@ bool ptx_load(const struct place *at, uint32_t mask) {
   const uint32_t *x = at->split->frame->function->x + in->x;
   uint32_t count = in->x_count, bytes = in->size * count, shape = 0;
   uint64_t to[PTX_LANES];
+  if (mask == FULL && count == 1 && straight(at, x[0])) return true;
   const unsigned char *memory = ptx_in_one(at, mask, bytes, to, &shape);
   if (memory != NULL) {
     if (count > 1) {
@@ -231,6 +279,7 @@ bool ptx_store(const struct place *at, uint32_t mask) {
   const uint32_t *x = at->split->frame->function->x + in->x;
   uint32_t count = in->x_count, bytes = in->size * count, held = ML_REGISTER(in->m), shape = 0;
   uint64_t to[PTX_LANES];
+  if (mask == FULL && count == 1 && (x[0] & 3) == REF_FRAME && straight(at, x[0])) return true;
   unsigned char *memory = ptx_in_one(at, mask, bytes, to, &shape);
   if (memory != NULL) {
     if (count > 1) store_vectors(at, memory, to, shape, mask);

@@ -110,6 +110,7 @@ bool ptx_block_begin(struct block *block, uint64_t cluster, uint32_t rank) {
     struct split *root = ptx_new_split(warp, frame);
     if (root == NULL) return false;
     root->mask = warp->exists;
+    ptx_settle_frame(warp, root);
     warp->leaves[warp->leaf_count++] = root;
   }
   return true;

@@ -152,17 +152,23 @@ enum run ptx_meet(const struct place *at, struct split *split, uint32_t mask, bo
   const struct ptx_instruction *in = at->in;
   uint32_t masks[PTX_LANES], lane = (uint32_t)__builtin_ctz(mask), living = warp->exists & ~warp->exited;
   uint32_t reference = member_masks(split->frame->function, in);
-  memcpy(masks, ptx_operand(at, reference), sizeof masks);
   struct meeting meeting;
   meeting.count = 0;
   join_meeting(&meeting, at, mask);
   split->pc = at->pc;
-  bool one_mask = (reference & 3) == REF_CONSTANT || of_one_mask(masks, mask, lane) == mask;
+  const uint32_t *own = (const void *)ptx_operand(at, reference);
+  memcpy(&masks[lane], &own[lane], sizeof *masks);
+  bool one_mask = (reference & 3) == REF_CONSTANT;
+  if (!one_mask) {
+    memcpy(masks, own, sizeof masks);
+    one_mask = of_one_mask(masks, mask, lane) == mask;
+  }
   if (one_mask && (masks[lane] & living & ~mask) == 0) {
     ptx_together(&meeting, mask);
     split->pc++;
     return RUN_DONE;
   }
+  memcpy(masks, own, sizeof masks);
   uint32_t present = mask, done = 0;
   for (uint32_t i = 0; i < warp->leaf_count; i++) {
     struct split *other = warp->leaves[i];

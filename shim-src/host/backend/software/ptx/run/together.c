@@ -75,9 +75,32 @@ static uint32_t sources(uint32_t how, const uint32_t *b, const uint32_t *c, uint
 }
 
 /*
+ * The frequent shuffle: all lanes are at one instruction, whose distance and segments are constants. The
+ * lanes that are read depend on these only, and the worker keeps them.
+ */
+static bool shuffle_whole(const struct place *at) {
+  const struct ptx_instruction *in = at->in;
+  if ((in->b & 3) != REF_CONSTANT || (in->c & 3) != REF_CONSTANT) return false;
+  struct shuffled *kept = &at->worker->shuffled[at->pc % SHUFFLE_CACHE];
+  uint64_t key = (uint64_t)in->b << 32 | (in->c ^ (in->m & 3));
+  if (kept->key != key) {
+    const void *b = ptx_operand(at, in->b), *c = ptx_operand(at, in->c);
+    kept->inside = sources(in->m & 3, b, c, kept->from);
+    kept->key = key;
+  }
+  const uint32_t *a = (const void *)ptx_operand(at, in->a);
+  uint32_t r[PTX_LANES];
+  for (uint32_t lane = 0; lane < PTX_LANES; lane++) r[lane] = a[kept->from[lane]];
+  memcpy(at->registers + (in->d & ~3u), r, sizeof r);
+  put_predicate(at, extra(at, 1) & ~PTX_DEFINED, kept->inside, FULL);
+  return true;
+}
+
+/*
  * A value from a lane outside the mask is undefined. It is 0 here, so that every run gives the same result.
  */
 static void shuffle(const struct meeting *meeting, uint32_t group) {
+  if (meeting->count == 1 && group == FULL && shuffle_whole(&meeting->parties[0].at)) return;
   uint32_t a[PTX_LANES], b[PTX_LANES], c[PTX_LANES], r[PTX_LANES], from[PTX_LANES];
   const struct ptx_instruction *in = meeting->parties[0].at.in;
   collect(meeting, offsetof(struct ptx_instruction, a), a);

@@ -168,7 +168,11 @@ again:
       case K_SPECIAL:
         ptx_special(&at);
         if (in->m >= SR_CLOCK && in->m <= SR_GLOBALTIMER_HI) seen |= SPIN_CLOCK;
-        ptx_blend(worker, at.registers + (in->d & ~3u), worker->scratch, mask, in->size);
+        if ((mask | idle) == FULL) {
+          memcpy(at.registers + (in->d & ~3u), worker->scratch, (size_t)in->size * PTX_LANES);
+        } else {
+          ptx_blend(worker, at.registers + (in->d & ~3u), worker->scratch, mask, in->size);
+        }
         pc++;
         continue;
       case K_LABEL:

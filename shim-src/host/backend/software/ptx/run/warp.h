@@ -22,6 +22,7 @@ struct frame {
   uint32_t number;    /* of the function */
   uint32_t depth;
   uint32_t local_base;
+  bool settled;              /* the results of the first instructions are in its registers: settle.c */
   bool grows;                /* lanes have allocated memory after the function's own */
   uint32_t grown[PTX_LANES]; /* bytes allocated, if it grows: stack.c */
   const struct ptx_function *function;
@@ -133,6 +134,13 @@ struct launch_state {
 #define REGION_CACHE 64u
 #define TEXTURE_CACHE 8u
 
+#define SHUFFLE_CACHE 16u
+/* The lanes that a shuffle reads. */
+struct shuffled {
+  uint64_t key; /* of the instruction: its constants and its kind */
+  uint32_t inside, from[PTX_LANES];
+};
+
 #define PTX_MEANWHILE_NS 1000000u /* between two calls of ptx_launch.meanwhile */
 
 /* A thread that runs blocks. */
@@ -140,12 +148,14 @@ struct worker {
   struct launch_state *launch;
   const struct ptx_alu *alu;
   struct ptx_region regions[REGION_CACHE]; /* by pc */
+  uint8_t crooked[REGION_CACHE];           /* by pc: accesses that need not be tried as a straight one */
   struct {
     uint64_t object; /* 0: none */
     struct ptx_texture texture;
-  } textures[TEXTURE_CACHE];  /* by object */
-  struct frame **free_frames; /* by function */
-  struct frame *made;         /* all frames, in use or free */
+  } textures[TEXTURE_CACHE];               /* by object */
+  struct shuffled shuffled[SHUFFLE_CACHE]; /* by pc */
+  struct frame **free_frames;              /* by function */
+  struct frame *made;                      /* all frames, in use or free */
   uint64_t frame_bytes;
   struct block *spare;
   uint64_t turn;    /* start of its turn, if it has turns */
@@ -243,6 +253,9 @@ void ptx_window(const struct place *at, uint32_t mask);
 /* stack.c: K_STACK; false: a fault was raised. Also where the memory after some lanes' stacks begins. */
 bool ptx_stack(const struct place *at, struct frame *frame, uint32_t mask);
 uint32_t ptx_stack_top(const struct frame *frame, uint32_t lanes);
+
+/* settle.c: a kernel's frame for a new warp: its first instructions, unless they have run in this frame. */
+void ptx_settle_frame(struct warp *warp, struct split *root);
 
 /* access.c: false: a fault was raised. */
 bool ptx_load(const struct place *at, uint32_t mask);

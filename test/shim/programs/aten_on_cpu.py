@@ -70,12 +70,16 @@ def writes(argument):
 
 def through_cpu(op):
     names = [argument.name for argument in op._schema.arguments]
+    tensors = {argument.name for argument in op._schema.arguments if isinstance(argument.type, torch.TensorType)}
     written_names = {argument.name for argument in op._schema.arguments if writes(argument)}
 
     def call(*args, **kwargs):
         moved, written = Moved(), []
         given = dict(zip(names, args)) | kwargs
         on_cpu = {name: moved.to_cpu(value) for name, value in given.items()}
+        for name in tensors & given.keys():
+            if isinstance(on_cpu[name], (int, float)):  # a number in a tensor's place: the dispatcher lets it through
+                on_cpu[name] = torch.tensor(on_cpu[name])
         for name in written_names & given.keys():
             if isinstance(given[name], torch.Tensor):
                 written.append((on_cpu[name], given[name]))

@@ -54,6 +54,7 @@ export const traceDirectory = '/run/vgpu-agent/trace';
 export const traceRecord = '/run/vgpu-agent/trace/unit';
 export const traceFile = '/run/vgpu-agent/trace/events';
 export const tracerName = 'libvgpu-trace.so';
+export const ptxasName = 'vgpu-ptxas';
 export const agentConf = '/etc/vgpu-agent/agent.json';
 export const userProfiles = '/etc/vgpu-agent/profiles';
 export const defaultSocket = '/run/vgpu/hostd.sock';

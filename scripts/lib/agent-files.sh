@@ -13,7 +13,7 @@ agent_files() {
   rm -rf "$to/units/cockpit/types"
   cp --no-preserve=ownership package.json LICENSE "$to/"
   cp -R --no-preserve=ownership docs/man docs/json "$to/docs/"
-  for part in libcuda.so.1 libnvidia-ml.so.1 libvgpu-trace.so vgpu-probe vgpu-watch; do
+  for part in libcuda.so.1 libnvidia-ml.so.1 libvgpu-trace.so vgpu-probe vgpu-ptxas vgpu-watch; do
     [ ! -e "$shim/$part" ] || cp --no-preserve=ownership "$shim/$part" "$to/build/shim/"
   done
 }

@@ -29,7 +29,8 @@ export function runCommand(run: Run): Command {
     .option('--print', 'print the variables for the command, and do not run it')
     .addHelpText(
       'after',
-      `\nThe exit status is that of the command. Programs with set-user-ID bits and static programs do not see the GPU.\n${examples(
+      `\nThe exit status is that of the command. Programs with set-user-ID bits and static programs do not see the GPU.
+If the GPU is simulated, Triton and CuPy are told to give it PTX, which it runs, and not machine code.\n${examples(
         ['vgpu-agent run -- python3 train.py', 'a program of your own'],
         ['vgpu-agent run --host vsock:2:14833 -- nvidia-smi', 'another host'],
         ['env $(vgpu-agent run --print) ./program', 'the same, by hand'],

@@ -11,6 +11,7 @@ import type { Profile } from '../../profile/types.js';
 import { Root } from '../files/root.js';
 import { resolveEndpoint } from '../vgpu-host/endpoint.js';
 import { askProbe, describeFailure } from '../vgpu-host/probe.js';
+import { simulatedCompilers } from './simulated-compilers.js';
 import { defaultShimDirectory, shimFiles } from './store.js';
 
 export interface Borrowed {
@@ -67,7 +68,11 @@ export async function borrowShim(runner: CommandRunner, question: BorrowQuestion
     from,
     device: device.name,
     simulated: report.simulated,
-    environment: { ...loaderVariables(profile, libraries, environment), VGPU_HOST: endpoint },
+    environment: {
+      ...loaderVariables(profile, libraries, environment),
+      VGPU_HOST: endpoint,
+      ...(report.simulated ? simulatedCompilers(libraries, environment) : {}),
+    },
   };
 }
 

@@ -4,7 +4,14 @@ import path from 'node:path';
 import type { ShimBuild, StoreFacts } from '../../contracts/facts.js';
 import { kindOf } from '../../contracts/manifest.js';
 import { VgpuError } from '../../lib/errors.js';
-import { packageRoot, storeCurrent, storeRoot, storeVersions, tracerName } from '../../lib/paths.js';
+import {
+  packageRoot,
+  ptxasName,
+  storeCurrent,
+  storeRoot,
+  storeVersions,
+  tracerName,
+} from '../../lib/paths.js';
 import { type ContentCache, pathState } from '../files/content.js';
 import { Root } from '../files/root.js';
 
@@ -75,13 +82,14 @@ export const shimFiles: readonly {
   readonly name: string;
   readonly mode: number;
   readonly library: boolean;
-  /** It is built for x86-64 alone, and nothing but `doctor --trace` needs it. */
+  /** A build may lack it: the shim works without. */
   readonly optional: boolean;
 }[] = [
   { name: 'libcuda.so.1', mode: 0o644, library: true, optional: false },
   { name: 'libnvidia-ml.so.1', mode: 0o644, library: true, optional: false },
   { name: tracerName, mode: 0o644, library: true, optional: true },
   { name: 'vgpu-probe', mode: 0o755, library: false, optional: false },
+  { name: ptxasName, mode: 0o755, library: false, optional: true },
 ];
 
 export function defaultShimDirectory(): string {

@@ -2,10 +2,11 @@
 // not run: the verdict and the doctor say so, and what needs no kernel is done.
 
 import assert from 'node:assert/strict';
+import { execFileSync } from 'node:child_process';
 import { realpathSync } from 'node:fs';
 import { dirname } from 'node:path';
 import { test } from 'node:test';
-import { findPython } from '../../shim/third_party/python_steps.js';
+import { findPython } from '../../shim/python/python_steps.js';
 import { long } from '../support/consumer.js';
 import { Guest, whyNoGuest } from '../support/guest.js';
 import { whyNoHostd } from '../support/hosts.js';
@@ -15,13 +16,13 @@ import { assertVerdict, evidence, tell } from '../support/scenario.js';
 
 const python = findPython(
   'VGPU_TEST_TORCH',
-  'venv-torch',
+  'torch-pip',
   'import importlib.metadata as m; m.version("nvidia-cublas"); assert "+cpu" not in m.version("torch")',
 );
 const skip =
   whyNoGuest() ||
   whyNoHostd() ||
-  (python === undefined && 'no PyTorch with CUDA 13 (as test/shim/third_party/torch.test.ts takes it)') ||
+  (python === undefined && 'no PyTorch with CUDA 13 (as scripts/fetch-packages torch-pip brings it)') ||
   (!long && 'takes a minute: --long');
 const unit = 'learner.service';
 /** Moves numbers to the GPU and back, then adds, which takes a kernel. item() makes pinned memory before it waits. */
@@ -40,7 +41,15 @@ test('a PyTorch service finds the device and copies, and the verdict names the k
 }, async (t) => {
   assert.ok(python !== undefined);
   const environment = dirname(dirname(python));
-  const guest = await Guest.start({ readOnlyBinds: [`${realpathSync(environment)}:/opt/torch`] }, t);
+  // The Python that the environment was made with, where it is none of the system's.
+  const prefix = execFileSync(python, ['-c', 'import sys; print(sys.base_prefix)'], {
+    encoding: 'utf8',
+  }).trim();
+  const bases = prefix.startsWith('/usr') ? [] : [`${prefix}:${prefix}`];
+  const guest = await Guest.start(
+    { readOnlyBinds: [`${realpathSync(environment)}:/opt/torch`, ...bases] },
+    t,
+  );
   await guest.hosts.start();
   await guest.write('/usr/local/lib/learner.py', program);
   await guest.write(

@@ -7,6 +7,20 @@ import math
 import sys
 import warnings
 
+from cuda import pathfinder
+
+find = pathfinder.load_nvidia_dynamic_lib
+
+
+def without_nvjitlink(name):
+    """nvJitLink makes machine code. Where it is missing, numba-cuda gives its PTX to the driver's linker (cuLink*)."""
+    if name == "nvJitLink":
+        raise pathfinder.DynamicLibNotFoundError(name)
+    return find(name)
+
+
+pathfinder.load_nvidia_dynamic_lib = without_nvjitlink
+
 import numpy as np
 from numba import cuda, float32, vectorize
 from numba.cuda.random import create_xoroshiro128p_states, xoroshiro128p_uniform_float32

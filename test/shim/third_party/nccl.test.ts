@@ -1,18 +1,24 @@
 /** NVIDIA's NCCL on two simulated GPUs, whose kernels are skipped: all of its calls, and none of its results. */
 import assert from 'node:assert/strict';
-import { existsSync } from 'node:fs';
+import { existsSync, readdirSync } from 'node:fs';
 import path from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import { buildProgram, ROOT, runProgram } from '../cuda/private_programs.js';
 import { type Host, SHIM, scratchDirectory, startChain, startHost, VARIANT } from '../shim_host.js';
 
-const NCCL = path.join(ROOT, '.cache/roots/nccl/nvidia/nccl/lib/libnccl.so.2');
+/** The library of the virtual environment, whatever its version of Python; where there is none, a path to no file. */
+function findNccl(): string {
+  const lib = path.join(ROOT, '.cache/roots/nccl-pip/lib');
+  const [python = 'python3'] = existsSync(lib) ? readdirSync(lib) : [];
+  return path.join(lib, python, 'site-packages/nvidia/nccl/lib/libnccl.so.2');
+}
+const NCCL = findNccl();
 const skip =
   VARIANT !== 'shim'
     ? 'a program without sanitizers loads the library'
     : process.env['VGPU_TEST_LONG'] !== '1'
       ? 'only with --long'
-      : !existsSync(NCCL) && 'scripts/fetch-packages nccl has not fetched it';
+      : !existsSync(NCCL) && 'scripts/fetch-packages nccl-pip has not fetched it';
 
 const HOST = ['--software-kernels', 'skip', '--profile', 'h100-80gb', '--profile', 'h100-80gb'];
 

@@ -111,6 +111,34 @@ describe('vgpu-agent run', () => {
     assertDocument('run', document.stdout);
   });
 
+  test('compilers get our ptxas and a cache of their own, because the GPU is simulated', () => {
+    const ask = (more: Readonly<Record<string, string>>): readonly string[] =>
+      run(
+        [
+          '--',
+          'sh',
+          '-c',
+          'printf "%s\\n" "$TRITON_PTXAS_PATH" "$TRITON_PTXAS_BLACKWELL_PATH" "$TRITON_CACHE_DIR" "$CUPY_COMPILE_WITH_PTX"',
+        ],
+        {
+          HOME: '/home/of-the-caller',
+          XDG_CACHE_HOME: '',
+          TRITON_CACHE_DIR: '',
+          ...more,
+        },
+      )
+        .stdout.trim()
+        .split('\n');
+    const [ptxas = '', blackwell, cache, cupy] = ask({});
+    assert.match(ptxas, /\/vgpu-ptxas$/);
+    assert.equal(spawnSync(ptxas, ['--version']).status, 0);
+    assert.deepEqual([blackwell, cupy], [ptxas, '1']);
+    assert.equal(cache, '/home/of-the-caller/.cache/vgpu-agent/triton/simulated');
+    assert.equal(ask({ XDG_CACHE_HOME: '/x' })[2], '/x/vgpu-agent/triton/simulated');
+    assert.equal(ask({ TRITON_CACHE_DIR: '/t' })[2], '/t/simulated', 'not among those of a real GPU');
+    assert.equal(ask({ TRITON_CACHE_DIR: '/t/simulated' })[2], '/t/simulated', 'a command in a command');
+  });
+
   const become = ['setpriv', `--reuid=${nobody}`, `--regid=${nobody}`, '--clear-groups'] as const;
   const whyNotNobody =
     (process.getuid?.() !== 0 && 'needs root') ||

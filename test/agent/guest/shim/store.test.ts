@@ -50,6 +50,14 @@ describe('shim-build', () => {
     await assert.rejects(readShimBuild(other, new ContentCache()), /versions 0\.1\.0 and 0\.2\.0/);
   });
 
+  it('takes our ptxas along where it was built, as a program', async (context) => {
+    const { files } = await readShimBuild(
+      shimTree(context, { 'vgpu-ptxas': '#!/bin/sh' }),
+      new ContentCache(),
+    );
+    assert.equal(files.find((file) => file.name === 'vgpu-ptxas')?.mode, 0o755);
+  });
+
   it('has one id whatever the umask and the order, another for other bytes', async (context) => {
     const id = async (directory: string) => (await readShimBuild(directory, new ContentCache())).id;
     const first = shimTree(context);

@@ -3,30 +3,19 @@
  * an NVVM.
  */
 import { after, before, describe, it } from 'node:test';
-import { type Host, scratchDirectory, startHost, VARIANT } from '../shim_host.js';
-import { findPython, stepsPass } from './python_steps.js';
-
-const long = process.env['VGPU_TEST_LONG'] === '1';
-
-/** Where libdevice is, and NVVM unless a wheel has it. */
-const CUDA_HOME = process.env['CUDA_HOME'] ?? '/usr/local/cuda';
+import { type Host, scratchDirectory, startHost } from '../shim_host.js';
+import { findPython, long, skipPython, stepsPass } from './python_steps.js';
 
 /** numba finds both that its PTX is made with. */
 const python = findPython(
   'VGPU_TEST_NUMBA',
-  'venv-numba',
+  'cuda-pip',
   'from numba.cuda.cudadrv.nvvm import NVVM, LibDevice; NVVM(); LibDevice()',
-  { CUDA_HOME },
 );
+const skip =
+  skipPython || (python === undefined && 'no numba-cuda with NVVM (scripts/fetch-packages cuda-pip)');
 
-function reasonToSkip(): string | false {
-  if (VARIANT !== 'shim') return 'a program that is not sanitized cannot load a sanitized library';
-  return python === undefined
-    ? 'no numba with NVVM (python3 -m venv .cache/venv-numba; .cache/venv-numba/bin/pip install numba; CUDA_HOME names the toolkit)'
-    : false;
-}
-
-describe('numba', { skip: reasonToSkip() }, () => {
+describe('numba', { skip }, () => {
   const scratch = scratchDirectory();
   let host: Host;
   before(async () => {
@@ -38,7 +27,7 @@ describe('numba', { skip: reasonToSkip() }, () => {
   });
 
   const passes = (steps: readonly string[]): Promise<void> =>
-    stepsPass(python ?? '', 'numba_steps.py', steps, host, { CUDA_HOME });
+    stepsPass(python ?? '', 'numba_steps.py', steps, host, scratch.path);
 
   it('computes with blocks, shared memory, atomics and shuffles what numpy computes', async () => {
     await passes(['kernels', 'matrices', 'atomics', 'warps']);

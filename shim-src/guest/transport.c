@@ -49,7 +49,7 @@ void vgpu_transport_tried(const char *address, bool first, bool none_left) {
   if (!none_left) return;
   last = furthest;
   memcpy(last.tried, tried, sizeof tried);
-  snprintf(last.message, sizeof last.message, "%s", tried);
+  snprintf(last.message, sizeof last.message, "%.*s", (int)sizeof last.message - 1, tried);
 }
 
 const struct vgpu_transport_word *vgpu_transport_last(void) {

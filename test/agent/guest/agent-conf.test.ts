@@ -27,6 +27,7 @@ test('the defaults are these', () => {
     consumers: 'installed',
     first: null,
     host: null,
+    hosts: { prefer: 'used', leaveAfterSeconds: 10, returnAfterSeconds: 60 },
     repair: { enabled: true, perHour: 30, backoffSeconds: 1 },
     restart: {
       enabled: true,

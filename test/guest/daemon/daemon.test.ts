@@ -196,7 +196,7 @@ describe('one guest with the service', { skip }, () => {
     const text = await guest.must('vgpu-agent', 'logs', '--lines', 'all', '--explain');
     assert.match(text, /inference compute/);
     assert.match(text, /repaired in/);
-    assert.match(text, /What had changed was repaired/);
+    assert.match(text, /Drift was repaired/);
     // journald takes one of the two @ of a field that the entry does not have.
     const unfilled = /@VGPU_|VGPU_[A-Z]+@|VGPU_(REASON|PROFILE|PATHS)/;
     assert.doesNotMatch(text, unfilled, 'every field that an explanation names is in its entry');

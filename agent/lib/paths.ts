@@ -1,5 +1,5 @@
 /** Every fixed path that scripts, packages and parts of the agent rely on, named once. */
-import { existsSync } from 'node:fs';
+import { accessSync, existsSync } from 'node:fs';
 import path from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { VgpuError } from './errors.js';
@@ -137,5 +137,15 @@ export function findPackageRoot(from: string = path.dirname(fileURLToPath(import
   for (let directory = from; ; directory = path.dirname(directory)) {
     if (existsSync(path.join(directory, 'package.json'))) return directory;
     if (directory === path.dirname(directory)) return null;
+  }
+}
+
+/** True if this process may access the file; `mode` as for access(2), such as constants.R_OK. */
+export function may(file: string, mode: number): boolean {
+  try {
+    accessSync(file, mode);
+    return true;
+  } catch {
+    return false;
   }
 }

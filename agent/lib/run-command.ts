@@ -122,12 +122,8 @@ function runOnce(
     }
     child.on('close', finish);
     child.on('exit', (code, signal) => {
-      const drain = (before: number): void => {
-        const look = (): void => (received === before || timedOut ? finish(code, signal) : drain(received));
-        // After a pause of this process its timer runs before it reads what has arrived meanwhile.
-        timers.push(setTimeout(() => setImmediate(look), drainMs));
-      };
-      drain(received);
+      // After a pause of this process the timer runs before the output that arrived meanwhile is read.
+      timers.push(setTimeout(() => setImmediate(() => finish(code, signal)), drainMs));
     });
     timers.push(
       setTimeout(() => {

@@ -1,6 +1,6 @@
 /**
  * vgpu-watch, the small C process beside the service: it writes to systemd's notify socket, keeps a session
- * with the host (Node has no vsock) and reads POSIX locks. It runs as long as the service, so that a ping of the
+ * with each host (Node has no vsock) and reads POSIX locks. It runs as long as the service, so that a ping of the
  * watchdog starts no process.
  */
 import { spawn } from 'node:child_process';

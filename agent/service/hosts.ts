@@ -1,7 +1,7 @@
 /**
- * Which host of several is in use. Its decisions are pure: (state, event) -> state and effects; `now` comes with the
- * events, in milliseconds. The library tries the host in use first (shim-src/guest/config.c), so that all processes of
- * a consumer have the same one, also when an earlier host of the list is back.
+ * Chooses the host in use from a list. The decisions are pure: (state, event) -> state and effects; `now` comes with
+ * the events, in milliseconds. The library tries the host in use first (shim-src/guest/config.c), so that all processes
+ * of a consumer use the same host even after an earlier host of the list has come back.
  */
 import { rmSync } from 'node:fs';
 import path from 'node:path';
@@ -14,24 +14,24 @@ import { type HostEvent, seenAt } from './helper.js';
 import { pacer, steadyNow } from './pacer.js';
 
 export interface HostsRules {
-  /** Back to an earlier host of the list once it has answered for `returnMs`. */
+  /** Return to an earlier host of the list after it has answered for `returnMs`. */
   readonly preferFirst: boolean;
-  /** The host in use is left after so long without an answer: a shorter one is over before its sessions are. */
+  /** Leave the host in use after this time without an answer. Sessions survive shorter losses. */
   readonly leaveMs: number;
   readonly returnMs: number;
 }
 
 export interface HostSeen {
   readonly endpoint: string;
-  /** Null: not heard of yet. */
+  /** Null before the first report. */
   readonly last: HostEvent | null;
-  /** Since when it is up or down. */
+  /** Time of the last change between up and down. */
   readonly since: number;
 }
 
 export interface HostsState {
   readonly hosts: readonly HostSeen[];
-  /** Null: none has answered yet. */
+  /** Null until a host has answered. */
   readonly used: string | null;
   /** An earlier host to which consumers may move back; null: none. */
   readonly offered: string | null;
@@ -45,7 +45,7 @@ export type HostsEvent =
 
 export type HostsEffect =
   | { readonly kind: 'use'; readonly endpoint: string }
-  /** About the host in use. `moved`: it is another one than before. */
+  /** Reports an event of the host in use. `moved`: the host in use has changed. */
   | { readonly kind: 'tell'; readonly endpoint: string; readonly event: HostEvent; readonly moved: boolean }
   | { readonly kind: 'offer'; readonly endpoint: string | null }
   | { readonly kind: 'look'; readonly at: number };
@@ -55,7 +55,7 @@ interface Next {
   readonly effects: readonly HostsEffect[];
 }
 
-/** `used`: what a service before this one used. */
+/** `used`: the host that an earlier run of the service used. */
 export function beginHosts(addresses: readonly string[], used: string | null, now: number): HostsState {
   return {
     hosts: addresses.map((endpoint) => ({ endpoint, last: null, since: now })),
@@ -71,7 +71,7 @@ export function hostsNext(state: HostsState, event: HostsEvent, rules: HostsRule
     case 'taken': {
       const host = state.hosts.find(({ endpoint }) => endpoint === state.offered);
       if (host?.last?.kind !== 'up') return { state, effects: [] };
-      // Those that have not moved yet keep the offer: each moves when it may.
+      // Consumers that have not moved yet keep the offer; each moves when its restart is allowed.
       const next = { ...state, used: host.endpoint, offered: null };
       return { state: next, effects: [use(host.endpoint), tell(host.endpoint, host.last, true)] };
     }
@@ -109,7 +109,7 @@ function decide(state: HostsState, rules: HostsRules, now: number): Next {
   return used.last?.kind === 'up' ? offer(state, rules, now) : { state, effects: [] };
 }
 
-/** At first no consumer has a session: the first host that answers is used, as the library does it. */
+/** No consumer has a session yet, so use the first host that answers, as the library does. */
 function choose(state: HostsState): Next {
   const first = state.hosts.findIndex(({ last }) => last?.kind !== 'down');
   const host = state.hosts[first];
@@ -159,11 +159,11 @@ function tell(endpoint: string, event: HostEvent, moved: boolean): HostsEffect {
   return { kind: 'tell', endpoint, event, moved };
 }
 
-// Carries the decisions out.
+// Carries out the decisions.
 
 interface HostsEffects {
   readonly rules: () => HostsRules;
-  /** Null: there is one host, or none, and nothing to choose. */
+  /** Null: the list has fewer than two hosts. */
   readonly use: (endpoint: string | null) => void;
   readonly used: () => string | null;
   readonly tell: (endpoint: string, event: HostEvent, moved: boolean) => void;
@@ -173,13 +173,13 @@ interface HostsEffects {
 }
 
 interface Hosts {
-  /** These are the hosts from now on; empty: none. */
+  /** Replaces the list of hosts; empty: no host. */
   watch(hosts: string): void;
-  /** Of host `number` of the list, from 0. */
+  /** An event of host `number` of the list, from 0. */
   hear(number: number, host: HostEvent): void;
-  /** A consumer is about to be started for the host that was offered. */
+  /** Uses the offered host: a consumer is about to restart for it. */
   take(): void;
-  /** The rules may be others now. */
+  /** Decides again, because the rules may have changed. */
   reconsider(): void;
   /** The place of the host in use in the list, from 0. */
   readonly place: number;
@@ -190,7 +190,7 @@ export function hostsWatch(effects: HostsEffects): Hosts {
   const step = (event: HostsEvent): void => {
     const next = hostsNext(state, event, effects.rules());
     state = next.state;
-    // The file first: the judges may start a consumer at once.
+    // Write the file before telling the judges, which may restart a consumer immediately.
     for (const one of next.effects) if (one.kind === 'use' && several()) effects.use(one.endpoint);
     effects.show(state);
     for (const one of next.effects) {
@@ -233,7 +233,7 @@ export function shownHosts({ hosts, used }: HostsState): readonly OneOfSeveral[]
   return hosts.map(({ endpoint, last }) => ({ ...seenAt(endpoint, last), inUse: endpoint === used }));
 }
 
-/** Null: done. Else why not: programs then try the hosts in the order of the list. */
+/** Returns null, or the reason of a failure; programs then try the hosts in the order of the list. */
 export function writeHostInUse(endpoint: string | null, file = hostInUseFile): string | null {
   try {
     if (endpoint === null) {

@@ -1,11 +1,12 @@
 /** Reads the journal through journalctl, which knows all of its file formats, rotation and permissions. */
 import { type ChildProcessByStdio, spawn } from 'node:child_process';
-import { accessSync, constants, readdirSync } from 'node:fs';
+import { constants, readdirSync } from 'node:fs';
 import path from 'node:path';
 import type { Readable } from 'node:stream';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { errnoOf, VgpuError } from '../lib/errors.js';
 import { member } from '../lib/json.js';
+import { may } from '../lib/paths.js';
 import { toolEnvironment } from '../lib/run-command.js';
 import type { JournalEntry, JournalReader } from './types.js';
 import { namespaceOption } from './unit-facts.js';
@@ -344,14 +345,5 @@ function namesIn(directory: string): readonly string[] {
     return readdirSync(directory);
   } catch {
     return [];
-  }
-}
-
-function may(file: string, access: number): boolean {
-  try {
-    accessSync(file, access);
-    return true;
-  } catch {
-    return false;
   }
 }

@@ -61,9 +61,9 @@
  * VGPU_FLAG_PRINTED says that there is output, and the call `printed` fetches it. Without the feature the
  * output goes to the host's log.
  *
- * With VGPU_FEATURE_EXCHANGE sessions of one guest can open each other's memory, by tokens. A host whose
- * device shares only what cuIpc* shares takes VGPU_FEATURE_IPC instead, and VGPU_FEATURE_SHARES for
- * physical memory and pools as well.
+ * With VGPU_FEATURE_EXCHANGE sessions of one guest can open each other's memory, by tokens. A host that
+ * passes on the driver's handles offers VGPU_FEATURE_IPC for what cuIpc* shares, and VGPU_FEATURE_SHARES
+ * for physical memory and pools.
  *
  * With VGPU_FEATURE_RESUME the session survives its connection. A guest that offers it sends a struct
  * vgpu_resume behind its HELLO. When its connection breaks, the guest connects again and sets `join` and
@@ -71,10 +71,11 @@
  * sends all frames again that the host has not received, and the host all replies that the guest has not
  * received. Each end keeps the frames that it sent until it knows that they arrived. The guest keeps a frame
  * until a later one was answered. The host keeps a reply until a request acknowledges it, in `status` and
- * `deferred`, which have no other meaning in requests: it contains the sequence of the last reply that has
- * come, and so have all that were sent before that one. The host skips a frame that it has received before,
- * so no call is carried out twice. A guest that ends sends VGPU_OP_GOODBYE; the end of the connection is then
- * the end of the session. The same is true for a session whose host does not wait for a new connection.
+ * `deferred`, which have no other meaning in requests: they hold the sequence of the last reply that has
+ * arrived. All replies sent before that one have arrived, too. The host skips a frame that it has received
+ * before, so no call is carried out twice. A guest that ends sends VGPU_OP_GOODBYE; the end of the connection
+ * is then the end of the session. The same is true for a session whose host does not wait for a new
+ * connection.
  *
  * Rings survive the connection unchanged (VGPU_FEATURE_RESUME_RINGS): both ends still map them, and each end
  * knows its own indexes. Only the descriptor of the last shared region is sent again, if the guest has
@@ -161,8 +162,8 @@ enum vgpu_control_opcode {
 #define VGPU_FEATURE_RESUME 0x800u /* the session survives its connection */
 /* In HELLO: the session survives also with rings. Older guests can have one of the two features only. */
 #define VGPU_FEATURE_RESUME_RINGS 0x1000u
-#define VGPU_FEATURE_IPC 0x2000u /* share_memory and share_event, but for no physical memory and no pools */
-#define VGPU_FEATURE_SHARES 0x4000u /* with VGPU_FEATURE_IPC: also for these two */
+#define VGPU_FEATURE_IPC 0x2000u    /* share_memory and share_event for what cuIpc* shares */
+#define VGPU_FEATURE_SHARES 0x4000u /* also for physical memory and pools */
 #define VGPU_FEATURE_PARK 0x8000u   /* answers come out of order */
 
 struct vgpu_frame {

@@ -151,7 +151,7 @@ enum vgpu_stream_result vgpu_ring_write_frame(struct vgpu_ring *ring, struct vgp
 /* Learns from a wait (spin.h), and leaves the peer's processor if that may be why many waits slept. */
 void vgpu_ring_learn(struct vgpu_ring *ring, const struct vgpu_spinning *spinning, bool slept);
 
-/* For the reader: sleeps until a frame can be read, or until a time (vgpu_now_ns). OK: neither may be true.
+/* For the reader: sleeps until a frame can be read, or until a time (vgpu_now_ns). May return OK before both.
  */
 enum vgpu_stream_result vgpu_ring_sleep(struct vgpu_ring *ring, struct vgpu_doorbell *doorbell,
                                         uint64_t until);

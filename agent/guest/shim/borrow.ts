@@ -1,10 +1,10 @@
 /** The shim for one command: what `vgpu-agent run` sets, and where the calls go. */
-import { accessSync, constants } from 'node:fs';
+import { constants } from 'node:fs';
 import path from 'node:path';
 import type { HostFacts } from '../../contracts/facts.js';
 import { VgpuError } from '../../lib/errors.js';
 import { own } from '../../lib/json.js';
-import { defaultSocket, guestConf, storeCurrent } from '../../lib/paths.js';
+import { defaultSocket, guestConf, may, storeCurrent } from '../../lib/paths.js';
 import type { CommandRunner } from '../../lib/run-command.js';
 import { expandVariables } from '../../profile/instance.js';
 import type { Profile } from '../../profile/types.js';
@@ -89,7 +89,7 @@ function noHost(endpoint: string, why: string): VgpuError {
 function libraryDirectory(directories: readonly string[]): string {
   const needed = shimFiles.filter(({ optional }) => !optional).map(({ name }) => name);
   const found = directories.find((directory) =>
-    needed.every((name) => isReadable(path.join(directory, name))),
+    needed.every((name) => may(path.join(directory, name), constants.R_OK)),
   );
   if (found !== undefined) return found;
   throw new VgpuError(
@@ -100,15 +100,6 @@ function libraryDirectory(directories: readonly string[]): string {
       remedy: 'install it (sudo vgpu-agent install), or build it: scripts/setup',
     },
   );
-}
-
-function isReadable(file: string): boolean {
-  try {
-    accessSync(file, constants.R_OK);
-    return true;
-  } catch {
-    return false;
-  }
 }
 
 function loaderVariables(

@@ -1,23 +1,23 @@
-/** Tells compilers that the GPU is simulated: it computes from PTX, and runs no machine code. */
-import { accessSync, constants } from 'node:fs';
+/** Variables that make compilers emit PTX for a simulated GPU, which runs no machine code. */
+import { constants } from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
 import { own } from '../../lib/json.js';
-import { ptxasName } from '../../lib/paths.js';
+import { may, ptxasName } from '../../lib/paths.js';
 
 /**
- * The variables with which Triton gives PTX to the driver, where `libraries` has our ptxas, and CuPy. Triton's cache
- * is another one than the caller's, so that a real GPU never finds a text there, nor this one machine code.
+ * The variables for CuPy and, if `libraries` has vgpu-ptxas, for Triton. Triton gets a cache of its own, so that a real
+ * GPU never loads PTX from it and the simulated GPU never machine code.
  */
 export function simulatedCompilers(
   libraries: string,
   environment: Readonly<Record<string, string | undefined>>,
 ): Readonly<Record<string, string>> {
   const ptxas = path.join(libraries, ptxasName);
-  const triton = isExecutable(ptxas)
+  const triton = may(ptxas, constants.X_OK)
     ? {
         TRITON_PTXAS_PATH: ptxas,
-        // Its name for devices from 9.0 or 10.0 on, by version.
+        // Newer versions of Triton read this name for compute capability 9.0 or 10.0 and above.
         TRITON_PTXAS_BLACKWELL_PATH: ptxas,
         TRITON_CACHE_DIR: tritonCache(environment),
       }
@@ -35,12 +35,3 @@ function tritonCache(environment: Readonly<Record<string, string | undefined>>):
 }
 
 const cacheName = 'simulated';
-
-function isExecutable(file: string): boolean {
-  try {
-    accessSync(file, constants.X_OK);
-    return true;
-  } catch {
-    return false;
-  }
-}

@@ -33,7 +33,7 @@ interface JudgeEffects {
   /** The requests that the consumer serves now; null: none. */
   readonly serving: (unit: LoadedUnit) => Promise<string | null>;
   readonly restart: (unit: string) => Promise<string>;
-  /** The next start is to use the host that was preferred(). */
+  /** Makes the preferred host the one in use, before the restart. */
   readonly moveBack: () => void;
   readonly signal: AbortSignal;
 }

@@ -101,7 +101,7 @@ function begin(state: JudgeState, { cause, reason, invocationId }: Pending, now:
   const restarts = noted(state.restarts, state.rules.limits, [cause], now);
   const triedOutdated =
     cause === 'outdated' ? { reason: nameless(reason), invocationId, inVain: false } : state.triedOutdated;
-  // Whatever it is restarted for, it starts at the host in use.
+  // Only a restart for the preferred host moves there. After another restart the offer remains.
   const preferred = cause === 'preferred' ? null : state.preferred;
   return after(dropped({ ...state, restarts, triedOutdated, preferred, restarting: true }), (next) => ({
     state: next,

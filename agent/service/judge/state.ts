@@ -84,7 +84,7 @@ export interface JudgeState {
   /** A look has asked for a whole verdict at this time. */
   readonly lookDoubtedAt: number;
   readonly lost: { readonly since: number; readonly reason: string } | null;
-  /** The host that is in use instead of a former one since the last loss; null: the same is back. */
+  /** The host that replaced the lost one; null: the same host is back. */
   readonly movedTo: string | null;
   /** The host that the consumer may move back to; null: none. */
   readonly preferred: string | null;
@@ -114,7 +114,7 @@ export type JudgeEvent =
   /** `restart-now`: a person wants the restart that is due. */
   | { readonly kind: 'unit-changed' | 'doubt' | 'ready' | 'tick' | 'retry' | 'restart-now' }
   | { readonly kind: 'looked'; readonly verdict: Verdict; readonly live: LiveSeen; readonly now: number }
-  /** `movedTo`: another host of the list is in use, and it is this one that answers. */
+  /** `movedTo`: the host that is now in use instead of the former one; `host` is its event. */
   | {
       readonly kind: 'host';
       readonly host: HostEvent;

@@ -80,7 +80,7 @@ struct vgpu_device_choice {
 };
 
 struct vgpu_policy {
-  char user[64]; /* whom workers run as; "": the file does not say */
+  char user[64]; /* the user of workers; "": the file does not say */
   char mps[160]; /* the pipe directory of MPS; "": workers do not use MPS */
   uint32_t choice_count;
   struct vgpu_device_choice choices[VGPU_POLICY_CHOICES_MAX];

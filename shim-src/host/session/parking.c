@@ -19,7 +19,7 @@ struct vgpu_parked {
   uint64_t note;
   uint64_t since; /* nanoseconds */
   uint64_t asked; /* when it was last carried out */
-  bool told;      /* NOT_READY: the guest makes the call again */
+  bool told;      /* answered with NOT_READY: the guest repeats the call */
   _Alignas(8) unsigned char bytes[];
 };
 
@@ -42,9 +42,14 @@ static void unlink_parked(struct vgpu_worker *worker, struct vgpu_parked **link,
   if (!parked->told) count_waiting(worker, -1);
 }
 
-/* Frees what the backend keeps for a call that is over. */
+/* Lets the backend free its data for a call that has ended. */
 static void end_call(struct vgpu_worker *worker, uint64_t note) {
   if (note != 0 && worker->backend->call_over != NULL) worker->backend->call_over(worker, note);
+}
+
+/* Usually false: calls are answered with NOT_READY for older guests and after minutes. */
+static bool has_told(const struct vgpu_worker *worker) {
+  return worker->parking.count != __atomic_load_n(&worker->link.parked, __ATOMIC_RELAXED);
 }
 
 static bool same_thread(const struct vgpu_parked *parked, const struct vgpu_request *request) {
@@ -57,9 +62,10 @@ static bool same_call(const struct vgpu_parked *parked, const struct vgpu_reques
          frame->body == request->frame.body && memcmp(parked->request.body, request->body, frame->body) == 0;
 }
 
-/* Drops calls that their thread has abandoned: it makes another one that waits. */
+/* Drops calls that their thread has abandoned: the thread makes another call that waits. */
 static void drop_abandoned(struct vgpu_worker *worker, const struct vgpu_request *request) {
   struct vgpu_parked *before = NULL;
+  if (!has_told(worker)) return;
   for (struct vgpu_parked **link = &worker->parking.first; *link != NULL;) {
     struct vgpu_parked *parked = *link;
     if (!same_thread(parked, request)) {
@@ -99,8 +105,7 @@ bool vgpu_park(struct vgpu_worker *worker, const struct vgpu_request *request) {
 void vgpu_parking_find(struct vgpu_worker *worker, const struct vgpu_request *request) {
   struct vgpu_parked *before = NULL;
   worker->note = 0;
-  /* Most often no call was told. */
-  if (worker->parking.count == __atomic_load_n(&worker->link.parked, __ATOMIC_RELAXED)) return;
+  if (!has_told(worker)) return;
   for (struct vgpu_parked **link = &worker->parking.first; *link != NULL; link = &(*link)->next) {
     struct vgpu_parked *parked = *link;
     if (same_call(parked, request)) {
@@ -147,7 +152,7 @@ static uint64_t earliest(const struct vgpu_worker *worker) {
   return earliest;
 }
 
-/* Answers a call, and removes it. A guest that was told NOT_READY makes it again. */
+/* Answers a call and removes it; after NOT_READY it stays, because the guest repeats it. */
 static bool answer_parked(struct vgpu_worker *worker, struct vgpu_parked **link, struct vgpu_parked *before,
                           struct vgpu_answer *answer) {
   struct vgpu_parked *parked = *link;
@@ -172,7 +177,7 @@ static uint64_t limit_ns(const struct vgpu_worker *worker) {
 static void carry_out(struct vgpu_worker *worker, struct vgpu_parked *parked, struct vgpu_answer *answer) {
   worker->request = &parked->request;
   worker->note = parked->note;
-  /* The next answer takes the place of the bytes of the last one. */
+  /* The next answer overwrites the bytes of the last one. */
   vgpu_link_settle(&worker->link);
   vgpu_carry_out(worker, &parked->request, worker->out, VGPU_BULK_MAX, answer);
   parked->note = worker->note;

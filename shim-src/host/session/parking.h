@@ -22,19 +22,19 @@ struct vgpu_parking {
   uint32_t count;
   uint64_t bytes;
   bool out_of_order; /* agreed: VGPU_FEATURE_PARK */
-  bool hurried;      /* they are carried out again at once */
+  bool hurried;      /* carry them out again without a pause */
 };
 
-/* Parks the request, which worker->note belongs to. False: no memory, or too many calls are parked. */
+/* Parks the request, with worker->note. False: no memory, or too many calls are parked. */
 bool vgpu_park(struct vgpu_worker *worker, const struct vgpu_request *request);
 
 /*
- * Sets worker->note for a request that has just come: that of the call if it was told NOT_READY before, else
- * 0.
+ * Sets worker->note for a new request: the note of the parked call if the request repeats one that was
+ * answered with NOT_READY, else 0.
  */
 void vgpu_parking_find(struct vgpu_worker *worker, const struct vgpu_request *request);
 
-/* The call of worker->note is over: the backend frees what it keeps for it. */
+/* Lets the backend free its data for the call of worker->note, which has ended. */
 void vgpu_parking_end(struct vgpu_worker *worker);
 
 /*
@@ -44,8 +44,8 @@ void vgpu_parking_end(struct vgpu_worker *worker);
 bool vgpu_parking_serve(struct vgpu_worker *worker);
 
 /*
- * Carries the parked calls out again whose time has come, and which `takes`, if it is not NULL, wants now.
- * False: the guest is gone.
+ * Carries out again the parked calls that are due and that `takes` accepts (NULL accepts all). False: the
+ * guest is gone.
  */
 bool vgpu_parking_ask(struct vgpu_worker *worker,
                       bool (*takes)(struct vgpu_worker *worker, const struct vgpu_request *request));
@@ -53,10 +53,13 @@ bool vgpu_parking_ask(struct vgpu_worker *worker,
 /* Frees all parked calls, without an answer. */
 void vgpu_parking_drop(struct vgpu_worker *worker);
 
-/* Another frame has come. False: the guest is gone. */
+/*
+ * Answers the parked calls of an older guest with NOT_READY, because another frame has arrived. False: the
+ * guest is gone.
+ */
 bool vgpu_parking_tell(struct vgpu_worker *worker);
 
-/* For a backend: what it has just done may be what a parked call waits for. */
+/* For a backend: a parked call may wait for the work that has just ended. */
 static inline void vgpu_parking_hurry(struct vgpu_parking *parking) {
   parking->hurried = true;
 }

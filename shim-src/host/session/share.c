@@ -29,7 +29,7 @@
 /* Guards the seats of this worker among its own threads, and `late`. */
 static pthread_mutex_t own_seats = PTHREAD_MUTEX_INITIALIZER;
 
-/* The last turn at each device was taken because it was due, not because the other seats left it. */
+/* For each device: the last turn was taken because it was due, not because it was free. */
 static bool late[VGPU_DEVICES_MAX];
 
 static struct vgpu_seat *seat_of(const struct vgpu_turns *turns) {
@@ -158,9 +158,9 @@ static struct weights weigh(const struct view *view, uint32_t slot) {
 }
 
 /*
- * Twice the time in which each peer that is active should have had a turn. If that was necessary the last
- * time, once that time: seats that lie do not tell the truth later, and the peer then has its share in spite
- * of them.
+ * Returns how long a peer waits before its turn is due: twice the time in which each active peer should have
+ * a turn. If the last turn was late, once that time: seats that lied are expected to lie again, and the peer
+ * still gets its share.
  */
 static uint64_t period(const struct view *view, const struct weights *weights, uint32_t device) {
   const uint64_t times = late[device] ? 1 : 2;

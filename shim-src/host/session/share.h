@@ -9,8 +9,8 @@
  * No worker writes what another one reads except the state of its own seat, so there is no lock, and two
  * threads may take the last turn at once. A worker that a guest has taken over can lie about its own session
  * only: that it computes, waits, or has used nothing. Whatever the other seats say, a peer gets a turn when
- * it has had none for twice the time in which each peer should have one, and from then on after once that
- * time, which is its share (share.c, period).
+ * it has had none for twice the time in which each peer should have one. After such a turn it waits only once
+ * that time for the next, which gives it its share (share.c, period).
  *
  * Time counts only while another session waits: the use of an idle device is free.
  */

@@ -53,6 +53,25 @@ describe('run-command', () => {
     assert.ok(performance.now() - started < 15_000);
   });
 
+  it('does not wait for a grandchild that writes on', async () => {
+    const started = performance.now();
+    const loop = 'while sleep 0.05; do echo late; done & echo $!';
+    const result = await runner.run('/bin/sh', ['-c', loop], { timeoutMs: 60_000 });
+    process.kill(Number.parseInt(result.stdout.toString(), 10));
+    assert.equal(result.timedOut, false);
+    assert.ok(performance.now() - started < 30_000);
+  });
+
+  it('reads the output that arrived while this process stood still', async () => {
+    const running = runner.run('/bin/sh', ['-c', '(sleep 0.1; echo late; sleep 20) & echo $!']);
+    const stand = () => Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 1000);
+    // From an immediate the engine goes to its timers before it reads.
+    setTimeout(() => setImmediate(stand), 50);
+    const [grandchild = '', late] = (await running).stdout.toString().split('\n');
+    process.kill(Number(grandchild));
+    assert.equal(late, 'late');
+  });
+
   it('names a program that does not exist', async () => {
     await assert.rejects(runner.run('/nonexistent/tool', []), (error) => {
       assert.ok(error instanceof VgpuError);

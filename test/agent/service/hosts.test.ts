@@ -79,7 +79,7 @@ test('at first the earliest host that answers is used, without a wait', () => {
   assert.deepEqual(new Played().told('A', up), ['use A', 'A up']);
 });
 
-test('while none answers the loss is told with each reason, and the first that comes is used', () => {
+test('reports each reason while no host answers, then uses the first that does', () => {
   const played = new Played(rules, null, ['A', 'B']);
   played.told('A', down);
   assert.deepEqual(played.told('B', down), ['A down']);
@@ -139,7 +139,7 @@ test('with prefer an earlier host is offered once it has lasted, and taken by a 
   assert.deepEqual(played.take(), [], 'nothing is left to be taken');
 });
 
-test('an offer is taken back when its host or the host in use goes', () => {
+test('withdraws an offer when its host or the host in use fails', () => {
   const offered = (): Played => {
     const played = new Played(prefer);
     played.told('A', down);
@@ -161,7 +161,7 @@ test('a service that begins again goes on with the host in use', () => {
   assert.deepEqual(new Played(rules, 'Z').told('A', up), ['use A', 'A up'], 'one that is not in the list');
 });
 
-test('one host is told of as it is', () => {
+test('reports the events of a single host unchanged', () => {
   const played = new Played(rules, null, ['A']);
   assert.deepEqual(played.told('A', down), ['A down']);
   assert.deepEqual(played.told('A', up), ['use A', 'A up']);
@@ -179,7 +179,7 @@ test('the board has each of several hosts', () => {
   ]);
 });
 
-test('the file of the host in use is readable by all, replaced, removed, and its failure is a sentence', () => {
+test('writes, replaces and removes the file of the host in use, and returns a message when that fails', () => {
   const scratch = mkdtempSync(path.join(tmpdir(), 'hosts-'));
   try {
     const file = path.join(scratch, 'host');

@@ -109,7 +109,7 @@ describe('a list of hosts', () => {
     });
   }
 
-  it('without any: each address and its reason, and the code of the host that came furthest', async () => {
+  it('reports each address with its reason, and the code of the host that got furthest, when none answers', async () => {
     await start(at('old'), path.join(SHIM, 'programs', 'vgpu-hostd-wire-0'));
     const { code, message, hostWire, address } = await word(
       `${at('none')},${at('old')},${closed},tcp:host:1`,
@@ -139,7 +139,7 @@ describe('a list of hosts', () => {
     assert.match(message, /more than 8 hosts/);
   });
 
-  it('a session whose connection breaks goes on at its own host, although an earlier one is back', async () => {
+  it('a session whose connection breaks continues at its own host when an earlier one is back', async () => {
     const second = await start(`tcp:127.0.0.1:${port}`);
     const relay = await startCuttingRelay(relayPort, port);
     relays.push(relay);

@@ -89,6 +89,7 @@ static void old_launches(void) {
   OK(CALL(cuParamSetf, (void *, int, float), function, 12, 0.5f));
   IS(INVALID_VALUE, CALL(cuParamSetv, (void *, int, void *, unsigned), function, 1 << 20, &to, 8));
   IS(INVALID_VALUE, CALL(cuParamSetSize, (void *, unsigned), function, 1 << 20));
+  IS(INVALID_VALUE, CALL(cuLaunchGrid, (void *, int, int), function, 2, 4)); /* no parameter size yet */
   OK(CALL(cuParamSetSize, (void *, unsigned), function, 16));
   IS(INVALID_VALUE, CALL(cuLaunchGrid, (void *, int, int), function, 0, 4));
   OK(CALL(cuLaunchGrid, (void *, int, int), function, 2, 4));

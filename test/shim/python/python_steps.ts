@@ -50,7 +50,7 @@ export async function asRun(
       TORCHINDUCTOR_CACHE_DIR: path.join(directory, 'inductor'),
       ...env,
     },
-    timeout: 1_800_000,
+    timeout: long ? 1_800_000 : 600_000,
     maxBuffer: 64 << 20,
   });
 }

@@ -159,7 +159,7 @@ describe('a call that waits', () => {
     assert.notEqual(reply.status, 0);
   });
 
-  it('is told NOT_READY where the guest cannot take answers out of order, and keeps its turn', async () => {
+  it('gets NOT_READY and keeps its turn when the guest cannot take answers out of order', async () => {
     const guest = await greeted(0);
     guest.waitFor(1);
     const first = guest.synchronize();
@@ -179,14 +179,14 @@ describe('a call that waits', () => {
     assert.equal(reply.status, 0);
   });
 
-  it('is told NOT_READY in about a second where no other frame comes', async () => {
+  it('gets NOT_READY after about a second when no other frame arrives', async () => {
     const guest = await greeted(0);
     guest.waitFor(1);
     guest.synchronize();
     assert.equal((await guest.next()).status, NOT_READY);
   });
 
-  it('is refused when so many calls wait already, and the others are not lost', async () => {
+  it('is refused when the limit of parked calls is reached, and the others are still answered', async () => {
     const guest = await greeted(PARK);
     guest.waitFor(1);
     for (let i = 0; i < MOST_PARKED; i++) guest.synchronize(i + 1);
@@ -197,7 +197,7 @@ describe('a call that waits', () => {
     for (let i = 0; i < MOST_PARKED; i++) assert.equal((await guest.next()).status, 0);
   });
 
-  it('is answered once over the next connection, and what came before it is not sent again', async () => {
+  it('is answered once over the next connection, and earlier replies are not sent again', async () => {
     const port = await freePort();
     const tcp = await startHost({ listen: `tcp:127.0.0.1:${port}` });
     const one = await Guest.greeted(`tcp:${port}`, PARK | RESUME);

@@ -213,7 +213,7 @@ int cuMemPoolCreate(struct vgpu_pool **pool, const void *poolProps) {
   if (result != CUDA_SUCCESS) return result;
   if (properties.handle_types != 0 && !vgpu_pool_shares_possible(properties.location.id))
     return CUDA_ERROR_NOT_SUPPORTED;
-  /* Only the driver's pools are told at the start that they will be shared. */
+  /* Only a pool of the driver must be created as exportable. */
   bool told = properties.handle_types != 0 && !vgpu_session_exchanges(driver->session);
   const struct vgpu_pool_origin origin = {.kind = told ? VGPU_POOL_EXPORTABLE : VGPU_POOL_OWN,
                                           .max_size = properties.max_size};

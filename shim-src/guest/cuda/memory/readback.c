@@ -25,8 +25,8 @@ struct vgpu_readback {
 };
 
 /*
- * Entries that one thread asks for. Several threads may ask for the same one, because a call may wait at the
- * host for long. The host gives the bytes to the first of them for which they are ready.
+ * Entries that one thread requests. Several threads may request the same entry, because a call may wait at
+ * the host for a long time. The host sends the bytes to the first of these threads for which they are ready.
  */
 #define BATCH 64
 struct vgpu_readback_batch {
@@ -36,7 +36,7 @@ struct vgpu_readback_batch {
   uint32_t count;
   uint32_t room; /* maximum size of the answer, in bytes */
   uint64_t last; /* ticket */
-  bool came;     /* the answer has come, and is about to be delivered. Use __atomic */
+  bool came;     /* the answer has arrived and is not delivered yet. Use __atomic */
 };
 
 void vgpu_readbacks_init(struct vgpu_readbacks *readbacks) {
@@ -148,7 +148,7 @@ static bool has_ticket(const struct vgpu_readback_batch *batch, uint64_t ticket)
   return false;
 }
 
-/* True if the answer to another thread has come, which may have the bytes. The caller holds the lock. */
+/* True if another thread has an undelivered answer that may hold the bytes. The caller holds the lock. */
 static bool is_about_to_come(const struct vgpu_readbacks *readbacks, uint64_t ticket) {
   for (const struct vgpu_readback_batch *batch = readbacks->batches; batch != NULL; batch = batch->next)
     if (__atomic_load_n(&batch->came, __ATOMIC_ACQUIRE) && has_ticket(batch, ticket)) return true;
@@ -156,10 +156,10 @@ static bool is_about_to_come(const struct vgpu_readbacks *readbacks, uint64_t ti
 }
 
 /*
- * Ends the question of `batch`. Entries whose bytes `answer` holds are delivered. An entry that it marks
- * NOT_READ is left for later, or the host has given it to another thread, which has had its answer before:
- * then this thread waits until that one has delivered it. If `forget`, the wait failed, and the entries are
- * dropped: CUDA promises nothing about the contents. False: the answer is not valid.
+ * Delivers the entries whose bytes `answer` holds, and removes `batch` from the list. If an entry is marked
+ * NOT_READ, its bytes are not ready, or the host has already sent them to another thread. If that thread's
+ * answer has arrived, this thread waits until it is delivered. If `forget`, the wait failed, and the entries
+ * are dropped: CUDA promises nothing about the contents. False: the answer is not valid.
  */
 static bool deliver(struct vgpu_readbacks *readbacks, struct vgpu_readback_batch *batch,
                     const unsigned char *answer, uint32_t size, bool forget) {

@@ -37,7 +37,7 @@ struct ticket {
 };
 _Static_assert(sizeof(struct ticket) == 64, "CU_IPC_HANDLE_SIZE");
 
-/* `attribute` says of a GPU whether its driver shares file descriptors. */
+/* `attribute`: the handle types that the driver of a GPU can share; a simulated GPU does not need it. */
 static bool is_shared(int32_t ordinal, int32_t attribute) {
   int result;
   struct vgpu_driver *driver = vgpu_cuda_driver(&result);

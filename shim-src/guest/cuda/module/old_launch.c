@@ -12,7 +12,8 @@
 struct vgpu_old_launch {
   uint32_t block[3];
   uint32_t shared;
-  size_t size; /* size of the parameters, as the program gave it */
+  size_t size;   /* size of the parameters, as the program gave it */
+  size_t needed; /* size of the kernel's parameters; 0 if the kernel is refused anyway */
   unsigned char parameters[VGPU_PARAMETER_BYTES_MAX];
 };
 
@@ -31,6 +32,7 @@ static int find(const void *handle, struct vgpu_old_launch **old) {
     callable->old_launch = calloc(1, sizeof *callable->old_launch);
     if (callable->old_launch != NULL) {
       for (int i = 0; i < 3; i++) callable->old_launch->block[i] = 1;
+      callable->old_launch->needed = callable->refused == CUDA_SUCCESS ? callable->parameter_bytes : 0;
     }
   }
   *old = callable->old_launch;
@@ -90,7 +92,7 @@ int cuLaunchGridAsync(void *f, int32_t grid_width, int32_t grid_height, struct v
   struct vgpu_old_launch *old = NULL;
   int result = find(f, &old);
   if (result != CUDA_SUCCESS) return result;
-  if (grid_width <= 0 || grid_height <= 0) return CUDA_ERROR_INVALID_VALUE;
+  if (grid_width <= 0 || grid_height <= 0 || old->size < old->needed) return CUDA_ERROR_INVALID_VALUE;
   void *extra[] = {(void *)1, old->parameters, (void *)2, &old->size, NULL};
   return cuLaunchKernel(f, (uint32_t)grid_width, (uint32_t)grid_height, 1, old->block[0], old->block[1],
                         old->block[2], old->shared, hStream, NULL, extra);

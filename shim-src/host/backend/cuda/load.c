@@ -75,7 +75,7 @@ static bool is_done(const struct vgpu_cuda_load *load) {
   return !load->threaded || __atomic_load_n(&load->done, __ATOMIC_ACQUIRE);
 }
 
-/* In a separate thread, unless the guest would not be known when it calls again (parking.h). */
+/* Compiles in a separate thread, unless the call has no lane: a repeated call would not be recognized. */
 static void begin(struct vgpu_cuda_load *load, uint32_t lane) {
   load->threaded = lane != 0 && pthread_create(&load->thread, NULL, compile_beside, load) == 0;
   if (!load->threaded) load->result = compile(load);

@@ -34,9 +34,9 @@ struct vgpu_cuda_load {
 };
 
 /*
- * Finds the code that the request names, or the load of it that has begun, and loads it. VGPU_WAITS while
- * that takes time. Else CUDA_SUCCESS, with *load for vgpu_cuda_load_end(), or NULL if `missing` or `outcome`
- * says why.
+ * Loads the code that the request names, or continues a load of it. Returns VGPU_WAITS until the load is
+ * done, then CUDA_SUCCESS with *load for vgpu_cuda_load_end(). *load is NULL if there is no load: `missing`
+ * or `outcome` has the reason. Every other result is a CUresult of the failed step.
  */
 int32_t vgpu_cuda_load(struct vgpu_worker *worker, enum vgpu_load_kind kind, uint64_t context,
                        const struct vgpu_hash *hash, uint64_t bytes, const struct vgpu_bulk *bulk,
@@ -52,7 +52,7 @@ int32_t vgpu_cuda_link(struct vgpu_cuda_load *load);
 void vgpu_cuda_load_end(struct vgpu_worker *worker, struct vgpu_cuda_load *load, uint32_t *info_bytes,
                         uint32_t *error_bytes, struct vgpu_bulk *bulk);
 
-/* The call with this note is over. */
+/* Marks the load of a call that has ended as abandoned. It is freed when it is done. */
 void vgpu_cuda_load_over(struct vgpu_worker *worker, uint64_t note);
 
 /* Waits for loads into a context that ends, and frees them. */

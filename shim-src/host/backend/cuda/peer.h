@@ -15,7 +15,8 @@ struct vgpu_cuda_peer_copy {
 
 /*
  * If the ends are memory of different devices, makes the copy with the contexts of both, so that it needs no
- * access of one to the other. False: it is another copy, or it is being recorded for a graph.
+ * access of one to the other. False if the caller has to make an ordinary copy: the ends are not memory of
+ * two devices with a context each, or the copy is being recorded for a graph.
  */
 bool vgpu_cuda_between_devices(struct vgpu_worker *worker, const struct vgpu_cuda_peer_copy *copy,
                                int32_t *result);

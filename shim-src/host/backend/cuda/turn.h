@@ -41,8 +41,8 @@ struct vgpu_cuda_turns {
 };
 
 /*
- * Waits until all work is done that the stream had when this call came; for the legacy stream that includes
- * the streams that it waits for.
+ * Waits until all work is done that the stream had when this call arrived; for the legacy stream that
+ * includes the streams that it waits for.
  */
 int32_t vgpu_cuda_await_stream(struct vgpu_worker *worker, uint64_t context, struct vgpu_stream *stream);
 
@@ -63,8 +63,8 @@ int vgpu_cuda_query_stream(struct vgpu_worker *worker, uint64_t context, struct 
 int vgpu_cuda_query_context(struct vgpu_worker *worker, uint64_t context);
 
 /*
- * Repeats a query while it returns NOT_READY: for a moment, and not when another call of the guest has
- * arrived. Then VGPU_WAITS.
+ * Repeats a query while it returns NOT_READY, for a short time. Stops early if another call of the guest has
+ * arrived. Returns VGPU_WAITS if the query still returns NOT_READY.
  */
 int32_t vgpu_cuda_wait(struct vgpu_worker *worker, int (*query)(struct vgpu_worker *worker, void *what),
                        void *what);

@@ -24,8 +24,7 @@ struct vgpu_peers {
   uint32_t device;
 };
 
-/* True if the kernel that runs may access the allocation. Of reserved addresses, virtual.h has the mappings.
- */
+/* True if the kernel that runs may access the allocation. virtual.h checks reserved addresses. */
 bool vgpu_peer_reaches(struct vgpu_worker *worker, const struct vgpu_allocation *allocation);
 
 /* Ends all access of a context that ends, and to it. */

@@ -18,8 +18,8 @@ typedef void ptx_edge_visitor(void *data, uint32_t from, uint32_t to);
 void ptx_successors(const struct parser *p, const struct ptx_graph *g, bool exit_returns, uint32_t block,
                     ptx_edge_visitor *visit, void *data);
 /*
- * Gives the function other code. Targets and joins become now[] of what they were; `code` has the
- * instructions in their new order.
+ * Replaces the function's code with `code`, its instructions in a new order. A target or join at `pc` becomes
+ * now[pc].
  */
 void ptx_move_targets(struct parser *p, struct ptx_instruction *code, uint32_t count, const uint32_t *now);
 /* True if a block ends with an instruction of this kind. */

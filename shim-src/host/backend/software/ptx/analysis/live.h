@@ -15,12 +15,12 @@ struct ptx_interval {
   uint32_t from, to;
 };
 /*
- * Gives each virtual register an interval that covers every place where it is live, in the scratch arena. A
- * register that may be read before it is written, or that an analysis of limited size cannot tell from such a
- * register, gets the whole function.
+ * Returns, in the scratch arena, an interval for each virtual register that covers every instruction where it
+ * is live. A register that may be read before it is written gets the whole function. If the analysis would
+ * exceed its limits, so does each register that a block reads before it writes it.
  *
- * Each lane is a thread with a path of its own, and instructions write only the lanes that execute them. So
- * an interval of threads' paths is right for warps too, wherever the warp's other lanes are.
+ * Each lane is a thread with its own path, and instructions write only the lanes that execute them. So
+ * intervals that are correct for each thread are also correct for a warp whose lanes have diverged.
  */
 struct ptx_interval *ptx_live(struct parser *p);
 

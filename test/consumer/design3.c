@@ -243,6 +243,7 @@ static int drop_old_drivers(struct device *devices, int count) {
 int discover(struct device *devices) {
   static const char *const sources[3] = {"runner.go:60", "runner.go:494", "runner.go:131"};
   int count = discover_directories(sources, pass, drop_old_drivers, devices);
+  unlink(setting("STANDIN_DISCOVER_FAILS"));
   uint64_t total = 0;
   char memory[32], driver[16], id[16];
   extra_lines(false);

@@ -115,6 +115,7 @@ int gpu_discover(int argc, char **argv) {
   int seen = 0;
   bool cuda = false;
   char file[256], why[512] = "";
+  if (access(setting("STANDIN_DISCOVER_FAILS"), F_OK) == 0) return 1;
   for (int index = 0; index < argc; index++) {
     if (strcmp(argv[index], "--lib-dir") != 0 || index + 1 == argc) {
       fprintf(stderr, "Error: unknown flag: %s\n", argv[index]);

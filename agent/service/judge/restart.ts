@@ -1,6 +1,6 @@
 /** Decides restarts of the consumer: once for each cause, within limits, and not while it serves requests. Pure. */
 
-import type { Reason } from '../../contracts/verdict.js';
+import type { Reason, Verdict } from '../../contracts/verdict.js';
 import { plural } from '../../lib/text.js';
 import type { JournalMessage } from '../../systemd/journal-writer.js';
 import { mayDo, noted } from '../limiter.js';
@@ -21,18 +21,31 @@ const repairedByRestart: ReadonlySet<Reason | null> = new Set<Reason | null>([
   'host-unreachable',
   'model-on-cpu',
 ]);
-/** Reasons that end when the host is back. */
-const hostReasons: ReadonlySet<Reason | null> = new Set<Reason | null>([
-  null,
-  ...repairedByRestart,
-  'host-slow',
-  // Its session ended with the host, so it has launched no kernel, which looks like a load in progress.
-  'no-work-yet',
-  'host-foreign',
-  'host-version',
+/** The same, if the probe finds the GPU now: a host that is killed during discovery causes them, too. */
+const repairedIfProbed: ReadonlySet<Reason | null> = new Set<Reason | null>([
   'no-device',
+  'driver-init-failed',
+  'compute-capability-unreadable',
   'discovery-timeout',
-  'memory-round-trip-failed',
+  'probe-crashed',
+]);
+/** Reasons that the return of the host does not end: what keeps the consumer away from the host is in the guest. */
+const causedByGuest: ReadonlySet<Reason | null> = new Set<Reason | null>([
+  'driver-too-old',
+  'driver-library-mismatch',
+  'library-symbol-missing',
+  'architecture-not-compiled',
+  'devices-hidden-by-environment',
+  'library-forced-to-cpu',
+  'shim-not-loaded',
+  'foreign-library-loaded',
+  'library-not-found',
+  'preload-ignored',
+  'environment-removed',
+  'transport-blocked-by-sandbox',
+  'not-cuda',
+  'unit-failed',
+  'unit-restarting',
 ]);
 
 /** Is there a reason to restart the start that was judged, and may it be done? */
@@ -137,7 +150,7 @@ function wish(state: JudgeState): JudgeState {
   const { invocationId } = start;
   const survived = state.survivor !== null && state.survivor === invocationId;
   const next = { ...state, survivor: null };
-  if (survived && (verdict === null || hostReasons.has(verdict.reason))) {
+  if (survived && !causedByGuest.has(verdict?.reason ?? null)) {
     const reason =
       state.movedTo === null
         ? 'the host answers again, and the sessions from before are lost'
@@ -152,9 +165,14 @@ function wish(state: JudgeState): JudgeState {
   // Its kernels run at the host, so a restart is useless.
   if (next.live?.works === true) return next;
   // Do not repeat a restart that changed nothing for the same finding.
-  if (!repairedByRestart.has(verdict.reason) || next.triedFor === verdict.reason) return next;
+  if (!isRepairedByRestart(verdict) || next.triedFor === verdict.reason) return next;
   const pending: Pending = { cause: 'found', reason: verdict.summary, invocationId };
   return { ...next, triedFor: verdict.reason, pending };
+}
+
+function isRepairedByRestart({ reason, evidence }: Verdict): boolean {
+  const isProbed = evidence.some(({ kind, weight }) => kind === 'probe' && weight === 'for');
+  return repairedByRestart.has(reason) || (isProbed && repairedIfProbed.has(reason));
 }
 
 export function dropped(state: JudgeState): Next {

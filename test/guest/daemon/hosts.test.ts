@@ -9,7 +9,7 @@ import { Guest, whyNoGuest } from '../support/guest.js';
 import { type Hosts, whyNoHostd } from '../support/hosts.js';
 import { at, documentOf, prepareConsumer } from '../support/installed.js';
 import { until } from '../support/process.js';
-import { errorOf, tell } from '../support/scenario.js';
+import { errorOf, settings, tell } from '../support/scenario.js';
 import { documentOnBus, entries, generous, said, untilEntry } from '../support/service.js';
 
 const skip = whyNoGuest() || whyNoHostd() || whyNoStandIn();
@@ -152,6 +152,20 @@ describe('two hosts', { skip }, () => {
     const none = ['--host', 'unix:/run/none', '--host', 'tcp:127.0.0.1:1'];
     const { message } = errorOf(await guest.agent('install', '--json', '--yes', ...none));
     assert.match(message, /none of the hosts answers: .*unix:\/run\/none.*; .*tcp:127\.0\.0\.1:1/);
+  });
+
+  test('a discovery that failed, as with a host that is killed meanwhile: restarted once, and GPU', async () => {
+    const [file, begun] = ['/usr/share/ollama/discover-fails', await restarts()];
+    await guest.must('install', '-o', 'ollama', '-d', '/usr/share/ollama');
+    await settings(guest, `Environment=STANDIN_DISCOVER_FAILS=${file}`);
+    await guest.must('touch', file);
+    await guest.must('systemctl', 'restart', 'ollama');
+    const start = await guest.invocationId('ollama');
+    await until('the restart', 60_000, async () => ((await restarts()) > begun ? true : undefined));
+    const log = await guest.must('journalctl', `_SYSTEMD_INVOCATION_ID=${start}`, '-o', 'cat');
+    assert.match(log, /could not determine compute capability/);
+    await usedAndGpu(first);
+    assert.equal(await restarts(), begun + 1);
   });
 
   test(`${kills} kills at random moments: GPU at the host that lives, after each`, async (t) => {

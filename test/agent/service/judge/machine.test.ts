@@ -380,7 +380,12 @@ for (const reason of [
   'host-foreign',
   'host-version',
   'no-device',
+  'driver-init-failed',
+  'compute-capability-unreadable',
   'discovery-timeout',
+  'probe-crashed',
+  'no-discovery-line',
+  'journal-cut',
   'memory-round-trip-failed',
 ] as const) {
   test(`${reason}: the host may have been the cause, so a start that lost it is restarted when it is back`, () => {
@@ -388,6 +393,25 @@ for (const reason of [
     bench.host('down');
     bench.host('up');
     assert.ok(bench.look(active('a')).includes('ask-serving'));
+  });
+}
+
+const probed = { kind: 'probe', text: 'a GPU', weight: 'for', source: 'vgpu-probe' } as const;
+for (const reason of ['probe-crashed', 'driver-init-failed', 'discovery-timeout'] as const) {
+  test(`${reason}, and the probe finds the GPU: the start is restarted, once for all starts with that finding`, () => {
+    const found = (id: string): Verdict => ({ ...cpu(id, reason), mode: 'degraded', evidence: [probed] });
+    const bench = new Bench().settledOn(found('a'));
+    assert.ok(bench.did.includes('ask-serving'));
+    assert.deepEqual(bench.serving(null), ['nothing is due', 'restart for found']);
+    const [start, result, cause] = [active('b'), 'done', 'found'];
+    bench.tell({ kind: 'restarted', result, reason: '', cause, start });
+    bench.again(found('b'));
+    assert.ok(!bench.look(start).includes('ask-serving'));
+  });
+
+  test(`${reason}, and the probe fails too: no restart`, () => {
+    const bench = new Bench().settledOn(cpu('a', reason));
+    assert.ok(!bench.did.includes('ask-serving'));
   });
 }
 

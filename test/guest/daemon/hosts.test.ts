@@ -6,23 +6,16 @@ import { after, before, describe, test } from 'node:test';
 import { messageIds } from '../../../agent/systemd/journal-writer.js';
 import { long, whyNoStandIn } from '../support/consumer.js';
 import { Guest, whyNoGuest } from '../support/guest.js';
-import { type Hosts, whyNoHostd } from '../support/hosts.js';
+import { whyNoHostd } from '../support/hosts.js';
 import { at, documentOf, prepareConsumer } from '../support/installed.js';
 import { until } from '../support/process.js';
 import { errorOf, settings, tell } from '../support/scenario.js';
 import { documentOnBus, entries, generous, said, untilEntry } from '../support/service.js';
+import { type Named, twoHosts, untilUsed } from '../support/two-hosts.js';
 
 const skip = whyNoGuest() || whyNoHostd() || whyNoStandIn();
 const config = { ...generous, hosts: { leaveAfterSeconds: 1, returnAfterSeconds: 1 } };
 const kills = long ? 20 : 3;
-
-interface Named {
-  readonly hosts: Hosts;
-  readonly address: string;
-  readonly profile: string;
-  /** A part of the name of its device. */
-  readonly device: string;
-}
 
 describe('two hosts', { skip }, () => {
   let guest: Guest;
@@ -30,10 +23,7 @@ describe('two hosts', { skip }, () => {
   let second: Named;
   before(async () => {
     guest = await Guest.start();
-    const address = 'unix:/run/vgpu/hostd.sock';
-    first = { hosts: guest.hosts, address, profile: 'h200', device: 'H200' };
-    const other = 'unix:/run/vgpu/second.sock';
-    second = { hosts: guest.hosts.beside('second.sock'), address: other, profile: 'l40s', device: 'L40S' };
+    [first, second] = twoHosts(guest);
     for (const { hosts, profile } of [first, second]) await hosts.start({ profile });
     await prepareConsumer(guest, 3);
     await configure(config);
@@ -48,32 +38,7 @@ describe('two hosts', { skip }, () => {
 
   const configure = (settings: object): Promise<void> =>
     guest.write('/etc/vgpu-agent/agent.json', JSON.stringify(settings));
-  /** Restarts for one cause have pauses that double, up to 5 minutes. Until then it is not on the GPU; a person ends one. */
-  const hurry = async (document: unknown): Promise<void> => {
-    const waitsFor = String(at(document, 'service', 'pendingRestart', 'waitsFor'));
-    if (!waitsFor.startsWith('the last restart was a moment ago')) return;
-    assert.equal(at(document, 'verdict', 'mode'), 'degraded');
-    await guest.must('vgpu-agent', 'restart');
-  };
-  /** The service is settled, and the verdict is GPU with this host's device. */
-  const usedAndGpu = async ({ address, device }: Named): Promise<void> => {
-    let document: unknown = null;
-    try {
-      await until(`GPU at ${address}`, 90_000, async () => {
-        document = await documentOnBus(guest);
-        await hurry(document);
-        const used = [at(document, 'host', 'hosts')].flat().find((one) => at(one, 'inUse') === true);
-        const fine =
-          at(document, 'service', 'state') === 'settled' &&
-          at(document, 'verdict', 'mode') === 'gpu' &&
-          String(at(document, 'verdict', 'devices', 0, 'name')).includes(device) &&
-          at(used, 'endpoint') === address;
-        return fine ? true : undefined;
-      });
-    } catch (error) {
-      throw new Error(`${String(error)}\n${JSON.stringify(document)}\n${await said(guest)}`);
-    }
-  };
+  const usedAndGpu = (named: Named): Promise<void> => untilUsed(guest, named);
   const answers = ({ address }: Named): Promise<true> =>
     until(`${address} answers`, 60_000, async () => {
       const all = [at(await documentOnBus(guest), 'host', 'hosts')].flat();

@@ -185,7 +185,7 @@ static void carry_out(struct vgpu_worker *worker, struct vgpu_parked *parked, st
   parked->asked = vgpu_now_ns();
 }
 
-bool vgpu_parking_ask(struct vgpu_worker *worker, vgpu_takes *takes) {
+bool vgpu_parking_ask(struct vgpu_worker *worker, vgpu_request_filter *accepts) {
   struct vgpu_parking *parking = &worker->parking;
   const uint64_t now = vgpu_now_ns();
   struct vgpu_parked *before = NULL;
@@ -196,9 +196,9 @@ bool vgpu_parking_ask(struct vgpu_worker *worker, vgpu_takes *takes) {
     struct vgpu_parked *parked = *link;
     struct vgpu_answer answer;
     bool asks = !parked->told && due_of(worker, parked, hurried) <= now;
-    if (asks && takes != NULL) {
+    if (asks && accepts != NULL) {
       worker->request = &parked->request;
-      asks = takes(worker, &parked->request);
+      asks = accepts(worker, &parked->request);
     }
     if (asks) {
       carry_out(worker, parked, &answer);

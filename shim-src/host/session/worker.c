@@ -230,8 +230,8 @@ static void keep_to_rate(struct vgpu_worker *worker) {
 
 /* A request that took long may have been released before, so that the ones behind it could be read. */
 static void release(struct vgpu_worker *worker, const struct vgpu_request *request) {
-  if (worker->meanwhile.released != request) vgpu_link_done(&worker->link, request);
-  else worker->meanwhile.released = NULL;
+  if (worker->nested.released != request) vgpu_link_done(&worker->link, request);
+  else worker->nested.released = NULL;
 }
 
 static void count_call(struct vgpu_worker *worker, int32_t status) {
@@ -270,7 +270,7 @@ bool vgpu_worker_send(struct vgpu_worker *worker, const struct vgpu_request *req
                              .deferred = worker->deferred};
   count_call(worker, answer->status);
   /* The text of a kernel is fetched when it has ended: its threads may be printing now. */
-  if (worker->meanwhile.released == NULL && worker->printed.used > 0) reply.flags |= VGPU_FLAG_PRINTED;
+  if (worker->nested.released == NULL && worker->printed.used > 0) reply.flags |= VGPU_FLAG_PRINTED;
   worker->deferred = worker->sticky;
   bool brings = answer->status == 0;
   return vgpu_link_reply(&worker->link, &reply, answer->body, brings ? answer->body_size : 0,
@@ -286,9 +286,9 @@ enum vgpu_received vgpu_worker_receive(struct vgpu_worker *worker, struct vgpu_r
 }
 
 static bool next_request(struct vgpu_worker *worker, struct vgpu_request *request) {
-  struct vgpu_meanwhile *meanwhile = &worker->meanwhile;
-  if (meanwhile->over) return false;
-  if (!meanwhile->has_next) {
+  struct vgpu_nested *nested = &worker->nested;
+  if (nested->over) return false;
+  if (!nested->has_next) {
     enum vgpu_received received;
     do {
       if (worker->backend->idle != NULL) worker->backend->idle(worker);
@@ -297,8 +297,8 @@ static bool next_request(struct vgpu_worker *worker, struct vgpu_request *reques
     } while (received == VGPU_RECEIVED_NOTHING);
     return received == VGPU_RECEIVED;
   }
-  *request = meanwhile->next;
-  meanwhile->has_next = false;
+  *request = nested->next;
+  nested->has_next = false;
   return vgpu_parking_ask(worker, NULL) && vgpu_parking_tell(worker);
 }
 
@@ -309,7 +309,7 @@ int vgpu_worker_serve(struct vgpu_worker *worker, const struct vgpu_hello *hello
   worker->out = malloc(VGPU_FRAME_MAX);
   if (worker->link.in == NULL || worker->out == NULL) return 1;
   worker->link.next_sequence = 1;
-  worker->take_requests = vgpu_worker_meanwhile;
+  worker->serve_nested = vgpu_worker_serve_nested;
   vgpu_ahead_init(&worker->link.ahead, worker->link.descriptor);
   if (worker->watched && !vgpu_lifeline_start(worker)) {
     vgpu_host_log("error", worker->session, "no thread to watch the connection");

@@ -28,8 +28,8 @@ struct vgpu_limits {
   uint32_t share;          /* percent of each device; 0: by weight (policy.h) */
 };
 
-/* Requests that are taken while an earlier one is still being carried out: meanwhile.c */
-struct vgpu_meanwhile {
+/* Requests that are taken while an earlier one is still being carried out: nested.c */
+struct vgpu_nested {
   const struct vgpu_request *released; /* the earlier one, which is released before its time */
   unsigned char *in;        /* VGPU_FRAME_MAX bytes: the other buffer of the link, from the first time */
   struct vgpu_request next; /* taken, and to be carried out afterwards */
@@ -38,11 +38,11 @@ struct vgpu_meanwhile {
 };
 
 /* True if a request can be carried out while a call takes long. */
-typedef bool vgpu_takes(struct vgpu_worker *worker, const struct vgpu_request *request);
+typedef bool vgpu_request_filter(struct vgpu_worker *worker, const struct vgpu_request *request);
 
 struct vgpu_worker {
   struct vgpu_link link;
-  struct vgpu_meanwhile meanwhile;
+  struct vgpu_nested nested;
   struct vgpu_parking parking;
   struct vgpu_shared_regions shared_regions;
   bool shared_regions_agreed;
@@ -67,9 +67,10 @@ struct vgpu_worker {
   struct vgpu_code code;
   const struct vgpu_request *request; /* the request that is being carried out */
   uint64_t note; /* of its backend, which keeps it for a call that waits (VGPU_WAITS); at first 0 */
-  /* A long call runs this to serve the calls behind it (vgpu_worker_meanwhile). NULL: there is no transport.
+  /* A long call runs this to serve the calls behind it (vgpu_worker_serve_nested). NULL: there is no
+   * transport.
    */
-  void (*take_requests)(struct vgpu_worker *worker, vgpu_takes *takes);
+  void (*serve_nested)(struct vgpu_worker *worker, vgpu_request_filter *accepts);
   struct vgpu_bucket calls;
   bool slowed; /* the log already says that it calls too often */
   int32_t deferred;
@@ -104,9 +105,9 @@ bool vgpu_worker_answer(struct vgpu_worker *worker, const struct vgpu_request *r
 
 /*
  * Carries out the requests that have arrived while a one-way call takes long, in their order, up to the first
- * one that `takes` does not want. It waits for none. No call may change what the long one uses.
+ * one that `accepts` refuses. It waits for none. No call may change what the long one uses.
  */
-void vgpu_worker_meanwhile(struct vgpu_worker *worker, vgpu_takes *takes);
+void vgpu_worker_serve_nested(struct vgpu_worker *worker, vgpu_request_filter *accepts);
 
 /* Count, for the list of sessions, a kernel that ran and a call that ended with an error. */
 void vgpu_worker_launched(struct vgpu_worker *worker);

@@ -39,7 +39,7 @@ struct vgpu_handle {
   void *object;        /* module, function, library, kernel, exec, pool: the object itself */
   uint32_t pending;    /* event: records that its stream has not reached yet */
   uint64_t stream;     /* event: stream of its last record, while pending */
-  uint64_t awaited;    /* event: its last record if that is queued (software/queue.c); 0: it is not */
+  uint64_t awaited;    /* event: its last record if that is queued (software/order/queue.c); 0: it is not */
 };
 
 /*

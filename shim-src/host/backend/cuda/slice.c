@@ -168,7 +168,7 @@ static enum kind kind_of(const struct vgpu_dispatch_row *row) {
   }
 }
 
-static bool takes(struct vgpu_worker *worker, const struct vgpu_request *request) {
+static bool accepts(struct vgpu_worker *worker, const struct vgpu_request *request) {
   const struct vgpu_dispatch_row *row = request->row;
   if (row == NULL || row->send_size != request->frame.body) return false;
   switch (kind_of(row)) {
@@ -242,13 +242,13 @@ int32_t vgpu_cuda_slice_run(struct vgpu_worker *worker, vgpu_cuda_carry_out *car
 
 /* False: the guest is gone. */
 static bool serve_others(struct vgpu_worker *worker) {
-  if (worker->take_requests == NULL || worker->request == NULL || worker->request->row == NULL ||
+  if (worker->serve_nested == NULL || worker->request == NULL || worker->request->row == NULL ||
       !worker->request->row->oneway)
     return true;
   slice.taking = true;
-  worker->take_requests(worker, takes);
+  worker->serve_nested(worker, accepts);
   slice.taking = false;
-  return !worker->meanwhile.over;
+  return !worker->nested.over;
 }
 
 /* ---- turns --------------------------------------------------------------------- */

@@ -7,7 +7,7 @@
 
 #include "cuda_handlers.h"
 #include "host/session/worker.h"
-#include "host/backend/software/run.h"
+#include "host/backend/software/kernel/run.h"
 #include "host/backend/software/software.h"
 #include "cuda_results.h"
 

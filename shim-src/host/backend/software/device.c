@@ -7,7 +7,7 @@
 
 #include "cuda_handlers.h"
 #include "host/backend/software/memory/pool.h"
-#include "host/backend/software/queue.h"
+#include "host/backend/software/order/queue.h"
 #include "host/backend/software/software.h"
 
 #define LIMIT_STACK_SIZE 0u /* CU_LIMIT_STACK_SIZE */

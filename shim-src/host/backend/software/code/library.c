@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "host/backend/software/code/module.h"
-#include "host/backend/software/run.h"
+#include "host/backend/software/kernel/run.h"
 
 static int32_t library_on(struct vgpu_worker *worker, struct vgpu_library_object *library, uint32_t device,
                           struct vgpu_loaded **loaded) {

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "host/backend/software/run.h"
+#include "host/backend/software/kernel/run.h"
 
 #define VARIABLE_ALIGNMENT 256u
 #define NAME_MAX_BYTES 65536u

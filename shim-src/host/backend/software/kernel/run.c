@@ -1,4 +1,4 @@
-#include "host/backend/software/run.h"
+#include "host/backend/software/kernel/run.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -7,10 +7,10 @@
 #include "cuda_handlers.h"
 #include "host/log.h"
 #include "host/backend/software/ptx/ptx.h"
-#include "host/backend/software/run_parts.h"
+#include "host/backend/software/kernel/internal.h"
 #include "host/backend/software/memory/virtual.h"
 #include "host/backend/software/software.h"
-#include "host/backend/software/takes.h"
+#include "host/backend/software/order/during_kernel.h"
 #include "cuda_results.h"
 #include "wire/clock.h"
 
@@ -136,9 +136,9 @@ static void leave_turn(void *user, uint64_t used) {
 static const struct ptx_turns turns = {
     .enter = enter_turn, .try = try_turn, .crowded = crowded, .leave = leave_turn};
 
-static void take_requests(void *user) {
+static void serve_nested(void *user) {
   struct vgpu_worker *worker = user;
-  worker->take_requests(worker, vgpu_software_takes);
+  worker->serve_nested(worker, vgpu_accepts_during_kernel);
 }
 
 static bool spoils_context(enum ptx_status status) {
@@ -219,9 +219,9 @@ static int32_t run(struct vgpu_worker *worker, const struct vgpu_checked_launch 
                              .find_texture = vgpu_texture_find,
                              .print = vgpu_run_print,
                              .checks = worker->code_options->checks,
-                             .report = vgpu_run_tell,
+                             .report = vgpu_run_report,
                              .turns = &turns,
-                             .meanwhile = worker->software->queue.running != NULL ? take_requests : NULL,
+                             .meanwhile = worker->software->queue.running != NULL ? serve_nested : NULL,
                              .user = worker};
   const struct vgpu_device_profile *profile = &worker->inventory->profiles->devices[launch->module->device];
   const struct ptx_device device = {.number = (int32_t)launch->module->device,

@@ -1,4 +1,4 @@
-#include "host/backend/software/queue.h"
+#include "host/backend/software/order/queue.h"
 
 #include <stddef.h>
 #include <stdlib.h>
@@ -6,7 +6,7 @@
 
 #include "cuda_calls.h"
 #include "host/backend/common/graph.h"
-#include "host/backend/software/place.h"
+#include "host/backend/software/order/place.h"
 #include "host/backend/software/software.h"
 
 #define MOST_QUEUED 65536u
@@ -152,7 +152,7 @@ static int32_t run_row(struct vgpu_worker *worker, const struct vgpu_dispatch_ro
                        struct vgpu_bulk *bulk) {
   struct vgpu_queue *queue = &worker->software->queue;
   bool opens = row->opcode == VGPU_OP_cuLaunchKernelEx && !queue->closed && queue->running == NULL &&
-               worker->take_requests != NULL && worker->request->row->oneway;
+               worker->serve_nested != NULL && worker->request->row->oneway;
   if (!opens) return row->run[VGPU_BACKEND_SOFTWARE](worker, body, reply, bulk);
   queue->running = place;
   queue->running_number = number != 0 ? number : ++queue->kept;

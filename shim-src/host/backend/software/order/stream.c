@@ -7,7 +7,7 @@
 #include <time.h>
 
 #include "cuda_handlers.h"
-#include "host/backend/software/queue.h"
+#include "host/backend/software/order/queue.h"
 #include "host/backend/software/software.h"
 
 #define NO_TIMING 2u /* CU_EVENT_DISABLE_TIMING */
@@ -176,7 +176,7 @@ void vgpu_reads_drop(struct vgpu_worker *worker, uint64_t context) {
 }
 
 /* Answers with the bytes that the tickets in the bulk name. */
-static int32_t hand_out(struct vgpu_worker *worker, struct vgpu_bulk *bulk) {
+static int32_t fetch_reads(struct vgpu_worker *worker, struct vgpu_bulk *bulk) {
   if (bulk->in_size % sizeof(uint64_t) != 0) return CUDA_ERROR_INVALID_VALUE;
   uint32_t at = 0;
   for (uint32_t i = 0; i < bulk->in_size; i += (uint32_t)sizeof(uint64_t)) {
@@ -204,14 +204,14 @@ static int32_t hand_out(struct vgpu_worker *worker, struct vgpu_bulk *bulk) {
 int32_t vgpu_software_read_fetch(struct vgpu_worker *worker, const struct vgpu_send_read_fetch *send,
                                  struct vgpu_bulk *bulk) {
   (void)send;
-  return hand_out(worker, bulk);
+  return fetch_reads(worker, bulk);
 }
 
 int32_t vgpu_software_cuStreamSynchronize(struct vgpu_worker *worker,
                                           const struct vgpu_send_cuStreamSynchronize *send,
                                           struct vgpu_bulk *bulk) {
   int32_t result = check_stream(worker, send->context, send->stream);
-  return result == CUDA_SUCCESS ? hand_out(worker, bulk) : result;
+  return result == CUDA_SUCCESS ? fetch_reads(worker, bulk) : result;
 }
 
 int32_t vgpu_software_cuEventSynchronize(struct vgpu_worker *worker,
@@ -219,7 +219,7 @@ int32_t vgpu_software_cuEventSynchronize(struct vgpu_worker *worker,
                                          struct vgpu_bulk *bulk) {
   int32_t result = check_event(worker, send->event);
   if (result == CUDA_ERROR_NOT_READY) return VGPU_WAITS;
-  return result == CUDA_SUCCESS ? hand_out(worker, bulk) : result;
+  return result == CUDA_SUCCESS ? fetch_reads(worker, bulk) : result;
 }
 
 int32_t vgpu_software_cuCtxSynchronize(struct vgpu_worker *worker,

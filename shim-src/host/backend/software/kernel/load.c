@@ -3,8 +3,8 @@
 #include <string.h>
 
 #include "cuda_results.h"
-#include "host/backend/software/run.h"
-#include "host/backend/software/run_parts.h"
+#include "host/backend/software/kernel/run.h"
+#include "host/backend/software/kernel/internal.h"
 #include "host/backend/software/software.h"
 #include "host/log.h"
 

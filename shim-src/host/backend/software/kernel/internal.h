@@ -1,9 +1,9 @@
 /* Functions that the files of run.h share. */
-#ifndef VGPU_HOST_SOFTWARE_RUN_PARTS_H
-#define VGPU_HOST_SOFTWARE_RUN_PARTS_H
+#ifndef VGPU_HOST_SOFTWARE_KERNEL_INTERNAL_H
+#define VGPU_HOST_SOFTWARE_KERNEL_INTERNAL_H
 
 #include "host/backend/software/ptx/ptx.h"
-#include "host/backend/software/run.h"
+#include "host/backend/software/kernel/run.h"
 
 /* The CUresult of a status of the PTX machine. */
 int32_t vgpu_run_result(enum ptx_status status);
@@ -16,6 +16,6 @@ int32_t vgpu_run_ready(struct vgpu_worker *worker, struct vgpu_module_object *mo
 void vgpu_run_print(void *user, const char *text, size_t length);
 
 /* Logs a finding of a check: as text for the administrator, and as members of a JSON object for programs. */
-void vgpu_run_tell(void *user, const struct ptx_finding *finding);
+void vgpu_run_report(void *user, const struct ptx_finding *finding);
 
 #endif

@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "cuda_handlers.h"
-#include "host/backend/software/run.h"
+#include "host/backend/software/kernel/run.h"
 #include "host/backend/software/software.h"
 #include "cuda_results.h"
 

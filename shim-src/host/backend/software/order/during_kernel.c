@@ -1,10 +1,10 @@
 /* Which requests are taken while a kernel runs. */
-#include "host/backend/software/takes.h"
+#include "host/backend/software/order/during_kernel.h"
 
 #include <string.h>
 
 #include "cuda_calls.h"
-#include "host/backend/software/place.h"
+#include "host/backend/software/order/place.h"
 #include "host/backend/software/software.h"
 
 /* True if one more of these calls may be queued behind the kernel. */
@@ -14,7 +14,7 @@ static bool has_room(const struct vgpu_worker *worker, const struct vgpu_request
          vgpu_queue_has_room(worker, request->frame.length);
 }
 
-bool vgpu_software_takes(struct vgpu_worker *worker, const struct vgpu_request *request) {
+bool vgpu_accepts_during_kernel(struct vgpu_worker *worker, const struct vgpu_request *request) {
   const struct vgpu_dispatch_row *row = request->row;
   if (row == NULL || row->send_size != request->frame.body) return false;
   struct vgpu_place place;

@@ -1,4 +1,4 @@
-#include "host/backend/software/place.h"
+#include "host/backend/software/order/place.h"
 
 #include <string.h>
 

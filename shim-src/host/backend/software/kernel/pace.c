@@ -1,4 +1,4 @@
-#include "host/backend/software/pace.h"
+#include "host/backend/software/kernel/pace.h"
 
 #include <time.h>
 

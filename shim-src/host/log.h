@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "host/policy/bucket.h"
+#include "host/bucket.h"
 
 /* Selects the form of the messages, before the first one. */
 void vgpu_host_log_json(bool json);

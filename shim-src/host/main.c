@@ -14,6 +14,7 @@
 #include "host/daemon/user.h"
 #include "host/options.h"
 #include "host/policy/devices.h"
+#include "host/session/images.h"
 #include "host/daemon/supervisor.h"
 
 #define DESCRIPTORS_WANTED 4096u

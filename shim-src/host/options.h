@@ -5,9 +5,11 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "host/backend/common/code.h"
+#include "wire/frame.h"
 
 #define VGPU_LISTEN_MAX 16u
+
+enum vgpu_kernels { VGPU_KERNELS_RUN = 1, VGPU_KERNELS_SKIP = 2, VGPU_KERNELS_REFUSE = 3 };
 
 struct vgpu_options {
   const char *device; /* name of a backend */

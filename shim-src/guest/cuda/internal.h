@@ -5,7 +5,7 @@
 #include <pthread.h>
 
 #include "guest/cuda/graph/graph_memory.h"
-#include "guest/cuda/guest_cuda.h"
+#include "guest/guest_cuda.h"
 #include "guest/cuda/stream/host_function.h"
 #include "guest/cuda/objects.h"
 #include "guest/cuda/stream/outstanding.h"

@@ -1,6 +1,6 @@
 #include "guest/private/core.h"
 
-#include "guest/cuda/guest_cuda.h"
+#include "guest/guest_cuda.h"
 #include "guest/log.h"
 #include "guest/process.h"
 

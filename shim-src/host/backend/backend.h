@@ -14,6 +14,12 @@ struct vgpu_shared_region;
 struct vgpu_peer;
 struct vgpu_query;
 
+/* Which of the host's devices a session sees: its device 0 is the first. */
+struct vgpu_chosen_devices {
+  uint32_t count;
+  uint8_t index[VGPU_DEVICES_MAX]; /* the host's */
+};
+
 /* The description of the host's devices, made once, before the first session. */
 struct vgpu_inventory {
   uint32_t count;       /* 1..VGPU_DEVICES_MAX */
@@ -114,7 +120,6 @@ extern const struct vgpu_backend vgpu_software_backend;
 extern const struct vgpu_backend vgpu_cuda_backend;
 
 /* For a worker: keeps only the devices that its session sees, in this order. */
-struct vgpu_chosen_devices;
 void vgpu_inventory_choose(struct vgpu_inventory *inventory, const struct vgpu_chosen_devices *devices);
 
 /* The backend for a name that --device accepts; NULL: there is none with this name. */

@@ -50,8 +50,12 @@ static void close_all(const struct vgpu_spawned *spawned) {
 
 /* The greeting gets the slot of a session, which vgpu_guests_begin starts; the connection is taken over. */
 static void admit(struct vgpu_supervisor *supervisor, const struct vgpu_greeting *greeting) {
-  int32_t status = vgpu_admit_session(&supervisor->admission, &supervisor->sessions, &greeting->peer,
-                                      greeting->who, greeting->session, &greeting->limits);
+  const struct vgpu_session_counts counts = {
+      .limit = supervisor->sessions.limit,
+      .all = vgpu_sessions_count(&supervisor->sessions),
+      .of_peer = vgpu_sessions_of_peer(&supervisor->sessions, &greeting->peer)};
+  int32_t status = vgpu_admit_session(&supervisor->admission, &counts, greeting->who, greeting->session,
+                                      &greeting->limits);
   if (status != VGPU_STATUS_OK) {
     supervisor->sessions.turned_away++;
     vgpu_refuse(&supervisor->admission, &greeting->peer, greeting->descriptor, status, NULL);

@@ -18,7 +18,7 @@
 #include "host/daemon/spawn.h"
 #include "host/daemon/worker_groups.h"
 #include "host/daemon/worker_logs.h"
-#include "host/session/worker.h"
+#include "host/session/answer.h"
 
 /* The last hostd.conf that was read again, if it was refused: the rules before it stay in force. */
 struct vgpu_refused_config {

@@ -7,6 +7,7 @@
 #include "host/daemon/resume.h"
 #include "host/log.h"
 #include "host/session/confine.h"
+#include "host/session/images.h"
 
 /* Gives a dead worker's slot back; its memory went with the process. */
 static void bury(struct vgpu_supervisor *supervisor, pid_t pid, int status) {

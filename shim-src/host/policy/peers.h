@@ -10,7 +10,7 @@
 
 #include "host/session/accounts.h"
 #include "host/log.h"
-#include "host/policy/bucket.h"
+#include "host/bucket.h"
 
 #define VGPU_PEERS_MAX VGPU_SHARE_PEERS_MAX
 _Static_assert(VGPU_PEERS_MAX > VGPU_SESSIONS_MAX, "there is always a peer without a session");

@@ -13,6 +13,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "host/backend/backend.h"
 #include "host/session/share.h"
 #include "wire/frame.h"
 
@@ -22,12 +23,6 @@
 struct vgpu_peer {
   uint32_t kind; /* enum vgpu_address_kind */
   uint32_t id;   /* unix: user id; vsock: CID; tcp: 0 */
-};
-
-/* Which of the host's devices a session sees: its device 0 is the first. */
-struct vgpu_chosen_devices {
-  uint32_t count;
-  uint8_t index[VGPU_DEVICES_MAX]; /* the host's */
 };
 
 /* The daemon's data about a session. */

@@ -1,4 +1,4 @@
-/* Carries out one request, from the rings or from the socket. */
+/* Serves the requests of a session, from the rings or from the socket. */
 #ifndef VGPU_HOST_ANSWER_H
 #define VGPU_HOST_ANSWER_H
 
@@ -22,6 +22,34 @@ const struct vgpu_dispatch_row *vgpu_find_row(const void *context, uint32_t opco
  */
 void vgpu_carry_out(struct vgpu_worker *worker, const struct vgpu_request *request, unsigned char *out,
                     uint32_t capacity, struct vgpu_answer *answer);
+
+/* Fills a WELCOME with the data of this host. The fields about a session stay 0. */
+void vgpu_welcome_fill(struct vgpu_welcome *welcome, const struct vgpu_backend *backend,
+                       const struct vgpu_inventory *inventory);
+
+/*
+ * Answers `hello` and serves the guest until it leaves or breaks the protocol. Returns the exit status of the
+ * process.
+ */
+int vgpu_worker_serve(struct vgpu_worker *worker, const struct vgpu_hello *hello);
+
+/* Waits for the guest's next request. A broken protocol is logged. */
+enum vgpu_received vgpu_worker_receive(struct vgpu_worker *worker, struct vgpu_request *request);
+/*
+ * Carries a request out and answers it, or parks it; not before its time (limits.calls). False: the guest is
+ * gone.
+ */
+bool vgpu_worker_answer(struct vgpu_worker *worker, const struct vgpu_request *request);
+
+/*
+ * Carries out the requests that have arrived while a one-way call takes long, in their order, up to the first
+ * one that `accepts` refuses. It waits for none. No call may change what the long one uses.
+ */
+void vgpu_worker_serve_nested(struct vgpu_worker *worker, vgpu_request_filter *accepts);
+
+/* Answers the control opcodes. The reply's body and bulk go to the given places. */
+int32_t vgpu_control(struct vgpu_worker *worker, uint32_t opcode, const void *body, uint32_t body_size,
+                     void *reply, uint32_t *reply_size, struct vgpu_bulk *bulk);
 
 /* Sends it, as the answer to a request that is not one-way. False: the guest is gone. */
 bool vgpu_worker_send(struct vgpu_worker *worker, const struct vgpu_request *request,

@@ -5,7 +5,7 @@
 
 #include "host/log.h"
 #include "host/session/query.h"
-#include "host/session/worker.h"
+#include "host/session/answer.h"
 
 static struct vgpu_room room_of(const struct vgpu_worker *worker, uint32_t device) {
   return vgpu_accounts_room(worker->accounts, worker->slot, device, worker->limits->session_memory);

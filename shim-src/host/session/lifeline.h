@@ -6,7 +6,7 @@
 #ifndef VGPU_HOST_LIFELINE_H
 #define VGPU_HOST_LIFELINE_H
 
-#include "host/session/worker.h"
+#include "host/session/answer.h"
 
 /*
  * Starts a thread in a worker, after the greeting. The thread tells the guest that its call is being worked

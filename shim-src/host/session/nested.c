@@ -4,7 +4,7 @@
  */
 #include <stdlib.h>
 
-#include "host/session/worker.h"
+#include "host/session/answer.h"
 #include "wire/frame.h"
 
 #define AT_ONCE 256 /* the long call must go on */

@@ -9,7 +9,7 @@
 
 #include "host/backend/backend.h"
 #include "host/session/confine.h"
-#include "host/session/worker.h"
+#include "host/session/answer.h"
 
 #define VGPU_WORKER_WORD "--worker" /* the first word of a worker's command line */
 

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "host/log.h"
+#include "host/session/images.h"
 #include "host/session/setup.h"
 
 /* The kernel should end a worker that filled the machine's memory, not the daemon or a neighbour. */

@@ -1,20 +1,25 @@
-/* One session. The daemon starts a process for each connection (setup.h). */
+/*
+ * A session as backends see it. The daemon starts a process for each connection (setup.h). answer.h serves
+ * requests.
+ */
 #ifndef VGPU_HOST_WORKER_H
 #define VGPU_HOST_WORKER_H
 
 #include "host/session/accounts.h"
 #include "host/session/shared_regions.h"
 #include "host/backend/backend.h"
-#include "host/policy/bucket.h"
+#include "host/bucket.h"
 #include "host/backend/dispatch.h"
-#include "host/backend/common/code.h"
-#include "host/backend/common/handles.h"
+#include "host/session/handles.h"
 #include "host/session/link.h"
 #include "host/session/parking.h"
 #include "host/session/printed.h"
 
-struct vgpu_software;
 struct vgpu_cuda;
+struct vgpu_images;
+struct vgpu_upload;
+struct vgpu_result;
+struct vgpu_exec_object;
 
 struct vgpu_limits {
   uint64_t session_memory; /* bytes; 0: only the device's */
@@ -26,6 +31,23 @@ struct vgpu_limits {
   uint64_t session_shared; /* bytes of memory shared with the guest; 0: no rings either */
   uint32_t reconnect;      /* seconds that a session waits for a guest whose connection broke; 0: it ends */
   uint32_t share;          /* percent of each device; 0: by weight (policy.h) */
+};
+
+/* Options that all sessions of a daemon share. */
+struct vgpu_code_options {
+  enum vgpu_kernels kernels;
+  uint32_t checks;            /* PTX_CHECK_*: checks for kernels */
+  int launch_log;             /* descriptor that gets a line for each launch; -1: none */
+  uint64_t session_bytes;     /* memory for images, programs and graphs of one session */
+  struct vgpu_images *images; /* NULL: no image is kept between sessions */
+};
+
+struct vgpu_code {
+  struct vgpu_upload *uploads;
+  struct vgpu_result *results;    /* results.c: images that the guest has not read yet */
+  uint64_t last_result;           /* number of the newest */
+  struct vgpu_exec_object *execs; /* graph.c */
+  uint64_t bytes;                 /* bytes that uploads, programs and graphs hold */
 };
 
 /* Requests that are taken while an earlier one is still being carried out: nested.c */
@@ -61,8 +83,8 @@ struct vgpu_worker {
   const struct vgpu_limits *limits;
   struct vgpu_handles handles;
   struct vgpu_printed printed;
-  struct vgpu_software *software; /* of that backend */
-  struct vgpu_cuda *cuda;         /* of the other backend, from its first use in this session */
+  void *device;           /* the backend's own state */
+  struct vgpu_cuda *cuda; /* of the other backend, from its first use in this session */
   const struct vgpu_code_options *code_options;
   struct vgpu_code code;
   const struct vgpu_request *request; /* the request that is being carried out */
@@ -79,44 +101,16 @@ struct vgpu_worker {
   unsigned char *out; /* VGPU_FRAME_MAX bytes */
 };
 
-/* Fills a WELCOME with the data of this host. The fields about a session stay 0. */
-void vgpu_welcome_fill(struct vgpu_welcome *welcome, const struct vgpu_backend *backend,
-                       const struct vgpu_inventory *inventory);
-
-/*
- * Answers `hello` and serves the guest until it leaves or breaks the protocol. Returns the exit status of the
- * process.
- */
-int vgpu_worker_serve(struct vgpu_worker *worker, const struct vgpu_hello *hello);
-
 /*
  * The bytes of device memory that this session may hold on all devices together; 0: only the devices limit
  * it.
  */
 uint64_t vgpu_worker_memory_limit(const struct vgpu_worker *worker);
 
-/* Waits for the guest's next request. A broken protocol is logged. */
-enum vgpu_received vgpu_worker_receive(struct vgpu_worker *worker, struct vgpu_request *request);
-/*
- * Carries a request out and answers it, or parks it; not before its time (limits.calls). False: the guest is
- * gone.
- */
-bool vgpu_worker_answer(struct vgpu_worker *worker, const struct vgpu_request *request);
-
-/*
- * Carries out the requests that have arrived while a one-way call takes long, in their order, up to the first
- * one that `accepts` refuses. It waits for none. No call may change what the long one uses.
- */
-void vgpu_worker_serve_nested(struct vgpu_worker *worker, vgpu_request_filter *accepts);
-
 /* Count, for the list of sessions, a kernel that ran and a call that ended with an error. */
 void vgpu_worker_launched(struct vgpu_worker *worker);
 void vgpu_worker_failed(struct vgpu_worker *worker, int32_t status);
 /* Records that a launch of `kernel` was refused because this host cannot run it. A guest can ask for it. */
 void vgpu_worker_refused_kernel(struct vgpu_worker *worker, const char *kernel);
-
-/* Answers the control opcodes. The reply's body and bulk go to the given places. */
-int32_t vgpu_control(struct vgpu_worker *worker, uint32_t opcode, const void *body, uint32_t body_size,
-                     void *reply, uint32_t *reply_size, struct vgpu_bulk *bulk);
 
 #endif

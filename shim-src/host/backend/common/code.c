@@ -6,6 +6,7 @@
 
 #include "cuda_handlers.h"
 #include "cuda_results.h"
+#include "host/session/images.h"
 #include "host/session/worker.h"
 #include "image/container.h"
 

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "cuda_handlers.h"
+#include "host/backend/common/code.h"
 #include "host/backend/common/graph.h"
 #include "host/session/worker.h"
 #include "cuda_results.h"

@@ -20,6 +20,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "host/session/accounts.h"
+
 #define OPENS ((uint64_t)LANDLOCK_ACCESS_FS_READ_FILE | LANDLOCK_ACCESS_FS_WRITE_FILE)
 /* Else a worker could remove or replace the files of other peers' caches. */
 #define CHANGES                                                                                              \

@@ -12,6 +12,7 @@
 #include "host/backend/cuda/ranges.h"
 #include "host/backend/cuda/readback.h"
 #include "host/backend/cuda/turn.h"
+#include "host/backend/common/code.h"
 #include "host/session/exchange.h"
 #include "host/session/worker.h"
 #include "cuda_results.h"

@@ -93,12 +93,17 @@ static bool load_all(const struct vgpu_options *options, struct vgpu_device_prof
   return good;
 }
 
+/* Returns a word for the device's name, before " (simulated)", if the device does not run kernels. */
+static const char *kernels_word(enum vgpu_kernels kernels) {
+  return kernels == VGPU_KERNELS_SKIP ? " - kernels skipped" : "";
+}
+
 static void copy_facts(struct vgpu_device_facts *facts, const struct vgpu_device_profile *profile,
                        enum vgpu_kernels kernels) {
   memset(facts, 0, sizeof *facts);
   /* Programs check the last word of the name for "(simulated)", so it is always the same. */
   static const char suffix[] = " (simulated)";
-  const char *word = vgpu_kernels_word(kernels);
+  const char *word = kernels_word(kernels);
   size_t length = strnlen(profile->name, sizeof profile->name - 1), word_length = strlen(word);
   size_t room = sizeof facts->name - sizeof suffix - word_length;
   if (length > room) length = room;
@@ -158,7 +163,7 @@ static uint64_t computed_by_all(const struct vgpu_accounts *accounts) {
  * answer is of this moment. Questions within 0.2 s get the same answer, as NVML samples at intervals.
  */
 uint32_t vgpu_software_load(struct vgpu_worker *worker) {
-  struct vgpu_load *load = &worker->software->load;
+  struct vgpu_load *load = &software_of(worker)->load;
   const uint64_t now = vgpu_now_ns(), computed = computed_by_all(worker->accounts);
   const uint64_t passed = now - load->at;
   if (load->at != 0 && passed < LOAD_PERIOD_NS) return load->per_cent;
@@ -184,9 +189,9 @@ static int32_t usage(struct vgpu_worker *worker, uint32_t device, struct vgpu_us
 }
 
 static bool begin(struct vgpu_worker *worker) {
-  worker->software = calloc(1, sizeof *worker->software);
-  if (worker->software == NULL) return false;
-  worker->software->memory.watched = (worker->code_options->checks & PTX_CHECK_INIT) != 0;
+  worker->device = calloc(1, sizeof(struct vgpu_software));
+  if (worker->device == NULL) return false;
+  software_of(worker)->memory.watched = (worker->code_options->checks & PTX_CHECK_INIT) != 0;
   return true;
 }
 

@@ -41,6 +41,10 @@ struct vgpu_software {
 
 #define SPECIAL_STREAMS 3u /* 0 default, 1 legacy, 2 per-thread */
 
+static inline struct vgpu_software *software_of(const struct vgpu_worker *worker) {
+  return worker->device;
+}
+
 static inline struct vgpu_handle *find_context(struct vgpu_worker *worker, uint64_t context) {
   return vgpu_handles_find(&worker->handles, context, VGPU_HANDLE_CONTEXT);
 }

@@ -56,7 +56,7 @@ void vgpu_module_end(struct vgpu_worker *worker, struct vgpu_module_object **lin
 void vgpu_programs_drop_context(struct vgpu_worker *worker, uint64_t context) {
   if (worker->sticky_context == context) worker->sticky = worker->deferred = 0;
   vgpu_graph_drop_context(worker, context);
-  for (struct vgpu_module_object **link = &worker->software->programs.modules; *link != NULL;) {
+  for (struct vgpu_module_object **link = &software_of(worker)->programs.modules; *link != NULL;) {
     if ((*link)->context == context) vgpu_module_end(worker, link);
     else link = &(*link)->next;
   }
@@ -78,7 +78,7 @@ static int32_t place_variables(struct vgpu_worker *worker, struct vgpu_module_ob
     module->globals[i] += module->data;
     if (program->globals[i].initial == NULL) continue;
     unsigned char *to =
-        vgpu_memory_at(&worker->software->memory, module->globals[i], program->globals[i].size);
+        vgpu_memory_at(&software_of(worker)->memory, module->globals[i], program->globals[i].size);
     if (to != NULL) memcpy(to, program->globals[i].initial, program->globals[i].size);
   }
   return CUDA_SUCCESS;
@@ -95,19 +95,19 @@ int32_t vgpu_module_make(struct vgpu_worker *worker, uint64_t context, struct vg
     vgpu_programs_release(worker, loaded);
     return CUDA_ERROR_OUT_OF_MEMORY;
   }
-  *module = (struct vgpu_module_object){.next = worker->software->programs.modules,
+  *module = (struct vgpu_module_object){.next = software_of(worker)->programs.modules,
                                         .context = context,
                                         .device = vgpu_programs_device(worker, context),
                                         .library = library,
                                         .wants_log = log != NULL && log->wanted,
                                         .loaded = loaded,
                                         .globals = globals};
-  worker->software->programs.modules = module;
+  software_of(worker)->programs.modules = module;
   int32_t status = vgpu_run_load(worker, module);
   if (log != NULL) snprintf(log->text, sizeof log->text, "%s", module->unrunnable);
   if (status == CUDA_SUCCESS && module->code == NULL) status = place_variables(worker, module);
   if (status != CUDA_SUCCESS) {
-    vgpu_module_end(worker, &worker->software->programs.modules);
+    vgpu_module_end(worker, &software_of(worker)->programs.modules);
     return status;
   }
   *result = module;
@@ -179,7 +179,7 @@ int32_t vgpu_software_cuModuleLoadDataEx(struct vgpu_worker *worker,
   if (result == CUDA_SUCCESS) {
     result = vgpu_programs_name_handle(worker, send->module, VGPU_HANDLE_MODULE, send->context, module);
     if (result == CUDA_SUCCESS) module->number = send->module;
-    else vgpu_module_end(worker, &worker->software->programs.modules);
+    else vgpu_module_end(worker, &software_of(worker)->programs.modules);
   }
   if (result != VGPU_CODE_MISSING) vgpu_code_forget_upload(worker, &hash);
   return vgpu_code_answer_load(answer, result, why, bulk);
@@ -189,7 +189,7 @@ int32_t vgpu_software_cuModuleUnload(struct vgpu_worker *worker,
                                      const struct vgpu_send_cuModuleUnload *send) {
   struct vgpu_module_object *module = vgpu_programs_object(worker, send->module, VGPU_HANDLE_MODULE);
   if (module == NULL || module->library != NULL) return CUDA_ERROR_INVALID_HANDLE;
-  struct vgpu_module_object **link = &worker->software->programs.modules;
+  struct vgpu_module_object **link = &software_of(worker)->programs.modules;
   while (*link != module) link = &(*link)->next;
   vgpu_module_end(worker, link);
   return CUDA_SUCCESS;

@@ -10,7 +10,7 @@
 
 static struct vgpu_loaded *find_loaded(struct vgpu_worker *worker, const struct vgpu_hash *hash,
                                        uint64_t size, uint32_t architecture) {
-  struct vgpu_loaded *loaded = worker->software->programs.loaded;
+  struct vgpu_loaded *loaded = software_of(worker)->programs.loaded;
   while (loaded != NULL && (loaded->size != size || loaded->architecture != architecture ||
                             memcmp(&loaded->hash, hash, sizeof *hash) != 0)) {
     loaded = loaded->next;
@@ -58,15 +58,15 @@ int32_t vgpu_programs_load(struct vgpu_worker *worker, const struct vgpu_hash *h
     free(loaded);
     return status;
   }
-  loaded->next = worker->software->programs.loaded;
-  worker->software->programs.loaded = loaded;
+  loaded->next = software_of(worker)->programs.loaded;
+  software_of(worker)->programs.loaded = loaded;
   *result = loaded;
   return CUDA_SUCCESS;
 }
 
 void vgpu_programs_release(struct vgpu_worker *worker, struct vgpu_loaded *loaded) {
   if (loaded == NULL || --loaded->users > 0) return;
-  struct vgpu_loaded **link = &worker->software->programs.loaded;
+  struct vgpu_loaded **link = &software_of(worker)->programs.loaded;
   while (*link != loaded) link = &(*link)->next;
   *link = loaded->next;
   vgpu_code_give(worker, loaded->program.bytes);

@@ -56,7 +56,7 @@ static int32_t place(struct vgpu_worker *worker, struct vgpu_module_object *modu
   if (bytes > 0) {
     int32_t result = vgpu_device_allocate(worker, module->context, bytes, &module->data);
     if (result != CUDA_SUCCESS) return result;
-    memory = vgpu_memory_to_write(&worker->software->memory, module->data, bytes);
+    memory = vgpu_memory_to_write(&software_of(worker)->memory, module->data, bytes);
     if (memory == NULL) return CUDA_ERROR_OUT_OF_MEMORY;
   }
   ptx_module_place(module->code, module->data, memory);
@@ -132,7 +132,8 @@ void vgpu_run_prepare(struct vgpu_worker *worker, struct vgpu_module_object *mod
                       const struct vgpu_program_function *function) {
   struct vgpu_program *program = &module->loaded->program;
   if (worker->code_options->kernels != VGPU_KERNELS_RUN || program->ptx == NULL) return;
-  if (worker->software->queue.running != NULL) return; /* it may be of this module; a launch prepares, too */
+  if (software_of(worker)->queue.running != NULL)
+    return; /* it may be of this module; a launch prepares, too */
   if (module->code == NULL && function->refused == CUDA_SUCCESS) {
     vgpu_host_log("refused", worker->session, "kernel %.200s cannot be run here: %s", function->name,
                   module->unrunnable);

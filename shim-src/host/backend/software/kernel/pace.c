@@ -36,7 +36,7 @@ uint64_t vgpu_pace_charge(struct vgpu_worker *worker, uint64_t elapsed) {
 }
 
 static void charge(struct vgpu_worker *worker, uint64_t now) {
-  struct vgpu_pace *pace = &worker->software->pace;
+  struct vgpu_pace *pace = &software_of(worker)->pace;
   pace->unpaid += now - pace->began;
   pace->began = now;
   if (!pace->holds) return;
@@ -62,7 +62,7 @@ static bool compiles(const struct vgpu_dispatch_row *row) {
 
 int32_t vgpu_pace_run(struct vgpu_worker *worker, const struct vgpu_dispatch_row *row, const void *body,
                       void *reply, struct vgpu_bulk *bulk) {
-  struct vgpu_pace *pace = &worker->software->pace;
+  struct vgpu_pace *pace = &software_of(worker)->pace;
   if (pace->depth > 0) return vgpu_queue_run(worker, row, body, reply, bulk);
   uint64_t began = vgpu_now_ns();
   if (pace->unpaid >= UNPAID_NS || began < pace->patient || compiles(row)) {
@@ -87,5 +87,5 @@ void vgpu_pace_pause(struct vgpu_worker *worker) {
 }
 
 void vgpu_pace_go_on(struct vgpu_worker *worker) {
-  worker->software->pace.began = vgpu_now_ns();
+  software_of(worker)->pace.began = vgpu_now_ns();
 }

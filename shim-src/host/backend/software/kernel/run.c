@@ -48,13 +48,13 @@ struct vgpu_compute {
 
 static bool find_region(void *user, uint64_t address, struct ptx_region *region) {
   struct vgpu_worker *worker = user;
-  const struct vgpu_allocation *found = vgpu_memory_holding(&worker->software->memory, address);
+  const struct vgpu_allocation *found = vgpu_memory_holding(&software_of(worker)->memory, address);
   if (found == NULL || !vgpu_peer_reaches(worker, found)) return false;
   *region = (struct ptx_region){
       .address = found->address, .size = found->size, .bytes = found->memory, .written = found->written};
   if (!found->reserved) return true;
   /* Of reserved addresses, only those that are mapped and accessible count. */
-  if (!vgpu_virtual_extent(worker->software->memory.virtual, address, worker->software->peers.device,
+  if (!vgpu_virtual_extent(software_of(worker)->memory.virtual, address, software_of(worker)->peers.device,
                            &region->address, &region->size))
     return false;
   /* An adjacent mapping may belong to another reservation and be elsewhere in this process. */
@@ -71,23 +71,23 @@ static bool find_region(void *user, uint64_t address, struct ptx_region *region)
  * sessions never launch.
  */
 static struct ptx_pool *helpers(struct vgpu_worker *worker) {
-  struct vgpu_compute *compute = worker->software->programs.compute;
+  struct vgpu_compute *compute = software_of(worker)->programs.compute;
   if (compute == NULL) {
     compute = calloc(1, sizeof *compute);
     if (compute == NULL) return NULL;
     long processors = sysconf(_SC_NPROCESSORS_ONLN);
     compute->pool = ptx_pool_new(processors > 1 ? (uint32_t)(processors < 64 ? processors - 1 : 63) : 0);
-    worker->software->programs.compute = compute;
+    software_of(worker)->programs.compute = compute;
   }
   return compute->pool;
 }
 
 /* NULL: no memory. malloc in kernels then returns NULL, as on a device whose heap is full. */
 static struct ptx_heap *heap_of(struct vgpu_worker *worker, uint64_t context) {
-  struct heap *heap = worker->software->programs.compute->heaps;
+  struct heap *heap = software_of(worker)->programs.compute->heaps;
   while (heap != NULL && heap->context != context) heap = heap->next;
   /* The memory was freed with its context if that was destroyed. */
-  if (heap != NULL && vgpu_memory_at(&worker->software->memory, heap->address, HEAP_BYTES) != NULL)
+  if (heap != NULL && vgpu_memory_at(&software_of(worker)->memory, heap->address, HEAP_BYTES) != NULL)
     return heap->heap;
   uint64_t address;
   if (vgpu_device_allocate(worker, context, HEAP_BYTES, &address) != CUDA_SUCCESS) return NULL;
@@ -97,8 +97,8 @@ static struct ptx_heap *heap_of(struct vgpu_worker *worker, uint64_t context) {
       vgpu_device_free(worker, address);
       return NULL;
     }
-    heap->next = worker->software->programs.compute->heaps;
-    worker->software->programs.compute->heaps = heap;
+    heap->next = software_of(worker)->programs.compute->heaps;
+    software_of(worker)->programs.compute->heaps = heap;
   }
   ptx_heap_free(heap->heap);
   heap->context = context;
@@ -221,7 +221,7 @@ static int32_t run(struct vgpu_worker *worker, const struct vgpu_checked_launch 
                              .checks = worker->code_options->checks,
                              .report = vgpu_run_report,
                              .turns = &turns,
-                             .meanwhile = worker->software->queue.running != NULL ? serve_nested : NULL,
+                             .meanwhile = software_of(worker)->queue.running != NULL ? serve_nested : NULL,
                              .user = worker};
   const struct vgpu_device_profile *profile = &worker->inventory->profiles->devices[launch->module->device];
   const struct ptx_device device = {.number = (int32_t)launch->module->device,
@@ -235,19 +235,19 @@ static int32_t run(struct vgpu_worker *worker, const struct vgpu_checked_launch 
   const struct vgpu_handle *context = find_context(worker, launch->context);
   if (context != NULL) order.stack_limit = context->stack;
   helpers(worker);
-  if (worker->software->programs.compute != NULL && ptx_module_allocates(code))
+  if (software_of(worker)->programs.compute != NULL && ptx_module_allocates(code))
     order.heap = heap_of(worker, launch->context);
   if (launch->cooperative) {
     result = vgpu_device_allocate(worker, launch->context, WORKSPACE_BYTES, &order.workspace);
     if (result != CUDA_SUCCESS) return result;
-    vgpu_memory_to_write(&worker->software->memory, order.workspace, WORKSPACE_BYTES);
+    vgpu_memory_to_write(&software_of(worker)->memory, order.workspace, WORKSPACE_BYTES);
   }
   if (order.heap != NULL && ptx_module_launches(code)) order.children = ptx_children_new();
   memcpy(order.grid, launch->grid, sizeof order.grid);
   memcpy(order.block, launch->block, sizeof order.block);
   memcpy(order.cluster, launch->cluster, sizeof order.cluster);
-  worker->software->peers.context = launch->context;
-  worker->software->peers.device = launch->module->device;
+  software_of(worker)->peers.context = launch->context;
+  software_of(worker)->peers.device = launch->module->device;
   struct ptx_fault fault = {.status = PTX_OK};
   result = run_grid(worker, launch, (uint32_t)kernel, &order, &fault);
   if (result == CUDA_SUCCESS && fault.status == PTX_OK && order.children != NULL)

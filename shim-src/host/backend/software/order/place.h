@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "host/backend/common/handles.h"
+#include "host/session/handles.h"
 #include "host/backend/dispatch.h"
 
 struct vgpu_place {

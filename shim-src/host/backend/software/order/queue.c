@@ -25,7 +25,7 @@ struct vgpu_queued {
 
 bool vgpu_queue_may_wait(const struct vgpu_worker *worker, uint64_t bytes) {
   uint64_t limit = worker->limits->outstanding,
-           now = worker->software->queue.bytes + worker->software->reads.bytes;
+           now = software_of(worker)->queue.bytes + software_of(worker)->reads.bytes;
   return now <= limit && bytes <= limit - now;
 }
 
@@ -50,12 +50,12 @@ static struct vgpu_handle *event_of(struct vgpu_worker *worker, const struct vgp
 }
 
 bool vgpu_queue_has_room(const struct vgpu_worker *worker, uint64_t bytes) {
-  return worker->software->queue.count < MOST_QUEUED / 2 && vgpu_queue_may_wait(worker, 2 * bytes);
+  return software_of(worker)->queue.count < MOST_QUEUED / 2 && vgpu_queue_may_wait(worker, 2 * bytes);
 }
 
 static int32_t keep(struct vgpu_worker *worker, const struct vgpu_dispatch_row *row,
                     const struct vgpu_place *place, const void *body, const struct vgpu_bulk *bulk) {
-  struct vgpu_queue *queue = &worker->software->queue;
+  struct vgpu_queue *queue = &software_of(worker)->queue;
   uint32_t bulk_size = row->bulk_in ? bulk->in_size : 0;
   size_t bytes = (size_t)row->send_size + bulk_size;
   if (queue->count >= MOST_QUEUED || !vgpu_queue_may_wait(worker, bytes)) return CUDA_ERROR_OUT_OF_MEMORY;
@@ -110,7 +110,7 @@ static bool held(const struct vgpu_queue *queue, const struct vgpu_queued *end, 
 }
 
 bool vgpu_queue_holds(const struct vgpu_worker *worker, const struct vgpu_place *place) {
-  return held(&worker->software->queue, NULL, UINT64_MAX, place);
+  return held(&software_of(worker)->queue, NULL, UINT64_MAX, place);
 }
 
 /*
@@ -119,7 +119,7 @@ bool vgpu_queue_holds(const struct vgpu_worker *worker, const struct vgpu_place 
  */
 static int32_t hold_call(struct vgpu_worker *worker, const struct vgpu_dispatch_row *row,
                          const struct vgpu_place *place) {
-  const struct vgpu_queue *queue = &worker->software->queue;
+  const struct vgpu_queue *queue = &software_of(worker)->queue;
   const uint64_t last = worker->note != 0 ? worker->note : UINT64_MAX;
   if (!held(queue, NULL, last, place)) return CUDA_SUCCESS;
   if (row->opcode == VGPU_OP_cuStreamQuery) return CUDA_ERROR_NOT_READY;
@@ -138,7 +138,7 @@ static bool is_queued(const struct vgpu_queue *queue, uint64_t record) {
  */
 static int32_t run_wait(struct vgpu_worker *worker, const struct vgpu_queued *queued) {
   const struct vgpu_handle *event = event_of(worker, queued->row, queued->data);
-  if (queued->awaited != 0 && is_queued(&worker->software->queue, queued->awaited)) return VGPU_BLOCKED;
+  if (queued->awaited != 0 && is_queued(&software_of(worker)->queue, queued->awaited)) return VGPU_BLOCKED;
   if (event == NULL || vgpu_place_owns(event)) return CUDA_SUCCESS;
   return vgpu_event_pending(event) > 0 ? VGPU_BLOCKED : CUDA_SUCCESS;
 }
@@ -150,7 +150,7 @@ static int32_t run_wait(struct vgpu_worker *worker, const struct vgpu_queued *qu
 static int32_t run_row(struct vgpu_worker *worker, const struct vgpu_dispatch_row *row,
                        const struct vgpu_place *place, uint64_t number, const void *body, void *reply,
                        struct vgpu_bulk *bulk) {
-  struct vgpu_queue *queue = &worker->software->queue;
+  struct vgpu_queue *queue = &software_of(worker)->queue;
   bool opens = row->opcode == VGPU_OP_cuLaunchKernelEx && !queue->closed && queue->running == NULL &&
                worker->serve_nested != NULL && worker->request->row->oneway;
   if (!opens) return row->run[VGPU_BACKEND_SOFTWARE](worker, body, reply, bulk);
@@ -165,7 +165,7 @@ static int32_t run_row(struct vgpu_worker *worker, const struct vgpu_dispatch_ro
 /* The kernels of a graph: its other nodes are to be queued before the next request. */
 static int32_t run_graph(struct vgpu_worker *worker, const struct vgpu_dispatch_row *row, const void *body,
                          struct vgpu_bulk *bulk) {
-  struct vgpu_queue *queue = &worker->software->queue;
+  struct vgpu_queue *queue = &software_of(worker)->queue;
   bool closed = queue->closed;
   queue->closed = true;
   int32_t status = row->run[VGPU_BACKEND_SOFTWARE](worker, body, NULL, bulk);
@@ -191,7 +191,7 @@ static int32_t run_queued(struct vgpu_worker *worker, struct vgpu_queued *queued
 
 /* Runs queued calls until none can run. */
 static void pump(struct vgpu_worker *worker) {
-  struct vgpu_queue *queue = &worker->software->queue;
+  struct vgpu_queue *queue = &software_of(worker)->queue;
   bool progress = true;
   while (progress && queue->first != NULL) {
     progress = false;
@@ -217,7 +217,7 @@ static void pump(struct vgpu_worker *worker) {
 
 /* Before a request, what waits for other sessions or for a store of the program. */
 static void pump_before(struct vgpu_worker *worker) {
-  struct vgpu_queue *queue = &worker->software->queue;
+  struct vgpu_queue *queue = &software_of(worker)->queue;
   if (!queue->outside || queue->first == NULL || queue->running != NULL) return;
   bool closed = queue->closed;
   queue->closed = true;
@@ -227,7 +227,7 @@ static void pump_before(struct vgpu_worker *worker) {
 
 int32_t vgpu_queue_run(struct vgpu_worker *worker, const struct vgpu_dispatch_row *row, const void *body,
                        void *reply, struct vgpu_bulk *bulk) {
-  struct vgpu_queue *queue = &worker->software->queue;
+  struct vgpu_queue *queue = &software_of(worker)->queue;
   pump_before(worker);
   /*
    * The launch's frames are queued one by one. If conditions choose the frames, the launch waits as a whole.
@@ -260,7 +260,7 @@ int32_t vgpu_queue_run(struct vgpu_worker *worker, const struct vgpu_dispatch_ro
 }
 
 void vgpu_queue_drop(struct vgpu_worker *worker, uint64_t context) {
-  struct vgpu_queue *queue = &worker->software->queue;
+  struct vgpu_queue *queue = &software_of(worker)->queue;
   struct vgpu_queued *before = NULL;
   for (struct vgpu_queued **link = &queue->first; *link != NULL;) {
     struct vgpu_queued *queued = *link;

@@ -143,11 +143,11 @@ struct vgpu_read {
 int32_t vgpu_software_read_later(struct vgpu_worker *worker, const struct vgpu_send_read_later *send) {
   int32_t result = check_stream(worker, send->context, send->stream);
   if (result != CUDA_SUCCESS) return result;
-  struct vgpu_reads *reads = &worker->software->reads;
+  struct vgpu_reads *reads = &software_of(worker)->reads;
   if (send->bytes > VGPU_BULK_MAX - sizeof(uint64_t)) return CUDA_ERROR_INVALID_VALUE;
   if (reads->count >= TICKETS_MOST || !vgpu_queue_may_wait(worker, send->bytes))
     return CUDA_ERROR_OUT_OF_MEMORY;
-  const unsigned char *from = vgpu_memory_at(&worker->software->memory, send->source, send->bytes);
+  const unsigned char *from = vgpu_memory_at(&software_of(worker)->memory, send->source, send->bytes);
   if (from == NULL) return CUDA_ERROR_INVALID_VALUE;
   struct vgpu_read *read = malloc(sizeof *read + send->bytes);
   if (read == NULL) return CUDA_ERROR_OUT_OF_MEMORY;
@@ -169,8 +169,8 @@ static void remove_read(struct vgpu_reads *reads, struct vgpu_read **link) {
 }
 
 void vgpu_reads_drop(struct vgpu_worker *worker, uint64_t context) {
-  for (struct vgpu_read **link = &worker->software->reads.first; *link != NULL;) {
-    if ((*link)->context == context) remove_read(&worker->software->reads, link);
+  for (struct vgpu_read **link = &software_of(worker)->reads.first; *link != NULL;) {
+    if ((*link)->context == context) remove_read(&software_of(worker)->reads, link);
     else link = &(*link)->next;
   }
 }
@@ -182,7 +182,7 @@ static int32_t fetch_reads(struct vgpu_worker *worker, struct vgpu_bulk *bulk) {
   for (uint32_t i = 0; i < bulk->in_size; i += (uint32_t)sizeof(uint64_t)) {
     uint64_t ticket, size = NOT_READ;
     memcpy(&ticket, bulk->in + i, sizeof ticket);
-    struct vgpu_read **link = &worker->software->reads.first;
+    struct vgpu_read **link = &software_of(worker)->reads.first;
     while (*link != NULL && (*link)->ticket != ticket) link = &(*link)->next;
     if (*link != NULL) size = (*link)->size;
     uint64_t padded = size == NOT_READ ? 0 : (size + 7) & ~(uint64_t)7;
@@ -195,7 +195,7 @@ static int32_t fetch_reads(struct vgpu_worker *worker, struct vgpu_bulk *bulk) {
     memcpy(bulk->out + at, (*link)->bytes, size);
     memset(bulk->out + at + size, 0, padded - size);
     at += (uint32_t)padded;
-    remove_read(&worker->software->reads, link);
+    remove_read(&software_of(worker)->reads, link);
   }
   bulk->out_size = at;
   return CUDA_SUCCESS;
@@ -263,10 +263,10 @@ int32_t vgpu_software_memory_op(struct vgpu_worker *worker, const struct vgpu_se
       return CUDA_ERROR_INVALID_VALUE;
   }
   size_t size = wide ? 8 : 4;
-  unsigned char *at = vgpu_memory_at(&worker->software->memory, send->address, size);
+  unsigned char *at = vgpu_memory_at(&software_of(worker)->memory, send->address, size);
   if (at == NULL || send->address % size != 0) return CUDA_ERROR_INVALID_VALUE;
   if (send->operation == WRITE_32 || send->operation == WRITE_64) {
-    vgpu_memory_to_write(&worker->software->memory, send->address, size);
+    vgpu_memory_to_write(&software_of(worker)->memory, send->address, size);
     memcpy(at, &send->value, size);
     return CUDA_SUCCESS;
   }
@@ -285,14 +285,14 @@ int32_t vgpu_software_gate_words(struct vgpu_worker *worker, const struct vgpu_s
   struct vgpu_reply_cuMemAlloc_v2 allocated;
   int32_t result = vgpu_software_cuMemAlloc_v2(worker, &allocate, &allocated);
   if (result != CUDA_SUCCESS) return result;
-  vgpu_memory_to_write(&worker->software->memory, allocated.address, allocate.bytes);
-  memset(vgpu_memory_at(&worker->software->memory, allocated.address, allocate.bytes), 0, allocate.bytes);
+  vgpu_memory_to_write(&software_of(worker)->memory, allocated.address, allocate.bytes);
+  memset(vgpu_memory_at(&software_of(worker)->memory, allocated.address, allocate.bytes), 0, allocate.bytes);
   reply->address = allocated.address;
   return CUDA_SUCCESS;
 }
 
 int32_t vgpu_software_gate_open(struct vgpu_worker *worker, const struct vgpu_send_gate_open *send) {
-  unsigned char *at = vgpu_memory_at(&worker->software->memory, send->address, sizeof send->value);
+  unsigned char *at = vgpu_memory_at(&software_of(worker)->memory, send->address, sizeof send->value);
   if (at == NULL || send->address % sizeof send->value != 0) return CUDA_ERROR_INVALID_VALUE;
   memcpy(at, &send->value, sizeof send->value);
   return CUDA_SUCCESS;

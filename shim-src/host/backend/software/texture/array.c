@@ -162,10 +162,11 @@ int32_t vgpu_software_cuArray3DCreate_v2(struct vgpu_worker *worker,
   if (most > VGPU_ARRAY_LEVELS_MOST) most = VGPU_ARRAY_LEVELS_MOST;
   array->mipmapped = send->levels > 0;
   array->level_count = send->levels == 0 ? 1 : send->levels < most ? send->levels : most;
-  bool counted = lay_out(array, send) &&
-                 worker->software->memory.count + worker->handles.count < worker->limits->session_handles &&
-                 vgpu_accounts_take(worker->accounts, worker->slot, device, array->counted,
-                                    worker->limits->session_memory);
+  bool counted =
+      lay_out(array, send) &&
+      software_of(worker)->memory.count + worker->handles.count < worker->limits->session_handles &&
+      vgpu_accounts_take(worker->accounts, worker->slot, device, array->counted,
+                         worker->limits->session_memory);
   array->memory = counted ? vgpu_memory_take(array->counted) : NULL;
   struct vgpu_handle *handle =
       array->memory == NULL ? NULL : vgpu_handles_add(&worker->handles, send->array, VGPU_HANDLE_ARRAY);
@@ -239,7 +240,7 @@ static int32_t in_memory(struct vgpu_worker *worker, uint64_t address, uint64_t 
                          const struct box *box, bool writes, struct side *side) {
   uint64_t span;
   if (!vgpu_box_span(box->width, row, box->height, slice, box->depth, &span)) return CUDA_ERROR_INVALID_VALUE;
-  struct vgpu_memory *memory = &worker->software->memory;
+  struct vgpu_memory *memory = &software_of(worker)->memory;
   *side = (struct side){.at = writes ? vgpu_memory_to_write(memory, address, span)
                                      : vgpu_memory_at(memory, address, span),
                         .row = row,

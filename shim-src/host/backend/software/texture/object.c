@@ -32,7 +32,7 @@ enum {
 enum { TEXTURE_ALIGNMENT = 14, PITCH_ALIGNMENT = 51, WIDTH_1D_LINEAR = 69, WIDTH_2D_LINEAR = 70 };
 
 static struct vgpu_texture_place *take_place(struct vgpu_worker *worker, uint64_t *object) {
-  struct vgpu_textures *textures = &worker->software->textures;
+  struct vgpu_textures *textures = &software_of(worker)->textures;
   uint32_t index = 0;
   while (index < textures->count && (textures->places[index]->use & 1) != 0) index++;
   if (index == textures->count) {
@@ -57,7 +57,7 @@ static struct vgpu_texture_place *take_place(struct vgpu_worker *worker, uint64_
 }
 
 static struct vgpu_texture_place *find_place(const struct vgpu_worker *worker, uint64_t object) {
-  const struct vgpu_textures *textures = &worker->software->textures;
+  const struct vgpu_textures *textures = &software_of(worker)->textures;
   uint64_t index = (object & (PLACES_MOST - 1)) - 1;
   if (index >= textures->count) return NULL;
   struct vgpu_texture_place *place = textures->places[index];
@@ -77,7 +77,7 @@ static void drop_place(struct vgpu_worker *worker, struct vgpu_texture_place *pl
  */
 static unsigned char *memory_of(const struct vgpu_worker *worker, const struct vgpu_texture_place *place,
                                 struct ptx_texture *texture) {
-  const struct vgpu_memory *memory = &worker->software->memory;
+  const struct vgpu_memory *memory = &software_of(worker)->memory;
   unsigned char *bytes = vgpu_memory_at(memory, place->address, place->bytes);
   if (bytes != NULL || !texture->linear) return bytes;
   const struct vgpu_allocation *allocation = vgpu_memory_holding(memory, place->address);
@@ -99,7 +99,7 @@ bool vgpu_texture_find(void *user, uint64_t object, struct ptx_texture *texture)
 }
 
 void vgpu_textures_drop(struct vgpu_worker *worker, uint64_t context) {
-  struct vgpu_textures *textures = &worker->software->textures;
+  struct vgpu_textures *textures = &software_of(worker)->textures;
   for (uint32_t i = 0; i < textures->count; i++) {
     struct vgpu_texture_place *place = textures->places[i];
     if ((place->use & 1) != 0 && place->context == context) drop_place(worker, place);
@@ -320,7 +320,7 @@ static unsigned char *reference_of(struct vgpu_worker *worker, const struct vgpu
     const struct ptx_global_info *global = ptx_module_global(module->code, i);
     if (global->reference == kind && strlen(global->name) == length &&
         memcmp(global->name, name, length) == 0)
-      return vgpu_memory_to_write(&worker->software->memory, module->data + global->offset, 8);
+      return vgpu_memory_to_write(&software_of(worker)->memory, module->data + global->offset, 8);
   }
   return NULL;
 }

@@ -1,4 +1,4 @@
-#include "host/backend/common/handles.h"
+#include "host/session/handles.h"
 
 #include <stdlib.h>
 

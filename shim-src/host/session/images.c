@@ -1,4 +1,4 @@
-#include "host/backend/common/images.h"
+#include "host/session/images.h"
 #include "host/session/shared_lock.h"
 
 #include <stdbool.h>

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "api/device_attributes.h"
 #include "cuda_results.h"
 #include "host/log.h"
 #include "host/session/lifeline.h"
@@ -35,10 +36,10 @@ uint64_t vgpu_worker_memory_limit(const struct vgpu_worker *worker) {
 
 /* True if each device reaches registered memory of a process, at the process's own address. */
 static bool devices_map(const struct vgpu_inventory *inventory) {
-  enum { CAN_MAP_HOST_MEMORY = 19, CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM = 91 };
   for (uint32_t i = 0; i < inventory->count; i++) {
     const int32_t *attributes = inventory->devices[i].attributes;
-    if (attributes[CAN_MAP_HOST_MEMORY] != 1 || attributes[CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM] != 1)
+    if (attributes[VGPU_ATTRIBUTE_CAN_MAP_HOST_MEMORY] != 1 ||
+        attributes[VGPU_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM] != 1)
       return false;
   }
   return true;

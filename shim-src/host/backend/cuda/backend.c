@@ -242,7 +242,7 @@ static int ask(const struct vgpu_options *options, struct answer *answer) {
 /* A driver in one of these modes refuses sessions, so the log tells it before the first one comes. */
 static void tell_modes(const struct vgpu_inventory *inventory) {
   for (uint32_t i = 0; i < inventory->count; i++) {
-    uint32_t mode = attribute(&inventory->devices[i], VGPU_CUDA_COMPUTE_MODE);
+    uint32_t mode = attribute(&inventory->devices[i], VGPU_ATTRIBUTE_COMPUTE_MODE);
     if (mode != VGPU_CUDA_EXCLUSIVE_PROCESS && mode != VGPU_CUDA_PROHIBITED) continue;
     vgpu_host_log("device", 0, "device %u is in compute mode %s: %s; nvidia-smi -c DEFAULT changes it", i,
                   mode == VGPU_CUDA_PROHIBITED ? "Prohibited" : "Exclusive_Process",

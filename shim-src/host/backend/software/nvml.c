@@ -6,6 +6,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "api/device_attributes.h"
 #include "host/backend/software/profile/profile.h"
 #include "host/backend/software/software.h"
 #include "host/session/query.h"
@@ -13,11 +14,6 @@
 #include "wire/clock.h"
 
 #define ENABLED 1u
-#define ECC_ENABLED 32 /* CUdevice_attribute */
-#define CLOCK_RATE 13
-#define MEMORY_CLOCK_RATE 36
-#define MULTIPROCESSORS 16
-
 /* nvmlClockType_t */
 enum { CLOCK_GRAPHICS, CLOCK_SM, CLOCK_MEMORY, CLOCK_VIDEO, CLOCKS };
 /* nvmlClockId_t */
@@ -78,7 +74,7 @@ static uint32_t attribute(const struct asked *asked, unsigned number) {
 }
 
 static bool has_ecc(const struct asked *asked) {
-  return attribute(asked, ECC_ENABLED) == 1;
+  return attribute(asked, VGPU_ATTRIBUTE_ECC_ENABLED) == 1;
 }
 
 static bool remaps_rows(const struct asked *asked) {
@@ -102,8 +98,8 @@ static bool is_busy(const struct asked *asked) {
 }
 
 static uint32_t most_of_clock(const struct asked *asked, uint64_t type) {
-  const uint32_t graphics = attribute(asked, CLOCK_RATE) / 1000;
-  if (type == CLOCK_MEMORY) return attribute(asked, MEMORY_CLOCK_RATE) / 1000;
+  const uint32_t graphics = attribute(asked, VGPU_ATTRIBUTE_CLOCK_RATE) / 1000;
+  if (type == CLOCK_MEMORY) return attribute(asked, VGPU_ATTRIBUTE_MEMORY_CLOCK_RATE) / 1000;
   return type == CLOCK_VIDEO ? graphics * 1545 / 1980 : graphics; /* as those of an H100 */
 }
 
@@ -274,7 +270,9 @@ static int32_t answer(const struct asked *asked, uint32_t number) {
     case VGPU_QUERY_nvmlDeviceGetOfaUtilization:
       return put_both(asked, 0, SAMPLING_PERIOD_US);
     case VGPU_QUERY_nvmlDeviceGetNumGpuCores:
-      return put(asked, 0, attribute(asked, MULTIPROCESSORS) * cores_of_multiprocessor(compute(asked)));
+      return put(asked, 0,
+                 attribute(asked, VGPU_ATTRIBUTE_MULTIPROCESSOR_COUNT) *
+                     cores_of_multiprocessor(compute(asked)));
     case VGPU_QUERY_nvmlDeviceGetProcessUtilization:
       put(asked, 1, 0);
       return VGPU_NVML_NOT_FOUND; /* there are no samples */

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "api/device_attributes.h"
 #include "host/backend/software/kernel/run.h"
 
 #define VARIABLE_ALIGNMENT 256u
@@ -310,16 +311,13 @@ int32_t vgpu_software_cuModuleEnumerateFunctions(struct vgpu_worker *worker,
   return vgpu_code_enumerate(&module->loaded->program, send->first, &reply->total, &reply->count, bulk);
 }
 
-/* CUdevice_attribute: the most shared memory that a block may request. */
-#define SHARED_OPT_IN 97
-
 int32_t vgpu_function_change(const struct vgpu_device_profile *device,
                              const struct vgpu_program_function *function,
                              struct vgpu_function_settings *settings, int32_t attribute, int32_t value) {
   switch (attribute) {
     case VGPU_FUNCTION_MAX_DYNAMIC:
-      if (value < 0 ||
-          value > device->attributes[SHARED_OPT_IN] - function->attributes[VGPU_FUNCTION_SHARED]) {
+      if (value < 0 || value > device->attributes[VGPU_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN] -
+                                   function->attributes[VGPU_FUNCTION_SHARED]) {
         return CUDA_ERROR_INVALID_VALUE;
       }
       settings->max_dynamic = value;

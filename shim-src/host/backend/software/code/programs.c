@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "api/device_attributes.h"
 #include "cuda_results.h"
 #include "host/backend/software/software.h"
 #include "host/session/worker.h"
@@ -18,16 +19,14 @@ static struct vgpu_loaded *find_loaded(struct vgpu_worker *worker, const struct 
   return loaded;
 }
 
-/* CUdevice_attribute numbers. */
-enum { MAX_THREADS_PER_BLOCK = 1, SHARED_PER_BLOCK = 8, REGISTERS_PER_BLOCK = 12 };
-
 struct vgpu_program_target vgpu_programs_target(struct vgpu_worker *worker, uint32_t device) {
   const struct vgpu_device_profile *profile = &worker->inventory->profiles->devices[device];
-  return (struct vgpu_program_target){.architecture = profile->compute_major * 10 + profile->compute_minor,
-                                      .max_threads = profile->attributes[MAX_THREADS_PER_BLOCK],
-                                      .shared_block = profile->attributes[SHARED_PER_BLOCK],
-                                      .registers_block = profile->attributes[REGISTERS_PER_BLOCK],
-                                      .memory_limit = vgpu_code_limit(worker) - worker->code.bytes};
+  return (struct vgpu_program_target){
+      .architecture = profile->compute_major * 10 + profile->compute_minor,
+      .max_threads = profile->attributes[VGPU_ATTRIBUTE_MAX_THREADS_PER_BLOCK],
+      .shared_block = profile->attributes[VGPU_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK],
+      .registers_block = profile->attributes[VGPU_ATTRIBUTE_MAX_REGISTERS_PER_BLOCK],
+      .memory_limit = vgpu_code_limit(worker) - worker->code.bytes};
 }
 
 int32_t vgpu_programs_load(struct vgpu_worker *worker, const struct vgpu_hash *hash, uint64_t size,

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "api/device_attributes.h"
 #include "cuda_handlers.h"
 #include "host/backend/software/ptx/ptx.h"
 #include "host/backend/software/code/module.h"
@@ -27,9 +28,6 @@ enum {
   SEAMLESS = 64,
   FLAGS_KNOWN = 115
 };
-
-/* CUdevice_attribute numbers. */
-enum { TEXTURE_ALIGNMENT = 14, PITCH_ALIGNMENT = 51, WIDTH_1D_LINEAR = 69, WIDTH_2D_LINEAR = 70 };
 
 static struct vgpu_texture_place *take_place(struct vgpu_worker *worker, uint64_t *object) {
   struct vgpu_textures *textures = &software_of(worker)->textures;
@@ -189,19 +187,23 @@ static int32_t take_memory(struct vgpu_worker *worker, uint32_t device, const st
   struct ptx_texture *t = &place->texture;
   int32_t result = take_format(t, r->format, r->channels);
   if (result != CUDA_SUCCESS) return result;
-  uint64_t width = r->width, height = 1, row, alignment = (uint64_t)limits[TEXTURE_ALIGNMENT];
+  uint64_t width = r->width, height = 1, row, alignment = (uint64_t)limits[VGPU_ATTRIBUTE_TEXTURE_ALIGNMENT];
   if (r->resource == VGPU_TEXTURE_LINEAR) {
     width /= t->bytes;
-    if (width == 0 || width > (uint64_t)limits[WIDTH_1D_LINEAR]) return CUDA_ERROR_INVALID_VALUE;
+    if (width == 0 || width > (uint64_t)limits[VGPU_ATTRIBUTE_MAXIMUM_TEXTURE1D_LINEAR_WIDTH])
+      return CUDA_ERROR_INVALID_VALUE;
     row = width * t->bytes;
     t->linear = true;
   } else {
     height = r->height;
     row = r->pitch;
-    uint64_t pitched = (uint64_t)limits[PITCH_ALIGNMENT];
-    bool sound = width > 0 && width <= (uint64_t)limits[WIDTH_2D_LINEAR] && height > 0 &&
-                 height <= (uint64_t)limits[WIDTH_2D_LINEAR + 1] && row >= width * t->bytes &&
-                 row <= (uint64_t)limits[WIDTH_2D_LINEAR + 2] && (pitched == 0 || row % pitched == 0);
+    uint64_t pitched = (uint64_t)limits[VGPU_ATTRIBUTE_TEXTURE_PITCH_ALIGNMENT];
+    bool sound = width > 0 && width <= (uint64_t)limits[VGPU_ATTRIBUTE_MAXIMUM_TEXTURE2D_LINEAR_WIDTH] &&
+                 height > 0 &&
+                 height <= (uint64_t)limits[VGPU_ATTRIBUTE_MAXIMUM_TEXTURE2D_LINEAR_WIDTH + 1] &&
+                 row >= width * t->bytes &&
+                 row <= (uint64_t)limits[VGPU_ATTRIBUTE_MAXIMUM_TEXTURE2D_LINEAR_WIDTH + 2] &&
+                 (pitched == 0 || row % pitched == 0);
     if (!sound) return CUDA_ERROR_INVALID_VALUE;
   }
   if (alignment > 0 && r->address % alignment != 0) return CUDA_ERROR_INVALID_VALUE;

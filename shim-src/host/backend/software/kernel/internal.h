@@ -11,6 +11,10 @@ int32_t vgpu_run_result(enum ptx_status status);
 /* Makes a kernel ready; returns a CUresult. Its decoded code counts as the session's code. */
 int32_t vgpu_run_ready(struct vgpu_worker *worker, struct vgpu_module_object *module, uint32_t kernel);
 
+/* Counts a launch that this device cannot run. The reason is logged at the first launch of each kernel. */
+void vgpu_run_refuse(struct vgpu_worker *worker, struct vgpu_module_object *module, const char *name,
+                     const char *why);
+
 /* Prints to the guest's own standard output if the guest fetches it; else to the host's log. `user`: the
  * worker. */
 void vgpu_run_print(void *user, const char *text, size_t length);

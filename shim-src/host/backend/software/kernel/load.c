@@ -75,7 +75,8 @@ int32_t vgpu_run_load(struct vgpu_worker *worker, struct vgpu_module_object *mod
   const struct vgpu_program *program = &module->loaded->program;
   if (worker->code_options->kernels != VGPU_KERNELS_RUN) return CUDA_SUCCESS;
   if (program->ptx == NULL) {
-    snprintf(module->unrunnable, sizeof module->unrunnable, "it holds no PTX, only code of real GPUs");
+    snprintf(module->unrunnable, sizeof module->unrunnable,
+             "its module has only machine code, no PTX; a real GPU runs it");
     return CUDA_SUCCESS;
   }
   size_t length = strlen(program->ptx);
@@ -105,10 +106,18 @@ int32_t vgpu_run_load(struct vgpu_worker *worker, struct vgpu_module_object *mod
 
 /* Stores the result of decoding a kernel, for calls that ask about its function. */
 static void judge(struct vgpu_program *program, const char *name, enum ptx_status status) {
-  for (size_t i = 0; i < program->function_count; i++) {
-    if (strcmp(program->functions[i].name, name) == 0)
-      program->functions[i].refused = vgpu_run_result(status);
-  }
+  const struct vgpu_program_function *function = vgpu_program_function(program, name, strlen(name));
+  if (function != NULL) program->functions[function - program->functions].refused = vgpu_run_result(status);
+}
+
+void vgpu_run_refuse(struct vgpu_worker *worker, struct vgpu_module_object *module, const char *name,
+                     const char *why) {
+  struct vgpu_program *program = &module->loaded->program;
+  const struct vgpu_program_function *function = vgpu_program_function(program, name, strlen(name));
+  vgpu_worker_refused_kernel(worker, name);
+  if (function != NULL && function->logged) return;
+  vgpu_host_log("refused", worker->session, "kernel %.200s cannot be run here: %s", name, why);
+  if (function != NULL) program->functions[function - program->functions].logged = true;
 }
 
 int32_t vgpu_run_ready(struct vgpu_worker *worker, struct vgpu_module_object *module, uint32_t kernel) {
@@ -116,8 +125,7 @@ int32_t vgpu_run_ready(struct vgpu_worker *worker, struct vgpu_module_object *mo
   const char *refused = ptx_module_prepare(module->code, kernel, &status);
   if (refused != NULL) {
     const char *name = ptx_module_kernel(module->code, kernel)->name;
-    vgpu_host_log("refused", worker->session, "kernel %.200s cannot be run here: %s", name, refused);
-    vgpu_worker_refused_kernel(worker, name);
+    vgpu_run_refuse(worker, module, name, refused);
     judge(&module->loaded->program, name, status);
     return vgpu_run_result(status);
   }
@@ -135,9 +143,7 @@ void vgpu_run_prepare(struct vgpu_worker *worker, struct vgpu_module_object *mod
   if (software_of(worker)->queue.running != NULL)
     return; /* it may be of this module; a launch prepares, too */
   if (module->code == NULL && function->refused == CUDA_SUCCESS) {
-    vgpu_host_log("refused", worker->session, "kernel %.200s cannot be run here: %s", function->name,
-                  module->unrunnable);
-    vgpu_worker_refused_kernel(worker, function->name);
+    vgpu_run_refuse(worker, module, function->name, module->unrunnable);
     judge(program, function->name, PTX_UNSUPPORTED);
     return;
   }

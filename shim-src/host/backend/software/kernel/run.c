@@ -202,9 +202,8 @@ static int32_t run(struct vgpu_worker *worker, const struct vgpu_checked_launch 
   const char *name = launch->function->name;
   int32_t kernel = code == NULL ? -1 : ptx_module_find_kernel(code, name);
   if (kernel < 0) {
-    vgpu_host_log("refused", worker->session, "kernel %.200s cannot be run here: %s", name,
-                  code == NULL ? launch->module->unrunnable : "its module has no such kernel");
-    vgpu_worker_refused_kernel(worker, name);
+    vgpu_run_refuse(worker, launch->module, name,
+                    code == NULL ? launch->module->unrunnable : "its module has no such kernel");
     return launch->module->loaded->program.ptx == NULL ? CUDA_ERROR_NO_BINARY_FOR_GPU
                                                        : CUDA_ERROR_NOT_SUPPORTED;
   }

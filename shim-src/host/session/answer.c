@@ -7,7 +7,7 @@
 #include "host/log.h"
 #include "wire/clock.h"
 
-/* Result of a call that we cannot carry out at all, in the language of its range. */
+/* The error of a call that cannot be carried out, as a code of its library. */
 static int32_t refusal(uint32_t opcode, bool known) {
   switch (opcode & VGPU_OP_RANGE_MASK) {
     case VGPU_OP_CUDA:
@@ -32,8 +32,8 @@ const struct vgpu_dispatch_row *vgpu_find_row(const void *context, uint32_t opco
 }
 
 /*
- * A frame whose bulk is a span: points `bulk` at the data in the shared region, or at where it is to go. Only
- * for calls that look at neither, which no session can have without shared regions.
+ * For a frame whose bulk is a span: points `bulk` into the shared region. Only for calls that copy the bulk
+ * without reading it.
  */
 static bool enter_shared_region(const struct vgpu_worker *worker, const struct vgpu_request *request,
                                 struct vgpu_span *span, struct vgpu_bulk *bulk) {
@@ -93,10 +93,7 @@ void vgpu_carry_out(struct vgpu_worker *worker, const struct vgpu_request *reque
   bulk->out_size = sizeof answer->span;
 }
 
-/*
- * Delays a guest that calls more often than it may. The frames behind the call wait, too. The session is not
- * ended, because a burst of calls is no attack.
- */
+/* Delays a guest that exceeds its rate of calls. The session goes on: a burst of calls is no attack. */
 static void keep_to_rate(struct vgpu_worker *worker) {
   uint32_t rate = worker->limits->calls;
   if (rate == 0) return;
@@ -112,7 +109,7 @@ static void keep_to_rate(struct vgpu_worker *worker) {
   }
 }
 
-/* A request that took long may have been released before, so that the ones behind it could be read. */
+/* A long request may have been released earlier, by vgpu_worker_serve_nested(). */
 static void release(struct vgpu_worker *worker, const struct vgpu_request *request) {
   if (worker->nested.released != request) vgpu_link_done(&worker->link, request);
   else worker->nested.released = NULL;
@@ -153,7 +150,7 @@ bool vgpu_worker_send(struct vgpu_worker *worker, const struct vgpu_request *req
                              .status = answer->status,
                              .deferred = worker->deferred};
   count_call(worker, answer->status);
-  /* The text of a kernel is fetched when it has ended: its threads may be printing now. */
+  /* Not during a kernel: its threads may be printing now. */
   if (worker->nested.released == NULL && worker->printed.used > 0) reply.flags |= VGPU_FLAG_PRINTED;
   worker->deferred = worker->sticky;
   bool brings = answer->status == 0;

@@ -8,9 +8,9 @@ struct vgpu_answer {
   int32_t status;
   uint32_t flags; /* of the reply's frame */
   uint32_t body_size;
-  _Alignas(8) unsigned char body[VGPU_BODY_MAX]; /* structures of the wire, filled in place */
+  _Alignas(8) unsigned char body[VGPU_BODY_MAX]; /* aligned for the wire's structures */
   struct vgpu_bulk bulk;
-  struct vgpu_span span; /* that the bulk is put into */
+  struct vgpu_span span; /* storage for a bulk that is a span */
 };
 
 /* The row of an opcode that the session of `context`, a struct vgpu_worker, may use; NULL: none. */
@@ -36,7 +36,7 @@ int vgpu_worker_serve(struct vgpu_worker *worker, const struct vgpu_hello *hello
 /* Waits for the guest's next request. A broken protocol is logged. */
 enum vgpu_received vgpu_worker_receive(struct vgpu_worker *worker, struct vgpu_request *request);
 /*
- * Carries a request out and answers it, or parks it; not before its time (limits.calls). False: the guest is
+ * Carries out a request at the rate that limits.calls allows, then answers or parks it. False: the guest is
  * gone.
  */
 bool vgpu_worker_answer(struct vgpu_worker *worker, const struct vgpu_request *request);
@@ -47,11 +47,11 @@ bool vgpu_worker_answer(struct vgpu_worker *worker, const struct vgpu_request *r
  */
 void vgpu_worker_serve_nested(struct vgpu_worker *worker, vgpu_request_filter *accepts);
 
-/* Answers the control opcodes. The reply's body and bulk go to the given places. */
+/* Answers the control opcodes. */
 int32_t vgpu_control(struct vgpu_worker *worker, uint32_t opcode, const void *body, uint32_t body_size,
                      void *reply, uint32_t *reply_size, struct vgpu_bulk *bulk);
 
-/* Sends it, as the answer to a request that is not one-way. False: the guest is gone. */
+/* Answers a request that is not one-way. False: the guest is gone. */
 bool vgpu_worker_send(struct vgpu_worker *worker, const struct vgpu_request *request,
                       const struct vgpu_answer *answer);
 

@@ -1,15 +1,15 @@
 /*
- * Requests that are taken while an earlier one is still being carried out. A session has one thread for all
- * its requests, and a kernel can run for long, even wait for what the guest does next.
+ * Requests that are carried out inside of a long one. A session has one thread for all its requests, and a
+ * kernel can run for long or even wait for the guest's next request.
  */
 #include <stdlib.h>
 
 #include "host/session/answer.h"
 #include "wire/frame.h"
 
-#define AT_ONCE 256 /* the long call must go on */
+#define AT_ONCE 256 /* then the long call continues */
 
-/* Releases the long call, whose bytes stay where they are: the next requests get the other buffer. */
+/* Releases the outer request. Its bytes stay in its buffer; the next requests use the other buffer. */
 static bool release(struct vgpu_worker *worker) {
   struct vgpu_nested *nested = &worker->nested;
   if (nested->released == worker->request) return true;
@@ -23,7 +23,7 @@ static bool release(struct vgpu_worker *worker) {
   return true;
 }
 
-/* Carries out the next request, if it is wanted now; else it is kept. */
+/* Carries out the next request if `accepts` accepts it; else keeps it for later. */
 static void offer(struct vgpu_worker *worker, vgpu_request_filter *accepts) {
   struct vgpu_nested *nested = &worker->nested;
   worker->request = &nested->next;

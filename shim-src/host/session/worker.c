@@ -46,8 +46,8 @@ static bool devices_map(const struct vgpu_inventory *inventory) {
 }
 
 /*
- * Rings for a guest that offers to use them, and what goes with them: memory that is passed over its unix
- * socket (the descriptor, for the caller to close; else -1), or a mark in the memory of its VM.
+ * Offers rings to a guest that can use them: memory that is passed over its unix socket (returns the
+ * descriptor, which the caller closes; else -1), or a mark in the memory of its VM.
  */
 static int offer_rings(struct vgpu_worker *worker, const struct vgpu_hello *hello,
                        struct vgpu_welcome *welcome, struct vgpu_vm_mark *mark) {
@@ -69,7 +69,7 @@ static int offer_rings(struct vgpu_worker *worker, const struct vgpu_hello *hell
   return rings;
 }
 
-/* After a WELCOME with a mark; false: the guest is gone. */
+/* Agrees on the place of the rings after a WELCOME with a mark. False: the guest is gone. */
 static bool agree_on_rings(struct vgpu_worker *worker, bool *placed) {
   const char *violation, *why = NULL;
   const unsigned long long megabytes = worker->vm_memory.bytes >> 20;
@@ -109,7 +109,7 @@ static enum vgpu_carrier carrier_of(const struct vgpu_worker *worker) {
   }
 }
 
-/* Whether the session can survive its connection. */
+/* True if the session can survive its connection. */
 static bool survives(const struct vgpu_worker *worker, const struct vgpu_hello *hello,
                      const struct vgpu_welcome *welcome) {
   const uint32_t shared = VGPU_FEATURE_RING | VGPU_FEATURE_VM_MEMORY;
@@ -118,7 +118,7 @@ static bool survives(const struct vgpu_worker *worker, const struct vgpu_hello *
                                            : !worker->direct;
 }
 
-/* Completes the features that the WELCOME offers. */
+/* Adds the features that do not depend on rings. */
 static void offer_features(struct vgpu_worker *worker, const struct vgpu_hello *hello,
                            struct vgpu_welcome *welcome) {
   if (hello->library == VGPU_LIBRARY_CUDA)
@@ -134,8 +134,8 @@ static void offer_features(struct vgpu_worker *worker, const struct vgpu_hello *
 }
 
 /*
- * The kernel passes no more descriptors for the user of the workers: too many are on their way to guests that
- * do not take them. The session goes on without rings.
+ * Continues without rings: the kernel passes no more descriptors for the workers' user, because too many wait
+ * in sockets of guests that do not read them.
  */
 static void withdraw_rings(struct vgpu_worker *worker, const struct vgpu_hello *hello,
                            struct vgpu_welcome *welcome, int rings) {
@@ -148,7 +148,7 @@ static void withdraw_rings(struct vgpu_worker *worker, const struct vgpu_hello *
   offer_features(worker, hello, welcome);
 }
 
-/* Answers the greeting, which the daemon has read and found good. */
+/* Answers a greeting that the daemon has read and checked. */
 static bool welcome_guest(struct vgpu_worker *worker, const struct vgpu_hello *hello) {
   struct vgpu_frame reply = {.opcode = VGPU_OP_HELLO, .flags = VGPU_FLAG_REPLY};
   struct {
@@ -176,7 +176,7 @@ static bool welcome_guest(struct vgpu_worker *worker, const struct vgpu_hello *h
     rings = -1;
     result = vgpu_stream_pass_frame(worker->link.descriptor, &reply, &answer, size, rings, deadline);
   }
-  /* Kept, it tells whether the guest still maps the rings. */
+  /* Kept open to see later whether the guest still maps the rings. */
   worker->link.ring_memory = worker->link.line.agreed ? rings : -1;
   if (rings >= 0 && worker->link.ring_memory < 0) close(rings);
   worker->shared_regions_agreed = (welcome->features & VGPU_FEATURE_SHARED_REGION) != 0;
@@ -190,7 +190,7 @@ static bool welcome_guest(struct vgpu_worker *worker, const struct vgpu_hello *h
 }
 
 void vgpu_worker_launched(struct vgpu_worker *worker) {
-  /* Only this worker writes its slot's counts. */
+  /* No lock: only this worker writes its slot. */
   uint64_t *launches = &worker->accounts->slots[worker->slot].launches;
   __atomic_store_n(launches, *launches + 1, __ATOMIC_RELAXED);
 }
@@ -198,7 +198,7 @@ void vgpu_worker_launched(struct vgpu_worker *worker) {
 void vgpu_worker_failed(struct vgpu_worker *worker, int32_t status) {
   struct vgpu_account *account = &worker->accounts->slots[worker->slot];
   if (worker->library == VGPU_LIBRARY_CUDA && status == CUDA_ERROR_NOT_READY)
-    return; /* an answer, not a refusal */
+    return; /* an answer, not an error */
   __atomic_store_n(&account->refused, account->refused + 1, __ATOMIC_RELAXED);
   __atomic_store_n(&account->last_refusal, status, __ATOMIC_RELAXED);
 }

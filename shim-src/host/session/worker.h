@@ -45,21 +45,21 @@ struct vgpu_code_options {
 struct vgpu_code {
   struct vgpu_upload *uploads;
   struct vgpu_result *results;    /* results.c: images that the guest has not read yet */
-  uint64_t last_result;           /* number of the newest */
+  uint64_t last_result;           /* number of the newest result */
   struct vgpu_exec_object *execs; /* graph.c */
   uint64_t bytes;                 /* bytes that uploads, programs and graphs hold */
 };
 
-/* Requests that are taken while an earlier one is still being carried out: nested.c */
+/* Requests that are carried out inside of a long one (nested.c). */
 struct vgpu_nested {
-  const struct vgpu_request *released; /* the earlier one, which is released before its time */
-  unsigned char *in;        /* VGPU_FRAME_MAX bytes: the other buffer of the link, from the first time */
-  struct vgpu_request next; /* taken, and to be carried out afterwards */
+  const struct vgpu_request *released; /* the outer request, released early; NULL: not released */
+  unsigned char *in;        /* the link's other buffer, of VGPU_FRAME_MAX bytes; NULL: not needed so far */
+  struct vgpu_request next; /* refused by the filter: carried out after the long one */
   bool has_next;
   bool over; /* the guest is gone, or broke the protocol */
 };
 
-/* True if a request can be carried out while a call takes long. */
+/* True if a request can be carried out inside of a long one. */
 typedef bool vgpu_request_filter(struct vgpu_worker *worker, const struct vgpu_request *request);
 
 struct vgpu_worker {
@@ -73,7 +73,7 @@ struct vgpu_worker {
   uint64_t secret; /* a guest needs it to continue the session; 0: not possible */
   bool direct;     /* as in struct vgpu_session_setup */
   uint32_t slot;   /* in accounts */
-  bool watched;    /* a thread notices that the guest is gone, and gives signs of life (lifeline.h) */
+  bool watched;    /* a thread watches the connection and sends signs of life (lifeline.h) */
   struct vgpu_peer peer;
   bool exchanges; /* shares memory with other sessions (exchange.h) */
   uint32_t library;
@@ -88,29 +88,24 @@ struct vgpu_worker {
   const struct vgpu_code_options *code_options;
   struct vgpu_code code;
   const struct vgpu_request *request; /* the request that is being carried out */
-  uint64_t note; /* of its backend, which keeps it for a call that waits (VGPU_WAITS); at first 0 */
-  /* A long call runs this to serve the calls behind it (vgpu_worker_serve_nested). NULL: there is no
-   * transport.
-   */
+  uint64_t note;                      /* of the backend, for a call that waits (VGPU_WAITS); initially 0 */
+  /* Serves the next requests during a long one (vgpu_worker_serve_nested). NULL: there is no transport. */
   void (*serve_nested)(struct vgpu_worker *worker, vgpu_request_filter *accepts);
   struct vgpu_bucket calls;
-  bool slowed; /* the log already says that it calls too often */
+  bool slowed; /* already logged: the guest exceeds its rate of calls */
   int32_t deferred;
-  int32_t sticky; /* the error of a kernel in a context, in every answer until the context is destroyed */
+  int32_t sticky; /* error of a kernel: every answer has it until the context is destroyed */
   uint64_t sticky_context;
   unsigned char *out; /* VGPU_FRAME_MAX bytes */
 };
 
-/*
- * The bytes of device memory that this session may hold on all devices together; 0: only the devices limit
- * it.
- */
+/* Bytes of device memory that this session may hold on all devices together. 0: only the devices limit it. */
 uint64_t vgpu_worker_memory_limit(const struct vgpu_worker *worker);
 
-/* Count, for the list of sessions, a kernel that ran and a call that ended with an error. */
+/* Count a kernel that ran, and a call that failed, for the list of sessions. */
 void vgpu_worker_launched(struct vgpu_worker *worker);
 void vgpu_worker_failed(struct vgpu_worker *worker, int32_t status);
-/* Records that a launch of `kernel` was refused because this host cannot run it. A guest can ask for it. */
+/* Counts a refused launch of a kernel, for the guest and the list of sessions. */
 void vgpu_worker_refused_kernel(struct vgpu_worker *worker, const char *kernel);
 
 #endif

@@ -23,7 +23,7 @@ static void end_first(struct vgpu_questions *questions, struct vgpu_admission *a
   questions->count--;
   memmove(questions->array, questions->array + 1, questions->count * sizeof *questions->array);
   if (!vgpu_claim_take(first.claim)) {
-    close(first.descriptor); /* a predecessor has answered */
+    close(first.descriptor); /* a predecessor has already answered */
     return;
   }
   vgpu_host_log_limited("error", 0,

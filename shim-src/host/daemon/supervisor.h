@@ -1,6 +1,6 @@
 /*
- * The daemon and its loop. The work of a turn is elsewhere: guests.h accepts connections, workers.h handles
- * workers that have ended, control/orders.h carries out the administrator's orders.
+ * The daemon and its loop. guests.h accepts connections, workers.h handles workers that have ended,
+ * control/orders.h carries out the administrator's orders.
  */
 #ifndef VGPU_HOST_SUPERVISOR_H
 #define VGPU_HOST_SUPERVISOR_H

@@ -59,7 +59,7 @@ int32_t vgpu_admit(struct vgpu_admission *admission, const struct vgpu_identity 
 int32_t vgpu_admit_session(struct vgpu_admission *admission, const struct vgpu_session_counts *counts,
                            const char *who, uint64_t session, const struct vgpu_peer_limits *limits) {
   bool usual = limits->sessions == VGPU_LIMIT_USUAL;
-  /* One peer alone never has them all. */
+  /* One peer alone never gets all sessions. */
   const uint32_t most = usual ? (counts->limit + 1) / 2 : limits->sessions;
   const uint32_t own = counts->of_peer;
   if (most != 0 && own >= most) {
@@ -106,7 +106,7 @@ void vgpu_let_leave(struct vgpu_admission *admission, int descriptor) {
 static void answer_no(struct vgpu_admission *admission, int descriptor, int32_t status,
                       const struct vgpu_welcome *welcome) {
   struct vgpu_frame reply = {.opcode = VGPU_OP_HELLO, .flags = VGPU_FLAG_REPLY, .status = status};
-  /* A new connection has room for this; one that has not is no loss. */
+  /* If a new connection has no room for this, it is not sent. */
   vgpu_stream_write_frame(descriptor, &reply, welcome, welcome == NULL ? 0 : sizeof *welcome, NULL, 0,
                           vgpu_now_ms());
   vgpu_let_leave(admission, descriptor);

@@ -38,7 +38,6 @@ struct vgpu_admission {
 int32_t vgpu_admit(struct vgpu_admission *admission, const struct vgpu_identity *identity, const char *who,
                    uint64_t session, struct vgpu_peer_limits *limits);
 
-/* The number of sessions now. */
 struct vgpu_session_counts {
   uint32_t limit, all, of_peer;
 };

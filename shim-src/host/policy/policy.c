@@ -14,7 +14,7 @@
 #include "wire/address.h"
 
 #define WORDS_MAX 32u
-#define LOOK_NS 20000000l /* between two looks at a file that may be written just now */
+#define LOOK_NS 20000000l /* between two checks of a file that may be in the middle of a change */
 
 bool vgpu_policy_wrong(struct vgpu_policy_reader *reader, const char *format, ...) {
   char what[320];
@@ -51,7 +51,7 @@ static bool rule_of(struct vgpu_policy_reader *reader, char **words, size_t coun
   if (*rule->limits.vm_memory != '\0' && !is_one(&rule->cid) && !is_one(&rule->uid) && !is_one(&rule->pid))
     return vgpu_policy_wrong(
         reader, "vm-memory= is of one VM: say which, with cid=NUMBER (behind a proxy: uid= or pid=)");
-  /* A later `limits` line may differ: it is for the lines below. */
+  /* A later `limits` line may set other values, for the lines below it. */
   if (allow) memset(reader->usual_given, 0, sizeof reader->usual_given);
   policy->count++;
   return true;
@@ -76,7 +76,7 @@ static bool workers_word(struct vgpu_policy_reader *reader, char *word) {
   return true;
 }
 
-/* Whether the user and the directory exist is found out when workers are prepared. */
+/* The user and the directory are checked when workers are prepared. */
 static bool workers(struct vgpu_policy_reader *reader, char **words, size_t count) {
   if (count < 2) return vgpu_policy_wrong(reader, "\"workers\" wants user=NAME or mps=DIRECTORY");
   for (size_t i = 1; i < count; i++)
@@ -174,7 +174,7 @@ bool vgpu_policy_is_written(const char *path, char *error, size_t error_size) {
   if (good && before.st_size > 0) good = pread(descriptor, &last, 1, before.st_size - 1) == 1;
   const struct timespec look = {.tv_nsec = LOOK_NS};
   nanosleep(&look, NULL);
-  /* The file that has the name then: an editor may replace it. */
+  /* Compares with the file that has the name now: an editor may have replaced it. */
   good = good && stat(path, &after) == 0 && after.st_ino == before.st_ino &&
          after.st_size == before.st_size && after.st_mtim.tv_sec == before.st_mtim.tv_sec &&
          after.st_mtim.tv_nsec == before.st_mtim.tv_nsec;

@@ -99,7 +99,6 @@ int32_t vgpu_common_image_piece(struct vgpu_worker *worker, const struct vgpu_se
   return CUDA_SUCCESS;
 }
 
-/* Returns the link to a finished upload, or NULL. */
 static struct vgpu_upload **find_finished(struct vgpu_worker *worker, const struct vgpu_hash *hash,
                                           uint64_t size) {
   struct vgpu_upload **link = find_upload(worker, hash), *upload = *link;

@@ -1,7 +1,7 @@
 /*
- * The software device: contexts and allocations. Memory, contexts, streams and events are real. Calls are
- * done at once, in the order in which they arrive; queue.h describes the exception. run.h tells how kernels
- * run. Results are CUresult values.
+ * The software device: contexts and allocations. Memory, contexts, streams and events are real. Calls run in
+ * the order of their arrival; queue.h describes the exception, run.h the kernels. Results are CUresult
+ * values.
  */
 #include <string.h>
 
@@ -103,7 +103,7 @@ int32_t vgpu_software_cuMemFree_v2(struct vgpu_worker *worker, const struct vgpu
   return CUDA_SUCCESS;
 }
 
-/* The call's turn in its stream has come. It may also free memory that is not from a pool. */
+/* Runs when its stream reaches it. The memory need not be of a pool. */
 int32_t vgpu_software_cuMemFreeAsync(struct vgpu_worker *worker,
                                      const struct vgpu_send_cuMemFreeAsync *send) {
   int32_t result = check_stream(worker, send->context, send->stream);

@@ -47,17 +47,17 @@ static int32_t put_words(const struct asked *asked, uint32_t i, const uint64_t *
   return VGPU_NVML_SUCCESS;
 }
 
-/* 0 is a value that the profile does not tell. */
+/* Value 0: the profile does not have it. */
 static int32_t put_known(const struct asked *asked, uint32_t i, uint32_t value) {
   return value == 0 ? VGPU_NVML_NOT_SUPPORTED : put(asked, i, value);
 }
 
-/* The memory is zeroed already. */
+/* Success: the memory is already zero. */
 static int32_t zeros_if(bool has) {
   return has ? VGPU_NVML_SUCCESS : VGPU_NVML_NOT_SUPPORTED;
 }
 
-/* A list with one element, whose number of elements is at `count`. */
+/* A list with one element; its count is at `count`. */
 static int32_t put_list(const struct asked *asked, uint32_t count, uint32_t items, uint32_t value) {
   uint32_t capacity;
   memcpy(&capacity, (const void *)(uintptr_t)asked->values[count], sizeof capacity);
@@ -100,7 +100,7 @@ static bool is_busy(const struct asked *asked) {
 static uint32_t most_of_clock(const struct asked *asked, uint64_t type) {
   const uint32_t graphics = attribute(asked, VGPU_ATTRIBUTE_CLOCK_RATE) / 1000;
   if (type == CLOCK_MEMORY) return attribute(asked, VGPU_ATTRIBUTE_MEMORY_CLOCK_RATE) / 1000;
-  return type == CLOCK_VIDEO ? graphics * 1545 / 1980 : graphics; /* as those of an H100 */
+  return type == CLOCK_VIDEO ? graphics * 1545 / 1980 : graphics; /* the ratio of an H100 */
 }
 
 static int32_t put_clock(const struct asked *asked, uint32_t i, uint32_t id) {
@@ -117,7 +117,7 @@ static int32_t put_clock(const struct asked *asked, uint32_t i, uint32_t id) {
 }
 
 static int32_t put_bar(const struct asked *asked) {
-  uint64_t total = 256 * MIB; /* without a BAR that can be resized */
+  uint64_t total = 256 * MIB; /* the BAR without resizing */
   while (compute(asked) >= 80 && total < asked->profile->total_memory) total *= 2;
   return put_words(asked, 0, (const uint64_t[]){total, total - MIB, MIB}, 3);
 }
@@ -130,7 +130,7 @@ static int32_t put_samples_now(const struct asked *asked) {
 }
 
 static uint32_t least_power_limit(const struct asked *asked) {
-  return asked->profile->power_limit / 7 * 2; /* as that of an H100 */
+  return asked->profile->power_limit / 7 * 2; /* the ratio of an H100 */
 }
 
 /* nvmlFieldValue_t */
@@ -178,7 +178,7 @@ static int32_t field_value(const struct asked *asked, uint32_t id, uint32_t *val
   return *value == 0 ? VGPU_NVML_NOT_SUPPORTED : VGPU_NVML_SUCCESS;
 }
 
-/* The call succeeds, and each field has a result of its own. */
+/* The call succeeds; each field has its own result. */
 static int32_t put_fields(const struct asked *asked) {
   const int32_t count = (int32_t)asked->values[0];
   unsigned char *at = (unsigned char *)(uintptr_t)asked->values[1];
@@ -199,7 +199,7 @@ static int32_t put_fields(const struct asked *asked) {
   return VGPU_NVML_SUCCESS;
 }
 
-/* The states of power that it can be in: one, then the end of the list. */
+/* The power states: one, then the end of the list. */
 static int32_t put_states(const struct asked *asked) {
   enum { UNKNOWN = 32 };
   const uint64_t count = asked->values[1] / sizeof(uint32_t);
@@ -259,7 +259,7 @@ static int32_t answer(const struct asked *asked, uint32_t number) {
       return put(asked, 0, profile->pci_domain << 16 | profile->pci_bus << 8 | profile->pci_device);
     case VGPU_QUERY_nvmlDeviceGetBAR1MemoryInfo:
       return put_bar(asked);
-    case VGPU_QUERY_nvmlDeviceGetP2PStatus: /* as cuDeviceGetP2PAttribute, and without NVLink */
+    case VGPU_QUERY_nvmlDeviceGetP2PStatus: /* equal to cuDeviceGetP2PAttribute; no NVLink */
       return put(asked, 2, asked->values[1] == P2P_NVLINK ? P2P_NOT_SUPPORTED : P2P_OK);
     case VGPU_QUERY_nvmlDeviceGetTopologyCommonAncestor:
       return put(asked, 1, NODE);
@@ -292,7 +292,7 @@ static int32_t answer(const struct asked *asked, uint32_t number) {
     case VGPU_QUERY_nvmlDeviceGetPowerManagementLimitConstraints:
       put_known(asked, 0, least_power_limit(asked));
       return put_known(asked, 1, profile->power_limit);
-    case VGPU_QUERY_nvmlDeviceGetPowerManagementMode: /* nvidia-smi shows the limits only if it is on */
+    case VGPU_QUERY_nvmlDeviceGetPowerManagementMode: /* nvidia-smi shows the limits only if this is on */
       return profile->power_limit == 0 ? VGPU_NVML_NOT_SUPPORTED : put(asked, 0, ENABLED);
 
     case VGPU_QUERY_nvmlDeviceGetDefaultEccMode:

@@ -1,7 +1,4 @@
-/*
- * Launches. Every argument is checked against the device and the function. Then the launch is recorded and
- * run.
- */
+/* Launches: checks every argument against the device and the function, records the launch, and runs it. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -37,8 +34,6 @@ static struct vgpu_launch_attribute attribute_at(const struct request *request, 
   return attribute;
 }
 
-/* ---- the record ---------------------------------------------------------- */
-
 struct text {
   char *bytes;
   size_t size;
@@ -58,7 +53,7 @@ static void say_hex(struct text *text, const unsigned char *bytes, size_t size) 
   for (size_t i = 0; i < size; i++) say(text, "%02x", bytes[i]);
 }
 
-/* Names come from a guest: characters that JSON does not allow are replaced. */
+/* Replaces characters that JSON does not allow: the guest chooses the name. */
 static void say_name(struct text *text, const char *name) {
   for (; *name != '\0'; name++) {
     bool plain = *name >= ' ' && *name <= '~' && *name != '"' && *name != '\\';
@@ -92,8 +87,6 @@ static void record(const struct vgpu_worker *worker, const struct request *reque
   (void)written;
   free(text.bytes);
 }
-
-/* ---- checks -------------------------------------------------------------- */
 
 static int32_t check_dimensions(const struct vgpu_device_profile *device,
                                 struct vgpu_checked_launch *launch) {

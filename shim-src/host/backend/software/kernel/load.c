@@ -9,9 +9,9 @@
 #include "host/log.h"
 
 /*
- * Texts of this size and more are decoded kernel by kernel, at the first launch of each, because a library
- * has hundreds of modules and a program runs few of their kernels. For a program that requests the compiler's
- * log, all kernels are decoded at the load.
+ * Texts of this size and more are decoded kernel by kernel at the first launch: a library has hundreds of
+ * modules, and a program runs few of their kernels. If the program requests the compiler's log, all kernels
+ * are decoded at the load.
  */
 #define LAZY_BYTES ((size_t)64 << 10)
 
@@ -104,7 +104,6 @@ int32_t vgpu_run_load(struct vgpu_worker *worker, struct vgpu_module_object *mod
   return place(worker, module);
 }
 
-/* Stores the result of decoding a kernel, for calls that ask about its function. */
 static void judge(struct vgpu_program *program, const char *name, enum ptx_status status) {
   const struct vgpu_program_function *function = vgpu_program_function(program, name, strlen(name));
   if (function != NULL) program->functions[function - program->functions].refused = vgpu_run_result(status);
@@ -141,7 +140,7 @@ void vgpu_run_prepare(struct vgpu_worker *worker, struct vgpu_module_object *mod
   struct vgpu_program *program = &module->loaded->program;
   if (worker->code_options->kernels != VGPU_KERNELS_RUN || program->ptx == NULL) return;
   if (software_of(worker)->queue.running != NULL)
-    return; /* it may be of this module; a launch prepares, too */
+    return; /* the kernel may be of this module; a launch prepares as well */
   if (module->code == NULL && function->refused == CUDA_SUCCESS) {
     vgpu_run_refuse(worker, module, function->name, module->unrunnable);
     judge(program, function->name, PTX_UNSUPPORTED);

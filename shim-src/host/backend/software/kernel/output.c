@@ -1,4 +1,4 @@
-/* The output of kernels: what they print, and the findings of --check. */
+/* What kernels print, and the findings of --check. */
 #include <stdio.h>
 
 #include "host/backend/software/kernel/internal.h"

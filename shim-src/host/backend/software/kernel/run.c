@@ -31,8 +31,8 @@ void vgpu_device_free(struct vgpu_worker *worker, uint64_t address) {
 #define PRINTED_BYTES (1u << 20) /* CU_LIMIT_PRINTF_FIFO_SIZE of a new context */
 #define HEAP_BYTES (8u << 20)    /* CU_LIMIT_MALLOC_HEAP_SIZE of a new context */
 #define WORKSPACE_BYTES 256u
-#define CROWDED_NS 5000u  /* between two looks at other sessions */
-#define TIME_LIMIT_S 600u /* limit of a kernel, because a session has only one thread for its answers */
+#define CROWDED_NS 5000u  /* between two checks for other sessions */
+#define TIME_LIMIT_S 600u /* of a kernel: a session has one thread for all its requests */
 
 /* The heap from which the kernels of a context allocate. */
 struct heap {
@@ -53,7 +53,7 @@ static bool find_region(void *user, uint64_t address, struct ptx_region *region)
   *region = (struct ptx_region){
       .address = found->address, .size = found->size, .bytes = found->memory, .written = found->written};
   if (!found->reserved) return true;
-  /* Of reserved addresses, only those that are mapped and accessible count. */
+  /* In reserved addresses, only those that are mapped and accessible count. */
   if (!vgpu_virtual_extent(software_of(worker)->memory.virtual, address, software_of(worker)->peers.device,
                            &region->address, &region->size))
     return false;
@@ -66,10 +66,7 @@ static bool find_region(void *user, uint64_t address, struct ptx_region *region)
   return true;
 }
 
-/*
- * Gives the threads that help the session's own thread. They are made at the first launch, because most
- * sessions never launch.
- */
+/* The helper threads of the session. Made at the first launch: most sessions never launch. */
 static struct ptx_pool *helpers(struct vgpu_worker *worker) {
   struct vgpu_compute *compute = software_of(worker)->programs.compute;
   if (compute == NULL) {
@@ -86,7 +83,7 @@ static struct ptx_pool *helpers(struct vgpu_worker *worker) {
 static struct ptx_heap *heap_of(struct vgpu_worker *worker, uint64_t context) {
   struct heap *heap = software_of(worker)->programs.compute->heaps;
   while (heap != NULL && heap->context != context) heap = heap->next;
-  /* The memory was freed with its context if that was destroyed. */
+  /* Destroying the context freed the memory. */
   if (heap != NULL && vgpu_memory_at(&software_of(worker)->memory, heap->address, HEAP_BYTES) != NULL)
     return heap->heap;
   uint64_t address;
@@ -118,7 +115,7 @@ static bool try_turn(void *user) {
 }
 
 static bool crowded(void *user) {
-  /* All seats are read, and the answer may be this old. */
+  /* Reading all seats takes time, so the answer may be this old. */
   static _Thread_local uint64_t looked;
   const uint64_t now = vgpu_now_ns();
   if (now - looked < CROWDED_NS) return false;
@@ -145,7 +142,7 @@ static bool spoils_context(enum ptx_status status) {
   return status >= PTX_ILLEGAL_ADDRESS;
 }
 
-/* Runs one grid of a launch whose module is ready; `order` has its dimensions and parameters. */
+/* Runs one grid. `order` has its dimensions and parameters. */
 static int32_t run_grid(struct vgpu_worker *worker, const struct vgpu_checked_launch *launch, uint32_t kernel,
                         const struct ptx_launch *order, struct ptx_fault *fault) {
   struct ptx_module *code = launch->module->code;
@@ -167,7 +164,7 @@ static int32_t run_grid(struct vgpu_worker *worker, const struct vgpu_checked_la
 }
 
 /*
- * Runs the kernels that the launch's kernels have launched, until none is left. The stream sees them as one
+ * Runs the grids that the launch's kernels have launched, until there are none. For the stream they are one
  * launch.
  */
 static int32_t run_children(struct vgpu_worker *worker, const struct vgpu_checked_launch *launch,

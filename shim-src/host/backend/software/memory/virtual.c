@@ -141,7 +141,6 @@ static struct physical *find_physical(const struct vgpu_virtual *virtual, uint64
   return NULL;
 }
 
-/* Room for one more element in an array. */
 static bool make_room(void **array, size_t *capacity, size_t count, size_t element) {
   if (count < *capacity) return true;
   size_t bigger = *capacity == 0 ? 64 : *capacity * 2;

@@ -1,4 +1,4 @@
-/* Which requests are taken while a kernel runs. */
+/* Which requests are carried out while a kernel runs. */
 #include "host/backend/software/order/during_kernel.h"
 
 #include <string.h>
@@ -7,9 +7,9 @@
 #include "host/backend/software/order/place.h"
 #include "host/backend/software/software.h"
 
-/* True if one more of these calls may be queued behind the kernel. */
+/* True if the call may be queued behind the kernel. */
 static bool has_room(const struct vgpu_worker *worker, const struct vgpu_request *request) {
-  /* Bytes in memory that the guest shares are not read before their time. */
+  /* A call whose bytes are in memory that the guest can change must not wait: its bytes would change. */
   return (request->frame.flags & VGPU_FLAG_SHARED_REGION) == 0 &&
          vgpu_queue_has_room(worker, request->frame.length);
 }

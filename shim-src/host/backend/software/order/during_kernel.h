@@ -1,13 +1,13 @@
-/* Requests of a guest while a kernel runs, see docs/reference/software-gpu.md. */
+/* Requests that are carried out while a kernel runs: docs/reference/software-gpu.md. */
 #ifndef VGPU_HOST_SOFTWARE_DURING_KERNEL_H
 #define VGPU_HOST_SOFTWARE_DURING_KERNEL_H
 
 #include "host/session/worker.h"
 
 /*
- * True if the worker's request can be taken while a kernel runs: it asks only, or works on another stream, or
- * is queued behind the kernel, or waits for it. It changes nothing that the kernel uses but the contents of
- * device memory.
+ * True if the request may be carried out during a kernel: it is a query, works on another stream, or is
+ * queued behind the kernel. Of what the kernel uses, such a request changes only the contents of device
+ * memory.
  */
 bool vgpu_accepts_during_kernel(struct vgpu_worker *worker, const struct vgpu_request *request);
 

@@ -1,7 +1,4 @@
-/*
- * Streams and events of the software device, waits for values, and reads that are kept until the guest
- * fetches them.
- */
+/* Streams and events of the software device, waits for values, and reads that the guest fetches later. */
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -12,7 +9,6 @@
 
 #define NO_TIMING 2u /* CU_EVENT_DISABLE_TIMING */
 
-/* Adds a stream or event to a context. */
 static int32_t add_to_context(struct vgpu_worker *worker, uint64_t context, uint64_t number, uint32_t flags,
                               enum vgpu_handle_type type) {
   if (find_context(worker, context) == NULL) return CUDA_ERROR_INVALID_CONTEXT;
@@ -39,7 +35,7 @@ int32_t vgpu_software_cuStreamQuery(struct vgpu_worker *worker, const struct vgp
   return check_stream(worker, send->context, send->stream);
 }
 
-/* The device has no caches and no clocks that an attribute could change. */
+/* Success: the device has no caches and clocks that an attribute could change. */
 int32_t vgpu_software_cuStreamSetAttribute(struct vgpu_worker *worker,
                                            const struct vgpu_send_cuStreamSetAttribute *send,
                                            struct vgpu_bulk *bulk) {
@@ -51,7 +47,7 @@ static struct vgpu_handle *find_event(struct vgpu_worker *worker, uint64_t event
   return vgpu_handles_find(&worker->handles, event, VGPU_HANDLE_EVENT);
 }
 
-/* True if the last record of an event has not been carried out. */
+/* True if the last record of an event has not run. */
 static bool is_open(const struct vgpu_handle *event) {
   return event->object == NULL ? event->awaited != 0 : vgpu_event_pending(event) > 0;
 }
@@ -175,7 +171,7 @@ void vgpu_reads_drop(struct vgpu_worker *worker, uint64_t context) {
   }
 }
 
-/* Answers with the bytes that the tickets in the bulk name. */
+/* Answers with the bytes of the reads whose tickets are in the bulk. */
 static int32_t fetch_reads(struct vgpu_worker *worker, struct vgpu_bulk *bulk) {
   if (bulk->in_size % sizeof(uint64_t) != 0) return CUDA_ERROR_INVALID_VALUE;
   uint32_t at = 0;
@@ -257,7 +253,7 @@ int32_t vgpu_software_memory_op(struct vgpu_worker *worker, const struct vgpu_se
     case WRITE_64:
       if (send->flags > 1) return CUDA_ERROR_INVALID_VALUE;
       break;
-    case BARRIER: /* calls are in order here in any case */
+    case BARRIER: /* no effect: calls run in order */
       return CUDA_SUCCESS;
     default:
       return CUDA_ERROR_INVALID_VALUE;

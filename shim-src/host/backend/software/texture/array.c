@@ -195,8 +195,6 @@ int32_t vgpu_software_cuArrayDestroy(struct vgpu_worker *worker,
   return CUDA_SUCCESS;
 }
 
-/* ---- copies -------------------------------------------------------------- */
-
 /* A box within a level or within memory: its first byte, and the distances between rows and slices. */
 struct side {
   unsigned char *at;

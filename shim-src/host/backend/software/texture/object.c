@@ -91,7 +91,7 @@ bool vgpu_texture_find(void *user, uint64_t object, struct ptx_texture *texture)
   if (place == NULL) return false;
   *texture = place->texture;
   if (place->array != NULL) return true;
-  /* The memory may have been freed meanwhile. */
+  /* The program may have freed the memory. */
   texture->plain.bytes = memory_of(worker, place, texture);
   return texture->plain.bytes != NULL;
 }
@@ -109,8 +109,6 @@ void vgpu_textures_drop(struct vgpu_worker *worker, uint64_t context) {
     handle->object = NULL; /* the handle is removed with its context, right after this */
   }
 }
-
-/* ---- what a request says ------------------------------------------------- */
 
 static int32_t take_format(struct ptx_texture *texture, int32_t format, uint32_t channels) {
   enum ptx_texel texel;
@@ -310,8 +308,6 @@ int32_t vgpu_software_cuSurfObjectDestroy(struct vgpu_worker *worker,
                                           const struct vgpu_send_cuSurfObjectDestroy *send) {
   return destroy(worker, send->object, true);
 }
-
-/* ---- references ---------------------------------------------------------- */
 
 /*
  * Returns the 8 bytes of a module's data that hold the bound object; NULL: it has no reference of that name.

@@ -114,12 +114,11 @@
 #define VGPU_BODY_MAX 512u
 
 /* Time limits in milliseconds. */
-#define VGPU_CONNECT_LIMIT_MS 2000 /* for the connection and the WELCOME together */
-#define VGPU_CALL_LIMIT_MS 10000   /* an answer to a call, or a sign of life */
-#define VGPU_ALIVE_MS 3000         /* between two signs of life */
-#define VGPU_WORK_LIMIT_MS 900000  /* an answer to a call that waits for work of unknown length */
-#define VGPU_PARK_LIMIT_MS                                                                                   \
-  300000 /* for a parked call: shorter, so that only a stuck host exceeds VGPU_WORK_LIMIT_MS */
+#define VGPU_CONNECT_LIMIT_MS 2000   /* for the connection and the WELCOME together */
+#define VGPU_CALL_LIMIT_MS 10000     /* an answer to a call, or a sign of life */
+#define VGPU_ALIVE_MS 3000           /* between two signs of life */
+#define VGPU_WORK_LIMIT_MS 900000    /* an answer to a call that waits for work of unknown length */
+#define VGPU_PARK_LIMIT_MS 300000    /* a parked call; shorter, so that only a stuck host exceeds the above */
 #define VGPU_HANDSHAKE_LIMIT_MS 5000 /* for HELLO at the host */
 
 /* Opcodes. The low 16 bits number an entry of the description (shim-src/api), which never changes. */

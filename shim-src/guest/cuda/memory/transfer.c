@@ -343,8 +343,8 @@ int vgpu_transfer_catch_up(const struct vgpu_transfer *transfer) {
 }
 
 /*
- * With unified addressing a pointer tells whether it is device memory. An unknown pointer is the program's
- * own memory.
+ * Unified addressing: a pointer's region shows whether it is device memory. An unknown pointer is the
+ * program's own memory.
  */
 static int anywhere(const struct vgpu_transfer *transfer, uint64_t destination, uint64_t source,
                     size_t bytes) {

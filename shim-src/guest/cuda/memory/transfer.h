@@ -12,7 +12,7 @@ struct vgpu_transfer {
   bool async; /* in the stream's order; false: the call returns when it is done */
 };
 
-/* What the regions know of the program's end of a copy. One look-up serves the whole copy. */
+/* The region of the program's end of a copy, looked up once for the whole copy. */
 struct vgpu_host_memory {
   bool known;
   bool host;             /* not device memory */
@@ -69,8 +69,8 @@ int vgpu_transfer_arrive(const struct vgpu_transfer *transfer, uint64_t destinat
 int vgpu_transfer_keep_pace(const struct vgpu_transfer *transfer, uint32_t bytes);
 
 /*
- * Called after a copy that has waited for its bytes. The reads into pinned memory that its stream comes after
- * are done then, and the program may look at them.
+ * Called after a copy that has waited for its bytes. Earlier reads of its stream into pinned memory are done
+ * then, and the program may read them.
  */
 int vgpu_transfer_settle(const struct vgpu_transfer *transfer);
 

@@ -40,7 +40,7 @@ static int find_gates(struct vgpu_context *owner, struct vgpu_gates **found) {
   return result;
 }
 
-/* PLACES: none is free. */
+/* A free place, or PLACES. */
 static uint32_t free_place(const struct vgpu_gates *gates) {
   for (uint32_t i = 0; i < PLACES / BITS; i++) {
     if (gates->taken[i] != UINT64_MAX) return i * BITS + (uint32_t)__builtin_ctzll(~gates->taken[i]);
@@ -52,7 +52,7 @@ static uint64_t word(const struct vgpu_gates *gates, uint32_t place) {
   return gates->address + place * sizeof(uint32_t);
 }
 
-/* Records the event that says that a stream has come to the gate. */
+/* Records the event by which a stream reports that it has reached the gate. */
 static int post_reached(struct vgpu_driver *driver, uint64_t context, uint64_t stream, uint64_t *event) {
   if (*event == 0) {
     *event = vgpu_cuda_next_number(driver);

@@ -95,3 +95,11 @@ test('no header includes itself through others', () => {
   for (const file of sources) visit(file, []);
   assert.deepEqual(circles, []);
 });
+
+test('no header that every session has names a backend', () => {
+  const above = sources.filter((file) => /^host\/session\/.*\.h$/.test(file));
+  const named = above.filter((file) =>
+    /struct vgpu_(?:software|cuda)\b/.test(readFileSync(path.join(root, file), 'utf8')),
+  );
+  assert.deepEqual(named, []);
+});

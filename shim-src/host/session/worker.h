@@ -15,7 +15,6 @@
 #include "host/session/parking.h"
 #include "host/session/printed.h"
 
-struct vgpu_cuda;
 struct vgpu_images;
 struct vgpu_upload;
 struct vgpu_result;
@@ -83,8 +82,7 @@ struct vgpu_worker {
   const struct vgpu_limits *limits;
   struct vgpu_handles handles;
   struct vgpu_printed printed;
-  void *device;           /* the backend's own state */
-  struct vgpu_cuda *cuda; /* of the other backend, from its first use in this session */
+  void *device; /* the backend's own state, from begin() or from its first use on; NULL: none */
   const struct vgpu_code_options *code_options;
   struct vgpu_code code;
   const struct vgpu_request *request; /* the request that is being carried out */

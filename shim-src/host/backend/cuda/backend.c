@@ -294,7 +294,7 @@ static void correct_accounts(void *context) {
   struct vgpu_worker *worker = context;
   const struct vgpu_account *account = &worker->accounts->slots[worker->slot];
   /* Also where NVML does not list this process: the question costs as much. */
-  if (worker->cuda != NULL) worker->cuda->corrected = vgpu_now_ms();
+  if (cuda_of(worker) != NULL) cuda_of(worker)->corrected = vgpu_now_ms();
   for (uint32_t i = 0; i < worker->inventory->count; i++) {
     uint64_t bytes;
     if (account->contexts[vgpu_accounts_device(worker->accounts, worker->slot, i)] == 0) bytes = 0;
@@ -341,7 +341,8 @@ static int32_t carry_out(struct vgpu_worker *worker, const struct vgpu_dispatch_
   vgpu_cuda_collect_unpinned(worker);
   if (row->oneway || result == VGPU_WAITS) return result;
   vgpu_cuda_collect_prints(worker);
-  if (worker->cuda != NULL && vgpu_now_ms() - worker->cuda->corrected >= correction_period_ms(row->opcode))
+  if (cuda_of(worker) != NULL &&
+      vgpu_now_ms() - cuda_of(worker)->corrected >= correction_period_ms(row->opcode))
     correct_accounts(worker);
   return result;
 }

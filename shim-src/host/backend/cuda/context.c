@@ -204,7 +204,7 @@ int32_t vgpu_cuda_cuEventRecordWithFlags(struct vgpu_worker *worker,
 }
 
 static int query_event(struct vgpu_worker *worker, void *event) {
-  return VGPU_DRIVER(&worker->cuda->api, cuEventQuery, event);
+  return VGPU_DRIVER(&cuda_of(worker)->api, cuEventQuery, event);
 }
 
 int32_t vgpu_cuda_cuEventQuery(struct vgpu_worker *worker, const struct vgpu_send_cuEventQuery *send) {

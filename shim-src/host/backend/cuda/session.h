@@ -45,6 +45,11 @@ struct vgpu_cuda {
   int64_t corrected; /* the time (vgpu_now_ms) when NVML corrected the account of memory; 0: never */
 };
 
+/* NULL before the session's first call. */
+static inline struct vgpu_cuda *cuda_of(const struct vgpu_worker *worker) {
+  return worker->device;
+}
+
 /*
  * Registers memory that the guest shares with the driver, so that the device copies from it while this
  * process continues. If that fails, the driver still copies, but the call waits.

@@ -78,7 +78,9 @@ static bool read_policy_again(struct vgpu_supervisor *supervisor, char *why, uns
     return false;
   }
   if (strcmp(former == NULL ? "" : former->user, used == NULL ? "" : used->user) != 0)
-    vgpu_host_log("user", 0, "workers run as the user of the start: a change of that takes a restart");
+    vgpu_host_log(
+        "user", 0,
+        "workers keep the user of the start; another one takes effect after `systemctl restart vgpu-hostd`");
   supervisor->admission.policy = used;
   return true;
 }
@@ -145,7 +147,7 @@ static bool prepare_workers(const struct vgpu_options *options, struct vgpu_supe
               (supervisor->code.launch_log < 0 ||
                vgpu_spawner_give(spawner, VGPU_WORKER_LAUNCH_LOG, supervisor->code.launch_log));
   free(setup);
-  if (!made) vgpu_host_log("error", 0, "what workers share cannot be made: %s", strerror(errno));
+  if (!made) vgpu_host_log("error", 0, "cannot make the memory that workers share: %s", strerror(errno));
   return made;
 }
 
@@ -211,7 +213,7 @@ static int serve(const struct vgpu_returns *returns, const struct vgpu_options *
   char why[256];
   raise_descriptor_limit();
   if (options->worker_groups && !vgpu_worker_groups_begin(&supervisor.worker_groups, why, sizeof why))
-    vgpu_host_log("groups", 0, "workers have no control groups of their own: %s", why);
+    vgpu_host_log("groups", 0, "no control group for each worker: %s", why);
   if (!prepare_code(options, &supervisor.code, &images)) return 1;
   vgpu_devices_usual(inventory, &supervisor.admission.usual_devices);
   uint64_t totals[VGPU_DEVICES_MAX];
@@ -263,7 +265,7 @@ static bool use_mps(const struct vgpu_policy *policy) {
 static int self_check(const struct vgpu_options *options, const struct vgpu_backend *backend,
                       const struct vgpu_inventory *inventory) {
   if (backend->self_check != NULL) return backend->self_check(options, inventory);
-  printf("--device %s: it asks nothing of this machine\n", backend->name);
+  printf("--device %s needs nothing of this machine: nothing to check\n", backend->name);
   return 0;
 }
 

@@ -88,7 +88,7 @@ void vgpu_resume_session(struct vgpu_supervisor *supervisor, const struct vgpu_g
   struct vgpu_session_entry *entry = find(&supervisor->sessions, greeting);
   if (entry == NULL) {
     vgpu_host_log_limited("refused", greeting->session,
-                          "refused %s: it wants to continue a session that it does not have", greeting->who);
+                          "refused %s: it has no session here with that number and secret", greeting->who);
     vgpu_refuse_return(&supervisor->admission, greeting->descriptor, VGPU_STATUS_REFUSED);
     return;
   }

@@ -63,7 +63,7 @@ bool vgpu_workers_end(struct vgpu_supervisor *supervisor, unsigned long long ses
   for (uint32_t i = 0; i < VGPU_SESSIONS_MAX; i++) {
     const struct vgpu_session_entry *entry = &supervisor->sessions.entries[i];
     if (entry->pid == 0 || entry->session != session) continue;
-    vgpu_host_log("ending", session, "the administrator ends it");
+    vgpu_host_log("ending", session, "the administrator ends the session");
     kill(entry->pid, SIGKILL);
     return true;
   }

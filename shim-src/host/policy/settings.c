@@ -232,7 +232,7 @@ static bool devices(struct vgpu_policy_reader *reader, const char *text, struct 
 /* vm-memory=PATH: memory of one VM, which no other may see. */
 static bool vm_memory(struct vgpu_policy_reader *reader, const char *path, struct vgpu_rule *rule) {
   if (rule == NULL || !rule->allow)
-    return vgpu_policy_wrong(reader, "vm-memory= is of one VM: it belongs into an \"allow\" line");
+    return vgpu_policy_wrong(reader, "vm-memory= belongs to one VM: it is allowed only in an \"allow\" line");
   if (*path != '/' || strlen(path) >= sizeof rule->limits.vm_memory)
     return vgpu_policy_wrong(reader, "vm-memory=\"%s\" is not an absolute path of less than %zu bytes", path,
                              sizeof rule->limits.vm_memory);
@@ -240,7 +240,7 @@ static bool vm_memory(struct vgpu_policy_reader *reader, const char *path, struc
     const struct vgpu_rule *other = &reader->policy->rules[i];
     if (strcmp(other->limits.vm_memory, path) == 0)
       return vgpu_policy_wrong(reader,
-                               "vm-memory=%s is that of line %u: two VMs would see each other's memory", path,
+                               "vm-memory=%s is used in line %u: two VMs would see each other's memory", path,
                                other->line);
   }
   snprintf(rule->limits.vm_memory, sizeof rule->limits.vm_memory, "%s", path);
@@ -269,12 +269,12 @@ bool vgpu_policy_setting(struct vgpu_policy_reader *reader, char *word, struct v
   const struct match *match = find_match(word);
   if (match == NULL || rule == NULL)
     return vgpu_policy_wrong(
-        reader, "\"%s\" is not known here%s", word,
+        reader, "unknown setting \"%s\"%s", word,
         rule == NULL
             ? ": limits are sessions, connects, memory, outstanding, calls, weight, share, reconnect, devices"
             : "");
   if (rule->kind != match->kind)
-    return vgpu_policy_wrong(reader, "%s= is of %s peers only", word,
+    return vgpu_policy_wrong(reader, "%s= is for %s peers only", word,
                              match->kind == VGPU_ADDRESS_UNIX ? "unix" : "vsock");
   return numbers(reader, match, value, rule);
 }

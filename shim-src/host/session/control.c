@@ -86,7 +86,7 @@ static int32_t device_processes(struct vgpu_worker *worker, uint32_t device, str
 static bool may_pass(const struct vgpu_worker *worker) {
   if (vgpu_link_may_pass(&worker->link)) return true;
   vgpu_host_log_limited("full", worker->session,
-                        "no shared memory: its guest does not take the descriptors that it asked for");
+                        "no shared memory: the guest does not read the descriptors that it requested");
   return false;
 }
 

@@ -155,10 +155,9 @@ static void set_waiting(struct vgpu_worker *worker, int64_t since) {
 
 _Noreturn static void end_for(struct vgpu_worker *worker, int connection) {
   struct vgpu_frame no = {.opcode = VGPU_OP_HELLO, .flags = VGPU_FLAG_REPLY, .status = VGPU_STATUS_REFUSED};
-  vgpu_host_log(
-      "violation", worker->session,
-      "the memory of its rings is not as it was left: put back to an earlier state, or written to by "
-      "its guest; the session ends");
+  vgpu_host_log("violation", worker->session,
+                "its rings were changed: the VM was restored from a snapshot, or the guest wrote to them; "
+                "the session ends");
   (void)vgpu_stream_write_frame(connection, &no, NULL, 0, NULL, 0, vgpu_now_ms());
   leave();
 }
@@ -203,7 +202,8 @@ static bool take_connection(struct vgpu_worker *worker) {
     case VGPU_LINE_CAME:
       break;
     case VGPU_LINE_LOST: /* the guest sees its connection close and tries again */
-      vgpu_host_log_limited("full", worker->session, "a new connection was lost: no descriptor is free");
+      vgpu_host_log_limited("full", worker->session,
+                            "lost a new connection: no free descriptor (RLIMIT_NOFILE)");
       return false;
     case VGPU_LINE_ENDED:
     default:

@@ -140,8 +140,8 @@ static void offer_features(struct vgpu_worker *worker, const struct vgpu_hello *
 static void withdraw_rings(struct vgpu_worker *worker, const struct vgpu_hello *hello,
                            struct vgpu_welcome *welcome, int rings) {
   vgpu_host_log("full", worker->session,
-                "no shared memory: too many descriptors are on their way to guests (RLIMIT_NOFILE of the "
-                "daemon); the socket carries the frames");
+                "no shared memory: too many unread descriptors in the guests' sockets (LimitNOFILE= of "
+                "vgpu-hostd.service); the socket carries the frames");
   close(rings);
   vgpu_rings_unmap(&worker->link.rings);
   welcome->features = welcome->ring_size = 0;

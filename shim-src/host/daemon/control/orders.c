@@ -22,7 +22,7 @@ bool vgpu_order_reload(struct vgpu_supervisor *supervisor, char *why, unsigned l
   }
   refused->at = 0;
   vgpu_peers_forget_memory(&supervisor->admission.peers);
-  vgpu_host_log("reloaded", 0, "the rules were read again; open sessions keep those that they began with");
+  vgpu_host_log("reloaded", 0, "hostd.conf was read again; open sessions keep their rules");
   return true;
 }
 

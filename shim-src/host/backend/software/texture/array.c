@@ -118,8 +118,8 @@ static int32_t check_request(const struct vgpu_worker *worker, const struct vgpu
     return CUDA_ERROR_INVALID_VALUE;
   if ((send->flags & ~(uint32_t)VGPU_ARRAY_KNOWN) != 0 || vgpu_format_bytes(send->format) == 0) {
     vgpu_host_log("refused", worker->session,
-                  "an array of format 0x%x with flags 0x%x: compressed and planar formats, sparse arrays and "
-                  "such that are mapped later are not carried",
+                  "an array of format 0x%x with flags 0x%x: compressed and planar formats, sparse and "
+                  "deferred-mapping arrays are not supported",
                   (unsigned)send->format, send->flags);
     return CUDA_ERROR_NOT_SUPPORTED;
   }

@@ -268,7 +268,7 @@ static int32_t make(struct vgpu_worker *worker, uint64_t context_number, const s
   if (result == CUDA_ERROR_NOT_SUPPORTED) {
     vgpu_host_log(
         "refused", worker->session,
-        "a texture of format 0x%x, viewed as format 0x%x: compressed and planar formats are not carried",
+        "a texture of format 0x%x, viewed as format 0x%x: compressed and planar formats are not supported",
         (unsigned)r->format, (unsigned)r->view_format);
   }
   if (result != CUDA_SUCCESS) drop_place(worker, place);

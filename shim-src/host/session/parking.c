@@ -10,8 +10,8 @@
 #define MOST 4096u
 #define LEAST_PAUSE_NS 20000u
 #define MOST_PAUSE_NS 2000000u
-#define PAUSES 256u           /* pause = time waited so far / PAUSES */
-#define TELL_NS 1000000000ull /* time limit for a guest without VGPU_FEATURE_PARK */
+#define PAUSES 256u           /* the next pause is this part of the time that the call has waited */
+#define TELL_NS 1000000000ull /* to a guest without VGPU_FEATURE_PARK */
 
 struct vgpu_parked {
   struct vgpu_parked *next;

@@ -55,7 +55,7 @@ static struct vgpu_exec_object *find(struct vgpu_worker *worker, uint64_t number
   return handle == NULL ? NULL : handle->object;
 }
 
-/* Drops the device's graph of an executable whose frames change or are freed. */
+/* Drops the recorded graph of an executable, because its frames have changed or are being freed. */
 static void forget_graph(struct vgpu_worker *worker, struct vgpu_exec_object *exec) {
   if (exec->graph != NULL) worker->backend->graphs->destroy(worker, exec->graph);
   exec->graph = NULL;
@@ -217,7 +217,7 @@ static int32_t carry_out(struct vgpu_worker *worker, const struct vgpu_exec_obje
   return result;
 }
 
-/* The kernels were recorded, not run: the count of launches stays the same. */
+/* The kernels were recorded, not run, so the count of launches does not change. */
 static void record(struct vgpu_worker *worker, struct vgpu_exec_object *exec) {
   const struct vgpu_backend_graphs *graphs = worker->backend->graphs;
   for (uint32_t i = 0; i < exec->count; i++) {

@@ -21,7 +21,7 @@ struct vgpu_exec_object {
   bool has_conditions; /* values in memory decide which frames run */
   struct vgpu_graph_frame *frames;
   uint32_t count;
-  uint32_t launches; /* since the frames last changed */
+  uint32_t launches; /* since the last change */
   void *graph;       /* a graph of the device; NULL: the frames are run one by one */
   uint64_t kernels;  /* count of kernels that one launch runs */
 };

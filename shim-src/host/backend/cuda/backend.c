@@ -118,7 +118,7 @@ static int ask_driver(const struct vgpu_options *options, struct answer *answer)
   struct vgpu_inventory *inventory = &answer->inventory;
   int count = 0;
   int version = 0;
-  /* The driver tells its version without a GPU, too. */
+  /* The driver reports its version even without a GPU. */
   if (api.cuDriverGetVersion(&version) == 0 && version < VGPU_CUDA_OLDEST)
     return refuse_old(answer, library, version);
   int result = api.cuInit(0);
@@ -136,7 +136,7 @@ static int ask_driver(const struct vgpu_options *options, struct answer *answer)
   return 0;
 }
 
-/* Waits for a process that asks the driver, until `deadline`. Returns its status as an exit status. */
+/* Waits until `deadline` for a child that queries the driver. Returns its exit status. */
 static int await(pid_t child, int64_t deadline, struct answer *answer) {
   int status;
   pid_t ended;
@@ -163,7 +163,7 @@ static struct answer *make_answers(uint32_t count) {
   return answers == MAP_FAILED ? NULL : answers;
 }
 
-/* Starts a process that asks the driver about one part; -1: none could be started. */
+/* Starts a child that queries the driver about one part. -1: it could not be started. */
 static pid_t start_asking(const struct vgpu_options *options, const struct vgpu_nvml_part *part,
                           struct answer *answer) {
   pid_t child = fork();
@@ -215,10 +215,7 @@ static int ask_about_parts(const struct vgpu_options *options, const struct vgpu
   return result;
 }
 
-/*
- * Runs in a process that ends afterwards. NVML is asked first, because it lists instances that the driver
- * would not show.
- */
+/* Runs in a child that ends afterwards. NVML first: it lists instances that the driver would not show. */
 static int ask(const struct vgpu_options *options, struct answer *answer) {
   struct vgpu_inventory *inventory = &answer->inventory;
   struct vgpu_nvml_part parts[VGPU_DEVICES_MAX];
@@ -239,7 +236,7 @@ static int ask(const struct vgpu_options *options, struct answer *answer) {
   return 0;
 }
 
-/* A driver in one of these modes refuses sessions, so the log tells it before the first one comes. */
+/* Logs a compute mode in which the driver refuses sessions, before the first session. */
 static void tell_modes(const struct vgpu_inventory *inventory) {
   for (uint32_t i = 0; i < inventory->count; i++) {
     uint32_t mode = attribute(&inventory->devices[i], VGPU_ATTRIBUTE_COMPUTE_MODE);
@@ -319,7 +316,7 @@ static bool begin(struct vgpu_worker *worker) {
   return setenv("CUDA_VISIBLE_DEVICES", list, 1) == 0;
 }
 
-/* A question to NVML takes up to milliseconds. After calls with a cost of their own it is asked sooner. */
+/* A query of NVML takes up to milliseconds. After a slow call the next one is earlier. */
 static int64_t correction_period_ms(uint32_t opcode) {
   switch (opcode) {
     case VGPU_OP_cuDevicePrimaryCtxRetain:

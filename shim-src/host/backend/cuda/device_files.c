@@ -136,7 +136,7 @@ bool vgpu_cuda_limit_files(const struct vgpu_inventory *inventory, const struct 
   char caches[PATH_MAX], own[PATH_MAX];
   find_cache(peer, caches, own);
   int has = version();
-  if (has == 0) return true; /* the daemon has said so; without Landlock there is no cache */
+  if (has == 0) return true; /* the daemon has logged this; without Landlock there is no cache */
   if (*own != '\0' &&
       (setenv("CUDA_CACHE_PATH", own, 1) != 0 || setenv("CUDA_CACHE_MAXSIZE", CACHE_BYTES, 0) != 0))
     return false;

@@ -17,7 +17,7 @@ struct vgpu_cuda_read {
   uint64_t size;
   uint64_t capacity;
   void *memory;
-  struct vgpu_event *event; /* recorded behind the copy */
+  struct vgpu_event *event; /* recorded after the copy */
 };
 
 static struct vgpu_cuda_read *take_spare(struct vgpu_cuda_reads *reads, uint64_t context, uint64_t bytes) {

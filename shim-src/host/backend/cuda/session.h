@@ -111,10 +111,7 @@ bool vgpu_cuda_remember(struct vgpu_worker *worker, uint64_t number, enum vgpu_h
 /* Returns a function, or a kernel that is given for one. */
 void *vgpu_cuda_function(struct vgpu_worker *worker, uint64_t number);
 
-/*
- * Records that the driver itself had no memory left, for a guest that asks for the reason. Other results are
- * ignored.
- */
+/* Records that the driver had no memory, so that the guest can query the reason. Ignores other results. */
 void vgpu_cuda_refused(struct vgpu_worker *worker, uint32_t device, uint64_t bytes, int32_t result);
 
 /* As vgpu_box_span(). False also if a slice has no whole number of rows: CUDA_MEMCPY3D gives it in rows. */

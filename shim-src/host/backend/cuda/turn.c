@@ -108,7 +108,7 @@ int vgpu_cuda_query_stream(struct vgpu_worker *worker, uint64_t context, struct 
 struct idle {
   uint64_t context;
   struct vgpu_stream *stream;
-  bool turn; /* new work of the stream could begin, so the legacy stream must be idle, too */
+  bool turn; /* the stream could begin new work, so the legacy stream must be idle as well */
 };
 
 static int query_idle(struct vgpu_worker *worker, void *what) {

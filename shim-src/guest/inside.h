@@ -22,10 +22,7 @@
  */
 extern _Thread_local volatile uintptr_t vgpu_inside;
 
-/*
- * Reports a call from this frame by a thread that is already inside. Logs it if the thread has left its
- * former call.
- */
+/* A call of a thread that is inside comes from this frame. Logs it if the thread has left its former call. */
 void vgpu_inside_again(uintptr_t frame);
 
 /* False: this thread is inside, and the call must be refused. Otherwise vgpu_leave() follows. */

@@ -88,8 +88,8 @@ static const char *freeze(void *range, size_t bytes, struct frozen *frozen) {
 }
 
 /*
- * The pages have bytes beside the program's, which sanitizers know as not to be read; and what other threads
- * read meanwhile is no race. Volatile: no call of memcpy, which sanitizers replace.
+ * Sanitizers mark bytes between the program's as unreadable, and reads of other threads' data are no race
+ * here. Volatile keeps the compiler from calling memcpy, which sanitizers replace.
  */
 #if defined(__clang__) || defined(__GNUC__)
 #define UNWATCHED __attribute__((no_sanitize("address", "thread", "undefined")))

@@ -20,7 +20,7 @@
 #define MOST_S 86400u
 #define FIRST_PAUSE_MS 20
 #define LONGEST_PAUSE_MS 1000
-#define READER_LIMIT_MS 1000 /* to read the replies that came before the end */
+#define READER_LIMIT_MS 1000 /* to read the replies that arrived before the end */
 #define LASTED_MS 5000       /* a connection that lasted this long restarts the time limit */
 #define GOODBYE_MS 100
 #define CLOSED_BY_PROGRAM "the program closed the descriptors of this library"
@@ -190,7 +190,7 @@ static bool restore(struct vgpu_session *session, int descriptor, uint64_t next)
   uint64_t count = line->count;
   pthread_mutex_unlock(&session->state);
   if (up) {
-    /* The threads that wait for replies read them meanwhile. */
+    /* During this the threads that wait for replies read them. */
     enum vgpu_stream_result result =
         vgpu_kept_send(&line->kept, session->own.descriptor, next, vgpu_now_ms() + VGPU_WORK_LIMIT_MS);
     pthread_mutex_lock(&session->state);

@@ -47,8 +47,8 @@ struct vgpu_line {
 uint32_t vgpu_line_wanted(void);
 
 /*
- * Starts the thread after a WELCOME with VGPU_FEATURE_RESUME. If the thread cannot be started, the host is
- * told that the session ends with its connection.
+ * Starts the thread after a WELCOME with VGPU_FEATURE_RESUME. If that fails, informs the host that the
+ * session ends with its connection.
  */
 void vgpu_line_begin(struct vgpu_session *session, const struct vgpu_address *address,
                      enum vgpu_library library);

@@ -8,7 +8,7 @@
 
 #include "wire/clock.h"
 
-/* The thread has no call's deadline. A host that takes nothing for so long has frozen. */
+/* The thread has no deadline of a call. A host that reads nothing for this time has frozen. */
 #define FLUSH_LIMIT_MS VGPU_WORK_LIMIT_MS
 #define LOOKS 10 /* of VGPU_OUTBOX_NS each, before the thread sleeps without a timer */
 

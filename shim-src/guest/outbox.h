@@ -25,7 +25,7 @@ struct vgpu_outbox {
   unsigned char *bytes; /* VGPU_OUTBOX_BYTES of memory; NULL until a frame is kept */
   uint32_t used;
   int64_t written; /* when something was last written, nanoseconds */
-  int64_t oldest;  /* when the first kept frame came; 0: none is kept. Read without the lock, too */
+  int64_t oldest;  /* when the first kept frame was added; 0: none is kept. Also read without the lock */
   enum { VGPU_FLUSHER_NONE, VGPU_FLUSHER_RUNS, VGPU_FLUSHER_IMPOSSIBLE } flusher;
   pthread_t thread;
   pthread_cond_t kept; /* a frame is kept, or the outbox is about to end */
@@ -44,7 +44,7 @@ enum vgpu_stream_result vgpu_outbox_post(struct vgpu_outbox *outbox, struct vgpu
                                          const void *body, uint32_t body_size, const void *bulk,
                                          uint32_t bulk_size, int64_t deadline);
 
-/* Writes a frame whose reply a thread waits for, now and after all kept frames. */
+/* Writes the kept frames, then a frame whose reply a thread waits for. */
 enum vgpu_stream_result vgpu_outbox_write(struct vgpu_outbox *outbox, struct vgpu_frame *frame,
                                           const void *body, uint32_t body_size, const void *bulk,
                                           uint32_t bulk_size, int64_t deadline);

@@ -11,7 +11,7 @@
  * musl. The rest is beside it, in memory that fork() copies.
  */
 static struct vgpu_process *slot;
-static void *parent_state; /* copy of slot->state that survives fork, for the child to give back */
+static void *parent_state; /* copy of slot->state that survives fork, so that the child can free it */
 static void (*fork_handler)(void *state);
 static unsigned forks;
 
@@ -19,7 +19,7 @@ static struct vgpu_process *make_slot(void) {
   struct vgpu_process *made =
       mmap(NULL, (size_t)sysconf(_SC_PAGESIZE), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (made == MAP_FAILED) return NULL;
-  /* A kernel before 4.14 does not know it; then pthread_atfork below clears the slot. */
+  /* Kernels before 4.14 reject this; then pthread_atfork below clears the slot. */
   (void)madvise(made, (size_t)sysconf(_SC_PAGESIZE), MADV_WIPEONFORK);
   struct vgpu_process *expected = NULL;
   if (!__atomic_compare_exchange_n(&slot, &expected, made, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {

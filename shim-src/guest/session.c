@@ -33,7 +33,7 @@ static int open_locked(int memory) {
   return -1;
 }
 
-/* Takes the rings whose memory came with the WELCOME; it is closed in any case. */
+/* Maps the rings from the memory that came with the WELCOME, and closes it in any case. */
 static bool enter_rings(struct vgpu_session *session, int memory) {
   uint32_t size = session->welcome.ring_size;
   bool sound = memory >= 0 && vgpu_ring_size_sound(size) && vgpu_shared_sound(memory, vgpu_rings_bytes(size));
@@ -78,16 +78,13 @@ static uint32_t resumes_of(const struct vgpu_session *session, enum sharing shar
   return VGPU_FEATURE_RESUME | (sharing != SHARE_NOTHING ? VGPU_FEATURE_RESUME_RINGS : 0);
 }
 
-/* The memory that came with a greeting's answer, for the rings: a descriptor, or the mark of VM memory. */
+/* Memory for the rings from a greeting's answer: a descriptor, or the mark of VM memory. */
 struct brought {
   int memory; /* a descriptor, for the caller to close; -1: none */
   struct vgpu_vm_mark mark;
 };
 
-/*
- * Reads the bytes behind the header of the WELCOME. A later host may send more than this library knows; the
- * rest is skipped.
- */
+/* Reads the rest of the WELCOME. A newer host may send more bytes, which are skipped. */
 static enum vgpu_stream_result read_welcome(struct vgpu_session *session, const struct vgpu_frame *reply,
                                             struct vgpu_vm_mark *mark, int64_t deadline) {
   const int descriptor = session->own.descriptor;

@@ -98,8 +98,8 @@ struct vgpu_receive {
   uint32_t body_size;     /* a reply with status 0 must have exactly this many bytes */
   uint32_t bulk_capacity; /* a longer bulk loses the session */
   void *bulk;             /* unused with send->shared_region */
-  uint32_t bulk_size;     /* output: the bytes that came */
-  /* Set (atomic release) when the reply has come, before those behind it are read; NULL: not wanted. */
+  uint32_t bulk_size;     /* output: bytes that arrived */
+  /* Set (atomic release) when the reply has arrived, before later replies are read. May be NULL. */
   bool *came;
 };
 

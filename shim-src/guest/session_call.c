@@ -11,9 +11,8 @@
 #include "wire/stream.h"
 
 /*
- * A thread that has waited for LONG_MS and has read another thread's reply sleeps for LETS_NS, and again as
- * long as others have read meanwhile, unless its own reply is read. So no thread is woken for a reply of
- * another one.
+ * After LONG_MS a thread that has read another thread's reply lets others read for LETS_NS, repeatedly while
+ * they do, unless its own reply arrives. So no thread is woken for the reply of another one.
  */
 #define LONG_MS 8
 #define LETS_NS 500000u
@@ -230,9 +229,9 @@ static struct vgpu_pending *waiter_of(struct vgpu_session *session, struct vgpu_
 }
 
 /*
- * Reads one reply, for any of the waiting threads. `state` is held at entry and exit, and released in
- * between. A waiter cannot leave the list meanwhile: it leaves only when it is done, or when the session is
- * lost and no thread reads.
+ * Reads one reply for any of the waiting threads. `state` is held at entry and exit, and released in between.
+ * A waiter stays in the list during that: it leaves only when it is done, or when the session is lost and no
+ * thread reads.
  */
 static void read_one(struct vgpu_session *session, struct vgpu_pending *self, int64_t deadline) {
   const uint64_t count = session->line.count;
@@ -409,8 +408,8 @@ static bool enter_list(struct vgpu_session *session, struct vgpu_pending *self, 
 }
 
 /*
- * The number of the calling thread. By it the host knows which thread asks again, and which thread has to
- * wait for what it freed.
+ * The number of the calling thread, by which the host knows that the same thread repeats a call, or waits for
+ * memory that it freed.
  */
 static uint32_t lane(void) {
   static atomic_uint lanes;

@@ -4,7 +4,7 @@
 
 #include "guest/session.h"
 
-/* Elements may be longer than ours when the host is newer: take what we know of each. */
+/* A newer host's elements are longer: reads the known part of each. */
 static uint32_t take_elements(void *to, size_t known, uint32_t capacity, const unsigned char *from,
                               uint32_t bytes, const struct vgpu_facts_reply *reply) {
   uint32_t count = reply->count < capacity ? reply->count : capacity;

@@ -17,7 +17,7 @@ struct vgpu_pending {
   uint64_t sequence;
   uint32_t opcode;
   struct vgpu_receive *receive;
-  const struct vgpu_span *shared_region; /* the place for the bulk; NULL: it comes with the reply */
+  const struct vgpu_span *shared_region; /* the place for the bulk; NULL: the reply contains it */
   int32_t status;
   enum vgpu_outcome outcome;
   int64_t begun, deadline;
@@ -45,19 +45,19 @@ struct vgpu_session {
   struct vgpu_line line;         /* of a session that survives its connection */
   vgpu_begins_work begins_work;  /* NULL: no call does */
   pthread_mutex_t pieces;        /* see session_pieces.c */
-  pthread_mutex_t shared_region; /* one thread at a time asks for a shared region: its descriptor comes beside
-                                    the answer */
+  pthread_mutex_t shared_region; /* one thread at a time requests a shared region: its descriptor arrives
+                                    separately from the answer */
   pthread_mutex_t sending;
   uint64_t next_sequence;    /* written under `sending` */
   _Atomic uint64_t launched; /* sequence number of the last frame that began work */
   _Atomic uint64_t answered; /* the highest of a call that was answered: the host has all frames up to it */
-  _Atomic uint64_t received; /* that of the last reply: all that were sent before it have come */
+  _Atomic uint64_t received; /* of the last reply; all replies that were sent before it have arrived */
   pthread_mutex_t state;
   struct vgpu_pending *pending;
   bool reading;
   bool lost;              /* written under `state` */
   _Atomic bool printed;   /* the last answer had VGPU_FLAG_PRINTED */
-  _Atomic uint64_t heard; /* frames that came from the host */
+  _Atomic uint64_t heard; /* number of frames from the host */
   int32_t deferred;
 };
 

@@ -78,7 +78,7 @@ enum vgpu_outcome vgpu_session_pieces(struct vgpu_session *session, const struct
       outcome = came;
       *status = one;
       if (came == VGPU_ANSWERED && one == 0) *done += flight->receive.bulk_size;
-      /* Less than asked for: what comes behind it would leave a gap. */
+      /* A short piece would leave a gap before the next one. */
       if (*status == 0 && flight->receive.bulk_size != flight->receive.bulk_capacity) outcome = VGPU_LOST;
     }
     oldest = (oldest + 1) % WINDOW;

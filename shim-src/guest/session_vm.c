@@ -15,7 +15,7 @@ enum placing {
   REFUSED, /* the host does not want to, or is gone */
 };
 
-/* The first place that is free in this VM and at the host, from behind the last one on, once around. */
+/* The first place that is free in this VM and at the host. Searches from the last place on, once around. */
 static enum placing find_place(struct vgpu_vm_memory *memory, struct vgpu_vm_place *place, ask_host ask,
                                void *context, struct vgpu_vm_place_reply *reply, int *descriptor) {
   const uint64_t start = memory->start;

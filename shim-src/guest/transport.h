@@ -46,8 +46,8 @@ __attribute__((format(printf, 4, 5))) void vgpu_transport_failed(enum vgpu_trans
                                                                  int32_t status, const char *format, ...);
 
 /*
- * Records that the host at `address` of a list was tried in vain, after its failure was recorded. If none is
- * left, the state is that of the host that came furthest, and the sentence names each.
+ * Records that a connection to the host at `address` of a list failed, after its failure was recorded. If it
+ * was the last host, the state is that of the host that got furthest, and the sentence names each host.
  */
 void vgpu_transport_tried(const char *address, bool first, bool none_left);
 

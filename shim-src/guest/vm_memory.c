@@ -19,7 +19,7 @@
 
 #define DEVICES_MAX 8u
 
-/* Devices of this VM: what is looked for once in a process, under its lock. */
+/* Devices of this VM, searched once in a process, under its lock. */
 static struct {
   bool looked;
   unsigned count;
@@ -142,7 +142,7 @@ int vgpu_vm_memory_lock(const struct vgpu_vm_memory *memory, uint64_t bytes, uin
       if (errno != EAGAIN && errno != EACCES) break;
       continue;
     }
-    /* No place that begins before the end of that one is free: it would reach into it. */
+    /* A place that begins before the end of this one would overlap it. */
     uint64_t end = (uint64_t)held.l_start + (uint64_t)held.l_len - VGPU_VM_GUEST_LOCKS;
     if (held.l_len <= 0 || end <= *offset) break; /* no lock of this library */
     *offset = vgpu_vm_steps(end);

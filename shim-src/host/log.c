@@ -8,19 +8,19 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define FLUSH_LIMIT_MS 1000 /* at the end of a worker */
+#define FLUSH_LIMIT_MS 1000 /* for the last lines of a worker */
 #define LINES_A_SECOND 20u
-#define LINES_AT_ONCE 500u /* of a session; findings and what a kernel prints come in bursts */
+#define LINES_AT_ONCE 500u /* of a session: findings and output of kernels come in bursts */
 
-/* Set once at start, before the first message of another thread. */
+/* Set once at the start. */
 static bool as_json, of_worker;
 
-/* The rate limit of messages that a peer can cause. The threads of a worker log at the same time. */
+/* The rate limit of messages that a peer can cause. Several threads of a worker log. */
 static struct {
   pthread_mutex_t lock;
   struct vgpu_bucket bucket;
   uint64_t left_out;
-  bool all; /* in a worker */
+  bool all; /* limit all messages: this is a worker */
 } limited = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 void vgpu_host_log_json(bool json) {
@@ -39,7 +39,7 @@ static size_t add_part(char *to, size_t used, size_t size, const char *text) {
   return used + length + 1;
 }
 
-/* False: the daemon has not read the earlier ones yet. */
+/* False: the daemon has not read the earlier messages yet. */
 static bool send_to_daemon(const char *event, uint64_t left_out, const char *members, const char *message) {
   const struct vgpu_log_header header = {.kind = VGPU_LOG_MESSAGE, .left_out = left_out};
   char bytes[VGPU_LOG_MESSAGE_MOST];
@@ -86,7 +86,7 @@ static void say(const char *event, uint64_t session, const char *members, const 
   } else {
     length = snprintf(line, sizeof line, "vgpu-hostd: %s\n", safe);
   }
-  /* One write, so that lines of several workers do not mix. */
+  /* One write, so that lines of different processes do not mix. */
   ssize_t written = write(STDERR_FILENO, line, (size_t)length);
   (void)written;
 }
@@ -151,7 +151,7 @@ void vgpu_host_log_flush(void) {
   if (!of_worker || left_out == 0) return;
   struct pollfd poller = {.fd = STDERR_FILENO, .events = POLLOUT};
   const int64_t deadline = vgpu_now_ms() + FLUSH_LIMIT_MS;
-  /* Without a text it only counts. The daemon may still have to read what came before. */
+  /* Without a text, only the number. Waits until the daemon has read the earlier messages. */
   while (!send_to_daemon("left-out", left_out, "", "") && vgpu_left_ms(deadline) > 0)
     poll(&poller, 1, vgpu_left_ms(deadline));
 }

@@ -14,16 +14,17 @@
 #include "host/daemon/user.h"
 #include "host/options.h"
 #include "host/policy/devices.h"
+#include "host/session/images.h"
 #include "host/daemon/supervisor.h"
 
 #define DESCRIPTORS_WANTED 4096u
 
-/* Static, for they are large: the rules that hold, and those of a file that is read again. */
+/* Static because of their size: the rules in force, and those of a file that is read again. */
 static struct vgpu_policy policies[2];
 
 /*
- * Reads hostd.conf. Returns 0, or 2 with the reason in `error`. *used: NULL if there is no file, so that
- * every peer may connect. `inventory`: the devices that the file may name; NULL: they are not known.
+ * Reads hostd.conf. Returns 0, or 2 with the reason in `error`. *used NULL: there is no file, so every peer
+ * may connect. `inventory`: devices for the names in the file; NULL: not known yet.
  */
 static int read_policy(const struct vgpu_options *options, const struct vgpu_inventory *inventory,
                        struct vgpu_policy *policy, const struct vgpu_policy **used, char *error,
@@ -59,8 +60,10 @@ static bool read_policy_again(struct vgpu_supervisor *supervisor, char *why, uns
   const char *path = supervisor->admission.policy_name;
   if (read_policy(supervisor->inventory->options, supervisor->inventory, other, &used, why, why_size) != 0)
     return false;
-  /* A file that is being replaced is gone, empty or short for a moment, and must allow or deny nobody by
-   * that. */
+  /*
+   * While an editor replaces the file, it may be missing, empty or short for a moment. Rules must not follow
+   * from that.
+   */
   if (used == NULL && former != NULL) {
     snprintf(why, why_size, "%s: the file is gone; only a restart allows every peer", path);
     return false;
@@ -75,7 +78,9 @@ static bool read_policy_again(struct vgpu_supervisor *supervisor, char *why, uns
     return false;
   }
   if (strcmp(former == NULL ? "" : former->user, used == NULL ? "" : used->user) != 0)
-    vgpu_host_log("user", 0, "workers run as the user of the start: a change of that takes a restart");
+    vgpu_host_log(
+        "user", 0,
+        "workers keep the user of the start; another one takes effect after `systemctl restart vgpu-hostd`");
   supervisor->admission.policy = used;
   return true;
 }
@@ -93,7 +98,6 @@ static int check_config(const struct vgpu_options *options, const struct vgpu_in
   return 0;
 }
 
-/* Prepares the data that is the same for all workers. */
 static bool prepare_workers(const struct vgpu_options *options, struct vgpu_supervisor *supervisor,
                             const uint64_t *totals, int images) {
   const struct vgpu_inventory *inventory = supervisor->inventory;
@@ -143,11 +147,11 @@ static bool prepare_workers(const struct vgpu_options *options, struct vgpu_supe
               (supervisor->code.launch_log < 0 ||
                vgpu_spawner_give(spawner, VGPU_WORKER_LAUNCH_LOG, supervisor->code.launch_log));
   free(setup);
-  if (!made) vgpu_host_log("error", 0, "what workers share cannot be made: %s", strerror(errno));
+  if (!made) vgpu_host_log("error", 0, "cannot make the memory that workers share: %s", strerror(errno));
   return made;
 }
 
-/* The launch log is opened here, where files may be opened, for the workers to write to. */
+/* Opens the launch log for the workers, which can open no files. */
 static bool prepare_code(const struct vgpu_options *options, struct vgpu_code_options *code, int *images) {
   if (options->image_cache > 0) {
     code->images = vgpu_images_make(options->image_cache, images);
@@ -164,10 +168,7 @@ static bool prepare_code(const struct vgpu_options *options, struct vgpu_code_op
   return false;
 }
 
-/*
- * The daemon and its workers may have as many descriptors as the system allows them. Descriptors on their way
- * to guests count for all workers together (unix(7)).
- */
+/* Raises the limit of descriptors: those in flight to guests count for all workers together (unix(7)). */
 static void raise_descriptor_limit(void) {
   struct rlimit limit;
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
@@ -212,7 +213,7 @@ static int serve(const struct vgpu_returns *returns, const struct vgpu_options *
   char why[256];
   raise_descriptor_limit();
   if (options->worker_groups && !vgpu_worker_groups_begin(&supervisor.worker_groups, why, sizeof why))
-    vgpu_host_log("groups", 0, "workers have no control groups of their own: %s", why);
+    vgpu_host_log("groups", 0, "no control group for each worker: %s", why);
   if (!prepare_code(options, &supervisor.code, &images)) return 1;
   vgpu_devices_usual(inventory, &supervisor.admission.usual_devices);
   uint64_t totals[VGPU_DEVICES_MAX];
@@ -244,7 +245,10 @@ static int serve(const struct vgpu_returns *returns, const struct vgpu_options *
   return status;
 }
 
-/* Lets this process and its workers find the control daemon of MPS where hostd.conf says. */
+/*
+ * Sets the variable with which this process and its workers find the MPS control daemon that hostd.conf
+ * names.
+ */
 static bool use_mps(const struct vgpu_policy *policy) {
   if (policy == NULL || policy->mps[0] == '\0') return true;
   if (access(policy->mps, X_OK) != 0) {
@@ -261,7 +265,7 @@ static bool use_mps(const struct vgpu_policy *policy) {
 static int self_check(const struct vgpu_options *options, const struct vgpu_backend *backend,
                       const struct vgpu_inventory *inventory) {
   if (backend->self_check != NULL) return backend->self_check(options, inventory);
-  printf("--device %s: it asks nothing of this machine\n", backend->name);
+  printf("--device %s needs nothing of this machine: nothing to check\n", backend->name);
   return 0;
 }
 
@@ -288,7 +292,7 @@ int main(int count, char **words) {
   vgpu_host_log_json(options.json);
   if (options.check_config && options.device == NULL) return check_config(&options, NULL);
   const struct vgpu_policy *used;
-  /* Once without the devices: asking a driver takes time, and a mistake in the file does not need it. */
+  /* First without the devices: a mistake in the file is reported without starting a driver. */
   int status = read_policy_first(&options, NULL, &used);
   if (status != 0) return status;
   const struct vgpu_backend *backend = vgpu_backend_named(options.device);

@@ -46,7 +46,7 @@ static bool kernels(const char *text, struct vgpu_options *options) {
   return true;
 }
 
-/* "race", "init", or both with a comma between. */
+/* A list of "race" and "init", separated by a comma. */
 static bool checks(const char *text, struct vgpu_options *options) {
   const char *at = text;
   for (;;) {
@@ -164,11 +164,11 @@ static bool take(const char *name, int letter, struct vgpu_options *options) {
       options->sessions = (uint32_t)value;
       return true;
     default:
-      return false; /* getopt said what is wrong */
+      return false; /* getopt has printed the reason */
   }
 }
 
-/* The words that are no options: what to tell the daemon that runs. */
+/* The command for a running daemon, from the words that are not options. */
 static enum vgpu_options_result take_order(int count, char **words, struct vgpu_options *options) {
   const char *order = words[0];
   bool asks = strcmp(order, "status") == 0 || strcmp(order, "sessions") == 0 || strcmp(order, "metrics") == 0;

@@ -5,12 +5,14 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "host/backend/common/code.h"
+#include "wire/frame.h"
 
 #define VGPU_LISTEN_MAX 16u
 
+enum vgpu_kernels { VGPU_KERNELS_RUN = 1, VGPU_KERNELS_SKIP = 2, VGPU_KERNELS_REFUSE = 3 };
+
 struct vgpu_options {
-  const char *device; /* name of a backend */
+  const char *device; /* of a backend */
   const char *listen[VGPU_LISTEN_MAX];
   uint32_t listen_count;
   const char *profiles[VGPU_DEVICES_MAX]; /* software; none: the one that is compiled in */
@@ -36,7 +38,7 @@ struct vgpu_options {
   const char
       *control; /* path of the control socket; NULL: none, or the default for commands that ask the daemon */
   const char *metrics; /* path of the metrics socket; NULL: none */
-  /* Not a daemon: what to tell the one that runs ("status", "end 3"), see manage.h. "": a daemon. */
+  /* A command for the running daemon ("status", "end 3"), see manage.h. "": this process is a daemon. */
   char order[32];
   bool watch; /* repeat the order every second */
   bool no_seccomp;

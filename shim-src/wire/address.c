@@ -8,7 +8,7 @@
 
 #include <linux/vm_sockets.h>
 
-/* A decimal number up to `limit` and nothing else. */
+/* A decimal number up to `limit`, and nothing after it. */
 static bool parse_number(const char *text, unsigned long limit, unsigned *value) {
   if (*text < '0' || *text > '9' || strlen(text) > 10) return false;
   char *end;
@@ -53,7 +53,7 @@ static bool parse_vsock(const char *text, bool listening, struct vgpu_address *a
   return true;
 }
 
-/* Numeric addresses only: a name would need a resolver, and that may hang. */
+/* Only numeric addresses: a resolver could block. */
 static bool parse_tcp(const char *text, struct vgpu_address *address) {
   const char *colon = strrchr(text, ':');
   if (colon == NULL) return false;

@@ -11,10 +11,10 @@
 
 #define VGPU_AHEAD_BYTES (64u << 10)
 
-/* Begins zeroed; vgpu_ahead_init makes it ready. */
+/* Initially zero; vgpu_ahead_init() completes it. */
 struct vgpu_ahead {
   int descriptor;             /* of a non-blocking socket; the owner closes it */
-  const struct vgpu_own *own; /* to check before each wait that the socket is there; NULL: it always is */
+  const struct vgpu_own *own; /* checked before each wait; NULL: the descriptor always is this socket */
   unsigned char *bytes;       /* VGPU_AHEAD_BYTES of memory, made at the first read */
   size_t begin, end;          /* the bytes that were read and not yet taken */
   struct vgpu_spin spin;
@@ -25,7 +25,7 @@ void vgpu_ahead_init(struct vgpu_ahead *ahead, int descriptor);
 /* Frees the memory. Bytes that were read and not taken are lost. */
 void vgpu_ahead_destroy(struct vgpu_ahead *ahead);
 
-/* True if a read would not wait: bytes have come, or the end of the socket. */
+/* True if a read would not block: there are bytes, or the socket has ended. */
 bool vgpu_ahead_has_come(struct vgpu_ahead *ahead);
 
 /* Like vgpu_stream_read, vgpu_stream_read_header and vgpu_stream_skip. */

@@ -33,7 +33,7 @@ static void narrow_blocks(unsigned char *to, const unsigned char *from, size_t b
       write[1] = second;
       write[2] = third;
       write[3] = fourth;
-      __asm__ volatile("" : : : "memory"); /* or the compiler makes a memcpy of the loop */
+      __asm__ volatile("" : : : "memory"); /* keeps the compiler from making the loop a memcpy */
     }
   }
 }
@@ -55,21 +55,18 @@ __attribute__((target("avx2"))) static void wide_blocks(unsigned char *to, const
   }
 }
 
-/*
- * __builtin_cpu_supports would put a constructor of the compiler's into the libraries, and these do nothing
- * when they are loaded.
- */
+/* Not __builtin_cpu_supports: it adds a constructor, and the libraries do nothing when they are loaded. */
 static bool has_wide_vectors(void) {
   uint32_t a, b, c, d, state;
   if (__get_cpuid(1, &a, &b, &c, &d) == 0 || (c & bit_OSXSAVE) == 0 || (c & bit_AVX) == 0) return false;
-  __asm__ volatile("xgetbv" : "=a"(state), "=d"(d) : "c"(0)); /* the registers that the kernel keeps */
+  __asm__ volatile("xgetbv" : "=a"(state), "=d"(d) : "c"(0)); /* the registers that the kernel saves */
   if ((state & 6) != 6) return false;
   return __get_cpuid_count(7, 0, &a, &b, &c, &d) != 0 && (b & bit_AVX2) != 0;
 }
 
-/* Kept, because `cpuid` leaves a virtual machine. */
+/* Cached: in a VM `cpuid` exits to the host. */
 static bool use_wide(void) {
-  static atomic_int known; /* 0: not yet */
+  static atomic_int known; /* 0: not tested yet */
   int now = atomic_load_explicit(&known, memory_order_relaxed);
   if (now == 0) {
     now = has_wide_vectors() ? 1 : -1;

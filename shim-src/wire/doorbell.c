@@ -25,8 +25,8 @@ void vgpu_doorbell_destroy(struct vgpu_doorbell *doorbell) {
 }
 
 void vgpu_doorbell_ring(const struct vgpu_doorbell *doorbell) {
-  if (!vgpu_own_holds(doorbell->own)) return; /* who waits finds out */
-  /* A socket too full for one more byte wakes the peer as it is. */
+  if (!vgpu_own_holds(doorbell->own)) return; /* the waiting thread sees the loss */
+  /* A socket that is full already wakes the peer. */
   while (send(doorbell->descriptor, "", 1, MSG_NOSIGNAL | MSG_DONTWAIT) < 0 && errno == EINTR) continue;
 }
 
@@ -51,7 +51,9 @@ static struct timespec timespec_of(uint64_t nanoseconds) {
                            .tv_nsec = (long)(nanoseconds % 1000000000u)};
 }
 
-/* Polls and empties the socket, without the lock. *passed: a descriptor that came, or -1. *rung: bytes came.
+/*
+ * Polls and empties the socket, without the lock. *passed: a descriptor that arrived, or -1. *rung: bytes
+ * arrived.
  */
 static enum vgpu_stream_result hear(const struct vgpu_doorbell *doorbell, uint64_t until, int *passed,
                                     bool *rung) {
@@ -72,10 +74,10 @@ static enum vgpu_stream_result hear(const struct vgpu_doorbell *doorbell, uint64
   return VGPU_STREAM_OK;
 }
 
-/* With the lock held; -1: none. */
+/* Called with the lock held. -1: none. */
 static void keep_passed(struct vgpu_doorbell *doorbell, int passed) {
   if (passed < 0) return;
-  if (doorbell->passed >= 0) close(doorbell->passed); /* that one was not requested */
+  if (doorbell->passed >= 0) close(doorbell->passed); /* nobody requested that descriptor */
   doorbell->passed = passed;
   doorbell->received++;
 }
@@ -92,9 +94,9 @@ enum vgpu_stream_result vgpu_doorbell_wait_until(struct vgpu_doorbell *doorbell,
   if (doorbell->closed) {
     result = VGPU_STREAM_CLOSED;
   } else if (until != UINT64_MAX && left_ns(until) == 0) {
-    result = VGPU_STREAM_TIMEOUT; /* also for a peer that rings without end */
+    result = VGPU_STREAM_TIMEOUT; /* limits the loop if a peer rings without end */
   } else if (doorbell->generation != seen) {
-    /* heard meanwhile */
+    /* Another thread polled and heard the ring. */
   } else if (doorbell->polling) {
     const struct timespec at = timespec_of(until);
     while (doorbell->polling && doorbell->generation == seen && result == VGPU_STREAM_OK) {

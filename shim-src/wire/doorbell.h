@@ -1,8 +1,8 @@
 /*
- * The socket of a session that has rings. A single byte over the socket wakes the thread that sleeps at the
- * other end. The byte has no meaning, but a descriptor may come with it. The end of the socket means that the
- * peer has ended, unless the session survives its connection: then another socket takes its place. Any number
- * of threads of one process may wait on the same doorbell: one of them polls, for all.
+ * The socket of a session with rings. One byte wakes the thread that sleeps at the other end; its value has
+ * no meaning, but a descriptor may come with it. The end of the socket means that the peer has ended, unless
+ * the session survives its connection: then another socket replaces it. Any number of threads of a process
+ * may wait; one of them polls for all.
  */
 #ifndef VGPU_WIRE_DOORBELL_H
 #define VGPU_WIRE_DOORBELL_H
@@ -16,7 +16,7 @@
 
 struct vgpu_doorbell {
   int descriptor;       /* of the socket; the owner closes it */
-  struct vgpu_own *own; /* to check before each use that the socket is there; NULL: it always is */
+  struct vgpu_own *own; /* checked before each use; NULL: the descriptor always is this socket */
   pthread_mutex_t lock;
   pthread_cond_t heard;
   uint64_t generation; /* counts polls that ended */
@@ -24,14 +24,14 @@ struct vgpu_doorbell {
   bool polling;
   bool closed;       /* the socket has ended and there is no new one yet */
   bool over;         /* there will be no new socket */
-  int passed;        /* a descriptor that came; -1: none */
-  uint64_t received; /* descriptors that came, of all sockets */
+  int passed;        /* a descriptor that arrived; -1: none */
+  uint64_t received; /* descriptors that arrived, over all sockets */
 };
 
 void vgpu_doorbell_init(struct vgpu_doorbell *doorbell, int descriptor);
 void vgpu_doorbell_destroy(struct vgpu_doorbell *doorbell);
 
-/* Wakes the peer. If the peer has ended, a thread that waits notices it. */
+/* Wakes the peer. If the peer has ended, a waiting thread sees it. */
 void vgpu_doorbell_ring(const struct vgpu_doorbell *doorbell);
 
 /*
@@ -52,30 +52,30 @@ enum vgpu_stream_result vgpu_doorbell_wait_until(struct vgpu_doorbell *doorbell,
 /* The number of polls in which the peer rang. */
 uint64_t vgpu_doorbell_rings(struct vgpu_doorbell *doorbell);
 
-/* The descriptor that the peer has sent, for the caller to close; -1: none came. */
+/* The descriptor that the peer has sent, which the caller closes; -1: none. */
 int vgpu_doorbell_take(struct vgpu_doorbell *doorbell, int64_t deadline);
 
 /* Counts a descriptor that the peer sent and that was lost with the connection. */
 void vgpu_doorbell_missed(struct vgpu_doorbell *doorbell);
 
 /*
- * Ends the old socket of a session that survives its connection. The socket has been shut down. When no
- * thread polls it any more, the descriptors that it still holds are taken out. From here on every wait
- * returns CLOSED. Returns how many descriptors have come in all.
+ * Ends the old socket of a session that survives its connection, after it was shut down: waits until no
+ * thread polls it and takes out the remaining descriptors. From now on every wait returns CLOSED. Returns the
+ * number of descriptors that have arrived in total.
  */
 uint64_t vgpu_doorbell_end(struct vgpu_doorbell *doorbell);
 
 /*
- * Continues with a new socket after vgpu_doorbell_end: a copy of it takes the number of the old one, and all
- * threads that wait check again. The caller has to ring the peer once, because a ring may have been lost with
- * the old socket. False: no descriptor is free for it.
+ * Continues with a new socket after vgpu_doorbell_end(): a copy of it gets the number of the old one, and all
+ * waiting threads check again. The caller rings the peer once, because a ring may have been lost with the old
+ * socket. False: no free descriptor.
  */
 bool vgpu_doorbell_renew(struct vgpu_doorbell *doorbell, int descriptor);
 
 /* Waits, after CLOSED, until there is a new socket. False: there will be none. */
 bool vgpu_doorbell_wait_renewed(struct vgpu_doorbell *doorbell);
 
-/* Ends all waits for a new socket: there will be none. */
+/* Ends all waits for a new socket. */
 void vgpu_doorbell_give_up(struct vgpu_doorbell *doorbell);
 
 #endif

@@ -108,18 +108,18 @@
 #define VGPU_WIRE_MINOR 0
 #define VGPU_WIRE_MAGIC "VGPUWIRE" /* 8 bytes, no terminating zero on the wire */
 
-/* Frames longer than this are refused by both ends unread. Longer copies travel in several frames. */
+/* Both ends refuse longer frames without reading them. A longer copy takes several frames. */
 #define VGPU_FRAME_MAX (1024u * 1024u + 4096u)
 #define VGPU_BULK_MAX (1024u * 1024u)
 #define VGPU_BODY_MAX 512u
 
 /* Time limits in milliseconds. */
-#define VGPU_CONNECT_LIMIT_MS 2000   /* connect and WELCOME together */
+#define VGPU_CONNECT_LIMIT_MS 2000   /* for the connection and the WELCOME together */
 #define VGPU_CALL_LIMIT_MS 10000     /* an answer to a call, or a sign of life */
 #define VGPU_ALIVE_MS 3000           /* between two signs of life */
 #define VGPU_WORK_LIMIT_MS 900000    /* an answer to a call that waits for work of unknown length */
-#define VGPU_PARK_LIMIT_MS 300000    /* a parked call: less, so that only a host that is stuck exceeds it */
-#define VGPU_HANDSHAKE_LIMIT_MS 5000 /* the host waits this long for HELLO */
+#define VGPU_PARK_LIMIT_MS 300000    /* a parked call; shorter, so that only a stuck host exceeds the above */
+#define VGPU_HANDSHAKE_LIMIT_MS 5000 /* for HELLO at the host */
 
 /* Opcodes. The low 16 bits number an entry of the description (shim-src/api), which never changes. */
 #define VGPU_OP_RANGE_MASK 0xffff0000u
@@ -136,7 +136,7 @@ enum vgpu_control_opcode {
   VGPU_OP_SHARED_REGION_ADD =
       6, /* vgpu_shared_region_request -> vgpu_shared_region_reply; its memory comes over the socket */
   VGPU_OP_SHARED_REGION_DROP = 7, /* vgpu_shared_region_drop -> nothing: the host has forgotten it */
-  VGPU_OP_ALIVE = 8,              /* from the host: it still works on a call */
+  VGPU_OP_ALIVE = 8,              /* from the host: it is still carrying out a call */
   VGPU_OP_VM_RINGS = 9,           /* vgpu_vm_place -> vgpu_vm_place_reply: a place for the rings */
   VGPU_OP_GOODBYE = 10,           /* one-way, no body: the session ends with this connection */
   VGPU_OP_DEVICE_QUERY = 11,      /* vgpu_query_request + bulk -> vgpu_query_reply + bulk (query.h) */
@@ -145,11 +145,11 @@ enum vgpu_control_opcode {
 /* Frame flags. */
 #define VGPU_FLAG_REPLY 0x1u
 #define VGPU_FLAG_ONEWAY 0x2u        /* no reply will be sent */
-#define VGPU_FLAG_SHARED_REGION 0x4u /* the bulk bytes are a vgpu_span, which names the data */
+#define VGPU_FLAG_SHARED_REGION 0x4u /* the bulk is a vgpu_span, which locates the data */
 #define VGPU_FLAG_PRINTED 0x8u       /* reply: there is output of kernels to fetch */
 #define VGPU_FLAG_KNOWN (VGPU_FLAG_REPLY | VGPU_FLAG_ONEWAY | VGPU_FLAG_SHARED_REGION | VGPU_FLAG_PRINTED)
 
-/* Feature bits: the guest offers, the host answers with those it takes. None is needed. */
+/* Feature bits: the guest offers some, the host answers with those that it accepts. All are optional. */
 #define VGPU_FEATURE_SHARED_REGION 0x2u
 #define VGPU_FEATURE_MAP 0x10u       /* shared regions may be device memory, too: shared_region_map */
 #define VGPU_FEATURE_PRINT 0x20u     /* output of kernels goes to the guest: VGPU_FLAG_PRINTED */
@@ -160,7 +160,7 @@ enum vgpu_control_opcode {
 /* Rings and shared regions in memory that a VM shares with its host. Bit 0x100 was an older form. */
 #define VGPU_FEATURE_VM_MEMORY 0x400u
 #define VGPU_FEATURE_RESUME 0x800u /* the session survives its connection */
-/* In HELLO: the session survives also with rings. Older guests can have one of the two features only. */
+/* In HELLO: the session also survives with rings. Older guests have only one of the two features. */
 #define VGPU_FEATURE_RESUME_RINGS 0x1000u
 #define VGPU_FEATURE_IPC 0x2000u    /* share_memory and share_event for what cuIpc* shares */
 #define VGPU_FEATURE_SHARES 0x4000u /* also for physical memory and pools */
@@ -170,7 +170,7 @@ struct vgpu_frame {
   uint32_t length; /* of the whole frame: pad8(sizeof header + body + bulk) */
   uint32_t opcode;
   uint32_t flags;
-  uint32_t lane;     /* guest thread; 0: the guest does not say */
+  uint32_t lane;     /* the guest's thread; 0: not given */
   uint32_t body;     /* bytes of body, 0..VGPU_BODY_MAX */
   uint32_t bulk;     /* bytes of bulk, 0..VGPU_BULK_MAX */
   uint64_t sequence; /* a reply has the sequence of its request */
@@ -181,7 +181,7 @@ struct vgpu_frame {
 };
 _Static_assert(sizeof(struct vgpu_frame) == 40, "frame header");
 
-/* With VGPU_FEATURE_RESUME, in a request: the reply with this sequence was the last one that came. */
+/* With VGPU_FEATURE_RESUME, in a request: the sequence of the last reply that arrived. */
 static inline void vgpu_frame_acknowledge(struct vgpu_frame *frame, uint64_t sequence) {
   frame->status = (int32_t)(uint32_t)sequence;
   frame->deferred = (int32_t)(uint32_t)(sequence >> 32);
@@ -217,12 +217,14 @@ struct vgpu_hello {
   uint32_t features;
   uint32_t frame_max; /* longest frame the guest will read */
   uint32_t library;   /* enum vgpu_library */
-  uint32_t pid;       /* of the guest's process, in its own pid namespace; told, never trusted */
-  /* Inode of that namespace (/proc/self/ns/pid), by which a guest with containers finds the process; 0: not
-   * told. Older guests send 0. */
+  uint32_t pid;       /* of the guest's process in its own pid namespace; not verified */
+  /*
+   * Inode of that namespace (/proc/self/ns/pid), with which a guest with containers finds the process. 0: not
+   * given, or an older guest.
+   */
   uint32_t pid_namespace;
   uint64_t join;        /* session to continue (VGPU_FEATURE_RESUME), else 0 */
-  uint64_t join_secret; /* as told in its WELCOME */
+  uint64_t join_secret; /* from its WELCOME */
   char program[64];     /* for the host's log; zero-padded */
 };
 _Static_assert(sizeof(struct vgpu_hello) == 112, "hello");
@@ -231,7 +233,7 @@ struct vgpu_welcome {
   char magic[8];
   uint16_t major;
   uint16_t minor;
-  uint32_t features;  /* those of HELLO that hold in this session */
+  uint32_t features;  /* features of HELLO that the session uses */
   uint32_t frame_max; /* longest frame the host will read */
   uint32_t device_count;
   int32_t cuda_version; /* 13000 is 13.0 */
@@ -248,29 +250,35 @@ _Static_assert(sizeof(struct vgpu_welcome) == 160, "welcome");
 
 /* Follows a HELLO with VGPU_FEATURE_RESUME. */
 struct vgpu_resume {
-  /* Of a session that goes on: the sequence of the last reply that has come. With rings: so many descriptors
-   * have come. Else 0. */
+  /*
+   * The sequence of the last reply that arrived in the continued session. With rings: the number of
+   * descriptors that arrived. Else 0.
+   */
   uint64_t received;
-  /* Of the guest's running kernel (vgpu_machine); 0: not told. With it and the pid namespace a host on the
-   * same one knows the guest's process. */
+  /*
+   * Of the guest's running kernel (vgpu_machine); 0: not given. If the host's kernel and pid namespace are
+   * the same, the host knows the guest's process.
+   */
   uint64_t machine;
 };
 /* Follows the WELCOME of such a HELLO. */
 struct vgpu_resumed {
-  uint64_t next; /* all frames before this sequence have come */
-  uint64_t mark; /* with rings: what the guest finds at VGPU_RING_MARK. Later than the first version */
+  uint64_t next; /* all frames before this sequence have arrived */
+  uint64_t mark; /* with rings: the value at VGPU_RING_MARK. Added after the first version */
 };
 #define VGPU_RESUMED_FIRST 8u
 _Static_assert(offsetof(struct vgpu_resumed, mark) == VGPU_RESUMED_FIRST, "resumed");
 
 #define VGPU_VM_MARK_BYTES 16u
-/* Places begin and end at multiples: a page on every machine. The first is for marks. */
+/*
+ * Places begin and end at multiples of this, which is a multiple of each architecture's page size. The first
+ * is for marks.
+ */
 #define VGPU_VM_STEP 65536u
 /* The guest's lock for the byte at offset x of the memory is at x + this: far behind the end of any file, so
  * that both sides' locks can be in one file where guest and host are one machine. */
 #define VGPU_VM_GUEST_LOCKS (1ull << 62)
 
-/* Follows the WELCOME with VGPU_FEATURE_VM_MEMORY. */
 struct vgpu_vm_mark {
   uint64_t offset; /* in the VM's memory, below VGPU_VM_STEP */
   uint8_t mark[VGPU_VM_MARK_BYTES];
@@ -279,10 +287,10 @@ _Static_assert(sizeof(struct vgpu_vm_mark) == 24, "mark in a VM's memory");
 
 /* Instead of a place for the rings: the socket carries the frames, because ... */
 #define VGPU_VM_NOT_SEEN UINT64_MAX         /* the guest does not see this memory */
-#define VGPU_VM_NO_ROOM (UINT64_MAX - 1ull) /* all of it is in use */
+#define VGPU_VM_NO_ROOM (UINT64_MAX - 1ull) /* no place is free */
 
 struct vgpu_vm_place {
-  uint64_t bytes; /* of the rings: as many as both have */
+  uint64_t bytes; /* of the rings: the most that both ends have */
   uint64_t offset;
 };
 struct vgpu_vm_place_reply {
@@ -297,8 +305,8 @@ static inline uint64_t vgpu_vm_steps(uint64_t bytes) {
 }
 
 /*
- * One session of the asking guest (same vsock CID, or same user of a unix socket). A "claim" is what the
- * guest's process said in its greeting: a claim that the host cannot check. All else is the host's own word.
+ * One session of the asking guest (same vsock CID, or same user of a unix socket). A "claim" is from the
+ * guest's greeting, and the host cannot verify it. All other fields are the host's own.
  */
 struct vgpu_session_facts {
   uint64_t session;
@@ -306,13 +314,13 @@ struct vgpu_session_facts {
   uint64_t memory;        /* bytes of device memory it holds, of all devices */
   uint64_t launches;      /* kernels that ran, those of graphs too */
   uint64_t calls;         /* frames that were carried out */
-  uint64_t refused;       /* of those, how many ended with an error */
+  uint64_t refused;       /* frames that ended with an error */
   int32_t last_refusal;   /* the last such error: CUresult or nvmlReturn_t by `library`; 0: none */
   uint32_t library;       /* claim: enum vgpu_library */
   uint32_t pid;           /* claim: in the namespace below */
   uint32_t pid_namespace; /* claim: inode of the process's pid namespace; 0: not told */
   char program[64];       /* claim: zero-padded, printable ASCII */
-  /* Later than the first version: an older host's facts end here. */
+  /* Added after the first version: an older host's facts end here. */
   uint32_t carrier; /* enum vgpu_carrier */
   uint32_t reserved;
 };
@@ -330,13 +338,14 @@ struct vgpu_sessions_reply {
   uint64_t turned_away;        /* connections of this guest that the host refused so far */
   int32_t last_turned_away;    /* why, the last time: enum vgpu_status; 0: none */
   uint32_t turned_away_age;    /* seconds since the last time */
-  /* Later than the first version of this reply: an older host's ends here. */
+  /* Added after the first version: an older host's reply ends here. */
   uint64_t
       kernels_refused;  /* launches of this guest of kernels that the host cannot run, in all its sessions */
   uint32_t refused_age; /* seconds since the last such launch */
   uint32_t reserved;    /* 0 */
-  char refused_program[64];                    /* claim: whose launch it was; zero-padded, printable ASCII */
-  char refused_kernel[VGPU_KERNEL_NAME_BYTES]; /* its kernel, likewise; a longer name is cut */
+  char refused_program[64]; /* claim: program of that launch; zero-padded, printable ASCII */
+  char refused_kernel[VGPU_KERNEL_NAME_BYTES]; /* kernel of that launch, possibly cut; zero-padded, printable
+                                                  ASCII */
 };
 #define VGPU_SESSIONS_REPLY_FIRST 184u
 _Static_assert(offsetof(struct vgpu_sessions_reply, kernels_refused) == VGPU_SESSIONS_REPLY_FIRST,
@@ -349,15 +358,15 @@ _Static_assert(sizeof(struct vgpu_sessions_reply) == 504, "sessions reply");
  */
 struct vgpu_memory_told {
   uint64_t limit;      /* bytes that a new session of this guest may hold at most; 0: the devices limit it */
-  uint32_t limited_by; /* enum vgpu_memory_limit; what sets it */
+  uint32_t limited_by; /* enum vgpu_memory_limit: what sets the limit */
   uint32_t line;       /* the line of hostd.conf that allows this guest; 0: the host has no such file */
-  uint64_t refused;    /* allocations of this guest that were refused; all below is of the last one */
-  uint64_t refused_bytes;   /* asked for */
-  uint64_t refused_limit;   /* bytes that it may hold, or that the device has */
-  uint64_t refused_free;    /* bytes of these that were free */
+  uint64_t refused;    /* refused allocations of this guest; the fields below describe the last one */
+  uint64_t refused_bytes;   /* requested */
+  uint64_t refused_limit;   /* the limit that refused it */
+  uint64_t refused_free;    /* bytes that were free within the limit */
   uint32_t refused_by;      /* enum vgpu_memory_limit */
   uint32_t refused_age;     /* seconds */
-  char refused_program[64]; /* claim: whose it was; zero-padded, printable ASCII */
+  char refused_program[64]; /* claim: its program; zero-padded, printable ASCII */
 };
 _Static_assert(sizeof(struct vgpu_memory_told) == 120, "memory told");
 
@@ -387,7 +396,7 @@ struct vgpu_facts_reply {
   uint32_t element_size; /* of one, so that later hosts can append fields */
 };
 
-/* All that never changes about one device: fetched once. */
+/* Facts about one device that never change. */
 struct vgpu_device_facts {
   char name[128]; /* zero-terminated; ends in " (simulated)" on a software device */
   uint8_t uuid[16];
@@ -398,14 +407,14 @@ struct vgpu_device_facts {
   uint32_t compute_major;
   uint32_t compute_minor;
   uint32_t simulated;
-  uint8_t attribute_known[VGPU_ATTRIBUTES_MAX / 8]; /* bit n: attributes[n] holds */
+  uint8_t attribute_known[VGPU_ATTRIBUTES_MAX / 8]; /* bit n: attributes[n] is valid */
   int32_t attributes[VGPU_ATTRIBUTES_MAX];
 };
 _Static_assert(sizeof(struct vgpu_device_facts) == 968, "device facts");
 
 struct vgpu_usage_request {
   uint32_t device;
-  uint32_t wants_persistence; /* 1; a guest that does not know the value sends 0 and gets 0 */
+  uint32_t wants_persistence; /* 1; an older guest sends 0, and gets 0 in `persistence` */
 };
 
 struct vgpu_usage_reply {
@@ -423,7 +432,7 @@ _Static_assert(sizeof(struct vgpu_usage_reply) == 40, "usage");
 
 /* One process of the asking guest (same vsock CID, or same user of a unix socket). */
 struct vgpu_process_facts {
-  uint32_t pid; /* as its HELLO told */
+  uint32_t pid; /* from its HELLO */
   uint32_t reserved;
   uint64_t used; /* bytes on the device asked for */
 };
@@ -433,7 +442,10 @@ static inline uint32_t vgpu_frame_length(uint32_t body, uint32_t bulk) {
   return (uint32_t)((sizeof(struct vgpu_frame) + (uint64_t)body + bulk + 7u) & ~(uint64_t)7u);
 }
 
-/* True if the header's sizes agree with each other and with the limits; nothing else may be read before. */
+/*
+ * True if the sizes in the header are consistent and within limits. To be checked before anything else is
+ * read.
+ */
 static inline bool vgpu_frame_sound(const struct vgpu_frame *frame) {
   return frame->body <= VGPU_BODY_MAX && frame->bulk <= VGPU_BULK_MAX &&
          frame->length == vgpu_frame_length(frame->body, frame->bulk) && frame->length <= VGPU_FRAME_MAX &&

@@ -13,7 +13,7 @@ enum vgpu_greeting_result vgpu_greeting_read(const void *bytes, size_t filled, s
   *wanted = sizeof frame;
   if (filled < sizeof frame) return VGPU_GREETING_PART;
   memcpy(&frame, bytes, sizeof frame);
-  /* A later guest may say more than we know, in the body. */
+  /* The body may be longer than ours: the guest may be newer. */
   if (!vgpu_frame_sound(&frame) || frame.opcode != VGPU_OP_HELLO || frame.flags != 0 || frame.sequence != 0 ||
       frame.body < sizeof *hello || frame.bulk != 0) {
     return VGPU_GREETING_UNSOUND;
@@ -51,7 +51,7 @@ void vgpu_version_text(const struct vgpu_welcome *host, char *text, size_t size)
 }
 
 uint32_t vgpu_pid_namespace(void) {
-  /* The numbers that the kernel gives to namespaces have 32 bits. Without /proc it is not told. */
+  /* Inode numbers of namespaces have 32 bits. Without /proc the result is 0. */
   struct statx info;
   bool known = statx(AT_FDCWD, "/proc/self/ns/pid", 0, STATX_INO, &info) == 0;
   return known ? (uint32_t)info.stx_ino : 0;

@@ -7,12 +7,12 @@
 
 #include "wire/frame.h"
 
-/* Bytes of the longest greeting; HELLO may grow up to there. */
+/* A newer HELLO may have up to this many bytes. */
 #define VGPU_GREETING_MAX (sizeof(struct vgpu_frame) + VGPU_BODY_MAX)
 
 enum vgpu_greeting_result {
-  VGPU_GREETING_PART = 0,    /* good so far; read on up to `wanted` bytes in all, and not one more */
-  VGPU_GREETING_WHOLE = 1,   /* `hello` is filled; its version and its wishes are not looked at yet */
+  VGPU_GREETING_PART = 0,    /* valid so far: read until there are `wanted` bytes, and no more */
+  VGPU_GREETING_WHOLE = 1,   /* `hello` is filled; its version and features are not checked */
   VGPU_GREETING_UNSOUND = 2, /* not the vgpu protocol */
 };
 
@@ -26,10 +26,7 @@ struct vgpu_resume vgpu_greeting_resume(const void *bytes);
 /* The status with which a host of this version refuses the greeting (enum vgpu_status); 0: it accepts it. */
 int32_t vgpu_greeting_status(const struct vgpu_hello *hello);
 
-/*
- * Writes a message for people: both wire versions, and which end is older. A guest uses it when the host has
- * another version.
- */
+/* Writes a message with both wire versions and the older end, for a guest whose host has another version. */
 void vgpu_version_text(const struct vgpu_welcome *host, char *text, size_t size);
 
 /* The inode of this process's pid namespace; 0: not known. */

@@ -10,7 +10,7 @@
 #define SO_COOKIE 57 /* Linux 4.12 */
 #endif
 
-/* Above the numbers that daemons close in a loop: 256 and 1024 are usual ends of it. */
+/* Above the numbers that daemons close in a loop, which often ends at 256 or 1024. */
 #define HIGH 1024
 
 static uint64_t cookie_of(int descriptor) {

@@ -21,16 +21,16 @@ struct vgpu_own {
  */
 void vgpu_own_take(struct vgpu_own *own, int descriptor);
 
-/* True if the number still is this socket. NULL: true, the caller's process closes nothing by itself. */
+/* True if the number still is this socket, or if `own` is NULL. */
 bool vgpu_own_holds(const struct vgpu_own *own);
 
 /* Puts a copy of another socket in the place of this one. False: the number is no longer this socket. */
 bool vgpu_own_replace(struct vgpu_own *own, int descriptor);
 
-/* Shuts the socket down, in both directions, if it still is there. */
+/* Shuts the socket down in both directions, if the number still is this socket. */
 void vgpu_own_shut(const struct vgpu_own *own);
 
-/* Closes the socket, if it still is there. */
+/* Closes the socket, if the number still is this socket. */
 void vgpu_own_close(const struct vgpu_own *own);
 
 #endif

@@ -51,7 +51,7 @@ struct vgpu_query_reply {
   uint32_t reserved;
 };
 
-/* All that one call reads and writes. More is refused; a capacity that is larger is made smaller. */
+/* Bytes that one call reads and writes. A call with more is refused; a larger capacity is reduced. */
 #define VGPU_QUERY_BYTES 65536u
 
 /* Finds a query by its number; its index goes to *index (NULL: not wanted). NULL: there is none. */

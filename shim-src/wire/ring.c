@@ -66,8 +66,8 @@ enum vgpu_ring_state vgpu_ring_available(struct vgpu_ring *ring, uint32_t *bytes
 }
 
 /*
- * After the index, before which everything else was written. The two sequentially consistent pairs (index
- * written, flag read; flag written, index read) make sure that at least one end sees the other's write.
+ * Wakes a sleeping peer after an index was written. Both ends use sequentially consistent accesses (index
+ * written, flag read; flag written, index read), so that at least one end sees the other's write.
  */
 static void wake(uint32_t *sleeps, const struct vgpu_doorbell *doorbell) {
   if (__atomic_exchange_n(sleeps, 0, __ATOMIC_SEQ_CST) != 0) vgpu_doorbell_ring(doorbell);
@@ -86,8 +86,9 @@ void vgpu_ring_read(struct vgpu_ring *ring, uint32_t length, const struct vgpu_d
   ring->position += vgpu_ring_step(length);
   __atomic_store_n(&control->head, ring->position, __ATOMIC_SEQ_CST);
   if (__atomic_load_n(&control->writer_sleeps, __ATOMIC_SEQ_CST) == 0) return;
-  /* Not for every frame: a writer that had to sleep gets work for a while. Wake the writer after the last
-   * frame.
+  /*
+   * Not after each frame: a writer that had to sleep should get space for several. The last frame always
+   * wakes the writer.
    */
   uint64_t tail = __atomic_load_n(&control->tail, __ATOMIC_SEQ_CST);
   if (tail - ring->position <= ring->size / 2) wake(&control->writer_sleeps, doorbell);
@@ -116,7 +117,7 @@ static enum vgpu_stream_result await(struct vgpu_ring *ring, uint32_t room, stru
   enum vgpu_stream_result result = VGPU_STREAM_OK;
   uint32_t *sleeps = room > 0 ? &ring->control->writer_sleeps : &ring->control->reader_sleeps;
   while (state == VGPU_RING_NOT_YET) {
-    /* The result is returned only after another look: a peer may have written before it closed. */
+    /* Check once more before the result is returned: the peer may have written before it closed. */
     if (result != VGPU_STREAM_OK) return result;
     uint64_t seen = vgpu_doorbell_generation(doorbell);
     if (room == 0)
@@ -156,7 +157,7 @@ enum vgpu_stream_result vgpu_ring_sleep(struct vgpu_ring *ring, struct vgpu_door
   __atomic_store_n(&ring->control->reader_sleeps, 1, __ATOMIC_SEQ_CST);
   if (look(ring, 0) == VGPU_RING_NOT_YET) result = vgpu_doorbell_wait_until(doorbell, seen, until);
   __atomic_store_n(&ring->control->reader_sleeps, 0, __ATOMIC_SEQ_CST);
-  /* A peer may have written before it closed. */
+  /* The peer may have written before it closed. */
   return look(ring, 0) == VGPU_RING_NOT_YET ? result : VGPU_STREAM_OK;
 }
 

@@ -33,7 +33,7 @@
 #include "wire/frame.h"
 #include "wire/spin.h"
 
-#define VGPU_RING_CONTROL 65536u /* a page on every machine */
+#define VGPU_RING_CONTROL 65536u /* a multiple of the page size of each architecture */
 #define VGPU_RING_REPLIES 512u   /* offset of the second control */
 #define VGPU_RING_MARK 1024u     /* offset of the host's mark: vgpu_resumed */
 #define VGPU_RING_LINE 64u
@@ -50,7 +50,7 @@ struct vgpu_ring_control {
   _Alignas(128) uint32_t writer_sleeps;
   _Alignas(128) uint64_t head;
   _Alignas(128) uint32_t reader_sleeps;
-  uint32_t reader_processor; /* where it last went to sleep, plus 1; 0: never, or an older end */
+  uint32_t reader_processor; /* processor on which it last went to sleep, plus 1; 0: never, or an older end */
 };
 _Static_assert(sizeof(struct vgpu_ring_control) == VGPU_RING_REPLIES, "ring control");
 
@@ -64,8 +64,8 @@ struct vgpu_ring {
   struct vgpu_spin spin;
   bool of_device; /* the bytes are memory of a PCI device to this end (device_copy.h) */
   /*
-   * Of an end that may change processors: where the peer's thread slept last, which is shared memory, and how
-   * to leave that processor; it returns false if that is never possible. NULL: this end stays where it is.
+   * Of an end that may change processors: the processor on which the peer's thread last slept, in shared
+   * memory, and the function that leaves this processor (false: never possible). NULL: this end never moves.
    */
   const uint32_t *peer_processor;
   bool (*leave)(uint32_t processor);
@@ -77,7 +77,7 @@ struct vgpu_rings {
   struct vgpu_ring requests, replies;
 };
 
-/* A number that the host chose. Both ends compare it to see that they still share this memory. */
+/* A number that the host has chosen. Both ends compare it to see whether they still share this memory. */
 static inline uint64_t *vgpu_rings_mark(const struct vgpu_rings *rings) {
   return (uint64_t *)(void *)((unsigned char *)rings->base + VGPU_RING_MARK);
 }
@@ -112,12 +112,12 @@ void vgpu_rings_across_vm(struct vgpu_rings *rings, bool inside);
 enum vgpu_ring_state { VGPU_RING_READY = 0, VGPU_RING_NOT_YET = 1, VGPU_RING_BROKEN = 2 };
 
 /*
- * For the writer: whether a frame of `length` bytes can be written now. Reads the reader's index only when it
- * has to.
+ * For the writer: whether there is room for a frame of `length` bytes. Reads the reader's index only if
+ * necessary.
  */
 enum vgpu_ring_state vgpu_ring_room(struct vgpu_ring *ring, uint32_t length);
 
-/* For the reader: the bytes that can be read, at least. Reads the writer's index only when none are known. */
+/* For the reader: a number of bytes that can be read. Reads the writer's index only if none are known. */
 enum vgpu_ring_state vgpu_ring_available(struct vgpu_ring *ring, uint32_t *bytes);
 
 /* The place of the next byte to write or read. The bytes behind it are contiguous. */
@@ -148,11 +148,10 @@ enum vgpu_stream_result vgpu_ring_write_frame(struct vgpu_ring *ring, struct vgp
                                               uint32_t bulk_size, struct vgpu_doorbell *doorbell,
                                               int64_t deadline);
 
-/* Learns from a wait (spin.h), and leaves the peer's processor if that may be why many waits slept. */
+/* Learns from a wait (spin.h). If many waits slept, moves away from the peer's processor. */
 void vgpu_ring_learn(struct vgpu_ring *ring, const struct vgpu_spinning *spinning, bool slept);
 
-/* For the reader: sleeps until a frame can be read, or until a time (vgpu_now_ns). May return OK before both.
- */
+/* For the reader: sleeps until there is a frame, or until a time (vgpu_now_ns). OK may come earlier. */
 enum vgpu_stream_result vgpu_ring_sleep(struct vgpu_ring *ring, struct vgpu_doorbell *doorbell,
                                         uint64_t until);
 

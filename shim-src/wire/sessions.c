@@ -11,7 +11,7 @@ static enum vgpu_sessions_result failure(enum vgpu_stream_result result) {
   return result == VGPU_STREAM_TIMEOUT ? VGPU_SESSIONS_TIMEOUT : VGPU_SESSIONS_UNSOUND;
 }
 
-/* Callers print this text: without control characters it cannot change a terminal. */
+/* Replaces control characters, which could change the terminal of a caller that prints the text. */
 static void make_plain(char *text, size_t size) {
   text[size - 1] = '\0';
   size_t length = strlen(text);
@@ -32,7 +32,7 @@ static enum vgpu_stream_result read_memory(int descriptor, struct vgpu_sessions_
   return result;
 }
 
-/* Elements of an older host are shorter. Those of a later one are longer: the unknown rest is skipped. */
+/* An element of an older host is shorter. Of a newer host's element the unknown rest is skipped. */
 static enum vgpu_stream_result read_elements(int descriptor, struct vgpu_sessions_list *list,
                                              int64_t deadline) {
   enum vgpu_stream_result result = VGPU_STREAM_OK;
@@ -58,7 +58,7 @@ enum vgpu_sessions_result vgpu_sessions_ask_on(int descriptor, struct vgpu_sessi
                              .library = VGPU_LIBRARY_SESSIONS};
   vgpu_hello_introduce(&hello);
   struct vgpu_frame frame = {.opcode = VGPU_OP_HELLO};
-  /* A host that refuses may have hung up before it reads this; its answer is there all the same. */
+  /* A host that refuses may have closed without reading this. Its answer has arrived all the same. */
   (void)vgpu_stream_write_frame(descriptor, &frame, &hello, sizeof hello, NULL, 0, deadline);
   enum vgpu_stream_result result = vgpu_stream_read_header(descriptor, &frame, deadline);
   if (result != VGPU_STREAM_OK) return failure(result);

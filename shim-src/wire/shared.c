@@ -14,7 +14,7 @@
 
 int vgpu_shared_make(const char *name, uint64_t bytes) {
   int descriptor = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_NOEXEC_SEAL);
-  /* Kernels before 6.3 do not know the flag; some later ones want it. */
+  /* Kernels before 6.3 reject the flag; some later ones require it. */
   if (descriptor < 0 && errno == EINVAL) {
     descriptor = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
   }
@@ -30,7 +30,7 @@ int vgpu_shared_make(const char *name, uint64_t bytes) {
 }
 
 bool vgpu_shared_sound(int descriptor, uint64_t bytes) {
-  /* Not fstat(): glibc has it as a function since 2.33 only. */
+  /* Not fstat(), a function of glibc only since 2.33. */
   struct statx status;
   int seals = fcntl(descriptor, F_GET_SEALS);
   return seals >= 0 && (seals & SIZE_SEALS) == SIZE_SEALS &&

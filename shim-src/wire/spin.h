@@ -17,11 +17,11 @@
 #define VGPU_SPIN_MOST_NS 60000
 #define VGPU_SPIN_LEAST_NS 500
 #define VGPU_SPIN_PROBE 8u         /* waits that slept until one spins longer again: doubled */
-#define VGPU_SPIN_PROBE_MOST 256u  /* each time that did not help, up to this */
-#define VGPU_SPIN_CROWDED_NS 20000 /* a turn this long: another thread ran on this processor */
+#define VGPU_SPIN_PROBE_MOST 256u  /* doubled each time the longer spin did not help, up to this */
+#define VGPU_SPIN_CROWDED_NS 20000 /* a turn this long: another thread used this processor */
 #define VGPU_SPIN_REST_LEAST 2u    /* waits without spinning after such a turn; doubled */
-#define VGPU_SPIN_REST_MOST 128u   /* each time, up to this */
-#define VGPU_SPIN_QUIET 256u       /* waits in a row without sleep that halve it again */
+#define VGPU_SPIN_REST_MOST 128u   /* doubled each time, up to this */
+#define VGPU_SPIN_QUIET 256u       /* waits in a row without sleep after which it is halved */
 #define VGPU_SPIN_TURNS 8u         /* turns between two reads of the clock */
 #define VGPU_SPIN_EAGER 1024u      /* first turns, without the pause, which takes 40 ns on some */
 /*
@@ -42,10 +42,10 @@
 struct vgpu_spin {
   int64_t limit;      /* nanoseconds; 0: one processor */
   int64_t most;       /* the largest value of `limit` */
-  int64_t crowded;    /* nanoseconds; a longer turn: another thread ran on this processor */
-  uint32_t slept;     /* waits that slept since one did not or one spun longer */
-  uint32_t probe;     /* after this many such waits one spins longer */
-  uint32_t rest;      /* waits to come that go to sleep at once */
+  int64_t crowded;    /* nanoseconds; a longer turn: another thread used this processor */
+  uint32_t slept;     /* waits in a row that slept, since the last longer spin */
+  uint32_t probe;     /* number of such waits after which one spins longer */
+  uint32_t rest;      /* number of next waits that sleep at once */
   uint32_t next_rest; /* the value of `rest` after the next crowded turn */
   uint32_t quiet;     /* waits in a row for which spinning was enough */
 };
@@ -88,7 +88,7 @@ static inline void vgpu_relax(void) {
 #endif
 }
 
-/* Reads the clock. False when the limit has passed, or another thread ran in between. */
+/* Reads the clock. False: the limit has passed, or another thread used the processor. */
 static inline bool vgpu_spin_clock(const struct vgpu_spin *spin, struct vgpu_spinning *spinning) {
   int64_t now = (int64_t)vgpu_now_ns();
   if (spinning->begun == 0) spinning->begun = now;
@@ -98,7 +98,7 @@ static inline bool vgpu_spin_clock(const struct vgpu_spin *spin, struct vgpu_spi
 }
 
 /*
- * One turn in which the caller makes a system call, which costs more than the clock. False when the limit has
+ * One turn in which the caller makes a system call, which costs more than the clock. False: the limit has
  * passed.
  */
 static inline bool vgpu_spin_call(const struct vgpu_spin *spin, struct vgpu_spinning *spinning) {
@@ -106,19 +106,18 @@ static inline bool vgpu_spin_call(const struct vgpu_spin *spin, struct vgpu_spin
   return vgpu_spin_clock(spin, spinning);
 }
 
-/* One turn; false when the limit has passed. */
+/* One turn. False: the limit has passed. */
 static inline bool vgpu_spin_turn(const struct vgpu_spin *spin, struct vgpu_spinning *spinning) {
   if (spin->limit == 0 || spin->rest > 0) return false;
-  /* These turns take a microsecond, so they are left out when spinning has not helped lately. */
+  /* These turns take a microsecond in total: skipped while spinning does not help. */
   if (++spinning->turns <= VGPU_SPIN_EAGER && spin->limit > VGPU_SPIN_LEAST_NS) return true;
   vgpu_relax();
   return spinning->turns % VGPU_SPIN_TURNS != 1 || vgpu_spin_clock(spin, spinning);
 }
 
 /*
- * Learns from a wait. `slept`: the peer came too late for the spinning. True if the next wait spins longer
- * because many waits have slept: the caller can then find out whether the reason is something other than the
- * peer's pace.
+ * Learns from a wait. `slept`: the peer answered after the spinning. True: many waits have slept, and the
+ * next one spins longer; the caller can then look for a reason other than the peer's speed.
  */
 static inline bool vgpu_spin_learn(struct vgpu_spin *spin, const struct vgpu_spinning *spinning, bool slept) {
   if (spin->limit == 0) return false;

@@ -14,7 +14,7 @@ static enum vgpu_stream_result wait_for(int descriptor, short events, int64_t de
   for (;;) {
     int limit = deadline == VGPU_NO_DEADLINE ? -1 : vgpu_left_ms(deadline);
     int ready = poll(&poller, 1, limit);
-    if (ready > 0) return VGPU_STREAM_OK; /* errors show at the next read or write */
+    if (ready > 0) return VGPU_STREAM_OK; /* errors appear at the next read or write */
     if (ready == 0) return VGPU_STREAM_TIMEOUT;
     if (errno != EINTR) return VGPU_STREAM_CLOSED;
   }
@@ -25,8 +25,8 @@ enum vgpu_stream_result vgpu_stream_wait_readable(int descriptor, int64_t deadli
 }
 
 /*
- * A unix listener whose queue is full answers a non-blocking connect with EAGAIN, and poll() cannot wait
- * for room: try again until the deadline.
+ * A unix listener with a full queue answers EAGAIN to a non-blocking connect, and poll() cannot wait for
+ * room: try again until the deadline.
  */
 static bool connect_within(int descriptor, const struct vgpu_address *address, int64_t deadline) {
   for (;;) {
@@ -67,7 +67,7 @@ int vgpu_stream_connect(const struct vgpu_address *address, int64_t deadline) {
   return descriptor;
 }
 
-/* Keeps the first descriptor that came if there is none yet, and closes the rest. */
+/* Keeps the first descriptor that arrived, and closes all others. */
 static void take_passed(struct msghdr *message, int *passed) {
   for (struct cmsghdr *part = CMSG_FIRSTHDR(message); part != NULL; part = CMSG_NXTHDR(message, part)) {
     if (part->cmsg_level != SOL_SOCKET || part->cmsg_type != SCM_RIGHTS) continue;
@@ -119,7 +119,7 @@ uint32_t vgpu_stream_padding(const struct vgpu_frame *frame) {
   return frame->length - (uint32_t)sizeof *frame - frame->body - frame->bulk;
 }
 
-/* All of the parts; `passed`, if there is one, goes with the first byte. */
+/* Writes all parts. `passed` (-1: none) goes with the first byte. */
 static enum vgpu_stream_result write_parts(int descriptor, struct iovec *parts, size_t count, int passed,
                                            int64_t deadline) {
   _Alignas(struct cmsghdr) unsigned char control[CMSG_SPACE(sizeof(int))] = {0};

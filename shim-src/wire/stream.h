@@ -1,6 +1,6 @@
 /*
- * Bytes over a non-blocking stream socket, each step with a deadline (vgpu_now_ms time). No signal is
- * raised when the peer is gone; EINTR is not an error.
+ * Bytes over a non-blocking stream socket, each step with a deadline (vgpu_now_ms). Writing to a closed
+ * socket raises no signal; EINTR is not an error.
  */
 #ifndef VGPU_WIRE_STREAM_H
 #define VGPU_WIRE_STREAM_H
@@ -53,8 +53,8 @@ enum vgpu_stream_result vgpu_stream_pass_frame(int descriptor, struct vgpu_frame
 enum vgpu_stream_result vgpu_stream_pass(int descriptor, int passed, int64_t deadline);
 
 /*
- * Returns what recv() returns and does not wait. A descriptor that came along is stored in *passed, and the
- * caller closes it; without one, *passed is unchanged.
+ * Like recv() without waiting. A descriptor that arrived is stored in *passed, which the caller closes; else
+ * *passed is unchanged.
  */
 ssize_t vgpu_stream_receive(int descriptor, void *bytes, size_t size, int *passed);
 

@@ -22,7 +22,7 @@
 #define RETRY_MS 2000
 
 static int64_t failed_at; /* guarded by the process's lock; 0: never */
-static uint64_t epochs;   /* likewise */
+static uint64_t epochs;
 /*
  * The list of all drivers that were made, guarded by the process's lock. A driver that was replaced stays in
  * it, because a thread may still use it.
@@ -193,7 +193,7 @@ int vgpu_cuda_exchange_once(uint32_t opcode, struct vgpu_cuda_exchange *exchange
   if (vgpu_host_function_runs()) return CUDA_ERROR_NOT_PERMITTED;
   if (vgpu_capture_ask(driver, opcode, exchange->send, exchange->send_size, exchange->bulk,
                        exchange->bulk_capacity, &result)) {
-    exchange->bulk_size = exchange->bulk_capacity; /* the bytes come when the graph is launched */
+    exchange->bulk_size = exchange->bulk_capacity; /* the bytes arrive when the graph is launched */
     return result;
   }
   struct vgpu_send sending = {.body = exchange->send,
@@ -246,7 +246,7 @@ int vgpu_cuda_call(uint32_t opcode, const void *send, uint32_t send_size, void *
   return vgpu_cuda_exchange(opcode, &exchange);
 }
 
-/* The whole bulk must have come. */
+/* Fails unless the whole bulk has arrived. */
 static int call_for_bulk(uint32_t opcode, struct vgpu_cuda_exchange *exchange) {
   int result = vgpu_cuda_exchange(opcode, exchange);
   if (result != CUDA_SUCCESS) return result;

@@ -5,7 +5,7 @@
 #include <pthread.h>
 
 #include "guest/cuda/graph/graph_memory.h"
-#include "guest/cuda/guest_cuda.h"
+#include "guest/guest_cuda.h"
 #include "guest/cuda/stream/host_function.h"
 #include "guest/cuda/objects.h"
 #include "guest/cuda/stream/outstanding.h"
@@ -73,7 +73,7 @@ struct vgpu_event {
 struct vgpu_driver {
   struct vgpu_session *session;
   struct vgpu_driver *previous;
-  uint64_t epoch; /* tells one driver of this process from the next */
+  uint64_t epoch; /* identifies the driver among those of this process */
   bool initialised;
   int32_t device_count;
   uint32_t host_index[VGPU_DEVICES_MAX]; /* of each visible device */
@@ -88,7 +88,7 @@ struct vgpu_driver {
   struct vgpu_outstanding outstanding;
   struct vgpu_readbacks readbacks;
   struct vgpu_host_functions functions;
-  bool holds; /* a stream may have been told to wait for a value in memory; without the lock */
+  bool holds; /* a stream may wait for a value in memory; without the lock */
   struct vgpu_virtual virtual;
   struct vgpu_staging staging;
   struct vgpu_device_pools pools[VGPU_DEVICES_MAX]; /* of each visible device; under `lock` */

@@ -5,8 +5,8 @@
 struct vgpu_driver;
 
 /*
- * Fetches the text that kernels have printed so far and writes it to stdout, as CUDA does when a program
- * waits for the device. It costs nothing if the last answer said that there is no text.
+ * Fetches the output of kernels and writes it to stdout, as CUDA does when a program waits for the device.
+ * Without output, according to the last answer, it costs nothing.
  */
 void vgpu_printed_fetch(struct vgpu_driver *driver);
 

@@ -1,17 +1,10 @@
 /* Device properties that never change. They are answered from the facts fetched at nvmlInit. */
+#include "api/device_attributes.h"
 #include "guest/nvml/nvml.h"
 
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
-
-/* CUdevice_attribute numbers. */
-enum {
-  ATTRIBUTE_COMPUTE_MODE = 20,
-  ATTRIBUTE_ECC_ENABLED = 32,
-  ATTRIBUTE_MEMORY_BUS_WIDTH = 37,
-  ATTRIBUTE_MULTI_GPU_BOARD = 84,
-};
 
 int nvmlDeviceGetName(nvml_device device, char *name, unsigned size) {
   const struct vgpu_device_facts *facts;
@@ -105,7 +98,7 @@ static int attribute_of(nvml_device device, const void *out, unsigned attribute,
 
 int nvmlDeviceGetMemoryBusWidth(nvml_device device, unsigned *bits) {
   int32_t value;
-  int result = attribute_of(device, bits, ATTRIBUTE_MEMORY_BUS_WIDTH, &value);
+  int result = attribute_of(device, bits, VGPU_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH, &value);
 
   if (result == NVML_SUCCESS) *bits = (unsigned)value;
   return result;
@@ -113,7 +106,7 @@ int nvmlDeviceGetMemoryBusWidth(nvml_device device, unsigned *bits) {
 
 int nvmlDeviceGetEccMode(nvml_device device, int *current, int *pending) {
   int32_t value;
-  int result = attribute_of(device, current && pending ? current : NULL, ATTRIBUTE_ECC_ENABLED, &value);
+  int result = attribute_of(device, current && pending ? current : NULL, VGPU_ATTRIBUTE_ECC_ENABLED, &value);
 
   if (result == NVML_SUCCESS) *current = *pending = value;
   return result;
@@ -121,7 +114,7 @@ int nvmlDeviceGetEccMode(nvml_device device, int *current, int *pending) {
 
 int nvmlDeviceGetComputeMode(nvml_device device, int *mode) {
   int32_t value;
-  int result = attribute_of(device, mode, ATTRIBUTE_COMPUTE_MODE, &value);
+  int result = attribute_of(device, mode, VGPU_ATTRIBUTE_COMPUTE_MODE, &value);
 
   if (result == NVML_SUCCESS) *mode = value;
   return result;
@@ -129,7 +122,7 @@ int nvmlDeviceGetComputeMode(nvml_device device, int *mode) {
 
 int nvmlDeviceGetMultiGpuBoard(nvml_device device, unsigned *multiple) {
   int32_t value;
-  int result = attribute_of(device, multiple, ATTRIBUTE_MULTI_GPU_BOARD, &value);
+  int result = attribute_of(device, multiple, VGPU_ATTRIBUTE_MULTI_GPU_BOARD, &value);
 
   if (result == NVML_SUCCESS) *multiple = (unsigned)value;
   return result;

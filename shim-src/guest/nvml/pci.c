@@ -1,11 +1,9 @@
 /* The place of a device on the PCI bus, in the four structures that NVML has had for it. */
+#include "api/device_attributes.h"
 #include "guest/nvml/nvml.h"
 
 #include <stdio.h>
 #include <string.h>
-
-/* CUdevice_attribute numbers. */
-enum { ATTRIBUTE_PCI_DEVICE = 139, ATTRIBUTE_PCI_SUBSYSTEM = 140 };
 
 static uint32_t identity(const struct vgpu_device_facts *facts, unsigned attribute) {
   int32_t value = 0;
@@ -22,8 +20,8 @@ static int fill_pci(nvml_device device, const void *out, struct nvml_pci_v3 *pci
   pci->domain = facts.pci_domain;
   pci->bus = facts.pci_bus;
   pci->device = facts.pci_device;
-  pci->pci_device_id = identity(&facts, ATTRIBUTE_PCI_DEVICE);
-  pci->pci_subsystem_id = identity(&facts, ATTRIBUTE_PCI_SUBSYSTEM);
+  pci->pci_device_id = identity(&facts, VGPU_ATTRIBUTE_GPU_PCI_DEVICE_ID);
+  pci->pci_subsystem_id = identity(&facts, VGPU_ATTRIBUTE_GPU_PCI_SUBSYSTEM_ID);
   snprintf(pci->bus_id_legacy, sizeof pci->bus_id_legacy, "%04x:%02x:%02x.0", pci->domain & 0xffff,
            pci->bus & 0xff, pci->device & 0xff);
   snprintf(pci->bus_id, sizeof pci->bus_id, "%08X:%02X:%02X.0", pci->domain, pci->bus & 0xff,

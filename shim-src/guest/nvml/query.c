@@ -29,7 +29,7 @@ static uint64_t capacity(const struct vgpu_query *query, uint64_t given) {
   return given < most ? given : most;
 }
 
-/* The caller's value as the host is told it. Returns an nvml_result. */
+/* Converts the caller's value for the host. Returns an nvml_result. */
 static int fill_value(const struct vgpu_nvml *nvml, struct call *call, uint32_t i) {
   const struct vgpu_query_parameter *parameter = &call->query->parameters[i];
   uint64_t *value = &call->request.values[i];
@@ -81,7 +81,7 @@ static int give(const struct call *call, int result, uint32_t size) {
   for (uint32_t i = 0; i < call->query->count; i++) at += vgpu_query_step(call->sizes[i]);
   if (at != size) return NVML_UNKNOWN;
   at = 0;
-  for (uint32_t i = 0; i < call->query->count; i++) { /* the count may come behind its array */
+  for (uint32_t i = 0; i < call->query->count; i++) { /* the count may follow its array */
     if (call->query->parameters[i].kind == VGPU_QUERY_COUNT) memcpy(&count, call->bulk + at, sizeof count);
     at += vgpu_query_step(call->sizes[i]);
   }

@@ -233,7 +233,7 @@ static void replace(struct vgpu_process *process, struct vgpu_nvml *lost, struct
   if (unused) release(process, unused);
 }
 
-/* Connects again instead of `lost`. A thread that comes meanwhile waits, and gets the same session. */
+/* Connects again in place of `lost`. A thread that arrives during this waits, and gets the same session. */
 static struct vgpu_nvml *reconnect(struct vgpu_process *process, struct vgpu_nvml *lost, int *result) {
   bool retry;
 

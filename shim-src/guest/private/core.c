@@ -1,6 +1,6 @@
 #include "guest/private/core.h"
 
-#include "guest/cuda/guest_cuda.h"
+#include "guest/guest_cuda.h"
 #include "guest/log.h"
 #include "guest/process.h"
 
@@ -8,8 +8,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The order is that of the ordinals the program sees, after CUDA_VISIBLE_DEVICES: the runtime
- * compares with what cuDeviceGetUuid and cuDeviceGetAttribute tell it. */
+/*
+ * In the order of the ordinals that the program sees, after CUDA_VISIBLE_DEVICES: the runtime compares with
+ * cuDeviceGetUuid and cuDeviceGetAttribute.
+ */
 int vgpu_private_core_devices(uint32_t *driver_version,
                               struct vgpu_integrity_device devices[VGPU_PRIVATE_MAX_DEVICES],
                               unsigned *count) {

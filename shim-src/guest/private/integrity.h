@@ -19,7 +19,7 @@
 enum { VGPU_INTEGRITY_ANSWER = 16 };
 
 struct vgpu_integrity_question {
-  uint32_t driver_version;  /* as cuDriverGetVersion says it, 13000 = 13.0 */
+  uint32_t driver_version;  /* as from cuDriverGetVersion, 13000 = 13.0 */
   uint32_t runtime_version; /* as the runtime passes it */
   uint32_t process;
   uint32_t thread;

@@ -6,9 +6,8 @@
 #define VGPU_PRIVATE_H
 
 /*
- * cuGetExportTable: puts the table of that id into *table. An unknown id gives
- * a table whose every slot refuses. Needs no cuInit
- * and no host; safe from any thread.
+ * cuGetExportTable: stores the table of that id in *table. For an unknown id all slots return an error. Needs
+ * no cuInit and no host; safe from any thread.
  */
 int vgpu_private_table(const void **table, const unsigned char uuid[16]);
 

@@ -1,4 +1,4 @@
-/* Slots whose purpose is not known: a function for each, so that VGPU_LOG tells which one was called. */
+/* Slots of unknown purpose: a function for each, so that VGPU_LOG reports which one was called. */
 #ifndef VGPU_PRIVATE_REFUSALS_H
 #define VGPU_PRIVATE_REFUSALS_H
 

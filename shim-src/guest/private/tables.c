@@ -25,7 +25,7 @@ union slot {
 /* The known slots of a table come after the slots that return an error. */
 #pragma GCC diagnostic ignored "-Woverride-init"
 
-/* A slot whose purpose is not known fails closed, and says so under VGPU_LOG. */
+/* A slot of unknown purpose returns an error, and logs it under VGPU_LOG. */
 #define REFUSED(table, slot)                                                                                 \
   static int table##_##slot(void) {                                                                          \
     vgpu_private_core_refused(#table, slot);                                                                 \
@@ -152,15 +152,15 @@ static const union slot storage_table[] = {
 
 /* ---- CONTEXT (tools) ------------------------------------------------------ */
 
-/* The number that cuCtxGetId tells: cublasLt keeps its kernels by it, and without it does no GEMM. */
+/* The number from cuCtxGetId. cublasLt uses it as the key of its kernels, and makes no GEMM without it. */
 static int context_number(void *context, uint64_t *number) {
   if (!number) return VGPU_PRIVATE_INVALID_VALUE;
   return vgpu_private_core_number(context, number);
 }
 
 /*
- * cuBLAS 13.1 keeps its workspaces by stream: it asks for a stream's inner handle, which is our handle with
- * the default stream made one of the two that it can mean, and then for that one's number.
+ * cuBLAS 13.1 stores its workspaces by stream. It requests a stream's inner handle (our handle, with the
+ * default stream replaced by one of the two that it can mean), and then the number of that handle.
  */
 static int inner_stream(void *context, void *stream, void **inner, int per_thread) {
   uint64_t number;
@@ -270,10 +270,9 @@ _Static_assert(sizeof transport_table == VGPU_TRANSPORT_TABLE_BYTES, "transport 
 /* ---- any other ------------------------------------------------------------- */
 
 /*
- * Libraries ask for tables whose purpose is not public, and some (cublasLt 13.1) call into them without
- * looking at the answer: a caller that gets NULL crashes; one that a function refuses goes on, or fails in
- * its own way. So each id that is not known gets this table. Slot 0 is a size, as in all known tables but
- * one.
+ * Libraries request tables of unknown purpose, and some (cublasLt 13.1) call into them without a check: NULL
+ * makes the caller crash, while an error lets it continue or fail in its own way. Each unknown id therefore
+ * gets this table. Slot 0 is a size, as in all known tables but one.
  */
 REFUSALS(unknown)
 static const union slot unknown_table[128] = {

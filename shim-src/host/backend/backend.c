@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "host/backend/software/profile/profile.h"
-#include "host/session/accounts.h"
 
 const struct vgpu_backend *vgpu_backend_named(const char *name) {
   static const struct vgpu_backend *const backends[] = {&vgpu_software_backend, &vgpu_cuda_backend};

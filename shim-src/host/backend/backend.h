@@ -1,6 +1,6 @@
 /*
- * The table of functions of a backend: the software device or the host's GPU. Code above this table does not
- * know which one it is.
+ * The functions of a backend: the software device, or the host's GPU. Code above this table does not depend
+ * on the backend.
  */
 #ifndef VGPU_HOST_BACKEND_H
 #define VGPU_HOST_BACKEND_H
@@ -14,25 +14,31 @@ struct vgpu_shared_region;
 struct vgpu_peer;
 struct vgpu_query;
 
-/* The description of the host's devices, made once, before the first session. */
+/* The devices of the host that a session sees, in the session's order. */
+struct vgpu_chosen_devices {
+  uint32_t count;
+  uint8_t index[VGPU_DEVICES_MAX]; /* the host's numbers */
+};
+
+/* The host's devices, described once before the first session. */
 struct vgpu_inventory {
   uint32_t count;       /* 1..VGPU_DEVICES_MAX */
   int32_t cuda_version; /* 13000 is 13.0 */
-  bool simulated;       /* of any device */
+  bool simulated;       /* true if any device is simulated */
   char nvml_version[32];
   struct vgpu_device_facts devices[VGPU_DEVICES_MAX];
-  struct vgpu_device_profiles *profiles; /* software */
+  struct vgpu_device_profiles *profiles; /* of the software device */
   uint64_t profiles_bytes;
   bool is_part[VGPU_DEVICES_MAX];  /* a MIG instance of a GPU */
-  int32_t minor[VGPU_DEVICES_MAX]; /* of /dev/nvidiaN; -1: not known */
-  bool chosen;                     /* in a worker: not all of the host's devices, or in another order */
+  int32_t minor[VGPU_DEVICES_MAX]; /* N of /dev/nvidiaN; -1: not known */
+  bool chosen; /* in a worker: the session sees other devices, or another order, than the host */
   const struct vgpu_options *options;
 };
 
 /*
- * Graphs that the device itself can execute. begin() starts a recording: the calls on the stream
- * VGPU_RECORDING_STREAM up to end() become a graph and are not executed meanwhile. end() returns NULL if the
- * device cannot make the graph.
+ * Graphs that the device itself executes. begin() starts a recording: calls on the stream
+ * VGPU_RECORDING_STREAM become a graph and are not executed, up to end(), which returns NULL if the device
+ * cannot make the graph.
  */
 #define VGPU_RECORDING_STREAM UINT64_MAX
 struct vgpu_exec_object;
@@ -46,22 +52,24 @@ struct vgpu_backend_graphs {
 };
 
 struct vgpu_backend {
-  const char *name;                /* as --device has it */
+  const char *name;                /* as in --device */
   enum vgpu_backend_number number; /* of its handlers */
   bool memory_is_ours; /* device memory is in this process, so a guest can share memory as device memory */
 
-  uint32_t turn_ns; /* of a peer on each device while others wait, and of one session at a time (share.h); 0:
-                       of as many threads as there are processors, on all devices together */
+  uint32_t turn_ns; /* length of a turn on each device, one session at a time (share.h); 0: turns are of
+                       processors, for all devices */
 
   /*
    * For the daemon, before it starts workers. Returns 0, or an exit status after it has printed the reason.
    */
   int (*take_inventory)(const struct vgpu_options *options, struct vgpu_inventory *inventory);
 
-  bool reads_itself; /* its library opens files of /proc/self, which must not become root's */
+  bool reads_itself; /* its library opens files of /proc/self, which must not belong to root */
 
-  /* After it: whether a confined process can use the device, told on stdout; NULL: nothing could be in its
-   * way. */
+  /*
+   * For the daemon, after take_inventory(): checks that a confined process can use the device, and reports to
+   * stdout. NULL: confinement does not affect the device.
+   */
   int (*self_check)(const struct vgpu_options *options, const struct vgpu_inventory *inventory);
 
   /* Fills in at most `most` groups that may open the device's files. NULL: the backend has no such files. */
@@ -77,19 +85,18 @@ struct vgpu_backend {
   void *(*make_filter)(void);
 
   /*
-   * In a worker. begin() is first, and false when there is no memory. run() carries out a call whose sizes
-   * are checked; a one-way call may stay to be done when its stream comes to it, and one that has to wait for
-   * the device returns VGPU_WAITS, and is carried out again. usage() fills all but `processes`; an enum
-   * vgpu_status.
+   * In a worker. begin() comes first; false: no memory. run() carries out a call whose sizes are checked. It
+   * may queue a one-way call; for a call that must wait for the device it returns VGPU_WAITS, and gets the
+   * call again later. usage() fills everything except `processes` and returns an enum vgpu_status.
    */
   bool (*begin)(struct vgpu_worker *worker);
   int32_t (*run)(struct vgpu_worker *worker, const struct vgpu_dispatch_row *row, const void *body,
                  void *reply, struct vgpu_bulk *bulk);
-  /* A call with a note (worker->note) is over. NULL: nothing is kept for it. */
+  /* Frees the data of worker->note. NULL: the backend keeps none. */
   void (*call_over)(struct vgpu_worker *worker, uint64_t note);
-  uint64_t awake_ns; /* so long a call that waits is carried out again without a pause */
+  uint64_t awake_ns; /* a call that waits is repeated without a pause for this time */
   int32_t (*usage)(struct vgpu_worker *worker, uint32_t device, struct vgpu_usage_reply *reply);
-  void (*idle)(struct vgpu_worker *worker); /* no request is there; NULL: nothing is done then */
+  void (*idle)(struct vgpu_worker *worker); /* called when no request has arrived; may be NULL */
 
   /*
    * Answers a getter of NVML for a device of the session. `values` has numbers, of other devices too, and
@@ -99,12 +106,12 @@ struct vgpu_backend {
                    const uint64_t *values);
 
   /*
-   * Called before shared memory of the guest is freed: the device must not read it any more. False: the
-   * device still reads it, and the backend frees it later. NULL: the device never reads it.
+   * Called before shared memory of the guest is freed. False: the device still reads it, and the backend
+   * frees it later. NULL: the device never reads it.
    */
   bool (*forget_shared)(struct vgpu_worker *worker, struct vgpu_shared_region *shared_region);
 
-  const struct vgpu_backend_graphs *graphs; /* NULL: it has none; each launch carries out all nodes */
+  const struct vgpu_backend_graphs *graphs; /* NULL: each launch carries out all nodes */
 
   /* For a backend without graphs: the value of a condition. False: the condition does not exist any more. */
   bool (*condition)(struct vgpu_worker *worker, uint64_t handle, uint32_t *value);
@@ -114,10 +121,9 @@ extern const struct vgpu_backend vgpu_software_backend;
 extern const struct vgpu_backend vgpu_cuda_backend;
 
 /* For a worker: keeps only the devices that its session sees, in this order. */
-struct vgpu_chosen_devices;
 void vgpu_inventory_choose(struct vgpu_inventory *inventory, const struct vgpu_chosen_devices *devices);
 
-/* The backend for a name that --device accepts; NULL: there is none with this name. */
+/* The backend with this --device name. NULL: none. */
 const struct vgpu_backend *vgpu_backend_named(const char *name);
 
 #endif

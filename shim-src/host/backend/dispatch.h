@@ -11,7 +11,7 @@
 
 struct vgpu_worker;
 
-/* The result of a handler of a call that has to wait for the device. It is not a CUresult. */
+/* Result of a call that must wait for the device. Not a CUresult. */
 #define VGPU_WAITS (INT32_MIN + 1)
 
 /* A row has a handler for each: vgpu_software_NAME and vgpu_cuda_NAME, or vgpu_common_NAME for both. */
@@ -34,9 +34,9 @@ struct vgpu_dispatch_row {
   bool oneway;
   bool bulk_in;
   bool bulk_out;
-  bool raw_in; /* the bulk is only copied, never looked at: it may lie in memory that the guest can change */
+  bool raw_in; /* the bulk is only copied, never read: it may be memory that the guest can change */
   bool raw_out;
-  int16_t stream; /* offset in the body of the stream it works on; -1: none */
+  int16_t stream; /* offset of the call's stream in the body; -1: none */
   const char *name;
   int32_t (*run[VGPU_BACKENDS])(struct vgpu_worker *worker, const void *send, void *reply,
                                 struct vgpu_bulk *bulk);

@@ -13,8 +13,8 @@
 #include "host/log.h"
 #include "wire/clock.h"
 
-#define ACCEPTS_A_TURN 256 /* of one listener; then the dead are buried and signals are read */
-#define START_MS 2000 /* a worker that has not answered its guest after this time holds up no other one */
+#define ACCEPTS_A_TURN 256 /* of one listener; then ended workers and signals are handled */
+#define START_MS 2000 /* after this time a worker that has not answered its guest no longer delays others */
 
 /* The limits of one peer: those of the daemon, except where hostd.conf sets others for the peer. */
 static struct vgpu_limits limits_of(const struct vgpu_limits *all, const struct vgpu_peer_limits *peer) {
@@ -27,7 +27,6 @@ static struct vgpu_limits limits_of(const struct vgpu_limits *all, const struct 
   return limits;
 }
 
-/* For a guest that can use it. */
 static struct vgpu_vm_memory vm_memory_of(const struct vgpu_greeting *greeting) {
   const struct vgpu_peer_limits *limits = &greeting->limits;
   bool offered = (greeting->hello.features & VGPU_FEATURE_VM_MEMORY) != 0;
@@ -48,10 +47,14 @@ static void close_all(const struct vgpu_spawned *spawned) {
   }
 }
 
-/* The greeting gets the slot of a session, which vgpu_guests_begin starts; the connection is taken over. */
+/* Gives the greeting the slot of a session, which vgpu_guests_begin() starts. Takes the connection over. */
 static void admit(struct vgpu_supervisor *supervisor, const struct vgpu_greeting *greeting) {
-  int32_t status = vgpu_admit_session(&supervisor->admission, &supervisor->sessions, &greeting->peer,
-                                      greeting->who, greeting->session, &greeting->limits);
+  const struct vgpu_session_counts counts = {
+      .limit = supervisor->sessions.limit,
+      .all = vgpu_sessions_count(&supervisor->sessions),
+      .of_peer = vgpu_sessions_of_peer(&supervisor->sessions, &greeting->peer)};
+  int32_t status = vgpu_admit_session(&supervisor->admission, &counts, greeting->who, greeting->session,
+                                      &greeting->limits);
   if (status != VGPU_STATUS_OK) {
     supervisor->sessions.turned_away++;
     vgpu_refuse(&supervisor->admission, &greeting->peer, greeting->descriptor, status, NULL);
@@ -132,7 +135,10 @@ static uint32_t starting(const struct vgpu_supervisor *supervisor, const struct 
   return count;
 }
 
-/* The slot of the oldest session that may begin; -1: none. `most`: workers of a peer that start at a time. */
+/*
+ * The slot of the oldest session that may begin; -1: none. `most`: limit of a peer's workers that start at
+ * the same time.
+ */
 static int next_to_begin(const struct vgpu_supervisor *supervisor, uint32_t most) {
   const struct vgpu_session_entry *entries = supervisor->sessions.entries;
   int next = -1;
@@ -184,7 +190,7 @@ static void refuse_greeting(struct vgpu_supervisor *supervisor, const struct vgp
               version ? &welcome : NULL);
 }
 
-/* Reads on. True: the greeting is over, as a session or otherwise, and its place was given back. */
+/* Reads more of a greeting. True: the greeting is complete or refused, and its place is free. */
 static bool read_greeting(struct vgpu_supervisor *supervisor, struct vgpu_greeting *place) {
   enum vgpu_greeting_result result = vgpu_greetings_read(place);
   if (result == VGPU_GREETING_PART) return false;
@@ -195,7 +201,7 @@ static bool read_greeting(struct vgpu_supervisor *supervisor, struct vgpu_greeti
   if (result == VGPU_GREETING_UNSOUND) {
     close(greeting.descriptor);
   } else if (vgpu_resume_elsewhere(supervisor, &greeting)) {
-    /* Before the version is compared: a predecessor may speak another one. */
+    /* Before the version check: a predecessor may have another version. */
   } else if (status != VGPU_STATUS_OK) {
     refuse_greeting(supervisor, &greeting, status);
   } else if (greeting.hello.library == VGPU_LIBRARY_SESSIONS) {
@@ -215,7 +221,6 @@ void vgpu_guests_read(struct vgpu_supervisor *supervisor) {
   }
 }
 
-/* The successor has admitted the peer. */
 static void serve_returned(struct vgpu_supervisor *supervisor, struct vgpu_greeting *greeting,
                            const struct vgpu_returns_attached *attached) {
   struct vgpu_identity identity;
@@ -276,7 +281,7 @@ static void greet(struct vgpu_supervisor *supervisor, int connection) {
     vgpu_refuse(&supervisor->admission, &greeting.peer, connection, status, NULL);
     return;
   }
-  /* Most have greeted by now. */
+  /* Most peers have sent their greeting by now. */
   read_greeting(supervisor, vgpu_greetings_add(&supervisor->greetings, &greeting));
 }
 

@@ -1,4 +1,6 @@
-/* Makes a session of a connection: admits the peer, reads the greeting, and starts the worker or refuses. */
+/*
+ * Turns a connection into a session: admits the peer, reads the greeting, and starts the worker or refuses.
+ */
 #ifndef VGPU_HOST_GUESTS_H
 #define VGPU_HOST_GUESTS_H
 
@@ -11,8 +13,8 @@ void vgpu_guests_accept(struct vgpu_supervisor *supervisor, int listener);
 void vgpu_guests_read(struct vgpu_supervisor *supervisor);
 
 /*
- * Starts workers of sessions that begin, oldest first, but of a peer on half of the processors at a time:
- * starting takes a processor for milliseconds, and other peers' guests start beside it.
+ * Starts workers of sessions that begin, oldest first, of each peer on at most half of the processors: a
+ * start takes milliseconds of processor time.
  */
 void vgpu_guests_begin(struct vgpu_supervisor *supervisor);
 

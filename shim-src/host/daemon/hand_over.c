@@ -31,8 +31,8 @@ static void set_number(const char *name, long value) {
 }
 
 /*
- * Runs in a process of its own, which the daemon does not wait for. The listening sockets get the numbers
- * that systemd gives, the pipe the next one.
+ * Runs in a separate process, for which the daemon does not wait. The listening sockets get the numbers that
+ * systemd would give them; the pipe follows.
  */
 _Noreturn static void become_successor(const struct vgpu_listeners *listeners,
                                        const struct vgpu_returns *returns, int end, int pipe,
@@ -75,9 +75,9 @@ bool vgpu_hand_over_begin(struct vgpu_hand_over *state, const struct vgpu_listen
     snprintf(why, why_size, "pipe: %s", strerror(errno));
     return false;
   }
-  /* Without it the successor serves all the same, and sessions of this daemon end with their connections. */
+  /* Without this socket the successor still serves, but this daemon's sessions end with their connections. */
   int end = vgpu_returns_open(returns);
-  /* Twice: the successor is then a child of the init system, which has to notice its end. */
+  /* Forks twice, so that the init system becomes the successor's parent. */
   pid_t child = fork();
   if (child == 0) {
     if (fork() == 0) become_successor(listeners, returns, end, ends[1], mask);
@@ -109,10 +109,10 @@ enum vgpu_hand_over_news vgpu_hand_over_read(struct vgpu_hand_over *state) {
   ssize_t got = 1;
   if (state->successor == 0) {
     int32_t number = 0;
-    got = read(state->pipe, &number, sizeof number); /* four bytes are written to a pipe at once */
+    got = read(state->pipe, &number, sizeof number); /* a pipe delivers four bytes at once */
     if (got == (ssize_t)sizeof number) state->successor = (pid_t)number;
   }
-  /* Not before the number is known: it may be written between two reads. */
+  /* Only after the process number, which may be written between two reads. */
   char byte;
   if (state->successor > 0) {
     got = read(state->pipe, &byte, 1);
@@ -124,7 +124,7 @@ enum vgpu_hand_over_news vgpu_hand_over_read(struct vgpu_hand_over *state) {
   return over(state, VGPU_HAND_OVER_FAILED);
 }
 
-/* "PIPE:OWNED"; false without it. */
+/* Parses "PIPE:OWNED". False: the variable is not set or not valid. */
 static bool told(int *pipe, unsigned long *owned) {
   const char *text = getenv(ENVIRONMENT);
   char rest;
@@ -148,7 +148,7 @@ bool vgpu_hand_over_tell(void) {
   unsigned long owned;
   if (!told(&pipe, &owned)) return false;
   ssize_t written = write(pipe, "", 1);
-  (void)written; /* a predecessor that is gone needs no answer */
+  (void)written; /* a predecessor that has ended needs no report */
   close(pipe);
   unsetenv(ENVIRONMENT);
   return true;

@@ -30,7 +30,7 @@ static bool fail(const char *text, const char *doing) {
   return false;
 }
 
-/* Removes a socket file on which no process listens any more. Any other file of that name is left alone. */
+/* Removes a socket file on which no process listens. Other files stay. */
 static bool clear_way(const char *text, const struct vgpu_address *address, const char *path) {
   struct stat info;
   if (lstat(path, &info) != 0) return errno == ENOENT ? true : fail(text, "lstat");
@@ -49,14 +49,14 @@ static bool clear_way(const char *text, const struct vgpu_address *address, cons
   return unlink(path) == 0 || errno == ENOENT ? true : fail(text, "unlink");
 }
 
-/* The directory of the socket, when only its last part is missing: /run/vgpu after a boot. */
+/* Makes the directory of the socket if only its last part is missing, such as /run/vgpu after a boot. */
 static void make_directory(const char *path) {
   char directory[sizeof(((struct sockaddr_un *)0)->sun_path)];
   snprintf(directory, sizeof directory, "%s", path);
   char *slash = strrchr(directory, '/');
   if (slash == NULL || slash == directory) return;
   *slash = '\0';
-  (void)mkdir(directory, 0755); /* bind tells if that was not enough */
+  (void)mkdir(directory, 0755); /* on failure bind() reports the error */
 }
 
 static bool open_listener(struct vgpu_listener *listener, const char *text, uint32_t mode) {
@@ -120,7 +120,7 @@ static bool take_handed_over(struct vgpu_listener *listener, int descriptor) {
   return fcntl(descriptor, F_SETFD, FD_CLOEXEC) == 0 && fcntl(descriptor, F_SETFL, O_NONBLOCK) == 0;
 }
 
-/* A socket file of the predecessor: its successor removes it in the end. */
+/* Marks the predecessor's socket file as this daemon's, which then removes it. */
 static void own_file(struct vgpu_listener *listener) {
   struct stat info;
   const char *path = ((struct sockaddr_un *)&listener->address.storage)->sun_path;
@@ -185,7 +185,7 @@ void vgpu_listeners_close(struct vgpu_listeners *listeners, bool remove_files) {
   listeners->count = 0;
 }
 
-/* The groups the peer is in beside its own one. */
+/* The peer's supplementary groups. */
 static void read_groups(int descriptor, struct vgpu_identity *identity) {
 #ifdef SO_PEERGROUPS
   gid_t groups[4096];

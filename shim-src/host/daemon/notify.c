@@ -1,4 +1,4 @@
-/* The sd_notify datagram, written here: it is one, and saves the daemon a library. See sd_notify(3). */
+/* Sends the datagram of sd_notify(3), without a library. */
 #include "host/daemon/notify.h"
 
 #include <stddef.h>

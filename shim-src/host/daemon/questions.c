@@ -23,11 +23,12 @@ static void end_first(struct vgpu_questions *questions, struct vgpu_admission *a
   questions->count--;
   memmove(questions->array, questions->array + 1, questions->count * sizeof *questions->array);
   if (!vgpu_claim_take(first.claim)) {
-    close(first.descriptor); /* a predecessor has answered */
+    close(first.descriptor); /* a predecessor has already answered */
     return;
   }
-  vgpu_host_log_limited("error", 0,
-                        "a former daemon does not answer a guest that asks for its sessions: it is frozen");
+  vgpu_host_log_limited(
+      "error", 0,
+      "an earlier daemon (before a hand-over) did not answer a guest that asked for its sessions");
   vgpu_refuse_return(admission, first.descriptor, VGPU_STATUS_FORMER);
 }
 

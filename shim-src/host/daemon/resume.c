@@ -9,19 +9,19 @@
 #include "host/policy/peers.h"
 #include "host/session/line.h"
 
-/* A pidfd, or -1. */
+/* Returns a pidfd, or -1. */
 static int process(uint32_t pid) {
   return pid == 0 ? -1 : (int)syscall(SYS_pidfd_open, (pid_t)pid, 0);
 }
 
-/* Of who connected to a unix socket. */
+/* The process that connected to a unix socket. */
 static int peer_of(const struct vgpu_greeting *greeting) {
   return greeting->peer.kind == VGPU_ADDRESS_UNIX ? process(greeting->pid) : -1;
 }
 
 /*
- * On this kernel, and with process numbers that mean here what they mean there. A guest that lies has its own
- * session waited for too long or not at all.
+ * True if the guest runs on this kernel with the process numbers of this namespace. A guest that lies affects
+ * only how long its own session waits.
  */
 static bool runs_here(const struct vgpu_greeting *greeting) {
   return greeting->resume.machine != 0 && greeting->resume.machine == vgpu_machine() &&
@@ -55,7 +55,7 @@ void vgpu_resume_end(struct vgpu_session_entry *entry) {
   entry->secret = 0;
 }
 
-/* All sessions are looked at, each in the same time: how long it takes tells nothing of a secret. */
+/* Compares with each session in constant time, so that the time reveals nothing about a secret. */
 static struct vgpu_session_entry *find(struct vgpu_sessions *sessions, const struct vgpu_greeting *greeting) {
   struct vgpu_session_entry *found = NULL;
   for (uint32_t i = 0; i < VGPU_SESSIONS_MAX; i++) {
@@ -88,7 +88,7 @@ void vgpu_resume_session(struct vgpu_supervisor *supervisor, const struct vgpu_g
   struct vgpu_session_entry *entry = find(&supervisor->sessions, greeting);
   if (entry == NULL) {
     vgpu_host_log_limited("refused", greeting->session,
-                          "refused %s: it wants to continue a session that it does not have", greeting->who);
+                          "refused %s: it has no session here with that number and secret", greeting->who);
     vgpu_refuse_return(&supervisor->admission, greeting->descriptor, VGPU_STATUS_REFUSED);
     return;
   }
@@ -100,7 +100,7 @@ void vgpu_resume_session(struct vgpu_supervisor *supervisor, const struct vgpu_g
     vgpu_host_log_limited("continued", entry->session, "a new connection, %s", greeting->who);
     close(greeting->descriptor);
   } else {
-    /* Its worker has not yet taken those before. */
+    /* The worker has not taken the earlier connections yet. */
     vgpu_refuse_return(&supervisor->admission, greeting->descriptor, VGPU_STATUS_BUSY);
   }
 }

@@ -102,7 +102,7 @@ enum vgpu_returns_result vgpu_returns_pass(struct vgpu_returns *returns, const s
       case 0:
         return VGPU_RETURNS_PASSED;
       case EPIPE:
-      case ECONNRESET: /* this predecessor has ended: the next one is tried */
+      case ECONNRESET: /* this predecessor has ended: try the next one */
         close(returns->predecessors[0]);
         returns->count--;
         memmove(returns->predecessors, returns->predecessors + 1,
@@ -151,13 +151,13 @@ enum vgpu_returns_received vgpu_returns_receive(struct vgpu_returns *returns, st
       .msg_iov = &part, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control.bytes};
   ssize_t size = recvmsg(returns->successors, &whole, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
   if (size < 0) return VGPU_RETURNS_NOTHING;
-  if (size == 0) { /* no successor lives */
+  if (size == 0) { /* no successor is left */
     vgpu_returns_close(returns);
     return VGPU_RETURNS_NOTHING;
   }
   /*
-   * Without a free descriptor in this process the kernel closes the connection and leaves the rights out. The
-   * guest tries again, so only this message is lost.
+   * If this process has no free descriptor, the kernel closes the connection and omits it from the message.
+   * The guest tries again.
    */
   int descriptors[DESCRIPTORS_MAX] = {-1, -1};
   uint32_t count = take_descriptors(&whole, descriptors), format = 0, claims = 0;

@@ -13,7 +13,7 @@
 
 #include "host/daemon/greetings.h"
 
-/* Of so many daemons that still have sessions, the newest ones are reached. */
+/* The newest daemons that still have sessions; older ones are not reached. */
 #define VGPU_PREDECESSORS_MAX 8u
 
 struct vgpu_returns {

@@ -17,8 +17,8 @@ struct vgpu_session_entry {
   uint64_t session;
   struct vgpu_peer peer;
   struct vgpu_peer_record *record; /* of the peer */
-  int64_t began;                   /* vgpu_now_ms */
-  char who[96];                    /* the peer, for people */
+  int64_t began;                   /* as vgpu_now_ms */
+  char who[96];                    /* describes the peer in messages */
   struct vgpu_hello hello;
   uint64_t secret; /* the guest needs it to continue over a new connection; 0: not possible */
   int line;        /* to the worker, for new connections; -1: none */

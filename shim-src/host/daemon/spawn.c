@@ -7,7 +7,8 @@
 
 #include "wire/shared.h"
 
-#define ABOVE 64 /* descriptors of the daemon that workers get lie above those that they get */
+#define ABOVE                                                                                                \
+  64 /* lowest number of the daemon's own descriptors for workers, above the numbers that they get there */
 #define NOT_STARTED 127
 
 extern char **environ;
@@ -23,7 +24,7 @@ static bool write_all(int descriptor, const void *bytes, size_t size) {
   return true;
 }
 
-/* Memory with these bytes; -1 with errno. */
+/* Returns a descriptor of memory with these bytes; -1 with errno. */
 static int memory_with(const char *name, const void *bytes, size_t size) {
   int descriptor = vgpu_shared_make(name, size);
   if (descriptor >= 0 && write_all(descriptor, bytes, size)) return descriptor;
@@ -49,7 +50,7 @@ bool vgpu_spawner_make(struct vgpu_spawner *spawner, const struct vgpu_host_setu
   return spawner->program >= 0 && setup >= 0 && vgpu_spawner_give(spawner, VGPU_WORKER_HOST, setup);
 }
 
-/* In a child that has the daemon's memory until it executes: nothing here changes any of it. */
+/* Runs in a child that shares the daemon's memory until exec: it must not change any. */
 _Noreturn static void become_worker(const struct vgpu_spawner *spawner, const int *descriptors, int group) {
   static char *const words[] = {"vgpu-hostd", VGPU_WORKER_WORD, NULL};
   if (group >= 0 && write(group, "0", 1) != 1) _exit(NOT_STARTED);

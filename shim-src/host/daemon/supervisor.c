@@ -15,13 +15,14 @@
 #include "host/log.h"
 #include "wire/clock.h"
 
-#define STOP_LIMIT_MS 1000 /* for workers to end when the daemon does */
+#define STOP_LIMIT_MS 1000 /* time for workers to end together with the daemon */
 
 static void read_signals(struct vgpu_supervisor *supervisor) {
   struct signalfd_siginfo info;
   while (read(supervisor->signals, &info, sizeof info) == (ssize_t)sizeof info) {
     if (info.ssi_signo == SIGHUP) vgpu_order_reload_and_tell(supervisor);
-    else if (info.ssi_signo != SIGCHLD) supervisor->stopping = true; /* SIGCHLD: the turn buries */
+    else if (info.ssi_signo != SIGCHLD)
+      supervisor->stopping = true; /* ended workers are handled in each turn */
   }
 }
 
@@ -48,10 +49,10 @@ static int sooner(int one, int other) {
   return one < 0 || (other >= 0 && other < one) ? other : one;
 }
 
-/* Until the next worker may start. One that answers its guest logs it, which wakes the daemon sooner. */
+/* Until the next worker may start. A worker's log line wakes the daemon earlier. */
 #define BEGIN_LOOK_MS 2
 
-/* One turn. The dead are buried first, so that their slots are free for who comes now. */
+/* One turn of the loop. Ended workers come first, so that their slots are free for new connections. */
 static bool wait_and_serve(struct vgpu_supervisor *supervisor) {
   struct pollfd pollers[6 + VGPU_METRICS_POLL_MAX + VGPU_LISTEN_MAX + VGPU_LEAVING_MAX + VGPU_GREETINGS_MAX];
   pollers[0] = (struct pollfd){.fd = supervisor->signals, .events = POLLIN};
@@ -62,7 +63,7 @@ static bool wait_and_serve(struct vgpu_supervisor *supervisor) {
   uint32_t leaving = vgpu_leaving_poll(&supervisor->admission, &pollers[count + 1]);
   uint32_t greeting = vgpu_greetings_poll(&supervisor->greetings, &pollers[count + 1 + leaving]);
   uint32_t all = 1 + count + leaving + greeting;
-  /* Without a control socket: a descriptor that poll() passes over. */
+  /* poll() ignores the descriptor -1. */
   pollers[all] = (struct pollfd){.fd = supervisor->control, .events = POLLIN};
   pollers[all + 1] = (struct pollfd){.fd = supervisor->hand_over.pipe, .events = POLLIN};
   pollers[all + 2] = (struct pollfd){.fd = supervisor->exchange.poll, .events = POLLIN};
@@ -92,7 +93,7 @@ static bool wait_and_serve(struct vgpu_supervisor *supervisor) {
   vgpu_leaving_close(&supervisor->admission, &pollers[count + 1], leaving);
   vgpu_guests_read(supervisor);
   if (pollers[all + 3].revents != 0) vgpu_guests_return(supervisor);
-  /* None is left in a turn in which they were given up. */
+  /* Listeners that a hand-over closed in this turn are no longer in the list. */
   for (uint32_t i = 0; i < supervisor->listeners.count; i++) {
     if ((pollers[i + 1].revents & POLLIN) != 0) vgpu_guests_accept(supervisor, pollers[i + 1].fd);
   }
@@ -117,8 +118,7 @@ int vgpu_supervise(struct vgpu_supervisor *supervisor) {
     vgpu_host_log("error", 0, "signalfd, epoll: %s", strerror(errno));
     return 1;
   }
-  /* Of a successor the unit is active already, and its main process is the predecessor until that hears of
-   * this. */
+  /* A successor's unit is already active; its main process is the predecessor until that gets this report. */
   if (!vgpu_hand_over_tell()) vgpu_notify("READY=1\nSTATUS=Serving sessions");
   while (!supervisor->stopping && wait_and_serve(supervisor)) continue;
   vgpu_notify("STOPPING=1");

@@ -1,6 +1,6 @@
 /*
- * The daemon and its loop. The work of a turn is elsewhere: guests.h accepts connections, workers.h handles
- * workers that have ended, control/orders.h carries out the administrator's orders.
+ * The daemon and its loop. guests.h accepts connections, workers.h handles workers that have ended,
+ * control/orders.h carries out the administrator's orders.
  */
 #ifndef VGPU_HOST_SUPERVISOR_H
 #define VGPU_HOST_SUPERVISOR_H
@@ -18,7 +18,7 @@
 #include "host/daemon/spawn.h"
 #include "host/daemon/worker_groups.h"
 #include "host/daemon/worker_logs.h"
-#include "host/session/worker.h"
+#include "host/session/answer.h"
 
 /* The last hostd.conf that was read again, if it was refused: the rules before it stay in force. */
 struct vgpu_refused_config {

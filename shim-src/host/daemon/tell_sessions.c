@@ -7,8 +7,7 @@
 #include "wire/clock.h"
 #include "wire/stream.h"
 
-/* The answer so far, as one daemon passes it to the next. Each part has its size in `answer` or in the type.
- */
+/* The answer, as one daemon passes it to the next. The sizes of its parts are in `answer`, or fixed. */
 struct told {
   struct vgpu_sessions_reply answer;
   struct vgpu_memory_told memory;
@@ -70,7 +69,7 @@ static void fill(struct told *told, struct vgpu_supervisor *supervisor,
   told->memory = memory_of(supervisor, greeting, record);
 }
 
-/* Of two last refusals the younger one counts. */
+/* True if the first of two refusals is younger. */
 static bool is_younger(uint64_t count, uint32_t age, uint64_t other_count, uint32_t other_age) {
   return count > 0 && (other_count == 0 || age < other_age);
 }
@@ -116,7 +115,7 @@ static void answer_guest(struct vgpu_supervisor *supervisor, const struct vgpu_g
                          const struct told *told) {
   static struct {
     struct vgpu_session_facts facts[VGPU_SESSIONS_MAX];
-    struct vgpu_memory_told memory; /* room for what comes behind the last session */
+    struct vgpu_memory_told memory; /* space behind the last session */
   } bulk;
   uint32_t bytes = told->answer.count * (uint32_t)sizeof *told->facts;
   memcpy(&bulk, told->facts, bytes);
@@ -125,7 +124,7 @@ static void answer_guest(struct vgpu_supervisor *supervisor, const struct vgpu_g
     bytes += (uint32_t)sizeof told->memory;
   }
   struct vgpu_frame reply = {.opcode = VGPU_OP_HELLO, .flags = VGPU_FLAG_REPLY};
-  /* 36 KiB at most: what a new connection has no room for is lost, and the peer sees a cut answer. */
+  /* At most 36 KiB. A socket with too little space truncates the answer, which the peer notices. */
   vgpu_stream_write_frame(greeting->descriptor, &reply, &told->answer, sizeof told->answer, &bulk, bytes,
                           vgpu_now_ms());
   vgpu_let_leave(&supervisor->admission, greeting->descriptor);
@@ -143,14 +142,13 @@ void vgpu_tell_sessions(struct vgpu_supervisor *supervisor, const struct vgpu_gr
                         const struct vgpu_returns_attached *attached) {
   static struct told told, newer;
   if (attached != NULL && attached->claim >= 0 && !vgpu_claim_take(attached->claim)) {
-    close(greeting->descriptor); /* the successor did not wait any longer, and has answered */
+    close(greeting->descriptor); /* the successor's time limit has passed, and it has answered */
     return;
   }
   fill(&told, supervisor, greeting);
   if (attached != NULL) {
     if (!is_sound(attached, &newer)) {
-      /* Without an answer the guest knows that it knows nothing; half a list would look like the whole one.
-       */
+      /* No answer is better than half a list, which would look complete. */
       close(greeting->descriptor);
       return;
     }

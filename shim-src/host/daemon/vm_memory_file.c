@@ -26,7 +26,7 @@ struct vgpu_vm_memory vgpu_vm_memory_open(const char *path, char *error, size_t 
     snprintf(error, size, "not a file");
   } else if (first.st_size < (off_t)VGPU_VM_MEMORY_LEAST) {
     snprintf(error, size,
-             "it has %lld bytes, less than %u MiB: the VM's monitor makes it longer when the VM starts",
+             "%lld bytes, less than %u MiB; the VM's monitor extends the file when the VM starts",
              (long long)first.st_size, VGPU_VM_MEMORY_LEAST >> 20);
   } else {
     memory.bytes = (uint64_t)first.st_size;

@@ -10,7 +10,7 @@
 #define ROOT "/sys/fs/cgroup"
 #define OWN "vgpu-daemon"
 
-/* The group of this process, from the line of version 2, without the part that a predecessor has added. */
+/* This process's control group of version 2, without the part that a predecessor has added. */
 static bool own_group(char *path, size_t size) {
   char line[4096];
   bool found = false;
@@ -81,7 +81,7 @@ int vgpu_worker_groups_join(const struct vgpu_worker_groups *groups, uint32_t sl
     snprintf(limit, sizeof limit, "%llu", (unsigned long long)(memory + VGPU_WORKER_MEMORY));
     if (!put(groups->directory, name, limit)) return -1;
     name_of(slot, "/memory.swap.max", name, sizeof name);
-    (void)put(groups->directory, name, "0"); /* a kernel without swap does not have it */
+    (void)put(groups->directory, name, "0"); /* missing in a kernel without swap */
   }
   name_of(slot, "/cgroup.procs", name, sizeof name);
   return openat(groups->directory, name, O_WRONLY | O_CLOEXEC);

@@ -19,14 +19,16 @@ bool vgpu_worker_logs_begin(struct vgpu_worker_logs *logs);
  * errno. */
 int vgpu_worker_logs_join(struct vgpu_worker_logs *logs, uint32_t slot);
 
-/* Writes what workers have told so far. Never waits. */
+/* Writes the messages that have arrived. Never waits. */
 void vgpu_worker_logs_serve(struct vgpu_worker_logs *logs, struct vgpu_sessions *sessions);
 
 /* Writes the rest of a worker that has ended. */
 void vgpu_worker_logs_leave(struct vgpu_worker_logs *logs, uint32_t slot, struct vgpu_session_entry *entry);
 
-/* Writes how many lines of each peer were left out, once it may write again. Milliseconds until then; -1:
- * none. */
+/*
+ * Reports the number of each peer's omitted lines when its rate allows. Returns the milliseconds until then;
+ * -1: none.
+ */
 int vgpu_worker_logs_left_out(struct vgpu_peers *peers);
 
 #endif

@@ -7,8 +7,9 @@
 #include "host/daemon/resume.h"
 #include "host/log.h"
 #include "host/session/confine.h"
+#include "host/session/images.h"
 
-/* Gives a dead worker's slot back; its memory went with the process. */
+/* Releases the slot of a worker that has ended. */
 static void bury(struct vgpu_supervisor *supervisor, pid_t pid, int status) {
   for (uint32_t i = 0; i < VGPU_SESSIONS_MAX; i++) {
     struct vgpu_session_entry *entry = &supervisor->sessions.entries[i];
@@ -50,7 +51,7 @@ void vgpu_workers_bury(struct vgpu_supervisor *supervisor) {
   while ((pid = waitpid(-1, &status, WNOHANG)) > 0) bury(supervisor, pid, status);
 }
 
-/* A worker that was not waited for keeps its process number, so no other process can have it. */
+/* A worker that was not reaped keeps its process number, so no other process can have it. */
 void vgpu_workers_signal(const struct vgpu_supervisor *supervisor, int number) {
   for (uint32_t i = 0; i < VGPU_SESSIONS_MAX; i++) {
     pid_t pid = supervisor->sessions.entries[i].pid;
@@ -62,7 +63,7 @@ bool vgpu_workers_end(struct vgpu_supervisor *supervisor, unsigned long long ses
   for (uint32_t i = 0; i < VGPU_SESSIONS_MAX; i++) {
     const struct vgpu_session_entry *entry = &supervisor->sessions.entries[i];
     if (entry->pid == 0 || entry->session != session) continue;
-    vgpu_host_log("ending", session, "the administrator ends it");
+    vgpu_host_log("ending", session, "the administrator ends the session");
     kill(entry->pid, SIGKILL);
     return true;
   }

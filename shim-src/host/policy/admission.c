@@ -56,13 +56,12 @@ int32_t vgpu_admit(struct vgpu_admission *admission, const struct vgpu_identity 
   return VGPU_STATUS_BUSY;
 }
 
-int32_t vgpu_admit_session(struct vgpu_admission *admission, const struct vgpu_sessions *sessions,
-                           const struct vgpu_peer *peer, const char *who, uint64_t session,
-                           const struct vgpu_peer_limits *limits) {
+int32_t vgpu_admit_session(struct vgpu_admission *admission, const struct vgpu_session_counts *counts,
+                           const char *who, uint64_t session, const struct vgpu_peer_limits *limits) {
   bool usual = limits->sessions == VGPU_LIMIT_USUAL;
-  /* One peer alone never has them all. */
-  const uint32_t most = usual ? (sessions->limit + 1) / 2 : limits->sessions;
-  const uint32_t own = vgpu_sessions_of_peer(sessions, peer);
+  /* One peer alone never gets all sessions. */
+  const uint32_t most = usual ? (counts->limit + 1) / 2 : limits->sessions;
+  const uint32_t own = counts->of_peer;
   if (most != 0 && own >= most) {
     if (usual) {
       vgpu_host_log_limited(
@@ -75,9 +74,8 @@ int32_t vgpu_admit_session(struct vgpu_admission *admission, const struct vgpu_s
     }
     return VGPU_STATUS_BUSY;
   }
-  const uint32_t all = vgpu_sessions_count(sessions);
-  const uint32_t free = sessions->limit > all ? sessions->limit - all : 0;
-  if (usual && free > 0 && !vgpu_fair_place(sessions->limit, free, own)) {
+  const uint32_t free = counts->limit > counts->all ? counts->limit - counts->all : 0;
+  if (usual && free > 0 && !vgpu_fair_place(counts->limit, free, own)) {
     vgpu_host_log_limited("refused", session,
                           "refused %s: it has %u sessions, and the %u that are free are kept for other peers "
                           "(sessions= of %s changes that)",
@@ -85,8 +83,7 @@ int32_t vgpu_admit_session(struct vgpu_admission *admission, const struct vgpu_s
     return VGPU_STATUS_BUSY;
   }
   if (free > 0) return VGPU_STATUS_OK;
-  vgpu_host_log_limited("refused", session, "refused %s: there are already %u sessions", who,
-                        sessions->limit);
+  vgpu_host_log_limited("refused", session, "refused %s: there are already %u sessions", who, counts->limit);
   return VGPU_STATUS_BUSY;
 }
 
@@ -109,7 +106,7 @@ void vgpu_let_leave(struct vgpu_admission *admission, int descriptor) {
 static void answer_no(struct vgpu_admission *admission, int descriptor, int32_t status,
                       const struct vgpu_welcome *welcome) {
   struct vgpu_frame reply = {.opcode = VGPU_OP_HELLO, .flags = VGPU_FLAG_REPLY, .status = status};
-  /* A new connection has room for this; one that has not is no loss. */
+  /* If a new connection has no room for this, it is not sent. */
   vgpu_stream_write_frame(descriptor, &reply, welcome, welcome == NULL ? 0 : sizeof *welcome, NULL, 0,
                           vgpu_now_ms());
   vgpu_let_leave(admission, descriptor);

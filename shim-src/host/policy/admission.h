@@ -11,7 +11,6 @@
 
 #include "host/policy/peers.h"
 #include "host/policy/policy.h"
-#include "host/daemon/sessions.h"
 
 #define VGPU_LEAVING_MAX 32u
 
@@ -39,10 +38,13 @@ struct vgpu_admission {
 int32_t vgpu_admit(struct vgpu_admission *admission, const struct vgpu_identity *identity, const char *who,
                    uint64_t session, struct vgpu_peer_limits *limits);
 
+struct vgpu_session_counts {
+  uint32_t limit, all, of_peer;
+};
+
 /* Checks a peer that has greeted: 0 if it may have one more session. */
-int32_t vgpu_admit_session(struct vgpu_admission *admission, const struct vgpu_sessions *sessions,
-                           const struct vgpu_peer *peer, const char *who, uint64_t session,
-                           const struct vgpu_peer_limits *limits);
+int32_t vgpu_admit_session(struct vgpu_admission *admission, const struct vgpu_session_counts *counts,
+                           const char *who, uint64_t session, const struct vgpu_peer_limits *limits);
 
 /* Refuses a peer: sends the status, with `welcome` if that is not NULL, and takes the descriptor over. */
 void vgpu_refuse(struct vgpu_admission *admission, const struct vgpu_peer *peer, int descriptor,

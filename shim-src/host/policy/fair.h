@@ -1,4 +1,4 @@
-/* How the places of a table are shared, so that some are left for a peer that has none. */
+/* Shares the places of a table among peers, so that some remain for a peer that has none. */
 #ifndef VGPU_HOST_FAIR_H
 #define VGPU_HOST_FAIR_H
 

@@ -1,4 +1,4 @@
-/* Which rule is for a peer. */
+/* Finds the rule for a peer. */
 #include "host/policy/policy.h"
 
 #include "wire/address.h"

@@ -10,7 +10,7 @@
 
 #include "host/session/accounts.h"
 #include "host/log.h"
-#include "host/policy/bucket.h"
+#include "host/bucket.h"
 
 #define VGPU_PEERS_MAX VGPU_SHARE_PEERS_MAX
 _Static_assert(VGPU_PEERS_MAX > VGPU_SESSIONS_MAX, "there is always a peer without a session");
@@ -32,8 +32,8 @@ struct vgpu_refused_to_peer {
 struct vgpu_peer_record {
   struct vgpu_peer peer;
   uint64_t seen;     /* nanoseconds; 0: the place is free */
-  uint32_t sessions; /* now; meanwhile no other peer gets the place */
-  bool is_new;       /* no session began since the place was given to it */
+  uint32_t sessions; /* of this moment; the place stays the peer's while there is any */
+  bool is_new;       /* no session has begun since the peer got the place */
   struct vgpu_bucket connects;
   struct vgpu_log_budget log;
   uint64_t turned_away;

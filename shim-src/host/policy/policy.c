@@ -14,7 +14,7 @@
 #include "wire/address.h"
 
 #define WORDS_MAX 32u
-#define LOOK_NS 20000000l /* between two looks at a file that may be written just now */
+#define LOOK_NS 20000000l /* between two checks of a file that may be in the middle of a change */
 
 bool vgpu_policy_wrong(struct vgpu_policy_reader *reader, const char *format, ...) {
   char what[320];
@@ -44,14 +44,14 @@ static bool rule_of(struct vgpu_policy_reader *reader, char **words, size_t coun
   else if (strcmp(words[1], "vsock") == 0) rule->kind = VGPU_ADDRESS_VSOCK;
   else if (strcmp(words[1], "tcp") == 0) rule->kind = VGPU_ADDRESS_TCP;
   else if (strcmp(words[1], "any") != 0)
-    return vgpu_policy_wrong(reader, "\"%s\" is none of unix, vsock, tcp and any", words[1]);
+    return vgpu_policy_wrong(reader, "\"%s\" is not unix, vsock, tcp or any", words[1]);
   for (size_t i = 2; i < count; i++) {
     if (!vgpu_policy_setting(reader, words[i], rule, &rule->limits)) return false;
   }
   if (*rule->limits.vm_memory != '\0' && !is_one(&rule->cid) && !is_one(&rule->uid) && !is_one(&rule->pid))
-    return vgpu_policy_wrong(
-        reader, "vm-memory= is of one VM: say which, with cid=NUMBER (behind a proxy: uid= or pid=)");
-  /* A later `limits` line may differ: it is for the lines below. */
+    return vgpu_policy_wrong(reader,
+                             "vm-memory= belongs to one VM: add cid=NUMBER (behind a proxy: uid= or pid=)");
+  /* A later `limits` line may set other values, for the lines below it. */
   if (allow) memset(reader->usual_given, 0, sizeof reader->usual_given);
   policy->count++;
   return true;
@@ -63,7 +63,7 @@ static bool workers_word(struct vgpu_policy_reader *reader, char *word) {
   if (value != NULL) *value++ = '\0';
   bool user = strcmp(word, "user") == 0;
   if (value == NULL || (!user && strcmp(word, "mps") != 0))
-    return vgpu_policy_wrong(reader, "\"workers\" wants user=NAME or mps=DIRECTORY, not \"%.80s\"", word);
+    return vgpu_policy_wrong(reader, "\"workers\" needs user=NAME or mps=DIRECTORY, not \"%.80s\"", word);
   char *into = user ? policy->user : policy->mps;
   size_t room = user ? sizeof policy->user : sizeof policy->mps;
   if (*into != '\0') return vgpu_policy_wrong(reader, "\"workers\" with %s= is given twice", word);
@@ -76,9 +76,9 @@ static bool workers_word(struct vgpu_policy_reader *reader, char *word) {
   return true;
 }
 
-/* Whether the user and the directory exist is found out when workers are prepared. */
+/* The user and the directory are checked when workers are prepared. */
 static bool workers(struct vgpu_policy_reader *reader, char **words, size_t count) {
-  if (count < 2) return vgpu_policy_wrong(reader, "\"workers\" wants user=NAME or mps=DIRECTORY");
+  if (count < 2) return vgpu_policy_wrong(reader, "\"workers\" needs user=NAME or mps=DIRECTORY");
   for (size_t i = 1; i < count; i++)
     if (!workers_word(reader, words[i])) return false;
   return true;
@@ -99,8 +99,8 @@ static bool parse_line(struct vgpu_policy_reader *reader, char *line) {
   if (strcmp(words[0], "deny") == 0) return rule_of(reader, words, count, false);
   if (strcmp(words[0], "workers") == 0) return workers(reader, words, count);
   if (strcmp(words[0], "limits") != 0)
-    return vgpu_policy_wrong(reader, "\"%s\" is none of allow, deny, limits and workers", words[0]);
-  if (count == 1) return vgpu_policy_wrong(reader, "\"limits\" without any");
+    return vgpu_policy_wrong(reader, "\"%s\" is not allow, deny, limits or workers", words[0]);
+  if (count == 1) return vgpu_policy_wrong(reader, "\"limits\" needs at least one limit");
   for (size_t i = 1; i < count; i++) {
     if (!vgpu_policy_setting(reader, words[i], NULL, &reader->usual)) return false;
   }
@@ -174,12 +174,12 @@ bool vgpu_policy_is_written(const char *path, char *error, size_t error_size) {
   if (good && before.st_size > 0) good = pread(descriptor, &last, 1, before.st_size - 1) == 1;
   const struct timespec look = {.tv_nsec = LOOK_NS};
   nanosleep(&look, NULL);
-  /* The file that has the name then: an editor may replace it. */
+  /* Compares with the file that has the name now: an editor may have replaced it. */
   good = good && stat(path, &after) == 0 && after.st_ino == before.st_ino &&
          after.st_size == before.st_size && after.st_mtim.tv_sec == before.st_mtim.tv_sec &&
          after.st_mtim.tv_nsec == before.st_mtim.tv_nsec;
   close(descriptor);
   if (!good) return vgpu_policy_wrong(&reader, "the file changes while it is read");
   if (last == '\n') return true;
-  return vgpu_policy_wrong(&reader, "the last line has no end: it may be written only in part");
+  return vgpu_policy_wrong(&reader, "the last line has no newline: the file may be incomplete");
 }

@@ -26,11 +26,11 @@ struct vgpu_identity {
   uint32_t uid, gid, pid;                /* unix; at the time it connected */
   uint32_t groups[VGPU_PEER_GROUPS_MAX]; /* unix: supplementary */
   uint32_t group_count;
-  bool groups_unknown; /* in more than we can look at: whatever denies a group then fits, what allows does not
-                        */
+  bool groups_unknown; /* more than VGPU_PEER_GROUPS_MAX: a rule that denies a group matches, one that allows
+                          a group does not */
 };
 
-/* The file says nothing: the daemon's own limit holds (admission.h). */
+/* The file sets no limit: the daemon's own applies (admission.h). */
 #define VGPU_LIMIT_USUAL UINT32_MAX
 
 #define VGPU_RECONNECT_USUAL 30u
@@ -43,11 +43,11 @@ struct vgpu_peer_limits {
   uint64_t outstanding; /* of each session: bytes that wait at the host */
   uint32_t calls;       /* of each session, a second */
   uint32_t weight;      /* of the peer beside others at a device; never 0 */
-  uint32_t share;       /* percent of each device, whatever weights others have; 0: the weight holds */
-  uint32_t reconnect;   /* seconds that a session waits for its guest's next connection; 0: it does not */
-  uint32_t choice;      /* of devices: one more than its place in policy->choices; 0: all of them */
-  uint32_t line;        /* of the file, that says so; 0: none does */
-  struct vgpu_chosen_devices devices;      /* what they are, once the peer is admitted */
+  uint32_t share;       /* percent of each device, whatever the weights; 0: by weight */
+  uint32_t reconnect;   /* seconds that a session waits for its guest's next connection; 0: it ends at once */
+  uint32_t choice;      /* index in policy->choices plus 1; 0: all devices */
+  uint32_t line;        /* the line of the file with these limits; 0: none */
+  struct vgpu_chosen_devices devices;      /* the devices of `choice`, set when the peer is admitted */
   char vm_memory[VGPU_VM_MEMORY_PATH_MAX]; /* the file that is shared with the peer's VM; empty: none */
 };
 
@@ -72,7 +72,7 @@ struct vgpu_rule {
   struct vgpu_peer_limits limits;
 };
 
-/* devices=, as it stands there, and what it means on this host (devices.h). */
+/* devices= as in the file, and the devices of this host (devices.h). */
 struct vgpu_device_choice {
   uint32_t line;
   char text[VGPU_DEVICES_TEXT];
@@ -88,7 +88,7 @@ struct vgpu_policy {
   struct vgpu_rule rules[VGPU_POLICY_RULES_MAX];
 };
 
-/* False, and `error` says what is wrong in which line. `name` stands for the file in it. */
+/* False: the line and the mistake are in `error`. `name`: the file's name in messages. */
 bool vgpu_policy_parse(struct vgpu_policy *policy, const char *name, const char *text, size_t size,
                        char *error, size_t error_size);
 
@@ -102,7 +102,7 @@ enum vgpu_policy_result vgpu_policy_read(struct vgpu_policy *policy, const char 
  */
 bool vgpu_policy_is_written(const char *path, char *error, size_t error_size);
 
-/* The line that decides, allow or deny; NULL: none fits. */
+/* The first line that matches, allow or deny; NULL: none. */
 const struct vgpu_rule *vgpu_policy_match(const struct vgpu_policy *policy,
                                           const struct vgpu_identity *identity);
 

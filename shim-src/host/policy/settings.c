@@ -8,7 +8,7 @@
 
 #include "wire/address.h"
 
-/* Decimal digits at the start of `text`; NULL: none, or more than `most`. */
+/* Reads decimal digits. Returns their end; NULL: none, or a value above `most`. */
 static const char *digits(const char *text, uint64_t most, uint64_t *value) {
   if (*text < '0' || *text > '9') return NULL;
   *value = 0;
@@ -35,7 +35,7 @@ static bool group_number(const char *name, uint32_t *value) {
 struct match {
   const char *key;
   const char *what;
-  uint32_t kind; /* of peers that have one */
+  uint32_t kind; /* kinds of peers that have the number */
   size_t offset; /* in struct vgpu_rule */
   bool (*by_name)(const char *name, uint32_t *value);
 };
@@ -97,7 +97,7 @@ struct limit {
   const char *key;
   uint64_t most;
   bool bytes;
-  bool zero; /* is a number, too, and the same as none */
+  bool zero; /* 0 is allowed, and means no limit */
 };
 
 static const struct limit limits[] = {{"sessions", VGPU_SESSIONS_MAX, false, false},
@@ -165,7 +165,7 @@ static bool limit_value(struct vgpu_policy_reader *reader, const struct limit *l
 enum { KEY_DEVICES = sizeof limits / sizeof *limits, KEY_VM_MEMORY, KEYS };
 _Static_assert(KEYS == VGPU_POLICY_KEYS, "each key has its place in struct vgpu_policy_reader");
 
-/* Of two values one would be ignored, and it is not known which one was meant. */
+/* A setting that occurs twice is an error: one of the values would be ignored. */
 static bool given_once(struct vgpu_policy_reader *reader, size_t key, const char *name, const char *value,
                        const struct vgpu_rule *rule) {
   struct vgpu_policy_given *given = (rule == NULL ? reader->usual_given : reader->rule_given) + key;
@@ -232,7 +232,7 @@ static bool devices(struct vgpu_policy_reader *reader, const char *text, struct 
 /* vm-memory=PATH: memory of one VM, which no other may see. */
 static bool vm_memory(struct vgpu_policy_reader *reader, const char *path, struct vgpu_rule *rule) {
   if (rule == NULL || !rule->allow)
-    return vgpu_policy_wrong(reader, "vm-memory= is of one VM: it belongs into an \"allow\" line");
+    return vgpu_policy_wrong(reader, "vm-memory= belongs to one VM: it is allowed only in an \"allow\" line");
   if (*path != '/' || strlen(path) >= sizeof rule->limits.vm_memory)
     return vgpu_policy_wrong(reader, "vm-memory=\"%s\" is not an absolute path of less than %zu bytes", path,
                              sizeof rule->limits.vm_memory);
@@ -240,7 +240,7 @@ static bool vm_memory(struct vgpu_policy_reader *reader, const char *path, struc
     const struct vgpu_rule *other = &reader->policy->rules[i];
     if (strcmp(other->limits.vm_memory, path) == 0)
       return vgpu_policy_wrong(reader,
-                               "vm-memory=%s is that of line %u: two VMs would see each other's memory", path,
+                               "vm-memory=%s is used in line %u: two VMs would see each other's memory", path,
                                other->line);
   }
   snprintf(rule->limits.vm_memory, sizeof rule->limits.vm_memory, "%s", path);
@@ -269,12 +269,12 @@ bool vgpu_policy_setting(struct vgpu_policy_reader *reader, char *word, struct v
   const struct match *match = find_match(word);
   if (match == NULL || rule == NULL)
     return vgpu_policy_wrong(
-        reader, "\"%s\" is not known here%s", word,
+        reader, "unknown setting \"%s\"%s", word,
         rule == NULL
             ? ": limits are sessions, connects, memory, outstanding, calls, weight, share, reconnect, devices"
             : "");
   if (rule->kind != match->kind)
-    return vgpu_policy_wrong(reader, "%s= is of %s peers only", word,
+    return vgpu_policy_wrong(reader, "%s= is for %s peers only", word,
                              match->kind == VGPU_ADDRESS_UNIX ? "unix" : "vsock");
   return numbers(reader, match, value, rule);
 }

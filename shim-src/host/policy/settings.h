@@ -1,4 +1,4 @@
-/* The settings of a line of hostd.conf: which peers a rule is for, and their limits. */
+/* Reads the settings of a line of hostd.conf: the peers of a rule, and limits. */
 #ifndef VGPU_HOST_POLICY_SETTINGS_H
 #define VGPU_HOST_POLICY_SETTINGS_H
 
@@ -7,7 +7,7 @@
 /* Limits, devices= and vm-memory=. */
 #define VGPU_POLICY_KEYS 10u
 
-/* Where a key was given; line 0: nowhere. `value` points into the text that is read. */
+/* The place of a setting. line 0: not given. `value` points into the file's text. */
 struct vgpu_policy_given {
   uint32_t line;
   const char *value;
@@ -24,7 +24,7 @@ struct vgpu_policy_reader {
   size_t error_size;
 };
 
-/* Stores the reason, with the name of the file and the line, in `error`. Always false. */
+/* Stores the reason with the file's name and line in `error`. Always returns false. */
 __attribute__((format(printf, 2, 3))) bool vgpu_policy_wrong(struct vgpu_policy_reader *reader,
                                                              const char *format, ...);
 

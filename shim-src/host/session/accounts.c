@@ -15,7 +15,8 @@ static void *map(size_t size, int protection, int flags, void *at, int descripto
   return memory == MAP_FAILED ? NULL : memory;
 }
 
-/* The structure asks for more than the kernel's page: the place is found in a reservation that is too long.
+/*
+ * Maps the table at an address that is a multiple of VGPU_ACCOUNTS_PAGE, which mmap() alone does not promise.
  */
 static struct vgpu_accounts *map_whole(int protection, int descriptor) {
   const size_t size = sizeof(struct vgpu_accounts), room = size + VGPU_ACCOUNTS_PAGE;
@@ -34,7 +35,7 @@ struct vgpu_accounts *vgpu_accounts_make(const uint64_t *totals, uint32_t device
   if (descriptor < 0) return NULL;
   struct vgpu_accounts *accounts = map_whole(PROT_READ | PROT_WRITE, descriptor);
   if (accounts != NULL && readable != NULL) {
-    /* Opened again to read: a mapping of this one cannot be made writable. */
+    /* Opened again, for reading only: a mapping of this descriptor cannot be made writable. */
     char path[64];
     snprintf(path, sizeof path, "/proc/self/fd/%d", descriptor);
     *readable = open(path, O_RDONLY | O_CLOEXEC);
@@ -73,7 +74,7 @@ static uint64_t load(const uint64_t *value) {
 void vgpu_accounts_begin(struct vgpu_accounts *accounts, uint32_t slot,
                          const struct vgpu_account_owner *owner) {
   struct vgpu_account *account = &accounts->slots[slot];
-  /* All of it: the next session is another guest's. */
+  /* Clears everything: the next session belongs to another guest. */
   memset(account, 0, offsetof(struct vgpu_account, memory_refused) + sizeof account->memory_refused);
   account->denied = -1;
   accounts->owners[slot] = *owner;
@@ -137,7 +138,6 @@ uint64_t vgpu_accounts_used(const struct vgpu_accounts *accounts, uint32_t devic
   return used < accounts->total[device] ? used : accounts->total[device];
 }
 
-/* Bytes of all devices. */
 static uint64_t session_used(const struct vgpu_accounts *accounts, uint32_t slot) {
   uint64_t used = 0;
   for (uint32_t i = 0; i < accounts->device_count; i++) used += vgpu_account_bytes(&accounts->slots[slot], i);
@@ -185,7 +185,7 @@ void vgpu_accounts_refused(struct vgpu_accounts *accounts, uint32_t slot,
   __atomic_store_n(&memory->count, memory->count + 1, __ATOMIC_RELEASE);
 }
 
-/* 0, or what keeps the slot from so many bytes more; then `refused` says how much it has. */
+/* Returns the limit that refuses `bytes` more (0: none), and fills `refused`. */
 static uint32_t keeps_from(uint64_t bytes, uint64_t limit, uint64_t used, uint32_t by,
                            struct vgpu_refused_memory *refused) {
   uint64_t left = used < limit ? limit - used : 0;
@@ -194,12 +194,12 @@ static uint32_t keeps_from(uint64_t bytes, uint64_t limit, uint64_t used, uint32
   return by;
 }
 
-/* The same for all limits of a slot; `counted` bytes of the slot's use are those that it asks for. */
+/* Checks all limits of a slot. `counted`: bytes of the request that are already in the slot's use. */
 static uint32_t limit_of(const struct vgpu_accounts *accounts, uint32_t slot, uint32_t device, uint64_t bytes,
                          uint64_t session_limit, uint64_t counted, struct vgpu_refused_memory *refused) {
   const struct vgpu_account_owner *owner = &accounts->owners[slot];
   uint32_t by = VGPU_MEMORY_LIMIT_NONE;
-  /* A limit that the administrator set is reported before a full device, because it can be changed. */
+  /* Reports the administrator's limit before a full device: the administrator can change it. */
   if (owner->peer_memory != 0)
     by = keeps_from(bytes, owner->peer_memory, peer_used(accounts, &owner->peer) - counted,
                     VGPU_MEMORY_LIMIT_GUEST, refused);
@@ -213,9 +213,9 @@ static uint32_t limit_of(const struct vgpu_accounts *accounts, uint32_t slot, ui
 }
 
 /*
- * Counted, and taken back if another session has counted meanwhile. There is no lock, which a worker that was
- * taken over could keep. Of two sessions that ask for the last bytes at once both may be refused, but not
- * both served.
+ * Adds the bytes, then takes them back if the sum exceeds a limit. No lock: a worker that was taken over
+ * could keep one. Two sessions that want the last bytes at the same time may both be refused, but never both
+ * served.
  */
 static bool try_to_take(struct vgpu_accounts *accounts, uint32_t slot, uint32_t device, uint64_t bytes,
                         uint64_t session_limit, struct vgpu_refused_memory *refused) {
@@ -264,8 +264,7 @@ bool vgpu_accounts_hold(struct vgpu_accounts *accounts, uint32_t slot, uint64_t 
   uint64_t *place = &accounts->slots[slot].held;
   const uint64_t before = load(place);
   if (held == before) return true;
-  /* Counted first: of two sessions that take the last bytes at once, both may be refused, but not both
-   * served. */
+  /* Counted before the check, as in try_to_take(). */
   __atomic_store_n(place, held, __ATOMIC_SEQ_CST);
   if (owner->peer_memory == 0 || held < before) return true;
   const uint64_t others = peer_used(accounts, &owner->peer) - (held - before);
@@ -279,7 +278,7 @@ bool vgpu_accounts_hold(struct vgpu_accounts *accounts, uint32_t slot, uint64_t 
 }
 
 void vgpu_accounts_give(struct vgpu_accounts *accounts, uint32_t slot, uint32_t device, uint64_t bytes) {
-  /* Needs no lock: only this worker's threads write its slot, and a lower number makes no check fail. */
+  /* No lock: only this worker writes its slot, and a lower number makes no check fail. */
   uint64_t *used = &accounts->slots[slot].used[vgpu_accounts_device(accounts, slot, device)];
   __atomic_sub_fetch(used, bytes, __ATOMIC_RELAXED);
 }

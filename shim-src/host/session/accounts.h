@@ -13,6 +13,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "host/backend/backend.h"
 #include "host/session/share.h"
 #include "wire/frame.h"
 
@@ -24,13 +25,6 @@ struct vgpu_peer {
   uint32_t id;   /* unix: user id; vsock: CID; tcp: 0 */
 };
 
-/* Which of the host's devices a session sees: its device 0 is the first. */
-struct vgpu_chosen_devices {
-  uint32_t count;
-  uint8_t index[VGPU_DEVICES_MAX]; /* the host's */
-};
-
-/* The daemon's data about a session. */
 struct vgpu_account_owner {
   int32_t pid; /* of the worker; 0: the slot is free */
   uint32_t guest_pid;
@@ -38,10 +32,10 @@ struct vgpu_account_owner {
   uint64_t session;  /* its number, which only grows. It stays, too. */
   struct vgpu_peer peer;
   uint64_t peer_memory; /* that all sessions of the peer may hold, device and host memory; 0: no limit */
-  struct vgpu_chosen_devices devices; /* none: all of the host's */
+  struct vgpu_chosen_devices devices; /* count 0: all of the host's */
 };
 
-#define VGPU_ACCOUNTS_PAGE 65536u /* a page on every machine */
+#define VGPU_ACCOUNTS_PAGE 65536u /* a multiple of the page size of each architecture */
 
 /* The last allocation of a session, or of a peer, that was refused. */
 struct vgpu_refused_memory {
@@ -59,24 +53,24 @@ struct vgpu_account {
   union {
     struct {
       uint64_t used[VGPU_DEVICES_MAX];
-      /* Beyond that, if NVML tells: the driver's contexts, code, heaps, and memory that pools keep. */
+      /* Measured with NVML, beyond `used`: the driver's contexts, code, heaps, and memory that pools keep. */
       uint64_t driver[VGPU_DEVICES_MAX];
       uint64_t held; /* memory of the host that the session holds: pinned and managed memory, whole pages */
       uint32_t contexts[VGPU_DEVICES_MAX];
-      int32_t denied;        /* number of the system call that ended the worker; -1: none */
-      int32_t last_refusal;  /* the last error; 0: none */
-      uint32_t carrier;      /* enum vgpu_carrier; 0: the greeting is not answered yet */
-      uint32_t busy;         /* seconds that the current call has taken so far; 0: only a few */
+      int32_t denied;       /* number of the system call for which the kernel ended the worker; -1: none */
+      int32_t last_refusal; /* the last error; 0: none */
+      uint32_t carrier;     /* enum vgpu_carrier; 0: the greeting is not answered yet */
+      uint32_t busy; /* seconds that the current call has taken so far; 0: below the limit for a report */
       int64_t waiting_since; /* the time (vgpu_now_ms) when the connection broke; 0: it is not broken */
-      uint64_t
-          computed; /* nanoseconds: of processors of the software device, or of a GPU's turns (share.h) */
+      uint64_t computed;     /* nanoseconds: processor time of the software device, or time of a GPU's turns
+                                (share.h) */
       struct vgpu_seat seats[VGPU_DEVICES_MAX];    /* the state of its turns to compute */
       uint64_t launches;                           /* kernels that ran */
       uint64_t calls;                              /* frames that were carried out */
-      uint64_t refused;                            /* frames among these that ended with an error */
+      uint64_t refused;                            /* frames that ended with an error */
       uint64_t kernels_refused;                    /* launches of kernels that this host cannot run */
-      int64_t kernel_refused_at;                   /* the time of the last one, vgpu_now_ms */
-      char refused_kernel[VGPU_KERNEL_NAME_BYTES]; /* its kernel */
+      int64_t kernel_refused_at;                   /* of the last one, as vgpu_now_ms */
+      char refused_kernel[VGPU_KERNEL_NAME_BYTES]; /* of the last one */
       struct vgpu_refused_memory memory_refused;
     };
     unsigned char page[VGPU_ACCOUNTS_PAGE];
@@ -88,7 +82,7 @@ struct vgpu_accounts {
   union {
     struct {
       uint32_t device_count;
-      uint32_t slots_begun; /* slots behind these were never assigned, so sums need not read all 256 */
+      uint32_t slots_begun; /* later slots were never assigned: sums skip them */
       uint64_t total[VGPU_DEVICES_MAX];
       struct vgpu_account_owner owners[VGPU_SESSIONS_MAX];
     };
@@ -124,17 +118,16 @@ void vgpu_accounts_end(struct vgpu_accounts *accounts, uint32_t slot);
  */
 uint64_t vgpu_accounts_newest(const struct vgpu_accounts *accounts, uint32_t slot);
 
-/* The session of a guest that the worker with this number serves; NULL: there is none. */
+/* The session of the peer that the worker with process number `pid` serves. NULL: there is none. */
 const struct vgpu_account_owner *vgpu_accounts_owner(const struct vgpu_accounts *accounts,
                                                      const struct vgpu_peer *peer, int32_t pid);
 
-/* The number of slots that can be in use: those below it. */
+/* The number of slots that were ever assigned. */
 uint32_t vgpu_accounts_slots(const struct vgpu_accounts *accounts);
 
 /* The host's number of a device. `device` is its number in the session of this slot. */
 uint32_t vgpu_accounts_device(const struct vgpu_accounts *accounts, uint32_t slot, uint32_t device);
 
-/* All bytes of a device of the host that a session uses. */
 uint64_t vgpu_account_bytes(const struct vgpu_account *account, uint32_t device);
 
 /* The bytes in use on a device of the host, by all sessions. */
@@ -160,13 +153,12 @@ struct vgpu_room vgpu_accounts_room(const struct vgpu_accounts *accounts, uint32
 bool vgpu_accounts_take(struct vgpu_accounts *accounts, uint32_t slot, uint32_t device, uint64_t bytes,
                         uint64_t session_limit);
 /*
- * Counts the memory of the host that a slot holds now. False, and the former number stays: with its device
- * memory the peer would have more than its limit. The refusal is remembered.
+ * Counts the memory of the host that a slot holds now. False, and the count stays unchanged: the peer's
+ * limit, which includes device memory, has no room. The refusal is remembered.
  */
 bool vgpu_accounts_hold(struct vgpu_accounts *accounts, uint32_t slot, uint64_t held);
 
-/* Corrects the account of a slot: it uses `bytes` of a device, as NVML tells. Fewer than counted change
- * nothing. */
+/* Raises a slot's count to the `bytes` that NVML measured for a device. A lower number changes nothing. */
 void vgpu_accounts_correct(struct vgpu_accounts *accounts, uint32_t slot, uint32_t device, uint64_t bytes);
 /*
  * For a worker: `correct` is called before an allocation is refused, which is then tried again. Memory that a
@@ -174,7 +166,7 @@ void vgpu_accounts_correct(struct vgpu_accounts *accounts, uint32_t slot, uint32
  */
 void vgpu_accounts_before_refusal(void (*correct)(void *context), void *context);
 
-/* Counts one context more (1) or less (-1). */
+/* `more` is 1 or -1. */
 void vgpu_accounts_context(struct vgpu_accounts *accounts, uint32_t slot, uint32_t device, int32_t more);
 void vgpu_accounts_give(struct vgpu_accounts *accounts, uint32_t slot, uint32_t device, uint64_t bytes);
 

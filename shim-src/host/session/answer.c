@@ -1,10 +1,13 @@
 #include "host/session/answer.h"
 
 #include <string.h>
+#include <time.h>
 
 #include "cuda_results.h"
+#include "host/log.h"
+#include "wire/clock.h"
 
-/* Result of a call that we cannot carry out at all, in the language of its range. */
+/* The error of a call that cannot be carried out, as a code of its library. */
 static int32_t refusal(uint32_t opcode, bool known) {
   switch (opcode & VGPU_OP_RANGE_MASK) {
     case VGPU_OP_CUDA:
@@ -29,8 +32,8 @@ const struct vgpu_dispatch_row *vgpu_find_row(const void *context, uint32_t opco
 }
 
 /*
- * A frame whose bulk is a span: points `bulk` at the data in the shared region, or at where it is to go. Only
- * for calls that look at neither, which no session can have without shared regions.
+ * For a frame whose bulk is a span: points `bulk` into the shared region. Only for calls that copy the bulk
+ * without reading it.
  */
 static bool enter_shared_region(const struct vgpu_worker *worker, const struct vgpu_request *request,
                                 struct vgpu_span *span, struct vgpu_bulk *bulk) {
@@ -88,4 +91,69 @@ void vgpu_carry_out(struct vgpu_worker *worker, const struct vgpu_request *reque
   answer->flags = VGPU_FLAG_SHARED_REGION;
   bulk->out = (unsigned char *)&answer->span;
   bulk->out_size = sizeof answer->span;
+}
+
+/* Delays a guest that exceeds its rate of calls. The session goes on: a burst of calls is no attack. */
+static void keep_to_rate(struct vgpu_worker *worker) {
+  uint32_t rate = worker->limits->calls;
+  if (rate == 0) return;
+  for (;;) {
+    uint64_t wait = vgpu_bucket_take(&worker->calls, rate, vgpu_now_ns());
+    if (wait == 0) return;
+    if (!worker->slowed) {
+      vgpu_host_log("slowed", worker->session, "slowed down: more than its %u calls a second", rate);
+      worker->slowed = true;
+    }
+    struct timespec nap = {.tv_sec = (time_t)(wait / 1000000000u), .tv_nsec = (long)(wait % 1000000000u)};
+    nanosleep(&nap, NULL);
+  }
+}
+
+/* A long request may have been released earlier, by vgpu_worker_serve_nested(). */
+static void release(struct vgpu_worker *worker, const struct vgpu_request *request) {
+  if (worker->nested.released != request) vgpu_link_done(&worker->link, request);
+  else worker->nested.released = NULL;
+}
+
+static void count_call(struct vgpu_worker *worker, int32_t status) {
+  uint64_t *calls = &worker->accounts->slots[worker->slot].calls;
+  __atomic_store_n(calls, *calls + 1, __ATOMIC_RELAXED);
+  if (status != 0) vgpu_worker_failed(worker, status);
+}
+
+bool vgpu_worker_answer(struct vgpu_worker *worker, const struct vgpu_request *request) {
+  struct vgpu_answer answer;
+  keep_to_rate(worker);
+  vgpu_parking_find(worker, request);
+  worker->request = request;
+  vgpu_carry_out(worker, request, worker->out, VGPU_BULK_MAX, &answer);
+  const bool parked = answer.status == VGPU_WAITS && vgpu_park(worker, request);
+  if (!parked) vgpu_parking_end(worker);
+  if (!parked && answer.status == VGPU_WAITS) answer.status = CUDA_ERROR_OUT_OF_MEMORY;
+  worker->note = 0;
+  (void)vgpu_accounts_hold(worker->accounts, worker->slot, worker->shared_regions.held);
+  release(worker, request);
+  if (parked) return true;
+  if ((request->frame.flags & VGPU_FLAG_ONEWAY) == 0) return vgpu_worker_send(worker, request, &answer);
+  count_call(worker, answer.status);
+  if (answer.status != 0 && worker->deferred == 0) worker->deferred = answer.status;
+  return true;
+}
+
+bool vgpu_worker_send(struct vgpu_worker *worker, const struct vgpu_request *request,
+                      const struct vgpu_answer *answer) {
+  const struct vgpu_frame *frame = &request->frame;
+  struct vgpu_frame reply = {.opcode = frame->opcode,
+                             .flags = VGPU_FLAG_REPLY | answer->flags,
+                             .lane = frame->lane,
+                             .sequence = frame->sequence,
+                             .status = answer->status,
+                             .deferred = worker->deferred};
+  count_call(worker, answer->status);
+  /* Not during a kernel: its threads may be printing now. */
+  if (worker->nested.released == NULL && worker->printed.used > 0) reply.flags |= VGPU_FLAG_PRINTED;
+  worker->deferred = worker->sticky;
+  bool brings = answer->status == 0;
+  return vgpu_link_reply(&worker->link, &reply, answer->body, brings ? answer->body_size : 0,
+                         answer->bulk.out, brings ? answer->bulk.out_size : 0);
 }

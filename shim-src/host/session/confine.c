@@ -19,16 +19,16 @@
 #define SYS_SECCOMP 1 /* si_code; the C library leaves it to the kernel's headers */
 #endif
 
-/* Where the worker leaves the number of the call that ends it. */
+/* Where on_denied() writes the number of the call. */
 static int32_t *told;
 
-/* The call has not been made. Code that was led astray ends here, too. */
+/* The kernel has not made the call. Ends the process: its code may have been led astray. */
 static void on_denied(int number, siginfo_t *info, void *context) {
   (void)context;
-  /* The kernel's own signal, not one that a process sent. */
+  /* Only signals from the kernel count, not those from a process. */
   if (told != NULL && info->si_code == SYS_SECCOMP)
     __atomic_store_n(told, info->si_syscall, __ATOMIC_RELAXED);
-  raise(number); /* now with the default action: SA_RESETHAND */
+  raise(number); /* SA_RESETHAND: this has the default action */
   _exit(128 + number);
 }
 
@@ -38,7 +38,7 @@ void vgpu_confine_bounds(void) {
   }
 }
 
-/* All of them, and none to be had again. What this process never had cannot be dropped, and need not. */
+/* Drops all capabilities permanently. Dropping one that the process lacks fails, which is harmless. */
 static void drop_capabilities(void) {
   vgpu_confine_bounds();
   prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0);
@@ -47,7 +47,7 @@ static void drop_capabilities(void) {
   syscall(SYS_capset, &header, none);
 }
 
-/* Loads the filter. Its rules about the process itself need the process's id, which is put in here. */
+/* Loads the filter, with this process's id in the rules that name the process. */
 static bool load(const struct vgpu_filter_program *program) {
   static struct sock_filter mine[VGPU_FILTER_MOST];
   memcpy(mine, program->instructions, program->count * sizeof *mine);
@@ -61,9 +61,9 @@ static bool load(const struct vgpu_filter_program *program) {
 
 bool vgpu_confine(const struct vgpu_filter_program *program, bool reads_itself, int32_t *denied) {
   if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) return false;
-  /* A core file would contain the guest's data, which is in the memory of its worker. */
+  /* A core file would contain the guest's data. */
   setrlimit(RLIMIT_CORE, &(struct rlimit){0});
-  /* The driver's devices are files with modes: none of the driver's own calls needs a capability. */
+  /* The driver checks the modes of its device files, no capabilities. */
   drop_capabilities();
   if (!reads_itself) prctl(PR_SET_DUMPABLE, 0); /* only root may debug it */
   if (program == NULL) return true;
@@ -95,7 +95,7 @@ bool vgpu_confine_prepare(void *(*make_filter)(void), struct vgpu_filter_program
     snprintf(error, error_size, "the filter of system calls cannot be made");
     return false;
   }
-  /* Tried once, so that the daemon fails to start rather than every session. */
+  /* Tries the filter in a child, so that the daemon fails at its start instead of each session. */
   pid_t child = fork();
   if (child == 0) _exit(vgpu_confine(program, true, NULL) ? 0 : errno);
   int status = 0;

@@ -1,6 +1,6 @@
 /*
- * Confines a worker before it serves a guest. A guest that uses a mistake in the worker then controls a
- * process that can compute and answer, and nothing else: no files, no sockets, no programs, no other process.
+ * Confines a worker before it serves a guest. A guest that exploits a fault of the worker then controls a
+ * process that can compute and answer, but has no files, sockets, programs or other processes.
  */
 #ifndef VGPU_HOST_CONFINE_H
 #define VGPU_HOST_CONFINE_H
@@ -10,7 +10,7 @@
 #include <stdint.h>
 
 #define VGPU_FILTER_MOST 4096u       /* instructions, as the kernel has it */
-#define VGPU_FILTER_SELF 0x76677075u /* in a filter: the worker's own process */
+#define VGPU_FILTER_SELF 0x76677075u /* placeholder in a filter for the worker's own process id */
 
 struct vgpu_filter_program {
   uint32_t count;
@@ -31,10 +31,7 @@ bool vgpu_confine_prepare(void *(*make_filter)(void), struct vgpu_filter_program
  */
 bool vgpu_confine(const struct vgpu_filter_program *program, bool reads_itself, int32_t *denied);
 
-/*
- * Makes sure that no capability can be acquired later. To be called as root, before the change to another
- * user.
- */
+/* Called as root, before the change of user: no capability can be acquired afterwards. */
 void vgpu_confine_bounds(void);
 
 /*

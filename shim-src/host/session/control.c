@@ -5,7 +5,7 @@
 
 #include "host/log.h"
 #include "host/session/query.h"
-#include "host/session/worker.h"
+#include "host/session/answer.h"
 
 static struct vgpu_room room_of(const struct vgpu_worker *worker, uint32_t device) {
   return vgpu_accounts_room(worker->accounts, worker->slot, device, worker->limits->session_memory);
@@ -36,7 +36,6 @@ static bool holds(const struct vgpu_account *account, uint32_t device) {
          __atomic_load_n(&account->contexts[device], __ATOMIC_RELAXED) != 0;
 }
 
-/* Sessions of the asking worker's guest that hold something of the device; fills at most `capacity`. */
 static uint32_t same_guest(const struct vgpu_worker *worker, uint32_t device,
                            struct vgpu_process_facts *processes, uint32_t capacity) {
   const struct vgpu_peer *peer = &worker->peer;
@@ -62,7 +61,7 @@ static int32_t device_usage(struct vgpu_worker *worker, uint32_t device, struct 
   if (device >= worker->inventory->count) return VGPU_STATUS_INVALID;
   int32_t status = worker->backend->usage(worker, device, reply);
   if (status != VGPU_STATUS_OK) return status;
-  /* A program that plans by these numbers plans within the session's limits. */
+  /* The session's limits apply, because programs plan their memory by these numbers. */
   struct vgpu_room room = room_of(worker, device);
   uint64_t unused = reply->total > reply->used ? reply->total - reply->used : 0;
   if (room.total < reply->total) reply->total = room.total;
@@ -87,11 +86,11 @@ static int32_t device_processes(struct vgpu_worker *worker, uint32_t device, str
 static bool may_pass(const struct vgpu_worker *worker) {
   if (vgpu_link_may_pass(&worker->link)) return true;
   vgpu_host_log_limited("full", worker->session,
-                        "no shared memory: its guest does not take the descriptors that it asked for");
+                        "no shared memory: the guest does not read the descriptors that it requested");
   return false;
 }
 
-/* Pinned and managed memory count to the limit of the peer (memory= of hostd.conf), like device memory. */
+/* Pinned and managed memory count toward the peer's limit (memory= of hostd.conf), as device memory does. */
 static bool may_hold(struct vgpu_worker *worker, uint64_t bytes) {
   const uint64_t held = worker->shared_regions.held;
   return bytes <= worker->limits->session_shared &&
@@ -113,7 +112,7 @@ static int32_t add_shared_region(struct vgpu_worker *worker, const void *body, u
   memcpy(reply, &made, sizeof made);
   *reply_size = sizeof made;
   if (made.shared_region == 0) return VGPU_STATUS_REFUSED;
-  /* A guest that cannot be reached is noticed where the answer is sent. */
+  /* If the guest cannot be reached, sending the answer fails as well. */
   vgpu_link_pass(&worker->link, made.shared_region, descriptor);
   close(descriptor);
   return VGPU_STATUS_OK;

@@ -9,7 +9,7 @@
 #include "host/session/setup.h"
 #include "wire/shared.h"
 
-#define ANSWER_LIMIT_MS 5000 /* the daemon does nothing that takes long */
+#define ANSWER_LIMIT_MS 5000 /* the daemon never does anything that takes long */
 
 bool vgpu_exchange_send(int socket, const struct vgpu_exchange_message *message, int descriptor) {
   struct iovec part = {.iov_base = (void *)(uintptr_t)message, .iov_len = sizeof *message};
@@ -35,7 +35,7 @@ bool vgpu_exchange_receive(int socket, struct vgpu_exchange_message *message, in
   struct iovec part = {.iov_base = message, .iov_len = sizeof *message};
   union {
     struct cmsghdr header;
-    char bytes[CMSG_SPACE(sizeof(int))]; /* the kernel closes more than one */
+    char bytes[CMSG_SPACE(sizeof(int))]; /* one descriptor; the kernel closes any others */
   } control;
   struct msghdr whole = {
       .msg_iov = &part, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control};
@@ -52,7 +52,7 @@ bool vgpu_exchange_receive(int socket, struct vgpu_exchange_message *message, in
   return false;
 }
 
-/* Sends a wish and waits for its answer, which takes the message's place. */
+/* Sends a wish; `message` becomes the answer. */
 static int32_t ask(struct vgpu_worker *worker, struct vgpu_exchange_message *message, int given, int *got) {
   *got = -1;
   if (!worker->exchanges) return CUDA_ERROR_NOT_SUPPORTED;
@@ -60,7 +60,7 @@ static int32_t ask(struct vgpu_worker *worker, struct vgpu_exchange_message *mes
   uint32_t wish = message->wish;
   if (!vgpu_exchange_send(VGPU_WORKER_EXCHANGE, message, given) || poll(&poller, 1, ANSWER_LIMIT_MS) != 1 ||
       !vgpu_exchange_receive(VGPU_WORKER_EXCHANGE, message, got) || message->wish != wish) {
-    worker->exchanges = false; /* a late answer would be taken for the next one's */
+    worker->exchanges = false; /* a late answer would be read as the answer to the next wish */
     if (*got >= 0) close(*got);
     *got = -1;
     return CUDA_ERROR_NOT_SUPPORTED;

@@ -17,7 +17,7 @@ enum vgpu_exchange_kind {
   VGPU_EXCHANGE_PHYSICAL = 2,
   VGPU_EXCHANGE_EVENT = 3,
   VGPU_EXCHANGE_DRIVER =
-      4, /* a file of the driver, which only the driver reads; all others are sealed memory */
+      4, /* a file of the driver, which only the driver reads; all other kinds are sealed memory */
 };
 
 struct vgpu_token {
@@ -36,7 +36,7 @@ struct vgpu_exchange_message {
   uint32_t reserved;
 };
 
-/* Sends a message, with a descriptor unless it is -1. False: it could not be sent at once. */
+/* Sends a message, with a descriptor unless it is -1. False: the socket is full or closed. */
 bool vgpu_exchange_send(int socket, const struct vgpu_exchange_message *message, int descriptor);
 /*
  * Receives one message, without waiting. The caller closes *descriptor. False: there is none, or it is not

@@ -1,4 +1,4 @@
-/* Making filters of system calls: what the backends' lists have in common. */
+/* Builds filters of system calls, for the lists of the backends. */
 #ifndef VGPU_HOST_FILTER_H
 #define VGPU_HOST_FILTER_H
 
@@ -9,7 +9,10 @@
 
 #define VGPU_CALL(name) SCMP_SYS(name)
 
-/* A call that is not of this machine's kind is none to speak of. 0, or the error. */
+/*
+ * Adds a rule for each call. A negative number is a call that this architecture lacks. Returns 0 or the
+ * error.
+ */
 static inline int vgpu_filter_add(scmp_filter_ctx filter, uint32_t action, const int *calls, size_t count) {
   for (size_t i = 0; i < count; i++) {
     if (calls[i] < 0) continue;

@@ -13,31 +13,29 @@
 #include "wire/clock.h"
 #include "wire/stream.h"
 
-/* For what the guest has sent before it left and is soon done: launches in the log, a message. */
+/* Time for a guest that has closed its connection to have its last frames carried out. */
 #define GRACE_MS 300
 
-#define MAPPED_MS 10       /* between two looks while a guest may be ending */
-#define MAPPED_LONG_MS 500 /* and while it is waited for */
+#define MAPPED_MS 10       /* between two checks while a guest may be ending */
+#define MAPPED_LONG_MS 500 /* and while the session waits for its guest */
 
 /*
- * A guest that has sent nothing for so many times is sent a sign of life, too. A VM that was reset answers it
- * with a reset of the connection, which nothing else would bring about: its session would hold its memory for
- * ever. Then after twice as long, and so on, for an idle guest does not read what is sent, and its socket
- * holds only so much.
+ * After so many checks without a frame the guest gets a sign of life, then after twice as many, and so on. A
+ * VM that was reset answers with a reset of the connection; without a sign its session would hold its memory
+ * for ever. Not more often: an idle guest does not read, and its socket has limited space.
  *
- * A VM's proxy is another matter. What it is sent while the VM is paused, or has not started its device again
- * after a reset, ends the thread of vhost-device-vsock 0.3.0 that serves the VM, and the VM has no vsock any
- * more (github.com/rust-vmm/vhost-device/pull/827). Therefore it is sent a sign when it has brought another
- * session: then the VM runs.
+ * A VM's proxy gets a sign only when it has brought another session, which proves that the VM runs. Data for
+ * a VM that is paused or restarting its device ends the thread of vhost-device-vsock 0.3.0 that serves the VM
+ * (github.com/rust-vmm/vhost-device/pull/827).
  */
 #define FIRST_IDLE_SIGN 4u
-#define IDLE_SIGNS 1024u /* at least so often: every 51 minutes */
-#define PROXY_SIGNS 64u  /* more sessions of a VM bring a sign after so long again: 192 s */
+#define IDLE_SIGNS 1024u /* at the latest after so many: 51 minutes */
+#define PROXY_SIGNS 64u  /* after a sign, other sessions of the VM cause one only after so many: 192 s */
 
 /* A healthy driver call is faster than this; a slow one is logged once. */
 #define LONG_S 60u
 
-/* The call that is worked on, at one time and some seconds later. */
+/* The current call, compared with the one some seconds later. */
 struct tick {
   uint64_t sequence;
   int64_t since;
@@ -61,15 +59,15 @@ static void count_busy(struct vgpu_worker *worker, struct tick *tick) {
       seconds, (unsigned long long)worker->session);
 }
 
-/* How often in a row nothing came. */
+/* How many times in a row nothing arrived. */
 struct quiet {
   uint64_t sequence;
   uint32_t times;
-  uint32_t proxy_due; /* how often nothing must have come before the next sign to a proxy; 0: once */
-  uint64_t newest;    /* the session that the last sign to a proxy was for; 0: there was none */
+  uint32_t proxy_due; /* value of `times` at which a proxy gets the next sign; 0: only once */
+  uint64_t newest;    /* the session for which the proxy got its last sign; 0: none */
 };
 
-/* A process of this host brings the guest's connection from elsewhere: a VM's proxy, or sshd. */
+/* True if another process on this host forwards the guest's connection: a VM's proxy, or sshd. */
 static bool is_brought(const struct vgpu_worker *worker) {
   return worker->peer.kind == VGPU_ADDRESS_UNIX && !worker->direct &&
          worker->accounts->owners[worker->slot].peer_pid != 0;
@@ -96,7 +94,7 @@ static bool is_idle_sign_due(const struct vgpu_worker *worker, struct quiet *qui
   return times >= FIRST_IDLE_SIGN && ((times & (times - 1)) == 0 || times % IDLE_SIGNS == 0);
 }
 
-/* Within a moment: a process closes what it has open before it has ended. */
+/* Waits a moment: a process closes its files before it has ended. */
 enum sight { SIGHT_NOTHING, SIGHT_GUEST_IS_BACK, SIGHT_PEER_HAS_ENDED };
 
 static enum sight look_at_peer(const struct vgpu_line *line) {
@@ -105,8 +103,9 @@ static enum sight look_at_peer(const struct vgpu_line *line) {
   return pollers[0].revents != 0 ? SIGHT_GUEST_IS_BACK : SIGHT_PEER_HAS_ENDED;
 }
 
-/* Memory that was passed to the guest is mapped by its process, for as long as that lives and is the same
- * program. */
+/*
+ * The guest's process maps the memory that was passed to it until the process ends or runs another program.
+ */
 static bool is_unmapped(const struct vgpu_link *link) {
   struct pollfd poller = {.fd = link->line.channel, .events = POLLIN};
   for (int looks = 0; looks < GRACE_MS / MAPPED_MS; looks++) {
@@ -116,7 +115,7 @@ static bool is_unmapped(const struct vgpu_link *link) {
   return false;
 }
 
-/* Whether the end of this connection is the end of the guest, as far as kernels tell. */
+/* True if the end of this connection proves the end of the guest. */
 static bool is_gone(const struct vgpu_worker *worker, short events) {
   const struct vgpu_line *line = &worker->link.line;
   if (!vgpu_line_survives(line)) return true;
@@ -124,12 +123,16 @@ static bool is_gone(const struct vgpu_worker *worker, short events) {
   if (line->peer_is_guest) return look_at_peer(line) == SIGHT_PEER_HAS_ENDED;
   switch (worker->peer.kind) {
     case VGPU_ADDRESS_VSOCK:
-      /* The guest's kernel closes for a process that has ended. A VM that was saved, moved or reset does not.
+      /*
+       * The kernel closes the connection of a process that has ended. A VM that was saved, moved or reset
+       * closes nothing.
        */
       return (events & POLLERR) == 0;
     case VGPU_ADDRESS_UNIX:
-      /* A process that brings connections from elsewhere (sshd, a VM's monitor) closes this one because its
-       * guest has; if it has ended itself, the guest may live. */
+      /*
+       * If the forwarding process (sshd, a VM's monitor) lives, it closes the connection because its guest
+       * has. If the process itself has ended, the guest may live.
+       */
       return line->peer >= 0 && look_at_peer(line) == SIGHT_NOTHING;
     default:
       return false;
@@ -138,10 +141,9 @@ static bool is_gone(const struct vgpu_worker *worker, short events) {
 
 _Noreturn static void leave(void) {
   vgpu_host_log_flush();
-  _exit(0); /* what the session held goes with the process */
+  _exit(0); /* the kernel frees everything that the session holds */
 }
 
-/* The watcher's view: is there a connection, and if not, since when. */
 struct watch {
   bool down;
   int64_t since;
@@ -151,18 +153,16 @@ static void set_waiting(struct vgpu_worker *worker, int64_t since) {
   __atomic_store_n(&worker->accounts->slots[worker->slot].waiting_since, since, __ATOMIC_RELAXED);
 }
 
-/* The guest may not come back. */
 _Noreturn static void end_for(struct vgpu_worker *worker, int connection) {
   struct vgpu_frame no = {.opcode = VGPU_OP_HELLO, .flags = VGPU_FLAG_REPLY, .status = VGPU_STATUS_REFUSED};
-  vgpu_host_log(
-      "violation", worker->session,
-      "the memory of its rings is not as it was left: put back to an earlier state, or written to by "
-      "its guest; the session ends");
+  vgpu_host_log("violation", worker->session,
+                "its rings were changed: the VM was restored from a snapshot, or the guest wrote to them; "
+                "the session ends");
   (void)vgpu_stream_write_frame(connection, &no, NULL, 0, NULL, 0, vgpu_now_ms());
   leave();
 }
 
-/* The guest is back, over this connection. */
+/* Greets the guest on its new connection. */
 static void greet_again(struct vgpu_worker *worker, int connection, uint64_t received) {
   struct {
     struct vgpu_welcome welcome;
@@ -180,7 +180,7 @@ static void greet_again(struct vgpu_worker *worker, int connection, uint64_t rec
     answer.resumed.mark = worker->link.mark;
   }
   struct vgpu_frame reply = {.opcode = VGPU_OP_HELLO, .flags = VGPU_FLAG_REPLY};
-  /* A new connection has room for it. */
+  /* The socket of a new connection is empty: this does not block. */
   if (vgpu_stream_write_frame(connection, &reply, &answer, sizeof answer, NULL, 0, vgpu_now_ms()) ==
       VGPU_STREAM_OK) {
     if (rings) vgpu_link_renew(&worker->link, connection, received);
@@ -190,7 +190,10 @@ static void greet_again(struct vgpu_worker *worker, int connection, uint64_t rec
   }
 }
 
-/* From the daemon, which has looked at who it is. True: it is the newest connection now. */
+/*
+ * Takes a connection from the daemon, which has checked the guest's identity. True: it is the newest
+ * connection now.
+ */
 static bool take_connection(struct vgpu_worker *worker) {
   struct vgpu_line *line = &worker->link.line;
   struct vgpu_line_message message;
@@ -198,12 +201,13 @@ static bool take_connection(struct vgpu_worker *worker) {
   switch (vgpu_line_receive(line->channel, &message, &connection, &peer)) {
     case VGPU_LINE_CAME:
       break;
-    case VGPU_LINE_LOST: /* the guest finds its connection closed and tries again */
-      vgpu_host_log_limited("full", worker->session, "a new connection was lost: no descriptor is free");
+    case VGPU_LINE_LOST: /* the guest sees its connection close and tries again */
+      vgpu_host_log_limited("full", worker->session,
+                            "lost a new connection: no free descriptor (RLIMIT_NOFILE)");
       return false;
     case VGPU_LINE_ENDED:
     default:
-      line->channel = -1; /* the daemon has ended; this process will, too */
+      line->channel = -1; /* the daemon has ended; this process ends with it */
       return false;
   }
   int unused = line->peer_is_guest ? peer : line->peer;
@@ -236,7 +240,6 @@ static void come_up(struct vgpu_worker *worker, struct watch *watch) {
   set_waiting(worker, 0);
 }
 
-/* Milliseconds to the next look. */
 static int pause_of(const struct vgpu_worker *worker, const struct watch *watch) {
   if (!watch->down) return VGPU_ALIVE_MS;
   int left = vgpu_left_ms(watch->since + (int64_t)worker->link.line.limit_s * 1000);
@@ -250,7 +253,7 @@ static void *watch(void *argument) {
   struct tick tick = {0};
   struct quiet quiet = {0};
   struct watch state = {0};
-  /* Bytes that come do not wake it: only the end does, a new connection, and the time for a sign of life. */
+  /* Wakes for the end of the connection, for a new one and for the next sign of life, not for data. */
   for (;;) {
     struct pollfd pollers[] = {
         {.fd = state.down ? -1 : vgpu_line_newest(&link->line), .events = POLLRDHUP},
@@ -262,7 +265,6 @@ static void *watch(void *argument) {
       come_up(worker, &state);
       continue;
     }
-    /* While it was waited for. */
     if (pollers[2].revents != 0 || (state.down && !vgpu_link_mapped(link))) leave();
     if ((pollers[0].revents & (POLLRDHUP | POLLHUP | POLLERR)) != 0)
       go_down(worker, &state, pollers[0].revents);
@@ -281,7 +283,6 @@ bool vgpu_lifeline_start(struct vgpu_worker *worker) {
   pthread_t thread;
   if (pthread_attr_init(&attributes) != 0) return false;
   pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-  /* Enough for a line of the log and a greeting. */
   pthread_attr_setstacksize(&attributes, 64 << 10);
   bool started = pthread_create(&thread, &attributes, watch, worker) == 0;
   pthread_attr_destroy(&attributes);

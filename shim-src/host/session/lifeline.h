@@ -1,12 +1,12 @@
 /*
- * Notices that a guest is gone while its worker is busy, and tells a guest that its worker is busy: inside a
- * kernel without an end, inside a call of the driver, or with much queued work. The worker's serving thread
- * notices this only when it reads or writes the next frame.
+ * Notices during a long call that the guest is gone, and tells a guest that its worker is busy: in an endless
+ * kernel, in a call of the driver, or with much queued work. The serving thread can do both only between
+ * frames.
  */
 #ifndef VGPU_HOST_LIFELINE_H
 #define VGPU_HOST_LIFELINE_H
 
-#include "host/session/worker.h"
+#include "host/session/answer.h"
 
 /*
  * Starts a thread in a worker, after the greeting. The thread tells the guest that its call is being worked

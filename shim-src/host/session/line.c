@@ -60,7 +60,7 @@ enum vgpu_line_received vgpu_line_receive(int channel, struct vgpu_line_message 
   *connection = descriptors[0];
   *peer = descriptors[1];
   bool whole_message = size == (ssize_t)sizeof *message;
-  /* Without a free descriptor the kernel closes the connection and leaves it out of the message. */
+  /* If this process has no free descriptor, the kernel closes the connection and truncates the message. */
   bool truncated = whole_message && (whole.msg_flags & MSG_CTRUNC) != 0;
   if (whole_message && !truncated && *connection >= 0) return VGPU_LINE_CAME;
   for (int i = 0; i < PASSED_MOST; i++) {
@@ -78,7 +78,7 @@ static void close_retired(struct vgpu_line *line) {
 int vgpu_line_wait(struct vgpu_line *line, uint64_t *received) {
   if (!vgpu_line_survives(line)) return -1;
   pthread_mutex_lock(&line->lock);
-  /* The watcher ends the process when it has waited enough. */
+  /* If no connection comes in time, the watching thread ends the process. */
   while (line->next < 0) pthread_cond_wait(&line->came, &line->lock);
   close_retired(line);
   line->retired = line->now;

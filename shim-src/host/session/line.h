@@ -24,7 +24,7 @@ struct vgpu_line_message {
 
 struct vgpu_line {
   bool agreed;
-  uint32_t limit_s; /* how long a session waits for its guest */
+  uint32_t limit_s; /* seconds that a session waits for its guest */
   int channel;      /* to the daemon; -1: none */
   /*
    * The watcher's own: pidfd of the guest's process, if it runs on this kernel; else, of a unix socket, that
@@ -36,10 +36,10 @@ struct vgpu_line {
   bool overrun; /* too many replies were not acknowledged: the session cannot continue. Use __atomic */
   pthread_mutex_t lock;
   pthread_cond_t came;
-  int now;                     /* the connection that is served; it changes with link.descriptor */
+  int now;                     /* the connection in use; it changes together with link.descriptor */
   int next;                    /* a connection that was greeted and not taken yet; -1: none */
   int retired;                 /* the old connection, for the watching thread to close; -1: none */
-  uint64_t received;           /* of `next` */
+  uint64_t received;           /* `received` of the message for `next` */
   struct vgpu_replies replies; /* of the serving thread */
 };
 

@@ -17,13 +17,14 @@
 
 typedef const struct vgpu_dispatch_row *find_row(const void *context, uint32_t opcode);
 
-/* A guest that started a frame must finish it; one that asked must read the answer. */
+/* Time for a guest to finish a frame that it has started, or to read an answer. */
 #define FRAME_LIMIT_MS 60000
 
 /*
- * A guest reads a descriptor before it asks for the next one, so only rings of the doorbell may be unread.
- * The kernel counts about 800 bytes for each. Descriptors on their way count for the user of all workers
- * (RLIMIT_NOFILE, unix(7)): without a limit one session stops all sessions.
+ * Limit of the socket's unread bytes before another descriptor is passed. A guest reads each descriptor
+ * before it asks for the next one, so only rings of the doorbell may be unread; the kernel counts about 800
+ * bytes for each. Descriptors in flight count for the user of all workers (RLIMIT_NOFILE, unix(7)): without a
+ * limit one session blocks all others.
  */
 #define UNREAD_MOST 8192
 #define UNREAD_LIMIT_MS 200
@@ -32,7 +33,7 @@ int vgpu_link_make_rings(struct vgpu_link *link) {
   int memory = vgpu_shared_make("vgpu-ring", vgpu_rings_bytes(VGPU_RING_BYTES));
   if (memory < 0) return -1;
   if (vgpu_rings_map(&link->rings, memory, 0, VGPU_RING_BYTES)) {
-    /* The guest's processors are this machine's. In a VM their numbers mean nothing here. */
+    /* Guest and host use the same processors here. In a VM the numbers mean nothing to the host. */
     link->rings.requests.peer_processor = &link->rings.replies.control->reader_processor;
     link->rings.requests.leave = vgpu_leave_processor;
     vgpu_doorbell_init(&link->doorbell, link->descriptor);
@@ -56,7 +57,7 @@ bool vgpu_link_place_rings(struct vgpu_link *link, const struct vgpu_vm_memory *
   return false;
 }
 
-static const char *wrong_with(const struct vgpu_link *link, const struct vgpu_frame *frame) {
+static const char *violation_of(const struct vgpu_link *link, const struct vgpu_frame *frame) {
   uint32_t allowed = VGPU_FLAG_ONEWAY | (link->rings.base != NULL ? VGPU_FLAG_SHARED_REGION : 0);
   if ((frame->flags & ~allowed) != 0) return "a flag that was not agreed upon";
   if (frame->sequence != link->next_sequence) return "a frame out of order";
@@ -64,8 +65,8 @@ static const char *wrong_with(const struct vgpu_link *link, const struct vgpu_fr
 }
 
 /*
- * Takes a request from the ring. Bytes that the guest can change while they are read are copied first, unless
- * the handler only copies them itself (`raw_in`).
+ * Takes a request from the ring. Bytes that the guest can change are copied first, unless the handler only
+ * copies them (`raw_in`).
  */
 static void take_from_ring(struct vgpu_link *link, struct vgpu_request *request) {
   const struct vgpu_frame *frame = &request->frame;
@@ -78,8 +79,8 @@ static void take_from_ring(struct vgpu_link *link, struct vgpu_request *request)
 }
 
 /*
- * The connection has ended: goes on with the guest's next one, where it has sent again what is missing here.
- * False: there is none.
+ * Continues with the guest's next connection, over which the guest sends again what is missing here. False:
+ * there is none.
  */
 static bool reconnect(struct vgpu_link *link) {
   uint64_t received;
@@ -89,13 +90,13 @@ static bool reconnect(struct vgpu_link *link) {
   link->descriptor = link->ahead.descriptor = next;
   link->ahead.begin = link->ahead.end = 0;
   vgpu_replies_drop(&link->line.replies, received);
-  /* If this one has ended, too, reading notices it. */
+  /* If the new connection has ended as well, the next read fails. */
   (void)vgpu_replies_send(&link->line.replies, next, vgpu_now_ms() + FRAME_LIMIT_MS);
   pthread_mutex_unlock(&link->writing);
   return true;
 }
 
-/* The doorbell has ended. True: the guest is back, and the rings are as they were. */
+/* Waits for the guest after the doorbell has ended. True: the guest is back, and its rings are intact. */
 static bool is_rung_again(struct vgpu_link *link) {
   return vgpu_line_survives(&link->line) && vgpu_doorbell_wait_renewed(&link->doorbell);
 }
@@ -113,7 +114,7 @@ static enum vgpu_received receive_from_ring(struct vgpu_link *link, find_row *fi
     if (!is_rung_again(link)) return VGPU_RECEIVED_END;
     if (link->parked > 0) return VGPU_RECEIVED_NOTHING;
   }
-  *violation = result == VGPU_STREAM_OK ? wrong_with(link, frame) : "an invalid frame or index of the ring";
+  *violation = result == VGPU_STREAM_OK ? violation_of(link, frame) : "an invalid frame or index of the ring";
   if (*violation != NULL) return VGPU_RECEIVED_END;
   __atomic_store_n(&link->working, true, __ATOMIC_RELAXED);
   count_frame(link);
@@ -128,14 +129,13 @@ static bool is_duplicate(const struct vgpu_link *link, const struct vgpu_frame *
   return link->line.agreed && frame->sequence != 0 && frame->sequence < link->next_sequence;
 }
 
-/* Handles one new frame. Its body follows in link->in. */
 static enum vgpu_stream_result read_frame(struct vgpu_link *link, struct vgpu_frame *frame,
                                           const char **violation) {
   for (;;) {
     enum vgpu_stream_result result = vgpu_ahead_read_header(&link->ahead, frame, VGPU_NO_DEADLINE);
     if (result == VGPU_STREAM_CLOSED) return result;
     if (result != VGPU_STREAM_OK) *violation = "a frame whose sizes do not agree";
-    else if (!is_duplicate(link, frame)) *violation = wrong_with(link, frame);
+    else if (!is_duplicate(link, frame)) *violation = violation_of(link, frame);
     if (*violation != NULL) return VGPU_STREAM_UNSOUND;
     __atomic_store_n(&link->working, true, __ATOMIC_RELAXED);
     result = vgpu_ahead_read(&link->ahead, link->in, frame->length - sizeof *frame,
@@ -165,7 +165,7 @@ enum vgpu_received vgpu_link_receive(struct vgpu_link *link, find_row *find, con
   }
   if (result != VGPU_STREAM_OK) return VGPU_RECEIVED_END;
   count_frame(link);
-  /* The guest has received these. The others must not change while this request is carried out. */
+  /* Drops the replies that the guest has received. The others must not change during this request. */
   if (link->line.agreed) vgpu_replies_drop(&link->line.replies, vgpu_frame_acknowledged(frame));
   vgpu_link_settle(link);
   link->current = frame->length;
@@ -203,8 +203,7 @@ void vgpu_link_learn(struct vgpu_link *link, const struct vgpu_spinning *spinnin
 
 bool vgpu_link_has_more(const struct vgpu_link *link) {
   if (link->rings.base != NULL) {
-    /* The frame that is carried out lies in the ring until it is done. What the guest says is only compared.
-     */
+    /* The current frame stays in the ring until it is done. The guest's index is only compared. */
     const struct vgpu_ring *ring = &link->rings.requests;
     return __atomic_load_n(&ring->control->tail, __ATOMIC_ACQUIRE) !=
            ring->position + vgpu_ring_step(link->current);
@@ -254,7 +253,9 @@ bool vgpu_link_reply(struct vgpu_link *link, struct vgpu_frame *reply, const voi
   enum vgpu_stream_result result =
       vgpu_stream_write_frame(link->descriptor, reply, body, body_size, bulk, bulk_size, deadline);
   pthread_mutex_unlock(&link->writing);
-  /* A reply that could not be sent is sent over the guest's next connection. The next read waits for that. */
+  /*
+   * The guest's next connection gets a reply that could not be sent. The next read waits for that connection.
+   */
   return result == VGPU_STREAM_OK || (result == VGPU_STREAM_CLOSED && line->agreed);
 }
 
@@ -266,12 +267,12 @@ void vgpu_link_tell_alive(struct vgpu_link *link, bool idle) {
     vgpu_doorbell_ring(&link->doorbell);
     return;
   }
-  /* While an answer is written, that is the sign. */
+  /* If the thread is writing an answer, the guest needs no other sign. */
   if (pthread_mutex_trylock(&link->writing) != 0) return;
   struct vgpu_frame sign = {.opcode = VGPU_OP_ALIVE, .flags = VGPU_FLAG_REPLY};
-  /* A connection that is not taken yet belongs to the watcher, which runs this code. */
+  /* The watching thread, which runs this code, owns a connection that is not taken yet. */
   int newest = link->line.agreed ? vgpu_line_newest(&link->line) : link->descriptor;
-  /* A guest that leaves no room for it is not waiting for one. */
+  /* If its socket is full, the guest is not waiting for a sign. */
   struct pollfd poller = {.fd = newest, .events = POLLOUT};
   if (poll(&poller, 1, 0) == 1 && (poller.revents & POLLOUT) != 0) {
     (void)vgpu_stream_write_frame(newest, &sign, NULL, 0, NULL, 0, vgpu_now_ms() + FRAME_LIMIT_MS);
@@ -313,7 +314,6 @@ void vgpu_link_forget_passed(struct vgpu_link *link, uint32_t region) {
   pthread_mutex_unlock(&link->writing);
 }
 
-/* Neither index is behind what it was. */
 static bool has_passed(const uint64_t *shared, const uint64_t *own) {
   uint64_t least = __atomic_load_n(own, __ATOMIC_ACQUIRE);
   return (int64_t)(__atomic_load_n(shared, __ATOMIC_SEQ_CST) - least) >= 0;
@@ -331,7 +331,7 @@ void vgpu_link_mark(struct vgpu_link *link) {
 }
 
 void vgpu_link_renew(struct vgpu_link *link, int connection, uint64_t received) {
-  shutdown(link->descriptor, SHUT_RDWR); /* a thread that passes something leaves it */
+  shutdown(link->descriptor, SHUT_RDWR); /* ends a thread that is passing a descriptor */
   pthread_mutex_lock(&link->writing);
   (void)vgpu_doorbell_end(&link->doorbell);
   /* If there is no room, keep the old connection; we will see it close. */

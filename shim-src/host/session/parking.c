@@ -15,7 +15,7 @@
 
 struct vgpu_parked {
   struct vgpu_parked *next;
-  struct vgpu_request request; /* with its bytes behind this structure */
+  struct vgpu_request request; /* its bytes follow this structure */
   uint64_t note;
   uint64_t since; /* nanoseconds */
   uint64_t asked; /* when it was last carried out */
@@ -27,7 +27,7 @@ static uint64_t bytes_of(const struct vgpu_request *request) {
   return (uint64_t)request->frame.body + request->frame.bulk;
 }
 
-/* For the thread that gives signs of life. */
+/* For the watching thread (lifeline.h). */
 static void count_waiting(struct vgpu_worker *worker, int change) {
   __atomic_store_n(&worker->link.parked, worker->link.parked + (uint32_t)change, __ATOMIC_RELAXED);
 }
@@ -42,12 +42,11 @@ static void unlink_parked(struct vgpu_worker *worker, struct vgpu_parked **link,
   if (!parked->told) count_waiting(worker, -1);
 }
 
-/* Lets the backend free its data for a call that has ended. */
 static void end_call(struct vgpu_worker *worker, uint64_t note) {
   if (note != 0 && worker->backend->call_over != NULL) worker->backend->call_over(worker, note);
 }
 
-/* Usually false: calls are answered with NOT_READY for older guests and after minutes. */
+/* False in the common case: only old guests and calls of minutes are answered with NOT_READY. */
 static bool has_told(const struct vgpu_worker *worker) {
   return worker->parking.count != __atomic_load_n(&worker->link.parked, __ATOMIC_RELAXED);
 }
@@ -62,7 +61,7 @@ static bool same_call(const struct vgpu_parked *parked, const struct vgpu_reques
          frame->body == request->frame.body && memcmp(parked->request.body, request->body, frame->body) == 0;
 }
 
-/* Drops calls that their thread has abandoned: the thread makes another call that waits. */
+/* Drops calls that their thread has abandoned: it now makes another call that waits. */
 static void drop_abandoned(struct vgpu_worker *worker, const struct vgpu_request *request) {
   struct vgpu_parked *before = NULL;
   if (!has_told(worker)) return;
@@ -132,7 +131,7 @@ void vgpu_parking_end(struct vgpu_worker *worker) {
   worker->note = 0;
 }
 
-/* When a call is to be carried out again. */
+/* The time at which a call is carried out again. */
 static uint64_t due_of(const struct vgpu_worker *worker, const struct vgpu_parked *parked, bool hurried) {
   const uint64_t waited = parked->asked - parked->since;
   if (hurried || waited < worker->backend->awake_ns) return 0;
@@ -152,7 +151,7 @@ static uint64_t earliest(const struct vgpu_worker *worker) {
   return earliest;
 }
 
-/* Answers a call and removes it; after NOT_READY it stays, because the guest repeats it. */
+/* Answers a call and removes it. After NOT_READY the call stays, because the guest repeats it. */
 static bool answer_parked(struct vgpu_worker *worker, struct vgpu_parked **link, struct vgpu_parked *before,
                           struct vgpu_answer *answer) {
   struct vgpu_parked *parked = *link;
@@ -177,7 +176,7 @@ static uint64_t limit_ns(const struct vgpu_worker *worker) {
 static void carry_out(struct vgpu_worker *worker, struct vgpu_parked *parked, struct vgpu_answer *answer) {
   worker->request = &parked->request;
   worker->note = parked->note;
-  /* The next answer overwrites the bytes of the last one. */
+  /* The next answer overwrites the bytes of the previous one. */
   vgpu_link_settle(&worker->link);
   vgpu_carry_out(worker, &parked->request, worker->out, VGPU_BULK_MAX, answer);
   parked->note = worker->note;
@@ -185,7 +184,7 @@ static void carry_out(struct vgpu_worker *worker, struct vgpu_parked *parked, st
   parked->asked = vgpu_now_ns();
 }
 
-bool vgpu_parking_ask(struct vgpu_worker *worker, vgpu_takes *takes) {
+bool vgpu_parking_ask(struct vgpu_worker *worker, vgpu_request_filter *accepts) {
   struct vgpu_parking *parking = &worker->parking;
   const uint64_t now = vgpu_now_ns();
   struct vgpu_parked *before = NULL;
@@ -196,9 +195,9 @@ bool vgpu_parking_ask(struct vgpu_worker *worker, vgpu_takes *takes) {
     struct vgpu_parked *parked = *link;
     struct vgpu_answer answer;
     bool asks = !parked->told && due_of(worker, parked, hurried) <= now;
-    if (asks && takes != NULL) {
+    if (asks && accepts != NULL) {
       worker->request = &parked->request;
-      asks = takes(worker, &parked->request);
+      asks = accepts(worker, &parked->request);
     }
     if (asks) {
       carry_out(worker, parked, &answer);

@@ -1,11 +1,11 @@
 /*
- * Calls that wait for the device (VGPU_WAITS). The worker has one thread for all calls of a session. So it
- * parks such a call: it keeps a copy of the request, serves other frames, carries the call out again from
+ * Calls that wait for the device (VGPU_WAITS). The worker has one thread for all calls of a session. It
+ * therefore parks such a call: it copies the request, serves other frames, carries the call out again from
  * time to time, and answers it when it no longer waits.
  *
- * A guest without VGPU_FEATURE_PARK is told NOT_READY when another frame has come, and at the latest after a
- * second. Then the same thread makes the same call again, with another sequence number: its lane, opcode and
- * body identify it.
+ * A guest without VGPU_FEATURE_PARK gets NOT_READY when another frame arrives, at the latest after a second.
+ * The same thread then repeats the call with another sequence number. Lane, opcode and body identify the
+ * call.
  */
 #ifndef VGPU_HOST_PARKING_H
 #define VGPU_HOST_PARKING_H
@@ -22,7 +22,7 @@ struct vgpu_parking {
   uint32_t count;
   uint64_t bytes;
   bool out_of_order; /* agreed: VGPU_FEATURE_PARK */
-  bool hurried;      /* carry them out again without a pause */
+  bool hurried;      /* carry parked calls out again at once */
 };
 
 /* Parks the request, with worker->note. False: no memory, or too many calls are parked. */
@@ -37,20 +37,17 @@ void vgpu_parking_find(struct vgpu_worker *worker, const struct vgpu_request *re
 /* Lets the backend free its data for the call of worker->note, which has ended. */
 void vgpu_parking_end(struct vgpu_worker *worker);
 
-/*
- * Serves the parked calls until a frame has come, or none is parked. Sleeps in between. False: the guest is
- * gone.
- */
+/* Serves the parked calls, with pauses, until a frame arrives or none is parked. False: the guest is gone. */
 bool vgpu_parking_serve(struct vgpu_worker *worker);
 
 /*
- * Carries out again the parked calls that are due and that `takes` accepts (NULL accepts all). False: the
- * guest is gone.
+ * Carries out again the parked calls that are due and that `accepts` accepts (NULL: all). False: the guest is
+ * gone.
  */
 bool vgpu_parking_ask(struct vgpu_worker *worker,
-                      bool (*takes)(struct vgpu_worker *worker, const struct vgpu_request *request));
+                      bool (*accepts)(struct vgpu_worker *worker, const struct vgpu_request *request));
 
-/* Frees all parked calls, without an answer. */
+/* Frees all parked calls without an answer. */
 void vgpu_parking_drop(struct vgpu_worker *worker);
 
 /*
@@ -59,7 +56,7 @@ void vgpu_parking_drop(struct vgpu_worker *worker);
  */
 bool vgpu_parking_tell(struct vgpu_worker *worker);
 
-/* For a backend: a parked call may wait for the work that has just ended. */
+/* For a backend: work has ended that a parked call may wait for. */
 static inline void vgpu_parking_hurry(struct vgpu_parking *parking) {
   parking->hurried = true;
 }

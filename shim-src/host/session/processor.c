@@ -10,7 +10,7 @@ bool vgpu_leave_processor(uint32_t processor) {
   cpu_set_t others = usable;
   CPU_CLR(here, &others);
   if (CPU_COUNT(&others) == 0 || sched_setaffinity(0, sizeof others, &others) != 0) return false;
-  /* It has moved. From here on the kernel may choose among all of them again. */
+  /* The thread has moved. From now on the kernel may choose among all processors again. */
   (void)sched_setaffinity(0, sizeof usable, &usable);
   return true;
 }

@@ -1,9 +1,8 @@
 /*
- * A worker and the guest's thread that wait awake for each other must not share a processor. The kernel puts
- * a thread that is woken through a unix socket on the processor of the thread that woke it, because that one
- * often sleeps next. From then on neither sees the other's answer while it waits awake: it keeps the other
- * one from running. Both sleep for each call, which takes 9 us instead of 0.4 (two processors, Linux 6.18),
- * and nothing separates them while the second processor is idle.
+ * Keeps a worker and the guest's thread that poll for each other on different processors. The kernel moves a
+ * thread that is woken through a unix socket to the processor of the thread that woke it. Two polling threads
+ * on one processor never see each other's answers: both go to sleep for each call, which takes 9 us instead
+ * of 0.4 (two processors, Linux 6.18), and the kernel does not separate them.
  */
 #ifndef VGPU_HOST_PROCESSOR_H
 #define VGPU_HOST_PROCESSOR_H
@@ -12,9 +11,8 @@
 #include <stdint.h>
 
 /*
- * Moves the calling thread to another processor if it runs on the one that the guest says it slept on:
- * `processor` is its number plus 1, 0 if it is not known. A wrong guess costs one move. False if this thread
- * can never be moved: it may use one processor only, or may not choose.
+ * Moves the calling thread if it runs on the processor on which the guest's thread slept: `processor` is its
+ * number plus 1; 0: not known. A wrong guess costs one move. False: this thread can never be moved.
  */
 bool vgpu_leave_processor(uint32_t processor);
 

@@ -27,7 +27,7 @@ int32_t vgpu_query_answer(struct vgpu_worker *worker, const struct vgpu_query_re
     } else if (vgpu_query_reads(parameter->kind)) {
       if (bulk->in_size - in < sizes[i]) return VGPU_STATUS_INVALID;
       memcpy(place, bulk->in + in, sizes[i]);
-      /* The version in the bulk was not checked. */
+      /* The version inside of the bulk was not checked. */
       const uint32_t version = (uint32_t)values[i];
       if (parameter->kind == VGPU_QUERY_STRUCTURE) memcpy(place, &version, sizeof version);
       in += vgpu_query_step(sizes[i]);

@@ -5,7 +5,7 @@
 #include "host/session/worker.h"
 #include "wire/query.h"
 
-/* The values of nvmlReturn_t that a host gives itself. */
+/* Codes of nvmlReturn_t that the host itself returns. */
 enum vgpu_nvml_result {
   VGPU_NVML_SUCCESS = 0,
   VGPU_NVML_INVALID_ARGUMENT = 2,

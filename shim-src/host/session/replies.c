@@ -7,7 +7,7 @@ struct vgpu_kept_reply {
   struct vgpu_frame frame;
   uint32_t body_size, bulk_size;
   const void *bulk;
-  unsigned char *copy; /* that `bulk` points to; NULL: it lies elsewhere */
+  unsigned char *copy; /* backs `bulk`; NULL: the bytes are elsewhere */
   _Alignas(8) unsigned char body[VGPU_BODY_MAX];
 };
 

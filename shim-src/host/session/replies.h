@@ -11,7 +11,7 @@
 
 #include "wire/stream.h"
 
-#define VGPU_REPLIES_MOST 1024u               /* a thread of the guest waits for each */
+#define VGPU_REPLIES_MOST 1024u               /* a thread of the guest waits for each reply */
 #define VGPU_REPLIES_BYTES ((size_t)64 << 20) /* of bulk that was copied */
 
 struct vgpu_kept_reply;

@@ -1,15 +1,15 @@
 /*
- * The data that the daemon passes to a worker. A worker is this program, executed again, so that each worker
- * has its own random addresses: a guest that learns the addresses of its worker knows nothing about those of
- * another one. A worker inherits descriptors by number. Two of them are memory with these structures: one
- * that is the same for all workers, and one for the session.
+ * The data that the daemon passes to a worker. The daemon executes this program again for each worker, so
+ * that a guest that learns the addresses of its worker knows nothing about those of another one. A worker
+ * inherits descriptors by number. Two of them are memory with these structures: one is the same for all
+ * workers, one is for the session.
  */
 #ifndef VGPU_HOST_SETUP_H
 #define VGPU_HOST_SETUP_H
 
 #include "host/backend/backend.h"
 #include "host/session/confine.h"
-#include "host/session/worker.h"
+#include "host/session/answer.h"
 
 #define VGPU_WORKER_WORD "--worker" /* the first word of a worker's command line */
 
@@ -41,10 +41,10 @@ struct vgpu_worker_user {
 
 struct vgpu_host_setup {
   char backend[16];
-  bool filter; /* system calls */
+  bool filter; /* filter system calls */
   struct vgpu_worker_user user;
-  struct vgpu_inventory inventory; /* without its pointers, which are not valid here */
-  struct vgpu_code_options code;   /* likewise */
+  struct vgpu_inventory inventory; /* its pointers are not valid here */
+  struct vgpu_code_options code;   /* its pointers are not valid here */
   uint64_t image_cache;
   char cuda_library[4096], nvml_library[4096];
   struct vgpu_filter_program program;
@@ -57,7 +57,7 @@ struct vgpu_session_setup {
   uint64_t session;
   uint64_t secret; /* 0: the session ends with its connection */
   bool peer_is_guest;
-  bool direct; /* the guest's own unix socket on this kernel: it ends with the guest */
+  bool direct; /* the guest's own unix socket on this kernel: the connection ends with the guest */
   struct vgpu_peer peer;
   struct vgpu_chosen_devices devices;
   struct vgpu_limits limits;
@@ -65,7 +65,7 @@ struct vgpu_session_setup {
   struct vgpu_hello hello;
 };
 
-/* Changes to that user, permanently; false with errno. */
+/* Changes to that user permanently. False with errno. */
 bool vgpu_worker_become(const struct vgpu_worker_user *user);
 
 /* Runs a worker from beginning to end. Returns its exit status. */

@@ -10,26 +10,26 @@
 #include "host/session/accounts.h"
 #include "wire/clock.h"
 
-/* The time that a peer which was idle may use before it waits for the others: a few turns. */
+/* The time by which a peer that was idle may be ahead: a few turns. */
 #define CREDIT_NS 8000000
-/* The most that a peer can be behind when it begins again: two turns of a peer of weight 1. */
+/* The most by which a peer can be behind when it begins again: two turns of a peer of weight 1. */
 #define DEBT_NS 400000000
-/* So much less a peer must have used to go first. */
+/* A peer goes first if it has used less by this. */
 #define LEAD_NS 1000000
-/* A thread that is not called checks by itself: a call between its look and its sleep is lost. */
+/* A waiting thread checks on its own as well: a wake-up between its check and its sleep is lost. */
 #define LOOK_NS 10000000u
 #define LONGEST_NS 5000000000u
-/* A turn on a GPU that lasts longer holds up no other one. */
+/* A turn on a GPU that lasts for more turns than this no longer blocks others. */
 #define STALE_TURNS 5
-/* A session that computes in rounds keeps its turn between two of them. */
+/* A session keeps its turn while it is idle for less than this part of a turn: some compute in rounds. */
 #define IDLE_PART 8
-/* Effective weights are multiplied by this. */
+/* Effective weights are fixed-point numbers with this unit. */
 #define SCALE 256u
 
-/* Guards the seats of this worker among its own threads, and `late`. */
+/* Protects this worker's seats from its own threads, and `late`. */
 static pthread_mutex_t own_seats = PTHREAD_MUTEX_INITIALIZER;
 
-/* For each device: the last turn was taken because it was due, not because it was free. */
+/* For each device: true if the last turn was taken because it was due, not because it was free. */
 static bool late[VGPU_DEVICES_MAX];
 
 static struct vgpu_seat *seat_of(const struct vgpu_turns *turns) {
@@ -40,7 +40,7 @@ static uint64_t load(const uint64_t *value) {
   return __atomic_load_n(value, __ATOMIC_RELAXED);
 }
 
-/* `used` only grows, and may overflow. */
+/* Difference of two counters that may overflow. */
 static int64_t more(uint64_t one, uint64_t other) {
   return (int64_t)(one - other);
 }
@@ -50,20 +50,23 @@ struct active {
   uint64_t own;
 };
 
-/* All seats of a device as they are at one moment, by peer. */
+/* A snapshot of all seats of a device, by peer. */
 struct view {
   const struct vgpu_share *share;
   uint32_t running, waiting, count;
   struct active array[VGPU_SEATS_MAX]; /* seats that compute or wait */
-  uint64_t used[VGPU_SHARE_PEERS_MAX]; /* of peers with `known` */
+  uint64_t used[VGPU_SHARE_PEERS_MAX]; /* valid for peers with `known` */
   bool known[VGPU_SHARE_PEERS_MAX];
 };
 
-/* A turn on a GPU that holds up no other: it takes long, or its session has had nothing to do for a while. */
+/*
+ * True if a turn on a GPU no longer blocks others: it lasts too long, or its session has been idle for a
+ * while.
+ */
 static bool is_over(const struct vgpu_share *share, const struct vgpu_seat *seat) {
   const uint64_t now = vgpu_now_ns(), idle = load(&seat->idle);
   const int64_t turn = share->turn_ns, passed = more(now, load(&seat->taken));
-  /* It may have begun since `now`, but not in an hour. */
+  /* `began` may be later than `now`, but not by an hour. */
   return passed > STALE_TURNS * turn || passed < -turn || (idle != 0 && more(now, idle) > turn / IDLE_PART);
 }
 
@@ -95,7 +98,7 @@ static uint32_t peer_of(const struct vgpu_turns *turns) {
   return turns->accounts->share.owners[turns->slot].peer;
 }
 
-/* The first seat with waiting threads whose turn it is: of one peer, or of all (UINT32_MAX). NULL: none. */
+/* The first waiting seat whose turn it is: of one peer, or of all (UINT32_MAX). NULL: none. */
 static const struct active *next_of(const struct view *view, uint32_t peer) {
   const struct active *next = NULL;
   for (uint32_t i = 0; i < view->count; i++) {
@@ -118,12 +121,12 @@ static void call_next(const struct vgpu_turns *turns, const struct view *view) {
 }
 
 /*
- * The weights of the peers that compute or want to, SCALE times. A peer with `percent` has that part of the
- * device; the others share the rest, at least a hundredth, by weight.
+ * Effective weights of the peers that compute or want to. A peer with `percent` gets that part of the device;
+ * the others share the rest, at least a hundredth, by weight.
  */
 struct weights {
   uint64_t own, all;
-  uint64_t least; /* of another peer; UINT64_MAX: there is none */
+  uint64_t least; /* the least weight of another peer; UINT64_MAX: there is none */
 };
 
 static uint64_t weight_of(const struct vgpu_seat_owner *owner, uint64_t others, uint64_t rest) {
@@ -136,7 +139,7 @@ static uint64_t weight_of(const struct vgpu_seat_owner *owner, uint64_t others, 
 static struct weights weigh(const struct view *view, uint32_t slot) {
   bool seen[VGPU_SHARE_PEERS_MAX] = {false};
   uint64_t percents = 0, others = 0;
-  uint32_t peers[VGPU_SEATS_MAX + 1], count = 0; /* a slot of each */
+  uint32_t peers[VGPU_SEATS_MAX + 1], count = 0; /* a slot of each peer */
   const struct vgpu_seat_owner *owners = view->share->owners;
   for (uint32_t i = 0; i <= view->count; i++) {
     const uint32_t one = i == 0 ? slot : view->array[i - 1].slot;
@@ -158,9 +161,8 @@ static struct weights weigh(const struct view *view, uint32_t slot) {
 }
 
 /*
- * Returns how long a peer waits before its turn is due: twice the time in which each active peer should have
- * a turn. If the last turn was late, once that time: seats that lied are expected to lie again, and the peer
- * still gets its share.
+ * How long a peer waits before its turn is due: twice the time in which each active peer should have a turn.
+ * After a late turn, once that time: seats that lied may lie again, and the peer still gets its share.
  */
 static uint64_t period(const struct view *view, const struct weights *weights, uint32_t device) {
   const uint64_t times = late[device] ? 1 : 2;
@@ -168,14 +170,14 @@ static uint64_t period(const struct view *view, const struct weights *weights, u
   return time < LONGEST_NS ? time : LONGEST_NS;
 }
 
-/* Returns what brings a count to at most `credit` below the other one, and at most DEBT_NS above. */
+/* Limits a counter to at most `credit` below the other one and at most DEBT_NS above. */
 static uint64_t bring_near(uint64_t used, uint64_t other, int64_t credit) {
   const int64_t ahead = more(used, other);
   if (ahead < -credit) return (uint64_t)(-credit - ahead);
   return ahead > DEBT_NS ? (uint64_t)(DEBT_NS - ahead) : 0;
 }
 
-/* The least that other active seats have used: of the seat's own peer, and of other peers. */
+/* The least time that other active seats have used: of the same peer, and of other peers. */
 struct least {
   bool own_active, peer_active;
   uint64_t own, peer;
@@ -203,14 +205,14 @@ static void add(struct vgpu_seat *seat, uint64_t used, uint64_t own) {
   __atomic_store_n(&seat->own, seat->own + own, __ATOMIC_RELAXED);
 }
 
-/* Two turns of the peer for which one counts most: between its turns the others have some of theirs. */
+/* Two turns of the peer with the greatest weight, so that others get some turns between. */
 static int64_t credit_of(const struct view *view, const struct vgpu_turns *turns) {
   const uint64_t least = weigh(view, turns->slot).least;
   const uint64_t two = 2ull * view->share->turn_ns * VGPU_WEIGHT_USUAL * SCALE / least;
   return two > CREDIT_NS ? (int64_t)two : CREDIT_NS;
 }
 
-/* A seat that was idle begins near those that are active, and its peer, if all its seats were. */
+/* Lets a seat that was idle begin near the active ones, and likewise its peer if all its seats were idle. */
 static void join(const struct vgpu_turns *turns, struct vgpu_seat *seat, struct view *view) {
   look(turns, view);
   if (seat->holding > 0 || seat->waiting > 0) return;
@@ -222,9 +224,9 @@ static void join(const struct vgpu_turns *turns, struct vgpu_seat *seat, struct 
 }
 
 /*
- * True if a peer that has no turn has used so much less than each peer that has one that it goes first at
- * once: fair schedulers of kernels do the same when a thread wakes up. There is a turn too many then, and one
- * of those that have used more ends its turn early (vgpu_share_crowded).
+ * True if a peer without a turn has used so much less than each peer with one that it goes first at once, as
+ * fair schedulers of kernels do when a thread wakes up. There is one turn too many then, so a peer that has
+ * used more ends its turn early (vgpu_share_crowded).
  */
 static bool goes_first(const struct view *view, uint32_t peer) {
   if (view->share->exclusive || view->running >= 2 * view->share->turns) return false;
@@ -237,8 +239,8 @@ static bool goes_first(const struct view *view, uint32_t peer) {
 }
 
 /*
- * True if the peer has less than its part of the turns, and has had none for its period. No other session of
- * it may wait before this one.
+ * True if the peer has fewer turns than its share and has had none for its period. No other session of the
+ * peer may wait ahead of this one.
  */
 static bool is_due(const struct view *view, const struct vgpu_turns *turns, const struct weights *weights,
                    uint64_t since) {
@@ -334,7 +336,7 @@ void vgpu_share_enter(const struct vgpu_turns *turns) {
   while (!vgpu_share_await(turns, since, LOOK_NS)) continue;
 }
 
-/* The first look of vgpu_share_crowded, which threads that compute take all the time. */
+/* The cheap first check of vgpu_share_crowded, which computing threads call all the time. */
 static bool is_full(const struct vgpu_turns *turns) {
   const struct vgpu_accounts *accounts = turns->accounts;
   const uint32_t slots = vgpu_accounts_slots(accounts), most = accounts->share.turns;
@@ -391,10 +393,10 @@ bool vgpu_share_wanted(const struct vgpu_turns *turns) {
   return false;
 }
 
-/* Charges a turn. While no thread waits it costs no more than the others have used. */
+/* Charges a turn. If no thread waits, its cost is limited by what the others have used. */
 static void charge(const struct vgpu_turns *turns, struct vgpu_seat *seat, const struct view *view,
                    uint64_t time) {
-  if (view->waiting == 0 && view->count <= 1) return; /* only its own */
+  if (view->waiting == 0 && view->count <= 1) return; /* only this seat */
   const struct weights weights = weigh(view, turns->slot);
   uint64_t used = time * VGPU_WEIGHT_USUAL * SCALE / weights.own, own = used;
   if (view->waiting == 0) {

@@ -23,17 +23,17 @@
 #include "wire/frame.h"
 
 #define VGPU_SEATS_MAX 256u       /* one for each session's slot */
-#define VGPU_SHARE_PEERS_MAX 512u /* peers that are counted apart */
+#define VGPU_SHARE_PEERS_MAX 512u /* peers with a count of their own */
 #define VGPU_WEIGHT_USUAL 100u
 #define VGPU_TURN_NS 2000000u /* of a processor */
 
 /* A session's state at one device. Only its worker writes it. */
 struct vgpu_seat {
   uint32_t holding; /* threads that compute */
-  uint32_t waiting; /* threads that want to */
-  uint32_t call;    /* a futex, and always 0: who wakes cannot write it */
-  uint64_t taken;   /* the time of the last turn, vgpu_now_ns */
-  uint64_t idle;    /* since when the session of a turn has had nothing to do; 0: it computes */
+  uint32_t waiting; /* threads that wait for a turn */
+  uint32_t call;    /* a futex whose value is always 0: the waking process cannot write to it */
+  uint64_t taken;   /* when the last turn was taken, vgpu_now_ns */
+  uint64_t idle;    /* since when a session with a turn is idle, vgpu_now_ns; 0: it computes */
   uint64_t used;    /* nanoseconds of the peer, divided by weight; only differences have a meaning */
   uint64_t own;     /* the same, beside other sessions of the peer */
 };
@@ -42,7 +42,7 @@ struct vgpu_seat {
 struct vgpu_share {
   uint32_t turns;   /* at a time, of each device */
   uint32_t turn_ns; /* length of one */
-  bool exclusive; /* nobody goes first while another peer has a turn: a GPU's kernels cannot be interrupted */
+  bool exclusive; /* a GPU's kernels cannot be interrupted: no peer goes first while another one has a turn */
   struct vgpu_seat_owner {
     uint32_t peer; /* below VGPU_SHARE_PEERS_MAX */
     uint32_t weight;
@@ -60,10 +60,10 @@ struct vgpu_turns {
   uint32_t device; /* of the host */
 };
 
-/* By the daemon: the number of a peer that had no session is given to another one. */
+/* For the daemon: a number passes from a peer without a session to another peer. */
 void vgpu_share_new_peer(struct vgpu_accounts *accounts, uint32_t peer);
 
-/* By the daemon: a session begins in the slot; it is over. */
+/* For the daemon: a session begins in a slot, and ends. */
 void vgpu_share_begin(struct vgpu_accounts *accounts, uint32_t slot, uint32_t peer, uint32_t weight,
                       uint32_t percent);
 void vgpu_share_end(struct vgpu_accounts *accounts, uint32_t slot);
@@ -72,33 +72,33 @@ void vgpu_share_end(struct vgpu_accounts *accounts, uint32_t slot);
 void vgpu_share_enter(const struct vgpu_turns *turns);
 
 /*
- * The same in steps: the thread counts as waiting from vgpu_share_want on, which it may also call before its
- * last turn is over, and repeats vgpu_share_await until it has a turn or gives up. `since`: when it began to
- * wait (vgpu_now_ns).
+ * vgpu_share_enter() in steps. The thread counts as waiting from vgpu_share_want() on, which it may call
+ * before its last turn is over. It repeats vgpu_share_await() until it has a turn or gives up. `since`: when
+ * it began to wait (vgpu_now_ns).
  */
 void vgpu_share_want(const struct vgpu_turns *turns);
 bool vgpu_share_await(const struct vgpu_turns *turns, uint64_t since, uint64_t limit_ns);
 void vgpu_share_give_up(const struct vgpu_turns *turns);
 
-/* Takes a turn if there is one to be had at once. */
+/* Takes a turn if one is free. */
 bool vgpu_share_try(const struct vgpu_turns *turns);
 
 /* For a thread that has a turn: true if it should end the turn early. */
 bool vgpu_share_crowded(const struct vgpu_turns *turns);
 
-/* For a session that has a turn, and nothing to do: others take the turn soon if it stays so. */
+/* For a session that has a turn and nothing to do: other sessions may take the turn soon. */
 void vgpu_share_idle(const struct vgpu_turns *turns);
 void vgpu_share_busy(const struct vgpu_turns *turns);
-/* True if others may have taken the turn since. */
+/* True if other sessions may have taken the turn since. */
 bool vgpu_share_lost(const struct vgpu_turns *turns);
 
-/* True if another peer has a session, whatever it does. */
+/* True if another peer has a session, active or not. */
 bool vgpu_share_has_others(const struct vgpu_turns *turns);
 
-/* For a thread that has a turn: true if a session of another peer has one, too, or waits for one. */
+/* For a thread that has a turn: true if a session of another peer has a turn or waits for one. */
 bool vgpu_share_wanted(const struct vgpu_turns *turns);
 
-/* The turn is over, after so many nanoseconds. */
+/* Ends the turn and charges it. */
 void vgpu_share_leave(const struct vgpu_turns *turns, uint64_t used);
 
 #endif

@@ -18,7 +18,7 @@ static bool exchange(struct vgpu_shared_lock *lock, uint32_t expected, uint32_t 
                                      __ATOMIC_RELAXED);
 }
 
-/* The time of a futex is that of the monotonic clock. */
+/* FUTEX_WAIT counts in the monotonic clock. */
 static void sleep_on(const struct vgpu_shared_lock *lock, uint32_t word, int64_t left) {
   struct timespec limit = {.tv_sec = (time_t)(left / 1000), .tv_nsec = (long)(left % 1000) * 1000000};
   syscall(SYS_futex, &lock->word, FUTEX_WAIT, word, &limit, NULL, 0);
@@ -37,7 +37,7 @@ bool vgpu_shared_lock_take(struct vgpu_shared_lock *lock, uint32_t slot) {
   for (;;) {
     uint32_t word = __atomic_load_n(&lock->word, __ATOMIC_RELAXED);
     if (word == 0) {
-      /* Others may sleep, too. */
+      /* WAITED: other threads may sleep as well. */
       if (exchange(lock, 0, mine | WAITED)) return true;
       continue;
     }

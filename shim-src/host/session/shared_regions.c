@@ -17,12 +17,12 @@ uint64_t vgpu_shared_regions_pages(uint64_t bytes) {
   return (bytes + PAGE - 1) / PAGE * PAGE;
 }
 
-/* The pages of a region that the host made. Those in a VM's memory are part of that memory. */
+/* The pages of a region that the host made. A region in a VM's memory uses that memory's pages. */
 static uint64_t held_by(const struct vgpu_shared_region *region) {
   return region->offset == 0 ? vgpu_shared_regions_pages(region->bytes) : 0;
 }
 
-/* A free number, from 0; VGPU_SHARED_REGIONS_MAX: there is none for so many bytes. */
+/* A free number, counted from 0. VGPU_SHARED_REGIONS_MAX: there is no room for so many bytes. */
 static uint32_t free_number(const struct vgpu_shared_regions *shared_regions, uint64_t bytes,
                             uint64_t limit) {
   if (bytes == 0 || bytes > limit || shared_regions->bytes > limit - bytes) return VGPU_SHARED_REGIONS_MAX;

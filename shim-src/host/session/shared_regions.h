@@ -1,6 +1,6 @@
 /*
- * The memory besides the rings that a session shares with its guest. For the guest it is pinned memory. The
- * guest can change it at any time, so it is used only for data that a call copies without looking into it.
+ * Memory besides the rings that a session shares with its guest, where it is pinned memory. The guest can
+ * change it at any time, so the host only copies from it and to it.
  */
 #ifndef VGPU_HOST_SHARED_REGIONS_H
 #define VGPU_HOST_SHARED_REGIONS_H
@@ -15,20 +15,20 @@
 struct vgpu_shared_region {
   unsigned char *memory; /* NULL: the number is free */
   uint64_t bytes;
-  bool mapped;        /* it is device memory, too, and cannot be freed meanwhile */
-  bool in_kept_space; /* its addresses stay reserved when it is freed */
+  bool mapped;        /* it is also device memory, and cannot be freed */
+  bool in_kept_space; /* its addresses stay reserved after it is freed */
   bool leaves;        /* freed by the guest, but the driver still uses it */
-  bool unpinnable;    /* --device cuda: the driver did not take it */
-  uint64_t pinned;    /* --device cuda: the context in which the driver has it registered; 0: none */
-  uint64_t offset;    /* in the memory of the guest's VM; 0: it is not in there */
+  bool unpinnable;    /* --device cuda: the driver refused to register it */
+  uint64_t pinned;    /* --device cuda: the context in which it is registered; 0: none */
+  uint64_t offset;    /* in the memory of the guest's VM; 0: elsewhere */
 };
 
 struct vgpu_shared_regions {
-  const struct vgpu_vm_memory *vm_memory; /* the memory of all regions; NULL: each has its own */
+  const struct vgpu_vm_memory *vm_memory; /* contains all regions; NULL: each has its own memory */
   uint64_t bytes;                         /* of all regions */
   uint64_t held;                          /* whole pages of regions that are not in a VM's memory */
   uint32_t leaving;                       /* regions with `leaves` */
-  uint32_t begun;                         /* the places from here on were never used */
+  uint32_t begun;                         /* places from here on were never used */
   struct vgpu_shared_region array[VGPU_SHARED_REGIONS_MAX];
 };
 
@@ -67,7 +67,7 @@ void vgpu_shared_regions_left(struct vgpu_shared_regions *shared_regions,
 struct vgpu_shared_region *vgpu_shared_regions_find(struct vgpu_shared_regions *shared_regions,
                                                     uint32_t shared_region);
 
-/* The bytes of the pages that so many bytes take. */
+/* Rounds up to whole pages. */
 uint64_t vgpu_shared_regions_pages(uint64_t bytes);
 
 /* The memory that a span names. NULL: it is not within one shared region, or is too much for one call. */

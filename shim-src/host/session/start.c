@@ -1,4 +1,4 @@
-/* The beginning of a worker: what it inherited becomes a session, and everything else is given up. */
+/* The start of a worker: builds the session from the inherited descriptors and closes everything else. */
 #include <errno.h>
 #include <fcntl.h>
 #include <grp.h>
@@ -13,18 +13,19 @@
 #include <unistd.h>
 
 #include "host/log.h"
+#include "host/session/images.h"
 #include "host/session/setup.h"
 
-/* The kernel should end a worker that filled the machine's memory, not the daemon or a neighbour. */
+/* If memory runs out, the kernel should kill the worker that used it, not the daemon or another worker. */
 static void offer_to_oom_killer(void) {
   int descriptor = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
   if (descriptor < 0) return;
   ssize_t written = write(descriptor, "900", 3);
-  (void)written; /* not allowed everywhere, and not needed */
+  (void)written; /* not allowed everywhere, and optional */
   close(descriptor);
 }
 
-/* The memory of a descriptor, private to this process; NULL: there are fewer bytes than that. */
+/* Maps a descriptor's memory, private to this process. NULL: the memory has fewer than `least` bytes. */
 static void *take(int descriptor, size_t least) {
   struct stat status;
   if (fstat(descriptor, &status) != 0 || (size_t)status.st_size < least) return NULL;
@@ -33,7 +34,7 @@ static void *take(int descriptor, size_t least) {
   return memory == MAP_FAILED ? NULL : memory;
 }
 
-/* -1: the daemon gave none. */
+/* Returns the inherited descriptor; -1: the daemon passed none. */
 static int there(enum vgpu_worker_descriptor number) {
   return fcntl((int)number, F_GETFD) < 0 ? -1 : (int)number;
 }
@@ -55,7 +56,7 @@ static bool enter(struct vgpu_worker *worker, struct vgpu_host_setup *host,
   worker->vm_memory = (struct vgpu_vm_memory){.bytes = session->vm_memory,
                                               .holder = VGPU_WORKER_VM_MEMORY,
                                               .lock_probe = VGPU_WORKER_VM_MEMORY_AGAIN};
-  syscall(SYS_close_range, VGPU_WORKER_DESCRIPTORS, ~0u, 0); /* closed on exec, as all of the daemon's are */
+  syscall(SYS_close_range, VGPU_WORKER_DESCRIPTORS, ~0u, 0); /* all others have O_CLOEXEC as well */
   worker->link.descriptor = VGPU_WORKER_CONNECTION;
   vgpu_line_init(&worker->link.line, VGPU_WORKER_CONNECTION, there(VGPU_WORKER_LINE), there(VGPU_WORKER_PEER),
                  session->peer_is_guest, session->limits.reconnect);
@@ -83,7 +84,7 @@ bool vgpu_worker_become(const struct vgpu_worker_user *user) {
       setresuid(user->uid, user->uid, user->uid) != 0) {
     return false;
   }
-  /* Else the files of this process in /proc would be root's, and closed to it. */
+  /* After the change of user: else /proc/self belongs to root, and this process cannot read it. */
   return prctl(PR_SET_DUMPABLE, 1) == 0;
 }
 
@@ -94,8 +95,8 @@ int vgpu_worker_main(void) {
     fprintf(stderr, "vgpu-hostd: " VGPU_WORKER_WORD " is for workers, which the daemon starts\n");
     return 2;
   }
-  prctl(PR_SET_NAME, "vgpu-hostd"); /* else the number of the descriptor that was executed */
-  /* The default of 50 us is added to each short nap of a wait. */
+  prctl(PR_SET_NAME, "vgpu-hostd"); /* instead of the number of the executed descriptor */
+  /* Nanoseconds. The default of 50 us would be added to each short sleep. */
   prctl(PR_SET_TIMERSLACK, 1);
   signal(SIGPIPE, SIG_IGN);
   vgpu_host_log_of_worker();
@@ -109,9 +110,9 @@ int vgpu_worker_main(void) {
     vgpu_host_log("error", session->session, "cannot become user %u: %s", host->user.uid, strerror(errno));
     return 1;
   }
-  /* Not before: another user's process forgets it. */
+  /* After the change of user, which clears the signal. */
   prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (getppid() != session->daemon) return 1; /* it died before the line above */
+  if (getppid() != session->daemon) return 1; /* the daemon died before PR_SET_PDEATHSIG */
   if (worker.backend->limit_files != NULL && !worker.backend->limit_files(&host->inventory, &worker.peer)) {
     vgpu_host_log("error", worker.session, "cannot limit the devices of the worker: %s", strerror(errno));
     return 1;
@@ -124,5 +125,5 @@ int vgpu_worker_main(void) {
   vgpu_host_log_limit_all();
   int status = worker.backend->begin(&worker) ? vgpu_worker_serve(&worker, &session->hello) : 1;
   vgpu_host_log_flush();
-  _exit(status); /* what it held goes with the process */
+  _exit(status); /* the kernel frees everything that the session holds */
 }

@@ -36,8 +36,8 @@ static bool sound(const struct vgpu_vm_memory *memory, const struct vgpu_vm_plac
 }
 
 /*
- * False: *next says where the lock in the way ends, or is 0. The second description sees the worker's own
- * locks, too: else a guest could have two regions in one place.
+ * Locks a part of the memory. False: another session has it; *next is the end of that lock, or 0. Locks
+ * through `lock_probe` conflict with the worker's own, so that a guest cannot have two regions in one place.
  */
 static bool hold(const struct vgpu_vm_memory *memory, uint64_t offset, uint64_t bytes, uint64_t *next) {
   for (;;) {
@@ -59,7 +59,7 @@ bool vgpu_vm_memory_take(const struct vgpu_vm_memory *memory, const struct vgpu_
   if (!sound(memory, place)) return false;
   const off_t offset = (off_t)place->offset, bytes = (off_t)vgpu_vm_steps(place->bytes);
   if (!hold(memory, place->offset, (uint64_t)bytes, next)) return false;
-  /* Emptied, then with all its pages: a full file system is noticed here, and not by a signal later on. */
+  /* Frees the pages, then allocates them all: a full file system is an error here and not a SIGBUS later. */
   if (fallocate(memory->holder, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, offset, bytes) == 0 &&
       fallocate(memory->holder, FALLOC_FL_KEEP_SIZE, offset, bytes) == 0) {
     return true;
@@ -70,7 +70,7 @@ bool vgpu_vm_memory_take(const struct vgpu_vm_memory *memory, const struct vgpu_
 
 void vgpu_vm_memory_give(const struct vgpu_vm_memory *memory, const struct vgpu_vm_place *place) {
   const uint64_t bytes = vgpu_vm_steps(place->bytes);
-  /* It is emptied again where it is taken: if this fails, only its pages stay. */
+  /* If this fails, only pages are wasted: vgpu_vm_memory_take() clears them. */
   (void)fallocate(memory->holder, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)place->offset,
                   (off_t)bytes);
   struct flock none = range_lock(F_UNLCK, place->offset, bytes);

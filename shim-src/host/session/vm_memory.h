@@ -16,7 +16,7 @@
 
 #include "wire/frame.h"
 
-#define VGPU_VM_MEMORY_LEAST (8u << 20) /* least useful bytes: rings of one session, and some more */
+#define VGPU_VM_MEMORY_LEAST (8u << 20) /* bytes: rings of one session and some regions */
 
 struct vgpu_vm_memory {
   uint64_t bytes; /* of the file, when the session began; 0: there is none */

@@ -10,7 +10,7 @@ static bool reply_to(struct vgpu_worker *worker, int32_t status, uint64_t next, 
                                  NULL, 0, deadline) == VGPU_STREAM_OK;
 }
 
-static const char *wrong_with(const struct vgpu_frame *frame) {
+static const char *violation_of(const struct vgpu_frame *frame) {
   bool expected = frame->opcode == VGPU_OP_VM_RINGS && frame->flags == 0 && frame->sequence == 0 &&
                   frame->body == sizeof(struct vgpu_vm_place) && frame->bulk == 0;
   return expected ? NULL : "something else than a place for its rings";
@@ -26,7 +26,7 @@ enum vgpu_vm_rings_outcome vgpu_vm_rings_agree(struct vgpu_worker *worker, const
     enum vgpu_stream_result result = vgpu_stream_read_header(descriptor, &frame, deadline);
     if (result == VGPU_STREAM_UNSOUND) *violation = "a frame whose sizes do not agree";
     if (result != VGPU_STREAM_OK) return VGPU_VM_RINGS_GONE;
-    *violation = wrong_with(&frame);
+    *violation = violation_of(&frame);
     if (*violation != NULL || vgpu_stream_read(descriptor, &place, sizeof place, deadline) != VGPU_STREAM_OK)
       return VGPU_VM_RINGS_GONE;
     if (place.offset == VGPU_VM_NOT_SEEN || place.offset == VGPU_VM_NO_ROOM) {

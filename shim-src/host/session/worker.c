@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "api/device_attributes.h"
 #include "cuda_results.h"
 #include "host/log.h"
 #include "host/session/lifeline.h"
@@ -35,18 +36,18 @@ uint64_t vgpu_worker_memory_limit(const struct vgpu_worker *worker) {
 
 /* True if each device reaches registered memory of a process, at the process's own address. */
 static bool devices_map(const struct vgpu_inventory *inventory) {
-  enum { CAN_MAP_HOST_MEMORY = 19, CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM = 91 };
   for (uint32_t i = 0; i < inventory->count; i++) {
     const int32_t *attributes = inventory->devices[i].attributes;
-    if (attributes[CAN_MAP_HOST_MEMORY] != 1 || attributes[CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM] != 1)
+    if (attributes[VGPU_ATTRIBUTE_CAN_MAP_HOST_MEMORY] != 1 ||
+        attributes[VGPU_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM] != 1)
       return false;
   }
   return true;
 }
 
 /*
- * Rings for a guest that offers to use them, and what goes with them: memory that is passed over its unix
- * socket (the descriptor, for the caller to close; else -1), or a mark in the memory of its VM.
+ * Offers rings to a guest that can use them: memory that is passed over its unix socket (returns the
+ * descriptor, which the caller closes; else -1), or a mark in the memory of its VM.
  */
 static int offer_rings(struct vgpu_worker *worker, const struct vgpu_hello *hello,
                        struct vgpu_welcome *welcome, struct vgpu_vm_mark *mark) {
@@ -68,7 +69,7 @@ static int offer_rings(struct vgpu_worker *worker, const struct vgpu_hello *hell
   return rings;
 }
 
-/* After a WELCOME with a mark; false: the guest is gone. */
+/* Agrees on the place of the rings after a WELCOME with a mark. False: the guest is gone. */
 static bool agree_on_rings(struct vgpu_worker *worker, bool *placed) {
   const char *violation, *why = NULL;
   const unsigned long long megabytes = worker->vm_memory.bytes >> 20;
@@ -108,7 +109,7 @@ static enum vgpu_carrier carrier_of(const struct vgpu_worker *worker) {
   }
 }
 
-/* Whether the session can survive its connection. */
+/* True if the session can survive its connection. */
 static bool survives(const struct vgpu_worker *worker, const struct vgpu_hello *hello,
                      const struct vgpu_welcome *welcome) {
   const uint32_t shared = VGPU_FEATURE_RING | VGPU_FEATURE_VM_MEMORY;
@@ -117,7 +118,7 @@ static bool survives(const struct vgpu_worker *worker, const struct vgpu_hello *
                                            : !worker->direct;
 }
 
-/* Completes the features that the WELCOME offers. */
+/* Adds the features that do not depend on rings. */
 static void offer_features(struct vgpu_worker *worker, const struct vgpu_hello *hello,
                            struct vgpu_welcome *welcome) {
   if (hello->library == VGPU_LIBRARY_CUDA)
@@ -133,21 +134,21 @@ static void offer_features(struct vgpu_worker *worker, const struct vgpu_hello *
 }
 
 /*
- * The kernel passes no more descriptors for the user of the workers: too many are on their way to guests that
- * do not take them. The session goes on without rings.
+ * Continues without rings: the kernel passes no more descriptors for the workers' user, because too many wait
+ * in sockets of guests that do not read them.
  */
 static void withdraw_rings(struct vgpu_worker *worker, const struct vgpu_hello *hello,
                            struct vgpu_welcome *welcome, int rings) {
   vgpu_host_log("full", worker->session,
-                "no shared memory: too many descriptors are on their way to guests (RLIMIT_NOFILE of the "
-                "daemon); the socket carries the frames");
+                "no shared memory: too many unread descriptors in the guests' sockets (LimitNOFILE= of "
+                "vgpu-hostd.service); the socket carries the frames");
   close(rings);
   vgpu_rings_unmap(&worker->link.rings);
   welcome->features = welcome->ring_size = 0;
   offer_features(worker, hello, welcome);
 }
 
-/* Answers the greeting, which the daemon has read and found good. */
+/* Answers a greeting that the daemon has read and checked. */
 static bool welcome_guest(struct vgpu_worker *worker, const struct vgpu_hello *hello) {
   struct vgpu_frame reply = {.opcode = VGPU_OP_HELLO, .flags = VGPU_FLAG_REPLY};
   struct {
@@ -175,7 +176,7 @@ static bool welcome_guest(struct vgpu_worker *worker, const struct vgpu_hello *h
     rings = -1;
     result = vgpu_stream_pass_frame(worker->link.descriptor, &reply, &answer, size, rings, deadline);
   }
-  /* Kept, it tells whether the guest still maps the rings. */
+  /* Kept open to see later whether the guest still maps the rings. */
   worker->link.ring_memory = worker->link.line.agreed ? rings : -1;
   if (rings >= 0 && worker->link.ring_memory < 0) close(rings);
   worker->shared_regions_agreed = (welcome->features & VGPU_FEATURE_SHARED_REGION) != 0;
@@ -189,7 +190,7 @@ static bool welcome_guest(struct vgpu_worker *worker, const struct vgpu_hello *h
 }
 
 void vgpu_worker_launched(struct vgpu_worker *worker) {
-  /* Only this worker writes its slot's counts. */
+  /* No lock: only this worker writes its slot. */
   uint64_t *launches = &worker->accounts->slots[worker->slot].launches;
   __atomic_store_n(launches, *launches + 1, __ATOMIC_RELAXED);
 }
@@ -197,7 +198,7 @@ void vgpu_worker_launched(struct vgpu_worker *worker) {
 void vgpu_worker_failed(struct vgpu_worker *worker, int32_t status) {
   struct vgpu_account *account = &worker->accounts->slots[worker->slot];
   if (worker->library == VGPU_LIBRARY_CUDA && status == CUDA_ERROR_NOT_READY)
-    return; /* an answer, not a refusal */
+    return; /* an answer, not an error */
   __atomic_store_n(&account->refused, account->refused + 1, __ATOMIC_RELAXED);
   __atomic_store_n(&account->last_refusal, status, __ATOMIC_RELAXED);
 }
@@ -209,74 +210,6 @@ void vgpu_worker_refused_kernel(struct vgpu_worker *worker, const char *kernel) 
   __atomic_store_n(&account->kernels_refused, account->kernels_refused + 1, __ATOMIC_RELEASE);
 }
 
-/*
- * Delays a guest that calls more often than it may. The frames behind the call wait, too. The session is not
- * ended, because a burst of calls is no attack.
- */
-static void keep_to_rate(struct vgpu_worker *worker) {
-  uint32_t rate = worker->limits->calls;
-  if (rate == 0) return;
-  for (;;) {
-    uint64_t wait = vgpu_bucket_take(&worker->calls, rate, vgpu_now_ns());
-    if (wait == 0) return;
-    if (!worker->slowed) {
-      vgpu_host_log("slowed", worker->session, "slowed down: more than its %u calls a second", rate);
-      worker->slowed = true;
-    }
-    struct timespec nap = {.tv_sec = (time_t)(wait / 1000000000u), .tv_nsec = (long)(wait % 1000000000u)};
-    nanosleep(&nap, NULL);
-  }
-}
-
-/* A request that took long may have been released before, so that the ones behind it could be read. */
-static void release(struct vgpu_worker *worker, const struct vgpu_request *request) {
-  if (worker->meanwhile.released != request) vgpu_link_done(&worker->link, request);
-  else worker->meanwhile.released = NULL;
-}
-
-static void count_call(struct vgpu_worker *worker, int32_t status) {
-  uint64_t *calls = &worker->accounts->slots[worker->slot].calls;
-  __atomic_store_n(calls, *calls + 1, __ATOMIC_RELAXED);
-  if (status != 0) vgpu_worker_failed(worker, status);
-}
-
-bool vgpu_worker_answer(struct vgpu_worker *worker, const struct vgpu_request *request) {
-  struct vgpu_answer answer;
-  keep_to_rate(worker);
-  vgpu_parking_find(worker, request);
-  worker->request = request;
-  vgpu_carry_out(worker, request, worker->out, VGPU_BULK_MAX, &answer);
-  const bool parked = answer.status == VGPU_WAITS && vgpu_park(worker, request);
-  if (!parked) vgpu_parking_end(worker);
-  if (!parked && answer.status == VGPU_WAITS) answer.status = CUDA_ERROR_OUT_OF_MEMORY;
-  worker->note = 0;
-  (void)vgpu_accounts_hold(worker->accounts, worker->slot, worker->shared_regions.held);
-  release(worker, request);
-  if (parked) return true;
-  if ((request->frame.flags & VGPU_FLAG_ONEWAY) == 0) return vgpu_worker_send(worker, request, &answer);
-  count_call(worker, answer.status);
-  if (answer.status != 0 && worker->deferred == 0) worker->deferred = answer.status;
-  return true;
-}
-
-bool vgpu_worker_send(struct vgpu_worker *worker, const struct vgpu_request *request,
-                      const struct vgpu_answer *answer) {
-  const struct vgpu_frame *frame = &request->frame;
-  struct vgpu_frame reply = {.opcode = frame->opcode,
-                             .flags = VGPU_FLAG_REPLY | answer->flags,
-                             .lane = frame->lane,
-                             .sequence = frame->sequence,
-                             .status = answer->status,
-                             .deferred = worker->deferred};
-  count_call(worker, answer->status);
-  /* The text of a kernel is fetched when it has ended: its threads may be printing now. */
-  if (worker->meanwhile.released == NULL && worker->printed.used > 0) reply.flags |= VGPU_FLAG_PRINTED;
-  worker->deferred = worker->sticky;
-  bool brings = answer->status == 0;
-  return vgpu_link_reply(&worker->link, &reply, answer->body, brings ? answer->body_size : 0,
-                         answer->bulk.out, brings ? answer->bulk.out_size : 0);
-}
-
 enum vgpu_received vgpu_worker_receive(struct vgpu_worker *worker, struct vgpu_request *request) {
   const char *violation;
   enum vgpu_received received = vgpu_link_receive(&worker->link, vgpu_find_row, worker, request, &violation);
@@ -286,9 +219,9 @@ enum vgpu_received vgpu_worker_receive(struct vgpu_worker *worker, struct vgpu_r
 }
 
 static bool next_request(struct vgpu_worker *worker, struct vgpu_request *request) {
-  struct vgpu_meanwhile *meanwhile = &worker->meanwhile;
-  if (meanwhile->over) return false;
-  if (!meanwhile->has_next) {
+  struct vgpu_nested *nested = &worker->nested;
+  if (nested->over) return false;
+  if (!nested->has_next) {
     enum vgpu_received received;
     do {
       if (worker->backend->idle != NULL) worker->backend->idle(worker);
@@ -297,8 +230,8 @@ static bool next_request(struct vgpu_worker *worker, struct vgpu_request *reques
     } while (received == VGPU_RECEIVED_NOTHING);
     return received == VGPU_RECEIVED;
   }
-  *request = meanwhile->next;
-  meanwhile->has_next = false;
+  *request = nested->next;
+  nested->has_next = false;
   return vgpu_parking_ask(worker, NULL) && vgpu_parking_tell(worker);
 }
 
@@ -309,7 +242,7 @@ int vgpu_worker_serve(struct vgpu_worker *worker, const struct vgpu_hello *hello
   worker->out = malloc(VGPU_FRAME_MAX);
   if (worker->link.in == NULL || worker->out == NULL) return 1;
   worker->link.next_sequence = 1;
-  worker->take_requests = vgpu_worker_meanwhile;
+  worker->serve_nested = vgpu_worker_serve_nested;
   vgpu_ahead_init(&worker->link.ahead, worker->link.descriptor);
   if (worker->watched && !vgpu_lifeline_start(worker)) {
     vgpu_host_log("error", worker->session, "no thread to watch the connection");

@@ -1,20 +1,24 @@
-/* One session. The daemon starts a process for each connection (setup.h). */
+/*
+ * A session as backends see it. The daemon starts a process for each connection (setup.h). answer.h serves
+ * requests.
+ */
 #ifndef VGPU_HOST_WORKER_H
 #define VGPU_HOST_WORKER_H
 
 #include "host/session/accounts.h"
 #include "host/session/shared_regions.h"
 #include "host/backend/backend.h"
-#include "host/policy/bucket.h"
+#include "host/bucket.h"
 #include "host/backend/dispatch.h"
-#include "host/backend/common/code.h"
-#include "host/backend/common/handles.h"
+#include "host/session/handles.h"
 #include "host/session/link.h"
 #include "host/session/parking.h"
 #include "host/session/printed.h"
 
-struct vgpu_software;
-struct vgpu_cuda;
+struct vgpu_images;
+struct vgpu_upload;
+struct vgpu_result;
+struct vgpu_exec_object;
 
 struct vgpu_limits {
   uint64_t session_memory; /* bytes; 0: only the device's */
@@ -28,21 +32,38 @@ struct vgpu_limits {
   uint32_t share;          /* percent of each device; 0: by weight (policy.h) */
 };
 
-/* Requests that are taken while an earlier one is still being carried out: meanwhile.c */
-struct vgpu_meanwhile {
-  const struct vgpu_request *released; /* the earlier one, which is released before its time */
-  unsigned char *in;        /* VGPU_FRAME_MAX bytes: the other buffer of the link, from the first time */
-  struct vgpu_request next; /* taken, and to be carried out afterwards */
+/* Options that all sessions of a daemon share. */
+struct vgpu_code_options {
+  enum vgpu_kernels kernels;
+  uint32_t checks;            /* PTX_CHECK_*: checks for kernels */
+  int launch_log;             /* descriptor that gets a line for each launch; -1: none */
+  uint64_t session_bytes;     /* memory for images, programs and graphs of one session */
+  struct vgpu_images *images; /* NULL: no image is kept between sessions */
+};
+
+struct vgpu_code {
+  struct vgpu_upload *uploads;
+  struct vgpu_result *results;    /* results.c: images that the guest has not read yet */
+  uint64_t last_result;           /* number of the newest result */
+  struct vgpu_exec_object *execs; /* graph.c */
+  uint64_t bytes;                 /* bytes that uploads, programs and graphs hold */
+};
+
+/* Requests that are carried out inside of a long one (nested.c). */
+struct vgpu_nested {
+  const struct vgpu_request *released; /* the outer request, released early; NULL: not released */
+  unsigned char *in;        /* the link's other buffer, of VGPU_FRAME_MAX bytes; NULL: not needed so far */
+  struct vgpu_request next; /* refused by the filter: carried out after the long one */
   bool has_next;
   bool over; /* the guest is gone, or broke the protocol */
 };
 
-/* True if a request can be carried out while a call takes long. */
-typedef bool vgpu_takes(struct vgpu_worker *worker, const struct vgpu_request *request);
+/* True if a request can be carried out inside of a long one. */
+typedef bool vgpu_request_filter(struct vgpu_worker *worker, const struct vgpu_request *request);
 
 struct vgpu_worker {
   struct vgpu_link link;
-  struct vgpu_meanwhile meanwhile;
+  struct vgpu_nested nested;
   struct vgpu_parking parking;
   struct vgpu_shared_regions shared_regions;
   bool shared_regions_agreed;
@@ -51,7 +72,7 @@ struct vgpu_worker {
   uint64_t secret; /* a guest needs it to continue the session; 0: not possible */
   bool direct;     /* as in struct vgpu_session_setup */
   uint32_t slot;   /* in accounts */
-  bool watched;    /* a thread notices that the guest is gone, and gives signs of life (lifeline.h) */
+  bool watched;    /* a thread watches the connection and sends signs of life (lifeline.h) */
   struct vgpu_peer peer;
   bool exchanges; /* shares memory with other sessions (exchange.h) */
   uint32_t library;
@@ -61,61 +82,28 @@ struct vgpu_worker {
   const struct vgpu_limits *limits;
   struct vgpu_handles handles;
   struct vgpu_printed printed;
-  struct vgpu_software *software; /* of that backend */
-  struct vgpu_cuda *cuda;         /* of the other backend, from its first use in this session */
+  void *device; /* the backend's own state, from begin() or from its first use on; NULL: none */
   const struct vgpu_code_options *code_options;
   struct vgpu_code code;
   const struct vgpu_request *request; /* the request that is being carried out */
-  uint64_t note; /* of its backend, which keeps it for a call that waits (VGPU_WAITS); at first 0 */
-  /* A long call runs this to serve the calls behind it (vgpu_worker_meanwhile). NULL: there is no transport.
-   */
-  void (*take_requests)(struct vgpu_worker *worker, vgpu_takes *takes);
+  uint64_t note;                      /* of the backend, for a call that waits (VGPU_WAITS); initially 0 */
+  /* Serves the next requests during a long one (vgpu_worker_serve_nested). NULL: there is no transport. */
+  void (*serve_nested)(struct vgpu_worker *worker, vgpu_request_filter *accepts);
   struct vgpu_bucket calls;
-  bool slowed; /* the log already says that it calls too often */
+  bool slowed; /* already logged: the guest exceeds its rate of calls */
   int32_t deferred;
-  int32_t sticky; /* the error of a kernel in a context, in every answer until the context is destroyed */
+  int32_t sticky; /* error of a kernel: every answer has it until the context is destroyed */
   uint64_t sticky_context;
   unsigned char *out; /* VGPU_FRAME_MAX bytes */
 };
 
-/* Fills a WELCOME with the data of this host. The fields about a session stay 0. */
-void vgpu_welcome_fill(struct vgpu_welcome *welcome, const struct vgpu_backend *backend,
-                       const struct vgpu_inventory *inventory);
-
-/*
- * Answers `hello` and serves the guest until it leaves or breaks the protocol. Returns the exit status of the
- * process.
- */
-int vgpu_worker_serve(struct vgpu_worker *worker, const struct vgpu_hello *hello);
-
-/*
- * The bytes of device memory that this session may hold on all devices together; 0: only the devices limit
- * it.
- */
+/* Bytes of device memory that this session may hold on all devices together. 0: only the devices limit it. */
 uint64_t vgpu_worker_memory_limit(const struct vgpu_worker *worker);
 
-/* Waits for the guest's next request. A broken protocol is logged. */
-enum vgpu_received vgpu_worker_receive(struct vgpu_worker *worker, struct vgpu_request *request);
-/*
- * Carries a request out and answers it, or parks it; not before its time (limits.calls). False: the guest is
- * gone.
- */
-bool vgpu_worker_answer(struct vgpu_worker *worker, const struct vgpu_request *request);
-
-/*
- * Carries out the requests that have arrived while a one-way call takes long, in their order, up to the first
- * one that `takes` does not want. It waits for none. No call may change what the long one uses.
- */
-void vgpu_worker_meanwhile(struct vgpu_worker *worker, vgpu_takes *takes);
-
-/* Count, for the list of sessions, a kernel that ran and a call that ended with an error. */
+/* Count a kernel that ran, and a call that failed, for the list of sessions. */
 void vgpu_worker_launched(struct vgpu_worker *worker);
 void vgpu_worker_failed(struct vgpu_worker *worker, int32_t status);
-/* Records that a launch of `kernel` was refused because this host cannot run it. A guest can ask for it. */
+/* Counts a refused launch of a kernel, for the guest and the list of sessions. */
 void vgpu_worker_refused_kernel(struct vgpu_worker *worker, const char *kernel);
-
-/* Answers the control opcodes. The reply's body and bulk go to the given places. */
-int32_t vgpu_control(struct vgpu_worker *worker, uint32_t opcode, const void *body, uint32_t body_size,
-                     void *reply, uint32_t *reply_size, struct vgpu_bulk *bulk);
 
 #endif

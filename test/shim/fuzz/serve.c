@@ -9,7 +9,7 @@
 #include "host/backend/software/ptx/ptx.h"
 #include "host/backend/software/software.h"
 #include "host/log.h"
-#include "host/session/worker.h"
+#include "host/session/answer.h"
 #include "wire/greeting.h"
 
 static struct vgpu_inventory inventory;
@@ -90,10 +90,11 @@ static void clean_up(struct vgpu_worker *worker) {
     i = (size_t)-1; /* entries have moved: start again */
   }
   struct vgpu_allocation freed;
-  while (worker->software->memory.count > 0) {
-    uint64_t address = worker->software->memory.array[0].address;
-    if (!vgpu_memory_free(&worker->software->memory, address, &freed) &&
-        !vgpu_memory_unreserve(&worker->software->memory, address, worker->software->memory.array[0].size))
+  while (software_of(worker)->memory.count > 0) {
+    uint64_t address = software_of(worker)->memory.array[0].address;
+    if (!vgpu_memory_free(&software_of(worker)->memory, address, &freed) &&
+        !vgpu_memory_unreserve(&software_of(worker)->memory, address,
+                               software_of(worker)->memory.array[0].size))
       break;
   }
   for (uint32_t shared_region = 1;
@@ -102,11 +103,12 @@ static void clean_up(struct vgpu_worker *worker) {
   }
   if (worker->link.rings.base != NULL) vgpu_doorbell_destroy(&worker->link.doorbell);
   vgpu_rings_unmap(&worker->link.rings);
-  free(worker->software->memory.array);
-  for (uint32_t i = 0; i < worker->software->textures.count; i++) free(worker->software->textures.places[i]);
-  free(worker->software->textures.places);
-  free(worker->software->programs.compute);
-  free(worker->software);
+  free(software_of(worker)->memory.array);
+  for (uint32_t i = 0; i < software_of(worker)->textures.count; i++)
+    free(software_of(worker)->textures.places[i]);
+  free(software_of(worker)->textures.places);
+  free(software_of(worker)->programs.compute);
+  free(worker->device);
   free(worker->handles.places);
   free(worker->link.in);
   free(worker->link.ahead.bytes);

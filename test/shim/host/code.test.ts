@@ -475,6 +475,27 @@ describe('kernels on a device that runs none', () => {
     }
   });
 
+  it('logs each kernel of machine code once, however often it is launched', async () => {
+    const scratch = scratchDirectory();
+    const host = await startHost({ listen: `unix:${scratch.path}/s` });
+    const shell = startShell({ VGPU_HOST: host.address }, 'code_shell');
+    try {
+      await askAll(shell, ['begin', `load 0 ${CUBIN_FILE}`, 'function 1 0 nothing', 'function 2 0 large']);
+      const large = block(LAYOUTS.large);
+      for (const launch of ['1 1 1 1 1 1 1 0 -', '1 1 1 1 1 1 1 0 -', `2 1 1 1 1 1 1 0 ${large}`]) {
+        await shell.ask(`launch ${launch}`);
+        assert.equal((await shell.ask('sync')).result, 209);
+      }
+      const why = 'cannot be run here: its module has only machine code, no PTX; a real GPU runs it';
+      await host.logged(new RegExp(`kernel large ${why}`));
+      assert.equal(host.log().split(`kernel nothing ${why}`).length - 1, 1);
+    } finally {
+      shell.kill();
+      await host.stop();
+      scratch.remove();
+    }
+  });
+
   // A module of 260 MB took five times its size at the host: each step made a copy.
   it('holds the text of a module once', {
     skip: SHIM.endsWith('/shim') ? false : 'sanitizers keep books of their own',

@@ -223,7 +223,7 @@ describe('the devices that a guest sees', () => {
     assert.deepEqual((await seen(address)).names, [A100]);
     writeFileSync(file, 'allow unix devices=1\n');
     host.signal('SIGHUP');
-    await host.logged(/the rules were read again/);
+    await host.logged(/hostd.conf was read again/);
     assert.deepEqual((await seen(address)).names, [H200]);
     await askAll(shell, [`alloc ${MIB}`]);
     assert.equal((await shell.ask('name 0')).values.join(' '), A100, 'sessions go on as they began');

@@ -97,7 +97,7 @@ describe('a guest that takes all that it can', () => {
       }
       assert.equal(refused, 1, 'refused at some time');
     }
-    await host.logged(/session \d+: no shared memory: its guest does not take the descriptors/);
+    await host.logged(/session \d+: no shared memory: the guest does not read the descriptors/);
     await host.logged(/only 512 descriptors \(RLIMIT_NOFILE/);
     const shell = open();
     await askAll(shell, ['init', 'ctx 0', 'pinned']);
@@ -166,7 +166,7 @@ describe('a guest that takes all that it can', () => {
     for (const [text, why] of [
       ['', /the file is empty; "deny any" denies everybody/],
       ['# rules\n', /no line allows or denies any peer/],
-      ['deny unix uid=1', /the last line has no end: it may be written only in part/],
+      ['deny unix uid=1', /the last line has no newline: the file may be incomplete/],
       [undefined, /conf: No such file or directory/],
     ] as const) {
       if (text === undefined) rmSync(file);
@@ -177,7 +177,7 @@ describe('a guest that takes all that it can', () => {
     }
     writeFileSync(file, 'deny any\n');
     host.signal('SIGHUP');
-    await host.logged(/the rules were read again/);
+    await host.logged(/hostd.conf was read again/);
     await assert.rejects(greeted('socket'), /not welcomed/);
   });
 });

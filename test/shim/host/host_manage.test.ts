@@ -138,7 +138,7 @@ describe('the control socket of a host', () => {
     writeFileSync(file, 'allow unix pids=3\n');
     const bad = await tell('reload');
     assert.equal(bad.code, 1);
-    assert.match(bad.stderr, /line 1: "pids" is not known here; the former rules stay in force/);
+    assert.match(bad.stderr, /line 1: unknown setting "pids"; the former rules stay in force/);
     assert.equal((await open().ask('init')).result, 100, 'still denied');
     writeFileSync(file, 'allow unix "x"\n');
     host.signal('SIGHUP');
@@ -153,7 +153,7 @@ describe('the control socket of a host', () => {
     assert.match((await tell('metrics')).stdout, /^vgpu_hostd_config_refused 1$/m);
     writeFileSync(file, 'allow unix\n');
     host.signal('SIGHUP');
-    await host.logged(/the rules were read again[\s\S]*the rules were read again/);
+    await host.logged(/hostd.conf was read again[\s\S]*hostd.conf was read again/);
     await askAll(open(), ['init', 'ctx 0']);
     await askAll(shell, ['alloc 4096']);
     assert.equal((await status()).refusedConfig, null);

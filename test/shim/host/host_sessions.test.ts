@@ -259,7 +259,7 @@ describe("the host's report of its sessions", () => {
     assert.equal((await ask()).memory?.refused.count, 2);
     writeFileSync(conf, 'limits connects=none\nallow any\n');
     host.signal('SIGHUP');
-    await host.logged(/the rules were read again/);
+    await host.logged(/hostd.conf was read again/);
     const { memory } = await ask();
     assert.deepEqual(memory, { limit: 256 * MIB, by: 'session', line: 2, refused: nothing });
   });

@@ -86,9 +86,9 @@ describe('the grammar of hostd.conf', () => {
   });
 
   for (const [line, complaint] of [
-    ['permit unix', '"permit" is none of allow, deny, limits and workers'],
+    ['permit unix', '"permit" is not allow, deny, limits or workers'],
     ['allow', '"allow" needs a kind of peer: unix, vsock, tcp or any'],
-    ['allow udp', '"udp" is none of unix, vsock, tcp and any'],
+    ['allow udp', '"udp" is not unix, vsock, tcp or any'],
     ['allow unix uid', '"uid" is not KEY=VALUE'],
     ['allow unix uid=', 'uid="" is neither a number nor a range (3-9)'],
     ['allow unix uid=no-such-user-at-all', 'uid="no-such-user-at-all" is neither a number nor a range'],
@@ -101,20 +101,20 @@ describe('the grammar of hostd.conf', () => {
     ['allow unix uid=1 uid=2', 'uid= is given twice: separate numbers by commas'],
     [`allow unix uid=${Array.from({ length: 17 }, (_, i) => i).join()}`, 'uid= has more than 16 numbers'],
     ['allow unix pid=init', 'pid="init" is neither a number nor a range (3-9)'],
-    ['allow unix cid=3', 'cid= is of vsock peers only'],
-    ['allow vsock uid=3', 'uid= is of unix peers only'],
-    ['allow any gid=3', 'gid= is of unix peers only'],
+    ['allow unix cid=3', 'cid= is for vsock peers only'],
+    ['allow vsock uid=3', 'uid= is for unix peers only'],
+    ['allow any gid=3', 'gid= is for unix peers only'],
     ['allow vsock cid=-1', 'cid="-1" is neither'],
-    ['allow vsock port=3', '"port" is not known here'],
+    ['allow vsock port=3', 'unknown setting "port"'],
     ['deny vsock cid=3 memory=1G', 'memory= has no meaning for a peer that is denied'],
     ['allow any share=101', 'share="101" is not a number from 1 to 100, nor none'],
-    ['limits', '"limits" without any'],
+    ['limits', '"limits" needs at least one limit'],
     [
       'limits cid=3',
-      '"cid" is not known here: limits are sessions, connects, memory, outstanding, calls, weight',
+      'unknown setting "cid": limits are sessions, connects, memory, outstanding, calls, weight',
     ],
-    ['workers', '"workers" wants user=NAME or mps=DIRECTORY'],
-    ['workers user=a gid=5', '"workers" wants user=NAME or mps=DIRECTORY, not "gid"'],
+    ['workers', '"workers" needs user=NAME or mps=DIRECTORY'],
+    ['workers user=a gid=5', '"workers" needs user=NAME or mps=DIRECTORY, not "gid"'],
     ['workers mps=nvidia-mps', 'mps="nvidia-mps" is not an absolute path of less than 160 bytes'],
     ['workers mps=/a mps=/b', '"workers" with mps= is given twice'],
     ['workers user=', 'user="" is not the name of a user, nor a number'],
@@ -133,12 +133,15 @@ describe('the grammar of hostd.conf', () => {
     ['limits memory=1025T', 'memory="1025T" is not a number'],
     ['limits outstanding=', 'outstanding="" is not a number'],
     ['limits calls=1.5', 'calls="1.5" is not a number'],
-    ['limits vm-memory=/dev/shm/a', 'vm-memory= is of one VM: it belongs into an "allow" line'],
-    ['deny vsock cid=3 vm-memory=/dev/shm/a', 'vm-memory= is of one VM: it belongs into an "allow" line'],
+    ['limits vm-memory=/dev/shm/a', 'vm-memory= belongs to one VM: it is allowed only in an "allow" line'],
+    [
+      'deny vsock cid=3 vm-memory=/dev/shm/a',
+      'vm-memory= belongs to one VM: it is allowed only in an "allow" line',
+    ],
     ['allow vsock cid=3 vm-memory=shm/a', 'vm-memory="shm/a" is not an absolute path of less than 160 bytes'],
-    ['allow vsock cid=3-4 vm-memory=/dev/shm/a', 'vm-memory= is of one VM: say which, with cid=NUMBER'],
-    ['allow vsock vm-memory=/dev/shm/a', 'vm-memory= is of one VM: say which, with cid=NUMBER'],
-    ['allow any vm-memory=/dev/shm/a', 'vm-memory= is of one VM: say which, with cid=NUMBER'],
+    ['allow vsock cid=3-4 vm-memory=/dev/shm/a', 'vm-memory= belongs to one VM: add cid=NUMBER'],
+    ['allow vsock vm-memory=/dev/shm/a', 'vm-memory= belongs to one VM: add cid=NUMBER'],
+    ['allow any vm-memory=/dev/shm/a', 'vm-memory= belongs to one VM: add cid=NUMBER'],
     ['allow unix memory=1G memory=2G', 'memory=2G, but line 3 says memory=1G: remove one of them'],
     ['allow unix devices=0 devices=1', 'devices=1, but line 3 says devices=0: remove one of them'],
     ['limits calls=5 calls=5', 'calls=5, but line 3 says calls=5: remove one of them'],
@@ -164,7 +167,7 @@ describe('the grammar of hostd.conf', () => {
     assert.match(await decide(text, 'vsock', 4), /^allow 2 /);
     assert.equal(
       await decide(`${text}allow vsock cid=5 vm-memory=/dev/shm/a\n`, 'vsock', 4),
-      "FILE: line 3: vm-memory=/dev/shm/a is that of line 1: two VMs would see each other's memory",
+      "FILE: line 3: vm-memory=/dev/shm/a is used in line 1: two VMs would see each other's memory",
     );
   });
 
@@ -302,7 +305,7 @@ describe('vgpu-hostd --config', () => {
       if (name === 'nobody') {
         writeFileSync(`${scratch.path}/c`, 'workers user=daemon\nallow unix\n');
         host.signal('SIGHUP');
-        await host.logged(/workers run as the user of the start: a change of that takes a restart/);
+        await host.logged(/workers keep the user of the start; another one takes effect after/);
       }
       await host.stop();
     }

@@ -84,7 +84,7 @@ describe('vgpu-hostd --self-check', {
     });
     assert.deepEqual(
       [ended.status, ended.stdout],
-      [0, '--device software: it asks nothing of this machine\n'],
+      [0, '--device software needs nothing of this machine: nothing to check\n'],
     );
   });
 });

@@ -9,7 +9,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "host/session/worker.h"
+#include "host/session/answer.h"
 
 #define VGPU_OP_HOSTILE 0x66u
 #define VGPU_OP_FORGE 0x67u

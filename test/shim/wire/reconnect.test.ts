@@ -206,7 +206,7 @@ describe('a session whose connection is cut', () => {
     await until('the session to wait', () => (sessions()[0]?.waiting ?? 0) > 0);
     await relay.open();
     const call = counts(shell, 2);
-    await host.logged(/a new connection was lost: no descriptor is free/);
+    await host.logged(/lost a new connection: no free descriptor/);
     limit('256:');
     await call;
     assert.equal(await shell.end(), 0);

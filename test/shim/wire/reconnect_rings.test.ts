@@ -352,7 +352,7 @@ describe('a session with rings whose connection is cut', () => {
     await host.logged(/the connection broke; waiting/);
     scribble(PLACES, earlier);
     await relay.open();
-    await host.logged(/the memory of its rings is not as it was left/);
+    await host.logged(/its rings were changed: the VM was restored/);
     assert.equal((await shell.ask('call', 40_000)).result, SYSTEM_NOT_READY);
     await until('its end', () => sessionsNow(host) === 0);
     assert.match(logOfGuest(), /is lost: /);

@@ -136,7 +136,7 @@ int vgpu_cuda_context_at_host(struct vgpu_driver *driver, struct vgpu_context *c
   context->begins = false;
   pthread_cond_broadcast(&driver->begun);
   if (result != CUDA_SUCCESS) return result;
-  if (context->number != send.context) { /* it was reset meanwhile */
+  if (context->number != send.context) { /* another thread has reset it */
     const struct vgpu_send_cuCtxDestroy_v2 end = {.context = send.context};
     vgpu_cuda_post(VGPU_OP_cuCtxDestroy_v2, &end, sizeof end, NULL, 0);
     return CUDA_ERROR_CONTEXT_IS_DESTROYED;
@@ -180,8 +180,8 @@ uint64_t vgpu_cuda_context_own_number(struct vgpu_driver *driver, struct vgpu_co
 }
 
 /*
- * False: it is no live context. The number is read under the lock, because another thread may give a primary
- * context its number meanwhile, or destroy this context.
+ * False: not a live context. Reads the number under the lock: another thread may assign one to a primary
+ * context, or destroy this context.
  */
 static bool entry_for(struct vgpu_driver *driver, struct vgpu_context *context, struct stack_entry *entry) {
   pthread_mutex_lock(&driver->lock);

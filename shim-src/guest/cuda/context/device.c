@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "api/device_attributes.h"
 #include "cuda_api.h"
 #include "cuda_calls.h"
 #include "guest/cuda/internal.h"
@@ -86,61 +87,50 @@ int cuDeviceTotalMem(uint32_t *bytes, int32_t dev) {
 }
 
 /*
- * Attributes, by CUdevice_attribute number, of features that this library does not carry. A program that asks
+ * Attributes of features that this library does not carry. A program that asks
  * gets 0 and takes its other path.
  */
 static bool not_carried(int32_t attribute) {
   switch (attribute) {
-    case 86:  /* HOST_NATIVE_ATOMIC_SUPPORTED */
-    case 88:  /* PAGEABLE_MEMORY_ACCESS */
-    case 91:  /* CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM */
-    case 92:  /* CAN_USE_STREAM_MEM_OPS_V1 */
-    case 93:  /* CAN_USE_64_BIT_STREAM_MEM_OPS_V1 */
-    case 94:  /* CAN_USE_STREAM_WAIT_VALUE_NOR_V1 */
-    case 98:  /* CAN_FLUSH_REMOTE_WRITES */
-    case 100: /* PAGEABLE_MEMORY_ACCESS_USES_HOST_PAGE_TABLES */
-    case 101: /* DIRECT_MANAGED_MEM_ACCESS_FROM_HOST */
-    case 104: /* HANDLE_TYPE_WIN32_HANDLE_SUPPORTED */
-    case 105: /* HANDLE_TYPE_WIN32_KMT_HANDLE_SUPPORTED */
-    case 107: /* GENERIC_COMPRESSION_SUPPORTED */
-    case 110: /* GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED */
-    case 112: /* SPARSE_CUDA_ARRAY_SUPPORTED */
-    case 113: /* READ_ONLY_HOST_REGISTER_SUPPORTED */
-    case 114: /* TIMELINE_SEMAPHORE_INTEROP_SUPPORTED */
-    case 116: /* GPU_DIRECT_RDMA_SUPPORTED */
-    case 117: /* GPU_DIRECT_RDMA_FLUSH_WRITES_OPTIONS */
-    case 118: /* GPU_DIRECT_RDMA_WRITES_ORDERING */
-    case 121: /* DEFERRED_MAPPING_CUDA_ARRAY_SUPPORTED */
-    case 124: /* DMA_BUF_SUPPORTED */
-    case 128: /* HANDLE_TYPE_FABRIC_SUPPORTED */
-    case 132: /* MULTICAST_SUPPORTED */
-    case 135: /* D3D12_CIG_SUPPORTED */
-    case 136: /* MEM_DECOMPRESS_ALGORITHM_MASK */
-    case 137: /* MEM_DECOMPRESS_MAXIMUM_LENGTH */
-    case 138: /* VULKAN_CIG_SUPPORTED */
-    case 141: /* HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED */
-    case 142: /* HOST_NUMA_MEMORY_POOLS_SUPPORTED */
-    case 143: /* HOST_NUMA_MULTINODE_IPC_SUPPORTED */
-    case 144: /* HOST_MEMORY_POOLS_SUPPORTED */
-    case 145: /* HOST_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED */
-    case 146: /* HOST_ALLOC_DMA_BUF_SUPPORTED */
-    case 147: /* ONLY_PARTIAL_HOST_NATIVE_ATOMIC_SUPPORTED */
+    case VGPU_ATTRIBUTE_HOST_NATIVE_ATOMIC_SUPPORTED:
+    case VGPU_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS:
+    case VGPU_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM:
+    case VGPU_ATTRIBUTE_CAN_USE_STREAM_MEM_OPS_V1:
+    case VGPU_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS_V1:
+    case VGPU_ATTRIBUTE_CAN_USE_STREAM_WAIT_VALUE_NOR_V1:
+    case VGPU_ATTRIBUTE_CAN_FLUSH_REMOTE_WRITES:
+    case VGPU_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS_USES_HOST_PAGE_TABLES:
+    case VGPU_ATTRIBUTE_DIRECT_MANAGED_MEM_ACCESS_FROM_HOST:
+    case VGPU_ATTRIBUTE_HANDLE_TYPE_WIN32_HANDLE_SUPPORTED:
+    case VGPU_ATTRIBUTE_HANDLE_TYPE_WIN32_KMT_HANDLE_SUPPORTED:
+    case VGPU_ATTRIBUTE_GENERIC_COMPRESSION_SUPPORTED:
+    case VGPU_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED:
+    case VGPU_ATTRIBUTE_SPARSE_CUDA_ARRAY_SUPPORTED:
+    case VGPU_ATTRIBUTE_READ_ONLY_HOST_REGISTER_SUPPORTED:
+    case VGPU_ATTRIBUTE_TIMELINE_SEMAPHORE_INTEROP_SUPPORTED:
+    case VGPU_ATTRIBUTE_GPU_DIRECT_RDMA_SUPPORTED:
+    case VGPU_ATTRIBUTE_GPU_DIRECT_RDMA_FLUSH_WRITES_OPTIONS:
+    case VGPU_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING:
+    case VGPU_ATTRIBUTE_DEFERRED_MAPPING_CUDA_ARRAY_SUPPORTED:
+    case VGPU_ATTRIBUTE_DMA_BUF_SUPPORTED:
+    case VGPU_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED:
+    case VGPU_ATTRIBUTE_MULTICAST_SUPPORTED:
+    case VGPU_ATTRIBUTE_D3D12_CIG_SUPPORTED:
+    case VGPU_ATTRIBUTE_MEM_DECOMPRESS_ALGORITHM_MASK:
+    case VGPU_ATTRIBUTE_MEM_DECOMPRESS_MAXIMUM_LENGTH:
+    case VGPU_ATTRIBUTE_VULKAN_CIG_SUPPORTED:
+    case VGPU_ATTRIBUTE_HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED:
+    case VGPU_ATTRIBUTE_HOST_NUMA_MEMORY_POOLS_SUPPORTED:
+    case VGPU_ATTRIBUTE_HOST_NUMA_MULTINODE_IPC_SUPPORTED:
+    case VGPU_ATTRIBUTE_HOST_MEMORY_POOLS_SUPPORTED:
+    case VGPU_ATTRIBUTE_HOST_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED:
+    case VGPU_ATTRIBUTE_HOST_ALLOC_DMA_BUF_SUPPORTED:
+    case VGPU_ATTRIBUTE_ONLY_PARTIAL_HOST_NATIVE_ATOMIC_SUPPORTED:
       return true;
     default:
       return false;
   }
 }
-
-enum {
-  CAN_MAP_HOST_MEMORY = 19,
-  MANAGED_MEMORY = 83,
-  CONCURRENT_MANAGED_ACCESS = 89,
-  POSIX_FILE_DESCRIPTORS = 103,
-  POOL_HANDLE_TYPES = 119, /* a set of bits; the first is file descriptors */
-  IPC_EVENTS = 125,
-};
-
-#define LAST_ATTRIBUTE 147 /* last one of CUDA 13.0 */
 
 int cuDeviceGetAttribute(int32_t *pi, int32_t attrib, int32_t dev) {
   const struct vgpu_device_facts *facts;
@@ -148,19 +138,20 @@ int cuDeviceGetAttribute(int32_t *pi, int32_t attrib, int32_t dev) {
   if (result != CUDA_SUCCESS) return result;
   if (pi == NULL || attrib < 0 || attrib >= (int32_t)VGPU_ATTRIBUTES_MAX) return CUDA_ERROR_INVALID_VALUE;
   /* Where guest and host see the same bytes, both may use them at any time. */
-  if (attrib == CAN_MAP_HOST_MEMORY || attrib == MANAGED_MEMORY || attrib == CONCURRENT_MANAGED_ACCESS) {
+  if (attrib == VGPU_ATTRIBUTE_CAN_MAP_HOST_MEMORY || attrib == VGPU_ATTRIBUTE_MANAGED_MEMORY ||
+      attrib == VGPU_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS) {
     *pi = vgpu_lent_possible();
     return CUDA_SUCCESS;
   }
-  if (attrib == IPC_EVENTS) {
+  if (attrib == VGPU_ATTRIBUTE_IPC_EVENT_SUPPORTED) {
     *pi = vgpu_ipc_possible();
     return CUDA_SUCCESS;
   }
-  if (attrib == POSIX_FILE_DESCRIPTORS) {
+  if (attrib == VGPU_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED) {
     *pi = vgpu_physical_shares_possible(dev);
     return CUDA_SUCCESS;
   }
-  if (attrib == POOL_HANDLE_TYPES) {
+  if (attrib == VGPU_ATTRIBUTE_MEMPOOL_SUPPORTED_HANDLE_TYPES) {
     *pi = vgpu_pool_shares_possible(dev);
     return CUDA_SUCCESS;
   }
@@ -170,7 +161,7 @@ int cuDeviceGetAttribute(int32_t *pi, int32_t attrib, int32_t dev) {
   }
   bool known = (facts->attribute_known[attrib / 8] >> (attrib % 8) & 1) != 0;
   /* An attribute that exists but that the host did not send is a feature that the device does not have. */
-  if (!known && (attrib == 0 || attrib > LAST_ATTRIBUTE)) return CUDA_ERROR_INVALID_VALUE;
+  if (!known && (attrib == 0 || attrib >= VGPU_ATTRIBUTE_END)) return CUDA_ERROR_INVALID_VALUE;
   *pi = known ? facts->attributes[attrib] : 0;
   return CUDA_SUCCESS;
 }

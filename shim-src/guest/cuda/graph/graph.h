@@ -26,7 +26,7 @@ struct vgpu_work {
   uint32_t body_size;
   uint32_t bulk_size;
   uint32_t frames;      /* count of bodies in `bytes`; a node of several calls has several */
-  uint32_t kept_size;   /* bytes behind the frames, from a multiple of 8: what describes the node */
+  uint32_t kept_size;   /* bytes after the frames, at a multiple of 8: the node's description */
   unsigned char *bytes; /* body, then bulk, then the kept description */
   void *host;           /* copies: the program's memory */
   uint64_t device;
@@ -93,8 +93,8 @@ struct vgpu_graph {
 };
 
 /*
- * For calls of the API. Enter returns the driver with its graph_lock held; leave gives the lock back. NULL:
- * *result says why.
+ * For calls of the API. Enter returns the driver with its graph_lock held; leave unlocks it. NULL: *result
+ * has the error.
  */
 struct vgpu_driver *vgpu_graph_enter(int *result);
 int vgpu_graph_leave(struct vgpu_driver *driver, int result);
@@ -129,7 +129,7 @@ void vgpu_work_free(struct vgpu_work *work);
 /* Makes the work of one frame. False: no memory. */
 bool vgpu_work_frame(struct vgpu_work *work, uint32_t opcode, const void *body, uint32_t body_size,
                      const void *bulk, uint32_t bulk_size);
-/* Return the size of all frames, and the size together with the description behind them. */
+/* The size of all frames, and the size with the description after them. */
 size_t vgpu_work_frame_bytes(const struct vgpu_work *work);
 size_t vgpu_work_bytes(const struct vgpu_work *work);
 /*
@@ -173,7 +173,7 @@ bool vgpu_graph_has_conditions(const struct vgpu_graph *graph);
 bool vgpu_conditions_take(struct vgpu_conditions *conditions);
 /* Ends the use of the conditions by their executable. NULL is allowed. */
 void vgpu_conditions_give(struct vgpu_conditions *conditions);
-/* Drops a reference; with the last one the host is told. NULL is allowed. */
+/* Drops a reference; the last one informs the host. NULL is allowed. */
 void vgpu_conditions_drop(struct vgpu_conditions *conditions);
 
 /* True if both do the same operations, possibly on other addresses and values. */

@@ -1,4 +1,4 @@
-/* Writes a graph as a DOT file, for people to look at. */
+/* Writes a graph as a DOT file. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>

@@ -34,7 +34,7 @@ struct vgpu_exec {
   bool has_memory; /* at least one node allocates or frees */
   bool launched;
   uint64_t last_stream; /* of the last launch */
-  uint64_t last_launch; /* event that is recorded behind each launch; 0: no launch so far */
+  uint64_t last_launch; /* event recorded after each launch; 0: no launch so far */
   void *source;         /* handle and id of the graph that it was made of, which may be gone */
   uint64_t source_id;
   struct vgpu_holds holds;
@@ -55,8 +55,8 @@ int vgpu_exec_list(struct vgpu_graph *graph, struct vgpu_exec_node **nodes, size
 void vgpu_exec_free_list(struct vgpu_exec_node *nodes, size_t count);
 
 /*
- * Before a launch: maps memory for the nodes that allocate. A CUresult other than 0 says why it cannot be
- * launched (graph_memory.c).
+ * Before a launch: maps memory for the nodes that allocate. Returns 0, or the CUresult of the launch
+ * (graph_memory.c).
  */
 int vgpu_graph_memory_launch(struct vgpu_driver *driver, const struct vgpu_exec *exec);
 

@@ -3,13 +3,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "api/device_attributes.h"
 #include "cuda_api.h"
 #include "cuda_calls.h"
 #include "guest/cuda/graph/graph_exec.h"
 
 #define GRANULARITY (2ull << 20)
 #define LARGEST (1ull << 44)
-#define VIRTUAL_SUPPORTED 102 /* CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED */
 #define PEER_ACCESS_UNSUPPORTED 217
 #define PINNED 1     /* CU_MEM_ALLOCATION_TYPE_PINNED */
 #define ON_DEVICE 1  /* CU_MEM_LOCATION_TYPE_DEVICE */
@@ -63,7 +63,8 @@ static struct vgpu_graph_memory *find(struct vgpu_driver *driver, uint64_t addre
 static int check_device(int32_t ordinal) {
   int result = vgpu_pool_device(ordinal);
   if (result != CUDA_SUCCESS) return result;
-  bool virtual = vgpu_cuda_device_facts(ordinal)->attributes[VIRTUAL_SUPPORTED] != 0;
+  bool virtual = vgpu_cuda_device_facts(ordinal)
+                     ->attributes[VGPU_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED] != 0;
   return virtual ? CUDA_SUCCESS : CUDA_ERROR_NOT_SUPPORTED;
 }
 

@@ -201,12 +201,12 @@ int vgpu_copy_box(const struct vgpu_box *copy, struct vgpu_stream *stream, bool 
     if (vgpu_capture_node(transfer.driver, stream, &node, &result)) return result;
   }
   /* The host copies pinned memory that the device has, too: work before the copy may write to it. */
-  bool from_both = !source.device && vgpu_transfer_is_lent(&transfer, source.start, source.span);
-  bool to_both = !destination.device && vgpu_transfer_is_lent(&transfer, destination.start, destination.span);
-  source.device |= from_both;
-  destination.device |= to_both;
-  if (!source.device && !source.array)
-    result = vgpu_transfer_await_functions(&transfer, vgpu_host_pointer(source.start), source.span);
+  struct vgpu_host_memory from = {0}, to = {0};
+  if (!source.device) from = vgpu_transfer_classify(&transfer, source.start, source.span);
+  if (!destination.device) to = vgpu_transfer_classify(&transfer, destination.start, destination.span);
+  source.device |= from.lent;
+  destination.device |= to.lent;
+  if (!source.device && !source.array) result = vgpu_transfer_await_functions(&transfer, &from);
   if (result != CUDA_SUCCESS) return result;
   if (source.array || destination.array) result = vgpu_array_box(&transfer, &destination, &source, copy);
   else if (source.device && destination.device)
@@ -217,9 +217,9 @@ int vgpu_copy_box(const struct vgpu_box *copy, struct vgpu_stream *stream, bool 
   if (result == CUDA_SUCCESS && source.device && !destination.device)
     result = vgpu_transfer_settle(&transfer);
   if (result == CUDA_SUCCESS && !source.device && !source.array)
-    result = vgpu_transfer_done(&transfer, vgpu_host_pointer(source.start));
+    result = vgpu_transfer_done(&transfer, &from);
   if (result != CUDA_SUCCESS || async) return result;
-  if (from_both) return vgpu_cuda_wait_stream(transfer.driver, transfer.context, 0);
+  if (from.lent) return vgpu_cuda_wait_stream(transfer.driver, transfer.context, 0);
   return destination.array ? CUDA_SUCCESS : vgpu_transfer_arrive(&transfer, destination.start);
 }
 

@@ -132,8 +132,6 @@ bool vgpu_managed_free(struct vgpu_driver *driver, uint64_t address) {
   return true;
 }
 
-/* ---- what is told about it ------------------------------------------------ */
-
 static int advise(uint64_t address, size_t bytes, unsigned which, int32_t value) {
   int result;
   struct vgpu_driver *driver = vgpu_cuda_driver(&result);

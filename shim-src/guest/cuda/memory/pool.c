@@ -8,18 +8,18 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "api/device_attributes.h"
 #include "cuda_api.h"
 #include "cuda_calls.h"
 #include "guest/cuda/stream/capture.h"
 
 #define PEER_ACCESS_UNSUPPORTED 217
-#define POOLS_SUPPORTED 115 /* CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED */
-#define PINNED 1            /* CU_MEM_ALLOCATION_TYPE_PINNED */
-#define MANAGED 2           /* CU_MEM_ALLOCATION_TYPE_MANAGED */
-#define ON_DEVICE 1         /* CU_MEM_LOCATION_TYPE_DEVICE */
-#define POSIX_FD 1          /* CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR */
-#define READ_ONLY 1         /* CU_MEM_ACCESS_FLAGS_PROT_READ */
-#define READ_WRITE 3        /* CU_MEM_ACCESS_FLAGS_PROT_READWRITE */
+#define PINNED 1     /* CU_MEM_ALLOCATION_TYPE_PINNED */
+#define MANAGED 2    /* CU_MEM_ALLOCATION_TYPE_MANAGED */
+#define ON_DEVICE 1  /* CU_MEM_LOCATION_TYPE_DEVICE */
+#define POSIX_FD 1   /* CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR */
+#define READ_ONLY 1  /* CU_MEM_ACCESS_FLAGS_PROT_READ */
+#define READ_WRITE 3 /* CU_MEM_ACCESS_FLAGS_PROT_READWRITE */
 
 enum {
   REUSE_FOLLOW_EVENT_DEPENDENCIES = 1,
@@ -54,7 +54,8 @@ int vgpu_pool_device(int32_t ordinal) {
   if (result != CUDA_SUCCESS) return result;
   const struct vgpu_device_facts *facts = vgpu_cuda_device_facts(ordinal);
   if (facts == NULL) return CUDA_ERROR_INVALID_DEVICE;
-  return facts->attributes[POOLS_SUPPORTED] != 0 ? CUDA_SUCCESS : CUDA_ERROR_NOT_SUPPORTED;
+  return facts->attributes[VGPU_ATTRIBUTE_MEMORY_POOLS_SUPPORTED] != 0 ? CUDA_SUCCESS
+                                                                       : CUDA_ERROR_NOT_SUPPORTED;
 }
 
 static int make_at_host(const struct vgpu_pool_origin *origin, uint64_t number, uint32_t device) {

@@ -21,7 +21,7 @@ struct vgpu_readback {
   uint64_t stream;
   unsigned char *destination;
   size_t bytes;
-  uint64_t posted; /* it was the so many-th to be posted; 0: it has not been posted yet */
+  uint64_t posted; /* its number in the order of posting; 0: not posted yet */
 };
 
 /*
@@ -181,7 +181,7 @@ static bool deliver(struct vgpu_readbacks *readbacks, struct vgpu_readback_batch
       at += (uint32_t)sizeof bytes;
     }
     if (sound && bytes != NOT_READ) {
-      /* Nobody else delivers it: the host gives the bytes once. */
+      /* No other thread can deliver it: the host sends the bytes once. */
       sound = entry != NULL && bytes == entry->bytes && size - at >= packed(entry->bytes) - sizeof bytes;
       if (sound) memcpy(entry->destination, answer + at, entry->bytes);
       at += sound ? packed(entry->bytes) - (uint32_t)sizeof bytes : 0;

@@ -30,7 +30,7 @@ struct vgpu_region {
   uint32_t shared_region; /* pinned, managed: number of its shared memory; 0: plain memory of this process */
   bool lent;              /* it is device memory as well, at the same address (shared_region_map) */
   bool in_pieces;    /* the host has its pages in several pieces, and no copy of the host's crosses them */
-  int32_t advice[3]; /* managed: what cuMemAdvise and cuMemPrefetchAsync were told, see managed.c */
+  int32_t advice[3]; /* managed: set by cuMemAdvise and cuMemPrefetchAsync (managed.c) */
   uint64_t module;   /* number of the module or library that has the variable; 0: allocated */
   uint64_t pool;     /* number of its pool; 0: not from a pool */
   uint64_t id;       /* CU_POINTER_ATTRIBUTE_BUFFER_ID: each number is used once */

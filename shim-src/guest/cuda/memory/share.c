@@ -10,15 +10,14 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "api/device_attributes.h"
 #include "cuda_api.h"
 #include "cuda_calls.h"
 #include "guest/cuda/internal.h"
 #include "guest/cuda/memory/pool.h"
 #include "guest/cuda/memory/virtual.h"
 
-#define POSIX_FD 1                 /* CUmemAllocationHandleType */
-#define POSIX_FILE_DESCRIPTORS 103 /* CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED */
-#define POOL_HANDLE_TYPES 119      /* CU_DEVICE_ATTRIBUTE_MEMPOOL_SUPPORTED_HANDLE_TYPES */
+#define POSIX_FD 1 /* CUmemAllocationHandleType */
 #define LAZY_PEER_ACCESS 1u
 #define BETWEEN_PROCESSES 4u /* CU_EVENT_INTERPROCESS */
 
@@ -47,11 +46,11 @@ static bool is_shared(int32_t ordinal, int32_t attribute) {
 }
 
 bool vgpu_physical_shares_possible(int32_t ordinal) {
-  return is_shared(ordinal, POSIX_FILE_DESCRIPTORS);
+  return is_shared(ordinal, VGPU_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED);
 }
 
 bool vgpu_pool_shares_possible(int32_t ordinal) {
-  return is_shared(ordinal, POOL_HANDLE_TYPES);
+  return is_shared(ordinal, VGPU_ATTRIBUTE_MEMPOOL_SUPPORTED_HANDLE_TYPES);
 }
 
 bool vgpu_ipc_possible(void) {

@@ -43,11 +43,18 @@ static uint32_t longest_piece(const struct vgpu_transfer *transfer, bool shared,
   return vgpu_session_piece(transfer->driver->session, is_capturing(transfer->driver) ? SIZE_MAX : bytes);
 }
 
-static bool find_host(const struct vgpu_transfer *transfer, const void *memory, size_t bytes,
-                      struct vgpu_region *region) {
-  uint64_t start = (uint64_t)(uintptr_t)memory;
-  return vgpu_regions_find(&transfer->driver->regions, start, region) && !vgpu_region_on_device(region) &&
-         bytes <= region->size - (start - region->start);
+struct vgpu_host_memory vgpu_transfer_classify(const struct vgpu_transfer *transfer, uint64_t start,
+                                               uint64_t bytes) {
+  struct vgpu_region region;
+  if (!vgpu_regions_find(&transfer->driver->regions, start, &region)) return (struct vgpu_host_memory){0};
+  const uint64_t offset = start - region.start;
+  const bool inside = bytes <= region.size - offset, host = !vgpu_region_on_device(&region);
+  return (struct vgpu_host_memory){.known = true,
+                                   .host = host,
+                                   .pinned = host && inside,
+                                   .lent = region.lent && !region.in_pieces && inside,
+                                   .any_lent = region.lent,
+                                   .span = {.shared_region = region.shared_region, .offset = offset}};
 }
 
 /*
@@ -56,16 +63,10 @@ static bool find_host(const struct vgpu_transfer *transfer, const void *memory, 
  */
 #define SHORTEST_SHARED (64u << 10)
 
-static bool find_shared_region(const struct vgpu_transfer *transfer, const void *memory, size_t bytes,
-                               struct vgpu_span *span) {
-  struct vgpu_region region;
-  if (bytes < SHORTEST_SHARED || is_capturing(transfer->driver) ||
-      !find_host(transfer, memory, bytes, &region) || region.shared_region == 0) {
-    return false;
-  }
-  *span = (struct vgpu_span){.shared_region = region.shared_region,
-                             .offset = (uint64_t)(uintptr_t)memory - region.start};
-  return true;
+static bool is_shared(const struct vgpu_transfer *transfer, const struct vgpu_host_memory *memory,
+                      size_t bytes) {
+  return bytes >= SHORTEST_SHARED && memory->pinned && memory->span.shared_region != 0 &&
+         !is_capturing(transfer->driver);
 }
 
 /*
@@ -104,40 +105,31 @@ static int send_piece(const struct vgpu_transfer *transfer, uint64_t destination
              : vgpu_cuda_post_bulk(VGPU_OP_cuMemcpyHtoD_v2, &send, sizeof send, source, bytes, stays);
 }
 
-int vgpu_transfer_await_functions(const struct vgpu_transfer *transfer, const void *memory, size_t bytes) {
-  struct vgpu_region region;
-  if (!transfer->async || !vgpu_host_functions_pending(transfer->driver) ||
-      vgpu_capture_on(transfer->driver, transfer->stream) || !find_host(transfer, memory, bytes, &region)) {
+int vgpu_transfer_await_functions(const struct vgpu_transfer *transfer,
+                                  const struct vgpu_host_memory *source) {
+  if (!transfer->async || !source->pinned || !vgpu_host_functions_pending(transfer->driver) ||
+      vgpu_capture_on(transfer->driver, transfer->stream)) {
     return CUDA_SUCCESS;
   }
   return vgpu_cuda_wait_turn(transfer->driver, transfer->context, transfer->stream);
 }
 
-int vgpu_transfer_done(const struct vgpu_transfer *transfer, const void *source) {
-  struct vgpu_region region;
+int vgpu_transfer_done(const struct vgpu_transfer *transfer, const struct vgpu_host_memory *source) {
   struct vgpu_driver *driver = transfer->driver;
   if (transfer->async) return CUDA_SUCCESS;
   bool waits = !vgpu_session_welcome(driver->session)->simulated && !is_capturing(driver);
-  if (!waits) {
-    waits = __atomic_load_n(&driver->holds, __ATOMIC_ACQUIRE) && find_host(transfer, source, 1, &region);
-  }
+  if (!waits) waits = source->host && __atomic_load_n(&driver->holds, __ATOMIC_ACQUIRE);
   return waits ? vgpu_cuda_wait_legacy(driver) : CUDA_SUCCESS;
-}
-
-bool vgpu_transfer_is_lent(const struct vgpu_transfer *transfer, uint64_t start, uint64_t bytes) {
-  struct vgpu_region region;
-  return vgpu_regions_find(&transfer->driver->regions, start, &region) && region.lent && !region.in_pieces &&
-         bytes <= region.size - (start - region.start);
 }
 
 /*
  * The host copies memory that is also device memory, in the order of the stream, because kernels before the
  * copy may write to it and kernels after it may read it. A capture needs the program's own pointer.
  */
-static bool is_of_both(const struct vgpu_transfer *transfer, const void *memory, size_t bytes) {
+static bool is_of_both(const struct vgpu_transfer *transfer, const struct vgpu_host_memory *memory) {
   bool captures =
       transfer->async ? vgpu_capture_on(transfer->driver, transfer->stream) : is_capturing(transfer->driver);
-  return !captures && vgpu_transfer_is_lent(transfer, (uint64_t)(uintptr_t)memory, bytes);
+  return !captures && memory->lent;
 }
 
 /* A copy that is done when it returns is one in the default stream, and a wait. */
@@ -155,12 +147,10 @@ static int copy_of_both(const struct vgpu_transfer *transfer, uint64_t destinati
  * Called before a copy that is done when it returns reads pinned memory in this process. Work before the copy
  * may still write to the memory, and reads that the copy comes after are done when it is.
  */
-static int await_source(const struct vgpu_transfer *transfer, const void *source) {
-  struct vgpu_region region;
+static int await_source(const struct vgpu_transfer *transfer, const struct vgpu_host_memory *source) {
   struct vgpu_driver *driver = transfer->driver;
-  if (transfer->async || !vgpu_regions_find(&driver->regions, (uint64_t)(uintptr_t)source, &region))
-    return CUDA_SUCCESS;
-  return region.lent || vgpu_readback_pending(driver) ? vgpu_cuda_wait_legacy(driver) : CUDA_SUCCESS;
+  if (transfer->async || !source->known) return CUDA_SUCCESS;
+  return source->any_lent || vgpu_readback_pending(driver) ? vgpu_cuda_wait_legacy(driver) : CUDA_SUCCESS;
 }
 
 int vgpu_transfer_arrive(const struct vgpu_transfer *transfer, uint64_t destination) {
@@ -174,20 +164,20 @@ int vgpu_transfer_to_device(const struct vgpu_transfer *transfer, uint64_t desti
                             size_t bytes) {
   if (bytes == 0) return CUDA_SUCCESS;
   if (source == NULL || !is_device(transfer, destination, bytes)) return CUDA_ERROR_INVALID_VALUE;
-  if (is_of_both(transfer, source, bytes))
+  const struct vgpu_host_memory memory = vgpu_transfer_classify(transfer, (uint64_t)(uintptr_t)source, bytes);
+  if (is_of_both(transfer, &memory))
     return copy_of_both(transfer, destination, (uint64_t)(uintptr_t)source, bytes);
-  int result = vgpu_transfer_await_functions(transfer, source, bytes);
+  int result = vgpu_transfer_await_functions(transfer, &memory);
   /* An earlier read may still have to write to `source`, and its bytes are the ones to send. */
   if (result == CUDA_SUCCESS) result = vgpu_readback_flush(transfer->driver, source, bytes);
-  if (result == CUDA_SUCCESS) result = await_source(transfer, source);
-  struct vgpu_span span;
-  bool shared = find_shared_region(transfer, source, bytes, &span);
+  if (result == CUDA_SUCCESS) result = await_source(transfer, &memory);
+  struct vgpu_span span = memory.span;
+  bool shared = is_shared(transfer, &memory, bytes);
   if (result == CUDA_SUCCESS && !shared && !transfer->async &&
       vgpu_staging_write(transfer, destination, source, bytes, &result))
     return result;
   uint32_t most = longest_piece(transfer, shared, bytes);
   uint64_t first = destination;
-  const void *origin = source;
   /*
    * If the session keeps a copy of the frames that it sends, one wait for the host is quicker than copying so
    * many bytes.
@@ -213,7 +203,7 @@ int vgpu_transfer_to_device(const struct vgpu_transfer *transfer, uint64_t desti
     if (result == CUDA_SUCCESS) result = taken;
   }
   if (result == CUDA_SUCCESS) result = vgpu_transfer_arrive(transfer, first);
-  return result == CUDA_SUCCESS ? vgpu_transfer_done(transfer, origin) : result;
+  return result == CUDA_SUCCESS ? vgpu_transfer_done(transfer, &memory) : result;
 }
 
 static int read_shared_region(const struct vgpu_transfer *transfer, uint64_t source,
@@ -286,18 +276,18 @@ int vgpu_transfer_from_device(const struct vgpu_transfer *transfer, void *destin
   if (destination == NULL || !is_device(transfer, source, bytes)) return CUDA_ERROR_INVALID_VALUE;
   /* The bytes of an earlier read must not arrive after this copy. */
   int result = vgpu_readback_flush(transfer->driver, destination, bytes);
-  if (result == CUDA_SUCCESS && is_of_both(transfer, destination, bytes))
+  const struct vgpu_host_memory memory =
+      vgpu_transfer_classify(transfer, (uint64_t)(uintptr_t)destination, bytes);
+  if (result == CUDA_SUCCESS && is_of_both(transfer, &memory))
     return copy_of_both(transfer, (uint64_t)(uintptr_t)destination, source, bytes);
-  struct vgpu_region region;
   bool captures = transfer->async && vgpu_capture_on(transfer->driver, transfer->stream);
-  if (result == CUDA_SUCCESS && transfer->async && !captures &&
-      find_host(transfer, destination, bytes, &region) &&
+  if (result == CUDA_SUCCESS && transfer->async && !captures && memory.pinned &&
       vgpu_readback_post(transfer->driver, destination, transfer->context, transfer->stream, source, bytes,
                          &result)) {
     return result;
   }
-  struct vgpu_span span;
-  bool shared = find_shared_region(transfer, destination, bytes, &span);
+  struct vgpu_span span = memory.span;
+  bool shared = is_shared(transfer, &memory, bytes);
   if (result == CUDA_SUCCESS && !shared && vgpu_staging_read(transfer, destination, source, bytes, &result))
     return result == CUDA_SUCCESS ? vgpu_transfer_settle(transfer) : result;
   uint32_t most = longest_piece(transfer, shared, bytes);
@@ -353,8 +343,8 @@ int vgpu_transfer_catch_up(const struct vgpu_transfer *transfer) {
 }
 
 /*
- * With unified addressing a pointer tells whether it is device memory. An unknown pointer is the program's
- * own memory.
+ * Unified addressing: a pointer's region shows whether it is device memory. An unknown pointer is the
+ * program's own memory.
  */
 static int anywhere(const struct vgpu_transfer *transfer, uint64_t destination, uint64_t source,
                     size_t bytes) {

@@ -12,6 +12,18 @@ struct vgpu_transfer {
   bool async; /* in the stream's order; false: the call returns when it is done */
 };
 
+/* The region of the program's end of a copy, looked up once for the whole copy. */
+struct vgpu_host_memory {
+  bool known;
+  bool host;             /* not device memory */
+  bool pinned;           /* the same for all of its bytes */
+  bool lent;             /* the device can access all of its bytes, at the same address */
+  bool any_lent;         /* the device can access the region */
+  struct vgpu_span span; /* without a length; shared_region 0: only this process has the memory */
+};
+struct vgpu_host_memory vgpu_transfer_classify(const struct vgpu_transfer *transfer, uint64_t start,
+                                               uint64_t bytes);
+
 /*
  * Fills a transfer, for the stream's context or the current one. One that is not asynchronous waits for the
  * host functions that it must run after. `stream` is used if `async`.
@@ -34,14 +46,15 @@ int vgpu_transfer_on_device(const struct vgpu_transfer *transfer, uint64_t desti
  * not run that may write to it, waits for the work before the copy. Bytes of other memory are those at the
  * time of the call.
  */
-int vgpu_transfer_await_functions(const struct vgpu_transfer *transfer, const void *memory, size_t bytes);
+int vgpu_transfer_await_functions(const struct vgpu_transfer *transfer,
+                                  const struct vgpu_host_memory *source);
 
 /*
  * Called after a copy to the device was sent. One that is not asynchronous is done when it returns, for
  * streams too that do not wait for the default stream. The simulated device carries it out at once, unless it
  * holds a stream; a GPU reads the bytes later from the memory that the host copied them to.
  */
-int vgpu_transfer_done(const struct vgpu_transfer *transfer, const void *source);
+int vgpu_transfer_done(const struct vgpu_transfer *transfer, const struct vgpu_host_memory *source);
 
 /*
  * Called after a copy or fill was sent. One that is not asynchronous, into memory that the program can read
@@ -55,12 +68,9 @@ int vgpu_transfer_arrive(const struct vgpu_transfer *transfer, uint64_t destinat
  */
 int vgpu_transfer_keep_pace(const struct vgpu_transfer *transfer, uint32_t bytes);
 
-/* True if the device can access these bytes of the program, because they are pinned memory that both have. */
-bool vgpu_transfer_is_lent(const struct vgpu_transfer *transfer, uint64_t start, uint64_t bytes);
-
 /*
- * Called after a copy that has waited for its bytes. The reads into pinned memory that its stream comes after
- * are done then, and the program may look at them.
+ * Called after a copy that has waited for its bytes. Earlier reads of its stream into pinned memory are done
+ * then, and the program may read them.
  */
 int vgpu_transfer_settle(const struct vgpu_transfer *transfer);
 

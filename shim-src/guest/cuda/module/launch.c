@@ -4,20 +4,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "api/device_attributes.h"
 #include "cuda_api.h"
 #include "cuda_calls.h"
 #include "guest/log.h"
 
 enum { LAUNCH_OUT_OF_RESOURCES = 701, COOPERATIVE_LAUNCH_TOO_LARGE = 720 };
-
-/* CUdevice_attribute numbers. */
-enum {
-  MAX_THREADS_PER_BLOCK = 1,
-  MAX_BLOCK_DIM_X = 2,
-  MAX_GRID_DIM_X = 5,
-  REGISTERS_PER_BLOCK = 12,
-  COMPUTE_MAJOR = 75,
-};
 
 /* CUlaunchAttributeID. */
 enum {
@@ -50,7 +42,7 @@ static int check_groups(const struct vgpu_launch *launch, const int32_t *device,
     if (launch->grid[i] % cluster[i] != 0) return CUDA_ERROR_INVALID_CLUSTER_SIZE;
     together *= cluster[i];
   }
-  if (together > 1 && device[COMPUTE_MAJOR] < 9) return CUDA_ERROR_NOT_SUPPORTED;
+  if (together > 1 && device[VGPU_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR] < 9) return CUDA_ERROR_NOT_SUPPORTED;
   if (together > (attributes[VGPU_FUNCTION_NON_PORTABLE] != 0 ? LARGEST_CLUSTER : PORTABLE_CLUSTER))
     return CUDA_ERROR_INVALID_CLUSTER_SIZE;
   if (!cooperative) return CUDA_SUCCESS;
@@ -68,16 +60,17 @@ static int check(struct vgpu_driver *driver, struct vgpu_callable *callable,
   if (result != CUDA_SUCCESS) return result;
   uint64_t threads = 1;
   for (int i = 0; i < 3; i++) {
-    if (launch->grid[i] == 0 || launch->grid[i] > (uint32_t)device[MAX_GRID_DIM_X + i] ||
-        launch->block[i] == 0 || launch->block[i] > (uint32_t)device[MAX_BLOCK_DIM_X + i]) {
+    if (launch->grid[i] == 0 || launch->grid[i] > (uint32_t)device[VGPU_ATTRIBUTE_MAX_GRID_DIM_X + i] ||
+        launch->block[i] == 0 || launch->block[i] > (uint32_t)device[VGPU_ATTRIBUTE_MAX_BLOCK_DIM_X + i]) {
       return CUDA_ERROR_INVALID_VALUE;
     }
     threads *= launch->block[i];
   }
-  if (threads > (uint64_t)device[MAX_THREADS_PER_BLOCK]) return CUDA_ERROR_INVALID_VALUE;
+  if (threads > (uint64_t)device[VGPU_ATTRIBUTE_MAX_THREADS_PER_BLOCK]) return CUDA_ERROR_INVALID_VALUE;
   if (launch->shared > (uint32_t)attributes[VGPU_FUNCTION_MAX_DYNAMIC]) return CUDA_ERROR_INVALID_VALUE;
   if (threads > (uint64_t)attributes[VGPU_FUNCTION_MAX_THREADS] ||
-      threads * (uint64_t)attributes[VGPU_FUNCTION_REGISTERS] > (uint64_t)device[REGISTERS_PER_BLOCK]) {
+      threads * (uint64_t)attributes[VGPU_FUNCTION_REGISTERS] >
+          (uint64_t)device[VGPU_ATTRIBUTE_MAX_REGISTERS_PER_BLOCK]) {
     return LAUNCH_OUT_OF_RESOURCES;
   }
   const int32_t *cluster = attributes + VGPU_FUNCTION_CLUSTER_WIDTH;

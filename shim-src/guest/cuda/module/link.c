@@ -54,7 +54,7 @@ int cuLinkCreate_v2(uint32_t numOptions, int32_t *options, void **optionValues, 
   if (result != CUDA_SUCCESS) return result;
   struct vgpu_link *link = calloc(1, sizeof *link);
   if (link == NULL) return CUDA_ERROR_OUT_OF_MEMORY;
-  /* The program must keep the logs' buffers and optionValues as long as the link exists, as the API says. */
+  /* The API requires that the logs' buffers and optionValues exist as long as the link. */
   link->context = context;
   link->option_count = numOptions;
   link->values_of_program = optionValues;
@@ -143,7 +143,7 @@ int cuLinkAddFile(void *state, int32_t type, const char *path, uint32_t numOptio
   return cuLinkAddFile_v2(state, type, path, numOptions, options, optionValues);
 }
 
-/* Has the host link the inputs. The reply says where the result can be read. */
+/* Lets the host link the inputs. The reply has the number of the result. */
 static int link_at_host(struct vgpu_link *link, struct vgpu_reply_link_images *reply) {
   struct vgpu_image image = {.bytes = link->inputs, .size = link->size};
   vgpu_sha256(image.bytes, image.size, &image.hash);

@@ -3,21 +3,9 @@
  * NVIDIA's occupancy calculator. They need only attributes of the device and of the function.
  */
 #include "cuda_api.h"
+#include "api/device_attributes.h"
 #include "guest/cuda/module/launch.h"
 #include "guest/inside.h"
-
-/* CUdevice_attribute numbers. */
-enum {
-  MAX_THREADS_PER_BLOCK = 1,
-  WARP_SIZE = 10,
-  MULTIPROCESSORS = 16,
-  MAX_THREADS_PER_MULTIPROCESSOR = 39,
-  SHARED_PER_MULTIPROCESSOR = 81,
-  REGISTERS_PER_MULTIPROCESSOR = 82,
-  SHARED_OPT_IN = 97,
-  MAX_BLOCKS_PER_MULTIPROCESSOR = 106,
-  RESERVED_SHARED_PER_BLOCK = 111,
-};
 
 /* Units of allocation: registers of a warp, shared memory of a block. */
 #define REGISTER_UNIT 256
@@ -51,7 +39,8 @@ static int64_t lesser(int64_t a, int64_t b) {
 }
 
 static int64_t warps_of(const struct subject *subject, int64_t threads) {
-  int64_t warp = subject->device[WARP_SIZE] > 0 ? subject->device[WARP_SIZE] : 32;
+  int64_t warp =
+      subject->device[VGPU_ATTRIBUTE_WARP_SIZE] > 0 ? subject->device[VGPU_ATTRIBUTE_WARP_SIZE] : 32;
   return (threads + warp - 1) / warp;
 }
 
@@ -59,13 +48,16 @@ static int64_t warps_of(const struct subject *subject, int64_t threads) {
 static int64_t blocks_without_shared(const struct subject *subject, int64_t threads) {
   const int32_t *device = subject->device;
   int64_t warps = warps_of(subject, threads);
-  int64_t warp = device[WARP_SIZE] > 0 ? device[WARP_SIZE] : 32;
-  int64_t blocks = device[MAX_THREADS_PER_MULTIPROCESSOR] / warp / warps;
-  int64_t places = device[MAX_BLOCKS_PER_MULTIPROCESSOR] > 0 ? device[MAX_BLOCKS_PER_MULTIPROCESSOR] : 16;
+  int64_t warp = device[VGPU_ATTRIBUTE_WARP_SIZE] > 0 ? device[VGPU_ATTRIBUTE_WARP_SIZE] : 32;
+  int64_t blocks = device[VGPU_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR] / warp / warps;
+  int64_t places = device[VGPU_ATTRIBUTE_MAX_BLOCKS_PER_MULTIPROCESSOR] > 0
+                       ? device[VGPU_ATTRIBUTE_MAX_BLOCKS_PER_MULTIPROCESSOR]
+                       : 16;
   blocks = lesser(blocks, places);
   int64_t registers = rounded_up((int64_t)subject->function[VGPU_FUNCTION_REGISTERS] * warp, REGISTER_UNIT);
   if (registers > 0) {
-    int64_t warps_by_registers = device[REGISTERS_PER_MULTIPROCESSOR] / SCHEDULERS / registers * SCHEDULERS;
+    int64_t warps_by_registers =
+        device[VGPU_ATTRIBUTE_MAX_REGISTERS_PER_MULTIPROCESSOR] / SCHEDULERS / registers * SCHEDULERS;
     blocks = lesser(blocks, warps_by_registers / warps);
   }
   return blocks;
@@ -73,17 +65,18 @@ static int64_t blocks_without_shared(const struct subject *subject, int64_t thre
 
 static int64_t shared_of_block(const struct subject *subject, int64_t dynamic) {
   return rounded_up(subject->function[VGPU_FUNCTION_SHARED] + dynamic +
-                        subject->device[RESERVED_SHARED_PER_BLOCK],
+                        subject->device[VGPU_ATTRIBUTE_RESERVED_SHARED_MEMORY_PER_BLOCK],
                     SHARED_UNIT);
 }
 
 static int64_t blocks_of(const struct subject *subject, int64_t threads, int64_t dynamic) {
   if (threads > subject->function[VGPU_FUNCTION_MAX_THREADS]) return 0;
-  int64_t optin = subject->device[SHARED_OPT_IN];
+  int64_t optin = subject->device[VGPU_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN];
   if (optin > 0 && subject->function[VGPU_FUNCTION_SHARED] + dynamic > optin) return 0;
   int64_t blocks = blocks_without_shared(subject, threads);
   int64_t shared = shared_of_block(subject, dynamic);
-  if (shared > 0) blocks = lesser(blocks, subject->device[SHARED_PER_MULTIPROCESSOR] / shared);
+  if (shared > 0)
+    blocks = lesser(blocks, subject->device[VGPU_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR] / shared);
   return blocks;
 }
 
@@ -91,7 +84,7 @@ uint64_t vgpu_occupancy_blocks(const int32_t *device, const int32_t *function, u
                                uint32_t dynamic) {
   const struct subject subject = {.device = device, .function = function};
   int64_t blocks = blocks_of(&subject, (int64_t)threads, dynamic);
-  return blocks <= 0 ? 0 : (uint64_t)(blocks * device[MULTIPROCESSORS]);
+  return blocks <= 0 ? 0 : (uint64_t)(blocks * device[VGPU_ATTRIBUTE_MULTIPROCESSOR_COUNT]);
 }
 
 int cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int32_t *numBlocks, void *func, int32_t blockSize,
@@ -130,8 +123,9 @@ int cuOccupancyMaxPotentialBlockSizeWithFlags(int32_t *minGridSize, int32_t *blo
   }
   size_t (*shared_of)(int) = NULL;
   *(void **)&shared_of = blockSizeToDynamicSMemSize;
-  int64_t most = lesser(subject.device[MAX_THREADS_PER_BLOCK], subject.function[VGPU_FUNCTION_MAX_THREADS]);
-  int64_t warp = subject.device[WARP_SIZE] > 0 ? subject.device[WARP_SIZE] : 32;
+  int64_t most = lesser(subject.device[VGPU_ATTRIBUTE_MAX_THREADS_PER_BLOCK],
+                        subject.function[VGPU_FUNCTION_MAX_THREADS]);
+  int64_t warp = subject.device[VGPU_ATTRIBUTE_WARP_SIZE] > 0 ? subject.device[VGPU_ATTRIBUTE_WARP_SIZE] : 32;
   if (blockSizeLimit > 0) most = lesser(most, blockSizeLimit);
   int64_t best_threads = 0, best_blocks = 0, best_block = 0;
   /* Goes from the largest block down, because the largest of equally good blocks is wanted. */
@@ -144,9 +138,9 @@ int cuOccupancyMaxPotentialBlockSizeWithFlags(int32_t *minGridSize, int32_t *blo
     best_threads = blocks * threads;
     best_blocks = blocks;
     best_block = threads;
-    if (best_threads >= subject.device[MAX_THREADS_PER_MULTIPROCESSOR]) break;
+    if (best_threads >= subject.device[VGPU_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR]) break;
   }
-  *minGridSize = (int32_t)(best_blocks * subject.device[MULTIPROCESSORS]);
+  *minGridSize = (int32_t)(best_blocks * subject.device[VGPU_ATTRIBUTE_MULTIPROCESSOR_COUNT]);
   *blockSize = (int32_t)best_block;
   return CUDA_SUCCESS;
 }
@@ -168,9 +162,11 @@ int cuOccupancyAvailableDynamicSMemPerBlock(size_t *dynamicSmemSize, void *func,
       blocks_without_shared(&subject, blockSize) < numBlocks) {
     return CUDA_ERROR_INVALID_VALUE;
   }
-  int64_t room = subject.device[SHARED_PER_MULTIPROCESSOR] / numBlocks / SHARED_UNIT * SHARED_UNIT;
-  room -= subject.device[RESERVED_SHARED_PER_BLOCK];
-  if (subject.device[SHARED_OPT_IN] > 0) room = lesser(room, subject.device[SHARED_OPT_IN]);
+  int64_t room = subject.device[VGPU_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR] / numBlocks /
+                 SHARED_UNIT * SHARED_UNIT;
+  room -= subject.device[VGPU_ATTRIBUTE_RESERVED_SHARED_MEMORY_PER_BLOCK];
+  if (subject.device[VGPU_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN] > 0)
+    room = lesser(room, subject.device[VGPU_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN]);
   room -= subject.function[VGPU_FUNCTION_SHARED];
   *dynamicSmemSize = room > 0 ? (size_t)room : 0;
   return CUDA_SUCCESS;
@@ -228,7 +224,7 @@ int cuOccupancyMaxActiveClusters(int32_t *numClusters, void *func, const void *c
   if (!has_clusters(&subject)) return CUDA_ERROR_NOT_SUPPORTED;
   int64_t cluster = cluster_of(&subject, config);
   if (cluster <= 0 || cluster > LARGEST_CLUSTER) return CUDA_ERROR_INVALID_CLUSTER_SIZE;
-  int64_t groups = subject.device[MULTIPROCESSORS] / MULTIPROCESSORS_PER_CLUSTER;
+  int64_t groups = subject.device[VGPU_ATTRIBUTE_MULTIPROCESSOR_COUNT] / MULTIPROCESSORS_PER_CLUSTER;
   int64_t blocks = blocks_of_config(&subject, config);
   *numClusters = (int32_t)(groups * (MULTIPROCESSORS_PER_CLUSTER * blocks / cluster));
   return CUDA_SUCCESS;

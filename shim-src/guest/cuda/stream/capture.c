@@ -332,8 +332,8 @@ void vgpu_capture_streams_ended(struct vgpu_driver *driver) {
 }
 
 /*
- * The dependencies that cuStreamGetCaptureInfo gave are valid until the capture ends, but NVIDIA's own C++
- * code reads them just behind that end. So they stay until the next capture ends.
+ * The dependencies from cuStreamGetCaptureInfo are valid until the capture ends, but NVIDIA's own C++ code
+ * reads them right after that. They stay until the next capture ends.
  */
 static void keep_for_late_readers(struct vgpu_driver *driver, struct vgpu_captured_stream *stream) {
   struct vgpu_captured_stream *before = driver->last_captured;

@@ -10,9 +10,9 @@
 #define LEGACY_STREAMS 2u /* stream numbers 0 and 1 */
 
 /*
- * Calls behind a function that has not run. A launch into a full queue of a GPU waits in the driver (about a
- * thousand launches), and the thread at the host that waits there could not answer this process's question
- * whether the stream has reached the function.
+ * Calls after a function that has not run. A GPU's full queue (about a thousand launches) blocks the
+ * launching thread in the driver, and at the host that thread could not report whether the stream has reached
+ * the function.
  */
 #define MOST_BEHIND 512u
 

@@ -17,7 +17,7 @@ struct vgpu_job {
   void (*callback)(struct vgpu_stream *stream, int status, void *data);
   void *data;
   uint64_t context; /* of a job without a stream: context to wait for first; 0: none */
-  bool gated;       /* the gate says when the stream has come to it; or the launch has waited for that: */
+  bool gated;       /* the gate reports that the stream has reached it; or the launch has waited for that: */
   int status;       /* the result of that wait */
   struct vgpu_gate gate;
   bool follows; /* the job before it has the same gate */
@@ -33,7 +33,7 @@ struct vgpu_function_queue {
   uint64_t context;
   pthread_t caller; /* thread of a per-thread stream */
   int status;       /* of the wait for the gate of the job that runs */
-  uint64_t sent;    /* calls that were sent when the last gate was closed; 0: others were sent meanwhile */
+  uint64_t sent;    /* calls sent when the last gate was closed; 0: others have been sent since */
   struct vgpu_job *first, *last;
 };
 

@@ -2,13 +2,13 @@
 
 #include <stdlib.h>
 
+#include "api/device_attributes.h"
 #include "cuda_api.h"
 #include "cuda_calls.h"
 #include "guest/cuda/internal.h"
 
 #define PLACES 1024u
 #define BITS 64u
-#define CAN_WAIT_FOR_VALUES 122 /* CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS */
 
 enum { WAIT_32 = 1 }; /* CUstreamBatchMemOpType */
 
@@ -30,7 +30,7 @@ static int make_words(uint64_t context, struct vgpu_gates *gates) {
 static int find_gates(struct vgpu_context *owner, struct vgpu_gates **found) {
   *found = owner->gates;
   if (owner->gates != NULL) return CUDA_SUCCESS;
-  if (vgpu_cuda_device_facts(owner->ordinal)->attributes[CAN_WAIT_FOR_VALUES] == 0)
+  if (vgpu_cuda_device_facts(owner->ordinal)->attributes[VGPU_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS] == 0)
     return CUDA_ERROR_NOT_SUPPORTED;
   struct vgpu_gates *gates = calloc(1, sizeof *gates);
   if (gates == NULL) return CUDA_ERROR_OUT_OF_MEMORY;
@@ -40,7 +40,7 @@ static int find_gates(struct vgpu_context *owner, struct vgpu_gates **found) {
   return result;
 }
 
-/* PLACES: none is free. */
+/* A free place, or PLACES. */
 static uint32_t free_place(const struct vgpu_gates *gates) {
   for (uint32_t i = 0; i < PLACES / BITS; i++) {
     if (gates->taken[i] != UINT64_MAX) return i * BITS + (uint32_t)__builtin_ctzll(~gates->taken[i]);
@@ -52,7 +52,7 @@ static uint64_t word(const struct vgpu_gates *gates, uint32_t place) {
   return gates->address + place * sizeof(uint32_t);
 }
 
-/* Records the event that says that a stream has come to the gate. */
+/* Records the event by which a stream reports that it has reached the gate. */
 static int post_reached(struct vgpu_driver *driver, uint64_t context, uint64_t stream, uint64_t *event) {
   if (*event == 0) {
     *event = vgpu_cuda_next_number(driver);

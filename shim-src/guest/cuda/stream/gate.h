@@ -22,7 +22,7 @@ struct vgpu_gate {
 };
 
 /*
- * Records an event in a stream, and holds the stream behind it. `context` and `stream` are the stream's
+ * Records an event in a stream, and stops the stream after it. `context` and `stream` are the stream's
  * numbers. Returns a CUresult: NOT_SUPPORTED if the device cannot wait for values, OUT_OF_MEMORY if a
  * thousand gates of the context are closed.
  */

@@ -1,4 +1,4 @@
-/* Launches host functions: behind a gate, or, where no gate can be had, by waiting. */
+/* Launches host functions: at a gate, or, if no gate is available, by waiting. */
 #include "guest/cuda/stream/host_function.h"
 
 #include <string.h>
@@ -7,10 +7,7 @@
 #include "guest/cuda/stream/capture.h"
 #include "guest/cuda/stream/function_queue.h"
 
-/*
- * A function behind another one, with no call in between, needs no gate of its own. The caller holds the
- * lock.
- */
+/* A function directly after another one shares its gate. The caller holds the lock. */
 static bool share_gate(struct vgpu_function_queue *queue, struct vgpu_job *job) {
   if (queue == NULL || !queue->last->gated || queue->last->over ||
       queue->sent != vgpu_outstanding_now(&queue->driver->outstanding)) {

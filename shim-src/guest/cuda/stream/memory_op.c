@@ -15,7 +15,8 @@ static int check(struct vgpu_driver *driver, const struct vgpu_memory_operation 
   switch (operation->type) {
     case WAIT_32:
     case WAIT_64:
-      if ((operation->flags & WAIT_FLUSH) != 0) return CUDA_ERROR_NOT_SUPPORTED; /* as the attribute says */
+      if ((operation->flags & WAIT_FLUSH) != 0)
+        return CUDA_ERROR_NOT_SUPPORTED; /* as its attribute reports */
       if (operation->flags > 3) return CUDA_ERROR_INVALID_VALUE;
       break;
     case WRITE_32:

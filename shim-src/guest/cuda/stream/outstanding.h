@@ -1,8 +1,8 @@
 /*
- * Records which streams have outstanding work. A synchronize of a stream that was waited for, and that got no
- * call since, is answered without the host. Every call that leaves work behind takes the next number when it
- * is sent. A wait covers all numbers that were taken before it began. Streams share slots, so an idle stream
- * may seem busy. A busy stream never seems idle.
+ * Records which streams have outstanding work. A synchronize is answered without the host if the stream was
+ * waited for and got no call since. Each call that leaves work gets the next number when it is sent; a wait
+ * covers all numbers before its begin. Streams share slots, so an idle stream may seem busy, but a busy
+ * one never seems idle.
  */
 #ifndef VGPU_GUEST_CUDA_OUTSTANDING_H
 #define VGPU_GUEST_CUDA_OUTSTANDING_H

@@ -6,6 +6,7 @@
 
 #include "cuda_handlers.h"
 #include "cuda_results.h"
+#include "host/session/images.h"
 #include "host/session/worker.h"
 #include "image/container.h"
 
@@ -98,7 +99,6 @@ int32_t vgpu_common_image_piece(struct vgpu_worker *worker, const struct vgpu_se
   return CUDA_SUCCESS;
 }
 
-/* Returns the link to a finished upload, or NULL. */
 static struct vgpu_upload **find_finished(struct vgpu_worker *worker, const struct vgpu_hash *hash,
                                           uint64_t size) {
   struct vgpu_upload **link = find_upload(worker, hash), *upload = *link;

@@ -6,36 +6,12 @@
 #ifndef VGPU_HOST_CODE_H
 #define VGPU_HOST_CODE_H
 
-#include "host/backend/common/images.h"
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "image/sha256.h"
 
 struct vgpu_worker;
-struct vgpu_upload;
-struct vgpu_result;
-struct vgpu_exec_object;
-
-enum vgpu_kernels { VGPU_KERNELS_RUN = 1, VGPU_KERNELS_SKIP = 2, VGPU_KERNELS_REFUSE = 3 };
-
-/* Returns a word for the device's name, before " (simulated)", if the device does not run kernels. */
-static inline const char *vgpu_kernels_word(enum vgpu_kernels kernels) {
-  return kernels == VGPU_KERNELS_SKIP ? " - kernels skipped" : "";
-}
-
-/* Options that all sessions of a daemon share. */
-struct vgpu_code_options {
-  enum vgpu_kernels kernels;
-  uint32_t checks;            /* PTX_CHECK_*: checks for kernels */
-  int launch_log;             /* descriptor that gets a line for each launch; -1: none */
-  uint64_t session_bytes;     /* memory for images, programs and graphs of one session */
-  struct vgpu_images *images; /* NULL: no image is kept between sessions */
-};
-
-struct vgpu_code {
-  struct vgpu_upload *uploads;
-  struct vgpu_result *results;    /* results.c: images that the guest has not read yet */
-  uint64_t last_result;           /* number of the newest */
-  struct vgpu_exec_object *execs; /* graph.c */
-  uint64_t bytes;                 /* bytes that uploads, programs and graphs hold */
-};
 
 /*
  * Returns the limit of the session's memory for code: --session-code, but at most its limit of device memory.

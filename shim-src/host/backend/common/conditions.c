@@ -108,8 +108,8 @@ static bool read_value(struct launch *launch, uint64_t handle, uint32_t *value) 
 }
 
 /*
- * Only kernels change a condition, and the session's share limits kernels. A round without a kernel would
- * repeat without end and without a limit, so a pause follows it.
+ * Only kernels change a condition, and only their time is limited by the session's share. A round without a
+ * kernel could repeat for ever at full speed, so a pause follows it.
  */
 static void repeat(struct launch *launch, uint64_t handle, uint32_t at, uint32_t end) {
   const uint64_t *launches = &launch->worker->accounts->slots[launch->worker->slot].launches;
@@ -144,7 +144,7 @@ static uint32_t run_condition(struct launch *launch, const struct vgpu_condition
   return at;
 }
 
-/* The first failure ends the launch, because the value of a condition means nothing after it. */
+/* Stops at the first failure: after it the value of a condition is not defined. */
 static void run_range(struct launch *launch, uint32_t at, uint32_t end) {
   while (launch->result == CUDA_SUCCESS && at < end) {
     const struct vgpu_graph_frame *frame = &launch->exec->frames[at++];

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "cuda_handlers.h"
+#include "host/backend/common/code.h"
 #include "host/backend/common/graph.h"
 #include "host/session/worker.h"
 #include "cuda_results.h"
@@ -144,7 +145,7 @@ int32_t vgpu_common_graph_node_set(struct vgpu_worker *worker, const struct vgpu
   return CUDA_SUCCESS;
 }
 
-/* A graph with conditions is made as a graph of the device at once, if the device has such graphs. */
+/* If the device has graphs with conditions, makes one at once. */
 static int32_t build(struct vgpu_worker *worker, struct vgpu_exec_object *exec) {
   uint64_t *launches = &worker->accounts->slots[worker->slot].launches, before = *launches;
   int32_t result = worker->backend->graphs->build(worker, exec);
@@ -230,7 +231,7 @@ static void record(struct vgpu_worker *worker, struct vgpu_exec_object *exec) {
   exec->graph = graphs->end(worker, result == CUDA_SUCCESS);
 }
 
-/* An executable that is launched once and then changed is not worth a graph of the device. */
+/* Launches before an executable becomes a graph of the device: some programs change it before each launch. */
 #define WORTH_RECORDING 1u
 
 int32_t vgpu_common_cuGraphLaunch(struct vgpu_worker *worker, const struct vgpu_send_cuGraphLaunch *send) {
@@ -238,7 +239,7 @@ int32_t vgpu_common_cuGraphLaunch(struct vgpu_worker *worker, const struct vgpu_
   if (exec == NULL || !exec->ready || exec->context != send->context) return CUDA_ERROR_INVALID_HANDLE;
   if (exec->has_conditions && worker->backend->graphs == NULL)
     return vgpu_conditions_launch(worker, exec, send->stream);
-  if (exec->has_conditions && exec->graph == NULL) { /* it was changed since */
+  if (exec->has_conditions && exec->graph == NULL) { /* changed since it was made */
     int32_t built = build(worker, exec);
     if (built != CUDA_SUCCESS) return built;
   }

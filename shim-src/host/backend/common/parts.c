@@ -23,7 +23,7 @@ uint32_t vgpu_parts_count(const void *image, uint64_t size, const struct vgpu_en
   return count;
 }
 
-/* Unpacks them to texts[]. The caller frees *have of them, whatever the result is. */
+/* Unpacks all parts to texts[]. The caller frees *have of them after a failure as well. */
 static int32_t unpack_all(const void *image, uint64_t size, const struct vgpu_entry *like, uint64_t limit,
                           struct vgpu_ptx_text *texts, uint32_t *have) {
   struct vgpu_entry entry;

@@ -32,7 +32,6 @@ static bool has_bytes(const Elf64_Shdr *section) {
   return section->sh_type != SHT_NULL && section->sh_type != SHT_NOBITS;
 }
 
-/* Checks that every string of a table ends inside it. */
 static bool strings_sound(const struct file *file, const Elf64_Shdr *section) {
   return section->sh_type == SHT_STRTAB && section->sh_size > 0 &&
          file->bytes[section->sh_offset + section->sh_size - 1] == '\0';

@@ -118,7 +118,7 @@ static int ask_driver(const struct vgpu_options *options, struct answer *answer)
   struct vgpu_inventory *inventory = &answer->inventory;
   int count = 0;
   int version = 0;
-  /* The driver tells its version without a GPU, too. */
+  /* The driver reports its version even without a GPU. */
   if (api.cuDriverGetVersion(&version) == 0 && version < VGPU_CUDA_OLDEST)
     return refuse_old(answer, library, version);
   int result = api.cuInit(0);
@@ -136,7 +136,7 @@ static int ask_driver(const struct vgpu_options *options, struct answer *answer)
   return 0;
 }
 
-/* Waits for a process that asks the driver, until `deadline`. Returns its status as an exit status. */
+/* Waits until `deadline` for a child that queries the driver. Returns its exit status. */
 static int await(pid_t child, int64_t deadline, struct answer *answer) {
   int status;
   pid_t ended;
@@ -163,7 +163,7 @@ static struct answer *make_answers(uint32_t count) {
   return answers == MAP_FAILED ? NULL : answers;
 }
 
-/* Starts a process that asks the driver about one part; -1: none could be started. */
+/* Starts a child that queries the driver about one part. -1: it could not be started. */
 static pid_t start_asking(const struct vgpu_options *options, const struct vgpu_nvml_part *part,
                           struct answer *answer) {
   pid_t child = fork();
@@ -215,10 +215,7 @@ static int ask_about_parts(const struct vgpu_options *options, const struct vgpu
   return result;
 }
 
-/*
- * Runs in a process that ends afterwards. NVML is asked first, because it lists instances that the driver
- * would not show.
- */
+/* Runs in a child that ends afterwards. NVML first: it lists instances that the driver would not show. */
 static int ask(const struct vgpu_options *options, struct answer *answer) {
   struct vgpu_inventory *inventory = &answer->inventory;
   struct vgpu_nvml_part parts[VGPU_DEVICES_MAX];
@@ -239,10 +236,10 @@ static int ask(const struct vgpu_options *options, struct answer *answer) {
   return 0;
 }
 
-/* A driver in one of these modes refuses sessions, so the log tells it before the first one comes. */
+/* Logs a compute mode in which the driver refuses sessions, before the first session. */
 static void tell_modes(const struct vgpu_inventory *inventory) {
   for (uint32_t i = 0; i < inventory->count; i++) {
-    uint32_t mode = attribute(&inventory->devices[i], VGPU_CUDA_COMPUTE_MODE);
+    uint32_t mode = attribute(&inventory->devices[i], VGPU_ATTRIBUTE_COMPUTE_MODE);
     if (mode != VGPU_CUDA_EXCLUSIVE_PROCESS && mode != VGPU_CUDA_PROHIBITED) continue;
     vgpu_host_log("device", 0, "device %u is in compute mode %s: %s; nvidia-smi -c DEFAULT changes it", i,
                   mode == VGPU_CUDA_PROHIBITED ? "Prohibited" : "Exclusive_Process",
@@ -294,7 +291,7 @@ static void correct_accounts(void *context) {
   struct vgpu_worker *worker = context;
   const struct vgpu_account *account = &worker->accounts->slots[worker->slot];
   /* Also where NVML does not list this process: the question costs as much. */
-  if (worker->cuda != NULL) worker->cuda->corrected = vgpu_now_ms();
+  if (cuda_of(worker) != NULL) cuda_of(worker)->corrected = vgpu_now_ms();
   for (uint32_t i = 0; i < worker->inventory->count; i++) {
     uint64_t bytes;
     if (account->contexts[vgpu_accounts_device(worker->accounts, worker->slot, i)] == 0) bytes = 0;
@@ -319,7 +316,7 @@ static bool begin(struct vgpu_worker *worker) {
   return setenv("CUDA_VISIBLE_DEVICES", list, 1) == 0;
 }
 
-/* A question to NVML takes up to milliseconds. After calls with a cost of their own it is asked sooner. */
+/* A query of NVML takes up to milliseconds. After a slow call the next one is earlier. */
 static int64_t correction_period_ms(uint32_t opcode) {
   switch (opcode) {
     case VGPU_OP_cuDevicePrimaryCtxRetain:
@@ -341,7 +338,8 @@ static int32_t carry_out(struct vgpu_worker *worker, const struct vgpu_dispatch_
   vgpu_cuda_collect_unpinned(worker);
   if (row->oneway || result == VGPU_WAITS) return result;
   vgpu_cuda_collect_prints(worker);
-  if (worker->cuda != NULL && vgpu_now_ms() - worker->cuda->corrected >= correction_period_ms(row->opcode))
+  if (cuda_of(worker) != NULL &&
+      vgpu_now_ms() - cuda_of(worker)->corrected >= correction_period_ms(row->opcode))
     correct_accounts(worker);
   return result;
 }

@@ -143,7 +143,7 @@ static int32_t record(struct vgpu_worker *worker, const struct vgpu_exec_object 
 /* Adds a condition as a node after the captured work, and its bodies. *at moves to the place after them. */
 static int32_t add_condition(struct vgpu_worker *worker, const struct vgpu_exec_object *exec, uint32_t *at,
                              struct vgpu_stream *stream) {
-  const struct vgpu_driver_api *api = &worker->cuda->api;
+  const struct vgpu_driver_api *api = &cuda_of(worker)->api;
   const struct vgpu_condition condition = vgpu_frame_condition(&exec->frames[*at]);
   (*at)++;
   struct node_params params = {.type = CONDITIONAL,
@@ -172,7 +172,7 @@ static int32_t add_condition(struct vgpu_worker *worker, const struct vgpu_exec_
 /* Makes frames [at, end) nodes of a graph, one after the other. */
 static int32_t record(struct vgpu_worker *worker, const struct vgpu_exec_object *exec, uint32_t at,
                       uint32_t end, void *graph) {
-  struct vgpu_cuda *cuda = worker->cuda;
+  struct vgpu_cuda *cuda = cuda_of(worker);
   struct vgpu_stream *stream = NULL, *around = cuda->recording;
   int32_t result = VGPU_DRIVER(&cuda->api, cuStreamCreate, &stream, NON_BLOCKING);
   if (result != CUDA_SUCCESS) return result;

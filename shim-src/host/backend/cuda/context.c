@@ -98,7 +98,7 @@ int32_t vgpu_cuda_cuCtxSynchronize(struct vgpu_worker *worker,
   int32_t result = vgpu_cuda_enter(worker, send->context, &cuda);
   uint64_t context = send->context;
   if (result == CUDA_SUCCESS) result = vgpu_cuda_wait(worker, query_context, &context);
-  /* All work is done. Text that kernels have printed comes with the answer. */
+  /* All work is done. The answer tells the guest to fetch the output of kernels. */
   return result == CUDA_SUCCESS ? VGPU_DRIVER(&cuda->api, cuCtxSynchronize, ) : result;
 }
 
@@ -204,7 +204,7 @@ int32_t vgpu_cuda_cuEventRecordWithFlags(struct vgpu_worker *worker,
 }
 
 static int query_event(struct vgpu_worker *worker, void *event) {
-  return VGPU_DRIVER(&worker->cuda->api, cuEventQuery, event);
+  return VGPU_DRIVER(&cuda_of(worker)->api, cuEventQuery, event);
 }
 
 int32_t vgpu_cuda_cuEventQuery(struct vgpu_worker *worker, const struct vgpu_send_cuEventQuery *send) {

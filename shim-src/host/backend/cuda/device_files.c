@@ -20,6 +20,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "host/session/accounts.h"
+
 #define OPENS ((uint64_t)LANDLOCK_ACCESS_FS_READ_FILE | LANDLOCK_ACCESS_FS_WRITE_FILE)
 /* Else a worker could remove or replace the files of other peers' caches. */
 #define CHANGES                                                                                              \
@@ -134,7 +136,7 @@ bool vgpu_cuda_limit_files(const struct vgpu_inventory *inventory, const struct 
   char caches[PATH_MAX], own[PATH_MAX];
   find_cache(peer, caches, own);
   int has = version();
-  if (has == 0) return true; /* the daemon has said so; without Landlock there is no cache */
+  if (has == 0) return true; /* the daemon has logged this; without Landlock there is no cache */
   if (*own != '\0' &&
       (setenv("CUDA_CACHE_PATH", own, 1) != 0 || setenv("CUDA_CACHE_MAXSIZE", CACHE_BYTES, 0) != 0))
     return false;

@@ -8,6 +8,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "api/device_attributes.h"
+
 #define VGPU_CUDA_EXPORTED_NAMES
 #include "cuda_api.h"
 #include "cuda_results.h"
@@ -18,8 +20,7 @@
 /* CUDA 12.4, of driver 550: the first with cuFuncGetParamInfo. */
 #define VGPU_CUDA_OLDEST 12040
 
-/* CU_DEVICE_ATTRIBUTE_COMPUTE_MODE and two of its values (CUcomputemode). */
-#define VGPU_CUDA_COMPUTE_MODE 20
+/* CUcomputemode */
 #define VGPU_CUDA_PROHIBITED 2u
 #define VGPU_CUDA_EXCLUSIVE_PROCESS 3u
 

@@ -8,7 +8,7 @@
 /* Frees one object. Its context is the calling thread's current one. */
 static int32_t carry_out(const struct vgpu_cuda_ending *ending) {
   struct vgpu_worker *worker = ending->worker;
-  int32_t result = ending->end(&worker->cuda->api, ending);
+  int32_t result = ending->end(&cuda_of(worker)->api, ending);
   if (ending->counted > 0)
     vgpu_accounts_give(worker->accounts, worker->slot, ending->device, ending->counted);
   return result;
@@ -16,13 +16,13 @@ static int32_t carry_out(const struct vgpu_cuda_ending *ending) {
 
 static void *serve(void *argument) {
   struct vgpu_worker *worker = argument;
-  struct vgpu_cuda_endings *endings = &worker->cuda->endings;
+  struct vgpu_cuda_endings *endings = &cuda_of(worker)->endings;
   pthread_mutex_lock(&endings->mutex);
   for (;;) {
     while (endings->first == NULL) pthread_cond_wait(&endings->changed, &endings->mutex);
     struct vgpu_cuda_ending *ending = endings->first;
     pthread_mutex_unlock(&endings->mutex);
-    int32_t result = VGPU_DRIVER(&worker->cuda->api, cuCtxSetCurrent, ending->context);
+    int32_t result = VGPU_DRIVER(&cuda_of(worker)->api, cuCtxSetCurrent, ending->context);
     if (result == CUDA_SUCCESS) result = carry_out(ending);
     pthread_mutex_lock(&endings->mutex);
     endings->first = ending->next;
@@ -36,7 +36,7 @@ static void *serve(void *argument) {
 }
 
 static bool begin(struct vgpu_worker *worker) {
-  struct vgpu_cuda_endings *endings = &worker->cuda->endings;
+  struct vgpu_cuda_endings *endings = &cuda_of(worker)->endings;
   if (endings->begun) return true;
   pthread_mutex_init(&endings->mutex, NULL);
   pthread_cond_init(&endings->changed, NULL);
@@ -53,7 +53,7 @@ static void finish(struct vgpu_cuda_endings *endings) {
 }
 
 int32_t vgpu_cuda_end(struct vgpu_worker *worker, const struct vgpu_cuda_ending *ending) {
-  struct vgpu_cuda_endings *endings = &worker->cuda->endings;
+  struct vgpu_cuda_endings *endings = &cuda_of(worker)->endings;
   struct vgpu_cuda_ending *queued = NULL;
   uint32_t lane = worker->request->frame.lane;
   if (lane != 0 && begin(worker)) queued = malloc(sizeof *queued);
@@ -101,8 +101,8 @@ static bool find(const struct vgpu_cuda_endings *endings, const struct which *wh
 }
 
 static bool goes_on(struct vgpu_worker *worker, const struct which *which) {
-  if (worker->cuda == NULL || !worker->cuda->endings.begun) return false;
-  struct vgpu_cuda_endings *endings = &worker->cuda->endings;
+  if (cuda_of(worker) == NULL || !cuda_of(worker)->endings.begun) return false;
+  struct vgpu_cuda_endings *endings = &cuda_of(worker)->endings;
   pthread_mutex_lock(&endings->mutex);
   bool found = find(endings, which);
   pthread_mutex_unlock(&endings->mutex);
@@ -139,8 +139,8 @@ bool vgpu_cuda_is_ending(struct vgpu_worker *worker, const void *object) {
 }
 
 int32_t vgpu_cuda_failed_ending(struct vgpu_worker *worker) {
-  if (worker->cuda == NULL || !worker->cuda->endings.begun) return CUDA_SUCCESS;
-  struct vgpu_cuda_endings *endings = &worker->cuda->endings;
+  if (cuda_of(worker) == NULL || !cuda_of(worker)->endings.begun) return CUDA_SUCCESS;
+  struct vgpu_cuda_endings *endings = &cuda_of(worker)->endings;
   pthread_mutex_lock(&endings->mutex);
   int32_t failed = endings->failed;
   endings->failed = CUDA_SUCCESS;

@@ -82,13 +82,13 @@ int32_t vgpu_cuda_gate_words(struct vgpu_worker *worker, const struct vgpu_send_
 }
 
 int32_t vgpu_cuda_gate_open(struct vgpu_worker *worker, const struct vgpu_send_gate_open *send) {
-  const struct vgpu_cuda_gates *gates = worker->cuda == NULL ? NULL : worker->cuda->gates;
+  const struct vgpu_cuda_gates *gates = cuda_of(worker) == NULL ? NULL : cuda_of(worker)->gates;
   while (gates != NULL && (send->address < gates->address || send->address - gates->address >= gates->size))
     gates = gates->next;
   if (gates == NULL || send->address % sizeof(uint32_t) != 0) return CUDA_ERROR_INVALID_VALUE;
   if (gates->words == NULL)
-    return VGPU_DRIVER(&worker->cuda->api, cuStreamWriteValue32_v2, gates->stream, send->address, send->value,
-                       0);
+    return VGPU_DRIVER(&cuda_of(worker)->api, cuStreamWriteValue32_v2, gates->stream, send->address,
+                       send->value, 0);
   uint32_t *word = &gates->words[(send->address - gates->address) / sizeof(uint32_t)];
   __atomic_store_n(word, send->value, __ATOMIC_RELEASE);
   return CUDA_SUCCESS;

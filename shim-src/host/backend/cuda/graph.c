@@ -25,7 +25,7 @@ bool vgpu_cuda_graph_begin(struct vgpu_worker *worker, uint64_t context) {
 }
 
 void *vgpu_cuda_graph_end(struct vgpu_worker *worker, bool keep) {
-  struct vgpu_cuda *cuda = worker->cuda;
+  struct vgpu_cuda *cuda = cuda_of(worker);
   void *graph = NULL, *exec = NULL;
   struct vgpu_stream *stream = cuda->recording;
   cuda->recording = NULL;
@@ -47,5 +47,5 @@ int32_t vgpu_cuda_graph_launch(struct vgpu_worker *worker, void *graph, uint64_t
 }
 
 void vgpu_cuda_graph_destroy(struct vgpu_worker *worker, void *graph) {
-  VGPU_DRIVER(&worker->cuda->api, cuGraphExecDestroy, graph);
+  VGPU_DRIVER(&cuda_of(worker)->api, cuGraphExecDestroy, graph);
 }

@@ -60,7 +60,7 @@ static int32_t launch(struct vgpu_worker *worker, const struct vgpu_send_cuLaunc
   void *function = vgpu_cuda_function(worker, send->function);
   if (function == NULL) return CUDA_ERROR_INVALID_HANDLE;
   const bool runs = cuda->recording == NULL;
-  /* Other calls are carried out meanwhile: what was found above may have ended. */
+  /* The wait may have carried out other calls: what was found above may be gone. */
   if (runs && vgpu_cuda_slice_begin(worker, send->context)) {
     result = vgpu_cuda_enter_stream(worker, send->context, send->stream, &cuda, &stream);
     if (result != CUDA_SUCCESS) return result;

@@ -71,7 +71,7 @@ static bool is_taken(const struct vgpu_shared_regions *regions, uintptr_t start,
 /* Moves the region's mapping to the guest's address. NULL, or why that is not possible. */
 static const char *move(struct vgpu_worker *worker, struct vgpu_shared_region *region, uintptr_t to) {
   const uintptr_t end = to + region->bytes;
-  const bool kept = is_kept(&worker->cuda->kept, to, end);
+  const bool kept = is_kept(&cuda_of(worker)->kept, to, end);
   if (kept && is_taken(&worker->shared_regions, to, end))
     return "other shared memory of the session is there";
   if (!kept) {
@@ -90,7 +90,7 @@ static const char *move(struct vgpu_worker *worker, struct vgpu_shared_region *r
 }
 
 static int32_t lend(struct vgpu_worker *worker, uint64_t context, struct vgpu_shared_region *region) {
-  struct vgpu_cuda *cuda = worker->cuda;
+  struct vgpu_cuda *cuda = cuda_of(worker);
   uint64_t address = 0;
   const struct vgpu_range range = {
       .address = (uintptr_t)region->memory, .size = region->bytes, .kind = VGPU_RANGE_LENT};
@@ -142,7 +142,7 @@ int32_t vgpu_cuda_shared_region_map(struct vgpu_worker *worker,
 
 void vgpu_cuda_end_lent(struct vgpu_worker *worker, struct vgpu_shared_region *region) {
   struct vgpu_range removed;
-  (void)vgpu_ranges_remove(&worker->cuda->ranges, (uintptr_t)region->memory, VGPU_RANGE_LENT, &removed);
+  (void)vgpu_ranges_remove(&cuda_of(worker)->ranges, (uintptr_t)region->memory, VGPU_RANGE_LENT, &removed);
   vgpu_cuda_end_pin(worker, region);
 }
 

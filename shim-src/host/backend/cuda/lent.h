@@ -22,7 +22,7 @@ struct vgpu_cuda_kept {
 /* Keeps the addresses free that programs usually have memory at. Called before the driver maps its own. */
 void vgpu_cuda_keep_space(struct vgpu_cuda_kept *kept);
 
-/* Ends the device's use of a region, whose registration ends with its context or at the guest's request. */
+/* Ends the device's use of a region. Its registration ends with its context, or at the guest's request. */
 void vgpu_cuda_end_lent(struct vgpu_worker *worker, struct vgpu_shared_region *region);
 
 #endif

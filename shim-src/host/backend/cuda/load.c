@@ -90,7 +90,7 @@ static int query_load(struct vgpu_worker *worker, void *what) {
 static int query_room(struct vgpu_worker *worker, void *what) {
   (void)what;
   uint32_t count = 0;
-  for (const struct vgpu_cuda_load *load = worker->cuda->loads; load != NULL; load = load->next)
+  for (const struct vgpu_cuda_load *load = cuda_of(worker)->loads; load != NULL; load = load->next)
     count += !is_done(load);
   return count < MOST_THREADS ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
 }
@@ -114,7 +114,7 @@ static void drop(struct vgpu_worker *worker, struct vgpu_cuda_load **link) {
 
 /* Frees loads that are done and abandoned. */
 static void collect(struct vgpu_worker *worker) {
-  for (struct vgpu_cuda_load **link = &worker->cuda->loads; *link != NULL;) {
+  for (struct vgpu_cuda_load **link = &cuda_of(worker)->loads; *link != NULL;) {
     struct vgpu_cuda_load *load = *link;
     if (load->note != 0 || !is_done(load)) {
       link = &load->next;
@@ -126,7 +126,7 @@ static void collect(struct vgpu_worker *worker) {
 }
 
 void vgpu_cuda_load_over(struct vgpu_worker *worker, uint64_t note) {
-  for (struct vgpu_cuda_load *load = worker->cuda->loads; load != NULL; load = load->next)
+  for (struct vgpu_cuda_load *load = cuda_of(worker)->loads; load != NULL; load = load->next)
     if (load->note == note) load->note = 0;
 }
 
@@ -138,7 +138,7 @@ static struct vgpu_cuda_load *make(struct vgpu_worker *worker, enum vgpu_load_ki
   *outcome = CUDA_ERROR_OUT_OF_MEMORY;
   if (load == NULL) return NULL;
   const struct vgpu_handle *of = vgpu_handles_find(&worker->handles, context, VGPU_HANDLE_CONTEXT);
-  load->api = &worker->cuda->api;
+  load->api = &cuda_of(worker)->api;
   load->kind = kind;
   load->image_size = bytes;
   load->context = context;
@@ -162,7 +162,7 @@ static struct vgpu_cuda_load *make(struct vgpu_worker *worker, enum vgpu_load_ki
 int32_t vgpu_cuda_load(struct vgpu_worker *worker, enum vgpu_load_kind kind, uint64_t context,
                        const struct vgpu_hash *hash, uint64_t bytes, const struct vgpu_bulk *bulk,
                        struct vgpu_cuda_load **load, uint32_t *missing, int32_t *outcome) {
-  struct vgpu_cuda_load **link = &worker->cuda->loads;
+  struct vgpu_cuda_load **link = &cuda_of(worker)->loads;
   const uint32_t lane = worker->request->frame.lane;
   while (*link != NULL && (worker->note == 0 || (*link)->note != worker->note)) link = &(*link)->next;
   *load = *link;
@@ -174,11 +174,11 @@ int32_t vgpu_cuda_load(struct vgpu_worker *worker, enum vgpu_load_kind kind, uin
     if (entered != CUDA_SUCCESS) return entered;
     *load = make(worker, kind, context, hash, bytes, bulk, missing, outcome);
     if (*load == NULL) return CUDA_SUCCESS;
-    worker->note = (*load)->note = vgpu_cuda_note(worker->cuda);
+    worker->note = (*load)->note = vgpu_cuda_note(cuda_of(worker));
     begin(*load, lane);
-    (*load)->next = worker->cuda->loads;
-    worker->cuda->loads = *load;
-    link = &worker->cuda->loads;
+    (*load)->next = cuda_of(worker)->loads;
+    cuda_of(worker)->loads = *load;
+    link = &cuda_of(worker)->loads;
   }
   if (vgpu_cuda_wait(worker, query_load, *load) != CUDA_SUCCESS) return VGPU_WAITS;
   if ((*load)->threaded) pthread_join((*load)->thread, NULL);
@@ -197,7 +197,7 @@ void vgpu_cuda_load_end(struct vgpu_worker *worker, struct vgpu_cuda_load *load,
 }
 
 void vgpu_cuda_drop_loads(struct vgpu_worker *worker, uint64_t context) {
-  for (struct vgpu_cuda_load **link = &worker->cuda->loads; *link != NULL;) {
+  for (struct vgpu_cuda_load **link = &cuda_of(worker)->loads; *link != NULL;) {
     /* Frees its module, too, because a primary context can outlive the guest's use of it. */
     if ((*link)->context == context) drop(worker, link);
     else link = &(*link)->next;

@@ -20,7 +20,7 @@ static bool remember_of(struct vgpu_worker *worker, uint64_t number, enum vgpu_h
 /* Removes the objects of a module or library, and the objects of those. */
 static void forget_owned(struct vgpu_worker *worker, uint64_t owner) {
   struct vgpu_range removed;
-  while (vgpu_ranges_remove_owned(&worker->cuda->ranges, owner, &removed)) continue;
+  while (vgpu_ranges_remove_owned(&cuda_of(worker)->ranges, owner, &removed)) continue;
   for (size_t at = 0; at < worker->handles.capacity; at++) {
     const struct vgpu_handle handle = worker->handles.places[at];
     if (handle.number == 0 || handle.owner != owner) continue;
@@ -120,7 +120,7 @@ static char *name_of(const struct vgpu_bulk *bulk) {
 /* Sends facts and parameters of a function, or of a kernel on a device (device >= 0). */
 static int32_t tell_function(struct vgpu_worker *worker, void *object, int32_t device,
                              struct vgpu_bulk *bulk) {
-  const struct vgpu_driver_api *api = &worker->cuda->api;
+  const struct vgpu_driver_api *api = &cuda_of(worker)->api;
   struct vgpu_function_facts facts = {.parameter_count = 0};
   for (int i = 0; i < (int)VGPU_FUNCTION_ATTRIBUTES; i++) {
     int32_t value = 0;

@@ -32,13 +32,13 @@ struct vgpu_nvml_part {
 uint32_t vgpu_cuda_nvml_parts(const char *library, struct vgpu_nvml_part *parts, uint32_t most);
 
 /*
- * Overwrites the values that it knows of this device (found by its PCI address) and leaves the others
+ * Fills the values that NVML knows for this device (found by its PCI address), and leaves the others
  * unchanged.
  */
 void vgpu_cuda_nvml_usage(const char *library, const struct vgpu_device_facts *facts,
                           struct vgpu_usage_reply *reply);
 
-/* Gives the bytes of a device of the session that this process uses. False: NVML does not tell. */
+/* The bytes of a device of the session that this process uses. False: NVML does not report them. */
 bool vgpu_cuda_nvml_own_memory(const struct vgpu_inventory *inventory, uint32_t device, uint64_t *bytes);
 
 /* Answers a getter from NVML, as backend.h says. Lists of processes have those of the worker's guest only. */

@@ -54,7 +54,7 @@ static struct vgpu_context *context_of(struct vgpu_worker *worker, const struct 
 
 bool vgpu_cuda_between_devices(struct vgpu_worker *worker, const struct vgpu_cuda_peer_copy *copy,
                                int32_t *result) {
-  struct vgpu_cuda *cuda = worker->cuda;
+  struct vgpu_cuda *cuda = cuda_of(worker);
   const struct vgpu_range *to = vgpu_ranges_find(&cuda->ranges, copy->destination);
   const struct vgpu_range *from = vgpu_ranges_find(&cuda->ranges, copy->source);
   if (cuda->recording != NULL || to == NULL || from == NULL || to->device == from->device ||

@@ -84,7 +84,7 @@ int32_t vgpu_cuda_cuMemPoolGetAttribute(struct vgpu_worker *worker,
   if (pool == NULL) return CUDA_ERROR_INVALID_VALUE;
   uint64_t value = 0; /* the first three are ints; on a little-endian machine the value is the same */
   int32_t result =
-      VGPU_DRIVER(&worker->cuda->api, cuMemPoolGetAttribute, pool, (int32_t)send->attribute, &value);
+      VGPU_DRIVER(&cuda_of(worker)->api, cuMemPoolGetAttribute, pool, (int32_t)send->attribute, &value);
   reply->value = value;
   return result;
 }
@@ -94,7 +94,7 @@ int32_t vgpu_cuda_cuMemPoolSetAttribute(struct vgpu_worker *worker,
   struct vgpu_pool *pool = vgpu_cuda_object(worker, send->pool, VGPU_HANDLE_POOL);
   if (pool == NULL) return CUDA_ERROR_INVALID_VALUE;
   uint64_t value = send->value;
-  return VGPU_DRIVER(&worker->cuda->api, cuMemPoolSetAttribute, pool, (int32_t)send->attribute, &value);
+  return VGPU_DRIVER(&cuda_of(worker)->api, cuMemPoolSetAttribute, pool, (int32_t)send->attribute, &value);
 }
 
 int32_t vgpu_cuda_cuMemPoolSetAccess(struct vgpu_worker *worker,
@@ -103,10 +103,10 @@ int32_t vgpu_cuda_cuMemPoolSetAccess(struct vgpu_worker *worker,
   if (pool == NULL) return CUDA_ERROR_INVALID_VALUE;
   int32_t device;
   if (send->device >= worker->inventory->count) return CUDA_ERROR_INVALID_DEVICE;
-  int32_t result = VGPU_DRIVER(&worker->cuda->api, cuDeviceGet, &device, (int32_t)send->device);
+  int32_t result = VGPU_DRIVER(&cuda_of(worker)->api, cuDeviceGet, &device, (int32_t)send->device);
   if (result != CUDA_SUCCESS) return result;
   const uint32_t access[3] = {1, (uint32_t)device, send->flags}; /* CUmemAccessDesc: a device, which, how */
-  return VGPU_DRIVER(&worker->cuda->api, cuMemPoolSetAccess, pool, access, 1);
+  return VGPU_DRIVER(&cuda_of(worker)->api, cuMemPoolSetAccess, pool, access, 1);
 }
 
 int32_t vgpu_cuda_cuMemPoolTrimTo(struct vgpu_worker *worker, const struct vgpu_send_cuMemPoolTrimTo *send) {
@@ -172,8 +172,8 @@ int32_t vgpu_cuda_share_pool(struct vgpu_worker *worker, const struct vgpu_send_
     token = calloc(1, sizeof *token);
     if (token == NULL) return CUDA_ERROR_OUT_OF_MEMORY;
     int file = -1;
-    int32_t result =
-        VGPU_DRIVER(&worker->cuda->api, cuMemPoolExportToShareableHandle, &file, handle->driver, POSIX_FD, 0);
+    int32_t result = VGPU_DRIVER(&cuda_of(worker)->api, cuMemPoolExportToShareableHandle, &file,
+                                 handle->driver, POSIX_FD, 0);
     if (result == CUDA_SUCCESS)
       result = vgpu_exchange_publish(worker, VGPU_EXCHANGE_DRIVER, file, POOL_FILE_BYTES, token);
     if (file >= 0) close(file);

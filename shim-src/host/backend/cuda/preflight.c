@@ -63,7 +63,7 @@ static void tell_device(const struct vgpu_options *options, const struct vgpu_in
     snprintf(path, sizeof path, "/dev/nvidia%d", (int)inventory->minor[index]);
     tell_node(path);
   }
-  const int32_t mode = facts->attributes[VGPU_CUDA_COMPUTE_MODE];
+  const int32_t mode = facts->attributes[VGPU_ATTRIBUTE_COMPUTE_MODE];
   if (mode != 0)
     printf("warning: device %u is in compute mode %d: it serves %s; nvidia-smi -c DEFAULT changes it\n",
            index, mode, mode == VGPU_CUDA_PROHIBITED ? "no session" : "one session at a time");

@@ -17,7 +17,7 @@ struct vgpu_cuda_read {
   uint64_t size;
   uint64_t capacity;
   void *memory;
-  struct vgpu_event *event; /* recorded behind the copy */
+  struct vgpu_event *event; /* recorded after the copy */
 };
 
 static struct vgpu_cuda_read *take_spare(struct vgpu_cuda_reads *reads, uint64_t context, uint64_t bytes) {
@@ -36,7 +36,7 @@ static int32_t free_host_memory(const struct vgpu_driver_api *api, const struct 
 
 /* Frees a read. Its context is current. */
 static void dispose(struct vgpu_worker *worker, struct vgpu_cuda_read *read) {
-  if (read->event != NULL) VGPU_DRIVER(&worker->cuda->api, cuEventDestroy_v2, read->event);
+  if (read->event != NULL) VGPU_DRIVER(&cuda_of(worker)->api, cuEventDestroy_v2, read->event);
   if (read->memory != NULL)
     (void)vgpu_cuda_end(worker, &(struct vgpu_cuda_ending){
                                     .end = free_host_memory,
@@ -50,7 +50,7 @@ static void drop_list(struct vgpu_worker *worker, struct vgpu_cuda_read **link, 
     struct vgpu_cuda_read *read = *link;
     if (read->context == context) {
       *link = read->next;
-      worker->cuda->reads.bytes -= read->capacity;
+      cuda_of(worker)->reads.bytes -= read->capacity;
       dispose(worker, read);
     } else {
       link = &read->next;
@@ -161,7 +161,7 @@ static void collect_writes(struct vgpu_cuda *cuda) {
 
 const void *vgpu_cuda_stage(struct vgpu_worker *worker, uint64_t context, struct vgpu_stream *stream,
                             const void *bytes, uint64_t size) {
-  struct vgpu_cuda *cuda = worker->cuda;
+  struct vgpu_cuda *cuda = cuda_of(worker);
   struct vgpu_cuda_reads *reads = &cuda->reads;
   /* While a graph is recorded, the driver allows no query, and no copy is made. */
   if (cuda->recording != NULL) return bytes;
@@ -177,7 +177,7 @@ const void *vgpu_cuda_stage(struct vgpu_worker *worker, uint64_t context, struct
 
 int32_t vgpu_cuda_staged(struct vgpu_worker *worker, struct vgpu_stream *stream, const void *bytes,
                          int32_t result) {
-  struct vgpu_cuda *cuda = worker->cuda;
+  struct vgpu_cuda *cuda = cuda_of(worker);
   struct vgpu_cuda_read *write = cuda->reads.writes;
   if (write == NULL || write->memory != bytes) return result;
   if (result == CUDA_SUCCESS) result = VGPU_DRIVER(&cuda->api, cuEventRecord, write->event, stream);

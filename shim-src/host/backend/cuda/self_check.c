@@ -84,7 +84,7 @@ static void pause_for(const bool *flag) {
     poll(NULL, 0, 5);
 }
 
-/* Bytes that are used on the first device, by all processes; 0: NVML does not tell. */
+/* Bytes in use on the first device, by all processes; 0: NVML does not report them. */
 static uint64_t used_memory(const struct vgpu_options *options, const struct vgpu_inventory *inventory) {
   struct vgpu_usage_reply usage = {0};
   vgpu_cuda_nvml_usage(options->nvml_library, &inventory->devices[0], &usage);

@@ -42,7 +42,7 @@ int vgpu_cuda_uuid(const struct vgpu_driver_api *api, int32_t device, uint8_t uu
 }
 
 int32_t vgpu_cuda_open(struct vgpu_worker *worker, struct vgpu_cuda **cuda) {
-  *cuda = worker->cuda;
+  *cuda = cuda_of(worker);
   if (*cuda != NULL) return CUDA_SUCCESS;
   struct vgpu_cuda *made = calloc(1, sizeof *made);
   if (made == NULL) return CUDA_ERROR_OUT_OF_MEMORY;
@@ -64,14 +64,14 @@ int32_t vgpu_cuda_open(struct vgpu_worker *worker, struct vgpu_cuda **cuda) {
     free(made);
     return CUDA_ERROR_NO_DEVICE;
   }
-  worker->cuda = *cuda = made;
+  worker->device = *cuda = made;
   return CUDA_SUCCESS;
 }
 
 void vgpu_cuda_refused(struct vgpu_worker *worker, uint32_t device, uint64_t bytes, int32_t result) {
   if (result != CUDA_ERROR_OUT_OF_MEMORY) return;
   size_t unused = 0, total = 0;
-  if (VGPU_DRIVER(&worker->cuda->api, cuMemGetInfo_v2, &unused, &total) != CUDA_SUCCESS) unused = 0;
+  if (VGPU_DRIVER(&cuda_of(worker)->api, cuMemGetInfo_v2, &unused, &total) != CUDA_SUCCESS) unused = 0;
   struct vgpu_refused_memory refused = {
       .bytes = bytes,
       .limit = worker->accounts->total[vgpu_accounts_device(worker->accounts, worker->slot, device)],
@@ -135,7 +135,7 @@ uint64_t vgpu_cuda_forget_context(struct vgpu_worker *worker, uint64_t context, 
   }
   struct vgpu_range removed;
   uint64_t counted = 0;
-  while (vgpu_ranges_remove_of(&worker->cuda->ranges, context, &removed)) {
+  while (vgpu_ranges_remove_of(&cuda_of(worker)->ranges, context, &removed)) {
     if (removed.device == device) counted += removed.counted;
     else vgpu_accounts_give(worker->accounts, worker->slot, removed.device, removed.counted);
   }
@@ -144,7 +144,7 @@ uint64_t vgpu_cuda_forget_context(struct vgpu_worker *worker, uint64_t context, 
   vgpu_cuda_arrays_drop(worker, context);
   vgpu_handles_remove_context(&worker->handles, context);
   if (current == context) {
-    VGPU_DRIVER(&worker->cuda->api, cuCtxSetCurrent, NULL);
+    VGPU_DRIVER(&cuda_of(worker)->api, cuCtxSetCurrent, NULL);
     current = 0;
   }
   return counted;

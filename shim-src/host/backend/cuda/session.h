@@ -12,6 +12,7 @@
 #include "host/backend/cuda/ranges.h"
 #include "host/backend/cuda/readback.h"
 #include "host/backend/cuda/turn.h"
+#include "host/backend/common/code.h"
 #include "host/session/exchange.h"
 #include "host/session/worker.h"
 #include "cuda_results.h"
@@ -43,6 +44,11 @@ struct vgpu_cuda {
   struct vgpu_cuda_shared *shared;
   int64_t corrected; /* the time (vgpu_now_ms) when NVML corrected the account of memory; 0: never */
 };
+
+/* NULL before the session's first call. */
+static inline struct vgpu_cuda *cuda_of(const struct vgpu_worker *worker) {
+  return worker->device;
+}
 
 /*
  * Registers memory that the guest shares with the driver, so that the device copies from it while this
@@ -105,10 +111,7 @@ bool vgpu_cuda_remember(struct vgpu_worker *worker, uint64_t number, enum vgpu_h
 /* Returns a function, or a kernel that is given for one. */
 void *vgpu_cuda_function(struct vgpu_worker *worker, uint64_t number);
 
-/*
- * Records that the driver itself had no memory left, for a guest that asks for the reason. Other results are
- * ignored.
- */
+/* Records that the driver had no memory, so that the guest can query the reason. Ignores other results. */
 void vgpu_cuda_refused(struct vgpu_worker *worker, uint32_t device, uint64_t bytes, int32_t result);
 
 /* As vgpu_box_span(). False also if a slice has no whole number of rows: CUDA_MEMCPY3D gives it in rows. */

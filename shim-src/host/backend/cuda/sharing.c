@@ -44,12 +44,12 @@ static void withdraw(struct vgpu_worker *worker, struct vgpu_cuda_shared **link)
 }
 
 void vgpu_cuda_unshare(struct vgpu_worker *worker, uint64_t address, uint64_t event) {
-  struct vgpu_cuda_shared **link = find(worker->cuda, address, event);
+  struct vgpu_cuda_shared **link = find(cuda_of(worker), address, event);
   if (*link != NULL) withdraw(worker, link);
 }
 
 void vgpu_cuda_unshare_context(struct vgpu_worker *worker, uint64_t context) {
-  for (struct vgpu_cuda_shared **link = &worker->cuda->shared; *link != NULL;) {
+  for (struct vgpu_cuda_shared **link = &cuda_of(worker)->shared; *link != NULL;) {
     if ((*link)->context == context) withdraw(worker, link);
     else link = &(*link)->next;
   }
@@ -80,8 +80,8 @@ static int32_t share(struct vgpu_worker *worker, enum vgpu_exchange_kind kind, c
     free(shared);
     return result;
   }
-  shared->next = worker->cuda->shared;
-  worker->cuda->shared = shared;
+  shared->next = cuda_of(worker)->shared;
+  cuda_of(worker)->shared = shared;
   *token = shared->token;
   return result;
 }

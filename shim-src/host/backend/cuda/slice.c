@@ -14,12 +14,12 @@
 #include "wire/clock.h"
 
 #define STREAMS_MOST 32u
-#define LOOK_NS 100000u /* between two looks at other sessions while this one has a turn */
-#define NAP_NS 200000u  /* of a launch that waits, between two looks at the guest's calls */
+#define LOOK_NS 100000u /* between two checks for other sessions during a turn */
+#define NAP_NS 200000u  /* sleep of a waiting launch, between two checks for the guest's calls */
 #define KEPT_MOST 65536u
-#define FIRST_LAUNCHES 8u /* of a turn, while it is not known how long one takes */
+#define FIRST_LAUNCHES 8u /* launches of a turn, while the time of one is not known */
 
-/* A call behind a launch that waits. */
+/* A call that is queued after a waiting launch. */
 struct kept {
   struct kept *next;
   const struct vgpu_dispatch_row *row;
@@ -33,11 +33,11 @@ static struct {
   uint32_t over;           /* a futex: counts the turns that have ended */
   struct vgpu_turns turns; /* of the turn that is held */
   bool holds;
-  uint64_t began, looked; /* nanoseconds */
+  uint64_t began, looked; /* nanoseconds; `looked`: the last check for other sessions */
   uint64_t idle;          /* since when its launches are over; 0: they are not */
   bool closing;           /* the turn ends with its launches */
   uint64_t launches;      /* since it began */
-  uint64_t launch_ns;     /* that one takes, from earlier turns; 0: not known */
+  uint64_t launch_ns;     /* time of one launch, from earlier turns; 0: not known */
   uint64_t pending;       /* host functions of the turn that have not run */
   uint32_t count;         /* streams with launches that no host function follows */
   struct {
@@ -59,7 +59,7 @@ void vgpu_cuda_slice_of_mps(const struct vgpu_worker *worker) {
   setenv("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", text, 1);
 }
 
-/* Without the lock: a turn that is over may end meanwhile. */
+/* Without the lock: the turn may end at any time. */
 static bool holds(void) {
   return __atomic_load_n(&slice.holds, __ATOMIC_ACQUIRE);
 }
@@ -123,10 +123,10 @@ void vgpu_cuda_slice_end(void) {
 
 enum kind {
   NOW,     /* needs no device, and no work before it */
-  LATER,   /* in its place behind the launch */
+  LATER,   /* queued after the launch */
   WAITS,   /* waits for work of the device */
   ASKS,    /* whether work is over: it is not */
-  BLOCKED, /* has to wait, and calls behind it too */
+  BLOCKED, /* must wait, and so must the calls after it */
 };
 
 static enum kind kind_of(const struct vgpu_dispatch_row *row) {
@@ -168,7 +168,7 @@ static enum kind kind_of(const struct vgpu_dispatch_row *row) {
   }
 }
 
-static bool takes(struct vgpu_worker *worker, const struct vgpu_request *request) {
+static bool accepts(struct vgpu_worker *worker, const struct vgpu_request *request) {
   const struct vgpu_dispatch_row *row = request->row;
   if (row == NULL || row->send_size != request->frame.body) return false;
   switch (kind_of(row)) {
@@ -232,7 +232,7 @@ int32_t vgpu_cuda_slice_run(struct vgpu_worker *worker, vgpu_cuda_carry_out *car
   slice.depth--;
   slice.taking = taking;
   if (slice.depth > 0 || slice.first == NULL) return status;
-  /* Its error comes before those of the calls behind it. */
+  /* The error of this call comes before errors of queued calls. */
   if (row->oneway && status != CUDA_SUCCESS && worker->deferred == 0) worker->deferred = status;
   slice.depth++;
   carry_out_kept(worker, carry_out);
@@ -242,13 +242,13 @@ int32_t vgpu_cuda_slice_run(struct vgpu_worker *worker, vgpu_cuda_carry_out *car
 
 /* False: the guest is gone. */
 static bool serve_others(struct vgpu_worker *worker) {
-  if (worker->take_requests == NULL || worker->request == NULL || worker->request->row == NULL ||
+  if (worker->serve_nested == NULL || worker->request == NULL || worker->request->row == NULL ||
       !worker->request->row->oneway)
     return true;
   slice.taking = true;
-  worker->take_requests(worker, takes);
+  worker->serve_nested(worker, accepts);
   slice.taking = false;
-  return !worker->meanwhile.over;
+  return !worker->nested.over;
 }
 
 /* ---- turns --------------------------------------------------------------------- */

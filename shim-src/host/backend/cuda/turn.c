@@ -24,10 +24,10 @@ int32_t vgpu_cuda_wait(struct vgpu_worker *worker, int (*query)(struct vgpu_work
 
 /* The driver has no query for a whole context, so each of its streams is queried. */
 int vgpu_cuda_query_context(struct vgpu_worker *worker, uint64_t context) {
-  const struct vgpu_driver_api *api = &worker->cuda->api;
+  const struct vgpu_driver_api *api = &cuda_of(worker)->api;
   int result = VGPU_DRIVER(api, cuStreamQuery, NULL);
   if (result == CUDA_SUCCESS) result = VGPU_DRIVER(api, cuStreamQuery, PER_THREAD);
-  for (const struct vgpu_cuda_own_stream *own = worker->cuda->turns.streams;
+  for (const struct vgpu_cuda_own_stream *own = cuda_of(worker)->turns.streams;
        result == CUDA_SUCCESS && own != NULL; own = own->next) {
     if (own->context == context) result = VGPU_DRIVER(api, cuStreamQuery, own->stream);
   }
@@ -38,13 +38,13 @@ bool vgpu_cuda_stream_begins(struct vgpu_worker *worker, uint64_t context, struc
   struct vgpu_cuda_own_stream *own = malloc(sizeof *own);
   if (own == NULL) return false;
   *own = (struct vgpu_cuda_own_stream){
-      .next = worker->cuda->turns.streams, .context = context, .stream = stream};
-  worker->cuda->turns.streams = own;
+      .next = cuda_of(worker)->turns.streams, .context = context, .stream = stream};
+  cuda_of(worker)->turns.streams = own;
   return true;
 }
 
 void vgpu_cuda_stream_ends(struct vgpu_worker *worker, const struct vgpu_stream *stream) {
-  struct vgpu_cuda_own_stream **link = &worker->cuda->turns.streams;
+  struct vgpu_cuda_own_stream **link = &cuda_of(worker)->turns.streams;
   while (*link != NULL && (*link)->stream != stream) link = &(*link)->next;
   struct vgpu_cuda_own_stream *own = *link;
   if (own == NULL) return;
@@ -53,7 +53,7 @@ void vgpu_cuda_stream_ends(struct vgpu_worker *worker, const struct vgpu_stream 
 }
 
 static int query_event(struct vgpu_worker *worker, void *event) {
-  return VGPU_DRIVER(&worker->cuda->api, cuEventQuery, event);
+  return VGPU_DRIVER(&cuda_of(worker)->api, cuEventQuery, event);
 }
 
 /* Finds the turn with a note; with 0 a free one. */
@@ -64,7 +64,7 @@ static struct vgpu_cuda_turn *find_turn(struct vgpu_cuda_turns *turns, uint64_t 
 }
 
 void vgpu_cuda_turn_over(struct vgpu_worker *worker, uint64_t note) {
-  struct vgpu_cuda_turn *turn = find_turn(&worker->cuda->turns, note);
+  struct vgpu_cuda_turn *turn = find_turn(&cuda_of(worker)->turns, note);
   if (turn != NULL) turn->note = 0;
 }
 
@@ -77,7 +77,7 @@ static void drop_event(const struct vgpu_cuda *cuda, struct vgpu_cuda_turn *turn
 
 static int32_t begin_turn(struct vgpu_worker *worker, uint64_t context, struct vgpu_stream *stream,
                           struct vgpu_cuda_turn **begun) {
-  struct vgpu_cuda *cuda = worker->cuda;
+  struct vgpu_cuda *cuda = cuda_of(worker);
   struct vgpu_cuda_turn *turn = find_turn(&cuda->turns, 0);
   if (turn == NULL) {
     turn = calloc(1, sizeof *turn);
@@ -102,24 +102,24 @@ int vgpu_cuda_query_stream(struct vgpu_worker *worker, uint64_t context, struct 
    * streams.
    */
   return stream == NULL || stream == LEGACY ? vgpu_cuda_query_context(worker, context)
-                                            : VGPU_DRIVER(&worker->cuda->api, cuStreamQuery, stream);
+                                            : VGPU_DRIVER(&cuda_of(worker)->api, cuStreamQuery, stream);
 }
 
 struct idle {
   uint64_t context;
   struct vgpu_stream *stream;
-  bool turn; /* new work of the stream could begin, so the legacy stream must be idle, too */
+  bool turn; /* the stream could begin new work, so the legacy stream must be idle as well */
 };
 
 static int query_idle(struct vgpu_worker *worker, void *what) {
   const struct idle *idle = what;
   int result = vgpu_cuda_query_stream(worker, idle->context, idle->stream);
   if (result != CUDA_SUCCESS || !idle->turn) return result;
-  return VGPU_DRIVER(&worker->cuda->api, cuStreamQuery, NULL);
+  return VGPU_DRIVER(&cuda_of(worker)->api, cuStreamQuery, NULL);
 }
 
 static int32_t await_stream(struct vgpu_worker *worker, struct idle *idle) {
-  struct vgpu_cuda_turn *turn = worker->note == 0 ? NULL : find_turn(&worker->cuda->turns, worker->note);
+  struct vgpu_cuda_turn *turn = worker->note == 0 ? NULL : find_turn(&cuda_of(worker)->turns, worker->note);
   if (turn == NULL || turn->context != idle->context) {
     int32_t result = query_idle(worker, idle);
     if (result != CUDA_ERROR_NOT_READY) return result;
@@ -144,7 +144,7 @@ static void drop_reader(const struct vgpu_cuda *cuda, struct vgpu_cuda_reader *r
 }
 
 struct vgpu_stream *vgpu_cuda_reader(struct vgpu_worker *worker, uint64_t context, int32_t *result) {
-  struct vgpu_cuda *cuda = worker->cuda;
+  struct vgpu_cuda *cuda = cuda_of(worker);
   struct vgpu_cuda_turns *turns = &cuda->turns;
   *result = CUDA_SUCCESS;
   for (uint32_t i = 0; i < VGPU_CUDA_READERS; i++)
@@ -159,7 +159,7 @@ struct vgpu_stream *vgpu_cuda_reader(struct vgpu_worker *worker, uint64_t contex
 }
 
 void vgpu_cuda_drop_turns(struct vgpu_worker *worker, uint64_t context) {
-  struct vgpu_cuda *cuda = worker->cuda;
+  struct vgpu_cuda *cuda = cuda_of(worker);
   for (struct vgpu_cuda_own_stream **link = &cuda->turns.streams; *link != NULL;) {
     struct vgpu_cuda_own_stream *own = *link;
     if (own->context != context) {

@@ -158,7 +158,7 @@ static int32_t release_memory(const struct vgpu_driver_api *api, const struct vg
 /* Runs after mappings of it that the driver still removes. */
 static int32_t drop_if_unused(struct vgpu_worker *worker, struct vgpu_cuda_physical *physical) {
   if (physical->number != 0 || physical->mappings > 0) return CUDA_SUCCESS;
-  struct vgpu_cuda *cuda = worker->cuda;
+  struct vgpu_cuda *cuda = cuda_of(worker);
   struct vgpu_cuda_physical **link = &cuda->virtual.physicals;
   while (*link != physical) link = &(*link)->next;
   *link = physical->next;

@@ -12,10 +12,7 @@
 #include "host/backend/software/software.h"
 #include "wire/clock.h"
 
-/*
- * Text of profiles/devices/h100-80gb.json, which the build compiles in, so that the program runs without any
- * other file.
- */
+/* The build compiles in profiles/devices/h100-80gb.json, so that the program needs no other file. */
 #define DEFAULT_PROFILE "h100-80gb"
 extern const char vgpu_default_profile[];
 
@@ -59,9 +56,7 @@ static bool same_place(const struct vgpu_device_profile *one, const struct vgpu_
          one->pci_device == other->pci_device;
 }
 
-/*
- * Adds the devices of another profile. A device whose UUID or bus address is used already gets another one.
- */
+/* Adds the devices of another profile. A device gets another UUID or bus address if its own is in use. */
 static bool add_profiles(struct vgpu_device_profiles *all, const struct vgpu_device_profiles *more) {
   if (more->count > VGPU_DEVICES_MAX - all->count) {
     vgpu_host_log("error", 0, "--profile: more than %u devices in all", VGPU_DEVICES_MAX);
@@ -75,14 +70,13 @@ static bool add_profiles(struct vgpu_device_profiles *all, const struct vgpu_dev
       if (!uuid && !place) continue;
       if (uuid) device->uuid[15]++;
       if (place) vgpu_device_profile_set_bus(device, (device->pci_bus + 1) & 0xff);
-      other = UINT32_MAX; /* start again: the new value may be used, too */
+      other = UINT32_MAX; /* start again: the new value may be in use as well */
     }
     all->count++;
   }
   return true;
 }
 
-/* Loads all profiles that the options name, in that order. */
 static bool load_all(const struct vgpu_options *options, struct vgpu_device_profiles *profiles) {
   if (!load_profiles(options->profiles[0], profiles)) return false;
   struct vgpu_device_profiles *more = malloc(sizeof *more);
@@ -93,12 +87,17 @@ static bool load_all(const struct vgpu_options *options, struct vgpu_device_prof
   return good;
 }
 
+/* A word for the name of a device that does not run kernels, before " (simulated)". */
+static const char *kernels_word(enum vgpu_kernels kernels) {
+  return kernels == VGPU_KERNELS_SKIP ? " - kernels skipped" : "";
+}
+
 static void copy_facts(struct vgpu_device_facts *facts, const struct vgpu_device_profile *profile,
                        enum vgpu_kernels kernels) {
   memset(facts, 0, sizeof *facts);
-  /* Programs check the last word of the name for "(simulated)", so it is always the same. */
+  /* Programs look for "(simulated)" at the end of the name. */
   static const char suffix[] = " (simulated)";
-  const char *word = vgpu_kernels_word(kernels);
+  const char *word = kernels_word(kernels);
   size_t length = strnlen(profile->name, sizeof profile->name - 1), word_length = strlen(word);
   size_t room = sizeof facts->name - sizeof suffix - word_length;
   if (length > room) length = room;
@@ -154,15 +153,16 @@ static uint64_t computed_by_all(const struct vgpu_accounts *accounts) {
 }
 
 /*
- * The share of the time since the last question in which kernels ran, of all sessions and devices. The first
- * answer is of this moment. Questions within 0.2 s get the same answer, as NVML samples at intervals.
+ * The part of the time since the last call in which kernels of any session ran. The first call reports the
+ * current moment. Calls within 0.2 s get the same answer, because NVML samples at intervals.
  */
 uint32_t vgpu_software_load(struct vgpu_worker *worker) {
-  struct vgpu_load *load = &worker->software->load;
+  struct vgpu_load *load = &software_of(worker)->load;
   const uint64_t now = vgpu_now_ns(), computed = computed_by_all(worker->accounts);
   const uint64_t passed = now - load->at;
   if (load->at != 0 && passed < LOAD_PERIOD_NS) return load->per_cent;
-  uint64_t grown = computed > load->computed ? computed - load->computed : 0; /* ended sessions are gone */
+  uint64_t grown = computed > load->computed ? computed - load->computed
+                                             : 0; /* sessions that have ended no longer count */
   if (load->at == 0) load->per_cent = any_computes(worker->accounts) ? 100 : 0;
   else load->per_cent = grown >= passed ? 100 : (uint32_t)(grown * 100 / passed);
   load->at = now;
@@ -184,9 +184,9 @@ static int32_t usage(struct vgpu_worker *worker, uint32_t device, struct vgpu_us
 }
 
 static bool begin(struct vgpu_worker *worker) {
-  worker->software = calloc(1, sizeof *worker->software);
-  if (worker->software == NULL) return false;
-  worker->software->memory.watched = (worker->code_options->checks & PTX_CHECK_INIT) != 0;
+  worker->device = calloc(1, sizeof(struct vgpu_software));
+  if (worker->device == NULL) return false;
+  software_of(worker)->memory.watched = (worker->code_options->checks & PTX_CHECK_INIT) != 0;
   return true;
 }
 

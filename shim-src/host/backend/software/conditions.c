@@ -7,7 +7,7 @@
 
 #include "cuda_handlers.h"
 #include "host/session/worker.h"
-#include "host/backend/software/run.h"
+#include "host/backend/software/kernel/run.h"
 #include "host/backend/software/software.h"
 #include "cuda_results.h"
 
@@ -27,14 +27,14 @@ vgpu_software_cuGraphConditionalHandleCreate(struct vgpu_worker *worker,
   if (send->flags > ASSIGN_DEFAULT) return CUDA_ERROR_INVALID_VALUE;
   struct vgpu_software_condition *made = calloc(1, sizeof *made);
   if (made == NULL) return CUDA_ERROR_OUT_OF_MEMORY;
-  *made = (struct vgpu_software_condition){.next = worker->software->conditions,
+  *made = (struct vgpu_software_condition){.next = software_of(worker)->conditions,
                                            .graph = send->graph,
                                            .context = send->context,
                                            .value = send->value,
                                            .flags = send->flags};
   int32_t result = vgpu_device_allocate(worker, send->context, sizeof made->value, &made->address);
   unsigned char *word = result != CUDA_SUCCESS ? NULL
-                                               : vgpu_memory_to_write(&worker->software->memory,
+                                               : vgpu_memory_to_write(&software_of(worker)->memory,
                                                                       made->address, sizeof made->value);
   if (word == NULL) {
     if (result == CUDA_SUCCESS) vgpu_device_free(worker, made->address);
@@ -42,18 +42,18 @@ vgpu_software_cuGraphConditionalHandleCreate(struct vgpu_worker *worker,
     return result == CUDA_SUCCESS ? CUDA_ERROR_OUT_OF_MEMORY : result;
   }
   memcpy(word, &made->value, sizeof made->value);
-  worker->software->conditions = made;
+  software_of(worker)->conditions = made;
   reply->handle = made->address;
   return CUDA_SUCCESS;
 }
 
 int32_t vgpu_software_graph_values(struct vgpu_worker *worker, const struct vgpu_send_graph_values *send) {
   if (find_context(worker, send->context) == NULL && send->context != 0) return CUDA_ERROR_INVALID_CONTEXT;
-  const struct vgpu_software_condition *condition = worker->software->conditions;
+  const struct vgpu_software_condition *condition = software_of(worker)->conditions;
   for (; send->assign != 0 && condition != NULL; condition = condition->next) {
     if (condition->graph != send->graph || (condition->flags & ASSIGN_DEFAULT) == 0) continue;
     unsigned char *word =
-        vgpu_memory_to_write(&worker->software->memory, condition->address, sizeof condition->value);
+        vgpu_memory_to_write(&software_of(worker)->memory, condition->address, sizeof condition->value);
     if (word == NULL) return CUDA_ERROR_INVALID_HANDLE;
     memcpy(word, &condition->value, sizeof condition->value);
   }
@@ -61,17 +61,17 @@ int32_t vgpu_software_graph_values(struct vgpu_worker *worker, const struct vgpu
 }
 
 bool vgpu_software_condition_value(struct vgpu_worker *worker, uint64_t handle, uint32_t *value) {
-  const struct vgpu_software_condition *condition = worker->software->conditions;
+  const struct vgpu_software_condition *condition = software_of(worker)->conditions;
   while (condition != NULL && condition->address != handle) condition = condition->next;
   const unsigned char *word =
-      condition == NULL ? NULL : vgpu_memory_at(&worker->software->memory, handle, sizeof *value);
+      condition == NULL ? NULL : vgpu_memory_at(&software_of(worker)->memory, handle, sizeof *value);
   if (word != NULL) memcpy(value, word, sizeof *value);
   return word != NULL;
 }
 
 int32_t vgpu_software_graph_conditions_drop(struct vgpu_worker *worker,
                                             const struct vgpu_send_graph_conditions_drop *send) {
-  for (struct vgpu_software_condition **link = &worker->software->conditions; *link != NULL;) {
+  for (struct vgpu_software_condition **link = &software_of(worker)->conditions; *link != NULL;) {
     struct vgpu_software_condition *condition = *link;
     if (condition->graph != send->graph) {
       link = &condition->next;
@@ -85,7 +85,7 @@ int32_t vgpu_software_graph_conditions_drop(struct vgpu_worker *worker,
 }
 
 void vgpu_software_conditions_forget(struct vgpu_worker *worker, uint64_t context) {
-  for (struct vgpu_software_condition **link = &worker->software->conditions; *link != NULL;) {
+  for (struct vgpu_software_condition **link = &software_of(worker)->conditions; *link != NULL;) {
     struct vgpu_software_condition *condition = *link;
     if (condition->context != context) {
       link = &condition->next;

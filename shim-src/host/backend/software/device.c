@@ -1,13 +1,13 @@
 /*
- * The software device: contexts and allocations. Memory, contexts, streams and events are real. Calls are
- * done at once, in the order in which they arrive; queue.h describes the exception. run.h tells how kernels
- * run. Results are CUresult values.
+ * The software device: contexts and allocations. Memory, contexts, streams and events are real. Calls run in
+ * the order of their arrival; queue.h describes the exception, run.h the kernels. Results are CUresult
+ * values.
  */
 #include <string.h>
 
 #include "cuda_handlers.h"
 #include "host/backend/software/memory/pool.h"
-#include "host/backend/software/queue.h"
+#include "host/backend/software/order/queue.h"
 #include "host/backend/software/software.h"
 
 #define LIMIT_STACK_SIZE 0u /* CU_LIMIT_STACK_SIZE */
@@ -53,7 +53,8 @@ int32_t vgpu_software_cuCtxDestroy_v2(struct vgpu_worker *worker,
   vgpu_peers_forget(worker, send->context);
   vgpu_handles_remove_context(&worker->handles, send->context);
   struct vgpu_allocation freed;
-  while (vgpu_memory_free_one_of(&worker->software->memory, send->context, &freed)) give_back(worker, &freed);
+  while (vgpu_memory_free_one_of(&software_of(worker)->memory, send->context, &freed))
+    give_back(worker, &freed);
   return CUDA_SUCCESS;
 }
 
@@ -80,13 +81,14 @@ int32_t vgpu_software_cuMemAlloc_v2(struct vgpu_worker *worker, const struct vgp
   if (context == NULL) return CUDA_ERROR_INVALID_CONTEXT;
   uint64_t size = vgpu_memory_rounded(send->bytes);
   if (size == 0) return send->bytes == 0 ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_OUT_OF_MEMORY;
-  if (worker->software->memory.count + worker->handles.count >= worker->limits->session_handles)
+  if (software_of(worker)->memory.count + worker->handles.count >= worker->limits->session_handles)
     return CUDA_ERROR_OUT_OF_MEMORY;
   if (!vgpu_accounts_take(worker->accounts, worker->slot, context->device, size,
                           worker->limits->session_memory)) {
     return CUDA_ERROR_OUT_OF_MEMORY;
   }
-  reply->address = vgpu_memory_allocate(&worker->software->memory, context->device, send->context, 0, size);
+  reply->address =
+      vgpu_memory_allocate(&software_of(worker)->memory, context->device, send->context, 0, size);
   if (reply->address == 0) {
     vgpu_accounts_give(worker->accounts, worker->slot, context->device, size);
     return CUDA_ERROR_OUT_OF_MEMORY;
@@ -96,18 +98,18 @@ int32_t vgpu_software_cuMemAlloc_v2(struct vgpu_worker *worker, const struct vgp
 
 int32_t vgpu_software_cuMemFree_v2(struct vgpu_worker *worker, const struct vgpu_send_cuMemFree_v2 *send) {
   struct vgpu_allocation freed;
-  if (!vgpu_memory_free(&worker->software->memory, send->address, &freed)) return CUDA_ERROR_INVALID_VALUE;
+  if (!vgpu_memory_free(&software_of(worker)->memory, send->address, &freed)) return CUDA_ERROR_INVALID_VALUE;
   give_back(worker, &freed);
   return CUDA_SUCCESS;
 }
 
-/* The call's turn in its stream has come. It may also free memory that is not from a pool. */
+/* Runs when its stream reaches it. The memory need not be of a pool. */
 int32_t vgpu_software_cuMemFreeAsync(struct vgpu_worker *worker,
                                      const struct vgpu_send_cuMemFreeAsync *send) {
   int32_t result = check_stream(worker, send->context, send->stream);
   struct vgpu_allocation freed;
   if (result != CUDA_SUCCESS) return result;
-  if (!vgpu_memory_free(&worker->software->memory, send->address, &freed)) return CUDA_ERROR_INVALID_VALUE;
+  if (!vgpu_memory_free(&software_of(worker)->memory, send->address, &freed)) return CUDA_ERROR_INVALID_VALUE;
   give_back(worker, &freed);
   return CUDA_SUCCESS;
 }

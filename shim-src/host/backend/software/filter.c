@@ -72,7 +72,7 @@ static int add_conditional(scmp_filter_ctx filter) {
                                F_OFD_GETLK, F_OFD_SETLK};
   static const int signals[] = {SIGNAL_OF_CANCEL, SIGNAL_OF_SETXID, SIGABRT};
   int result = 0;
-  /* How much of what it sent its guest has not read. */
+  /* Bytes in a socket that the guest has not read. */
   result |= seccomp_rule_add(filter, allow, CALL(ioctl), 1, EQUAL(1, SIOCOUTQ));
   result |= seccomp_rule_add(filter, SCMP_ACT_ERRNO(EACCES), CALL(ioctl), 1, OTHER(1, SIOCOUTQ));
   /* No code may be mapped after the daemon has started. */
@@ -133,7 +133,7 @@ void *vgpu_software_filter(void) {
   int result = seccomp_attr_set(filter, SCMP_FLTATR_CTL_OPTIMIZE, 2);
   result |= add_sanitizer(filter);
   result |= vgpu_filter_add(filter, SCMP_ACT_ALLOW, allowed, COUNT(allowed));
-  /* Only for its own thread, which leaves the processor of the guest's thread (apart.h). */
+  /* The worker moves its own thread to another processor (session/processor.h). */
   result |= seccomp_rule_add(filter, SCMP_ACT_ALLOW, CALL(sched_setaffinity), 1, EQUAL(0, 0));
   if (!SANITIZED) {
     result |= vgpu_filter_add(filter, SCMP_ACT_ERRNO(EACCES), refused, COUNT(refused));

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "api/device_attributes.h"
 #include "host/backend/software/profile/profile.h"
 #include "host/backend/software/software.h"
 #include "host/session/query.h"
@@ -13,11 +14,6 @@
 #include "wire/clock.h"
 
 #define ENABLED 1u
-#define ECC_ENABLED 32 /* CUdevice_attribute */
-#define CLOCK_RATE 13
-#define MEMORY_CLOCK_RATE 36
-#define MULTIPROCESSORS 16
-
 /* nvmlClockType_t */
 enum { CLOCK_GRAPHICS, CLOCK_SM, CLOCK_MEMORY, CLOCK_VIDEO, CLOCKS };
 /* nvmlClockId_t */
@@ -51,17 +47,17 @@ static int32_t put_words(const struct asked *asked, uint32_t i, const uint64_t *
   return VGPU_NVML_SUCCESS;
 }
 
-/* 0 is a value that the profile does not tell. */
+/* Value 0: the profile does not have it. */
 static int32_t put_known(const struct asked *asked, uint32_t i, uint32_t value) {
   return value == 0 ? VGPU_NVML_NOT_SUPPORTED : put(asked, i, value);
 }
 
-/* The memory is zeroed already. */
+/* Success: the memory is already zero. */
 static int32_t zeros_if(bool has) {
   return has ? VGPU_NVML_SUCCESS : VGPU_NVML_NOT_SUPPORTED;
 }
 
-/* A list with one element, whose number of elements is at `count`. */
+/* A list with one element; its count is at `count`. */
 static int32_t put_list(const struct asked *asked, uint32_t count, uint32_t items, uint32_t value) {
   uint32_t capacity;
   memcpy(&capacity, (const void *)(uintptr_t)asked->values[count], sizeof capacity);
@@ -78,7 +74,7 @@ static uint32_t attribute(const struct asked *asked, unsigned number) {
 }
 
 static bool has_ecc(const struct asked *asked) {
-  return attribute(asked, ECC_ENABLED) == 1;
+  return attribute(asked, VGPU_ATTRIBUTE_ECC_ENABLED) == 1;
 }
 
 static bool remaps_rows(const struct asked *asked) {
@@ -102,9 +98,9 @@ static bool is_busy(const struct asked *asked) {
 }
 
 static uint32_t most_of_clock(const struct asked *asked, uint64_t type) {
-  const uint32_t graphics = attribute(asked, CLOCK_RATE) / 1000;
-  if (type == CLOCK_MEMORY) return attribute(asked, MEMORY_CLOCK_RATE) / 1000;
-  return type == CLOCK_VIDEO ? graphics * 1545 / 1980 : graphics; /* as those of an H100 */
+  const uint32_t graphics = attribute(asked, VGPU_ATTRIBUTE_CLOCK_RATE) / 1000;
+  if (type == CLOCK_MEMORY) return attribute(asked, VGPU_ATTRIBUTE_MEMORY_CLOCK_RATE) / 1000;
+  return type == CLOCK_VIDEO ? graphics * 1545 / 1980 : graphics; /* the ratio of an H100 */
 }
 
 static int32_t put_clock(const struct asked *asked, uint32_t i, uint32_t id) {
@@ -121,7 +117,7 @@ static int32_t put_clock(const struct asked *asked, uint32_t i, uint32_t id) {
 }
 
 static int32_t put_bar(const struct asked *asked) {
-  uint64_t total = 256 * MIB; /* without a BAR that can be resized */
+  uint64_t total = 256 * MIB; /* the BAR without resizing */
   while (compute(asked) >= 80 && total < asked->profile->total_memory) total *= 2;
   return put_words(asked, 0, (const uint64_t[]){total, total - MIB, MIB}, 3);
 }
@@ -134,7 +130,7 @@ static int32_t put_samples_now(const struct asked *asked) {
 }
 
 static uint32_t least_power_limit(const struct asked *asked) {
-  return asked->profile->power_limit / 7 * 2; /* as that of an H100 */
+  return asked->profile->power_limit / 7 * 2; /* the ratio of an H100 */
 }
 
 /* nvmlFieldValue_t */
@@ -182,7 +178,7 @@ static int32_t field_value(const struct asked *asked, uint32_t id, uint32_t *val
   return *value == 0 ? VGPU_NVML_NOT_SUPPORTED : VGPU_NVML_SUCCESS;
 }
 
-/* The call succeeds, and each field has a result of its own. */
+/* The call succeeds; each field has its own result. */
 static int32_t put_fields(const struct asked *asked) {
   const int32_t count = (int32_t)asked->values[0];
   unsigned char *at = (unsigned char *)(uintptr_t)asked->values[1];
@@ -203,7 +199,7 @@ static int32_t put_fields(const struct asked *asked) {
   return VGPU_NVML_SUCCESS;
 }
 
-/* The states of power that it can be in: one, then the end of the list. */
+/* The power states: one, then the end of the list. */
 static int32_t put_states(const struct asked *asked) {
   enum { UNKNOWN = 32 };
   const uint64_t count = asked->values[1] / sizeof(uint32_t);
@@ -263,7 +259,7 @@ static int32_t answer(const struct asked *asked, uint32_t number) {
       return put(asked, 0, profile->pci_domain << 16 | profile->pci_bus << 8 | profile->pci_device);
     case VGPU_QUERY_nvmlDeviceGetBAR1MemoryInfo:
       return put_bar(asked);
-    case VGPU_QUERY_nvmlDeviceGetP2PStatus: /* as cuDeviceGetP2PAttribute, and without NVLink */
+    case VGPU_QUERY_nvmlDeviceGetP2PStatus: /* equal to cuDeviceGetP2PAttribute; no NVLink */
       return put(asked, 2, asked->values[1] == P2P_NVLINK ? P2P_NOT_SUPPORTED : P2P_OK);
     case VGPU_QUERY_nvmlDeviceGetTopologyCommonAncestor:
       return put(asked, 1, NODE);
@@ -274,7 +270,9 @@ static int32_t answer(const struct asked *asked, uint32_t number) {
     case VGPU_QUERY_nvmlDeviceGetOfaUtilization:
       return put_both(asked, 0, SAMPLING_PERIOD_US);
     case VGPU_QUERY_nvmlDeviceGetNumGpuCores:
-      return put(asked, 0, attribute(asked, MULTIPROCESSORS) * cores_of_multiprocessor(compute(asked)));
+      return put(asked, 0,
+                 attribute(asked, VGPU_ATTRIBUTE_MULTIPROCESSOR_COUNT) *
+                     cores_of_multiprocessor(compute(asked)));
     case VGPU_QUERY_nvmlDeviceGetProcessUtilization:
       put(asked, 1, 0);
       return VGPU_NVML_NOT_FOUND; /* there are no samples */
@@ -294,7 +292,7 @@ static int32_t answer(const struct asked *asked, uint32_t number) {
     case VGPU_QUERY_nvmlDeviceGetPowerManagementLimitConstraints:
       put_known(asked, 0, least_power_limit(asked));
       return put_known(asked, 1, profile->power_limit);
-    case VGPU_QUERY_nvmlDeviceGetPowerManagementMode: /* nvidia-smi shows the limits only if it is on */
+    case VGPU_QUERY_nvmlDeviceGetPowerManagementMode: /* nvidia-smi shows the limits only if this is on */
       return profile->power_limit == 0 ? VGPU_NVML_NOT_SUPPORTED : put(asked, 0, ENABLED);
 
     case VGPU_QUERY_nvmlDeviceGetDefaultEccMode:

@@ -7,26 +7,25 @@
 #include "host/backend/software/memory/memory.h"
 #include "host/backend/software/memory/peer.h"
 #include "host/backend/software/profile/profile.h"
-#include "host/backend/software/pace.h"
-#include "host/backend/software/queue.h"
+#include "host/backend/software/kernel/pace.h"
+#include "host/backend/software/order/queue.h"
 #include "host/backend/software/texture/texture.h"
 #include "host/session/worker.h"
 #include "cuda_results.h"
 
-/* Reads whose bytes the guest will fetch. */
+/* Copies of device memory for reads that the guest fetches later. */
 struct vgpu_reads {
   struct vgpu_read *first;
   size_t count;
   uint64_t bytes;
 };
 
-/* The load of the simulated GPU that this session reported last. */
+/* The load that this session reported last. */
 struct vgpu_load {
   uint64_t at, computed; /* nanoseconds */
   uint32_t per_cent;
 };
 
-/* The state of the software device for one session. */
 struct vgpu_software {
   struct vgpu_memory memory;
   struct vgpu_peers peers;
@@ -41,6 +40,10 @@ struct vgpu_software {
 
 #define SPECIAL_STREAMS 3u /* 0 default, 1 legacy, 2 per-thread */
 
+static inline struct vgpu_software *software_of(const struct vgpu_worker *worker) {
+  return worker->device;
+}
+
 static inline struct vgpu_handle *find_context(struct vgpu_worker *worker, uint64_t context) {
   return vgpu_handles_find(&worker->handles, context, VGPU_HANDLE_CONTEXT);
 }
@@ -54,7 +57,7 @@ static inline int32_t check_stream(struct vgpu_worker *worker, uint64_t context,
   return has_stream(worker, stream) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
 }
 
-/* The load of the simulated GPUs in per cent, since the last question of this session. */
+/* The load of the simulated GPUs in per cent since the session's last call. */
 uint32_t vgpu_software_load(struct vgpu_worker *worker);
 
 int32_t vgpu_software_query(struct vgpu_worker *worker, const struct vgpu_query *query, uint32_t device,

@@ -18,7 +18,7 @@
 #include "wire/clock.h"
 
 #define BACKLOG 128      /* connections that the kernel queues for the daemon; beyond them EAGAIN */
-#define ASK_LIMIT_MS 200 /* the daemon waits no longer for any client, not even for root */
+#define ASK_LIMIT_MS 200 /* limit for each client, including root */
 #define ANSWER_LIMIT_MS 5000
 #define HAND_OVER_LIMIT_MS 70000
 #define LINE_MAX_BYTES 64u
@@ -41,8 +41,7 @@ int vgpu_manage_open(const char *option, const char *path, unsigned mode) {
   }
   struct stat info;
   /*
-   * A socket file of this name was left by a daemon that ended. A running daemon has another path, or its
-   * administrator made a mistake.
+   * A socket file of this name is left over from a daemon that has ended: a running daemon has another path.
    */
   if (lstat(path, &info) == 0 && S_ISSOCK(info.st_mode)) {
     int probe = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -85,8 +84,7 @@ static bool read_line(int connection, char *line) {
 }
 
 /*
- * Carries out one order. False: the answer comes later, and another part of the daemon keeps the connection
- * for it.
+ * Carries out one order. False: the answer follows later, and another part of the daemon owns the connection.
  */
 static bool obey(FILE *out, int connection, const char *line, struct vgpu_supervisor *supervisor) {
   unsigned long long session;
@@ -158,7 +156,7 @@ static char *ask(const char *path, const char *order) {
   setsockopt(connection, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
   char line[LINE_MAX_BYTES];
   int size = snprintf(line, sizeof line, "%s\n", order);
-  /* MSG_NOSIGNAL, because a daemon that has hung up is noticed below by the missing answer. */
+  /* MSG_NOSIGNAL: if the daemon closes, the missing answer is reported below. */
   ssize_t sent = send(connection, line, (size_t)size, MSG_NOSIGNAL);
   (void)sent;
   char *answer = NULL, bytes[4096];

@@ -58,7 +58,7 @@ static void tell(int connection, const struct vgpu_supervisor *supervisor) {
 void vgpu_metrics_serve(struct vgpu_metrics *metrics, const struct pollfd *pollers,
                         const struct vgpu_supervisor *supervisor) {
   if (metrics->listener < 0) return;
-  /* From the last to the first, because `pollers` has the old places. */
+  /* Downwards: removing an entry moves those behind it. */
   for (uint32_t i = metrics->count; i-- > 0;) {
     bool asks = pollers[1 + i].revents != 0;
     if (!asks && vgpu_left_ms(metrics->waiting[i].deadline) > 0) continue;

@@ -22,7 +22,7 @@ bool vgpu_order_reload(struct vgpu_supervisor *supervisor, char *why, unsigned l
   }
   refused->at = 0;
   vgpu_peers_forget_memory(&supervisor->admission.peers);
-  vgpu_host_log("reloaded", 0, "the rules were read again; open sessions keep those that they began with");
+  vgpu_host_log("reloaded", 0, "hostd.conf was read again; open sessions keep their rules");
   return true;
 }
 
@@ -42,7 +42,7 @@ static void begin_to_drain(struct vgpu_supervisor *supervisor) {
   vgpu_notify("STATUS=Draining");
 }
 
-/* From now on a successor may listen at the same addresses. */
+/* Closes the addresses, so that a successor can listen there. */
 void vgpu_order_drain(struct vgpu_supervisor *supervisor) {
   if (supervisor->draining) return;
   vgpu_listeners_close(&supervisor->listeners, true);
@@ -51,8 +51,8 @@ void vgpu_order_drain(struct vgpu_supervisor *supervisor) {
 }
 
 /*
- * The successor takes the paths of the control socket and of the metrics. This daemon's control socket is
- * PATH.PID.
+ * Moves this daemon's control socket to PATH.PID: the successor takes the paths of the control socket and of
+ * the metrics.
  */
 static void step_aside(struct vgpu_supervisor *supervisor) {
   const struct vgpu_options *options = supervisor->inventory->options;
@@ -118,11 +118,11 @@ void vgpu_hand_over_follow(struct vgpu_supervisor *supervisor) {
   snprintf(state, sizeof state, "MAINPID=%ld\nSTATUS=Serving sessions",
            (long)supervisor->hand_over.successor);
   vgpu_notify(state);
-  unsetenv("NOTIFY_SOCKET"); /* the unit belongs to the successor now */
-  /* So do the files of the sockets and of the metrics. */
+  unsetenv("NOTIFY_SOCKET"); /* the unit now belongs to the successor */
+  /* The socket files also belong to the successor. */
   vgpu_listeners_close(&supervisor->listeners, false);
   vgpu_metrics_close(&supervisor->metrics);
   vgpu_host_log("handed over", 0, "process %ld serves now", (long)supervisor->hand_over.successor);
   answer_administrator(supervisor, "ok\n");
-  begin_to_drain(supervisor); /* a client that has connected already is served here */
+  begin_to_drain(supervisor); /* a guest that has connected already is served here */
 }

@@ -4,10 +4,10 @@
 
 #include "host/daemon/supervisor.h"
 
-/* False: `why` has the reason as a line. */
+/* False: the reason is in `why`. */
 bool vgpu_order_reload(struct vgpu_supervisor *supervisor, char *why, unsigned long why_size);
 
-/* The same after a signal: tells systemd when the reload begins and ends. */
+/* The same for a signal, reported to systemd at its begin and end. */
 void vgpu_order_reload_and_tell(struct vgpu_supervisor *supervisor);
 
 void vgpu_order_drain(struct vgpu_supervisor *supervisor);

@@ -8,8 +8,8 @@
 #include "wire/uuid.h"
 
 /*
- * Prints the name of a device or program. Characters that JSON, a terminal or Prometheus does not allow are
- * replaced.
+ * Prints the name of a device or program, with '?' for characters that JSON, a terminal or Prometheus cannot
+ * show.
  */
 static void print_text(FILE *out, const char *text, size_t size) {
   for (size_t i = 0; i < size && text[i] != '\0'; i++) {
@@ -18,7 +18,7 @@ static void print_text(FILE *out, const char *text, size_t size) {
   }
 }
 
-/* As print_text, in quotes, for JSON; quotes and backslashes stay. */
+/* The same in quotes, for JSON; keeps quotes and backslashes. */
 static void print_json_text(FILE *out, const char *text) {
   fputc('"', out);
   for (; *text != '\0'; text++) {
@@ -29,7 +29,7 @@ static void print_json_text(FILE *out, const char *text) {
   fputc('"', out);
 }
 
-/* "2026-11-23T16:40:00Z"; "" when the clock is out of all bounds. */
+/* "2026-11-23T16:40:00Z"; "" if the time is out of range. */
 static const char *time_text(int64_t seconds, char *text, size_t size) {
   time_t at = (time_t)seconds;
   struct tm parts;
@@ -54,19 +54,16 @@ static const struct vgpu_session_entry *entry_of(const struct vgpu_sessions *ses
   return NULL;
 }
 
-/* Returns the seconds that the session's present call has taken, as its worker reports. */
 static uint32_t busy_of(const struct vgpu_supervisor *supervisor, const struct vgpu_session_entry *entry) {
   const struct vgpu_account *account = &supervisor->accounts->slots[entry - supervisor->sessions.entries];
   return __atomic_load_n(&account->busy, __ATOMIC_RELAXED);
 }
 
-/* Returns the memory of this host that a session holds, as its worker reports. */
 static uint64_t held_of(const struct vgpu_supervisor *supervisor, const struct vgpu_session_entry *entry) {
   const struct vgpu_account *account = &supervisor->accounts->slots[entry - supervisor->sessions.entries];
   return __atomic_load_n(&account->held, __ATOMIC_RELAXED);
 }
 
-/* Returns the part of a session's device memory that the driver uses for it, as NVML tells the worker. */
 static uint64_t driver_of(const struct vgpu_supervisor *supervisor, const struct vgpu_session_entry *entry) {
   const struct vgpu_account *account = &supervisor->accounts->slots[entry - supervisor->sessions.entries];
   uint64_t bytes = 0;
@@ -75,7 +72,7 @@ static uint64_t driver_of(const struct vgpu_supervisor *supervisor, const struct
   return bytes;
 }
 
-/* Returns all device memory of a session. A guest is told its allocations only, by which it judges itself. */
+/* All device memory of a session. The guest itself sees only its allocations. */
 static uint64_t memory_of(const struct vgpu_supervisor *supervisor, const struct vgpu_session_entry *entry) {
   const struct vgpu_account *account = &supervisor->accounts->slots[entry - supervisor->sessions.entries];
   uint64_t bytes = 0;
@@ -83,7 +80,6 @@ static uint64_t memory_of(const struct vgpu_supervisor *supervisor, const struct
   return bytes;
 }
 
-/* Returns the milliseconds of a device that a session took, as its worker reports. */
 static uint64_t device_time_of(const struct vgpu_supervisor *supervisor,
                                const struct vgpu_session_entry *entry) {
   const struct vgpu_account *account = &supervisor->accounts->slots[entry - supervisor->sessions.entries];
@@ -95,10 +91,7 @@ static const struct vgpu_seat_owner *seat_of(const struct vgpu_supervisor *super
   return &supervisor->accounts->share.owners[entry - supervisor->sessions.entries];
 }
 
-/*
- * Returns the milliseconds that a session has waited for its guest after its connection broke; 0: it does not
- * wait.
- */
+/* Milliseconds since the session's connection broke; 0: it is not broken. */
 static uint64_t waiting_of(const struct vgpu_supervisor *supervisor, const struct vgpu_session_entry *entry) {
   const struct vgpu_account *account = &supervisor->accounts->slots[entry - supervisor->sessions.entries];
   int64_t since = __atomic_load_n(&account->waiting_since, __ATOMIC_RELAXED), now = vgpu_now_ms();
@@ -148,7 +141,7 @@ static void table(const struct report *report, bool sessions_only) {
             (unsigned long long)supervisor->sessions.begun,
             (unsigned long long)supervisor->sessions.turned_away);
   }
-  /* The list of sessions has its heading without a session, too: an empty answer would look like none. */
+  /* The list of sessions always has its heading: an empty answer would look like a failure. */
   if (report->count > 0 || sessions_only)
     fprintf(out, "%8s %-14s %-16s %8s %8s %10s %10s %6s %10s %9s %9s %8s %s\n", "SESSION", "PEER", "PROGRAM",
             "PID", "AGE", "MEMORY", "HOST", "SHARE", "DEVTIME", "LAUNCHES", "CALLS", "REFUSED", "DEVICES");

@@ -4,7 +4,7 @@ import { judge } from './judge.js';
 
 const quiet = { host: '', guest: '' };
 const refused =
-  'vgpu-hostd: session 1: kernel dot_kernel cannot be run here: it holds no PTX, only code of real GPUs';
+  'vgpu-hostd: session 1: kernel dot_kernel cannot be run here: its module has only machine code, no PTX; a real GPU runs it';
 
 describe('judge of a sample', () => {
   it('passes what ends with 0 and names no failure', () => {
@@ -21,7 +21,7 @@ describe('judge of a sample', () => {
       judge({ status: 0, text: 'Error amount = 1.000000' }, { host: refused, guest: '' }, 1000),
       {
         kind: 'refused',
-        why: 'kernel dot_kernel cannot be run here: it holds no PTX, only code of real GPUs',
+        why: 'kernel dot_kernel cannot be run here: its module has only machine code, no PTX; a real GPU runs it',
       },
     );
   });

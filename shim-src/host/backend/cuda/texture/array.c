@@ -83,7 +83,7 @@ void *vgpu_cuda_array_level(struct vgpu_worker *worker, uint64_t number, uint32_
   if (level >= array->level_count) return NULL;
   if (array->levels[level] == NULL) {
     void *made = NULL;
-    int32_t result = VGPU_DRIVER(&worker->cuda->api, cuMipmappedArrayGetLevel, &made, array->array, level);
+    int32_t result = VGPU_DRIVER(&cuda_of(worker)->api, cuMipmappedArrayGetLevel, &made, array->array, level);
     if (result == CUDA_SUCCESS) array->levels[level] = made;
   }
   return array->levels[level];

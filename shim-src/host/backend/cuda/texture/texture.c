@@ -38,14 +38,14 @@ static bool forget(struct vgpu_cuda *cuda, uint64_t object, bool surface) {
 }
 
 void vgpu_cuda_textures_drop(struct vgpu_worker *worker, uint64_t context) {
-  for (struct vgpu_cuda_texture **link = &worker->cuda->textures; *link != NULL;) {
+  for (struct vgpu_cuda_texture **link = &cuda_of(worker)->textures; *link != NULL;) {
     struct vgpu_cuda_texture *texture = *link;
     if (texture->context != context) {
       link = &texture->next;
       continue;
     }
     *link = texture->next;
-    worker->cuda->texture_count--;
+    cuda_of(worker)->texture_count--;
     free(texture);
   }
 }
@@ -89,7 +89,8 @@ static int32_t take_resource(struct vgpu_worker *worker, const struct vgpu_textu
   resource->of.memory.width = r->width;
   resource->of.memory.height = r->height;
   resource->of.memory.pitch = r->pitch;
-  return vgpu_ranges_hold(&worker->cuda->ranges, r->address, bytes) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+  return vgpu_ranges_hold(&cuda_of(worker)->ranges, r->address, bytes) ? CUDA_SUCCESS
+                                                                       : CUDA_ERROR_INVALID_VALUE;
 }
 
 static struct vgpu_texture_descriptor sampler_of(const struct vgpu_texture_request *r) {

@@ -5,7 +5,8 @@
 #include <string.h>
 
 #include "host/backend/software/code/module.h"
-#include "host/backend/software/run.h"
+#include "host/backend/software/kernel/run.h"
+#include "host/session/images.h"
 
 static int32_t library_on(struct vgpu_worker *worker, struct vgpu_library_object *library, uint32_t device,
                           struct vgpu_loaded **loaded) {
@@ -31,7 +32,7 @@ static int32_t library_on(struct vgpu_worker *worker, struct vgpu_library_object
 static void end_library(struct vgpu_worker *worker, struct vgpu_library_object **link) {
   struct vgpu_library_object *library = *link;
   *link = library->next;
-  for (struct vgpu_module_object **module = &worker->software->programs.modules; *module != NULL;) {
+  for (struct vgpu_module_object **module = &software_of(worker)->programs.modules; *module != NULL;) {
     if ((*module)->library == library) vgpu_module_end(worker, module);
     else module = &(*module)->next;
   }
@@ -90,12 +91,12 @@ static struct vgpu_library_object *make_library(struct vgpu_worker *worker,
     vgpu_programs_release(worker, loaded);
     return NULL;
   }
-  *library = (struct vgpu_library_object){.next = worker->software->programs.libraries,
+  *library = (struct vgpu_library_object){.next = software_of(worker)->programs.libraries,
                                           .number = send->library,
                                           .hash = *hash,
                                           .size = send->bytes};
   library->loaded[send->device] = loaded;
-  worker->software->programs.libraries = library;
+  software_of(worker)->programs.libraries = library;
   return library;
 }
 
@@ -123,7 +124,7 @@ int32_t vgpu_software_cuLibraryUnload(struct vgpu_worker *worker,
                                       const struct vgpu_send_cuLibraryUnload *send) {
   struct vgpu_library_object *library = vgpu_programs_object(worker, send->library, VGPU_HANDLE_LIBRARY);
   if (library == NULL) return CUDA_ERROR_INVALID_HANDLE;
-  struct vgpu_library_object **link = &worker->software->programs.libraries;
+  struct vgpu_library_object **link = &software_of(worker)->programs.libraries;
   while (*link != library) link = &(*link)->next;
   end_library(worker, link);
   return CUDA_SUCCESS;
@@ -133,7 +134,7 @@ int32_t vgpu_library_module(struct vgpu_worker *worker, struct vgpu_library_obje
                             struct vgpu_module_object **result) {
   uint32_t device = vgpu_programs_device(worker, context);
   if (device == UINT32_MAX) return CUDA_ERROR_INVALID_CONTEXT;
-  for (struct vgpu_module_object *module = worker->software->programs.modules; module != NULL;
+  for (struct vgpu_module_object *module = software_of(worker)->programs.modules; module != NULL;
        module = module->next) {
     if (module->library != library || module->context != context) continue;
     *result = module;

@@ -42,7 +42,7 @@ int32_t vgpu_software_managed_variables(struct vgpu_worker *worker,
 }
 
 bool vgpu_managed_uses(const struct vgpu_worker *worker, uint64_t address) {
-  const struct vgpu_module_object *module = worker->software->programs.modules;
+  const struct vgpu_module_object *module = software_of(worker)->programs.modules;
   while (module != NULL && (module->managed == 0 || (module->managed != address && module->data != address)))
     module = module->next;
   return module != NULL;
@@ -51,7 +51,7 @@ bool vgpu_managed_uses(const struct vgpu_worker *worker, uint64_t address) {
 static int32_t place(struct vgpu_worker *worker, struct vgpu_module_object *module, uint64_t address) {
   /* One address for all devices is right for managed variables, but wrong for the other variables. */
   if (vgpu_managed_uses(worker, address)) return CUDA_ERROR_NOT_SUPPORTED;
-  struct vgpu_memory *memory = &worker->software->memory;
+  struct vgpu_memory *memory = &software_of(worker)->memory;
   uint64_t bytes = ptx_module_data_bytes(module->code);
   const struct vgpu_allocation *lent = vgpu_memory_holding(memory, address);
   const struct vgpu_allocation *own = vgpu_memory_holding(memory, module->data);
@@ -86,10 +86,10 @@ int32_t vgpu_managed_again(struct vgpu_worker *worker, struct vgpu_module_object
   if (module->library->managed == 0) return CUDA_SUCCESS;
   int32_t result =
       module->code == NULL ? CUDA_ERROR_NOT_SUPPORTED : place(worker, module, module->library->managed);
-  if (result != CUDA_SUCCESS) vgpu_module_end(worker, &worker->software->programs.modules);
+  if (result != CUDA_SUCCESS) vgpu_module_end(worker, &software_of(worker)->programs.modules);
   return result;
 }
 
 void vgpu_managed_end(struct vgpu_worker *worker, const struct vgpu_module_object *module) {
-  (void)vgpu_memory_take_back(&worker->software->memory, module->data);
+  (void)vgpu_memory_take_back(&software_of(worker)->memory, module->data);
 }

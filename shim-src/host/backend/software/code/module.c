@@ -5,7 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "host/backend/software/run.h"
+#include "api/device_attributes.h"
+#include "host/backend/software/kernel/run.h"
 
 #define VARIABLE_ALIGNMENT 256u
 #define NAME_MAX_BYTES 65536u
@@ -56,7 +57,7 @@ void vgpu_module_end(struct vgpu_worker *worker, struct vgpu_module_object **lin
 void vgpu_programs_drop_context(struct vgpu_worker *worker, uint64_t context) {
   if (worker->sticky_context == context) worker->sticky = worker->deferred = 0;
   vgpu_graph_drop_context(worker, context);
-  for (struct vgpu_module_object **link = &worker->software->programs.modules; *link != NULL;) {
+  for (struct vgpu_module_object **link = &software_of(worker)->programs.modules; *link != NULL;) {
     if ((*link)->context == context) vgpu_module_end(worker, link);
     else link = &(*link)->next;
   }
@@ -78,7 +79,7 @@ static int32_t place_variables(struct vgpu_worker *worker, struct vgpu_module_ob
     module->globals[i] += module->data;
     if (program->globals[i].initial == NULL) continue;
     unsigned char *to =
-        vgpu_memory_at(&worker->software->memory, module->globals[i], program->globals[i].size);
+        vgpu_memory_at(&software_of(worker)->memory, module->globals[i], program->globals[i].size);
     if (to != NULL) memcpy(to, program->globals[i].initial, program->globals[i].size);
   }
   return CUDA_SUCCESS;
@@ -95,19 +96,19 @@ int32_t vgpu_module_make(struct vgpu_worker *worker, uint64_t context, struct vg
     vgpu_programs_release(worker, loaded);
     return CUDA_ERROR_OUT_OF_MEMORY;
   }
-  *module = (struct vgpu_module_object){.next = worker->software->programs.modules,
+  *module = (struct vgpu_module_object){.next = software_of(worker)->programs.modules,
                                         .context = context,
                                         .device = vgpu_programs_device(worker, context),
                                         .library = library,
                                         .wants_log = log != NULL && log->wanted,
                                         .loaded = loaded,
                                         .globals = globals};
-  worker->software->programs.modules = module;
+  software_of(worker)->programs.modules = module;
   int32_t status = vgpu_run_load(worker, module);
   if (log != NULL) snprintf(log->text, sizeof log->text, "%s", module->unrunnable);
   if (status == CUDA_SUCCESS && module->code == NULL) status = place_variables(worker, module);
   if (status != CUDA_SUCCESS) {
-    vgpu_module_end(worker, &worker->software->programs.modules);
+    vgpu_module_end(worker, &software_of(worker)->programs.modules);
     return status;
   }
   *result = module;
@@ -179,7 +180,7 @@ int32_t vgpu_software_cuModuleLoadDataEx(struct vgpu_worker *worker,
   if (result == CUDA_SUCCESS) {
     result = vgpu_programs_name_handle(worker, send->module, VGPU_HANDLE_MODULE, send->context, module);
     if (result == CUDA_SUCCESS) module->number = send->module;
-    else vgpu_module_end(worker, &worker->software->programs.modules);
+    else vgpu_module_end(worker, &software_of(worker)->programs.modules);
   }
   if (result != VGPU_CODE_MISSING) vgpu_code_forget_upload(worker, &hash);
   return vgpu_code_answer_load(answer, result, why, bulk);
@@ -189,7 +190,7 @@ int32_t vgpu_software_cuModuleUnload(struct vgpu_worker *worker,
                                      const struct vgpu_send_cuModuleUnload *send) {
   struct vgpu_module_object *module = vgpu_programs_object(worker, send->module, VGPU_HANDLE_MODULE);
   if (module == NULL || module->library != NULL) return CUDA_ERROR_INVALID_HANDLE;
-  struct vgpu_module_object **link = &worker->software->programs.modules;
+  struct vgpu_module_object **link = &software_of(worker)->programs.modules;
   while (*link != module) link = &(*link)->next;
   vgpu_module_end(worker, link);
   return CUDA_SUCCESS;
@@ -310,16 +311,13 @@ int32_t vgpu_software_cuModuleEnumerateFunctions(struct vgpu_worker *worker,
   return vgpu_code_enumerate(&module->loaded->program, send->first, &reply->total, &reply->count, bulk);
 }
 
-/* CUdevice_attribute: the most shared memory that a block may request. */
-#define SHARED_OPT_IN 97
-
 int32_t vgpu_function_change(const struct vgpu_device_profile *device,
                              const struct vgpu_program_function *function,
                              struct vgpu_function_settings *settings, int32_t attribute, int32_t value) {
   switch (attribute) {
     case VGPU_FUNCTION_MAX_DYNAMIC:
-      if (value < 0 ||
-          value > device->attributes[SHARED_OPT_IN] - function->attributes[VGPU_FUNCTION_SHARED]) {
+      if (value < 0 || value > device->attributes[VGPU_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN] -
+                                   function->attributes[VGPU_FUNCTION_SHARED]) {
         return CUDA_ERROR_INVALID_VALUE;
       }
       settings->max_dynamic = value;

@@ -18,6 +18,7 @@ struct vgpu_program_function {
   uint32_t parameter_bytes;
   int32_t attributes[VGPU_FUNCTION_ATTRIBUTES];
   int32_t refused; /* CUresult of its launches if the machine is known not to run it; else 0 */
+  bool logged;     /* its refusal was logged */
 };
 
 struct vgpu_program_global {

@@ -4,13 +4,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "api/device_attributes.h"
 #include "cuda_results.h"
 #include "host/backend/software/software.h"
 #include "host/session/worker.h"
 
 static struct vgpu_loaded *find_loaded(struct vgpu_worker *worker, const struct vgpu_hash *hash,
                                        uint64_t size, uint32_t architecture) {
-  struct vgpu_loaded *loaded = worker->software->programs.loaded;
+  struct vgpu_loaded *loaded = software_of(worker)->programs.loaded;
   while (loaded != NULL && (loaded->size != size || loaded->architecture != architecture ||
                             memcmp(&loaded->hash, hash, sizeof *hash) != 0)) {
     loaded = loaded->next;
@@ -18,16 +19,14 @@ static struct vgpu_loaded *find_loaded(struct vgpu_worker *worker, const struct 
   return loaded;
 }
 
-/* CUdevice_attribute numbers. */
-enum { MAX_THREADS_PER_BLOCK = 1, SHARED_PER_BLOCK = 8, REGISTERS_PER_BLOCK = 12 };
-
 struct vgpu_program_target vgpu_programs_target(struct vgpu_worker *worker, uint32_t device) {
   const struct vgpu_device_profile *profile = &worker->inventory->profiles->devices[device];
-  return (struct vgpu_program_target){.architecture = profile->compute_major * 10 + profile->compute_minor,
-                                      .max_threads = profile->attributes[MAX_THREADS_PER_BLOCK],
-                                      .shared_block = profile->attributes[SHARED_PER_BLOCK],
-                                      .registers_block = profile->attributes[REGISTERS_PER_BLOCK],
-                                      .memory_limit = vgpu_code_limit(worker) - worker->code.bytes};
+  return (struct vgpu_program_target){
+      .architecture = profile->compute_major * 10 + profile->compute_minor,
+      .max_threads = profile->attributes[VGPU_ATTRIBUTE_MAX_THREADS_PER_BLOCK],
+      .shared_block = profile->attributes[VGPU_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK],
+      .registers_block = profile->attributes[VGPU_ATTRIBUTE_MAX_REGISTERS_PER_BLOCK],
+      .memory_limit = vgpu_code_limit(worker) - worker->code.bytes};
 }
 
 int32_t vgpu_programs_load(struct vgpu_worker *worker, const struct vgpu_hash *hash, uint64_t size,
@@ -58,15 +57,15 @@ int32_t vgpu_programs_load(struct vgpu_worker *worker, const struct vgpu_hash *h
     free(loaded);
     return status;
   }
-  loaded->next = worker->software->programs.loaded;
-  worker->software->programs.loaded = loaded;
+  loaded->next = software_of(worker)->programs.loaded;
+  software_of(worker)->programs.loaded = loaded;
   *result = loaded;
   return CUDA_SUCCESS;
 }
 
 void vgpu_programs_release(struct vgpu_worker *worker, struct vgpu_loaded *loaded) {
   if (loaded == NULL || --loaded->users > 0) return;
-  struct vgpu_loaded **link = &worker->software->programs.loaded;
+  struct vgpu_loaded **link = &software_of(worker)->programs.loaded;
   while (*link != loaded) link = &(*link)->next;
   *link = loaded->next;
   vgpu_code_give(worker, loaded->program.bytes);

@@ -6,7 +6,7 @@
 #define VGPU_HOST_SOFTWARE_PROGRAMS_H
 
 #include "host/backend/common/code.h"
-#include "host/backend/common/handles.h"
+#include "host/session/handles.h"
 #include "host/backend/software/code/program.h"
 #include "wire/frame.h"
 

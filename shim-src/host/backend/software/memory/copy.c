@@ -8,7 +8,7 @@ static int32_t write_memory(struct vgpu_worker *worker, uint64_t context, uint64
                             uint64_t destination, const struct vgpu_bulk *bulk) {
   int32_t result = check_stream(worker, context, stream);
   if (result != CUDA_SUCCESS) return result;
-  unsigned char *to = vgpu_memory_to_write(&worker->software->memory, destination, bulk->in_size);
+  unsigned char *to = vgpu_memory_to_write(&software_of(worker)->memory, destination, bulk->in_size);
   if (to == NULL) return CUDA_ERROR_INVALID_VALUE;
   memcpy(to, bulk->in, bulk->in_size);
   return CUDA_SUCCESS;
@@ -19,7 +19,7 @@ static int32_t read_memory(struct vgpu_worker *worker, uint64_t context, uint64_
   int32_t result = check_stream(worker, context, stream);
   if (result != CUDA_SUCCESS) return result;
   if (bytes > bulk->out_capacity) return CUDA_ERROR_INVALID_VALUE;
-  unsigned char *from = vgpu_memory_at(&worker->software->memory, source, bytes);
+  unsigned char *from = vgpu_memory_at(&software_of(worker)->memory, source, bytes);
   if (from == NULL) return CUDA_ERROR_INVALID_VALUE;
   bulk->out = from; /* sent without a copy; nothing changes it before the reply is sent */
   bulk->out_size = (uint32_t)bytes;
@@ -30,8 +30,8 @@ static int32_t move_memory(struct vgpu_worker *worker, uint64_t context, uint64_
                            uint64_t destination, uint64_t source, uint64_t bytes) {
   int32_t result = check_stream(worker, context, stream);
   if (result != CUDA_SUCCESS) return result;
-  unsigned char *to = vgpu_memory_to_write(&worker->software->memory, destination, bytes);
-  const unsigned char *from = vgpu_memory_at(&worker->software->memory, source, bytes);
+  unsigned char *to = vgpu_memory_to_write(&software_of(worker)->memory, destination, bytes);
+  const unsigned char *from = vgpu_memory_at(&software_of(worker)->memory, source, bytes);
   if (to == NULL || from == NULL) return CUDA_ERROR_INVALID_VALUE;
   memmove(to, from, bytes);
   return CUDA_SUCCESS;
@@ -44,7 +44,7 @@ static int32_t fill_memory(struct vgpu_worker *worker, uint64_t context, uint64_
   uint64_t bytes;
   if (destination % width != 0 || __builtin_mul_overflow(count, width, &bytes))
     return CUDA_ERROR_INVALID_VALUE;
-  unsigned char *to = vgpu_memory_to_write(&worker->software->memory, destination, bytes);
+  unsigned char *to = vgpu_memory_to_write(&software_of(worker)->memory, destination, bytes);
   if (to == NULL) return CUDA_ERROR_INVALID_VALUE;
   if (value == 0) {
     vgpu_memory_clear(to, bytes);
@@ -113,7 +113,7 @@ int32_t vgpu_software_write_rows(struct vgpu_worker *worker, const struct vgpu_s
       __builtin_mul_overflow(send->width, send->rows, &bytes) || bytes != bulk->in_size) {
     return CUDA_ERROR_INVALID_VALUE;
   }
-  unsigned char *to = vgpu_memory_to_write(&worker->software->memory, send->destination, span);
+  unsigned char *to = vgpu_memory_to_write(&software_of(worker)->memory, send->destination, span);
   if (to == NULL) return CUDA_ERROR_INVALID_VALUE;
   for (uint64_t i = 0; i < send->rows; i++) {
     memcpy(to + i * send->pitch, bulk->in + i * send->width, send->width);
@@ -130,7 +130,7 @@ int32_t vgpu_software_read_rows(struct vgpu_worker *worker, const struct vgpu_se
       __builtin_mul_overflow(send->width, send->rows, &bytes) || bytes > bulk->out_capacity) {
     return CUDA_ERROR_INVALID_VALUE;
   }
-  const unsigned char *from = vgpu_memory_at(&worker->software->memory, send->source, span);
+  const unsigned char *from = vgpu_memory_at(&software_of(worker)->memory, send->source, span);
   if (from == NULL) return CUDA_ERROR_INVALID_VALUE;
   for (uint64_t i = 0; i < send->rows; i++) {
     memcpy(bulk->out + i * send->width, from + i * send->pitch, send->width);
@@ -149,8 +149,8 @@ int32_t vgpu_software_copy_box(struct vgpu_worker *worker, const struct vgpu_sen
                      &from_span)) {
     return CUDA_ERROR_INVALID_VALUE;
   }
-  unsigned char *to = vgpu_memory_to_write(&worker->software->memory, send->destination, to_span);
-  const unsigned char *from = vgpu_memory_at(&worker->software->memory, send->source, from_span);
+  unsigned char *to = vgpu_memory_to_write(&software_of(worker)->memory, send->destination, to_span);
+  const unsigned char *from = vgpu_memory_at(&software_of(worker)->memory, send->source, from_span);
   if (to == NULL || from == NULL) return CUDA_ERROR_INVALID_VALUE;
   for (uint64_t z = 0; z < send->depth; z++) {
     for (uint64_t y = 0; y < send->height; y++) {
@@ -169,7 +169,7 @@ int32_t vgpu_software_cuMemsetD2D8Async(struct vgpu_worker *worker,
   if ((send->element != 1 && send->element != 2 && send->element != 4) ||
       __builtin_mul_overflow(send->width, (uint64_t)send->element, &row) ||
       !vgpu_box_span(row, send->pitch, send->height, 0, 1, &span) ||
-      vgpu_memory_at(&worker->software->memory, send->destination, span) == NULL) {
+      vgpu_memory_at(&software_of(worker)->memory, send->destination, span) == NULL) {
     return CUDA_ERROR_INVALID_VALUE;
   }
   for (uint64_t y = 0; y < send->height && result == CUDA_SUCCESS; y++) {

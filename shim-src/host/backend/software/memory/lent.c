@@ -13,7 +13,7 @@ int32_t vgpu_software_shared_region_map(struct vgpu_worker *worker,
   if (result != CUDA_SUCCESS) return result;
   unsigned char *memory = vgpu_shared_regions_map(&worker->shared_regions, send->shared_region, send->bytes);
   if (memory == NULL) return CUDA_ERROR_INVALID_VALUE;
-  if (vgpu_memory_lend(&worker->software->memory, send->address, send->bytes, memory)) return CUDA_SUCCESS;
+  if (vgpu_memory_lend(&software_of(worker)->memory, send->address, send->bytes, memory)) return CUDA_SUCCESS;
   vgpu_shared_regions_unmap(&worker->shared_regions, memory);
   return CUDA_ERROR_INVALID_VALUE;
 }
@@ -21,7 +21,7 @@ int32_t vgpu_software_shared_region_map(struct vgpu_worker *worker,
 int32_t vgpu_software_shared_region_unmap(struct vgpu_worker *worker,
                                           const struct vgpu_send_shared_region_unmap *send) {
   if (vgpu_managed_uses(worker, send->address)) return CUDA_ERROR_INVALID_VALUE;
-  const unsigned char *memory = vgpu_memory_take_back(&worker->software->memory, send->address);
+  const unsigned char *memory = vgpu_memory_take_back(&software_of(worker)->memory, send->address);
   if (memory == NULL) return CUDA_ERROR_INVALID_VALUE;
   vgpu_shared_regions_unmap(&worker->shared_regions, memory);
   return CUDA_SUCCESS;

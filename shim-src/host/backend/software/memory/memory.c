@@ -101,7 +101,7 @@ uint64_t vgpu_memory_open(struct vgpu_memory *memory, uint32_t device, uint64_t 
     if (bytes != NULL) munmap(bytes, whole_pages(size));
     return 0;
   }
-  if (written != NULL) memset(written, 1, size); /* it is not known which bytes were written */
+  if (written != NULL) memset(written, 1, size); /* which bytes were written before is not known */
   insert(memory, &(struct vgpu_allocation){.address = address,
                                            .size = size,
                                            .memory = bytes,

@@ -35,7 +35,7 @@ static struct vgpu_peer_access *find(const struct vgpu_peers *peers, uint64_t co
 
 int32_t vgpu_software_cuCtxEnablePeerAccess(struct vgpu_worker *worker,
                                             const struct vgpu_send_cuCtxEnablePeerAccess *send) {
-  struct vgpu_peers *peers = &worker->software->peers;
+  struct vgpu_peers *peers = &software_of(worker)->peers;
   const struct vgpu_handle *context = find_context(worker, send->context);
   const struct vgpu_handle *peer = find_context(worker, send->peer);
   if (context == NULL || peer == NULL) return CUDA_ERROR_INVALID_CONTEXT;
@@ -55,7 +55,7 @@ int32_t vgpu_software_cuCtxEnablePeerAccess(struct vgpu_worker *worker,
 
 int32_t vgpu_software_cuCtxDisablePeerAccess(struct vgpu_worker *worker,
                                              const struct vgpu_send_cuCtxDisablePeerAccess *send) {
-  struct vgpu_peers *peers = &worker->software->peers;
+  struct vgpu_peers *peers = &software_of(worker)->peers;
   if (find_context(worker, send->context) == NULL || find_context(worker, send->peer) == NULL)
     return CUDA_ERROR_INVALID_CONTEXT;
   struct vgpu_peer_access *found = find(peers, send->context, send->peer);
@@ -65,7 +65,7 @@ int32_t vgpu_software_cuCtxDisablePeerAccess(struct vgpu_worker *worker,
 }
 
 void vgpu_peers_forget(struct vgpu_worker *worker, uint64_t context) {
-  struct vgpu_peers *peers = &worker->software->peers;
+  struct vgpu_peers *peers = &software_of(worker)->peers;
   for (size_t i = peers->count; i > 0; i--) {
     if (peers->array[i - 1].context == context || peers->array[i - 1].peer == context)
       peers->array[i - 1] = peers->array[--peers->count];
@@ -73,7 +73,7 @@ void vgpu_peers_forget(struct vgpu_worker *worker, uint64_t context) {
 }
 
 bool vgpu_peer_reaches(struct vgpu_worker *worker, const struct vgpu_allocation *allocation) {
-  const struct vgpu_peers *peers = &worker->software->peers;
+  const struct vgpu_peers *peers = &software_of(worker)->peers;
   if (allocation->reserved || allocation->lent || allocation->device == peers->device ||
       allocation->context == peers->context)
     return true;

@@ -169,7 +169,7 @@ int32_t vgpu_software_cuMemAllocFromPoolAsync(struct vgpu_worker *worker,
   if (pool == NULL || send->bytes == 0) return CUDA_ERROR_INVALID_VALUE;
   uint64_t *used = &pool->values[USED_CURRENT], *reserved = &pool->values[RESERVED_CURRENT];
   if (size == 0 || (pool->max_size != 0 && (*used > pool->max_size || size > pool->max_size - *used)) ||
-      worker->software->memory.count + worker->handles.count >= worker->limits->session_handles) {
+      software_of(worker)->memory.count + worker->handles.count >= worker->limits->session_handles) {
     return CUDA_ERROR_OUT_OF_MEMORY;
   }
   uint64_t more = *used + size > *reserved ? *used + size - *reserved : 0;
@@ -177,7 +177,7 @@ int32_t vgpu_software_cuMemAllocFromPoolAsync(struct vgpu_worker *worker,
                                       worker->limits->session_memory)) {
     return CUDA_ERROR_OUT_OF_MEMORY;
   }
-  reply->address = vgpu_memory_allocate(&worker->software->memory, pool->device, 0, send->pool, size);
+  reply->address = vgpu_memory_allocate(&software_of(worker)->memory, pool->device, 0, send->pool, size);
   if (reply->address == 0) {
     if (more > 0) vgpu_accounts_give(worker->accounts, worker->slot, pool->device, more);
     return CUDA_ERROR_OUT_OF_MEMORY;

@@ -20,7 +20,7 @@ static bool is_set(const struct vgpu_token *token) {
 
 static int32_t share_allocation(struct vgpu_worker *worker, uint64_t address, struct vgpu_token *token,
                                 uint64_t *bytes) {
-  struct vgpu_memory *memory = &worker->software->memory;
+  struct vgpu_memory *memory = &software_of(worker)->memory;
   const struct vgpu_allocation *known = vgpu_memory_holding(memory, address);
   if (known == NULL || known->reserved || known->lent) return CUDA_ERROR_INVALID_VALUE;
   *bytes = known->size;
@@ -54,10 +54,10 @@ static int32_t open_allocation(struct vgpu_worker *worker, const struct vgpu_sen
   if (size == 0 || size > file_bytes || size != vgpu_memory_rounded(size) ||
       (size + 4095) / 4096 * 4096 != file_bytes)
     return CUDA_ERROR_INVALID_VALUE;
-  if (worker->software->memory.count + worker->handles.count >= worker->limits->session_handles ||
+  if (software_of(worker)->memory.count + worker->handles.count >= worker->limits->session_handles ||
       !vgpu_accounts_take(worker->accounts, worker->slot, device, size, worker->limits->session_memory))
     return CUDA_ERROR_OUT_OF_MEMORY;
-  *address = vgpu_memory_open(&worker->software->memory, device, send->context, size, descriptor);
+  *address = vgpu_memory_open(&software_of(worker)->memory, device, send->context, size, descriptor);
   if (*address != 0) return CUDA_SUCCESS;
   vgpu_accounts_give(worker->accounts, worker->slot, device, size);
   return CUDA_ERROR_OUT_OF_MEMORY;
@@ -120,7 +120,7 @@ int32_t vgpu_software_share_event(struct vgpu_worker *worker, const struct vgpu_
   if (result == CUDA_SUCCESS) {
     *page = (struct shared_event){.pending = event->pending, .session = worker->session, .token = token};
     event->object = page;
-    worker->software->queue.outside = true;
+    software_of(worker)->queue.outside = true;
   } else if (page != NULL) {
     munmap(page, EVENT_BYTES);
   }
@@ -149,6 +149,6 @@ int32_t vgpu_software_open_event(struct vgpu_worker *worker, const struct vgpu_s
   event->context = send->context;
   event->flags = BETWEEN_PROCESSES | 2u;
   event->object = page;
-  worker->software->queue.outside = true;
+  software_of(worker)->queue.outside = true;
   return CUDA_SUCCESS;
 }

@@ -48,7 +48,7 @@ static bool is_range(uint64_t start, uint64_t size) {
 }
 
 static struct vgpu_virtual *get_virtual(struct vgpu_worker *worker) {
-  if (worker->software->memory.virtual != NULL) return worker->software->memory.virtual;
+  if (software_of(worker)->memory.virtual != NULL) return software_of(worker)->memory.virtual;
   struct vgpu_virtual *virtual = calloc(1, sizeof *virtual);
   if (virtual == NULL) return NULL;
   virtual->file = memfd_create("vgpu-device-memory", MFD_CLOEXEC);
@@ -56,7 +56,7 @@ static struct vgpu_virtual *get_virtual(struct vgpu_worker *worker) {
     free(virtual);
     return NULL;
   }
-  return worker->software->memory.virtual = virtual;
+  return software_of(worker)->memory.virtual = virtual;
 }
 
 /* Returns the number of mappings that end at or below `address`. */
@@ -113,21 +113,22 @@ int32_t vgpu_software_cuMemAddressReserve(struct vgpu_worker *worker,
       send->alignment > LARGEST) {
     return CUDA_ERROR_INVALID_VALUE;
   }
-  if (worker->software->memory.count + worker->handles.count >= worker->limits->session_handles)
+  if (software_of(worker)->memory.count + worker->handles.count >= worker->limits->session_handles)
     return CUDA_ERROR_OUT_OF_MEMORY;
   if (get_virtual(worker) == NULL) return CUDA_ERROR_OUT_OF_MEMORY;
-  reply->address = vgpu_memory_reserve(&worker->software->memory, send->size, send->alignment, send->address);
+  reply->address =
+      vgpu_memory_reserve(&software_of(worker)->memory, send->size, send->alignment, send->address);
   return reply->address == 0 ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
 }
 
 int32_t vgpu_software_cuMemAddressFree(struct vgpu_worker *worker,
                                        const struct vgpu_send_cuMemAddressFree *send) {
-  const struct vgpu_virtual *virtual = worker->software->memory.virtual;
+  const struct vgpu_virtual *virtual = software_of(worker)->memory.virtual;
   if (virtual == NULL || !is_range(send->address, send->size)) return CUDA_ERROR_INVALID_VALUE;
   size_t at = first_behind(virtual, send->address);
   if (at < virtual->count && virtual->mappings[at].start < send->address + send->size)
     return CUDA_ERROR_INVALID_VALUE;
-  return vgpu_memory_unreserve(&worker->software->memory, send->address, send->size)
+  return vgpu_memory_unreserve(&software_of(worker)->memory, send->address, send->size)
              ? CUDA_SUCCESS
              : CUDA_ERROR_INVALID_VALUE;
 }
@@ -140,7 +141,6 @@ static struct physical *find_physical(const struct vgpu_virtual *virtual, uint64
   return NULL;
 }
 
-/* Room for one more element in an array. */
 static bool make_room(void **array, size_t *capacity, size_t count, size_t element) {
   if (count < *capacity) return true;
   size_t bigger = *capacity == 0 ? 64 : *capacity * 2;
@@ -188,7 +188,7 @@ static void give_back_pages(const struct vgpu_virtual *virtual, const struct phy
 
 static void drop_if_unused(struct vgpu_worker *worker, struct physical *physical) {
   if (physical->number != 0 || physical->mappings > 0) return;
-  struct vgpu_virtual *virtual = worker->software->memory.virtual;
+  struct vgpu_virtual *virtual = software_of(worker)->memory.virtual;
   vgpu_exchange_withdraw(worker, &physical->token);
   if (physical->file >= 0) close(physical->file);
   else give_back_pages(virtual, physical);
@@ -200,7 +200,7 @@ static void drop_if_unused(struct vgpu_worker *worker, struct physical *physical
 }
 
 int32_t vgpu_software_cuMemRelease(struct vgpu_worker *worker, const struct vgpu_send_cuMemRelease *send) {
-  struct physical *physical = find_physical(worker->software->memory.virtual, send->handle);
+  struct physical *physical = find_physical(software_of(worker)->memory.virtual, send->handle);
   if (physical == NULL) return CUDA_ERROR_INVALID_VALUE;
   physical->number = 0;
   drop_if_unused(worker, physical);
@@ -208,14 +208,14 @@ int32_t vgpu_software_cuMemRelease(struct vgpu_worker *worker, const struct vgpu
 }
 
 int32_t vgpu_software_cuMemMap(struct vgpu_worker *worker, const struct vgpu_send_cuMemMap *send) {
-  struct vgpu_virtual *virtual = worker->software->memory.virtual;
+  struct vgpu_virtual *virtual = software_of(worker)->memory.virtual;
   struct physical *physical = find_physical(virtual, send->handle);
   if (physical == NULL || !is_range(send->address, send->size) || send->offset != 0 ||
       send->size > physical->size) {
     return CUDA_ERROR_INVALID_VALUE;
   }
   const struct vgpu_allocation *reservation =
-      vgpu_memory_reservation(&worker->software->memory, send->address, send->size);
+      vgpu_memory_reservation(&software_of(worker)->memory, send->address, send->size);
   size_t at = first_behind(virtual, send->address);
   if (reservation == NULL ||
       (at < virtual->count && virtual->mappings[at].start < send->address + send->size)) {
@@ -253,11 +253,11 @@ static bool covers(const struct vgpu_virtual *virtual, uint64_t start, uint64_t 
 }
 
 int32_t vgpu_software_cuMemUnmap(struct vgpu_worker *worker, const struct vgpu_send_cuMemUnmap *send) {
-  struct vgpu_virtual *virtual = worker->software->memory.virtual;
+  struct vgpu_virtual *virtual = software_of(worker)->memory.virtual;
   size_t first, last;
   if (!covers(virtual, send->address, send->size, &first, &last)) return CUDA_ERROR_INVALID_VALUE;
   const struct vgpu_allocation *reservation =
-      vgpu_memory_reservation(&worker->software->memory, send->address, send->size);
+      vgpu_memory_reservation(&software_of(worker)->memory, send->address, send->size);
   if (reservation == NULL) return CUDA_ERROR_INVALID_VALUE;
   unsigned char *where = reservation->memory + (send->address - reservation->address);
   if (mmap(where, send->size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) ==
@@ -276,7 +276,7 @@ int32_t vgpu_software_cuMemUnmap(struct vgpu_worker *worker, const struct vgpu_s
 
 int32_t vgpu_software_cuMemSetAccess(struct vgpu_worker *worker,
                                      const struct vgpu_send_cuMemSetAccess *send) {
-  struct vgpu_virtual *virtual = worker->software->memory.virtual;
+  struct vgpu_virtual *virtual = software_of(worker)->memory.virtual;
   size_t first, last;
   if (send->flags > READ_WRITE || send->flags == 2 ||
       !covers(virtual, send->address, send->size, &first, &last)) {
@@ -291,7 +291,7 @@ int32_t vgpu_software_cuMemSetAccess(struct vgpu_worker *worker,
 }
 
 int32_t vgpu_software_retain_handle(struct vgpu_worker *worker, const struct vgpu_send_retain_handle *send) {
-  struct vgpu_virtual *virtual = worker->software->memory.virtual;
+  struct vgpu_virtual *virtual = software_of(worker)->memory.virtual;
   if (virtual == NULL || send->handle == 0 || find_physical(virtual, send->handle) != NULL) {
     return CUDA_ERROR_INVALID_VALUE;
   }
@@ -308,7 +308,7 @@ int32_t vgpu_software_retain_handle(struct vgpu_worker *worker, const struct vgp
 
 /* Moves the memory to a file of its own, which no other mapping uses. False: no memory. */
 static bool part(struct vgpu_worker *worker, struct physical *physical) {
-  struct vgpu_virtual *virtual = worker->software->memory.virtual;
+  struct vgpu_virtual *virtual = software_of(worker)->memory.virtual;
   int file = vgpu_shared_make("vgpu-device-memory", physical->size);
   void *to = file < 0 ? NULL : vgpu_shared_map(file, physical->size);
   void *from = mmap(NULL, physical->size, PROT_READ, MAP_SHARED, virtual->file, (off_t)physical->offset);
@@ -318,7 +318,7 @@ static bool part(struct vgpu_worker *worker, struct physical *physical) {
     const struct mapping *mapping = &virtual->mappings[i];
     if (mapping->physical != physical) continue;
     const struct vgpu_allocation *reservation =
-        vgpu_memory_reservation(&worker->software->memory, mapping->start, mapping->size);
+        vgpu_memory_reservation(&software_of(worker)->memory, mapping->start, mapping->size);
     good = reservation != NULL &&
            mmap(reservation->memory + (mapping->start - reservation->address), mapping->size,
                 PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED | MAP_NORESERVE, file, 0) != MAP_FAILED;
@@ -337,7 +337,7 @@ static bool part(struct vgpu_worker *worker, struct physical *physical) {
 
 int32_t vgpu_virtual_share(struct vgpu_worker *worker, uint64_t handle, struct vgpu_token *token,
                            uint64_t *bytes) {
-  struct physical *physical = find_physical(worker->software->memory.virtual, handle);
+  struct physical *physical = find_physical(software_of(worker)->memory.virtual, handle);
   if (physical == NULL) return CUDA_ERROR_INVALID_VALUE;
   *bytes = physical->size;
   int32_t result = CUDA_SUCCESS;

@@ -18,7 +18,7 @@
 
 enum { FILE_SIZE_MAX = 1024 * 1024 };
 
-/* Refuses two devices that programs could not tell apart, because that is a mistake in the file. */
+/* Refuses two devices that programs could not distinguish. */
 static int check_distinct(const struct vgpu_reader *reader, const struct vgpu_device_profiles *profiles) {
   for (uint32_t i = 0; i < profiles->count; i++) {
     const struct vgpu_device_profile *a = &profiles->devices[i];

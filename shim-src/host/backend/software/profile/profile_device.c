@@ -1,4 +1,4 @@
-#include "host/backend/software/profile/attributes.h"
+#include "api/device_attributes.h"
 #include "host/backend/software/profile/profile.h"
 #include "host/backend/software/profile/profile_reader.h"
 
@@ -60,7 +60,7 @@ static void set_attribute(struct vgpu_device_profile *device, unsigned number, i
 
 void vgpu_device_profile_set_bus(struct vgpu_device_profile *device, uint32_t bus) {
   device->pci_bus = bus;
-  set_attribute(device, 33, (int32_t)bus);
+  set_attribute(device, VGPU_ATTRIBUTE_PCI_BUS_ID, (int32_t)bus);
 }
 
 /* Reads "10de:2330" and returns it as the attribute has it: the device above the vendor. 0 if absent. */
@@ -101,14 +101,14 @@ static int read_pci(struct vgpu_reader *reader, json_t *object, struct vgpu_devi
   device->pci_domain = (uint32_t)strtoul(address, NULL, 16);
   device->pci_bus = (uint32_t)strtoul(address + 5, NULL, 16);
   device->pci_device = (uint32_t)strtoul(address + 8, NULL, 16);
-  if (identity) set_attribute(device, 139, (int32_t)identity);
-  if (subsystem) set_attribute(device, 140, (int32_t)subsystem);
+  if (identity) set_attribute(device, VGPU_ATTRIBUTE_GPU_PCI_DEVICE_ID, (int32_t)identity);
+  if (subsystem) set_attribute(device, VGPU_ATTRIBUTE_GPU_PCI_SUBSYSTEM_ID, (int32_t)subsystem);
   memcpy(reader->where, outer, sizeof outer);
   return 0;
 }
 
-#define KNOWN(number, name) {number, name, false},
-#define DERIVED(number, name) {number, name, true},
+#define KNOWN(number, name) {number, #name, false},
+#define DERIVED(number, name) {number, #name, true},
 static const struct attribute {
   unsigned number;
   const char *name;
@@ -206,9 +206,9 @@ int vgpu_reader_device(struct vgpu_reader *reader, json_t *object, struct vgpu_d
   device->power = (uint32_t)power;
   device->power_limit = (uint32_t)limit;
   vgpu_device_profile_set_bus(device, device->pci_bus);
-  set_attribute(device, 34, (int32_t)device->pci_device);
-  set_attribute(device, 50, (int32_t)device->pci_domain);
-  set_attribute(device, 75, (int32_t)device->compute_major);
-  set_attribute(device, 76, (int32_t)device->compute_minor);
+  set_attribute(device, VGPU_ATTRIBUTE_PCI_DEVICE_ID, (int32_t)device->pci_device);
+  set_attribute(device, VGPU_ATTRIBUTE_PCI_DOMAIN_ID, (int32_t)device->pci_domain);
+  set_attribute(device, VGPU_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, (int32_t)device->compute_major);
+  set_attribute(device, VGPU_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, (int32_t)device->compute_minor);
   return 0;
 }

@@ -2,29 +2,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "api/device_attributes.h"
 #include "cuda_handlers.h"
 #include "host/backend/software/software.h"
 #include "host/log.h"
 #include "host/backend/software/texture/texture.h"
 
 #define ROW_ALIGNMENT 64u
-
-/* CUdevice_attribute numbers. */
-enum {
-  WIDTH_1D = 21,
-  WIDTH_2D = 22,
-  WIDTH_3D = 24,
-  WIDTH_2D_LAYERED = 27,
-  WIDTH_1D_LAYERED = 42,
-  LAYERS_1D_LAYERED = 43,
-  WIDTH_2D_GATHER = 45,
-  WIDTH_3D_ALTERNATE = 47,
-  WIDTH_CUBE = 52,
-  WIDTH_CUBE_LAYERED = 53,
-  LAYERS_CUBE_LAYERED = 54,
-  WIDTH_2D_MIPMAPPED = 73,
-  WIDTH_1D_MIPMAPPED = 77,
-};
 
 bool vgpu_format_texel(int32_t format, enum ptx_texel *texel, bool *normalized) {
   *normalized = format >= 0xc0;
@@ -63,30 +47,37 @@ static bool fits_device(const struct vgpu_device_profile *device,
   uint64_t w = send->width, h = send->height, d = send->depth;
   if ((send->flags & VGPU_ARRAY_CUBEMAP) != 0) {
     if (w != h || d % 6 != 0 || d == 0 || (!layered && d != 6)) return false;
-    return layered ? at_most(device, WIDTH_CUBE_LAYERED, w) && at_most(device, LAYERS_CUBE_LAYERED, d)
-                   : at_most(device, WIDTH_CUBE, w);
+    return layered ? at_most(device, VGPU_ATTRIBUTE_MAXIMUM_TEXTURECUBEMAP_LAYERED_WIDTH, w) &&
+                         at_most(device, VGPU_ATTRIBUTE_MAXIMUM_TEXTURECUBEMAP_LAYERED_LAYERS, d)
+                   : at_most(device, VGPU_ATTRIBUTE_MAXIMUM_TEXTURECUBEMAP_WIDTH, w);
   }
   if (layered && h == 0) {
-    return d > 0 && at_most(device, WIDTH_1D_LAYERED, w) && at_most(device, LAYERS_1D_LAYERED, d);
+    return d > 0 && at_most(device, VGPU_ATTRIBUTE_MAXIMUM_TEXTURE1D_LAYERED_WIDTH, w) &&
+           at_most(device, VGPU_ATTRIBUTE_MAXIMUM_TEXTURE1D_LAYERED_LAYERS, d);
   }
   if (layered) {
-    return d > 0 && at_most(device, WIDTH_2D_LAYERED, w) && at_most(device, WIDTH_2D_LAYERED + 1, h) &&
-           at_most(device, WIDTH_2D_LAYERED + 2, d);
+    return d > 0 && at_most(device, VGPU_ATTRIBUTE_MAXIMUM_TEXTURE2D_LAYERED_WIDTH, w) &&
+           at_most(device, VGPU_ATTRIBUTE_MAXIMUM_TEXTURE2D_LAYERED_WIDTH + 1, h) &&
+           at_most(device, VGPU_ATTRIBUTE_MAXIMUM_TEXTURE2D_LAYERED_WIDTH + 2, d);
   }
   if (d > 0) {
     if (h == 0) return false;
     bool first = true, other = true;
     const uint64_t sizes[] = {w, h, d};
     for (int i = 0; i < 3; i++) {
-      first = first && at_most(device, WIDTH_3D + i, sizes[i]);
-      other = other && at_most(device, WIDTH_3D_ALTERNATE + i, sizes[i]);
+      first = first && at_most(device, VGPU_ATTRIBUTE_MAXIMUM_TEXTURE3D_WIDTH + i, sizes[i]);
+      other = other && at_most(device, VGPU_ATTRIBUTE_MAXIMUM_TEXTURE3D_WIDTH_ALTERNATE + i, sizes[i]);
     }
     return first || other;
   }
-  if (h == 0) return at_most(device, mipmapped ? WIDTH_1D_MIPMAPPED : WIDTH_1D, w);
-  int limit = mipmapped                                ? WIDTH_2D_MIPMAPPED
-              : (send->flags & VGPU_ARRAY_GATHER) != 0 ? WIDTH_2D_GATHER
-                                                       : WIDTH_2D;
+  if (h == 0)
+    return at_most(device,
+                   mipmapped ? VGPU_ATTRIBUTE_MAXIMUM_TEXTURE1D_MIPMAPPED_WIDTH
+                             : VGPU_ATTRIBUTE_MAXIMUM_TEXTURE1D_WIDTH,
+                   w);
+  int limit = mipmapped                                ? VGPU_ATTRIBUTE_MAXIMUM_TEXTURE2D_MIPMAPPED_WIDTH
+              : (send->flags & VGPU_ARRAY_GATHER) != 0 ? VGPU_ATTRIBUTE_MAXIMUM_TEXTURE2D_GATHER_WIDTH
+                                                       : VGPU_ATTRIBUTE_MAXIMUM_TEXTURE2D_WIDTH;
   return at_most(device, limit, w) && at_most(device, limit + 1, h);
 }
 
@@ -127,8 +118,8 @@ static int32_t check_request(const struct vgpu_worker *worker, const struct vgpu
     return CUDA_ERROR_INVALID_VALUE;
   if ((send->flags & ~(uint32_t)VGPU_ARRAY_KNOWN) != 0 || vgpu_format_bytes(send->format) == 0) {
     vgpu_host_log("refused", worker->session,
-                  "an array of format 0x%x with flags 0x%x: compressed and planar formats, sparse arrays and "
-                  "such that are mapped later are not carried",
+                  "an array of format 0x%x with flags 0x%x: compressed and planar formats, sparse and "
+                  "deferred-mapping arrays are not supported",
                   (unsigned)send->format, send->flags);
     return CUDA_ERROR_NOT_SUPPORTED;
   }
@@ -162,10 +153,11 @@ int32_t vgpu_software_cuArray3DCreate_v2(struct vgpu_worker *worker,
   if (most > VGPU_ARRAY_LEVELS_MOST) most = VGPU_ARRAY_LEVELS_MOST;
   array->mipmapped = send->levels > 0;
   array->level_count = send->levels == 0 ? 1 : send->levels < most ? send->levels : most;
-  bool counted = lay_out(array, send) &&
-                 worker->software->memory.count + worker->handles.count < worker->limits->session_handles &&
-                 vgpu_accounts_take(worker->accounts, worker->slot, device, array->counted,
-                                    worker->limits->session_memory);
+  bool counted =
+      lay_out(array, send) &&
+      software_of(worker)->memory.count + worker->handles.count < worker->limits->session_handles &&
+      vgpu_accounts_take(worker->accounts, worker->slot, device, array->counted,
+                         worker->limits->session_memory);
   array->memory = counted ? vgpu_memory_take(array->counted) : NULL;
   struct vgpu_handle *handle =
       array->memory == NULL ? NULL : vgpu_handles_add(&worker->handles, send->array, VGPU_HANDLE_ARRAY);
@@ -203,8 +195,6 @@ int32_t vgpu_software_cuArrayDestroy(struct vgpu_worker *worker,
   return CUDA_SUCCESS;
 }
 
-/* ---- copies -------------------------------------------------------------- */
-
 /* A box within a level or within memory: its first byte, and the distances between rows and slices. */
 struct side {
   unsigned char *at;
@@ -239,7 +229,7 @@ static int32_t in_memory(struct vgpu_worker *worker, uint64_t address, uint64_t 
                          const struct box *box, bool writes, struct side *side) {
   uint64_t span;
   if (!vgpu_box_span(box->width, row, box->height, slice, box->depth, &span)) return CUDA_ERROR_INVALID_VALUE;
-  struct vgpu_memory *memory = &worker->software->memory;
+  struct vgpu_memory *memory = &software_of(worker)->memory;
   *side = (struct side){.at = writes ? vgpu_memory_to_write(memory, address, span)
                                      : vgpu_memory_at(memory, address, span),
                         .row = row,

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "api/device_attributes.h"
 #include "cuda_handlers.h"
 #include "host/backend/software/ptx/ptx.h"
 #include "host/backend/software/code/module.h"
@@ -28,11 +29,8 @@ enum {
   FLAGS_KNOWN = 115
 };
 
-/* CUdevice_attribute numbers. */
-enum { TEXTURE_ALIGNMENT = 14, PITCH_ALIGNMENT = 51, WIDTH_1D_LINEAR = 69, WIDTH_2D_LINEAR = 70 };
-
 static struct vgpu_texture_place *take_place(struct vgpu_worker *worker, uint64_t *object) {
-  struct vgpu_textures *textures = &worker->software->textures;
+  struct vgpu_textures *textures = &software_of(worker)->textures;
   uint32_t index = 0;
   while (index < textures->count && (textures->places[index]->use & 1) != 0) index++;
   if (index == textures->count) {
@@ -57,7 +55,7 @@ static struct vgpu_texture_place *take_place(struct vgpu_worker *worker, uint64_
 }
 
 static struct vgpu_texture_place *find_place(const struct vgpu_worker *worker, uint64_t object) {
-  const struct vgpu_textures *textures = &worker->software->textures;
+  const struct vgpu_textures *textures = &software_of(worker)->textures;
   uint64_t index = (object & (PLACES_MOST - 1)) - 1;
   if (index >= textures->count) return NULL;
   struct vgpu_texture_place *place = textures->places[index];
@@ -77,7 +75,7 @@ static void drop_place(struct vgpu_worker *worker, struct vgpu_texture_place *pl
  */
 static unsigned char *memory_of(const struct vgpu_worker *worker, const struct vgpu_texture_place *place,
                                 struct ptx_texture *texture) {
-  const struct vgpu_memory *memory = &worker->software->memory;
+  const struct vgpu_memory *memory = &software_of(worker)->memory;
   unsigned char *bytes = vgpu_memory_at(memory, place->address, place->bytes);
   if (bytes != NULL || !texture->linear) return bytes;
   const struct vgpu_allocation *allocation = vgpu_memory_holding(memory, place->address);
@@ -93,13 +91,13 @@ bool vgpu_texture_find(void *user, uint64_t object, struct ptx_texture *texture)
   if (place == NULL) return false;
   *texture = place->texture;
   if (place->array != NULL) return true;
-  /* The memory may have been freed meanwhile. */
+  /* The program may have freed the memory. */
   texture->plain.bytes = memory_of(worker, place, texture);
   return texture->plain.bytes != NULL;
 }
 
 void vgpu_textures_drop(struct vgpu_worker *worker, uint64_t context) {
-  struct vgpu_textures *textures = &worker->software->textures;
+  struct vgpu_textures *textures = &software_of(worker)->textures;
   for (uint32_t i = 0; i < textures->count; i++) {
     struct vgpu_texture_place *place = textures->places[i];
     if ((place->use & 1) != 0 && place->context == context) drop_place(worker, place);
@@ -111,8 +109,6 @@ void vgpu_textures_drop(struct vgpu_worker *worker, uint64_t context) {
     handle->object = NULL; /* the handle is removed with its context, right after this */
   }
 }
-
-/* ---- what a request says ------------------------------------------------- */
 
 static int32_t take_format(struct ptx_texture *texture, int32_t format, uint32_t channels) {
   enum ptx_texel texel;
@@ -189,19 +185,23 @@ static int32_t take_memory(struct vgpu_worker *worker, uint32_t device, const st
   struct ptx_texture *t = &place->texture;
   int32_t result = take_format(t, r->format, r->channels);
   if (result != CUDA_SUCCESS) return result;
-  uint64_t width = r->width, height = 1, row, alignment = (uint64_t)limits[TEXTURE_ALIGNMENT];
+  uint64_t width = r->width, height = 1, row, alignment = (uint64_t)limits[VGPU_ATTRIBUTE_TEXTURE_ALIGNMENT];
   if (r->resource == VGPU_TEXTURE_LINEAR) {
     width /= t->bytes;
-    if (width == 0 || width > (uint64_t)limits[WIDTH_1D_LINEAR]) return CUDA_ERROR_INVALID_VALUE;
+    if (width == 0 || width > (uint64_t)limits[VGPU_ATTRIBUTE_MAXIMUM_TEXTURE1D_LINEAR_WIDTH])
+      return CUDA_ERROR_INVALID_VALUE;
     row = width * t->bytes;
     t->linear = true;
   } else {
     height = r->height;
     row = r->pitch;
-    uint64_t pitched = (uint64_t)limits[PITCH_ALIGNMENT];
-    bool sound = width > 0 && width <= (uint64_t)limits[WIDTH_2D_LINEAR] && height > 0 &&
-                 height <= (uint64_t)limits[WIDTH_2D_LINEAR + 1] && row >= width * t->bytes &&
-                 row <= (uint64_t)limits[WIDTH_2D_LINEAR + 2] && (pitched == 0 || row % pitched == 0);
+    uint64_t pitched = (uint64_t)limits[VGPU_ATTRIBUTE_TEXTURE_PITCH_ALIGNMENT];
+    bool sound = width > 0 && width <= (uint64_t)limits[VGPU_ATTRIBUTE_MAXIMUM_TEXTURE2D_LINEAR_WIDTH] &&
+                 height > 0 &&
+                 height <= (uint64_t)limits[VGPU_ATTRIBUTE_MAXIMUM_TEXTURE2D_LINEAR_WIDTH + 1] &&
+                 row >= width * t->bytes &&
+                 row <= (uint64_t)limits[VGPU_ATTRIBUTE_MAXIMUM_TEXTURE2D_LINEAR_WIDTH + 2] &&
+                 (pitched == 0 || row % pitched == 0);
     if (!sound) return CUDA_ERROR_INVALID_VALUE;
   }
   if (alignment > 0 && r->address % alignment != 0) return CUDA_ERROR_INVALID_VALUE;
@@ -268,7 +268,7 @@ static int32_t make(struct vgpu_worker *worker, uint64_t context_number, const s
   if (result == CUDA_ERROR_NOT_SUPPORTED) {
     vgpu_host_log(
         "refused", worker->session,
-        "a texture of format 0x%x, viewed as format 0x%x: compressed and planar formats are not carried",
+        "a texture of format 0x%x, viewed as format 0x%x: compressed and planar formats are not supported",
         (unsigned)r->format, (unsigned)r->view_format);
   }
   if (result != CUDA_SUCCESS) drop_place(worker, place);
@@ -309,8 +309,6 @@ int32_t vgpu_software_cuSurfObjectDestroy(struct vgpu_worker *worker,
   return destroy(worker, send->object, true);
 }
 
-/* ---- references ---------------------------------------------------------- */
-
 /*
  * Returns the 8 bytes of a module's data that hold the bound object; NULL: it has no reference of that name.
  */
@@ -320,7 +318,7 @@ static unsigned char *reference_of(struct vgpu_worker *worker, const struct vgpu
     const struct ptx_global_info *global = ptx_module_global(module->code, i);
     if (global->reference == kind && strlen(global->name) == length &&
         memcmp(global->name, name, length) == 0)
-      return vgpu_memory_to_write(&worker->software->memory, module->data + global->offset, 8);
+      return vgpu_memory_to_write(&software_of(worker)->memory, module->data + global->offset, 8);
   }
   return NULL;
 }

@@ -1,4 +1,4 @@
-#include "host/backend/common/handles.h"
+#include "host/session/handles.h"
 
 #include <stdlib.h>
 
@@ -75,10 +75,10 @@ void vgpu_handles_remove_context(struct vgpu_handles *handles, uint64_t context)
   while (at < handles->capacity) {
     struct vgpu_handle *place = &handles->places[at];
     bool belongs = place->number != 0 && place->context == context;
-    if (belongs) remove_at(handles, at); /* another entry may have moved to this place: check it again */
+    if (belongs) remove_at(handles, at); /* another entry may have moved here: check it again */
     else at++;
   }
-  /* An entry that wrapped around the end may have moved to a place that was checked before. */
+  /* An entry that wrapped around the end may have moved to a place that was already checked. */
   for (at = 0; at < handles->capacity; at++) {
     if (handles->places[at].number != 0 && handles->places[at].context == context) {
       remove_at(handles, at);

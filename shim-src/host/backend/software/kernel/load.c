@@ -3,15 +3,15 @@
 #include <string.h>
 
 #include "cuda_results.h"
-#include "host/backend/software/run.h"
-#include "host/backend/software/run_parts.h"
+#include "host/backend/software/kernel/run.h"
+#include "host/backend/software/kernel/internal.h"
 #include "host/backend/software/software.h"
 #include "host/log.h"
 
 /*
- * Texts of this size and more are decoded kernel by kernel, at the first launch of each, because a library
- * has hundreds of modules and a program runs few of their kernels. For a program that requests the compiler's
- * log, all kernels are decoded at the load.
+ * Texts of this size and more are decoded kernel by kernel at the first launch: a library has hundreds of
+ * modules, and a program runs few of their kernels. If the program requests the compiler's log, all kernels
+ * are decoded at the load.
  */
 #define LAZY_BYTES ((size_t)64 << 10)
 
@@ -56,7 +56,7 @@ static int32_t place(struct vgpu_worker *worker, struct vgpu_module_object *modu
   if (bytes > 0) {
     int32_t result = vgpu_device_allocate(worker, module->context, bytes, &module->data);
     if (result != CUDA_SUCCESS) return result;
-    memory = vgpu_memory_to_write(&worker->software->memory, module->data, bytes);
+    memory = vgpu_memory_to_write(&software_of(worker)->memory, module->data, bytes);
     if (memory == NULL) return CUDA_ERROR_OUT_OF_MEMORY;
   }
   ptx_module_place(module->code, module->data, memory);
@@ -75,7 +75,8 @@ int32_t vgpu_run_load(struct vgpu_worker *worker, struct vgpu_module_object *mod
   const struct vgpu_program *program = &module->loaded->program;
   if (worker->code_options->kernels != VGPU_KERNELS_RUN) return CUDA_SUCCESS;
   if (program->ptx == NULL) {
-    snprintf(module->unrunnable, sizeof module->unrunnable, "it holds no PTX, only code of real GPUs");
+    snprintf(module->unrunnable, sizeof module->unrunnable,
+             "its module has only machine code, no PTX; a real GPU runs it");
     return CUDA_SUCCESS;
   }
   size_t length = strlen(program->ptx);
@@ -103,12 +104,19 @@ int32_t vgpu_run_load(struct vgpu_worker *worker, struct vgpu_module_object *mod
   return place(worker, module);
 }
 
-/* Stores the result of decoding a kernel, for calls that ask about its function. */
 static void judge(struct vgpu_program *program, const char *name, enum ptx_status status) {
-  for (size_t i = 0; i < program->function_count; i++) {
-    if (strcmp(program->functions[i].name, name) == 0)
-      program->functions[i].refused = vgpu_run_result(status);
-  }
+  const struct vgpu_program_function *function = vgpu_program_function(program, name, strlen(name));
+  if (function != NULL) program->functions[function - program->functions].refused = vgpu_run_result(status);
+}
+
+void vgpu_run_refuse(struct vgpu_worker *worker, struct vgpu_module_object *module, const char *name,
+                     const char *why) {
+  struct vgpu_program *program = &module->loaded->program;
+  const struct vgpu_program_function *function = vgpu_program_function(program, name, strlen(name));
+  vgpu_worker_refused_kernel(worker, name);
+  if (function != NULL && function->logged) return;
+  vgpu_host_log("refused", worker->session, "kernel %.200s cannot be run here: %s", name, why);
+  if (function != NULL) program->functions[function - program->functions].logged = true;
 }
 
 int32_t vgpu_run_ready(struct vgpu_worker *worker, struct vgpu_module_object *module, uint32_t kernel) {
@@ -116,8 +124,7 @@ int32_t vgpu_run_ready(struct vgpu_worker *worker, struct vgpu_module_object *mo
   const char *refused = ptx_module_prepare(module->code, kernel, &status);
   if (refused != NULL) {
     const char *name = ptx_module_kernel(module->code, kernel)->name;
-    vgpu_host_log("refused", worker->session, "kernel %.200s cannot be run here: %s", name, refused);
-    vgpu_worker_refused_kernel(worker, name);
+    vgpu_run_refuse(worker, module, name, refused);
     judge(&module->loaded->program, name, status);
     return vgpu_run_result(status);
   }
@@ -132,11 +139,10 @@ void vgpu_run_prepare(struct vgpu_worker *worker, struct vgpu_module_object *mod
                       const struct vgpu_program_function *function) {
   struct vgpu_program *program = &module->loaded->program;
   if (worker->code_options->kernels != VGPU_KERNELS_RUN || program->ptx == NULL) return;
-  if (worker->software->queue.running != NULL) return; /* it may be of this module; a launch prepares, too */
+  if (software_of(worker)->queue.running != NULL)
+    return; /* the kernel may be of this module; a launch prepares as well */
   if (module->code == NULL && function->refused == CUDA_SUCCESS) {
-    vgpu_host_log("refused", worker->session, "kernel %.200s cannot be run here: %s", function->name,
-                  module->unrunnable);
-    vgpu_worker_refused_kernel(worker, function->name);
+    vgpu_run_refuse(worker, module, function->name, module->unrunnable);
     judge(program, function->name, PTX_UNSUPPORTED);
     return;
   }

@@ -1,4 +1,4 @@
-#include "host/backend/software/pace.h"
+#include "host/backend/software/kernel/pace.h"
 
 #include <time.h>
 
@@ -6,15 +6,12 @@
 #include "host/backend/software/software.h"
 #include "wire/clock.h"
 
-#define CALL_NS 500u             /* what a call costs besides its handler */
-#define LONG_NS 1000000u         /* of one call */
-#define UNPAID_NS 200000u        /* of several */
-#define PATIENT_NS 1000000000ull /* after a long call */
+#define CALL_NS 500u             /* cost of a call besides its handler */
+#define LONG_NS 1000000u         /* a call that takes longer makes the session patient */
+#define UNPAID_NS 200000u        /* a session with more unpaid time takes a turn */
+#define PATIENT_NS 1000000000ull /* for how long, after a long call */
 
-/*
- * Of time by the clock, what this thread can have computed: the processor may have been busy with other work.
- * The kernel is asked only if it matters.
- */
+/* How much of a time by the clock this thread was running. Asks the kernel only for a long time. */
 static uint64_t computed(uint64_t elapsed) {
   static _Thread_local uint64_t before;
   struct timespec now;
@@ -36,7 +33,7 @@ uint64_t vgpu_pace_charge(struct vgpu_worker *worker, uint64_t elapsed) {
 }
 
 static void charge(struct vgpu_worker *worker, uint64_t now) {
-  struct vgpu_pace *pace = &worker->software->pace;
+  struct vgpu_pace *pace = &software_of(worker)->pace;
   pace->unpaid += now - pace->began;
   pace->began = now;
   if (!pace->holds) return;
@@ -45,7 +42,9 @@ static void charge(struct vgpu_worker *worker, uint64_t now) {
   pace->unpaid = 0;
 }
 
-/* Long already when a session calls it first, so that a new session each time would wait for no turn. */
+/*
+ * Such a call is treated as long from the first one on: else a new session for each call would take no turn.
+ */
 static bool compiles(const struct vgpu_dispatch_row *row) {
   switch (row->opcode) {
     case VGPU_OP_cuModuleLoadDataEx:
@@ -62,7 +61,7 @@ static bool compiles(const struct vgpu_dispatch_row *row) {
 
 int32_t vgpu_pace_run(struct vgpu_worker *worker, const struct vgpu_dispatch_row *row, const void *body,
                       void *reply, struct vgpu_bulk *bulk) {
-  struct vgpu_pace *pace = &worker->software->pace;
+  struct vgpu_pace *pace = &software_of(worker)->pace;
   if (pace->depth > 0) return vgpu_queue_run(worker, row, body, reply, bulk);
   uint64_t began = vgpu_now_ns();
   if (pace->unpaid >= UNPAID_NS || began < pace->patient || compiles(row)) {
@@ -87,5 +86,5 @@ void vgpu_pace_pause(struct vgpu_worker *worker) {
 }
 
 void vgpu_pace_go_on(struct vgpu_worker *worker) {
-  worker->software->pace.began = vgpu_now_ns();
+  software_of(worker)->pace.began = vgpu_now_ns();
 }

@@ -1,4 +1,4 @@
-#include "host/backend/software/queue.h"
+#include "host/backend/software/order/queue.h"
 
 #include <stddef.h>
 #include <stdlib.h>
@@ -6,18 +6,18 @@
 
 #include "cuda_calls.h"
 #include "host/backend/common/graph.h"
-#include "host/backend/software/place.h"
+#include "host/backend/software/order/place.h"
 #include "host/backend/software/software.h"
 
 #define MOST_QUEUED 65536u
 
 struct vgpu_queued {
   struct vgpu_queued *next;
-  uint64_t number; /* calls are counted in the order in which they came */
+  uint64_t number; /* counts calls in the order of their arrival */
   const struct vgpu_dispatch_row *row;
   struct vgpu_place place;
-  uint64_t record;  /* of a call that records an event: its number; records are counted */
-  uint64_t awaited; /* of a call that waits for an event: the record that it waits for; 0: none */
+  uint64_t record;  /* number of the record, if the call records an event */
+  uint64_t awaited; /* number of the record that the call waits for; 0: none */
   uint32_t bulk_size;
   uint32_t body_size;
   uint64_t data[]; /* body, then bulk */
@@ -25,7 +25,7 @@ struct vgpu_queued {
 
 bool vgpu_queue_may_wait(const struct vgpu_worker *worker, uint64_t bytes) {
   uint64_t limit = worker->limits->outstanding,
-           now = worker->software->queue.bytes + worker->software->reads.bytes;
+           now = software_of(worker)->queue.bytes + software_of(worker)->reads.bytes;
   return now <= limit && bytes <= limit - now;
 }
 
@@ -37,7 +37,7 @@ static bool is_wait(const struct vgpu_dispatch_row *row) {
   return row->opcode == VGPU_OP_cuStreamWaitEvent || row->opcode == VGPU_OP_cuCtxWaitEvent;
 }
 
-/* Finds the event of a call that records one or waits for one; NULL: it has been destroyed. */
+/* The event of a call that records it or waits for it. NULL: destroyed. */
 static struct vgpu_handle *event_of(struct vgpu_worker *worker, const struct vgpu_dispatch_row *row,
                                     const void *body) {
   uint64_t event = 0;
@@ -50,12 +50,12 @@ static struct vgpu_handle *event_of(struct vgpu_worker *worker, const struct vgp
 }
 
 bool vgpu_queue_has_room(const struct vgpu_worker *worker, uint64_t bytes) {
-  return worker->software->queue.count < MOST_QUEUED / 2 && vgpu_queue_may_wait(worker, 2 * bytes);
+  return software_of(worker)->queue.count < MOST_QUEUED / 2 && vgpu_queue_may_wait(worker, 2 * bytes);
 }
 
 static int32_t keep(struct vgpu_worker *worker, const struct vgpu_dispatch_row *row,
                     const struct vgpu_place *place, const void *body, const struct vgpu_bulk *bulk) {
-  struct vgpu_queue *queue = &worker->software->queue;
+  struct vgpu_queue *queue = &software_of(worker)->queue;
   uint32_t bulk_size = row->bulk_in ? bulk->in_size : 0;
   size_t bytes = (size_t)row->send_size + bulk_size;
   if (queue->count >= MOST_QUEUED || !vgpu_queue_may_wait(worker, bytes)) return CUDA_ERROR_OUT_OF_MEMORY;
@@ -73,7 +73,7 @@ static int32_t keep(struct vgpu_worker *worker, const struct vgpu_dispatch_row *
   queue->last = queued;
   queue->count++;
   queue->bytes += bytes;
-  /* A processor may store the value that it waits for, in mapped memory and without a call. */
+  /* The program may store the awaited value in mapped memory, without a call. */
   if (row->opcode == VGPU_OP_memory_op) queue->outside = true;
   struct vgpu_handle *event = is_record(row) || is_wait(row) ? event_of(worker, row, body) : NULL;
   if (event != NULL && is_record(row)) {
@@ -95,8 +95,8 @@ static void take_out(struct vgpu_queue *queue, struct vgpu_queued **link, struct
 }
 
 /*
- * True if the kernel that is running, or a queued call before `end` (NULL: any), up to number `last`, must
- * have run before the next call of the place.
+ * True if the running kernel, or a queued call before `end` (NULL: any) with a number up to `last`, must run
+ * before the next call of the place.
  */
 static bool held(const struct vgpu_queue *queue, const struct vgpu_queued *end, uint64_t last,
                  const struct vgpu_place *place) {
@@ -110,16 +110,16 @@ static bool held(const struct vgpu_queue *queue, const struct vgpu_queued *end, 
 }
 
 bool vgpu_queue_holds(const struct vgpu_worker *worker, const struct vgpu_place *place) {
-  return held(&worker->software->queue, NULL, UINT64_MAX, place);
+  return held(&software_of(worker)->queue, NULL, UINT64_MAX, place);
 }
 
 /*
- * A call that waits for its answer is held by the calls that were queued when it came, not by later ones:
- * else it might never end while other threads queue more. worker->note is the number of the last of them.
+ * A call that waits for its answer waits for the calls that were queued when it arrived, not for later ones:
+ * other threads could queue calls for ever. worker->note is the number of the last one.
  */
 static int32_t hold_call(struct vgpu_worker *worker, const struct vgpu_dispatch_row *row,
                          const struct vgpu_place *place) {
-  const struct vgpu_queue *queue = &worker->software->queue;
+  const struct vgpu_queue *queue = &software_of(worker)->queue;
   const uint64_t last = worker->note != 0 ? worker->note : UINT64_MAX;
   if (!held(queue, NULL, last, place)) return CUDA_SUCCESS;
   if (row->opcode == VGPU_OP_cuStreamQuery) return CUDA_ERROR_NOT_READY;
@@ -134,25 +134,25 @@ static bool is_queued(const struct vgpu_queue *queue, uint64_t record) {
 }
 
 /*
- * A wait is for the last record before it. The event may have been recorded again, or destroyed, meanwhile.
+ * A wait is for the last record before it. Since then the event may have been recorded again, or destroyed.
  */
 static int32_t run_wait(struct vgpu_worker *worker, const struct vgpu_queued *queued) {
   const struct vgpu_handle *event = event_of(worker, queued->row, queued->data);
-  if (queued->awaited != 0 && is_queued(&worker->software->queue, queued->awaited)) return VGPU_BLOCKED;
+  if (queued->awaited != 0 && is_queued(&software_of(worker)->queue, queued->awaited)) return VGPU_BLOCKED;
   if (event == NULL || vgpu_place_owns(event)) return CUDA_SUCCESS;
   return vgpu_event_pending(event) > 0 ? VGPU_BLOCKED : CUDA_SUCCESS;
 }
 
 /*
- * Runs a call. While a kernel runs, requests may be taken, unless an answer is owed to the request that made
- * it run. `number`: of a queued call; 0: it was not queued.
+ * Runs a call. During a kernel other requests may be carried out, unless the guest waits for the answer to
+ * this one. `number`: of a queued call; 0: it was not queued.
  */
 static int32_t run_row(struct vgpu_worker *worker, const struct vgpu_dispatch_row *row,
                        const struct vgpu_place *place, uint64_t number, const void *body, void *reply,
                        struct vgpu_bulk *bulk) {
-  struct vgpu_queue *queue = &worker->software->queue;
+  struct vgpu_queue *queue = &software_of(worker)->queue;
   bool opens = row->opcode == VGPU_OP_cuLaunchKernelEx && !queue->closed && queue->running == NULL &&
-               worker->take_requests != NULL && worker->request->row->oneway;
+               worker->serve_nested != NULL && worker->request->row->oneway;
   if (!opens) return row->run[VGPU_BACKEND_SOFTWARE](worker, body, reply, bulk);
   queue->running = place;
   queue->running_number = number != 0 ? number : ++queue->kept;
@@ -162,10 +162,10 @@ static int32_t run_row(struct vgpu_worker *worker, const struct vgpu_dispatch_ro
   return status;
 }
 
-/* The kernels of a graph: its other nodes are to be queued before the next request. */
+/* During the kernels of a graph no request is carried out: the graph's other nodes come first. */
 static int32_t run_graph(struct vgpu_worker *worker, const struct vgpu_dispatch_row *row, const void *body,
                          struct vgpu_bulk *bulk) {
-  struct vgpu_queue *queue = &worker->software->queue;
+  struct vgpu_queue *queue = &software_of(worker)->queue;
   bool closed = queue->closed;
   queue->closed = true;
   int32_t status = row->run[VGPU_BACKEND_SOFTWARE](worker, body, NULL, bulk);
@@ -179,7 +179,7 @@ static int32_t run_queued(struct vgpu_worker *worker, struct vgpu_queued *queued
     struct vgpu_handle *event = event_of(worker, queued->row, queued->data);
     if (event == NULL) return CUDA_SUCCESS;
     if (vgpu_event_pending(event) > 0) vgpu_event_pending_add(event, -1);
-    if (event->awaited != queued->record) return CUDA_SUCCESS; /* a later record has its place */
+    if (event->awaited != queued->record) return CUDA_SUCCESS; /* a later record has replaced it */
     event->awaited = 0;
   }
   struct vgpu_bulk bulk = {.in = (const unsigned char *)queued->data + queued->body_size,
@@ -189,9 +189,8 @@ static int32_t run_queued(struct vgpu_worker *worker, struct vgpu_queued *queued
   return run_row(worker, queued->row, &queued->place, queued->number, queued->data, NULL, &bulk);
 }
 
-/* Runs queued calls until none can run. */
 static void pump(struct vgpu_worker *worker) {
-  struct vgpu_queue *queue = &worker->software->queue;
+  struct vgpu_queue *queue = &software_of(worker)->queue;
   bool progress = true;
   while (progress && queue->first != NULL) {
     progress = false;
@@ -215,9 +214,9 @@ static void pump(struct vgpu_worker *worker) {
   }
 }
 
-/* Before a request, what waits for other sessions or for a store of the program. */
+/* Runs queued calls that waited for another session, or for a store of the program. */
 static void pump_before(struct vgpu_worker *worker) {
-  struct vgpu_queue *queue = &worker->software->queue;
+  struct vgpu_queue *queue = &software_of(worker)->queue;
   if (!queue->outside || queue->first == NULL || queue->running != NULL) return;
   bool closed = queue->closed;
   queue->closed = true;
@@ -227,10 +226,11 @@ static void pump_before(struct vgpu_worker *worker) {
 
 int32_t vgpu_queue_run(struct vgpu_worker *worker, const struct vgpu_dispatch_row *row, const void *body,
                        void *reply, struct vgpu_bulk *bulk) {
-  struct vgpu_queue *queue = &worker->software->queue;
+  struct vgpu_queue *queue = &software_of(worker)->queue;
   pump_before(worker);
   /*
-   * The launch's frames are queued one by one. If conditions choose the frames, the launch waits as a whole.
+   * The frames of a launch are queued one by one. If conditions select frames, the launch is queued as a
+   * whole.
    */
   bool graph = row->opcode == VGPU_OP_cuGraphLaunch;
   if (graph && !vgpu_graph_is_conditional(worker, vgpu_place_launched(body)))
@@ -253,14 +253,14 @@ int32_t vgpu_queue_run(struct vgpu_worker *worker, const struct vgpu_dispatch_ro
       graph ? run_graph(worker, row, body, bulk) : run_row(worker, row, &place, 0, body, reply, bulk);
   if (status == VGPU_BLOCKED) return keep(worker, row, &place, body, bulk);
   if (queue->first == NULL || queue->running != NULL) return status;
-  /* Its error comes before those of the calls behind it. */
+  /* The error of this call comes before errors of queued calls. */
   if (row->oneway && status != CUDA_SUCCESS && worker->deferred == 0) worker->deferred = status;
   pump(worker);
   return status;
 }
 
 void vgpu_queue_drop(struct vgpu_worker *worker, uint64_t context) {
-  struct vgpu_queue *queue = &worker->software->queue;
+  struct vgpu_queue *queue = &software_of(worker)->queue;
   struct vgpu_queued *before = NULL;
   for (struct vgpu_queued **link = &queue->first; *link != NULL;) {
     struct vgpu_queued *queued = *link;

@@ -1,18 +1,14 @@
-/*
- * Streams and events of the software device, waits for values, and reads that are kept until the guest
- * fetches them.
- */
+/* Streams and events of the software device, waits for values, and reads that the guest fetches later. */
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
 #include "cuda_handlers.h"
-#include "host/backend/software/queue.h"
+#include "host/backend/software/order/queue.h"
 #include "host/backend/software/software.h"
 
 #define NO_TIMING 2u /* CU_EVENT_DISABLE_TIMING */
 
-/* Adds a stream or event to a context. */
 static int32_t add_to_context(struct vgpu_worker *worker, uint64_t context, uint64_t number, uint32_t flags,
                               enum vgpu_handle_type type) {
   if (find_context(worker, context) == NULL) return CUDA_ERROR_INVALID_CONTEXT;
@@ -39,7 +35,7 @@ int32_t vgpu_software_cuStreamQuery(struct vgpu_worker *worker, const struct vgp
   return check_stream(worker, send->context, send->stream);
 }
 
-/* The device has no caches and no clocks that an attribute could change. */
+/* Success: the device has no caches and clocks that an attribute could change. */
 int32_t vgpu_software_cuStreamSetAttribute(struct vgpu_worker *worker,
                                            const struct vgpu_send_cuStreamSetAttribute *send,
                                            struct vgpu_bulk *bulk) {
@@ -51,7 +47,7 @@ static struct vgpu_handle *find_event(struct vgpu_worker *worker, uint64_t event
   return vgpu_handles_find(&worker->handles, event, VGPU_HANDLE_EVENT);
 }
 
-/* True if the last record of an event has not been carried out. */
+/* True if the last record of an event has not run. */
 static bool is_open(const struct vgpu_handle *event) {
   return event->object == NULL ? event->awaited != 0 : vgpu_event_pending(event) > 0;
 }
@@ -143,11 +139,11 @@ struct vgpu_read {
 int32_t vgpu_software_read_later(struct vgpu_worker *worker, const struct vgpu_send_read_later *send) {
   int32_t result = check_stream(worker, send->context, send->stream);
   if (result != CUDA_SUCCESS) return result;
-  struct vgpu_reads *reads = &worker->software->reads;
+  struct vgpu_reads *reads = &software_of(worker)->reads;
   if (send->bytes > VGPU_BULK_MAX - sizeof(uint64_t)) return CUDA_ERROR_INVALID_VALUE;
   if (reads->count >= TICKETS_MOST || !vgpu_queue_may_wait(worker, send->bytes))
     return CUDA_ERROR_OUT_OF_MEMORY;
-  const unsigned char *from = vgpu_memory_at(&worker->software->memory, send->source, send->bytes);
+  const unsigned char *from = vgpu_memory_at(&software_of(worker)->memory, send->source, send->bytes);
   if (from == NULL) return CUDA_ERROR_INVALID_VALUE;
   struct vgpu_read *read = malloc(sizeof *read + send->bytes);
   if (read == NULL) return CUDA_ERROR_OUT_OF_MEMORY;
@@ -169,20 +165,20 @@ static void remove_read(struct vgpu_reads *reads, struct vgpu_read **link) {
 }
 
 void vgpu_reads_drop(struct vgpu_worker *worker, uint64_t context) {
-  for (struct vgpu_read **link = &worker->software->reads.first; *link != NULL;) {
-    if ((*link)->context == context) remove_read(&worker->software->reads, link);
+  for (struct vgpu_read **link = &software_of(worker)->reads.first; *link != NULL;) {
+    if ((*link)->context == context) remove_read(&software_of(worker)->reads, link);
     else link = &(*link)->next;
   }
 }
 
-/* Answers with the bytes that the tickets in the bulk name. */
-static int32_t hand_out(struct vgpu_worker *worker, struct vgpu_bulk *bulk) {
+/* Answers with the bytes of the reads whose tickets are in the bulk. */
+static int32_t fetch_reads(struct vgpu_worker *worker, struct vgpu_bulk *bulk) {
   if (bulk->in_size % sizeof(uint64_t) != 0) return CUDA_ERROR_INVALID_VALUE;
   uint32_t at = 0;
   for (uint32_t i = 0; i < bulk->in_size; i += (uint32_t)sizeof(uint64_t)) {
     uint64_t ticket, size = NOT_READ;
     memcpy(&ticket, bulk->in + i, sizeof ticket);
-    struct vgpu_read **link = &worker->software->reads.first;
+    struct vgpu_read **link = &software_of(worker)->reads.first;
     while (*link != NULL && (*link)->ticket != ticket) link = &(*link)->next;
     if (*link != NULL) size = (*link)->size;
     uint64_t padded = size == NOT_READ ? 0 : (size + 7) & ~(uint64_t)7;
@@ -195,7 +191,7 @@ static int32_t hand_out(struct vgpu_worker *worker, struct vgpu_bulk *bulk) {
     memcpy(bulk->out + at, (*link)->bytes, size);
     memset(bulk->out + at + size, 0, padded - size);
     at += (uint32_t)padded;
-    remove_read(&worker->software->reads, link);
+    remove_read(&software_of(worker)->reads, link);
   }
   bulk->out_size = at;
   return CUDA_SUCCESS;
@@ -204,14 +200,14 @@ static int32_t hand_out(struct vgpu_worker *worker, struct vgpu_bulk *bulk) {
 int32_t vgpu_software_read_fetch(struct vgpu_worker *worker, const struct vgpu_send_read_fetch *send,
                                  struct vgpu_bulk *bulk) {
   (void)send;
-  return hand_out(worker, bulk);
+  return fetch_reads(worker, bulk);
 }
 
 int32_t vgpu_software_cuStreamSynchronize(struct vgpu_worker *worker,
                                           const struct vgpu_send_cuStreamSynchronize *send,
                                           struct vgpu_bulk *bulk) {
   int32_t result = check_stream(worker, send->context, send->stream);
-  return result == CUDA_SUCCESS ? hand_out(worker, bulk) : result;
+  return result == CUDA_SUCCESS ? fetch_reads(worker, bulk) : result;
 }
 
 int32_t vgpu_software_cuEventSynchronize(struct vgpu_worker *worker,
@@ -219,7 +215,7 @@ int32_t vgpu_software_cuEventSynchronize(struct vgpu_worker *worker,
                                          struct vgpu_bulk *bulk) {
   int32_t result = check_event(worker, send->event);
   if (result == CUDA_ERROR_NOT_READY) return VGPU_WAITS;
-  return result == CUDA_SUCCESS ? hand_out(worker, bulk) : result;
+  return result == CUDA_SUCCESS ? fetch_reads(worker, bulk) : result;
 }
 
 int32_t vgpu_software_cuCtxSynchronize(struct vgpu_worker *worker,
@@ -257,16 +253,16 @@ int32_t vgpu_software_memory_op(struct vgpu_worker *worker, const struct vgpu_se
     case WRITE_64:
       if (send->flags > 1) return CUDA_ERROR_INVALID_VALUE;
       break;
-    case BARRIER: /* calls are in order here in any case */
+    case BARRIER: /* no effect: calls run in order */
       return CUDA_SUCCESS;
     default:
       return CUDA_ERROR_INVALID_VALUE;
   }
   size_t size = wide ? 8 : 4;
-  unsigned char *at = vgpu_memory_at(&worker->software->memory, send->address, size);
+  unsigned char *at = vgpu_memory_at(&software_of(worker)->memory, send->address, size);
   if (at == NULL || send->address % size != 0) return CUDA_ERROR_INVALID_VALUE;
   if (send->operation == WRITE_32 || send->operation == WRITE_64) {
-    vgpu_memory_to_write(&worker->software->memory, send->address, size);
+    vgpu_memory_to_write(&software_of(worker)->memory, send->address, size);
     memcpy(at, &send->value, size);
     return CUDA_SUCCESS;
   }
@@ -285,14 +281,14 @@ int32_t vgpu_software_gate_words(struct vgpu_worker *worker, const struct vgpu_s
   struct vgpu_reply_cuMemAlloc_v2 allocated;
   int32_t result = vgpu_software_cuMemAlloc_v2(worker, &allocate, &allocated);
   if (result != CUDA_SUCCESS) return result;
-  vgpu_memory_to_write(&worker->software->memory, allocated.address, allocate.bytes);
-  memset(vgpu_memory_at(&worker->software->memory, allocated.address, allocate.bytes), 0, allocate.bytes);
+  vgpu_memory_to_write(&software_of(worker)->memory, allocated.address, allocate.bytes);
+  memset(vgpu_memory_at(&software_of(worker)->memory, allocated.address, allocate.bytes), 0, allocate.bytes);
   reply->address = allocated.address;
   return CUDA_SUCCESS;
 }
 
 int32_t vgpu_software_gate_open(struct vgpu_worker *worker, const struct vgpu_send_gate_open *send) {
-  unsigned char *at = vgpu_memory_at(&worker->software->memory, send->address, sizeof send->value);
+  unsigned char *at = vgpu_memory_at(&software_of(worker)->memory, send->address, sizeof send->value);
   if (at == NULL || send->address % sizeof send->value != 0) return CUDA_ERROR_INVALID_VALUE;
   memcpy(at, &send->value, sizeof send->value);
   return CUDA_SUCCESS;

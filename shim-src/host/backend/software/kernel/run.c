@@ -1,4 +1,4 @@
-#include "host/backend/software/run.h"
+#include "host/backend/software/kernel/run.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -7,10 +7,10 @@
 #include "cuda_handlers.h"
 #include "host/log.h"
 #include "host/backend/software/ptx/ptx.h"
-#include "host/backend/software/run_parts.h"
+#include "host/backend/software/kernel/internal.h"
 #include "host/backend/software/memory/virtual.h"
 #include "host/backend/software/software.h"
-#include "host/backend/software/takes.h"
+#include "host/backend/software/order/during_kernel.h"
 #include "cuda_results.h"
 #include "wire/clock.h"
 
@@ -31,8 +31,8 @@ void vgpu_device_free(struct vgpu_worker *worker, uint64_t address) {
 #define PRINTED_BYTES (1u << 20) /* CU_LIMIT_PRINTF_FIFO_SIZE of a new context */
 #define HEAP_BYTES (8u << 20)    /* CU_LIMIT_MALLOC_HEAP_SIZE of a new context */
 #define WORKSPACE_BYTES 256u
-#define CROWDED_NS 5000u  /* between two looks at other sessions */
-#define TIME_LIMIT_S 600u /* limit of a kernel, because a session has only one thread for its answers */
+#define CROWDED_NS 5000u  /* between two checks for other sessions */
+#define TIME_LIMIT_S 600u /* of a kernel: a session has one thread for all its requests */
 
 /* The heap from which the kernels of a context allocate. */
 struct heap {
@@ -48,13 +48,13 @@ struct vgpu_compute {
 
 static bool find_region(void *user, uint64_t address, struct ptx_region *region) {
   struct vgpu_worker *worker = user;
-  const struct vgpu_allocation *found = vgpu_memory_holding(&worker->software->memory, address);
+  const struct vgpu_allocation *found = vgpu_memory_holding(&software_of(worker)->memory, address);
   if (found == NULL || !vgpu_peer_reaches(worker, found)) return false;
   *region = (struct ptx_region){
       .address = found->address, .size = found->size, .bytes = found->memory, .written = found->written};
   if (!found->reserved) return true;
-  /* Of reserved addresses, only those that are mapped and accessible count. */
-  if (!vgpu_virtual_extent(worker->software->memory.virtual, address, worker->software->peers.device,
+  /* In reserved addresses, only those that are mapped and accessible count. */
+  if (!vgpu_virtual_extent(software_of(worker)->memory.virtual, address, software_of(worker)->peers.device,
                            &region->address, &region->size))
     return false;
   /* An adjacent mapping may belong to another reservation and be elsewhere in this process. */
@@ -66,28 +66,25 @@ static bool find_region(void *user, uint64_t address, struct ptx_region *region)
   return true;
 }
 
-/*
- * Gives the threads that help the session's own thread. They are made at the first launch, because most
- * sessions never launch.
- */
+/* The helper threads of the session. Made at the first launch: most sessions never launch. */
 static struct ptx_pool *helpers(struct vgpu_worker *worker) {
-  struct vgpu_compute *compute = worker->software->programs.compute;
+  struct vgpu_compute *compute = software_of(worker)->programs.compute;
   if (compute == NULL) {
     compute = calloc(1, sizeof *compute);
     if (compute == NULL) return NULL;
     long processors = sysconf(_SC_NPROCESSORS_ONLN);
     compute->pool = ptx_pool_new(processors > 1 ? (uint32_t)(processors < 64 ? processors - 1 : 63) : 0);
-    worker->software->programs.compute = compute;
+    software_of(worker)->programs.compute = compute;
   }
   return compute->pool;
 }
 
 /* NULL: no memory. malloc in kernels then returns NULL, as on a device whose heap is full. */
 static struct ptx_heap *heap_of(struct vgpu_worker *worker, uint64_t context) {
-  struct heap *heap = worker->software->programs.compute->heaps;
+  struct heap *heap = software_of(worker)->programs.compute->heaps;
   while (heap != NULL && heap->context != context) heap = heap->next;
-  /* The memory was freed with its context if that was destroyed. */
-  if (heap != NULL && vgpu_memory_at(&worker->software->memory, heap->address, HEAP_BYTES) != NULL)
+  /* Destroying the context freed the memory. */
+  if (heap != NULL && vgpu_memory_at(&software_of(worker)->memory, heap->address, HEAP_BYTES) != NULL)
     return heap->heap;
   uint64_t address;
   if (vgpu_device_allocate(worker, context, HEAP_BYTES, &address) != CUDA_SUCCESS) return NULL;
@@ -97,8 +94,8 @@ static struct ptx_heap *heap_of(struct vgpu_worker *worker, uint64_t context) {
       vgpu_device_free(worker, address);
       return NULL;
     }
-    heap->next = worker->software->programs.compute->heaps;
-    worker->software->programs.compute->heaps = heap;
+    heap->next = software_of(worker)->programs.compute->heaps;
+    software_of(worker)->programs.compute->heaps = heap;
   }
   ptx_heap_free(heap->heap);
   heap->context = context;
@@ -118,7 +115,7 @@ static bool try_turn(void *user) {
 }
 
 static bool crowded(void *user) {
-  /* All seats are read, and the answer may be this old. */
+  /* Reading all seats takes time, so the answer may be this old. */
   static _Thread_local uint64_t looked;
   const uint64_t now = vgpu_now_ns();
   if (now - looked < CROWDED_NS) return false;
@@ -136,16 +133,16 @@ static void leave_turn(void *user, uint64_t used) {
 static const struct ptx_turns turns = {
     .enter = enter_turn, .try = try_turn, .crowded = crowded, .leave = leave_turn};
 
-static void take_requests(void *user) {
+static void serve_nested(void *user) {
   struct vgpu_worker *worker = user;
-  worker->take_requests(worker, vgpu_software_takes);
+  worker->serve_nested(worker, vgpu_accepts_during_kernel);
 }
 
 static bool spoils_context(enum ptx_status status) {
   return status >= PTX_ILLEGAL_ADDRESS;
 }
 
-/* Runs one grid of a launch whose module is ready; `order` has its dimensions and parameters. */
+/* Runs one grid. `order` has its dimensions and parameters. */
 static int32_t run_grid(struct vgpu_worker *worker, const struct vgpu_checked_launch *launch, uint32_t kernel,
                         const struct ptx_launch *order, struct ptx_fault *fault) {
   struct ptx_module *code = launch->module->code;
@@ -167,7 +164,7 @@ static int32_t run_grid(struct vgpu_worker *worker, const struct vgpu_checked_la
 }
 
 /*
- * Runs the kernels that the launch's kernels have launched, until none is left. The stream sees them as one
+ * Runs the grids that the launch's kernels have launched, until there are none. For the stream they are one
  * launch.
  */
 static int32_t run_children(struct vgpu_worker *worker, const struct vgpu_checked_launch *launch,
@@ -202,9 +199,8 @@ static int32_t run(struct vgpu_worker *worker, const struct vgpu_checked_launch 
   const char *name = launch->function->name;
   int32_t kernel = code == NULL ? -1 : ptx_module_find_kernel(code, name);
   if (kernel < 0) {
-    vgpu_host_log("refused", worker->session, "kernel %.200s cannot be run here: %s", name,
-                  code == NULL ? launch->module->unrunnable : "its module has no such kernel");
-    vgpu_worker_refused_kernel(worker, name);
+    vgpu_run_refuse(worker, launch->module, name,
+                    code == NULL ? launch->module->unrunnable : "its module has no such kernel");
     return launch->module->loaded->program.ptx == NULL ? CUDA_ERROR_NO_BINARY_FOR_GPU
                                                        : CUDA_ERROR_NOT_SUPPORTED;
   }
@@ -219,9 +215,9 @@ static int32_t run(struct vgpu_worker *worker, const struct vgpu_checked_launch 
                              .find_texture = vgpu_texture_find,
                              .print = vgpu_run_print,
                              .checks = worker->code_options->checks,
-                             .report = vgpu_run_tell,
+                             .report = vgpu_run_report,
                              .turns = &turns,
-                             .meanwhile = worker->software->queue.running != NULL ? take_requests : NULL,
+                             .meanwhile = software_of(worker)->queue.running != NULL ? serve_nested : NULL,
                              .user = worker};
   const struct vgpu_device_profile *profile = &worker->inventory->profiles->devices[launch->module->device];
   const struct ptx_device device = {.number = (int32_t)launch->module->device,
@@ -235,19 +231,19 @@ static int32_t run(struct vgpu_worker *worker, const struct vgpu_checked_launch 
   const struct vgpu_handle *context = find_context(worker, launch->context);
   if (context != NULL) order.stack_limit = context->stack;
   helpers(worker);
-  if (worker->software->programs.compute != NULL && ptx_module_allocates(code))
+  if (software_of(worker)->programs.compute != NULL && ptx_module_allocates(code))
     order.heap = heap_of(worker, launch->context);
   if (launch->cooperative) {
     result = vgpu_device_allocate(worker, launch->context, WORKSPACE_BYTES, &order.workspace);
     if (result != CUDA_SUCCESS) return result;
-    vgpu_memory_to_write(&worker->software->memory, order.workspace, WORKSPACE_BYTES);
+    vgpu_memory_to_write(&software_of(worker)->memory, order.workspace, WORKSPACE_BYTES);
   }
   if (order.heap != NULL && ptx_module_launches(code)) order.children = ptx_children_new();
   memcpy(order.grid, launch->grid, sizeof order.grid);
   memcpy(order.block, launch->block, sizeof order.block);
   memcpy(order.cluster, launch->cluster, sizeof order.cluster);
-  worker->software->peers.context = launch->context;
-  worker->software->peers.device = launch->module->device;
+  software_of(worker)->peers.context = launch->context;
+  software_of(worker)->peers.device = launch->module->device;
   struct ptx_fault fault = {.status = PTX_OK};
   result = run_grid(worker, launch, (uint32_t)kernel, &order, &fault);
   if (result == CUDA_SUCCESS && fault.status == PTX_OK && order.children != NULL)

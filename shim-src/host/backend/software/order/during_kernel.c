@@ -1,20 +1,20 @@
-/* Which requests are taken while a kernel runs. */
-#include "host/backend/software/takes.h"
+/* Which requests are carried out while a kernel runs. */
+#include "host/backend/software/order/during_kernel.h"
 
 #include <string.h>
 
 #include "cuda_calls.h"
-#include "host/backend/software/place.h"
+#include "host/backend/software/order/place.h"
 #include "host/backend/software/software.h"
 
-/* True if one more of these calls may be queued behind the kernel. */
+/* True if the call may be queued behind the kernel. */
 static bool has_room(const struct vgpu_worker *worker, const struct vgpu_request *request) {
-  /* Bytes in memory that the guest shares are not read before their time. */
+  /* A call whose bytes are in memory that the guest can change must not wait: its bytes would change. */
   return (request->frame.flags & VGPU_FLAG_SHARED_REGION) == 0 &&
          vgpu_queue_has_room(worker, request->frame.length);
 }
 
-bool vgpu_software_takes(struct vgpu_worker *worker, const struct vgpu_request *request) {
+bool vgpu_accepts_during_kernel(struct vgpu_worker *worker, const struct vgpu_request *request) {
   const struct vgpu_dispatch_row *row = request->row;
   if (row == NULL || row->send_size != request->frame.body) return false;
   struct vgpu_place place;

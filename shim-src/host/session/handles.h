@@ -25,10 +25,10 @@ enum vgpu_handle_type {
 #define VGPU_FIRST_HANDLE 3u /* numbers below are the default streams */
 
 struct vgpu_handle {
-  uint64_t number; /* 0: free place */
+  uint64_t number; /* 0: the place is free */
   enum vgpu_handle_type type;
   uint32_t device;
-  uint64_t context; /* its context; of a context: its own number */
+  uint64_t context; /* of a context: its own number */
   uint32_t flags;
   uint32_t stack;      /* --device software: a context's CU_LIMIT_STACK_SIZE; 0: not set */
   bool recorded;       /* event */
@@ -39,7 +39,7 @@ struct vgpu_handle {
   void *object;        /* module, function, library, kernel, exec, pool: the object itself */
   uint32_t pending;    /* event: records that its stream has not reached yet */
   uint64_t stream;     /* event: stream of its last record, while pending */
-  uint64_t awaited;    /* event: its last record if that is queued (software/queue.c); 0: it is not */
+  uint64_t awaited;    /* event: its last record if that is queued (software/order/queue.c); 0: it is not */
 };
 
 /*
@@ -72,7 +72,7 @@ struct vgpu_handle *vgpu_handles_find(struct vgpu_handles *handles, uint64_t num
                                       enum vgpu_handle_type type);
 bool vgpu_handles_remove(struct vgpu_handles *handles, uint64_t number, enum vgpu_handle_type type);
 
-/* Removes all handles of a context, also that of the context itself. */
+/* Removes all handles of a context, including the context's own. */
 void vgpu_handles_remove_context(struct vgpu_handles *handles, uint64_t context);
 
 #endif

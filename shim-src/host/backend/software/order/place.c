@@ -1,4 +1,4 @@
-#include "host/backend/software/place.h"
+#include "host/backend/software/order/place.h"
 
 #include <string.h>
 
@@ -38,7 +38,7 @@ bool vgpu_place_owns(const struct vgpu_handle *event) {
   return event != NULL && event->object == NULL;
 }
 
-/* Code ends when the kernels that were launched before have run. */
+/* Code can be unloaded after the kernels that were launched before. */
 static bool place_of_unload(struct vgpu_worker *worker, uint64_t number, enum vgpu_handle_type type,
                             struct vgpu_place *place) {
   const struct vgpu_handle *handle = vgpu_handles_find(&worker->handles, number, type);
@@ -70,7 +70,7 @@ bool vgpu_place_find(struct vgpu_worker *worker, const struct vgpu_dispatch_row 
       return true;
     case VGPU_OP_cuEventDestroy_v2: {
       const struct vgpu_handle *event = vgpu_handles_find(&worker->handles, first, VGPU_HANDLE_EVENT);
-      /* Other sessions learn from the count of a shared event that it was recorded. */
+      /* Other sessions read in the count of a shared event that it was recorded. */
       if (event == NULL || vgpu_place_owns(event) || vgpu_event_pending(event) == 0) return false;
       *place = place_of(worker, event->context, event->stream);
       return true;

@@ -1,7 +1,7 @@
-/* The output of kernels: what they print, and the findings of --check. */
+/* What kernels print, and the findings of --check. */
 #include <stdio.h>
 
-#include "host/backend/software/run_parts.h"
+#include "host/backend/software/kernel/internal.h"
 #include "host/backend/software/software.h"
 #include "host/log.h"
 
@@ -16,7 +16,7 @@ void vgpu_run_print(void *user, const char *text, size_t length) {
                 text);
 }
 
-void vgpu_run_tell(void *user, const struct ptx_finding *f) {
+void vgpu_run_report(void *user, const struct ptx_finding *f) {
   const struct vgpu_worker *worker = user;
   char members[640];
   if (f->check == 0) {

@@ -10,23 +10,22 @@
 #include "host/backend/dispatch.h"
 
 struct vgpu_pace {
-  uint32_t depth;   /* calls within calls: those that are taken while a kernel runs */
-  bool holds;       /* a turn */
-  uint64_t began;   /* the part of the call that is not charged yet, nanoseconds */
+  uint32_t depth;   /* levels of nested calls: those during a kernel */
+  bool holds;       /* a turn is taken */
+  uint64_t began;   /* nanoseconds: start of the time that is not charged yet */
   uint64_t unpaid;  /* time of calls without a turn */
-  uint64_t patient; /* until then each call waits for its turn */
+  uint64_t patient; /* until then each call waits for a turn */
 };
 
-/* Carries out one call of the guest. */
 int32_t vgpu_pace_run(struct vgpu_worker *worker, const struct vgpu_dispatch_row *row, const void *body,
                       void *reply, struct vgpu_bulk *bulk);
 
 struct vgpu_turns vgpu_pace_turns(const struct vgpu_worker *worker);
 
-/* Ends a turn of the calling thread that took so long, by the clock. Returns what it computed of that. */
+/* Ends a turn of the calling thread that took this long by the clock. Returns its processor time. */
 uint64_t vgpu_pace_charge(struct vgpu_worker *worker, uint64_t elapsed);
 
-/* Around a kernel, which takes turns by itself. */
+/* Around a kernel, which takes its own turns. */
 void vgpu_pace_pause(struct vgpu_worker *worker);
 void vgpu_pace_go_on(struct vgpu_worker *worker);
 

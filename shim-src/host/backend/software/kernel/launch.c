@@ -1,30 +1,15 @@
-/*
- * Launches. Every argument is checked against the device and the function. Then the launch is recorded and
- * run.
- */
+/* Launches: checks every argument against the device and the function, records the launch, and runs it. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "api/device_attributes.h"
 #include "cuda_handlers.h"
-#include "host/backend/software/run.h"
+#include "host/backend/software/kernel/run.h"
 #include "host/backend/software/software.h"
 #include "cuda_results.h"
-
-/* CUdevice_attribute numbers. */
-enum {
-  MAX_THREADS_PER_BLOCK = 1,
-  MAX_BLOCK_DIM_X = 2,
-  MAX_GRID_DIM_X = 5,
-  REGISTERS_PER_BLOCK = 12,
-  MULTIPROCESSORS = 16,
-  MAX_THREADS_PER_MULTIPROCESSOR = 39,
-  COMPUTE_MAJOR = 75,
-  COOPERATIVE_LAUNCH = 95,
-  MAX_BLOCKS_PER_MULTIPROCESSOR = 106,
-};
 
 /* CUlaunchAttributeID. */
 enum {
@@ -49,8 +34,6 @@ static struct vgpu_launch_attribute attribute_at(const struct request *request, 
   return attribute;
 }
 
-/* ---- the record ---------------------------------------------------------- */
-
 struct text {
   char *bytes;
   size_t size;
@@ -70,7 +53,7 @@ static void say_hex(struct text *text, const unsigned char *bytes, size_t size) 
   for (size_t i = 0; i < size; i++) say(text, "%02x", bytes[i]);
 }
 
-/* Names come from a guest: characters that JSON does not allow are replaced. */
+/* Replaces characters that JSON does not allow: the guest chooses the name. */
 static void say_name(struct text *text, const char *name) {
   for (; *name != '\0'; name++) {
     bool plain = *name >= ' ' && *name <= '~' && *name != '"' && *name != '\\';
@@ -105,23 +88,24 @@ static void record(const struct vgpu_worker *worker, const struct request *reque
   free(text.bytes);
 }
 
-/* ---- checks -------------------------------------------------------------- */
-
 static int32_t check_dimensions(const struct vgpu_device_profile *device,
                                 struct vgpu_checked_launch *launch) {
   uint64_t threads = 1;
   for (int i = 0; i < 3; i++) {
-    if (launch->grid[i] == 0 || launch->grid[i] > (uint32_t)device->attributes[MAX_GRID_DIM_X + i] ||
-        launch->block[i] == 0 || launch->block[i] > (uint32_t)device->attributes[MAX_BLOCK_DIM_X + i]) {
+    if (launch->grid[i] == 0 ||
+        launch->grid[i] > (uint32_t)device->attributes[VGPU_ATTRIBUTE_MAX_GRID_DIM_X + i] ||
+        launch->block[i] == 0 ||
+        launch->block[i] > (uint32_t)device->attributes[VGPU_ATTRIBUTE_MAX_BLOCK_DIM_X + i]) {
       return CUDA_ERROR_INVALID_VALUE;
     }
     threads *= launch->block[i];
   }
-  if (threads > (uint64_t)device->attributes[MAX_THREADS_PER_BLOCK]) return CUDA_ERROR_INVALID_VALUE;
+  if (threads > (uint64_t)device->attributes[VGPU_ATTRIBUTE_MAX_THREADS_PER_BLOCK])
+    return CUDA_ERROR_INVALID_VALUE;
   const int32_t *attributes = launch->function->attributes;
   if (threads > (uint64_t)attributes[VGPU_FUNCTION_MAX_THREADS] ||
       threads * (uint64_t)attributes[VGPU_FUNCTION_REGISTERS] >
-          (uint64_t)device->attributes[REGISTERS_PER_BLOCK]) {
+          (uint64_t)device->attributes[VGPU_ATTRIBUTE_MAX_REGISTERS_PER_BLOCK]) {
     return CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES;
   }
   return CUDA_SUCCESS;
@@ -137,7 +121,7 @@ static int32_t check_cluster(const struct vgpu_device_profile *device,
     blocks *= launch->cluster[i];
   }
   if (blocks == 1) return CUDA_SUCCESS;
-  if (device->attributes[COMPUTE_MAJOR] < 9) return CUDA_ERROR_NOT_SUPPORTED;
+  if (device->attributes[VGPU_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR] < 9) return CUDA_ERROR_NOT_SUPPORTED;
   return blocks > (settings->non_portable != 0 ? 16u : 8u) ? CUDA_ERROR_INVALID_CLUSTER_SIZE : CUDA_SUCCESS;
 }
 
@@ -171,13 +155,13 @@ static int32_t take_attributes(struct vgpu_worker *worker, const struct request 
 static int32_t check_cooperative(const struct vgpu_device_profile *device,
                                  const struct vgpu_checked_launch *launch) {
   if (!launch->cooperative) return CUDA_SUCCESS;
-  if (device->attributes[COOPERATIVE_LAUNCH] == 0) return CUDA_ERROR_NOT_SUPPORTED;
+  if (device->attributes[VGPU_ATTRIBUTE_COOPERATIVE_LAUNCH] == 0) return CUDA_ERROR_NOT_SUPPORTED;
   uint64_t threads = (uint64_t)launch->block[0] * launch->block[1] * launch->block[2];
   uint64_t blocks = (uint64_t)launch->grid[0] * launch->grid[1];
-  uint64_t each = (uint64_t)device->attributes[MAX_THREADS_PER_MULTIPROCESSOR] / threads;
-  uint64_t places = (uint64_t)device->attributes[MAX_BLOCKS_PER_MULTIPROCESSOR];
+  uint64_t each = (uint64_t)device->attributes[VGPU_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR] / threads;
+  uint64_t places = (uint64_t)device->attributes[VGPU_ATTRIBUTE_MAX_BLOCKS_PER_MULTIPROCESSOR];
   if (places > 0 && each > places) each = places;
-  uint64_t room = each * (uint64_t)device->attributes[MULTIPROCESSORS];
+  uint64_t room = each * (uint64_t)device->attributes[VGPU_ATTRIBUTE_MULTIPROCESSOR_COUNT];
   return blocks > room || blocks * launch->grid[2] > room ? CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE
                                                           : CUDA_SUCCESS;
 }

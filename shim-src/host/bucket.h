@@ -8,13 +8,13 @@
 #include "wire/clock.h"
 
 struct vgpu_bucket {
-  uint64_t last; /* nanoseconds; 0: not used yet, and full */
+  uint64_t last; /* nanoseconds; 0: not used yet, so full */
   double tokens;
 };
 
 /*
- * Takes one token of a bucket that gets `rate` tokens a second, up to `burst`. 0: taken. Otherwise no token
- * is taken, and the result is the time until there will be one, in nanoseconds.
+ * Takes one token from a bucket that gets `rate` tokens a second, up to `burst`. Returns 0, or the
+ * nanoseconds until there is a token; then none is taken.
  */
 static inline uint64_t vgpu_bucket_take_burst(struct vgpu_bucket *bucket, uint32_t rate, uint32_t burst,
                                               uint64_t now) {
@@ -27,7 +27,7 @@ static inline uint64_t vgpu_bucket_take_burst(struct vgpu_bucket *bucket, uint32
   return 0;
 }
 
-/* The same, with the tokens of one second as the burst. */
+/* With the tokens of one second as burst. */
 static inline uint64_t vgpu_bucket_take(struct vgpu_bucket *bucket, uint32_t rate, uint64_t now) {
   return vgpu_bucket_take_burst(bucket, rate, rate, now);
 }

@@ -1,14 +1,12 @@
 /*
- * The interface between a launch that was checked and recorded, and the code that runs it. The PTX machine
- * (ptx/) runs it. With --software-kernels=refuse a launch returns NOT_SUPPORTED here, with skip it succeeds
- * but nothing runs.
+ * The interface between checked launches and the PTX machine (ptx/). With --software-kernels=refuse a launch
+ * returns NOT_SUPPORTED, with skip it succeeds without running.
  */
 #ifndef VGPU_HOST_SOFTWARE_RUN_H
 #define VGPU_HOST_SOFTWARE_RUN_H
 
 #include "host/backend/software/code/programs.h"
 
-/* A launch whose arguments were all checked. */
 struct vgpu_checked_launch {
   uint64_t context;
   uint64_t stream;
@@ -23,8 +21,8 @@ struct vgpu_checked_launch {
 };
 
 /*
- * Called when a module was loaded: makes it ready to run, if possible. A module that cannot run is loaded as
- * well, but its launches fail. If this sets module->code, it also allocates the variables (module->globals).
+ * Prepares a loaded module. If the module cannot run, it is loaded all the same, and its launches fail. If
+ * this sets module->code, it also allocates the variables (module->globals).
  */
 int32_t vgpu_run_load(struct vgpu_worker *worker, struct vgpu_module_object *module);
 void vgpu_run_unload(struct vgpu_worker *worker, struct vgpu_module_object *module);
@@ -33,8 +31,8 @@ void vgpu_run_unload(struct vgpu_worker *worker, struct vgpu_module_object *modu
 void vgpu_run_prepare(struct vgpu_worker *worker, struct vgpu_module_object *module,
                       const struct vgpu_program_function *function);
 /*
- * The same for all functions of a program that is in no context yet, unless its text is large. With `why`,
- * the text is read whatever its size, and the reasons are written there.
+ * The same for all functions of a program that is not in a context yet, unless its text is large. With `why`
+ * also for a large text; the reasons are written there.
  */
 void vgpu_run_judge(struct vgpu_worker *worker, struct vgpu_loaded *loaded, char *why, size_t why_size);
 

@@ -1,4 +1,4 @@
-#include "host/backend/common/images.h"
+#include "host/session/images.h"
 #include "host/session/shared_lock.h"
 
 #include <stdbool.h>
@@ -11,7 +11,7 @@
 #define PLACES 4096u
 
 struct place {
-  struct vgpu_peer peer; /* peer that sent it */
+  struct vgpu_peer peer;
   struct vgpu_hash hash;
   uint64_t offset;
   uint64_t size; /* 0: free */
@@ -20,13 +20,12 @@ struct place {
 /* Shared memory: a worker that was taken over could write anything here. */
 struct table {
   struct vgpu_shared_lock lock; /* taken by workers only */
-  uint32_t torn;                /* a worker ended while it changed the table */
+  uint32_t torn;                /* a worker ended in the middle of a change */
   uint64_t next;                /* offset of the next image; the memory is used as a ring */
   struct place places[PLACES];
   unsigned char bytes[];
 };
 
-/* The process's own view of the cache. */
 struct vgpu_images {
   struct table *table;
   uint64_t capacity;
@@ -55,7 +54,7 @@ void vgpu_images_end(struct vgpu_images *images, uint32_t slot) {
     __atomic_store_n(&images->table->torn, 1, __ATOMIC_RELEASE);
 }
 
-/* A worker that stopped while it held the lock must not stop the others. */
+/* False: a worker that has stopped keeps the lock. The cache is not used then. */
 static bool lock(struct table *table, uint32_t slot) {
   if (!vgpu_shared_lock_take(&table->lock, slot)) return false;
   if (__atomic_exchange_n(&table->torn, 0, __ATOMIC_ACQ_REL) != 0) {
@@ -99,8 +98,8 @@ unsigned char *vgpu_images_get(struct vgpu_images *images, uint32_t slot, const 
 }
 
 /*
- * Removes images whose bytes are in [start, end). Returns a free place, or that of the image whose bytes come
- * next.
+ * Removes images whose bytes are in [start, end). Returns a free place, or the place of the image that comes
+ * next in the ring.
  */
 static struct place *make_room(struct table *table, uint64_t start, uint64_t end) {
   struct place *unused = NULL, *oldest = &table->places[0];
@@ -108,7 +107,7 @@ static struct place *make_room(struct table *table, uint64_t start, uint64_t end
     struct place *place = &table->places[i];
     if (place->size != 0 && place->offset < end && place->offset + place->size > start) place->size = 0;
     if (place->size == 0) unused = place;
-    else if (place->offset - end < oldest->offset - end) oldest = place; /* nearest ahead, round the ring */
+    else if (place->offset - end < oldest->offset - end) oldest = place;
   }
   return unused != NULL ? unused : oldest;
 }

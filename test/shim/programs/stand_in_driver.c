@@ -282,10 +282,16 @@ int cuDriverGetVersion(int *version) {
 }
 
 int cuDeviceGetAttribute(int *value, int attribute, int device) {
-  enum { COMPUTE_MODE = 20, EXCLUSIVE_PROCESS = 3, CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM = 91 };
+  enum {
+    COMPUTE_MODE = 20,
+    EXCLUSIVE_PROCESS = 3,
+    CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM = 91,
+    READ_ONLY_HOST_REGISTER_SUPPORTED = 113
+  };
   int result = NEXT(int (*)(int *, int, int), "cuDeviceGetAttribute")(value, attribute, device);
   if (result == 0 && attribute == COMPUTE_MODE && word("exclusive") != NULL) *value = EXCLUSIVE_PROCESS;
   if (result == 0 && attribute == CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM) *value = word("maps") != NULL;
+  if (result == 0 && attribute == READ_ONLY_HOST_REGISTER_SUPPORTED) *value = word("maps") != NULL;
   return result;
 }
 
@@ -538,8 +544,10 @@ static void say(const char *call) {
 }
 
 int cuMemHostRegister_v2(void *memory, size_t bytes, unsigned flags) {
-  say("pinned");
-  return NEXT(int (*)(void *, size_t, unsigned), "cuMemHostRegister_v2")(memory, bytes, flags);
+  const unsigned read_only = 8;
+  if ((flags & read_only) != 0 && word("maps") == NULL) return 801; /* CUDA_ERROR_NOT_SUPPORTED */
+  say((flags & read_only) != 0 ? "pinned to be read" : "pinned");
+  return NEXT(int (*)(void *, size_t, unsigned), "cuMemHostRegister_v2")(memory, bytes, flags & ~read_only);
 }
 
 int cuMemHostUnregister(void *memory) {

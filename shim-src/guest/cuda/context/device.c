@@ -105,7 +105,6 @@ static bool not_carried(int32_t attribute) {
     case 107: /* GENERIC_COMPRESSION_SUPPORTED */
     case 110: /* GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED */
     case 112: /* SPARSE_CUDA_ARRAY_SUPPORTED */
-    case 113: /* READ_ONLY_HOST_REGISTER_SUPPORTED */
     case 114: /* TIMELINE_SEMAPHORE_INTEROP_SUPPORTED */
     case 116: /* GPU_DIRECT_RDMA_SUPPORTED */
     case 117: /* GPU_DIRECT_RDMA_FLUSH_WRITES_OPTIONS */
@@ -136,9 +135,16 @@ enum {
   MANAGED_MEMORY = 83,
   CONCURRENT_MANAGED_ACCESS = 89,
   POSIX_FILE_DESCRIPTORS = 103,
+  READ_ONLY_HOST_REGISTER = 113,
   POOL_HANDLE_TYPES = 119, /* a set of bits; the first is file descriptors */
   IPC_EVENTS = 125,
 };
+
+static bool reads_only(void) {
+  int result;
+  struct vgpu_driver *driver = vgpu_cuda_driver(&result);
+  return driver != NULL && vgpu_session_reads_only(driver->session);
+}
 
 #define LAST_ATTRIBUTE 147 /* last one of CUDA 13.0 */
 
@@ -164,7 +170,7 @@ int cuDeviceGetAttribute(int32_t *pi, int32_t attrib, int32_t dev) {
     *pi = vgpu_pool_shares_possible(dev);
     return CUDA_SUCCESS;
   }
-  if (not_carried(attrib)) {
+  if (not_carried(attrib) || (attrib == READ_ONLY_HOST_REGISTER && !reads_only())) {
     *pi = 0;
     return CUDA_SUCCESS;
   }

@@ -27,8 +27,8 @@
  * - mig: each device is an instance of a GPU: named MIG-UUID in CUDA_VISIBLE_DEVICES, and a process sees one
  *   and no other
  * - options: cuModuleLoadDataEx says on stderr which options it has
- * - calls: cuMemHostRegister_v2, cuMemHostUnregister, cuGraphLaunch, cuGraphExecDestroy and cuLaunchKernelEx
- * say on stderr that they were called
+ * - calls: cuMemHostRegister_v2, cuMemHostUnregister, cuGraphInstantiateWithFlags, cuGraphLaunch,
+ * cuGraphExecDestroy and cuLaunchKernelEx say on stderr that they were called
  * - nodes: cuInit says on stderr which files of /dev it can open
  * - version=N: cuDriverGetVersion says N, as 12020 of driver 535
  * - exclusive: as in compute mode Exclusive_Process: of the processes that one daemon started, one at a time
@@ -191,6 +191,7 @@ EXPORT int cuMemcpyDtoDAsync_v2(uint64_t to, uint64_t from, size_t bytes, void *
 EXPORT int cuStreamQuery(void *stream);
 EXPORT int cuEventRecord(void *event, void *stream);
 EXPORT int cuDeviceGetName(char *name, int length, int device);
+EXPORT int cuGraphInstantiateWithFlags(void **executable, void *graph, unsigned long long flags);
 EXPORT int cuGraphLaunch(void *graph, void *stream);
 EXPORT int cuGraphExecDestroy(void *graph);
 EXPORT int cuLaunchKernelEx(const void *config, void *function, void **parameters, void **extra);
@@ -611,6 +612,17 @@ int cuEventCreate(void **event, unsigned flags) {
     return 2; /* CUDA_ERROR_OUT_OF_MEMORY */
   }
   return NEXT(int (*)(void **, unsigned), "cuEventCreate")(event, flags);
+}
+
+int cuGraphInstantiateWithFlags(void **executable, void *graph, unsigned long long flags) {
+  size_t nodes = 0, edges = 0;
+  NEXT(int (*)(void *, void **, size_t *), "cuGraphGetNodes")(graph, NULL, &nodes);
+  NEXT(int (*)(void *, void **, void **, size_t *), "cuGraphGetEdges")(graph, NULL, NULL, &edges);
+  char text[64];
+  snprintf(text, sizeof text, "graph of %zu nodes, %zu edges", nodes, edges);
+  say(text);
+  return NEXT(int (*)(void **, void *, unsigned long long), "cuGraphInstantiateWithFlags")(executable, graph,
+                                                                                           flags);
 }
 
 int cuGraphLaunch(void *graph, void *stream) {

@@ -357,9 +357,14 @@ static void call_over(struct vgpu_worker *worker, uint64_t note) {
 }
 
 static const struct vgpu_backend_graphs graphs = {.begin = vgpu_cuda_graph_begin,
+                                                  .before = vgpu_cuda_graph_before,
+                                                  .after = vgpu_cuda_graph_after,
                                                   .end = vgpu_cuda_graph_end,
                                                   .launch = vgpu_cuda_graph_launch,
                                                   .destroy = vgpu_cuda_graph_destroy,
+                                                  .mark = vgpu_cuda_graph_mark,
+                                                  .await_mark = vgpu_cuda_graph_await_mark,
+                                                  .drop_mark = vgpu_cuda_graph_drop_mark,
                                                   .build = vgpu_cuda_graph_build};
 
 const struct vgpu_backend vgpu_cuda_backend = {.name = "cuda",

@@ -19,6 +19,10 @@ bool vgpu_session_maps(const struct vgpu_session *session) {
   return (session->welcome.features & both) == both && session->rings.base != NULL;
 }
 
+bool vgpu_session_mirrors(const struct vgpu_session *session) {
+  return (session->welcome.features & VGPU_FEATURE_MIRROR) != 0;
+}
+
 bool vgpu_session_has_graphs(const struct vgpu_session *session) {
   return (session->welcome.features & VGPU_FEATURE_GRAPHS) != 0;
 }

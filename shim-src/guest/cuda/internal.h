@@ -92,8 +92,10 @@ struct vgpu_driver {
   struct vgpu_virtual virtual;
   struct vgpu_staging staging;
   struct vgpu_device_pools pools[VGPU_DEVICES_MAX]; /* of each visible device; under `lock` */
-  pthread_mutex_t managed_lock;                     /* guards the next member; is taken before `lock` */
+  pthread_mutex_t managed_lock;                     /* guards the next three members; is taken before `lock` */
   struct vgpu_managed_code *managed_code;
+  struct vgpu_mirrored *mirrored;
+  struct vgpu_mirrored_pages *mirrored_pages;
   pthread_mutex_t graph_lock;              /* guards graphs and captures; is taken before `lock` */
   uint32_t capturing;                      /* count of captures in progress; also read without the lock */
   uint64_t captures;                       /* count of all captures so far */

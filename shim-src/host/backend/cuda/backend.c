@@ -19,6 +19,7 @@
 #include "host/backend/cuda/filter.h"
 #include "host/backend/cuda/graph.h"
 #include "host/backend/cuda/load.h"
+#include "host/backend/cuda/managed.h"
 #include "host/backend/cuda/nvml.h"
 #include "host/backend/cuda/self_check.h"
 #include "host/backend/cuda/session.h"
@@ -348,7 +349,12 @@ static int32_t carry_out(struct vgpu_worker *worker, const struct vgpu_dispatch_
 
 static int32_t run(struct vgpu_worker *worker, const struct vgpu_dispatch_row *row, const void *body,
                    void *reply, struct vgpu_bulk *bulk) {
-  return vgpu_cuda_slice_run(worker, carry_out, row, body, reply, bulk);
+  if (worker->cuda == NULL || worker->cuda->managed == NULL)
+    return vgpu_cuda_slice_run(worker, carry_out, row, body, reply, bulk);
+  vgpu_cuda_managed_before(worker, row);
+  const int32_t status = vgpu_cuda_slice_run(worker, carry_out, row, body, reply, bulk);
+  if (status == CUDA_SUCCESS) vgpu_cuda_managed_after(worker, row);
+  return status;
 }
 
 static void call_over(struct vgpu_worker *worker, uint64_t note) {

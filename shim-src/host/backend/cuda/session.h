@@ -40,6 +40,7 @@ struct vgpu_cuda {
   struct vgpu_cuda_load *loads;   /* loads that have begun */
   struct vgpu_cuda_endings endings;
   struct vgpu_cuda_gates *gates;
+  struct vgpu_cuda_managed *managed; /* NULL: the guest uses no managed variable */
   struct vgpu_cuda_kept kept;
   struct vgpu_cuda_shared *shared;
   int64_t corrected; /* the time (vgpu_now_ms) when NVML corrected the account of memory; 0: never */

@@ -164,7 +164,7 @@ describe('a driver behind a host', () => {
     assert.equal(said('no event'), 1);
   });
 
-  it('has a graph with the branches of the program\'s graph', async () => {
+  it("has a graph with the branches of the program's graph", async () => {
     await start('calls');
     await run('graph_edges', 'branches');
     assert.equal(said('graph of 6 nodes, 8 edges'), 1);

@@ -95,6 +95,7 @@ bool vgpu_park(struct vgpu_worker *worker, const struct vgpu_request *request) {
   if (frame->bulk > 0) memcpy(parked->bytes + frame->body, request->bulk, frame->bulk);
   parked->request.body = parked->bytes;
   parked->request.bulk = parked->bytes + frame->body;
+  if (parking->last == NULL) parking->crowded = false;
   if (parking->last == NULL) parking->first = parked;
   else parking->last->next = parked;
   parking->last = parked;
@@ -142,7 +143,7 @@ static uint64_t due_of(const struct vgpu_worker *worker, const struct vgpu_parke
   if (pause > MOST_PAUSE_NS) pause = MOST_PAUSE_NS;
   if (pause < LEAST_PAUSE_NS) pause = LEAST_PAUSE_NS;
   /* The other threads' calls keep most of the time, also where asking is slow. */
-  if (pause < COST_PAUSE * parked->cost) pause = COST_PAUSE * parked->cost;
+  if (worker->parking.crowded && pause < COST_PAUSE * parked->cost) pause = COST_PAUSE * parked->cost;
   return parked->asked + pause;
 }
 
@@ -253,6 +254,7 @@ bool vgpu_parking_serve(struct vgpu_worker *worker) {
       if (!vgpu_link_sleep(link, due)) return false;
     }
     if (!came) continue;
+    worker->parking.crowded = true;
     if (waited) vgpu_link_learn(link, &spinning, slept);
     return vgpu_parking_tell(worker);
   }

@@ -92,7 +92,7 @@ struct vgpu_driver {
   struct vgpu_virtual virtual;
   struct vgpu_staging staging;
   struct vgpu_device_pools pools[VGPU_DEVICES_MAX]; /* of each visible device; under `lock` */
-  pthread_mutex_t managed_lock;                     /* guards the next three members; is taken before `lock` */
+  pthread_mutex_t managed_lock; /* guards the next three members; is taken before `lock` */
   struct vgpu_managed_code *managed_code;
   struct vgpu_mirrored *mirrored;
   struct vgpu_mirrored_pages *mirrored_pages;
@@ -155,7 +155,8 @@ bool vgpu_lent_possible(void);
 void *vgpu_lent_take(struct vgpu_driver *driver, uint64_t context, size_t bytes, uint32_t *shared_region);
 /*
  * The same for a range of the program's own memory (registered.c): it becomes device memory at the same
- * address and keeps its content. `flags`: 0 or READ_ONLY of cuMemHostRegister. vgpu_lent_end and vgpu_session_shared_region_drop end this.
+ * address and keeps its content. `flags`: 0 or READ_ONLY of cuMemHostRegister. vgpu_lent_end and
+ * vgpu_session_shared_region_drop end this.
  */
 void *vgpu_lent_take_for(struct vgpu_driver *driver, const void *range, size_t bytes, uint32_t flags,
                          uint32_t *shared_region);

@@ -244,7 +244,7 @@ static void in_turn(void) {
     OK(CALL(cuMemsetD32_v2, (devptr, unsigned, size_t), flag, 1, 1));
     OK(CALL(cuStreamSynchronize, (void *), other));
     OK(CALL(cuStreamSynchronize, (void *), one));
-    /* What comes after a launch in its stream does not keep the next launch. */
+    /* Work behind a launch in its stream does not delay the next launch. */
     clear(flag, 1);
     OK(CALL(cuGraphLaunch, (void *, void *), exec, one));
     OK(await_word(one, flag));

@@ -324,7 +324,7 @@ static void seen_at_once(void) {
 }
 
 /*
- * What vLLM asks of pinned memory at its start (vllm/v1/worker/gpu/buffer_utils.py, csrc/cuda_view.cu):
+ * vLLM asks this of pinned memory at its start (vllm/v1/worker/gpu/buffer_utils.py, csrc/cuda_view.cu):
  * memory that PyTorch has pinned without flags has an address on the device, where a kernel or copy sees what
  * the program writes later, without any further call.
  */

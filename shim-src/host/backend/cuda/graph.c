@@ -45,7 +45,7 @@ static int compare_nodes(const void *one, const void *other) {
   return (a > b) - (a < b);
 }
 
-/* What is captured next depends on these nodes only. The driver accepts each node once. */
+/* The next captured work depends on these nodes only. The driver accepts each node once. */
 static bool depend_on(const struct vgpu_cuda *cuda, void **nodes, size_t count) {
   size_t kept = 0;
   if (count > 0) qsort(nodes, count, sizeof *nodes, compare_nodes);

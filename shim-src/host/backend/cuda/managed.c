@@ -139,7 +139,7 @@ static int32_t read_changes(struct vgpu_worker *worker, struct variable *variabl
   result = VGPU_DRIVER(api, cuMemcpyDtoHAsync_v2, now, variable->address, variable->bytes, stream);
   if (result == CUDA_SUCCESS) result = VGPU_DRIVER(api, cuStreamSynchronize, stream);
   if (result != CUDA_SUCCESS || !exchange(worker, variable, now, true)) return result;
-  /* What the program has changed meanwhile differs from these, and goes to the device later. */
+  /* Bytes that the program has changed meanwhile differ from these, and go to the device later. */
   memcpy(variable->last, now, variable->bytes);
   return result;
 }

@@ -81,6 +81,8 @@ export interface ProfileEnvironment {
   readonly separator: string;
   /** Every entry must be a library that the service's user can load. */
   readonly preflight: 'library' | 'directory' | 'none';
+  /** Set only for a host that shares no memory with this guest, and only if the unit does not set the variable. */
+  readonly without?: 'shared-memory';
   readonly why: string;
 }
 

@@ -143,6 +143,15 @@ uint32_t vgpu_session_piece(const struct vgpu_session *session, size_t total);
 
 /* True if a shared region can be device memory, too, at its address in the guest. */
 bool vgpu_session_maps(const struct vgpu_session *session);
+
+/* True if the host moves the bytes of managed variables: managed_mirror. */
+bool vgpu_session_mirrors(const struct vgpu_session *session);
+
+/* True if the host has the driver's graphs: it takes edges, and orders the launches of an executable. */
+bool vgpu_session_has_graphs(const struct vgpu_session *session);
+
+/* True if the host registers memory that the device only reads. */
+bool vgpu_session_reads_only(const struct vgpu_session *session);
 /*
  * True if shared regions are in memory that this VM shares with its host. It is not ordinary memory of this
  * kernel.

@@ -19,6 +19,18 @@ bool vgpu_session_maps(const struct vgpu_session *session) {
   return (session->welcome.features & both) == both && session->rings.base != NULL;
 }
 
+bool vgpu_session_mirrors(const struct vgpu_session *session) {
+  return (session->welcome.features & VGPU_FEATURE_MIRROR) != 0;
+}
+
+bool vgpu_session_has_graphs(const struct vgpu_session *session) {
+  return (session->welcome.features & VGPU_FEATURE_GRAPHS) != 0;
+}
+
+bool vgpu_session_reads_only(const struct vgpu_session *session) {
+  return (session->welcome.features & VGPU_FEATURE_READ_ONLY) != 0;
+}
+
 bool vgpu_session_in_vm_memory(const struct vgpu_session *session) {
   return session->vm.bytes > 0;
 }

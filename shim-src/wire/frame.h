@@ -63,7 +63,9 @@
  *
  * With VGPU_FEATURE_EXCHANGE sessions of one guest can open each other's memory, by tokens. A host that
  * passes on the driver's handles offers VGPU_FEATURE_IPC for what cuIpc* shares, and VGPU_FEATURE_SHARES
- * for physical memory and pools.
+ * for physical memory and pools. VGPU_FEATURE_READ_ONLY: its shared_region_map takes the flag READ_ONLY of
+ * cuMemHostRegister. VGPU_FEATURE_GRAPHS: it takes graph_edges, and launches of one executable run one after
+ * the other in whatever streams they are.
  *
  * With VGPU_FEATURE_RESUME the session survives its connection. A guest that offers it sends a struct
  * vgpu_resume behind its HELLO. When its connection breaks, the guest connects again and sets `join` and
@@ -162,9 +164,12 @@ enum vgpu_control_opcode {
 #define VGPU_FEATURE_RESUME 0x800u /* the session survives its connection */
 /* In HELLO: the session also survives with rings. Older guests have only one of the two features. */
 #define VGPU_FEATURE_RESUME_RINGS 0x1000u
-#define VGPU_FEATURE_IPC 0x2000u    /* share_memory and share_event for what cuIpc* shares */
-#define VGPU_FEATURE_SHARES 0x4000u /* also for physical memory and pools */
-#define VGPU_FEATURE_PARK 0x8000u   /* answers come out of order */
+#define VGPU_FEATURE_IPC 0x2000u        /* share_memory and share_event for what cuIpc* shares */
+#define VGPU_FEATURE_SHARES 0x4000u     /* also for physical memory and pools */
+#define VGPU_FEATURE_PARK 0x8000u       /* answers come out of order */
+#define VGPU_FEATURE_READ_ONLY 0x10000u /* shared_region_map for memory that the device only reads */
+#define VGPU_FEATURE_GRAPHS 0x20000u    /* graph_edges, and the host orders the launches of an executable */
+#define VGPU_FEATURE_MIRROR 0x40000u    /* managed_mirror: the host moves bytes of managed variables */
 
 struct vgpu_frame {
   uint32_t length; /* of the whole frame: pad8(sizeof header + body + bulk) */

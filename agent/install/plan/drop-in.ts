@@ -6,6 +6,7 @@ import type { MachineFacts, OwnedFileFacts } from '../../contracts/facts.js';
 import type { Change } from '../../contracts/plan.js';
 import type { LoadedUnit } from '../../contracts/unit.js';
 import { outputTarget, startNote } from '../../guest/unit/start-record.js';
+import { splitHosts } from '../../guest/vgpu-host/endpoint.js';
 import { own } from '../../lib/json.js';
 import { dropInPath, isInStore, storeCurrent } from '../../lib/paths.js';
 import { expandVariables } from '../../profile/instance.js';
@@ -55,14 +56,23 @@ export function wantedVariables(
   // A container gets the GPU as a device: what its unit sets does not come through.
   if (containerOf(unit) !== null) return [];
   const values = { store: storeCurrent, multiarch: facts.distribution.multiarch };
-  return profile.environment.flatMap(({ name, entries, separator, why, preflight }) => {
+  return profile.environment.flatMap(({ name, entries, separator, why, preflight, without }) => {
     const ours = entries.map((entry) => expandVariables(entry, values)).filter((entry) => entry !== null);
     if (ours.length === 0) return [];
     const inherited = inheritedEntries(unit, name, separator).filter((entry) => !ours.includes(entry));
+    if (without !== undefined && (sharesMemory(facts) || inherited.length > 0)) return [];
     return [
       { name, separator, why, preflight, entries: ours, inherited, overridden: overriddenBy(unit, name) },
     ];
   });
+}
+
+/** A unix socket that is forwarded to another machine is not recognized. */
+function sharesMemory({ host, vmMemory }: MachineFacts): boolean {
+  return splitHosts(host.endpoint).every(
+    (endpoint) =>
+      endpoint.startsWith('unix:') || (endpoint.startsWith('vsock:') && (vmMemory?.devices.length ?? 0) > 0),
+  );
 }
 
 /** From the unit's files where they are known, else from the values that systemd has loaded. */

@@ -92,8 +92,10 @@ struct vgpu_driver {
   struct vgpu_virtual virtual;
   struct vgpu_staging staging;
   struct vgpu_device_pools pools[VGPU_DEVICES_MAX]; /* of each visible device; under `lock` */
-  pthread_mutex_t managed_lock;                     /* guards the next member; is taken before `lock` */
+  pthread_mutex_t managed_lock; /* guards the next three members; is taken before `lock` */
   struct vgpu_managed_code *managed_code;
+  struct vgpu_mirrored *mirrored;
+  struct vgpu_mirrored_pages *mirrored_pages;
   pthread_mutex_t graph_lock;              /* guards graphs and captures; is taken before `lock` */
   uint32_t capturing;                      /* count of captures in progress; also read without the lock */
   uint64_t captures;                       /* count of all captures so far */
@@ -153,9 +155,10 @@ bool vgpu_lent_possible(void);
 void *vgpu_lent_take(struct vgpu_driver *driver, uint64_t context, size_t bytes, uint32_t *shared_region);
 /*
  * The same for a range of the program's own memory (registered.c): it becomes device memory at the same
- * address and keeps its content. vgpu_lent_end and vgpu_session_shared_region_drop end this.
+ * address and keeps its content. `flags`: 0 or READ_ONLY of cuMemHostRegister. vgpu_lent_end and
+ * vgpu_session_shared_region_drop end this.
  */
-void *vgpu_lent_take_for(struct vgpu_driver *driver, const void *range, size_t bytes,
+void *vgpu_lent_take_for(struct vgpu_driver *driver, const void *range, size_t bytes, uint32_t flags,
                          uint32_t *shared_region);
 void vgpu_lent_end(const void *memory);
 /* True if the program's own memory can be shared in place. Memory that a VM shares with its host cannot. */

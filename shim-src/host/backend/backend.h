@@ -42,11 +42,23 @@ struct vgpu_inventory {
  */
 #define VGPU_RECORDING_STREAM UINT64_MAX
 struct vgpu_exec_object;
+struct vgpu_graph_edge;
 struct vgpu_backend_graphs {
-  bool (*begin)(struct vgpu_worker *worker, uint64_t context);
+  bool (*begin)(struct vgpu_worker *worker, const struct vgpu_exec_object *exec);
+  /* Before and after each frame of an executable with edges. False: no graph can be made. */
+  bool (*before)(struct vgpu_worker *worker, const struct vgpu_graph_edge *edges, uint32_t count);
+  bool (*after)(struct vgpu_worker *worker, uint32_t frame);
   void *(*end)(struct vgpu_worker *worker, bool keep);
   int32_t (*launch)(struct vgpu_worker *worker, void *graph, uint64_t context, uint64_t stream);
   void (*destroy)(struct vgpu_worker *worker, void *graph);
+  /*
+   * The device runs launches of a graph one after the other. The frames of a launch that were run one by one,
+   * or the launch of a graph that is destroyed, are followed by *mark in their stream; the next launch waits
+   * for the mark.
+   */
+  int32_t (*mark)(struct vgpu_worker *worker, void **mark, uint64_t context, uint64_t stream);
+  int32_t (*await_mark)(struct vgpu_worker *worker, void *mark, uint64_t context, uint64_t stream);
+  void (*drop_mark)(struct vgpu_worker *worker, void *mark);
   /* Makes a graph with conditional nodes from its frames and stores it in exec->graph. Returns a CUresult. */
   int32_t (*build)(struct vgpu_worker *worker, struct vgpu_exec_object *exec);
 };

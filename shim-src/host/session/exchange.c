@@ -79,10 +79,11 @@ int32_t vgpu_exchange_publish(struct vgpu_worker *worker, enum vgpu_exchange_kin
 }
 
 int32_t vgpu_exchange_fetch(struct vgpu_worker *worker, enum vgpu_exchange_kind kind,
-                            const struct vgpu_token *token, int *descriptor, uint64_t *bytes) {
+                            const struct vgpu_token *token, bool own, int *descriptor, uint64_t *bytes) {
   struct vgpu_exchange_message message = {.wish = VGPU_EXCHANGE_FETCH, .kind = kind, .token = *token};
   int32_t result = ask(worker, &message, -1, descriptor);
-  if (result == CUDA_SUCCESS && message.session == worker->session) result = CUDA_ERROR_INVALID_CONTEXT;
+  if (result == CUDA_SUCCESS && !own && message.session == worker->session)
+    result = CUDA_ERROR_INVALID_CONTEXT;
   bool sealed = kind != VGPU_EXCHANGE_DRIVER;
   if (result == CUDA_SUCCESS &&
       (*descriptor < 0 || (sealed && !vgpu_shared_sound(*descriptor, message.bytes))))

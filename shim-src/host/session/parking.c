@@ -11,6 +11,7 @@
 #define LEAST_PAUSE_NS 20000u
 #define MOST_PAUSE_NS 2000000u
 #define PAUSES 256u           /* the next pause is this part of the time that the call has waited */
+#define COST_PAUSE 8u         /* the next pause is at least so many times as long as the call took */
 #define TELL_NS 1000000000ull /* to a guest without VGPU_FEATURE_PARK */
 
 struct vgpu_parked {
@@ -19,6 +20,7 @@ struct vgpu_parked {
   uint64_t note;
   uint64_t since; /* nanoseconds */
   uint64_t asked; /* when it was last carried out */
+  uint64_t cost;  /* nanoseconds that this took */
   bool told;      /* answered with NOT_READY: the guest repeats the call */
   _Alignas(8) unsigned char bytes[];
 };
@@ -92,6 +94,7 @@ bool vgpu_park(struct vgpu_worker *worker, const struct vgpu_request *request) {
   if (frame->bulk > 0) memcpy(parked->bytes + frame->body, request->bulk, frame->bulk);
   parked->request.body = parked->bytes;
   parked->request.bulk = parked->bytes + frame->body;
+  if (parking->last == NULL) parking->crowded = false;
   if (parking->last == NULL) parking->first = parked;
   else parking->last->next = parked;
   parking->last = parked;
@@ -138,6 +141,8 @@ static uint64_t due_of(const struct vgpu_worker *worker, const struct vgpu_parke
   uint64_t pause = waited / PAUSES;
   if (pause > MOST_PAUSE_NS) pause = MOST_PAUSE_NS;
   if (pause < LEAST_PAUSE_NS) pause = LEAST_PAUSE_NS;
+  /* The other threads' calls keep most of the time, also where asking is slow. */
+  if (worker->parking.crowded && pause < COST_PAUSE * parked->cost) pause = COST_PAUSE * parked->cost;
   return parked->asked + pause;
 }
 
@@ -174,6 +179,7 @@ static uint64_t limit_ns(const struct vgpu_worker *worker) {
 }
 
 static void carry_out(struct vgpu_worker *worker, struct vgpu_parked *parked, struct vgpu_answer *answer) {
+  const uint64_t begun = vgpu_now_ns();
   worker->request = &parked->request;
   worker->note = parked->note;
   /* The next answer overwrites the bytes of the previous one. */
@@ -182,6 +188,7 @@ static void carry_out(struct vgpu_worker *worker, struct vgpu_parked *parked, st
   parked->note = worker->note;
   worker->note = 0;
   parked->asked = vgpu_now_ns();
+  parked->cost = parked->asked - begun;
 }
 
 bool vgpu_parking_ask(struct vgpu_worker *worker, vgpu_request_filter *accepts) {
@@ -246,6 +253,7 @@ bool vgpu_parking_serve(struct vgpu_worker *worker) {
       if (!vgpu_link_sleep(link, due)) return false;
     }
     if (!came) continue;
+    worker->parking.crowded = true;
     if (waited) vgpu_link_learn(link, &spinning, slept);
     return vgpu_parking_tell(worker);
   }

@@ -21,6 +21,7 @@ struct vgpu_parking {
   struct vgpu_parked *first, *last; /* in order of arrival */
   uint32_t count;
   uint64_t bytes;
+  bool crowded;      /* other calls have come while one is parked: another thread of the program makes them */
   bool out_of_order; /* agreed: VGPU_FEATURE_PARK */
   bool hurried;      /* carry parked calls out again at once */
 };

@@ -128,6 +128,9 @@ static void offer_features(struct vgpu_worker *worker, const struct vgpu_hello *
     welcome->features |=
         hello->features &
         (worker->backend->memory_is_ours ? VGPU_FEATURE_EXCHANGE : VGPU_FEATURE_IPC | VGPU_FEATURE_SHARES);
+  if (!worker->backend->memory_is_ours)
+    welcome->features |=
+        hello->features & (VGPU_FEATURE_READ_ONLY | VGPU_FEATURE_GRAPHS | VGPU_FEATURE_MIRROR);
   if (survives(worker, hello, welcome)) welcome->features |= hello->features & VGPU_FEATURE_RESUME;
   worker->link.line.agreed = (welcome->features & VGPU_FEATURE_RESUME) != 0;
   if (worker->link.line.agreed) welcome->secret = worker->secret;

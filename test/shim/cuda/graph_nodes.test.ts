@@ -12,6 +12,8 @@ const PROGRAMS: CasePrograms = {
     edges: 'edges keep their data, and a query that would lose it is refused',
     captured_edges: 'a capture into a graph begins behind its nodes, with the edges that were asked for',
     dot: 'a graph is written down for dot',
+    branches: 'branches, child graphs and what joins them are done in their order',
+    in_turn: 'launches of one executable run one after the other in whatever streams they are',
   },
   graph_conditions: {
     decides: 'a kernel decides whether a body is done, or which',

@@ -1,7 +1,8 @@
-import { type CasePrograms, describeCases } from '../case_programs.js';
+import { type CasePrograms, describeCases, describeCasesOverMappingDriver } from '../case_programs.js';
 
 const PROGRAMS: CasePrograms = {
   managed_code: {
+    in_turn: 'a kernel, copies and the program change a variable in turn',
     library_module: "a module of a library has the library's variables, and they end with it",
     references: "texture references of a library's module end with the library",
     other_context: 'a module tells where a variable lies whatever context is current, or none',
@@ -11,3 +12,4 @@ const PROGRAMS: CasePrograms = {
 };
 
 describeCases('managed variables', PROGRAMS, true);
+describeCasesOverMappingDriver('managed variables', PROGRAMS);

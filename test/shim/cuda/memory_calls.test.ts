@@ -49,6 +49,8 @@ const PROGRAMS: CasePrograms = {
     many: 'pinned memory is made, given back and made again',
     threads: 'many threads have pinned memory of their own',
     forks: 'a child that forked has none of it',
+    viewed:
+      "vLLM's buffers are seen by the device where memory is shared, and refused by their error elsewhere",
     seen_at_once:
       'the program sees each fill and copy into pinned, registered and managed memory when the call returns',
   },

@@ -3,6 +3,8 @@ import { describeCases, describeCasesOverMappingDriver, describeCasesOverRings }
 const TURNS = {
   registered_calls: {
     turns: 'a kernel and the program use it in turn where it is, or it has no address there',
+    read_only:
+      'is registered for a device that only reads where the attribute says so, and refused elsewhere',
   },
 };
 describeCases('memory that the program registers', TURNS, true);

@@ -164,6 +164,13 @@ describe('a driver behind a host', () => {
     assert.equal(said('no event'), 1);
   });
 
+  it("has a graph with the branches of the program's graph", async () => {
+    await start('calls');
+    await run('graph_edges', 'branches');
+    assert.equal(said('graph of 6 nodes, 8 edges'), 1);
+    assert.equal(said('graph of 5 nodes, 7 edges'), 1, 'of the nodes that are switched on');
+  });
+
   it('launches a graph that is launched again as one of its own', async () => {
     await start('calls');
     assert.match(await run('graph_calls', PTX), /^failures 0$/m);

@@ -4,7 +4,7 @@
  */
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
-import { existsSync, readFileSync } from 'node:fs';
+import { existsSync, readFileSync, statSync } from 'node:fs';
 import path from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import { ROOT } from '../cuda/private_programs.js';
@@ -106,10 +106,11 @@ describe('scripts/gpu-check', { skip: python ? false : 'no python3' }, () => {
   });
 
   it('runs from the archive that --pack makes, without the tree that built it', () => {
-    const archive = path.join(scratch.path, 'pack.tar.gz');
+    const archive = path.join(scratch.path, 'not yet there/pack.tar.gz');
     const script = path.join(ROOT, 'scripts/gpu-check');
     const packed = spawnSync(script, ['--build', SHIM, '--pack', archive], { encoding: 'utf8' });
     assert.equal(packed.status, 0, packed.stderr);
+    assert.ok(statSync(archive).size < 60 * 1024 * 1024);
     assert.equal(spawnSync('tar', ['-xzf', archive, '-C', scratch.path]).status, 0);
     const there = path.join(scratch.path, 'vgpu-gpu-check');
     assert.ok(

@@ -30,6 +30,14 @@ describe('memory that a program registers with --device cuda', {
     assert.doesNotMatch(host.log(), /has no address on the device/);
   });
 
+  it('is registered with the driver as memory that the device only reads, if the program says so', async () => {
+    const telling = await startStandIn('maps,real,calls', { listen: `unix:${scratch.path}/telling` });
+    const env = { ...process.env, VGPU_HOST: telling.address, LD_LIBRARY_PATH: SHIM };
+    await run(builtFile('programs/registered_calls'), ['read_only'], { env });
+    await telling.logged(/stand-in: pinned to be read/);
+    await telling.stop();
+  });
+
   it('cannot be put over memory of the worker, nor over other memory of the session', async () => {
     const [context, sharedRegionAdd, sharedRegionDrop, bytes] = [100n, 6, 7, 2n << 20n];
     const client = await WireClient.greeted(`${scratch.path}/s`, 1, 'ring');

@@ -244,6 +244,21 @@ bool vgpu_session_maps(const struct vgpu_session *session) {
   return session->maps;
 }
 
+bool vgpu_session_mirrors(const struct vgpu_session *session) {
+  (void)session;
+  return false;
+}
+
+bool vgpu_session_has_graphs(const struct vgpu_session *session) {
+  (void)session;
+  return false;
+}
+
+bool vgpu_session_reads_only(const struct vgpu_session *session) {
+  (void)session;
+  return false;
+}
+
 bool vgpu_session_in_vm_memory(const struct vgpu_session *session) {
   (void)session;
   return false;

@@ -183,7 +183,85 @@ static void dot(void) {
   drop(child, NULL);
 }
 
-static const struct check_case cases[] = {{"edges", edges}, {"captured_edges", captured_edges}, {"dot", dot}};
+/*
+ * Six frames and eight dependencies: a fill, two kernels behind it, a child graph behind both whose two
+ * kernels do not depend on each other, and a fill behind the child graph. An empty node joins.
+ */
+static void branches(void) {
+  void *function = put_function(), *graph = new_graph(), *child = new_graph(), *stream = new_stream();
+  void *root = NULL, *side[2] = {0}, *joined = NULL, *inner = NULL, *last = NULL, *parameters[2];
+  devptr memory = check_alloc(4096), to = 0;
+  unsigned what = 0;
+  struct node_params fill = fill_node(memory, 1, 8), kernel = put_node(function, &to, &what, parameters);
+  struct node_params empty = {.type = EMPTY}, nested = {.type = GRAPH, .of.child = {child, 0}};
+  OK(add_node(&root, graph, NULL, 0, &fill));
+  for (unsigned i = 0; i < 2; i++) {
+    to = memory + 4 * (what = 2 + i);
+    OK(add_node(&side[i], graph, &root, 1, &kernel));
+    to = memory + 4 * (what = 4 + i);
+    OK(add_node(&inner, child, NULL, 0, &kernel));
+  }
+  OK(add_node(&joined, graph, side, 2, &empty));
+  OK(add_node(&inner, graph, &joined, 1, &nested));
+  fill = fill_node(memory + 24, 6, 1);
+  OK(add_node(&last, graph, &inner, 1, &fill));
+  void *exec = new_exec(graph);
+  for (unsigned i = 0; i < 4; i++) {
+    OK(launch(exec, stream));
+    const unsigned expected[] = {1, 1, 2, 3, 4, 5, 6, 1};
+    for (unsigned j = 0; j < 8; j++) IS(expected[j], word_at(memory + 4 * j));
+    clear(memory, 8);
+  }
+  OK(CALL(cuGraphNodeSetEnabled, (void *, void *, unsigned), exec, side[0], 0));
+  for (unsigned i = 0; i < 3; i++) OK(launch(exec, stream));
+  IS(1, word_at(memory + 8));
+  IS(3, word_at(memory + 12));
+  IS(6, word_at(memory + 24));
+  drop(graph, exec);
+  drop(child, NULL);
+}
+
+static int await_word(void *stream, devptr word) {
+  return CALL(cuStreamWaitValue32_v2, (void *, devptr, uint32_t, unsigned), stream, word, 1, 0);
+}
+
+/* Launches of one executable in two streams, the first of which waits. */
+static void in_turn(void) {
+  void *function = put_function(), *graph = new_graph(), *one = new_stream(), *other = new_stream();
+  void *node = NULL, *parameters[2];
+  devptr memory = check_alloc(4096), flag = check_alloc(4);
+  unsigned what = 5;
+  struct node_params kernel = put_node(function, &memory, &what, parameters);
+  OK(add_node(&node, graph, NULL, 0, &kernel));
+  void *exec = new_exec(graph);
+  /* The first launches are run call by call; a change makes the next ones so again. */
+  for (unsigned i = 0; i < 8; i++) {
+    clear(flag, 1);
+    OK(await_word(one, flag));
+    OK(CALL(cuGraphLaunch, (void *, void *), exec, one));
+    OK(CALL(cuGraphLaunch, (void *, void *), exec, other));
+    IS(NOT_READY, CALL(cuStreamQuery, (void *), other));
+    OK(CALL(cuMemsetD32_v2, (devptr, unsigned, size_t), flag, 1, 1));
+    OK(CALL(cuStreamSynchronize, (void *), other));
+    OK(CALL(cuStreamSynchronize, (void *), one));
+    /* Work behind a launch in its stream does not delay the next launch. */
+    clear(flag, 1);
+    OK(CALL(cuGraphLaunch, (void *, void *), exec, one));
+    OK(await_word(one, flag));
+    OK(launch(exec, other));
+    OK(CALL(cuMemsetD32_v2, (devptr, unsigned, size_t), flag, 1, 1));
+    OK(CALL(cuStreamSynchronize, (void *), one));
+    if (i % 3 == 2) OK(set_exec(exec, node, &kernel));
+  }
+  IS(5, word_at(memory));
+  drop(graph, exec);
+}
+
+static const struct check_case cases[] = {{"edges", edges},
+                                          {"captured_edges", captured_edges},
+                                          {"dot", dot},
+                                          {"branches", branches},
+                                          {"in_turn", in_turn}};
 
 int main(int argc, char **argv) {
   return check_main(argc, argv, cases, sizeof cases / sizeof *cases);

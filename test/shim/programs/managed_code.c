@@ -5,11 +5,12 @@
 
 #include "check.h"
 
-enum { MANAGED = 83 };
+enum { MANAGED = 83, TABLE = 9000 };
 
 static const char text[] = ".version 6.0\n.target sm_60\n.address_size 64\n"
                            ".global .texref picture;\n"
                            ".visible .global .attribute(.managed) .align 4 .u32 shared_word = 5;\n"
+                           ".visible .global .attribute(.managed) .align 1 .b8 shared_table[9000];\n"
                            ".visible .global .align 4 .u32 plain_word = 6;\n"
                            ".visible .entry go() { .reg .b32 %v;\n"
                            "ld.global.u32 %v, [shared_word]; add.u32 %v, %v, 10;\n"
@@ -99,6 +100,51 @@ static void library_module(void) {
     IS(INVALID_VALUE, pointer_context(by_module));
     IS(INVALID_VALUE, pointer_context(plain));
   }
+}
+
+static void go(void *module, void *stream) {
+  void *function = NULL;
+  MUST(CALL(cuModuleGetFunction, (void **, void *, const char *), &function, module, "go"));
+  OK(CALL(cuLaunchKernel,
+          (void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **,
+           void **),
+          function, 1, 1, 1, 1, 1, 1, 0, stream, NULL, NULL));
+}
+
+/* A kernel by the variable's name, copies and fills by its address, and the program change it in turn. */
+static void in_turn(void) {
+  if (!possible()) return;
+  void *library = load_library(), *module = module_of(library), *stream = NULL, *other = NULL;
+  devptr at = variable(module, "shared_word"), table = variable(module, "shared_table");
+  volatile unsigned *word = (volatile unsigned *)(uintptr_t)at;
+  unsigned char *bytes = (unsigned char *)(uintptr_t)table, back[TABLE];
+  OK(CALL(cuStreamCreate, (void **, unsigned), &stream, 1));
+  OK(CALL(cuStreamCreate, (void **, unsigned), &other, 1));
+  IS(5, *word);
+  for (unsigned i = 0; i < TABLE; i++) IS(0, bytes[i]);
+  *word = 7;
+  go(module, stream);
+  OK(CALL(cuStreamSynchronize, (void *), stream));
+  IS(17, *word);
+  go(module, stream);
+  go(module, stream);
+  OK(CALL(cuCtxSynchronize, (void), ));
+  IS(37, *word);
+  check_pattern(bytes, TABLE, 3);
+  OK(CALL(cuMemcpyDtoH_v2, (void *, devptr, size_t), back, table, TABLE));
+  IS(0, memcmp(back, bytes, TABLE));
+  OK(CALL(cuMemsetD8Async, (devptr, unsigned char, size_t, void *), table + 100, 9, 8000, other));
+  OK(CALL(cuStreamSynchronize, (void *), other));
+  memset(back + 100, 9, 8000);
+  IS(0, memcmp(back, bytes, TABLE));
+  *word = 1;
+  bytes[TABLE - 1] = 77;
+  go(module, NULL);
+  OK(CALL(cuMemcpyDtoH_v2, (void *, devptr, size_t), back, table, TABLE));
+  IS(77, back[TABLE - 1]);
+  IS(11, *word);
+  OK(unload(library));
+  TRUE(!mapped(at) && !mapped(table));
 }
 
 /* References of a library's module end with the library. */
@@ -200,11 +246,9 @@ static void without_context(void) {
   IS(INVALID_CONTEXT, release());
 }
 
-static const struct check_case cases[] = {{"library_module", library_module},
-                                          {"references", references},
-                                          {"other_context", other_context},
-                                          {"context_ends", context_ends},
-                                          {"without_context", without_context}};
+static const struct check_case cases[] = {
+    {"library_module", library_module}, {"in_turn", in_turn},           {"references", references},
+    {"other_context", other_context},   {"context_ends", context_ends}, {"without_context", without_context}};
 
 int main(int argc, char **argv) {
   return check_main(argc, argv, cases, sizeof cases / sizeof *cases);

@@ -323,9 +323,34 @@ static void seen_at_once(void) {
   }
 }
 
+/*
+ * vLLM asks this of pinned memory at its start (vllm/v1/worker/gpu/buffer_utils.py, csrc/cuda_view.cu):
+ * memory that PyTorch has pinned without flags has an address on the device, where a kernel or copy sees what
+ * the program writes later, without any further call.
+ */
+static void viewed(void) {
+  unsigned char *memory = NULL, back[64];
+  unsigned kind = 0;
+  int can_map = -1;
+  devptr view = 0, device = check_alloc(sizeof back);
+  MUST(CALL(cuDeviceGetAttribute, (int *, int, int), &can_map, 19, 0));
+  MUST(CALL(cuMemHostAlloc, (void **, size_t, unsigned), (void **)&memory, 4096, 0));
+  OK(CALL(cuPointerGetAttribute, (void *, int, devptr), &kind, 2, (devptr)(uintptr_t)memory));
+  IS(1, kind); /* host memory: Tensor.is_pinned() */
+  int result = CALL(cuMemHostGetDevicePointer_v2, (devptr *, void *, unsigned), &view, memory, 0);
+  IS(can_map != 0 ? 0 : NOT_SUPPORTED, result);
+  for (unsigned i = 0; result == 0 && i < 3; i++) {
+    memset(memory + 128, (int)i + 1, sizeof back);
+    OK(CALL(cuMemcpyDtoDAsync_v2, (devptr, devptr, size_t, void *), device, view + 128, sizeof back, NULL));
+    OK(CALL(cuMemcpyDtoH_v2, (void *, devptr, size_t), back, device, sizeof back));
+    IS(0, memcmp(back, memory + 128, sizeof back));
+  }
+  OK(CALL(cuMemFreeHost, (void *), memory));
+}
+
 int main(int argc, char **argv) {
   static const struct check_case cases[] = {
       {"lengths", lengths}, {"in_order", in_order}, {"behind_a_wait", behind_a_wait}, {"many", many},
-      {"threads", threads}, {"forks", forks},       {"seen_at_once", seen_at_once}};
+      {"threads", threads}, {"forks", forks},       {"seen_at_once", seen_at_once},   {"viewed", viewed}};
   return check_main(argc, argv, cases, sizeof cases / sizeof *cases);
 }

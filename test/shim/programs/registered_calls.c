@@ -406,6 +406,52 @@ static void other_memory(void) {
   OK(detach(hole));
 }
 
+/* Copies from memory that the device may only read, and a kernel's copy of it. */
+static void only_read(unsigned char *memory, bool has_address) {
+  unsigned char back[PAGE];
+  devptr on_device = check_alloc(PAGE), at = 0;
+  OK(attach(memory, 2 * PAGE, READ_ONLY | DEVICEMAP));
+  OK(CALL(cuMemcpyHtoD_v2, (devptr, const void *, size_t), on_device, memory, PAGE));
+  OK(CALL(cuMemcpyDtoH_v2, (void *, devptr, size_t), back, on_device, PAGE));
+  IS(0, memcmp(back, memory, PAGE));
+  IS(has_address ? 0 : NOT_SUPPORTED, device_pointer(&at, memory + PAGE));
+  if (has_address) {
+    OK(CALL(cuMemcpyDtoD_v2, (devptr, devptr, size_t), on_device, at, PAGE));
+    OK(CALL(cuMemcpyDtoH_v2, (void *, devptr, size_t), back, on_device, PAGE));
+    IS(0, memcmp(back, memory + PAGE, PAGE));
+  }
+}
+
+static void read_only(void) {
+  int supported = 0;
+  unsigned char *memory = pages(4 * PAGE);
+  OK(CALL(cuDeviceGetAttribute, (int *, int, int), &supported, 113, 0));
+  if (supported == 0) {
+    IS(NOT_SUPPORTED, attach(memory, PAGE, READ_ONLY));
+    return;
+  }
+  check_pattern(memory, 4 * PAGE, 7);
+  only_read(memory, true);
+  /* A region that the device writes cannot have a page of it, but one that the device reads can. */
+  devptr at = 0;
+  OK(attach(memory + 2 * PAGE, PAGE, READ_ONLY));
+  OK(device_pointer(&at, memory + 2 * PAGE));
+  OK(detach(memory + 2 * PAGE));
+  OK(detach(memory));
+  OK(attach(memory + 100, 50, READ_ONLY | DEVICEMAP));
+  OK(attach(memory + 200, 50, READ_ONLY | DEVICEMAP));
+  OK(attach(memory + 300, 50, DEVICEMAP));
+  OK(device_pointer(&at, memory + 200));
+  IS(NOT_SUPPORTED, device_pointer(&at, memory + 300));
+  OK(detach(memory + 100));
+  OK(detach(memory + 200));
+  OK(device_pointer(&at, memory + 300)); /* nothing else is in its page now */
+  OK(detach(memory + 300));
+  FILE *file = tmpfile();
+  TRUE(file != NULL && fwrite(memory, PAGE, 2, file) == 2 && fflush(file) == 0);
+  only_read(mmap(NULL, 2 * PAGE, PROT_READ, MAP_PRIVATE, fileno(file), 0), false);
+}
+
 static void *register_own_stack(void *unused) {
   (void)unused;
   unsigned char own[64 * PAGE] = {1}; /* its first page is far from the active part of the stack */
@@ -475,6 +521,7 @@ static void pinned_elsewhere(void) {
 int main(int argc, char **argv) {
   static const struct check_case cases[] = {
       {"turns", turns},
+      {"read_only", read_only},
       {"reallocated", reallocated},
       {"first_writes", first_writes},
       {"writers", writers_lose_nothing},

@@ -27,8 +27,8 @@
  * - mig: each device is an instance of a GPU: named MIG-UUID in CUDA_VISIBLE_DEVICES, and a process sees one
  *   and no other
  * - options: cuModuleLoadDataEx says on stderr which options it has
- * - calls: cuMemHostRegister_v2, cuMemHostUnregister, cuGraphLaunch, cuGraphExecDestroy and cuLaunchKernelEx
- * say on stderr that they were called
+ * - calls: cuMemHostRegister_v2, cuMemHostUnregister, cuGraphInstantiateWithFlags, cuGraphLaunch,
+ * cuGraphExecDestroy and cuLaunchKernelEx say on stderr that they were called
  * - nodes: cuInit says on stderr which files of /dev it can open
  * - version=N: cuDriverGetVersion says N, as 12020 of driver 535
  * - exclusive: as in compute mode Exclusive_Process: of the processes that one daemon started, one at a time
@@ -191,6 +191,7 @@ EXPORT int cuMemcpyDtoDAsync_v2(uint64_t to, uint64_t from, size_t bytes, void *
 EXPORT int cuStreamQuery(void *stream);
 EXPORT int cuEventRecord(void *event, void *stream);
 EXPORT int cuDeviceGetName(char *name, int length, int device);
+EXPORT int cuGraphInstantiateWithFlags(void **executable, void *graph, unsigned long long flags);
 EXPORT int cuGraphLaunch(void *graph, void *stream);
 EXPORT int cuGraphExecDestroy(void *graph);
 EXPORT int cuLaunchKernelEx(const void *config, void *function, void **parameters, void **extra);
@@ -282,10 +283,16 @@ int cuDriverGetVersion(int *version) {
 }
 
 int cuDeviceGetAttribute(int *value, int attribute, int device) {
-  enum { COMPUTE_MODE = 20, EXCLUSIVE_PROCESS = 3, CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM = 91 };
+  enum {
+    COMPUTE_MODE = 20,
+    EXCLUSIVE_PROCESS = 3,
+    CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM = 91,
+    READ_ONLY_HOST_REGISTER_SUPPORTED = 113
+  };
   int result = NEXT(int (*)(int *, int, int), "cuDeviceGetAttribute")(value, attribute, device);
   if (result == 0 && attribute == COMPUTE_MODE && word("exclusive") != NULL) *value = EXCLUSIVE_PROCESS;
   if (result == 0 && attribute == CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM) *value = word("maps") != NULL;
+  if (result == 0 && attribute == READ_ONLY_HOST_REGISTER_SUPPORTED) *value = word("maps") != NULL;
   return result;
 }
 
@@ -538,8 +545,10 @@ static void say(const char *call) {
 }
 
 int cuMemHostRegister_v2(void *memory, size_t bytes, unsigned flags) {
-  say("pinned");
-  return NEXT(int (*)(void *, size_t, unsigned), "cuMemHostRegister_v2")(memory, bytes, flags);
+  const unsigned read_only = 8;
+  if ((flags & read_only) != 0 && word("maps") == NULL) return 801; /* CUDA_ERROR_NOT_SUPPORTED */
+  say((flags & read_only) != 0 ? "pinned to be read" : "pinned");
+  return NEXT(int (*)(void *, size_t, unsigned), "cuMemHostRegister_v2")(memory, bytes, flags & ~read_only);
 }
 
 int cuMemHostUnregister(void *memory) {
@@ -603,6 +612,17 @@ int cuEventCreate(void **event, unsigned flags) {
     return 2; /* CUDA_ERROR_OUT_OF_MEMORY */
   }
   return NEXT(int (*)(void **, unsigned), "cuEventCreate")(event, flags);
+}
+
+int cuGraphInstantiateWithFlags(void **executable, void *graph, unsigned long long flags) {
+  size_t nodes = 0, edges = 0;
+  NEXT(int (*)(void *, void **, size_t *), "cuGraphGetNodes")(graph, NULL, &nodes);
+  NEXT(int (*)(void *, void **, void **, size_t *), "cuGraphGetEdges")(graph, NULL, NULL, &edges);
+  char text[64];
+  snprintf(text, sizeof text, "graph of %zu nodes, %zu edges", nodes, edges);
+  say(text);
+  return NEXT(int (*)(void **, void *, unsigned long long), "cuGraphInstantiateWithFlags")(executable, graph,
+                                                                                           flags);
 }
 
 int cuGraphLaunch(void *graph, void *stream) {

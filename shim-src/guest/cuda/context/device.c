@@ -106,7 +106,6 @@ static bool not_carried(int32_t attribute) {
     case VGPU_ATTRIBUTE_GENERIC_COMPRESSION_SUPPORTED:
     case VGPU_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED:
     case VGPU_ATTRIBUTE_SPARSE_CUDA_ARRAY_SUPPORTED:
-    case VGPU_ATTRIBUTE_READ_ONLY_HOST_REGISTER_SUPPORTED:
     case VGPU_ATTRIBUTE_TIMELINE_SEMAPHORE_INTEROP_SUPPORTED:
     case VGPU_ATTRIBUTE_GPU_DIRECT_RDMA_SUPPORTED:
     case VGPU_ATTRIBUTE_GPU_DIRECT_RDMA_FLUSH_WRITES_OPTIONS:
@@ -132,6 +131,12 @@ static bool not_carried(int32_t attribute) {
   }
 }
 
+static bool reads_only(void) {
+  int result;
+  struct vgpu_driver *driver = vgpu_cuda_driver(&result);
+  return driver != NULL && vgpu_session_reads_only(driver->session);
+}
+
 int cuDeviceGetAttribute(int32_t *pi, int32_t attrib, int32_t dev) {
   const struct vgpu_device_facts *facts;
   int result = facts_of(dev, &facts);
@@ -155,7 +160,7 @@ int cuDeviceGetAttribute(int32_t *pi, int32_t attrib, int32_t dev) {
     *pi = vgpu_pool_shares_possible(dev);
     return CUDA_SUCCESS;
   }
-  if (not_carried(attrib)) {
+  if (not_carried(attrib) || (attrib == VGPU_ATTRIBUTE_READ_ONLY_HOST_REGISTER_SUPPORTED && !reads_only())) {
     *pi = 0;
     return CUDA_SUCCESS;
   }

@@ -221,6 +221,8 @@ static int build(struct vgpu_driver *driver, struct vgpu_exec *exec) {
       index += exec->nodes[end].work.frames;
     }
     result = send_nodes(exec, step->segment, i, end, bulk);
+    if (result == CUDA_SUCCESS && exec->conditions == NULL && vgpu_session_has_graphs(driver->session))
+      result = vgpu_exec_send_edges(exec, step->segment, i, end, index);
     struct vgpu_send_cuGraphInstantiateWithFlags send = {
         .context = exec->context, .exec = step->segment, .flags = exec->flags, .nodes = index};
     if (result == CUDA_SUCCESS) {

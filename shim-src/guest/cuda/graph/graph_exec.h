@@ -60,6 +60,13 @@ void vgpu_exec_free_list(struct vgpu_exec_node *nodes, size_t count);
  */
 int vgpu_graph_memory_launch(struct vgpu_driver *driver, const struct vgpu_exec *exec);
 
+/*
+ * Sends the dependencies between the frames of a segment, which has entries [first, end) of the list, unless
+ * each frame depends on the one before it (exec_edges.c). Returns a CUresult.
+ */
+int vgpu_exec_send_edges(const struct vgpu_exec *exec, uint64_t segment, size_t first, size_t end,
+                         uint32_t frames);
+
 /* The size of a node's frame as it is sent, and a function that writes its bytes. */
 size_t vgpu_exec_encoded_size(const struct vgpu_work *work);
 void vgpu_exec_encode(const struct vgpu_work *work, unsigned char *to);

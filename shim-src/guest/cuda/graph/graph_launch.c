@@ -34,6 +34,11 @@ static bool is_per_thread(uint64_t stream) {
   return stream == (uint64_t)(uintptr_t)VGPU_STREAM_PER_THREAD;
 }
 
+/* A host whose driver has graphs orders the launches of one segment itself. */
+static bool is_ordered(const struct vgpu_driver *driver, const struct vgpu_exec *exec) {
+  return exec->step_count == 1 && exec->steps[0].segment != 0 && vgpu_session_has_graphs(driver->session);
+}
+
 /*
  * Launches of one executable run one after the other, also in different streams. The per-thread streams of
  * two threads have the same number.
@@ -89,7 +94,8 @@ int cuGraphLaunch(void *hGraph, struct vgpu_stream *hStream) {
    */
   if (result != CUDA_SUCCESS) return result;
   send.context = exec->context;
-  result = wait_for_last(exec, &send);
+  const bool ordered = is_ordered(driver, exec);
+  if (!ordered) result = wait_for_last(exec, &send);
   for (size_t i = 0; result == CUDA_SUCCESS && i < exec->step_count; i++) {
     const struct vgpu_exec_step *step = &exec->steps[i];
     if (step->segment == 0) {
@@ -99,7 +105,7 @@ int cuGraphLaunch(void *hGraph, struct vgpu_stream *hStream) {
       result = vgpu_cuda_post(VGPU_OP_cuGraphLaunch, &send, sizeof send, NULL, 0);
     }
   }
-  if (result == CUDA_SUCCESS) result = record_end(driver, exec, &send);
+  if (result == CUDA_SUCCESS && !ordered) result = record_end(driver, exec, &send);
   for (size_t i = 0; exec->records && i < exec->count; i++) {
     if (exec->nodes[i].work.kind != VGPU_NODE_RECORD) continue;
     vgpu_event_recorded(driver, exec->nodes[i].work.handle, send.stream);

@@ -10,7 +10,10 @@
 #include "guest/cuda/internal.h"
 #include "guest/cuda/memory/registered.h"
 
-#define DEVICE_MAP 2u /* CU_MEMHOSTALLOC_DEVICEMAP, CU_MEMHOSTREGISTER_DEVICEMAP */
+#define DEVICE_MAP 2u           /* CU_MEMHOSTALLOC_DEVICEMAP, CU_MEMHOSTREGISTER_DEVICEMAP */
+#define OTHER_DEVICE 4u         /* CU_MEMHOSTREGISTER_IOMEMORY: cannot be carried */
+#define READ_ONLY 8u            /* CU_MEMHOSTREGISTER_READ_ONLY */
+#define READ_ONLY_SUPPORTED 113 /* CU_DEVICE_ATTRIBUTE_READ_ONLY_HOST_REGISTER_SUPPORTED */
 
 static int current_context(struct vgpu_driver **driver, struct vgpu_context **context) {
   int result;
@@ -138,8 +141,12 @@ int cuMemHostRegister_v2(void *p, size_t bytesize, uint32_t Flags) {
   int result = current_context(&driver, &context);
   if (result != CUDA_SUCCESS) return result;
   if (p == NULL || bytesize == 0 || (Flags & ~15u) != 0) return CUDA_ERROR_INVALID_VALUE;
-  /* The flags 4 (memory of another device) and 8 (read-only) cannot be carried. */
-  if ((Flags & 12u) != 0) return CUDA_ERROR_NOT_SUPPORTED;
+  int can_read_only = 0;
+  if ((Flags & READ_ONLY) != 0)
+    result = cuDeviceGetAttribute(&can_read_only, READ_ONLY_SUPPORTED, context->ordinal);
+  if (result != CUDA_SUCCESS) return result;
+  if ((Flags & OTHER_DEVICE) != 0 || ((Flags & READ_ONLY) != 0 && can_read_only == 0))
+    return CUDA_ERROR_NOT_SUPPORTED;
   struct vgpu_region region = {.start = (uint64_t)(uintptr_t)p,
                                .size = bytesize,
                                .kind = VGPU_REGION_REGISTERED,

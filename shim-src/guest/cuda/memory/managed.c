@@ -32,8 +32,8 @@ bool vgpu_lent_in_place(struct vgpu_driver *driver) {
  * process that drives the host's GPU may have memory of its own there. Then the next is mapped elsewhere.
  */
 static void *take(struct vgpu_driver *driver, uint64_t context, uint64_t address, size_t bytes,
-                  uint32_t *shared_region) {
-  struct vgpu_send_shared_region_map send = {.context = context, .bytes = bytes};
+                  uint32_t flags, uint32_t *shared_region) {
+  struct vgpu_send_shared_region_map send = {.context = context, .bytes = bytes, .flags = flags};
   if (!vgpu_session_maps(driver->session) ||
       (context == 0 && vgpu_cuda_context_number(&send.context) != CUDA_SUCCESS)) {
     return NULL;
@@ -63,12 +63,12 @@ static void *take(struct vgpu_driver *driver, uint64_t context, uint64_t address
 }
 
 void *vgpu_lent_take(struct vgpu_driver *driver, uint64_t context, size_t bytes, uint32_t *shared_region) {
-  return take(driver, context, 0, bytes, shared_region);
+  return take(driver, context, 0, bytes, 0, shared_region);
 }
 
-void *vgpu_lent_take_for(struct vgpu_driver *driver, const void *range, size_t bytes,
+void *vgpu_lent_take_for(struct vgpu_driver *driver, const void *range, size_t bytes, uint32_t flags,
                          uint32_t *shared_region) {
-  return take(driver, 0, (uint64_t)(uintptr_t)range, bytes, shared_region);
+  return take(driver, 0, (uint64_t)(uintptr_t)range, bytes, flags, shared_region);
 }
 
 void vgpu_lent_end(const void *memory) {

@@ -15,6 +15,8 @@
 #include "guest/log.h"
 #include "guest/own_mappings.h"
 
+#define READ_ONLY 8u /* CU_MEMHOSTREGISTER_READ_ONLY */
+
 /*
  * Pages that are shared with the device. Regions that lie in the same page share it, so a range has one or
  * more regions, and a region one or more ranges: one for each stretch of pages that was not shared before.
@@ -27,6 +29,7 @@ struct lent_range {
   void *mirror; /* a second mapping of the shared memory */
   void *before; /* during a fork: the content when it became private; NULL: it is shared */
   uint32_t shared_region;
+  bool read_only; /* for the device */
   struct vgpu_mapped_file file;
 };
 
@@ -37,6 +40,7 @@ struct lent_region {
   uint64_t start;
   unsigned char *pages;
   size_t bytes;
+  bool read_only;
 };
 
 /* The handlers of fork() take no argument, so what they need cannot be passed in. */
@@ -149,7 +153,8 @@ static const char *refusal(const unsigned char *pages, size_t bytes) {
 
 static const char *share(struct lent_range *range) {
   struct vgpu_driver *driver = range->driver;
-  range->mirror = vgpu_lent_take_for(driver, range->pages, range->bytes, &range->shared_region);
+  range->mirror = vgpu_lent_take_for(driver, range->pages, range->bytes, range->read_only ? READ_ONLY : 0,
+                                     &range->shared_region);
   if (range->mirror == NULL) return "the host shares no more memory with this process";
   const char *why = vgpu_mappings_file(range->mirror, &range->file)
                         ? vgpu_in_place_share(range->pages, range->bytes, range->mirror, NULL)
@@ -161,12 +166,13 @@ static const char *share(struct lent_range *range) {
 }
 
 /* Shares pages that are not shared yet. Returns why it cannot, or NULL. */
-static const char *share_pages(struct vgpu_driver *driver, unsigned char *pages, size_t bytes) {
+static const char *share_pages(const struct lent_region *region, unsigned char *pages, size_t bytes) {
   const char *why = refusal(pages, bytes);
   if (why != NULL) return why;
   struct lent_range *made = malloc(sizeof *made);
   if (made == NULL) return "no memory";
-  *made = (struct lent_range){.driver = driver, .pages = pages, .bytes = bytes};
+  *made = (struct lent_range){
+      .driver = region->driver, .pages = pages, .bytes = bytes, .read_only = region->read_only};
   why = share(made);
   if (why != NULL) {
     free(made);
@@ -196,12 +202,13 @@ static const char *share_rest(const struct lent_region *region, unsigned *ranges
     const struct lent_range *next = first_in(at, end);
     uintptr_t start = next == NULL ? end : (uintptr_t)next->pages;
     if (start > at) {
-      why = share_pages(region->driver, (unsigned char *)at, start - at);
+      why = share_pages(region, (unsigned char *)at, start - at);
       at = start;
       continue;
     }
     uintptr_t until = start + next->bytes < end ? start + next->bytes : end;
     if (next->driver != region->driver) why = "an earlier session's memory lies in the same page";
+    else if (next->read_only && !region->read_only) why = "the device only reads a page of it";
     else if (!is_mapped(next, at, until)) why = "it lies where registered memory was unmapped";
     at = until;
   }
@@ -249,7 +256,7 @@ static struct lent_region **place_of(const struct vgpu_driver *driver, uint64_t 
 static bool lend(struct vgpu_driver *driver, const struct vgpu_region *region) {
   struct lent_region *made = malloc(sizeof *made);
   if (made == NULL) return false;
-  *made = (struct lent_region){.driver = driver};
+  *made = (struct lent_region){.driver = driver, .read_only = (region->flags & READ_ONLY) != 0};
   cover(region, made);
   unsigned ranges;
   const char *why = share_rest(made, &ranges);

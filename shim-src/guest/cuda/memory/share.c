@@ -107,7 +107,7 @@ static int share_address(uint64_t address, enum ticket_kind kind, void *to) {
   return result;
 }
 
-/* Opens device memory of another process. `pool`: the imported pool that it comes from. */
+/* Opens shared device memory. `pool`: the imported pool that it comes from. */
 static int open_ticket(const struct ticket *ticket, const struct vgpu_pool *pool, uint64_t *address) {
   int result;
   struct vgpu_driver *driver = vgpu_cuda_driver(&result);
@@ -118,7 +118,8 @@ static int open_ticket(const struct ticket *ticket, const struct vgpu_pool *pool
                                        .token_1 = ticket->token[1],
                                        .bytes = ticket->bytes,
                                        .handle = pool != NULL && pool->of_driver ? pool->number : 0,
-                                       .device = ticket->device};
+                                       .device = ticket->device,
+                                       .pooled = pool != NULL};
   result = vgpu_cuda_current(driver, &context);
   if (result == CUDA_SUCCESS) result = vgpu_cuda_context_number(&send.context);
   if (result != CUDA_SUCCESS) return result;

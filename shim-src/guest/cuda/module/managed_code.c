@@ -78,9 +78,10 @@ int vgpu_managed_code_ready(struct vgpu_driver *driver, const struct vgpu_code_i
   int result = vgpu_cuda_exchange(VGPU_OP_managed_variables, &exchange);
   /* The host is older than this call: all its variables are in device memory. */
   if (result == CUDA_ERROR_NOT_SUPPORTED) result = CUDA_SUCCESS;
-  if (result == CUDA_SUCCESS) result = place(driver, in, &told);
-  const struct vgpu_managed_code *managed = find(driver, in->code);
-  if (result == CUDA_SUCCESS && told.named != 0 && managed != NULL) {
+  const bool mirrored = vgpu_session_mirrors(driver->session) && told.named != 0;
+  if (result == CUDA_SUCCESS)
+    result = mirrored ? vgpu_mirrored_take(driver, in, told.address, told.bytes) : place(driver, in, &told);
+  if (result == CUDA_SUCCESS && told.named != 0 && (mirrored || find(driver, in->code) != NULL)) {
     region->kind = VGPU_REGION_MANAGED;
     region->flags = 1;
     region->lent = true;
@@ -94,6 +95,7 @@ int vgpu_managed_code_ready(struct vgpu_driver *driver, const struct vgpu_code_i
 void vgpu_managed_code_give(struct vgpu_driver *driver, uint64_t ended) {
   struct vgpu_managed_code *gone = NULL;
   pthread_mutex_lock(&driver->managed_lock);
+  vgpu_mirrored_give(driver, ended);
   for (struct vgpu_managed_code **link = &driver->managed_code; *link != NULL;) {
     struct vgpu_managed_code *managed = *link;
     if (managed->code != ended && managed->context != ended) {

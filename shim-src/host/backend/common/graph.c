@@ -55,17 +55,30 @@ static struct vgpu_exec_object *find(struct vgpu_worker *worker, uint64_t number
   return handle == NULL ? NULL : handle->object;
 }
 
-/* Drops the recorded graph of an executable, because its frames have changed or are being freed. */
-static void forget_graph(struct vgpu_worker *worker, struct vgpu_exec_object *exec) {
+/* Puts the mark behind the last launch, if the device does not order the next one after that launch. */
+static void mark_end(struct vgpu_worker *worker, struct vgpu_exec_object *exec) {
+  const struct vgpu_backend_graphs *graphs = worker->backend->graphs;
+  if (graphs == NULL || !exec->launched || exec->marked) return;
+  exec->marked = graphs->mark(worker, &exec->mark, exec->context, exec->last_stream) == CUDA_SUCCESS;
+}
+
+static void drop_graph(struct vgpu_worker *worker, struct vgpu_exec_object *exec) {
   if (exec->graph != NULL) worker->backend->graphs->destroy(worker, exec->graph);
   exec->graph = NULL;
   exec->launches = 0;
 }
 
+static uint64_t edge_bytes(uint32_t count) {
+  return (uint64_t)count * sizeof(struct vgpu_graph_edge) + 1;
+}
+
 static void end_exec(struct vgpu_worker *worker, struct vgpu_exec_object **link) {
   struct vgpu_exec_object *exec = *link;
   *link = exec->next;
-  forget_graph(worker, exec);
+  drop_graph(worker, exec);
+  if (exec->mark != NULL) worker->backend->graphs->drop_mark(worker, exec->mark);
+  if (exec->has_edges) vgpu_code_give(worker, edge_bytes(exec->edge_count));
+  free(exec->edges);
   for (uint32_t i = 0; i < exec->count; i++) free_frame(worker, &exec->frames[i]);
   vgpu_handles_remove(&worker->handles, exec->number, VGPU_HANDLE_EXEC);
   free(exec->frames);
@@ -126,6 +139,34 @@ int32_t vgpu_common_graph_nodes(struct vgpu_worker *worker, const struct vgpu_se
   return result;
 }
 
+int32_t vgpu_common_graph_edges(struct vgpu_worker *worker, const struct vgpu_send_graph_edges *send,
+                                struct vgpu_bulk *bulk) {
+  struct vgpu_exec_object *exec = find(worker, send->exec);
+  if (exec == NULL) return CUDA_ERROR_INVALID_HANDLE;
+  const uint32_t count = bulk->in_size / sizeof(struct vgpu_graph_edge);
+  if (exec->ready || exec->has_edges || bulk->in_size % sizeof(struct vgpu_graph_edge) != 0)
+    return CUDA_ERROR_INVALID_VALUE;
+  struct vgpu_graph_edge *edges = malloc(bulk->in_size + 1);
+  if (edges == NULL || !vgpu_code_take(worker, edge_bytes(count))) {
+    free(edges);
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  }
+  memcpy(edges, bulk->in, bulk->in_size);
+  exec->edges = edges;
+  exec->edge_count = count;
+  exec->has_edges = true;
+  return CUDA_SUCCESS;
+}
+
+/* The order of the frames keeps the dependencies, so an edge leads to a later frame. */
+static bool edges_fit(const struct vgpu_exec_object *exec) {
+  bool fit = !exec->has_edges || !exec->has_conditions;
+  for (uint32_t i = 0; fit && i < exec->edge_count; i++)
+    fit = exec->edges[i].from < exec->edges[i].to && exec->edges[i].to < exec->count &&
+          (i == 0 || exec->edges[i - 1].to <= exec->edges[i].to);
+  return fit;
+}
+
 int32_t vgpu_common_graph_node_set(struct vgpu_worker *worker, const struct vgpu_send_graph_node_set *send,
                                    struct vgpu_bulk *bulk) {
   struct vgpu_exec_object *exec = find(worker, send->exec);
@@ -139,7 +180,8 @@ int32_t vgpu_common_graph_node_set(struct vgpu_worker *worker, const struct vgpu
     free_frame(worker, &frame);
     return CUDA_ERROR_INVALID_VALUE;
   }
-  forget_graph(worker, exec);
+  if (exec->graph != NULL) mark_end(worker, exec);
+  drop_graph(worker, exec);
   free_frame(worker, &exec->frames[send->index]);
   exec->frames[send->index] = frame;
   return CUDA_SUCCESS;
@@ -166,6 +208,7 @@ int32_t vgpu_common_cuGraphInstantiateWithFlags(struct vgpu_worker *worker,
   if (exec->ready || exec->count != send->nodes || exec->context != send->context)
     return CUDA_ERROR_INVALID_VALUE;
   int32_t result = vgpu_conditions_check(exec);
+  if (result == CUDA_SUCCESS && !edges_fit(exec)) result = CUDA_ERROR_INVALID_VALUE;
   if (result == CUDA_SUCCESS && exec->has_conditions && worker->backend->graphs != NULL)
     result = build(worker, exec);
   exec->ready = result == CUDA_SUCCESS;
@@ -198,6 +241,15 @@ bool vgpu_graph_recordable(const struct vgpu_graph_frame *frame) {
   }
 }
 
+static int32_t run_frame(struct vgpu_worker *worker, const struct vgpu_graph_frame *frame, uint64_t stream) {
+  if (frame->row == NULL) return CUDA_SUCCESS;
+  _Alignas(8) unsigned char body[VGPU_BODY_MAX];
+  memcpy(body, frame->bytes, frame->row->send_size);
+  memcpy(body + frame->row->stream, &stream, sizeof stream);
+  struct vgpu_bulk bulk = {.in = frame->bytes + frame->row->send_size, .in_size = frame->bulk_size};
+  return worker->backend->run(worker, frame->row, body, NULL, &bulk);
+}
+
 /*
  * Runs all frames in order and returns the first failure. The frames after it run in any case, as separate
  * calls would.
@@ -205,16 +257,23 @@ bool vgpu_graph_recordable(const struct vgpu_graph_frame *frame) {
 static int32_t carry_out(struct vgpu_worker *worker, const struct vgpu_exec_object *exec, uint64_t stream) {
   int32_t result = CUDA_SUCCESS;
   for (uint32_t i = 0; i < exec->count; i++) {
-    const struct vgpu_graph_frame *frame = &exec->frames[i];
-    if (frame->row == NULL) continue;
-    _Alignas(8) unsigned char body[VGPU_BODY_MAX];
-    memcpy(body, frame->bytes, frame->row->send_size);
-    memcpy(body + frame->row->stream, &stream, sizeof stream);
-    struct vgpu_bulk bulk = {.in = frame->bytes + frame->row->send_size, .in_size = frame->bulk_size};
-    int32_t status = worker->backend->run(worker, frame->row, body, NULL, &bulk);
+    const int32_t status = run_frame(worker, &exec->frames[i], stream);
     if (result == CUDA_SUCCESS) result = status;
   }
   return result;
+}
+
+static bool record_frames(struct vgpu_worker *worker, const struct vgpu_exec_object *exec) {
+  const struct vgpu_backend_graphs *graphs = worker->backend->graphs;
+  uint32_t edge = 0;
+  for (uint32_t i = 0; i < exec->count; i++) {
+    const uint32_t first = edge;
+    while (edge < exec->edge_count && exec->edges[edge].to == i) edge++;
+    if (exec->has_edges && !graphs->before(worker, exec->edges + first, edge - first)) return false;
+    if (run_frame(worker, &exec->frames[i], VGPU_RECORDING_STREAM) != CUDA_SUCCESS) return false;
+    if (exec->has_edges && !graphs->after(worker, i)) return false;
+  }
+  return true;
 }
 
 /* The kernels were recorded, not run, so the count of launches does not change. */
@@ -224,15 +283,30 @@ static void record(struct vgpu_worker *worker, struct vgpu_exec_object *exec) {
     if (!vgpu_graph_recordable(&exec->frames[i])) return;
   }
   uint64_t *launches = &worker->accounts->slots[worker->slot].launches, before = *launches;
-  if (!graphs->begin(worker, exec->context)) return;
-  int32_t result = carry_out(worker, exec, VGPU_RECORDING_STREAM);
+  if (!graphs->begin(worker, exec)) return;
+  const bool recorded = record_frames(worker, exec);
   exec->kernels = *launches - before;
   __atomic_store_n(launches, before, __ATOMIC_RELAXED);
-  exec->graph = graphs->end(worker, result == CUDA_SUCCESS);
+  exec->graph = graphs->end(worker, recorded);
 }
 
 /* Launches before an executable becomes a graph of the device: some programs change it before each launch. */
 #define WORTH_RECORDING 1u
+
+/* Launches of one executable run one after the other, also in different streams. */
+static int32_t await_last(struct vgpu_worker *worker, const struct vgpu_exec_object *exec, uint64_t stream) {
+  if (!exec->marked || exec->last_stream == stream) return CUDA_SUCCESS;
+  return worker->backend->graphs->await_mark(worker, exec->mark, exec->context, stream);
+}
+
+static int32_t launch(struct vgpu_worker *worker, struct vgpu_exec_object *exec, uint64_t stream) {
+  if (exec->graph == NULL) return carry_out(worker, exec, stream);
+  const int32_t result = worker->backend->graphs->launch(worker, exec->graph, exec->context, stream);
+  if (result != CUDA_SUCCESS) return result;
+  uint64_t *launches = &worker->accounts->slots[worker->slot].launches;
+  __atomic_store_n(launches, *launches + exec->kernels, __ATOMIC_RELAXED);
+  return CUDA_SUCCESS;
+}
 
 int32_t vgpu_common_cuGraphLaunch(struct vgpu_worker *worker, const struct vgpu_send_cuGraphLaunch *send) {
   struct vgpu_exec_object *exec = find(worker, send->exec);
@@ -246,10 +320,12 @@ int32_t vgpu_common_cuGraphLaunch(struct vgpu_worker *worker, const struct vgpu_
   if (!exec->has_conditions && exec->launches <= WORTH_RECORDING && exec->launches++ == WORTH_RECORDING &&
       worker->backend->graphs != NULL)
     record(worker, exec);
-  if (exec->graph == NULL) return carry_out(worker, exec, send->stream);
-  int32_t result = worker->backend->graphs->launch(worker, exec->graph, send->context, send->stream);
+  int32_t result = await_last(worker, exec, send->stream);
   if (result != CUDA_SUCCESS) return result;
-  uint64_t *launches = &worker->accounts->slots[worker->slot].launches;
-  __atomic_store_n(launches, *launches + exec->kernels, __ATOMIC_RELAXED);
-  return CUDA_SUCCESS;
+  result = launch(worker, exec, send->stream);
+  exec->launched = true;
+  exec->marked = false;
+  exec->last_stream = send->stream;
+  if (exec->graph == NULL) mark_end(worker, exec);
+  return result;
 }

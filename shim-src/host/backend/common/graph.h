@@ -13,6 +13,11 @@ struct vgpu_graph_frame {
   unsigned char *bytes; /* body, then bulk */
 };
 
+/* Two frames: `to` is later, and waits for `from`. */
+struct vgpu_graph_edge {
+  uint32_t from, to;
+};
+
 struct vgpu_exec_object {
   struct vgpu_exec_object *next; /* next of the session */
   uint64_t number;
@@ -21,9 +26,16 @@ struct vgpu_exec_object {
   bool has_conditions; /* values in memory decide which frames run */
   struct vgpu_graph_frame *frames;
   uint32_t count;
+  struct vgpu_graph_edge *edges; /* sorted by `to` */
+  uint32_t edge_count;
+  bool has_edges;    /* false: each frame waits for the one before it */
   uint32_t launches; /* since the last change */
   void *graph;       /* a graph of the device; NULL: the frames are run one by one */
   uint64_t kernels;  /* count of kernels that one launch runs */
+  bool launched;
+  uint64_t last_stream; /* of the last launch */
+  void *mark;           /* of the device; NULL: none was needed so far */
+  bool marked;          /* the mark follows the last launch; else the device orders the next one */
 };
 
 /*

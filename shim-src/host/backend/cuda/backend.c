@@ -19,6 +19,7 @@
 #include "host/backend/cuda/filter.h"
 #include "host/backend/cuda/graph.h"
 #include "host/backend/cuda/load.h"
+#include "host/backend/cuda/managed.h"
 #include "host/backend/cuda/nvml.h"
 #include "host/backend/cuda/self_check.h"
 #include "host/backend/cuda/session.h"
@@ -346,7 +347,12 @@ static int32_t carry_out(struct vgpu_worker *worker, const struct vgpu_dispatch_
 
 static int32_t run(struct vgpu_worker *worker, const struct vgpu_dispatch_row *row, const void *body,
                    void *reply, struct vgpu_bulk *bulk) {
-  return vgpu_cuda_slice_run(worker, carry_out, row, body, reply, bulk);
+  if (cuda_of(worker) == NULL || cuda_of(worker)->managed == NULL)
+    return vgpu_cuda_slice_run(worker, carry_out, row, body, reply, bulk);
+  vgpu_cuda_managed_before(worker, row);
+  const int32_t status = vgpu_cuda_slice_run(worker, carry_out, row, body, reply, bulk);
+  if (status == CUDA_SUCCESS) vgpu_cuda_managed_after(worker, row);
+  return status;
 }
 
 static void call_over(struct vgpu_worker *worker, uint64_t note) {
@@ -355,9 +361,14 @@ static void call_over(struct vgpu_worker *worker, uint64_t note) {
 }
 
 static const struct vgpu_backend_graphs graphs = {.begin = vgpu_cuda_graph_begin,
+                                                  .before = vgpu_cuda_graph_before,
+                                                  .after = vgpu_cuda_graph_after,
                                                   .end = vgpu_cuda_graph_end,
                                                   .launch = vgpu_cuda_graph_launch,
                                                   .destroy = vgpu_cuda_graph_destroy,
+                                                  .mark = vgpu_cuda_graph_mark,
+                                                  .await_mark = vgpu_cuda_graph_await_mark,
+                                                  .drop_mark = vgpu_cuda_graph_drop_mark,
                                                   .build = vgpu_cuda_graph_build};
 
 const struct vgpu_backend vgpu_cuda_backend = {.name = "cuda",

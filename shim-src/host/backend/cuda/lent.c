@@ -14,6 +14,7 @@
 
 #define PAGE 4096u
 #define PORTABLE_AND_MAPPED 3u /* CU_MEMHOSTREGISTER_PORTABLE, CU_MEMHOSTREGISTER_DEVICEMAP */
+#define READ_ONLY 8u           /* CU_MEMHOSTREGISTER_READ_ONLY */
 
 #ifdef __x86_64__
 /*
@@ -89,13 +90,14 @@ static const char *move(struct vgpu_worker *worker, struct vgpu_shared_region *r
   return NULL;
 }
 
-static int32_t lend(struct vgpu_worker *worker, uint64_t context, struct vgpu_shared_region *region) {
+static int32_t lend(struct vgpu_worker *worker, uint64_t context, uint32_t flags,
+                    struct vgpu_shared_region *region) {
   struct vgpu_cuda *cuda = cuda_of(worker);
   uint64_t address = 0;
   const struct vgpu_range range = {
       .address = (uintptr_t)region->memory, .size = region->bytes, .kind = VGPU_RANGE_LENT};
-  int32_t result =
-      VGPU_DRIVER(&cuda->api, cuMemHostRegister_v2, region->memory, region->bytes, PORTABLE_AND_MAPPED);
+  int32_t result = VGPU_DRIVER(&cuda->api, cuMemHostRegister_v2, region->memory, region->bytes,
+                               PORTABLE_AND_MAPPED | flags);
   if (result != CUDA_SUCCESS) return result;
   result = VGPU_DRIVER(&cuda->api, cuMemHostGetDevicePointer_v2, &address, region->memory, 0);
   if (result == CUDA_SUCCESS && address != range.address) result = CUDA_ERROR_NOT_SUPPORTED;
@@ -112,8 +114,8 @@ int32_t vgpu_cuda_shared_region_map(struct vgpu_worker *worker,
   if (result != CUDA_SUCCESS) return result;
   const uint64_t end = 1ull << 47;
   struct vgpu_shared_region *region = vgpu_shared_regions_find(&worker->shared_regions, send->shared_region);
-  if (region == NULL || region->mapped || region->pinned != 0 || region->unpinnable ||
-      vgpu_cuda_is_ending(worker, region->memory) || region->bytes != send->bytes ||
+  if ((send->flags & ~READ_ONLY) != 0 || region == NULL || region->mapped || region->pinned != 0 ||
+      region->unpinnable || vgpu_cuda_is_ending(worker, region->memory) || region->bytes != send->bytes ||
       send->bytes % PAGE != 0 || send->address == 0 || send->address % PAGE != 0 || send->address >= end ||
       send->bytes > end - send->address) {
     return CUDA_ERROR_INVALID_VALUE;
@@ -131,7 +133,7 @@ int32_t vgpu_cuda_shared_region_map(struct vgpu_worker *worker,
                           (unsigned long long)send->address, (unsigned long long)send->bytes, why);
     return CUDA_ERROR_OUT_OF_MEMORY;
   }
-  result = lend(worker, send->context, region);
+  result = lend(worker, send->context, send->flags, region);
   if (result == CUDA_SUCCESS) region->mapped = true;
   else
     vgpu_host_log_limited("lent", worker->session,

@@ -1,4 +1,6 @@
 /* Modules and libraries on the host's GPU, their functions, kernels and variables. */
+#include "host/backend/cuda/module.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -256,43 +258,47 @@ static void own_variable(struct vgpu_cuda *cuda, uint64_t context, uint64_t owne
   vgpu_ranges_add(&cuda->ranges, &range); /* false: requested before */
 }
 
-int32_t vgpu_cuda_cuModuleGetGlobal_v2(struct vgpu_worker *worker,
-                                       const struct vgpu_send_cuModuleGetGlobal_v2 *send,
-                                       struct vgpu_reply_cuModuleGetGlobal_v2 *reply,
-                                       struct vgpu_bulk *bulk) {
-  const struct vgpu_handle *handle = vgpu_handles_find(&worker->handles, send->module, VGPU_HANDLE_MODULE);
+/* A driver has managed variables of a library by a call of their own. */
+static int32_t find_variable(const struct vgpu_driver_api *api, const struct vgpu_handle *handle,
+                             const char *name, uint64_t *address, size_t *bytes) {
+  if (handle->type == VGPU_HANDLE_MODULE)
+    return VGPU_DRIVER(api, cuModuleGetGlobal_v2, address, bytes, handle->driver, name);
+  const int32_t result = VGPU_DRIVER(api, cuLibraryGetGlobal, address, bytes, handle->driver, name);
+  return result == CUDA_ERROR_NOT_FOUND
+             ? VGPU_DRIVER(api, cuLibraryGetManaged, address, bytes, handle->driver, name)
+             : result;
+}
+
+int32_t vgpu_cuda_variable(struct vgpu_worker *worker, uint64_t context, uint64_t code,
+                           const struct vgpu_bulk *bulk, uint64_t *address, uint64_t *bytes) {
+  const struct vgpu_handle *handle = vgpu_handles_find(&worker->handles, code, VGPU_HANDLE_MODULE);
+  if (handle != NULL) context = handle->context;
+  else handle = vgpu_handles_find(&worker->handles, code, VGPU_HANDLE_LIBRARY);
   if (handle == NULL) return CUDA_ERROR_INVALID_HANDLE;
-  const uint64_t context = handle->context;
-  void *module = handle->driver;
   struct vgpu_cuda *cuda;
   int32_t result = vgpu_cuda_enter(worker, context, &cuda);
   if (result != CUDA_SUCCESS) return result;
   char *name = name_of(bulk);
   if (name == NULL) return CUDA_ERROR_INVALID_VALUE;
-  size_t bytes = 0;
-  result = VGPU_DRIVER(&cuda->api, cuModuleGetGlobal_v2, &reply->address, &bytes, module, name);
+  size_t size = 0;
+  result = find_variable(&cuda->api, handle, name, address, &size);
   free(name);
-  reply->bytes = bytes;
-  if (result == CUDA_SUCCESS) own_variable(cuda, context, send->module, reply->address, bytes);
+  *bytes = size;
+  if (result == CUDA_SUCCESS) own_variable(cuda, context, code, *address, size);
   return result;
+}
+
+int32_t vgpu_cuda_cuModuleGetGlobal_v2(struct vgpu_worker *worker,
+                                       const struct vgpu_send_cuModuleGetGlobal_v2 *send,
+                                       struct vgpu_reply_cuModuleGetGlobal_v2 *reply,
+                                       struct vgpu_bulk *bulk) {
+  return vgpu_cuda_variable(worker, 0, send->module, bulk, &reply->address, &reply->bytes);
 }
 
 int32_t vgpu_cuda_cuLibraryGetGlobal(struct vgpu_worker *worker,
                                      const struct vgpu_send_cuLibraryGetGlobal *send,
                                      struct vgpu_reply_cuLibraryGetGlobal *reply, struct vgpu_bulk *bulk) {
-  struct vgpu_cuda *cuda;
-  void *library;
-  int32_t result = find_object(worker, send->library, VGPU_HANDLE_LIBRARY, &cuda, &library);
-  if (result == CUDA_SUCCESS) result = vgpu_cuda_enter(worker, send->context, &cuda);
-  if (result != CUDA_SUCCESS) return result;
-  char *name = name_of(bulk);
-  if (name == NULL) return CUDA_ERROR_INVALID_VALUE;
-  size_t bytes = 0;
-  result = VGPU_DRIVER(&cuda->api, cuLibraryGetGlobal, &reply->address, &bytes, library, name);
-  free(name);
-  reply->bytes = bytes;
-  if (result == CUDA_SUCCESS) own_variable(cuda, send->context, send->library, reply->address, bytes);
-  return result;
+  return vgpu_cuda_variable(worker, send->context, send->library, bulk, &reply->address, &reply->bytes);
 }
 
 int32_t vgpu_cuda_cuKernelGetAttribute(struct vgpu_worker *worker,

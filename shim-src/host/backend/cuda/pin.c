@@ -1,4 +1,5 @@
 /* Registers memory that a guest shares with the driver. */
+#include "host/backend/cuda/managed.h"
 #include "host/backend/cuda/session.h"
 
 #define PORTABLE 1u /* CU_MEMHOSTREGISTER_PORTABLE: pinned for all contexts, not only this one */
@@ -38,6 +39,7 @@ static bool is_used(void *worker, const void *memory) {
 }
 
 bool vgpu_cuda_unpin(struct vgpu_worker *worker, struct vgpu_shared_region *region) {
+  if (cuda_of(worker) != NULL) vgpu_cuda_managed_forget(worker, region);
   vgpu_cuda_end_pin(worker, region);
   return !is_used(worker, region->memory);
 }

@@ -196,7 +196,7 @@ int32_t vgpu_cuda_open_pool(struct vgpu_worker *worker, const struct vgpu_send_o
   int file;
   uint64_t bytes;
   const struct vgpu_token token = {{send->token_0, send->token_1}};
-  result = vgpu_exchange_fetch(worker, VGPU_EXCHANGE_DRIVER, &token, &file, &bytes);
+  result = vgpu_exchange_fetch(worker, VGPU_EXCHANGE_DRIVER, &token, true, &file, &bytes);
   if (result != CUDA_SUCCESS) return result;
   struct vgpu_pool *pool = NULL;
   result =

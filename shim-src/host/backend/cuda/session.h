@@ -30,7 +30,8 @@ struct vgpu_cuda {
   struct vgpu_ranges ranges;
   struct vgpu_cuda_reads reads;
   struct vgpu_cuda_virtual virtual;
-  struct vgpu_stream *recording; /* captures the work of a graph; NULL: no capture */
+  struct vgpu_stream *recording;       /* captures the work of a graph; NULL: no capture */
+  struct vgpu_cuda_branches *branches; /* of the graph that is captured; NULL: it has one */
   struct vgpu_cuda_texture *textures;
   uint32_t texture_count;
   struct vgpu_cuda_turns turns;
@@ -40,6 +41,7 @@ struct vgpu_cuda {
   struct vgpu_cuda_load *loads;   /* loads that have begun */
   struct vgpu_cuda_endings endings;
   struct vgpu_cuda_gates *gates;
+  struct vgpu_cuda_managed *managed; /* NULL: the guest uses no managed variable */
   struct vgpu_cuda_kept kept;
   struct vgpu_cuda_shared *shared;
   int64_t corrected; /* the time (vgpu_now_ms) when NVML corrected the account of memory; 0: never */

@@ -121,12 +121,12 @@ int32_t vgpu_cuda_share_memory(struct vgpu_worker *worker, const struct vgpu_sen
   return CUDA_SUCCESS;
 }
 
-/* Gets what another session of the guest has shared. */
+/* Gets what another session of the guest, or with `own` this one, has shared. */
 static int32_t fetch(struct vgpu_worker *worker, enum vgpu_exchange_kind kind, const struct vgpu_token *token,
-                     struct passed *passed) {
+                     bool own, struct passed *passed) {
   int descriptor;
   uint64_t bytes;
-  int32_t result = vgpu_exchange_fetch(worker, kind, token, &descriptor, &bytes);
+  int32_t result = vgpu_exchange_fetch(worker, kind, token, own, &descriptor, &bytes);
   if (result != CUDA_SUCCESS) return result;
   void *memory = bytes != PASSED_BYTES ? NULL : vgpu_shared_map(descriptor, PASSED_BYTES);
   close(descriptor);
@@ -143,7 +143,7 @@ static int32_t open_pooled(struct vgpu_worker *worker, const struct vgpu_handle 
   struct passed passed;
   const struct vgpu_token token = {{send->token_0, send->token_1}};
   int32_t result = vgpu_cuda_enter(worker, send->context, &cuda);
-  if (result == CUDA_SUCCESS) result = fetch(worker, VGPU_EXCHANGE_MEMORY, &token, &passed);
+  if (result == CUDA_SUCCESS) result = fetch(worker, VGPU_EXCHANGE_MEMORY, &token, true, &passed);
   if (result != CUDA_SUCCESS) return result;
   if (passed.bytes != send->bytes || passed.bytes == 0) return CUDA_ERROR_INVALID_VALUE;
   struct vgpu_range range = {
@@ -172,7 +172,7 @@ int32_t vgpu_cuda_open_memory(struct vgpu_worker *worker, const struct vgpu_send
   if (pool != NULL) return open_pooled(worker, pool, send, reply);
   if (send->handle != 0) return vgpu_cuda_open_physical(worker, send->handle, &token, &reply->bytes);
   int32_t result = vgpu_cuda_enter(worker, send->context, &cuda);
-  if (result == CUDA_SUCCESS) result = fetch(worker, VGPU_EXCHANGE_MEMORY, &token, &passed);
+  if (result == CUDA_SUCCESS) result = fetch(worker, VGPU_EXCHANGE_MEMORY, &token, false, &passed);
   if (result != CUDA_SUCCESS) return result;
   if (passed.bytes != send->bytes || passed.bytes == 0) return CUDA_ERROR_INVALID_VALUE;
   if (cuda->ranges.count + worker->handles.count >= worker->limits->session_handles)
@@ -218,8 +218,8 @@ int32_t vgpu_cuda_open_event(struct vgpu_worker *worker, const struct vgpu_send_
   struct vgpu_event *event = NULL;
   int32_t result = vgpu_cuda_enter(worker, send->context, &cuda);
   if (result == CUDA_SUCCESS)
-    result =
-        fetch(worker, VGPU_EXCHANGE_EVENT, &(struct vgpu_token){{send->token_0, send->token_1}}, &passed);
+    result = fetch(worker, VGPU_EXCHANGE_EVENT, &(struct vgpu_token){{send->token_0, send->token_1}}, false,
+                   &passed);
   if (result == CUDA_SUCCESS) result = VGPU_DRIVER(&cuda->api, cuIpcOpenEventHandle, &event, passed.handle);
   if (result != CUDA_SUCCESS) return result;
   if (vgpu_cuda_remember(worker, send->event, VGPU_HANDLE_EVENT, send->context, event)) return result;

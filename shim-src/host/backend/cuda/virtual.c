@@ -334,7 +334,7 @@ int32_t vgpu_cuda_open_physical(struct vgpu_worker *worker, uint64_t number, con
   if (result != CUDA_SUCCESS) return result;
   if (find_physical(cuda, number) != NULL) return CUDA_ERROR_INVALID_VALUE;
   int file = -1;
-  result = vgpu_exchange_fetch(worker, VGPU_EXCHANGE_DRIVER, token, &file, bytes);
+  result = vgpu_exchange_fetch(worker, VGPU_EXCHANGE_DRIVER, token, true, &file, bytes);
   if (result != CUDA_SUCCESS) return result;
   struct vgpu_cuda_physical *made =
       is_range(0, *bytes) && has_room(worker, cuda) ? malloc(sizeof *made) : NULL;

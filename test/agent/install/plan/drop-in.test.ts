@@ -1,12 +1,14 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import type { LoadedUnit } from '../../../../agent/contracts/unit.js';
+import { wantedVariables } from '../../../../agent/install/plan/drop-in.js';
+import { loadProfile } from '../../../../agent/profile/load.js';
 import {
   assignedVariables,
   environmentFileVariables,
   environmentLine,
 } from '../../../../agent/systemd/unit-environment.js';
-import { changeAt, changesOf, plan, unit } from './support.js';
+import { absent, changeAt, changesOf, facts, plan, unit } from './support.js';
 
 const first = '/etc/systemd/system/ollama.service.d/50-vgpu.conf';
 const last = '/etc/systemd/system/ollama.service.d/zzz-vgpu.conf';
@@ -237,5 +239,39 @@ Environment=A=/opt/my\x20libs:/b B="\s\t\u00fc\U0001f600\303\274" 'C=\x41\102'
       C: 'x',
       D: 'ab',
     });
+  });
+});
+
+describe('a variable for hosts without shared memory', () => {
+  const name = 'VLLM_USE_V2_MODEL_RUNNER';
+  const device = { path: '/sys/bus/pci/devices/0/resource2', bytes: 1 << 28, uid: 0, gid: 0, mode: 0o600 };
+  const value = (
+    endpoint: string,
+    { devices = [], changes = {} }: { devices?: (typeof device)[]; changes?: Partial<LoadedUnit> } = {},
+  ): readonly string[] | undefined => {
+    const machine = facts({
+      host: { endpoint, from: 'default', answer: { kind: 'unasked' } },
+      vmMemory: { devices, rule: { path: '/r', state: absent, content: null }, group: null, locked: false },
+    });
+    const wanted = wantedVariables(loadProfile('vllm'), machine, unit(changes));
+    return wanted.find((variable) => variable.name === name)?.entries;
+  };
+
+  it('is set for a host over TCP or vsock', () => {
+    assert.deepEqual(value('tcp:10.0.0.1:14833'), ['0']);
+    assert.deepEqual(value('vsock:2:14833'), ['0']);
+    assert.deepEqual(value('unix:/run/vgpu/hostd.sock,tcp:10.0.0.1:14833'), ['0']);
+  });
+
+  it('is not set where memory is shared', () => {
+    assert.equal(value('unix:/run/vgpu/hostd.sock'), undefined);
+    assert.equal(value('vsock:2:14833', { devices: [device] }), undefined);
+  });
+
+  it("leaves the unit's own value, and does not take ours for one", () => {
+    const own = { fragmentContent: `[Service]\nEnvironment=${name}=1\n` };
+    assert.equal(value('tcp:10.0.0.1:14833', { changes: own }), undefined);
+    const { fragmentContent: _, ...unread } = unit({ environment: { [name]: '0' } });
+    assert.deepEqual(value('tcp:10.0.0.1:14833', { changes: unread }), ['0']);
   });
 });

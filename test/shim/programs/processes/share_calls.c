@@ -190,6 +190,11 @@ static int export(int *descriptor, uint64_t handle) {
   return CALL(cuMemExportToShareableHandle, (void *, uint64_t, int, uint64_t), descriptor, handle, 1, 0);
 }
 
+static int import(uint64_t *handle, int descriptor) {
+  return CALL(cuMemImportFromShareableHandle, (uint64_t *, void *, int), handle, (void *)(intptr_t)descriptor,
+              1);
+}
+
 static void physical(void) {
   struct properties properties = {.type = 1, .handle_types = 1, .location_type = 1};
   uint64_t handle = 0, kept = 0;
@@ -211,11 +216,17 @@ static void physical(void) {
   run("takes_physical", &offer);
   holds(address, 4 * MIB, 7);
   holds(alias, 4 * MIB, 7);
-}
-
-static int import(uint64_t *handle, int descriptor) {
-  return CALL(cuMemImportFromShareableHandle, (uint64_t *, void *, int), handle, (void *)(intptr_t)descriptor,
-              1);
+  /* The process that exported the memory may import it, too. */
+  uint64_t again = 0;
+  OK(import(&again, offer.descriptor));
+  devptr third = mapped(again, 4 * MIB);
+  holds(third, 4 * MIB, 7);
+  put(third, 4 * MIB, 10);
+  holds(address, 4 * MIB, 10);
+  OK(CALL(cuMemRelease, (uint64_t), handle));
+  OK(CALL(cuMemUnmap, (devptr, size_t), address, 4 * MIB));
+  OK(CALL(cuMemUnmap, (devptr, size_t), alias, 4 * MIB));
+  holds(third, 4 * MIB, 10);
 }
 
 static void takes_physical(void) {
@@ -252,6 +263,14 @@ static void pools(void) {
   fcntl(offer.descriptor, F_SETFD, 0);
   run("takes_pool", &offer);
   holds(memory, 2 * MIB, 9);
+  void *imported = NULL;
+  devptr own = 0;
+  OK(CALL(cuMemPoolImportFromShareableHandle, (void **, void *, int, uint64_t), &imported,
+          (void *)(intptr_t)offer.descriptor, 1, 0));
+  OK(CALL(cuMemPoolImportPointer, (devptr *, void *, void *), &own, imported, &offer.memory));
+  put(own, 2 * MIB, 11);
+  holds(memory, 2 * MIB, 11);
+  OK(CALL(cuMemFreeAsync, (devptr, void *), own, NULL));
   OK(CALL(cuMemFreeAsync, (devptr, void *), memory, NULL));
 }
 

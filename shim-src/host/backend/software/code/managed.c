@@ -93,3 +93,10 @@ int32_t vgpu_managed_again(struct vgpu_worker *worker, struct vgpu_module_object
 void vgpu_managed_end(struct vgpu_worker *worker, const struct vgpu_module_object *module) {
   (void)vgpu_memory_take_back(&software_of(worker)->memory, module->data);
 }
+
+/* Its variables are in the guest's memory: no bytes move. */
+int32_t vgpu_software_managed_mirror(struct vgpu_worker *worker,
+                                     const struct vgpu_send_managed_mirror *send) {
+  (void)worker, (void)send;
+  return CUDA_ERROR_NOT_SUPPORTED;
+}

@@ -11,6 +11,7 @@ int32_t vgpu_software_shared_region_map(struct vgpu_worker *worker,
                                         const struct vgpu_send_shared_region_map *send) {
   int32_t result = check_stream(worker, send->context, 0);
   if (result != CUDA_SUCCESS) return result;
+  if (send->flags != 0) return CUDA_ERROR_INVALID_VALUE;
   unsigned char *memory = vgpu_shared_regions_map(&worker->shared_regions, send->shared_region, send->bytes);
   if (memory == NULL) return CUDA_ERROR_INVALID_VALUE;
   if (vgpu_memory_lend(&software_of(worker)->memory, send->address, send->bytes, memory)) return CUDA_SUCCESS;

@@ -73,13 +73,14 @@ int32_t vgpu_software_open_memory(struct vgpu_worker *worker, const struct vgpu_
   if (device >= worker->inventory->count) return CUDA_ERROR_INVALID_VALUE;
   int descriptor;
   uint64_t bytes;
-  int32_t result = vgpu_exchange_fetch(
-      worker, send->handle != 0 ? VGPU_EXCHANGE_PHYSICAL : VGPU_EXCHANGE_MEMORY, &token, &descriptor, &bytes);
+  const bool physical = send->handle != 0;
+  int32_t result = vgpu_exchange_fetch(worker, physical ? VGPU_EXCHANGE_PHYSICAL : VGPU_EXCHANGE_MEMORY,
+                                       &token, physical || send->pooled != 0, &descriptor, &bytes);
   if (result != CUDA_SUCCESS) return result;
-  result = send->handle != 0 ? vgpu_virtual_open(worker, send->handle, send->device, descriptor, bytes)
-                             : open_allocation(worker, send, device, descriptor, bytes, &reply->address);
+  result = physical ? vgpu_virtual_open(worker, send->handle, send->device, descriptor, bytes)
+                    : open_allocation(worker, send, device, descriptor, bytes, &reply->address);
   close(descriptor);
-  reply->bytes = send->handle != 0 ? bytes : send->bytes;
+  reply->bytes = physical ? bytes : send->bytes;
   return result;
 }
 
@@ -136,7 +137,7 @@ int32_t vgpu_software_open_event(struct vgpu_worker *worker, const struct vgpu_s
   struct vgpu_token token = {{send->token_0, send->token_1}};
   int descriptor;
   uint64_t bytes;
-  int32_t result = vgpu_exchange_fetch(worker, VGPU_EXCHANGE_EVENT, &token, &descriptor, &bytes);
+  int32_t result = vgpu_exchange_fetch(worker, VGPU_EXCHANGE_EVENT, &token, false, &descriptor, &bytes);
   if (result != CUDA_SUCCESS) return result;
   struct shared_event *page = bytes != EVENT_BYTES ? NULL : vgpu_shared_map(descriptor, bytes);
   close(descriptor);

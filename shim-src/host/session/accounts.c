@@ -16,7 +16,8 @@ static void *map(size_t size, int protection, int flags, void *at, int descripto
 }
 
 /*
- * Maps the table at an address that is a multiple of VGPU_ACCOUNTS_PAGE, which mmap() alone does not promise.
+ * Maps the table at a multiple of VGPU_ACCOUNTS_PAGE, which may be larger than the alignment of a plain
+ * mapping.
  */
 static struct vgpu_accounts *map_whole(int protection, int descriptor) {
   const size_t size = sizeof(struct vgpu_accounts), room = size + VGPU_ACCOUNTS_PAGE;

@@ -22,7 +22,7 @@
 /*
  * After so many checks without a frame the guest gets a sign of life, then after twice as many, and so on. A
  * VM that was reset answers with a reset of the connection; without a sign its session would hold its memory
- * for ever. Not more often: an idle guest does not read, and its socket has limited space.
+ * forever. Not more often: an idle guest does not read, and its socket has limited space.
  *
  * A VM's proxy gets a sign only when it has brought another session, which proves that the VM runs. Data for
  * a VM that is paused or restarting its device ends the thread of vhost-device-vsock 0.3.0 that serves the VM

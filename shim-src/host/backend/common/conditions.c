@@ -109,7 +109,7 @@ static bool read_value(struct launch *launch, uint64_t handle, uint32_t *value) 
 
 /*
  * Only kernels change a condition, and only their time is limited by the session's share. A round without a
- * kernel could repeat for ever at full speed, so a pause follows it.
+ * kernel could repeat forever at full speed, so a pause follows it.
  */
 static void repeat(struct launch *launch, uint64_t handle, uint32_t at, uint32_t end) {
   const uint64_t *launches = &launch->worker->accounts->slots[launch->worker->slot].launches;

@@ -1,4 +1,4 @@
-/* What kernels print, and the findings of --check. */
+/* The output of kernels, and the findings of --check. */
 #include <stdio.h>
 
 #include "host/backend/software/kernel/internal.h"

@@ -115,7 +115,7 @@ bool vgpu_queue_holds(const struct vgpu_worker *worker, const struct vgpu_place 
 
 /*
  * A call that waits for its answer waits for the calls that were queued when it arrived, not for later ones:
- * other threads could queue calls for ever. worker->note is the number of the last one.
+ * other threads could queue calls forever. worker->note is the number of the last one.
  */
 static int32_t hold_call(struct vgpu_worker *worker, const struct vgpu_dispatch_row *row,
                          const struct vgpu_place *place) {

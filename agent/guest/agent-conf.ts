@@ -6,7 +6,7 @@ import { VgpuError } from '../lib/errors.js';
 import { agentConf, packageRoot } from '../lib/paths.js';
 import { schemaCheck } from '../lib/schema.js';
 import { readLimited } from '../lib/trust/files.js';
-import { parseJson } from '../profile/json.js';
+import { parseJson, placesIn } from '../profile/json.js';
 import { problemsOf, readablePointer } from '../profile/validate.js';
 import { hostsText, parseHosts } from './vgpu-host/endpoint.js';
 
@@ -96,9 +96,9 @@ export function createConfigReader(
       const { line, column } = parsed.place;
       throw badConfig(file, [`line ${line}, column ${column}: not JSON: ${parsed.message}`]);
     }
-    const { value, places } = parsed;
-    const checked = check(value);
+    const checked = check(parsed.value);
     if (checked.kind === 'wrong') {
+      const places = placesIn(text);
       const lines = problemsOf(checked.errors).map(({ pointer, message }) => {
         const place = places.get(pointer);
         const field = pointer === '' ? 'the file' : readablePointer(pointer);

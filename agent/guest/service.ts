@@ -115,7 +115,7 @@ function changeable(): string | null {
   const directory = packageRoot();
   const bundle = path.join(directory, 'dist', 'bundle');
   const addon = path.join(directory, 'node_modules', 'systemd-journald');
-  const executed = [
+  return changeableByOthers(
     process.execPath,
     path.join(defaultShimDirectory(), 'vgpu-watch'),
     ...shimFiles
@@ -124,12 +124,7 @@ function changeable(): string | null {
     ...(existsSync(bundle) ? readdirSync(bundle) : []).map((name) => path.join(bundle, name)),
     ...['profiles', 'units', path.join('dist', 'agent', 'schemas')].map((name) => path.join(directory, name)),
     ...[addon, path.join(addon, 'build', 'Release', 'journal_send.node')].filter((file) => existsSync(file)),
-  ];
-  for (const file of executed) {
-    const found = changeableByOthers(file);
-    if (found !== null) return found;
-  }
-  return null;
+  );
 }
 
 function template(name: string): string {

@@ -54,8 +54,12 @@ export class VgpuError extends Error {
 }
 
 /** Throws `interrupted` when a person has asked the command to stop. */
-export function stopIfAsked(signal: AbortSignal, message: string, details: Omit<ErrorDetails, 'kind'>): void {
-  if (signal.aborted) throw new VgpuError(message, { ...details, kind: 'interrupted' });
+export function stopIfAsked(
+  signal: AbortSignal | undefined,
+  message: string,
+  details: Omit<ErrorDetails, 'kind'>,
+): void {
+  if (signal?.aborted === true) throw new VgpuError(message, { ...details, kind: 'interrupted' });
 }
 
 /** The errno name (`ENOENT`, `ENOSPC`) of a Node system error, else undefined. */

@@ -13,12 +13,7 @@ export interface Place {
 }
 
 type JsonResult =
-  | {
-      readonly kind: 'ok';
-      readonly value: Json;
-      /** Place of every value by JSON pointer (`/log/devices/0`), the root is ``. */
-      readonly places: ReadonlyMap<string, Place>;
-    }
+  | { readonly kind: 'ok'; readonly value: Json }
   | { readonly kind: 'bad'; readonly message: string; readonly place: Place };
 
 /** One part of a JSON pointer, escaped (RFC 6901). */
@@ -52,9 +47,50 @@ const maxDepth = 64;
 
 /** Parses `text` strictly (RFC 8259): no comments, no trailing commas, no repeated keys, 64 levels at most. */
 export function parseJson(text: string): JsonResult {
-  const source = text.startsWith('\uFEFF') ? text.slice(1) : text;
+  const source = withoutMark(text);
+  const value = readPlain(source);
+  if (value !== undefined) return { kind: 'ok', value };
   const tooDeep = placeBeyondDepth(source);
   if (tooDeep !== null) return { kind: 'bad', message: `more than ${maxDepth} levels`, place: tooDeep };
+  const [first] = walk(source).mistakes;
+  return first === undefined ? { kind: 'ok', value: JSON.parse(source) } : { kind: 'bad', ...first };
+}
+
+/** Place of every value in `text`, which parseJson has read, by JSON pointer (`/log/devices/0`); the root is ``. */
+export function placesIn(text: string): ReadonlyMap<string, Place> {
+  return walk(withoutMark(text)).places;
+}
+
+const withoutMark = (text: string): string => (text.startsWith('\uFEFF') ? text.slice(1) : text);
+
+/** By JSON.parse, which takes a tenth of the visitor's time; undefined where the visitor has to find a mistake. */
+function readPlain(source: string): Json | undefined {
+  let value: Json;
+  try {
+    value = JSON.parse(source);
+  } catch {
+    return undefined;
+  }
+  let given = 0;
+  for (const [, colon] of source.matchAll(/"(?:[^"\\]|\\.)*"(\s*:)?/g)) if (colon !== undefined) given += 1;
+  return given === keysIn(value, 0) ? value : undefined;
+}
+
+/** How many keys all objects in `value` have; NaN where it has too many levels. */
+function keysIn(value: Json, depth: number): number {
+  if (typeof value !== 'object' || value === null) return 0;
+  if (depth === maxDepth) return Number.NaN;
+  const inner: readonly Json[] = Object.values(value);
+  const own = Array.isArray(value) ? 0 : inner.length;
+  return inner.reduce<number>((sum, one) => sum + keysIn(one, depth + 1), own);
+}
+
+interface Walked {
+  readonly places: ReadonlyMap<string, Place>;
+  readonly mistakes: readonly { readonly message: string; readonly place: Place }[];
+}
+
+function walk(source: string): Walked {
   const places = new Map<string, Place>();
   const keys = new Set<string>();
   const mistakes: { readonly message: string; readonly place: Place }[] = [];
@@ -95,9 +131,7 @@ export function parseJson(text: string): JsonResult {
     },
     { disallowComments: true, allowEmptyContent: false, allowTrailingComma: false },
   );
-  const [first] = mistakes;
-  if (first !== undefined) return { kind: 'bad', ...first };
-  return { kind: 'ok', value: JSON.parse(source), places };
+  return { places, mistakes };
 }
 
 /** The parser calls itself for each level; the scanner does not. Null where no level is too deep. */

@@ -4,7 +4,7 @@ import { readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { errnoOf, VgpuError } from '../lib/errors.js';
 import { packageRoot, userProfiles } from '../lib/paths.js';
-import { type Place, parseJson } from './json.js';
+import { type Place, parseJson, placesIn } from './json.js';
 import type { Profile } from './types.js';
 import {
   createProfileValidator,
@@ -111,9 +111,10 @@ export function parseProfile(text: string, file: string, validate: ProfileValida
   }
   const result = validate(parsed.value);
   if (result.kind === 'ok') return result.profile;
+  const places = placesIn(text);
   throw badProfile(
     file,
-    result.problems.map((problem) => ({ at: whereIs(problem, parsed.places), message: problem.message })),
+    result.problems.map((problem) => ({ at: whereIs(problem, places), message: problem.message })),
   );
 }
 

@@ -6,7 +6,7 @@ import type { Plan, PlanOptions } from '../../contracts/plan.js';
 import type { UnitFacts } from '../../contracts/unit.js';
 import { parseGuestConf, parseHosts } from '../../guest/vgpu-host/endpoint.js';
 import { refusal } from '../../install/pipeline/ask-then-lock.js';
-import { VgpuError } from '../../lib/errors.js';
+import { stopIfAsked, VgpuError } from '../../lib/errors.js';
 import { agentUnitFile, defaultPort, defaultSocket, guestConf, userProfiles } from '../../lib/paths.js';
 import type { Profile } from '../../profile/types.js';
 import type { Consumer, Found, HostSeen } from './questions.js';
@@ -47,7 +47,7 @@ export async function findHosts(
       return { endpoint, from, answer: before?.answer ?? (await askHost(endpoint)) };
     }),
   );
-  stopIfAsked(signal);
+  stop(signal);
   return seen;
 }
 
@@ -85,7 +85,7 @@ async function presentProfiles({ profiles, unit, signal }: FindOutEffects): Prom
   const units = await Promise.all(
     profiles.map(async (profile) => ({ profile, unit: await unit(profile.unit) })),
   );
-  stopIfAsked(signal);
+  stop(signal);
   const present = units.filter(({ unit: { kind } }) => kind === 'loaded').map(({ profile }) => profile);
   if (present.length > 0) return present;
   const masked = units.find(({ unit: { kind } }) => kind === 'masked')?.profile;
@@ -112,7 +112,7 @@ async function inspectAll(
   let refused: VgpuError | null = null;
   for (const profile of profiles) {
     const facts = await effects.inspect(profile);
-    stopIfAsked(effects.signal);
+    stop(effects.signal);
     // The address is asked for later: neither a bad one in guest.conf nor a host that is away is a reason to refuse.
     const options = {
       endpoint: `unix:${defaultSocket}`,
@@ -156,10 +156,6 @@ function installedOf({ manifest }: MachineFacts): Found['installed'] {
   return { profiles: manifest.consumers.map((one) => one.profile), endpoint: manifest.endpoint, service };
 }
 
-function stopIfAsked(signal: AbortSignal): void {
-  if (!signal.aborted) return;
-  throw new VgpuError('stopped before the first question; nothing was changed', {
-    kind: 'interrupted',
-    operation: 'look around',
-  });
+function stop(signal: AbortSignal): void {
+  stopIfAsked(signal, 'stopped before the first question; nothing was changed', { operation: 'look around' });
 }

@@ -39,8 +39,8 @@ export async function servingProblems(checking: Checking): Promise<readonly Serv
 }
 
 function changeableSource(sources: readonly string[]): ServingProblem | null {
-  const found = sources.map(changeableByOthers).find((one) => one !== null);
-  if (found === undefined) return null;
+  const found = changeableByOthers(...sources);
+  if (found === null) return null;
   return {
     code: 'changeable-by-others',
     message: `another user than root can change ${found}, which the host would execute or install`,

@@ -9,7 +9,7 @@
 import type { Emit } from '../../contracts/events.js';
 import type { Manifest, OwnedItem } from '../../contracts/manifest.js';
 import type { Change, Plan } from '../../contracts/plan.js';
-import { VgpuError } from '../../lib/errors.js';
+import { stopIfAsked, VgpuError } from '../../lib/errors.js';
 import { agentUnit, agentUnitFile, hostd } from '../../lib/paths.js';
 import { plural } from '../../lib/text.js';
 import { changeTitle } from '../plan/change-title.js';
@@ -151,7 +151,7 @@ async function commitChanges(
     let items: readonly OwnedItem[] = manifest?.items ?? [];
     for (const [index, change] of plan.changes.entries()) {
       if (change.kind === 'restart' || change.kind === 'service') continue;
-      stopIfAsked(options.signal);
+      stopIfAsked(options.signal, 'stopped on request', { operation: 'apply the plan' });
       const place = { change, index, of: plan.changes.length };
       const begun = performance.now();
       emit({ kind: 'change-started', ...place });
@@ -159,7 +159,7 @@ async function commitChanges(
       done.push(change);
       emit({ kind: 'change-done', ...place, milliseconds: performance.now() - begun });
     }
-    stopIfAsked(options.signal);
+    stopIfAsked(options.signal, 'stopped on request', { operation: 'apply the plan' });
     await writeManifest(transaction, effects, plan, items);
     await appendRecord(disk, { type: 'commit' });
   } catch (error) {
@@ -179,11 +179,6 @@ async function mayBeCommitted(disk: Disk): Promise<boolean> {
   } catch {
     return true;
   }
-}
-
-function stopIfAsked(signal: AbortSignal | undefined): void {
-  if (signal?.aborted !== true) return;
-  throw new VgpuError('stopped on request', { kind: 'interrupted', operation: 'apply the plan' });
 }
 
 /** The last consumer leaves none. What could not be given back has been told; it is no longer listed. */

@@ -5,6 +5,7 @@
 import type { UnitFacts } from '../../contracts/unit.js';
 import type { ServiceState } from '../../guest/look/closer-look.js';
 import { stopIfAsked, VgpuError } from '../../lib/errors.js';
+import { member } from '../../lib/json.js';
 import { agentUnit } from '../../lib/paths.js';
 import type { Profile } from '../../profile/types.js';
 import { findAgent, nullWhenBusy } from '../../systemd/agent-client.js';
@@ -125,12 +126,6 @@ function stateOf(
   const service = member(mine, 'service');
   const state = member(service, 'state');
   return typeof state === 'string' ? { state, problem: textOrNull(member(service, 'problem')) } : null;
-}
-
-function member(value: unknown, name: string): unknown {
-  return typeof value === 'object' && value !== null
-    ? Object.getOwnPropertyDescriptor(value, name)?.value
-    : undefined;
 }
 
 function textOrNull(value: unknown): string | null {

@@ -176,25 +176,38 @@ export function replaceFile(directory: OpenDirectory, name: string, content: str
 }
 
 /**
- * The first of a path and the directories above it, links followed, that another user than root could change; null
- * when root alone can. What root executes must have none.
+ * The first of these paths and the directories above them, links followed, that another user than root could change;
+ * null when root alone can. What root executes must have none.
  */
-export function changeableByOthers(file: string): string | null {
-  let real: string;
-  try {
-    real = fs.realpathSync(file);
-  } catch {
-    return file;
-  }
-  for (const start of new Set([path.resolve(file), real])) {
-    for (let at = start; ; at = path.dirname(at)) {
-      const stats = lstat(at);
-      if (stats === null) return at;
-      if (Number(stats.uid) !== 0) return at;
-      // A link has no permissions of its own. In a sticky directory others cannot exchange what root owns.
-      const sticky = stats.isDirectory() && (stats.mode & 0o1000n) !== 0n;
-      if (!stats.isSymbolicLink() && !sticky && (stats.mode & 0o022n) !== 0n) return at;
-      if (at === '/') break;
+export function changeableByOthers(...files: readonly string[]): string | null {
+  // The files share most of their directories.
+  const roots = new Set<string>();
+  const realDirectories = new Map<string, string>();
+  const realPath = (file: string): string => {
+    if (lstat(file)?.isSymbolicLink() !== false) return fs.realpathSync.native(file);
+    const directory = path.dirname(file);
+    const real = realDirectories.get(directory) ?? fs.realpathSync.native(directory);
+    realDirectories.set(directory, real);
+    return path.join(real, path.basename(file));
+  };
+  for (const file of files.map((one) => path.resolve(one))) {
+    let real: string;
+    try {
+      real = realPath(file);
+    } catch {
+      return file;
+    }
+    for (const start of new Set([file, real])) {
+      for (let at = start; !roots.has(at); at = path.dirname(at)) {
+        const stats = lstat(at);
+        if (stats === null) return at;
+        if (Number(stats.uid) !== 0) return at;
+        // A link has no permissions of its own. In a sticky directory others cannot exchange what root owns.
+        const sticky = stats.isDirectory() && (stats.mode & 0o1000n) !== 0n;
+        if (!stats.isSymbolicLink() && !sticky && (stats.mode & 0o022n) !== 0n) return at;
+        roots.add(at);
+        if (at === '/') break;
+      }
     }
   }
   return null;

@@ -3,7 +3,7 @@ import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import { test } from 'node:test';
 import { packageRoot } from '../../../agent/lib/paths.js';
-import { parseJson, pointerPart } from '../../../agent/profile/json.js';
+import { parseJson, placesIn, pointerPart } from '../../../agent/profile/json.js';
 
 test('text that JSON.parse accepts is read the same', () => {
   const texts = [
@@ -81,15 +81,18 @@ test('a repeated key is a mistake', () => {
     message: 'the key "a" is given twice',
     place: { line: 2, column: 2 },
   });
+  assert.equal(parseJson('[{"b": "\\"x\\":", "b": 1}]').kind, 'bad');
 });
 
 test('every value has its place', () => {
-  const result = parseJson('{\n  "a": {\n    "b/c": [true]\n  }\n}');
-  assert.equal(result.kind, 'ok');
-  if (result.kind === 'ok') {
-    assert.deepEqual(result.places.get('/a'), { line: 2, column: 8 });
-    assert.deepEqual(result.places.get('/a/b~1c/0'), { line: 3, column: 13 });
-  }
+  const places = placesIn('{\n  "a": {\n    "b/c": [true]\n  }\n}');
+  assert.deepEqual(places.get('/a'), { line: 2, column: 8 });
+  assert.deepEqual(places.get('/a/b~1c/0'), { line: 3, column: 13 });
+});
+
+test('a text with a colon or a key inside a string is no mistake', () => {
+  const value = { a: '":', b: ['": {"x": 1', '\\":'], c: { a: 1 } };
+  assert.deepEqual(parseJson(JSON.stringify(value)), { kind: 'ok', value });
 });
 
 test('a key named __proto__ stays a key', () => {

@@ -5,12 +5,12 @@
  *
  * The steps are found at run time: agent/apply marks each with a checkpoint, and the agent kills itself there
  * (support/at-checkpoint.ts). With VGPU_TEST_LONG=1 every step is killed, followed by install and by uninstall. Unless
- * so: every third step that the consumer or the loader can see (which ones, the seed says), one in sixteen of those that
- * only write our log, backups or state, each followed by one of the two commands. VGPU_TEST_SEED repeats a sample.
+ * so: six steps of each command, four of which the consumer or the loader can see (the seed chooses), each followed by
+ * one of the two commands. VGPU_TEST_SEED repeats a sample.
  * test/agent/apply/ (kill-everywhere.ts, killed.test.ts) leaves out no step, and needs no guest.
  */
 import assert from 'node:assert/strict';
-import { describe, test } from 'node:test';
+import { after, before as beforeAll, describe, test } from 'node:test';
 import { random } from '../../agent/verdict/random.js';
 import { mixed } from '../states/mixed.js';
 import { debian550 } from '../states/nvidia-debian.js';
@@ -169,13 +169,19 @@ describe('SIGKILL after every step', { skip, concurrency: 2 }, () => {
   });
 });
 
-describe('SIGKILL', { skip, concurrency: 2 }, () => {
-  test('again and again, while the next command repairs what the last one left', {
-    skip: mixed.skip,
-  }, async (t) => {
-    const { guest, before } = await prepared(mixed, t);
-    const states = await known(guest, before);
-    const rounds = long ? 12 : 2;
+/** One guest: each test ends with the machine as it was before the first install. */
+describe('SIGKILL', { skip: skip || mixed.skip }, () => {
+  let guest: Guest;
+  let states: Known;
+  beforeAll(async () => {
+    const made = await prepared(mixed);
+    guest = made.guest;
+    states = await known(guest, made.before);
+  });
+  after(() => guest.stop());
+
+  test('again and again, while the next command repairs what the last one left', async (t) => {
+    const rounds = long ? 12 : 1;
     t.diagnostic(`seed ${seed}`);
     for (let round = 1; round <= rounds; round += 1) {
       const history: string[] = [];
@@ -192,12 +198,8 @@ describe('SIGKILL', { skip, concurrency: 2 }, () => {
     }
   });
 
-  test('at any instant, also while a tool of the system runs for the agent', {
-    skip: mixed.skip,
-  }, async (t) => {
-    const { guest, before } = await prepared(mixed, t);
-    const states = await known(guest, before);
-    const rounds = long ? 60 : 6;
+  test('at any instant, also while a tool of the system runs for the agent', async (t) => {
+    const rounds = long ? 60 : 4;
     t.diagnostic(`seed ${seed}`);
     for (let round = 0; round < rounds; round += 1) {
       const command = recoveries[round % 2] ?? 'install';
@@ -214,14 +216,11 @@ describe('SIGKILL', { skip, concurrency: 2 }, () => {
     }
   });
 
-  test('after a reboot the consumer runs, and the next command finishes the work', {
-    skip: mixed.skip,
-  }, async (t) => {
-    const { guest, before } = await prepared(mixed, t);
-    const states = await known(guest, before);
+  test('after a reboot the consumer runs, and the next command finishes the work', async () => {
     const checkpoints = await checkpointsOf(guest, 'install', ...quiet);
     await uninstall(guest, '--no-restart');
-    for (const name of [`rename ${multiarch}/libcuda.so.1`, 'daemon-reload']) {
+    const names = [`rename ${multiarch}/libcuda.so.1`, 'daemon-reload'];
+    for (const name of long ? names : names.slice(0, 1)) {
       const n = checkpoints.indexOf(name) + 1;
       assert.ok(n > 0, `no step "${name}" in ${checkpoints.join(', ')}`);
       assert.equal((await killedAt(guest, n, 'install', ...quiet)).code, 137);

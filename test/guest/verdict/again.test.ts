@@ -3,7 +3,7 @@
 
 import assert from 'node:assert/strict';
 import type { ChildProcess } from 'node:child_process';
-import { describe, test } from 'node:test';
+import { after, before as beforeAll, describe, test } from 'node:test';
 import { consumerDesigns, whyNoConsumer, whyNoStandIn } from '../support/consumer.js';
 import { type Guest, whyNoGuest } from '../support/guest.js';
 import { whyNoHostd } from '../support/hosts.js';
@@ -42,6 +42,15 @@ describe('verify and status', { skip }, () => {
       reason: 'shim-not-loaded',
     });
     assert.equal(never.next, 'sudo vgpu-agent install');
+
+    const before = await guest.listing();
+    const running = await guest.invocationId('ollama');
+    const dry = await tell(guest, 'install', '--dry-run');
+    assert.deepEqual([dry.code, dry.document.outcome, dry.document.changed], [0, 'dry-run', 0]);
+    const plan = await tell(guest, 'plan');
+    assert.deepEqual(plan.document.plan, dry.document.plan);
+    assert.deepEqual(await before.diff(await guest.listing(), { mtimes: 'all' }), []);
+    assert.equal(await guest.invocationId('ollama'), running);
 
     const first = await installedGpu(guest);
     const status = await tell(guest, 'status');
@@ -82,30 +91,57 @@ describe('verify and status', { skip }, () => {
 
     const removed = await tell(guest, 'uninstall', '--yes');
     assert.equal(removed.code, 0, removed.stderr);
-    const after = await assertVerdict(guest, await tell(guest, 'verify'), {
+    const gone = await assertVerdict(guest, await tell(guest, 'verify'), {
       mode: 'cpu',
       reason: 'shim-not-loaded',
     });
-    assert.equal(after.next, 'sudo vgpu-agent install');
+    assert.equal(gone.next, 'sudo vgpu-agent install');
     assert.equal((await tell(guest, 'status')).document.installed, null);
     await assertServes(guest);
   });
+});
 
-  test('a service that is stopped is undetermined, not cpu', async (t) => {
-    const guest = await ready(t, { design: quickest });
+/** One guest: each test leaves it on the GPU. */
+describe('an installation', { skip }, () => {
+  let guest: Guest;
+  beforeAll(async () => {
+    guest = await ready(undefined, { design: quickest });
     await installedGpu(guest);
-    await guest.must('systemctl', 'stop', 'ollama');
-    for (const command of ['verify', 'status'] as const) {
-      const told = await tell(guest, command);
-      const verdict = await assertVerdict(guest, told, { mode: 'undetermined', reason: 'unit-failed' });
-      assert.match(verdict.summary, /^ollama is not running \(inactive \(dead\)/);
-      assert.ok(told.ms < 60_000, `${told.ms} ms`);
-    }
+  });
+  after(() => guest.stop());
+
+  test('an upgrade that fails goes back to the former version', async () => {
+    const before = await guest.listing();
+    const ran = await guest.agent(
+      'install',
+      '--yes',
+      '--rollback-on-failure',
+      '--host',
+      'unix:/run/vgpu/nobody.sock',
+      '--allow-unreachable-host',
+    );
+    assert.equal(ran.code, 7, ran.stderr);
+    assert.deepEqual(await before.diff(await guest.listing()), []);
+    await assertVerdict(guest, await tell(guest, 'verify'), { mode: 'gpu' });
   });
 
-  test('another GPU at the host since: degraded until the consumer looks again', async (t) => {
-    const guest = await ready(t, { design: quickest });
-    await installedGpu(guest);
+  test('verify that is stopped: exit 130, and nothing is changed by it', {
+    skip: whyNoStandIn(),
+  }, async () => {
+    await settings(guest, 'Environment=STANDIN_DELAY_MS=2000');
+    await guest.must('systemctl', 'restart', 'ollama');
+    const agent = launch(guest, 'verify');
+    await until('it looks at the consumer', 20_000, () =>
+      agent.said().includes('finding out where ollama.service runs') ? true : undefined,
+    );
+    await signalAgent(guest, 'INT');
+    assert.equal(await agent.end, 130);
+    assert.match(agent.said(), /stopped while waiting for the verdict/);
+    await assertVerdict(guest, await tell(guest, 'verify'), { mode: 'gpu' });
+    await settings(guest);
+  });
+
+  test('another GPU at the host since: degraded until the consumer looks again', async () => {
     await guest.hosts.start({ profile: 't4' });
     const verdict = await assertVerdict(guest, await tell(guest, 'verify'), {
       mode: 'degraded',
@@ -118,9 +154,31 @@ describe('verify and status', { skip }, () => {
     assert.equal(again.devices[0]?.compute, '7.5');
   });
 
-  test('survives a reboot of the guest', async (t) => {
-    const guest = await ready(t, { design: quickest });
-    const before = await installedGpu(guest);
+  test('a service that is stopped is undetermined, not cpu', async () => {
+    await guest.must('systemctl', 'stop', 'ollama');
+    for (const command of ['verify', 'status'] as const) {
+      const told = await tell(guest, command);
+      const verdict = await assertVerdict(guest, told, { mode: 'undetermined', reason: 'unit-failed' });
+      assert.match(verdict.summary, /^ollama is not running \(inactive \(dead\)/);
+      assert.ok(told.ms < 60_000, `${told.ms} ms`);
+    }
+    await guest.must('systemctl', 'start', 'ollama');
+  });
+
+  test('--timeout bounds verify too, and a fraction of a second is allowed', {
+    skip: whyNoStandIn(),
+  }, async () => {
+    await settings(guest, 'Environment=STANDIN_DELAY_MS=20000');
+    await guest.must('systemctl', 'restart', 'ollama');
+    const told = await tell(guest, 'verify', '--timeout', '0.5');
+    const verdict = await assertVerdict(guest, told, { mode: 'undetermined', reason: 'readiness-timeout' });
+    assert.ok(told.ms < 18_000, `${told.ms} ms`);
+    assert.match(evidence(verdict, 'readiness').join(), /no answer in 0\.\d s/);
+    await settings(guest);
+  });
+
+  test('survives a reboot of the guest', async () => {
+    const before = await assertVerdict(guest, await tell(guest, 'verify'), { mode: 'gpu' });
     await guest.reboot();
     const after = await assertVerdict(guest, await tell(guest, 'verify'), { mode: 'gpu' });
     assert.notEqual(after.invocationId, before.invocationId);
@@ -145,18 +203,6 @@ describe('install that does not restart', { skip }, () => {
     );
     await guest.must('systemctl', 'restart', 'ollama');
     await assertVerdict(guest, await tell(guest, 'verify'), { mode: 'gpu' });
-  });
-
-  test('--dry-run and plan change nothing', async (t) => {
-    const guest = await settled(t, { design: quickest });
-    const before = await guest.listing();
-    const start = await guest.invocationId('ollama');
-    const dry = await tell(guest, 'install', '--dry-run');
-    assert.deepEqual([dry.code, dry.document.outcome, dry.document.changed], [0, 'dry-run', 0]);
-    const plan = await tell(guest, 'plan');
-    assert.deepEqual(plan.document.plan, dry.document.plan);
-    assert.deepEqual(await before.diff(await guest.listing(), { mtimes: 'all' }), []);
-    assert.equal(await guest.invocationId('ollama'), start);
   });
 });
 
@@ -185,23 +231,12 @@ describe('--rollback-on-failure', { skip }, () => {
     assert.equal(text.code, 7);
     assert.match(text.stdout, /^everything was undone; ollama\.service runs as before$/m);
     assert.match(text.stdout, /^after the repair: sudo vgpu-agent install/m);
-  });
-
-  test('an upgrade that fails goes back to the former version', async (t) => {
-    const guest = await ready(t, { design: quickest });
-    await installedGpu(guest);
-    const before = await guest.listing();
-    const ran = await guest.agent(
-      'install',
-      '--yes',
-      '--rollback-on-failure',
-      '--host',
-      'unix:/run/vgpu/nobody.sock',
-      '--allow-unreachable-host',
-    );
-    assert.equal(ran.code, 7, ran.stderr);
-    assert.deepEqual(await before.diff(await guest.listing()), []);
-    await assertVerdict(guest, await tell(guest, 'verify'), { mode: 'gpu' });
+    // Without the option the CPU is reported with the same reason, and the installation stays.
+    await assertVerdict(guest, await tell(guest, 'install', '--yes', '--allow-unreachable-host'), {
+      mode: 'cpu',
+      reason: 'host-unreachable',
+    });
+    assert.ok(await guest.exists('/opt/vgpu/current'));
   });
 
   test('with the GPU there it is no different, and a service that does not begin takes everything back', async (t) => {
@@ -266,9 +301,9 @@ function launch(guest: Guest, ...args: readonly string[]): Running {
 }
 
 describe('stopped in the middle', { skip: skip || whyNoStandIn(), concurrency: 2 }, () => {
-  for (const signal of ['INT', 'TERM', 'HUP']) {
-    test(`SIG${signal} while the verdict is waited for: exit 130, what was installed stays`, async (t) => {
-      const guest = await ready(t, { design: quickest, start: false, env: { STANDIN_DELAY_MS: '2000' } });
+  test('while the verdict is waited for: exit 130, what was installed stays', async (t) => {
+    const guest = await ready(t, { design: quickest, start: false, env: { STANDIN_DELAY_MS: '2000' } });
+    for (const signal of ['INT', 'TERM', 'HUP']) {
       const agent = launch(guest, 'install', '--yes', '--json');
       await until('it looks at the consumer', 20_000, () =>
         agent.said().includes('finding out where ollama.service runs') ? true : undefined,
@@ -280,10 +315,33 @@ describe('stopped in the middle', { skip: skip || whyNoStandIn(), concurrency: 2
       const error = errorOf({ code: 130, stdout: agent.stdout(), stderr: agent.said() });
       assert.match(error.message, /^stopped while waiting for the verdict; what was installed stays$/);
       assert.match(error.remedy ?? '', /vgpu-agent verify .*vgpu-agent uninstall/);
-      await assertVerdict(guest, await tell(guest, 'verify'), { mode: 'gpu' });
-      assert.equal((await tell(guest, 'status')).document.interrupted, false);
-    });
-  }
+      const status = await tell(guest, 'status');
+      assert.equal(status.document.interrupted, false, signal);
+      assert.notEqual(status.document.installed, null, signal);
+      assert.equal((await guest.agent('uninstall', '--yes')).code, 0);
+    }
+    // A person who stops it with --rollback-on-failure keeps what is installed, too.
+    const insisting = launch(guest, 'install', '--yes', '--rollback-on-failure');
+    await until('it looks at the consumer', 20_000, () =>
+      insisting.said().includes('finding out where ollama.service runs') ? true : undefined,
+    );
+    await signalAgent(guest, 'INT');
+    assert.equal(await insisting.end, 130, insisting.said());
+    await assertVerdict(guest, await tell(guest, 'verify'), { mode: 'gpu' });
+    const kept = await tell(guest, 'status');
+    assert.notEqual(kept.document.installed, null);
+    assert.equal(kept.document.interrupted, false);
+    assert.equal((await guest.agent('uninstall', '--yes')).code, 0);
+    // Twice: it ends at once, and the next command finishes the work.
+    const hurried = launch(guest, 'install', '--yes');
+    await until('it looks at the consumer', 20_000, () =>
+      hurried.said().includes('finding out where ollama.service runs') ? true : undefined,
+    );
+    await signalAgent(guest, 'INT');
+    await signalAgent(guest, 'INT').catch(() => undefined); // it may be gone already
+    assert.equal(await hurried.end, 130);
+    await installedGpu(guest);
+  });
 
   test('no follower of the journal is left: install, verify and logs, by SIGINT and SIGTERM', async (t) => {
     const guest = await ready(t, { design: quickest, start: false, env: { STANDIN_DELAY_MS: '4000' } });
@@ -328,58 +386,5 @@ describe('stopped in the middle', { skip: skip || whyNoStandIn(), concurrency: 2
     assert.deepEqual(await before.diff(await guest.listing()), []);
     assert.equal(await guest.invocationId('ollama'), consumer);
     assert.equal((await tell(guest, 'status')).document.interrupted, false);
-  });
-
-  test('twice: it ends at once, and the next command finishes the work', async (t) => {
-    const guest = await ready(t, { design: quickest, start: false, env: { STANDIN_DELAY_MS: '2000' } });
-    const agent = launch(guest, 'install', '--yes');
-    await until('it looks at the consumer', 20_000, () =>
-      agent.said().includes('finding out where ollama.service runs') ? true : undefined,
-    );
-    await signalAgent(guest, 'INT');
-    await signalAgent(guest, 'INT').catch(() => undefined); // it may be gone already
-    assert.equal(await agent.end, 130);
-    await installedGpu(guest);
-  });
-
-  test('with --rollback-on-failure a person who stops it keeps what is installed', async (t) => {
-    const guest = await ready(t, { design: quickest, start: false, env: { STANDIN_DELAY_MS: '2000' } });
-    const agent = launch(guest, 'install', '--yes', '--rollback-on-failure');
-    await until('it looks at the consumer', 20_000, () =>
-      agent.said().includes('finding out where ollama.service runs') ? true : undefined,
-    );
-    await signalAgent(guest, 'INT');
-    assert.equal(await agent.end, 130, agent.said());
-    const status = await tell(guest, 'status');
-    assert.notEqual(status.document.installed, null);
-    assert.equal(status.document.interrupted, false);
-  });
-
-  test('verify: exit 130, and nothing is changed by it', async (t) => {
-    const guest = await ready(t, { design: quickest });
-    await installedGpu(guest);
-    await settings(guest, 'Environment=STANDIN_DELAY_MS=2000');
-    await guest.must('systemctl', 'restart', 'ollama');
-    const agent = launch(guest, 'verify');
-    await until('it looks at the consumer', 20_000, () =>
-      agent.said().includes('finding out where ollama.service runs') ? true : undefined,
-    );
-    await signalAgent(guest, 'INT');
-    assert.equal(await agent.end, 130);
-    assert.match(agent.said(), /stopped while waiting for the verdict/);
-    await assertVerdict(guest, await tell(guest, 'verify'), { mode: 'gpu' });
-  });
-});
-
-describe('--timeout', { skip: skip || whyNoStandIn() }, () => {
-  test('bounds verify too, and a fraction of a second is allowed', async (t) => {
-    const guest = await ready(t, { design: quickest });
-    await installedGpu(guest);
-    await settings(guest, 'Environment=STANDIN_DELAY_MS=20000');
-    await guest.must('systemctl', 'restart', 'ollama');
-    const told = await tell(guest, 'verify', '--timeout', '0.5');
-    const verdict = await assertVerdict(guest, told, { mode: 'undetermined', reason: 'readiness-timeout' });
-    assert.ok(told.ms < 18_000, `${told.ms} ms`);
-    assert.match(evidence(verdict, 'readiness').join(), /no answer in 0\.\d s/);
   });
 });

@@ -3,7 +3,7 @@
  * needs is demanded by one of the means that the API has for it, and by none where nothing depends on it. The
  * content of all memory must be what the same steps give one after the other (order_model.h).
  *
- * `random_order CASE` runs as many programs as fit into some seconds, VGPU_TEST_LONG=1 for longer, and
+ * `random_order CASE` runs as many programs as fit into a second, VGPU_TEST_LONG=1 for longer, and
  * VGPU_TEST_SEED=N the one program of that number.
  */
 #include <pthread.h>
@@ -14,7 +14,7 @@
 #include "order_steps.h"
 
 enum { STEPS = 80, GRAPHS = 3, PIECES = 12, THREADS = 4 };
-enum { LEAST_PROGRAMS = 2, MOST_PROGRAMS = 1000, SHORT_SECONDS = 2, LONG_SECONDS = 15 };
+enum { LEAST_PROGRAMS = 2, MOST_PROGRAMS = 1000, SHORT_SECONDS = 1, LONG_SECONDS = 15 };
 
 /* A part of a capture: a step in one of its two streams, or one stream that waits for the other. */
 struct piece {

@@ -11,6 +11,8 @@ import { runPtx } from './machine.js';
 const KERNELS = path.join(ROOT, 'test/shim/kernels');
 const HEAD = '.version 8.4\n.target sm_80\n.address_size 64\n';
 
+const long = process.env['VGPU_TEST_LONG'] === '1';
+
 /** The message in the log about a kernel with this body. The body's first line is the fifth of the module. */
 function refusal(body: string, head = HEAD): string {
   const text = `${head}.entry k(.param .u64 p)\n{\n.reg .b32 %r<9>; .reg .b64 %rd<9>; .reg .pred %p<9>; .reg .f32 %f<9>;\n${body}\n}\n`;
@@ -174,8 +176,8 @@ st.global.u32 [%rd1], %r1; st.global.u32 [%rd1+4], %r2; ret; }
       .map((name) => path.join(KERNELS, 'ptx', name));
     const program = builtFile('programs/ptx_fuzz');
     for (const [files, rounds] of [
-      [[path.join(KERNELS, 'seed.ptx')], 1500],
-      [[path.join(KERNELS, 'seed_hopper.ptx')], 1500],
+      [[path.join(KERNELS, 'seed.ptx')], long ? 1500 : 700],
+      [[path.join(KERNELS, 'seed_hopper.ptx')], long ? 1500 : 700],
       [seeds, 150],
     ] as const) {
       const run = spawnSync(program, [`${rounds}`, '20', ...files], { encoding: 'utf8', timeout: 280_000 });

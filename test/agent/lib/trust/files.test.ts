@@ -160,6 +160,18 @@ describe('programs that other users could change', { skip }, () => {
     assert.equal(changeableByOthers(link(path.join(theirs, 'back'), ours, 0)), theirs);
     assert.equal(changeableByOthers(path.join(root, 'absent')), path.join(root, 'absent'));
   });
+
+  it('is reported for the first of several that share their directories', (context) => {
+    const { root, theirs } = place(context);
+    const ours = ['a', 'b', 'c'].map((name) => file(path.join(root, name), '', 0o755));
+    const away = link(path.join(root, 'away'), path.join(theirs, 'x'), 0);
+    file(path.join(theirs, 'x'), '', 0o755);
+    const loose = file(path.join(root, 'loose'), '', 0o775);
+    assert.equal(changeableByOthers(...ours), null);
+    assert.equal(changeableByOthers(...ours, loose, away), loose);
+    assert.equal(changeableByOthers(...ours, away, loose), theirs);
+    assert.equal(changeableByOthers(...ours, path.join(root, 'absent')), path.join(root, 'absent'));
+  });
 });
 
 describe('a directory that another process fills', () => {

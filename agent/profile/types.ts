@@ -66,6 +66,8 @@ export interface OverrideRule {
   readonly value: string;
   readonly reason: Reason;
   readonly why: string;
+  /** Regular expression on an argument of the unit's command that takes the variable's place. */
+  readonly option?: string;
   /**
    * `loads`: it decides where a model goes, and does not hide the device, so a consumer that found none has another
    * reason. `doubtful`: it may select something that is not there; named when nothing else explains the CPU.

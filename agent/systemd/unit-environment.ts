@@ -63,15 +63,19 @@ export function effectiveEnvironment(
   return set;
 }
 
-/** The rules of a profile's `overrides` that the unit's environment meets, with what meets each. */
+/** The rules of a profile's `overrides` that the unit meets, with what meets each. */
 export function overridesOf(
-  unit: Pick<LoadedUnit, 'environment' | 'environmentFileContents'>,
+  unit: Pick<LoadedUnit, 'environment' | 'environmentFileContents' | 'execStart'>,
   rules: readonly OverrideRule[],
 ): readonly { readonly rule: OverrideRule; readonly found: Assigned }[] {
   const set = effectiveEnvironment(unit);
   return rules.flatMap((rule) => {
-    const found = set.get(rule.variable);
-    return found !== undefined && new RegExp(rule.value, 'u').test(found.value) ? [{ rule, found }] : [];
+    const { variable, value, option } = rule;
+    const found = set.get(variable);
+    if (found === undefined || !new RegExp(value, 'u').test(found.value)) return [];
+    const outweighed =
+      option !== undefined && unit.execStart.some((one) => new RegExp(option, 'u').test(one));
+    return outweighed ? [] : [{ rule, found }];
   });
 }
 

@@ -41,6 +41,8 @@ const looksWhileLoading = 20;
 
 /** Time that a consumer has to answer, if the time for its start has passed. */
 const runningMs = 15_000;
+/** Time for a start whose first lines the journal has lost: it is not at its beginning any more. */
+const cutStartMs = 30_000;
 
 /**
  * Limit of our own work (reading the journal, running the probe), which a busy machine delays, unless `timeoutMs` is
@@ -48,6 +50,9 @@ const runningMs = 15_000;
  */
 const ownWorkMs = 60_000;
 const afterOwnWorkMs = 1_000;
+/** The limit of a look that grants the consumer `patienceMs`, once the journal proves to be a long one. */
+const longJournalMs = 5_000;
+const longJournal = 20_000;
 
 /** Pause between two queries to the host while a consumer has not announced its device. */
 const askPresentEveryMs = 1_000;
@@ -176,11 +181,19 @@ export async function observe(options: ConfirmOptions, effects: ConfirmEffects):
   };
 
   let ownWorkAt = start;
+  const limitNow = (): number => {
+    const { ageMs, timeoutMs } = options;
+    if (!log.cut() || typeof ageMs !== 'number' || timeoutMs !== null) return limitMs;
+    return Math.min(limitMs, Math.max(runningMs, cutStartMs - ageMs));
+  };
   const isLate = (now: number): boolean => {
     const elapsed = now - start;
     const working = !log.caughtUp() || !probeOver || over?.looked === false;
     if (working) ownWorkAt = now;
-    if (elapsed < limitMs || options.timeoutMs !== null) return elapsed >= limitMs;
+    const limit = limitNow();
+    if (elapsed < limit || options.timeoutMs !== null) return elapsed >= limit;
+    const isLong = !log.caughtUp() && log.entriesRead() >= longJournal;
+    if (isLong && elapsed >= longJournalMs && typeof options.patienceMs === 'number') return true;
     return elapsed >= ownWorkMs || now - ownWorkAt >= afterOwnWorkMs;
   };
 
@@ -203,7 +216,7 @@ export async function observe(options: ConfirmOptions, effects: ConfirmEffects):
       if (end === null) {
         if (now - told >= tellEveryMs) {
           told = now;
-          effects.emit({ kind: 'waiting', text: waitingFor(), elapsedMs: now - start, limitMs });
+          effects.emit({ kind: 'waiting', text: waitingFor(), elapsedMs: now - start, limitMs: limitNow() });
         }
         await clock.sleep(turnMs, signal);
       }

@@ -94,6 +94,8 @@ function conclude(observation: Observation): Conclusion {
     if (forced !== null) return { mode: 'cpu', ...forced };
     return { mode: 'undetermined', reason: 'no-work-yet', detail: now.detail };
   }
+  const kept = keptOff(observation, now);
+  if (kept !== null) return kept;
   switch (log.mode) {
     case 'gpu':
       return concludeGpu(observation, now);
@@ -119,6 +121,17 @@ function conclude(observation: Observation): Conclusion {
 function loadOverride(observation: Observation): Diagnosis | null {
   const found = overrideTrouble(observation, 'loads');
   return found === null ? null : { reason: found.reason, detail: found.detail };
+}
+
+/**
+ * A variable keeps models off the GPU, and no log shows that the newest one is there all the same. A model in main memory
+ * may run some kernels: those of its cache, or of long prompts.
+ */
+function keptOff(observation: Observation, now: Present): Conclusion | null {
+  const { load } = observation.log;
+  if ((now.kind !== 'waits' && now.kind !== 'works') || load?.outcome === 'gpu') return null;
+  const forced = loadOverride(observation);
+  return forced === null ? null : { mode: now.kind === 'waits' ? 'cpu' : 'degraded', ...forced };
 }
 
 /** The profile reads no log, and the host has run no kernel: looks for a cause. */
@@ -207,7 +220,7 @@ function concludeGpu(observation: Observation, now: Present): Conclusion {
   if (!seen && !answered && !logAlone) {
     return { mode: 'undetermined', reason: 'shim-not-loaded', detail: whyUnproven(observation) };
   }
-  if (readiness.kind === 'silent') {
+  if (readiness.kind === 'silent' && !(works && isElsewhere(observation))) {
     return degraded({ reason: 'readiness-timeout', detail: `${readiness.url}: ${readiness.lastError}` });
   }
   if (observation.computeAsked === true && !(answered && probe.report.compute?.ok === true)) {
@@ -219,6 +232,15 @@ function concludeGpu(observation: Observation, now: Present): Conclusion {
     };
   }
   return { mode: 'gpu', reason: null, detail: null };
+}
+
+/** Nothing listens at the address that was asked, which is a guess: the log that names the address does not reach us. */
+function isElsewhere({ readiness, log, unit, profile }: Observation): boolean {
+  if (readiness.kind !== 'silent' || profile.readiness.kind !== 'http') return false;
+  if (unit.kind !== 'loaded' || log.address !== null || journalBypass(unit) === null) return false;
+  const { addressVariable } = profile.readiness;
+  const configured = addressVariable !== null && addressVariable in unit.environment;
+  return !configured && readiness.lastError === 'ECONNREFUSED';
 }
 
 function whyUnproven(observation: Observation): string {

@@ -16,6 +16,8 @@ export interface LogWatch {
   cut(): boolean;
   /** The log of the start before this watch began has been read, as far as it can be. */
   caughtUp(): boolean;
+  /** Entries of the start before this watch began. */
+  entriesRead(): number;
   /** The newest lines of the unit, of any start: the reason if it ended. */
   lastWords(): readonly Line[];
   /**
@@ -189,6 +191,7 @@ export function watchLog(
       error ?? (caughtUp ? null : `${read} entries of this start were read in the time, and there are more`),
     cut: () => caughtUp && !begun && error === null,
     caughtUp: () => caughtUp,
+    entriesRead: () => read,
     lastWords: () => words,
     catchUp() {
       if (effects.clock.now() - heardAt >= readingMs) follower?.abort();

@@ -5,6 +5,7 @@
 #include "guest/log.h"
 
 _Thread_local volatile uintptr_t vgpu_inside;
+_Thread_local int vgpu_cancellation;
 
 /* A handler that interrupted the former call is below its frame, or on a stack of its own. */
 void vgpu_inside_again(uintptr_t frame) {

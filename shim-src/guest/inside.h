@@ -9,10 +9,14 @@
  *
  * A handler that leaves with `longjmp` leaves locks and a request behind that nobody gives back: its thread
  * is refused from then on, where it would hang otherwise. VGPU_LOG says so.
+ *
+ * pthread_cancel() would do the same at the first cancellation point of a call, so a thread inside cannot be
+ * cancelled: the cancellation takes effect after the call.
  */
 #ifndef VGPU_GUEST_INSIDE_H
 #define VGPU_GUEST_INSIDE_H
 
+#include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -21,6 +25,9 @@
  * of the same thread reads it.
  */
 extern _Thread_local volatile uintptr_t vgpu_inside;
+
+/* The program's cancellation state, while the calling thread is inside. */
+extern _Thread_local int vgpu_cancellation;
 
 /* A call of a thread that is inside comes from this frame. Logs it if the thread has left its former call. */
 void vgpu_inside_again(uintptr_t frame);
@@ -31,6 +38,7 @@ static inline bool vgpu_enter(void) {
   const uintptr_t frame = (uintptr_t)__builtin_frame_address(0);
   if (*inside == 0) {
     *inside = frame;
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &vgpu_cancellation);
     return true;
   }
   vgpu_inside_again(frame);
@@ -38,6 +46,7 @@ static inline bool vgpu_enter(void) {
 }
 
 static inline void vgpu_leave(void) {
+  pthread_setcancelstate(vgpu_cancellation, NULL);
   vgpu_inside = 0;
 }
 
@@ -47,12 +56,13 @@ static inline void vgpu_leave(void) {
  */
 static inline uintptr_t vgpu_step_out(void) {
   uintptr_t was_inside = vgpu_inside;
-  vgpu_inside = 0;
+  vgpu_leave();
   return was_inside;
 }
 
 static inline void vgpu_step_in(uintptr_t was_inside) {
   vgpu_inside = was_inside;
+  pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &vgpu_cancellation);
 }
 
 #endif

@@ -247,12 +247,13 @@ static bool reach(struct vgpu_session *session, const char *text, struct vgpu_ad
 static const char *reach_first(struct vgpu_session *session, const struct vgpu_hosts *hosts,
                                struct vgpu_address *address, enum vgpu_library library) {
   const int64_t end = vgpu_now_ms() + VGPU_CONNECT_LIMIT_MS;
+  if (hosts->count > 1) vgpu_transport_several();
   for (uint32_t i = 0; i < hosts->count; i++) {
     const char *text = hosts->addresses[i];
     int64_t now = vgpu_now_ms();
     memset(session, 0, sizeof *session);
     if (reach(session, text, address, library, now + (end - now) / (hosts->count - i))) return text;
-    if (hosts->count > 1) vgpu_transport_tried(text, i == 0, i + 1 == hosts->count);
+    if (hosts->count > 1) vgpu_transport_tried(text, i + 1 == hosts->count);
   }
   return NULL;
 }

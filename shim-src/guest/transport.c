@@ -9,8 +9,21 @@
 static struct vgpu_transport_word last = {
     .size = sizeof last, .guest_wire = VGPU_WIRE_MAJOR, .host_wire = -1};
 
-void vgpu_transport_begin(void) {
+static char tried[sizeof last.tried]; /* the hosts of a list that have failed so far, with their reasons */
+static bool several;
+
+static void forget(void) {
   last = (struct vgpu_transport_word){.size = sizeof last, .guest_wire = VGPU_WIRE_MAJOR, .host_wire = -1};
+}
+
+void vgpu_transport_begin(void) {
+  forget();
+  several = false;
+}
+
+void vgpu_transport_several(void) {
+  several = true;
+  tried[0] = '\0';
 }
 
 void vgpu_transport_met(const struct vgpu_welcome *welcome) {
@@ -24,6 +37,8 @@ void vgpu_transport_met(const struct vgpu_welcome *welcome) {
 void vgpu_transport_carried(enum vgpu_carrier carrier, const char *address) {
   last.carrier = carrier;
   snprintf(last.address, sizeof last.address, "%s", address);
+  if (several && tried[0] != '\0') vgpu_log("used %s; before it: %s", address, tried);
+  several = false;
 }
 
 void vgpu_transport_failed(enum vgpu_transport code, int error, int32_t status, const char *format, ...) {
@@ -34,19 +49,21 @@ void vgpu_transport_failed(enum vgpu_transport code, int error, int32_t status, 
   last.code = code;
   last.error = error;
   last.status = status;
-  vgpu_log("no host: %s", last.message);
+  if (!several) vgpu_log("no host: %s", last.message);
 }
 
-void vgpu_transport_tried(const char *address, bool first, bool none_left) {
+void vgpu_transport_tried(const char *address, bool none_left) {
   static struct vgpu_transport_word furthest;
-  static char tried[sizeof furthest.tried];
-  const size_t length = first ? 0 : strlen(tried);
+  const size_t length = strlen(tried);
+  const bool first = length == 0;
   const bool named = strstr(last.message, address) != NULL;
   snprintf(tried + length, sizeof tried - length, "%s%s%s%s", first ? "" : "; ", named ? "" : address,
            named ? "" : ": ", last.message);
   if (first || last.code > furthest.code) furthest = last;
-  vgpu_transport_begin();
+  forget();
   if (!none_left) return;
+  several = false;
+  vgpu_log("no host: %s", tried);
   last = furthest;
   memcpy(last.tried, tried, sizeof tried);
   snprintf(last.message, sizeof last.message, "%.*s", (int)sizeof last.message - 1, tried);

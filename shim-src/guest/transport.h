@@ -37,9 +37,11 @@ typedef int vgpu_transport_tell(struct vgpu_transport_word *word, size_t size);
 
 /*
  * Record the events while a session is made. The caller holds the process's lock. A failure also goes to
- * VGPU_LOG, as "no host: " and the sentence.
+ * VGPU_LOG, as "no host: " and the sentence; the failures of a list in one line, when its last host has
+ * failed or another one is used.
  */
 void vgpu_transport_begin(void);
+void vgpu_transport_several(void);
 void vgpu_transport_met(const struct vgpu_welcome *welcome);
 void vgpu_transport_carried(enum vgpu_carrier carrier, const char *address);
 __attribute__((format(printf, 4, 5))) void vgpu_transport_failed(enum vgpu_transport code, int error,
@@ -49,7 +51,7 @@ __attribute__((format(printf, 4, 5))) void vgpu_transport_failed(enum vgpu_trans
  * Records that a connection to the host at `address` of a list failed, after its failure was recorded. If it
  * was the last host, the state is that of the host that got furthest, and the sentence names each host.
  */
-void vgpu_transport_tried(const char *address, bool first, bool none_left);
+void vgpu_transport_tried(const char *address, bool none_left);
 
 /* The last recorded state. The caller holds the process's lock. */
 const struct vgpu_transport_word *vgpu_transport_last(void);

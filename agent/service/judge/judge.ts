@@ -79,11 +79,12 @@ export function judge(effects: JudgeEffects): Judge {
   let watched: Watched | null = null;
   const confirm = async (
     mark: Mark | null,
+    ending = signal,
   ): Promise<{ readonly verdict: Verdict; readonly live: LiveSeen }> => {
     if (facts === null) throw new Error('a verdict was requested before the machine was inspected');
     const restarted =
       unit?.kind === 'loaded' && unit.invocationId !== null && unit.invocationId === state.ownStart;
-    const request = { profile, facts, mark, restarted, timeoutMs: null, signal };
+    const request = { profile, facts, mark, restarted, timeoutMs: null, signal: ending };
     const known = watched?.observation ?? null;
     const observation = withKnownLog(await work.observe(request, () => {}), known);
     watched = { observation, silentSince: null };
@@ -123,6 +124,8 @@ export function judge(effects: JudgeEffects): Judge {
   /** Callers that wait for a verdict: of the current run, and of the next one. */
   let awaited: (() => void)[] = [];
   const asked: (() => void)[] = [];
+  /** Ends a judgement that no caller waits for, so that a caller does not wait for two. */
+  let unasked: AbortController | null = null;
   const settle = (): void => {
     for (const resolve of awaited.splice(0)) resolve();
   };
@@ -176,8 +179,17 @@ export function judge(effects: JudgeEffects): Judge {
   const answerTo = async (effect: JudgeEffect): Promise<JudgeEvent | null> => {
     switch (effect.kind) {
       case 'confirm': {
-        const seen = await confirm(null);
-        return { kind: 'judged', ...seen, start: await startNow(), now: steadyNow() };
+        const ending = new AbortController();
+        if (awaited.length === 0) unasked = ending;
+        try {
+          const seen = await confirm(null, AbortSignal.any([signal, ending.signal]));
+          return { kind: 'judged', ...seen, start: await startNow(), now: steadyNow() };
+        } catch (error) {
+          if (ending.signal.aborted) return null;
+          throw error;
+        } finally {
+          unasked = null;
+        }
       }
       case 'ask-serving': {
         await look();
@@ -237,6 +249,7 @@ export function judge(effects: JudgeEffects): Judge {
     async verify() {
       step({ kind: 'doubt' });
       const judged = new Promise<void>((resolve) => asked.push(resolve));
+      unasked?.abort();
       pace.now();
       await judged;
       return shownVerdict(state);

@@ -132,7 +132,7 @@ function seenStart(state: JudgeState, { invocationId, activeState }: Start, at: 
     const survived = same && (marked || known.pending?.cause === 'host');
     if (same && (!known.doubted || survived)) return decide(known, at);
     const triedFor = !same && known.judged !== null ? null : known.triedFor;
-    const live = same ? { live: known.live } : { live: null, stale: null };
+    const live = same ? { live: known.live } : { live: null, stale: null, lookPauseMs: 0 };
     const next = { ...known, ...live, triedFor, doubted: false, judged: { invocationId, activeState } };
     // While the host is away, a start that was judged before has no new evidence.
     if (same && known.lost !== null) return decide(next, at);
@@ -152,6 +152,8 @@ function judged(state: JudgeState, verdict: Verdict, start: Start | null, now: n
 
 /** Shortest time between full verdicts that looks request, because each runs a probe. */
 const lookDoubtMs = 30_000;
+/** The pause doubles up to this one while the question has no answer: a journal may be too long to be read each time. */
+const longestDoubtMs = 3_600_000;
 /** The journal or the host timed out, as on a busy machine: another full verdict may succeed. */
 const unanswered: ReadonlySet<Reason | null> = new Set(['journal-unavailable', 'host-slow']);
 
@@ -181,9 +183,11 @@ function looked(before: JudgeState, event: Extract<JudgeEvent, { kind: 'looked' 
     const shown = after(withoutMoot({ ...state, verdict }), show);
     const changed = was.mode !== verdict.mode || was.reason !== verdict.reason;
     const doubtful = changed || unanswered.has(verdict.reason);
-    if (!doubtful || now - state.lookDoubtedAt < lookDoubtMs) return shown;
+    const pauseMs = changed ? 0 : state.lookPauseMs;
+    if (!doubtful || now - state.lookDoubtedAt < Math.max(pauseMs, lookDoubtMs)) return shown;
+    const lookPauseMs = pauseMs === 0 ? lookDoubtMs : Math.min(2 * pauseMs, longestDoubtMs);
     return {
-      state: { ...shown.state, doubted: true, lookDoubtedAt: now },
+      state: { ...shown.state, doubted: true, lookDoubtedAt: now, lookPauseMs },
       effects: [...shown.effects, { kind: 'look', when: 'soon' }],
     };
   });

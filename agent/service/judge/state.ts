@@ -83,6 +83,8 @@ export interface JudgeState {
   readonly ended: boolean;
   /** A look has asked for a whole verdict at this time. */
   readonly lookDoubtedAt: number;
+  /** Time from then until the next one for a question that still has no answer; 0: the shortest. */
+  readonly lookPauseMs: number;
   readonly lost: { readonly since: number; readonly reason: string } | null;
   /** The host that replaced the lost one; null: the same host is back. */
   readonly movedTo: string | null;
@@ -177,6 +179,7 @@ export function beginJudging(profile: string, unit: string, rules: RestartRules)
     stale: null,
     ended: false,
     lookDoubtedAt: Number.NEGATIVE_INFINITY,
+    lookPauseMs: 0,
     lost: null,
     movedTo: null,
     preferred: null,

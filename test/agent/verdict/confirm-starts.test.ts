@@ -36,6 +36,22 @@ test('a start whose first lines are not in the journal any more is undetermined,
   }
 });
 
+test('a start without its first lines whose consumer does not answer is awaited until it is 30 s old, at least 15 s', async () => {
+  const stage = createStage();
+  stage.http = { kind: 'failed', message: 'no answer within 1000 ms' };
+  stage.journal.add('[GIN] 2026/11/26 - 23:00:00 | 200 | GET "/api/version"', firstStart);
+  for (const [ageMs, atMost] of [
+    [5_000, 26_000],
+    [25_000, 16_000],
+  ] as const) {
+    const begun = stage.clock.now();
+    const verdict = await run(stage, { libraryDirectories: 3, ageMs });
+    assert.deepEqual([verdict.mode, verdict.reason], ['undetermined', 'readiness-timeout']);
+    assert.match(verdict.summary, /no answer within 1000 ms/);
+    assert.ok(stage.clock.now() - begun < atMost, `${stage.clock.now() - begun} ms`);
+  }
+});
+
 test('a line whose start the journal does not know does not count', async () => {
   const stage = createStage();
   stage.http = ready;

@@ -1,6 +1,7 @@
 /** The earlier log of a start is read before the start is judged without its log. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
+import type { Verdict } from '../../../agent/contracts/verdict.js';
 import { VgpuError } from '../../../agent/lib/errors.js';
 import type { JournalReader } from '../../../agent/systemd/types.js';
 import type { ConfirmEffects } from '../../../agent/verdict/observation.js';
@@ -63,8 +64,8 @@ test('a journal that cannot be read is not waited for', async () => {
   assert.ok(stage.clock.now() < slowMs, `${stage.clock.now()} ms`);
 });
 
-/** Its journal has another line of this start every millisecond, and no end. */
-function endlessJournal(): { readonly stage: Stage; readonly effects: ConfirmEffects } {
+/** Its journal has another line of this start each `everyMs`, and no end. */
+function endlessJournal(everyMs = 1): { readonly stage: Stage; readonly effects: ConfirmEffects } {
   const stage = longJournal();
   const { clock, journal } = stage;
   const [first] = journal.entries;
@@ -75,7 +76,7 @@ function endlessJournal(): { readonly stage: Stage; readonly effects: ConfirmEff
     async *read({ signal }) {
       yield* journal.entries;
       while (!signal.aborted) {
-        await clock.sleep(1, signal);
+        await clock.sleep(everyMs, signal);
         yield { ...first, message: 'another request' };
       }
     },
@@ -109,9 +110,24 @@ test('a consumer that does not speak is not waited for longer because the journa
 test('a journal without end is read for a minute', async () => {
   const { stage, effects } = endlessJournal();
   stage.sessions = { kind: 'unknown', message: 'no host' };
-  const verdict = await stage.clock.run(confirm(stage.options({ patienceMs: 2_000 }), effects));
+  const verdict = await stage.clock.run(confirm(stage.options({ ageMs: 3_600_000 }), effects));
   assert.deepEqual([verdict.mode, verdict.reason], ['undetermined', 'journal-unavailable']);
   assert.ok(stage.clock.now() >= 60_000 && stage.clock.now() < 61_000, `${stage.clock.now()} ms`);
+});
+
+test('status reads a long journal for five seconds, and says what the host and the probe know', async () => {
+  const { stage, effects } = endlessJournal(0.1);
+  const looked = async (): Promise<Verdict> =>
+    stage.clock.run(confirm(stage.options({ patienceMs: 2_000 }), effects));
+  const known = await looked();
+  assert.ok(stage.clock.now() < 6_000, `${stage.clock.now()} ms`);
+  assert.equal(known.mode, 'gpu', 'the host lists its kernels');
+  stage.sessions = { kind: 'unknown', message: 'no host' };
+  const begun = stage.clock.now();
+  const verdict = await looked();
+  assert.ok(stage.clock.now() - begun < 6_000, `${stage.clock.now() - begun} ms`);
+  assert.deepEqual([verdict.mode, verdict.reason], ['undetermined', 'journal-unavailable']);
+  assert.match(verdict.summary, /\d{5} entries of this start were read in the time, and there are more/);
 });
 
 test('a journal without end does not outlast --timeout, and half of it says nothing', async () => {

@@ -484,6 +484,54 @@ test('a variable that keeps models off the GPU is the reason, and no restart is 
   assert.equal(told({ LLAMA_ARG_OVERRIDE_TENSOR: 'exps=CPU' }, nothing).verdict, 'cpu model-on-cpu');
 });
 
+test('a variable keeps models off the GPU and the log does not say where they are, as llama-server since 2026', () => {
+  const llama = (own: readonly HostSession[], changes: Parameters<typeof unit>[0]): string => {
+    const seen = { present: present(null, own), log: judgeLog(llamaServer, []), unit: unit(changes) };
+    const { mode, reason } = decideVerdict(observation({ ...seen, profile: llamaServer }));
+    return `${mode} ${reason}`;
+  };
+  const waits = [session({ launches: 0 })];
+  const noLayers = { LLAMA_ARG_N_GPU_LAYERS: '0' };
+  assert.equal(llama(waits, { environment: {} }), 'undetermined no-work-yet');
+  assert.equal(llama(waits, { environment: noLayers }), 'cpu library-forced-to-cpu');
+  assert.equal(
+    llama(waits, { environment: { LLAMA_ARG_DEVICE: 'none' } }),
+    'cpu devices-hidden-by-environment',
+  );
+  // Its cache, and long prompts, are computed on the GPU all the same.
+  assert.equal(llama([session()], { environment: noLayers }), 'degraded library-forced-to-cpu');
+  for (const option of ['-ngl', '--n-gpu-layers=99'])
+    assert.equal(llama([session()], { environment: noLayers, execStart: ['/x', option, '99'] }), 'gpu null');
+});
+
+test('a consumer that works, and whose silenced log does not name its address, is not asked for at a guess', () => {
+  const works = (
+    lastError: string,
+    changes: Parameters<typeof unit>[0],
+    more: Partial<Observation> = {},
+  ): string => {
+    const { mode, reason } = decideVerdict(
+      observation({
+        profile: llamaServer,
+        log: judgeLog(llamaServer, []),
+        present: present(null, [session()]),
+        readiness: { kind: 'silent', url: 'http://127.0.0.1:8080/health', lastError },
+        unit: unit(changes),
+        ...more,
+      }),
+    );
+    return `${mode} ${reason}`;
+  };
+  const silenced = { standardOutput: 'null', standardError: 'null' };
+  assert.equal(works('ECONNREFUSED', silenced), 'gpu null');
+  assert.equal(works('no answer within 1000 ms', silenced), 'degraded readiness-timeout');
+  assert.equal(works('ECONNREFUSED', {}), 'degraded readiness-timeout');
+  const named = judgeLog(llamaServer, ['server is listening on http://127.0.0.1:9931']);
+  assert.equal(works('ECONNREFUSED', silenced, { log: named }), 'degraded readiness-timeout');
+  const configured = { ...silenced, environment: { OLLAMA_HOST: ':1' } };
+  assert.equal(works('ECONNREFUSED', configured, { profile: ollama }), 'degraded readiness-timeout');
+});
+
 test('a model that was asked to have no layer on the GPU needs no restart', () => {
   const seen = present([model('a', 0)], []);
   const { reason, next } = decideVerdict(observation({ log: logOf(layersOf(0), weights), present: seen }));

@@ -321,12 +321,24 @@ for (const release of long ? releases : releases.slice(0, 1)) {
       );
     });
 
-    test('purge leaves the tree as it was', async () => {
+    test('purge takes edited configuration too, and leaves the tree as it was', async () => {
+      // As "host install" wrote them and "host uninstall" left them, because a person edited one; the other is his own.
+      const [edited, own] = ['/etc/vgpu/hostd.conf', '/etc/default/vgpu-hostd'];
+      await guest.must('mkdir', '-p', '/etc/vgpu');
+      await guest.write(
+        edited,
+        '# Written by vgpu-agent host install. Taken away by: ...\nallow any memory=1G\n',
+      );
+      await guest.write(own, 'VGPU_DEVICE=cuda\n');
       await mustApt(guest, 'purge', 'vgpu-agent');
+      assert.equal(await guest.read(own), 'VGPU_DEVICE=cuda\n');
+      await guest.must('rm', own);
       assert.deepEqual(await left(bareGuest, guest), []);
       await mustApt(serving, 'remove', 'vgpu-hostd');
       assert.equal(await serving.property('vgpu-hostd.socket', 'LoadState'), 'not-found');
       assert.equal(await serving.exists('/run/vgpu/hostd.sock'), false);
+      await serving.must('mkdir', '-p', '/etc/vgpu');
+      await serving.write('/etc/vgpu/hostd.conf', 'allow any memory=1G\n');
       await mustApt(serving, 'purge', '--autoremove', 'vgpu-hostd');
       assert.deepEqual(await left(bareHost, serving), []);
     });

@@ -2,6 +2,7 @@
 
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
+import { readFileSync, writeFileSync } from 'node:fs';
 import { createServer, type Server, type Socket } from 'node:net';
 import path from 'node:path';
 import { afterEach, beforeEach, describe, it } from 'node:test';
@@ -59,11 +60,11 @@ describe('a list of hosts', () => {
     await once(server, 'listening');
     return at(name);
   };
-  const probe = async (list: string): Promise<ProbeReport & { readonly ms: number }> => {
+  const probe = async (list: string, more = {}): Promise<ProbeReport & { readonly ms: number }> => {
     const begun = performance.now();
     const args = ['--library', builtFile('libcuda.so.1'), '--timeout', '30'];
     const ended = await runProgram(builtFile('vgpu-probe'), args, {
-      env: { VGPU_HOST: list },
+      env: { VGPU_HOST: list, ...more },
       limit: 60_000,
     });
     const report = parseProbeReport(ended.stdout);
@@ -121,6 +122,29 @@ describe('a list of hosts', () => {
     assert.match(parts[1] ?? '', /^unix:.*\/old: it speaks wire version 0\.0/);
     assert.equal(parts[2], `cannot connect to ${closed}: Connection refused`);
     assert.match(parts[3] ?? '', /^"tcp:host:1" is not unix:PATH/);
+  });
+
+  it('VGPU_LOG has one line of the hosts that were tried in vain, and "no host" only if none answers', async () => {
+    await start(at('second'));
+    const log = path.join(scratch.path, 'log');
+    /** libcuda and libnvidia-ml of vgpu-probe write the same line. */
+    const linesOf = async (list: string): Promise<string[]> => {
+      writeFileSync(log, '');
+      await probe(list, { VGPU_LOG: log });
+      const lines = readFileSync(log, 'utf8').split('\n');
+      return [...new Set(lines.filter((line) => line.includes('cannot connect to')))];
+    };
+    const [used = '', ...more] = await linesOf(`${at('none')},${closed},${at('second')}`);
+    assert.match(
+      used,
+      /: used unix:.*\/second; before it: cannot connect to unix:.*\/none: .*; cannot connect to tcp:/,
+    );
+    assert.deepEqual(more, []);
+    for (const list of [`${at('none')},${closed}`, closed]) {
+      const none = await linesOf(list);
+      assert.equal(none.length, 1, none.join('\n'));
+      assert.match(none[0] ?? '', /: no host: cannot connect to .*Connection refused$/);
+    }
   });
 
   it('eight silent hosts take no longer than one', async () => {

@@ -316,7 +316,9 @@ describe('a worker that was taken over', {
       // NVIDIA's libcuda listens when it initializes; it never accepts a connection.
       assert.notEqual(await ask(client, 'listen', [socket, 1]), EPERM);
       assert.equal(await ask(client, 'accept', [socket, 0, 0]), EPERM);
-      const pid = /, worker (\d+)$/m.exec(front.log())?.[1];
+      const worker = /, worker (\d+)$/m;
+      await until('the log to name the worker', () => worker.test(front.log()), 20_000);
+      const pid = worker.exec(front.log())?.[1];
       const status = readFileSync(`/proc/${pid}/status`, 'utf8');
       for (const set of ['CapInh', 'CapPrm', 'CapEff', 'CapAmb'])
         assert.match(status, new RegExp(`^${set}:\\s+0{16}$`, 'm'), 'no privilege');

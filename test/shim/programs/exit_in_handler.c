@@ -1,10 +1,12 @@
 /*
  * exit() in a signal handler, in the middle of a call: the exit handlers call the library again, in the same
  * thread, and the process ends. `exit_in_handler NAME` runs one case: children that repeat a call get SIGTERM
- * after a random time. In the case "leaves" a handler leaves a call by longjmp.
+ * after a random time. In the case "leaves" a handler leaves a call by longjmp. In the case "cancelled"
+ * threads are cancelled in the middle of a call, and other threads go on.
  */
 #include "check.h"
 
+#include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <sys/time.h>
@@ -37,7 +39,7 @@ static struct {
 } call;
 
 static devptr memory;
-static void *stream, *event, *device;
+static void *context, *stream, *event, *device;
 static unsigned char *bytes;
 
 static void expect(int result, int inside) {
@@ -67,7 +69,6 @@ static void end(int number) {
 }
 
 static void begin(void) {
-  void *context;
   check_library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
   if (check_library == NULL) exit(1);
   *(void **)&call.set = check_need("cuMemsetD8Async");
@@ -205,6 +206,36 @@ static int leave(void) {
   return left && told && call.synchronize() == INSIDE ? 0 : 1;
 }
 
+static void *repeat(void *of) {
+  void (*one)(void) = *(void (**)(void))of;
+  MUST(CALL(cuCtxSetCurrent, (void *), context));
+  for (;;) {
+    one();
+    pthread_testcancel();
+  }
+}
+
+/* A call is finished before its thread ends, so no lock and no request of the thread is left behind. */
+static int cancelled(void) {
+  void (*calls[])(void) = {wait_for_work, ask, allocate};
+  begin();
+  srand(1);
+  alarm(PATIENCE_MS / 1000);
+  for (int i = 0; i < 60; i++) {
+    pthread_t thread;
+    void *end;
+    if (pthread_create(&thread, NULL, repeat, &calls[i % 3]) != 0) return 1;
+    usleep((useconds_t)(rand() % 3000));
+    pthread_cancel(thread);
+    wait_for_work(); /* beside the thread that ends */
+    pthread_join(thread, &end);
+    if (end != PTHREAD_CANCELED) return 1;
+    allocate();
+    ask();
+  }
+  return 0;
+}
+
 int main(int argc, char **argv) {
   static const struct looped all[] = {
       {"waits", begin, wait_for_work}, {"copies", begin, copy}, {"allocates", begin, allocate},
@@ -212,6 +243,7 @@ int main(int argc, char **argv) {
   };
   setvbuf(stdout, NULL, _IOLBF, 0);
   if (argc == 2 && strcmp(argv[1], "leaves") == 0) return leave();
+  if (argc == 2 && strcmp(argv[1], "cancelled") == 0) return cancelled();
   for (size_t i = 0; argc == 2 && i < sizeof all / sizeof all[0]; i++) {
     if (strcmp(all[i].name, argv[1]) == 0) return run(&all[i]);
   }

@@ -539,6 +539,29 @@ test('a verdict that rests on a question without an answer is made again, every 
   }
 });
 
+test('while a question has no answer the pauses double, up to an hour, until another verdict or start', () => {
+  const unknown = (start: string): Verdict => ({
+    ...gpu(start),
+    mode: 'undetermined',
+    reason: 'journal-unavailable',
+  });
+  const bench = new Bench().settledOn(unknown('a'));
+  const pauses = (start: string, count: number): number[] => {
+    const found: number[] = [];
+    for (let waited = 0; found.length < count; waited += 30) {
+      if (bench.looked(unknown(start), told(0, 0)).includes('look soon')) {
+        found.push(waited);
+        waited = 0;
+      }
+      bench.now += 30_000;
+    }
+    return found;
+  };
+  assert.deepEqual(pauses('a', 9), [0, 30, 60, 120, 240, 480, 960, 1920, 3600]);
+  bench.settledOn(unknown('b'));
+  assert.deepEqual(pauses('b', 3).slice(1), [30, 60]);
+});
+
 test('a look at a start that is not the judged one says nothing', () => {
   const bench = new Bench().settledOn(gpu('a'));
   assert.deepEqual(bench.looked(cpu('b', 'model-on-cpu'), told(0, 0)), []);

@@ -47,6 +47,8 @@ export interface AgentConfig {
   readonly checkMinutes: number;
   readonly waitForHostSeconds: number;
   readonly metrics: { readonly textfile: string | null; readonly listen: string | null };
+  /** Read by `vgpu-agent kubernetes`: pods that share a GPU, of each GPU or of the GPUs in their order. */
+  readonly kubernetes: { readonly timeSlicing: number | readonly number[] };
 }
 
 export const defaultConfig: AgentConfig = {
@@ -66,6 +68,7 @@ export const defaultConfig: AgentConfig = {
   checkMinutes: 30,
   waitForHostSeconds: 3,
   metrics: { textfile: null, listen: null },
+  kubernetes: { timeSlicing: 1 },
 };
 
 interface ConfigFile {
@@ -80,6 +83,7 @@ interface ConfigFile {
   readonly checkMinutes?: number;
   readonly waitForHostSeconds?: number;
   readonly metrics?: Partial<AgentConfig['metrics']>;
+  readonly kubernetes?: Partial<AgentConfig['kubernetes']>;
 }
 
 export type ConfigReader = (text: string, file: string) => AgentConfig;
@@ -127,6 +131,7 @@ function withDefaults(given: ConfigFile, host: string | null): AgentConfig {
     checkMinutes: given.checkMinutes ?? defaultConfig.checkMinutes,
     waitForHostSeconds: given.waitForHostSeconds ?? defaultConfig.waitForHostSeconds,
     metrics: { ...defaultConfig.metrics, ...given.metrics },
+    kubernetes: { ...defaultConfig.kubernetes, ...given.kubernetes },
   };
 }
 

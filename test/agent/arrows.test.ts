@@ -20,6 +20,7 @@ const floors: readonly (readonly string[])[] = [
   ['verdict'],
   ['install/pipeline'],
   ['service'],
+  ['kubernetes'],
   ['cli'],
   ['main.ts'],
 ];

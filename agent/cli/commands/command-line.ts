@@ -250,6 +250,7 @@ const loaders = {
   profiles: async () => (await import('./profiles.js')).profilesCommand,
   run: async () => (await import('./run.js')).runCommand,
   cdi: async () => (await import('./cdi.js')).cdiCommand,
+  kubernetes: async () => (await import('./kubernetes.js')).kubernetesCommand,
   completion: async () => (await import('./completion.js')).completionCommand,
   daemon: async () => (await import('./daemon.js')).daemonCommand,
   version: async () => (await import('./version.js')).versionCommand,

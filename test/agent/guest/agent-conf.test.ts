@@ -40,6 +40,7 @@ test('the defaults are these', () => {
     checkMinutes: 30,
     waitForHostSeconds: 3,
     metrics: { textfile: null, listen: null },
+    kubernetes: { timeSlicing: 1 },
   });
 });
 

@@ -6,7 +6,7 @@ import { own } from '../../lib/json.js';
 import { may, ptxasName } from '../../lib/paths.js';
 
 /**
- * The variables for CuPy and, if `libraries` has vgpu-ptxas, for Triton. Triton gets a cache of its own, so that a real
+ * The variables for CuPy, vLLM (FlashInfer compiles its sampler to machine code, with nvcc) and, if `libraries` has vgpu-ptxas, for Triton. Triton gets a cache of its own, so that a real
  * GPU never loads PTX from it and the simulated GPU never machine code.
  */
 export function simulatedCompilers(
@@ -22,7 +22,7 @@ export function simulatedCompilers(
         TRITON_CACHE_DIR: tritonCache(environment),
       }
     : {};
-  return { ...triton, CUPY_COMPILE_WITH_PTX: '1' };
+  return { ...triton, CUPY_COMPILE_WITH_PTX: '1', VLLM_USE_FLASHINFER_SAMPLER: '0' };
 }
 
 function tritonCache(environment: Readonly<Record<string, string | undefined>>): string {

@@ -20,13 +20,20 @@ export function whyNoLlama(): string | false {
 }
 
 /** A guest with a host beside it and llama-server, started, on the CPU. `models` is its /opt/models, `of` the unit's name. */
-export async function llamaGuest(t: Afterwards, models: string, model: string, of = unit): Promise<Guest> {
+export async function llamaGuest(
+  t: Afterwards,
+  models: string,
+  model: string,
+  of = unit,
+  options: readonly string[] = [],
+): Promise<Guest> {
   const guest = await Guest.start({ root: testRoot(name), readOnlyBinds: [`${models}:/opt/models`] }, t);
   await guest.hosts.start();
   await guest.must(
     join(repository, 'scripts/lib/install-consumer'),
     'llama-server',
     `/opt/models/${model}.gguf`,
+    ...options,
   );
   if (of !== unit) {
     const units = '/etc/systemd/system';
@@ -62,6 +69,7 @@ export interface Completed {
   /** curl's exit status: 0, or 52 when the server ended, 28 when it was not in time. */
   readonly curl: number;
   readonly tokens: readonly number[];
+  readonly text: string;
 }
 
 /** The tokens that follow `prompt`, the likeliest at each place. */
@@ -76,10 +84,11 @@ export async function complete(
     { stdin: JSON.stringify(order), timeoutMs: (seconds + 10) * 1000 },
     ...(['bash', '-c', `curl -sS -m ${seconds} -d @- "${address(of)}/completion"`] as const),
   );
-  if (ran.code !== 0) return { curl: ran.code, tokens: [] };
+  if (ran.code !== 0) return { curl: ran.code, tokens: [], text: '' };
   const answer: unknown = JSON.parse(ran.stdout);
-  const tokens: unknown =
-    typeof answer === 'object' && answer !== null ? Reflect.get(answer, 'tokens') : null;
+  const field = (name: string): unknown =>
+    typeof answer === 'object' && answer !== null ? Reflect.get(answer, name) : null;
+  const tokens = field('tokens');
   assert.ok(Array.isArray(tokens) && tokens.length > 0, ran.stdout);
-  return { curl: 0, tokens: tokens.map(Number) };
+  return { curl: 0, tokens: tokens.map(Number), text: String(field('content')) };
 }

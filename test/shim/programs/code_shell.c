@@ -113,12 +113,13 @@ static void do_link(char **word) {
 
 static void do_parameters(const char *command, void *function) {
   printf("%s 0", command);
-  size_t offset, size;
-  for (size_t i = 0;
-       CALL((void *, size_t, size_t *, size_t *), cuFuncGetParamInfo, function, i, &offset, &size) == 0;
+  size_t offset, size, i = 0, count = 0;
+  for (; CALL((void *, size_t, size_t *, size_t *), cuFuncGetParamInfo, function, i, &offset, &size) == 0;
        i++) {
     printf(" %zu:%zu", offset, size);
   }
+  int result = CALL((void *, size_t *), cuFuncGetParamCount, function, &count);
+  if (i > 0 && (result != 0 || count != i)) printf(" but %zu", count);
   printf("\n");
 }
 

@@ -102,6 +102,14 @@ static void batch(void) {
   IS(INVALID_VALUE, CALL(cuMemcpyBatchAsync,
                          (devptr *, devptr *, size_t *, size_t, void *, size_t *, size_t, size_t *, void *),
                          to, from, sizes, 3, attributes, indices, 1, &failed, NULL));
+#define WITH_ATTRIBUTES(source, attribute)                                                                   \
+  CALL(cuMemcpyWithAttributesAsync, (devptr, devptr, size_t, void *, void *), a, source, 1000, attribute,    \
+       NULL)
+  OK(WITH_ATTRIBUTES(from[1], attributes));
+  OK(CALL(cuCtxSynchronize, (void), ));
+  expect(a, one + 2000, 1000);
+  IS(INVALID_VALUE, WITH_ATTRIBUTES(from[1], NULL));
+  IS(INVALID_VALUE, WITH_ATTRIBUTES(0, attributes));
 }
 
 static unsigned char *side(unsigned type, devptr device, unsigned char *host, struct copy2 *copy,
@@ -393,7 +401,13 @@ static void batch_boxes(void) {
   IS(INVALID_VALUE, BOXES(3, boxes, 1, stream));
   IS(INVALID_VALUE, BOXES(3, boxes, 0, NULL));
   TRUE(failed == SIZE_MAX);
+  OK(CALL(cuMemsetD8_v2, (devptr, unsigned char, size_t), b, 0, BYTES));
+  OK(CALL(cuMemcpy3DWithAttributesAsync, (void *, uint64_t, void *), &boxes[1], 0, NULL));
+  OK(CALL(cuMemcpy3DWithAttributesAsync, (void *, uint64_t, void *), &boxes[2], 0, NULL));
   OK(CALL(cuCtxSynchronize, (void), ));
+  IS(0, memcmp(wanted, out, BYTES));
+  IS(INVALID_VALUE, CALL(cuMemcpy3DWithAttributesAsync, (void *, uint64_t, void *), &boxes[1], 1, NULL));
+  IS(INVALID_VALUE, CALL(cuMemcpy3DWithAttributesAsync, (void *, uint64_t, void *), NULL, 0, NULL));
 }
 
 static const struct check_case cases[] = {

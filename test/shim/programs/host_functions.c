@@ -168,7 +168,10 @@ static void delays_no_other(void) {
   OK(fill(memory, 6, blocking));
   OK(wait_for(NULL));
   IS(6, word_at(memory));
-  OK(function_in(other, add, &ten));
+#define FUNCTION_V2(mode)                                                                                    \
+  CALL(cuLaunchHostFunc_v2, (void *, void (*)(void *), void *, unsigned), other, add, &ten, mode)
+  OK(FUNCTION_V2(1));
+  IS(INVALID_VALUE, FUNCTION_V2(2));
   OK(wait_for(other));
   IS(10, atomic_load(&ran));
   atomic_store(&released, 1);

@@ -1,6 +1,6 @@
 /** A Python with a package that this project does not install, and the steps that a program of the tests does with it. */
 import assert from 'node:assert/strict';
-import { execFile, spawnSync } from 'node:child_process';
+import { type ChildProcess, execFile, spawn, spawnSync } from 'node:child_process';
 import path from 'node:path';
 import { promisify } from 'node:util';
 import { ROOT } from '../cuda/private_programs.js';
@@ -27,13 +27,7 @@ export function findPython(variable: string, group: string, question: string): s
   );
 }
 
-/** Runs `vgpu-agent run`: the shim, and what compilers must know of a simulated GPU. Its caches are in `directory`. */
-export async function asRun(
-  command: readonly string[],
-  host: Host,
-  directory: string,
-  env: Readonly<Record<string, string>> = {},
-): Promise<{ readonly stdout: string; readonly stderr: string }> {
+function environment(directory: string, env: Readonly<Record<string, string>>): NodeJS.ProcessEnv {
   const {
     TRITON_CACHE_DIR: _triton,
     CUDA_PATH: _path,
@@ -42,16 +36,39 @@ export async function asRun(
     CUDA_VISIBLE_DEVICES: _visible,
     ...clean
   } = process.env;
+  return {
+    ...clean,
+    XDG_CACHE_HOME: directory,
+    CUPY_CACHE_DIR: path.join(directory, 'cupy'),
+    TORCHINDUCTOR_CACHE_DIR: path.join(directory, 'inductor'),
+    ...env,
+  };
+}
+
+/** Runs `vgpu-agent run`: the shim, and what compilers must know of a simulated GPU. Its caches are in `directory`. */
+export async function asRun(
+  command: readonly string[],
+  host: Host,
+  directory: string,
+  env: Readonly<Record<string, string>> = {},
+): Promise<{ readonly stdout: string; readonly stderr: string }> {
   return run(process.execPath, [main, 'run', '--host', host.address, '--', ...command], {
-    env: {
-      ...clean,
-      XDG_CACHE_HOME: directory,
-      CUPY_CACHE_DIR: path.join(directory, 'cupy'),
-      TORCHINDUCTOR_CACHE_DIR: path.join(directory, 'inductor'),
-      ...env,
-    },
+    env: environment(directory, env),
     timeout: long ? 1_800_000 : 600_000,
     maxBuffer: 64 << 20,
+  });
+}
+
+/** The same for a program that goes on: a server. */
+export function startAsRun(
+  command: readonly string[],
+  host: Host,
+  directory: string,
+  env: Readonly<Record<string, string>>,
+): ChildProcess {
+  return spawn(process.execPath, [main, 'run', '--host', host.address, '--', ...command], {
+    env: environment(directory, env),
+    stdio: ['ignore', 'pipe', 'pipe'],
   });
 }
 

@@ -304,6 +304,13 @@ int cuMemcpyBatchAsync_v2(uint64_t *dsts, uint64_t *srcs, size_t *sizes, size_t 
   return result;
 }
 
+int cuMemcpyWithAttributesAsync(uint64_t dst, uint64_t src, size_t size, void *attr,
+                                struct vgpu_stream *hStream) {
+  int result = vgpu_cuda_ready();
+  if (result == CUDA_SUCCESS && attr == NULL) result = CUDA_ERROR_INVALID_VALUE;
+  return result == CUDA_SUCCESS ? cuMemcpyAsync(dst, src, size, hStream) : result;
+}
+
 int cuMemcpyBatchAsync(uint64_t *dsts, uint64_t *srcs, size_t *sizes, size_t count, void *attrs,
                        size_t *attrsIdxs, size_t numAttrs, size_t *failIdx, struct vgpu_stream *hStream) {
   int result = cuMemcpyBatchAsync_v2(dsts, srcs, sizes, count, attrs, attrsIdxs, numAttrs, hStream);
@@ -374,14 +381,12 @@ static struct vgpu_box_side plain_side(const struct batch_side *side, const stru
                                 .height = side->height == 0 ? box->height : side->height};
 }
 
-static int batch_boxes(size_t count, const struct batch_box *boxes, size_t *failed, uint64_t flags,
-                       struct vgpu_stream *stream) {
+static int copy_boxes(size_t count, const struct batch_box *boxes, size_t *failed, uint64_t flags,
+                      struct vgpu_stream *stream) {
   int result = vgpu_cuda_ready();
   if (failed != NULL) *failed = SIZE_MAX; /* not the error of one copy */
   if (result != CUDA_SUCCESS) return result;
-  if (count == 0 || boxes == NULL || flags != 0 || stream == NULL || stream == VGPU_STREAM_LEGACY) {
-    return CUDA_ERROR_INVALID_VALUE;
-  }
+  if (count == 0 || boxes == NULL || flags != 0) return CUDA_ERROR_INVALID_VALUE;
   /* All copies are checked before the first one is made. */
   for (size_t i = 0; i < count; i++) {
     const struct batch_box *box = &boxes[i];
@@ -406,6 +411,13 @@ static int batch_boxes(size_t count, const struct batch_box *boxes, size_t *fail
   return result;
 }
 
+/* A batch needs a stream of its own. */
+static int batch_boxes(size_t count, const struct batch_box *boxes, size_t *failed, uint64_t flags,
+                       struct vgpu_stream *stream) {
+  bool named = stream != NULL && stream != VGPU_STREAM_LEGACY;
+  return copy_boxes(named ? count : 0, boxes, failed, flags, stream);
+}
+
 int cuMemcpy3DBatchAsync_v2(size_t numOps, void *opList, uint64_t flags, struct vgpu_stream *hStream) {
   return batch_boxes(numOps, opList, NULL, flags, hStream);
 }
@@ -413,4 +425,8 @@ int cuMemcpy3DBatchAsync_v2(size_t numOps, void *opList, uint64_t flags, struct 
 int cuMemcpy3DBatchAsync(size_t numOps, void *opList, size_t *failIdx, uint64_t flags,
                          struct vgpu_stream *hStream) {
   return batch_boxes(numOps, opList, failIdx, flags, hStream);
+}
+
+int cuMemcpy3DWithAttributesAsync(void *op, uint64_t flags, struct vgpu_stream *hStream) {
+  return copy_boxes(1, op, NULL, flags, hStream);
 }

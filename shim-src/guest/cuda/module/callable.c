@@ -219,6 +219,20 @@ int cuKernelGetParamInfo(void *kernel, size_t paramIndex, size_t *paramOffset, s
   return cuFuncGetParamInfo(kernel, paramIndex, paramOffset, paramSize);
 }
 
+int cuFuncGetParamCount(void *func, size_t *paramCount) {
+  struct vgpu_driver *driver;
+  struct vgpu_callable *callable = NULL;
+  int result = find(func, &driver, &callable);
+  if (result != CUDA_SUCCESS) return result;
+  if (paramCount == NULL) return CUDA_ERROR_INVALID_VALUE;
+  *paramCount = callable->parameter_count;
+  return CUDA_SUCCESS;
+}
+
+int cuKernelGetParamCount(void *kernel, size_t *paramCount) {
+  return cuFuncGetParamCount(kernel, paramCount);
+}
+
 int cuFuncGetName(const char **name, void *hfunc) {
   struct vgpu_driver *driver;
   struct vgpu_callable *callable = NULL;

@@ -68,11 +68,10 @@ static int check(struct vgpu_driver *driver, struct vgpu_callable *callable,
   }
   if (threads > (uint64_t)device[VGPU_ATTRIBUTE_MAX_THREADS_PER_BLOCK]) return CUDA_ERROR_INVALID_VALUE;
   if (launch->shared > (uint32_t)attributes[VGPU_FUNCTION_MAX_DYNAMIC]) return CUDA_ERROR_INVALID_VALUE;
-  if (threads > (uint64_t)attributes[VGPU_FUNCTION_MAX_THREADS] ||
-      threads * (uint64_t)attributes[VGPU_FUNCTION_REGISTERS] >
-          (uint64_t)device[VGPU_ATTRIBUTE_MAX_REGISTERS_PER_BLOCK]) {
+  if (threads > (uint64_t)attributes[VGPU_FUNCTION_MAX_THREADS]) return CUDA_ERROR_INVALID_VALUE;
+  if (threads * (uint64_t)attributes[VGPU_FUNCTION_REGISTERS] >
+      (uint64_t)device[VGPU_ATTRIBUTE_MAX_REGISTERS_PER_BLOCK])
     return LAUNCH_OUT_OF_RESOURCES;
-  }
   const int32_t *cluster = attributes + VGPU_FUNCTION_CLUSTER_WIDTH;
   if (launch->attribute_count == 0 && cluster[0] <= 0) return CUDA_SUCCESS;
   return check_groups(launch, device, attributes, threads);

@@ -98,6 +98,12 @@ int cuLaunchHostFunc(struct vgpu_stream *hStream, void *fn, void *userData) {
   return launch(hStream, &job);
 }
 
+/* syncMode (0 or 1) says how the driver's thread waits for the next function; our thread sleeps. */
+int cuLaunchHostFunc_v2(struct vgpu_stream *hStream, void *fn, void *userData, uint32_t syncMode) {
+  if (syncMode > 1) return vgpu_cuda_ready() != CUDA_SUCCESS ? vgpu_cuda_ready() : CUDA_ERROR_INVALID_VALUE;
+  return cuLaunchHostFunc(hStream, fn, userData);
+}
+
 int cuStreamAddCallback(struct vgpu_stream *hStream, void *callback, void *userData, uint32_t flags) {
   int result = vgpu_cuda_ready();
   if (result != CUDA_SUCCESS) return result;

@@ -118,7 +118,7 @@ describe('vgpu-agent run', () => {
           '--',
           'sh',
           '-c',
-          'printf "%s\\n" "$TRITON_PTXAS_PATH" "$TRITON_PTXAS_BLACKWELL_PATH" "$TRITON_CACHE_DIR" "$CUPY_COMPILE_WITH_PTX"',
+          'printf "%s\\n" "$TRITON_PTXAS_PATH" "$TRITON_PTXAS_BLACKWELL_PATH" "$TRITON_CACHE_DIR" "$CUPY_COMPILE_WITH_PTX$VLLM_USE_FLASHINFER_SAMPLER"',
         ],
         {
           HOME: '/home/of-the-caller',
@@ -129,10 +129,10 @@ describe('vgpu-agent run', () => {
       )
         .stdout.trim()
         .split('\n');
-    const [ptxas = '', blackwell, cache, cupy] = ask({});
+    const [ptxas = '', blackwell, cache, flags] = ask({});
     assert.match(ptxas, /\/vgpu-ptxas$/);
     assert.equal(spawnSync(ptxas, ['--version']).status, 0);
-    assert.deepEqual([blackwell, cupy], [ptxas, '1']);
+    assert.deepEqual([blackwell, flags], [ptxas, '10']);
     assert.equal(cache, '/home/of-the-caller/.cache/vgpu-agent/triton/simulated');
     assert.equal(ask({ XDG_CACHE_HOME: '/x' })[2], '/x/vgpu-agent/triton/simulated');
     assert.equal(ask({ TRITON_CACHE_DIR: '/t' })[2], '/t/simulated', 'not among those of a real GPU');

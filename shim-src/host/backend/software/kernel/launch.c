@@ -103,11 +103,10 @@ static int32_t check_dimensions(const struct vgpu_device_profile *device,
   if (threads > (uint64_t)device->attributes[VGPU_ATTRIBUTE_MAX_THREADS_PER_BLOCK])
     return CUDA_ERROR_INVALID_VALUE;
   const int32_t *attributes = launch->function->attributes;
-  if (threads > (uint64_t)attributes[VGPU_FUNCTION_MAX_THREADS] ||
-      threads * (uint64_t)attributes[VGPU_FUNCTION_REGISTERS] >
-          (uint64_t)device->attributes[VGPU_ATTRIBUTE_MAX_REGISTERS_PER_BLOCK]) {
+  if (threads > (uint64_t)attributes[VGPU_FUNCTION_MAX_THREADS]) return CUDA_ERROR_INVALID_VALUE;
+  if (threads * (uint64_t)attributes[VGPU_FUNCTION_REGISTERS] >
+      (uint64_t)device->attributes[VGPU_ATTRIBUTE_MAX_REGISTERS_PER_BLOCK])
     return CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES;
-  }
   return CUDA_SUCCESS;
 }
 

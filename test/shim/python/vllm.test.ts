@@ -1,0 +1,104 @@
+/**
+ * vLLM's server through `vgpu-agent run`, kernels skipped: starts with a small random model, answers its API, stops.
+ * Its V2 runner reads from the GPU how many tokens were sampled, and without kernels that is none; the older runner
+ * counts on the CPU and answers.
+ */
+import assert from 'node:assert/strict';
+import { type ChildProcess, execFile } from 'node:child_process';
+import { once } from 'node:events';
+import { createServer } from 'node:net';
+import path from 'node:path';
+import { after, before, describe, it } from 'node:test';
+import { promisify } from 'node:util';
+import { ROOT } from '../cuda/private_programs.js';
+import { type Host, isIdle, scratchDirectory, sleep, startHost, until } from '../shim_host.js';
+import { findPython, long, skipPython, startAsRun } from './python_steps.js';
+
+const run = promisify(execFile);
+const python = findPython('VGPU_TEST_VLLM', 'vllm-pip', 'import importlib.metadata as m; m.version("vllm")');
+const skip =
+  skipPython ||
+  (python === undefined && 'no vLLM (scripts/fetch-packages vllm-pip)') ||
+  (!long && '--long only');
+
+async function freePort(): Promise<number> {
+  const server = createServer().listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  const address = server.address();
+  server.close();
+  assert.ok(typeof address === 'object' && address !== null);
+  return address.port;
+}
+
+describe('vLLM, its kernels skipped', { skip }, () => {
+  const scratch = scratchDirectory();
+  const model = path.join(scratch.path, 'model');
+  const started: ChildProcess[] = [];
+  let host: Host;
+  before(async () => {
+    await run(python ?? '', [path.join(ROOT, 'test/shim/programs/vllm_model.py'), model]);
+    host = await startHost({ listen: `unix:${scratch.path}/s`, args: ['--software-kernels=skip'] });
+  });
+  after(async () => {
+    for (const child of started) child.kill();
+    await host.stop();
+    scratch.remove();
+  });
+
+  /** The URL of a server that answers, and how to stop the server. */
+  async function serve(env: Readonly<Record<string, string>>) {
+    const port = await freePort();
+    const options = ['--max-model-len', '256', '--max-num-seqs', '4', '--gpu-memory-utilization', '0.05'];
+    const server = ['serve', model, '--port', String(port), '--enforce-eager', ...options];
+    const child = startAsRun(
+      [python ?? '', '-m', 'vllm.entrypoints.cli.main', ...server],
+      host,
+      scratch.path,
+      {
+        HF_HUB_OFFLINE: '1',
+        VLLM_NO_USAGE_STATS: '1',
+        HOME: scratch.path,
+        ...env,
+      },
+    );
+    started.push(child);
+    let log = '';
+    for (const output of [child.stdout, child.stderr])
+      output?.setEncoding('utf8').on('data', (text: string) => {
+        log += text;
+      });
+    const end = once(child, 'exit');
+    const url = `http://127.0.0.1:${port}`;
+    while (
+      !(await fetch(`${url}/health`)
+        .then(({ ok }) => ok)
+        .catch(() => false))
+    ) {
+      assert.equal(child.exitCode, null, log.slice(-6000));
+      await sleep(500);
+    }
+    const stop = async (): Promise<void> => {
+      child.kill('SIGTERM');
+      assert.deepEqual(await end, [0, null], log.slice(-3000));
+      await until('the sessions to end', () => isIdle(host), 20_000);
+    };
+    return { url, stop };
+  }
+
+  it('starts with the V2 runner, whose kernels read pinned memory, names its model, stops', async () => {
+    const { url, stop } = await serve({});
+    assert.match(await (await fetch(`${url}/v1/models`)).text(), /"owned_by":"vllm"/);
+    await stop();
+  });
+
+  it('completes a prompt with the older runner, stops', async () => {
+    const { url, stop } = await serve({ VLLM_USE_V2_MODEL_RUNNER: '0' });
+    const answer = await fetch(`${url}/v1/completions`, {
+      method: 'POST',
+      headers: { 'content-type': 'application/json' },
+      body: JSON.stringify({ model, prompt: 'hello', max_tokens: 5, ignore_eos: true }),
+    });
+    assert.match(await answer.text(), /"completion_tokens":5\b/);
+    await stop();
+  });
+});

@@ -14,6 +14,7 @@
 #include "host/session/printed.h"
 
 struct vgpu_software;
+struct ptx_compiler;
 struct vgpu_cuda;
 
 struct vgpu_limits {
@@ -62,6 +63,7 @@ struct vgpu_worker {
   struct vgpu_handles handles;
   struct vgpu_printed printed;
   struct vgpu_software *software; /* of that backend */
+  struct ptx_compiler *compiler;  /* of the same; NULL: kernels are interpreted */
   struct vgpu_cuda *cuda;         /* of the other backend, from its first use in this session */
   const struct vgpu_code_options *code_options;
   struct vgpu_code code;

@@ -183,6 +183,17 @@ static int32_t usage(struct vgpu_worker *worker, uint32_t device, struct vgpu_us
   return VGPU_STATUS_OK;
 }
 
+static void prepare(struct vgpu_worker *worker, bool filtered) {
+  uint32_t mode = worker->code_options->compile;
+  if (mode == PTX_COMPILE_NEVER) return;
+  worker->compiler =
+      ptx_compiler_start((enum ptx_compile)mode, filtered ? vgpu_software_confine_compiler : NULL);
+  if (worker->compiler != NULL) return;
+  const char *why = ptx_compiler_possible();
+  vgpu_host_log("compile", worker->session, "kernels are interpreted: %s",
+                why == NULL ? "the process that compiles them cannot be started" : why);
+}
+
 static bool begin(struct vgpu_worker *worker) {
   worker->software = calloc(1, sizeof *worker->software);
   if (worker->software == NULL) return false;
@@ -194,6 +205,7 @@ const struct vgpu_backend vgpu_software_backend = {.name = "software",
                                                    .number = VGPU_BACKEND_SOFTWARE,
                                                    .memory_is_ours = true,
                                                    .take_inventory = take_inventory,
+                                                   .prepare = prepare,
                                                    .make_filter = vgpu_software_filter,
                                                    .begin = begin,
                                                    .run = vgpu_pace_run,

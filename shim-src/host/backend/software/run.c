@@ -220,6 +220,7 @@ static int32_t run(struct vgpu_worker *worker, const struct vgpu_checked_launch 
                              .print = vgpu_run_print,
                              .checks = worker->code_options->checks,
                              .report = vgpu_run_tell,
+                             .compiler = worker->compiler,
                              .turns = &turns,
                              .meanwhile = worker->software->queue.running != NULL ? take_requests : NULL,
                              .user = worker};

@@ -104,6 +104,12 @@ shf.l.wrap.b32 %r0, %r0, %r0, 5; xor.b32 %r0, %r0, %r6; add.u32 %r1, %r1, 1; set
     }
   });
 
+  it('convert unsigned zero with every rounding', () => {
+    same(`
+mov.u32 %r0, 0; mov.u32 %r2, %tid.x; cvt.rm.f64.u32 %g1, %r2; mov.b64 {%r3, %r4}, %g1; xor.b32 %r0, %r3, %r4;
+cvt.rm.f32.u32 %f1, %r2; mov.b32 %r5, %f1; xor.b32 %r0, %r0, %r5; add.u32 %r0, %r0, 1; shl.b32 %r6, %r0, 1; xor.b32 %r0, %r0, %r6;`);
+  });
+
   it('end a loop that waits for another warp, as the interpreter does', () => {
     const left = same(`
 mov.u32 %r1, %tid.x; mov.u32 %r0, 5; mov.u32 %r9, 0; setp.lt.u32 %p1, %r1, 32; @%p1 bra waits;

@@ -207,6 +207,7 @@ static int serve(const struct vgpu_returns *returns, const struct vgpu_options *
                     .policy_name = options->config == NULL ? VGPU_POLICY_FILE : options->config},
       .code = {.kernels = options->kernels,
                .checks = options->checks,
+               .compile = options->compile,
                .launch_log = -1,
                .session_bytes = options->session_code}};
   int images = -1;

@@ -61,6 +61,21 @@ static bool checks(const char *text, struct vgpu_options *options) {
   return false;
 }
 
+static bool compiles(const char *text, struct vgpu_options *options) {
+  static const char *const words[] = {[PTX_COMPILE_NEVER] = "never",
+                                      [PTX_COMPILE_AUTO] = "auto",
+                                      [PTX_COMPILE_ALWAYS] = "always",
+                                      [PTX_COMPILE_CHECK] = "check"};
+  for (uint32_t i = 0; i < sizeof words / sizeof *words; i++) {
+    if (strcmp(text, words[i]) != 0) continue;
+    options->compile = i;
+    return true;
+  }
+  fprintf(stderr, "vgpu-hostd: --software-compile \"%s\" is neither never nor auto nor always nor check\n",
+          text);
+  return false;
+}
+
 static bool listen_on(const char *text, struct vgpu_options *options) {
   if (options->listen_count == VGPU_LISTEN_MAX) {
     fprintf(stderr, "vgpu-hostd: more than %u --listen\n", VGPU_LISTEN_MAX);
@@ -154,6 +169,8 @@ static bool take(const char *name, int letter, struct vgpu_options *options) {
       return true;
     case 'k':
       return kernels(optarg, options);
+    case 'P':
+      return compiles(optarg, options);
     case 'K':
       return checks(optarg, options);
     case 'L':
@@ -230,6 +247,7 @@ enum vgpu_options_result vgpu_options_parse(int count, char **words, struct vgpu
                                         {"worker-groups", no_argument, NULL, 'G'},
                                         {"image-cache", required_argument, NULL, 'i'},
                                         {"software-kernels", required_argument, NULL, 'k'},
+                                        {"software-compile", required_argument, NULL, 'P'},
                                         {"check", required_argument, NULL, 'K'},
                                         {"launch-log", required_argument, NULL, 'L'},
                                         {"help", no_argument, NULL, 'h'},

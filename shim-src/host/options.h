@@ -27,6 +27,7 @@ struct vgpu_options {
   uint64_t session_shared; /* bytes; 0: frames go over the socket */
   enum vgpu_kernels kernels;
   uint32_t checks;        /* PTX_CHECK_* */
+  uint32_t compile;       /* enum ptx_compile */
   const char *launch_log; /* NULL: none */
   uint64_t session_code;  /* bytes of memory for code of one session */
   uint64_t outstanding;   /* bytes of one session's calls that wait */

@@ -46,6 +46,8 @@ static const char usage[] =
     "  --software-kernels HOW   what the simulated GPU does with a kernel: run (default), refuse, or skip "
     "it\n"
     "                           (and say so in the device's name)\n"
+    "  --software-compile HOW   whether the simulated GPU compiles kernels with LLVM: never (default), auto\n"
+    "                           (those that run much), always, or check (and compare, for tests)\n"
     "  --check race,init        look for races in shared memory, for reads of memory never written, or "
     "both,\n"
     "                           in every kernel that the simulated GPU runs, and report them; slow\n"

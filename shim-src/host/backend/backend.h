@@ -93,6 +93,10 @@ struct vgpu_backend {
    */
   bool (*limit_files)(const struct vgpu_inventory *inventory, const struct vgpu_peer *peer);
 
+  /* For a worker, before it is confined; `filtered`: with a filter of system calls. NULL: nothing is to do.
+   */
+  void (*prepare)(struct vgpu_worker *worker, bool filtered);
+
   /* Makes the libseccomp filter with the system calls of a worker. NULL: no memory. */
   void *(*make_filter)(void);
 

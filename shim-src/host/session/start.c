@@ -117,6 +117,7 @@ int vgpu_worker_main(void) {
     vgpu_host_log("error", worker.session, "cannot limit the devices of the worker: %s", strerror(errno));
     return 1;
   }
+  if (worker.backend->prepare != NULL) worker.backend->prepare(&worker, host->filter);
   int32_t *denied = &worker.accounts->slots[worker.slot].denied;
   if (!vgpu_confine(host->filter ? &host->program : NULL, worker.backend->reads_itself, denied)) {
     vgpu_host_log("error", worker.session, "cannot confine the worker: %s", strerror(errno));

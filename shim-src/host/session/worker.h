@@ -36,6 +36,7 @@ struct vgpu_limits {
 struct vgpu_code_options {
   enum vgpu_kernels kernels;
   uint32_t checks;            /* PTX_CHECK_*: checks for kernels */
+  uint32_t compile;           /* enum ptx_compile */
   int launch_log;             /* descriptor that gets a line for each launch; -1: none */
   uint64_t session_bytes;     /* memory for images, programs and graphs of one session */
   struct vgpu_images *images; /* NULL: no image is kept between sessions */

@@ -51,6 +51,7 @@ static int cooperative;
 static uint32_t cluster[3];
 static uint64_t workspace;
 static uint32_t checks, most;
+static struct ptx_compiler *compiler;
 
 static bool find(void *user, uint64_t address, struct ptx_region *region) {
   (void)user;
@@ -310,7 +311,8 @@ static void launch(char *rest) {
                          .checks = checks,
                          .most_findings = most,
                          .report = report,
-                         .workspace = workspace};
+                         .workspace = workspace,
+                         .compiler = compiler};
   unsigned repeat = 1;
   char *colon = strstr(rest, " :");
   if (colon == NULL) exit(2);
@@ -359,7 +361,24 @@ static void frame(const char *name) {
   else printf("ok %u\n", module->functions[module->kernel_function[number]]->frame_bytes);
 }
 
+/* PTX_COMPILE=never|auto|always|check in the environment. */
+static void start_compiler(void) {
+  static const char *const modes[] = {"never", "auto", "always", "check"};
+  const char *word = getenv("PTX_COMPILE");
+  int mode = 0;
+  if (word == NULL || *word == 0) return;
+  while (mode < 4 && strcmp(modes[mode], word) != 0) mode++;
+  if (mode == 4) exit(2);
+  const char *why = ptx_compiler_possible();
+  compiler = ptx_compiler_start((enum ptx_compile)mode, NULL);
+  if (mode > 0 && compiler == NULL) {
+    fprintf(stderr, "kernels cannot be compiled: %s\n", why == NULL ? "the compiler does not start" : why);
+    exit(3);
+  }
+}
+
 int main(void) {
+  start_compiler();
   const char *analyses = getenv("PTX_ANALYSES");
   if (analyses != NULL) ptx_analyses = (uint32_t)strtoul(analyses, NULL, 0);
   char *line = NULL;
@@ -450,6 +469,11 @@ int main(void) {
       return 2;
     }
     fflush(stdout);
+  }
+  if (compiler != NULL) {
+    uint32_t compiled, refused;
+    const char *why = ptx_compiler_counts(compiler, &compiled, &refused);
+    fprintf(stderr, "compiled %u refused %u %s\n", compiled, refused, why);
   }
   free(line);
   for (unsigned i = 0; i < buffer_count; i++) {

@@ -25,6 +25,8 @@ export interface Job {
   readonly lazy?: boolean;
   /** Bits of PTX_ANALYSE_*: 0 is the plain way. Default: all. */
   readonly analyses?: number;
+  /** Whether kernels are compiled; only where they can be (compiled.ts). Default: PTX_COMPILE of the environment. */
+  readonly compile?: 'never' | 'auto' | 'always' | 'check';
   /** Bytes of each buffer, or its size (zeros); `fresh`: of so many bytes that were never written. */
   readonly buffers?: readonly (Buffer | number | { readonly fresh: number })[];
   /** Lines before the launches: `helpers 1`, `heap 65536`, ... */
@@ -44,10 +46,17 @@ export interface Outcome {
   readonly refused: readonly string[];
   /** The findings of checks, a line each. */
   readonly findings: readonly string[];
+  /** Functions that were compiled, and those that the compiler refused, if there was one. */
+  readonly compiled: { readonly functions: number; readonly refused: number };
 }
 
 /** `VGPU_PTX_CHECK=race,init`: every job runs under these checks, and a finding is an error. */
 const CHECK = process.env['VGPU_PTX_CHECK'];
+
+function compiledOf(stderr: string): Outcome['compiled'] {
+  const [, functions = 0, refused = 0] = /^compiled (\d+) refused (\d+)/m.exec(stderr) ?? [];
+  return { functions: Number(functions), refused: Number(refused) };
+}
 
 /** Runs all of a job in one process. Throws when the process does not end by itself, whatever kernels do. */
 export function runPtx(job: Job): Outcome {
@@ -81,7 +90,11 @@ export function runPtx(job: Job): Outcome {
     const run = spawnSync(builtFile('programs/ptx_run'), [], {
       input: `${lines.join('\n')}\n`,
       encoding: 'utf8',
-      env: { ...process.env, ...(job.analyses === undefined ? {} : { PTX_ANALYSES: `${job.analyses}` }) },
+      env: {
+        ...process.env,
+        ...(job.analyses === undefined ? {} : { PTX_ANALYSES: `${job.analyses}` }),
+        ...(job.compile === undefined ? {} : { PTX_COMPILE: job.compile }),
+      },
       timeout: 120_000,
       maxBuffer: 1 << 28,
     });
@@ -106,6 +119,7 @@ export function runPtx(job: Job): Outcome {
       refused: out.filter((line) => line.startsWith('refused ')).map((line) => line.slice(8)),
       buffers: Array.from({ length: count }, (_, i) => readFileSync(file(`out${i}`))),
       findings,
+      compiled: compiledOf(run.stderr),
     };
   } finally {
     rmSync(scratch, { recursive: true, force: true });

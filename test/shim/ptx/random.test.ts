@@ -5,20 +5,22 @@
  */
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { runPtx } from './machine.js';
+import { compiles } from './compiled.js';
+import { type Job, runPtx } from './machine.js';
 import { bytesLeft, randomProgram } from './random.js';
 import { COUNTS, LEFT } from './random_text.js';
 
 const BLOCKS = 2;
 
 /** The first difference between the machine and the evaluation here, in words; undefined: there is none. */
-function difference(seed: number, analyses?: number): string | undefined {
+function difference(seed: number, analyses?: number, compile?: Job['compile']): string | undefined {
   const threads = [32, 64, 96][seed % 3] ?? 32;
   const program = randomProgram(seed, seed % 7 === 0 ? 200 : 60);
   const { load, launches, buffers } = runPtx({
     ptx: { text: program.text },
     lazy: seed % 2 === 0,
     ...(analyses === undefined ? {} : { analyses }),
+    ...(compile === undefined ? {} : { compile }),
     buffers: [BLOCKS * threads * LEFT],
     before: ['limit 60000'],
     launches: [{ kernel: 'k', grid: [BLOCKS], block: [threads], args: ['b1'] }],
@@ -56,4 +58,11 @@ describe('random programs', () => {
       assert.equal(difference(seed, 0), undefined, `VGPU_PTX_SEED=${seed}`);
     }
   });
+  for (const compile of ['always', 'check'] as const) {
+    it(`leave the same registers with compile ${compile}`, { skip: compiles }, () => {
+      for (const seed of seeds.slice(0, Math.ceil(total / 12))) {
+        assert.equal(difference(seed, undefined, compile), undefined, `VGPU_PTX_SEED=${seed}`);
+      }
+    });
+  }
 });

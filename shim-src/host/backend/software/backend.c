@@ -183,9 +183,25 @@ static int32_t usage(struct vgpu_worker *worker, uint32_t device, struct vgpu_us
   return VGPU_STATUS_OK;
 }
 
+/* False: no memory. */
+static bool has_state(struct vgpu_worker *worker) {
+  if (worker->device == NULL) worker->device = calloc(1, sizeof(struct vgpu_software));
+  return worker->device != NULL;
+}
+
+static void prepare(struct vgpu_worker *worker, bool filtered) {
+  uint32_t mode = worker->code_options->compile;
+  if (mode == PTX_COMPILE_NEVER || !has_state(worker)) return;
+  software_of(worker)->compiler =
+      ptx_compiler_start((enum ptx_compile)mode, filtered ? vgpu_software_confine_compiler : NULL);
+  if (software_of(worker)->compiler != NULL) return;
+  const char *why = ptx_compiler_possible();
+  vgpu_host_log("compile", worker->session, "kernels are interpreted: %s",
+                why == NULL ? "the process that compiles them cannot be started" : why);
+}
+
 static bool begin(struct vgpu_worker *worker) {
-  worker->device = calloc(1, sizeof(struct vgpu_software));
-  if (worker->device == NULL) return false;
+  if (!has_state(worker)) return false;
   software_of(worker)->memory.watched = (worker->code_options->checks & PTX_CHECK_INIT) != 0;
   return true;
 }
@@ -194,6 +210,7 @@ const struct vgpu_backend vgpu_software_backend = {.name = "software",
                                                    .number = VGPU_BACKEND_SOFTWARE,
                                                    .memory_is_ours = true,
                                                    .take_inventory = take_inventory,
+                                                   .prepare = prepare,
                                                    .make_filter = vgpu_software_filter,
                                                    .begin = begin,
                                                    .run = vgpu_pace_run,

@@ -8,6 +8,7 @@
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "host/session/confine.h"
@@ -24,6 +25,9 @@
 #ifndef SANITIZED
 #define SANITIZED 0
 #endif
+
+#define COMPILER_MEMORY (768ull << 20) /* bytes of its own; 60 MiB are LLVM's variables */
+#define COMPILER_NICE 5
 
 #define CALL(name) VGPU_CALL(name)
 #define COUNT(array) (sizeof(array) / sizeof *(array))
@@ -142,4 +146,30 @@ void *vgpu_software_filter(void) {
   if (result == 0) return filter;
   seccomp_release(filter);
   return NULL;
+}
+
+/*
+ * The process that compiles reads texts that are made of a guest's PTX. It has one descriptor, needs memory
+ * and a timer, and can do nothing else. LLVM asks the system for facts that it does not need, so other calls
+ * fail and do not end it. Its mappings can never be executed.
+ */
+bool vgpu_software_confine_compiler(void) {
+  static const int calls[] = {CALL(read),          CALL(write),          CALL(brk),          CALL(munmap),
+                              CALL(madvise),       CALL(futex),          CALL(exit_group),   CALL(setitimer),
+                              CALL(clock_gettime), CALL(rt_sigprocmask), CALL(rt_sigreturn), CALL(getpid),
+                              CALL(gettid)};
+  if (!vgpu_confine(NULL, false, NULL)) return false;
+  if (SANITIZED) return true;
+  const struct rlimit memory = {COMPILER_MEMORY, COMPILER_MEMORY}, none = {0};
+  setpriority(PRIO_PROCESS, 0, COMPILER_NICE);
+  if (setrlimit(RLIMIT_DATA, &memory) != 0 || setrlimit(RLIMIT_FSIZE, &none) != 0) return false;
+  scmp_filter_ctx filter = seccomp_init(SCMP_ACT_ERRNO(EPERM));
+  if (filter == NULL) return false;
+  int result = vgpu_filter_add(filter, SCMP_ACT_ALLOW, calls, COUNT(calls));
+  result |= seccomp_rule_add(filter, SCMP_ACT_ALLOW, CALL(mmap), 1, MASKED(2, PROT_EXEC, 0));
+  result |= seccomp_rule_add(filter, SCMP_ACT_ALLOW, CALL(mprotect), 1, MASKED(2, PROT_EXEC, 0));
+  result |= seccomp_rule_add(filter, SCMP_ACT_ALLOW, CALL(tgkill), 1, EQUAL(0, (scmp_datum_t)getpid()));
+  bool loaded = result == 0 && seccomp_load(filter) == 0;
+  seccomp_release(filter);
+  return loaded;
 }

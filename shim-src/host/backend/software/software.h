@@ -36,6 +36,7 @@ struct vgpu_software {
   struct vgpu_textures textures;
   struct vgpu_software_condition *conditions;
   struct vgpu_load load;
+  struct ptx_compiler *compiler; /* NULL: kernels are interpreted */
 };
 
 #define SPECIAL_STREAMS 3u /* 0 default, 1 legacy, 2 per-thread */

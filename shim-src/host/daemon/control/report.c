@@ -1,3 +1,4 @@
+#include "host/backend/software/ptx/ptx.h"
 #include "host/daemon/control/report.h"
 
 #include <string.h>
@@ -128,6 +129,11 @@ static void table(const struct report *report, bool sessions_only) {
       fprintf(out, ", %s, %llu of %llu MiB in use\n", uuid,
               (unsigned long long)(vgpu_accounts_used(supervisor->accounts, i) >> 20),
               (unsigned long long)(inventory->devices[i].total_memory >> 20));
+    }
+    if (supervisor->code.compile != PTX_COMPILE_NEVER) {
+      const char *why = ptx_compiler_possible();
+      fprintf(out, "kernels: %s%s\n", why == NULL ? "compiled with LLVM" : "interpreted, because ",
+              why == NULL ? "" : why);
     }
     if (supervisor->refused_config.at != 0) {
       char when[32];

@@ -216,6 +216,7 @@ static int32_t run(struct vgpu_worker *worker, const struct vgpu_checked_launch 
                              .print = vgpu_run_print,
                              .checks = worker->code_options->checks,
                              .report = vgpu_run_report,
+                             .compiler = software_of(worker)->compiler,
                              .turns = &turns,
                              .meanwhile = software_of(worker)->queue.running != NULL ? serve_nested : NULL,
                              .user = worker};

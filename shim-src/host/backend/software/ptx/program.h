@@ -127,6 +127,7 @@ enum ptx_kind {
   K_WGMMA_WAIT,
   K_ASYNC_READ, /* not an instruction: the reads and writes of a bulk copy, for checks */
   K_ASYNC_WRITE,
+  K_REGION, /* the kind of an instruction where compiled code begins, see compile/region.h */
   K_KINDS
 };
 
@@ -179,6 +180,11 @@ struct ptx_addressed {
   uint32_t place, size, local;
 };
 
+#define PTX_NO_REGISTER 0xffu /* in `widths` */
+
+struct ptx_compiled;
+struct ptx_compiler;
+
 /* The state of a function's body. */
 enum ptx_body { BODY_UNREAD, BODY_DECODED, BODY_REFUSED };
 
@@ -219,16 +225,22 @@ struct ptx_function {
   uint32_t dynamic_align; /* the largest alignment of the arrays without a size that it names; 0: none */
   uint32_t *calls;
   uint32_t call_count;
-  bool reserves;  /* uses the reserved part of shared memory */
-  bool grows;     /* allocates stack memory by size, or calls a function that does */
-  bool recursive; /* or calls through pointers: the depth is unknown */
+  bool reserves;      /* uses the reserved part of shared memory */
+  bool grows;         /* allocates stack memory by size, or calls a function that does */
+  bool recursive;     /* or calls through pointers: the depth is unknown */
+  uint8_t *x_written; /* of each entry of x: 1 if it is a register that is written */
+  uint8_t *widths;    /* of the register at each 64 bytes of the frame: bytes of a lane, 0 for a predicate */
+  uint32_t heat;      /* how much it ran, until it is compiled */
+  bool asked;         /* it was given to the compiler, or cannot be */
+  struct ptx_compiled *compiled;
   uint8_t visit;
 };
 
 struct ptx_module {
   struct ptx_arena arena;
-  struct parser *parser; /* while bodies remain to be read; NULL: none */
-  uint64_t address;      /* where its variables were placed */
+  struct ptx_compiler *compiler; /* that has a function of it, or had one */
+  struct parser *parser;         /* while bodies remain to be read; NULL: none */
+  uint64_t address;              /* where its variables were placed */
   bool placed;
   uint32_t version, target, device;
   struct ptx_function **functions;
@@ -246,6 +258,9 @@ struct ptx_module {
   unsigned char *constants; /* every value, repeated for 32 lanes */
   uint32_t constant_bytes, constant_room;
 };
+
+/* Frees compiled functions, when the module ends. */
+void ptx_compiler_forget(struct ptx_module *module);
 
 uint32_t ptx_type_bytes(enum ptx_type type);
 

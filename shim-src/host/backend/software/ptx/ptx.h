@@ -104,6 +104,20 @@ enum {
 };
 extern uint32_t ptx_analyses;
 
+/* Compiled code (compile/region.h): never; of what runs much; at once; at once, and compared (for tests). */
+enum ptx_compile { PTX_COMPILE_NEVER, PTX_COMPILE_AUTO, PTX_COMPILE_ALWAYS, PTX_COMPILE_CHECK };
+struct ptx_compiler;
+/* NULL if kernels can be compiled on this machine, else the reason why not. */
+const char *ptx_compiler_possible(void);
+/*
+ * Starts the process that compiles, before there are threads and while this process may still fork and map
+ * code. `confine` limits that process before it reads anything of a guest; NULL: it is not limited. NULL: not
+ * possible, and kernels are interpreted. It ends with this process.
+ */
+struct ptx_compiler *ptx_compiler_start(enum ptx_compile mode, bool (*confine)(void));
+/* Gives the count of functions that it has compiled, and of those it refused, and why it refused the last. */
+const char *ptx_compiler_counts(struct ptx_compiler *compiler, uint32_t *compiled, uint32_t *refused);
+
 /*
  * Parses `length` bytes (a NUL ends them early). On failure *module is NULL, and `log`, if given, has the
  * error with line and instruction. A kernel with an unsupported instruction does not fail the module: the
@@ -227,6 +241,7 @@ struct ptx_launch {
   uint32_t most_findings;          /* findings reported for one kernel, at different places; 0: 10 */
   ptx_report *report;              /* called under a lock */
   const struct ptx_device *device; /* NULL: kernels that ask are told that there is none */
+  struct ptx_compiler *compiler;   /* NULL: nothing is compiled */
   const struct ptx_turns *turns;   /* NULL: threads compute at any time */
   /* Called about every millisecond by the thread that launched; it changes nothing that a kernel finds. */
   void (*meanwhile)(void *user); /* NULL: nothing is called */

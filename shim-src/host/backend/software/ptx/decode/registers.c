@@ -1,4 +1,6 @@
 /* Assigns registers to places in a frame: 32 lanes each. Registers that are never live together share one. */
+#include <string.h>
+
 #include "host/backend/software/ptx/analysis/uniform.h"
 #include "host/backend/software/ptx/matrix.h"
 
@@ -9,6 +11,7 @@ struct placing {
   struct parser *p;
   uint32_t *place; /* of each register; 0: none yet */
   uint32_t end;
+  uint8_t *widths;
 };
 
 static uint32_t room_of(const struct parser *p, uint32_t number) {
@@ -31,6 +34,14 @@ static uint32_t place_of(struct placing *placing, uint32_t number) {
 static void place(void *data, uint32_t *reference, bool define) {
   (void)define;
   if ((*reference & 3) == REF_FRAME) place_of(data, (*reference & ~PTX_DEFINED) >> 2);
+}
+
+static void note_width(void *data, uint32_t *reference, bool define) {
+  struct placing *placing = data;
+  (void)define;
+  if ((*reference & 3) != REF_FRAME) return;
+  uint32_t number = (*reference & ~PTX_DEFINED) >> 2;
+  placing->widths[place_of(placing, number) / 64] = placing->p->registers[number];
 }
 
 static void put(void *data, uint32_t *reference, bool define) {
@@ -104,7 +115,8 @@ void ptx_place_registers(struct parser *p) {
    */
   uint32_t start = (p->frame_params + 127) / 64 * 64;
   size_t bytes = (p->register_count + 1) * sizeof(uint32_t);
-  struct placing placing = {p, ptx_scratch(p, bytes), start}, apart = {p, ptx_scratch(p, bytes), start};
+  struct placing placing = {.p = p, .place = ptx_scratch(p, bytes), .end = start};
+  struct placing apart = {.p = p, .place = ptx_scratch(p, bytes), .end = start};
   for (uint32_t i = 0; i < p->code_count; i++) {
     struct ptx_instruction *in = &p->code[i];
     ptx_each_reference(p, in, place, &apart);
@@ -118,9 +130,21 @@ void ptx_place_registers(struct parser *p) {
   }
   for (uint32_t i = 0; i < p->code_count; i++) {
     struct ptx_instruction *in = &p->code[i];
+    if (in->guard != 0) place_of(&placing, in->guard >> 2);
+    ptx_each_reference(p, in, place, &placing);
+  }
+  p->function->x_written = ptx_take(p, p->x_count + 1);
+  for (uint32_t i = 0; i < p->x_count; i++) p->function->x_written[i] = (p->x[i] & PTX_DEFINED) != 0;
+  placing.widths = ptx_take(p, placing.end / 64 + 1);
+  memset(placing.widths, PTX_NO_REGISTER, placing.end / 64 + 1);
+  for (uint32_t i = 0; i < p->code_count; i++) {
+    struct ptx_instruction *in = &p->code[i];
+    if (in->guard != 0) placing.widths[place_of(&placing, in->guard >> 2) / 64] = 0;
+    ptx_each_reference(p, in, note_width, &placing);
     ptx_each_reference(p, in, put, &placing);
     if (in->guard != 0) in->guard = place_of(&placing, in->guard >> 2) | (in->guard & 3);
   }
+  p->function->widths = placing.widths;
   p->function->frame_bytes = placing.end;
   p->function->registers = estimate(&apart, start);
 }

@@ -4,6 +4,7 @@
 
 #include "host/backend/software/ptx/run/check.h"
 #include "host/backend/software/ptx/run/grid.h"
+#include "host/backend/software/ptx/run/region.h"
 
 #define SHARED_LIMIT (227u << 10)
 #define STACK_LIMIT 1024u
@@ -140,6 +141,7 @@ enum ptx_status ptx_launch(struct ptx_module *module, uint32_t kernel, const str
         ((uint64_t)launch->block[0] * launch->block[1] * launch->block[2] + PTX_LANES - 1) / PTX_LANES;
     l.frame_limit += l.blocks * l.cluster_blocks * warps * (f->frame_bytes + 256ull);
   }
+  ptx_region_prepare(&l);
   l.begun = ptx_now();
   l.deadline = launch->timeout == 0 ? 0 : l.begun + launch->timeout;
   pthread_mutex_init(&l.lock, NULL);

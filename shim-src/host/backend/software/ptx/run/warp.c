@@ -4,6 +4,7 @@
 
 #include "host/backend/software/ptx/alu/fpu.h"
 #include "host/backend/software/ptx/special.h"
+#include "host/backend/software/ptx/run/region.h"
 #include "host/backend/software/ptx/run/warp.h"
 
 enum run ptx_raise(const struct place *at, enum ptx_status status, uint32_t lane, uint64_t address,
@@ -119,7 +120,22 @@ again:
       worker->control = in->control;
       ptx_fpu_set(in->control);
     }
-    switch (in->kind) {
+  execute:
+    switch (__atomic_load_n(&in->kind, __ATOMIC_RELAXED)) {
+      case K_REGION: {
+        const struct ptx_compiled *compiled =
+            __atomic_load_n(&split->frame->function->compiled, __ATOMIC_ACQUIRE);
+        at.in = in = &compiled->code[pc];
+        const struct launch_state *l = worker->launch;
+        /* Checks and the clock are the interpreter's. */
+        if (l->launch->compiler == NULL || l->launch->checks != 0 || (seen & SPIN_CLOCK) != 0) goto execute;
+        struct region_counts counts = {turns, seen};
+        pc = ptx_region_run(&at, compiled, all, &counts);
+        if (pc == PTX_REGION_FAULT) return RUN_FAULT;
+        turns = counts.turns;
+        seen = counts.seen;
+        continue;
+      }
       case K_ALU: {
         unsigned char *d = at.registers + (in->d & ~3u);
         if ((mask | idle) == FULL) {
@@ -425,6 +441,7 @@ again:
   }
 
 next_split:
+  ptx_region_heat(worker->launch, warp->leaves[warp->at % warp->leaf_count]->frame->number, BUDGET_OF_SPLIT);
   /* Other leaves of the warp get a turn, then other warps of the block. */
   turns = BUDGET_OF_SPLIT;
   warp->at = (warp->at + 1) % warp->leaf_count;

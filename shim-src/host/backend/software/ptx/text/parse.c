@@ -231,6 +231,7 @@ const char *ptx_module_prepare(struct ptx_module *module, uint32_t kernel, enum 
 
 void ptx_module_free(struct ptx_module *module) {
   if (module == NULL) return;
+  ptx_compiler_forget(module);
   forget_parser(module);
   ptx_arena_free(&module->arena);
   free(module);

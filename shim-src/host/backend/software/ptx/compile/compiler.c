@@ -1,0 +1,180 @@
+#include "host/backend/software/ptx/compile/compiler.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/time.h>
+#include <unistd.h>
+
+#include "host/backend/software/ptx/alu/alu.h"
+#include "host/backend/software/ptx/compile/emit.h"
+#include "host/backend/software/ptx/compile/llvm.h"
+#include "host/backend/software/ptx/compile/object.h"
+
+#define SECONDS_OF_A_FUNCTION 4 /* of processor time; then the process ends */
+
+/* The name that LLVM has for the processors of the tables in alu_best.c. */
+static const char *cpu_of(void) {
+#if defined(__x86_64__) && !defined(VGPU_ONE_ALU)
+  const struct ptx_alu *best = ptx_alu_best();
+  if (best == &ptx_alu_v4) return "x86-64-v4";
+  if (best == &ptx_alu_v3) return "x86-64-v3";
+#endif
+  return NULL;
+}
+
+const char *ptx_compiler_possible(void) {
+  if (cpu_of() == NULL) return "this processor is not supported";
+  return ptx_llvm_library() == NULL ? "libLLVM 15, 16 or 19 is not installed" : NULL;
+}
+
+/* ---- the process that compiles -------------------------------------------- */
+
+static void compile(struct ptx_llvm *llvm, struct ptx_compiler_box *box, unsigned char *code, size_t *used) {
+  uint64_t length = box->length;
+  char why[sizeof box->why] = "";
+  size_t size = 0, more = 0, entry = 0, from = (*used + 63) / 64 * 64;
+  unsigned char *object = NULL;
+  if (length > sizeof box->text) snprintf(why, sizeof why, "the text is too long");
+  else object = ptx_llvm_compile(llvm, box->text, length, &size, why, sizeof why);
+  if (object != NULL && ptx_object_place(object, size, PTX_REGION_SYMBOL, code + from,
+                                         from > PTX_COMPILER_CODE ? 0 : PTX_COMPILER_CODE - from, &more,
+                                         &entry, why, sizeof why))
+    *used = from + more;
+  free(object);
+  if (object == NULL && why[0] == '\0') snprintf(why, sizeof why, "no code");
+  box->entry = from + entry;
+  memcpy(box->why, why, sizeof why);
+}
+
+static _Noreturn void serve(int socket, struct ptx_compiler_box *box, unsigned char *code,
+                            bool (*confine)(void)) {
+  struct ptx_llvm *llvm = NULL;
+  size_t used = 0;
+  char byte, why[256];
+  while (read(socket, &byte, 1) == 1) {
+    /* LLVM takes 60 MiB and a tenth of a second: it is loaded when a function is hot, before its text is
+     * read. */
+    if (llvm == NULL) {
+      const char *library = ptx_llvm_library();
+      llvm = library == NULL ? NULL : ptx_llvm_open(library, cpu_of(), why, sizeof why);
+      if (llvm == NULL || (confine != NULL && !confine())) _exit(1);
+    }
+    const struct itimerval limit = {.it_value = {.tv_sec = SECONDS_OF_A_FUNCTION}}, none = {0};
+    if (setitimer(ITIMER_PROF, &limit, NULL) != 0) _exit(1);
+    compile(llvm, box, code, &used);
+    setitimer(ITIMER_PROF, &none, NULL);
+    if (write(socket, &byte, 1) != 1) break;
+  }
+  _exit(0);
+}
+
+/* ---- the session's process ------------------------------------------------ */
+
+static int memory_of(size_t size) {
+  int memory = memfd_create("vgpu-compiled", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+  if (memory >= 0 && ftruncate(memory, (off_t)size) == 0 &&
+      fcntl(memory, F_ADD_SEALS, F_SEAL_GROW | F_SEAL_SHRINK) == 0)
+    return memory;
+  if (memory >= 0) close(memory);
+  return -1;
+}
+
+/* By a descriptor that cannot write, so that the mapping never can. */
+static const unsigned char *map_code(int memory) {
+  char path[32];
+  snprintf(path, sizeof path, "/proc/self/fd/%d", memory);
+  int readable = open(path, O_RDONLY | O_CLOEXEC);
+  if (readable < 0) return NULL;
+  void *code = mmap(NULL, PTX_COMPILER_CODE, PROT_READ | PROT_EXEC, MAP_SHARED, readable, 0);
+  close(readable);
+  return code == MAP_FAILED ? NULL : code;
+}
+
+static bool begin(struct ptx_compiler *compiler, int code, int sockets[2], bool (*confine)(void)) {
+  compiler->box =
+      mmap(NULL, sizeof *compiler->box, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  if (compiler->box == MAP_FAILED) return false;
+  compiler->code = map_code(code);
+  if (compiler->code == NULL) return false;
+  pid_t parent = getpid(), child = fork();
+  if (child < 0) return false;
+  if (child > 0) return true;
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (getppid() != parent) _exit(1);
+  prctl(PR_SET_NAME, "vgpu-compiler");
+  signal(SIGPROF, SIG_DFL);
+  munmap((void *)(uintptr_t)compiler->code, PTX_COMPILER_CODE);
+  void *writable = mmap(NULL, PTX_COMPILER_CODE, PROT_READ | PROT_WRITE, MAP_SHARED, code, 0);
+  /* The guest's connection and all the rest are the session's. */
+  if (writable == MAP_FAILED || dup2(sockets[1], 0) != 0 || syscall(SYS_close_range, 1, ~0u, 0) != 0)
+    _exit(1);
+  serve(0, compiler->box, writable, confine);
+}
+
+struct ptx_compiler *ptx_compiler_start(enum ptx_compile mode, bool (*confine)(void)) {
+  if (mode == PTX_COMPILE_NEVER || ptx_compiler_possible() != NULL) return NULL;
+  struct ptx_compiler *compiler = calloc(1, sizeof *compiler);
+  int sockets[2];
+  if (compiler == NULL || socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sockets) != 0) {
+    free(compiler);
+    return NULL;
+  }
+  compiler->mode = mode;
+  compiler->socket = sockets[0];
+  pthread_mutex_init(&compiler->lock, NULL);
+  int code = memory_of(PTX_COMPILER_CODE);
+  bool begun = code >= 0 && begin(compiler, code, sockets, confine);
+  if (code >= 0) close(code);
+  close(sockets[1]);
+  if (begun) return compiler;
+  close(sockets[0]);
+  free(compiler);
+  return NULL;
+}
+
+bool ptx_compiler_ask(struct ptx_compiler *compiler, size_t length) {
+  compiler->box->length = length;
+  char byte = 0;
+  if (compiler->socket >= 0 && send(compiler->socket, &byte, 1, MSG_NOSIGNAL) == 1) return true;
+  if (compiler->socket >= 0) close(compiler->socket);
+  compiler->socket = -1;
+  return false;
+}
+
+enum ptx_answer ptx_compiler_answer(struct ptx_compiler *compiler, int milliseconds, ptx_region_code **code) {
+  struct pollfd wait = {.fd = compiler->socket, .events = POLLIN};
+  char byte;
+  if (compiler->socket < 0) return PTX_ANSWER_REFUSED;
+  int ready = poll(&wait, 1, milliseconds);
+  if (ready == 0 || (ready < 0 && errno == EINTR)) return PTX_ANSWER_NONE;
+  if (recv(compiler->socket, &byte, 1, MSG_DONTWAIT) != 1) {
+    snprintf(compiler->why, sizeof compiler->why, "the compiler has ended");
+    close(compiler->socket);
+    compiler->socket = -1;
+    return PTX_ANSWER_REFUSED;
+  }
+  memcpy(compiler->why, compiler->box->why, sizeof compiler->why);
+  compiler->why[sizeof compiler->why - 1] = '\0';
+  uint64_t entry = compiler->box->entry;
+  if (compiler->why[0] != '\0' || entry >= PTX_COMPILER_CODE) return PTX_ANSWER_REFUSED;
+  const unsigned char *at = compiler->code + entry;
+  memcpy(code, &at, sizeof at); /* a function's address, as POSIX has it */
+  return PTX_ANSWER_CODE;
+}
+
+const char *ptx_compiler_counts(struct ptx_compiler *compiler, uint32_t *compiled, uint32_t *refused) {
+  pthread_mutex_lock(&compiler->lock);
+  *compiled = compiler->compiled_count;
+  *refused = compiler->refused_count;
+  pthread_mutex_unlock(&compiler->lock);
+  return compiler->why;
+}

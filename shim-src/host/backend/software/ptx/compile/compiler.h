@@ -1,0 +1,42 @@
+/*
+ * The process that compiles: one for a session. It reads texts from memory that it shares with the session's
+ * process, and writes code to memory that the session's process can only execute.
+ */
+#ifndef VGPU_PTX_COMPILER_H
+#define VGPU_PTX_COMPILER_H
+
+#include <pthread.h>
+
+#include "host/backend/software/ptx/compile/region.h"
+
+#define PTX_COMPILER_TEXT (16u << 20) /* bytes of a function's text */
+#define PTX_COMPILER_CODE (32u << 20) /* bytes of code of a session */
+
+/* In shared memory; the socket orders the accesses. */
+struct ptx_compiler_box {
+  uint64_t length; /* of the text */
+  uint64_t entry;  /* the answer: the place of the code */
+  char why[256];   /* if there is none; else empty */
+  char text[PTX_COMPILER_TEXT];
+};
+
+struct ptx_compiler {
+  enum ptx_compile mode;
+  struct ptx_compiler_box *box;
+  const unsigned char *code;
+  int socket; /* -1: the process has ended */
+  pthread_mutex_t lock;
+  const struct ptx_module *asking; /* whose function is being compiled; NULL: none */
+  struct ptx_function *function;
+  struct ptx_compiled *compiled; /* without the code */
+  uint32_t compiled_count, refused_count;
+  char why[256]; /* the last refusal */
+};
+
+/* Sends box->text. False: the process has ended. */
+bool ptx_compiler_ask(struct ptx_compiler *compiler, size_t length);
+enum ptx_answer { PTX_ANSWER_NONE, PTX_ANSWER_CODE, PTX_ANSWER_REFUSED };
+/* Whether the answer is there; waits for at most so many milliseconds. */
+enum ptx_answer ptx_compiler_answer(struct ptx_compiler *compiler, int milliseconds, ptx_region_code **code);
+
+#endif

@@ -1,0 +1,492 @@
+#include "host/backend/software/ptx/compile/emit.h"
+
+#include <string.h>
+
+#include "host/backend/software/ptx/modes.h"
+
+/* As in run/warp.h, which belongs to the interpreter. */
+enum { SPIN_LOAD = 1, SPIN_ORDERED = 256, SPIN_MOST = 1 << 17 };
+
+#define MOST_STACK (1u << 20) /* bytes */
+
+#define SAY(...) ptx_say(&e->text, __VA_ARGS__)
+
+uint32_t ptx_emit_value(struct ptx_emit *e, const char *format, ...) {
+  char line[256];
+  va_list arguments;
+  va_start(arguments, format);
+  vsnprintf(line, sizeof line, format, arguments);
+  va_end(arguments);
+  SAY("%%v%u = %s\n", e->next, line);
+  return e->next++;
+}
+
+static uint32_t spread(struct ptx_emit *e, uint32_t bits, const char *scalar) {
+  uint32_t one = ptx_emit_value(e, "insertelement <32 x i%u> poison, i%u %s, i32 0", bits, bits, scalar);
+  return ptx_emit_value(e, "shufflevector <32 x i%u> %%v%u, <32 x i%u> poison, <32 x i32> zeroinitializer",
+                        bits, one, bits);
+}
+
+uint32_t ptx_emit_splat(struct ptx_emit *e, uint32_t bits, uint64_t value) {
+  char scalar[32];
+  if (bits < 64) value &= (1ull << bits) - 1;
+  snprintf(scalar, sizeof scalar, "%llu", (unsigned long long)value);
+  return spread(e, bits, scalar);
+}
+
+/* Bits of the register at a place; a predicate has one for each lane. */
+static uint32_t width_of(const struct ptx_emit *e, uint32_t place) {
+  uint32_t bytes = e->plan->function->widths[place / 64];
+  return bytes == 0 ? 1 : bytes * 8;
+}
+
+uint32_t ptx_emit_read(struct ptx_emit *e, uint32_t reference, uint32_t bits) {
+  uint32_t place = reference & ~3u;
+  if ((reference & 3) == REF_FRAME) {
+    uint32_t have = width_of(e, place);
+    uint32_t x = ptx_emit_value(e, "load <32 x i%u>, ptr %%s%u, align 64", have, place);
+    if (have == bits) return x;
+    /* Not by a decoder that exists; the interpreter would read a part of the register. */
+    e->text.full = true;
+    return x;
+  }
+  /* Addresses among constants change, and so do float computations with the rounding mode. */
+  if (bits == 64 || e->opaque || reference == PTX_NONE) {
+    uint32_t at = ptx_emit_value(e, "getelementptr i8, ptr %%k, i64 %u", reference == PTX_NONE ? 0 : place);
+    uint32_t one = ptx_emit_value(e, "load i%u, ptr %%v%u", bits, at);
+    char scalar[16];
+    snprintf(scalar, sizeof scalar, "%%v%u", one);
+    return spread(e, bits, scalar);
+  }
+  uint64_t value = 0;
+  memcpy(&value, e->constants + place, bits / 8);
+  return ptx_emit_splat(e, bits, value);
+}
+
+uint32_t ptx_emit_predicate(struct ptx_emit *e, uint32_t reference) {
+  if ((reference & 3) == REF_FRAME) return ptx_emit_value(e, "load i32, ptr %%s%u", reference & ~3u);
+  uint32_t value;
+  memcpy(&value, e->constants + (reference == PTX_NONE ? 0 : reference & ~3u), 4);
+  return ptx_emit_value(e, "add i32 %u, 0", value);
+}
+
+uint32_t ptx_emit_lanes(struct ptx_emit *e, uint32_t value) {
+  return ptx_emit_value(e, "bitcast i32 %%v%u to <32 x i1>", value);
+}
+
+static void write(struct ptx_emit *e, uint32_t reference, uint32_t bits, uint32_t value) {
+  uint32_t place = reference & ~3u;
+  if (width_of(e, place) != bits) e->text.full = true;
+  if (e->guard != 0) {
+    uint32_t old = ptx_emit_value(e, "load <32 x i%u>, ptr %%s%u, align 64", bits, place);
+    value = ptx_emit_value(e, "select <32 x i1> %%v%u, <32 x i%u> %%v%u, <32 x i%u> %%v%u", e->guard, bits,
+                           value, bits, old);
+  }
+  SAY("store <32 x i%u> %%v%u, ptr %%s%u, align 64\n", bits, value, place);
+}
+
+static void write_predicate(struct ptx_emit *e, uint32_t reference, uint32_t value) {
+  uint32_t place = reference & ~3u;
+  if ((reference & 3) != REF_FRAME) return;
+  if (width_of(e, place) != 1) e->text.full = true;
+  if (e->guard != 0) {
+    uint32_t old = ptx_emit_value(e, "load i32, ptr %%s%u", place);
+    uint32_t apart = ptx_emit_value(e, "xor i32 %%v%u, %%v%u", old, value);
+    apart = ptx_emit_value(e, "and i32 %%v%u, %%v%u", apart, e->guards);
+    value = ptx_emit_value(e, "xor i32 %%v%u, %%v%u", old, apart);
+  }
+  SAY("store i32 %%v%u, ptr %%s%u\n", value, place);
+}
+
+static uint32_t inverse(struct ptx_emit *e, uint32_t value) {
+  return ptx_emit_value(e, "xor i32 %%v%u, -1", value);
+}
+
+/* The lanes that a guard names, without regard to those that are active; 0: no guard. */
+static uint32_t guard_of(struct ptx_emit *e, const struct ptx_instruction *in) {
+  if (in->guard == 0) return 0;
+  uint32_t p = ptx_emit_value(e, "load i32, ptr %%s%u", in->guard & ~3u);
+  return (in->guard & 2) != 0 ? inverse(e, p) : p;
+}
+
+static void put(struct ptx_emit *e, uint32_t place, const char *lanes) {
+  uint32_t bits = width_of(e, place);
+  uint32_t to = ptx_emit_value(e, "getelementptr i8, ptr %%r, i64 %u", place);
+  if (bits == 1) {
+    uint32_t v = ptx_emit_value(e, "load i32, ptr %%s%u", place);
+    SAY("call void @put1(ptr %%v%u, i32 %%v%u, i32 %s)\n", to, v, lanes);
+    return;
+  }
+  uint32_t v = ptx_emit_value(e, "load <32 x i%u>, ptr %%s%u, align 64", bits, place);
+  SAY("call void @put%u(ptr %%v%u, <32 x i%u> %%v%u, i32 %s)\n", bits, to, bits, v, lanes);
+}
+
+static void take(struct ptx_emit *e, uint32_t place) {
+  uint32_t bits = width_of(e, place);
+  uint32_t from = ptx_emit_value(e, "getelementptr i8, ptr %%r, i64 %u", place);
+  if (bits == 1) {
+    uint32_t v = ptx_emit_value(e, "load i32, ptr %%v%u", from);
+    SAY("store i32 %%v%u, ptr %%s%u\n", v, place);
+    return;
+  }
+  uint32_t v = ptx_emit_value(e, "load <32 x i%u>, ptr %%v%u, align 64", bits, from);
+  SAY("store <32 x i%u> %%v%u, ptr %%s%u, align 64\n", bits, v, place);
+}
+
+/* ---- instructions that the interpreter's functions carry out -------------- */
+
+struct stepping {
+  struct ptx_emit *e;
+  bool after;
+  bool guarded;
+};
+static void move(void *data, uint32_t place, bool write) {
+  struct stepping *s = data;
+  if (s->after && write) take(s->e, place);
+  /* Lanes that a guard leaves out keep their values. */
+  if (!s->after && (!write || s->guarded)) put(s->e, place, "%mask");
+}
+
+/* With the frame's copies of the operands, for the lanes in %vLANES. */
+static void step(struct ptx_emit *e, const struct ptx_instruction *in, uint32_t pc, uint32_t lanes) {
+  struct stepping s = {.e = e, .guarded = in->guard != 0};
+  ptx_plan_visit(e->plan->function, in, move, &s);
+  uint32_t done = ptx_emit_value(e, "call i32 %%step(ptr %%c, ptr %%r, i32 %u, i32 %%v%u)", pc, lanes);
+  uint32_t fault = ptx_emit_value(e, "icmp eq i32 %%v%u, 0", done);
+  SAY("br i1 %%v%u, label %%fault, label %%q%u\nq%u:\n", fault, e->next, e->next);
+  e->next++;
+  s.after = true;
+  ptx_plan_visit(e->plan->function, in, move, &s);
+}
+
+static void see(struct ptx_emit *e, uint32_t weight) {
+  uint32_t seen = ptx_emit_value(e, "load i32, ptr %%seen");
+  SAY("store i32 %%v%u, ptr %%seen\n", ptx_emit_value(e, "or i32 %%v%u, %u", seen, weight));
+}
+
+/* False: the access has no short way. `lanes` are all 32 where the text goes on to. */
+static bool access(struct ptx_emit *e, const struct ptx_instruction *in, uint32_t pc, uint32_t *done) {
+  bool narrow = (in->m & ML_NARROW) != 0, store = in->kind == K_STORE, global = in->space != S_SHARED;
+  uint32_t bits = in->size * 8u, x = in->x_count == 1 ? e->plan->function->x[in->x] : PTX_NONE;
+  uint32_t a = narrow ? 32 : 64;
+  uint64_t offset = in->u.offset;
+  if (in->x_count != 1 || in->size != ML_REGISTER(in->m) || bits < 16 || bits > 64) return false;
+  if ((x & 3) != REF_FRAME || (in->a & 3) != REF_FRAME || (in->m & ML_VOLATILE) != 0) return false;
+  if (narrow && (global || ((offset >> 32) != 0 && (offset >> 32) != 0xffffffff))) return false;
+  if (in->space != S_SHARED && in->space != S_GLOBAL && in->space != S_GENERIC && in->space != S_CONST)
+    return false;
+  uint32_t place = x & ~3u;
+  uint32_t address = ptx_emit_read(e, in->a, a), value = store ? ptx_emit_read(e, x, bits) : 0;
+  char where[64], what[64];
+  if (global) {
+    uint32_t region = ptx_emit_value(e, "getelementptr i8, ptr %%regions, i64 %zu",
+                                     pc % PTX_REGION_CACHE * sizeof(struct ptx_region));
+    snprintf(where, sizeof where, "ptr %%v%u", region);
+  } else {
+    snprintf(where, sizeof where, "ptr %%shared, i64 %%size");
+  }
+  if (store) snprintf(what, sizeof what, "<32 x i%u> %%v%u", bits, value);
+  else snprintf(what, sizeof what, "ptr %%s%u", place);
+  if (narrow) offset &= 0xffffffff;
+  *done = ptx_emit_value(e, "call i1 @%s%c%u_%u(ptr %%c, %s, <32 x i%u> %%v%u, i%u %llu, %s)",
+                         store ? "st" : "ld", global ? 'g' : 's', a, bits, what, a, address, a,
+                         (unsigned long long)offset, where);
+  return true;
+}
+
+static void memory(struct ptx_emit *e, const struct ptx_instruction *in, uint32_t pc) {
+  uint32_t guards = guard_of(e, in), after = e->next++, slow = e->next++, fast = e->next++, begin = e->next++;
+  uint32_t lanes = guards == 0 ? ptx_emit_value(e, "add i32 %%mask, 0")
+                               : ptx_emit_value(e, "and i32 %%v%u, %%mask", guards);
+  if (guards != 0) {
+    uint32_t none = ptx_emit_value(e, "icmp eq i32 %%v%u, 0", lanes);
+    SAY("br i1 %%v%u, label %%l%u, label %%l%u\nl%u:\n", none, after, begin, begin);
+  }
+  if (in->kind == K_LOAD) see(e, (in->m & ML_VOLATILE) != 0 ? SPIN_ORDERED : SPIN_LOAD);
+  if (in->kind == K_ATOM) see(e, SPIN_ORDERED);
+  uint32_t full = ptx_emit_value(e, "icmp eq i32 %%v%u, -1", lanes), done = 0;
+  SAY("br i1 %%v%u, label %%l%u, label %%l%u\nl%u:\n", full, fast, slow, fast);
+  bool is_short = (in->kind == K_LOAD || in->kind == K_STORE) && access(e, in, pc, &done);
+  if (is_short) SAY("br i1 %%v%u, label %%l%u, label %%l%u\n", done, after, slow);
+  else SAY("br label %%l%u\n", slow);
+  SAY("l%u:\n", slow);
+  step(e, in, pc, lanes);
+  SAY("br label %%l%u\nl%u:\n", after, after);
+}
+
+/* ---- instructions -------------------------------------------------------- */
+
+/* An operand of the interpreter's function, as an address. */
+static uint32_t address_of(struct ptx_emit *e, uint32_t reference, char buffer) {
+  if ((reference & 3) != REF_FRAME)
+    return ptx_emit_value(e, "getelementptr i8, ptr %%k, i64 %u", reference & ~3u);
+  uint32_t place = reference & ~3u, bits = width_of(e, place);
+  if (bits == 1) {
+    uint32_t p = ptx_emit_predicate(e, reference);
+    SAY("store i32 %%v%u, ptr %%b%c\n", p, buffer);
+  } else {
+    SAY("store <32 x i%u> %%v%u, ptr %%b%c, align 64\n", bits, ptx_emit_read(e, reference, bits), buffer);
+  }
+  return ptx_emit_value(e, "getelementptr i8, ptr %%b%c, i64 0", buffer);
+}
+
+static void arithmetic(struct ptx_emit *e, const struct ptx_instruction *in, uint32_t pc) {
+  uint32_t bits = in->size * 8u, value = ptx_emit_native(e, in);
+  if (value == 0) {
+    uint32_t a = address_of(e, in->a, 'a'), b = address_of(e, in->b, 'b'), c = address_of(e, in->c, 'c');
+    uint32_t at = ptx_emit_value(e, "getelementptr i8, ptr %%code, i64 %zu",
+                                 pc * sizeof *in + offsetof(struct ptx_instruction, u));
+    uint32_t lanes = ptx_emit_value(e, "load ptr, ptr %%v%u", at);
+    SAY("call void %%v%u(ptr %%bd, ptr %%v%u, ptr %%v%u, ptr %%v%u, i32 %u)\n", lanes, a, b, c, in->m);
+    value = ptx_emit_value(e, "load <32 x i%u>, ptr %%bd, align 64", bits);
+  }
+  write(e, in->d, bits, value);
+}
+
+static uint32_t combined(struct ptx_emit *e, const struct ptx_instruction *in, uint32_t t) {
+  static const char *const how[4] = {NULL, "and", "or", "xor"};
+  if ((in->m & 3) == 0) return t;
+  uint32_t c = ptx_emit_predicate(e, in->c);
+  if ((in->m & 4) != 0) c = inverse(e, c);
+  return ptx_emit_value(e, "%s i32 %%v%u, %%v%u", how[in->m & 3], t, c);
+}
+
+static bool comparison(struct ptx_emit *e, const struct ptx_instruction *in) {
+  uint32_t lanes = ptx_emit_native_compare(e, in);
+  if (lanes == 0) return false;
+  uint32_t t = ptx_emit_value(e, "bitcast <32 x i1> %%v%u to i32", lanes);
+  uint32_t first = combined(e, in, t);
+  if (in->x_count > 0) {
+    /* The interpreter writes the second one before, and the first one may be the same register. */
+    uint32_t second = combined(e, in, inverse(e, t));
+    write_predicate(e, e->plan->function->x[in->x], second);
+  }
+  write_predicate(e, in->d, first);
+  return true;
+}
+
+static void predicates(struct ptx_emit *e, const struct ptx_instruction *in) {
+  static const char *const how[] = {[P_AND] = "and", [P_OR] = "or", [P_XOR] = "xor"};
+  uint32_t r = ptx_emit_predicate(e, in->a);
+  if (in->m <= P_XOR) {
+    uint32_t b = ptx_emit_predicate(e, in->b);
+    r = ptx_emit_value(e, "%s i32 %%v%u, %%v%u", how[in->m], r, b);
+  } else if (in->m == P_NOT) {
+    r = inverse(e, r);
+  }
+  write_predicate(e, in->d, r);
+}
+
+static void parameter(struct ptx_emit *e, const struct ptx_instruction *in) {
+  uint32_t held = ML_REGISTER(in->m) * 8, bits = in->size * 8u;
+  for (uint32_t k = 0; k < in->x_count; k++) {
+    uint32_t at = ptx_emit_value(e, "getelementptr i8, ptr %%parameters, i64 %llu",
+                                 (unsigned long long)in->u.offset + k * in->size);
+    uint32_t one = ptx_emit_value(e, "load i%u, ptr %%v%u, align 1", bits, at);
+    if (bits < held)
+      one = ptx_emit_value(e, "%s i%u %%v%u to i%u", (in->m & ML_SIGNED) != 0 ? "sext" : "zext", bits, one,
+                           held);
+    char scalar[16];
+    snprintf(scalar, sizeof scalar, "%%v%u", one);
+    write(e, e->plan->function->x[in->x + k], held, spread(e, held, scalar));
+  }
+}
+
+static void instruction(struct ptx_emit *e, uint32_t pc) {
+  const struct ptx_instruction *in = &e->plan->code[pc];
+  e->opaque = in->control > 1;
+  if (in->kind == K_LOAD || in->kind == K_STORE || in->kind == K_ATOM) {
+    memory(e, in, pc);
+    return;
+  }
+  if (ptx_plan_steps(in)) {
+    memory(e, in, pc);
+    return;
+  }
+  e->guards = guard_of(e, in);
+  e->guard = e->guards == 0 ? 0 : ptx_emit_lanes(e, e->guards);
+  switch (in->kind) {
+    case K_ALU:
+      arithmetic(e, in, pc);
+      break;
+    case K_SETP:
+      if (!comparison(e, in)) {
+        e->guard = 0;
+        memory(e, in, pc);
+      }
+      break;
+    case K_PRED:
+      predicates(e, in);
+      break;
+    case K_LOAD_KERNEL_PARAM:
+      parameter(e, in);
+      break;
+    default:
+      break; /* a label */
+  }
+  e->guard = e->guards = 0;
+}
+
+/* ---- control flow -------------------------------------------------------- */
+
+static bool in_set(const struct ptx_plan *p, const uint64_t *set, uint32_t b, uint32_t n) {
+  return (set[(size_t)b * p->words + n / 64] >> n % 64 & 1) != 0;
+}
+
+/*
+ * Leaves to the interpreter at a pc: what is dirty and live there goes to the frame. The label comes before.
+ */
+static void leave(struct ptx_emit *e, const uint64_t *dirty, uint32_t b, const uint64_t *live, uint32_t at,
+                  uint32_t pc) {
+  static const char *const counts[4] = {"turns", "seen", "spun", "rounds"};
+  const struct ptx_plan *p = e->plan;
+  for (uint32_t n = 0; n < p->place_count; n++) {
+    if (in_set(p, dirty, b, n) && in_set(p, live, at, n)) put(e, p->places[n], "%mask");
+  }
+  for (uint32_t i = 0; i < 4; i++) {
+    uint32_t v = ptx_emit_value(e, "load i32, ptr %%%s", counts[i]);
+    SAY("store i32 %%v%u, ptr %%p_%s\n", v, counts[i]);
+  }
+  SAY("ret i32 %u\n", pc);
+}
+
+static void go(struct ptx_emit *e, uint32_t b, uint32_t next) {
+  const struct ptx_plan *p = e->plan;
+  if (next == PTX_NO_PC) SAY("br label %%fault\n"); /* behind the last instruction, which is a ret */
+  else if (p->blocks[next].compiled) SAY("br label %%b%u\n", next);
+  else leave(e, p->dirty_end, b, p->live, next, p->blocks[next].from);
+}
+
+static void branch(struct ptx_emit *e, uint32_t b, uint32_t pc) {
+  const struct ptx_plan *p = e->plan;
+  const struct ptx_instruction *in = &p->code[pc];
+  bool back = in->target <= pc;
+  uint32_t guards = guard_of(e, in);
+  if (guards != 0) {
+    uint32_t taken = ptx_emit_value(e, "and i32 %%v%u, %%mask", guards);
+    uint32_t none = ptx_emit_value(e, "icmp eq i32 %%v%u, 0", taken);
+    SAY("br i1 %%v%u, label %%n%u, label %%t%u\nt%u:\n", none, b, b, b);
+    uint32_t all = ptx_emit_value(e, "icmp eq i32 %%v%u, %%mask", taken);
+    SAY("br i1 %%v%u, label %%a%u, label %%x%u\na%u:\n", all, b, b, b);
+  }
+  uint32_t turns = ptx_emit_value(e, "load i32, ptr %%turns");
+  uint32_t left = ptx_emit_value(e, "sub i32 %%v%u, 1", turns);
+  uint32_t over = ptx_emit_value(e, "icmp eq i32 %%v%u, 0", left);
+  if (back) {
+    uint32_t seen = ptx_emit_value(e, "load i32, ptr %%seen");
+    uint32_t any = ptx_emit_value(e, "icmp ne i32 %%v%u, 0", seen);
+    uint32_t spun = ptx_emit_value(e, "load i32, ptr %%spun");
+    uint32_t sum = ptx_emit_value(e, "add i32 %%v%u, %%v%u", spun, seen);
+    uint32_t most = ptx_emit_value(e, "icmp uge i32 %%v%u, %u", sum, SPIN_MOST);
+    uint32_t waits = ptx_emit_value(e, "and i1 %%v%u, %%v%u", any, most);
+    uint32_t stop = ptx_emit_value(e, "or i1 %%v%u, %%v%u", over, waits);
+    SAY("br i1 %%v%u, label %%x%u, label %%g%u\ng%u:\n", stop, b, b, b);
+    SAY("store i32 %%v%u, ptr %%spun\nstore i32 0, ptr %%seen\n", sum);
+    uint32_t rounds = ptx_emit_value(e, "load i32, ptr %%rounds");
+    uint32_t once = ptx_emit_value(e, "zext i1 %%v%u to i32", any);
+    SAY("store i32 %%v%u, ptr %%rounds\n", ptx_emit_value(e, "or i32 %%v%u, %%v%u", rounds, once));
+  } else {
+    SAY("br i1 %%v%u, label %%x%u, label %%g%u\ng%u:\n", over, b, b, b);
+  }
+  SAY("store i32 %%v%u, ptr %%turns\n", left);
+  go(e, b, p->blocks[b].next[1]);
+  SAY("x%u:\n", b);
+  leave(e, p->dirty_end, b, p->live_end, b, pc);
+  if (guards != 0) {
+    SAY("n%u:\n", b);
+    go(e, b, p->blocks[b].next[0]);
+  }
+}
+
+static void block(struct ptx_emit *e, uint32_t b) {
+  const struct ptx_plan *p = e->plan;
+  const struct ptx_plan_block *block = &p->blocks[b];
+  uint32_t pc = block->from;
+  SAY("b%u:\n", b);
+  if (p->code[pc].kind == K_LABEL) {
+    uint32_t meets = ptx_emit_value(e, "icmp eq i32 %%reconvergence, %u", pc);
+    SAY("br i1 %%v%u, label %%m%u, label %%e%u\nm%u:\n", meets, b, b, b);
+    leave(e, p->dirty, b, p->live, b, pc);
+    pc++;
+  } else {
+    SAY("br label %%e%u\n", b);
+  }
+  SAY("e%u:\n", b);
+  for (; pc < block->to; pc++) {
+    if (p->code[pc].kind == K_BRA) {
+      branch(e, b, pc);
+      return;
+    }
+    instruction(e, pc);
+  }
+  go(e, b, block->next[0]);
+}
+
+static void begin(struct ptx_emit *e) {
+  static const struct {
+    const char *name, *type;
+    size_t offset;
+  } fields[] = {
+      {"parameters", "ptr", offsetof(struct ptx_region_call, parameters)},
+      {"shared", "ptr", offsetof(struct ptx_region_call, shared)},
+      {"size", "i64", offsetof(struct ptx_region_call, shared_bytes)},
+      {"regions", "ptr", offsetof(struct ptx_region_call, regions)},
+      {"step", "ptr", offsetof(struct ptx_region_call, step)},
+      {"code", "ptr", offsetof(struct ptx_region_call, code)},
+      {"mask", "i32", offsetof(struct ptx_region_call, mask)},
+      {"entry", "i32", offsetof(struct ptx_region_call, entry)},
+      {"reconvergence", "i32", offsetof(struct ptx_region_call, reconvergence)},
+  };
+  static const struct {
+    const char *name;
+    size_t offset;
+  } counts[] = {{"turns", offsetof(struct ptx_region_call, turns)},
+                {"seen", offsetof(struct ptx_region_call, seen)},
+                {"spun", offsetof(struct ptx_region_call, spun)},
+                {"rounds", offsetof(struct ptx_region_call, rounds)}};
+  const struct ptx_plan *p = e->plan;
+  SAY("define i32 @" PTX_REGION_SYMBOL
+      "(ptr noalias %%c, ptr noalias align 64 %%r, ptr noalias %%k) nounwind "
+      "\"no-jump-tables\"=\"true\" \"probe-stack\"=\"inline-asm\" \"warn-stack-size\"=\"%u\" {\n",
+      MOST_STACK);
+  for (size_t i = 0; i < sizeof fields / sizeof *fields; i++)
+    SAY("%%p_%s = getelementptr i8, ptr %%c, i64 %zu\n%%%s = load %s, ptr %%p_%s\n", fields[i].name,
+        fields[i].offset, fields[i].name, fields[i].type, fields[i].name);
+  for (size_t i = 0; i < 4; i++) {
+    const char *name = counts[i].name;
+    SAY("%%p_%s = getelementptr i8, ptr %%c, i64 %zu\n%%i_%s = load i32, ptr %%p_%s\n%%%s = alloca i32\n",
+        name, counts[i].offset, name, name, name);
+    SAY("store i32 %%i_%s, ptr %%%s\n", name, name);
+  }
+  for (const char *buffer = "dabc"; *buffer != '\0'; buffer++)
+    SAY("%%b%c = alloca <32 x i64>, align 256\n", *buffer);
+  for (uint32_t n = 0; n < p->place_count; n++) {
+    uint32_t bits = width_of(e, p->places[n]);
+    if (bits == 1) SAY("%%s%u = alloca i32\n", p->places[n]);
+    else SAY("%%s%u = alloca <32 x i%u>, align 64\n", p->places[n], bits);
+  }
+  SAY("switch i32 %%entry, label %%fault [\n");
+  for (uint32_t b = 0; b < p->block_count; b++) {
+    if (p->blocks[b].entered) SAY("i32 %u, label %%in%u\n", p->blocks[b].entry, b);
+  }
+  SAY("]\nfault:\nret i32 %u\n", PTX_REGION_FAULT);
+  for (uint32_t b = 0; b < p->block_count; b++) {
+    if (!p->blocks[b].entered) continue;
+    SAY("in%u:\n", b);
+    for (uint32_t n = 0; n < p->place_count; n++) {
+      if (in_set(p, p->needed, b, n)) take(e, p->places[n]);
+    }
+    SAY("br label %%e%u\n", b);
+  }
+}
+
+bool ptx_emit_function(struct ptx_emit *e) {
+  e->next = 1;
+  ptx_emit_prelude(&e->text);
+  begin(e);
+  for (uint32_t b = 0; b < e->plan->block_count && !e->text.full; b++) {
+    if (e->plan->blocks[b].compiled) block(e, b);
+  }
+  SAY("}\n");
+  return !e->text.full;
+}

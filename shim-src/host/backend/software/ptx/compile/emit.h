@@ -1,0 +1,42 @@
+/* The text of a function for LLVM. */
+#ifndef VGPU_PTX_EMIT_H
+#define VGPU_PTX_EMIT_H
+
+#include "host/backend/software/ptx/compile/plan.h"
+#include "host/backend/software/ptx/compile/text.h"
+
+#define PTX_REGION_SYMBOL "region"
+
+struct ptx_emit {
+  struct ptx_text text;
+  const struct ptx_plan *plan;
+  const unsigned char *constants;
+  uint32_t next;  /* number of the next value */
+  bool opaque;    /* constants are loaded, so that LLVM does not compute with them in its own rounding mode */
+  uint32_t guard; /* value of the present instruction's guard, as <32 x i1>; 0: none */
+  uint32_t guards; /* the same as i32 */
+};
+
+/* Writes the text of the planned function. False: it did not fit. */
+bool ptx_emit_function(struct ptx_emit *e);
+
+/* emit_alu.c: the value of a K_ALU as <32 x iN>; 0: the interpreter's function must be called. */
+uint32_t ptx_emit_native(struct ptx_emit *e, const struct ptx_instruction *in);
+/* The value of a K_SETP as <32 x i1>; 0: as above. */
+uint32_t ptx_emit_native_compare(struct ptx_emit *e, const struct ptx_instruction *in);
+
+/* Writes "%vN = ..." and returns N. */
+__attribute__((format(printf, 2, 3))) uint32_t ptx_emit_value(struct ptx_emit *e, const char *format, ...);
+/* A vector with this number in each lane. */
+uint32_t ptx_emit_splat(struct ptx_emit *e, uint32_t bits, uint64_t value);
+/* An operand as <32 x i`bits`>. */
+uint32_t ptx_emit_read(struct ptx_emit *e, uint32_t reference, uint32_t bits);
+/* A predicate as i32. */
+uint32_t ptx_emit_predicate(struct ptx_emit *e, uint32_t reference);
+/* i32 as <32 x i1>. */
+uint32_t ptx_emit_lanes(struct ptx_emit *e, uint32_t value);
+
+/* emit_prelude.c: the functions that the text calls. */
+void ptx_emit_prelude(struct ptx_text *text);
+
+#endif

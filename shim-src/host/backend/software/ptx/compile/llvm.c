@@ -1,0 +1,190 @@
+#include "host/backend/software/ptx/compile/llvm.h"
+
+#include <dlfcn.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/*
+ * The types of LLVM's C API: https://llvm.org/doxygen/group__LLVMC.html. Debian's headers belong to one
+ * version; these functions are the same from 15 on.
+ */
+typedef struct LLVMOpaqueContext *LLVMContextRef;
+typedef struct LLVMOpaqueModule *LLVMModuleRef;
+typedef struct LLVMOpaqueMemoryBuffer *LLVMMemoryBufferRef;
+typedef struct LLVMTarget *LLVMTargetRef;
+typedef struct LLVMOpaqueTargetMachine *LLVMTargetMachineRef;
+typedef struct LLVMOpaqueTargetData *LLVMTargetDataRef;
+typedef struct LLVMOpaquePassBuilderOptions *LLVMPassBuilderOptionsRef;
+typedef struct LLVMOpaqueError *LLVMErrorRef;
+typedef struct LLVMOpaqueDiagnosticInfo *LLVMDiagnosticInfoRef;
+typedef void (*LLVMDiagnosticHandler)(LLVMDiagnosticInfoRef, void *);
+typedef int LLVMBool;
+enum {
+  LLVMCodeGenLevelLess = 1,
+  LLVMRelocPIC = 2,
+  LLVMCodeModelSmall = 3,
+  LLVMObjectFile = 1,
+  LLVMDSWarning = 1
+};
+
+#define FUNCTIONS(X)                                                                                         \
+  X(void, LLVMInitializeX86TargetInfo, (void))                                                               \
+  X(void, LLVMInitializeX86Target, (void))                                                                   \
+  X(void, LLVMInitializeX86TargetMC, (void))                                                                 \
+  X(void, LLVMInitializeX86AsmPrinter, (void))                                                               \
+  X(void, LLVMContextSetDiagnosticHandler, (LLVMContextRef, LLVMDiagnosticHandler, void *))                  \
+  X(char *, LLVMGetDiagInfoDescription, (LLVMDiagnosticInfoRef))                                             \
+  X(int, LLVMGetDiagInfoSeverity, (LLVMDiagnosticInfoRef))                                                   \
+  X(void, LLVMDisposeMessage, (char *))                                                                      \
+  X(LLVMBool, LLVMGetTargetFromTriple, (const char *, LLVMTargetRef *, char **))                             \
+  X(LLVMTargetMachineRef, LLVMCreateTargetMachine,                                                           \
+    (LLVMTargetRef, const char *, const char *, const char *, int, int, int))                                \
+  X(LLVMTargetDataRef, LLVMCreateTargetDataLayout, (LLVMTargetMachineRef))                                   \
+  X(void, LLVMSetModuleDataLayout, (LLVMModuleRef, LLVMTargetDataRef))                                       \
+  X(void, LLVMSetTarget, (LLVMModuleRef, const char *))                                                      \
+  X(LLVMContextRef, LLVMContextCreate, (void))                                                               \
+  X(void, LLVMContextDispose, (LLVMContextRef))                                                              \
+  X(LLVMMemoryBufferRef, LLVMCreateMemoryBufferWithMemoryRangeCopy, (const char *, size_t, const char *))    \
+  X(LLVMBool, LLVMParseIRInContext, (LLVMContextRef, LLVMMemoryBufferRef, LLVMModuleRef *, char **))         \
+  X(void, LLVMDisposeModule, (LLVMModuleRef))                                                                \
+  X(LLVMPassBuilderOptionsRef, LLVMCreatePassBuilderOptions, (void))                                         \
+  X(void, LLVMDisposePassBuilderOptions, (LLVMPassBuilderOptionsRef))                                        \
+  X(LLVMErrorRef, LLVMRunPasses,                                                                             \
+    (LLVMModuleRef, const char *, LLVMTargetMachineRef, LLVMPassBuilderOptionsRef))                          \
+  X(char *, LLVMGetErrorMessage, (LLVMErrorRef))                                                             \
+  X(LLVMBool, LLVMTargetMachineEmitToMemoryBuffer,                                                           \
+    (LLVMTargetMachineRef, LLVMModuleRef, int, char **, LLVMMemoryBufferRef *))                              \
+  X(const char *, LLVMGetBufferStart, (LLVMMemoryBufferRef))                                                 \
+  X(size_t, LLVMGetBufferSize, (LLVMMemoryBufferRef))                                                        \
+  X(void, LLVMDisposeMemoryBuffer, (LLVMMemoryBufferRef))
+
+struct ptx_llvm {
+#define FIELD(result, name, arguments) result(*name) arguments;
+  FUNCTIONS(FIELD)
+  LLVMTargetMachineRef machine;
+};
+
+#define TRIPLE "x86_64-unknown-linux-gnu"
+#define PASSES                                                                                               \
+  "always-inline,function(sroa,early-cse<memssa>,instcombine,simplifycfg,loop-mssa(licm),gvn,dse,"           \
+  "instcombine,simplifycfg)"
+
+const char *ptx_llvm_library(void) {
+#if defined(__x86_64__)
+  static const char *const places[] = {
+      "/usr/lib/x86_64-linux-gnu/libLLVM-19.so.1", "/usr/lib/x86_64-linux-gnu/libLLVM.so.19.1",
+      "/usr/lib/x86_64-linux-gnu/libLLVM-16.so.1", "/usr/lib/x86_64-linux-gnu/libLLVM-15.so.1"};
+  for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+    if (access(places[i], R_OK) == 0) return places[i];
+  }
+#endif
+  return NULL;
+}
+
+struct ptx_llvm *ptx_llvm_open(const char *library, const char *cpu, char *why, size_t why_size) {
+  void *handle = dlopen(library, RTLD_NOW | RTLD_LOCAL);
+  if (handle == NULL) {
+    snprintf(why, why_size, "%s", dlerror());
+    return NULL;
+  }
+  struct ptx_llvm *llvm = calloc(1, sizeof *llvm);
+  if (llvm == NULL) return NULL;
+  const char *missing = NULL;
+  /* POSIX has functions among objects; ISO C does not convert. */
+#define LOOK_UP(result, name, arguments)                                                                     \
+  {                                                                                                          \
+    void *found = dlsym(handle, #name);                                                                      \
+    if (found == NULL) missing = #name;                                                                      \
+    memcpy(&llvm->name, &found, sizeof found);                                                               \
+  }
+  FUNCTIONS(LOOK_UP)
+  char *message = NULL;
+  LLVMTargetRef target;
+  if (missing != NULL) {
+    snprintf(why, why_size, "%s has no %s", library, missing);
+    free(llvm);
+    return NULL;
+  }
+  llvm->LLVMInitializeX86TargetInfo();
+  llvm->LLVMInitializeX86Target();
+  llvm->LLVMInitializeX86TargetMC();
+  llvm->LLVMInitializeX86AsmPrinter();
+  if (llvm->LLVMGetTargetFromTriple(TRIPLE, &target, &message) != 0) {
+    snprintf(why, why_size, "%s", message);
+    free(llvm);
+    return NULL;
+  }
+  llvm->machine = llvm->LLVMCreateTargetMachine(target, TRIPLE, cpu, "", LLVMCodeGenLevelLess, LLVMRelocPIC,
+                                                LLVMCodeModelSmall);
+  if (llvm->machine != NULL) return llvm;
+  snprintf(why, why_size, "no code for %s", cpu);
+  free(llvm);
+  return NULL;
+}
+
+static unsigned char *object_of(struct ptx_llvm *llvm, LLVMModuleRef module, size_t *size, char *why,
+                                size_t why_size) {
+  LLVMPassBuilderOptionsRef options = llvm->LLVMCreatePassBuilderOptions();
+  LLVMErrorRef error = llvm->LLVMRunPasses(module, PASSES, llvm->machine, options);
+  llvm->LLVMDisposePassBuilderOptions(options);
+  if (error != NULL) {
+    snprintf(why, why_size, "%s", llvm->LLVMGetErrorMessage(error));
+    return NULL;
+  }
+  char *message = NULL;
+  LLVMMemoryBufferRef object;
+  if (llvm->LLVMTargetMachineEmitToMemoryBuffer(llvm->machine, module, LLVMObjectFile, &message, &object) !=
+      0) {
+    snprintf(why, why_size, "%s", message);
+    return NULL;
+  }
+  *size = llvm->LLVMGetBufferSize(object);
+  unsigned char *copy = malloc(*size + 1);
+  if (copy != NULL) memcpy(copy, llvm->LLVMGetBufferStart(object), *size);
+  else snprintf(why, why_size, "no memory");
+  llvm->LLVMDisposeMemoryBuffer(object);
+  return copy;
+}
+
+struct warning {
+  struct ptx_llvm *llvm;
+  char *why;
+  size_t why_size;
+  bool is;
+};
+/* The text asks for a warning if the code takes much stack ("warn-stack-size"). */
+static void note(LLVMDiagnosticInfoRef information, void *data) {
+  struct warning *warning = data;
+  if (warning->llvm->LLVMGetDiagInfoSeverity(information) > LLVMDSWarning) return; /* a remark */
+  char *text = warning->llvm->LLVMGetDiagInfoDescription(information);
+  snprintf(warning->why, warning->why_size, "%s", text);
+  warning->llvm->LLVMDisposeMessage(text);
+  warning->is = true;
+}
+
+unsigned char *ptx_llvm_compile(struct ptx_llvm *llvm, const char *text, size_t length, size_t *size,
+                                char *why, size_t why_size) {
+  LLVMContextRef context = llvm->LLVMContextCreate();
+  struct warning warning = {.llvm = llvm, .why = why, .why_size = why_size};
+  llvm->LLVMContextSetDiagnosticHandler(context, note, &warning);
+  LLVMMemoryBufferRef buffer = llvm->LLVMCreateMemoryBufferWithMemoryRangeCopy(text, length, "region");
+  LLVMModuleRef module;
+  char *message = NULL;
+  unsigned char *object = NULL;
+  if (llvm->LLVMParseIRInContext(context, buffer, &module, &message) != 0) {
+    snprintf(why, why_size, "%s", message == NULL ? "LLVM refuses the text" : message);
+  } else {
+    LLVMTargetDataRef layout = llvm->LLVMCreateTargetDataLayout(llvm->machine);
+    llvm->LLVMSetModuleDataLayout(module, layout);
+    llvm->LLVMSetTarget(module, TRIPLE);
+    object = object_of(llvm, module, size, why, why_size);
+    llvm->LLVMDisposeModule(module);
+  }
+  llvm->LLVMContextDispose(context);
+  if (object == NULL || !warning.is) return object;
+  free(object);
+  return NULL;
+}

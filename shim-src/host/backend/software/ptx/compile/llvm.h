@@ -1,0 +1,22 @@
+/* LLVM by its C API, from a shared library that is found when it is needed. */
+#ifndef VGPU_PTX_LLVM_H
+#define VGPU_PTX_LLVM_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+struct ptx_llvm;
+
+/* The name of the library; NULL: there is none, or it is for another processor. It is not loaded. */
+const char *ptx_llvm_library(void);
+
+/* Loads it. NULL: that failed; `why` says how. */
+struct ptx_llvm *ptx_llvm_open(const char *library, const char *cpu, char *why, size_t why_size);
+
+/*
+ * Compiles a text to an object file (ELF), which the caller frees. NULL: LLVM refused; `why` has its message.
+ */
+unsigned char *ptx_llvm_compile(struct ptx_llvm *llvm, const char *text, size_t length, size_t *size,
+                                char *why, size_t why_size);
+
+#endif

@@ -1,0 +1,323 @@
+#include "host/backend/software/ptx/compile/plan.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "host/backend/software/ptx/modes.h"
+#include "host/backend/software/ptx/special.h"
+
+#define MOST_PLACES 4096u
+#define LEAST_LENGTH 6u /* instructions of an entry that is worth the way into compiled code */
+
+void ptx_plan_visit(const struct ptx_function *f, const struct ptx_instruction *in, ptx_place_visitor *visit,
+                    void *data) {
+  const uint32_t reads[3] = {in->a, in->b, in->c};
+  if (in->guard != 0) visit(data, in->guard & ~3u, false);
+  for (uint32_t i = 0; i < 3; i++) {
+    if ((reads[i] & 3) == REF_FRAME) visit(data, reads[i] & ~3u, false);
+  }
+  bool list = in->kind != K_BRX && in->kind != K_CALL && in->kind != K_CALL_INDIRECT;
+  for (uint32_t pass = 0; pass < 2; pass++) {
+    for (uint32_t i = 0; list && i < in->x_count; i++) {
+      uint32_t x = f->x[in->x + i];
+      if ((x & 3) != REF_FRAME || f->x_written[in->x + i] != pass) continue;
+      visit(data, x & ~3u, pass == 1);
+    }
+    if (pass == 0 && (in->d & 3) == REF_FRAME) {
+      if (in->kind == K_WGMMA) visit(data, in->d & ~3u, false);
+      visit(data, in->d & ~3u, true);
+    }
+  }
+}
+
+static bool reads_clock(const struct ptx_instruction *in) {
+  return in->m >= SR_CLOCK && in->m <= SR_GLOBALTIMER_HI;
+}
+
+bool ptx_plan_steps(const struct ptx_instruction *in) {
+  switch (in->kind) {
+    case K_LOAD:
+    case K_STORE:
+    case K_CARRY:
+    case K_SET:
+    case K_SET_PAIR:
+    case K_SETP_PAIR:
+    case K_ATOM:
+    case K_ISSPACEP:
+    case K_LOCAL_ADDRESS:
+    case K_LDMATRIX:
+    case K_STMATRIX:
+    case K_MOVMATRIX:
+    case K_MMA:
+    case K_CP_ASYNC:
+      return true;
+    case K_SPECIAL:
+      return !reads_clock(in);
+    default:
+      return false;
+  }
+}
+
+static bool compiles(const struct ptx_instruction *in, uint32_t control) {
+  if (in->control != 0 && in->control != control) return false;
+  switch (in->kind) {
+    case K_ALU:
+    case K_SETP:
+    case K_PRED:
+    case K_LABEL:
+    case K_BRA:
+    case K_LOAD_KERNEL_PARAM:
+      return true;
+    default:
+      return ptx_plan_steps(in);
+  }
+}
+
+static uint32_t frequent_control(const struct ptx_function *f, const struct ptx_instruction *code) {
+  uint32_t count[9] = {0}, best = 0;
+  for (uint32_t pc = 0; pc < f->code_count; pc++) {
+    if (code[pc].control < 9) count[code[pc].control]++;
+  }
+  for (uint32_t i = 1; i < 9; i++) {
+    if (count[i] > 0 && (best == 0 || count[i] > count[best])) best = i;
+  }
+  return best;
+}
+
+static bool make_blocks(struct ptx_plan *p) {
+  const struct ptx_function *f = p->function;
+  uint32_t count = f->code_count;
+  uint8_t *leads = calloc(count + 1, 1);
+  uint32_t *block_of = malloc((count + 1) * sizeof *block_of);
+  p->blocks = calloc(count + 1, sizeof *p->blocks);
+  if (leads == NULL || block_of == NULL || p->blocks == NULL) {
+    free(leads);
+    free(block_of);
+    return false;
+  }
+  leads[f->settles] = leads[0] = 1;
+  for (uint32_t pc = 0; pc < count; pc++) {
+    const struct ptx_instruction *in = &p->code[pc];
+    bool foreign = !compiles(in, p->control) || pc < f->settles;
+    if (in->kind == K_LABEL || foreign) leads[pc] = 1;
+    if (in->kind == K_BRA || foreign) leads[pc + 1] = 1;
+    if (in->kind == K_BRA) leads[in->target] = 1;
+    for (uint32_t i = 0; in->kind == K_BRX && i < in->x_count; i++) leads[f->x[in->x + i]] = 1;
+  }
+  for (uint32_t pc = 0; pc < count; pc++) {
+    if (leads[pc]) {
+      p->blocks[p->block_count] = (struct ptx_plan_block){.from = pc, .next = {PTX_NO_PC, PTX_NO_PC}};
+      p->blocks[p->block_count++].compiled = compiles(&p->code[pc], p->control) && pc >= f->settles;
+    }
+    block_of[pc] = p->block_count - 1;
+    p->blocks[p->block_count - 1].to = pc + 1;
+  }
+  block_of[count] = PTX_NO_PC;
+  for (uint32_t b = 0; b < p->block_count; b++) {
+    struct ptx_plan_block *block = &p->blocks[b];
+    const struct ptx_instruction *last = &p->code[block->to - 1];
+    bool ends = last->guard == 0 && (last->kind == K_BRA || last->kind == K_BRX || last->kind == K_RET ||
+                                     last->kind == K_EXIT || last->kind == K_TRAP);
+    if (!ends) block->next[0] = block_of[block->to];
+    if (last->kind == K_BRA) block->next[1] = block_of[last->target];
+  }
+  free(leads);
+  free(block_of);
+  return true;
+}
+
+/* Straight instructions from a block on, up to one that the interpreter carries out. */
+static uint32_t length(const struct ptx_plan *p, uint32_t b) {
+  uint32_t n = 0;
+  while (b != PTX_NO_PC && p->blocks[b].compiled && n < LEAST_LENGTH) {
+    const struct ptx_instruction *last = &p->code[p->blocks[b].to - 1];
+    n += p->blocks[b].to - p->blocks[b].from;
+    if (last->kind == K_BRA && last->target <= p->blocks[b].to) return LEAST_LENGTH;
+    b = last->kind == K_BRA && last->guard == 0 ? p->blocks[b].next[1] : p->blocks[b].next[0];
+  }
+  return n;
+}
+
+/* An entry's first instruction has no guard, because the interpreter evaluates it before it sees the kind. */
+static void choose_entries(struct ptx_plan *p) {
+  for (uint32_t b = 0; b < p->block_count; b++) {
+    struct ptx_plan_block *block = &p->blocks[b];
+    uint32_t pc = block->from + (p->code[block->from].kind == K_LABEL);
+    if (!block->compiled || pc == block->to || p->code[pc].guard != 0 || p->code[pc].kind == K_BRA) continue;
+    if (length(p, b) < LEAST_LENGTH) continue;
+    block->entered = true;
+    block->entry = p->entry_count++;
+  }
+}
+
+struct naming {
+  struct ptx_plan *p;
+  bool failed;
+};
+static void name(void *data, uint32_t place, bool write) {
+  struct naming *n = data;
+  (void)write;
+  uint32_t *number = &n->p->number[place / 64];
+  if (*number != PTX_NO_PC) return;
+  if (n->p->place_count == MOST_PLACES) {
+    n->failed = true;
+    return;
+  }
+  *number = n->p->place_count;
+  n->p->places[n->p->place_count++] = place;
+}
+
+static bool name_places(struct ptx_plan *p) {
+  const struct ptx_function *f = p->function;
+  uint32_t units = f->frame_bytes / 64 + 1;
+  p->number = malloc(units * sizeof *p->number);
+  p->places = malloc(MOST_PLACES * sizeof *p->places);
+  if (p->number == NULL || p->places == NULL) return false;
+  memset(p->number, 0xff, units * sizeof *p->number);
+  struct naming n = {.p = p};
+  for (uint32_t pc = 0; pc < f->code_count; pc++) ptx_plan_visit(f, &p->code[pc], name, &n);
+  p->words = (p->place_count + 63) / 64;
+  return !n.failed;
+}
+
+struct scan {
+  struct ptx_plan *p;
+  uint64_t *use, *define;
+  bool guarded;
+};
+static void see(void *data, uint32_t place, bool write) {
+  struct scan *s = data;
+  uint32_t n = s->p->number[place / 64];
+  uint64_t bit = 1ull << n % 64;
+  if (write && !s->guarded) s->define[n / 64] |= bit;
+  else if ((s->define[n / 64] & bit) == 0) s->use[n / 64] |= bit;
+}
+static void see_write(void *data, uint32_t place, bool write) {
+  struct scan *s = data;
+  uint32_t n = s->p->number[place / 64];
+  if (write) s->define[n / 64] |= 1ull << n % 64;
+}
+
+/* in = use | (out & ~define), where out is what the blocks that follow need. */
+static bool backward(const struct ptx_plan *p, uint64_t *in, uint64_t *out, const uint64_t *use,
+                     const uint64_t *define, bool only_compiled) {
+  bool changed = false;
+  for (uint32_t b = p->block_count; b-- > 0;) {
+    if (only_compiled && !p->blocks[b].compiled) continue;
+    for (uint32_t i = 0; i < p->words; i++) {
+      size_t at = (size_t)b * p->words + i;
+      uint64_t follow = only_compiled ? out[at] : 0;
+      for (uint32_t k = 0; k < 2; k++) {
+        uint32_t next = p->blocks[b].next[k];
+        if (next != PTX_NO_PC && (!only_compiled || p->blocks[next].compiled))
+          follow |= in[(size_t)next * p->words + i];
+      }
+      const struct ptx_instruction *last = &p->code[p->blocks[b].to - 1];
+      if (last->kind == K_BRX) follow = ~0ull; /* any block may follow */
+      if (!only_compiled) out[at] = follow;
+      uint64_t now = use[at] | (follow & ~define[at]);
+      if (now == in[at]) continue;
+      in[at] = now;
+      changed = true;
+    }
+  }
+  return changed;
+}
+
+static bool solve(struct ptx_plan *p) {
+  size_t words = (size_t)p->words * p->block_count;
+  if (words > 1u << 20) return false;
+  uint64_t *sets = calloc(words * 9 + 1, sizeof *sets);
+  if (sets == NULL) return false;
+  p->live = sets;
+  p->live_end = sets + words;
+  p->dirty = sets + 2 * words;
+  p->dirty_end = sets + 3 * words;
+  p->needed = sets + 4 * words;
+  uint64_t *use = sets + 5 * words, *define = sets + 6 * words, *written = sets + 7 * words,
+           *leaves = sets + 8 * words;
+  for (uint32_t b = 0; b < p->block_count; b++) {
+    size_t at = (size_t)b * p->words;
+    for (uint32_t pc = p->blocks[b].from; pc < p->blocks[b].to; pc++) {
+      struct scan s = {p, use + at, define + at, p->code[pc].guard != 0};
+      ptx_plan_visit(p->function, &p->code[pc], see, &s);
+      struct scan w = {.p = p, .define = written + at};
+      if (p->blocks[b].compiled) ptx_plan_visit(p->function, &p->code[pc], see_write, &w);
+    }
+  }
+  while (backward(p, p->live, p->live_end, use, define, false)) continue;
+  /* A branch where the code leaves is carried out by the interpreter, which reads its guard. */
+  for (uint32_t b = 0; b < p->block_count; b++) {
+    const struct ptx_instruction *last = &p->code[p->blocks[b].to - 1];
+    if (last->kind != K_BRA || last->guard == 0) continue;
+    uint32_t n = p->number[(last->guard & ~3u) / 64];
+    p->live_end[(size_t)b * p->words + n / 64] |= 1ull << n % 64;
+  }
+  /* dirty: forward through compiled blocks */
+  for (bool changed = true; changed;) {
+    changed = false;
+    for (uint32_t b = 0; b < p->block_count; b++) {
+      if (!p->blocks[b].compiled) continue;
+      for (uint32_t i = 0; i < p->words; i++) {
+        size_t at = (size_t)b * p->words + i;
+        p->dirty_end[at] = p->dirty[at] | written[at];
+        for (uint32_t k = 0; k < 2; k++) {
+          uint32_t next = p->blocks[b].next[k];
+          if (next == PTX_NO_PC || !p->blocks[next].compiled) continue;
+          uint64_t *to = &p->dirty[(size_t)next * p->words + i];
+          if ((p->dirty_end[at] & ~*to) == 0) continue;
+          *to |= p->dirty_end[at];
+          changed = true;
+        }
+      }
+    }
+  }
+  /*
+   * Where the code leaves, it writes dirty places that are live. So it needs them: at the start of a block
+   * with a label, and at the end of one with a branch or with a next block that is not compiled.
+   */
+  for (uint32_t b = 0; b < p->block_count; b++) {
+    const struct ptx_plan_block *block = &p->blocks[b];
+    const struct ptx_instruction *last = &p->code[block->to - 1];
+    if (!block->compiled) continue;
+    for (uint32_t i = 0; i < p->words; i++) {
+      size_t at = (size_t)b * p->words + i;
+      if (p->code[block->from].kind == K_LABEL) use[at] |= p->dirty[at] & p->live[at];
+      uint64_t wanted = last->kind == K_BRA ? p->live_end[at] : 0;
+      if (block->next[0] != PTX_NO_PC && !p->blocks[block->next[0]].compiled)
+        wanted |= p->live[(size_t)block->next[0] * p->words + i];
+      if (block->next[1] != PTX_NO_PC && !p->blocks[block->next[1]].compiled)
+        wanted |= p->live[(size_t)block->next[1] * p->words + i];
+      leaves[at] = p->dirty_end[at] & wanted;
+    }
+  }
+  while (backward(p, p->needed, leaves, use, define, true)) continue;
+  return true;
+}
+
+bool ptx_plan_live(const struct ptx_plan *p, uint32_t pc, uint32_t place) {
+  uint32_t b = 0, n = p->number[place / 64];
+  while (b + 1 < p->block_count && p->blocks[b + 1].from <= pc) b++;
+  const uint64_t *set = p->blocks[b].from == pc ? p->live : p->live_end;
+  return n != PTX_NO_PC && (set[(size_t)b * p->words + n / 64] >> n % 64 & 1) != 0;
+}
+
+bool ptx_plan_make(struct ptx_plan *plan, const struct ptx_function *f, const struct ptx_instruction *code) {
+  *plan = (struct ptx_plan){.function = f, .code = code};
+  if (f->code_count > PTX_PLAN_INSTRUCTIONS || f->widths == NULL) return false;
+  plan->control = frequent_control(f, code);
+  if (make_blocks(plan) && name_places(plan)) {
+    choose_entries(plan);
+    if (plan->entry_count > 0 && solve(plan)) return true;
+  }
+  ptx_plan_free(plan);
+  return false;
+}
+
+void ptx_plan_free(struct ptx_plan *plan) {
+  free(plan->blocks);
+  free(plan->places);
+  free(plan->number);
+  free(plan->live); /* with the other sets */
+  *plan = (struct ptx_plan){0};
+}

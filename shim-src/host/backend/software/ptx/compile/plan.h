@@ -1,0 +1,49 @@
+/* Which instructions of a function are compiled, where the code is entered, and which registers it keeps. */
+#ifndef VGPU_PTX_PLAN_H
+#define VGPU_PTX_PLAN_H
+
+#include "host/backend/software/ptx/compile/region.h"
+
+#define PTX_PLAN_INSTRUCTIONS 4000u /* most of a function */
+
+struct ptx_plan_block {
+  uint32_t from, to; /* pcs; `to` is the first one behind it */
+  bool compiled;     /* false: one instruction that the interpreter carries out */
+  bool entered;      /* the interpreter can enter it, behind its label */
+  uint32_t entry;    /* its number */
+  uint32_t next[2];  /* blocks that can follow; PTX_NO_PC: none */
+};
+
+/*
+ * Sets of places in a frame, `words` of 64 bits for each block; bit n is the nth place that is named.
+ * live: needed at its start by whatever follows. dirty: written by compiled code on a way to its start, or to
+ * its end. needed: must be in the code's registers at its start.
+ */
+struct ptx_plan {
+  const struct ptx_function *function;
+  const struct ptx_instruction *code;
+  struct ptx_plan_block *blocks;
+  uint32_t block_count, entry_count;
+  uint32_t control; /* of all float instructions that are compiled; 0: there are none */
+  uint32_t *places; /* offsets in the frame */
+  uint32_t *number; /* of a place, by offset / 64 */
+  uint32_t place_count, words;
+  uint64_t *live, *live_end, *dirty, *dirty_end, *needed;
+};
+
+/* False: the function is too large, has nothing to compile, or there is no memory. */
+bool ptx_plan_make(struct ptx_plan *plan, const struct ptx_function *f, const struct ptx_instruction *code);
+void ptx_plan_free(struct ptx_plan *plan);
+
+/* Visits the places that an instruction reads or writes, its guard included. */
+typedef void ptx_place_visitor(void *data, uint32_t place, bool write);
+void ptx_plan_visit(const struct ptx_function *f, const struct ptx_instruction *in, ptx_place_visitor *visit,
+                    void *data);
+
+/* True if the register at a place is needed at a pc where compiled code can leave. */
+bool ptx_plan_live(const struct ptx_plan *plan, uint32_t pc, uint32_t place);
+
+/* An instruction that compiled code carries out through `step`. */
+bool ptx_plan_steps(const struct ptx_instruction *in);
+
+#endif

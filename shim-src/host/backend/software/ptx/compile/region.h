@@ -1,0 +1,50 @@
+/*
+ * Compiled functions: the contract between the interpreter, the code, and the process that compiles it. See
+ * docs/explanation/simulated-gpu.md.
+ */
+#ifndef VGPU_PTX_REGION_H
+#define VGPU_PTX_REGION_H
+
+#include "host/backend/software/ptx/program.h"
+
+struct place;
+struct ptx_plan;
+
+#define PTX_REGION_CACHE 64u /* entries of ptx_region_call.regions */
+
+/*
+ * The state that compiled code uses. The text of emit.c names these fields by their offsets, which region.c
+ * asserts.
+ */
+struct ptx_region_call {
+  unsigned char *registers;
+  const unsigned char *constants;
+  const unsigned char *parameters;
+  unsigned char *shared;
+  uint64_t shared_bytes;
+  struct ptx_region *regions; /* of the worker, by pc */
+  /* Carries out the instruction at pc by the interpreter's functions, for the lanes of `mask`. 0: a fault. */
+  uint32_t (*step)(struct ptx_region_call *call, unsigned char *registers, uint32_t pc, uint32_t mask);
+  uint32_t mask, entry;
+  uint32_t turns, seen, spun, rounds; /* as in ptx_run_warp; `rounds`: a loop was repeated */
+  uint32_t reconvergence;
+  uint32_t unused;
+  const struct ptx_instruction *code; /* of `compiled` */
+  const struct place *at;
+};
+
+#define PTX_REGION_FAULT 0x80000000u /* the result if a fault was raised; otherwise it is a pc */
+typedef uint32_t ptx_region_code(struct ptx_region_call *call, unsigned char *registers,
+                                 const unsigned char *constants);
+
+/* A function with compiled code. It stays until its module is freed. */
+struct ptx_compiled {
+  ptx_region_code *run;
+  struct ptx_instruction *code; /* as decoded; in the function itself, entries have the kind K_REGION */
+  uint32_t *entry;              /* number of the entry by pc; PTX_NO_PC: none */
+  uint8_t *stays;               /* by pc: 1 if compiled code carries the instruction out */
+  uint32_t control;             /* of its float instructions; 0: it has none */
+  struct ptx_plan *plan;        /* for `check`; else NULL */
+};
+
+#endif

@@ -1,0 +1,257 @@
+#include "host/backend/software/ptx/run/region.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "host/backend/software/ptx/alu/fpu.h"
+#include "host/backend/software/ptx/compile/emit.h"
+
+#define HOT 20000u      /* weight of a function that is compiled: branches, and warps that began */
+#define ALWAYS_MS 60000 /* how long a launch waits for its code with `always` */
+
+_Static_assert(sizeof(struct ptx_region) == 32, "the text of compiled code has these offsets");
+_Static_assert(PTX_REGION_CACHE == REGION_CACHE, "compiled code uses the interpreter's cache");
+
+/* ---- compiling ------------------------------------------------------------ */
+
+static void free_compiled(struct ptx_compiled *compiled) {
+  if (compiled == NULL) return;
+  free(compiled->code);
+  free(compiled->entry);
+  free(compiled->stays);
+  if (compiled->plan != NULL) ptx_plan_free(compiled->plan);
+  free(compiled->plan);
+  free(compiled);
+}
+
+static struct ptx_compiled *new_compiled(const struct ptx_function *f, const struct ptx_plan *plan) {
+  struct ptx_compiled *compiled = calloc(1, sizeof *compiled);
+  if (compiled == NULL) return NULL;
+  compiled->code = malloc(f->code_count * sizeof *compiled->code);
+  compiled->entry = malloc(f->code_count * sizeof *compiled->entry);
+  compiled->stays = calloc(f->code_count, sizeof *compiled->stays);
+  if (compiled->code == NULL || compiled->entry == NULL || compiled->stays == NULL) {
+    free_compiled(compiled);
+    return NULL;
+  }
+  compiled->control = plan->control;
+  memcpy(compiled->code, f->code, f->code_count * sizeof *compiled->code);
+  memset(compiled->entry, 0xff, f->code_count * sizeof *compiled->entry);
+  for (uint32_t b = 0; b < plan->block_count; b++) {
+    const struct ptx_plan_block *block = &plan->blocks[b];
+    if (!block->compiled) continue;
+    memset(compiled->stays + block->from, 1, block->to - block->from);
+    if (block->entered) compiled->entry[block->from + (f->code[block->from].kind == K_LABEL)] = block->entry;
+  }
+  return compiled;
+}
+
+/* Happens once for a function; its code comes later. Under the compiler's lock, while nothing is compiled. */
+static void ask(struct ptx_compiler *compiler, struct ptx_module *module, struct ptx_function *f) {
+  struct ptx_plan plan;
+  __atomic_store_n(&f->asked, true, __ATOMIC_RELAXED);
+  if (!ptx_plan_make(&plan, f, f->code)) return;
+  struct ptx_emit e = {.text = {.bytes = compiler->box->text, .room = sizeof compiler->box->text},
+                       .plan = &plan,
+                       .constants = module->constants};
+  if (ptx_emit_function(&e)) compiler->compiled = new_compiled(f, &plan);
+  struct ptx_plan *kept =
+      compiler->compiled != NULL && compiler->mode == PTX_COMPILE_CHECK ? malloc(sizeof *kept) : NULL;
+  if (kept != NULL) *kept = plan;
+  else ptx_plan_free(&plan);
+  if (compiler->compiled == NULL) return;
+  compiler->compiled->plan = kept;
+  compiler->function = f;
+  module->compiler = compiler;
+  if (ptx_compiler_ask(compiler, e.text.used)) {
+    __atomic_store_n(&compiler->asking, module, __ATOMIC_RELAXED);
+    return;
+  }
+  free_compiled(compiler->compiled);
+  compiler->compiled = NULL;
+}
+
+/* The answer has come: from now on the function's entries lead to the code. */
+static void take(struct ptx_compiler *compiler, int milliseconds) {
+  ptx_region_code *run = NULL;
+  enum ptx_answer answer = ptx_compiler_answer(compiler, milliseconds, &run);
+  if (answer == PTX_ANSWER_NONE) return;
+  struct ptx_compiled *compiled = compiler->compiled;
+  struct ptx_function *f = compiler->function;
+  compiler->compiled = NULL;
+  compiler->function = NULL;
+  __atomic_store_n(&compiler->asking, NULL, __ATOMIC_RELAXED);
+  if (answer == PTX_ANSWER_REFUSED || f == NULL) {
+    free_compiled(compiled);
+    compiler->refused_count++;
+    return;
+  }
+  compiled->run = run;
+  compiler->compiled_count++;
+  __atomic_store_n(&f->compiled, compiled, __ATOMIC_RELEASE);
+  for (uint32_t pc = 0; pc < f->code_count; pc++) {
+    if (compiled->entry[pc] != PTX_NO_PC) __atomic_store_n(&f->code[pc].kind, K_REGION, __ATOMIC_RELEASE);
+  }
+}
+
+void ptx_compiler_forget(struct ptx_module *module) {
+  struct ptx_compiler *compiler = module->compiler;
+  if (compiler != NULL) {
+    pthread_mutex_lock(&compiler->lock);
+    if (compiler->asking == module) compiler->function = NULL; /* the answer is still to come */
+    pthread_mutex_unlock(&compiler->lock);
+  }
+  for (uint32_t i = 0; i < module->function_count; i++) {
+    if (module->functions[i] != NULL) free_compiled(module->functions[i]->compiled);
+  }
+}
+
+void ptx_region_heat(const struct launch_state *l, uint32_t number, uint32_t weight) {
+  struct ptx_compiler *compiler = l->launch->compiler;
+  if (compiler == NULL || compiler->mode != PTX_COMPILE_AUTO || l->launch->checks != 0) return;
+  struct ptx_function *f = l->module->functions[number];
+  uint32_t heat = __atomic_load_n(&f->heat, __ATOMIC_RELAXED);
+  if (heat < HOT) __atomic_store_n(&f->heat, heat += weight, __ATOMIC_RELAXED);
+  bool wants = heat >= HOT && !__atomic_load_n(&f->asked, __ATOMIC_RELAXED);
+  bool waits = __atomic_load_n(&compiler->asking, __ATOMIC_RELAXED) != NULL;
+  if ((!wants && !waits) || pthread_mutex_trylock(&compiler->lock) != 0) return;
+  if (compiler->asking != NULL) take(compiler, 0);
+  else if (!f->asked && compiler->socket >= 0) ask(compiler, (struct ptx_module *)l->module, f);
+  pthread_mutex_unlock(&compiler->lock);
+}
+
+static void compile_now(struct ptx_compiler *compiler, struct ptx_module *module, uint32_t number) {
+  struct ptx_function *f = module->functions[number];
+  if (f->asked || f->state != BODY_DECODED) return;
+  ask(compiler, module, f);
+  if (compiler->asking != NULL) take(compiler, ALWAYS_MS);
+  for (uint32_t i = 0; i < f->call_count; i++) compile_now(compiler, module, f->calls[i]);
+}
+
+void ptx_region_prepare(struct launch_state *l) {
+  struct ptx_compiler *compiler = l->launch->compiler;
+  if (compiler == NULL || compiler->mode < PTX_COMPILE_ALWAYS || l->launch->checks != 0) return;
+  pthread_mutex_lock(&compiler->lock);
+  if (compiler->asking != NULL) take(compiler, ALWAYS_MS);
+  if (compiler->asking == NULL)
+    compile_now(compiler, (struct ptx_module *)l->module,
+                l->module->kernel_function[l->info - l->module->kernels]);
+  pthread_mutex_unlock(&compiler->lock);
+}
+
+/* ---- running -------------------------------------------------------------- */
+
+bool ptx_region_step(const struct place *at, uint32_t mask) {
+  const struct ptx_instruction *in = at->in;
+  struct worker *worker = at->worker;
+  unsigned char *d = at->registers + (in->d & ~3u);
+  uint32_t idle = ~at->warp->exists | at->warp->exited;
+  const uint32_t *x = at->split->frame->function->x + in->x;
+  switch (in->kind) {
+    case K_ALU:
+      in->u.lanes(worker->scratch, ptx_operand(at, in->a), ptx_operand(at, in->b), ptx_operand(at, in->c),
+                  in->m);
+      ptx_blend(worker, d, worker->scratch, mask, in->size);
+      return true;
+    case K_SETP: {
+      uint32_t t = in->u.compare(ptx_operand(at, in->a), ptx_operand(at, in->b));
+      uint32_t first = ptx_combined(at, t);
+      if (in->x_count > 0) ptx_set_predicate(at, x[0] & ~PTX_DEFINED, ptx_combined(at, ~t), mask);
+      ptx_set_predicate(at, in->d, first, mask);
+      return true;
+    }
+    case K_SETP_PAIR: {
+      uint64_t t = in->u.compare_pair(ptx_operand(at, in->a), ptx_operand(at, in->b));
+      uint32_t first = ptx_combined(at, (uint32_t)t), second = ptx_combined(at, (uint32_t)(t >> 32));
+      ptx_set_predicate(at, in->d, first, mask);
+      ptx_set_predicate(at, x[0] & ~PTX_DEFINED, second, mask);
+      return true;
+    }
+    case K_SET:
+    case K_SET_PAIR:
+      ptx_set_lanes(at, mask);
+      return true;
+    case K_CARRY:
+      ptx_carry(at, mask);
+      return true;
+    case K_PRED:
+      ptx_predicates(at, mask);
+      return true;
+    case K_SPECIAL:
+      ptx_special(at);
+      ptx_blend(worker, d, worker->scratch, mask, in->size);
+      return true;
+    case K_LOAD:
+      return ptx_load(at, mask);
+    case K_STORE:
+      return ptx_store(at, mask);
+    case K_LOAD_KERNEL_PARAM:
+      ptx_kernel_parameter(at, (mask | idle) == FULL ? FULL : mask);
+      return true;
+    case K_ATOM:
+      return ptx_atomic(at, mask);
+    case K_CP_ASYNC:
+      return ptx_copy_async(at, mask);
+    case K_ISSPACEP:
+      ptx_window(at, mask);
+      return true;
+    case K_LOCAL_ADDRESS: {
+      uint64_t value = (in->m != 0 ? 0 : at->split->frame->local_base) + in->u.offset;
+      for (uint32_t i = 0; i < PTX_LANES; i++) {
+        if ((mask >> i & 1) != 0) memcpy(d + i * in->size, &value, in->size);
+      }
+      return true;
+    }
+    case K_LDMATRIX:
+    case K_MOVMATRIX:
+    case K_MMA:
+      return ptx_matrix(at, mask);
+    default:
+      ptx_raise(at, PTX_UNSUPPORTED, 0, 0, "an instruction that compiled code must not contain");
+      return false;
+  }
+}
+
+static uint32_t step(struct ptx_region_call *call, unsigned char *registers, uint32_t pc, uint32_t mask) {
+  struct place at = *call->at;
+  (void)registers; /* those of the place: the compiler must know that they change */
+  at.pc = pc;
+  at.in = &call->code[pc];
+  return ptx_region_step(&at, mask) ? 1 : 0;
+}
+
+uint32_t ptx_region_run(const struct place *at, const struct ptx_compiled *compiled, uint32_t mask,
+                        struct region_counts *counts) {
+  struct worker *worker = at->worker;
+  const struct launch_state *l = worker->launch;
+  struct split *split = at->split;
+  if (compiled->control != 0 && compiled->control != worker->control) {
+    worker->control = compiled->control;
+    ptx_fpu_set(compiled->control);
+  }
+  struct ptx_region_call call = {
+      .registers = at->registers,
+      .constants = at->constants,
+      .parameters = l->launch->parameters,
+      .shared = at->warp->block->shared,
+      .shared_bytes = l->shared_bytes,
+      .regions = worker->regions,
+      .step = step,
+      .mask = mask,
+      .entry = compiled->entry[at->pc],
+      .turns = counts->turns,
+      .seen = counts->seen,
+      .spun = split->spun,
+      .reconvergence = split->parent == NULL ? PTX_NO_PC : split->reconvergence,
+      .code = compiled->code,
+      .at = at,
+  };
+  uint32_t pc = l->launch->compiler->mode == PTX_COMPILE_CHECK && compiled->plan != NULL
+                    ? ptx_region_compare(at, compiled, &call)
+                    : compiled->run(&call, at->registers, at->constants);
+  counts->turns = call.turns;
+  counts->seen = call.seen;
+  split->spun = call.spun;
+  if (call.rounds != 0) split->timed = false;
+  return pc;
+}

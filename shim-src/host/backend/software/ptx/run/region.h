@@ -1,0 +1,36 @@
+/* How the interpreter uses compiled functions (compile/region.h). */
+#ifndef VGPU_PTX_RUN_REGION_H
+#define VGPU_PTX_RUN_REGION_H
+
+#include "host/backend/software/ptx/compile/compiler.h"
+#include "host/backend/software/ptx/run/warp.h"
+
+/* Before a launch: with `always` and `check`, the kernel and what it calls is compiled now. */
+void ptx_region_prepare(struct launch_state *l);
+
+/* Adds to the weight of a function, which is compiled when it has enough, and takes what has been compiled.
+ */
+void ptx_region_heat(const struct launch_state *l, uint32_t function, uint32_t weight);
+
+/* The counts of ptx_run_warp that compiled code goes on with. */
+struct region_counts {
+  uint32_t turns, seen;
+};
+/*
+ * Runs compiled code from the place on, for the lanes of `mask`; `at` has the instruction as it was decoded.
+ * Returns the pc where the interpreter goes on; PTX_REGION_FAULT: a fault was raised.
+ */
+uint32_t ptx_region_run(const struct place *at, const struct ptx_compiled *compiled, uint32_t mask,
+                        struct region_counts *counts);
+
+/* Carries out one instruction that compiled code can contain, except branches and labels. False: a fault. */
+bool ptx_region_step(const struct place *at, uint32_t mask);
+
+/*
+ * region_check.c: the same, but first the interpreter's functions carry the instructions out one by one, and
+ * the registers and the stored bytes of both are compared. A difference ends the launch.
+ */
+uint32_t ptx_region_compare(const struct place *at, const struct ptx_compiled *compiled,
+                            struct ptx_region_call *call);
+
+#endif

@@ -1,0 +1,156 @@
+/* Compares compiled code with the interpreter's functions: --software-compile=check. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "host/backend/software/ptx/compile/plan.h"
+#include "host/backend/software/ptx/run/region.h"
+
+/* Bytes that a lane writes. */
+struct written {
+  unsigned char *at;
+  uint32_t bytes;
+  unsigned char before[32], after[32];
+};
+
+struct journal {
+  struct written *list;
+  size_t count, room;
+};
+
+static bool note(struct journal *j, const struct place *at, uint32_t mask) {
+  const struct ptx_instruction *in = at->in;
+  uint32_t bytes = in->kind == K_STORE ? (uint32_t)in->size * in->x_count : in->size;
+  uint64_t to[PTX_LANES];
+  ptx_addresses(at, to);
+  for (uint32_t left = mask; left != 0; left &= left - 1) {
+    uint32_t lane = (uint32_t)__builtin_ctz(left);
+    unsigned char *memory = ptx_resolve(at, in->space, lane, to[lane], bytes);
+    if (memory == NULL) return false;
+    if (j->count == j->room) {
+      size_t room = j->room == 0 ? 1024 : j->room * 2;
+      struct written *list = realloc(j->list, room * sizeof *list);
+      if (list == NULL) abort();
+      j->list = list;
+      j->room = room;
+    }
+    struct written *w = &j->list[j->count++];
+    w->at = memory;
+    w->bytes = bytes < sizeof w->before ? bytes : sizeof w->before;
+    memcpy(w->before, memory, w->bytes);
+  }
+  return true;
+}
+
+/*
+ * The region by the interpreter's functions, one instruction after the other, to the place where compiled
+ * code leaves. The result is as that of the code.
+ */
+static uint32_t reference(const struct place *from, const struct ptx_compiled *compiled,
+                          struct ptx_region_call *call, struct journal *j) {
+  struct place at = *from;
+  uint32_t pc = at.pc;
+  for (bool first = true;; first = false) {
+    const struct ptx_instruction *in = at.in = &compiled->code[pc];
+    uint32_t mask = call->mask;
+    at.pc = pc;
+    if (!compiled->stays[pc]) return pc;
+    if (in->kind == K_LABEL && !first && pc == call->reconvergence) return pc;
+    if (in->guard != 0) {
+      uint32_t p;
+      memcpy(&p, at.registers + (in->guard & ~3u), 4);
+      mask &= (in->guard & 2) != 0 ? ~p : p;
+    }
+    if (in->kind == K_BRA && mask != 0) {
+      bool back = in->target <= pc;
+      if (mask != call->mask || call->turns == 1) return pc;
+      if (back && call->seen != 0) {
+        if (call->spun + call->seen >= SPIN_MOST) return pc;
+        call->spun += call->seen;
+        call->seen = 0;
+        call->rounds = 1;
+      }
+      call->turns--;
+      pc = in->target;
+      continue;
+    }
+    if (mask != 0 && in->kind != K_LABEL) {
+      bool writes = in->kind == K_STORE || in->kind == K_ATOM || in->kind == K_CP_ASYNC;
+      if (writes && !note(j, &at, mask)) return PTX_REGION_FAULT;
+      if (!ptx_region_step(&at, mask)) return PTX_REGION_FAULT;
+      if (in->kind == K_LOAD) call->seen |= (in->m & ML_VOLATILE) != 0 ? SPIN_ORDERED : SPIN_LOAD;
+      if (in->kind == K_ATOM) call->seen |= SPIN_ORDERED;
+    }
+    pc++;
+  }
+}
+
+static void differs(const struct place *at, const char *what, uint64_t have, uint64_t want) {
+  char text[160];
+  snprintf(text, sizeof text, "compiled code differs from the interpreter: %s 0x%llx, not 0x%llx", what,
+           (unsigned long long)have, (unsigned long long)want);
+  ptx_raise(at, PTX_TRAP, 0, 0, text);
+}
+
+/* The bytes of a register that differ in the lanes of a mask. */
+static bool same_register(const unsigned char *a, const unsigned char *b, uint32_t bytes, uint32_t mask) {
+  if (bytes == 0) {
+    uint32_t p, q;
+    memcpy(&p, a, 4);
+    memcpy(&q, b, 4);
+    return ((p ^ q) & mask) == 0;
+  }
+  for (uint32_t left = mask; left != 0; left &= left - 1) {
+    uint32_t lane = (uint32_t)__builtin_ctz(left);
+    if (memcmp(a + lane * bytes, b + lane * bytes, bytes) != 0) return false;
+  }
+  return true;
+}
+
+uint32_t ptx_region_compare(const struct place *at, const struct ptx_compiled *compiled,
+                            struct ptx_region_call *call) {
+  const struct ptx_function *f = at->split->frame->function;
+  struct journal j = {0};
+  struct ptx_region_call expected = *call;
+  unsigned char *before = malloc(f->frame_bytes * 2u + 1), *after = before + f->frame_bytes;
+  if (before == NULL) abort();
+  memcpy(before, at->registers, f->frame_bytes);
+  uint32_t want = reference(at, compiled, &expected, &j);
+  if (want == PTX_REGION_FAULT) {
+    free(before);
+    free(j.list);
+    return want;
+  }
+  memcpy(after, at->registers, f->frame_bytes);
+  for (size_t i = 0; i < j.count; i++) memcpy(j.list[i].after, j.list[i].at, j.list[i].bytes);
+  for (size_t i = j.count; i-- > 0;) memcpy(j.list[i].at, j.list[i].before, j.list[i].bytes);
+  memcpy(at->registers, before, f->frame_bytes);
+  uint32_t pc = compiled->run(call, at->registers, at->constants);
+  uint32_t inactive = at->warp->exists & ~at->warp->exited & ~call->mask;
+  bool equal = pc == want;
+  if (!equal) differs(at, "it leaves at pc", pc, want);
+  const uint32_t counts[2][4] = {{call->turns, call->seen, call->spun, call->rounds},
+                                 {expected.turns, expected.seen, expected.spun, expected.rounds}};
+  for (uint32_t i = 0; i < 4 && equal; i++) {
+    equal = counts[0][i] == counts[1][i];
+    if (!equal) differs(at, "a count is", counts[0][i], counts[1][i]);
+  }
+  /* A register that nothing reads any more has any value. Lanes that are not active keep theirs. */
+  for (uint32_t place = 64; place < f->frame_bytes && equal; place += 64) {
+    uint32_t bytes = f->widths[place / 64];
+    if (bytes == PTX_NO_REGISTER) continue;
+    const unsigned char *now = at->registers + place;
+    bool live = pc < f->code_count && ptx_plan_live(compiled->plan, pc, place);
+    equal = same_register(now, before + place, bytes, inactive) &&
+            (!live || same_register(now, after + place, bytes, call->mask));
+    if (!equal) differs(at, "wrong is the register at", place, pc);
+  }
+  for (size_t i = 0; i < j.count && equal; i++) {
+    const struct written *w = &j.list[i];
+    equal = memcmp(w->at, w->after, w->bytes) == 0;
+    if (!equal) differs(at, "it does not write what belongs to", (uint64_t)(uintptr_t)i, w->bytes);
+  }
+  free(before);
+  free(j.list);
+  return equal ? pc : PTX_REGION_FAULT;
+}

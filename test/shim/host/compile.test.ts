@@ -1,0 +1,188 @@
+/** vgpu-hostd --software-compile: a session has a confined process that compiles, and code that nobody can write. */
+import assert from 'node:assert/strict';
+import { spawnSync } from 'node:child_process';
+import { existsSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
+import path from 'node:path';
+import { describe, it } from 'node:test';
+import { compiles } from '../ptx/compiled.js';
+import {
+  askAll,
+  builtFile,
+  type Host,
+  scratchDirectory,
+  startHost,
+  startShell,
+  until,
+} from '../shim_host.js';
+
+/** Each thread adds 1 to 100 in memory of its own, and traps if the sum is wrong. */
+const PTX = `.version 6.0
+.target sm_50
+.address_size 64
+.global .align 4 .b8 sums[65536];
+.visible .entry adds()
+{
+  .reg .b32 %r<8>; .reg .b64 %d<4>; .reg .pred %p<3>;
+  mov.u32 %r1, %tid.x; mov.u32 %r2, %ctaid.x; mov.u32 %r3, %ntid.x;
+  mad.lo.u32 %r1, %r2, %r3, %r1;
+  mul.wide.u32 %d1, %r1, 4;
+  mov.u64 %d2, sums;
+  add.u64 %d2, %d2, %d1;
+  mov.u32 %r4, 0; mov.u32 %r5, 0;
+  st.global.u32 [%d2], %r5;
+again:
+  add.u32 %r4, %r4, 1;
+  ld.global.u32 %r5, [%d2];
+  add.u32 %r5, %r5, %r4;
+  st.global.u32 [%d2], %r5;
+  setp.lt.u32 %p1, %r4, 100;
+  @%p1 bra again;
+  setp.ne.u32 %p2, %r5, 5050;
+  @%p2 trap;
+  ret;
+}
+`;
+
+interface Process {
+  readonly pid: number;
+  readonly parent: number;
+  readonly status: string;
+  readonly maps: string;
+}
+
+function processes(name: string): Process[] {
+  return readdirSync('/proc')
+    .filter((entry) => /^\d+$/.test(entry))
+    .flatMap((entry) => {
+      try {
+        const status = readFileSync(`/proc/${entry}/status`, 'utf8');
+        if (/^Name:\t(.*)$/m.exec(status)?.[1] !== name) return [];
+        const parent = Number(/^PPid:\t(\d+)$/m.exec(status)?.[1]);
+        return [{ pid: Number(entry), parent, status, maps: readFileSync(`/proc/${entry}/maps`, 'utf8') }];
+      } catch {
+        return []; // it has ended
+      }
+    });
+}
+
+const childOf = (pid: number, name: string): Process | undefined =>
+  processes(name).find((process) => process.parent === pid);
+
+async function session(
+  mode: string,
+  during: (host: Host, launch: () => Promise<number>) => Promise<void>,
+): Promise<void> {
+  const scratch = scratchDirectory();
+  const host = await startHost({
+    listen: `unix:${scratch.path}/s`,
+    args: ['--software-compile', mode, '--control', `${scratch.path}/control`],
+  });
+  const shell = startShell({ VGPU_HOST: host.address }, 'code_shell');
+  try {
+    writeFileSync(path.join(scratch.path, 'adds.ptx'), PTX);
+    await askAll(shell, ['begin', `load 0 ${scratch.path}/adds.ptx`, 'function 1 0 adds']);
+    await during(host, async () => {
+      const { result } = await askAll(shell, ['launch 1 64 1 1 256 1 1 0 00', 'sync']);
+      return result;
+    });
+  } finally {
+    shell.kill();
+    await host.stop();
+    scratch.remove();
+  }
+}
+
+describe('vgpu-hostd --software-compile', { skip: compiles }, () => {
+  for (const mode of ['always', 'check', 'auto']) {
+    it(`runs kernels with ${mode}`, async () => {
+      await session(mode, async (host, launch) => {
+        for (let i = 0; i < 20; i++) assert.equal(await launch(), 0, host.log());
+        const worker = childOf(host.pid, 'vgpu-hostd');
+        assert.ok(worker !== undefined);
+        await until('the code', () => /libLLVM/.test(childOf(worker.pid, 'vgpu-compiler')?.maps ?? ''));
+        for (let i = 0; i < 20; i++) assert.equal(await launch(), 0, host.log());
+      });
+    });
+  }
+
+  it('keeps writing and executing apart, and confines the compiler', async () => {
+    await session('always', async (host, launch) => {
+      assert.equal(await launch(), 0);
+      const worker = childOf(host.pid, 'vgpu-hostd');
+      const compiler = worker === undefined ? undefined : childOf(worker.pid, 'vgpu-compiler');
+      assert.ok(worker !== undefined && compiler !== undefined);
+      const code = /^.*memfd:vgpu-compiled.*$/gm;
+      assert.deepEqual(
+        worker.maps.match(code)?.map((line) => line.split(' ')[1]),
+        ['r-xs'],
+      );
+      assert.deepEqual(
+        compiler.maps.match(code)?.map((line) => line.split(' ')[1]),
+        ['rw-s'],
+      );
+      const pages = readFileSync(`/proc/${worker.pid}/smaps`, 'utf8');
+      const touched = /memfd:vgpu-compiled.*\n(?:.*\n)*?Rss: +(\d+) kB/.exec(pages)?.[1];
+      assert.notEqual(Number(touched), 0, 'the worker has run no compiled code');
+      assert.doesNotMatch(worker.maps + compiler.maps, /^\S+ .wx/m);
+      assert.doesNotMatch(worker.maps, /libLLVM/);
+      assert.match(compiler.status, /^Seccomp:\t2$/m);
+      assert.match(compiler.status, /^NoNewPrivs:\t1$/m);
+      assert.match(compiler.status, /^CapEff:\t0+$/m);
+      assert.deepEqual(readdirSync(`/proc/${compiler.pid}/fd`), ['0']);
+    });
+  });
+
+  it('interprets when the compiler ends', async () => {
+    await session('always', async (host, launch) => {
+      const worker = childOf(host.pid, 'vgpu-hostd');
+      const compiler = worker === undefined ? undefined : childOf(worker.pid, 'vgpu-compiler');
+      assert.ok(compiler !== undefined);
+      process.kill(compiler.pid, 'SIGKILL');
+      assert.equal(await launch(), 0, host.log());
+      assert.equal(await launch(), 0, host.log());
+    });
+  });
+
+  it('ends the compiler with its session', async () => {
+    let pid = 0;
+    await session('auto', async (host) => {
+      const worker = childOf(host.pid, 'vgpu-hostd');
+      pid = (worker === undefined ? undefined : childOf(worker.pid, 'vgpu-compiler'))?.pid ?? 0;
+      assert.notEqual(pid, 0);
+    });
+    await until(
+      'its end',
+      () => !existsSync(`/proc/${pid}/maps`) || readFileSync(`/proc/${pid}/maps`, 'utf8') === '',
+    );
+  });
+
+  it('says in its status that it compiles', async () => {
+    const scratch = scratchDirectory();
+    const control = `${scratch.path}/control`;
+    const host = await startHost({
+      listen: `unix:${scratch.path}/s`,
+      args: ['--software-compile', 'auto', '--control', control],
+    });
+    try {
+      const { stdout } = spawnSync(builtFile('vgpu-hostd'), ['status', '--control', control], {
+        encoding: 'utf8',
+      });
+      assert.match(stdout, /^kernels: compiled with LLVM$/m);
+    } finally {
+      await host.stop();
+      scratch.remove();
+    }
+  });
+});
+
+describe('--software-compile', () => {
+  it('refuses other words', () => {
+    const { status, stderr } = spawnSync(
+      builtFile('vgpu-hostd'),
+      ['--device', 'software', '--software-compile', 'maybe'],
+      { encoding: 'utf8' },
+    );
+    assert.equal(status, 2);
+    assert.match(stderr, /--software-compile "maybe" is neither never nor auto nor always nor check/);
+  });
+});

@@ -135,10 +135,7 @@ struct vgpu_code_in {
  */
 int vgpu_managed_code_ready(struct vgpu_driver *driver, const struct vgpu_code_in *in, const char *name,
                             struct vgpu_region *region);
-/*
- * Releases the memory of the variables of a module, library or context, by number, that has ended at the host
- * too.
- */
+
 /*
  * The same for a managed variable whose bytes the host moves (mirrored_code.c), and for the number of a
  * module, library or context that has ended. The caller holds managed_lock.
@@ -147,6 +144,10 @@ int vgpu_mirrored_take(struct vgpu_driver *driver, const struct vgpu_code_in *in
                        uint64_t bytes);
 void vgpu_mirrored_give(struct vgpu_driver *driver, uint64_t ended);
 
+/*
+ * Releases the memory of the variables of a module, library or context, by number, that has ended at the host
+ * too.
+ */
 void vgpu_managed_code_give(struct vgpu_driver *driver, uint64_t ended);
 
 /* Removes a module with its functions, references and variables. The caller holds driver->lock. */

@@ -189,6 +189,6 @@ function service(name: string): ServiceDefinition {
     kind: 'internal',
     operation: 'read the protocol',
     path: file,
-    remedy: 'install vgpu-agent again; its files do not fit together',
+    remedy: 'reinstall vgpu-agent: its files are of different versions',
   });
 }

@@ -29,7 +29,7 @@ interface KubernetesOptions {
 
 /** The watches report each change at once; this finds what they miss, and asks the host. */
 const lookMs = 4_000;
-/** A host that is there answers sooner. Until then the kubelet would see unhealthy devices for a moment. */
+/** Time to wait for a host before the plugin registers, so that the kubelet does not see unhealthy devices first. */
 const firstAnswerMs = 3_000;
 const retryMs = { first: 1_000, longest: 60_000 };
 const maxFileBytes = 1024 * 1024;
@@ -100,7 +100,7 @@ export async function runKubernetes({ kubelet, signal: stop, line }: KubernetesO
       const reasons = [...answers.values()].map((one) => (one.kind === 'down' ? oneLine(one.reason) : ''));
       say(
         'host',
-        `no host answers at ${endpoint}: ${reasons.join('; ')}. All devices are unhealthy; pods go on`,
+        `no host answers at ${endpoint}: ${reasons.join('; ')}. All devices are unhealthy; running pods continue`,
       );
     }
     return { shares: sharesOf(gpus, config.kubernetes.timeSlicing), healthy: up !== undefined };
@@ -197,7 +197,7 @@ function repeats(line: (text: string) => void): (subject: string, text: string |
   };
 }
 
-/** Another one for each file that takes the name, even if a file system gives it the same inode. Null: none. */
+/** Differs for each file that has the name in turn, even if a file system reuses the inode. Null: no file. */
 function identity(file: string): string | null {
   const stats = statSync(file, { bigint: true, throwIfNoEntry: false });
   return stats === undefined ? null : `${stats.dev}:${stats.ino}:${stats.ctimeNs}`;

@@ -41,7 +41,7 @@ const looksWhileLoading = 20;
 
 /** Time that a consumer has to answer, if the time for its start has passed. */
 const runningMs = 15_000;
-/** Time for a start whose first lines the journal has lost: it is not at its beginning any more. */
+/** Time for a start whose first lines the journal has lost, counted from the start: it began some time ago. */
 const cutStartMs = 30_000;
 
 /**
@@ -50,7 +50,7 @@ const cutStartMs = 30_000;
  */
 const ownWorkMs = 60_000;
 const afterOwnWorkMs = 1_000;
-/** The limit of a look that grants the consumer `patienceMs`, once the journal proves to be a long one. */
+/** With `patienceMs`, the limit if the start has more journal entries than `longJournal`. */
 const longJournalMs = 5_000;
 const longJournal = 20_000;
 

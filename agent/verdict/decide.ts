@@ -124,8 +124,8 @@ function loadOverride(observation: Observation): Diagnosis | null {
 }
 
 /**
- * A variable keeps models off the GPU, and no log shows that the newest one is there all the same. A model in main memory
- * may run some kernels: those of its cache, or of long prompts.
+ * The conclusion if a variable keeps models off the GPU and the log does not show the newest model there. A model in main
+ * memory may run some kernels: those of its cache, or of long prompts.
  */
 function keptOff(observation: Observation, now: Present): Conclusion | null {
   const { load } = observation.log;
@@ -234,7 +234,7 @@ function concludeGpu(observation: Observation, now: Present): Conclusion {
   return { mode: 'gpu', reason: null, detail: null };
 }
 
-/** Nothing listens at the address that was asked, which is a guess: the log that names the address does not reach us. */
+/** True if nothing listens at the default address, and the log that would name another address bypasses the journal. */
 function isElsewhere({ readiness, log, unit, profile }: Observation): boolean {
   if (readiness.kind !== 'silent' || profile.readiness.kind !== 'http') return false;
   if (unit.kind !== 'loaded' || log.address !== null || journalBypass(unit) === null) return false;

@@ -30,7 +30,7 @@ export function runCommand(run: Run): Command {
     .addHelpText(
       'after',
       `\nThe exit status is that of the command. Programs with set-user-ID bits and static programs do not see the GPU.
-If the GPU is simulated, Triton and CuPy are told to give it PTX, which it runs, and vLLM to compile no sampler.\n${examples(
+If the GPU is simulated, variables make Triton and CuPy produce PTX, and vLLM compile no sampler.\n${examples(
         ['vgpu-agent run -- python3 train.py', 'a program of your own'],
         ['vgpu-agent run --host vsock:2:14833 -- nvidia-smi', 'another host'],
         ['env $(vgpu-agent run --print) ./program', 'the same, by hand'],

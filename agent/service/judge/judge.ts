@@ -124,7 +124,7 @@ export function judge(effects: JudgeEffects): Judge {
   /** Callers that wait for a verdict: of the current run, and of the next one. */
   let awaited: (() => void)[] = [];
   const asked: (() => void)[] = [];
-  /** Ends a judgement that no caller waits for, so that a caller does not wait for two. */
+  /** Aborts a full verdict in progress that no caller requested, so that a new caller waits for one verdict only. */
   let unasked: AbortController | null = null;
   const settle = (): void => {
     for (const resolve of awaited.splice(0)) resolve();

@@ -152,7 +152,7 @@ function judged(state: JudgeState, verdict: Verdict, start: Start | null, now: n
 
 /** Shortest time between full verdicts that looks request, because each runs a probe. */
 const lookDoubtMs = 30_000;
-/** The pause doubles up to this one while the question has no answer: a journal may be too long to be read each time. */
+/** Longest such time. It doubles while verdicts are unanswered, because a journal may be too long to read each time. */
 const longestDoubtMs = 3_600_000;
 /** The journal or the host timed out, as on a busy machine: another full verdict may succeed. */
 const unanswered: ReadonlySet<Reason | null> = new Set(['journal-unavailable', 'host-slow']);

@@ -21,7 +21,7 @@ const repairedByRestart: ReadonlySet<Reason | null> = new Set<Reason | null>([
   'host-unreachable',
   'model-on-cpu',
 ]);
-/** The same, if the probe finds the GPU now: a host that is killed during discovery causes them, too. */
+/** A restart repairs these if the probe now finds the GPU: the host may have been killed during discovery. */
 const repairedIfProbed: ReadonlySet<Reason | null> = new Set<Reason | null>([
   'no-device',
   'driver-init-failed',
@@ -29,7 +29,7 @@ const repairedIfProbed: ReadonlySet<Reason | null> = new Set<Reason | null>([
   'discovery-timeout',
   'probe-crashed',
 ]);
-/** Reasons that the return of the host does not end: what keeps the consumer away from the host is in the guest. */
+/** The return of the host does not end these reasons, because their cause is in the guest. */
 const causedByGuest: ReadonlySet<Reason | null> = new Set<Reason | null>([
   'driver-too-old',
   'driver-library-mismatch',

@@ -83,7 +83,7 @@ export interface JudgeState {
   readonly ended: boolean;
   /** A look has asked for a whole verdict at this time. */
   readonly lookDoubtedAt: number;
-  /** Time from then until the next one for a question that still has no answer; 0: the shortest. */
+  /** Time from then until the next such request, if the verdict is still unanswered; 0: the shortest time. */
   readonly lookPauseMs: number;
   readonly lost: { readonly since: number; readonly reason: string } | null;
   /** The host that replaced the lost one; null: the same host is back. */

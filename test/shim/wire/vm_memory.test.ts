@@ -287,7 +287,7 @@ describe("a VM's shared memory", () => {
   it('that is missing, too small or not a file is logged, and the socket carries the frames', async () => {
     await begin(64);
     for (const [make, why] of [
-      [() => truncateSync(memory.path, 4 * MIB), /it has 4194304 bytes, less than 8 MiB/],
+      [() => truncateSync(memory.path, 4 * MIB), /4194304 bytes, less than 8 MiB/],
       [() => memory.remove(), /No such file or directory; the socket carries the frames/],
     ] as const) {
       make();

@@ -114,8 +114,8 @@ static bool next_run(const struct variable *variable, const unsigned char *now, 
 }
 
 /*
- * Writes what the program has changed, and no byte beside it, which the device may be changing. After some
- * runs the rest goes in one piece.
+ * Writes only the bytes that the program has changed: the device may be changing the others. The last of
+ * MOST_RUNS runs extends to the end of the variable.
  */
 static int32_t write_changes(struct vgpu_worker *worker, struct variable *variable) {
   unsigned char *now = variable->last + variable->bytes;

@@ -258,7 +258,7 @@ static void own_variable(struct vgpu_cuda *cuda, uint64_t context, uint64_t owne
   vgpu_ranges_add(&cuda->ranges, &range); /* false: requested before */
 }
 
-/* A driver has managed variables of a library by a call of their own. */
+/* The driver has a separate call for managed variables of a library. */
 static int32_t find_variable(const struct vgpu_driver_api *api, const struct vgpu_handle *handle,
                              const char *name, uint64_t *address, size_t *bytes) {
   if (handle->type == VGPU_HANDLE_MODULE)

@@ -31,7 +31,7 @@ struct vgpu_cuda {
   struct vgpu_cuda_reads reads;
   struct vgpu_cuda_virtual virtual;
   struct vgpu_stream *recording;       /* captures the work of a graph; NULL: no capture */
-  struct vgpu_cuda_branches *branches; /* of the graph that is captured; NULL: it has one */
+  struct vgpu_cuda_branches *branches; /* of the graph being captured; NULL: it is a chain */
   struct vgpu_cuda_texture *textures;
   uint32_t texture_count;
   struct vgpu_cuda_turns turns;

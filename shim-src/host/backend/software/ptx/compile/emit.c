@@ -164,7 +164,7 @@ static void see(struct ptx_emit *e, uint32_t weight) {
   SAY("store i32 %%v%u, ptr %%seen\n", ptx_emit_value(e, "or i32 %%v%u, %u", seen, weight));
 }
 
-/* False: the access has no short way. `lanes` are all 32 where the text goes on to. */
+/* Emits an access of all 32 lanes without `step`. False: this is not possible for the instruction. */
 static bool access(struct ptx_emit *e, const struct ptx_instruction *in, uint32_t pc, uint32_t *done) {
   bool narrow = (in->m & ML_NARROW) != 0, store = in->kind == K_STORE, global = in->space != S_SHARED;
   uint32_t bits = in->size * 8u, x = in->x_count == 1 ? e->plan->function->x[in->x] : PTX_NONE;
@@ -333,9 +333,7 @@ static bool in_set(const struct ptx_plan *p, const uint64_t *set, uint32_t b, ui
   return (set[(size_t)b * p->words + n / 64] >> n % 64 & 1) != 0;
 }
 
-/*
- * Leaves to the interpreter at a pc: what is dirty and live there goes to the frame. The label comes before.
- */
+/* Writes the registers that are dirty and live at a pc to the frame, and returns to the interpreter. */
 static void leave(struct ptx_emit *e, const uint64_t *dirty, uint32_t b, const uint64_t *live, uint32_t at,
                   uint32_t pc) {
   static const char *const counts[4] = {"turns", "seen", "spun", "rounds"};

@@ -300,9 +300,8 @@ static uint32_t converted(struct ptx_emit *e, const struct ptx_instruction *in, 
   const char *extend = is_signed(o->from) ? "sext" : "zext";
   if (o->type == T_F32 || o->type == T_F64) {
     uint32_t to = o->type == T_F32 ? 32 : 64;
-    /* LLVM's way for unsigned numbers of 32 bits takes several operations, which are right to nearest only: 0
-     * rounded down would be -0
-     */
+    /* LLVM converts u32 in several operations, which are correct only if they round to nearest: rounded down,
+     * 0 would become -0. */
     if (from > 32 || (o->from == T_U32 && in->control != 1)) return 0;
     if (from < held) x = cast(e, "trunc", held, x, from);
     if (from < 32) x = cast(e, extend, from, x, 32);

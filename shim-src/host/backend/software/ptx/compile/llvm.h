@@ -7,10 +7,10 @@
 
 struct ptx_llvm;
 
-/* The name of the library; NULL: there is none, or it is for another processor. It is not loaded. */
+/* Returns the path of the library, without loading it. NULL: none is installed, or this is not x86-64. */
 const char *ptx_llvm_library(void);
 
-/* Loads it. NULL: that failed; `why` says how. */
+/* Loads the library. NULL: this failed; `why` has the reason. */
 struct ptx_llvm *ptx_llvm_open(const char *library, const char *cpu, char *why, size_t why_size);
 
 /*

@@ -12,10 +12,7 @@ struct ptx_plan;
 
 #define PTX_REGION_CACHE 64u /* entries of ptx_region_call.regions */
 
-/*
- * The state that compiled code uses. The text of emit.c names these fields by their offsets, which region.c
- * asserts.
- */
+/* The state that compiled code uses. The text of emit.c has the offsets of these fields. */
 struct ptx_region_call {
   unsigned char *registers;
   const unsigned char *constants;

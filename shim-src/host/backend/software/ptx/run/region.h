@@ -5,11 +5,10 @@
 #include "host/backend/software/ptx/compile/compiler.h"
 #include "host/backend/software/ptx/run/warp.h"
 
-/* Before a launch: with `always` and `check`, the kernel and what it calls is compiled now. */
+/* Before a launch: with `always` and `check`, compiles the kernel and the functions that it calls. */
 void ptx_region_prepare(struct launch_state *l);
 
-/* Adds to the weight of a function, which is compiled when it has enough, and takes what has been compiled.
- */
+/* Adds to the weight of a function, sends a heavy one to the compiler, and takes the compiler's answer. */
 void ptx_region_heat(const struct launch_state *l, uint32_t function, uint32_t weight);
 
 /* The counts of ptx_run_warp that compiled code goes on with. */

@@ -92,7 +92,7 @@ static void differs(const struct place *at, const char *what, uint64_t have, uin
   ptx_raise(at, PTX_TRAP, 0, 0, text);
 }
 
-/* The bytes of a register that differ in the lanes of a mask. */
+/* True if a register is equal in the lanes of a mask. `bytes` is 0 for a predicate. */
 static bool same_register(const unsigned char *a, const unsigned char *b, uint32_t bytes, uint32_t mask) {
   if (bytes == 0) {
     uint32_t p, q;

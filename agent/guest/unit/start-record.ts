@@ -45,6 +45,21 @@ export async function placeOfStart(
   return null;
 }
 
+/**
+ * Where the start after a restart begins in a file that each start empties: at 0, once its process has opened the file.
+ * Until then, from where the file ended before the restart: the start before wrote what is there now. Its size does not
+ * tell, because the new start may have written as much already.
+ */
+export async function placeAfterRestart(
+  unit: LoadedUnit,
+  before: { readonly invocationId: string | null; readonly outputFile: OutputPlace | null },
+  processes?: string,
+): Promise<OutputPlace | null> {
+  const isNew = unit.invocationId !== null && unit.invocationId !== before.invocationId;
+  if (!isNew || outputTarget(unit)?.kind !== 'truncate') return before.outputFile;
+  return (await placeOfStart(unit, async () => [], processes)) ?? before.outputFile;
+}
+
 interface StartNote {
   /** Device and inode. */
   readonly identity: string;

@@ -17,7 +17,7 @@ import { lookCloser } from '../../guest/look/closer-look.js';
 import { defaultShimDirectory, readShimBuild } from '../../guest/shim/store.js';
 import { withContainers } from '../../guest/unit/container-processes.js';
 import { cgroupPids, readIdentities, readProcesses, readStat } from '../../guest/unit/processes.js';
-import { outputTarget, placeOfStart } from '../../guest/unit/start-record.js';
+import { outputTarget, placeAfterRestart, placeOfStart } from '../../guest/unit/start-record.js';
 import { hostInUse, inOrderOfUse, readHostInUse } from '../../guest/vgpu-host/endpoint.js';
 import { readHost } from '../../guest/vgpu-host/probe.js';
 import { agentVersion } from '../../lib/build-info.js';
@@ -191,6 +191,15 @@ export function openWorkplace(options: WorkplaceOptions = {}): OpenWorkplace {
     };
   };
 
+  const placeToRead = async (
+    unit: UnitFacts,
+    { mark, signal }: ConfirmRequest,
+  ): Promise<Mark['outputFile']> => {
+    if (unit.kind !== 'loaded') return mark?.outputFile ?? null;
+    if (mark !== null && mark.outputFile !== null) return placeAfterRestart(unit, mark);
+    return placeOfStart(unit, (invocationId) => firstSaid(unit.name, invocationId, signal));
+  };
+
   const observeStart = async (request: ConfirmRequest, emit: Emit): Promise<Observation> => {
     const effects = await confirmEffects(request, emit);
     const now = await effects.unit();
@@ -206,11 +215,7 @@ export function openWorkplace(options: WorkplaceOptions = {}): OpenWorkplace {
       patienceMs: request.patienceMs ?? null,
       endpoint: hostInUse(request.facts.host.endpoint, readHostInUse()),
       hosts: request.facts.host.endpoint,
-      outputFile:
-        request.mark?.outputFile ??
-        (now.kind === 'loaded'
-          ? await placeOfStart(now, (invocationId) => firstSaid(now.name, invocationId, request.signal))
-          : null),
+      outputFile: await placeToRead(now, request),
       looking: request.mark?.looking ?? null,
       composed: now.kind === 'loaded' && containerOf(now)?.command === 'compose',
       compute: request.compute === true,
@@ -292,6 +297,7 @@ export function openWorkplace(options: WorkplaceOptions = {}): OpenWorkplace {
           .tail(signal)
           .catch(() => null),
         outputFile: await outputFile(unit),
+        invocationId: unit.kind === 'loaded' ? unit.invocationId : null,
         looking: watchProcesses(looking, signal),
       };
     },

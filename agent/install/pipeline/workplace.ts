@@ -111,6 +111,8 @@ interface ApplyRequest {
 export interface Mark {
   readonly cursor: string | null;
   readonly outputFile: { readonly path: string; readonly offset: number } | null;
+  /** Of the start before the restart. */
+  readonly invocationId: string | null;
   readonly looking: ProcessWatch;
 }
 

@@ -13,7 +13,7 @@ import {
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { describe, it, type TestContext } from 'node:test';
-import { parseNote, placeOfStart } from '../../../../agent/guest/unit/start-record.js';
+import { parseNote, placeAfterRestart, placeOfStart } from '../../../../agent/guest/unit/start-record.js';
 import { unit } from '../../install/plan/support.js';
 
 const start = 'ab'.repeat(16);
@@ -80,6 +80,39 @@ describe('the place of a start in a file that is emptied', () => {
     symlinkSync('/dev/null', `${processes}/7/fd/1`);
     symlinkSync(log, `${processes}/7/fd/2`);
     assert.deepEqual(await placeOfStart(now, said, processes), { path: log, offset: 0 });
+  });
+});
+
+describe('after a restart, a file that is emptied', () => {
+  const before = 'cd'.repeat(16);
+  const opened = (processes: string, log: string): void => {
+    mkdirSync(`${processes}/7/fd`, { recursive: true });
+    symlinkSync(log, `${processes}/7/fd/2`);
+  };
+
+  it('is read from its beginning, although it is as long as before already', async (t) => {
+    const { log, processes } = world(t);
+    opened(processes, log);
+    const now = unit({ invocationId: start, mainPid: 7, standardError: `truncate:${log}` });
+    const mark = { invocationId: before, outputFile: { path: log, offset: 4 } };
+    assert.deepEqual(await placeAfterRestart(now, mark, processes), { path: log, offset: 0 });
+  });
+
+  it('is read from its former end while the former start runs, or the new one has not opened it', async (t) => {
+    const { log, processes } = world(t);
+    const now = unit({ invocationId: start, mainPid: 7, standardError: `truncate:${log}` });
+    const outputFile = { path: log, offset: 4 };
+    assert.equal(await placeAfterRestart(now, { invocationId: before, outputFile }, processes), outputFile);
+    opened(processes, log);
+    assert.equal(await placeAfterRestart(now, { invocationId: start, outputFile }, processes), outputFile);
+  });
+
+  it('is not taken for one that is appended to', async (t) => {
+    const { log, processes } = world(t);
+    opened(processes, log);
+    const now = unit({ invocationId: start, mainPid: 7, standardError: `append:${log}` });
+    const outputFile = { path: log, offset: 4 };
+    assert.equal(await placeAfterRestart(now, { invocationId: before, outputFile }, processes), outputFile);
   });
 });
 

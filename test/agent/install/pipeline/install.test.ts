@@ -99,6 +99,7 @@ function workplace(script: Script = {}) {
       return {
         cursor: 's=1',
         outputFile: null,
+        invocationId: null,
         looking: {
           seen: () => [],
           look: async () => {},

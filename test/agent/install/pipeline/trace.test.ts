@@ -54,6 +54,7 @@ function workplace(script: Script) {
     mark: async () => ({
       cursor: null,
       outputFile: null,
+      invocationId: null,
       looking: {
         seen: () => [],
         look: async () => {},

@@ -46,7 +46,7 @@ function startsIn(file: string): readonly number[] {
 // Keeps the process small: the engine collects garbage only when it needs memory, but this service sleeps for hours.
 
 interface Memory {
-  /** Called with every tick: collects if enough was allocated since the last collection. */
+  /** Called with every tick: collects if enough was allocated since the last collection, and once more at the next tick. */
   tick(): void;
 }
 
@@ -70,11 +70,15 @@ const worthBytes: Size = { old: 1.5 * 1024 * 1024, external: 4 * 1024 * 1024 };
 /** `effects`: null without `node --expose-gc`; then this does nothing. */
 export function memory(effects: MemoryEffects | null): Memory {
   let floor: Size = { old: 0, external: 0 };
+  /** The work that was in progress during a collection leaves garbage that is not worth another one by its size. */
+  let again = false;
   return {
     tick() {
       if (effects === null) return;
       const { old, external } = effects.size();
-      if (old - floor.old < worthBytes.old && external - floor.external < worthBytes.external) return;
+      const isWorth = old - floor.old >= worthBytes.old || external - floor.external >= worthBytes.external;
+      if (!isWorth && !again) return;
+      again = isWorth;
       // Objects that the first collection finds unused hold memory outside the heap; the second one frees it.
       effects.collect();
       effects.collect();

@@ -175,6 +175,17 @@ async function memoryOf(guest: Guest): Promise<{ readonly megabytes: number; rea
   };
 }
 
+/** The least in two ticks: at these the service collects the garbage of its work (agent/service/own-process.ts). */
+async function memoryAtRest(guest: Guest): ReturnType<typeof memoryOf> {
+  let least = await memoryOf(guest);
+  for (let second = 0; second < 32; second += 1) {
+    await new Promise((resolve) => setTimeout(resolve, 1_000));
+    const now = await memoryOf(guest);
+    if (now.megabytes < least.megabytes) least = now;
+  }
+  return least;
+}
+
 test(`${long ? '10 000' : '90'} drifts: nothing is missed and nothing grows`, {
   skip,
   timeout: 3_600_000,
@@ -193,14 +204,12 @@ test(`${long ? '10 000' : '90'} drifts: nothing is missed and nothing grows`, {
   };
   await drifts(30);
   await settledOnGpu(guest);
-  const before = await memoryOf(guest);
+  const before = await memoryAtRest(guest);
   await drifts(long ? 10_000 : 60);
   await settledOnGpu(guest);
-  await new Promise((resolve) => setTimeout(resolve, 2_000));
-  const after = await memoryOf(guest);
-  // Between runs of one build it differs by 5 MB.
+  const after = await memoryAtRest(guest);
   assert.ok(
-    after.megabytes < 66 && after.megabytes < before.megabytes + 4,
+    after.megabytes < 60 && after.megabytes < before.megabytes + 4,
     `${before.megabytes} MB, then ${after.megabytes} MB`,
   );
   assert.ok(

@@ -130,16 +130,14 @@ int nvmlDeviceGetHandleBySerial(const char *serial, nvml_device *device) {
 }
 
 int nvmlDeviceGetP2PStatus(void *one, void *other, uint32_t capability, uint32_t *status) {
-  enum { CAPABILITIES = 6, STATUS_OK = 0, STATUS_NOT_SUPPORTED = 5 };
+  enum { CAPABILITIES = 6, STATUS_NOT_SUPPORTED = 5 };
   unsigned index;
   int result = nvmlDeviceGetIndex(one, &index);
 
   if (result == NVML_SUCCESS) result = nvmlDeviceGetIndex(other, &index);
   if (result != NVML_SUCCESS) return result;
   if (capability >= CAPABILITIES || !status) return NVML_INVALID_ARGUMENT;
-  /* NCCL asks for each pair, a device with itself too, and goes on only if the answer is a success. */
-  *status = STATUS_OK;
-  if (one == other) return NVML_SUCCESS;
+  /* NCCL asks for each pair, also for a device and itself, and continues only if the call succeeds. */
   uint32_t told = STATUS_NOT_SUPPORTED;
   const uint64_t values[] = {(uintptr_t)other, capability, (uintptr_t)&told};
   if (vgpu_nvml_query(one, VGPU_QUERY_nvmlDeviceGetP2PStatus, values) != NVML_SUCCESS)

@@ -205,6 +205,12 @@ int vgpu_cuda_exchange_once(uint32_t opcode, struct vgpu_cuda_exchange *exchange
 int vgpu_cuda_current(struct vgpu_driver *driver, struct vgpu_context **context);
 
 /*
+ * CUDA_ERROR_CONTEXT_IS_DESTROYED: a primary context that nobody retains. CUDA_ERROR_INVALID_CONTEXT: any
+ * other value that is not a live context. `context` is not dereferenced unless it is live.
+ */
+int vgpu_cuda_context_check(const struct vgpu_context *context);
+
+/*
  * Gives the number of the current context. If the host does not have the context yet, it is made there first.
  */
 int vgpu_cuda_context_number(uint64_t *number);

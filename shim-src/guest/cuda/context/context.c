@@ -67,6 +67,18 @@ bool vgpu_cuda_context_live(const void *context) {
   return live;
 }
 
+int vgpu_cuda_context_check(const struct vgpu_context *context) {
+  int result;
+  struct vgpu_driver *driver = vgpu_cuda_driver(&result);
+  if (driver == NULL) return result;
+  pthread_mutex_lock(&driver->lock);
+  if (!is_live(driver, context)) result = CUDA_ERROR_INVALID_CONTEXT;
+  else if (context->references == 0) result = CUDA_ERROR_CONTEXT_IS_DESTROYED;
+  else result = CUDA_SUCCESS;
+  pthread_mutex_unlock(&driver->lock);
+  return result;
+}
+
 bool vgpu_cuda_context_ever(const void *context) {
   int result;
   struct vgpu_driver *driver = vgpu_cuda_driver(&result);

@@ -11,9 +11,18 @@ static int choose(struct vgpu_context *given, struct vgpu_driver **driver, struc
   int result;
   *driver = vgpu_cuda_driver(&result);
   if (*driver == NULL) return result;
-  if (given == NULL) return vgpu_cuda_current(*driver, context);
-  *context = given;
-  return vgpu_cuda_context_live(given) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
+  *context = given != NULL ? given : vgpu_cuda_current_context();
+  return given != NULL ? vgpu_cuda_context_check(given) : vgpu_cuda_current(*driver, context);
+}
+
+/*
+ * The same for what is known of a primary context that nobody retains. The runtime asks for its device before
+ * it retains the context again.
+ */
+static int choose_known(struct vgpu_context *given, struct vgpu_driver **driver,
+                        struct vgpu_context **context) {
+  const int result = choose(given, driver, context);
+  return result == CUDA_ERROR_CONTEXT_IS_DESTROYED && (*context)->primary ? CUDA_SUCCESS : result;
 }
 
 /*
@@ -29,7 +38,7 @@ static struct vgpu_context *meant(struct vgpu_context *given) {
 int cuCtxGetDevice_v2(int32_t *device, struct vgpu_context *ctx) {
   struct vgpu_driver *driver;
   struct vgpu_context *context = NULL;
-  int result = choose(meant(ctx), &driver, &context);
+  int result = choose_known(meant(ctx), &driver, &context);
   if (result != CUDA_SUCCESS) return result;
   if (device == NULL) return CUDA_ERROR_INVALID_VALUE;
   *device = context->ordinal;
@@ -43,7 +52,7 @@ int cuCtxGetDevice(int32_t *device) {
 int cuCtxGetFlags(uint32_t *flags) {
   struct vgpu_driver *driver;
   struct vgpu_context *context = NULL;
-  int result = choose(NULL, &driver, &context);
+  int result = choose_known(NULL, &driver, &context);
   if (result != CUDA_SUCCESS) return result;
   if (flags == NULL) return CUDA_ERROR_INVALID_VALUE;
   *flags = context->flags;
@@ -74,6 +83,8 @@ int cuCtxGetApiVersion(struct vgpu_context *ctx, uint32_t *version) {
   struct vgpu_driver *driver;
   struct vgpu_context *context = NULL;
   int result = choose(ctx, &driver, &context);
+  /* Driver 580 returns this for a primary context that nobody retains. The runtime then retains it again. */
+  if (ctx != NULL && result == CUDA_ERROR_CONTEXT_IS_DESTROYED) return CUDA_ERROR_INVALID_CONTEXT;
   if (result != CUDA_SUCCESS) return result;
   if (version == NULL) return CUDA_ERROR_INVALID_VALUE;
   *version = 3020; /* the API of 64-bit device pointers; all our contexts have it */

@@ -34,6 +34,12 @@ const struct vgpu_device_facts *vgpu_cuda_device_facts(int ordinal);
 struct vgpu_context *vgpu_cuda_current_context(void);
 
 /*
+ * CUDA_ERROR_CONTEXT_IS_DESTROYED: a primary context that nobody retains. CUDA_ERROR_INVALID_CONTEXT: any
+ * other value that is not a live context. `context` is not dereferenced unless it is live.
+ */
+int vgpu_cuda_context_check(const void *context);
+
+/*
  * Gives the primary context of a device. It is made if needed, but not made current, and its reference count
  * does not change. Returns 0 and *context, or a CUresult.
  */

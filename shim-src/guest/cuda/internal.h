@@ -26,7 +26,9 @@ struct vgpu_context {
   struct vgpu_context *next; /* next in the list of contexts that can be used again */
   int32_t ordinal;           /* of its visible device */
   uint32_t flags;
-  uint32_t references; /* primary: times it was retained; of the user: 1 while it lives */
+  uint32_t references; /* primary: retained and not released; a reset keeps them. Of the user: 1, more by
+                          cuCtxAttach */
+  bool active;         /* primary: retained since it last ended; of the user: while it lives */
   bool primary;
   bool at_host;
   bool begins; /* a thread is making it at the host, without the lock */
@@ -203,12 +205,6 @@ int vgpu_cuda_exchange_once(uint32_t opcode, struct vgpu_cuda_exchange *exchange
  * CONTEXT_IS_DESTROYED.
  */
 int vgpu_cuda_current(struct vgpu_driver *driver, struct vgpu_context **context);
-
-/*
- * CUDA_ERROR_CONTEXT_IS_DESTROYED: a primary context that nobody retains. CUDA_ERROR_INVALID_CONTEXT: any
- * other value that is not a live context. `context` is not dereferenced unless it is live.
- */
-int vgpu_cuda_context_check(const struct vgpu_context *context);
 
 /*
  * Gives the number of the current context. If the host does not have the context yet, it is made there first.

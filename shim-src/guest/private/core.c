@@ -40,6 +40,10 @@ int vgpu_private_core_current(void **context) {
   return VGPU_PRIVATE_SUCCESS;
 }
 
+bool vgpu_private_core_active(const void *context) {
+  return vgpu_cuda_context_check(context) == VGPU_PRIVATE_SUCCESS;
+}
+
 int vgpu_private_core_primary(int device, void **context) {
   struct vgpu_context *primary = NULL;
   int result = vgpu_cuda_ready();

@@ -5,6 +5,8 @@
 #ifndef VGPU_PRIVATE_CORE_H
 #define VGPU_PRIVATE_CORE_H
 
+#include <stdbool.h>
+
 #include "guest/private/integrity.h"
 #include "guest/transport.h"
 
@@ -27,6 +29,8 @@ int vgpu_private_core_devices(uint32_t *driver_version,
 
 /* The calling thread's context; NULL with success when it has none. */
 int vgpu_private_core_current(void **context);
+/* False also of a primary context that nobody retains. */
+bool vgpu_private_core_active(const void *context);
 
 /* cuCtxGetId. */
 int vgpu_private_core_number(void *context, uint64_t *number);

@@ -182,7 +182,8 @@ int vgpu_local_get(void **value, void *context, void *key) {
     last.value = entry->value;
   }
   leave(store);
-  return entry ? VGPU_PRIVATE_SUCCESS : VGPU_PRIVATE_INVALID_HANDLE;
+  if (entry) return VGPU_PRIVATE_SUCCESS;
+  return vgpu_private_core_active(context) ? VGPU_PRIVATE_INVALID_HANDLE : VGPU_PRIVATE_INVALID_CONTEXT;
 }
 
 static void context_destroyed(void *context) {

@@ -13,7 +13,10 @@ typedef void (*vgpu_local_destructor)(void *context, void *key, void *value);
 int vgpu_local_put(void *context, void *key, void *value, vgpu_local_destructor destructor);
 /* Forgets the value without running its destructor; an unknown key is no error. */
 int vgpu_local_delete(void *context, void *key);
-/* CUDA_ERROR_INVALID_HANDLE when nothing was put: the runtime then puts. */
+/*
+ * CUDA_ERROR_INVALID_HANDLE: nothing was put. The runtime then puts. CUDA_ERROR_INVALID_CONTEXT: the context
+ * has ended. The runtime then retains the primary context again.
+ */
 int vgpu_local_get(void **value, void *context, void *key);
 
 #endif

@@ -10,6 +10,7 @@ const PROGRAMS: CasePrograms = {
     exportable: 'memory of a type that could be exported is memory like any other',
     ended_stream: 'a stream may end while it is captured, and its end is no work',
     ended_capture: 'a capture ends with the stream that it began on, or with its context, and leaves nothing',
+    references: 'a reset of the primary context ends it and keeps its references, which are released one by one',
     later_grid: "a graph's kernel may get its grid after the graph is instantiated",
   },
 };

@@ -225,7 +225,7 @@ static void without_context(void) {
   OK(unload(library));
   TRUE(!active());
   TRUE(!mapped(at));
-  /* A reset takes the primary context from the library, too. A later retain belongs to the program. */
+  /* A reset keeps the references: that of the library, and the later one of the program. */
   library = load_library();
   OK(managed_of(&at, library));
   OK(CALL(cuDevicePrimaryCtxReset_v2, (int), 0));
@@ -234,6 +234,8 @@ static void without_context(void) {
   MUST(CALL(cuDevicePrimaryCtxRetain, (void **, int), &context, 0));
   OK(unload(library));
   TRUE(active());
+  OK(release());
+  TRUE(!active());
   /* a query after that retains it again */
   library = load_library();
   OK(managed_of(&at, library));

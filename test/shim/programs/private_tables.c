@@ -52,6 +52,12 @@ int vgpu_private_core_current(void **context) {
   return ready;
 }
 
+static const void *ended;
+
+bool vgpu_private_core_active(const void *context) {
+  return context != ended;
+}
+
 int vgpu_private_core_number(void *context, uint64_t *number) {
   if (context == NULL) return VGPU_PRIVATE_INVALID_CONTEXT;
   *number = 1234;
@@ -333,6 +339,9 @@ static void storage(void) {
 
   on_destroyed(&a);
   EXPECT(destroyed == 1 && last_context == &a && last_key == &key && last_value == &two);
+  ended = &a;
+  EXPECT(get(&value, &a, &key) == VGPU_PRIVATE_INVALID_CONTEXT);
+  ended = NULL;
   EXPECT(get(&value, &a, &key) == VGPU_PRIVATE_INVALID_HANDLE);
   EXPECT(get(&value, &a, &other) == VGPU_PRIVATE_INVALID_HANDLE);
   EXPECT(get(&value, &b, &key) == 0 && value == &two);

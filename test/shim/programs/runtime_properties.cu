@@ -2,6 +2,7 @@
 #include <cstdio>
 #include <cstring>
 #include <cuda_runtime.h>
+#include <dlfcn.h>
 
 __global__ void kernel(int *p) {
   *p = 1;
@@ -56,6 +57,12 @@ int main() {
   step("pointer", cudaPointerGetAttributes(&attributes, device));
   std::printf("type %d\n", (int)attributes.type);
   step("free", cudaFree(device));
+  void *libcuda = dlopen("libcuda.so.1", RTLD_NOW);
+  for (const char *end : {"cuDevicePrimaryCtxRelease_v2", "cuDevicePrimaryCtxReset_v2"}) {
+    step(end, (cudaError_t)((int (*)(int))dlsym(libcuda, end))(0));
+    step("malloc", cudaMalloc(&device, size));
+    step("free", cudaFree(device));
+  }
   std::printf("failures %d\n", failures);
   /* No kernel runs on a software device, and the program must be told. */
   kernel<<<1, 1>>>(nullptr);

@@ -260,12 +260,65 @@ static void drivers_answers(void) {
   IS(INVALID_DEVICE, CALL(cuDeviceGetP2PAttribute, (int *, int, int, int), &value, 9999, 0, 0));
 }
 
+/* ---- the primary context's references ------------------------------------- */
+
+static int retain(void) {
+  void *context;
+  return CALL(cuDevicePrimaryCtxRetain, (void **, int), &context, 0);
+}
+
+static int release(void) {
+  return CALL(cuDevicePrimaryCtxRelease_v2, (int), 0);
+}
+
+static int reset(void) {
+  return CALL(cuDevicePrimaryCtxReset_v2, (int), 0);
+}
+
+static int active(void) {
+  unsigned flags;
+  int value = -1;
+  OK(CALL(cuDevicePrimaryCtxGetState, (int, unsigned *, int *), 0, &flags, &value));
+  return value;
+}
+
+/* The case begins with one reference, and with the primary context current. Measured on an H100, driver 580.
+ */
+static void references(void) {
+  void *context;
+  unsigned version;
+  devptr memory = check_alloc(1024), none = 0;
+  OK(retain());
+  OK(reset());
+  IS(0, active());
+  OK(CALL(cuCtxGetCurrent, (void **), &context));
+  IS(INVALID_CONTEXT, CALL(cuCtxGetApiVersion, (void *, unsigned *), context, &version));
+  IS(709, CALL(cuMemAlloc_v2, (devptr *, size_t), &none, 1024));
+  IS(709, CALL(cuMemFree_v2, (devptr), memory));
+  OK(retain());
+  IS(1, active());
+  OK(CALL(cuCtxGetApiVersion, (void *, unsigned *), context, &version));
+  memory = check_alloc(1024);
+  OK(CALL(cuMemFree_v2, (devptr), memory));
+  IS(INVALID_VALUE, CALL(cuMemFree_v2, (devptr), memory));
+  for (int left = 2; left >= 0; left--) {
+    OK(release());
+    IS(left > 0, active());
+  }
+  IS(INVALID_CONTEXT, release());
+  OK(CALL(cuDevicePrimaryCtxRelease, (int), 0)); /* the older entry point */
+  OK(retain());
+  OK(reset());
+  OK(release()); /* a reset keeps the reference */
+  IS(INVALID_CONTEXT, release());
+}
+
 static const struct check_case cases[] = {
     {"drivers_answers", drivers_answers}, {"limits", limits},
     {"older_names", older_names},         {"range_in_callback", range_in_callback},
     {"old_launches", old_launches},       {"exportable", exportable},
     {"later_grid", later_grid},           {"ended_stream", ended_stream},
-    {"ended_capture", ended_capture},
+    {"ended_capture", ended_capture},     {"references", references},
 };
 
 int main(int argc, char **argv) {

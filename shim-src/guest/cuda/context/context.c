@@ -67,13 +67,14 @@ bool vgpu_cuda_context_live(const void *context) {
   return live;
 }
 
-int vgpu_cuda_context_check(const struct vgpu_context *context) {
+int vgpu_cuda_context_check(const void *handle) {
+  const struct vgpu_context *context = handle;
   int result;
   struct vgpu_driver *driver = vgpu_cuda_driver(&result);
   if (driver == NULL) return result;
   pthread_mutex_lock(&driver->lock);
   if (!is_live(driver, context)) result = CUDA_ERROR_INVALID_CONTEXT;
-  else if (context->references == 0) result = CUDA_ERROR_CONTEXT_IS_DESTROYED;
+  else if (!context->active) result = CUDA_ERROR_CONTEXT_IS_DESTROYED;
   else result = CUDA_SUCCESS;
   pthread_mutex_unlock(&driver->lock);
   return result;
@@ -117,7 +118,7 @@ static int check_entry(const struct vgpu_driver *driver, const struct stack_entr
   const struct vgpu_context *context = entry->context;
   /* A primary context keeps its handle when it ends and begins again. */
   if (is_primary(driver, context)) {
-    return context->references > 0 ? CUDA_SUCCESS : CUDA_ERROR_CONTEXT_IS_DESTROYED;
+    return context->active ? CUDA_SUCCESS : CUDA_ERROR_CONTEXT_IS_DESTROYED;
   }
   if (!vgpu_objects_has(&driver->objects, context, VGPU_OBJECT_CONTEXT) || context->number != entry->number) {
     return CUDA_ERROR_CONTEXT_IS_DESTROYED;
@@ -175,8 +176,7 @@ int vgpu_cuda_context_number(uint64_t *number) {
 int vgpu_cuda_context_given(struct vgpu_driver *driver, struct vgpu_context *context, uint64_t *number) {
   if (context == NULL) return vgpu_cuda_context_number(number);
   pthread_mutex_lock(&driver->lock);
-  int result =
-      !is_live(driver, context) || context->references == 0 ? CUDA_ERROR_INVALID_CONTEXT : CUDA_SUCCESS;
+  int result = is_live(driver, context) && context->active ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
   if (result == CUDA_SUCCESS) result = vgpu_cuda_context_at_host(driver, context);
   if (result == CUDA_SUCCESS) *number = context->number;
   pthread_mutex_unlock(&driver->lock);
@@ -243,7 +243,7 @@ static uint64_t end_context(struct vgpu_driver *driver, struct vgpu_context *con
   context->legacy_covered = 0;
   context->at_host = false;
   context->number = 0;
-  context->references = 0;
+  context->active = false;
   return number;
 }
 
@@ -277,41 +277,48 @@ int cuDevicePrimaryCtxRetain(struct vgpu_context **pctx, int32_t dev) {
   if (result != CUDA_SUCCESS) return result;
   struct vgpu_driver *driver = vgpu_cuda_driver(&result);
   pthread_mutex_lock(&driver->lock);
-  if (context->references++ == 0) set_defaults(context);
+  context->references++;
+  if (!context->active) set_defaults(context);
+  context->active = true;
   pthread_mutex_unlock(&driver->lock);
   *pctx = context;
   return CUDA_SUCCESS;
 }
 
-static int primary_down(int32_t dev, bool all) {
+/* Ends the context if it is active, by a reset or by the release of its last reference. */
+static int primary_down(int32_t dev, bool reset, int unretained) {
   struct vgpu_context *context = NULL;
   int result = vgpu_cuda_primary_context(dev, &context);
   if (result != CUDA_SUCCESS) return result;
   struct vgpu_driver *driver = vgpu_cuda_driver(&result);
   pthread_mutex_lock(&driver->lock);
-  uint32_t references = context->references;
-  bool ends = references > 0 && (all || references == 1);
+  if (!reset && context->references == 0) result = unretained;
+  else if (!reset) context->references--;
+  bool ends = context->active && (reset || context->references == 0);
   uint64_t number = ends ? end_context(driver, context) : 0;
-  if (!ends && references > 0) context->references--;
   pthread_mutex_unlock(&driver->lock);
   if (ends) tell_destroyed(driver, context, number);
-  return references == 0 && !all ? CUDA_ERROR_INVALID_CONTEXT : CUDA_SUCCESS;
+  return result;
 }
 
 int cuDevicePrimaryCtxRelease_v2(int32_t dev) {
-  return primary_down(dev, false);
+  return primary_down(dev, false, CUDA_ERROR_INVALID_CONTEXT);
 }
 
+/*
+ * The runtime of CUDA 12 and 13 releases what it retained before it retains a context again that somebody
+ * else has released. Driver 580 returns no error from this older entry point then, and the runtime continues.
+ */
 int cuDevicePrimaryCtxRelease(int32_t dev) {
-  return primary_down(dev, false);
+  return primary_down(dev, false, CUDA_SUCCESS);
 }
 
 int cuDevicePrimaryCtxReset_v2(int32_t dev) {
-  return primary_down(dev, true);
+  return primary_down(dev, true, CUDA_SUCCESS);
 }
 
 int cuDevicePrimaryCtxReset(int32_t dev) {
-  return primary_down(dev, true);
+  return primary_down(dev, true, CUDA_SUCCESS);
 }
 
 #define KNOWN_FLAGS 0xffu
@@ -323,7 +330,7 @@ static int primary_flags(int32_t dev, uint32_t flags, bool refuse_active) {
   if ((flags & ~KNOWN_FLAGS) != 0) return CUDA_ERROR_INVALID_VALUE;
   struct vgpu_driver *driver = vgpu_cuda_driver(&result);
   pthread_mutex_lock(&driver->lock);
-  if (refuse_active && context->references > 0 && context->flags != flags) {
+  if (refuse_active && context->active && context->flags != flags) {
     result = CUDA_ERROR_PRIMARY_CONTEXT_ACTIVE;
   } else {
     context->flags = flags;
@@ -349,7 +356,7 @@ int cuDevicePrimaryCtxGetState(int32_t dev, uint32_t *flags, int32_t *active) {
   struct vgpu_driver *driver = vgpu_cuda_driver(&result);
   pthread_mutex_lock(&driver->lock);
   *flags = context->flags;
-  *active = context->references > 0;
+  *active = context->active;
   pthread_mutex_unlock(&driver->lock);
   return CUDA_SUCCESS;
 }
@@ -368,7 +375,7 @@ int cuCtxCreate_v2(struct vgpu_context **pctx, uint32_t flags, int32_t dev) {
   bool added = context != NULL;
   if (added) {
     *context = (struct vgpu_context){
-        .number = number, .ordinal = dev, .flags = flags, .references = 1, .at_host = true};
+        .number = number, .ordinal = dev, .flags = flags, .references = 1, .active = true, .at_host = true};
     set_defaults(context);
     added = vgpu_objects_add(&driver->objects, context, VGPU_OBJECT_CONTEXT);
     if (!added) free(context);

@@ -71,7 +71,9 @@ int cuMemFree_v2(uint64_t dptr) {
     return CUDA_ERROR_INVALID_VALUE;
   if (vgpu_managed_free(driver, dptr)) return CUDA_SUCCESS;
   if (!vgpu_regions_remove(&driver->regions, dptr, VGPU_REGION_DEVICE, &region)) {
-    return CUDA_ERROR_INVALID_VALUE;
+    struct vgpu_context *context;
+    result = vgpu_cuda_current(driver, &context);
+    return result == CUDA_ERROR_CONTEXT_IS_DESTROYED ? result : CUDA_ERROR_INVALID_VALUE;
   }
   struct vgpu_send_cuMemFree_v2 send = {.context = region.context, .address = dptr};
   /* Memory of a pool belongs to no context. The program must know whose work may still use it. */

@@ -82,7 +82,7 @@ struct vgpu_code_library {
   struct vgpu_image image;
   struct vgpu_module *modules;
   struct vgpu_callable *kernels;
-  uint64_t primary; /* number of the primary context that it retains; 0: none */
+  bool retains_primary;
   pthread_mutex_t loading;
 };
 

@@ -162,11 +162,6 @@ static void forget(struct vgpu_driver *driver, struct vgpu_code_library *library
   vgpu_regions_drop_module(&driver->regions, library->number);
 }
 
-/* True if the library retains the primary context that exists now. The caller holds driver->lock. */
-static bool holds_primary(const struct vgpu_driver *driver, const struct vgpu_code_library *library) {
-  return library->primary != 0 && library->primary == driver->primary[0].number;
-}
-
 int cuLibraryUnload(void *handle) {
   int result;
   struct vgpu_driver *driver = vgpu_cuda_driver(&result);
@@ -175,13 +170,13 @@ int cuLibraryUnload(void *handle) {
   pthread_mutex_lock(&driver->lock);
   bool live = vgpu_objects_has(&driver->objects, library, VGPU_OBJECT_LIBRARY);
   if (live) forget(driver, library);
-  bool held = live && holds_primary(driver, library);
+  bool retains = live && library->retains_primary;
   pthread_mutex_unlock(&driver->lock);
   if (!live) return CUDA_ERROR_INVALID_HANDLE;
   struct vgpu_send_cuLibraryUnload send = {.library = library->number};
   if (library->at_host) result = vgpu_cuda_post(VGPU_OP_cuLibraryUnload, &send, sizeof send, NULL, 0);
   vgpu_managed_code_give(driver, library->number);
-  if (held) (void)cuDevicePrimaryCtxRelease_v2(0);
+  if (retains) (void)cuDevicePrimaryCtxRelease_v2(0);
   vgpu_image_free(&library->image);
   pthread_mutex_destroy(&library->loading);
   free(library);
@@ -304,20 +299,17 @@ int cuLibraryGetGlobal(uint64_t *dptr, size_t *bytes, void *handle, const char *
   return variable(dptr, bytes, handle, name, false);
 }
 
-/*
- * Notes that the library retains the primary context; the caller has taken the reference. False: the library
- * retained it before.
- */
-static bool hold_primary(void *handle) {
+/* Gives the caller's reference of the primary context to the library. False: the library has one. */
+static bool give_reference(void *handle) {
   int result;
   struct vgpu_driver *driver = vgpu_cuda_driver(&result);
   struct vgpu_code_library *library = handle;
   if (driver == NULL) return false;
   pthread_mutex_lock(&driver->lock);
-  bool held = holds_primary(driver, library);
-  library->primary = driver->primary[0].number;
+  bool had = library->retains_primary;
+  library->retains_primary = true;
   pthread_mutex_unlock(&driver->lock);
-  return !held;
+  return !had;
 }
 
 int cuLibraryGetManaged(uint64_t *dptr, size_t *bytes, void *library, const char *name) {
@@ -337,7 +329,7 @@ int cuLibraryGetManaged(uint64_t *dptr, size_t *bytes, void *library, const char
     (void)cuCtxPopCurrent_v2(&context);
   }
   /* Loaded code must stay until the library is unloaded, so the library retains the primary context. */
-  if (result != CUDA_SUCCESS || !hold_primary(library)) (void)cuDevicePrimaryCtxRelease_v2(0);
+  if (result != CUDA_SUCCESS || !give_reference(library)) (void)cuDevicePrimaryCtxRelease_v2(0);
   return result;
 }
 

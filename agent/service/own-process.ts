@@ -45,8 +45,8 @@ function startsIn(file: string): readonly number[] {
 
 // Keeps the process small: the engine collects garbage only when it needs memory, but this service sleeps for hours.
 
-interface Memory {
-  /** Called with every tick: collects if enough was allocated since the last collection, and once more at the next tick. */
+export interface Memory {
+  /** Called with every tick: collects if enough was allocated since the last collection, and several times after that. */
   tick(): void;
 }
 
@@ -67,18 +67,24 @@ interface MemoryEffects {
  */
 const worthBytes: Size = { old: 1.5 * 1024 * 1024, external: 4 * 1024 * 1024 };
 
+/**
+ * The ticks after a collection at which others follow. What the work in progress holds during a collection, such as the
+ * judgement after a boot, becomes garbage that makes the heap no larger than it was.
+ */
+const followUps: ReadonlySet<number> = new Set([1, 2, 4, 8]);
+
 /** `effects`: null without `node --expose-gc`; then this does nothing. */
 export function memory(effects: MemoryEffects | null): Memory {
   let floor: Size = { old: 0, external: 0 };
-  /** The work that was in progress during a collection leaves garbage that is not worth another one by its size. */
-  let again = false;
+  /** Since the last collection that was worth it. */
+  let ticks = 0;
   return {
     tick() {
       if (effects === null) return;
       const { old, external } = effects.size();
       const isWorth = old - floor.old >= worthBytes.old || external - floor.external >= worthBytes.external;
-      if (!isWorth && !again) return;
-      again = isWorth;
+      ticks = isWorth ? 0 : ticks + 1;
+      if (!isWorth && !followUps.has(ticks)) return;
       // Objects that the first collection finds unused hold memory outside the heap; the second one frees it.
       effects.collect();
       effects.collect();

@@ -318,7 +318,6 @@ describe('one guest with the service', { skip }, () => {
   });
 
   test('its cost: little more than a bare Node, and asleep but for the watchdog', async (t) => {
-    await new Promise((resolve) => setTimeout(resolve, 15_000));
     const main = await guest.property('vgpu-agent', 'MainPID');
     const node = (await guest.must('pgrep', '-P', main)).trim();
     const switches = async (pid: string): Promise<number> => {
@@ -331,7 +330,6 @@ describe('one guest with the service', { skip }, () => {
     const all = (await guest.must('sh', '-c', `echo ${main} ${node} $(pgrep -P ${node})`)).trim().split(' ');
     assert.ok(all.length >= 3, 'journalctl follows the consumer');
     const pages = join(repository, 'dist/test/guest/support/pages.js');
-    const together = Number(await guest.must('node', pages, ...all));
     const bare = Number(
       await guest.must(
         'bash',
@@ -339,10 +337,16 @@ describe('one guest with the service', { skip }, () => {
         `node -e 'setInterval(() => {}, 1e6)' & sleep 2; node ${pages} $!; kill $!`,
       ),
     );
-    t.diagnostic(`${together} MB with vgpu-watch and journalctl, each page once; a bare Node ${bare} MB`);
     // Node itself grows from version to version: of 20, which CI has, the sum is known.
     const major = Number(/^v(\d+)/.exec(await guest.must('node', '--version'))?.[1]);
     const limit = major === 20 ? 60 : bare + 24;
+    // The garbage of the start is collected at the service's next two ticks (agent/service/own-process.ts).
+    let together = Number.POSITIVE_INFINITY;
+    for (let second = 0; second < 32 && together >= limit; second += 2) {
+      await new Promise((resolve) => setTimeout(resolve, 2_000));
+      together = Number(await guest.must('node', pages, ...all));
+    }
+    t.diagnostic(`${together} MB with vgpu-watch and journalctl, each page once; a bare Node ${bare} MB`);
     assert.ok(together < limit, `${together} MB, not under ${limit}`);
     // Threads that wait for a busy processor wake one another more often, so one calm window out of three is enough.
     const seconds = 20;

@@ -242,16 +242,25 @@ static void record_graph(struct program *program, struct recorded *graph) {
   MUST(CALL(cuGraphDestroy, (void *), made));
 }
 
-/* The same graph with other values takes the place of what the executable did. */
+/*
+ * The same graph with other values takes the place of what the executable did. A driver refuses to change fills of
+ * two dimensions (cuGraphExecUpdate: "Only 1D memsets can be changed").
+ */
 static void change_graph(struct program *program, struct recorded *graph) {
   if (graph->exec == NULL || graph->allocates) return;
-  for (int i = 0; i < graph->count; i++) graph->pieces[i].step.value = next_random(&program->machine);
+  for (int i = 0; i < graph->count; i++) {
+    struct step *step = &graph->pieces[i].step;
+    uint32_t value = next_random(&program->machine);
+    if (step->kind != FILL || step->height < 2) step->value = value;
+  }
   void *made = capture(program, graph);
   struct {
     int result;
     void *node, *from;
   } info = {0};
-  MUST(CALL(cuGraphExecUpdate_v2, (void *, void *, void *), graph->exec, made, &info));
+  int result = CALL(cuGraphExecUpdate_v2, (void *, void *, void *), graph->exec, made, &info);
+  if (result != 0) printf("cuGraphExecUpdate: CUgraphExecUpdateResult %d\n", info.result);
+  MUST(result);
   MUST(CALL(cuGraphDestroy, (void *), made));
 }
 

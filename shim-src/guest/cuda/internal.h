@@ -36,6 +36,8 @@ struct vgpu_context {
   uint64_t legacy_covered; /* the same for its default stream */
   size_t limits[VGPU_LIMITS];
   struct vgpu_gates *gates; /* see gate.h; NULL: none was needed so far */
+  struct vgpu_green *green; /* the green context that this one stands for (green.h); NULL: an ordinary one */
+  uint32_t sms;             /* of a green context: its multiprocessors; 0: of all others */
 };
 
 /*
@@ -53,6 +55,7 @@ struct vgpu_stream {
   struct vgpu_context *context;
   uint32_t flags;
   int32_t priority;
+  bool detached;    /* its green context was destroyed */
   uint64_t covered; /* see outstanding.h */
   struct vgpu_stream_values values;
 };
@@ -205,6 +208,14 @@ int vgpu_cuda_exchange_once(uint32_t opcode, struct vgpu_cuda_exchange *exchange
 int vgpu_cuda_current(struct vgpu_driver *driver, struct vgpu_context **context);
 
 /*
+ * Gives the context that owns what the calling thread makes, and its number at the host: the current one, or
+ * the primary context of a green context.
+ */
+int vgpu_cuda_owner(struct vgpu_driver *driver, struct vgpu_context **context, uint64_t *number);
+/* The same for a live context: itself, or the primary context of a green context. */
+struct vgpu_context *vgpu_cuda_owner_of(struct vgpu_context *context);
+
+/*
  * CUDA_ERROR_CONTEXT_IS_DESTROYED: a primary context that nobody retains. CUDA_ERROR_INVALID_CONTEXT: any
  * other value that is not a live context. `context` is not dereferenced unless it is live.
  */
@@ -230,7 +241,7 @@ uint64_t vgpu_cuda_next_number(struct vgpu_driver *driver);
 
 /*
  * The stream of a call that queues work: its number for the wire (0, 1 and 2 for the default streams), or
- * INVALID_HANDLE. Waits if too many calls are behind host functions.
+ * INVALID_HANDLE or STREAM_DETACHED. Waits if too many calls are behind host functions.
  */
 int vgpu_cuda_stream_number(struct vgpu_driver *driver, struct vgpu_stream *stream, uint64_t *number);
 
@@ -240,6 +251,9 @@ int vgpu_cuda_stream_number(struct vgpu_driver *driver, struct vgpu_stream *stre
  */
 int vgpu_cuda_stream_place(struct vgpu_driver *driver, struct vgpu_stream *stream, uint64_t *number,
                            uint64_t *context);
+
+/* Multiprocessors that a stream can use if it is of a green context; 0: all of the device. */
+uint32_t vgpu_cuda_stream_sms(struct vgpu_driver *driver, const struct vgpu_stream *stream);
 
 /* Gives the numbers of a stream and of its context (the current one for a default stream). Does not wait. */
 int vgpu_cuda_stream_identity(struct vgpu_driver *driver, struct vgpu_stream *stream, uint64_t *number,

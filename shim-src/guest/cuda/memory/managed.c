@@ -34,8 +34,9 @@ bool vgpu_lent_in_place(struct vgpu_driver *driver) {
 static void *take(struct vgpu_driver *driver, uint64_t context, uint64_t address, size_t bytes,
                   uint32_t flags, uint32_t *shared_region) {
   struct vgpu_send_shared_region_map send = {.context = context, .bytes = bytes, .flags = flags};
+  struct vgpu_context *owner = NULL;
   if (!vgpu_session_maps(driver->session) ||
-      (context == 0 && vgpu_cuda_context_number(&send.context) != CUDA_SUCCESS)) {
+      (context == 0 && vgpu_cuda_owner(driver, &owner, &send.context) != CUDA_SUCCESS)) {
     return NULL;
   }
   struct {
@@ -93,6 +94,7 @@ int cuMemAllocManaged(uint64_t *dptr, size_t bytesize, uint32_t flags) {
   if (driver == NULL) return result;
   result = vgpu_cuda_current(driver, &context);
   if (result != CUDA_SUCCESS) return result;
+  context = vgpu_cuda_owner_of(context);
   /* The flags: 1 used on any stream, 2 used by the host only until cuStreamAttachMemAsync changes that. */
   if (dptr == NULL || bytesize == 0 || bytesize > SIZE_MAX / 2 || (flags != 1 && flags != 2)) {
     return CUDA_ERROR_INVALID_VALUE;

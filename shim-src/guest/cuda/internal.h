@@ -95,7 +95,9 @@ struct vgpu_driver {
   struct vgpu_virtual virtual;
   struct vgpu_staging staging;
   struct vgpu_device_pools pools[VGPU_DEVICES_MAX]; /* of each visible device; under `lock` */
-  pthread_mutex_t managed_lock; /* guards the next three members; is taken before `lock` */
+  struct vgpu_device_pools
+      managed_pools[VGPU_DEVICES_MAX + 2]; /* the same of nowhere, the processor, each device */
+  pthread_mutex_t managed_lock;            /* guards the next three members; is taken before `lock` */
   struct vgpu_managed_code *managed_code;
   struct vgpu_mirrored *mirrored;
   struct vgpu_mirrored_pages *mirrored_pages;
@@ -167,6 +169,13 @@ void vgpu_lent_end(const void *memory);
 /* True if the program's own memory can be shared in place. Memory that a VM shares with its host cannot. */
 bool vgpu_lent_in_place(struct vgpu_driver *driver);
 bool vgpu_managed_free(struct vgpu_driver *driver, uint64_t address); /* false: it is not managed memory */
+/*
+ * Allocates managed memory as a region like `like`, which prefers a device (-1: the processor, -2: none). And
+ * gives back the memory of a region that was removed.
+ */
+int vgpu_managed_make(struct vgpu_driver *driver, const struct vgpu_region *like, size_t bytes,
+                      int32_t prefers, uint64_t *address);
+void vgpu_managed_give(struct vgpu_driver *driver, const struct vgpu_region *region);
 /* share.c: true if processes of this guest can share a device's physical memory, and its pools. */
 bool vgpu_physical_shares_possible(int32_t ordinal);
 bool vgpu_pool_shares_possible(int32_t ordinal);

@@ -12,11 +12,13 @@ interface CarriedEntry {
 }
 
 export function carriedEntries(library: Library): CarriedEntry[] {
-  return library.entries.flatMap((entry) =>
+  const carried = library.entries.flatMap((entry) =>
     entry.carriage.kind === 'oneway' || entry.carriage.kind === 'waiting'
       ? [{ entry, carriage: entry.carriage }]
       : [],
   );
+  // The dispatch table is searched by number; the description is sorted by name.
+  return carried.sort((first, second) => first.entry.number - second.entry.number);
 }
 
 function hex(number: number): string {

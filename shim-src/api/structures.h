@@ -99,4 +99,30 @@ struct vgpu_view_descriptor {
 };
 _Static_assert(sizeof(struct vgpu_view_descriptor) == 112, "CUDA_RESOURCE_VIEW_DESC");
 
+/* CUdevResource. `inside` is the driver's own. */
+enum { VGPU_RESOURCE_INVALID = 0, VGPU_RESOURCE_SM = 1, VGPU_RESOURCE_QUEUES = 1000 }; /* CUdevResourceType */
+#define VGPU_RESOURCE_VISIBLE 40
+struct vgpu_dev_resource {
+  int32_t type;
+  unsigned char inside[92];
+  unsigned char visible[VGPU_RESOURCE_VISIBLE]; /* by type, one of the next two */
+  void *next;
+};
+_Static_assert(sizeof(struct vgpu_dev_resource) == 144, "CUdevResource");
+
+/* CUdevSmResource and CUdevWorkqueueConfigResource */
+struct vgpu_sm_resource {
+  uint32_t count, least, alignment, flags, domain;
+};
+struct vgpu_queues_resource {
+  int32_t device;
+  uint32_t limit, scope;
+};
+
+/* CU_DEV_SM_RESOURCE_GROUP_PARAMS */
+struct vgpu_sm_group {
+  uint32_t count, together, preferred, flags, domain, reserved[11];
+};
+_Static_assert(sizeof(struct vgpu_sm_group) == 64, "CU_DEV_SM_RESOURCE_GROUP_PARAMS");
+
 #endif

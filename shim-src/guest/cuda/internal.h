@@ -38,6 +38,8 @@ struct vgpu_context {
   uint64_t legacy_covered; /* the same for its default stream */
   size_t limits[VGPU_LIMITS];
   struct vgpu_gates *gates; /* see gate.h; NULL: none was needed so far */
+  struct vgpu_green *green; /* the green context that this one stands for (green.h); NULL: an ordinary one */
+  uint32_t sms;             /* of a green context: its multiprocessors; 0: of all others */
 };
 
 /*
@@ -55,6 +57,7 @@ struct vgpu_stream {
   struct vgpu_context *context;
   uint32_t flags;
   int32_t priority;
+  bool detached;    /* its green context was destroyed */
   uint64_t covered; /* see outstanding.h */
   struct vgpu_stream_values values;
 };
@@ -94,7 +97,9 @@ struct vgpu_driver {
   struct vgpu_virtual virtual;
   struct vgpu_staging staging;
   struct vgpu_device_pools pools[VGPU_DEVICES_MAX]; /* of each visible device; under `lock` */
-  pthread_mutex_t managed_lock; /* guards the next three members; is taken before `lock` */
+  struct vgpu_device_pools
+      managed_pools[VGPU_DEVICES_MAX + 2]; /* the same of nowhere, the processor, each device */
+  pthread_mutex_t managed_lock;            /* guards the next three members; is taken before `lock` */
   struct vgpu_managed_code *managed_code;
   struct vgpu_mirrored *mirrored;
   struct vgpu_mirrored_pages *mirrored_pages;
@@ -166,6 +171,13 @@ void vgpu_lent_end(const void *memory);
 /* True if the program's own memory can be shared in place. Memory that a VM shares with its host cannot. */
 bool vgpu_lent_in_place(struct vgpu_driver *driver);
 bool vgpu_managed_free(struct vgpu_driver *driver, uint64_t address); /* false: it is not managed memory */
+/*
+ * Allocates managed memory as a region like `like`, which prefers a device (-1: the processor, -2: none). And
+ * gives back the memory of a region that was removed.
+ */
+int vgpu_managed_make(struct vgpu_driver *driver, const struct vgpu_region *like, size_t bytes,
+                      int32_t prefers, uint64_t *address);
+void vgpu_managed_give(struct vgpu_driver *driver, const struct vgpu_region *region);
 /* share.c: true if processes of this guest can share a device's physical memory, and its pools. */
 bool vgpu_physical_shares_possible(int32_t ordinal);
 bool vgpu_pool_shares_possible(int32_t ordinal);
@@ -207,6 +219,14 @@ int vgpu_cuda_exchange_once(uint32_t opcode, struct vgpu_cuda_exchange *exchange
 int vgpu_cuda_current(struct vgpu_driver *driver, struct vgpu_context **context);
 
 /*
+ * Gives the context that owns what the calling thread makes, and its number at the host: the current one, or
+ * the primary context of a green context.
+ */
+int vgpu_cuda_owner(struct vgpu_driver *driver, struct vgpu_context **context, uint64_t *number);
+/* The same for a live context: itself, or the primary context of a green context. */
+struct vgpu_context *vgpu_cuda_owner_of(struct vgpu_context *context);
+
+/*
  * Gives the number of the current context. If the host does not have the context yet, it is made there first.
  */
 int vgpu_cuda_context_number(uint64_t *number);
@@ -226,7 +246,7 @@ uint64_t vgpu_cuda_next_number(struct vgpu_driver *driver);
 
 /*
  * The stream of a call that queues work: its number for the wire (0, 1 and 2 for the default streams), or
- * INVALID_HANDLE. Waits if too many calls are behind host functions.
+ * INVALID_HANDLE or STREAM_DETACHED. Waits if too many calls are behind host functions.
  */
 int vgpu_cuda_stream_number(struct vgpu_driver *driver, struct vgpu_stream *stream, uint64_t *number);
 
@@ -236,6 +256,9 @@ int vgpu_cuda_stream_number(struct vgpu_driver *driver, struct vgpu_stream *stre
  */
 int vgpu_cuda_stream_place(struct vgpu_driver *driver, struct vgpu_stream *stream, uint64_t *number,
                            uint64_t *context);
+
+/* Multiprocessors that a stream can use if it is of a green context; 0: all of the device. */
+uint32_t vgpu_cuda_stream_sms(struct vgpu_driver *driver, const struct vgpu_stream *stream);
 
 /* Gives the numbers of a stream and of its context (the current one for a default stream). Does not wait. */
 int vgpu_cuda_stream_identity(struct vgpu_driver *driver, struct vgpu_stream *stream, uint64_t *number,

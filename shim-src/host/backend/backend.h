@@ -5,6 +5,7 @@
 #ifndef VGPU_HOST_BACKEND_H
 #define VGPU_HOST_BACKEND_H
 
+#include "api/structures.h"
 #include "host/backend/dispatch.h"
 #include "host/options.h"
 #include "wire/frame.h"
@@ -61,6 +62,28 @@ struct vgpu_backend_graphs {
   void (*drop_mark)(struct vgpu_worker *worker, void *mark);
   /* Makes a graph with conditional nodes from its frames and stores it in exec->graph. Returns a CUresult. */
   int32_t (*build)(struct vgpu_worker *worker, struct vgpu_exec_object *exec);
+};
+
+/*
+ * Resources of a device, for green contexts. The guest gets numbers, because the device's library trusts the
+ * bytes inside of a resource. All return CUresults.
+ */
+struct vgpu_resource_split {
+  struct vgpu_dev_resource input, remainder;
+  struct vgpu_dev_resource *result; /* NULL: only the sizes are wanted */
+  struct vgpu_sm_group *sizes;      /* one for each group; NULL: as many groups of `least` as there can be */
+  uint32_t groups;                  /* room for results; set to their count if there are no sizes */
+  uint32_t flags, least;
+};
+struct vgpu_backend_resources {
+  int32_t (*of_device)(struct vgpu_worker *worker, uint32_t device, int32_t type,
+                       struct vgpu_dev_resource *resource);
+  int32_t (*of_context)(struct vgpu_worker *worker, uint64_t context, int32_t type,
+                        struct vgpu_dev_resource *resource);
+  int32_t (*split)(struct vgpu_worker *worker, struct vgpu_resource_split *split);
+  /* Makes the descriptor with this number. */
+  int32_t (*describe)(struct vgpu_worker *worker, uint64_t number, struct vgpu_dev_resource *resources,
+                      uint32_t count);
 };
 
 struct vgpu_backend {
@@ -127,6 +150,7 @@ struct vgpu_backend {
    */
   bool (*forget_shared)(struct vgpu_worker *worker, struct vgpu_shared_region *shared_region);
 
+  const struct vgpu_backend_resources *resources;
   const struct vgpu_backend_graphs *graphs; /* NULL: each launch carries out all nodes */
 
   /* For a backend without graphs: the value of a condition. False: the condition does not exist any more. */

@@ -15,6 +15,7 @@ enum vgpu_handle_type {
   VGPU_HANDLE_EVENT = 3,
   VGPU_HANDLE_POOL = 4,
   VGPU_HANDLE_ARRAY = 5,
+  VGPU_HANDLE_RESOURCES = 6, /* descriptor of resources of a device */
   VGPU_HANDLE_MODULE = 16,
   VGPU_HANDLE_FUNCTION = 17,
   VGPU_HANDLE_LIBRARY = 18,
@@ -34,12 +35,15 @@ struct vgpu_handle {
   bool recorded;       /* event */
   int64_t nanoseconds; /* event: when recorded */
   void *driver;        /* --device cuda: the driver's own handle */
-  uint64_t owner;      /* --device cuda: number of its module or library; 0: none */
-  bool primary;        /* --device cuda: a context that is retained, not created */
-  void *object;        /* module, function, library, kernel, exec, pool: the object itself */
-  uint32_t pending;    /* event: records that its stream has not reached yet */
-  uint64_t stream;     /* event: stream of its last record, while pending */
-  uint64_t awaited;    /* event: its last record if that is queued (software/order/queue.c); 0: it is not */
+  uint64_t
+      owner;    /* --device cuda: number of its module or library; a green context: of its primary; 0: none */
+  uint32_t sms; /* --device software: multiprocessors of a descriptor or a green context; 0: all */
+  bool primary; /* --device cuda: a context that is retained, not created */
+  void *object; /* module, function, library, kernel, exec, pool: the object itself; --device cuda: the green
+                   context */
+  uint32_t pending; /* event: records that its stream has not reached yet */
+  uint64_t stream;  /* event: stream of its last record, while pending */
+  uint64_t awaited; /* event: its last record if that is queued (software/order/queue.c); 0: it is not */
 };
 
 /*

@@ -19,6 +19,7 @@ struct vgpu_images;
 struct vgpu_upload;
 struct vgpu_result;
 struct vgpu_exec_object;
+struct vgpu_resources;
 
 struct vgpu_limits {
   uint64_t session_memory; /* bytes; 0: only the device's */
@@ -86,6 +87,7 @@ struct vgpu_worker {
   void *device; /* the backend's own state, from begin() or from its first use on; NULL: none */
   const struct vgpu_code_options *code_options;
   struct vgpu_code code;
+  struct vgpu_resources *resources;   /* common/resources.c; NULL: the guest has none */
   const struct vgpu_request *request; /* the request that is being carried out */
   uint64_t note;                      /* of the backend, for a call that waits (VGPU_WAITS); initially 0 */
   /* Serves the next requests during a long one (vgpu_worker_serve_nested). NULL: there is no transport. */

@@ -41,6 +41,8 @@ const PROGRAMS: CasePrograms = {
     pools: 'pools are made, set, limited and destroyed, and the default pool stays',
     bad_requests: 'what cannot be of a pool is refused',
     captures: 'a capture does not free what no graph allocated',
+    managed: 'managed memory of a pool is seen by program and device, and is freed in the order of a stream',
+    managed_refusals: 'a pool of managed memory has no limit and no other process',
   },
   pinned_calls: {
     lengths: 'copies of every length to and from pinned memory are done when they return',
@@ -68,7 +70,7 @@ const PROGRAMS: CasePrograms = {
 
 describeCases('memory and streams', PROGRAMS, true);
 
-const { stream_calls = {}, copy_calls = {}, read_calls = {}, pinned_calls = {} } = PROGRAMS;
+const { stream_calls = {}, copy_calls = {}, read_calls = {}, pinned_calls = {}, pool_calls = {} } = PROGRAMS;
 // This case does not end on NVIDIA's driver 580.159.04 either: it destroys a context with a wait that nobody ends.
 const { default_stream_order: _waits, ...streams } = stream_calls;
 describeCasesOverMappingDriver('memory and streams', {
@@ -76,6 +78,7 @@ describeCasesOverMappingDriver('memory and streams', {
   copy_calls,
   read_calls,
   pinned_calls,
+  pool_calls,
 });
 
 const { pinned_reads = '' } = streams;

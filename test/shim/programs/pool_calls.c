@@ -225,8 +225,6 @@ static void bad_requests(void) {
   IS(INVALID_VALUE, CALL(cuMemPoolCreate, (void **, const void *), &pool, NULL));
   other.type = 9;
   IS(INVALID_VALUE, CALL(cuMemPoolCreate, (void **, const void *), &pool, &other));
-  other.type = 2; /* managed memory */
-  IS(NOT_SUPPORTED, CALL(cuMemPoolCreate, (void **, const void *), &pool, &other));
   other = plain;
   other.handle_types = 8; /* a fabric */
   IS(NOT_SUPPORTED, CALL(cuMemPoolCreate, (void **, const void *), &pool, &other));
@@ -267,9 +265,112 @@ static void captures(void) {
   wait_for(stream);
 }
 
-static const struct check_case cases[] = {{"allocates", allocates},       {"waits", waits},
-                                          {"thresholds", thresholds},     {"pools", pools},
-                                          {"bad_requests", bad_requests}, {"captures", captures}};
+static void managed(void) {
+  enum {
+    MANAGED_MEMORY = 83,
+    POOL_OF = 17,
+    MANAGED = 2,
+    NO_LOCATION = 0,
+    HOST = 2,
+    PREFERRED = 2,
+    IS_MANAGED = 8
+  };
+  int supported = 0;
+  MUST(CALL(cuDeviceGetAttribute, (int *, int, int), &supported, MANAGED_MEMORY, 0));
+  void *pool = NULL, *current = NULL, *other = NULL, *stream = make_stream(), *second = make_stream();
+  struct pool_properties wanted = {.type = MANAGED, .location_type = 1};
+  int place[2] = {1, 0}, nowhere[2] = {NO_LOCATION, 0};
+  if (!supported) {
+    IS(NOT_SUPPORTED, CALL(cuMemPoolCreate, (void **, const void *), &pool, &wanted));
+    IS(NOT_SUPPORTED, CALL(cuMemGetMemPool, (void **, void *, int), &pool, place, MANAGED));
+    return;
+  }
+  MUST(CALL(cuMemPoolCreate, (void **, const void *), &pool, &wanted));
+  devptr memory = 0, gate = check_alloc(4);
+  OK(CALL(cuMemAllocFromPoolAsync, (devptr *, size_t, void *, void *), &memory, MIB, pool, stream));
+  IS(MIB, value_of(pool, USED));
+  OK(CALL(cuPointerGetAttribute, (void *, int, devptr), &current, POOL_OF, memory));
+  TRUE(current == pool);
+  unsigned value = 0;
+  OK(CALL(cuPointerGetAttribute, (void *, int, devptr), &value, IS_MANAGED, memory));
+  IS(1, value & 1);
+  int preferred = 7;
+  OK(CALL(cuMemRangeGetAttribute, (void *, size_t, int, devptr, size_t), &preferred, 4, PREFERRED, memory,
+          MIB));
+  IS(0, preferred);
+  /* The program and the device see the same bytes. */
+  unsigned *words = (unsigned *)(uintptr_t)memory;
+  words[0] = 5;
+  OK(CALL(cuMemsetD32Async, (devptr, unsigned, size_t, void *), memory + 4, 9, 1, stream));
+  wait_for(stream);
+  IS(9, words[1]);
+  OK(CALL(cuMemcpyDtoH_v2, (void *, devptr, size_t), &value, memory, 4));
+  IS(5, value);
+  /* Memory is freed behind work of its stream that waits, and the call does not wait. */
+  MUST(CALL(cuMemsetD32_v2, (devptr, unsigned, size_t), gate, 0, 1));
+  MUST(CALL(cuStreamWaitValue32_v2, (void *, devptr, unsigned, unsigned), stream, gate, 1, 0));
+  OK(CALL(cuMemsetD32Async, (devptr, unsigned, size_t, void *), memory, 3, MIB / 4, stream));
+  OK(free_on(memory, stream));
+  IS(INVALID_VALUE, free_on(memory, stream));
+  IS(0, value_of(pool, USED));
+  IS(MIB, value_of(pool, USED_HIGH));
+  OK(CALL(cuStreamWriteValue32_v2, (void *, devptr, unsigned, unsigned), second, gate, 1, 0));
+  wait_for(stream);
+  OK(set_value(pool, USED_HIGH, 0));
+  IS(0, value_of(pool, RESERVED_HIGH));
+  OK(set_value(pool, THRESHOLD, 5));
+  IS(5, value_of(pool, THRESHOLD));
+  OK(CALL(cuMemPoolTrimTo, (void *, size_t), pool, 0));
+  /* Default and current pools of a location. */
+  OK(CALL(cuMemGetDefaultMemPool, (void **, void *, int), &other, place, MANAGED));
+  OK(CALL(cuMemGetMemPool, (void **, void *, int), &current, place, MANAGED));
+  TRUE(other != NULL && current == other && other != default_pool());
+  OK(CALL(cuMemSetMemPool, (void *, int, void *), place, MANAGED, pool));
+  OK(CALL(cuMemGetMemPool, (void **, void *, int), &current, place, MANAGED));
+  TRUE(current == pool);
+  IS(INVALID_VALUE, CALL(cuMemSetMemPool, (void *, int, void *), nowhere, MANAGED, pool));
+  IS(INVALID_VALUE, CALL(cuDeviceSetMemPool, (int, void *), 0, pool));
+  IS(INVALID_VALUE, CALL(cuMemPoolDestroy, (void *), other));
+  OK(CALL(cuMemPoolDestroy, (void *), pool));
+  OK(CALL(cuMemGetMemPool, (void **, void *, int), &current, place, MANAGED));
+  TRUE(current == other);
+  OK(CALL(cuMemGetDefaultMemPool, (void **, void *, int), &other, nowhere, MANAGED));
+  TRUE(other != current);
+}
+
+static void managed_refusals(void) {
+  enum { MANAGED_MEMORY = 83, MANAGED = 2, HOST = 2 };
+  int supported = 0;
+  MUST(CALL(cuDeviceGetAttribute, (int *, int, int), &supported, MANAGED_MEMORY, 0));
+  void *pool = NULL, *stream = make_stream();
+  devptr memory = 0;
+  static const struct {
+    struct pool_properties properties;
+    int result;
+  } wrong[] = {{{.type = MANAGED, .location_type = 1, .handle_types = 1}, INVALID_VALUE},
+               {{.type = MANAGED, .location_type = 1, .max_size = MIB}, INVALID_VALUE},
+               {{.type = MANAGED, .location_type = 1, .usage = 1}, INVALID_VALUE},
+               {{.type = MANAGED, .location_type = 1, .location = 99}, INVALID_DEVICE},
+               {{.type = MANAGED, .location_type = 9}, INVALID_VALUE}};
+  for (size_t i = 0; supported && i < sizeof wrong / sizeof *wrong; i++)
+    IS(wrong[i].result, CALL(cuMemPoolCreate, (void **, const void *), &pool, &wrong[i].properties));
+  const struct pool_properties wanted = {.type = MANAGED, .location_type = HOST};
+  if (!supported || CALL(cuMemPoolCreate, (void **, const void *), &pool, &wanted) != 0) {
+    IS(0, supported);
+    return;
+  }
+  OK(CALL(cuMemAllocFromPoolAsync, (devptr *, size_t, void *, void *), &memory, 100, pool, NULL));
+  OK(CALL(cuMemFree_v2, (devptr), memory));
+  IS(0, value_of(pool, USED));
+  OK(CALL(cuStreamBeginCapture_v2, (void *, int), stream, 2));
+  TRUE(CALL(cuMemAllocFromPoolAsync, (devptr *, size_t, void *, void *), &memory, 100, pool, stream) != 0);
+}
+
+static const struct check_case cases[] = {
+    {"allocates", allocates},       {"waits", waits},
+    {"thresholds", thresholds},     {"pools", pools},
+    {"bad_requests", bad_requests}, {"captures", captures},
+    {"managed", managed},           {"managed_refusals", managed_refusals}};
 
 int main(int argc, char **argv) {
   return check_main(argc, argv, cases, sizeof cases / sizeof *cases);

@@ -7,7 +7,7 @@
 
 #include "check.h"
 
-#define SIZE ((5u << 20) + 4096)
+#define SIZE ((9u << 20) + 4096)
 
 enum { NON_BLOCKING = 1, RELAXED = 2, CANARY = 0xc5 };
 
@@ -29,9 +29,10 @@ static void arrived(size_t at, size_t size) {
 }
 
 static void lengths(void) {
-  static const size_t sizes[] = {1,      4095,       16383,   16384,   16385,          20480,         65535,
-                                 65536,  65537,      100001,  262144,  262145,         524287,        524288,
-                                 524289, (1u << 20), 1048577, 1572865, (2u << 20) - 1, (4u << 20) + 3};
+  static const size_t sizes[] = {
+      1,      4095,       16383,   16384,   16385,          20480,          65535,
+      65536,  65537,      100001,  262144,  262145,         524287,         524288,
+      524289, (1u << 20), 1048577, 1572865, (2u << 20) - 1, (4u << 20) + 3, (8u << 20) + 77};
   devptr device = filled(11);
   void *stream = NULL;
   MUST(CALL(cuStreamCreate, (void **, unsigned), &stream, NON_BLOCKING));

@@ -31,6 +31,16 @@ describe('nvcc and the runtime of CUDA 13.5', { skip }, () => {
     scratch.remove();
   });
 
+  it('makes a green context of 16 multiprocessors, whose stream works', async () => {
+    const program = path.join(ROOT, 'test/shim/programs/runtime_green.py');
+    const runtime = path.join(toolkit, 'lib/libcudart.so.13');
+    const { stdout } = await asRun([python ?? '', program, runtime], host, scratch.path);
+    const lines = stdout.trim().split('\n');
+    assert.equal(lines.pop(), 'multiprocessors 16 bytes {7}');
+    for (const line of lines) assert.match(line, /^cuda\w+ 0$/);
+    assert.equal(lines.length, 14);
+  });
+
   it('run a program of PTX 9.5 against the shim as the driver', async () => {
     const { stdout: version } = await run(nvcc, ['--version']);
     assert.match(version, /release 13\.5/);

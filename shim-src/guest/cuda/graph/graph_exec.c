@@ -299,8 +299,7 @@ int cuGraphInstantiateWithFlags(void **phGraphExec, void *hGraph, uint64_t flags
   struct vgpu_exec *exec = calloc(1, sizeof *exec);
   if (exec == NULL) return CUDA_ERROR_OUT_OF_MEMORY;
   exec->flags = flags;
-  exec->owner = vgpu_cuda_current_context();
-  result = vgpu_cuda_context_number(&exec->context);
+  result = vgpu_cuda_owner(driver, &exec->owner, &exec->context);
   pthread_mutex_lock(&driver->graph_lock);
   struct vgpu_graph *graph = vgpu_graph_find(driver, hGraph);
   if (result == CUDA_SUCCESS && (graph == NULL || graph->outer != NULL)) result = CUDA_ERROR_INVALID_VALUE;

@@ -94,8 +94,12 @@ int cuGraphLaunch(void *hGraph, struct vgpu_stream *hStream) {
    */
   if (result != CUDA_SUCCESS) return result;
   send.context = exec->context;
+  const struct vgpu_context *current = send.stream < VGPU_FIRST_NUMBER ? vgpu_cuda_current_context() : NULL;
+  const bool green = current != NULL && current->green != NULL;
+  /* The nodes name the primary context, so its default stream stands for that of the green context. */
+  if (green) result = vgpu_cuda_wait_stream(driver, current->number, send.stream);
   const bool ordered = is_ordered(driver, exec);
-  if (!ordered) result = wait_for_last(exec, &send);
+  if (result == CUDA_SUCCESS && !ordered) result = wait_for_last(exec, &send);
   for (size_t i = 0; result == CUDA_SUCCESS && i < exec->step_count; i++) {
     const struct vgpu_exec_step *step = &exec->steps[i];
     if (step->segment == 0) {
@@ -106,6 +110,7 @@ int cuGraphLaunch(void *hGraph, struct vgpu_stream *hStream) {
     }
   }
   if (result == CUDA_SUCCESS && !ordered) result = record_end(driver, exec, &send);
+  if (result == CUDA_SUCCESS && green) result = vgpu_cuda_wait_stream(driver, send.context, send.stream);
   for (size_t i = 0; exec->records && i < exec->count; i++) {
     if (exec->nodes[i].work.kind != VGPU_NODE_RECORD) continue;
     vgpu_event_recorded(driver, exec->nodes[i].work.handle, send.stream);

@@ -18,7 +18,10 @@
 static int current_context(struct vgpu_driver **driver, struct vgpu_context **context) {
   int result;
   *driver = vgpu_cuda_driver(&result);
-  return *driver == NULL ? result : vgpu_cuda_current(*driver, context);
+  if (*driver == NULL) return result;
+  result = vgpu_cuda_current(*driver, context);
+  if (result == CUDA_SUCCESS) *context = vgpu_cuda_owner_of(*context);
+  return result;
 }
 
 static size_t whole_pages(size_t bytes) {

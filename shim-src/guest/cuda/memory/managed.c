@@ -34,8 +34,9 @@ bool vgpu_lent_in_place(struct vgpu_driver *driver) {
 static void *take(struct vgpu_driver *driver, uint64_t context, uint64_t address, size_t bytes,
                   uint32_t flags, uint32_t *shared_region) {
   struct vgpu_send_shared_region_map send = {.context = context, .bytes = bytes, .flags = flags};
+  struct vgpu_context *owner = NULL;
   if (!vgpu_session_maps(driver->session) ||
-      (context == 0 && vgpu_cuda_context_number(&send.context) != CUDA_SUCCESS)) {
+      (context == 0 && vgpu_cuda_owner(driver, &owner, &send.context) != CUDA_SUCCESS)) {
     return NULL;
   }
   struct {
@@ -86,6 +87,36 @@ static size_t whole_pages(size_t bytes) {
   return (bytes + page - 1) / page * page;
 }
 
+int vgpu_managed_make(struct vgpu_driver *driver, const struct vgpu_region *like, size_t bytes,
+                      int32_t prefers, uint64_t *address) {
+  struct vgpu_region region = *like;
+  void *memory =
+      vgpu_lent_take(driver, like->pool == 0 ? 0 : like->context, whole_pages(bytes), &region.shared_region);
+  if (memory == NULL) return CUDA_ERROR_OUT_OF_MEMORY;
+  region.start = (uint64_t)(uintptr_t)memory;
+  region.size = bytes;
+  region.kind = VGPU_REGION_MANAGED;
+  region.lent = true;
+  region.advice[PREFERRED] = prefers;
+  region.advice[PREFETCHED] = NOWHERE;
+  if (vgpu_regions_add(&driver->regions, &region) != VGPU_REGIONS_OK) {
+    vgpu_lent_give(driver, memory, whole_pages(bytes), region.shared_region);
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  }
+  *address = region.start;
+  return CUDA_SUCCESS;
+}
+
+void vgpu_managed_give(struct vgpu_driver *driver, const struct vgpu_region *region) {
+  void *memory = (void *)(uintptr_t)region->start;
+  /*
+   * Reads into this memory that are in progress must have arrived, or failed, before it is unmapped, as in
+   * cuMemFreeHost.
+   */
+  (void)vgpu_readback_flush(driver, memory, region->size);
+  vgpu_lent_give(driver, memory, whole_pages(region->size), region->shared_region);
+}
+
 int cuMemAllocManaged(uint64_t *dptr, size_t bytesize, uint32_t flags) {
   int result;
   struct vgpu_context *context = NULL;
@@ -93,29 +124,15 @@ int cuMemAllocManaged(uint64_t *dptr, size_t bytesize, uint32_t flags) {
   if (driver == NULL) return result;
   result = vgpu_cuda_current(driver, &context);
   if (result != CUDA_SUCCESS) return result;
+  context = vgpu_cuda_owner_of(context);
   /* The flags: 1 used on any stream, 2 used by the host only until cuStreamAttachMemAsync changes that. */
   if (dptr == NULL || bytesize == 0 || bytesize > SIZE_MAX / 2 || (flags != 1 && flags != 2)) {
     return CUDA_ERROR_INVALID_VALUE;
   }
   if (!vgpu_session_maps(driver->session)) return CUDA_ERROR_NOT_SUPPORTED;
-  uint32_t shared_region;
-  void *memory = vgpu_lent_take(driver, 0, whole_pages(bytesize), &shared_region);
-  if (memory == NULL) return CUDA_ERROR_OUT_OF_MEMORY;
-  struct vgpu_region region = {.start = (uint64_t)(uintptr_t)memory,
-                               .size = bytesize,
-                               .kind = VGPU_REGION_MANAGED,
-                               .flags = flags,
-                               .context = vgpu_cuda_context_own_number(driver, context),
-                               .ordinal = context->ordinal,
-                               .shared_region = shared_region,
-                               .lent = true,
-                               .advice = {0, NOWHERE, NOWHERE}};
-  if (vgpu_regions_add(&driver->regions, &region) != VGPU_REGIONS_OK) {
-    vgpu_lent_give(driver, memory, whole_pages(bytesize), shared_region);
-    return CUDA_ERROR_OUT_OF_MEMORY;
-  }
-  *dptr = region.start;
-  return CUDA_SUCCESS;
+  const struct vgpu_region like = {
+      .flags = flags, .context = vgpu_cuda_context_own_number(driver, context), .ordinal = context->ordinal};
+  return vgpu_managed_make(driver, &like, bytesize, NOWHERE, dptr);
 }
 
 bool vgpu_managed_free(struct vgpu_driver *driver, uint64_t address) {
@@ -123,12 +140,7 @@ bool vgpu_managed_free(struct vgpu_driver *driver, uint64_t address) {
   /* A managed variable is not an allocation, so it cannot be freed. */
   if (vgpu_regions_find(&driver->regions, address, &region) && region.module != 0) return false;
   if (!vgpu_regions_remove(&driver->regions, address, VGPU_REGION_MANAGED, &region)) return false;
-  /*
-   * Reads into this memory that are in progress must have arrived, or failed, before it is unmapped, as in
-   * cuMemFreeHost.
-   */
-  (void)vgpu_readback_flush(driver, (void *)(uintptr_t)address, region.size);
-  vgpu_lent_give(driver, (void *)(uintptr_t)address, whole_pages(region.size), region.shared_region);
+  vgpu_managed_give(driver, &region);
   return true;
 }
 

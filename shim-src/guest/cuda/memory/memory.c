@@ -12,9 +12,8 @@ int cuMemAlloc_v2(uint64_t *dptr, size_t bytesize) {
   if (driver == NULL) return result;
   if (dptr == NULL || bytesize == 0) return CUDA_ERROR_INVALID_VALUE;
   struct vgpu_context *context = NULL;
-  result = vgpu_cuda_current(driver, &context);
   struct vgpu_send_cuMemAlloc_v2 send = {.bytes = bytesize};
-  if (result == CUDA_SUCCESS) result = vgpu_cuda_context_number(&send.context);
+  result = vgpu_cuda_owner(driver, &context, &send.context);
   if (result != CUDA_SUCCESS) return result;
   struct vgpu_reply_cuMemAlloc_v2 reply;
   result = vgpu_cuda_call(VGPU_OP_cuMemAlloc_v2, &send, sizeof send, &reply, sizeof reply);

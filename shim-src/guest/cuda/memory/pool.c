@@ -3,7 +3,7 @@
  * facts that it can return without asking. Structures and enumerators are those of the CUDA driver API:
  * CUmemPoolProps, CUmemPool_attribute and CUmemAccessDesc.
  */
-#include "guest/cuda/memory/pool.h"
+#include "guest/cuda/memory/managed_pool.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -29,15 +29,10 @@ enum {
   USED_MEM_HIGH = 8,
 };
 
-struct location {
-  int32_t type;
-  int32_t id;
-};
-
 struct properties {
   int32_t allocation_type;
   int32_t handle_types;
-  struct location location;
+  struct vgpu_location location;
   void *win32_security_attributes;
   size_t max_size;
   uint16_t usage;
@@ -45,7 +40,7 @@ struct properties {
 };
 
 struct access {
-  struct location location;
+  struct vgpu_location location;
   int32_t flags;
 };
 
@@ -166,36 +161,43 @@ int cuDeviceSetMemPool(int32_t dev, struct vgpu_pool *pool) {
   struct vgpu_driver *driver = vgpu_cuda_driver(&result);
   if (driver == NULL) return result;
   pthread_mutex_lock(&driver->lock);
-  bool fits = vgpu_objects_has(&driver->objects, pool, VGPU_OBJECT_POOL) && pool->ordinal == dev;
+  bool fits =
+      vgpu_objects_has(&driver->objects, pool, VGPU_OBJECT_POOL) && !pool->managed && pool->ordinal == dev;
   if (fits) driver->pools[dev].current = pool;
   pthread_mutex_unlock(&driver->lock);
   return fits ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
 /*
- * CUDA 13 names a location and a kind of memory instead of a device. Only a device's own memory can be
- * pooled.
+ * CUDA 13 names a location and a kind of memory instead of a device. Of memory that is not managed only a
+ * device's own can be pooled.
  */
 static int check_place(const void *location, int32_t type) {
   if (location == NULL) return CUDA_ERROR_INVALID_VALUE;
-  return ((const struct location *)location)->type == ON_DEVICE && type == PINNED ? CUDA_SUCCESS
-                                                                                  : CUDA_ERROR_NOT_SUPPORTED;
+  return ((const struct vgpu_location *)location)->type == ON_DEVICE && type == PINNED
+             ? CUDA_SUCCESS
+             : CUDA_ERROR_NOT_SUPPORTED;
 }
 
 int cuMemGetDefaultMemPool(struct vgpu_pool **pool_out, void *location, int32_t type) {
+  if (type == MANAGED && location != NULL) return vgpu_managed_pool_default(location, pool_out);
   int result = check_place(location, type);
   if (result != CUDA_SUCCESS) return result;
-  return cuDeviceGetDefaultMemPool(pool_out, ((const struct location *)location)->id);
+  return cuDeviceGetDefaultMemPool(pool_out, ((const struct vgpu_location *)location)->id);
 }
 
 int cuMemGetMemPool(struct vgpu_pool **pool, void *location, int32_t type) {
+  if (type == MANAGED && location != NULL) return vgpu_managed_pool_current(location, pool);
   int result = check_place(location, type);
-  return result == CUDA_SUCCESS ? cuDeviceGetMemPool(pool, ((const struct location *)location)->id) : result;
+  return result == CUDA_SUCCESS ? cuDeviceGetMemPool(pool, ((const struct vgpu_location *)location)->id)
+                                : result;
 }
 
 int cuMemSetMemPool(void *location, int32_t type, struct vgpu_pool *pool) {
+  if (type == MANAGED && location != NULL) return vgpu_managed_pool_set(location, pool);
   int result = check_place(location, type);
-  return result == CUDA_SUCCESS ? cuDeviceSetMemPool(((const struct location *)location)->id, pool) : result;
+  return result == CUDA_SUCCESS ? cuDeviceSetMemPool(((const struct vgpu_location *)location)->id, pool)
+                                : result;
 }
 
 int cuMemPoolCreate(struct vgpu_pool **pool, const void *poolProps) {
@@ -205,7 +207,12 @@ int cuMemPoolCreate(struct vgpu_pool **pool, const void *poolProps) {
   if (pool == NULL || poolProps == NULL) return CUDA_ERROR_INVALID_VALUE;
   struct properties properties;
   memcpy(&properties, poolProps, sizeof properties);
-  if (properties.allocation_type == MANAGED) return CUDA_ERROR_NOT_SUPPORTED; /* new in CUDA 13 */
+  if (properties.allocation_type == MANAGED) {
+    /* No other process can use them, and they have no limit. */
+    if (properties.handle_types != 0 || properties.max_size != 0 || properties.usage != 0)
+      return CUDA_ERROR_INVALID_VALUE;
+    return vgpu_managed_pool_create(driver, &properties.location, pool);
+  }
   if (properties.allocation_type != PINNED) return CUDA_ERROR_INVALID_VALUE;
   /* Processes here can share file descriptors only. There are no pools of host memory. */
   if ((properties.handle_types & ~POSIX_FD) != 0 || properties.location.type != ON_DEVICE)
@@ -229,7 +236,10 @@ int cuMemPoolDestroy(struct vgpu_pool *pool) {
   int result;
   struct vgpu_driver *driver = vgpu_cuda_driver(&result);
   if (driver == NULL) return result;
+  struct vgpu_pool taken;
   struct vgpu_send_cuMemPoolDestroy send = {0};
+  if (vgpu_pool_take(pool, &driver, &taken) == CUDA_SUCCESS && taken.managed)
+    return vgpu_managed_pool_destroy(driver, pool);
   pthread_mutex_lock(&driver->lock);
   bool ours = vgpu_objects_has(&driver->objects, pool, VGPU_OBJECT_POOL);
   struct vgpu_device_pools *pools = ours ? &driver->pools[pool->ordinal] : NULL;
@@ -259,7 +269,9 @@ int cuMemPoolGetAttribute(struct vgpu_pool *handle, int32_t attr, void *value) {
   }
   struct vgpu_send_cuMemPoolGetAttribute send = {.pool = pool.number, .attribute = (uint32_t)attr};
   struct vgpu_reply_cuMemPoolGetAttribute reply;
-  result = vgpu_cuda_call(VGPU_OP_cuMemPoolGetAttribute, &send, sizeof send, &reply, sizeof reply);
+  result = pool.managed
+               ? vgpu_managed_pool_get(driver, &pool, attr, &reply.value)
+               : vgpu_cuda_call(VGPU_OP_cuMemPoolGetAttribute, &send, sizeof send, &reply, sizeof reply);
   if (result != CUDA_SUCCESS) return result;
   if (is_flag(attr)) *(int32_t *)value = reply.value != 0;
   else *(uint64_t *)value = reply.value;
@@ -278,6 +290,7 @@ int cuMemPoolSetAttribute(struct vgpu_pool *handle, int32_t attr, void *value) {
     send.value = *(uint64_t *)value;
   } else return CUDA_ERROR_INVALID_VALUE;
   if (attr > RELEASE_THRESHOLD && send.value != 0) return CUDA_ERROR_INVALID_VALUE; /* only reset */
+  if (pool.managed) return vgpu_managed_pool_set_value(driver, handle, attr, send.value);
   return vgpu_cuda_call(VGPU_OP_cuMemPoolSetAttribute, &send, sizeof send, NULL, 0);
 }
 
@@ -286,6 +299,7 @@ int cuMemPoolTrimTo(struct vgpu_pool *handle, size_t minBytesToKeep) {
   struct vgpu_pool pool;
   int result = vgpu_pool_take(handle, &driver, &pool);
   if (result != CUDA_SUCCESS) return result;
+  if (pool.managed) return CUDA_SUCCESS; /* it keeps nothing */
   struct vgpu_send_cuMemPoolTrimTo send = {.pool = pool.number, .keep = minBytesToKeep};
   return vgpu_cuda_call(VGPU_OP_cuMemPoolTrimTo, &send, sizeof send, NULL, 0);
 }
@@ -296,7 +310,8 @@ static int check_pool_access(const struct vgpu_driver *driver, const struct vgpu
   int32_t ordinal = access->location.id;
   if (ordinal < 0 || ordinal >= driver->device_count) return CUDA_ERROR_INVALID_DEVICE;
   /* A device can always access its own memory. */
-  if (ordinal == pool->ordinal) return access->flags == READ_WRITE ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+  if (pool->managed || ordinal == pool->ordinal)
+    return access->flags == READ_WRITE ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
   if (access->flags != 0 && access->flags != READ_ONLY && access->flags != READ_WRITE)
     return CUDA_ERROR_INVALID_VALUE;
   return access->flags == 0 || vgpu_peer_possible(ordinal, pool->ordinal) ? CUDA_SUCCESS
@@ -314,7 +329,7 @@ int cuMemPoolSetAccess(struct vgpu_pool *handle, const void *map, size_t count) 
     result = check_pool_access(driver, &pool, &accesses[i]);
   for (size_t i = 0; result == CUDA_SUCCESS && i < count; i++) {
     int32_t ordinal = accesses[i].location.id;
-    if (pool.access[ordinal] == accesses[i].flags || ordinal == pool.ordinal) continue;
+    if (pool.access[ordinal] == accesses[i].flags || ordinal == pool.ordinal || pool.managed) continue;
     struct vgpu_send_cuMemPoolSetAccess send = {
         .pool = pool.number, .device = driver->host_index[ordinal], .flags = (uint32_t)accesses[i].flags};
     result = vgpu_cuda_call(VGPU_OP_cuMemPoolSetAccess, &send, sizeof send, NULL, 0);
@@ -333,10 +348,10 @@ int cuMemPoolGetAccess(int32_t *flags, struct vgpu_pool *memPool, void *location
   int result = vgpu_pool_take(memPool, &driver, &pool);
   if (result != CUDA_SUCCESS) return result;
   if (flags == NULL || location == NULL) return CUDA_ERROR_INVALID_VALUE;
-  const struct location *where = location;
+  const struct vgpu_location *where = location;
   if (where->type != ON_DEVICE) return CUDA_ERROR_INVALID_VALUE;
   if (where->id < 0 || where->id >= driver->device_count) return CUDA_ERROR_INVALID_DEVICE;
-  *flags = where->id == pool.ordinal ? READ_WRITE : pool.access[where->id];
+  *flags = pool.managed || where->id == pool.ordinal ? READ_WRITE : pool.access[where->id];
   return CUDA_SUCCESS;
 }
 
@@ -352,6 +367,7 @@ int cuMemAllocFromPoolAsync(uint64_t *dptr, size_t bytesize, struct vgpu_pool *h
   int result = vgpu_pool_take(handle, &driver, &pool);
   if (result != CUDA_SUCCESS) return result;
   if (dptr == NULL || bytesize == 0 || pool.imported) return CUDA_ERROR_INVALID_VALUE;
+  if (pool.managed) return vgpu_managed_pool_allocate(driver, handle, bytesize, hStream, dptr);
   struct vgpu_memory_access others[VGPU_DEVICES_MAX];
   size_t count = 0;
   for (int32_t i = 0; i < driver->device_count; i++) {
@@ -413,6 +429,7 @@ int cuMemFreeAsync(uint64_t dptr, struct vgpu_stream *hStream) {
   if (result != CUDA_SUCCESS) return result;
   struct vgpu_region region;
   if (vgpu_graph_memory_free(driver, dptr, &result)) return result;
+  if (vgpu_managed_pool_free(driver, dptr, send.context, &result)) return result;
   if (dptr == 0 || (vgpu_regions_find(&driver->regions, dptr, &region) && region.module != 0) ||
       !vgpu_regions_remove(&driver->regions, dptr, VGPU_REGION_DEVICE, &region)) {
     return CUDA_ERROR_INVALID_VALUE;

@@ -17,6 +17,8 @@ struct vgpu_pool {
   bool of_driver;                   /* imported, and at the host it is a pool of the driver */
   bool imported;                    /* imported from another process: nothing can be allocated from it */
   uint8_t access[VGPU_DEVICES_MAX]; /* CUmemAccess_flags of each other device */
+  bool managed;       /* of managed memory (managed_pool.h); `ordinal` is what it prefers, or below 0 */
+  uint64_t values[9]; /* managed: by CUmemPool_attribute */
 };
 
 struct vgpu_device_pools {

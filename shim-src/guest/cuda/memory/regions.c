@@ -131,6 +131,15 @@ void vgpu_regions_drop_context(struct vgpu_regions *regions, uint64_t context) {
   pthread_rwlock_unlock(&regions->lock);
 }
 
+uint64_t vgpu_regions_pool_bytes(struct vgpu_regions *regions, uint64_t pool) {
+  uint64_t bytes = 0;
+  pthread_rwlock_rdlock(&regions->lock);
+  for (size_t i = 0; i < regions->count; i++)
+    if (regions->array[i].pool == pool) bytes += regions->array[i].size;
+  pthread_rwlock_unlock(&regions->lock);
+  return bytes;
+}
+
 void vgpu_regions_drop_module(struct vgpu_regions *regions, uint64_t module) {
   pthread_rwlock_wrlock(&regions->lock);
   size_t kept = 0;

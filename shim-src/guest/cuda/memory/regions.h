@@ -93,6 +93,9 @@ void vgpu_regions_drop_module(struct vgpu_regions *regions, uint64_t module);
 /* Sets the access of every mapping that begins in [start, start + size). */
 void vgpu_regions_set_access(struct vgpu_regions *regions, uint64_t start, uint64_t size, uint32_t access);
 
+/* Returns how many bytes of a pool are in use. */
+uint64_t vgpu_regions_pool_bytes(struct vgpu_regions *regions, uint64_t pool);
+
 /* Removes the device memory of a context that has ended. */
 void vgpu_regions_drop_context(struct vgpu_regions *regions, uint64_t context);
 

@@ -120,8 +120,7 @@ static int open_ticket(const struct ticket *ticket, const struct vgpu_pool *pool
                                        .handle = pool != NULL && pool->of_driver ? pool->number : 0,
                                        .device = ticket->device,
                                        .pooled = pool != NULL};
-  result = vgpu_cuda_current(driver, &context);
-  if (result == CUDA_SUCCESS) result = vgpu_cuda_context_number(&send.context);
+  result = vgpu_cuda_owner(driver, &context, &send.context);
   if (result != CUDA_SUCCESS) return result;
   struct vgpu_reply_open_memory reply;
   result = vgpu_cuda_call(VGPU_OP_open_memory, &send, sizeof send, &reply, sizeof reply);
@@ -208,8 +207,7 @@ int cuIpcOpenEventHandle(struct vgpu_event **phEvent, struct vgpu_value64 handle
   if (!vgpu_ipc_possible()) return CUDA_ERROR_NOT_SUPPORTED;
   struct vgpu_context *context = NULL;
   struct vgpu_send_open_event send = {.token_0 = ticket.token[0], .token_1 = ticket.token[1]};
-  result = vgpu_cuda_current(driver, &context);
-  if (result == CUDA_SUCCESS) result = vgpu_cuda_context_number(&send.context);
+  result = vgpu_cuda_owner(driver, &context, &send.context);
   if (result != CUDA_SUCCESS) return result;
   pthread_mutex_lock(&driver->lock);
   send.event = vgpu_cuda_next_number(driver);

@@ -23,7 +23,7 @@ enum {
 
 /* All blocks of a cooperative grid run at once. So do those of a cluster, which divides the grid. */
 static int check_groups(const struct vgpu_launch *launch, const int32_t *device, const int32_t *attributes,
-                        uint64_t threads) {
+                        uint64_t threads, uint32_t sms) {
   uint32_t cluster[3];
   bool cooperative = false;
   for (int i = 0; i < 3; i++) {
@@ -47,6 +47,7 @@ static int check_groups(const struct vgpu_launch *launch, const int32_t *device,
     return CUDA_ERROR_INVALID_CLUSTER_SIZE;
   if (!cooperative) return CUDA_SUCCESS;
   uint64_t room = vgpu_occupancy_blocks(device, attributes, threads, launch->shared);
+  if (sms != 0) room = room / (uint64_t)device[VGPU_ATTRIBUTE_MULTIPROCESSOR_COUNT] * sms;
   uint64_t blocks = (uint64_t)launch->grid[0] * launch->grid[1];
   return blocks > room || blocks * launch->grid[2] > room ? COOPERATIVE_LAUNCH_TOO_LARGE : CUDA_SUCCESS;
 }
@@ -74,7 +75,7 @@ static int check(struct vgpu_driver *driver, struct vgpu_callable *callable,
     return LAUNCH_OUT_OF_RESOURCES;
   const int32_t *cluster = attributes + VGPU_FUNCTION_CLUSTER_WIDTH;
   if (launch->attribute_count == 0 && cluster[0] <= 0) return CUDA_SUCCESS;
-  return check_groups(launch, device, attributes, threads);
+  return check_groups(launch, device, attributes, threads, vgpu_cuda_stream_sms(driver, launch->stream));
 }
 
 /*
@@ -183,7 +184,8 @@ int vgpu_launch_place(struct vgpu_driver *driver, const struct vgpu_callable *ca
                       struct vgpu_stream *stream, uint64_t *context, uint64_t *number) {
   int result = vgpu_cuda_stream_number(driver, stream, number);
   if (result != CUDA_SUCCESS) return result;
-  if (callable->module != NULL) {
+  const struct vgpu_context *current = *number < VGPU_FIRST_NUMBER ? vgpu_cuda_current_context() : NULL;
+  if (callable->module != NULL && (current == NULL || current->green == NULL)) {
     *context = callable->module->context_number;
     return CUDA_SUCCESS;
   }

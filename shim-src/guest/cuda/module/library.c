@@ -241,8 +241,7 @@ int cuLibraryGetModule(void **pMod, void *handle) {
   if (pMod == NULL) return CUDA_ERROR_INVALID_VALUE;
   struct vgpu_context *context = NULL;
   uint64_t number = 0;
-  result = vgpu_cuda_current(driver, &context);
-  if (result == CUDA_SUCCESS) result = vgpu_cuda_context_number(&number);
+  result = vgpu_cuda_owner(driver, &context, &number);
   if (result != CUDA_SUCCESS) return result;
   pthread_mutex_lock(&library->loading); /* two threads must not load it at once */
   pthread_mutex_lock(&driver->lock);
@@ -283,8 +282,7 @@ static int variable(uint64_t *dptr, size_t *bytes, void *handle, const char *nam
   if (name == NULL || name[0] == '\0') return CUDA_ERROR_INVALID_VALUE;
   struct vgpu_context *context = NULL;
   struct vgpu_send_cuLibraryGetGlobal send = {.library = library->number};
-  result = vgpu_cuda_current(driver, &context);
-  if (result == CUDA_SUCCESS) result = vgpu_cuda_context_number(&send.context);
+  result = vgpu_cuda_owner(driver, &context, &send.context);
   if (result != CUDA_SUCCESS) return result;
   const struct vgpu_code_in in = {.code = library->number, .context = send.context, .library = true};
   struct vgpu_region like;

@@ -49,8 +49,9 @@ int cuLinkCreate_v2(uint32_t numOptions, int32_t *options, void **optionValues, 
       (numOptions > 0 && (options == NULL || optionValues == NULL))) {
     return CUDA_ERROR_INVALID_VALUE;
   }
+  struct vgpu_context *owner = NULL;
   uint64_t context = 0;
-  result = vgpu_cuda_context_number(&context);
+  result = vgpu_cuda_owner(driver, &owner, &context);
   if (result != CUDA_SUCCESS) return result;
   struct vgpu_link *link = calloc(1, sizeof *link);
   if (link == NULL) return CUDA_ERROR_OUT_OF_MEMORY;

@@ -64,8 +64,7 @@ void vgpu_code_context_ended(struct vgpu_driver *driver, struct vgpu_context *co
 static int begin(struct vgpu_driver *driver, struct vgpu_module **made) {
   struct vgpu_context *context = NULL;
   uint64_t number = 0;
-  int result = vgpu_cuda_current(driver, &context);
-  if (result == CUDA_SUCCESS) result = vgpu_cuda_context_number(&number);
+  int result = vgpu_cuda_owner(driver, &context, &number);
   if (result != CUDA_SUCCESS) return result;
   struct vgpu_module *module = malloc(sizeof *module);
   if (module == NULL) return CUDA_ERROR_OUT_OF_MEMORY;

@@ -296,7 +296,7 @@ int32_t vgpu_capture_status(struct vgpu_driver *driver, const struct vgpu_stream
 static bool has_number(void *handle, void *with) {
   const struct vgpu_stream *stream = handle;
   uint64_t *wanted = with;
-  if (stream->number == *wanted) *wanted = 0;
+  if (stream->number == *wanted && !stream->detached) *wanted = 0;
   return false; /* search only, remove nothing */
 }
 

@@ -38,9 +38,8 @@ int cuEventCreate(struct vgpu_event **phEvent, uint32_t Flags) {
   if ((Flags & BETWEEN_PROCESSES) != 0 && (Flags & 2u) == 0) return CUDA_ERROR_INVALID_VALUE;
   if ((Flags & BETWEEN_PROCESSES) != 0 && !vgpu_ipc_possible()) return CUDA_ERROR_NOT_SUPPORTED;
   struct vgpu_context *context = NULL;
-  result = vgpu_cuda_current(driver, &context);
   struct vgpu_send_cuEventCreate send = {.flags = Flags};
-  if (result == CUDA_SUCCESS) result = vgpu_cuda_context_number(&send.context);
+  result = vgpu_cuda_owner(driver, &context, &send.context);
   if (result != CUDA_SUCCESS) return result;
   struct vgpu_event *event = malloc(sizeof *event);
   if (event == NULL) return CUDA_ERROR_OUT_OF_MEMORY;
@@ -137,8 +136,7 @@ int cuCtxRecordEvent(struct vgpu_context *hCtx, struct vgpu_event *hEvent) {
   int result = number_of(&driver, hEvent, &send.event);
   if (result == CUDA_SUCCESS) result = vgpu_cuda_context_given(driver, hCtx, &send.context);
   if (result != CUDA_SUCCESS) return result;
-  if (hCtx != NULL && hEvent->context != hCtx) return CUDA_ERROR_INVALID_HANDLE;
-  /* The host records it in the default stream, which does not wait for non-blocking streams. */
+  if (hCtx != NULL && hEvent->context != vgpu_cuda_owner_of(hCtx)) return CUDA_ERROR_INVALID_HANDLE;
   vgpu_host_functions_wait_context(driver, send.context);
   result = vgpu_cuda_post(VGPU_OP_cuCtxRecordEvent, &send, sizeof send, NULL, 0);
   __atomic_store_n(&hEvent->stream, 0, __ATOMIC_RELAXED);

@@ -3,6 +3,7 @@
 
 #include "cuda_api.h"
 #include "cuda_calls.h"
+#include "guest/cuda/context/green.h"
 #include "guest/cuda/stream/capture.h"
 #include "guest/cuda/stream/host_function.h"
 
@@ -10,22 +11,33 @@ static bool is_default(const struct vgpu_stream *stream) {
   return stream == NULL || stream == VGPU_STREAM_LEGACY || stream == VGPU_STREAM_PER_THREAD;
 }
 
-static bool is_live(struct vgpu_driver *driver, const struct vgpu_stream *stream) {
+/* A green context has no per-thread default stream. */
+static int check(struct vgpu_driver *driver, const struct vgpu_stream *stream) {
+  if (stream == VGPU_STREAM_PER_THREAD) {
+    const struct vgpu_context *current = vgpu_cuda_current_context();
+    return current != NULL && current->green != NULL ? CUDA_ERROR_INVALID_HANDLE : CUDA_SUCCESS;
+  }
+  if (is_default(stream)) return CUDA_SUCCESS;
   pthread_mutex_lock(&driver->lock);
-  bool live = vgpu_objects_has(&driver->objects, stream, VGPU_OBJECT_STREAM);
+  int result = CUDA_SUCCESS;
+  if (!vgpu_objects_has(&driver->objects, stream, VGPU_OBJECT_STREAM)) result = CUDA_ERROR_INVALID_HANDLE;
+  else if (stream->detached) result = CUDA_ERROR_STREAM_DETACHED;
   pthread_mutex_unlock(&driver->lock);
-  return live;
+  return result;
 }
 
 int vgpu_cuda_stream_number(struct vgpu_driver *driver, struct vgpu_stream *stream, uint64_t *number) {
-  if (is_default(stream)) {
-    *number = (uint64_t)(uintptr_t)stream;
-  } else {
-    if (!is_live(driver, stream)) return CUDA_ERROR_INVALID_HANDLE;
-    *number = stream->number;
-  }
+  const int result = check(driver, stream);
+  if (result != CUDA_SUCCESS) return result;
+  *number = is_default(stream) ? (uint64_t)(uintptr_t)stream : stream->number;
   vgpu_host_functions_keep_pace(driver);
   return CUDA_SUCCESS;
+}
+
+uint32_t vgpu_cuda_stream_sms(struct vgpu_driver *driver, const struct vgpu_stream *stream) {
+  if (check(driver, stream) != CUDA_SUCCESS) return 0;
+  const struct vgpu_context *context = is_default(stream) ? vgpu_cuda_current_context() : stream->context;
+  return context == NULL ? 0 : context->sms;
 }
 
 int vgpu_cuda_stream_place(struct vgpu_driver *driver, struct vgpu_stream *stream, uint64_t *number,
@@ -37,11 +49,12 @@ int vgpu_cuda_stream_place(struct vgpu_driver *driver, struct vgpu_stream *strea
 
 int vgpu_cuda_stream_identity(struct vgpu_driver *driver, struct vgpu_stream *stream, uint64_t *number,
                               uint64_t *context) {
+  const int result = check(driver, stream);
+  if (result != CUDA_SUCCESS) return result;
   if (is_default(stream)) {
     *number = (uint64_t)(uintptr_t)stream;
     return vgpu_cuda_context_number(context);
   }
-  if (!is_live(driver, stream)) return CUDA_ERROR_INVALID_HANDLE;
   *number = stream->number;
   *context = stream->context->number;
   return CUDA_SUCCESS;
@@ -88,8 +101,10 @@ int cuStreamDestroy_v2(struct vgpu_stream *hStream) {
   pthread_mutex_unlock(&driver->lock);
   if (!live) return CUDA_ERROR_INVALID_HANDLE;
   struct vgpu_send_cuStreamDestroy_v2 send = {.stream = hStream->number};
+  const bool detached = hStream->detached;
   free(hStream);
   vgpu_capture_streams_ended(driver);
+  if (detached) return CUDA_SUCCESS; /* the host's ended with its green context */
   return vgpu_cuda_post(VGPU_OP_cuStreamDestroy_v2, &send, sizeof send, NULL, 0);
 }
 
@@ -227,8 +242,9 @@ static int describe(struct vgpu_stream *stream, struct vgpu_driver **driver, str
   int result;
   *driver = vgpu_cuda_driver(&result);
   if (*driver == NULL) return result;
+  result = check(*driver, stream);
+  if (result != CUDA_SUCCESS) return result;
   if (is_default(stream)) return vgpu_cuda_current(*driver, context);
-  if (!is_live(*driver, stream)) return CUDA_ERROR_INVALID_HANDLE;
   *context = stream->context;
   return CUDA_SUCCESS;
 }
@@ -263,21 +279,23 @@ int cuStreamGetCtx(struct vgpu_stream *hStream, struct vgpu_context **pctx) {
   return CUDA_SUCCESS;
 }
 
-/* Contexts that have a part of a device are not carried, so no stream belongs to one. */
 int cuStreamGetGreenCtx(struct vgpu_stream *hStream, void **phCtx) {
   struct vgpu_driver *driver;
   struct vgpu_context *context = NULL;
   int result = describe(hStream, &driver, &context);
   if (result != CUDA_SUCCESS) return result;
   if (phCtx == NULL) return CUDA_ERROR_INVALID_VALUE;
-  *phCtx = NULL;
+  *phCtx = context->green;
   return CUDA_SUCCESS;
 }
 
 int cuStreamGetCtx_v2(struct vgpu_stream *hStream, struct vgpu_context **pCtx, void **pGreenCtx) {
   int result = cuStreamGetCtx(hStream, pCtx);
-  if (result == CUDA_SUCCESS && pGreenCtx != NULL) *pGreenCtx = NULL;
-  return result;
+  if (result != CUDA_SUCCESS) return result;
+  struct vgpu_green *green = (*pCtx)->green;
+  if (green != NULL) *pCtx = green->owner;
+  if (pGreenCtx != NULL) *pGreenCtx = green;
+  return CUDA_SUCCESS;
 }
 
 int cuStreamGetDevice(struct vgpu_stream *hStream, int32_t *device) {

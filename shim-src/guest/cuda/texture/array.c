@@ -63,8 +63,7 @@ static int create(void **handle, const struct vgpu_array_descriptor *as, uint32_
   struct vgpu_driver *driver = vgpu_cuda_driver(&result);
   struct vgpu_context *context = NULL;
   uint64_t number = 0;
-  if (driver != NULL) result = vgpu_cuda_current(driver, &context);
-  if (result == CUDA_SUCCESS) result = vgpu_cuda_context_number(&number);
+  if (driver != NULL) result = vgpu_cuda_owner(driver, &context, &number);
   if (result != CUDA_SUCCESS) return result;
   struct vgpu_array *array = calloc(1, sizeof *array);
   if (array == NULL) return CUDA_ERROR_OUT_OF_MEMORY;

@@ -97,8 +97,7 @@ static int begin(struct vgpu_driver **driver, struct vgpu_context **context, uin
   int result;
   *driver = vgpu_cuda_driver(&result);
   if (*driver == NULL) return result;
-  result = vgpu_cuda_current(*driver, context);
-  return result == CUDA_SUCCESS ? vgpu_cuda_context_number(number) : result;
+  return vgpu_cuda_owner(*driver, context, number);
 }
 
 static void put_back(uint64_t context, uint64_t object, bool surface) {

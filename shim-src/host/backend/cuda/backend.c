@@ -23,6 +23,7 @@
 #include "host/backend/cuda/nvml.h"
 #include "host/backend/cuda/self_check.h"
 #include "host/backend/cuda/session.h"
+#include "host/backend/cuda/resources.h"
 #include "host/backend/cuda/slice.h"
 #include "host/log.h"
 #include "host/session/worker.h"
@@ -389,4 +390,5 @@ const struct vgpu_backend vgpu_cuda_backend = {.name = "cuda",
                                                .usage = usage,
                                                .query = vgpu_cuda_nvml_query,
                                                .forget_shared = vgpu_cuda_unpin,
+                                               .resources = &vgpu_cuda_resources,
                                                .graphs = &graphs};

@@ -1,4 +1,5 @@
 /* Contexts, streams and events on the host's GPU. */
+#include "host/backend/cuda/resources.h"
 #include "host/backend/cuda/session.h"
 #include "host/backend/cuda/slice.h"
 
@@ -80,6 +81,9 @@ int32_t vgpu_cuda_cuCtxDestroy_v2(struct vgpu_worker *worker, const struct vgpu_
   if (result != CUDA_SUCCESS) return result;
   const struct vgpu_handle *found = vgpu_handles_find(&worker->handles, send->context, VGPU_HANDLE_CONTEXT);
   if (found == NULL) return CUDA_ERROR_INVALID_CONTEXT;
+  if (found->object != NULL) return vgpu_cuda_end_green(worker, found);
+  vgpu_cuda_end_greens(worker, send->context);
+  found = vgpu_handles_find(&worker->handles, send->context, VGPU_HANDLE_CONTEXT);
   struct vgpu_cuda_ending ending = {.end = found->primary ? release_primary : destroy_context,
                                     .object = found->driver,
                                     .device = found->device};
@@ -89,7 +93,9 @@ int32_t vgpu_cuda_cuCtxDestroy_v2(struct vgpu_worker *worker, const struct vgpu_
 }
 
 static int query_context(struct vgpu_worker *worker, void *context) {
-  return vgpu_cuda_query_context(worker, *(const uint64_t *)context);
+  const uint64_t number = *(const uint64_t *)context;
+  const int result = vgpu_cuda_query_context(worker, number);
+  return result == CUDA_SUCCESS ? vgpu_cuda_query_greens(worker, number) : result;
 }
 
 int32_t vgpu_cuda_cuCtxSynchronize(struct vgpu_worker *worker,

@@ -40,6 +40,7 @@ struct vgpu_cuda {
   uint32_t condition_count;       /* count in all of these */
   struct vgpu_cuda_load *loads;   /* loads that have begun */
   struct vgpu_cuda_endings endings;
+  uint32_t greens; /* count of green contexts */
   struct vgpu_cuda_gates *gates;
   struct vgpu_cuda_managed *managed; /* NULL: the guest uses no managed variable */
   struct vgpu_cuda_kept kept;

@@ -22,11 +22,19 @@ int32_t vgpu_cuda_wait(struct vgpu_worker *worker, int (*query)(struct vgpu_work
   return result == CUDA_ERROR_NOT_READY ? VGPU_WAITS : result;
 }
 
+/* A green context has no per-thread default stream. */
+static bool is_green(struct vgpu_worker *worker, uint64_t context) {
+  if (cuda_of(worker)->greens == 0) return false;
+  const struct vgpu_handle *handle = vgpu_handles_find(&worker->handles, context, VGPU_HANDLE_CONTEXT);
+  return handle != NULL && handle->object != NULL;
+}
+
 /* The driver has no query for a whole context, so each of its streams is queried. */
 int vgpu_cuda_query_context(struct vgpu_worker *worker, uint64_t context) {
   const struct vgpu_driver_api *api = &cuda_of(worker)->api;
   int result = VGPU_DRIVER(api, cuStreamQuery, NULL);
-  if (result == CUDA_SUCCESS) result = VGPU_DRIVER(api, cuStreamQuery, PER_THREAD);
+  if (result == CUDA_SUCCESS && !is_green(worker, context))
+    result = VGPU_DRIVER(api, cuStreamQuery, PER_THREAD);
   for (const struct vgpu_cuda_own_stream *own = cuda_of(worker)->turns.streams;
        result == CUDA_SUCCESS && own != NULL; own = own->next) {
     if (own->context == context) result = VGPU_DRIVER(api, cuStreamQuery, own->stream);

@@ -216,4 +216,5 @@ const struct vgpu_backend vgpu_software_backend = {.name = "software",
                                                    .run = vgpu_pace_run,
                                                    .usage = usage,
                                                    .query = vgpu_software_query,
+                                                   .resources = &vgpu_software_resources,
                                                    .condition = vgpu_software_condition_value};

@@ -40,12 +40,24 @@ static void give_back(struct vgpu_worker *worker, const struct vgpu_allocation *
   else vgpu_accounts_give(worker->accounts, worker->slot, freed->device, freed->size);
 }
 
+static void end_greens(struct vgpu_worker *worker, uint64_t primary) {
+  for (size_t at = 0; at < worker->handles.capacity; at++) {
+    const struct vgpu_handle *handle = &worker->handles.places[at];
+    if (handle->number == 0 || handle->type != VGPU_HANDLE_CONTEXT || handle->owner != primary) continue;
+    const struct vgpu_send_cuCtxDestroy_v2 end = {.context = handle->number};
+    (void)vgpu_software_cuCtxDestroy_v2(worker, &end);
+    at = (size_t)-1; /* the table has changed */
+  }
+}
+
 int32_t vgpu_software_cuCtxDestroy_v2(struct vgpu_worker *worker,
                                       const struct vgpu_send_cuCtxDestroy_v2 *send) {
   vgpu_software_conditions_forget(worker, send->context);
   struct vgpu_handle *context = find_context(worker, send->context);
   if (context == NULL) return CUDA_ERROR_INVALID_CONTEXT;
-  vgpu_accounts_context(worker->accounts, worker->slot, context->device, -1);
+  /* A green context is part of its primary context, which counts as one. */
+  if (context->owner == 0) vgpu_accounts_context(worker->accounts, worker->slot, context->device, -1);
+  end_greens(worker, send->context);
   vgpu_queue_drop(worker, send->context);
   vgpu_reads_drop(worker, send->context);
   vgpu_programs_drop_context(worker, send->context);

@@ -49,6 +49,12 @@ static inline struct vgpu_handle *find_context(struct vgpu_worker *worker, uint6
   return vgpu_handles_find(&worker->handles, context, VGPU_HANDLE_CONTEXT);
 }
 
+/* The context that owns code and memory: of a green context its primary one. */
+static inline uint64_t owner_of(struct vgpu_worker *worker, uint64_t context) {
+  const struct vgpu_handle *handle = find_context(worker, context);
+  return handle == NULL || handle->owner == 0 ? context : handle->owner;
+}
+
 static inline bool has_stream(struct vgpu_worker *worker, uint64_t stream) {
   return stream < SPECIAL_STREAMS || vgpu_handles_find(&worker->handles, stream, VGPU_HANDLE_STREAM) != NULL;
 }
@@ -68,6 +74,8 @@ int32_t vgpu_software_query(struct vgpu_worker *worker, const struct vgpu_query 
 bool vgpu_software_condition_value(struct vgpu_worker *worker, uint64_t handle, uint32_t *value);
 /* Frees the memory of the conditions of a context that ends. */
 void vgpu_software_conditions_forget(struct vgpu_worker *worker, uint64_t context);
+
+extern const struct vgpu_backend_resources vgpu_software_resources;
 
 /* Removes the shared state of an event that ends. */
 void vgpu_event_drop(struct vgpu_worker *worker, const struct vgpu_handle *event);

@@ -171,7 +171,7 @@ static int32_t check(struct vgpu_worker *worker, const struct request *request,
   struct vgpu_function_settings settings;
   struct vgpu_module_object *module = NULL;
   int32_t result =
-      vgpu_programs_function(worker, send->context, send->function, &module, &launch->function, &settings);
+      vgpu_programs_function(worker, launch->context, send->function, &module, &launch->function, &settings);
   if (result != CUDA_SUCCESS) return result;
   launch->module = module;
   const struct vgpu_device_profile *device = &worker->inventory->profiles->devices[module->device];
@@ -202,7 +202,7 @@ int32_t vgpu_software_cuLaunchKernelEx(struct vgpu_worker *worker,
     return CUDA_ERROR_INVALID_HANDLE;
   }
   struct request request = {.send = send, .attributes = bulk->in, .parameters = bulk->in + attribute_bytes};
-  struct vgpu_checked_launch launch = {.context = send->context,
+  struct vgpu_checked_launch launch = {.context = owner_of(worker, send->context),
                                        .stream = send->stream,
                                        .grid = {send->grid_x, send->grid_y, send->grid_z},
                                        .block = {send->block_x, send->block_y, send->block_z},

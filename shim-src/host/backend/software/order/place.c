@@ -20,6 +20,7 @@ static struct vgpu_place place_of(struct vgpu_worker *worker, uint64_t context, 
   if (handle != NULL) place.context = handle->context;
   place.blocking = handle == NULL || (handle->flags & NON_BLOCKING) == 0;
   if (place.legacy) place.stream = 0;
+  place.primary = owner_of(worker, place.context);
   return place;
 }
 
@@ -82,9 +83,15 @@ bool vgpu_place_find(struct vgpu_worker *worker, const struct vgpu_dispatch_row 
       return place_of_unload(worker, first, VGPU_HANDLE_MODULE, place);
     case VGPU_OP_cuLibraryUnload:
       return place_of_unload(worker, first, VGPU_HANDLE_LIBRARY, place);
-    /* These calls work on the default stream without naming it. */
     case VGPU_OP_cuCtxRecordEvent:
+      *place = place_of(worker, first, 0);
+      place->whole = true;
+      return true;
     case VGPU_OP_cuCtxWaitEvent:
+      *place = place_of(worker, first, 0);
+      place->first = true;
+      return true;
+    /* These calls work on the default stream without naming it. */
     case VGPU_OP_cuArrayDestroy:
     case VGPU_OP_cuTexObjectDestroy:
     case VGPU_OP_cuSurfObjectDestroy:
@@ -105,7 +112,8 @@ bool vgpu_place_find(struct vgpu_worker *worker, const struct vgpu_dispatch_row 
 bool vgpu_place_ordered(const struct vgpu_place *first, const struct vgpu_place *second) {
   if (second->after_all) return true;
   if (first->after_all) return false;
-  if (second->whole) return first->context == second->context;
+  if (second->whole) return first->context == second->context || first->primary == second->context;
+  if (first->first && (first->context == second->context || first->context == second->primary)) return true;
   if (first->exec != 0 && (first->exec == second->exec || second->conditions)) return true;
   if (first->context != second->context) return false;
   if (first->stream == second->stream) return true;

@@ -10,6 +10,7 @@
 
 struct vgpu_place {
   uint64_t context;
+  uint64_t primary; /* of a green context: its primary context, whose waits include it; else `context` */
   uint64_t stream;
   uint64_t exec;   /* the executable with conditions that the call launches, changes or destroys; 0: none */
   bool conditions; /* frees conditions of executables that are not known */
@@ -17,6 +18,7 @@ struct vgpu_place {
   bool blocking;   /* a blocking stream */
   bool after_all;  /* unloads code that any earlier call may need; delays no call */
   bool whole;      /* waits for the whole context; delays no call */
+  bool first;      /* all later calls of the context come after it */
 };
 
 /* Finds the place of a call. False: no stream delays the call. */

@@ -1,0 +1,197 @@
+#include "guest/cuda/context/green.h"
+
+#include <stdlib.h>
+
+#include "cuda_api.h"
+#include "cuda_calls.h"
+
+#define NON_BLOCKING 1u   /* CU_STREAM_NON_BLOCKING */
+#define DEFAULT_STREAM 1u /* CU_GREEN_CTX_DEFAULT_STREAM */
+#define OPTIONAL_SINCE 13010
+
+struct vgpu_context *vgpu_cuda_owner_of(struct vgpu_context *context) {
+  return context->green == NULL ? context : context->green->owner;
+}
+
+int vgpu_cuda_owner(struct vgpu_driver *driver, struct vgpu_context **context, uint64_t *number) {
+  int result = vgpu_cuda_current(driver, context);
+  if (result == CUDA_SUCCESS) result = vgpu_cuda_context_number(number);
+  if (result != CUDA_SUCCESS || (*context)->green == NULL) return result;
+  *context = vgpu_cuda_owner_of(*context);
+  return vgpu_cuda_context_given(driver, *context, number);
+}
+
+/* Gives a live green context. */
+static int find(struct vgpu_green *green, struct vgpu_driver **driver) {
+  int result;
+  *driver = vgpu_cuda_driver(&result);
+  if (*driver == NULL) return result;
+  pthread_mutex_lock(&(*driver)->lock);
+  const bool live = vgpu_objects_has(&(*driver)->objects, green, VGPU_OBJECT_GREEN);
+  if (!live) result = CUDA_ERROR_INVALID_CONTEXT;
+  else if (green->owner->number != green->primary) result = CUDA_ERROR_CONTEXT_IS_DESTROYED;
+  pthread_mutex_unlock(&(*driver)->lock);
+  return result;
+}
+
+/* Makes the handle, and its context as a copy of the primary one. The host does not have it yet. */
+static struct vgpu_green *begin(struct vgpu_driver *driver, const struct vgpu_context *primary,
+                                uint64_t number, uint32_t sms) {
+  struct vgpu_green *green = malloc(sizeof *green);
+  struct vgpu_context *view = malloc(sizeof *view);
+  if (green == NULL || view == NULL) {
+    free(green);
+    free(view);
+    return NULL;
+  }
+  pthread_mutex_lock(&driver->lock);
+  *view = *primary;
+  view->number = vgpu_cuda_next_number(driver);
+  view->references = 1;
+  view->primary = false;
+  view->at_host = true;
+  view->covered = view->legacy_covered = 0;
+  view->gates = NULL;
+  view->green = green;
+  view->sms = sms;
+  *green = (struct vgpu_green){.view = view, .owner = &driver->primary[primary->ordinal], .primary = number};
+  pthread_mutex_unlock(&driver->lock);
+  return green;
+}
+
+/* Lets the program use it. */
+static bool publish(struct vgpu_driver *driver, struct vgpu_green *green) {
+  pthread_mutex_lock(&driver->lock);
+  bool added = vgpu_objects_add(&driver->objects, green->view, VGPU_OBJECT_CONTEXT);
+  if (added && !vgpu_objects_add(&driver->objects, green, VGPU_OBJECT_GREEN)) {
+    vgpu_objects_remove(&driver->objects, green->view, VGPU_OBJECT_CONTEXT);
+    added = false;
+  }
+  pthread_mutex_unlock(&driver->lock);
+  return added;
+}
+
+static int create(struct vgpu_driver *driver, struct vgpu_context *primary,
+                  const struct vgpu_described *described, uint32_t flags, void **made) {
+  struct vgpu_send_cuGreenCtxCreate send = {
+      .resources = described->number, .device = driver->host_index[primary->ordinal], .flags = flags};
+  int result = vgpu_cuda_context_given(driver, primary, &send.primary);
+  if (result != CUDA_SUCCESS) return result;
+  struct vgpu_green *green = begin(driver, primary, send.primary, described->sms);
+  if (green == NULL) return CUDA_ERROR_OUT_OF_MEMORY;
+  send.context = green->view->number;
+  result = vgpu_cuda_call(VGPU_OP_cuGreenCtxCreate, &send, sizeof send, NULL, 0);
+  if (result == CUDA_SUCCESS && !publish(driver, green)) {
+    const struct vgpu_send_cuCtxDestroy_v2 end = {.context = send.context};
+    vgpu_cuda_post(VGPU_OP_cuCtxDestroy_v2, &end, sizeof end, NULL, 0);
+    result = CUDA_ERROR_OUT_OF_MEMORY;
+  }
+  if (result != CUDA_SUCCESS) {
+    free(green->view);
+    free(green);
+    return result;
+  }
+  *made = green;
+  return CUDA_SUCCESS;
+}
+
+int cuGreenCtxCreate(void **phCtx, void *desc, int32_t dev, uint32_t flags) {
+  int result;
+  struct vgpu_driver *driver = vgpu_cuda_driver(&result);
+  if (driver == NULL) return result;
+  if (dev < 0 || dev >= driver->device_count) return CUDA_ERROR_INVALID_DEVICE;
+  pthread_mutex_lock(&driver->lock);
+  const bool described = vgpu_objects_has(&driver->objects, desc, VGPU_OBJECT_DESCRIBED);
+  pthread_mutex_unlock(&driver->lock);
+  /* Headers before CUDA 13.1 say that the flag is required. */
+  if (phCtx == NULL || !described || (flags & ~DEFAULT_STREAM) != 0 ||
+      (flags == 0 && vgpu_cuda_driver_version() < OPTIONAL_SINCE))
+    return CUDA_ERROR_INVALID_VALUE;
+  struct vgpu_context *primary = NULL;
+  result = cuDevicePrimaryCtxRetain(&primary, dev);
+  if (result != CUDA_SUCCESS) return result;
+  result = create(driver, primary, desc, flags, phCtx);
+  if (result != CUDA_SUCCESS) cuDevicePrimaryCtxRelease_v2(dev);
+  return result;
+}
+
+/* A stream outlives its green context, but can only be destroyed. */
+static bool detach(void *handle, void *view) {
+  struct vgpu_stream *stream = handle;
+  if (stream->context != view) return false;
+  stream->detached = true;
+  stream->context = stream->context->green->owner;
+  return false;
+}
+
+int cuGreenCtxDestroy(void *hCtx) {
+  struct vgpu_driver *driver;
+  struct vgpu_green *green = hCtx;
+  const int found = find(green, &driver);
+  if (driver == NULL || found == CUDA_ERROR_INVALID_CONTEXT) return found;
+  pthread_mutex_lock(&driver->lock);
+  const bool ours = vgpu_objects_remove(&driver->objects, green, VGPU_OBJECT_GREEN);
+  if (ours) {
+    /* The end of the primary context took it along at the host. */
+    if (found != CUDA_SUCCESS) green->view->at_host = false;
+    vgpu_objects_sweep(&driver->objects, VGPU_OBJECT_STREAM, detach, green->view);
+  }
+  pthread_mutex_unlock(&driver->lock);
+  if (!ours) return CUDA_ERROR_INVALID_CONTEXT;
+  const int32_t ordinal = green->view->ordinal;
+  cuCtxDestroy_v2(green->view);
+  free(green);
+  return found == CUDA_SUCCESS ? cuDevicePrimaryCtxRelease_v2(ordinal) : found;
+}
+
+int cuCtxFromGreenCtx(struct vgpu_context **pContext, void *hCtx) {
+  struct vgpu_driver *driver;
+  const int result = find(hCtx, &driver);
+  if (result != CUDA_SUCCESS) return result;
+  if (pContext == NULL) return CUDA_ERROR_INVALID_VALUE;
+  *pContext = ((struct vgpu_green *)hCtx)->view;
+  return CUDA_SUCCESS;
+}
+
+int cuGreenCtxGetDevResource(void *hCtx, void *resource, int32_t type) {
+  struct vgpu_context *view = NULL;
+  const int result = cuCtxFromGreenCtx(&view, hCtx);
+  return result == CUDA_SUCCESS ? cuCtxGetDevResource(view, resource, type) : result;
+}
+
+int cuGreenCtxGetId(void *greenCtx, uint64_t *greenCtxId) {
+  struct vgpu_context *view = NULL;
+  int result;
+  struct vgpu_driver *driver = vgpu_cuda_driver(&result);
+  if (driver == NULL) return result;
+  result = greenCtx == NULL ? vgpu_cuda_current(driver, &view) : cuCtxFromGreenCtx(&view, greenCtx);
+  if (result != CUDA_SUCCESS) return result;
+  if (view->green == NULL) return CUDA_ERROR_INVALID_CONTEXT;
+  if (greenCtxId == NULL) return CUDA_ERROR_INVALID_VALUE;
+  *greenCtxId = view->number;
+  return CUDA_SUCCESS;
+}
+
+int cuGreenCtxRecordEvent(void *hCtx, struct vgpu_event *hEvent) {
+  struct vgpu_context *view = NULL;
+  const int result = cuCtxFromGreenCtx(&view, hCtx);
+  return result == CUDA_SUCCESS ? cuCtxRecordEvent(view, hEvent) : result;
+}
+
+int cuGreenCtxWaitEvent(void *hCtx, struct vgpu_event *hEvent) {
+  struct vgpu_context *view = NULL;
+  const int result = cuCtxFromGreenCtx(&view, hCtx);
+  return result == CUDA_SUCCESS ? cuCtxWaitEvent(view, hEvent) : result;
+}
+
+int cuGreenCtxStreamCreate(struct vgpu_stream **phStream, void *greenCtx, uint32_t flags, int32_t priority) {
+  struct vgpu_context *view = NULL;
+  int result = cuCtxFromGreenCtx(&view, greenCtx);
+  if (result != CUDA_SUCCESS) return result;
+  if (phStream == NULL || flags != NON_BLOCKING) return CUDA_ERROR_INVALID_VALUE;
+  result = cuCtxPushCurrent_v2(view);
+  if (result != CUDA_SUCCESS) return result;
+  result = cuStreamCreateWithPriority(phStream, flags, priority);
+  cuCtxPopCurrent_v2(NULL);
+  return result;
+}

@@ -51,7 +51,7 @@ struct vgpu_backend_graphs {
   bool (*after)(struct vgpu_worker *worker, uint32_t frame);
   void *(*end)(struct vgpu_worker *worker, bool keep);
   int32_t (*launch)(struct vgpu_worker *worker, void *graph, uint64_t context, uint64_t stream);
-  void (*destroy)(struct vgpu_worker *worker, void *graph);
+  void (*destroy)(struct vgpu_worker *worker, const struct vgpu_exec_object *exec); /* its graph */
   /*
    * The device runs launches of a graph one after the other. The frames of a launch that were run one by one,
    * or the launch of a graph that is destroyed, are followed by *mark in their stream; the next launch waits

@@ -13,6 +13,7 @@ const cases = [
   ['gate_calls', 'maps', 'and memory is mapped where other memory was unmapped'],
   ['gate_calls', 'launches', 'and more kernels are launched than the queue of a channel holds'],
   ['gate_calls', 'contexts', 'and another thread begins a context that waits for freed memory'],
+  ['gate_calls', 'graphs', 'and a graph is destroyed whose launch is behind one of them'],
   ['host_functions', 'queues_behind', 'and work is queued behind the function'],
   ['host_functions', 'many_in_a_row', 'and thousands of functions run in their order'],
 ] as const;

@@ -127,8 +127,30 @@ static void contexts(void) {
   pthread_join(thread, NULL);
 }
 
+/* A graph is destroyed while its launch waits behind a function. */
+static void graphs(void) {
+  void *graph = NULL, *exec = NULL;
+  devptr memory = check_alloc(4);
+  unsigned word = 0;
+  make_streams();
+  MUST(CALL(cuStreamBeginCapture_v2, (void *, int), streams[0], 0));
+  OK(CALL(cuMemsetD32Async, (devptr, unsigned, size_t, void *), memory, 7, 1, streams[0]));
+  MUST(CALL(cuStreamEndCapture, (void *, void **), streams[0], &graph));
+  MUST(CALL(cuGraphInstantiateWithFlags, (void **, void *, unsigned long long), &exec, graph, 0));
+  /* After some launches the graph is the device's own. */
+  for (int i = 0; i < 4; i++) OK(CALL(cuGraphLaunch, (void *, void *), exec, streams[0]));
+  OK(CALL(cuMemsetD32Async, (devptr, unsigned, size_t, void *), memory, 1, 1, streams[0]));
+  hold(1);
+  OK(CALL(cuGraphLaunch, (void *, void *), exec, streams[0]));
+  OK(CALL(cuGraphExecDestroy, (void *), exec));
+  let_go(1);
+  OK(CALL(cuMemcpyDtoH_v2, (void *, devptr, size_t), &word, memory, 4));
+  IS(7, word);
+  OK(CALL(cuGraphDestroy, (void *), graph));
+}
+
 static const struct check_case cases[] = {
-    {"frees", frees}, {"maps", maps}, {"launches", launches}, {"contexts", contexts}};
+    {"frees", frees}, {"maps", maps}, {"launches", launches}, {"contexts", contexts}, {"graphs", graphs}};
 
 int main(int argc, char **argv) {
   return check_main(argc, argv, cases, sizeof cases / sizeof *cases);

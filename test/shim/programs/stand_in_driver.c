@@ -38,8 +38,9 @@
  * - hardware: what a stream's wait for a value does on a GPU. All streams share one hardware channel, so a
  *   write of another stream stays behind a wait that is not over (CUDA driver API, "Stream Memory
  * Operations": "may introduce a deadlock ... false dependencies"; forums.developer.nvidia.com thread 353972).
- * Words of mapped host memory can be waited for, and a processor ends such a wait. cuMemFree_v2, cuMemUnmap
- * and cuModuleUnload wait for the device, and a launch waits while 1024 launches are behind a wait (the queue
+ * Words of mapped host memory can be waited for, and a processor ends such a wait. cuMemFree_v2, cuMemUnmap,
+ * cuModuleUnload and cuGraphExecDestroy wait for the device (the last as seen with driver 580:
+ * docs/reports/2026-11-27-gpu-h200.md), and a launch waits while 1024 launches are behind a wait (the queue
  * of a channel is full)
  * - cache: cuInit says on stderr where CUDA_CACHE_PATH is, and whether it can write and remove files there
  * and in the directory `other` beside it
@@ -632,6 +633,7 @@ int cuGraphLaunch(void *graph, void *stream) {
 
 int cuGraphExecDestroy(void *graph) {
   say("graph destroyed");
+  await_device();
   return NEXT(int (*)(void *), "cuGraphExecDestroy")(graph);
 }
 

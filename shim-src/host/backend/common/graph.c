@@ -63,7 +63,7 @@ static void mark_end(struct vgpu_worker *worker, struct vgpu_exec_object *exec) 
 }
 
 static void drop_graph(struct vgpu_worker *worker, struct vgpu_exec_object *exec) {
-  if (exec->graph != NULL) worker->backend->graphs->destroy(worker, exec->graph);
+  if (exec->graph != NULL) worker->backend->graphs->destroy(worker, exec);
   exec->graph = NULL;
   exec->launches = 0;
 }

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "host/backend/common/graph.h"
+#include "host/backend/cuda/ending.h"
 #include "host/backend/cuda/session.h"
 #include "host/backend/cuda/slice.h"
 
@@ -146,8 +147,18 @@ int32_t vgpu_cuda_graph_launch(struct vgpu_worker *worker, void *graph, uint64_t
   return result == CUDA_SUCCESS ? VGPU_DRIVER(&cuda->api, cuGraphLaunch, graph, stream) : result;
 }
 
-void vgpu_cuda_graph_destroy(struct vgpu_worker *worker, void *graph) {
-  VGPU_DRIVER(&cuda_of(worker)->api, cuGraphExecDestroy, graph);
+static int32_t destroy(const struct vgpu_driver_api *api, const struct vgpu_cuda_ending *ending) {
+  return VGPU_DRIVER(api, cuGraphExecDestroy, ending->object);
+}
+
+/* The driver waits for a launch of the graph that is not over. A graph with conditions has one executable at
+ * a time. */
+void vgpu_cuda_graph_destroy(struct vgpu_worker *worker, const struct vgpu_exec_object *exec) {
+  const struct vgpu_cuda_ending ending = {.end = destroy,
+                                          .context =
+                                              vgpu_cuda_object(worker, exec->context, VGPU_HANDLE_CONTEXT),
+                                          .object = exec->graph};
+  (void)(exec->has_conditions ? destroy(&cuda_of(worker)->api, &ending) : vgpu_cuda_end(worker, &ending));
 }
 
 int32_t vgpu_cuda_graph_mark(struct vgpu_worker *worker, void **mark, uint64_t context, uint64_t number) {

@@ -15,7 +15,7 @@ bool vgpu_cuda_graph_before(struct vgpu_worker *worker, const struct vgpu_graph_
 bool vgpu_cuda_graph_after(struct vgpu_worker *worker, uint32_t frame);
 void *vgpu_cuda_graph_end(struct vgpu_worker *worker, bool keep);
 int32_t vgpu_cuda_graph_launch(struct vgpu_worker *worker, void *graph, uint64_t context, uint64_t number);
-void vgpu_cuda_graph_destroy(struct vgpu_worker *worker, void *graph);
+void vgpu_cuda_graph_destroy(struct vgpu_worker *worker, const struct vgpu_exec_object *exec);
 int32_t vgpu_cuda_graph_mark(struct vgpu_worker *worker, void **mark, uint64_t context, uint64_t stream);
 int32_t vgpu_cuda_graph_await_mark(struct vgpu_worker *worker, void *mark, uint64_t context, uint64_t stream);
 void vgpu_cuda_graph_drop_mark(struct vgpu_worker *worker, void *mark);

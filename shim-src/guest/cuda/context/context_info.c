@@ -1,10 +1,17 @@
 /* The properties and limits of a context. They are kept in the guest. */
 #include "cuda_api.h"
+#include "api/device_attributes.h"
 #include "cuda_calls.h"
 #include "guest/cuda/internal.h"
 
-/* CUlimit numbers beyond those that a context keeps. */
-enum { LIMIT_CIG_ENABLED = 8, LIMIT_CIG_SHARED_FALLBACK = 9 };
+/* CUlimit numbers that a context does not keep as the program sets them. */
+enum { LIMIT_SYNC_DEPTH = 3, LIMIT_SHARED_MEMORY = 7, LIMIT_CIG_ENABLED = 8, LIMIT_CIG_SHARED_FALLBACK = 9 };
+
+/* The last value is for contexts that share the device with a graphics queue, which none does here. */
+static bool is_unsupported(const int32_t *device, int32_t limit) {
+  return limit == LIMIT_CIG_SHARED_FALLBACK ||
+         (limit == LIMIT_SYNC_DEPTH && device[VGPU_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR] >= 9);
+}
 
 /* Chooses `given`, or the current context when it is NULL. */
 static int choose(struct vgpu_context *given, struct vgpu_driver **driver, struct vgpu_context **context) {
@@ -97,8 +104,11 @@ int cuCtxGetLimit(size_t *pvalue, int32_t limit) {
   int result = choose(NULL, &driver, &context);
   if (result != CUDA_SUCCESS) return result;
   if (pvalue == NULL || limit < 0) return CUDA_ERROR_INVALID_VALUE;
-  if (limit == LIMIT_CIG_ENABLED || limit == LIMIT_CIG_SHARED_FALLBACK) {
-    *pvalue = 0; /* no context here is shared with a graphics queue; cuBLAS 13.1 does nothing unless told */
+  const int32_t *device = driver->facts[context->ordinal].attributes;
+  if (is_unsupported(device, limit)) return CUDA_ERROR_UNSUPPORTED_LIMIT;
+  if (limit == LIMIT_SHARED_MEMORY || limit == LIMIT_CIG_ENABLED) {
+    *pvalue =
+        limit == LIMIT_CIG_ENABLED ? 0 : (size_t)device[VGPU_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN];
     return CUDA_SUCCESS;
   }
   if (limit >= VGPU_LIMITS) return CUDA_ERROR_INVALID_VALUE;
@@ -112,7 +122,8 @@ int cuCtxSetLimit(int32_t limit, size_t value) {
   int result = choose(NULL, &driver, &context);
   if (result != CUDA_SUCCESS) return result;
   if (limit < 0) return CUDA_ERROR_INVALID_VALUE;
-  if (limit == LIMIT_CIG_ENABLED || limit == LIMIT_CIG_SHARED_FALLBACK) return CUDA_ERROR_NOT_PERMITTED;
+  if (is_unsupported(driver->facts[context->ordinal].attributes, limit)) return CUDA_ERROR_UNSUPPORTED_LIMIT;
+  if (limit == LIMIT_SHARED_MEMORY || limit == LIMIT_CIG_ENABLED) return CUDA_ERROR_NOT_PERMITTED;
   if (limit >= VGPU_LIMITS) return CUDA_ERROR_INVALID_VALUE;
   struct vgpu_send_cuCtxSetLimit send = {.value = value, .limit = (uint32_t)limit};
   result = vgpu_cuda_context_number(&send.context);

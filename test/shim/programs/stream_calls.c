@@ -101,8 +101,13 @@ static void events(void) {
   IS(INVALID_VALUE, CALL(cuEventCreate, (void **, unsigned), &start, 8));
   IS(INVALID_VALUE,
      CALL(cuEventCreate, (void **, unsigned), &start, 4)); /* events between processes have no times */
-  OK(CALL(cuCtxRecordEvent, (void *, void *), NULL, end));
-  OK(CALL(cuCtxWaitEvent, (void *, void *), NULL, end));
+  void *context = NULL;
+  MUST(CALL(cuCtxGetCurrent, (void **), &context));
+  OK(CALL(cuCtxRecordEvent, (void *, void *), context, end));
+  OK(CALL(cuCtxWaitEvent, (void *, void *), context, end));
+  OK(CALL(cuEventSynchronize, (void *), end));
+  IS(INVALID_CONTEXT, CALL(cuCtxRecordEvent, (void *, void *), NULL, end));
+  IS(INVALID_CONTEXT, CALL(cuCtxWaitEvent, (void *, void *), NULL, end));
   OK(CALL(cuEventDestroy_v2, (void *), end));
   IS(INVALID_HANDLE, CALL(cuEventDestroy_v2, (void *), end));
   IS(INVALID_HANDLE, CALL(cuEventRecord, (void *, void *), end, stream));

@@ -129,14 +129,19 @@ int cuStreamWaitEvent(struct vgpu_stream *hStream, struct vgpu_event *hEvent, ui
   return vgpu_cuda_post(VGPU_OP_cuStreamWaitEvent, &send, sizeof send, NULL, 0);
 }
 
+/* NULL does not stand for the current context here: driver 580 refuses it. */
+static int context_of_events(struct vgpu_driver *driver, struct vgpu_context *context, uint64_t *number) {
+  return context == NULL ? CUDA_ERROR_INVALID_CONTEXT : vgpu_cuda_context_given(driver, context, number);
+}
+
 /* Records an event for a whole context: for all calls that were made in it. */
 int cuCtxRecordEvent(struct vgpu_context *hCtx, struct vgpu_event *hEvent) {
   struct vgpu_driver *driver;
   struct vgpu_send_cuCtxRecordEvent send = {0};
   int result = number_of(&driver, hEvent, &send.event);
-  if (result == CUDA_SUCCESS) result = vgpu_cuda_context_given(driver, hCtx, &send.context);
+  if (result == CUDA_SUCCESS) result = context_of_events(driver, hCtx, &send.context);
   if (result != CUDA_SUCCESS) return result;
-  if (hCtx != NULL && hEvent->context != vgpu_cuda_owner_of(hCtx)) return CUDA_ERROR_INVALID_HANDLE;
+  if (hEvent->context != vgpu_cuda_owner_of(hCtx)) return CUDA_ERROR_INVALID_HANDLE;
   vgpu_host_functions_wait_context(driver, send.context);
   result = vgpu_cuda_post(VGPU_OP_cuCtxRecordEvent, &send, sizeof send, NULL, 0);
   __atomic_store_n(&hEvent->stream, 0, __ATOMIC_RELAXED);
@@ -148,7 +153,7 @@ int cuCtxWaitEvent(struct vgpu_context *hCtx, struct vgpu_event *hEvent) {
   struct vgpu_driver *driver;
   struct vgpu_send_cuCtxWaitEvent send = {0};
   int result = number_of(&driver, hEvent, &send.event);
-  if (result == CUDA_SUCCESS) result = vgpu_cuda_context_given(driver, hCtx, &send.context);
+  if (result == CUDA_SUCCESS) result = context_of_events(driver, hCtx, &send.context);
   if (result != CUDA_SUCCESS) return result;
   return vgpu_cuda_post(VGPU_OP_cuCtxWaitEvent, &send, sizeof send, NULL, 0);
 }

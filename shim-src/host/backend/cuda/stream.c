@@ -31,7 +31,8 @@ int32_t vgpu_cuda_cuCtxRecordEvent(struct vgpu_worker *worker,
   struct vgpu_event *event;
   int32_t result = enter_event(worker, send->context, send->event, &cuda, &event);
   if (result != CUDA_SUCCESS) return result;
-  return VGPU_DRIVER(&cuda->api, cuCtxRecordEvent, NULL, event);
+  struct vgpu_context *context = vgpu_cuda_object(worker, send->context, VGPU_HANDLE_CONTEXT);
+  return VGPU_DRIVER(&cuda->api, cuCtxRecordEvent, context, event);
 }
 
 int32_t vgpu_cuda_cuCtxWaitEvent(struct vgpu_worker *worker, const struct vgpu_send_cuCtxWaitEvent *send) {
@@ -39,7 +40,8 @@ int32_t vgpu_cuda_cuCtxWaitEvent(struct vgpu_worker *worker, const struct vgpu_s
   struct vgpu_event *event;
   int32_t result = enter_event(worker, send->context, send->event, &cuda, &event);
   if (result != CUDA_SUCCESS) return result;
-  return VGPU_DRIVER(&cuda->api, cuCtxWaitEvent, NULL, event);
+  struct vgpu_context *context = vgpu_cuda_object(worker, send->context, VGPU_HANDLE_CONTEXT);
+  return VGPU_DRIVER(&cuda->api, cuCtxWaitEvent, context, event);
 }
 
 int32_t vgpu_cuda_cuStreamSetAttribute(struct vgpu_worker *worker,

@@ -88,4 +88,14 @@ struct vgpu_launch_attribute {
 _Static_assert(sizeof(struct vgpu_launch_attribute) == 72, "launch attribute");
 #define VGPU_LAUNCH_ATTRIBUTES_MAX 32u
 
+/* CUlaunchAttributeID. */
+enum {
+  LAUNCH_IGNORE = 0,
+  LAUNCH_COOPERATIVE = 2,
+  LAUNCH_CLUSTER = 4,
+  LAUNCH_PROGRAMMATIC_EVENT = 7,
+  LAUNCH_COMPLETION_EVENT = 12,
+  LAUNCH_UPDATABLE_NODE = 13,
+};
+
 #endif

@@ -60,6 +60,7 @@ struct vgpu_account {
       int32_t denied;       /* number of the system call for which the kernel ended the worker; -1: none */
       int32_t last_refusal; /* the last error; 0: none */
       uint32_t carrier;     /* enum vgpu_carrier; 0: the greeting is not answered yet */
+      uint32_t interprets;  /* 1: the process that compiles its kernels could not start, or has ended */
       uint32_t busy; /* seconds that the current call has taken so far; 0: below the limit for a report */
       int64_t waiting_since; /* the time (vgpu_now_ms) when the connection broke; 0: it is not broken */
       uint64_t computed;     /* nanoseconds: processor time of the software device, or time of a GPU's turns

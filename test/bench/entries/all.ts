@@ -1,4 +1,5 @@
 import type { Entry } from '../measure.js';
+import { besideWaiter } from './beside.js';
 import { commandStart } from './command-start.js';
 import { compute } from './compute.js';
 import { fromBare } from './from-bare.js';
@@ -25,6 +26,7 @@ export const entries: readonly Entry[] = [
   shimCopies,
   shimLaunches,
   shimTokens,
+  besideWaiter,
   compute,
   simulated,
   peer,

@@ -109,6 +109,35 @@ function every(): Buffer[] {
   );
 }
 
+/** A green context of the first of four groups, with work on its stream. */
+function greens(): Buffer[] {
+  const [primary, resources, green, stream] = [20, 21, 22, 23];
+  const group = Buffer.alloc(56);
+  group.writeBigUInt64LE(2n, 0); // the device's resource is 1
+  group.writeInt32LE(1, 8);
+  const sizes = Buffer.alloc(128);
+  sizes.writeUInt32LE(16, 0);
+  return [
+    Buffer.concat([
+      ...prelude(),
+      call('cuDevicePrimaryCtxRetain', { fields: { context: primary } }),
+      call('cuDeviceGetDevResource', { fields: { type: 1 } }),
+      call('cuDevSmResourceSplitByCount', { fields: { input: 1, least: 8, groups: 4 } }),
+      call('cuDevSmResourceSplit', { fields: { input: 1, groups: 2 }, bulk: plainBulk(sizes) }),
+      call('cuDevResourceGenerateDesc', { fields: { resources }, bulk: plainBulk(group) }),
+      call('cuGreenCtxCreate', { fields: { context: green, primary, resources, flags: 1 } }),
+      call('cuCtxGetDevResource', { fields: { context: green, type: 1 } }),
+      call('cuStreamCreate', { fields: { context: green, number: stream } }),
+      call('cuLaunchKernelEx', { fields: { context: green, stream } }),
+      call('cuCtxWaitEvent', { fields: { context: green } }),
+      call('cuCtxRecordEvent', { fields: { context: green } }),
+      call('cuCtxSynchronize', { fields: { context: primary } }),
+      call('cuCtxDestroy_v2', { fields: { context: green } }),
+      call('cuCtxDestroy_v2', { fields: { context: primary } }),
+    ]),
+  ];
+}
+
 /** Graphs: calls inside of a call. */
 function graphs(): Buffer[] {
   const inside = ['cuMemsetD8Async', 'cuLaunchKernelEx', 'cuMemcpyDtoDAsync_v2', 'cuEventRecord'].flatMap(
@@ -232,7 +261,7 @@ export function hostSeeds(): Buffer[] {
   return [
     Buffer.concat([Buffer.from([2]), control(3, [0]), control(4, [0]), control(5, [0])]),
     ...every().map((record) => Buffer.concat([begin, ...prelude(), record])),
-    ...[...graphs(), ...conditions()].map((records) => Buffer.concat([begin, records])),
+    ...[...graphs(), ...conditions(), ...greens()].map((records) => Buffer.concat([begin, records])),
     ...textures().map((records) => Buffer.concat([begin, records])),
     Buffer.concat([begin, ...managed()]),
   ];

@@ -68,9 +68,13 @@ function processes(name: string): Process[] {
 const childOf = (pid: number, name: string): Process | undefined =>
   processes(name).find((process) => process.parent === pid);
 
+function statusOf(control: string): string {
+  return spawnSync(builtFile('vgpu-hostd'), ['status', '--control', control], { encoding: 'utf8' }).stdout;
+}
+
 async function session(
   mode: string,
-  during: (host: Host, launch: () => Promise<number>) => Promise<void>,
+  during: (host: Host, launch: () => Promise<number>, status: () => string) => Promise<void>,
 ): Promise<void> {
   const scratch = scratchDirectory();
   const host = await startHost({
@@ -81,10 +85,14 @@ async function session(
   try {
     writeFileSync(path.join(scratch.path, 'adds.ptx'), PTX);
     await askAll(shell, ['begin', `load 0 ${scratch.path}/adds.ptx`, 'function 1 0 adds']);
-    await during(host, async () => {
-      const { result } = await askAll(shell, ['launch 1 64 1 1 256 1 1 0 00', 'sync']);
-      return result;
-    });
+    await during(
+      host,
+      async () => {
+        const { result } = await askAll(shell, ['launch 1 64 1 1 256 1 1 0 00', 'sync']);
+        return result;
+      },
+      () => statusOf(`${scratch.path}/control`),
+    );
   } finally {
     shell.kill();
     await host.stop();
@@ -132,14 +140,19 @@ describe('vgpu-hostd --software-compile', { skip: compiles }, () => {
     });
   });
 
-  it('interprets when the compiler ends', async () => {
-    await session('always', async (host, launch) => {
+  it('interprets when the compiler ends, and says so in its status', async () => {
+    await session('always', async (host, launch, status) => {
       const worker = childOf(host.pid, 'vgpu-hostd');
       const compiler = worker === undefined ? undefined : childOf(worker.pid, 'vgpu-compiler');
       assert.ok(compiler !== undefined);
+      assert.match(status(), /^kernels: compiled with LLVM$/m);
       process.kill(compiler.pid, 'SIGKILL');
       assert.equal(await launch(), 0, host.log());
       assert.equal(await launch(), 0, host.log());
+      assert.match(
+        status(),
+        /^kernels: compiled with LLVM, but interpreted in 1 of 1 sessions, whose compiler /m,
+      );
     });
   });
 
@@ -164,10 +177,7 @@ describe('vgpu-hostd --software-compile', { skip: compiles }, () => {
       args: ['--software-compile', 'auto', '--control', control],
     });
     try {
-      const { stdout } = spawnSync(builtFile('vgpu-hostd'), ['status', '--control', control], {
-        encoding: 'utf8',
-      });
-      assert.match(stdout, /^kernels: compiled with LLVM$/m);
+      assert.match(statusOf(control), /^kernels: compiled with LLVM$/m);
     } finally {
       await host.stop();
       scratch.remove();

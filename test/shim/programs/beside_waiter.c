@@ -1,8 +1,9 @@
 /*
  * One thread of a program waits in a call for long while another one makes short calls: neither sleeps by the
- * clock, and the short calls are about as quick as without the waiting thread. Prints "RATIO NAPS": the rate
- * of the short calls beside the waiting thread, divided by their rate without it, and how often the two
- * threads called nanosleep() meanwhile. The two rates are measured in turn.
+ * clock, and the short calls are about as quick as without the waiting thread. Prints "RATIO NAPS BESIDE
+ * ALONE": the rate of the short calls beside the waiting thread, divided by their rate without it, how often
+ * the two threads called nanosleep() meanwhile, and the microseconds of a call beside it and without it. The
+ * two rates are measured in turn.
  */
 #include <pthread.h>
 #include <stdatomic.h>
@@ -80,9 +81,14 @@ static int by_size(const void *one, const void *other) {
   return first < second ? -1 : first > second;
 }
 
+static double middle(double values[ROUNDS]) {
+  qsort(values, ROUNDS, sizeof values[0], by_size);
+  return values[ROUNDS / 2];
+}
+
 static void beside(void) {
   void *context = NULL, *mine = NULL;
-  double ratios[ROUNDS];
+  double ratios[ROUNDS], without[ROUNDS], with[ROUNDS];
   const char *wanted = getenv("CALLS");
   calls = wanted == NULL ? 1500 : atoi(wanted);
   MUST(CALL(cuCtxGetCurrent, (void **), &context));
@@ -100,14 +106,16 @@ static void beside(void) {
     pthread_create(&thread, NULL, wait_long, context);
     usleep(30000); /* the waiting thread has been waiting for long */
     counted = true;
-    ratios[round] = (double)alone / (double)quickest();
+    const uint64_t together = quickest();
+    ratios[round] = (double)alone / (double)together;
+    without[round] = (double)alone / 1000 / calls;
+    with[round] = (double)together / 1000 / calls;
     counted = false;
     OK(CALL(cuStreamWriteValue32_v2, (void *, devptr, uint32_t, unsigned), mine, flag, 1, 0));
     OK(CALL(cuStreamSynchronize, (void *), mine));
     pthread_join(thread, NULL);
   }
-  qsort(ratios, ROUNDS, sizeof ratios[0], by_size);
-  printf("%.3f %u\n", ratios[ROUNDS / 2], atomic_load(&naps));
+  printf("%.3f %u %.3f %.3f\n", middle(ratios), atomic_load(&naps), middle(with), middle(without));
 }
 
 static void stream(void) {

@@ -392,7 +392,7 @@ static void ends(void) {
   OK(CALL(cuStreamSynchronize, (void *), stream));
   OK(CALL(cuStreamBeginCapture_v2, (void *, int), capturing, 2));
   OK(CALL(cuGreenCtxDestroy, (void *), green));
-  /* What was made while it was current is the primary context's. */
+  /* Objects that were made while it was current are the primary context's. */
   OK(launch(add, 1, NULL, word));
   OK(CALL(cuEventRecord, (void *, void *), event, NULL));
   OK(CALL(cuMemsetD8_v2, (devptr, unsigned char, size_t), pooled, 1, 4096));

@@ -251,7 +251,7 @@ for (const [device, calls, start] of [
             limit: 120_000,
           });
           assert.deepEqual({ code, stderr }, { code: 0, stderr: '' }, stdout);
-          const [, ratio, naps] = /^([\d.]+) (\d+)\n$/.exec(stdout) ?? [];
+          const [, ratio, naps] = /^([\d.]+) (\d+) [\d.]+ [\d.]+\n$/.exec(stdout) ?? [];
           t.diagnostic(`rate beside the waiting thread, of that without it: ${ratio}`);
           assert.equal(naps, '0');
           await until('the session to end', () => isIdle(host), 20_000);

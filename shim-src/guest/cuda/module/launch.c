@@ -11,16 +11,6 @@
 
 enum { LAUNCH_OUT_OF_RESOURCES = 701, COOPERATIVE_LAUNCH_TOO_LARGE = 720 };
 
-/* CUlaunchAttributeID. */
-enum {
-  LAUNCH_IGNORE = 0,
-  LAUNCH_COOPERATIVE = 2,
-  LAUNCH_CLUSTER = 4,
-  LAUNCH_PROGRAMMATIC_EVENT = 7,
-  LAUNCH_COMPLETION_EVENT = 12,
-  LAUNCH_UPDATABLE_NODE = 13,
-};
-
 /* All blocks of a cooperative grid run at once. So do those of a cluster, which divides the grid. */
 static int check_groups(const struct vgpu_launch *launch, const int32_t *device, const int32_t *attributes,
                         uint64_t threads, uint32_t sms) {

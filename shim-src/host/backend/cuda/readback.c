@@ -3,11 +3,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "host/backend/common/reads.h"
 #include "host/backend/cuda/session.h"
 
 #define MOST_BYTES (64u << 20)
 #define SMALLEST 4096u
-#define NOT_READ UINT64_MAX
 #define NO_TIMING 2u /* CU_EVENT_DISABLE_TIMING */
 
 struct vgpu_cuda_read {
@@ -120,16 +120,9 @@ int32_t vgpu_cuda_hand_out(struct vgpu_worker *worker, struct vgpu_bulk *bulk) {
       if (result == CUDA_SUCCESS) size = read->size;
       else if (result != CUDA_ERROR_NOT_READY) return result;
     }
-    uint64_t padded = size == NOT_READ ? 0 : (size + 7) & ~(uint64_t)7;
-    if (bulk->out_capacity - at < sizeof size || bulk->out_capacity - at - sizeof size < padded) {
+    if (!vgpu_reads_pack(bulk, &at, size, size == NOT_READ ? NULL : read->memory))
       return CUDA_ERROR_INVALID_VALUE;
-    }
-    memcpy(bulk->out + at, &size, sizeof size);
-    at += (uint32_t)sizeof size;
     if (size == NOT_READ) continue;
-    memcpy(bulk->out + at, read->memory, size);
-    memset(bulk->out + at + size, 0, padded - size);
-    at += (uint32_t)padded;
     *link = read->next;
     read->next = cuda->reads.spare;
     cuda->reads.spare = read;

@@ -195,6 +195,7 @@ static void prepare(struct vgpu_worker *worker, bool filtered) {
   software_of(worker)->compiler =
       ptx_compiler_start((enum ptx_compile)mode, filtered ? vgpu_software_confine_compiler : NULL);
   if (software_of(worker)->compiler != NULL) return;
+  worker->accounts->slots[worker->slot].interprets = 1;
   const char *why = ptx_compiler_possible();
   vgpu_host_log("compile", worker->session, "kernels are interpreted: %s",
                 why == NULL ? "the process that compiles them cannot be started" : why);

@@ -14,7 +14,7 @@ enum { IGNORE_TOGETHER = 1, LARGEST_CLUSTER = 2 }; /* CUdevSmResourceSplitByCoun
 enum { BACKFILL = 1 };                             /* CUdevSmResourceGroup_flags */
 enum part { WHOLE = 0, GROUP = 1, REST = 2 };
 
-/* What is inside of a resource. */
+/* Stored inside of a resource. */
 struct inside {
   uint32_t device;
   uint32_t part;

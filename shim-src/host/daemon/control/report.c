@@ -114,6 +114,19 @@ struct report {
   uint32_t count;
 };
 
+/* Sessions that interpret kernels although this host could compile them. */
+static uint32_t interpreting_of(const struct report *report) {
+  const struct vgpu_supervisor *supervisor = report->supervisor;
+  uint32_t count = 0;
+  for (uint32_t i = 0; i < report->count; i++) {
+    const struct vgpu_session_entry *entry = entry_of(&supervisor->sessions, report->facts[i].session);
+    if (entry == NULL) continue;
+    const size_t slot = (size_t)(entry - supervisor->sessions.entries);
+    if (__atomic_load_n(&supervisor->accounts->slots[slot].interprets, __ATOMIC_RELAXED) != 0) count++;
+  }
+  return count;
+}
+
 static void table(const struct report *report, bool sessions_only) {
   FILE *out = report->out;
   const struct vgpu_supervisor *supervisor = report->supervisor;
@@ -132,8 +145,14 @@ static void table(const struct report *report, bool sessions_only) {
     }
     if (supervisor->code.compile != PTX_COMPILE_NEVER) {
       const char *why = ptx_compiler_possible();
-      fprintf(out, "kernels: %s%s\n", why == NULL ? "compiled with LLVM" : "interpreted, because ",
-              why == NULL ? "" : why);
+      const uint32_t interpreting = interpreting_of(report);
+      if (why != NULL) fprintf(out, "kernels: interpreted, because %s\n", why);
+      else if (interpreting == 0) fputs("kernels: compiled with LLVM\n", out);
+      else
+        fprintf(out,
+                "kernels: compiled with LLVM, but interpreted in %u of %u sessions, whose compiler could not "
+                "start or has ended; the log has the reason: journalctl -u vgpu-hostd\n",
+                interpreting, report->count);
     }
     if (supervisor->refused_config.at != 0) {
       char when[32];

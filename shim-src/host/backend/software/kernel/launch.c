@@ -11,16 +11,7 @@
 #include "host/backend/software/software.h"
 #include "cuda_results.h"
 
-/* CUlaunchAttributeID. */
-enum {
-  LAUNCH_IGNORE = 0,
-  LAUNCH_COOPERATIVE = 2,
-  LAUNCH_CLUSTER = 4,
-  LAUNCH_PROGRAMMATIC_EVENT = 7,
-  LAUNCH_COMPLETION_EVENT = 12,
-  LAUNCH_UPDATABLE_NODE = 13,
-  LAUNCH_KNOWN = 18, /* the public headers of CUDA 13 have the numbers below */
-};
+#define LAUNCH_KNOWN 18u /* the public headers of CUDA 13 have the attributes below */
 
 struct request {
   const struct vgpu_send_cuLaunchKernelEx *send;

@@ -9,6 +9,7 @@
 #include "host/backend/software/ptx/ptx.h"
 #include "host/backend/software/kernel/internal.h"
 #include "host/backend/software/memory/virtual.h"
+#include "host/backend/software/ptx/compile/compiler.h"
 #include "host/backend/software/software.h"
 #include "host/backend/software/order/during_kernel.h"
 #include "cuda_results.h"
@@ -247,6 +248,8 @@ static int32_t run(struct vgpu_worker *worker, const struct vgpu_checked_launch 
   software_of(worker)->peers.device = launch->module->device;
   struct ptx_fault fault = {.status = PTX_OK};
   result = run_grid(worker, launch, (uint32_t)kernel, &order, &fault);
+  if (order.compiler != NULL && order.compiler->socket < 0)
+    worker->accounts->slots[worker->slot].interprets = 1;
   if (result == CUDA_SUCCESS && fault.status == PTX_OK && order.children != NULL)
     result = run_children(worker, launch, &order, &name, &fault);
   ptx_children_free(order.children, order.heap);

@@ -4,6 +4,7 @@
 #include <time.h>
 
 #include "cuda_handlers.h"
+#include "host/backend/common/reads.h"
 #include "host/backend/software/order/queue.h"
 #include "host/backend/software/software.h"
 
@@ -126,7 +127,6 @@ int32_t vgpu_software_cuEventElapsedTime_v2(struct vgpu_worker *worker,
 }
 
 #define TICKETS_MOST 65536u
-#define NOT_READ UINT64_MAX
 
 struct vgpu_read {
   struct vgpu_read *next;
@@ -181,17 +181,9 @@ static int32_t fetch_reads(struct vgpu_worker *worker, struct vgpu_bulk *bulk) {
     struct vgpu_read **link = &software_of(worker)->reads.first;
     while (*link != NULL && (*link)->ticket != ticket) link = &(*link)->next;
     if (*link != NULL) size = (*link)->size;
-    uint64_t padded = size == NOT_READ ? 0 : (size + 7) & ~(uint64_t)7;
-    if (bulk->out_capacity - at < sizeof size || bulk->out_capacity - at - sizeof size < padded) {
+    if (!vgpu_reads_pack(bulk, &at, size, size == NOT_READ ? NULL : (*link)->bytes))
       return CUDA_ERROR_INVALID_VALUE;
-    }
-    memcpy(bulk->out + at, &size, sizeof size);
-    at += (uint32_t)sizeof size;
-    if (size == NOT_READ) continue;
-    memcpy(bulk->out + at, (*link)->bytes, size);
-    memset(bulk->out + at + size, 0, padded - size);
-    at += (uint32_t)padded;
-    remove_read(&software_of(worker)->reads, link);
+    if (size != NOT_READ) remove_read(&software_of(worker)->reads, link);
   }
   bulk->out_size = at;
   return CUDA_SUCCESS;

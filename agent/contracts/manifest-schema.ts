@@ -1,5 +1,5 @@
 /** Parts that the schemas of the manifest and of the transaction log share. */
-import { firstProblem, schemaCheck } from '../lib/schema.js';
+import { firstProblem, object, schemaCheck } from '../lib/schema.js';
 import type { Manifest } from './manifest.js';
 
 export const text = { type: 'string', minLength: 1 } as const;
@@ -16,10 +16,6 @@ export function oneOf(name: 'kind' | 'type', ...alternatives: readonly object[])
     properties: { [name]: { type: 'string' } },
     oneOf: alternatives,
   };
-}
-
-export function object(properties: Readonly<Record<string, object>>) {
-  return { type: 'object', required: Object.keys(properties), properties };
 }
 
 const owned = {

@@ -1,8 +1,7 @@
 /** The settings of a host, and the facts about the machine by which `vgpu-agent host` plans. */
 
-import { type Checked, schemaCheck } from '../lib/schema.js';
+import { type Checked, object, schemaCheck } from '../lib/schema.js';
 import type { Manifest, PathState } from './manifest.js';
-import { object } from './manifest-schema.js';
 
 export const hostDevices = ['cuda', 'software'] as const;
 export type HostDevice = (typeof hostDevices)[number];

@@ -31,8 +31,8 @@ type ErrorKind = 'usage' | 'profile' | 'refused' | 'failed' | 'rolled-back' | 'i
 interface ErrorDetails {
   readonly kind: ErrorKind;
   readonly operation: string;
-  readonly path?: string;
-  readonly remedy?: string;
+  readonly path?: string | undefined;
+  readonly remedy?: string | undefined;
   readonly cause?: unknown;
 }
 

@@ -242,7 +242,7 @@ function missing(file: string, cause?: unknown): VgpuError {
       readBuildInfo()?.packaged === 'deb'
         ? 'on Debian the daemon is a package of its own: apt install vgpu-hostd, which prints the next command'
         : 'build it (npm run build) or install vgpu-agent again; files of it are missing',
-    ...(cause === undefined ? {} : { cause }),
+    cause,
   });
 }
 

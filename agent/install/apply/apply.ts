@@ -6,7 +6,7 @@
  * restart comes after the commit, because a service that does not start proves nothing about the files: the verdict
  * judges it, and `--rollback-on-failure` uses the undo log that `keepUndo` keeps.
  */
-import type { Emit } from '../../contracts/events.js';
+import { type Emit, note } from '../../contracts/events.js';
 import type { Manifest, OwnedItem } from '../../contracts/manifest.js';
 import type { Change, Plan } from '../../contracts/plan.js';
 import { stopIfAsked, VgpuError } from '../../lib/errors.js';
@@ -223,16 +223,10 @@ async function finish(effects: ApplyEffects, transaction: Transaction, emit: Emi
     await sweepStore(effects, transaction, emit);
     await closeTransaction(effects.disk);
   } catch (error) {
-    const { text, operation, path, remedy } = failureOf(error);
+    const failure = failureOf(error);
     throw new VgpuError(
-      `the ${transaction.begin.intent} is done, but cleaning up failed: ${text}. The next vgpu-agent install or uninstall tries again`,
-      {
-        kind: 'failed',
-        operation,
-        ...(path === undefined ? {} : { path }),
-        ...(remedy === undefined ? {} : { remedy }),
-        cause: error,
-      },
+      `the ${transaction.begin.intent} is done, but cleaning up failed: ${failure.text}. The next vgpu-agent install or uninstall tries again`,
+      { ...failure, kind: 'failed', cause: error },
     );
   }
 }
@@ -270,13 +264,9 @@ async function runService(
     await serviceAction(change, effects);
     emit({ kind: 'change-done', ...place, milliseconds: performance.now() - begun });
   } catch (error) {
-    emit({
-      kind: 'note',
-      level: 'warning',
-      code: 'service-failed',
-      text: `cannot ${change.action} ${change.unit}: ${failureOf(error).text}`,
-      remedy: `${changeTitle(change)}, and journalctl -u ${change.unit} says why`,
-    });
+    const text = `cannot ${change.action} ${change.unit}: ${failureOf(error).text}`;
+    const remedy = `${changeTitle(change)}, and journalctl -u ${change.unit} says why`;
+    note(emit, 'warning', 'service-failed', text, remedy);
   }
   // The catalog's database is journald's own; without it only journalctl -x has less to say.
   await effects.runner.run('journalctl', ['--update-catalog']).catch(() => {});

@@ -1,5 +1,6 @@
 /** One change of a plan, as steps of the transaction. */
 import path from 'node:path';
+import { note } from '../../contracts/events.js';
 import type { ShimBuild } from '../../contracts/facts.js';
 import { type OwnedItem, type PathState, sameContent } from '../../contracts/manifest.js';
 import type { Change, Preflight } from '../../contracts/plan.js';
@@ -10,7 +11,7 @@ import { sha256, withItem, withoutAlternative, withoutPath } from './manifest.js
 import { isAlready, type Target } from './place.js';
 import { release } from './release.js';
 import { installAlternative, readGroup, removeAlternative, runLdconfig, runReload, specOf } from './tools.js';
-import { keepAside, type Work } from './transaction.js';
+import { keepEdited, type Work } from './transaction.js';
 
 /** Carries out the change; returns the new items of the manifest. Throws the error of a step; undoes nothing. */
 export async function carryOut(
@@ -134,7 +135,7 @@ async function preflight({ effects, emit }: Work, { user, required, inherited }:
     const problem = await effects.loadProblem(user, file);
     if (problem === null) continue;
     const text = `the unit had this in LD_PRELOAD before vgpu-agent, and it stays there: ${problem}`;
-    emit({ kind: 'note', level: 'warning', code: 'preload-entry-broken', text, remedy: null });
+    note(emit, 'warning', 'preload-entry-broken', text);
   }
 }
 
@@ -157,7 +158,11 @@ async function put(work: Put, items: readonly OwnedItem[]): Promise<readonly Own
   } else if (work.before !== undefined) checkStillSo(work.path, work.before, found);
   const made = await transaction.makeParents(work.path);
   const owned = made.reduce((all, parent) => withDirectory(all, parent, 0o755), items);
-  await keepEdited(work, earlier, found);
+  // A small installed file that a person edited: the edited text is kept when the file is written again.
+  const edited = earlier?.kind === 'file' && found.kind === 'file' && !isOurs(earlier, found);
+  if (edited && !isInStore(work.path) && !isAlready(found, target)) {
+    await keepEdited(work, work.path, () => null);
+  }
   const { from, backup } = await transaction.place(work.path, target);
   const before: PathState = isAlready(found, target) ? { kind: 'absent' } : from;
   const what = { path: work.path, before, backup, ownerPackage };
@@ -166,20 +171,6 @@ async function put(work: Put, items: readonly OwnedItem[]): Promise<readonly Own
       ? { kind: 'link', target: target.target, ...what }
       : { kind: 'file', sha256: target.sha256, mode: target.mode, ...what };
   return withItem(owned, item, from);
-}
-
-/** A small installed file that a user edited: the edited text is kept when the file is written again. */
-async function keepEdited(work: Put, earlier: OwnedItem | undefined, present: PathState): Promise<void> {
-  if (earlier?.kind !== 'file' || isInStore(work.path) || present.kind !== 'file') return;
-  if (isOurs(earlier, present) || isAlready(present, work.target)) return;
-  const where = await keepAside(work.effects.disk, work.transaction, work.path);
-  work.emit({
-    kind: 'note',
-    level: 'warning',
-    code: 'edited-file-kept',
-    text: `${work.path} was edited since vgpu-agent wrote it; the edited text is kept as ${where}`,
-    remedy: null,
-  });
 }
 
 /** Throws if the path has changed since the user accepted the plan. */
@@ -258,15 +249,8 @@ async function removeDirectory(
   const present = await effects.disk.inspect(directory);
   if (present.kind === 'directory') {
     if (present.empty) await transaction.place(directory, { kind: 'absent' });
-    else {
-      emit({
-        kind: 'note',
-        level: 'info',
-        code: 'directory-kept',
-        text: `${directory} stays: it holds files that vgpu-agent did not make`,
-        remedy: null,
-      });
-    }
+    else
+      note(emit, 'info', 'directory-kept', `${directory} stays: it holds files that vgpu-agent did not make`);
   }
   return withoutPath(items, directory);
 }

@@ -64,10 +64,8 @@ export function rolledBack(error: unknown): VgpuError {
   const failure = failureOf(error);
   const interrupted = error instanceof VgpuError && error.kind === 'interrupted';
   return new VgpuError(`${failure.text}; everything was undone`, {
+    ...failure,
     kind: interrupted ? 'interrupted' : 'rolled-back',
-    operation: failure.operation,
-    ...(failure.path === undefined ? {} : { path: failure.path }),
-    ...(failure.remedy === undefined ? {} : { remedy: failure.remedy }),
     cause: error,
   });
 }
@@ -78,9 +76,8 @@ export function undecided(error: unknown, intent: 'install' | 'uninstall'): Vgpu
   return new VgpuError(
     `${failure.text}; every change of the ${intent} is made, but the disk did not confirm the last record. Nothing more was changed: the next vgpu-agent install or uninstall finishes it or takes it back`,
     {
+      ...failure,
       kind: 'failed',
-      operation: failure.operation,
-      ...(failure.path === undefined ? {} : { path: failure.path }),
       remedy:
         'look for errors of the disk (dmesg), then run vgpu-agent install or vgpu-agent uninstall again',
       cause: error,
@@ -94,9 +91,8 @@ export function undoFailed(error: unknown, undoError: unknown): VgpuError {
   return new VgpuError(
     `${first.text}; undoing it failed too: ${second.text}. No data is lost: the next vgpu-agent install or uninstall continues from there`,
     {
+      ...second,
       kind: 'failed',
-      operation: second.operation,
-      ...(second.path === undefined ? {} : { path: second.path }),
       remedy: second.remedy ?? 'run vgpu-agent install or vgpu-agent uninstall again',
       cause: undoError,
     },

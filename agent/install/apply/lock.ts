@@ -151,8 +151,8 @@ function cannotLock(message: string, cause?: unknown): VgpuError {
   return new VgpuError(message, {
     kind: 'failed',
     operation: 'take the lock',
-    ...(absent ? { remedy: 'install the package util-linux, which provides flock' } : {}),
-    ...(cause === undefined ? {} : { cause }),
+    remedy: absent ? 'install the package util-linux, which provides flock' : undefined,
+    cause,
   });
 }
 

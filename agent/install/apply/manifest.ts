@@ -29,7 +29,7 @@ function unreadable(file: string, why: string, cause?: unknown): VgpuError {
     operation: 'read the manifest',
     path: file,
     remedy: `use the vgpu-agent version that wrote it, or move ${file} away: install then adopts what is there`,
-    ...(cause === undefined ? {} : { cause }),
+    cause,
   });
 }
 

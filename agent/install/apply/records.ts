@@ -18,14 +18,13 @@ import {
   groupBefore,
   hash,
   items,
-  object,
   oneOf,
   path,
   pathState,
   text,
 } from '../../contracts/manifest-schema.js';
 import { VgpuError } from '../../lib/errors.js';
-import { firstProblem, type SchemaCheck, schemaCheck } from '../../lib/schema.js';
+import { firstProblem, object, type SchemaCheck, schemaCheck } from '../../lib/schema.js';
 import { syncParent } from './disk.js';
 import type { Disk } from './effects.js';
 import { sha256 } from './manifest.js';

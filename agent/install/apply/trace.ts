@@ -4,7 +4,7 @@
  * files are below /run, so a reboot removes them.
  */
 import path from 'node:path';
-import type { Emit } from '../../contracts/events.js';
+import { type Emit, note } from '../../contracts/events.js';
 import { VgpuError } from '../../lib/errors.js';
 import {
   storeVersions,
@@ -28,14 +28,9 @@ export async function beginTrace(plan: TracePlan, effects: TraceEffects): Promis
   try {
     await arm(plan, effects);
   } catch (cause) {
-    const { text, path: file, remedy } = failureOf(cause);
-    throw new VgpuError(`${plan.unit} cannot be traced: ${text}. It was not restarted`, {
-      kind: 'failed',
-      operation: 'trace',
-      ...(file === undefined ? {} : { path: file }),
-      ...(remedy === undefined ? {} : { remedy }),
-      cause,
-    });
+    const failure = failureOf(cause);
+    const text = `${plan.unit} cannot be traced: ${failure.text}. It was not restarted`;
+    throw new VgpuError(text, { ...failure, kind: 'failed', operation: 'trace', cause });
   }
 }
 
@@ -92,15 +87,10 @@ export async function recoverTrace(effects: TraceEffects, emit: Emit): Promise<b
   const restart = runs ? await restartForTrace(unit, effects) : null;
   await forgetTrace(effects);
   const failed = restart?.kind === 'failed';
-  emit({
-    kind: 'note',
-    level: 'warning',
-    code: 'trace-taken-back',
-    text:
-      `a doctor --trace of ${unit} was interrupted; vgpu-agent removed what it left` +
-      (restart === null ? '' : failed ? `, but: ${restart.message}` : `, and ${unit} started again`),
-    remedy: failed ? `systemctl restart ${unit}` : null,
-  });
+  const outcome =
+    restart === null ? '' : failed ? `, but: ${restart.message}` : `, and ${unit} started again`;
+  const text = `a doctor --trace of ${unit} was interrupted; vgpu-agent removed what it left${outcome}`;
+  note(emit, 'warning', 'trace-taken-back', text, failed ? `systemctl restart ${unit}` : null);
   return true;
 }
 

@@ -2,7 +2,7 @@
 
 import { randomBytes } from 'node:crypto';
 import path from 'node:path';
-import type { Emit } from '../../contracts/events.js';
+import { type Emit, note } from '../../contracts/events.js';
 import type { Manifest, PathState } from '../../contracts/manifest.js';
 import { VgpuError } from '../../lib/errors.js';
 import { syncParent } from './disk.js';
@@ -133,10 +133,15 @@ export interface Work {
   readonly emit: Emit;
 }
 
-/** Copies the file at `file` aside as a step of the transaction; answers where it is now. */
-export async function keepAside(disk: Disk, transaction: OpenTransaction, file: string): Promise<string> {
+/** Copies a file that a person edited aside, as a step of the transaction. */
+export async function keepEdited(
+  { effects: { disk }, transaction, emit }: Work,
+  file: string,
+  remedy: (where: string) => string | null,
+): Promise<void> {
   const state = await disk.inspect(file);
   const aside = await asideFor(disk, file, state.kind === 'file' ? state.sha256 : null);
   if (!aside.kept) await transaction.place(aside.path, { kind: 'copy', backup: file, state });
-  return aside.path;
+  const text = `${file} was edited since vgpu-agent wrote it; the edited text is kept as ${aside.path}`;
+  note(emit, 'warning', 'edited-file-kept', text, remedy(aside.path));
 }

@@ -1,5 +1,5 @@
 /** install: inspect, plan, show, apply, restart, confirm, verdict. The service runs the same. */
-import type { Emit } from '../../contracts/events.js';
+import { type Emit, note } from '../../contracts/events.js';
 import type { MachineFacts } from '../../contracts/facts.js';
 import type { Verdict } from '../../contracts/verdict.js';
 import { stopIfAsked, VgpuError } from '../../lib/errors.js';
@@ -275,15 +275,8 @@ async function tellTakenBack(
   restart: RestartOutcome,
   emit: Emit,
 ): Promise<void> {
-  if (restart.kind === 'failed') {
-    emit({
-      kind: 'note',
-      level: 'warning',
-      code: 'restart-failed',
-      text: restart.message,
-      remedy: `systemctl restart ${plan.unit}`,
-    });
-  }
+  if (restart.kind === 'failed')
+    note(emit, 'warning', 'restart-failed', restart.message, `systemctl restart ${plan.unit}`);
   await work.journal.write({
     kind: 'rolledBack',
     profile: plan.profile,
@@ -297,8 +290,8 @@ function takenBack(error: VgpuError, remedy: string | undefined): VgpuError {
   return new VgpuError(`${error.message}. Everything was undone`, {
     kind: 'rolled-back',
     operation: error.operation,
-    ...(error.path === undefined ? {} : { path: error.path }),
-    ...(remedy === undefined ? {} : { remedy }),
+    path: error.path,
+    remedy,
     cause: error,
   });
 }

@@ -2,7 +2,7 @@
  * doctor --trace: one start of the service with the tracer before everything that it loads, then one as before. The
  * lock is held from the first change to the last, so that no repair and no other command comes between.
  */
-import type { Emit } from '../../contracts/events.js';
+import { type Emit, note } from '../../contracts/events.js';
 import type { MachineFacts } from '../../contracts/facts.js';
 import type { UnitFacts } from '../../contracts/unit.js';
 import type { ContentCache } from '../../guest/files/content.js';
@@ -197,15 +197,8 @@ async function putBack(
   const mark = await work.mark(unit, request.signal);
   emit({ kind: 'phase', phase: 'restart', text: `${unit.name}, as before` });
   const outcome = await work.tracing.restart(unit.name);
-  if (outcome.kind === 'failed') {
-    emit({
-      kind: 'note',
-      level: 'warning',
-      code: 'restart-failed',
-      text: outcome.message,
-      remedy: `systemctl restart ${unit.name}`,
-    });
-  }
+  if (outcome.kind === 'failed')
+    note(emit, 'warning', 'restart-failed', outcome.message, `systemctl restart ${unit.name}`);
   return mark;
 }
 
@@ -221,13 +214,8 @@ export async function takeBackTrace(work: Workplace, emit: Emit): Promise<boolea
     return await work.locked('repair', () => work.recoverTrace(emit), { waitMs: 0 });
   } catch (error) {
     if (!(error instanceof VgpuError) || error.kind !== 'refused') throw error;
-    emit({
-      kind: 'note',
-      level: 'warning',
-      code: 'trace-under-way',
-      text: `the service is being traced: ${error.message}`,
-      remedy: 'run the same command again when that is done',
-    });
+    const text = `the service is being traced: ${error.message}`;
+    note(emit, 'warning', 'trace-under-way', text, 'run the same command again when that is done');
     return false;
   }
 }

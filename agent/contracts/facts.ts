@@ -32,8 +32,6 @@ export interface ElfFacts {
   readonly type: 'dyn' | 'exec' | 'rel' | 'other';
   readonly soname: string | null;
   readonly needed: readonly string[];
-  readonly rpath: string | null;
-  readonly runpath: string | null;
   /** The JSON descriptor of `.note.vgpu`, if it is ours. */
   readonly provenance: { readonly component: string; readonly version: string; readonly wire: number } | null;
 }

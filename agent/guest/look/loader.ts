@@ -4,7 +4,7 @@ import path from 'node:path';
 import type { LibraryVendor, MachineFacts } from '../../contracts/facts.js';
 import type { LoadedUnit } from '../../contracts/unit.js';
 import { changeableByOthers } from '../../lib/trust/files.js';
-import { descriptorSource, readProgram, segmentInterpreter } from '../elf.js';
+import { descriptorSource, readInterpreter } from '../elf.js';
 import type { ContentCache } from '../files/content.js';
 import { Root } from '../files/root.js';
 import { canLoad, describeLoadCheck } from '../unit/access.js';
@@ -285,23 +285,12 @@ async function whyNot(
   }
 }
 
-// Which loader a program names (PT_INTERP).
-
-const maxInterpreter = 4096;
-
-/** `/lib64/ld-linux-x86-64.so.2`; null for a static program, a script, and what may not be read. */
+/** The loader that a program names; null for a static program, a script, and what may not be read. */
 function interpreterOf(root: Root, executable: string): string | null {
   const descriptor = root.open(executable);
   if (descriptor === null) return null;
   try {
-    const source = descriptorSource(descriptor);
-    const program = readProgram(source);
-    if (typeof program === 'string') return null;
-    const segment = program.segments.find((one) => one.type === segmentInterpreter);
-    if (segment === undefined || segment.fileSize > maxInterpreter) return null;
-    const text = source.read(segment.offset, segment.fileSize);
-    const end = text?.indexOf(0) ?? -1;
-    return text === null || end === -1 ? null : text.toString('utf8', 0, end);
+    return readInterpreter(descriptorSource(descriptor));
   } finally {
     closeSync(descriptor);
   }

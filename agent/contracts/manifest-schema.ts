@@ -3,7 +3,6 @@ import { firstProblem, object, schemaCheck } from '../lib/schema.js';
 import type { Manifest } from './manifest.js';
 
 export const text = { type: 'string', minLength: 1 } as const;
-const textOrNull = { type: ['string', 'null'] } as const;
 export const path = { type: 'string', pattern: '^/[^\\u0000]*$' } as const;
 const mode = { type: 'integer', minimum: 0, maximum: 0o177777 } as const;
 export const hash = { type: 'string', pattern: '^[0-9a-f]{64}$' } as const;
@@ -39,7 +38,7 @@ export const pathState = { $ref: '#/$defs/pathState' } as const;
 
 /** A name in the backup directory, never a way out of it. */
 export const backup = { type: ['string', 'null'], pattern: '^(?!\\.{1,2}$)[^/\\u0000]+$' } as const;
-const before = { before: pathState, backup, ownerPackage: textOrNull } as const;
+const before = { before: pathState, backup } as const;
 export const groupBefore = object({ status: { enum: ['auto', 'manual'] }, value: { type: 'string' } });
 
 export const items = {

@@ -51,7 +51,6 @@ export type OwnedItem =
       readonly before: PathState;
       /** Name inside the backup directory when `before` was anything; null when it was absent. */
       readonly backup: string | null;
-      readonly ownerPackage: string | null;
     }
   | {
       readonly kind: 'link';
@@ -59,7 +58,6 @@ export type OwnedItem =
       readonly target: string;
       readonly before: PathState;
       readonly backup: string | null;
-      readonly ownerPackage: string | null;
     }
   | { readonly kind: 'directory'; readonly path: string; readonly mode: number }
   | {

@@ -65,6 +65,7 @@ const dropInName = '50-vgpu.conf';
 /** udev rule: which users may open memory that this guest shares with its host. */
 export const vmMemoryRule = '/etc/udev/rules.d/70-vgpu-memory.rules';
 
+export const systemdUnits = '/etc/systemd/system';
 export const agentUnit = 'vgpu-agent.service';
 export const agentUnitFile = '/etc/systemd/system/vgpu-agent.service';
 export const agentUnitLink = '/etc/systemd/system/multi-user.target.wants/vgpu-agent.service';

@@ -95,11 +95,11 @@ async function fillStore(
   for (const file of shim.files) {
     const content = await readWhole(work, file, 'copy the shim into the store');
     const target: Target = { kind: 'file', content, sha256: file.sha256, mode: file.mode };
-    owned = await put({ ...work, path: path.join(directory, file.name), target, ownerPackage: null }, owned);
+    owned = await put({ ...work, path: path.join(directory, file.name), target }, owned);
   }
   for (const link of shim.links) {
     const target: Target = { kind: 'link', target: link.target };
-    owned = await put({ ...work, path: path.join(directory, link.name), target, ownerPackage: null }, owned);
+    owned = await put({ ...work, path: path.join(directory, link.name), target }, owned);
   }
   return owned;
 }
@@ -144,11 +144,10 @@ interface Put extends Work {
   readonly target: Extract<Target, { kind: 'file' | 'link' }>;
   /** The state that the plan saw there; absent for the store's own files, which no other plan contains. */
   readonly before?: PathState;
-  readonly ownerPackage: string | null;
 }
 
 async function put(work: Put, items: readonly OwnedItem[]): Promise<readonly OwnedItem[]> {
-  const { effects, transaction, target, ownerPackage } = work;
+  const { effects, transaction, target } = work;
   const earlier = findItem(items, work.path);
   const found = await effects.disk.inspect(work.path);
   if (isAlready(found, target)) {
@@ -165,7 +164,7 @@ async function put(work: Put, items: readonly OwnedItem[]): Promise<readonly Own
   }
   const { from, backup } = await transaction.place(work.path, target);
   const before: PathState = isAlready(found, target) ? { kind: 'absent' } : from;
-  const what = { path: work.path, before, backup, ownerPackage };
+  const what = { path: work.path, before, backup };
   const item: OwnedItem =
     target.kind === 'link'
       ? { kind: 'link', target: target.target, ...what }
@@ -186,7 +185,7 @@ function checkStillSo(file: string, planned: PathState, found: PathState): void 
 
 /** The state of an adopted path, whose former state is unknown. */
 function itemOf(file: string, state: PathState): OwnedItem {
-  const unknown = { before: { kind: 'absent' }, backup: null, ownerPackage: null } as const;
+  const unknown = { before: { kind: 'absent' }, backup: null } as const;
   switch (state.kind) {
     case 'file':
       return { kind: 'file', path: file, sha256: state.sha256, mode: state.mode, ...unknown };

@@ -106,5 +106,5 @@ function keepsEarlier(earlier: OwnedItem, item: OwnedItem, found: PathState): bo
 function withBefore(item: OwnedItem, earlier: OwnedItem): OwnedItem {
   if (item.kind !== 'file' && item.kind !== 'link') return item;
   if (earlier.kind !== 'file' && earlier.kind !== 'link') return item;
-  return { ...item, before: earlier.before, backup: earlier.backup, ownerPackage: earlier.ownerPackage };
+  return { ...item, before: earlier.before, backup: earlier.backup };
 }

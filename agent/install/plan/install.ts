@@ -128,8 +128,8 @@ export function planInstall(profile: Profile, facts: MachineFacts, options: Plan
 }
 
 /** The first thing a person has to know of a machine where a run was cut short. */
-export function interruptedWarning(facts: MachineFacts): readonly Warning[] {
-  if (!facts.interrupted) return [];
+export function interruptedWarning({ interrupted }: Pick<MachineFacts, 'interrupted'>): readonly Warning[] {
+  if (!interrupted) return [];
   return [
     {
       code: 'interrupted-run',

@@ -68,7 +68,6 @@ export function writeChange(
     mode: 0o644,
     before: present.state,
     previousContent: present.content,
-    ownerPackage: null,
     ...(preflight === undefined ? {} : { preflight }),
     reason,
   };
@@ -106,7 +105,6 @@ export function storeChanges(facts: MachineFacts): readonly Change[] {
       path: storeCurrent,
       target,
       before: store.current,
-      ownerPackage: null,
       reason: `the version in use${from}; everything installed goes through this link`,
     });
   } else if (!isOwned(facts, storeCurrent)) {

@@ -158,7 +158,6 @@ function ldconfigLink(place: Place, found: string, facts: MachineFacts): Verdict
       path: versioned,
       target,
       before: there,
-      ownerPackage: null,
       reason: `ldconfig sets ${path.basename(candidate.path)} to the highest version here at every run; this is the highest`,
     });
   }
@@ -168,7 +167,7 @@ function ldconfigLink(place: Place, found: string, facts: MachineFacts): Verdict
       path: candidate.path,
       target: name,
       before: state,
-      ownerPackage: candidate.ownerOfPath,
+      ...ofPackage(candidate),
       reason: `${found}; ldconfig keeps the new link`,
     });
   }
@@ -195,11 +194,15 @@ function link(place: Place, reason: string): Verdict {
         path: candidate.path,
         target,
         before: candidate.state,
-        ownerPackage: candidate.ownerOfPath,
+        ...ofPackage(candidate),
         reason,
       },
     ],
   };
+}
+
+function ofPackage({ ownerOfPath }: LibraryCandidate): { readonly ownerPackage?: string } {
+  return ownerOfPath === null ? {} : { ownerPackage: ownerOfPath };
 }
 
 function linkReason(candidate: LibraryCandidate, present: string): string {

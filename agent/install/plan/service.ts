@@ -37,7 +37,6 @@ export function servicePlan(facts: MachineFacts, options: PlanOptions, endpoint:
       path: link.path,
       target: link.target,
       before: link.state,
-      ownerPackage: null,
       reason: 'starts the service at boot',
     });
   }

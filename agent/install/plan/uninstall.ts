@@ -28,7 +28,7 @@ import { isOwnCdi } from './cdi.js';
 import { deliveryOf } from './container.js';
 import { interruptedWarning } from './install.js';
 import { loaderConfText, writeChange } from './our-files.js';
-import { findConsumer, itemsOfVersion, itemsOnlyFor, withoutConsumer } from './owned.js';
+import { findConsumer, isOurs, itemsOfVersion, itemsOnlyFor, staysEdited, withoutConsumer } from './owned.js';
 import { isVersionOf, versionsBeside } from './public-links.js';
 import { leansOnStore } from './restart.js';
 import { serviceText } from './service.js';
@@ -65,7 +65,9 @@ export function planUninstall(
     changes: [...changes, ...restartChange(facts, unit, options, changes), ...service.run],
     warnings: [
       ...interruptedWarning(facts),
-      ...(manifest === null ? traceWarnings(facts) : editWarnings(facts, items)),
+      ...(manifest === null
+        ? traceWarnings(facts)
+        : editWarnings([facts.dropIn, facts.loaderConf, facts.guestConf], items)),
       ...notInstalledWarning(facts, unit),
       ...deviceWarnings(facts, changes),
     ],
@@ -179,23 +181,22 @@ function ownedChanges(
     ...storeIds(facts, items).map(
       (id): Change => ({ kind: 'remove-store', id, reason: 'no link or setting refers to it any more' }),
     ),
-    ...reversed
-      .filter((item) => item.kind === 'directory' && !isInVersion(item.path))
-      .map(
-        ({ path }): Change => ({
-          kind: 'remove-directory',
-          path,
-          reason: 'vgpu-agent made it; it is removed if it is empty',
-        }),
-      ),
+    ...removeDirectories(reversed.filter(({ path }) => !isInVersion(path))),
   ];
 }
 
-function giveBack(item: PlacedItem, reason: string): Change {
+export function removeDirectories(items: readonly OwnedItem[]): readonly Change[] {
+  const reason = 'vgpu-agent made it; it is removed if it is empty';
+  return items
+    .filter(({ kind }) => kind === 'directory')
+    .map(({ path }) => ({ kind: 'remove-directory', path, reason }));
+}
+
+export function giveBack(item: PlacedItem, reason: string): Change {
   return { kind: 'remove-owned', path: item.path, restores: item.before, reason };
 }
 
-function backReason({ before }: PlacedItem): string {
+export function backReason({ before }: PlacedItem): string {
   switch (before.kind) {
     case 'absent':
       return 'nothing was here before';
@@ -285,22 +286,17 @@ function deviceWarnings(facts: MachineFacts, changes: readonly Change[]): readon
   ];
 }
 
-function editWarnings(facts: MachineFacts, items: readonly OwnedItem[]): readonly Warning[] {
-  return [facts.dropIn, facts.loaderConf, facts.guestConf].flatMap((file) => {
-    const item = items.find((one) => one.kind === 'file' && one.path === file.path);
-    if (item?.kind !== 'file' || !isEdited(file, item.sha256)) return [];
-    return [
-      {
-        code: 'edited-file',
-        message: `${file.path} was edited since vgpu-agent wrote it; the edited text is kept as ${file.path}.vgpu-save`,
-        remedy: null,
-      },
-    ];
+export function editWarnings(
+  files: readonly OwnedFileFacts[],
+  items: readonly OwnedItem[],
+): readonly Warning[] {
+  return files.flatMap(({ path, state }) => {
+    const item = items.find((one) => one.kind === 'file' && one.path === path);
+    if (item === undefined || state.kind !== 'file' || isOurs(item, state)) return [];
+    const kept = staysEdited(item, state) ? 'it stays' : `the edited text is kept as ${path}.vgpu-save`;
+    const message = `${path} was edited since vgpu-agent wrote it; ${kept}`;
+    return [{ code: 'edited-file', message, remedy: null }];
   });
-}
-
-function isEdited({ state }: OwnedFileFacts, sha256: string): boolean {
-  return state.kind === 'file' && state.sha256 !== sha256;
 }
 
 function traceWarnings(facts: MachineFacts): readonly Warning[] {

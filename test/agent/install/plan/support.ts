@@ -128,7 +128,6 @@ export const tracerManifest: NonNullable<MachineFacts['manifest']> = {
       mode: 0o644,
       before: { kind: 'absent' },
       backup: null,
-      ownerPackage: null,
     },
   ],
 };

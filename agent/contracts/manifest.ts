@@ -21,7 +21,7 @@ interface Ownership {
 }
 
 /** The content of a path as a reader finds it: enough to know our work from a stranger's. A PathState is one, and so is a file's or link's item. */
-type Content =
+export type Content =
   | { readonly kind: 'absent' | 'directory' | 'other' | 'alternative' }
   | { readonly kind: 'link'; readonly target: string }
   | { readonly kind: 'file'; readonly sha256: string };

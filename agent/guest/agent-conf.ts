@@ -6,8 +6,8 @@ import { VgpuError } from '../lib/errors.js';
 import { agentConf, packageRoot } from '../lib/paths.js';
 import { schemaCheck } from '../lib/schema.js';
 import { readLimited } from '../lib/trust/files.js';
-import { parseJson, placesIn } from '../profile/json.js';
-import { problemsOf, readablePointer } from '../profile/validate.js';
+import { parseJson } from '../profile/json.js';
+import { badFile, problemLines, problemsOf } from '../profile/validate.js';
 import { hostsText, parseHosts } from './vgpu-host/endpoint.js';
 
 /** A profile, with its own unit (null) or another one. */
@@ -96,20 +96,9 @@ export function createConfigReader(
   const check = schemaCheck<ConfigFile>(Object(schema));
   return (text, file) => {
     const parsed = parseJson(text);
-    if (parsed.kind === 'bad') {
-      const { line, column } = parsed.place;
-      throw badConfig(file, [`line ${line}, column ${column}: not JSON: ${parsed.message}`]);
-    }
+    if (parsed.kind === 'bad') throw badConfig(file, [parsed.problem]);
     const checked = check(parsed.value);
-    if (checked.kind === 'wrong') {
-      const places = placesIn(text);
-      const lines = problemsOf(checked.errors).map(({ pointer, message }) => {
-        const place = places.get(pointer);
-        const field = pointer === '' ? 'the file' : readablePointer(pointer);
-        return `${place === undefined ? '' : `line ${place.line}, `}${field}: ${message}`;
-      });
-      throw badConfig(file, lines);
-    }
+    if (checked.kind === 'wrong') throw badConfig(file, problemLines(text, problemsOf(checked.errors)));
     const given = checked.value;
     if (given.profile !== undefined && given.consumers !== undefined) {
       throw badConfig(file, ['profile: remove it, because consumers already names the profile']);
@@ -142,14 +131,9 @@ function consumersOf(given: ConfigFile['consumers']): AgentConfig['consumers'] {
   );
 }
 
-function badConfig(file: string, problems: readonly string[]): VgpuError {
-  const text = problems.length === 1 ? `${file}: ${problems[0]}` : `${file}:\n  ${problems.join('\n  ')}`;
-  return new VgpuError(text, {
-    kind: 'profile',
-    operation: 'read the configuration',
-    path: file,
-    remedy: 'correct the file; vgpu-agent.json(5) explains every key',
-  });
+function badConfig(file: string, lines: readonly string[]): VgpuError {
+  const remedy = 'correct the file; vgpu-agent.json(5) explains every key';
+  return badFile(file, lines, { operation: 'read the configuration', remedy });
 }
 
 /** No configuration is near it. */

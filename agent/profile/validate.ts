@@ -1,9 +1,10 @@
 /** From parsed JSON to a Profile, or a list of what is wrong with it, each with its field. */
 import type { DefinedError } from 'ajv';
 import validRange from 'semver/ranges/valid.js';
+import { VgpuError } from '../lib/errors.js';
 import { schemaCheck } from '../lib/schema.js';
 import { isVariable, variableNames, variablesIn } from './instance.js';
-import { type Json, pointerPart } from './json.js';
+import { type Json, placesIn, pointerPart } from './json.js';
 import { compilePattern } from './patterns.js';
 import type { DeviceRule, Profile } from './types.js';
 
@@ -27,7 +28,26 @@ export function readablePointer(pointer: string): string {
     else if (/^[A-Za-z_$][\w$-]*$/.test(name)) readable += readable === '' ? name : `.${name}`;
     else readable += `[${JSON.stringify(name)}]`;
   }
-  return readable === '' ? 'the profile' : readable;
+  return readable === '' ? 'the file' : readable;
+}
+
+/** The error of a file that a person wrote, with a line for each problem. */
+export function badFile(
+  file: string,
+  lines: readonly string[],
+  details: { readonly operation: string; readonly remedy: string },
+): VgpuError {
+  const text = lines.length === 1 ? `${file}: ${lines[0]}` : `${file}:\n  ${lines.join('\n  ')}`;
+  return new VgpuError(text, { kind: 'profile', path: file, ...details });
+}
+
+/** `line 3, log.devices[0]: MESSAGE`. */
+export function problemLines(text: string, problems: readonly Problem[]): readonly string[] {
+  const places = placesIn(text);
+  return problems.map(({ pointer, message }) => {
+    const place = places.get(pointer);
+    return `${place === undefined ? '' : `line ${place.line}, `}${readablePointer(pointer)}: ${message}`;
+  });
 }
 
 /** Compiles the schema once; a test checks the shipped one against JSON Schema 2020-12. */

@@ -8,7 +8,7 @@ import fs from 'node:fs/promises';
 import { machine } from 'node:os';
 import path from 'node:path';
 import type { PathState } from '../../contracts/manifest.js';
-import { ContentCache } from '../../guest/files/content.js';
+import { ContentCache, stateAt } from '../../guest/files/content.js';
 import { canLoad, describeLoadCheck } from '../../guest/unit/access.js';
 import { mappedUnder } from '../../guest/unit/processes.js';
 import { errnoOf, VgpuError } from '../../lib/errors.js';
@@ -34,19 +34,7 @@ class NodeDisk implements Disk {
 
   async inspect(file: string): Promise<PathState> {
     const host = this.#prefix + file;
-    const stats = absentAsNull(() => sync.lstatSync(host, { bigint: true }));
-    if (stats === null) return { kind: 'absent' };
-    const owner = { uid: Number(stats.uid), gid: Number(stats.gid), mtimeNs: String(stats.mtimeNs) };
-    const mode = Number(stats.mode & 0o7777n);
-    if (stats.isSymbolicLink()) return { kind: 'link', target: sync.readlinkSync(host), ...owner };
-    if (stats.isDirectory()) {
-      return { kind: 'directory', empty: sync.readdirSync(host).length === 0, mode, ...owner };
-    }
-    if (stats.isFile()) {
-      const size = Number(stats.size);
-      return { kind: 'file', size, sha256: await hashOf(host, size), mode, ...owner };
-    }
-    return { kind: 'other', type: typeOf(stats), ...owner };
+    return stateAt(host, async (size) => ({ size, sha256: await hashOf(host, size) }));
   }
 
   async read(file: string): Promise<Buffer | null> {
@@ -175,28 +163,14 @@ function absentAsNull<T>(look: () => T): T | null {
   }
 }
 
-function typeOf(stats: sync.BigIntStats): 'fifo' | 'socket' | 'block' | 'character' {
-  if (stats.isFIFO()) return 'fifo';
-  if (stats.isSocket()) return 'socket';
-  return stats.isBlockDevice() ? 'block' : 'character';
-}
-
-const chunkBytes = 1 << 18;
+/** A small file is read at once: the thread pool takes longer. */
+const smallBytes = 1 << 18;
 
 async function hashOf(host: string, size: number): Promise<string> {
   const hash = createHash('sha256');
-  if (size <= chunkBytes) return hash.update(sync.readFileSync(host)).digest('hex');
-  const handle = await fs.open(host, 'r');
-  try {
-    const buffer = Buffer.alloc(chunkBytes);
-    for (;;) {
-      const { bytesRead } = await handle.read(buffer, 0, buffer.length);
-      if (bytesRead === 0) return hash.digest('hex');
-      hash.update(buffer.subarray(0, bytesRead));
-    }
-  } finally {
-    await handle.close();
-  }
+  if (size <= smallBytes) return hash.update(sync.readFileSync(host)).digest('hex');
+  for await (const chunk of sync.createReadStream(host)) hash.update(chunk);
+  return hash.digest('hex');
 }
 
 /** cp(1) prints the errno only as text, so this repeats the copy to get the errno; null: it works, or is no file. */

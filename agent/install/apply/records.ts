@@ -11,7 +11,7 @@
  * failed: nothing more is changed, the failure is reported, and `recover` decides from the file. A record that reads as
  * missing was never written (a failed fsync(2) loses pages, but adds none).
  */
-import type { Manifest, PathState } from '../../contracts/manifest.js';
+import type { Content, Manifest, PathState } from '../../contracts/manifest.js';
 import {
   backup,
   definitions,
@@ -30,13 +30,6 @@ import type { Disk } from './effects.js';
 import { sha256 } from './manifest.js';
 import { place } from './place.js';
 
-/** `to` for the undo: enough to distinguish our work from another program's. */
-export type Aim =
-  | { readonly kind: 'absent' }
-  | { readonly kind: 'link'; readonly target: string }
-  | { readonly kind: 'file'; readonly sha256: string }
-  | { readonly kind: 'directory' };
-
 export interface AlternativeSpec {
   readonly group: string;
   readonly link: string;
@@ -51,7 +44,8 @@ export interface PathRecord {
   readonly from: PathState;
   /** Name in the backup directory of the copy of `from`; null when it was absent. */
   readonly backup: string | null;
-  readonly to: Aim;
+  /** What the step put there: tells the undo our work from another program's. */
+  readonly to: Content;
 }
 
 export interface AlternativeRecord {

@@ -22,7 +22,7 @@ import { hostInUse, inOrderOfUse, readHostInUse } from '../../guest/vgpu-host/en
 import { readHost } from '../../guest/vgpu-host/probe.js';
 import { agentVersion } from '../../lib/build-info.js';
 import { VgpuError } from '../../lib/errors.js';
-import { agentUnit, manifestFile, storeCurrent, storeVersions, traceRecord } from '../../lib/paths.js';
+import { agentUnit, storeCurrent, storeVersions, traceRecord } from '../../lib/paths.js';
 import { type CommandRunner, spawnRunner } from '../../lib/run-command.js';
 import { forUnit } from '../../profile/instance.js';
 import { loadProfile, readableProfiles } from '../../profile/load.js';
@@ -47,7 +47,7 @@ import type { ConfirmEffects, ConfirmOptions, Observation } from '../../verdict/
 import { watchProcesses } from '../../verdict/watch-processes.js';
 import { apply, beginTrial, endTrial, recover, rollback, settle, takeTrialBack } from '../apply/apply.js';
 import { nodeDisk, systemEffects } from '../apply/disk.js';
-import { acquireLock } from '../apply/lock.js';
+import { underLock } from '../apply/lock.js';
 import { readManifest } from '../apply/manifest.js';
 import { recoverTrace } from '../apply/trace.js';
 import { planInstall } from '../plan/install.js';
@@ -255,17 +255,7 @@ export function openWorkplace(options: WorkplaceOptions = {}): OpenWorkplace {
     locked: async (command, task, { waitMs = options.lockWaitMs ?? lockWaitMs, signal } = {}) => {
       // Before the lock: where there is no systemd, nothing is left behind, not even a lock file.
       await manager();
-      const lock = await acquireLock({ command, waitMs, ...(signal === undefined ? {} : { signal }) });
-      let done = false;
-      try {
-        const result = await task();
-        done = true;
-        return result;
-      } finally {
-        // An uninstall leaves nothing, and the lock's directory goes only when it is empty.
-        const over = done && command === 'uninstall' && (await disk.inspect(manifestFile)).kind === 'absent';
-        await lock.release({ remove: over });
-      }
+      return underLock(disk, { command, waitMs, signal }, task);
     },
     recover: async (emit, { keepTrial = false } = {}) => {
       const effects = await applyEffects();

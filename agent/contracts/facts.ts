@@ -18,8 +18,6 @@ export interface Distribution {
   readonly architecture: string;
   /** `x86_64-linux-gnu` on Debian's family, else null. */
   readonly multiarch: string | null;
-  /** `/lib` is a link to `/usr/lib`: one inode, one repair. */
-  readonly mergedUsr: boolean;
 }
 
 /** The vendor of a library, by content (ELF note, NVIDIA's marks), never by name. */

@@ -7,8 +7,8 @@ import { kindOf } from '../../contracts/manifest.js';
 import type { LoadedUnit } from '../../contracts/unit.js';
 import { own } from '../../lib/json.js';
 import { storeVersions } from '../../lib/paths.js';
+import type { CommandRunner } from '../../lib/run-command.js';
 import { readLimited } from '../../lib/trust/files.js';
-import { lastAssignment } from '../../lib/unit-file.js';
 import type { Profile } from '../../profile/types.js';
 import { logNamespace } from '../../systemd/unit-facts.js';
 import { type ContentCache, pathState, permissions } from '../files/content.js';
@@ -80,7 +80,7 @@ export async function lookCloser(
   const { unit, processes, shim } = facts;
   const inContainer = isContainer(unit);
   const root = inContainer ? rootOfContainer(processes) : new Root(effects.root);
-  const [consumer, executables, preload, openedByPath, damage, status] = await Promise.all([
+  const [consumer, executables, preload, openedByPath, damage, status, journald] = await Promise.all([
     readConsumer(root, contents, profile, facts),
     readExecutables(root, runner, contents, processes),
     readPreload(runner, contents, facts),
@@ -89,6 +89,7 @@ export async function lookCloser(
       ? storeDamage(new Root(effects.root), contents, shim).catch((error: unknown) => [String(error)])
       : null,
     effects.serviceState().catch(() => null),
+    readJournald(runner, logNamespace(unit)),
   ]);
   const asking = consumer.libraries.flatMap(({ path: file, elf }) => {
     const needed = elf?.needed.filter((name) => libraryOf(name) !== null) ?? [];
@@ -114,7 +115,7 @@ export async function lookCloser(
     storeDamage: damage,
     loader,
     containerEnvironment: inContainer ? environmentInContainer(processes, profile) : {},
-    journald: readJournald(new Root(effects.root), logNamespace(unit)),
+    journald,
     hostSocket: describeSockets(new Root(effects.root), facts.host),
     service: { status },
   };
@@ -251,7 +252,7 @@ function octal(mode: number): string {
   return mode.toString(8).padStart(4, '0');
 }
 
-// journald's settings that decide which lines it keeps (journald.conf(5)). Reads, never writes.
+// journald's settings that decide which lines it keeps (journald.conf(5)).
 
 const keys = ['Storage', 'MaxLevelStore', 'RateLimitBurst', 'RateLimitIntervalSec'] as const;
 
@@ -262,38 +263,17 @@ export interface JournaldSetting {
 
 export type JournaldLook = Readonly<Partial<Record<(typeof keys)[number], JournaldSetting>>>;
 
-/** The first that has a file of a name has the only one of that name. */
-const places = ['/etc/systemd', '/run/systemd', '/usr/local/lib/systemd', '/usr/lib/systemd'];
-const maxBytes = 64 * 1024;
-
-export function readJournald(root: Root, namespace: string): JournaldLook {
+/** systemd-analyze prints the files in their order, each below a comment with its path. */
+export async function readJournald(runner: CommandRunner, namespace: string): Promise<JournaldLook> {
   const name = namespace === '' ? 'journald.conf' : `journald@${namespace}.conf`;
-  const dropIns = new Map<string, string>();
-  for (const place of places) {
-    const directory = path.join(place, `${name}.d`);
-    for (const file of root.readdir(directory)) {
-      if (file.endsWith('.conf') && !dropIns.has(file)) dropIns.set(file, path.join(directory, file));
-    }
-  }
-  const main = places.map((place) => path.join(place, name)).find((file) => textOf(root, file) !== null);
-  const last = [...dropIns].toSorted(([a], [b]) => (a < b ? -1 : 1)).map(([, file]) => file);
-  const files = [...(main === undefined ? [] : [main]), ...last].toReversed();
+  const ran = await runner.run('systemd-analyze', ['cat-config', `systemd/${name}`]).catch(() => null);
   const look: Partial<Record<(typeof keys)[number], JournaldSetting>> = {};
-  for (const key of keys) {
-    for (const file of files) {
-      const value = lastAssignment([textOf(root, file) ?? ''], 'Journal', key);
-      if (value === null) continue;
-      look[key] = { value, file };
-      break;
-    }
+  let file = '';
+  for (const line of ran?.stdout.toString('utf8').split('\n') ?? []) {
+    file = /^# (\/\S+\.conf)$/.exec(line)?.[1] ?? file;
+    const [, given, value = ''] = /^\s*(\w+)\s*=\s*(.*?)\s*$/.exec(line) ?? [];
+    const key = keys.find((one) => one === given);
+    if (key !== undefined && value !== '') look[key] = { value, file };
   }
   return look;
-}
-
-function textOf(root: Root, file: string): string | null {
-  try {
-    return root.readFile(file, maxBytes)?.toString('utf8') ?? null;
-  } catch {
-    return null;
-  }
 }

@@ -36,15 +36,6 @@ describe('distribution', () => {
     }
   });
 
-  it('sees merged /usr by the directory, not by the link’s text', (context) => {
-    const merged = (extra: Parameters<typeof tree>[1]): boolean =>
-      readDistribution(new Root(tree(context, { 'usr/lib': {}, ...extra })), 'x86_64').mergedUsr;
-    assert.equal(merged({ lib: { link: 'usr/lib' } }), true);
-    assert.equal(merged({ lib: { link: '/usr/lib' } }), true);
-    assert.equal(merged({ lib: {} }), false);
-    assert.equal(merged({}), false);
-  });
-
   it('is unknown without os-release, and does not mind garbage', (context) => {
     assert.equal(readDistribution(new Root(tree(context)), 'x86_64').family, 'unknown');
     const root = new Root(tree(context, { 'etc/os-release': Buffer.from([0, 255, 10, 61, 61, 10]) }));

@@ -78,7 +78,6 @@ const debian: Distribution = {
   family: 'debian',
   architecture: 'x86_64',
   multiarch: 'x86_64-linux-gnu',
-  mergedUsr: true,
 };
 
 describe('loader-conf', () => {

@@ -60,7 +60,6 @@ export function facts(changes: Partial<MachineFacts> = {}): MachineFacts {
       family: 'debian',
       architecture: 'x86_64',
       multiarch: 'x86_64-linux-gnu',
-      mergedUsr: true,
     },
     candidates: candidates(),
     loader: { cache: [], directories: [] },

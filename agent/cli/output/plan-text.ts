@@ -1,8 +1,8 @@
 /** A plan that a person reads: one line a change, or each in full, as a diff. */
 import type { PathState } from '../../contracts/manifest.js';
 import type { Change, Plan, Refusal, Warning } from '../../contracts/plan.js';
-import { type ChangeSummary, changeSummary, octal } from '../../install/plan/change-title.js';
-import { bytes, oneLine, plural, printable, type Style, wrap } from '../../lib/text.js';
+import { type ChangeSummary, changeSummary } from '../../install/plan/change-title.js';
+import { bytes, octal, oneLine, plural, printable, type Style, wrap } from '../../lib/text.js';
 
 export const nothingToDo = 'nothing to do';
 

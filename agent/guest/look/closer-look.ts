@@ -8,6 +8,7 @@ import type { LoadedUnit } from '../../contracts/unit.js';
 import { own } from '../../lib/json.js';
 import { storeVersions } from '../../lib/paths.js';
 import type { CommandRunner } from '../../lib/run-command.js';
+import { octal } from '../../lib/text.js';
 import { readLimited } from '../../lib/trust/files.js';
 import type { Profile } from '../../profile/types.js';
 import { logNamespace } from '../../systemd/unit-facts.js';
@@ -210,8 +211,7 @@ function describeSocket(root: Root, address: string): readonly string[] {
     const stats = root.stat(parsed.path);
     if (stats === null) return [`${parsed.path} does not exist`];
     if (!stats.isSocket()) return [`${parsed.path} exists, and is not a socket`];
-    const mode = permissions(stats).toString(8).padStart(4, '0');
-    return [`${parsed.path} is a socket, mode ${mode}, owner ${stats.uid}:${stats.gid}`];
+    return [`${parsed.path} is a socket, mode ${octal(permissions(stats))}, owner ${stats.uid}:${stats.gid}`];
   } catch (error) {
     return [error instanceof Error ? error.message : String(error)];
   }
@@ -246,10 +246,6 @@ async function storeDamage(root: Root, contents: ContentCache, shim: ShimBuild):
     ...lines.filter((line) => line !== null),
     ...more.map((name) => `${path.join(directory, name)} was not made by vgpu-agent`),
   ];
-}
-
-function octal(mode: number): string {
-  return mode.toString(8).padStart(4, '0');
 }
 
 // journald's settings that decide which lines it keeps (journald.conf(5)).

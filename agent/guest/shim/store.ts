@@ -12,6 +12,7 @@ import {
   storeVersions,
   tracerName,
 } from '../../lib/paths.js';
+import { octal } from '../../lib/text.js';
 import { type ContentCache, pathState } from '../files/content.js';
 import { Root } from '../files/root.js';
 
@@ -32,7 +33,7 @@ const idPattern = /^[0-9a-f]{16}$/;
 export function storeId(files: readonly StoredFile[]): string {
   const hash = createHash('sha256');
   for (const file of files.toSorted((a, b) => (a.name < b.name ? -1 : 1))) {
-    hash.update(`${file.name}\0${file.mode.toString(8).padStart(4, '0')}\0${file.sha256}\n`);
+    hash.update(`${file.name}\0${octal(file.mode)}\0${file.sha256}\n`);
   }
   return hash.digest('hex').slice(0, 16);
 }

@@ -6,8 +6,8 @@ import { type OwnedItem, type PathState, sameContent } from '../../contracts/man
 import type { Change, Preflight } from '../../contracts/plan.js';
 import { VgpuError } from '../../lib/errors.js';
 import { isInStore, storeVersions } from '../../lib/paths.js';
-import { findItem, isOurs } from '../plan/owned.js';
-import { sha256, withItem, withoutAlternative, withoutPath } from './manifest.js';
+import { findAlternative, findItem, isOurs } from '../plan/owned.js';
+import { sha256, withItem } from './manifest.js';
 import { isAlready, type Target } from './place.js';
 import { release } from './release.js';
 import { installAlternative, readGroup, removeAlternative, runLdconfig, runReload, specOf } from './tools.js';
@@ -223,15 +223,13 @@ async function dropAlternative(
   choice: string,
   items: readonly OwnedItem[],
 ): Promise<readonly OwnedItem[]> {
-  const rest = withoutAlternative(items, group, choice);
+  const owned = findAlternative(items, group, choice);
+  const rest = items.filter((one) => one !== owned);
   const present = await readGroup(effects, group);
   const previous = present === null ? null : specOf(present, choice);
   // Its package was purged, or a user removed the choice: nothing is left to remove.
   if (present === null || previous === null) return rest;
-  const owned = items.find(
-    (item) => item.kind === 'alternative' && item.group === group && item.path === choice,
-  );
-  const goBackTo = owned?.kind === 'alternative' ? owned.before : { status: 'auto' as const, value: '' };
+  const goBackTo = owned?.before ?? { status: 'auto' as const, value: '' };
   const before = { status: present.status, value: present.value };
   await transaction.record({ type: 'alternative', group, path: choice, previous, before });
   await removeAlternative(effects, group, choice, goBackTo);
@@ -251,5 +249,5 @@ async function removeDirectory(
     else
       note(emit, 'info', 'directory-kept', `${directory} stays: it holds files that vgpu-agent did not make`);
   }
-  return withoutPath(items, directory);
+  return items.filter((one) => one !== findItem(items, directory));
 }

@@ -6,7 +6,7 @@ import { storeVersions } from '../../lib/paths.js';
 import { findItem, isOurs, itemsOfVersion, staysEdited } from '../plan/owned.js';
 import { syncParent } from './disk.js';
 import type { ApplyEffects, Disk } from './effects.js';
-import { manifestBytes, neededBackups, readManifest, sha256, withoutPath } from './manifest.js';
+import { manifestBytes, neededBackups, readManifest, sha256 } from './manifest.js';
 import { asideFor, clear, place, type Target, temporaryFor } from './place.js';
 import { readTransaction, type Transaction } from './records.js';
 import { keepEdited, type Work } from './transaction.js';
@@ -31,7 +31,7 @@ export async function release(
   const { effects, transaction, emit } = work;
   const item = findItem(items, file);
   if (item?.kind !== 'file' && item?.kind !== 'link') return items;
-  const rest = withoutPath(items, file);
+  const rest = items.filter((one) => one !== item);
   const present = await effects.disk.inspect(file);
   if (staysEdited(item, present)) {
     const text = `${file} was edited since vgpu-agent wrote it, and stays`;

@@ -17,6 +17,7 @@ import {
   storeVersions,
 } from '../../lib/paths.js';
 import { writeChange } from './our-files.js';
+import { withdrawal } from './owned.js';
 
 /** The first that lets a device's name begin with a digit; podman 4.3 and Docker 25 know it. */
 const cdiVersion = '0.5.0';
@@ -121,10 +122,8 @@ const reasons: Readonly<Record<string, string>> = {
 
 /** NVIDIA's own tool offers the name now: two files with one device make it unusable. */
 function withdrawn({ manifest, containers }: MachineFacts, file: string): readonly Change[] {
-  const item = manifest?.items.find((one) => one.kind === 'file' && one.path === file);
-  if (item?.kind !== 'file') return [];
   const reason = `${containers?.nvidiaFrom ?? 'another file'} defines ${cdiNvidiaKind} now`;
-  return [{ kind: 'remove-owned', path: file, restores: item.before, reason }];
+  return withdrawal(manifest, file, reason);
 }
 
 export function isOwnCdi(change: Change): boolean {

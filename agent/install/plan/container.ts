@@ -8,6 +8,7 @@ import type { Change, Refusal, Warning } from '../../contracts/plan.js';
 import type { LoadedUnit } from '../../contracts/unit.js';
 import { cdiVariable } from '../../lib/paths.js';
 import { readableChange, writeChange } from './our-files.js';
+import { withdrawal } from './owned.js';
 
 /** The first podman whose quadlet reads drop-ins (`NAME.container.d`). */
 const podmanWithDropIns = 5;
@@ -107,11 +108,10 @@ export function quadletChanges(facts: MachineFacts, wanted: Delivery): readonly 
     ];
   }
   if (wanted.kind === 'by-hand') return [];
-  const present = facts.containers?.dropIn;
-  const item = facts.manifest?.items.find((one) => one.kind === 'file' && one.path === present?.path);
-  if (item?.kind !== 'file') return [];
-  const reason = 'the quadlet asks for the GPU itself';
-  return [{ kind: 'remove-owned', path: item.path, restores: item.before, reason }];
+  const present = facts.containers?.dropIn?.path;
+  return present === undefined
+    ? []
+    : withdrawal(facts.manifest, present, 'the quadlet asks for the GPU itself');
 }
 
 export function quadletInForce(unit: LoadedUnit, wanted: Delivery): boolean {

@@ -20,6 +20,7 @@ import {
   unsetVariables,
 } from '../../systemd/unit-environment.js';
 import { readableChange, writeChange } from './our-files.js';
+import { withdrawal } from './owned.js';
 
 export interface WantedVariable {
   readonly name: string;
@@ -211,12 +212,11 @@ export function dropInChanges(
     else changes.push(writeChange(present, content, reason, preflight));
   }
   const last = lastDropInPath(unit.name);
-  const owned = facts.manifest?.items.find((item) => item.kind === 'file' && item.path === last);
-  if (owned?.kind === 'file' && !wanted.some((one) => one.path === last)) {
-    const reason = 'no other drop-in sets the same variables any more';
-    changes.push({ kind: 'remove-owned', path: last, restores: owned.before, reason });
-  }
-  return changes;
+  if (wanted.some((one) => one.path === last)) return changes;
+  return [
+    ...changes,
+    ...withdrawal(facts.manifest, last, 'no other drop-in sets the same variables any more'),
+  ];
 }
 
 /** The facts list the first drop-in by itself; another is known from what systemd has read. */

@@ -3,7 +3,8 @@ import type { MachineFacts, OwnedFileFacts } from '../../contracts/facts.js';
 import type { Change, Preflight } from '../../contracts/plan.js';
 import { parseGuestConf, splitHosts } from '../../guest/vgpu-host/endpoint.js';
 import { guestConf, loaderConf, storeCurrent, storeRoot, storeVersions } from '../../lib/paths.js';
-import { itemsOfVersion } from './owned.js';
+import { octal } from '../../lib/text.js';
+import { itemsOfVersion, ownedAt } from './owned.js';
 
 export const loaderConfText = `# The loader finds the vgpu shim here before any other libcuda.so.1. Taken away by: vgpu-agent uninstall
 ${storeCurrent}
@@ -51,8 +52,7 @@ export function loaderConfChange(facts: MachineFacts): readonly Change[] {
 export function readableChange(present: OwnedFileFacts, why: string): readonly Change[] {
   const { state, content } = present;
   if (state.kind !== 'file' || content === null || (state.mode & 0o444) === 0o444) return [];
-  const mode = state.mode.toString(8).padStart(4, '0');
-  return [writeChange(present, content, `its mode is ${mode}; ${why}`)];
+  return [writeChange(present, content, `its mode is ${octal(state.mode)}; ${why}`)];
 }
 
 export function writeChange(
@@ -93,7 +93,7 @@ export function storeChanges(facts: MachineFacts): readonly Change[] {
   } else if (!version.intact) {
     const reason = 'files of this version are missing or are not what was installed; they are written again';
     changes.push({ kind: 'store', shim, reason });
-  } else if (!isOwned(facts, `${storeVersions}/${shim.id}`)) {
+  } else if (ownedAt(facts.manifest, `${storeVersions}/${shim.id}`) === undefined) {
     const reason = 'it is in the store, but no manifest lists it; the manifest lists it now';
     changes.push({ kind: 'store', shim, reason });
   }
@@ -107,7 +107,7 @@ export function storeChanges(facts: MachineFacts): readonly Change[] {
       before: store.current,
       reason: `the version in use${from}; everything installed goes through this link`,
     });
-  } else if (!isOwned(facts, storeCurrent)) {
+  } else if (ownedAt(facts.manifest, storeCurrent) === undefined) {
     const reason = 'it leads to the store, but no manifest lists it; the manifest lists it now';
     changes.push({ kind: 'adopt', path: storeCurrent, state: store.current, reason });
   }
@@ -126,8 +126,4 @@ export function retireChanges({ store, shim, manifest }: MachineFacts): readonly
       },
     ];
   });
-}
-
-function isOwned({ manifest }: MachineFacts, path: string): boolean {
-  return manifest?.items.some((item) => item.kind !== 'alternative' && item.path === path) ?? false;
 }

@@ -10,6 +10,7 @@ import { publicDirectories } from '../../guest/libraries/candidates.js';
 import { isInStore, storeCurrent } from '../../lib/paths.js';
 import type { Profile } from '../../profile/types.js';
 import { alternativeChanges } from './alternative-change.js';
+import { ownedAt } from './owned.js';
 
 export interface PublicLinks {
   readonly changes: readonly Change[];
@@ -78,10 +79,8 @@ function judge(
       if (ldconfigSets(candidate, facts)) {
         return ldconfigLink(place, 'it does not exist yet, but ldconfig will set it', facts);
       }
-      const removed = facts.manifest?.items.some(
-        (item) => item.kind === 'link' && item.path === candidate.path,
-      );
-      if (removed) return link(place, 'it was removed since the last install');
+      if (ownedAt(facts.manifest, candidate.path) !== undefined)
+        return link(place, 'it was removed since the last install');
       return create ? link(place, 'programs look for it here, and there is no such file') : { kind: 'right' };
     }
     case 'link':

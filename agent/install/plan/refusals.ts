@@ -6,7 +6,7 @@ import type { Change, PlanOptions, Refusal } from '../../contracts/plan.js';
 import { parseGuestConf, parseHosts } from '../../guest/vgpu-host/endpoint.js';
 import { agentUnitFile, storeCurrent, storeRoot } from '../../lib/paths.js';
 import { unusedQuadlet } from './container.js';
-import { findConsumer } from './owned.js';
+import { findConsumer, ownedAt } from './owned.js';
 import { serviceText } from './service.js';
 
 export function installRefusals(
@@ -46,7 +46,7 @@ function architectureRefusals({ distribution }: MachineFacts): readonly Refusal[
 function serviceRefusals({ service, manifest }: MachineFacts, options: PlanOptions): readonly Refusal[] {
   if (service === undefined || service.changeable === null) return [];
   const unit = service.files.find((file) => file.present.path === agentUnitFile);
-  const owned = manifest?.items.some((item) => item.kind === 'file' && item.path === agentUnitFile) ?? false;
+  const owned = ownedAt(manifest, agentUnitFile) !== undefined;
   const written = unit !== undefined && unit.present.content !== serviceText(service, unit);
   if (!((options.service ?? owned) && (options.service === true || written))) return [];
   return [
@@ -159,8 +159,7 @@ function storeRefusals({ store, manifest }: MachineFacts): readonly Refusal[] {
     case 'absent':
       return [];
     case 'link': {
-      const owned =
-        manifest?.items.some((item) => item.kind === 'link' && item.path === storeCurrent) ?? false;
+      const owned = ownedAt(manifest, storeCurrent) !== undefined;
       const shape = /^versions\/[0-9a-f]{16}$/.test(current.target);
       return owned || shape
         ? []

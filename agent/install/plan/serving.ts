@@ -12,9 +12,9 @@ import type { ServingFacts, ServingFile, ServingRequest } from '../../contracts/
 import { hostConf, hostDefaults, hostd, hostSocketUnit, hostUnit, systemdUnits } from '../../lib/paths.js';
 import { plural } from '../../lib/text.js';
 import { interruptedWarning } from './install.js';
-import { findItem, isOurs } from './owned.js';
+import { isOurs, ownedAt, removeDirectories } from './owned.js';
 import { maskRefusals } from './refusals.js';
-import { backReason, editWarnings, giveBack, removeDirectories } from './uninstall.js';
+import { backReason, editWarnings, giveBack } from './uninstall.js';
 
 /** The name of a host in the manifest: there is one on a machine. */
 const host = { side: 'host', profile: 'host', unit: hostUnit } as const;
@@ -94,7 +94,7 @@ function packageRefusals({ files }: ServingFacts): readonly Refusal[] {
 function ownRules({ files, manifest }: ServingFacts): readonly Refusal[] {
   const file = files.find((one) => one.path === hostConf);
   if (file === undefined || file.state.kind === 'absent' || fileChange(file).length === 0) return [];
-  const item = findItem(manifest?.items ?? [], hostConf);
+  const item = ownedAt(manifest, hostConf);
   if (item !== undefined && isOurs(item, file.state)) return [];
   return [
     {

@@ -10,6 +10,7 @@ import {
   tracer,
   tracerVariables,
 } from '../../systemd/unit-environment.js';
+import { ownedAt } from './owned.js';
 
 /** A start of a service with 400 symbols a process takes some 100 kB. */
 export const traceLimitBytes = 16 * 1024 * 1024;
@@ -37,7 +38,7 @@ export function planTrace(facts: MachineFacts): TraceDecision {
   if (architecture !== 'x86_64')
     return no(`the tracer is made for x86_64, and this machine is ${architecture}`);
   const file = `${storeVersions}/${manifest.storeId}/${tracerName}`;
-  if (!manifest.items.some((item) => item.kind === 'file' && item.path === file)) {
+  if (ownedAt(manifest, file) === undefined) {
     return no(`the version that is installed has no ${tracerName}: sudo vgpu-agent install brings it`);
   }
   if (unit.activeState === 'inactive')

@@ -28,7 +28,17 @@ import { isOwnCdi } from './cdi.js';
 import { deliveryOf } from './container.js';
 import { interruptedWarning } from './install.js';
 import { loaderConfText, writeChange } from './our-files.js';
-import { findConsumer, isOurs, itemsOfVersion, itemsOnlyFor, staysEdited, withoutConsumer } from './owned.js';
+import {
+  findConsumer,
+  findItem,
+  isOurs,
+  itemsOfVersion,
+  itemsOnlyFor,
+  ownedAt,
+  removeDirectories,
+  staysEdited,
+  withoutConsumer,
+} from './owned.js';
 import { isVersionOf, versionsBeside } from './public-links.js';
 import { leansOnStore } from './restart.js';
 import { serviceText } from './service.js';
@@ -124,7 +134,7 @@ const stopService: Change = {
 };
 
 function ownsService({ manifest }: MachineFacts): boolean {
-  return manifest?.items.some((item) => item.kind === 'file' && item.path === agentUnitFile) ?? false;
+  return ownedAt(manifest, agentUnitFile) !== undefined;
 }
 
 function ownedChanges(
@@ -183,13 +193,6 @@ function ownedChanges(
     ),
     ...removeDirectories(reversed.filter(({ path }) => !isInVersion(path))),
   ];
-}
-
-export function removeDirectories(items: readonly OwnedItem[]): readonly Change[] {
-  const reason = 'vgpu-agent made it; it is removed if it is empty';
-  return items
-    .filter(({ kind }) => kind === 'directory')
-    .map(({ path }) => ({ kind: 'remove-directory', path, reason }));
 }
 
 export function giveBack(item: PlacedItem, reason: string): Change {
@@ -291,7 +294,7 @@ export function editWarnings(
   items: readonly OwnedItem[],
 ): readonly Warning[] {
   return files.flatMap(({ path, state }) => {
-    const item = items.find((one) => one.kind === 'file' && one.path === path);
+    const item = findItem(items, path);
     if (item === undefined || state.kind !== 'file' || isOurs(item, state)) return [];
     const kept = staysEdited(item, state) ? 'it stays' : `the edited text is kept as ${path}.vgpu-save`;
     const message = `${path} was edited since vgpu-agent wrote it; ${kept}`;

@@ -12,6 +12,7 @@ import type { Change, Warning } from '../../contracts/plan.js';
 import { splitHosts } from '../../guest/vgpu-host/endpoint.js';
 import { defaultPort, vmMemoryRule } from '../../lib/paths.js';
 import { readableChange, writeChange } from './our-files.js';
+import { ownedAt } from './owned.js';
 
 /** How the calls of the service's programs travel, as far as it is known without a session. */
 type VmMemory =
@@ -64,7 +65,7 @@ function ruleFacts(
   group: string,
 ): 'written' | 'missing' | 'foreign' {
   if (rule.content === vmMemoryRuleText(group)) return 'written';
-  const ours = manifest?.items.some((item) => item.path === vmMemoryRule) ?? false;
+  const ours = ownedAt(manifest, vmMemoryRule) !== undefined;
   return ours || rule.state.kind === 'absent' ? 'missing' : 'foreign';
 }
 
@@ -94,7 +95,7 @@ export function wantedVmMemoryRule(
   const now = vmMemoryOf(facts, endpoint);
   const { vmMemory, manifest } = facts;
   if (vmMemory === undefined || now.kind === 'missing' || now.kind === 'not-concerned') return null;
-  const noted = manifest?.items.some((item) => item.path === vmMemoryRule) ?? false;
+  const noted = ownedAt(manifest, vmMemoryRule) !== undefined;
   const group = vmMemory.group?.name;
   if (group === undefined) return null;
   const rule = ruleFacts(facts, vmMemory, group);

@@ -13,6 +13,7 @@ import { overridesOf } from '../../systemd/unit-environment.js';
 import { journalBypass } from '../../systemd/unit-facts.js';
 import { hostsObstacles } from '../../systemd/unit-sandbox.js';
 import type { WantedVariable } from './drop-in.js';
+import { ownedAt } from './owned.js';
 
 export function installWarnings(
   facts: MachineFacts,
@@ -65,8 +66,8 @@ function downgradeWarnings({ manifest, shim }: MachineFacts): readonly Warning[]
 
 /** Nothing of the consumer depends on it: an upgrade goes on. */
 function confWarnings({ manifest, service }: MachineFacts): readonly Warning[] {
-  const owned = manifest?.items.some((item) => item.kind === 'file' && item.path === agentUnitFile) ?? false;
-  if (!owned || service === undefined || service.confProblem === null) return [];
+  if (ownedAt(manifest, agentUnitFile) === undefined || service === undefined || service.confProblem === null)
+    return [];
   return [
     {
       code: 'agent-conf-invalid',

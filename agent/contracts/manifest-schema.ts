@@ -58,8 +58,6 @@ export const items = {
   ),
 } as const;
 
-// The manifest as a JSON Schema. `dist/` has it compiled (scripts/compile-schemas.ts).
-
 const unit = { type: 'string', pattern: '^[A-Za-z0-9:_.\\\\@-]+\\.service$' } as const;
 
 export const manifestSchema = {
@@ -77,8 +75,6 @@ export const manifestSchema = {
   }),
   $defs: definitions,
 };
-
-// From JSON to a manifest: checked against its schema. Pure.
 
 type ManifestResult =
   | { readonly kind: 'ok'; readonly manifest: Manifest }

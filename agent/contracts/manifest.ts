@@ -1,5 +1,3 @@
-/** The state of a path: what is recorded and restored. */
-
 /** The state of a path, without following a final link. Times and owners so that a restore is exact. */
 export type PathState =
   | { readonly kind: 'absent' }
@@ -26,7 +24,6 @@ export type Content =
   | { readonly kind: 'link'; readonly target: string }
   | { readonly kind: 'file'; readonly sha256: string };
 
-/** Mode and owner may differ. */
 export function sameContent(a: Content, b: Content): boolean {
   if (a.kind === 'link') return b.kind === 'link' && a.target === b.target;
   if (a.kind === 'file') return b.kind === 'file' && a.sha256 === b.sha256;
@@ -39,8 +36,6 @@ export function kindOf(state: PathState): string {
   const { type } = state;
   return type === 'fifo' ? 'a FIFO' : type === 'socket' ? 'a socket' : `a ${type} device`;
 }
-
-// The record of what is installed: apply/ writes it, the other rooms read it.
 
 export type OwnedItem =
   | {
@@ -65,7 +60,6 @@ export type OwnedItem =
       readonly group: string;
       readonly path: string;
       readonly priority: number;
-      /** Status and value of the group before, to go back to. */
       readonly before: { readonly status: 'auto' | 'manual'; readonly value: string };
     };
 

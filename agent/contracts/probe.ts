@@ -11,19 +11,16 @@ import {
   transportCodes,
 } from './shim-codes.js';
 
-/** The output of `vgpu-probe --json`, checked against its schema. */
 export interface ProbeReport {
   readonly schema: 1;
   readonly ok: boolean;
   readonly simulated: boolean;
   readonly library: string | null;
-  /** CUDA version of the driver: `13.0`. */
   readonly driver: string | null;
   readonly devices: readonly {
     readonly index: number;
     readonly name: string;
     readonly compute: string;
-    /** Bytes. */
     readonly memory: number;
     readonly pci: string;
     readonly uuid: string;
@@ -48,11 +45,9 @@ export interface ProbeReport {
   } | null;
 }
 
-/** How the probe's process ended, before its output is interpreted. */
 export type ProbeRun =
   | {
       readonly kind: 'ran';
-      /** Null when a signal ended it. */
       readonly exitCode: number | null;
       readonly signal: string | null;
       readonly timedOut: boolean;
@@ -89,9 +84,7 @@ export interface HostWord {
   /** The host's name of itself: `vgpu-hostd 0.1.0 software`. */
   readonly host: string | null;
   readonly message: string;
-  /** The transport of the session's calls. */
   readonly carrier?: Carrier | null;
-  /** The address of the host with the session. */
   readonly address?: string | null;
 }
 

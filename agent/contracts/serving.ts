@@ -13,7 +13,6 @@ export interface GuestLimits {
   readonly sessions: number | null;
 }
 
-/** The requested settings; null and absent: unchanged. */
 export interface ServingRequest {
   readonly device: HostDevice | null;
   /** `unix:PATH`, `vsock:PORT` or `tcp:ADDRESS:PORT`. */

@@ -18,7 +18,6 @@ import {
 
 export interface HostSession {
   readonly session: number;
-  /** Milliseconds since it began. */
   readonly age: number;
   readonly memory: number;
   readonly launches: number;
@@ -43,14 +42,12 @@ export interface TurnedAway {
   readonly count: number;
   /** The reason of the last one; null: there was none, or its number is not known here. */
   readonly status: Status | null;
-  /** Seconds since the last one. */
   readonly age: number;
 }
 
 /** Launches of this guest of kernels that the host cannot run; a session that ended with one is among them. */
 export interface RefusedKernels {
   readonly count: number;
-  /** Seconds since the last one. */
   readonly age: number;
   /** The last one: the name that the program which launched it gave, and the kernel's name in its code. */
   readonly program: string;
@@ -80,12 +77,10 @@ export interface MemoryTold {
 }
 
 export interface SessionsReport {
-  /** `vgpu-hostd 0.1.0 software`. */
   readonly host: string;
   readonly simulated: boolean;
   readonly sessions: readonly HostSession[];
   readonly turnedAway: TurnedAway;
-  /** Null: none. */
   readonly refusedKernels: RefusedKernels | null;
   /** Null: the host is too old to tell. */
   readonly memory: MemoryTold | null;
@@ -94,7 +89,6 @@ export interface SessionsReport {
 type SessionsDocument =
   | { readonly kind: 'told'; readonly report: SessionsReport }
   | { readonly kind: 'failed'; readonly code: SessionsFailure; readonly message: string }
-  /** It is none of these documents. */
   | { readonly kind: 'bad'; readonly problem: string };
 
 const text = { type: 'string' } as const;

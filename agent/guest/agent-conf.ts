@@ -10,25 +10,18 @@ import { parseJson } from '../profile/json.js';
 import { badFile, problemLines, problemsOf } from '../profile/validate.js';
 import { hostsText, parseHosts } from './vgpu-host/endpoint.js';
 
-/** A profile, with its own unit (null) or another one. */
 interface WantedConsumer {
   readonly profile: string;
   readonly unit: string | null;
 }
 
 export interface AgentConfig {
-  /** The consumers that have the GPU: these and no others, or all that are installed. */
   readonly consumers: readonly WantedConsumer[] | 'installed';
-  /** Installed where nothing is; null: nothing. (The key `profile`, from before there was `consumers`.) */
   readonly first: string | null;
-  /** Null: as installed, else as the shim would find it. */
   readonly host: string | null;
   readonly hosts: {
-    /** `first`: back to the first host of a list when it answers again; `used`: stay. */
     readonly prefer: 'first' | 'used';
-    /** The host in use is left after so long without an answer. */
     readonly leaveAfterSeconds: number;
-    /** With `first`: after it has answered for so long. */
     readonly returnAfterSeconds: number;
   };
   readonly repair: {
@@ -136,10 +129,8 @@ function badConfig(file: string, lines: readonly string[]): VgpuError {
   return badFile(file, lines, { operation: 'read the configuration', remedy });
 }
 
-/** No configuration is near it. */
 const maxConfigBytes = 1024 * 1024;
 
-/** Null: none. Throws `profile` when the path is no usable file, `failed` when it may not be read. */
 export function readConfigText(file = agentConf): string | null {
   const bytes = readLimited(file, maxConfigBytes);
   if (bytes !== null) return bytes.toString('utf8');

@@ -12,7 +12,6 @@ export interface ByteSource {
   read(offset: number, length: number): Buffer | null;
 }
 
-/** A source over an open file descriptor. A file that shrinks meanwhile gives null, not old bytes. */
 export function descriptorSource(descriptor: number): ByteSource {
   const size = fs.fstatSync(descriptor).size;
   return {
@@ -92,7 +91,6 @@ function terminated(bytes: Buffer): string | null {
 }
 
 interface Header {
-  /** 64 bits, little-endian. */
   readonly isNative: boolean;
   readonly facts: Pick<ElfFacts, 'class' | 'machine' | 'type'>;
   readonly bytes: Buffer;

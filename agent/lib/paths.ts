@@ -70,7 +70,6 @@ export const agentUnit = 'vgpu-agent.service';
 export const agentUnitFile = '/etc/systemd/system/vgpu-agent.service';
 export const agentUnitLink = '/etc/systemd/system/multi-user.target.wants/vgpu-agent.service';
 export const busPolicyFile = '/etc/dbus-1/system.d/org.vgpu.Agent1.conf';
-/** polkit actions: which users may have the service act. */
 export const polkitFile = '/usr/share/polkit-1/actions/org.vgpu.Agent1.policy';
 export const catalogFile = '/usr/lib/systemd/catalog/vgpu-agent.catalog';
 export const manDirectory = '/usr/share/man';
@@ -130,8 +129,6 @@ export function packageRoot(): string {
     remedy: 'install vgpu-agent again; files of it are missing',
   });
 }
-
-// Where the files of this package are.
 
 /** The nearest directory above this module with package.json: a checkout, an npm install or a package. */
 export function findPackageRoot(from: string = path.dirname(fileURLToPath(import.meta.url))): string | null {

@@ -50,8 +50,6 @@ export function compiledFile(schema: object): string {
   return path.join(findPackageRoot() ?? '', 'dist', 'agent', 'schemas', `${name}.cjs`);
 }
 
-// Parts of our own schemas.
-
 /** An object with these members; the `optional` ones may be absent. */
 export function object(
   properties: Readonly<Record<string, object>>,

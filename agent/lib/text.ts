@@ -31,12 +31,10 @@ export function wrap(text: string, width: number, indent = ''): string {
   return lines.join(`\n${indent}`);
 }
 
-/** `1 change`, `3 changes`. */
 export function plural(count: number, noun: string): string {
   return `${count} ${noun}${count === 1 ? '' : 's'}`;
 }
 
-/** Permission bits: `0644`. */
 export function octal(mode: number): string {
   return (mode & 0o7777).toString(8).padStart(4, '0');
 }
@@ -71,8 +69,6 @@ export function modeText(verdict: { readonly mode: string; readonly simulated: b
 export function shellWord(word: string): string {
   return /^[\w:/.@%+=,-]+$/.test(word) ? word : `'${word.replaceAll("'", "'\\''")}'`;
 }
-
-// Colour and width of a stream.
 
 export interface Style {
   /** Columns to wrap prose at; without limit where no terminal is, so that a line stays one for grep. */

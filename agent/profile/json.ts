@@ -6,7 +6,6 @@ import { type JSONVisitor, printParseErrorCode, visit } from 'jsonc-parser';
 
 export type Json = null | boolean | number | string | readonly Json[] | { readonly [key: string]: Json };
 
-/** One-based. */
 export interface Place {
   readonly line: number;
   readonly column: number;
@@ -56,7 +55,6 @@ function readPlain(source: string): Json | undefined {
   return given.length === keysIn(value) ? value : undefined;
 }
 
-/** How many keys all objects in `value` have. */
 function keysIn(value: Json): number {
   if (typeof value !== 'object' || value === null) return 0;
   const inner: readonly Json[] = Object.values(value);

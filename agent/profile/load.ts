@@ -1,5 +1,3 @@
-/** Finds profiles and reads them. A user's own come before the package's. */
-
 import { readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { errnoOf, VgpuError } from '../lib/errors.js';

@@ -1,4 +1,3 @@
-/** From parsed JSON to a Profile, or a list of what is wrong with it, each with its field. */
 import type { DefinedError } from 'ajv';
 import validRange from 'semver/ranges/valid.js';
 import { VgpuError } from '../lib/errors.js';
@@ -31,7 +30,6 @@ export function readablePointer(pointer: string): string {
   return readable === '' ? 'the file' : readable;
 }
 
-/** The error of a file that a person wrote, with a line for each problem. */
 export function badFile(
   file: string,
   lines: readonly string[],

@@ -1,8 +1,3 @@
-/**
- * Facts from a file's bytes: its hash, whether it is a library, and whose. Each
- * file is read once however many links lead to it; a cache that outlives one
- * inspection (the service's) spares unchanged files altogether.
- */
 import { createHash } from 'node:crypto';
 import type { BigIntStats } from 'node:fs';
 import fs from 'node:fs';
@@ -104,8 +99,6 @@ async function readThrough(
   }
   return { sha256: hash.digest('hex'), marked };
 }
-
-// The state of a path, exactly enough to restore it.
 
 /** vgpu-agent's own files are small; a longer one in their place is another file, for which a hash is enough. */
 const maxOwnedBytes = 256 * 1024;

@@ -19,7 +19,6 @@ interface Checking {
   readonly unit: string;
   readonly device: HostDevice;
   readonly listen: readonly string[];
-  /** What root would execute or install. */
   readonly sources: readonly string[];
   readonly listening: boolean;
 }

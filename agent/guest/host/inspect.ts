@@ -214,7 +214,6 @@ function text(file: string, content: string, reason: string): Wanted {
   return { path: file, mode: 0o644, wanted, reason, editable: false, asked: false };
 }
 
-/** A GPU that --profile can simulate, or the daemon. */
 async function copied({ root, contents }: ServingEffects, source: string, file: string): Promise<Wanted> {
   const state = await pathState(root, source, contents);
   if (state.kind !== 'file') throw missing(source);
@@ -256,8 +255,6 @@ function missing(file: string, cause?: unknown): VgpuError {
     cause,
   });
 }
-
-// The files that say how a host serves, written and read back. Pure.
 
 const header = 'Written by vgpu-agent host install. Taken away by: vgpu-agent host uninstall';
 

@@ -20,7 +20,6 @@ export async function packageOwners(
 ): Promise<ReadonlyMap<string, string>> {
   const wanted = [...new Set(files)];
   if (wanted.length === 0) return new Map();
-  // Only the tool reads its database, and only that of its own system.
   if (!root.isLive) return new Map();
   const dpkg = root.stat(dpkgInfo);
   if (dpkg !== null)

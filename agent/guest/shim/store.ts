@@ -18,9 +18,7 @@ import { Root } from '../files/root.js';
 
 export interface StoredFile {
   readonly name: string;
-  /** Permission bits. */
   readonly mode: number;
-  /** Hex. */
   readonly sha256: string;
 }
 
@@ -75,8 +73,6 @@ async function isIntact(root: Root, id: string, contents: ContentCache): Promise
     expected.every((link) => links.get(link.name) === link.target)
   );
 }
-
-// The compiled shim that would be installed.
 
 /** The files of the store, with their modes there, whatever the umask of the build was. */
 export const shimFiles: readonly {

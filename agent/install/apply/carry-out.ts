@@ -1,4 +1,3 @@
-/** One change of a plan, as steps of the transaction. */
 import path from 'node:path';
 import { note } from '../../contracts/events.js';
 import type { ShimBuild } from '../../contracts/facts.js';
@@ -49,7 +48,6 @@ export async function carryOut(
     case 'remove-directory':
       return removeDirectory(work, change.path, items);
     case 'note-consumer':
-      // The manifest is written at the end of every run.
       return items;
     case 'ldconfig':
       await transaction.record({ type: 'ldconfig' });
@@ -183,7 +181,6 @@ function checkStillSo(file: string, planned: PathState, found: PathState): void 
   });
 }
 
-/** The state of an adopted path, whose former state is unknown. */
 function itemOf(file: string, state: PathState): OwnedItem {
   const unknown = { before: { kind: 'absent' }, backup: null } as const;
   switch (state.kind) {

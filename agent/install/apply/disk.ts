@@ -199,8 +199,6 @@ function copyError(from: string, to: string, said: string, code: string | null):
   });
 }
 
-// The effects of the running system.
-
 export function systemEffects(what: {
   readonly runner: CommandRunner;
   readonly manager: ApplyEffects['manager'];

@@ -1,4 +1,3 @@
-/** Converts the system's errors to errors with a remedy. */
 import { errnoOf, VgpuError } from '../../lib/errors.js';
 
 const remedies: Readonly<Record<string, string>> = {
@@ -59,7 +58,6 @@ function textOf(error: Error, key: string): string | undefined {
   return typeof value === 'string' ? value : undefined;
 }
 
-/** Everything was undone (exit 7). */
 export function rolledBack(error: unknown): VgpuError {
   const failure = failureOf(error);
   const interrupted = error instanceof VgpuError && error.kind === 'interrupted';
@@ -70,7 +68,6 @@ export function rolledBack(error: unknown): VgpuError {
   });
 }
 
-/** The last record may or may not be on the disk. */
 export function undecided(error: unknown, intent: 'install' | 'uninstall'): VgpuError {
   const failure = failureOf(error);
   return new VgpuError(
@@ -85,7 +82,6 @@ export function undecided(error: unknown, intent: 'install' | 'uninstall'): Vgpu
   );
 }
 
-/** Undoing failed, too: the log stays, and the next command continues from it. */
 export function undoFailed(error: unknown, undoError: unknown): VgpuError {
   const [first, second] = [failureOf(error), failureOf(undoError)];
   return new VgpuError(

@@ -20,7 +20,6 @@ interface Lock {
 
 interface LockOptions {
   readonly command: string;
-  /** How long to wait for another holder; 0 does not wait. */
   readonly waitMs: number;
   readonly file?: string;
   readonly signal?: AbortSignal | undefined;

@@ -52,7 +52,6 @@ export interface AlternativeRecord {
   readonly type: 'alternative';
   readonly group: string;
   readonly path: string;
-  /** Our own choice as it was before the step; null when there was none. */
   readonly previous: AlternativeSpec | null;
   readonly before: { readonly status: 'auto' | 'manual'; readonly value: string };
 }

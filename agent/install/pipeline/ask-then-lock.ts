@@ -77,8 +77,6 @@ export async function recoverFirst(work: Pick<Workplace, 'recover'>, emit: Emit)
   note(emit, 'warning', `recovered-${recovery.kind}`, text);
 }
 
-// A refused plan as the error that ends a command.
-
 export function refusal(plan: Extract<Plan, { kind: 'refused' }>, operation: string): VgpuError {
   const { refusals } = plan;
   return new VgpuError(refusals.map((one) => one.message).join('\n'), {

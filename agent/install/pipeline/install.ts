@@ -18,7 +18,6 @@ export interface InstallRequest {
   readonly force: boolean;
   readonly allowUnreachable?: boolean;
   readonly restart: boolean;
-  /** Install or remove the agent's service; null or absent: no change. */
   readonly service?: boolean | null;
   readonly rollbackOnFailure: boolean;
   readonly timeoutMs: number | null;
@@ -26,7 +25,6 @@ export interface InstallRequest {
   readonly signal: AbortSignal;
   /** Asked again when the plan has changed meanwhile. False stops without a change. */
   readonly approve: (plan: ReadyPlan) => Promise<boolean>;
-  /** `approve` asks a person: then the lock is taken after the answer. */
   readonly asks: boolean;
 }
 
@@ -39,7 +37,6 @@ export type InstallResult =
       /** Null when no restart was wanted: then nothing is there to be judged. */
       readonly verdict: Verdict | null;
     }
-  /** The verdict was not `gpu` and everything was undone. */
   | { readonly kind: 'rolled-back'; readonly plan: ReadyPlan; readonly verdict: Verdict };
 
 /**
@@ -262,8 +259,6 @@ async function settledOrTakeBack(
   await again(() => work.endTrial(emit));
   return { ...done(state), verdict };
 }
-
-// Undoes an install if its verdict is not GPU or its service does not settle.
 
 async function takeBack(work: Workplace, plan: ReadyPlan, emit: Emit): Promise<void> {
   await tellTakenBack(work, plan, await work.rollback(plan.unit, emit), emit);

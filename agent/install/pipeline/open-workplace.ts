@@ -75,7 +75,6 @@ const lockWaitMs = 10_000;
 
 export interface OpenWorkplace {
   readonly work: DoctorWorkplace;
-  /** Lets the bus go; without it the process does not end. */
   close(): void;
 }
 
@@ -342,7 +341,6 @@ async function speaker(unit: LoadedUnit, pids: () => Promise<readonly number[]>)
   return first?.pid ?? null;
 }
 
-/** Milliseconds since the process began; null: it has ended. */
 async function ageOf(pid: number): Promise<number | null> {
   const stat = await readStat(`/proc/${pid}`);
   return stat === null

@@ -1,4 +1,3 @@
-/** host install and uninstall: the arrow of a machine that serves GPUs. */
 import { machine } from 'node:os';
 import type { Emit } from '../../contracts/events.js';
 import type { Plan } from '../../contracts/plan.js';
@@ -38,7 +37,6 @@ export interface HostChange {
   readonly request: ServingRequest;
   readonly signal: AbortSignal;
   readonly approve: (plan: ReadyPlan) => Promise<boolean>;
-  /** `approve` asks a person: then the lock is taken after the answer. */
   readonly asks: boolean;
 }
 
@@ -92,12 +90,9 @@ function noDevice(): VgpuError {
   });
 }
 
-// The HostWorkplace of the running system: every effect is the real one.
-
 const jobTimeoutMs = 100_000;
 const lockWaitMs = 10_000;
 
-/** Throws a VgpuError (`refused`) where there is no systemd. */
 export async function openHost(): Promise<{ readonly work: HostWorkplace; close(): void }> {
   const manager = await openManager();
   const runner = spawnRunner();

@@ -220,8 +220,6 @@ export async function takeBackTrace(work: Workplace, emit: Emit): Promise<boolea
   }
 }
 
-// The steps of a trace on the running system.
-
 export function tracing(
   effects: () => Promise<ApplyEffects>,
   pids: (unit: string) => Promise<readonly number[]>,

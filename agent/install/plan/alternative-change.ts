@@ -13,7 +13,6 @@ const alternativePriority = 10_000;
 
 interface Alternatives {
   readonly changes: readonly Change[];
-  /** Public path -> the text that its link has as a slave. */
   readonly links: ReadonlyMap<string, string>;
 }
 
@@ -35,7 +34,6 @@ interface PublicName {
   readonly target: string;
 }
 
-/** Names of the group, slaves and master, that are public links of the profile. */
 function publicNames(
   group: AlternativeGroup,
   facts: MachineFacts,

@@ -1,4 +1,3 @@
-/** A change in a few words. */
 import type { PathState } from '../../contracts/manifest.js';
 import type { Change } from '../../contracts/plan.js';
 import { bytes, octal, oneLine, plural } from '../../lib/text.js';

@@ -27,7 +27,6 @@ export type Delivery =
   /** A person has to add it: we change no command of theirs. */
   | { readonly kind: 'by-hand'; readonly message: string; readonly remedy: string };
 
-/** Null: the unit is no container. */
 export function deliveryOf(facts: MachineFacts, unit: LoadedUnit): Delivery | null {
   const container = containerOf(unit);
   if (container === null) return null;

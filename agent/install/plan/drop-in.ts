@@ -187,8 +187,6 @@ export function hasEntries(value: string | undefined, variable: WantedVariable):
   return variable.entries.every((entry) => present.has(entry));
 }
 
-// Our drop-ins of the unit, written, set right or taken away. Pure.
-
 export function dropInChanges(
   profile: Profile,
   facts: MachineFacts,

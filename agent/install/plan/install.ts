@@ -176,8 +176,6 @@ function otherHostWarning(
   ];
 }
 
-// The entries that are noted as installed after the manifest was lost. Pure.
-
 interface WantedFile {
   readonly present: OwnedFileFacts;
   readonly content: string;

@@ -73,8 +73,6 @@ export function writeChange(
   };
 }
 
-// The store: the version to be used, `current`, and former versions that go. Pure.
-
 export function storeChanges(facts: MachineFacts): readonly Change[] {
   const { store, shim } = facts;
   const changes: Change[] = [];

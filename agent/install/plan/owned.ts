@@ -1,4 +1,3 @@
-/** Questions to the list of what we own. */
 import {
   type Consumer,
   type Manifest,
@@ -41,7 +40,6 @@ export function findAlternative(
     | undefined;
 }
 
-/** Restores what was at the path before, if it is ours. */
 export function withdrawal(manifest: Manifest | null, path: string, reason: string): readonly Change[] {
   const item = ownedAt(manifest, path);
   if (item?.kind !== 'file' && item?.kind !== 'link') return [];
@@ -55,7 +53,6 @@ export function removeDirectories(items: readonly OwnedItem[]): readonly Change[
     .map(({ path }) => ({ kind: 'remove-directory', path, reason }));
 }
 
-/** Directories of ours in which only `gone` was ours. */
 export function emptiedBy(
   items: readonly OwnedItem[],
   gone: readonly { readonly path: string }[],
@@ -78,8 +75,6 @@ export function itemsOfVersion(items: readonly OwnedItem[], id: string): readonl
       item.kind !== 'alternative' && (item.path === directory || item.path.startsWith(`${directory}/`)),
   );
 }
-
-// The consumers in the manifest, and which installed files belong to which of them. Pure.
 
 function consumersOf(manifest: Manifest | null): readonly Consumer[] {
   return manifest?.consumers ?? [];

@@ -1,5 +1,3 @@
-/** Why nothing may be done. Pure. */
-
 import type { MachineFacts, OwnedFileFacts } from '../../contracts/facts.js';
 import { kindOf, type PathState } from '../../contracts/manifest.js';
 import type { Change, PlanOptions, Refusal } from '../../contracts/plan.js';

@@ -98,8 +98,6 @@ export function leansOnStore(facts: MachineFacts): string | null {
   return null;
 }
 
-// The commands that make changes take effect: systemd reads its files, and the consumer is restarted. Pure.
-
 export function reloadChange(
   inForce: boolean,
   dropIns: readonly Change[],

@@ -1,4 +1,3 @@
-/** The files of the service vgpu-agent.service, as changes. Pure. */
 import path from 'node:path';
 import type { MachineFacts, ServedConsumer, ServiceFacts, ServiceFile } from '../../contracts/facts.js';
 import type { Change, PlanOptions } from '../../contracts/plan.js';
@@ -119,8 +118,6 @@ function removal(facts: MachineFacts): ServicePlan {
   };
 }
 
-// The text of the files of vgpu-agent.service on this machine. Pure.
-
 export function serviceText(
   service: ServiceFacts,
   { present, packaged }: ServiceFile,
@@ -138,7 +135,6 @@ export function serviceText(
 
 interface ServiceChoice {
   readonly consumers?: readonly ServedConsumer[];
-  /** Null: as installed. */
   readonly endpoint?: string | null;
 }
 

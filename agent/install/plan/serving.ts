@@ -123,7 +123,6 @@ function unitChange(
   return { kind: 'service', unit, action, reason };
 }
 
-/** The commands that start, restart or notify the daemon once its files are there. */
 function runChanges(
   facts: ServingFacts,
   { endSessions }: Pick<ServingRequest, 'endSessions'>,
@@ -181,7 +180,6 @@ function runChanges(
   return { changes, warnings: [warning] };
 }
 
-/** Removes the host from this machine and restores the former state. */
 export function planServingAway(facts: ServingFacts, request: Pick<ServingRequest, 'endSessions'>): Plan {
   const { files, manifest } = facts;
   const items = [...(manifest?.items ?? [])].reverse();

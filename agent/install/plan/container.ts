@@ -9,6 +9,7 @@ import type { LoadedUnit } from '../../contracts/unit.js';
 import { cdiVariable } from '../../lib/paths.js';
 import { readableChange, writeChange } from './our-files.js';
 import { withdrawal } from './owned.js';
+import { told } from './told.js';
 
 /** The first podman whose quadlet reads drop-ins (`NAME.container.d`). */
 const podmanWithDropIns = 5;
@@ -130,22 +131,18 @@ export function containerWarnings(wanted: Delivery | null, unit: LoadedUnit): re
 
 function unseen({ engine, command, name }: ContainerUnit, unit: LoadedUnit): readonly Warning[] {
   if (isRootless(unit) && unit.dynamicUser) {
-    return [
-      {
-        code: 'container-of-user',
-        message: `${unit.name} runs podman as a user that exists only for it (DynamicUser=): vgpu-probe cannot enter that container, so the verdict uses the log and the host's sessions`,
-        remedy: `for a verdict with the probe, give the unit a User= that stays ("Rootless" in docs/howto/containers.md)`,
-      },
-    ];
+    return told(
+      'container-of-user',
+      `${unit.name} runs podman as a user that exists only for it (DynamicUser=): vgpu-probe cannot enter that container, so the verdict uses the log and the host's sessions`,
+      `for a verdict with the probe, give the unit a User= that stays ("Rootless" in docs/howto/containers.md)`,
+    );
   }
   if (command === 'compose' || name !== null) return [];
-  return [
-    {
-      code: 'container-without-name',
-      message: `the container of ${unit.name} has no name, so vgpu-agent cannot find its processes`,
-      remedy: `add --name NAME to ${engine} run in ${unit.fragment}, then: systemctl daemon-reload`,
-    },
-  ];
+  return told(
+    'container-without-name',
+    `the container of ${unit.name} has no name, so vgpu-agent cannot find its processes`,
+    `add --name NAME to ${engine} run in ${unit.fragment}, then: systemctl daemon-reload`,
+  );
 }
 
 /** Why there is no unit, where a quadlet would make it; null: there is none either. */

@@ -43,6 +43,7 @@ import { type PublicLinks, publicLinks } from './public-links.js';
 import { installRefusals, maskRefusals } from './refusals.js';
 import { reloadChange, restartChange } from './restart.js';
 import { servicePlan } from './service.js';
+import { told } from './told.js';
 import { vmMemoryChanges, vmMemoryWarnings, wantedVmMemoryRule } from './vm-memory.js';
 import { installWarnings } from './warnings.js';
 
@@ -130,14 +131,11 @@ export function planInstall(profile: Profile, facts: MachineFacts, options: Plan
 /** The first thing a person has to know of a machine where a run was cut short. */
 export function interruptedWarning({ interrupted }: Pick<MachineFacts, 'interrupted'>): readonly Warning[] {
   if (!interrupted) return [];
-  return [
-    {
-      code: 'interrupted-run',
-      message:
-        'an earlier run was interrupted; vgpu-agent cleans up after it first, and the plan may change then',
-      remedy: null,
-    },
-  ];
+  return told(
+    'interrupted-run',
+    'an earlier run was interrupted; vgpu-agent cleans up after it first, and the plan may change then',
+    null,
+  );
 }
 
 function ldconfigChange(facts: MachineFacts, profile: Profile, before: readonly Change[]): readonly Change[] {
@@ -167,13 +165,11 @@ function otherHostWarning(
 ): readonly Warning[] {
   const others = withoutConsumer(manifest, unit.name).map((one) => one.unit);
   if (manifest === null || manifest.endpoint === endpoint || others.length === 0) return [];
-  return [
-    {
-      code: 'host-for-all',
-      message: `the host is the same for all consumers: ${others.join(' and ')} will be served by ${endpoint} too, from the next start on`,
-      remedy: null,
-    },
-  ];
+  return told(
+    'host-for-all',
+    `the host is the same for all consumers: ${others.join(' and ')} will be served by ${endpoint} too, from the next start on`,
+    null,
+  );
 }
 
 interface WantedFile {

@@ -14,6 +14,7 @@ import { plural } from '../../lib/text.js';
 import { interruptedWarning } from './install.js';
 import { isOurs, ownedAt, removeDirectories } from './owned.js';
 import { maskRefusals } from './refusals.js';
+import { told } from './told.js';
 import { backReason, editWarnings, giveBack } from './uninstall.js';
 
 /** The name of a host in the manifest: there is one on a machine. */
@@ -96,13 +97,11 @@ function ownRules({ files, manifest }: ServingFacts): readonly Refusal[] {
   if (file === undefined || file.state.kind === 'absent' || fileChange(file).length === 0) return [];
   const item = ownedAt(manifest, hostConf);
   if (item !== undefined && isOurs(item, file.state)) return [];
-  return [
-    {
-      code: 'own-rules',
-      message: `${hostConf} exists, and vgpu-agent did not write it`,
-      remedy: `leave --memory and --sessions out and write limits into that file (vgpu-hostd.conf(5))`,
-    },
-  ];
+  return told(
+    'own-rules',
+    `${hostConf} exists, and vgpu-agent did not write it`,
+    `leave --memory and --sessions out and write limits into that file (vgpu-hostd.conf(5))`,
+  );
 }
 
 /** Covers every file that is copied: another version of any of them gives another ID. */

@@ -42,6 +42,7 @@ import {
 import { isVersionOf, versionsBeside } from './public-links.js';
 import { leansOnStore } from './restart.js';
 import { serviceText } from './service.js';
+import { told } from './told.js';
 
 const serviceFiles: ReadonlySet<string> = new Set([agentConf, busPolicyFile, catalogFile, polkitFile]);
 
@@ -87,13 +88,11 @@ export function planUninstall(
 function notInstalledWarning({ manifest }: MachineFacts, unit: string): readonly Warning[] {
   if (manifest === null || findConsumer(manifest, unit) !== undefined) return [];
   const installed = manifest.consumers.map((one) => `${one.unit} (profile ${one.profile})`).join(', ');
-  return [
-    {
-      code: 'not-installed',
-      message: `nothing is installed for ${unit}; installed for: ${installed}`,
-      remedy: 'name one of them with --unit, or all with --all',
-    },
-  ];
+  return told(
+    'not-installed',
+    `nothing is installed for ${unit}; installed for: ${installed}`,
+    'name one of them with --unit, or all with --all',
+  );
 }
 
 /** Other changes of vgpu-agent.service are left to the next install. */
@@ -280,13 +279,11 @@ function deviceWarnings(facts: MachineFacts, changes: readonly Change[]): readon
   if (unit.kind !== 'loaded' || !asksItself(facts)) return [];
   const where = containerOf(unit)?.quadlet ?? unit.fragment;
   const then = changes.some(isOwnCdi) ? 'does not start again until that is removed' : 'keeps it';
-  return [
-    {
-      code: 'container-asks-for-device',
-      message: `${unit.name} asks for the GPU in ${where}, and ${then}`,
-      remedy: `take the device out of ${where}, then: systemctl daemon-reload and systemctl restart ${unit.name}`,
-    },
-  ];
+  return told(
+    'container-asks-for-device',
+    `${unit.name} asks for the GPU in ${where}, and ${then}`,
+    `take the device out of ${where}, then: systemctl daemon-reload and systemctl restart ${unit.name}`,
+  );
 }
 
 export function editWarnings(
@@ -309,11 +306,9 @@ function traceWarnings(facts: MachineFacts): readonly Warning[] {
     ...(facts.dropIn.content?.includes(`${storeCurrent}/`) ? [facts.dropIn.path] : []),
   ];
   if (traces.length === 0) return [];
-  return [
-    {
-      code: 'unowned-traces',
-      message: `no manifest lists anything here, but this was found: ${traces.join(', ')}`,
-      remedy: 'run vgpu-agent install, which adopts it, and then vgpu-agent uninstall',
-    },
-  ];
+  return told(
+    'unowned-traces',
+    `no manifest lists anything here, but this was found: ${traces.join(', ')}`,
+    'run vgpu-agent install, which adopts it, and then vgpu-agent uninstall',
+  );
 }

@@ -13,6 +13,7 @@ import { splitHosts } from '../../guest/vgpu-host/endpoint.js';
 import { defaultPort, vmMemoryRule } from '../../lib/paths.js';
 import { readableChange, writeChange } from './our-files.js';
 import { ownedAt } from './owned.js';
+import { told } from './told.js';
 
 /** How the calls of the service's programs travel, as far as it is known without a session. */
 type VmMemory =
@@ -140,53 +141,40 @@ export function vmMemoryWarnings(facts: MachineFacts, endpoint: string): readonl
     case 'open':
       return [];
     case 'missing':
-      return [
-        {
-          code: 'no-shared-memory',
-          message:
-            'this machine has no memory that it shares with its host: calls and pinned memory go over vsock, which takes longer, and mapped and managed memory are refused',
-          remedy: `on the host, add it to the machine: ${addMemory.join('; ')}`,
-        },
-      ];
+      return told(
+        'no-shared-memory',
+        'this machine has no memory that it shares with its host: calls and pinned memory go over vsock, which takes longer, and mapped and managed memory are refused',
+        `on the host, add it to the machine: ${addMemory.join('; ')}`,
+      );
     case 'locked':
-      return [
-        {
-          code: 'shared-memory-locked',
-          message: `the kernel is in lockdown (Secure Boot) and no process can map ${now.device.path}: calls go over vsock`,
-          remedy: 'turn Secure Boot off in this machine, or leave it',
-        },
-      ];
+      return told(
+        'shared-memory-locked',
+        `the kernel is in lockdown (Secure Boot) and no process can map ${now.device.path}: calls go over vsock`,
+        'turn Secure Boot off in this machine, or leave it',
+      );
     case 'protected':
-      return [
-        {
-          code: 'shared-memory-protected',
-          message: `${facts.unit.name} has ProtectKernelTunables=yes and cannot open ${now.device.path}, the memory that this machine shares with its host: calls go over vsock`,
-          remedy: `systemctl edit ${facts.unit.name}, ProtectKernelTunables=no under [Service], or leave it`,
-        },
-      ];
+      return told(
+        'shared-memory-protected',
+        `${facts.unit.name} has ProtectKernelTunables=yes and cannot open ${now.device.path}, the memory that this machine shares with its host: calls go over vsock`,
+        `systemctl edit ${facts.unit.name}, ProtectKernelTunables=no under [Service], or leave it`,
+      );
     case 'overridden':
-      return [
-        {
-          code: 'shared-memory-overridden',
-          message: `${vmMemoryRule} was not written by vgpu-agent and is left unchanged: ${facts.unit.name} may not open ${now.device.path}, the memory that this machine shares with its host, and calls go over vsock`,
-          remedy: `take ${vmMemoryRule} away and install again, or leave it`,
-        },
-      ];
+      return told(
+        'shared-memory-overridden',
+        `${vmMemoryRule} was not written by vgpu-agent and is left unchanged: ${facts.unit.name} may not open ${now.device.path}, the memory that this machine shares with its host, and calls go over vsock`,
+        `take ${vmMemoryRule} away and install again, or leave it`,
+      );
     case 'not-yet':
-      return [
-        {
-          code: 'shared-memory-later',
-          message: `${facts.unit.name} may open the memory that this machine shares with its host from the next boot on`,
-          remedy: `or now: ${lookAgain(now.device)}`,
-        },
-      ];
+      return told(
+        'shared-memory-later',
+        `${facts.unit.name} may open the memory that this machine shares with its host from the next boot on`,
+        `or now: ${lookAgain(now.device)}`,
+      );
     case 'closed':
-      return [
-        {
-          code: 'shared-memory-closed',
-          message: `the user of ${facts.unit.name} may not open ${now.device.path}, the memory that this machine shares with its host: calls go over vsock`,
-          remedy: `make it a member of the group ${now.group}, whose members see the calls of all CUDA programs here, then install again: systemctl edit ${facts.unit.name}, SupplementaryGroups=${now.group} under [Service]`,
-        },
-      ];
+      return told(
+        'shared-memory-closed',
+        `the user of ${facts.unit.name} may not open ${now.device.path}, the memory that this machine shares with its host: calls go over vsock`,
+        `make it a member of the group ${now.group}, whose members see the calls of all CUDA programs here, then install again: systemctl edit ${facts.unit.name}, SupplementaryGroups=${now.group} under [Service]`,
+      );
   }
 }

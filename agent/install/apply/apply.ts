@@ -290,7 +290,11 @@ async function serviceAction(
   if (result !== 'done') throw new Error(`the job ended with ${result}`);
 }
 
-async function restartNow(unit: string, effects: ApplyEffects): Promise<RestartOutcome> {
+/** A failure is returned, not thrown. */
+export async function restartNow(
+  unit: string,
+  effects: Pick<ApplyEffects, 'manager' | 'restartTimeoutMs'>,
+): Promise<RestartOutcome> {
   try {
     return { kind: 'restarted', job: await effects.manager.restart(unit, effects.restartTimeoutMs) };
   } catch (error) {

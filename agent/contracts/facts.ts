@@ -10,8 +10,6 @@ import type { UnitFacts } from './unit.js';
 export type DistributionFamily = 'debian' | 'redhat' | 'suse' | 'arch' | 'unknown';
 
 export interface Distribution {
-  readonly id: string;
-  readonly versionId: string;
   readonly prettyName: string;
   readonly family: DistributionFamily;
   /** Machine name as `uname -m` says it. */

@@ -27,12 +27,9 @@ export function readDistribution(root: Root, architecture: string): Distribution
   const bytes =
     root.readFile('/etc/os-release', maxOsRelease) ?? root.readFile('/usr/lib/os-release', maxOsRelease);
   const fields = parseOsRelease(bytes?.toString('utf8') ?? '');
-  const id = fields.get('ID') ?? 'linux';
-  const alike = [id, ...(fields.get('ID_LIKE') ?? '').split(/\s+/)];
+  const alike = [fields.get('ID') ?? '', ...(fields.get('ID_LIKE') ?? '').split(/\s+/)];
   const family = alike.map((one) => own(families, one)).find((one) => one !== undefined) ?? 'unknown';
   return {
-    id,
-    versionId: fields.get('VERSION_ID') ?? '',
     prettyName: fields.get('PRETTY_NAME') ?? fields.get('NAME') ?? 'Linux',
     family,
     architecture,

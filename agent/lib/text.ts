@@ -39,6 +39,14 @@ export function octal(mode: number): string {
   return (mode & 0o7777).toString(8).padStart(4, '0');
 }
 
+/** `text` with the last `NAME=` set to the value, or with such a line at its end. Everything else is kept. */
+export function withAssignment(text: string, name: string, value: string): string {
+  const lines = text.split('\n');
+  const at = lines.findLastIndex((line) => line.split('=')[0]?.trim() === name && line.includes('='));
+  if (at >= 0) return lines.with(at, `${name}=${value}`).join('\n');
+  return `${text}${text === '' || text.endsWith('\n') ? '' : '\n'}${name}=${value}\n`;
+}
+
 /** Bytes in decimal units: `512 B`, `1.2 MB`. */
 export function bytes(count: number): string {
   const units = ['B', 'kB', 'MB', 'GB', 'TB'];

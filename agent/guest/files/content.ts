@@ -2,7 +2,7 @@ import { createHash } from 'node:crypto';
 import type { BigIntStats } from 'node:fs';
 import fs from 'node:fs';
 import { promisify } from 'node:util';
-import type { LibraryVendor, OwnedFileFacts } from '../../contracts/facts.js';
+import type { ElfFacts, LibraryVendor, OwnedFileFacts } from '../../contracts/facts.js';
 import type { PathState } from '../../contracts/manifest.js';
 import { errnoOf } from '../../lib/errors.js';
 import { namesUpTo } from '../../lib/trust/files.js';
@@ -64,6 +64,18 @@ export class ContentCache {
     pending.catch(() => this.#known.delete(key));
     return pending;
   }
+}
+
+/** What a path leads to; null where that is no regular file. Throws `failed` when this user may not look. */
+export async function contentAt(root: Root, file: string, contents: ContentCache): Promise<Content | null> {
+  const resolution = root.resolve(file);
+  return resolution.kind === 'file' ? contents.of(root.prefix + resolution.realPath, file) : null;
+}
+
+/** Null, too, for what is no ELF file and for what this user may not read. */
+export async function elfAt(root: Root, file: string, contents: ContentCache): Promise<ElfFacts | null> {
+  const content = await contentAt(root, file, contents).catch(() => null);
+  return content?.elf.kind === 'elf' ? content.elf.facts : null;
 }
 
 async function examine(descriptor: number): Promise<Content> {

@@ -12,7 +12,7 @@ import fs from 'node:fs';
 import path from 'node:path';
 import type { LinkStep, Resolution } from '../../contracts/facts.js';
 import { errnoOf, VgpuError } from '../../lib/errors.js';
-import { namesUpTo, openFile } from '../../lib/trust/files.js';
+import { namesUpTo, openFile, readUpTo } from '../../lib/trust/files.js';
 
 /** No package's directory has as many; one that has more was made to keep the agent reading. */
 const mostNames = 100_000;
@@ -107,16 +107,8 @@ export class Root {
     const descriptor = this.open(file);
     if (descriptor === null) return null;
     try {
-      const size = fs.fstatSync(descriptor).size;
-      if (size > limit) return null;
-      const buffer = Buffer.alloc(size);
-      let filled = 0;
-      while (filled < size) {
-        const count = fs.readSync(descriptor, buffer, filled, size - filled, filled);
-        if (count === 0) break;
-        filled += count;
-      }
-      return buffer.subarray(0, filled);
+      const { bytes, more } = readUpTo(descriptor, limit);
+      return more ? null : bytes;
     } finally {
       fs.closeSync(descriptor);
     }

@@ -30,6 +30,7 @@ import {
   systemdUnits,
 } from '../../lib/paths.js';
 import type { CommandRunner } from '../../lib/run-command.js';
+import { withAssignment } from '../../lib/text.js';
 import { assignments } from '../../lib/unit-file.js';
 import type { Manager } from '../../systemd/types.js';
 import { readDistribution } from '../distribution.js';
@@ -173,7 +174,9 @@ async function readFiles(
     {
       ...text(
         hostDefaults,
-        defaults === null || request.device === null ? defaultsText(device) : withDevice(defaults, device),
+        defaults === null || request.device === null
+          ? defaultsText(device)
+          : withAssignment(defaults, 'VGPU_DEVICE', device),
         'the device that it serves; you may edit it',
       ),
       editable: true,
@@ -266,13 +269,6 @@ VGPU_DEVICE=${device}
 # More options of vgpu-hostd(8).
 VGPU_OPTIONS=
 `;
-}
-
-function withDevice(text: string, device: HostDevice): string {
-  const lines = text.split('\n');
-  const at = lines.findLastIndex((line) => /^\s*VGPU_DEVICE\s*=/.test(line));
-  if (at >= 0) return lines.with(at, `VGPU_DEVICE=${device}`).join('\n');
-  return `${text}${text === '' || text.endsWith('\n') ? '' : '\n'}VGPU_DEVICE=${device}\n`;
 }
 
 function deviceIn(text: string): HostDevice | null {

@@ -12,14 +12,15 @@ import { octal } from '../../lib/text.js';
 import { readLimited } from '../../lib/trust/files.js';
 import type { Profile } from '../../profile/types.js';
 import { logNamespace } from '../../systemd/unit-facts.js';
-import { type ContentCache, pathState, permissions } from '../files/content.js';
+import { type ContentCache, contentAt, pathState, permissions } from '../files/content.js';
 import { Root } from '../files/root.js';
 import { consumerDirectories, libraryOf } from '../libraries/candidates.js';
+import { environmentOf } from '../unit/processes.js';
 import { parseEndpoint, splitHosts } from '../vgpu-host/endpoint.js';
 import type { LoaderEffects } from './ask-loader.js';
 import { type LoaderLook, lookAtLoader } from './loader.js';
 import { type OpenedByPath, type PreloadEntry, readOpenedByPath, readPreload } from './preload.js';
-import { type ExecutableFacts, environmentOf, isSecure, readExecutables } from './process.js';
+import { type ExecutableFacts, isSecure, readExecutables } from './process.js';
 
 interface ConsumerLibrary {
   readonly path: string;
@@ -172,13 +173,9 @@ async function readConsumer(
 
 async function readLibrary(root: Root, contents: ContentCache, file: string): Promise<ConsumerLibrary> {
   try {
-    const resolution = root.resolve(file);
-    if (resolution.kind !== 'file') return { path: file, elf: null, problem: resolution.kind };
-    const content = await contents.of(root.prefix + resolution.realPath, file);
-    if (content === null) return { path: file, elf: null, problem: 'it is not a regular file' };
-    return content.elf.kind === 'elf'
-      ? { path: file, elf: content.elf.facts, problem: null }
-      : { path: file, elf: null, problem: content.elf.reason };
+    const elf = (await contentAt(root, file, contents))?.elf;
+    if (elf?.kind === 'elf') return { path: file, elf: elf.facts, problem: null };
+    return { path: file, elf: null, problem: elf?.reason ?? 'it is not a regular file' };
   } catch (error) {
     return { path: file, elf: null, problem: error instanceof Error ? error.message : String(error) };
   }

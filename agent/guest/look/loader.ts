@@ -5,9 +5,10 @@ import type { LibraryVendor, MachineFacts } from '../../contracts/facts.js';
 import type { LoadedUnit } from '../../contracts/unit.js';
 import { changeableByOthers } from '../../lib/trust/files.js';
 import { descriptorSource, readInterpreter } from '../elf.js';
-import type { ContentCache } from '../files/content.js';
+import { type ContentCache, contentAt, elfAt } from '../files/content.js';
 import { Root } from '../files/root.js';
 import { canLoad, describeLoadCheck } from '../unit/access.js';
+import { environmentOf } from '../unit/processes.js';
 import {
   type Attempt,
   askLoader,
@@ -16,7 +17,7 @@ import {
   type LoaderWords,
   type Starting,
 } from './ask-loader.js';
-import { environmentOf, isSecure } from './process.js';
+import { isSecure } from './process.js';
 
 export interface LoaderChoice {
   readonly library: DriverLibrary;
@@ -145,11 +146,8 @@ async function isGlibc(
   { root }: Subject,
   interpreter: string,
 ): Promise<boolean> {
-  const resolution = root.resolve(interpreter);
-  if (resolution.kind !== 'file') return false;
-  const content = await contents.of(root.prefix + resolution.realPath, interpreter);
-  const soname = content?.elf.kind === 'elf' ? content.elf.facts.soname : null;
-  return soname !== null && /^ld(-linux[\w.-]*|64)\.so\.\d+$/.test(soname);
+  const soname = (await elfAt(root, interpreter, contents))?.soname;
+  return /^ld(-linux[\w.-]*|64)\.so\.\d+$/.test(soname ?? '');
 }
 
 async function choicesOfOpeners(
@@ -223,10 +221,7 @@ async function listed(
     const found = path.resolve(directory, listedAt);
     if (name === library) return found;
     if (name !== listedAt) continue;
-    const real = root.resolve(found);
-    if (real.kind !== 'file') continue;
-    const content = await contents.of(root.prefix + real.realPath, found).catch(() => null);
-    if (content?.elf.kind === 'elf' && content.elf.facts.soname === library) return found;
+    if ((await elfAt(root, found, contents))?.soname === library) return found;
   }
   return null;
 }
@@ -247,7 +242,7 @@ async function foundOutcome(
 ): Promise<LoaderChoice['outcome']> {
   const resolution = root.resolve(found);
   const realPath = resolution.kind === 'file' ? resolution.realPath : found;
-  const content = await contents.of(root.prefix + realPath, found).catch(() => null);
+  const content = await contentAt(root, found, contents).catch(() => null);
   return { kind: 'found', path: found, realPath, by, vendor: content?.vendor ?? null };
 }
 

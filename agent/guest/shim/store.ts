@@ -13,7 +13,7 @@ import {
   tracerName,
 } from '../../lib/paths.js';
 import { octal } from '../../lib/text.js';
-import { type ContentCache, pathState } from '../files/content.js';
+import { type ContentCache, contentAt, pathState } from '../files/content.js';
 import { Root } from '../files/root.js';
 
 export interface StoredFile {
@@ -123,8 +123,7 @@ export async function readShimBuild(directory: string, contents: ContentCache): 
 }
 
 async function versionOf(root: Root, file: string, contents: ContentCache): Promise<string> {
-  const host = root.hostPath(file);
-  const content = host === null ? null : await contents.of(host, file);
+  const content = await contentAt(root, file, contents);
   if (content === null) throw broken(file, 'is missing');
   if (content.elf.kind === 'problem') throw broken(file, `is not a library: ${content.elf.reason}`);
   const { provenance } = content.elf.facts;

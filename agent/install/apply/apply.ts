@@ -149,15 +149,13 @@ async function commitChanges(
   const done: Change[] = [];
   try {
     let items: readonly OwnedItem[] = manifest?.items ?? [];
-    for (const [index, change] of plan.changes.entries()) {
+    for (const change of plan.changes) {
       if (change.kind === 'restart' || change.kind === 'service') continue;
       stopIfAsked(options.signal, 'stopped on request', { operation: 'apply the plan' });
-      const place = { change, index, of: plan.changes.length };
-      const begun = performance.now();
-      emit({ kind: 'change-started', ...place });
-      items = await carryOut({ effects, transaction, emit }, change, items);
+      items = await announced(plan, change, emit, () =>
+        carryOut({ effects, transaction, emit }, change, items),
+      );
       done.push(change);
-      emit({ kind: 'change-done', ...place, milliseconds: performance.now() - begun });
     }
     stopIfAsked(options.signal, 'stopped on request', { operation: 'apply the plan' });
     await writeManifest(transaction, effects, plan, items);
@@ -231,6 +229,22 @@ async function finish(effects: ApplyEffects, transaction: Transaction, emit: Emi
   }
 }
 
+/** Emits when the change begins and, unless it fails, when it is done. */
+async function announced<T>(
+  plan: ReadyPlan,
+  change: Change,
+  emit: Emit,
+  work: () => Promise<T>,
+  isDone: (result: T) => boolean = () => true,
+): Promise<T> {
+  const place = { change, index: plan.changes.indexOf(change), of: plan.changes.length };
+  const begun = performance.now();
+  emit({ kind: 'change-started', ...place });
+  const result = await work();
+  if (isDone(result)) emit({ kind: 'change-done', ...place, milliseconds: performance.now() - begun });
+  return result;
+}
+
 async function restartUnit(
   plan: ReadyPlan,
   restart: Extract<Change, { kind: 'restart' }> | undefined,
@@ -239,15 +253,12 @@ async function restartUnit(
 ): Promise<RestartOutcome> {
   if (restart === undefined) return { kind: 'not-planned' };
   emit({ kind: 'phase', phase: 'restart', text: `${restart.unit}: ${restart.reason}` });
-  const place = { change: restart, index: plan.changes.indexOf(restart), of: plan.changes.length };
-  const begun = performance.now();
-  emit({ kind: 'change-started', ...place });
-  const outcome = await restartNow(restart.unit, effects);
-  checkpoint('restart');
-  if (outcome.kind === 'restarted') {
-    emit({ kind: 'change-done', ...place, milliseconds: performance.now() - begun });
-  }
-  return outcome;
+  const work = async (): Promise<RestartOutcome> => {
+    const outcome = await restartNow(restart.unit, effects);
+    checkpoint('restart');
+    return outcome;
+  };
+  return announced(plan, restart, emit, work, ({ kind }) => kind === 'restarted');
 }
 
 /** Like the consumer's restart, a failure undoes nothing: the installation is complete without the service. */
@@ -257,12 +268,8 @@ async function runService(
   effects: ApplyEffects,
   emit: Emit,
 ): Promise<void> {
-  const place = { change, index: plan.changes.indexOf(change), of: plan.changes.length };
-  const begun = performance.now();
-  emit({ kind: 'change-started', ...place });
   try {
-    await serviceAction(change, effects);
-    emit({ kind: 'change-done', ...place, milliseconds: performance.now() - begun });
+    await announced(plan, change, emit, () => serviceAction(change, effects));
   } catch (error) {
     const text = `cannot ${change.action} ${change.unit}: ${failureOf(error).text}`;
     const remedy = `${changeTitle(change)}, and journalctl -u ${change.unit} says why`;

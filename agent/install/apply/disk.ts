@@ -53,30 +53,28 @@ class NodeDisk implements Disk {
   }
 
   async create(file: string, content: Buffer, mode: number): Promise<void> {
-    const handle = await fs.open(this.#prefix + file, 'wx', mode);
-    await named(file, async () => {
-      try {
-        await handle.writeFile(content);
-        await handle.chmod(mode);
-        await handle.sync();
-      } finally {
-        await handle.close();
-      }
-    });
+    await this.#write(file, 'wx', content, mode);
     checkpoint(`create ${file}`);
   }
 
   async append(file: string, content: Buffer): Promise<void> {
-    const handle = await fs.open(this.#prefix + file, 'a', 0o600);
-    await named(file, async () => {
-      try {
-        await handle.writeFile(content);
-        await handle.sync();
-      } finally {
-        await handle.close();
-      }
-    });
+    await this.#write(file, 'a', content, 0o600);
     checkpoint(`append ${file}`);
+  }
+
+  async #write(file: string, flags: 'wx' | 'a', content: Buffer, mode: number): Promise<void> {
+    const handle = await fs.open(this.#prefix + file, flags, mode);
+    try {
+      await handle.writeFile(content);
+      if (flags === 'wx') await handle.chmod(mode);
+      await handle.sync();
+    } catch (error) {
+      // Node's errors of an open file (ENOSPC while writing) lack the path.
+      if (errnoOf(error) === undefined || !(error instanceof Error) || 'path' in error) throw error;
+      throw Object.assign(error, { path: file });
+    } finally {
+      await handle.close();
+    }
   }
 
   async own(file: string, uid: number, gid: number): Promise<void> {
@@ -114,38 +112,22 @@ class NodeDisk implements Disk {
     if (result.code !== 0) {
       throw copyError(from, to, result.stderr.toString().trim(), whyNoCopy(source, target));
     }
-    const stats = await fs.lstat(target);
-    if (stats.isFile()) {
-      // Opened for reading: the copy may be of a file without the write bit, and fsync needs none.
-      const handle = await fs.open(target, 'r');
-      try {
-        await handle.sync();
-      } finally {
-        await handle.close();
-      }
-    }
+    if (sync.lstatSync(target).isFile()) await synced(target);
     checkpoint(`copy ${to}`);
   }
 
   async syncDirectory(directory: string): Promise<void> {
-    const handle = await fs.open(this.#prefix + directory, 'r');
-    try {
-      await handle.sync();
-    } finally {
-      await handle.close();
-    }
+    await synced(this.#prefix + directory);
   }
 }
 
-/** Adds the path to Node's errors of an open file (ENOSPC while writing), which lack it. */
-async function named(file: string, work: () => Promise<void>): Promise<void> {
+/** Opened for reading: a copy may be of a file without the write bit, and fsync needs none. */
+async function synced(host: string): Promise<void> {
+  const handle = await fs.open(host, 'r');
   try {
-    await work();
-  } catch (error) {
-    if (errnoOf(error) !== undefined && error instanceof Error && !('path' in error)) {
-      throw Object.assign(error, { path: file });
-    }
-    throw error;
+    await handle.sync();
+  } finally {
+    await handle.close();
   }
 }
 

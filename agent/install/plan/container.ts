@@ -7,7 +7,7 @@ import type { ContainerFacts, MachineFacts } from '../../contracts/facts.js';
 import type { Change, Refusal, Warning } from '../../contracts/plan.js';
 import type { LoadedUnit } from '../../contracts/unit.js';
 import { cdiVariable } from '../../lib/paths.js';
-import { readableChange, writeChange } from './our-files.js';
+import { textChange } from './our-files.js';
 import { withdrawal } from './owned.js';
 import { told } from './told.js';
 
@@ -97,15 +97,8 @@ function delivery(
 
 export function quadletChanges(facts: MachineFacts, wanted: Delivery): readonly Change[] {
   if (wanted.kind === 'quadlet') {
-    const { dropIn } = wanted;
-    if (dropIn.content === quadletDropInText) return readableChange(dropIn, 'tools of every user read it');
-    return [
-      writeChange(
-        dropIn,
-        quadletDropInText,
-        'gives the container the GPU; the quadlet itself stays as it is',
-      ),
-    ];
+    const reason = 'gives the container the GPU; the quadlet itself stays as it is';
+    return textChange(facts, wanted.dropIn, quadletDropInText, reason);
   }
   if (wanted.kind === 'by-hand') return [];
   const present = facts.containers?.dropIn?.path;

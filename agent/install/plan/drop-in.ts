@@ -19,7 +19,7 @@ import {
   filesWithout,
   unsetVariables,
 } from '../../systemd/unit-environment.js';
-import { readableChange, writeChange } from './our-files.js';
+import { textChange } from './our-files.js';
 import { withdrawal } from './owned.js';
 
 export interface WantedVariable {
@@ -100,7 +100,7 @@ function overriddenBy(unit: LoadedUnit, name: string): string | null {
 }
 
 /** The drop-ins to have: the usual one, and a last one when another that sorts after it sets or clears the same variable. */
-export function wantedDropIns(
+function wantedDropIns(
   profile: Profile,
   unit: LoadedUnit,
   variables: readonly WantedVariable[],
@@ -206,8 +206,7 @@ export function dropInChanges(
   const changes: Change[] = [];
   for (const { path, content, reason } of wanted) {
     const present = presentDropIn(facts, unit, path);
-    if (present.content === content) changes.push(...readableChange(present, 'tools of every user read it'));
-    else changes.push(writeChange(present, content, reason, preflight));
+    changes.push(...textChange(facts, present, content, reason, preflight));
   }
   const last = lastDropInPath(unit.name);
   if (wanted.some((one) => one.path === last)) return changes;
@@ -218,7 +217,7 @@ export function dropInChanges(
 }
 
 /** The facts list the first drop-in by itself; another is known from what systemd has read. */
-export function presentDropIn(facts: MachineFacts, unit: LoadedUnit, path: string): OwnedFileFacts {
+function presentDropIn(facts: MachineFacts, unit: LoadedUnit, path: string): OwnedFileFacts {
   if (path === dropInPath(unit.name)) return facts.dropIn;
   const loaded = unit.dropIns.find((dropIn) => dropIn.path === path);
   if (loaded === undefined) return { path, state: { kind: 'absent' }, content: null };

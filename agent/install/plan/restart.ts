@@ -142,3 +142,11 @@ function concernsConsumer({ store, shim }: MachineFacts, change: Change): boolea
       return false;
   }
 }
+
+export function unitChange(
+  unit: string,
+  action: Extract<Change, { kind: 'service' }>['action'],
+  reason: string,
+): Extract<Change, { kind: 'service' }> {
+  return { kind: 'service', unit, action, reason };
+}

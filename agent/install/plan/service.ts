@@ -11,6 +11,7 @@ import {
 } from '../../lib/paths.js';
 import { writeChange } from './our-files.js';
 import { emptiedBy, ownedAt, removeDirectories, withdrawal } from './owned.js';
+import { unitChange } from './restart.js';
 
 interface ServicePlan {
   readonly files: readonly Change[];
@@ -43,22 +44,11 @@ export function servicePlan(facts: MachineFacts, options: PlanOptions, endpoint:
   const unitChanged = files.some((change) => 'path' in change && change.path === agentUnitFile);
   const reload = files.some((change) => 'path' in change && change.path.startsWith('/etc/systemd/'));
   const running = service.activeState === 'active' || service.activeState === 'activating';
-  const run: Change[] = [];
-  if (!running) {
-    run.push({
-      kind: 'service',
-      unit: service.unit,
-      action: 'start',
-      reason: 'it repairs drift and reports it',
-    });
-  } else if (unitChanged) {
-    run.push({
-      kind: 'service',
-      unit: service.unit,
-      action: 'restart',
-      reason: 'its unit file has changed',
-    });
-  }
+  const run = !running
+    ? [unitChange(service.unit, 'start', 'it repairs drift and reports it')]
+    : unitChanged
+      ? [unitChange(service.unit, 'restart', 'its unit file has changed')]
+      : [];
   return { files, reload, run };
 }
 
@@ -114,7 +104,7 @@ function removal(facts: MachineFacts): ServicePlan {
   return {
     files: [...files, ...removeDirectories(emptied)],
     reload: files.length > 0,
-    run: [{ kind: 'service', unit: service.unit, action: 'stop', reason: 'it was not requested this time' }],
+    run: [unitChange(service.unit, 'stop', 'it was not requested this time')],
   };
 }
 

@@ -14,6 +14,7 @@ import { plural } from '../../lib/text.js';
 import { interruptedWarning } from './install.js';
 import { isOurs, ownedAt, removeDirectories } from './owned.js';
 import { maskRefusals } from './refusals.js';
+import { unitChange } from './restart.js';
 import { told } from './told.js';
 import { backReason, editWarnings, giveBack } from './uninstall.js';
 
@@ -112,14 +113,6 @@ function idOf(files: readonly ServingFile[]): string {
     hash.update(`${path.basename(file)}\0${wanted.kind === 'copy' ? wanted.sha256 : wanted.content}\n`);
   }
   return hash.digest('hex').slice(0, 16);
-}
-
-function unitChange(
-  unit: string,
-  action: Extract<Change, { kind: 'service' }>['action'],
-  reason: string,
-): Extract<Change, { kind: 'service' }> {
-  return { kind: 'service', unit, action, reason };
 }
 
 function runChanges(

@@ -40,7 +40,7 @@ import {
   withoutConsumer,
 } from './owned.js';
 import { isVersionOf, versionsBeside } from './public-links.js';
-import { leansOnStore } from './restart.js';
+import { leansOnStore, unitChange } from './restart.js';
 import { serviceText } from './service.js';
 import { told } from './told.js';
 
@@ -104,7 +104,7 @@ interface ServiceChanges {
 }
 
 function lastService(facts: MachineFacts): ServiceChanges {
-  return { files: [], run: ownsService(facts) ? [stopService] : [] };
+  return { files: [], run: ownsService(facts) ? [unitChange(agentUnit, 'stop', 'no consumer remains')] : [] };
 }
 
 /** The service goes on for the other consumers; its unit lists them in Before=. */
@@ -118,19 +118,9 @@ function serviceWithout(facts: MachineFacts, unit: string): ServiceChanges {
     if (file.present.content === text) return [];
     return [writeChange(file.present, text, 'it lists the consumers that remain')];
   });
-  const run: readonly Change[] =
-    files.length === 0
-      ? []
-      : [{ kind: 'service', unit: agentUnit, action: 'restart', reason: 'its unit file has changed' }];
+  const run = files.length === 0 ? [] : [unitChange(agentUnit, 'restart', 'its unit file has changed')];
   return { files, run };
 }
-
-const stopService: Change = {
-  kind: 'service',
-  unit: agentUnit,
-  action: 'stop',
-  reason: 'no consumer remains',
-};
 
 function ownsService({ manifest }: MachineFacts): boolean {
   return ownedAt(manifest, agentUnitFile) !== undefined;

@@ -2,16 +2,11 @@
  * Memory that the guest shares with its host: calls and pinned memory go through it where the service may open it, and
  * over vsock otherwise. What there is, what is better, and the rule of udev that lets the service open it. Pure.
  */
-import type {
-  MachineFacts,
-  OwnedFileFacts,
-  SharedMemoryDevice,
-  VmMemoryFacts,
-} from '../../contracts/facts.js';
+import type { MachineFacts, SharedMemoryDevice, VmMemoryFacts } from '../../contracts/facts.js';
 import type { Change, Warning } from '../../contracts/plan.js';
 import { splitHosts } from '../../guest/vgpu-host/endpoint.js';
 import { defaultPort, vmMemoryRule } from '../../lib/paths.js';
-import { readableChange, writeChange } from './our-files.js';
+import { textChange } from './our-files.js';
 import { ownedAt } from './owned.js';
 import { told } from './told.js';
 
@@ -88,29 +83,19 @@ ${match}, RUN+="/bin/chgrp ${group} %S%p/resource2", RUN+="/bin/chmod 0660 %S%p/
 `;
 }
 
-/** The rule as it should be; null: there is none to be written. One that is noted down stays for other consumers. */
-export function wantedVmMemoryRule(
-  facts: MachineFacts,
-  endpoint: string,
-): { readonly present: OwnedFileFacts; readonly content: string } | null {
+/** A rule that is noted down stays for other consumers. */
+export function vmMemoryChanges(facts: MachineFacts, endpoint: string): readonly Change[] {
   const now = vmMemoryOf(facts, endpoint);
   const { vmMemory, manifest } = facts;
-  if (vmMemory === undefined || now.kind === 'missing' || now.kind === 'not-concerned') return null;
-  const noted = ownedAt(manifest, vmMemoryRule) !== undefined;
-  const group = vmMemory.group?.name;
-  if (group === undefined) return null;
+  const group = vmMemory?.group?.name;
+  if (vmMemory === undefined || group === undefined || now.kind === 'missing' || now.kind === 'not-concerned')
+    return [];
   const rule = ruleFacts(facts, vmMemory, group);
-  const wanted = now.kind === 'not-yet' || noted || rule === 'written';
-  return wanted && rule !== 'foreign' ? { present: vmMemory.rule, content: vmMemoryRuleText(group) } : null;
-}
-
-export function vmMemoryChanges(facts: MachineFacts, endpoint: string): readonly Change[] {
-  const wanted = wantedVmMemoryRule(facts, endpoint);
-  if (wanted === null) return [];
-  const { present, content } = wanted;
-  if (present.content === content) return readableChange(present, 'udev and every user may read it');
+  const wanted =
+    now.kind === 'not-yet' || rule === 'written' || ownedAt(manifest, vmMemoryRule) !== undefined;
+  if (!wanted || rule === 'foreign') return [];
   const reason = 'udev lets the service open the memory that this machine shares with its host';
-  return [writeChange(present, content, reason)];
+  return textChange(facts, vmMemory.rule, vmMemoryRuleText(group), reason);
 }
 
 export const addMemory: readonly string[] = [

@@ -54,8 +54,6 @@ export function unit(changes: Partial<LoadedUnit> = {}): LoadedUnit {
 export function facts(changes: Partial<MachineFacts> = {}): MachineFacts {
   return {
     distribution: {
-      id: 'debian',
-      versionId: '12',
       prettyName: 'Debian GNU/Linux 12 (bookworm)',
       family: 'debian',
       architecture: 'x86_64',

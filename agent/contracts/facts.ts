@@ -1,7 +1,4 @@
-/**
- * Facts about this guest. `machine/` fills them in and never writes; `plan/`
- * reads them and never looks for itself.
- */
+/** Facts about this guest. `guest/` reads them from the machine and never writes; a plan is made of them alone. */
 
 import type { Manifest, PathState } from './manifest.js';
 import type { HostWord } from './probe.js';
@@ -55,11 +52,9 @@ export interface LibraryCandidate {
   readonly ownerOfFile: string | null;
   /** Null when there is no regular file, or it is no ELF file. */
   readonly elf: ElfFacts | null;
-  /** Why `elf` is null although a file is there: truncated, no ELF file, may not be read. */
   readonly elfProblem?: string | null;
   /** Null when there is no regular file, or it may not be read; a file that is no ELF file is `foreign`. */
   readonly vendor: LibraryVendor | null;
-  /** The Debian alternatives slave it is, if any. */
   readonly alternative: { readonly group: string; readonly slave: string } | null;
 }
 
@@ -225,7 +220,6 @@ export interface ContainerFacts {
   readonly wanted: boolean;
   readonly spec: OwnedFileFacts;
   readonly nvidia: OwnedFileFacts;
-  /** Another program's file that defines nvidia.com/gpu; null: there is none. */
   readonly nvidiaFrom: string | null;
   /** Our drop-in for the unit's quadlet; null: it is made from none. */
   readonly dropIn: OwnedFileFacts | null;

@@ -26,7 +26,6 @@ export interface StatePaths {
   readonly directory: string;
   readonly manifest: string;
   readonly transaction: string;
-  /** The undo log of an install that stands and may still be taken back. */
   readonly trial: string;
   readonly backups: string;
 }
@@ -42,7 +41,6 @@ function statePaths(directory: string): StatePaths {
 }
 
 export const guestState = statePaths('/var/lib/vgpu-agent');
-/** Manifest of `vgpu-agent host install`: a machine can be a guest and a host, and each is removed separately. */
 export const hostState = statePaths('/var/lib/vgpu-host');
 export const lockFile = '/run/vgpu-agent/lock';
 /** Of several hosts the one that the service uses: the library tries it first (shim-src/guest/config.c). */
@@ -88,7 +86,6 @@ export const cockpitFiles = ['manifest.json', 'index.html', 'page.css', 'page.js
 export const hostd = '/usr/bin/vgpu-hostd';
 export const hostUnit = 'vgpu-hostd.service';
 export const hostSocketUnit = 'vgpu-hostd.socket';
-/** Loads NVIDIA's driver before the daemon starts. */
 export const hostDriverUnit = 'vgpu-hostd-driver.service';
 export const hostDefaults = '/etc/default/vgpu-hostd';
 export const hostConf = '/etc/vgpu/hostd.conf';

@@ -63,7 +63,6 @@ export class Root {
     return this.lstat(file) !== null;
   }
 
-  /** stat of what the path leads to; null when it dangles, loops or nothing is there. */
   stat(file: string): fs.BigIntStats | null {
     const resolution = this.resolve(file);
     if (resolution.kind === 'file' || resolution.kind === 'directory') {
@@ -72,7 +71,6 @@ export class Root {
     return null;
   }
 
-  /** The link's text, or null when it is no link. */
   readlink(file: string): string | null {
     const host = this.hostPath(file);
     return host === null ? null : readlinkHost(host);
@@ -89,7 +87,6 @@ export class Root {
     }
   }
 
-  /** The real path of a directory inside the view, or null. */
   realDirectory(directory: string): string | null {
     const found = this.#walk('/', directory, 0);
     return found.kind === 'found' ? found.realPath : null;

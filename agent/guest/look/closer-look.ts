@@ -59,7 +59,6 @@ export interface CloserLook {
 }
 
 export interface ServiceState {
-  /** `settled`, `waiting`, `degraded`... */
   readonly state: string;
   readonly problem: string | null;
   readonly configProblem: string | null;
@@ -193,8 +192,6 @@ function searchPathOf(unit: LoadedUnit, processes: MachineFacts['processes']): s
   }
 }
 
-// The state of the path of the host's unix socket.
-
 /** A line; empty where the host answers, which needs no explanation, or has no such socket. */
 function describeSockets(root: Root, { endpoint, answer }: HostFacts): readonly string[] {
   if (answer.kind !== 'unreachable') return [];
@@ -213,8 +210,6 @@ function describeSocket(root: Root, address: string): readonly string[] {
     return [error instanceof Error ? error.message : String(error)];
   }
 }
-
-// In what the files of a stored version differ from the shim that it was made of.
 
 /** A line for each file of the version that differs from `shim`, is missing, unexpected or unreadable. */
 async function storeDamage(root: Root, contents: ContentCache, shim: ShimBuild): Promise<readonly string[]> {

@@ -30,12 +30,9 @@ function secureIn(auxv: Buffer): boolean | null {
   return null;
 }
 
-// The programs of a unit: what decides whether the loader does for them what the environment asks.
-
 export interface ExecutableFacts {
   readonly path: string;
   readonly setId: boolean;
-  /** As getcap prints them: `cap_net_raw=ep`; empty: none. Null: getcap is not here or failed. */
   readonly capabilities: string | null;
   /** Null when it is no ELF file, or may not be read. */
   readonly elf: ElfFacts | null;

@@ -1,4 +1,3 @@
-/** The manifest: read, written, and the rules by which it grows. */
 import { createHash } from 'node:crypto';
 import type { Manifest, OwnedItem, PathState } from '../../contracts/manifest.js';
 import { checkManifest } from '../../contracts/manifest-schema.js';

@@ -42,7 +42,6 @@ export interface PathRecord {
   readonly type: 'path';
   readonly path: string;
   readonly from: PathState;
-  /** Name in the backup directory of the copy of `from`; null when it was absent. */
   readonly backup: string | null;
   /** What the step put there: tells the undo our work from another program's. */
   readonly to: Content;

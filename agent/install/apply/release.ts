@@ -73,7 +73,6 @@ async function leave(work: Work, item: PlacedItem, present: PathState): Promise<
 // After the commit: deletes unused files. Every deletion is checked against the records, and can be interrupted and
 // repeated.
 
-/** Deletes retired versions and, after an uninstall, the store's directories. Keeps a version that is in use. */
 export async function sweepStore(effects: ApplyEffects, transaction: Transaction, emit: Emit): Promise<void> {
   const { disk } = effects;
   const { begin } = transaction;

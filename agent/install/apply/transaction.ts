@@ -25,7 +25,6 @@ export class OpenTransaction {
     this.begin = begin;
   }
 
-  /** Makes the state directories and writes the first record. */
   static async start(
     disk: Disk,
     intent: BeginRecord['intent'],

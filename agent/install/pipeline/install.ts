@@ -1,4 +1,3 @@
-/** install: inspect, plan, show, apply, restart, confirm, verdict. The service runs the same. */
 import { type Emit, note } from '../../contracts/events.js';
 import type { MachineFacts } from '../../contracts/facts.js';
 import type { Verdict } from '../../contracts/verdict.js';
@@ -34,7 +33,6 @@ export type InstallResult =
       readonly kind: 'done';
       readonly plan: ReadyPlan;
       readonly applied: Applied;
-      /** Null when no restart was wanted: then nothing is there to be judged. */
       readonly verdict: Verdict | null;
     }
   | { readonly kind: 'rolled-back'; readonly plan: ReadyPlan; readonly verdict: Verdict };

@@ -1,4 +1,3 @@
-/** The drop-in that gives the consumer its environment. Pure. */
 import { createHash } from 'node:crypto';
 import path from 'node:path';
 import { containerOf } from '../../containers/container-unit.js';

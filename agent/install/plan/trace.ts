@@ -1,5 +1,3 @@
-/** The files that `doctor --trace` adds to a service for one start. Pure. */
-
 import { containerOf } from '../../containers/container-unit.js';
 import type { MachineFacts } from '../../contracts/facts.js';
 import type { LoadedUnit } from '../../contracts/unit.js';

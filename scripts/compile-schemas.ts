@@ -7,7 +7,9 @@ import { buildSync, type Metafile } from 'esbuild';
 import { emptyDirSync, readJsonSync } from 'fs-extra/esm';
 import { statusSchema } from '../agent/cli/commands/status.js';
 import { manifestSchema } from '../agent/contracts/manifest-schema.js';
+import { probeReportSchema } from '../agent/contracts/probe.js';
 import { hostDaemonSchema } from '../agent/contracts/serving.js';
+import { sessionsSchema } from '../agent/contracts/sessions.js';
 import { recordSchema } from '../agent/install/apply/records.js';
 import { packageRoot } from '../agent/lib/paths.js';
 import { compiledFile, newAjv } from '../agent/lib/schema.js';
@@ -20,6 +22,8 @@ const { default: standaloneCode } = require('ajv/dist/standalone/index.js') as {
 const files = ['profiles/profile.schema.json', 'units/agent.schema.json'];
 const schemas: readonly (readonly [name: string, schema: object])[] = [
   ...files.map((name): [string, object] => [name, readJsonSync(path.join(packageRoot(), name))]),
+  ['agent/contracts/probe.ts', probeReportSchema],
+  ['agent/contracts/sessions.ts', sessionsSchema],
   ['agent/contracts/serving.ts', hostDaemonSchema],
   ['agent/contracts/manifest-schema.ts', manifestSchema],
   ['agent/install/apply/records.ts', recordSchema],

@@ -2,7 +2,6 @@
 import { member } from '../lib/json.js';
 import { oneLine } from '../lib/text.js';
 
-/** The part of a CDI specification that we write; docs/json/cdi-generate.schema.json describes it. */
 export const cdiKind = 'vgpu.org/gpu';
 export const cdiNvidiaKind = 'nvidia.com/gpu';
 
@@ -29,7 +28,6 @@ export interface CdiSpec {
   readonly containerEdits: CdiEdits;
 }
 
-/** As a command asks for it: `vgpu.org/gpu=all`. */
 export function isOurDevice(device: string): boolean {
   return device.startsWith(`${cdiKind}=`) || device.startsWith(`${cdiNvidiaKind}=`);
 }

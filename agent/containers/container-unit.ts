@@ -12,13 +12,11 @@ type ContainerEngine = 'podman' | 'docker';
 
 export interface ContainerUnit {
   readonly engine: ContainerEngine;
-  /** As the unit names it: `/usr/bin/podman`. */
   readonly program: string;
   /** The engine's own options before its command: `--host`, `--root`. */
   readonly options: readonly string[];
   readonly command: 'run' | 'start' | 'compose';
   readonly compose: ComposeProject | null;
-  /** The container's name; null: the command gives none, and of a compose file none runs or docker does not tell. */
   readonly name: string | null;
   /** It does not wait for the container, whose output then goes elsewhere. */
   readonly detached: boolean;
@@ -47,7 +45,6 @@ const dockerProgram = '/usr/bin/docker';
 
 type CommandFacts = Pick<LoadedUnit, 'execStart' | 'fragmentContent' | 'composed'>;
 
-/** Null: the unit runs no container. */
 export function containerOf(unit: CommandFacts): ContainerUnit | null {
   const [program = '', ...all] = unit.execStart;
   const base = path.basename(program);
@@ -180,7 +177,6 @@ function isSet(words: readonly string[], letter: string, long: string): boolean 
 const notConsumers =
   /^(?:\(?(?:podman(?:-compose| pause)?|docker(?:-compose)?|conmon|crun|runc)\)?|exe|runc:\[.*|vgpu-probe)$/;
 
-/** podman's monitor, the parent of the container's first process. */
 export function isMonitor(name: string): boolean {
   return name === 'conmon';
 }

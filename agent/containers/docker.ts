@@ -1,4 +1,3 @@
-/** Docker's daemon, asked over its socket. */
 import type { IncomingMessage } from 'node:http';
 import path from 'node:path';
 import type { ComposedContainer, LoadedUnit, UnitFacts } from '../contracts/unit.js';
@@ -11,7 +10,6 @@ const limitMs = 2_000;
 /** Even the answer for a container with hundreds of mounts is far smaller. */
 const maxBytes = 4 * 1024 * 1024;
 
-/** The container's first process; null: it does not run, or it is not known. */
 export async function dockerPid(container: ContainerUnit): Promise<number | null> {
   const { name } = container;
   const socket = socketOf(container);
@@ -50,7 +48,6 @@ function runningPid(document: unknown): number | null {
   return typeof pid === 'number' && Number.isSafeInteger(pid) && pid > 0 ? pid : null;
 }
 
-/** The body of an answer 200; null for everything else. */
 function get(socketPath: string, path: string): Promise<string | null> {
   return new Promise((resolve) => {
     const nothing = (): void => resolve(null);

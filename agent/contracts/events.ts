@@ -40,3 +40,15 @@ export type Event =
   | { readonly kind: 'verdict'; readonly verdict: Verdict };
 
 export type Emit = (event: Event) => void;
+
+type Note = Extract<Event, { kind: 'note' }>;
+
+export function note(
+  emit: Emit,
+  level: Note['level'],
+  code: string,
+  text: string,
+  remedy: string | null = null,
+): void {
+  emit({ kind: 'note', level, code, text, remedy });
+}

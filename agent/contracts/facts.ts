@@ -1,7 +1,4 @@
-/**
- * Facts about this guest. `machine/` fills them in and never writes; `plan/`
- * reads them and never looks for itself.
- */
+/** Facts about this guest. `guest/` reads them from the machine and never writes; a plan is made of them alone. */
 
 import type { Manifest, PathState } from './manifest.js';
 import type { HostWord } from './probe.js';
@@ -10,16 +7,12 @@ import type { UnitFacts } from './unit.js';
 export type DistributionFamily = 'debian' | 'redhat' | 'suse' | 'arch' | 'unknown';
 
 export interface Distribution {
-  readonly id: string;
-  readonly versionId: string;
   readonly prettyName: string;
   readonly family: DistributionFamily;
   /** Machine name as `uname -m` says it. */
   readonly architecture: string;
   /** `x86_64-linux-gnu` on Debian's family, else null. */
   readonly multiarch: string | null;
-  /** `/lib` is a link to `/usr/lib`: one inode, one repair. */
-  readonly mergedUsr: boolean;
 }
 
 /** The vendor of a library, by content (ELF note, NVIDIA's marks), never by name. */
@@ -32,8 +25,6 @@ export interface ElfFacts {
   readonly type: 'dyn' | 'exec' | 'rel' | 'other';
   readonly soname: string | null;
   readonly needed: readonly string[];
-  readonly rpath: string | null;
-  readonly runpath: string | null;
   /** The JSON descriptor of `.note.vgpu`, if it is ours. */
   readonly provenance: { readonly component: string; readonly version: string; readonly wire: number } | null;
 }
@@ -61,11 +52,9 @@ export interface LibraryCandidate {
   readonly ownerOfFile: string | null;
   /** Null when there is no regular file, or it is no ELF file. */
   readonly elf: ElfFacts | null;
-  /** Why `elf` is null although a file is there: truncated, no ELF file, may not be read. */
   readonly elfProblem?: string | null;
   /** Null when there is no regular file, or it may not be read; a file that is no ELF file is `foreign`. */
   readonly vendor: LibraryVendor | null;
-  /** The Debian alternatives slave it is, if any. */
   readonly alternative: { readonly group: string; readonly slave: string } | null;
 }
 
@@ -231,7 +220,6 @@ export interface ContainerFacts {
   readonly wanted: boolean;
   readonly spec: OwnedFileFacts;
   readonly nvidia: OwnedFileFacts;
-  /** Another program's file that defines nvidia.com/gpu; null: there is none. */
   readonly nvidiaFrom: string | null;
   /** Our drop-in for the unit's quadlet; null: it is made from none. */
   readonly dropIn: OwnedFileFacts | null;

@@ -1,9 +1,8 @@
 /** Parts that the schemas of the manifest and of the transaction log share. */
-import { firstProblem, schemaCheck } from '../lib/schema.js';
+import { firstProblem, object, schemaCheck } from '../lib/schema.js';
 import type { Manifest } from './manifest.js';
 
 export const text = { type: 'string', minLength: 1 } as const;
-const textOrNull = { type: ['string', 'null'] } as const;
 export const path = { type: 'string', pattern: '^/[^\\u0000]*$' } as const;
 const mode = { type: 'integer', minimum: 0, maximum: 0o177777 } as const;
 export const hash = { type: 'string', pattern: '^[0-9a-f]{64}$' } as const;
@@ -16,10 +15,6 @@ export function oneOf(name: 'kind' | 'type', ...alternatives: readonly object[])
     properties: { [name]: { type: 'string' } },
     oneOf: alternatives,
   };
-}
-
-export function object(properties: Readonly<Record<string, object>>) {
-  return { type: 'object', required: Object.keys(properties), properties };
 }
 
 const owned = {
@@ -43,7 +38,7 @@ export const pathState = { $ref: '#/$defs/pathState' } as const;
 
 /** A name in the backup directory, never a way out of it. */
 export const backup = { type: ['string', 'null'], pattern: '^(?!\\.{1,2}$)[^/\\u0000]+$' } as const;
-const before = { before: pathState, backup, ownerPackage: textOrNull } as const;
+const before = { before: pathState, backup } as const;
 export const groupBefore = object({ status: { enum: ['auto', 'manual'] }, value: { type: 'string' } });
 
 export const items = {
@@ -63,8 +58,6 @@ export const items = {
   ),
 } as const;
 
-// The manifest as a JSON Schema. `dist/` has it compiled (scripts/compile-schemas.ts).
-
 const unit = { type: 'string', pattern: '^[A-Za-z0-9:_.\\\\@-]+\\.service$' } as const;
 
 export const manifestSchema = {
@@ -82,8 +75,6 @@ export const manifestSchema = {
   }),
   $defs: definitions,
 };
-
-// From JSON to a manifest: checked against its schema. Pure.
 
 type ManifestResult =
   | { readonly kind: 'ok'; readonly manifest: Manifest }

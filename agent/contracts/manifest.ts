@@ -1,5 +1,3 @@
-/** The state of a path: what is recorded and restored. */
-
 /** The state of a path, without following a final link. Times and owners so that a restore is exact. */
 export type PathState =
   | { readonly kind: 'absent' }
@@ -21,12 +19,11 @@ interface Ownership {
 }
 
 /** The content of a path as a reader finds it: enough to know our work from a stranger's. A PathState is one, and so is a file's or link's item. */
-type Content =
+export type Content =
   | { readonly kind: 'absent' | 'directory' | 'other' | 'alternative' }
   | { readonly kind: 'link'; readonly target: string }
   | { readonly kind: 'file'; readonly sha256: string };
 
-/** Mode and owner may differ. */
 export function sameContent(a: Content, b: Content): boolean {
   if (a.kind === 'link') return b.kind === 'link' && a.target === b.target;
   if (a.kind === 'file') return b.kind === 'file' && a.sha256 === b.sha256;
@@ -40,8 +37,6 @@ export function kindOf(state: PathState): string {
   return type === 'fifo' ? 'a FIFO' : type === 'socket' ? 'a socket' : `a ${type} device`;
 }
 
-// The record of what is installed: apply/ writes it, the other rooms read it.
-
 export type OwnedItem =
   | {
       readonly kind: 'file';
@@ -51,7 +46,6 @@ export type OwnedItem =
       readonly before: PathState;
       /** Name inside the backup directory when `before` was anything; null when it was absent. */
       readonly backup: string | null;
-      readonly ownerPackage: string | null;
     }
   | {
       readonly kind: 'link';
@@ -59,7 +53,6 @@ export type OwnedItem =
       readonly target: string;
       readonly before: PathState;
       readonly backup: string | null;
-      readonly ownerPackage: string | null;
     }
   | { readonly kind: 'directory'; readonly path: string; readonly mode: number }
   | {
@@ -67,7 +60,6 @@ export type OwnedItem =
       readonly group: string;
       readonly path: string;
       readonly priority: number;
-      /** Status and value of the group before, to go back to. */
       readonly before: { readonly status: 'auto' | 'manual'; readonly value: string };
     };
 

@@ -30,7 +30,6 @@ export type Change =
       readonly before: PathState;
       /** For the diff; null when there was none or it is not text. */
       readonly previousContent: string | null;
-      readonly ownerPackage: string | null;
       /** Libraries that the file makes the loader load: tried as the service's user just before it is written. */
       readonly preflight?: Preflight;
       readonly reason: string;
@@ -44,7 +43,6 @@ export type Change =
       readonly size: number;
       readonly mode: number;
       readonly before: PathState;
-      readonly ownerPackage: string | null;
       readonly reason: string;
     }
   | {
@@ -52,7 +50,8 @@ export type Change =
       readonly path: string;
       readonly target: string;
       readonly before: PathState;
-      readonly ownerPackage: string | null;
+      /** The package whose link is replaced. */
+      readonly ownerPackage?: string;
       readonly reason: string;
     }
   | {

@@ -1,8 +1,8 @@
 /** The settings of a host, and the facts about the machine by which `vgpu-agent host` plans. */
 
-import { type Checked, schemaCheck } from '../lib/schema.js';
-import type { Manifest, PathState } from './manifest.js';
-import { object } from './manifest-schema.js';
+import { type Checked, object, schemaCheck } from '../lib/schema.js';
+import type { OwnedFileFacts } from './facts.js';
+import type { Manifest } from './manifest.js';
 
 export const hostDevices = ['cuda', 'software'] as const;
 export type HostDevice = (typeof hostDevices)[number];
@@ -13,7 +13,6 @@ export interface GuestLimits {
   readonly sessions: number | null;
 }
 
-/** The requested settings; null and absent: unchanged. */
 export interface ServingRequest {
   readonly device: HostDevice | null;
   /** `unix:PATH`, `vsock:PORT` or `tcp:ADDRESS:PORT`. */
@@ -23,25 +22,18 @@ export interface ServingRequest {
   readonly force: boolean;
 }
 
-/** One file of a host: its present state, and what this version would write there. */
-export interface ServingFile {
-  readonly path: string;
-  readonly state: PathState;
-  readonly content: string | null;
+/** One file or link of a host: its present state, and what this version would place there. */
+export interface ServingFile extends OwnedFileFacts {
   readonly ownerPackage: string | null;
   readonly mode: number;
   readonly wanted:
     | { readonly kind: 'text'; readonly content: string }
-    | { readonly kind: 'copy'; readonly source: string; readonly sha256: string; readonly size: number };
+    | { readonly kind: 'copy'; readonly source: string; readonly sha256: string; readonly size: number }
+    | { readonly kind: 'link'; readonly target: string };
+  readonly reason: string;
   /** A person may edit it: written only where there is none, or where `asked`. */
   readonly editable: boolean;
   readonly asked: boolean;
-}
-
-interface ServingLink {
-  readonly path: string;
-  readonly target: string;
-  readonly state: PathState;
 }
 
 export interface ServingProblem {
@@ -56,7 +48,6 @@ export interface ServingFacts {
   readonly device: HostDevice;
   readonly listen: readonly string[];
   readonly files: readonly ServingFile[];
-  readonly links: readonly ServingLink[];
   readonly socket: ServingUnit;
   readonly service: ServingUnit;
   /** The running program is not the installed file: it was replaced without a hand-over. */

@@ -4,6 +4,7 @@
  * claim of the guest's process. Checked when it is read.
  */
 
+import { firstProblem, object, oneOfCodes, orNull, schemaCheck } from '../lib/schema.js';
 import {
   type Carrier,
   carrierCodes,
@@ -17,7 +18,6 @@ import {
 
 export interface HostSession {
   readonly session: number;
-  /** Milliseconds since it began. */
   readonly age: number;
   readonly memory: number;
   readonly launches: number;
@@ -42,14 +42,12 @@ export interface TurnedAway {
   readonly count: number;
   /** The reason of the last one; null: there was none, or its number is not known here. */
   readonly status: Status | null;
-  /** Seconds since the last one. */
   readonly age: number;
 }
 
 /** Launches of this guest of kernels that the host cannot run; a session that ended with one is among them. */
 export interface RefusedKernels {
   readonly count: number;
-  /** Seconds since the last one. */
   readonly age: number;
   /** The last one: the name that the program which launched it gave, and the kernel's name in its code. */
   readonly program: string;
@@ -79,12 +77,10 @@ export interface MemoryTold {
 }
 
 export interface SessionsReport {
-  /** `vgpu-hostd 0.1.0 software`. */
   readonly host: string;
   readonly simulated: boolean;
   readonly sessions: readonly HostSession[];
   readonly turnedAway: TurnedAway;
-  /** Null: none, or the host is too old to tell. */
   readonly refusedKernels: RefusedKernels | null;
   /** Null: the host is too old to tell. */
   readonly memory: MemoryTold | null;
@@ -93,134 +89,96 @@ export interface SessionsReport {
 type SessionsDocument =
   | { readonly kind: 'told'; readonly report: SessionsReport }
   | { readonly kind: 'failed'; readonly code: SessionsFailure; readonly message: string }
-  /** It is none of these documents. */
   | { readonly kind: 'bad'; readonly problem: string };
 
-export function parseSessions(text: string): SessionsDocument {
+const text = { type: 'string' } as const;
+const count = { type: 'integer', minimum: 0, maximum: Number.MAX_SAFE_INTEGER } as const;
+/** Bytes: a program may ask for more than the largest integer that a JavaScript number holds exactly. */
+const bytes = { type: 'number', minimum: 0 } as const;
+const limitedBy = oneOfCodes(memoryLimitCodes);
+const refusals = { count, age: count, program: text };
+
+export const sessionsSchema = {
+  ...object({ schema: { const: 1 }, ok: { type: 'boolean' } }),
+  if: { properties: { ok: { const: false } } },
+  // biome-ignore lint/suspicious/noThenProperty: a keyword of JSON Schema
+  then: object({ error: object({ code: oneOfCodes(sessionsFailureCodes), message: text }) }),
+  else: object({
+    host: text,
+    simulated: { type: 'boolean' },
+    turnedAway: object({ count, status: count, age: count }),
+    refusedKernels: object({ ...refusals, kernel: text }),
+    memory: orNull(
+      object({
+        limit: bytes,
+        by: limitedBy,
+        line: count,
+        refused: object({ ...refusals, bytes, limit: bytes, free: bytes, by: limitedBy }),
+      }),
+    ),
+    sessions: {
+      type: 'array',
+      items: object({
+        session: count,
+        age: count,
+        memory: count,
+        launches: count,
+        calls: count,
+        refused: count,
+        lastRefusal: count,
+        carrier: oneOfCodes(carrierCodes),
+        claimed: object({
+          library: { enum: ['libcuda', 'libnvidia-ml', '?'] },
+          pid: count,
+          pidNamespace: count,
+          program: text,
+        }),
+      }),
+    },
+  }),
+};
+
+type Printed =
+  | {
+      readonly ok: false;
+      readonly error: { readonly code: SessionsFailure; readonly message: string };
+    }
+  | {
+      readonly ok: true;
+      readonly host: string;
+      readonly simulated: boolean;
+      readonly sessions: readonly HostSession[];
+      readonly turnedAway: { readonly count: number; readonly status: number; readonly age: number };
+      readonly refusedKernels: RefusedKernels;
+      readonly memory: (MemoryTold & { readonly refused: RefusedMemory }) | null;
+    };
+
+export function parseSessions(printed: string): SessionsDocument {
   let value: unknown;
   try {
-    value = JSON.parse(text);
+    value = JSON.parse(printed);
   } catch {
-    return bad('it is not a JSON document');
+    return { kind: 'bad', problem: 'it is not a JSON document' };
   }
-  const document = record(value);
-  if (document === null || document['schema'] !== 1) return bad('it has no "schema": 1');
-  if (document['ok'] === false) return failureOf(document['error']);
-  const { host, simulated, sessions } = document;
-  const turnedAway = turnedAwayOf(document['turnedAway']);
-  if (document['ok'] !== true || typeof host !== 'string' || typeof simulated !== 'boolean')
-    return bad('"ok", "host" or "simulated" is missing');
-  if (!Array.isArray(sessions) || turnedAway === null) return bad('"sessions" or "turnedAway" is missing');
-  const items: readonly unknown[] = sessions;
-  const read = items.map(sessionOf);
-  const at = read.indexOf(null);
-  if (at !== -1) return bad(`sessions[${at}] is not a session`);
-  const refusedKernels = refusedKernelsOf(document['refusedKernels']);
-  const report = {
-    host,
-    simulated,
-    sessions: read.filter((one) => one !== null),
-    turnedAway,
-    refusedKernels,
-    memory: memoryOf(document['memory']),
+  const checked = schemaCheck<Printed>(sessionsSchema)(value);
+  if (checked.kind === 'wrong') return { kind: 'bad', problem: firstProblem(checked.errors) };
+  const document = checked.value;
+  if (!document.ok) return { kind: 'failed', code: document.error.code, message: document.error.message };
+  const { host, simulated, sessions, turnedAway, refusedKernels, memory } = document;
+  const status = statusCodes.find(({ number }) => number === turnedAway.status)?.code ?? null;
+  return {
+    kind: 'told',
+    report: {
+      host,
+      simulated,
+      sessions,
+      turnedAway: { ...turnedAway, status: turnedAway.count === 0 ? null : status },
+      refusedKernels: happened(refusedKernels),
+      memory: memory === null ? null : { ...memory, refused: happened(memory.refused) },
+    },
   };
-  return { kind: 'told', report };
 }
 
-function bad(problem: string): SessionsDocument {
-  return { kind: 'bad', problem };
-}
-
-function failureOf(value: unknown): SessionsDocument {
-  const error = record(value);
-  const code = sessionsFailureCodes.find((one) => one.code === error?.['code'])?.code;
-  const message = error?.['message'];
-  return code === undefined || typeof message !== 'string'
-    ? bad('"error" has an unknown code')
-    : { kind: 'failed', code, message };
-}
-
-function sessionOf(value: unknown): HostSession | null {
-  const item = record(value);
-  const claimed = claimOf(item?.['claimed']);
-  if (item === null || claimed === null) return null;
-  const { session, age, memory, launches, calls, refused, lastRefusal } = item;
-  if (
-    !isCount(session) ||
-    !isCount(age) ||
-    !isCount(memory) ||
-    !isCount(launches) ||
-    !isCount(calls) ||
-    !isCount(refused) ||
-    !isCount(lastRefusal)
-  )
-    return null;
-  const carrier = carrierCodes.find(({ code }) => code === item['carrier'])?.code ?? 'none';
-  return { session, age, memory, launches, calls, refused, lastRefusal, carrier, claimed };
-}
-
-const libraries = ['libcuda', 'libnvidia-ml', '?'] as const;
-
-function claimOf(value: unknown): HostSession['claimed'] | null {
-  const item = record(value);
-  if (item === null) return null;
-  const { pid, pidNamespace, program } = item;
-  const library = libraries.find((one) => one === item['library']);
-  if (library === undefined || !isCount(pid) || !isCount(pidNamespace) || typeof program !== 'string')
-    return null;
-  return { library, pid, pidNamespace, program };
-}
-
-function turnedAwayOf(value: unknown): TurnedAway | null {
-  const item = record(value);
-  if (item === null) return null;
-  const { count, status, age } = item;
-  if (!isCount(count) || !isCount(status) || !isCount(age)) return null;
-  const known = statusCodes.find(({ number }) => number === status)?.code ?? null;
-  return { count, status: count === 0 ? null : known, age };
-}
-
-function refusedKernelsOf(value: unknown): RefusedKernels | null {
-  const item = record(value);
-  if (item === null) return null;
-  const { count, age, program, kernel } = item;
-  if (!isCount(count) || !isCount(age) || typeof program !== 'string' || typeof kernel !== 'string')
-    return null;
-  return count === 0 ? null : { count, age, program, kernel };
-}
-
-function memoryOf(value: unknown): MemoryTold | null {
-  const item = record(value);
-  if (item === null) return null;
-  const { limit, line } = item;
-  const by = limitOf(item['by']);
-  if (!isSize(limit) || !isCount(line) || by === null) return null;
-  return { limit, by, line, refused: refusedMemoryOf(item['refused']) };
-}
-
-function refusedMemoryOf(value: unknown): RefusedMemory | null {
-  const item = record(value);
-  if (item === null) return null;
-  const { count, age, program, bytes, limit, free } = item;
-  const by = limitOf(item['by']);
-  if (!isCount(count) || !isCount(age) || typeof program !== 'string' || by === null) return null;
-  if (!isSize(bytes) || !isSize(limit) || !isSize(free)) return null;
-  return count === 0 ? null : { count, age, program, bytes, limit, free, by };
-}
-
-function limitOf(value: unknown): MemoryLimit | null {
-  return memoryLimitCodes.find(({ code }) => code === value)?.code ?? null;
-}
-
-/** Bytes: a program may ask for more than the largest whole number of this language. */
-function isSize(value: unknown): value is number {
-  return typeof value === 'number' && Number.isFinite(value) && value >= 0;
-}
-
-function isCount(value: unknown): value is number {
-  return typeof value === 'number' && Number.isSafeInteger(value) && value >= 0;
-}
-
-function record(value: unknown): Readonly<Record<string, unknown>> | null {
-  return typeof value === 'object' && value !== null && !Array.isArray(value) ? { ...value } : null;
+function happened<T extends { readonly count: number }>(refused: T): T | null {
+  return refused.count === 0 ? null : refused;
 }

@@ -16,7 +16,6 @@ export interface SandboxFacts {
   readonly rootDirectory: string;
   readonly inaccessiblePaths: readonly string[];
   readonly temporaryFileSystem: readonly string[];
-  /** A /tmp and /var/tmp of its own. */
   readonly privateTmp?: boolean;
   /** ProtectKernelTunables=: it may write nothing below /sys, where the memory shared with the host is opened. */
   readonly protectKernelTunables?: boolean;

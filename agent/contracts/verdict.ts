@@ -1,4 +1,3 @@
-/** Verdicts: what we say of a consumer, and on what evidence. */
 import type { Carrier } from './shim-codes.js';
 
 export type Mode = 'gpu' | 'cpu' | 'degraded' | 'undetermined';
@@ -50,7 +49,6 @@ export const reasons = [
 export type Reason = (typeof reasons)[number];
 
 export interface Device {
-  /** Lower case: `cuda`, `vulkan`, `rocm`. */
   readonly library: string;
   readonly compute: string;
   readonly name: string;
@@ -71,7 +69,6 @@ export interface Evidence {
     | 'host';
   /** Says it in a sentence, or quotes the line. */
   readonly text: string;
-  /** Does it speak for GPU mode, against it, or neither. */
   readonly weight: 'for' | 'against' | 'neutral';
   /** Where it is from: `journal cursor ...`, `/proc/123/maps`, `line 17`. */
   readonly source: string | null;
@@ -79,7 +76,6 @@ export interface Evidence {
 
 export interface LogVerdict {
   readonly mode: Mode;
-  /** A device's name says it is simulated. */
   readonly simulated: boolean;
   readonly devices: readonly Device[];
   readonly reason: Reason | null;
@@ -90,7 +86,6 @@ export interface LogVerdict {
 export interface Look {
   /** Increases with every look; milliseconds since 1970 unless two looks fell into one. */
   readonly id: number;
-  /** ISO 8601. */
   readonly at: string;
 }
 

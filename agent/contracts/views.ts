@@ -1,4 +1,3 @@
-/** The view of `status`: the pipeline and the service make it, the command line renders it. */
 import type { HostFacts } from './facts.js';
 import type { Verdict } from './verdict.js';
 

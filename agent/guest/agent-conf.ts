@@ -6,29 +6,22 @@ import { VgpuError } from '../lib/errors.js';
 import { agentConf, packageRoot } from '../lib/paths.js';
 import { schemaCheck } from '../lib/schema.js';
 import { readLimited } from '../lib/trust/files.js';
-import { parseJson, placesIn } from '../profile/json.js';
-import { problemsOf, readablePointer } from '../profile/validate.js';
+import { parseJson } from '../profile/json.js';
+import { badFile, problemLines, problemsOf } from '../profile/validate.js';
 import { hostsText, parseHosts } from './vgpu-host/endpoint.js';
 
-/** A profile, with its own unit (null) or another one. */
 interface WantedConsumer {
   readonly profile: string;
   readonly unit: string | null;
 }
 
 export interface AgentConfig {
-  /** The consumers that have the GPU: these and no others, or all that are installed. */
   readonly consumers: readonly WantedConsumer[] | 'installed';
-  /** Installed where nothing is; null: nothing. (The key `profile`, from before there was `consumers`.) */
   readonly first: string | null;
-  /** Null: as installed, else as the shim would find it. */
   readonly host: string | null;
   readonly hosts: {
-    /** `first`: back to the first host of a list when it answers again; `used`: stay. */
     readonly prefer: 'first' | 'used';
-    /** The host in use is left after so long without an answer. */
     readonly leaveAfterSeconds: number;
-    /** With `first`: after it has answered for so long. */
     readonly returnAfterSeconds: number;
   };
   readonly repair: {
@@ -96,20 +89,9 @@ export function createConfigReader(
   const check = schemaCheck<ConfigFile>(Object(schema));
   return (text, file) => {
     const parsed = parseJson(text);
-    if (parsed.kind === 'bad') {
-      const { line, column } = parsed.place;
-      throw badConfig(file, [`line ${line}, column ${column}: not JSON: ${parsed.message}`]);
-    }
+    if (parsed.kind === 'bad') throw badConfig(file, [parsed.problem]);
     const checked = check(parsed.value);
-    if (checked.kind === 'wrong') {
-      const places = placesIn(text);
-      const lines = problemsOf(checked.errors).map(({ pointer, message }) => {
-        const place = places.get(pointer);
-        const field = pointer === '' ? 'the file' : readablePointer(pointer);
-        return `${place === undefined ? '' : `line ${place.line}, `}${field}: ${message}`;
-      });
-      throw badConfig(file, lines);
-    }
+    if (checked.kind === 'wrong') throw badConfig(file, problemLines(text, problemsOf(checked.errors)));
     const given = checked.value;
     if (given.profile !== undefined && given.consumers !== undefined) {
       throw badConfig(file, ['profile: remove it, because consumers already names the profile']);
@@ -142,20 +124,13 @@ function consumersOf(given: ConfigFile['consumers']): AgentConfig['consumers'] {
   );
 }
 
-function badConfig(file: string, problems: readonly string[]): VgpuError {
-  const text = problems.length === 1 ? `${file}: ${problems[0]}` : `${file}:\n  ${problems.join('\n  ')}`;
-  return new VgpuError(text, {
-    kind: 'profile',
-    operation: 'read the configuration',
-    path: file,
-    remedy: 'correct the file; vgpu-agent.json(5) explains every key',
-  });
+function badConfig(file: string, lines: readonly string[]): VgpuError {
+  const remedy = 'correct the file; vgpu-agent.json(5) explains every key';
+  return badFile(file, lines, { operation: 'read the configuration', remedy });
 }
 
-/** No configuration is near it. */
 const maxConfigBytes = 1024 * 1024;
 
-/** Null: none. Throws `profile` when the path is no usable file, `failed` when it may not be read. */
 export function readConfigText(file = agentConf): string | null {
   const bytes = readLimited(file, maxConfigBytes);
   if (bytes !== null) return bytes.toString('utf8');

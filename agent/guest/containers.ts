@@ -1,4 +1,3 @@
-/** The facts about containers in this guest: the engines, and the CDI files. Reads, never writes. */
 import path from 'node:path';
 import { containerOf } from '../containers/container-unit.js';
 import type { ContainerFacts, UnusedQuadlet } from '../contracts/facts.js';

@@ -6,32 +6,20 @@ import type { Root } from './files/root.js';
 
 const maxOsRelease = 64 * 1024;
 
+/** What ID or ID_LIKE of the distributions of a family say. */
 const families: Readonly<Record<string, DistributionFamily>> = {
   debian: 'debian',
-  ubuntu: 'debian',
   rhel: 'redhat',
   fedora: 'redhat',
-  centos: 'redhat',
-  rocky: 'redhat',
-  almalinux: 'redhat',
-  ol: 'redhat',
-  amzn: 'redhat',
   suse: 'suse',
-  opensuse: 'suse',
   sles: 'suse',
   arch: 'arch',
 };
 
-/** Debian's triplets (dpkg-architecture -L) by machine name. */
+/** Debian's triplets (dpkg-architecture -L) of the machines that the shim is built for. */
 const triplets: Readonly<Record<string, string>> = {
   x86_64: 'x86_64-linux-gnu',
   aarch64: 'aarch64-linux-gnu',
-  ppc64le: 'powerpc64le-linux-gnu',
-  riscv64: 'riscv64-linux-gnu',
-  s390x: 's390x-linux-gnu',
-  i386: 'i386-linux-gnu',
-  i686: 'i386-linux-gnu',
-  armv7l: 'arm-linux-gnueabihf',
 };
 
 /** os-release(5). The family comes from ID, else from the first known word of ID_LIKE. */
@@ -39,16 +27,13 @@ export function readDistribution(root: Root, architecture: string): Distribution
   const bytes =
     root.readFile('/etc/os-release', maxOsRelease) ?? root.readFile('/usr/lib/os-release', maxOsRelease);
   const fields = parseOsRelease(bytes?.toString('utf8') ?? '');
-  const id = fields.get('ID') ?? 'linux';
-  const family = familyOf([id, ...(fields.get('ID_LIKE') ?? '').split(/\s+/)]);
+  const alike = [fields.get('ID') ?? '', ...(fields.get('ID_LIKE') ?? '').split(/\s+/)];
+  const family = alike.map((one) => own(families, one)).find((one) => one !== undefined) ?? 'unknown';
   return {
-    id,
-    versionId: fields.get('VERSION_ID') ?? '',
     prettyName: fields.get('PRETTY_NAME') ?? fields.get('NAME') ?? 'Linux',
     family,
     architecture,
     multiarch: family === 'debian' ? (own(triplets, architecture) ?? null) : null,
-    mergedUsr: isMergedUsr(root),
   };
 }
 
@@ -68,18 +53,4 @@ function unquote(value: string): string {
   if (value.length < 2 || !value.endsWith(quote)) return value;
   if (quote === "'") return value.slice(1, -1);
   return quote === '"' ? value.slice(1, -1).replaceAll(/\\(["$`\\])/g, '$1') : value;
-}
-
-function familyOf(ids: readonly string[]): DistributionFamily {
-  for (const id of ids) {
-    // opensuse-leap, opensuse-tumbleweed
-    const family = own(families, id) ?? own(families, id.replace(/-.*/, ''));
-    if (family !== undefined) return family;
-  }
-  return 'unknown';
-}
-
-function isMergedUsr(root: Root): boolean {
-  const lib = root.realDirectory('/lib');
-  return lib !== null && lib === root.realDirectory('/usr/lib');
 }

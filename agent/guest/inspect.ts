@@ -109,31 +109,34 @@ export async function inspect(
     const consumers = [...others, { unit: profile.unit, profile }];
     return readService(root, contents, effects.manager, consumers, distribution, effects.confProblem);
   });
-  const parts = await Promise.all([
+  const store = readStore(root, contents);
+  const vmMemory = readVmMemory(root, contents);
+  // All at once, so that a failure of one leaves no other unhandled.
+  await Promise.all([
     libraries,
     ourFiles,
     consumer,
     shim,
     host,
     realGpu,
-    readStore(root, contents),
     manifest,
     service,
     containers,
-    readVmMemory(root, contents),
+    store,
+    vmMemory,
   ]);
   return {
-    ...parts[0],
-    ...parts[1],
-    ...parts[2],
-    shim: parts[3],
-    host: parts[4],
-    realGpu: parts[5],
-    store: parts[6],
-    manifest: parts[7],
-    service: parts[8],
-    containers: parts[9],
-    vmMemory: parts[10],
+    ...(await libraries),
+    ...(await ourFiles),
+    ...(await consumer),
+    shim: await shim,
+    host: await host,
+    realGpu: await realGpu,
+    store: await store,
+    manifest: await manifest,
+    service: await service,
+    containers: await containers,
+    vmMemory: await vmMemory,
     interrupted: root.lstat(transactionFile) !== null,
     ...(root.lstat(trialFile) === null ? {} : { trial: true }),
     ...(traced || isTraced() ? { traced: true } : {}),

@@ -34,7 +34,6 @@ interface InstalledConsumer {
   readonly profile: Profile | null;
 }
 
-/** Throws a VgpuError (`failed`) when files of the package are missing. */
 export async function readService(
   root: Root,
   contents: ContentCache,

@@ -1,4 +1,3 @@
-/** The facts about a release: build.json, which scripts/package writes; a checkout has none. */
 import { existsSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { VgpuError } from './errors.js';
@@ -42,8 +41,6 @@ function broken(file: string, what: string): VgpuError {
     remedy: 'install vgpu-agent again; files of it are damaged',
   });
 }
-
-// The version of this agent, as package.json says it.
 
 export function agentVersion(): string {
   const manifest: unknown = JSON.parse(readFileSync(path.join(packageRoot(), 'package.json'), 'utf8'));

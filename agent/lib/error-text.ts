@@ -1,4 +1,3 @@
-/** A failure, told once: what failed, the value, the remedy. */
 import { type ExitCode, errnoOf, exitCodeOf, VgpuError } from './errors.js';
 import { printable, type Style, wrap } from './text.js';
 

@@ -1,9 +1,3 @@
-/**
- * The one error type that crosses module borders. A failure is a value with
- * parts, so that the terminal, JSON and the exit status all tell the same story.
- */
-
-/** Exit codes: scripts rely on them. */
 export const ExitCode = {
   done: 0,
   internal: 1,
@@ -31,8 +25,8 @@ type ErrorKind = 'usage' | 'profile' | 'refused' | 'failed' | 'rolled-back' | 'i
 interface ErrorDetails {
   readonly kind: ErrorKind;
   readonly operation: string;
-  readonly path?: string;
-  readonly remedy?: string;
+  readonly path?: string | undefined;
+  readonly remedy?: string | undefined;
   readonly cause?: unknown;
 }
 
@@ -53,7 +47,6 @@ export class VgpuError extends Error {
   }
 }
 
-/** Throws `interrupted` when a person has asked the command to stop. */
 export function stopIfAsked(
   signal: AbortSignal | undefined,
   message: string,
@@ -62,7 +55,6 @@ export function stopIfAsked(
   if (signal?.aborted === true) throw new VgpuError(message, { ...details, kind: 'interrupted' });
 }
 
-/** The errno name (`ENOENT`, `ENOSPC`) of a Node system error, else undefined. */
 export function errnoOf(error: unknown): string | undefined {
   if (error instanceof Error && 'code' in error && typeof error.code === 'string') {
     return error.code;

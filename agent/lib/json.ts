@@ -12,14 +12,11 @@ export function member(value: unknown, name: string): unknown {
     : undefined;
 }
 
-// JSON as it goes to standard output.
-
 /** One document, for eyes too. 64-bit integers become decimal strings: JSON numbers would lose digits. */
 export function jsonDocument(value: unknown): string {
   return JSON.stringify(value, decimal, 2);
 }
 
-/** One line of a stream of documents. */
 export function jsonLine(value: unknown): string {
   return JSON.stringify(value, decimal);
 }

@@ -26,7 +26,6 @@ export interface StatePaths {
   readonly directory: string;
   readonly manifest: string;
   readonly transaction: string;
-  /** The undo log of an install that stands and may still be taken back. */
   readonly trial: string;
   readonly backups: string;
 }
@@ -42,7 +41,6 @@ function statePaths(directory: string): StatePaths {
 }
 
 export const guestState = statePaths('/var/lib/vgpu-agent');
-/** Manifest of `vgpu-agent host install`: a machine can be a guest and a host, and each is removed separately. */
 export const hostState = statePaths('/var/lib/vgpu-host');
 export const lockFile = '/run/vgpu-agent/lock';
 /** Of several hosts the one that the service uses: the library tries it first (shim-src/guest/config.c). */
@@ -65,11 +63,11 @@ const dropInName = '50-vgpu.conf';
 /** udev rule: which users may open memory that this guest shares with its host. */
 export const vmMemoryRule = '/etc/udev/rules.d/70-vgpu-memory.rules';
 
+export const systemdUnits = '/etc/systemd/system';
 export const agentUnit = 'vgpu-agent.service';
 export const agentUnitFile = '/etc/systemd/system/vgpu-agent.service';
 export const agentUnitLink = '/etc/systemd/system/multi-user.target.wants/vgpu-agent.service';
 export const busPolicyFile = '/etc/dbus-1/system.d/org.vgpu.Agent1.conf';
-/** polkit actions: which users may have the service act. */
 export const polkitFile = '/usr/share/polkit-1/actions/org.vgpu.Agent1.policy';
 export const catalogFile = '/usr/lib/systemd/catalog/vgpu-agent.catalog';
 export const manDirectory = '/usr/share/man';
@@ -88,7 +86,6 @@ export const cockpitFiles = ['manifest.json', 'index.html', 'page.css', 'page.js
 export const hostd = '/usr/bin/vgpu-hostd';
 export const hostUnit = 'vgpu-hostd.service';
 export const hostSocketUnit = 'vgpu-hostd.socket';
-/** Loads NVIDIA's driver before the daemon starts. */
 export const hostDriverUnit = 'vgpu-hostd-driver.service';
 export const hostDefaults = '/etc/default/vgpu-hostd';
 export const hostConf = '/etc/vgpu/hostd.conf';
@@ -129,8 +126,6 @@ export function packageRoot(): string {
     remedy: 'install vgpu-agent again; files of it are missing',
   });
 }
-
-// Where the files of this package are.
 
 /** The nearest directory above this module with package.json: a checkout, an npm install or a package. */
 export function findPackageRoot(from: string = path.dirname(fileURLToPath(import.meta.url))): string | null {

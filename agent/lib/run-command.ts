@@ -18,7 +18,6 @@ export interface CommandOptions {
 }
 
 export interface CommandResult {
-  /** Exit status; null when a signal ended it. */
   readonly code: number | null;
   readonly signal: string | null;
   readonly stdout: Buffer;

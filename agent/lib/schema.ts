@@ -50,6 +50,22 @@ export function compiledFile(schema: object): string {
   return path.join(findPackageRoot() ?? '', 'dist', 'agent', 'schemas', `${name}.cjs`);
 }
 
+/** An object with these members; the `optional` ones may be absent. */
+export function object(
+  properties: Readonly<Record<string, object>>,
+  optional: Readonly<Record<string, object>> = {},
+): { type: 'object'; required: string[]; properties: Readonly<Record<string, object>> } {
+  return { type: 'object', required: Object.keys(properties), properties: { ...properties, ...optional } };
+}
+
+export function orNull(schema: object): object {
+  return { anyOf: [schema, { type: 'null' }] };
+}
+
+export function oneOfCodes(codes: readonly { readonly code: string }[]): object {
+  return { enum: codes.map(({ code }) => code) };
+}
+
 const options: Options = {
   allErrors: true,
   verbose: true,

@@ -31,9 +31,20 @@ export function wrap(text: string, width: number, indent = ''): string {
   return lines.join(`\n${indent}`);
 }
 
-/** `1 change`, `3 changes`. */
 export function plural(count: number, noun: string): string {
   return `${count} ${noun}${count === 1 ? '' : 's'}`;
+}
+
+export function octal(mode: number): string {
+  return (mode & 0o7777).toString(8).padStart(4, '0');
+}
+
+/** `text` with the last `NAME=` set to the value, or with such a line at its end. Everything else is kept. */
+export function withAssignment(text: string, name: string, value: string): string {
+  const lines = text.split('\n');
+  const at = lines.findLastIndex((line) => line.split('=')[0]?.trim() === name && line.includes('='));
+  if (at >= 0) return lines.with(at, `${name}=${value}`).join('\n');
+  return `${text}${text === '' || text.endsWith('\n') ? '' : '\n'}${name}=${value}\n`;
 }
 
 /** Bytes in decimal units: `512 B`, `1.2 MB`. */
@@ -66,8 +77,6 @@ export function modeText(verdict: { readonly mode: string; readonly simulated: b
 export function shellWord(word: string): string {
   return /^[\w:/.@%+=,-]+$/.test(word) ? word : `'${word.replaceAll("'", "'\\''")}'`;
 }
-
-// Colour and width of a stream.
 
 export interface Style {
   /** Columns to wrap prose at; without limit where no terminal is, so that a line stays one for grep. */

@@ -5,7 +5,6 @@ export function forUnit(profile: Profile, unit: string): Profile {
   return profile.unit === unit ? profile : { ...profile, unit };
 }
 
-/** The unit of the profile, or an instance (`ollama@1.service`) of a template of that name. */
 export function fits(profile: Profile, unit: string): boolean {
   return profile.unit === unit || (isInstance(unit) && baseOf(profile.unit) === baseOf(unit));
 }
@@ -28,7 +27,6 @@ export function choiceOf({ name, unit }: Pick<Profile, 'name' | 'unit'>): string
   return unit === `${name}.service` ? `--profile ${name}` : `--unit ${unit}`;
 }
 
-/** The name that messages use for it. */
 export function titleOf({ name, unit }: Pick<Profile, 'name' | 'unit'>): string {
   return name === genericProfile ? unit : name;
 }

@@ -1,18 +1,10 @@
-/** Finds profiles and reads them. A user's own come before the package's. */
-
 import { readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { errnoOf, VgpuError } from '../lib/errors.js';
 import { packageRoot, userProfiles } from '../lib/paths.js';
-import { type Place, parseJson, placesIn } from './json.js';
+import { parseJson } from './json.js';
 import type { Profile } from './types.js';
-import {
-  createProfileValidator,
-  nearest,
-  type Problem,
-  type ProfileValidator,
-  readablePointer,
-} from './validate.js';
+import { badFile, createProfileValidator, nearest, type ProfileValidator, problemLines } from './validate.js';
 
 export interface ProfilePlaces {
   readonly directories: readonly string[];
@@ -74,12 +66,8 @@ export function loadProfile(name: string, places: ProfilePlaces = defaultProfile
   if (found === undefined) throw unknownProfile(name, known, places);
   const profile = parseProfile(readText(found.path), found.path, validatorOf(places.schema));
   if (profile.name !== name) {
-    throw badProfile(found.path, [
-      {
-        at: 'name',
-        message: `${JSON.stringify(profile.name)} was given, but the file is named ${JSON.stringify(`${name}.json`)}; allowed: ${JSON.stringify(name)}`,
-      },
-    ]);
+    const given = `${JSON.stringify(profile.name)} was given, but the file is named ${JSON.stringify(`${name}.json`)}`;
+    throw badProfile(found.path, [`name: ${given}; allowed: ${JSON.stringify(name)}`]);
   }
   return profile;
 }
@@ -103,39 +91,15 @@ export function readableProfiles(places: ProfilePlaces = defaultProfilePlaces())
 
 export function parseProfile(text: string, file: string, validate: ProfileValidator): Profile {
   const parsed = parseJson(text);
-  if (parsed.kind === 'bad') {
-    const { line, column } = parsed.place;
-    throw badProfile(file, [
-      { at: `line ${line}, column ${column}`, message: `not JSON: ${parsed.message}` },
-    ]);
-  }
+  if (parsed.kind === 'bad') throw badProfile(file, [parsed.problem]);
   const result = validate(parsed.value);
   if (result.kind === 'ok') return result.profile;
-  const places = placesIn(text);
-  throw badProfile(
-    file,
-    result.problems.map((problem) => ({ at: whereIs(problem, places), message: problem.message })),
-  );
+  throw badProfile(file, problemLines(text, result.problems));
 }
 
-function whereIs({ pointer }: Problem, places: ReadonlyMap<string, Place>): string {
-  const place = places.get(pointer);
-  const field = readablePointer(pointer);
-  return place === undefined ? field : `line ${place.line}, ${field}`;
-}
-
-function badProfile(
-  file: string,
-  problems: readonly { readonly at: string; readonly message: string }[],
-): VgpuError {
-  const lines = problems.map(({ at, message }) => `${at}: ${message}`);
-  const text = lines.length === 1 ? `${file}: ${lines[0]}` : `${file}:\n  ${lines.join('\n  ')}`;
-  return new VgpuError(text, {
-    kind: 'profile',
-    operation,
-    path: file,
-    remedy: 'repair the file; docs/reference/profiles.md explains every field',
-  });
+function badProfile(file: string, lines: readonly string[]): VgpuError {
+  const remedy = 'repair the file; docs/reference/profiles.md explains every field';
+  return badFile(file, lines, { operation, remedy });
 }
 
 function unknownProfile(name: string, known: readonly ProfileName[], places: ProfilePlaces): VgpuError {
@@ -162,15 +126,12 @@ function readText(file: string): string {
   try {
     const bytes = readFileSync(file);
     if (bytes.length > maxBytes) {
-      throw badProfile(file, [
-        { at: 'the file', message: `${bytes.length} bytes; allowed: ${maxBytes} at most` },
-      ]);
+      throw badProfile(file, [`the file: ${bytes.length} bytes; allowed: ${maxBytes} at most`]);
     }
     return new TextDecoder('utf-8', { fatal: true }).decode(bytes);
   } catch (error) {
     if (error instanceof VgpuError) throw error;
-    if (error instanceof TypeError)
-      throw badProfile(file, [{ at: 'the file', message: 'the text is not UTF-8' }]);
+    if (error instanceof TypeError) throw badProfile(file, ['the file: the text is not UTF-8']);
     const code = errnoOf(error);
     const why = code === undefined ? undefined : unreadable[code];
     throw new VgpuError(

@@ -1,11 +1,11 @@
-/** From parsed JSON to a Profile, or a list of what is wrong with it, each with its field. */
 import type { DefinedError } from 'ajv';
 import validRange from 'semver/ranges/valid.js';
+import { VgpuError } from '../lib/errors.js';
 import { schemaCheck } from '../lib/schema.js';
 import { isVariable, variableNames, variablesIn } from './instance.js';
-import { type Json, pointerPart } from './json.js';
+import { type Json, placesIn, pointerPart } from './json.js';
 import { compilePattern } from './patterns.js';
-import type { DeviceRule, Profile } from './types.js';
+import type { Profile } from './types.js';
 
 export interface Problem {
   readonly pointer: string;
@@ -27,7 +27,25 @@ export function readablePointer(pointer: string): string {
     else if (/^[A-Za-z_$][\w$-]*$/.test(name)) readable += readable === '' ? name : `.${name}`;
     else readable += `[${JSON.stringify(name)}]`;
   }
-  return readable === '' ? 'the profile' : readable;
+  return readable === '' ? 'the file' : readable;
+}
+
+export function badFile(
+  file: string,
+  lines: readonly string[],
+  details: { readonly operation: string; readonly remedy: string },
+): VgpuError {
+  const text = lines.length === 1 ? `${file}: ${lines[0]}` : `${file}:\n  ${lines.join('\n  ')}`;
+  return new VgpuError(text, { kind: 'profile', path: file, ...details });
+}
+
+/** `line 3, log.devices[0]: MESSAGE`. */
+export function problemLines(text: string, problems: readonly Problem[]): readonly string[] {
+  const places = placesIn(text);
+  return problems.map(({ pointer, message }) => {
+    const place = places.get(pointer);
+    return `${place === undefined ? '' : `line ${place.line}, `}${readablePointer(pointer)}: ${message}`;
+  });
 }
 
 /** Compiles the schema once; a test checks the shipped one against JSON Schema 2020-12. */
@@ -111,38 +129,59 @@ function problemOf(error: DefinedError): readonly Problem[] {
 
 const loaderVariables: ReadonlySet<string> = new Set(['LD_PRELOAD', 'LD_LIBRARY_PATH']);
 
+/** Where a profile has regular expressions, and the groups that they need. `*` stands for every member. */
+const expressions: readonly (readonly [place: string, ...groups: string[]])[] = [
+  ['/overrides/*/value'],
+  ['/log/starts/*/message'],
+  ['/log/version/message', 'version'],
+  ['/log/address/message', 'address'],
+  ['/log/finished/*'],
+  ['/log/prefix'],
+  ['/log/loads/*/message'],
+  ['/log/loads/*/fields/*'],
+  ['/log/children/line', 'child'],
+  ['/log/children/began', 'child', 'name'],
+  ['/log/children/ended', 'name'],
+  ['/log/reasons/*/message'],
+  ['/log/reasons/*/fields/*'],
+];
+const ranges = ['/doctor/*/versions', '/log/reasons/*/versions', '/log/devices/*/versions'];
+const paths = ['/consumerLibraries/*', '/publicLinks/directories/*/*/path', '/environment/*/entries/*'];
+
+/** The texts at a place, each with its pointer. */
+function textsAt(value: unknown, place: string, pointer = ''): readonly (readonly [string, string])[] {
+  if (place === '') return typeof value === 'string' ? [[pointer, value]] : [];
+  if (typeof value !== 'object' || value === null) return [];
+  const [, wanted, rest = ''] = /^\/([^/]*)(.*)$/.exec(place) ?? [];
+  return Object.entries(value).flatMap(([name, inner]) =>
+    wanted === '*' || wanted === name ? textsAt(inner, rest, `${pointer}/${pointerPart(name)}`) : [],
+  );
+}
+
 export function checkMeaning(profile: Profile): readonly Problem[] {
+  const { log } = profile;
   const problems: Problem[] = [];
   const say = (pointer: string, message: string): void => {
     problems.push({ pointer, message });
   };
   /** The groups of the expression; null: it is bad, which was said. */
-  const pattern = (
+  const expression = (
     pointer: string,
     source: string,
-    groups: readonly string[] = [],
+    needed: readonly string[] = [],
   ): readonly string[] | null => {
     const result = compilePattern(source);
     if (result.kind === 'bad') {
       say(pointer, `${JSON.stringify(source)}: ${result.message}`);
       return null;
     }
-    for (const group of groups) {
-      if (!result.groups.includes(group)) {
-        say(pointer, `${JSON.stringify(source)} has no group (?<${group}>...)`);
-      }
+    for (const group of needed.filter((one) => !result.groups.includes(one))) {
+      say(pointer, `${JSON.stringify(source)} has no group (?<${group}>...)`);
     }
     return result.groups;
   };
-  const range = (pointer: string, versions: string): void => {
-    if (validRange(versions) === null) {
-      say(
-        pointer,
-        `${JSON.stringify(versions)} is not a range of versions; allowed: as in ">=0.12.4 <0.30" or "*"`,
-      );
-    }
-  };
-  const variables = (pointer: string, text: string): void => {
+
+  for (const [pointer, text] of paths.flatMap((place) => textsAt(profile, place))) {
     for (const name of variablesIn(text)) {
       if (isVariable(name)) continue;
       const word = nearest(name, variableNames);
@@ -150,119 +189,58 @@ export function checkMeaning(profile: Profile): readonly Problem[] {
       const hint = word === null ? '' : `; did you mean \${${word}}?`;
       say(pointer, `\${${name}} is unknown; known: ${known}${hint}`);
     }
-  };
-
-  profile.consumerLibraries.forEach((path, index) => {
-    variables(`/consumerLibraries/${index}`, path);
-  });
-  for (const rule of ['backend', 'opensByPath'] as const) {
-    const versions = profile.doctor?.[rule]?.versions;
-    if (versions !== undefined) range(`/doctor/${rule}/versions`, versions);
   }
-  for (const [family, directories] of Object.entries(profile.publicLinks.directories)) {
-    directories.forEach(({ path }, index) => {
-      const pointer = `/publicLinks/directories/${family}/${index}/path`;
-      variables(pointer, path);
-      const owned = profile.consumerLibraries.find((own) => own.replace(/\/\*?$/, '') === path);
-      if (owned !== undefined) {
-        say(
-          pointer,
-          `${JSON.stringify(path)} belongs to the consumer (consumerLibraries); vgpu-agent writes nothing there`,
-        );
-      }
-    });
+  for (const [pointer, text] of ranges.flatMap((place) => textsAt(profile, place))) {
+    if (validRange(text) !== null) continue;
+    const allowed = 'allowed: as in ">=0.12.4 <0.30" or "*"';
+    say(pointer, `${JSON.stringify(text)} is not a range of versions; ${allowed}`);
   }
-  profile.environment.forEach((entry, index) => {
+  for (const [place, ...groups] of expressions) {
+    for (const [pointer, text] of textsAt(profile, place)) {
+      expression(pointer, text, groups);
+      if (log.format === 'text' && place.endsWith('/fields/*'))
+        say(pointer, 'a log of format "text" has no fields');
+    }
+  }
+  for (const [pointer, text] of textsAt(profile, '/publicLinks/directories/*/*/path')) {
+    if (!profile.consumerLibraries.some((own) => own.replace(/\/\*?$/, '') === text)) continue;
+    const why = 'belongs to the consumer (consumerLibraries); vgpu-agent writes nothing there';
+    say(pointer, `${JSON.stringify(text)} ${why}`);
+  }
+  profile.environment.forEach(({ name, separator, entries, preflight }, index) => {
     const pointer = `/environment/${index}`;
-    if (loaderVariables.has(entry.name) && entry.separator !== ':') {
-      say(
-        `${pointer}/separator`,
-        `${JSON.stringify(entry.separator)} was given; for ${entry.name} allowed: ":"`,
-      );
+    if (loaderVariables.has(name) && separator !== ':') {
+      say(`${pointer}/separator`, `${JSON.stringify(separator)} was given; for ${name} allowed: ":"`);
     }
-    if (profile.environment.findIndex(({ name }) => name === entry.name) !== index) {
-      say(`${pointer}/name`, `${JSON.stringify(entry.name)} is given twice`);
+    if (profile.environment.findIndex((one) => one.name === name) !== index) {
+      say(`${pointer}/name`, `${JSON.stringify(name)} is given twice`);
     }
-    entry.entries.forEach((text, at) => {
-      variables(`${pointer}/entries/${at}`, text);
-      if (/[\n\r\0]/.test(text)) say(`${pointer}/entries/${at}`, 'line breaks and NUL are not allowed');
-      if (entry.preflight !== 'none' && !/^(?:\/|\$\{store\})/.test(text)) {
-        say(
-          `${pointer}/entries/${at}`,
-          `${JSON.stringify(text)} was given, allowed: an absolute path or \${store}/...`,
-        );
+    entries.forEach((text, at) => {
+      const entry = `${pointer}/entries/${at}`;
+      if (/[\n\r\0]/.test(text)) say(entry, 'line breaks and NUL are not allowed');
+      if (preflight !== 'none' && !/^(?:\/|\$\{store\})/.test(text)) {
+        say(entry, `${JSON.stringify(text)} was given, allowed: an absolute path or \${store}/...`);
       }
     });
   });
-  profile.overrides.forEach(({ value }, index) => {
-    pattern(`/overrides/${index}/value`, value);
-  });
-
-  const { log } = profile;
-  log.starts.forEach(({ message }, index) => {
-    pattern(`/log/starts/${index}/message`, message);
-  });
-  if (log.version !== null) pattern('/log/version/message', log.version.message, ['version']);
-  if (log.address !== null) pattern('/log/address/message', log.address.message, ['address']);
-  log.finished.forEach((message, index) => {
-    pattern(`/log/finished/${index}`, message);
-  });
-  if (log.prefix !== undefined) pattern('/log/prefix', log.prefix);
-  const fields = (pointer: string, rules: Readonly<Record<string, string>>): void => {
-    for (const [key, source] of Object.entries(rules)) {
-      pattern(`${pointer}/${pointerPart(key)}`, source);
-      if (log.format === 'text')
-        say(`${pointer}/${pointerPart(key)}`, 'a log of format "text" has no fields');
-    }
-  };
-  log.loads?.forEach((rule, index) => {
-    pattern(`/log/loads/${index}/message`, rule.message, rule.says === 'layers' ? ['gpu', 'all'] : []);
-    fields(`/log/loads/${index}/fields`, rule.fields ?? {});
-  });
-  if (log.children !== undefined) {
-    pattern('/log/children/line', log.children.line, ['child']);
-    pattern('/log/children/began', log.children.began, ['child', 'name']);
-    pattern('/log/children/ended', log.children.ended, ['name']);
-  }
-  log.reasons.forEach((rule, index) => {
-    range(`/log/reasons/${index}/versions`, rule.versions);
-    pattern(`/log/reasons/${index}/message`, rule.message);
-    fields(`/log/reasons/${index}/fields`, rule.fields);
+  log.loads?.forEach(({ message, says }, index) => {
+    if (says === 'layers') expression(`/log/loads/${index}/message`, message, ['gpu', 'all']);
   });
   log.devices.forEach((rule, index) => {
     const pointer = `/log/devices/${index}`;
-    range(`${pointer}/versions`, rule.versions);
     if (rule.fields.library.length === 0 && rule.fixed.library === undefined) {
-      say(
-        `${pointer}/fields/library`,
-        'no key is named, and fixed.library is not given: the library stays unknown',
-      );
+      const unknown = 'no key is named, and fixed.library is not given: the library stays unknown';
+      say(`${pointer}/fields/library`, unknown);
     }
-    if (log.format === 'text') {
-      const groups = pattern(`${pointer}/message`, rule.message);
-      if (groups !== null) checkGroups(rule, groups, pointer, say);
+    // In a text log the fields are groups of the expression.
+    const groups = log.format === 'text' ? expression(`${pointer}/message`, rule.message) : null;
+    for (const [place, name] of textsAt(rule.fields, '/*/*')) {
+      if (groups === null || groups.includes(name)) continue;
+      const why = 'is not a group of the expression in "message"';
+      say(`${pointer}/fields${place}`, `${JSON.stringify(name)} ${why}`);
     }
   });
-  return problems;
-}
-
-/** In a text log the fields are groups of the expression: each must be there. */
-function checkGroups(
-  rule: DeviceRule,
-  groups: readonly string[],
-  pointer: string,
-  say: (pointer: string, message: string) => void,
-): void {
-  for (const [field, names] of Object.entries(rule.fields)) {
-    names.forEach((name, at) => {
-      if (!groups.includes(name)) {
-        say(
-          `${pointer}/fields/${field}/${at}`,
-          `${JSON.stringify(name)} is not a group of the expression in "message"`,
-        );
-      }
-    });
-  }
+  return unique(problems);
 }
 
 // "Did you mean ...": the nearest of a few words.

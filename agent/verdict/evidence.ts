@@ -248,8 +248,8 @@ function computeEvidence({ probe, computeAsked, unit }: Observation): readonly E
     { kind: 'compute', text, weight, source },
   ];
   if (probe?.kind !== 'answered') return item('the test kernels were not run', 'neutral');
-  const { compute, error } = probe.report;
-  if (compute === undefined) return item('vgpu-probe did not get as far as the test kernels', 'neutral');
+  const { compute = null, error } = probe.report;
+  if (compute === null) return item('vgpu-probe did not get as far as the test kernels', 'neutral');
   if (compute.ok) {
     const { values, microseconds } = compute;
     return item(

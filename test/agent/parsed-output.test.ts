@@ -22,7 +22,7 @@ const places: Readonly<Record<string, readonly [count: number, why: string]>> = 
   'service/helper.ts': [1, "vgpu-watch: this project's own protocol of lines"],
   'service/sessions-asker.ts': [1, 'vgpu-probe --sessions --follow --json: a document a line'],
   'guest/libraries/packages.ts': [
-    3,
+    2,
     "dpkg-query --search; rpm --queryformat '%{NAME}', pacman --quiet: names alone",
   ],
   'guest/libraries/loader.ts': [1, 'ldconfig -p: an entry a line'],
@@ -37,6 +37,7 @@ const places: Readonly<Record<string, readonly [count: number, why: string]>> = 
     4,
     'ld.so: only LD_DEBUG tells why a library was chosen; unknown words are left out',
   ],
+  'guest/look/closer-look.ts': [1, 'systemd-analyze cat-config: files, each below its path'],
   'guest/look/process.ts': [1, 'getcap: Node reads no extended attributes; what is not understood is quoted'],
   'guest/containers.ts': [
     1,

@@ -1,8 +1,8 @@
 /** A plan that a person reads: one line a change, or each in full, as a diff. */
 import type { PathState } from '../../contracts/manifest.js';
 import type { Change, Plan, Refusal, Warning } from '../../contracts/plan.js';
-import { type ChangeSummary, changeSummary, octal } from '../../install/plan/change-title.js';
-import { bytes, oneLine, plural, printable, type Style, wrap } from '../../lib/text.js';
+import { type ChangeSummary, changeSummary } from '../../install/plan/change-title.js';
+import { bytes, octal, oneLine, plural, printable, type Style, wrap } from '../../lib/text.js';
 
 export const nothingToDo = 'nothing to do';
 
@@ -66,8 +66,8 @@ const indent = '    ';
 
 function changeLine(change: Change, style: Style): string {
   const { sign, what } = changeSummary(change);
-  const owner = 'ownerPackage' in change && change.ownerPackage !== null;
-  const line = owner ? `${what}, of the package ${change.ownerPackage}` : what;
+  const owner = change.kind === 'write-link' ? change.ownerPackage : undefined;
+  const line = owner === undefined ? what : `${what}, of the package ${owner}`;
   return `${painted(sign, style)} ${wrap(oneLine(line), style.width - 2, indent)}`;
 }
 
@@ -96,15 +96,12 @@ function body(change: Change, style: Style): readonly string[] {
         const line = `${indent}${sign}${printable(text)}`;
         return sign === '+' ? style.good(line) : sign === '-' ? style.bad(line) : line;
       });
-      return [...ownerNote(change.ownerPackage), ...replaced, ...lines];
+      return [...replaced, ...lines];
     }
     case 'copy-file':
-      return [
-        ...ownerNote(change.ownerPackage),
-        ...(change.before.kind === 'absent'
-          ? []
-          : [`${indent}${style.dim(`in the place of ${stateText(change.before)}`)}`]),
-      ];
+      return change.before.kind === 'absent'
+        ? []
+        : [`${indent}${style.dim(`in the place of ${stateText(change.before)}`)}`];
     case 'write-link':
       return [
         ...ownerNote(change.ownerPackage),
@@ -119,8 +116,8 @@ function body(change: Change, style: Style): readonly string[] {
   }
 }
 
-function ownerNote(owner: string | null): readonly string[] {
-  return owner === null ? [] : [`${indent}belongs to the package ${oneLine(owner)}`];
+function ownerNote(owner: string | undefined): readonly string[] {
+  return owner === undefined ? [] : [`${indent}belongs to the package ${oneLine(owner)}`];
 }
 
 function stateText(state: PathState): string {

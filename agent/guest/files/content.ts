@@ -1,14 +1,11 @@
-/**
- * Facts from a file's bytes: its hash, whether it is a library, and whose. Each
- * file is read once however many links lead to it; a cache that outlives one
- * inspection (the service's) spares unchanged files altogether.
- */
 import { createHash } from 'node:crypto';
 import type { BigIntStats } from 'node:fs';
 import fs from 'node:fs';
 import { promisify } from 'node:util';
-import type { LibraryVendor, OwnedFileFacts } from '../../contracts/facts.js';
+import type { ElfFacts, LibraryVendor, OwnedFileFacts } from '../../contracts/facts.js';
 import type { PathState } from '../../contracts/manifest.js';
+import { errnoOf } from '../../lib/errors.js';
+import { namesUpTo } from '../../lib/trust/files.js';
 import { descriptorSource, type ElfReading, readElf } from '../elf.js';
 import { openRegular, type Root } from './root.js';
 
@@ -69,6 +66,18 @@ export class ContentCache {
   }
 }
 
+/** What a path leads to; null where that is no regular file. Throws `failed` when this user may not look. */
+export async function contentAt(root: Root, file: string, contents: ContentCache): Promise<Content | null> {
+  const resolution = root.resolve(file);
+  return resolution.kind === 'file' ? contents.of(root.prefix + resolution.realPath, file) : null;
+}
+
+/** Null, too, for what is no ELF file and for what this user may not read. */
+export async function elfAt(root: Root, file: string, contents: ContentCache): Promise<ElfFacts | null> {
+  const content = await contentAt(root, file, contents).catch(() => null);
+  return content?.elf.kind === 'elf' ? content.elf.facts : null;
+}
+
 async function examine(descriptor: number): Promise<Content> {
   const source = descriptorSource(descriptor);
   const elf = readElf(source);
@@ -103,36 +112,39 @@ async function readThrough(
   return { sha256: hash.digest('hex'), marked };
 }
 
-// The state of a path, exactly enough to restore it.
-
 /** vgpu-agent's own files are small; a longer one in their place is another file, for which a hash is enough. */
 const maxOwnedBytes = 256 * 1024;
 
 /** Does not follow a final link. Missing directories give `absent`. Throws `failed` when unreadable. */
 export async function pathState(root: Root, file: string, contents: ContentCache): Promise<PathState> {
+  const host = root.hostPath(file);
+  // Throws with the path as the caller knows it.
+  if (host === null || root.lstat(file) === null) return { kind: 'absent' };
+  return stateAt(host, () => contents.of(host, file));
+}
+
+/** As `pathState`, of this process's own view. `read` gives null for what is no regular file any more. */
+export async function stateAt(
+  host: string,
+  read: (size: number) => Promise<Pick<Content, 'size' | 'sha256'> | null>,
+): Promise<PathState> {
   for (;;) {
-    const host = root.hostPath(file);
-    const stats = host === null ? null : root.lstat(file);
-    if (host === null || stats === null) return { kind: 'absent' };
-    const owner = ownership(stats);
-    if (stats.isSymbolicLink()) {
-      const target = root.readlink(file);
-      if (target !== null) return { kind: 'link', target, ...owner };
-    } else if (stats.isDirectory()) {
-      return {
-        kind: 'directory',
-        empty: root.readdir(file).length === 0,
-        mode: permissions(stats),
-        ...owner,
-      };
-    } else if (stats.isFile()) {
-      const content = await contents.of(host, file);
-      if (content !== null) {
-        const { size, sha256 } = content;
-        return { kind: 'file', size, sha256, mode: permissions(stats), ...owner };
-      }
-    } else {
-      return { kind: 'other', type: typeOf(stats), ...owner };
+    try {
+      const stats = fs.lstatSync(host, { bigint: true });
+      const owner = { uid: Number(stats.uid), gid: Number(stats.gid), mtimeNs: stats.mtimeNs.toString() };
+      const mode = permissions(stats);
+      if (stats.isSymbolicLink()) return { kind: 'link', target: fs.readlinkSync(host), ...owner };
+      if (stats.isDirectory())
+        return { kind: 'directory', empty: namesUpTo(host, 1).length === 0, mode, ...owner };
+      if (!stats.isFile()) return { kind: 'other', type: typeOf(stats), ...owner };
+      const content = await read(Number(stats.size));
+      if (content !== null)
+        return { kind: 'file', size: content.size, sha256: content.sha256, mode, ...owner };
+    } catch (error) {
+      const code = errnoOf(error);
+      if (code === 'ENOENT' || code === 'ENOTDIR') return { kind: 'absent' };
+      // EINVAL: readlink(2) of what is no link any more.
+      if (code !== 'EINVAL') throw error;
     }
     // It was replaced between the two looks: look again.
   }
@@ -146,10 +158,6 @@ export async function ownedFile(root: Root, file: string, contents: ContentCache
 
 export function permissions(stats: BigIntStats): number {
   return Number(stats.mode & 0o7777n);
-}
-
-function ownership(stats: BigIntStats): { uid: number; gid: number; mtimeNs: string } {
-  return { uid: Number(stats.uid), gid: Number(stats.gid), mtimeNs: stats.mtimeNs.toString() };
 }
 
 function typeOf(stats: BigIntStats): 'fifo' | 'socket' | 'block' | 'character' {

@@ -12,7 +12,7 @@ import fs from 'node:fs';
 import path from 'node:path';
 import type { LinkStep, Resolution } from '../../contracts/facts.js';
 import { errnoOf, VgpuError } from '../../lib/errors.js';
-import { namesUpTo, openFile } from '../../lib/trust/files.js';
+import { namesUpTo, openFile, readUpTo } from '../../lib/trust/files.js';
 
 /** No package's directory has as many; one that has more was made to keep the agent reading. */
 const mostNames = 100_000;
@@ -63,7 +63,6 @@ export class Root {
     return this.lstat(file) !== null;
   }
 
-  /** stat of what the path leads to; null when it dangles, loops or nothing is there. */
   stat(file: string): fs.BigIntStats | null {
     const resolution = this.resolve(file);
     if (resolution.kind === 'file' || resolution.kind === 'directory') {
@@ -72,7 +71,6 @@ export class Root {
     return null;
   }
 
-  /** The link's text, or null when it is no link. */
   readlink(file: string): string | null {
     const host = this.hostPath(file);
     return host === null ? null : readlinkHost(host);
@@ -89,7 +87,6 @@ export class Root {
     }
   }
 
-  /** The real path of a directory inside the view, or null. */
   realDirectory(directory: string): string | null {
     const found = this.#walk('/', directory, 0);
     return found.kind === 'found' ? found.realPath : null;
@@ -107,16 +104,8 @@ export class Root {
     const descriptor = this.open(file);
     if (descriptor === null) return null;
     try {
-      const size = fs.fstatSync(descriptor).size;
-      if (size > limit) return null;
-      const buffer = Buffer.alloc(size);
-      let filled = 0;
-      while (filled < size) {
-        const count = fs.readSync(descriptor, buffer, filled, size - filled, filled);
-        if (count === 0) break;
-        filled += count;
-      }
-      return buffer.subarray(0, filled);
+      const { bytes, more } = readUpTo(descriptor, limit);
+      return more ? null : bytes;
     } finally {
       fs.closeSync(descriptor);
     }

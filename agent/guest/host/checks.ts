@@ -1,5 +1,5 @@
 /** Obstacles for this machine as a host, as far as they can be known before anything is changed. */
-
+import { once } from 'node:events';
 import { connect, type NetConnectOpts } from 'node:net';
 import path from 'node:path';
 import type { HostDevice, ServingProblem } from '../../contracts/serving.js';
@@ -15,6 +15,7 @@ interface Checking {
   readonly root: Root;
   readonly runner: CommandRunner;
   readonly program: string;
+  /** Text of the daemon's unit, whose sandbox the self-check gets. */
   readonly unit: string;
   readonly device: HostDevice;
   readonly listen: readonly string[];
@@ -29,38 +30,42 @@ const mostLines = 6;
 const connectLimitMs = 500;
 
 export async function servingProblems(checking: Checking): Promise<readonly ServingProblem[]> {
-  const changeable = changeableSource(checking.sources);
+  const { root, device, listen, sources } = checking;
+  const changeable = changeableByOthers(...sources);
   // A program that other users can change is not executed, not even for a check.
-  if (changeable !== null) return [changeable];
-  const [runs, held] = await Promise.all([programProblem(checking), addressProblems(checking)]);
-  if (runs !== null) return [runs, ...held];
-  const device = checking.device === 'cuda' ? await driverProblems(checking) : [];
-  return [...device, ...held, ...vsockProblems(checking)];
-}
-
-function changeableSource(sources: readonly string[]): ServingProblem | null {
-  const found = changeableByOthers(...sources);
-  if (found === null) return null;
-  return {
-    code: 'changeable-by-others',
-    message: `another user than root can change ${found}, which the host would execute or install`,
-    remedy: 'run scripts/install-agent, which makes a copy that only root can change, and use that',
-    weight: 'certain',
-  };
+  if (changeable !== null) {
+    const message = `another user than root can change ${changeable}, which the host would execute or install`;
+    const remedy = 'run scripts/install-agent, which makes a copy that only root can change, and use that';
+    return [{ weight: 'certain', code: 'changeable-by-others', message, remedy }];
+  }
+  const [broken, held] = await Promise.all([programProblem(checking), addressProblems(checking)]);
+  if (broken !== null) return [broken, ...held];
+  const driver = device === 'cuda' ? await driverProblems(checking) : [];
+  const vsock = listen.some((address) => address.startsWith('vsock:'));
+  if (!vsock || root.lstat('/dev/vhost-vsock') !== null) return [...driver, ...held];
+  const message =
+    'there is no /dev/vhost-vsock: no virtual machine can have a vsock device that connects to this host';
+  const remedy = 'modprobe vhost_vsock, and a line "vhost_vsock" in /etc/modules-load.d/vhost_vsock.conf';
+  return [...driver, ...held, { weight: 'warning', code: 'no-vhost-vsock', message, remedy }];
 }
 
 /** Built for another system or without its libraries, it would fail at every start of the unit. */
 async function programProblem({ runner, program }: Checking): Promise<ServingProblem | null> {
-  const remedy =
-    'if a library is missing, install it (Debian, Ubuntu: sudo apt-get install libjansson4 liblz4-1 libseccomp2 libzstd1; Fedora: sudo dnf install jansson lz4-libs libseccomp libzstd); otherwise build it on this machine: npm run build:shim';
+  const problem = (message: string): ServingProblem => ({
+    weight: 'certain',
+    code: 'program-broken',
+    message,
+    remedy:
+      'if a library is missing, install it (Debian, Ubuntu: sudo apt-get install libjansson4 liblz4-1 libseccomp2 libzstd1; Fedora: sudo dnf install jansson lz4-libs libseccomp libzstd); otherwise build it on this machine: npm run build:shim',
+  });
   try {
     const ran = await runner.run(program, ['--version'], { timeoutMs: runLimitMs });
     if (ran.code === 0) return null;
     const said = oneLine(ran.stderr.toString().trim()) || `it ended with ${ran.code ?? ran.signal}`;
-    return { code: 'program-broken', message: `${program} does not run: ${said}`, remedy, weight: 'certain' };
+    return problem(`${program} does not run: ${said}`);
   } catch (error) {
-    if (!(error instanceof VgpuError)) throw error;
-    return { code: 'program-broken', message: error.message, remedy, weight: 'certain' };
+    if (error instanceof VgpuError) return problem(error.message);
+    throw error;
   }
 }
 
@@ -69,109 +74,63 @@ async function programProblem({ runner, program }: Checking): Promise<ServingPro
  * its unit: DeviceAllow= there resolves names of /proc/devices, and system calls are filtered.
  */
 async function driverProblems(checking: Checking): Promise<readonly ServingProblem[]> {
-  const nodes = nodeProblems(checking.root);
-  if (nodes.length > 0) return nodes;
-  const words = ['--self-check', '--device', 'cuda'];
-  const ran = await runInSandbox(checking.runner, {
-    unit: checking.unit,
-    program: checking.program,
-    args: words,
-    limitMs: selfCheckLimitMs,
-  });
+  const { root, runner, unit, program } = checking;
+  // NVIDIA's driver makes these when it is loaded; nvidia-uvm only when something asked for it once.
+  const missing = ['/dev/nvidiactl', '/dev/nvidia-uvm'].filter((node) => root.lstat(node) === null);
+  if (!root.readdir('/dev').some((name) => /^nvidia\d+$/.test(name))) missing.push('/dev/nvidia0');
+  if (missing.length > 0) {
+    const message = `--device cuda needs NVIDIA's driver, and there is no ${missing.join(', ')}`;
+    const remedy =
+      'install the driver and load it (nvidia-smi shows the GPUs; nvidia-modprobe -u makes nvidia-uvm), or use --device software';
+    return [{ weight: 'device', code: 'no-driver', message, remedy }];
+  }
+  const args = ['--self-check', '--device', 'cuda'];
+  const ran = await runInSandbox(runner, { unit, program, args, limitMs: selfCheckLimitMs });
   const lines = `${ran.stdout.toString()}${ran.stderr.toString()}`.trim().split('\n');
   if (ran.code === 0) return lines.flatMap(warningOf);
-  const said = lines.slice(-mostLines);
-  const why = ran.timedOut ? `no end after ${selfCheckLimitMs / 1000} s` : said.map(oneLine).join('; ');
-  return [
-    {
-      code: 'self-check',
-      message: `a worker of this host could not use the driver: ${why}`,
-      remedy: `${checking.program} ${words.join(' ')} shows every step`,
-      weight: 'device',
-    },
-  ];
+  const said = lines.slice(-mostLines).map(oneLine).join('; ');
+  const why = ran.timedOut ? `no end after ${selfCheckLimitMs / 1000} s` : said;
+  const message = `a worker of this host could not use the driver: ${why}`;
+  const remedy = `${program} ${args.join(' ')} shows every step`;
+  return [{ weight: 'device', code: 'self-check', message, remedy }];
 }
 
 /** `warning: WHAT IS SO; WHAT CHANGES IT`, which the self-check prints beside a driver that works. */
 function warningOf(line: string): readonly ServingProblem[] {
   const [, message, remedy] = /^warning: (.*?); (.*)$/.exec(oneLine(line)) ?? [];
   if (message === undefined || remedy === undefined) return [];
-  return [{ code: 'self-check', message, remedy, weight: 'warning' }];
-}
-
-/** NVIDIA's driver makes these when it is loaded; nvidia-uvm only when something asked for it once. */
-function nodeProblems(root: Root): readonly ServingProblem[] {
-  const missing = ['/dev/nvidiactl', '/dev/nvidia-uvm'].filter((node) => root.lstat(node) === null);
-  const gpus = root.readdir('/dev').filter((name) => /^nvidia\d+$/.test(name));
-  if (missing.length === 0 && gpus.length > 0) return [];
-  const what = [...missing, ...(gpus.length === 0 ? ['/dev/nvidia0'] : [])].join(', ');
-  return [
-    {
-      code: 'no-driver',
-      message: `--device cuda needs NVIDIA's driver, and there is no ${what}`,
-      remedy:
-        'install the driver and load it (nvidia-smi shows the GPUs; nvidia-modprobe -u makes nvidia-uvm), or use --device software',
-      weight: 'device',
-    },
-  ];
-}
-
-function vsockProblems({ root, listen }: Checking): readonly ServingProblem[] {
-  if (!listen.some((address) => address.startsWith('vsock:'))) return [];
-  if (root.lstat('/dev/vhost-vsock') !== null) return [];
-  return [
-    {
-      code: 'no-vhost-vsock',
-      message:
-        'there is no /dev/vhost-vsock: no virtual machine can have a vsock device that connects to this host',
-      remedy: 'modprobe vhost_vsock, and a line "vhost_vsock" in /etc/modules-load.d/vhost_vsock.conf',
-      weight: 'warning',
-    },
-  ];
+  return [{ weight: 'warning', code: 'self-check', message, remedy }];
 }
 
 /** systemd would take over the socket of a daemon that was started by hand, and with it its guests. */
 async function addressProblems({ listen, listening }: Checking): Promise<readonly ServingProblem[]> {
   if (listening) return [];
-  const places = listen.flatMap((address): readonly Place[] => {
-    const parsed = parseEndpoint(address);
-    if (parsed.kind === 'tcp') {
-      return [{ name: address, at: { host: parsed.address, port: parsed.port }, find: 'ss -tlnp' }];
-    }
-    if (parsed.kind !== 'unix' || !parsed.path.startsWith('/')) return [];
-    const socket = path.normalize(parsed.path);
-    return [{ name: socket, at: { path: socket }, find: `fuser ${socket}` }];
-  });
-  const held = await Promise.all(places.map(async (place) => ((await answers(place.at)) ? place : null)));
-  return held.flatMap((place): readonly ServingProblem[] =>
-    place === null
-      ? []
-      : [
-          {
-            code: 'address-in-use',
-            message: `another program listens at ${place.name}`,
-            remedy: `end it (${place.find} names it), or choose another address with --listen`,
-            weight: 'certain',
-          },
-        ],
+  const held = await Promise.all(
+    listen.map(async (address): Promise<ServingProblem | null> => {
+      const parsed = parseEndpoint(address);
+      const socket =
+        parsed.kind === 'unix' && parsed.path.startsWith('/') ? path.normalize(parsed.path) : null;
+      if (parsed.kind !== 'tcp' && socket === null) return null;
+      const at = parsed.kind === 'tcp' ? { host: parsed.address, port: parsed.port } : { path: socket ?? '' };
+      if (!(await answers(at))) return null;
+      const message = `another program listens at ${socket ?? address}`;
+      const find = socket === null ? 'ss -tlnp' : `fuser ${socket}`;
+      const remedy = `end it (${find} names it), or choose another address with --listen`;
+      return { weight: 'certain', code: 'address-in-use', message, remedy };
+    }),
   );
+  return held.filter((one) => one !== null);
 }
 
-interface Place {
-  readonly name: string;
-  readonly at: NetConnectOpts;
-  readonly find: string;
-}
-
-function answers(at: NetConnectOpts): Promise<boolean> {
-  return new Promise((resolve) => {
-    const connection = connect(at);
-    const end = (answer: boolean) => () => {
-      connection.destroy();
-      resolve(answer);
-    };
-    connection.setTimeout(connectLimitMs, end(true));
-    connection.on('connect', end(true));
-    connection.on('error', end(false));
-  });
+async function answers(at: NetConnectOpts): Promise<boolean> {
+  const connection = connect(at);
+  const signal = AbortSignal.timeout(connectLimitMs);
+  try {
+    await once(connection, 'connect', { signal });
+    return true;
+  } catch {
+    return signal.aborted;
+  } finally {
+    connection.on('error', () => {}).destroy();
+  }
 }

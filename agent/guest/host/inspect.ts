@@ -27,8 +27,10 @@ import {
   hostUnit,
   manDirectory,
   packageRoot,
+  systemdUnits,
 } from '../../lib/paths.js';
 import type { CommandRunner } from '../../lib/run-command.js';
+import { withAssignment } from '../../lib/text.js';
 import { assignments } from '../../lib/unit-file.js';
 import type { Manager } from '../../systemd/types.js';
 import { readDistribution } from '../distribution.js';
@@ -48,7 +50,6 @@ export interface ServingEffects {
   readonly readManifest: () => Promise<Manifest | null>;
 }
 
-const units = '/etc/systemd/system';
 const askLimitMs = 6_000;
 
 /** `device` null: none was requested and none is installed, so the checks for a device are not possible. */
@@ -59,9 +60,8 @@ export async function readServing(
 ): Promise<ServingFacts> {
   const { root, runner, manager } = effects;
   const listen = request.listen ?? (await presentListen(effects)) ?? [`unix:${defaultSocket}`];
-  const [files, links, socket, service, manifest] = await Promise.all([
+  const [files, socket, service, manifest] = await Promise.all([
     readFiles(effects, request, device, listen),
-    readLinks(effects),
     manager.unit(hostSocketUnit),
     manager.unit(hostUnit),
     effects.readManifest(),
@@ -85,7 +85,6 @@ export async function readServing(
     device,
     listen,
     files,
-    links,
     socket: unitOf(socket),
     service: unitOf(service),
     outdated: active && service.kind === 'loaded' && isOutdated(root, service.mainPid),
@@ -101,7 +100,9 @@ export async function presentDevice({ root, contents }: ServingEffects): Promise
 }
 
 async function presentListen({ root, contents }: ServingEffects): Promise<readonly string[] | null> {
-  const listen = listenIn((await ownedFile(root, `${units}/${hostSocketUnit}`, contents)).content ?? '');
+  const listen = listenIn(
+    (await ownedFile(root, `${systemdUnits}/${hostSocketUnit}`, contents)).content ?? '',
+  );
   return listen.length === 0 ? null : listen;
 }
 
@@ -138,21 +139,7 @@ function isOutdated(root: Root, pid: number): boolean {
   return pid > 0 && root.readlink(`/proc/${pid}/exe`)?.endsWith(' (deleted)') === true;
 }
 
-async function readLinks({ root, contents }: ServingEffects): Promise<ServingFacts['links']> {
-  const wanted = [
-    [`${units}/sockets.target.wants/${hostSocketUnit}`, `${units}/${hostSocketUnit}`],
-    [`${units}/multi-user.target.wants/${hostUnit}`, `${units}/${hostUnit}`],
-  ] as const;
-  return Promise.all(
-    wanted.map(async ([link, target]) => ({
-      path: link,
-      target,
-      state: await pathState(root, link, contents),
-    })),
-  );
-}
-
-type Wanted = Pick<ServingFile, 'path' | 'mode' | 'wanted' | 'editable' | 'asked'>;
+type Wanted = Pick<ServingFile, 'path' | 'mode' | 'wanted' | 'reason' | 'editable' | 'asked'>;
 
 async function readFiles(
   effects: ServingEffects,
@@ -163,29 +150,56 @@ async function readFiles(
   const { root, runner, contents, architecture } = effects;
   const defaults = (await ownedFile(root, hostDefaults, contents)).content;
   const limited = request.limits.memory !== null || request.limits.sessions !== null;
+  const link = (unit: string, target: string): Wanted => ({
+    ...text(`${systemdUnits}/${target}.wants/${unit}`, '', 'starts it at boot'),
+    wanted: { kind: 'link', target: `${systemdUnits}/${unit}` },
+  });
+  const unit = (name: string, content: string, reason: string): Wanted =>
+    text(`${systemdUnits}/${name}`, content, reason);
   const wanted: readonly Wanted[] = [
-    await copied(effects, path.join(defaultShimDirectory(), 'vgpu-hostd'), hostd, 0o755),
+    {
+      ...(await copied(effects, path.join(defaultShimDirectory(), 'vgpu-hostd'), hostd)),
+      mode: 0o755,
+      reason: 'the daemon, and the command that asks it',
+    },
     ...(await Promise.all(
       deviceFiles().map((name) =>
-        copied(effects, packaged('profiles', 'devices', name), `${deviceProfiles}/${name}`, 0o644),
+        copied(effects, packaged('profiles', 'devices', name), `${deviceProfiles}/${name}`),
       ),
     )),
     ...hostManPages
       .map((page): readonly [string, string] => [page, `${manDirectory}/man${page.slice(-1)}`])
       .filter(([, directory]) => root.realDirectory(directory) !== null)
-      .map(([page, directory]) => text(`${directory}/${page}`, template('docs', 'man', page))),
+      .map(([page, directory]) => text(`${directory}/${page}`, template('docs', 'man', page), 'man page')),
     {
       ...text(
         hostDefaults,
-        defaults === null || request.device === null ? defaultsText(device) : withDevice(defaults, device),
+        defaults === null || request.device === null
+          ? defaultsText(device)
+          : withAssignment(defaults, 'VGPU_DEVICE', device),
+        'the device that it serves; you may edit it',
       ),
       editable: true,
       asked: request.device !== null && deviceIn(defaults ?? '') !== request.device,
     },
-    ...(limited ? [{ ...text(hostConf, confText(request.limits)), editable: true, asked: true }] : []),
-    text(`${units}/${hostUnit}`, serviceText(template('units', hostUnit))),
-    text(`${units}/${hostDriverUnit}`, serviceText(template('units', hostDriverUnit))),
-    text(`${units}/${hostSocketUnit}`, socketText(template('units', hostSocketUnit), listen)),
+    ...(limited
+      ? [
+          {
+            ...text(hostConf, confText(request.limits), 'the limits of each guest; you may edit it'),
+            editable: true,
+            asked: true,
+          },
+        ]
+      : []),
+    unit(hostUnit, serviceText(template('units', hostUnit)), 'how systemd starts it'),
+    unit(hostDriverUnit, serviceText(template('units', hostDriverUnit)), 'loads the driver before it'),
+    unit(
+      hostSocketUnit,
+      socketText(template('units', hostSocketUnit), listen),
+      'the addresses at which it serves',
+    ),
+    link(hostSocketUnit, 'sockets.target'),
+    link(hostUnit, 'multi-user.target'),
   ];
   const paths = wanted.map((one) => one.path);
   const owners = await packageOwners(root, runner, readDistribution(root, architecture).family, paths);
@@ -198,20 +212,19 @@ async function readFiles(
   );
 }
 
-function text(file: string, content: string): Wanted {
-  return { path: file, mode: 0o644, wanted: { kind: 'text', content }, editable: false, asked: false };
+function text(file: string, content: string, reason: string): Wanted {
+  const wanted = { kind: 'text', content } as const;
+  return { path: file, mode: 0o644, wanted, reason, editable: false, asked: false };
 }
 
-async function copied(
-  { root, contents }: ServingEffects,
-  source: string,
-  file: string,
-  mode: number,
-): Promise<Wanted> {
+async function copied({ root, contents }: ServingEffects, source: string, file: string): Promise<Wanted> {
   const state = await pathState(root, source, contents);
   if (state.kind !== 'file') throw missing(source);
   const { sha256, size } = state;
-  return { path: file, mode, wanted: { kind: 'copy', source, sha256, size }, editable: false, asked: false };
+  return {
+    ...text(file, '', 'a GPU that --profile can simulate'),
+    wanted: { kind: 'copy', source, sha256, size },
+  };
 }
 
 function deviceFiles(): readonly string[] {
@@ -242,11 +255,9 @@ function missing(file: string, cause?: unknown): VgpuError {
       readBuildInfo()?.packaged === 'deb'
         ? 'on Debian the daemon is a package of its own: apt install vgpu-hostd, which prints the next command'
         : 'build it (npm run build) or install vgpu-agent again; files of it are missing',
-    ...(cause === undefined ? {} : { cause }),
+    cause,
   });
 }
-
-// The files that say how a host serves, written and read back. Pure.
 
 const header = 'Written by vgpu-agent host install. Taken away by: vgpu-agent host uninstall';
 
@@ -258,13 +269,6 @@ VGPU_DEVICE=${device}
 # More options of vgpu-hostd(8).
 VGPU_OPTIONS=
 `;
-}
-
-function withDevice(text: string, device: HostDevice): string {
-  const lines = text.split('\n');
-  const at = lines.findLastIndex((line) => /^\s*VGPU_DEVICE\s*=/.test(line));
-  if (at >= 0) return lines.with(at, `VGPU_DEVICE=${device}`).join('\n');
-  return `${text}${text === '' || text.endsWith('\n') ? '' : '\n'}VGPU_DEVICE=${device}\n`;
 }
 
 function deviceIn(text: string): HostDevice | null {

@@ -8,7 +8,6 @@ const linkDirectory = '/etc/alternatives';
 const maxAdminBytes = 1024 * 1024;
 const driverLibrary = /^lib(cuda|nvidia-ml)\.so(\.|$)/;
 
-/** Groups that decide a libcuda or libnvidia-ml link, by name; a record that does not parse is left out. */
 export function readAlternatives(root: Root): readonly AlternativeGroup[] {
   const groups: AlternativeGroup[] = [];
   for (const name of root.readdir(adminDirectory)) {

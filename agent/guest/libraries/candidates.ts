@@ -1,18 +1,12 @@
 /** Every place where a program may find a libcuda or libnvidia-ml, and what is there. */
 import path from 'node:path';
-import type {
-  AlternativeGroup,
-  Distribution,
-  LibraryCandidate,
-  LoaderFacts,
-  Resolution,
-} from '../../contracts/facts.js';
+import type { AlternativeGroup, Distribution, LibraryCandidate, LoaderFacts } from '../../contracts/facts.js';
 import { VgpuError } from '../../lib/errors.js';
 import { glob } from '../../lib/glob.js';
 import { storeCurrent } from '../../lib/paths.js';
 import { expandVariables } from '../../profile/instance.js';
 import type { Profile } from '../../profile/types.js';
-import { type Content, type ContentCache, pathState } from '../files/content.js';
+import { type ContentCache, contentAt, pathState } from '../files/content.js';
 import type { Root } from '../files/root.js';
 
 const driverNames = ['libcuda.so', 'libcuda.so.1', 'libnvidia-ml.so', 'libnvidia-ml.so.1'];
@@ -167,6 +161,8 @@ async function examine(
 ): Promise<LibraryCandidate> {
   const state = await pathState(root, file, contents);
   const resolution = root.resolve(file);
+  const content = await contentAt(root, file, contents);
+  const missing = resolution.kind === 'file' && content === null ? 'it is not a regular file' : null;
   return {
     path: file,
     library: libraryOf(path.basename(file)) ?? 'libcuda',
@@ -174,28 +170,9 @@ async function examine(
     resolution,
     ownerOfPath: null,
     ownerOfFile: null,
-    ...judge(await contentOf(root, file, resolution, contents)),
+    elf: content?.elf.kind === 'elf' ? content.elf.facts : null,
+    elfProblem: content?.elf.kind === 'problem' ? content.elf.reason : missing,
+    vendor: content?.vendor ?? null,
     alternative: slaves.get(root.canonical(file) ?? file) ?? null,
   };
-}
-
-async function contentOf(
-  root: Root,
-  file: string,
-  resolution: Resolution,
-  contents: ContentCache,
-): Promise<Content | { readonly problem: string } | null> {
-  if (resolution.kind !== 'file') return null;
-  const content = await contents.of(root.prefix + resolution.realPath, file);
-  return content ?? { problem: 'it is not a regular file' };
-}
-
-function judge(
-  content: Content | { readonly problem: string } | null,
-): Pick<LibraryCandidate, 'elf' | 'elfProblem' | 'vendor'> {
-  if (content === null) return { elf: null, elfProblem: null, vendor: null };
-  if ('problem' in content) return { elf: null, elfProblem: content.problem, vendor: null };
-  return content.elf.kind === 'elf'
-    ? { elf: content.elf.facts, elfProblem: null, vendor: content.vendor }
-    : { elf: null, elfProblem: content.elf.reason, vendor: content.vendor };
 }

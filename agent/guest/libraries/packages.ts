@@ -20,13 +20,13 @@ export async function packageOwners(
 ): Promise<ReadonlyMap<string, string>> {
   const wanted = [...new Set(files)];
   if (wanted.length === 0) return new Map();
-  // Only the tool reads its database, and only that of its own system.
   if (!root.isLive) return new Map();
   const dpkg = root.stat(dpkgInfo);
   if (dpkg !== null)
     return cache.of([dpkg.mtimeNs, ...wanted].join('\0'), () => dpkgOwners(root, runner, wanted));
-  if (family === 'redhat' || family === 'suse') return rpmOwners(runner, wanted);
-  if (family === 'arch') return pacmanOwners(runner, wanted);
+  if (family === 'redhat' || family === 'suse')
+    return ownersOneByOne(runner, 'rpm', ['-qf', '--queryformat', '%{NAME}\\n'], wanted);
+  if (family === 'arch') return ownersOneByOne(runner, 'pacman', ['-Qoq'], wanted);
   return new Map();
 }
 
@@ -83,40 +83,19 @@ function dpkgNames(root: Root, file: string): readonly string[] {
   return [...names];
 }
 
-/** `rpm -qf` answers one line for each file, in order, also for a file without an owner. */
-async function rpmOwners(
+/** One question for each file: the tools print only names, and of a file without an owner an error or nothing. */
+async function ownersOneByOne(
   runner: CommandRunner,
+  program: string,
+  args: readonly string[],
   files: readonly string[],
 ): Promise<ReadonlyMap<string, string>> {
-  const result = await runner.run('rpm', ['-qf', '--queryformat', '%{NAME}\n', '--', ...files], {
-    timeoutMs: queryTimeoutMs,
-  });
-  const lines = result.stdout.toString('utf8').trimEnd().split('\n');
-  const owners = new Map<string, string>();
-  // A file that two packages own gives two lines, so lines do not match files any more: query each file separately.
-  if (lines.length !== files.length) {
-    if (files.length === 1) return lines[0] ? new Map([[files[0] ?? '', lines[0]]]) : owners;
-    const answers = await Promise.all(files.map((file) => rpmOwners(runner, [file])));
-    for (const [file, owner] of answers.flatMap((answer) => [...answer])) owners.set(file, owner);
-    return owners;
-  }
-  files.forEach((file, index) => {
-    const line = lines[index] ?? '';
-    if (/^[A-Za-z0-9._+-]+$/.test(line)) owners.set(file, line);
-  });
-  return owners;
-}
-
-/** One file for each query: `pacman -Qoq` prints only names, and nothing for a file without an owner. */
-async function pacmanOwners(
-  runner: CommandRunner,
-  files: readonly string[],
-): Promise<ReadonlyMap<string, string>> {
-  const owners = new Map<string, string>();
-  for (const file of files) {
-    const result = await runner.run('pacman', ['-Qoq', '--', file], { timeoutMs: queryTimeoutMs });
-    const [owner = ''] = result.stdout.toString('utf8').split('\n');
-    if (owner !== '') owners.set(file, owner);
-  }
-  return owners;
+  const answers = await Promise.all(
+    files.map(async (file): Promise<[string, string]> => {
+      const ran = await runner.run(program, [...args, '--', file], { timeoutMs: queryTimeoutMs });
+      const [name = ''] = ran.stdout.toString('utf8').split('\n');
+      return [file, name];
+    }),
+  );
+  return new Map(answers.filter(([, name]) => /^[A-Za-z0-9@._+-]+$/.test(name)));
 }

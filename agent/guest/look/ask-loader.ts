@@ -106,7 +106,6 @@ interface Search {
 
 interface ListedObject {
   readonly name: string;
-  /** Null: not found. */
   readonly path: string | null;
 }
 

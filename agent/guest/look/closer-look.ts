@@ -7,18 +7,20 @@ import { kindOf } from '../../contracts/manifest.js';
 import type { LoadedUnit } from '../../contracts/unit.js';
 import { own } from '../../lib/json.js';
 import { storeVersions } from '../../lib/paths.js';
+import type { CommandRunner } from '../../lib/run-command.js';
+import { octal } from '../../lib/text.js';
 import { readLimited } from '../../lib/trust/files.js';
-import { lastAssignment } from '../../lib/unit-file.js';
 import type { Profile } from '../../profile/types.js';
 import { logNamespace } from '../../systemd/unit-facts.js';
-import { type ContentCache, pathState, permissions } from '../files/content.js';
+import { type ContentCache, contentAt, pathState, permissions } from '../files/content.js';
 import { Root } from '../files/root.js';
 import { consumerDirectories, libraryOf } from '../libraries/candidates.js';
+import { environmentOf } from '../unit/processes.js';
 import { parseEndpoint, splitHosts } from '../vgpu-host/endpoint.js';
 import type { LoaderEffects } from './ask-loader.js';
 import { type LoaderLook, lookAtLoader } from './loader.js';
 import { type OpenedByPath, type PreloadEntry, readOpenedByPath, readPreload } from './preload.js';
-import { type ExecutableFacts, environmentOf, isSecure, readExecutables } from './process.js';
+import { type ExecutableFacts, isSecure, readExecutables } from './process.js';
 
 interface ConsumerLibrary {
   readonly path: string;
@@ -57,7 +59,6 @@ export interface CloserLook {
 }
 
 export interface ServiceState {
-  /** `settled`, `waiting`, `degraded`... */
   readonly state: string;
   readonly problem: string | null;
   readonly configProblem: string | null;
@@ -80,7 +81,7 @@ export async function lookCloser(
   const { unit, processes, shim } = facts;
   const inContainer = isContainer(unit);
   const root = inContainer ? rootOfContainer(processes) : new Root(effects.root);
-  const [consumer, executables, preload, openedByPath, damage, status] = await Promise.all([
+  const [consumer, executables, preload, openedByPath, damage, status, journald] = await Promise.all([
     readConsumer(root, contents, profile, facts),
     readExecutables(root, runner, contents, processes),
     readPreload(runner, contents, facts),
@@ -89,6 +90,7 @@ export async function lookCloser(
       ? storeDamage(new Root(effects.root), contents, shim).catch((error: unknown) => [String(error)])
       : null,
     effects.serviceState().catch(() => null),
+    readJournald(runner, logNamespace(unit)),
   ]);
   const asking = consumer.libraries.flatMap(({ path: file, elf }) => {
     const needed = elf?.needed.filter((name) => libraryOf(name) !== null) ?? [];
@@ -114,7 +116,7 @@ export async function lookCloser(
     storeDamage: damage,
     loader,
     containerEnvironment: inContainer ? environmentInContainer(processes, profile) : {},
-    journald: readJournald(new Root(effects.root), logNamespace(unit)),
+    journald,
     hostSocket: describeSockets(new Root(effects.root), facts.host),
     service: { status },
   };
@@ -170,13 +172,9 @@ async function readConsumer(
 
 async function readLibrary(root: Root, contents: ContentCache, file: string): Promise<ConsumerLibrary> {
   try {
-    const resolution = root.resolve(file);
-    if (resolution.kind !== 'file') return { path: file, elf: null, problem: resolution.kind };
-    const content = await contents.of(root.prefix + resolution.realPath, file);
-    if (content === null) return { path: file, elf: null, problem: 'it is not a regular file' };
-    return content.elf.kind === 'elf'
-      ? { path: file, elf: content.elf.facts, problem: null }
-      : { path: file, elf: null, problem: content.elf.reason };
+    const elf = (await contentAt(root, file, contents))?.elf;
+    if (elf?.kind === 'elf') return { path: file, elf: elf.facts, problem: null };
+    return { path: file, elf: null, problem: elf?.reason ?? 'it is not a regular file' };
   } catch (error) {
     return { path: file, elf: null, problem: error instanceof Error ? error.message : String(error) };
   }
@@ -194,8 +192,6 @@ function searchPathOf(unit: LoadedUnit, processes: MachineFacts['processes']): s
   }
 }
 
-// The state of the path of the host's unix socket.
-
 /** A line; empty where the host answers, which needs no explanation, or has no such socket. */
 function describeSockets(root: Root, { endpoint, answer }: HostFacts): readonly string[] {
   if (answer.kind !== 'unreachable') return [];
@@ -209,14 +205,11 @@ function describeSocket(root: Root, address: string): readonly string[] {
     const stats = root.stat(parsed.path);
     if (stats === null) return [`${parsed.path} does not exist`];
     if (!stats.isSocket()) return [`${parsed.path} exists, and is not a socket`];
-    const mode = permissions(stats).toString(8).padStart(4, '0');
-    return [`${parsed.path} is a socket, mode ${mode}, owner ${stats.uid}:${stats.gid}`];
+    return [`${parsed.path} is a socket, mode ${octal(permissions(stats))}, owner ${stats.uid}:${stats.gid}`];
   } catch (error) {
     return [error instanceof Error ? error.message : String(error)];
   }
 }
-
-// In what the files of a stored version differ from the shim that it was made of.
 
 /** A line for each file of the version that differs from `shim`, is missing, unexpected or unreadable. */
 async function storeDamage(root: Root, contents: ContentCache, shim: ShimBuild): Promise<readonly string[]> {
@@ -247,11 +240,7 @@ async function storeDamage(root: Root, contents: ContentCache, shim: ShimBuild):
   ];
 }
 
-function octal(mode: number): string {
-  return mode.toString(8).padStart(4, '0');
-}
-
-// journald's settings that decide which lines it keeps (journald.conf(5)). Reads, never writes.
+// journald's settings that decide which lines it keeps (journald.conf(5)).
 
 const keys = ['Storage', 'MaxLevelStore', 'RateLimitBurst', 'RateLimitIntervalSec'] as const;
 
@@ -262,38 +251,17 @@ export interface JournaldSetting {
 
 export type JournaldLook = Readonly<Partial<Record<(typeof keys)[number], JournaldSetting>>>;
 
-/** The first that has a file of a name has the only one of that name. */
-const places = ['/etc/systemd', '/run/systemd', '/usr/local/lib/systemd', '/usr/lib/systemd'];
-const maxBytes = 64 * 1024;
-
-export function readJournald(root: Root, namespace: string): JournaldLook {
+/** systemd-analyze prints the files in their order, each below a comment with its path. */
+export async function readJournald(runner: CommandRunner, namespace: string): Promise<JournaldLook> {
   const name = namespace === '' ? 'journald.conf' : `journald@${namespace}.conf`;
-  const dropIns = new Map<string, string>();
-  for (const place of places) {
-    const directory = path.join(place, `${name}.d`);
-    for (const file of root.readdir(directory)) {
-      if (file.endsWith('.conf') && !dropIns.has(file)) dropIns.set(file, path.join(directory, file));
-    }
-  }
-  const main = places.map((place) => path.join(place, name)).find((file) => textOf(root, file) !== null);
-  const last = [...dropIns].toSorted(([a], [b]) => (a < b ? -1 : 1)).map(([, file]) => file);
-  const files = [...(main === undefined ? [] : [main]), ...last].toReversed();
+  const ran = await runner.run('systemd-analyze', ['cat-config', `systemd/${name}`]).catch(() => null);
   const look: Partial<Record<(typeof keys)[number], JournaldSetting>> = {};
-  for (const key of keys) {
-    for (const file of files) {
-      const value = lastAssignment([textOf(root, file) ?? ''], 'Journal', key);
-      if (value === null) continue;
-      look[key] = { value, file };
-      break;
-    }
+  let file = '';
+  for (const line of ran?.stdout.toString('utf8').split('\n') ?? []) {
+    file = /^# (\/\S+\.conf)$/.exec(line)?.[1] ?? file;
+    const [, given, value = ''] = /^\s*(\w+)\s*=\s*(.*?)\s*$/.exec(line) ?? [];
+    const key = keys.find((one) => one === given);
+    if (key !== undefined && value !== '') look[key] = { value, file };
   }
   return look;
-}
-
-function textOf(root: Root, file: string): string | null {
-  try {
-    return root.readFile(file, maxBytes)?.toString('utf8') ?? null;
-  } catch {
-    return null;
-  }
 }

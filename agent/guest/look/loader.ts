@@ -4,10 +4,11 @@ import path from 'node:path';
 import type { LibraryVendor, MachineFacts } from '../../contracts/facts.js';
 import type { LoadedUnit } from '../../contracts/unit.js';
 import { changeableByOthers } from '../../lib/trust/files.js';
-import { descriptorSource, readProgram, segmentInterpreter } from '../elf.js';
-import type { ContentCache } from '../files/content.js';
+import { descriptorSource, readInterpreter } from '../elf.js';
+import { type ContentCache, contentAt, elfAt } from '../files/content.js';
 import { Root } from '../files/root.js';
 import { canLoad, describeLoadCheck } from '../unit/access.js';
+import { environmentOf } from '../unit/processes.js';
 import {
   type Attempt,
   askLoader,
@@ -16,7 +17,7 @@ import {
   type LoaderWords,
   type Starting,
 } from './ask-loader.js';
-import { environmentOf, isSecure } from './process.js';
+import { isSecure } from './process.js';
 
 export interface LoaderChoice {
   readonly library: DriverLibrary;
@@ -145,11 +146,8 @@ async function isGlibc(
   { root }: Subject,
   interpreter: string,
 ): Promise<boolean> {
-  const resolution = root.resolve(interpreter);
-  if (resolution.kind !== 'file') return false;
-  const content = await contents.of(root.prefix + resolution.realPath, interpreter);
-  const soname = content?.elf.kind === 'elf' ? content.elf.facts.soname : null;
-  return soname !== null && /^ld(-linux[\w.-]*|64)\.so\.\d+$/.test(soname);
+  const soname = (await elfAt(root, interpreter, contents))?.soname;
+  return /^ld(-linux[\w.-]*|64)\.so\.\d+$/.test(soname ?? '');
 }
 
 async function choicesOfOpeners(
@@ -223,10 +221,7 @@ async function listed(
     const found = path.resolve(directory, listedAt);
     if (name === library) return found;
     if (name !== listedAt) continue;
-    const real = root.resolve(found);
-    if (real.kind !== 'file') continue;
-    const content = await contents.of(root.prefix + real.realPath, found).catch(() => null);
-    if (content?.elf.kind === 'elf' && content.elf.facts.soname === library) return found;
+    if ((await elfAt(root, found, contents))?.soname === library) return found;
   }
   return null;
 }
@@ -247,7 +242,7 @@ async function foundOutcome(
 ): Promise<LoaderChoice['outcome']> {
   const resolution = root.resolve(found);
   const realPath = resolution.kind === 'file' ? resolution.realPath : found;
-  const content = await contents.of(root.prefix + realPath, found).catch(() => null);
+  const content = await contentAt(root, found, contents).catch(() => null);
   return { kind: 'found', path: found, realPath, by, vendor: content?.vendor ?? null };
 }
 
@@ -285,23 +280,12 @@ async function whyNot(
   }
 }
 
-// Which loader a program names (PT_INTERP).
-
-const maxInterpreter = 4096;
-
-/** `/lib64/ld-linux-x86-64.so.2`; null for a static program, a script, and what may not be read. */
+/** The loader that a program names; null for a static program, a script, and what may not be read. */
 function interpreterOf(root: Root, executable: string): string | null {
   const descriptor = root.open(executable);
   if (descriptor === null) return null;
   try {
-    const source = descriptorSource(descriptor);
-    const program = readProgram(source);
-    if (typeof program === 'string') return null;
-    const segment = program.segments.find((one) => one.type === segmentInterpreter);
-    if (segment === undefined || segment.fileSize > maxInterpreter) return null;
-    const text = source.read(segment.offset, segment.fileSize);
-    const end = text?.indexOf(0) ?? -1;
-    return text === null || end === -1 ? null : text.toString('utf8', 0, end);
+    return readInterpreter(descriptorSource(descriptor));
   } finally {
     closeSync(descriptor);
   }

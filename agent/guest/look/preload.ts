@@ -5,7 +5,7 @@ import { glob } from '../../lib/glob.js';
 import { isInStore } from '../../lib/paths.js';
 import type { CommandRunner } from '../../lib/run-command.js';
 import type { Profile } from '../../profile/types.js';
-import type { ContentCache } from '../files/content.js';
+import { type ContentCache, contentAt } from '../files/content.js';
 import type { Root } from '../files/root.js';
 import { libraryOf } from '../libraries/candidates.js';
 import { canLoad, canSearch, describeLoadCheck, type LoadCheck } from '../unit/access.js';
@@ -91,10 +91,7 @@ export async function readOpenedByPath(
     [...seen].map(async ([realPath, file]) => ({
       path: file,
       realPath,
-      vendor: await contents.of(root.prefix + realPath, file).then(
-        (content) => content?.vendor ?? null,
-        () => null,
-      ),
+      vendor: (await contentAt(root, file, contents).catch(() => null))?.vendor ?? null,
     })),
   );
 }

@@ -1,24 +1,9 @@
-/** The environment that a process was started with. */
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import type { ElfFacts, ProcessFacts } from '../../contracts/facts.js';
 import type { CommandRunner } from '../../lib/run-command.js';
-import type { ContentCache } from '../files/content.js';
+import { type ContentCache, elfAt } from '../files/content.js';
 import type { Root } from '../files/root.js';
-
-export function environmentOf(environ: Buffer): Readonly<Record<string, string>> {
-  return Object.fromEntries(
-    environ
-      .toString('utf8')
-      .split('\0')
-      .flatMap((assignment) => {
-        const equals = assignment.indexOf('=');
-        return equals > 0 ? [[assignment.slice(0, equals), assignment.slice(equals + 1)]] : [];
-      }),
-  );
-}
-
-// Whether the loader runs a process in secure-execution mode, as the kernel told it (getauxval(3)).
 
 const atSecure = 23n;
 const atNull = 0n;
@@ -45,12 +30,9 @@ function secureIn(auxv: Buffer): boolean | null {
   return null;
 }
 
-// The programs of a unit: what decides whether the loader does for them what the environment asks.
-
 export interface ExecutableFacts {
   readonly path: string;
   readonly setId: boolean;
-  /** As getcap prints them: `cap_net_raw=ep`; empty: none. Null: getcap is not here or failed. */
   readonly capabilities: string | null;
   /** Null when it is no ELF file, or may not be read. */
   readonly elf: ElfFacts | null;
@@ -76,10 +58,7 @@ async function readExecutable(
 ): Promise<ExecutableFacts> {
   const [capabilities, elf] = await Promise.all([
     readCapabilities(runner, root.hostPath(path) ?? path),
-    contents.of(root.hostPath(path) ?? path, path).then(
-      (content) => (content?.elf.kind === 'elf' ? content.elf.facts : null),
-      () => null,
-    ),
+    elfAt(root, path, contents),
   ]);
   return { path, setId: isSetId(root, path), capabilities, elf };
 }

@@ -1,4 +1,3 @@
-/** The shim for one command: what `vgpu-agent run` sets, and where the calls go. */
 import { constants } from 'node:fs';
 import path from 'node:path';
 import type { HostFacts } from '../../contracts/facts.js';
@@ -27,12 +26,10 @@ export interface Borrowed {
 // Finds the shim and the host for one command of the calling user. Reads, never writes; needs no root.
 
 export interface BorrowQuestion {
-  /** `--host`; null: not given. */
   readonly endpoint: string | null;
   /** The caller's environment: `VGPU_HOST` counts, and the loader's variables are kept behind ours. */
   readonly environment: Readonly<Record<string, string | undefined>>;
   readonly profile: Profile;
-  /** Tried in this order; default: the store, then the build beside the agent. */
   readonly directories?: readonly string[];
   readonly timeoutMs: number;
 }
@@ -85,7 +82,6 @@ function noHost(endpoint: string, why: string): VgpuError {
   });
 }
 
-/** The first directory that has all libraries and lets the caller read them. */
 function libraryDirectory(directories: readonly string[]): string {
   const needed = shimFiles.filter(({ optional }) => !optional).map(({ name }) => name);
   const found = directories.find((directory) =>

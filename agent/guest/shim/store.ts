@@ -12,14 +12,13 @@ import {
   storeVersions,
   tracerName,
 } from '../../lib/paths.js';
-import { type ContentCache, pathState } from '../files/content.js';
+import { octal } from '../../lib/text.js';
+import { type ContentCache, contentAt, pathState } from '../files/content.js';
 import { Root } from '../files/root.js';
 
 export interface StoredFile {
   readonly name: string;
-  /** Permission bits. */
   readonly mode: number;
-  /** Hex. */
   readonly sha256: string;
 }
 
@@ -32,7 +31,7 @@ const idPattern = /^[0-9a-f]{16}$/;
 export function storeId(files: readonly StoredFile[]): string {
   const hash = createHash('sha256');
   for (const file of files.toSorted((a, b) => (a.name < b.name ? -1 : 1))) {
-    hash.update(`${file.name}\0${file.mode.toString(8).padStart(4, '0')}\0${file.sha256}\n`);
+    hash.update(`${file.name}\0${octal(file.mode)}\0${file.sha256}\n`);
   }
   return hash.digest('hex').slice(0, 16);
 }
@@ -74,8 +73,6 @@ async function isIntact(root: Root, id: string, contents: ContentCache): Promise
     expected.every((link) => links.get(link.name) === link.target)
   );
 }
-
-// The compiled shim that would be installed.
 
 /** The files of the store, with their modes there, whatever the umask of the build was. */
 export const shimFiles: readonly {
@@ -126,8 +123,7 @@ export async function readShimBuild(directory: string, contents: ContentCache): 
 }
 
 async function versionOf(root: Root, file: string, contents: ContentCache): Promise<string> {
-  const host = root.hostPath(file);
-  const content = host === null ? null : await contents.of(host, file);
+  const content = await contentAt(root, file, contents);
   if (content === null) throw broken(file, 'is missing');
   if (content.elf.kind === 'problem') throw broken(file, `is not a library: ${content.elf.reason}`);
   const { provenance } = content.elf.facts;

@@ -154,7 +154,6 @@ async function testAs(
   return result.code === 0;
 }
 
-/** The mount point of the file system that holds `file` if it is mounted noexec (proc_pid_mountinfo(5)). */
 export function noexecMount(mountinfo: string, file: string): string | null {
   let best: { point: string; noexec: boolean } | null = null;
   for (const line of mountinfo.split('\n')) {
@@ -179,8 +178,6 @@ function readMountinfo(): string {
     return '';
   }
 }
-
-// The user that a unit runs as, resolved through NSS (getent), so that LDAP and systemd users count.
 
 type ServiceUser = NonNullable<MachineFacts['serviceUser']>;
 

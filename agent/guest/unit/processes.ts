@@ -106,6 +106,10 @@ async function readProcess(pid: number, contents: ContentCache, proc: string): P
   if (environ === 'denied') unreadable.push('environ');
   if (executable === 'denied') unreadable.push('exe');
   const numbers = await numbersOf(pid, directory);
+  const variables = Buffer.isBuffer(environ) ? environmentOf(environ) : null;
+  const forLoader = Object.fromEntries(
+    Object.entries(variables ?? {}).filter(([name]) => loaderVariables.includes(name)),
+  );
   const libraries = Buffer.isBuffer(maps) ? await readLibraries(directory, maps, contents) : [];
   // The number may have gone to another process meanwhile.
   const after = await readStat(directory);
@@ -118,8 +122,8 @@ async function readProcess(pid: number, contents: ContentCache, proc: string): P
     startTicks: after.startTicks,
     executable: executable === 'denied' || executable === null ? null : withoutDeleted(executable),
     libraries,
-    ...(Buffer.isBuffer(environ) && !hasInvocation(environ) ? { environmentCleared: true } : {}),
-    loaderEnvironment: Buffer.isBuffer(environ) ? withoutTracer(loaderEnvironment(environ)) : {},
+    ...(variables !== null && !Object.hasOwn(variables, 'INVOCATION_ID') ? { environmentCleared: true } : {}),
+    loaderEnvironment: withoutTracer(forLoader),
     ...(unreadable.length === 0 ? {} : { unreadable }),
   };
 }
@@ -290,19 +294,17 @@ function withoutDeleted(shown: string): string {
   return shown.endsWith(deletedMark) ? shown.slice(0, -deletedMark.length) : shown;
 }
 
-function hasInvocation(environ: Buffer): boolean {
-  return `\0${environ.toString('latin1')}`.includes('\0INVOCATION_ID=');
-}
-
 /** The loader takes the last of several. */
-function loaderEnvironment(environ: Buffer): Readonly<Record<string, string>> {
-  const values: Record<string, string> = {};
-  for (const assignment of environ.toString('utf8').split('\0')) {
-    const equals = assignment.indexOf('=');
-    const name = assignment.slice(0, equals);
-    if (loaderVariables.includes(name)) values[name] = assignment.slice(equals + 1);
-  }
-  return values;
+export function environmentOf(environ: Buffer): Readonly<Record<string, string>> {
+  return Object.fromEntries(
+    environ
+      .toString('utf8')
+      .split('\0')
+      .flatMap((assignment) => {
+        const equals = assignment.indexOf('=');
+        return equals > 0 ? [[assignment.slice(0, equals), assignment.slice(equals + 1)]] : [];
+      }),
+  );
 }
 
 /** Null when the process is gone; a zombie's files read empty. */

@@ -61,12 +61,10 @@ export async function placeAfterRestart(
 }
 
 interface StartNote {
-  /** Device and inode. */
   readonly identity: string;
   readonly size: number;
 }
 
-/** A message as `startNote` has it. */
 export function parseNote(message: string): StartNote | null {
   const match = /^vgpu-agent: the log of this start is (\d+:\d+), after (\d+) bytes$/.exec(message);
   if (match === null) return null;
@@ -82,8 +80,6 @@ async function identity(path: string): Promise<string | null> {
     return null;
   }
 }
-
-// The file that takes a unit's output instead of the journal. Pure.
 
 interface OutputTarget {
   readonly kind: 'append' | 'truncate';

@@ -67,8 +67,6 @@ export function describeFailure(report: ProbeReport): string {
     : 'the memory round trip returned other bytes';
 }
 
-// Where the host is, and whether a GPU answers there.
-
 export interface HostQuestion {
   readonly sources: EndpointSources;
   /** The probe and library to ask with; null when only the address is wanted. */

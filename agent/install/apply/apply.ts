@@ -6,7 +6,7 @@
  * restart comes after the commit, because a service that does not start proves nothing about the files: the verdict
  * judges it, and `--rollback-on-failure` uses the undo log that `keepUndo` keeps.
  */
-import type { Emit } from '../../contracts/events.js';
+import { type Emit, note } from '../../contracts/events.js';
 import type { Manifest, OwnedItem } from '../../contracts/manifest.js';
 import type { Change, Plan } from '../../contracts/plan.js';
 import { stopIfAsked, VgpuError } from '../../lib/errors.js';
@@ -149,15 +149,13 @@ async function commitChanges(
   const done: Change[] = [];
   try {
     let items: readonly OwnedItem[] = manifest?.items ?? [];
-    for (const [index, change] of plan.changes.entries()) {
+    for (const change of plan.changes) {
       if (change.kind === 'restart' || change.kind === 'service') continue;
       stopIfAsked(options.signal, 'stopped on request', { operation: 'apply the plan' });
-      const place = { change, index, of: plan.changes.length };
-      const begun = performance.now();
-      emit({ kind: 'change-started', ...place });
-      items = await carryOut({ effects, transaction, emit }, change, items);
+      items = await announced(plan, change, emit, () =>
+        carryOut({ effects, transaction, emit }, change, items),
+      );
       done.push(change);
-      emit({ kind: 'change-done', ...place, milliseconds: performance.now() - begun });
     }
     stopIfAsked(options.signal, 'stopped on request', { operation: 'apply the plan' });
     await writeManifest(transaction, effects, plan, items);
@@ -223,18 +221,28 @@ async function finish(effects: ApplyEffects, transaction: Transaction, emit: Emi
     await sweepStore(effects, transaction, emit);
     await closeTransaction(effects.disk);
   } catch (error) {
-    const { text, operation, path, remedy } = failureOf(error);
+    const failure = failureOf(error);
     throw new VgpuError(
-      `the ${transaction.begin.intent} is done, but cleaning up failed: ${text}. The next vgpu-agent install or uninstall tries again`,
-      {
-        kind: 'failed',
-        operation,
-        ...(path === undefined ? {} : { path }),
-        ...(remedy === undefined ? {} : { remedy }),
-        cause: error,
-      },
+      `the ${transaction.begin.intent} is done, but cleaning up failed: ${failure.text}. The next vgpu-agent install or uninstall tries again`,
+      { ...failure, kind: 'failed', cause: error },
     );
   }
+}
+
+/** Emits when the change begins and, unless it fails, when it is done. */
+async function announced<T>(
+  plan: ReadyPlan,
+  change: Change,
+  emit: Emit,
+  work: () => Promise<T>,
+  isDone: (result: T) => boolean = () => true,
+): Promise<T> {
+  const place = { change, index: plan.changes.indexOf(change), of: plan.changes.length };
+  const begun = performance.now();
+  emit({ kind: 'change-started', ...place });
+  const result = await work();
+  if (isDone(result)) emit({ kind: 'change-done', ...place, milliseconds: performance.now() - begun });
+  return result;
 }
 
 async function restartUnit(
@@ -245,15 +253,12 @@ async function restartUnit(
 ): Promise<RestartOutcome> {
   if (restart === undefined) return { kind: 'not-planned' };
   emit({ kind: 'phase', phase: 'restart', text: `${restart.unit}: ${restart.reason}` });
-  const place = { change: restart, index: plan.changes.indexOf(restart), of: plan.changes.length };
-  const begun = performance.now();
-  emit({ kind: 'change-started', ...place });
-  const outcome = await restartNow(restart.unit, effects);
-  checkpoint('restart');
-  if (outcome.kind === 'restarted') {
-    emit({ kind: 'change-done', ...place, milliseconds: performance.now() - begun });
-  }
-  return outcome;
+  const work = async (): Promise<RestartOutcome> => {
+    const outcome = await restartNow(restart.unit, effects);
+    checkpoint('restart');
+    return outcome;
+  };
+  return announced(plan, restart, emit, work, ({ kind }) => kind === 'restarted');
 }
 
 /** Like the consumer's restart, a failure undoes nothing: the installation is complete without the service. */
@@ -263,20 +268,12 @@ async function runService(
   effects: ApplyEffects,
   emit: Emit,
 ): Promise<void> {
-  const place = { change, index: plan.changes.indexOf(change), of: plan.changes.length };
-  const begun = performance.now();
-  emit({ kind: 'change-started', ...place });
   try {
-    await serviceAction(change, effects);
-    emit({ kind: 'change-done', ...place, milliseconds: performance.now() - begun });
+    await announced(plan, change, emit, () => serviceAction(change, effects));
   } catch (error) {
-    emit({
-      kind: 'note',
-      level: 'warning',
-      code: 'service-failed',
-      text: `cannot ${change.action} ${change.unit}: ${failureOf(error).text}`,
-      remedy: `${changeTitle(change)}, and journalctl -u ${change.unit} says why`,
-    });
+    const text = `cannot ${change.action} ${change.unit}: ${failureOf(error).text}`;
+    const remedy = `${changeTitle(change)}, and journalctl -u ${change.unit} says why`;
+    note(emit, 'warning', 'service-failed', text, remedy);
   }
   // The catalog's database is journald's own; without it only journalctl -x has less to say.
   await effects.runner.run('journalctl', ['--update-catalog']).catch(() => {});
@@ -300,7 +297,11 @@ async function serviceAction(
   if (result !== 'done') throw new Error(`the job ended with ${result}`);
 }
 
-async function restartNow(unit: string, effects: ApplyEffects): Promise<RestartOutcome> {
+/** A failure is returned, not thrown. */
+export async function restartNow(
+  unit: string,
+  effects: Pick<ApplyEffects, 'manager' | 'restartTimeoutMs'>,
+): Promise<RestartOutcome> {
   try {
     return { kind: 'restarted', job: await effects.manager.restart(unit, effects.restartTimeoutMs) };
   } catch (error) {

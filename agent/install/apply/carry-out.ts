@@ -1,16 +1,16 @@
-/** One change of a plan, as steps of the transaction. */
 import path from 'node:path';
+import { note } from '../../contracts/events.js';
 import type { ShimBuild } from '../../contracts/facts.js';
 import { type OwnedItem, type PathState, sameContent } from '../../contracts/manifest.js';
 import type { Change, Preflight } from '../../contracts/plan.js';
 import { VgpuError } from '../../lib/errors.js';
 import { isInStore, storeVersions } from '../../lib/paths.js';
-import { findItem, isOurs } from '../plan/owned.js';
-import { sha256, withItem, withoutAlternative, withoutPath } from './manifest.js';
+import { findAlternative, findItem, isOurs } from '../plan/owned.js';
+import { sha256, withItem } from './manifest.js';
 import { isAlready, type Target } from './place.js';
 import { release } from './release.js';
 import { installAlternative, readGroup, removeAlternative, runLdconfig, runReload, specOf } from './tools.js';
-import { keepAside, type Work } from './transaction.js';
+import { keepEdited, type Work } from './transaction.js';
 
 /** Carries out the change; returns the new items of the manifest. Throws the error of a step; undoes nothing. */
 export async function carryOut(
@@ -48,7 +48,6 @@ export async function carryOut(
     case 'remove-directory':
       return removeDirectory(work, change.path, items);
     case 'note-consumer':
-      // The manifest is written at the end of every run.
       return items;
     case 'ldconfig':
       await transaction.record({ type: 'ldconfig' });
@@ -94,11 +93,11 @@ async function fillStore(
   for (const file of shim.files) {
     const content = await readWhole(work, file, 'copy the shim into the store');
     const target: Target = { kind: 'file', content, sha256: file.sha256, mode: file.mode };
-    owned = await put({ ...work, path: path.join(directory, file.name), target, ownerPackage: null }, owned);
+    owned = await put({ ...work, path: path.join(directory, file.name), target }, owned);
   }
   for (const link of shim.links) {
     const target: Target = { kind: 'link', target: link.target };
-    owned = await put({ ...work, path: path.join(directory, link.name), target, ownerPackage: null }, owned);
+    owned = await put({ ...work, path: path.join(directory, link.name), target }, owned);
   }
   return owned;
 }
@@ -134,7 +133,7 @@ async function preflight({ effects, emit }: Work, { user, required, inherited }:
     const problem = await effects.loadProblem(user, file);
     if (problem === null) continue;
     const text = `the unit had this in LD_PRELOAD before vgpu-agent, and it stays there: ${problem}`;
-    emit({ kind: 'note', level: 'warning', code: 'preload-entry-broken', text, remedy: null });
+    note(emit, 'warning', 'preload-entry-broken', text);
   }
 }
 
@@ -143,11 +142,10 @@ interface Put extends Work {
   readonly target: Extract<Target, { kind: 'file' | 'link' }>;
   /** The state that the plan saw there; absent for the store's own files, which no other plan contains. */
   readonly before?: PathState;
-  readonly ownerPackage: string | null;
 }
 
 async function put(work: Put, items: readonly OwnedItem[]): Promise<readonly OwnedItem[]> {
-  const { effects, transaction, target, ownerPackage } = work;
+  const { effects, transaction, target } = work;
   const earlier = findItem(items, work.path);
   const found = await effects.disk.inspect(work.path);
   if (isAlready(found, target)) {
@@ -157,29 +155,19 @@ async function put(work: Put, items: readonly OwnedItem[]): Promise<readonly Own
   } else if (work.before !== undefined) checkStillSo(work.path, work.before, found);
   const made = await transaction.makeParents(work.path);
   const owned = made.reduce((all, parent) => withDirectory(all, parent, 0o755), items);
-  await keepEdited(work, earlier, found);
+  // A small installed file that a person edited: the edited text is kept when the file is written again.
+  const edited = earlier?.kind === 'file' && found.kind === 'file' && !isOurs(earlier, found);
+  if (edited && !isInStore(work.path) && !isAlready(found, target)) {
+    await keepEdited(work, work.path, () => null);
+  }
   const { from, backup } = await transaction.place(work.path, target);
   const before: PathState = isAlready(found, target) ? { kind: 'absent' } : from;
-  const what = { path: work.path, before, backup, ownerPackage };
+  const what = { path: work.path, before, backup };
   const item: OwnedItem =
     target.kind === 'link'
       ? { kind: 'link', target: target.target, ...what }
       : { kind: 'file', sha256: target.sha256, mode: target.mode, ...what };
   return withItem(owned, item, from);
-}
-
-/** A small installed file that a user edited: the edited text is kept when the file is written again. */
-async function keepEdited(work: Put, earlier: OwnedItem | undefined, present: PathState): Promise<void> {
-  if (earlier?.kind !== 'file' || isInStore(work.path) || present.kind !== 'file') return;
-  if (isOurs(earlier, present) || isAlready(present, work.target)) return;
-  const where = await keepAside(work.effects.disk, work.transaction, work.path);
-  work.emit({
-    kind: 'note',
-    level: 'warning',
-    code: 'edited-file-kept',
-    text: `${work.path} was edited since vgpu-agent wrote it; the edited text is kept as ${where}`,
-    remedy: null,
-  });
 }
 
 /** Throws if the path has changed since the user accepted the plan. */
@@ -193,9 +181,8 @@ function checkStillSo(file: string, planned: PathState, found: PathState): void 
   });
 }
 
-/** The state of an adopted path, whose former state is unknown. */
 function itemOf(file: string, state: PathState): OwnedItem {
-  const unknown = { before: { kind: 'absent' }, backup: null, ownerPackage: null } as const;
+  const unknown = { before: { kind: 'absent' }, backup: null } as const;
   switch (state.kind) {
     case 'file':
       return { kind: 'file', path: file, sha256: state.sha256, mode: state.mode, ...unknown };
@@ -233,15 +220,13 @@ async function dropAlternative(
   choice: string,
   items: readonly OwnedItem[],
 ): Promise<readonly OwnedItem[]> {
-  const rest = withoutAlternative(items, group, choice);
+  const owned = findAlternative(items, group, choice);
+  const rest = items.filter((one) => one !== owned);
   const present = await readGroup(effects, group);
   const previous = present === null ? null : specOf(present, choice);
   // Its package was purged, or a user removed the choice: nothing is left to remove.
   if (present === null || previous === null) return rest;
-  const owned = items.find(
-    (item) => item.kind === 'alternative' && item.group === group && item.path === choice,
-  );
-  const goBackTo = owned?.kind === 'alternative' ? owned.before : { status: 'auto' as const, value: '' };
+  const goBackTo = owned?.before ?? { status: 'auto' as const, value: '' };
   const before = { status: present.status, value: present.value };
   await transaction.record({ type: 'alternative', group, path: choice, previous, before });
   await removeAlternative(effects, group, choice, goBackTo);
@@ -258,15 +243,8 @@ async function removeDirectory(
   const present = await effects.disk.inspect(directory);
   if (present.kind === 'directory') {
     if (present.empty) await transaction.place(directory, { kind: 'absent' });
-    else {
-      emit({
-        kind: 'note',
-        level: 'info',
-        code: 'directory-kept',
-        text: `${directory} stays: it holds files that vgpu-agent did not make`,
-        remedy: null,
-      });
-    }
+    else
+      note(emit, 'info', 'directory-kept', `${directory} stays: it holds files that vgpu-agent did not make`);
   }
-  return withoutPath(items, directory);
+  return items.filter((one) => one !== findItem(items, directory));
 }

@@ -8,7 +8,7 @@ import fs from 'node:fs/promises';
 import { machine } from 'node:os';
 import path from 'node:path';
 import type { PathState } from '../../contracts/manifest.js';
-import { ContentCache } from '../../guest/files/content.js';
+import { ContentCache, stateAt } from '../../guest/files/content.js';
 import { canLoad, describeLoadCheck } from '../../guest/unit/access.js';
 import { mappedUnder } from '../../guest/unit/processes.js';
 import { errnoOf, VgpuError } from '../../lib/errors.js';
@@ -34,19 +34,7 @@ class NodeDisk implements Disk {
 
   async inspect(file: string): Promise<PathState> {
     const host = this.#prefix + file;
-    const stats = absentAsNull(() => sync.lstatSync(host, { bigint: true }));
-    if (stats === null) return { kind: 'absent' };
-    const owner = { uid: Number(stats.uid), gid: Number(stats.gid), mtimeNs: String(stats.mtimeNs) };
-    const mode = Number(stats.mode & 0o7777n);
-    if (stats.isSymbolicLink()) return { kind: 'link', target: sync.readlinkSync(host), ...owner };
-    if (stats.isDirectory()) {
-      return { kind: 'directory', empty: sync.readdirSync(host).length === 0, mode, ...owner };
-    }
-    if (stats.isFile()) {
-      const size = Number(stats.size);
-      return { kind: 'file', size, sha256: await hashOf(host, size), mode, ...owner };
-    }
-    return { kind: 'other', type: typeOf(stats), ...owner };
+    return stateAt(host, async (size) => ({ size, sha256: await hashOf(host, size) }));
   }
 
   async read(file: string): Promise<Buffer | null> {
@@ -65,30 +53,28 @@ class NodeDisk implements Disk {
   }
 
   async create(file: string, content: Buffer, mode: number): Promise<void> {
-    const handle = await fs.open(this.#prefix + file, 'wx', mode);
-    await named(file, async () => {
-      try {
-        await handle.writeFile(content);
-        await handle.chmod(mode);
-        await handle.sync();
-      } finally {
-        await handle.close();
-      }
-    });
+    await this.#write(file, 'wx', content, mode);
     checkpoint(`create ${file}`);
   }
 
   async append(file: string, content: Buffer): Promise<void> {
-    const handle = await fs.open(this.#prefix + file, 'a', 0o600);
-    await named(file, async () => {
-      try {
-        await handle.writeFile(content);
-        await handle.sync();
-      } finally {
-        await handle.close();
-      }
-    });
+    await this.#write(file, 'a', content, 0o600);
     checkpoint(`append ${file}`);
+  }
+
+  async #write(file: string, flags: 'wx' | 'a', content: Buffer, mode: number): Promise<void> {
+    const handle = await fs.open(this.#prefix + file, flags, mode);
+    try {
+      await handle.writeFile(content);
+      if (flags === 'wx') await handle.chmod(mode);
+      await handle.sync();
+    } catch (error) {
+      // Node's errors of an open file (ENOSPC while writing) lack the path.
+      if (errnoOf(error) === undefined || !(error instanceof Error) || 'path' in error) throw error;
+      throw Object.assign(error, { path: file });
+    } finally {
+      await handle.close();
+    }
   }
 
   async own(file: string, uid: number, gid: number): Promise<void> {
@@ -126,38 +112,22 @@ class NodeDisk implements Disk {
     if (result.code !== 0) {
       throw copyError(from, to, result.stderr.toString().trim(), whyNoCopy(source, target));
     }
-    const stats = await fs.lstat(target);
-    if (stats.isFile()) {
-      // Opened for reading: the copy may be of a file without the write bit, and fsync needs none.
-      const handle = await fs.open(target, 'r');
-      try {
-        await handle.sync();
-      } finally {
-        await handle.close();
-      }
-    }
+    if (sync.lstatSync(target).isFile()) await synced(target);
     checkpoint(`copy ${to}`);
   }
 
   async syncDirectory(directory: string): Promise<void> {
-    const handle = await fs.open(this.#prefix + directory, 'r');
-    try {
-      await handle.sync();
-    } finally {
-      await handle.close();
-    }
+    await synced(this.#prefix + directory);
   }
 }
 
-/** Adds the path to Node's errors of an open file (ENOSPC while writing), which lack it. */
-async function named(file: string, work: () => Promise<void>): Promise<void> {
+/** Opened for reading: a copy may be of a file without the write bit, and fsync needs none. */
+async function synced(host: string): Promise<void> {
+  const handle = await fs.open(host, 'r');
   try {
-    await work();
-  } catch (error) {
-    if (errnoOf(error) !== undefined && error instanceof Error && !('path' in error)) {
-      throw Object.assign(error, { path: file });
-    }
-    throw error;
+    await handle.sync();
+  } finally {
+    await handle.close();
   }
 }
 
@@ -175,28 +145,14 @@ function absentAsNull<T>(look: () => T): T | null {
   }
 }
 
-function typeOf(stats: sync.BigIntStats): 'fifo' | 'socket' | 'block' | 'character' {
-  if (stats.isFIFO()) return 'fifo';
-  if (stats.isSocket()) return 'socket';
-  return stats.isBlockDevice() ? 'block' : 'character';
-}
-
-const chunkBytes = 1 << 18;
+/** A small file is read at once: the thread pool takes longer. */
+const smallBytes = 1 << 18;
 
 async function hashOf(host: string, size: number): Promise<string> {
   const hash = createHash('sha256');
-  if (size <= chunkBytes) return hash.update(sync.readFileSync(host)).digest('hex');
-  const handle = await fs.open(host, 'r');
-  try {
-    const buffer = Buffer.alloc(chunkBytes);
-    for (;;) {
-      const { bytesRead } = await handle.read(buffer, 0, buffer.length);
-      if (bytesRead === 0) return hash.digest('hex');
-      hash.update(buffer.subarray(0, bytesRead));
-    }
-  } finally {
-    await handle.close();
-  }
+  if (size <= smallBytes) return hash.update(sync.readFileSync(host)).digest('hex');
+  for await (const chunk of sync.createReadStream(host)) hash.update(chunk);
+  return hash.digest('hex');
 }
 
 /** cp(1) prints the errno only as text, so this repeats the copy to get the errno; null: it works, or is no file. */
@@ -224,8 +180,6 @@ function copyError(from: string, to: string, said: string, code: string | null):
     cause,
   });
 }
-
-// The effects of the running system.
 
 export function systemEffects(what: {
   readonly runner: CommandRunner;

@@ -16,7 +16,6 @@ export interface Disk {
   readonly state: StatePaths;
   /** lstat, with the SHA-256 of a regular file. */
   inspect(path: string): Promise<PathState>;
-  /** Null when it is absent. */
   read(path: string): Promise<Buffer | null>;
   /** Names in the directory, sorted; empty when it is absent. */
   list(path: string): Promise<readonly string[]>;
@@ -56,8 +55,6 @@ export interface ApplyOptions {
   readonly signal?: AbortSignal;
 }
 
-// The results of apply/.
-
 /** How the restart went. It comes after the commit: a service that fails to start undoes nothing by itself. */
 export type RestartOutcome =
   | { readonly kind: 'not-planned' }
@@ -67,7 +64,6 @@ export type RestartOutcome =
 export interface Applied {
   readonly changes: number;
   readonly restart: RestartOutcome;
-  /** The undo log is kept: call `rollback` or `settle` (only with `keepUndo`). */
   readonly undoKept: boolean;
 }
 

@@ -1,4 +1,3 @@
-/** Converts the system's errors to errors with a remedy. */
 import { errnoOf, VgpuError } from '../../lib/errors.js';
 
 const remedies: Readonly<Record<string, string>> = {
@@ -59,28 +58,23 @@ function textOf(error: Error, key: string): string | undefined {
   return typeof value === 'string' ? value : undefined;
 }
 
-/** Everything was undone (exit 7). */
 export function rolledBack(error: unknown): VgpuError {
   const failure = failureOf(error);
   const interrupted = error instanceof VgpuError && error.kind === 'interrupted';
   return new VgpuError(`${failure.text}; everything was undone`, {
+    ...failure,
     kind: interrupted ? 'interrupted' : 'rolled-back',
-    operation: failure.operation,
-    ...(failure.path === undefined ? {} : { path: failure.path }),
-    ...(failure.remedy === undefined ? {} : { remedy: failure.remedy }),
     cause: error,
   });
 }
 
-/** The last record may or may not be on the disk. */
 export function undecided(error: unknown, intent: 'install' | 'uninstall'): VgpuError {
   const failure = failureOf(error);
   return new VgpuError(
     `${failure.text}; every change of the ${intent} is made, but the disk did not confirm the last record. Nothing more was changed: the next vgpu-agent install or uninstall finishes it or takes it back`,
     {
+      ...failure,
       kind: 'failed',
-      operation: failure.operation,
-      ...(failure.path === undefined ? {} : { path: failure.path }),
       remedy:
         'look for errors of the disk (dmesg), then run vgpu-agent install or vgpu-agent uninstall again',
       cause: error,
@@ -88,15 +82,13 @@ export function undecided(error: unknown, intent: 'install' | 'uninstall'): Vgpu
   );
 }
 
-/** Undoing failed, too: the log stays, and the next command continues from it. */
 export function undoFailed(error: unknown, undoError: unknown): VgpuError {
   const [first, second] = [failureOf(error), failureOf(undoError)];
   return new VgpuError(
     `${first.text}; undoing it failed too: ${second.text}. No data is lost: the next vgpu-agent install or uninstall continues from there`,
     {
+      ...second,
       kind: 'failed',
-      operation: second.operation,
-      ...(second.path === undefined ? {} : { path: second.path }),
       remedy: second.remedy ?? 'run vgpu-agent install or vgpu-agent uninstall again',
       cause: undoError,
     },

@@ -9,8 +9,9 @@ import { constants } from 'node:fs';
 import fs from 'node:fs/promises';
 import path from 'node:path';
 import { errnoOf, VgpuError } from '../../lib/errors.js';
-import { lockFile, serviceStarts } from '../../lib/paths.js';
+import { guestState, hostState, lockFile, serviceStarts } from '../../lib/paths.js';
 import { toolEnvironment } from '../../lib/run-command.js';
+import type { Disk } from './effects.js';
 
 interface Lock {
   /** `remove` also deletes the lock file: a process that waits for it notices and makes a new one. */
@@ -19,15 +20,37 @@ interface Lock {
 
 interface LockOptions {
   readonly command: string;
-  /** How long to wait for another holder; 0 does not wait. */
   readonly waitMs: number;
   readonly file?: string;
-  readonly signal?: AbortSignal;
+  readonly signal?: AbortSignal | undefined;
 }
 
 /** Only the owner may open the file, because a user who can open it, even for reading, can take the lock. */
 const lockMode = 0o600;
 const closedToOthers = constants.O_RDWR | constants.O_CREAT | constants.O_NOFOLLOW | constants.O_NONBLOCK;
+
+/**
+ * Runs `task` under the lock. After a complete uninstall of the last of guest and host no lock file stays. Throws as
+ * `acquireLock` and `task` do.
+ */
+export async function underLock<T>(
+  disk: Pick<Disk, 'inspect'>,
+  options: LockOptions,
+  task: () => Promise<T>,
+): Promise<T> {
+  const lock = await acquireLock(options);
+  let remove = false;
+  try {
+    const result = await task();
+    const manifests = await Promise.all(
+      [guestState, hostState].map(({ manifest }) => disk.inspect(manifest)),
+    );
+    remove = options.command === 'uninstall' && manifests.every(({ kind }) => kind === 'absent');
+    return result;
+  } finally {
+    await lock.release({ remove });
+  }
+}
 
 /** Throws `refused` (who holds it), `interrupted` (by `signal`), `failed` (flock(1) cannot be run). */
 export async function acquireLock(options: LockOptions): Promise<Lock> {
@@ -151,8 +174,8 @@ function cannotLock(message: string, cause?: unknown): VgpuError {
   return new VgpuError(message, {
     kind: 'failed',
     operation: 'take the lock',
-    ...(absent ? { remedy: 'install the package util-linux, which provides flock' } : {}),
-    ...(cause === undefined ? {} : { cause }),
+    remedy: absent ? 'install the package util-linux, which provides flock' : undefined,
+    cause,
   });
 }
 

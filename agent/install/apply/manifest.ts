@@ -1,10 +1,9 @@
-/** The manifest: read, written, and the rules by which it grows. */
 import { createHash } from 'node:crypto';
 import type { Manifest, OwnedItem, PathState } from '../../contracts/manifest.js';
 import { checkManifest } from '../../contracts/manifest-schema.js';
 import { VgpuError } from '../../lib/errors.js';
 import { isInStore } from '../../lib/paths.js';
-import { findItem, isOurs } from '../plan/owned.js';
+import { findAlternative, findItem, isOurs } from '../plan/owned.js';
 import type { Disk } from './effects.js';
 
 /** Null when nothing is installed. Throws a VgpuError (`failed`) when it is there and cannot be understood. */
@@ -29,7 +28,7 @@ function unreadable(file: string, why: string, cause?: unknown): VgpuError {
     operation: 'read the manifest',
     path: file,
     remedy: `use the vgpu-agent version that wrote it, or move ${file} away: install then adopts what is there`,
-    ...(cause === undefined ? {} : { cause }),
+    cause,
   });
 }
 
@@ -52,27 +51,16 @@ export function withItem(
   found: PathState,
 ): readonly OwnedItem[] {
   if (item.kind === 'alternative') {
-    const known = items.some((other) => sameThing(other, item));
-    return known
-      ? items.map((other) => (sameThing(other, item) ? { ...item, before: beforeOf(other, item) } : other))
-      : [...items, item];
+    const known = findAlternative(items, item.group, item.path);
+    if (known === undefined) return [...items, item];
+    // A group that an administrator set to another choice since the install keeps that choice.
+    const before = item.before.value === item.path ? known.before : item.before;
+    return items.map((other) => (other === known ? { ...item, before } : other));
   }
   const earlier = findItem(items, item.path);
   if (earlier === undefined) return [...items, item];
   const merged = keepsEarlier(earlier, item, found) ? withBefore(item, earlier) : item;
   return items.map((other) => (other === earlier ? merged : other));
-}
-
-export function withoutPath(items: readonly OwnedItem[], path: string): readonly OwnedItem[] {
-  return items.filter((item) => item.kind === 'alternative' || item.path !== path);
-}
-
-export function withoutAlternative(
-  items: readonly OwnedItem[],
-  group: string,
-  path: string,
-): readonly OwnedItem[] {
-  return items.filter((item) => item.kind !== 'alternative' || item.group !== group || item.path !== path);
 }
 
 export function neededBackups(manifest: Manifest | null): ReadonlySet<string> {
@@ -81,19 +69,6 @@ export function neededBackups(manifest: Manifest | null): ReadonlySet<string> {
     if ((item.kind === 'file' || item.kind === 'link') && item.backup !== null) names.add(item.backup);
   }
   return names;
-}
-
-function sameThing(a: OwnedItem, b: OwnedItem): boolean {
-  return a.kind === 'alternative' && b.kind === 'alternative' && a.group === b.group && a.path === b.path;
-}
-
-function beforeOf(
-  earlier: OwnedItem,
-  item: OwnedItem & { kind: 'alternative' },
-): { readonly status: 'auto' | 'manual'; readonly value: string } {
-  // A group that an administrator set to another choice since the install keeps that choice.
-  if (earlier.kind !== 'alternative' || item.before.value !== item.path) return item.before;
-  return earlier.before;
 }
 
 function keepsEarlier(earlier: OwnedItem, item: OwnedItem, found: PathState): boolean {
@@ -106,5 +81,5 @@ function keepsEarlier(earlier: OwnedItem, item: OwnedItem, found: PathState): bo
 function withBefore(item: OwnedItem, earlier: OwnedItem): OwnedItem {
   if (item.kind !== 'file' && item.kind !== 'link') return item;
   if (earlier.kind !== 'file' && earlier.kind !== 'link') return item;
-  return { ...item, before: earlier.before, backup: earlier.backup, ownerPackage: earlier.ownerPackage };
+  return { ...item, before: earlier.before, backup: earlier.backup };
 }

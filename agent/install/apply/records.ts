@@ -11,32 +11,24 @@
  * failed: nothing more is changed, the failure is reported, and `recover` decides from the file. A record that reads as
  * missing was never written (a failed fsync(2) loses pages, but adds none).
  */
-import type { Manifest, PathState } from '../../contracts/manifest.js';
+import type { Content, Manifest, PathState } from '../../contracts/manifest.js';
 import {
   backup,
   definitions,
   groupBefore,
   hash,
   items,
-  object,
   oneOf,
   path,
   pathState,
   text,
 } from '../../contracts/manifest-schema.js';
 import { VgpuError } from '../../lib/errors.js';
-import { firstProblem, type SchemaCheck, schemaCheck } from '../../lib/schema.js';
+import { firstProblem, object, type SchemaCheck, schemaCheck } from '../../lib/schema.js';
 import { syncParent } from './disk.js';
 import type { Disk } from './effects.js';
 import { sha256 } from './manifest.js';
 import { place } from './place.js';
-
-/** `to` for the undo: enough to distinguish our work from another program's. */
-export type Aim =
-  | { readonly kind: 'absent' }
-  | { readonly kind: 'link'; readonly target: string }
-  | { readonly kind: 'file'; readonly sha256: string }
-  | { readonly kind: 'directory' };
 
 export interface AlternativeSpec {
   readonly group: string;
@@ -50,16 +42,15 @@ export interface PathRecord {
   readonly type: 'path';
   readonly path: string;
   readonly from: PathState;
-  /** Name in the backup directory of the copy of `from`; null when it was absent. */
   readonly backup: string | null;
-  readonly to: Aim;
+  /** What the step put there: tells the undo our work from another program's. */
+  readonly to: Content;
 }
 
 export interface AlternativeRecord {
   readonly type: 'alternative';
   readonly group: string;
   readonly path: string;
-  /** Our own choice as it was before the step; null when there was none. */
   readonly previous: AlternativeSpec | null;
   readonly before: { readonly status: 'auto' | 'manual'; readonly value: string };
 }

@@ -1,15 +1,15 @@
 /** Restores the state of a path before the first install. */
 import path from 'node:path';
-import type { Emit } from '../../contracts/events.js';
+import { type Emit, note } from '../../contracts/events.js';
 import { kindOf, type OwnedItem, type PathState } from '../../contracts/manifest.js';
 import { storeVersions } from '../../lib/paths.js';
 import { findItem, isOurs, itemsOfVersion, staysEdited } from '../plan/owned.js';
 import { syncParent } from './disk.js';
 import type { ApplyEffects, Disk } from './effects.js';
-import { manifestBytes, neededBackups, readManifest, sha256, withoutPath } from './manifest.js';
+import { manifestBytes, neededBackups, readManifest, sha256 } from './manifest.js';
 import { asideFor, clear, place, type Target, temporaryFor } from './place.js';
 import { readTransaction, type Transaction } from './records.js';
-import { keepAside, type Work } from './transaction.js';
+import { keepEdited, type Work } from './transaction.js';
 
 type PlacedItem = Extract<OwnedItem, { kind: 'file' | 'link' }>;
 
@@ -31,16 +31,12 @@ export async function release(
   const { effects, transaction, emit } = work;
   const item = findItem(items, file);
   if (item?.kind !== 'file' && item?.kind !== 'link') return items;
-  const rest = withoutPath(items, file);
+  const rest = items.filter((one) => one !== item);
   const present = await effects.disk.inspect(file);
   if (staysEdited(item, present)) {
-    emit({
-      kind: 'note',
-      level: 'warning',
-      code: 'edited-file-stays',
-      text: `${file} was edited since vgpu-agent wrote it, and stays`,
-      remedy: 'the next install uses it; remove it when you do not need it',
-    });
+    const text = `${file} was edited since vgpu-agent wrote it, and stays`;
+    const remedy = 'the next install uses it; remove it when you do not need it';
+    note(emit, 'warning', 'edited-file-stays', text, remedy);
     return rest;
   }
   if (present.kind !== 'absent' && !isOurs(item, present)) {
@@ -48,14 +44,7 @@ export async function release(
       await leave(work, item, present);
       return rest;
     }
-    const where = await keepAside(effects.disk, transaction, file);
-    emit({
-      kind: 'note',
-      level: 'warning',
-      code: 'edited-file-kept',
-      text: `${file} was edited since vgpu-agent wrote it; the edited text is kept as ${where}`,
-      remedy: `look through ${where} and remove it when you do not need it`,
-    });
+    await keepEdited(work, file, (where) => `look through ${where} and remove it when you do not need it`);
   }
   if (item.before.kind !== 'absent') await transaction.makeParents(file);
   await transaction.place(file, formerTarget(effects.disk, item));
@@ -77,19 +66,13 @@ async function leave(work: Work, item: PlacedItem, present: PathState): Promise<
     where = `; the file that was there before the install is kept as ${aside.path}`;
   }
   const now = present.kind === 'link' ? `points to ${present.target}` : `is ${kindOf(present)}`;
-  emit({
-    kind: 'note',
-    level: 'warning',
-    code: 'no-longer-ours',
-    text: `${item.path} ${now} now, so vgpu-agent does not own it any more and leaves it${where}`,
-    remedy: null,
-  });
+  const text = `${item.path} ${now} now, so vgpu-agent does not own it any more and leaves it${where}`;
+  note(emit, 'warning', 'no-longer-ours', text);
 }
 
 // After the commit: deletes unused files. Every deletion is checked against the records, and can be interrupted and
 // repeated.
 
-/** Deletes retired versions and, after an uninstall, the store's directories. Keeps a version that is in use. */
 export async function sweepStore(effects: ApplyEffects, transaction: Transaction, emit: Emit): Promise<void> {
   const { disk } = effects;
   const { begin } = transaction;
@@ -99,7 +82,7 @@ export async function sweepStore(effects: ApplyEffects, transaction: Transaction
     const directory = path.join(storeVersions, id);
     // After an uninstall the processes keep what they have mapped; the files need no names for that.
     if (begin.intent === 'install' && (await effects.mappedUnder(directory)).size > 0) {
-      note(emit, 'version-in-use', `${directory} stays for now: a running process uses it`);
+      note(emit, 'info', 'version-in-use', `${directory} stays for now: a running process uses it`);
       continue;
     }
     await removeItems(disk, items);
@@ -112,7 +95,12 @@ export async function sweepStore(effects: ApplyEffects, transaction: Transaction
     await removeItems(disk, directories);
     for (const item of directories) {
       if (item.kind === 'directory' && (await disk.inspect(item.path)).kind !== 'absent') {
-        note(emit, 'directory-kept', `${item.path} stays: it holds files that vgpu-agent did not make`);
+        note(
+          emit,
+          'info',
+          'directory-kept',
+          `${item.path} stays: it holds files that vgpu-agent did not make`,
+        );
       }
     }
     return;
@@ -176,8 +164,4 @@ export async function tidyState(disk: Disk): Promise<void> {
       await syncParent(disk, directory);
     }
   }
-}
-
-function note(emit: Emit, code: string, text: string): void {
-  emit({ kind: 'note', level: 'info', code, text, remedy: null });
 }

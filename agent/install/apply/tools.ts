@@ -1,4 +1,3 @@
-/** ldconfig and daemon-reload, as steps. */
 import type { AlternativeGroup } from '../../contracts/facts.js';
 import { parseAlternative } from '../../guest/libraries/alternatives.js';
 import { VgpuError } from '../../lib/errors.js';
@@ -54,7 +53,6 @@ async function clearUnfinished({ disk }: Pick<ApplyEffects, 'disk'>): Promise<vo
 
 type Tools = Pick<ApplyEffects, 'disk' | 'runner'>;
 
-/** Null when there is no such group. */
 export async function readGroup(tools: Pick<Tools, 'disk'>, name: string): Promise<AlternativeGroup | null> {
   const record = await tools.disk.read(`/var/lib/dpkg/alternatives/${name}`);
   if (record === null) return null;

@@ -2,13 +2,13 @@
 
 import { randomBytes } from 'node:crypto';
 import path from 'node:path';
-import type { Emit } from '../../contracts/events.js';
-import type { Manifest, PathState } from '../../contracts/manifest.js';
+import { type Emit, note } from '../../contracts/events.js';
+import type { Content, Manifest, PathState } from '../../contracts/manifest.js';
 import { VgpuError } from '../../lib/errors.js';
 import { syncParent } from './disk.js';
 import type { ApplyEffects, Disk } from './effects.js';
 import { asideFor, isAlready, place, type Target } from './place.js';
-import { type Aim, appendRecord, type BeginRecord, type StepRecord } from './records.js';
+import { appendRecord, type BeginRecord, type StepRecord } from './records.js';
 
 interface Found {
   readonly from: PathState;
@@ -25,7 +25,6 @@ export class OpenTransaction {
     this.begin = begin;
   }
 
-  /** Makes the state directories and writes the first record. */
   static async start(
     disk: Disk,
     intent: BeginRecord['intent'],
@@ -55,7 +54,7 @@ export class OpenTransaction {
     const from = await this.#disk.inspect(file);
     if (isAlready(from, target)) return { from, backup: null };
     const backup = from.kind === 'absent' ? null : await this.#backUp(file);
-    await this.record({ type: 'path', path: file, from, backup, to: aimOf(target) });
+    await this.record({ type: 'path', path: file, from, backup, to: contentOf(target) });
     await place(this.#disk, file, target);
     return { from, backup };
   }
@@ -94,36 +93,20 @@ async function ensureDirectory(disk: Disk, directory: string, mode: number): Pro
   await syncParent(disk, directory);
 }
 
-function aimOf(target: Target): Aim {
-  switch (target.kind) {
-    case 'absent':
-      return { kind: 'absent' };
+function contentOf(target: Target): Content {
+  const wanted = target.kind === 'copy' ? target.state : target;
+  switch (wanted.kind) {
     case 'link':
-      return { kind: 'link', target: target.target };
+      return { kind: 'link', target: wanted.target };
     case 'file':
-      return { kind: 'file', sha256: target.sha256 };
-    case 'directory':
-      return { kind: 'directory' };
-    case 'copy':
-      return aimOfState(target.state);
-  }
-}
-
-function aimOfState(state: PathState): Aim {
-  switch (state.kind) {
-    case 'absent':
-      return { kind: 'absent' };
-    case 'link':
-      return { kind: 'link', target: state.target };
-    case 'file':
-      return { kind: 'file', sha256: state.sha256 };
-    case 'directory':
-      return { kind: 'directory' };
+      return { kind: 'file', sha256: wanted.sha256 };
     case 'other':
-      throw new VgpuError(`a ${state.type} cannot be put back`, {
+      throw new VgpuError(`a ${wanted.type} cannot be put back`, {
         kind: 'internal',
         operation: 'restore the former file',
       });
+    default:
+      return { kind: wanted.kind };
   }
 }
 
@@ -133,10 +116,15 @@ export interface Work {
   readonly emit: Emit;
 }
 
-/** Copies the file at `file` aside as a step of the transaction; answers where it is now. */
-export async function keepAside(disk: Disk, transaction: OpenTransaction, file: string): Promise<string> {
+/** Copies a file that a person edited aside, as a step of the transaction. */
+export async function keepEdited(
+  { effects: { disk }, transaction, emit }: Work,
+  file: string,
+  remedy: (where: string) => string | null,
+): Promise<void> {
   const state = await disk.inspect(file);
   const aside = await asideFor(disk, file, state.kind === 'file' ? state.sha256 : null);
   if (!aside.kept) await transaction.place(aside.path, { kind: 'copy', backup: file, state });
-  return aside.path;
+  const text = `${file} was edited since vgpu-agent wrote it; the edited text is kept as ${aside.path}`;
+  note(emit, 'warning', 'edited-file-kept', text, remedy(aside.path));
 }

@@ -1,6 +1,6 @@
 /** Undoes a transaction, last step first. Can be interrupted and repeated at any point. */
 import path from 'node:path';
-import type { Emit } from '../../contracts/events.js';
+import { type Emit, note } from '../../contracts/events.js';
 import { sameContent } from '../../contracts/manifest.js';
 import { guestConf, storeRoot } from '../../lib/paths.js';
 import type { ApplyEffects } from './effects.js';
@@ -72,7 +72,7 @@ async function undoPath({ disk }: ApplyEffects, step: PathRecord, emit: Emit): P
   const present = await disk.inspect(step.path);
   if (sameState(present, step.from)) return false;
   if (present.kind === 'directory' && step.to.kind === 'directory' && !present.empty) {
-    note(emit, 'directory-kept', `${step.path} stays: another program has put a file into it`);
+    note(emit, 'warning', 'directory-kept', `${step.path} stays: another program has put a file into it`);
     return false;
   }
   const backup = step.backup === null ? null : path.join(disk.state.backups, step.backup);
@@ -103,13 +103,10 @@ async function keepStranger(what: {
   const former = where === null ? '' : `; what was there before is kept as ${where}`;
   note(
     emit,
+    'warning',
     'changed-meanwhile',
     `${step.path} was changed by another program in the meantime and stays as it is${former}`,
   );
-}
-
-function note(emit: Emit, code: string, text: string): void {
-  emit({ kind: 'note', level: 'warning', code, text, remedy: null });
 }
 
 async function noteFailure(emit: Emit, work: () => Promise<void>): Promise<void> {
@@ -117,6 +114,6 @@ async function noteFailure(emit: Emit, work: () => Promise<void>): Promise<void>
     await work();
   } catch (error) {
     const { text, remedy } = failureOf(error);
-    emit({ kind: 'note', level: 'warning', code: 'tool-failed-in-undo', text, remedy: remedy ?? null });
+    note(emit, 'warning', 'tool-failed-in-undo', text, remedy);
   }
 }

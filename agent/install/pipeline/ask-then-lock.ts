@@ -2,7 +2,7 @@
  * Asks the user without holding the lock: plan, ask, take the lock, plan again, and continue only if the plan is the
  * one that the user accepted. So a slow answer delays no repair and no other command.
  */
-import type { Emit } from '../../contracts/events.js';
+import { type Emit, note } from '../../contracts/events.js';
 import type { Plan } from '../../contracts/plan.js';
 import { VgpuError } from '../../lib/errors.js';
 import type { LockedCommand, Workplace } from './workplace.js';
@@ -60,13 +60,8 @@ export async function askThenLock<P, R>(
       { signal },
     );
     if (outcome !== 'another plan') return outcome;
-    emit({
-      kind: 'note',
-      level: 'warning',
-      code: 'plan-changed',
-      text: 'the machine changed while the question was open; this is the new plan',
-      remedy: null,
-    });
+    const text = 'the machine changed while the question was open; this is the new plan';
+    note(emit, 'warning', 'plan-changed', text);
   }
 }
 
@@ -79,10 +74,8 @@ export async function recoverFirst(work: Pick<Workplace, 'recover'>, emit: Emit)
     recovery.kind === 'rolled-back'
       ? `an earlier ${recovery.intent} was interrupted; it was undone`
       : `an earlier ${recovery.intent} was interrupted at its end; it was finished`;
-  emit({ kind: 'note', level: 'warning', code: `recovered-${recovery.kind}`, text, remedy: null });
+  note(emit, 'warning', `recovered-${recovery.kind}`, text);
 }
-
-// A refused plan as the error that ends a command.
 
 export function refusal(plan: Extract<Plan, { kind: 'refused' }>, operation: string): VgpuError {
   const { refusals } = plan;

@@ -1,4 +1,3 @@
-/** Which consumer a command is about: `--profile`, `--unit`, what is installed. */
 import type { Consumer } from '../../contracts/manifest.js';
 import { VgpuError } from '../../lib/errors.js';
 import { fits, forUnit, genericProfile, usualProfile } from '../../profile/instance.js';

@@ -1,5 +1,4 @@
-/** install: inspect, plan, show, apply, restart, confirm, verdict. The service runs the same. */
-import type { Emit } from '../../contracts/events.js';
+import { type Emit, note } from '../../contracts/events.js';
 import type { MachineFacts } from '../../contracts/facts.js';
 import type { Verdict } from '../../contracts/verdict.js';
 import { stopIfAsked, VgpuError } from '../../lib/errors.js';
@@ -18,7 +17,6 @@ export interface InstallRequest {
   readonly force: boolean;
   readonly allowUnreachable?: boolean;
   readonly restart: boolean;
-  /** Install or remove the agent's service; null or absent: no change. */
   readonly service?: boolean | null;
   readonly rollbackOnFailure: boolean;
   readonly timeoutMs: number | null;
@@ -26,7 +24,6 @@ export interface InstallRequest {
   readonly signal: AbortSignal;
   /** Asked again when the plan has changed meanwhile. False stops without a change. */
   readonly approve: (plan: ReadyPlan) => Promise<boolean>;
-  /** `approve` asks a person: then the lock is taken after the answer. */
   readonly asks: boolean;
 }
 
@@ -36,10 +33,8 @@ export type InstallResult =
       readonly kind: 'done';
       readonly plan: ReadyPlan;
       readonly applied: Applied;
-      /** Null when no restart was wanted: then nothing is there to be judged. */
       readonly verdict: Verdict | null;
     }
-  /** The verdict was not `gpu` and everything was undone. */
   | { readonly kind: 'rolled-back'; readonly plan: ReadyPlan; readonly verdict: Verdict };
 
 /**
@@ -263,8 +258,6 @@ async function settledOrTakeBack(
   return { ...done(state), verdict };
 }
 
-// Undoes an install if its verdict is not GPU or its service does not settle.
-
 async function takeBack(work: Workplace, plan: ReadyPlan, emit: Emit): Promise<void> {
   await tellTakenBack(work, plan, await work.rollback(plan.unit, emit), emit);
 }
@@ -275,15 +268,8 @@ async function tellTakenBack(
   restart: RestartOutcome,
   emit: Emit,
 ): Promise<void> {
-  if (restart.kind === 'failed') {
-    emit({
-      kind: 'note',
-      level: 'warning',
-      code: 'restart-failed',
-      text: restart.message,
-      remedy: `systemctl restart ${plan.unit}`,
-    });
-  }
+  if (restart.kind === 'failed')
+    note(emit, 'warning', 'restart-failed', restart.message, `systemctl restart ${plan.unit}`);
   await work.journal.write({
     kind: 'rolledBack',
     profile: plan.profile,
@@ -297,8 +283,8 @@ function takenBack(error: VgpuError, remedy: string | undefined): VgpuError {
   return new VgpuError(`${error.message}. Everything was undone`, {
     kind: 'rolled-back',
     operation: error.operation,
-    ...(error.path === undefined ? {} : { path: error.path }),
-    ...(remedy === undefined ? {} : { remedy }),
+    path: error.path,
+    remedy,
     cause: error,
   });
 }

@@ -22,7 +22,7 @@ import { hostInUse, inOrderOfUse, readHostInUse } from '../../guest/vgpu-host/en
 import { readHost } from '../../guest/vgpu-host/probe.js';
 import { agentVersion } from '../../lib/build-info.js';
 import { VgpuError } from '../../lib/errors.js';
-import { agentUnit, manifestFile, storeCurrent, storeVersions, traceRecord } from '../../lib/paths.js';
+import { agentUnit, storeCurrent, storeVersions, traceRecord } from '../../lib/paths.js';
 import { type CommandRunner, spawnRunner } from '../../lib/run-command.js';
 import { forUnit } from '../../profile/instance.js';
 import { loadProfile, readableProfiles } from '../../profile/load.js';
@@ -47,7 +47,7 @@ import type { ConfirmEffects, ConfirmOptions, Observation } from '../../verdict/
 import { watchProcesses } from '../../verdict/watch-processes.js';
 import { apply, beginTrial, endTrial, recover, rollback, settle, takeTrialBack } from '../apply/apply.js';
 import { nodeDisk, systemEffects } from '../apply/disk.js';
-import { acquireLock } from '../apply/lock.js';
+import { underLock } from '../apply/lock.js';
 import { readManifest } from '../apply/manifest.js';
 import { recoverTrace } from '../apply/trace.js';
 import { planInstall } from '../plan/install.js';
@@ -75,7 +75,6 @@ const lockWaitMs = 10_000;
 
 export interface OpenWorkplace {
   readonly work: DoctorWorkplace;
-  /** Lets the bus go; without it the process does not end. */
   close(): void;
 }
 
@@ -255,17 +254,7 @@ export function openWorkplace(options: WorkplaceOptions = {}): OpenWorkplace {
     locked: async (command, task, { waitMs = options.lockWaitMs ?? lockWaitMs, signal } = {}) => {
       // Before the lock: where there is no systemd, nothing is left behind, not even a lock file.
       await manager();
-      const lock = await acquireLock({ command, waitMs, ...(signal === undefined ? {} : { signal }) });
-      let done = false;
-      try {
-        const result = await task();
-        done = true;
-        return result;
-      } finally {
-        // An uninstall leaves nothing, and the lock's directory goes only when it is empty.
-        const over = done && command === 'uninstall' && (await disk.inspect(manifestFile)).kind === 'absent';
-        await lock.release({ remove: over });
-      }
+      return underLock(disk, { command, waitMs, signal }, task);
     },
     recover: async (emit, { keepTrial = false } = {}) => {
       const effects = await applyEffects();
@@ -352,7 +341,6 @@ async function speaker(unit: LoadedUnit, pids: () => Promise<readonly number[]>)
   return first?.pid ?? null;
 }
 
-/** Milliseconds since the process began; null: it has ended. */
 async function ageOf(pid: number): Promise<number | null> {
   const stat = await readStat(`/proc/${pid}`);
   return stat === null

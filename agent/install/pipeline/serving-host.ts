@@ -1,4 +1,3 @@
-/** host install and uninstall: the arrow of a machine that serves GPUs. */
 import { machine } from 'node:os';
 import type { Emit } from '../../contracts/events.js';
 import type { Plan } from '../../contracts/plan.js';
@@ -14,13 +13,13 @@ import {
 } from '../../guest/host/inspect.js';
 import { agentVersion } from '../../lib/build-info.js';
 import { stopIfAsked, VgpuError } from '../../lib/errors.js';
-import { guestState, hostState } from '../../lib/paths.js';
+import { hostState } from '../../lib/paths.js';
 import { spawnRunner } from '../../lib/run-command.js';
 import { openManager } from '../../systemd/bus.js';
 import { apply, recover } from '../apply/apply.js';
 import { nodeDisk, systemEffects } from '../apply/disk.js';
 import type { Applied, Recovery } from '../apply/effects.js';
-import { acquireLock } from '../apply/lock.js';
+import { underLock } from '../apply/lock.js';
 import { readManifest } from '../apply/manifest.js';
 import { planServing, planServingAway } from '../plan/serving.js';
 import { askThenLock, recoverFirst, refusal } from './ask-then-lock.js';
@@ -38,7 +37,6 @@ export interface HostChange {
   readonly request: ServingRequest;
   readonly signal: AbortSignal;
   readonly approve: (plan: ReadyPlan) => Promise<boolean>;
-  /** `approve` asks a person: then the lock is taken after the answer. */
   readonly asks: boolean;
 }
 
@@ -92,17 +90,13 @@ function noDevice(): VgpuError {
   });
 }
 
-// The HostWorkplace of the running system: every effect is the real one.
-
 const jobTimeoutMs = 100_000;
 const lockWaitMs = 10_000;
 
-/** Throws a VgpuError (`refused`) where there is no systemd. */
 export async function openHost(): Promise<{ readonly work: HostWorkplace; close(): void }> {
   const manager = await openManager();
   const runner = spawnRunner();
   const disk = nodeDisk(runner, '', hostState);
-  const guestDisk = nodeDisk(runner, '', guestState);
   const effects = {
     ...systemEffects({ runner, manager, agentVersion: agentVersion(), restartTimeoutMs: jobTimeoutMs }),
     disk,
@@ -122,20 +116,8 @@ export async function openHost(): Promise<{ readonly work: HostWorkplace; close(
     askDaemon: () => askDaemon(runner),
     recover: (emit) => recover(effects, emit),
     apply: (plan, options, emit) => apply(plan, effects, emit, options),
-    locked: async (command, task, { waitMs = lockWaitMs, signal } = {}) => {
-      const lock = await acquireLock({ command, waitMs, ...(signal === undefined ? {} : { signal }) });
-      let done = false;
-      try {
-        const result = await task();
-        done = true;
-        return result;
-      } finally {
-        // The lock's file is shared with a guest's install: it goes with the last of both.
-        const kinds = [await disk.inspect(hostState.manifest), await guestDisk.inspect(guestState.manifest)];
-        const over = command === 'uninstall' && kinds.every(({ kind }) => kind === 'absent');
-        await lock.release({ remove: done && over });
-      }
-    },
+    locked: (command, task, { waitMs = lockWaitMs, signal } = {}) =>
+      underLock(disk, { command, waitMs, signal }, task),
   };
   return { work, close: () => manager.close() };
 }

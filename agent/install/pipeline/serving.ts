@@ -1,4 +1,3 @@
-/** Does the consumer serve requests now? Then it is not restarted. */
 import { readFileSync } from 'node:fs';
 import type { LoadedUnit } from '../../contracts/unit.js';
 import { member, own } from '../../lib/json.js';
@@ -8,7 +7,6 @@ import { readinessUrls } from '../../verdict/watch-readiness.js';
 
 interface ServingEffects {
   get(url: string, timeoutMs: number, signal: AbortSignal): Promise<HttpAnswer>;
-  /** `net/tcp` and `net/tcp6` of /proc/PID; empty when they cannot be read. */
   sockets(pid: number): readonly string[];
 }
 

@@ -10,7 +10,6 @@ import type { Profile } from '../../profile/types.js';
 import { changeTitle } from '../plan/change-title.js';
 import { findConsumer } from '../plan/owned.js';
 
-/** One consumer. `plan` is what install would do now to what is installed (null: nothing is). */
 export function statusView(
   profile: Profile,
   facts: MachineFacts,

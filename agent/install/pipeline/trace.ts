@@ -2,7 +2,7 @@
  * doctor --trace: one start of the service with the tracer before everything that it loads, then one as before. The
  * lock is held from the first change to the last, so that no repair and no other command comes between.
  */
-import type { Emit } from '../../contracts/events.js';
+import { type Emit, note } from '../../contracts/events.js';
 import type { MachineFacts } from '../../contracts/facts.js';
 import type { UnitFacts } from '../../contracts/unit.js';
 import type { ContentCache } from '../../guest/files/content.js';
@@ -23,8 +23,10 @@ import {
   whoseLibraries,
 } from '../../verdict/doctor/trace/traced.js';
 import type { Observation } from '../../verdict/observation.js';
+import { restartNow } from '../apply/apply.js';
 import type { ApplyEffects } from '../apply/effects.js';
-import { beginTrace, disarmTrace, forgetTrace, restartForTrace } from '../apply/trace.js';
+import { beginTrace, disarmTrace, forgetTrace } from '../apply/trace.js';
+
 import { planTrace, type TracePlan, traceLimitBytes } from '../plan/trace.js';
 import { askThenLock } from './ask-then-lock.js';
 import type { DoctorWorkplace, Mark, Tracing, Workplace } from './workplace.js';
@@ -62,8 +64,8 @@ export async function trace(work: DoctorWorkplace, request: TraceRequest, emit: 
       plan: async () => {
         emit({ kind: 'phase', phase: 'inspect', text: `inspecting this machine and ${profile.unit}` });
         const machine = await work.inspect(profile, null);
-        const decision = planTrace(machine);
-        return decision.kind === 'not-possible' ? decision.why : { machine, plan: decision.plan };
+        const plan = planTrace(machine);
+        return typeof plan === 'string' ? plan : { machine, plan };
       },
       words: (prepared) => (typeof prepared === 'string' ? null : JSON.stringify(prepared.plan)),
       approve: async (prepared) =>
@@ -111,32 +113,47 @@ async function start(
 ): Promise<Traced> {
   const { tracing } = work;
   const { unit } = prepared.plan;
+  let restarts = false;
+  const traced = async (): Promise<Seen> => {
+    await tracing.begin(prepared.plan);
+    restarts = true;
+    return tracedStart(work, request, prepared, emit);
+  };
+  const seen = await traced().catch((error: unknown) => ({ error }));
+  // While the drop-in is there the record stays: the next command takes up from there.
+  await tracing.disarm(unit);
   let mark: Mark | null = null;
-  let restarted = false;
-  let cleared = false;
   try {
-    let seen: Seen;
-    try {
-      await tracing.begin(prepared.plan);
-      restarted = true;
-      seen = await tracedStart(work, request, prepared, emit);
-    } finally {
-      await tracing.disarm(unit);
-      cleared = true;
-      if (restarted) mark = await putBack(work, request, prepared.machine.unit, emit);
+    // Not to be stopped half way: only a second signal, which ends the process, does.
+    if (restarts) {
+      const back = await restart(work, request, prepared.machine.unit, 'as before', emit);
+      mark = back.mark;
+      if (back.problem !== null)
+        note(emit, 'warning', 'restart-failed', back.problem, `systemctl restart ${unit}`);
     }
+    if ('error' in seen) throw seen.error;
     const facts = await conclude(work, seen);
     await tracing.forget();
     return { facts, mark };
   } catch (error) {
     mark?.looking.stop();
-    // While the drop-in is there the record stays: the next command takes up from there.
-    if (cleared) {
-      await tracing.forget();
-      stopTraceIfAsked(request);
-    }
+    await tracing.forget();
+    stopTraceIfAsked(request);
     throw error;
   }
+}
+
+async function restart(
+  work: DoctorWorkplace,
+  { signal }: TraceRequest,
+  unit: UnitFacts,
+  how: string,
+  emit: Emit,
+): Promise<{ readonly mark: Mark; readonly problem: string | null }> {
+  const mark = await work.mark(unit, signal);
+  emit({ kind: 'phase', phase: 'restart', text: `${unit.name}, ${how}` });
+  const outcome = await work.tracing.restart(unit.name);
+  return { mark, problem: outcome.kind === 'failed' ? outcome.message : null };
 }
 
 /** After the restart, because processes write their lazy bindings when they end. */
@@ -166,12 +183,10 @@ async function tracedStart(
   emit: Emit,
 ): Promise<Seen> {
   const { profile, timeoutMs, signal } = request;
-  const mark = await work.mark(machine.unit, signal);
+  const { mark, problem } = await restart(work, request, machine.unit, 'traced', emit);
   try {
-    emit({ kind: 'phase', phase: 'restart', text: `${plan.unit}, traced` });
-    const outcome = await work.tracing.restart(plan.unit);
-    if (outcome.kind === 'failed') {
-      throw new VgpuError(`${plan.unit} could not be started with the tracer: ${outcome.message}`, {
+    if (problem !== null) {
+      throw new VgpuError(`${plan.unit} could not be started with the tracer: ${problem}`, {
         kind: 'failed',
         operation: 'trace',
         path: plan.unit,
@@ -187,28 +202,6 @@ async function tracedStart(
   }
 }
 
-/** Not to be stopped half way: only a second signal, which ends the process, does. */
-async function putBack(
-  work: DoctorWorkplace,
-  request: TraceRequest,
-  unit: UnitFacts,
-  emit: Emit,
-): Promise<Mark> {
-  const mark = await work.mark(unit, request.signal);
-  emit({ kind: 'phase', phase: 'restart', text: `${unit.name}, as before` });
-  const outcome = await work.tracing.restart(unit.name);
-  if (outcome.kind === 'failed') {
-    emit({
-      kind: 'note',
-      level: 'warning',
-      code: 'restart-failed',
-      text: outcome.message,
-      remedy: `systemctl restart ${unit.name}`,
-    });
-  }
-  return mark;
-}
-
 function stopTraceIfAsked({ signal, profile }: TraceRequest): void {
   const message = 'stopped on request; the trace was removed completely';
   stopIfAsked(signal, message, { operation: 'trace', path: profile.unit });
@@ -221,18 +214,11 @@ export async function takeBackTrace(work: Workplace, emit: Emit): Promise<boolea
     return await work.locked('repair', () => work.recoverTrace(emit), { waitMs: 0 });
   } catch (error) {
     if (!(error instanceof VgpuError) || error.kind !== 'refused') throw error;
-    emit({
-      kind: 'note',
-      level: 'warning',
-      code: 'trace-under-way',
-      text: `the service is being traced: ${error.message}`,
-      remedy: 'run the same command again when that is done',
-    });
+    const text = `the service is being traced: ${error.message}`;
+    note(emit, 'warning', 'trace-under-way', text, 'run the same command again when that is done');
     return false;
   }
 }
-
-// The steps of a trace on the running system.
 
 export function tracing(
   effects: () => Promise<ApplyEffects>,
@@ -241,7 +227,7 @@ export function tracing(
 ): Tracing {
   return {
     begin: async (plan) => beginTrace(plan, await effects()),
-    restart: async (unit) => restartForTrace(unit, await effects()),
+    restart: async (unit) => restartNow(unit, await effects()),
     live: async (unit) => (await readProcesses(await pids(unit), contents)).map(liveProcess),
     read: () => readTraceFile(traceLimitBytes),
     vendors: (files) => whoseLibraries(files, contents),

@@ -1,5 +1,3 @@
-/** uninstall: removes everything that the manifest owns and restores the former files. */
-
 import type { Emit } from '../../contracts/events.js';
 import { stopIfAsked } from '../../lib/errors.js';
 import type { Profile } from '../../profile/types.js';
@@ -12,7 +10,6 @@ interface UninstallRequest {
   readonly restart: boolean;
   readonly signal: AbortSignal;
   readonly approve: (plan: ReadyPlan) => Promise<boolean>;
-  /** `approve` asks a person: then the lock is taken after the answer. */
   readonly asks: boolean;
 }
 

@@ -24,7 +24,6 @@ export type ReadyPlan = Extract<Plan, { kind: 'ready' }>;
 export type LockedCommand = 'install' | 'uninstall' | 'repair' | 'trace';
 
 export interface Workplace {
-  /** Throws a VgpuError (`profile`). */
   profile(name: string): Profile;
   profiles(): readonly Profile[];
   manifest(): Promise<Manifest | null>;
@@ -111,7 +110,6 @@ interface ApplyRequest {
 export interface Mark {
   readonly cursor: string | null;
   readonly outputFile: { readonly path: string; readonly offset: number } | null;
-  /** Of the start before the restart. */
   readonly invocationId: string | null;
   readonly looking: ProcessWatch;
 }

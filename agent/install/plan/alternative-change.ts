@@ -7,12 +7,12 @@ import type { AlternativeGroup, MachineFacts } from '../../contracts/facts.js';
 import type { Change } from '../../contracts/plan.js';
 import { own } from '../../lib/json.js';
 import { storeCurrent } from '../../lib/paths.js';
+import { findAlternative } from './owned.js';
 
 const alternativePriority = 10_000;
 
 interface Alternatives {
   readonly changes: readonly Change[];
-  /** Public path -> the text that its link has as a slave. */
   readonly links: ReadonlyMap<string, string>;
 }
 
@@ -34,7 +34,6 @@ interface PublicName {
   readonly target: string;
 }
 
-/** Names of the group, slaves and master, that are public links of the profile. */
 function publicNames(
   group: AlternativeGroup,
   facts: MachineFacts,
@@ -68,7 +67,8 @@ function changeOf(
     slaves.every((slave) => own(present.slaves, slave.name) === slave.path);
   const stand = linksStand(facts, names);
   const inPlace = sameSlaves && present.priority === alternativePriority && group.value === ours;
-  if (inPlace && stand && isOwned(facts, group.name, ours)) return null;
+  if (inPlace && stand && findAlternative(facts.manifest?.items ?? [], group.name, ours) !== undefined)
+    return null;
   return {
     kind: 'alternative',
     group: group.name,
@@ -87,10 +87,7 @@ function modelFor(
   { manifest }: MachineFacts,
   ours: string,
 ): AlternativeGroup['choices'][number] | undefined {
-  const owned = manifest?.items.find(
-    (item) => item.kind === 'alternative' && item.group === group.name && item.path === ours,
-  );
-  const former = owned?.kind === 'alternative' ? owned.before.value : null;
+  const former = findAlternative(manifest?.items ?? [], group.name, ours)?.before.value ?? null;
   const value = group.value === ours ? former : group.value;
   const others = group.choices.filter((choice) => choice.path !== ours);
   return (
@@ -107,14 +104,6 @@ function linksStand(facts: MachineFacts, names: ReadonlyMap<string, PublicName>)
     const last = candidate.resolution.steps.find((step) => step.path === slave);
     return candidate.state.target === slave && last?.target === target;
   });
-}
-
-function isOwned(facts: MachineFacts, group: string, path: string): boolean {
-  return (
-    facts.manifest?.items.some(
-      (item) => item.kind === 'alternative' && item.group === group && item.path === path,
-    ) ?? false
-  );
 }
 
 function reasonFor(

@@ -5,18 +5,18 @@
  */
 import path from 'node:path';
 import { type CdiDevice, type CdiMount, type CdiSpec, cdiKind, cdiNvidiaKind } from '../../containers/cdi.js';
-import type { ContainerFacts, MachineFacts } from '../../contracts/facts.js';
+import type { MachineFacts } from '../../contracts/facts.js';
 import type { Change } from '../../contracts/plan.js';
 import { parseEndpoint, splitHosts } from '../../guest/vgpu-host/endpoint.js';
 import {
   cdiFile,
-  cdiNvidiaFile,
   cdiVariable,
   containerLibraryDirectories,
   guestConf,
   storeVersions,
 } from '../../lib/paths.js';
-import { writeChange } from './our-files.js';
+import { textChange } from './our-files.js';
+import { withdrawal } from './owned.js';
 
 /** The first that lets a device's name begin with a digit; podman 4.3 and Docker 25 know it. */
 const cdiVersion = '0.5.0';
@@ -88,43 +88,30 @@ export function deviceCount({ host, containers }: Pick<MachineFacts, 'host' | 'c
   return Math.max(1, [...text.matchAll(/"name": "\d+"/g)].length);
 }
 
-export function wantedCdi(
-  facts: MachineFacts,
-  endpoint: string,
-): readonly { readonly present: ContainerFacts['spec']; readonly content: string | null }[] {
+export function cdiChanges(facts: MachineFacts, endpoint: string): readonly Change[] {
   const { containers, shim } = facts;
   if (containers === undefined || !containers.wanted) return [];
+  const { spec, nvidia, nvidiaFrom } = containers;
   const question = { storeId: shim.id, endpoint, devices: deviceCount(facts) };
+  const ours = cdiText({ ...question, kind: cdiKind });
+  const theirs = cdiText({ ...question, kind: cdiNvidiaKind });
   return [
-    { present: containers.spec, content: cdiText({ ...question, kind: cdiKind }) },
-    {
-      present: containers.nvidia,
-      content: containers.nvidiaFrom === null ? cdiText({ ...question, kind: cdiNvidiaKind }) : null,
-    },
+    ...textChange(facts, spec, ours, `containers request the GPU with --device ${cdiKind}=all`),
+    ...(nvidiaFrom === null
+      ? textChange(
+          facts,
+          nvidia,
+          theirs,
+          `no other file defines ${cdiNvidiaKind}, and compose files use that name`,
+        )
+      : withdrawn(facts, nvidia.path)),
   ];
 }
 
-export function cdiChanges(facts: MachineFacts, endpoint: string): readonly Change[] {
-  return wantedCdi(facts, endpoint).flatMap(({ present, content }): readonly Change[] => {
-    if (content === null) return withdrawn(facts, present.path);
-    if (present.content === content) return [];
-    return [
-      writeChange(present, content, reasons[present.path] ?? 'containers get the GPU through this file'),
-    ];
-  });
-}
-
-const reasons: Readonly<Record<string, string>> = {
-  [cdiFile]: `containers request the GPU with --device ${cdiKind}=all`,
-  [cdiNvidiaFile]: `no other file defines ${cdiNvidiaKind}, and compose files use that name`,
-};
-
 /** NVIDIA's own tool offers the name now: two files with one device make it unusable. */
 function withdrawn({ manifest, containers }: MachineFacts, file: string): readonly Change[] {
-  const item = manifest?.items.find((one) => one.kind === 'file' && one.path === file);
-  if (item?.kind !== 'file') return [];
   const reason = `${containers?.nvidiaFrom ?? 'another file'} defines ${cdiNvidiaKind} now`;
-  return [{ kind: 'remove-owned', path: file, restores: item.before, reason }];
+  return withdrawal(manifest, file, reason);
 }
 
 export function isOwnCdi(change: Change): boolean {

@@ -1,7 +1,6 @@
-/** A change in a few words. */
 import type { PathState } from '../../contracts/manifest.js';
 import type { Change } from '../../contracts/plan.js';
-import { bytes, oneLine, plural } from '../../lib/text.js';
+import { bytes, octal, oneLine, plural } from '../../lib/text.js';
 
 export function changeTitle(change: Change): string {
   return oneLine(changeSummary(change).what);
@@ -67,8 +66,4 @@ function actionTitle({ action, unit }: Extract<Change, { kind: 'service' }>): st
 
 function made(before: PathState): '+' | '~' {
   return before.kind === 'absent' ? '+' : '~';
-}
-
-export function octal(mode: number): string {
-  return (mode & 0o7777).toString(8).padStart(4, '0');
 }

@@ -7,7 +7,9 @@ import type { ContainerFacts, MachineFacts } from '../../contracts/facts.js';
 import type { Change, Refusal, Warning } from '../../contracts/plan.js';
 import type { LoadedUnit } from '../../contracts/unit.js';
 import { cdiVariable } from '../../lib/paths.js';
-import { readableChange, writeChange } from './our-files.js';
+import { textChange } from './our-files.js';
+import { withdrawal } from './owned.js';
+import { told } from './told.js';
 
 /** The first podman whose quadlet reads drop-ins (`NAME.container.d`). */
 const podmanWithDropIns = 5;
@@ -26,7 +28,6 @@ export type Delivery =
   /** A person has to add it: we change no command of theirs. */
   | { readonly kind: 'by-hand'; readonly message: string; readonly remedy: string };
 
-/** Null: the unit is no container. */
 export function deliveryOf(facts: MachineFacts, unit: LoadedUnit): Delivery | null {
   const container = containerOf(unit);
   if (container === null) return null;
@@ -96,22 +97,14 @@ function delivery(
 
 export function quadletChanges(facts: MachineFacts, wanted: Delivery): readonly Change[] {
   if (wanted.kind === 'quadlet') {
-    const { dropIn } = wanted;
-    if (dropIn.content === quadletDropInText) return readableChange(dropIn, 'tools of every user read it');
-    return [
-      writeChange(
-        dropIn,
-        quadletDropInText,
-        'gives the container the GPU; the quadlet itself stays as it is',
-      ),
-    ];
+    const reason = 'gives the container the GPU; the quadlet itself stays as it is';
+    return textChange(facts, wanted.dropIn, quadletDropInText, reason);
   }
   if (wanted.kind === 'by-hand') return [];
-  const present = facts.containers?.dropIn;
-  const item = facts.manifest?.items.find((one) => one.kind === 'file' && one.path === present?.path);
-  if (item?.kind !== 'file') return [];
-  const reason = 'the quadlet asks for the GPU itself';
-  return [{ kind: 'remove-owned', path: item.path, restores: item.before, reason }];
+  const present = facts.containers?.dropIn?.path;
+  return present === undefined
+    ? []
+    : withdrawal(facts.manifest, present, 'the quadlet asks for the GPU itself');
 }
 
 export function quadletInForce(unit: LoadedUnit, wanted: Delivery): boolean {
@@ -131,22 +124,18 @@ export function containerWarnings(wanted: Delivery | null, unit: LoadedUnit): re
 
 function unseen({ engine, command, name }: ContainerUnit, unit: LoadedUnit): readonly Warning[] {
   if (isRootless(unit) && unit.dynamicUser) {
-    return [
-      {
-        code: 'container-of-user',
-        message: `${unit.name} runs podman as a user that exists only for it (DynamicUser=): vgpu-probe cannot enter that container, so the verdict uses the log and the host's sessions`,
-        remedy: `for a verdict with the probe, give the unit a User= that stays ("Rootless" in docs/howto/containers.md)`,
-      },
-    ];
+    return told(
+      'container-of-user',
+      `${unit.name} runs podman as a user that exists only for it (DynamicUser=): vgpu-probe cannot enter that container, so the verdict uses the log and the host's sessions`,
+      `for a verdict with the probe, give the unit a User= that stays ("Rootless" in docs/howto/containers.md)`,
+    );
   }
   if (command === 'compose' || name !== null) return [];
-  return [
-    {
-      code: 'container-without-name',
-      message: `the container of ${unit.name} has no name, so vgpu-agent cannot find its processes`,
-      remedy: `add --name NAME to ${engine} run in ${unit.fragment}, then: systemctl daemon-reload`,
-    },
-  ];
+  return told(
+    'container-without-name',
+    `the container of ${unit.name} has no name, so vgpu-agent cannot find its processes`,
+    `add --name NAME to ${engine} run in ${unit.fragment}, then: systemctl daemon-reload`,
+  );
 }
 
 /** Why there is no unit, where a quadlet would make it; null: there is none either. */

@@ -1,4 +1,3 @@
-/** The drop-in that gives the consumer its environment. Pure. */
 import { createHash } from 'node:crypto';
 import path from 'node:path';
 import { containerOf } from '../../containers/container-unit.js';
@@ -19,7 +18,8 @@ import {
   filesWithout,
   unsetVariables,
 } from '../../systemd/unit-environment.js';
-import { readableChange, writeChange } from './our-files.js';
+import { textChange } from './our-files.js';
+import { withdrawal } from './owned.js';
 
 export interface WantedVariable {
   readonly name: string;
@@ -99,7 +99,7 @@ function overriddenBy(unit: LoadedUnit, name: string): string | null {
 }
 
 /** The drop-ins to have: the usual one, and a last one when another that sorts after it sets or clears the same variable. */
-export function wantedDropIns(
+function wantedDropIns(
   profile: Profile,
   unit: LoadedUnit,
   variables: readonly WantedVariable[],
@@ -186,8 +186,6 @@ export function hasEntries(value: string | undefined, variable: WantedVariable):
   return variable.entries.every((entry) => present.has(entry));
 }
 
-// Our drop-ins of the unit, written, set right or taken away. Pure.
-
 export function dropInChanges(
   profile: Profile,
   facts: MachineFacts,
@@ -207,20 +205,18 @@ export function dropInChanges(
   const changes: Change[] = [];
   for (const { path, content, reason } of wanted) {
     const present = presentDropIn(facts, unit, path);
-    if (present.content === content) changes.push(...readableChange(present, 'tools of every user read it'));
-    else changes.push(writeChange(present, content, reason, preflight));
+    changes.push(...textChange(facts, present, content, reason, preflight));
   }
   const last = lastDropInPath(unit.name);
-  const owned = facts.manifest?.items.find((item) => item.kind === 'file' && item.path === last);
-  if (owned?.kind === 'file' && !wanted.some((one) => one.path === last)) {
-    const reason = 'no other drop-in sets the same variables any more';
-    changes.push({ kind: 'remove-owned', path: last, restores: owned.before, reason });
-  }
-  return changes;
+  if (wanted.some((one) => one.path === last)) return changes;
+  return [
+    ...changes,
+    ...withdrawal(facts.manifest, last, 'no other drop-in sets the same variables any more'),
+  ];
 }
 
 /** The facts list the first drop-in by itself; another is known from what systemd has read. */
-export function presentDropIn(facts: MachineFacts, unit: LoadedUnit, path: string): OwnedFileFacts {
+function presentDropIn(facts: MachineFacts, unit: LoadedUnit, path: string): OwnedFileFacts {
   if (path === dropInPath(unit.name)) return facts.dropIn;
   const loaded = unit.dropIns.find((dropIn) => dropIn.path === path);
   if (loaded === undefined) return { path, state: { kind: 'absent' }, content: null };

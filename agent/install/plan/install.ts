@@ -7,43 +7,23 @@
  * shim reads, then what leads to it - loader, links, alternatives -, then the unit, which names it. systemd reads the
  * drop-in only at daemon-reload, and by then all that it names is there. Uninstall goes the other way round.
  */
-import type { MachineFacts, OwnedFileFacts } from '../../contracts/facts.js';
+import type { MachineFacts } from '../../contracts/facts.js';
 import type { Consumer } from '../../contracts/manifest.js';
 import type { Change, Plan, PlanOptions, Warning } from '../../contracts/plan.js';
 import type { LoadedUnit } from '../../contracts/unit.js';
-import { storeCurrent, storeRoot, storeVersions } from '../../lib/paths.js';
+import { storeCurrent } from '../../lib/paths.js';
 import type { Profile } from '../../profile/types.js';
-import { cdiChanges, isOwnCdi, wantedCdi } from './cdi.js';
-import {
-  containerWarnings,
-  type Delivery,
-  deliveryOf,
-  quadletChanges,
-  quadletDropInText,
-  quadletInForce,
-} from './container.js';
-import {
-  dropInChanges,
-  inForce,
-  presentDropIn,
-  type WantedVariable,
-  wantedDropIns,
-  wantedVariables,
-} from './drop-in.js';
-import {
-  guestConfChange,
-  guestConfText,
-  loaderConfChange,
-  loaderConfText,
-  retireChanges,
-  storeChanges,
-} from './our-files.js';
+import { cdiChanges, isOwnCdi } from './cdi.js';
+import { containerWarnings, deliveryOf, quadletChanges, quadletInForce } from './container.js';
+import { dropInChanges, inForce, wantedVariables } from './drop-in.js';
+import { guestConfChange, loaderConfChange, retireChanges, storeChanges } from './our-files.js';
 import { isNoted, withConsumer, withoutConsumer } from './owned.js';
-import { type PublicLinks, publicLinks } from './public-links.js';
+import { publicLinks } from './public-links.js';
 import { installRefusals, maskRefusals } from './refusals.js';
 import { reloadChange, restartChange } from './restart.js';
 import { servicePlan } from './service.js';
-import { vmMemoryChanges, vmMemoryWarnings, wantedVmMemoryRule } from './vm-memory.js';
+import { told } from './told.js';
+import { vmMemoryChanges, vmMemoryWarnings } from './vm-memory.js';
 import { installWarnings } from './warnings.js';
 
 export function planInstall(profile: Profile, facts: MachineFacts, options: PlanOptions): Plan {
@@ -70,7 +50,6 @@ export function planInstall(profile: Profile, facts: MachineFacts, options: Plan
     links: [...links.wanted.keys(), ...quadlet],
   };
   const made = [
-    ...adoptChanges(facts, wantedFiles(profile, facts, unit, variables, endpoint, delivery), links),
     ...store,
     ...guestConfChange(facts, endpoint),
     ...cdi,
@@ -128,16 +107,13 @@ export function planInstall(profile: Profile, facts: MachineFacts, options: Plan
 }
 
 /** The first thing a person has to know of a machine where a run was cut short. */
-export function interruptedWarning(facts: MachineFacts): readonly Warning[] {
-  if (!facts.interrupted) return [];
-  return [
-    {
-      code: 'interrupted-run',
-      message:
-        'an earlier run was interrupted; vgpu-agent cleans up after it first, and the plan may change then',
-      remedy: null,
-    },
-  ];
+export function interruptedWarning({ interrupted }: Pick<MachineFacts, 'interrupted'>): readonly Warning[] {
+  if (!interrupted) return [];
+  return told(
+    'interrupted-run',
+    'an earlier run was interrupted; vgpu-agent cleans up after it first, and the plan may change then',
+    null,
+  );
 }
 
 function ldconfigChange(facts: MachineFacts, profile: Profile, before: readonly Change[]): readonly Change[] {
@@ -167,73 +143,9 @@ function otherHostWarning(
 ): readonly Warning[] {
   const others = withoutConsumer(manifest, unit.name).map((one) => one.unit);
   if (manifest === null || manifest.endpoint === endpoint || others.length === 0) return [];
-  return [
-    {
-      code: 'host-for-all',
-      message: `the host is the same for all consumers: ${others.join(' and ')} will be served by ${endpoint} too, from the next start on`,
-      remedy: null,
-    },
-  ];
-}
-
-// The entries that are noted as installed after the manifest was lost. Pure.
-
-interface WantedFile {
-  readonly present: OwnedFileFacts;
-  readonly content: string;
-}
-
-/**
- * Where the manifest was lost (a store is in use, and there is no manifest), files that are exactly as install makes them
- * are noted down. Without a store nothing was installed, and such a file belongs to a person.
- */
-function adoptChanges(
-  facts: MachineFacts,
-  files: readonly WantedFile[],
-  links: PublicLinks,
-): readonly Change[] {
-  const { manifest, store } = facts;
-  if (manifest !== null || store.current.kind !== 'link' || store.versions.length === 0) return [];
-  const reason = 'it is as install makes it, but no manifest lists it; the manifest lists it now';
-  const directories = [storeRoot, storeVersions].map((path) => ({ path, state: store.root }));
-  const present = files.filter((file) => file.present.content === file.content).map((file) => file.present);
-  const linked = facts.candidates.filter(
-    ({ path, state }) => state.kind === 'link' && state.target === links.wanted.get(path),
+  return told(
+    'host-for-all',
+    `the host is the same for all consumers: ${others.join(' and ')} will be served by ${endpoint} too, from the next start on`,
+    null,
   );
-  return [...directories, ...present, ...linked].map(({ path, state }) => ({
-    kind: 'adopt',
-    path,
-    state,
-    reason,
-  }));
-}
-
-function wantedFiles(
-  profile: Profile,
-  facts: MachineFacts,
-  unit: LoadedUnit,
-  variables: readonly WantedVariable[],
-  endpoint: string,
-  delivery: Delivery | null,
-): readonly WantedFile[] {
-  const rule = wantedVmMemoryRule(facts, endpoint);
-  const small = [
-    ...(rule === null ? [] : [rule]),
-    { present: facts.guestConf, content: guestConfText(endpoint) },
-    { present: facts.loaderConf, content: loaderConfText },
-    ...wantedCdi(facts, endpoint).flatMap(({ present, content }) =>
-      content === null ? [] : [{ present, content }],
-    ),
-  ];
-  if (delivery !== null) {
-    const { dropIn = null } = delivery.kind === 'quadlet' ? delivery : {};
-    return dropIn === null ? small : [...small, { present: dropIn, content: quadletDropInText }];
-  }
-  return [
-    ...small,
-    ...wantedDropIns(profile, unit, variables).map(({ path, content }) => ({
-      present: presentDropIn(facts, unit, path),
-      content,
-    })),
-  ];
 }

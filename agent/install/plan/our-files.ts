@@ -3,7 +3,8 @@ import type { MachineFacts, OwnedFileFacts } from '../../contracts/facts.js';
 import type { Change, Preflight } from '../../contracts/plan.js';
 import { parseGuestConf, splitHosts } from '../../guest/vgpu-host/endpoint.js';
 import { guestConf, loaderConf, storeCurrent, storeRoot, storeVersions } from '../../lib/paths.js';
-import { itemsOfVersion } from './owned.js';
+import { octal, withAssignment } from '../../lib/text.js';
+import { itemsOfVersion, ownedAt } from './owned.js';
 
 export const loaderConfText = `# The loader finds the vgpu shim here before any other libcuda.so.1. Taken away by: vgpu-agent uninstall
 ${storeCurrent}
@@ -13,9 +14,11 @@ ${storeCurrent}
 export function guestConfChange(facts: MachineFacts, endpoint: string): readonly Change[] {
   const { guestConf: present } = facts;
   if (present.content !== null && parseGuestConf(present.content) === endpoint) {
-    return readableChange(present, 'every CUDA program has to read it, whatever its user');
+    const ours = present.content === guestConfText(endpoint);
+    return [...(ours ? adopt(facts, present) : []), ...readableChange(present)];
   }
-  const content = present.content === null ? guestConfText(endpoint) : withHost(present.content, endpoint);
+  const content =
+    present.content === null ? guestConfText(endpoint) : withAssignment(present.content, 'host', endpoint);
   const reason =
     present.content === null
       ? 'gives the shim the address of the host'
@@ -32,27 +35,42 @@ host=${endpoint}
 `;
 }
 
-/** The last `host=` counts, so that one is changed and everything else of the text kept. */
-function withHost(text: string, endpoint: string): string {
-  const lines = text.split('\n');
-  const at = lines.findLastIndex((line) => /^[ \t]*host[ \t]*=/.test(line));
-  if (at >= 0) return lines.with(at, `host=${endpoint}`).join('\n');
-  return `${text}${text === '' || text.endsWith('\n') ? '' : '\n'}host=${endpoint}\n`;
+export function loaderConfChange(facts: MachineFacts): readonly Change[] {
+  const reason = 'the loader looks into the store before every other directory (000- sorts first)';
+  return textChange(facts, { ...facts.loaderConf, path: loaderConf }, loaderConfText, reason);
 }
 
-export function loaderConfChange(facts: MachineFacts): readonly Change[] {
-  if (facts.loaderConf.content === loaderConfText)
-    return readableChange(facts.loaderConf, 'tools of other users read it');
-  const reason = 'the loader looks into the store before every other directory (000- sorts first)';
-  return [writeChange({ ...facts.loaderConf, path: loaderConf }, loaderConfText, reason)];
+/** A file with a text that only vgpu-agent decides. */
+export function textChange(
+  facts: MachineFacts,
+  present: OwnedFileFacts,
+  content: string,
+  reason: string,
+  preflight?: Preflight,
+): readonly Change[] {
+  return present.content === content
+    ? [...adopt(facts, present), ...readableChange(present)]
+    : [writeChange(present, content, reason, preflight)];
+}
+
+/**
+ * Where the manifest was lost (a store is in use, and there is no manifest), what is exactly as install makes it is
+ * noted down. Without a store nothing was installed, and such a file belongs to a person.
+ */
+export function adopt(
+  { manifest, store }: MachineFacts,
+  { path, state }: Pick<OwnedFileFacts, 'path' | 'state'>,
+): readonly Change[] {
+  if (manifest !== null || store.current.kind !== 'link' || store.versions.length === 0) return [];
+  const reason = 'it is as install makes it, but no manifest lists it; the manifest lists it now';
+  return [{ kind: 'adopt', path, state, reason }];
 }
 
 /** Right in its text, but not readable by all: written again with mode 0644. */
-export function readableChange(present: OwnedFileFacts, why: string): readonly Change[] {
+function readableChange(present: OwnedFileFacts): readonly Change[] {
   const { state, content } = present;
   if (state.kind !== 'file' || content === null || (state.mode & 0o444) === 0o444) return [];
-  const mode = state.mode.toString(8).padStart(4, '0');
-  return [writeChange(present, content, `its mode is ${mode}; ${why}`)];
+  return [writeChange(present, content, `its mode is ${octal(state.mode)}, and every user has to read it`)];
 }
 
 export function writeChange(
@@ -68,13 +86,10 @@ export function writeChange(
     mode: 0o644,
     before: present.state,
     previousContent: present.content,
-    ownerPackage: null,
     ...(preflight === undefined ? {} : { preflight }),
     reason,
   };
 }
-
-// The store: the version to be used, `current`, and former versions that go. Pure.
 
 export function storeChanges(facts: MachineFacts): readonly Change[] {
   const { store, shim } = facts;
@@ -83,6 +98,9 @@ export function storeChanges(facts: MachineFacts): readonly Change[] {
     const reason = 'everything that vgpu-agent installs is under this one directory';
     changes.push({ kind: 'make-directory', path: storeRoot, mode: 0o755, reason });
     changes.push({ kind: 'make-directory', path: storeVersions, mode: 0o755, reason });
+  } else {
+    const directories = [storeRoot, storeVersions].map((path) => ({ path, state: store.root }));
+    changes.push(...directories.flatMap((directory) => adopt(facts, directory)));
   }
   const version = store.versions.find((one) => one.id === shim.id);
   if (version === undefined) {
@@ -94,7 +112,7 @@ export function storeChanges(facts: MachineFacts): readonly Change[] {
   } else if (!version.intact) {
     const reason = 'files of this version are missing or are not what was installed; they are written again';
     changes.push({ kind: 'store', shim, reason });
-  } else if (!isOwned(facts, `${storeVersions}/${shim.id}`)) {
+  } else if (ownedAt(facts.manifest, `${storeVersions}/${shim.id}`) === undefined) {
     const reason = 'it is in the store, but no manifest lists it; the manifest lists it now';
     changes.push({ kind: 'store', shim, reason });
   }
@@ -106,10 +124,9 @@ export function storeChanges(facts: MachineFacts): readonly Change[] {
       path: storeCurrent,
       target,
       before: store.current,
-      ownerPackage: null,
       reason: `the version in use${from}; everything installed goes through this link`,
     });
-  } else if (!isOwned(facts, storeCurrent)) {
+  } else if (ownedAt(facts.manifest, storeCurrent) === undefined) {
     const reason = 'it leads to the store, but no manifest lists it; the manifest lists it now';
     changes.push({ kind: 'adopt', path: storeCurrent, state: store.current, reason });
   }
@@ -128,8 +145,4 @@ export function retireChanges({ store, shim, manifest }: MachineFacts): readonly
       },
     ];
   });
-}
-
-function isOwned({ manifest }: MachineFacts, path: string): boolean {
-  return manifest?.items.some((item) => item.kind !== 'alternative' && item.path === path) ?? false;
 }

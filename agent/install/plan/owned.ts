@@ -1,4 +1,3 @@
-/** Questions to the list of what we own. */
 import {
   type Consumer,
   type Manifest,
@@ -6,6 +5,7 @@ import {
   type PathState,
   sameContent,
 } from '../../contracts/manifest.js';
+import type { Change } from '../../contracts/plan.js';
 import { dropInPath, editableFiles, storeRoot } from '../../lib/paths.js';
 
 /** Is this file what vgpu-agent wrote? Its mode may have changed since; the content decides. */
@@ -19,8 +19,53 @@ export function staysEdited(item: OwnedItem, present: PathState): boolean {
   return theirs && item.before.kind === 'absent' && editableFiles.has(item.path);
 }
 
-export function findItem(items: readonly OwnedItem[], path: string): OwnedItem | undefined {
-  return items.find((item) => item.kind !== 'alternative' && item.path === path);
+type AlternativeItem = Extract<OwnedItem, { kind: 'alternative' }>;
+type PathItem = Exclude<OwnedItem, AlternativeItem>;
+
+export function findItem(items: readonly OwnedItem[], path: string): PathItem | undefined {
+  return items.find((item): item is PathItem => item.kind !== 'alternative' && item.path === path);
+}
+
+export function ownedAt(manifest: Manifest | null, path: string): PathItem | undefined {
+  return findItem(manifest?.items ?? [], path);
+}
+
+export function findAlternative(
+  items: readonly OwnedItem[],
+  group: string,
+  path: string,
+): AlternativeItem | undefined {
+  return items.find((item) => item.kind === 'alternative' && item.group === group && item.path === path) as
+    | AlternativeItem
+    | undefined;
+}
+
+export function withdrawal(manifest: Manifest | null, path: string, reason: string): readonly Change[] {
+  const item = ownedAt(manifest, path);
+  if (item?.kind !== 'file' && item?.kind !== 'link') return [];
+  return [{ kind: 'remove-owned', path, restores: item.before, reason }];
+}
+
+export function removeDirectories(items: readonly OwnedItem[]): readonly Change[] {
+  const reason = 'vgpu-agent made it; it is removed if it is empty';
+  return items
+    .filter(({ kind }) => kind === 'directory')
+    .map(({ path }) => ({ kind: 'remove-directory', path, reason }));
+}
+
+export function emptiedBy(
+  items: readonly OwnedItem[],
+  gone: readonly { readonly path: string }[],
+): readonly OwnedItem[] {
+  const paths = new Set(gone.map(({ path }) => path));
+  const inside = (directory: OwnedItem, one: { readonly path: string }): boolean =>
+    one.path.startsWith(`${directory.path}/`);
+  return items.filter(
+    (item) =>
+      item.kind === 'directory' &&
+      gone.some((one) => inside(item, one)) &&
+      !items.some((one) => one.kind !== 'alternative' && !paths.has(one.path) && inside(item, one)),
+  );
 }
 
 export function itemsOfVersion(items: readonly OwnedItem[], id: string): readonly OwnedItem[] {
@@ -30,8 +75,6 @@ export function itemsOfVersion(items: readonly OwnedItem[], id: string): readonl
       item.kind !== 'alternative' && (item.path === directory || item.path.startsWith(`${directory}/`)),
   );
 }
-
-// The consumers in the manifest, and which installed files belong to which of them. Pure.
 
 function consumersOf(manifest: Manifest | null): readonly Consumer[] {
   return manifest?.consumers ?? [];
@@ -77,13 +120,7 @@ export function itemsOnlyFor(manifest: Manifest, unit: string): readonly OwnedIt
     }
   };
   const gone = manifest.items.filter(goes);
-  const stays = manifest.items.filter((item) => !goes(item));
-  const emptied = stays.filter(
-    (item) =>
-      item.kind === 'directory' &&
-      gone.some((one) => one.path.startsWith(`${item.path}/`)) &&
-      !stays.some((one) => one.path.startsWith(`${item.path}/`)),
-  );
+  const emptied = emptiedBy(manifest.items, gone);
   return manifest.items.filter((item) => gone.includes(item) || emptied.includes(item));
 }
 

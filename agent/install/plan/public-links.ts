@@ -10,6 +10,8 @@ import { publicDirectories } from '../../guest/libraries/candidates.js';
 import { isInStore, storeCurrent } from '../../lib/paths.js';
 import type { Profile } from '../../profile/types.js';
 import { alternativeChanges } from './alternative-change.js';
+import { adopt } from './our-files.js';
+import { ownedAt } from './owned.js';
 
 export interface PublicLinks {
   readonly changes: readonly Change[];
@@ -44,6 +46,9 @@ export function publicLinks(profile: Profile, facts: MachineFacts): PublicLinks 
       warnings.push(...(verdict.warnings ?? []));
     } else if (verdict.kind === 'warning') warnings.push(verdict.warning);
     else if (verdict.kind === 'refusal') refusals.push(verdict.refusal);
+    const { state } = place.candidate;
+    if (state.kind === 'link' && state.target === place.target)
+      changes.push(...adopt(facts, place.candidate));
   }
   // A file in the place of a slave link is replaced first: update-alternatives would leave it.
   return { changes: [...changes, ...alternatives.changes], warnings, refusals, wanted };
@@ -78,10 +83,8 @@ function judge(
       if (ldconfigSets(candidate, facts)) {
         return ldconfigLink(place, 'it does not exist yet, but ldconfig will set it', facts);
       }
-      const removed = facts.manifest?.items.some(
-        (item) => item.kind === 'link' && item.path === candidate.path,
-      );
-      if (removed) return link(place, 'it was removed since the last install');
+      if (ownedAt(facts.manifest, candidate.path) !== undefined)
+        return link(place, 'it was removed since the last install');
       return create ? link(place, 'programs look for it here, and there is no such file') : { kind: 'right' };
     }
     case 'link':
@@ -153,25 +156,11 @@ function ldconfigLink(place: Place, found: string, facts: MachineFacts): Verdict
   const there = stateOf(versioned, candidate, facts);
   const changes: Change[] = [];
   if (there.kind !== 'link' || there.target !== target) {
-    changes.push({
-      kind: 'write-link',
-      path: versioned,
-      target,
-      before: there,
-      ownerPackage: null,
-      reason: `ldconfig sets ${path.basename(candidate.path)} to the highest version here at every run; this is the highest`,
-    });
+    const reason = `ldconfig sets ${path.basename(candidate.path)} to the highest version here at every run; this is the highest`;
+    changes.push({ kind: 'write-link', path: versioned, target, before: there, reason });
   }
-  if (state.kind !== 'link' || state.target !== name) {
-    changes.push({
-      kind: 'write-link',
-      path: candidate.path,
-      target: name,
-      before: state,
-      ownerPackage: candidate.ownerOfPath,
-      reason: `${found}; ldconfig keeps the new link`,
-    });
-  }
+  if (state.kind !== 'link' || state.target !== name)
+    changes.push(linkChange(candidate, name, `${found}; ldconfig keeps the new link`));
   return changes.length === 0 ? { kind: 'right' } : { kind: 'change', changes };
 }
 
@@ -185,21 +174,13 @@ function stateOf(file: string, candidate: LibraryCandidate, facts: MachineFacts)
   return { kind: 'link', target: step.target, uid: 0, gid: 0, mtimeNs: '0' };
 }
 
-function link(place: Place, reason: string): Verdict {
-  const { candidate, target } = place;
-  return {
-    kind: 'change',
-    changes: [
-      {
-        kind: 'write-link',
-        path: candidate.path,
-        target,
-        before: candidate.state,
-        ownerPackage: candidate.ownerOfPath,
-        reason,
-      },
-    ],
-  };
+function link({ candidate, target }: Place, reason: string): Verdict {
+  return { kind: 'change', changes: [linkChange(candidate, target, reason)] };
+}
+
+function linkChange({ path, state, ownerOfPath }: LibraryCandidate, target: string, reason: string): Change {
+  const owner = ownerOfPath === null ? {} : { ownerPackage: ownerOfPath };
+  return { kind: 'write-link', path, target, before: state, ...owner, reason };
 }
 
 function linkReason(candidate: LibraryCandidate, present: string): string {

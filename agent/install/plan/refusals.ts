@@ -1,13 +1,12 @@
-/** Why nothing may be done. Pure. */
-
 import type { MachineFacts, OwnedFileFacts } from '../../contracts/facts.js';
 import { kindOf, type PathState } from '../../contracts/manifest.js';
 import type { Change, PlanOptions, Refusal } from '../../contracts/plan.js';
 import { parseGuestConf, parseHosts } from '../../guest/vgpu-host/endpoint.js';
 import { agentUnitFile, storeCurrent, storeRoot } from '../../lib/paths.js';
 import { unusedQuadlet } from './container.js';
-import { findConsumer } from './owned.js';
+import { findConsumer, ownedAt } from './owned.js';
 import { serviceText } from './service.js';
+import { told } from './told.js';
 
 export function installRefusals(
   facts: MachineFacts,
@@ -33,42 +32,35 @@ function architectureRefusals({ distribution }: MachineFacts): readonly Refusal[
   if (wide) return [];
   const found =
     architecture === 'x86_64' ? `${prettyName} is for ${multiarch ?? ''}` : `this machine is ${architecture}`;
-  return [
-    {
-      code: 'unsupported-architecture',
-      message: `${found}; the shim is built for 64-bit x86 only`,
-      remedy: 'use an x86_64 guest',
-    },
-  ];
+  return told(
+    'unsupported-architecture',
+    `${found}; the shim is built for 64-bit x86 only`,
+    'use an x86_64 guest',
+  );
 }
 
 /** A user who can change what root's service executes can become root. An installed service is only kept up to date. */
 function serviceRefusals({ service, manifest }: MachineFacts, options: PlanOptions): readonly Refusal[] {
   if (service === undefined || service.changeable === null) return [];
   const unit = service.files.find((file) => file.present.path === agentUnitFile);
-  const owned = manifest?.items.some((item) => item.kind === 'file' && item.path === agentUnitFile) ?? false;
+  const owned = ownedAt(manifest, agentUnitFile) !== undefined;
   const written = unit !== undefined && unit.present.content !== serviceText(service, unit);
   if (!((options.service ?? owned) && (options.service === true || written))) return [];
-  return [
-    {
-      code: 'service-not-roots',
-      message: `${service.unit} would run programs as root that other users can change: ${service.changeable}`,
-      remedy:
-        'sudo scripts/install-agent puts a copy into /usr/lib/vgpu-agent, which only root can change; then run the same command again',
-    },
-  ];
+  return told(
+    'service-not-roots',
+    `${service.unit} would run programs as root that other users can change: ${service.changeable}`,
+    'sudo scripts/install-agent puts a copy into /usr/lib/vgpu-agent, which only root can change; then run the same command again',
+  );
 }
 
 /** A service that runs keeps the configuration that it had, so only a request for it is refused. */
 function confRefusals({ service }: MachineFacts, options: PlanOptions): readonly Refusal[] {
   if (options.service !== true || service === undefined || service.confProblem === null) return [];
-  return [
-    {
-      code: 'agent-conf-invalid',
-      message: `${service.unit} would not use its configuration: ${service.confProblem}`,
-      remedy: `correct the file (man vgpu-agent.json explains every key) or move it away, and run the same command again`,
-    },
-  ];
+  return told(
+    'agent-conf-invalid',
+    `${service.unit} would not use its configuration: ${service.confProblem}`,
+    `correct the file (man vgpu-agent.json explains every key) or move it away, and run the same command again`,
+  );
 }
 
 function unitRefusals({ unit, containers }: MachineFacts): readonly Refusal[] {
@@ -84,45 +76,37 @@ function unitRefusals({ unit, containers }: MachineFacts): readonly Refusal[] {
         },
       ];
     case 'masked':
-      return [
-        {
-          code: 'unit-masked',
-          message: `${unit.name} is masked${unit.path === '' ? '' : ` (${unit.path})`}, so systemd does not start it`,
-          remedy: `to allow it to run: systemctl unmask ${unit.name}`,
-        },
-      ];
+      return told(
+        'unit-masked',
+        `${unit.name} is masked${unit.path === '' ? '' : ` (${unit.path})`}, so systemd does not start it`,
+        `to allow it to run: systemctl unmask ${unit.name}`,
+      );
     case 'bad':
-      return [
-        {
-          code: 'unit-bad',
-          message: `systemd cannot load ${unit.name} (${unit.loadState}): ${unit.message}`,
-          remedy: `repair it first: systemctl status ${unit.name}; systemd-analyze verify ${unit.name}`,
-        },
-      ];
+      return told(
+        'unit-bad',
+        `systemd cannot load ${unit.name} (${unit.loadState}): ${unit.message}`,
+        `repair it first: systemctl status ${unit.name}; systemd-analyze verify ${unit.name}`,
+      );
   }
 }
 
 function gpuRefusals({ realGpu }: MachineFacts, { force }: PlanOptions): readonly Refusal[] {
   if (realGpu.kind !== 'present' || !realGpu.works || force) return [];
-  return [
-    {
-      code: 'real-gpu-works',
-      message: `a real GPU works in this guest (${realGpu.evidence}), and programs would not use it any more`,
-      remedy: 'to install nevertheless: vgpu-agent install --force',
-    },
-  ];
+  return told(
+    'real-gpu-works',
+    `a real GPU works in this guest (${realGpu.evidence}), and programs would not use it any more`,
+    'to install nevertheless: vgpu-agent install --force',
+  );
 }
 
 function endpointRefusals(endpoint: string): readonly Refusal[] {
   const parsed = parseHosts(endpoint);
   if (parsed.kind !== 'bad') return [];
-  return [
-    {
-      code: 'bad-endpoint',
-      message: `${JSON.stringify(endpoint)} is not an address of a host: ${parsed.reason}`,
-      remedy: 'name it: vgpu-agent install --host vsock:2:14833',
-    },
-  ];
+  return told(
+    'bad-endpoint',
+    `${JSON.stringify(endpoint)} is not an address of a host: ${parsed.reason}`,
+    'name it: vgpu-agent install --host vsock:2:14833',
+  );
 }
 
 /**
@@ -135,18 +119,14 @@ function hostRefusals(facts: MachineFacts, options: PlanOptions, endpoint: strin
   if (parseHosts(endpoint).kind === 'bad' || options.allowUnreachable === true) return [];
   const known = [manifest?.endpoint, guestConf.content === null ? null : parseGuestConf(guestConf.content)];
   if (findConsumer(manifest, unit.name) !== undefined && known.includes(endpoint)) return [];
-  return [
-    {
-      code: 'host-unreachable',
-      message:
-        host.hosts === undefined
-          ? `the host does not answer at ${endpoint}: ${host.answer.message}`
-          : `none of the hosts answers: ${host.answer.message}`,
-      remedy:
-        'start vgpu-hostd on the host, or name another address with --host ADDRESS; ' +
-        'to install before the host answers, add --allow-unreachable-host',
-    },
-  ];
+  return told(
+    'host-unreachable',
+    host.hosts === undefined
+      ? `the host does not answer at ${endpoint}: ${host.answer.message}`
+      : `none of the hosts answers: ${host.answer.message}`,
+    'start vgpu-hostd on the host, or name another address with --host ADDRESS; ' +
+      'to install before the host answers, add --allow-unreachable-host',
+  );
 }
 
 function storeRefusals({ store, manifest }: MachineFacts): readonly Refusal[] {
@@ -159,8 +139,7 @@ function storeRefusals({ store, manifest }: MachineFacts): readonly Refusal[] {
     case 'absent':
       return [];
     case 'link': {
-      const owned =
-        manifest?.items.some((item) => item.kind === 'link' && item.path === storeCurrent) ?? false;
+      const owned = ownedAt(manifest, storeCurrent) !== undefined;
       const shape = /^versions\/[0-9a-f]{16}$/.test(current.target);
       return owned || shape
         ? []
@@ -176,17 +155,15 @@ function notOurs(path: string, what: string): Refusal {
 }
 
 function fileRefusals(files: readonly OwnedFileFacts[]): readonly Refusal[] {
-  return files.flatMap(({ path, state }) => {
+  return files.flatMap(({ path, state }): readonly Refusal[] => {
     if (isMask(state)) return [masked(path)];
     if (state.kind !== 'directory' && state.kind !== 'other') return [];
     const what = state.kind === 'directory' ? 'directory' : state.type;
-    return [
-      {
-        code: `${what}-in-the-way`,
-        message: `${path} is a ${what}, where a file has to be`,
-        remedy: `find out what made ${path} and move it away`,
-      },
-    ];
+    return told(
+      `${what}-in-the-way`,
+      `${path} is a ${what}, where a file has to be`,
+      `find out what made ${path} and move it away`,
+    );
   });
 }
 

@@ -98,8 +98,6 @@ export function leansOnStore(facts: MachineFacts): string | null {
   return null;
 }
 
-// The commands that make changes take effect: systemd reads its files, and the consumer is restarted. Pure.
-
 export function reloadChange(
   inForce: boolean,
   dropIns: readonly Change[],
@@ -143,4 +141,12 @@ function concernsConsumer({ store, shim }: MachineFacts, change: Change): boolea
     default:
       return false;
   }
+}
+
+export function unitChange(
+  unit: string,
+  action: Extract<Change, { kind: 'service' }>['action'],
+  reason: string,
+): Extract<Change, { kind: 'service' }> {
+  return { kind: 'service', unit, action, reason };
 }

@@ -1,5 +1,4 @@
-/** The files of the service vgpu-agent.service, as changes. Pure. */
-import path, { dirname } from 'node:path';
+import path from 'node:path';
 import type { MachineFacts, ServedConsumer, ServiceFacts, ServiceFile } from '../../contracts/facts.js';
 import type { Change, PlanOptions } from '../../contracts/plan.js';
 import {
@@ -11,6 +10,8 @@ import {
   polkitFile,
 } from '../../lib/paths.js';
 import { writeChange } from './our-files.js';
+import { emptiedBy, ownedAt, removeDirectories, withdrawal } from './owned.js';
+import { unitChange } from './restart.js';
 
 interface ServicePlan {
   readonly files: readonly Change[];
@@ -23,7 +24,7 @@ const nothing: ServicePlan = { files: [], reload: false, run: [] };
 export function servicePlan(facts: MachineFacts, options: PlanOptions, endpoint: string | null): ServicePlan {
   const { service } = facts;
   if (service === undefined) return nothing;
-  const owned = isOwned(facts, agentUnitFile);
+  const owned = ownedAt(facts.manifest, agentUnitFile) !== undefined;
   const wanted = options.service ?? owned;
   if (!wanted) return owned ? removal(facts) : nothing;
 
@@ -37,29 +38,17 @@ export function servicePlan(facts: MachineFacts, options: PlanOptions, endpoint:
       path: link.path,
       target: link.target,
       before: link.state,
-      ownerPackage: null,
       reason: 'starts the service at boot',
     });
   }
   const unitChanged = files.some((change) => 'path' in change && change.path === agentUnitFile);
   const reload = files.some((change) => 'path' in change && change.path.startsWith('/etc/systemd/'));
   const running = service.activeState === 'active' || service.activeState === 'activating';
-  const run: Change[] = [];
-  if (!running) {
-    run.push({
-      kind: 'service',
-      unit: service.unit,
-      action: 'start',
-      reason: 'it repairs drift and reports it',
-    });
-  } else if (unitChanged) {
-    run.push({
-      kind: 'service',
-      unit: service.unit,
-      action: 'restart',
-      reason: 'its unit file has changed',
-    });
-  }
+  const run = !running
+    ? [unitChange(service.unit, 'start', 'it repairs drift and reports it')]
+    : unitChanged
+      ? [unitChange(service.unit, 'restart', 'its unit file has changed')]
+      : [];
   return { files, reload, run };
 }
 
@@ -107,42 +96,17 @@ function removal(facts: MachineFacts): ServicePlan {
   const { service, manifest } = facts;
   if (service === undefined) return nothing;
   const paths = [service.link.path, ...service.files.map((file) => file.present.path).reverse()];
-  const files = paths.flatMap((path): readonly Change[] => {
-    const item = manifest?.items.find((one) => one.kind !== 'alternative' && one.path === path);
-    if (item?.kind !== 'file' && item?.kind !== 'link') return [];
-    return [{ kind: 'remove-owned', path, restores: item.before, reason: 'the service was not requested' }];
-  });
+  const files = paths.flatMap((path) => withdrawal(manifest, path, 'the service was not requested'));
+  const emptied = emptiedBy(
+    manifest?.items ?? [],
+    paths.map((path) => ({ path })),
+  );
   return {
-    files: [...files, ...emptied(facts, paths)],
+    files: [...files, ...removeDirectories(emptied)],
     reload: files.length > 0,
-    run: [{ kind: 'service', unit: service.unit, action: 'stop', reason: 'it was not requested this time' }],
+    run: [unitChange(service.unit, 'stop', 'it was not requested this time')],
   };
 }
-
-/** Directories that install made and in which it made only these paths. */
-function emptied({ manifest }: MachineFacts, gone: readonly string[]): readonly Change[] {
-  const items = manifest?.items ?? [];
-  return items.flatMap((item): readonly Change[] => {
-    if (item.kind !== 'directory' || !gone.some((file) => dirname(file) === item.path)) return [];
-    const others = items.some(
-      (one) => one.kind !== 'alternative' && !gone.includes(one.path) && dirname(one.path) === item.path,
-    );
-    if (others) return [];
-    return [
-      {
-        kind: 'remove-directory',
-        path: item.path,
-        reason: 'vgpu-agent made it; it is removed if it is empty',
-      },
-    ];
-  });
-}
-
-function isOwned({ manifest }: MachineFacts, path: string): boolean {
-  return manifest?.items.some((item) => item.kind === 'file' && item.path === path) ?? false;
-}
-
-// The text of the files of vgpu-agent.service on this machine. Pure.
 
 export function serviceText(
   service: ServiceFacts,
@@ -161,7 +125,6 @@ export function serviceText(
 
 interface ServiceChoice {
   readonly consumers?: readonly ServedConsumer[];
-  /** Null: as installed. */
   readonly endpoint?: string | null;
 }
 

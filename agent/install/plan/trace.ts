@@ -1,5 +1,3 @@
-/** The files that `doctor --trace` adds to a service for one start. Pure. */
-
 import { containerOf } from '../../containers/container-unit.js';
 import type { MachineFacts } from '../../contracts/facts.js';
 import type { LoadedUnit } from '../../contracts/unit.js';
@@ -10,6 +8,7 @@ import {
   tracer,
   tracerVariables,
 } from '../../systemd/unit-environment.js';
+import { ownedAt } from './owned.js';
 
 /** A start of a service with 400 symbols a process takes some 100 kB. */
 export const traceLimitBytes = 16 * 1024 * 1024;
@@ -21,35 +20,25 @@ export interface TracePlan {
   readonly writer: { readonly uid: number; readonly gid: number } | null;
 }
 
-type TraceDecision =
-  | { readonly kind: 'ready'; readonly plan: TracePlan }
-  /** `why`: a clause without a full stop. */
-  | { readonly kind: 'not-possible'; readonly why: string };
-
-export function planTrace(facts: MachineFacts): TraceDecision {
+/** Text: why the unit cannot be traced, a clause without a full stop. */
+export function planTrace(facts: MachineFacts): TracePlan | string {
   const { unit, manifest } = facts;
-  const no = (why: string): TraceDecision => ({ kind: 'not-possible', why });
-  if (unit.kind !== 'loaded') return no(`${unit.name} is ${unit.kind}`);
-  if (manifest === null) return no('nothing is installed: sudo vgpu-agent install');
+  if (unit.kind !== 'loaded') return `${unit.name} is ${unit.kind}`;
+  if (manifest === null) return 'nothing is installed: sudo vgpu-agent install';
   if (containerOf(unit) !== null)
-    return no(`${unit.name} runs a container, which does not get the variables of the unit`);
+    return `${unit.name} runs a container, which does not get the variables of the unit`;
   const { architecture } = facts.distribution;
-  if (architecture !== 'x86_64')
-    return no(`the tracer is made for x86_64, and this machine is ${architecture}`);
-  const file = `${storeVersions}/${manifest.storeId}/${tracerName}`;
-  if (!manifest.items.some((item) => item.kind === 'file' && item.path === file)) {
-    return no(`the version that is installed has no ${tracerName}: sudo vgpu-agent install brings it`);
-  }
-  if (unit.activeState === 'inactive')
-    return no(`${unit.name} does not run: sudo systemctl start ${unit.name}`);
+  if (architecture !== 'x86_64') return `the tracer is made for x86_64, and this machine is ${architecture}`;
+  if (ownedAt(manifest, `${storeVersions}/${manifest.storeId}/${tracerName}`) === undefined)
+    return `the version that is installed has no ${tracerName}: sudo vgpu-agent install brings it`;
+  if (unit.activeState === 'inactive') return `${unit.name} does not run: sudo systemctl start ${unit.name}`;
   // A reload that is not the trace's own must not bring in changes that were never tried.
   if (unit.needDaemonReload)
-    return no(`systemd has not read the files of ${unit.name}: sudo systemctl daemon-reload`);
+    return `systemd has not read the files of ${unit.name}: sudo systemctl daemon-reload`;
   const { rootDirectory } = unit.sandbox;
-  if (rootDirectory !== '' && rootDirectory !== '/') {
-    return no(`${unit.name} has its own root directory (RootDirectory=${rootDirectory}), without the tracer`);
-  }
-  return { kind: 'ready', plan: { unit: unit.name, dropIn: dropInOf(unit), writer: writerOf(facts, unit) } };
+  if (rootDirectory !== '' && rootDirectory !== '/')
+    return `${unit.name} has its own root directory (RootDirectory=${rootDirectory}), without the tracer`;
+  return { unit: unit.name, dropIn: dropInOf(unit), writer: writerOf(facts, unit) };
 }
 
 /** Environment= replaces a variable whole: what the unit has in force follows the tracer. */

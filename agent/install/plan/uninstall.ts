@@ -28,10 +28,21 @@ import { isOwnCdi } from './cdi.js';
 import { deliveryOf } from './container.js';
 import { interruptedWarning } from './install.js';
 import { loaderConfText, writeChange } from './our-files.js';
-import { findConsumer, itemsOfVersion, itemsOnlyFor, withoutConsumer } from './owned.js';
+import {
+  findConsumer,
+  findItem,
+  isOurs,
+  itemsOfVersion,
+  itemsOnlyFor,
+  ownedAt,
+  removeDirectories,
+  staysEdited,
+  withoutConsumer,
+} from './owned.js';
 import { isVersionOf, versionsBeside } from './public-links.js';
-import { leansOnStore } from './restart.js';
+import { leansOnStore, unitChange } from './restart.js';
 import { serviceText } from './service.js';
+import { told } from './told.js';
 
 const serviceFiles: ReadonlySet<string> = new Set([agentConf, busPolicyFile, catalogFile, polkitFile]);
 
@@ -65,7 +76,9 @@ export function planUninstall(
     changes: [...changes, ...restartChange(facts, unit, options, changes), ...service.run],
     warnings: [
       ...interruptedWarning(facts),
-      ...(manifest === null ? traceWarnings(facts) : editWarnings(facts, items)),
+      ...(manifest === null
+        ? traceWarnings(facts)
+        : editWarnings([facts.dropIn, facts.loaderConf, facts.guestConf], items)),
       ...notInstalledWarning(facts, unit),
       ...deviceWarnings(facts, changes),
     ],
@@ -75,13 +88,11 @@ export function planUninstall(
 function notInstalledWarning({ manifest }: MachineFacts, unit: string): readonly Warning[] {
   if (manifest === null || findConsumer(manifest, unit) !== undefined) return [];
   const installed = manifest.consumers.map((one) => `${one.unit} (profile ${one.profile})`).join(', ');
-  return [
-    {
-      code: 'not-installed',
-      message: `nothing is installed for ${unit}; installed for: ${installed}`,
-      remedy: 'name one of them with --unit, or all with --all',
-    },
-  ];
+  return told(
+    'not-installed',
+    `nothing is installed for ${unit}; installed for: ${installed}`,
+    'name one of them with --unit, or all with --all',
+  );
 }
 
 /** Other changes of vgpu-agent.service are left to the next install. */
@@ -93,7 +104,7 @@ interface ServiceChanges {
 }
 
 function lastService(facts: MachineFacts): ServiceChanges {
-  return { files: [], run: ownsService(facts) ? [stopService] : [] };
+  return { files: [], run: ownsService(facts) ? [unitChange(agentUnit, 'stop', 'no consumer remains')] : [] };
 }
 
 /** The service goes on for the other consumers; its unit lists them in Before=. */
@@ -107,22 +118,12 @@ function serviceWithout(facts: MachineFacts, unit: string): ServiceChanges {
     if (file.present.content === text) return [];
     return [writeChange(file.present, text, 'it lists the consumers that remain')];
   });
-  const run: readonly Change[] =
-    files.length === 0
-      ? []
-      : [{ kind: 'service', unit: agentUnit, action: 'restart', reason: 'its unit file has changed' }];
+  const run = files.length === 0 ? [] : [unitChange(agentUnit, 'restart', 'its unit file has changed')];
   return { files, run };
 }
 
-const stopService: Change = {
-  kind: 'service',
-  unit: agentUnit,
-  action: 'stop',
-  reason: 'no consumer remains',
-};
-
 function ownsService({ manifest }: MachineFacts): boolean {
-  return manifest?.items.some((item) => item.kind === 'file' && item.path === agentUnitFile) ?? false;
+  return ownedAt(manifest, agentUnitFile) !== undefined;
 }
 
 function ownedChanges(
@@ -179,23 +180,15 @@ function ownedChanges(
     ...storeIds(facts, items).map(
       (id): Change => ({ kind: 'remove-store', id, reason: 'no link or setting refers to it any more' }),
     ),
-    ...reversed
-      .filter((item) => item.kind === 'directory' && !isInVersion(item.path))
-      .map(
-        ({ path }): Change => ({
-          kind: 'remove-directory',
-          path,
-          reason: 'vgpu-agent made it; it is removed if it is empty',
-        }),
-      ),
+    ...removeDirectories(reversed.filter(({ path }) => !isInVersion(path))),
   ];
 }
 
-function giveBack(item: PlacedItem, reason: string): Change {
+export function giveBack(item: PlacedItem, reason: string): Change {
   return { kind: 'remove-owned', path: item.path, restores: item.before, reason };
 }
 
-function backReason({ before }: PlacedItem): string {
+export function backReason({ before }: PlacedItem): string {
   switch (before.kind) {
     case 'absent':
       return 'nothing was here before';
@@ -276,31 +269,24 @@ function deviceWarnings(facts: MachineFacts, changes: readonly Change[]): readon
   if (unit.kind !== 'loaded' || !asksItself(facts)) return [];
   const where = containerOf(unit)?.quadlet ?? unit.fragment;
   const then = changes.some(isOwnCdi) ? 'does not start again until that is removed' : 'keeps it';
-  return [
-    {
-      code: 'container-asks-for-device',
-      message: `${unit.name} asks for the GPU in ${where}, and ${then}`,
-      remedy: `take the device out of ${where}, then: systemctl daemon-reload and systemctl restart ${unit.name}`,
-    },
-  ];
+  return told(
+    'container-asks-for-device',
+    `${unit.name} asks for the GPU in ${where}, and ${then}`,
+    `take the device out of ${where}, then: systemctl daemon-reload and systemctl restart ${unit.name}`,
+  );
 }
 
-function editWarnings(facts: MachineFacts, items: readonly OwnedItem[]): readonly Warning[] {
-  return [facts.dropIn, facts.loaderConf, facts.guestConf].flatMap((file) => {
-    const item = items.find((one) => one.kind === 'file' && one.path === file.path);
-    if (item?.kind !== 'file' || !isEdited(file, item.sha256)) return [];
-    return [
-      {
-        code: 'edited-file',
-        message: `${file.path} was edited since vgpu-agent wrote it; the edited text is kept as ${file.path}.vgpu-save`,
-        remedy: null,
-      },
-    ];
+export function editWarnings(
+  files: readonly OwnedFileFacts[],
+  items: readonly OwnedItem[],
+): readonly Warning[] {
+  return files.flatMap(({ path, state }) => {
+    const item = findItem(items, path);
+    if (item === undefined || state.kind !== 'file' || isOurs(item, state)) return [];
+    const kept = staysEdited(item, state) ? 'it stays' : `the edited text is kept as ${path}.vgpu-save`;
+    const message = `${path} was edited since vgpu-agent wrote it; ${kept}`;
+    return [{ code: 'edited-file', message, remedy: null }];
   });
-}
-
-function isEdited({ state }: OwnedFileFacts, sha256: string): boolean {
-  return state.kind === 'file' && state.sha256 !== sha256;
 }
 
 function traceWarnings(facts: MachineFacts): readonly Warning[] {
@@ -310,11 +296,9 @@ function traceWarnings(facts: MachineFacts): readonly Warning[] {
     ...(facts.dropIn.content?.includes(`${storeCurrent}/`) ? [facts.dropIn.path] : []),
   ];
   if (traces.length === 0) return [];
-  return [
-    {
-      code: 'unowned-traces',
-      message: `no manifest lists anything here, but this was found: ${traces.join(', ')}`,
-      remedy: 'run vgpu-agent install, which adopts it, and then vgpu-agent uninstall',
-    },
-  ];
+  return told(
+    'unowned-traces',
+    `no manifest lists anything here, but this was found: ${traces.join(', ')}`,
+    'run vgpu-agent install, which adopts it, and then vgpu-agent uninstall',
+  );
 }

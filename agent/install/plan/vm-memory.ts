@@ -2,16 +2,13 @@
  * Memory that the guest shares with its host: calls and pinned memory go through it where the service may open it, and
  * over vsock otherwise. What there is, what is better, and the rule of udev that lets the service open it. Pure.
  */
-import type {
-  MachineFacts,
-  OwnedFileFacts,
-  SharedMemoryDevice,
-  VmMemoryFacts,
-} from '../../contracts/facts.js';
+import type { MachineFacts, SharedMemoryDevice, VmMemoryFacts } from '../../contracts/facts.js';
 import type { Change, Warning } from '../../contracts/plan.js';
 import { splitHosts } from '../../guest/vgpu-host/endpoint.js';
 import { defaultPort, vmMemoryRule } from '../../lib/paths.js';
-import { readableChange, writeChange } from './our-files.js';
+import { textChange } from './our-files.js';
+import { ownedAt } from './owned.js';
+import { told } from './told.js';
 
 /** How the calls of the service's programs travel, as far as it is known without a session. */
 type VmMemory =
@@ -64,7 +61,7 @@ function ruleFacts(
   group: string,
 ): 'written' | 'missing' | 'foreign' {
   if (rule.content === vmMemoryRuleText(group)) return 'written';
-  const ours = manifest?.items.some((item) => item.path === vmMemoryRule) ?? false;
+  const ours = ownedAt(manifest, vmMemoryRule) !== undefined;
   return ours || rule.state.kind === 'absent' ? 'missing' : 'foreign';
 }
 
@@ -86,29 +83,19 @@ ${match}, RUN+="/bin/chgrp ${group} %S%p/resource2", RUN+="/bin/chmod 0660 %S%p/
 `;
 }
 
-/** The rule as it should be; null: there is none to be written. One that is noted down stays for other consumers. */
-export function wantedVmMemoryRule(
-  facts: MachineFacts,
-  endpoint: string,
-): { readonly present: OwnedFileFacts; readonly content: string } | null {
+/** A rule that is noted down stays for other consumers. */
+export function vmMemoryChanges(facts: MachineFacts, endpoint: string): readonly Change[] {
   const now = vmMemoryOf(facts, endpoint);
   const { vmMemory, manifest } = facts;
-  if (vmMemory === undefined || now.kind === 'missing' || now.kind === 'not-concerned') return null;
-  const noted = manifest?.items.some((item) => item.path === vmMemoryRule) ?? false;
-  const group = vmMemory.group?.name;
-  if (group === undefined) return null;
+  const group = vmMemory?.group?.name;
+  if (vmMemory === undefined || group === undefined || now.kind === 'missing' || now.kind === 'not-concerned')
+    return [];
   const rule = ruleFacts(facts, vmMemory, group);
-  const wanted = now.kind === 'not-yet' || noted || rule === 'written';
-  return wanted && rule !== 'foreign' ? { present: vmMemory.rule, content: vmMemoryRuleText(group) } : null;
-}
-
-export function vmMemoryChanges(facts: MachineFacts, endpoint: string): readonly Change[] {
-  const wanted = wantedVmMemoryRule(facts, endpoint);
-  if (wanted === null) return [];
-  const { present, content } = wanted;
-  if (present.content === content) return readableChange(present, 'udev and every user may read it');
+  const wanted =
+    now.kind === 'not-yet' || rule === 'written' || ownedAt(manifest, vmMemoryRule) !== undefined;
+  if (!wanted || rule === 'foreign') return [];
   const reason = 'udev lets the service open the memory that this machine shares with its host';
-  return [writeChange(present, content, reason)];
+  return textChange(facts, vmMemory.rule, vmMemoryRuleText(group), reason);
 }
 
 export const addMemory: readonly string[] = [
@@ -139,53 +126,40 @@ export function vmMemoryWarnings(facts: MachineFacts, endpoint: string): readonl
     case 'open':
       return [];
     case 'missing':
-      return [
-        {
-          code: 'no-shared-memory',
-          message:
-            'this machine has no memory that it shares with its host: calls and pinned memory go over vsock, which takes longer, and mapped and managed memory are refused',
-          remedy: `on the host, add it to the machine: ${addMemory.join('; ')}`,
-        },
-      ];
+      return told(
+        'no-shared-memory',
+        'this machine has no memory that it shares with its host: calls and pinned memory go over vsock, which takes longer, and mapped and managed memory are refused',
+        `on the host, add it to the machine: ${addMemory.join('; ')}`,
+      );
     case 'locked':
-      return [
-        {
-          code: 'shared-memory-locked',
-          message: `the kernel is in lockdown (Secure Boot) and no process can map ${now.device.path}: calls go over vsock`,
-          remedy: 'turn Secure Boot off in this machine, or leave it',
-        },
-      ];
+      return told(
+        'shared-memory-locked',
+        `the kernel is in lockdown (Secure Boot) and no process can map ${now.device.path}: calls go over vsock`,
+        'turn Secure Boot off in this machine, or leave it',
+      );
     case 'protected':
-      return [
-        {
-          code: 'shared-memory-protected',
-          message: `${facts.unit.name} has ProtectKernelTunables=yes and cannot open ${now.device.path}, the memory that this machine shares with its host: calls go over vsock`,
-          remedy: `systemctl edit ${facts.unit.name}, ProtectKernelTunables=no under [Service], or leave it`,
-        },
-      ];
+      return told(
+        'shared-memory-protected',
+        `${facts.unit.name} has ProtectKernelTunables=yes and cannot open ${now.device.path}, the memory that this machine shares with its host: calls go over vsock`,
+        `systemctl edit ${facts.unit.name}, ProtectKernelTunables=no under [Service], or leave it`,
+      );
     case 'overridden':
-      return [
-        {
-          code: 'shared-memory-overridden',
-          message: `${vmMemoryRule} was not written by vgpu-agent and is left unchanged: ${facts.unit.name} may not open ${now.device.path}, the memory that this machine shares with its host, and calls go over vsock`,
-          remedy: `take ${vmMemoryRule} away and install again, or leave it`,
-        },
-      ];
+      return told(
+        'shared-memory-overridden',
+        `${vmMemoryRule} was not written by vgpu-agent and is left unchanged: ${facts.unit.name} may not open ${now.device.path}, the memory that this machine shares with its host, and calls go over vsock`,
+        `take ${vmMemoryRule} away and install again, or leave it`,
+      );
     case 'not-yet':
-      return [
-        {
-          code: 'shared-memory-later',
-          message: `${facts.unit.name} may open the memory that this machine shares with its host from the next boot on`,
-          remedy: `or now: ${lookAgain(now.device)}`,
-        },
-      ];
+      return told(
+        'shared-memory-later',
+        `${facts.unit.name} may open the memory that this machine shares with its host from the next boot on`,
+        `or now: ${lookAgain(now.device)}`,
+      );
     case 'closed':
-      return [
-        {
-          code: 'shared-memory-closed',
-          message: `the user of ${facts.unit.name} may not open ${now.device.path}, the memory that this machine shares with its host: calls go over vsock`,
-          remedy: `make it a member of the group ${now.group}, whose members see the calls of all CUDA programs here, then install again: systemctl edit ${facts.unit.name}, SupplementaryGroups=${now.group} under [Service]`,
-        },
-      ];
+      return told(
+        'shared-memory-closed',
+        `the user of ${facts.unit.name} may not open ${now.device.path}, the memory that this machine shares with its host: calls go over vsock`,
+        `make it a member of the group ${now.group}, whose members see the calls of all CUDA programs here, then install again: systemctl edit ${facts.unit.name}, SupplementaryGroups=${now.group} under [Service]`,
+      );
   }
 }

@@ -13,6 +13,8 @@ import { overridesOf } from '../../systemd/unit-environment.js';
 import { journalBypass } from '../../systemd/unit-facts.js';
 import { hostsObstacles } from '../../systemd/unit-sandbox.js';
 import type { WantedVariable } from './drop-in.js';
+import { ownedAt } from './owned.js';
+import { told } from './told.js';
 
 export function installWarnings(
   facts: MachineFacts,
@@ -54,39 +56,33 @@ function hostWarnings({ host }: MachineFacts, endpoint: string): readonly Warnin
 function downgradeWarnings({ manifest, shim }: MachineFacts): readonly Warning[] {
   if (manifest === null || valid(manifest.agent) === null || valid(shim.version) === null) return [];
   if (!lt(shim.version, manifest.agent)) return [];
-  return [
-    {
-      code: 'downgrade',
-      message: `vgpu-agent ${manifest.agent} installed what is here; this is the older version ${shim.version}`,
-      remedy: 'to keep the newer version, install with the newer agent: run "vgpu-agent version" on both',
-    },
-  ];
+  return told(
+    'downgrade',
+    `vgpu-agent ${manifest.agent} installed what is here; this is the older version ${shim.version}`,
+    'to keep the newer version, install with the newer agent: run "vgpu-agent version" on both',
+  );
 }
 
 /** Nothing of the consumer depends on it: an upgrade goes on. */
 function confWarnings({ manifest, service }: MachineFacts): readonly Warning[] {
-  const owned = manifest?.items.some((item) => item.kind === 'file' && item.path === agentUnitFile) ?? false;
-  if (!owned || service === undefined || service.confProblem === null) return [];
-  return [
-    {
-      code: 'agent-conf-invalid',
-      message: `${service.unit} keeps its current settings until restarted, then uses the defaults, because its configuration has a mistake: ${service.confProblem}`,
-      remedy: `correct the file (man vgpu-agent.json explains every key), then: systemctl reload ${service.unit}`,
-    },
-  ];
+  if (ownedAt(manifest, agentUnitFile) === undefined || service === undefined || service.confProblem === null)
+    return [];
+  return told(
+    'agent-conf-invalid',
+    `${service.unit} keeps its current settings until restarted, then uses the defaults, because its configuration has a mistake: ${service.confProblem}`,
+    `correct the file (man vgpu-agent.json explains every key), then: systemctl reload ${service.unit}`,
+  );
 }
 
 /** Where the journal does not get the lines, the verdict has less to go by. */
 function outputWarnings(unit: LoadedUnit): readonly Warning[] {
   const bypass = journalBypass(unit);
   if (bypass === null) return [];
-  return [
-    {
-      code: 'output-bypasses-journal',
-      message: `${unit.name} has ${bypass.setting}: its log does not reach the journal`,
-      remedy: `${bypass.repair}: systemctl edit ${unit.name}`,
-    },
-  ];
+  return told(
+    'output-bypasses-journal',
+    `${unit.name} has ${bypass.setting}: its log does not reach the journal`,
+    `${bypass.repair}: systemctl edit ${unit.name}`,
+  );
 }
 
 function sandboxWarnings(unit: LoadedUnit, endpoint: string): readonly Warning[] {
@@ -101,27 +97,23 @@ function sandboxWarnings(unit: LoadedUnit, endpoint: string): readonly Warning[]
 
 function userWarnings({ serviceUser }: MachineFacts, unit: LoadedUnit): readonly Warning[] {
   if (serviceUser !== null) return [];
-  return [
-    {
-      code: 'service-user-missing',
-      message: `${unit.name} runs as ${unit.user}${unit.group === '' ? '' : `:${unit.group}`}, which does not exist: it cannot start`,
-      remedy: `create the user, or change it: systemctl edit ${unit.name}`,
-    },
-  ];
+  return told(
+    'service-user-missing',
+    `${unit.name} runs as ${unit.user}${unit.group === '' ? '' : `:${unit.group}`}, which does not exist: it cannot start`,
+    `create the user, or change it: systemctl edit ${unit.name}`,
+  );
 }
 
 function overrideWarnings(unit: LoadedUnit, variables: readonly WantedVariable[]): readonly Warning[] {
   return variables.flatMap(({ name, overridden, entries, separator }) => {
     if (overridden === null) return [];
-    return [
-      {
-        code: 'environment-overridden',
-        message: `${overridden} overrides the drop-in: ${unit.name} will not get vgpu-agent's ${name}`,
-        remedy: overridden.startsWith('/')
-          ? `in ${overridden}, put ${entries.join(separator)}${separator} before the value of ${name}, or remove the line`
-          : `remove it: systemctl edit ${unit.name}`,
-      },
-    ];
+    return told(
+      'environment-overridden',
+      `${overridden} overrides the drop-in: ${unit.name} will not get vgpu-agent's ${name}`,
+      overridden.startsWith('/')
+        ? `in ${overridden}, put ${entries.join(separator)}${separator} before the value of ${name}, or remove the line`
+        : `remove it: systemctl edit ${unit.name}`,
+    );
   });
 }
 
@@ -145,25 +137,21 @@ function loaderWarnings(facts: MachineFacts): readonly Warning[] {
       (candidate) => path.dirname(candidate.path) === directory.path && candidate.state.kind !== 'absent',
     );
     if (found === undefined || found.vendor === 'vgpu') return [];
-    return [
-      {
-        code: 'loader-prefers-another',
-        message: `${directory.from} sorts before ${ours} and lists ${directory.path}, which has ${found.path}: programs without vgpu-agent's variables load that library`,
-        remedy: `rename ${directory.from} so that it sorts later, then run ldconfig`,
-      },
-    ];
+    return told(
+      'loader-prefers-another',
+      `${directory.from} sorts before ${ours} and lists ${directory.path}, which has ${found.path}: programs without vgpu-agent's variables load that library`,
+      `rename ${directory.from} so that it sorts later, then run ldconfig`,
+    );
   });
 }
 
 function gpuWarnings({ realGpu }: MachineFacts): readonly Warning[] {
   if (realGpu.kind !== 'present') return [];
-  return [
-    {
-      code: realGpu.works ? 'real-gpu-hidden' : 'real-gpu-broken',
-      message: realGpu.works
-        ? `a real GPU works in this guest (${realGpu.evidence}); programs will use the host's instead`
-        : `there is a real GPU in this guest that does not work (${realGpu.evidence})`,
-      remedy: realGpu.works ? 'vgpu-agent uninstall restores it' : null,
-    },
-  ];
+  return told(
+    realGpu.works ? 'real-gpu-hidden' : 'real-gpu-broken',
+    realGpu.works
+      ? `a real GPU works in this guest (${realGpu.evidence}); programs will use the host's instead`
+      : `there is a real GPU in this guest that does not work (${realGpu.evidence})`,
+    realGpu.works ? 'vgpu-agent uninstall restores it' : null,
+  );
 }

@@ -294,7 +294,7 @@ function failed(operation: string, shown: string, why: string, cause?: unknown):
     kind: 'failed',
     operation,
     path: shown,
-    ...(why === 'EACCES' || why === 'EPERM' ? { remedy: 'run as root: sudo vgpu-agent ...' } : {}),
-    ...(cause === undefined ? {} : { cause }),
+    remedy: why === 'EACCES' || why === 'EPERM' ? 'run as root: sudo vgpu-agent ...' : undefined,
+    cause,
   });
 }

@@ -11,7 +11,6 @@ const link: OwnedItem = {
   target: '/opt/vgpu/current/libcuda.so.1',
   before: absent,
   backup: null,
-  ownerPackage: null,
 };
 const dropIn = (unit: string): OwnedItem => ({
   kind: 'file',
@@ -20,7 +19,6 @@ const dropIn = (unit: string): OwnedItem => ({
   mode: 0o644,
   before: absent,
   backup: null,
-  ownerPackage: null,
 });
 const manifest: Manifest = {
   schema: 2,

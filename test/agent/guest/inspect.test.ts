@@ -100,7 +100,6 @@ describe('inspect', () => {
     const facts = await inspect(effects(root), profile, options(handmadeShim(context)));
     assert.deepEqual(listing(root), before);
     assert.equal(facts.distribution.family, 'debian');
-    assert.equal(facts.distribution.mergedUsr, true);
     const cuda = facts.candidates.find((one) => one.path === '/usr/lib/x86_64-linux-gnu/libcuda.so.1');
     assert.equal(cuda?.vendor, 'foreign');
     assert.equal(facts.guestConf.content, 'host=vsock:2:99\n');

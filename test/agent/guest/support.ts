@@ -66,11 +66,8 @@ export interface ElfRecipe {
   readonly type?: number;
   readonly soname?: string;
   readonly needed?: readonly string[];
-  readonly rpath?: string;
-  readonly runpath?: string;
-  /** Descriptor of the VGPU note; placed where `noteIn` says. */
+  /** Descriptor of the VGPU note. */
   readonly note?: string;
-  readonly noteIn?: 'segment' | 'section';
   /** Appended to the file. */
   readonly tail?: Buffer | string;
 }
@@ -94,23 +91,17 @@ export function buildElf(recipe: ElfRecipe = {}): Buffer {
   };
   const dynamic: [number, number][] = (recipe.needed ?? []).map((name) => [1, string(name)]);
   if (recipe.soname !== undefined) dynamic.push([14, string(recipe.soname)]);
-  if (recipe.rpath !== undefined) dynamic.push([15, string(recipe.rpath)]);
-  if (recipe.runpath !== undefined) dynamic.push([29, string(recipe.runpath)]);
 
   const note = recipe.note === undefined ? Buffer.alloc(0) : buildNote(recipe.note, u32);
-  const noteIn = recipe.noteIn ?? 'segment';
   const base = 0x1000;
   const headerSize = is64 ? 64 : 52;
   const segmentSize = is64 ? 56 : 32;
-  const sectionSize = is64 ? 64 : 40;
-  const segmentCount = 2 + (note.length > 0 && noteIn === 'segment' ? 1 : 0);
+  const segmentCount = 2 + (note.length > 0 ? 1 : 0);
   const dynamicAt = headerSize + segmentCount * segmentSize;
   const dynamicSize = (dynamic.length + 3) * 2 * word;
   const stringsAt = dynamicAt + dynamicSize;
   const noteAt = Math.ceil((stringsAt + strings.length) / 8) * 8;
-  const sectionsAt = Math.ceil((noteAt + note.length) / 8) * 8;
-  const sectionCount = note.length > 0 && noteIn === 'section' ? 2 : 0;
-  const end = sectionsAt + sectionCount * sectionSize;
+  const end = Math.ceil((noteAt + note.length) / 8) * 8;
 
   const segment = (type: number, offset: number, size: number): Buffer =>
     is64
@@ -122,17 +113,6 @@ export function buildElf(recipe: ElfRecipe = {}): Buffer {
       : Buffer.concat(
           [type, offset, base + offset, base + offset, size, size, 4, 4].map((value) => u32(value)),
         );
-  const section = (type: number, offset: number, size: number): Buffer =>
-    is64
-      ? Buffer.concat([
-          u32(0),
-          u32(type),
-          ...[0, 0, offset, size].map((value) => address(value)),
-          u32(0),
-          u32(0),
-          ...[4, 0].map((value) => address(value)),
-        ])
-      : Buffer.concat([0, type, 0, 0, offset, size, 0, 0, 4, 0].map((value) => u32(value)));
   const header = Buffer.concat([
     Buffer.from([0x7f, 0x45, 0x4c, 0x46, is64 ? 2 : 1, big ? 2 : 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0]),
     u16(recipe.type ?? 3),
@@ -140,13 +120,13 @@ export function buildElf(recipe: ElfRecipe = {}): Buffer {
     u32(1),
     address(0),
     address(headerSize),
-    address(sectionCount === 0 ? 0 : sectionsAt),
+    address(0),
     u32(0),
     u16(headerSize),
     u16(segmentSize),
     u16(segmentCount),
-    u16(sectionSize),
-    u16(sectionCount),
+    u16(is64 ? 64 : 40),
+    u16(0),
     u16(0),
   ]);
   const table = [...dynamic, [5, base + stringsAt], [10, strings.length], [0, 0]] as const;
@@ -159,8 +139,7 @@ export function buildElf(recipe: ElfRecipe = {}): Buffer {
     strings,
     Buffer.alloc(noteAt - stringsAt - strings.length),
     note,
-    Buffer.alloc(sectionsAt - noteAt - note.length),
-    ...(sectionCount === 0 ? [] : [section(0, 0, 0), section(7, noteAt, note.length)]),
+    Buffer.alloc(end - noteAt - note.length),
     Buffer.from(recipe.tail ?? ''),
   ]);
 }

@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { parseAlternative } from '../../../agent/guest/libraries/alternatives.js';
-import { environmentOf } from '../../../agent/guest/look/process.js';
+import { environmentOf } from '../../../agent/guest/unit/processes.js';
 import { member, own } from '../../../agent/lib/json.js';
 import { toolEnvironment } from '../../../agent/lib/run-command.js';
 import { bagOf } from '../../../agent/systemd/properties.js';

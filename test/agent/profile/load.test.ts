@@ -106,10 +106,7 @@ test('a name cannot lead out of the directories', () => {
 
 test('a JSON mistake is reported with file, line and column', () => {
   const error = problemWith('{\n  "schema": 1,\n  "name": ollama\n}');
-  assert.match(
-    error.message,
-    /own\/ollama\.json: line 3, column 11: not JSON: a value was expected, but there is "o"/,
-  );
+  assert.match(error.message, /own\/ollama\.json: line 3, column 11: not JSON: invalid symbol/);
   assert.equal(error.kind, 'profile');
 });
 
@@ -128,12 +125,9 @@ test('the error for a wrong value lists the allowed values', () => {
 });
 
 test('a missing key, a wrong version and an empty file are reported with their place', () => {
-  assert.match(
-    problemWith(changed(/^ {2}"unit": .*\n/m, '')).message,
-    /the profile: the key "unit" is missing/,
-  );
+  assert.match(problemWith(changed(/^ {2}"unit": .*\n/m, '')).message, /the file: the key "unit" is missing/);
   assert.match(problemWith(changed('"schema": 1', '"schema": 2')).message, /schema: 2 was given, allowed: 1/);
-  assert.match(problemWith('').message, /line 1, column 1: not JSON: a value was expected/);
+  assert.match(problemWith('').message, /line 1, column 1: not JSON: value expected/);
 });
 
 test('a wrong type is reported', () => {

@@ -14,7 +14,7 @@ function told(schema: object, value: unknown): readonly string[] {
 }
 
 for (const [pointer, readable] of [
-  ['', 'the profile'],
+  ['', 'the file'],
   ['/log/devices/0', 'log.devices[0]'],
   ['/12', '[12]'],
   ['/a1/1a', 'a1["1a"]'],

@@ -42,7 +42,6 @@ export const changes: readonly Change[] = [
     mode: 0o644,
     before: { kind: 'file', size: 40, sha256: 'ef'.repeat(32), mode: 0o644, ...owner },
     previousContent: '# where the host is\nhost=vsock:2:14833\n',
-    ownerPackage: null,
     reason: 'gives the shim the address of the host',
   },
   {

@@ -72,13 +72,10 @@ describe('loader-cache', () => {
 });
 
 const debian: Distribution = {
-  id: 'debian',
-  versionId: '12',
   prettyName: 'Debian',
   family: 'debian',
   architecture: 'x86_64',
   multiarch: 'x86_64-linux-gnu',
-  mergedUsr: true,
 };
 
 describe('loader-conf', () => {
@@ -126,7 +123,7 @@ describe('loader-conf', () => {
   });
 
   it('knows lib64 where there is no multiarch, and needs no configuration', (context) => {
-    const fedora: Distribution = { ...debian, id: 'fedora', family: 'redhat', multiarch: null };
+    const fedora: Distribution = { ...debian, family: 'redhat', multiarch: null };
     assert.deepEqual(
       readLoaderDirectories(new Root(tree(context)), fedora).map((one) => one.path),
       ['/lib64', '/usr/lib64', '/lib', '/usr/lib'],

@@ -3,10 +3,10 @@ import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { test } from 'node:test';
-import { Root } from '../../../../agent/guest/files/root.js';
 import { readJournald } from '../../../../agent/guest/look/closer-look.js';
+import { type CommandRunner, spawnRunner } from '../../../../agent/lib/run-command.js';
 
-test('the last drop-in of a journald says what it keeps; /etc hides a file of the same name; a namespace has its own', (t) => {
+test('the last drop-in of a journald says what it keeps; /etc hides a file of the same name; a namespace has its own', async (t) => {
   const root = mkdtempSync(path.join(tmpdir(), 'vgpu-journald-'));
   t.after(() => rmSync(root, { recursive: true }));
   const write = (file: string, ...lines: readonly string[]): void => {
@@ -19,13 +19,19 @@ test('the last drop-in of a journald says what it keeps; /etc hides a file of th
   write('/etc/systemd/journald.conf.d/90-a.conf', 'MaxLevelStore=notice');
   write('/run/systemd/journald.conf.d/50-b.conf', 'MaxLevelStore=err', 'Storage=volatile');
   write('/etc/systemd/journald@apart.conf', 'Storage=none');
-  const look = readJournald(new Root(root), '');
+  const runner: CommandRunner = {
+    run: async (program, args) => {
+      const ran = await spawnRunner().run(program, [`--root=${root}`, ...args]);
+      return { ...ran, stdout: Buffer.from(ran.stdout.toString().replaceAll(root, '')) };
+    },
+  };
+  const look = await readJournald(runner, '');
   assert.deepEqual(look, {
     Storage: { value: 'volatile', file: '/run/systemd/journald.conf.d/50-b.conf' },
     MaxLevelStore: { value: 'notice', file: '/etc/systemd/journald.conf.d/90-a.conf' },
     RateLimitBurst: { value: '5', file: '/etc/systemd/journald.conf' },
   });
-  assert.deepEqual(readJournald(new Root(root), 'apart'), {
+  assert.deepEqual(await readJournald(runner, 'apart'), {
     Storage: { value: 'none', file: '/etc/systemd/journald@apart.conf' },
   });
 });

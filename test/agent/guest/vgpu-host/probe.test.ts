@@ -174,8 +174,6 @@ describe('real-gpu', () => {
       type: 'dyn',
       soname: 'libcuda.so.1',
       needed: [],
-      rpath: null,
-      runpath: null,
       provenance: null,
     },
     vendor: 'nvidia',

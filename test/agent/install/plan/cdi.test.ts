@@ -46,7 +46,7 @@ function written(made: ReturnType<typeof plan>, path: string): unknown {
 
 /** An installation that made `path`, and what else is given. */
 function noted(path: string, others: readonly OwnedItem[] = []): Manifest {
-  const made = { sha256: 'ab'.repeat(32), mode: 0o644, before: absent, backup: null, ownerPackage: null };
+  const made = { sha256: 'ab'.repeat(32), mode: 0o644, before: absent, backup: null };
   const { storeId, endpoint } = question;
   const consumers = [{ profile: 'ollama', unit: 'ollama.service', links: [] }];
   return {

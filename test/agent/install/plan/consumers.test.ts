@@ -21,7 +21,6 @@ const file = (path: string): OwnedItem => ({
   mode: 0o644,
   before,
   backup: null,
-  ownerPackage: null,
 });
 const link = (path: string): OwnedItem => ({
   kind: 'link',
@@ -29,7 +28,6 @@ const link = (path: string): OwnedItem => ({
   target: '/opt/vgpu/current/libcuda.so.1',
   before,
   backup: null,
-  ownerPackage: null,
 });
 const directory = (path: string): OwnedItem => ({ kind: 'directory', path, mode: 0o755 });
 const ollama: Consumer = { profile: 'ollama', unit: 'ollama.service', links: ['/lib/a', '/made/b'] };

@@ -306,7 +306,7 @@ describe('an install for a container', () => {
     const there = { path: dropIn, state: regular(quadletDropInText), content: quadletDropInText };
     const item = {
       ...{ kind: 'file' as const, path: dropIn, sha256: 'ab'.repeat(32), mode: 0o644 },
-      ...{ before: absent, backup: null, ownerPackage: null },
+      ...{ before: absent, backup: null },
     } as const;
     const manifest = {
       ...{ schema: 2 as const, agent: '0.1.0', storeId: '0123456789abcdef', endpoint: 'vsock:2:14833' },

@@ -139,7 +139,6 @@ describe('the drop-in', () => {
             mode: 0o644,
             before: { kind: 'absent' },
             backup: null,
-            ownerPackage: null,
           },
         ],
       },

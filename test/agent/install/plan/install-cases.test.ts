@@ -178,7 +178,6 @@ const lastOwned = {
       mode: 0o644,
       before: regular('was'),
       backup: 'b',
-      ownerPackage: null,
     } as const,
   ],
 };

@@ -71,7 +71,7 @@ for (const [title, [changes, ...endpoints]] of Object.entries(cases)) {
 }
 file.nothingElse();
 
-const none = { before: absent, backup: null, ownerPackage: null } as const;
+const none = { before: absent, backup: null } as const;
 const ours: readonly OwnedItem[] = [
   {
     kind: 'alternative',

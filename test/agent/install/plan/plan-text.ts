@@ -35,10 +35,10 @@ function changeLines(change: Change): readonly string[] {
 function partsOf(change: Change): readonly string[] {
   switch (change.kind) {
     case 'write-file': {
-      const { content, before, previousContent, preflight, ownerPackage } = change;
+      const { content, before, previousContent, preflight } = change;
       const user = preflight?.user?.name ?? 'nobody';
       return [
-        `before ${stateOf(before)}${previousContent === null ? '' : ', as text'}${ownerPackage === null ? '' : ` of ${ownerPackage}`}`,
+        `before ${stateOf(before)}${previousContent === null ? '' : ', as text'}`,
         ...(preflight === undefined
           ? []
           : [
@@ -51,7 +51,7 @@ function partsOf(change: Change): readonly string[] {
       return [`from ${change.source}, ${change.sha256.slice(0, 8)}, before ${stateOf(change.before)}`];
     case 'write-link':
       return [
-        `-> ${change.target}, before ${stateOf(change.before)}${change.ownerPackage === null ? '' : ` of ${change.ownerPackage}`}`,
+        `-> ${change.target}, before ${stateOf(change.before)}${change.ownerPackage === undefined ? '' : ` of ${change.ownerPackage}`}`,
       ];
     case 'alternative':
       return [

@@ -106,7 +106,7 @@ describe('a public link', () => {
         consumers: [{ profile: 'ollama', unit: 'ollama.service', links: [] }],
         storeId: '',
         endpoint: '',
-        items: [{ kind: 'link', path, target, before: linkTo('/gone'), backup: 'x', ownerPackage: null }],
+        items: [{ kind: 'link', path, target, before: linkTo('/gone'), backup: 'x' }],
       },
     });
     assert.match(String(changeAt(made, path)?.reason), /removed since/);

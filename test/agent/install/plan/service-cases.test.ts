@@ -96,7 +96,6 @@ says(
           mode: 0o644,
           before: absent,
           backup: null,
-          ownerPackage: null,
         },
       ],
     },

@@ -61,7 +61,6 @@ const owned: Pick<MachineFacts, 'manifest'> = {
         mode: 0o644,
         before: absent,
         backup: null,
-        ownerPackage: null,
       },
     ],
   },

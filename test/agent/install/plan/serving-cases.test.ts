@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import type { Manifest, OwnedItem } from '../../../../agent/contracts/manifest.js';
+import type { Manifest, OwnedItem, PathState } from '../../../../agent/contracts/manifest.js';
 import type { ServingFacts, ServingFile, ServingRequest } from '../../../../agent/contracts/serving.js';
 import { planServing, planServingAway } from '../../../../agent/install/plan/serving.js';
 import { hostConf, hostDefaults, hostd } from '../../../../agent/lib/paths.js';
@@ -24,19 +24,27 @@ const gpu = '/usr/share/vgpu/devices/h100.json';
 const defaults = text(hostDefaults, 'DEVICE=software\n', { editable: true });
 const conf = text(hostConf, 'allow any\n', { editable: true });
 const same = program('b'.repeat(64));
-const whole = [same, defaults, conf, text(service, '[Service]'), text(socket, '[Socket]'), text(page, 'x')];
-const linked = { path: link, target: '../vgpu-hostd.socket', state: absent } as const;
+const whole: readonly ServingFile[] = [
+  same,
+  defaults,
+  conf,
+  text(service, '[Service]'),
+  text(socket, '[Socket]'),
+  text(page, 'x'),
+];
 const owner = { uid: 0, gid: 0, mtimeNs: '1' };
-const right = { ...linked, state: { kind: 'link', target: linked.target, ...owner } } as const;
-const host = (sessions: number, files: readonly ServingFile[] = whole): ServingFacts => ({
-  ...serving(sessions, files),
-  links: [right],
+const target = '../vgpu-hostd.socket';
+const linked = (state: PathState): ServingFile => ({
+  ...text(link, ''),
+  ...{ state, content: null, wanted: { kind: 'link', target } },
 });
+const right = linked({ kind: 'link', target, ...owner });
+const host = (sessions: number, files = whole, starts = right): ServingFacts =>
+  serving(sessions, [...files, starts]);
 
 // install: the files
 says('a machine that serves nothing yet', {
-  ...host(0, [...whole, text(gpu, '{}')].map(missing)),
-  links: [linked],
+  ...host(0, [...whole, text(gpu, '{}')].map(missing), linked(absent)),
   listen: ['unix:/run/vgpu/hostd.sock', 'vsock:4444'],
   service: { ...stopped, needDaemonReload: false },
   socket: stopped,
@@ -44,11 +52,8 @@ says('a machine that serves nothing yet', {
 });
 says('nothing was changed since', host(3));
 says('an earlier run was interrupted', { ...host(0), interrupted: true });
-says('the link leads elsewhere', {
-  ...host(0),
-  links: [{ ...right, state: { kind: 'link', target: '/dev/null', ...owner } }],
-});
-says('the link is a file', { ...host(0), links: [{ ...right, state: stood('x') }] });
+says('the link leads elsewhere', host(0, whole, linked({ kind: 'link', target: '/dev/null', ...owner })));
+says('the link is a file', host(0, whole, linked(stood('x'))));
 says('the mode of a file is another', host(0, [{ ...text(page, 'x'), state: stood('same', 0o600) }]));
 says('the mode of the program is another', host(0, [{ ...same, state: stood('b'.repeat(64), 0o644) }]));
 const masked = { kind: 'link', target: '/dev/null', ...owner } as const;
@@ -104,7 +109,6 @@ const ours: OwnedItem = {
   mode: 0o644,
   before: absent,
   backup: null,
-  ownerPackage: null,
 };
 const manifest: Manifest = {
   schema: 2,
@@ -152,7 +156,7 @@ const items: readonly OwnedItem[] = [
   { ...ours, path: hostd, sha256: 'b'.repeat(64), before: was },
   { ...ours, path: service },
   ours,
-  { kind: 'link', path: link, target: linked.target, before: absent, backup: null, ownerPackage: null },
+  { kind: 'link', path: link, target, before: absent, backup: null },
 ];
 const installed = { ...host(0), manifest: { ...manifest, items } };
 away('uninstall', installed);

@@ -28,7 +28,14 @@ export const request: ServingRequest = {
 
 export function text(path: string, content: string, more: Partial<ServingFile> = {}): ServingFile {
   const same = { path, mode: 0o644, state: stood('same'), content, ownerPackage: null };
-  return { ...same, wanted: { kind: 'text', content }, editable: false, asked: false, ...more };
+  return {
+    ...same,
+    wanted: { kind: 'text', content },
+    reason: 'it is new',
+    editable: false,
+    asked: false,
+    ...more,
+  };
 }
 
 export function program(sha256: string): ServingFile {
@@ -52,7 +59,6 @@ export function serving(sessions: number, files: readonly ServingFile[]): Servin
     device: 'software',
     listen: ['unix:/run/vgpu/hostd.sock'],
     files,
-    links: [],
     socket: unit,
     service: unit,
     outdated: false,

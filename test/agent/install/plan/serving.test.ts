@@ -66,7 +66,7 @@ test('rules that a user wrote are never replaced by "allow any"; limits that vgp
   assert.deepEqual(words(planServing(serving(0, [conf]), request)), ['refused: own-rules']);
   const facts = serving(0, [conf]);
   const item = { kind: 'file', path: hostConf, sha256: 'same', mode: 0o644, before: absent } as const;
-  const items = [{ ...item, backup: null, ownerPackage: null }];
+  const items = [{ ...item, backup: null }];
   const manifest = { schema: 2, agent: '0', storeId: 'x', endpoint: 'x', consumers: [], items } as const;
   assert.deepEqual(words(planServing({ ...facts, manifest }, request)), [
     `write-file ${hostConf}`,

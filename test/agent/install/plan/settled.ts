@@ -5,7 +5,7 @@ import type { OwnedItem } from '../../../../agent/contracts/manifest.js';
 import type { PlanOptions } from '../../../../agent/contracts/plan.js';
 import { facts, linkTo, owner, plan, unit } from './support.js';
 
-const none = { backup: null, ownerPackage: null };
+const none = { backup: null };
 const sha256Of = (content: string) => createHash('sha256').update(content).digest('hex');
 
 /** That file, with this content. */

@@ -54,13 +54,10 @@ export function unit(changes: Partial<LoadedUnit> = {}): LoadedUnit {
 export function facts(changes: Partial<MachineFacts> = {}): MachineFacts {
   return {
     distribution: {
-      id: 'debian',
-      versionId: '12',
       prettyName: 'Debian GNU/Linux 12 (bookworm)',
       family: 'debian',
       architecture: 'x86_64',
       multiarch: 'x86_64-linux-gnu',
-      mergedUsr: true,
     },
     candidates: candidates(),
     loader: { cache: [], directories: [] },
@@ -128,7 +125,6 @@ export const tracerManifest: NonNullable<MachineFacts['manifest']> = {
       mode: 0o644,
       before: { kind: 'absent' },
       backup: null,
-      ownerPackage: null,
     },
   ],
 };

@@ -22,7 +22,7 @@ import {
 
 const dropIn = '/etc/systemd/system/ollama.service.d/50-vgpu.conf';
 const version = '/opt/vgpu/versions/0123456789abcdef';
-const none = { before: absent, backup: null, ownerPackage: null } as const;
+const none = { before: absent, backup: null } as const;
 
 const items: readonly OwnedItem[] = [
   { kind: 'directory', path: '/opt/vgpu', mode: 0o755 },
@@ -39,7 +39,6 @@ const items: readonly OwnedItem[] = [
     target: '/opt/vgpu/current/libcuda.so.1',
     before: linkTo('/nowhere'),
     backup: 'x',
-    ownerPackage: null,
   },
   {
     kind: 'alternative',
@@ -108,7 +107,6 @@ describe('the order of an uninstall', () => {
       target: 'libcuda.so.99999.0',
       before: linkTo('libcuda.so.550.54.14'),
       backup: 'x',
-      ownerPackage: null,
     };
     const beside = (version: string): LibraryCandidate =>
       candidate(`${multiarch}/libcuda.so.${version}`, { state: regular() });

@@ -150,7 +150,6 @@ describe('agent-service', () => {
           mode: 0o644,
           before: { kind: 'absent' },
           backup: null,
-          ownerPackage: null,
         },
       ],
     },

@@ -401,7 +401,6 @@ const rewritten = (path: string) =>
     path,
     target: '/x',
     before: absent,
-    ownerPackage: null,
     reason: 'it is gone',
   }) as const;
 says(file, agentService, {

@@ -78,7 +78,6 @@ const write: Change = {
   path: '/opt/vgpu/current',
   target: `versions/${id}`,
   before: absent,
-  ownerPackage: null,
   reason: 'it is missing',
 };
 const restore: Change = {

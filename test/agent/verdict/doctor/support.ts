@@ -68,8 +68,6 @@ export function elf(changes: Partial<ElfFacts> = {}): ElfFacts {
     type: 'dyn',
     soname: null,
     needed: [],
-    rpath: null,
-    runpath: null,
     provenance: null,
     ...changes,
   };

@@ -65,7 +65,6 @@ const write = (previousContent: string | null, changes: object = {}): Change => 
   mode: 0o644,
   before: absent,
   previousContent,
-  ownerPackage: null,
   reason: 'it differs',
   ...changes,
 });
@@ -82,7 +81,6 @@ const owned = (sha256: string) => ({
         mode: 0o644,
         before: absent,
         backup: null,
-        ownerPackage: null,
       },
     ],
   },

@@ -7,6 +7,14 @@
 
 #define PTX_REGION_SYMBOL "region"
 
+#define PTX_FETCHED 16u
+#define PTX_FETCHED_ELEMENTS 4u
+/* A load whose values were read by an earlier instruction of its block. */
+struct ptx_fetched {
+  uint32_t pc, slow; /* an i1 that is true if `step` must be called; 0: no load */
+  uint32_t value[PTX_FETCHED_ELEMENTS];
+};
+
 struct ptx_emit {
   struct ptx_text text;
   const struct ptx_plan *plan;
@@ -15,6 +23,10 @@ struct ptx_emit {
   bool opaque;    /* constants are loaded, so that LLVM does not compute with them in its own rounding mode */
   uint32_t guard; /* value of the present instruction's guard, as <32 x i1>; 0: none */
   uint32_t guards; /* the same as i32 */
+  uint32_t part;   /* lanes, as i32, for which an arm of a branch is carried out; 0: all that are active */
+  uint32_t end;    /* pc behind the present straight instructions */
+  struct ptx_fetched fetched[PTX_FETCHED];
+  uint32_t fetched_count;
 };
 
 /* Writes the text of the planned function. False: it did not fit. */
@@ -35,6 +47,15 @@ uint32_t ptx_emit_read(struct ptx_emit *e, uint32_t reference, uint32_t bits);
 uint32_t ptx_emit_predicate(struct ptx_emit *e, uint32_t reference);
 /* i32 as <32 x i1>. */
 uint32_t ptx_emit_lanes(struct ptx_emit *e, uint32_t value);
+
+/* The lanes that carry out the present instruction, as i32. */
+uint32_t ptx_emit_active(struct ptx_emit *e);
+
+/* emit_memory.c: NULL or false: only `step` can carry out the access. */
+const struct ptx_fetched *ptx_emit_load(struct ptx_emit *e, const struct ptx_instruction *in, uint32_t pc);
+/* The text goes on behind the label `done`; at the label `slow`, `step` must be called. */
+bool ptx_emit_store(struct ptx_emit *e, const struct ptx_instruction *in, uint32_t pc, uint32_t *slow,
+                    uint32_t *done);
 
 /* emit_prelude.c: the functions that the text calls. */
 void ptx_emit_prelude(struct ptx_text *text);

@@ -202,7 +202,16 @@ bool ptx_region_step(const struct place *at, uint32_t mask) {
       }
       return true;
     }
+    case K_SHFL:
+    case K_VOTE:
+    case K_MATCH:
+    case K_REDUX:
+    case K_ELECT:
+    case K_WARP_BARRIER:
+      ptx_alone(at, mask);
+      return true;
     case K_LDMATRIX:
+    case K_STMATRIX:
     case K_MOVMATRIX:
     case K_MMA:
       return ptx_matrix(at, mask);
@@ -242,6 +251,8 @@ uint32_t ptx_region_run(const struct place *at, const struct ptx_compiled *compi
       .turns = counts->turns,
       .seen = counts->seen,
       .spun = split->spun,
+      .living = at->warp->exists & ~at->warp->exited,
+      .alu = worker->alu,
       .reconvergence = split->parent == NULL ? PTX_NO_PC : split->reconvergence,
       .code = compiled->code,
       .at = at,

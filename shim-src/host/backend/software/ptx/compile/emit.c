@@ -3,7 +3,6 @@
 #include <string.h>
 
 #include "host/backend/software/ptx/modes.h"
-#include "host/backend/software/ptx/shuffle.h"
 
 /* As in run/warp.h, which belongs to the interpreter. */
 enum { SPIN_LOAD = 1, SPIN_ORDERED = 256, SPIN_MOST = 1 << 17 };
@@ -22,7 +21,7 @@ uint32_t ptx_emit_value(struct ptx_emit *e, const char *format, ...) {
   return e->next++;
 }
 
-static uint32_t spread(struct ptx_emit *e, uint32_t bits, const char *scalar) {
+uint32_t ptx_emit_spread(struct ptx_emit *e, uint32_t bits, const char *scalar) {
   uint32_t one = ptx_emit_value(e, "insertelement <32 x i%u> poison, i%u %s, i32 0", bits, bits, scalar);
   return ptx_emit_value(e, "shufflevector <32 x i%u> %%v%u, <32 x i%u> poison, <32 x i32> zeroinitializer",
                         bits, one, bits);
@@ -32,7 +31,7 @@ uint32_t ptx_emit_splat(struct ptx_emit *e, uint32_t bits, uint64_t value) {
   char scalar[32];
   if (bits < 64) value &= (1ull << bits) - 1;
   snprintf(scalar, sizeof scalar, "%llu", (unsigned long long)value);
-  return spread(e, bits, scalar);
+  return ptx_emit_spread(e, bits, scalar);
 }
 
 /* Bits of the register at a place; a predicate has one for each lane. */
@@ -58,7 +57,7 @@ uint32_t ptx_emit_read(struct ptx_emit *e, uint32_t reference, uint32_t bits) {
     uint32_t one = ptx_emit_value(e, "load i%u, ptr %%v%u", bits, at);
     char scalar[16];
     snprintf(scalar, sizeof scalar, "%%v%u", one);
-    return spread(e, bits, scalar);
+    return ptx_emit_spread(e, bits, scalar);
   }
   uint64_t value = 0;
   memcpy(&value, e->constants + place, bits / 8);
@@ -76,7 +75,7 @@ uint32_t ptx_emit_lanes(struct ptx_emit *e, uint32_t value) {
   return ptx_emit_value(e, "bitcast i32 %%v%u to <32 x i1>", value);
 }
 
-static void write(struct ptx_emit *e, uint32_t reference, uint32_t bits, uint32_t value) {
+void ptx_emit_write(struct ptx_emit *e, uint32_t reference, uint32_t bits, uint32_t value) {
   uint32_t place = reference & ~3u;
   if (width_of(e, place) != bits) e->text.full = true;
   if (e->guard != 0) {
@@ -87,7 +86,7 @@ static void write(struct ptx_emit *e, uint32_t reference, uint32_t bits, uint32_
   SAY("store <32 x i%u> %%v%u, ptr %%s%u, align 64\n", bits, value, place);
 }
 
-static void write_predicate(struct ptx_emit *e, uint32_t reference, uint32_t value) {
+void ptx_emit_write_predicate(struct ptx_emit *e, uint32_t reference, uint32_t value) {
   uint32_t place = reference & ~3u;
   if ((reference & 3) != REF_FRAME) return;
   if (width_of(e, place) != 1) e->text.full = true;
@@ -100,7 +99,7 @@ static void write_predicate(struct ptx_emit *e, uint32_t reference, uint32_t val
   SAY("store i32 %%v%u, ptr %%s%u\n", value, place);
 }
 
-static uint32_t inverse(struct ptx_emit *e, uint32_t value) {
+uint32_t ptx_emit_inverse(struct ptx_emit *e, uint32_t value) {
   return ptx_emit_value(e, "xor i32 %%v%u, -1", value);
 }
 
@@ -108,7 +107,7 @@ static uint32_t inverse(struct ptx_emit *e, uint32_t value) {
 static uint32_t guard_of(struct ptx_emit *e, const struct ptx_instruction *in) {
   if (in->guard == 0) return e->part;
   uint32_t p = ptx_emit_value(e, "load i32, ptr %%s%u", in->guard & ~3u);
-  if ((in->guard & 2) != 0) p = inverse(e, p);
+  if ((in->guard & 2) != 0) p = ptx_emit_inverse(e, p);
   return e->part == 0 ? p : ptx_emit_value(e, "and i32 %%v%u, %%v%u", p, e->part);
 }
 
@@ -155,8 +154,7 @@ static void move(void *data, uint32_t place, bool write) {
   if (!s->after && (!write || s->guarded)) put(s->e, place, "%mask");
 }
 
-/* With the frame's copies of the operands, for the lanes in %vLANES. */
-static void step(struct ptx_emit *e, const struct ptx_instruction *in, uint32_t pc, uint32_t lanes) {
+void ptx_emit_step(struct ptx_emit *e, const struct ptx_instruction *in, uint32_t pc, uint32_t lanes) {
   struct stepping s = {.e = e, .guarded = in->guard != 0 || e->part != 0};
   ptx_plan_visit(e->plan->function, in, move, &s);
   uint32_t done = ptx_emit_value(e, "call i32 %%step(ptr %%c, ptr %%r, i32 %u, i32 %%v%u)", pc, lanes);
@@ -190,7 +188,7 @@ static void memory(struct ptx_emit *e, const struct ptx_instruction *in, uint32_
     done = e->next++;
     SAY("br i1 %%v%u, label %%l%u, label %%l%u\nl%u:\n", f->slow, slow, fast, fast);
     for (uint32_t k = 0; k < in->x_count; k++)
-      write(e, e->plan->function->x[in->x + k], ML_REGISTER(in->m) * 8, f->value[k]);
+      ptx_emit_write(e, e->plan->function->x[in->x + k], ML_REGISTER(in->m) * 8, f->value[k]);
     SAY("br label %%l%u\n", done);
   } else if (in->kind != K_STORE || !ptx_emit_store(e, in, pc, &slow, &done)) {
     slow = e->next++;
@@ -199,7 +197,7 @@ static void memory(struct ptx_emit *e, const struct ptx_instruction *in, uint32_
     SAY("br i1 %%v%u, label %%l%u, label %%l%u\n", none, done, slow);
   }
   SAY("l%u:\n", slow);
-  step(e, in, pc, ptx_emit_active(e));
+  ptx_emit_step(e, in, pc, ptx_emit_active(e));
   SAY("br label %%l%u\nl%u:\n", done, done);
 }
 
@@ -229,14 +227,14 @@ static void arithmetic(struct ptx_emit *e, const struct ptx_instruction *in, uin
     SAY("call void %%v%u(ptr %%bd, ptr %%v%u, ptr %%v%u, ptr %%v%u, i32 %u)\n", lanes, a, b, c, in->m);
     value = ptx_emit_value(e, "load <32 x i%u>, ptr %%bd, align 64", bits);
   }
-  write(e, in->d, bits, value);
+  ptx_emit_write(e, in->d, bits, value);
 }
 
 static uint32_t combined(struct ptx_emit *e, const struct ptx_instruction *in, uint32_t t) {
   static const char *const how[4] = {NULL, "and", "or", "xor"};
   if ((in->m & 3) == 0) return t;
   uint32_t c = ptx_emit_predicate(e, in->c);
-  if ((in->m & 4) != 0) c = inverse(e, c);
+  if ((in->m & 4) != 0) c = ptx_emit_inverse(e, c);
   return ptx_emit_value(e, "%s i32 %%v%u, %%v%u", how[in->m & 3], t, c);
 }
 
@@ -247,10 +245,10 @@ static bool comparison(struct ptx_emit *e, const struct ptx_instruction *in) {
   uint32_t first = combined(e, in, t);
   if (in->x_count > 0) {
     /* The interpreter writes the second one before, and the first one may be the same register. */
-    uint32_t second = combined(e, in, inverse(e, t));
-    write_predicate(e, e->plan->function->x[in->x], second);
+    uint32_t second = combined(e, in, ptx_emit_inverse(e, t));
+    ptx_emit_write_predicate(e, e->plan->function->x[in->x], second);
   }
-  write_predicate(e, in->d, first);
+  ptx_emit_write_predicate(e, in->d, first);
   return true;
 }
 
@@ -261,9 +259,9 @@ static void predicates(struct ptx_emit *e, const struct ptx_instruction *in) {
     uint32_t b = ptx_emit_predicate(e, in->b);
     r = ptx_emit_value(e, "%s i32 %%v%u, %%v%u", how[in->m], r, b);
   } else if (in->m == P_NOT) {
-    r = inverse(e, r);
+    r = ptx_emit_inverse(e, r);
   }
-  write_predicate(e, in->d, r);
+  ptx_emit_write_predicate(e, in->d, r);
 }
 
 static void parameter(struct ptx_emit *e, const struct ptx_instruction *in) {
@@ -277,59 +275,8 @@ static void parameter(struct ptx_emit *e, const struct ptx_instruction *in) {
                            held);
     char scalar[16];
     snprintf(scalar, sizeof scalar, "%%v%u", one);
-    write(e, e->plan->function->x[in->x + k], held, spread(e, held, scalar));
+    ptx_emit_write(e, e->plan->function->x[in->x + k], held, ptx_emit_spread(e, held, scalar));
   }
-}
-
-/* A shuffle of all lanes between fixed lanes. */
-static bool shuffled(struct ptx_emit *e, const struct ptx_instruction *in) {
-  uint32_t b = ptx_plan_source(e->plan, in->b), c = ptx_plan_source(e->plan, in->c), from[PTX_LANES];
-  uint32_t to = e->plan->function->x[in->x + 1];
-  if (in->kind != K_SHFL || (b & 3) != REF_CONSTANT || (c & 3) != REF_CONSTANT) return false;
-  uint32_t distance[PTX_LANES], ends[PTX_LANES];
-  memcpy(distance, e->constants + (b & ~3u), sizeof distance);
-  memcpy(ends, e->constants + (c & ~3u), sizeof ends);
-  uint32_t inside = ptx_shuffle_sources(in->m & 3, distance, ends, from);
-  uint32_t a = ptx_emit_read(e, in->a, 32), r = e->next++;
-  SAY("%%v%u = shufflevector <32 x i32> %%v%u, <32 x i32> poison, <32 x i32> <", r, a);
-  for (uint32_t i = 0; i < PTX_LANES; i++) SAY("%si32 %u", i == 0 ? "" : ", ", from[i]);
-  SAY(">\n");
-  write(e, in->d, 32, r);
-  if ((to & 3) == REF_FRAME)
-    write_predicate(e, to & ~PTX_DEFINED, ptx_emit_value(e, "add i32 %u, 0", inside));
-  return true;
-}
-
-static void vote(struct ptx_emit *e, const struct ptx_instruction *in) {
-  uint32_t p = ptx_emit_predicate(e, in->a);
-  if ((in->m & MW_NEGATED) != 0) p = inverse(e, p);
-  p = ptx_emit_value(e, "and i32 %%v%u, %%mask", p);
-  if ((in->m & 3) == VOTE_BALLOT) {
-    char scalar[16];
-    snprintf(scalar, sizeof scalar, "%%v%u", p);
-    write(e, in->d, 32, spread(e, 32, scalar));
-    return;
-  }
-  uint32_t all = ptx_emit_value(e, "icmp eq i32 %%v%u, %%mask", p),
-           none = ptx_emit_value(e, "icmp eq i32 %%v%u, 0", p);
-  uint32_t r = (in->m & 3) == VOTE_ALL   ? all
-               : (in->m & 3) == VOTE_ANY ? ptx_emit_value(e, "xor i1 %%v%u, true", none)
-                                         : ptx_emit_value(e, "or i1 %%v%u, %%v%u", all, none);
-  write_predicate(e, in->d, ptx_emit_value(e, "sext i1 %%v%u to i32", r));
-}
-
-/* An operation of the warp's lanes, which are all here. */
-static void meeting(struct ptx_emit *e, const struct ptx_instruction *in, uint32_t pc) {
-  if (in->kind == K_VOTE) {
-    vote(e, in);
-    return;
-  }
-  uint32_t fast = e->next++, slow = e->next++, done = e->next++;
-  uint32_t full = ptx_emit_value(e, "icmp eq i32 %%mask, -1");
-  SAY("br i1 %%v%u, label %%l%u, label %%l%u\nl%u:\n", full, fast, slow, fast);
-  SAY("br label %%l%u\nl%u:\n", shuffled(e, in) ? done : slow, slow);
-  step(e, in, pc, ptx_emit_active(e));
-  SAY("br label %%l%u\nl%u:\n", done, done);
 }
 
 static void instruction(struct ptx_emit *e, uint32_t pc) {
@@ -337,7 +284,8 @@ static void instruction(struct ptx_emit *e, uint32_t pc) {
   e->opaque = in->control > 1;
   e->guards = guard_of(e, in);
   e->guard = e->guards == 0 ? 0 : ptx_emit_lanes(e, e->guards);
-  if (ptx_plan_steps(in)) memory(e, in, pc);
+  bool done = in->kind == K_SPECIAL && ptx_emit_special(e, in);
+  if (!done && ptx_plan_steps(in)) memory(e, in, pc);
   switch (in->kind) {
     case K_ALU:
       arithmetic(e, in, pc);
@@ -356,7 +304,7 @@ static void instruction(struct ptx_emit *e, uint32_t pc) {
     case K_MATCH:
     case K_REDUX:
     case K_ELECT:
-      meeting(e, in, pc);
+      ptx_emit_meeting(e, in, pc);
       break;
     default:
       break; /* a label, or a barrier of the warp, whose lanes are together */
@@ -414,7 +362,7 @@ static void part(struct ptx_emit *e, uint32_t b, uint32_t taken) {
   }
   SAY("br i1 %%v%u, label %%x%u, label %%s%u\ns%u:\n", stop, b, b, b);
   SAY("store i32 %%v%u, ptr %%turns\n", left);
-  uint32_t others = ptx_emit_value(e, "and i32 %%v%u, %%mask", inverse(e, taken));
+  uint32_t others = ptx_emit_value(e, "and i32 %%v%u, %%mask", ptx_emit_inverse(e, taken));
   for (uint32_t k = 0; k < 2; k++) {
     if (p->blocks[b].arm[k] == PTX_NO_PC) continue;
     const struct ptx_plan_block *arm = &p->blocks[p->blocks[b].arm[k]];
@@ -509,6 +457,8 @@ static void begin(struct ptx_emit *e) {
       {"step", "ptr", offsetof(struct ptx_region_call, step)},
       {"code", "ptr", offsetof(struct ptx_region_call, code)},
       {"alu", "ptr", offsetof(struct ptx_region_call, alu)},
+      {"tid", "ptr", offsetof(struct ptx_region_call, tid)},
+      {"block", "ptr", offsetof(struct ptx_region_call, block)},
       {"living", "i32", offsetof(struct ptx_region_call, living)},
       {"mask", "i32", offsetof(struct ptx_region_call, mask)},
       {"entry", "i32", offsetof(struct ptx_region_call, entry)},

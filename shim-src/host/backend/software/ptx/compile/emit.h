@@ -48,6 +48,20 @@ uint32_t ptx_emit_predicate(struct ptx_emit *e, uint32_t reference);
 /* i32 as <32 x i1>. */
 uint32_t ptx_emit_lanes(struct ptx_emit *e, uint32_t value);
 
+/* A scalar in each lane, as it is written. */
+uint32_t ptx_emit_spread(struct ptx_emit *e, uint32_t bits, const char *scalar);
+uint32_t ptx_emit_inverse(struct ptx_emit *e, uint32_t value);
+/* Writes a register, for the lanes of the guard. */
+void ptx_emit_write(struct ptx_emit *e, uint32_t reference, uint32_t bits, uint32_t value);
+void ptx_emit_write_predicate(struct ptx_emit *e, uint32_t reference, uint32_t value);
+/* Calls the interpreter for the instruction, with the frame's copies of the operands. */
+void ptx_emit_step(struct ptx_emit *e, const struct ptx_instruction *in, uint32_t pc, uint32_t lanes);
+
+/* emit_lanes.c: false: only `step` can do it. */
+bool ptx_emit_special(struct ptx_emit *e, const struct ptx_instruction *in);
+/* An operation of the warp's lanes, which are all here. */
+void ptx_emit_meeting(struct ptx_emit *e, const struct ptx_instruction *in, uint32_t pc);
+
 /* The lanes that carry out the present instruction, as i32. */
 uint32_t ptx_emit_active(struct ptx_emit *e);
 

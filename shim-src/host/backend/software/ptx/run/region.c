@@ -253,6 +253,8 @@ uint32_t ptx_region_run(const struct place *at, const struct ptx_compiled *compi
       .spun = split->spun,
       .living = at->warp->exists & ~at->warp->exited,
       .alu = worker->alu,
+      .tid = at->warp->tid[0],
+      .block = at->warp->block->id,
       .reconvergence = split->parent == NULL ? PTX_NO_PC : split->reconvergence,
       .code = compiled->code,
       .at = at,

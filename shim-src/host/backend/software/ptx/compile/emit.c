@@ -159,7 +159,7 @@ void ptx_emit_step(struct ptx_emit *e, const struct ptx_instruction *in, uint32_
   ptx_plan_visit(e->plan->function, in, move, &s);
   uint32_t done = ptx_emit_value(e, "call i32 %%step(ptr %%c, ptr %%r, i32 %u, i32 %%v%u)", pc, lanes);
   uint32_t fault = ptx_emit_value(e, "icmp eq i32 %%v%u, 0", done);
-  SAY("br i1 %%v%u, label %%fault, label %%q%u\nq%u:\n", fault, e->next, e->next);
+  SAY("br i1 %%v%u, label %%fault, label %%q%u, !prof !1\nq%u:\n", fault, e->next, e->next);
   e->next++;
   s.after = true;
   ptx_plan_visit(e->plan->function, in, move, &s);
@@ -186,7 +186,7 @@ static void memory(struct ptx_emit *e, const struct ptx_instruction *in, uint32_
     uint32_t fast = e->next++;
     slow = e->next++;
     done = e->next++;
-    SAY("br i1 %%v%u, label %%l%u, label %%l%u\nl%u:\n", f->slow, slow, fast, fast);
+    SAY("br i1 %%v%u, label %%l%u, label %%l%u, !prof !1\nl%u:\n", f->slow, slow, fast, fast);
     for (uint32_t k = 0; k < in->x_count; k++)
       ptx_emit_write(e, e->plan->function->x[in->x + k], ML_REGISTER(in->m) * 8, f->value[k]);
     SAY("br label %%l%u\n", done);
@@ -360,7 +360,7 @@ static void part(struct ptx_emit *e, uint32_t b, uint32_t taken) {
         ptx_emit_value(e, "icmp eq i32 %%reconvergence, %u", p->blocks[p->blocks[b].arm[k]].from);
     stop = ptx_emit_value(e, "or i1 %%v%u, %%v%u", stop, meets);
   }
-  SAY("br i1 %%v%u, label %%x%u, label %%s%u\ns%u:\n", stop, b, b, b);
+  SAY("br i1 %%v%u, label %%x%u, label %%s%u, !prof !1\ns%u:\n", stop, b, b, b);
   SAY("store i32 %%v%u, ptr %%turns\n", left);
   uint32_t others = ptx_emit_value(e, "and i32 %%v%u, %%mask", ptx_emit_inverse(e, taken));
   for (uint32_t k = 0; k < 2; k++) {
@@ -399,13 +399,13 @@ static void branch(struct ptx_emit *e, uint32_t b, uint32_t pc) {
     uint32_t most = ptx_emit_value(e, "icmp uge i32 %%v%u, %u", sum, SPIN_MOST);
     uint32_t waits = ptx_emit_value(e, "and i1 %%v%u, %%v%u", any, most);
     uint32_t stop = ptx_emit_value(e, "or i1 %%v%u, %%v%u", over, waits);
-    SAY("br i1 %%v%u, label %%x%u, label %%g%u\ng%u:\n", stop, b, b, b);
+    SAY("br i1 %%v%u, label %%x%u, label %%g%u, !prof !1\ng%u:\n", stop, b, b, b);
     SAY("store i32 %%v%u, ptr %%spun\nstore i32 0, ptr %%seen\n", sum);
     uint32_t rounds = ptx_emit_value(e, "load i32, ptr %%rounds");
     uint32_t once = ptx_emit_value(e, "zext i1 %%v%u to i32", any);
     SAY("store i32 %%v%u, ptr %%rounds\n", ptx_emit_value(e, "or i32 %%v%u, %%v%u", rounds, once));
   } else {
-    SAY("br i1 %%v%u, label %%x%u, label %%g%u\ng%u:\n", over, b, b, b);
+    SAY("br i1 %%v%u, label %%x%u, label %%g%u, !prof !1\ng%u:\n", over, b, b, b);
   }
   SAY("store i32 %%v%u, ptr %%turns\n", left);
   go(e, b, p->blocks[b].next[1]);
@@ -515,6 +515,6 @@ bool ptx_emit_function(struct ptx_emit *e) {
   for (uint32_t b = 0; b < e->plan->block_count && !e->text.full; b++) {
     if (e->plan->blocks[b].compiled) block(e, b);
   }
-  SAY("}\n");
+  SAY("}\n!0 = !{!\"branch_weights\", i32 4000, i32 1}\n!1 = !{!\"branch_weights\", i32 1, i32 4000}\n");
   return !e->text.full;
 }

@@ -115,6 +115,10 @@ static void jump(struct ptx_emit *e, const struct access *a, int to) {
 static void choose(struct ptx_emit *e, const struct access *a, uint32_t value, int yes, int no) {
   SAY("br i1 %%v%u, label %%l%u, label %%l%u\n", value, a->label + (uint32_t)yes, a->label + (uint32_t)no);
 }
+/* The same, where `no` is rare. */
+static void hope(struct ptx_emit *e, const struct access *a, uint32_t value, int yes, int no) {
+  SAY("br i1 %%v%u, label %%l%u, label %%l%u, !prof !0\n", value, a->label + (uint32_t)yes, a->label + (uint32_t)no);
+}
 static void label(struct ptx_emit *e, const struct access *a, int which) {
   SAY("l%u:\n", a->label + (uint32_t)which);
 }
@@ -322,7 +326,7 @@ static void load_group(struct ptx_emit *e, struct access *a, uint32_t pc) {
   if (a->step != 0) {
     choose(e, a, steps(e, a, diff, a->step), SIDE, OTHER);
     label(e, a, SIDE);
-    choose(e, a, within(e, a, &h, a->step), SIDE_DO, SLOW);
+    hope(e, a, within(e, a, &h, a->step), SIDE_DO, SLOW);
     label(e, a, SIDE_DO);
     load_sides(e, a, &h, arm[0]);
     jump(e, a, DONE);
@@ -332,13 +336,13 @@ static void load_group(struct ptx_emit *e, struct access *a, uint32_t pc) {
   label(e, a, OTHER);
   choose(e, a, steps(e, a, diff, 0), SAME, ANY);
   label(e, a, SAME);
-  choose(e, a, within(e, a, &h, 0), SAME_DO, SLOW);
+  hope(e, a, within(e, a, &h, 0), SAME_DO, SLOW);
   label(e, a, SAME_DO);
   load_same(e, a, &h, arm[1]);
   jump(e, a, DONE);
   label(e, a, ANY);
   uint32_t places = anywhere(e, a, &allowed);
-  choose(e, a, allowed, ANY_DO, SLOW);
+  hope(e, a, allowed, ANY_DO, SLOW);
   label(e, a, ANY_DO);
   SAY("store <32 x i64> %%v%u, ptr %%bo, align 64\n", places);
   load_anywhere(e, a, arm[2]);
@@ -410,7 +414,7 @@ bool ptx_emit_store(struct ptx_emit *e, const struct ptx_instruction *in, uint32
   uint32_t bits = in->size * 8u, held = ML_REGISTER(in->m), whole = 32u * in->x_count, allowed;
   begin(e, &a, pc);
   uint32_t places = anywhere(e, &a, &allowed);
-  choose(e, &a, allowed, ANY_DO, SLOW);
+  hope(e, &a, allowed, ANY_DO, SLOW);
   label(e, &a, ANY_DO);
   SAY("store <32 x i64> %%v%u, ptr %%bo, align 64\n", places);
   size_t place = offsetof(struct ptx_alu, scatter_whole) + log2_of(total(in)) * sizeof(ptx_scatter *);
@@ -432,7 +436,7 @@ bool ptx_emit_store(struct ptx_emit *e, const struct ptx_instruction *in, uint32
   label(e, &a, OTHER);
   jump(e, &a, ANY);
   label(e, &a, SIDE);
-  choose(e, &a, within(e, &a, &h, a.step), SIDE_DO, SLOW);
+  hope(e, &a, within(e, &a, &h, a.step), SIDE_DO, SLOW);
   label(e, &a, SIDE_DO);
   uint32_t value = interleaved(e, in);
   for (uint32_t k = 0; k < 2; k++) {

@@ -72,14 +72,16 @@ static void convert(struct ptx_text *t, bool widen) {
   ptx_say(t, "ret <32 x %s> %%r\n}\n", to);
 }
 
-/* Writes the lanes of %m to a place in the frame. */
+/* Writes the lanes of %m to a place in the frame. It is not inlined: code has many ways out, most never taken. */
 static void put(struct ptx_text *t, uint32_t bits) {
   ptx_say(t,
-          "define internal void @put%u(ptr %%to, <32 x i%u> %%v, i32 %%m) alwaysinline nounwind {\n"
-          "%%old = load <32 x i%u>, ptr %%to, align 64\n%%l = bitcast i32 %%m to <32 x i1>\n"
+          "define internal void @put%u(ptr %%to, <32 x i%u> %%v, i32 %%m) noinline nounwind {\n"
+          "%%all = icmp eq i32 %%m, -1\nbr i1 %%all, label %%f, label %%p\n"
+          "f:\nstore <32 x i%u> %%v, ptr %%to, align 64\nret void\n"
+          "p:\n%%old = load <32 x i%u>, ptr %%to, align 64\n%%l = bitcast i32 %%m to <32 x i1>\n"
           "%%new = select <32 x i1> %%l, <32 x i%u> %%v, <32 x i%u> %%old\n"
           "store <32 x i%u> %%new, ptr %%to, align 64\nret void\n}\n",
-          bits, bits, bits, bits, bits, bits);
+          bits, bits, bits, bits, bits, bits, bits);
 }
 
 void ptx_emit_prelude(struct ptx_text *t) {

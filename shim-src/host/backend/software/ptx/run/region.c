@@ -238,27 +238,27 @@ uint32_t ptx_region_run(const struct place *at, const struct ptx_compiled *compi
     worker->control = compiled->control;
     ptx_fpu_set(compiled->control);
   }
-  struct ptx_region_call call = {
-      .registers = at->registers,
-      .constants = at->constants,
-      .parameters = l->launch->parameters,
-      .shared = at->warp->block->shared,
-      .shared_bytes = l->shared_bytes,
-      .regions = worker->regions,
-      .step = step,
-      .mask = mask,
-      .entry = compiled->entry[at->pc],
-      .turns = counts->turns,
-      .seen = counts->seen,
-      .spun = split->spun,
-      .living = at->warp->exists & ~at->warp->exited,
-      .alu = worker->alu,
-      .tid = at->warp->tid[0],
-      .block = at->warp->block->id,
-      .reconvergence = split->parent == NULL ? PTX_NO_PC : split->reconvergence,
-      .code = compiled->code,
-      .at = at,
-  };
+  struct ptx_region_call call; /* field by field: a small region takes as long as a call of memset */
+  call.registers = at->registers;
+  call.constants = at->constants;
+  call.parameters = l->launch->parameters;
+  call.shared = at->warp->block->shared;
+  call.shared_bytes = l->shared_bytes;
+  call.regions = worker->regions;
+  call.step = step;
+  call.mask = mask;
+  call.entry = compiled->entry[at->pc];
+  call.turns = counts->turns;
+  call.seen = counts->seen;
+  call.spun = split->spun;
+  call.rounds = 0;
+  call.reconvergence = split->parent == NULL ? PTX_NO_PC : split->reconvergence;
+  call.living = at->warp->exists & ~at->warp->exited;
+  call.alu = worker->alu;
+  call.tid = at->warp->tid[0];
+  call.block = at->warp->block->id;
+  call.code = compiled->code;
+  call.at = at;
   uint32_t pc = l->launch->compiler->mode == PTX_COMPILE_CHECK && compiled->plan != NULL
                     ? ptx_region_compare(at, compiled, &call)
                     : compiled->run(&call, at->registers, at->constants);

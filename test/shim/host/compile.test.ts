@@ -70,7 +70,7 @@ const childOf = (pid: number, name: string): Process | undefined =>
 
 async function session(
   mode: string,
-  during: (host: Host, launch: () => Promise<number>) => Promise<void>,
+  during: (host: Host, launch: () => Promise<number>, control: string) => Promise<void>,
 ): Promise<void> {
   const scratch = scratchDirectory();
   const host = await startHost({
@@ -81,10 +81,11 @@ async function session(
   try {
     writeFileSync(path.join(scratch.path, 'adds.ptx'), PTX);
     await askAll(shell, ['begin', `load 0 ${scratch.path}/adds.ptx`, 'function 1 0 adds']);
-    await during(host, async () => {
+    const launch = async (): Promise<number> => {
       const { result } = await askAll(shell, ['launch 1 64 1 1 256 1 1 0 00', 'sync']);
       return result;
-    });
+    };
+    await during(host, launch, `${scratch.path}/control`);
   } finally {
     shell.kill();
     await host.stop();
@@ -140,6 +141,28 @@ describe('vgpu-hostd --software-compile', { skip: compiles }, () => {
       process.kill(compiler.pid, 'SIGKILL');
       assert.equal(await launch(), 0, host.log());
       assert.equal(await launch(), 0, host.log());
+    });
+  });
+
+  it("counts the compiler's processor time as the session's device time", async () => {
+    await session('always', async (host, launch, control) => {
+      for (let i = 0; i < 5; i++) assert.equal(await launch(), 0, host.log());
+      const worker = childOf(host.pid, 'vgpu-hostd');
+      const compiler = worker === undefined ? undefined : childOf(worker.pid, 'vgpu-compiler');
+      const [user, system] = readFileSync(`/proc/${compiler?.pid}/stat`, 'utf8')
+        .split(' ')
+        .slice(13, 15)
+        .map(Number);
+      const compilerMs = 10 * ((user ?? 0) + (system ?? 0));
+      const status = spawnSync(builtFile('vgpu-hostd'), ['status', '--json', '--control', control], {
+        encoding: 'utf8',
+      });
+      const deviceMs = Number(/"deviceTime":(\d+)/.exec(status.stdout)?.[1]);
+      assert.ok(compilerMs >= 20, `the compiler has used ${compilerMs} ms`);
+      assert.ok(
+        deviceMs >= compilerMs * 0.7 - 10,
+        `${deviceMs} ms of device time, the compiler used ${compilerMs}`,
+      );
     });
   });
 

@@ -11,7 +11,8 @@
 bool ptx_emit_special(struct ptx_emit *e, const struct ptx_instruction *in) {
   if (in->size != 4) return false;
   if (in->m >= SR_TID_X && in->m <= SR_TID_Z) {
-    uint32_t at = ptx_emit_value(e, "getelementptr i8, ptr %%tid, i64 %u", (in->m - SR_TID_X) * PTX_LANES * 4);
+    uint32_t at =
+        ptx_emit_value(e, "getelementptr i8, ptr %%tid, i64 %u", (in->m - SR_TID_X) * PTX_LANES * 4);
     ptx_emit_write(e, in->d, 32, ptx_emit_value(e, "load <32 x i32>, ptr %%v%u, align 4", at));
     return true;
   }

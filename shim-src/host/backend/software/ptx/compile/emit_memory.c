@@ -117,7 +117,8 @@ static void choose(struct ptx_emit *e, const struct access *a, uint32_t value, i
 }
 /* The same, where `no` is rare. */
 static void hope(struct ptx_emit *e, const struct access *a, uint32_t value, int yes, int no) {
-  SAY("br i1 %%v%u, label %%l%u, label %%l%u, !prof !0\n", value, a->label + (uint32_t)yes, a->label + (uint32_t)no);
+  SAY("br i1 %%v%u, label %%l%u, label %%l%u, !prof !0\n", value, a->label + (uint32_t)yes,
+      a->label + (uint32_t)no);
 }
 static void label(struct ptx_emit *e, const struct access *a, int which) {
   SAY("l%u:\n", a->label + (uint32_t)which);

@@ -47,24 +47,33 @@ static void addresses(struct ptx_text *t, uint32_t a) {
 }
 
 /* Eight of 32 lanes, or two vectors as one. */
-static void shuffle(struct ptx_text *t, const char *to, const char *type, uint32_t lanes, const char *a, const char *b,
-                    uint32_t from, uint32_t count) {
-  ptx_say(t, "%%%s = shufflevector <%u x %s> %%%s, <%u x %s> %s, <%u x i32> <", to, lanes, type, a, lanes, type, b, count);
+static void shuffle(struct ptx_text *t, const char *to, const char *type, uint32_t lanes, const char *a,
+                    const char *b, uint32_t from, uint32_t count) {
+  ptx_say(t, "%%%s = shufflevector <%u x %s> %%%s, <%u x %s> %s, <%u x i32> <", to, lanes, type, a, lanes,
+          type, b, count);
   for (uint32_t i = 0; i < count; i++) ptx_say(t, "%si32 %u", i == 0 ? "" : ", ", from + i);
   ptx_say(t, ">\n");
 }
 
-/* 32 halves to floats and back, to the nearest: eight by one instruction. LLVM would convert them one by one. */
+/* 32 halves to floats and back, to the nearest: eight by one instruction. LLVM would convert them one by one.
+ */
 static void convert(struct ptx_text *t, bool widen) {
   const char *from = widen ? "i16" : "float", *to = widen ? "float" : "i16";
-  ptx_say(t, "define internal <32 x %s> @%s(<32 x %s> %%a) alwaysinline nounwind {\n", to, widen ? "widen" : "narrow", from);
+  ptx_say(t, "define internal <32 x %s> @%s(<32 x %s> %%a) alwaysinline nounwind {\n", to,
+          widen ? "widen" : "narrow", from);
   for (uint32_t k = 0; k < 4; k++) {
     char part[8];
     snprintf(part, sizeof part, "p%u", k);
     shuffle(t, part, from, 32, "a", "poison", k * 8, 8);
     if (widen)
-      ptx_say(t, "%%h%u = bitcast <8 x i16> %%p%u to <8 x half>\n%%q%u = fpext <8 x half> %%h%u to <8 x float>\n", k, k, k, k);
-    else ptx_say(t, "%%h%u = call <8 x i16> @llvm.x86.vcvtps2ph.256(<8 x float> %%p%u, i32 0)\n%%q%u = freeze <8 x i16> %%h%u\n", k, k, k, k);
+      ptx_say(
+          t, "%%h%u = bitcast <8 x i16> %%p%u to <8 x half>\n%%q%u = fpext <8 x half> %%h%u to <8 x float>\n",
+          k, k, k, k);
+    else
+      ptx_say(t,
+              "%%h%u = call <8 x i16> @llvm.x86.vcvtps2ph.256(<8 x float> %%p%u, i32 0)\n%%q%u = freeze <8 x "
+              "i16> %%h%u\n",
+              k, k, k, k);
   }
   shuffle(t, "r0", to, 8, "q0", "%q1", 0, 16);
   shuffle(t, "r1", to, 8, "q2", "%q3", 0, 16);
@@ -72,7 +81,8 @@ static void convert(struct ptx_text *t, bool widen) {
   ptx_say(t, "ret <32 x %s> %%r\n}\n", to);
 }
 
-/* Writes the lanes of %m to a place in the frame. It is not inlined: code has many ways out, most never taken. */
+/* Writes the lanes of %m to a place in the frame. It is not inlined: code has many ways out, most never
+ * taken. */
 static void put(struct ptx_text *t, uint32_t bits) {
   ptx_say(t,
           "define internal void @put%u(ptr %%to, <32 x i%u> %%v, i32 %%m) noinline nounwind {\n"

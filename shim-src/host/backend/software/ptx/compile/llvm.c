@@ -70,8 +70,8 @@ struct ptx_llvm {
 
 #define TRIPLE "x86_64-unknown-linux-gnu"
 #define PASSES(combine)                                                                                      \
-  "always-inline,function(sroa,early-cse<memssa>," combine                                                   \
-  ",simplifycfg,loop-mssa(licm),gvn,dse," combine ",simplifycfg)"
+  "always-inline,function(sroa,early-cse<memssa>," combine ",simplifycfg,loop-mssa(licm),gvn,dse," combine   \
+  ",simplifycfg)"
 /* From 18 on, the combiner ends the process if it has more to do, unless it is asked not to look. */
 static const char *const passes[2] = {PASSES("instcombine<no-verify-fixpoint>"), PASSES("instcombine")};
 

@@ -28,7 +28,7 @@ struct ptx_region_call {
   uint32_t reconvergence;
   uint32_t living; /* lanes of the warp that run */
   const struct ptx_alu *alu;
-  const uint32_t *tid, *block; /* of the warp's lanes, x before y before z; of the block */
+  const uint32_t *tid, *block;        /* of the warp's lanes, x before y before z; of the block */
   const struct ptx_instruction *code; /* of `compiled` */
   const struct place *at;
 };

@@ -238,7 +238,7 @@ uint32_t ptx_region_run(const struct place *at, const struct ptx_compiled *compi
     worker->control = compiled->control;
     ptx_fpu_set(compiled->control);
   }
-  struct ptx_region_call call; /* field by field: a small region takes as long as a call of memset */
+  struct ptx_region_call call; /* field by field: clearing it takes as long as a small region */
   call.registers = at->registers;
   call.constants = at->constants;
   call.parameters = l->launch->parameters;

@@ -161,7 +161,7 @@ bool ptx_compiler_ask(struct ptx_compiler *compiler, size_t length) {
   return false;
 }
 
-/* What an answer costs; the process that compiles cannot charge more than its limit. */
+/* Charges an answer; the process that compiles cannot charge more than its limit. */
 static void charge(struct ptx_compiler *compiler, uint64_t used) {
   const uint64_t most = SECONDS_OF_A_FUNCTION * 1000000000ull;
   __atomic_fetch_add(&compiler->used, used < most ? used : most, __ATOMIC_RELAXED);

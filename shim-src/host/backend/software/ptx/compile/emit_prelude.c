@@ -12,7 +12,7 @@ static void halves(struct ptx_text *t, uint32_t bits) {
   ptx_say(t, ">\nret <32 x i%u> %%r\n}\n", bits);
 }
 
-/* What emit_memory.c does with addresses of so many bits. */
+/* Functions of emit_memory.c for addresses of so many bits. */
 static void addresses(struct ptx_text *t, uint32_t a) {
   /* Lanes that do not access get the address of one that does. */
   ptx_say(t,

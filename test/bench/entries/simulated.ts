@@ -3,14 +3,14 @@
 import { mkdtempSync, readFileSync, rmSync, statSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { launched } from '../launched.js';
+import { compiles, launched } from '../launched.js';
 import { type Comparison, type Entry, inTurn } from '../measure.js';
 import { commonBench, repository } from '../paths.js';
 import { runTimed } from '../run-timed.js';
 
 export const simulated: Entry = {
   name: 'simulated',
-  what: 'common kernels on one core of the simulated GPU, beside C with -O3 -march=native',
+  what: 'common kernels on one core of the simulated GPU, interpreted and compiled, beside C with -O3 -march=native',
   runs: 7,
   measure,
 };
@@ -67,7 +67,11 @@ function differs(got: Buffer, want: Buffer, floats: boolean): number {
 }
 
 /** Throws if the kernel computes something else than C does. */
-function prepare({ name, inputs, launch, floats, edge }: Case, scratch: string): () => number {
+function prepare(
+  { name, inputs, launch, floats, edge }: Case,
+  scratch: string,
+  compile: 'never' | 'always',
+): () => number {
   runTimed(commonBench, [name, scratch]);
   const want = join(scratch, `${name}.want`);
   const got = join(scratch, `${name}.got`);
@@ -79,22 +83,23 @@ function prepare({ name, inputs, launch, floats, edge }: Case, scratch: string):
       return `${statSync(file).size} ${file}`;
     }),
   ];
-  const once = (after: readonly string[]): number =>
-    launched(module, buffers, `${name} ${launch}`, 80, [], after);
-  once([`write 1 ${got}`]);
+  const once = (after: readonly string[], times: number): number =>
+    launched(module, buffers, `${name} ${launch}`, 80, [], after, compile, times);
+  once([`write 1 ${got}`], 1);
   const wrong = differs(readFileSync(got), readFileSync(want), floats);
   if (wrong > edge) throw new Error(`${name}: ${wrong} words differ`);
-  return () => once([]) / 1e6;
+  return () => once([], compile === 'always' ? 2 : 1) / 1e6;
 }
 
 async function measure(runs: number): Promise<readonly Comparison[]> {
   const scratch = mkdtempSync(join(tmpdir(), 'simulated-'));
   try {
     const comparisons: Comparison[] = [];
-    for (const one of CASES) {
-      const kernel = prepare(one, scratch);
+    const ways = compiles() ? (['never', 'always'] as const) : (['never'] as const);
+    for (const [one, way] of CASES.flatMap((one) => ways.map((way) => [one, way] as const))) {
+      const kernel = prepare(one, scratch, way);
       comparisons.push(
-        await inTurn(one.name, runs, [
+        await inTurn(way === 'never' ? one.name : `${one.name}, compiled`, runs, [
           { name: 'the kernel, one core', unit: 'ms', once: kernel },
           {
             name: 'the same loops in C, -O3 -march=native',

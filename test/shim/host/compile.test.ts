@@ -68,13 +68,14 @@ function processes(name: string): Process[] {
 const childOf = (pid: number, name: string): Process | undefined =>
   processes(name).find((process) => process.parent === pid);
 
-function statusOf(control: string): string {
-  return spawnSync(builtFile('vgpu-hostd'), ['status', '--control', control], { encoding: 'utf8' }).stdout;
+function statusOf(control: string, ...options: readonly string[]): string {
+  const args = ['status', ...options, '--control', control];
+  return spawnSync(builtFile('vgpu-hostd'), args, { encoding: 'utf8' }).stdout;
 }
 
 async function session(
   mode: string,
-  during: (host: Host, launch: () => Promise<number>, status: () => string) => Promise<void>,
+  during: (host: Host, launch: () => Promise<number>, control: string) => Promise<void>,
 ): Promise<void> {
   const scratch = scratchDirectory();
   const host = await startHost({
@@ -85,14 +86,11 @@ async function session(
   try {
     writeFileSync(path.join(scratch.path, 'adds.ptx'), PTX);
     await askAll(shell, ['begin', `load 0 ${scratch.path}/adds.ptx`, 'function 1 0 adds']);
-    await during(
-      host,
-      async () => {
-        const { result } = await askAll(shell, ['launch 1 64 1 1 256 1 1 0 00', 'sync']);
-        return result;
-      },
-      () => statusOf(`${scratch.path}/control`),
-    );
+    const launch = async (): Promise<number> => {
+      const { result } = await askAll(shell, ['launch 1 64 1 1 256 1 1 0 00', 'sync']);
+      return result;
+    };
+    await during(host, launch, `${scratch.path}/control`);
   } finally {
     shell.kill();
     await host.stop();
@@ -141,17 +139,36 @@ describe('vgpu-hostd --software-compile', { skip: compiles }, () => {
   });
 
   it('interprets when the compiler ends, and says so in its status', async () => {
-    await session('always', async (host, launch, status) => {
+    await session('always', async (host, launch, control) => {
       const worker = childOf(host.pid, 'vgpu-hostd');
       const compiler = worker === undefined ? undefined : childOf(worker.pid, 'vgpu-compiler');
       assert.ok(compiler !== undefined);
-      assert.match(status(), /^kernels: compiled with LLVM$/m);
+      assert.match(statusOf(control), /^kernels: compiled with LLVM$/m);
       process.kill(compiler.pid, 'SIGKILL');
       assert.equal(await launch(), 0, host.log());
       assert.equal(await launch(), 0, host.log());
       assert.match(
-        status(),
+        statusOf(control),
         /^kernels: compiled with LLVM, but interpreted in 1 of 1 sessions, whose compiler /m,
+      );
+    });
+  });
+
+  it("counts the compiler's processor time as the session's device time", async () => {
+    await session('always', async (host, launch, control) => {
+      for (let i = 0; i < 5; i++) assert.equal(await launch(), 0, host.log());
+      const worker = childOf(host.pid, 'vgpu-hostd');
+      const compiler = worker === undefined ? undefined : childOf(worker.pid, 'vgpu-compiler');
+      const [user, system] = readFileSync(`/proc/${compiler?.pid}/stat`, 'utf8')
+        .split(' ')
+        .slice(13, 15)
+        .map(Number);
+      const compilerMs = 10 * ((user ?? 0) + (system ?? 0));
+      const deviceMs = Number(/"deviceTime":(\d+)/.exec(statusOf(control, '--json'))?.[1]);
+      assert.ok(compilerMs >= 20, `the compiler has used ${compilerMs} ms`);
+      assert.ok(
+        deviceMs >= compilerMs * 0.7 - 10,
+        `${deviceMs} ms of device time, the compiler used ${compilerMs}`,
       );
     });
   });

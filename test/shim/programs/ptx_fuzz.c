@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "host/backend/software/ptx/compile/emit.h"
 #include "host/backend/software/ptx/ptx.h"
 #include "host/backend/software/ptx/texture.h"
 
@@ -18,7 +19,7 @@
 
 static unsigned char memory[MEMORY] __attribute__((aligned(256)));
 static unsigned char written[MEMORY];
-static unsigned long loaded, ran;
+static unsigned long loaded, ran, emitted;
 
 static bool find(void *user, uint64_t address, struct ptx_region *region) {
   (void)user;
@@ -59,6 +60,21 @@ static void print(void *user, const char *text, size_t length) {
   (void)length;
 }
 
+/* The text for LLVM of each function that was decoded. */
+static void emit(const struct ptx_module *module) {
+  static char text[1 << 20];
+  for (uint32_t i = 0; i < module->function_count; i++) {
+    const struct ptx_function *f = module->functions[i];
+    struct ptx_plan plan;
+    if (f == NULL || f->state != BODY_DECODED || f->code_count == 0 || !ptx_plan_make(&plan, f, f->code))
+      continue;
+    struct ptx_emit e = {
+        .text = {.bytes = text, .room = sizeof text}, .plan = &plan, .constants = module->constants};
+    emitted += ptx_emit_function(&e);
+    ptx_plan_free(&plan);
+  }
+}
+
 static void try_one(const char *text, size_t size) {
   struct ptx_module *module;
   char log[256];
@@ -90,6 +106,7 @@ static void try_one(const char *text, size_t size) {
     struct ptx_fault fault;
     if (ptx_launch(module, k, &l, NULL, &fault) == PTX_OK) ran++;
   }
+  emit(module);
   ptx_heap_free(heap);
   ptx_module_free(module);
 }

@@ -123,6 +123,85 @@ done:`);
     assert.equal(left[40], 5);
   });
 
+  it('read and write single elements and vectors anywhere, neighbours too', () => {
+    const left = same(`
+.reg .b32 %v<8>; .reg .b64 %x<4>;
+mov.u32 %r1, %tid.x; mov.u32 %r2, s; mov.u32 %r3, 0; mov.u32 %r0, 1;
+fill: mad.lo.u32 %r4, %r3, 48, %r1; mul.lo.u32 %r5, %r4, 0x9e3779b9; shl.b32 %r6, %r4, 2; and.b32 %r6, %r6, 16380;
+add.u32 %r6, %r6, %r2; st.shared.u32 [%r6], %r5; add.u32 %r3, %r3, 1; setp.lt.u32 %p1, %r3, 86; @%p1 bra fill;
+bar.sync 0;
+mul.lo.u32 %r7, %t, 37; and.b32 %r7, %r7, 127; shl.b32 %r8, %r7, 4; add.u32 %r8, %r8, %r2; mov.u32 %r3, 0;
+loop: ld.shared.v4.u32 {%v0, %v1, %v2, %v3}, [%r8+16]; ld.shared.v2.u64 {%x0, %x1}, [%r8+32];
+ld.shared.u8 %r10, [%r8+3]; ld.shared.s8 %r11, [%r8+5]; ld.shared.u16 %r12, [%r8+6]; ld.shared.s16 %r13, [%r8+10];
+ld.shared.v2.u16 {%h0, %h1}, [%r8+12]; ld.shared.u32 %r14, [%r8]; ld.shared.u32 %r15, [s+64]; ld.shared.u64 %x2, [%r8+24];
+cvt.u32.u16 %r16, %h0; cvt.u32.u16 %r17, %h1; add.u64 %x0, %x0, %x1; xor.b64 %x0, %x0, %x2; cvt.u32.u64 %r18, %x0;
+add.u32 %r0, %r0, %v0; mad.lo.u32 %r0, %r0, 3, %v1; xor.b32 %r0, %r0, %v2; add.u32 %r0, %r0, %v3; mad.lo.u32 %r0, %r0, 5, %r10;
+mad.lo.u32 %r0, %r0, 7, %r11; mad.lo.u32 %r0, %r0, 9, %r12; mad.lo.u32 %r0, %r0, 11, %r13; mad.lo.u32 %r0, %r0, 13, %r14;
+add.u32 %r0, %r0, %r15; xor.b32 %r0, %r0, %r16; mad.lo.u32 %r0, %r0, 3, %r17; add.u32 %r0, %r0, %r18;
+shl.b32 %r20, %t, 4; add.u32 %r20, %r20, %r2; and.b32 %r21, %r3, 1; setp.eq.u32 %p2, %r21, 1;
+st.shared.v4.u32 [%r20+8192], {%r0, %r14, %r15, 7}; st.shared.v2.u8 [%r20+8198], {%h0, %h1};
+@%p2 st.shared.u16 [%r20+8196], %h1; ld.shared.v4.u32 {%v4, %v5, %v6, %v7}, [%r20+8192]; add.u32 %r0, %r0, %v5; xor.b32 %r0, %r0, %v6;
+st.global.u32 [%o], %r0; ld.global.u16 %r22, [%o]; ld.global.u16 %r23, [%o+2]; shl.b32 %r23, %r23, 3; add.u32 %r0, %r22, %r23;
+add.u32 %r3, %r3, 1; setp.lt.u32 %p1, %r3, 20; @%p1 bra loop;`);
+    assert.notEqual(left[0], left[1]);
+  });
+
+  it('carry out both arms of a short branch, each for its lanes', () => {
+    const left = same(`
+mov.u32 %r0, 0; mov.u32 %r1, 0; mov.u32 %r2, s; shl.b32 %r3, %t, 2; add.u32 %r3, %r3, %r2;
+loop: add.u32 %r4, %r1, %t; and.b32 %r5, %r4, 3; setp.eq.u32 %p1, %r5, 0; setp.gt.u32 %p3, %r4, 20;
+@%p1 bra other;
+add.u32 %r0, %r0, 5; st.shared.u32 [%r3], %r0; @%p3 mul.lo.u32 %r0, %r0, 3; @%p3 st.shared.u32 [%r3+1024], %r1; bra.uni join;
+other: ld.shared.u32 %r6, [%r3]; add.u32 %r0, %r0, %r6; @!%p3 ld.shared.u32 %r7, [%r3+1024]; @!%p3 xor.b32 %r0, %r0, %r7;
+join: setp.ne.u32 %p2, %r5, 2; @%p2 bra skip;
+st.global.u32 [%o], %r0; ld.global.u32 %r8, [%o]; add.u32 %r0, %r8, 1; setp.gt.u32 %p3, %r0, 4000;
+skip: selp.u32 %r9, 3, 4, %p3; add.u32 %r0, %r0, %r9; add.u32 %r1, %r1, 1; setp.lt.u32 %p2, %r1, 40; @%p2 bra loop;`);
+    assert.notEqual(left[0], left[1]);
+  });
+
+  it('shuffle and vote', () => {
+    const left = same(`
+mov.u32 %r0, %t; mov.u32 %r1, 0; mov.u32 %r2, %tid.x; setp.ge.u32 %p7, %r2, 32; mov.u32 %r3, -1;
+loop: shfl.sync.bfly.b32 %r4|%p1, %r0, 8, 31, -1; shfl.sync.up.b32 %r5|%p2, %r4, 3, 0, %r3; shfl.sync.down.b32 %r6|%p3, %r5, 2, 0x1807, -1;
+and.b32 %r7, %r0, 31; shfl.sync.idx.b32 %r8, %r6, %r7, 31, -1; selp.u32 %r9, 1, 2, %p1; selp.u32 %r10, 4, 8, %p2; selp.u32 %r11, 16, 32, %p3;
+setp.gt.u32 %p4, %r0, 100; vote.sync.ballot.b32 %r12, %p4, -1; vote.sync.all.pred %p5, !%p4, -1; vote.sync.any.pred %p6, %p4, -1;
+selp.u32 %r13, 64, 128, %p5; selp.u32 %r14, 256, 512, %p6; vote.sync.uni.pred %p5, %p4, -1; selp.u32 %r15, 1024, 2048, %p5;
+redux.sync.add.u32 %r16, %r0, -1; bar.warp.sync -1; match.any.sync.b32 %r17, %r9, -1;
+add.u32 %r0, %r8, %r9; add.u32 %r0, %r0, %r10; add.u32 %r0, %r0, %r11; xor.b32 %r0, %r0, %r12; add.u32 %r0, %r0, %r13;
+add.u32 %r0, %r0, %r14; add.u32 %r0, %r0, %r15; xor.b32 %r0, %r0, %r16; add.u32 %r0, %r0, %r17;
+add.u32 %r1, %r1, 1; setp.lt.u32 %p1, %r1, 9; @%p1 bra loop;`);
+    assert.notEqual(left[0], left[33]);
+  });
+
+  it('shuffle in the interpreter where lanes are missing', () => {
+    same(`
+mov.u32 %r0, %t; mov.u32 %r1, 0; and.b32 %r2, %t, 1; setp.eq.u32 %p1, %r2, 0;
+loop: @%p1 bra even;
+add.u32 %r0, %r0, 3; xor.b32 %r3, %r0, 1; add.u32 %r3, %r3, %r1; shfl.sync.bfly.b32 %r4, %r3, 1, 31, -1; add.u32 %r0, %r0, %r4; bra.uni on;
+even: add.u32 %r0, %r0, 5; xor.b32 %r3, %r0, 2; add.u32 %r3, %r3, %r1; shfl.sync.bfly.b32 %r4, %r3, 1, 31, -1; add.u32 %r0, %r0, %r4;
+on: add.u32 %r1, %r1, 1; setp.lt.u32 %p2, %r1, 12; @%p2 bra loop;`);
+  });
+
+  it('convert halves', () => {
+    same(`
+mov.u32 %r0, 0; mad.lo.u32 %r1, %t, 683, %t; mov.u32 %r2, 0;
+loop: cvt.u16.u32 %h0, %r1; cvt.f32.f16 %f1, %h0; mov.b32 %r3, %f1; mul.lo.u32 %r4, %r1, 0x9e3779b9; mov.b32 %f2, %r4; cvt.rn.f16.f32 %h1, %f2;
+cvt.f32.bf16 %f3, %h0; mov.b32 %r5, %f3; mul.rn.f32 %f4, %f1, 0f3F804000; cvt.rn.f16.f32 %h2, %f4; mov.b32 %r6, {%h1, %h2};
+xor.b32 %r0, %r0, %r3; shf.l.wrap.b32 %r0, %r0, %r0, 7; xor.b32 %r0, %r0, %r5; shf.l.wrap.b32 %r0, %r0, %r0, 5; xor.b32 %r0, %r0, %r6;
+add.u32 %r1, %r1, 1; add.u32 %r2, %r2, 1; setp.lt.u32 %p1, %r2, 700; @%p1 bra loop;`);
+  });
+
+  it('raise the fault of a load that was read with another one, at its line', () => {
+    const text = kernel(`
+mov.u32 %r0, 0; mov.u32 %r1, 0; cvta.to.global.u64 %d1, %o;
+loop: ld.global.u32 %r2, [%d1]; add.u32 %r0, %r0, %r2;
+ld.global.u32 %r3, [%d1+256]; add.u32 %r0, %r0, %r3;
+add.u32 %r1, %r1, 1; setp.lt.u32 %p1, %r1, 20; @%p1 bra loop;`);
+    const fault = run(text, 'never').launches;
+    assert.match(fault[0] ?? '', /^error illegal address: line 15 block 0,0,0 thread 32,0,0/);
+    for (const way of ['always', 'check'] as const) assert.deepEqual(run(text, way).launches, fault);
+  });
+
   it('raise the fault of the lane, at its line', () => {
     const text = kernel(`
 mov.u32 %r1, 0; mov.u32 %r0, 0;

@@ -3,6 +3,7 @@
 #include <time.h>
 
 #include "cuda_calls.h"
+#include "host/backend/software/ptx/ptx.h"
 #include "host/backend/software/software.h"
 #include "wire/clock.h"
 
@@ -27,7 +28,7 @@ struct vgpu_turns vgpu_pace_turns(const struct vgpu_worker *worker) {
 
 uint64_t vgpu_pace_charge(struct vgpu_worker *worker, uint64_t elapsed) {
   const struct vgpu_turns turns = vgpu_pace_turns(worker);
-  const uint64_t used = computed(elapsed);
+  const uint64_t used = computed(elapsed) + ptx_compiler_used(software_of(worker)->compiler);
   vgpu_share_leave(&turns, used);
   return used;
 }

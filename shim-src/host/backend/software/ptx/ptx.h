@@ -116,6 +116,8 @@ const char *ptx_compiler_possible(void);
  */
 struct ptx_compiler *ptx_compiler_start(enum ptx_compile mode, bool (*confine)(void));
 /* Gives the count of functions that it has compiled, and of those it refused, and why it refused the last. */
+/* Nanoseconds of a processor that it has used since the last call, by answers that have come. */
+uint64_t ptx_compiler_used(struct ptx_compiler *compiler);
 const char *ptx_compiler_counts(struct ptx_compiler *compiler, uint32_t *compiled, uint32_t *refused);
 
 /*

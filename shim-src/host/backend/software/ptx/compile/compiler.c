@@ -12,6 +12,7 @@
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/time.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "host/backend/software/ptx/alu/alu.h"
@@ -55,10 +56,17 @@ static void compile(struct ptx_llvm *llvm, struct ptx_compiler_box *box, unsigne
   memcpy(box->why, why, sizeof why);
 }
 
+static uint64_t processor_time(void) {
+  struct timespec now;
+  if (clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now) != 0) return 0;
+  return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
 static _Noreturn void serve(int socket, struct ptx_compiler_box *box, unsigned char *code,
                             bool (*confine)(void)) {
   struct ptx_llvm *llvm = NULL;
   size_t used = 0;
+  uint64_t before = 0;
   char byte, why[256];
   while (read(socket, &byte, 1) == 1) {
     /* LLVM takes 60 MiB and a tenth of a second: it is loaded when a function is hot, before its text is
@@ -72,6 +80,9 @@ static _Noreturn void serve(int socket, struct ptx_compiler_box *box, unsigned c
     if (setitimer(ITIMER_PROF, &limit, NULL) != 0) _exit(1);
     compile(llvm, box, code, &used);
     setitimer(ITIMER_PROF, &none, NULL);
+    const uint64_t now = processor_time();
+    box->used = now - before;
+    before = now;
     if (write(socket, &byte, 1) != 1) break;
   }
   _exit(0);
@@ -150,6 +161,16 @@ bool ptx_compiler_ask(struct ptx_compiler *compiler, size_t length) {
   return false;
 }
 
+/* Charges an answer; the process that compiles cannot charge more than its limit. */
+static void charge(struct ptx_compiler *compiler, uint64_t used) {
+  const uint64_t most = SECONDS_OF_A_FUNCTION * 1000000000ull;
+  __atomic_fetch_add(&compiler->used, used < most ? used : most, __ATOMIC_RELAXED);
+}
+
+uint64_t ptx_compiler_used(struct ptx_compiler *compiler) {
+  return compiler == NULL ? 0 : __atomic_exchange_n(&compiler->used, 0, __ATOMIC_RELAXED);
+}
+
 enum ptx_answer ptx_compiler_answer(struct ptx_compiler *compiler, int milliseconds, ptx_region_code **code) {
   struct pollfd wait = {.fd = compiler->socket, .events = POLLIN};
   char byte;
@@ -158,10 +179,12 @@ enum ptx_answer ptx_compiler_answer(struct ptx_compiler *compiler, int milliseco
   if (ready == 0 || (ready < 0 && errno == EINTR)) return PTX_ANSWER_NONE;
   if (recv(compiler->socket, &byte, 1, MSG_DONTWAIT) != 1) {
     snprintf(compiler->why, sizeof compiler->why, "the compiler has ended");
+    charge(compiler, UINT64_MAX); /* it ends itself when a function has taken the limit */
     close(compiler->socket);
     compiler->socket = -1;
     return PTX_ANSWER_REFUSED;
   }
+  charge(compiler, compiler->box->used);
   memcpy(compiler->why, compiler->box->why, sizeof compiler->why);
   compiler->why[sizeof compiler->why - 1] = '\0';
   uint64_t entry = compiler->box->entry;

@@ -16,6 +16,7 @@
 struct ptx_compiler_box {
   uint64_t length; /* of the text */
   uint64_t entry;  /* the answer: the place of the code */
+  uint64_t used;   /* nanoseconds of the processor since the last answer */
   char why[256];   /* if there is none; else empty */
   char text[PTX_COMPILER_TEXT];
 };
@@ -30,6 +31,7 @@ struct ptx_compiler {
   struct ptx_function *function;
   struct ptx_compiled *compiled; /* without the code */
   uint32_t compiled_count, refused_count;
+  uint64_t used; /* nanoseconds that ptx_compiler_used has not returned yet */
   char why[256]; /* the last refusal */
 };
 

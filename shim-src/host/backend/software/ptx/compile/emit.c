@@ -21,7 +21,7 @@ uint32_t ptx_emit_value(struct ptx_emit *e, const char *format, ...) {
   return e->next++;
 }
 
-static uint32_t spread(struct ptx_emit *e, uint32_t bits, const char *scalar) {
+uint32_t ptx_emit_spread(struct ptx_emit *e, uint32_t bits, const char *scalar) {
   uint32_t one = ptx_emit_value(e, "insertelement <32 x i%u> poison, i%u %s, i32 0", bits, bits, scalar);
   return ptx_emit_value(e, "shufflevector <32 x i%u> %%v%u, <32 x i%u> poison, <32 x i32> zeroinitializer",
                         bits, one, bits);
@@ -31,7 +31,7 @@ uint32_t ptx_emit_splat(struct ptx_emit *e, uint32_t bits, uint64_t value) {
   char scalar[32];
   if (bits < 64) value &= (1ull << bits) - 1;
   snprintf(scalar, sizeof scalar, "%llu", (unsigned long long)value);
-  return spread(e, bits, scalar);
+  return ptx_emit_spread(e, bits, scalar);
 }
 
 /* Bits of the register at a place; a predicate has one for each lane. */
@@ -41,6 +41,7 @@ static uint32_t width_of(const struct ptx_emit *e, uint32_t place) {
 }
 
 uint32_t ptx_emit_read(struct ptx_emit *e, uint32_t reference, uint32_t bits) {
+  reference = ptx_plan_source(e->plan, reference);
   uint32_t place = reference & ~3u;
   if ((reference & 3) == REF_FRAME) {
     uint32_t have = width_of(e, place);
@@ -56,7 +57,7 @@ uint32_t ptx_emit_read(struct ptx_emit *e, uint32_t reference, uint32_t bits) {
     uint32_t one = ptx_emit_value(e, "load i%u, ptr %%v%u", bits, at);
     char scalar[16];
     snprintf(scalar, sizeof scalar, "%%v%u", one);
-    return spread(e, bits, scalar);
+    return ptx_emit_spread(e, bits, scalar);
   }
   uint64_t value = 0;
   memcpy(&value, e->constants + place, bits / 8);
@@ -74,7 +75,7 @@ uint32_t ptx_emit_lanes(struct ptx_emit *e, uint32_t value) {
   return ptx_emit_value(e, "bitcast i32 %%v%u to <32 x i1>", value);
 }
 
-static void write(struct ptx_emit *e, uint32_t reference, uint32_t bits, uint32_t value) {
+void ptx_emit_write(struct ptx_emit *e, uint32_t reference, uint32_t bits, uint32_t value) {
   uint32_t place = reference & ~3u;
   if (width_of(e, place) != bits) e->text.full = true;
   if (e->guard != 0) {
@@ -85,7 +86,7 @@ static void write(struct ptx_emit *e, uint32_t reference, uint32_t bits, uint32_
   SAY("store <32 x i%u> %%v%u, ptr %%s%u, align 64\n", bits, value, place);
 }
 
-static void write_predicate(struct ptx_emit *e, uint32_t reference, uint32_t value) {
+void ptx_emit_write_predicate(struct ptx_emit *e, uint32_t reference, uint32_t value) {
   uint32_t place = reference & ~3u;
   if ((reference & 3) != REF_FRAME) return;
   if (width_of(e, place) != 1) e->text.full = true;
@@ -98,15 +99,21 @@ static void write_predicate(struct ptx_emit *e, uint32_t reference, uint32_t val
   SAY("store i32 %%v%u, ptr %%s%u\n", value, place);
 }
 
-static uint32_t inverse(struct ptx_emit *e, uint32_t value) {
+uint32_t ptx_emit_inverse(struct ptx_emit *e, uint32_t value) {
   return ptx_emit_value(e, "xor i32 %%v%u, -1", value);
 }
 
-/* The lanes that a guard names, without regard to those that are active; 0: no guard. */
+/* The lanes that a guard and an arm name, without regard to those that are active; 0: all. */
 static uint32_t guard_of(struct ptx_emit *e, const struct ptx_instruction *in) {
-  if (in->guard == 0) return 0;
+  if (in->guard == 0) return e->part;
   uint32_t p = ptx_emit_value(e, "load i32, ptr %%s%u", in->guard & ~3u);
-  return (in->guard & 2) != 0 ? inverse(e, p) : p;
+  if ((in->guard & 2) != 0) p = ptx_emit_inverse(e, p);
+  return e->part == 0 ? p : ptx_emit_value(e, "and i32 %%v%u, %%v%u", p, e->part);
+}
+
+uint32_t ptx_emit_active(struct ptx_emit *e) {
+  return e->guards == 0 ? ptx_emit_value(e, "add i32 %%mask, 0")
+                        : ptx_emit_value(e, "and i32 %%v%u, %%mask", e->guards);
 }
 
 static void put(struct ptx_emit *e, uint32_t place, const char *lanes) {
@@ -147,71 +154,51 @@ static void move(void *data, uint32_t place, bool write) {
   if (!s->after && (!write || s->guarded)) put(s->e, place, "%mask");
 }
 
-/* With the frame's copies of the operands, for the lanes in %vLANES. */
-static void step(struct ptx_emit *e, const struct ptx_instruction *in, uint32_t pc, uint32_t lanes) {
-  struct stepping s = {.e = e, .guarded = in->guard != 0};
+void ptx_emit_step(struct ptx_emit *e, const struct ptx_instruction *in, uint32_t pc, uint32_t lanes) {
+  struct stepping s = {.e = e, .guarded = in->guard != 0 || e->part != 0};
   ptx_plan_visit(e->plan->function, in, move, &s);
   uint32_t done = ptx_emit_value(e, "call i32 %%step(ptr %%c, ptr %%r, i32 %u, i32 %%v%u)", pc, lanes);
   uint32_t fault = ptx_emit_value(e, "icmp eq i32 %%v%u, 0", done);
-  SAY("br i1 %%v%u, label %%fault, label %%q%u\nq%u:\n", fault, e->next, e->next);
+  SAY("br i1 %%v%u, label %%fault, label %%q%u, !prof !1\nq%u:\n", fault, e->next, e->next);
   e->next++;
   s.after = true;
   ptx_plan_visit(e->plan->function, in, move, &s);
 }
 
-static void see(struct ptx_emit *e, uint32_t weight) {
+/* For the counts of loops that may wait. */
+static void see(struct ptx_emit *e, const struct ptx_instruction *in) {
+  bool ordered = in->kind == K_ATOM || (in->m & ML_VOLATILE) != 0;
+  if (in->kind != K_LOAD && in->kind != K_ATOM) return;
   uint32_t seen = ptx_emit_value(e, "load i32, ptr %%seen");
-  SAY("store i32 %%v%u, ptr %%seen\n", ptx_emit_value(e, "or i32 %%v%u, %u", seen, weight));
-}
-
-/* Emits an access of all 32 lanes without `step`. False: this is not possible for the instruction. */
-static bool access(struct ptx_emit *e, const struct ptx_instruction *in, uint32_t pc, uint32_t *done) {
-  bool narrow = (in->m & ML_NARROW) != 0, store = in->kind == K_STORE, global = in->space != S_SHARED;
-  uint32_t bits = in->size * 8u, x = in->x_count == 1 ? e->plan->function->x[in->x] : PTX_NONE;
-  uint32_t a = narrow ? 32 : 64;
-  uint64_t offset = in->u.offset;
-  if (in->x_count != 1 || in->size != ML_REGISTER(in->m) || bits < 16 || bits > 64) return false;
-  if ((x & 3) != REF_FRAME || (in->a & 3) != REF_FRAME || (in->m & ML_VOLATILE) != 0) return false;
-  if (narrow && (global || ((offset >> 32) != 0 && (offset >> 32) != 0xffffffff))) return false;
-  if (in->space != S_SHARED && in->space != S_GLOBAL && in->space != S_GENERIC && in->space != S_CONST)
-    return false;
-  uint32_t place = x & ~3u;
-  uint32_t address = ptx_emit_read(e, in->a, a), value = store ? ptx_emit_read(e, x, bits) : 0;
-  char where[64], what[64];
-  if (global) {
-    uint32_t region = ptx_emit_value(e, "getelementptr i8, ptr %%regions, i64 %zu",
-                                     pc % PTX_REGION_CACHE * sizeof(struct ptx_region));
-    snprintf(where, sizeof where, "ptr %%v%u", region);
-  } else {
-    snprintf(where, sizeof where, "ptr %%shared, i64 %%size");
+  uint32_t more = ptx_emit_value(e, "or i32 %%v%u, %u", seen, ordered ? SPIN_ORDERED : SPIN_LOAD);
+  if (e->guards != 0) {
+    uint32_t none = ptx_emit_value(e, "icmp eq i32 %%v%u, 0", ptx_emit_active(e));
+    more = ptx_emit_value(e, "select i1 %%v%u, i32 %%v%u, i32 %%v%u", none, seen, more);
   }
-  if (store) snprintf(what, sizeof what, "<32 x i%u> %%v%u", bits, value);
-  else snprintf(what, sizeof what, "ptr %%s%u", place);
-  if (narrow) offset &= 0xffffffff;
-  *done = ptx_emit_value(e, "call i1 @%s%c%u_%u(ptr %%c, %s, <32 x i%u> %%v%u, i%u %llu, %s)",
-                         store ? "st" : "ld", global ? 'g' : 's', a, bits, what, a, address, a,
-                         (unsigned long long)offset, where);
-  return true;
+  SAY("store i32 %%v%u, ptr %%seen\n", more);
 }
 
 static void memory(struct ptx_emit *e, const struct ptx_instruction *in, uint32_t pc) {
-  uint32_t guards = guard_of(e, in), after = e->next++, slow = e->next++, fast = e->next++, begin = e->next++;
-  uint32_t lanes = guards == 0 ? ptx_emit_value(e, "add i32 %%mask, 0")
-                               : ptx_emit_value(e, "and i32 %%v%u, %%mask", guards);
-  if (guards != 0) {
-    uint32_t none = ptx_emit_value(e, "icmp eq i32 %%v%u, 0", lanes);
-    SAY("br i1 %%v%u, label %%l%u, label %%l%u\nl%u:\n", none, after, begin, begin);
+  see(e, in);
+  const struct ptx_fetched *f = in->kind == K_LOAD ? ptx_emit_load(e, in, pc) : NULL;
+  uint32_t slow, done;
+  if (f != NULL) {
+    uint32_t fast = e->next++;
+    slow = e->next++;
+    done = e->next++;
+    SAY("br i1 %%v%u, label %%l%u, label %%l%u, !prof !1\nl%u:\n", f->slow, slow, fast, fast);
+    for (uint32_t k = 0; k < in->x_count; k++)
+      ptx_emit_write(e, e->plan->function->x[in->x + k], ML_REGISTER(in->m) * 8, f->value[k]);
+    SAY("br label %%l%u\n", done);
+  } else if (in->kind != K_STORE || !ptx_emit_store(e, in, pc, &slow, &done)) {
+    slow = e->next++;
+    done = e->next++;
+    uint32_t none = ptx_emit_value(e, "icmp eq i32 %%v%u, 0", ptx_emit_active(e));
+    SAY("br i1 %%v%u, label %%l%u, label %%l%u\n", none, done, slow);
   }
-  if (in->kind == K_LOAD) see(e, (in->m & ML_VOLATILE) != 0 ? SPIN_ORDERED : SPIN_LOAD);
-  if (in->kind == K_ATOM) see(e, SPIN_ORDERED);
-  uint32_t full = ptx_emit_value(e, "icmp eq i32 %%v%u, -1", lanes), done = 0;
-  SAY("br i1 %%v%u, label %%l%u, label %%l%u\nl%u:\n", full, fast, slow, fast);
-  bool is_short = (in->kind == K_LOAD || in->kind == K_STORE) && access(e, in, pc, &done);
-  if (is_short) SAY("br i1 %%v%u, label %%l%u, label %%l%u\n", done, after, slow);
-  else SAY("br label %%l%u\n", slow);
   SAY("l%u:\n", slow);
-  step(e, in, pc, lanes);
-  SAY("br label %%l%u\nl%u:\n", after, after);
+  ptx_emit_step(e, in, pc, ptx_emit_active(e));
+  SAY("br label %%l%u\nl%u:\n", done, done);
 }
 
 /* ---- instructions -------------------------------------------------------- */
@@ -240,14 +227,14 @@ static void arithmetic(struct ptx_emit *e, const struct ptx_instruction *in, uin
     SAY("call void %%v%u(ptr %%bd, ptr %%v%u, ptr %%v%u, ptr %%v%u, i32 %u)\n", lanes, a, b, c, in->m);
     value = ptx_emit_value(e, "load <32 x i%u>, ptr %%bd, align 64", bits);
   }
-  write(e, in->d, bits, value);
+  ptx_emit_write(e, in->d, bits, value);
 }
 
 static uint32_t combined(struct ptx_emit *e, const struct ptx_instruction *in, uint32_t t) {
   static const char *const how[4] = {NULL, "and", "or", "xor"};
   if ((in->m & 3) == 0) return t;
   uint32_t c = ptx_emit_predicate(e, in->c);
-  if ((in->m & 4) != 0) c = inverse(e, c);
+  if ((in->m & 4) != 0) c = ptx_emit_inverse(e, c);
   return ptx_emit_value(e, "%s i32 %%v%u, %%v%u", how[in->m & 3], t, c);
 }
 
@@ -258,10 +245,10 @@ static bool comparison(struct ptx_emit *e, const struct ptx_instruction *in) {
   uint32_t first = combined(e, in, t);
   if (in->x_count > 0) {
     /* The interpreter writes the second one before, and the first one may be the same register. */
-    uint32_t second = combined(e, in, inverse(e, t));
-    write_predicate(e, e->plan->function->x[in->x], second);
+    uint32_t second = combined(e, in, ptx_emit_inverse(e, t));
+    ptx_emit_write_predicate(e, e->plan->function->x[in->x], second);
   }
-  write_predicate(e, in->d, first);
+  ptx_emit_write_predicate(e, in->d, first);
   return true;
 }
 
@@ -272,9 +259,9 @@ static void predicates(struct ptx_emit *e, const struct ptx_instruction *in) {
     uint32_t b = ptx_emit_predicate(e, in->b);
     r = ptx_emit_value(e, "%s i32 %%v%u, %%v%u", how[in->m], r, b);
   } else if (in->m == P_NOT) {
-    r = inverse(e, r);
+    r = ptx_emit_inverse(e, r);
   }
-  write_predicate(e, in->d, r);
+  ptx_emit_write_predicate(e, in->d, r);
 }
 
 static void parameter(struct ptx_emit *e, const struct ptx_instruction *in) {
@@ -288,32 +275,23 @@ static void parameter(struct ptx_emit *e, const struct ptx_instruction *in) {
                            held);
     char scalar[16];
     snprintf(scalar, sizeof scalar, "%%v%u", one);
-    write(e, e->plan->function->x[in->x + k], held, spread(e, held, scalar));
+    ptx_emit_write(e, e->plan->function->x[in->x + k], held, ptx_emit_spread(e, held, scalar));
   }
 }
 
 static void instruction(struct ptx_emit *e, uint32_t pc) {
   const struct ptx_instruction *in = &e->plan->code[pc];
   e->opaque = in->control > 1;
-  if (in->kind == K_LOAD || in->kind == K_STORE || in->kind == K_ATOM) {
-    memory(e, in, pc);
-    return;
-  }
-  if (ptx_plan_steps(in)) {
-    memory(e, in, pc);
-    return;
-  }
   e->guards = guard_of(e, in);
   e->guard = e->guards == 0 ? 0 : ptx_emit_lanes(e, e->guards);
+  bool done = in->kind == K_SPECIAL && ptx_emit_special(e, in);
+  if (!done && ptx_plan_steps(in)) memory(e, in, pc);
   switch (in->kind) {
     case K_ALU:
       arithmetic(e, in, pc);
       break;
     case K_SETP:
-      if (!comparison(e, in)) {
-        e->guard = 0;
-        memory(e, in, pc);
-      }
+      if (!comparison(e, in)) memory(e, in, pc);
       break;
     case K_PRED:
       predicates(e, in);
@@ -321,8 +299,15 @@ static void instruction(struct ptx_emit *e, uint32_t pc) {
     case K_LOAD_KERNEL_PARAM:
       parameter(e, in);
       break;
+    case K_SHFL:
+    case K_VOTE:
+    case K_MATCH:
+    case K_REDUX:
+    case K_ELECT:
+      ptx_emit_meeting(e, in, pc);
+      break;
     default:
-      break; /* a label */
+      break; /* a label, or a barrier of the warp, whose lanes are together */
   }
   e->guard = e->guards = 0;
 }
@@ -355,6 +340,39 @@ static void go(struct ptx_emit *e, uint32_t b, uint32_t next) {
   else leave(e, p->dirty_end, b, p->live, next, p->blocks[next].from);
 }
 
+static void straight(struct ptx_emit *e, uint32_t from, uint32_t to) {
+  memset(e->fetched, 0, sizeof e->fetched);
+  e->end = to;
+  for (uint32_t pc = from; pc < to; pc++) instruction(e, pc);
+  memset(e->fetched, 0, sizeof e->fetched);
+}
+
+/* Lanes disagree at a branch: both arms are carried out, each for its lanes. */
+static void part(struct ptx_emit *e, uint32_t b, uint32_t taken) {
+  const struct ptx_plan *p = e->plan;
+  SAY("h%u:\n", b);
+  uint32_t turns = ptx_emit_value(e, "load i32, ptr %%turns");
+  uint32_t left = ptx_emit_value(e, "sub i32 %%v%u, 1", turns);
+  uint32_t stop = ptx_emit_value(e, "icmp eq i32 %%v%u, 0", left);
+  for (uint32_t k = 0; k < 2; k++) { /* an arm that begins where others wait */
+    if (p->blocks[b].arm[k] == PTX_NO_PC) continue;
+    uint32_t meets =
+        ptx_emit_value(e, "icmp eq i32 %%reconvergence, %u", p->blocks[p->blocks[b].arm[k]].from);
+    stop = ptx_emit_value(e, "or i1 %%v%u, %%v%u", stop, meets);
+  }
+  SAY("br i1 %%v%u, label %%x%u, label %%s%u, !prof !1\ns%u:\n", stop, b, b, b);
+  SAY("store i32 %%v%u, ptr %%turns\n", left);
+  uint32_t others = ptx_emit_value(e, "and i32 %%v%u, %%mask", ptx_emit_inverse(e, taken));
+  for (uint32_t k = 0; k < 2; k++) {
+    if (p->blocks[b].arm[k] == PTX_NO_PC) continue;
+    const struct ptx_plan_block *arm = &p->blocks[p->blocks[b].arm[k]];
+    e->part = k == 0 ? others : taken;
+    straight(e, arm->from, arm->to - (p->code[arm->to - 1].kind == K_BRA));
+    e->part = 0;
+  }
+  go(e, b, p->blocks[b].next[2]);
+}
+
 static void branch(struct ptx_emit *e, uint32_t b, uint32_t pc) {
   const struct ptx_plan *p = e->plan;
   const struct ptx_instruction *in = &p->code[pc];
@@ -365,7 +383,10 @@ static void branch(struct ptx_emit *e, uint32_t b, uint32_t pc) {
     uint32_t none = ptx_emit_value(e, "icmp eq i32 %%v%u, 0", taken);
     SAY("br i1 %%v%u, label %%n%u, label %%t%u\nt%u:\n", none, b, b, b);
     uint32_t all = ptx_emit_value(e, "icmp eq i32 %%v%u, %%mask", taken);
-    SAY("br i1 %%v%u, label %%a%u, label %%x%u\na%u:\n", all, b, b, b);
+    bool arms = p->blocks[b].arm[0] != PTX_NO_PC;
+    SAY("br i1 %%v%u, label %%a%u, label %%%c%u\n", all, b, arms ? 'h' : 'x', b);
+    if (arms) part(e, b, taken);
+    SAY("a%u:\n", b);
   }
   uint32_t turns = ptx_emit_value(e, "load i32, ptr %%turns");
   uint32_t left = ptx_emit_value(e, "sub i32 %%v%u, 1", turns);
@@ -378,13 +399,13 @@ static void branch(struct ptx_emit *e, uint32_t b, uint32_t pc) {
     uint32_t most = ptx_emit_value(e, "icmp uge i32 %%v%u, %u", sum, SPIN_MOST);
     uint32_t waits = ptx_emit_value(e, "and i1 %%v%u, %%v%u", any, most);
     uint32_t stop = ptx_emit_value(e, "or i1 %%v%u, %%v%u", over, waits);
-    SAY("br i1 %%v%u, label %%x%u, label %%g%u\ng%u:\n", stop, b, b, b);
+    SAY("br i1 %%v%u, label %%x%u, label %%g%u, !prof !1\ng%u:\n", stop, b, b, b);
     SAY("store i32 %%v%u, ptr %%spun\nstore i32 0, ptr %%seen\n", sum);
     uint32_t rounds = ptx_emit_value(e, "load i32, ptr %%rounds");
     uint32_t once = ptx_emit_value(e, "zext i1 %%v%u to i32", any);
     SAY("store i32 %%v%u, ptr %%rounds\n", ptx_emit_value(e, "or i32 %%v%u, %%v%u", rounds, once));
   } else {
-    SAY("br i1 %%v%u, label %%x%u, label %%g%u\ng%u:\n", over, b, b, b);
+    SAY("br i1 %%v%u, label %%x%u, label %%g%u, !prof !1\ng%u:\n", over, b, b, b);
   }
   SAY("store i32 %%v%u, ptr %%turns\n", left);
   go(e, b, p->blocks[b].next[1]);
@@ -406,18 +427,22 @@ static void block(struct ptx_emit *e, uint32_t b) {
     SAY("br i1 %%v%u, label %%m%u, label %%e%u\nm%u:\n", meets, b, b, b);
     leave(e, p->dirty, b, p->live, b, pc);
     pc++;
+  } else if (block->meets) {
+    uint32_t members;
+    memcpy(&members, e->constants + (ptx_plan_members(p, &p->code[pc]) & ~3u), sizeof members);
+    uint32_t away = ptx_emit_value(e, "and i32 %%v%u, %%living", ptx_emit_value(e, "xor i32 %%mask, -1"));
+    uint32_t missing = ptx_emit_value(e, "and i32 %%v%u, %u", away, members);
+    uint32_t none = ptx_emit_value(e, "icmp eq i32 %%v%u, 0", missing);
+    SAY("br i1 %%v%u, label %%e%u, label %%m%u\nm%u:\n", none, b, b, b);
+    leave(e, p->dirty, b, p->live, b, pc);
   } else {
     SAY("br label %%e%u\n", b);
   }
   SAY("e%u:\n", b);
-  for (; pc < block->to; pc++) {
-    if (p->code[pc].kind == K_BRA) {
-      branch(e, b, pc);
-      return;
-    }
-    instruction(e, pc);
-  }
-  go(e, b, block->next[0]);
+  bool branches = p->code[block->to - 1].kind == K_BRA;
+  straight(e, pc, block->to - branches);
+  if (branches) branch(e, b, block->to - 1);
+  else go(e, b, block->next[0]);
 }
 
 static void begin(struct ptx_emit *e) {
@@ -431,6 +456,10 @@ static void begin(struct ptx_emit *e) {
       {"regions", "ptr", offsetof(struct ptx_region_call, regions)},
       {"step", "ptr", offsetof(struct ptx_region_call, step)},
       {"code", "ptr", offsetof(struct ptx_region_call, code)},
+      {"alu", "ptr", offsetof(struct ptx_region_call, alu)},
+      {"tid", "ptr", offsetof(struct ptx_region_call, tid)},
+      {"block", "ptr", offsetof(struct ptx_region_call, block)},
+      {"living", "i32", offsetof(struct ptx_region_call, living)},
       {"mask", "i32", offsetof(struct ptx_region_call, mask)},
       {"entry", "i32", offsetof(struct ptx_region_call, entry)},
       {"reconvergence", "i32", offsetof(struct ptx_region_call, reconvergence)},
@@ -456,8 +485,9 @@ static void begin(struct ptx_emit *e) {
         name, counts[i].offset, name, name, name);
     SAY("store i32 %%i_%s, ptr %%%s\n", name, name);
   }
-  for (const char *buffer = "dabc"; *buffer != '\0'; buffer++)
-    SAY("%%b%c = alloca <32 x i64>, align 256\n", *buffer);
+  SAY("%%bd = alloca <64 x i64>, align 64\n");
+  for (const char *buffer = "oabc"; *buffer != '\0'; buffer++)
+    SAY("%%b%c = alloca <32 x i64>, align 64\n", *buffer);
   for (uint32_t n = 0; n < p->place_count; n++) {
     uint32_t bits = width_of(e, p->places[n]);
     if (bits == 1) SAY("%%s%u = alloca i32\n", p->places[n]);
@@ -485,6 +515,6 @@ bool ptx_emit_function(struct ptx_emit *e) {
   for (uint32_t b = 0; b < e->plan->block_count && !e->text.full; b++) {
     if (e->plan->blocks[b].compiled) block(e, b);
   }
-  SAY("}\n");
+  SAY("}\n!0 = !{!\"branch_weights\", i32 4000, i32 1}\n!1 = !{!\"branch_weights\", i32 1, i32 4000}\n");
   return !e->text.full;
 }

@@ -7,6 +7,14 @@
 
 #define PTX_REGION_SYMBOL "region"
 
+#define PTX_FETCHED 16u
+#define PTX_FETCHED_ELEMENTS 4u
+/* A load whose values were read by an earlier instruction of its block. */
+struct ptx_fetched {
+  uint32_t pc, slow; /* an i1 that is true if `step` must be called; 0: no load */
+  uint32_t value[PTX_FETCHED_ELEMENTS];
+};
+
 struct ptx_emit {
   struct ptx_text text;
   const struct ptx_plan *plan;
@@ -15,6 +23,10 @@ struct ptx_emit {
   bool opaque;    /* constants are loaded, so that LLVM does not compute with them in its own rounding mode */
   uint32_t guard; /* value of the present instruction's guard, as <32 x i1>; 0: none */
   uint32_t guards; /* the same as i32 */
+  uint32_t part;   /* lanes, as i32, for which an arm of a branch is carried out; 0: all that are active */
+  uint32_t end;    /* pc behind the present straight instructions */
+  struct ptx_fetched fetched[PTX_FETCHED];
+  uint32_t fetched_count;
 };
 
 /* Writes the text of the planned function. False: it did not fit. */
@@ -35,6 +47,29 @@ uint32_t ptx_emit_read(struct ptx_emit *e, uint32_t reference, uint32_t bits);
 uint32_t ptx_emit_predicate(struct ptx_emit *e, uint32_t reference);
 /* i32 as <32 x i1>. */
 uint32_t ptx_emit_lanes(struct ptx_emit *e, uint32_t value);
+
+/* A scalar in each lane, as it is written. */
+uint32_t ptx_emit_spread(struct ptx_emit *e, uint32_t bits, const char *scalar);
+uint32_t ptx_emit_inverse(struct ptx_emit *e, uint32_t value);
+/* Writes a register, for the lanes of the guard. */
+void ptx_emit_write(struct ptx_emit *e, uint32_t reference, uint32_t bits, uint32_t value);
+void ptx_emit_write_predicate(struct ptx_emit *e, uint32_t reference, uint32_t value);
+/* Calls the interpreter for the instruction, with the frame's copies of the operands. */
+void ptx_emit_step(struct ptx_emit *e, const struct ptx_instruction *in, uint32_t pc, uint32_t lanes);
+
+/* emit_lanes.c: false: only `step` can do it. */
+bool ptx_emit_special(struct ptx_emit *e, const struct ptx_instruction *in);
+/* An operation of the warp's lanes, which are all here. */
+void ptx_emit_meeting(struct ptx_emit *e, const struct ptx_instruction *in, uint32_t pc);
+
+/* The lanes that carry out the present instruction, as i32. */
+uint32_t ptx_emit_active(struct ptx_emit *e);
+
+/* emit_memory.c: NULL or false: only `step` can carry out the access. */
+const struct ptx_fetched *ptx_emit_load(struct ptx_emit *e, const struct ptx_instruction *in, uint32_t pc);
+/* The text goes on behind the label `done`; at the label `slow`, `step` must be called. */
+bool ptx_emit_store(struct ptx_emit *e, const struct ptx_instruction *in, uint32_t pc, uint32_t *slow,
+                    uint32_t *done);
 
 /* emit_prelude.c: the functions that the text calls. */
 void ptx_emit_prelude(struct ptx_text *text);

@@ -293,7 +293,28 @@ static uint32_t floating(struct ptx_emit *e, const struct ptx_instruction *in, c
 #undef B
 #undef C
 
+/* Between floats and 16 bits, if that does not round, or to the nearest. */
+static uint32_t halved(struct ptx_emit *e, const struct ptx_instruction *in, const struct operation *o) {
+  if ((in->m & (M_SAT | M_RELU)) != 0) return 0;
+  if (o->type == T_F32 && o->from == T_F16) {
+    uint32_t x = ptx_emit_read(e, in->a, 16);
+    return from_float(e, 32, ptx_emit_value(e, "call <32 x float> @widen(<32 x i16> %%v%u)", x));
+  }
+  if (o->type == T_F32 && o->from == T_BF16) {
+    uint32_t x = cast(e, "zext", 16, ptx_emit_read(e, in->a, 16), 32);
+    x = flushed(e, two(e, "shl", 32, x, ptx_emit_splat(e, 32, 16)), in->m);
+    return choose(e, 32, is_nan32(e, x), ptx_emit_splat(e, 32, 0x7fffffff), x);
+  }
+  if (o->type != T_F16 || o->from != T_F32 || (in->m & M_ROUND) > M_RN) return 0;
+  uint32_t x = to_float(e, 32, ptx_emit_read(e, in->a, 32));
+  uint32_t nan = ptx_emit_value(e, "fcmp uno <32 x float> %%v%u, %%v%u", x, x);
+  uint32_t h = ptx_emit_value(e, "call <32 x i16> @narrow(<32 x float> %%v%u)", x);
+  return choose(e, 16, nan, ptx_emit_splat(e, 16, 0x7fff), h);
+}
+
 static uint32_t converted(struct ptx_emit *e, const struct ptx_instruction *in, const struct operation *o) {
+  uint32_t half = halved(e, in, o);
+  if (half != 0) return half;
   if (!is_integer(o->from) || (in->m & M_SAT) != 0) return 0;
   uint32_t bytes = ptx_type_bytes((enum ptx_type)o->from), from = bytes * 8, held = bytes == 1 ? 16 : from;
   uint32_t x = ptx_emit_read(e, in->a, held);

@@ -55,6 +55,7 @@ enum {
   X(LLVMErrorRef, LLVMRunPasses,                                                                             \
     (LLVMModuleRef, const char *, LLVMTargetMachineRef, LLVMPassBuilderOptionsRef))                          \
   X(char *, LLVMGetErrorMessage, (LLVMErrorRef))                                                             \
+  X(void, LLVMDisposeErrorMessage, (char *))                                                                 \
   X(LLVMBool, LLVMTargetMachineEmitToMemoryBuffer,                                                           \
     (LLVMTargetMachineRef, LLVMModuleRef, int, char **, LLVMMemoryBufferRef *))                              \
   X(const char *, LLVMGetBufferStart, (LLVMMemoryBufferRef))                                                 \
@@ -68,9 +69,11 @@ struct ptx_llvm {
 };
 
 #define TRIPLE "x86_64-unknown-linux-gnu"
-#define PASSES                                                                                               \
-  "always-inline,function(sroa,early-cse<memssa>,instcombine,simplifycfg,loop-mssa(licm),gvn,dse,"           \
-  "instcombine,simplifycfg)"
+#define PASSES(combine)                                                                                      \
+  "always-inline,function(sroa,early-cse<memssa>," combine ",simplifycfg,loop-mssa(licm),gvn,dse," combine   \
+  ",simplifycfg)"
+/* From 18 on, the combiner ends the process if it has more to do, unless it is asked not to look. */
+static const char *const passes[2] = {PASSES("instcombine<no-verify-fixpoint>"), PASSES("instcombine")};
 
 const char *ptx_llvm_library(void) {
 #if defined(__x86_64__)
@@ -128,7 +131,11 @@ struct ptx_llvm *ptx_llvm_open(const char *library, const char *cpu, char *why, 
 static unsigned char *object_of(struct ptx_llvm *llvm, LLVMModuleRef module, size_t *size, char *why,
                                 size_t why_size) {
   LLVMPassBuilderOptionsRef options = llvm->LLVMCreatePassBuilderOptions();
-  LLVMErrorRef error = llvm->LLVMRunPasses(module, PASSES, llvm->machine, options);
+  LLVMErrorRef error = llvm->LLVMRunPasses(module, passes[0], llvm->machine, options);
+  if (error != NULL) { /* an older one, which does not know the name and has changed nothing */
+    llvm->LLVMDisposeErrorMessage(llvm->LLVMGetErrorMessage(error));
+    error = llvm->LLVMRunPasses(module, passes[1], llvm->machine, options);
+  }
   llvm->LLVMDisposePassBuilderOptions(options);
   if (error != NULL) {
     snprintf(why, why_size, "%s", llvm->LLVMGetErrorMessage(error));

@@ -3,10 +3,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "host/backend/software/ptx/alu/alu.h"
 #include "host/backend/software/ptx/modes.h"
 #include "host/backend/software/ptx/special.h"
 
 #define MOST_PLACES 4096u
+#define MOST_ARM 32u    /* instructions that a branch carries out with a mask */
 #define LEAST_LENGTH 6u /* instructions of an entry that is worth the way into compiled code */
 
 void ptx_plan_visit(const struct ptx_function *f, const struct ptx_instruction *in, ptx_place_visitor *visit,
@@ -58,9 +60,44 @@ bool ptx_plan_steps(const struct ptx_instruction *in) {
   }
 }
 
-static bool compiles(const struct ptx_instruction *in, uint32_t control) {
-  if (in->control != 0 && in->control != control) return false;
+uint32_t ptx_plan_source(const struct ptx_plan *p, uint32_t reference) {
+  if ((reference & 3) != REF_FRAME) return reference;
+  uint32_t constant = p->constant[reference / 64];
+  return constant == PTX_NONE ? reference : constant;
+}
+
+/* The first instructions of a function, which are carried out before all others, move constants. */
+static bool find_constants(struct ptx_plan *p) {
+  const struct ptx_alu *alu = ptx_alu_best();
+  uint32_t units = p->function->frame_bytes / 64 + 1;
+  p->constant = malloc(units * sizeof *p->constant);
+  if (p->constant == NULL) return false;
+  for (uint32_t i = 0; i < units; i++) p->constant[i] = PTX_NONE;
+  for (uint32_t pc = 0; pc < p->function->settles; pc++) {
+    const struct ptx_instruction *in = &p->code[pc];
+    bool moves = false;
+    for (uint32_t type = 0; type < T_TYPES; type++)
+      moves =
+          moves || (in->kind == K_ALU && in->u.lanes != NULL && alu->operation[OP_MOV][type] == in->u.lanes);
+    if (moves && (in->d & 3) == REF_FRAME && (in->a & 3) == REF_CONSTANT) p->constant[in->d / 64] = in->a;
+  }
+  return true;
+}
+
+uint32_t ptx_plan_members(const struct ptx_plan *p, const struct ptx_instruction *in) {
+  return ptx_plan_source(p, in->kind == K_WARP_BARRIER ? in->a : p->function->x[in->x]);
+}
+
+static bool compiles(const struct ptx_plan *p, const struct ptx_instruction *in) {
+  if (in->control != 0 && in->control != p->control) return false;
   switch (in->kind) {
+    case K_SHFL:
+    case K_VOTE:
+    case K_MATCH:
+    case K_REDUX:
+    case K_ELECT:
+    case K_WARP_BARRIER:
+      return in->guard == 0 && (in->m & MW_SYNC) != 0 && (ptx_plan_members(p, in) & 3) == REF_CONSTANT;
     case K_ALU:
     case K_SETP:
     case K_PRED:
@@ -84,6 +121,37 @@ static uint32_t frequent_control(const struct ptx_function *f, const struct ptx_
   return best;
 }
 
+bool ptx_plan_meets(const struct ptx_instruction *in) {
+  return in->kind == K_SHFL || in->kind == K_VOTE || in->kind == K_MATCH || in->kind == K_REDUX ||
+         in->kind == K_ELECT || in->kind == K_WARP_BARRIER;
+}
+
+/* A short block without ways out that ends at a join. */
+static bool is_arm(const struct ptx_plan *p, uint32_t b, uint32_t join) {
+  if (b == PTX_NO_PC || join == PTX_NO_PC || b >= join) return false;
+  const struct ptx_plan_block *block = &p->blocks[b];
+  const struct ptx_instruction *last = &p->code[block->to - 1];
+  bool jumps = last->kind == K_BRA;
+  return block->compiled && !block->meets && block->to - block->from <= MOST_ARM &&
+         (!jumps || last->guard == 0) && block->next[jumps] == join;
+}
+
+static void find_arms(struct ptx_plan *p, const uint32_t *block_of) {
+  for (uint32_t b = 0; b < p->block_count; b++) {
+    struct ptx_plan_block *block = &p->blocks[b];
+    const struct ptx_instruction *last = &p->code[block->to - 1];
+    if (!block->compiled || last->kind != K_BRA || last->guard == 0 || last->join >= p->function->code_count)
+      continue;
+    uint32_t join = block_of[last->join], on = block->next[0], to = block->next[1];
+    if (p->blocks[join].from != last->join || join <= b || on <= b || to <= b || !is_arm(p, on, join))
+      continue;
+    if (to != join && (to == on || !is_arm(p, to, join))) continue;
+    block->arm[0] = on;
+    if (to != join) block->arm[1] = to;
+    block->next[2] = join;
+  }
+}
+
 static bool make_blocks(struct ptx_plan *p) {
   const struct ptx_function *f = p->function;
   uint32_t count = f->code_count;
@@ -98,16 +166,20 @@ static bool make_blocks(struct ptx_plan *p) {
   leads[f->settles] = leads[0] = 1;
   for (uint32_t pc = 0; pc < count; pc++) {
     const struct ptx_instruction *in = &p->code[pc];
-    bool foreign = !compiles(in, p->control) || pc < f->settles;
-    if (in->kind == K_LABEL || foreign) leads[pc] = 1;
-    if (in->kind == K_BRA || foreign) leads[pc + 1] = 1;
+    bool alone = !compiles(p, in) || pc < f->settles || ptx_plan_meets(in);
+    if (in->kind == K_LABEL || alone) leads[pc] = 1;
+    if (in->kind == K_BRA || alone) leads[pc + 1] = 1;
     if (in->kind == K_BRA) leads[in->target] = 1;
     for (uint32_t i = 0; in->kind == K_BRX && i < in->x_count; i++) leads[f->x[in->x + i]] = 1;
   }
   for (uint32_t pc = 0; pc < count; pc++) {
     if (leads[pc]) {
-      p->blocks[p->block_count] = (struct ptx_plan_block){.from = pc, .next = {PTX_NO_PC, PTX_NO_PC}};
-      p->blocks[p->block_count++].compiled = compiles(&p->code[pc], p->control) && pc >= f->settles;
+      struct ptx_plan_block *block = &p->blocks[p->block_count++];
+      *block = (struct ptx_plan_block){.from = pc,
+                                       .meets = ptx_plan_meets(&p->code[pc]),
+                                       .compiled = compiles(p, &p->code[pc]) && pc >= f->settles,
+                                       .next = {PTX_NO_PC, PTX_NO_PC, PTX_NO_PC},
+                                       .arm = {PTX_NO_PC, PTX_NO_PC}};
     }
     block_of[pc] = p->block_count - 1;
     p->blocks[p->block_count - 1].to = pc + 1;
@@ -121,6 +193,7 @@ static bool make_blocks(struct ptx_plan *p) {
     if (!ends) block->next[0] = block_of[block->to];
     if (last->kind == K_BRA) block->next[1] = block_of[last->target];
   }
+  find_arms(p, block_of);
   free(leads);
   free(block_of);
   return true;
@@ -143,7 +216,9 @@ static void choose_entries(struct ptx_plan *p) {
   for (uint32_t b = 0; b < p->block_count; b++) {
     struct ptx_plan_block *block = &p->blocks[b];
     uint32_t pc = block->from + (p->code[block->from].kind == K_LABEL);
-    if (!block->compiled || pc == block->to || p->code[pc].guard != 0 || p->code[pc].kind == K_BRA) continue;
+    if (!block->compiled || pc == block->to || p->code[pc].guard != 0 || p->code[pc].kind == K_BRA ||
+        ptx_plan_meets(&p->code[pc]))
+      continue;
     if (length(p, b) < LEAST_LENGTH) continue;
     block->entered = true;
     block->entry = p->entry_count++;
@@ -207,7 +282,7 @@ static bool backward(const struct ptx_plan *p, uint64_t *in, uint64_t *out, cons
     for (uint32_t i = 0; i < p->words; i++) {
       size_t at = (size_t)b * p->words + i;
       uint64_t follow = only_compiled ? out[at] : 0;
-      for (uint32_t k = 0; k < 2; k++) {
+      for (uint32_t k = 0; k < 3; k++) {
         uint32_t next = p->blocks[b].next[k];
         if (next != PTX_NO_PC && (!only_compiled || p->blocks[next].compiled))
           follow |= in[(size_t)next * p->words + i];
@@ -244,6 +319,15 @@ static bool solve(struct ptx_plan *p) {
       struct scan w = {.p = p, .define = written + at};
       if (p->blocks[b].compiled) ptx_plan_visit(p->function, &p->code[pc], see_write, &w);
     }
+    for (uint32_t k = 0; k < 2; k++) {
+      uint32_t arm = p->blocks[b].arm[k];
+      for (uint32_t pc = arm == PTX_NO_PC ? 0 : p->blocks[arm].from;
+           arm != PTX_NO_PC && pc < p->blocks[arm].to; pc++) {
+        struct scan s = {p, use + at, define + at, true}, w = {.p = p, .define = written + at};
+        ptx_plan_visit(p->function, &p->code[pc], see, &s);
+        ptx_plan_visit(p->function, &p->code[pc], see_write, &w);
+      }
+    }
   }
   while (backward(p, p->live, p->live_end, use, define, false)) continue;
   /* A branch where the code leaves is carried out by the interpreter, which reads its guard. */
@@ -261,7 +345,7 @@ static bool solve(struct ptx_plan *p) {
       for (uint32_t i = 0; i < p->words; i++) {
         size_t at = (size_t)b * p->words + i;
         p->dirty_end[at] = p->dirty[at] | written[at];
-        for (uint32_t k = 0; k < 2; k++) {
+        for (uint32_t k = 0; k < 3; k++) {
           uint32_t next = p->blocks[b].next[k];
           if (next == PTX_NO_PC || !p->blocks[next].compiled) continue;
           uint64_t *to = &p->dirty[(size_t)next * p->words + i];
@@ -282,12 +366,12 @@ static bool solve(struct ptx_plan *p) {
     if (!block->compiled) continue;
     for (uint32_t i = 0; i < p->words; i++) {
       size_t at = (size_t)b * p->words + i;
-      if (p->code[block->from].kind == K_LABEL) use[at] |= p->dirty[at] & p->live[at];
+      if (p->code[block->from].kind == K_LABEL || block->meets) use[at] |= p->dirty[at] & p->live[at];
       uint64_t wanted = last->kind == K_BRA ? p->live_end[at] : 0;
-      if (block->next[0] != PTX_NO_PC && !p->blocks[block->next[0]].compiled)
-        wanted |= p->live[(size_t)block->next[0] * p->words + i];
-      if (block->next[1] != PTX_NO_PC && !p->blocks[block->next[1]].compiled)
-        wanted |= p->live[(size_t)block->next[1] * p->words + i];
+      for (uint32_t k = 0; k < 3; k++) {
+        uint32_t next = block->next[k];
+        if (next != PTX_NO_PC && !p->blocks[next].compiled) wanted |= p->live[(size_t)next * p->words + i];
+      }
       leaves[at] = p->dirty_end[at] & wanted;
     }
   }
@@ -306,7 +390,7 @@ bool ptx_plan_make(struct ptx_plan *plan, const struct ptx_function *f, const st
   *plan = (struct ptx_plan){.function = f, .code = code};
   if (f->code_count > PTX_PLAN_INSTRUCTIONS || f->widths == NULL) return false;
   plan->control = frequent_control(f, code);
-  if (make_blocks(plan) && name_places(plan)) {
+  if (find_constants(plan) && make_blocks(plan) && name_places(plan)) {
     choose_entries(plan);
     if (plan->entry_count > 0 && solve(plan)) return true;
   }
@@ -318,6 +402,7 @@ void ptx_plan_free(struct ptx_plan *plan) {
   free(plan->blocks);
   free(plan->places);
   free(plan->number);
+  free(plan->constant);
   free(plan->live); /* with the other sets */
   *plan = (struct ptx_plan){0};
 }

@@ -11,7 +11,13 @@ struct ptx_plan_block {
   bool compiled;     /* false: one instruction that the interpreter carries out */
   bool entered;      /* the interpreter can enter it, behind its label */
   uint32_t entry;    /* its number */
-  uint32_t next[2];  /* blocks that can follow; PTX_NO_PC: none */
+  bool meets;        /* it begins with an operation of the warp's lanes, for which some can be missing */
+  uint32_t next[3];  /* blocks that can follow; PTX_NO_PC: none */
+  /*
+   * If lanes disagree at the branch at its end: the blocks that are carried out with a mask, for the lanes
+   * that go on and for those that branch, before all continue at next[2]. PTX_NO_PC: none.
+   */
+  uint32_t arm[2];
 };
 
 /*
@@ -24,9 +30,10 @@ struct ptx_plan {
   const struct ptx_instruction *code;
   struct ptx_plan_block *blocks;
   uint32_t block_count, entry_count;
-  uint32_t control; /* of all float instructions that are compiled; 0: there are none */
-  uint32_t *places; /* offsets in the frame */
-  uint32_t *number; /* of a place, by offset / 64 */
+  uint32_t control;   /* of all float instructions that are compiled; 0: there are none */
+  uint32_t *places;   /* offsets in the frame */
+  uint32_t *number;   /* of a place, by offset / 64 */
+  uint32_t *constant; /* of a place that has one, else PTX_NONE */
   uint32_t place_count, words;
   uint64_t *live, *live_end, *dirty, *dirty_end, *needed;
 };
@@ -42,6 +49,13 @@ void ptx_plan_visit(const struct ptx_function *f, const struct ptx_instruction *
 
 /* True if the register at a place is needed at a pc where compiled code can leave. */
 bool ptx_plan_live(const struct ptx_plan *plan, uint32_t pc, uint32_t place);
+
+/* The constant that a register is set to once and for all, else the reference itself. */
+uint32_t ptx_plan_source(const struct ptx_plan *plan, uint32_t reference);
+/* An operation of the warp's lanes, which must all come. */
+bool ptx_plan_meets(const struct ptx_instruction *in);
+/* The lanes that must come to an operation of the warp: a reference. */
+uint32_t ptx_plan_members(const struct ptx_plan *plan, const struct ptx_instruction *in);
 
 /* An instruction that compiled code carries out through `step`. */
 bool ptx_plan_steps(const struct ptx_instruction *in);

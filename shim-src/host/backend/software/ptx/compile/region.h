@@ -8,6 +8,7 @@
 #include "host/backend/software/ptx/program.h"
 
 struct place;
+struct ptx_alu;
 struct ptx_plan;
 
 #define PTX_REGION_CACHE 64u /* entries of ptx_region_call.regions */
@@ -25,7 +26,9 @@ struct ptx_region_call {
   uint32_t mask, entry;
   uint32_t turns, seen, spun, rounds; /* as in ptx_run_warp; `rounds`: a loop was repeated */
   uint32_t reconvergence;
-  uint32_t unused;
+  uint32_t living; /* lanes of the warp that run */
+  const struct ptx_alu *alu;
+  const uint32_t *tid, *block;        /* of the warp's lanes, x before y before z; of the block */
   const struct ptx_instruction *code; /* of `compiled` */
   const struct place *at;
 };

@@ -202,7 +202,16 @@ bool ptx_region_step(const struct place *at, uint32_t mask) {
       }
       return true;
     }
+    case K_SHFL:
+    case K_VOTE:
+    case K_MATCH:
+    case K_REDUX:
+    case K_ELECT:
+    case K_WARP_BARRIER:
+      ptx_alone(at, mask);
+      return true;
     case K_LDMATRIX:
+    case K_STMATRIX:
     case K_MOVMATRIX:
     case K_MMA:
       return ptx_matrix(at, mask);
@@ -229,23 +238,27 @@ uint32_t ptx_region_run(const struct place *at, const struct ptx_compiled *compi
     worker->control = compiled->control;
     ptx_fpu_set(compiled->control);
   }
-  struct ptx_region_call call = {
-      .registers = at->registers,
-      .constants = at->constants,
-      .parameters = l->launch->parameters,
-      .shared = at->warp->block->shared,
-      .shared_bytes = l->shared_bytes,
-      .regions = worker->regions,
-      .step = step,
-      .mask = mask,
-      .entry = compiled->entry[at->pc],
-      .turns = counts->turns,
-      .seen = counts->seen,
-      .spun = split->spun,
-      .reconvergence = split->parent == NULL ? PTX_NO_PC : split->reconvergence,
-      .code = compiled->code,
-      .at = at,
-  };
+  struct ptx_region_call call; /* field by field: clearing it takes as long as a small region */
+  call.registers = at->registers;
+  call.constants = at->constants;
+  call.parameters = l->launch->parameters;
+  call.shared = at->warp->block->shared;
+  call.shared_bytes = l->shared_bytes;
+  call.regions = worker->regions;
+  call.step = step;
+  call.mask = mask;
+  call.entry = compiled->entry[at->pc];
+  call.turns = counts->turns;
+  call.seen = counts->seen;
+  call.spun = split->spun;
+  call.rounds = 0;
+  call.reconvergence = split->parent == NULL ? PTX_NO_PC : split->reconvergence;
+  call.living = at->warp->exists & ~at->warp->exited;
+  call.alu = worker->alu;
+  call.tid = at->warp->tid[0];
+  call.block = at->warp->block->id;
+  call.code = compiled->code;
+  call.at = at;
   uint32_t pc = l->launch->compiler->mode == PTX_COMPILE_CHECK && compiled->plan != NULL
                     ? ptx_region_compare(at, compiled, &call)
                     : compiled->run(&call, at->registers, at->constants);

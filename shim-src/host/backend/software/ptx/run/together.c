@@ -4,6 +4,7 @@
 #include "host/backend/software/ptx/run/check.h"
 #include "host/backend/software/ptx/special.h"
 #include "host/backend/software/ptx/run/warp.h"
+#include "host/backend/software/ptx/shuffle.h"
 
 static uint32_t extra(const struct place *at, uint32_t index) {
   return at->split->frame->function->x[at->in->x + index];
@@ -56,24 +57,6 @@ static void give_all(const struct meeting *meeting, uint32_t value, uint32_t mas
   give(meeting, r, 0, mask);
 }
 
-/* Gives the lane that each lane reads, and a bit for each that is within its segment. */
-static uint32_t sources(uint32_t how, const uint32_t *b, const uint32_t *c, uint32_t from[PTX_LANES]) {
-  uint32_t inside[PTX_LANES];
-  for (uint32_t lane = 0; lane < PTX_LANES; lane++) {
-    uint32_t clamp = c[lane] & 31, segment = c[lane] >> 8 & 31, n = b[lane] & 31;
-    int32_t most = (int32_t)((lane & segment) | (clamp & ~segment));
-    int32_t up = (int32_t)lane - (int32_t)n, down = (int32_t)(lane + n), across = (int32_t)(lane ^ n);
-    int32_t straight = (int32_t)((lane & segment) | (n & ~segment));
-    int32_t j = how == SHFL_UP ? up : how == SHFL_DOWN ? down : how == SHFL_BFLY ? across : straight;
-    bool good = how == SHFL_UP ? j >= most : j <= most;
-    inside[lane] = good;
-    from[lane] = good ? (uint32_t)j & 31 : lane;
-  }
-  uint32_t bits = 0;
-  for (uint32_t lane = 0; lane < PTX_LANES; lane++) bits |= inside[lane] << lane;
-  return bits;
-}
-
 /*
  * The frequent shuffle: all lanes are at one instruction, whose distance and segments are constants. The
  * lanes that are read depend on these only, and the worker keeps them.
@@ -85,7 +68,7 @@ static bool shuffle_whole(const struct place *at) {
   uint64_t key = (uint64_t)in->b << 32 | (in->c ^ (in->m & 3));
   if (kept->key != key) {
     const void *b = ptx_operand(at, in->b), *c = ptx_operand(at, in->c);
-    kept->inside = sources(in->m & 3, b, c, kept->from);
+    kept->inside = ptx_shuffle_sources(in->m & 3, b, c, kept->from);
     kept->key = key;
   }
   const uint32_t *a = (const void *)ptx_operand(at, in->a);
@@ -106,7 +89,7 @@ static void shuffle(const struct meeting *meeting, uint32_t group) {
   collect(meeting, offsetof(struct ptx_instruction, a), a);
   collect(meeting, offsetof(struct ptx_instruction, b), b);
   collect(meeting, offsetof(struct ptx_instruction, c), c);
-  uint32_t inside = sources(in->m & 3, b, c, from);
+  uint32_t inside = ptx_shuffle_sources(in->m & 3, b, c, from);
   if (group != FULL) {
     for (uint32_t lane = 0; lane < PTX_LANES; lane++) a[lane] = (group >> lane & 1) != 0 ? a[lane] : 0;
   }

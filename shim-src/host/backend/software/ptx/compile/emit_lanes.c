@@ -1,0 +1,78 @@
+/* Operations across the lanes of a warp, and the registers that tell a lane where it is. */
+#include <string.h>
+
+#include "host/backend/software/ptx/compile/emit.h"
+#include "host/backend/software/ptx/modes.h"
+#include "host/backend/software/ptx/shuffle.h"
+#include "host/backend/software/ptx/special.h"
+
+#define SAY(...) ptx_say(&e->text, __VA_ARGS__)
+
+bool ptx_emit_special(struct ptx_emit *e, const struct ptx_instruction *in) {
+  if (in->size != 4) return false;
+  if (in->m >= SR_TID_X && in->m <= SR_TID_Z) {
+    uint32_t at =
+        ptx_emit_value(e, "getelementptr i8, ptr %%tid, i64 %u", (in->m - SR_TID_X) * PTX_LANES * 4);
+    ptx_emit_write(e, in->d, 32, ptx_emit_value(e, "load <32 x i32>, ptr %%v%u, align 4", at));
+    return true;
+  }
+  if (in->m >= SR_CTAID_X && in->m <= SR_CTAID_Z) {
+    uint32_t at = ptx_emit_value(e, "getelementptr i8, ptr %%block, i64 %u", (in->m - SR_CTAID_X) * 4);
+    char scalar[16];
+    snprintf(scalar, sizeof scalar, "%%v%u", ptx_emit_value(e, "load i32, ptr %%v%u", at));
+    ptx_emit_write(e, in->d, 32, ptx_emit_spread(e, 32, scalar));
+    return true;
+  }
+  return false;
+}
+
+/* A shuffle of all lanes between fixed lanes. */
+static bool shuffled(struct ptx_emit *e, const struct ptx_instruction *in) {
+  uint32_t b = ptx_plan_source(e->plan, in->b), c = ptx_plan_source(e->plan, in->c), from[PTX_LANES];
+  uint32_t to = e->plan->function->x[in->x + 1];
+  if (in->kind != K_SHFL || (b & 3) != REF_CONSTANT || (c & 3) != REF_CONSTANT) return false;
+  uint32_t distance[PTX_LANES], ends[PTX_LANES];
+  memcpy(distance, e->constants + (b & ~3u), sizeof distance);
+  memcpy(ends, e->constants + (c & ~3u), sizeof ends);
+  uint32_t inside = ptx_shuffle_sources(in->m & 3, distance, ends, from);
+  uint32_t a = ptx_emit_read(e, in->a, 32), r = e->next++;
+  SAY("%%v%u = shufflevector <32 x i32> %%v%u, <32 x i32> poison, <32 x i32> <", r, a);
+  for (uint32_t i = 0; i < PTX_LANES; i++) SAY("%si32 %u", i == 0 ? "" : ", ", from[i]);
+  SAY(">\n");
+  ptx_emit_write(e, in->d, 32, r);
+  if ((to & 3) == REF_FRAME)
+    ptx_emit_write_predicate(e, to & ~PTX_DEFINED, ptx_emit_value(e, "add i32 %u, 0", inside));
+  return true;
+}
+
+static void vote(struct ptx_emit *e, const struct ptx_instruction *in) {
+  uint32_t p = ptx_emit_predicate(e, in->a);
+  if ((in->m & MW_NEGATED) != 0) p = ptx_emit_inverse(e, p);
+  p = ptx_emit_value(e, "and i32 %%v%u, %%mask", p);
+  if ((in->m & 3) == VOTE_BALLOT) {
+    char scalar[16];
+    snprintf(scalar, sizeof scalar, "%%v%u", p);
+    ptx_emit_write(e, in->d, 32, ptx_emit_spread(e, 32, scalar));
+    return;
+  }
+  uint32_t all = ptx_emit_value(e, "icmp eq i32 %%v%u, %%mask", p),
+           none = ptx_emit_value(e, "icmp eq i32 %%v%u, 0", p);
+  uint32_t r = (in->m & 3) == VOTE_ALL   ? all
+               : (in->m & 3) == VOTE_ANY ? ptx_emit_value(e, "xor i1 %%v%u, true", none)
+                                         : ptx_emit_value(e, "or i1 %%v%u, %%v%u", all, none);
+  ptx_emit_write_predicate(e, in->d, ptx_emit_value(e, "sext i1 %%v%u to i32", r));
+}
+
+/* An operation of the warp's lanes, which are all here. */
+void ptx_emit_meeting(struct ptx_emit *e, const struct ptx_instruction *in, uint32_t pc) {
+  if (in->kind == K_VOTE) {
+    vote(e, in);
+    return;
+  }
+  uint32_t fast = e->next++, slow = e->next++, done = e->next++;
+  uint32_t full = ptx_emit_value(e, "icmp eq i32 %%mask, -1");
+  SAY("br i1 %%v%u, label %%l%u, label %%l%u\nl%u:\n", full, fast, slow, fast);
+  SAY("br label %%l%u\nl%u:\n", shuffled(e, in) ? done : slow, slow);
+  ptx_emit_step(e, in, pc, ptx_emit_active(e));
+  SAY("br label %%l%u\nl%u:\n", done, done);
+}

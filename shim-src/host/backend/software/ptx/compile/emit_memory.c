@@ -1,0 +1,473 @@
+/*
+ * Loads and stores of single elements and vectors up to 16 bytes. The addresses of 32 lanes are side by side
+ * in each half of the warp, or equal in it, or anywhere in one range of memory; all else is done by `step`.
+ * Loads of a block with one address register are one group: the first one compares the addresses and reads
+ * for all.
+ */
+#include <string.h>
+
+#include "host/backend/software/ptx/alu/alu.h"
+#include "host/backend/software/ptx/compile/emit.h"
+#include "host/backend/software/ptx/modes.h"
+
+#define SAY(...) ptx_say(&e->text, __VA_ARGS__)
+#define VALUE(...) ptx_emit_value(e, __VA_ARGS__)
+
+#define MOST_EXTENT 4096 /* bytes between the loads of a group */
+#define MOST_ELEMENTS 32u
+/*
+ * Instructions of a function whose loads from constant addresses are compiled: with the 64 of SHA-256, LLVM
+ * takes 4.5 seconds instead of 1.8.
+ */
+#define MOST_FIXED 1000u
+
+struct access {
+  const struct ptx_instruction *member[PTX_FETCHED];
+  uint32_t pc[PTX_FETCHED], count, elements;
+  int64_t low, high;    /* from the address register to the first byte, and behind the last */
+  uint32_t align, bits; /* bits of an address */
+  uint32_t step;        /* bytes of each access; 0: they differ */
+  bool global;
+  uint32_t lanes, address, base, size, memory; /* values */
+  uint32_t label;                              /* first of LABELS numbers */
+};
+enum { BEGIN, PART, SOME, ALL, SIDE, SIDE_DO, OTHER, SAME, SAME_DO, ANY, ANY_DO, SLOW, NONE, DONE, LABELS };
+
+static uint32_t total(const struct ptx_instruction *in) {
+  return (uint32_t)in->size * in->x_count;
+}
+static uint32_t log2_of(uint32_t bytes) {
+  return (uint32_t)__builtin_ctz(bytes);
+}
+static int64_t offset(const struct ptx_instruction *in) {
+  return (in->m & ML_NARROW) != 0 ? (int64_t)(int32_t)in->u.offset : (int64_t)in->u.offset;
+}
+
+static bool fits(const struct ptx_emit *e, const struct ptx_instruction *in) {
+  bool narrow = (in->m & ML_NARROW) != 0, store = in->kind == K_STORE;
+  uint32_t held = ML_REGISTER(in->m), bytes = total(in);
+  uint64_t upper = in->u.offset >> 32;
+  if ((in->kind != K_LOAD && !store) || (in->m & ML_VOLATILE) != 0 || in->x_count == 0) return false;
+  if (in->size > held || held < 2 || bytes > 16 || (bytes & (bytes - 1)) != 0) return false;
+  if (in->x_count > PTX_FETCHED_ELEMENTS || (bytes == 16 && in->size < 4)) return false;
+  if ((in->a & 3) == REF_NONE || ((in->a & 3) == REF_CONSTANT && e->plan->function->code_count > MOST_FIXED))
+    return false;
+  if ((in->a & 3) == REF_FRAME && e->plan->function->widths[in->a / 64] != (narrow ? 4 : 8)) return false;
+  for (uint32_t k = 0; k < in->x_count; k++) {
+    uint32_t x = e->plan->function->x[in->x + k];
+    if ((x & 3) != REF_FRAME && (!store || x == PTX_NONE || held == 8)) return false;
+  }
+  if (in->space == S_SHARED) return !narrow || upper == 0 || upper == 0xffffffff;
+  return !narrow && (in->space == S_GLOBAL || in->space == S_GENERIC || in->space == S_CONST);
+}
+
+static bool joins(struct access *a, const struct ptx_instruction *in, uint32_t pc) {
+  struct access new = *a;
+  int64_t from = offset(in), to = from + total(in);
+  if (a->count == PTX_FETCHED || a->elements + in->x_count > MOST_ELEMENTS) return false;
+  if (from > 1ll << 40 || from < -(1ll << 40)) return false;
+  if (a->count > 0) {
+    const struct ptx_instruction *first = a->member[0];
+    if (in->a != first->a || in->space != first->space || in->guard != first->guard ||
+        ((in->m ^ first->m) & ML_NARROW) != 0)
+      return false;
+  }
+  if (a->count == 0 || from < a->low) new.low = from;
+  if (a->count == 0 || to > a->high) new.high = to;
+  if (a->count == 0 || total(in) > a->align) new.align = total(in);
+  new.step = a->count == 0 || a->step == total(in) ? total(in) : 0;
+  new.elements += in->x_count;
+  new.member[new.count] = in;
+  new.pc[new.count++] = pc;
+  if (new.high - new.low > MOST_EXTENT) return false;
+  /* The first byte's alignment tells that of all. */
+  for (uint32_t i = 0; i < new.count; i++) {
+    if ((offset(new.member[i]) - new.low) % total(new.member[i]) != 0) return false;
+    if (total(new.member[i]) == new.align && (offset(new.member[i]) - new.low) % new.align != 0) return false;
+  }
+  *a = new;
+  return true;
+}
+
+struct changes {
+  uint32_t address, guard;
+  bool any;
+};
+static void change(void *data, uint32_t place, bool write) {
+  struct changes *c = data;
+  c->any = c->any || (write && (place == c->address || (c->guard != 0 && place == c->guard)));
+}
+
+/* The loads behind the first one that can be read with it: nothing between them writes memory. */
+static void collect(const struct ptx_emit *e, struct access *a, const struct ptx_instruction *in,
+                    uint32_t pc) {
+  struct changes c = {(in->a & 3) == REF_FRAME ? in->a : PTX_NO_PC, in->guard & ~3u, false};
+  for (; pc < e->end && !c.any; pc++) {
+    const struct ptx_instruction *next = &e->plan->code[pc];
+    bool load = next->kind == K_LOAD;
+    if (load && (next->m & ML_VOLATILE) != 0 && a->count > 0) return;
+    if (!load && next->kind != K_ALU && next->kind != K_SETP && next->kind != K_PRED &&
+        next->kind != K_SPECIAL && next->kind != K_CARRY && next->kind != K_LOAD_KERNEL_PARAM)
+      return;
+    if (load && fits(e, next)) joins(a, next, pc);
+    ptx_plan_visit(e->plan->function, next, change, &c);
+  }
+}
+
+/* ---- values -------------------------------------------------------------- */
+
+static void jump(struct ptx_emit *e, const struct access *a, int to) {
+  SAY("br label %%l%u\n", a->label + (uint32_t)to);
+}
+static void choose(struct ptx_emit *e, const struct access *a, uint32_t value, int yes, int no) {
+  SAY("br i1 %%v%u, label %%l%u, label %%l%u\n", value, a->label + (uint32_t)yes, a->label + (uint32_t)no);
+}
+/* The same, where `no` is rare. */
+static void hope(struct ptx_emit *e, const struct access *a, uint32_t value, int yes, int no) {
+  SAY("br i1 %%v%u, label %%l%u, label %%l%u, !prof !0\n", value, a->label + (uint32_t)yes,
+      a->label + (uint32_t)no);
+}
+static void label(struct ptx_emit *e, const struct access *a, int which) {
+  SAY("l%u:\n", a->label + (uint32_t)which);
+}
+
+/* Up to ALL or ANY, with the addresses of the lanes that access in `address`. */
+static void begin(struct ptx_emit *e, struct access *a, uint32_t pc) {
+  const struct ptx_instruction *in = a->member[0];
+  uint32_t bits = a->bits = (in->m & ML_NARROW) != 0 ? 32 : 64;
+  a->global = in->space != S_SHARED;
+  a->label = e->next;
+  e->next += LABELS;
+  jump(e, a, BEGIN);
+  label(e, a, BEGIN);
+  a->lanes = ptx_emit_active(e);
+  a->address = ptx_emit_read(e, in->a, bits);
+  if (a->global) {
+    uint32_t region =
+        VALUE("getelementptr i8, ptr %%regions, i64 %zu", pc % PTX_REGION_CACHE * sizeof(struct ptx_region));
+    a->base = VALUE("load i64, ptr %%v%u", region);
+    a->size = VALUE("load i64, ptr %%v%u", VALUE("getelementptr i8, ptr %%v%u, i64 8", region));
+    a->memory = VALUE("load ptr, ptr %%v%u", VALUE("getelementptr i8, ptr %%v%u, i64 16", region));
+  } else {
+    a->base = VALUE("add i64 0, 0");
+    a->size = VALUE("add i64 %%size, 0");
+    a->memory = VALUE("getelementptr i8, ptr %%shared, i64 0");
+  }
+  choose(e, a, VALUE("icmp eq i32 %%v%u, -1", a->lanes), ALL, PART);
+  label(e, a, PART);
+  choose(e, a, VALUE("icmp eq i32 %%v%u, 0", a->lanes), NONE, SOME);
+  label(e, a, SOME);
+  uint32_t some =
+      VALUE("call <32 x i%u> @some%u(<32 x i%u> %%v%u, i32 %%v%u)", bits, bits, bits, a->address, a->lanes);
+  bool store = in->kind == K_STORE;
+  jump(e, a, store ? ANY : ALL);
+  label(e, a, store ? ANY : ALL);
+  a->address = VALUE("phi <32 x i%u> [%%v%u, %%l%u], [%%v%u, %%l%u]", bits, a->address,
+                     a->label + (uint32_t)(store ? OTHER : BEGIN), some, a->label + SOME);
+}
+
+/* The places of the first lanes of both halves in the range. */
+struct halves {
+  uint32_t low, high, first, second;
+};
+static struct halves halves(struct ptx_emit *e, const struct access *a, uint32_t address) {
+  struct halves h;
+  uint32_t *to[2] = {&h.low, &h.high}, *place[2] = {&h.first, &h.second};
+  for (uint32_t k = 0; k < 2; k++) {
+    *to[k] = VALUE("extractelement <32 x i%u> %%v%u, i32 %u", a->bits, address, k * 16);
+    uint32_t at = VALUE("add i%u %%v%u, %lld", a->bits, *to[k], (long long)a->low);
+    if (a->bits == 32) at = VALUE("zext i32 %%v%u to i64", at);
+    *place[k] = VALUE("sub i64 %%v%u, %%v%u", at, a->base);
+  }
+  return h;
+}
+static uint32_t apart(struct ptx_emit *e, const struct access *a, uint32_t address, const struct halves *h) {
+  uint32_t both = VALUE("call <32 x i%u> @halves%u(i%u %%v%u, i%u %%v%u)", a->bits, a->bits, a->bits, h->low,
+                        a->bits, h->high);
+  return VALUE("sub <32 x i%u> %%v%u, %%v%u", a->bits, address, both);
+}
+static uint32_t steps(struct ptx_emit *e, const struct access *a, uint32_t diff, uint32_t step) {
+  return VALUE("call i1 @steps%u(<32 x i%u> %%v%u, i%u %u)", a->bits, a->bits, diff, a->bits, step);
+}
+static uint32_t within(struct ptx_emit *e, const struct access *a, const struct halves *h, uint32_t step) {
+  return VALUE("call i1 @within(i64 %%v%u, i64 %%v%u, i64 %%v%u, i64 %%v%u, i64 %lld, i64 %u)", h->first,
+               h->second, a->base, a->size, (long long)(a->high - a->low) + 15 * (long long)step,
+               a->align - 1);
+}
+/* The places of all lanes, and whether they are allowed. */
+static uint32_t anywhere(struct ptx_emit *e, const struct access *a, uint32_t *allowed) {
+  uint32_t places = VALUE("call <32 x i64> @places%u(<32 x i%u> %%v%u, i%u %lld, i64 %%v%u)", a->bits,
+                          a->bits, a->address, a->bits, (long long)a->low, a->base);
+  *allowed = VALUE("call i1 @anywhere(<32 x i64> %%v%u, i64 %%v%u, i64 %%v%u, i64 %lld, i64 %u)", places,
+                   a->base, a->size, (long long)(a->high - a->low), a->align - 1);
+  return places;
+}
+static uint32_t at(struct ptx_emit *e, const struct access *a, uint32_t place, int64_t from) {
+  uint32_t p = VALUE("getelementptr i8, ptr %%v%u, i64 %%v%u", a->memory, place);
+  return VALUE("getelementptr i8, ptr %%v%u, i64 %lld", p, (long long)from);
+}
+static uint32_t extended(struct ptx_emit *e, const struct ptx_instruction *in, const char *shape,
+                         uint32_t value) {
+  uint32_t bits = in->size * 8u, held = ML_REGISTER(in->m) * 8;
+  if (bits == held) return value;
+  char before[16], after[16];
+  snprintf(before, sizeof before, shape, bits);
+  snprintf(after, sizeof after, shape, held);
+  return VALUE("%s %s %%v%u to %s", (in->m & ML_SIGNED) != 0 ? "sext" : "zext", before, value, after);
+}
+/* Every `count`th element of a vector of 32 * count, from `first` on. */
+static uint32_t every(struct ptx_emit *e, uint32_t bits, uint32_t value, uint32_t first, uint32_t count) {
+  if (count == 1) return value;
+  uint32_t r = e->next++;
+  SAY("%%v%u = shufflevector <%u x i%u> %%v%u, <%u x i%u> poison, <32 x i32> <", r, 32 * count, bits, value,
+      32 * count, bits);
+  for (uint32_t i = 0; i < 32; i++) SAY("%si32 %u", i == 0 ? "" : ", ", i * count + first);
+  SAY(">\n");
+  return r;
+}
+static uint32_t function_of(struct ptx_emit *e, size_t place) {
+  return VALUE("load ptr, ptr %%v%u", VALUE("getelementptr i8, ptr %%alu, i64 %zu", place));
+}
+
+/* ---- loads --------------------------------------------------------------- */
+
+/* Elements of a group, in its order. */
+typedef uint32_t elements[MOST_ELEMENTS];
+
+static void load_sides(struct ptx_emit *e, const struct access *a, const struct halves *h, elements to) {
+  for (uint32_t i = 0, n = 0; i < a->count; i++) {
+    const struct ptx_instruction *in = a->member[i];
+    uint32_t bits = in->size * 8u, half = 16u * in->x_count, part[2];
+    for (uint32_t k = 0; k < 2; k++)
+      part[k] = VALUE("load <%u x i%u>, ptr %%v%u, align %u", half, bits,
+                      at(e, a, k == 0 ? h->first : h->second, offset(in) - a->low), total(in));
+    uint32_t all = e->next++;
+    SAY("%%v%u = shufflevector <%u x i%u> %%v%u, <%u x i%u> %%v%u, <%u x i32> <", all, half, bits, part[0],
+        half, bits, part[1], half * 2);
+    for (uint32_t k = 0; k < half * 2; k++) SAY("%si32 %u", k == 0 ? "" : ", ", k);
+    SAY(">\n");
+    for (uint32_t k = 0; k < in->x_count; k++)
+      to[n++] = extended(e, in, "<32 x i%u>", every(e, bits, all, k, in->x_count));
+  }
+}
+
+static void load_same(struct ptx_emit *e, const struct access *a, const struct halves *h, elements to) {
+  for (uint32_t i = 0, n = 0; i < a->count; i++) {
+    const struct ptx_instruction *in = a->member[i];
+    uint32_t bits = in->size * 8u, held = ML_REGISTER(in->m) * 8, part[2];
+    for (uint32_t k = 0; k < 2; k++)
+      part[k] = VALUE("load <%u x i%u>, ptr %%v%u, align %u", in->x_count, bits,
+                      at(e, a, k == 0 ? h->first : h->second, offset(in) - a->low), total(in));
+    for (uint32_t k = 0; k < in->x_count; k++) {
+      uint32_t one[2];
+      for (uint32_t j = 0; j < 2; j++)
+        one[j] = extended(e, in, "i%u",
+                          VALUE("extractelement <%u x i%u> %%v%u, i32 %u", in->x_count, bits, part[j], k));
+      to[n++] =
+          VALUE("call <32 x i%u> @halves%u(i%u %%v%u, i%u %%v%u)", held, held, held, one[0], held, one[1]);
+    }
+  }
+}
+
+/* Whether a member that is not yet read lies in a window of so many bytes. */
+static bool inside(const struct access *a, uint32_t i, uint32_t done, int64_t from, uint32_t bytes) {
+  const struct ptx_instruction *in = a->member[i];
+  int64_t place = offset(in) - from;
+  return (done >> i & 1) == 0 && place >= 0 && place + total(in) <= bytes &&
+         (bytes < 16 || (in->size >= 4 && place % in->size == 0));
+}
+static uint32_t count_inside(const struct access *a, uint32_t done, int64_t from, uint32_t bytes) {
+  uint32_t count = 0;
+  for (uint32_t i = 0; i < a->count; i++) count += inside(a, i, done, from, bytes);
+  return count;
+}
+
+/* Neighbours are read together, up to 8 bytes of a lane, or 16 of a vector. */
+static void load_anywhere(struct ptx_emit *e, const struct access *a, elements to) {
+  for (uint32_t done = 0; done != (1u << a->count) - 1;) {
+    int64_t from = INT64_MAX;
+    bool whole = false;
+    for (uint32_t i = 0; i < a->count; i++) {
+      if ((done >> i & 1) != 0 || offset(a->member[i]) > from) continue;
+      whole = (whole && offset(a->member[i]) == from) || total(a->member[i]) == 16;
+      from = offset(a->member[i]);
+    }
+    uint32_t bytes = whole ? 16 : 8;
+    while (bytes > 1 && (from + bytes > a->high ||
+                         count_inside(a, done, from, bytes) <= count_inside(a, done, from, bytes / 2)))
+      bytes /= 2;
+    uint32_t which = log2_of(bytes), wide = bytes == 1 ? 16 : bytes * 8;
+    size_t place = bytes == 16 ? offsetof(struct ptx_alu, gather_whole) + which * sizeof(ptx_gather *)
+                               : offsetof(struct ptx_alu, gather) +
+                                     (which * 8 + log2_of(wide / 8)) * sizeof(ptx_gather *);
+    uint32_t far = at(e, a, VALUE("add i64 0, %lld", (long long)(from - a->low)), 0);
+    SAY("call void %%v%u(ptr %%bd, ptr %%v%u, ptr %%bo, i32 %u, i32 -1)\n", function_of(e, place), far,
+        (uint32_t)REACH_NO_HALVES | REACH_NO_STEPS);
+    uint32_t window = bytes == 16 ? 0 : VALUE("load <32 x i%u>, ptr %%bd, align 64", wide), narrow = 0,
+             broad = 0;
+    for (uint32_t i = 0, n = 0; i < a->count; n += a->member[i++]->x_count) {
+      const struct ptx_instruction *in = a->member[i];
+      if (!inside(a, i, done, from, bytes)) continue;
+      for (uint32_t k = 0; k < in->x_count; k++) {
+        uint32_t bits = in->size * 8u, byte = (uint32_t)(offset(in) - from) + k * in->size, value = window;
+        if (bytes == 16) {
+          uint32_t *all = bits == 32 ? &narrow : &broad;
+          if (*all == 0) *all = VALUE("load <%u x i%u>, ptr %%bd, align 64", 4096 / bits, bits);
+          value = every(e, bits, *all, byte / in->size, 16u / in->size);
+        } else {
+          if (byte > 0)
+            value = VALUE("lshr <32 x i%u> %%v%u, %%v%u", wide, value, ptx_emit_splat(e, wide, byte * 8));
+          if (bits < wide) value = VALUE("trunc <32 x i%u> %%v%u to <32 x i%u>", wide, value, bits);
+        }
+        to[n + k] = extended(e, in, "<32 x i%u>", value);
+      }
+      done |= 1u << i;
+    }
+  }
+}
+
+static void load_group(struct ptx_emit *e, struct access *a, uint32_t pc) {
+  elements arm[3];
+  static const int from[3] = {SIDE_DO, SAME_DO, ANY_DO};
+  bool fixed = (a->member[0]->a & 3) == REF_CONSTANT; /* one address for all lanes */
+  bool has[3] = {!fixed && a->step != 0, true, !fixed};
+  begin(e, a, pc);
+  struct halves h = halves(e, a, a->address);
+  uint32_t diff = fixed ? 0 : apart(e, a, a->address, &h), allowed;
+  if (has[0]) {
+    choose(e, a, steps(e, a, diff, a->step), SIDE, OTHER);
+    label(e, a, SIDE);
+    hope(e, a, within(e, a, &h, a->step), SIDE_DO, SLOW);
+    label(e, a, SIDE_DO);
+    load_sides(e, a, &h, arm[0]);
+    jump(e, a, DONE);
+  } else {
+    jump(e, a, OTHER);
+  }
+  label(e, a, OTHER);
+  if (has[2]) choose(e, a, steps(e, a, diff, 0), SAME, ANY);
+  else jump(e, a, SAME);
+  label(e, a, SAME);
+  hope(e, a, within(e, a, &h, 0), SAME_DO, SLOW);
+  label(e, a, SAME_DO);
+  load_same(e, a, &h, arm[1]);
+  jump(e, a, DONE);
+  if (has[2]) {
+    label(e, a, ANY);
+    uint32_t places = anywhere(e, a, &allowed);
+    hope(e, a, allowed, ANY_DO, SLOW);
+    label(e, a, ANY_DO);
+    SAY("store <32 x i64> %%v%u, ptr %%bo, align 64\n", places);
+    load_anywhere(e, a, arm[2]);
+    jump(e, a, DONE);
+  }
+  label(e, a, SLOW);
+  jump(e, a, DONE);
+  label(e, a, NONE);
+  jump(e, a, DONE);
+  label(e, a, DONE);
+  uint32_t slow = e->next++;
+  SAY("%%v%u = phi i1 [true, %%l%u], [false, %%l%u]", slow, a->label + SLOW, a->label + NONE);
+  for (uint32_t k = 0; k < 3; k++) {
+    if (has[k]) SAY(", [false, %%l%u]", a->label + (uint32_t)from[k]);
+  }
+  SAY("\n");
+  for (uint32_t i = 0, n = 0; i < a->count; i++) {
+    struct ptx_fetched *f = &e->fetched[e->fetched_count++ % PTX_FETCHED];
+    *f = (struct ptx_fetched){.pc = a->pc[i], .slow = slow};
+    for (uint32_t k = 0; k < a->member[i]->x_count; k++, n++) {
+      f->value[k] = e->next++;
+      SAY("%%v%u = phi <32 x i%u> [poison, %%l%u], [poison, %%l%u]", f->value[k],
+          ML_REGISTER(a->member[i]->m) * 8, a->label + SLOW, a->label + NONE);
+      for (uint32_t j = 0; j < 3; j++) {
+        if (has[j]) SAY(", [%%v%u, %%l%u]", arm[j][n], a->label + (uint32_t)from[j]);
+      }
+      SAY("\n");
+    }
+  }
+}
+
+const struct ptx_fetched *ptx_emit_load(struct ptx_emit *e, const struct ptx_instruction *in, uint32_t pc) {
+  for (uint32_t pass = 0; pass < 2; pass++) {
+    for (uint32_t i = 0; i < PTX_FETCHED; i++) {
+      if (e->fetched[i].slow != 0 && e->fetched[i].pc == pc) return &e->fetched[i];
+    }
+    struct access a = {0};
+    if (pass != 0 || !fits(e, in)) return NULL;
+    collect(e, &a, in, pc);
+    if (a.count == 0) return NULL;
+    load_group(e, &a, pc);
+  }
+  return NULL;
+}
+
+/* ---- stores -------------------------------------------------------------- */
+
+/* The vectors of all lanes as in memory. */
+static uint32_t interleaved(struct ptx_emit *e, const struct ptx_instruction *in) {
+  uint32_t bits = in->size * 8u, held = ML_REGISTER(in->m) * 8, count = in->x_count, value[4];
+  for (uint32_t k = 0; k < count; k++) {
+    value[k] = ptx_emit_read(e, e->plan->function->x[in->x + k], held);
+    if (bits < held) value[k] = VALUE("trunc <32 x i%u> %%v%u to <32 x i%u>", held, value[k], bits);
+  }
+  for (uint32_t width = 32; count > 1; count /= 2, width *= 2) {
+    for (uint32_t k = 0; k < count / 2; k++) {
+      uint32_t r = e->next++;
+      SAY("%%v%u = shufflevector <%u x i%u> %%v%u, <%u x i%u> %%v%u, <%u x i32> <", r, width, bits, value[k],
+          width, bits, value[k + count / 2], width * 2);
+      for (uint32_t i = 0; i < width * 2; i++) SAY("%si32 %u", i == 0 ? "" : ", ", i / 2 + i % 2 * width);
+      SAY(">\n");
+      value[k] = r;
+    }
+  }
+  return value[0];
+}
+
+bool ptx_emit_store(struct ptx_emit *e, const struct ptx_instruction *in, uint32_t pc, uint32_t *slow,
+                    uint32_t *done) {
+  struct access a = {0};
+  if (in->kind != K_STORE || !fits(e, in) || !joins(&a, in, pc)) return false;
+  uint32_t bits = in->size * 8u, held = ML_REGISTER(in->m), whole = 32u * in->x_count, allowed;
+  begin(e, &a, pc);
+  uint32_t places = anywhere(e, &a, &allowed);
+  hope(e, &a, allowed, ANY_DO, SLOW);
+  label(e, &a, ANY_DO);
+  SAY("store <32 x i64> %%v%u, ptr %%bo, align 64\n", places);
+  size_t place = offsetof(struct ptx_alu, scatter_whole) + log2_of(total(in)) * sizeof(ptx_scatter *);
+  if (in->x_count > 1) {
+    SAY("store <%u x i%u> %%v%u, ptr %%bd, align 64\n", whole, bits, interleaved(e, in));
+  } else {
+    SAY("store <32 x i%u> %%v%u, ptr %%bd, align 64\n", held * 8,
+        ptx_emit_read(e, e->plan->function->x[in->x], held * 8));
+    place =
+        offsetof(struct ptx_alu, scatter) + (log2_of(in->size) * 4 + log2_of(held)) * sizeof(ptx_scatter *);
+  }
+  SAY("call void %%v%u(ptr %%v%u, ptr %%bd, ptr %%bo, i32 %u, i32 %%v%u)\n", function_of(e, place), a.memory,
+      (uint32_t)REACH_NO_HALVES | REACH_NO_STEPS, a.lanes);
+  jump(e, &a, DONE);
+  label(e, &a, ALL);
+  uint32_t address = ptx_emit_read(e, in->a, a.bits);
+  struct halves h = halves(e, &a, address);
+  choose(e, &a, steps(e, &a, apart(e, &a, address, &h), a.step), SIDE, OTHER);
+  label(e, &a, OTHER);
+  jump(e, &a, ANY);
+  label(e, &a, SIDE);
+  hope(e, &a, within(e, &a, &h, a.step), SIDE_DO, SLOW);
+  label(e, &a, SIDE_DO);
+  uint32_t value = interleaved(e, in);
+  for (uint32_t k = 0; k < 2; k++) {
+    uint32_t part = e->next++;
+    SAY("%%v%u = shufflevector <%u x i%u> %%v%u, <%u x i%u> poison, <%u x i32> <", part, whole, bits, value,
+        whole, bits, whole / 2);
+    for (uint32_t i = 0; i < whole / 2; i++) SAY("%si32 %u", i == 0 ? "" : ", ", i + k * whole / 2);
+    SAY(">\n");
+    SAY("store <%u x i%u> %%v%u, ptr %%v%u, align %u\n", whole / 2, bits, part,
+        at(e, &a, k == 0 ? h.first : h.second, 0), total(in));
+  }
+  jump(e, &a, DONE);
+  label(e, &a, NONE);
+  jump(e, &a, DONE);
+  *slow = a.label + SLOW;
+  *done = a.label + DONE;
+  return true;
+}

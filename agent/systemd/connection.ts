@@ -94,30 +94,21 @@ export interface BusConnection {
   close(): void;
 }
 
+/** The bus itself, as the object of a call. */
+export const busDaemon = {
+  destination: 'org.freedesktop.DBus',
+  path: '/org/freedesktop/DBus',
+  interface: 'org.freedesktop.DBus',
+} as const;
+
 /** Asks the bus for the signals that `rule` describes; they are delivered until the connection ends. */
 export async function addMatch(bus: BusConnection, rule: string): Promise<void> {
-  if (bus.direct) return;
-  await bus.call({
-    destination: 'org.freedesktop.DBus',
-    path: '/org/freedesktop/DBus',
-    interface: 'org.freedesktop.DBus',
-    member: 'AddMatch',
-    signature: 's',
-    body: [rule],
-  });
+  if (!bus.direct) await bus.call({ ...busDaemon, member: 'AddMatch', signature: 's', body: [rule] });
 }
 
 /** Ends what `addMatch` asked for. dbus-next's own removeMatch never reaches the bus. */
 export async function removeMatch(bus: BusConnection, rule: string): Promise<void> {
-  if (bus.direct) return;
-  await bus.call({
-    destination: 'org.freedesktop.DBus',
-    path: '/org/freedesktop/DBus',
-    interface: 'org.freedesktop.DBus',
-    member: 'RemoveMatch',
-    signature: 's',
-    body: [rule],
-  });
+  if (!bus.direct) await bus.call({ ...busDaemon, member: 'RemoveMatch', signature: 's', body: [rule] });
 }
 
 /** Rejects with `failed` when the bus does not answer within ten seconds (or `withinMs`). */

@@ -1,6 +1,6 @@
 /** Follows one consumer's log (journal, file or container) and judges it meanwhile. */
 import type { JournalEntry } from '../systemd/types.js';
-import { type LogEntry, withoutContainerName } from './log/entry.js';
+import { entriesOfJournal, type LogEntry, withoutContainerName } from './log/entry.js';
 import type { JudgeState, LogFindings } from './log/findings.js';
 import { type LogJudge, logJudges } from './log/judge.js';
 import { readEntries } from './log/lines.js';
@@ -84,7 +84,7 @@ export function watchLog(
     if (entry.invocationId === null) return;
     if (entry.pid === 1 && entry.invocationId === invocationId && beginOfStart.test(entry.message))
       begun = true;
-    for (const whole of logEntries(entry)) {
+    for (const whole of entriesOfJournal(entry)) {
       const item = options.composed === true ? { ...whole, text: withoutContainerName(whole.text) } : whole;
       remember(item);
       if (entry.invocationId === invocationId) push(item);
@@ -110,7 +110,7 @@ export function watchLog(
       while (!signal.aborted) {
         follower = new AbortController();
         const ending = AbortSignal.any([signal, follower.signal]);
-        const place = { unit: profile.unit, invocationId: null, cursor, signal: ending };
+        const place = { unit: profile.unit, cursor, signal: ending };
         for await (const entry of effects.journal.follow(place)) {
           cursor = entry.cursor;
           heardAt = effects.clock.now();
@@ -211,17 +211,6 @@ export function watchLog(
     },
     done,
   };
-}
-
-function logEntries(entry: JournalEntry): readonly LogEntry[] {
-  const common = {
-    source: `journal cursor ${entry.cursor}`,
-    invocationId: entry.invocationId,
-    pid: entry.pid,
-    speaker: entry.pid === 1 ? ('manager' as const) : ('consumer' as const),
-    truncated: false,
-  };
-  return entry.message.split('\n').map((text) => ({ ...common, text }));
 }
 
 function messageOf(problem: unknown): string {

@@ -1,4 +1,6 @@
 /** One line of a consumer's log, without the prefix of journalctl, syslog or docker. */
+import { fieldText } from '../../systemd/journal-reader.js';
+import type { JournalEntry } from '../../systemd/types.js';
 
 export interface LogEntry {
   /** The consumer's own words, one line. */
@@ -75,8 +77,7 @@ export function entriesOfJson(line: string, source: string): readonly LogEntry[]
   }
   if (typeof parsed !== 'object' || parsed === null || !('MESSAGE' in parsed)) return null;
   const record: Readonly<Record<string, unknown>> = { ...parsed };
-  const text = messageText(record['MESSAGE']);
-  // journalctl writes null for a field over 4096 bytes unless --all is given.
+  const text = fieldText(record['MESSAGE']);
   if (text === null) return [];
   const pid = Number(record['_PID']);
   const invocationId = record['_SYSTEMD_INVOCATION_ID'];
@@ -92,14 +93,9 @@ export function entriesOfJson(line: string, source: string): readonly LogEntry[]
   return text.split('\n').map((part) => ({ ...common, text: composed ? withoutContainerName(part) : part }));
 }
 
-/** MESSAGE as journalctl's JSON may hold it: a string, bytes, several of these, or null. */
-function messageText(message: unknown): string | null {
-  if (typeof message === 'string') return message;
-  if (!Array.isArray(message)) return null;
-  const items: readonly unknown[] = message;
-  if (items.length > 0 && items.every((item) => typeof item === 'number')) {
-    return Buffer.from(items.map(Number)).toString('utf8');
-  }
-  const texts = items.map(messageText).filter((text) => text !== null);
-  return texts.length === 0 ? null : texts.join('\n');
+/** An entry of the journal, a line at a time. */
+export function entriesOfJournal({ cursor, message, pid, invocationId }: JournalEntry): readonly LogEntry[] {
+  const source = `journal cursor ${cursor}`;
+  const speaker = pid === 1 ? 'manager' : 'consumer';
+  return message.split('\n').map((text) => ({ text, source, invocationId, pid, speaker, truncated: false }));
 }

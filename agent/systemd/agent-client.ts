@@ -73,6 +73,17 @@ export async function findAgent(): Promise<AgentClient | null> {
   };
 }
 
+/** Asks the service. Null: it does not run, or the bus is busy. */
+export async function askAgent<T>(question: (agent: AgentClient) => Promise<T | null>): Promise<T | null> {
+  const agent = await findAgent().catch(nullWhenBusy);
+  if (agent === null) return null;
+  try {
+    return await question(agent);
+  } finally {
+    agent.close();
+  }
+}
+
 /** For `findAgent`, where a service that cannot be asked now is as one that does not run. */
 export function nullWhenBusy(error: unknown): null {
   if (error instanceof BusBusyError) return null;

@@ -1,8 +1,9 @@
 /** A plan that a person reads: one line a change, or each in full, as a diff. */
 import type { PathState } from '../../contracts/manifest.js';
-import type { Change, Plan, Refusal, Warning } from '../../contracts/plan.js';
+import type { Change, Plan, Warning } from '../../contracts/plan.js';
 import { type ChangeSummary, changeSummary, octal } from '../../install/plan/change-title.js';
 import { bytes, oneLine, plural, printable, type Style, wrap } from '../../lib/text.js';
+import { hanging } from './layout.js';
 
 export const nothingToDo = 'nothing to do';
 
@@ -10,7 +11,7 @@ export const nothingToDo = 'nothing to do';
 export function planText(plan: Plan, style: Style, { full = false } = {}): string {
   if (plan.kind === 'refused') {
     return [
-      ...plan.refusals.map((refusal) => refusalText(refusal, style)),
+      ...plan.refusals.map((refusal) => labelled('refused', style.bad, refusal, style)),
       ...warningsText(plan, style),
     ].join('\n');
   }
@@ -42,24 +43,18 @@ function warningsText(plan: Plan, style: Style): readonly string[] {
 }
 
 export function warningText(warning: Warning, style: Style): string {
-  return labelled(style.caution('warning'), 'warning', warning.message, warning.remedy, style);
-}
-
-function refusalText(refusal: Refusal, style: Style): string {
-  return labelled(style.bad('refused'), 'refused', refusal.message, refusal.remedy, style);
+  return labelled('warning', style.caution, warning, style);
 }
 
 function labelled(
-  label: string,
-  plainLabel: string,
-  message: string,
-  remedy: string | null,
+  word: string,
+  paint: (text: string) => string,
+  { message, remedy }: Pick<Warning, 'message' | 'remedy'>,
   style: Style,
 ): string {
-  const indent = ' '.repeat(plainLabel.length + 2);
-  const text = wrap(oneLine(message), style.width - indent.length).replaceAll('\n', `\n${indent}`);
-  if (remedy === null) return `${label}: ${text}`;
-  return `${label}: ${text}\n${indent}${wrap(oneLine(remedy), style.width - indent.length).replaceAll('\n', `\n${indent}`)}`;
+  const width = word.length + 2;
+  const said = hanging(`${paint(word)}: `, message, style, width);
+  return remedy === null ? said : `${said}\n${hanging(' '.repeat(width), remedy, style)}`;
 }
 
 const indent = '    ';
@@ -77,10 +72,9 @@ function painted(sign: ChangeSummary['sign'], style: Style): string {
 
 function changeText(change: Change, style: Style): string {
   const { sign, what } = changeSummary(change);
-  const reason = wrap(oneLine(change.reason), style.width - indent.length).replaceAll('\n', `\n${indent}`);
   return [
     `${painted(sign, style)} ${style.bold(oneLine(what))}`,
-    indent + style.dim(reason).replaceAll('\n', '\n'),
+    indent + style.dim(hanging(indent, change.reason, style).slice(indent.length)),
     ...body(change, style),
   ].join('\n');
 }

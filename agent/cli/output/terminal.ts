@@ -7,6 +7,7 @@ import type { Emit, Event } from '../../contracts/events.js';
 import { changeTitle } from '../../install/plan/change-title.js';
 import { errnoOf, VgpuError } from '../../lib/errors.js';
 import { duration, oneLine, type Style, wrap } from '../../lib/text.js';
+import { hanging } from './layout.js';
 import { planText, warningText } from './plan-text.js';
 
 export type Volume = 'quiet' | 'normal' | 'verbose';
@@ -140,12 +141,10 @@ export function terminalTalk(
     if (noted.has(event.text)) return;
     noted.add(event.text);
     const label = event.level === 'warning' ? 'warning' : 'note';
-    const indent = ' '.repeat(label.length + 2);
+    const width = label.length + 2;
     const painted = event.level === 'warning' ? style.caution(label) : label;
-    line(
-      `${painted}: ${wrap(oneLine(event.text), style.width - indent.length).replaceAll('\n', `\n${indent}`)}`,
-    );
-    if (event.remedy !== null) line(`${indent}${wrap(oneLine(event.remedy), style.width, indent)}`);
+    line(hanging(`${painted}: `, event.text, style, width));
+    if (event.remedy !== null) line(hanging(' '.repeat(width), event.remedy, style));
   };
 
   const keepSteps = (): void => {

@@ -85,7 +85,6 @@ function made(
   return { config, declared: declared && first !== undefined, consumers, unreadable };
 }
 
-/** The profile, or the reason why there is none: a consumer with a fault must not stop the others. */
 function readable({ profile, unit }: Consumer, profileOf: (name: string) => Profile): Profile | string {
   try {
     return forUnit(profileOf(profile), unit);
@@ -99,7 +98,6 @@ function readable({ profile, unit }: Consumer, profileOf: (name: string) => Prof
 // again whenever a command has installed or removed a consumer.
 
 interface DeclaredEffects {
-  /** The text of agent.json; null when there is none. */
   readonly text: () => string | null;
   readonly read: ConfigReader;
   readonly manifest: () => Promise<Manifest | null>;

@@ -18,13 +18,11 @@ export type HostEvent =
 interface Helper {
   /** sd_notify(3): assignments of one datagram. No effect outside of a Type=notify unit. */
   notify(...assignments: readonly string[]): void;
-  /** The watchdog's ping, and a look at the host. */
   tick(): void;
   /** Keeps a session with each host of the list (null: with none); `onHost` is called at its beginning and end. */
   watchHost(endpoint: string | null): void;
   /** Duration of the last check of the host at that place of the list (from 0), in microseconds; null: there was none. */
   roundTrip(place: number): Promise<number | null>;
-  /** The process that holds a POSIX lock on the file; null when none does. */
   lockHolder(file: string): Promise<number | null>;
   stop(): void;
 }
@@ -193,19 +191,15 @@ export function startHelper(options: HelperOptions): Helper {
   };
 }
 
-/** vgpu-watch numbers the hosts of a list from 1. */
 function placeOf(number: string | undefined): number {
   return number === undefined ? 0 : Number(number) - 1;
 }
-
-// Is a package manager running? Then repairs wait, because it may change the same files again.
 
 /** Held with fcntl(2) while dpkg, apt or rpm work. */
 const lockedFiles = ['/var/lib/dpkg/lock-frontend', '/var/lib/dpkg/lock', '/var/lib/rpm/.rpm.lock'];
 /** Exists while pacman runs. */
 const markerFiles = ['/var/lib/pacman/db.lck'];
 
-/** The running package manager, as text for the user; null: none. */
 export async function packageManagerAtWork(helper: Pick<Helper, 'lockHolder'>): Promise<string | null> {
   const marker = markerFiles.find((file) => existsSync(file));
   if (marker !== undefined) return marker;
@@ -217,10 +211,7 @@ export async function packageManagerAtWork(helper: Pick<Helper, 'lockHolder'>): 
   return null;
 }
 
-// The state of the host, shared by all consumers of this guest.
-
 interface HostWatch {
-  /** Changes the watched address; empty: none. */
   moved(endpoint: string): void;
   host(event: HostEvent): void;
   /** The host at `endpoint` is in use instead of the former one, and answers. */
@@ -230,54 +221,44 @@ interface HostWatch {
 /** Updates the host on the board, and logs when it is lost and when it is back. `now`: milliseconds. */
 export function hostWatch(board: Board, record: Record, now: () => number = steadyNow): HostWatch {
   let lostAt: number | null = null;
+  const write = (
+    kind: 'hostLost' | 'hostBack' | 'hostMoved',
+    text: string,
+    fields: Readonly<{ [name: string]: string }>,
+  ): void => record.write({ kind, profile: null, unit: null, text, fields });
   return {
     moved(endpoint) {
       lostAt = null;
-      board.update({ host: { endpoint, answers: null, simulated: false, detail: 'not asked yet' } });
+      board.update({ host: seenAt(endpoint, null) });
     },
     left(endpoint, event) {
-      const { host } = board.now;
+      const former = board.now.host.endpoint;
       lostAt = null;
-      board.hostLeft();
+      board.count('hostMoves');
       board.update({ host: seenAt(endpoint, event) });
-      record.write({
-        kind: 'hostMoved',
-        profile: null,
-        unit: null,
-        text: `the host at ${endpoint} is in use instead of that at ${host.endpoint}`,
-        fields: { ENDPOINT: endpoint, FORMER: host.endpoint },
-      });
+      const text = `the host at ${endpoint} is in use instead of that at ${former}`;
+      write('hostMoved', text, { ENDPOINT: endpoint, FORMER: former });
     },
     host(event) {
       const { host } = board.now;
-      const said = { profile: null, unit: null } as const;
+      const fields = { ENDPOINT: host.endpoint };
       if (event.kind === 'down') {
         lostAt = now();
-        board.hostLost();
+        board.count('hostLosses');
         board.update({ host: { ...host, answers: false, detail: event.reason } });
-        record.write({
-          kind: 'hostLost',
-          ...said,
-          text: `the host at ${host.endpoint} does not answer: ${event.reason}`,
-          fields: { ENDPOINT: host.endpoint },
-        });
+        write('hostLost', `the host at ${host.endpoint} does not answer: ${event.reason}`, fields);
         return;
       }
-      board.update({ host: { ...host, answers: true, simulated: event.simulated, detail: event.device } });
+      board.update({ host: seenAt(host.endpoint, event) });
       if (lostAt === null) return;
       const seconds = ((now() - lostAt) / 1000).toFixed(1);
       lostAt = null;
-      record.write({
-        kind: 'hostBack',
-        ...said,
-        text: `the host at ${host.endpoint} answers again after ${seconds} s: ${event.device}`,
-        fields: { ENDPOINT: host.endpoint, SECONDS: seconds },
-      });
+      const text = `the host at ${host.endpoint} answers again after ${seconds} s: ${event.device}`;
+      write('hostBack', text, { ...fields, SECONDS: seconds });
     },
   };
 }
 
-/** A host as the board shows it. */
 export function seenAt(endpoint: string, event: HostEvent | null): HostState {
   if (event === null) return { endpoint, answers: null, simulated: false, detail: 'not asked yet' };
   return event.kind === 'up'

@@ -14,7 +14,6 @@ import { type HostEvent, seenAt } from './helper.js';
 import { pacer, steadyNow } from './pacer.js';
 
 export interface HostsRules {
-  /** Return to an earlier host of the list after it has answered for `returnMs`. */
   readonly preferFirst: boolean;
   /** Leave the host in use after this time without an answer. Sessions survive shorter losses. */
   readonly leaveMs: number;
@@ -23,15 +22,12 @@ export interface HostsRules {
 
 export interface HostSeen {
   readonly endpoint: string;
-  /** Null before the first report. */
   readonly last: HostEvent | null;
-  /** Time of the last change between up and down. */
   readonly since: number;
 }
 
 export interface HostsState {
   readonly hosts: readonly HostSeen[];
-  /** Null until a host has answered. */
   readonly used: string | null;
   /** An earlier host to which consumers may move back; null: none. */
   readonly offered: string | null;
@@ -55,7 +51,6 @@ interface Next {
   readonly effects: readonly HostsEffect[];
 }
 
-/** `used`: the host that an earlier run of the service used. */
 export function beginHosts(addresses: readonly string[], used: string | null, now: number): HostsState {
   return {
     hosts: addresses.map((endpoint) => ({ endpoint, last: null, since: now })),
@@ -159,8 +154,6 @@ function tell(endpoint: string, event: HostEvent, moved: boolean): HostsEffect {
   return { kind: 'tell', endpoint, event, moved };
 }
 
-// Carries out the decisions.
-
 interface HostsEffects {
   readonly rules: () => HostsRules;
   /** Null: the list has fewer than two hosts. */
@@ -175,13 +168,9 @@ interface HostsEffects {
 interface Hosts {
   /** Replaces the list of hosts; empty: no host. */
   watch(hosts: string): void;
-  /** An event of host `number` of the list, from 0. */
   hear(number: number, host: HostEvent): void;
-  /** Uses the offered host: a consumer is about to restart for it. */
   take(): void;
-  /** Decides again, because the rules may have changed. */
   reconsider(): void;
-  /** The place of the host in use in the list, from 0. */
   readonly place: number;
 }
 

@@ -73,7 +73,6 @@ async function followContainers(
   }
 }
 
-/** Takes the lines of one start, and reports a doubt when their findings about the GPU change. */
 function listen(judge: LogJudge, doubt: () => void): (entries: readonly LogEntry[]) => void {
   let last = '';
   return (entries) => {

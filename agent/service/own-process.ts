@@ -6,7 +6,6 @@ import { readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { getHeapSpaceStatistics } from 'node:v8';
 
 interface Crashes {
-  /** Number of crashes within the last ten minutes. */
   readonly recent: number;
   readonly pauseMs: number;
   forget(): void;
@@ -52,7 +51,6 @@ interface Memory {
 
 interface Size {
   readonly old: number;
-  /** Of buffers. */
   readonly external: number;
 }
 
@@ -87,7 +85,6 @@ export function memory(effects: MemoryEffects | null): Memory {
   };
 }
 
-/** The engine's collector, if `--expose-gc` is set. */
 export function engineMemory(): MemoryEffects | null {
   const { gc } = globalThis;
   if (gc === undefined) return null;
@@ -109,13 +106,11 @@ export function engineMemory(): MemoryEffects | null {
 
 // One timer for all periodic work: the watchdog, the host, removal of old versions, and full inspections.
 
-/** The interval for checks of the host without systemd's watchdog. */
 const defaultTickMs = 5_000;
 
 interface PulseEffects {
   /** `WATCHDOG_USEC` of the environment: systemd ends a service without a ping for this time. */
   readonly watchdog: string | undefined;
-  /** Minutes between two full inspections. May change while the service runs. */
   readonly checkMinutes: () => number;
   readonly tick: () => void;
   readonly check: () => void;

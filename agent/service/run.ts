@@ -45,7 +45,6 @@ const lockWaitMs = 120_000;
 const restartTimeoutMs = 200_000;
 const startWithinMs = 2_000;
 const stopWithinMs = 1_500;
-/** WatchdogSec= of the unit is 10 s. */
 const watchdogPauseMs = 4_000;
 
 /** Runs until `signal` aborts. Throws a VgpuError when the bus is lost: systemd starts the service again then. */
@@ -325,8 +324,6 @@ export async function runService(options: ServiceOptions): Promise<void> {
   helper.stop();
   if (lostBus !== null) throw lostBus;
 }
-
-// The service's process: signals, unexpected errors, and a bounded stop.
 
 /** Limits log lines, because another user's messages could cause an error each. */
 const reportsPerMinute = 10;

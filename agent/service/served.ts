@@ -26,7 +26,6 @@ interface ServedEffects {
   readonly restart: (unit: string) => Promise<string>;
   readonly moveBack: () => void;
   readonly journal: (unit: string) => JournalReader;
-  /** Facts of a consumer were read, so the watches may have to change. */
   readonly seen: (facts: MachineFacts) => void;
   readonly settled: (facts: MachineFacts) => void;
   readonly signal: AbortSignal;

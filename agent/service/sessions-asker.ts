@@ -34,7 +34,6 @@ interface Started {
 }
 type StartFollower = (file: string, args: readonly string[]) => Started;
 
-/** Limit of probes; a guest has few users and hosts. */
 const maxFollowers = 8;
 const maxLineBytes = 4 * 1024 * 1024;
 

@@ -26,7 +26,6 @@ interface Watched {
   readonly watcher: FSWatcher;
 }
 
-/** `onChange` gets the path that changed; for a directory that appears or goes, that directory. */
 export function watchDirectories(onChange: (file: string) => void): Watcher {
   const watched = new Map<string, Watched>();
   let wanted: Places = new Map();

@@ -29,11 +29,9 @@ interface BusObjectEffects {
   readonly verify: () => Promise<string>;
   readonly repair: () => Promise<{ readonly state: string; readonly problem: string }>;
   readonly restart: () => readonly { readonly unit: string; readonly reason: string }[];
-  /** Rejects when agent.json is refused. */
   readonly reload: () => Promise<void>;
 }
 
-/** The subjects of signals: the parts of the board, and all consumers as one. */
 type Told = Snapshot & Overview;
 
 function told(now: Snapshot): Told {

@@ -30,7 +30,6 @@ interface JudgeEffects {
   readonly board: ConsumerBoard;
   readonly record: Record;
   readonly desired: () => DesiredOne;
-  /** The requests that the consumer serves now; null: none. */
   readonly serving: (unit: LoadedUnit) => Promise<string | null>;
   readonly restart: (unit: string) => Promise<string>;
   /** Makes the preferred host the one in use, before the restart. */
@@ -55,13 +54,11 @@ export interface Judge {
   retry(): void;
   /** A new verdict about the present start. Does not wait for a resulting restart. */
   verify(): Promise<Verdict | null>;
-  /** Makes the pending restart now; returns its reason, or null if none was pending. */
   restartNow(): string | null;
   quiet(): Promise<void>;
 }
 
 const lookEveryMs = 5_000;
-/** Delay of the next look after a failure of our own. */
 const failurePauseMs = 10_000;
 
 export function judge(effects: JudgeEffects): Judge {
@@ -130,7 +127,6 @@ export function judge(effects: JudgeEffects): Judge {
     for (const resolve of awaited.splice(0)) resolve();
   };
 
-  /** Steps the machine and carries out its effects; their results are the next events. */
   const handle = async (event: JudgeEvent): Promise<void> => {
     const wanted = step(event);
     if (event.kind === 'judged') settle();
@@ -140,7 +136,6 @@ export function judge(effects: JudgeEffects): Judge {
     }
   };
 
-  /** Carries out the synchronous effects; returns the others. */
   const step = (event: JudgeEvent): readonly JudgeEffect[] => {
     const next = judgeNext(state, event);
     state = next.state;

@@ -3,7 +3,6 @@ import type { Verdict } from '../../contracts/verdict.js';
 import { oldVerdict } from '../../install/pipeline/status-view.js';
 import type { JudgeEffect, JudgeState, Next } from './state.js';
 
-/** After a start has lost its host, its log is no longer valid, even when the host is back. */
 export function shownVerdict({ verdict, lost, tainted, stale, ended }: JudgeState): Verdict | null {
   if (verdict === null) return null;
   if (ended) return endedVerdict(verdict);
@@ -14,7 +13,6 @@ export function shownVerdict({ verdict, lost, tainted, stale, ended }: JudgeStat
     : verdict;
 }
 
-/** Shows the verdict, and logs it if it differs from the last logged one. */
 export function show(state: JudgeState): Next {
   const verdict = shownVerdict(state);
   const effects: JudgeEffect[] = [{ kind: 'show', verdict }];
@@ -26,8 +24,6 @@ export function show(state: JudgeState): Next {
     effects: [...effects, { kind: 'write', message: { kind: 'verdict', verdict } }],
   };
 }
-
-// The verdict about a consumer that lost its host: its own earlier reports no longer count.
 
 /** Immediate, without a query: the consumer continues on the CPU and may still report GPU memory. */
 export function lostVerdict(before: Verdict, reason: string): Verdict {

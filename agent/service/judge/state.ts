@@ -86,9 +86,7 @@ export interface JudgeState {
   /** Time from then until the next such request, if the verdict is still unanswered; 0: the shortest time. */
   readonly lookPauseMs: number;
   readonly lost: { readonly since: number; readonly reason: string } | null;
-  /** The host that replaced the lost one; null: the same host is back. */
   readonly movedTo: string | null;
-  /** The host that the consumer may move back to; null: none. */
   readonly preferred: string | null;
   /** The start that lived through the host's absence: to be restarted. */
   readonly survivor: string | null;
@@ -99,7 +97,6 @@ export interface JudgeState {
   readonly ready: boolean;
   /** One try for a verdict that a restart corrects, until something changes. */
   readonly triedFor: Reason | null;
-  /** The last restart for former files; null: none was made. */
   readonly triedOutdated: TriedOutdated | null;
   /** The start that our own restart made; `restarting`: it is being made. */
   readonly ownStart: string | null;
@@ -151,7 +148,6 @@ export type JudgeEvent =
     };
 
 export type JudgeEffect =
-  /** Look at the unit; at a time (milliseconds) if it is a number. */
   | { readonly kind: 'look'; readonly when: 'soon' | number }
   | { readonly kind: 'confirm' }
   | { readonly kind: 'ask-serving' }
@@ -198,7 +194,6 @@ export function beginJudging(profile: string, unit: string, rules: RestartRules)
   };
 }
 
-/** `step` from where `next` left off; the effects of both. */
 export function after({ state, effects }: Next, step: (state: JudgeState) => Next): Next {
   const next = step(state);
   return { state: next.state, effects: [...effects, ...next.effects] };

@@ -12,6 +12,7 @@ import { findConsumer } from '../../install/plan/owned.js';
 import type { ConsumerBoard, Record } from '../board.js';
 import type { DesiredOne } from '../desired.js';
 import { pacer, steadyNow } from '../pacer.js';
+import { pause } from '../waiting.js';
 import {
   beginKeeping,
   type Found,
@@ -29,7 +30,6 @@ interface KeeperEffects {
   readonly desired: () => DesiredOne;
   /** Serializes inspections and repairs of all consumers, because they share files. */
   readonly turn: <T>(task: () => Promise<T>) => Promise<T>;
-  /** The package manager that is running; null: none. */
   readonly packageManager: () => Promise<string | null>;
   /** Called after each inspection that found the files as installed (or no possible repair). */
   readonly settled: (facts: MachineFacts, restart: string | null) => void;
@@ -93,7 +93,6 @@ export function keeper(effects: KeeperEffects): Keeper {
     return { facts, found: foundIn(made), wanted };
   };
 
-  /** Steps the machine; carries out the synchronous effects and returns the others. */
   const step = (event: KeeperEvent): readonly KeeperEffect[] => {
     const next = keeperNext(state, event);
     state = next.state;
@@ -159,7 +158,7 @@ export function keeper(effects: KeeperEffects): Keeper {
     const begun = steadyNow();
     do {
       if (steadyNow() - begun >= packageManagerLimitMs) return true;
-      await pace.sleep(packageManagerEveryMs);
+      await pause(packageManagerEveryMs, signal);
     } while (!signal.aborted && (await effects.packageManager()) !== null);
     return false;
   };
@@ -256,8 +255,6 @@ function rulesOf({ config: { repair } }: DesiredOne): KeeperRules {
   const { enabled, perHour, backoffSeconds } = repair;
   return { enabled, limits: { perHour, backoffMs: backoffSeconds * 1000, minimumMs: 0 } };
 }
-
-// The causes of a repair. Pure.
 
 /** For back-off and messages: paths, else the kind of change. */
 export function causesOf(changes: readonly Change[]): readonly string[] {

@@ -18,7 +18,6 @@ export interface Drift {
 }
 
 export interface KeeperRules {
-  /** False: drift is reported, not repaired. */
   readonly enabled: boolean;
   readonly limits: Limits;
 }
@@ -89,7 +88,6 @@ export type KeeperEffect =
   | { readonly kind: 'wait-for-package-manager'; readonly found: Found }
   /** Carry out the plan. `interrupted`: first finish or undo an earlier run. `since`: time of the first event. */
   | { readonly kind: 'repair'; readonly interrupted: boolean; readonly since: number }
-  /** The judge's turn. `right`: the files are as installed. */
   | { readonly kind: 'settled'; readonly right: boolean }
   | { readonly kind: 'count'; readonly name: keyof Counters }
   | { readonly kind: 'count-repair'; readonly milliseconds: number }
@@ -291,7 +289,6 @@ function repaired(state: KeeperState, event: Extract<KeeperEvent, { kind: 'repai
   };
 }
 
-/** Every attempted repair counts, also a failed one. */
 function failed(state: KeeperState, why: string, causes: readonly string[], now: number): Next {
   const failures = state.failures + 1;
   const hopeless = failures >= failuresToDegraded;

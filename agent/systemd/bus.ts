@@ -139,7 +139,6 @@ export function managerOn(bus: BusConnection, reloadGraceMs = 10_000): Manager {
       explain(`list processes of ${name}`, name, async () => {
         const [list] = await manager('GetUnitProcesses', 's', [name]);
         if (!Array.isArray(list)) return [];
-        // (cgroup, pid, command line)
         return list
           .map((process) => Number(Array.isArray(process) ? process[1] : Number.NaN))
           .filter(Number.isInteger);
@@ -232,7 +231,6 @@ interface Waiting {
 }
 
 interface JobWatcher {
-  /** Asks for a job through `enqueue` (which resolves with its object path) and waits for its result. */
   run(enqueue: () => Promise<string>, unit: string, timeoutMs: number): Promise<JobResult>;
 }
 
@@ -349,7 +347,6 @@ function busLost(unit: string): VgpuError {
   });
 }
 
-/** Turns a BusError into a VgpuError that says what we were doing. */
 async function explain<T>(operation: string, unit: string | undefined, work: () => Promise<T>): Promise<T> {
   try {
     return await work();

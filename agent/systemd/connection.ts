@@ -12,7 +12,6 @@ import type { Readable } from 'node:stream';
 import { errnoOf, reportUnexpected, VgpuError } from '../lib/errors.js';
 import { member } from '../lib/json.js';
 
-/** The system bus's socket when DBUS_SYSTEM_BUS_ADDRESS does not say otherwise. */
 const systemBusSocket = '/run/dbus/system_bus_socket';
 const connectTimeoutMs = 10_000;
 /** D-Bus's own default for a reply. */
@@ -27,7 +26,6 @@ export interface BusCall {
   readonly member: string;
   readonly signature?: string;
   readonly body?: readonly unknown[];
-  /** Milliseconds until the service is silent; default 25 000. */
   readonly timeoutMs?: number;
 }
 
@@ -41,7 +39,6 @@ export interface BusSignal {
 
 export class BusError extends Error {
   override readonly name = 'BusError';
-  /** Such as `org.freedesktop.systemd1.NoSuchUnit`. */
   readonly type: string;
 
   constructor(type: string, message: string) {
@@ -94,7 +91,6 @@ export interface BusConnection {
   close(): void;
 }
 
-/** The bus itself, as the object of a call. */
 export const busDaemon = {
   destination: 'org.freedesktop.DBus',
   path: '/org/freedesktop/DBus',
@@ -122,7 +118,6 @@ export async function connectBus(
 /** systemd's own socket, which only root may use and which needs no bus: systemctl uses it, too. */
 const systemdSocket = '/run/systemd/private';
 
-/** The same without the bus. Only systemd can be called. */
 export async function connectSystemd(): Promise<BusConnection> {
   return connect(`unix:path=${systemdSocket}`, connectTimeoutMs, true);
 }
@@ -345,7 +340,6 @@ function busAddress(address: string | undefined): string {
 }
 
 interface Wire {
-  /** The only sign that the other end hung up. */
   readonly stream: Socket;
   readonly events: EventEmitter;
   readonly unsent: unknown[];
@@ -363,7 +357,6 @@ function placeOf(address: string | undefined): string {
   return address === undefined || address === '' ? systemBusSocket : address;
 }
 
-/** The bus cannot be reached. */
 export class BusAwayError extends VgpuError {}
 
 /**

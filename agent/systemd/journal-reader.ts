@@ -17,7 +17,6 @@ export interface JournalReaderOptions {
   readonly journalctl?: string;
   /** LogNamespace= of the unit that is read, asked before each start of journalctl. */
   readonly namespace?: () => Promise<string>;
-  /** Milliseconds for which a journalctl that reads may say nothing. */
   readonly silentMs?: number;
   /** Milliseconds before a follower that ended is started again; doubled up to `maxDelayMs` while nothing comes. */
   readonly firstDelayMs?: number;

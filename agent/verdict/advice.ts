@@ -19,14 +19,10 @@ interface Case {
   /** journalctl's option for a unit that logs into a namespace, with a space before it; else empty. */
   readonly namespace: string;
   readonly unitKind: Observation['unit']['kind'];
-  /** The environment file that sets the variable which hides the GPU. */
   readonly file: string | null;
-  /** There was too little device memory, so a restart or another setting of the unit would not help. */
   readonly memoryShort: boolean;
   readonly empty: boolean;
-  /** The load requested no layer on the GPU, so a restart would not help. */
   readonly chosen: boolean;
-  /** The side of the transport to upgrade; null: neither, or unknown. */
   readonly older: 'guest' | 'host' | null;
 }
 
@@ -49,7 +45,6 @@ const editVariable = (about: Case): string =>
   about.file === null ? edit(about) : `sudoedit ${about.file} && ${restart(about)}`;
 const probe = ({ user }: Case): string =>
   `sudo -u ${user === '' ? 'root' : user} env VGPU_LOG=stderr /opt/vgpu/current/vgpu-probe --json`;
-/** The command that shows why a unit does not run, or that enables it to run. */
 function unitCommand({ unit, unitKind }: Case): string {
   if (unitKind === 'masked') return `sudo systemctl unmask ${unit}`;
   return unitKind === 'absent' ? 'systemctl list-unit-files --type=service' : `systemctl status ${unit}`;
@@ -60,7 +55,6 @@ const logs = (about: Case): string =>
   about.invocationId === null
     ? allLogs(about)
     : `sudo journalctl${about.namespace} _SYSTEMD_INVOCATION_ID=${about.invocationId}`;
-/** Names the limit, and how to raise it on the host. */
 const doctor = ({ choice }: Case): string => `sudo vgpu-agent doctor ${choice}`;
 const plan = ({ choice }: Case): string => `sudo vgpu-agent plan ${choice}`;
 const askHost = ({ endpoint }: Case): string =>
@@ -191,12 +185,10 @@ const modeTexts: Readonly<Record<Mode, (title: string) => string>> = {
   undetermined: (title) => `Unknown whether ${title} runs on the GPU`,
 };
 
-/** The reason as a clause about the consumer: `finds no CUDA device`. */
 export function reasonClause(reason: Reason): string {
   return advices[reason].why;
 }
 
-/** One sentence and the next command (null when there is nothing to do). */
 export function adviceOn(
   observation: Observation,
   conclusion: { readonly mode: Mode; readonly reason: Reason | null; readonly detail: string | null },

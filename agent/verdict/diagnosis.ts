@@ -12,14 +12,12 @@ import { isLibcuda, isOurLibrary, mappedBy, processesThatCount } from './watch-p
 
 export interface Diagnosis {
   readonly reason: Reason;
-  /** Details, as a phrase; null if the reason is complete. */
   readonly detail: string | null;
 }
 
 /** A slower host is too slow: Ollama's discovery tolerates 3 s of initialisation and not 11 (docs/reference/reasons.md). */
 export const slowHostMs = 5_000;
 
-/** The obstacle between the unit's processes and the host; null if there is none, or if that is unknown. */
 export function transportTrouble({ probe, host, unit, endpoint }: Observation): Diagnosis | null {
   if (probe === null || probe.kind === 'not-run') return null;
   if (probe.kind === 'answered' && (probe.report.ok || !mayLackHost(probe.report))) return null;
@@ -66,7 +64,6 @@ function reasonOf({ code, errno }: HostWord): Reason {
   }
 }
 
-/** The address of the unit's own VGPU_HOST, if it has one. */
 function saidOf({ message }: HostWord, unit: UnitFacts, endpoint: string): string {
   const own = unit.kind === 'loaded' ? hostOfUnit(unit, endpoint) : endpoint;
   return own === endpoint ? message : `the unit sets VGPU_HOST=${own}: ${message}`;
@@ -86,7 +83,6 @@ function mayLackHost({ host, error, devices }: ProbeReport): boolean {
 
 /** Where the probe makes a context (shim-src/probe/cuda.c). */
 const contextSteps: ReadonlySet<string> = new Set(['cuDevicePrimaryCtxRetain', 'cuCtxSetCurrent']);
-/** Where it carries bytes to the device and back. */
 const memorySteps: ReadonlySet<string> = new Set([
   'cuMemAlloc',
   'cuMemcpyHtoD',
@@ -96,7 +92,6 @@ const memorySteps: ReadonlySet<string> = new Set([
   'cuMemFree',
 ]);
 
-/** The reason in the probe's answer; null if it found a working GPU through the shim, or was not run. */
 export function probeTrouble(probe: ProbeResult | null): Diagnosis | null {
   if (probe === null || probe.kind === 'not-run') return null;
   if (probe.kind === 'timed-out')
@@ -177,7 +172,6 @@ export function overrideTrouble(
   return { reason, detail: `${variable}=${value}${from}: ${why}`, variable, file };
 }
 
-/** A foreign library, an old shim, or no shim in the consumer's processes. */
 export function mapsTrouble(observation: Observation): Diagnosis | null {
   const counted = processesThatCount(observation).map(({ facts }) => ({ facts, mapped: mappedBy(facts) }));
   const foreign = counted.find(({ mapped }) => mapped === 'foreign' || mapped === 'mixed');
@@ -205,14 +199,12 @@ export function mapsTrouble(observation: Observation): Diagnosis | null {
 /** Why a process lacks variables that its unit sets. */
 export const takenAway = 'something removes it, such as UnsetEnvironment= or a wrapper script';
 
-/** Does the process lack variables that were set before it started? Then another restart changes nothing. */
 export function isTakenAway({ restarted, processes }: Pick<Observation, 'restarted' | 'processes'>): boolean {
   return (
     restarted || processes.some(({ role, facts }) => role === 'main' && facts.environmentCleared === true)
   );
 }
 
-/** The unit sets a loader variable that its main process does not have: a clause, or null. */
 export function environmentMissing({ profile, processes, unit }: Observation): string | null {
   const main = processes.find(({ role }) => role === 'main')?.facts;
   if (main === undefined || unit.kind !== 'loaded' || main.unreadable?.includes('environ') === true)

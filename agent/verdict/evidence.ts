@@ -236,7 +236,6 @@ function probeEvidence({ probe, unit }: Observation): readonly Evidence[] {
   return item(`${devices} through ${report.library ?? 'libcuda.so.1'}${memory}`, 'for');
 }
 
-/** Null: in no container. */
 function probePlace(unit: Observation['unit']): string | null {
   return isContainer(unit) ? 'in the container' : null;
 }

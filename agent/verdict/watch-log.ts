@@ -9,14 +9,12 @@ import type { ConfirmEffects, ConfirmOptions, Line } from './observation.js';
 export interface LogWatch {
   state(): JudgeState;
   findings(): LogFindings;
-  /** Monotonic time of the first announcement in this start, or null. */
   announcedAt(): number | null;
   error(): string | null;
   /** The journal was read, and systemd's entry about the beginning of this start is not in it. */
   cut(): boolean;
   /** The log of the start before this watch began has been read, as far as it can be. */
   caughtUp(): boolean;
-  /** Entries of the start before this watch began. */
   entriesRead(): number;
   /** The newest lines of the unit, of any start: the reason if it ended. */
   lastWords(): readonly Line[];
@@ -25,9 +23,7 @@ export interface LogWatch {
    * A reader that is receiving entries is not restarted: beginning again takes a busy machine longer than the next entries.
    */
   catchUp(): void;
-  /** The unit began a new start: earlier lines no longer count. */
   begin(invocationId: string): void;
-  /** Resolves when `signal` aborted and everything is closed. */
   readonly done: Promise<void>;
 }
 
@@ -126,7 +122,6 @@ export function watchLog(
     }
   };
 
-  /** Reads the log so far of the start that is running; returns the cursor to follow from. */
   const readSoFar = async (): Promise<string | null> => {
     // First the end of the journal, then the entries: entries in between are seen twice, not lost.
     let cursor = await effects.journal.tail(signal);

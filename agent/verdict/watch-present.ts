@@ -24,7 +24,6 @@ export type PresentEffects = Pick<ConfirmEffects, 'get' | 'pids' | 'sessions'> &
   processes(pids: readonly number[]): Promise<readonly ProcessIdentity[]>;
 };
 
-/** One look, now. Never rejects because of the consumer or the host. */
 export async function lookAtPresent(
   question: PresentQuestion,
   effects: PresentEffects,
@@ -129,7 +128,6 @@ function youngestOf(processes: readonly ProcessIdentity[], seconds: number): { r
   return { youngest: Math.max(0, Math.round(seconds - after)) };
 }
 
-/** The sessions of these processes. A process reports its number in its own PID namespace, and the namespace. */
 export function sessionsOf(
   processes: readonly ProcessIdentity[],
   { sessions }: SessionsReport,

@@ -21,7 +21,6 @@ export function watchReadiness(
   effects: Pick<ConfirmEffects, 'get' | 'clock'>,
   now: {
     readonly unit: () => UnitFacts;
-    /** The address that the log names. */
     readonly address: () => string | null;
     readonly announced: () => boolean;
   },
@@ -98,8 +97,6 @@ export function watchReadiness(
     done: run(),
   };
 }
-
-// Parses the address for readiness requests.
 
 interface Address {
   readonly scheme: 'http' | 'https';

@@ -86,7 +86,6 @@ async function lookedAt(host: string | null): Promise<MachineFacts> {
 
 interface Offers {
   readonly devices: readonly { readonly name: string; readonly file: string }[];
-  /** Files of ours that offer no device. */
   readonly broken: readonly string[];
   /** The file of another owner that offers nvidia.com/gpu; null: there is none. */
   readonly nvidiaFrom: string | null;

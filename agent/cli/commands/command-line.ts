@@ -103,7 +103,6 @@ export async function runCommandLine(words: readonly string[], self: ProcessLike
   return exitCode;
 }
 
-/** For a terminal that cannot overwrite lines. */
 function inLines(sink: Sink): Sink {
   return { isTty: false, columns: sink.columns, write: sink.write, flush: sink.flush };
 }
@@ -173,7 +172,6 @@ function fail(error: unknown, { json, verbose, out, err, style }: Failing): Exit
   return document.exitCode;
 }
 
-/** commander's message as a VgpuError of kind `usage`; anything else is passed on. */
 function usageError(error: unknown, argv: readonly string[], program: Command): unknown {
   if (!(error instanceof CommanderError)) return error;
   const command = argv.find((word) => commandNames.includes(word));
@@ -312,8 +310,6 @@ function told(before: Given, now: Given): string {
   const [first, second] = [before, now].map(({ typed }) => JSON.stringify(typed));
   return `${now.flag} was given twice, with ${first} and with ${second}: give it once`;
 }
-
-// SIGINT, SIGTERM and SIGHUP: the first signal aborts the work, the second ends the process.
 
 const signals = ['SIGINT', 'SIGTERM', 'SIGHUP'] as const;
 

@@ -19,16 +19,12 @@ export interface CommandContext {
   /** Aborts at the first SIGINT, SIGTERM or SIGHUP, in a command that is stoppable. */
   readonly signal: AbortSignal;
   readonly isRoot: boolean;
-  /** Asks the user yes or no; null when there is no terminal to ask on. */
   readonly ask: ((question: string) => Promise<boolean>) | null;
-  /** Asks the wizard's questions; null when there is no terminal to ask on. */
   readonly dialogue: Ask | null;
   readonly stdin: NodeJS.ReadStream;
   /** Prints one line of a stream on standard output: JSON with `--json`, else the text. */
   readonly stream: (document: object, text: string) => void;
-  /** Prints a line on standard error, whatever the volume: a service's own words. */
   readonly say: (text: string) => void;
-  /** As `say`, in the style of standard error. */
   readonly show: (text: (style: Style) => string) => void;
   readonly json: boolean;
   readonly verbose: boolean;
@@ -104,7 +100,6 @@ export function changeDocument(
   return { schema: 1, command, outcome, plan, changed, ...more };
 }
 
-/** `--dry-run`. */
 export function dryRun(command: string, plan: Plan, { verbose }: CommandContext, more: object): Outcome {
   return {
     exitCode: ExitCode.done,
@@ -172,7 +167,6 @@ export async function approved(
   return context.ask(question);
 }
 
-/** The same usage error before the work whose result the question is about. */
 export function requireSomeoneToAsk(
   context: CommandContext,
   command: string,
@@ -213,7 +207,6 @@ export function endpoint(value: string, before: readonly string[] = []): readonl
   return addresses;
 }
 
-/** The hosts that were named, as a plan has them; null: none. */
 export function namedHosts(addresses: readonly string[] | undefined): string | null {
   return addresses === undefined ? null : hostsText(addresses);
 }
@@ -222,7 +215,6 @@ function capital(text: string): string {
   return text.charAt(0).toUpperCase() + text.slice(1);
 }
 
-/** Types of units that are no service (systemd.unit(5)). */
 const otherUnit = /\.(socket|device|mount|automount|swap|target|path|timer|slice|scope)$/;
 
 /** The name of a service, as typed after `--unit`; `.service` may be left out. */

@@ -26,8 +26,6 @@ async function daemon(context: CommandContext): Promise<Outcome> {
   return { exitCode: ExitCode.done, document: { schema: 1, command: 'daemon' }, text: () => '' };
 }
 
-// `vgpu-agent restart`: makes the restarts now that vgpu-agent.service has due and that wait.
-
 export function restartCommand(run: Run): Command {
   return new Command('restart')
     .description("make pending restarts of the agent's service now")
@@ -83,8 +81,6 @@ async function asked(
     agent.close();
   }
 }
-
-// `vgpu-agent metrics`: what the service counts, in Prometheus' text format.
 
 export function metricsCommand(run: Run): Command {
   return new Command('metrics')

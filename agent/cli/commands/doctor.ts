@@ -37,7 +37,6 @@ export interface DoctorDocument {
   readonly command: 'doctor';
   readonly healthy: boolean;
   readonly verdict: Verdict;
-  /** Id of the check that is the reason; null when nothing is broken. */
   readonly first: string | null;
   readonly checks: readonly {
     readonly id: string;
@@ -261,8 +260,6 @@ async function report(
   if (go) await (await import('../report/tarball.js')).writeTarball(runner, file, files);
   return { outcome: go ? 'written' : 'declined', path: file, files: listed };
 }
-
-// `doctor --trace`: asks, traces one start, and makes the document of it.
 
 interface TraceOutcome {
   /** `not-possible`: `why` says what is in the way. */

@@ -163,7 +163,6 @@ function servesText({ version, devices }: HostDaemon, endpoint: string): string 
   return `vgpu-hostd ${version} serves ${names} at ${endpoint}`;
 }
 
-/** Null: a device is installed, or there is no terminal to ask on. */
 async function askedDevice(
   work: HostWorkplace,
   yes: boolean,

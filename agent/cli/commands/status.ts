@@ -131,7 +131,6 @@ async function look(
   return statusView(profile, facts, plan, verdict);
 }
 
-/** With several consumers the worst verdict decides. */
 function exitCodeOf(view: StatusView): ExitCode {
   if (view.installed === null) return ExitCode.done;
   const codes = view.consumers.map(({ verdict }) =>
@@ -143,8 +142,6 @@ function exitCodeOf(view: StatusView): ExitCode {
   const worst = [ExitCode.cpu, ExitCode.degraded, ExitCode.undetermined].find((code) => codes.includes(code));
   return worst ?? ExitCode.done;
 }
-
-// `status` from the service: what it knows already, and what it tells from now on.
 
 /** Null: the service does not run, has not looked yet, or does not look after this consumer. */
 function serviceStatus(choice: Choice): Promise<StatusDocument | null> {

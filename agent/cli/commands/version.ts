@@ -13,7 +13,6 @@ interface Versions {
   readonly agent: string;
   readonly shim: { readonly id: string; readonly version: string; readonly wire: number } | null;
   readonly installed: string | null;
-  /** Null: no release, but a checkout or a copy of one. */
   readonly build: BuildInfo | null;
   /** With --verbose: the libraries of ours that the services with the GPU use now. */
   readonly loaded?: Awaited<ReturnType<typeof loadedLibraries>>;

@@ -22,7 +22,6 @@ export function doctorText(diagnosis: Diagnosis, style: Style): string {
   ].join('\n');
 }
 
-/** The first broken check alone, without a newline at its end; null: no check found anything broken. */
 export function firstFindingText({ broken }: Diagnosis, style: Style): string | null {
   const [first] = broken;
   return first === undefined ? null : troubleText(first, null, style).join('\n');

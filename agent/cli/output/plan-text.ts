@@ -7,7 +7,6 @@ import { hanging } from './layout.js';
 
 export const nothingToDo = 'nothing to do';
 
-/** The plan, without a newline at its end. `full`: each change with its reason and its text. */
 export function planText(plan: Plan, style: Style, { full = false } = {}): string {
   if (plan.kind === 'refused') {
     return [
@@ -140,14 +139,11 @@ export function planQuestion(
   return `${verb}${restarts ? `, and restart ${oneLine(unit)}` : ''}?`;
 }
 
-// A line diff of small files, as a person reads it: ` ` kept, `-` gone, `+` new.
-
 interface DiffLine {
   readonly sign: ' ' | '-' | '+';
   readonly text: string;
 }
 
-/** Lines of unchanged text shown on either side of a change. */
 const context = 2;
 /** Above this the table of the comparison would be too large; such a file is shown as replaced as a whole. */
 const comparable = 2_000_000;

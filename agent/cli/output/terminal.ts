@@ -14,9 +14,7 @@ export type Volume = 'quiet' | 'normal' | 'verbose';
 
 export interface Talk {
   readonly emit: Emit;
-  /** Takes the spinning line away, for a question or for the result. */
   pause(): void;
-  /** From now on every step that is done stays on the screen as a line of its own. */
   keepSteps(): void;
 }
 
@@ -183,8 +181,6 @@ function factsLine(event: Extract<Event, { kind: 'facts' }>): string {
       `host ${host.endpoint} (from ${host.from}): ${host.answer.kind}; shim ${shim.version} ${shim.id}`,
   );
 }
-
-// Standard output and standard error as output/ writes them.
 
 /** Where text goes. `write` never throws; text for a reader that has gone is dropped. */
 export interface Sink {

@@ -13,7 +13,6 @@ import type { Diagnosis, DoctorFacts } from '../../verdict/doctor/finding.js';
 import { doctorText, traceText } from '../output/doctor-text.js';
 import { createScrubber, readIdentity, redacted, type Scrubber } from './scrub.js';
 
-/** Lines of a journal: the newest are kept. */
 const mostLines = 2_000;
 const agentLines = 300;
 const toolTimeoutMs = 20_000;
@@ -114,11 +113,8 @@ function firstLine(text: string): string {
   return text.split('\n')[0]?.trim() ?? '';
 }
 
-// The contents of a report: small text files, each scrubbed. Pure.
-
 export interface ReportFile {
   readonly name: string;
-  /** The file's description, a phrase; listed before anything is written. */
   readonly what: string;
   readonly text: string;
 }
@@ -132,7 +128,6 @@ interface ReportSources {
   readonly agentJournal: readonly string[];
 }
 
-/** Every byte of what comes back went through `scrub`. */
 function reportFiles(sources: ReportSources, scrub: Scrubber): readonly ReportFile[] {
   const { facts, document, text, versions, journal, agentJournal } = sources;
   const { machine, look, plan, profile } = facts;

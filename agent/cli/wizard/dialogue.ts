@@ -105,8 +105,6 @@ function noHost(hosts: readonly HostSeen[]): VgpuError {
   });
 }
 
-// The wizard's text other than its questions. Pure.
-
 export function foundText(found: Found, style: Style): string {
   const { consumers, hosts, installed } = found;
   const libraries = [...new Set(consumers.flatMap((one) => one.libraries.map(libraryLine)))];

@@ -17,7 +17,6 @@ function choicesOf(
   return back ? [...question.choices, backChoice] : question.choices;
 }
 
-/** Label and explanation, the labels as wide as the widest; wrapped, `room` columns wide. */
 function choiceText(choice: Choice, all: readonly Choice[], room: number): string {
   const widest = Math.max(...all.map(({ label }) => label.length));
   const indent = ' '.repeat(Math.min(widest + 2, 20));

@@ -31,8 +31,6 @@ export function stopped(cause?: unknown): VgpuError {
   });
 }
 
-// Asks a person yes or no, if there is one.
-
 interface Terminal {
   readonly stdin: NodeJS.ReadStream;
   readonly stderr: NodeJS.WriteStream;

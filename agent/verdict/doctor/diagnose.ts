@@ -50,7 +50,6 @@ export function isHealthy({ broken, verdict }: Diagnosis): boolean {
   return verdict.mode === 'gpu' && broken.length === 0;
 }
 
-/** The verdict's mode; GPU with a broken check is degraded, because the next start may fail. */
 export function exitCodeOf(diagnosis: Diagnosis): ExitCode {
   if (isHealthy(diagnosis)) return ExitCode.done;
   switch (diagnosis.verdict.mode) {

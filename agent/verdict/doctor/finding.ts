@@ -17,7 +17,6 @@ import type { Profile } from '../../profile/types.js';
 import type { Observation } from '../observation.js';
 import type { TraceFacts } from './trace/bindings.js';
 
-/** The input of the checks, gathered once by pipeline/doctor.ts. */
 export interface DoctorFacts {
   readonly profile: Profile;
   readonly machine: MachineFacts;
@@ -34,11 +33,9 @@ export interface Remedy {
   readonly text: string;
   readonly command: string;
   readonly where: 'guest' | 'host';
-  /** `vgpu-agent doctor --fix` repairs it, by install's plan. */
   readonly fix: boolean;
 }
 
-/** A fault. `evidence`: a line for each observation, with its source; values are quoted. */
 export interface Trouble {
   readonly cause: string;
   readonly evidence: readonly string[];
@@ -77,8 +74,6 @@ export interface Diagnosis {
   readonly verdict: Verdict;
 }
 
-// Short forms of findings, and remedies that many checks share.
-
 export function ok(...evidence: readonly string[]): Finding {
   return { kind: 'ok', evidence };
 }
@@ -99,7 +94,6 @@ export function warning(trouble: Trouble): Finding {
   return { kind: 'warning', ...trouble };
 }
 
-/** Repaired by install, and so by `--fix`. */
 export function fixes({ profile }: DoctorFacts, text: string): Remedy {
   return {
     text,
@@ -113,12 +107,10 @@ export function byHand(text: string, command: string): Remedy {
   return { text, command, where: 'guest', fix: false };
 }
 
-/** For the user to do on the host, because this machine cannot do it. */
 export function onTheHost(text: string, command: string): Remedy {
   return { text, command, where: 'host', fix: false };
 }
 
-/** A setting of the unit to be changed in a drop-in of the person's own. */
 export function editUnit({ profile, machine }: DoctorFacts, text: string): Remedy {
   return byHand(
     `${text}, then start it again`,
@@ -157,8 +149,6 @@ export function changeEvidence(change: Change): string {
   return `${changeTitle(change)}: ${change.reason}`;
 }
 
-// Places where a program may find a driver, and the remedy for what is found there.
-
 const removes: Readonly<Record<DistributionFamily, string>> = {
   debian: 'apt-get remove',
   redhat: 'dnf remove',
@@ -176,7 +166,6 @@ export const ownerQuery: Readonly<Record<DistributionFamily, string>> = {
   unknown: 'dpkg -S',
 };
 
-/** The profile's public names in its public directories; not the versioned files that may stand beside them. */
 export function publicCandidates({ profile, machine }: DoctorFacts): readonly LibraryCandidate[] {
   const directories = new Set(publicDirectories(profile, machine.distribution).map((one) => one.path));
   const names = new Set(Object.keys(profile.publicLinks.names));
@@ -205,7 +194,6 @@ export function whereFound({ path: file, resolution }: LibraryCandidate): string
     : file;
 }
 
-/** Whether install would put it right, else what a person does about it. */
 export function repairPlace(
   facts: DoctorFacts,
   { path: file, ownerOfPath }: Pick<LibraryCandidate, 'path' | 'ownerOfPath'>,

@@ -3,23 +3,19 @@ import { fieldText } from '../../systemd/journal-reader.js';
 import type { JournalEntry } from '../../systemd/types.js';
 
 export interface LogEntry {
-  /** The consumer's own words, one line. */
   readonly text: string;
   /** Where it is from: `line 17`, `journal cursor s=...`. */
   readonly source: string;
   /** `_SYSTEMD_INVOCATION_ID`, if known: entries of two starts differ in it. */
   readonly invocationId: string | null;
-  /** The process that wrote it, if known. */
   readonly pid: number | null;
   /** `manager`: systemd's message about the unit; `boundary`: a new boot. */
   readonly speaker: 'consumer' | 'manager' | 'boundary';
-  /** The line was truncated. */
   readonly truncated: boolean;
 }
 
 /** The name of a month or day in any language: a word, in some languages after a space or with a number. */
 const name = ' {0,2}[^\\s[\\]=":]{1,20} (?:\\d{1,2} )?';
-/** Date and time as journalctl's short formats and syslog write them. */
 const stamps = [
   new RegExp(`${name}[ \\d]\\d \\d\\d:\\d\\d:\\d\\d(?:\\.\\d{1,9})?`),
   /\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)/,
@@ -51,7 +47,6 @@ export function withoutContainerName(text: string): string {
   return text.replace(containerPrefix, '').replace(bareStamp, '');
 }
 
-/** Removes what journalctl, syslog or docker put before a line. */
 export function entryOfLine(line: string, source: string, truncated: boolean): LogEntry {
   const base = { source, invocationId: null, truncated } as const;
   if (/^-- (?:Boot [0-9a-f]{32}|Reboot) --$/.test(line)) {
@@ -93,7 +88,6 @@ export function entriesOfJson(line: string, source: string): readonly LogEntry[]
   return text.split('\n').map((part) => ({ ...common, text: composed ? withoutContainerName(part) : part }));
 }
 
-/** An entry of the journal, a line at a time. */
 export function entriesOfJournal({ cursor, message, pid, invocationId }: JournalEntry): readonly LogEntry[] {
   const source = `journal cursor ${cursor}`;
   const speaker = pid === 1 ? 'manager' : 'consumer';

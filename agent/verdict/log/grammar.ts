@@ -151,7 +151,6 @@ const realCompute = /^[1-9]\d?\.\d{1,2}$/;
 /** `cuda`, `rocm`, `vulkan` or another name; in lower case. */
 const libraryName = /^[a-z0-9][a-z0-9._+-]{0,30}$/;
 
-/** The device that `text` announces by this rule, or null if it is another line. */
 export function readDevice(
   { rule, pattern }: CompiledDevice,
   text: string,

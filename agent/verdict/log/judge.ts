@@ -23,9 +23,7 @@ import { afterLine, type Loads, noLoads } from './loads.js';
 import { type Logfmt, parseLogfmt } from './logfmt.js';
 
 export interface LogJudge {
-  /** Takes the next entry. */
   push(entry: LogEntry): JudgeState;
-  /** The verdict on what was pushed so far. */
   findings(): LogFindings;
 }
 

@@ -65,12 +65,10 @@ export const host: Check = {
   },
 };
 
-/** Of several hosts the one in use. */
 function usedOf({ endpoint, hosts }: HostFacts): string {
   return hosts?.find(({ inUse }) => inUse)?.endpoint ?? endpoint;
 }
 
-/** A line for each other host of the list. */
 function othersOf({ hosts = [] }: HostFacts): readonly string[] {
   return hosts
     .filter(({ inUse }) => !inUse)

@@ -104,7 +104,6 @@ function formatProblem(
     : `has the SONAME ${elf.soname}, not ${soname}`;
 }
 
-/** Another driver where the shim is looked for: NVIDIA's without a GPU, or an unknown one. */
 export const foreignLibrary: Check = {
   id: 'foreign-library',
   title: 'no other driver is found in place of the shim',
@@ -142,7 +141,6 @@ function describe(candidate: LibraryCandidate, { machine }: DoctorFacts): string
   return `${whereFound(candidate)} is ${whose}${owner}`;
 }
 
-/** `/usr/lib/.../libcuda.so.1` and its like: missing, dangling, or leading elsewhere. */
 export const publicLinks: Check = {
   id: 'public-links',
   title: 'public links lead to the shim',
@@ -205,7 +203,6 @@ export const backendLibrary: Check = {
   },
 };
 
-/** It has CUDA code, and none for this device. */
 function leftOut({ profile, observation, verdict }: DoctorFacts): Finding | null {
   const { log, probe } = observation;
   const said = log.reason ?? (log.mode === 'gpu' ? null : log.hint);
@@ -323,7 +320,6 @@ function staticMain({ look }: DoctorFacts): string | null {
   return isStatic ? (known[0]?.file ?? null) : null;
 }
 
-/** Versions that open libcuda by absolute path never see one that is only preloaded. */
 export const opensByPath: Check = {
   id: 'opens-by-path',
   title: 'what the service opens by path is the shim',
@@ -360,12 +356,10 @@ export const opensByPath: Check = {
   },
 };
 
-/** The package it came with, where that is known. */
 function ownerOf(file: string, { machine }: DoctorFacts): string | null {
   return machine.candidates.find((candidate) => candidate.path === file)?.ownerOfPath ?? null;
 }
 
-/** NVML is another library than CUDA, loaded and failing on its own. */
 export const nvml: Check = {
   id: 'nvml',
   title: 'NVML works as CUDA does',

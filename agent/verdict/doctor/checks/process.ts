@@ -159,7 +159,6 @@ export const loadedLibrary: Check = {
   },
 };
 
-/** Another library; the store's own check reports a changed file of the store. */
 function hasOther({ facts }: SeenProcess): boolean {
   return facts.libraries.some(
     ({ path, vendor }) =>

@@ -161,7 +161,6 @@ function whatHappened({ machine: { dropIn: file, manifest } }: DoctorFacts): str
     : 'was changed';
 }
 
-/** Lines that are missing from an installed file, and lines that it has beyond them. */
 function differences(change: Change): readonly string[] {
   if (change.kind !== 'write-file') return [changeEvidence(change)];
   const { path, content, previousContent } = change;
@@ -179,7 +178,6 @@ function settingsOf(text: string): readonly string[] {
   return text.split('\n').filter((line) => line !== '' && !line.startsWith('#'));
 }
 
-/** The drop-in says it, and something else of the unit takes it away again. */
 export const environment: Check = {
   id: 'environment',
   title: 'no setting overrides the drop-in of vgpu-agent',
@@ -300,7 +298,6 @@ export const overrides: Check = {
   },
 };
 
-/** A program looks for GPUs once, at its start: what was set later does not count for it. */
 export const restarted: Check = {
   id: 'restarted',
   title: 'the running service has the present settings',
@@ -333,7 +330,6 @@ export const restarted: Check = {
   },
 };
 
-/** After a boot, or after the host was away: it looked when there was nothing to find. */
 export const startOrder: Check = {
   id: 'start-order',
   title: 'the GPU was available when the service started',

@@ -5,8 +5,8 @@ import { parseLogfmt } from '../../log/logfmt.js';
 import type { LiveProcess } from './traced.js';
 
 export type TraceFacts =
-  /** `why`: a clause without a full stop. `declined`: a person did not want it. */
-  { readonly kind: 'not-traced'; readonly why: string; readonly declined: boolean } | TracedStart;
+  | { readonly kind: 'not-traced'; readonly why: string; readonly declined: boolean }
+  | TracedStart;
 
 export interface TracedStart {
   readonly kind: 'traced';
@@ -27,10 +27,8 @@ type Way = 'linked' | 'dlsym' | 'driver';
 
 interface Binding {
   readonly way: Way;
-  /** The object that refers to them or looked them up; null: not known. */
   readonly by: string | null;
   readonly library: string;
-  /** Null: it could not be read. */
   readonly vendor: LibraryVendor | null;
   readonly symbols: number;
   readonly example: string;
@@ -40,7 +38,6 @@ export interface TracedProcess {
   readonly pid: number;
   readonly program: string | null;
   readonly bindings: readonly Binding[];
-  /** The driver names for which it asked the loader, each once. */
   readonly opened: readonly { readonly file: string; readonly vendor: LibraryVendor | null }[];
   /** Objects whose own lookups bypass the tracer. */
   readonly bypassed: readonly string[];
@@ -60,14 +57,12 @@ interface Traced {
 export interface ReadTrace {
   /** By their number, in the order of their first lines. */
   readonly processes: ReadonlyMap<number, Traced>;
-  /** Processes beyond the limit, which are only counted. */
   readonly more: number;
   readonly lines: number;
   /** Lines that the tracer did not write in this form: truncated by a full disk, or written by another program. */
   readonly strange: number;
 }
 
-/** The tracer's lines are shorter (VGPU_TRACE_LINE). */
 const longestLine = 2048;
 /** A service has about ten. */
 const mostProcesses = 500;
@@ -75,7 +70,6 @@ const mostProcesses = 500;
 const mostNames = 100;
 const mostSymbols = 5_000;
 
-/** Time is linear in the text. */
 export function readTrace(text: string): ReadTrace {
   const processes = new Map<number, Traced>();
   const more = new Set<number>();
@@ -207,11 +201,8 @@ export function tracedProcesses(
   return [...heard, ...silent];
 }
 
-// The words for what a trace shows: for evidence and for the list that a person reads. Pure.
-
 interface TraceLine {
   readonly text: string;
-  /** It is about a driver other than the shim. */
   readonly foreign: boolean;
 }
 
@@ -242,7 +233,6 @@ export function groupsOf({
 export function processNames(processes: readonly Pick<TracedProcess, 'pid' | 'program'>[]): string {
   const program = processes[0]?.program ?? null;
   const numbers = processes.map(({ pid }) => pid).join(', ');
-  // Few numbers say which; many only how many.
   const which =
     processes.length > 4
       ? `${processes.length} processes`
@@ -265,7 +255,6 @@ function linesOf(one: TracedProcess, all: readonly TracedProcess[]): readonly Tr
   return lines.length > 0 ? lines : [{ text: silence(one, all), foreign: false }];
 }
 
-/** `11 symbols of libggml-cuda.so -> vgpu-agent's libcuda.so.1`. */
 function bindingText(binding: Binding): string {
   const { symbols, example, way, by } = binding;
   const what = symbols === 1 ? `the symbol ${example}` : `${symbols} symbols`;
@@ -274,7 +263,6 @@ function bindingText(binding: Binding): string {
   return `${what} ${how} -> ${libraryText(binding)}`;
 }
 
-/** Ours in short: where it lies is known. */
 export function libraryText({ library, vendor }: Pick<Binding, 'library' | 'vendor'>): string {
   switch (vendor) {
     case 'vgpu':

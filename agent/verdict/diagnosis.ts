@@ -98,46 +98,38 @@ export function probeTrouble(probe: ProbeResult | null): Diagnosis | null {
     return { reason: 'host-slow', detail: `vgpu-probe gave up after ${seconds(probe.milliseconds)}` };
   if (probe.kind === 'crashed') return { reason: 'probe-crashed', detail: probe.message };
   const { report } = probe;
-  if (report.library !== null && !isOurLibrary(report.library, probe.inContainer === true)) {
-    return {
-      reason: 'foreign-library-loaded',
-      detail: `the loader finds ${report.library} in ${probe.inContainer === true ? 'the container' : "the unit's environment"}`,
-    };
+  const { library, roundTrip } = report;
+  if (library !== null && !isOurLibrary(library, probe.inContainer === true)) {
+    const where = probe.inContainer === true ? 'the container' : "the unit's environment";
+    return { reason: 'foreign-library-loaded', detail: `the loader finds ${library} in ${where}` };
   }
-  const { error } = report;
-  if (error !== null) {
-    const detail = error.name === null ? error.message : `${error.step}: ${error.name}`;
-    if (error.kind === 'signal' || error.kind === 'exit') return { reason: 'probe-crashed', detail };
-    const computing = report.compute?.ok === false;
-    if (error.kind === 'timeout') {
-      return computing
-        ? { reason: 'compute-failed', detail: `${error.step}: ${error.message}` }
-        : { reason: 'host-slow', detail };
-    }
-    if (error.name === hostLost) {
-      return { reason: 'host-unreachable', detail: `the session was lost during the probe: ${detail}` };
-    }
-    if (computing) return { reason: 'compute-failed', detail };
-    if (report.roundTrip?.ok === false || memorySteps.has(error.step)) {
-      return { reason: 'memory-round-trip-failed', detail: error.message };
-    }
-    if (contextSteps.has(error.step)) return { reason: 'context-create-failed', detail };
-    if (error.kind === 'library') return { reason: 'library-not-found', detail: error.message };
-    if (error.kind === 'symbol') return { reason: 'library-symbol-missing', detail: error.message };
-    if (error.kind === 'no-device') return { reason: 'no-device', detail };
-    if (error.name === 'CUDA_ERROR_NO_DEVICE') return { reason: 'no-device', detail };
-    if (error.name === 'CUDA_ERROR_SYSTEM_DRIVER_MISMATCH')
-      return { reason: 'driver-library-mismatch', detail };
-    return { reason: 'driver-init-failed', detail };
-  }
-  if (report.roundTrip?.ok === false) {
-    return {
-      reason: 'memory-round-trip-failed',
-      detail: `${report.roundTrip.bytes} bytes came back changed`,
-    };
-  }
+  if (report.error !== null) return errorTrouble(report, report.error);
+  if (roundTrip?.ok === false)
+    return { reason: 'memory-round-trip-failed', detail: `${roundTrip.bytes} bytes came back changed` };
   if (report.devices.length === 0) return { reason: 'no-device', detail: 'the driver lists no device' };
   return report.ok ? null : { reason: 'driver-init-failed', detail: null };
+}
+
+function errorTrouble(report: ProbeReport, error: NonNullable<ProbeReport['error']>): Diagnosis {
+  const { kind, message, name, step } = error;
+  const detail = name === null ? message : `${step}: ${name}`;
+  const computing = report.compute?.ok === false;
+  if (kind === 'signal' || kind === 'exit') return { reason: 'probe-crashed', detail };
+  if (kind === 'timeout')
+    return computing
+      ? { reason: 'compute-failed', detail: `${step}: ${message}` }
+      : { reason: 'host-slow', detail };
+  if (name === hostLost)
+    return { reason: 'host-unreachable', detail: `the session was lost during the probe: ${detail}` };
+  if (computing) return { reason: 'compute-failed', detail };
+  if (report.roundTrip?.ok === false || memorySteps.has(step))
+    return { reason: 'memory-round-trip-failed', detail: message };
+  if (contextSteps.has(step)) return { reason: 'context-create-failed', detail };
+  if (kind === 'library') return { reason: 'library-not-found', detail: message };
+  if (kind === 'symbol') return { reason: 'library-symbol-missing', detail: message };
+  if (kind === 'no-device' || name === 'CUDA_ERROR_NO_DEVICE') return { reason: 'no-device', detail };
+  const mismatch = name === 'CUDA_ERROR_SYSTEM_DRIVER_MISMATCH';
+  return { reason: mismatch ? 'driver-library-mismatch' : 'driver-init-failed', detail };
 }
 
 /** The consumer's device is another library's, or no longer exists. Null: log and probe agree, or cannot be compared. */

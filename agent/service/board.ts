@@ -20,6 +20,9 @@ export type Phase =
   | 'restart-pending'
   | 'degraded';
 
+/** A member of a union of events or effects. */
+export type Kind<Name extends string, Fields> = { readonly kind: Name } & Readonly<Fields>;
+
 export interface HostState {
   readonly endpoint: string;
   readonly answers: boolean | null;

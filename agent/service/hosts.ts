@@ -9,7 +9,7 @@ import type { AgentConfig } from '../guest/agent-conf.js';
 import { splitHosts } from '../guest/vgpu-host/endpoint.js';
 import { hostInUseFile } from '../lib/paths.js';
 import { openDirectory, replaceFile } from '../lib/trust/files.js';
-import type { OneOfSeveral } from './board.js';
+import type { Kind, OneOfSeveral } from './board.js';
 import { type HostEvent, seenAt } from './helper.js';
 import { pacer, steadyNow } from './pacer.js';
 
@@ -34,17 +34,17 @@ export interface HostsState {
 }
 
 export type HostsEvent =
-  | { readonly kind: 'told'; readonly number: number; readonly host: HostEvent; readonly now: number }
-  | { readonly kind: 'time'; readonly now: number }
+  | Kind<'told', { number: number; host: HostEvent; now: number }>
+  | Kind<'time', { now: number }>
   /** A consumer is about to move to the host that was offered. */
-  | { readonly kind: 'taken'; readonly now: number };
+  | Kind<'taken', { now: number }>;
 
 export type HostsEffect =
-  | { readonly kind: 'use'; readonly endpoint: string }
+  | Kind<'use', { endpoint: string }>
   /** Reports an event of the host in use. `moved`: the host in use has changed. */
-  | { readonly kind: 'tell'; readonly endpoint: string; readonly event: HostEvent; readonly moved: boolean }
-  | { readonly kind: 'offer'; readonly endpoint: string | null }
-  | { readonly kind: 'look'; readonly at: number };
+  | Kind<'tell', { endpoint: string; event: HostEvent; moved: boolean }>
+  | Kind<'offer', { endpoint: string | null }>
+  | Kind<'look', { at: number }>;
 
 interface Next {
   readonly state: HostsState;

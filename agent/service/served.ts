@@ -84,7 +84,8 @@ function serve(effects: ServedEffects, profile: Profile): Served {
         journal: effects.journal(profile.unit),
         containerLogs: (ending: AbortSignal) => containerLogs(work, profile.unit, ending),
       };
-      const watch = (): Promise<void> => watchConsumerLog(profile, logs, () => judge.doubt(), signal);
+      const watch = (): Promise<void> =>
+        watchConsumerLog(profile, logs, () => judge.tell({ kind: 'doubt' }), signal);
       void keepOn(watch, (why) => record.say(`the log of ${profile.unit} is not followed: ${why}`), signal);
     },
     stop: () => end.abort(),

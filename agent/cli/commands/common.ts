@@ -218,7 +218,7 @@ function capital(text: string): string {
 const otherUnit = /\.(socket|device|mount|automount|swap|target|path|timer|slice|scope)$/;
 
 /** The name of a service, as typed after `--unit`; `.service` may be left out. */
-export function unitName(value: string): string {
+function unitName(value: string): string {
   const other = otherUnit.exec(value)?.[1];
   if (other !== undefined) {
     throw new InvalidArgumentError(

@@ -10,7 +10,6 @@ import type { Observation } from '../../verdict/observation.js';
 import { liveSessions, presentOf } from '../../verdict/present.js';
 import type { ConsumerBoard, Record } from '../board.js';
 import type { DesiredOne } from '../desired.js';
-import type { HostEvent } from '../helper.js';
 import { pacer, steadyNow } from '../pacer.js';
 import { pause } from '../waiting.js';
 import { judgeNext } from './machine.js';
@@ -38,22 +37,12 @@ interface JudgeEffects {
 }
 
 export interface Judge {
-  /** The files match the manifest (or cannot be repaired now). `outdated`: why the consumer runs with old files. */
+  tell(event: JudgeEvent): void;
+  /** The keeper's result: `settled` with the facts of its inspection. */
   settled(facts: MachineFacts, outdated: string | null): void;
-  unitChanged(): void;
-  /** Judge the same start again, because of its log or because the machine woke up. */
-  doubt(): void;
-  /** About the host in use; `movedTo`: another one than before. */
-  host(event: HostEvent, movedTo: string | null): void;
-  /** The host that the consumer may move back to; null: none any more. */
-  preferred(endpoint: string | null): void;
-  /** From now on the consumer may be restarted: at boot it waits for us. */
-  ready(): void;
-  /** Retries an action that was impossible before, if it is due. */
-  tick(): void;
-  retry(): void;
   /** A new verdict about the present start. Does not wait for a resulting restart. */
   verify(): Promise<Verdict | null>;
+  /** Makes the pending restart now; returns its reason, or null if none was pending. */
   restartNow(): string | null;
   quiet(): Promise<void>;
 }
@@ -234,13 +223,7 @@ export function judge(effects: JudgeEffects): Judge {
       facts = next;
       step({ kind: 'settled', outdated, start: startOf(next.unit) });
     },
-    unitChanged: () => void step({ kind: 'unit-changed' }),
-    doubt: () => void step({ kind: 'doubt' }),
-    host: (event, movedTo) => void step({ kind: 'host', host: event, movedTo, now: steadyNow() }),
-    preferred: (endpoint) => void step({ kind: 'preferred', endpoint }),
-    ready: () => void step({ kind: 'ready' }),
-    tick: () => void step({ kind: 'tick' }),
-    retry: () => void step({ kind: 'retry' }),
+    tell: (event) => void step(event),
     async verify() {
       step({ kind: 'doubt' });
       const judged = new Promise<void>((resolve) => asked.push(resolve));

@@ -4,7 +4,12 @@
  */
 import path from 'node:path';
 import { editCommand, isContainer } from '../../containers/container-unit.js';
-import type { DistributionFamily, LibraryCandidate, MachineFacts } from '../../contracts/facts.js';
+import type {
+  DistributionFamily,
+  LibraryCandidate,
+  LibraryVendor,
+  MachineFacts,
+} from '../../contracts/facts.js';
 import type { Change, Plan } from '../../contracts/plan.js';
 import type { UnitFacts } from '../../contracts/unit.js';
 import type { Reason, Verdict } from '../../contracts/verdict.js';
@@ -144,6 +149,18 @@ export function takeOut(
 export function plannedChanges({ plan }: DoctorFacts): readonly Change[] {
   return plan.kind === 'ready' ? plan.changes : [];
 }
+
+/** The lines of the service's log that the verdict rests on. */
+export function logLines({ log }: Observation): readonly string[] {
+  return log.evidence.filter(({ kind }) => kind === 'log-line').map(({ text }) => text);
+}
+
+/** A library's vendor in a sentence about its path. */
+export const vendorNames: Readonly<Record<LibraryVendor, string>> = {
+  vgpu: 'the shim',
+  nvidia: "NVIDIA's",
+  foreign: 'neither of vgpu-agent nor of NVIDIA',
+};
 
 export function changeEvidence(change: Change): string {
   return `${changeTitle(change)}: ${change.reason}`;

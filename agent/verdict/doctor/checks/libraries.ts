@@ -24,6 +24,7 @@ import {
   publicCandidates,
   repairPlace,
   unknown,
+  vendorNames,
   warning,
   whereFound,
 } from '../finding.js';
@@ -38,25 +39,15 @@ export const realGpu: Check = {
     const { realGpu: found, manifest } = machine;
     if (found.kind === 'none') return ok();
     if (manifest === null) return notApplicable('no shim is installed that could take its place');
-    const evidence = [found.evidence];
     const giveBack = byHand(
       'if the service should use that GPU, uninstall the shim',
       `sudo vgpu-agent uninstall ${choiceOf(profile)}`,
     );
-    if (found.works) {
-      return warning({
-        cause: `A real GPU works in this guest, and ${profile.unit} uses the host's instead of it.`,
-        evidence,
-        remedy: giveBack,
-      });
-    }
-    return warning({
-      cause:
-        'This guest has a device of a real GPU that does not work. ' +
-        'The shim does not need it; to use that GPU, repair its driver.',
-      evidence,
-      remedy: giveBack,
-    });
+    const cause = found.works
+      ? `A real GPU works in this guest, and ${profile.unit} uses the host's instead of it.`
+      : 'This guest has a device of a real GPU that does not work. ' +
+        'The shim does not need it; to use that GPU, repair its driver.';
+    return warning({ cause, evidence: [found.evidence], remedy: giveBack });
   },
 };
 
@@ -337,8 +328,8 @@ export const opensByPath: Check = {
     if (machine.manifest === null) return notApplicable('nothing is installed');
     const found = look.openedByPath;
     const lines = found.map(({ path, realPath, vendor }) => {
-      const whose = { vgpu: 'the shim', nvidia: "NVIDIA's", foreign: 'neither of vgpu-agent nor of NVIDIA' };
-      return `${path}${realPath === path ? '' : ` (${realPath})`}: ${vendor === null ? 'unreadable' : whose[vendor]}`;
+      const where = realPath === path ? path : `${path} (${realPath})`;
+      return `${where}: ${vendor === null ? 'unreadable' : vendorNames[vendor]}`;
     });
     const [first] = found;
     if (first?.vendor === 'vgpu') return ok(...lines);

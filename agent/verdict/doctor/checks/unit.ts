@@ -19,6 +19,7 @@ import {
   type DoctorFacts,
   editUnit,
   fixes,
+  logLines,
   notApplicable,
   ok,
   plannedChanges,
@@ -78,25 +79,18 @@ function running({ observation }: DoctorFacts): ReturnType<Check['examine']> {
   if (unit.kind !== 'loaded') return ok();
   const { name, activeState, subState, result } = unit;
   const state = `${name}: ${activeState} (${subState}), result ${result === '' ? 'none' : result}`;
+  const evidence = [state, ...lastWords.slice(-3).map(({ text }) => text)];
   if (end === 'unit-restarting' || restarts > 0) {
-    return broken({
-      cause: `${name} keeps ending and being started again.`,
-      evidence: [state, ...lastWords.slice(-3).map(({ text }) => text)],
-      remedy: byHand('read what it logs before it ends', `sudo journalctl --unit=${name} --lines=100`),
-    });
+    const remedy = byHand('read what it logs before it ends', `sudo journalctl --unit=${name} --lines=100`);
+    return broken({ cause: `${name} keeps ending and being started again.`, evidence, remedy });
   }
-  if (activeState === 'active' || activeState === 'activating' || activeState === 'reloading') {
+  if (activeState === 'active' || activeState === 'activating' || activeState === 'reloading')
     return ok(state);
-  }
-  const [text, command] =
+  const remedy =
     activeState === 'inactive'
-      ? ['start it', `sudo systemctl start ${name}`]
-      : ['see why it ended', `systemctl status ${name}`];
-  return broken({
-    cause: `${name} does not run.`,
-    evidence: [state, ...lastWords.slice(-3).map((line) => line.text)],
-    remedy: byHand(text, command),
-  });
+      ? byHand('start it', `sudo systemctl start ${name}`)
+      : byHand('see why it ended', `systemctl status ${name}`);
+  return broken({ cause: `${name} does not run.`, evidence, remedy });
 }
 
 export const dropIn: Check = {
@@ -258,20 +252,6 @@ export const overrides: Check = {
       const inImage = set.has(variable) ? undefined : own(facts.look.containerEnvironment, variable);
       return scope !== 'doubtful' && inImage !== undefined && new RegExp(value, 'u').test(inImage);
     });
-    if (hits.length === 0 && fromImage.length > 0) {
-      const names = fromImage.map(({ variable }) => variable);
-      return broken({
-        cause: `The container of ${unit.name} is configured not to use the GPU, and not by its command: ${fromImage.map(({ why }) => why).join('; ')}.`,
-        evidence: names.map(
-          (name) =>
-            `${name}=${own(facts.look.containerEnvironment, name) ?? ''} [the image of its container, or its compose file]`,
-        ),
-        remedy: byHand(
-          `take ${names.join(' and ')} out of the image (ENV) or of the compose file, or give the container another value with --env, then start it again`,
-          `sudo ${editCommand(unit)}`,
-        ),
-      });
-    }
     if (hits.length > 0) {
       return broken({
         cause: `${unit.name} is configured not to use the GPU: ${hits.map(({ rule }) => rule.why).join('; ')}.`,
@@ -279,6 +259,18 @@ export const overrides: Check = {
         remedy: takeOut(
           unit,
           hits.map(({ rule, found }) => ({ variable: rule.variable, file: found.file })),
+        ),
+      });
+    }
+    if (fromImage.length > 0) {
+      const names = fromImage.map(({ variable }) => variable);
+      const place = '[the image of its container, or its compose file]';
+      return broken({
+        cause: `The container of ${unit.name} is configured not to use the GPU, and not by its command: ${fromImage.map(({ why }) => why).join('; ')}.`,
+        evidence: names.map((name) => `${name}=${own(facts.look.containerEnvironment, name) ?? ''} ${place}`),
+        remedy: byHand(
+          `take ${names.join(' and ')} out of the image (ENV) or of the compose file, or give the container another value with --env, then start it again`,
+          `sudo ${editCommand(unit)}`,
         ),
       });
     }
@@ -345,14 +337,13 @@ export const startOrder: Check = {
     if (log.mode !== 'cpu') return ok();
     if (!vague) return notApplicable('the service logged another reason');
     if (probe?.kind !== 'answered' || !probe.report.ok) return notApplicable('no GPU answers now either');
-    const lines = log.evidence.filter(({ kind }) => kind === 'log-line').map(({ text }) => text);
     const guarded = machine.service?.activeState === 'active';
     return broken({
       cause:
         `A GPU answers now, and ${verdict.profile} found none when it started: ` +
         'it started before the host or the shim was available. It looks only once.',
       evidence: [
-        ...lines,
+        ...logLines(observation),
         `now vgpu-probe finds ${probe.report.devices[0]?.name ?? 'a device'}, as its user and in its unit`,
         ...(guarded ? [] : [`${agentUnit} does not run; it would have restarted it`]),
       ],

@@ -3,10 +3,12 @@
  * the events, in milliseconds. The library tries the host in use first (shim-src/guest/config.c), so that all processes
  * of a consumer use the same host even after an earlier host of the list has come back.
  */
+
 import { rmSync } from 'node:fs';
 import path from 'node:path';
 import type { AgentConfig } from '../guest/agent-conf.js';
 import { splitHosts } from '../guest/vgpu-host/endpoint.js';
+import { messageOf } from '../lib/errors.js';
 import { hostInUseFile } from '../lib/paths.js';
 import { openDirectory, replaceFile } from '../lib/trust/files.js';
 import type { Kind, OneOfSeveral } from './board.js';
@@ -237,6 +239,6 @@ export function writeHostInUse(endpoint: string | null, file = hostInUseFile): s
     }
     return null;
   } catch (error) {
-    return `cannot write ${file}: ${error instanceof Error ? error.message : String(error)}`;
+    return `cannot write ${file}: ${messageOf(error)}`;
   }
 }

@@ -4,6 +4,7 @@ import { dockerLogs } from '../containers/docker.js';
 import type { MachineFacts } from '../contracts/facts.js';
 import { procSockets, servingNow } from '../install/pipeline/serving.js';
 import type { WatchingWorkplace } from '../install/pipeline/workplace.js';
+import { messageOf } from '../lib/errors.js';
 import type { Profile } from '../profile/types.js';
 import type { JournalReader } from '../systemd/types.js';
 import { httpGet } from '../verdict/node-effects.js';
@@ -112,7 +113,7 @@ export async function keepOn(
       if (signal.aborted) return;
       // After a longer run this is a new failure.
       if (performance.now() - begun > longestRetryMs) next = pauseMs;
-      if (next === pauseMs) complain(error instanceof Error ? error.message : String(error));
+      if (next === pauseMs) complain(messageOf(error));
     }
     await pause(next, signal);
     next = Math.min(next * 2, longestRetryMs);

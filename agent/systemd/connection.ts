@@ -9,7 +9,7 @@
 import { EventEmitter } from 'node:events';
 import { Socket } from 'node:net';
 import type { Readable } from 'node:stream';
-import { errnoOf, reportUnexpected, VgpuError } from '../lib/errors.js';
+import { errnoOf, messageOf, reportUnexpected, VgpuError } from '../lib/errors.js';
 import { member } from '../lib/json.js';
 
 const systemBusSocket = '/run/dbus/system_bus_socket';
@@ -304,7 +304,7 @@ async function connect(
 }
 
 function failure(error: unknown): BusAnswer {
-  const message = error instanceof Error ? error.message : String(error);
+  const message = messageOf(error);
   return { kind: 'error', type: 'org.freedesktop.DBus.Error.Failed', message };
 }
 
@@ -317,7 +317,7 @@ function opened<T>(address: string | undefined, open: (usable: string) => T): T 
     if (usable.length === 0) throw new Error('it names neither unix:path=PATH nor tcp:host=NAME,port=NUMBER');
     return open(usable.join(';'));
   } catch (cause) {
-    const why = cause instanceof Error ? cause.message : String(cause);
+    const why = messageOf(cause);
     throw new VgpuError(
       `DBUS_SYSTEM_BUS_ADDRESS=${JSON.stringify(address)} is not an address of a bus: ${why}`,
       {
@@ -382,7 +382,7 @@ function busGone(address: string | undefined, cause: unknown): VgpuError {
   if (errnoOf(cause) === 'EAGAIN') {
     return new BusBusyError(address, 'the queue of connections that it has not accepted is full');
   }
-  const why = errnoOf(cause) ?? (cause instanceof Error ? cause.message : String(cause));
+  const why = errnoOf(cause) ?? messageOf(cause);
   return new BusAwayError(`cannot connect to the system bus at ${where}: ${why}`, {
     kind: 'failed',
     operation: 'connect to the system bus',

@@ -5,7 +5,7 @@
 import { type ProbeResult, type ProbeRun, parseProbeReport } from '../contracts/probe.js';
 import type { UnitFacts } from '../contracts/unit.js';
 import type { Verdict } from '../contracts/verdict.js';
-import { VgpuError } from '../lib/errors.js';
+import { messageOf, VgpuError } from '../lib/errors.js';
 import { choiceOf } from '../profile/instance.js';
 import { journalBypass } from '../systemd/unit-facts.js';
 import type {
@@ -303,7 +303,7 @@ async function runProbe(effects: ConfirmEffects, signal: AbortSignal): Promise<P
   try {
     return probeResult(await effects.probe(signal));
   } catch (error) {
-    return { kind: 'not-run', message: error instanceof Error ? error.message : String(error) };
+    return { kind: 'not-run', message: messageOf(error) };
   }
 }
 
@@ -319,7 +319,7 @@ async function askHost(
   try {
     return (await effects.host(signal)).answer;
   } catch (error) {
-    const message = error instanceof Error ? error.message : String(error);
+    const message = messageOf(error);
     return { kind: 'unreachable', message, word: null };
   }
 }

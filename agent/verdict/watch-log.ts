@@ -1,4 +1,5 @@
 /** Follows one consumer's log (journal, file or container) and judges it meanwhile. */
+import { messageOf } from '../lib/errors.js';
 import type { JournalEntry } from '../systemd/types.js';
 import { entriesOfJournal, type LogEntry, withoutContainerName } from './log/entry.js';
 import type { JudgeState, LogFindings } from './log/findings.js';
@@ -206,8 +207,4 @@ export function watchLog(
     },
     done,
   };
-}
-
-function messageOf(problem: unknown): string {
-  return problem instanceof Error ? problem.message : String(problem);
 }

@@ -3,6 +3,7 @@
 import type { ProcessIdentity } from '../contracts/facts.js';
 import type { HostSession, SessionsReport } from '../contracts/sessions.js';
 import type { UnitFacts } from '../contracts/unit.js';
+import { messageOf } from '../lib/errors.js';
 import { ticksPerSecond } from './host-sessions.js';
 import type { ConfirmEffects, LoadedSeen, PresentSeen } from './observation.js';
 import { loadedModels } from './present.js';
@@ -104,7 +105,7 @@ async function askSessions(effects: PresentEffects, signal: AbortSignal): Promis
           : { ...memory, refused: null },
     };
   } catch (error) {
-    return { kind: 'unknown', message: error instanceof Error ? error.message : String(error) };
+    return { kind: 'unknown', message: messageOf(error) };
   }
 }
 

@@ -1,9 +1,11 @@
 /** Keeps the verdict current: carries out the decisions of machine.ts, one task at a time. */
+
 import type { MachineFacts } from '../../contracts/facts.js';
 import type { LoadedUnit, UnitFacts } from '../../contracts/unit.js';
 import type { Verdict } from '../../contracts/verdict.js';
 import { withVerdict } from '../../install/pipeline/status-view.js';
 import type { Mark, WatchingWorkplace } from '../../install/pipeline/workplace.js';
+import { messageOf } from '../../lib/errors.js';
 import { type Watched, withKnownLog } from '../../verdict/confirm.js';
 import { decideVerdict } from '../../verdict/decide.js';
 import type { Observation } from '../../verdict/observation.js';
@@ -209,7 +211,7 @@ export function judge(effects: JudgeEffects): Judge {
       await handle({ kind: 'seen', seen, rules: rulesOf(effects.desired()), now: steadyNow() });
     } catch (error) {
       if (signal.aborted) return;
-      record.say(`cannot judge: ${error instanceof Error ? error.message : String(error)}`);
+      record.say(`cannot judge: ${messageOf(error)}`);
       pace.at(steadyNow() + failurePauseMs);
     } finally {
       settle();

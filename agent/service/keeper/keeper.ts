@@ -2,6 +2,7 @@
  * Keeps the files as installed: carries out the decisions of machine.ts, with the plan and apply of `install`.
  * One inspection at a time. Every event during an inspection requests another one, so none is missed.
  */
+
 import type { Emit } from '../../contracts/events.js';
 import type { MachineFacts } from '../../contracts/facts.js';
 import type { Change, Plan } from '../../contracts/plan.js';
@@ -9,6 +10,7 @@ import { driftOf, statusView } from '../../install/pipeline/status-view.js';
 import type { Workplace } from '../../install/pipeline/workplace.js';
 import { changeTitle } from '../../install/plan/change-title.js';
 import { findConsumer } from '../../install/plan/owned.js';
+import { messageOf } from '../../lib/errors.js';
 import type { ConsumerBoard, Record } from '../board.js';
 import type { DesiredOne } from '../desired.js';
 import { pacer, steadyNow } from '../pacer.js';
@@ -245,10 +247,6 @@ function foundIn(plan: Plan | null): Found {
   if (drift.length === 0) return { kind: 'right' };
   const what = drift.map((one) => `${changeTitle(one)} (${one.reason})`);
   return { kind: 'drift', causes: causesOf(drift), what };
-}
-
-function messageOf(error: unknown): string {
-  return error instanceof Error ? error.message : String(error);
 }
 
 function rulesOf({ config: { repair } }: DesiredOne): KeeperRules {

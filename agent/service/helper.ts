@@ -211,15 +211,8 @@ export async function packageManagerAtWork(helper: Pick<Helper, 'lockHolder'>): 
   return null;
 }
 
-interface HostWatch {
-  moved(endpoint: string): void;
-  host(event: HostEvent): void;
-  /** The host at `endpoint` is in use instead of the former one, and answers. */
-  left(endpoint: string, event: HostEvent): void;
-}
-
 /** Updates the host on the board, and logs when it is lost and when it is back. `now`: milliseconds. */
-export function hostWatch(board: Board, record: Record, now: () => number = steadyNow): HostWatch {
+export function hostWatch(board: Board, record: Record, now: () => number = steadyNow) {
   let lostAt: number | null = null;
   const write = (
     kind: 'hostLost' | 'hostBack' | 'hostMoved',
@@ -227,11 +220,11 @@ export function hostWatch(board: Board, record: Record, now: () => number = stea
     fields: Readonly<{ [name: string]: string }>,
   ): void => record.write({ kind, profile: null, unit: null, text, fields });
   return {
-    moved(endpoint) {
+    moved(endpoint: string) {
       lostAt = null;
       board.update({ host: seenAt(endpoint, null) });
     },
-    left(endpoint, event) {
+    left(endpoint: string, event: HostEvent) {
       const former = board.now.host.endpoint;
       lostAt = null;
       board.count('hostMoves');
@@ -239,7 +232,7 @@ export function hostWatch(board: Board, record: Record, now: () => number = stea
       const text = `the host at ${endpoint} is in use instead of that at ${former}`;
       write('hostMoved', text, { ENDPOINT: endpoint, FORMER: former });
     },
-    host(event) {
+    host(event: HostEvent) {
       const { host } = board.now;
       const fields = { ENDPOINT: host.endpoint };
       if (event.kind === 'down') {

@@ -167,16 +167,7 @@ interface HostsEffects {
   readonly signal: AbortSignal;
 }
 
-interface Hosts {
-  /** Replaces the list of hosts; empty: no host. */
-  watch(hosts: string): void;
-  hear(number: number, host: HostEvent): void;
-  take(): void;
-  reconsider(): void;
-  readonly place: number;
-}
-
-export function hostsWatch(effects: HostsEffects): Hosts {
+export function hostsWatch(effects: HostsEffects) {
   let state = beginHosts([], null, steadyNow());
   const step = (event: HostsEvent): void => {
     const next = hostsNext(state, event, effects.rules());
@@ -193,13 +184,13 @@ export function hostsWatch(effects: HostsEffects): Hosts {
   const several = (): boolean => state.hosts.length > 1;
   const pace = pacer(async () => step({ kind: 'time', now: steadyNow() }), effects.signal);
   return {
-    watch(hosts) {
+    watch(hosts: string) {
       const addresses = hosts === '' ? [] : splitHosts(hosts);
       state = beginHosts(addresses, effects.used(), steadyNow());
       if (!several() || state.used === null) effects.use(null);
       effects.show(state);
     },
-    hear: (number, host) => step({ kind: 'told', number, host, now: steadyNow() }),
+    hear: (number: number, host: HostEvent) => step({ kind: 'told', number, host, now: steadyNow() }),
     take: () => step({ kind: 'taken', now: steadyNow() }),
     reconsider: () => pace.soon(),
     get place() {

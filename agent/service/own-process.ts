@@ -5,12 +5,6 @@
 import { readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { getHeapSpaceStatistics } from 'node:v8';
 
-interface Crashes {
-  readonly recent: number;
-  readonly pauseMs: number;
-  forget(): void;
-}
-
 const windowMs = 600_000;
 /** Number of crashes without a pause, as in an upgrade or a restart of the bus. */
 const free = 8;
@@ -19,7 +13,7 @@ const longestPauseMs = 30_000;
 const mostKept = 64;
 
 /** `now`: milliseconds since boot; `file` is in /run, so its times are of the same boot. */
-export function noteStart(file: string, now: number): Crashes {
+export function noteStart(file: string, now: number) {
   const starts = [...startsIn(file).filter((at) => at <= now && now - at < windowMs), now].slice(-mostKept);
   const forget = (): void => rmSync(file, { force: true });
   const recent = starts.length - 1;

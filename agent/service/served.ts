@@ -11,11 +11,11 @@ import { httpGet } from '../verdict/node-effects.js';
 import type { ContainerLog } from '../verdict/observation.js';
 import { type Board, consumerBoard, type Record } from './board.js';
 import type { Desired } from './desired.js';
-import { type Judge, judge as makeJudge } from './judge/judge.js';
-import { type Keeper, keeper as makeKeeper } from './keeper/keeper.js';
+import { judge as makeJudge } from './judge/judge.js';
+import { keeper as makeKeeper } from './keeper/keeper.js';
 import { watchConsumerLog } from './log-watch.js';
 import { pause } from './waiting.js';
-import { allPlaces, type Places, watchPlaces } from './watcher.js';
+import { allPlaces, watchPlaces } from './watcher.js';
 
 interface ServedEffects {
   readonly work: WatchingWorkplace;
@@ -32,16 +32,7 @@ interface ServedEffects {
   readonly signal: AbortSignal;
 }
 
-interface Served {
-  readonly profile: Profile;
-  readonly keeper: Keeper;
-  readonly judge: Judge;
-  readonly places: () => Places;
-  followLog(): void;
-  stop(): void;
-}
-
-function serve(effects: ServedEffects, profile: Profile): Served {
+function serve(effects: ServedEffects, profile: Profile) {
   const { work, record, board } = effects;
   const end = new AbortController();
   const signal = AbortSignal.any([end.signal, effects.signal]);
@@ -93,6 +84,8 @@ function serve(effects: ServedEffects, profile: Profile): Served {
   };
 }
 
+type Served = ReturnType<typeof serve>;
+
 const firstRetryMs = 1_000;
 const longestRetryMs = 60_000;
 
@@ -136,23 +129,15 @@ async function* containerLogs(
   }
 }
 
-interface Crowd {
-  readonly all: readonly Served[];
-  of(unit: string): Served | undefined;
-  /** Replaces the list, in this order; returns the new ones, without starting them. */
-  set(profiles: readonly Profile[]): readonly Served[];
-  places(): Places;
-  quiet(): Promise<void>;
-}
-
-export function crowd(effects: ServedEffects): Crowd {
+export function crowd(effects: ServedEffects) {
   let all: readonly Served[] = [];
   return {
     get all() {
       return all;
     },
-    of: (unit) => all.find((one) => one.profile.unit === unit),
-    set(profiles) {
+    of: (unit: string) => all.find((one) => one.profile.unit === unit),
+    /** Replaces the list, in this order; returns the new ones, without starting them. */
+    set(profiles: readonly Profile[]): readonly Served[] {
       effects.board.setConsumers(profiles.map(({ name, unit }) => ({ profile: name, unit })));
       const before = all;
       all = profiles.map(

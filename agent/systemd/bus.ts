@@ -222,15 +222,11 @@ interface Waiting {
   lost(): void;
 }
 
-interface JobWatcher {
-  run(enqueue: () => Promise<string>, unit: string, timeoutMs: number): Promise<JobResult>;
-}
-
 /**
  * The subscription to JobRemoved comes before the request for the job, because the signal may come before the reply
  * that names the job. Jobs that end meanwhile are kept only while a caller waits.
  */
-function jobWatcher(bus: BusConnection, subscribeToManager: () => Promise<unknown>): JobWatcher {
+function jobWatcher(bus: BusConnection, subscribeToManager: () => Promise<unknown>) {
   const ended = new Map<string, JobResult>();
   const waiting = new Map<string, Waiting>();
   let running = 0;
@@ -281,7 +277,8 @@ function jobWatcher(bus: BusConnection, subscribeToManager: () => Promise<unknow
   };
 
   return {
-    async run(enqueue, unit, timeoutMs) {
+    /** Requests a job by `enqueue`, which resolves with its object path, and waits for its result. */
+    async run(enqueue: () => Promise<string>, unit: string, timeoutMs: number): Promise<JobResult> {
       subscribed ??= subscribe();
       await subscribed;
       running += 1;

@@ -77,41 +77,33 @@ export function startHelper(options: HelperOptions): Helper {
   let stopped = false;
   let delayMs = firstDelayMs;
   const inherited = inheritedEnds(options.inherited);
-  const roundTrips: ((value: number | null) => void)[] = [];
-  const locks = new Map<string, ((value: number | null) => void)[]>();
+  /** By question, in the order of asking. */
+  const waiting = new Map<string, ((value: number | null) => void)[]>();
 
   const send = (line: string): void => {
     child?.input.write(`${line}\n`);
   };
   const giveUp = (): void => {
-    for (const settle of roundTrips.splice(0)) settle(null);
-    for (const waiting of locks.values()) for (const settle of waiting) settle(null);
-    locks.clear();
+    for (const all of waiting.values()) for (const settle of all.splice(0)) settle(null);
   };
+  const answer = (question: string, value: number | null): void => waiting.get(question)?.shift()?.(value);
   const hear = (line: string): void => {
     delayMs = firstDelayMs;
-    const up = /^host (?:(\d+) )?up ([01]) (.*)$/.exec(line);
-    if (up !== null) {
-      options.onHost({ kind: 'up', simulated: up[2] === '1', device: up[3] ?? '' }, placeOf(up[1]));
+    const host = /^host (?:(\d+) )?(?:up ([01])|down) (.*)$/.exec(line);
+    if (host !== null) {
+      // vgpu-watch numbers the hosts of a list from 1.
+      const [, number = '1', simulated, text = ''] = host;
+      const event: HostEvent =
+        simulated === undefined
+          ? { kind: 'down', reason: text }
+          : { kind: 'up', simulated: simulated === '1', device: text };
+      options.onHost(event, Number(number) - 1);
       return;
     }
-    const down = /^host (?:(\d+) )?down (.*)$/.exec(line);
-    if (down !== null) {
-      options.onHost({ kind: 'down', reason: down[2] ?? '' }, placeOf(down[1]));
-      return;
-    }
-    const trip = /^round-trip (-?\d+)$/.exec(line);
-    if (trip !== null) {
-      const value = Number(trip[1]);
-      roundTrips.shift()?.(value < 0 ? null : value);
-      return;
-    }
-    const lock = /^(?:locked (\d+)|free) (.*)$/.exec(line);
-    if (lock !== null) {
-      const waiting = locks.get(lock[2] ?? '');
-      waiting?.shift()?.(lock[1] === undefined ? null : Number(lock[1]));
-      if (waiting?.length === 0) locks.delete(lock[2] ?? '');
-    }
+    const trip = /^round-trip (-?\d+)$/.exec(line)?.[1];
+    if (trip !== undefined) answer('round-trip', Number(trip) < 0 ? null : Number(trip));
+    const [, holder, file] = /^(?:locked (\d+)|free) (.*)$/.exec(line) ?? [];
+    if (file !== undefined) answer(`locked ${file}`, holder === undefined ? null : Number(holder));
   };
 
   const start = (): void => {
@@ -152,13 +144,16 @@ export function startHelper(options: HelperOptions): Helper {
   };
   start();
 
-  const asked = (enqueue: (settle: (value: number | null) => void) => void): Promise<number | null> =>
+  const asked = (question: string, line: string): Promise<number | null> =>
     new Promise((resolve) => {
+      if (child === null) return resolve(null);
       const timer = setTimeout(() => resolve(null), answerMs);
-      enqueue((value) => {
+      const settle = (value: number | null): void => {
         clearTimeout(timer);
         resolve(value);
-      });
+      };
+      waiting.set(question, [...(waiting.get(question) ?? []), settle]);
+      send(line);
     });
 
   return {
@@ -168,20 +163,8 @@ export function startHelper(options: HelperOptions): Helper {
       endpoint = next;
       send(`host ${next ?? ''}`);
     },
-    roundTrip: (place) =>
-      child === null
-        ? Promise.resolve(null)
-        : asked((settle) => {
-            roundTrips.push(settle);
-            send(place === 0 ? 'round-trip' : `round-trip ${place + 1}`);
-          }),
-    lockHolder: (file) =>
-      child === null
-        ? Promise.resolve(null)
-        : asked((settle) => {
-            locks.set(file, [...(locks.get(file) ?? []), settle]);
-            send(`locked ${file}`);
-          }),
+    roundTrip: (place) => asked('round-trip', place === 0 ? 'round-trip' : `round-trip ${place + 1}`),
+    lockHolder: (file) => asked(`locked ${file}`, `locked ${file}`),
     stop() {
       stopped = true;
       giveUp();
@@ -189,10 +172,6 @@ export function startHelper(options: HelperOptions): Helper {
       child?.output.destroy();
     },
   };
-}
-
-function placeOf(number: string | undefined): number {
-  return number === undefined ? 0 : Number(number) - 1;
 }
 
 /** Held with fcntl(2) while dpkg, apt or rpm work. */

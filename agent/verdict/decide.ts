@@ -118,8 +118,7 @@ function conclude(observation: Observation): Conclusion {
 }
 
 function loadOverride(observation: Observation): Diagnosis | null {
-  const found = overrideTrouble(observation, 'loads');
-  return found === null ? null : { reason: found.reason, detail: found.detail };
+  return overrideTrouble(observation, 'loads');
 }
 
 /**
@@ -137,7 +136,7 @@ function concludeWordless(observation: Observation): Conclusion {
   const transport = transportTrouble(observation);
   if (transport !== null) return { mode: 'cpu', ...transport };
   const override = overrideTrouble(observation, 'devices');
-  if (override !== null) return { mode: 'cpu', reason: override.reason, detail: override.detail };
+  if (override !== null) return { mode: 'cpu', ...override };
   const trouble = mapsTrouble(observation) ?? probeTrouble(observation.probe);
   if (trouble !== null) return degraded(trouble);
   const { sessions } = observation.present;
@@ -284,7 +283,7 @@ function explainCpu(observation: Observation): { reason: Reason | null; detail: 
   // The probe runs with the unit's variables, so a variable that hides the device hides it from the probe too.
   const blind = probed === null || probed.reason === 'no-device';
   const doubtful = blind ? overrideTrouble(observation, 'doubtful') : null;
-  if (doubtful !== null) return { reason: doubtful.reason, detail: doubtful.detail };
+  if (doubtful !== null) return doubtful;
   if (probed !== null) return said !== null && probed.reason === 'no-device' ? said : probed;
   const none = said?.reason === 'no-device' && probe?.kind === 'answered';
   if (said !== null && !none) return said;

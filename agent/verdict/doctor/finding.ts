@@ -166,22 +166,21 @@ export function changeEvidence(change: Change): string {
   return `${changeTitle(change)}: ${change.reason}`;
 }
 
-const removes: Readonly<Record<DistributionFamily, string>> = {
-  debian: 'apt-get remove',
-  redhat: 'dnf remove',
-  suse: 'zypper remove',
-  arch: 'pacman -R',
-  // Owners are known from dpkg's lists there.
-  unknown: 'apt-get remove',
+/** The package manager of each family; an unknown one may have dpkg's lists. */
+const packageTools: Readonly<
+  Record<DistributionFamily, { readonly remove: string; readonly owner: string }>
+> = {
+  debian: { remove: 'apt-get remove', owner: 'dpkg -S' },
+  redhat: { remove: 'dnf remove', owner: 'rpm -qf' },
+  suse: { remove: 'zypper remove', owner: 'rpm -qf' },
+  arch: { remove: 'pacman -R', owner: 'pacman -Qo' },
+  unknown: { remove: 'apt-get remove', owner: 'dpkg -S' },
 };
 
-export const ownerQuery: Readonly<Record<DistributionFamily, string>> = {
-  debian: 'dpkg -S',
-  redhat: 'rpm -qf',
-  suse: 'rpm -qf',
-  arch: 'pacman -Qo',
-  unknown: 'dpkg -S',
-};
+/** Shows the package of the file. */
+export function ownerQuery({ machine }: DoctorFacts, file: string): string {
+  return `${packageTools[machine.distribution.family].owner} ${file}`;
+}
 
 export function publicCandidates({ profile, machine }: DoctorFacts): readonly LibraryCandidate[] {
   const directories = new Set(publicDirectories(profile, machine.distribution).map((one) => one.path));
@@ -225,7 +224,7 @@ export function repairPlace(
   if (ownerOfPath !== null) {
     return byHand(
       `it belongs to the package ${ownerOfPath}; if no other program needs it`,
-      `sudo ${removes[facts.machine.distribution.family]} ${ownerOfPath}`,
+      `sudo ${packageTools[facts.machine.distribution.family].remove} ${ownerOfPath}`,
     );
   }
   const { unit } = facts.profile;

@@ -58,7 +58,7 @@ export const loaderChoice: Check = {
           ? fixes(facts, 'put the shim where the loader looks')
           : byHand(
               'find out where it comes from, remove or rename it, and restart the service',
-              `ls -l ${file}; ${ownerQuery[facts.machine.distribution.family]} ${file}`,
+              `ls -l ${file}; ${ownerQuery(facts, file)}`,
             ),
     });
   },

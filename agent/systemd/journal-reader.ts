@@ -6,6 +6,7 @@ import type { Readable } from 'node:stream';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { errnoOf, VgpuError } from '../lib/errors.js';
 import { member } from '../lib/json.js';
+import { splitLines } from '../lib/lines.js';
 import { may } from '../lib/paths.js';
 import { toolEnvironment } from '../lib/run-command.js';
 import type { JournalEntry, JournalReader } from './types.js';
@@ -211,22 +212,9 @@ function silenceAfter(
 
 /** Lines of standard output; ends quietly when the stream is destroyed. */
 async function* lines(child: Journalctl): AsyncGenerator<string, void, void> {
-  let pending: Buffer[] = [];
-  let size = 0;
   try {
-    for await (const chunk of child.stdout) {
-      let rest: Buffer = Buffer.from(chunk);
-      for (let at = rest.indexOf(10); at >= 0; at = rest.indexOf(10)) {
-        pending.push(rest.subarray(0, at));
-        if (size + at <= maxLineBytes) yield Buffer.concat(pending).toString('utf8');
-        pending = [];
-        size = 0;
-        rest = rest.subarray(at + 1);
-      }
-      size += rest.length;
-      if (size > maxLineBytes) pending = [];
-      else if (rest.length > 0) pending.push(rest);
-    }
+    for await (const { bytes, truncated } of splitLines(child.stdout, maxLineBytes))
+      if (!truncated) yield bytes.toString('utf8');
   } catch (error) {
     const code = errnoOf(error);
     if (code !== 'ERR_STREAM_PREMATURE_CLOSE' && code !== 'ABORT_ERR') throw error;

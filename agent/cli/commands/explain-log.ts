@@ -41,7 +41,7 @@ export function explainLogCommand(run: Run): Command {
 async function explain(file: string, name: string, context: CommandContext): Promise<Outcome> {
   const [{ loadProfile }, { explainLog }, { reasonClause }] = await Promise.all([
     import('../../profile/load.js'),
-    import('../../verdict/log/explain.js'),
+    import('../../verdict/log/judge.js'),
     import('../../verdict/advice.js'),
   ]);
   const profile = loadProfile(name);

@@ -118,8 +118,9 @@ export interface Declared {
 export async function declare(effects: DeclaredEffects): Promise<Declared> {
   const { board, record, profileOf } = effects;
   const load = (manifest: Manifest | null) => loadDesired(effects.text, manifest, effects.read, profileOf);
-  const refuse = (problem: string, text: string): void => {
+  const refuse = (problem: string, does: string): void => {
     board.update({ configProblem: problem });
+    const text = `agent.json is not valid, so the service ${does}: ${problem}`;
     record.write({ kind: 'configRefused', profile: null, unit: null, text });
   };
 
@@ -128,7 +129,7 @@ export async function declare(effects: DeclaredEffects): Promise<Declared> {
   let followed = consumersOf(manifest);
   const first = load(manifest);
   if (first.kind === 'refused') {
-    refuse(first.problem, `agent.json is not valid, so the service uses the defaults: ${first.problem}`);
+    refuse(first.problem, 'uses the defaults');
   }
   let now = first.kind === 'loaded' ? first.desired : desiredOf(defaultConfig, manifest, profileOf);
   const inForce = (desired: Desired): void => {
@@ -145,10 +146,7 @@ export async function declare(effects: DeclaredEffects): Promise<Declared> {
       mark = markOf(effects.text);
       const loaded = load(await effects.manifest());
       if (loaded.kind === 'refused') {
-        refuse(
-          loaded.problem,
-          `agent.json is not valid, so the service keeps the settings that it has: ${loaded.problem}`,
-        );
+        refuse(loaded.problem, 'keeps the settings that it has');
         throw new VgpuError(loaded.problem, { kind: 'profile', operation: 'reload', path: agentConf });
       }
       board.update({ configProblem: null });

@@ -158,30 +158,21 @@ async function connect(
   });
   stream?.on('close', () => fail(new Error('the connection was closed')));
 
-  const withLimit = <T>(work: Promise<T>, milliseconds: number, late: () => VgpuError): Promise<T> =>
-    new Promise<T>((resolve, reject) => {
-      const settled = (): void => {
-        clearTimeout(timer);
-        waiting.delete(refuse);
-      };
-      const refuse = (error: VgpuError): void => {
-        settled();
-        reject(error);
-      };
-      const timer = setTimeout(() => refuse(late()), milliseconds);
-      waiting.add(refuse);
-      work.then(
-        (value) => {
-          settled();
-          resolve(value);
-        },
-        (error: unknown) => {
-          settled();
-          reject(error);
-        },
-      );
-      if (gone !== null) refuse(gone);
+  const withLimit = async <T>(work: Promise<T>, milliseconds: number, late: () => VgpuError): Promise<T> => {
+    let refuse: (error: VgpuError) => void = () => {};
+    const refused = new Promise<never>((_, reject) => {
+      refuse = reject;
     });
+    const timer = setTimeout(() => refuse(late()), milliseconds);
+    waiting.add(refuse);
+    if (gone !== null) refuse(gone);
+    try {
+      return await Promise.race([work, refused]);
+    } finally {
+      clearTimeout(timer);
+      waiting.delete(refuse);
+    }
+  };
 
   const close = (): void => {
     if (!over) bus.disconnect();

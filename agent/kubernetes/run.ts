@@ -9,7 +9,7 @@ import { cdiKind } from '../containers/cdi.js';
 import { createConfigReader, defaultConfig, readConfigText } from '../guest/agent-conf.js';
 import { defaultShimDirectory } from '../guest/shim/store.js';
 import { resolveEndpoint } from '../guest/vgpu-host/endpoint.js';
-import { VgpuError } from '../lib/errors.js';
+import { messageOf, VgpuError } from '../lib/errors.js';
 import { agentConf as agentConfFile, cdiFile, defaultSocket, guestConf } from '../lib/paths.js';
 import { oneLine, plural } from '../lib/text.js';
 import { readLimited } from '../lib/trust/files.js';
@@ -148,7 +148,7 @@ export async function runKubernetes({ kubelet, signal: stop, line }: KubernetesO
       say('kubelet', null);
       line(`registered ${cdiKind} with the kubelet: ${plural(offer.shares.length, 'device')}`);
     } catch (error) {
-      const reason = error instanceof Error ? error.message : String(error);
+      const reason = messageOf(error);
       say(
         'kubelet',
         `the kubelet at ${kubeletSocket} did not register ${cdiKind}: ${oneLine(reason)}; retrying`,

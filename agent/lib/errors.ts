@@ -62,6 +62,11 @@ export function errnoOf(error: unknown): string | undefined {
   return undefined;
 }
 
+/** The message of anything that was thrown. */
+export function messageOf(error: unknown): string {
+  return error instanceof Error ? error.message : String(error);
+}
+
 export function exitCodeOf(error: unknown): ExitCode {
   if (!(error instanceof VgpuError)) return ExitCode.internal;
   switch (error.kind) {

@@ -20,9 +20,11 @@ export type Phase =
   | 'restart-pending'
   | 'degraded';
 
+/** A member of a union of events or effects. */
+export type Kind<Name extends string, Fields> = { readonly kind: Name } & Readonly<Fields>;
+
 export interface HostState {
   readonly endpoint: string;
-  /** Null: not known yet. */
   readonly answers: boolean | null;
   readonly simulated: boolean;
   readonly detail: string;
@@ -41,7 +43,6 @@ export interface Counters {
 }
 
 export interface Due {
-  /** Why the consumer must be restarted, and the cause of the wait. */
   readonly reason: string;
   readonly waitsFor: string;
 }
@@ -50,7 +51,6 @@ export interface ConsumerState {
   readonly profile: string;
   readonly unit: string;
   readonly phase: Phase;
-  /** Why it waits or is degraded, and what to do, in a sentence. */
   readonly problem: string | null;
   readonly verdict: Verdict | null;
   readonly view: StatusView | null;
@@ -59,14 +59,12 @@ export interface ConsumerState {
 }
 
 export interface Snapshot {
-  /** Why agent.json is not in force, or null. */
   readonly configProblem: string | null;
   /** Of several hosts the one in use. */
   readonly host: HostState;
   /** Empty: there is one host, or none. */
   readonly hosts: readonly OneOfSeveral[];
   readonly hostLosses: number;
-  /** Number of moves to another host of the list. */
   readonly hostMoves: number;
   /** Milliseconds from detection to repair, of the last repair; null: there was none. */
   readonly repairMilliseconds: number | null;
@@ -75,7 +73,11 @@ export interface Snapshot {
 
 type Listener = (now: Snapshot, before: Snapshot) => void;
 
-const noCounts: Counters = { checks: 0, drifts: 0, repairs: 0, failedRepairs: 0, restarts: 0 };
+function newConsumer(profile: string, unit: string, phase: Phase): ConsumerState {
+  const counters = { checks: 0, drifts: 0, repairs: 0, failedRepairs: 0, restarts: 0 };
+  const state = { problem: null, verdict: null, view: null, pendingRestart: null };
+  return { profile, unit, phase, ...state, counters };
+}
 
 export class Board {
   #now: Snapshot = {
@@ -97,28 +99,16 @@ export class Board {
     this.#replace({ ...this.#now, ...change });
   }
 
-  hostLost(): void {
-    this.#replace({ ...this.#now, hostLosses: this.#now.hostLosses + 1 });
-  }
-
-  hostLeft(): void {
-    this.#replace({ ...this.#now, hostMoves: this.#now.hostMoves + 1 });
+  count(name: 'hostLosses' | 'hostMoves'): void {
+    this.#replace({ ...this.#now, [name]: this.#now[name] + 1 });
   }
 
   /** Replaces the list of consumers, in this order; the state of those that stay is kept. */
   setConsumers(wanted: readonly { readonly profile: string; readonly unit: string }[]): void {
     const consumers = wanted.map(
       ({ profile, unit }): ConsumerState =>
-        this.#now.consumers.find((one) => one.unit === unit && one.profile === profile) ?? {
-          profile,
-          unit,
-          phase: 'starting',
-          problem: null,
-          verdict: null,
-          view: null,
-          pendingRestart: null,
-          counters: noCounts,
-        },
+        this.#now.consumers.find((one) => one.unit === unit && one.profile === profile) ??
+        newConsumer(profile, unit, 'starting'),
     );
     this.#replace({ ...this.#now, consumers });
   }
@@ -157,16 +147,7 @@ export interface ConsumerBoard {
 }
 
 export function consumerBoard(board: Board, profile: string, unit: string): ConsumerBoard {
-  const gone: ConsumerState = {
-    profile,
-    unit,
-    phase: 'idle',
-    problem: null,
-    verdict: null,
-    view: null,
-    pendingRestart: null,
-    counters: noCounts,
-  };
+  const gone = newConsumer(profile, unit, 'idle');
   const count = (name: keyof Counters): void =>
     board.updateConsumer(unit, ({ counters }) => ({ counters: { ...counters, [name]: counters[name] + 1 } }));
   return {
@@ -181,8 +162,6 @@ export function consumerBoard(board: Board, profile: string, unit: string): Cons
     },
   };
 }
-
-// The service's messages: written to the journal only, with fields and an ID.
 
 export interface Record {
   write(message: JournalMessage): void;

@@ -85,7 +85,6 @@ function made(
   return { config, declared: declared && first !== undefined, consumers, unreadable };
 }
 
-/** The profile, or the reason why there is none: a consumer with a fault must not stop the others. */
 function readable({ profile, unit }: Consumer, profileOf: (name: string) => Profile): Profile | string {
   try {
     return forUnit(profileOf(profile), unit);
@@ -99,7 +98,6 @@ function readable({ profile, unit }: Consumer, profileOf: (name: string) => Prof
 // again whenever a command has installed or removed a consumer.
 
 interface DeclaredEffects {
-  /** The text of agent.json; null when there is none. */
   readonly text: () => string | null;
   readonly read: ConfigReader;
   readonly manifest: () => Promise<Manifest | null>;
@@ -120,8 +118,9 @@ export interface Declared {
 export async function declare(effects: DeclaredEffects): Promise<Declared> {
   const { board, record, profileOf } = effects;
   const load = (manifest: Manifest | null) => loadDesired(effects.text, manifest, effects.read, profileOf);
-  const refuse = (problem: string, text: string): void => {
+  const refuse = (problem: string, does: string): void => {
     board.update({ configProblem: problem });
+    const text = `agent.json is not valid, so the service ${does}: ${problem}`;
     record.write({ kind: 'configRefused', profile: null, unit: null, text });
   };
 
@@ -130,7 +129,7 @@ export async function declare(effects: DeclaredEffects): Promise<Declared> {
   let followed = consumersOf(manifest);
   const first = load(manifest);
   if (first.kind === 'refused') {
-    refuse(first.problem, `agent.json is not valid, so the service uses the defaults: ${first.problem}`);
+    refuse(first.problem, 'uses the defaults');
   }
   let now = first.kind === 'loaded' ? first.desired : desiredOf(defaultConfig, manifest, profileOf);
   const inForce = (desired: Desired): void => {
@@ -147,10 +146,7 @@ export async function declare(effects: DeclaredEffects): Promise<Declared> {
       mark = markOf(effects.text);
       const loaded = load(await effects.manifest());
       if (loaded.kind === 'refused') {
-        refuse(
-          loaded.problem,
-          `agent.json is not valid, so the service keeps the settings that it has: ${loaded.problem}`,
-        );
+        refuse(loaded.problem, 'keeps the settings that it has');
         throw new VgpuError(loaded.problem, { kind: 'profile', operation: 'reload', path: agentConf });
       }
       board.update({ configProblem: null });

@@ -18,13 +18,11 @@ export type HostEvent =
 interface Helper {
   /** sd_notify(3): assignments of one datagram. No effect outside of a Type=notify unit. */
   notify(...assignments: readonly string[]): void;
-  /** The watchdog's ping, and a look at the host. */
   tick(): void;
   /** Keeps a session with each host of the list (null: with none); `onHost` is called at its beginning and end. */
   watchHost(endpoint: string | null): void;
   /** Duration of the last check of the host at that place of the list (from 0), in microseconds; null: there was none. */
   roundTrip(place: number): Promise<number | null>;
-  /** The process that holds a POSIX lock on the file; null when none does. */
   lockHolder(file: string): Promise<number | null>;
   stop(): void;
 }
@@ -79,41 +77,33 @@ export function startHelper(options: HelperOptions): Helper {
   let stopped = false;
   let delayMs = firstDelayMs;
   const inherited = inheritedEnds(options.inherited);
-  const roundTrips: ((value: number | null) => void)[] = [];
-  const locks = new Map<string, ((value: number | null) => void)[]>();
+  /** By question, in the order of asking. */
+  const waiting = new Map<string, ((value: number | null) => void)[]>();
 
   const send = (line: string): void => {
     child?.input.write(`${line}\n`);
   };
   const giveUp = (): void => {
-    for (const settle of roundTrips.splice(0)) settle(null);
-    for (const waiting of locks.values()) for (const settle of waiting) settle(null);
-    locks.clear();
+    for (const all of waiting.values()) for (const settle of all.splice(0)) settle(null);
   };
+  const answer = (question: string, value: number | null): void => waiting.get(question)?.shift()?.(value);
   const hear = (line: string): void => {
     delayMs = firstDelayMs;
-    const up = /^host (?:(\d+) )?up ([01]) (.*)$/.exec(line);
-    if (up !== null) {
-      options.onHost({ kind: 'up', simulated: up[2] === '1', device: up[3] ?? '' }, placeOf(up[1]));
+    const host = /^host (?:(\d+) )?(?:up ([01])|down) (.*)$/.exec(line);
+    if (host !== null) {
+      // vgpu-watch numbers the hosts of a list from 1.
+      const [, number = '1', simulated, text = ''] = host;
+      const event: HostEvent =
+        simulated === undefined
+          ? { kind: 'down', reason: text }
+          : { kind: 'up', simulated: simulated === '1', device: text };
+      options.onHost(event, Number(number) - 1);
       return;
     }
-    const down = /^host (?:(\d+) )?down (.*)$/.exec(line);
-    if (down !== null) {
-      options.onHost({ kind: 'down', reason: down[2] ?? '' }, placeOf(down[1]));
-      return;
-    }
-    const trip = /^round-trip (-?\d+)$/.exec(line);
-    if (trip !== null) {
-      const value = Number(trip[1]);
-      roundTrips.shift()?.(value < 0 ? null : value);
-      return;
-    }
-    const lock = /^(?:locked (\d+)|free) (.*)$/.exec(line);
-    if (lock !== null) {
-      const waiting = locks.get(lock[2] ?? '');
-      waiting?.shift()?.(lock[1] === undefined ? null : Number(lock[1]));
-      if (waiting?.length === 0) locks.delete(lock[2] ?? '');
-    }
+    const trip = /^round-trip (-?\d+)$/.exec(line)?.[1];
+    if (trip !== undefined) answer('round-trip', Number(trip) < 0 ? null : Number(trip));
+    const [, holder, file] = /^(?:locked (\d+)|free) (.*)$/.exec(line) ?? [];
+    if (file !== undefined) answer(`locked ${file}`, holder === undefined ? null : Number(holder));
   };
 
   const start = (): void => {
@@ -154,13 +144,16 @@ export function startHelper(options: HelperOptions): Helper {
   };
   start();
 
-  const asked = (enqueue: (settle: (value: number | null) => void) => void): Promise<number | null> =>
+  const asked = (question: string, line: string): Promise<number | null> =>
     new Promise((resolve) => {
+      if (child === null) return resolve(null);
       const timer = setTimeout(() => resolve(null), answerMs);
-      enqueue((value) => {
+      const settle = (value: number | null): void => {
         clearTimeout(timer);
         resolve(value);
-      });
+      };
+      waiting.set(question, [...(waiting.get(question) ?? []), settle]);
+      send(line);
     });
 
   return {
@@ -170,20 +163,8 @@ export function startHelper(options: HelperOptions): Helper {
       endpoint = next;
       send(`host ${next ?? ''}`);
     },
-    roundTrip: (place) =>
-      child === null
-        ? Promise.resolve(null)
-        : asked((settle) => {
-            roundTrips.push(settle);
-            send(place === 0 ? 'round-trip' : `round-trip ${place + 1}`);
-          }),
-    lockHolder: (file) =>
-      child === null
-        ? Promise.resolve(null)
-        : asked((settle) => {
-            locks.set(file, [...(locks.get(file) ?? []), settle]);
-            send(`locked ${file}`);
-          }),
+    roundTrip: (place) => asked('round-trip', place === 0 ? 'round-trip' : `round-trip ${place + 1}`),
+    lockHolder: (file) => asked(`locked ${file}`, `locked ${file}`),
     stop() {
       stopped = true;
       giveUp();
@@ -193,19 +174,11 @@ export function startHelper(options: HelperOptions): Helper {
   };
 }
 
-/** vgpu-watch numbers the hosts of a list from 1. */
-function placeOf(number: string | undefined): number {
-  return number === undefined ? 0 : Number(number) - 1;
-}
-
-// Is a package manager running? Then repairs wait, because it may change the same files again.
-
 /** Held with fcntl(2) while dpkg, apt or rpm work. */
 const lockedFiles = ['/var/lib/dpkg/lock-frontend', '/var/lib/dpkg/lock', '/var/lib/rpm/.rpm.lock'];
 /** Exists while pacman runs. */
 const markerFiles = ['/var/lib/pacman/db.lck'];
 
-/** The running package manager, as text for the user; null: none. */
 export async function packageManagerAtWork(helper: Pick<Helper, 'lockHolder'>): Promise<string | null> {
   const marker = markerFiles.find((file) => existsSync(file));
   if (marker !== undefined) return marker;
@@ -217,67 +190,47 @@ export async function packageManagerAtWork(helper: Pick<Helper, 'lockHolder'>): 
   return null;
 }
 
-// The state of the host, shared by all consumers of this guest.
-
-interface HostWatch {
-  /** Changes the watched address; empty: none. */
-  moved(endpoint: string): void;
-  host(event: HostEvent): void;
-  /** The host at `endpoint` is in use instead of the former one, and answers. */
-  left(endpoint: string, event: HostEvent): void;
-}
-
 /** Updates the host on the board, and logs when it is lost and when it is back. `now`: milliseconds. */
-export function hostWatch(board: Board, record: Record, now: () => number = steadyNow): HostWatch {
+export function hostWatch(board: Board, record: Record, now: () => number = steadyNow) {
   let lostAt: number | null = null;
+  const write = (
+    kind: 'hostLost' | 'hostBack' | 'hostMoved',
+    text: string,
+    fields: Readonly<{ [name: string]: string }>,
+  ): void => record.write({ kind, profile: null, unit: null, text, fields });
   return {
-    moved(endpoint) {
+    moved(endpoint: string) {
       lostAt = null;
-      board.update({ host: { endpoint, answers: null, simulated: false, detail: 'not asked yet' } });
+      board.update({ host: seenAt(endpoint, null) });
     },
-    left(endpoint, event) {
-      const { host } = board.now;
+    left(endpoint: string, event: HostEvent) {
+      const former = board.now.host.endpoint;
       lostAt = null;
-      board.hostLeft();
+      board.count('hostMoves');
       board.update({ host: seenAt(endpoint, event) });
-      record.write({
-        kind: 'hostMoved',
-        profile: null,
-        unit: null,
-        text: `the host at ${endpoint} is in use instead of that at ${host.endpoint}`,
-        fields: { ENDPOINT: endpoint, FORMER: host.endpoint },
-      });
+      const text = `the host at ${endpoint} is in use instead of that at ${former}`;
+      write('hostMoved', text, { ENDPOINT: endpoint, FORMER: former });
     },
-    host(event) {
+    host(event: HostEvent) {
       const { host } = board.now;
-      const said = { profile: null, unit: null } as const;
+      const fields = { ENDPOINT: host.endpoint };
       if (event.kind === 'down') {
         lostAt = now();
-        board.hostLost();
+        board.count('hostLosses');
         board.update({ host: { ...host, answers: false, detail: event.reason } });
-        record.write({
-          kind: 'hostLost',
-          ...said,
-          text: `the host at ${host.endpoint} does not answer: ${event.reason}`,
-          fields: { ENDPOINT: host.endpoint },
-        });
+        write('hostLost', `the host at ${host.endpoint} does not answer: ${event.reason}`, fields);
         return;
       }
-      board.update({ host: { ...host, answers: true, simulated: event.simulated, detail: event.device } });
+      board.update({ host: seenAt(host.endpoint, event) });
       if (lostAt === null) return;
       const seconds = ((now() - lostAt) / 1000).toFixed(1);
       lostAt = null;
-      record.write({
-        kind: 'hostBack',
-        ...said,
-        text: `the host at ${host.endpoint} answers again after ${seconds} s: ${event.device}`,
-        fields: { ENDPOINT: host.endpoint, SECONDS: seconds },
-      });
+      const text = `the host at ${host.endpoint} answers again after ${seconds} s: ${event.device}`;
+      write('hostBack', text, { ...fields, SECONDS: seconds });
     },
   };
 }
 
-/** A host as the board shows it. */
 export function seenAt(endpoint: string, event: HostEvent | null): HostState {
   if (event === null) return { endpoint, answers: null, simulated: false, detail: 'not asked yet' };
   return event.kind === 'up'

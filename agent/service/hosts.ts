@@ -3,18 +3,19 @@
  * the events, in milliseconds. The library tries the host in use first (shim-src/guest/config.c), so that all processes
  * of a consumer use the same host even after an earlier host of the list has come back.
  */
+
 import { rmSync } from 'node:fs';
 import path from 'node:path';
 import type { AgentConfig } from '../guest/agent-conf.js';
 import { splitHosts } from '../guest/vgpu-host/endpoint.js';
+import { messageOf } from '../lib/errors.js';
 import { hostInUseFile } from '../lib/paths.js';
 import { openDirectory, replaceFile } from '../lib/trust/files.js';
-import type { OneOfSeveral } from './board.js';
+import type { Kind, OneOfSeveral } from './board.js';
 import { type HostEvent, seenAt } from './helper.js';
 import { pacer, steadyNow } from './pacer.js';
 
 export interface HostsRules {
-  /** Return to an earlier host of the list after it has answered for `returnMs`. */
   readonly preferFirst: boolean;
   /** Leave the host in use after this time without an answer. Sessions survive shorter losses. */
   readonly leaveMs: number;
@@ -23,39 +24,35 @@ export interface HostsRules {
 
 export interface HostSeen {
   readonly endpoint: string;
-  /** Null before the first report. */
   readonly last: HostEvent | null;
-  /** Time of the last change between up and down. */
   readonly since: number;
 }
 
 export interface HostsState {
   readonly hosts: readonly HostSeen[];
-  /** Null until a host has answered. */
   readonly used: string | null;
   /** An earlier host to which consumers may move back; null: none. */
   readonly offered: string | null;
 }
 
 export type HostsEvent =
-  | { readonly kind: 'told'; readonly number: number; readonly host: HostEvent; readonly now: number }
-  | { readonly kind: 'time'; readonly now: number }
+  | Kind<'told', { number: number; host: HostEvent; now: number }>
+  | Kind<'time', { now: number }>
   /** A consumer is about to move to the host that was offered. */
-  | { readonly kind: 'taken'; readonly now: number };
+  | Kind<'taken', { now: number }>;
 
 export type HostsEffect =
-  | { readonly kind: 'use'; readonly endpoint: string }
+  | Kind<'use', { endpoint: string }>
   /** Reports an event of the host in use. `moved`: the host in use has changed. */
-  | { readonly kind: 'tell'; readonly endpoint: string; readonly event: HostEvent; readonly moved: boolean }
-  | { readonly kind: 'offer'; readonly endpoint: string | null }
-  | { readonly kind: 'look'; readonly at: number };
+  | Kind<'tell', { endpoint: string; event: HostEvent; moved: boolean }>
+  | Kind<'offer', { endpoint: string | null }>
+  | Kind<'look', { at: number }>;
 
 interface Next {
   readonly state: HostsState;
   readonly effects: readonly HostsEffect[];
 }
 
-/** `used`: the host that an earlier run of the service used. */
 export function beginHosts(addresses: readonly string[], used: string | null, now: number): HostsState {
   return {
     hosts: addresses.map((endpoint) => ({ endpoint, last: null, since: now })),
@@ -159,8 +156,6 @@ function tell(endpoint: string, event: HostEvent, moved: boolean): HostsEffect {
   return { kind: 'tell', endpoint, event, moved };
 }
 
-// Carries out the decisions.
-
 interface HostsEffects {
   readonly rules: () => HostsRules;
   /** Null: the list has fewer than two hosts. */
@@ -172,20 +167,7 @@ interface HostsEffects {
   readonly signal: AbortSignal;
 }
 
-interface Hosts {
-  /** Replaces the list of hosts; empty: no host. */
-  watch(hosts: string): void;
-  /** An event of host `number` of the list, from 0. */
-  hear(number: number, host: HostEvent): void;
-  /** Uses the offered host: a consumer is about to restart for it. */
-  take(): void;
-  /** Decides again, because the rules may have changed. */
-  reconsider(): void;
-  /** The place of the host in use in the list, from 0. */
-  readonly place: number;
-}
-
-export function hostsWatch(effects: HostsEffects): Hosts {
+export function hostsWatch(effects: HostsEffects) {
   let state = beginHosts([], null, steadyNow());
   const step = (event: HostsEvent): void => {
     const next = hostsNext(state, event, effects.rules());
@@ -202,13 +184,13 @@ export function hostsWatch(effects: HostsEffects): Hosts {
   const several = (): boolean => state.hosts.length > 1;
   const pace = pacer(async () => step({ kind: 'time', now: steadyNow() }), effects.signal);
   return {
-    watch(hosts) {
+    watch(hosts: string) {
       const addresses = hosts === '' ? [] : splitHosts(hosts);
       state = beginHosts(addresses, effects.used(), steadyNow());
       if (!several() || state.used === null) effects.use(null);
       effects.show(state);
     },
-    hear: (number, host) => step({ kind: 'told', number, host, now: steadyNow() }),
+    hear: (number: number, host: HostEvent) => step({ kind: 'told', number, host, now: steadyNow() }),
     take: () => step({ kind: 'taken', now: steadyNow() }),
     reconsider: () => pace.soon(),
     get place() {
@@ -248,6 +230,6 @@ export function writeHostInUse(endpoint: string | null, file = hostInUseFile): s
     }
     return null;
   } catch (error) {
-    return `cannot write ${file}: ${error instanceof Error ? error.message : String(error)}`;
+    return `cannot write ${file}: ${messageOf(error)}`;
   }
 }

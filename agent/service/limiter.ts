@@ -16,7 +16,6 @@ export type Permission =
 export interface Done {
   /** Times of the last hour's actions, at most as many as the ceiling, the oldest first. */
   readonly times: readonly number[];
-  /** The one that was noted last is at the end. */
   readonly causes: ReadonlyMap<string, { readonly times: number; readonly last: number }>;
 }
 
@@ -26,7 +25,6 @@ const hourMs = 3_600_000;
 /** Time after which a cause's back-off is reset. */
 const forgetMs = 600_000;
 const longestPauseMs = 300_000;
-/** Limit of causes (paths and units). */
 const maxCauses = 500;
 
 export function mayDo(done: Done, limits: Limits, causes: readonly string[], now: number): Permission {

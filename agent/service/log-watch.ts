@@ -2,7 +2,7 @@
 
 import type { Profile } from '../profile/types.js';
 import type { JournalReader } from '../systemd/types.js';
-import type { LogEntry } from '../verdict/log/entry.js';
+import { entriesOfJournal, type LogEntry } from '../verdict/log/entry.js';
 import { type LogJudge, logJudges } from '../verdict/log/judge.js';
 import { readEntries } from '../verdict/log/lines.js';
 import type { ConfirmEffects } from '../verdict/observation.js';
@@ -49,24 +49,14 @@ async function followJournal(
   const newJudge = logJudges(profile);
   let listener = listen(newJudge(), doubt);
   let invocationId: string | null = null;
-  for await (const entry of journal.follow({ unit: profile.unit, invocationId: null, cursor, signal })) {
+  for await (const entry of journal.follow({ unit: profile.unit, cursor, signal })) {
     if (entry.invocationId === null || entry.pid === 1) continue;
     if (entry.invocationId !== invocationId) {
       // systemd reports a new start; the code that follows that start judges its first lines.
       invocationId = entry.invocationId;
       listener = listen(newJudge(), doubt);
     }
-    const source = `journal cursor ${entry.cursor}`;
-    listener(
-      entry.message.split('\n').map((text) => ({
-        text,
-        source,
-        invocationId,
-        pid: entry.pid,
-        speaker: 'consumer',
-        truncated: false,
-      })),
-    );
+    listener(entriesOfJournal(entry));
   }
 }
 
@@ -83,7 +73,6 @@ async function followContainers(
   }
 }
 
-/** Takes the lines of one start, and reports a doubt when their findings about the GPU change. */
 function listen(judge: LogJudge, doubt: () => void): (entries: readonly LogEntry[]) => void {
   let last = '';
   return (entries) => {

@@ -8,24 +8,19 @@ import { errnoOf, reportUnexpected, VgpuError } from '../lib/errors.js';
 import { createServer } from '../lib/http.js';
 import { openDirectory, replaceFile } from '../lib/trust/files.js';
 import type { Snapshot } from './board.js';
-import { overview } from './overview.js';
+import { overview, phases } from './overview.js';
 
 const modes: readonly Mode[] = ['gpu', 'cpu', 'degraded', 'undetermined'];
-const phases = [
-  'starting',
-  'idle',
-  'settled',
-  'repairing',
-  'waiting',
-  'restart-pending',
-  'degraded',
-] as const;
 
 interface MetricsInput {
   readonly snapshot: Snapshot;
   readonly version: string;
-  /** Seconds of the last look at the host; null: none. */
   readonly roundTrip: number | null;
+}
+
+interface Labelled {
+  readonly labels: Readonly<Record<string, string>>;
+  readonly value: number;
 }
 
 /** A new registry for each text, so that no state is kept between requests. */
@@ -36,79 +31,73 @@ export async function metricsText({ snapshot, version, roundTrip }: MetricsInput
   const { host, hosts, consumers, hostLosses, hostMoves, repairMilliseconds } = snapshot;
   const { profile, unit, phase, drift, pendingRestart, counters } = overview(snapshot);
 
-  const gauge = (name: string, help: string, value: number): void => {
-    new prometheus.Gauge({ name, help, registers }).set(value);
+  /** One value, or one for each combination of labels. */
+  const gauge = (name: string, help: string, values: number | readonly Labelled[]): void => {
+    const all = typeof values === 'number' ? [{ labels: {}, value: values }] : values;
+    const labelNames = Object.keys(all[0]?.labels ?? {});
+    const metric = new prometheus.Gauge({ name, help, labelNames, registers });
+    for (const { labels, value } of all) metric.set(labels, value);
   };
   const counter = (name: string, help: string, value: number): void => {
     new prometheus.Counter({ name, help, registers }).inc(value);
   };
+  const flag = (holds: boolean): number => (holds ? 1 : 0);
 
-  new prometheus.Gauge({
-    name: 'vgpu_agent_info',
-    help: 'The version of the service; always 1.',
-    labelNames: ['version', 'profile', 'unit'],
-    registers,
-  }).set({ version, profile, unit }, 1);
-  const verdicts = new prometheus.Gauge({
-    name: 'vgpu_verdict',
-    help: 'What each consumer uses: 1 for the verdict in force. simulated="1" is no real GPU.',
-    labelNames: ['profile', 'unit', 'mode', 'simulated', 'reason'],
-    registers,
-  });
-  for (const { verdict, profile: of, unit: by } of consumers) {
-    for (const mode of modes) {
-      const holds = verdict?.mode === mode;
-      const simulated = holds && verdict.simulated ? '1' : '0';
-      const reason = holds ? (verdict.reason ?? '') : '';
-      verdicts.set({ profile: of, unit: by, mode, simulated, reason }, holds ? 1 : 0);
-    }
-  }
-  const looks = new prometheus.Gauge({
-    name: 'vgpu_verdict_look',
-    help: 'The look that each verdict rests on, in milliseconds since 1970; 0: none so far.',
-    labelNames: ['profile', 'unit'],
-    registers,
-  });
-  for (const { verdict, profile: of, unit: by } of consumers)
-    looks.set({ profile: of, unit: by }, verdict?.look?.id ?? 0);
-  const states = new prometheus.Gauge({
-    name: 'vgpu_agent_state',
-    help: 'What the service is doing: 1 for the state in force, of several consumers the worst.',
-    labelNames: ['state'],
-    registers,
-  });
-  for (const state of phases) states.set({ state }, phase === state ? 1 : 0);
+  const info = [{ labels: { version, profile, unit }, value: 1 }];
+  gauge('vgpu_agent_info', 'The version of the service; always 1.', info);
+  gauge(
+    'vgpu_verdict',
+    'What each consumer uses: 1 for the verdict in force. simulated="1" is no real GPU.',
+    consumers.flatMap(({ verdict, profile: of, unit: by }) =>
+      modes.map((mode) => {
+        const holds = verdict?.mode === mode;
+        const simulated = holds && verdict.simulated ? '1' : '0';
+        const reason = holds ? (verdict.reason ?? '') : '';
+        return { labels: { profile: of, unit: by, mode, simulated, reason }, value: flag(holds) };
+      }),
+    ),
+  );
+  gauge(
+    'vgpu_verdict_look',
+    'The look that each verdict rests on, in milliseconds since 1970; 0: none so far.',
+    consumers.map(({ verdict, profile: of, unit: by }) => ({
+      labels: { profile: of, unit: by },
+      value: verdict?.look?.id ?? 0,
+    })),
+  );
+  gauge(
+    'vgpu_agent_state',
+    'What the service is doing: 1 for the state in force, of several consumers the worst.',
+    phases.map((state) => ({ labels: { state }, value: flag(phase === state) })),
+  );
   gauge('vgpu_drift', 'Files and links that differ from what was installed.', drift.length);
   gauge(
     'vgpu_config_refused',
     '1: agent.json has a mistake. The service keeps the settings that it has; after a start, the defaults.',
-    snapshot.configProblem === null ? 0 : 1,
+    flag(snapshot.configProblem !== null),
   );
   gauge(
     'vgpu_restart_pending',
     '1: a restart of a consumer is due and waits.',
-    pendingRestart === null ? 0 : 1,
+    flag(pendingRestart !== null),
   );
-  gauge('vgpu_host_up', '1: the host answers.', host.answers === true ? 1 : 0);
+  gauge('vgpu_host_up', '1: the host answers.', flag(host.answers === true));
   if (hosts.length > 0) {
-    const each = new prometheus.Gauge({
-      name: 'vgpu_hosts_up',
-      help: 'Each of several hosts: 1: it answers. in_use="1" is the one that the consumers use.',
-      labelNames: ['endpoint', 'in_use'],
-      registers,
-    });
-    for (const { endpoint, inUse, answers } of hosts)
-      each.set({ endpoint, in_use: inUse ? '1' : '0' }, answers === true ? 1 : 0);
+    gauge(
+      'vgpu_hosts_up',
+      'Each of several hosts: 1: it answers. in_use="1" is the one that the consumers use.',
+      hosts.map(({ endpoint, inUse, answers }) => ({
+        labels: { endpoint, in_use: inUse ? '1' : '0' },
+        value: flag(answers === true),
+      })),
+    );
     counter('vgpu_host_moves_total', 'Times that another host was taken into use.', hostMoves);
   }
   if (roundTrip !== null)
     gauge('vgpu_host_round_trip_seconds', 'Time from a question to the host to its answer.', roundTrip);
   if (repairMilliseconds !== null) {
-    gauge(
-      'vgpu_last_repair_seconds',
-      'Time from drift noticed to drift repaired, the last time.',
-      repairMilliseconds / 1000,
-    );
+    const seconds = repairMilliseconds / 1000;
+    gauge('vgpu_last_repair_seconds', 'Time from drift noticed to drift repaired, the last time.', seconds);
   }
   counter('vgpu_checks_total', 'Inspections of the machine.', counters.checks);
   counter('vgpu_drifts_total', 'Differences found.', counters.drifts);

@@ -17,7 +17,8 @@ export interface Overview {
   readonly counters: Counters;
 }
 
-const phases: readonly Phase[] = [
+/** The worst first. */
+export const phases: readonly Phase[] = [
   'degraded',
   'repairing',
   'waiting',
@@ -78,8 +79,6 @@ function sum(consumers: readonly ConsumerState[], name: keyof Counters): number 
   return consumers.reduce((total, one) => total + one.counters[name], 0);
 }
 
-// The service's status: for systemctl, and as `vgpu-agent status --json` prints it. Pure.
-
 function answerOf({ answers, detail, simulated }: HostState): HostAnswer {
   if (answers === null) return { kind: 'unasked' };
   return answers
@@ -87,7 +86,6 @@ function answerOf({ answers, detail, simulated }: HostState): HostAnswer {
     : { kind: 'unreachable', message: detail, word: null };
 }
 
-/** For `systemctl status`. */
 export function statusLine(now: Snapshot): string {
   const { phase, problem, verdict } = overview(now);
   const said =

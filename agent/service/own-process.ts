@@ -5,13 +5,6 @@
 import { readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { getHeapSpaceStatistics } from 'node:v8';
 
-interface Crashes {
-  /** Number of crashes within the last ten minutes. */
-  readonly recent: number;
-  readonly pauseMs: number;
-  forget(): void;
-}
-
 const windowMs = 600_000;
 /** Number of crashes without a pause, as in an upgrade or a restart of the bus. */
 const free = 8;
@@ -20,7 +13,7 @@ const longestPauseMs = 30_000;
 const mostKept = 64;
 
 /** `now`: milliseconds since boot; `file` is in /run, so its times are of the same boot. */
-export function noteStart(file: string, now: number): Crashes {
+export function noteStart(file: string, now: number) {
   const starts = [...startsIn(file).filter((at) => at <= now && now - at < windowMs), now].slice(-mostKept);
   const forget = (): void => rmSync(file, { force: true });
   const recent = starts.length - 1;
@@ -52,7 +45,6 @@ export interface Memory {
 
 interface Size {
   readonly old: number;
-  /** Of buffers. */
   readonly external: number;
 }
 
@@ -93,7 +85,6 @@ export function memory(effects: MemoryEffects | null): Memory {
   };
 }
 
-/** The engine's collector, if `--expose-gc` is set. */
 export function engineMemory(): MemoryEffects | null {
   const { gc } = globalThis;
   if (gc === undefined) return null;
@@ -115,13 +106,11 @@ export function engineMemory(): MemoryEffects | null {
 
 // One timer for all periodic work: the watchdog, the host, removal of old versions, and full inspections.
 
-/** The interval for checks of the host without systemd's watchdog. */
 const defaultTickMs = 5_000;
 
 interface PulseEffects {
   /** `WATCHDOG_USEC` of the environment: systemd ends a service without a ping for this time. */
   readonly watchdog: string | undefined;
-  /** Minutes between two full inspections. May change while the service runs. */
   readonly checkMinutes: () => number;
   readonly tick: () => void;
   readonly check: () => void;

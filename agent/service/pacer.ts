@@ -7,8 +7,6 @@ export interface Pacer {
   soon(): void;
   /** At a moment of `steadyNow()`, if nothing runs before. */
   at(time: number): void;
-  /** Ends early when the signal aborts. */
-  sleep(milliseconds: number): Promise<void>;
   /** Resolves when nothing runs and no run is requested; runs at a later time do not count. */
   quiet(): Promise<void>;
 }
@@ -71,16 +69,6 @@ export function pacer(run: () => Promise<void>, signal: AbortSignal): Pacer {
       if (atTimer !== null) clearTimeout(atTimer);
       atTimer = setTimeout(() => void go(), Math.min(Math.max(0, time - steadyNow()), maxTimerMs));
     },
-    sleep: (milliseconds) =>
-      new Promise((resolve) => {
-        const done = (): void => {
-          clearTimeout(timer);
-          signal.removeEventListener('abort', done);
-          resolve();
-        };
-        const timer = setTimeout(done, milliseconds);
-        signal.addEventListener('abort', done);
-      }),
     quiet: () => (idle() ? Promise.resolve() : new Promise((resolve) => waiting.push(resolve))),
   };
 }

@@ -25,9 +25,11 @@ import { type BusWatch, watchBus } from './bus/watch.js';
 import { declare } from './desired.js';
 import { hostWatch, packageManagerAtWork, startHelper } from './helper.js';
 import { hostsRules, hostsWatch, shownHosts, writeHostInUse } from './hosts.js';
+import type { JudgeEvent } from './judge/state.js';
 import { metricsOutput, metricsText } from './metrics.js';
 import { overview, statusDocument, statusLine } from './overview.js';
 import { engineMemory, memory, noteStart, pulse } from './own-process.js';
+import { steadyNow } from './pacer.js';
 import { crowd, turns } from './served.js';
 import { runElsewhere, sessionsAsker } from './sessions-asker.js';
 import { hostKnown, pause } from './waiting.js';
@@ -45,7 +47,6 @@ const lockWaitMs = 120_000;
 const restartTimeoutMs = 200_000;
 const startWithinMs = 2_000;
 const stopWithinMs = 1_500;
-/** WatchdogSec= of the unit is 10 s. */
 const watchdogPauseMs = 4_000;
 
 /** Runs until `signal` aborts. Throws a VgpuError when the bus is lost: systemd starts the service again then. */
@@ -121,11 +122,9 @@ export async function runService(options: ServiceOptions): Promise<void> {
         if (board.now.host.endpoint !== at) host.moved(at);
         host.host(event);
       }
-      for (const { judge } of consumers.all) judge.host(event, moved ? at : null);
+      tellJudges({ kind: 'host', host: event, movedTo: moved ? at : null, now: steadyNow() });
     },
-    offer(at) {
-      for (const { judge } of consumers.all) judge.preferred(at);
-    },
+    offer: (at) => tellJudges({ kind: 'preferred', endpoint: at }),
     show: (state) => board.update({ hosts: shownHosts(state) }),
     signal,
   });
@@ -159,6 +158,13 @@ export async function runService(options: ServiceOptions): Promise<void> {
     },
     signal,
   });
+  const tellJudges = (event: JudgeEvent): void => {
+    for (const { judge } of consumers.all) judge.tell(event);
+  };
+  const retryAll = (): void => {
+    for (const { keeper } of consumers.all) keeper.retry();
+    tellJudges({ kind: 'retry' });
+  };
   const lookAll = (options: { readonly first?: boolean; readonly soon?: boolean } = {}): void => {
     for (const { keeper } of consumers.all) keeper.look(options);
   };
@@ -177,7 +183,7 @@ export async function runService(options: ServiceOptions): Promise<void> {
     for (const one of added) {
       if (!ready) continue;
       one.followLog();
-      one.judge.ready();
+      one.judge.tell({ kind: 'ready' });
       one.keeper.look();
     }
   };
@@ -205,10 +211,7 @@ export async function runService(options: ServiceOptions): Promise<void> {
       output.configure(declared.now.config.metrics);
       setConsumers();
       hosts.reconsider();
-      for (const { keeper, judge } of consumers.all) {
-        keeper.retry();
-        judge.retry();
-      }
+      retryAll();
     } finally {
       helper.notify('READY=1');
     }
@@ -236,10 +239,7 @@ export async function runService(options: ServiceOptions): Promise<void> {
       return JSON.stringify(overview(board.now).verdict);
     },
     repair: async () => {
-      for (const { keeper, judge } of consumers.all) {
-        keeper.retry();
-        judge.retry();
-      }
+      retryAll();
       await consumers.quiet();
       const { phase, problem } = overview(board.now);
       return { state: phase, problem: problem ?? '' };
@@ -254,7 +254,7 @@ export async function runService(options: ServiceOptions): Promise<void> {
   units = await watchBus(bus, {
     unit: (name) => {
       const served = consumers.of(name);
-      served?.judge.unitChanged();
+      served?.judge.tell({ kind: 'unit-changed' });
       served?.keeper.look();
     },
     reloaded: () => lookAll(),
@@ -263,7 +263,7 @@ export async function runService(options: ServiceOptions): Promise<void> {
       record.write({ kind: 'resumed', profile: null, unit: null, text });
       helper.tick();
       lookAll();
-      for (const { judge } of consumers.all) judge.doubt();
+      tellJudges({ kind: 'doubt' });
     },
   });
   const noName = await takeName(bus, busName, (milliseconds) => pause(milliseconds, signal));
@@ -275,7 +275,7 @@ export async function runService(options: ServiceOptions): Promise<void> {
     checkMinutes: () => declared.now.config.checkMinutes,
     tick() {
       helper.tick();
-      for (const { judge } of consumers.all) judge.tick();
+      tellJudges({ kind: 'tick' });
       tidy.tick();
     },
     check: () => lookAll(),
@@ -306,7 +306,7 @@ export async function runService(options: ServiceOptions): Promise<void> {
   ready = true;
   for (const { judge, followLog } of consumers.all) {
     followLog();
-    judge.ready();
+    judge.tell({ kind: 'ready' });
   }
 
   await new Promise<void>((resolve) => {
@@ -325,8 +325,6 @@ export async function runService(options: ServiceOptions): Promise<void> {
   helper.stop();
   if (lostBus !== null) throw lostBus;
 }
-
-// The service's process: signals, unexpected errors, and a bounded stop.
 
 /** Limits log lines, because another user's messages could cause an error each. */
 const reportsPerMinute = 10;

@@ -4,17 +4,18 @@ import { dockerLogs } from '../containers/docker.js';
 import type { MachineFacts } from '../contracts/facts.js';
 import { procSockets, servingNow } from '../install/pipeline/serving.js';
 import type { WatchingWorkplace } from '../install/pipeline/workplace.js';
+import { messageOf } from '../lib/errors.js';
 import type { Profile } from '../profile/types.js';
 import type { JournalReader } from '../systemd/types.js';
 import { httpGet } from '../verdict/node-effects.js';
 import type { ContainerLog } from '../verdict/observation.js';
 import { type Board, consumerBoard, type Record } from './board.js';
 import type { Desired } from './desired.js';
-import { type Judge, judge as makeJudge } from './judge/judge.js';
-import { type Keeper, keeper as makeKeeper } from './keeper/keeper.js';
+import { judge as makeJudge } from './judge/judge.js';
+import { keeper as makeKeeper } from './keeper/keeper.js';
 import { watchConsumerLog } from './log-watch.js';
 import { pause } from './waiting.js';
-import { allPlaces, type Places, watchPlaces } from './watcher.js';
+import { allPlaces, watchPlaces } from './watcher.js';
 
 interface ServedEffects {
   readonly work: WatchingWorkplace;
@@ -26,22 +27,12 @@ interface ServedEffects {
   readonly restart: (unit: string) => Promise<string>;
   readonly moveBack: () => void;
   readonly journal: (unit: string) => JournalReader;
-  /** Facts of a consumer were read, so the watches may have to change. */
   readonly seen: (facts: MachineFacts) => void;
   readonly settled: (facts: MachineFacts) => void;
   readonly signal: AbortSignal;
 }
 
-interface Served {
-  readonly profile: Profile;
-  readonly keeper: Keeper;
-  readonly judge: Judge;
-  readonly places: () => Places;
-  followLog(): void;
-  stop(): void;
-}
-
-function serve(effects: ServedEffects, profile: Profile): Served {
+function serve(effects: ServedEffects, profile: Profile) {
   const { work, record, board } = effects;
   const end = new AbortController();
   const signal = AbortSignal.any([end.signal, effects.signal]);
@@ -85,12 +76,15 @@ function serve(effects: ServedEffects, profile: Profile): Served {
         journal: effects.journal(profile.unit),
         containerLogs: (ending: AbortSignal) => containerLogs(work, profile.unit, ending),
       };
-      const watch = (): Promise<void> => watchConsumerLog(profile, logs, () => judge.doubt(), signal);
+      const watch = (): Promise<void> =>
+        watchConsumerLog(profile, logs, () => judge.tell({ kind: 'doubt' }), signal);
       void keepOn(watch, (why) => record.say(`the log of ${profile.unit} is not followed: ${why}`), signal);
     },
     stop: () => end.abort(),
   };
 }
+
+type Served = ReturnType<typeof serve>;
 
 const firstRetryMs = 1_000;
 const longestRetryMs = 60_000;
@@ -112,7 +106,7 @@ export async function keepOn(
       if (signal.aborted) return;
       // After a longer run this is a new failure.
       if (performance.now() - begun > longestRetryMs) next = pauseMs;
-      if (next === pauseMs) complain(error instanceof Error ? error.message : String(error));
+      if (next === pauseMs) complain(messageOf(error));
     }
     await pause(next, signal);
     next = Math.min(next * 2, longestRetryMs);
@@ -135,23 +129,15 @@ async function* containerLogs(
   }
 }
 
-interface Crowd {
-  readonly all: readonly Served[];
-  of(unit: string): Served | undefined;
-  /** Replaces the list, in this order; returns the new ones, without starting them. */
-  set(profiles: readonly Profile[]): readonly Served[];
-  places(): Places;
-  quiet(): Promise<void>;
-}
-
-export function crowd(effects: ServedEffects): Crowd {
+export function crowd(effects: ServedEffects) {
   let all: readonly Served[] = [];
   return {
     get all() {
       return all;
     },
-    of: (unit) => all.find((one) => one.profile.unit === unit),
-    set(profiles) {
+    of: (unit: string) => all.find((one) => one.profile.unit === unit),
+    /** Replaces the list, in this order; returns the new ones, without starting them. */
+    set(profiles: readonly Profile[]): readonly Served[] {
       effects.board.setConsumers(profiles.map(({ name, unit }) => ({ profile: name, unit })));
       const before = all;
       all = profiles.map(

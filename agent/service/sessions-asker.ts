@@ -20,11 +20,6 @@ import {
 
 type AskSessions = (question: SessionsQuestion) => Promise<SessionsAnswer>;
 
-interface SessionsAsker {
-  readonly ask: AskSessions;
-  stop(): void;
-}
-
 /** A program that answers each line on `input` with a line on its standard output. */
 interface Started {
   readonly child: ChildProcess;
@@ -34,7 +29,6 @@ interface Started {
 }
 type StartFollower = (file: string, args: readonly string[]) => Started;
 
-/** Limit of probes; a guest has few users and hosts. */
 const maxFollowers = 8;
 const maxLineBytes = 4 * 1024 * 1024;
 
@@ -62,7 +56,7 @@ interface Follower {
 }
 
 /** `once` is used if there is no follower, for instance with a vgpu-probe of an older version. */
-export function sessionsAsker(once: AskSessions, start: StartFollower = spawnFollower): SessionsAsker {
+export function sessionsAsker(once: AskSessions, start: StartFollower = spawnFollower) {
   const followers = new Map<string, Follower>();
 
   const followerFor = (key: string, begin: () => Follower): Follower => {
@@ -80,7 +74,7 @@ export function sessionsAsker(once: AskSessions, start: StartFollower = spawnFol
   };
 
   return {
-    async ask(question) {
+    async ask(question: SessionsQuestion): Promise<SessionsAnswer> {
       const { program, pid, host, signal } = question;
       if (signal.aborted) return { kind: 'unknown', message: 'interrupted' };
       const begun = await readStat(`/proc/${pid}`);

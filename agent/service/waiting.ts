@@ -1,17 +1,10 @@
 /** Waits that end: after a time, or when the service stops. */
+import { setTimeout as sleep } from 'node:timers/promises';
 import type { Board } from './board.js';
 
-export function pause(milliseconds: number, signal: AbortSignal): Promise<void> {
-  return new Promise((resolve) => {
-    const done = (): void => {
-      clearTimeout(timer);
-      signal.removeEventListener('abort', done);
-      resolve();
-    };
-    const timer = setTimeout(done, milliseconds);
-    if (signal.aborted) done();
-    else signal.addEventListener('abort', done, { once: true });
-  });
+/** Never rejects; ends early when the signal aborts. */
+export async function pause(milliseconds: number, signal: AbortSignal): Promise<void> {
+  await sleep(milliseconds, undefined, { signal }).catch(() => {});
 }
 
 /** Until the host answers, but not longer than `limitMs`; at once where there is none to ask. */

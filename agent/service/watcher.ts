@@ -15,19 +15,12 @@ import {
 } from '../lib/paths.js';
 import type { Profile } from '../profile/types.js';
 
-interface Watcher {
-  set(places: Places): void;
-  readonly size: number;
-  close(): void;
-}
-
 interface Watched {
   readonly inode: bigint;
   readonly watcher: FSWatcher;
 }
 
-/** `onChange` gets the path that changed; for a directory that appears or goes, that directory. */
-export function watchDirectories(onChange: (file: string) => void): Watcher {
+export function watchDirectories(onChange: (file: string) => void) {
   const watched = new Map<string, Watched>();
   let wanted: Places = new Map();
   /** For a directory that does not exist: the missing child, and the directory above it. */
@@ -95,7 +88,7 @@ export function watchDirectories(onChange: (file: string) => void): Watcher {
   };
 
   return {
-    set(places) {
+    set(places: Places) {
       wanted = places;
       refresh();
     },

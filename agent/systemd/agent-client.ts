@@ -1,5 +1,5 @@
 /** vgpu-agent.service, asked over the bus. It may not run, which is no failure. */
-import { addMatch, BusBusyError, type BusConnection, BusError, connectBus } from './connection.js';
+import { addMatch, BusBusyError, type BusConnection, BusError, busDaemon, connectBus } from './connection.js';
 import { bagOf, type PropertyBag } from './properties.js';
 
 const agentName = 'org.vgpu.Agent1';
@@ -33,7 +33,7 @@ export async function findAgent(): Promise<AgentClient | null> {
     return null;
   }
   const owner = await bus
-    .call({ ...dbus, member: 'GetNameOwner', signature: 's', body: [agentName] })
+    .call({ ...busDaemon, member: 'GetNameOwner', signature: 's', body: [agentName] })
     .catch((error: unknown) => {
       if (error instanceof BusError) return null;
       throw error;
@@ -42,25 +42,19 @@ export async function findAgent(): Promise<AgentClient | null> {
     bus.close();
     return null;
   }
-  const call = (name: string, member: string, signature: string, body: readonly unknown[]) =>
-    bus.call({ destination: agentName, path: agentPath, interface: name, member, signature, body });
+  const agent = { destination: agentName, path: agentPath, interface: agentName };
+  const textOf = async (member: string): Promise<string> => String((await bus.call({ ...agent, member }))[0]);
   return {
     async properties() {
-      const [bag] = await call('org.freedesktop.DBus.Properties', 'GetAll', 's', [agentName]);
+      const all = { ...agent, interface: 'org.freedesktop.DBus.Properties', member: 'GetAll' };
+      const [bag] = await bus.call({ ...all, signature: 's', body: [agentName] });
       return bagOf(bag);
     },
-    async metrics() {
-      const [text] = await call(agentName, 'Metrics', '', []);
-      return String(text);
-    },
+    metrics: () => textOf('Metrics'),
     async verify() {
-      const request = { destination: agentName, path: agentPath, interface: agentName, member: 'Verify' };
-      await bus.call({ ...request, signature: '', body: [], timeoutMs: verifyTimeoutMs });
+      await bus.call({ ...agent, member: 'Verify', timeoutMs: verifyTimeoutMs });
     },
-    async restart() {
-      const [begun] = await call(agentName, 'Restart', '', []);
-      return String(begun);
-    },
+    restart: () => textOf('Restart'),
     async watch(listener) {
       const [unique] = owner;
       bus.onSignal((signal) => {
@@ -79,14 +73,19 @@ export async function findAgent(): Promise<AgentClient | null> {
   };
 }
 
+/** Asks the service. Null: it does not run, or the bus is busy. */
+export async function askAgent<T>(question: (agent: AgentClient) => Promise<T | null>): Promise<T | null> {
+  const agent = await findAgent().catch(nullWhenBusy);
+  if (agent === null) return null;
+  try {
+    return await question(agent);
+  } finally {
+    agent.close();
+  }
+}
+
 /** For `findAgent`, where a service that cannot be asked now is as one that does not run. */
 export function nullWhenBusy(error: unknown): null {
   if (error instanceof BusBusyError) return null;
   throw error;
 }
-
-const dbus = {
-  destination: 'org.freedesktop.DBus',
-  path: '/org/freedesktop/DBus',
-  interface: 'org.freedesktop.DBus',
-} as const;

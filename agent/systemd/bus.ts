@@ -66,19 +66,15 @@ export function requireSystemd(exists: (path: string) => boolean = existsSync): 
   });
 }
 
+type Call = (member: string, signature?: string, body?: readonly unknown[]) => Promise<readonly unknown[]>;
+
 export function managerOn(bus: BusConnection, reloadGraceMs = 10_000): Manager {
-  const manager = (member: string, signature = '', body: readonly unknown[] = []) =>
-    bus.call({ destination, path: managerPath, interface: managerInterface, member, signature, body });
-  const working = (member: string, signature = '', body: readonly unknown[] = []) =>
-    bus.call({
-      destination,
-      path: managerPath,
-      interface: managerInterface,
-      member,
-      signature,
-      body,
-      timeoutMs: workTimeoutMs,
-    });
+  const self = { destination, path: managerPath, interface: managerInterface };
+  const manager: Call = (member, signature = '', body = []) => bus.call({ ...self, member, signature, body });
+  const working: Call = (member, signature = '', body = []) =>
+    bus.call({ ...self, member, signature, body, timeoutMs: workTimeoutMs });
+  const enqueue = async (verb: string, name: string): Promise<string> =>
+    String((await working(`${verb}Unit`, 'ss', [name, 'replace']))[0]);
 
   const properties = async (path: string, name: string): Promise<PropertyBag> => {
     const [bag] = await bus.call({
@@ -107,11 +103,9 @@ export function managerOn(bus: BusConnection, reloadGraceMs = 10_000): Manager {
   const jobs = jobWatcher(bus, subscribe);
 
   const job = (verb: 'Start' | 'Stop', name: string, timeoutMs: number): Promise<JobResult> =>
-    explain(`${verb.toLowerCase()} ${name}`, name, () => {
-      const enqueue = async (): Promise<string> =>
-        String((await working(`${verb}Unit`, 'ss', [name, 'replace']))[0]);
-      return jobs.run(enqueue, name, timeoutMs);
-    });
+    explain(`${verb.toLowerCase()} ${name}`, name, () =>
+      jobs.run(() => enqueue(verb, name), name, timeoutMs),
+    );
 
   return {
     unit: (name) => explain(`read unit ${name}`, name, () => readUnit(name, manager, properties)),
@@ -129,9 +123,7 @@ export function managerOn(bus: BusConnection, reloadGraceMs = 10_000): Manager {
         // The start limit counts our restart too: without this, a consumer that crash-loops could not be
         // helped, and a second install within seconds would be refused by systemd.
         await working('ResetFailedUnit', 's', [name]).catch(ignoreNotLoaded);
-        const enqueue = async (): Promise<string> =>
-          String((await working('RestartUnit', 'ss', [name, 'replace']))[0]);
-        return jobs.run(enqueue, name, timeoutMs);
+        return jobs.run(() => enqueue('Restart', name), name, timeoutMs);
       }),
     start: (name, timeoutMs) => job('Start', name, timeoutMs),
     stop: (name, timeoutMs) => job('Stop', name, timeoutMs),
@@ -139,14 +131,19 @@ export function managerOn(bus: BusConnection, reloadGraceMs = 10_000): Manager {
       explain(`list processes of ${name}`, name, async () => {
         const [list] = await manager('GetUnitProcesses', 's', [name]);
         if (!Array.isArray(list)) return [];
-        // (cgroup, pid, command line)
         return list
           .map((process) => Number(Array.isArray(process) ? process[1] : Number.NaN))
           .filter(Number.isInteger);
       }),
     watchExit: (name) =>
       explain(`watch ${name}`, name, async () => {
-        if (bus.direct) throw noBusToRun(name);
+        if (bus.direct)
+          throw new VgpuError('systemd-run needs the system bus', {
+            kind: 'failed',
+            operation: `run ${name}`,
+            path: name,
+            remedy: 'start the bus (systemctl start dbus), then run the command again',
+          });
         return watchExit(bus, name, subscribe);
       }),
     kill: (name) =>
@@ -159,7 +156,7 @@ export function managerOn(bus: BusConnection, reloadGraceMs = 10_000): Manager {
 
 async function readUnit(
   name: string,
-  manager: (member: string, signature: string, body: readonly unknown[]) => Promise<readonly unknown[]>,
+  manager: Call,
   properties: (path: string, name: string) => Promise<PropertyBag>,
 ): Promise<UnitFacts> {
   // LoadUnit answers for units that do not exist too; GetUnit knows only loaded ones.
@@ -169,26 +166,20 @@ async function readUnit(
   const loaded = text(unit, 'LoadState') === 'loaded';
   const service = loaded && name.endsWith('.service') ? await properties(path, serviceInterface) : {};
   const fragment = text(unit, 'FragmentPath');
-  const dropIns: DropIn[] = [];
-  for (const dropIn of loaded ? texts(unit, 'DropInPaths') : []) {
-    dropIns.push({ path: dropIn, content: contentOf(dropIn) });
-  }
-  const environmentFiles: DropIn[] = [];
+  const contentsOf = (files: readonly string[]): readonly DropIn[] =>
+    files.map((file) => ({ path: file, content: contentOf(file) }));
   const container = containerOf({ execStart: execStart(service) });
   const files = [
     ...structs(service, 'EnvironmentFiles').map(([file]) => String(file)),
     ...(container?.environmentFiles ?? []),
   ];
-  for (const file of files.filter((one) => one.startsWith('/')).flatMap(matching)) {
-    const content = contentOf(file);
-    if (content !== '') environmentFiles.push({ path: file, content });
-  }
+  const named = files.filter((one) => one.startsWith('/')).flatMap(matching);
   return unitFacts({
     name,
     unit,
     service,
-    dropIns,
-    environmentFiles,
+    dropIns: contentsOf(loaded ? texts(unit, 'DropInPaths') : []),
+    environmentFiles: contentsOf(named).filter(({ content }) => content !== ''),
     fragment: loaded && fragment !== '' ? contentOf(fragment) : '',
   });
 }
@@ -231,16 +222,11 @@ interface Waiting {
   lost(): void;
 }
 
-interface JobWatcher {
-  /** Asks for a job through `enqueue` (which resolves with its object path) and waits for its result. */
-  run(enqueue: () => Promise<string>, unit: string, timeoutMs: number): Promise<JobResult>;
-}
-
 /**
  * The subscription to JobRemoved comes before the request for the job, because the signal may come before the reply
  * that names the job. Jobs that end meanwhile are kept only while a caller waits.
  */
-function jobWatcher(bus: BusConnection, subscribeToManager: () => Promise<unknown>): JobWatcher {
+function jobWatcher(bus: BusConnection, subscribeToManager: () => Promise<unknown>) {
   const ended = new Map<string, JobResult>();
   const waiting = new Map<string, Waiting>();
   let running = 0;
@@ -274,8 +260,15 @@ function jobWatcher(bus: BusConnection, subscribeToManager: () => Promise<unknow
     let timer: NodeJS.Timeout | undefined;
     try {
       return await new Promise<JobResult>((resolve, reject) => {
-        waiting.set(job, { resolve, lost: () => reject(busLost(unit)) });
-        timer = setTimeout(() => reject(jobTimeout(unit, timeoutMs)), timeoutMs);
+        const look = `look at \`systemctl status ${unit}\``;
+        const gone = `the system bus went away while ${unit} was restarting`;
+        const lost = () => reject(jobFailed(unit, gone, `${look}, then run the command again`));
+        waiting.set(job, { resolve, lost });
+        const late = `systemd has not restarted ${unit} within ${timeoutMs / 1000} s`;
+        timer = setTimeout(
+          () => reject(jobFailed(unit, late, `${look} and \`systemctl list-jobs\``)),
+          timeoutMs,
+        );
       });
     } finally {
       clearTimeout(timer);
@@ -284,7 +277,8 @@ function jobWatcher(bus: BusConnection, subscribeToManager: () => Promise<unknow
   };
 
   return {
-    async run(enqueue, unit, timeoutMs) {
+    /** Requests a job by `enqueue`, which resolves with its object path, and waits for its result. */
+    async run(enqueue: () => Promise<string>, unit: string, timeoutMs: number): Promise<JobResult> {
       subscribed ??= subscribe();
       await subscribed;
       running += 1;
@@ -298,58 +292,32 @@ function jobWatcher(bus: BusConnection, subscribeToManager: () => Promise<unknow
   };
 }
 
-function noBusToRun(unit: string): VgpuError {
-  return new VgpuError('systemd-run needs the system bus', {
-    kind: 'failed',
-    operation: `run ${unit}`,
-    path: unit,
-    remedy: 'start the bus (systemctl start dbus), then run the command again',
-  });
-}
+/** For a failure that is expected: rethrows other ones. */
+const ignore =
+  (type: string) =>
+  (error: unknown): readonly unknown[] => {
+    if (error instanceof BusError && error.type === `org.freedesktop.systemd1.${type}`) return [];
+    throw error;
+  };
 
 /** The connection is shared: another part may have subscribed it already. */
-function ignoreSubscribed(error: unknown): readonly unknown[] {
-  if (error instanceof BusError && error.type === 'org.freedesktop.systemd1.AlreadySubscribed') return [];
-  throw error;
-}
+const ignoreSubscribed = ignore('AlreadySubscribed');
+const ignoreNotLoaded = ignore('NoSuchUnit');
 
 /**
  * A reload may end without a reply, because systemd restores its bus connection during it: cockpit ignores that too
  * (https://bugzilla.redhat.com/show_bug.cgi?id=1560549).
  */
 function isNoReply(error: unknown): boolean {
-  return error instanceof BusError && noReplies.includes(error.type);
+  return (
+    error instanceof BusError && /^org\.freedesktop\.DBus\.Error\.(?:NoReply|Disconnected)$/.test(error.type)
+  );
 }
 
-const noReplies: readonly string[] = [
-  'org.freedesktop.DBus.Error.NoReply',
-  'org.freedesktop.DBus.Error.Disconnected',
-];
-
-function ignoreNotLoaded(error: unknown): readonly unknown[] {
-  if (error instanceof BusError && error.type === 'org.freedesktop.systemd1.NoSuchUnit') return [];
-  throw error;
+function jobFailed(unit: string, message: string, remedy: string): VgpuError {
+  return new VgpuError(message, { kind: 'failed', operation: `restart ${unit}`, path: unit, remedy });
 }
 
-function jobTimeout(unit: string, timeoutMs: number): VgpuError {
-  return new VgpuError(`systemd has not restarted ${unit} within ${timeoutMs / 1000} s`, {
-    kind: 'failed',
-    operation: `restart ${unit}`,
-    path: unit,
-    remedy: `look at \`systemctl status ${unit}\` and \`systemctl list-jobs\``,
-  });
-}
-
-function busLost(unit: string): VgpuError {
-  return new VgpuError(`the system bus went away while ${unit} was restarting`, {
-    kind: 'failed',
-    operation: `restart ${unit}`,
-    path: unit,
-    remedy: `look at \`systemctl status ${unit}\`, then run the command again`,
-  });
-}
-
-/** Turns a BusError into a VgpuError that says what we were doing. */
 async function explain<T>(operation: string, unit: string | undefined, work: () => Promise<T>): Promise<T> {
   try {
     return await work();

@@ -9,10 +9,9 @@
 import { EventEmitter } from 'node:events';
 import { Socket } from 'node:net';
 import type { Readable } from 'node:stream';
-import { errnoOf, reportUnexpected, VgpuError } from '../lib/errors.js';
+import { errnoOf, messageOf, reportUnexpected, VgpuError } from '../lib/errors.js';
 import { member } from '../lib/json.js';
 
-/** The system bus's socket when DBUS_SYSTEM_BUS_ADDRESS does not say otherwise. */
 const systemBusSocket = '/run/dbus/system_bus_socket';
 const connectTimeoutMs = 10_000;
 /** D-Bus's own default for a reply. */
@@ -27,7 +26,6 @@ export interface BusCall {
   readonly member: string;
   readonly signature?: string;
   readonly body?: readonly unknown[];
-  /** Milliseconds until the service is silent; default 25 000. */
   readonly timeoutMs?: number;
 }
 
@@ -41,7 +39,6 @@ export interface BusSignal {
 
 export class BusError extends Error {
   override readonly name = 'BusError';
-  /** Such as `org.freedesktop.systemd1.NoSuchUnit`. */
   readonly type: string;
 
   constructor(type: string, message: string) {
@@ -94,30 +91,20 @@ export interface BusConnection {
   close(): void;
 }
 
+export const busDaemon = {
+  destination: 'org.freedesktop.DBus',
+  path: '/org/freedesktop/DBus',
+  interface: 'org.freedesktop.DBus',
+} as const;
+
 /** Asks the bus for the signals that `rule` describes; they are delivered until the connection ends. */
 export async function addMatch(bus: BusConnection, rule: string): Promise<void> {
-  if (bus.direct) return;
-  await bus.call({
-    destination: 'org.freedesktop.DBus',
-    path: '/org/freedesktop/DBus',
-    interface: 'org.freedesktop.DBus',
-    member: 'AddMatch',
-    signature: 's',
-    body: [rule],
-  });
+  if (!bus.direct) await bus.call({ ...busDaemon, member: 'AddMatch', signature: 's', body: [rule] });
 }
 
 /** Ends what `addMatch` asked for. dbus-next's own removeMatch never reaches the bus. */
 export async function removeMatch(bus: BusConnection, rule: string): Promise<void> {
-  if (bus.direct) return;
-  await bus.call({
-    destination: 'org.freedesktop.DBus',
-    path: '/org/freedesktop/DBus',
-    interface: 'org.freedesktop.DBus',
-    member: 'RemoveMatch',
-    signature: 's',
-    body: [rule],
-  });
+  if (!bus.direct) await bus.call({ ...busDaemon, member: 'RemoveMatch', signature: 's', body: [rule] });
 }
 
 /** Rejects with `failed` when the bus does not answer within ten seconds (or `withinMs`). */
@@ -131,7 +118,6 @@ export async function connectBus(
 /** systemd's own socket, which only root may use and which needs no bus: systemctl uses it, too. */
 const systemdSocket = '/run/systemd/private';
 
-/** The same without the bus. Only systemd can be called. */
 export async function connectSystemd(): Promise<BusConnection> {
   return connect(`unix:path=${systemdSocket}`, connectTimeoutMs, true);
 }
@@ -172,30 +158,21 @@ async function connect(
   });
   stream?.on('close', () => fail(new Error('the connection was closed')));
 
-  const withLimit = <T>(work: Promise<T>, milliseconds: number, late: () => VgpuError): Promise<T> =>
-    new Promise<T>((resolve, reject) => {
-      const settled = (): void => {
-        clearTimeout(timer);
-        waiting.delete(refuse);
-      };
-      const refuse = (error: VgpuError): void => {
-        settled();
-        reject(error);
-      };
-      const timer = setTimeout(() => refuse(late()), milliseconds);
-      waiting.add(refuse);
-      work.then(
-        (value) => {
-          settled();
-          resolve(value);
-        },
-        (error: unknown) => {
-          settled();
-          reject(error);
-        },
-      );
-      if (gone !== null) refuse(gone);
+  const withLimit = async <T>(work: Promise<T>, milliseconds: number, late: () => VgpuError): Promise<T> => {
+    let refuse: (error: VgpuError) => void = () => {};
+    const refused = new Promise<never>((_, reject) => {
+      refuse = reject;
     });
+    const timer = setTimeout(() => refuse(late()), milliseconds);
+    waiting.add(refuse);
+    if (gone !== null) refuse(gone);
+    try {
+      return await Promise.race([work, refused]);
+    } finally {
+      clearTimeout(timer);
+      waiting.delete(refuse);
+    }
+  };
 
   const close = (): void => {
     if (!over) bus.disconnect();
@@ -318,7 +295,7 @@ async function connect(
 }
 
 function failure(error: unknown): BusAnswer {
-  const message = error instanceof Error ? error.message : String(error);
+  const message = messageOf(error);
   return { kind: 'error', type: 'org.freedesktop.DBus.Error.Failed', message };
 }
 
@@ -331,7 +308,7 @@ function opened<T>(address: string | undefined, open: (usable: string) => T): T 
     if (usable.length === 0) throw new Error('it names neither unix:path=PATH nor tcp:host=NAME,port=NUMBER');
     return open(usable.join(';'));
   } catch (cause) {
-    const why = cause instanceof Error ? cause.message : String(cause);
+    const why = messageOf(cause);
     throw new VgpuError(
       `DBUS_SYSTEM_BUS_ADDRESS=${JSON.stringify(address)} is not an address of a bus: ${why}`,
       {
@@ -354,7 +331,6 @@ function busAddress(address: string | undefined): string {
 }
 
 interface Wire {
-  /** The only sign that the other end hung up. */
   readonly stream: Socket;
   readonly events: EventEmitter;
   readonly unsent: unknown[];
@@ -372,7 +348,6 @@ function placeOf(address: string | undefined): string {
   return address === undefined || address === '' ? systemBusSocket : address;
 }
 
-/** The bus cannot be reached. */
 export class BusAwayError extends VgpuError {}
 
 /**
@@ -398,7 +373,7 @@ function busGone(address: string | undefined, cause: unknown): VgpuError {
   if (errnoOf(cause) === 'EAGAIN') {
     return new BusBusyError(address, 'the queue of connections that it has not accepted is full');
   }
-  const why = errnoOf(cause) ?? (cause instanceof Error ? cause.message : String(cause));
+  const why = errnoOf(cause) ?? messageOf(cause);
   return new BusAwayError(`cannot connect to the system bus at ${where}: ${why}`, {
     kind: 'failed',
     operation: 'connect to the system bus',

@@ -6,6 +6,7 @@ import type { Readable } from 'node:stream';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { errnoOf, VgpuError } from '../lib/errors.js';
 import { member } from '../lib/json.js';
+import { splitLines } from '../lib/lines.js';
 import { may } from '../lib/paths.js';
 import { toolEnvironment } from '../lib/run-command.js';
 import type { JournalEntry, JournalReader } from './types.js';
@@ -17,7 +18,6 @@ export interface JournalReaderOptions {
   readonly journalctl?: string;
   /** LogNamespace= of the unit that is read, asked before each start of journalctl. */
   readonly namespace?: () => Promise<string>;
-  /** Milliseconds for which a journalctl that reads may say nothing. */
   readonly silentMs?: number;
   /** Milliseconds before a follower that ended is started again; doubled up to `maxDelayMs` while nothing comes. */
   readonly firstDelayMs?: number;
@@ -74,8 +74,8 @@ export function journalReader(options: JournalReaderOptions = {}): JournalReader
       );
     },
 
-    async *follow({ unit, invocationId, cursor, signal }) {
-      const seen = new RecentCursors(rememberedCursors);
+    async *follow({ unit, cursor, signal }) {
+      const seen = new Set<string>();
       let after = cursor;
       let delayMs = firstDelayMs;
       while (!signal.aborted) {
@@ -88,10 +88,11 @@ export function journalReader(options: JournalReaderOptions = {}): JournalReader
           for await (const entry of run(journalctl, [...(await place()), ...args], signal, null)) {
             if (entry.cursor === begin) continue;
             after = entry.cursor;
-            if (!seen.add(entry.cursor)) continue;
+            if (seen.has(entry.cursor)) continue;
+            seen.add(entry.cursor);
+            const [oldest] = seen;
+            if (seen.size > rememberedCursors && oldest !== undefined) seen.delete(oldest);
             delayMs = firstDelayMs;
-            if (invocationId !== null && entry.invocationId !== null && entry.invocationId !== invocationId)
-              continue;
             yield entry;
           }
         } catch (error) {
@@ -211,45 +212,12 @@ function silenceAfter(
 
 /** Lines of standard output; ends quietly when the stream is destroyed. */
 async function* lines(child: Journalctl): AsyncGenerator<string, void, void> {
-  let pending: Buffer[] = [];
-  let size = 0;
   try {
-    for await (const chunk of child.stdout) {
-      let rest: Buffer = Buffer.from(chunk);
-      for (let at = rest.indexOf(10); at >= 0; at = rest.indexOf(10)) {
-        pending.push(rest.subarray(0, at));
-        if (size + at <= maxLineBytes) yield Buffer.concat(pending).toString('utf8');
-        pending = [];
-        size = 0;
-        rest = rest.subarray(at + 1);
-      }
-      size += rest.length;
-      if (size > maxLineBytes) pending = [];
-      else if (rest.length > 0) pending.push(rest);
-    }
+    for await (const { bytes, truncated } of splitLines(child.stdout, maxLineBytes))
+      if (!truncated) yield bytes.toString('utf8');
   } catch (error) {
     const code = errnoOf(error);
     if (code !== 'ERR_STREAM_PREMATURE_CLOSE' && code !== 'ABORT_ERR') throw error;
-  }
-}
-
-/** A bounded set: the oldest cursor goes when it is full. */
-class RecentCursors {
-  readonly #limit: number;
-  readonly #cursors = new Set<string>();
-
-  constructor(limit: number) {
-    this.#limit = limit;
-  }
-
-  add(cursor: string): boolean {
-    if (this.#cursors.has(cursor)) return false;
-    this.#cursors.add(cursor);
-    if (this.#cursors.size > this.#limit) {
-      const [oldest] = this.#cursors;
-      if (oldest !== undefined) this.#cursors.delete(oldest);
-    }
-    return true;
   }
 }
 
@@ -266,16 +234,10 @@ function unreadable(journalctl: string, why: string, cause?: unknown): VgpuError
 
 // One line of `journalctl -o json` to a JournalEntry.
 
-/** The fields that are read; journalctl adds `__CURSOR` and `__REALTIME_TIMESTAMP` by itself. */
-const outputFields = ['MESSAGE', '_PID', '_SYSTEMD_INVOCATION_ID', 'INVOCATION_ID', '_TRANSPORT'].join(',');
+/** The fields that are read; journalctl adds `__CURSOR` by itself. */
+const outputFields = ['MESSAGE', '_PID', '_SYSTEMD_INVOCATION_ID', 'INVOCATION_ID'].join(',');
 
-/**
- * Null when the line is no JSON object with a cursor: a journal that is cut short in the middle of an entry
- * must not end the following.
- *
- * A field's value is a string; an array of byte values when it is not UTF-8; null when journalctl found it
- * too long; or an array of any of these when the entry has the field more than once (systemd.journal-fields(7)).
- */
+/** Null if the line is no JSON object with a cursor, as in a journal that is cut short in the middle of an entry. */
 export function parseEntry(line: string): JournalEntry | null {
   let fields: unknown;
   try {
@@ -283,47 +245,30 @@ export function parseEntry(line: string): JournalEntry | null {
   } catch {
     return null;
   }
-  if (typeof fields !== 'object' || fields === null) return null;
-  const get = (name: string): FieldValue => fieldValue(member(fields, name));
-
-  const cursor = get('__CURSOR').text;
-  const realtime = get('__REALTIME_TIMESTAMP').text;
-  if (cursor === null || realtime === null || !/^\d+$/.test(realtime)) return null;
-  const message = get('MESSAGE');
-  const pid = get('_PID').text;
+  const get = (name: string): string | null => fieldText(member(fields, name));
+  const cursor = get('__CURSOR');
+  if (cursor === null) return null;
+  const pid = get('_PID');
   return {
     cursor,
-    realtimeUs: BigInt(realtime),
-    message: message.text ?? '',
-    raw: message.bytes,
+    message: get('MESSAGE') ?? '',
     pid: pid !== null && /^\d+$/.test(pid) ? Number(pid) : null,
-    // The manager's own lines about a unit (`Main process exited`) name the start they are about here.
-    invocationId: get('_SYSTEMD_INVOCATION_ID').text ?? get('INVOCATION_ID').text,
-    transport: get('_TRANSPORT').text,
+    // systemd's own lines about a unit (`Main process exited`) name the start in the second field.
+    invocationId: get('_SYSTEMD_INVOCATION_ID') ?? get('INVOCATION_ID'),
   };
 }
 
-interface FieldValue {
-  readonly text: string | null;
-  /** Only when the value was not UTF-8. */
-  readonly bytes: Buffer | null;
-}
-
-const absent: FieldValue = { text: null, bytes: null };
-
-function fieldValue(value: unknown): FieldValue {
-  if (typeof value === 'string') return { text: value, bytes: null };
-  if (!Array.isArray(value) || value.length === 0) return absent;
-  if (value.every((item) => typeof item === 'number')) {
-    const bytes = Buffer.from(value);
-    return { text: bytes.toString('utf8'), bytes };
-  }
-  const parts = value.map(fieldValue).filter((part) => part.text !== null);
-  if (parts.length === 0) return absent;
-  return {
-    text: parts.map((part) => part.text).join('\n'),
-    bytes: parts.find((part) => part.bytes !== null)?.bytes ?? null,
-  };
+/**
+ * The value of a field in journalctl's JSON: a string; an array of byte values if it is not UTF-8; null if it is too long
+ * for journalctl without --all; or an array of any of these if the entry has the field more than once
+ * (systemd.journal-fields(7)).
+ */
+export function fieldText(value: unknown): string | null {
+  if (typeof value === 'string') return value;
+  if (!Array.isArray(value) || value.length === 0) return null;
+  if (value.every((item) => typeof item === 'number')) return Buffer.from(value).toString('utf8');
+  const parts = value.map(fieldText).filter((part) => part !== null);
+  return parts.length === 0 ? null : parts.join('\n');
 }
 
 // Which users may read the system's journal: systemd-journald(8) allows root and the group systemd-journal.

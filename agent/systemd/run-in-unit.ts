@@ -127,27 +127,27 @@ function userProperties({ unit, user }: UnitCommand): readonly string[] {
   ];
 }
 
-function sandboxProperties(unit: LoadedUnit): readonly string[] {
-  const { sandbox } = unit;
+function sandboxProperties({ sandbox }: LoadedUnit): readonly string[] {
   const families = sandbox.restrictAddressFamilies;
-  const list = families?.families.join(' ') ?? '';
+  const list = `${families?.deny ? '~' : ''}${families?.families.join(' ') || 'none'}`;
+  const set = (name: string, value: string, unset: readonly string[]): readonly string[] =>
+    unset.includes(value) ? [] : [`${name}=${value}`];
+  const yes = (name: string, on = false): readonly string[] => (on ? [`${name}=yes`] : []);
+  const each = (name: string, values: readonly string[] = []): readonly string[] =>
+    values.map((value) => `${name}=${value}`);
   return [
-    ...(families === null ? [] : [`RestrictAddressFamilies=${families.deny ? '~' : ''}${list || 'none'}`]),
-    ...(sandbox.privateNetwork ? ['PrivateNetwork=yes'] : []),
-    ...(sandbox.devicePolicy === '' || sandbox.devicePolicy === 'auto'
-      ? []
-      : [`DevicePolicy=${sandbox.devicePolicy}`]),
-    ...(sandbox.memoryDenyWriteExecute ? ['MemoryDenyWriteExecute=yes'] : []),
-    ...(sandbox.noNewPrivileges ? ['NoNewPrivileges=yes'] : []),
-    ...(sandbox.protectHome === '' || sandbox.protectHome === 'no'
-      ? []
-      : [`ProtectHome=${sandbox.protectHome}`]),
-    ...(sandbox.rootDirectory === '' ? [] : [`RootDirectory=${sandbox.rootDirectory}`]),
-    ...sandbox.inaccessiblePaths.map((path) => `InaccessiblePaths=${path}`),
-    ...sandbox.temporaryFileSystem.map((path) => `TemporaryFileSystem=${path}`),
-    ...(sandbox.privateTmp === true ? ['PrivateTmp=yes'] : []),
-    ...(sandbox.ipAddressDeny ?? []).map((address) => `IPAddressDeny=${address}`),
-    ...(sandbox.ipAddressAllow ?? []).map((address) => `IPAddressAllow=${address}`),
+    ...(families === null ? [] : [`RestrictAddressFamilies=${list}`]),
+    ...yes('PrivateNetwork', sandbox.privateNetwork),
+    ...set('DevicePolicy', sandbox.devicePolicy, ['', 'auto']),
+    ...yes('MemoryDenyWriteExecute', sandbox.memoryDenyWriteExecute),
+    ...yes('NoNewPrivileges', sandbox.noNewPrivileges),
+    ...set('ProtectHome', sandbox.protectHome, ['', 'no']),
+    ...set('RootDirectory', sandbox.rootDirectory, ['']),
+    ...each('InaccessiblePaths', sandbox.inaccessiblePaths),
+    ...each('TemporaryFileSystem', sandbox.temporaryFileSystem),
+    ...yes('PrivateTmp', sandbox.privateTmp),
+    ...each('IPAddressDeny', sandbox.ipAddressDeny),
+    ...each('IPAddressAllow', sandbox.ipAddressAllow),
     ...systemCalls(sandbox),
   ];
 }
@@ -163,18 +163,13 @@ function systemCalls({ systemCallFilter }: LoadedUnit['sandbox']): readonly stri
 
 /** Exit statuses by which systemd says that it could not even start the program (systemd.exec(5)). */
 function setupFailure(status: number | null, { unit, purpose }: UnitCommand): string | null {
-  switch (status) {
-    case 203:
-      return `${purpose} could not be executed in the sandbox of ${unit.name}`;
-    case 216:
-      return `the group ${JSON.stringify(unit.group)} of ${unit.name} does not exist`;
-    case 217:
-      return `the user ${JSON.stringify(unit.user)} of ${unit.name} does not exist`;
-    case 226:
-      return `systemd could not set up the namespaces of ${unit.name}`;
-    default:
-      return null;
-  }
+  const failures: Readonly<Record<number, string>> = {
+    203: `${purpose} could not be executed in the sandbox of ${unit.name}`,
+    216: `the group ${JSON.stringify(unit.group)} of ${unit.name} does not exist`,
+    217: `the user ${JSON.stringify(unit.user)} of ${unit.name} does not exist`,
+    226: `systemd could not set up the namespaces of ${unit.name}`,
+  };
+  return status === null ? null : (failures[status] ?? null);
 }
 
 // Runs vgpu-probe with the consumer's user, environment and sandbox.
@@ -215,27 +210,19 @@ export function probeCommand(question: ProbeQuestion): UnitCommand {
   ];
   const container = containerOf(unit);
   const common = { unit, purpose: 'vgpu-probe', user: null, directory: '/', limitMs: timeoutMs + graceMs };
-  if (container !== null) {
-    // The engine itself puts the probe into the container, with the container's own rights: what an image holds is
-    // never executed as root of the guest.
-    const inside = [...container.options, 'exec', container.name ?? ''];
-    // Where a user's podman keeps its containers depends on its environment too: XDG_RUNTIME_DIR, HOME.
-    const rootless = isRootless(unit);
-    return {
-      ...common,
-      program: container.program,
-      args: [...inside, question.programInContainer ?? program, ...args],
-      environment: rootless ? unit.environment : {},
-      environmentFiles: rootless ? unit.environmentFiles : [],
-      outside: rootless ? 'user' : 'root',
-    };
-  }
+  const { environment, environmentFiles } = unit;
+  if (container === null) return { ...common, program, args, environment, environmentFiles };
+  // The engine itself puts the probe into the container, with the container's own rights: what an image holds is
+  // never executed as root of the guest.
+  const inside = [...container.options, 'exec', container.name ?? ''];
+  // Where a user's podman keeps its containers depends on its environment too: XDG_RUNTIME_DIR, HOME.
+  const rootless = isRootless(unit);
   return {
     ...common,
-    program,
-    args,
-    environment: unit.environment,
-    environmentFiles: unit.environmentFiles,
+    program: container.program,
+    args: [...inside, question.programInContainer ?? program, ...args],
+    ...(rootless ? { environment, environmentFiles } : { environment: {}, environmentFiles: [] }),
+    outside: rootless ? 'user' : 'root',
   };
 }
 

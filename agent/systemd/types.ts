@@ -1,7 +1,8 @@
 /** The parts of systemd that the rest sees. Implementations: bus.ts, journal-reader.ts, journal-writer.ts. */
 import type { UnitFacts } from '../contracts/unit.js';
 
-export type JobResult = 'done' | 'canceled' | 'timeout' | 'failed' | 'dependency' | 'skipped' | string;
+/** `done`, `canceled`, `timeout`, `failed`, `dependency`, `skipped` (org.freedesktop.systemd1(5), JobRemoved). */
+export type JobResult = string;
 
 /** systemd's manager over D-Bus. Every method throws a VgpuError (`failed`) that names the method and unit. */
 export interface Manager {
@@ -21,14 +22,9 @@ export interface Manager {
 
 export interface JournalEntry {
   readonly cursor: string;
-  /** Microseconds since the epoch. */
-  readonly realtimeUs: bigint;
-  /** MESSAGE, bytes that are not UTF-8 replaced; `raw` keeps them. */
   readonly message: string;
-  readonly raw: Buffer | null;
   readonly pid: number | null;
   readonly invocationId: string | null;
-  readonly transport: string | null;
 }
 
 /** `tail` and `read` reject when journalctl prints nothing for 30 s. */
@@ -38,7 +34,6 @@ export interface JournalReader {
   /** Across rotation, vacuum and a journalctl that could not be started. Ends when `signal` aborts. */
   follow(options: {
     readonly unit: string;
-    readonly invocationId: string | null;
     readonly cursor: string | null;
     readonly signal: AbortSignal;
   }): AsyncIterable<JournalEntry>;

@@ -4,6 +4,7 @@
  */
 import { BlockList } from 'node:net';
 import type { SandboxFacts } from '../contracts/unit.js';
+import { own } from '../lib/json.js';
 import { guestConf, storeRoot } from '../lib/paths.js';
 import type { CommandResult, CommandRunner } from '../lib/run-command.js';
 import { sectionLines } from '../lib/unit-file.js';
@@ -26,7 +27,7 @@ export function hostsObstacles(addresses: readonly string[], sandbox: SandboxFac
 }
 
 export function sandboxObstacles(endpoint: string, sandbox: SandboxFacts): readonly Obstacle[] {
-  const [kind = '', address = ''] = splitOnce(endpoint);
+  const [, kind = '', address = ''] = /^([^:]*):?(.*)$/s.exec(endpoint) ?? [];
   const path = kind === 'unix' && !address.startsWith('@') ? address : null;
   const found = [
     ...familyObstacles(familyOf(kind, address), sandbox),
@@ -37,10 +38,7 @@ export function sandboxObstacles(endpoint: string, sandbox: SandboxFacts): reado
     ...hidingObstacles(path, sandbox),
     ...(path === null ? [] : homeObstacles(path, sandbox)),
   ];
-  return [
-    ...found.filter(({ keepsFrom }) => keepsFrom === 'host'),
-    ...found.filter(({ keepsFrom }) => keepsFrom === 'files'),
-  ];
+  return found.toSorted((a, b) => Number(a.keepsFrom === 'files') - Number(b.keepsFrom === 'files'));
 }
 
 /** The first setting that keeps the unit's processes from the host; null when nothing is in the way. */
@@ -155,22 +153,9 @@ function isDenied(address: string, { ipAddressDeny = [], ipAddressAllow = [] }: 
   return within(ipAddressDeny) && !within(ipAddressAllow);
 }
 
-function splitOnce(endpoint: string): readonly string[] {
-  const at = endpoint.indexOf(':');
-  return at === -1 ? [endpoint] : [endpoint.slice(0, at), endpoint.slice(at + 1)];
-}
-
 function familyOf(kind: string, address: string): string | null {
-  switch (kind) {
-    case 'unix':
-      return 'AF_UNIX';
-    case 'vsock':
-      return 'AF_VSOCK';
-    case 'tcp':
-      return address.startsWith('[') ? 'AF_INET6' : 'AF_INET';
-    default:
-      return null;
-  }
+  const inet = address.startsWith('[') ? 'AF_INET6' : 'AF_INET';
+  return own({ unix: 'AF_UNIX', vsock: 'AF_VSOCK', tcp: inet }, kind) ?? null;
 }
 
 function isUnder(path: string, directory: string): boolean {

@@ -6,65 +6,60 @@ import type { Device, Mode, Reason } from '../contracts/verdict.js';
 import { choiceOf, titleOf } from '../profile/instance.js';
 import { logNamespace, namespaceOption } from '../systemd/unit-facts.js';
 import { overrideTrouble } from './diagnosis.js';
+import { simulatedSuffix } from './log/findings.js';
 import type { Observation } from './observation.js';
 import { chosenCpu, isIdle, loadFails, memoryShort } from './present.js';
 
-interface Case {
-  readonly choice: string;
-  readonly unit: string;
-  readonly edit: string;
-  readonly user: string;
-  readonly endpoint: string;
-  readonly invocationId: string | null;
-  /** journalctl's option for a unit that logs into a namespace, with a space before it; else empty. */
-  readonly namespace: string;
-  readonly unitKind: Observation['unit']['kind'];
-  /** The environment file that sets the variable which hides the GPU. */
-  readonly file: string | null;
-  /** There was too little device memory, so a restart or another setting of the unit would not help. */
-  readonly memoryShort: boolean;
-  readonly empty: boolean;
-  /** The load requested no layer on the GPU, so a restart would not help. */
-  readonly chosen: boolean;
-  /** The side of the transport to upgrade; null: neither, or unknown. */
-  readonly older: 'guest' | 'host' | null;
-}
+type Next = (seen: Observation) => string;
 
 interface Advice {
   /** Completes "NAME runs on the CPU: it ...": a clause, no full stop. */
   readonly why: string;
   /** The user's next action, if the next command does not show it; printed after the details. */
-  readonly repair?: string | ((about: Case) => string);
+  readonly repair?: string | Next;
   /** Print `why` alone: a service that does not run is neither on the GPU nor on the CPU. */
   readonly alone?: true;
-  readonly next: (about: Case) => string;
+  readonly next: Next;
 }
 
-const verify = ({ choice }: Case): string => `sudo vgpu-agent verify ${choice}`;
-const restart = (about: Case): string => `sudo systemctl restart ${about.unit} && ${verify(about)}`;
-const install = ({ choice }: Case): string => `sudo vgpu-agent install ${choice}`;
-const edit = (about: Case): string => `sudo ${about.edit} && ${restart(about)}`;
-/** The place of a variable that a drop-in cannot unset. */
-const editVariable = (about: Case): string =>
-  about.file === null ? edit(about) : `sudoedit ${about.file} && ${restart(about)}`;
-const probe = ({ user }: Case): string =>
-  `sudo -u ${user === '' ? 'root' : user} env VGPU_LOG=stderr /opt/vgpu/current/vgpu-probe --json`;
-/** The command that shows why a unit does not run, or that enables it to run. */
-function unitCommand({ unit, unitKind }: Case): string {
-  if (unitKind === 'masked') return `sudo systemctl unmask ${unit}`;
-  return unitKind === 'absent' ? 'systemctl list-unit-files --type=service' : `systemctl status ${unit}`;
-}
-const allLogs = ({ unit, namespace }: Case): string =>
-  `sudo journalctl${namespace} --unit=${unit} --lines=100`;
-const logs = (about: Case): string =>
-  about.invocationId === null
-    ? allLogs(about)
-    : `sudo journalctl${about.namespace} _SYSTEMD_INVOCATION_ID=${about.invocationId}`;
-/** Names the limit, and how to raise it on the host. */
-const doctor = ({ choice }: Case): string => `sudo vgpu-agent doctor ${choice}`;
-const plan = ({ choice }: Case): string => `sudo vgpu-agent plan ${choice}`;
-const askHost = ({ endpoint }: Case): string =>
+const verify: Next = ({ profile }) => `sudo vgpu-agent verify ${choiceOf(profile)}`;
+const restart: Next = (seen) => `sudo systemctl restart ${seen.profile.unit} && ${verify(seen)}`;
+const install: Next = ({ profile }) => `sudo vgpu-agent install ${choiceOf(profile)}`;
+const doctor: Next = ({ profile }) => `sudo vgpu-agent doctor ${choiceOf(profile)}`;
+const plan: Next = ({ profile }) => `sudo vgpu-agent plan ${choiceOf(profile)}`;
+const edit: Next = (seen) => `sudo ${editCommand(seen.unit)} && ${restart(seen)}`;
+/** A drop-in cannot unset a variable that an environment file sets. */
+const editVariable =
+  (reason: Reason): Next =>
+  (seen) => {
+    const scopes = ['devices', 'loads', 'doubtful'] as const;
+    const hits = scopes.map((of) => overrideTrouble(seen, of));
+    const file = hits.find((one) => one?.reason === reason)?.file ?? null;
+    return file === null ? edit(seen) : `sudoedit ${file} && ${restart(seen)}`;
+  };
+const userOf = ({ unit }: Observation): string => (unit.kind === 'loaded' ? unit.user : '');
+const probe: Next = (seen) =>
+  `sudo -u ${userOf(seen) || 'root'} env VGPU_LOG=stderr /opt/vgpu/current/vgpu-probe --json`;
+const askHost: Next = ({ endpoint }) =>
   `sudo env VGPU_HOST=${endpoint} VGPU_LOG=stderr /opt/vgpu/current/vgpu-probe --json`;
+const unitCommand: Next = ({ profile, unit }) => {
+  if (unit.kind === 'masked') return `sudo systemctl unmask ${profile.unit}`;
+  return unit.kind === 'absent'
+    ? 'systemctl list-unit-files --type=service'
+    : `systemctl status ${profile.unit}`;
+};
+const journalctl = ({ unit }: Observation): string =>
+  ['sudo journalctl', ...namespaceOption(logNamespace(unit))].join(' ');
+const allLogs: Next = (seen) => `${journalctl(seen)} --unit=${seen.profile.unit} --lines=100`;
+const logs: Next = (seen) =>
+  seen.invocationId === null
+    ? allLogs(seen)
+    : `${journalctl(seen)} _SYSTEMD_INVOCATION_ID=${seen.invocationId}`;
+/** A restart or another setting of the unit does not help if memory is short or no layer was requested. */
+const unlessDoctor =
+  (next: Next): Next =>
+  (seen) =>
+    memoryShort(seen) || chosenCpu(seen) ? doctor(seen) : next(seen);
 
 /** By reason; docs/reference/reasons.md has the long form. */
 const advices: Readonly<Record<Reason, Advice>> = {
@@ -88,12 +83,12 @@ const advices: Readonly<Record<Reason, Advice>> = {
   'devices-hidden-by-environment': {
     why: 'does not see its GPUs: an environment variable hides them',
     repair: 'remove the variable',
-    next: editVariable,
+    next: editVariable('devices-hidden-by-environment'),
   },
   'library-forced-to-cpu': {
     why: 'uses the CPU because an environment variable says so',
     repair: 'remove the variable',
-    next: editVariable,
+    next: editVariable('library-forced-to-cpu'),
   },
   'no-discovery-line': { why: 'did not say which device it uses', next: logs },
   'unsupported-log-version': {
@@ -118,7 +113,7 @@ const advices: Readonly<Record<Reason, Advice>> = {
   },
   'host-version': {
     why: 'and the host speak different versions of the protocol',
-    next: (about) => (about.older === 'guest' ? install(about) : askHost(about)),
+    next: (seen) => (isGuestOlder(seen) ? install(seen) : askHost(seen)),
   },
   'host-slow': { why: 'waits too long for the host', next: askHost },
   'transport-blocked-by-sandbox': { why: "is kept from the host by its unit's sandbox", next: edit },
@@ -155,13 +150,15 @@ const advices: Readonly<Record<Reason, Advice>> = {
   'layers-not-offloaded': {
     why: 'found the GPU, but not all of the model is on it',
     repair: 'give it more device memory, a smaller model, or more --gpu-layers (num_gpu)',
-    next: (about) => (about.memoryShort || about.chosen ? doctor(about) : edit(about)),
+    next: unlessDoctor(edit),
   },
   'model-on-cpu': {
     why: 'found the GPU when it started, but put a model on the CPU',
-    repair: ({ empty }) =>
-      empty ? 'nothing is loaded now; the next one may go there too' : 'it stays there until it is unloaded',
-    next: (about) => (about.memoryShort || about.chosen ? doctor(about) : restart(about)),
+    repair: ({ present: { loaded } }) =>
+      loaded.kind === 'told' && loaded.models.length === 0
+        ? 'nothing is loaded now; the next one may go there too'
+        : 'it stays there until it is unloaded',
+    next: unlessDoctor(restart),
   },
   'no-session': {
     why: 'has no session at the host now',
@@ -179,7 +176,7 @@ const advices: Readonly<Record<Reason, Advice>> = {
   },
   'compute-failed': {
     why: 'has a GPU on which the test kernels failed or computed wrong numbers',
-    next: (about) => `${probe(about)} --compute`,
+    next: (seen) => `${probe(seen)} --compute`,
   },
   'evidence-stale': { why: 'was not seen for a while', next: verify },
 };
@@ -191,80 +188,50 @@ const modeTexts: Readonly<Record<Mode, (title: string) => string>> = {
   undetermined: (title) => `Unknown whether ${title} runs on the GPU`,
 };
 
-/** The reason as a clause about the consumer: `finds no CUDA device`. */
 export function reasonClause(reason: Reason): string {
   return advices[reason].why;
 }
 
-/** One sentence and the next command (null when there is nothing to do). */
 export function adviceOn(
-  observation: Observation,
-  conclusion: { readonly mode: Mode; readonly reason: Reason | null; readonly detail: string | null },
+  seen: Observation,
+  {
+    mode,
+    reason,
+    detail,
+  }: { readonly mode: Mode; readonly reason: Reason | null; readonly detail: string | null },
   devices: readonly Device[],
 ): { readonly summary: string; readonly next: string | null } {
-  const { profile, unit, endpoint, invocationId, probe, host, present } = observation;
-  const { mode, reason, detail } = conclusion;
-  const title = titleOf(profile);
-  const overrides = (['devices', 'loads', 'doubtful'] as const).map((of) =>
-    overrideTrouble({ profile, unit }, of),
-  );
-  const about: Case = {
-    choice: choiceOf(profile),
-    unit: profile.unit,
-    edit: editCommand(unit),
-    user: unit.kind === 'loaded' ? unit.user : '',
-    endpoint,
-    invocationId,
-    namespace: namespaceOption(logNamespace(unit))
-      .map((option) => ` ${option}`)
-      .join(''),
-    unitKind: unit.kind,
-    file: overrides.find((one) => one?.reason === reason)?.file ?? null,
-    empty: present.loaded.kind === 'told' && present.loaded.models.length === 0,
-    chosen: chosenCpu(observation),
-    memoryShort: memoryShort(observation),
-    older: olderNow({ probe, host }),
-  };
+  const title = titleOf(seen.profile);
   if (mode === 'gpu') {
+    const report = seen.probe?.kind === 'answered' ? seen.probe.report : null;
     const names = devices.map(({ name, compute }) => (compute === '' ? name : `${name}, compute ${compute}`));
     const simulated =
-      devices.some(({ name }) => name.endsWith(' (simulated)')) ||
-      (probe?.kind === 'answered' && probe.report.simulated);
-    const warning = simulated ? ' This GPU is simulated: no real GPU is used.' : '';
-    const computed =
-      probe?.kind === 'answered' && probe.report.compute?.ok === true
-        ? ' The test kernels compute the right numbers on it.'
-        : '';
-    const idle = isIdle(observation.present)
-      ? ' It is idle: nothing is loaded, so this is the result of its start.'
-      : '';
-    const failing = loadFails(observation);
-    const failed = failing ? ' Its last load of a model failed: its log says why.' : '';
-    return {
-      summary: `${modeTexts.gpu(title)}${names.length === 0 ? '' : `: ${names.join('; ')}`}.${computed}${warning}${idle}${failed}`,
-      next: failing ? logs(about) : null,
-    };
+      devices.some(({ name }) => name.endsWith(simulatedSuffix)) || report?.simulated === true;
+    const failing = loadFails(seen);
+    const sentences = [
+      `${modeTexts.gpu(title)}${names.length === 0 ? '' : `: ${names.join('; ')}`}.`,
+      ...(report?.compute?.ok === true ? ['The test kernels compute the right numbers on it.'] : []),
+      ...(simulated ? ['This GPU is simulated: no real GPU is used.'] : []),
+      ...(isIdle(seen.present) ? ['It is idle: nothing is loaded, so this is the result of its start.'] : []),
+      ...(failing ? ['Its last load of a model failed: its log says why.'] : []),
+    ];
+    return { summary: sentences.join(' '), next: failing ? logs(seen) : null };
   }
   if (reason === null) {
-    return {
-      summary: `${modeTexts[mode](title)}, and no log line or check says why.`,
-      next: probeOrLogs(about),
-    };
+    const summary = `${modeTexts[mode](title)}, and no log line or check says why.`;
+    return { summary, next: userOf(seen) === '' ? logs(seen) : probe(seen) };
   }
-  const advice = advices[reason];
+  const { alone, next, repair, why } = advices[reason];
   const particulars = detail === null ? '' : ` (${detail})`;
-  const todo = typeof advice.repair === 'function' ? advice.repair(about) : advice.repair;
-  const repair = todo === undefined ? '' : `; ${todo}`;
-  const subject = advice.alone === true ? title : `${modeTexts[mode](title)}: it`;
-  return { summary: `${subject} ${advice.why}${particulars}${repair}.`, next: advice.next(about) };
+  const todo = typeof repair === 'function' ? repair(seen) : repair;
+  const subject = alone === true ? title : `${modeTexts[mode](title)}: it`;
+  const summary = `${subject} ${why}${particulars}${todo === undefined ? '' : `; ${todo}`}.`;
+  return { summary, next: next(seen) };
 }
 
-function olderNow({ probe, host }: Pick<Observation, 'probe' | 'host'>): 'guest' | 'host' | null {
+function isGuestOlder({ probe, host }: Observation): boolean {
   const inUnit = probe?.kind === 'answered' ? probe.report.host : null;
   const outside = host?.kind === 'unreachable' ? host.word : null;
-  return [inUnit, outside].map((word) => (word === null ? null : olderSide(word))).find(Boolean) ?? null;
-}
-
-function probeOrLogs(about: Case): string {
-  return about.user === '' ? logs(about) : probe(about);
+  const sides = [inUnit, outside].map((word) => (word === null ? null : olderSide(word)));
+  return sides.find((side) => side !== null) === 'guest';
 }

@@ -5,7 +5,7 @@
 import { type ProbeResult, type ProbeRun, parseProbeReport } from '../contracts/probe.js';
 import type { UnitFacts } from '../contracts/unit.js';
 import type { Verdict } from '../contracts/verdict.js';
-import { VgpuError } from '../lib/errors.js';
+import { messageOf, VgpuError } from '../lib/errors.js';
 import { choiceOf } from '../profile/instance.js';
 import { journalBypass } from '../systemd/unit-facts.js';
 import type {
@@ -23,11 +23,8 @@ import { watchProcesses } from './watch-processes.js';
 import { watchReadiness } from './watch-readiness.js';
 import { watchUnit } from './watch-unit.js';
 
-/** Milliseconds after an announcement without a closing line until discovery is considered finished. */
 const settleMs = 1_500;
-/** Time that a consumer has to announce its device after it answers requests. */
 const mayOweMs = 5_000;
-/** Time to wait for readiness after the consumer has finished discovery. */
 const readinessGraceMs = 10_000;
 const turnMs = 10;
 /** Pause before the journal of a ready consumer without an announcement is read again; doubled each time. */
@@ -57,7 +54,6 @@ const longJournal = 20_000;
 /** Pause between two queries to the host while a consumer has not announced its device. */
 const askPresentEveryMs = 1_000;
 
-/** Milliseconds that the profile grants a start on this machine. */
 export function confirmLimitMs(options: ConfirmOptions): number {
   const { profile, timeoutMs, patienceMs, libraryDirectories, ageMs } = options;
   const { baseSeconds, perLibraryDirectorySeconds } = profile.timeouts;
@@ -122,10 +118,8 @@ export async function observe(options: ConfirmOptions, effects: ConfirmEffects):
     probeOver = true;
   });
   const watches = Promise.all([log.done, processes.done, readiness.done, unit.done, probeDone]);
-  // Awaited at the end; until then a failure must not count as unhandled.
   watches.catch(() => {});
 
-  /** Asks the host, because a consumer whose log names no device may still use the GPU. */
   const wordless = profile.log.devices.length === 0;
   let present: { readonly nextAt: number; readonly works: boolean; readonly asking: Promise<void> | null } = {
     nextAt: 0,
@@ -299,7 +293,6 @@ function isUp(unit: UnitFacts): boolean {
   return unit.kind === 'loaded' && ['active', 'reloading', 'refreshing'].includes(unit.activeState);
 }
 
-/** A unit that waits for its next start (RestartSec=) is neither up nor failed. */
 function endAtLimit(unit: UnitFacts, other: End = 'timed-out'): End {
   if (unit.kind !== 'loaded' || unit.activeState === 'failed' || unit.activeState === 'inactive')
     return 'unit-failed';
@@ -310,7 +303,7 @@ async function runProbe(effects: ConfirmEffects, signal: AbortSignal): Promise<P
   try {
     return probeResult(await effects.probe(signal));
   } catch (error) {
-    return { kind: 'not-run', message: error instanceof Error ? error.message : String(error) };
+    return { kind: 'not-run', message: messageOf(error) };
   }
 }
 
@@ -326,7 +319,7 @@ async function askHost(
   try {
     return (await effects.host(signal)).answer;
   } catch (error) {
-    const message = error instanceof Error ? error.message : String(error);
+    const message = messageOf(error);
     return { kind: 'unreachable', message, word: null };
   }
 }
@@ -341,8 +334,7 @@ function stopIfAsked({ signal, profile }: ConfirmOptions): void {
   });
 }
 
-// Updates an observation: the loaded models, readiness, and the host's sessions of the consumer's processes. Takes
-// milliseconds, because it reads no log and runs no probe. `decideVerdict` judges the result.
+// Updates an observation: the loaded models, readiness, and the host's sessions of the consumer's processes.
 
 /** A busy consumer may miss one request. */
 const silentMs = 4_000;
@@ -370,7 +362,6 @@ function kernelsOf({ sessions }: PresentSeen): number {
 
 export type LookEffects = PresentEffects & Pick<ConfirmEffects, 'clock' | 'stamp'>;
 
-/** Never rejects because of the consumer or the host. */
 export async function lookAgain(
   { observation, silentSince }: Watched,
   effects: LookEffects,

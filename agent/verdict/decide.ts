@@ -117,10 +117,8 @@ function conclude(observation: Observation): Conclusion {
   }
 }
 
-/** A variable of the unit that keeps models off the GPU. */
 function loadOverride(observation: Observation): Diagnosis | null {
-  const found = overrideTrouble(observation, 'loads');
-  return found === null ? null : { reason: found.reason, detail: found.detail };
+  return overrideTrouble(observation, 'loads');
 }
 
 /**
@@ -134,12 +132,11 @@ function keptOff(observation: Observation, now: Present): Conclusion | null {
   return forced === null ? null : { mode: now.kind === 'waits' ? 'cpu' : 'degraded', ...forced };
 }
 
-/** The profile reads no log, and the host has run no kernel: looks for a cause. */
 function concludeWordless(observation: Observation): Conclusion {
   const transport = transportTrouble(observation);
   if (transport !== null) return { mode: 'cpu', ...transport };
   const override = overrideTrouble(observation, 'devices');
-  if (override !== null) return { mode: 'cpu', reason: override.reason, detail: override.detail };
+  if (override !== null) return { mode: 'cpu', ...override };
   const trouble = mapsTrouble(observation) ?? probeTrouble(observation.probe);
   if (trouble !== null) return degraded(trouble);
   const { sessions } = observation.present;
@@ -148,7 +145,6 @@ function concludeWordless(observation: Observation): Conclusion {
   return { mode: 'undetermined', reason: 'no-session', detail };
 }
 
-/** The log names no device, and the host has run no kernel: looks for a cause. */
 function concludeSilent(observation: Observation): Conclusion {
   const { profile, probe, readiness } = observation;
   // A consumer that answers requests has opened the GPU already, so the probe's failure is its failure too.
@@ -159,7 +155,6 @@ function concludeSilent(observation: Observation): Conclusion {
   return { mode: 'undetermined', ...explainSilence(observation) };
 }
 
-/** Is a model on the CPU the only evidence of the log against the GPU? */
 function isContradictedByLoad({ load, reason }: Observation['log']): boolean {
   const onCpu = load !== null && load.outcome !== 'gpu';
   return onCpu && (reason === 'model-on-cpu' || reason === 'layers-not-offloaded');
@@ -170,7 +165,6 @@ function isFull({ present }: Observation): boolean {
   return present.sessions.kind === 'told' && present.sessions.turnedAway?.status === 'busy';
 }
 
-/** Why the host did not serve one of the consumer's processes; null if no reason is known. */
 function hostTrouble(observation: Observation): Diagnosis | null {
   const { sessions } = observation.present;
   if (sessions.kind === 'told' && sessions.turnedAway !== null)
@@ -270,7 +264,6 @@ const vague: ReadonlySet<Reason> = new Set(['no-device', 'discovery-timeout', 'd
 /** Hints that name a setting, not a symptom. */
 const settings: ReadonlySet<Reason> = new Set(['library-forced-to-cpu', 'devices-hidden-by-environment']);
 
-/** The consumer is on the CPU: the most specific cause first. */
 function explainCpu(observation: Observation): { reason: Reason | null; detail: string | null } {
   const { log, probe } = observation;
   const override = overrideTrouble(observation, 'devices');
@@ -290,7 +283,7 @@ function explainCpu(observation: Observation): { reason: Reason | null; detail: 
   // The probe runs with the unit's variables, so a variable that hides the device hides it from the probe too.
   const blind = probed === null || probed.reason === 'no-device';
   const doubtful = blind ? overrideTrouble(observation, 'doubtful') : null;
-  if (doubtful !== null) return { reason: doubtful.reason, detail: doubtful.detail };
+  if (doubtful !== null) return doubtful;
   if (probed !== null) return said !== null && probed.reason === 'no-device' ? said : probed;
   const none = said?.reason === 'no-device' && probe?.kind === 'answered';
   if (said !== null && !none) return said;
@@ -317,7 +310,6 @@ function looksWhereItWorks(observation: Observation): boolean {
   return preloaded ? roles.has('main') : !profile.evidence.childrenMayExit || roles.has('child');
 }
 
-/** The log announced no device: why there is nothing to read. */
 function explainSilence(observation: Observation): { reason: Reason; detail: string | null } {
   const { log, journalError, logFile, readiness, end, unit } = observation;
   if (log.reason === 'unsupported-log-version') return { reason: log.reason, detail: null };

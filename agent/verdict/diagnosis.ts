@@ -12,14 +12,12 @@ import { isLibcuda, isOurLibrary, mappedBy, processesThatCount } from './watch-p
 
 export interface Diagnosis {
   readonly reason: Reason;
-  /** Details, as a phrase; null if the reason is complete. */
   readonly detail: string | null;
 }
 
 /** A slower host is too slow: Ollama's discovery tolerates 3 s of initialisation and not 11 (docs/reference/reasons.md). */
 export const slowHostMs = 5_000;
 
-/** The obstacle between the unit's processes and the host; null if there is none, or if that is unknown. */
 export function transportTrouble({ probe, host, unit, endpoint }: Observation): Diagnosis | null {
   if (probe === null || probe.kind === 'not-run') return null;
   if (probe.kind === 'answered' && (probe.report.ok || !mayLackHost(probe.report))) return null;
@@ -66,7 +64,6 @@ function reasonOf({ code, errno }: HostWord): Reason {
   }
 }
 
-/** The address of the unit's own VGPU_HOST, if it has one. */
 function saidOf({ message }: HostWord, unit: UnitFacts, endpoint: string): string {
   const own = unit.kind === 'loaded' ? hostOfUnit(unit, endpoint) : endpoint;
   return own === endpoint ? message : `the unit sets VGPU_HOST=${own}: ${message}`;
@@ -86,7 +83,6 @@ function mayLackHost({ host, error, devices }: ProbeReport): boolean {
 
 /** Where the probe makes a context (shim-src/probe/cuda.c). */
 const contextSteps: ReadonlySet<string> = new Set(['cuDevicePrimaryCtxRetain', 'cuCtxSetCurrent']);
-/** Where it carries bytes to the device and back. */
 const memorySteps: ReadonlySet<string> = new Set([
   'cuMemAlloc',
   'cuMemcpyHtoD',
@@ -96,53 +92,44 @@ const memorySteps: ReadonlySet<string> = new Set([
   'cuMemFree',
 ]);
 
-/** The reason in the probe's answer; null if it found a working GPU through the shim, or was not run. */
 export function probeTrouble(probe: ProbeResult | null): Diagnosis | null {
   if (probe === null || probe.kind === 'not-run') return null;
   if (probe.kind === 'timed-out')
     return { reason: 'host-slow', detail: `vgpu-probe gave up after ${seconds(probe.milliseconds)}` };
   if (probe.kind === 'crashed') return { reason: 'probe-crashed', detail: probe.message };
   const { report } = probe;
-  if (report.library !== null && !isOurLibrary(report.library, probe.inContainer === true)) {
-    return {
-      reason: 'foreign-library-loaded',
-      detail: `the loader finds ${report.library} in ${probe.inContainer === true ? 'the container' : "the unit's environment"}`,
-    };
+  const { library, roundTrip } = report;
+  if (library !== null && !isOurLibrary(library, probe.inContainer === true)) {
+    const where = probe.inContainer === true ? 'the container' : "the unit's environment";
+    return { reason: 'foreign-library-loaded', detail: `the loader finds ${library} in ${where}` };
   }
-  const { error } = report;
-  if (error !== null) {
-    const detail = error.name === null ? error.message : `${error.step}: ${error.name}`;
-    if (error.kind === 'signal' || error.kind === 'exit') return { reason: 'probe-crashed', detail };
-    const computing = report.compute?.ok === false;
-    if (error.kind === 'timeout') {
-      return computing
-        ? { reason: 'compute-failed', detail: `${error.step}: ${error.message}` }
-        : { reason: 'host-slow', detail };
-    }
-    if (error.name === hostLost) {
-      return { reason: 'host-unreachable', detail: `the session was lost during the probe: ${detail}` };
-    }
-    if (computing) return { reason: 'compute-failed', detail };
-    if (report.roundTrip?.ok === false || memorySteps.has(error.step)) {
-      return { reason: 'memory-round-trip-failed', detail: error.message };
-    }
-    if (contextSteps.has(error.step)) return { reason: 'context-create-failed', detail };
-    if (error.kind === 'library') return { reason: 'library-not-found', detail: error.message };
-    if (error.kind === 'symbol') return { reason: 'library-symbol-missing', detail: error.message };
-    if (error.kind === 'no-device') return { reason: 'no-device', detail };
-    if (error.name === 'CUDA_ERROR_NO_DEVICE') return { reason: 'no-device', detail };
-    if (error.name === 'CUDA_ERROR_SYSTEM_DRIVER_MISMATCH')
-      return { reason: 'driver-library-mismatch', detail };
-    return { reason: 'driver-init-failed', detail };
-  }
-  if (report.roundTrip?.ok === false) {
-    return {
-      reason: 'memory-round-trip-failed',
-      detail: `${report.roundTrip.bytes} bytes came back changed`,
-    };
-  }
+  if (report.error !== null) return errorTrouble(report, report.error);
+  if (roundTrip?.ok === false)
+    return { reason: 'memory-round-trip-failed', detail: `${roundTrip.bytes} bytes came back changed` };
   if (report.devices.length === 0) return { reason: 'no-device', detail: 'the driver lists no device' };
   return report.ok ? null : { reason: 'driver-init-failed', detail: null };
+}
+
+function errorTrouble(report: ProbeReport, error: NonNullable<ProbeReport['error']>): Diagnosis {
+  const { kind, message, name, step } = error;
+  const detail = name === null ? message : `${step}: ${name}`;
+  const computing = report.compute?.ok === false;
+  if (kind === 'signal' || kind === 'exit') return { reason: 'probe-crashed', detail };
+  if (kind === 'timeout')
+    return computing
+      ? { reason: 'compute-failed', detail: `${step}: ${message}` }
+      : { reason: 'host-slow', detail };
+  if (name === hostLost)
+    return { reason: 'host-unreachable', detail: `the session was lost during the probe: ${detail}` };
+  if (computing) return { reason: 'compute-failed', detail };
+  if (report.roundTrip?.ok === false || memorySteps.has(step))
+    return { reason: 'memory-round-trip-failed', detail: message };
+  if (contextSteps.has(step)) return { reason: 'context-create-failed', detail };
+  if (kind === 'library') return { reason: 'library-not-found', detail: message };
+  if (kind === 'symbol') return { reason: 'library-symbol-missing', detail: message };
+  if (kind === 'no-device' || name === 'CUDA_ERROR_NO_DEVICE') return { reason: 'no-device', detail };
+  const mismatch = name === 'CUDA_ERROR_SYSTEM_DRIVER_MISMATCH';
+  return { reason: mismatch ? 'driver-library-mismatch' : 'driver-init-failed', detail };
 }
 
 /** The consumer's device is another library's, or no longer exists. Null: log and probe agree, or cannot be compared. */
@@ -177,7 +164,6 @@ export function overrideTrouble(
   return { reason, detail: `${variable}=${value}${from}: ${why}`, variable, file };
 }
 
-/** A foreign library, an old shim, or no shim in the consumer's processes. */
 export function mapsTrouble(observation: Observation): Diagnosis | null {
   const counted = processesThatCount(observation).map(({ facts }) => ({ facts, mapped: mappedBy(facts) }));
   const foreign = counted.find(({ mapped }) => mapped === 'foreign' || mapped === 'mixed');
@@ -205,14 +191,12 @@ export function mapsTrouble(observation: Observation): Diagnosis | null {
 /** Why a process lacks variables that its unit sets. */
 export const takenAway = 'something removes it, such as UnsetEnvironment= or a wrapper script';
 
-/** Does the process lack variables that were set before it started? Then another restart changes nothing. */
 export function isTakenAway({ restarted, processes }: Pick<Observation, 'restarted' | 'processes'>): boolean {
   return (
     restarted || processes.some(({ role, facts }) => role === 'main' && facts.environmentCleared === true)
   );
 }
 
-/** The unit sets a loader variable that its main process does not have: a clause, or null. */
 export function environmentMissing({ profile, processes, unit }: Observation): string | null {
   const main = processes.find(({ role }) => role === 'main')?.facts;
   if (main === undefined || unit.kind !== 'loaded' || main.unreadable?.includes('environ') === true)

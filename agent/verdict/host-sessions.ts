@@ -17,7 +17,6 @@ export interface SessionsQuestion {
 }
 
 export type SessionsAnswer =
-  /** `seconds`: how long the process has been running. */
   | { readonly kind: 'told'; readonly report: SessionsReport; readonly seconds: number }
   /** The host is too old for this query, or does not answer. */
   | { readonly kind: 'unknown'; readonly message: string };
@@ -53,7 +52,6 @@ export async function askSessions(
   }
 }
 
-/** The answer in the program's output; `complaint` is its standard error. */
 export function answerOf(output: string, seconds: number, complaint: string): SessionsAnswer {
   const document = parseSessions(output);
   switch (document.kind) {

@@ -26,7 +26,6 @@ export function stamps(now: () => number = Date.now): () => Look {
   };
 }
 
-/** The limit of an answer to the readiness request; the rest is not read. */
 const maxBody = 64 * 1024;
 
 /** No redirects, no proxy. Never rejects. Certificates are not checked, because the request has no data. */

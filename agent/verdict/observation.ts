@@ -10,7 +10,6 @@ import type { JournalReader } from '../systemd/types.js';
 import type { SessionsAnswer } from './host-sessions.js';
 import type { LogFindings } from './log/findings.js';
 
-/** Why the observation ended. */
 export type End = 'settled' | 'timed-out' | 'unit-failed' | 'unit-restarting';
 
 export type ReadinessSeen =
@@ -33,7 +32,6 @@ export interface Line {
 
 export interface Observation {
   readonly profile: Profile;
-  /** The unit's last state; for a unit that restarts again and again, the state of its last end. */
   readonly unit: UnitFacts;
   readonly invocationId: string | null;
   /** The unit was restarted after its settings were written, so they apply to this start. */
@@ -46,14 +44,12 @@ export interface Observation {
   readonly journalError: string | null;
   /** The journal has lost the first lines of this start, because it was rotated and vacuumed. */
   readonly journalCut?: boolean;
-  /** The log came from the file that the unit's output goes to. */
   readonly logFile: string | null;
   readonly readiness: ReadinessSeen;
   readonly processes: readonly SeenProcess[];
   /** The consumer's loaded models and its sessions at the host; read last. */
   readonly present: PresentSeen;
   readonly look?: Look;
-  /** Null: the profile wants none. */
   readonly probe: ProbeResult | null;
   readonly computeAsked?: boolean;
   readonly host: HostFacts['answer'] | null;
@@ -62,8 +58,6 @@ export interface Observation {
   /** All of them, as `HostFacts` has them; absent: `endpoint` is the only one. */
   readonly hosts?: string;
 }
-
-// The effects of confirm(), its only access to the machine.
 
 /** Monotonic time. `sleep` resolves early (without error) when `signal` aborts. */
 export interface Clock {
@@ -81,12 +75,10 @@ export interface ConfirmEffects {
   readonly emit: Emit;
   stamp(): Look;
   unit(): Promise<UnitFacts>;
-  /** Every process of the unit's cgroup now. Cheap: called every few tens of milliseconds. */
   pids(): Promise<readonly number[]>;
   processes(pids: readonly number[]): Promise<readonly ProcessFacts[]>;
   /** GET, without redirects and proxies; the body bounded. */
   get(url: string, timeoutMs: number, signal: AbortSignal): Promise<HttpAnswer>;
-  /** vgpu-probe as the service's user, in the unit's sandbox and environment. */
   probe(signal: AbortSignal): Promise<ProbeRun>;
   /** The host's list of this guest's sessions, asked as the service's user. */
   sessions(signal: AbortSignal): Promise<SessionsAnswer>;
@@ -100,7 +92,6 @@ export interface ConfirmEffects {
 
 export interface ContainerLog {
   readonly source: string;
-  /** From the container's start on, as it comes; ends with the container, or with the signal. */
   readonly bytes: AsyncIterable<Buffer>;
 }
 
@@ -140,7 +131,6 @@ export interface ConfirmOptions {
 }
 
 export interface ProcessWatch {
-  /** Everything seen of the start whose main process this is (0: not known). */
   seen(profile: Profile, mainPid: number): readonly SeenProcess[];
   look(): Promise<void>;
   forget(): void;
@@ -150,7 +140,6 @@ export interface ProcessWatch {
 
 export interface LoadedModel {
   readonly name: string;
-  /** Bytes of memory in all, and of these on GPUs. */
   readonly bytes: number;
   readonly gpuBytes: number;
 }
@@ -170,7 +159,6 @@ export type SessionsSeen =
       readonly others: number;
       /** Greetings that the host refused since this start; null: none. */
       readonly turnedAway: TurnedAway | null;
-      /** Kernels of this guest that the host could not run within the last hour; null: none. */
       readonly refusedKernels: RefusedKernels | null;
       /** The limit of its device memory, with what was refused within the last hour; null: not told. */
       readonly memory: MemoryTold | null;

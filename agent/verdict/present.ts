@@ -32,23 +32,19 @@ export type Present =
     }
   | { readonly kind: 'nothing' };
 
-/** The sessions of CUDA, without those of NVML. */
 export function computing(sessions: readonly HostSession[]): readonly HostSession[] {
   return sessions.filter(({ claimed }) => claimed.library !== 'libnvidia-ml');
 }
 
-/** Do consumer and host agree that nothing is loaded? */
 export function isIdle({ loaded, sessions }: PresentSeen): boolean {
   const none = loaded.kind === 'told' && loaded.models.length === 0;
   return none && (sessions.kind !== 'told' || computing(sessions.own).every(({ memory }) => memory === 0));
 }
 
-/** Did the newest load fail, with nothing loaded now? Then the consumer answers requests with errors. */
 export function loadFails({ log, present: { loaded } }: Pick<Observation, 'log' | 'present'>): boolean {
   return log.loadError !== null && (loaded.kind !== 'told' || loaded.models.length === 0);
 }
 
-/** The sessions in which the consumer holds memory or has run kernels; null: the host did not report them. */
 export function liveSessions({ sessions }: PresentSeen): readonly HostSession[] | null {
   if (sessions.kind !== 'told') return null;
   return computing(sessions.own).filter(({ memory, launches }) => memory > 0 || launches > 0);
@@ -58,7 +54,6 @@ type PresentFacts = Pick<Observation, 'profile' | 'log' | 'readiness' | 'present
 
 /** A younger process may not have made its first allocation yet. */
 const loadSeconds = 120;
-/** The same for a consumer that does not report the model's memory. */
 const unsizedLoadSeconds = 20;
 
 export function presentOf(observation: PresentFacts): Present {
@@ -161,7 +156,6 @@ function processes(sessions: readonly HostSession[]): string {
   return sessions.map(({ claimed }) => `${claimed.program} (process ${claimed.pid})`).join(', ');
 }
 
-/** `the host turned 2 sessions of this guest away, the last 3 s ago: it has as many sessions as it allows`. */
 export function turnedAwayText({ count, status, age }: TurnedAway): string {
   const sessions = count === 1 ? 'a session' : `${count} sessions`;
   const why =
@@ -169,13 +163,11 @@ export function turnedAwayText({ count, status, age }: TurnedAway): string {
   return `the host refused ${sessions} of this guest, the last ${age} s ago: ${why}`;
 }
 
-/** `the host could not run 2 kernels of this guest, the last 3 s ago for llama-server: NAME`. */
 export function refusedKernelsText({ count, age, program, kernel }: RefusedKernels): string {
   const kernels = count === 1 ? 'a kernel' : `${count} kernels`;
   return `the host could not run ${kernels} of this guest, the last ${age} s ago for ${program}: ${kernel}`;
 }
 
-/** `it may hold 1.0 GiB (memory= in line 3 of hostd.conf on the host)`; only for limits that were configured. */
 export function memoryLimitText({ limit, by, line }: Pick<MemoryTold, 'limit' | 'by' | 'line'>): string {
   const where = line === 0 ? 'hostd.conf' : `line ${line} of hostd.conf`;
   return by === 'session'
@@ -183,7 +175,6 @@ export function memoryLimitText({ limit, by, line }: Pick<MemoryTold, 'limit' | 
     : `all sessions of this guest may hold ${inWords(limit)} of device memory together (memory= in ${where} on the host)`;
 }
 
-/** `the host refused llama-server 4.1 GiB of device memory 3 s ago: ...`. */
 export function refusedMemoryText(
   { count, age, program, bytes, limit, free, by }: RefusedMemory,
   line: MemoryTold['line'],
@@ -196,7 +187,6 @@ export function refusedMemoryText(
   return `the host refused ${program} ${inWords(bytes)} of device memory ${age} s ago${often}: ${why}, and ${inWords(free)} were free`;
 }
 
-/** Why a loaded model is larger than what the host lets this guest hold; null if it is not. */
 export function tooLarge({ present: { loaded, sessions } }: Pick<Observation, 'present'>): string | null {
   if (sessions.kind !== 'told' || sessions.memory === null || sessions.memory.limit === 0) return null;
   const models = loaded.kind === 'told' ? loaded.models : [];
@@ -236,11 +226,8 @@ export function inWords(bytes: number): string {
   return `${unit === 0 ? value : value.toFixed(1)} ${units[unit]}`;
 }
 
-// The models that a consumer reports as loaded: the list of the profile's `serving`. Pure.
-
 const maxNameLength = 100;
 
-/** Reads the body of an answer; null: it is not the document that the rule describes. */
 export function loadedModels(rule: ServingRule, body: string): readonly LoadedModel[] | null {
   const { sizes } = rule;
   if (sizes === undefined) return null;

@@ -1,6 +1,7 @@
 /** Follows one consumer's log (journal, file or container) and judges it meanwhile. */
+import { messageOf } from '../lib/errors.js';
 import type { JournalEntry } from '../systemd/types.js';
-import { type LogEntry, withoutContainerName } from './log/entry.js';
+import { entriesOfJournal, type LogEntry, withoutContainerName } from './log/entry.js';
 import type { JudgeState, LogFindings } from './log/findings.js';
 import { type LogJudge, logJudges } from './log/judge.js';
 import { readEntries } from './log/lines.js';
@@ -9,14 +10,12 @@ import type { ConfirmEffects, ConfirmOptions, Line } from './observation.js';
 export interface LogWatch {
   state(): JudgeState;
   findings(): LogFindings;
-  /** Monotonic time of the first announcement in this start, or null. */
   announcedAt(): number | null;
   error(): string | null;
   /** The journal was read, and systemd's entry about the beginning of this start is not in it. */
   cut(): boolean;
   /** The log of the start before this watch began has been read, as far as it can be. */
   caughtUp(): boolean;
-  /** Entries of the start before this watch began. */
   entriesRead(): number;
   /** The newest lines of the unit, of any start: the reason if it ended. */
   lastWords(): readonly Line[];
@@ -25,9 +24,7 @@ export interface LogWatch {
    * A reader that is receiving entries is not restarted: beginning again takes a busy machine longer than the next entries.
    */
   catchUp(): void;
-  /** The unit began a new start: earlier lines no longer count. */
   begin(invocationId: string): void;
-  /** Resolves when `signal` aborted and everything is closed. */
   readonly done: Promise<void>;
 }
 
@@ -84,7 +81,7 @@ export function watchLog(
     if (entry.invocationId === null) return;
     if (entry.pid === 1 && entry.invocationId === invocationId && beginOfStart.test(entry.message))
       begun = true;
-    for (const whole of logEntries(entry)) {
+    for (const whole of entriesOfJournal(entry)) {
       const item = options.composed === true ? { ...whole, text: withoutContainerName(whole.text) } : whole;
       remember(item);
       if (entry.invocationId === invocationId) push(item);
@@ -110,7 +107,7 @@ export function watchLog(
       while (!signal.aborted) {
         follower = new AbortController();
         const ending = AbortSignal.any([signal, follower.signal]);
-        const place = { unit: profile.unit, invocationId: null, cursor, signal: ending };
+        const place = { unit: profile.unit, cursor, signal: ending };
         for await (const entry of effects.journal.follow(place)) {
           cursor = entry.cursor;
           heardAt = effects.clock.now();
@@ -126,7 +123,6 @@ export function watchLog(
     }
   };
 
-  /** Reads the log so far of the start that is running; returns the cursor to follow from. */
   const readSoFar = async (): Promise<string | null> => {
     // First the end of the journal, then the entries: entries in between are seen twice, not lost.
     let cursor = await effects.journal.tail(signal);
@@ -211,19 +207,4 @@ export function watchLog(
     },
     done,
   };
-}
-
-function logEntries(entry: JournalEntry): readonly LogEntry[] {
-  const common = {
-    source: `journal cursor ${entry.cursor}`,
-    invocationId: entry.invocationId,
-    pid: entry.pid,
-    speaker: entry.pid === 1 ? ('manager' as const) : ('consumer' as const),
-    truncated: false,
-  };
-  return entry.message.split('\n').map((text) => ({ ...common, text }));
-}
-
-function messageOf(problem: unknown): string {
-  return problem instanceof Error ? problem.message : String(problem);
 }

@@ -3,30 +3,22 @@
 import type { ProcessIdentity } from '../contracts/facts.js';
 import type { HostSession, SessionsReport } from '../contracts/sessions.js';
 import type { UnitFacts } from '../contracts/unit.js';
-import { own } from '../lib/json.js';
-import type { Profile } from '../profile/types.js';
+import { messageOf } from '../lib/errors.js';
 import { ticksPerSecond } from './host-sessions.js';
 import type { ConfirmEffects, LoadedSeen, PresentSeen } from './observation.js';
 import { loadedModels } from './present.js';
-import { readinessUrls } from './watch-readiness.js';
+import { consumerUrls, type Listening } from './watch-readiness.js';
 
 const answerWithinMs = 2_000;
 /** The time for which a kernel or an allocation that the host refused is reported. */
 const refusedWithinSeconds = 3_600;
 
-export interface PresentQuestion {
-  readonly profile: Profile;
-  readonly unit: UnitFacts;
-  readonly address: string | null;
-}
-
 export type PresentEffects = Pick<ConfirmEffects, 'get' | 'pids' | 'sessions'> & {
   processes(pids: readonly number[]): Promise<readonly ProcessIdentity[]>;
 };
 
-/** One look, now. Never rejects because of the consumer or the host. */
 export async function lookAtPresent(
-  question: PresentQuestion,
+  question: Listening,
   effects: PresentEffects,
   signal: AbortSignal,
 ): Promise<PresentSeen> {
@@ -44,19 +36,16 @@ type Answering =
 
 /** Does the consumer answer requests now? `loaded`, its current answer, proves it already. */
 export async function askAnswering(
-  { profile, unit, address }: PresentQuestion,
+  question: Listening,
   loaded: LoadedSeen,
   effects: Pick<ConfirmEffects, 'get'>,
   signal: AbortSignal,
 ): Promise<Answering> {
   if (loaded.kind === 'told') return { kind: 'answered', url: loaded.url };
-  const { readiness } = profile;
-  if (readiness.kind !== 'http' || unit.kind !== 'loaded') return { kind: 'unasked' };
-  if (unit.activeState !== 'active' || unit.sandbox.privateNetwork) return { kind: 'unasked' };
-  const { addressVariable, defaultAddress } = readiness;
-  const configured = addressVariable === null ? undefined : unit.environment[addressVariable];
+  const { readiness } = question.profile;
   let said: Answering = { kind: 'unasked' };
-  for (const url of readinessUrls(address ?? configured ?? defaultAddress, defaultAddress, readiness.path)) {
+  if (readiness.kind !== 'http' || !mayAsk(question.unit)) return said;
+  for (const url of consumerUrls(question, readiness.path)) {
     const answer = await effects.get(url, answerWithinMs, signal);
     if (answer.kind === 'answered') return { kind: 'answered', url };
     said = { kind: 'silent', url, lastError: answer.message };
@@ -64,21 +53,20 @@ export async function askAnswering(
   return said;
 }
 
+/** A unit with a private network has its own loopback interface. */
+function mayAsk(unit: UnitFacts): boolean {
+  return unit.kind === 'loaded' && unit.activeState === 'active' && !unit.sandbox.privateNetwork;
+}
+
 async function askLoaded(
-  { profile, unit, address }: PresentQuestion,
+  question: Listening,
   effects: PresentEffects,
   signal: AbortSignal,
 ): Promise<LoadedSeen> {
-  const { serving, readiness } = profile;
-  if (serving?.sizes === undefined || readiness.kind !== 'http' || unit.kind !== 'loaded')
-    return { kind: 'unasked' };
-  // A unit with a private network has its own loopback interface.
-  if (unit.activeState !== 'active' || unit.sandbox.privateNetwork) return { kind: 'unasked' };
-  const { addressVariable, defaultAddress } = readiness;
-  const configured = addressVariable === null ? undefined : own(unit.environment, addressVariable);
-  const urls = readinessUrls(address ?? configured ?? defaultAddress, defaultAddress, serving.path);
+  const { serving, readiness } = question.profile;
   let said: LoadedSeen = { kind: 'unasked' };
-  for (const url of urls) {
+  if (serving?.sizes === undefined || readiness.kind !== 'http' || !mayAsk(question.unit)) return said;
+  for (const url of consumerUrls(question, serving.path)) {
     const answer = await effects.get(url, answerWithinMs, signal);
     const models = answer.kind === 'answered' ? loadedModels(serving, answer.body) : null;
     if (models !== null) return { kind: 'told', url, models };
@@ -117,7 +105,7 @@ async function askSessions(effects: PresentEffects, signal: AbortSignal): Promis
           : { ...memory, refused: null },
     };
   } catch (error) {
-    return { kind: 'unknown', message: error instanceof Error ? error.message : String(error) };
+    return { kind: 'unknown', message: messageOf(error) };
   }
 }
 
@@ -129,7 +117,6 @@ function youngestOf(processes: readonly ProcessIdentity[], seconds: number): { r
   return { youngest: Math.max(0, Math.round(seconds - after)) };
 }
 
-/** The sessions of these processes. A process reports its number in its own PID namespace, and the namespace. */
 export function sessionsOf(
   processes: readonly ProcessIdentity[],
   { sessions }: SessionsReport,

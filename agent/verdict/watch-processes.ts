@@ -9,7 +9,6 @@ import { containerLibraryDirectories, isInStore } from '../lib/paths.js';
 import type { Profile } from '../profile/types.js';
 import type { Clock, ConfirmEffects, Observation, ProcessWatch, SeenProcess } from './observation.js';
 
-/** Milliseconds between two looks while the consumer looks for GPUs, and after the first minute. */
 const lookEveryMs = 25;
 const lookSlowlyMs = 100;
 const slowAfterMs = 60_000;
@@ -105,7 +104,6 @@ function top(facts: ProcessFacts, byPid: ReadonlyMap<number, ProcessFacts>): Pro
   return now;
 }
 
-/** The main process and the children that count; processes of a former start are left out. */
 function withRoles(
   processes: readonly ProcessFacts[],
   living: ReadonlySet<string>,
@@ -135,8 +133,6 @@ function withRoles(
   }
   return seen;
 }
-
-// The libraries that the consumer's processes have loaded.
 
 /**
  * - `shim`: our libcuda, the current file

@@ -21,7 +21,6 @@ export function watchReadiness(
   effects: Pick<ConfirmEffects, 'get' | 'clock'>,
   now: {
     readonly unit: () => UnitFacts;
-    /** The address that the log names. */
     readonly address: () => string | null;
     readonly announced: () => boolean;
   },
@@ -36,14 +35,8 @@ export function watchReadiness(
   let seen: ReadinessSeen = { kind: 'unasked', why: 'not yet' };
   let answeredAt: number | null = null;
 
-  const urlsNow = (): readonly string[] => {
-    const unit = now.unit();
-    const environment = unit.kind === 'loaded' ? unit.environment : {};
-    const configured =
-      readiness.addressVariable === null ? undefined : own(environment, readiness.addressVariable);
-    const address = now.address() ?? configured ?? readiness.defaultAddress;
-    return readinessUrls(address, readiness.defaultAddress, readiness.path);
-  };
+  const urlsNow = (): readonly string[] =>
+    consumerUrls({ profile, unit: now.unit(), address: now.address() }, readiness.path);
 
   /** If the log names another address than the one that answered, another program has answered. */
   const disown = (): void => {
@@ -99,8 +92,6 @@ export function watchReadiness(
   };
 }
 
-// Parses the address for readiness requests.
-
 interface Address {
   readonly scheme: 'http' | 'https';
   readonly host: string;
@@ -135,6 +126,24 @@ function parseAddress(text: string, fallback: Address): Address {
 }
 
 const noFallback: Address = { scheme: 'http', host: '127.0.0.1', port: 80 };
+
+/** Where the consumer listens; none if the profile requires no readiness. `address`: the one that the log names. */
+export function consumerUrls(
+  { profile: { readiness }, unit, address }: Listening,
+  path: string,
+): readonly string[] {
+  if (readiness.kind === 'none') return [];
+  const { addressVariable, defaultAddress } = readiness;
+  const environment = unit.kind === 'loaded' ? unit.environment : {};
+  const configured = addressVariable === null ? undefined : own(environment, addressVariable);
+  return readinessUrls(address ?? configured ?? defaultAddress, defaultAddress, path);
+}
+
+export interface Listening {
+  readonly profile: Profile;
+  readonly unit: UnitFacts;
+  readonly address: string | null;
+}
 
 /** The likeliest first. For an address of all interfaces: loopback, for `[::]` in both families. */
 export function readinessUrls(address: string, defaultAddress: string, path: string): readonly string[] {

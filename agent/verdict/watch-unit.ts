@@ -6,7 +6,6 @@ export interface UnitWatch {
   unit(): UnitFacts;
   /** The state after its last failure, because a unit that runs again no longer has it. */
   lastFailure(): UnitFacts | null;
-  /** The start that the unit is in, by systemd's invocation ID. */
   invocationId(): string | null;
   restarts(): number;
   look(): Promise<void>;
@@ -15,9 +14,7 @@ export interface UnitWatch {
   readonly done: Promise<void>;
 }
 
-/** Milliseconds between two looks. Ollama's unit waits 3 s before it starts again. */
 const unitEveryMs = 250;
-/** Restarts that count as a loop. */
 const maxRestarts = 3;
 /** A unit that is inactive this long after a restart job is not starting. */
 const idleLooks = 4;

@@ -22,22 +22,6 @@ interface GenerateOptions {
   readonly nvidia?: true;
 }
 
-export interface OfferedDevice {
-  /** As typed after --device: `vgpu.org/gpu=all`. */
-  readonly name: string;
-  readonly file: string;
-}
-
-export interface CdiListDocument {
-  readonly schema: 1;
-  readonly command: 'cdi list';
-  readonly devices: readonly OfferedDevice[];
-  /** The agent's files that offer no device: a person or a program has changed them. */
-  readonly broken: readonly string[];
-  /** The file of another owner that offers nvidia.com/gpu; null: there is none. */
-  readonly nvidiaFrom: string | null;
-}
-
 export function cdiCommand(run: Run): Command {
   const command = new Command('cdi')
     .description('show the CDI device for containers')
@@ -77,17 +61,17 @@ async function generate(options: GenerateOptions, context: CommandContext): Prom
 async function list(): Promise<Outcome> {
   const { containers } = await lookedAt(null);
   const files = containers === undefined ? [] : [containers.spec, containers.nvidia];
-  const devices: OfferedDevice[] = [];
-  const broken: string[] = [];
-  for (const { path, content } of files) {
-    if (content === null) continue;
-    const names = devicesIn(content);
-    if (names.length === 0) broken.push(path);
-    devices.push(...names.map((name) => ({ name, file: path })));
-  }
-  const nvidiaFrom = containers?.nvidiaFrom ?? null;
-  const document: CdiListDocument = { schema: 1, command: 'cdi list', devices, broken, nvidiaFrom };
-  return { exitCode: ExitCode.done, document, text: (style) => listText(document, style) };
+  const offers = files.flatMap(({ path, content }) =>
+    content === null ? [] : [{ path, names: devicesIn(content) }],
+  );
+  const found = {
+    devices: offers.flatMap(({ path, names }) => names.map((name) => ({ name, file: path }))),
+    // A person or a program has changed them.
+    broken: offers.filter(({ names }) => names.length === 0).map(({ path }) => path),
+    nvidiaFrom: containers?.nvidiaFrom ?? null,
+  };
+  const document = { schema: 1, command: 'cdi list', ...found };
+  return { exitCode: ExitCode.done, document, text: (style) => listText(found, style) };
 }
 
 async function lookedAt(host: string | null): Promise<MachineFacts> {
@@ -100,7 +84,14 @@ async function lookedAt(host: string | null): Promise<MachineFacts> {
   });
 }
 
-function listText({ devices, broken, nvidiaFrom }: CdiListDocument, style: Style): string {
+interface Offers {
+  readonly devices: readonly { readonly name: string; readonly file: string }[];
+  readonly broken: readonly string[];
+  /** The file of another owner that offers nvidia.com/gpu; null: there is none. */
+  readonly nvidiaFrom: string | null;
+}
+
+function listText({ devices, broken, nvidiaFrom }: Offers, style: Style): string {
   const [first] = devices;
   const repair = broken.map((file) => `${file} offers no device: sudo vgpu-agent install writes it again`);
   if (first === undefined) {

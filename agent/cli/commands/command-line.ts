@@ -5,7 +5,7 @@ import { errorDocument, errorText } from '../../lib/error-text.js';
 import { ExitCode as Exit, ExitCode, VgpuError } from '../../lib/errors.js';
 import { endAs } from '../../lib/hand-over.js';
 import { jsonDocument, jsonLine } from '../../lib/json.js';
-import { oneLine, shellWord, styleFor } from '../../lib/text.js';
+import { oneLine, type Style, shellWord, styleFor } from '../../lib/text.js';
 import { redraws, type Sink, streamSink, terminalTalk } from '../output/terminal.js';
 import { questioner, terminalAsk } from '../wizard/prompt.js';
 import { examples, type Outcome, type Run } from './common.js';
@@ -36,22 +36,14 @@ export async function runCommandLine(words: readonly string[], self: ProcessLike
   const program = new Command('vgpu-agent');
   const run: Run = async (work, { stoppable = false } = {}) => {
     const options = program.opts<GlobalOptions>();
-    const style = (sink: Sink) =>
-      styleFor({
-        isTty: sink.isTty,
-        get columns() {
-          return sink.columns;
-        },
-        wanted: options.color,
-        env: self.env,
-      });
+    const style = (sink: Sink) => styleOf(sink, options.color, self);
     const json = options.json === true;
     const verbose = options.verbose === true;
     const volume = options.quiet === true ? 'quiet' : verbose ? 'verbose' : 'normal';
     const errStyle = style(err);
     const dumb = self.env['TERM'] === 'dumb';
     const talk = terminalTalk(redraws(self.env) ? err : inLines(err), errStyle, volume);
-    const stop = stoppable ? interruption() : neverStopped();
+    const stop = interruption(stoppable);
     const terminal = { stdin: self.stdin, stderr: self.stderr, style: errStyle, signal: stop.signal };
     const someone = self.stdin.isTTY === true && self.stderr.isTTY === true;
     try {
@@ -92,18 +84,23 @@ export async function runCommandLine(words: readonly string[], self: ProcessLike
   } catch (error) {
     // Flags that cannot be parsed cannot say --json or --no-color either: they are looked for as they stand.
     const json = argv.includes('--json');
-    const plain = styleFor({
-      isTty: err.isTty,
-      columns: err.columns,
-      wanted: !argv.includes('--no-color'),
-      env: self.env,
-    });
+    const plain = styleOf(err, !argv.includes('--no-color'), self);
     return fail(usageError(error, argv, program), { json, verbose: false, out, err, style: plain });
   }
   return exitCode;
 }
 
-/** For a terminal that cannot overwrite lines. */
+function styleOf(sink: Sink, wanted: boolean, { env }: ProcessLike): Style {
+  return styleFor({
+    isTty: sink.isTty,
+    get columns() {
+      return sink.columns;
+    },
+    wanted,
+    env,
+  });
+}
+
 function inLines(sink: Sink): Sink {
   return { isTty: false, columns: sink.columns, write: sink.write, flush: sink.flush };
 }
@@ -149,7 +146,7 @@ export async function describeProgram(
     command.helpCommand('help [command]', 'print the help of a command');
 }
 
-function print(outcome: Outcome, json: boolean, out: Sink, style: ReturnType<typeof styleFor>): void {
+function print(outcome: Outcome, json: boolean, out: Sink, style: Style): void {
   if (json) {
     if (outcome.document !== null) out.write(`${jsonDocument(outcome.document)}\n`);
   } else {
@@ -158,22 +155,16 @@ function print(outcome: Outcome, json: boolean, out: Sink, style: ReturnType<typ
   }
 }
 
-interface Failing {
-  readonly json: boolean;
-  readonly verbose: boolean;
-  readonly out: Sink;
-  readonly err: Sink;
-  readonly style: ReturnType<typeof styleFor>;
-}
-
-function fail(error: unknown, { json, verbose, out, err, style }: Failing): ExitCode {
+function fail(
+  error: unknown,
+  { json, verbose, out, err, style }: { json: boolean; verbose: boolean; out: Sink; err: Sink; style: Style },
+): ExitCode {
   const document = errorDocument(error);
   if (json) out.write(`${jsonDocument({ schema: 1, error: document })}\n`);
   err.write(`${errorText(error, style, verbose)}\n`);
   return document.exitCode;
 }
 
-/** commander's message as a VgpuError of kind `usage`; anything else is passed on. */
 function usageError(error: unknown, argv: readonly string[], program: Command): unknown {
   if (!(error instanceof CommanderError)) return error;
   const command = argv.find((word) => commandNames.includes(word));
@@ -271,28 +262,22 @@ export async function commandsFor(argv: readonly string[]): Promise<readonly Mak
 
 const contradiction = 'vgpu.contradiction';
 
-interface Given {
-  readonly flag: string;
-  /** As typed; null: an option without a value. */
-  readonly typed: string | null;
-  readonly value: unknown;
-}
-
 /** Refuses `--x` with `--no-x`, and an option given twice with two values. Call it with all options set. */
 function refuseContradictions(command: Command): void {
-  const given = new Map<string, Given>();
+  const given = new Map<string, { readonly flag: string; readonly typed: string; readonly value: unknown }>();
+  const refuse = (message: string): never => command.error(message, { code: contradiction });
   for (const option of command.options) {
     const name = option.attributeName();
     const flag = option.long ?? option.flags;
-    command.on(`option:${option.name()}`, (typed: string | null | undefined) => {
-      if (isOption(typed, command))
-        command.error(`${flag} needs a value, and ${typed} is an option`, { code: contradiction });
+    command.on(`option:${option.name()}`, (word: string | null | undefined) => {
+      if (isOption(word, command)) refuse(`${flag} needs a value, and ${word} is an option`);
       const value: unknown = command.getOptionValue(name);
-      const now = { flag, typed: typed ?? null, value };
+      const typed = JSON.stringify(word ?? null);
       const before = given.get(name);
-      given.set(name, now);
+      given.set(name, { flag, typed, value });
       if (before === undefined || before.value === value || Array.isArray(value)) return;
-      command.error(told(before, now), { code: contradiction });
+      if (before.flag !== flag) refuse(`${before.flag} and ${flag} contradict each other: give one of them`);
+      refuse(`${flag} was given twice, with ${before.typed} and with ${typed}: give it once`);
     });
   }
 }
@@ -306,39 +291,24 @@ function isOption(word: string | null | undefined, command: Command): boolean {
   return false;
 }
 
-function told(before: Given, now: Given): string {
-  if (before.flag !== now.flag)
-    return `${before.flag} and ${now.flag} contradict each other: give one of them`;
-  const [first, second] = [before, now].map(({ typed }) => JSON.stringify(typed));
-  return `${now.flag} was given twice, with ${first} and with ${second}: give it once`;
-}
-
-// SIGINT, SIGTERM and SIGHUP: the first signal aborts the work, the second ends the process.
-
 const signals = ['SIGINT', 'SIGTERM', 'SIGHUP'] as const;
 
-interface Interruption {
-  readonly signal: AbortSignal;
-  done(): void;
-}
-
-/** For commands that change nothing: signals end the process at once, as they always do. */
-function neverStopped(): Interruption {
-  return { signal: new AbortController().signal, done: () => {} };
-}
-
-/** The first signal aborts: the work takes back what it began. A second one ends the process. */
-function interruption(self: NodeJS.Process = process): Interruption {
+/**
+ * In a command that is stoppable the first signal aborts, so that the work takes back what it began, and a second one ends
+ * the process. Otherwise signals end the process at once.
+ */
+function interruption(stoppable: boolean): { readonly signal: AbortSignal; done(): void } {
   const controller = new AbortController();
   const hear = (): void => {
-    if (controller.signal.aborted) self.exit(ExitCode.interrupted);
+    if (controller.signal.aborted) process.exit(ExitCode.interrupted);
     controller.abort();
   };
-  for (const name of signals) self.on(name, hear);
+  const heard = stoppable ? signals : [];
+  for (const name of heard) process.on(name, hear);
   return {
     signal: controller.signal,
     done: () => {
-      for (const name of signals) self.off(name, hear);
+      for (const name of heard) process.off(name, hear);
     },
   };
 }

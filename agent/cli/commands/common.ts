@@ -1,12 +1,16 @@
 /** The inputs and results of every command. Commands print nothing themselves. */
 
-import { InvalidArgumentError } from 'commander';
-import type { Mode } from '../../contracts/verdict.js';
+import { Command, InvalidArgumentError } from 'commander';
+import type { Plan } from '../../contracts/plan.js';
+import type { Mode, Verdict } from '../../contracts/verdict.js';
 import { hostsText, parseHosts, splitHosts } from '../../guest/vgpu-host/endpoint.js';
-import type { OpenWorkplace, WorkplaceOptions } from '../../install/pipeline/open-workplace.js';
+import type { RestartOutcome } from '../../install/apply/effects.js';
+import type { OpenWorkplace } from '../../install/pipeline/open-workplace.js';
+import type { ReadyPlan } from '../../install/pipeline/workplace.js';
 import { ExitCode, VgpuError } from '../../lib/errors.js';
 import type { CommandEnd } from '../../lib/hand-over.js';
 import type { Style } from '../../lib/text.js';
+import { planText } from '../output/plan-text.js';
 import type { Talk } from '../output/terminal.js';
 import type { Ask } from '../wizard/questions.js';
 
@@ -15,16 +19,12 @@ export interface CommandContext {
   /** Aborts at the first SIGINT, SIGTERM or SIGHUP, in a command that is stoppable. */
   readonly signal: AbortSignal;
   readonly isRoot: boolean;
-  /** Asks the user yes or no; null when there is no terminal to ask on. */
   readonly ask: ((question: string) => Promise<boolean>) | null;
-  /** Asks the wizard's questions; null when there is no terminal to ask on. */
   readonly dialogue: Ask | null;
   readonly stdin: NodeJS.ReadStream;
   /** Prints one line of a stream on standard output: JSON with `--json`, else the text. */
   readonly stream: (document: object, text: string) => void;
-  /** Prints a line on standard error, whatever the volume: a service's own words. */
   readonly say: (text: string) => void;
-  /** As `say`, in the style of standard error. */
   readonly show: (text: (style: Style) => string) => void;
   readonly json: boolean;
   readonly verbose: boolean;
@@ -49,34 +49,28 @@ export type Run = (
   options?: { readonly stoppable?: boolean },
 ) => Promise<void>;
 
-/** Opens this machine for the task, and lets the bus go after it. Loaded here: help and --version need none of it. */
-export async function withWorkplace<T>(task: (work: OpenWorkplace['work']) => Promise<T>): Promise<T> {
-  return inWorkplace({}, task);
-}
-
-/** The same for a command that changes nothing: where the bus cannot be reached, it does without. */
-export async function withWorkplaceToLook<T>(
-  { emit }: CommandContext['talk'],
+/**
+ * Opens this machine for the task, and closes the bus after it. `look`: the task changes nothing and does without the bus
+ * if it cannot be reached.
+ */
+export async function withWorkplace<T>(
   task: (work: OpenWorkplace['work']) => Promise<T>,
+  look?: CommandContext['talk'],
 ): Promise<T> {
+  // Loaded here, because help and --version need none of it.
+  const { openWorkplace } = await import('../../install/pipeline/open-workplace.js');
   const { openManagerToLook } = await import('../../systemd/bus.js');
   const onDirect = ({ message, remedy }: VgpuError): void =>
-    emit({
+    look?.emit({
       kind: 'note',
       level: 'warning',
       code: 'bus-away',
       text: `${message}; systemd is asked without it, and vgpu-agent.service and the probe are left out`,
       remedy: remedy ?? null,
     });
-  return inWorkplace({ connect: () => openManagerToLook(onDirect) }, task);
-}
-
-async function inWorkplace<T>(
-  options: WorkplaceOptions,
-  task: (work: OpenWorkplace['work']) => Promise<T>,
-): Promise<T> {
-  const { openWorkplace } = await import('../../install/pipeline/open-workplace.js');
-  const { work, close } = openWorkplace(options);
+  const { work, close } = openWorkplace(
+    look === undefined ? {} : { connect: () => openManagerToLook(onDirect) },
+  );
   try {
     return await task(work);
   } finally {
@@ -84,7 +78,58 @@ async function inWorkplace<T>(
   }
 }
 
-// Common preparations of several commands, and the exit code of a verdict.
+/** The document of install, setup, uninstall and host; docs/json has the fields of each. */
+export interface ChangeDocument {
+  readonly schema: 1;
+  readonly command: string;
+  readonly outcome: 'dry-run' | 'declined' | 'done' | 'rolled-back';
+  readonly plan: Plan;
+  readonly changed: number;
+  readonly restart: RestartOutcome;
+  readonly verdict: Verdict | null;
+}
+
+/** `more`: what the document has beside the plan. */
+export function changeDocument(
+  command: string,
+  outcome: ChangeDocument['outcome'],
+  plan: Plan,
+  changed: number,
+  more: object,
+): object {
+  return { schema: 1, command, outcome, plan, changed, ...more };
+}
+
+export function dryRun(command: string, plan: Plan, { verbose }: CommandContext, more: object): Outcome {
+  return {
+    exitCode: ExitCode.done,
+    document: changeDocument(command, 'dry-run', plan, 0, more),
+    text: (style) => planText(plan, style, { full: verbose }),
+  };
+}
+
+export function declined(command: string, plan: Plan, more: object, also = ''): Outcome {
+  return {
+    exitCode: ExitCode.interrupted,
+    document: changeDocument(command, 'declined', plan, 0, more),
+    text: () => `nothing was changed${also}`,
+  };
+}
+
+/** Shows the plan and asks; `asks` is false with --yes. */
+export function approval(
+  context: CommandContext,
+  command: string,
+  yes: boolean,
+  question: (plan: ReadyPlan) => string,
+  look?: string,
+): { readonly asks: boolean; readonly approve: (plan: ReadyPlan) => Promise<boolean> } {
+  const approve = async (plan: ReadyPlan): Promise<boolean> => {
+    context.talk.emit({ kind: 'plan', plan });
+    return approved(context, command, yes, question(plan), look);
+  };
+  return { asks: !yes, approve };
+}
 
 export function exitCodeForMode(mode: Mode): ExitCode {
   switch (mode) {
@@ -122,7 +167,6 @@ export async function approved(
   return context.ask(question);
 }
 
-/** The same usage error before the work whose result the question is about. */
 export function requireSomeoneToAsk(
   context: CommandContext,
   command: string,
@@ -163,7 +207,6 @@ export function endpoint(value: string, before: readonly string[] = []): readonl
   return addresses;
 }
 
-/** The hosts that were named, as a plan has them; null: none. */
 export function namedHosts(addresses: readonly string[] | undefined): string | null {
   return addresses === undefined ? null : hostsText(addresses);
 }
@@ -172,11 +215,10 @@ function capital(text: string): string {
   return text.charAt(0).toUpperCase() + text.slice(1);
 }
 
-/** Types of units that are no service (systemd.unit(5)). */
 const otherUnit = /\.(socket|device|mount|automount|swap|target|path|timer|slice|scope)$/;
 
 /** The name of a service, as typed after `--unit`; `.service` may be left out. */
-export function unitName(value: string): string {
+function unitName(value: string): string {
   const other = otherUnit.exec(value)?.[1];
   if (other !== undefined) {
     throw new InvalidArgumentError(
@@ -192,9 +234,17 @@ export function unitName(value: string): string {
   );
 }
 
-export const profileHelp =
-  'what the service needs: the name of a profile (default: the installed one, else ollama)';
-export const unitHelp = 'the systemd service, if it is not that of the profile, or if several are installed';
+const profileHelp = 'what the service needs: the name of a profile (default: the installed one, else ollama)';
+const unitHelp = 'the systemd service, if it is not that of the profile, or if several are installed';
+
+/** A command about a service, which --profile and --unit choose. */
+export function serviceCommand(name: string, description: string): Command {
+  return new Command(name)
+    .description(description)
+    .option('-p, --profile <name>', profileHelp)
+    .option('-u, --unit <service>', unitHelp, unitName);
+}
+
 export const hostHelp =
   'where vgpu-hostd listens: unix:PATH, vsock:CID:PORT or tcp:ADDRESS:PORT; several: repeat it, or use commas';
 

@@ -1,7 +1,9 @@
 /** `vgpu-agent daemon`: the service, as its unit starts it. */
 import { Command } from 'commander';
 import { ExitCode, VgpuError } from '../../lib/errors.js';
+import { member } from '../../lib/json.js';
 import { oneLine } from '../../lib/text.js';
+import type { AgentClient } from '../../systemd/agent-client.js';
 import { type CommandContext, examples, type Outcome, type Run, requireRoot } from './common.js';
 
 export function daemonCommand(run: Run): Command {
@@ -24,19 +26,6 @@ async function daemon(context: CommandContext): Promise<Outcome> {
   return { exitCode: ExitCode.done, document: { schema: 1, command: 'daemon' }, text: () => '' };
 }
 
-// `vgpu-agent restart`: makes the restarts now that vgpu-agent.service has due and that wait.
-
-interface Begun {
-  readonly unit: string;
-  readonly reason: string;
-}
-
-export interface RestartDocument {
-  readonly schema: 1;
-  readonly command: 'restart';
-  readonly restarts: readonly Begun[];
-}
-
 export function restartCommand(run: Run): Command {
   return new Command('restart')
     .description("make pending restarts of the agent's service now")
@@ -52,45 +41,45 @@ export function restartCommand(run: Run): Command {
 
 async function restart(context: CommandContext): Promise<Outcome> {
   requireRoot(context, 'restart');
-  const { findAgent } = await import('../../systemd/agent-client.js');
-  const agent = await findAgent();
-  if (agent === null) {
-    throw new VgpuError('vgpu-agent.service does not run, so it has no restart due', {
-      kind: 'failed',
-      operation: 'restart',
-      path: 'vgpu-agent.service',
-      remedy: 'sudo systemctl restart the service itself, or sudo systemctl start vgpu-agent',
-    });
-  }
-  try {
-    const restarts = readBegun(await agent.restart());
-    const document: RestartDocument = { schema: 1, command: 'restart', restarts };
-    const lines =
-      restarts.length === 0
-        ? ['no restart is due']
-        : restarts.map(({ unit, reason }) => oneLine(`restarting ${unit}: ${reason}`));
-    return { exitCode: ExitCode.done, document, text: () => lines.join('\n') };
-  } finally {
-    agent.close();
-  }
+  const remedy = 'sudo systemctl restart the service itself, or sudo systemctl start vgpu-agent';
+  const restarts = begunIn(
+    await asked('restart', 'it has no restart due', remedy, (agent) => agent.restart()),
+  );
+  const lines = restarts.map(({ unit, reason }) => oneLine(`restarting ${unit}: ${reason}`));
+  return {
+    exitCode: ExitCode.done,
+    document: { schema: 1, command: 'restart', restarts },
+    text: () => (lines.length === 0 ? 'no restart is due' : lines.join('\n')),
+  };
 }
 
-function readBegun(json: string): readonly Begun[] {
+function begunIn(json: string): readonly { readonly unit: string; readonly reason: string }[] {
   const list: unknown = JSON.parse(json);
   if (!Array.isArray(list)) return [];
   return list.flatMap((one: unknown) => {
-    const unit: unknown = Reflect.get(Object(one), 'unit');
-    const reason: unknown = Reflect.get(Object(one), 'reason');
+    const [unit, reason] = [member(one, 'unit'), member(one, 'reason')];
     return typeof unit === 'string' && typeof reason === 'string' ? [{ unit, reason }] : [];
   });
 }
 
-// `vgpu-agent metrics`: what the service counts, in Prometheus' text format.
-
-export interface MetricsDocument {
-  readonly schema: 1;
-  readonly command: 'metrics';
-  readonly text: string;
+/** Asks vgpu-agent.service; a VgpuError if it does not run. */
+async function asked(
+  operation: string,
+  so: string,
+  remedy: string,
+  question: (agent: AgentClient) => Promise<string>,
+): Promise<string> {
+  const { findAgent } = await import('../../systemd/agent-client.js');
+  const agent = await findAgent();
+  if (agent === null) {
+    const path = 'vgpu-agent.service';
+    throw new VgpuError(`${path} does not run, so ${so}`, { kind: 'failed', operation, path, remedy });
+  }
+  try {
+    return await question(agent);
+  } finally {
+    agent.close();
+  }
 }
 
 export function metricsCommand(run: Run): Command {
@@ -110,22 +99,9 @@ export function metricsCommand(run: Run): Command {
 }
 
 async function metrics(): Promise<Outcome> {
-  const { findAgent } = await import('../../systemd/agent-client.js');
-  const agent = await findAgent();
-  if (agent === null) {
-    throw new VgpuError('vgpu-agent.service does not run, so there are no counters', {
-      kind: 'failed',
-      operation: 'read the metrics',
-      path: 'vgpu-agent.service',
-      remedy:
-        'sudo vgpu-agent install --service installs it; if it is installed: sudo systemctl start vgpu-agent',
-    });
-  }
-  try {
-    const text = await agent.metrics();
-    const document: MetricsDocument = { schema: 1, command: 'metrics', text };
-    return { exitCode: ExitCode.done, document, text: () => text.trimEnd() };
-  } finally {
-    agent.close();
-  }
+  const remedy =
+    'sudo vgpu-agent install --service installs it; if it is installed: sudo systemctl start vgpu-agent';
+  const text = await asked('read the metrics', 'there are no counters', remedy, (agent) => agent.metrics());
+  const document = { schema: 1, command: 'metrics', text };
+  return { exitCode: ExitCode.done, document, text: () => text.trimEnd() };
 }

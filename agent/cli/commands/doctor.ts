@@ -1,13 +1,12 @@
 /** `vgpu-agent doctor`: why the service is not on the GPU, check by check; `--fix` repairs what is ours, `--trace` traces. */
 import { accessSync, constants, existsSync } from 'node:fs';
 import path from 'node:path';
-import { Command } from 'commander';
+import type { Command } from 'commander';
 import type { Verdict } from '../../contracts/verdict.js';
-import { chooseOne } from '../../install/pipeline/choose.js';
+import { type Choice, chooseOne } from '../../install/pipeline/choose.js';
 import { type Examined, examine, fix } from '../../install/pipeline/doctor.js';
-import type { InstallResult } from '../../install/pipeline/install.js';
 import { type Traced, takeBackTrace, trace } from '../../install/pipeline/trace.js';
-import type { DoctorWorkplace } from '../../install/pipeline/workplace.js';
+import type { DoctorWorkplace, ReadyPlan } from '../../install/pipeline/workplace.js';
 import { ExitCode, errnoOf, VgpuError } from '../../lib/errors.js';
 import { spawnRunner } from '../../lib/run-command.js';
 import { bytes, oneLine, plural } from '../../lib/text.js';
@@ -20,17 +19,16 @@ import { planQuestion } from '../output/plan-text.js';
 import { gatherReport } from '../report/report.js';
 import { alreadyThere, cannotWrite } from '../report/tarball.js';
 import {
+  approval,
   approved,
   type CommandContext,
   examples,
   type Outcome,
-  profileHelp,
   type Run,
   requireRoot,
   requireSomeoneToAsk,
   seconds,
-  unitHelp,
-  unitName,
+  serviceCommand,
   withWorkplace,
 } from './common.js';
 
@@ -39,7 +37,6 @@ export interface DoctorDocument {
   readonly command: 'doctor';
   readonly healthy: boolean;
   readonly verdict: Verdict;
-  /** Id of the check that is the reason; null when nothing is broken. */
   readonly first: string | null;
   readonly checks: readonly {
     readonly id: string;
@@ -52,7 +49,7 @@ export interface DoctorDocument {
   readonly report: ReportOutcome | null;
 }
 
-export interface FixOutcome {
+interface FixOutcome {
   /** `nothing`: nothing that is broken is ours to repair. */
   readonly outcome: 'nothing' | 'done' | 'declined';
   readonly changes: number;
@@ -62,9 +59,7 @@ export interface FixOutcome {
 /** Does not wait: a consumer that has said nothing so far is undetermined. */
 const usualSeconds = 10;
 
-interface DoctorOptions {
-  readonly profile?: string;
-  readonly unit?: string;
+interface DoctorOptions extends Choice {
   readonly timeout?: number;
   readonly fix?: true;
   readonly trace?: true;
@@ -73,10 +68,8 @@ interface DoctorOptions {
 }
 
 export function doctorCommand(run: Run): Command {
-  return new Command('doctor')
-    .description('find out why the service does not use the GPU: checks with evidence and remedies')
-    .option('-p, --profile <name>', profileHelp)
-    .option('-u, --unit <service>', unitHelp, unitName)
+  const description = 'find out why the service does not use the GPU: checks with evidence and remedies';
+  return serviceCommand('doctor', description)
     .option('--fix', 'repair the installation: show the plan, ask, check again')
     .option(
       '--trace',
@@ -155,33 +148,16 @@ async function repair(
     ({ finding }) => (finding.kind === 'broken' || finding.kind === 'warning') && finding.remedy.fix,
   );
   if (!ours) return { outcome: 'nothing', changes: 0, broken };
-  const { emit } = context.talk;
+  const yes = options.yes === true;
+  const question = (plan: ReadyPlan): string => planQuestion('Change this', plan);
+  const ask = approval(context, 'doctor --fix', yes, question, look);
   const result = await fix(
     work,
-    {
-      profile,
-      timeoutMs: 0,
-      signal: context.signal,
-      asks: options.yes !== true,
-      approve: async (plan) => {
-        emit({ kind: 'plan', plan });
-        return approved(
-          context,
-          'doctor --fix',
-          options.yes === true,
-          planQuestion('Change this', plan),
-          'vgpu-agent plan',
-        );
-      },
-    },
-    emit,
+    { profile, timeoutMs: 0, signal: context.signal, ...ask },
+    context.talk.emit,
   );
-  return { ...carriedOut(result), broken };
-}
-
-function carriedOut(result: InstallResult | null): Pick<FixOutcome, 'outcome' | 'changes'> {
-  if (result?.kind === 'declined') return { outcome: 'declined', changes: 0 };
-  return { outcome: 'done', changes: result?.kind === 'done' ? result.applied.changes : 0 };
+  if (result?.kind === 'declined') return { outcome: 'declined', changes: 0, broken };
+  return { outcome: 'done', changes: result?.kind === 'done' ? result.applied.changes : 0, broken };
 }
 
 function documentOf({ diagnosis, facts }: Examined, repaired: FixOutcome | null): DoctorDocument {
@@ -215,7 +191,8 @@ function outcomeOf({ diagnosis, facts }: Examined, document: DoctorDocument): Ou
         doctorText(diagnosis, style),
         ...repairedText(repaired, diagnosis),
         ...(trace?.outcome === 'declined' ? ['--trace: nothing was restarted'] : []),
-        ...reportText(report),
+        ...(report?.outcome === 'written' ? [`the report is in ${report.path}`] : []),
+        ...(report?.outcome === 'declined' ? ['no report was written'] : []),
       ].join('\n'),
   };
 }
@@ -234,14 +211,9 @@ function repairedText(repaired: FixOutcome | null, { results }: Diagnosis): read
   }
 }
 
-function reportText(report: ReportOutcome | null): readonly string[] {
-  if (report === null) return [];
-  return [report.outcome === 'declined' ? 'no report was written' : `the report is in ${report.path}`];
-}
-
 // `doctor --report FILE`: lists what the report has, asks, writes.
 
-export interface ReportOutcome {
+interface ReportOutcome {
   readonly outcome: 'written' | 'declined';
   readonly path: string;
   readonly files: readonly { readonly name: string; readonly bytes: number; readonly what: string }[];
@@ -249,31 +221,18 @@ export interface ReportOutcome {
 
 const look = 'vgpu-agent doctor';
 
-/** Throws a VgpuError (`usage`) before anything is looked at when FILE cannot be it, or when there is no one to ask. */
-export function checkReport(file: string, yes: boolean, context: CommandContext): void {
+/** Throws a VgpuError before the examination if FILE cannot be written, or if there is no terminal to ask on. */
+function checkReport(file: string, yes: boolean, context: CommandContext): void {
   if (!yes) requireSomeoneToAsk(context, `doctor --report ${file}`, look);
-  if (file === '') {
-    throw new VgpuError('--report "" names no file', {
-      kind: 'usage',
-      operation: 'write the report',
-      remedy: 'name a file, such as vgpu.tar.gz',
-    });
-  }
+  const unusable = (message: string, remedy: string): VgpuError =>
+    new VgpuError(message, { kind: 'usage', operation: 'write the report', path: file, remedy });
+  if (file === '') throw unusable('--report "" names no file', 'name a file, such as vgpu.tar.gz');
   if (existsSync(file)) throw alreadyThere(file);
   const directory = path.dirname(path.resolve(file));
-  if (existsSync(directory)) {
-    requireWritable(directory, file);
-    return;
+  if (!existsSync(directory)) {
+    const problem = `${path.dirname(file)} does not exist, so no report can be written there`;
+    throw unusable(problem, 'name a file in a directory that exists');
   }
-  throw new VgpuError(`${path.dirname(file)} does not exist, so no report can be written there`, {
-    kind: 'usage',
-    operation: 'write the report',
-    path: file,
-    remedy: 'name a file in a directory that exists',
-  });
-}
-
-function requireWritable(directory: string, file: string): void {
   try {
     accessSync(directory, constants.W_OK | constants.X_OK);
   } catch (cause) {
@@ -281,7 +240,7 @@ function requireWritable(directory: string, file: string): void {
   }
 }
 
-export async function report(
+async function report(
   file: string,
   yes: boolean,
   found: { readonly facts: DoctorFacts; readonly diagnosis: Diagnosis; readonly document: object },
@@ -302,9 +261,7 @@ export async function report(
   return { outcome: go ? 'written' : 'declined', path: file, files: listed };
 }
 
-// `doctor --trace`: asks, traces one start, and makes the document of it.
-
-export interface TraceOutcome {
+interface TraceOutcome {
   /** `not-possible`: `why` says what is in the way. */
   readonly outcome: 'traced' | 'not-possible' | 'declined';
   readonly why: string | null;
@@ -316,7 +273,7 @@ export interface TraceOutcome {
   readonly deaf: readonly { readonly pid: number; readonly program: string }[];
 }
 
-export async function traceStart(
+async function traceStart(
   work: DoctorWorkplace,
   { profile, timeoutMs }: { readonly profile: Profile; readonly timeoutMs: number | null },
   yes: boolean,
@@ -326,12 +283,12 @@ export async function traceStart(
     context.talk.pause();
     const now = serves === null ? '' : ` It serves requests now: ${oneLine(serves)}.`;
     const question = `Restart ${oneLine(unit)} twice, to trace one start and to put it back?${now}`;
-    return approved(context, 'doctor --trace', yes, question, 'vgpu-agent doctor');
+    return approved(context, 'doctor --trace', yes, question, look);
   };
   return trace(work, { profile, timeoutMs, signal: context.signal, approve, asks: !yes }, context.talk.emit);
 }
 
-export function traceOutcome(facts: TraceFacts | null): TraceOutcome | null {
+function traceOutcome(facts: TraceFacts | null): TraceOutcome | null {
   if (facts === null) return null;
   if (facts.kind === 'not-traced') {
     const outcome = facts.declined ? 'declined' : 'not-possible';

@@ -12,9 +12,6 @@ import type { LogFindings } from '../../verdict/log/findings.js';
 import { logVerdictText } from '../output/verdict-text.js';
 import { type CommandContext, examples, exitCodeForMode, type Outcome, type Run } from './common.js';
 
-/** Exactly this, without a frame: scripts read it. */
-export type ExplainLogDocument = LogVerdict;
-
 interface ExplainLogOptions {
   readonly profile: string;
 }
@@ -44,7 +41,7 @@ export function explainLogCommand(run: Run): Command {
 async function explain(file: string, name: string, context: CommandContext): Promise<Outcome> {
   const [{ loadProfile }, { explainLog }, { reasonClause }] = await Promise.all([
     import('../../profile/load.js'),
-    import('../../verdict/log/explain.js'),
+    import('../../verdict/log/judge.js'),
     import('../../verdict/advice.js'),
   ]);
   const profile = loadProfile(name);
@@ -60,7 +57,8 @@ async function explain(file: string, name: string, context: CommandContext): Pro
       stop();
     }
   });
-  const document: ExplainLogDocument = { mode, simulated, devices, reason, evidence };
+  // Without `schema` and `command`: scripts read exactly this.
+  const document: LogVerdict = { mode, simulated, devices, reason, evidence };
   const why = reason === null ? null : reasonClause(reason);
   return { exitCode: exitCodeForMode(mode), document, text: (style) => logVerdictText(document, style, why) };
 }

@@ -1,7 +1,6 @@
 /** `vgpu-agent host`: sets a machine up to serve its GPU, and undoes it. */
 import { BlockList, isIPv6 } from 'node:net';
 import { Command, InvalidArgumentError, Option } from 'commander';
-import type { Plan } from '../../contracts/plan.js';
 import {
   type HostDaemon,
   type HostDevice,
@@ -13,17 +12,17 @@ import { changeHost, type HostWorkplace, planHost } from '../../install/pipeline
 import { ExitCode, VgpuError } from '../../lib/errors.js';
 import { plural } from '../../lib/text.js';
 import { planText } from '../output/plan-text.js';
-import { approved, type CommandContext, examples, type Outcome, type Run, requireRoot } from './common.js';
-
-export interface HostChangeDocument {
-  readonly schema: 1;
-  readonly command: 'host install' | 'host uninstall';
-  readonly outcome: 'dry-run' | 'declined' | 'done';
-  readonly plan: Plan;
-  readonly changed: number;
-  /** `host install`: the daemon's own status afterwards; null: it was not asked. */
-  readonly daemon?: HostDaemon | null;
-}
+import {
+  approval,
+  type CommandContext,
+  changeDocument,
+  declined,
+  dryRun,
+  examples,
+  type Outcome,
+  type Run,
+  requireRoot,
+} from './common.js';
 
 interface HostOptions {
   readonly device?: HostDevice;
@@ -107,14 +106,14 @@ async function change(
   options: HostOptions,
   context: CommandContext,
 ): Promise<Outcome> {
-  const command = `host ${intent}` as const;
-  const [dryRun, yes] = [options.dryRun === true, options.yes === true];
-  if (!dryRun) requireRoot(context, command);
+  const command = `host ${intent}`;
+  const [isDry, yes] = [options.dryRun === true, options.yes === true];
+  if (!isDry) requireRoot(context, command);
   const { openHost } = await import('../../install/pipeline/serving-host.js');
   const { work, close } = await openHost();
   try {
     const { emit } = context.talk;
-    const asks = intent === 'install' && !dryRun && options.device === undefined;
+    const asks = intent === 'install' && !isDry && options.device === undefined;
     const request: ServingRequest = {
       device: options.device ?? (asks ? await askedDevice(work, yes, context) : null),
       listen: options.listen ?? null,
@@ -122,50 +121,17 @@ async function change(
       endSessions: options.endSessions === true,
       force: options.force === true,
     };
-    const document = (
-      outcome: HostChangeDocument['outcome'],
-      plan: Plan,
-      changed = 0,
-      daemon: HostDaemon | null = null,
-    ): HostChangeDocument => ({
-      ...{ schema: 1, command, outcome, plan, changed },
-      ...(intent === 'install' ? { daemon } : {}),
-    });
-    if (dryRun) {
-      const plan = await planHost(work, intent, request, emit);
-      return {
-        exitCode: ExitCode.done,
-        document: document('dry-run', plan),
-        text: (style) => planText(plan, style, { full: context.verbose }),
-      };
-    }
+    const unasked = intent === 'install' ? { daemon: null } : {};
+    if (isDry) return dryRun(command, await planHost(work, intent, request, emit), context, unasked);
     const question = intent === 'install' ? 'Change this?' : 'Remove it and restore what was here before?';
-    const result = await changeHost(
-      work,
-      {
-        intent,
-        request,
-        signal: context.signal,
-        asks: !yes,
-        approve: async (plan) => {
-          emit({ kind: 'plan', plan });
-          return approved(context, command, yes, question);
-        },
-      },
-      emit,
-    );
-    if (result.kind === 'declined') {
-      return {
-        exitCode: ExitCode.interrupted,
-        document: document('declined', result.plan),
-        text: () => 'nothing was changed',
-      };
-    }
+    const ask = approval(context, command, yes, () => question);
+    const result = await changeHost(work, { intent, request, signal: context.signal, ...ask }, emit);
+    if (result.kind === 'declined') return declined(command, result.plan, unasked);
     const { plan, applied } = result;
     const daemon = intent === 'install' ? await running(work) : null;
     return {
       exitCode: ExitCode.done,
-      document: document('done', plan, applied.changes, daemon),
+      document: changeDocument(command, 'done', plan, applied.changes, daemon === null ? {} : { daemon }),
       text: (style) => {
         const did = plural(applied.changes, 'change');
         const nothing = plan.changes.length === 0 ? planText(plan, style) : null;
@@ -197,7 +163,6 @@ function servesText({ version, devices }: HostDaemon, endpoint: string): string 
   return `vgpu-hostd ${version} serves ${names} at ${endpoint}`;
 }
 
-/** Null: a device is installed, or there is no terminal to ask on. */
 async function askedDevice(
   work: HostWorkplace,
   yes: boolean,

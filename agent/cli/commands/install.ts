@@ -1,10 +1,8 @@
 /** `vgpu-agent install`: installs, and prints the verdict. */
 
-import { Command, Option } from 'commander';
-import type { Plan } from '../../contracts/plan.js';
+import { type Command, Option } from 'commander';
 import type { Verdict } from '../../contracts/verdict.js';
-import type { RestartOutcome } from '../../install/apply/effects.js';
-import { chooseOne } from '../../install/pipeline/choose.js';
+import { type Choice, chooseOne } from '../../install/pipeline/choose.js';
 import { type InstallResult, inspectAndPlan, install } from '../../install/pipeline/install.js';
 import { ExitCode } from '../../lib/errors.js';
 import { plural } from '../../lib/text.js';
@@ -12,38 +10,27 @@ import { choiceOf } from '../../profile/instance.js';
 import { planQuestion, planText } from '../output/plan-text.js';
 import { verdictText } from '../output/verdict-text.js';
 import {
-  approved,
+  approval,
   type CommandContext,
+  changeDocument,
   computeHelp,
+  declined,
+  dryRun,
   endpoint,
   examples,
   exitCodeForMode,
   hostHelp,
   namedHosts,
   type Outcome,
-  profileHelp,
   type Run,
   requireRoot,
   seconds,
-  unitHelp,
-  unitName,
+  serviceCommand,
   unreachableHelp,
   withWorkplace,
 } from './common.js';
 
-export interface InstallDocument {
-  readonly schema: 1;
-  readonly command: 'install';
-  readonly outcome: 'dry-run' | 'declined' | 'done' | 'rolled-back';
-  readonly plan: Plan;
-  readonly changed: number;
-  readonly restart: RestartOutcome;
-  readonly verdict: Verdict | null;
-}
-
-interface InstallOptions {
-  readonly profile?: string;
-  readonly unit?: string;
+interface InstallOptions extends Choice {
   readonly host?: readonly string[];
   readonly dryRun?: true;
   readonly yes?: true;
@@ -57,10 +44,7 @@ interface InstallOptions {
 }
 
 export function installCommand(run: Run): Command {
-  return new Command('install')
-    .description('give a service the GPU of the host, and verify it')
-    .option('-p, --profile <name>', profileHelp)
-    .option('-u, --unit <service>', unitHelp, unitName)
+  return serviceCommand('install', 'give a service the GPU of the host, and verify it')
     .option('--host <address>', hostHelp, endpoint)
     .option('-n, --dry-run', 'show what would change, and change nothing')
     .option('-y, --yes', 'do not ask')
@@ -108,8 +92,8 @@ export function installCommand(run: Run): Command {
 async function installOutcome(options: InstallOptions, context: CommandContext): Promise<Outcome> {
   return withWorkplace(async (work) => {
     const profile = await chooseOne(work, options);
-    const dryRun = options.dryRun === true;
-    if (!dryRun) requireRoot(context, 'install');
+    const isDry = options.dryRun === true;
+    if (!isDry) requireRoot(context, 'install');
     const request = {
       profile,
       host: namedHosts(options.host),
@@ -119,10 +103,8 @@ async function installOutcome(options: InstallOptions, context: CommandContext):
       service: options.service ?? null,
     };
     const { emit } = context.talk;
-    if (dryRun) {
-      const { plan } = await inspectAndPlan(work, request, emit);
-      return dryRunOutcome(plan, context.verbose);
-    }
+    if (isDry) return dryRun('install', (await inspectAndPlan(work, request, emit)).plan, context, unjudged);
+    const yes = options.yes === true;
     const result = await install(
       work,
       {
@@ -131,11 +113,7 @@ async function installOutcome(options: InstallOptions, context: CommandContext):
         timeoutMs: options.timeout === undefined ? null : options.timeout * 1000,
         compute: options.compute === true,
         signal: context.signal,
-        asks: options.yes !== true,
-        approve: async (plan) => {
-          emit({ kind: 'plan', plan });
-          return approved(context, 'install', options.yes === true, planQuestion('Change this', plan));
-        },
+        ...approval(context, 'install', yes, (plan) => planQuestion('Change this', plan)),
       },
       emit,
     );
@@ -143,31 +121,22 @@ async function installOutcome(options: InstallOptions, context: CommandContext):
   });
 }
 
-function dryRunOutcome(plan: Plan, full: boolean): Outcome {
-  return {
-    exitCode: ExitCode.done,
-    document: documentOf('dry-run', plan, 0, { kind: 'not-planned' }, null),
-    text: (style) => planText(plan, style, { full }),
-  };
-}
+const notRestarted = { kind: 'not-planned' } as const;
+const unjudged = { restart: notRestarted, verdict: null };
 
 function outcomeOf(result: InstallResult): Outcome {
-  const notRestarted: RestartOutcome = { kind: 'not-planned' };
   switch (result.kind) {
     case 'declined':
-      return {
-        exitCode: ExitCode.interrupted,
-        document: documentOf('declined', result.plan, 0, notRestarted, null),
-        text: () => 'nothing was changed',
-      };
+      return declined('install', result.plan, unjudged);
     case 'rolled-back': {
       // The verdict's next command does not apply, because the installation was undone.
       const { profile, endpoint: host, unit } = result.plan;
       const next = `sudo vgpu-agent install ${choiceOf({ name: profile, unit })} --host ${host}`;
       const verdict: Verdict = { ...result.verdict, next };
+      const more = { restart: notRestarted, verdict };
       return {
         exitCode: ExitCode.rolledBack,
-        document: documentOf('rolled-back', result.plan, 0, notRestarted, verdict),
+        document: changeDocument('install', 'rolled-back', result.plan, 0, more),
         text: (style) =>
           [
             verdictText({ ...verdict, next: null }, style),
@@ -179,32 +148,20 @@ function outcomeOf(result: InstallResult): Outcome {
     }
     case 'done': {
       const { plan, applied, verdict } = result;
+      const more = { restart: applied.restart, verdict };
       return {
         exitCode: verdict === null ? ExitCode.done : exitCodeForMode(verdict.mode),
-        document: documentOf('done', plan, applied.changes, applied.restart, verdict),
+        document: changeDocument('install', 'done', plan, applied.changes, more),
         text: (style) => {
+          const installed = `installed (${plural(applied.changes, 'change')})`;
           // An empty plan is not shown, but its warnings are.
-          const did =
-            plan.changes.length === 0
-              ? planText(plan, style)
-              : `installed (${plural(applied.changes, 'change')})`;
+          const did = plan.changes.length === 0 ? planText(plan, style) : installed;
           if (verdict !== null) return `${verdictText(verdict, style)}\n\n${did}`;
-          return plan.changes.length === 0
-            ? did
-            : `${did}; it applies from the next start of ${plan.unit}:\n` +
-                `  systemctl restart ${plan.unit} && vgpu-agent verify`;
+          if (plan.changes.length === 0) return did;
+          const later = `systemctl restart ${plan.unit} && vgpu-agent verify`;
+          return `${did}; it applies from the next start of ${plan.unit}:\n  ${later}`;
         },
       };
     }
   }
-}
-
-function documentOf(
-  outcome: InstallDocument['outcome'],
-  plan: Plan,
-  changed: number,
-  restart: RestartOutcome,
-  verdict: Verdict | null,
-): InstallDocument {
-  return { schema: 1, command: 'install', outcome, plan, changed, restart, verdict };
 }

@@ -1,26 +1,16 @@
 /** `vgpu-agent logs`: the entries of the agent and of the consumer, in one order. */
 import { spawn } from 'node:child_process';
-import { Command, InvalidArgumentError } from 'commander';
-import { chooseAll } from '../../install/pipeline/choose.js';
+import { type Command, InvalidArgumentError } from 'commander';
+import { type Choice, chooseAll } from '../../install/pipeline/choose.js';
 import type { Workplace } from '../../install/pipeline/workplace.js';
 import { ExitCode, VgpuError } from '../../lib/errors.js';
 import { agentUnit } from '../../lib/paths.js';
 import { toolEnvironment } from '../../lib/run-command.js';
 import { systemJournalReadable } from '../../systemd/journal-reader.js';
 import { logNamespace } from '../../systemd/unit-facts.js';
-import {
-  type CommandContext,
-  examples,
-  type Outcome,
-  profileHelp,
-  type Run,
-  unitHelp,
-  unitName,
-} from './common.js';
+import { type CommandContext, examples, type Outcome, type Run, serviceCommand } from './common.js';
 
-interface LogsOptions {
-  readonly profile?: string;
-  readonly unit?: string;
+interface LogsOptions extends Choice {
   readonly follow?: true;
   readonly lines: string;
   readonly since?: string;
@@ -29,10 +19,7 @@ interface LogsOptions {
 
 export function logsCommand(run: Run): Command {
   return (
-    new Command('logs')
-      .description('show the journal of the agent and of its services together')
-      .option('-p, --profile <name>', profileHelp)
-      .option('-u, --unit <service>', unitHelp, unitName)
+    serviceCommand('logs', 'show the journal of the agent and of its services together')
       .option('-f, --follow', 'keep showing new entries')
       .option('-n, --lines <number>', 'this many of the last entries, or all', lines, '100')
       .option('--since <time>', 'entries since this time, in the format of journalctl(1)')
@@ -57,7 +44,12 @@ function lines(value: string): string {
 }
 
 async function logs(options: LogsOptions, context: CommandContext): Promise<Outcome> {
-  if (!systemJournalReadable()) throw notAllowed();
+  if (!systemJournalReadable())
+    throw new VgpuError('this user may not read the system journal', {
+      kind: 'refused',
+      operation: 'show the journal',
+      remedy: 'sudo vgpu-agent logs, or become a member of the group systemd-journal',
+    });
   const { openWorkplace } = await import('../../install/pipeline/open-workplace.js');
   const { work, close } = openWorkplace();
   const { units, namespaces } = await placesOf(work, options).finally(close);
@@ -85,8 +77,7 @@ async function logs(options: LogsOptions, context: CommandContext): Promise<Outc
     child.on('error', (cause) => reject(cannotRun(cause)));
     child.on('close', (status) => resolve(status ?? 0));
   });
-  if (context.signal.aborted) return { exitCode: ExitCode.done, document: null, text: () => '' };
-  if (code !== 0) throw journalctlFailed(code, options.since);
+  if (code !== 0 && !context.signal.aborted) throw journalctlFailed(code, options.since);
   return { exitCode: ExitCode.done, document: null, text: () => '' };
 }
 
@@ -98,14 +89,6 @@ async function placesOf(
   // Without the bus the system's own journal is shown.
   const asked = units.map((unit) => work.unit(unit).then(logNamespace, () => ''));
   return { units, namespaces: (await Promise.all(asked)).some((namespace) => namespace !== '') };
-}
-
-function notAllowed(): VgpuError {
-  return new VgpuError('this user may not read the system journal', {
-    kind: 'refused',
-    operation: 'show the journal',
-    remedy: 'sudo vgpu-agent logs, or become a member of the group systemd-journal',
-  });
 }
 
 /** journalctl has printed its reason to the same standard error. */

@@ -1,7 +1,6 @@
 /** `vgpu-agent plan`: what install would change. Changes nothing, needs no root where it can read. */
-import { Command } from 'commander';
-import type { Plan } from '../../contracts/plan.js';
-import { chooseOne } from '../../install/pipeline/choose.js';
+import type { Command } from 'commander';
+import { type Choice, chooseOne } from '../../install/pipeline/choose.js';
 import { ExitCode } from '../../lib/errors.js';
 import { planText } from '../output/plan-text.js';
 import {
@@ -11,23 +10,13 @@ import {
   hostHelp,
   namedHosts,
   type Outcome,
-  profileHelp,
   type Run,
-  unitHelp,
-  unitName,
+  serviceCommand,
   unreachableHelp,
   withWorkplace,
 } from './common.js';
 
-export interface PlanDocument {
-  readonly schema: 1;
-  readonly command: 'plan';
-  readonly plan: Plan;
-}
-
-interface PlanOptions {
-  readonly profile?: string;
-  readonly unit?: string;
+interface PlanOptions extends Choice {
   readonly host?: readonly string[];
   readonly restart: boolean;
   readonly force?: true;
@@ -35,10 +24,7 @@ interface PlanOptions {
 }
 
 export function planCommand(run: Run): Command {
-  return new Command('plan')
-    .description('show what install would change')
-    .option('-p, --profile <name>', profileHelp)
-    .option('-u, --unit <service>', unitHelp, unitName)
+  return serviceCommand('plan', 'show what install would change')
     .option('--host <address>', hostHelp, endpoint)
     .option('--no-restart', 'plan without restarting the service')
     .option('--force', 'plan even if a real GPU works here')
@@ -67,10 +53,9 @@ async function plan(options: PlanOptions, context: CommandContext): Promise<Outc
       allowUnreachable: options.allowUnreachableHost === true,
       restart: options.restart,
     });
-    const document: PlanDocument = { schema: 1, command: 'plan', plan: made };
     return {
       exitCode: made.kind === 'refused' ? ExitCode.refused : ExitCode.done,
-      document,
+      document: { schema: 1, command: 'plan', plan: made },
       text: (style) => planText(made, style, { full: context.verbose }),
     };
   });

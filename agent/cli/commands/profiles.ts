@@ -7,25 +7,6 @@ import { oneLine, type Style, wrap } from '../../lib/text.js';
 import { listProfiles, loadProfile, type ProfileName } from '../../profile/load.js';
 import { examples, type Outcome, type Run } from './common.js';
 
-export interface ProfilesDocument {
-  readonly schema: 1;
-  readonly command: 'profiles';
-  readonly profiles: readonly ListedProfile[];
-}
-
-export interface ListedProfile {
-  readonly name: string;
-  readonly path: string;
-  /** `administrator`: in /etc/vgpu-agent/profiles, where one counts before the shipped one of its name. */
-  readonly from: 'administrator' | 'shipped';
-  /** Null, as is `description`, when the file is none that fits: `problem` says why. */
-  readonly unit: string | null;
-  readonly description: string | null;
-  readonly problem: string | null;
-  /** The parts of it that never ran with the real service; null: all ran, or nothing is said. */
-  readonly notRun: string | null;
-}
-
 export function profilesCommand(run: Run): Command {
   return new Command('profiles')
     .description('list the profiles, and where each comes from')
@@ -42,10 +23,9 @@ export function profilesCommand(run: Run): Command {
 
 function profiles(namesOnly: boolean): Outcome {
   const found = listProfiles().map(listed);
-  const document: ProfilesDocument = { schema: 1, command: 'profiles', profiles: found };
   return {
     exitCode: ExitCode.done,
-    document,
+    document: { schema: 1, command: 'profiles', profiles: found },
     text: (style) =>
       namesOnly
         ? found.map(({ name }) => name).join('\n')
@@ -53,19 +33,20 @@ function profiles(namesOnly: boolean): Outcome {
   };
 }
 
-function listed({ name, path: file }: ProfileName): ListedProfile {
-  const from = path.dirname(file) === userProfiles ? 'administrator' : 'shipped';
+/** Of a file that does not fit, `problem` says why. */
+function listed({ name, path: file }: ProfileName) {
+  const place = { name, path: file, from: path.dirname(file) === userProfiles ? 'administrator' : 'shipped' };
   try {
     const { unit, description, notRun = null } = loadProfile(name);
-    return { name, path: file, from, unit, description, problem: null, notRun };
+    return { ...place, unit, description, problem: null, notRun };
   } catch (error) {
     if (!(error instanceof VgpuError)) throw error;
-    return { name, path: file, from, unit: null, description: null, problem: error.message, notRun: null };
+    return { ...place, unit: null, description: null, problem: error.message, notRun: null };
   }
 }
 
 function profileText(
-  { name, path: file, from, unit, description, problem, notRun }: ListedProfile,
+  { name, path: file, from, unit, description, problem, notRun }: ReturnType<typeof listed>,
   style: Style,
 ): string {
   const said = problem === null ? (description ?? '') : `${style.bad('cannot be read')}: ${oneLine(problem)}`;

@@ -1,15 +1,9 @@
 /** `vgpu-agent run -- COMMAND`: one command with the GPU of the host, as the calling user, with nothing installed. */
 import { Command } from 'commander';
-import type { Borrowed } from '../../guest/shim/borrow.js';
 import { ExitCode, VgpuError } from '../../lib/errors.js';
 import { handOver } from '../../lib/hand-over.js';
 import { genericProfile } from '../../profile/instance.js';
 import { endpoint, examples, hostHelp, namedHosts, type Outcome, type Run, seconds } from './common.js';
-
-export interface RunDocument extends Borrowed {
-  readonly schema: 1;
-  readonly command: 'run';
-}
 
 interface RunOptions {
   readonly host?: readonly string[];
@@ -55,26 +49,13 @@ async function runOne([file, ...args]: readonly string[], options: RunOptions): 
     profile: loadProfile(genericProfile),
     timeoutMs: options.timeout * 1000,
   });
-  if (file === undefined) return printed(borrowed);
-  const end = await handOver([file, ...args], { ...process.env, ...borrowed.environment });
-  return {
-    exitCode: ExitCode.done,
-    ended: end,
-    document: null,
-    text: () => '',
-  };
-}
-
-function printed(borrowed: Borrowed): Outcome {
-  const document: RunDocument = { schema: 1, command: 'run', ...borrowed };
-  return {
-    exitCode: ExitCode.done,
-    document,
-    text: () =>
-      Object.entries(borrowed.environment)
-        .map(([name, value]) => `${name}=${value}`)
-        .join('\n'),
-  };
+  const lines = Object.entries(borrowed.environment).map(([name, value]) => `${name}=${value}`);
+  if (file === undefined) {
+    const document = { schema: 1, command: 'run', ...borrowed };
+    return { exitCode: ExitCode.done, document, text: () => lines.join('\n') };
+  }
+  const ended = await handOver([file, ...args], { ...process.env, ...borrowed.environment });
+  return { exitCode: ExitCode.done, ended, document: null, text: () => '' };
 }
 
 function usage(message: string, remedy: string): VgpuError {

@@ -1,8 +1,6 @@
 /** `vgpu-agent setup`: the wizard. Examines the machine, asks for the rest, and runs `install`. */
 import { Command } from 'commander';
-import type { Plan } from '../../contracts/plan.js';
 import type { Verdict } from '../../contracts/verdict.js';
-import type { RestartOutcome } from '../../install/apply/effects.js';
 import { type InstallResult, install } from '../../install/pipeline/install.js';
 import type { DoctorWorkplace, Workplace } from '../../install/pipeline/workplace.js';
 import { ExitCode, VgpuError } from '../../lib/errors.js';
@@ -17,6 +15,8 @@ import { type FindOutEffects, findHosts, findOut, hostCandidates } from '../wiza
 import { type Ask, type Decision, goQuestion, yes } from '../wizard/questions.js';
 import {
   type CommandContext,
+  changeDocument,
+  declined,
   examples,
   exitCodeForMode,
   type Outcome,
@@ -24,17 +24,6 @@ import {
   requireRoot,
   withWorkplace,
 } from './common.js';
-
-export interface SetupDocument {
-  readonly schema: 1;
-  readonly command: 'setup';
-  readonly outcome: 'declined' | 'done';
-  readonly commandLine: string;
-  readonly plan: Plan;
-  readonly changed: number;
-  readonly restart: RestartOutcome;
-  readonly verdict: Verdict | null;
-}
 
 const hostQuestionMs = 3_000;
 /** Time that the doctor waits for the service's log; short, because `install` has waited already. */
@@ -174,16 +163,14 @@ function outcomeOf(result: InstallResult, decision: Decision, diagnosis: Diagnos
   const same = commandLine(decision);
   const again = `the same without questions:\n  ${same}`;
   if (result.kind !== 'done') {
-    return {
-      exitCode: ExitCode.interrupted,
-      document: documentOf('declined', same, result.plan, 0, { kind: 'not-planned' }, null),
-      text: () => `nothing was changed; ${again}`,
-    };
+    const unjudged = { commandLine: same, restart: { kind: 'not-planned' }, verdict: null };
+    return declined('setup', result.plan, unjudged, `; ${again}`);
   }
   const { plan, applied, verdict } = result;
+  const more = { commandLine: same, restart: applied.restart, verdict };
   return {
     exitCode: verdict === null ? ExitCode.done : exitCodeForMode(verdict.mode),
-    document: documentOf('done', same, plan, applied.changes, applied.restart, verdict),
+    document: changeDocument('setup', 'done', plan, applied.changes, more),
     text: (style) =>
       [
         ...(verdict === null ? [] : [verdictText(verdict, style, { doctor: diagnosis === null }), '']),
@@ -218,15 +205,4 @@ function whatNow(verdict: Verdict | null, style: Style): string {
     '  vgpu-agent status           what is installed, and what has changed since',
     '  sudo vgpu-agent uninstall   everything as it was before',
   ].join('\n');
-}
-
-function documentOf(
-  outcome: SetupDocument['outcome'],
-  same: string,
-  plan: Plan,
-  changed: number,
-  restart: RestartOutcome,
-  verdict: Verdict | null,
-): SetupDocument {
-  return { schema: 1, command: 'setup', outcome, commandLine: same, plan, changed, restart, verdict };
 }

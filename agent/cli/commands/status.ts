@@ -4,7 +4,7 @@
  */
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
-import { Command, Option } from 'commander';
+import { type Command, Option } from 'commander';
 import type { Verdict } from '../../contracts/verdict.js';
 import type { StatusView } from '../../contracts/views.js';
 import { type Choice, chooseAll, chooseOne } from '../../install/pipeline/choose.js';
@@ -16,7 +16,7 @@ import { agentUnit, packageRoot } from '../../lib/paths.js';
 import { schemaCheck } from '../../lib/schema.js';
 import { modeText, oneLine } from '../../lib/text.js';
 import type { Profile } from '../../profile/types.js';
-import { type AgentClient, findAgent, nullWhenBusy } from '../../systemd/agent-client.js';
+import { type AgentClient, askAgent, findAgent } from '../../systemd/agent-client.js';
 import { BusError } from '../../systemd/connection.js';
 import { text as textOf } from '../../systemd/properties.js';
 import { statusText } from '../output/status-text.js';
@@ -25,11 +25,9 @@ import {
   examples,
   exitCodeForMode,
   type Outcome,
-  profileHelp,
   type Run,
-  unitHelp,
-  unitName,
-  withWorkplaceToLook,
+  serviceCommand,
+  withWorkplace,
 } from './common.js';
 
 export interface StatusDocument extends StatusView {
@@ -42,18 +40,14 @@ const consumerMs = 2_000;
 /** The limit while the service makes its own verdict: on a slow machine both verdicts are slow. */
 const besideServiceMs = 10_000;
 
-interface StatusOptions {
-  readonly profile?: string;
-  readonly unit?: string;
+interface StatusOptions extends Choice {
   readonly watch?: true;
   readonly fresh?: true;
 }
 
 export function statusCommand(run: Run): Command {
-  return new Command('status')
-    .description('show what is installed, what has drifted, and whether the service uses the GPU')
-    .option('-p, --profile <name>', profileHelp)
-    .option('-u, --unit <service>', unitHelp, unitName)
+  const description = 'show what is installed, what has drifted, and whether the service uses the GPU';
+  return serviceCommand('status', description)
     .option('-w, --watch', "print a line now and at each event of the agent's service")
     .addOption(
       new Option('--fresh', "inspect the machine even if the agent's service runs").conflicts('watch'),
@@ -75,30 +69,27 @@ async function status(options: StatusOptions, context: CommandContext): Promise<
   if (options.watch === true) return watchStatus(context, options);
   const told = options.fresh === true ? null : await serviceStatus(options);
   if (told !== null) {
-    const known = context.isRoot ? await judgedAll(told, context) : told;
-    return {
-      exitCode: exitCodeOf(known),
-      document: known,
-      text: (style) => statusText(known, style),
-    };
+    return outcomeOf(context.isRoot ? await judgedAll(told, context) : told);
   }
-  return withWorkplaceToLook(context.talk, async (work) => {
+  return withWorkplace(async (work) => {
     const [first, ...others] = await chooseAll(work, options);
     if (first === undefined)
       throw new VgpuError('no consumer to look at', { kind: 'internal', operation: 'status' });
     const views: [StatusView, ...StatusView[]] = [await look(work, first, context)];
     for (const profile of others) views.push(await look(work, profile, context));
-    const view = allInOne(views);
-    const document: StatusDocument = { schema: 1, command: 'status', ...view };
-    return { exitCode: exitCodeOf(view), document, text: (style) => statusText(view, style) };
-  });
+    return outcomeOf({ schema: 1, command: 'status', ...allInOne(views) });
+  }, context.talk);
+}
+
+function outcomeOf(document: StatusDocument): Outcome {
+  return { exitCode: exitCodeOf(document), document, text: (style) => statusText(document, style) };
 }
 
 /** The service judges a start seconds after it has settled: until then the verdict is our own. */
 async function judgedAll(told: StatusDocument, context: CommandContext): Promise<StatusDocument> {
   const names = unjudged(told);
   if (names.length === 0) return told;
-  return withWorkplaceToLook(context.talk, async (work) => {
+  return withWorkplace(async (work) => {
     let known = told;
     for (const unit of names) {
       const profile = await chooseOne(work, { unit });
@@ -106,7 +97,7 @@ async function judgedAll(told: StatusDocument, context: CommandContext): Promise
       known = { ...known, ...withVerdictOf(known, unit, verdict) };
     }
     return known;
-  });
+  }, context.talk);
 }
 
 async function look(
@@ -140,7 +131,6 @@ async function look(
   return statusView(profile, facts, plan, verdict);
 }
 
-/** With several consumers the worst verdict decides. */
 function exitCodeOf(view: StatusView): ExitCode {
   if (view.installed === null) return ExitCode.done;
   const codes = view.consumers.map(({ verdict }) =>
@@ -153,17 +143,9 @@ function exitCodeOf(view: StatusView): ExitCode {
   return worst ?? ExitCode.done;
 }
 
-// `status` from the service: what it knows already, and what it tells from now on.
-
 /** Null: the service does not run, has not looked yet, or does not look after this consumer. */
-export async function serviceStatus(choice: Choice): Promise<StatusDocument | null> {
-  const agent = await findAgent().catch(nullWhenBusy);
-  if (agent === null) return null;
-  try {
-    return await documentOf(agent, choice);
-  } finally {
-    agent.close();
-  }
+function serviceStatus(choice: Choice): Promise<StatusDocument | null> {
+  return askAgent((agent) => documentOf(agent, choice));
 }
 
 async function documentOf(agent: AgentClient, choice: Choice): Promise<StatusDocument | null> {
@@ -174,20 +156,18 @@ async function documentOf(agent: AgentClient, choice: Choice): Promise<StatusDoc
 }
 
 /** Has the service judge again. Null: it does not run, or does not look after this unit. */
-export async function serviceVerdict(unit: string): Promise<Verdict | null> {
-  const agent = await findAgent().catch(nullWhenBusy);
-  if (agent === null) return null;
-  try {
-    if ((await documentOf(agent, { unit })) === null) return null;
-    await agent.verify();
-    return (await documentOf(agent, { unit }))?.verdict ?? null;
-  } catch (error) {
-    // It ended while it was asked, or may not be asked.
-    if (error instanceof BusError || error instanceof VgpuError) return null;
-    throw error;
-  } finally {
-    agent.close();
-  }
+export function serviceVerdict(unit: string): Promise<Verdict | null> {
+  return askAgent(async (agent) => {
+    try {
+      if ((await documentOf(agent, { unit })) === null) return null;
+      await agent.verify();
+      return (await documentOf(agent, { unit }))?.verdict ?? null;
+    } catch (error) {
+      // The service ended meanwhile, or this user may not call it.
+      if (error instanceof BusError || error instanceof VgpuError) return null;
+      throw error;
+    }
+  });
 }
 
 /** Null: the service has not looked yet, or is of another version and says it in another way. */
@@ -230,7 +210,7 @@ function notInstalled({ profile, unit }: Choice): VgpuError {
 }
 
 /** Ends when the service goes, a person stops it, or the consumer is no longer installed. */
-export async function watchStatus(context: CommandContext, choice: Choice): Promise<Outcome> {
+async function watchStatus(context: CommandContext, choice: Choice): Promise<Outcome> {
   const agent = await findAgent();
   if (agent === null) {
     throw new VgpuError('the service does not run, so there is nothing to follow', {
@@ -266,24 +246,19 @@ export async function watchStatus(context: CommandContext, choice: Choice): Prom
 }
 
 function lineOf(event: string, { consumers, service, host }: StatusView): string {
-  const said = consumers.map((one) => {
-    const { verdict, drift, unit } = one;
+  const parts = consumers.flatMap(({ verdict, drift, unit }) => {
     const mode = verdict === null ? 'no verdict yet' : modeText(verdict);
-    const changed = drift.map(({ change }) => change).join(', ');
-    const text = listed([mode, verdict?.reason ?? '', changed === '' ? '' : `drift: ${changed}`]);
-    return consumers.length === 1 ? text : `${unit.name}: ${text}`;
+    const changed = drift.length === 0 ? '' : `drift: ${drift.map(({ change }) => change).join(', ')}`;
+    const said = [mode, verdict?.reason ?? '', changed].filter((part) => part !== '').join('; ');
+    return consumers.length === 1 ? said : `${unit.name}: ${said}`;
   });
-  const parts = [
-    ...said,
-    service === undefined || service === null ? '' : service.state,
+  const all = [
+    ...parts,
+    service?.state ?? '',
     host.answer.kind === 'unreachable' ? `host: ${host.answer.message}` : '',
     service?.problem ?? '',
   ];
-  return oneLine(`${new Date().toISOString()} ${event}: ${listed(parts)}`);
-}
-
-function listed(parts: readonly string[]): string {
-  return parts.filter((part) => part !== '').join('; ');
+  return oneLine(`${new Date().toISOString()} ${event}: ${all.filter((part) => part !== '').join('; ')}`);
 }
 
 // The output of `status --json`, as docs/json describes it: the service answers with the same document.

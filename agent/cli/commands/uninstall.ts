@@ -1,8 +1,6 @@
 /** `vgpu-agent uninstall`: restores the state before install. */
-import { Command, Option } from 'commander';
-import type { Plan } from '../../contracts/plan.js';
-import type { RestartOutcome } from '../../install/apply/effects.js';
-import { chooseAll, chooseOne } from '../../install/pipeline/choose.js';
+import { type Command, Option } from 'commander';
+import { type Choice, chooseAll, chooseOne } from '../../install/pipeline/choose.js';
 import { planUninstall, uninstall } from '../../install/pipeline/uninstall.js';
 import type { ReadyPlan, Workplace } from '../../install/pipeline/workplace.js';
 import { ExitCode, VgpuError } from '../../lib/errors.js';
@@ -10,30 +8,20 @@ import { plural } from '../../lib/text.js';
 import type { Profile } from '../../profile/types.js';
 import { planQuestion, planText } from '../output/plan-text.js';
 import {
-  approved,
+  approval,
   type CommandContext,
+  changeDocument,
+  declined,
+  dryRun,
   examples,
   type Outcome,
-  profileHelp,
   type Run,
   requireRoot,
-  unitHelp,
-  unitName,
+  serviceCommand,
   withWorkplace,
 } from './common.js';
 
-export interface UninstallDocument {
-  readonly schema: 1;
-  readonly command: 'uninstall';
-  readonly outcome: 'dry-run' | 'declined' | 'done';
-  readonly plan: Plan;
-  readonly changed: number;
-  readonly restart: RestartOutcome;
-}
-
-interface UninstallOptions {
-  readonly profile?: string;
-  readonly unit?: string;
+interface UninstallOptions extends Choice {
   readonly all?: true;
   readonly dryRun?: true;
   readonly yes?: true;
@@ -41,10 +29,7 @@ interface UninstallOptions {
 }
 
 export function uninstallCommand(run: Run): Command {
-  return new Command('uninstall')
-    .description('remove what install added, and restore the former files byte for byte')
-    .option('-p, --profile <name>', profileHelp)
-    .option('-u, --unit <service>', unitHelp, unitName)
+  return serviceCommand('uninstall', 'remove what install added, and restore the former files byte for byte')
     .addOption(
       new Option('--all', 'every service that vgpu-agent gave the GPU').conflicts(['profile', 'unit']),
     )
@@ -95,56 +80,33 @@ function inOne(outcomes: readonly Outcome[]): Outcome {
   };
 }
 
+const notRestarted = { restart: { kind: 'not-planned' } };
+
 async function takeAway(
   work: Workplace,
   profile: Profile,
-  options: UninstallOptions,
+  { restart, dryRun: isDry, yes }: UninstallOptions,
   context: CommandContext,
 ): Promise<Outcome> {
-  const { emit } = context.talk;
-  const { restart } = options;
-  if (options.dryRun === true) {
-    const plan = await planUninstall(work, { profile, restart }, emit);
-    return {
-      exitCode: ExitCode.done,
-      document: documentOf('dry-run', plan, 0, { kind: 'not-planned' }),
-      text: (style) => planText(plan, style, { full: context.verbose }),
-    };
+  const { signal, talk } = context;
+  if (isDry === true) {
+    const plan = await planUninstall(work, { profile, restart }, talk.emit);
+    return dryRun('uninstall', plan, context, notRestarted);
   }
-  const result = await uninstall(
-    work,
-    {
-      profile,
-      restart,
-      signal: context.signal,
-      asks: options.yes !== true,
-      approve: async (plan) => {
-        emit({ kind: 'plan', plan });
-        return approved(context, 'uninstall', options.yes === true, planQuestion('Uninstall', plan));
-      },
-    },
-    emit,
-  );
-  if (result.kind === 'declined') {
-    return {
-      exitCode: ExitCode.interrupted,
-      document: documentOf('declined', result.plan, 0, { kind: 'not-planned' }),
-      text: () => 'nothing was changed',
-    };
-  }
+  const ask = approval(context, 'uninstall', yes === true, (plan) => planQuestion('Uninstall', plan));
+  const result = await uninstall(work, { profile, restart, signal, ...ask }, talk.emit);
+  if (result.kind === 'declined') return declined('uninstall', result.plan, notRestarted);
   const { plan, applied } = result;
   return {
     exitCode: ExitCode.done,
-    document: documentOf('done', plan, applied.changes, applied.restart),
-    text: (style) =>
-      plan.changes.length === 0
-        ? [planText(plan, style), ...nothingInstalled(plan)].join('\n')
-        : `uninstalled (${plural(applied.changes, 'change')}); ${whatIsLeft(plan)}`,
+    document: changeDocument('uninstall', 'done', plan, applied.changes, { restart: applied.restart }),
+    text: (style) => {
+      if (plan.changes.length > 0)
+        return `uninstalled (${plural(applied.changes, 'change')}); ${whatIsLeft(plan)}`;
+      const nothing = plan.consumers.length === 0 ? `\nnothing is installed for ${plan.unit}` : '';
+      return planText(plan, style) + nothing;
+    },
   };
-}
-
-function nothingInstalled({ consumers, unit }: ReadyPlan): readonly string[] {
-  return consumers.length === 0 ? [`nothing is installed for ${unit}`] : [];
 }
 
 function whatIsLeft({ consumers, unit, warnings }: ReadyPlan): string {
@@ -152,13 +114,4 @@ function whatIsLeft({ consumers, unit, warnings }: ReadyPlan): string {
   if (consumers.length === 0) return `${but}everything is as it was before install`;
   const others = consumers.map((one) => one.unit).join(' and ');
   return `${but}${unit} is as it was before install; ${others} ${consumers.length === 1 ? 'keeps' : 'keep'} the GPU`;
-}
-
-function documentOf(
-  outcome: UninstallDocument['outcome'],
-  plan: Plan,
-  changed: number,
-  restart: RestartOutcome,
-): UninstallDocument {
-  return { schema: 1, command: 'uninstall', outcome, plan, changed, restart };
 }

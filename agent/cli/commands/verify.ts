@@ -2,7 +2,7 @@
  * `vgpu-agent verify`: the verdict about the start that the service is in now. Restarts nothing, but for a service that
  * a killed `doctor --trace` left with the tracer.
  */
-import { Command } from 'commander';
+import type { Command } from 'commander';
 import type { Emit } from '../../contracts/events.js';
 import type { Verdict } from '../../contracts/verdict.js';
 import { type Choice, chooseOne } from '../../install/pipeline/choose.js';
@@ -15,34 +15,22 @@ import {
   examples,
   exitCodeForMode,
   type Outcome,
-  profileHelp,
   type Run,
   requireRoot,
   seconds,
-  unitHelp,
-  unitName,
-  withWorkplaceToLook,
+  serviceCommand,
+  withWorkplace,
 } from './common.js';
 import { serviceVerdict } from './status.js';
 
-export interface VerifyDocument {
-  readonly schema: 1;
-  readonly command: 'verify';
-  readonly verdict: Verdict;
-}
-
-interface VerifyOptions {
-  readonly profile?: string;
-  readonly unit?: string;
+interface VerifyOptions extends Choice {
   readonly timeout?: number;
   readonly compute?: true;
 }
 
 export function verifyCommand(run: Run): Command {
-  return new Command('verify')
-    .description('verify that the service uses the GPU, from its log, its processes and a probe')
-    .option('-p, --profile <name>', profileHelp)
-    .option('-u, --unit <service>', unitHelp, unitName)
+  const description = 'verify that the service uses the GPU, from its log, its processes and a probe';
+  return serviceCommand('verify', description)
     .option('--timeout <seconds>', 'wait at most this long (default: that of the profile)', seconds)
     .option('--compute', computeHelp)
     .addHelpText(
@@ -57,7 +45,7 @@ export function verifyCommand(run: Run): Command {
 }
 
 async function verify(options: VerifyOptions, context: CommandContext): Promise<Outcome> {
-  return withWorkplaceToLook(context.talk, async (work) => {
+  return withWorkplace(async (work) => {
     const profile = await chooseOne(work, options);
     requireRoot(context, 'verify');
     const { emit } = context.talk;
@@ -81,15 +69,14 @@ async function verify(options: VerifyOptions, context: CommandContext): Promise<
     const verdict = bare ? { ...judged, next: installHint(options) } : judged;
     await work.journal.write({ kind: 'verdict', verdict });
     return outcome(verdict, emit);
-  });
+  }, context.talk);
 }
 
 function outcome(verdict: Verdict, emit: Emit): Outcome {
   emit({ kind: 'verdict', verdict });
-  const document: VerifyDocument = { schema: 1, command: 'verify', verdict };
   return {
     exitCode: exitCodeForMode(verdict.mode),
-    document,
+    document: { schema: 1, command: 'verify', verdict },
     text: (style) => verdictText(verdict, style),
   };
 }
@@ -108,9 +95,6 @@ async function interruptible<T>(work: Promise<T>, signal: AbortSignal): Promise<
 }
 
 function installHint({ profile, unit }: Choice): string {
-  const which = [
-    ...(profile === undefined ? [] : ['--profile', profile]),
-    ...(unit === undefined ? [] : ['--unit', unit]),
-  ];
-  return ['sudo vgpu-agent install', ...which].join(' ');
+  const which = `${profile === undefined ? '' : ` --profile ${profile}`}${unit === undefined ? '' : ` --unit ${unit}`}`;
+  return `sudo vgpu-agent install${which}`;
 }

@@ -9,27 +9,13 @@ import { storeCurrent, storeVersions } from '../../lib/paths.js';
 import { oneLine } from '../../lib/text.js';
 import { examples, type Outcome, type Run } from './common.js';
 
-export interface VersionDocument {
-  readonly schema: 1;
+interface Versions {
   readonly agent: string;
   readonly shim: { readonly id: string; readonly version: string; readonly wire: number } | null;
   readonly installed: string | null;
-  /** Null: no release, but a checkout or a copy of one. */
   readonly build: BuildInfo | null;
-  /** With --verbose: which of our libraries the services that have the GPU use now. */
-  readonly loaded?: readonly LoadedLibrary[];
-}
-
-export interface LoadedLibrary {
-  readonly unit: string;
-  readonly pid: number;
-  readonly path: string;
-  /** The store's version that it is of; null: it is not from the store. */
-  readonly store: string | null;
-  /** The content of its note; null: it has been removed, or cannot be read. */
-  readonly provenance: { readonly component: string; readonly version: string; readonly wire: number } | null;
-  /** True: /opt/vgpu/current points to this version, and this agent would install the same one. */
-  readonly current: boolean;
+  /** With --verbose: the libraries of ours that the services with the GPU use now. */
+  readonly loaded?: Awaited<ReturnType<typeof loadedLibraries>>;
 }
 
 export function versionCommand(run: Run): Command {
@@ -49,18 +35,17 @@ export function versionCommand(run: Run): Command {
 
 async function version(verbose: boolean): Promise<Outcome> {
   const [shim, installed] = await Promise.all([builtShim(), installedStore()]);
-  const document: VersionDocument = {
-    schema: 1,
+  const versions: Versions = {
     agent: agentVersion(),
     shim,
     installed,
     build: readBuildInfo(),
     ...(verbose ? { loaded: await loadedLibraries(shim?.id ?? null, installed) } : {}),
   };
-  return { exitCode: ExitCode.done, document, text: () => textOf(document) };
+  return { exitCode: ExitCode.done, document: { schema: 1, ...versions }, text: () => textOf(versions) };
 }
 
-function textOf({ agent, shim, installed, build, loaded }: VersionDocument): string {
+function textOf({ agent, shim, installed, build, loaded }: Versions): string {
   const lines = [
     `vgpu-agent ${agent}`,
     shim === null ? 'shim       not built' : `shim       ${shim.version} (wire ${shim.wire}), ${shim.id}`,
@@ -82,10 +67,7 @@ function textOf({ agent, shim, installed, build, loaded }: VersionDocument): str
   return lines.join('\n');
 }
 
-async function loadedLibraries(
-  built: string | null,
-  installed: string | null,
-): Promise<readonly LoadedLibrary[]> {
+async function loadedLibraries(built: string | null, installed: string | null) {
   const [{ readManifest }, { nodeDisk }, { spawnRunner }] = await Promise.all([
     import('../../install/apply/manifest.js'),
     import('../../install/apply/disk.js'),
@@ -101,28 +83,30 @@ async function loadedLibraries(
   const contents = new ContentCache();
   const manager = await openManager();
   try {
-    const found: LoadedLibrary[] = [];
-    for (const unit of units) {
-      for (const { pid, libraries } of await readProcesses(await manager.processes(unit), contents)) {
-        for (const { path: file, deleted, vendor } of libraries) {
-          if (vendor !== 'vgpu') continue;
+    const processes = await Promise.all(
+      units.map(async (unit) => {
+        const all = await readProcesses(await manager.processes(unit), contents);
+        return all.map(({ pid, libraries }) => ({ unit, pid, libraries }));
+      }),
+    );
+    const ours = processes.flat().flatMap(({ unit, pid, libraries }) =>
+      libraries
+        .filter(({ vendor }) => vendor === 'vgpu')
+        .map(async ({ path: file, deleted }) => {
           const content = deleted ? null : await contents.of(file, file);
+          const provenance = content?.elf.kind === 'elf' ? content.elf.facts.provenance : null;
           const store = file.startsWith(`${storeVersions}/`) ? path.basename(path.dirname(file)) : null;
-          found.push({
-            ...{ unit, pid, path: file, store },
-            provenance: content?.elf.kind === 'elf' ? content.elf.facts.provenance : null,
-            current: !deleted && store !== null && store === installed && store === built,
-          });
-        }
-      }
-    }
-    return found;
+          const current = !deleted && store !== null && store === installed && store === built;
+          return { unit, pid, path: file, store, provenance, current };
+        }),
+    );
+    return await Promise.all(ours);
   } finally {
     manager.close();
   }
 }
 
-async function builtShim(): Promise<VersionDocument['shim']> {
+async function builtShim(): Promise<Versions['shim']> {
   const [{ defaultShimDirectory, readShimBuild }, { ContentCache }] = await Promise.all([
     import('../../guest/shim/store.js'),
     import('../../guest/files/content.js'),

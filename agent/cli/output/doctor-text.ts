@@ -2,6 +2,7 @@
 import { oneLine, plural, type Style, wrap } from '../../lib/text.js';
 import type { CheckResult, Diagnosis, Finding, Remedy } from '../../verdict/doctor/finding.js';
 import { groupsOf, type TraceFacts } from '../../verdict/doctor/trace/bindings.js';
+import { hanging } from './layout.js';
 import { verdictHead } from './verdict-text.js';
 
 export function doctorText(diagnosis: Diagnosis, style: Style): string {
@@ -21,7 +22,6 @@ export function doctorText(diagnosis: Diagnosis, style: Style): string {
   ].join('\n');
 }
 
-/** The first broken check alone, without a newline at its end; null: no check found anything broken. */
 export function firstFindingText({ broken }: Diagnosis, style: Style): string | null {
   const [first] = broken;
   return first === undefined ? null : troubleText(first, null, style).join('\n');
@@ -36,11 +36,7 @@ function inShort(results: readonly CheckResult[], style: Style): readonly string
       .join(', ');
   const row = (kind: 'ok' | 'not-applicable'): readonly string[] => {
     const text = names(kind);
-    if (text === '') return [];
-    const indent = ' '.repeat(widestWord + 1);
-    return [
-      `${painted(kind, words[kind].padEnd(widestWord), style)} ${wrap(text, style.width - indent.length).replaceAll('\n', `\n${indent}`)}`,
-    ];
+    return text === '' ? [] : [hanging(`${wordOf(kind, style)} `, text, style, widestWord + 1)];
   };
   return [...unknowns.map((result) => listed(result, style)), ...row('ok'), ...row('not-applicable')];
 }
@@ -92,25 +88,20 @@ const widestWord = 8;
 const widestId = 20;
 
 function listed({ check, finding }: CheckResult, style: Style): string {
-  const word = words[finding.kind].padEnd(widestWord);
   const text = finding.kind === 'not-applicable' || finding.kind === 'unknown' ? finding.why : check.title;
-  const start = `${painted(finding.kind, word, style)} ${check.id.padEnd(widestId)} `;
-  const indent = ' '.repeat(widestWord + widestId + 2);
-  return start + wrap(oneLine(text), style.width - indent.length).replaceAll('\n', `\n${indent}`);
+  const label = `${wordOf(finding.kind, style)} ${check.id.padEnd(widestId)} `;
+  return hanging(label, text, style, widestWord + widestId + 2);
 }
 
-function painted(kind: Finding['kind'], text: string, style: Style): string {
-  switch (kind) {
-    case 'ok':
-      return style.good(text);
-    case 'broken':
-      return style.bad(text);
-    case 'warning':
-    case 'unknown':
-      return style.caution(text);
-    case 'not-applicable':
-      return style.dim(text);
-  }
+function wordOf(kind: Finding['kind'], style: Style): string {
+  const paint = {
+    ok: style.good,
+    broken: style.bad,
+    warning: style.caution,
+    unknown: style.caution,
+    'not-applicable': style.dim,
+  }[kind];
+  return paint(words[kind].padEnd(widestWord));
 }
 
 function closing({ broken, results, verdict }: Diagnosis, style: Style): string {
@@ -126,22 +117,16 @@ function closing({ broken, results, verdict }: Diagnosis, style: Style): string 
   return `no check found the reason${next}`;
 }
 
-// The text of a traced start: programs with the symbols that they bound; equal results are one entry.
-
+/** A traced start: programs with the symbols that they bound; equal results are one entry. */
 export function traceText(facts: TraceFacts | null, style: Style): readonly string[] {
   if (facts?.kind !== 'traced') return [];
   const groups = groupsOf(facts);
+  const line = (text: string, indent: string): string =>
+    indent + wrap(oneLine(text), style.width - indent.length, `${indent}  `);
   return [
     style.bold(`one traced start (${plural(facts.lines, 'line')} of the tracer)`),
-    ...groups.flatMap(({ who, lines }) => [
-      line(who, '  ', style),
-      ...lines.map(({ text }) => line(text, '    ', style)),
-    ]),
-    ...(groups.length === 0 ? [line('no process was seen', '  ', style)] : []),
+    ...groups.flatMap(({ who, lines }) => [line(who, '  '), ...lines.map(({ text }) => line(text, '    '))]),
+    ...(groups.length === 0 ? ['  no process was seen'] : []),
     '',
   ];
-}
-
-function line(text: string, indent: string, style: Style): string {
-  return indent + wrap(oneLine(text), style.width - indent.length, `${indent}  `);
 }

@@ -1,16 +1,17 @@
 /** A plan that a person reads: one line a change, or each in full, as a diff. */
+import { structuredPatch } from 'diff';
 import type { PathState } from '../../contracts/manifest.js';
-import type { Change, Plan, Refusal, Warning } from '../../contracts/plan.js';
+import type { Change, Plan, Warning } from '../../contracts/plan.js';
 import { type ChangeSummary, changeSummary } from '../../install/plan/change-title.js';
 import { bytes, octal, oneLine, plural, printable, type Style, wrap } from '../../lib/text.js';
+import { hanging } from './layout.js';
 
 export const nothingToDo = 'nothing to do';
 
-/** The plan, without a newline at its end. `full`: each change with its reason and its text. */
 export function planText(plan: Plan, style: Style, { full = false } = {}): string {
   if (plan.kind === 'refused') {
     return [
-      ...plan.refusals.map((refusal) => refusalText(refusal, style)),
+      ...plan.refusals.map((refusal) => labelled('refused', style.bad, refusal, style)),
       ...warningsText(plan, style),
     ].join('\n');
   }
@@ -42,24 +43,18 @@ function warningsText(plan: Plan, style: Style): readonly string[] {
 }
 
 export function warningText(warning: Warning, style: Style): string {
-  return labelled(style.caution('warning'), 'warning', warning.message, warning.remedy, style);
-}
-
-function refusalText(refusal: Refusal, style: Style): string {
-  return labelled(style.bad('refused'), 'refused', refusal.message, refusal.remedy, style);
+  return labelled('warning', style.caution, warning, style);
 }
 
 function labelled(
-  label: string,
-  plainLabel: string,
-  message: string,
-  remedy: string | null,
+  word: string,
+  paint: (text: string) => string,
+  { message, remedy }: Pick<Warning, 'message' | 'remedy'>,
   style: Style,
 ): string {
-  const indent = ' '.repeat(plainLabel.length + 2);
-  const text = wrap(oneLine(message), style.width - indent.length).replaceAll('\n', `\n${indent}`);
-  if (remedy === null) return `${label}: ${text}`;
-  return `${label}: ${text}\n${indent}${wrap(oneLine(remedy), style.width - indent.length).replaceAll('\n', `\n${indent}`)}`;
+  const width = word.length + 2;
+  const said = hanging(`${paint(word)}: `, message, style, width);
+  return remedy === null ? said : `${said}\n${hanging(' '.repeat(width), remedy, style)}`;
 }
 
 const indent = '    ';
@@ -77,10 +72,9 @@ function painted(sign: ChangeSummary['sign'], style: Style): string {
 
 function changeText(change: Change, style: Style): string {
   const { sign, what } = changeSummary(change);
-  const reason = wrap(oneLine(change.reason), style.width - indent.length).replaceAll('\n', `\n${indent}`);
   return [
     `${painted(sign, style)} ${style.bold(oneLine(what))}`,
-    indent + style.dim(reason).replaceAll('\n', '\n'),
+    indent + style.dim(hanging(indent, change.reason, style).slice(indent.length)),
     ...body(change, style),
   ].join('\n');
 }
@@ -92,9 +86,9 @@ function body(change: Change, style: Style): readonly string[] {
         change.before.kind === 'absent' || change.previousContent !== null
           ? []
           : [`${indent}${style.dim(`kept aside: ${stateText(change.before)}`)}`];
-      const lines = diffLines(change.previousContent ?? '', change.content).map(({ sign, text }) => {
-        const line = `${indent}${sign}${printable(text)}`;
-        return sign === '+' ? style.good(line) : sign === '-' ? style.bad(line) : line;
+      const lines = diffLines(change.previousContent ?? '', change.content).map((text) => {
+        const line = indent + printable(text);
+        return text.startsWith('+') ? style.good(line) : text.startsWith('-') ? style.bad(line) : line;
       });
       return [...replaced, ...lines];
     }
@@ -143,78 +137,16 @@ export function planQuestion(
   return `${verb}${restarts ? `, and restart ${oneLine(unit)}` : ''}?`;
 }
 
-// A line diff of small files, as a person reads it: ` ` kept, `-` gone, `+` new.
-
-interface DiffLine {
-  readonly sign: ' ' | '-' | '+';
-  readonly text: string;
-}
-
-/** Lines of unchanged text shown on either side of a change. */
+/** Unchanged lines on either side of a change. */
 const context = 2;
-/** Above this the table of the comparison would be too large; such a file is shown as replaced as a whole. */
-const comparable = 2_000_000;
+/** Time for the shortest edit; a file that takes longer is shown as replaced as a whole. */
+const shortestMs = 1_000;
 
-/** The shortest edit from `before` to `after`; unchanged stretches far from any change left out. */
-export function diffLines(before: string, after: string): readonly DiffLine[] {
-  return nearChanges(editScript(before, after));
-}
-
-/** As `diffLines` with every unchanged line: without `+` it is `before`, without `-` it is `after`. */
-export function editScript(before: string, after: string): readonly DiffLine[] {
-  return edits(linesOf(before), linesOf(after));
-}
-
-function linesOf(text: string): readonly string[] {
-  if (text === '') return [];
-  const lines = text.split('\n');
-  // A file that does not end in a newline is marked, since its bytes differ.
-  if (lines.at(-1) === '') lines.pop();
-  else lines.push('\\ no newline at end of file');
-  return lines;
-}
-
-function edits(before: readonly string[], after: readonly string[]): readonly DiffLine[] {
-  if (before.length * after.length > comparable) {
-    return [
-      ...before.map((text): DiffLine => ({ sign: '-', text })),
-      ...after.map((text): DiffLine => ({ sign: '+', text })),
-    ];
-  }
-  // common[i][j]: length of the longest common subsequence of before[i..] and after[j..]
-  const common = Array.from({ length: before.length + 1 }, () => new Uint32Array(after.length + 1));
-  const at = (i: number, j: number): number => common[i]?.[j] ?? 0;
-  for (let i = before.length - 1; i >= 0; i -= 1) {
-    const row = common[i];
-    if (row === undefined) continue;
-    for (let j = after.length - 1; j >= 0; j -= 1) {
-      row[j] = before[i] === after[j] ? at(i + 1, j + 1) + 1 : Math.max(at(i + 1, j), at(i, j + 1));
-    }
-  }
-  const result: DiffLine[] = [];
-  let i = 0;
-  let j = 0;
-  while (i < before.length || j < after.length) {
-    const old = before[i];
-    const fresh = after[j];
-    if (old !== undefined && old === fresh) {
-      result.push({ sign: ' ', text: old });
-      i += 1;
-      j += 1;
-    } else if (old !== undefined && (fresh === undefined || at(i + 1, j) >= at(i, j + 1))) {
-      result.push({ sign: '-', text: old });
-      i += 1;
-    } else if (fresh !== undefined) {
-      result.push({ sign: '+', text: fresh });
-      j += 1;
-    }
-  }
-  return result;
-}
-
-function nearChanges(lines: readonly DiffLine[]): readonly DiffLine[] {
-  const near = lines.map((_, index) =>
-    lines.slice(Math.max(0, index - context), index + context + 1).some((line) => line.sign !== ' '),
-  );
-  return lines.filter((_, index) => near[index]);
+/** Lines that are kept (` `), gone (`-`) and new (`+`). */
+export function diffLines(before: string, after: string): readonly string[] {
+  const options = { context, timeout: shortestMs };
+  const patch = structuredPatch('', '', before, after, undefined, undefined, options);
+  if (patch !== undefined) return patch.hunks.flatMap(({ lines }) => lines);
+  const linesOf = (text: string): readonly string[] => text.replace(/\n$/, '').split('\n');
+  return [...linesOf(before).map((line) => `-${line}`), ...linesOf(after).map((line) => `+${line}`)];
 }

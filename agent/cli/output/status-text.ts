@@ -5,6 +5,7 @@ import type { ConsumerView, StatusView } from '../../contracts/views.js';
 import { defaultPort } from '../../lib/paths.js';
 import { oneLine, plural, type Style, wrap } from '../../lib/text.js';
 import { choiceOf } from '../../profile/instance.js';
+import { hanging } from './layout.js';
 import { verdictText } from './verdict-text.js';
 
 export function statusText(view: StatusView, style: Style): string {
@@ -16,7 +17,7 @@ export function statusText(view: StatusView, style: Style): string {
   ];
   if (view.service !== undefined && view.service !== null) rows.push(...serviceRows(view.service, style));
   const warn = (text: string): void => {
-    rows.push(`${style.caution('warning')}: ${wrap(text, style.width - 9, ' '.repeat(9))}`);
+    rows.push(hanging(`${style.caution('warning')}: `, text, style, 9));
   };
   if (view.interrupted)
     warn('an install or uninstall was interrupted; the next vgpu-agent install or uninstall cleans up');
@@ -93,10 +94,7 @@ function troubleRows(texts: readonly (string | null)[], style: Style): readonly 
 const margin = ' '.repeat(12);
 
 function rowFor(style: Style): (label: string, text: string) => string {
-  return (label, text) => {
-    const wrapped = wrap(oneLine(text), style.width - margin.length).replaceAll('\n', `\n${margin}`);
-    return `${label.padEnd(margin.length)}${wrapped}`;
-  };
+  return (label, text) => hanging(label.padEnd(margin.length), text, style);
 }
 
 function notInstalledText([shown]: readonly ConsumerView[]): string {

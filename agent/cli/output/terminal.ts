@@ -7,15 +7,14 @@ import type { Emit, Event } from '../../contracts/events.js';
 import { changeTitle } from '../../install/plan/change-title.js';
 import { errnoOf, VgpuError } from '../../lib/errors.js';
 import { duration, oneLine, type Style, wrap } from '../../lib/text.js';
+import { hanging } from './layout.js';
 import { planText, warningText } from './plan-text.js';
 
 export type Volume = 'quiet' | 'normal' | 'verbose';
 
 export interface Talk {
   readonly emit: Emit;
-  /** Takes the spinning line away, for a question or for the result. */
   pause(): void;
-  /** From now on every step that is done stays on the screen as a line of its own. */
   keepSteps(): void;
 }
 
@@ -140,12 +139,10 @@ export function terminalTalk(
     if (noted.has(event.text)) return;
     noted.add(event.text);
     const label = event.level === 'warning' ? 'warning' : 'note';
-    const indent = ' '.repeat(label.length + 2);
+    const width = label.length + 2;
     const painted = event.level === 'warning' ? style.caution(label) : label;
-    line(
-      `${painted}: ${wrap(oneLine(event.text), style.width - indent.length).replaceAll('\n', `\n${indent}`)}`,
-    );
-    if (event.remedy !== null) line(`${indent}${wrap(oneLine(event.remedy), style.width, indent)}`);
+    line(hanging(`${painted}: `, event.text, style, width));
+    if (event.remedy !== null) line(hanging(' '.repeat(width), event.remedy, style));
   };
 
   const keepSteps = (): void => {
@@ -184,8 +181,6 @@ function factsLine(event: Extract<Event, { kind: 'facts' }>): string {
       `host ${host.endpoint} (from ${host.from}): ${host.answer.kind}; shim ${shim.version} ${shim.id}`,
   );
 }
-
-// Standard output and standard error as output/ writes them.
 
 /** Where text goes. `write` never throws; text for a reader that has gone is dropped. */
 export interface Sink {

@@ -11,9 +11,8 @@ import { styleFor } from '../../lib/text.js';
 import { logNamespace, namespaceOption } from '../../systemd/unit-facts.js';
 import type { Diagnosis, DoctorFacts } from '../../verdict/doctor/finding.js';
 import { doctorText, traceText } from '../output/doctor-text.js';
-import { createScrubber, readIdentity, redacted, type Scrubber } from './scrub.js';
+import { createScrubber, readIdentity, redacted } from './scrub.js';
 
-/** Lines of a journal: the newest are kept. */
 const mostLines = 2_000;
 const agentLines = 300;
 const toolTimeoutMs = 20_000;
@@ -25,34 +24,45 @@ export async function gatherReport(
   diagnosis: Diagnosis,
   document: object,
 ): Promise<readonly ReportFile[]> {
-  const { unit } = facts.profile;
-  const invocation = facts.verdict.invocationId;
+  const { machine, look, plan, profile, verdict } = facts;
+  const { unit } = profile;
+  const { invocationId } = verdict;
+  const start = [
+    `_SYSTEMD_UNIT=${unit}`,
+    `_SYSTEMD_INVOCATION_ID=${invocationId}`,
+    '+',
+    '_PID=1',
+    `UNIT=${unit}`,
+  ];
+  const namespace = namespaceOption(logNamespace(machine.unit));
   const [journal, agentJournal, versions] = await Promise.all([
-    invocation === null
-      ? []
-      : journalOf(
-          runner,
-          mostLines,
-          ...namespaceOption(logNamespace(facts.machine.unit)),
-          `_SYSTEMD_UNIT=${unit}`,
-          `_SYSTEMD_INVOCATION_ID=${invocation}`,
-          '+',
-          '_PID=1',
-          `UNIT=${unit}`,
-        ),
+    invocationId === null ? [] : journalOf(runner, mostLines, ...namespace, ...start),
     journalOf(runner, agentLines, `_SYSTEMD_UNIT=${agentUnit}`),
     versionsOf(runner, facts),
   ]);
-  const plain = styleFor({ isTty: true, columns: 80, wanted: false, env: {} });
-  const sources = {
-    facts,
-    document,
-    text: [...traceText(facts.trace, plain), doctorText(diagnosis, plain)].join('\n'),
-    versions,
-    journal,
-    agentJournal,
-  };
-  return reportFiles(sources, createScrubber(readIdentity()));
+  const style = styleFor({ isTty: true, columns: 80, wanted: false, env: {} });
+  const findings = [...traceText(facts.trace, style), doctorText(diagnosis, style)].join('\n');
+  const scrub = createScrubber(readIdentity());
+  const text = (name: string, what: string, content: string): ReportFile => ({
+    name,
+    what,
+    text: `${scrub.text(content).trimEnd()}\n`,
+  });
+  const json = (name: string, what: string, value: unknown): ReportFile => ({
+    name,
+    what,
+    text: `${JSON.stringify(scrub.value(value), null, 1)}\n`,
+  });
+  return [
+    text('doctor.txt', 'the findings of the doctor', findings),
+    text('versions.txt', 'versions of all components', versions.join('\n')),
+    text('unit.txt', `${unit} and its drop-ins`, unitText(machine.unit)),
+    text('journal.txt', `this start of ${unit}`, lines(journal)),
+    text('agent-journal.txt', 'the last log lines of vgpu-agent.service', lines(agentJournal)),
+    text('loader.txt', 'drivers in the cache of the loader', loaderText(machine)),
+    json('doctor.json', 'the same, with the evidence of every check', document),
+    json('facts.json', 'the facts that the checks used', { machine: withoutTexts(machine), look, plan }),
+  ];
 }
 
 /** In the format that explain-log reads, without the host's name. */
@@ -114,48 +124,10 @@ function firstLine(text: string): string {
   return text.split('\n')[0]?.trim() ?? '';
 }
 
-// The contents of a report: small text files, each scrubbed. Pure.
-
 export interface ReportFile {
   readonly name: string;
-  /** The file's description, a phrase; listed before anything is written. */
   readonly what: string;
   readonly text: string;
-}
-
-interface ReportSources {
-  readonly facts: DoctorFacts;
-  readonly document: object;
-  readonly text: string;
-  readonly versions: readonly string[];
-  readonly journal: readonly string[];
-  readonly agentJournal: readonly string[];
-}
-
-/** Every byte of what comes back went through `scrub`. */
-function reportFiles(sources: ReportSources, scrub: Scrubber): readonly ReportFile[] {
-  const { facts, document, text, versions, journal, agentJournal } = sources;
-  const { machine, look, plan, profile } = facts;
-  const plain: readonly (readonly [name: string, what: string, text: string])[] = [
-    ['doctor.txt', 'the findings of the doctor', text],
-    ['versions.txt', 'versions of all components', versions.join('\n')],
-    ['unit.txt', `${profile.unit} and its drop-ins`, unitText(machine.unit)],
-    ['journal.txt', `this start of ${profile.unit}`, lines(journal)],
-    ['agent-journal.txt', 'the last log lines of vgpu-agent.service', lines(agentJournal)],
-    ['loader.txt', 'drivers in the cache of the loader', loaderText(machine)],
-  ];
-  const json: readonly (readonly [name: string, what: string, value: unknown])[] = [
-    ['doctor.json', 'the same, with the evidence of every check', document],
-    ['facts.json', 'the facts that the checks used', { machine: withoutTexts(machine), look, plan }],
-  ];
-  return [
-    ...plain.map(([name, what, content]) => ({ name, what, text: `${scrub.text(content).trimEnd()}\n` })),
-    ...json.map(([name, what, value]) => ({
-      name,
-      what,
-      text: `${JSON.stringify(scrub.value(value), null, 1)}\n`,
-    })),
-  ];
 }
 
 function lines(entries: readonly string[]): string {

@@ -4,7 +4,6 @@ import { hostname } from 'node:os';
 import { Root } from '../../guest/files/root.js';
 
 interface Identity {
-  /** Host names and domains of this machine and of those it names in /etc/hosts. */
   readonly hosts: readonly string[];
   readonly users: readonly string[];
   /** machine-id and boot ID: journal cursors contain them. */
@@ -64,7 +63,6 @@ function distinct(names: readonly string[]): readonly string[] {
 export interface Scrubber {
   /** The same name or address always becomes the same placeholder, so that a report can still be followed. */
   text(text: string): string;
-  /** Every string of a JSON value; the value of a member whose name says that it is a secret goes whole. */
   value(value: unknown): unknown;
 }
 
@@ -136,14 +134,12 @@ const secretPatterns: readonly (readonly [RegExp, string])[] = [
     ),
     `$1${redacted}`,
   ],
-  // --api-key value
   [new RegExp(`(--?[\\w-]*(?:${secretName})[\\w-]*[ =]+)(?!\\[redacted\\])\\S+`, 'gi'), `$1${redacted}`],
   [/\b(?:sk|pk|rk)[-_][\w-]{16,}/g, redacted],
   [/\b(?:gh[opsur]_|github_pat_|glpat-|hf_|xox[abpr]-|npm_|nvapi-)[\w-]{10,}/g, redacted],
   [/\b(?:AKIA|ASIA)[A-Z0-9]{12,}/g, redacted],
   [/\beyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]*/g, redacted],
   [/\b(?:ssh-(?:rsa|ed25519|dss)|ecdsa-sha2-\w+) [A-Za-z0-9+/=]{20,}(?: \S+)?/g, redacted],
-  // https://user:password@host
   [/(\b[a-z][a-z0-9+.-]*:\/\/)[^\s/@"']+@/gi, `$1${redacted}@`],
   [/\b[\w.+-]+@[\w-]+(?:\.[\w-]+)+/g, '[email]'],
   [/\b[0-9a-f]{2}(?::[0-9a-f]{2}){5}\b/gi, '[mac]'],
@@ -161,7 +157,6 @@ function isLoopback6(address: string): boolean {
   return address === '::1' || address === '::' || address.toLowerCase().startsWith('::ffff:');
 }
 
-/** `[ip-1]`, `[ip-2]`: in the order in which they are met. */
 function numbered(kind: string): (name: string) => string {
   const known = new Map<string, string>();
   return (name) => {

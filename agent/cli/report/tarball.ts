@@ -16,9 +16,6 @@ export function alreadyThere(file: string): VgpuError {
   });
 }
 
-// The error for a report that cannot be written where its user wants it.
-
-/** `failed`, with the reason (an errno's name or a tool's message) and what to do. */
 export function cannotWrite(file: string, why: string, cause?: unknown): VgpuError {
   return new VgpuError(`cannot write the report ${file}: ${why}`, {
     kind: 'failed',
@@ -28,8 +25,6 @@ export function cannotWrite(file: string, why: string, cause?: unknown): VgpuErr
     ...(cause === undefined ? {} : { cause }),
   });
 }
-
-// Files into one compressed tar archive, made by tar(1).
 
 const directoryName = 'vgpu-report';
 const tarTimeoutMs = 30_000;

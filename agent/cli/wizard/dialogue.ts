@@ -1,7 +1,8 @@
 /** The dialogue: question by question, and back; ends when all is known that an install needs. */
 import type { HostFacts } from '../../contracts/facts.js';
 import { VgpuError } from '../../lib/errors.js';
-import { oneLine, type Style, shellWord, wrap } from '../../lib/text.js';
+import { oneLine, type Style, shellWord } from '../../lib/text.js';
+import { hanging } from '../output/layout.js';
 import {
   type Answers,
   type Ask,
@@ -104,35 +105,23 @@ function noHost(hosts: readonly HostSeen[]): VgpuError {
   });
 }
 
-// The wizard's text other than its questions. Pure.
-
 export function foundText(found: Found, style: Style): string {
   const { consumers, hosts, installed } = found;
   const libraries = [...new Set(consumers.flatMap((one) => one.libraries.map(libraryLine)))];
+  const there =
+    installed === null
+      ? 'nothing yet'
+      : `for ${installed.profiles.join(' and ')}, host ${installed.endpoint}`;
   const items: readonly (readonly [label: string, lines: readonly string[]])[] = [
     ['services', consumers.map(({ profile }) => `${profile.unit}: ${profile.description}`)],
     ['libraries', libraries.length === 0 ? ['no other library in the way'] : libraries],
     ['host', hosts.map(hostLine)],
-    [
-      'installed',
-      [
-        installed === null
-          ? 'nothing yet'
-          : `for ${installed.profiles.join(' and ')}, host ${installed.endpoint}`,
-      ],
-    ],
+    ['installed', [there]],
   ];
-  return [
-    style.bold('This machine'),
-    ...items.flatMap(([label, lines]) =>
-      lines.map((line, index) => item(index === 0 ? label : '', line, style)),
-    ),
-  ].join('\n');
-}
-
-function item(label: string, text: string, style: Style): string {
-  const indent = ' '.repeat(12);
-  return `  ${label.padEnd(10)}${wrap(oneLine(text), style.width - indent.length).replaceAll('\n', `\n${indent}`)}`;
+  const lines = items.flatMap(([label, texts]) =>
+    texts.map((text, index) => hanging(`  ${(index === 0 ? label : '').padEnd(10)}`, text, style)),
+  );
+  return [style.bold('This machine'), ...lines].join('\n');
 }
 
 function libraryLine({ path, vendor, ownerOfFile }: Consumer['libraries'][number]): string {

@@ -17,13 +17,11 @@ export interface FindOutEffects {
   inspect(profile: Profile): Promise<MachineFacts>;
   planInstall(profile: Profile, facts: MachineFacts, options: PlanOptions): Plan;
   askHost(endpoint: string): Promise<HostFacts['answer']>;
-  /** `VGPU_HOST` of the agent's own environment. */
   readonly environmentHost: string | undefined;
   readonly emit: Emit;
   readonly signal: AbortSignal;
 }
 
-/** Throws a VgpuError: `refused` when there is no consumer to install for, `interrupted` when `signal` aborts. */
 export async function findOut(effects: FindOutEffects): Promise<Found> {
   effects.emit({ kind: 'phase', phase: 'inspect', text: 'looking for services that can use a GPU' });
   const present = await presentProfiles(effects);
@@ -32,7 +30,6 @@ export async function findOut(effects: FindOutEffects): Promise<Found> {
   return { ...found, hosts: await findHosts(effects, candidatesOf(effects, facts), [facts.host]) };
 }
 
-/** Asks all these addresses at once. `known` was asked just before and is not asked again. */
 export async function findHosts(
   effects: Pick<FindOutEffects, 'askHost' | 'emit' | 'signal'>,
   candidates: readonly Candidate[],

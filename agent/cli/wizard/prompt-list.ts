@@ -2,8 +2,26 @@
 import { createInterface } from 'node:readline';
 import { createPromptModule } from 'inquirer';
 import { oneLine, type Style, wrap } from '../../lib/text.js';
-import { backValue, choicesOf, choiceText, endable, type PromptTerminal, stopped } from './prompt.js';
-import type { Answer, Question } from './questions.js';
+import { endable, type PromptTerminal, stopped } from './prompt.js';
+import type { Answer, Choice, Question } from './questions.js';
+
+/** Value of the choice that goes back; no other value begins with a blank. */
+const backValue = ' back';
+
+const backChoice: Choice = { value: backValue, label: 'Back', explanation: 'to the question before this' };
+
+function choicesOf(
+  question: Extract<Question, { kind: 'choice' }>,
+  { back }: { readonly back: boolean },
+): readonly Choice[] {
+  return back ? [...question.choices, backChoice] : question.choices;
+}
+
+function choiceText(choice: Choice, all: readonly Choice[], room: number): string {
+  const widest = Math.max(...all.map(({ label }) => label.length));
+  const indent = ' '.repeat(Math.min(widest + 2, 20));
+  return wrap(`${choice.label.padEnd(widest)}  ${choice.explanation}`, room, indent);
+}
 
 /** A window that is dragged sends many; it is drawn again when the size has settled. */
 const resizeMs = 150;

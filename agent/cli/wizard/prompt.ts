@@ -1,9 +1,9 @@
 /** How a question reaches a person: a list to move in, or, on a terminal that cannot be drawn on, numbered lines. */
 import { VgpuError } from '../../lib/errors.js';
-import { type Style, wrap } from '../../lib/text.js';
+import type { Style } from '../../lib/text.js';
 import type { CommandContext } from '../commands/common.js';
 import type { Talk } from '../output/terminal.js';
-import type { Ask, Choice, Question } from './questions.js';
+import type { Ask } from './questions.js';
 
 export interface PromptTerminal {
   readonly stdin: NodeJS.ReadStream;
@@ -14,36 +14,13 @@ export interface PromptTerminal {
   readonly signal: AbortSignal;
 }
 
-/** Neither is loaded before the first question: no other command pays for them. */
+/** The prompts are loaded at the first question: no other command pays for them. */
 export function terminalAsk(terminal: PromptTerminal): Ask {
   return async (question, options) => {
     if (terminal.signal.aborted) throw stopped();
-    if (terminal.dumb) {
-      const { askInLines } = await import('./prompt-list.js');
-      return askInLines(terminal, question, options);
-    }
-    const { askInList } = await import('./prompt-list.js');
-    return askInList(terminal, question, options);
+    const { askInLines, askInList } = await import('./prompt-list.js');
+    return (terminal.dumb ? askInLines : askInList)(terminal, question, options);
   };
-}
-
-/** Value of the choice that goes back; no other value begins with a blank. */
-export const backValue = ' back';
-
-const backChoice: Choice = { value: backValue, label: 'Back', explanation: 'to the question before this' };
-
-export function choicesOf(
-  question: Extract<Question, { kind: 'choice' }>,
-  { back }: { readonly back: boolean },
-): readonly Choice[] {
-  return back ? [...question.choices, backChoice] : question.choices;
-}
-
-/** Label and explanation, the labels as wide as the widest; wrapped, `room` columns wide. */
-export function choiceText(choice: Choice, all: readonly Choice[], room: number): string {
-  const widest = Math.max(...all.map(({ label }) => label.length));
-  const indent = ' '.repeat(Math.min(widest + 2, 20));
-  return wrap(`${choice.label.padEnd(widest)}  ${choice.explanation}`, room, indent);
 }
 
 export function stopped(cause?: unknown): VgpuError {
@@ -53,8 +30,6 @@ export function stopped(cause?: unknown): VgpuError {
     ...(cause === undefined ? {} : { cause }),
   });
 }
-
-// Asks a person yes or no, if there is one.
 
 interface Terminal {
   readonly stdin: NodeJS.ReadStream;

@@ -52,7 +52,6 @@ export type Question =
       readonly id: 'consumer' | 'host' | 'service' | 'go' | 'device';
       readonly message: string;
       readonly choices: readonly Choice[];
-      /** Value of the choice that Enter alone takes. */
       readonly preselected: string;
     }
   | {
@@ -66,8 +65,6 @@ export type Answer = { readonly kind: 'answer'; readonly value: string } | { rea
 
 /** Throws `interrupted` when the person stops. `back`: there is an earlier question to go back to. */
 export type Ask = (question: Question, options: { readonly back: boolean }) => Promise<Answer>;
-
-// Which question comes next, and what an answer means. Pure.
 
 export const otherAddress = 'other';
 export const lookAgain = 'again';

@@ -10,11 +10,11 @@ import { readProcesses } from '../../guest/unit/processes.js';
 import { stopIfAsked, VgpuError } from '../../lib/errors.js';
 import type { Profile } from '../../profile/types.js';
 import {
-  gatherTrace,
   librariesOf,
   readTrace,
   type TracedStart,
   type TraceFacts,
+  tracedProcesses,
 } from '../../verdict/doctor/trace/bindings.js';
 import {
   type LiveProcess,
@@ -159,13 +159,14 @@ async function restart(
 /** After the restart, because processes write their lazy bindings when they end. */
 async function conclude({ tracing }: DoctorWorkplace, { observation, live }: Seen): Promise<TracedStart> {
   const { text, cut } = tracing.read();
-  const { events, strange } = readTrace(text);
+  const read = readTrace(text);
   return {
     kind: 'traced',
-    ...gatherTrace(events, await tracing.vendors(librariesOf(events)), live),
+    processes: tracedProcesses(read, await tracing.vendors(librariesOf(read)), live),
+    more: read.more,
     live,
-    lines: events.length + strange,
-    strange,
+    lines: read.lines,
+    strange: read.strange,
     cut,
     complete: observation.end === 'settled',
   };

@@ -3,7 +3,13 @@
  * and call; polkit decides who may act (`mayNot`).
  */
 import { own } from '../../lib/json.js';
-import { type BusAnswer, type BusConnection, BusError, type IncomingCall } from '../../systemd/connection.js';
+import {
+  type BusAnswer,
+  type BusConnection,
+  BusError,
+  busDaemon,
+  type IncomingCall,
+} from '../../systemd/connection.js';
 import type { Board, Snapshot } from '../board.js';
 import { type Overview, overview, phaseOf } from '../overview.js';
 
@@ -23,11 +29,9 @@ interface BusObjectEffects {
   readonly verify: () => Promise<string>;
   readonly repair: () => Promise<{ readonly state: string; readonly problem: string }>;
   readonly restart: () => readonly { readonly unit: string; readonly reason: string }[];
-  /** Rejects when agent.json is refused. */
   readonly reload: () => Promise<void>;
 }
 
-/** The subjects of signals: the parts of the board, and all consumers as one. */
 type Told = Snapshot & Overview;
 
 function told(now: Snapshot): Told {
@@ -95,12 +99,7 @@ export function serveBusObject(effects: BusObjectEffects): void {
     Version: bus.variant('s', effects.version),
     Profiles: bus.variant('as', effects.profiles()),
     Status: bus.variant('s', effects.status()),
-    ...Object.fromEntries(
-      Object.entries(properties).map(([name, [signature, value]]) => [
-        name,
-        bus.variant(signature, value(now)),
-      ]),
-    ),
+    ...variants(bus, Object.entries(properties), now),
   });
 
   const readProperty = (name: unknown): BusAnswer => {
@@ -160,6 +159,16 @@ export function serveBusObject(effects: BusObjectEffects): void {
   board.listen((now, before) => announce(effects, told(now), told(before)));
 }
 
+function variants(
+  bus: Pick<BusConnection, 'variant'>,
+  entries: readonly (readonly [name: string, Property])[],
+  now: Told,
+): Record<string, unknown> {
+  return Object.fromEntries(
+    entries.map(([name, [signature, value]]) => [name, bus.variant(signature, value(now))]),
+  );
+}
+
 function announce({ bus }: BusObjectEffects, now: Told, before: Told): void {
   const changed = Object.entries(properties).filter(
     ([name, [, value]]) => !quiet.has(name) && JSON.stringify(value(now)) !== JSON.stringify(value(before)),
@@ -170,33 +179,19 @@ function announce({ bus }: BusObjectEffects, now: Told, before: Told): void {
     interface: propertiesInterface,
     member: 'PropertiesChanged',
     signature: 'sa{sv}as',
-    body: [
-      busName,
-      Object.fromEntries(
-        changed.map(([name, [signature, value]]) => [name, bus.variant(signature, value(now))]),
-      ),
-      ['Status'],
-    ],
+    body: [busName, variants(bus, changed, now), ['Status']],
   });
   const names = new Set(changed.map(([name]) => name));
   const signal = (member: string, signature: string, body: readonly unknown[]): void =>
     bus.emit({ path: busPath, interface: busName, member, signature, body });
   if (names.has('Verdict') || names.has('Reason') || names.has('Simulated')) {
-    const { verdict } = now;
-    const body = [
-      verdict?.mode ?? '',
-      verdict?.simulated ?? false,
-      verdict?.reason ?? '',
-      verdict?.summary ?? '',
-    ];
-    signal('VerdictChanged', 'sbss', body);
+    const { mode = '', simulated = false, reason, summary = '' } = now.verdict ?? {};
+    signal('VerdictChanged', 'sbss', [mode, simulated, reason ?? '', summary]);
   }
   if (names.has('Drifts')) {
     signal('DriftFound', 'a(ss)', [now.drift.map(({ change, reason }) => [change, reason])]);
   }
-  if (names.has('Repairs')) {
-    signal('Repaired', 'u', [Math.round(now.repairMilliseconds ?? 0)]);
-  }
+  if (names.has('Repairs')) signal('Repaired', 'u', [Math.round(now.repairMilliseconds ?? 0)]);
   if (names.has('Host')) signal('HostChanged', 'bs', [now.host.answers === true, now.host.detail]);
   if (names.has('State') || names.has('Problem')) {
     signal('StateChanged', 'ss', [now.phase, now.problem ?? '']);
@@ -252,24 +247,12 @@ async function mayNot(
 }
 
 async function userOf(bus: Pick<BusConnection, 'call'>, sender: string): Promise<number> {
-  const [user] = await bus.call({
-    destination: 'org.freedesktop.DBus',
-    path: '/org/freedesktop/DBus',
-    interface: 'org.freedesktop.DBus',
-    member: 'GetConnectionUnixUser',
-    signature: 's',
-    body: [sender],
-  });
-  return Number(user);
+  const request = { ...busDaemon, member: 'GetConnectionUnixUser', signature: 's', body: [sender] };
+  return Number((await bus.call(request))[0]);
 }
 
 // The service's name on the bus. The service works without it.
 
-const bus = {
-  destination: 'org.freedesktop.DBus',
-  path: '/org/freedesktop/DBus',
-  interface: 'org.freedesktop.DBus',
-} as const;
 const doNotQueue = 4;
 const owner = 1;
 const tries = 5;
@@ -283,19 +266,15 @@ export async function takeName(
   let why = '';
   for (let attempt = 0; attempt < tries; attempt += 1) {
     try {
-      const [result] = await connection.call({
-        ...bus,
-        member: 'RequestName',
-        signature: 'su',
-        body: [name, doNotQueue],
-      });
+      const request = { ...busDaemon, member: 'RequestName', signature: 'su', body: [name, doNotQueue] };
+      const [result] = await connection.call(request);
       // 4: it was ours already.
       if (result === owner || result === 4) return null;
       return `${name} is taken by another process`;
     } catch (error) {
       if (!(error instanceof BusError)) throw error;
       why = error.message;
-      await connection.call({ ...bus, member: 'ReloadConfig' }).catch(() => {});
+      await connection.call({ ...busDaemon, member: 'ReloadConfig' }).catch(() => {});
       await sleep(100 * 2 ** attempt);
     }
   }

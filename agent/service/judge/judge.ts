@@ -1,16 +1,17 @@
 /** Keeps the verdict current: carries out the decisions of machine.ts, one task at a time. */
+
 import type { MachineFacts } from '../../contracts/facts.js';
 import type { LoadedUnit, UnitFacts } from '../../contracts/unit.js';
 import type { Verdict } from '../../contracts/verdict.js';
 import { withVerdict } from '../../install/pipeline/status-view.js';
 import type { Mark, WatchingWorkplace } from '../../install/pipeline/workplace.js';
+import { messageOf } from '../../lib/errors.js';
 import { type Watched, withKnownLog } from '../../verdict/confirm.js';
 import { decideVerdict } from '../../verdict/decide.js';
 import type { Observation } from '../../verdict/observation.js';
 import { liveSessions, presentOf } from '../../verdict/present.js';
 import type { ConsumerBoard, Record } from '../board.js';
 import type { DesiredOne } from '../desired.js';
-import type { HostEvent } from '../helper.js';
 import { pacer, steadyNow } from '../pacer.js';
 import { pause } from '../waiting.js';
 import { judgeNext } from './machine.js';
@@ -30,7 +31,6 @@ interface JudgeEffects {
   readonly board: ConsumerBoard;
   readonly record: Record;
   readonly desired: () => DesiredOne;
-  /** The requests that the consumer serves now; null: none. */
   readonly serving: (unit: LoadedUnit) => Promise<string | null>;
   readonly restart: (unit: string) => Promise<string>;
   /** Makes the preferred host the one in use, before the restart. */
@@ -39,20 +39,9 @@ interface JudgeEffects {
 }
 
 export interface Judge {
-  /** The files match the manifest (or cannot be repaired now). `outdated`: why the consumer runs with old files. */
+  tell(event: JudgeEvent): void;
+  /** The keeper's result: `settled` with the facts of its inspection. */
   settled(facts: MachineFacts, outdated: string | null): void;
-  unitChanged(): void;
-  /** Judge the same start again, because of its log or because the machine woke up. */
-  doubt(): void;
-  /** About the host in use; `movedTo`: another one than before. */
-  host(event: HostEvent, movedTo: string | null): void;
-  /** The host that the consumer may move back to; null: none any more. */
-  preferred(endpoint: string | null): void;
-  /** From now on the consumer may be restarted: at boot it waits for us. */
-  ready(): void;
-  /** Retries an action that was impossible before, if it is due. */
-  tick(): void;
-  retry(): void;
   /** A new verdict about the present start. Does not wait for a resulting restart. */
   verify(): Promise<Verdict | null>;
   /** Makes the pending restart now; returns its reason, or null if none was pending. */
@@ -61,7 +50,6 @@ export interface Judge {
 }
 
 const lookEveryMs = 5_000;
-/** Delay of the next look after a failure of our own. */
 const failurePauseMs = 10_000;
 
 export function judge(effects: JudgeEffects): Judge {
@@ -130,7 +118,6 @@ export function judge(effects: JudgeEffects): Judge {
     for (const resolve of awaited.splice(0)) resolve();
   };
 
-  /** Steps the machine and carries out its effects; their results are the next events. */
   const handle = async (event: JudgeEvent): Promise<void> => {
     const wanted = step(event);
     if (event.kind === 'judged') settle();
@@ -140,7 +127,6 @@ export function judge(effects: JudgeEffects): Judge {
     }
   };
 
-  /** Carries out the synchronous effects; returns the others. */
   const step = (event: JudgeEvent): readonly JudgeEffect[] => {
     const next = judgeNext(state, event);
     state = next.state;
@@ -225,7 +211,7 @@ export function judge(effects: JudgeEffects): Judge {
       await handle({ kind: 'seen', seen, rules: rulesOf(effects.desired()), now: steadyNow() });
     } catch (error) {
       if (signal.aborted) return;
-      record.say(`cannot judge: ${error instanceof Error ? error.message : String(error)}`);
+      record.say(`cannot judge: ${messageOf(error)}`);
       pace.at(steadyNow() + failurePauseMs);
     } finally {
       settle();
@@ -239,13 +225,7 @@ export function judge(effects: JudgeEffects): Judge {
       facts = next;
       step({ kind: 'settled', outdated, start: startOf(next.unit) });
     },
-    unitChanged: () => void step({ kind: 'unit-changed' }),
-    doubt: () => void step({ kind: 'doubt' }),
-    host: (event, movedTo) => void step({ kind: 'host', host: event, movedTo, now: steadyNow() }),
-    preferred: (endpoint) => void step({ kind: 'preferred', endpoint }),
-    ready: () => void step({ kind: 'ready' }),
-    tick: () => void step({ kind: 'tick' }),
-    retry: () => void step({ kind: 'retry' }),
+    tell: (event) => void step(event),
     async verify() {
       step({ kind: 'doubt' });
       const judged = new Promise<void>((resolve) => asked.push(resolve));

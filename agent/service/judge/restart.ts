@@ -48,7 +48,6 @@ const causedByGuest: ReadonlySet<Reason | null> = new Set<Reason | null>([
   'unit-restarting',
 ]);
 
-/** Is there a reason to restart the start that was judged, and may it be done? */
 export function decide(before: JudgeState, now: number): Next {
   return after(withoutMoot(wish(before)), (state) => decideOn(state, now));
 }
@@ -91,7 +90,6 @@ export function serving(state: JudgeState, busy: string | null, now: number): Ne
   return live === null ? begin(state, pending, now) : wait(state, pending, live);
 }
 
-/** The live session that a restart would end; null: there is none. */
 function liveText({ live, unit, rules }: JudgeState, now: number): string | null {
   if (live === null || live.sessions === 0 || now - live.changedAt >= rules.idleMs) return null;
   const sessions = live.sessions === 1 ? 'a live session' : `${live.sessions} live sessions`;

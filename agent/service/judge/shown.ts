@@ -1,9 +1,8 @@
 /** The verdict to show and log, which includes later events of the host. Pure. */
-import type { Verdict } from '../../contracts/verdict.js';
+import type { Evidence, Verdict } from '../../contracts/verdict.js';
 import { oldVerdict } from '../../install/pipeline/status-view.js';
 import type { JudgeEffect, JudgeState, Next } from './state.js';
 
-/** After a start has lost its host, its log is no longer valid, even when the host is back. */
 export function shownVerdict({ verdict, lost, tainted, stale, ended }: JudgeState): Verdict | null {
   if (verdict === null) return null;
   if (ended) return endedVerdict(verdict);
@@ -14,7 +13,6 @@ export function shownVerdict({ verdict, lost, tainted, stale, ended }: JudgeStat
     : verdict;
 }
 
-/** Shows the verdict, and logs it if it differs from the last logged one. */
 export function show(state: JudgeState): Next {
   const verdict = shownVerdict(state);
   const effects: JudgeEffect[] = [{ kind: 'show', verdict }];
@@ -27,23 +25,17 @@ export function show(state: JudgeState): Next {
   };
 }
 
-// The verdict about a consumer that lost its host: its own earlier reports no longer count.
-
 /** Immediate, without a query: the consumer continues on the CPU and may still report GPU memory. */
 export function lostVerdict(before: Verdict, reason: string): Verdict {
-  const mode = before.mode === 'gpu' ? 'degraded' : before.mode;
+  const wasGpu = before.mode === 'gpu';
+  const summary = `${before.unit} began on the GPU, but its host does not answer now (${reason}): requests fail or are answered on the CPU.`;
+  const others = before.evidence.filter(({ kind }) => kind !== 'host');
   return {
     ...before,
-    mode,
+    mode: wasGpu ? 'degraded' : before.mode,
     reason: 'host-unreachable',
-    evidence: [
-      { kind: 'host', text: `the host does not answer: ${reason}`, weight: 'against', source: null },
-      ...before.evidence.filter(({ kind }) => kind !== 'host'),
-    ],
-    summary:
-      before.mode === 'gpu'
-        ? `${before.unit} began on the GPU, but its host does not answer now (${reason}): requests fail or are answered on the CPU.`
-        : before.summary,
+    evidence: [against('host', `the host does not answer: ${reason}`, null), ...others],
+    summary: wasGpu ? summary : before.summary,
     next: 'start vgpu-hostd on the host; vgpu-agent.service then restarts the service if necessary',
   };
 }
@@ -51,19 +43,12 @@ export function lostVerdict(before: Verdict, reason: string): Verdict {
 /** The host is back, but this start has lost its sessions: until its restart it may run on the CPU. */
 export function staleVerdict(before: Verdict): Verdict {
   if (before.mode !== 'gpu') return before;
+  const lost = against('host', 'the host did not answer for a while since this start', null);
   return {
     ...before,
     mode: 'degraded',
     reason: 'consumer-not-restarted',
-    evidence: [
-      {
-        kind: 'host',
-        text: 'the host did not answer for a while since this start',
-        weight: 'against',
-        source: null,
-      },
-      ...before.evidence,
-    ],
+    evidence: [lost, ...before.evidence],
     summary: `${before.unit} began on the GPU and lost its host since then. The host answers again; restart the service, because its sessions may be lost.`,
     next: `sudo systemctl restart ${before.unit}`,
   };
@@ -77,15 +62,12 @@ function endedVerdict(before: Verdict): Verdict {
     simulated: false,
     devices: [],
     reason: 'unit-restarting',
-    evidence: [
-      {
-        kind: 'unit',
-        text: 'its process has ended; activating (auto-restart)',
-        weight: 'against',
-        source: before.unit,
-      },
-    ],
+    evidence: [against('unit', 'its process has ended; activating (auto-restart)', before.unit)],
     summary: `${before.unit} has ended, and systemd waits before it starts it again.`,
     next: `sudo journalctl --unit=${before.unit} --lines=100`,
   };
+}
+
+function against(kind: Evidence['kind'], text: string, source: string | null): Evidence {
+  return { kind, text, weight: 'against', source };
 }

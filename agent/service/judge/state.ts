@@ -2,7 +2,7 @@
 
 import type { Reason, Verdict } from '../../contracts/verdict.js';
 import type { JournalMessage } from '../../systemd/journal-writer.js';
-import type { Due } from '../board.js';
+import type { Due, Kind } from '../board.js';
 import type { HostEvent } from '../helper.js';
 import { type Done, type Limits, nothingDone } from '../limiter.js';
 
@@ -86,9 +86,7 @@ export interface JudgeState {
   /** Time from then until the next such request, if the verdict is still unanswered; 0: the shortest time. */
   readonly lookPauseMs: number;
   readonly lost: { readonly since: number; readonly reason: string } | null;
-  /** The host that replaced the lost one; null: the same host is back. */
   readonly movedTo: string | null;
-  /** The host that the consumer may move back to; null: none. */
   readonly preferred: string | null;
   /** The start that lived through the host's absence: to be restarted. */
   readonly survivor: string | null;
@@ -99,7 +97,6 @@ export interface JudgeState {
   readonly ready: boolean;
   /** One try for a verdict that a restart corrects, until something changes. */
   readonly triedFor: Reason | null;
-  /** The last restart for former files; null: none was made. */
   readonly triedOutdated: TriedOutdated | null;
   /** The start that our own restart made; `restarting`: it is being made. */
   readonly ownStart: string | null;
@@ -111,56 +108,36 @@ export interface JudgeState {
 }
 
 export type JudgeEvent =
-  /** The files are as they shall be (or cannot be helped now). `outdated`: why the consumer runs with former ones. */
-  | { readonly kind: 'settled'; readonly outdated: string | null; readonly start: Start | null }
-  /** `restart-now`: a person wants the restart that is due. */
-  | { readonly kind: 'unit-changed' | 'doubt' | 'ready' | 'tick' | 'retry' | 'restart-now' }
-  | { readonly kind: 'looked'; readonly verdict: Verdict; readonly live: LiveSeen; readonly now: number }
-  /** `movedTo`: the host that is now in use instead of the former one; `host` is its event. */
-  | {
-      readonly kind: 'host';
-      readonly host: HostEvent;
-      readonly movedTo?: string | null;
-      readonly now: number;
-    }
-  | { readonly kind: 'preferred'; readonly endpoint: string | null }
-  | { readonly kind: 'seen'; readonly seen: Seen; readonly rules: RestartRules; readonly now: number }
-  /** The answer to `confirm`; `start` is what the unit is in after it. */
-  | {
-      readonly kind: 'judged';
-      readonly verdict: Verdict;
-      readonly live: LiveSeen;
-      readonly start: Start | null;
-      readonly now: number;
-    }
+  /** The files match the manifest, or cannot be repaired now. `outdated`: why the consumer runs with old files. */
+  | Kind<'settled', { outdated: string | null; start: Start | null }>
+  /**
+   * `doubt`: judge the same start again, because of its log or because the machine woke up. `ready`: the consumer may be
+   * restarted; at boot it waits for the service. `tick`: try again what was impossible before. `restart-now`: the user
+   * wants the pending restart.
+   */
+  | Kind<'unit-changed' | 'doubt' | 'ready' | 'tick' | 'retry' | 'restart-now', object>
+  | Kind<'looked', { verdict: Verdict; live: LiveSeen; now: number }>
+  /** About the host in use; `movedTo`: it is another one than before. */
+  | Kind<'host', { host: HostEvent; movedTo?: string | null; now: number }>
+  /** The host that the consumer may move back to; null: none. */
+  | Kind<'preferred', { endpoint: string | null }>
+  | Kind<'seen', { seen: Seen; rules: RestartRules; now: number }>
+  /** The answer to `confirm`; `start` is the unit's start after it. */
+  | Kind<'judged', { verdict: Verdict; live: LiveSeen; start: Start | null; now: number }>
   /** The answer to `ask-serving`; null: it may be restarted. */
-  | { readonly kind: 'serving'; readonly busy: string | null; readonly now: number }
+  | Kind<'serving', { busy: string | null; now: number }>
   /** After `restart`: systemd has finished the job, and later the verdict of the new start. */
-  | {
-      readonly kind: 'restarted';
-      readonly result: string;
-      readonly reason: string;
-      readonly cause: string;
-      readonly start: Start | null;
-    }
-  | {
-      readonly kind: 'judged-again';
-      readonly verdict: Verdict;
-      readonly live: LiveSeen;
-      readonly now: number;
-    };
+  | Kind<'restarted', { result: string; reason: string; cause: string; start: Start | null }>
+  | Kind<'judged-again', { verdict: Verdict; live: LiveSeen; now: number }>;
 
 export type JudgeEffect =
-  /** Look at the unit; at a time (milliseconds) if it is a number. */
-  | { readonly kind: 'look'; readonly when: 'soon' | number }
-  | { readonly kind: 'confirm' }
-  | { readonly kind: 'ask-serving' }
-  | { readonly kind: 'restart'; readonly reason: string; readonly cause: string }
-  | { readonly kind: 'show'; readonly verdict: Verdict | null }
-  | { readonly kind: 'show-due'; readonly due: Due | null }
-  | { readonly kind: 'count-restart' }
-  | { readonly kind: 'write'; readonly message: JournalMessage }
-  | { readonly kind: 'say'; readonly text: string };
+  | Kind<'look', { when: 'soon' | number }>
+  | Kind<'confirm' | 'ask-serving' | 'count-restart', object>
+  | Kind<'restart', { reason: string; cause: string }>
+  | Kind<'show', { verdict: Verdict | null }>
+  | Kind<'show-due', { due: Due | null }>
+  | Kind<'write', { message: JournalMessage }>
+  | Kind<'say', { text: string }>;
 
 export interface Next {
   readonly state: JudgeState;
@@ -198,7 +175,6 @@ export function beginJudging(profile: string, unit: string, rules: RestartRules)
   };
 }
 
-/** `step` from where `next` left off; the effects of both. */
 export function after({ state, effects }: Next, step: (state: JudgeState) => Next): Next {
   const next = step(state);
   return { state: next.state, effects: [...effects, ...next.effects] };

@@ -2,6 +2,7 @@
  * Keeps the files as installed: carries out the decisions of machine.ts, with the plan and apply of `install`.
  * One inspection at a time. Every event during an inspection requests another one, so none is missed.
  */
+
 import type { Emit } from '../../contracts/events.js';
 import type { MachineFacts } from '../../contracts/facts.js';
 import type { Change, Plan } from '../../contracts/plan.js';
@@ -9,9 +10,11 @@ import { driftOf, statusView } from '../../install/pipeline/status-view.js';
 import type { Workplace } from '../../install/pipeline/workplace.js';
 import { changeTitle } from '../../install/plan/change-title.js';
 import { findConsumer } from '../../install/plan/owned.js';
+import { messageOf } from '../../lib/errors.js';
 import type { ConsumerBoard, Record } from '../board.js';
 import type { DesiredOne } from '../desired.js';
 import { pacer, steadyNow } from '../pacer.js';
+import { pause } from '../waiting.js';
 import {
   beginKeeping,
   type Found,
@@ -29,7 +32,6 @@ interface KeeperEffects {
   readonly desired: () => DesiredOne;
   /** Serializes inspections and repairs of all consumers, because they share files. */
   readonly turn: <T>(task: () => Promise<T>) => Promise<T>;
-  /** The package manager that is running; null: none. */
   readonly packageManager: () => Promise<string | null>;
   /** Called after each inspection that found the files as installed (or no possible repair). */
   readonly settled: (facts: MachineFacts, restart: string | null) => void;
@@ -93,7 +95,6 @@ export function keeper(effects: KeeperEffects): Keeper {
     return { facts, found: foundIn(made), wanted };
   };
 
-  /** Steps the machine; carries out the synchronous effects and returns the others. */
   const step = (event: KeeperEvent): readonly KeeperEffect[] => {
     const next = keeperNext(state, event);
     state = next.state;
@@ -159,7 +160,7 @@ export function keeper(effects: KeeperEffects): Keeper {
     const begun = steadyNow();
     do {
       if (steadyNow() - begun >= packageManagerLimitMs) return true;
-      await pace.sleep(packageManagerEveryMs);
+      await pause(packageManagerEveryMs, signal);
     } while (!signal.aborted && (await effects.packageManager()) !== null);
     return false;
   };
@@ -248,16 +249,10 @@ function foundIn(plan: Plan | null): Found {
   return { kind: 'drift', causes: causesOf(drift), what };
 }
 
-function messageOf(error: unknown): string {
-  return error instanceof Error ? error.message : String(error);
-}
-
 function rulesOf({ config: { repair } }: DesiredOne): KeeperRules {
   const { enabled, perHour, backoffSeconds } = repair;
   return { enabled, limits: { perHour, backoffMs: backoffSeconds * 1000, minimumMs: 0 } };
 }
-
-// The causes of a repair. Pure.
 
 /** For back-off and messages: paths, else the kind of change. */
 export function causesOf(changes: readonly Change[]): readonly string[] {

@@ -1,7 +1,7 @@
 /** The keeper's state, its input events and its effects. */
 import { plural } from '../../lib/text.js';
 import type { JournalMessage } from '../../systemd/journal-writer.js';
-import type { Counters, Phase } from '../board.js';
+import type { Counters, Kind, Phase } from '../board.js';
 import { type Done, type Limits, mayDo, noted, nothingDone } from '../limiter.js';
 
 export type Found =
@@ -18,7 +18,6 @@ export interface Drift {
 }
 
 export interface KeeperRules {
-  /** False: drift is reported, not repaired. */
   readonly enabled: boolean;
   readonly limits: Limits;
 }
@@ -43,57 +42,31 @@ export interface Repaired {
 }
 
 export type KeeperEvent =
-  | { readonly kind: 'noticed'; readonly first: boolean; readonly soon: boolean; readonly now: number }
-  | { readonly kind: 'retry' }
-  /** The answer to `look`. `wanted`: it is installed, or agent.json declared it and `first` was so before the look. */
-  | {
-      readonly kind: 'found';
-      readonly found: Found;
-      readonly wanted: boolean;
-      /** The package manager that ran before the inspection, which may have seen an intermediate state. */
-      readonly busy: string | null;
-      readonly rules: KeeperRules;
-      readonly now: number;
-    }
-  | {
-      readonly kind: 'package-manager';
-      readonly who: string | null;
-      readonly found: Found;
-      readonly now: number;
-    }
+  | Kind<'noticed', { first: boolean; soon: boolean; now: number }>
+  | Kind<'retry', object>
+  /**
+   * The answer to `look`. `wanted`: it is installed, or agent.json declared it and `first` was so before the look. `busy`:
+   * the package manager that ran before the inspection, which may have seen an intermediate state.
+   */
+  | Kind<'found', { found: Found; wanted: boolean; busy: string | null; rules: KeeperRules; now: number }>
+  | Kind<'package-manager', { who: string | null; found: Found; now: number }>
   /** The answer to `wait-for-package-manager`; `tired`: it still runs after the longest wait. */
-  | {
-      readonly kind: 'package-manager-gone';
-      readonly tired: boolean;
-      readonly found: Found;
-      readonly now: number;
-    }
+  | Kind<'package-manager-gone', { tired: boolean; found: Found; now: number }>
   /** The answers to `repair`; `did` is null if nothing was left to repair. */
-  | {
-      readonly kind: 'repaired';
-      readonly did: Repaired | null;
-      readonly begun: number;
-      readonly now: number;
-    }
-  | {
-      readonly kind: 'failed';
-      readonly why: string;
-      readonly causes: readonly string[];
-      readonly now: number;
-    };
+  | Kind<'repaired', { did: Repaired | null; begun: number; now: number }>
+  | Kind<'failed', { why: string; causes: readonly string[]; now: number }>;
 
 export type KeeperEffect =
-  | { readonly kind: 'look'; readonly when: 'now' | 'soon' | number }
-  | { readonly kind: 'show'; readonly phase: Phase; readonly problem: string | null }
-  | { readonly kind: 'ask-package-manager'; readonly found: Found }
-  | { readonly kind: 'wait-for-package-manager'; readonly found: Found }
+  | Kind<'look', { when: 'now' | 'soon' | number }>
+  | Kind<'show', { phase: Phase; problem: string | null }>
+  | Kind<'ask-package-manager' | 'wait-for-package-manager', { found: Found }>
   /** Carry out the plan. `interrupted`: first finish or undo an earlier run. `since`: time of the first event. */
-  | { readonly kind: 'repair'; readonly interrupted: boolean; readonly since: number }
+  | Kind<'repair', { interrupted: boolean; since: number }>
   /** The judge's turn. `right`: the files are as installed. */
-  | { readonly kind: 'settled'; readonly right: boolean }
-  | { readonly kind: 'count'; readonly name: keyof Counters }
-  | { readonly kind: 'count-repair'; readonly milliseconds: number }
-  | { readonly kind: 'write'; readonly message: JournalMessage };
+  | Kind<'settled', { right: boolean }>
+  | Kind<'count', { name: keyof Counters }>
+  | Kind<'count-repair', { milliseconds: number }>
+  | Kind<'write', { message: JournalMessage }>;
 
 interface Next {
   readonly state: KeeperState;
@@ -291,7 +264,6 @@ function repaired(state: KeeperState, event: Extract<KeeperEvent, { kind: 'repai
   };
 }
 
-/** Every attempted repair counts, also a failed one. */
 function failed(state: KeeperState, why: string, causes: readonly string[], now: number): Next {
   const failures = state.failures + 1;
   const hopeless = failures >= failuresToDegraded;

@@ -1,5 +1,5 @@
 /** Facts to findings, in the order of causes. Pure. */
-import { ExitCode } from '../../lib/errors.js';
+import { ExitCode, messageOf } from '../../lib/errors.js';
 import { device, deviceMemory, loadedModels, readiness, refusedKernels } from './checks/device.js';
 import { driverVersion, guestConf, host, sharedMemory, versions } from './checks/host.js';
 import {
@@ -37,7 +37,7 @@ function examine(check: Check, facts: DoctorFacts): CheckResult['finding'] {
   try {
     return check.examine(facts);
   } catch (error) {
-    const said = error instanceof Error ? error.message : String(error);
+    const said = messageOf(error);
     return {
       kind: 'unknown',
       why: 'the check itself failed, which is a bug in vgpu-agent',
@@ -50,7 +50,6 @@ export function isHealthy({ broken, verdict }: Diagnosis): boolean {
   return verdict.mode === 'gpu' && broken.length === 0;
 }
 
-/** The verdict's mode; GPU with a broken check is degraded, because the next start may fail. */
 export function exitCodeOf(diagnosis: Diagnosis): ExitCode {
   if (isHealthy(diagnosis)) return ExitCode.done;
   switch (diagnosis.verdict.mode) {

@@ -4,7 +4,12 @@
  */
 import path from 'node:path';
 import { editCommand, isContainer } from '../../containers/container-unit.js';
-import type { DistributionFamily, LibraryCandidate, MachineFacts } from '../../contracts/facts.js';
+import type {
+  DistributionFamily,
+  LibraryCandidate,
+  LibraryVendor,
+  MachineFacts,
+} from '../../contracts/facts.js';
 import type { Change, Plan } from '../../contracts/plan.js';
 import type { UnitFacts } from '../../contracts/unit.js';
 import type { Reason, Verdict } from '../../contracts/verdict.js';
@@ -17,7 +22,6 @@ import type { Profile } from '../../profile/types.js';
 import type { Observation } from '../observation.js';
 import type { TraceFacts } from './trace/bindings.js';
 
-/** The input of the checks, gathered once by pipeline/doctor.ts. */
 export interface DoctorFacts {
   readonly profile: Profile;
   readonly machine: MachineFacts;
@@ -34,11 +38,9 @@ export interface Remedy {
   readonly text: string;
   readonly command: string;
   readonly where: 'guest' | 'host';
-  /** `vgpu-agent doctor --fix` repairs it, by install's plan. */
   readonly fix: boolean;
 }
 
-/** A fault. `evidence`: a line for each observation, with its source; values are quoted. */
 export interface Trouble {
   readonly cause: string;
   readonly evidence: readonly string[];
@@ -77,8 +79,6 @@ export interface Diagnosis {
   readonly verdict: Verdict;
 }
 
-// Short forms of findings, and remedies that many checks share.
-
 export function ok(...evidence: readonly string[]): Finding {
   return { kind: 'ok', evidence };
 }
@@ -99,7 +99,6 @@ export function warning(trouble: Trouble): Finding {
   return { kind: 'warning', ...trouble };
 }
 
-/** Repaired by install, and so by `--fix`. */
 export function fixes({ profile }: DoctorFacts, text: string): Remedy {
   return {
     text,
@@ -113,12 +112,10 @@ export function byHand(text: string, command: string): Remedy {
   return { text, command, where: 'guest', fix: false };
 }
 
-/** For the user to do on the host, because this machine cannot do it. */
 export function onTheHost(text: string, command: string): Remedy {
   return { text, command, where: 'host', fix: false };
 }
 
-/** A setting of the unit to be changed in a drop-in of the person's own. */
 export function editUnit({ profile, machine }: DoctorFacts, text: string): Remedy {
   return byHand(
     `${text}, then start it again`,
@@ -153,30 +150,38 @@ export function plannedChanges({ plan }: DoctorFacts): readonly Change[] {
   return plan.kind === 'ready' ? plan.changes : [];
 }
 
+/** The lines of the service's log that the verdict rests on. */
+export function logLines({ log }: Observation): readonly string[] {
+  return log.evidence.filter(({ kind }) => kind === 'log-line').map(({ text }) => text);
+}
+
+/** A library's vendor in a sentence about its path. */
+export const vendorNames: Readonly<Record<LibraryVendor, string>> = {
+  vgpu: 'the shim',
+  nvidia: "NVIDIA's",
+  foreign: 'neither of vgpu-agent nor of NVIDIA',
+};
+
 export function changeEvidence(change: Change): string {
   return `${changeTitle(change)}: ${change.reason}`;
 }
 
-// Places where a program may find a driver, and the remedy for what is found there.
-
-const removes: Readonly<Record<DistributionFamily, string>> = {
-  debian: 'apt-get remove',
-  redhat: 'dnf remove',
-  suse: 'zypper remove',
-  arch: 'pacman -R',
-  // Owners are known from dpkg's lists there.
-  unknown: 'apt-get remove',
+/** The package manager of each family; an unknown one may have dpkg's lists. */
+const packageTools: Readonly<
+  Record<DistributionFamily, { readonly remove: string; readonly owner: string }>
+> = {
+  debian: { remove: 'apt-get remove', owner: 'dpkg -S' },
+  redhat: { remove: 'dnf remove', owner: 'rpm -qf' },
+  suse: { remove: 'zypper remove', owner: 'rpm -qf' },
+  arch: { remove: 'pacman -R', owner: 'pacman -Qo' },
+  unknown: { remove: 'apt-get remove', owner: 'dpkg -S' },
 };
 
-export const ownerQuery: Readonly<Record<DistributionFamily, string>> = {
-  debian: 'dpkg -S',
-  redhat: 'rpm -qf',
-  suse: 'rpm -qf',
-  arch: 'pacman -Qo',
-  unknown: 'dpkg -S',
-};
+/** Shows the package of the file. */
+export function ownerQuery({ machine }: DoctorFacts, file: string): string {
+  return `${packageTools[machine.distribution.family].owner} ${file}`;
+}
 
-/** The profile's public names in its public directories; not the versioned files that may stand beside them. */
 export function publicCandidates({ profile, machine }: DoctorFacts): readonly LibraryCandidate[] {
   const directories = new Set(publicDirectories(profile, machine.distribution).map((one) => one.path));
   const names = new Set(Object.keys(profile.publicLinks.names));
@@ -205,7 +210,6 @@ export function whereFound({ path: file, resolution }: LibraryCandidate): string
     : file;
 }
 
-/** Whether install would put it right, else what a person does about it. */
 export function repairPlace(
   facts: DoctorFacts,
   { path: file, ownerOfPath }: Pick<LibraryCandidate, 'path' | 'ownerOfPath'>,
@@ -220,7 +224,7 @@ export function repairPlace(
   if (ownerOfPath !== null) {
     return byHand(
       `it belongs to the package ${ownerOfPath}; if no other program needs it`,
-      `sudo ${removes[facts.machine.distribution.family]} ${ownerOfPath}`,
+      `sudo ${packageTools[facts.machine.distribution.family].remove} ${ownerOfPath}`,
     );
   }
   const { unit } = facts.profile;

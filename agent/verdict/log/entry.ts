@@ -1,23 +1,21 @@
 /** One line of a consumer's log, without the prefix of journalctl, syslog or docker. */
+import { fieldText } from '../../systemd/journal-reader.js';
+import type { JournalEntry } from '../../systemd/types.js';
 
 export interface LogEntry {
-  /** The consumer's own words, one line. */
   readonly text: string;
   /** Where it is from: `line 17`, `journal cursor s=...`. */
   readonly source: string;
   /** `_SYSTEMD_INVOCATION_ID`, if known: entries of two starts differ in it. */
   readonly invocationId: string | null;
-  /** The process that wrote it, if known. */
   readonly pid: number | null;
   /** `manager`: systemd's message about the unit; `boundary`: a new boot. */
   readonly speaker: 'consumer' | 'manager' | 'boundary';
-  /** The line was truncated. */
   readonly truncated: boolean;
 }
 
 /** The name of a month or day in any language: a word, in some languages after a space or with a number. */
 const name = ' {0,2}[^\\s[\\]=":]{1,20} (?:\\d{1,2} )?';
-/** Date and time as journalctl's short formats and syslog write them. */
 const stamps = [
   new RegExp(`${name}[ \\d]\\d \\d\\d:\\d\\d:\\d\\d(?:\\.\\d{1,9})?`),
   /\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)/,
@@ -49,7 +47,6 @@ export function withoutContainerName(text: string): string {
   return text.replace(containerPrefix, '').replace(bareStamp, '');
 }
 
-/** Removes what journalctl, syslog or docker put before a line. */
 export function entryOfLine(line: string, source: string, truncated: boolean): LogEntry {
   const base = { source, invocationId: null, truncated } as const;
   if (/^-- (?:Boot [0-9a-f]{32}|Reboot) --$/.test(line)) {
@@ -75,8 +72,7 @@ export function entriesOfJson(line: string, source: string): readonly LogEntry[]
   }
   if (typeof parsed !== 'object' || parsed === null || !('MESSAGE' in parsed)) return null;
   const record: Readonly<Record<string, unknown>> = { ...parsed };
-  const text = messageText(record['MESSAGE']);
-  // journalctl writes null for a field over 4096 bytes unless --all is given.
+  const text = fieldText(record['MESSAGE']);
   if (text === null) return [];
   const pid = Number(record['_PID']);
   const invocationId = record['_SYSTEMD_INVOCATION_ID'];
@@ -92,14 +88,8 @@ export function entriesOfJson(line: string, source: string): readonly LogEntry[]
   return text.split('\n').map((part) => ({ ...common, text: composed ? withoutContainerName(part) : part }));
 }
 
-/** MESSAGE as journalctl's JSON may hold it: a string, bytes, several of these, or null. */
-function messageText(message: unknown): string | null {
-  if (typeof message === 'string') return message;
-  if (!Array.isArray(message)) return null;
-  const items: readonly unknown[] = message;
-  if (items.length > 0 && items.every((item) => typeof item === 'number')) {
-    return Buffer.from(items.map(Number)).toString('utf8');
-  }
-  const texts = items.map(messageText).filter((text) => text !== null);
-  return texts.length === 0 ? null : texts.join('\n');
+export function entriesOfJournal({ cursor, message, pid, invocationId }: JournalEntry): readonly LogEntry[] {
+  const source = `journal cursor ${cursor}`;
+  const speaker = pid === 1 ? 'manager' : 'consumer';
+  return message.split('\n').map((text) => ({ text, source, invocationId, pid, speaker, truncated: false }));
 }

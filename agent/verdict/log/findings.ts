@@ -16,37 +16,29 @@ export interface LogFindings extends LogVerdict {
   readonly hint: Reason | null;
   readonly version: string | null;
   readonly address: string | null;
-  /** The place of the newest model loaded since the announcement; null: none, or not logged. */
   readonly load: LoadFindings | null;
-  /** The line about the failure of the newest load; null: it did not fail, or that is not logged. */
   readonly loadError: Quote | null;
   /** Entries seen, and starts told apart. */
   readonly entries: number;
   readonly starts: number;
 }
 
-/** Marks the name of a simulated device. */
 export const simulatedSuffix = ' (simulated)';
 
 export type Quote = Omit<Evidence, 'weight'>;
 type Known = Extract<DeviceLine, { kind: 'device' }>;
 
-/** The facts about one start. */
 interface Start {
   invocationId: string | null;
   pid: number | null;
-  /** Indices of `starts` patterns seen. */
   marks: Set<number>;
   version: string | null;
   address: string | null;
   devices: { rule: number; line: Known; quote: Quote }[];
-  /** Indices of the reason rules that matched. */
   matched: Set<number>;
   quotes: Quote[];
   spoilt: Quote[];
-  /** Indices of `finished` patterns seen. */
   finished: Set<number>;
-  /** Since the last announcement. */
   loads: Loads;
   /** The running children, by the name at the beginning of their lines. */
   children: Map<string, { readonly name: string; readonly loads: Loads }>;
@@ -74,7 +66,6 @@ export function stateOf(start: Start): JudgeState {
   return start.devices.length > 0 ? 'announced' : 'undecided';
 }
 
-/** The combined result of the lines of one start. */
 export function findingsOf(start: Start, grammar: CompiledGrammar): Omit<LogFindings, 'entries' | 'starts'> {
   const of = (weight: 'reason' | 'hint' | 'contradicts'): Reason | null => {
     const index = grammar.reasons.findIndex(
@@ -139,7 +130,6 @@ function contradictionOf(load: LoadFindings | null): Reason | null {
     : 'model-on-cpu';
 }
 
-/** Lines of the newest load, except those that are quoted as a reason already. */
 function loadEvidence({ quotes }: Start, load: LoadFindings | null): readonly Evidence[] {
   if (load === null) return [];
   const known = new Set(quotes.map(({ source, text }) => `${source}\n${text}`));

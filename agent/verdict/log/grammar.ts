@@ -5,41 +5,12 @@ import satisfies from 'semver/functions/satisfies.js';
 import type { Device } from '../../contracts/verdict.js';
 import { VgpuError } from '../../lib/errors.js';
 import { compilePattern, maxMatchLength } from '../../profile/patterns.js';
-import type { DeviceRule, LoadRule, LogGrammar, ReasonRule } from '../../profile/types.js';
+import type { DeviceRule, LogGrammar } from '../../profile/types.js';
 import type { Logfmt } from './logfmt.js';
 
-interface CompiledDevice {
-  readonly rule: DeviceRule;
-  /** Null in logfmt: there msg must be equal. */
-  readonly pattern: RegExp | null;
-}
-
-interface CompiledReason {
-  readonly rule: ReasonRule;
-  readonly pattern: RegExp;
-  readonly fields: readonly (readonly [string, RegExp])[];
-}
-
-interface CompiledLoad {
-  readonly says: LoadRule['says'];
-  readonly pattern: RegExp;
-  readonly fields: CompiledReason['fields'];
-}
-
-export interface CompiledGrammar {
-  readonly format: LogGrammar['format'];
-  readonly prefix: RegExp | null;
-  readonly starts: readonly { readonly pattern: RegExp; readonly first: boolean }[];
-  readonly version: RegExp | null;
-  readonly address: RegExp | null;
-  readonly devices: readonly CompiledDevice[];
-  readonly reasons: readonly CompiledReason[];
-  readonly finished: readonly RegExp[];
-  readonly loads: readonly CompiledLoad[];
-  readonly children: { readonly line: RegExp; readonly began: RegExp; readonly ended: RegExp } | null;
-  /** Matches every line that any other expression matches, except devices: most lines need only this test. */
-  readonly any: RegExp;
-}
+export type CompiledGrammar = ReturnType<typeof compileGrammar>;
+type CompiledDevice = CompiledGrammar['devices'][number];
+type CompiledReason = CompiledGrammar['reasons'][number];
 
 function compile(source: string): RegExp {
   const result = compilePattern(source);
@@ -51,16 +22,18 @@ function compile(source: string): RegExp {
   });
 }
 
-export function compileGrammar(grammar: LogGrammar): CompiledGrammar {
+export function compileGrammar({ format, prefix, ...grammar }: LogGrammar) {
+  const { children } = grammar;
   return {
-    format: grammar.format,
-    prefix: grammar.prefix === undefined ? null : compile(grammar.prefix),
+    format,
+    prefix: prefix === undefined ? null : compile(prefix),
     starts: grammar.starts.map(({ message, first }) => ({ pattern: compile(message), first })),
     version: grammar.version === null ? null : compile(grammar.version.message),
     address: grammar.address === null ? null : compile(grammar.address.message),
+    // In logfmt, msg must be equal to the message.
     devices: grammar.devices.map((rule) => ({
       rule,
-      pattern: grammar.format === 'logfmt' ? null : compile(rule.message),
+      pattern: format === 'logfmt' ? null : compile(rule.message),
     })),
     reasons: grammar.reasons.map((rule) => ({
       rule,
@@ -74,22 +47,23 @@ export function compileGrammar(grammar: LogGrammar): CompiledGrammar {
       fields: compileFields(fields),
     })),
     children:
-      grammar.children === undefined
+      children === undefined
         ? null
         : {
-            line: compile(grammar.children.line),
-            began: compile(grammar.children.began),
-            ended: compile(grammar.children.ended),
+            line: compile(children.line),
+            began: compile(children.began),
+            ended: compile(children.ended),
           },
+    /** Matches every line that any other expression matches, except devices: most lines need only this test. */
     any: anyOf(grammar),
   };
 }
 
-function compileFields(fields: Readonly<Record<string, string>>): CompiledReason['fields'] {
+function compileFields(fields: Readonly<Record<string, string>>) {
   return Object.entries(fields).map(([key, source]) => [key, compile(source)] as const);
 }
 
-function anyOf(grammar: LogGrammar): RegExp {
+function anyOf(grammar: Omit<LogGrammar, 'format' | 'prefix'>): RegExp {
   const sources = [
     ...grammar.starts.map(({ message }) => message),
     ...[grammar.version, grammar.address].flatMap((one) => (one === null ? [] : [one.message])),
@@ -151,7 +125,6 @@ const realCompute = /^[1-9]\d?\.\d{1,2}$/;
 /** `cuda`, `rocm`, `vulkan` or another name; in lower case. */
 const libraryName = /^[a-z0-9][a-z0-9._+-]{0,30}$/;
 
-/** The device that `text` announces by this rule, or null if it is another line. */
 export function readDevice(
   { rule, pattern }: CompiledDevice,
   text: string,

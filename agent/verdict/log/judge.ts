@@ -19,13 +19,12 @@ import {
   subjectOf,
   versionFits,
 } from './grammar.js';
+import { readEntries } from './lines.js';
 import { afterLine, type Loads, noLoads } from './loads.js';
 import { type Logfmt, parseLogfmt } from './logfmt.js';
 
 export interface LogJudge {
-  /** Takes the next entry. */
   push(entry: LogEntry): JudgeState;
-  /** The verdict on what was pushed so far. */
   findings(): LogFindings;
 }
 
@@ -49,6 +48,21 @@ const beginOfProcess = /^(?:Started|Starting) /;
 /** A judge for one log of `profile`'s consumer. Memory is bounded whatever is pushed. */
 export function createLogJudge(profile: Profile): LogJudge {
   return logJudges(profile)();
+}
+
+/**
+ * Judges a log of any length in bounded memory. Rejects with the stream's error. `begin` receives a function that returns
+ * the findings so far, for a long stream.
+ */
+export async function explainLog(
+  profile: Profile,
+  stream: AsyncIterable<Buffer | string>,
+  begin: (soFar: () => LogFindings) => void = () => {},
+): Promise<LogFindings> {
+  const judge = createLogJudge(profile);
+  begin(() => judge.findings());
+  for await (const entry of readEntries(stream)) judge.push(entry);
+  return judge.findings();
 }
 
 /** Makes judges for several logs; compiles the grammar once, because that takes milliseconds. */

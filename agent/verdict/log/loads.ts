@@ -2,16 +2,12 @@
 import type { LoadRule } from '../../profile/types.js';
 import type { Quote } from './findings.js';
 
-/** The place of the newest load. */
 type LoadOutcome = 'gpu' | 'partly' | 'cpu';
 
-/** One load, from the lines so far. */
 interface Load {
-  /** The number of layers on a GPU; null: not logged. */
   readonly layers: { readonly gpu: number; readonly all: number } | null;
   readonly gpu: boolean;
   readonly cpu: boolean;
-  /** The KV cache, or a part of it, is in main memory. */
   readonly cacheOnCpu: boolean;
   readonly failed: boolean;
   readonly short: Quote | null;
@@ -23,17 +19,14 @@ export interface LoadFindings {
   readonly outcome: LoadOutcome;
   readonly layers: { readonly gpu: number; readonly all: number } | null;
   readonly cacheOnCpu: boolean;
-  /** CUDA could not be started for it. */
   readonly failed: boolean;
   /** The line that says that not all of it fits into the free device memory; null: none. */
   readonly short: Quote | null;
-  /** The lines that say so. */
   readonly quotes: readonly Quote[];
   /** With several children: the number that have a model loaded, and the number with all of it on a GPU. */
   readonly children?: { readonly all: number; readonly gpu: number };
 }
 
-/** The current load and the previous one. */
 export interface Loads {
   readonly present: Load | null;
   readonly former: LoadFindings | null;
@@ -53,7 +46,6 @@ const nothingSaid: Load = {
 };
 const maxQuotes = 4;
 
-/** The state after one more line. `groups` are those of the rule's expression. */
 export function afterLine(
   loads: Loads,
   says: LoadRule['says'],
@@ -84,12 +76,10 @@ export function afterLine(
   };
 }
 
-/** The place of the newest load with a known place; null: none. */
 export function newestLoad({ present, former }: Loads): LoadFindings | null {
   return findingsOfLoad(present) ?? former;
 }
 
-/** The line about the failure of the newest load; null: it did not fail. */
 export function loadError({ present }: Loads): Quote | null {
   return present?.error ?? null;
 }

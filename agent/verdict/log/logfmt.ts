@@ -12,14 +12,12 @@
 export type Logfmt =
   | {
       readonly kind: 'record';
-      /** First value of each key. */
       readonly fields: ReadonlyMap<string, string>;
       /** Keys that came more than once: their value is not to be trusted. */
       readonly repeated: ReadonlySet<string>;
     }
   /** Began like a record, but ended inside a quote or an escape: it was cut. */
   | { readonly kind: 'cut'; readonly fields: ReadonlyMap<string, string> }
-  /** Something else. */
   | { readonly kind: 'plain' };
 
 const maxFields = 256;

@@ -12,7 +12,7 @@ import {
 } from '../../../agent/profile/load.js';
 import type { Profile } from '../../../agent/profile/types.js';
 import { createProfileValidator } from '../../../agent/profile/validate.js';
-import { explainLog } from '../../../agent/verdict/log/explain.js';
+import { explainLog } from '../../../agent/verdict/log/judge.js';
 
 const document = readFileSync(path.join(packageRoot(), 'docs/howto/write-a-profile.md'), 'utf8');
 const reference = readFileSync(path.join(packageRoot(), 'docs/reference/profiles.md'), 'utf8');

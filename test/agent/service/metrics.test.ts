@@ -25,7 +25,7 @@ busy.update({
   configProblem: 'line 1',
   host: { endpoint: 'unix:/x', answers: true, simulated: true, detail: 'GPU' },
 });
-busy.hostLost();
+busy.count('hostLosses');
 const first = consumerBoard(busy, 'ollama', 'ollama@1.service');
 first.update({ phase: 'settled', verdict });
 for (const [name, times] of [

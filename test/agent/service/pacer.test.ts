@@ -1,6 +1,7 @@
 /** The worker that runs when asked: never twice at a time, after a quiet moment, or at a time. */
 import assert from 'node:assert/strict';
 import { mock, test } from 'node:test';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { type Pacer, pacer, steadyNow } from '../../../agent/service/pacer.js';
 
 /** A pacer under a clock of the test's own. Each run takes `takes` milliseconds. */
@@ -150,20 +151,6 @@ paced('what is asked for while the last run ends is not begun after the end', as
   assert.equal(bench.runs, 1);
 });
 
-paced('a sleep ends with its time, or with the end', async () => {
-  const bench = new Bench();
-  const ended: string[] = [];
-  void bench.pace.sleep(50).then(() => ended.push('short'));
-  void bench.pace.sleep(5_000).then(() => ended.push('long'));
-  await bench.pass(49);
-  assert.deepEqual(ended, []);
-  await bench.pass(1);
-  assert.deepEqual(ended, ['short']);
-  bench.stop.abort();
-  await bench.pass(0);
-  assert.deepEqual(ended, ['short', 'long']);
-});
-
 test('a run that fails is reported, and the next one runs', async () => {
   const reported: unknown[] = [];
   const report = mock.method(globalThis, 'setImmediate', (callback: () => void) => {
@@ -200,12 +187,12 @@ test('a clock that is set back two hours, or on, moves no time that is waited fo
     const soon = steadyNow() + 20;
     steps = -1;
     pace.at(soon);
-    await pace.sleep(200);
+    await sleep(200);
     assert.equal(runs, 1);
     const later = steadyNow() + 60_000;
     steps = 1;
     pace.at(later);
-    await pace.sleep(50);
+    await sleep(50);
     assert.equal(runs, 1);
     stop.abort();
   } finally {

@@ -5,25 +5,17 @@ import { parseEntry } from '../../../agent/systemd/journal-reader.js';
 const base = { __CURSOR: 's=1', __REALTIME_TIMESTAMP: '1795252117763208' };
 const parse = (fields: object) => parseEntry(JSON.stringify({ ...base, ...fields }));
 
-test('an ordinary line keeps its time to the microsecond', () => {
-  assert.deepEqual(
-    parse({ MESSAGE: 'hello', _PID: '42', _SYSTEMD_INVOCATION_ID: 'ab', _TRANSPORT: 'stdout' }),
-    {
-      cursor: 's=1',
-      realtimeUs: 1795252117763208n,
-      message: 'hello',
-      raw: null,
-      pid: 42,
-      invocationId: 'ab',
-      transport: 'stdout',
-    },
-  );
+test('an ordinary line has its message, process and start', () => {
+  assert.deepEqual(parse({ MESSAGE: 'hello', _PID: '42', _SYSTEMD_INVOCATION_ID: 'ab' }), {
+    cursor: 's=1',
+    message: 'hello',
+    pid: 42,
+    invocationId: 'ab',
+  });
 });
 
-test('bytes that are not UTF-8 are readable, and kept as they were', () => {
-  const entry = parse({ MESSAGE: [98, 97, 100, 0xff, 0xfe] });
-  assert.equal(entry?.message, 'bad\ufffd\ufffd');
-  assert.deepEqual(entry?.raw, Buffer.from([98, 97, 100, 0xff, 0xfe]));
+test('bytes that are not UTF-8 are replaced', () => {
+  assert.equal(parse({ MESSAGE: [98, 97, 100, 0xff, 0xfe] })?.message, 'bad\ufffd\ufffd');
 });
 
 test('a message that is null, missing or empty is no crash', () => {

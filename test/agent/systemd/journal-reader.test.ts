@@ -198,7 +198,7 @@ test('following begins again when journalctl could not be started for want of de
     const taken = [];
     try { for (;;) taken.push(openSync('/dev/null')); } catch {}
     setTimeout(() => taken.forEach(closeSync), 200);
-    const place = { unit: 'x.service', invocationId: null, cursor: null, signal: stop.signal };
+    const place = { unit: 'x.service', cursor: null, signal: stop.signal };
     for await (const entry of journalReader({ journalctl: process.argv[1] }).follow(place)) {
       console.log(entry.message);
       stop.abort();

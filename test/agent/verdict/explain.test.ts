@@ -3,7 +3,7 @@ import { spawnSync } from 'node:child_process';
 import { Readable } from 'node:stream';
 import { test } from 'node:test';
 import { packageRoot } from '../../../agent/lib/paths.js';
-import { explainLog } from '../../../agent/verdict/log/explain.js';
+import { explainLog } from '../../../agent/verdict/log/judge.js';
 import { maxLineBytes } from '../../../agent/verdict/log/lines.js';
 import { random } from './random.js';
 import { fixtureText, llamaServer, manifest, ollama } from './support.js';
@@ -207,7 +207,7 @@ test('a stream that fails rejects with its error', async () => {
 test('24 MB are judged in a heap of 24 MB, so nothing is kept of them', () => {
   const program = `
     import { Readable } from 'node:stream';
-    import { explainLog } from '${packageRoot()}/dist/agent/verdict/log/explain.js';
+    import { explainLog } from '${packageRoot()}/dist/agent/verdict/log/judge.js';
     import { loadProfile } from '${packageRoot()}/dist/agent/profile/load.js';
     import { readFileSync } from 'node:fs';
     const noise = readFileSync(0);

@@ -4,7 +4,7 @@ import path from 'node:path';
 import { test } from 'node:test';
 import { packageRoot } from '../../../agent/lib/paths.js';
 import { loadProfile } from '../../../agent/profile/load.js';
-import { explainLog } from '../../../agent/verdict/log/explain.js';
+import { explainLog } from '../../../agent/verdict/log/judge.js';
 
 interface Expected {
   readonly file: string;

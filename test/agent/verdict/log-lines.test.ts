@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { entriesOfJson, entryOfLine, type LogEntry } from '../../../agent/verdict/log/entry.js';
-import { explainLog } from '../../../agent/verdict/log/explain.js';
+import { explainLog } from '../../../agent/verdict/log/judge.js';
 import { maxLineBytes, readEntries } from '../../../agent/verdict/log/lines.js';
 import { ollama } from './support.js';
 

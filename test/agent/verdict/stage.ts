@@ -107,15 +107,7 @@ export class FakeJournal {
 
   add(message: string, invocationId: string | null, pid = 100): void {
     const number = this.entries.length + 1;
-    this.entries.push({
-      cursor: `c${number}`,
-      realtimeUs: BigInt(number),
-      message,
-      raw: null,
-      pid,
-      invocationId,
-      transport: 'stdout',
-    });
+    this.entries.push({ cursor: `c${number}`, message, pid, invocationId });
     if (this.quiet) return;
     for (const wake of this.#waiting) wake();
     this.#waiting.clear();

@@ -5,12 +5,8 @@ import type { ProcessFacts } from '../../../agent/contracts/facts.js';
 import type { HostSession, SessionsReport, TurnedAway } from '../../../agent/contracts/sessions.js';
 import type { SessionsAnswer } from '../../../agent/verdict/host-sessions.js';
 import type { HttpAnswer } from '../../../agent/verdict/observation.js';
-import {
-  lookAtPresent,
-  type PresentEffects,
-  type PresentQuestion,
-  sessionsOf,
-} from '../../../agent/verdict/watch-present.js';
+import { lookAtPresent, type PresentEffects, sessionsOf } from '../../../agent/verdict/watch-present.js';
+import type { Listening } from '../../../agent/verdict/watch-readiness.js';
 import { llamaServer, ollama, openSandbox, processFacts, unit } from './support.js';
 
 function session(pid: number, pidNamespace = 0): HostSession {
@@ -82,12 +78,12 @@ function effects({ answers = {}, sessions, processes = [processFacts()] }: World
 }
 
 const never = new AbortController().signal;
-const question: PresentQuestion = { profile: ollama, unit: unit(), address: null };
+const question: Listening = { profile: ollama, unit: unit(), address: null };
 const empty: HttpAnswer = { kind: 'answered', status: 200, body: '{"models":[]}' };
 const url = 'http://127.0.0.1:11434/api/ps';
 
 test('the list of what is loaded is asked where the consumer listens: its log before its unit', async () => {
-  const at = async (changes: Partial<PresentQuestion>, where: string): Promise<string> =>
+  const at = async (changes: Partial<Listening>, where: string): Promise<string> =>
     (await lookAtPresent({ ...question, ...changes }, effects({ answers: { [where]: empty } }), never)).loaded
       .kind;
   assert.equal(await at({}, url), 'told');
@@ -98,7 +94,7 @@ test('the list of what is loaded is asked where the consumer listens: its log be
 });
 
 test('a machine that cannot answer is not asked', async () => {
-  const asked = async (changes: Partial<PresentQuestion>): Promise<string> =>
+  const asked = async (changes: Partial<Listening>): Promise<string> =>
     (await lookAtPresent({ ...question, ...changes }, effects({ answers: { [url]: empty } }), never)).loaded
       .kind;
   assert.equal(await asked({ profile: llamaServer }), 'unasked');

@@ -2,8 +2,7 @@
 
 import assert from 'node:assert/strict';
 import { after, before, beforeEach, describe, test } from 'node:test';
-import type { InstallDocument } from '../../../agent/cli/commands/install.js';
-import type { SetupDocument } from '../../../agent/cli/commands/setup.js';
+import type { ChangeDocument } from '../../../agent/cli/commands/common.js';
 import { assertDocument } from '../../agent/cli/commands/json-schemas.js';
 import { whyNoConsumer } from '../support/consumer.js';
 import { type Guest, whyNoGuest } from '../support/guest.js';
@@ -105,7 +104,7 @@ describe('vgpu-agent setup', { skip, concurrency: 1 }, () => {
     const byFlags = assertDocument(
       'install',
       await guest.must('vgpu-agent', 'install', ...flags, '--dry-run', '--json'),
-    ) as InstallDocument;
+    ) as ChangeDocument;
     const file = '/run/setup.json';
     const terminal = await Terminal.start(guest, `vgpu-agent setup --json >${file}`, t);
     await terminal.shows(asks.host);
@@ -116,7 +115,9 @@ describe('vgpu-agent setup', { skip, concurrency: 1 }, () => {
     await terminal.type('1', 'Enter');
     const { code, text } = await terminal.end();
     assert.equal(code, 0, text);
-    const wizard = assertDocument('setup', await guest.read(file)) as SetupDocument;
+    const wizard = assertDocument('setup', await guest.read(file)) as ChangeDocument & {
+      readonly commandLine: string;
+    };
     assert.equal(wizard.verdict?.mode, 'gpu');
     assert.equal(wizard.commandLine, `sudo vgpu-agent install ${flags.join(' ')} --yes`);
     assert.deepEqual(wizard.plan, byFlags.plan);

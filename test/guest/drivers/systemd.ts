@@ -59,14 +59,7 @@ const tasks: Readonly<Record<string, () => Promise<void>>> = {
     const reader = journalReader();
     const cursor = second === '' ? await reader.tail(stop.signal) : second;
     say({ following: cursor });
-    for await (const entry of reader.follow({
-      unit: first,
-      invocationId: null,
-      cursor,
-      signal: stop.signal,
-    })) {
-      say(entry);
-    }
+    for await (const entry of reader.follow({ unit: first, cursor, signal: stop.signal })) say(entry);
   },
   write: async () =>
     journalWriter().write({ kind: 'uninstalled', profile: 'ollama', unit: first, storeId: null, changes: 3 }),

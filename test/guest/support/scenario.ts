@@ -2,12 +2,9 @@
 // schema, and what every verdict must keep to, whatever it says.
 
 import assert from 'node:assert/strict';
+import type { ChangeDocument } from '../../../agent/cli/commands/common.js';
 import type { DoctorDocument } from '../../../agent/cli/commands/doctor.js';
-import type { InstallDocument } from '../../../agent/cli/commands/install.js';
-import type { PlanDocument } from '../../../agent/cli/commands/plan.js';
 import type { StatusDocument } from '../../../agent/cli/commands/status.js';
-import type { UninstallDocument } from '../../../agent/cli/commands/uninstall.js';
-import type { VerifyDocument } from '../../../agent/cli/commands/verify.js';
 import type { Mode, Reason, Verdict } from '../../../agent/contracts/verdict.js';
 import { assertDocument } from '../../agent/cli/commands/json-schemas.js';
 import { type Consumer, consumerDesigns } from './consumer.js';
@@ -16,11 +13,11 @@ import type { Ran } from './process.js';
 
 interface Documents {
   readonly doctor: DoctorDocument;
-  readonly install: InstallDocument;
-  readonly plan: PlanDocument;
+  readonly install: ChangeDocument;
+  readonly plan: Pick<ChangeDocument, 'plan'>;
   readonly status: StatusDocument;
-  readonly uninstall: UninstallDocument;
-  readonly verify: VerifyDocument;
+  readonly uninstall: ChangeDocument;
+  readonly verify: { readonly verdict: Verdict };
 }
 
 /** A run of the agent with its document, which fits the schema. */

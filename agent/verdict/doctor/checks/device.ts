@@ -18,6 +18,7 @@ import {
   byHand,
   type Check,
   type DoctorFacts,
+  logLines,
   notApplicable,
   ok,
   onTheHost,
@@ -51,33 +52,33 @@ export const device: Check = {
     'probe-disagrees',
   ],
   examine(facts) {
-    const { observation } = facts;
+    const { observation, verdict, profile } = facts;
     const { log, probe } = observation;
     const met = probeTrouble(probe);
     const cause = met === null ? undefined : causes[met.reason];
     if (met !== null && cause !== undefined) {
-      const evidence = `vgpu-probe, run as the service: ${met.detail ?? 'it found no working GPU'}`;
-      return broken({ cause, evidence: [evidence], remedy: remedyOf(met.reason, facts) });
+      const evidence = [`vgpu-probe, run as the service: ${met.detail ?? 'it found no working GPU'}`];
+      return broken({ cause, evidence, remedy: remedyOf(met.reason, facts) });
     }
     const own = log.mode === 'gpu' ? null : log.reason;
     const said = own === null ? undefined : causes[own];
     // An init that failed once and goes well now is the order of the start.
     const over = own === 'driver-init-failed' && probe?.kind === 'answered' && probe.report.ok;
-    if (own !== null && said !== undefined && !over) {
-      const lines = log.evidence.filter(({ kind }) => kind === 'log-line').map(({ text }) => text);
-      return broken({ cause: said, evidence: lines, remedy: remedyOf(own, facts) });
-    }
+    if (own !== null && said !== undefined && !over)
+      return broken({ cause: said, evidence: logLines(observation), remedy: remedyOf(own, facts) });
     const other = met === null ? otherDevice(observation) : null;
     if (other !== null) {
       return broken({
         cause:
           "The service uses another GPU than the one that the host offers: the host's GPU has changed since, or the service found one through another library.",
         evidence: [other.detail ?? ''],
-        remedy: again(facts),
+        remedy: byHand(
+          'start it again',
+          `sudo systemctl restart ${verdict.unit} && sudo vgpu-agent verify ${choiceOf(profile)}`,
+        ),
       });
     }
-    if (probe?.kind === 'not-run') return unknown('vgpu-probe could not be run', probe.message);
-    return ok();
+    return probe?.kind === 'not-run' ? unknown('vgpu-probe could not be run', probe.message) : ok();
   },
 };
 
@@ -93,13 +94,6 @@ function remedyOf(reason: Reason, facts: DoctorFacts): Remedy {
   return byHand(
     'read its log before it ended; coredumpctl(1) has the core dump if the system keeps them',
     `sudo journalctl ${start}`,
-  );
-}
-
-function again({ verdict, profile }: DoctorFacts): Remedy {
-  return byHand(
-    'start it again',
-    `sudo systemctl restart ${verdict.unit} && sudo vgpu-agent verify ${choiceOf(profile)}`,
   );
 }
 
@@ -139,19 +133,19 @@ export const deviceMemory: Check = {
     const { load } = observation.log;
     const short = load !== null && load.outcome !== 'gpu' ? load.short : null;
     if (memory.refused === null && large === null && short === null) return ok();
-    const who = memory.refused?.program ?? verdict.unit;
+    const { refused, limit, line } = memory;
     const trouble: Trouble = {
       cause:
-        memory.refused !== null
-          ? `The host refused ${who} device memory. The program fails with "out of memory", or continues on the CPU.`
+        refused !== null
+          ? `The host refused ${refused.program} device memory. The program fails with "out of memory", or continues on the CPU.`
           : large !== null
             ? 'The service has loaded more than the device memory that the host allows this guest, so a part of it is on the CPU.'
             : 'The service counted the free device memory before it loaded its model, and put what did not fit on the CPU. llama.cpp leaves 1 GiB free.',
       evidence: [
-        ...(memory.refused === null ? [] : [refusedMemoryText(memory.refused, memory.line)]),
+        ...(refused === null ? [] : [refusedMemoryText(refused, line)]),
         ...(large === null ? [] : [large]),
         ...(short === null ? [] : [short.text]),
-        ...(short === null || large !== null || memory.limit === 0 ? [] : [memoryLimitText(memory)]),
+        ...(short === null || large !== null || limit === 0 ? [] : [memoryLimitText(memory)]),
       ],
       remedy: memoryRemedy(memory),
     };
@@ -193,58 +187,50 @@ export const loadedModels: Check = {
     const { unit, log } = observation;
     if (unit.kind !== 'loaded' || !isRunning(unit)) return notApplicable(`${verdict.unit} does not run`);
     const now = presentOf(observation);
+    const { loaded, sessions } = observation.present;
     const lines = verdict.evidence.filter(({ kind }) => kind === 'loaded' || kind === 'sessions');
-    const evidence = lines.map(({ text }) => text);
+    const seen = lines.map(({ text }) => text);
     const lastOnCpu = log.mode === 'degraded' && log.load !== null && log.load.outcome !== 'gpu';
-    const { loaded } = observation.present;
-    const empty = loaded.kind === 'told' && loaded.models.length === 0;
-    if (now.kind !== 'contradicted' && !lastOnCpu) {
+    if (now.kind !== 'contradicted' && !lastOnCpu)
       return now.kind === 'nothing'
         ? notApplicable('it has nothing loaded, or does not report it')
-        : ok(...evidence);
-    }
-    const quoted = lastOnCpu ? (log.load?.quotes ?? []).map(({ text }) => text) : [];
-    const { sessions } = observation.present;
+        : ok(...seen);
+    const evidence = [...seen, ...(lastOnCpu ? (log.load?.quotes ?? []).map(({ text }) => text) : [])];
     if (sessions.kind === 'told' && sessions.turnedAway?.status === 'busy') {
+      const full = 'Models loaded without a session are on the CPU, and stay there until they are unloaded.';
       return broken({
-        cause:
-          `${turnedAwayText(sessions.turnedAway)}. Models loaded without a session are on the CPU, ` +
-          'and stay there until they are unloaded.',
-        evidence: [...evidence, ...quoted],
+        cause: `${turnedAwayText(sessions.turnedAway)}. ${full}`,
+        evidence,
         remedy: onTheHost(
           'allow this guest more sessions (sessions= in /etc/vgpu/hostd.conf, see vgpu-hostd.conf(5)), then load it again',
           'systemctl restart vgpu-hostd',
         ),
       });
     }
-    const override = overrideTrouble({ profile, unit }, 'loads');
     const cause =
       now.kind === 'contradicted'
         ? `A part of what it has loaded is not on the GPU: ${now.detail}.`
         : 'A part of what it loaded last is not on the GPU.';
-    if (override !== null) {
-      return broken({
-        cause: `${cause} ${override.detail}.`,
-        evidence: [...evidence, ...quoted],
-        remedy: takeOut(unit, [override]),
-      });
-    }
+    const override = overrideTrouble({ profile, unit }, 'loads');
+    if (override !== null)
+      return broken({ cause: `${cause} ${override.detail}.`, evidence, remedy: takeOut(unit, [override]) });
     if (chosenCpu(observation)) {
       return broken({
         cause: `${cause} It was told to put no layer on the GPU; a restart changes nothing.`,
-        evidence: [...evidence, ...quoted],
+        evidence,
         remedy: byHand(
           'take num_gpu: 0 out of the request or the Modelfile (PARAMETER num_gpu), or --gpu-layers 0 out of the command or its preset, then load the model again',
           `systemctl cat ${verdict.unit}`,
         ),
       });
     }
+    const empty = loaded.kind === 'told' && loaded.models.length === 0;
     return broken({
       cause:
         now.kind === 'contradicted'
-          ? `A part of what it has loaded is not on the GPU: ${now.detail}. It stays on the CPU until it is unloaded.`
+          ? `${cause} It stays on the CPU until it is unloaded.`
           : `The last model that it loaded went to the CPU${empty ? ' and is unloaded' : ''}; the next one may do so too.`,
-      evidence: [...evidence, ...quoted],
+      evidence,
       remedy: byHand(
         'restart the service, or unload the model and load it again; if the device memory is too small for it, use a smaller one',
         `sudo systemctl restart ${verdict.unit} && sudo vgpu-agent verify ${choiceOf(profile)}`,

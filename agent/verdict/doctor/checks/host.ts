@@ -3,6 +3,7 @@ import type { HostFacts } from '../../../contracts/facts.js';
 import { type HostWord, olderSide, troubleOf } from '../../../contracts/probe.js';
 import { parseEndpoint, parseGuestConf, parseHosts } from '../../../guest/vgpu-host/endpoint.js';
 import { addMemory, lookAgain, vmMemoryOf } from '../../../install/plan/vm-memory.js';
+import { own } from '../../../lib/json.js';
 import { defaultPort, guestConf as file, storeCurrent, vmMemoryRule } from '../../../lib/paths.js';
 import { choiceOf } from '../../../profile/instance.js';
 import { effectiveEnvironment, hostOfUnit } from '../../../systemd/unit-environment.js';
@@ -21,6 +22,7 @@ import {
   onTheHost,
   plannedChanges,
   type Remedy,
+  type Trouble,
   takeOut,
   unknown,
   warning,
@@ -45,40 +47,31 @@ export const host: Check = {
     const { machine, observation, look } = facts;
     const { answer } = machine.host;
     const endpoint = usedOf(machine.host);
-    const seen = transportTrouble(observation);
     const inUnit = wordInUnit(facts);
-    switch (answer.kind) {
-      case 'answers':
-        return answersFor(facts, answer, seen?.reason === 'host-refused' ? inUnit : null);
-      case 'unasked':
-        return unknown(`${endpoint} could not be asked`);
-      case 'unreachable': {
-        const { word, message } = answer;
-        const evidence = [
-          ...wordsOf(endpoint, message, word ?? inUnit),
-          ...othersOf(machine.host),
-          ...look.hostSocket,
-        ];
-        return unreachable(facts, evidence, word ?? inUnit);
-      }
+    if (answer.kind === 'unasked') return unknown(`${endpoint} could not be asked`);
+    if (answer.kind === 'answers') {
+      const refused = transportTrouble(observation)?.reason === 'host-refused';
+      return answersFor(facts, answer, refused ? inUnit : null);
     }
+    const word = answer.word ?? inUnit;
+    const others = othersOf(machine.host);
+    const evidence = [...wordsOf(endpoint, answer.message, word), ...others, ...look.hostSocket];
+    return broken({ ...unreachable(endpoint, facts.profile.name, word), evidence });
   },
 };
 
-/** Of several hosts the one in use. */
 function usedOf({ endpoint, hosts }: HostFacts): string {
   return hosts?.find(({ inUse }) => inUse)?.endpoint ?? endpoint;
 }
 
-/** A line for each other host of the list. */
 function othersOf({ hosts = [] }: HostFacts): readonly string[] {
   return hosts
     .filter(({ inUse }) => !inUse)
-    .map(({ endpoint, answer }) =>
-      answer.kind === 'answers'
-        ? `${endpoint}, not in use: ${answer.device}`
-        : `${endpoint}, not in use: ${answer.kind === 'unreachable' ? `does not answer: ${answer.message}` : 'not asked'}`,
-    );
+    .map(({ endpoint, answer }) => {
+      if (answer.kind === 'answers') return `${endpoint}, not in use: ${answer.device}`;
+      const why = answer.kind === 'unreachable' ? `does not answer: ${answer.message}` : 'not asked';
+      return `${endpoint}, not in use: ${why}`;
+    });
 }
 
 /** The result of our libcuda's connection in the unit's own environment; null: none, or it was not asked. */
@@ -94,28 +87,25 @@ function answersFor(
   const endpoint = usedOf(machine.host);
   const others = othersOf(machine.host);
   const line = `${endpoint}: ${answer.device}, after ${answer.milliseconds} ms`;
-  // Only a refusal of this service counts here, not an earlier refusal of another program.
-  const status = refused?.status;
-  if (refused !== null && (status === 'busy' || status === 'not-allowed')) {
-    return broken({
-      cause:
-        status === 'busy'
-          ? 'The host is full: this guest has reached its limit of sessions.'
-          : 'The host runs, but its hostd.conf does not allow this guest.',
-      evidence: [line, `in the unit: no host: ${refused.message}`],
-      remedy: onTheHost(
-        `on the host, ${status === 'busy' ? 'allow this guest more sessions (sessions=)' : 'allow this guest'} in /etc/vgpu/hostd.conf, see vgpu-hostd.conf(5)`,
-        'systemctl restart vgpu-hostd',
-      ),
-    });
-  }
   if (refused !== null) {
+    const evidence = [line, `in the unit: no host: ${refused.message}`];
+    // Only a refusal of this service counts here, not an earlier refusal of another program.
+    const { status } = refused;
+    if (status === 'busy' || status === 'not-allowed') {
+      const allow = status === 'busy' ? 'allow this guest more sessions (sessions=)' : 'allow this guest';
+      const remedy = onTheHost(
+        `on the host, ${allow} in /etc/vgpu/hostd.conf, see vgpu-hostd.conf(5)`,
+        'systemctl restart vgpu-hostd',
+      );
+      return broken({ cause: refusals[status], evidence, remedy });
+    }
+    const address = parseEndpoint(endpoint);
     return broken({
       cause: `The host answers root, but refuses the user of ${profile.unit}.`,
-      evidence: [line, `in the unit: no host: ${refused.message}`],
+      evidence,
       remedy: byHand(
         'on the host, allow that user or guest (vgpu-hostd.conf), or give it access to the socket here',
-        `ls -l ${socketOf(endpoint) ?? '/run/vgpu'}; id ${machine.serviceUser?.name ?? 'root'}`,
+        `ls -l ${address.kind === 'unix' ? address.path : '/run/vgpu'}; id ${machine.serviceUser?.name ?? 'root'}`,
       ),
     });
   }
@@ -128,68 +118,68 @@ function answersFor(
     });
   }
   const away = machine.host.hosts?.some((one) => one.answer.kind === 'unreachable') === true;
-  if (away) {
-    return warning({
-      cause: 'A host of the list does not answer: no other one is left if the host in use fails.',
-      evidence: [line, ...others],
-      remedy: onTheHost('see on that host whether vgpu-hostd runs', 'systemctl start vgpu-hostd'),
-    });
-  }
-  return ok(line, ...others);
+  if (!away) return ok(line, ...others);
+  return warning({
+    cause: 'A host of the list does not answer: no other one is left if the host in use fails.',
+    evidence: [line, ...others],
+    remedy: onTheHost('see on that host whether vgpu-hostd runs', 'systemctl start vgpu-hostd'),
+  });
 }
 
+const refusals = {
+  busy: 'The host is full: this guest has reached its limit of sessions.',
+  'not-allowed': 'The host runs, but its hostd.conf does not allow this guest.',
+  'no-device': 'The host runs, but has no GPU.',
+} as const;
+
+function refusalOf(status: HostWord['status']): string {
+  return own(refusals, status ?? '') ?? 'The host runs, but refuses this guest.';
+}
+
+const log = 'journalctl -u vgpu-hostd';
+
 function unreachable(
-  { machine, profile }: DoctorFacts,
-  evidence: readonly string[],
+  endpoint: string,
+  profile: string,
   word: HostWord | null,
-): Finding {
-  const endpoint = usedOf(machine.host);
+): Pick<Trouble, 'cause' | 'remedy'> {
   switch (word?.code) {
     case 'version':
-      return broken({
+      return {
         cause: 'The host runs, but speaks another version of the protocol; see the check "versions".',
-        evidence,
         remedy: byHand('install the same release on both sides', 'vgpu-agent version'),
-      });
-    case 'refused':
-      return broken({
-        cause: refusalOf(word),
-        evidence,
-        remedy: onTheHost(
-          'on the host, read the log for the reason: it may be full, or not allow this guest',
-          'journalctl -u vgpu-hostd',
-        ),
-      });
+      };
+    case 'refused': {
+      const text = 'on the host, read the log for the reason: it may be full, or not allow this guest';
+      return { cause: refusalOf(word.status), remedy: onTheHost(text, log) };
+    }
     case 'timeout':
-    case 'lost':
-      return broken({
+    case 'lost': {
+      const text = 'on the host, see whether vgpu-hostd runs, and restart it';
+      return {
         cause:
           'A program accepts the connection and does not answer: the host is frozen, overloaded or stopped.',
-        evidence,
-        remedy: onTheHost(
-          'on the host, see whether vgpu-hostd runs, and restart it',
-          'systemctl restart vgpu-hostd',
-        ),
-      });
+        remedy: onTheHost(text, 'systemctl restart vgpu-hostd'),
+      };
+    }
     case 'foreign':
-      return broken({
-        cause: 'The program that answers at the address of the host is not vgpu-hostd.',
-        evidence,
-        remedy: whoListens(endpoint, profile.name),
-      });
     case 'closed':
-      return broken({
+      return {
         cause:
-          'A program accepts the connection and closes it without an answer: it is not vgpu-hostd, or vgpu-hostd ended at that moment.',
-        evidence,
-        remedy: whoListens(endpoint, profile.name),
-      });
+          word.code === 'foreign'
+            ? 'The program that answers at the address of the host is not vgpu-hostd.'
+            : 'A program accepts the connection and closes it without an answer: it is not vgpu-hostd, or vgpu-hostd ended at that moment.',
+        remedy: whoListens(endpoint, profile),
+      };
     default:
-      return broken({
+      return {
         cause: 'No program answers at the address of the host.',
-        evidence,
-        remedy: startIt(endpoint, profile.name),
-      });
+        remedy: onTheHost(
+          `if the host is elsewhere, sudo vgpu-agent install --profile ${profile} --host ADDRESS; ` +
+            `else start vgpu-hostd on the host, so that this guest finds it at ${endpoint}`,
+          'systemctl start vgpu-hostd',
+        ),
+      };
   }
 }
 
@@ -200,27 +190,6 @@ function wordsOf(endpoint: string, message: string, word: HostWord | null): read
     message.includes(endpoint) ? message : `${endpoint}: ${message}`,
     ...(word === null ? [] : [`the shim says: no host: ${word.message}`]),
   ];
-}
-
-function refusalOf({ status }: HostWord): string {
-  switch (status) {
-    case 'busy':
-      return 'The host is full: it has reached its limit of sessions.';
-    case 'no-device':
-      return 'The host runs, but has no GPU.';
-    case 'not-allowed':
-      return 'The host runs, but its hostd.conf does not allow this guest.';
-    default:
-      return 'The host runs, but refuses this guest.';
-  }
-}
-
-function startIt(endpoint: string, profile: string): Remedy {
-  return onTheHost(
-    `if the host is elsewhere, sudo vgpu-agent install --profile ${profile} --host ADDRESS; ` +
-      `else start vgpu-hostd on the host, so that this guest finds it at ${endpoint}`,
-    'systemctl start vgpu-hostd',
-  );
 }
 
 /** A program that has taken vgpu-hostd's address. ss(8) names it to root. */
@@ -237,11 +206,6 @@ function whoListens(endpoint: string, profile: string): Remedy {
       `sudo vgpu-agent install --profile ${profile} --host ADDRESS`,
     `ss ${options} | grep ${name}`,
   );
-}
-
-function socketOf(endpoint: string): string | null {
-  const parsed = parseEndpoint(endpoint);
-  return parsed.kind === 'unix' ? parsed.path : null;
 }
 
 export const versions: Check = {
@@ -267,29 +231,29 @@ export const versions: Check = {
     const host = word.host === null ? [] : [`the host is ${word.host}, wire version ${word.hostWire}`];
     const evidence = [`no host: ${word.message}`, ...host, ...shim];
     const install = `sudo vgpu-agent install ${choiceOf(profile)}`;
-    switch (olderSide(word)) {
-      case 'host':
-        return broken({
-          cause: 'The host is older than the shim of this guest, and their protocol versions differ.',
-          evidence,
-          remedy: onTheHost(
-            'upgrade vgpu-hostd on the host to the release of this guest, then restart it there',
-            'systemctl restart vgpu-hostd',
-          ),
-        });
-      case 'guest':
-        return broken({
-          cause: 'The shim of this guest is older than the host, and their protocol versions differ.',
-          evidence,
-          remedy: byHand('upgrade vgpu-agent here to the release of the host, then', install),
-        });
-      case null:
-        return broken({
-          cause: 'The shim of this guest and the host have different protocol versions.',
-          evidence,
-          remedy: byHand('install the same release on both; here, after an upgrade of vgpu-agent', install),
-        });
-    }
+    const older = olderSide(word);
+    if (older === 'host')
+      return broken({
+        cause: 'The host is older than the shim of this guest, and their protocol versions differ.',
+        evidence,
+        remedy: onTheHost(
+          'upgrade vgpu-hostd on the host to the release of this guest, then restart it there',
+          'systemctl restart vgpu-hostd',
+        ),
+      });
+    return broken(
+      older === 'guest'
+        ? {
+            cause: 'The shim of this guest is older than the host, and their protocol versions differ.',
+            evidence,
+            remedy: byHand('upgrade vgpu-agent here to the release of the host, then', install),
+          }
+        : {
+            cause: 'The shim of this guest and the host have different protocol versions.',
+            evidence,
+            remedy: byHand('install the same release on both; here, after an upgrade of vgpu-agent', install),
+          },
+    );
   },
 };
 
@@ -386,6 +350,8 @@ export const sharedMemory: Check = {
     const { machine, observation } = facts;
     const { endpoint } = observation;
     const now = vmMemoryOf(machine, endpoint);
+    const slow = (cause: string, evidence: readonly string[], remedy: Remedy): Finding =>
+      warning({ cause: `${cause} Calls go over vsock.`, evidence, remedy });
     switch (now.kind) {
       case 'not-concerned':
         return notApplicable(
@@ -406,53 +372,48 @@ export const sharedMemory: Check = {
           ),
         });
       case 'locked':
-        return warning({
-          cause:
-            'The kernel is in lockdown and no process can map memory of PCI devices. Calls go over vsock.',
-          evidence: [now.device.path, '/sys/kernel/security/lockdown'],
-          remedy: byHand('turn Secure Boot off in this machine, or leave it', 'mokutil --sb-state'),
-        });
+        return slow(
+          'The kernel is in lockdown and no process can map memory of PCI devices.',
+          [now.device.path, '/sys/kernel/security/lockdown'],
+          byHand('turn Secure Boot off in this machine, or leave it', 'mokutil --sb-state'),
+        );
       case 'protected':
-        return warning({
-          cause:
-            'The unit has ProtectKernelTunables=yes and cannot open the memory that this machine shares with its host. Calls go over vsock.',
-          evidence: [now.device.path],
-          remedy: editUnit(facts, 'set ProtectKernelTunables=no under [Service], or leave it'),
-        });
+        return slow(
+          'The unit has ProtectKernelTunables=yes and cannot open the memory that this machine shares with its host.',
+          [now.device.path],
+          editUnit(facts, 'set ProtectKernelTunables=no under [Service], or leave it'),
+        );
       case 'overridden':
-        return warning({
-          cause:
-            'The udev rule that lets the service open the memory shared with the host cannot be written: another file or link has its name. Calls go over vsock.',
-          evidence: [facing(now.device), `${vmMemoryRule} was not written by vgpu-agent`],
-          remedy: byHand('remove it and install again, or leave it', `ls -l ${vmMemoryRule}`),
-        });
+        return slow(
+          `${rule} cannot be written: another file or link has its name.`,
+          [facing(now.device), `${vmMemoryRule} was not written by vgpu-agent`],
+          byHand('remove it and install again, or leave it', `ls -l ${vmMemoryRule}`),
+        );
       case 'not-yet':
-        if (now.rule === 'missing')
-          return warning({
-            cause:
-              'The udev rule that lets the service open the memory shared with the host is missing or was changed. Calls go over vsock.',
-            evidence: [facing(now.device), `${vmMemoryRule} is missing or was changed`],
-            remedy: fixes(facts, 'write it again'),
-          });
-        return warning({
-          cause:
-            'The udev rule lets the service open the memory shared with the host, but udev has not applied it yet. Calls go over vsock.',
-          evidence: [facing(now.device)],
-          remedy: byHand('have udev apply it, then restart the service', lookAgain(now.device)),
-        });
-      case 'closed':
-        return warning({
-          cause:
-            "The service's user may not open the memory that this machine shares with its host. Calls go over vsock.",
-          evidence: [
-            facing(now.device),
-            `the user is not in the group ${now.group}, whose members see the calls and the pinned memory of all CUDA programs here`,
-          ],
-          remedy: editUnit(facts, `add SupplementaryGroups=${now.group} under [Service], run install again`),
-        });
+        return now.rule === 'missing'
+          ? slow(
+              `${rule} is missing or was changed.`,
+              [facing(now.device), `${vmMemoryRule} is missing or was changed`],
+              fixes(facts, 'write it again'),
+            )
+          : slow(
+              `${rule} is there, but udev has not applied it yet.`,
+              [facing(now.device)],
+              byHand('have udev apply it, then restart the service', lookAgain(now.device)),
+            );
+      case 'closed': {
+        const who = `the user is not in the group ${now.group}, whose members see the calls and the pinned memory of all CUDA programs here`;
+        return slow(
+          "The service's user may not open the memory that this machine shares with its host.",
+          [facing(now.device), who],
+          editUnit(facts, `add SupplementaryGroups=${now.group} under [Service], run install again`),
+        );
+      }
     }
   },
 };
+
+const rule = 'The udev rule that lets the service open the memory shared with the host';
 
 function facing(device: { readonly path: string; readonly mode: number; readonly gid: number }): string {
   return `${device.path} has mode ${device.mode.toString(8).padStart(4, '0')} and group ${device.gid}`;

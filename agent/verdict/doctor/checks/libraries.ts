@@ -24,6 +24,7 @@ import {
   publicCandidates,
   repairPlace,
   unknown,
+  vendorNames,
   warning,
   whereFound,
 } from '../finding.js';
@@ -38,25 +39,15 @@ export const realGpu: Check = {
     const { realGpu: found, manifest } = machine;
     if (found.kind === 'none') return ok();
     if (manifest === null) return notApplicable('no shim is installed that could take its place');
-    const evidence = [found.evidence];
     const giveBack = byHand(
       'if the service should use that GPU, uninstall the shim',
       `sudo vgpu-agent uninstall ${choiceOf(profile)}`,
     );
-    if (found.works) {
-      return warning({
-        cause: `A real GPU works in this guest, and ${profile.unit} uses the host's instead of it.`,
-        evidence,
-        remedy: giveBack,
-      });
-    }
-    return warning({
-      cause:
-        'This guest has a device of a real GPU that does not work. ' +
-        'The shim does not need it; to use that GPU, repair its driver.',
-      evidence,
-      remedy: giveBack,
-    });
+    const cause = found.works
+      ? `A real GPU works in this guest, and ${profile.unit} uses the host's instead of it.`
+      : 'This guest has a device of a real GPU that does not work. ' +
+        'The shim does not need it; to use that GPU, repair its driver.';
+    return warning({ cause, evidence: [found.evidence], remedy: giveBack });
   },
 };
 
@@ -104,7 +95,6 @@ function formatProblem(
     : `has the SONAME ${elf.soname}, not ${soname}`;
 }
 
-/** Another driver where the shim is looked for: NVIDIA's without a GPU, or an unknown one. */
 export const foreignLibrary: Check = {
   id: 'foreign-library',
   title: 'no other driver is found in place of the shim',
@@ -142,7 +132,6 @@ function describe(candidate: LibraryCandidate, { machine }: DoctorFacts): string
   return `${whereFound(candidate)} is ${whose}${owner}`;
 }
 
-/** `/usr/lib/.../libcuda.so.1` and its like: missing, dangling, or leading elsewhere. */
 export const publicLinks: Check = {
   id: 'public-links',
   title: 'public links lead to the shim',
@@ -205,7 +194,6 @@ export const backendLibrary: Check = {
   },
 };
 
-/** It has CUDA code, and none for this device. */
 function leftOut({ profile, observation, verdict }: DoctorFacts): Finding | null {
   const { log, probe } = observation;
   const said = log.reason ?? (log.mode === 'gpu' ? null : log.hint);
@@ -323,7 +311,6 @@ function staticMain({ look }: DoctorFacts): string | null {
   return isStatic ? (known[0]?.file ?? null) : null;
 }
 
-/** Versions that open libcuda by absolute path never see one that is only preloaded. */
 export const opensByPath: Check = {
   id: 'opens-by-path',
   title: 'what the service opens by path is the shim',
@@ -341,8 +328,8 @@ export const opensByPath: Check = {
     if (machine.manifest === null) return notApplicable('nothing is installed');
     const found = look.openedByPath;
     const lines = found.map(({ path, realPath, vendor }) => {
-      const whose = { vgpu: 'the shim', nvidia: "NVIDIA's", foreign: 'neither of vgpu-agent nor of NVIDIA' };
-      return `${path}${realPath === path ? '' : ` (${realPath})`}: ${vendor === null ? 'unreadable' : whose[vendor]}`;
+      const where = realPath === path ? path : `${path} (${realPath})`;
+      return `${where}: ${vendor === null ? 'unreadable' : vendorNames[vendor]}`;
     });
     const [first] = found;
     if (first?.vendor === 'vgpu') return ok(...lines);
@@ -360,12 +347,10 @@ export const opensByPath: Check = {
   },
 };
 
-/** The package it came with, where that is known. */
 function ownerOf(file: string, { machine }: DoctorFacts): string | null {
   return machine.candidates.find((candidate) => candidate.path === file)?.ownerOfPath ?? null;
 }
 
-/** NVML is another library than CUDA, loaded and failing on its own. */
 export const nvml: Check = {
   id: 'nvml',
   title: 'NVML works as CUDA does',

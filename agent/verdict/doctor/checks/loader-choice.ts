@@ -58,7 +58,7 @@ export const loaderChoice: Check = {
           ? fixes(facts, 'put the shim where the loader looks')
           : byHand(
               'find out where it comes from, remove or rename it, and restart the service',
-              `ls -l ${file}; ${ownerQuery[facts.machine.distribution.family]} ${file}`,
+              `ls -l ${file}; ${ownerQuery(facts, file)}`,
             ),
     });
   },
@@ -78,7 +78,6 @@ function inContainer(facts: DoctorFacts): Finding {
   });
 }
 
-/** The file that the process has mapped under that name, beside the one that it would get now. */
 function didLoad(
   { machine }: DoctorFacts,
   { pid }: ProcessChoices,
@@ -99,7 +98,6 @@ function isWrong({ outcome }: LoaderChoice): boolean {
   return outcome.kind !== 'found' || (outcome.vendor !== 'vgpu' && outcome.vendor !== null);
 }
 
-/** The file that comes before ours; null if ours is only not found. */
 function culprit({ outcome }: LoaderChoice): string | null {
   return outcome.kind === 'not-found' ? null : outcome.path;
 }

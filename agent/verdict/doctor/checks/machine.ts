@@ -155,7 +155,6 @@ export const refused: Check = {
   },
 };
 
-/** Installed with --service: then it has to run, and to be able to. */
 export const agentService: Check = {
   id: 'agent-service',
   title: 'vgpu-agent.service runs',

@@ -9,6 +9,7 @@ import {
   type DoctorFacts,
   editUnit,
   type Finding,
+  logLines,
   notApplicable,
   ok,
   type Remedy,
@@ -116,13 +117,11 @@ function rateLimit(facts: DoctorFacts): Finding | null {
   if (lines === 0 || withinMs === 0 || lines / withinMs >= usualBurst / usualIntervalMs) return null;
   const inUnit = (own?.burst ?? null) !== null || (own?.intervalMs ?? null) !== null;
   const settings = [
-    ...(own?.burst ? [`LogRateLimitBurst=${own.burst}`] : burst ? [`RateLimitBurst=${burst.value}`] : []),
-    ...(own?.intervalMs
-      ? [`LogRateLimitIntervalSec=${own.intervalMs / 1000}`]
-      : interval
-        ? [`RateLimitIntervalSec=${interval.value}`]
-        : []),
-  ];
+    own?.burst ? `LogRateLimitBurst=${own.burst}` : burst && `RateLimitBurst=${burst.value}`,
+    own?.intervalMs
+      ? `LogRateLimitIntervalSec=${own.intervalMs / 1000}`
+      : interval && `RateLimitIntervalSec=${interval.value}`,
+  ].filter((setting) => setting !== undefined);
   const file = burst?.file ?? interval?.file ?? '/etc/systemd/journald.conf';
   const trouble = {
     cause: `The journal keeps ${lines} lines of ${profile.unit} in ${withinMs / 1000} s and drops the others; lines about the GPU may be among these.`,
@@ -171,7 +170,6 @@ export const discoveryTime: Check = {
   examine({ machine, observation, verdict }) {
     const { log, probe } = observation;
     if (log.mode === 'gpu' || (log.reason ?? log.hint) !== 'discovery-timeout') return ok();
-    const lines = log.evidence.filter(({ kind }) => kind === 'log-line').map(({ text }) => text);
     const { answer } = machine.host;
     const now = [
       ...(answer.kind === 'answers' ? [`now the host answers after ${answer.milliseconds} ms`] : []),
@@ -181,7 +179,7 @@ export const discoveryTime: Check = {
     ];
     return broken({
       cause: `${verdict.profile} stopped looking for GPUs before one answered. It looks only once, when it starts.`,
-      evidence: [...lines, ...now],
+      evidence: [...logLines(observation), ...now],
       remedy: byHand(
         now.length > 0
           ? 'the host answers in time now: start it again'

@@ -17,6 +17,7 @@ import {
   type Remedy,
   shimFirst,
   unknown,
+  vendorNames,
   warning,
 } from '../finding.js';
 
@@ -43,26 +44,19 @@ export const preloadReadable: Check = {
 
 function preloadRemedy({ entry, check, variable }: PreloadEntry, facts: DoctorFacts): Remedy {
   const restart = `sudo systemctl restart ${facts.profile.unit}`;
-  const isOurs = isInStore(entry);
-  switch (check.kind) {
-    case 'unreadable':
-      return byHand(
-        'let every user read it, and restart the service',
-        `sudo chmod a+rX ${check.blockedAt} && ${restart}`,
-      );
-    case 'noexec':
-      return byHand(
-        'mount it without noexec, and restart the service',
-        `sudo mount -o remount,exec ${check.mount} && ${restart}`,
-      );
-    case 'missing':
-    case 'not-a-library':
-    case 'wrong-architecture':
-    case 'loadable':
-      return isOurs
-        ? fixes(facts, 'write it again from the package')
-        : editUnit(facts, `take ${entry} out of ${variable}`);
-  }
+  if (check.kind === 'unreadable')
+    return byHand(
+      'let every user read it, and restart the service',
+      `sudo chmod a+rX ${check.blockedAt} && ${restart}`,
+    );
+  if (check.kind === 'noexec')
+    return byHand(
+      'mount it without noexec, and restart the service',
+      `sudo mount -o remount,exec ${check.mount} && ${restart}`,
+    );
+  return isInStore(entry)
+    ? fixes(facts, 'write it again from the package')
+    : editUnit(facts, `take ${entry} out of ${variable}`);
 }
 
 /** For a program that gains rights when it is started, the loader ignores what its environment says. */
@@ -131,14 +125,12 @@ export const loadedLibrary: Check = {
     const { processes } = facts.observation;
     if (facts.machine.manifest === null) return notApplicable('nothing is installed');
     if (processes.length === 0) return notApplicable('no process of the service was found');
-    const mapped = processes.map((one) => ({ one, mapped: mappedBy(one.facts) }));
-    const lines = mapped.filter(({ one }) => one.facts.libraries.length > 0).map(({ one }) => lineOf(one));
-    const other = mapped.filter(({ one }) => hasOther(one));
-    const stale = mapped.filter((each) => each.mapped === 'stale');
+    const other = processes.filter(hasOther);
+    const stale = processes.filter((one) => mappedBy(one.facts) === 'stale');
     if (other.length > 0) {
       return broken({
         cause: 'It computes through a driver that does not use the host.',
-        evidence: other.map(({ one }) => lineOf(one)),
+        evidence: other.map(lineOf),
         remedy: isContainer(facts.machine.unit)
           ? shimFirst(facts)
           : fixes(facts, 'put the shim before it and restart the service'),
@@ -147,19 +139,18 @@ export const loadedLibrary: Check = {
     if (stale.length > 0) {
       return broken({
         cause: 'It still runs with a shim that has been replaced or removed since it started.',
-        evidence: stale.map(({ one }) => lineOf(one)),
+        evidence: stale.map(lineOf),
         remedy: fixes(facts, 'start it again'),
       });
     }
-    if (mapped.every((each) => each.mapped === 'unknown')) {
+    if (processes.every((one) => mappedBy(one.facts) === 'unknown'))
       return unknown('the maps of its processes could not be read');
-    }
+    const lines = processes.filter((one) => one.facts.libraries.length > 0).map(lineOf);
     // None at all is no fault by itself: children are gone soon after they have looked.
     return ok(...(lines.length > 0 ? lines : ['none of them has a libcuda loaded now']));
   },
 };
 
-/** Another library; the store's own check reports a changed file of the store. */
 function hasOther({ facts }: SeenProcess): boolean {
   return facts.libraries.some(
     ({ path, vendor }) =>
@@ -168,11 +159,7 @@ function hasOther({ facts }: SeenProcess): boolean {
 }
 
 function lineOf({ facts }: SeenProcess): string {
-  const whose = { vgpu: 'the shim', nvidia: "NVIDIA's", foreign: 'neither of vgpu-agent nor of NVIDIA' };
-  const kinds = new Set(
-    facts.libraries
-      .filter(({ path }) => isLibcuda(path))
-      .map(({ vendor }) => (vendor === null ? 'unreadable' : whose[vendor])),
-  );
-  return `process ${facts.pid} (${facts.name}): ${libcudaPaths(facts)}, ${[...kinds].join(' and ')}`;
+  const vendors = facts.libraries.filter(({ path }) => isLibcuda(path)).map(({ vendor }) => vendor);
+  const whose = vendors.map((vendor) => (vendor === null ? 'unreadable' : vendorNames[vendor]));
+  return `process ${facts.pid} (${facts.name}): ${libcudaPaths(facts)}, ${[...new Set(whose)].join(' and ')}`;
 }

@@ -46,7 +46,6 @@ export const tracedBindings: Check = {
   },
 };
 
-/** A driver other than the shim was called: that is the reason, whatever else was seen. */
 function foreign(trace: TracedStart, facts: DoctorFacts): Finding | null {
   const [first] = trace.processes.flatMap((process) =>
     process.bindings.filter(isForeign).map((binding) => ({ process, binding })),
@@ -64,7 +63,6 @@ function foreign(trace: TracedStart, facts: DoctorFacts): Finding | null {
   });
 }
 
-/** No symbol at all: because no process looked one up, or because the tracer was not loaded? */
 function nothing(trace: TracedStart, facts: DoctorFacts): Finding | null {
   const { processes, live } = trace;
   if (processes.some(({ bindings }) => bindings.length > 0)) return null;
@@ -88,7 +86,6 @@ function nothing(trace: TracedStart, facts: DoctorFacts): Finding | null {
   });
 }
 
-/** Not all was seen, or another driver was opened. */
 function isPartial({ processes, live }: TracedStart): boolean {
   const past = processes.some(({ bypassed, opened }) => bypassed.length > 0 || opened.some(isForeign));
   return past || live.some(({ traced }) => traced === false);

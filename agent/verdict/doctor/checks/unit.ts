@@ -19,6 +19,7 @@ import {
   type DoctorFacts,
   editUnit,
   fixes,
+  logLines,
   notApplicable,
   ok,
   plannedChanges,
@@ -78,25 +79,18 @@ function running({ observation }: DoctorFacts): ReturnType<Check['examine']> {
   if (unit.kind !== 'loaded') return ok();
   const { name, activeState, subState, result } = unit;
   const state = `${name}: ${activeState} (${subState}), result ${result === '' ? 'none' : result}`;
+  const evidence = [state, ...lastWords.slice(-3).map(({ text }) => text)];
   if (end === 'unit-restarting' || restarts > 0) {
-    return broken({
-      cause: `${name} keeps ending and being started again.`,
-      evidence: [state, ...lastWords.slice(-3).map(({ text }) => text)],
-      remedy: byHand('read what it logs before it ends', `sudo journalctl --unit=${name} --lines=100`),
-    });
+    const remedy = byHand('read what it logs before it ends', `sudo journalctl --unit=${name} --lines=100`);
+    return broken({ cause: `${name} keeps ending and being started again.`, evidence, remedy });
   }
-  if (activeState === 'active' || activeState === 'activating' || activeState === 'reloading') {
+  if (activeState === 'active' || activeState === 'activating' || activeState === 'reloading')
     return ok(state);
-  }
-  const [text, command] =
+  const remedy =
     activeState === 'inactive'
-      ? ['start it', `sudo systemctl start ${name}`]
-      : ['see why it ended', `systemctl status ${name}`];
-  return broken({
-    cause: `${name} does not run.`,
-    evidence: [state, ...lastWords.slice(-3).map((line) => line.text)],
-    remedy: byHand(text, command),
-  });
+      ? byHand('start it', `sudo systemctl start ${name}`)
+      : byHand('see why it ended', `systemctl status ${name}`);
+  return broken({ cause: `${name} does not run.`, evidence, remedy });
 }
 
 export const dropIn: Check = {
@@ -161,7 +155,6 @@ function whatHappened({ machine: { dropIn: file, manifest } }: DoctorFacts): str
     : 'was changed';
 }
 
-/** Lines that are missing from an installed file, and lines that it has beyond them. */
 function differences(change: Change): readonly string[] {
   if (change.kind !== 'write-file') return [changeEvidence(change)];
   const { path, content, previousContent } = change;
@@ -179,7 +172,6 @@ function settingsOf(text: string): readonly string[] {
   return text.split('\n').filter((line) => line !== '' && !line.startsWith('#'));
 }
 
-/** The drop-in says it, and something else of the unit takes it away again. */
 export const environment: Check = {
   id: 'environment',
   title: 'no setting overrides the drop-in of vgpu-agent',
@@ -260,20 +252,6 @@ export const overrides: Check = {
       const inImage = set.has(variable) ? undefined : own(facts.look.containerEnvironment, variable);
       return scope !== 'doubtful' && inImage !== undefined && new RegExp(value, 'u').test(inImage);
     });
-    if (hits.length === 0 && fromImage.length > 0) {
-      const names = fromImage.map(({ variable }) => variable);
-      return broken({
-        cause: `The container of ${unit.name} is configured not to use the GPU, and not by its command: ${fromImage.map(({ why }) => why).join('; ')}.`,
-        evidence: names.map(
-          (name) =>
-            `${name}=${own(facts.look.containerEnvironment, name) ?? ''} [the image of its container, or its compose file]`,
-        ),
-        remedy: byHand(
-          `take ${names.join(' and ')} out of the image (ENV) or of the compose file, or give the container another value with --env, then start it again`,
-          `sudo ${editCommand(unit)}`,
-        ),
-      });
-    }
     if (hits.length > 0) {
       return broken({
         cause: `${unit.name} is configured not to use the GPU: ${hits.map(({ rule }) => rule.why).join('; ')}.`,
@@ -281,6 +259,18 @@ export const overrides: Check = {
         remedy: takeOut(
           unit,
           hits.map(({ rule, found }) => ({ variable: rule.variable, file: found.file })),
+        ),
+      });
+    }
+    if (fromImage.length > 0) {
+      const names = fromImage.map(({ variable }) => variable);
+      const place = '[the image of its container, or its compose file]';
+      return broken({
+        cause: `The container of ${unit.name} is configured not to use the GPU, and not by its command: ${fromImage.map(({ why }) => why).join('; ')}.`,
+        evidence: names.map((name) => `${name}=${own(facts.look.containerEnvironment, name) ?? ''} ${place}`),
+        remedy: byHand(
+          `take ${names.join(' and ')} out of the image (ENV) or of the compose file, or give the container another value with --env, then start it again`,
+          `sudo ${editCommand(unit)}`,
         ),
       });
     }
@@ -300,7 +290,6 @@ export const overrides: Check = {
   },
 };
 
-/** A program looks for GPUs once, at its start: what was set later does not count for it. */
 export const restarted: Check = {
   id: 'restarted',
   title: 'the running service has the present settings',
@@ -333,7 +322,6 @@ export const restarted: Check = {
   },
 };
 
-/** After a boot, or after the host was away: it looked when there was nothing to find. */
 export const startOrder: Check = {
   id: 'start-order',
   title: 'the GPU was available when the service started',
@@ -349,14 +337,13 @@ export const startOrder: Check = {
     if (log.mode !== 'cpu') return ok();
     if (!vague) return notApplicable('the service logged another reason');
     if (probe?.kind !== 'answered' || !probe.report.ok) return notApplicable('no GPU answers now either');
-    const lines = log.evidence.filter(({ kind }) => kind === 'log-line').map(({ text }) => text);
     const guarded = machine.service?.activeState === 'active';
     return broken({
       cause:
         `A GPU answers now, and ${verdict.profile} found none when it started: ` +
         'it started before the host or the shim was available. It looks only once.',
       evidence: [
-        ...lines,
+        ...logLines(observation),
         `now vgpu-probe finds ${probe.report.devices[0]?.name ?? 'a device'}, as its user and in its unit`,
         ...(guarded ? [] : [`${agentUnit} does not run; it would have restarted it`]),
       ],

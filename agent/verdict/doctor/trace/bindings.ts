@@ -5,8 +5,8 @@ import { parseLogfmt } from '../../log/logfmt.js';
 import type { LiveProcess } from './traced.js';
 
 export type TraceFacts =
-  /** `why`: a clause without a full stop. `declined`: a person did not want it. */
-  { readonly kind: 'not-traced'; readonly why: string; readonly declined: boolean } | TracedStart;
+  | { readonly kind: 'not-traced'; readonly why: string; readonly declined: boolean }
+  | TracedStart;
 
 export interface TracedStart {
   readonly kind: 'traced';
@@ -22,101 +22,13 @@ export interface TracedStart {
   readonly complete: boolean;
 }
 
-// Lines of libvgpu-trace.so (docs/reference/trace.md). Any process of the service may write what it likes there.
-
-type TraceEvent = { readonly pid: number } & (
-  | { readonly kind: 'process'; readonly program: string | null }
-  | { readonly kind: 'object' }
-  | { readonly kind: 'dlopen'; readonly file: string }
-  /** `library`: where it was found; null: nowhere, or not known. */
-  | {
-      readonly kind: 'dlsym';
-      readonly caller: string | null;
-      readonly symbol: string;
-      readonly library: string | null;
-    }
-  | { readonly kind: 'cuGetProcAddress'; readonly symbol: string; readonly library: string | null }
-  /** `library` is null while it is not bound. */
-  | {
-      readonly kind: 'binds';
-      readonly object: string;
-      readonly symbol: string;
-      readonly library: string | null;
-    }
-  | { readonly kind: 'bypassed'; readonly object: string }
-);
-
-interface ReadTrace {
-  readonly events: readonly TraceEvent[];
-  /** Lines that the tracer did not write in this form: truncated by a full disk, or written by another program. */
-  readonly strange: number;
-}
-
-/** The tracer's lines are shorter (VGPU_TRACE_LINE). */
-const longestLine = 2048;
-const mostEvents = 300_000;
-
-/** Time and memory are linear in the text; a line that is not whole is counted and passed over. */
-export function readTrace(text: string): ReadTrace {
-  const events: TraceEvent[] = [];
-  let strange = 0;
-  for (let at = 0; at < text.length; ) {
-    const end = text.indexOf('\n', at);
-    const stop = end === -1 ? text.length : end;
-    const event = end === -1 || stop - at > longestLine ? null : eventOf(text.slice(at, stop));
-    if (event === null || events.length >= mostEvents) strange += 1;
-    else events.push(event);
-    at = stop + 1;
-  }
-  return { events, strange };
-}
-
-function eventOf(line: string): TraceEvent | null {
-  const read = parseLogfmt(line);
-  if (read.kind !== 'record' || read.repeated.size > 0) return null;
-  const { fields } = read;
-  const word = (name: string): string | null => {
-    const value = fields.get(name);
-    return value === undefined || value === '-' ? null : value;
-  };
-  const number = word('pid') ?? '';
-  if (!/^[1-9]\d{0,8}$/.test(number) || !/^\d+\.\d{6}$/.test(word('time') ?? '')) return null;
-  const pid = Number(number);
-  const symbol = word('symbol');
-  const object = word('object');
-  const file = word('file');
-  const library = word('library');
-  switch (word('event')) {
-    case 'process':
-      return { pid, kind: 'process', program: word('program') };
-    case 'object':
-      return { pid, kind: 'object' };
-    case 'dlopen':
-      return file === null ? null : { pid, kind: 'dlopen', file };
-    case 'dlsym':
-      return symbol === null ? null : { pid, kind: 'dlsym', caller: word('caller'), symbol, library };
-    case 'cuGetProcAddress':
-      return symbol === null ? null : { pid, kind: 'cuGetProcAddress', symbol, library };
-    case 'binds':
-      return object === null || symbol === null ? null : { pid, kind: 'binds', object, symbol, library };
-    case 'bypassed':
-      return object === null ? null : { pid, kind: 'bypassed', object };
-    default:
-      return null;
-  }
-}
-
-// Events of a trace, gathered for each process: which library its CUDA and NVML symbols were bound to. Pure.
-
 /** `linked`: the object refers to them itself; `dlsym`: it looked them up; `driver`: by a driver's cuGetProcAddress. */
 type Way = 'linked' | 'dlsym' | 'driver';
 
 interface Binding {
   readonly way: Way;
-  /** The object that refers to them or looked them up; null: not known. */
   readonly by: string | null;
   readonly library: string;
-  /** Null: it could not be read. */
   readonly vendor: LibraryVendor | null;
   readonly symbols: number;
   readonly example: string;
@@ -126,154 +38,179 @@ export interface TracedProcess {
   readonly pid: number;
   readonly program: string | null;
   readonly bindings: readonly Binding[];
-  /** The driver names for which it asked the loader, each once. */
   readonly opened: readonly { readonly file: string; readonly vendor: LibraryVendor | null }[];
-  /** Objects whose own lookups do not come by the tracer. */
+  /** Objects whose own lookups bypass the tracer. */
   readonly bypassed: readonly string[];
   /** It opened a driver, was linked with one, or looked one of its functions up. */
   readonly asked: boolean;
 }
 
-/** A service has some ten; others are only counted. */
-const mostProcesses = 500;
+// Lines of libvgpu-trace.so (docs/reference/trace.md). Any process of the service can write such lines.
 
-export interface GatheredTrace {
-  /** In the order in which they were heard of first. */
-  readonly processes: readonly TracedProcess[];
-  readonly more: number;
-}
-
-export function librariesOf(events: readonly TraceEvent[]): ReadonlySet<string> {
-  const files = new Set<string>();
-  for (const event of events) {
-    if (event.kind === 'dlopen' && isDriver(event.file) && path.isAbsolute(event.file)) files.add(event.file);
-    else if ('library' in event && event.library !== null) files.add(event.library);
-  }
-  return files;
-}
-
-export function gatherTrace(
-  events: readonly TraceEvent[],
-  vendors: ReadonlyMap<string, LibraryVendor>,
-  live: readonly LiveProcess[],
-): GatheredTrace {
-  const found = new Map<number, Collected>();
-  const rest = new Set<number>();
-  for (const event of events) {
-    let one = found.get(event.pid);
-    if (one === undefined) {
-      if (found.size >= mostProcesses) {
-        rest.add(event.pid);
-        continue;
-      }
-      one = { program: null, bindings: new Map(), opened: new Set(), bypassed: new Set() };
-      found.set(event.pid, one);
-    }
-    collect(one, event);
-  }
-  const processes = [...found].map(([pid, one]) => processOf(pid, one, vendors));
-  // A process that loaded the tracer but never called it wrote nothing at all.
-  const silent = live
-    .filter(({ pid, traced }) => traced === true && !found.has(pid))
-    .map(({ pid, program }) => ({ pid, program, bindings: [], opened: [], bypassed: [], asked: false }));
-  return { processes: [...processes, ...silent], more: rest.size };
-}
-
-interface Collected {
+interface Traced {
   program: string | null;
-  readonly bindings: Map<string, { binding: Omit<Binding, 'vendor' | 'symbols'>; symbols: Set<string> }>;
+  readonly bindings: Map<string, Pick<Binding, 'way' | 'by' | 'library'> & { symbols: Set<string> }>;
   readonly opened: Set<string>;
   readonly bypassed: Set<string>;
 }
 
-/** Names that come from the process are remembered no more often than this. */
-const mostNames = 100;
+export interface ReadTrace {
+  /** By their number, in the order of their first lines. */
+  readonly processes: ReadonlyMap<number, Traced>;
+  readonly more: number;
+  readonly lines: number;
+  /** Lines that the tracer did not write in this form: truncated by a full disk, or written by another program. */
+  readonly strange: number;
+}
 
-function collect(one: Collected, event: TraceEvent): void {
-  switch (event.kind) {
+const longestLine = 2048;
+/** A service has about ten. */
+const mostProcesses = 500;
+/** The limit of names of a kind for each process, and of symbols for each binding. */
+const mostNames = 100;
+const mostSymbols = 5_000;
+
+export function readTrace(text: string): ReadTrace {
+  const processes = new Map<number, Traced>();
+  const more = new Set<number>();
+  let lines = 0;
+  let strange = 0;
+  for (let at = 0; at < text.length; ) {
+    const end = text.indexOf('\n', at);
+    const stop = end === -1 ? text.length : end;
+    const event = end === -1 || stop - at > longestLine ? null : eventOf(text.slice(at, stop));
+    at = stop + 1;
+    lines += 1;
+    if (event === null) {
+      strange += 1;
+      continue;
+    }
+    const { pid, add } = event;
+    const known = processes.get(pid);
+    if (known === undefined && processes.size >= mostProcesses) {
+      more.add(pid);
+      continue;
+    }
+    const one = known ?? { program: null, bindings: new Map(), opened: new Set(), bypassed: new Set() };
+    processes.set(pid, one);
+    add(one);
+  }
+  return { processes, more: more.size, lines, strange };
+}
+
+interface TraceEvent {
+  readonly pid: number;
+  readonly add: (one: Traced) => void;
+}
+
+function eventOf(line: string): TraceEvent | null {
+  const read = parseLogfmt(line);
+  if (read.kind !== 'record' || read.repeated.size > 0) return null;
+  const word = (name: string): string | null => {
+    const value = read.fields.get(name);
+    return value === undefined || value === '-' ? null : value;
+  };
+  const pid = word('pid') ?? '';
+  if (!/^[1-9]\d{0,8}$/.test(pid) || !/^\d+\.\d{6}$/.test(word('time') ?? '')) return null;
+  const add = effectOf(word('event'), word);
+  return add === null ? null : { pid: Number(pid), add };
+}
+
+function effectOf(event: string | null, word: (name: string) => string | null): TraceEvent['add'] | null {
+  const [object, file, symbol] = [word('object'), word('file'), word('symbol')];
+  const binds = (way: Way, by: string | null) => bindingOf(way, by, symbol, word('library'));
+  switch (event) {
     case 'process':
-      one.program = event.program;
-      return;
+      return (one) => {
+        one.program = word('program');
+      };
     case 'object':
-      return;
+      return () => {};
     case 'dlopen':
-      if (isDriver(event.file) && one.opened.size < mostNames) one.opened.add(event.file);
-      return;
-    case 'dlsym':
-      // A lookup of a library in itself says nothing about other libraries.
-      if (event.caller !== event.library) bind(one, 'dlsym', event.caller, event);
-      return;
-    case 'cuGetProcAddress':
-      bind(one, 'driver', null, event);
-      return;
-    case 'binds':
-      // A driver's references to what it defines itself.
-      if (event.object !== event.library) bind(one, 'linked', event.object, event);
-      return;
+      return file === null ? null : ({ opened }) => (isDriver(file) ? keep(opened, file) : undefined);
     case 'bypassed':
-      if (one.bypassed.size < mostNames) one.bypassed.add(event.object);
-      return;
+      return object === null ? null : ({ bypassed }) => keep(bypassed, object);
+    case 'dlsym':
+      return binds('dlsym', word('caller'));
+    case 'cuGetProcAddress':
+      return binds('driver', null);
+    case 'binds':
+      return object === null ? null : binds('linked', object);
+    default:
+      return null;
   }
 }
 
-function bind(
-  one: Collected,
+/** `library` is null if the symbol was not found or is not bound yet. */
+function bindingOf(
   way: Way,
   by: string | null,
-  { symbol, library }: { readonly symbol: string; readonly library: string | null },
-): void {
-  if (library === null) return;
-  const key = JSON.stringify([way, by, library]);
-  let group = one.bindings.get(key);
-  if (group === undefined) {
-    if (one.bindings.size >= mostNames) return;
-    group = { binding: { way, by, library, example: symbol }, symbols: new Set() };
-    one.bindings.set(key, group);
-  }
-  group.symbols.add(symbol);
+  symbol: string | null,
+  library: string | null,
+): TraceEvent['add'] | null {
+  if (symbol === null) return null;
+  return ({ bindings }) => {
+    // A library's use of its own symbols shows nothing about other libraries.
+    if (library === null || library === by) return;
+    const key = JSON.stringify([way, by, library]);
+    const known = bindings.get(key);
+    if (known === undefined && bindings.size >= mostNames) return;
+    const group = known ?? { way, by, library, symbols: new Set<string>() };
+    bindings.set(key, group);
+    if (group.symbols.size < mostSymbols) group.symbols.add(symbol);
+  };
 }
 
-function processOf(
-  pid: number,
-  { program, bindings, opened, bypassed }: Collected,
-  vendors: ReadonlyMap<string, LibraryVendor>,
-): TracedProcess {
-  return {
-    pid,
-    program,
-    bindings: [...bindings.values()].map(({ binding, symbols }) => ({
-      ...binding,
-      vendor: vendors.get(binding.library) ?? null,
-      symbols: symbols.size,
-    })),
-    opened: [...opened].map((file) => ({ file, vendor: vendors.get(file) ?? null })),
-    bypassed: [...bypassed],
-    asked: bindings.size > 0 || opened.size > 0,
-  };
+function keep(names: Set<string>, name: string): void {
+  if (names.size < mostNames) names.add(name);
 }
 
 function isDriver(file: string): boolean {
   return /^lib(?:cuda|nvidia-ml)\.so(?:\.|$)/.test(path.basename(file));
 }
 
-// The words for what a trace shows: for evidence and for the list that a person reads. Pure.
+export function librariesOf({ processes }: ReadTrace): ReadonlySet<string> {
+  const all = [...processes.values()].flatMap(({ opened, bindings }) => [
+    ...[...opened].filter((file) => path.isAbsolute(file)),
+    ...[...bindings.values()].map(({ library }) => library),
+  ]);
+  return new Set(all);
+}
+
+export function tracedProcesses(
+  { processes }: ReadTrace,
+  vendors: ReadonlyMap<string, LibraryVendor>,
+  live: readonly LiveProcess[],
+): readonly TracedProcess[] {
+  const vendorOf = (file: string): LibraryVendor | null => vendors.get(file) ?? null;
+  const heard = [...processes].map(([pid, { program, bindings, opened, bypassed }]) => ({
+    pid,
+    program,
+    bindings: [...bindings.values()].map(({ way, by, library, symbols }) => {
+      const [example = ''] = symbols;
+      return { way, by, library, example, vendor: vendorOf(library), symbols: symbols.size };
+    }),
+    opened: [...opened].map((file) => ({ file, vendor: vendorOf(file) })),
+    bypassed: [...bypassed],
+    asked: bindings.size > 0 || opened.size > 0,
+  }));
+  // A process that has loaded the tracer and never called it writes no line.
+  const silent = live
+    .filter(({ pid, traced }) => traced === true && !processes.has(pid))
+    .map(({ pid, program }) => ({ pid, program, bindings: [], opened: [], bypassed: [], asked: false }));
+  return [...heard, ...silent];
+}
 
 interface TraceLine {
   readonly text: string;
-  /** It is about a driver other than the shim. */
   readonly foreign: boolean;
 }
 
 /** Processes of one program for which the trace shows the same. */
-interface TraceGroup {
-  readonly who: string;
-  readonly lines: readonly TraceLine[];
-}
-
 export function groupsOf({
   processes,
   live,
-}: Pick<TracedStart, 'processes' | 'live'>): readonly TraceGroup[] {
+}: Pick<TracedStart, 'processes' | 'live'>): readonly { who: string; lines: readonly TraceLine[] }[] {
   const groups = new Map<string, { readonly same: TracedProcess[]; readonly lines: readonly TraceLine[] }>();
   for (const one of processes) {
     const lines = linesOf(one, processes);
@@ -282,11 +219,13 @@ export function groupsOf({
     group.same.push(one);
     groups.set(key, group);
   }
+  const untraced = live.filter(({ traced }) => traced === false);
   return [
     ...[...groups.values()].map(({ same, lines }) => ({ who: processNames(same), lines })),
-    ...live
-      .filter(({ traced }) => traced === false)
-      .map((one) => ({ who: processNames([one]), lines: [{ text: 'is not traced', foreign: false }] })),
+    ...untraced.map((one) => ({
+      who: processNames([one]),
+      lines: [{ text: 'is not traced', foreign: false }],
+    })),
   ];
 }
 
@@ -294,7 +233,6 @@ export function groupsOf({
 export function processNames(processes: readonly Pick<TracedProcess, 'pid' | 'program'>[]): string {
   const program = processes[0]?.program ?? null;
   const numbers = processes.map(({ pid }) => pid).join(', ');
-  // Few numbers say which; many only how many.
   const which =
     processes.length > 4
       ? `${processes.length} processes`
@@ -317,7 +255,6 @@ function linesOf(one: TracedProcess, all: readonly TracedProcess[]): readonly Tr
   return lines.length > 0 ? lines : [{ text: silence(one, all), foreign: false }];
 }
 
-/** `11 symbols of libggml-cuda.so -> vgpu-agent's libcuda.so.1`. */
 function bindingText(binding: Binding): string {
   const { symbols, example, way, by } = binding;
   const what = symbols === 1 ? `the symbol ${example}` : `${symbols} symbols`;
@@ -326,7 +263,6 @@ function bindingText(binding: Binding): string {
   return `${what} ${how} -> ${libraryText(binding)}`;
 }
 
-/** Ours in short: where it lies is known. */
 export function libraryText({ library, vendor }: Pick<Binding, 'library' | 'vendor'>): string {
   switch (vendor) {
     case 'vgpu':

@@ -7,11 +7,9 @@ import { openRegular, Root } from '../../../guest/files/root.js';
 import { parseMaps } from '../../../guest/unit/processes.js';
 import { traceFile, tracerName } from '../../../lib/paths.js';
 
-/** A process of the traced start that lived when discovery was over. */
 export interface LiveProcess {
   readonly pid: number;
   readonly program: string;
-  /** The tracer is mapped; null: its maps could not be read. */
   readonly traced: boolean | null;
 }
 
@@ -63,9 +61,7 @@ export async function whoseLibraries(
       if (resolution.kind !== 'file') continue;
       const content = await contents.of(resolution.realPath, file);
       if (content !== null) found.set(file, content.vendor);
-    } catch {
-      // It may not be read, so its vendor is not known.
-    }
+    } catch {}
   }
   return found;
 }

@@ -1,10 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { diffLines, editScript } from '../../../../agent/cli/output/plan-text.js';
-
-function shown(before: string, after: string): string[] {
-  return diffLines(before, after).map(({ sign, text }) => sign + text);
-}
+import { diffLines as shown } from '../../../../agent/cli/output/plan-text.js';
 
 test('a new file is all additions', () => {
   assert.deepEqual(shown('', 'a\nb\n'), ['+a', '+b']);
@@ -32,24 +28,11 @@ test('the same file has no lines', () => {
 });
 
 test('a missing newline at the end is a difference', () => {
-  assert.deepEqual(shown('a', 'a\n'), [' a', '-\\ no newline at end of file']);
+  assert.deepEqual(shown('a', 'a\n'), ['-a', '\\ No newline at end of file', '+a']);
 });
 
-test('whatever the edit: without - it is the new file, without + the old one', () => {
-  // A fixed linear congruence: the same cases in every run.
-  let seed = 1;
-  const below = (limit: number): number => {
-    seed = (seed * 1103515245 + 12345) % 2147483648;
-    return (seed >> 8) % limit;
-  };
-  const lines = (): string[] => Array.from({ length: below(8) }, () => 'xyz'.charAt(below(3)));
-  const file = (all: readonly string[]): string => all.map((line) => `${line}\n`).join('');
-  for (let round = 0; round < 500; round += 1) {
-    const [before, after] = [lines(), lines()];
-    const script = editScript(file(before), file(after));
-    const without = (sign: string): string[] =>
-      script.filter((line) => line.sign !== sign).map((line) => line.text);
-    assert.deepEqual(without('-'), after);
-    assert.deepEqual(without('+'), before);
-  }
+test('two files without a common line are shown as replaced in bounded time', () => {
+  const file = (mark: string): string => Array.from({ length: 20_000 }, (_, at) => `${mark}${at}\n`).join('');
+  const lines = shown(file('a'), file('b'));
+  assert.deepEqual([lines.length, lines[0], lines.at(-1)], [40_000, '-a0', '+b19999']);
 });

@@ -1,10 +1,10 @@
 /** Lines as the tracer writes them, and traced starts made of them. */
 import type { LibraryVendor } from '../../../../../agent/contracts/facts.js';
 import {
-  type GatheredTrace,
-  gatherTrace,
   readTrace,
+  type TracedProcess,
   type TracedStart,
+  tracedProcesses,
 } from '../../../../../agent/verdict/doctor/trace/bindings.js';
 import type { LiveProcess } from '../../../../../agent/verdict/doctor/trace/traced.js';
 
@@ -21,8 +21,12 @@ export function line(pid: number, rest: string): string {
   return `time=12.345678 pid=${pid} ${rest}\n`;
 }
 
-export function gathered(text: string, live: readonly LiveProcess[] = []): GatheredTrace {
-  return gatherTrace(readTrace(text).events, vendors, live);
+export function gathered(
+  text: string,
+  live: readonly LiveProcess[] = [],
+): { readonly processes: readonly TracedProcess[]; readonly more: number } {
+  const read = readTrace(text);
+  return { processes: tracedProcesses(read, vendors, live), more: read.more };
 }
 
 export function traced(text: string, changes: Partial<TracedStart> = {}): TracedStart {
@@ -31,7 +35,7 @@ export function traced(text: string, changes: Partial<TracedStart> = {}): Traced
     kind: 'traced',
     ...gathered(text, live),
     live,
-    lines: readTrace(text).events.length,
+    lines: readTrace(text).lines,
     strange: 0,
     cut: false,
     complete: true,

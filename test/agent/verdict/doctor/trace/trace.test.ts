@@ -28,14 +28,18 @@ describe('lines of a trace', () => {
       ) +
       line(7, `event=binds object=program symbol=cuInit how=direct library=${ours}`) +
       line(7, 'event=bypassed object=/lib/y.so symbol=dlsym library=/lib/libc.so.6');
-    const { events, strange } = readTrace(text);
-    assert.equal(strange, 0);
+    const { lines, strange } = readTrace(text);
+    assert.deepEqual([lines, strange], [7, 0]);
+    const { program, bindings } = only(text);
+    assert.equal(program, '/opt/a b/x');
     assert.deepEqual(
-      events.map(({ kind }) => kind),
-      ['process', 'object', 'dlopen', 'dlsym', 'cuGetProcAddress', 'binds', 'bypassed'],
+      bindings.map(({ way, by }) => [way, by]),
+      [
+        ['dlsym', null],
+        ['driver', null],
+        ['linked', 'program'],
+      ],
     );
-    assert.deepEqual(events[0], { pid: 7, kind: 'process', program: '/opt/a b/x' });
-    assert.deepEqual(events[3], { pid: 7, kind: 'dlsym', caller: null, symbol: 'cuInit', library: ours });
   });
 
   const good = line(7, 'event=object object=/lib/x.so');
@@ -64,9 +68,9 @@ describe('lines of a trace', () => {
   ] as const) {
     test(`${what} is counted and passed over`, () => {
       const first = bad.endsWith(good) ? '' : good;
-      const { events, strange } = readTrace(`${first}${bad}`);
+      const { lines, strange, processes } = readTrace(`${first}${bad}`);
       assert.equal(strange, 1);
-      assert.equal(events.length, first === '' ? 0 : 1);
+      assert.deepEqual([lines, processes.size], first === '' ? [1, 0] : [2, 1]);
     });
   }
 
@@ -74,16 +78,18 @@ describe('lines of a trace', () => {
     const rest = 'event=object object=/';
     const longest = line(7, rest + 'x'.repeat(2048 - line(7, rest).trimEnd().length));
     assert.equal(longest.length, 2048 + 1);
-    assert.deepEqual(readTrace(longest), { events: [{ pid: 7, kind: 'object' }], strange: 0 });
+    assert.equal(readTrace(longest).strange, 0);
     assert.equal(readTrace(longest.replace('\n', 'x\n')).strange, 1);
   });
 
   test('sixteen megabytes of the worst are read in their time, and not all is kept', () => {
     const many = 'time=1.000000 pid=7 event=object object=/x\n'.repeat(380_000);
-    const { events, strange } = readTrace(many);
-    assert.equal(events.length, 300_000);
-    assert.equal(strange, 80_000);
+    assert.deepEqual([readTrace(many).lines, readTrace(many).strange], [380_000, 0]);
     assert.equal(readTrace('x'.repeat(16 * 1024 * 1024)).strange, 1);
+    const symbols = Array.from({ length: 6_000 }, (_, at) =>
+      line(7, `event=dlsym caller=/x of=default symbol=cu${at} library=${ours}`),
+    );
+    assert.equal(only(symbols.join('')).bindings[0]?.symbols, 5_000);
   });
 });
 
@@ -171,7 +177,7 @@ describe('bindings of a process', () => {
   });
 
   test('only files that may be read are listed: absolute paths of drivers, and the files of symbols', () => {
-    const { events } = readTrace(
+    const read = readTrace(
       line(7, `event=dlopen caller=/x file=${theirs} flags=2 deepbind=no`) +
         line(7, 'event=dlopen caller=/x file=libcuda.so.1 flags=2 deepbind=no') +
         line(7, 'event=dlopen caller=/x file=/etc/shadow flags=2 deepbind=no') +
@@ -179,7 +185,7 @@ describe('bindings of a process', () => {
         line(7, 'event=bypassed object=/l/deep.so symbol=dlsym library=/lib/libc.so.6') +
         line(7, `event=dlsym caller=/x of=default symbol=cuInit library=${ours}`),
     );
-    assert.deepEqual([...librariesOf(events)], [theirs, ours]);
+    assert.deepEqual([...librariesOf(read)], [theirs, ours]);
   });
 
   test('a process with the tracer that wrote nothing is reported; a flood of processes is only counted', () => {

@@ -359,6 +359,29 @@ for (const transport of ['unix', 'tcp', 'a host with --device cuda'] as const) {
       }
     });
 
+    it('tells the attributes of the PTX that runs if the machine code was compiled for another version', async () => {
+      const shell = await open();
+      const bounds = (architecture: number): string => {
+        const text = PTX.toString('latin1').replace(/sm_75/, `sm_${architecture}`);
+        return text.replace('.maxntid 256, 1, 1', '.maxntid 128, 1, 1');
+      };
+      for (const [architecture, ...told] of [
+        [75, '128', '75'],
+        [90, '256', '90'],
+      ] as const) {
+        const file = container(`both-${architecture}`, [
+          { kind: 'elf', architecture: 90, payload: CUBIN },
+          { kind: 'ptx', architecture, payload: Buffer.from(`${bounds(architecture)}\0`, 'latin1') },
+        ]);
+        await askAll(shell, [`load 0 ${file}`, 'function 1 0 mixed']);
+        const read = [await shell.ask('attribute 1 0'), await shell.ask('attribute 1 5')];
+        assert.deepEqual(
+          read.map(({ values }) => values[0]),
+          told,
+        );
+      }
+    });
+
     it('says what is wrong with an image, in the log the program asked for', async () => {
       const shell = await open();
       const bad = image(

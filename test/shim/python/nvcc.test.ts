@@ -1,4 +1,7 @@
-/** A program of four modules, built by the newest nvcc with the newest runtime linked in, from the Python package index. */
+/**
+ * The newest compilers of the Python package index: a program of four modules, built by nvcc with the runtime linked in; and
+ * NVRTC and nvJitLink.
+ */
 import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
 import { existsSync } from 'node:fs';
@@ -7,7 +10,7 @@ import { after, before, describe, it } from 'node:test';
 import { promisify } from 'node:util';
 import { ROOT } from '../cuda/private_programs.js';
 import { type Host, scratchDirectory, startHost } from '../shim_host.js';
-import { asRun, findPython, skipPython } from './python_steps.js';
+import { asRun, findPython, skipPython, stepsPass } from './python_steps.js';
 
 const run = promisify(execFile);
 const python = findPython('VGPU_TEST_NVCC', 'cuda-pip', 'import nvidia.cu13');
@@ -20,7 +23,7 @@ async function where(program: string): Promise<string> {
   return stdout.trim();
 }
 
-describe('nvcc and the runtime of CUDA 13.5', { skip }, () => {
+describe('nvcc, NVRTC, nvJitLink and the runtime of CUDA 13.5', { skip }, () => {
   const scratch = scratchDirectory();
   let host: Host;
   before(async () => {
@@ -57,5 +60,10 @@ describe('nvcc and the runtime of CUDA 13.5', { skip }, () => {
     assert.match(lines[0] ?? '', /^NVIDIA H100 80GB HBM3 \(simulated\) 9\.0, /);
     assert.equal(lines.length, 13);
     for (const line of lines.slice(1)) assert.match(line, /^\w+ ok$/);
+  });
+
+  it('compile with NVRTC, and link with nvJitLink to PTX, and to machine code that does not run', async () => {
+    const steps = ['nvrtc', 'link-to-ptx', 'link-to-machine-code'];
+    await stepsPass(python ?? '', 'jitlink_steps.py', steps, host, scratch.path);
   });
 });

@@ -186,6 +186,30 @@ static int32_t read_elf_entry(const struct vgpu_entry *entry, const struct vgpu_
   return result;
 }
 
+/*
+ * Machine code and PTX of different architectures are two compilations, with launch bounds of their own. CUB
+ * asks for the version of a kernel's PTX and launches what it compiled for that version, so the attributes
+ * must be those of the text that runs. If it cannot be read, those of the machine code stay.
+ */
+static void take_attributes(const char *text, uint32_t architecture, const struct vgpu_program_target *target,
+                            struct vgpu_program *program) {
+  if (program->function_count == 0 ||
+      program->functions[0].attributes[VGPU_FUNCTION_PTX_VERSION] == (int32_t)architecture)
+    return;
+  struct vgpu_program read = {0};
+  char why[256];
+  if (vgpu_ptx_read(text, strlen(text), target, &read, why, sizeof why) == VGPU_PROGRAM_OK &&
+      vgpu_program_finish(&read) == VGPU_PROGRAM_OK) {
+    for (size_t i = 0; i < program->function_count; i++) {
+      struct vgpu_program_function *function = &program->functions[i];
+      const struct vgpu_program_function *runs =
+          vgpu_program_function(&read, function->name, strlen(function->name));
+      if (runs != NULL) memcpy(function->attributes, runs->attributes, sizeof function->attributes);
+    }
+  }
+  vgpu_program_free(&read);
+}
+
 static int32_t read_fatbin(const void *image, uint64_t size, const struct vgpu_program_target *target,
                            struct vgpu_program *program, char *why, size_t why_size) {
   struct vgpu_entry entry, elf = {0}, ptx = {0};
@@ -218,6 +242,7 @@ static int32_t read_fatbin(const void *image, uint64_t size, const struct vgpu_p
   }
   /* Without PTX text such a program is loaded, as on a GPU, but its kernels cannot run. */
   if (text == NULL) return elf.whole != NULL && result == VGPU_PROGRAM_INVALID_PTX ? VGPU_PROGRAM_OK : result;
+  take_attributes(text, ptx.architecture, target, program);
   return read_ptx_text(text, length, target, program, elf.whole == NULL, why, why_size);
 }
 

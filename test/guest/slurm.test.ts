@@ -3,8 +3,7 @@
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
 import type { Guest } from './support/guest.js';
-import type { Ran } from './support/process.js';
-import { until } from './support/process.js';
+import { type Ran, until } from './support/process.js';
 import { type Cluster, startCluster, whyNoSlurm } from './support/slurm.js';
 
 const probe = '/opt/vgpu/current/vgpu-probe --compute';
@@ -13,7 +12,7 @@ describe('a cluster of two nodes', { skip: whyNoSlurm() }, () => {
   let cluster: Cluster;
   const node = (index: 0 | 1): Guest => cluster.nodes[index];
   before(async () => {
-    cluster = await startCluster();
+    cluster = await startCluster('docs/howto/slurm.md');
   });
   after(() => cluster.stop());
   const srun = (user: string, ...words: readonly string[]): Promise<Ran> => cluster.srun(user, ...words);

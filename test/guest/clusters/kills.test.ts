@@ -168,7 +168,7 @@ describe(`hosts, agents and services killed at will, seed ${seed}`, { skip }, ()
   const nodesAlive: [boolean, boolean] = [true, true];
   before(async () => {
     for (const start of [serviceOfTwoHosts, serviceWithoutLog, container]) kinds.push(await start());
-    cluster = await startCluster();
+    cluster = await startCluster('docs/howto/slurm.md');
   });
   after(async () => {
     for (const { guest, hosts } of kinds) {

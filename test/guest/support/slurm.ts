@@ -56,8 +56,8 @@ async function startNode(name: string, key: string): Promise<Guest> {
   return guest;
 }
 
-/** Starts both nodes, runs the page's commands on them, and waits until both are idle. */
-export async function startCluster(): Promise<Cluster> {
+/** Starts both nodes, runs the commands of the page on them, and waits until both are idle. */
+export async function startCluster(page: string): Promise<Cluster> {
   const key = randomBytes(1024).toString('base64');
   const nodes = [await startNode('n1', key), await startNode('n2', key)] as const;
   const stop = async (): Promise<void> => {
@@ -70,7 +70,7 @@ export async function startCluster(): Promise<Cluster> {
     for (const [index, guest] of nodes.entries()) {
       await bash(guest, `ip address add 10.11.0.${index + 1}/24 dev net0 && ip link set net0 up`);
     }
-    const blocks = shellBlocks('docs/howto/slurm.md').filter((block) => block.mark === mark);
+    const blocks = shellBlocks(page).filter((block) => block.mark === mark);
     assert.equal(blocks.length, 2);
     for (const guest of nodes) {
       for (const { text } of blocks) await bash(guest, `sudo() { "$@"; }\n${text}`);

@@ -40,6 +40,21 @@ describe('a program in a virtual machine', { skip: whyNoMachine }, () => {
     await machine.host.logged(/libcuda ptx_guest \(guest pid \d+\) begins, in its VM's shared memory/);
   });
 
+  it('uses the first host of a list of vsock addresses that answers', async () => {
+    const console = await machine.boot([
+      'VGPU_HOST=vsock:2:15001,vsock:2:14833 /bin/ptx_guest /ptx 80',
+      'VGPU_HOST=vsock:2:14833,vsock:2:15001 /bin/ptx_guest /ptx 80',
+      'VGPU_HOST=vsock:2:15001,vsock:2:15002 /bin/ptx_guest /ptx 80',
+    ]);
+    assert.equal((console.match(/at vsock:2:14833: 1 device\(s\)/g) ?? []).length, 2, console);
+    assert.equal((console.match(/vector_add 0 wrong 0/g) ?? []).length, 2, console);
+    assert.deepEqual(
+      [...console.matchAll(/vm: exit (\d+)/g)].map(([, status]) => status === '0'),
+      [true, true, false],
+      console,
+    );
+  });
+
   // The guest's kernel keeps a lock of a PCI device's memory for as long as it is mapped (vm_memory.h).
   it('gives its memory to no other session while a child of it still maps it', {
     skip: forksWithoutSignals,

@@ -428,7 +428,8 @@ int cuMemFreeAsync(uint64_t dptr, struct vgpu_stream *hStream) {
   result = vgpu_cuda_stream_identity(driver, hStream, &send.stream, &send.context);
   if (result != CUDA_SUCCESS) return result;
   struct vgpu_region region;
-  if (dptr == 0) return CUDA_SUCCESS; /* as cuMemFree; Warp frees its workspace before the first allocation of it */
+  if (dptr == 0)
+    return CUDA_SUCCESS; /* as cuMemFree; Warp frees its workspace before the first allocation of it */
   if (vgpu_graph_memory_free(driver, dptr, &result)) return result;
   if (vgpu_managed_pool_free(driver, dptr, send.context, &result)) return result;
   if ((vgpu_regions_find(&driver->regions, dptr, &region) && region.module != 0) ||

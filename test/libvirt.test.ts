@@ -1,4 +1,4 @@
-/** libvirt's own schema accepts the XML that the documents and the hints show. test/shim/vm/libvirt.test.ts runs it. */
+/** libvirt's own schema accepts the XML that the documents and the hints show. test/shim/libvirt/libvirt.test.ts runs it. */
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
 import { existsSync, readFileSync } from 'node:fs';

@@ -5,11 +5,11 @@ import { after, before, describe, it } from 'node:test';
 import { whyNoNode, whyNoRoot } from '../../guest/support/roots.js';
 import { shellBlocks } from '../../pages.js';
 import { builtFile, scratchDirectory } from '../shim_host.js';
-import { type DebianMachine, NODE_MAJOR, startDebian } from './debian_machine.js';
-import { makeInitrd } from './initrd.js';
-import { NESTED } from './inner_machine.js';
-import { whyNoMachine } from './machine.js';
-import { VM } from './qemu.js';
+import { type DebianMachine, NODE_MAJOR, startDebian } from '../vm/debian_machine.js';
+import { makeInitrd } from '../vm/initrd.js';
+import { NESTED } from '../vm/inner_machine.js';
+import { whyNoMachine } from '../vm/machine.js';
+import { VM } from '../vm/qemu.js';
 
 const page = 'docs/howto/libvirt.md';
 const skip =
@@ -62,7 +62,7 @@ const secondUri = "'qemu+unix:///system?socket=/run/second/libvirt-sock'";
 
 describe(`libvirt, by ${page}`, { skip }, () => {
   const scratch = scratchDirectory();
-  const blocks = shellBlocks(page).filter(({ mark }) => mark === 'run: test/shim/vm/libvirt.test.ts');
+  const blocks = shellBlocks(page).filter(({ mark }) => mark === 'run: test/shim/libvirt/libvirt.test.ts');
   let host: DebianMachine;
   let console = '/var/log/libvirt/vm3.console';
   const sudo = 'sudo() { "$@"; }\n';

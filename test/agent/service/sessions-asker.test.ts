@@ -12,8 +12,16 @@ const question: SessionsQuestion = {
   signal: new AbortController().signal,
 };
 const once: SessionsAnswer = { kind: 'unknown', message: 'asked once' };
-const turnedAway = { count: 0, status: 0, age: 0 };
-const told = JSON.stringify({ schema: 1, ok: true, host: 'h', simulated: true, turnedAway, sessions: [] });
+const told = JSON.stringify({
+  schema: 1,
+  ok: true,
+  host: 'h',
+  simulated: true,
+  turnedAway: { count: 0, status: 0, age: 0 },
+  refusedKernels: { count: 0, age: 0, program: '', kernel: '' },
+  memory: null,
+  sessions: [],
+});
 
 function asker(script: string) {
   const started: string[] = [];

@@ -69,7 +69,7 @@ describe('a profile of one’s own', { skip }, () => {
       (text) => text.replace('"^NVIDIA driver too old$"', '"^NVIDIA (driver"'),
       /log\.reasons\[\d+\]\.message: "\^NVIDIA \(driver": not a regular expression: Unterminated group/,
     ],
-    ['nothing at all', () => '', /line 1, column 1: not JSON: a value was expected/],
+    ['nothing at all', () => '', /line 1, column 1: not JSON: value expected/],
   ] as const satisfies readonly (readonly [string, (text: string) => string, RegExp])[]) {
     test(`${what}: exit 2, file and field are named`, async () => {
       await mine(change);

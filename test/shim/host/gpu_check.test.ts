@@ -140,6 +140,31 @@ describe('scripts/gpu-check', { skip: python ? false : 'no python3' }, () => {
       );
   });
 
+  it('names the checks of a case that fail through the shim only', () => {
+    const onlyThrough = (direct: string, through: string): unknown =>
+      JSON.parse(
+        spawnSync(
+          'python3',
+          [
+            '-c',
+            `import importlib.machinery as m, json, sys
+check = m.SourceFileLoader("check", sys.argv[1]).load_module()
+print(json.dumps(check.only_through(*sys.argv[2:])))`,
+            path.join(ROOT, 'scripts/gpu-check'),
+            direct,
+            through,
+          ],
+          { encoding: 'utf8', env: { ...process.env, PYTHONDONTWRITEBYTECODE: '1' } },
+        ).stdout,
+      );
+    const record = 'programs/green.c:374: record() is 0, not 201';
+    const query = '/x/programs/green.c:356: query() is 201, not 600';
+    assert.deepEqual(onlyThrough(record, `${query}\n${record}`), ['green.c:356']);
+    assert.deepEqual(onlyThrough(record, record), []);
+    assert.deepEqual(onlyThrough(`${record}\nexit -11`, query), [], 'the driver ended the case');
+    assert.deepEqual(onlyThrough('green.c:3: create() gave 801', query), []);
+  });
+
   it('fails where the driver itself does not compute', () => {
     const { status, text, report } = check('refused', '--only', 'vectorAdd', ...through(refusing));
     assert.equal(status, 1, text);

@@ -68,6 +68,14 @@ static inline struct clock prospect(const struct order *order, enum actor actor)
   return copy.clocks[actor];
 }
 
+/* The same without the order between the legacy stream and the others, but for earlier steps of this actor.
+ */
+static inline struct clock without_legacy(const struct order *order, enum actor actor) {
+  struct clock clock = order->clocks[actor];
+  merge(&clock, &order->clocks[HOST]);
+  return clock;
+}
+
 static inline bool is_over(const struct clock *clock, struct access access) {
   return access.at == 0 || clock->seen[access.actor] >= access.at;
 }

@@ -27,6 +27,7 @@ struct machine {
   uint64_t seed, state;
   int step, wrong, mapped; /* 1: kernels can use pinned memory */
   bool boxes;              /* with an array, and fills of boxes */
+  bool reads_early;        /* a real driver: see do_step() */
   void *streams[HOST], *captured[2], *events[EVENTS], *mix;
   devptr flags;
   unsigned flag_values[HOST];
@@ -308,6 +309,9 @@ static inline void make_machine(struct machine *machine, uint64_t seed) {
     MUST(CALL(cuEventCreate, (void **, unsigned), &machine->events[i], below(machine, 2) * 2));
   enum { CAN_MAP_HOST_MEMORY = 19 };
   MUST(CALL(cuDeviceGetAttribute, (int *, int, int), &machine->mapped, CAN_MAP_HOST_MEMORY, 0));
+  char name[256] = "";
+  MUST(CALL(cuDeviceGetName, (char *, int, int), name, sizeof name, 0));
+  machine->reads_early = strstr(name, "(simulated)") == NULL;
   machine->flags = check_alloc(4 * HOST);
   MUST(CALL(cuMemsetD32_v2, (devptr, unsigned, size_t), machine->flags, 0, HOST));
   for (int i = 0; i < THE_ARRAY; i++) {

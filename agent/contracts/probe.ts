@@ -26,13 +26,13 @@ export interface ProbeReport {
     readonly uuid: string;
   }[];
   readonly roundTrip: { readonly bytes: number; readonly ok: boolean; readonly microseconds: number } | null;
-  /** The kernels of `--compute`: how many numbers were compared with the CPU's; null: they were not run. */
+  /** The kernels of `--compute`: how many numbers were compared with the CPU's; absent: they were not run. */
   readonly compute?: {
     readonly ok: boolean;
     readonly values: number;
     readonly wrong: number;
     readonly microseconds: number;
-  } | null;
+  };
   readonly nvml: { readonly ok: boolean; readonly driver: string | null; readonly error: string | null };
   /** The result of the shim's connection; null: another libcuda was loaded, or there was no connection. */
   readonly host: HostWord | null;
@@ -84,8 +84,8 @@ export interface HostWord {
   /** The host's name of itself: `vgpu-hostd 0.1.0 software`. */
   readonly host: string | null;
   readonly message: string;
-  readonly carrier?: Carrier | null;
-  readonly address?: string | null;
+  readonly carrier?: Carrier;
+  readonly address?: string;
 }
 
 /** Null: it has its session, or was not asked to have one. */
@@ -159,9 +159,11 @@ export const probeReportSchema = object(
   { compute: orNull(object({ ok: boolean, values: number, wrong: number, microseconds: number })) },
 );
 
+type Optional = 'message' | 'carrier' | 'address';
 /** A library of another make may give no message. */
-type Printed = Omit<ProbeReport, 'host'> & {
-  readonly host: (Omit<HostWord, 'message'> & { readonly message: string | null }) | null;
+type Printed = Omit<ProbeReport, 'host' | 'compute'> & {
+  readonly compute?: ProbeReport['compute'] | null;
+  readonly host: (Omit<HostWord, Optional> & { readonly [key in Optional]: HostWord[key] | null }) | null;
 };
 
 export function parseProbeReport(printed: string): ProbeReport | { readonly problem: string } {
@@ -174,7 +176,19 @@ export function parseProbeReport(printed: string): ProbeReport | { readonly prob
   const checked = schemaCheck<Printed>(probeReportSchema)(value);
   if (checked.kind === 'wrong')
     return { problem: `vgpu-probe printed an unknown document: ${firstProblem(checked.errors)}` };
-  const { host } = checked.value;
-  const message = host?.message ?? transportCodes.find(({ code }) => code === host?.code)?.text ?? '';
-  return { ...checked.value, host: host === null ? null : { ...host, message } };
+  const { host, compute, ...report } = checked.value;
+  return {
+    ...report,
+    ...(compute == null ? {} : { compute }),
+    host: host === null ? null : hostWord(host),
+  };
+}
+
+function hostWord({ message, carrier, address, ...word }: NonNullable<Printed['host']>): HostWord {
+  return {
+    ...word,
+    message: message ?? transportCodes.find(({ code }) => code === word.code)?.text ?? '',
+    ...(carrier == null ? {} : { carrier }),
+    ...(address == null ? {} : { address }),
+  };
 }

@@ -6,7 +6,7 @@ import type { Root } from './files/root.js';
 
 const maxOsRelease = 64 * 1024;
 
-/** What ID or ID_LIKE of the distributions of a family say. */
+/** ID or ID_LIKE of the distributions of a family. */
 const families: Readonly<Record<string, DistributionFamily>> = {
   debian: 'debian',
   rhel: 'redhat',

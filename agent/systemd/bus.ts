@@ -292,7 +292,7 @@ function jobWatcher(bus: BusConnection, subscribeToManager: () => Promise<unknow
   };
 }
 
-/** For a failure that is expected: rethrows other ones. */
+/** For a failure that is expected: throws other ones again. */
 const ignore =
   (type: string) =>
   (error: unknown): readonly unknown[] => {

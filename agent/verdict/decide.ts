@@ -346,7 +346,7 @@ export function carrierOf(
   const carriers = own.map(({ carrier }) => carrier);
   const slowest = carrierCodes.findLast(({ code }) => carriers.includes(code))?.code ?? 'none';
   if (slowest !== 'none') return asSeenHere(slowest, observation);
-  return probe?.kind === 'answered' ? (probe.report.host?.carrier ?? undefined) : undefined;
+  return probe?.kind === 'answered' ? probe.report.host?.carrier : undefined;
 }
 
 /** A VM monitor may forward vsock to a unix socket of the host. */

@@ -191,8 +191,8 @@ function computeEvidence({ probe, computeAsked, unit }: Observation): readonly E
   const where = isContainer(unit) ? 'in the container' : "as the service's user";
   const say = from('compute', `vgpu-probe --compute, ${where}`);
   if (probe?.kind !== 'answered') return [say('the test kernels were not run')];
-  const { compute = null, error } = probe.report;
-  if (compute === null) return [say('vgpu-probe did not get as far as the test kernels')];
+  const { compute, error } = probe.report;
+  if (compute === undefined) return [say('vgpu-probe did not get as far as the test kernels')];
   if (compute.ok) {
     const took = `in ${compute.microseconds} us`;
     return [

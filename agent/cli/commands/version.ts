@@ -14,7 +14,7 @@ interface Versions {
   readonly shim: { readonly id: string; readonly version: string; readonly wire: number } | null;
   readonly installed: string | null;
   readonly build: BuildInfo | null;
-  /** With --verbose: the libraries of ours that the services with the GPU use now. */
+  /** With --verbose: the installed libraries that the services with the GPU use now. */
   readonly loaded?: Awaited<ReturnType<typeof loadedLibraries>>;
 }
 

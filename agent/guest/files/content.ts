@@ -66,7 +66,7 @@ export class ContentCache {
   }
 }
 
-/** What a path leads to; null where that is no regular file. Throws `failed` when this user may not look. */
+/** The file that a path leads to; null where that is no regular file. Throws `failed` when this user may not look. */
 export async function contentAt(root: Root, file: string, contents: ContentCache): Promise<Content | null> {
   const resolution = root.resolve(file);
   return resolution.kind === 'file' ? contents.of(root.prefix + resolution.realPath, file) : null;

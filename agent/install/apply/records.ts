@@ -43,7 +43,7 @@ export interface PathRecord {
   readonly path: string;
   readonly from: PathState;
   readonly backup: string | null;
-  /** What the step put there: tells the undo our work from another program's. */
+  /** The state that the step left: by it the undo tells our work from another program's. */
   readonly to: Content;
 }
 

@@ -99,7 +99,7 @@ describe('a node with AutoDetect=nvml and accounting', { skip }, () => {
     );
   });
 
-  /** What Slurm has in its database of a job of this user. */
+  /** The record of a job of this user in Slurm's database. */
   const accounted = async (user: string): Promise<string> => {
     const ran = await guest.runWith(
       { user, timeoutMs: 60_000 },

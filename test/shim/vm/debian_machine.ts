@@ -41,7 +41,7 @@ export interface DebianMachine {
   run(text: string): Promise<Answer>;
   /** As run; another status than 0 rejects with what was said. */
   must(text: string): Promise<string>;
-  /** What its kernel and systemd wrote. */
+  /** The output of its kernel and systemd. */
   console(): string;
   stop(): void;
 }

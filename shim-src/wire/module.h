@@ -26,6 +26,11 @@ enum {
 };
 #define VGPU_PARAMETERS_MAX 4096u       /* of one function */
 #define VGPU_PARAMETER_BYTES_MAX 32768u /* 32764 since CUDA 12.1; 4096 before */
+/*
+ * As the size of a launch's parameters: the guest has returned the result in the function's facts to the
+ * program. The host only logs and counts the launch.
+ */
+#define VGPU_LAUNCH_REFUSED UINT32_MAX
 
 /*
  * A function: these, then one vgpu_parameter for each parameter, in order; then, only of one that the device

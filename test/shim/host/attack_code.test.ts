@@ -167,6 +167,9 @@ describe('a guest that lies about code', () => {
     assert.equal(await launch({ stream: 77n }), 400);
     assert.equal(await launch({ parameters: 27, bulk: Buffer.alloc(27) }), 1);
     assert.equal(await launch({ parameters: 0xffffffff }), 1);
+    const refused = { parameters: 0xffffffff, bulk: Buffer.alloc(0) };
+    assert.equal(await launch(refused), 1, 'the device does not refuse this kernel');
+    assert.equal(await launch({ ...refused, function: module }), 400);
     assert.equal(await launch({ attributes: 0xffffffff }), 1);
     assert.equal(await launch({ attributes: 59652324, parameters: 28 }), 1, 'a product that would overflow');
     assert.equal(await launch({ bulk: Buffer.alloc(0) }), 1);

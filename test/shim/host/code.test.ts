@@ -474,7 +474,7 @@ for (const transport of ['unix', 'tcp', 'a host with --device cuda'] as const) {
 }
 
 describe('kernels on a device that runs none', () => {
-  it('fails a launch with CUDA_ERROR_NOT_SUPPORTED at the next wait, and the process continues', async () => {
+  it('fails each launch with CUDA_ERROR_NOT_SUPPORTED, and the process continues', async () => {
     const scratch = scratchDirectory();
     const host = await startHost({
       listen: `unix:${scratch.path}/s`,
@@ -482,13 +482,8 @@ describe('kernels on a device that runs none', () => {
     });
     const shell = startShell({ VGPU_HOST: host.address }, 'code_shell');
     try {
-      await askAll(shell, [
-        'begin',
-        `load 0 ${PTX_FILE}`,
-        'function 1 0 nothing',
-        'launch 1 1 1 1 1 1 1 0 -',
-      ]);
-      assert.equal((await shell.ask('sync')).result, 801);
+      await askAll(shell, ['begin', `load 0 ${PTX_FILE}`, 'function 1 0 nothing']);
+      assert.equal((await shell.ask('launch 1 1 1 1 1 1 1 0 -')).result, 801);
       assert.equal((await shell.ask('sync')).result, 0, 'told once');
       await host.logged(/kernel nothing: this simulated device executes no kernels/);
     } finally {
@@ -498,16 +493,18 @@ describe('kernels on a device that runs none', () => {
     }
   });
 
-  it('logs each kernel of machine code once, however often it is launched', async () => {
+  it('fails each launch of machine code at once, and logs each kernel once', async () => {
     const scratch = scratchDirectory();
     const host = await startHost({ listen: `unix:${scratch.path}/s` });
     const shell = startShell({ VGPU_HOST: host.address }, 'code_shell');
     try {
       await askAll(shell, ['begin', `load 0 ${CUBIN_FILE}`, 'function 1 0 nothing', 'function 2 0 large']);
+      await askAll(shell, [`library 3 ${CUBIN_FILE}`, 'kernel 4 3 nothing']);
       const large = block(LAYOUTS.large);
-      for (const launch of ['1 1 1 1 1 1 1 0 -', '1 1 1 1 1 1 1 0 -', `2 1 1 1 1 1 1 0 ${large}`]) {
-        await shell.ask(`launch ${launch}`);
-        assert.equal((await shell.ask('sync')).result, 209);
+      const again = '1 1 1 1 1 1 1 0 -';
+      for (const launch of [again, again, '4 1 1 1 1 1 1 0 -', `2 1 1 1 1 1 1 0 ${large}`]) {
+        assert.equal((await shell.ask(`launch ${launch}`)).result, 209, 'by the launch itself');
+        assert.equal((await shell.ask('sync')).result, 0, 'told once');
       }
       const why = 'cannot be run here: its module has only machine code, no PTX; a real GPU runs it';
       await host.logged(new RegExp(`kernel large ${why}`));

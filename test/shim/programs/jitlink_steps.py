@@ -47,7 +47,7 @@ def linked(kind, options, *images):
 
 
 def launch(image):
-    """The results of run() in `image`, and what the wait for them returns."""
+    """The results of run() in `image`, and what its launch or the wait for them returns."""
     module = done(driver.cuModuleLoadData(image))
     values = np.arange(-500, 500, dtype=np.float32)
     there, back = (done(driver.cuMemAlloc(values.nbytes)) for _ in range(2))
@@ -55,8 +55,9 @@ def launch(image):
     arguments = [np.array([int(there)], np.uint64), np.array([int(back)], np.uint64), np.array([1000], np.int32)]
     pointers = np.array([one.ctypes.data for one in arguments], np.uint64)
     run = done(driver.cuModuleGetFunction(module, b"run"))
-    done(driver.cuLaunchKernel(run, 8, 1, 1, 128, 1, 1, 0, 0, pointers.ctypes.data, 0))
-    (status,) = driver.cuCtxSynchronize()
+    (status,) = driver.cuLaunchKernel(run, 8, 1, 1, 128, 1, 1, 0, 0, pointers.ctypes.data, 0)
+    if status == 0:
+        (status,) = driver.cuCtxSynchronize()
     results = np.empty_like(values)
     done(driver.cuMemcpyDtoH(results.ctypes.data, back, values.nbytes))
     for address in (there, back):
@@ -83,7 +84,7 @@ def link_to_ptx():
 
 
 def link_to_machine_code():
-    """As on any driver it loads; the simulated GPU says at the next wait that it has no code to run."""
+    """As on any driver it loads; its launch fails, because the simulated GPU has no code to run."""
     parts = [compiled(source, b"-rdc=true") for source in (SCALE, MAIN)]
     status, got, _ = launch(linked(nvjitlink.InputType.PTX, ["-arch=sm_90"], *parts))
     assert status == driver.CUresult.CUDA_ERROR_NO_BINARY_FOR_GPU, status

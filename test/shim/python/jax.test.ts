@@ -56,6 +56,21 @@ describe('JAX', { skip }, () => {
     await passes(['reductions', 'indexing', 'sorts', 'random', 'training']);
   });
 
+  it('fails a launch and a node of a graph with the error if ptxas of the wheel makes machine code', async () => {
+    const program = path.join(ROOT, 'test/shim/programs/jax_steps.py');
+    const without = { ...environment, CUDA_ROOT: path.join(scratch.path, 'nothing') };
+    const { stdout } = await asRun(
+      [python ?? '', program, 'elementwise', 'gradients'],
+      host,
+      scratch.path,
+      without,
+    );
+    const [launch = '', graph = ''] = stdout.split('\n');
+    assert.match(launch, /^elementwise: JaxRuntimeError: .*launch.*: CUDA_ERROR_NO_BINARY_FOR_GPU/);
+    assert.match(graph, /^gradients: JaxRuntimeError: .*graph: CUDA_ERROR_NO_BINARY_FOR_GPU/);
+    await host.logged(/(cannot be run here: its module has only machine code[\s\S]*){2}/);
+  });
+
   it('embeds sentences with the weights of all-MiniLM-L6-v2 as numpy does', {
     skip:
       (!long && '--long only') ||

@@ -32,7 +32,7 @@ static int kernel_work(struct vgpu_driver *driver, const struct vgpu_kernel_para
   if (result != CUDA_SUCCESS) return result;
   unsigned char *block = malloc((size_t)callable->parameter_bytes + 1);
   if (block == NULL) return CUDA_ERROR_OUT_OF_MEMORY;
-  result = vgpu_launch_parameters(callable, params->parameters, params->extra, block);
+  result = vgpu_launch_parameters(callable, &send, params->parameters, params->extra, block);
   *work = (struct vgpu_work){.kind = VGPU_NODE_KERNEL, .handle = callable};
   if (result == CUDA_SUCCESS && !vgpu_work_frame(work, VGPU_OP_cuLaunchKernelEx, &send, sizeof send, block,
                                                  callable->parameter_bytes)) {

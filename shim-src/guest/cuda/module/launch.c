@@ -95,10 +95,16 @@ static int take_extra(const struct vgpu_callable *callable, void **extra, unsign
   return CUDA_SUCCESS;
 }
 
-int vgpu_launch_parameters(const struct vgpu_callable *callable, void **parameters, void **extra,
+int vgpu_launch_parameters(const struct vgpu_callable *callable,
+                           const struct vgpu_send_cuLaunchKernelEx *placed, void **parameters, void **extra,
                            unsigned char *to) {
   if (callable->refused != CUDA_SUCCESS) {
     vgpu_log("kernel %.200s cannot run on this device: result %d", callable->name, callable->refused);
+    /* The host logs and counts the launch: vgpu-agent verify and doctor report it. */
+    struct vgpu_send_cuLaunchKernelEx send = *placed;
+    send.attributes = 0;
+    send.parameters = VGPU_LAUNCH_REFUSED;
+    vgpu_cuda_post_uncaptured(VGPU_OP_cuLaunchKernelEx, &send, sizeof send);
     return callable->refused;
   }
   if (parameters != NULL && extra != NULL) return CUDA_ERROR_INVALID_VALUE;
@@ -158,12 +164,11 @@ static int post(struct vgpu_driver *driver, struct vgpu_callable *callable, cons
   int result = vgpu_launch_attributes(driver, launch->attributes, launch->attribute_count, attributes,
                                       &send.attributes);
   size_t attribute_bytes = send.attributes * sizeof *attributes;
+  if (result == CUDA_SUCCESS)
+    result = vgpu_launch_place(driver, callable, launch->stream, &send.context, &send.stream);
   if (result == CUDA_SUCCESS) {
     memcpy(bulk, attributes, attribute_bytes);
-    result = vgpu_launch_parameters(callable, parameters, extra, bulk + attribute_bytes);
-  }
-  if (result == CUDA_SUCCESS) {
-    result = vgpu_launch_place(driver, callable, launch->stream, &send.context, &send.stream);
+    result = vgpu_launch_parameters(callable, &send, parameters, extra, bulk + attribute_bytes);
   }
   if (result != CUDA_SUCCESS) return result;
   return vgpu_cuda_post(VGPU_OP_cuLaunchKernelEx, &send, sizeof send, bulk,

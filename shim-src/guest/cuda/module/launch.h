@@ -30,11 +30,14 @@ struct vgpu_launch {
   const struct vgpu_launch_attribute *attributes; /* as the program gave them */
 };
 
+struct vgpu_send_cuLaunchKernelEx;
+
 /*
- * Gathers the parameter block from either form of the API. `to` has callable->parameter_bytes. Returns a
- * CUresult.
+ * Gathers the parameter block of the launch `placed` from either form of the API. `to` has
+ * callable->parameter_bytes. Returns a CUresult: of a kernel that cannot run, its error.
  */
-int vgpu_launch_parameters(const struct vgpu_callable *callable, void **parameters, void **extra,
+int vgpu_launch_parameters(const struct vgpu_callable *callable,
+                           const struct vgpu_send_cuLaunchKernelEx *placed, void **parameters, void **extra,
                            unsigned char *to);
 
 /* Converts attributes for the wire: handles become numbers. `to` has room for `count`. Returns a CUresult. */

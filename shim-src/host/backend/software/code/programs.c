@@ -6,6 +6,7 @@
 
 #include "api/device_attributes.h"
 #include "cuda_results.h"
+#include "host/backend/software/kernel/run.h"
 #include "host/backend/software/software.h"
 #include "host/session/worker.h"
 
@@ -57,6 +58,7 @@ int32_t vgpu_programs_load(struct vgpu_worker *worker, const struct vgpu_hash *h
     free(loaded);
     return status;
   }
+  vgpu_run_refuse_all(worker, &loaded->program);
   loaded->next = software_of(worker)->programs.loaded;
   software_of(worker)->programs.loaded = loaded;
   *result = loaded;

@@ -178,12 +178,31 @@ static int32_t check(struct vgpu_worker *worker, const struct request *request,
   return result;
 }
 
+/* The guest has returned the error to the program already, so no later call returns it. */
+static int32_t refused(struct vgpu_worker *worker, const struct vgpu_send_cuLaunchKernelEx *send) {
+  struct vgpu_module_object *module;
+  const struct vgpu_program_function *function;
+  struct vgpu_function_settings settings;
+  int32_t result = vgpu_programs_function(worker, owner_of(worker, send->context), send->function, &module,
+                                          &function, &settings);
+  if (result != CUDA_SUCCESS) return result;
+  if (function->refused == CUDA_SUCCESS) return CUDA_ERROR_INVALID_VALUE;
+  result = vgpu_run_refused(worker, module, function);
+  vgpu_worker_failed(worker, result);
+  struct vgpu_send_cuLaunchKernelEx bare = *send;
+  bare.parameters = 0;
+  record(worker, &(struct request){.send = &bare}, function->name, result);
+  return CUDA_SUCCESS;
+}
+
 int32_t vgpu_software_cuLaunchKernelEx(struct vgpu_worker *worker,
                                        const struct vgpu_send_cuLaunchKernelEx *send,
                                        struct vgpu_bulk *bulk) {
   uint64_t attribute_bytes = (uint64_t)send->attributes * sizeof(struct vgpu_launch_attribute);
-  if (send->attributes > VGPU_LAUNCH_ATTRIBUTES_MAX || send->parameters > VGPU_PARAMETER_BYTES_MAX ||
-      bulk->in_size != attribute_bytes + send->parameters) {
+  const bool told = send->parameters == VGPU_LAUNCH_REFUSED && send->attributes == 0 && bulk->in_size == 0;
+  if (!told &&
+      (send->attributes > VGPU_LAUNCH_ATTRIBUTES_MAX || send->parameters > VGPU_PARAMETER_BYTES_MAX ||
+       bulk->in_size != attribute_bytes + send->parameters)) {
     return CUDA_ERROR_INVALID_VALUE;
   }
   if (vgpu_handles_find(&worker->handles, send->context, VGPU_HANDLE_CONTEXT) == NULL)
@@ -192,6 +211,7 @@ int32_t vgpu_software_cuLaunchKernelEx(struct vgpu_worker *worker,
       vgpu_handles_find(&worker->handles, send->stream, VGPU_HANDLE_STREAM) == NULL) {
     return CUDA_ERROR_INVALID_HANDLE;
   }
+  if (told) return refused(worker, send);
   struct request request = {.send = send, .attributes = bulk->in, .parameters = bulk->in + attribute_bytes};
   struct vgpu_checked_launch launch = {.context = owner_of(worker, send->context),
                                        .stream = send->stream,

@@ -194,18 +194,22 @@ static int32_t run_children(struct vgpu_worker *worker, const struct vgpu_checke
   return CUDA_SUCCESS;
 }
 
+/* Finds the kernel of a function and makes it ready. Logs why it cannot run. */
+static int32_t find_kernel(struct vgpu_worker *worker, struct vgpu_module_object *module, const char *name,
+                           int32_t *kernel) {
+  struct ptx_module *code = module->code;
+  *kernel = code == NULL ? -1 : ptx_module_find_kernel(code, name);
+  if (*kernel >= 0) return vgpu_run_ready(worker, module, (uint32_t)*kernel);
+  vgpu_run_refuse(worker, module, name, code == NULL ? module->unrunnable : "its module has no such kernel");
+  return module->loaded->program.ptx == NULL ? CUDA_ERROR_NO_BINARY_FOR_GPU : CUDA_ERROR_NOT_SUPPORTED;
+}
+
 static int32_t run(struct vgpu_worker *worker, const struct vgpu_checked_launch *launch) {
   if (worker->sticky != CUDA_SUCCESS && worker->sticky_context == launch->context) return worker->sticky;
   struct ptx_module *code = launch->module->code;
   const char *name = launch->function->name;
-  int32_t kernel = code == NULL ? -1 : ptx_module_find_kernel(code, name);
-  if (kernel < 0) {
-    vgpu_run_refuse(worker, launch->module, name,
-                    code == NULL ? launch->module->unrunnable : "its module has no such kernel");
-    return launch->module->loaded->program.ptx == NULL ? CUDA_ERROR_NO_BINARY_FOR_GPU
-                                                       : CUDA_ERROR_NOT_SUPPORTED;
-  }
-  int32_t result = vgpu_run_ready(worker, launch->module, (uint32_t)kernel);
+  int32_t kernel;
+  int32_t result = find_kernel(worker, launch->module, name, &kernel);
   if (result != CUDA_SUCCESS) return result;
   struct ptx_launch order = {.dynamic_shared = launch->dynamic_shared,
                              .parameters = launch->parameters,
@@ -266,6 +270,25 @@ static int32_t run(struct vgpu_worker *worker, const struct vgpu_checked_launch 
   return vgpu_run_result(fault.status);
 }
 
+void vgpu_run_refuse_all(const struct vgpu_worker *worker, struct vgpu_program *program) {
+  int32_t result = CUDA_SUCCESS;
+  if (worker->code_options->kernels == VGPU_KERNELS_REFUSE) result = CUDA_ERROR_NOT_SUPPORTED;
+  else if (worker->code_options->kernels == VGPU_KERNELS_RUN && program->ptx == NULL)
+    result = CUDA_ERROR_NO_BINARY_FOR_GPU;
+  for (uint32_t i = 0; i < program->function_count; i++) program->functions[i].refused = result;
+}
+
+int32_t vgpu_run_refused(struct vgpu_worker *worker, struct vgpu_module_object *module,
+                         const struct vgpu_program_function *function) {
+  int32_t kernel;
+  if (worker->code_options->kernels == VGPU_KERNELS_RUN)
+    return find_kernel(worker, module, function->name, &kernel);
+  vgpu_host_log("refused", worker->session, "kernel %.200s: this simulated device executes no kernels",
+                function->name);
+  vgpu_worker_refused_kernel(worker, function->name);
+  return CUDA_ERROR_NOT_SUPPORTED;
+}
+
 int32_t vgpu_run_launch(struct vgpu_worker *worker, const struct vgpu_checked_launch *launch) {
   switch (worker->code_options->kernels) {
     case VGPU_KERNELS_SKIP:
@@ -278,8 +301,5 @@ int32_t vgpu_run_launch(struct vgpu_worker *worker, const struct vgpu_checked_la
     case VGPU_KERNELS_REFUSE:
       break;
   }
-  vgpu_host_log("refused", worker->session, "kernel %.200s: this simulated device executes no kernels",
-                launch->function->name);
-  vgpu_worker_refused_kernel(worker, launch->function->name);
-  return CUDA_ERROR_NOT_SUPPORTED;
+  return vgpu_run_refused(worker, launch->module, launch->function);
 }

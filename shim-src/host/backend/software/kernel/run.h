@@ -27,6 +27,9 @@ struct vgpu_checked_launch {
 int32_t vgpu_run_load(struct vgpu_worker *worker, struct vgpu_module_object *module);
 void vgpu_run_unload(struct vgpu_worker *worker, struct vgpu_module_object *module);
 
+/* Sets the result of every function's launches if this device can run none of the program. */
+void vgpu_run_refuse_all(const struct vgpu_worker *worker, struct vgpu_program *program);
+
 /* Makes one function of a module ready to run. function->refused says whether it can run. */
 void vgpu_run_prepare(struct vgpu_worker *worker, struct vgpu_module_object *module,
                       const struct vgpu_program_function *function);
@@ -38,6 +41,10 @@ void vgpu_run_judge(struct vgpu_worker *worker, struct vgpu_loaded *loaded, char
 
 /* Runs a launch. Returns a CUresult. */
 int32_t vgpu_run_launch(struct vgpu_worker *worker, const struct vgpu_checked_launch *launch);
+
+/* Logs and counts a launch that the guest has refused by itself. Returns its CUresult. */
+int32_t vgpu_run_refused(struct vgpu_worker *worker, struct vgpu_module_object *module,
+                         const struct vgpu_program_function *function);
 
 /* Allocates device memory for a context; it is accounted like the guest's own. */
 int32_t vgpu_device_allocate(struct vgpu_worker *worker, uint64_t context, uint64_t bytes, uint64_t *address);

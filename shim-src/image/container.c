@@ -90,7 +90,8 @@ uint64_t vgpu_elf_length(const void *image, uint64_t limit) {
 bool vgpu_entry_fits(const struct vgpu_entry *entry, uint32_t device) {
   if ((entry->flags & VGPU_ENTRY_SPECIFIC) != 0) return entry->architecture == device;
   if (entry->architecture > device) return false;
-  if (entry->kind == VGPU_ENTRY_PTX) return true;
+  if (entry->kind == VGPU_ENTRY_PTX && (entry->flags & VGPU_ENTRY_FAMILY) == 0) return true;
   /* Machine code runs on later devices of the same major architecture. */
-  return entry->kind == VGPU_ENTRY_ELF && entry->architecture / 10 == device / 10;
+  return (entry->kind == VGPU_ENTRY_ELF || entry->kind == VGPU_ENTRY_PTX) &&
+         entry->architecture / 10 == device / 10;
 }

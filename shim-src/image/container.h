@@ -26,6 +26,8 @@ enum vgpu_image_kind { VGPU_IMAGE_NONE = 0, VGPU_IMAGE_FATBIN = 1, VGPU_IMAGE_EL
 #define VGPU_ENTRY_ZSTD 0x8000ull
 /* The code runs only on exactly this architecture, such as sm_90a. */
 #define VGPU_ENTRY_SPECIFIC 0x100000ull
+/* The code runs on its architecture and later ones of the same major number, such as sm_100f. */
+#define VGPU_ENTRY_FAMILY 0x200000ull
 
 struct vgpu_entry {
   uint32_t kind;

@@ -347,11 +347,21 @@ for (const transport of ['unix', 'tcp', 'a host with --device cuda'] as const) {
         payload: CUBIN,
         flags,
       });
+      const ptx = (architecture: number, flags = 0): FatEntry => ({
+        kind: 'ptx',
+        architecture,
+        payload: PTX,
+        flags,
+      });
       const cases: readonly (readonly [string, readonly FatEntry[], number])[] = [
         ['other', [elf(80), elf(100)], 209],
-        ['later', [{ kind: 'ptx', architecture: 100, payload: PTX }], 209],
+        ['later', [ptx(100)], 209],
         ['specific', [elf(90, 0x100000), elf(80)], 0],
-        ['older-ptx', [elf(80), { kind: 'ptx', architecture: 60, payload: PTX }], 0],
+        ['older-specific', [ptx(80, 0x100000)], 209],
+        ['family', [ptx(90, 0x200000)], 0],
+        ['older-family', [ptx(80, 0x200000)], 209],
+        ['older-family-and-ptx', [ptx(80, 0x200000), ptx(75)], 0],
+        ['older-ptx', [elf(80), ptx(60)], 0],
         ['empty', [], 209],
       ];
       for (const [name, entries, result] of cases) {
@@ -402,6 +412,10 @@ for (const transport of ['unix', 'tcp', 'a host with --device cuda'] as const) {
       assert.equal((await shell.ask(`load 0 ${image('empty-text', Buffer.from(' '))}`)).result, 200);
       const newer = image('newer.ptx', Buffer.from('.version 8.0\n.target sm_120\n.entry x() { ret; }\n'));
       assert.equal((await shell.ask(`load 0 ${newer}`)).result, 209);
+      const specific = image('80a.ptx', Buffer.from('.version 8.0\n.target sm_80a\n.entry x() { ret; }\n'));
+      const logged = await shell.ask(`load 0 ${specific} log 4096`);
+      assert.equal(logged.result, 209);
+      assert.match(logged.values.slice(1).join(' '), /the PTX is for sm_80a, the device is 9\.0/);
       assert.equal((await shell.ask('file 0 /nonexistent')).result, 301);
       await askAll(shell, [`file 0 ${CUBIN_FILE}`, 'names 0']);
     });

@@ -4,7 +4,7 @@ import path from 'node:path';
 import { ROOT } from '../cuda/private_programs.js';
 import { type Launch, type Outcome, runPtx } from './machine.js';
 
-export const TARGETS = [50, 61, 75, 80, 90] as const;
+export const TARGETS = [50, 61, 75, 80, 90, 100] as const;
 export const THREADS = ['helpers 1'];
 
 export function ptxOf(name: string, target: number): string {

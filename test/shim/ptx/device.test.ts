@@ -30,8 +30,20 @@ describe('a simulated GPU that computes', () => {
     scratch.remove();
   });
 
-  for (const target of [50, 61, 75, 80, 90]) {
-    it(`gives right numbers for compute_${target}, faults as a GPU, and goes on in a new context`, async () => {
+  for (const [target, profile] of [
+    [50, 'h100-80gb'],
+    [61, 'h100-80gb'],
+    [75, 'h100-80gb'],
+    [80, 'h100-80gb'],
+    [90, 'h100-80gb'],
+    [80, 'rtx-3090'],
+    [100, 'b200'],
+    [100, 'rtx-5090'],
+  ] as const) {
+    it(`gives right numbers for compute_${target} on ${profile}, faults as a GPU, and goes on in a new context`, async (t) => {
+      const args = ['--profile', path.join(ROOT, `profiles/devices/${profile}.json`)];
+      const host = await startHost({ listen: `unix:${scratch.path}/${profile}`, args });
+      t.after(() => host.stop());
       const { stdout } = await run(
         builtFile('programs/ptx_guest'),
         [path.join(ROOT, 'test/shim/kernels/ptx'), `${target}`],

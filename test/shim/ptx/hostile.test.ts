@@ -60,6 +60,29 @@ describe('modules that are wrong', () => {
     assert.match(refusal('', `${HEAD}.address_size 32\n`), /addresses of 32 bits/);
   });
 
+  // As `ptxas -arch` of CUDA 13.0 accepts and refuses them.
+  for (const [target, ...devices] of [
+    ['sm_86', 86, 89, 90, 100, 103, 110, 120, 121],
+    ['sm_90', 90, 100, 103, 110, 120, 121],
+    ['sm_90a', 90],
+    ['sm_100', 100, 103, 110, 120, 121],
+    ['sm_100a', 100],
+    ['sm_100f', 100, 103],
+    ['sm_103f', 103],
+    ['sm_120a', 120],
+    ['sm_120f', 120, 121],
+    ['sm_90b'],
+  ] as const) {
+    it(`for ${target} are loaded for ${devices.join(', ') || 'no device'} and for no other`, () => {
+      const text = `.version 9.0\n.target ${target}\n.address_size 64\n.entry k() { ret; }\n`;
+      for (const device of [80, 86, 89, 90, 100, 103, 110, 120, 121]) {
+        const { load } = runPtx({ ptx: { text }, device });
+        if (devices.some((one) => one === device)) assert.match(load, /^ok /, `${device}`);
+        else assert.ok(load.startsWith('error ') && load.includes(target), `${device}: ${load}`);
+      }
+    });
+  }
+
   it('have a version that there is', () => {
     const load = (version: string): string =>
       runPtx({ ptx: { text: `.version ${version}\n.target sm_20\n.entry k() { ret; }\n` } }).load;

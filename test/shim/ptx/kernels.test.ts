@@ -1,5 +1,5 @@
 /**
- * CUDA kernels as nvcc compiles them for five targets, run on the PTX machine, against the same computed here.
+ * CUDA kernels as nvcc compiles them for each of TARGETS, run on the PTX machine, against the same computed here.
  * Sources and PTX: test/shim/kernels.
  */
 import assert from 'node:assert/strict';

@@ -57,7 +57,7 @@ function run(
   return outcome.buffers;
 }
 
-for (const target of [75, 80, 90]) {
+for (const target of [75, 80, 90, 100]) {
   describe(`tensor cores for compute_${target}`, () => {
     const a = numbers(16 * 16, 1);
     const b = numbers(16 * 16, 2);

@@ -6,7 +6,7 @@ import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { checkAll, clamp, type Instruction, integer } from './edges.js';
 import * as fp from './float.js';
-import { bytes, f32, runPtx, u32 } from './machine.js';
+import { bytes, f32, random, runPtx, u32 } from './machine.js';
 
 const HEAD = '.version 8.4\n.target sm_90\n.address_size 64\n';
 
@@ -34,6 +34,74 @@ ${body}
   assert.ok(out);
   return out;
 }
+
+describe('instructions of Blackwell on several floats', () => {
+  const THREADS = 512;
+  const special = [0, 0x80000000, 1, 0x807fffff, 0x00800000, 0x3f800000, 0x7f7fffff, 0x7f800000, 0xff800000];
+  const next = random(31);
+  const operands = Buffer.alloc(THREADS * 24);
+  for (let i = 0; i < THREADS * 6; i++) {
+    const word = special[next() % 20] ?? (next() % 9 === 0 ? next() : 0x3f000000 + (next() % 0x2000000));
+    operands.writeUInt32LE(word >>> 0, i * 4);
+  }
+
+  /** Both texts compute %d from the pairs %a, %b and %c, whose halves are %a0, %a1 and so on. */
+  function same(first: string, second: string): void {
+    const body = (text: string, at: number): string =>
+      `${text} mad.lo.u32 %t, %x, 16, ${at}; cvt.u64.u32 %w, %t; add.u64 %w, %w, %out; st.global.b64 [%w], %d;`;
+    const text = `.version 9.0\n.target sm_100\n.address_size 64
+.entry k(.param .u64 in, .param .u64 out)
+{
+  .reg .b64 %in, %out, %w, %a, %b, %c, %d; .reg .b32 %x, %t; .reg .f32 %a0, %a1, %b0, %b1, %c0, %c1, %d0, %d1;
+  ld.param.u64 %in, [in]; ld.param.u64 %out, [out]; mov.u32 %x, %tid.x; mul.wide.u32 %w, %x, 24; add.u64 %in, %in, %w;
+  ld.global.b64 %a, [%in]; ld.global.b64 %b, [%in+8]; ld.global.b64 %c, [%in+16];
+  mov.b64 {%a0, %a1}, %a; mov.b64 {%b0, %b1}, %b; mov.b64 {%c0, %c1}, %c;
+  ${body(first, 0)}
+  ${body(second, 8)}
+  ret;
+}
+`;
+    const launches = [{ kernel: 'k', block: [THREADS], args: ['b1', 'b2'] }];
+    const outcome = runPtx({ ptx: { text }, device: 100, buffers: [operands, THREADS * 16], launches });
+    assert.deepEqual(outcome.refused, []);
+    assert.match(outcome.launches[0] ?? '', /^ok /);
+    const out = outcome.buffers[1] ?? Buffer.alloc(0);
+    const results = Array.from({ length: THREADS }, (_, i) => out.readBigUInt64LE(i * 16));
+    assert.ok(new Set(results).size > THREADS / 3, 'the results differ from thread to thread');
+    assert.deepEqual(
+      Array.from({ length: THREADS }, (_, i) => out.readBigUInt64LE(i * 16 + 8)),
+      results,
+    );
+  }
+
+  for (const [name, count] of [
+    ['add', 2],
+    ['sub', 2],
+    ['mul', 2],
+    ['fma', 3],
+  ] as const)
+    for (const mode of ['rn', 'rn.ftz', 'rz', 'rm.ftz', 'rp']) {
+      it(`${name}.${mode}.f32x2 is two ${name}.${mode}.f32`, () => {
+        const from = ['a', 'b', 'c'].slice(0, count);
+        const of = (half: number): string =>
+          `${name}.${mode}.f32 %d${half}, ${from.map((one) => `%${one}${half}`).join(', ')};`;
+        same(
+          `${name}.${mode}.f32x2 %d, ${from.map((one) => `%${one}`).join(', ')};`,
+          `${of(0)} ${of(1)} mov.b64 %d, {%d0, %d1};`,
+        );
+      });
+    }
+
+  for (const name of ['min.f32', 'max.f32', 'min.NaN.f32', 'max.ftz.NaN.f32', 'max.ftz.f32']) {
+    it(`${name} takes three operands`, () => {
+      const three = (half: number): string => `${name} %d${half}, %a${half}, %b${half}, %c${half};`;
+      const two = (half: number): string =>
+        `${name} %d${half}, %b${half}, %c${half}; ${name} %d${half}, %a${half}, %d${half};`;
+      const pair = 'mov.b64 %d, {%d0, %d1};';
+      same(`${three(0)} ${three(1)} ${pair}`, `${two(0)} ${two(1)} ${pair}`);
+    });
+  }
+});
 
 const COMPARISONS: readonly (readonly [string, (x: number, y: number) => boolean, boolean])[] = [
   ['eq', (x, y) => x === y, false],

@@ -12,7 +12,7 @@
 
 static bool alike(const struct vgpu_entry *entry, const struct vgpu_entry *like) {
   return entry->kind == like->kind && entry->architecture == like->architecture &&
-         ((entry->flags ^ like->flags) & VGPU_ENTRY_SPECIFIC) == 0;
+         ((entry->flags ^ like->flags) & (VGPU_ENTRY_SPECIFIC | VGPU_ENTRY_FAMILY)) == 0;
 }
 
 uint32_t vgpu_parts_count(const void *image, uint64_t size, const struct vgpu_entry *like) {

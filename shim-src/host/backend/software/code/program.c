@@ -120,16 +120,19 @@ long vgpu_program_global(const struct vgpu_program *program, const char *name, s
   return -1;
 }
 
+static unsigned narrowness(const struct vgpu_entry *entry) {
+  if ((entry->flags & VGPU_ENTRY_SPECIFIC) != 0) return 2;
+  return (entry->flags & VGPU_ENTRY_FAMILY) != 0 ? 1 : 0;
+}
+
 /*
  * Chooses the best entry of a kind: the latest architecture that fits. Code for exactly this architecture is
- * better than general code.
+ * better than code for its family, and that is better than general code.
  */
 static void choose(const struct vgpu_entry *entry, uint32_t architecture, struct vgpu_entry *best) {
   if (!vgpu_entry_fits(entry, architecture)) return;
-  bool specific = (entry->flags & VGPU_ENTRY_SPECIFIC) != 0;
-  bool best_specific = (best->flags & VGPU_ENTRY_SPECIFIC) != 0;
   if (best->whole == NULL || entry->architecture > best->architecture ||
-      (entry->architecture == best->architecture && specific && !best_specific)) {
+      (entry->architecture == best->architecture && narrowness(entry) > narrowness(best))) {
     *best = *entry;
   }
 }

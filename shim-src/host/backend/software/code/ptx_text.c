@@ -24,7 +24,7 @@ struct reader {
   const struct vgpu_program_target *target;
   struct vgpu_program *program;
   struct vgpu_program_function kernel; /* the kernel that is being read */
-  uint32_t architecture;               /* of .target */
+  struct ptx_target ptx;               /* what the text is for */
   bool version;
   uint64_t constant_bytes;
   struct module_shared shared[MODULE_SHARED_MAX];
@@ -370,7 +370,7 @@ static void statement(struct parser *p, struct reader *reader) {
     return;
   }
   if (!reader->version) ptx_fail(p, PTX_INVALID, "no .version at the beginning");
-  if (ptx_word_is(word, ".target")) reader->architecture = ptx_target(p);
+  if (ptx_word_is(word, ".target")) reader->ptx = ptx_target(p);
   else if (ptx_word_is(word, ".address_size")) ptx_integer(p);
   else if (ptx_word_is(word, ".entry")) entry(p, reader);
   else if (ptx_word_is(word, ".func")) skip_function(p, reader);
@@ -402,7 +402,7 @@ static void complete(const struct reader *reader) {
   for (size_t i = 0; i < program->function_count; i++) {
     int32_t *attributes = program->functions[i].attributes;
     attributes[VGPU_FUNCTION_CONSTANT] = bounded(reader->constant_bytes);
-    attributes[VGPU_FUNCTION_PTX_VERSION] = (int32_t)reader->architecture;
+    attributes[VGPU_FUNCTION_PTX_VERSION] = (int32_t)reader->ptx.architecture;
     attributes[VGPU_FUNCTION_BINARY_VERSION] = (int32_t)reader->target->architecture;
     attributes[VGPU_FUNCTION_CARVEOUT] = -1;
     attributes[VGPU_FUNCTION_MAX_DYNAMIC] = reader->target->shared_block - attributes[VGPU_FUNCTION_SHARED];
@@ -423,9 +423,9 @@ static int32_t outcome(const struct parser *p, const struct reader *reader, bool
     return p->status == PTX_OUT_OF_MEMORY ? VGPU_PROGRAM_NO_MEMORY : VGPU_PROGRAM_INVALID_PTX;
   }
   uint32_t architecture = reader->target->architecture;
-  if (reader->architecture > architecture) {
-    snprintf(why, why_size, "the PTX is for sm_%u, the device is %u.%u", reader->architecture,
-             architecture / 10, architecture % 10);
+  if (!ptx_target_fits(reader->ptx, architecture)) {
+    snprintf(why, why_size, "the PTX is for sm_%u%s, the device is %u.%u", reader->ptx.architecture,
+             reader->ptx.suffix, architecture / 10, architecture % 10);
     return VGPU_PROGRAM_NO_BINARY;
   }
   complete(reader);

@@ -39,6 +39,34 @@ void ptx_two_types(struct parser *p, enum ptx_type *first, enum ptx_type *second
   }
 }
 
+/* Two floats in each register of 64 bits: each half by itself. False: the instruction has another type. */
+static bool float_pairs(struct parser *p, enum ptx_operation op, uint32_t sources) {
+  if (!ptx_has(p, "f32x2")) return false;
+  static const char *const others[] = {"sat", "relu", "cc", "lo", "hi", "wide"};
+  for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+    if (ptx_has(p, others[i])) ptx_refuse(p, "this modifier with .f32x2");
+  enum ptx_type type, second;
+  ptx_two_types(p, &type, &second);
+  if (type != T_NONE) ptx_refuse(p, "a type beside .f32x2");
+  ptx_need(p, sources + 1, sources + 1);
+  uint32_t read[3], halves[2];
+  for (uint32_t i = 0; i < sources; i++) read[i] = ptx_source(p, &p->operands[i + 1], T_B64);
+  for (uint32_t k = 0; k < 2; k++) {
+    uint32_t part[3] = {PTX_NONE, PTX_NONE, PTX_NONE};
+    for (uint32_t i = 0; i < sources; i++) {
+      part[i] = ptx_temporary(p, 4);
+      ptx_emit_alu(p, k == 0 ? OP_LOW : OP_HIGH, T_B64, 4, part[i], read[i], PTX_NONE, PTX_NONE, 0);
+    }
+    halves[k] = ptx_temporary(p, 4);
+    struct ptx_instruction *in =
+        ptx_emit_alu(p, op, T_F32, 4, halves[k], part[0], part[1], part[2], ptx_type_mode(p));
+    in->control = (uint16_t)ptx_control(p);
+  }
+  uint32_t d = ptx_destination(p, &p->operands[0], T_B64);
+  ptx_emit_alu(p, OP_PACK, T_B64, 8, d, halves[0], halves[1], PTX_NONE, 0);
+  return true;
+}
+
 static void floats_or_integers(struct parser *p, enum ptx_operation op, uint32_t sources) {
   enum ptx_type type = ptx_last_type(p);
   ptx_same(p, op, type, sources, ptx_type_mode(p));
@@ -67,6 +95,7 @@ static void carry(struct parser *p, bool subtract, bool use, bool set) {
 }
 
 static void decode_add(struct parser *p) {
+  if (float_pairs(p, OP_ADD, 2)) return;
   enum ptx_type type = ptx_last_type(p);
   if (ptx_has(p, "cc")) carry(p, false, false, true);
   else if (ptx_has(p, "sat") && type == T_S32) ptx_same(p, OP_ADD_SAT, type, 2, 0);
@@ -76,6 +105,7 @@ static void decode_addc(struct parser *p) {
   carry(p, false, true, ptx_has(p, "cc"));
 }
 static void decode_sub(struct parser *p) {
+  if (float_pairs(p, OP_SUB, 2)) return;
   enum ptx_type type = ptx_last_type(p);
   if (ptx_has(p, "cc")) carry(p, true, false, true);
   else if (ptx_has(p, "sat") && type == T_S32) ptx_same(p, OP_SUB_SAT, type, 2, 0);
@@ -90,6 +120,7 @@ static enum ptx_type doubled(enum ptx_type type) {
 }
 
 static void decode_mul(struct parser *p) {
+  if (float_pairs(p, OP_MUL, 2)) return;
   enum ptx_type type = ptx_last_type(p);
   if (ptx_has(p, "wide")) {
     ptx_need(p, 3, 3);
@@ -138,7 +169,7 @@ static void decode_madc(struct parser *p) {
   carry_product(p, true, ptx_has(p, "cc"));
 }
 static void decode_fma(struct parser *p) {
-  floats_or_integers(p, OP_FMA, 3);
+  if (!float_pairs(p, OP_FMA, 3)) floats_or_integers(p, OP_FMA, 3);
 }
 static void decode_mul24(struct parser *p) {
   ptx_same(p, ptx_has(p, "hi") ? OP_MUL24_HI : OP_MUL24, ptx_last_type(p), 2, 0);
@@ -163,11 +194,26 @@ static void decode_abs(struct parser *p) {
 static void decode_neg(struct parser *p) {
   ptx_same(p, OP_NEG, ptx_last_type(p), 1, ptx_type_mode(p));
 }
+/* Or the greatest. */
+static void least_of_three(struct parser *p, enum ptx_operation op) {
+  if (ptx_has(p, "abs") || ptx_has(p, "xorsign")) ptx_refuse(p, "magnitudes of three operands");
+  uint32_t a = ptx_source(p, &p->operands[1], T_F32), b = ptx_source(p, &p->operands[2], T_F32);
+  uint32_t c = ptx_source(p, &p->operands[3], T_F32), of_two = ptx_temporary(p, 4);
+  uint16_t control = (uint16_t)ptx_control(p);
+  uint32_t m = ptx_type_mode(p);
+  ptx_emit_alu(p, op, T_F32, 4, of_two, a, b, PTX_NONE, m)->control = control;
+  uint32_t d = ptx_destination(p, &p->operands[0], T_F32);
+  ptx_emit_alu(p, op, T_F32, 4, d, of_two, c, PTX_NONE, m)->control = control;
+}
+
 static void minmax(struct parser *p, enum ptx_operation op) {
   enum ptx_type type = ptx_last_type(p);
   bool relu = ptx_has(p, "relu");
   if (relu && type != T_S32 && type != T_S16X2) ptx_refuse(p, "relu of this type");
-  if (type == T_F32 && p->operand_count == 4) ptx_refuse(p, "three operands");
+  if (type == T_F32 && p->operand_count == 4) {
+    least_of_three(p, op);
+    return;
+  }
   uint32_t d = ptx_same(p, op, type, 2, ptx_type_mode(p))->d;
   if (relu) ptx_emit_alu(p, OP_MAX, type, 4, d, d, ptx_constant(p, 4, 0), PTX_NONE, 0);
 }
@@ -219,11 +265,11 @@ static void decode_dp2a(struct parser *p) {
   dot(p, OP_DP2A);
 }
 const struct ptx_mnemonic ptx_arithmetic_mnemonics[] = {
-    {"add", decode_add, "1 rn rz rm rp ftz sat cc"},
-    {"fma", decode_fma, "1 rn rz rm rp ftz sat relu"},
-    {"mul", decode_mul, "1 lo hi wide rn rz rm rp ftz sat"},
+    {"add", decode_add, "1 rn rz rm rp ftz sat cc f32x2"},
+    {"fma", decode_fma, "1 rn rz rm rp ftz sat relu f32x2"},
+    {"mul", decode_mul, "1 lo hi wide rn rz rm rp ftz sat f32x2"},
     {"mad", decode_mad, "1 lo hi wide rn rz rm rp ftz sat cc"},
-    {"sub", decode_sub, "1 rn rz rm rp ftz sat cc"},
+    {"sub", decode_sub, "1 rn rz rm rp ftz sat cc f32x2"},
     {"max", decode_max, "1 ftz NaN xorsign abs relu"},
     {"min", decode_min, "1 ftz NaN xorsign abs relu"},
     {"div", decode_div, "1 rn rz rm rp approx full ftz"},

@@ -31,23 +31,34 @@ bool ptx_begins_statement(struct word word) {
   return false;
 }
 
-uint32_t ptx_target(struct parser *p) {
+struct ptx_target ptx_target(struct parser *p) {
   struct word word = ptx_need_word(p, "a target");
-  if (word.length < 4 || memcmp(word.text, "sm_", 3) != 0) {
+  struct ptx_target target = {0};
+  uint32_t at = 3;
+  if (word.length > 3 && memcmp(word.text, "sm_", 3) == 0) {
+    for (; at < word.length && at < 6 && word.text[at] >= '0' && word.text[at] <= '9'; at++)
+      target.architecture = target.architecture * 10 + (uint32_t)(word.text[at] - '0');
+    if (at + 1 == word.length && (word.text[at] == 'a' || word.text[at] == 'f'))
+      target.suffix[0] = word.text[at++];
+  }
+  if (target.architecture == 0 || at != word.length)
     ptx_fail(p, PTX_UNSUPPORTED, "the target '%.*s'", (int)word.length, word.text);
-  }
-  uint32_t number = 0;
-  for (uint32_t i = 3; i < word.length && i < 7; i++) {
-    if (word.text[i] >= '0' && word.text[i] <= '9') number = number * 10 + (uint32_t)(word.text[i] - '0');
-  }
   while (ptx_accept(p, ',')) ptx_need_word(p, "an option of the target");
-  return number;
+  return target;
+}
+
+bool ptx_target_fits(struct ptx_target target, uint32_t device) {
+  if (target.suffix[0] == 'a') return target.architecture == device;
+  if (target.suffix[0] == 'f' && target.architecture / 10 != device / 10) return false;
+  return target.architecture <= device;
 }
 
 static void target(struct parser *p) {
-  uint32_t number = p->module->target = ptx_target(p);
-  if (p->module->device > 0 && number > p->module->device) {
-    ptx_fail(p, PTX_UNSUPPORTED, "the module is for sm_%u, this device is sm_%u", number, p->module->device);
+  struct ptx_target target = ptx_target(p);
+  p->module->target = target.architecture;
+  if (p->module->device > 0 && !ptx_target_fits(target, p->module->device)) {
+    ptx_fail(p, PTX_UNSUPPORTED, "the module is for sm_%u%s, this device is sm_%u", target.architecture,
+             target.suffix, p->module->device);
   }
 }
 

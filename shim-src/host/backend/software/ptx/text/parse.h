@@ -88,8 +88,14 @@ bool ptx_decode_body(struct parser *p, struct ptx_function *f);
 void ptx_dimensions(struct parser *p, uint32_t to[3]);
 
 /* parse.c */
-/* Returns 90 for "sm_90a", from after .target on. */
-uint32_t ptx_target(struct parser *p);
+struct ptx_target {
+  uint32_t architecture; /* 90 for "sm_90a" */
+  char suffix[2]; /* "a": only this architecture; "f": also later ones of its major number; "": all later */
+};
+
+/* Reads from after .target on. */
+struct ptx_target ptx_target(struct parser *p);
+bool ptx_target_fits(struct ptx_target target, uint32_t device);
 /* True for a directive that begins a statement of a module. */
 bool ptx_begins_statement(struct word word);
 /* Skips from after .section on, to the end of its body. */

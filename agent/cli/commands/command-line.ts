@@ -51,7 +51,7 @@ export async function runCommandLine(words: readonly string[], self: ProcessLike
         talk,
         signal: stop.signal,
         isRoot: self.getuid?.() === 0,
-        ask: questioner(self, talk, stop.signal),
+        ask: someone ? questioner(terminal, talk) : null,
         dialogue: someone ? terminalAsk({ ...terminal, dumb }) : null,
         stdin: self.stdin,
         stream: (document, text) => out.write(`${json ? jsonLine(document) : text}\n`),

@@ -1,5 +1,4 @@
 /** Facts that only the doctor needs, in addition to those of install. Reads, never writes. */
-import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import { isContainer } from '../../containers/container-unit.js';
 import type { ElfFacts, HostFacts, MachineFacts, ShimBuild } from '../../contracts/facts.js';
@@ -180,16 +179,12 @@ async function readLibrary(root: Root, contents: ContentCache, file: string): Pr
   }
 }
 
-/** LD_LIBRARY_PATH as the main process has it, which UnsetEnvironment= may have taken; of one that is not there, as the unit sets it. */
+/** LD_LIBRARY_PATH as the main process has it, which UnsetEnvironment= may have taken; without one, as the unit sets it. */
 function searchPathOf(unit: LoadedUnit, processes: MachineFacts['processes']): string {
-  const variable = 'LD_LIBRARY_PATH';
-  const first = processes.find(({ namespacePid }) => namespacePid === 1);
-  if (first !== undefined) return first.loaderEnvironment[variable] ?? '';
-  try {
-    return environmentOf(readFileSync(`/proc/${unit.mainPid}/environ`))[variable] ?? '';
-  } catch {
-    return unit.environment[variable] ?? '';
-  }
+  const main = processes.find(({ pid, namespacePid }) => namespacePid === 1 || pid === unit.mainPid);
+  const known =
+    main === undefined || main.unreadable?.includes('environ') ? unit.environment : main.loaderEnvironment;
+  return known['LD_LIBRARY_PATH'] ?? '';
 }
 
 /** A line; empty where the host answers, which needs no explanation, or has no such socket. */

@@ -1,14 +1,13 @@
 /** Which libcuda and libnvidia-ml the loader takes for each process of the consumer, and for its next start. */
 import { closeSync, readFileSync, readlinkSync } from 'node:fs';
 import path from 'node:path';
-import type { LibraryVendor, MachineFacts } from '../../contracts/facts.js';
+import type { LibraryVendor, MachineFacts, ProcessFacts } from '../../contracts/facts.js';
 import type { LoadedUnit } from '../../contracts/unit.js';
 import { changeableByOthers } from '../../lib/trust/files.js';
 import { descriptorSource, readInterpreter } from '../elf.js';
 import { type ContentCache, contentAt, elfAt } from '../files/content.js';
 import { Root } from '../files/root.js';
 import { canLoad, describeLoadCheck } from '../unit/access.js';
-import { environmentOf } from '../unit/processes.js';
 import {
   type Attempt,
   askLoader,
@@ -304,16 +303,13 @@ interface Subject extends Omit<Starting, 'interpreter' | 'program'> {
   readonly key: string;
 }
 
-const loaderVariables = ['LD_LIBRARY_PATH', 'LD_PRELOAD'];
 /** A service may have thousands of processes; the first ones are the oldest. */
 const mostProcesses = 16;
 
 function subjectsOf(root: Root, facts: MachineFacts): readonly Subject[] {
   const { unit, processes } = facts;
   if (unit.kind !== 'loaded') return [];
-  const live = processes
-    .slice(0, mostProcesses)
-    .map(({ pid, name, executable }) => liveProcess(facts, unit, pid, name, executable));
+  const live = processes.slice(0, mostProcesses).map((one) => liveProcess(facts, unit, one));
   return [...live, nextStart(root, facts, unit)].filter((one) => one !== null);
 }
 
@@ -342,11 +338,9 @@ function nextStart(root: Root, facts: MachineFacts, unit: LoadedUnit): Subject |
 function liveProcess(
   { serviceUser }: MachineFacts,
   unit: LoadedUnit,
-  pid: number,
-  name: string,
-  executable: string | null,
+  { pid, name, executable, loaderEnvironment, unreadable = [] }: ProcessFacts,
 ): Subject | null {
-  if (executable === null) return null;
+  if (executable === null || unreadable.includes('environ')) return null;
   try {
     const proc = `/proc/${pid}`;
     if (unit.mainPid !== 0 && mountsOf(pid) !== mountsOf(unit.mainPid)) return null;
@@ -356,12 +350,7 @@ function liveProcess(
     const groups = /^Groups:\t(.*)$/m.exec(status)?.[1]?.trim().split(/\s+/).filter(Boolean).map(Number);
     const secure = isSecure(pid);
     if (!Number.isInteger(uid) || !Number.isInteger(gid) || secure === null) return null;
-    const started = environmentOf(readFileSync(`${proc}/environ`));
-    const environment = secure
-      ? {}
-      : Object.fromEntries(
-          Object.entries(started).filter(([variable]) => loaderVariables.includes(variable)),
-        );
+    const environment = secure ? {} : loaderEnvironment;
     const directory = readlinkSync(`${proc}/cwd`);
     const user = uid === serviceUser?.uid ? null : { uid, gid, groups: groups ?? [] };
     return {

@@ -64,20 +64,13 @@ export const defaultConfig: AgentConfig = {
   kubernetes: { timeSlicing: 1 },
 };
 
-interface ConfigFile {
+type Sections = Omit<AgentConfig, 'consumers' | 'first'>;
+type ConfigFile = { readonly [Key in keyof Sections]?: Partial<Sections[Key]> } & {
   readonly consumers?:
     | 'installed'
     | readonly (string | { readonly profile: string; readonly unit?: string })[];
   readonly profile?: string;
-  readonly host?: string | null;
-  readonly hosts?: Partial<AgentConfig['hosts']>;
-  readonly repair?: Partial<AgentConfig['repair']>;
-  readonly restart?: Partial<AgentConfig['restart']>;
-  readonly checkMinutes?: number;
-  readonly waitForHostSeconds?: number;
-  readonly metrics?: Partial<AgentConfig['metrics']>;
-  readonly kubernetes?: Partial<AgentConfig['kubernetes']>;
-}
+};
 
 export type ConfigReader = (text: string, file: string) => AgentConfig;
 

@@ -4,18 +4,16 @@
  * another user, so systemd starts the probe.
  */
 import { type ChildProcess, spawn } from 'node:child_process';
-import { statSync } from 'node:fs';
-import { uptime } from 'node:os';
 import { Duplex, type Writable } from 'node:stream';
-import { readStat } from '../guest/unit/processes.js';
 import { type CommandRunner, toolEnvironment } from '../lib/run-command.js';
 import { setprivFor } from '../lib/trust/run-as.js';
 import {
   answerOf,
+  hasEnded,
+  processAt,
   type SessionsAnswer,
   type SessionsQuestion,
   sessionsLimitMs,
-  ticksPerSecond,
 } from '../verdict/host-sessions.js';
 
 type AskSessions = (question: SessionsQuestion) => Promise<SessionsAnswer>;
@@ -77,15 +75,13 @@ export function sessionsAsker(once: AskSessions, start: StartFollower = spawnFol
     async ask(question: SessionsQuestion): Promise<SessionsAnswer> {
       const { program, pid, host, signal } = question;
       if (signal.aborted) return { kind: 'unknown', message: 'interrupted' };
-      const begun = await readStat(`/proc/${pid}`);
-      const owner = statSync(`/proc/${pid}`, { throwIfNoEntry: false });
-      if (begun === null || owner === undefined)
-        return { kind: 'unknown', message: `process ${pid} has ended` };
-      const { uid, gid } = owner;
-      const key = [uid, gid, program, host].join('\0');
+      const known = await processAt(pid);
+      if (known === null) return hasEnded(pid);
+      const { user } = known;
+      const key = [user.uid, user.gid, program, host].join('\0');
       const args = ['--sessions', '--follow', '--host', host, '--timeout', String(sessionsLimitMs / 1000)];
       const follower = followerFor(key, () => {
-        const become = setprivFor({ uid, gid, groups: [] }, program, args);
+        const become = setprivFor(user, program, args);
         const service = ['--quiet', '--collect', '--wait', '--pipe', '--', 'setpriv', ...become];
         return follow(start('systemd-run', service));
       });
@@ -94,8 +90,7 @@ export function sessionsAsker(once: AskSessions, start: StartFollower = spawnFol
         drop(key);
         return once(question);
       }
-      const seconds = Math.max(0, Math.round(uptime() - Number(begun.startTicks) / ticksPerSecond));
-      return answerOf(line, seconds, '');
+      return answerOf(line, known.age(), '');
     },
     stop() {
       for (const key of [...followers.keys()]) drop(key);

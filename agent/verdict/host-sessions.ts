@@ -1,9 +1,9 @@
 /** Asks the host for this guest's sessions, by `vgpu-probe --sessions` run as the user of a process. */
-import { stat } from 'node:fs/promises';
+import { statSync } from 'node:fs';
 import { uptime } from 'node:os';
 import { parseSessions, type SessionsReport } from '../contracts/sessions.js';
 import { readStat } from '../guest/unit/processes.js';
-import { errnoOf, VgpuError } from '../lib/errors.js';
+import { VgpuError } from '../lib/errors.js';
 import type { CommandRunner } from '../lib/run-command.js';
 import { runAs } from '../lib/trust/run-as.js';
 
@@ -33,21 +33,19 @@ export async function askSessions(
   const { program, pid, host, signal } = question;
   if (signal.aborted) return unknown('interrupted');
   try {
-    const [{ uid, gid }, begun] = await Promise.all([stat(`/proc/${pid}`), readStat(`/proc/${pid}`)]);
-    if (begun === null) return unknown(`process ${pid} has ended`);
+    const known = await processAt(pid);
+    if (known === null) return hasEnded(pid);
     const ran = await runAs(
       runner,
-      { uid, gid, groups: [] },
+      known.user,
       program,
       ['--sessions', '--host', host, '--timeout', String(sessionsLimitMs / 1000)],
       { timeoutMs: sessionsLimitMs + graceMs },
     );
     if (ran.timedOut) return unknown(`no answer within ${sessionsLimitMs / 1000} s`);
-    const seconds = Math.max(0, Math.round(uptime() - Number(begun.startTicks) / ticksPerSecond));
-    return answerOf(ran.stdout.toString('utf8'), seconds, ran.stderr.toString('utf8'));
+    return answerOf(ran.stdout.toString('utf8'), known.age(), ran.stderr.toString('utf8'));
   } catch (error) {
     if (error instanceof VgpuError) return unknown(error.message);
-    if (errnoOf(error) === 'ENOENT') return unknown(`process ${pid} has ended`);
     throw error;
   }
 }
@@ -62,6 +60,21 @@ export function answerOf(output: string, seconds: number, complaint: string): Se
     case 'bad':
       return unknown(complaint.split('\n')[0]?.slice(0, 200) || document.problem);
   }
+}
+
+/** The user of a process, and its age in seconds; null: it has ended. */
+export async function processAt(pid: number) {
+  const begun = await readStat(`/proc/${pid}`);
+  const owner = statSync(`/proc/${pid}`, { throwIfNoEntry: false });
+  if (begun === null || owner === undefined) return null;
+  return {
+    user: { uid: owner.uid, gid: owner.gid, groups: [] },
+    age: () => Math.max(0, Math.round(uptime() - Number(begun.startTicks) / ticksPerSecond)),
+  };
+}
+
+export function hasEnded(pid: number): SessionsAnswer {
+  return unknown(`process ${pid} has ended`);
 }
 
 function unknown(message: string): SessionsAnswer {

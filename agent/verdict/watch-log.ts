@@ -2,31 +2,10 @@
 import { messageOf } from '../lib/errors.js';
 import type { JournalEntry } from '../systemd/types.js';
 import { entriesOfJournal, type LogEntry, withoutContainerName } from './log/entry.js';
-import type { JudgeState, LogFindings } from './log/findings.js';
+import type { JudgeState } from './log/findings.js';
 import { type LogJudge, logJudges } from './log/judge.js';
 import { readEntries } from './log/lines.js';
 import type { ConfirmEffects, ConfirmOptions, Line } from './observation.js';
-
-export interface LogWatch {
-  state(): JudgeState;
-  findings(): LogFindings;
-  announcedAt(): number | null;
-  error(): string | null;
-  /** The journal was read, and systemd's entry about the beginning of this start is not in it. */
-  cut(): boolean;
-  /** The log of the start before this watch began has been read, as far as it can be. */
-  caughtUp(): boolean;
-  entriesRead(): number;
-  /** The newest lines of the unit, of any start: the reason if it ended. */
-  lastWords(): readonly Line[];
-  /**
-   * Starts a new journal reader, because a follower receives new entries 290 to 470 ms late (docs/reference/benchmarks.md).
-   * A reader that is receiving entries is not restarted: beginning again takes a busy machine longer than the next entries.
-   */
-  catchUp(): void;
-  begin(invocationId: string): void;
-  readonly done: Promise<void>;
-}
 
 /** The number of entries kept for each start that systemd has not reported yet. */
 const maxHeld = 2000;
@@ -44,7 +23,7 @@ export function watchLog(
   effects: Pick<ConfirmEffects, 'journal' | 'followFile' | 'containerLogs' | 'clock'>,
   firstInvocation: string | null,
   signal: AbortSignal,
-): LogWatch {
+) {
   const { profile } = options;
   const newJudge = logJudges(profile);
   /** A later line of the same start may contradict an earlier one, so half a log has no findings. */
@@ -178,21 +157,27 @@ export function watchLog(
     judge = newJudge();
   };
 
-  const done = Promise.all([followJournal(), followOutputFile(), followContainers()]).then(() => {});
   return {
     state: () => (caughtUp ? state : 'undecided'),
     findings: () => (caughtUp ? judge.findings() : unread),
     announcedAt: () => (caughtUp ? announcedAt : null),
     error: () =>
       error ?? (caughtUp ? null : `${read} entries of this start were read in the time, and there are more`),
+    /** The journal was read, and systemd's entry about the beginning of this start is not in it. */
     cut: () => caughtUp && !begun && error === null,
+    /** The log of the start before this watch began has been read, as far as it can be. */
     caughtUp: () => caughtUp,
     entriesRead: () => read,
-    lastWords: () => words,
+    /** The newest lines of the unit, of any start: the reason if it ended. */
+    lastWords: (): readonly Line[] => words,
+    /**
+     * Starts a new journal reader, because a follower receives new entries 290 to 470 ms late (docs/reference/benchmarks.md).
+     * A reader that is receiving entries is not restarted: beginning again takes a busy machine longer than the next entries.
+     */
     catchUp() {
       if (effects.clock.now() - heardAt >= readingMs) follower?.abort();
     },
-    begin(id) {
+    begin(id: string) {
       if (id === invocationId) return;
       invocationId = id;
       begun = true;
@@ -205,6 +190,6 @@ export function watchLog(
       for (const entry of held.get(id)?.entries ?? []) push(entry);
       held.delete(id);
     },
-    done,
+    done: Promise.all([followJournal(), followOutputFile(), followContainers()]),
   };
 }

@@ -4,13 +4,6 @@ import { own } from '../lib/json.js';
 import type { Profile } from '../profile/types.js';
 import type { ConfirmEffects, ReadinessSeen } from './observation.js';
 
-export interface ReadinessWatch {
-  seen(): ReadinessSeen;
-  answeredAt(): number | null;
-  forget(): void;
-  readonly done: Promise<void>;
-}
-
 const askEveryMs = 200;
 /** The pause if nothing else is pending, short so that it does not delay the verdict. */
 const askSoonMs = 25;
@@ -25,11 +18,16 @@ export function watchReadiness(
     readonly announced: () => boolean;
   },
   signal: AbortSignal,
-): ReadinessWatch {
+) {
   const { readiness } = profile;
   if (readiness.kind === 'none') {
     const unasked = { kind: 'unasked', why: 'the profile requires none' } as const;
-    return { seen: () => unasked, answeredAt: () => null, forget() {}, done: Promise.resolve() };
+    return {
+      seen: (): ReadinessSeen => unasked,
+      answeredAt: () => null,
+      forget() {},
+      done: Promise.resolve(),
+    };
   }
   const start = effects.clock.now();
   let seen: ReadinessSeen = { kind: 'unasked', why: 'not yet' };

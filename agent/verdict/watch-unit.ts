@@ -2,18 +2,6 @@
 import type { UnitFacts } from '../contracts/unit.js';
 import type { ConfirmEffects } from './observation.js';
 
-export interface UnitWatch {
-  unit(): UnitFacts;
-  /** The state after its last failure, because a unit that runs again no longer has it. */
-  lastFailure(): UnitFacts | null;
-  invocationId(): string | null;
-  restarts(): number;
-  look(): Promise<void>;
-  /** `failed`: systemd will not start it again; `restarting`: it was started too often. */
-  trouble(): 'failed' | 'restarting' | null;
-  readonly done: Promise<void>;
-}
-
 const unitEveryMs = 250;
 const maxRestarts = 3;
 /** A unit that is inactive this long after a restart job is not starting. */
@@ -25,7 +13,7 @@ export function watchUnit(
   expected: { readonly invocationId: string | null; readonly restarts: number | null },
   onStart: (invocationId: string) => void,
   signal: AbortSignal,
-): UnitWatch {
+) {
   let unit = first;
   let invocationId = expected.invocationId;
   let base = expected.restarts;
@@ -76,10 +64,12 @@ export function watchUnit(
 
   return {
     unit: () => unit,
+    /** The state after its last failure, because a unit that runs again no longer has it. */
     lastFailure: () => lastFailure,
     invocationId: () => invocationId,
     restarts: () => Math.max(changes, counted),
     look,
+    /** `failed`: systemd will not start it again; `restarting`: it was started too often. */
     trouble: () => trouble,
     done: run(),
   };

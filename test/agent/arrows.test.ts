@@ -71,7 +71,6 @@ test('no two files import each other', () => {
   const pairs = arrows.filter(({ from, to }) => from < to && all.has(`${to} ${from}`));
   assert.deepEqual(pairs.map(({ from, to }) => `${from} ${to}`).toSorted(), [
     // Loaded at the first question.
-    'cli/wizard/prompt-list.ts cli/wizard/prompt.ts',
     // A load is a finding, and is judged by the state of its start.
     'verdict/log/findings.ts verdict/log/loads.ts',
   ]);

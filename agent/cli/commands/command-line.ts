@@ -17,13 +17,7 @@ interface GlobalOptions {
   readonly verbose?: true;
 }
 
-interface ProcessLike {
-  readonly stdin: NodeJS.ReadStream;
-  readonly stdout: NodeJS.WriteStream;
-  readonly stderr: NodeJS.WriteStream;
-  readonly env: Readonly<Record<string, string | undefined>>;
-  getuid?(): number;
-}
+type ProcessLike = Pick<NodeJS.Process, 'stdin' | 'stdout' | 'stderr' | 'env' | 'getuid'>;
 
 /** Returns the exit code. Results go to standard output, the rest to standard error; nothing is thrown. */
 export async function runCommandLine(words: readonly string[], self: ProcessLike): Promise<number> {
@@ -51,7 +45,7 @@ export async function runCommandLine(words: readonly string[], self: ProcessLike
         talk,
         signal: stop.signal,
         isRoot: self.getuid?.() === 0,
-        ask: questioner(self, talk, stop.signal),
+        ask: someone ? questioner(terminal, talk) : null,
         dialogue: someone ? terminalAsk({ ...terminal, dumb }) : null,
         stdin: self.stdin,
         stream: (document, text) => out.write(`${json ? jsonLine(document) : text}\n`),

@@ -2,7 +2,6 @@
 import { accessSync, constants, existsSync } from 'node:fs';
 import path from 'node:path';
 import type { Command } from 'commander';
-import type { Verdict } from '../../contracts/verdict.js';
 import { type Choice, chooseOne } from '../../install/pipeline/choose.js';
 import { type Examined, examine, fix } from '../../install/pipeline/doctor.js';
 import { type Traced, takeBackTrace, trace } from '../../install/pipeline/trace.js';
@@ -11,9 +10,9 @@ import { ExitCode, errnoOf, VgpuError } from '../../lib/errors.js';
 import { spawnRunner } from '../../lib/run-command.js';
 import { bytes, oneLine, plural } from '../../lib/text.js';
 import type { Profile } from '../../profile/types.js';
-import { exitCodeOf, isHealthy } from '../../verdict/doctor/diagnose.js';
-import type { Diagnosis, DoctorFacts, Finding } from '../../verdict/doctor/finding.js';
-import type { TracedProcess, TraceFacts } from '../../verdict/doctor/trace/bindings.js';
+import { isHealthy } from '../../verdict/doctor/diagnose.js';
+import type { Diagnosis, DoctorFacts } from '../../verdict/doctor/finding.js';
+import type { TraceFacts } from '../../verdict/doctor/trace/bindings.js';
 import { doctorText, traceText } from '../output/doctor-text.js';
 import { planQuestion } from '../output/plan-text.js';
 import { gatherReport } from '../report/report.js';
@@ -23,6 +22,7 @@ import {
   approved,
   type CommandContext,
   examples,
+  exitCodeForMode,
   type Outcome,
   type Run,
   requireRoot,
@@ -32,22 +32,7 @@ import {
   withWorkplace,
 } from './common.js';
 
-export interface DoctorDocument {
-  readonly schema: 1;
-  readonly command: 'doctor';
-  readonly healthy: boolean;
-  readonly verdict: Verdict;
-  readonly first: string | null;
-  readonly checks: readonly {
-    readonly id: string;
-    readonly title: string;
-    readonly looksAt: string;
-    readonly finding: Finding;
-  }[];
-  readonly fix: FixOutcome | null;
-  readonly trace: TraceOutcome | null;
-  readonly report: ReportOutcome | null;
-}
+export type DoctorDocument = ReturnType<typeof documentOf>;
 
 interface FixOutcome {
   /** `nothing`: nothing that is broken is ours to repair. */
@@ -129,7 +114,7 @@ async function doctor(options: DoctorOptions, context: CommandContext): Promise<
       }
     }
     found ??= await examine(work, { profile, ...patience(began), signal }, emit);
-    const document = documentOf(found, repaired);
+    const document = documentOf(found, repaired, null);
     if (options.report === undefined) return outcomeOf(found, document);
     const written = await report(options.report, options.yes === true, { ...found, document }, context);
     return outcomeOf(found, { ...document, report: written });
@@ -160,10 +145,14 @@ async function repair(
   return { outcome: 'done', changes: result?.kind === 'done' ? result.applied.changes : 0, broken };
 }
 
-function documentOf({ diagnosis, facts }: Examined, repaired: FixOutcome | null): DoctorDocument {
+function documentOf(
+  { diagnosis, facts }: Examined,
+  repaired: FixOutcome | null,
+  written: ReportOutcome | null,
+) {
   return {
-    schema: 1,
-    command: 'doctor',
+    schema: 1 as const,
+    command: 'doctor' as const,
     healthy: isHealthy(diagnosis),
     verdict: diagnosis.verdict,
     first: diagnosis.broken[0]?.check.id ?? null,
@@ -175,7 +164,7 @@ function documentOf({ diagnosis, facts }: Examined, repaired: FixOutcome | null)
     })),
     fix: repaired,
     trace: traceOutcome(facts.trace),
-    report: null,
+    report: written,
   };
 }
 
@@ -195,6 +184,11 @@ function outcomeOf({ diagnosis, facts }: Examined, document: DoctorDocument): Ou
         ...(report?.outcome === 'declined' ? ['no report was written'] : []),
       ].join('\n'),
   };
+}
+
+export function exitCodeOf(diagnosis: Diagnosis): ExitCode {
+  const { mode } = diagnosis.verdict;
+  return mode === 'gpu' && !isHealthy(diagnosis) ? ExitCode.degraded : exitCodeForMode(mode);
 }
 
 function repairedText(repaired: FixOutcome | null, { results }: Diagnosis): readonly string[] {
@@ -261,18 +255,6 @@ async function report(
   return { outcome: go ? 'written' : 'declined', path: file, files: listed };
 }
 
-interface TraceOutcome {
-  /** `not-possible`: `why` says what is in the way. */
-  readonly outcome: 'traced' | 'not-possible' | 'declined';
-  readonly why: string | null;
-  /** The output of the processes in lines; those that could not be read; whether the trace reached its limit. */
-  readonly lines: number;
-  readonly strange: number;
-  readonly cut: boolean;
-  readonly processes: readonly TracedProcess[];
-  readonly deaf: readonly { readonly pid: number; readonly program: string }[];
-}
-
 async function traceStart(
   work: DoctorWorkplace,
   { profile, timeoutMs }: { readonly profile: Profile; readonly timeoutMs: number | null },
@@ -288,7 +270,8 @@ async function traceStart(
   return trace(work, { profile, timeoutMs, signal: context.signal, approve, asks: !yes }, context.talk.emit);
 }
 
-function traceOutcome(facts: TraceFacts | null): TraceOutcome | null {
+/** `not-possible`: `why` says what is in the way. */
+function traceOutcome(facts: TraceFacts | null) {
   if (facts === null) return null;
   if (facts.kind === 'not-traced') {
     const outcome = facts.declined ? 'declined' : 'not-possible';

@@ -8,7 +8,14 @@ import { agentUnit } from '../../lib/paths.js';
 import { toolEnvironment } from '../../lib/run-command.js';
 import { systemJournalReadable } from '../../systemd/journal-reader.js';
 import { logNamespace } from '../../systemd/unit-facts.js';
-import { type CommandContext, examples, type Outcome, type Run, serviceCommand } from './common.js';
+import {
+  type CommandContext,
+  examples,
+  type Outcome,
+  type Run,
+  serviceCommand,
+  withWorkplace,
+} from './common.js';
 
 interface LogsOptions extends Choice {
   readonly follow?: true;
@@ -50,9 +57,7 @@ async function logs(options: LogsOptions, context: CommandContext): Promise<Outc
       operation: 'show the journal',
       remedy: 'sudo vgpu-agent logs, or become a member of the group systemd-journal',
     });
-  const { openWorkplace } = await import('../../install/pipeline/open-workplace.js');
-  const { work, close } = openWorkplace();
-  const { units, namespaces } = await placesOf(work, options).finally(close);
+  const { units, namespaces } = await withWorkplace((work) => placesOf(work, options));
   const args = [
     '--no-pager',
     '--quiet',

@@ -11,7 +11,7 @@ import { firstFindingText } from '../output/doctor-text.js';
 import { planText } from '../output/plan-text.js';
 import { verdictText } from '../output/verdict-text.js';
 import { back, beginning, commandLine, type DialogueEffects, decide, foundText } from '../wizard/dialogue.js';
-import { type FindOutEffects, findHosts, findOut, hostCandidates } from '../wizard/find-out.js';
+import { type FindOutEffects, findHosts, findOut } from '../wizard/find-out.js';
 import { type Ask, type Decision, goQuestion, yes } from '../wizard/questions.js';
 import {
   type CommandContext,
@@ -80,12 +80,7 @@ async function converse(work: DoctorWorkplace, ask: Ask, context: CommandContext
       return answer;
     },
     lookAgain: async () => {
-      const { environmentHost: environment } = effects;
-      const installed = found.installed?.endpoint ?? null;
-      const known = found.hosts.map(({ endpoint, from }) => ({ endpoint, from }));
-      const usual = hostCandidates({ environment, guestConf: null, installed });
-      const all = new Map([...known, ...usual].map((one) => [one.endpoint, one]));
-      const hosts = await findHosts(effects, [...all.values()]);
+      const hosts = await findHosts(effects, found.hosts);
       talk.pause();
       show((style) => `${foundText({ ...found, hosts }, style)}\n`);
       return hosts;

@@ -3,7 +3,7 @@
  * while something is waited for; elsewhere every step is a line of its own, and waiting says so every ten
  * seconds.
  */
-import type { Emit, Event } from '../../contracts/events.js';
+import type { Event } from '../../contracts/events.js';
 import { changeTitle } from '../../install/plan/change-title.js';
 import { errnoOf, VgpuError } from '../../lib/errors.js';
 import { duration, oneLine, type Style, wrap } from '../../lib/text.js';
@@ -12,11 +12,7 @@ import { planText, warningText } from './plan-text.js';
 
 export type Volume = 'quiet' | 'normal' | 'verbose';
 
-export interface Talk {
-  readonly emit: Emit;
-  pause(): void;
-  keepSteps(): void;
-}
+export type Talk = ReturnType<typeof terminalTalk>;
 
 const frames = ['|', '/', '-', '\\'];
 const frameMs = 120;
@@ -38,7 +34,7 @@ export function terminalTalk(
   style: Style,
   volume: Volume,
   now: () => number = () => performance.now(),
-): Talk {
+) {
   let activity: Activity | null = null;
   let frame = 0;
   let shown = false;

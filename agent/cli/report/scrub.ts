@@ -60,12 +60,6 @@ function distinct(names: readonly string[]): readonly string[] {
 // Takes out of a text what does not belong into a bug report: secrets, names of hosts and people, addresses. Pure.
 // When in doubt it goes: a report that lacks a word is still a report.
 
-export interface Scrubber {
-  /** The same name or address always becomes the same placeholder, so that a report can still be followed. */
-  text(text: string): string;
-  value(value: unknown): unknown;
-}
-
 export const redacted = '[redacted]';
 
 /** Longer words may be keys, help no reader, and slow the patterns below (quadratic). */
@@ -83,7 +77,8 @@ const ordinary = new Set(
 );
 const shortest = 3;
 
-export function createScrubber(identity: Identity): Scrubber {
+/** The same name or address always becomes the same placeholder, so that a report can still be followed. */
+export function createScrubber(identity: Identity) {
   const hosts = replacer(identity.hosts, 'host');
   const users = replacer(identity.users, 'user');
   const ids = replacer(identity.ids, 'machine-id');

@@ -8,11 +8,10 @@ import {
   type Ask,
   type Consumer,
   type Decision,
-  decisionOf,
   type Found,
   type HostSeen,
   lookAgain,
-  nextQuestion,
+  next,
   otherAddress,
   type Question,
   stopHere,
@@ -47,12 +46,8 @@ export async function decide(
 ): Promise<{ readonly decision: Decision; readonly standing: Standing }> {
   let standing = start;
   for (;;) {
-    const question = nextQuestion(standing.found, standing.answers);
-    const decision = decisionOf(standing.found, standing.answers);
-    if (question === null) {
-      if (decision !== null) return { decision, standing };
-      throw new VgpuError('the dialogue ended without a decision', { kind: 'internal', operation: 'ask' });
-    }
+    const question = next(standing.found, standing.answers);
+    if (!('kind' in question)) return { decision: question, standing };
     const answer = await effects.ask(question, { back: standing.past.length > 0 });
     standing =
       answer.kind === 'back' ? back(standing) : await taken(standing, question, answer.value, effects);
@@ -66,28 +61,28 @@ async function taken(
   effects: DialogueEffects,
 ): Promise<Standing> {
   const { answers, found } = standing;
-  const next = (more: Answers): Standing => ({
+  const going = (more: Answers): Standing => ({
     found,
     answers: { ...answers, ...more },
     past: [...standing.past, standing],
   });
   switch (question.id) {
     case 'consumer':
-      return next({ profile: value });
+      return going({ profile: value });
     case 'service':
-      return next({ service: value === yes });
+      return going({ service: value === yes });
     case 'host':
-      if (value === otherAddress) return next({ typing: true });
+      if (value === otherAddress) return going({ typing: true });
       if (value === stopHere) throw noHost(found.hosts);
       // Another look is no step that one could go back from.
       if (value === lookAgain) return { ...standing, found: { ...found, hosts: await effects.lookAgain() } };
-      return next({ host: value });
+      return going({ host: value });
     case 'address': {
       const answer = await effects.askHost(value);
       const seen: HostSeen = { endpoint: value, from: 'typed', answer };
       effects.say(hostLine(seen));
       // Asked again: an address without an answer is most often a typing error.
-      return answer.kind === 'answers' ? next({ host: value }) : standing;
+      return answer.kind === 'answers' ? going({ host: value }) : standing;
     }
     case 'go':
     case 'device':

@@ -27,7 +27,12 @@ export async function findOut(effects: FindOutEffects): Promise<Found> {
   const present = await presentProfiles(effects);
   const { consumers, facts } = await inspectAll(effects, present);
   const found: Found = { consumers, hosts: [], installed: installedOf(facts) };
-  return { ...found, hosts: await findHosts(effects, candidatesOf(effects, facts), [facts.host]) };
+  const candidates = hostCandidates({
+    environment: effects.environmentHost,
+    guestConf: facts.guestConf.content,
+    installed: facts.manifest?.endpoint ?? null,
+  });
+  return { ...found, hosts: await findHosts(effects, candidates, [facts.host]) };
 }
 
 export async function findHosts(
@@ -68,14 +73,6 @@ export function hostCandidates(sources: {
   add(`unix:${defaultSocket}`, 'the usual socket');
   add(`vsock:2:${defaultPort}`, 'the usual place of a virtual machine');
   return [...candidates].map(([endpoint, from]) => ({ endpoint, from }));
-}
-
-function candidatesOf({ environmentHost }: FindOutEffects, facts: MachineFacts): readonly Candidate[] {
-  return hostCandidates({
-    environment: environmentHost,
-    guestConf: facts.guestConf.content,
-    installed: facts.manifest?.endpoint ?? null,
-  });
 }
 
 async function presentProfiles({ profiles, unit, signal }: FindOutEffects): Promise<readonly Profile[]> {

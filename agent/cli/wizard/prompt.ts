@@ -1,29 +1,38 @@
-/** How a question reaches a person: a list to move in, or, on a terminal that cannot be drawn on, numbered lines. */
+/**
+ * How a question reaches a person: by inquirer, a list to move in by arrow keys or numbers, or, on a terminal that
+ * cannot be drawn on, numbered lines. inquirer is loaded at the first question: no other command pays for it.
+ */
+import { createInterface } from 'node:readline';
 import { VgpuError } from '../../lib/errors.js';
-import type { Style } from '../../lib/text.js';
+import { oneLine, type Style, wrap } from '../../lib/text.js';
 import type { CommandContext } from '../commands/common.js';
 import type { Talk } from '../output/terminal.js';
-import type { Ask } from './questions.js';
+import type { Answer, Ask, Choice, Question } from './questions.js';
 
-export interface PromptTerminal {
+interface Terminal {
   readonly stdin: NodeJS.ReadStream;
   readonly stderr: NodeJS.WriteStream;
-  /** Nothing may be drawn twice (TERM=dumb). */
-  readonly dumb: boolean;
-  readonly style: Style;
   readonly signal: AbortSignal;
 }
 
-/** The prompts are loaded at the first question: no other command pays for them. */
+interface PromptTerminal extends Terminal {
+  /** Nothing may be drawn twice (TERM=dumb). */
+  readonly dumb: boolean;
+  readonly style: Style;
+}
+
+type Options = Parameters<Ask>[1];
+type ChoiceQuestion = Extract<Question, { kind: 'choice' }>;
+type TextQuestion = Extract<Question, { kind: 'text' }>;
+
 export function terminalAsk(terminal: PromptTerminal): Ask {
   return async (question, options) => {
     if (terminal.signal.aborted) throw stopped();
-    const { askInLines, askInList } = await import('./prompt-list.js');
     return (terminal.dumb ? askInLines : askInList)(terminal, question, options);
   };
 }
 
-export function stopped(cause?: unknown): VgpuError {
+function stopped(cause?: unknown): VgpuError {
   return new VgpuError('stopped at the question; nothing was changed', {
     kind: 'interrupted',
     operation: 'ask',
@@ -31,17 +40,12 @@ export function stopped(cause?: unknown): VgpuError {
   });
 }
 
-interface Terminal {
-  readonly stdin: NodeJS.ReadStream;
-  readonly stderr: NodeJS.WriteStream;
-}
-
 /**
  * Runs a prompt of inquirer that Ctrl-C, Ctrl-D, the end of the input and `signal` end: a VgpuError `interrupted`. By
  * itself it would wait forever after Ctrl-D, which closes its input.
  */
-export async function endable<T>(
-  { stdin, signal }: Pick<PromptTerminal, 'stdin' | 'signal'>,
+async function endable<T>(
+  { stdin, signal }: Terminal,
   prompt: (signal: AbortSignal) => Promise<T>,
 ): Promise<T> {
   const ending = new AbortController();
@@ -67,18 +71,186 @@ export async function endable<T>(
   }
 }
 
-/** Null without a terminal: inquirer would end the question like a Ctrl-C. Enter alone means no. */
-export function questioner(terminal: Terminal, talk: Talk, signal: AbortSignal): CommandContext['ask'] {
-  const { stdin, stderr } = terminal;
-  if (stdin.isTTY !== true || stderr.isTTY !== true) return null;
+/** Enter alone means no. */
+export function questioner(terminal: Terminal, talk: Talk): NonNullable<CommandContext['ask']> {
   return async (question) => {
     talk.pause();
     const { createPromptModule } = await import('inquirer');
-    const { answer } = await endable({ stdin, signal }, (ending) =>
-      createPromptModule({ input: stdin, output: stderr, signal: ending })<{ answer: boolean }>([
+    const { answer } = await endable(terminal, (signal) =>
+      createPromptModule({ input: terminal.stdin, output: terminal.stderr, signal })<{ answer: boolean }>([
         { type: 'confirm', name: 'answer', message: question, default: false },
       ]),
     );
     return answer;
   };
+}
+
+/** Value of the choice that goes back; no other value begins with a blank. */
+const backValue = ' back';
+
+const backChoice: Choice = { value: backValue, label: 'Back', explanation: 'to the question before this' };
+
+function choicesOf(question: Question, { back }: Options): readonly Choice[] {
+  if (question.kind === 'text') return [];
+  return back ? [...question.choices, backChoice] : question.choices;
+}
+
+function choiceText(choice: Choice, all: readonly Choice[], room: number): string {
+  const widest = Math.max(...all.map(({ label }) => label.length));
+  const indent = ' '.repeat(Math.min(widest + 2, 20));
+  return wrap(`${choice.label.padEnd(widest)}  ${choice.explanation}`, room, indent);
+}
+
+/** A window that is dragged sends many; it is drawn again when the size has settled. */
+const resizeMs = 150;
+
+/** Draws the question again, whole, when the terminal has another size. */
+async function askInList(terminal: PromptTerminal, question: Question, options: Options): Promise<Answer> {
+  const { stdin, stderr, style, signal } = terminal;
+  const { createPromptModule } = await import('inquirer');
+  const seen: Seen = { kept: question.kind === 'choice' ? question.preselected : '' };
+  for (;;) {
+    const redraw = new AbortController();
+    let timer: NodeJS.Timeout | undefined;
+    const resized = (): void => {
+      clearTimeout(timer);
+      timer = setTimeout(() => redraw.abort(), resizeMs);
+    };
+    stderr.on('resize', resized);
+    try {
+      const { answer } = await endable(terminal, (ending) =>
+        createPromptModule({
+          input: stdin,
+          output: stderr,
+          signal: AbortSignal.any([ending, redraw.signal]),
+          clearPromptOnDone: true,
+        })<{ answer: string }>([
+          question.kind === 'choice'
+            ? choicePrompt(question, options, style, seen)
+            : textPrompt(question, options, style, seen),
+        ]),
+      );
+      const isBack = answer === backValue || (question.kind === 'text' && options.back && answer === 'back');
+      const label = choicesOf(question, options).find(({ value }) => value === answer)?.label ?? answer;
+      const shown = isBack ? 'back' : oneLine(label);
+      stderr.write(`${style.good('>')} ${wrap(`${question.message} ${shown}`, style.width - 2, '  ')}\n`);
+      return isBack ? { kind: 'back' } : { kind: 'answer', value: answer };
+    } catch (error) {
+      if (!redraw.signal.aborted || signal.aborted) throw error;
+    } finally {
+      clearTimeout(timer);
+      stderr.off('resize', resized);
+    }
+  }
+}
+
+/** The answer so far, which a question that is drawn again begins with. */
+interface Seen {
+  kept: string;
+}
+
+function choicePrompt(question: ChoiceQuestion, options: Options, style: Style, seen: Seen) {
+  const all = choicesOf(question, options);
+  const room = style.width - 2;
+  const choices = all.map((choice) => ({ value: choice.value, name: choiceText(choice, all, room) }));
+  return {
+    type: 'select' as const,
+    name: 'answer' as const,
+    message: wrap(question.message, room, '  '),
+    choices,
+    default: seen.kept,
+    loop: false,
+    pageSize: 20,
+    theme: {
+      ...themeOf(style),
+      icon: { cursor: '>' },
+      style: {
+        ...themeOf(style).style,
+        highlight: (text: string) => {
+          seen.kept = choices.find(({ name }) => text.endsWith(name))?.value ?? seen.kept;
+          return style.bold(text);
+        },
+        disabled: style.dim,
+        description: (text: string) => text,
+        keysHelpTip: () => style.dim('arrow keys or a number, then Enter; Ctrl-C stops, nothing is changed'),
+      },
+    },
+  };
+}
+
+function textPrompt(question: TextQuestion, { back }: Options, style: Style, seen: Seen) {
+  return {
+    type: 'input' as const,
+    name: 'answer' as const,
+    message: wrap(`${question.message}${back ? ' or back:' : ':'}`, style.width - 2, '  '),
+    default: seen.kept,
+    prefill: 'editable' as const,
+    validate: (text: string) => (back && text === 'back' ? true : (question.problem(text) ?? true)),
+    transformer: (text: string) => {
+      seen.kept = text;
+      return text;
+    },
+    theme: themeOf(style),
+  };
+}
+
+/** inquirer's own colours ignore --no-color; these do not. */
+function themeOf(style: Style) {
+  return {
+    prefix: { idle: style.good('?'), done: style.good('>') },
+    style: {
+      answer: (text: string) => text,
+      message: style.bold,
+      error: (text: string) => style.bad(wrap(text, style.width)),
+      defaultAnswer: style.dim,
+      help: style.dim,
+      highlight: style.bold,
+      key: style.bold,
+    },
+  };
+}
+
+/** For terminals that cannot be drawn on (TERM=dumb: an editor's shell, a serial line, a braille display). */
+async function askInLines(terminal: PromptTerminal, question: Question, options: Options): Promise<Answer> {
+  const { stderr, style } = terminal;
+  stderr.write(`\n${wrap(question.message, style.width)}\n`);
+  const choices = choicesOf(question, options);
+  for (const [index, choice] of choices.entries()) {
+    const number = ` ${index + 1}. `;
+    const text = choiceText(choice, choices, style.width - number.length);
+    stderr.write(`${number}${text.replaceAll('\n', `\n${' '.repeat(number.length)}`)}\n`);
+  }
+  const preselected = question.kind === 'choice' ? question.preselected : '';
+  const usual = choices.findIndex(({ value }) => value === preselected) + 1;
+  const address = options.back ? 'address or back: ' : 'address: ';
+  for (;;) {
+    stderr.write(question.kind === 'text' ? address : `number, or Enter for ${usual}: `);
+    const line = (await readLine(terminal)).trim();
+    if (options.back && line.toLowerCase() === 'back') return { kind: 'back' };
+    const value =
+      question.kind === 'text' ? line : line === '' ? preselected : choices[Number(line) - 1]?.value;
+    const problem = question.kind === 'text' ? question.problem(line) : null;
+    if (value === backValue) return { kind: 'back' };
+    if (value !== undefined && problem === null) return { kind: 'answer', value };
+    stderr.write(`${problem ?? `${JSON.stringify(line)} is not a number from 1 to ${choices.length}`}\n`);
+  }
+}
+
+/** Throws `interrupted` at the end of the input and when the command is asked to stop. */
+function readLine({ stdin, stderr, signal }: Terminal): Promise<string> {
+  const lines = createInterface({ input: stdin, terminal: false });
+  return new Promise<string>((resolve, reject) => {
+    const stop = (): void => {
+      lines.off('close', stop);
+      stderr.write('\n');
+      reject(stopped());
+    };
+    lines.once('line', (line) => {
+      lines.off('close', stop);
+      signal.removeEventListener('abort', stop);
+      resolve(line);
+    });
+    lines.once('close', stop);
+    signal.addEventListener('abort', stop, { once: true });
+  }).finally(() => lines.close());
 }

@@ -1,7 +1,6 @@
 /** The wizard's facts, questions and decisions: data, so that any kind of terminal can ask it. */
 import type { HostFacts, LibraryCandidate } from '../../contracts/facts.js';
 import { parseHosts } from '../../guest/vgpu-host/endpoint.js';
-import { VgpuError } from '../../lib/errors.js';
 import type { Profile } from '../../profile/types.js';
 
 export interface Consumer {
@@ -78,41 +77,30 @@ function chosenConsumer({ consumers }: Found, { profile }: Answers): Consumer | 
   return consumers.find((one) => one.profile.name === profile) ?? null;
 }
 
-/** The consumer that Enter alone takes: the installed one, else ollama, else the first. */
-function usualConsumer({ consumers, installed }: Pick<Found, 'consumers' | 'installed'>): Consumer {
-  const named = (name: string | undefined): Consumer | undefined =>
-    consumers.find(({ profile }) => profile.name === name);
-  const chosen = named(installed?.profiles[0]) ?? named('ollama') ?? consumers[0];
-  if (chosen !== undefined) return chosen;
-  throw new VgpuError('no consumer was found', { kind: 'internal', operation: 'choose a consumer' });
-}
-
-/** Null: all that has to be known is known. */
-export function nextQuestion(found: Found, answers: Answers): Question | null {
-  if (chosenConsumer(found, answers) === null) return consumerQuestion(found);
-  if (answers.host === undefined) return answers.typing === true ? addressQuestion() : hostQuestion(found);
-  if (answers.service === undefined) return serviceQuestion(found);
-  return null;
-}
-
-export function decisionOf(found: Found, answers: Answers): Decision | null {
+/** The next question, or the decision when all that has to be known is known. */
+export function next(found: Found, answers: Answers): Question | Decision {
   const consumer = chosenConsumer(found, answers);
   const { host, service } = answers;
-  if (consumer === null || host === undefined || service === undefined) return null;
+  if (consumer === null) return consumerQuestion(found);
+  if (host === undefined) return answers.typing === true ? addressQuestion() : hostQuestion(found);
+  if (service === undefined) return serviceQuestion(found);
   return { profile: consumer.profile, host, service };
 }
 
-function consumerQuestion(found: Found): Question {
+/** Enter alone takes the installed one, else ollama, else the first. */
+function consumerQuestion({ consumers, installed }: Found): Question {
+  const names = consumers.map(({ profile }) => profile.name);
+  const usual = [installed?.profiles[0], 'ollama'].find((name) => names.some((one) => one === name));
   return {
     kind: 'choice',
     id: 'consumer',
     message: 'Which service should use the GPU of the host?',
-    choices: found.consumers.map(({ profile }) => ({
+    choices: consumers.map(({ profile }) => ({
       value: profile.name,
       label: profile.name,
       explanation: profile.unit,
     })),
-    preselected: usualConsumer(found).profile.name,
+    preselected: usual ?? names[0] ?? '',
   };
 }
 

@@ -1,10 +1,10 @@
 /** Facts that only the doctor needs, in addition to those of install. Reads, never writes. */
-import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import { isContainer } from '../../containers/container-unit.js';
 import type { ElfFacts, HostFacts, MachineFacts, ShimBuild } from '../../contracts/facts.js';
 import { kindOf } from '../../contracts/manifest.js';
 import type { LoadedUnit } from '../../contracts/unit.js';
+import { messageOf } from '../../lib/errors.js';
 import { own } from '../../lib/json.js';
 import { storeVersions } from '../../lib/paths.js';
 import type { CommandRunner } from '../../lib/run-command.js';
@@ -19,44 +19,10 @@ import { environmentOf } from '../unit/processes.js';
 import { parseEndpoint, splitHosts } from '../vgpu-host/endpoint.js';
 import type { LoaderEffects } from './ask-loader.js';
 import { type LoaderLook, lookAtLoader } from './loader.js';
-import { type OpenedByPath, type PreloadEntry, readOpenedByPath, readPreload } from './preload.js';
-import { type ExecutableFacts, isSecure, readExecutables } from './process.js';
+import { readOpenedByPath, readPreload } from './preload.js';
+import { isSecure, readExecutables } from './process.js';
 
-interface ConsumerLibrary {
-  readonly path: string;
-  /** Null when it is no ELF file, or may not be read: then `problem` says why. */
-  readonly elf: ElfFacts | null;
-  readonly problem: string | null;
-}
-
-interface ProcessSecurity {
-  readonly pid: number;
-  readonly name: string;
-  readonly executable: string | null;
-  /** AT_SECURE: the loader ignores LD_PRELOAD and LD_LIBRARY_PATH for it. Null: it could not be read. */
-  readonly secure: boolean | null;
-}
-
-export interface CloserLook {
-  readonly consumer: {
-    readonly directories: readonly string[];
-    readonly libraries: readonly ConsumerLibrary[];
-  };
-  readonly security: readonly ProcessSecurity[];
-  readonly executables: readonly ExecutableFacts[];
-  readonly preload: readonly PreloadEntry[];
-  readonly openedByPath: readonly OpenedByPath[];
-  /** In what the store differs from the shim that belongs to this agent; null: no such version is in the store. */
-  readonly storeDamage: readonly string[] | null;
-  readonly loader: LoaderLook;
-  /** The profile's override variables as the first process of the consumer's container has them. */
-  readonly containerEnvironment: Readonly<Record<string, string>>;
-  readonly journald: JournaldLook;
-  /** The state of the host's unix socket, one line; empty when the host answers. */
-  readonly hostSocket: readonly string[];
-  /** The status of vgpu-agent.service by its own account; null: it does not run, or was not understood. */
-  readonly service: { readonly status: ServiceState | null };
-}
+export type CloserLook = Awaited<ReturnType<typeof lookCloser>>;
 
 export interface ServiceState {
   readonly state: string;
@@ -72,11 +38,7 @@ interface LookEffects extends LoaderEffects {
 }
 
 /** A machine without the consumer gives empty lists; nothing is thrown for what may not be read. */
-export async function lookCloser(
-  effects: LookEffects,
-  profile: Profile,
-  facts: MachineFacts,
-): Promise<CloserLook> {
+export async function lookCloser(effects: LookEffects, profile: Profile, facts: MachineFacts) {
   const { contents, runner } = effects;
   const { unit, processes, shim } = facts;
   const inContainer = isContainer(unit);
@@ -98,26 +60,29 @@ export async function lookCloser(
   });
   const { runInUnit } = effects;
   // No program of an image is run outside of its container, its loader neither.
-  const loader = inContainer
+  const loader: LoaderLook = inContainer
     ? { processes: [], problem: null }
     : await lookAtLoader({ root, runner, runInUnit, contents, facts, openers: asking });
-  const security = processes.map(({ pid, name, executable }) => ({
-    pid,
-    name,
-    executable,
-    secure: isSecure(pid),
-  }));
   return {
     consumer,
-    security,
+    security: processes.map(({ pid, name, executable }) => ({
+      pid,
+      name,
+      executable,
+      secure: isSecure(pid),
+    })),
     executables,
     preload,
     openedByPath,
+    /** In what the store differs from the shim that belongs to this agent; null: no such version is in the store. */
     storeDamage: damage,
     loader,
+    /** The profile's override variables as the first process of the consumer's container has them. */
     containerEnvironment: inContainer ? environmentInContainer(processes, profile) : {},
     journald,
+    /** The state of the host's unix socket, one line; empty when the host answers. */
     hostSocket: describeSockets(new Root(effects.root), facts.host),
+    /** The status of vgpu-agent.service by its own account; null: it does not run, or was not understood. */
     service: { status },
   };
 }
@@ -154,7 +119,7 @@ async function readConsumer(
   contents: ContentCache,
   profile: Profile,
   { distribution }: MachineFacts,
-): Promise<CloserLook['consumer']> {
+) {
   const directories = consumerDirectories(root, profile, distribution);
   const files = directories.flatMap((directory) =>
     root
@@ -170,26 +135,22 @@ async function readConsumer(
   };
 }
 
-async function readLibrary(root: Root, contents: ContentCache, file: string): Promise<ConsumerLibrary> {
-  try {
-    const elf = (await contentAt(root, file, contents))?.elf;
-    if (elf?.kind === 'elf') return { path: file, elf: elf.facts, problem: null };
-    return { path: file, elf: null, problem: elf?.reason ?? 'it is not a regular file' };
-  } catch (error) {
-    return { path: file, elf: null, problem: error instanceof Error ? error.message : String(error) };
-  }
+/** `elf` is null when it is no ELF file, or may not be read: then `problem` says why. */
+async function readLibrary(root: Root, contents: ContentCache, file: string) {
+  const read = await contentAt(root, file, contents)
+    .then((content) => content?.elf ?? ({ kind: 'problem', reason: 'it is not a regular file' } as const))
+    .catch((error: unknown) => ({ kind: 'problem', reason: messageOf(error) }) as const);
+  const elf: ElfFacts | null = read.kind === 'elf' ? read.facts : null;
+  const problem: string | null = read.kind === 'elf' ? null : read.reason;
+  return { path: file, elf, problem };
 }
 
-/** LD_LIBRARY_PATH as the main process has it, which UnsetEnvironment= may have taken; of one that is not there, as the unit sets it. */
+/** LD_LIBRARY_PATH as the main process has it, which UnsetEnvironment= may have taken; without one, as the unit sets it. */
 function searchPathOf(unit: LoadedUnit, processes: MachineFacts['processes']): string {
-  const variable = 'LD_LIBRARY_PATH';
-  const first = processes.find(({ namespacePid }) => namespacePid === 1);
-  if (first !== undefined) return first.loaderEnvironment[variable] ?? '';
-  try {
-    return environmentOf(readFileSync(`/proc/${unit.mainPid}/environ`))[variable] ?? '';
-  } catch {
-    return unit.environment[variable] ?? '';
-  }
+  const main = processes.find(({ pid, namespacePid }) => namespacePid === 1 || pid === unit.mainPid);
+  const known =
+    main === undefined || main.unreadable?.includes('environ') ? unit.environment : main.loaderEnvironment;
+  return known['LD_LIBRARY_PATH'] ?? '';
 }
 
 /** A line; empty where the host answers, which needs no explanation, or has no such socket. */
@@ -207,7 +168,7 @@ function describeSocket(root: Root, address: string): readonly string[] {
     if (!stats.isSocket()) return [`${parsed.path} exists, and is not a socket`];
     return [`${parsed.path} is a socket, mode ${octal(permissions(stats))}, owner ${stats.uid}:${stats.gid}`];
   } catch (error) {
-    return [error instanceof Error ? error.message : String(error)];
+    return [messageOf(error)];
   }
 }
 

@@ -1,14 +1,13 @@
 /** Which libcuda and libnvidia-ml the loader takes for each process of the consumer, and for its next start. */
 import { closeSync, readFileSync, readlinkSync } from 'node:fs';
 import path from 'node:path';
-import type { LibraryVendor, MachineFacts } from '../../contracts/facts.js';
+import type { LibraryVendor, MachineFacts, ProcessFacts } from '../../contracts/facts.js';
 import type { LoadedUnit } from '../../contracts/unit.js';
 import { changeableByOthers } from '../../lib/trust/files.js';
 import { descriptorSource, readInterpreter } from '../elf.js';
 import { type ContentCache, contentAt, elfAt } from '../files/content.js';
 import { Root } from '../files/root.js';
 import { canLoad, describeLoadCheck } from '../unit/access.js';
-import { environmentOf } from '../unit/processes.js';
 import {
   type Attempt,
   askLoader,
@@ -83,7 +82,7 @@ export async function lookAtLoader(question: LoaderQuestion): Promise<LoaderLook
   const asked = new Map<string, Promise<readonly LoaderChoice[] | string>>();
   const answers = await Promise.all(
     subjectsOf(question.root, question.facts).map(async (subject) => {
-      const known = asked.get(subject.key) ?? choicesOf(question, subject).catch(String);
+      const known = asked.get(subject.key) ?? choicesOf({ ...question, ...subject }).catch(String);
       asked.set(subject.key, known);
       return { subject, choices: await known };
     }),
@@ -97,11 +96,11 @@ export async function lookAtLoader(question: LoaderQuestion): Promise<LoaderLook
   return { processes, problem };
 }
 
-async function choicesOf(
-  question: LoaderQuestion,
-  subject: Subject,
-): Promise<readonly LoaderChoice[] | string> {
-  const { root, unit, executable } = subject;
+/** A subject, with what is needed to look at it; `root` is the subject's. */
+type Case = LoaderQuestion & Subject;
+
+async function choicesOf(one: Case): Promise<readonly LoaderChoice[] | string> {
+  const { root, unit, executable } = one;
   const interpreter = interpreterOf(root, executable);
   if (interpreter === null) return 'no dynamic loader starts this program';
   // A program names what starts it. Only a loader that root alone could have put there is run.
@@ -109,20 +108,19 @@ async function choicesOf(
   if (changeable !== null) {
     return `it is started by ${interpreter}, and another user than root can change ${changeable}, so it was not run`;
   }
-  if (!(await isGlibc(question, subject, interpreter))) {
+  if (!(await isGlibc(one, interpreter))) {
     return `it is started by ${interpreter}, which is not glibc's loader and cannot show what it chooses`;
   }
   const resolution = root.resolve(executable);
   const program = resolution.kind === 'file' ? resolution.realPath : executable;
-  const starting: Starting = { ...subject, interpreter, program };
-  const ask = (request: LoaderRequest): Promise<LoaderWords | string> =>
-    askLoader(question, starting, request);
+  const starting: Starting = { ...one, interpreter, program };
+  const ask = (request: LoaderRequest) => askLoader(one, starting, request);
 
   const plain = await ask({ open: [], libraryPath: null });
   if (typeof plain === 'string') return plain;
   const choices: LoaderChoice[] = [];
   for (const library of names) {
-    const choice = await judge(question, subject, plain, library, null);
+    const choice = await judge(one, plain, library, null);
     if (choice !== null) choices.push(choice);
   }
   if (plain.objects === null) {
@@ -133,48 +131,42 @@ async function choicesOf(
   const opened = open.length === 0 ? null : await ask({ open, libraryPath: null });
   if (typeof opened === 'string') return opened;
   for (const library of open) {
-    const choice = opened === null ? null : await judge(question, subject, opened, library, null);
+    const choice = opened === null ? null : await judge(one, opened, library, null);
     const none = { outcome: { kind: 'not-found' }, passedOver: [], missing: [] } as const;
     choices.push(choice ?? { library, neededBy: null, ...none });
   }
-  return [...choices, ...(await choicesOfOpeners(question, subject, ask))];
+  return [...choices, ...(await choicesOfOpeners(one, ask))];
 }
 
 /** Another loader (musl's) ignores LD_TRACE_LOADED_OBJECTS and would run the program. */
-async function isGlibc(
-  { contents }: LoaderQuestion,
-  { root }: Subject,
-  interpreter: string,
-): Promise<boolean> {
+async function isGlibc({ root, contents }: Case, interpreter: string): Promise<boolean> {
   const soname = (await elfAt(root, interpreter, contents))?.soname;
   return /^ld(-linux[\w.-]*|64)\.so\.\d+$/.test(soname ?? '');
 }
 
 async function choicesOfOpeners(
-  question: LoaderQuestion,
-  subject: Subject,
+  one: Case,
   ask: (request: LoaderRequest) => Promise<LoaderWords | string>,
 ): Promise<readonly LoaderChoice[]> {
-  const given = subject.secure ? '' : (subject.environment['LD_LIBRARY_PATH'] ?? '');
+  const given = one.secure ? '' : (one.environment['LD_LIBRARY_PATH'] ?? '');
   // The loader would take a blank or a colon for the end of the name.
-  const openers = question.openers.filter((one) => !/[\s:;]/.test(one.path)).slice(0, mostOpeners);
+  const openers = one.openers.filter((opener) => !/[\s:;]/.test(opener.path)).slice(0, mostOpeners);
   const found = await Promise.all(
     openers.map(async (opener) => {
       // A consumer puts the directory of its library and the one above before all others.
       const own = path.dirname(opener.path);
-      const list = [path.dirname(own), own, given].filter((one) => one !== '');
+      const list = [path.dirname(own), own, given].filter((directory) => directory !== '');
       const words = await ask({ open: [opener.path], libraryPath: list.join(':'), bind: true });
       if (typeof words === 'string') return [];
       const needed = names.filter((name) => opener.needed.includes(name));
-      return Promise.all(needed.map((library) => judge(question, subject, words, library, opener.path)));
+      return Promise.all(needed.map((library) => judge(one, words, library, opener.path)));
     }),
   );
-  return found.flat().filter((one) => one !== null);
+  return found.flat().filter((choice) => choice !== null);
 }
 
 async function judge(
-  question: LoaderQuestion,
-  subject: Subject,
+  one: Case,
   words: LoaderWords,
   library: DriverLibrary,
   neededBy: string | null,
@@ -182,37 +174,29 @@ async function judge(
   const search = words.searches.findLast(({ name }) => name === library);
   const attempts = search?.attempts ?? [];
   const last = attempts.at(-1);
-  const found = await listed(question, subject, words, library);
+  const choice = async (
+    outcome: LoaderChoice['outcome'],
+    before: readonly Attempt[],
+    missing: readonly string[] = [],
+  ) => ({ library, neededBy, outcome, passedOver: await passedOver(one, before), missing });
+  const found = await listed(one, words, library);
   if (found !== null) {
-    const by = search === undefined ? namedBy(subject.root, found) : (last?.by ?? 'ld.so.cache');
-    const before = attempts.filter((one) => one.path !== found);
-    const outcome = await foundOutcome(question, subject, found, by);
+    const by = search === undefined ? namedBy(one.root, found) : (last?.by ?? 'ld.so.cache');
     const missing = words.missing
       .filter(({ symbol, file }) => file === neededBy && functions[library].test(symbol))
       .map(({ symbol }) => symbol);
-    return { library, neededBy, outcome, passedOver: await passedOver(question, subject, before), missing };
+    const before = attempts.filter((attempt) => attempt.path !== found);
+    return choice(await foundOutcome(one, found, by), before, missing);
   }
-  const missing: readonly string[] = [];
   if (search === undefined) return null;
-  if (!search.finished && last !== undefined) {
-    const reason = (await whyNot(question, subject, last.path)) ?? words.complaint ?? 'it cannot be loaded';
-    const before = await passedOver(question, subject, attempts.slice(0, -1));
-    return {
-      library,
-      neededBy,
-      outcome: { kind: 'refused', path: last.path, reason },
-      passedOver: before,
-      missing,
-    };
-  }
-  const outcome = { kind: 'not-found' } as const;
-  return { library, neededBy, outcome, passedOver: await passedOver(question, subject, attempts), missing };
+  if (search.finished || last === undefined) return choice({ kind: 'not-found' }, attempts);
+  const reason = (await whyNot(one, last.path)) ?? words.complaint ?? 'it cannot be loaded';
+  return choice({ kind: 'refused', path: last.path, reason }, attempts.slice(0, -1));
 }
 
 /** The path of the object that answers to the name: by what asked for it, or by its SONAME. */
 async function listed(
-  { contents }: LoaderQuestion,
-  { root, directory }: Subject,
+  { root, directory, contents }: Case,
   { objects }: LoaderWords,
   library: DriverLibrary,
 ): Promise<string | null> {
@@ -235,8 +219,7 @@ function namedBy(root: Root, file: string): string {
 }
 
 async function foundOutcome(
-  { contents }: LoaderQuestion,
-  { root }: Subject,
+  { root, contents }: Case,
   found: string,
   by: string,
 ): Promise<LoaderChoice['outcome']> {
@@ -246,14 +229,10 @@ async function foundOutcome(
   return { kind: 'found', path: found, realPath, by, vendor: content?.vendor ?? null };
 }
 
-async function passedOver(
-  question: LoaderQuestion,
-  subject: Subject,
-  attempts: readonly Attempt[],
-): Promise<readonly string[]> {
+async function passedOver(one: Case, attempts: readonly Attempt[]): Promise<readonly string[]> {
   const lines: string[] = [];
   for (const { path: tried, by } of attempts) {
-    const reason = await whyNot(question, subject, tried);
+    const reason = await whyNot(one, tried);
     if (reason !== null) lines.push(`tried ${tried} (${by}): ${reason}`);
   }
   return lines;
@@ -261,8 +240,7 @@ async function passedOver(
 
 /** Why a file that is there was not taken; null: nothing is there, or nothing is wrong with it. */
 async function whyNot(
-  { runner, contents, facts }: LoaderQuestion,
-  { root, directory }: Subject,
+  { root, directory, runner, contents, facts }: Case,
   tried: string,
 ): Promise<string | null> {
   const file = path.resolve(directory, tried);
@@ -304,16 +282,13 @@ interface Subject extends Omit<Starting, 'interpreter' | 'program'> {
   readonly key: string;
 }
 
-const loaderVariables = ['LD_LIBRARY_PATH', 'LD_PRELOAD'];
 /** A service may have thousands of processes; the first ones are the oldest. */
 const mostProcesses = 16;
 
 function subjectsOf(root: Root, facts: MachineFacts): readonly Subject[] {
   const { unit, processes } = facts;
   if (unit.kind !== 'loaded') return [];
-  const live = processes
-    .slice(0, mostProcesses)
-    .map(({ pid, name, executable }) => liveProcess(facts, unit, pid, name, executable));
+  const live = processes.slice(0, mostProcesses).map((one) => liveProcess(facts, unit, one));
   return [...live, nextStart(root, facts, unit)].filter((one) => one !== null);
 }
 
@@ -342,11 +317,9 @@ function nextStart(root: Root, facts: MachineFacts, unit: LoadedUnit): Subject |
 function liveProcess(
   { serviceUser }: MachineFacts,
   unit: LoadedUnit,
-  pid: number,
-  name: string,
-  executable: string | null,
+  { pid, name, executable, loaderEnvironment, unreadable = [] }: ProcessFacts,
 ): Subject | null {
-  if (executable === null) return null;
+  if (executable === null || unreadable.includes('environ')) return null;
   try {
     const proc = `/proc/${pid}`;
     if (unit.mainPid !== 0 && mountsOf(pid) !== mountsOf(unit.mainPid)) return null;
@@ -356,12 +329,7 @@ function liveProcess(
     const groups = /^Groups:\t(.*)$/m.exec(status)?.[1]?.trim().split(/\s+/).filter(Boolean).map(Number);
     const secure = isSecure(pid);
     if (!Number.isInteger(uid) || !Number.isInteger(gid) || secure === null) return null;
-    const started = environmentOf(readFileSync(`${proc}/environ`));
-    const environment = secure
-      ? {}
-      : Object.fromEntries(
-          Object.entries(started).filter(([variable]) => loaderVariables.includes(variable)),
-        );
+    const environment = secure ? {} : loaderEnvironment;
     const directory = readlinkSync(`${proc}/cwd`);
     const user = uid === serviceUser?.uid ? null : { uid, gid, groups: groups ?? [] };
     return {

@@ -1,6 +1,6 @@
+/** Finds the shim and the host for one command of the calling user. Reads, never writes; needs no root. */
 import { constants } from 'node:fs';
 import path from 'node:path';
-import type { HostFacts } from '../../contracts/facts.js';
 import { VgpuError } from '../../lib/errors.js';
 import { own } from '../../lib/json.js';
 import { defaultSocket, guestConf, may, storeCurrent } from '../../lib/paths.js';
@@ -13,19 +13,7 @@ import { askProbe, describeFailure } from '../vgpu-host/probe.js';
 import { simulatedCompilers } from './simulated-compilers.js';
 import { defaultShimDirectory, shimFiles } from './store.js';
 
-export interface Borrowed {
-  /** The libraries that the command gets: the installed ones, else those beside the agent. */
-  readonly libraries: string;
-  readonly endpoint: string;
-  readonly from: HostFacts['from'];
-  readonly device: string;
-  readonly simulated: boolean;
-  readonly environment: Readonly<Record<string, string>>;
-}
-
-// Finds the shim and the host for one command of the calling user. Reads, never writes; needs no root.
-
-export interface BorrowQuestion {
+interface BorrowQuestion {
   readonly endpoint: string | null;
   /** The caller's environment: `VGPU_HOST` counts, and the loader's variables are kept behind ours. */
   readonly environment: Readonly<Record<string, string | undefined>>;
@@ -38,7 +26,7 @@ const operation = 'run a command with the GPU';
 const maxConfBytes = 64 * 1024;
 
 /** Throws a VgpuError: `failed` without libraries that the caller can read, `refused` where no host answers. */
-export async function borrowShim(runner: CommandRunner, question: BorrowQuestion): Promise<Borrowed> {
+export async function borrowShim(runner: CommandRunner, question: BorrowQuestion) {
   const { environment, profile } = question;
   const libraries = libraryDirectory(question.directories ?? [storeCurrent, defaultShimDirectory()]);
   const root = new Root('/');
@@ -60,6 +48,7 @@ export async function borrowShim(runner: CommandRunner, question: BorrowQuestion
   const [device] = report.devices;
   if (!report.ok || device === undefined) throw noHost(endpoint, describeFailure(report));
   return {
+    /** The libraries that the command gets: the installed ones, else those beside the agent. */
     libraries,
     endpoint,
     from,

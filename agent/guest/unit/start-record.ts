@@ -60,12 +60,7 @@ export async function placeAfterRestart(
   return (await placeOfStart(unit, async () => [], processes)) ?? before.outputFile;
 }
 
-interface StartNote {
-  readonly identity: string;
-  readonly size: number;
-}
-
-export function parseNote(message: string): StartNote | null {
+export function parseNote(message: string) {
   const match = /^vgpu-agent: the log of this start is (\d+:\d+), after (\d+) bytes$/.exec(message);
   if (match === null) return null;
   const [, found = '', size = ''] = match;

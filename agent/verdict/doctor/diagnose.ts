@@ -1,5 +1,5 @@
 /** Facts to findings, in the order of causes. Pure. */
-import { ExitCode, messageOf } from '../../lib/errors.js';
+import { messageOf } from '../../lib/errors.js';
 import { device, deviceMemory, loadedModels, readiness, refusedKernels } from './checks/device.js';
 import { driverVersion, guestConf, host, sharedMemory, versions } from './checks/host.js';
 import {
@@ -48,19 +48,6 @@ function examine(check: Check, facts: DoctorFacts): CheckResult['finding'] {
 
 export function isHealthy({ broken, verdict }: Diagnosis): boolean {
   return verdict.mode === 'gpu' && broken.length === 0;
-}
-
-export function exitCodeOf(diagnosis: Diagnosis): ExitCode {
-  if (isHealthy(diagnosis)) return ExitCode.done;
-  switch (diagnosis.verdict.mode) {
-    case 'cpu':
-      return ExitCode.cpu;
-    case 'undetermined':
-      return ExitCode.undetermined;
-    case 'gpu':
-    case 'degraded':
-      return ExitCode.degraded;
-  }
 }
 
 // All checks, causes before effects. The first broken check is the reason.

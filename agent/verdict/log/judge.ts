@@ -45,11 +45,6 @@ const endOfProcess =
   /: (?:Main process exited|Deactivated successfully|Succeeded|Failed with result|Scheduled restart job|Consumed )|^(?:Stopped|Stopping|Failed to start) /;
 const beginOfProcess = /^(?:Started|Starting) /;
 
-/** A judge for one log of `profile`'s consumer. Memory is bounded whatever is pushed. */
-export function createLogJudge(profile: Profile): LogJudge {
-  return logJudges(profile)();
-}
-
 /**
  * Judges a log of any length in bounded memory. Rejects with the stream's error. `begin` receives a function that returns
  * the findings so far, for a long stream.
@@ -59,13 +54,13 @@ export async function explainLog(
   stream: AsyncIterable<Buffer | string>,
   begin: (soFar: () => LogFindings) => void = () => {},
 ): Promise<LogFindings> {
-  const judge = createLogJudge(profile);
+  const judge = logJudges(profile)();
   begin(() => judge.findings());
   for await (const entry of readEntries(stream)) judge.push(entry);
   return judge.findings();
 }
 
-/** Makes judges for several logs; compiles the grammar once, because that takes milliseconds. */
+/** Makes judges for several logs; compiles the grammar once, because that takes milliseconds. Each judge's memory is bounded. */
 export function logJudges(profile: Profile): () => LogJudge {
   const grammar = compileGrammar(profile.log);
   return () => judgeWith(profile, grammar);

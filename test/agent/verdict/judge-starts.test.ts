@@ -4,7 +4,7 @@ import { test } from 'node:test';
 import type { DeviceRule, LogGrammar, Profile, ReasonRule } from '../../../agent/profile/types.js';
 import type { LogEntry } from '../../../agent/verdict/log/entry.js';
 import type { LogFindings } from '../../../agent/verdict/log/findings.js';
-import { createLogJudge } from '../../../agent/verdict/log/judge.js';
+import { logJudges } from '../../../agent/verdict/log/judge.js';
 import { judgeLog, llamaServer, plainEntry } from './support.js';
 
 const fromGroups: DeviceRule = {
@@ -69,7 +69,7 @@ const texts = ({ evidence }: LogFindings): readonly string[] => evidence.map(({ 
 
 /** How the judge sees lines with what is known of where they are from. */
 function seen(profile: Profile, ...entries: readonly Partial<LogEntry>[]): readonly [string, number] {
-  const judge = createLogJudge(profile);
+  const judge = logJudges(profile)();
   for (const entry of entries) judge.push({ ...plainEntry('', 'x'), ...entry });
   const { mode, starts } = judge.findings();
   return [mode, starts];
@@ -125,7 +125,7 @@ test('a line that begins a start does so after what belongs to its end', () => {
   assert.deepEqual(texts(judged('starts', 'config', gpu)), [gpu], 'two marks of one start');
   assert.deepEqual(texts(judged(gpu, 'config')), [gpu], 'not the first line of one');
   assert.deepEqual(texts(judged(gpu, 'starts')), [], 'its first line');
-  const judge = createLogJudge(alone);
+  const judge = logJudges(alone)();
   judge.push({ ...plainEntry(gpu, 'x'), truncated: true });
   judge.push(plainEntry('starts', 'x'));
   assert.deepEqual(texts(judge.findings()), [], 'also after a device that was not counted');
@@ -156,7 +156,7 @@ test('the newest twelve of the lines that do not count are kept', () => {
   const late = Array.from({ length: 15 }, (_, index) => `GPU n${index}`);
   const cut = (kept: readonly string[]): readonly string[] => kept.map((text) => text.slice(-7).trim());
   assert.deepEqual(cut(texts(judged('over', ...late))), cut(late.slice(3)));
-  const judge = createLogJudge(alone);
+  const judge = logJudges(alone)();
   for (const text of late) judge.push({ ...plainEntry(text, 'x'), truncated: true });
   assert.deepEqual(cut(texts(judge.findings())), cut(late.slice(3)));
 });
@@ -171,7 +171,7 @@ test('64 devices and twelve reasons are kept', () => {
 test('a line that gives two reasons is quoted once; the same words elsewhere are another line', () => {
   assert.deepEqual(texts(judged('why')), ['why']);
   assert.deepEqual(texts(judged('why', 'why')), ['why', 'why']);
-  const judge = createLogJudge(alone);
+  const judge = logJudges(alone)();
   for (const text of ['why one', 'why two']) judge.push(plainEntry(text, 'the same place'));
   assert.deepEqual(texts(judge.findings()), ['why one', 'why two']);
 });

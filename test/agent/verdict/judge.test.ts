@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { createLogJudge } from '../../../agent/verdict/log/judge.js';
+import { logJudges } from '../../../agent/verdict/log/judge.js';
 import { fixtureText, judgeLog, llamaServer, ollama, plainEntry } from './support.js';
 
 const head = (version: string): string =>
@@ -188,7 +188,7 @@ test('an announcement that is cut short or doubled does not count', () => {
     const findings = judgeLog(ollama, [head('0.32.9'), bad]);
     assert.equal(findings.mode, 'undetermined', bad);
   }
-  const judge = createLogJudge(ollama);
+  const judge = logJudges(ollama)();
   judge.push({ ...plainEntry(gpu, 'line 1'), truncated: true });
   assert.equal(judge.findings().mode, 'undetermined');
   assert.match(judge.findings().evidence[0]?.text ?? '', /^not counted, the line is truncated/);
@@ -306,7 +306,7 @@ for (const [text, hint] of hintLines) {
 }
 
 test('the state tells when no more is to come', () => {
-  const judge = createLogJudge(ollama);
+  const judge = logJudges(ollama)();
   const states = [config, head('0.32.9'), gpu, 'msg="vram-based default context" total_vram="79.2 GiB"'].map(
     (text) => judge.push(plainEntry(text, 'x')),
   );
@@ -315,7 +315,7 @@ test('the state tells when no more is to come', () => {
 });
 
 test("another invocation's lines begin a new start", () => {
-  const judge = createLogJudge(ollama);
+  const judge = logJudges(ollama)();
   judge.push({ ...plainEntry(gpu, '1'), invocationId: 'a'.repeat(32) });
   judge.push({ ...plainEntry(cpu, '2'), invocationId: 'b'.repeat(32) });
   judge.push({ ...plainEntry(gpu, '3'), invocationId: 'b'.repeat(32) });
@@ -324,7 +324,7 @@ test("another invocation's lines begin a new start", () => {
 
 test("systemd's word that the process ended makes its lines old", () => {
   const manager = (text: string) => ({ ...plainEntry(text, 'x'), speaker: 'manager' as const });
-  const judge = createLogJudge(ollama);
+  const judge = logJudges(ollama)();
   for (const text of [config, head('0.32.9'), gpu]) judge.push(plainEntry(text, 'x'));
   judge.push(manager('ollama.service: Main process exited, code=killed, status=9/KILL'));
   // The start is over, but nothing newer is there yet: it is still the last one.
@@ -334,14 +334,14 @@ test("systemd's word that the process ended makes its lines old", () => {
 });
 
 test('"Started" that the journal sorts late does not wipe its own start', () => {
-  const judge = createLogJudge(ollama);
+  const judge = logJudges(ollama)();
   for (const text of [config, head('0.32.9'), gpu]) judge.push(plainEntry(text, 'x'));
   judge.push({ ...plainEntry('Started ollama.service - Ollama Service.', 'x'), speaker: 'manager' });
   assert.equal(judge.findings().mode, 'gpu');
 });
 
 test('millions of announcements do not fill the memory', () => {
-  const judge = createLogJudge(ollama);
+  const judge = logJudges(ollama)();
   const bad = gpu.slice(0, -3);
   for (let round = 0; round < 20_000; round += 1)
     judge.push(plainEntry(round % 2 === 0 ? gpu : bad, `line ${round}`));

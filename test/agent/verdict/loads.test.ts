@@ -5,7 +5,7 @@ import path from 'node:path';
 import { test } from 'node:test';
 import { packageRoot } from '../../../agent/lib/paths.js';
 import type { LoadRule } from '../../../agent/profile/types.js';
-import { createLogJudge } from '../../../agent/verdict/log/judge.js';
+import { logJudges } from '../../../agent/verdict/log/judge.js';
 import {
   afterLine,
   type LoadFindings,
@@ -108,7 +108,7 @@ test("the Ollama engine's own words, and those of older servers, are read", () =
 });
 
 test('a line that was cut short places nothing', () => {
-  const judge = createLogJudge(ollama);
+  const judge = logJudges(ollama)();
   for (const [text, truncated] of [
     [device, false],
     [failed, true],

@@ -10,7 +10,7 @@ import { loadProfile } from '../../../agent/profile/load.js';
 import type { Profile } from '../../../agent/profile/types.js';
 import type { LogEntry } from '../../../agent/verdict/log/entry.js';
 import type { LogFindings } from '../../../agent/verdict/log/findings.js';
-import { createLogJudge } from '../../../agent/verdict/log/judge.js';
+import { logJudges } from '../../../agent/verdict/log/judge.js';
 import type { Observation } from '../../../agent/verdict/observation.js';
 
 export const places = {
@@ -29,7 +29,7 @@ export function plainEntry(text: string, source: string): LogEntry {
 
 /** Judges whole lines at once. */
 export function judgeLog(profile: Profile, lines: readonly string[]): LogFindings {
-  const judge = createLogJudge(profile);
+  const judge = logJudges(profile)();
   for (const [index, line] of lines.entries()) judge.push(plainEntry(line, `line ${index + 1}`));
   return judge.findings();
 }

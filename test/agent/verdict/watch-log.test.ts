@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import type { JournalReader } from '../../../agent/systemd/types.js';
 import type { ConfirmEffects, ConfirmOptions } from '../../../agent/verdict/observation.js';
-import { type LogWatch, watchLog } from '../../../agent/verdict/watch-log.js';
+import { watchLog } from '../../../agent/verdict/watch-log.js';
 import { FakeClock, FakeJournal, firstStart, secondStart } from './stage.js';
 import { fixtureText, ollama } from './support.js';
 
@@ -32,7 +32,7 @@ class Scene {
     },
   };
 
-  watch(changes: Partial<ConfirmOptions> = {}, invocationId: string | null = firstStart): LogWatch {
+  watch(changes: Partial<ConfirmOptions> = {}, invocationId: string | null = firstStart) {
     const options = { profile: ollama, cursor: null, outputFile: null, ...changes };
     const effects: Pick<ConfirmEffects, 'journal' | 'followFile' | 'containerLogs' | 'clock'> = {
       journal: this.reader,
@@ -54,7 +54,7 @@ class Scene {
     return this.clock.run(this.clock.sleep(milliseconds, this.closing.signal));
   }
 
-  async close(watch: LogWatch): Promise<void> {
+  async close(watch: ReturnType<typeof watchLog>): Promise<void> {
     this.closing.abort();
     await this.clock.run(watch.done);
   }

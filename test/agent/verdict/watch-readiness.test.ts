@@ -4,7 +4,7 @@ import { test } from 'node:test';
 import type { UnitFacts } from '../../../agent/contracts/unit.js';
 import type { Profile } from '../../../agent/profile/types.js';
 import type { Clock, HttpAnswer } from '../../../agent/verdict/observation.js';
-import { type ReadinessWatch, watchReadiness } from '../../../agent/verdict/watch-readiness.js';
+import { watchReadiness } from '../../../agent/verdict/watch-readiness.js';
 import { FakeClock, ready, refused } from './stage.js';
 import { ollama, openSandbox, unit } from './support.js';
 
@@ -21,7 +21,7 @@ class Scene {
   /** How long the consumer takes to answer. */
   takesMs = 0;
 
-  watch(profile: Profile = ollama): ReadinessWatch {
+  watch(profile: Profile = ollama) {
     const effects = {
       clock: this.clock,
       get: async (url: string, _limit: number, signal: AbortSignal) => {

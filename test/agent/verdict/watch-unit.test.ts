@@ -2,9 +2,11 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import type { LoadedUnit, UnitFacts } from '../../../agent/contracts/unit.js';
-import { type UnitWatch, watchUnit } from '../../../agent/verdict/watch-unit.js';
+import { watchUnit } from '../../../agent/verdict/watch-unit.js';
 import { FakeClock, firstStart, secondStart } from './stage.js';
 import { unit } from './support.js';
+
+type UnitWatch = ReturnType<typeof watchUnit>;
 
 const everyMs = 250;
 

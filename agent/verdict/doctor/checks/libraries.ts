@@ -258,11 +258,6 @@ export const symbols: Check = {
   },
 };
 
-interface Binary {
-  readonly path: string;
-  readonly elf: ElfFacts;
-}
-
 /** Programs and libraries that name a driver in a way which no preload and no search path changes. */
 export const directLinking: Check = {
   id: 'direct-linking',
@@ -271,7 +266,8 @@ export const directLinking: Check = {
     "DT_NEEDED of the service's programs and own libraries; a preloaded shim is found by its SONAME, with RTLD_DEEPBIND too",
   explains: ['shim-not-loaded', 'foreign-library-loaded'],
   examine(facts) {
-    const binaries = binariesOf(facts);
+    const { executables, consumer } = facts.look;
+    const binaries = binariesOf([...executables, ...consumer.libraries]);
     if (binaries.length === 0) return notApplicable('none of its programs and libraries could be read');
     const asking = binaries.flatMap(({ path: file, elf }) =>
       elf.needed
@@ -298,17 +294,14 @@ export const directLinking: Check = {
   },
 };
 
-function binariesOf({ look }: DoctorFacts): readonly Binary[] {
-  return [...look.executables, ...look.consumer.libraries].flatMap(({ path: file, elf }) =>
-    elf === null ? [] : [{ path: file, elf }],
-  );
+function binariesOf(all: readonly { readonly path: string; readonly elf: ElfFacts | null }[]) {
+  return all.flatMap(({ path: file, elf }) => (elf === null ? [] : [{ path: file, elf }]));
 }
 
 /** The one program of the service when it is static; where it has dynamic ones too, those do the work. */
 function staticMain({ look }: DoctorFacts): string | null {
-  const known = look.executables.flatMap(({ path: file, elf }) => (elf === null ? [] : [{ file, elf }]));
-  const isStatic = known.length > 0 && known.every(({ elf }) => elf.needed.length === 0);
-  return isStatic ? (known[0]?.file ?? null) : null;
+  const known = binariesOf(look.executables);
+  return known.every(({ elf }) => elf.needed.length === 0) ? (known[0]?.path ?? null) : null;
 }
 
 export const opensByPath: Check = {

@@ -54,14 +54,7 @@ interface Traced {
   readonly bypassed: Set<string>;
 }
 
-export interface ReadTrace {
-  /** By their number, in the order of their first lines. */
-  readonly processes: ReadonlyMap<number, Traced>;
-  readonly more: number;
-  readonly lines: number;
-  /** Lines that the tracer did not write in this form: truncated by a full disk, or written by another program. */
-  readonly strange: number;
-}
+type ReadTrace = ReturnType<typeof readTrace>;
 
 const longestLine = 2048;
 /** A service has about ten. */
@@ -70,7 +63,11 @@ const mostProcesses = 500;
 const mostNames = 100;
 const mostSymbols = 5_000;
 
-export function readTrace(text: string): ReadTrace {
+/**
+ * `processes` by their number, in the order of their first lines; `strange` counts lines that the tracer did not write
+ * in this form: truncated by a full disk, or written by another program.
+ */
+export function readTrace(text: string) {
   const processes = new Map<number, Traced>();
   const more = new Set<number>();
   let lines = 0;

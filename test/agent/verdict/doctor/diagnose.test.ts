@@ -1,9 +1,10 @@
 // From findings to a diagnosis: which comes first, what a check that throws does, and the exit status.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
+import { exitCodeOf } from '../../../../agent/cli/commands/doctor.js';
 import type { Reason } from '../../../../agent/contracts/verdict.js';
 import { ExitCode } from '../../../../agent/lib/errors.js';
-import { checks, diagnose, exitCodeOf, isHealthy } from '../../../../agent/verdict/doctor/diagnose.js';
+import { checks, diagnose, isHealthy } from '../../../../agent/verdict/doctor/diagnose.js';
 import { broken, byHand, type Check, ok } from '../../../../agent/verdict/doctor/finding.js';
 import { linkTo } from '../../install/plan/support.js';
 import { doctorFacts } from './support.js';

@@ -122,6 +122,8 @@ export interface Refusal {
   readonly remedy: string;
 }
 
+export type ReadyPlan = Extract<Plan, { kind: 'ready' }>;
+
 export type Plan =
   | { readonly kind: 'refused'; readonly refusals: readonly Refusal[]; readonly warnings: readonly Warning[] }
   | {

@@ -8,7 +8,7 @@
  */
 import { type Emit, note } from '../../contracts/events.js';
 import type { Manifest, OwnedItem } from '../../contracts/manifest.js';
-import type { Change, Plan } from '../../contracts/plan.js';
+import type { Change, ReadyPlan } from '../../contracts/plan.js';
 import { stopIfAsked, VgpuError } from '../../lib/errors.js';
 import { agentUnit, agentUnitFile, hostd } from '../../lib/paths.js';
 import { plural } from '../../lib/text.js';
@@ -30,8 +30,6 @@ import { appendRecord, readTransaction, type StepRecord, secureLog, type Transac
 import { closeTransaction, sweepStore, tidyState } from './release.js';
 import { OpenTransaction } from './transaction.js';
 import { undoSteps } from './undo.js';
-
-export type ReadyPlan = Extract<Plan, { kind: 'ready' }>;
 
 /**
  * Carries out every change of the plan, in order. Emits the phases `apply`, `restart` and `rollback`, and

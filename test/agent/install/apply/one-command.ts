@@ -1,6 +1,8 @@
 /** A process that installs or uninstalls on a world's tree with the real disk: to be killed for real. */
+
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
-import { apply, type ReadyPlan, recover } from '../../../../agent/install/apply/apply.js';
+import type { ReadyPlan } from '../../../../agent/contracts/plan.js';
+import { apply, recover } from '../../../../agent/install/apply/apply.js';
 import { nodeDisk } from '../../../../agent/install/apply/disk.js';
 import type { ApplyEffects } from '../../../../agent/install/apply/effects.js';
 import { spawnRunner } from '../../../../agent/lib/run-command.js';

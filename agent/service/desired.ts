@@ -50,39 +50,16 @@ function desiredOf(
   manifest: Manifest | null,
   profileOf: (name: string) => Profile,
 ): Desired {
-  const installed = manifest?.consumers ?? [];
-  if (config.consumers !== 'installed') {
-    const named = config.consumers.map((one) => {
-      const profile = profileOf(one.profile);
-      return forUnit(profile, one.unit ?? profile.unit);
-    });
-    return made(config, true, named, profileOf, []);
-  }
-  // Report a bad name immediately, even if it is not needed now.
-  const first = config.first === null ? null : profileOf(config.first);
-  if (installed.length === 0)
-    return made(config, first !== null, first === null ? [] : [first], profileOf, []);
-  const read = installed.map((one) => readable(one, profileOf));
-  const consumers = read.filter((one) => typeof one !== 'string');
-  return made(
-    config,
-    first !== null,
-    consumers,
-    profileOf,
-    read.filter((one) => typeof one === 'string'),
-  );
-}
-
-function made(
-  config: AgentConfig,
-  declared: boolean,
-  [first, ...others]: readonly Profile[],
-  profileOf: (name: string) => Profile,
-  unreadable: readonly string[],
-): Desired {
-  const consumers: Desired['consumers'] =
-    first === undefined ? [profileOf(usualProfile)] : [first, ...others];
-  return { config, declared: declared && first !== undefined, consumers, unreadable };
+  const declared = config.consumers !== 'installed';
+  const read = declared
+    ? config.consumers.map(({ profile: name, unit }) => {
+        const profile = profileOf(name);
+        return forUnit(profile, unit ?? profile.unit);
+      })
+    : (manifest?.consumers ?? []).map((one) => readable(one, profileOf));
+  const [first = profileOf(usualProfile), ...others] = read.filter((one) => typeof one !== 'string');
+  const unreadable = read.filter((one) => typeof one === 'string');
+  return { config, declared, consumers: [first, ...others], unreadable };
 }
 
 function readable({ profile, unit }: Consumer, profileOf: (name: string) => Profile): Profile | string {

@@ -62,7 +62,7 @@ export async function apply(
 export async function recover(effects: ApplyEffects, emit: Emit): Promise<Recovery> {
   const { disk } = effects;
   const transaction = await readTransaction(disk);
-  if (transaction === null || transaction === 'torn') {
+  if (transaction === null) {
     await closeTransaction(disk);
     return { kind: 'nothing' };
   }
@@ -85,7 +85,7 @@ export async function rollback(
   unit: string | null,
 ): Promise<RestartOutcome> {
   const transaction = await readTransaction(effects.disk);
-  if (transaction === null || transaction === 'torn' || transaction.state !== 'committed') {
+  if (transaction?.state !== 'committed') {
     throw new VgpuError('there is nothing to roll back: no undo log was kept', {
       kind: 'internal',
       operation: 'roll back',
@@ -101,12 +101,8 @@ export async function rollback(
   if (transaction.steps.some((step) => step.type === 'path' && step.path === agentUnitFile)) {
     // The service runs with files that were removed: stop it, or restart it with its former unit.
     const before = (await effects.disk.inspect(agentUnitFile)).kind;
-    const { manager, restartTimeoutMs } = effects;
-    const job =
-      before === 'absent'
-        ? manager.stop?.(agentUnit, restartTimeoutMs)
-        : manager.restart(agentUnit, restartTimeoutMs);
-    await job?.catch(() => {});
+    const action = before === 'absent' ? 'stop' : 'restart';
+    await effects.manager[action](agentUnit, effects.restartTimeoutMs).catch(() => {});
   }
   return unit === null ? { kind: 'not-planned' } : restartNow(unit, effects);
 }
@@ -114,7 +110,7 @@ export async function rollback(
 /** Forgets the undo log that `keepUndo` kept, and deletes what only it needed. Does nothing when there is none. */
 export async function settle(effects: ApplyEffects, emit: Emit): Promise<void> {
   const transaction = await readTransaction(effects.disk);
-  if (transaction === null || transaction === 'torn') {
+  if (transaction === null) {
     await tidyState(effects.disk);
     return;
   }
@@ -128,7 +124,7 @@ async function commitChanges(
   options: ApplyOptions,
 ): Promise<void> {
   const { disk } = effects;
-  if ((await readTransaction(disk)) !== null) {
+  if ((await disk.inspect(disk.state.transaction)).kind !== 'absent') {
     throw new VgpuError('an earlier run was interrupted and has not been cleaned up', {
       kind: 'refused',
       operation: 'apply the plan',
@@ -170,8 +166,7 @@ async function commitChanges(
 /** The commit was the record that failed, and it may be on the disk: see records.ts. */
 async function mayBeCommitted(disk: Disk): Promise<boolean> {
   try {
-    const transaction = await readTransaction(disk);
-    return transaction !== null && transaction !== 'torn' && transaction.state === 'committed';
+    return (await readTransaction(disk))?.state === 'committed';
   } catch {
     return true;
   }
@@ -291,7 +286,7 @@ async function serviceAction(
     await manager.reload();
     return;
   }
-  const result = (await manager[action]?.(unit, restartTimeoutMs)) ?? 'skipped';
+  const result = await manager[action](unit, restartTimeoutMs);
   if (result !== 'done') throw new Error(`the job ended with ${result}`);
 }
 
@@ -334,7 +329,7 @@ export async function takeTrialBack(
   const { disk } = effects;
   await recover(effects, emit);
   const trial = await readTransaction(disk, disk.state.trial);
-  if (trial === null || trial === 'torn') return null;
+  if (trial === null) return null;
   if (!(await isManifestOf(disk, trial))) {
     await endTrial(effects, emit);
     return null;

@@ -151,9 +151,10 @@ export async function tidyState(disk: Disk): Promise<void> {
   const manifest = await readManifest(disk);
   const needed = neededBackups(manifest);
   const trial = await readTransaction(disk, state.trial);
-  const kept = trial === null || trial === 'torn' ? null : `${trial.begin.id}-`;
   const names = await disk.list(state.backups);
-  const unused = names.filter((name) => !needed.has(name) && !(kept !== null && name.startsWith(kept)));
+  const unused = names.filter(
+    (name) => !needed.has(name) && !(trial !== null && name.startsWith(`${trial.begin.id}-`)),
+  );
   for (const name of unused) await clear(disk, path.join(state.backups, name));
   if (unused.length > 0) await disk.syncDirectory(state.backups);
   if (manifest !== null) return;

@@ -7,6 +7,7 @@ import { nodeDisk } from '../../../../agent/install/apply/disk.js';
 import type { ApplyEffects } from '../../../../agent/install/apply/effects.js';
 import { spawnRunner } from '../../../../agent/lib/run-command.js';
 
+const done = async (): Promise<string> => 'done';
 const [root = '', command = '', planFile = ''] = process.argv.slice(2);
 if (!existsSync(root) || readdirSync(root).length === 0) throw new Error(`no tree at ${root}`);
 
@@ -22,7 +23,7 @@ const effects: ApplyEffects = {
       throw new Error(`nobody should run ${file}`);
     },
   },
-  manager: { reload: async () => {}, restart: async () => 'done' },
+  manager: { reload: async () => {}, restart: done, start: done, stop: done },
   readSource: async (file) => readFileSync(file),
   mappedUnder: async () => new Set(),
   loadProblem: async () => null,

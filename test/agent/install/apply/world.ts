@@ -177,6 +177,8 @@ export class World {
           this.#restart();
           return job;
         },
+        start: async () => 'skipped',
+        stop: async () => 'skipped',
       },
       readSource: async (file) => readFileSync(file),
       mappedUnder: async (directory) => {
@@ -436,7 +438,6 @@ export const quietUnit: LoadedUnit = {
   standardOutput: 'journal',
   standardError: 'journal',
   sandbox: openSandbox,
-  unitFileState: 'enabled',
 };
 
 function cloneTree(from: string, to: string): void {

@@ -83,16 +83,9 @@ interface DeclaredEffects {
   readonly record: Record;
 }
 
-export interface Declared {
-  readonly now: Desired;
-  /** Reads agent.json again. If it is refused, throws a VgpuError (`profile`) and keeps the settings. */
-  reload(): Promise<void>;
-  isChanged(): boolean;
-  /** True: the manifest names other consumers than before, and `now` is updated. */
-  follow(manifest: Manifest | null): boolean;
-}
+export type Declared = Awaited<ReturnType<typeof declare>>;
 
-export async function declare(effects: DeclaredEffects): Promise<Declared> {
+export async function declare(effects: DeclaredEffects) {
   const { board, record, profileOf } = effects;
   const load = (manifest: Manifest | null) => loadDesired(effects.text, manifest, effects.read, profileOf);
   const refuse = (problem: string, does: string): void => {
@@ -116,10 +109,11 @@ export async function declare(effects: DeclaredEffects): Promise<Declared> {
   inForce(now);
 
   return {
-    get now() {
+    get now(): Desired {
       return now;
     },
-    async reload() {
+    /** Reads agent.json again. If it is refused, throws a VgpuError (`profile`) and keeps the settings. */
+    async reload(): Promise<void> {
       mark = markOf(effects.text);
       const loaded = load(await effects.manifest());
       if (loaded.kind === 'refused') {
@@ -130,8 +124,9 @@ export async function declare(effects: DeclaredEffects): Promise<Declared> {
       inForce(loaded.desired);
       record.write({ kind: 'configLoaded', profile: null, unit: null, text: 'configuration loaded' });
     },
-    isChanged: () => markOf(effects.text) !== mark,
-    follow(changed) {
+    isChanged: (): boolean => markOf(effects.text) !== mark,
+    /** True: the manifest names other consumers than before, and `now` is updated. */
+    follow(changed: Manifest | null): boolean {
       const consumers = consumersOf(changed);
       if (consumers === followed) return false;
       followed = consumers;

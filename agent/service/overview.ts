@@ -1,21 +1,11 @@
 /** The state of the service from all consumers: the worst one counts. Pure. */
 import type { HostAnswer } from '../contracts/facts.js';
-import type { Mode, Verdict } from '../contracts/verdict.js';
+import type { Mode } from '../contracts/verdict.js';
 import type { ConsumerView, StatusView } from '../contracts/views.js';
 import { allInOne } from '../install/pipeline/status-view.js';
-import type { ConsumerState, Counters, Due, HostState, Phase, Snapshot } from './board.js';
+import type { ConsumerState, Counters, HostState, Phase, Snapshot } from './board.js';
 
-export interface Overview {
-  readonly profile: string;
-  readonly unit: string;
-  readonly phase: Phase;
-  readonly problem: string | null;
-  readonly verdict: Verdict | null;
-  readonly view: StatusView | null;
-  readonly drift: StatusView['drift'];
-  readonly pendingRestart: Due | null;
-  readonly counters: Counters;
-}
+export type Overview = ReturnType<typeof overview>;
 
 /** The worst first. */
 export const phases: readonly Phase[] = [
@@ -29,7 +19,7 @@ export const phases: readonly Phase[] = [
 ];
 const modes: readonly Mode[] = ['cpu', 'degraded', 'undetermined', 'gpu'];
 
-export function overview({ consumers }: Snapshot): Overview {
+export function overview({ consumers }: Snapshot) {
   const [first] = consumers;
   const several = consumers.length > 1;
   const verdicts = consumers.map((one) => one.verdict).filter((one) => one !== null);

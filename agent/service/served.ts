@@ -2,12 +2,11 @@
 
 import { dockerLogs } from '../containers/docker.js';
 import type { MachineFacts } from '../contracts/facts.js';
-import { procSockets, servingNow } from '../install/pipeline/serving.js';
+import { servingNow } from '../install/pipeline/serving.js';
 import type { WatchingWorkplace } from '../install/pipeline/workplace.js';
 import { messageOf } from '../lib/errors.js';
 import type { Profile } from '../profile/types.js';
 import type { JournalReader } from '../systemd/types.js';
-import { httpGet } from '../verdict/node-effects.js';
 import type { ContainerLog } from '../verdict/observation.js';
 import { type Board, consumerBoard, type Record } from './board.js';
 import type { Desired } from './desired.js';
@@ -47,7 +46,7 @@ function serve(effects: ServedEffects, profile: Profile) {
   let followed = false;
   const judge = makeJudge({
     ...shared,
-    serving: (unit) => servingNow(profile, unit, { get: httpGet, sockets: procSockets }, signal),
+    serving: (unit) => servingNow(profile, unit, signal),
     restart: effects.restart,
     moveBack: effects.moveBack,
   });

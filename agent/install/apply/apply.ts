@@ -7,7 +7,7 @@
  * judges it, and `--rollback-on-failure` uses the undo log that `keepUndo` keeps.
  */
 import { type Emit, note } from '../../contracts/events.js';
-import type { Manifest, OwnedItem } from '../../contracts/manifest.js';
+import type { Manifest } from '../../contracts/manifest.js';
 import type { Change, ReadyPlan } from '../../contracts/plan.js';
 import { stopIfAsked, VgpuError } from '../../lib/errors.js';
 import { agentUnit, agentUnitFile, hostd } from '../../lib/paths.js';
@@ -28,7 +28,7 @@ import { failureOf, rolledBack, undecided, undoFailed } from './failures.js';
 import { manifestBytes, readManifest, sha256 } from './manifest.js';
 import { appendRecord, readTransaction, type StepRecord, secureLog, type Transaction } from './records.js';
 import { closeTransaction, sweepStore, tidyState } from './release.js';
-import { OpenTransaction } from './transaction.js';
+import { OpenTransaction, type Work } from './transaction.js';
 import { undoSteps } from './undo.js';
 
 /**
@@ -142,17 +142,15 @@ async function commitChanges(
   }
   const done: Change[] = [];
   try {
-    let items: readonly OwnedItem[] = manifest?.items ?? [];
+    const work = { effects, transaction, emit, items: manifest?.items ?? [] };
     for (const change of plan.changes) {
       if (change.kind === 'restart' || change.kind === 'service') continue;
       stopIfAsked(options.signal, 'stopped on request', { operation: 'apply the plan' });
-      items = await announced(plan, change, emit, () =>
-        carryOut({ effects, transaction, emit }, change, items),
-      );
+      await announced(plan, change, emit, () => carryOut(work, change));
       done.push(change);
     }
     stopIfAsked(options.signal, 'stopped on request', { operation: 'apply the plan' });
-    await writeManifest(transaction, effects, plan, items);
+    await writeManifest(work, plan);
     await appendRecord(disk, { type: 'commit' });
   } catch (error) {
     if (await mayBeCommitted(disk)) throw undecided(error, plan.intent);
@@ -174,10 +172,8 @@ async function mayBeCommitted(disk: Disk): Promise<boolean> {
 
 /** The last consumer leaves none. What could not be given back has been told; it is no longer listed. */
 async function writeManifest(
-  transaction: OpenTransaction,
-  { disk, agentVersion: agent }: ApplyEffects,
+  { effects: { disk, agentVersion: agent }, transaction, items }: Work,
   plan: ReadyPlan,
-  items: readonly OwnedItem[],
 ): Promise<void> {
   const { consumers, storeId, endpoint } = plan;
   if (consumers.length === 0) {

@@ -23,32 +23,27 @@ type PlacedItem = Extract<OwnedItem, { kind: 'file' | 'link' }>;
  * - A link that now has another target (set by a package's upgrade or an administrator): it stays, and the copy of the
  *   former file is put beside it, so that it is not lost with the state directory.
  */
-export async function release(
-  work: Work,
-  file: string,
-  items: readonly OwnedItem[],
-): Promise<readonly OwnedItem[]> {
+export async function release(work: Work, file: string): Promise<void> {
   const { effects, transaction, emit } = work;
-  const item = findItem(items, file);
-  if (item?.kind !== 'file' && item?.kind !== 'link') return items;
-  const rest = items.filter((one) => one !== item);
+  const item = findItem(work.items, file);
+  if (item?.kind !== 'file' && item?.kind !== 'link') return;
+  work.items = work.items.filter((one) => one !== item);
   const present = await effects.disk.inspect(file);
   if (staysEdited(item, present)) {
     const text = `${file} was edited since vgpu-agent wrote it, and stays`;
     const remedy = 'the next install uses it; remove it when you do not need it';
     note(emit, 'warning', 'edited-file-stays', text, remedy);
-    return rest;
+    return;
   }
   if (present.kind !== 'absent' && !isOurs(item, present)) {
     if (item.kind === 'link' || present.kind !== 'file') {
       await leave(work, item, present);
-      return rest;
+      return;
     }
     await keepEdited(work, file, (where) => `look through ${where} and remove it when you do not need it`);
   }
   if (item.before.kind !== 'absent') await transaction.makeParents(file);
   await transaction.place(file, formerTarget(effects.disk, item));
-  return rest;
 }
 
 function formerTarget({ state }: Disk, item: PlacedItem): Target {

@@ -53,7 +53,7 @@ import { recoverTrace } from '../apply/trace.js';
 import { planInstall } from '../plan/install.js';
 import { planUninstall } from '../plan/uninstall.js';
 import { serviceState, serviceUp } from './agent-service.js';
-import { procSockets, servingNow } from './serving.js';
+import { servingNow } from './serving.js';
 import { tracing } from './trace.js';
 import type { ConfirmRequest, DoctorWorkplace, Mark } from './workplace.js';
 
@@ -302,7 +302,7 @@ export function openWorkplace(options: WorkplaceOptions = {}): OpenWorkplace {
     serving: async (profile, signal) => {
       const unit = await (await manager()).unit(profile.unit);
       if (unit.kind !== 'loaded') return null;
-      return servingNow(profile, unit, { get: httpGet, sockets: procSockets }, signal);
+      return servingNow(profile, unit, signal);
     },
     lookCloser: (profile, facts) =>
       lookCloser(

@@ -24,6 +24,7 @@ export function overview({ consumers }: Snapshot) {
   const several = consumers.length > 1;
   const verdicts = consumers.map((one) => one.verdict).filter((one) => one !== null);
   const [view, ...views] = consumers.map(viewOf).filter((one) => one !== null);
+  const drift = consumers.flatMap((one) => one.view?.drift ?? []);
   const due = consumers.find((one) => one.pendingRestart !== null);
   const named = ({ unit }: ConsumerState, text: string): string => (several ? `${unit}: ${text}` : text);
   const problems = consumers.flatMap((one) => (one.problem === null ? [] : [named(one, one.problem)]));
@@ -34,7 +35,7 @@ export function overview({ consumers }: Snapshot) {
     problem: problems.length === 0 ? null : problems.join('; '),
     verdict: modes.flatMap((mode) => verdicts.filter((one) => one.mode === mode))[0] ?? null,
     view: view === undefined ? null : allInOne([view, ...views]),
-    drift: eachOnce(consumers.flatMap((one) => one.view?.drift ?? [])),
+    drift: [...new Map(drift.map((one) => [`${one.change}\n${one.reason}`, one])).values()],
     pendingRestart:
       due?.pendingRestart === null || due === undefined
         ? null
@@ -59,10 +60,6 @@ function viewOf(one: ConsumerState): StatusView | null {
   if (view === null) return null;
   const service = { state: phaseOf(one), problem, pendingRestart };
   return { ...view, consumers: view.consumers.map((one): ConsumerView => ({ ...one, service })) };
-}
-
-function eachOnce(drift: StatusView['drift']): StatusView['drift'] {
-  return [...new Map(drift.map((one) => [`${one.change}\n${one.reason}`, one])).values()];
 }
 
 function sum(consumers: readonly ConsumerState[], name: keyof Counters): number {

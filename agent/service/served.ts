@@ -1,5 +1,6 @@
 /** One consumer in the service: its keeper, its judge and its log. */
 
+import { isDeepStrictEqual } from 'node:util';
 import { dockerLogs } from '../containers/docker.js';
 import type { MachineFacts } from '../contracts/facts.js';
 import { servingNow } from '../install/pipeline/serving.js';
@@ -140,7 +141,7 @@ export function crowd(effects: ServedEffects) {
       effects.board.setConsumers(profiles.map(({ name, unit }) => ({ profile: name, unit })));
       const before = all;
       all = profiles.map(
-        (profile) => before.find((one) => isSame(one.profile, profile)) ?? serve(effects, profile),
+        (profile) => before.find((one) => isDeepStrictEqual(one.profile, profile)) ?? serve(effects, profile),
       );
       for (const one of before) if (!all.includes(one)) one.stop();
       return all.filter((one) => !before.includes(one));
@@ -151,10 +152,6 @@ export function crowd(effects: ServedEffects) {
       await Promise.all(all.map((one) => one.judge.quiet()));
     },
   };
-}
-
-function isSame(a: Profile, b: Profile): boolean {
-  return JSON.stringify(a) === JSON.stringify(b);
 }
 
 /** Runs one task after the other, in the order of the requests. */

@@ -2,7 +2,7 @@
 import path from 'node:path';
 import { type Emit, note } from '../../contracts/events.js';
 import { kindOf, type OwnedItem, type PathState } from '../../contracts/manifest.js';
-import { storeVersions } from '../../lib/paths.js';
+import { storeRoot, storeVersions } from '../../lib/paths.js';
 import { findItem, isOurs, itemsOfVersion, staysEdited } from '../plan/owned.js';
 import { syncParent } from './disk.js';
 import type { ApplyEffects, Disk } from './effects.js';
@@ -85,7 +85,7 @@ export async function sweepStore(effects: ApplyEffects, transaction: Transaction
   }
   if (begin.intent === 'uninstall') {
     const directories = (begin.manifest?.items ?? []).filter(
-      (item) => item.kind === 'directory' && isStoreDirectory(item.path),
+      ({ kind, path }) => kind === 'directory' && [storeRoot, storeVersions].includes(path),
     );
     await removeItems(disk, directories);
     for (const item of directories) {
@@ -101,10 +101,6 @@ export async function sweepStore(effects: ApplyEffects, transaction: Transaction
     return;
   }
   if (gone.length > 0) await forget(disk, gone);
-}
-
-function isStoreDirectory(directory: string): boolean {
-  return directory === storeVersions || directory === path.dirname(storeVersions);
 }
 
 /** The last made goes first, so that directories are empty when their turn comes. */

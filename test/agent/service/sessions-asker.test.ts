@@ -13,7 +13,9 @@ const question: SessionsQuestion = {
 };
 const once: SessionsAnswer = { kind: 'unknown', message: 'asked once' };
 const turnedAway = { count: 0, status: 0, age: 0 };
-const told = JSON.stringify({ schema: 1, ok: true, host: 'h', simulated: true, turnedAway, sessions: [] });
+const refusedKernels = { count: 0, age: 0, program: '', kernel: '' };
+const report = { host: 'h', simulated: true, turnedAway, refusedKernels, memory: null, sessions: [] };
+const told = JSON.stringify({ schema: 1, ok: true, ...report });
 
 function asker(script: string) {
   const started: string[] = [];

@@ -11,10 +11,7 @@ const limitMs = 2_000;
 const maxBytes = 4 * 1024 * 1024;
 
 export async function dockerPid(container: ContainerUnit): Promise<number | null> {
-  const { name } = container;
-  const socket = socketOf(container);
-  if (name === null || socket === null) return null;
-  return runningPid(await askDocker(socket, containerPath(name, 'json')));
+  return (await runningNow(container))?.pid ?? null;
 }
 
 /** The names and IDs of containers that docker itself accepts (`RestrictedNameChars` of its sources). */
@@ -26,12 +23,21 @@ function containerPath(name: string, of: string): string | null {
 
 /** The document at that path; null: there is no path, docker's daemon is not there, or has none. */
 async function askDocker(socket: string, path: string | null): Promise<unknown> {
-  const body = path === null ? null : await get(socket, path);
-  if (body === null) return null;
+  // A limit for the whole answer: single bytes would postpone the socket's time-out forever.
+  const response = await answer(socket, path, AbortSignal.timeout(limitMs));
+  const parts: Buffer[] = [];
+  let size = 0;
   try {
-    return JSON.parse(body);
+    for await (const part of response === null ? [] : bytesOf(response)) {
+      size += part.length;
+      if (size > maxBytes) return null;
+      parts.push(part);
+    }
+    return JSON.parse(Buffer.concat(parts).toString('utf8'));
   } catch {
     return null;
+  } finally {
+    response?.destroy();
   }
 }
 
@@ -46,29 +52,6 @@ function socketOf({ options }: ContainerUnit): string | null {
 function runningPid(document: unknown): number | null {
   const pid = member(member(document, 'State'), 'Pid');
   return typeof pid === 'number' && Number.isSafeInteger(pid) && pid > 0 ? pid : null;
-}
-
-function get(socketPath: string, path: string): Promise<string | null> {
-  return new Promise((resolve) => {
-    const nothing = (): void => resolve(null);
-    // A limit for the whole answer: single bytes would postpone the socket's time-out forever.
-    const signal = AbortSignal.timeout(limitMs);
-    const request = http.get({ socketPath, path, agent: false, signal }, (response) => {
-      const parts: Buffer[] = [];
-      let size = 0;
-      response.on('error', nothing);
-      response.on('data', (part: Buffer) => {
-        size += part.length;
-        if (size <= maxBytes) parts.push(part);
-        else request.destroy();
-      });
-      response.on('close', nothing);
-      response.on('end', () =>
-        resolve(response.statusCode === 200 ? Buffer.concat(parts).toString('utf8') : null),
-      );
-    });
-    request.on('error', nothing);
-  });
 }
 
 // The containers of a compose file, as docker's daemon tells them. `docker compose` puts labels on those that it makes.
@@ -170,6 +153,7 @@ export async function* dockerLogs(
 interface Running {
   readonly socket: string;
   readonly name: string;
+  readonly pid: number;
   /** Differs from one start of a container to the next. */
   readonly key: string;
   readonly since: string;
@@ -182,11 +166,13 @@ async function runningNow(container: ContainerUnit): Promise<Running | null> {
   const socket = socketOf(container);
   if (name === null || socket === null) return null;
   const document = await askDocker(socket, containerPath(name, 'json'));
-  if (runningPid(document) === null) return null;
+  const pid = runningPid(document);
+  if (pid === null) return null;
   const startedAt = String(member(member(document, 'State'), 'StartedAt') ?? '');
   return {
     socket,
     name,
+    pid,
     key: `${String(member(document, 'Id'))} ${startedAt}`,
     since: seconds(startedAt),
     terminal: member(member(document, 'Config'), 'Tty') === true,
@@ -205,7 +191,7 @@ async function* followed(
   signal: AbortSignal,
 ): AsyncIterable<Buffer> {
   const path = containerPath(name, `logs?follow=1&stdout=1&stderr=1&since=${since}`);
-  const response = path === null ? null : await answer(socket, path, signal);
+  const response = await answer(socket, path, signal);
   if (response === null) return;
   try {
     if (terminal) yield* bytesOf(response);
@@ -222,8 +208,13 @@ async function* bytesOf(response: IncomingMessage): AsyncIterable<Buffer> {
 }
 
 /** Null: it has no readable log (`--log-driver none`), or docker does not answer. */
-function answer(socketPath: string, path: string, signal: AbortSignal): Promise<IncomingMessage | null> {
+function answer(
+  socketPath: string,
+  path: string | null,
+  signal: AbortSignal,
+): Promise<IncomingMessage | null> {
   return new Promise((resolve) => {
+    if (path === null) return resolve(null);
     const request = http.get({ socketPath, path, agent: false, signal }, (response) => {
       if (response.statusCode === 200) resolve(response);
       else {

@@ -7,15 +7,7 @@ import type { Verdict } from './verdict.js';
 export type Event =
   | {
       readonly kind: 'phase';
-      readonly phase:
-        | 'inspect'
-        | 'recover'
-        | 'plan'
-        | 'apply'
-        | 'restart'
-        | 'confirm'
-        | 'rollback'
-        | 'service';
+      readonly phase: 'inspect' | 'recover' | 'apply' | 'restart' | 'confirm' | 'rollback' | 'service';
       readonly text: string;
     }
   | { readonly kind: 'plan'; readonly plan: Plan }

@@ -116,11 +116,13 @@ export interface Warning {
   readonly remedy: string | null;
 }
 
-export interface Refusal {
-  readonly code: string;
-  readonly message: string;
-  readonly remedy: string;
+export type Refusal = Warning & { readonly remedy: string };
+
+export function told<R extends string | null>(code: string, message: string, remedy: R) {
+  return [{ code, message, remedy }] as const;
 }
+
+export type ReadyPlan = Extract<Plan, { kind: 'ready' }>;
 
 export type Plan =
   | { readonly kind: 'refused'; readonly refusals: readonly Refusal[]; readonly warnings: readonly Warning[] }

@@ -84,7 +84,6 @@ export interface LoadedUnit {
   /** Absent: none of it differs from what systemd does unless told. */
   readonly logging?: LoggingFacts;
   readonly sandbox: SandboxFacts;
-  readonly unitFileState: string;
   /** `doctor --trace` is at work, or was killed: its drop-in is in force. What that adds is left out of the above. */
   readonly traced?: boolean;
 }

@@ -17,7 +17,6 @@ interface WantedConsumer {
 
 export interface AgentConfig {
   readonly consumers: readonly WantedConsumer[] | 'installed';
-  readonly first: string | null;
   readonly host: string | null;
   readonly hosts: {
     readonly prefer: 'first' | 'used';
@@ -46,7 +45,6 @@ export interface AgentConfig {
 
 export const defaultConfig: AgentConfig = {
   consumers: 'installed',
-  first: null,
   host: null,
   hosts: { prefer: 'used', leaveAfterSeconds: 10, returnAfterSeconds: 60 },
   repair: { enabled: true, perHour: 30, backoffSeconds: 1 },
@@ -69,7 +67,6 @@ type ConfigFile = { readonly [Key in keyof Sections]?: Partial<Sections[Key]> } 
   readonly consumers?:
     | 'installed'
     | readonly (string | { readonly profile: string; readonly unit?: string })[];
-  readonly profile?: string;
 };
 
 export type ConfigReader = (text: string, file: string) => AgentConfig;
@@ -86,9 +83,6 @@ export function createConfigReader(
     const checked = check(parsed.value);
     if (checked.kind === 'wrong') throw badConfig(file, problemLines(text, problemsOf(checked.errors)));
     const given = checked.value;
-    if (given.profile !== undefined && given.consumers !== undefined) {
-      throw badConfig(file, ['profile: remove it, because consumers already names the profile']);
-    }
     const hosts = given.host === undefined || given.host === null ? null : parseHosts(given.host);
     if (hosts?.kind === 'bad') throw badConfig(file, [`host: ${hosts.reason}`]);
     return withDefaults(given, hosts === null ? null : hostsText(hosts.addresses));
@@ -98,7 +92,6 @@ export function createConfigReader(
 function withDefaults(given: ConfigFile, host: string | null): AgentConfig {
   return {
     consumers: consumersOf(given.consumers),
-    first: given.profile ?? defaultConfig.first,
     host,
     hosts: { ...defaultConfig.hosts, ...given.hosts },
     repair: { ...defaultConfig.repair, ...given.repair },
@@ -160,7 +153,7 @@ export function agentConfCheck(profileOf: (name: string) => unknown, file = agen
 
 function checkProfiles(config: AgentConfig, profileOf: (name: string) => unknown, file: string): void {
   const named = config.consumers === 'installed' ? [] : config.consumers.map((one) => one.profile);
-  for (const name of [...named, ...(config.first === null ? [] : [config.first])]) {
+  for (const name of named) {
     try {
       profileOf(name);
     } catch (error) {

@@ -4,15 +4,7 @@ import { consumersOwn } from '../containers/container-unit.js';
 import type { Distribution, LibraryCandidate, LoaderFacts, MachineFacts } from '../contracts/facts.js';
 import type { Consumer, Manifest } from '../contracts/manifest.js';
 import type { UnitFacts } from '../contracts/unit.js';
-import {
-  defaultSocket,
-  dropInPath,
-  guestConf,
-  loaderConf,
-  traceRecord,
-  transactionFile,
-  trialFile,
-} from '../lib/paths.js';
+import { defaultSocket, dropInPath, guestConf, guestState, loaderConf, traceRecord } from '../lib/paths.js';
 import type { CommandRunner } from '../lib/run-command.js';
 import type { Profile } from '../profile/types.js';
 import type { Manager } from '../systemd/types.js';
@@ -137,8 +129,8 @@ export async function inspect(
     service: await service,
     containers: await containers,
     vmMemory: await vmMemory,
-    interrupted: root.lstat(transactionFile) !== null,
-    ...(root.lstat(trialFile) === null ? {} : { trial: true }),
+    interrupted: root.lstat(guestState.transaction) !== null,
+    ...(root.lstat(guestState.trial) === null ? {} : { trial: true }),
     ...(traced || isTraced() ? { traced: true } : {}),
   };
 }

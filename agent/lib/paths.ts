@@ -17,9 +17,6 @@ export const ldconfig = '/sbin/ldconfig';
 export const guestConf = '/etc/vgpu/guest.conf';
 /** `000-`: the loader cache prefers the first directory (measured: facts on Linux libraries). */
 export const loaderConf = '/etc/ld.so.conf.d/000-vgpu.conf';
-export const manifestFile = '/var/lib/vgpu-agent/manifest.json';
-export const transactionFile = '/var/lib/vgpu-agent/transaction.jsonl';
-export const trialFile = '/var/lib/vgpu-agent/trial.jsonl';
 
 /** Where apply/ keeps what it owns, what it was about to do, and what stood there before. */
 export interface StatePaths {

@@ -1,15 +1,8 @@
-/**
- * Runs a program: never a shell, always with a time-out, output as bytes.
- * Handed in as a `CommandRunner`, so that callers can be tested against a
- * recording one and so that nothing in the agent spawns on its own.
- */
+/** Runs a program: never a shell, always with a time-out, without input, output as bytes. */
 import { spawn } from 'node:child_process';
-import type { Writable } from 'node:stream';
 import { errnoOf, VgpuError } from './errors.js';
 
 export interface CommandOptions {
-  /** Written to standard input, which is then closed. Without it standard input is empty. */
-  readonly input?: string | Uint8Array;
   /** Default: this process's with `LC_ALL=C.UTF-8`, without LD_PRELOAD and LD_LIBRARY_PATH. */
   readonly env?: Readonly<Record<string, string>>;
   /** Milliseconds until SIGTERM, and SIGKILL one second later. Default 30 000. */
@@ -75,7 +68,7 @@ function runOnce(
 
     const child = spawn(file, [...args], {
       env: options.env === undefined ? toolEnvironment(base) : { ...options.env },
-      stdio: ['pipe', 'pipe', 'pipe'],
+      stdio: ['ignore', 'pipe', 'pipe'],
       ...(options.cwd === undefined ? {} : { cwd: options.cwd }),
     });
 
@@ -91,7 +84,6 @@ function runOnce(
       if (settled) return;
       settled = true;
       for (const timer of timers) clearTimeout(timer);
-      child.stdin.destroy();
       child.stdout.destroy();
       child.stderr.destroy();
       end();
@@ -131,14 +123,7 @@ function runOnce(
         timers.push(setTimeout(() => child.kill('SIGKILL'), killAfterMs));
       }, options.timeoutMs ?? defaultTimeoutMs),
     );
-    feed(child.stdin, options.input);
   });
-}
-
-/** A program that does not read its input must not bring us down with EPIPE. */
-function feed(stdin: Writable, input: string | Uint8Array | undefined): void {
-  stdin.on('error', () => {});
-  stdin.end(input ?? '');
 }
 
 function cannotStart(file: string, cause: Error): VgpuError {

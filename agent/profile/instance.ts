@@ -6,11 +6,7 @@ export function forUnit(profile: Profile, unit: string): Profile {
 }
 
 export function fits(profile: Profile, unit: string): boolean {
-  return profile.unit === unit || (isInstance(unit) && baseOf(profile.unit) === baseOf(unit));
-}
-
-function isInstance(unit: string): boolean {
-  return unit.includes('@');
+  return profile.unit === unit || (unit.includes('@') && baseOf(profile.unit) === baseOf(unit));
 }
 
 /** `ollama@1.service` and `ollama.service`: `ollama`. */

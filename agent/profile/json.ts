@@ -6,11 +6,6 @@ import { type JSONVisitor, printParseErrorCode, visit } from 'jsonc-parser';
 
 export type Json = null | boolean | number | string | readonly Json[] | { readonly [key: string]: Json };
 
-export interface Place {
-  readonly line: number;
-  readonly column: number;
-}
-
 type JsonResult =
   | { readonly kind: 'ok'; readonly value: Json }
   /** `line 3, column 5: not JSON: comma expected`. */
@@ -36,9 +31,9 @@ export function parseJson(text: string): JsonResult {
   }
 }
 
-/** Place of every value in `text`, which parseJson has read, by JSON pointer (`/log/devices/0`); the root is ``. */
-export function placesIn(text: string): ReadonlyMap<string, Place> {
-  return walk(withoutMark(text)).places;
+/** Line of every value in `text`, which parseJson has read, by JSON pointer (`/log/devices/0`); the root is ``. */
+export function linesIn(text: string): ReadonlyMap<string, number> {
+  return walk(withoutMark(text)).lines;
 }
 
 const withoutMark = (text: string): string => (text.startsWith('\uFEFF') ? text.slice(1) : text);
@@ -61,25 +56,16 @@ function keysIn(value: Json): number {
   return inner.reduce<number>((sum, one) => sum + keysIn(one), Array.isArray(value) ? 0 : inner.length);
 }
 
-interface Walked {
-  readonly places: ReadonlyMap<string, Place>;
-  readonly mistakes: readonly string[];
-}
-
-function walk(source: string): Walked {
-  const places = new Map<string, Place>();
+function walk(source: string) {
+  const lines = new Map<string, number>();
   const keys = new Set<string>();
   const mistakes: string[] = [];
   const found = (message: string, line: number, character: number): void => {
     mistakes.push(`line ${line + 1}, column ${character + 1}: not JSON: ${message}`);
   };
-  const value: JSONVisitor['onObjectBegin'] = (_, __, line, character, pathOf) => {
-    places.set(
-      pathOf()
-        .map((part) => `/${pointerPart(part)}`)
-        .join(''),
-      { line: line + 1, column: character + 1 },
-    );
+  const value: JSONVisitor['onObjectBegin'] = (_, __, line, ___, pathOf) => {
+    const pointer = pathOf().map((part) => `/${pointerPart(part)}`);
+    lines.set(pointer.join(''), line + 1);
   };
   visit(
     source,
@@ -101,5 +87,5 @@ function walk(source: string): Walked {
     },
     { disallowComments: true, allowEmptyContent: false, allowTrailingComma: false },
   );
-  return { places, mistakes };
+  return { lines, mistakes };
 }

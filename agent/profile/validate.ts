@@ -3,7 +3,7 @@ import validRange from 'semver/ranges/valid.js';
 import { VgpuError } from '../lib/errors.js';
 import { schemaCheck } from '../lib/schema.js';
 import { isVariable, variableNames, variablesIn } from './instance.js';
-import { type Json, placesIn, pointerPart } from './json.js';
+import { type Json, linesIn, pointerPart } from './json.js';
 import { compilePattern } from './patterns.js';
 import type { Profile } from './types.js';
 
@@ -41,10 +41,10 @@ export function badFile(
 
 /** `line 3, log.devices[0]: MESSAGE`. */
 export function problemLines(text: string, problems: readonly Problem[]): readonly string[] {
-  const places = placesIn(text);
+  const lines = linesIn(text);
   return problems.map(({ pointer, message }) => {
-    const place = places.get(pointer);
-    return `${place === undefined ? '' : `line ${place.line}, `}${readablePointer(pointer)}: ${message}`;
+    const line = lines.get(pointer);
+    return `${line === undefined ? '' : `line ${line}, `}${readablePointer(pointer)}: ${message}`;
   });
 }
 

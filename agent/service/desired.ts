@@ -50,39 +50,16 @@ function desiredOf(
   manifest: Manifest | null,
   profileOf: (name: string) => Profile,
 ): Desired {
-  const installed = manifest?.consumers ?? [];
-  if (config.consumers !== 'installed') {
-    const named = config.consumers.map((one) => {
-      const profile = profileOf(one.profile);
-      return forUnit(profile, one.unit ?? profile.unit);
-    });
-    return made(config, true, named, profileOf, []);
-  }
-  // Report a bad name immediately, even if it is not needed now.
-  const first = config.first === null ? null : profileOf(config.first);
-  if (installed.length === 0)
-    return made(config, first !== null, first === null ? [] : [first], profileOf, []);
-  const read = installed.map((one) => readable(one, profileOf));
-  const consumers = read.filter((one) => typeof one !== 'string');
-  return made(
-    config,
-    first !== null,
-    consumers,
-    profileOf,
-    read.filter((one) => typeof one === 'string'),
-  );
-}
-
-function made(
-  config: AgentConfig,
-  declared: boolean,
-  [first, ...others]: readonly Profile[],
-  profileOf: (name: string) => Profile,
-  unreadable: readonly string[],
-): Desired {
-  const consumers: Desired['consumers'] =
-    first === undefined ? [profileOf(usualProfile)] : [first, ...others];
-  return { config, declared: declared && first !== undefined, consumers, unreadable };
+  const declared = config.consumers !== 'installed';
+  const read = declared
+    ? config.consumers.map(({ profile: name, unit }) => {
+        const profile = profileOf(name);
+        return forUnit(profile, unit ?? profile.unit);
+      })
+    : (manifest?.consumers ?? []).map((one) => readable(one, profileOf));
+  const [first = profileOf(usualProfile), ...others] = read.filter((one) => typeof one !== 'string');
+  const unreadable = read.filter((one) => typeof one === 'string');
+  return { config, declared, consumers: [first, ...others], unreadable };
 }
 
 function readable({ profile, unit }: Consumer, profileOf: (name: string) => Profile): Profile | string {
@@ -106,16 +83,9 @@ interface DeclaredEffects {
   readonly record: Record;
 }
 
-export interface Declared {
-  readonly now: Desired;
-  /** Reads agent.json again. If it is refused, throws a VgpuError (`profile`) and keeps the settings. */
-  reload(): Promise<void>;
-  isChanged(): boolean;
-  /** True: the manifest names other consumers than before, and `now` is updated. */
-  follow(manifest: Manifest | null): boolean;
-}
+export type Declared = Awaited<ReturnType<typeof declare>>;
 
-export async function declare(effects: DeclaredEffects): Promise<Declared> {
+export async function declare(effects: DeclaredEffects) {
   const { board, record, profileOf } = effects;
   const load = (manifest: Manifest | null) => loadDesired(effects.text, manifest, effects.read, profileOf);
   const refuse = (problem: string, does: string): void => {
@@ -139,10 +109,11 @@ export async function declare(effects: DeclaredEffects): Promise<Declared> {
   inForce(now);
 
   return {
-    get now() {
+    get now(): Desired {
       return now;
     },
-    async reload() {
+    /** Reads agent.json again. If it is refused, throws a VgpuError (`profile`) and keeps the settings. */
+    async reload(): Promise<void> {
       mark = markOf(effects.text);
       const loaded = load(await effects.manifest());
       if (loaded.kind === 'refused') {
@@ -153,8 +124,9 @@ export async function declare(effects: DeclaredEffects): Promise<Declared> {
       inForce(loaded.desired);
       record.write({ kind: 'configLoaded', profile: null, unit: null, text: 'configuration loaded' });
     },
-    isChanged: () => markOf(effects.text) !== mark,
-    follow(changed) {
+    isChanged: (): boolean => markOf(effects.text) !== mark,
+    /** True: the manifest names other consumers than before, and `now` is updated. */
+    follow(changed: Manifest | null): boolean {
       const consumers = consumersOf(changed);
       if (consumers === followed) return false;
       followed = consumers;

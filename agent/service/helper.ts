@@ -15,17 +15,7 @@ export type HostEvent =
   | { readonly kind: 'up'; readonly device: string; readonly simulated: boolean }
   | { readonly kind: 'down'; readonly reason: string };
 
-interface Helper {
-  /** sd_notify(3): assignments of one datagram. No effect outside of a Type=notify unit. */
-  notify(...assignments: readonly string[]): void;
-  tick(): void;
-  /** Keeps a session with each host of the list (null: with none); `onHost` is called at its beginning and end. */
-  watchHost(endpoint: string | null): void;
-  /** Duration of the last check of the host at that place of the list (from 0), in microseconds; null: there was none. */
-  roundTrip(place: number): Promise<number | null>;
-  lockHolder(file: string): Promise<number | null>;
-  stop(): void;
-}
+type Helper = ReturnType<typeof startHelper>;
 
 interface HelperOptions {
   readonly program: string;
@@ -71,7 +61,7 @@ function inheritedEnds(text: string | undefined): Ends | null {
   };
 }
 
-export function startHelper(options: HelperOptions): Helper {
+export function startHelper(options: HelperOptions) {
   let child: Ends | null = null;
   let endpoint: string | null = null;
   let stopped = false;
@@ -157,15 +147,18 @@ export function startHelper(options: HelperOptions): Helper {
     });
 
   return {
-    notify: (...assignments) => send(`notify ${assignments.join('\t')}`),
-    tick: () => send('tick'),
-    watchHost(next) {
+    /** sd_notify(3): assignments of one datagram. No effect outside of a Type=notify unit. */
+    notify: (...assignments: readonly string[]): void => send(`notify ${assignments.join('\t')}`),
+    tick: (): void => send('tick'),
+    /** Keeps a session with each host of the list (null: with none); `onHost` is called at its beginning and end. */
+    watchHost(next: string | null): void {
       endpoint = next;
       send(`host ${next ?? ''}`);
     },
-    roundTrip: (place) => asked('round-trip', place === 0 ? 'round-trip' : `round-trip ${place + 1}`),
-    lockHolder: (file) => asked(`locked ${file}`, `locked ${file}`),
-    stop() {
+    /** Duration of the last check of the host at that place of the list (from 0), in microseconds; null: there was none. */
+    roundTrip: (place: number) => asked('round-trip', place === 0 ? 'round-trip' : `round-trip ${place + 1}`),
+    lockHolder: (file: string) => asked(`locked ${file}`, `locked ${file}`),
+    stop(): void {
       stopped = true;
       giveUp();
       child?.input.end();

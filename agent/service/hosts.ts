@@ -112,7 +112,9 @@ function choose(state: HostsState): Next {
   const host = state.hosts[first];
   if (host === undefined) {
     const [one] = state.hosts;
-    const reason = state.hosts.map(({ endpoint, last }) => `${endpoint}: ${reasonOf(last)}`).join('; ');
+    const reason = state.hosts
+      .map(({ endpoint, last }) => `${endpoint}: ${last?.kind === 'down' ? last.reason : 'no answer'}`)
+      .join('; ');
     return one === undefined
       ? { state, effects: [] }
       : { state, effects: [tell(one.endpoint, { kind: 'down', reason }, false)] };
@@ -142,10 +144,6 @@ function offer(state: HostsState, { preferFirst, returnMs }: HostsRules, now: nu
 function withdraw(state: HostsState): Next {
   if (state.offered === null) return { state, effects: [] };
   return { state: { ...state, offered: null }, effects: [{ kind: 'offer', endpoint: null }] };
-}
-
-function reasonOf(last: HostEvent | null): string {
-  return last?.kind === 'down' ? last.reason : 'no answer';
 }
 
 function use(endpoint: string): HostsEffect {

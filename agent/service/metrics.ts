@@ -110,21 +110,13 @@ export async function metricsText({ snapshot, version, roundTrip }: MetricsInput
 
 // Other outputs of the metrics: a file for node_exporter, a listener on a unix socket or loopback.
 
-export interface MetricsOutput {
-  configure(metrics: AgentConfig['metrics']): void;
-  /** Writes the file again, at most once a second. */
-  changed(): void;
-  close(): void;
-}
+export type MetricsOutput = ReturnType<typeof metricsOutput>;
 
 const writeEveryMs = 1_000;
 /** Limit of connections, because any user may connect, and repairs need descriptors. */
 const mostConnections = 32;
 
-export function metricsOutput(
-  text: () => Promise<string>,
-  complain: (message: string) => void,
-): MetricsOutput {
+export function metricsOutput(text: () => Promise<string>, complain: (message: string) => void) {
   let textfile: string | null = null;
   let listen: string | null = null;
   let server: Server | null = null;
@@ -199,7 +191,7 @@ export function metricsOutput(
   };
 
   return {
-    configure(metrics) {
+    configure(metrics: AgentConfig['metrics']): void {
       if (metrics.textfile !== textfile) {
         if (textfile !== null) removeFile(textfile);
         textfile = metrics.textfile;
@@ -211,11 +203,12 @@ export function metricsOutput(
         if (listen !== null) startListening(listen);
       }
     },
-    changed() {
+    /** Writes the file again, at most once a second. */
+    changed(): void {
       if (textfile === null || timer !== null) return;
       timer = setTimeout(() => void write(), writeEveryMs);
     },
-    close() {
+    close(): void {
       if (timer !== null) clearTimeout(timer);
       // Remove it, so that old values are not scraped forever.
       if (textfile !== null) removeFile(textfile);

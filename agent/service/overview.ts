@@ -1,21 +1,11 @@
 /** The state of the service from all consumers: the worst one counts. Pure. */
 import type { HostAnswer } from '../contracts/facts.js';
-import type { Mode, Verdict } from '../contracts/verdict.js';
+import type { Mode } from '../contracts/verdict.js';
 import type { ConsumerView, StatusView } from '../contracts/views.js';
 import { allInOne } from '../install/pipeline/status-view.js';
-import type { ConsumerState, Counters, Due, HostState, Phase, Snapshot } from './board.js';
+import type { ConsumerState, Counters, HostState, Phase, Snapshot } from './board.js';
 
-export interface Overview {
-  readonly profile: string;
-  readonly unit: string;
-  readonly phase: Phase;
-  readonly problem: string | null;
-  readonly verdict: Verdict | null;
-  readonly view: StatusView | null;
-  readonly drift: StatusView['drift'];
-  readonly pendingRestart: Due | null;
-  readonly counters: Counters;
-}
+export type Overview = ReturnType<typeof overview>;
 
 /** The worst first. */
 export const phases: readonly Phase[] = [
@@ -29,11 +19,12 @@ export const phases: readonly Phase[] = [
 ];
 const modes: readonly Mode[] = ['cpu', 'degraded', 'undetermined', 'gpu'];
 
-export function overview({ consumers }: Snapshot): Overview {
+export function overview({ consumers }: Snapshot) {
   const [first] = consumers;
   const several = consumers.length > 1;
   const verdicts = consumers.map((one) => one.verdict).filter((one) => one !== null);
   const [view, ...views] = consumers.map(viewOf).filter((one) => one !== null);
+  const drift = consumers.flatMap((one) => one.view?.drift ?? []);
   const due = consumers.find((one) => one.pendingRestart !== null);
   const named = ({ unit }: ConsumerState, text: string): string => (several ? `${unit}: ${text}` : text);
   const problems = consumers.flatMap((one) => (one.problem === null ? [] : [named(one, one.problem)]));
@@ -44,7 +35,7 @@ export function overview({ consumers }: Snapshot): Overview {
     problem: problems.length === 0 ? null : problems.join('; '),
     verdict: modes.flatMap((mode) => verdicts.filter((one) => one.mode === mode))[0] ?? null,
     view: view === undefined ? null : allInOne([view, ...views]),
-    drift: eachOnce(consumers.flatMap((one) => one.view?.drift ?? [])),
+    drift: [...new Map(drift.map((one) => [`${one.change}\n${one.reason}`, one])).values()],
     pendingRestart:
       due?.pendingRestart === null || due === undefined
         ? null
@@ -69,10 +60,6 @@ function viewOf(one: ConsumerState): StatusView | null {
   if (view === null) return null;
   const service = { state: phaseOf(one), problem, pendingRestart };
   return { ...view, consumers: view.consumers.map((one): ConsumerView => ({ ...one, service })) };
-}
-
-function eachOnce(drift: StatusView['drift']): StatusView['drift'] {
-  return [...new Map(drift.map((one) => [`${one.change}\n${one.reason}`, one])).values()];
 }
 
 function sum(consumers: readonly ConsumerState[], name: keyof Counters): number {

@@ -38,10 +38,7 @@ function startsIn(file: string): readonly number[] {
 
 // Keeps the process small: the engine collects garbage only when it needs memory, but this service sleeps for hours.
 
-export interface Memory {
-  /** Called with every tick: collects if enough was allocated since the last collection, and several times after that. */
-  tick(): void;
-}
+export type Memory = ReturnType<typeof memory>;
 
 interface Size {
   readonly old: number;
@@ -66,12 +63,13 @@ const worthBytes: Size = { old: 1.5 * 1024 * 1024, external: 4 * 1024 * 1024 };
 const followUps: ReadonlySet<number> = new Set([1, 2, 4, 8]);
 
 /** `effects`: null without `node --expose-gc`; then this does nothing. */
-export function memory(effects: MemoryEffects | null): Memory {
+export function memory(effects: MemoryEffects | null) {
   let floor: Size = { old: 0, external: 0 };
   /** Since the last collection that was worth it. */
   let ticks = 0;
   return {
-    tick() {
+    /** Called with every tick: collects if enough was allocated since the last collection, and several times after that. */
+    tick(): void {
       if (effects === null) return;
       const { old, external } = effects.size();
       const isWorth = old - floor.old >= worthBytes.old || external - floor.external >= worthBytes.external;

@@ -1,22 +1,14 @@
 /** Runs one worker on request: immediately, after a quiet moment, or at a given time. Never two runs at a time. */
 import { reportUnexpected } from '../lib/errors.js';
 
-export interface Pacer {
-  now(): void;
-  /** After 10 ms without a new request, but at most 80 ms later: a package's upgrade makes hundreds of requests. */
-  soon(): void;
-  /** At a moment of `steadyNow()`, if nothing runs before. */
-  at(time: number): void;
-  /** Resolves when nothing runs and no run is requested; runs at a later time do not count. */
-  quiet(): Promise<void>;
-}
+export type Pacer = ReturnType<typeof pacer>;
 
 const quietMs = 10;
 const longestMs = 80;
 /** setTimeout's own limit is 2^31 ms. */
 const maxTimerMs = 86_400_000;
 
-export function pacer(run: () => Promise<void>, signal: AbortSignal): Pacer {
+export function pacer(run: () => Promise<void>, signal: AbortSignal) {
   let running = false;
   let again = false;
   let soonTimer: NodeJS.Timeout | null = null;
@@ -55,8 +47,9 @@ export function pacer(run: () => Promise<void>, signal: AbortSignal): Pacer {
   });
 
   return {
-    now: () => void go(),
-    soon() {
+    now: (): void => void go(),
+    /** After 10 ms without a new request, but at most 80 ms later: a package's upgrade makes hundreds of requests. */
+    soon(): void {
       if (signal.aborted) return;
       const now = performance.now();
       if (soonTimer === null) soonSince = now;
@@ -64,12 +57,15 @@ export function pacer(run: () => Promise<void>, signal: AbortSignal): Pacer {
       const left = Math.max(0, Math.min(quietMs, soonSince + longestMs - now));
       soonTimer = setTimeout(() => void go(), left);
     },
-    at(time) {
+    /** At a moment of `steadyNow()`, if nothing runs before. */
+    at(time: number): void {
       if (signal.aborted) return;
       if (atTimer !== null) clearTimeout(atTimer);
       atTimer = setTimeout(() => void go(), Math.min(Math.max(0, time - steadyNow()), maxTimerMs));
     },
-    quiet: () => (idle() ? Promise.resolve() : new Promise((resolve) => waiting.push(resolve))),
+    /** Resolves when nothing runs and no run is requested; runs at a later time do not count. */
+    quiet: (): Promise<void> =>
+      idle() ? Promise.resolve() : new Promise((resolve) => waiting.push(resolve)),
   };
 }
 

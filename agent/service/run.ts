@@ -35,13 +35,6 @@ import { runElsewhere, sessionsAsker } from './sessions-asker.js';
 import { hostKnown, pause } from './waiting.js';
 import { watchDirectories } from './watcher.js';
 
-export interface ServiceOptions {
-  readonly env: Readonly<Record<string, string | undefined>>;
-  readonly signal: AbortSignal;
-  readonly onReload: (listener: () => void) => void;
-  readonly line: (text: string) => void;
-}
-
 /** A command holds the lock for seconds; an install that may roll back holds it until its verdict. */
 const lockWaitMs = 120_000;
 const restartTimeoutMs = 200_000;
@@ -49,12 +42,11 @@ const startWithinMs = 2_000;
 const stopWithinMs = 1_500;
 const watchdogPauseMs = 4_000;
 
-/** Runs until `signal` aborts. Throws a VgpuError when the bus is lost: systemd starts the service again then. */
-export async function runService(options: ServiceOptions): Promise<void> {
-  const { env, line } = options;
+/** Runs until `stopping` aborts. Throws a VgpuError when the bus is lost: systemd starts the service again then. */
+async function runService(line: (text: string) => void, stopping: AbortController): Promise<void> {
+  const { env } = process;
   requireSystemd();
-  const stopping = new AbortController();
-  const signal = AbortSignal.any([options.signal, stopping.signal]);
+  const { signal } = stopping;
   let lostBus: VgpuError | null = null;
 
   const version = agentVersion();
@@ -222,7 +214,7 @@ export async function runService(options: ServiceOptions): Promise<void> {
       // Reported in the journal, on the bus and in status.
     });
   };
-  options.onReload(() => {
+  process.on('SIGHUP', () => {
     reload().catch(() => {});
   });
 
@@ -359,12 +351,7 @@ export async function serve(line: (text: string) => void): Promise<void> {
   const stop = new AbortController();
   for (const name of ['SIGTERM', 'SIGINT'] as const) process.on(name, () => stop.abort());
   try {
-    await runService({
-      env: process.env,
-      signal: stop.signal,
-      onReload: (listener) => process.on('SIGHUP', listener),
-      line,
-    });
+    await runService(line, stop);
   } finally {
     // A child that does not end, or a wait for the lock, must not delay the stop.
     setTimeout(() => process.exit(), 50).unref();

@@ -1,13 +1,13 @@
 /** One consumer in the service: its keeper, its judge and its log. */
 
+import { isDeepStrictEqual } from 'node:util';
 import { dockerLogs } from '../containers/docker.js';
 import type { MachineFacts } from '../contracts/facts.js';
-import { procSockets, servingNow } from '../install/pipeline/serving.js';
+import { servingNow } from '../install/pipeline/serving.js';
 import type { WatchingWorkplace } from '../install/pipeline/workplace.js';
 import { messageOf } from '../lib/errors.js';
 import type { Profile } from '../profile/types.js';
 import type { JournalReader } from '../systemd/types.js';
-import { httpGet } from '../verdict/node-effects.js';
 import type { ContainerLog } from '../verdict/observation.js';
 import { type Board, consumerBoard, type Record } from './board.js';
 import type { Desired } from './desired.js';
@@ -47,7 +47,7 @@ function serve(effects: ServedEffects, profile: Profile) {
   let followed = false;
   const judge = makeJudge({
     ...shared,
-    serving: (unit) => servingNow(profile, unit, { get: httpGet, sockets: procSockets }, signal),
+    serving: (unit) => servingNow(profile, unit, signal),
     restart: effects.restart,
     moveBack: effects.moveBack,
   });
@@ -141,7 +141,7 @@ export function crowd(effects: ServedEffects) {
       effects.board.setConsumers(profiles.map(({ name, unit }) => ({ profile: name, unit })));
       const before = all;
       all = profiles.map(
-        (profile) => before.find((one) => isSame(one.profile, profile)) ?? serve(effects, profile),
+        (profile) => before.find((one) => isDeepStrictEqual(one.profile, profile)) ?? serve(effects, profile),
       );
       for (const one of before) if (!all.includes(one)) one.stop();
       return all.filter((one) => !before.includes(one));
@@ -152,10 +152,6 @@ export function crowd(effects: ServedEffects) {
       await Promise.all(all.map((one) => one.judge.quiet()));
     },
   };
-}
-
-function isSame(a: Profile, b: Profile): boolean {
-  return JSON.stringify(a) === JSON.stringify(b);
 }
 
 /** Runs one task after the other, in the order of the requests. */

@@ -7,11 +7,10 @@ import {
   agentConf,
   cdiDirectories,
   guestConf,
+  guestState,
   loaderConf,
-  manifestFile,
   storeRoot,
   storeVersions,
-  trialFile,
 } from '../lib/paths.js';
 import type { Profile } from '../profile/types.js';
 
@@ -133,8 +132,8 @@ export function watchPlaces(profile: Profile, facts: MachineFacts | null, manife
   one(agentConf);
   one(guestConf);
   one(loaderConf);
-  one(manifestFile);
-  one(trialFile);
+  one(guestState.manifest);
+  one(guestState.trial);
   one(storeRoot);
   all(storeRoot);
   all(storeVersions);

@@ -1,5 +1,13 @@
 /** vgpu-agent.service, asked over the bus. It may not run, which is no failure. */
-import { addMatch, BusBusyError, type BusConnection, BusError, busDaemon, connectBus } from './connection.js';
+import {
+  addMatch,
+  BusBusyError,
+  type BusConnection,
+  BusError,
+  type BusSignal,
+  busDaemon,
+  connectBus,
+} from './connection.js';
 import { bagOf, type PropertyBag } from './properties.js';
 
 const agentName = 'org.vgpu.Agent1';
@@ -7,24 +15,13 @@ const agentPath = '/org/vgpu/Agent1';
 /** A start that is still under way gets its own time. */
 const verifyTimeoutMs = 180_000;
 
-export interface AgentClient {
-  properties(): Promise<PropertyBag>;
-  metrics(): Promise<string>;
-  /** Resolves when every consumer was judged again. Rejects with a BusError when this user may not ask. */
-  verify(): Promise<void>;
-  restart(): Promise<string>;
-  /** Calls the listener at every signal of the service, and once with null when the service or the bus goes. */
-  watch(
-    listener: (signal: { readonly member: string; readonly body: readonly unknown[] } | null) => void,
-  ): Promise<void>;
-  close(): void;
-}
+export type AgentClient = NonNullable<Awaited<ReturnType<typeof findAgent>>>;
 
 /** A bus that is not answering for so long will not answer the questions to systemd either. */
 const connectWithinMs = 3_000;
 
 /** Null: it does not run (it is not started), or there is no bus. Throws a BusBusyError. */
-export async function findAgent(): Promise<AgentClient | null> {
+export async function findAgent() {
   let bus: BusConnection;
   try {
     bus = await connectBus(undefined, connectWithinMs);
@@ -45,17 +42,19 @@ export async function findAgent(): Promise<AgentClient | null> {
   const agent = { destination: agentName, path: agentPath, interface: agentName };
   const textOf = async (member: string): Promise<string> => String((await bus.call({ ...agent, member }))[0]);
   return {
-    async properties() {
+    async properties(): Promise<PropertyBag> {
       const all = { ...agent, interface: 'org.freedesktop.DBus.Properties', member: 'GetAll' };
       const [bag] = await bus.call({ ...all, signature: 's', body: [agentName] });
       return bagOf(bag);
     },
     metrics: () => textOf('Metrics'),
-    async verify() {
+    /** Resolves when every consumer was judged again. Rejects with a BusError when this user may not ask. */
+    async verify(): Promise<void> {
       await bus.call({ ...agent, member: 'Verify', timeoutMs: verifyTimeoutMs });
     },
     restart: () => textOf('Restart'),
-    async watch(listener) {
+    /** Calls the listener at every signal of the service, and once with null when the service or the bus goes. */
+    async watch(listener: (signal: Pick<BusSignal, 'member' | 'body'> | null) => void): Promise<void> {
       const [unique] = owner;
       bus.onSignal((signal) => {
         if (signal.interface === agentName && signal.sender === unique) listener(signal);

@@ -29,12 +29,25 @@ export interface BusCall {
   readonly timeoutMs?: number;
 }
 
-export interface BusSignal {
-  readonly sender: string;
+interface Message {
   readonly path: string;
   readonly interface: string;
   readonly member: string;
   readonly body: readonly unknown[];
+}
+
+export interface BusSignal extends Message {
+  /** The unique name, which the bus vouches for. */
+  readonly sender: string;
+}
+
+export interface IncomingCall extends BusSignal {
+  /** The caller can wait for a person to be asked for a password. */
+  readonly interactive: boolean;
+}
+
+interface OutgoingSignal extends Message {
+  readonly signature: string;
 }
 
 export class BusError extends Error {
@@ -47,28 +60,9 @@ export class BusError extends Error {
   }
 }
 
-export interface IncomingCall {
-  /** The caller's unique name, which the bus vouches for. */
-  readonly sender: string;
-  readonly path: string;
-  readonly interface: string;
-  readonly member: string;
-  readonly body: readonly unknown[];
-  /** The caller can wait for a person to be asked for a password. */
-  readonly interactive: boolean;
-}
-
 export type BusAnswer =
   | { readonly kind: 'reply'; readonly signature: string; readonly body: readonly unknown[] }
   | { readonly kind: 'error'; readonly type: string; readonly message: string };
-
-interface OutgoingSignal {
-  readonly path: string;
-  readonly interface: string;
-  readonly member: string;
-  readonly signature: string;
-  readonly body: readonly unknown[];
-}
 
 export interface BusConnection {
   /** Rejects with a BusError (the service's answer) or `failed` (the bus is gone, or silent for 25 s). */

@@ -1,4 +1,5 @@
 /** The structured journal entries of the agent: documented in vgpu-agent(8), explained in units/vgpu-agent.catalog. */
+import type { ReadyPlan } from '../contracts/plan.js';
 import type { Verdict } from '../contracts/verdict.js';
 import { errnoOf } from '../lib/errors.js';
 
@@ -26,30 +27,28 @@ export const messageIds = {
   resumed: '70c6102aecc740c3aa78abff2a9da6b9',
 } as const;
 
-export type ServiceEventName = Exclude<
-  keyof typeof messageIds,
-  'installed' | 'uninstalled' | 'rolledBack' | 'verdict'
->;
-
-export interface ServiceEvent {
-  readonly kind: ServiceEventName;
-  readonly profile: string | null;
-  readonly unit: string | null;
-  readonly text: string;
-  /** Further fields, names without `VGPU_`. */
-  readonly fields?: Readonly<Record<string, string | number | null>>;
-}
+type EntryKind = Exclude<keyof typeof messageIds, 'verdict'>;
 
 export type JournalMessage =
   | {
-      readonly kind: 'installed' | 'uninstalled' | 'rolledBack';
-      readonly profile: string;
-      readonly unit: string;
-      readonly storeId: string | null;
-      readonly changes: number;
+      readonly kind: EntryKind;
+      readonly profile: string | null;
+      readonly unit: string | null;
+      readonly text: string;
+      /** Further fields, names without `VGPU_`. */
+      readonly fields?: Readonly<Record<string, string | number | null>>;
     }
-  | { readonly kind: 'verdict'; readonly verdict: Verdict }
-  | ServiceEvent;
+  | { readonly kind: 'verdict'; readonly verdict: Verdict };
+
+const done = { installed: 'installed', uninstalled: 'uninstalled', rolledBack: 'installation undone' };
+
+export function planEntry(
+  kind: keyof typeof done,
+  { profile, unit, storeId, changes }: ReadyPlan,
+): JournalMessage {
+  const text = `vgpu ${done[kind]} (${changes.length} changes)`;
+  return { kind, profile, unit, text, fields: { STORE: storeId, CHANGES: changes.length } };
+}
 
 // Leaves one structured journal entry for each thing that was done to a consumer, found again with
 // `journalctl MESSAGE_ID=...` or `journalctl VGPU_UNIT=ollama.service`. Nothing depends on it: without
@@ -61,18 +60,13 @@ export interface JournalWriter {
 
 type Priority = 'info' | 'notice' | 'warning' | 'err';
 
-const priorities: Readonly<Record<ServiceEventName, Priority>> = {
+const priorities: Readonly<Partial<Record<EntryKind, Priority>>> = {
   serviceStarted: 'info',
   serviceStopped: 'info',
-  drift: 'notice',
-  repaired: 'notice',
   repairFailed: 'warning',
   repairLimit: 'err',
   packageManager: 'info',
-  consumerRestarted: 'notice',
-  restartDeferred: 'notice',
   hostLost: 'warning',
-  hostBack: 'notice',
   hostMoved: 'warning',
   configLoaded: 'info',
   configRefused: 'err',
@@ -139,33 +133,19 @@ export function journalFields(message: JournalMessage): JournalFields {
       }),
     };
   }
-  if ('text' in message) {
-    const { profile, unit, text, fields = {} } = message;
-    const named = Object.entries(fields).map(([name, value]): [string, string | null] => [
-      `VGPU_${name}`,
-      value === null ? null : String(value),
-    ]);
-    return {
-      priority: priorities[message.kind],
-      message: unit === null ? text : `${unit}: ${text}`,
-      fields: present({
-        ...common,
-        VGPU_PROFILE: profile,
-        VGPU_UNIT: unit,
-        ...Object.fromEntries(named),
-      }),
-    };
-  }
-  const words = { installed: 'installed', uninstalled: 'uninstalled', rolledBack: 'installation undone' };
+  const { kind, profile, unit, text, fields = {} } = message;
+  const named = Object.entries(fields).map(([name, value]): [string, string | null] => [
+    `VGPU_${name}`,
+    value === null ? null : String(value),
+  ]);
   return {
-    priority: 'notice',
-    message: `${message.unit}: vgpu ${words[message.kind]} (${message.changes} changes)`,
+    priority: priorities[kind] ?? 'notice',
+    message: unit === null ? text : `${unit}: ${text}`,
     fields: present({
       ...common,
-      VGPU_PROFILE: message.profile,
-      VGPU_UNIT: message.unit,
-      VGPU_STORE: message.storeId,
-      VGPU_CHANGES: String(message.changes),
+      VGPU_PROFILE: profile,
+      VGPU_UNIT: unit,
+      ...Object.fromEntries(named),
     }),
   };
 }

@@ -90,12 +90,10 @@ export function hostOfUnit(
 /** One `Environment="NAME=VALUE"` line. `value` is unit file text: specifiers are doubled already if meant literally. */
 export function environmentLine(name: string, value: string): string {
   // A newline would begin another line of the unit file.
-  const escaped = `${name}=${value}`.replaceAll(/["\\]/g, '\\$&').replaceAll(/\p{Cc}/gu, hexEscape);
+  const escaped = `${name}=${value}`
+    .replaceAll(/["\\]/g, '\\$&')
+    .replaceAll(/\p{Cc}/gu, (one) => `\\x${one.charCodeAt(0).toString(16).padStart(2, '0')}`);
   return `Environment="${escaped}"`;
-}
-
-function hexEscape(character: string): string {
-  return `\\x${character.charCodeAt(0).toString(16).padStart(2, '0')}`;
 }
 
 export function escapeSpecifiers(value: string): string {

@@ -93,7 +93,6 @@ function loadedUnit(sources: UnitSources): LoadedUnit {
     standardError: standardError === 'inherit' ? standardOutput : standardError,
     ...logging(service),
     sandbox: sandbox(service),
-    unitFileState: text(unit, 'UnitFileState'),
     ...(traced ? { traced } : {}),
   };
 }

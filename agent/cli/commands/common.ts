@@ -1,12 +1,11 @@
 /** The inputs and results of every command. Commands print nothing themselves. */
 
 import { Command, InvalidArgumentError } from 'commander';
-import type { Plan } from '../../contracts/plan.js';
+import type { Plan, ReadyPlan } from '../../contracts/plan.js';
 import type { Mode, Verdict } from '../../contracts/verdict.js';
 import { hostsText, parseHosts, splitHosts } from '../../guest/vgpu-host/endpoint.js';
 import type { RestartOutcome } from '../../install/apply/effects.js';
 import type { OpenWorkplace } from '../../install/pipeline/open-workplace.js';
-import type { ReadyPlan } from '../../install/pipeline/workplace.js';
 import { ExitCode, VgpuError } from '../../lib/errors.js';
 import type { CommandEnd } from '../../lib/hand-over.js';
 import type { Style } from '../../lib/text.js';

@@ -1,11 +1,13 @@
 /** `vgpu-agent doctor`: why the service is not on the GPU, check by check; `--fix` repairs what is ours, `--trace` traces. */
+
 import { accessSync, constants, existsSync } from 'node:fs';
 import path from 'node:path';
 import type { Command } from 'commander';
+import type { ReadyPlan } from '../../contracts/plan.js';
 import { type Choice, chooseOne } from '../../install/pipeline/choose.js';
 import { type Examined, examine, fix } from '../../install/pipeline/doctor.js';
 import { type Traced, takeBackTrace, trace } from '../../install/pipeline/trace.js';
-import type { DoctorWorkplace, ReadyPlan } from '../../install/pipeline/workplace.js';
+import type { DoctorWorkplace } from '../../install/pipeline/workplace.js';
 import { ExitCode, errnoOf, VgpuError } from '../../lib/errors.js';
 import { spawnRunner } from '../../lib/run-command.js';
 import { bytes, oneLine, plural } from '../../lib/text.js';

@@ -1,8 +1,10 @@
 /** `vgpu-agent uninstall`: restores the state before install. */
+
 import { type Command, Option } from 'commander';
+import type { ReadyPlan } from '../../contracts/plan.js';
 import { type Choice, chooseAll, chooseOne } from '../../install/pipeline/choose.js';
 import { planUninstall, uninstall } from '../../install/pipeline/uninstall.js';
-import type { ReadyPlan, Workplace } from '../../install/pipeline/workplace.js';
+import type { Workplace } from '../../install/pipeline/workplace.js';
 import { ExitCode, VgpuError } from '../../lib/errors.js';
 import { plural } from '../../lib/text.js';
 import type { Profile } from '../../profile/types.js';

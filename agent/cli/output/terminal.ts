@@ -159,7 +159,6 @@ function phaseText({ phase, text }: Extract<Event, { kind: 'phase' }>): string {
     case 'rollback':
       return `undoing: ${text}`;
     case 'inspect':
-    case 'plan':
     case 'confirm':
     case 'service':
       return text;

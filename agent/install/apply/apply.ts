@@ -7,8 +7,8 @@
  * judges it, and `--rollback-on-failure` uses the undo log that `keepUndo` keeps.
  */
 import { type Emit, note } from '../../contracts/events.js';
-import type { Manifest, OwnedItem } from '../../contracts/manifest.js';
-import type { Change, Plan } from '../../contracts/plan.js';
+import type { Manifest } from '../../contracts/manifest.js';
+import type { Change, ReadyPlan } from '../../contracts/plan.js';
 import { stopIfAsked, VgpuError } from '../../lib/errors.js';
 import { agentUnit, agentUnitFile, hostd } from '../../lib/paths.js';
 import { plural } from '../../lib/text.js';
@@ -28,10 +28,8 @@ import { failureOf, rolledBack, undecided, undoFailed } from './failures.js';
 import { manifestBytes, readManifest, sha256 } from './manifest.js';
 import { appendRecord, readTransaction, type StepRecord, secureLog, type Transaction } from './records.js';
 import { closeTransaction, sweepStore, tidyState } from './release.js';
-import { OpenTransaction } from './transaction.js';
+import { OpenTransaction, type Work } from './transaction.js';
 import { undoSteps } from './undo.js';
-
-export type ReadyPlan = Extract<Plan, { kind: 'ready' }>;
 
 /**
  * Carries out every change of the plan, in order. Emits the phases `apply`, `restart` and `rollback`, and
@@ -64,7 +62,7 @@ export async function apply(
 export async function recover(effects: ApplyEffects, emit: Emit): Promise<Recovery> {
   const { disk } = effects;
   const transaction = await readTransaction(disk);
-  if (transaction === null || transaction === 'torn') {
+  if (transaction === null) {
     await closeTransaction(disk);
     return { kind: 'nothing' };
   }
@@ -87,7 +85,7 @@ export async function rollback(
   unit: string | null,
 ): Promise<RestartOutcome> {
   const transaction = await readTransaction(effects.disk);
-  if (transaction === null || transaction === 'torn' || transaction.state !== 'committed') {
+  if (transaction?.state !== 'committed') {
     throw new VgpuError('there is nothing to roll back: no undo log was kept', {
       kind: 'internal',
       operation: 'roll back',
@@ -103,12 +101,8 @@ export async function rollback(
   if (transaction.steps.some((step) => step.type === 'path' && step.path === agentUnitFile)) {
     // The service runs with files that were removed: stop it, or restart it with its former unit.
     const before = (await effects.disk.inspect(agentUnitFile)).kind;
-    const { manager, restartTimeoutMs } = effects;
-    const job =
-      before === 'absent'
-        ? manager.stop?.(agentUnit, restartTimeoutMs)
-        : manager.restart(agentUnit, restartTimeoutMs);
-    await job?.catch(() => {});
+    const action = before === 'absent' ? 'stop' : 'restart';
+    await effects.manager[action](agentUnit, effects.restartTimeoutMs).catch(() => {});
   }
   return unit === null ? { kind: 'not-planned' } : restartNow(unit, effects);
 }
@@ -116,7 +110,7 @@ export async function rollback(
 /** Forgets the undo log that `keepUndo` kept, and deletes what only it needed. Does nothing when there is none. */
 export async function settle(effects: ApplyEffects, emit: Emit): Promise<void> {
   const transaction = await readTransaction(effects.disk);
-  if (transaction === null || transaction === 'torn') {
+  if (transaction === null) {
     await tidyState(effects.disk);
     return;
   }
@@ -130,7 +124,7 @@ async function commitChanges(
   options: ApplyOptions,
 ): Promise<void> {
   const { disk } = effects;
-  if ((await readTransaction(disk)) !== null) {
+  if ((await disk.inspect(disk.state.transaction)).kind !== 'absent') {
     throw new VgpuError('an earlier run was interrupted and has not been cleaned up', {
       kind: 'refused',
       operation: 'apply the plan',
@@ -148,17 +142,15 @@ async function commitChanges(
   }
   const done: Change[] = [];
   try {
-    let items: readonly OwnedItem[] = manifest?.items ?? [];
+    const work = { effects, transaction, emit, items: manifest?.items ?? [] };
     for (const change of plan.changes) {
       if (change.kind === 'restart' || change.kind === 'service') continue;
       stopIfAsked(options.signal, 'stopped on request', { operation: 'apply the plan' });
-      items = await announced(plan, change, emit, () =>
-        carryOut({ effects, transaction, emit }, change, items),
-      );
+      await announced(plan, change, emit, () => carryOut(work, change));
       done.push(change);
     }
     stopIfAsked(options.signal, 'stopped on request', { operation: 'apply the plan' });
-    await writeManifest(transaction, effects, plan, items);
+    await writeManifest(work, plan);
     await appendRecord(disk, { type: 'commit' });
   } catch (error) {
     if (await mayBeCommitted(disk)) throw undecided(error, plan.intent);
@@ -172,8 +164,7 @@ async function commitChanges(
 /** The commit was the record that failed, and it may be on the disk: see records.ts. */
 async function mayBeCommitted(disk: Disk): Promise<boolean> {
   try {
-    const transaction = await readTransaction(disk);
-    return transaction !== null && transaction !== 'torn' && transaction.state === 'committed';
+    return (await readTransaction(disk))?.state === 'committed';
   } catch {
     return true;
   }
@@ -181,10 +172,8 @@ async function mayBeCommitted(disk: Disk): Promise<boolean> {
 
 /** The last consumer leaves none. What could not be given back has been told; it is no longer listed. */
 async function writeManifest(
-  transaction: OpenTransaction,
-  { disk, agentVersion: agent }: ApplyEffects,
+  { effects: { disk, agentVersion: agent }, transaction, items }: Work,
   plan: ReadyPlan,
-  items: readonly OwnedItem[],
 ): Promise<void> {
   const { consumers, storeId, endpoint } = plan;
   if (consumers.length === 0) {
@@ -293,7 +282,7 @@ async function serviceAction(
     await manager.reload();
     return;
   }
-  const result = (await manager[action]?.(unit, restartTimeoutMs)) ?? 'skipped';
+  const result = await manager[action](unit, restartTimeoutMs);
   if (result !== 'done') throw new Error(`the job ended with ${result}`);
 }
 
@@ -336,7 +325,7 @@ export async function takeTrialBack(
   const { disk } = effects;
   await recover(effects, emit);
   const trial = await readTransaction(disk, disk.state.trial);
-  if (trial === null || trial === 'torn') return null;
+  if (trial === null) return null;
   if (!(await isManifestOf(disk, trial))) {
     await endTrial(effects, emit);
     return null;

@@ -12,94 +12,85 @@ import { release } from './release.js';
 import { installAlternative, readGroup, removeAlternative, runLdconfig, runReload, specOf } from './tools.js';
 import { keepEdited, type Work } from './transaction.js';
 
-/** Carries out the change; returns the new items of the manifest. Throws the error of a step; undoes nothing. */
-export async function carryOut(
-  work: Work,
-  change: Change,
-  items: readonly OwnedItem[],
-): Promise<readonly OwnedItem[]> {
+/** Carries out the change and notes in `work.items` what it made. Throws the error of a step; undoes nothing. */
+export async function carryOut(work: Work, change: Change): Promise<void> {
   const { effects, transaction } = work;
   switch (change.kind) {
     case 'make-directory':
-      return makeDirectory(work, change.path, change.mode, items);
+      return makeDirectory(work, change.path, change.mode);
     case 'store':
-      return fillStore(work, change.shim, items);
+      return fillStore(work, change.shim);
     case 'adopt':
-      return withItem(items, itemOf(change.path, change.state), change.state);
+      return own(work, itemOf(change.path, change.state), change.state);
     case 'write-file': {
       const content = Buffer.from(change.content);
-      const target: Target = { kind: 'file', content, sha256: sha256(content), mode: change.mode };
       if (change.preflight !== undefined) await preflight(work, change.preflight);
-      return put({ ...work, ...change, target }, items);
+      const target: Target = { kind: 'file', content, sha256: sha256(content), mode: change.mode };
+      return put(work, change.path, target, change.before);
     }
     case 'copy-file': {
       const { mode, sha256 } = change;
       const content = await readWhole(work, change, 'copy a file of the package');
-      return put({ ...work, ...change, target: { kind: 'file', content, sha256, mode } }, items);
+      return put(work, change.path, { kind: 'file', content, sha256, mode }, change.before);
     }
     case 'write-link':
-      return put({ ...work, ...change, target: { kind: 'link', target: change.target } }, items);
+      return put(work, change.path, { kind: 'link', target: change.target }, change.before);
     case 'alternative':
-      return addAlternative(work, change, items);
+      return addAlternative(work, change);
     case 'remove-owned':
-      return release(work, change.path, items);
+      return release(work, change.path);
     case 'remove-alternative':
-      return dropAlternative(work, change.group, change.path, items);
+      return dropAlternative(work, change.group, change.path);
     case 'remove-directory':
-      return removeDirectory(work, change.path, items);
-    case 'note-consumer':
-      return items;
+      return removeDirectory(work, change.path);
     case 'ldconfig':
       await transaction.record({ type: 'ldconfig' });
-      await runLdconfig(effects, change.links);
-      return items;
+      return runLdconfig(effects, change.links);
     case 'daemon-reload':
       await transaction.record({ type: 'daemon-reload' });
-      await runReload(effects);
-      return items;
+      return runReload(effects);
+    case 'note-consumer':
+      return;
     case 'remove-store':
     case 'restart':
     case 'service':
       // After the commit: release.ts, apply.ts.
-      return items;
+      return;
   }
 }
 
-async function makeDirectory(
-  { transaction }: Work,
-  directory: string,
-  mode: number,
-  items: readonly OwnedItem[],
-): Promise<readonly OwnedItem[]> {
-  const made = await transaction.makeParents(directory);
-  const owned = made.reduce((all, parent) => withDirectory(all, parent, 0o755), items);
-  const { from } = await transaction.place(directory, { kind: 'directory', mode });
+function own(work: Work, item: OwnedItem, found: PathState): void {
+  work.items = withItem(work.items, item, found);
+}
+
+function ownDirectory(work: Work, directory: string, mode: number): void {
+  own(work, { kind: 'directory', path: directory, mode }, { kind: 'absent' });
+}
+
+async function makeParents(work: Work, file: string): Promise<void> {
+  for (const parent of await work.transaction.makeParents(file)) ownDirectory(work, parent, 0o755);
+}
+
+async function makeDirectory(work: Work, directory: string, mode: number): Promise<void> {
+  await makeParents(work, directory);
+  const { from } = await work.transaction.place(directory, { kind: 'directory', mode });
   // A directory that existed before does not belong to vgpu-agent.
-  return from.kind === 'absent' ? withDirectory(owned, directory, mode) : owned;
+  if (from.kind === 'absent') ownDirectory(work, directory, mode);
 }
 
-function withDirectory(items: readonly OwnedItem[], directory: string, mode: number): readonly OwnedItem[] {
-  return withItem(items, { kind: 'directory', path: directory, mode }, { kind: 'absent' });
-}
-
-async function fillStore(
-  work: Work,
-  shim: ShimBuild,
-  items: readonly OwnedItem[],
-): Promise<readonly OwnedItem[]> {
+async function fillStore(work: Work, shim: ShimBuild): Promise<void> {
   const directory = path.join(storeVersions, shim.id);
   // A version is named by its content, so an existing one is correct, or is being repaired; no other program writes here.
-  let owned = withDirectory(await makeDirectory(work, directory, 0o755, items), directory, 0o755);
+  await makeDirectory(work, directory, 0o755);
+  ownDirectory(work, directory, 0o755);
   for (const file of shim.files) {
     const content = await readWhole(work, file, 'copy the shim into the store');
     const target: Target = { kind: 'file', content, sha256: file.sha256, mode: file.mode };
-    owned = await put({ ...work, path: path.join(directory, file.name), target }, owned);
+    await put(work, path.join(directory, file.name), target);
   }
   for (const link of shim.links) {
-    const target: Target = { kind: 'link', target: link.target };
-    owned = await put({ ...work, path: path.join(directory, link.name), target }, owned);
+    await put(work, path.join(directory, link.name), { kind: 'link', target: link.target });
   }
-  return owned;
 }
 
 async function readWhole(
@@ -137,37 +128,33 @@ async function preflight({ effects, emit }: Work, { user, required, inherited }:
   }
 }
 
-interface Put extends Work {
-  readonly path: string;
-  readonly target: Extract<Target, { kind: 'file' | 'link' }>;
-  /** The state that the plan saw there; absent for the store's own files, which no other plan contains. */
-  readonly before?: PathState;
-}
-
-async function put(work: Put, items: readonly OwnedItem[]): Promise<readonly OwnedItem[]> {
-  const { effects, transaction, target } = work;
-  const earlier = findItem(items, work.path);
-  const found = await effects.disk.inspect(work.path);
-  if (isAlready(found, target)) {
+/** `planned`: the state that the plan saw there; absent for the store's own files, which no other plan contains. */
+async function put(
+  work: Work,
+  file: string,
+  target: Extract<Target, { kind: 'file' | 'link' }>,
+  planned?: PathState,
+): Promise<void> {
+  const { effects, transaction } = work;
+  const earlier = findItem(work.items, file);
+  const found = await effects.disk.inspect(file);
+  const already = isAlready(found, target);
+  if (already) {
     // A user made it (it stays his), or a manifest that was lost listed it; inside the store only vgpu-agent can have
     // made it.
-    if (earlier === undefined && !isInStore(work.path)) return items;
-  } else if (work.before !== undefined) checkStillSo(work.path, work.before, found);
-  const made = await transaction.makeParents(work.path);
-  const owned = made.reduce((all, parent) => withDirectory(all, parent, 0o755), items);
+    if (earlier === undefined && !isInStore(file)) return;
+  } else if (planned !== undefined) checkStillSo(file, planned, found);
+  await makeParents(work, file);
   // A small installed file that a person edited: the edited text is kept when the file is written again.
   const edited = earlier?.kind === 'file' && found.kind === 'file' && !isOurs(earlier, found);
-  if (edited && !isInStore(work.path) && !isAlready(found, target)) {
-    await keepEdited(work, work.path, () => null);
-  }
-  const { from, backup } = await transaction.place(work.path, target);
-  const before: PathState = isAlready(found, target) ? { kind: 'absent' } : from;
-  const what = { path: work.path, before, backup };
+  if (edited && !isInStore(file) && !already) await keepEdited(work, file, () => null);
+  const { from, backup } = await transaction.place(file, target);
+  const what = { path: file, before: already ? ({ kind: 'absent' } as const) : from, backup };
   const item: OwnedItem =
     target.kind === 'link'
       ? { kind: 'link', target: target.target, ...what }
       : { kind: 'file', sha256: target.sha256, mode: target.mode, ...what };
-  return withItem(owned, item, from);
+  own(work, item, from);
 }
 
 /** Throws if the path has changed since the user accepted the plan. */
@@ -200,51 +187,40 @@ function itemOf(file: string, state: PathState): OwnedItem {
   }
 }
 
-async function addAlternative(
-  { effects, transaction }: Work,
-  change: Extract<Change, { kind: 'alternative' }>,
-  items: readonly OwnedItem[],
-): Promise<readonly OwnedItem[]> {
+async function addAlternative(work: Work, change: Extract<Change, { kind: 'alternative' }>): Promise<void> {
+  const { effects, transaction } = work;
   const { group, path: choice, priority, link, slaves } = change;
   const present = await readGroup(effects, group);
   const previous = present === null ? null : specOf(present, choice);
   const before = present === null ? change.before : { status: present.status, value: present.value };
   await transaction.record({ type: 'alternative', group, path: choice, previous, before });
   await installAlternative(effects, { group, link, path: choice, priority, slaves });
-  return withItem(items, { kind: 'alternative', group, path: choice, priority, before }, { kind: 'absent' });
+  own(work, { kind: 'alternative', group, path: choice, priority, before }, { kind: 'absent' });
 }
 
-async function dropAlternative(
-  { effects, transaction }: Work,
-  group: string,
-  choice: string,
-  items: readonly OwnedItem[],
-): Promise<readonly OwnedItem[]> {
-  const owned = findAlternative(items, group, choice);
-  const rest = items.filter((one) => one !== owned);
+async function dropAlternative(work: Work, group: string, choice: string): Promise<void> {
+  const { effects, transaction } = work;
+  const owned = findAlternative(work.items, group, choice);
+  work.items = work.items.filter((one) => one !== owned);
   const present = await readGroup(effects, group);
   const previous = present === null ? null : specOf(present, choice);
   // Its package was purged, or a user removed the choice: nothing is left to remove.
-  if (present === null || previous === null) return rest;
+  if (present === null || previous === null) return;
   const goBackTo = owned?.before ?? { status: 'auto' as const, value: '' };
   const before = { status: present.status, value: present.value };
   await transaction.record({ type: 'alternative', group, path: choice, previous, before });
   await removeAlternative(effects, group, choice, goBackTo);
-  return rest;
 }
 
-async function removeDirectory(
-  { effects, transaction, emit }: Work,
-  directory: string,
-  items: readonly OwnedItem[],
-): Promise<readonly OwnedItem[]> {
+async function removeDirectory(work: Work, directory: string): Promise<void> {
+  const { effects, transaction, emit } = work;
   // The store's directories still hold the versions; release.ts removes them after the commit.
-  if (isInStore(directory)) return items;
+  if (isInStore(directory)) return;
   const present = await effects.disk.inspect(directory);
   if (present.kind === 'directory') {
     if (present.empty) await transaction.place(directory, { kind: 'absent' });
     else
       note(emit, 'info', 'directory-kept', `${directory} stays: it holds files that vgpu-agent did not make`);
   }
-  return items.filter((one) => one !== findItem(items, directory));
+  work.items = work.items.filter((one) => one !== findItem(work.items, directory));
 }

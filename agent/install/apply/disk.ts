@@ -7,7 +7,6 @@ import sync from 'node:fs';
 import fs from 'node:fs/promises';
 import { machine } from 'node:os';
 import path from 'node:path';
-import type { PathState } from '../../contracts/manifest.js';
 import { ContentCache, stateAt } from '../../guest/files/content.js';
 import { canLoad, describeLoadCheck } from '../../guest/unit/access.js';
 import { mappedUnder } from '../../guest/unit/processes.js';
@@ -18,52 +17,8 @@ import { type ApplyEffects, checkpoint, type Disk } from './effects.js';
 
 /** `prefix`: a tree under test. cp(1) copies, because Node keeps neither extended attributes nor nanoseconds. */
 export function nodeDisk(runner: CommandRunner, prefix = '', state: StatePaths = guestState): Disk {
-  return new NodeDisk(runner, prefix, state);
-}
-
-class NodeDisk implements Disk {
-  readonly state: StatePaths;
-  readonly #runner: CommandRunner;
-  readonly #prefix: string;
-
-  constructor(runner: CommandRunner, prefix: string, state: StatePaths) {
-    this.state = state;
-    this.#runner = runner;
-    this.#prefix = prefix;
-  }
-
-  async inspect(file: string): Promise<PathState> {
-    const host = this.#prefix + file;
-    return stateAt(host, async (size) => ({ size, sha256: await hashOf(host, size) }));
-  }
-
-  async read(file: string): Promise<Buffer | null> {
-    return absentAsNull(() => sync.readFileSync(this.#prefix + file));
-  }
-
-  async list(directory: string): Promise<readonly string[]> {
-    return absentAsNull(() => sync.readdirSync(this.#prefix + directory))?.sort() ?? [];
-  }
-
-  async makeDirectory(directory: string, mode: number): Promise<void> {
-    const host = this.#prefix + directory;
-    sync.mkdirSync(host, { mode });
-    sync.chmodSync(host, mode);
-    checkpoint(`mkdir ${directory}`);
-  }
-
-  async create(file: string, content: Buffer, mode: number): Promise<void> {
-    await this.#write(file, 'wx', content, mode);
-    checkpoint(`create ${file}`);
-  }
-
-  async append(file: string, content: Buffer): Promise<void> {
-    await this.#write(file, 'a', content, 0o600);
-    checkpoint(`append ${file}`);
-  }
-
-  async #write(file: string, flags: 'wx' | 'a', content: Buffer, mode: number): Promise<void> {
-    const handle = await fs.open(this.#prefix + file, flags, mode);
+  const write = async (file: string, flags: 'wx' | 'a', content: Buffer, mode: number): Promise<void> => {
+    const handle = await fs.open(prefix + file, flags, mode);
     try {
       await handle.writeFile(content);
       if (flags === 'wx') await handle.chmod(mode);
@@ -75,50 +30,63 @@ class NodeDisk implements Disk {
     } finally {
       await handle.close();
     }
-  }
-
-  async own(file: string, uid: number, gid: number): Promise<void> {
-    sync.lchownSync(this.#prefix + file, uid, gid);
-    checkpoint(`own ${file}`);
-  }
-
-  async symlink(file: string, target: string): Promise<void> {
-    sync.symlinkSync(target, this.#prefix + file);
-    checkpoint(`symlink ${file}`);
-  }
-
-  async rename(from: string, to: string): Promise<void> {
-    sync.renameSync(this.#prefix + from, this.#prefix + to);
-    checkpoint(`rename ${to}`);
-  }
-
-  async unlink(file: string): Promise<void> {
-    sync.unlinkSync(this.#prefix + file);
-    checkpoint(`unlink ${file}`);
-  }
-
-  async removeDirectory(directory: string): Promise<void> {
-    try {
-      sync.rmdirSync(this.#prefix + directory);
-    } catch (error) {
-      if (errnoOf(error) !== 'EBUSY') throw error;
-    }
-    checkpoint(`rmdir ${directory}`);
-  }
-
-  async copy(from: string, to: string): Promise<void> {
-    const [source, target] = [this.#prefix + from, this.#prefix + to];
-    const result = await this.#runner.run('cp', ['-a', '-T', '--', source, target]);
-    if (result.code !== 0) {
-      throw copyError(from, to, result.stderr.toString().trim(), whyNoCopy(source, target));
-    }
-    if (sync.lstatSync(target).isFile()) await synced(target);
-    checkpoint(`copy ${to}`);
-  }
-
-  async syncDirectory(directory: string): Promise<void> {
-    await synced(this.#prefix + directory);
-  }
+  };
+  return {
+    state,
+    async inspect(file) {
+      const host = prefix + file;
+      return stateAt(host, async (size) => ({ size, sha256: await hashOf(host, size) }));
+    },
+    read: async (file) => absentAsNull(() => sync.readFileSync(prefix + file)),
+    list: async (directory) => absentAsNull(() => sync.readdirSync(prefix + directory))?.sort() ?? [],
+    async makeDirectory(directory, mode) {
+      sync.mkdirSync(prefix + directory, { mode });
+      sync.chmodSync(prefix + directory, mode);
+      checkpoint(`mkdir ${directory}`);
+    },
+    async create(file, content, mode) {
+      await write(file, 'wx', content, mode);
+      checkpoint(`create ${file}`);
+    },
+    async append(file, content) {
+      await write(file, 'a', content, 0o600);
+      checkpoint(`append ${file}`);
+    },
+    async own(file, uid, gid) {
+      sync.lchownSync(prefix + file, uid, gid);
+      checkpoint(`own ${file}`);
+    },
+    async symlink(file, target) {
+      sync.symlinkSync(target, prefix + file);
+      checkpoint(`symlink ${file}`);
+    },
+    async rename(from, to) {
+      sync.renameSync(prefix + from, prefix + to);
+      checkpoint(`rename ${to}`);
+    },
+    async unlink(file) {
+      sync.unlinkSync(prefix + file);
+      checkpoint(`unlink ${file}`);
+    },
+    async removeDirectory(directory) {
+      try {
+        sync.rmdirSync(prefix + directory);
+      } catch (error) {
+        if (errnoOf(error) !== 'EBUSY') throw error;
+      }
+      checkpoint(`rmdir ${directory}`);
+    },
+    async copy(from, to) {
+      const [source, target] = [prefix + from, prefix + to];
+      const result = await runner.run('cp', ['-a', '-T', '--', source, target]);
+      if (result.code !== 0) {
+        throw copyError(from, to, result.stderr.toString().trim(), whyNoCopy(source, target));
+      }
+      if (sync.lstatSync(target).isFile()) await synced(target);
+      checkpoint(`copy ${to}`);
+    },
+    syncDirectory: (directory) => synced(prefix + directory),
+  };
 }
 
 /** Opened for reading: a copy may be of a file without the write bit, and fsync needs none. */

@@ -39,7 +39,7 @@ export interface Disk {
 export interface ApplyEffects {
   readonly disk: Disk;
   readonly runner: CommandRunner;
-  readonly manager: Pick<Manager, 'reload' | 'restart'> & Partial<Pick<Manager, 'start' | 'stop'>>;
+  readonly manager: Pick<Manager, 'reload' | 'restart' | 'start' | 'stop'>;
   readonly readSource: (path: string) => Promise<Buffer>;
   readonly mappedUnder: (directory: string) => Promise<ReadonlySet<string>>;
   /** Why the service's user (null: root) cannot load this library; null when he can. */

@@ -13,11 +13,6 @@ import { guestState, hostState, lockFile, serviceStarts } from '../../lib/paths.
 import { toolEnvironment } from '../../lib/run-command.js';
 import type { Disk } from './effects.js';
 
-interface Lock {
-  /** `remove` also deletes the lock file: a process that waits for it notices and makes a new one. */
-  release(options?: { readonly remove?: boolean }): Promise<void>;
-}
-
 interface LockOptions {
   readonly command: string;
   readonly waitMs: number;
@@ -53,7 +48,7 @@ export async function underLock<T>(
 }
 
 /** Throws `refused` (who holds it), `interrupted` (by `signal`), `failed` (flock(1) cannot be run). */
-export async function acquireLock(options: LockOptions): Promise<Lock> {
+export async function acquireLock(options: LockOptions): Promise<ReturnType<typeof lockOf>> {
   const file = options.file ?? lockFile;
   const deadline = performance.now() + options.waitMs;
   for (;;) {
@@ -74,9 +69,10 @@ export async function acquireLock(options: LockOptions): Promise<Lock> {
   }
 }
 
-function lockOf(file: string, handle: fs.FileHandle): Lock {
+function lockOf(file: string, handle: fs.FileHandle) {
   return {
-    async release({ remove = false } = {}) {
+    /** `remove` also deletes the lock file: a process that waits for it notices and makes a new one. */
+    async release({ remove = false } = {}): Promise<void> {
       try {
         if (remove) {
           await fs.unlink(file);

@@ -108,18 +108,3 @@ export async function asideFor(
     if (present.kind === 'file' && present.sha256 === sha256) return { path, kept: true };
   }
 }
-
-/** The same from a backup and outside a transaction: for an undo that finds another program's file in the place. */
-export async function keepBackupAside(
-  disk: Disk,
-  file: string,
-  backup: string,
-  sha256: string | null,
-): Promise<string> {
-  const aside = await asideFor(disk, file, sha256);
-  if (!aside.kept) {
-    await disk.copy(backup, aside.path);
-    await syncParent(disk, aside.path);
-  }
-  return aside.path;
-}

@@ -92,17 +92,17 @@ export async function appendRecord(disk: Disk, record: TransactionRecord): Promi
   if (record.type === 'begin') await syncParent(disk, transaction);
 }
 
-/** `torn`: no complete first record, so nothing was changed. Throws `failed` when damaged otherwise. */
+/** Null: there is no complete first record, so nothing was changed. Throws `failed` when damaged otherwise. */
 export async function readTransaction(
   disk: Disk,
   log: string = disk.state.transaction,
-): Promise<Transaction | 'torn' | null> {
+): Promise<Transaction | null> {
   const content = await disk.read(log);
   if (content === null) return null;
   const lines = content.toString('utf8').split('\n');
   // After the last newline there is either nothing or a record that was cut off.
   lines.pop();
-  if (lines.length === 0) return 'torn';
+  if (lines.length === 0) return null;
   const check = schemaCheck<TransactionRecord>(recordSchema);
   const [begin, ...rest] = lines.map((line, index) => parseRecord(log, line, index + 1, check));
   if (begin?.type !== 'begin') throw damaged(log, 1, 'it does not begin a transaction');

@@ -2,7 +2,7 @@
 import path from 'node:path';
 import { type Emit, note } from '../../contracts/events.js';
 import { kindOf, type OwnedItem, type PathState } from '../../contracts/manifest.js';
-import { storeVersions } from '../../lib/paths.js';
+import { storeRoot, storeVersions } from '../../lib/paths.js';
 import { findItem, isOurs, itemsOfVersion, staysEdited } from '../plan/owned.js';
 import { syncParent } from './disk.js';
 import type { ApplyEffects, Disk } from './effects.js';
@@ -23,32 +23,27 @@ type PlacedItem = Extract<OwnedItem, { kind: 'file' | 'link' }>;
  * - A link that now has another target (set by a package's upgrade or an administrator): it stays, and the copy of the
  *   former file is put beside it, so that it is not lost with the state directory.
  */
-export async function release(
-  work: Work,
-  file: string,
-  items: readonly OwnedItem[],
-): Promise<readonly OwnedItem[]> {
+export async function release(work: Work, file: string): Promise<void> {
   const { effects, transaction, emit } = work;
-  const item = findItem(items, file);
-  if (item?.kind !== 'file' && item?.kind !== 'link') return items;
-  const rest = items.filter((one) => one !== item);
+  const item = findItem(work.items, file);
+  if (item?.kind !== 'file' && item?.kind !== 'link') return;
+  work.items = work.items.filter((one) => one !== item);
   const present = await effects.disk.inspect(file);
   if (staysEdited(item, present)) {
     const text = `${file} was edited since vgpu-agent wrote it, and stays`;
     const remedy = 'the next install uses it; remove it when you do not need it';
     note(emit, 'warning', 'edited-file-stays', text, remedy);
-    return rest;
+    return;
   }
   if (present.kind !== 'absent' && !isOurs(item, present)) {
     if (item.kind === 'link' || present.kind !== 'file') {
       await leave(work, item, present);
-      return rest;
+      return;
     }
     await keepEdited(work, file, (where) => `look through ${where} and remove it when you do not need it`);
   }
   if (item.before.kind !== 'absent') await transaction.makeParents(file);
   await transaction.place(file, formerTarget(effects.disk, item));
-  return rest;
 }
 
 function formerTarget({ state }: Disk, item: PlacedItem): Target {
@@ -90,7 +85,7 @@ export async function sweepStore(effects: ApplyEffects, transaction: Transaction
   }
   if (begin.intent === 'uninstall') {
     const directories = (begin.manifest?.items ?? []).filter(
-      (item) => item.kind === 'directory' && isStoreDirectory(item.path),
+      ({ kind, path }) => kind === 'directory' && [storeRoot, storeVersions].includes(path),
     );
     await removeItems(disk, directories);
     for (const item of directories) {
@@ -106,10 +101,6 @@ export async function sweepStore(effects: ApplyEffects, transaction: Transaction
     return;
   }
   if (gone.length > 0) await forget(disk, gone);
-}
-
-function isStoreDirectory(directory: string): boolean {
-  return directory === storeVersions || directory === path.dirname(storeVersions);
 }
 
 /** The last made goes first, so that directories are empty when their turn comes. */
@@ -151,9 +142,10 @@ export async function tidyState(disk: Disk): Promise<void> {
   const manifest = await readManifest(disk);
   const needed = neededBackups(manifest);
   const trial = await readTransaction(disk, state.trial);
-  const kept = trial === null || trial === 'torn' ? null : `${trial.begin.id}-`;
   const names = await disk.list(state.backups);
-  const unused = names.filter((name) => !needed.has(name) && !(kept !== null && name.startsWith(kept)));
+  const unused = names.filter(
+    (name) => !needed.has(name) && !(trial !== null && name.startsWith(`${trial.begin.id}-`)),
+  );
   for (const name of unused) await clear(disk, path.join(state.backups, name));
   if (unused.length > 0) await disk.syncDirectory(state.backups);
   if (manifest !== null) return;

@@ -73,7 +73,7 @@ export async function recoverTrace(effects: TraceEffects, emit: Emit): Promise<b
   if ((await disk.inspect(traceDirectory)).kind !== 'directory') return false;
   const unit = (await disk.read(traceRecord))?.toString('utf8').trim() ?? '';
   // Without a record nothing but the directory was made.
-  if (!isUnitName(unit)) {
+  if (!/^(?!\.)[\w:.@\\-]+\.service$/.test(unit)) {
     await forgetTrace(effects);
     return false;
   }
@@ -89,8 +89,4 @@ export async function recoverTrace(effects: TraceEffects, emit: Emit): Promise<b
   const text = `a doctor --trace of ${unit} was interrupted; vgpu-agent removed what it left${outcome}`;
   note(emit, 'warning', 'trace-taken-back', text, failed ? `systemctl restart ${unit}` : null);
   return true;
-}
-
-function isUnitName(text: string): boolean {
-  return /^[\w:.@\\-]+\.service$/.test(text) && !text.startsWith('.');
 }

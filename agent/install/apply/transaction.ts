@@ -3,7 +3,7 @@
 import { randomBytes } from 'node:crypto';
 import path from 'node:path';
 import { type Emit, note } from '../../contracts/events.js';
-import type { Content, Manifest, PathState } from '../../contracts/manifest.js';
+import type { Content, Manifest, OwnedItem, PathState } from '../../contracts/manifest.js';
 import { VgpuError } from '../../lib/errors.js';
 import { syncParent } from './disk.js';
 import type { ApplyEffects, Disk } from './effects.js';
@@ -114,6 +114,8 @@ export interface Work {
   readonly effects: ApplyEffects;
   readonly transaction: OpenTransaction;
   readonly emit: Emit;
+  /** Of the manifest to be written. */
+  items: readonly OwnedItem[];
 }
 
 /** Copies a file that a person edited aside, as a step of the transaction. */

@@ -5,7 +5,7 @@ import { sameContent } from '../../contracts/manifest.js';
 import { guestConf, storeRoot } from '../../lib/paths.js';
 import type { ApplyEffects } from './effects.js';
 import { failureOf } from './failures.js';
-import { clear, keepBackupAside, place, sameState, temporaryFor } from './place.js';
+import { asideFor, clear, place, sameState, temporaryFor } from './place.js';
 import type { PathRecord, StepRecord } from './records.js';
 import { runLdconfig, runReload, undoAlternative } from './tools.js';
 
@@ -76,9 +76,16 @@ async function undoPath({ disk }: ApplyEffects, step: PathRecord, emit: Emit): P
     return false;
   }
   const backup = step.backup === null ? null : path.join(disk.state.backups, step.backup);
+  const keepAside = async (copy: string): Promise<string> => {
+    const aside = await asideFor(disk, step.path, step.from.kind === 'file' ? step.from.sha256 : null);
+    if (!aside.kept) await place(disk, aside.path, { kind: 'copy', backup: copy, state: step.from });
+    return aside.path;
+  };
   // Absent counts: between a directory and a link in its place there is a moment with neither.
   if (present.kind !== 'absent' && !sameContent(present, step.to)) {
-    await keepStranger({ disk, step, backup, emit });
+    const text = `${step.path} was changed by another program in the meantime and stays as it is`;
+    const former = backup === null ? '' : `; what was there before is kept as ${await keepAside(backup)}`;
+    note(emit, 'warning', 'changed-meanwhile', text + former);
     return false;
   }
   await place(
@@ -87,26 +94,6 @@ async function undoPath({ disk }: ApplyEffects, step: PathRecord, emit: Emit): P
     backup === null ? { kind: 'absent' } : { kind: 'copy', backup, state: step.from },
   );
   return true;
-}
-
-async function keepStranger(what: {
-  readonly disk: ApplyEffects['disk'];
-  readonly step: PathRecord;
-  readonly backup: string | null;
-  readonly emit: Emit;
-}): Promise<void> {
-  const { disk, step, backup, emit } = what;
-  const where =
-    backup === null
-      ? null
-      : await keepBackupAside(disk, step.path, backup, step.from.kind === 'file' ? step.from.sha256 : null);
-  const former = where === null ? '' : `; what was there before is kept as ${where}`;
-  note(
-    emit,
-    'warning',
-    'changed-meanwhile',
-    `${step.path} was changed by another program in the meantime and stays as it is${former}`,
-  );
 }
 
 async function noteFailure(emit: Emit, work: () => Promise<void>): Promise<void> {

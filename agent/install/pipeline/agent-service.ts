@@ -5,17 +5,17 @@
 import type { UnitFacts } from '../../contracts/unit.js';
 import type { ServiceState } from '../../guest/look/closer-look.js';
 import { stopIfAsked, VgpuError } from '../../lib/errors.js';
-import { member } from '../../lib/json.js';
 import { agentUnit } from '../../lib/paths.js';
-import type { Profile } from '../../profile/types.js';
-import { findAgent, nullWhenBusy } from '../../systemd/agent-client.js';
+import { askAgent } from '../../systemd/agent-client.js';
 import { BusError } from '../../systemd/connection.js';
-import { text } from '../../systemd/properties.js';
+import { structs, text } from '../../systemd/properties.js';
+
+type Told = ServiceState & { readonly problem: string };
 
 interface ServiceUpEffects {
   unit(): Promise<UnitFacts>;
-  /** The service's state on the bus; null while it is not there. */
-  state(): Promise<{ readonly state: string; readonly problem: string } | null>;
+  /** Null: the service is not on the bus. */
+  state(): Promise<Pick<Told, 'state' | 'problem'> | null>;
   now(): number;
   /** Resolves early when `signal` aborts. */
   sleep(milliseconds: number, signal: AbortSignal): Promise<void>;
@@ -75,59 +75,19 @@ function notUp(goal: ServiceGoal, why: string): VgpuError {
   });
 }
 
-// The status of vgpu-agent.service for the doctor: its own status document, read with care.
-
-/** Null when it does not run, does not look after this one, or is of a version that says it in another way. */
-export async function serviceState(profile: Profile): Promise<ServiceState | null> {
-  const agent = await findAgent();
-  if (agent === null) return null;
+/** What the service says of this consumer, or of itself if it does not keep it; null: it does not answer. */
+export async function serviceState(unit: string): Promise<Told | null> {
   try {
-    const properties = await agent.properties();
-    const document: unknown = JSON.parse(text(properties, 'Status', 'null'));
-    const mine = stateOf(document, profile.unit);
-    if (mine === null) return null;
-    return { ...mine, configProblem: textOrNull(member(member(document, 'service'), 'configProblem')) };
-  } finally {
-    agent.close();
-  }
-}
-
-/** State and problem of the service for one consumer; null when the service does not answer. */
-export async function agentState(
-  unit: string,
-): Promise<{ readonly state: string; readonly problem: string } | null> {
-  // Asked again and again: a bus that is busy now answers a later question.
-  const agent = await findAgent().catch(nullWhenBusy);
-  if (agent === null) return null;
-  try {
-    const properties = await agent.properties();
-    const mine = stateOf(JSON.parse(text(properties, 'Status', 'null')), unit);
-    // agent.json may name others only: then the service as a whole is what there is to wait for.
-    return mine === null
-      ? { state: text(properties, 'State'), problem: text(properties, 'Problem') }
-      : { state: mine.state, problem: mine.problem ?? '' };
+    return await askAgent(async (agent) => {
+      const properties = await agent.properties();
+      const mine = structs(properties, 'Consumers').find(([name]) => name === unit);
+      const [, , state, problem] = mine ?? ['', '', text(properties, 'State'), text(properties, 'Problem')];
+      const configProblem = text(properties, 'ConfigProblem') || null;
+      return { state: String(state), problem: String(problem), configProblem };
+    });
   } catch (error) {
     // It ended while it was asked.
     if (error instanceof BusError || error instanceof VgpuError) return null;
     throw error;
-  } finally {
-    agent.close();
   }
-}
-
-function stateOf(
-  document: unknown,
-  unit: string,
-): { readonly state: string; readonly problem: string | null } | null {
-  const consumers = member(document, 'consumers');
-  const mine: unknown = Array.isArray(consumers)
-    ? consumers.find((one: unknown) => member(member(one, 'unit'), 'name') === unit)
-    : undefined;
-  const service = member(mine, 'service');
-  const state = member(service, 'state');
-  return typeof state === 'string' ? { state, problem: textOrNull(member(service, 'problem')) } : null;
-}
-
-function textOrNull(value: unknown): string | null {
-  return typeof value === 'string' ? value : null;
 }

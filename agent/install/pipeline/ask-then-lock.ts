@@ -3,8 +3,9 @@
  * one that the user accepted. So a slow answer delays no repair and no other command.
  */
 import { type Emit, note } from '../../contracts/events.js';
-import type { Plan } from '../../contracts/plan.js';
-import { VgpuError } from '../../lib/errors.js';
+import type { Plan, ReadyPlan } from '../../contracts/plan.js';
+import { stopIfAsked, VgpuError } from '../../lib/errors.js';
+import type { Applied } from '../apply/effects.js';
 import type { LockedCommand, Workplace } from './workplace.js';
 
 export interface Asking<P> {
@@ -65,8 +66,69 @@ export async function askThenLock<P, R>(
   }
 }
 
-// The first step of a command, before it plans: it undoes or finishes what a former run left, and says so.
+export interface Approval {
+  /** Asked again when the plan has changed meanwhile. False stops without a change. */
+  readonly approve: (plan: ReadyPlan) => Promise<boolean>;
+  readonly asks: boolean;
+  readonly signal: AbortSignal;
+}
 
+export interface Declined {
+  readonly kind: 'declined';
+  readonly plan: ReadyPlan;
+}
+
+export interface Done {
+  readonly kind: 'done';
+  readonly plan: ReadyPlan;
+  readonly applied: Applied;
+}
+
+/** For `askThenLock`: asks about the changes of a plan. */
+export function aboutPlan<P extends { readonly plan: ReadyPlan }>(
+  work: Pick<Workplace, 'recover'>,
+  { approve, asks, signal }: Approval,
+  emit: Emit,
+): Pick<Asking<P>, 'tidy' | 'words' | 'approve' | 'asks' | 'signal'> {
+  return {
+    tidy: () => recoverFirst(work, emit),
+    words: ({ plan }) => (plan.changes.length === 0 ? null : JSON.stringify(plan.changes)),
+    approve: ({ plan }) => approve(plan),
+    asks,
+    signal,
+  };
+}
+
+/** Plans, asks and applies. Throws a VgpuError as `install` does. */
+export async function changeByPlan(
+  work: Pick<Workplace, 'locked' | 'recover' | 'apply'>,
+  what: {
+    readonly command: 'install' | 'uninstall';
+    readonly operation: string;
+    readonly plan: () => Promise<ReadyPlan>;
+    readonly request: Approval;
+  },
+  emit: Emit,
+  applied: (plan: ReadyPlan) => Promise<void> = async () => {},
+): Promise<Declined | Done> {
+  const { command, operation, request } = what;
+  const { signal } = request;
+  const planned = async () => ({ plan: await what.plan() });
+  const asked = await askThenLock(
+    work,
+    { command, plan: planned, ...aboutPlan(work, request, emit) },
+    async ({ plan }): Promise<Done> => {
+      stopIfAsked(signal, 'stopped before anything was changed', { operation });
+      const done = await work.apply(plan, { keepUndo: false, signal }, emit);
+      if (plan.changes.length > 0) await applied(plan);
+      return { kind: 'done', plan, applied: done };
+    },
+    emit,
+  );
+  return asked.kind === 'declined' ? { kind: 'declined', plan: asked.planned.plan } : asked.result;
+}
+
+/** The first step of a command, before it plans: it undoes or finishes what a former run left, and says so. */
 export async function recoverFirst(work: Pick<Workplace, 'recover'>, emit: Emit): Promise<void> {
   const recovery = await work.recover(emit);
   if (recovery.kind === 'nothing') return;

@@ -5,12 +5,12 @@ import type { Profile } from '../../profile/types.js';
 import { decideVerdict } from '../../verdict/decide.js';
 import { diagnose } from '../../verdict/doctor/diagnose.js';
 import type { Diagnosis, DoctorFacts } from '../../verdict/doctor/finding.js';
-import { recoverFirst } from './ask-then-lock.js';
+import { type Approval, recoverFirst } from './ask-then-lock.js';
 import { type InstallResult, install } from './install.js';
 import type { Traced } from './trace.js';
-import type { DoctorWorkplace, ReadyPlan } from './workplace.js';
+import type { DoctorWorkplace } from './workplace.js';
 
-export interface DoctorRequest {
+interface DoctorRequest {
   readonly profile: Profile;
   /** As in ConfirmRequest. What the consumer has said is there already, so these are short. */
   readonly timeoutMs: number | null;
@@ -59,10 +59,7 @@ async function gather(work: DoctorWorkplace, request: DoctorRequest, emit: Emit)
   };
 }
 
-export interface FixRequest extends DoctorRequest {
-  readonly approve: (plan: ReadyPlan) => Promise<boolean>;
-  readonly asks: boolean;
-}
+interface FixRequest extends DoctorRequest, Approval {}
 
 /** Null: nothing of vgpu-agent is installed here, and the doctor does not decide to install it. */
 export async function fix(

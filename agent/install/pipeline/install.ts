@@ -1,17 +1,19 @@
 import { type Emit, note } from '../../contracts/events.js';
 import type { MachineFacts } from '../../contracts/facts.js';
+import type { ReadyPlan } from '../../contracts/plan.js';
 import type { Verdict } from '../../contracts/verdict.js';
 import { stopIfAsked, VgpuError } from '../../lib/errors.js';
 import { agentUnit } from '../../lib/paths.js';
 import type { Profile } from '../../profile/types.js';
+import { planEntry } from '../../systemd/journal-writer.js';
 import type { Applied, RestartOutcome } from '../apply/effects.js';
-import { askThenLock, recoverFirst, refusal } from './ask-then-lock.js';
-import type { Mark, ReadyPlan, Workplace } from './workplace.js';
+import { type Approval, aboutPlan, askThenLock, type Declined, type Done, refusal } from './ask-then-lock.js';
+import type { Mark, Workplace } from './workplace.js';
 
 /** A repair of the service may have the lock when the trial ends. */
 const trialLockWaitMs = 60_000;
 
-export interface InstallRequest {
+export interface InstallRequest extends Approval {
   readonly profile: Profile;
   readonly host: string | null;
   readonly force: boolean;
@@ -21,20 +23,11 @@ export interface InstallRequest {
   readonly rollbackOnFailure: boolean;
   readonly timeoutMs: number | null;
   readonly compute?: boolean;
-  readonly signal: AbortSignal;
-  /** Asked again when the plan has changed meanwhile. False stops without a change. */
-  readonly approve: (plan: ReadyPlan) => Promise<boolean>;
-  readonly asks: boolean;
 }
 
 export type InstallResult =
-  | { readonly kind: 'declined'; readonly plan: ReadyPlan }
-  | {
-      readonly kind: 'done';
-      readonly plan: ReadyPlan;
-      readonly applied: Applied;
-      readonly verdict: Verdict | null;
-    }
+  | Declined
+  | (Done & { readonly verdict: Verdict | null })
   | { readonly kind: 'rolled-back'; readonly plan: ReadyPlan; readonly verdict: Verdict };
 
 /**
@@ -50,12 +43,8 @@ export async function install(work: Workplace, request: InstallRequest, emit: Em
       work,
       {
         command: 'install',
-        tidy: () => recoverFirst(work, emit),
         plan: () => inspectAndPlan(work, request, emit),
-        words: ({ plan }) => (plan.changes.length === 0 ? null : JSON.stringify(plan.changes)),
-        approve: ({ plan }) => request.approve(plan),
-        asks: request.asks,
-        signal: request.signal,
+        ...aboutPlan(work, request, emit),
       },
       (planned) => change(work, request, planned, marks, emit),
       emit,
@@ -107,13 +96,7 @@ async function change(
   const keepUndo = request.rollbackOnFailure && request.restart;
   const applied = await work.apply(plan, { keepUndo, signal: request.signal }, emit);
   if (plan.changes.length > 0) {
-    await work.journal.write({
-      kind: 'installed',
-      profile: plan.profile,
-      unit: plan.unit,
-      storeId: plan.storeId,
-      changes: applied.changes,
-    });
+    await work.journal.write(planEntry('installed', plan));
   }
   const state: Changed = { kind: 'changed', facts, plan, applied, mark };
   // A caller that may still take it back keeps the lock until that is decided. A plan of only a restart has no undo log.
@@ -136,7 +119,7 @@ interface OnTrial {
   readonly verdict: Verdict;
 }
 
-function done(state: Changed): { kind: 'done'; plan: ReadyPlan; applied: Applied } {
+function done(state: Changed): Done {
   return { kind: 'done', plan: state.plan, applied: state.applied };
 }
 
@@ -270,13 +253,7 @@ async function tellTakenBack(
 ): Promise<void> {
   if (restart.kind === 'failed')
     note(emit, 'warning', 'restart-failed', restart.message, `systemctl restart ${plan.unit}`);
-  await work.journal.write({
-    kind: 'rolledBack',
-    profile: plan.profile,
-    unit: plan.unit,
-    storeId: plan.storeId,
-    changes: plan.changes.length,
-  });
+  await work.journal.write(planEntry('rolledBack', plan));
 }
 
 function takenBack(error: VgpuError, remedy: string | undefined): VgpuError {

@@ -52,8 +52,8 @@ import { readManifest } from '../apply/manifest.js';
 import { recoverTrace } from '../apply/trace.js';
 import { planInstall } from '../plan/install.js';
 import { planUninstall } from '../plan/uninstall.js';
-import { agentState, serviceState, serviceUp } from './agent-service.js';
-import { procSockets, servingNow } from './serving.js';
+import { serviceState, serviceUp } from './agent-service.js';
+import { servingNow } from './serving.js';
 import { tracing } from './trace.js';
 import type { ConfirmRequest, DoctorWorkplace, Mark } from './workplace.js';
 
@@ -294,7 +294,7 @@ export function openWorkplace(options: WorkplaceOptions = {}): OpenWorkplace {
     serviceUp: async (unit, goal, signal) => {
       const bus = await manager();
       const { now, sleep } = systemClock;
-      const effects = { unit: () => bus.unit(agentUnit), state: () => agentState(unit), now, sleep };
+      const effects = { unit: () => bus.unit(agentUnit), state: () => serviceState(unit), now, sleep };
       await serviceUp(effects, goal, signal);
     },
     observe: observeStart,
@@ -302,7 +302,7 @@ export function openWorkplace(options: WorkplaceOptions = {}): OpenWorkplace {
     serving: async (profile, signal) => {
       const unit = await (await manager()).unit(profile.unit);
       if (unit.kind !== 'loaded') return null;
-      return servingNow(profile, unit, { get: httpGet, sockets: procSockets }, signal);
+      return servingNow(profile, unit, signal);
     },
     lookCloser: (profile, facts) =>
       lookCloser(
@@ -312,7 +312,7 @@ export function openWorkplace(options: WorkplaceOptions = {}): OpenWorkplace {
           runner,
           runInUnit: async (command) =>
             runInUnit(command, { signal: new AbortController().signal, runner, manager: await manager() }),
-          serviceState: () => serviceState(profile),
+          serviceState: () => serviceState(profile.unit),
         },
         profile,
         facts,

@@ -1,6 +1,6 @@
 import { machine } from 'node:os';
 import type { Emit } from '../../contracts/events.js';
-import type { Plan } from '../../contracts/plan.js';
+import type { Plan, ReadyPlan } from '../../contracts/plan.js';
 import type { HostDevice, ServingFacts, ServingRequest } from '../../contracts/serving.js';
 import { ContentCache } from '../../guest/files/content.js';
 import { Root } from '../../guest/files/root.js';
@@ -12,18 +12,18 @@ import {
   type ServingEffects,
 } from '../../guest/host/inspect.js';
 import { agentVersion } from '../../lib/build-info.js';
-import { stopIfAsked, VgpuError } from '../../lib/errors.js';
+import { VgpuError } from '../../lib/errors.js';
 import { hostState } from '../../lib/paths.js';
 import { spawnRunner } from '../../lib/run-command.js';
 import { openManager } from '../../systemd/bus.js';
 import { apply, recover } from '../apply/apply.js';
 import { nodeDisk, systemEffects } from '../apply/disk.js';
-import type { Applied, Recovery } from '../apply/effects.js';
+import type { Recovery } from '../apply/effects.js';
 import { underLock } from '../apply/lock.js';
 import { readManifest } from '../apply/manifest.js';
 import { planServing, planServingAway } from '../plan/serving.js';
-import { askThenLock, recoverFirst, refusal } from './ask-then-lock.js';
-import type { ReadyPlan, Workplace } from './workplace.js';
+import { type Approval, changeByPlan, type Declined, type Done, refusal } from './ask-then-lock.js';
+import type { Workplace } from './workplace.js';
 
 export interface HostWorkplace extends Pick<Workplace, 'locked' | 'recover' | 'apply'> {
   device(): Promise<HostDevice | null>;
@@ -32,38 +32,16 @@ export interface HostWorkplace extends Pick<Workplace, 'locked' | 'recover' | 'a
   recover(emit: Emit): Promise<Recovery>;
 }
 
-export interface HostChange {
+interface HostChange extends Approval {
   readonly intent: 'install' | 'uninstall';
   readonly request: ServingRequest;
-  readonly signal: AbortSignal;
-  readonly approve: (plan: ReadyPlan) => Promise<boolean>;
-  readonly asks: boolean;
 }
 
-export type HostResult =
-  | { readonly kind: 'declined'; readonly plan: ReadyPlan }
-  | { readonly kind: 'done'; readonly plan: ReadyPlan; readonly applied: Applied };
-
-export async function changeHost(work: HostWorkplace, change: HostChange, emit: Emit): Promise<HostResult> {
-  const { intent, request, signal } = change;
-  const asked = await askThenLock(
-    work,
-    {
-      command: intent,
-      tidy: () => recoverFirst(work, emit),
-      plan: () => planHost(work, intent, request, emit),
-      words: (plan) => (plan.changes.length === 0 ? null : JSON.stringify(plan.changes)),
-      approve: change.approve,
-      asks: change.asks,
-      signal,
-    },
-    async (plan): Promise<HostResult> => {
-      stopIfAsked(signal, 'stopped before anything was changed', { operation: `host ${intent}` });
-      return { kind: 'done', plan, applied: await work.apply(plan, { keepUndo: false, signal }, emit) };
-    },
-    emit,
-  );
-  return asked.kind === 'declined' ? { kind: 'declined', plan: asked.planned } : asked.result;
+export function changeHost(work: HostWorkplace, change: HostChange, emit: Emit): Promise<Declined | Done> {
+  const { intent, request } = change;
+  const plan = () => planHost(work, intent, request, emit);
+  const what = { command: intent, operation: `host ${intent}`, plan, request: change };
+  return changeByPlan(work, what, emit);
 }
 
 /** Throws a VgpuError: `refused` with every reason; `usage` when no device was given. */

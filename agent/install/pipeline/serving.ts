@@ -2,6 +2,7 @@ import { readFileSync } from 'node:fs';
 import type { LoadedUnit } from '../../contracts/unit.js';
 import { member, own } from '../../lib/json.js';
 import type { Profile } from '../../profile/types.js';
+import { httpGet } from '../../verdict/node-effects.js';
 import type { HttpAnswer } from '../../verdict/observation.js';
 import { readinessUrls } from '../../verdict/watch-readiness.js';
 
@@ -10,7 +11,7 @@ interface ServingEffects {
   sockets(pid: number): readonly string[];
 }
 
-export const procSockets: ServingEffects['sockets'] = (pid) =>
+const procSockets: ServingEffects['sockets'] = (pid) =>
   ['tcp', 'tcp6'].map((name) => {
     try {
       return readFileSync(`/proc/${pid}/net/${name}`, 'utf8');
@@ -29,8 +30,8 @@ const answerMs = 2_000;
 export async function servingNow(
   profile: Profile,
   unit: LoadedUnit,
-  effects: ServingEffects,
   signal: AbortSignal,
+  effects: ServingEffects = { get: httpGet, sockets: procSockets },
 ): Promise<string | null> {
   const { serving, readiness } = profile;
   if (serving === undefined || readiness.kind !== 'http' || unit.activeState !== 'active') return null;

@@ -6,7 +6,7 @@
 import type { Emit } from '../../contracts/events.js';
 import type { LibraryVendor, MachineFacts } from '../../contracts/facts.js';
 import type { Manifest } from '../../contracts/manifest.js';
-import type { Plan, PlanOptions } from '../../contracts/plan.js';
+import type { Plan, PlanOptions, ReadyPlan } from '../../contracts/plan.js';
 import type { UnitFacts } from '../../contracts/unit.js';
 import type { Verdict } from '../../contracts/verdict.js';
 import type { CloserLook } from '../../guest/look/closer-look.js';
@@ -15,11 +15,9 @@ import type { JournalWriter } from '../../systemd/journal-writer.js';
 import type { Watched } from '../../verdict/confirm.js';
 import type { LiveProcess } from '../../verdict/doctor/trace/traced.js';
 import type { Observation, ProcessWatch } from '../../verdict/observation.js';
-import type { Applied, Recovery, RestartOutcome } from '../apply/effects.js';
+import type { Applied, ApplyOptions, Recovery, RestartOutcome } from '../apply/effects.js';
 import type { TracePlan } from '../plan/trace.js';
 import type { ServiceGoal } from './agent-service.js';
-
-export type ReadyPlan = Extract<Plan, { kind: 'ready' }>;
 
 export type LockedCommand = 'install' | 'uninstall' | 'repair' | 'trace';
 
@@ -37,7 +35,7 @@ export interface Workplace {
     options?: { readonly quick?: boolean; readonly ask?: boolean; readonly from?: 'agent.json' },
   ): Promise<MachineFacts>;
   planInstall(profile: Profile, facts: MachineFacts, options: PlanOptions): Plan;
-  planUninstall(profile: Profile, facts: MachineFacts, options: PlanOptions): Plan;
+  planUninstall(profile: Profile, facts: MachineFacts, options: Pick<PlanOptions, 'restart'>): Plan;
   /**
    * Runs `work` while holding the lock that the service shares. Throws a VgpuError: `refused` when it is taken,
    * `interrupted` when `signal` aborted during the wait. Other commands see `command` as its holder; after a complete
@@ -56,7 +54,7 @@ export interface Workplace {
   traceLeft(): Promise<boolean>;
   /** With the lock held: takes away what a doctor that was killed left of a trace. False: nothing was left. */
   recoverTrace(emit: Emit): Promise<boolean>;
-  apply(plan: ReadyPlan, options: ApplyRequest, emit: Emit): Promise<Applied>;
+  apply(plan: ReadyPlan, options: ApplyOptions, emit: Emit): Promise<Applied>;
   /** After `apply` with `keepUndo`: takes everything back and restarts `unit`. */
   rollback(unit: string, emit: Emit): Promise<RestartOutcome>;
   settle(emit: Emit): Promise<void>;
@@ -100,11 +98,6 @@ export interface Tracing {
   vendors(files: Iterable<string>): Promise<ReadonlyMap<string, LibraryVendor>>;
   disarm(unit: string): Promise<void>;
   forget(): Promise<void>;
-}
-
-interface ApplyRequest {
-  readonly keepUndo: boolean;
-  readonly signal: AbortSignal;
 }
 
 export interface Mark {

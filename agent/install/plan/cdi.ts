@@ -4,7 +4,7 @@
  * the directories where a loader without cache looks, so that no image needs ldconfig or a variable.
  */
 import path from 'node:path';
-import { type CdiDevice, type CdiMount, type CdiSpec, cdiKind, cdiNvidiaKind } from '../../containers/cdi.js';
+import { type CdiMount, type CdiSpec, cdiKind, cdiNvidiaKind } from '../../containers/cdi.js';
 import type { MachineFacts } from '../../contracts/facts.js';
 import type { Change } from '../../contracts/plan.js';
 import { parseEndpoint, splitHosts } from '../../guest/vgpu-host/endpoint.js';
@@ -41,7 +41,10 @@ export function cdiSpec({ kind, storeId, endpoint, devices }: CdiQuestion): CdiS
     devices: [
       // A device must change something: this says which one it was.
       { name: 'all', containerEdits: { env: [`${cdiVariable}=${kind}=all`] } },
-      ...Array.from({ length: devices }, (_, index): CdiDevice => oneDevice(kind, index)),
+      ...Array.from({ length: devices }, (_, index) => ({
+        name: String(index),
+        containerEdits: { env: [`${cdiVariable}=${kind}=${index}`, `CUDA_VISIBLE_DEVICES=${index}`] },
+      })),
     ],
     containerEdits: {
       mounts: [
@@ -57,13 +60,6 @@ export function cdiSpec({ kind, storeId, endpoint, devices }: CdiQuestion): CdiS
         ...socketMounts(endpoint).map(same),
       ],
     },
-  };
-}
-
-function oneDevice(kind: string, index: number): CdiDevice {
-  return {
-    name: String(index),
-    containerEdits: { env: [`${cdiVariable}=${kind}=${index}`, `CUDA_VISIBLE_DEVICES=${index}`] },
   };
 }
 
@@ -104,14 +100,9 @@ export function cdiChanges(facts: MachineFacts, endpoint: string): readonly Chan
           theirs,
           `no other file defines ${cdiNvidiaKind}, and compose files use that name`,
         )
-      : withdrawn(facts, nvidia.path)),
+      : // NVIDIA's own tool offers the name now: two files with one device make it unusable.
+        withdrawal(facts.manifest, nvidia.path, `${nvidiaFrom} defines ${cdiNvidiaKind} now`)),
   ];
-}
-
-/** NVIDIA's own tool offers the name now: two files with one device make it unusable. */
-function withdrawn({ manifest, containers }: MachineFacts, file: string): readonly Change[] {
-  const reason = `${containers?.nvidiaFrom ?? 'another file'} defines ${cdiNvidiaKind} now`;
-  return withdrawal(manifest, file, reason);
 }
 
 export function isOwnCdi(change: Change): boolean {

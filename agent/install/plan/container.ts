@@ -4,12 +4,11 @@ import valid from 'semver/functions/valid.js';
 import { cdiKind, isOurDevice } from '../../containers/cdi.js';
 import { type ContainerUnit, containerOf, isRootless } from '../../containers/container-unit.js';
 import type { ContainerFacts, MachineFacts } from '../../contracts/facts.js';
-import type { Change, Refusal, Warning } from '../../contracts/plan.js';
+import { type Change, type Refusal, told, type Warning } from '../../contracts/plan.js';
 import type { LoadedUnit } from '../../contracts/unit.js';
 import { cdiVariable } from '../../lib/paths.js';
 import { textChange } from './our-files.js';
 import { withdrawal } from './owned.js';
-import { told } from './told.js';
 
 /** The first podman whose quadlet reads drop-ins (`NAME.container.d`). */
 const podmanWithDropIns = 5;

@@ -9,7 +9,7 @@
  */
 import type { MachineFacts } from '../../contracts/facts.js';
 import type { Consumer } from '../../contracts/manifest.js';
-import type { Change, Plan, PlanOptions, Warning } from '../../contracts/plan.js';
+import { type Change, type Plan, type PlanOptions, told, type Warning } from '../../contracts/plan.js';
 import type { LoadedUnit } from '../../contracts/unit.js';
 import { storeCurrent } from '../../lib/paths.js';
 import type { Profile } from '../../profile/types.js';
@@ -22,7 +22,6 @@ import { publicLinks } from './public-links.js';
 import { installRefusals, maskRefusals } from './refusals.js';
 import { reloadChange, restartChange } from './restart.js';
 import { servicePlan } from './service.js';
-import { told } from './told.js';
 import { vmMemoryChanges, vmMemoryWarnings } from './vm-memory.js';
 import { installWarnings } from './warnings.js';
 

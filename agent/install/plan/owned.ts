@@ -1,3 +1,4 @@
+import path from 'node:path';
 import {
   type Consumer,
   type Manifest,
@@ -108,7 +109,7 @@ export function isNoted(manifest: Manifest | null, wanted: Consumer): boolean {
 export function itemsOnlyFor(manifest: Manifest, unit: string): readonly OwnedItem[] {
   const others = new Set(withoutConsumer(manifest, unit).flatMap(({ links }) => links));
   const links = new Set(findConsumer(manifest, unit)?.links.filter((link) => !others.has(link)) ?? []);
-  const dropIns = directoryOf(dropInPath(unit));
+  const dropIns = path.dirname(dropInPath(unit));
   const goes = (item: OwnedItem): boolean => {
     switch (item.kind) {
       case 'alternative':
@@ -122,8 +123,4 @@ export function itemsOnlyFor(manifest: Manifest, unit: string): readonly OwnedIt
   const gone = manifest.items.filter(goes);
   const emptied = emptiedBy(manifest.items, gone);
   return manifest.items.filter((item) => gone.includes(item) || emptied.includes(item));
-}
-
-function directoryOf(path: string): string {
-  return path.slice(0, path.lastIndexOf('/'));
 }

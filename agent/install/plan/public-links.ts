@@ -251,13 +251,10 @@ export function highestName(file: string): string {
   return file.replace(/\d+$/, highest);
 }
 
-function isSonameLink(file: string): boolean {
-  return /^lib[\w-]+\.so\.\d+$/.test(path.basename(file));
-}
-
 /** Is `other` a version of the library `file`, in the same directory: `libcuda.so.550.163.01` of `libcuda.so.1`? */
 export function isVersionOf(file: string, other: string): boolean {
-  if (!isSonameLink(file) || path.dirname(other) !== path.dirname(file)) return false;
+  if (!/^lib[\w-]+\.so\.\d+$/.test(path.basename(file)) || path.dirname(other) !== path.dirname(file))
+    return false;
   const stem = path.basename(file).replace(/\d+$/, '');
   const base = path.basename(other);
   return base.startsWith(stem) && /^\d+\.[\d.]+$/.test(base.slice(stem.length));

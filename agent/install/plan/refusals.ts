@@ -1,12 +1,11 @@
 import type { MachineFacts, OwnedFileFacts } from '../../contracts/facts.js';
 import { kindOf, type PathState } from '../../contracts/manifest.js';
-import type { Change, PlanOptions, Refusal } from '../../contracts/plan.js';
+import { type Change, type PlanOptions, type Refusal, told } from '../../contracts/plan.js';
 import { parseGuestConf, parseHosts } from '../../guest/vgpu-host/endpoint.js';
 import { agentUnitFile, storeCurrent, storeRoot } from '../../lib/paths.js';
 import { unusedQuadlet } from './container.js';
 import { findConsumer, ownedAt } from './owned.js';
 import { serviceText } from './service.js';
-import { told } from './told.js';
 
 export function installRefusals(
   facts: MachineFacts,

@@ -53,7 +53,8 @@ function mainWithout(
   const missing = variables.find(
     (variable) =>
       variable.overridden === null &&
-      isLoaderVariable(variable.name) &&
+      // Only these are read from /proc/PID/environ.
+      ['LD_PRELOAD', 'LD_LIBRARY_PATH'].includes(variable.name) &&
       !hasEntries(own(main.loaderEnvironment, variable.name), variable),
   );
   return missing === undefined ? null : { main, variable: missing.name };
@@ -67,11 +68,6 @@ function startedWithoutDevice({ processes }: MachineFacts): string | null {
   if (first === undefined || first.unreadable?.includes('environ')) return null;
   if (first.loaderEnvironment[cdiVariable] !== undefined) return null;
   return `process ${first.pid} (${first.name}) was started before its container was given the device`;
-}
-
-/** Only these are read from /proc/PID/environ. */
-function isLoaderVariable(name: string): boolean {
-  return name === 'LD_PRELOAD' || name === 'LD_LIBRARY_PATH';
 }
 
 /** A shim of another version, or one that has been replaced under it. */

@@ -115,7 +115,8 @@ export function serviceText(
 ): string {
   switch (present.path) {
     case agentConf:
-      return configText(endpoint);
+      // By default all consumers and the host of `install`.
+      return `${JSON.stringify({ schema: 1, consumers: 'installed', host: endpoint }, null, 2)}\n`;
     case agentUnitFile:
       return unitText(service, packaged, consumers);
     default:
@@ -126,11 +127,6 @@ export function serviceText(
 interface ServiceChoice {
   readonly consumers?: readonly ServedConsumer[];
   readonly endpoint?: string | null;
-}
-
-/** The service keeps by default all consumers and the host of `install`. */
-function configText(endpoint: string | null): string {
-  return `${JSON.stringify({ schema: 1, consumers: 'installed', host: endpoint }, null, 2)}\n`;
 }
 
 /**

@@ -7,7 +7,7 @@
  */
 import { createHash } from 'node:crypto';
 import path from 'node:path';
-import type { Change, Plan, Refusal, Warning } from '../../contracts/plan.js';
+import { type Change, type Plan, type Refusal, told, type Warning } from '../../contracts/plan.js';
 import type { ServingFacts, ServingFile, ServingRequest } from '../../contracts/serving.js';
 import { hostConf, hostDefaults, hostd, hostSocketUnit, hostUnit, systemdUnits } from '../../lib/paths.js';
 import { plural } from '../../lib/text.js';
@@ -15,7 +15,6 @@ import { interruptedWarning } from './install.js';
 import { isOurs, ownedAt, removeDirectories } from './owned.js';
 import { maskRefusals } from './refusals.js';
 import { unitChange } from './restart.js';
-import { told } from './told.js';
 import { backReason, editWarnings, giveBack } from './uninstall.js';
 
 /** The name of a host in the manifest: there is one on a machine. */

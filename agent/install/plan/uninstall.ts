@@ -9,7 +9,7 @@ import path from 'node:path';
 import { containerOf } from '../../containers/container-unit.js';
 import type { MachineFacts, OwnedFileFacts } from '../../contracts/facts.js';
 import type { OwnedItem } from '../../contracts/manifest.js';
-import type { Change, Plan, PlanOptions, Warning } from '../../contracts/plan.js';
+import { type Change, type Plan, type PlanOptions, told, type Warning } from '../../contracts/plan.js';
 import {
   agentConf,
   agentUnit,
@@ -22,6 +22,7 @@ import {
   polkitFile,
   storeCurrent,
   storeRoot,
+  storeVersions,
 } from '../../lib/paths.js';
 import type { Profile } from '../../profile/types.js';
 import { isOwnCdi } from './cdi.js';
@@ -42,7 +43,6 @@ import {
 import { isVersionOf, versionsBeside } from './public-links.js';
 import { leansOnStore, unitChange } from './restart.js';
 import { serviceText } from './service.js';
-import { told } from './told.js';
 
 const serviceFiles: ReadonlySet<string> = new Set([agentConf, busPolicyFile, catalogFile, polkitFile]);
 
@@ -59,11 +59,7 @@ export function planUninstall(
   const consumers = withoutConsumer(manifest, unit);
   const last = consumers.length === 0;
   const items = manifest === null ? [] : last ? manifest.items : itemsOnlyFor(manifest, unit);
-  const service = last
-    ? lastService(facts)
-    : findConsumer(manifest, unit) === undefined
-      ? nothing
-      : serviceWithout(facts, unit);
+  const service = serviceWithout(facts, unit, last);
   const changes = manifest === null ? leftoverChanges(facts) : ownedChanges(facts, items, service.files);
   return {
     kind: 'ready',
@@ -103,14 +99,12 @@ interface ServiceChanges {
   readonly run: readonly Change[];
 }
 
-function lastService(facts: MachineFacts): ServiceChanges {
-  return { files: [], run: ownsService(facts) ? [unitChange(agentUnit, 'stop', 'no consumer remains')] : [] };
-}
-
 /** The service goes on for the other consumers; its unit lists them in Before=. */
-function serviceWithout(facts: MachineFacts, unit: string): ServiceChanges {
-  const { service } = facts;
-  if (service === undefined || !ownsService(facts)) return nothing;
+function serviceWithout(facts: MachineFacts, unit: string, last: boolean): ServiceChanges {
+  const { service, manifest } = facts;
+  if (ownedAt(manifest, agentUnitFile) === undefined) return nothing;
+  if (last) return { files: [], run: [unitChange(agentUnit, 'stop', 'no consumer remains')] };
+  if (service === undefined || findConsumer(manifest, unit) === undefined) return nothing;
   const consumers = service.consumers.filter((one) => one.unit !== unit);
   const files = service.files.flatMap((file) => {
     if (file.present.path !== agentUnitFile) return [];
@@ -120,10 +114,6 @@ function serviceWithout(facts: MachineFacts, unit: string): ServiceChanges {
   });
   const run = files.length === 0 ? [] : [unitChange(agentUnit, 'restart', 'its unit file has changed')];
   return { files, run };
-}
-
-function ownsService({ manifest }: MachineFacts): boolean {
-  return ownedAt(manifest, agentUnitFile) !== undefined;
 }
 
 function ownedChanges(
@@ -177,10 +167,17 @@ function ownedChanges(
     ...inStore
       .filter((item) => item.path === storeCurrent)
       .map((item) => giveBack(item, 'no link or setting refers to the store any more')),
-    ...storeIds(facts, items).map(
-      (id): Change => ({ kind: 'remove-store', id, reason: 'no link or setting refers to it any more' }),
-    ),
-    ...removeDirectories(reversed.filter(({ path }) => !isInVersion(path))),
+    ...facts.store.versions
+      .filter(({ id }) => itemsOfVersion(items, id).length > 0)
+      .map(
+        ({ id }): Change => ({
+          kind: 'remove-store',
+          id,
+          reason: 'no link or setting refers to it any more',
+        }),
+      ),
+    // A directory of a version goes with it.
+    ...removeDirectories(reversed.filter(({ path }) => !path.startsWith(`${storeVersions}/`))),
   ];
 }
 
@@ -220,15 +217,6 @@ function wasUpgraded({ path: file, before }: PlacedItem, facts: MachineFacts): b
 
 function reload(reason: string): Change {
   return { kind: 'daemon-reload', reason };
-}
-
-function storeIds(facts: MachineFacts, items: readonly OwnedItem[]): readonly string[] {
-  return facts.store.versions.map(({ id }) => id).filter((id) => itemsOfVersion(items, id).length > 0);
-}
-
-/** Goes with its version. */
-function isInVersion(directory: string): boolean {
-  return directory.startsWith(`${storeRoot}/versions/`);
 }
 
 /** Nothing is installed. systemd may still have in force what a killed run took away. */

@@ -3,12 +3,11 @@
  * over vsock otherwise. What there is, what is better, and the rule of udev that lets the service open it. Pure.
  */
 import type { MachineFacts, SharedMemoryDevice, VmMemoryFacts } from '../../contracts/facts.js';
-import type { Change, Warning } from '../../contracts/plan.js';
+import { type Change, told, type Warning } from '../../contracts/plan.js';
 import { splitHosts } from '../../guest/vgpu-host/endpoint.js';
 import { defaultPort, vmMemoryRule } from '../../lib/paths.js';
 import { textChange } from './our-files.js';
 import { ownedAt } from './owned.js';
-import { told } from './told.js';
 
 /** How the calls of the service's programs travel, as far as it is known without a session. */
 type VmMemory =

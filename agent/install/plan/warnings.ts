@@ -4,7 +4,7 @@ import lt from 'semver/functions/lt.js';
 import valid from 'semver/functions/valid.js';
 import { editCommand, isContainer } from '../../containers/container-unit.js';
 import type { MachineFacts } from '../../contracts/facts.js';
-import type { Warning } from '../../contracts/plan.js';
+import { told, type Warning } from '../../contracts/plan.js';
 import type { LoadedUnit } from '../../contracts/unit.js';
 import { splitHosts } from '../../guest/vgpu-host/endpoint.js';
 import { agentUnitFile, loaderConf } from '../../lib/paths.js';
@@ -14,7 +14,6 @@ import { journalBypass } from '../../systemd/unit-facts.js';
 import { hostsObstacles } from '../../systemd/unit-sandbox.js';
 import type { WantedVariable } from './drop-in.js';
 import { ownedAt } from './owned.js';
-import { told } from './told.js';
 
 export function installWarnings(
   facts: MachineFacts,

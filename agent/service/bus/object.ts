@@ -221,7 +221,8 @@ async function mayNot(
   call: Pick<IncomingCall, 'sender' | 'member' | 'interactive'>,
   action: string,
 ): Promise<string | null> {
-  if ((await userOf(bus, call.sender)) === 0) return null;
+  const user = { ...busDaemon, member: 'GetConnectionUnixUser', signature: 's', body: [call.sender] };
+  if ((await bus.call(user))[0] === 0) return null;
   try {
     const [result] = await bus.call({
       ...polkit,
@@ -244,11 +245,6 @@ async function mayNot(
     const why = error instanceof BusError ? error.type : String(error);
     return `only root may call ${call.member} (polkit did not answer: ${why})`;
   }
-}
-
-async function userOf(bus: Pick<BusConnection, 'call'>, sender: string): Promise<number> {
-  const request = { ...busDaemon, member: 'GetConnectionUnixUser', signature: 's', body: [sender] };
-  return Number((await bus.call(request))[0]);
 }
 
 // The service's name on the bus. The service works without it.

@@ -12,12 +12,9 @@ interface BusEvents {
 const systemd = 'org.freedesktop.systemd1';
 const properties = 'org.freedesktop.DBus.Properties';
 
-export interface BusWatch {
-  /** Replaces the list of the consumers' units; signals of others are ignored. */
-  units(names: readonly string[]): Promise<void>;
-}
+export type BusWatch = Awaited<ReturnType<typeof watchBus>>;
 
-export async function watchBus(bus: BusConnection, events: BusEvents): Promise<BusWatch> {
+export async function watchBus(bus: BusConnection, events: BusEvents) {
   let watched: ReadonlyMap<string, string> = new Map();
   const rules = new Set<string>();
   bus.onSignal(({ path, interface: name, member, body }) => {
@@ -45,7 +42,8 @@ export async function watchBus(bus: BusConnection, events: BusEvents): Promise<B
     member: 'Subscribe',
   });
   return {
-    async units(names) {
+    /** Replaces the list of the consumers' units; signals of others are ignored. */
+    async units(names: readonly string[]): Promise<void> {
       watched = new Map(names.map((name) => [unitPath(name), name]));
       for (const path of watched.keys()) {
         if (rules.has(path)) continue;

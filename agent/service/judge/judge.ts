@@ -38,21 +38,10 @@ interface JudgeEffects {
   readonly signal: AbortSignal;
 }
 
-export interface Judge {
-  tell(event: JudgeEvent): void;
-  /** The keeper's result: `settled` with the facts of its inspection. */
-  settled(facts: MachineFacts, outdated: string | null): void;
-  /** A new verdict about the present start. Does not wait for a resulting restart. */
-  verify(): Promise<Verdict | null>;
-  /** Makes the pending restart now; returns its reason, or null if none was pending. */
-  restartNow(): string | null;
-  quiet(): Promise<void>;
-}
-
 const lookEveryMs = 5_000;
 const failurePauseMs = 10_000;
 
-export function judge(effects: JudgeEffects): Judge {
+export function judge(effects: JudgeEffects) {
   const { work, board, record, signal } = effects;
   const { profile } = effects.desired();
   let facts: MachineFacts | null = null;
@@ -221,12 +210,14 @@ export function judge(effects: JudgeEffects): Judge {
   void keepLooking();
 
   return {
-    settled(next, outdated) {
+    /** The keeper's result: `settled` with the facts of its inspection. */
+    settled(next: MachineFacts, outdated: string | null): void {
       facts = next;
       step({ kind: 'settled', outdated, start: startOf(next.unit) });
     },
-    tell: (event) => void step(event),
-    async verify() {
+    tell: (event: JudgeEvent): void => void step(event),
+    /** A new verdict about the present start. Does not wait for a resulting restart. */
+    async verify(): Promise<Verdict | null> {
       step({ kind: 'doubt' });
       const judged = new Promise<void>((resolve) => asked.push(resolve));
       unasked?.abort();
@@ -234,12 +225,13 @@ export function judge(effects: JudgeEffects): Judge {
       await judged;
       return shownVerdict(state);
     },
-    restartNow() {
+    /** Makes the pending restart now; returns its reason, or null if none was pending. */
+    restartNow(): string | null {
       const due = state.pending?.reason ?? null;
       step({ kind: 'restart-now' });
       return due;
     },
-    quiet: () => pace.quiet(),
+    quiet: pace.quiet,
   };
 }
 

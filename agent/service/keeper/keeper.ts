@@ -39,13 +39,6 @@ interface KeeperEffects {
   readonly signal: AbortSignal;
 }
 
-export interface Keeper {
-  /** Requests an inspection. `first`: it may make a missing installation. */
-  look(options?: { readonly first?: boolean; readonly soon?: boolean }): void;
-  retry(): void;
-  quiet(): Promise<void>;
-}
-
 const packageManagerEveryMs = 300;
 const packageManagerLimitMs = 30 * 60_000;
 
@@ -55,7 +48,7 @@ interface Look {
   readonly wanted: boolean;
 }
 
-export function keeper(effects: KeeperEffects): Keeper {
+export function keeper(effects: KeeperEffects) {
   const { work, board, record, signal } = effects;
   const { profile } = effects.desired();
   let state = beginKeeping(profile.name, profile.unit, rulesOf(effects.desired()));
@@ -230,11 +223,12 @@ export function keeper(effects: KeeperEffects): Keeper {
   }, signal);
 
   return {
-    look({ first = false, soon = false } = {}) {
+    /** Requests an inspection. `first`: it may make a missing installation. */
+    look({ first = false, soon = false } = {}): void {
       step({ kind: 'noticed', first, soon, now: steadyNow() });
     },
-    retry: () => void step({ kind: 'retry' }),
-    quiet: () => pace.quiet(),
+    retry: (): void => void step({ kind: 'retry' }),
+    quiet: pace.quiet,
   };
 }
 

@@ -25,7 +25,6 @@ test('an empty object but for the schema is the defaults', () => {
 test('the defaults are these', () => {
   assert.deepEqual(defaultConfig, {
     consumers: 'installed',
-    first: null,
     host: null,
     hosts: { prefer: 'used', leaveAfterSeconds: 10, returnAfterSeconds: 60 },
     repair: { enabled: true, perHour: 30, backoffSeconds: 1 },
@@ -80,7 +79,7 @@ for (const [text, message] of [
 }
 
 test('a bad file or an unknown profile is refused as a value, so that the settings stay as they are', () => {
-  const loaded = loadDesired(() => '{"schema":1,"profile":"olama"}', null, read, loadProfile);
+  const loaded = loadDesired(() => '{"schema":1,"consumers":["olama"]}', null, read, loadProfile);
   assert.equal(loaded.kind, 'refused');
   assert.match(loaded.kind === 'refused' ? loaded.problem : '', /Did you mean "ollama"/);
 });
@@ -107,7 +106,7 @@ test('what the service would refuse is known before it is installed, with the pa
     ['{"schema":1,"consumers":["ollama","vllm"]}', /^null$/],
     ['{"schema":1,"checkMinutes":0}', /agent\.json: line 1, checkMinutes: .*0/],
     ['{"schema":1,', /agent\.json: line 1, column \d+: not JSON/],
-    ['{"schema":1,"profile":"olama"}', /agent\.json: no profile is named "olama"/],
+    ['{"schema":1,"consumers":["olama"]}', /agent\.json: no profile is named "olama"/],
     ['{"schema":1,"consumers":[{"profile":"olama"}]}', /agent\.json: no profile is named "olama"/],
     ['{"schema":1,"host":"vsock:x"}', /agent\.json: host: /],
   ] as const) {

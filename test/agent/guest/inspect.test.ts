@@ -38,7 +38,6 @@ const unit: LoadedUnit = {
   standardOutput: 'journal',
   standardError: 'journal',
   sandbox: openSandbox,
-  unitFileState: 'enabled',
 };
 
 /** A bus that knows one unit: systemd itself is asked in the guest tests. */

@@ -3,7 +3,7 @@ import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import { test } from 'node:test';
 import { packageRoot } from '../../../agent/lib/paths.js';
-import { parseJson, placesIn, pointerPart } from '../../../agent/profile/json.js';
+import { linesIn, parseJson, pointerPart } from '../../../agent/profile/json.js';
 
 test('text that JSON.parse accepts is read the same', () => {
   const texts = [
@@ -81,10 +81,10 @@ test('a repeated key is a mistake', () => {
   assert.equal(parseJson('[{"b": "\\"x\\":", "b": 1}]').kind, 'bad');
 });
 
-test('every value has its place', () => {
-  const places = placesIn('{\n  "a": {\n    "b/c": [true]\n  }\n}');
-  assert.deepEqual(places.get('/a'), { line: 2, column: 8 });
-  assert.deepEqual(places.get('/a/b~1c/0'), { line: 3, column: 13 });
+test('every value has its line', () => {
+  const lines = linesIn('{\n  "a": {\n    "b/c": [true]\n  }\n}');
+  assert.deepEqual(lines.get('/a'), 2);
+  assert.deepEqual(lines.get('/a/b~1c/0'), 3);
 });
 
 test('a text with a colon or a key inside a string is no mistake', () => {

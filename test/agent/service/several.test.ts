@@ -50,18 +50,6 @@ for (const [what, config, installed, expected] of [
     [['ollama ollama@2.service', 'llama-server llama-server.service'], true, 0],
   ],
   [
-    'profile of a former version is installed where nothing is',
-    { profile: 'llama-server' },
-    null,
-    [['llama-server llama-server.service'], true, 0],
-  ],
-  [
-    'profile of a former version keeps all that are installed',
-    { profile: 'llama-server' },
-    both,
-    [all, true, 0],
-  ],
-  [
     'where nothing is, the usual one is looked at and not installed',
     null,
     null,
@@ -82,10 +70,7 @@ for (const [config, problem] of [
   [{ consumers: 'all' }, /consumers/],
   [{ consumers: [{ profile: 'ollama', unit: '../x' }] }, /consumers\[0\]\.unit: "\.\.\/x" was given/],
   [{ consumers: ['olama'] }, /Did you mean "ollama"/],
-  [
-    { consumers: ['ollama'], profile: 'ollama' },
-    /profile: remove it, because consumers already names the profile/,
-  ],
+  [{ profile: 'ollama' }, /profile: unknown key/],
 ] as const) {
   test(`refused: ${JSON.stringify(config)}`, () => assert.match(String(kept(config, null)), problem));
 }

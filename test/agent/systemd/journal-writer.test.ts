@@ -7,9 +7,10 @@ import {
   type JournalMessage,
   journalFields,
   messageIds,
+  planEntry,
   withoutFields,
 } from '../../../agent/systemd/journal-writer.js';
-import { cpuVerdict, verdict } from '../cli/output/samples.js';
+import { cpuVerdict, plan, verdict } from '../cli/output/samples.js';
 
 test('every kind of message has an ID of its own, as sd_journal(3) wants them', () => {
   const ids = Object.values(messageIds);
@@ -36,12 +37,9 @@ test('a verdict other than GPU is a warning and carries its reason', () => {
 test('the catalog names only fields that every entry of its kind has', () => {
   const nobody = { profile: null, unit: null, text: 'x' } as const;
   const consumer = { profile: 'ollama', unit: 'ollama.service', text: 'x' } as const;
-  const done = { profile: 'ollama', unit: 'ollama.service', storeId: 'a', changes: 1 } as const;
   // As few fields as the agent writes.
   const messages: readonly JournalMessage[] = [
-    { kind: 'installed', ...done },
-    { kind: 'uninstalled', ...done },
-    { kind: 'rolledBack', ...done },
+    ...(['installed', 'uninstalled', 'rolledBack'] as const).map((kind) => planEntry(kind, plan)),
     { kind: 'verdict', verdict },
     { kind: 'drift', ...consumer, fields: { CHANGES: 1, PATHS: '/x' } },
     { kind: 'repaired', ...consumer, fields: { CHANGES: 1, MILLISECONDS: 1, PATHS: '' } },

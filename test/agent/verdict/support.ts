@@ -95,7 +95,6 @@ export function unit(changes: Partial<LoadedUnit> = {}): LoadedUnit {
     standardOutput: 'journal',
     standardError: 'inherit',
     sandbox: openSandbox,
-    unitFileState: 'enabled',
     ...changes,
   };
 }

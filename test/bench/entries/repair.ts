@@ -18,7 +18,6 @@ const ours = {
 const theirs = { link: '/usr/local/lib/by-hand/libcuda.so.1', target: ours.target };
 const config = {
   schema: 1,
-  profile: 'ollama',
   repair: { perHour: 100_000, backoffSeconds: 0 },
 };
 /** Both have come to rest by then: the service has looked once more, systemd has collected the script. */

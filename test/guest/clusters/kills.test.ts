@@ -57,8 +57,7 @@ async function filesOf(guest: Guest): Promise<void> {
   await guest.write('/etc/vgpu-agent/agent.json', JSON.stringify(config));
 }
 
-const { profile: _ollama, ...limits } = generous;
-const config = { ...limits, hosts: { leaveAfterSeconds: 1, returnAfterSeconds: 1 } };
+const config = { ...generous, hosts: { leaveAfterSeconds: 1, returnAfterSeconds: 1 } };
 
 /** Ollama's stand-in as a service, with two hosts. */
 async function serviceOfTwoHosts(): Promise<Kind> {

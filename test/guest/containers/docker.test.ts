@@ -243,7 +243,7 @@ describe('containers that docker runs', { skip }, () => {
         const run = `/usr/bin/docker run --detach --rm --init --network=host --name ollama ${ollama(device)}`;
         await background(guest, run, '/usr/bin/docker stop --time 2 ollama');
         // Restarts of the consumer would be a reason to judge again by themselves.
-        const config = { schema: 1, profile: 'ollama', restart: { enabled: false } };
+        const config = { schema: 1, restart: { enabled: false } };
         await guest.write('/etc/vgpu-agent/agent.json', JSON.stringify(config));
         await guest.agent('install', '--service', '--yes', '--profile', 'ollama');
         const serviceSays = (mode: Verdict['mode']) =>

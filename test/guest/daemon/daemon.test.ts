@@ -222,14 +222,14 @@ describe('one guest with the service', { skip }, () => {
     const good = await guest.read('/etc/vgpu-agent/agent.json');
     await guest.write(
       '/etc/vgpu-agent/agent.json',
-      '{\n  "schema": 1,\n  "profil": "x",\n  "checkMinutes": -1\n}\n',
+      '{\n  "schema": 1,\n  "repai": "x",\n  "checkMinutes": -1\n}\n',
     );
     const line = await untilEntry(guest, messageIds.configRefused);
     assert.match(line, /is not valid, so the service keeps the settings that it has/);
     const all = (await said(guest)).replaceAll('\n', ' ');
-    assert.match(all, /line 3.*profil.*did you mean "profile"/);
+    assert.match(all, /line 3.*repai.*did you mean "repair"/);
     assert.match(all, /line 4.*checkMinutes/);
-    assert.match(await property(guest, 'ConfigProblem'), /profil/);
+    assert.match(await property(guest, 'ConfigProblem'), /repai/);
     const reload = await guest.run('systemctl', 'reload', 'vgpu-agent');
     assert.notEqual(reload.code, 0, 'systemctl reload tells it too');
     await guest.write('/etc/vgpu-agent/agent.json', good);

@@ -62,7 +62,12 @@ const tasks: Readonly<Record<string, () => Promise<void>>> = {
     for await (const entry of reader.follow({ unit: first, cursor, signal: stop.signal })) say(entry);
   },
   write: async () =>
-    journalWriter().write({ kind: 'uninstalled', profile: 'ollama', unit: first, storeId: null, changes: 3 }),
+    journalWriter().write({
+      kind: 'uninstalled',
+      profile: 'ollama',
+      unit: first,
+      text: 'vgpu uninstalled (3 changes)',
+    }),
 };
 
 try {

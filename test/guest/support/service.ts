@@ -11,7 +11,6 @@ export const publicLink = '/usr/lib/x86_64-linux-gnu/libcuda.so.1';
 /** A configuration with limits that tests do not run into. */
 export const generous = {
   schema: 1,
-  profile: 'ollama',
   repair: { perHour: 1000, backoffSeconds: 0 },
   restart: { perHour: 1000, minimumSeconds: 0 },
 };

@@ -20,7 +20,6 @@ const skip = whyNoGuest() || whyNoHostd() || whyNoLlama();
 const profile = ['--profile', 'llama-server'] as const;
 const config = {
   ...generous,
-  profile: 'llama-server',
   hosts: { leaveAfterSeconds: 1, returnAfterSeconds: 1 },
 };
 const kills = long ? 20 : 4;

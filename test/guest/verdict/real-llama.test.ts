@@ -90,10 +90,7 @@ test("the verdict agrees with Debian's llama-server, whose tokens are the CPU's"
   await t.test(
     'with the service it comes back to the GPU by itself, and does so after a reboot',
     async () => {
-      await guest.write(
-        '/etc/vgpu-agent/agent.json',
-        JSON.stringify({ ...generous, profile: 'llama-server' }),
-      );
+      await guest.write('/etc/vgpu-agent/agent.json', JSON.stringify(generous));
       documentOf(await guest.agent('install', '--service', '--yes', '--json', ...profile));
       const start = await guest.invocationId(unit);
       await guest.hosts.stop('SIGKILL');

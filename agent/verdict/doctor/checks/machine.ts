@@ -1,14 +1,7 @@
 /** Checks of what vgpu-agent itself has on this machine. */
 import { kindOf } from '../../../contracts/manifest.js';
 import { findConsumer } from '../../../install/plan/owned.js';
-import {
-  agentUnit,
-  manifestFile,
-  storeCurrent,
-  storeVersions,
-  transactionFile,
-  trialFile,
-} from '../../../lib/paths.js';
+import { agentUnit, guestState, storeCurrent, storeVersions } from '../../../lib/paths.js';
 import { choiceOf } from '../../../profile/instance.js';
 import {
   broken,
@@ -26,7 +19,7 @@ export const interrupted: Check = {
   id: 'interrupted',
   title: 'no install was interrupted',
   looksAt:
-    `the undo log ${transactionFile}, which is there only while something is changed, and ${trialFile}, ` +
+    `the undo log ${guestState.transaction}, which is there only while something is changed, and ${guestState.trial}, ` +
     'which is there only while an install waits for the service',
   explains: [],
   examine(facts) {
@@ -37,7 +30,7 @@ export const interrupted: Check = {
         'The next vgpu-agent install or uninstall finishes or undoes it first.';
       return broken({
         cause,
-        evidence: [`${transactionFile} exists, and no vgpu-agent is changing this machine`],
+        evidence: [`${guestState.transaction} exists, and no vgpu-agent is changing this machine`],
         remedy:
           machine.manifest === null
             ? byHand('install again', `sudo vgpu-agent install ${choiceOf(profile)}`)
@@ -49,7 +42,7 @@ export const interrupted: Check = {
       cause:
         'An install with --rollback-on-failure waits until vgpu-agent.service settles, or was killed while it waited. ' +
         'What it installed is complete and stays; the copies for undoing it are still kept.',
-      evidence: [`${trialFile} is there`],
+      evidence: [`${guestState.trial} is there`],
       remedy: fixes(facts, 'if that install does not run any more, remove the copies'),
     });
   },
@@ -58,7 +51,7 @@ export const interrupted: Check = {
 export const installed: Check = {
   id: 'installed',
   title: 'vgpu-agent is installed for this service',
-  looksAt: `the manifest ${manifestFile}`,
+  looksAt: `the manifest ${guestState.manifest}`,
   explains: [],
   examine({ machine, profile }) {
     const { manifest } = machine;
@@ -66,7 +59,7 @@ export const installed: Check = {
     if (manifest === null) {
       return broken({
         cause: `Nothing of vgpu-agent is installed here, so ${profile.unit} has no GPU from the host.`,
-        evidence: [`${manifestFile} does not exist`],
+        evidence: [`${guestState.manifest} does not exist`],
         remedy: byHand('install it', install),
       });
     }
@@ -74,7 +67,7 @@ export const installed: Check = {
     const list = (known === undefined ? manifest.consumers : [known]).map(
       (one) => `profile ${one.profile}, unit ${one.unit}`,
     );
-    const named = `${manifestFile}: ${list.join('; ')}`;
+    const named = `${guestState.manifest}: ${list.join('; ')}`;
     if (known === undefined) {
       const units = manifest.consumers.map((one) => one.unit).join(' and ');
       return broken({

@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { apply, type ReadyPlan, recover } from '../../../../agent/install/apply/apply.js';
+import type { ReadyPlan } from '../../../../agent/contracts/plan.js';
+import { apply, recover } from '../../../../agent/install/apply/apply.js';
 import { exitCodeOf, VgpuError } from '../../../../agent/lib/errors.js';
 import { commands, planFor, prepared, withoutTimes } from './kill-everywhere.js';
 import { bare, type StartingState, startingStates, upgrade } from './starting-states.js';

@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { apply, type ReadyPlan } from '../../../../agent/install/apply/apply.js';
+import type { ReadyPlan } from '../../../../agent/contracts/plan.js';
+import { apply } from '../../../../agent/install/apply/apply.js';
 import { planUninstall } from '../../../../agent/install/plan/uninstall.js';
 import { bare, type StartingState, upgrade } from './starting-states.js';
 import { profile, ready, type World } from './world.js';

@@ -1,10 +1,13 @@
 /** A process that installs or uninstalls on a world's tree with the real disk: to be killed for real. */
+
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
-import { apply, type ReadyPlan, recover } from '../../../../agent/install/apply/apply.js';
+import type { ReadyPlan } from '../../../../agent/contracts/plan.js';
+import { apply, recover } from '../../../../agent/install/apply/apply.js';
 import { nodeDisk } from '../../../../agent/install/apply/disk.js';
 import type { ApplyEffects } from '../../../../agent/install/apply/effects.js';
 import { spawnRunner } from '../../../../agent/lib/run-command.js';
 
+const done = async (): Promise<string> => 'done';
 const [root = '', command = '', planFile = ''] = process.argv.slice(2);
 if (!existsSync(root) || readdirSync(root).length === 0) throw new Error(`no tree at ${root}`);
 
@@ -20,7 +23,7 @@ const effects: ApplyEffects = {
       throw new Error(`nobody should run ${file}`);
     },
   },
-  manager: { reload: async () => {}, restart: async () => 'done' },
+  manager: { reload: async () => {}, restart: done, start: done, stop: done },
   readSource: async (file) => readFileSync(file),
   mappedUnder: async () => new Set(),
   loadProblem: async () => null,

@@ -2,10 +2,12 @@
  * The power fails in an fsync, on a real file system that loses what was not synced. The next command, or `recover`
  * alone, leads to the machine of before or of after; so does a `recover` that the next power failure ends.
  */
+
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { after, before, describe, it } from 'node:test';
-import { apply, type ReadyPlan, recover } from '../../../../agent/install/apply/apply.js';
+import type { ReadyPlan } from '../../../../agent/contracts/plan.js';
+import { apply, recover } from '../../../../agent/install/apply/apply.js';
 import { ForgetfulMount, keeps, whyNoForgetfulMount } from './forgetful-mount.js';
 import { type Command, commands, planFor, withoutTimes } from './kill-everywhere.js';
 import { bare, type StartingState, upgrade } from './starting-states.js';

@@ -19,12 +19,12 @@ import {
 import path from 'node:path';
 import type { Event } from '../../../../agent/contracts/events.js';
 import type { LoaderCacheEntry, MachineFacts, ProcessFacts } from '../../../../agent/contracts/facts.js';
-import type { Plan, PlanOptions } from '../../../../agent/contracts/plan.js';
+import type { Plan, PlanOptions, ReadyPlan } from '../../../../agent/contracts/plan.js';
 import type { DropIn, LoadedUnit } from '../../../../agent/contracts/unit.js';
 import { ContentCache } from '../../../../agent/guest/files/content.js';
 import { Root } from '../../../../agent/guest/files/root.js';
 import { inspect } from '../../../../agent/guest/inspect.js';
-import { apply, type ReadyPlan, recover } from '../../../../agent/install/apply/apply.js';
+import { apply, recover } from '../../../../agent/install/apply/apply.js';
 import { nodeDisk } from '../../../../agent/install/apply/disk.js';
 import type { Applied, ApplyEffects, Disk, Recovery } from '../../../../agent/install/apply/effects.js';
 import { readManifest } from '../../../../agent/install/apply/manifest.js';
@@ -177,6 +177,8 @@ export class World {
           this.#restart();
           return job;
         },
+        start: async () => 'skipped',
+        stop: async () => 'skipped',
       },
       readSource: async (file) => readFileSync(file),
       mappedUnder: async (directory) => {
@@ -436,7 +438,6 @@ export const quietUnit: LoadedUnit = {
   standardOutput: 'journal',
   standardError: 'journal',
   sandbox: openSandbox,
-  unitFileState: 'enabled',
 };
 
 function cloneTree(from: string, to: string): void {

@@ -2,13 +2,13 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import type { MachineFacts } from '../../../../agent/contracts/facts.js';
-import type { Plan } from '../../../../agent/contracts/plan.js';
+import type { Plan, ReadyPlan } from '../../../../agent/contracts/plan.js';
 import type { Verdict } from '../../../../agent/contracts/verdict.js';
 import type { RestartOutcome } from '../../../../agent/install/apply/effects.js';
 import type { ServiceGoal } from '../../../../agent/install/pipeline/agent-service.js';
 import { type InstallRequest, install } from '../../../../agent/install/pipeline/install.js';
 import { uninstall } from '../../../../agent/install/pipeline/uninstall.js';
-import type { ReadyPlan, Workplace } from '../../../../agent/install/pipeline/workplace.js';
+import type { Workplace } from '../../../../agent/install/pipeline/workplace.js';
 import { VgpuError } from '../../../../agent/lib/errors.js';
 import { loadProfile } from '../../../../agent/profile/load.js';
 import { cpuVerdict, emptyPlan, plan, verdict } from '../../cli/output/samples.js';

@@ -28,7 +28,7 @@ for (const [what, body, sockets, serves] of [
       get: async () => ({ kind: 'answered', status: 200, body }) as const,
       sockets: () => [sockets],
     };
-    const said = await servingNow(loadProfile('ollama'), unit(), effects, new AbortController().signal);
+    const said = await servingNow(loadProfile('ollama'), unit(), new AbortController().signal, effects);
     assert.equal(said !== null, serves);
   });
 }

@@ -75,7 +75,7 @@ function notUp(goal: ServiceGoal, why: string): VgpuError {
   });
 }
 
-/** What the service says of this consumer, or of itself if it does not keep it; null: it does not answer. */
+/** The state that the service reports of this consumer, or of itself if it does not keep it; null: it does not answer. */
 export async function serviceState(unit: string): Promise<Told | null> {
   try {
     return await askAgent(async (agent) => {

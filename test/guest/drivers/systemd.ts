@@ -67,6 +67,7 @@ const tasks: Readonly<Record<string, () => Promise<void>>> = {
       profile: 'ollama',
       unit: first,
       text: 'vgpu uninstalled (3 changes)',
+      fields: { CHANGES: 3 },
     }),
 };
 

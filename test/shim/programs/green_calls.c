@@ -434,6 +434,9 @@ static void ends_with_primary(void) {
   OK(CALL(cuDevicePrimaryCtxReset_v2, (int), 0));
   IS(IS_DESTROYED, CALL(cuCtxFromGreenCtx, (void **, void *), &got, green));
   IS(IS_DESTROYED, CALL(cuGreenCtxDestroy, (void *), green));
+  /* Its reference outlived the reset, and is given back. */
+  OK(CALL(cuDevicePrimaryCtxRelease_v2, (int), 0));
+  IS(INVALID_CONTEXT, CALL(cuDevicePrimaryCtxRelease_v2, (int), 0));
   MUST(CALL(cuDevicePrimaryCtxRetain, (void **, int), &context, 0));
   green = make_green(1);
   OK(launch(function_of("add"), 1, stream_of(green), zero_word()));

@@ -141,7 +141,8 @@ int cuGreenCtxDestroy(void *hCtx) {
   const int32_t ordinal = green->view->ordinal;
   cuCtxDestroy_v2(green->view);
   free(green);
-  return found == CUDA_SUCCESS ? cuDevicePrimaryCtxRelease_v2(ordinal) : found;
+  const int released = cuDevicePrimaryCtxRelease_v2(ordinal);
+  return found == CUDA_SUCCESS ? released : found;
 }
 
 int cuCtxFromGreenCtx(struct vgpu_context **pContext, void *hCtx) {

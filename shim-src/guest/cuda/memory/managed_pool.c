@@ -76,36 +76,26 @@ static int begin(const struct vgpu_location *location, struct vgpu_driver **driv
   return CUDA_SUCCESS;
 }
 
-static int default_of(struct vgpu_driver *driver, struct vgpu_device_pools *pools, int32_t place,
-                      struct vgpu_pool **pool) {
-  const int result = pools->given == NULL ? make(driver, place, &pools->given) : CUDA_SUCCESS;
-  if (result == CUDA_SUCCESS) *pool = pools->given;
+static int pool_of(const struct vgpu_location *location, bool current, struct vgpu_pool **pool) {
+  struct vgpu_driver *driver;
+  struct vgpu_device_pools *pools = NULL;
+  int32_t place = NOWHERE;
+  if (pool == NULL) return CUDA_ERROR_INVALID_VALUE;
+  int result = begin(location, &driver, &pools, &place);
+  if (result != CUDA_SUCCESS) return result;
+  struct vgpu_pool *chosen = current ? pools->current : NULL;
+  if (chosen == NULL && pools->given == NULL) result = make(driver, place, &pools->given);
+  if (result == CUDA_SUCCESS) *pool = chosen != NULL ? chosen : pools->given;
+  pthread_mutex_unlock(&driver->lock);
   return result;
 }
 
 int vgpu_managed_pool_default(const struct vgpu_location *location, struct vgpu_pool **pool) {
-  struct vgpu_driver *driver;
-  struct vgpu_device_pools *pools = NULL;
-  int32_t place = NOWHERE;
-  if (pool == NULL) return CUDA_ERROR_INVALID_VALUE;
-  int result = begin(location, &driver, &pools, &place);
-  if (result != CUDA_SUCCESS) return result;
-  result = default_of(driver, pools, place, pool);
-  pthread_mutex_unlock(&driver->lock);
-  return result;
+  return pool_of(location, false, pool);
 }
 
 int vgpu_managed_pool_current(const struct vgpu_location *location, struct vgpu_pool **pool) {
-  struct vgpu_driver *driver;
-  struct vgpu_device_pools *pools = NULL;
-  int32_t place = NOWHERE;
-  if (pool == NULL) return CUDA_ERROR_INVALID_VALUE;
-  int result = begin(location, &driver, &pools, &place);
-  if (result != CUDA_SUCCESS) return result;
-  if (pools->current != NULL) *pool = pools->current;
-  else result = default_of(driver, pools, place, pool);
-  pthread_mutex_unlock(&driver->lock);
-  return result;
+  return pool_of(location, true, pool);
 }
 
 int vgpu_managed_pool_set(const struct vgpu_location *location, struct vgpu_pool *pool) {

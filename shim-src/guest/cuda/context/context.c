@@ -306,8 +306,8 @@ int cuDevicePrimaryCtxRelease_v2(int32_t dev) {
 }
 
 /*
- * The runtime of CUDA 12 and 13 releases what it retained before it retains a context again that somebody
- * else has released. Driver 580 returns no error from this older entry point then, and the runtime continues.
+ * When other code has released the primary context, the runtime of CUDA 12 and 13 calls this before it
+ * retains the context again, and stops if it fails. Driver 580 succeeds here without a reference.
  */
 int cuDevicePrimaryCtxRelease(int32_t dev) {
   return primary_down(dev, false, CUDA_SUCCESS);

@@ -7,7 +7,8 @@
 /* CUlimit numbers that a context does not keep as the program sets them. */
 enum { LIMIT_SYNC_DEPTH = 3, LIMIT_SHARED_MEMORY = 7, LIMIT_CIG_ENABLED = 8, LIMIT_CIG_SHARED_FALLBACK = 9 };
 
-/* The last value is for contexts that share the device with a graphics queue, which none does here. */
+/* LIMIT_CIG_SHARED_FALLBACK is for contexts that share the device with a graphics queue. No context does
+ * here. */
 static bool is_unsupported(const int32_t *device, int32_t limit) {
   return limit == LIMIT_CIG_SHARED_FALLBACK ||
          (limit == LIMIT_SYNC_DEPTH && device[VGPU_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR] >= 9);
@@ -23,8 +24,8 @@ static int choose(struct vgpu_context *given, struct vgpu_driver **driver, struc
 }
 
 /*
- * The same for what is known of a primary context that nobody retains. The runtime asks for its device before
- * it retains the context again.
+ * Like choose(), but accepts a primary context that nobody retains: the runtime asks for its device and flags
+ * before it retains the context again.
  */
 static int choose_known(struct vgpu_context *given, struct vgpu_driver **driver,
                         struct vgpu_context **context) {

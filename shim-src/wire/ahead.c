@@ -20,7 +20,6 @@ static bool nothing_yet(ssize_t got) {
   return got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR);
 }
 
-/* Reads at least one byte. */
 static enum vgpu_stream_result receive_some(struct vgpu_ahead *ahead, void *bytes, size_t size, size_t *came,
                                             int64_t deadline) {
   if (!vgpu_own_holds(ahead->own)) return VGPU_STREAM_CLOSED;
@@ -57,7 +56,6 @@ bool vgpu_ahead_has_come(struct vgpu_ahead *ahead) {
   return true;
 }
 
-/* Takes bytes that were read earlier. */
 static size_t take(struct vgpu_ahead *ahead, void *bytes, size_t size) {
   size_t there = ahead->end - ahead->begin, taken = there < size ? there : size;
   if (taken > 0) memcpy(bytes, ahead->bytes + ahead->begin, taken);

@@ -1,4 +1,4 @@
-/* Bulk data of the calls in cuda.api about code: facts of functions, JIT options, launch attributes. */
+/* Bulk data of calls about code in cuda.api. */
 #ifndef VGPU_WIRE_MODULE_H
 #define VGPU_WIRE_MODULE_H
 
@@ -27,14 +27,13 @@ enum {
 #define VGPU_PARAMETERS_MAX 4096u       /* of one function */
 #define VGPU_PARAMETER_BYTES_MAX 32768u /* 32764 since CUDA 12.1; 4096 before */
 /*
- * As the size of a launch's parameters: the guest has returned the result in the function's facts to the
- * program. The host only logs and counts the launch.
+ * As the size of a launch's parameters: the guest has refused the launch; the host only logs and counts it.
  */
 #define VGPU_LAUNCH_REFUSED UINT32_MAX
 
 /*
- * A function: these, then one vgpu_parameter for each parameter, in order; then, only of one that the device
- * cannot run, an int32_t: the CUresult of its launches.
+ * Before one vgpu_parameter a parameter, and, if the device cannot run it, the CUresult of its launches
+ * (int32_t).
  */
 struct vgpu_function_facts {
   int32_t attributes[VGPU_FUNCTION_ATTRIBUTES];
@@ -57,10 +56,7 @@ struct vgpu_jit_option {
 _Static_assert(sizeof(struct vgpu_jit_option) == 16, "JIT option");
 #define VGPU_JIT_OPTIONS_MAX 64u
 
-/*
- * An input of link_images: this, its name and a zero, its bytes, and zeros (at least one, because text ends
- * there) up to a multiple of 8 bytes.
- */
+/* Then its name, a zero, its bytes, and at least one zero (text ends there) up to a multiple of 8 bytes. */
 struct vgpu_link_input {
   uint32_t type;       /* CUjitInputType */
   uint32_t name_bytes; /* with the zero */
@@ -79,7 +75,6 @@ enum {
   VGPU_LINK_NVVM = 5,
 };
 
-/* Returns the bytes that an input takes with its padding. */
 static inline uint64_t vgpu_link_input_size(uint64_t name_bytes, uint64_t bytes) {
   return (sizeof(struct vgpu_link_input) + name_bytes + bytes + 8) / 8 * 8;
 }

@@ -1,4 +1,4 @@
-/* A resource of a device (CUdevResource) on its way: the host keeps what is inside of it. */
+/* A CUdevResource on its way: the host keeps its content. */
 #ifndef VGPU_WIRE_RESOURCE_H
 #define VGPU_WIRE_RESOURCE_H
 

@@ -1,8 +1,4 @@
-/*
- * The request for a texture: the bulk of cuTexObjectCreate and of texture_reference. In the latter the
- * reference's name follows it. Numbers are the API's (CUresourcetype, CUarray_format, CUaddress_mode,
- * ...).
- */
+/* Bulk of cuTexObjectCreate and of texture_reference (then the reference's name). Numbers are the API's. */
 #ifndef VGPU_WIRE_TEXTURE_H
 #define VGPU_WIRE_TEXTURE_H
 

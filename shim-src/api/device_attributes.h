@@ -1,7 +1,6 @@
 /*
- * Names and numbers of CUdevice_attribute, as device profiles have them: the driver API's name without
- * CU_DEVICE_ATTRIBUTE_. Attributes that are marked DERIVED come from the fields compute, pci and memory of a
- * profile.
+ * CUdevice_attribute as device profiles name them, without CU_DEVICE_ATTRIBUTE_. DERIVED: from a profile's
+ * fields compute, pci and memory.
  */
 #ifndef VGPU_API_DEVICE_ATTRIBUTES_H
 #define VGPU_API_DEVICE_ATTRIBUTES_H

@@ -19,18 +19,17 @@ static bool is_held(bool stays, uint32_t bulk_size) {
   return stays && bulk_size > VGPU_KEPT_COPIED;
 }
 
-/* Bytes of a kept frame; what follows it begins at a multiple of eight. */
+/* The next frame begins at a multiple of eight. */
 static uint32_t room_of(uint32_t body_size, uint32_t bulk_size, bool held) {
   return vgpu_frame_length(body_size, held ? 0 : bulk_size);
 }
 
-/* The place of the bulk of a frame, if it is held; NULL: it follows the body. */
+/* NULL: the bulk follows the body. */
 static const void *held_bulk(const struct vgpu_kept *kept, uint64_t sequence, uint32_t *from) {
   while (*from < kept->held_count && kept->held[*from].sequence < sequence) ++*from;
   return *from < kept->held_count && kept->held[*from].sequence == sequence ? kept->held[*from].bulk : NULL;
 }
 
-/* Drops the frames that the host has answered, or has answered later ones than. */
 static void drop(struct vgpu_kept *kept) {
   uint64_t answered = atomic_load_explicit(kept->answered, memory_order_acquire);
   uint32_t at = 0, held = 0;

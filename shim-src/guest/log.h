@@ -1,4 +1,4 @@
-/* Writes a line to the log that VGPU_LOG names: "stderr" or a file. Without VGPU_LOG nothing is written. */
+/* Writes a line to VGPU_LOG ("stderr" or a file), if it is set. */
 #ifndef VGPU_GUEST_LOG_H
 #define VGPU_GUEST_LOG_H
 

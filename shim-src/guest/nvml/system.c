@@ -55,7 +55,7 @@ int nvmlSystemGetDriverVersion(char *version, unsigned size) {
   return result;
 }
 
-/* Returns CUDA's major version and the driver's version, as the real library does, also before nvmlInit. */
+/* Works before nvmlInit and includes CUDA's major version, as in the real library. */
 int nvmlSystemGetNVMLVersion(char *version, unsigned size) {
   char text[48] = "13.580.65.06";
   int ignored;
@@ -121,8 +121,8 @@ int nvmlEventSetFree(void *set) {
 }
 
 /*
- * nvidia-smi requests this table, but works without its functions. Their signatures are not known, so all
- * entries return an error, except one whose answer is known if there is nothing to list.
+ * nvidia-smi requests this table, but works without its functions. Their signatures are not known: all return
+ * an error, except one that has nothing to list.
  */
 typedef int (*refusal)(void);
 

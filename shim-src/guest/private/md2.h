@@ -1,4 +1,4 @@
-/* MD2 message digest, from RFC 1319. */
+/* RFC 1319. */
 #ifndef VGPU_PRIVATE_MD2_H
 #define VGPU_PRIVATE_MD2_H
 

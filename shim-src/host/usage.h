@@ -1,4 +1,4 @@
-/* The text of vgpu-hostd --help. */
+/* vgpu-hostd --help */
 #ifndef VGPU_HOST_USAGE_H
 #define VGPU_HOST_USAGE_H
 

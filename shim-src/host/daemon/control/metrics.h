@@ -1,6 +1,6 @@
 /*
- * The metrics socket. A program that connects and sends any request gets the metrics as HTTP, which
- * Prometheus and curl understand. A connection without a request is closed after a while.
+ * The metrics socket: any request gets the metrics as HTTP, for Prometheus and curl. A connection without a
+ * request is closed after a while.
  */
 #ifndef VGPU_HOST_METRICS_H
 #define VGPU_HOST_METRICS_H
@@ -23,17 +23,17 @@ struct vgpu_metrics {
   } waiting[VGPU_METRICS_WAITING_MAX]; /* the oldest first */
 };
 
-/* Fills `pollers`; returns how many of VGPU_METRICS_POLL_MAX it used. */
+/* Returns how many of VGPU_METRICS_POLL_MAX `pollers` it filled. */
 uint32_t vgpu_metrics_poll(const struct vgpu_metrics *metrics, struct pollfd *pollers);
 
 /* Milliseconds until a connection has to be closed; -1: none. */
 int vgpu_metrics_wait(const struct vgpu_metrics *metrics);
 
-/* Called after poll(), with the same `pollers`. */
+/* After poll(), with the same `pollers`. */
 void vgpu_metrics_serve(struct vgpu_metrics *metrics, const struct pollfd *pollers,
                         const struct vgpu_supervisor *supervisor);
 
-/* Closes all connections and the listener. The socket's file stays. */
+/* The socket's file stays. */
 void vgpu_metrics_close(struct vgpu_metrics *metrics);
 
 #endif

@@ -1,4 +1,4 @@
-/* Encodings of matrix instructions that the decoder and the execution share. */
+/* Matrix instructions, as decoder and execution encode them. */
 #ifndef VGPU_PTX_MATRIX_H
 #define VGPU_PTX_MATRIX_H
 

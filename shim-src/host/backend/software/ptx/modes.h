@@ -1,6 +1,4 @@
-/*
- * Encodings of memory and warp operations that the decoder and the execution share (`m` of an instruction).
- */
+/* `m` of memory and warp operations, for decoder and execution. */
 #ifndef VGPU_PTX_MODES_H
 #define VGPU_PTX_MODES_H
 

@@ -1,10 +1,9 @@
-/* Special registers by number. */
 #ifndef VGPU_PTX_SPECIAL_H
 #define VGPU_PTX_SPECIAL_H
 
 /*
- * Bytes of a block's shared memory that a device of 8.0 and newer keeps for CUDA itself. Here they lie behind
- * the program's, and only where a kernel asks where they are.
+ * From 8.0 on a device keeps these bytes of a block for CUDA; here behind the program's, only if a kernel
+ * asks for them.
  */
 #define PTX_RESERVED_SHARED 1024u
 

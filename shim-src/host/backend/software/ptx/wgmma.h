@@ -1,4 +1,4 @@
-/* Encodings of wgmma that the decoder and the execution share. */
+/* wgmma, as decoder and execution encode it. */
 #ifndef VGPU_PTX_WGMMA_H
 #define VGPU_PTX_WGMMA_H
 

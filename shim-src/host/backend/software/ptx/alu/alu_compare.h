@@ -1,4 +1,4 @@
-/* Comparisons to a bit a lane; included by alu.c. */
+/* One bit a lane; included by alu.c. */
 
 #define COMPARE(name, T, U, expression)                                                                      \
   static uint32_t name(const void *av, const void *bv) {                                                     \

@@ -1,4 +1,4 @@
-/* Fused multiply-adds of 16-bit floats with AVX2, sixteen at a time; included by alu_half.h. */
+/* Sixteen at a time with AVX2; included by alu_half.h. */
 
 /*
  * A fused multiply-add of bfloats, rounded to a float by the processor and then to a bfloat. The second

@@ -1,4 +1,3 @@
-/* A launch: checks it, finds what it needs, and runs its grid. */
 #include <stdio.h>
 #include <string.h>
 
@@ -23,7 +22,7 @@ void ptx_cluster_of(const struct ptx_launch *launch, const struct ptx_kernel_inf
     to[i] = launch->cluster[0] != 0 ? launch->cluster[i] : info->cluster[0] != 0 ? info->cluster[i] : 1;
 }
 
-/* Behind the static shared memory. Copies by tensor maps and wgmma need alignments of up to 1024. */
+/* Behind the static shared memory. Tensor maps and wgmma need alignments of up to 1024. */
 static uint32_t dynamic_offset(const struct ptx_kernel_info *info) {
   return (info->shared_extent + info->dynamic_align - 1) / info->dynamic_align * info->dynamic_align;
 }
@@ -67,8 +66,8 @@ static enum ptx_status check(const struct ptx_launch *launch, const struct ptx_k
   if (shared > limit)
     return refuse(fault, "%llu bytes of shared memory a block, %llu allowed", shared, limit);
   /*
-   * The shared variables of other kernels are in between. A page there costs memory only when a kernel writes
-   * to it, but a kernel can, so the total is limited.
+   * Other kernels' shared variables are in between. A page there costs memory only when it is written, but a
+   * kernel can do that.
    */
   if (launch->cooperative && blocks * dynamic_offset(info) > MOST_EXTENT)
     return refuse(fault, "shared variables that %llu bytes of all blocks lie among, %llu allowed",
@@ -81,7 +80,7 @@ bool ptx_launch_possible(const struct ptx_launch *launch, const struct ptx_kerne
   return check(launch, info, fault) == PTX_OK;
 }
 
-/* Returns the bytes of one thread, with the stack for calls that cannot be counted. */
+/* Of one thread, with the stack for calls that cannot be counted. */
 static uint32_t local_bytes(const struct ptx_function *f, const struct ptx_launch *launch) {
   uint32_t bytes = f->local_total;
   if (f->recursive || f->grows) bytes += launch->stack_limit == 0 ? STACK_LIMIT : launch->stack_limit;

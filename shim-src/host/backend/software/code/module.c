@@ -1,4 +1,3 @@
-/* Modules of a session, their functions and variables. */
 #include "host/backend/software/code/module.h"
 
 #include <stdio.h>
@@ -63,7 +62,7 @@ void vgpu_programs_drop_context(struct vgpu_worker *worker, uint64_t context) {
   }
 }
 
-/* Allocates device memory for the variables and writes their initial values. */
+/* With their initial values. */
 static int32_t place_variables(struct vgpu_worker *worker, struct vgpu_module_object *module) {
   const struct vgpu_program *program = &module->loaded->program;
   uint64_t bytes = 0;
@@ -117,7 +116,7 @@ int32_t vgpu_module_make(struct vgpu_worker *worker, uint64_t context, struct vg
 
 enum { JIT_INFO_LOG_SIZE = 4, JIT_ERROR_LOG_SIZE = 6 };
 
-/* Returns the size of a log that the program's options request; 0: none. */
+/* Of a log that the options request; 0: none. */
 static uint32_t log_room(const struct vgpu_bulk *bulk, uint32_t wanted) {
   uint32_t room = 0;
   for (uint32_t at = 0; bulk->in_size - at >= sizeof(struct vgpu_jit_option);
@@ -133,7 +132,7 @@ bool vgpu_code_wants_log(const struct vgpu_bulk *bulk) {
   return log_room(bulk, JIT_INFO_LOG_SIZE) > 0 || log_room(bulk, JIT_ERROR_LOG_SIZE) > 0;
 }
 
-/* Appends a log, cut to its size, to the bulk. Returns its length. */
+/* Cut to its size. Returns its length. */
 static uint32_t put_log(struct vgpu_bulk *bulk, uint32_t room, const char *text) {
   size_t length = strlen(text) + 1;
   if (length > room) length = room;
@@ -349,7 +348,7 @@ int32_t vgpu_software_cuFuncSetAttribute(struct vgpu_worker *worker,
                                          const struct vgpu_send_cuFuncSetAttribute *send) {
   struct vgpu_function_object *function = vgpu_programs_object(worker, send->function, VGPU_HANDLE_FUNCTION);
   if (function == NULL) {
-    /* A CUkernel may be given for a CUfunction. It then means the kernel on the context's device. */
+    /* A CUkernel given for a CUfunction means the kernel on the context's device. */
     struct vgpu_send_cuKernelSetAttribute kernel = {.kernel = send->function,
                                                     .device = vgpu_programs_device(worker, send->context),
                                                     .attribute = send->attribute,

@@ -1,7 +1,6 @@
 /*
- * Shared memory that is device memory, too, at the guest's address. The guest may change it while a kernel
- * reads it. Kernels read it with single loads, so that is safe. All other code copies device memory before it
- * uses it.
+ * The guest may change this memory while a kernel reads it. Kernels read with single loads, so that is safe;
+ * all other code copies device memory before use.
  */
 #include "cuda_handlers.h"
 #include "host/backend/software/code/module.h"

@@ -33,7 +33,6 @@ static bool find_hosts(struct vgpu_hosts *hosts, char *content) {
   return found;
 }
 
-/* False, with errno: the file cannot be opened. */
 static bool read_file(const char *path, char *content, size_t size) {
   int descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
   if (descriptor < 0) return false;

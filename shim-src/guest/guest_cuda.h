@@ -1,4 +1,4 @@
-/* The state of this process's driver, shared by the files of libcuda and by the private tables. */
+/* Shared by the files of libcuda and the private tables. */
 #ifndef VGPU_GUEST_CUDA_H
 #define VGPU_GUEST_CUDA_H
 
@@ -24,7 +24,6 @@ int vgpu_cuda_device_count(void);
 /* NULL: no such ordinal. The facts live until the process ends. */
 const struct vgpu_device_facts *vgpu_cuda_device_facts(int ordinal);
 
-/* A CUcontext, or NULL. */
 struct vgpu_context *vgpu_cuda_current_context(void);
 
 /* CONTEXT_IS_DESTROYED: a primary context that nobody retains. INVALID_CONTEXT: no live context. */

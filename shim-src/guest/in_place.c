@@ -11,7 +11,6 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* Newer than the oldest headers that this is built with. */
 #ifndef UFFD_USER_MODE_ONLY
 #define UFFD_USER_MODE_ONLY 1
 #endif
@@ -31,10 +30,7 @@ static int from_device(void) {
   return made;
 }
 
-/*
- * The first two need a right. Without it a system call of another thread that writes to the range at that
- * moment (a read() into it) fails with EFAULT instead of waiting.
- */
+/* The first two need a right. Without it a read() of another thread into the range fails with EFAULT. */
 static int open_userfaultfd(void) {
   int made = (int)syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK);
   if (made < 0) made = from_device();
@@ -125,10 +121,7 @@ const char *vgpu_in_place_share(void *range, size_t bytes, void *mirror, const v
     why = "the kernel does not map it there";
   thaw(&frozen);
   if (why != NULL) return why;
-  /*
-   * Two mappings, because mremap() refuses them and realloc() then copies. It would extend one mapping beyond
-   * the end of this memory.
-   */
+  /* Two mappings: mremap() refuses them, so realloc() copies instead of extending beyond this memory. */
   size_t page = (size_t)sysconf(_SC_PAGESIZE);
   if (bytes > page) (void)madvise((char *)range + bytes - page, page, MADV_RANDOM);
   return NULL;

@@ -14,12 +14,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/*
- * Stack frame of the thread's entry point; 0: outside. Volatile: signal handlers of the same thread read it.
- */
+/* Stack frame of the thread's entry point; 0: outside. Volatile: its signal handlers read it. */
 extern _Thread_local volatile uintptr_t vgpu_inside;
 
-/* The program's cancellation state, while the calling thread is inside. */
 extern _Thread_local int vgpu_cancellation;
 
 /* Logs it if the thread has left its former call. */

@@ -19,7 +19,6 @@ static bool is_held(bool stays, uint32_t bulk_size) {
   return stays && bulk_size > VGPU_KEPT_COPIED;
 }
 
-/* The next frame begins at a multiple of eight. */
 static uint32_t room_of(uint32_t body_size, uint32_t bulk_size, bool held) {
   return vgpu_frame_length(body_size, held ? 0 : bulk_size);
 }
@@ -83,7 +82,6 @@ void vgpu_kept_add(struct vgpu_kept *kept, struct vgpu_frame *frame, const void 
 enum vgpu_stream_result vgpu_kept_send(struct vgpu_kept *kept, int descriptor, uint64_t next,
                                        int64_t deadline) {
   uint32_t held = 0;
-  /* `begin`: of what is to be written in one go, frames with their bulk. */
   uint32_t at = 0, begin = 0;
   while (at < kept->used) {
     struct vgpu_frame frame;

@@ -1,7 +1,4 @@
-/*
- * The frames that a session with VGPU_FEATURE_RESUME may have to send again: each one until the host has
- * answered a later frame. The caller holds the session's `sending` lock.
- */
+/* Frames that may have to be sent again, each until a later one was answered. Needs `sending`. */
 #ifndef VGPU_GUEST_KEPT_H
 #define VGPU_GUEST_KEPT_H
 
@@ -25,14 +22,10 @@ struct vgpu_kept {
   const _Atomic uint64_t *answered; /* the session's */
 };
 
-/* False: no memory. */
 bool vgpu_kept_init(struct vgpu_kept *kept, const _Atomic uint64_t *answered);
 void vgpu_kept_destroy(struct vgpu_kept *kept);
 
-/*
- * Drops answered frames first. `stays`: the bulk needs no copy. `last`: may use the reserve; its answer makes
- * room.
- */
+/* Drops answered frames first. `stays`: no copy of the bulk. `last`: may use the reserve. */
 bool vgpu_kept_fits(struct vgpu_kept *kept, uint32_t body_size, uint32_t bulk_size, bool stays, bool last);
 
 /* Needs room (vgpu_kept_fits) and the sizes in `frame`. */

@@ -50,7 +50,6 @@ static bool has_rings(const struct vgpu_session *session) {
   return session->rings.base != NULL;
 }
 
-/* The host is a process of this kernel. */
 static bool is_beside(const struct vgpu_session *session) {
   return has_rings(session) && session->vm.bytes == 0;
 }
@@ -105,9 +104,7 @@ static bool continues(const struct vgpu_session *session, const struct vgpu_resu
          __atomic_load_n(vgpu_rings_mark(&session->rings), __ATOMIC_SEQ_CST) == resumed->mark;
 }
 
-/*
- * `received`: replies that have arrived or, with rings, descriptors. *next: first frame that the host lacks.
- */
+/* `received`: replies or, with rings, descriptors. *next: the first frame that the host lacks. */
 static enum answer greet(struct vgpu_session *session, int descriptor, uint64_t received, uint64_t *next,
                          int64_t deadline) {
   const uint32_t rings = has_rings(session) ? VGPU_FEATURE_RESUME_RINGS : 0;
@@ -200,7 +197,7 @@ static void set_candidate(struct vgpu_session *session, int descriptor) {
   pthread_mutex_unlock(&session->state);
 }
 
-/* True if no process listens and the host runs on this kernel: then the host and its workers have ended. */
+/* If no process listens on this kernel, the host and its workers have ended. */
 static bool has_ended(const struct vgpu_session *session, int error) {
   return is_beside(session) && (error == ECONNREFUSED || error == ENOENT);
 }
@@ -303,9 +300,7 @@ static bool has_broken(struct vgpu_session *session, int64_t *noticed) {
   return broken;
 }
 
-/*
- * A thread that ends without a join keeps its stack, and thread checkers report a leak. So wait for the join.
- */
+/* Waits for the join: a thread without one keeps its stack, which thread checkers report. */
 static void wait_for_end(struct vgpu_session *session) {
   pthread_mutex_lock(&session->state);
   while (!session->line.ending) pthread_cond_wait(&session->line.restored, &session->state);

@@ -37,19 +37,17 @@ struct vgpu_line {
   pthread_cond_t restored; /* with `state`: no longer broken, or lost, or no thread reads any more */
 };
 
-/*
- * Seconds of VGPU_RECONNECT, for which the thread tries to connect. 0: the session ends with its connection.
- */
+/* Seconds of VGPU_RECONNECT; 0: the session ends with its connection. */
 uint32_t vgpu_line_wanted(void);
 
 /* Starts the thread after a WELCOME with VGPU_FEATURE_RESUME. If that fails, says goodbye to the host. */
 void vgpu_line_begin(struct vgpu_session *session, const struct vgpu_address *address,
                      enum vgpu_library library);
 
-/* The caller holds `state`. */
+/* Needs `state`. */
 void vgpu_line_break(struct vgpu_session *session, const char *reason);
 
-/* False: there will be none. The caller holds `state`. */
+/* False: there will be none. Needs `state`. */
 bool vgpu_line_wait(struct vgpu_session *session);
 
 /* After the doorbell of connection number `count` has ended. False: there will be no other connection. */

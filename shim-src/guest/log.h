@@ -1,4 +1,3 @@
-/* Writes a line to VGPU_LOG ("stderr" or a file), if it is set. */
 #ifndef VGPU_GUEST_LOG_H
 #define VGPU_GUEST_LOG_H
 

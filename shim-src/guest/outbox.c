@@ -38,10 +38,7 @@ static void nap(int64_t nanoseconds) {
   nanosleep(&time, NULL);
 }
 
-/*
- * With the lock held. Bursts follow each other, and waking this thread is the most expensive part of adding a
- * frame: poll a few times before sleeping.
- */
+/* With the lock held. Polls first: waking this thread is the most expensive part of adding a frame. */
 static void wait_for_frames(struct vgpu_outbox *outbox) {
   pthread_mutex_unlock(outbox->lock);
   for (int looks = 0; looks < LOOKS && __atomic_load_n(&outbox->oldest, __ATOMIC_RELAXED) == 0; looks++) {
@@ -112,7 +109,6 @@ enum vgpu_stream_result vgpu_outbox_write(struct vgpu_outbox *outbox, struct vgp
                                  bulk_size, deadline);
 }
 
-/* Needs room. */
 static void keep(struct vgpu_outbox *outbox, const struct vgpu_frame *frame, const void *body,
                  const void *bulk) {
   unsigned char *at = outbox->bytes + outbox->used;

@@ -41,7 +41,6 @@ enum vgpu_stream_result vgpu_outbox_post(struct vgpu_outbox *outbox, struct vgpu
                                          const void *body, uint32_t body_size, const void *bulk,
                                          uint32_t bulk_size, int64_t deadline);
 
-/* Writes the kept frames, then `frame`. */
 enum vgpu_stream_result vgpu_outbox_write(struct vgpu_outbox *outbox, struct vgpu_frame *frame,
                                           const void *body, uint32_t body_size, const void *bulk,
                                           uint32_t bulk_size, int64_t deadline);

@@ -17,10 +17,7 @@ const char *vgpu_mappings_unlike_heap(const void *memory, size_t bytes);
 /* False: no shared mapping at `memory`. */
 bool vgpu_mappings_file(const void *memory, struct vgpu_mapped_file *file);
 
-/*
- * Finds the first part of [*from, end) that still maps `file` at the offsets of the mapping that began at
- * `base`.
- */
+/* The first part of [*from, end) that still maps `file` as the mapping from `base` on did. */
 bool vgpu_mappings_next(const struct vgpu_mapped_file *file, uintptr_t base, uintptr_t end, uintptr_t *from,
                         uintptr_t *until);
 

@@ -17,7 +17,6 @@ struct vgpu_process {
 /* NULL: no memory. Empty in a child, whose parent's descriptor vgpu_process_on_fork has closed. */
 struct vgpu_process *vgpu_process(void);
 
-/* NULL if it was not made yet. */
 struct vgpu_process *vgpu_process_made(void);
 
 /* Calls `in_child(state of the parent)` in a fork()ed child; async-signal-safe calls only. */

@@ -31,7 +31,6 @@ static int open_locked(int memory) {
   return -1;
 }
 
-/* Closes `memory` in any case. */
 static bool enter_rings(struct vgpu_session *session, int memory) {
   uint32_t size = session->welcome.ring_size;
   bool sound = memory >= 0 && vgpu_ring_size_sound(size) && vgpu_shared_sound(memory, vgpu_rings_bytes(size));
@@ -228,9 +227,7 @@ static bool reach(struct vgpu_session *session, const char *text, struct vgpu_ad
   return greeting == GREETED;
 }
 
-/*
- * Each host has an equal share of the time left, so that a silent one leaves time for the next. NULL: none.
- */
+/* Equal shares of the time left, so that a silent host leaves time for the next. NULL: none. */
 static const char *reach_first(struct vgpu_session *session, const struct vgpu_hosts *hosts,
                                struct vgpu_address *address, enum vgpu_library library) {
   const int64_t end = vgpu_now_ms() + VGPU_CONNECT_LIMIT_MS;

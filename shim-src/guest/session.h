@@ -40,18 +40,15 @@ void vgpu_session_dismiss(struct vgpu_session *session);
 /* True if one-way bulk is kept until the host has received it, without a copy if it `stays`. */
 bool vgpu_session_keeps(const struct vgpu_session *session);
 
-/* For a fork()ed child: closes the descriptor. The parent's session is not touched. */
+/* In a fork()ed child. */
 void vgpu_session_abandon(struct vgpu_session *session);
 
-/* Never NULL; valid as long as the session. */
+/* Never NULL. */
 const struct vgpu_welcome *vgpu_session_welcome(const struct vgpu_session *session);
 
 bool vgpu_session_is_lost(struct vgpu_session *session);
 
-/*
- * For a lost session that threads may still be in: frees the place of its rings in VM memory. Pinned memory
- * stays.
- */
+/* For a lost session in which threads may still be: frees the rings' place in VM memory. */
 void vgpu_session_leave_vm(struct vgpu_session *session);
 
 /* True if there is output of kernels to fetch (VGPU_FLAG_PRINTED). */
@@ -112,7 +109,6 @@ enum vgpu_outcome vgpu_session_pieces(struct vgpu_session *session, const struct
 /* Data that is copied twice is fastest if it stays in the caches and both ends copy at once. */
 uint32_t vgpu_session_piece(const struct vgpu_session *session, size_t total);
 
-/* True if a shared region can be device memory at its address in the guest. */
 bool vgpu_session_maps(const struct vgpu_session *session);
 
 bool vgpu_session_mirrors(const struct vgpu_session *session);
@@ -121,14 +117,10 @@ bool vgpu_session_mirrors(const struct vgpu_session *session);
 bool vgpu_session_has_graphs(const struct vgpu_session *session);
 
 bool vgpu_session_reads_only(const struct vgpu_session *session);
-/*
- * True if shared regions are in memory that this VM shares with its host: no ordinary memory of this kernel.
- */
+/* True if shared regions are in VM memory: no ordinary memory of this kernel. */
 bool vgpu_session_in_vm_memory(const struct vgpu_session *session);
-/* True if other processes of this guest can open shared memory of this session. */
 bool vgpu_session_exchanges(const struct vgpu_session *session);
 bool vgpu_session_shares(const struct vgpu_session *session);
-/* True for cuIpc*. */
 bool vgpu_session_has_ipc(const struct vgpu_session *session);
 
 /*
@@ -144,7 +136,6 @@ void vgpu_session_shared_region_drop(struct vgpu_session *session, uint32_t shar
 enum vgpu_outcome vgpu_session_device_facts(struct vgpu_session *session, struct vgpu_device_facts *facts,
                                             uint32_t capacity, uint32_t *count, int32_t *status);
 
-/* `device`: the host's index. */
 enum vgpu_outcome vgpu_session_device_usage(struct vgpu_session *session, uint32_t device,
                                             struct vgpu_usage_reply *usage, int32_t *status);
 

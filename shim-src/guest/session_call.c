@@ -31,7 +31,6 @@ static uint64_t heard(struct vgpu_session *session) {
   return session->rings.base != NULL ? frames + vgpu_doorbell_rings(&session->doorbell) : frames;
 }
 
-/* At most `deadline`. */
 static int64_t patience(const struct vgpu_session *session, int64_t deadline) {
   int64_t step = vgpu_about_now_ms() + VGPU_CALL_LIMIT_MS;
   return tells_life(session) && step < deadline ? step : deadline;
@@ -46,8 +45,8 @@ static bool was_heard(struct vgpu_session *session, uint64_t *seen, int64_t dead
 }
 
 /*
- * A device on the host's processor answers no call before the work ahead of it is done. If the host ends, the
- * connection closes.
+ * A device on the host's processor answers only after the work ahead. If the host ends, the connection
+ * closes.
  */
 static int64_t deadline_of(struct vgpu_session *session, uint32_t opcode, bool waits) {
   bool works = (waits || session->rings.base != NULL) && tells_life(session);
@@ -151,7 +150,6 @@ static void note_came(const struct vgpu_pending *waiter) {
   if (receive != NULL && receive->came != NULL) __atomic_store_n(receive->came, true, __ATOMIC_RELEASE);
 }
 
-/* A wrong size is a broken protocol. */
 static enum vgpu_stream_result read_reply(struct vgpu_session *session, const struct vgpu_frame *frame,
                                           struct vgpu_pending *waiter, int64_t deadline) {
   waiter->status = frame->status;
@@ -167,7 +165,6 @@ static enum vgpu_stream_result read_reply(struct vgpu_session *session, const st
   return vgpu_ahead_skip(&session->ahead, rest, deadline);
 }
 
-/* Called by the reading thread only. */
 static void count_heard(struct vgpu_session *session) {
   uint64_t frames = atomic_load_explicit(&session->heard, memory_order_relaxed);
   atomic_store_explicit(&session->heard, frames + 1, memory_order_relaxed);
@@ -178,7 +175,6 @@ static bool is_sign_of_life(const struct vgpu_frame *frame) {
          frame->length == sizeof *frame;
 }
 
-/* Signs of life prolong the wait. */
 static enum vgpu_stream_result read_header(struct vgpu_session *session, struct vgpu_frame *frame,
                                            int64_t deadline) {
   enum vgpu_stream_result result;
@@ -266,10 +262,7 @@ static void end_sleep(struct vgpu_pending *self) {
   pthread_cond_destroy(&self->wake);
 }
 
-/*
- * One thread must read while any waits. A waiter that is still sending needs no signal: it checks before it
- * sleeps.
- */
+/* One thread must read while any waits. A waiter that is still sending checks before it sleeps. */
 static void hand_over_reading(struct vgpu_session *session) {
   if (session->reading) return;
   for (struct vgpu_pending *waiter = session->pending; waiter != NULL; waiter = waiter->next) {
@@ -279,7 +272,6 @@ static void hand_over_reading(struct vgpu_session *session) {
   }
 }
 
-/* The caller holds `state`. */
 static void let_others_read(struct vgpu_session *session, struct vgpu_pending *self) {
   const uint64_t until = vgpu_now_ns() + LETS_NS, seen = atomic_load(&session->heard);
   const struct timespec at = {.tv_sec = (time_t)(until / 1000000000u),
@@ -291,7 +283,6 @@ static void let_others_read(struct vgpu_session *session, struct vgpu_pending *s
   self->lets = atomic_load(&session->heard) != seen;
 }
 
-/* The caller holds `state`. */
 static void sleep_until(struct vgpu_session *session, struct vgpu_pending *self, int64_t deadline) {
   int result = 0;
   begin_sleep(self);
@@ -338,7 +329,6 @@ static bool writes_again(struct vgpu_session *session, enum vgpu_stream_result r
   return again;
 }
 
-/* Works without a connection while the ring has room. */
 static enum vgpu_stream_result write_to_ring(struct vgpu_session *session, struct vgpu_frame *frame,
                                              const struct vgpu_send *send, const void *bulk,
                                              uint32_t bulk_size, int64_t deadline) {
@@ -396,10 +386,7 @@ static bool makes_room(uint32_t opcode) {
   return opcode == VGPU_OP_PING;
 }
 
-/*
- * If frames are kept, a ping makes room for one more: its answer shows that the host has all earlier frames.
- * False: the session is lost.
- */
+/* If frames are kept, a ping makes room: its answer acknowledges all earlier frames. False: lost. */
 static bool enter_sending(struct vgpu_session *session, uint32_t opcode, const struct vgpu_send *send,
                           bool stays) {
   struct vgpu_kept *kept = &session->line.kept;
@@ -436,7 +423,6 @@ static enum vgpu_stream_result send_numbered(struct vgpu_session *session, struc
   return lost ? result : VGPU_STREAM_OK;
 }
 
-/* `self`: NULL for a one-way call. */
 static enum vgpu_outcome send_frame(struct vgpu_session *session, uint32_t opcode, uint32_t flags,
                                     const struct vgpu_send *send, struct vgpu_pending *self,
                                     int64_t deadline) {

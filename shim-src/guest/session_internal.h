@@ -60,7 +60,7 @@ struct vgpu_session {
   int32_t deferred;
 };
 
-/* The two halves of a waiting call: the thread whose begin() returns VGPU_ANSWERED must call finish(). */
+/* The thread whose begin() returns VGPU_ANSWERED must call finish(). */
 enum vgpu_outcome vgpu_session_begin(struct vgpu_session *session, uint32_t opcode,
                                      const struct vgpu_send *send, struct vgpu_receive *receive,
                                      struct vgpu_pending *self);
@@ -70,17 +70,17 @@ enum vgpu_outcome vgpu_session_finish(struct vgpu_session *session, struct vgpu_
 /* After a WELCOME with a mark. Without a place the socket carries the frames. False: host gone or unsound. */
 bool vgpu_session_enter_vm(struct vgpu_session *session, const struct vgpu_vm_mark *mark, int64_t deadline);
 
-/* The caller holds `shared_region`. False: the host has made none. *memory is NULL if the map fails. */
+/* Needs `shared_region`. False: the host has made none. *memory: NULL if the map fails. */
 bool vgpu_session_place_region(struct vgpu_session *session, size_t bytes, uint32_t *shared_region,
                                void **memory);
 
-/* Logs the reason once and wakes all waiting threads. The caller holds `state`. */
+/* Logs the reason once and wakes all waiting threads. Needs `state`. */
 void vgpu_session_lose_locked(struct vgpu_session *session, const char *reason);
 
-/* Wakes all waiting threads. The caller holds `state`. */
+/* Needs `state`. */
 void vgpu_session_rouse(struct vgpu_session *session);
 
-/* The caller holds `sending`. */
+/* Needs `sending`. */
 static inline uint64_t vgpu_session_number(struct vgpu_session *session) {
   uint64_t number = session->next_sequence;
   __atomic_store_n(&session->next_sequence, number + 1, __ATOMIC_RELAXED);

@@ -1,7 +1,4 @@
-/*
- * The state of the connection to the host, as codes, which vgpu-probe reads by a private table of
- * cuGetExportTable (docs/reference/private-tables.md).
- */
+/* The connection's state as codes, for vgpu-probe (docs/reference/private-tables.md). */
 #ifndef VGPU_GUEST_TRANSPORT_H
 #define VGPU_GUEST_TRANSPORT_H
 
@@ -34,10 +31,7 @@ _Static_assert(sizeof(struct vgpu_transport_word) == 1532, "transport word");
 
 typedef int vgpu_transport_tell(struct vgpu_transport_word *word, size_t size);
 
-/*
- * Records the events while a session is made; needs the process's lock. A failure goes to VGPU_LOG as "no
- * host: ..."; the failures of a list are one line.
- */
+/* Events while a session is made; needs the process's lock. VGPU_LOG gets "no host: ..." once a list. */
 void vgpu_transport_begin(void);
 void vgpu_transport_several(void);
 void vgpu_transport_met(const struct vgpu_welcome *welcome);
@@ -48,7 +42,6 @@ __attribute__((format(printf, 4, 5))) void vgpu_transport_failed(enum vgpu_trans
 /* A host of a list failed. With none_left the state is that of the host that got furthest. */
 void vgpu_transport_tried(const char *address, bool none_left);
 
-/* Needs the process's lock. */
 const struct vgpu_transport_word *vgpu_transport_last(void);
 
 #endif

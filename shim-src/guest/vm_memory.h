@@ -21,16 +21,13 @@ struct vgpu_vm_memory {
   uint64_t start; /* the offset to search first: behind the last place */
 };
 
-/* True if this process may open such memory. The caller holds the process's lock. */
+/* Needs the process's lock. */
 bool vgpu_vm_memory_there(void);
 
-/* False: no memory here has the host's mark. The caller holds the process's lock. */
+/* Needs the process's lock. */
 bool vgpu_vm_memory_find(const struct vgpu_vm_mark *mark, struct vgpu_vm_memory *memory);
 
-/*
- * Locks the first free place that begins in [from, to). Returns the file with the lock, which the caller
- * closes after mapping, and *offset. -1: no place is free.
- */
+/* Locks the first free place that begins in [from, to). Close the result after mapping. -1: none. */
 int vgpu_vm_memory_lock(const struct vgpu_vm_memory *memory, uint64_t bytes, uint64_t from, uint64_t to,
                         uint64_t *offset);
 

@@ -104,7 +104,6 @@ bool vgpu_address_parse_listen(const char *text, struct vgpu_address *address) {
 
 #define BLANKS " \t\r\n"
 
-/* Length of the separator at `at`; 0: the address continues. */
 static size_t separator_at(const char *at) {
   static const char *const schemes[] = {"unix:", "vsock:", "tcp:"};
   size_t length = strspn(at, BLANKS ",");

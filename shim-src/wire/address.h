@@ -19,10 +19,10 @@ struct vgpu_address {
   socklen_t length;
 };
 
-/* Parses the address that a guest connects to. If false, `address` is undefined. */
+/* If false, `address` is undefined. */
 bool vgpu_address_parse(const char *text, struct vgpu_address *address);
 
-/* Parses the address that a host listens on: as above, but `vsock:PORT` means any CID. */
+/* For a host: `vsock:PORT` means any CID. */
 bool vgpu_address_parse_listen(const char *text, struct vgpu_address *address);
 
 #define VGPU_HOSTS_MAX 8u
@@ -33,9 +33,7 @@ struct vgpu_hosts {
   char addresses[VGPU_HOSTS_MAX][VGPU_HOST_TEXT];
 };
 
-/*
- * False: no address, more than VGPU_HOSTS_MAX, or one of VGPU_HOST_TEXT bytes or more; `hosts` is undefined.
- */
+/* False: none, more than VGPU_HOSTS_MAX, or one of VGPU_HOST_TEXT bytes or more; `hosts` is undefined. */
 bool vgpu_hosts_split(const char *text, struct vgpu_hosts *hosts);
 
 /* True for unix and vsock addresses and for TCP addresses of the loopback interface. */

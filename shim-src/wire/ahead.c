@@ -70,7 +70,7 @@ enum vgpu_stream_result vgpu_ahead_read(struct vgpu_ahead *ahead, void *bytes, s
   size_t taken = take(ahead, at, size);
   while (taken < size) {
     size_t left = size - taken, came = 0;
-    /* No bytes are left from earlier. Long data is read directly to its place. */
+    /* Long data is read directly to its place. */
     bool straight = left >= VGPU_AHEAD_BYTES / 2;
     enum vgpu_stream_result result = receive_some(ahead, straight ? (void *)(at + taken) : ahead->bytes,
                                                   straight ? left : VGPU_AHEAD_BYTES, &came, deadline);

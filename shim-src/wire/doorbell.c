@@ -71,7 +71,6 @@ static enum vgpu_stream_result hear(const struct vgpu_doorbell *doorbell, uint64
   return VGPU_STREAM_OK;
 }
 
-/* Called with the lock held. -1: none. */
 static void keep_passed(struct vgpu_doorbell *doorbell, int passed) {
   if (passed < 0) return;
   if (doorbell->passed >= 0) close(doorbell->passed); /* nobody requested that descriptor */
@@ -124,7 +123,7 @@ void vgpu_doorbell_missed(struct vgpu_doorbell *doorbell) {
   pthread_mutex_unlock(&doorbell->lock);
 }
 
-/* Called with the lock held, while no thread polls. */
+/* With the lock held, while no thread polls. */
 static void drain(struct vgpu_doorbell *doorbell) {
   if (!vgpu_own_holds(doorbell->own)) return;
   unsigned char bytes[256];

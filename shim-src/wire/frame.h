@@ -1,63 +1,59 @@
 /*
- * The frames that travel between a guest library and vgpu-hostd. docs/explanation/transport.md gives the
- * reasons.
+ * Frames between a guest library and vgpu-hostd. docs/explanation/transport.md gives the reasons.
  *
- * A session is one ordered byte stream each way (unix, vsock or tcp). The guest sends a HELLO, the host
- * answers with a WELCOME, then the guest sends requests. The host answers all but one-way ones. Besides
- * answers it sends only signs of life.
+ * A session is an ordered byte stream each way (unix, vsock or tcp): a HELLO of the guest, a WELCOME of the
+ * host, then the guest's requests. The host answers all but one-way ones; besides answers it sends only signs
+ * of life.
  *
  *   frame = header (40 bytes) | body (fixed size for each opcode) | bulk (0..n bytes) | padding to 8
  *
  * Integers are little-endian, and no structure has implicit padding. The build refuses other machines.
  *
- * A host that refuses the version of a greeting still sends a WELCOME with its version and name. These
- * changes need no new major version: new opcodes, new feature bits, bytes added at the end of HELLO, WELCOME
- * and of array elements that carry their own size.
+ * A host that refuses the version of a greeting still sends a WELCOME with its version and name. No new major
+ * version is needed for new opcodes, new feature bits, and bytes at the end of HELLO, WELCOME and of array
+ * elements that carry their own size.
  *
- * Order: `sequence` counts the guest's frames of one session. Frames of one lane (a guest thread) run in
- * order; no frame starts before every one-way frame with a lower sequence has finished, whatever its lane.
+ * `sequence` counts the guest's frames of one session. Frames of one lane (a guest thread) run in order; no
+ * frame starts before every one-way frame with a lower sequence has finished, whatever its lane. The host
+ * keeps the failures of one-way frames and reports one in `deferred` of each reply, oldest first.
  *
- * The host keeps the failures of one-way frames. It reports one in `deferred` of each reply, oldest first.
+ * PARK: the host parks a call that waits for the device, serves other frames meanwhile, and answers out of
+ * order. Without the feature, and after VGPU_PARK_LIMIT_MS, it answers CUDA_ERROR_NOT_READY, and the guest's
+ * thread repeats the call.
  *
- * PARK: the host answers out of order. It parks a call that waits for the device and serves other frames
- * meanwhile. Without the feature, and after VGPU_PARK_LIMIT_MS, it answers CUDA_ERROR_NOT_READY, and the
- * guest's thread repeats the call.
+ * RING: over a unix socket the host sends the descriptor of sealed memory with two rings (ring.h) with the
+ * WELCOME. All later frames go through the rings; the socket serves as doorbell (doorbell.h).
  *
- * RING: a guest on the same machine offers it over its unix socket. The host sends the descriptor of sealed
- * memory with two rings (ring.h) with the WELCOME. All later frames go through the rings; the socket serves
- * as doorbell (doorbell.h).
+ * SHARED_REGION: the host maps memory of the guest, whose descriptor comes over the socket before the answer
+ * is in the ring. In a frame with VGPU_FLAG_SHARED_REGION the bulk is one struct vgpu_span instead of the
+ * data; a reply with the flag says which part of the span is filled. Only calls that the description marks as
+ * raw may have the flag. The host reads or writes the span between the call and its reply, or the reply of
+ * any later waiting call.
  *
- * SHARED_REGION: the host maps memory of the guest. The descriptor of a region comes over the socket before
- * the answer is in the ring. In a frame with VGPU_FLAG_SHARED_REGION the bulk is one struct vgpu_span instead
- * of the data; a reply with the flag says which part of the span is filled. Only calls that the description
- * marks as raw may have the flag. The host reads or writes the span between the call and its reply, or the
- * reply of any later waiting call.
+ * MAP: a shared region can also be memory of the device at its address in the guest (shared_region_map).
  *
- * MAP: a shared region can also be memory of the device at its address in the guest (shared_region_map), for
- * mapped pinned and for managed memory.
- *
- * VM_MEMORY: a VM shares memory with its host (a PCI device, ivshmem). Its guest offers the feature over
- * vsock or TCP. A host that accepts puts a struct vgpu_vm_mark behind the WELCOME, by which the guest
- * recognizes the memory. Then, still with sequence 0, the guest proposes places for the rings
- * (VGPU_OP_VM_RINGS) until the host accepts one or the guest gives up. After that RING and SHARED_REGION are
- * active; a request for a region is a struct vgpu_vm_place, and no descriptor is sent. The guest chooses the
- * places because only its kernel knows which of them processes of the VM still map. A place is free if the
- * guest's lock (VGPU_VM_GUEST_LOCKS) and the host's lock were both acquired.
+ * VM_MEMORY: over vsock or TCP, in memory that a VM shares with its host (a PCI device, ivshmem). A host that
+ * accepts puts a struct vgpu_vm_mark behind the WELCOME, by which the guest recognizes the memory. Then,
+ * still with sequence 0, the guest proposes places for the rings (VGPU_OP_VM_RINGS) until the host accepts
+ * one or the guest gives up. After that RING and SHARED_REGION are active; a request for a region is a struct
+ * vgpu_vm_place, and no descriptor is sent. The guest proposes because only its kernel knows which places
+ * processes of the VM still map. A place is free if the guest's lock (VGPU_VM_GUEST_LOCKS) and the host's
+ * lock were both acquired.
  *
  * PRINT: a reply with VGPU_FLAG_PRINTED says that kernels printed something, which the call `printed`
  * fetches. Without the feature the output goes to the host's log.
  *
- * EXCHANGE: sessions of one guest can open each other's memory, by tokens. A host that passes on the driver's
- * handles offers IPC for cuIpc*, and SHARES for physical memory and pools. GRAPHS: the host takes
- * graph_edges, and launches of one executable run one after the other in whatever streams they are.
+ * EXCHANGE: sessions of one guest can open each other's memory, by tokens; IPC: also for cuIpc*; SHARES: also
+ * physical memory and pools. GRAPHS: the host takes graph_edges, and launches of one executable run one after
+ * the other.
  *
  * RESUME: the session survives its connection. The guest sends a struct vgpu_resume behind its HELLO. When
  * its connection breaks, it connects again with `join` and `join_secret` in its HELLO; the host answers with
  * a struct vgpu_resumed behind the WELCOME. Each end then sends its frames again that the other has not
  * received. The guest keeps a frame until a later one was answered; the host keeps a reply until a request
- * acknowledges it or a later one (vgpu_frame_acknowledge). The host skips a frame that it has received
- * before, so no call is carried out twice. After VGPU_OP_GOODBYE, and at a host that does not wait for a new
- * connection, the end of the connection is the end of the session.
+ * acknowledges it or a later one (vgpu_frame_acknowledge), and skips frames that it has received before.
+ * After VGPU_OP_GOODBYE, and at a host that does not wait for a new connection, the end of the connection is
+ * the end of the session.
  *
  * RESUME_RINGS: rings survive the connection unchanged. Only the descriptor of the last shared region is sent
  * again, if it was lost. Each end rings the new doorbell once. The mark in the rings' memory shows that both
@@ -81,7 +77,7 @@
 #error "the wire is little-endian; this machine needs conversions that are not written yet"
 #endif
 
-/* The version. Only tests build daemons with another number (meson.build). */
+/* Only tests build daemons with another version (meson.build). */
 #ifndef VGPU_WIRE_MAJOR
 #define VGPU_WIRE_MAJOR 1
 #endif
@@ -156,9 +152,7 @@ struct vgpu_frame {
   uint32_t body;     /* bytes of body, 0..VGPU_BODY_MAX */
   uint32_t bulk;     /* bytes of bulk, 0..VGPU_BULK_MAX */
   uint64_t sequence; /* a reply has the sequence of its request */
-  /*
-   * Reply: CUresult, nvmlReturn_t or vgpu_status by the opcode's range. Request: see vgpu_frame_acknowledge.
-   */
+  /* Reply: CUresult, nvmlReturn_t or vgpu_status by the range. Request: vgpu_frame_acknowledge. */
   int32_t status;
   int32_t deferred; /* reply: first failure of an earlier one-way frame, else 0 */
 };
@@ -180,16 +174,10 @@ struct vgpu_span {
   uint64_t length;
 };
 _Static_assert(sizeof(struct vgpu_span) == 24, "span");
-/*
- * Bytes copied per call. A larger span delays other threads; this one ends within VGPU_CALL_LIMIT_MS at 27
- * MB/s.
- */
+/* Bytes copied per call. A longer span delays other threads; this one takes 10 s at 27 MB/s. */
 #define VGPU_SPAN_MAX (256u << 20)
 
-/*
- * SESSIONS begins no session: the host answers with vgpu_sessions_reply, or VGPU_STATUS_REFUSED if it is
- * older.
- */
+/* SESSIONS begins no session: the answer is vgpu_sessions_reply, of an older host VGPU_STATUS_REFUSED. */
 enum vgpu_library { VGPU_LIBRARY_CUDA = 1, VGPU_LIBRARY_NVML = 2, VGPU_LIBRARY_SESSIONS = 3 };
 
 struct vgpu_hello {
@@ -227,14 +215,12 @@ struct vgpu_welcome {
 };
 _Static_assert(sizeof(struct vgpu_welcome) == 160, "welcome");
 
-/* Follows a HELLO with VGPU_FEATURE_RESUME. */
 struct vgpu_resume {
   /* Without rings: the last reply that arrived (sequence). With rings: the descriptors that arrived. */
   uint64_t received;
   /* Kernel of the guest (vgpu_machine), so that a host on the same kernel knows the process; 0: not given. */
   uint64_t machine;
 };
-/* Follows the WELCOME of such a HELLO. */
 struct vgpu_resumed {
   uint64_t next; /* all frames before this sequence have arrived */
   uint64_t mark; /* with rings: the value at VGPU_RING_MARK. Added after the first version */
@@ -273,10 +259,7 @@ static inline uint64_t vgpu_vm_steps(uint64_t bytes) {
   return (bytes + VGPU_VM_STEP - 1) / VGPU_VM_STEP * VGPU_VM_STEP;
 }
 
-/*
- * A session of the asking guest (same vsock CID, or same user of a unix socket). The host cannot verify a
- * "claim".
- */
+/* A session of the asking guest (same vsock CID, or same unix user). The host cannot verify a "claim". */
 struct vgpu_session_facts {
   uint64_t session;
   uint64_t age;           /* milliseconds since it began */

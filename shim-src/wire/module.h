@@ -1,10 +1,9 @@
-/* Bulk data of calls about code in cuda.api. */
 #ifndef VGPU_WIRE_MODULE_H
 #define VGPU_WIRE_MODULE_H
 
 #include <stdint.h>
 
-/* CUfunction_attribute 0..15. */
+/* CUfunction_attribute 0..15 */
 #define VGPU_FUNCTION_ATTRIBUTES 16u
 enum {
   VGPU_FUNCTION_MAX_THREADS = 0,
@@ -26,15 +25,10 @@ enum {
 };
 #define VGPU_PARAMETERS_MAX 4096u       /* of one function */
 #define VGPU_PARAMETER_BYTES_MAX 32768u /* 32764 since CUDA 12.1; 4096 before */
-/*
- * As the size of a launch's parameters: the guest has refused the launch; the host only logs and counts it.
- */
+/* As a launch's parameter size: the guest has refused the launch; the host only logs and counts it. */
 #define VGPU_LAUNCH_REFUSED UINT32_MAX
 
-/*
- * Before one vgpu_parameter a parameter, and, if the device cannot run it, the CUresult of its launches
- * (int32_t).
- */
+/* Then a vgpu_parameter each, and, if the device cannot run it, the CUresult of launches (int32_t). */
 struct vgpu_function_facts {
   int32_t attributes[VGPU_FUNCTION_ATTRIBUTES];
   uint32_t parameter_count;
@@ -65,7 +59,6 @@ struct vgpu_link_input {
 _Static_assert(sizeof(struct vgpu_link_input) == 16, "link input");
 #define VGPU_LINK_INPUTS_MAX 1024u
 
-/* CUjitInputType */
 enum {
   VGPU_LINK_CUBIN = 0,
   VGPU_LINK_PTX = 1,
@@ -88,7 +81,6 @@ struct vgpu_launch_attribute {
 _Static_assert(sizeof(struct vgpu_launch_attribute) == 72, "launch attribute");
 #define VGPU_LAUNCH_ATTRIBUTES_MAX 32u
 
-/* CUlaunchAttributeID. */
 enum {
   LAUNCH_IGNORE = 0,
   LAUNCH_COOPERATIVE = 2,

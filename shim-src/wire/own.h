@@ -17,7 +17,7 @@ struct vgpu_own {
 /* The descriptor moves to a high number, if one is free, because programs close and reuse the low ones. */
 void vgpu_own_take(struct vgpu_own *own, int descriptor);
 
-/* True if the number still is this socket, or if `own` is NULL. */
+/* True also if `own` is NULL. */
 bool vgpu_own_holds(const struct vgpu_own *own);
 
 /* Puts a copy of another socket in the place of this one. False: the number is no longer this socket. */

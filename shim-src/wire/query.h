@@ -1,7 +1,4 @@
-/*
- * NVML's getters that the host answers. The shapes are generated from shim-src/api/nvml.api: the guest packs
- * and unpacks by them, and the host accepts nothing else.
- */
+/* NVML's getters that the host answers. Both ends use shapes generated from shim-src/api/nvml.api. */
 #ifndef VGPU_WIRE_QUERY_H
 #define VGPU_WIRE_QUERY_H
 

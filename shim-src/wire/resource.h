@@ -1,4 +1,3 @@
-/* A CUdevResource on its way: the host keeps its content. */
 #ifndef VGPU_WIRE_RESOURCE_H
 #define VGPU_WIRE_RESOURCE_H
 

@@ -36,10 +36,7 @@
 #define VGPU_RING_BYTES (2u << 20)
 #define VGPU_RING_MOST (64u << 20)
 
-/*
- * Two cache lines a field, because processors fetch lines in pairs: a writer that reads `reader_sleeps` must
- * not fetch the line of the reader's index.
- */
+/* Two cache lines a field, because processors fetch lines in pairs. */
 struct vgpu_ring_control {
   _Alignas(128) uint64_t tail;
   _Alignas(128) uint32_t writer_sleeps;
@@ -57,10 +54,7 @@ struct vgpu_ring {
   uint64_t peer;                     /* the other end's index when last read, and valid */
   struct vgpu_spin spin;
   bool of_device; /* the bytes are memory of a PCI device to this end (device_copy.h) */
-  /*
-   * Processor on which the peer's thread last slept, and the function that leaves it. NULL: this end never
-   * moves.
-   */
+  /* Processor on which the peer last slept, and the function that leaves it. NULL: never moves. */
   const uint32_t *peer_processor;
   bool (*leave)(uint32_t processor);
 };

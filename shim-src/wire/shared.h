@@ -1,7 +1,4 @@
-/*
- * Memory that the host makes and passes over the unix socket. Its size is sealed: shrinking it would raise
- * SIGBUS.
- */
+/* Sealed memory that the host makes and passes over the unix socket: shrinking it would raise SIGBUS. */
 #ifndef VGPU_WIRE_SHARED_H
 #define VGPU_WIRE_SHARED_H
 

@@ -32,9 +32,7 @@
 #define VGPU_SPIN_VM_MOST_NS 1000000
 #define VGPU_SPIN_VM_CROWDED_NS 1000000
 
-/*
- * CUDA's own wait spins until the GPU is done (CU_CTX_SCHED_AUTO); few waits in a program's steps are longer.
- */
+/* CUDA's own wait spins until the GPU is done (CU_CTX_SCHED_AUTO). Few waits take longer. */
 #define VGPU_SPIN_DEVICE_NS 300000
 
 struct vgpu_spin {
@@ -99,7 +97,6 @@ static inline bool vgpu_spin_call(const struct vgpu_spin *spin, struct vgpu_spin
   return vgpu_spin_clock(spin, spinning);
 }
 
-/* One turn. False: the limit has passed. */
 static inline bool vgpu_spin_turn(const struct vgpu_spin *spin, struct vgpu_spinning *spinning) {
   if (spin->limit == 0 || spin->rest > 0) return false;
   /* These turns take a microsecond in total: skipped while spinning does not help. */
@@ -108,9 +105,7 @@ static inline bool vgpu_spin_turn(const struct vgpu_spin *spin, struct vgpu_spin
   return spinning->turns % VGPU_SPIN_TURNS != 1 || vgpu_spin_clock(spin, spinning);
 }
 
-/*
- * `slept`: the peer answered after the spinning. True: many waits slept; look for a reason besides the peer.
- */
+/* `slept`: after spinning. True: many waits slept; look for a reason besides the peer. */
 static inline bool vgpu_spin_learn(struct vgpu_spin *spin, const struct vgpu_spinning *spinning, bool slept) {
   if (spin->limit == 0) return false;
   if (spin->rest > 0) {

@@ -64,7 +64,6 @@ int vgpu_stream_connect(const struct vgpu_address *address, int64_t deadline) {
   return descriptor;
 }
 
-/* Closes all others. */
 static void take_passed(struct msghdr *message, int *passed) {
   for (struct cmsghdr *part = CMSG_FIRSTHDR(message); part != NULL; part = CMSG_NXTHDR(message, part)) {
     if (part->cmsg_level != SOL_SOCKET || part->cmsg_type != SCM_RIGHTS) continue;

@@ -32,7 +32,7 @@ enum vgpu_stream_result vgpu_stream_write_frame(int descriptor, struct vgpu_fram
                                                 uint32_t body_size, const void *bulk, uint32_t bulk_size,
                                                 int64_t deadline);
 
-/* The same, after `before_size` bytes of whole frames. */
+/* After `before_size` bytes of whole frames. */
 enum vgpu_stream_result vgpu_stream_write_after(int descriptor, const void *before, size_t before_size,
                                                 struct vgpu_frame *frame, const void *body,
                                                 uint32_t body_size, const void *bulk, uint32_t bulk_size,
@@ -45,9 +45,7 @@ enum vgpu_stream_result vgpu_stream_pass_frame(int descriptor, struct vgpu_frame
 
 enum vgpu_stream_result vgpu_stream_pass(int descriptor, int passed, int64_t deadline);
 
-/*
- * Like recv() without waiting. *passed: a descriptor that arrived, which the caller closes; else unchanged.
- */
+/* Like recv() without waiting. *passed: a descriptor that arrived, for the caller to close. */
 ssize_t vgpu_stream_receive(int descriptor, void *bytes, size_t size, int *passed);
 
 /* Like vgpu_stream_read, for bytes that may come with a descriptor. */
@@ -59,7 +57,6 @@ enum vgpu_stream_result vgpu_stream_read_header(int descriptor, struct vgpu_fram
 
 enum vgpu_stream_result vgpu_stream_skip(int descriptor, size_t size, int64_t deadline);
 
-/* Bytes of padding behind a frame's bulk. */
 uint32_t vgpu_stream_padding(const struct vgpu_frame *frame);
 
 #endif

@@ -88,7 +88,6 @@ static struct vgpu_driver *connect_driver(void) {
   return driver;
 }
 
-/* `initialise`: false if cuInit need not have run. */
 static struct vgpu_driver *reach_driver(bool initialise) {
   struct vgpu_process *process = vgpu_process();
   if (process == NULL) return NULL;
@@ -210,7 +209,6 @@ int vgpu_cuda_exchange_once(uint32_t opcode, struct vgpu_cuda_exchange *exchange
   return result_of(outcome, status);
 }
 
-/* True if NOT_READY is an answer to this call. */
 static bool is_query(uint32_t opcode) {
   switch (opcode) {
     case VGPU_OP_cuStreamQuery:

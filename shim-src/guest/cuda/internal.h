@@ -1,4 +1,3 @@
-/* The driver's state in this process, and helpers that libcuda's files share. */
 #ifndef VGPU_GUEST_CUDA_INTERNAL_H
 #define VGPU_GUEST_CUDA_INTERNAL_H
 
@@ -69,10 +68,7 @@ struct vgpu_event {
   uint64_t stream;    /* number of the stream that it was last recorded on */
 };
 
-/*
- * Made when a host first answers. After a lost host cuInit makes a new one; the old one is kept for other
- * threads. A fork()ed child forgets it.
- */
+/* Made when a host first answers. After a lost host cuInit makes a new one; threads may use the old. */
 struct vgpu_driver {
   struct vgpu_session *session;
   struct vgpu_driver *previous;
@@ -135,7 +131,6 @@ int vgpu_cuda_post_uncaptured(uint32_t opcode, const void *send, uint32_t send_s
 int vgpu_cuda_post_bulk(uint32_t opcode, const void *send, uint32_t send_size, const void *bulk,
                         uint32_t bulk_size, bool stays);
 
-/* The data is in shared memory. */
 int vgpu_cuda_post_shared_region(uint32_t opcode, const void *send, uint32_t send_size,
                                  const struct vgpu_span *shared_region);
 int vgpu_cuda_call_shared_region(uint32_t opcode, const void *send, uint32_t send_size,
@@ -157,7 +152,6 @@ void *vgpu_lent_take(struct vgpu_driver *driver, uint64_t context, size_t bytes,
 void *vgpu_lent_take_for(struct vgpu_driver *driver, const void *range, size_t bytes, uint32_t flags,
                          uint32_t *shared_region);
 void vgpu_lent_end(const void *memory);
-/* False for memory that a VM shares with its host. */
 bool vgpu_lent_in_place(struct vgpu_driver *driver);
 bool vgpu_managed_free(struct vgpu_driver *driver, uint64_t address); /* false: it is not managed memory */
 /*

@@ -40,7 +40,6 @@ int nvmlDeviceGetIndex(nvml_device device, unsigned *index) {
   return result;
 }
 
-/* The N of the /dev/nvidiaN that the guest does not have. */
 int nvmlDeviceGetMinorNumber(nvml_device device, unsigned *minor) {
   return nvmlDeviceGetIndex(device, minor);
 }
@@ -150,7 +149,6 @@ int nvmlDeviceGetCpuAffinityWithinScope(nvml_device device, unsigned size, unsig
                                           : NVML_INVALID_ARGUMENT;
 }
 
-/* As nvmlDeviceGetCpuAffinity. */
 int nvmlDeviceGetMemoryAffinity(nvml_device device, unsigned size, unsigned long *set, unsigned scope) {
   enum { BITS = 8 * sizeof *set, NODE = 0, SOCKET = 1, NODES = 1024 };
   struct vgpu_device_facts facts;

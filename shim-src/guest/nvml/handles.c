@@ -191,7 +191,6 @@ static bool any(unsigned index, const void *context) {
   return true;
 }
 
-/* All: see nvmlDeviceGetCpuAffinity. */
 int nvmlSystemGetTopologyGpuSet(unsigned processor, unsigned *count, nvml_device *devices) {
   (void)processor;
   return list(count, devices, any, NULL);

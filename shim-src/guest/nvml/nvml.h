@@ -141,10 +141,7 @@ _Static_assert(sizeof(struct nvml_pci_v2) == 52 && sizeof(struct nvml_pci_v3) ==
 /* The first field of a versioned structure: its size and number. */
 #define NVML_STRUCT_VERSION(type, number) ((uint32_t)sizeof(type) | (uint32_t)(number) << 24)
 
-/*
- * A session and its host's facts: constant, so threads that entered read it without a lock. The last user
- * ends it.
- */
+/* Does not change, so threads that entered read it without a lock. The last user ends it. */
 struct vgpu_nvml {
   unsigned users; /* the threads inside, and one while it is the current one. Under the process's lock */
   struct vgpu_session *session;
@@ -160,20 +157,15 @@ struct vgpu_nvml {
 struct vgpu_nvml *vgpu_nvml_enter(int *result);
 void vgpu_nvml_leave(struct vgpu_nvml *nvml);
 
-/* Checks that there is a session. Returns an nvml_result. */
 int vgpu_nvml_ready(void);
 
 /* *facts is valid until leave; *index: the device's number at the host. */
 struct vgpu_nvml *vgpu_nvml_enter_device(nvml_device device, const struct vgpu_device_facts **facts,
                                          uint32_t *index, int *result);
 
-/* False: not a device's handle. */
 bool vgpu_nvml_number(const struct vgpu_nvml *nvml, nvml_device device, uint32_t *number);
 
-/*
- * For calls that need only facts. `out`: the caller's result pointer, INVALID_ARGUMENT if NULL. `number`: may
- * be NULL.
- */
+/* `out`: the caller's result pointer, INVALID_ARGUMENT if NULL. `number`: may be NULL. */
 int vgpu_nvml_facts(nvml_device device, const void *out, struct vgpu_device_facts *copy, uint32_t *number);
 
 /* "GPU-" and the UUID: 40 characters. */
@@ -183,7 +175,6 @@ nvml_device vgpu_nvml_handle(uint32_t index);
 
 int vgpu_nvml_usage(struct vgpu_nvml *nvml, uint32_t index, struct vgpu_usage_reply *usage);
 
-/* The nvmlReturn_t for an outcome and the host's status. */
 int vgpu_nvml_outcome(enum vgpu_outcome outcome, int32_t status);
 
 /* INVALID_ARGUMENT: NULL. INSUFFICIENT_SIZE: the text and its zero do not fit. */

@@ -20,7 +20,6 @@ static void *address(const struct call *call, uint32_t i) {
   return (void *)(uintptr_t)call->values[i];
 }
 
-/* Limits the capacity to elements that fit into VGPU_QUERY_BYTES. */
 static uint64_t capacity(const struct vgpu_query *query, uint64_t given) {
   uint64_t bytes = 8;
   for (uint32_t i = 0; i < query->count; i++)

@@ -1,4 +1,3 @@
-/* Getters of NVML that the host answers, generated from shim-src/api/nvml.api. */
 #ifndef VGPU_GUEST_NVML_QUERY_H
 #define VGPU_GUEST_NVML_QUERY_H
 

@@ -10,10 +10,7 @@
 
 enum { RETRY_MS = 1000 };
 
-/*
- * No thread waits for the host with the process's lock. A thread that connects holds `connecting`, and takes
- * the lock inside it.
- */
+/* No thread waits for the host with the process's lock. Take it inside `connecting`. */
 struct state {
   unsigned references; /* count of nvmlInit calls without their nvmlShutdown */
   int64_t retried;     /* time of the last attempt to restore a lost session, monotonic milliseconds */
@@ -27,7 +24,6 @@ static void in_forked_child(void *parent) {
   vgpu_session_abandon(state->now->session);
 }
 
-/* The caller holds the lock. */
 static struct vgpu_nvml *use(struct vgpu_nvml *nvml) {
   nvml->users++;
   return nvml;
@@ -120,7 +116,6 @@ static bool initialised_again(struct vgpu_process *process) {
   return state != NULL;
 }
 
-/* The caller holds `connecting`. */
 static int initialise(struct vgpu_process *process) {
   struct state *state = calloc(1, sizeof *state);
 
@@ -179,10 +174,7 @@ static void shut_down(struct vgpu_process *process) {
   if (nvml) release(process, nvml);
 }
 
-/*
- * A call too many is not an error in the real library either. A thread that waits for a reconnection does not
- * delay this call: its own call ends with GPU_IS_LOST.
- */
+/* A call too many is no error in the real library either. Does not wait for a reconnecting thread. */
 int nvmlShutdown(void) {
   struct vgpu_process *process = vgpu_process();
 

@@ -120,10 +120,7 @@ int nvmlEventSetFree(void *set) {
   return set == &event_set ? NVML_SUCCESS : NVML_INVALID_ARGUMENT;
 }
 
-/*
- * nvidia-smi requests this table, but works without its functions. Their signatures are not known: all return
- * an error, except one that has nothing to list.
- */
+/* nvidia-smi requests this table, but works without it. Only the list of processes is known: none. */
 typedef int (*refusal)(void);
 
 static int refused(void) {

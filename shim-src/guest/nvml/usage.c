@@ -54,7 +54,6 @@ int nvmlDeviceGetUtilizationRates(nvml_device device, struct nvml_utilization *r
 
 enum { PROCESSES_MAX = 256 };
 
-/* The caller frees the array. */
 static int processes_of(nvml_device device, unsigned *count, struct vgpu_process_facts **processes,
                         uint32_t *found) {
   const struct vgpu_device_facts *facts;
@@ -82,7 +81,6 @@ static int processes_of(nvml_device device, unsigned *count, struct vgpu_process
   return result;
 }
 
-/* *count becomes the number of processes in any case. */
 static int fits(unsigned *count, const void *array, uint32_t found) {
   unsigned capacity = *count;
 

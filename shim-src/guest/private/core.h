@@ -1,7 +1,4 @@
-/*
- * The functions of libcuda that the private tables call. int results are CUresults. Tests have their own
- * devices.
- */
+/* The functions of libcuda that private tables call; int results are CUresults. Tests have others. */
 #ifndef VGPU_PRIVATE_CORE_H
 #define VGPU_PRIVATE_CORE_H
 
@@ -45,9 +42,7 @@ void vgpu_private_core_on_destroyed(void (*destroyed)(void *context));
 /* 0 in the process that loaded the library, another number in each fork()ed child. */
 unsigned vgpu_private_core_generation(void);
 
-/*
- * Calls `take` for each function of a module and returns their number; 0: no module. `owner` is the module.
- */
+/* Returns the number of functions; 0: no module. `owner` is the module. */
 typedef void vgpu_private_function(void *user, void *function, uint64_t owner);
 uint64_t vgpu_private_core_functions(void *module, vgpu_private_function *take, void *user);
 
@@ -55,10 +50,8 @@ int vgpu_private_core_load(void **module, const void *image);
 
 vgpu_transport_tell vgpu_private_core_transport;
 
-/* Logs a call of an unknown slot. */
 void vgpu_private_core_refused(const char *table, unsigned slot);
 
-/* Logs a request for an unknown table. */
 void vgpu_private_core_unknown(const unsigned char uuid[16]);
 
 #endif

@@ -1,4 +1,3 @@
-/* HMAC (RFC 2104) over MD2, whose block is 16 bytes. */
 #ifndef VGPU_PRIVATE_HMAC_H
 #define VGPU_PRIVATE_HMAC_H
 

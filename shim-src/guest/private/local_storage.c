@@ -24,10 +24,7 @@ struct store {
   struct entry *entries;
 };
 
-/*
- * Outlives a lost host, so that the runtime can clean up. A forked child gets its own: the parent's may be
- * locked.
- */
+/* Outlives a lost host. A forked child gets its own: the parent's may be locked. */
 static _Atomic(struct store *) current;
 
 /* The runtime asks in each of its calls. Each thread keeps its last answer, valid until `changes` changes. */

@@ -11,10 +11,7 @@ typedef void (*vgpu_local_destructor)(void *context, void *key, void *value);
 int vgpu_local_put(void *context, void *key, void *value, vgpu_local_destructor destructor);
 /* Does not run the destructor. An unknown key is no error. */
 int vgpu_local_delete(void *context, void *key);
-/*
- * INVALID_HANDLE: nothing was put; the runtime then puts. INVALID_CONTEXT: it retains the primary context
- * again.
- */
+/* INVALID_HANDLE: the runtime then puts. INVALID_CONTEXT: it retains the primary context again. */
 int vgpu_local_get(void **value, void *context, void *key);
 
 #endif

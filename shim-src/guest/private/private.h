@@ -1,7 +1,4 @@
-/*
- * The private tables of cuGetExportTable that NVIDIA's runtimes and libraries use:
- * docs/reference/private-tables.md.
- */
+/* The private tables of cuGetExportTable: docs/reference/private-tables.md. */
 #ifndef VGPU_PRIVATE_H
 #define VGPU_PRIVATE_H
 

@@ -1,6 +1,5 @@
 /*
- * A primary context is made at the host when a call first needs it there: the runtime asks for one in every
- * process, also in those that never compute.
+ * Primary contexts are made at the host when first needed there: the runtime asks for one in every process.
  */
 #include <stdlib.h>
 
@@ -188,7 +187,7 @@ uint64_t vgpu_cuda_context_own_number(struct vgpu_driver *driver, struct vgpu_co
   return number;
 }
 
-/* False: not a live context. The lock: another thread may assign a number or destroy the context. */
+/* The lock: another thread may assign a number or destroy the context. */
 static bool entry_for(struct vgpu_driver *driver, struct vgpu_context *context, struct stack_entry *entry) {
   pthread_mutex_lock(&driver->lock);
   bool live = context != NULL && is_live(driver, context);
@@ -213,7 +212,7 @@ static bool made_in(void *handle, void *context) {
 
 _Static_assert(offsetof(struct vgpu_stream, context) == offsetof(struct vgpu_event, context), "made_in");
 
-/* In the guest and at the host. The caller holds driver->lock. Returns the context's number. */
+/* Needs driver->lock. Returns the context's number. */
 static uint64_t end_context(struct vgpu_driver *driver, struct vgpu_context *context) {
   uint64_t number = context->number;
   vgpu_gates_context_ends(context);
@@ -404,7 +403,6 @@ int cuCtxCreate_v3(struct vgpu_context **pctx, void *paramsArray, int32_t numPar
   return cuCtxCreate_v2(pctx, flags, dev);
 }
 
-/* CUctxCreateParams. */
 struct create_params {
   void *affinity;
   int32_t count;

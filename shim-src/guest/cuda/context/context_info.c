@@ -1,4 +1,3 @@
-/* Kept in the guest. */
 #include "cuda_api.h"
 #include "api/device_attributes.h"
 #include "cuda_calls.h"
@@ -22,10 +21,7 @@ static int choose(struct vgpu_context *given, struct vgpu_driver **driver, struc
   return given != NULL ? vgpu_cuda_context_check(given) : vgpu_cuda_current(*driver, context);
 }
 
-/*
- * Also accepts a primary context that nobody retains: the runtime asks for its device and flags before
- * retaining it.
- */
+/* Also a primary context that nobody retains: the runtime asks before it retains one again. */
 static int choose_known(struct vgpu_context *given, struct vgpu_driver **driver,
                         struct vgpu_context **context) {
   const int result = choose(given, driver, context);
@@ -224,7 +220,6 @@ int cuCtxDetach(struct vgpu_context *ctx) {
   return last ? cuCtxDestroy_v2(context) : CUDA_SUCCESS;
 }
 
-/* *context: the current one, which gets the access; *other: the peer. */
 static int peers(struct vgpu_context *peer, uint64_t *context, uint64_t *other, bool *possible) {
   struct vgpu_driver *driver;
   struct vgpu_context *current = NULL;

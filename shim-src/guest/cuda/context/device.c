@@ -269,7 +269,6 @@ int cuDeviceGetExecAffinitySupport(int32_t *pi, int32_t type, int32_t dev) {
   return CUDA_SUCCESS;
 }
 
-/* The host loads modules when first used. */
 int cuModuleGetLoadingMode(int32_t *mode) {
   int result = vgpu_cuda_ready();
   if (result != CUDA_SUCCESS) return result;

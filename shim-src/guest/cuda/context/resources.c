@@ -1,7 +1,4 @@
-/*
- * Resources of a device (CUdevResource). The host keeps the driver's inner part; here that place has the
- * host's number.
- */
+/* The host keeps the driver's inner part of a resource; here that place has the host's number. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -27,7 +24,6 @@ static void give(const struct vgpu_driver *driver, const struct vgpu_resource *g
   memcpy(resource->visible, &queues, sizeof queues);
 }
 
-/* False: its device does not exist. */
 static bool take(const struct vgpu_driver *driver, const struct vgpu_dev_resource *resource,
                  struct vgpu_resource *sent) {
   *sent = (struct vgpu_resource){.type = resource->type};

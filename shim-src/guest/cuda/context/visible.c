@@ -10,7 +10,6 @@
 #include "guest/cuda/internal.h"
 #include "wire/uuid.h"
 
-/* False: none, or several. */
 static bool find_uuid(const char *word, size_t length, const struct vgpu_device_facts *facts, uint32_t count,
                       uint32_t *index) {
   const char *prefix = strncasecmp(word, "MIG-", 4) == 0 ? "MIG-" : "GPU-";

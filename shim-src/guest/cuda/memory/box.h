@@ -1,4 +1,3 @@
-/* Copies in up to three dimensions, as CUDA_MEMCPY3D describes them. */
 #ifndef VGPU_GUEST_CUDA_BOX_H
 #define VGPU_GUEST_CUDA_BOX_H
 
@@ -16,7 +15,6 @@ struct vgpu_box_plain {
   uint64_t x, y, z; /* position within the array */
 };
 
-/* texture/array_box.c */
 struct vgpu_transfer;
 int vgpu_array_plain(const struct vgpu_transfer *transfer, const struct vgpu_box_side *side,
                      const struct vgpu_box *box, struct vgpu_box_plain *plain);

@@ -114,7 +114,6 @@ static int carry_rows(const struct vgpu_transfer *transfer, uint64_t destination
   return CUDA_SUCCESS;
 }
 
-/* For rows longer than a frame. */
 static int carry_long_rows(const struct vgpu_transfer *transfer, uint64_t destination, size_t destination_row,
                            uint64_t source, size_t source_row, bool to_device, size_t width, size_t height) {
   int result = CUDA_SUCCESS;

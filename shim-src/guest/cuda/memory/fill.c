@@ -2,7 +2,6 @@
 #include "cuda_calls.h"
 #include "guest/cuda/memory/transfer.h"
 
-/* The three widths differ only in the opcode. */
 static int fill(uint32_t opcode, uint32_t width, uint64_t destination, uint32_t value, size_t count) {
   struct vgpu_transfer transfer;
   int result = vgpu_transfer_begin(&transfer, NULL, false);

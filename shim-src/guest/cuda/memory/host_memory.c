@@ -1,7 +1,4 @@
-/*
- * "Pinned" memory is plain memory of the guest or, if the host is on the same machine, shared memory, so that
- * a copy needs no frame for its bytes.
- */
+/* "Pinned" memory is shared with a host on this machine, so that copies need no frame for bytes. */
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>

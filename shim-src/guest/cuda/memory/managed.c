@@ -1,7 +1,4 @@
-/*
- * Mapped pinned and managed memory: if the host shares memory with this process, a range of it is device
- * memory at the same address. Nothing migrates: prefetches do nothing, and advice is stored for queries only.
- */
+/* Memory that guest and device share at one address: nothing migrates, advice is only stored. */
 #include <string.h>
 #include <unistd.h>
 
@@ -9,7 +6,6 @@
 #include "cuda_calls.h"
 #include "guest/cuda/internal.h"
 
-/* Indices of struct vgpu_region's advice. */
 enum { READ_MOSTLY, PREFERRED, PREFETCHED };
 #define NOWHERE (-2) /* CU_DEVICE_INVALID; CU_DEVICE_CPU is -1 */
 
@@ -25,10 +21,7 @@ bool vgpu_lent_in_place(struct vgpu_driver *driver) {
 
 #define TRIES 4
 
-/*
- * `address`: on the device; 0: where it is mapped here. The process that drives the GPU may have memory of
- * its own there; then the next attempt is mapped elsewhere.
- */
+/* `address`: on the device; 0: as here. It may be taken there; the next attempt maps elsewhere. */
 static void *take(struct vgpu_driver *driver, uint64_t context, uint64_t address, size_t bytes,
                   uint32_t flags, uint32_t *shared_region) {
   struct vgpu_send_shared_region_map send = {.context = context, .bytes = bytes, .flags = flags};
@@ -132,7 +125,6 @@ int cuMemAllocManaged(uint64_t *dptr, size_t bytesize, uint32_t flags) {
 
 bool vgpu_managed_free(struct vgpu_driver *driver, uint64_t address) {
   struct vgpu_region region;
-  /* A managed variable cannot be freed. */
   if (vgpu_regions_find(&driver->regions, address, &region) && region.module != 0) return false;
   if (!vgpu_regions_remove(&driver->regions, address, VGPU_REGION_MANAGED, &region)) return false;
   vgpu_managed_give(driver, &region);
@@ -147,7 +139,6 @@ static int advise(uint64_t address, size_t bytes, unsigned which, int32_t value)
                                                                              : CUDA_ERROR_INVALID_VALUE;
 }
 
-/* A device's ordinal, or -1 for the processor. */
 static bool is_place(int32_t place) {
   return place == -1 || vgpu_cuda_device_facts(place) != NULL;
 }

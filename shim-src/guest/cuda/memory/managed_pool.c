@@ -10,10 +10,8 @@ enum { NO_LOCATION = 0, ON_DEVICE = 1, ON_HOST = 2, ON_HOST_NODE = 3 }; /* CUmem
 #define NOWHERE (-2)
 #define SINCE 13000
 
-/* CUmemPool_attribute */
 enum { RESERVED_NOW = 5, RESERVED_HIGH = 6, USED_NOW = 7, USED_HIGH = 8 };
 
-/* The preferred device, PROCESSOR or NOWHERE. */
 static int place_of(const struct vgpu_driver *driver, const struct vgpu_location *location, int32_t *place) {
   switch (location->type) {
     case NO_LOCATION:

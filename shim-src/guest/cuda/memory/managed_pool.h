@@ -1,7 +1,4 @@
-/*
- * Pools of managed memory (CUDA 13), in this library alone: an allocation is managed memory (managed.c) that
- * knows its pool. Nothing is kept for the next allocation, because the host would count it.
- */
+/* Of this library alone: managed memory (managed.c) that knows its pool. Freed memory is not kept. */
 #ifndef VGPU_GUEST_CUDA_MANAGED_POOL_H
 #define VGPU_GUEST_CUDA_MANAGED_POOL_H
 
@@ -9,7 +6,6 @@
 
 #include "guest/cuda/internal.h"
 
-/* CUmemLocation */
 struct vgpu_location {
   int32_t type;
   int32_t id;

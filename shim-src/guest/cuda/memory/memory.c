@@ -1,4 +1,3 @@
-/* The host allocates the addresses. The guest checks each address before it sends. */
 #include "cuda_api.h"
 #include "cuda_calls.h"
 #include "guest/cuda/internal.h"
@@ -56,7 +55,6 @@ int cuMemFree_v2(uint64_t dptr) {
   if (dptr == 0) return CUDA_SUCCESS;
   struct vgpu_region region;
   if (vgpu_graph_memory_free(driver, dptr, &result)) return result;
-  /* A module's variable cannot be freed. */
   if (vgpu_regions_find(&driver->regions, dptr, &region) && region.module != 0)
     return CUDA_ERROR_INVALID_VALUE;
   /* Memory that another process opened is closed instead, unless it came through a pool. */

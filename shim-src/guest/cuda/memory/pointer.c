@@ -1,10 +1,8 @@
-/* Attributes of a pointer, from the list of regions. */
 #include <string.h>
 
 #include "cuda_api.h"
 #include "guest/cuda/internal.h"
 
-/* NULL if the context is gone. */
 struct context_search {
   uint64_t number;
   struct vgpu_context *found;
@@ -106,7 +104,6 @@ int cuPointerGetAttribute(void *data, int32_t attribute, uint64_t ptr) {
   return attribute_of(driver, &region, ptr, attribute, data);
 }
 
-/* The bytes that attribute_of writes. */
 static size_t attribute_size(int32_t attribute) {
   switch (attribute) {
     case 2:

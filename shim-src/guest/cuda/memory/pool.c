@@ -302,7 +302,6 @@ static int check_pool_access(const struct vgpu_driver *driver, const struct vgpu
   if (access->location.type != ON_DEVICE) return CUDA_ERROR_INVALID_VALUE;
   int32_t ordinal = access->location.id;
   if (ordinal < 0 || ordinal >= driver->device_count) return CUDA_ERROR_INVALID_DEVICE;
-  /* A device can always access its own memory. */
   if (pool->managed || ordinal == pool->ordinal)
     return access->flags == READ_WRITE ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
   if (access->flags != 0 && access->flags != READ_ONLY && access->flags != READ_WRITE)
@@ -348,10 +347,7 @@ int cuMemPoolGetAccess(int32_t *flags, struct vgpu_pool *memPool, void *location
   return CUDA_SUCCESS;
 }
 
-/*
- * The address may be used only after this call in the stream's order; earlier work of other streams no longer
- * uses the memory. In a capture the call becomes a node with graph memory.
- */
+/* Valid only after this call in the stream's order. In a capture a node with graph memory. */
 int cuMemAllocFromPoolAsync(uint64_t *dptr, size_t bytesize, struct vgpu_pool *handle,
                             struct vgpu_stream *hStream) {
   struct vgpu_driver *driver;

@@ -42,7 +42,6 @@ struct vgpu_pool_origin {
 int vgpu_pool_make(struct vgpu_driver *driver, int32_t ordinal, const struct vgpu_pool_origin *origin,
                    struct vgpu_pool **made);
 
-/* NULL: no live pool has this number. */
 struct vgpu_pool *vgpu_pool_numbered(struct vgpu_driver *driver, uint64_t number);
 
 #endif

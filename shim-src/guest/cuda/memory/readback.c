@@ -24,10 +24,7 @@ struct vgpu_readback {
   uint64_t posted; /* its number in the order of posting; 0: not posted yet */
 };
 
-/*
- * The entries that one thread requests. Several may request the same entry; the host sends its bytes once, to
- * the first thread for which they are ready.
- */
+/* Several threads may request an entry; the host sends its bytes once, to the first that is ready. */
 #define BATCH 64
 struct vgpu_readback_batch {
   struct vgpu_readback_batch
@@ -125,7 +122,6 @@ static void claim(struct vgpu_readbacks *readbacks, struct vgpu_readback_batch *
   pthread_mutex_unlock(&readbacks->lock);
 }
 
-/* The caller holds the lock. */
 static void unlink_entry(struct vgpu_readbacks *readbacks, struct vgpu_readback **link,
                          struct vgpu_readback *before) {
   struct vgpu_readback *entry = *link;
@@ -221,7 +217,6 @@ static int ask(struct vgpu_driver *driver, uint32_t opcode, const void *send, ui
   return came && !sound ? CUDA_ERROR_UNKNOWN : result;
 }
 
-/* Returns the newest ticket (0: none); *posted: reads posted so far. */
 static uint64_t newest(struct vgpu_readbacks *readbacks, uint64_t *posted) {
   *posted = 0;
   if (none(readbacks)) return 0;
@@ -248,7 +243,6 @@ static void forget(struct vgpu_readbacks *readbacks, uint64_t context, uint64_t 
   pthread_cond_broadcast(&readbacks->delivered);
 }
 
-/* Delivers what was read up to a ticket, on any stream. */
 static int settle(struct vgpu_driver *driver, uint64_t context, uint64_t upto) {
   struct vgpu_readback_batch batch;
   int result = CUDA_SUCCESS;
@@ -283,10 +277,7 @@ int vgpu_readback_wait(struct vgpu_driver *driver, uint32_t opcode, const void *
     if (scope == VGPU_WAIT_CONTEXT) stream = ANY_STREAM;
     result = settle(driver, context, upto);
     if (result == CUDA_SUCCESS && scope != VGPU_WAIT_EVENT && !none(readbacks)) {
-      /*
-       * The work of this wait is done, so its missing bytes mean a failure at the host, which another call
-       * returns. A read whose post began before may have been posted since.
-       */
+      /* Missing bytes of this wait mean a failure, which another call returns. Others may be posted since. */
       pthread_mutex_lock(&readbacks->lock);
       forget(readbacks, context, stream, posted);
       pthread_mutex_unlock(&readbacks->lock);
@@ -295,7 +286,6 @@ int vgpu_readback_wait(struct vgpu_driver *driver, uint32_t opcode, const void *
   return result != CUDA_SUCCESS ? result : vgpu_session_take_deferred(driver->session);
 }
 
-/* False: no pending read writes to these bytes. */
 static bool find_overlap(struct vgpu_readbacks *readbacks, const void *memory, size_t bytes,
                          struct vgpu_send_cuStreamSynchronize *found) {
   pthread_mutex_lock(&readbacks->lock);

@@ -41,7 +41,6 @@ enum vgpu_wait_scope {
 int vgpu_readback_wait(struct vgpu_driver *driver, uint32_t opcode, const void *send, uint32_t send_size,
                        uint64_t context, uint64_t stream, enum vgpu_wait_scope scope);
 
-/* Delivers bytes that an answer announced. */
 int vgpu_readback_settle(struct vgpu_driver *driver, uint64_t context);
 
 bool vgpu_readback_pending(const struct vgpu_driver *driver);

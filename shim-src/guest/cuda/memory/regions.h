@@ -55,11 +55,9 @@ enum vgpu_regions_result vgpu_regions_add(struct vgpu_regions *regions, const st
 
 bool vgpu_regions_find(struct vgpu_regions *regions, uint64_t address, struct vgpu_region *found);
 
-/* False: [address, address + size) is not managed memory. */
 bool vgpu_regions_advise(struct vgpu_regions *regions, uint64_t address, uint64_t size, unsigned which,
                          int32_t value);
 
-/* False: no device memory contains `address`. */
 bool vgpu_regions_set_sync(struct vgpu_regions *regions, uint64_t address, bool sync);
 
 enum vgpu_region_lent { VGPU_NOT_LENT = 0, VGPU_LENT = 1, VGPU_LENT_IN_PIECES = 2 };
@@ -79,7 +77,6 @@ void vgpu_regions_drop_module(struct vgpu_regions *regions, uint64_t module);
 /* Of every mapping that begins in [start, start + size). */
 void vgpu_regions_set_access(struct vgpu_regions *regions, uint64_t start, uint64_t size, uint32_t access);
 
-/* Bytes of a pool in use. */
 uint64_t vgpu_regions_pool_bytes(struct vgpu_regions *regions, uint64_t pool);
 
 void vgpu_regions_drop_context(struct vgpu_regions *regions, uint64_t context);

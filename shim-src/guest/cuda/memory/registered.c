@@ -16,10 +16,7 @@
 
 #define READ_ONLY 8u /* CU_MEMHOSTREGISTER_READ_ONLY */
 
-/*
- * Pages that are shared with the device: a stretch that was not shared before. Regions may share a page, and
- * a region may need several ranges.
- */
+/* A stretch that was not shared before: regions may share a page, and need several ranges. */
 struct lent_range {
   struct lent_range *next;
   struct vgpu_driver *driver;
@@ -32,7 +29,6 @@ struct lent_range {
   struct vgpu_mapped_file file;
 };
 
-/* A registered region with an address on the device, and the pages that it touches. */
 struct lent_region {
   struct lent_region *next;
   struct vgpu_driver *driver;
@@ -59,7 +55,6 @@ static bool set_lent(const struct lent_region *region, enum vgpu_region_lent val
 
 /* ---- fork ----------------------------------------------------------------- */
 
-/* False: the program has unmapped a part of [from, end). */
 static bool is_mapped(const struct lent_range *range, uintptr_t from, uintptr_t end) {
   uintptr_t base = (uintptr_t)range->pages, at = from, until;
   for (; at < end; at = from = until) {
@@ -161,7 +156,6 @@ static const char *share(struct lent_range *range) {
   return why;
 }
 
-/* Returns why it cannot, or NULL. */
 static const char *share_pages(const struct lent_region *region, unsigned char *pages, size_t bytes) {
   const char *why = refusal(pages, bytes);
   if (why != NULL) return why;

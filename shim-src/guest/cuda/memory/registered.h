@@ -1,7 +1,4 @@
-/*
- * Registered memory (cuMemHostRegister) that is device memory, too: its pages become shared memory in place
- * (guest/in_place.h). Needs a host on this machine and a device whose memory is the host's.
- */
+/* Registered memory that is device memory, too, shared in place (guest/in_place.h) with a local host. */
 #ifndef VGPU_GUEST_CUDA_REGISTERED_H
 #define VGPU_GUEST_CUDA_REGISTERED_H
 
@@ -14,7 +11,6 @@ struct vgpu_driver;
 /* Gives the region its own address on the device. False: not possible; the log says why. */
 bool vgpu_registered_lend(struct vgpu_driver *driver, const struct vgpu_region *region);
 
-/* Makes it private again. The caller has removed `region` from the list. */
 void vgpu_registered_take_back(struct vgpu_driver *driver, const struct vgpu_region *region);
 
 #endif

@@ -1,8 +1,4 @@
-/*
- * Sharing between processes of one guest: memory and events by handles of 64 bytes (cuIpc*), physical memory
- * and pools by file descriptors. Each contains a ticket with the host's token, valid only in processes of
- * this guest.
- */
+/* Handles (cuIpc*) and files each contain a ticket with the host's token, valid only in this guest. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -69,7 +65,6 @@ static bool is_ticket(const struct ticket *ticket, enum ticket_kind kind) {
   return memcmp(ticket->magic, magic, sizeof magic) == 0 && ticket->kind == (uint32_t)kind;
 }
 
-/* -1: this process does not see the device. */
 static int32_t ordinal_of(const struct vgpu_driver *driver, const struct ticket *ticket) {
   for (int32_t i = 0; i < driver->device_count; i++) {
     if (driver->host_index[i] == ticket->device) return i;

@@ -57,10 +57,7 @@ static size_t least(size_t a, size_t b) {
   return a < b ? a : b;
 }
 
-/*
- * memcpy bypasses the caches only in long calls, and these are pieces. Beyond this size that would cost up to
- * half of the rate, because each line of the destination is read first.
- */
+/* memcpy bypasses the caches only in long calls; reading each line first costs up to half the rate. */
 #define PAST_CACHES ((size_t)8 << 20)
 
 static void copy_past_caches(unsigned char *to, const unsigned char *from, size_t bytes) {

@@ -1,6 +1,6 @@
 /*
- * Copies plain memory by a buffer that the device reads and writes: while the device uses one half, this
- * thread copies the other. Only for devices that are not the host's processor.
+ * The device uses one half of a buffer while this thread copies the other. Not for devices on the host's
+ * processor.
  */
 #ifndef VGPU_GUEST_CUDA_STAGING_H
 #define VGPU_GUEST_CUDA_STAGING_H
@@ -23,9 +23,7 @@ struct vgpu_staging {
 
 void vgpu_staging_init(struct vgpu_staging *staging);
 
-/*
- * Returns when the bytes have arrived. False: not usable for this copy, nothing was done. *result: CUresult.
- */
+/* False: not usable for this copy, nothing was done. *result: CUresult. */
 bool vgpu_staging_read(const struct vgpu_transfer *transfer, void *destination, uint64_t source, size_t bytes,
                        int *result);
 bool vgpu_staging_write(const struct vgpu_transfer *transfer, uint64_t destination, const void *source,

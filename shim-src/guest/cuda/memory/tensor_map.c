@@ -1,7 +1,4 @@
-/*
- * Tensor maps (compute capability 9 and later): only the host's driver knows the hardware's format, so the
- * host makes them.
- */
+/* Only the host's driver knows the hardware's format, so the host makes tensor maps. */
 #include "wire/tensor_map.h"
 
 #include <string.h>

@@ -115,17 +115,13 @@ int vgpu_transfer_done(const struct vgpu_transfer *transfer, const struct vgpu_h
   return waits ? vgpu_cuda_wait_legacy(driver) : CUDA_SUCCESS;
 }
 
-/*
- * The host copies memory that is also device memory in the stream's order, because kernels may write or read
- * it. A capture needs the program's pointer.
- */
+/* In the stream's order, because kernels may use the memory. A capture needs the program's pointer. */
 static bool is_of_both(const struct vgpu_transfer *transfer, const struct vgpu_host_memory *memory) {
   bool captures =
       transfer->async ? vgpu_capture_on(transfer->driver, transfer->stream) : is_capturing(transfer->driver);
   return !captures && memory->lent;
 }
 
-/* A copy in the default stream, and a wait. */
 static int copy_of_both(const struct vgpu_transfer *transfer, uint64_t destination, uint64_t source,
                         size_t bytes) {
   struct vgpu_transfer in_order = *transfer;
@@ -237,10 +233,7 @@ static void make_read(void *context, size_t offset, uint32_t bytes, void *body) 
 
 _Static_assert(sizeof(struct vgpu_send_cuMemcpyDtoHAsync_v2) <= VGPU_PIECE_BODY, "piece");
 
-/*
- * Several pieces together. An older host refuses those that would wait; *done: bytes before the first of
- * these.
- */
+/* *done: bytes before the first piece that an older host refuses because it would wait. */
 static int read_at_once(const struct vgpu_transfer *transfer, void *destination, uint64_t source,
                         size_t bytes, size_t *done) {
   struct long_read read = {.transfer = transfer, .source = source};
@@ -399,10 +392,7 @@ int cuMemcpyAsync(uint64_t dst, uint64_t src, size_t ByteCount, struct vgpu_stre
   return result == CUDA_SUCCESS ? anywhere(&transfer, dst, src, ByteCount) : result;
 }
 
-/*
- * An address implies its device; the contexts only have to be valid. Without a stream the copy follows all
- * work of both contexts.
- */
+/* An address implies its device. Without a stream the copy follows all work of both contexts. */
 static int peer(const struct vgpu_transfer *transfer, uint64_t destination, struct vgpu_context *to,
                 uint64_t source, struct vgpu_context *from, size_t bytes) {
   if (!vgpu_cuda_context_live(to) || !vgpu_cuda_context_live(from)) return CUDA_ERROR_INVALID_CONTEXT;

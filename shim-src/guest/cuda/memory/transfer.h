@@ -1,4 +1,3 @@
-/* Shared by the files for copies and fills. */
 #ifndef VGPU_GUEST_CUDA_TRANSFER_H
 #define VGPU_GUEST_CUDA_TRANSFER_H
 
@@ -23,9 +22,7 @@ struct vgpu_host_memory {
 struct vgpu_host_memory vgpu_transfer_classify(const struct vgpu_transfer *transfer, uint64_t start,
                                                uint64_t bytes);
 
-/*
- * For the stream's context (if `async`) or the current one. If not `async`, waits for host functions first.
- */
+/* Of the stream (if `async`) or the current context. If not `async`, waits for host functions. */
 int vgpu_transfer_begin(struct vgpu_transfer *transfer, struct vgpu_stream *stream, bool async);
 
 /* Checks that the device bytes belong to one allocation. `bytes` may be 0. Returns a CUresult. */
@@ -36,10 +33,7 @@ int vgpu_transfer_from_device(const struct vgpu_transfer *transfer, void *destin
 int vgpu_transfer_on_device(const struct vgpu_transfer *transfer, uint64_t destination, uint64_t source,
                             size_t bytes);
 
-/*
- * Before an asynchronous copy reads this process's memory: if it is pinned and a host function that has not
- * run may write to it, waits for the work before the copy.
- */
+/* Before an asynchronous copy reads pinned memory: waits if a host function may still write to it. */
 int vgpu_transfer_await_functions(const struct vgpu_transfer *transfer,
                                   const struct vgpu_host_memory *source);
 

@@ -1,7 +1,4 @@
-/*
- * Virtual memory management. The host allocates addresses of reservations. The guest checks all else against
- * the program's earlier calls, so that calls which return only a status need not wait.
- */
+/* The guest checks all calls, so that those which return only a status need not wait. */
 #include "guest/cuda/memory/virtual.h"
 
 #include <stdlib.h>
@@ -15,7 +12,6 @@
 #define LARGEST (1ull << 44)
 #define HANDLE_POSIX_FD 1 /* CUmemAllocationHandleType */
 
-/* CUmemAllocationProp */
 struct properties {
   int32_t type; /* 1 pinned */
   int32_t handle_types;
@@ -29,7 +25,6 @@ struct properties {
 };
 _Static_assert(sizeof(struct properties) == 32, "CUmemAllocationProp");
 
-/* CUmemAccessDesc */
 struct access {
   int32_t location_type;
   int32_t location;
@@ -109,7 +104,6 @@ int cuMemAddressReserve(uint64_t *ptr, size_t size, size_t alignment, uint64_t a
   return CUDA_SUCCESS;
 }
 
-/* Link to the first mapping at or after `start`. */
 static struct vgpu_mapping **first_mapping(struct vgpu_virtual *virtual, uint64_t start) {
   struct vgpu_mapping **link = &virtual->mappings;
   while (*link != NULL && (*link)->start + (*link)->size <= start) link = &(*link)->next;
@@ -208,7 +202,6 @@ int cuMemRelease(uint64_t handle) {
   return vgpu_cuda_post(VGPU_OP_cuMemRelease, &send, sizeof send, NULL, 0);
 }
 
-/* The caller holds the lock. */
 static int add_mapping(struct vgpu_driver *driver, struct vgpu_physical *physical, uint64_t start,
                        uint64_t size) {
   struct vgpu_virtual *virtual = &driver->virtual;
@@ -276,7 +269,6 @@ int cuMemUnmap(uint64_t ptr, size_t size) {
   return vgpu_cuda_post(VGPU_OP_cuMemUnmap, &send, sizeof send, NULL, 0);
 }
 
-/* The device that has the memory, and others that reach it. */
 static int check_access(const struct vgpu_driver *driver, const struct access *access,
                         const struct vgpu_mapping *mapping) {
   int32_t home = mapping->physical->properties.location;
@@ -327,7 +319,6 @@ int cuMemSetAccess(uint64_t ptr, size_t size, const void *desc, size_t count) {
   return result;
 }
 
-/* The caller holds the lock. */
 static struct vgpu_mapping *find_mapping(struct vgpu_virtual *virtual, uint64_t address) {
   struct vgpu_mapping *mapping = *first_mapping(virtual, address);
   return mapping != NULL && mapping->start <= address ? mapping : NULL;

@@ -1,4 +1,3 @@
-/* Virtual memory that the program has reserved, created and mapped. */
 #ifndef VGPU_GUEST_CUDA_VIRTUAL_H
 #define VGPU_GUEST_CUDA_VIRTUAL_H
 

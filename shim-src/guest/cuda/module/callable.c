@@ -1,4 +1,3 @@
-/* Functions and kernels. Each fact is requested once. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -28,7 +27,6 @@ void vgpu_callable_free(struct vgpu_callable *callable) {
   free(callable);
 }
 
-/* False: the answer contradicts itself. */
 static bool take_facts(struct vgpu_callable *callable, int32_t ordinal, const unsigned char *bulk,
                        uint32_t size) {
   struct vgpu_function_facts facts;

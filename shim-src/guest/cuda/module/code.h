@@ -31,10 +31,7 @@ struct vgpu_jit {
   void **values; /* the load writes some of them: sizes of logs, time taken */
 };
 
-/*
- * A call that loads or links: its body, with the image's hash and size, and its reply, which begins as struct
- * vgpu_reply_cuModuleLoadDataEx.
- */
+/* A call that loads or links. Its reply begins as struct vgpu_reply_cuModuleLoadDataEx. */
 struct vgpu_image_request {
   uint32_t opcode;
   uint32_t send_size;
@@ -81,7 +78,6 @@ struct vgpu_code_library {
   pthread_mutex_t loading;
 };
 
-/* NULL: not live. */
 struct vgpu_callable *vgpu_callable_find(struct vgpu_driver *driver, const void *handle);
 
 /* The ordinal of its module, else that of the current context, else 0. */
@@ -119,10 +115,7 @@ struct vgpu_code_in {
 int vgpu_managed_code_ready(struct vgpu_driver *driver, const struct vgpu_code_in *in, const char *name,
                             struct vgpu_region *region);
 
-/*
- * For variables whose bytes the host moves (mirrored_code.c), and the number of code or a context that has
- * ended. The caller holds managed_lock.
- */
+/* For variables whose bytes the host moves (mirrored_code.c). Needs managed_lock. */
 int vgpu_mirrored_take(struct vgpu_driver *driver, const struct vgpu_code_in *in, uint64_t address,
                        uint64_t bytes);
 void vgpu_mirrored_give(struct vgpu_driver *driver, uint64_t ended);

@@ -23,10 +23,7 @@ struct container {
 struct containers {
   struct container *array;
   unsigned count, capacity;
-  /*
-   * For nvcc -rdc=true: the first image is the linked one, if there is one. Others are objects, linked when
-   * the program is loaded; their machine code is not a program.
-   */
+  /* For nvcc -rdc=true: a linked image first, if any, then objects, whose machine code is no program. */
   bool parts;
 };
 
@@ -57,10 +54,7 @@ static void want(const struct containers *containers, uint32_t architecture, str
   }
 }
 
-/*
- * A GPU compiles PTX only if no machine code fits. A software device runs PTX, but reads the description of
- * machine code, so it gets both.
- */
+/* A software device runs PTX, but reads the description of machine code, so it gets both. */
 static bool is_wanted(const struct vgpu_driver *driver, const struct vgpu_entry *entry,
                       const struct wanted *wanted) {
   for (int32_t i = 0; i < driver->device_count; i++) {
@@ -125,7 +119,6 @@ static uint64_t container_size(const unsigned char *bytes, uint64_t limit) {
   return header + content;
 }
 
-/* Checks all entries. Returns a CUresult. */
 static int add_container(struct containers *containers, const void *bytes, uint64_t limit) {
   if (vgpu_image_kind(bytes, limit) != VGPU_IMAGE_FATBIN || limit < VGPU_FATBIN_HEADER)
     return CUDA_ERROR_INVALID_IMAGE;

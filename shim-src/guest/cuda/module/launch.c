@@ -1,4 +1,3 @@
-/* Parameters are gathered by the function's layout and sent one-way. */
 #include "guest/cuda/module/launch.h"
 
 #include <stdlib.h>
@@ -68,10 +67,7 @@ static int check(struct vgpu_driver *driver, struct vgpu_callable *callable,
   return check_groups(launch, device, attributes, threads, vgpu_cuda_stream_sms(driver, launch->stream));
 }
 
-/*
- * Pairs of a word and a value, ended by 0. The buffer may be shorter than the parameters: NCCL omits unused
- * ends.
- */
+/* Pairs of a word and a value, ended by 0. NCCL omits the unused end of the parameters. */
 static int take_extra(const struct vgpu_callable *callable, void **extra, unsigned char *to) {
   const unsigned char *buffer = NULL;
   const size_t *size = NULL;

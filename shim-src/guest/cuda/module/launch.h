@@ -1,4 +1,3 @@
-/* Launches, also as graphs store them. */
 #ifndef VGPU_GUEST_CUDA_LAUNCH_H
 #define VGPU_GUEST_CUDA_LAUNCH_H
 
@@ -8,7 +7,6 @@
 #define PORTABLE_CLUSTER 8u
 #define LARGEST_CLUSTER 16u
 
-/* CUlaunchConfig. */
 struct vgpu_launch_config {
   uint32_t grid[3];
   uint32_t block[3];
@@ -32,10 +30,7 @@ struct vgpu_launch {
 
 struct vgpu_send_cuLaunchKernelEx;
 
-/*
- * Gathers the parameters of `placed` into `to` (callable->parameter_bytes). Returns a CUresult, also that of
- * a kernel that cannot run.
- */
+/* Into `to` (callable->parameter_bytes). Returns a CUresult, also of a kernel that cannot run. */
 int vgpu_launch_parameters(const struct vgpu_callable *callable,
                            const struct vgpu_send_cuLaunchKernelEx *placed, void **parameters, void **extra,
                            unsigned char *to);

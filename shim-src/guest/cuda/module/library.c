@@ -1,7 +1,4 @@
-/*
- * Code of no context. It is loaded when first used, as in the driver's lazy mode: a program uses few of the
- * libraries that its runtime registers.
- */
+/* Loaded when first used, as in the driver's lazy mode: programs use few registered libraries. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -62,9 +59,7 @@ static int find_loaded(const void *handle, struct vgpu_driver **driver, struct v
   return load_at_host(*driver, *library, &no_options);
 }
 
-/*
- * Takes the image over. An image that may be invalid is loaded at once, so that this call reports the error.
- */
+/* Takes the image over. One that may be invalid is loaded at once, so that this call fails. */
 static int make(struct vgpu_driver *driver, struct vgpu_image *image, const struct vgpu_jit *jit,
                 void **result) {
   struct vgpu_code_library *library = calloc(1, sizeof *library);
@@ -103,7 +98,6 @@ static int check_options(const int32_t *options, uint32_t count) {
   return CUDA_SUCCESS;
 }
 
-/* NULL: *result has the error. */
 static struct vgpu_driver *begin_load(void *const *library, const void *code, const int32_t *options,
                                       uint32_t count, int *result) {
   struct vgpu_driver *driver = vgpu_cuda_driver(result);
@@ -143,7 +137,6 @@ int cuLibraryLoadFromFile(void **library, const char *fileName, int32_t *jitOpti
   return result == CUDA_SUCCESS ? make(driver, &image, &jit, library) : result;
 }
 
-/* The caller holds driver->lock. */
 static void forget(struct vgpu_driver *driver, struct vgpu_code_library *library) {
   vgpu_objects_remove(&driver->objects, library, VGPU_OBJECT_LIBRARY);
   while (library->kernels != NULL) {

@@ -30,10 +30,8 @@ static struct vgpu_link *find(struct vgpu_driver **driver, void *handle, int *re
   return live ? handle : NULL;
 }
 
-/* CUjit_option */
 enum { WALL_TIME = 2, INFO_LOG_SIZE = 4, ERROR_LOG_SIZE = 6 };
 
-/* The link writes their values. */
 static bool is_output(int32_t option) {
   return option == WALL_TIME || option == INFO_LOG_SIZE || option == ERROR_LOG_SIZE;
 }
@@ -141,7 +139,6 @@ int cuLinkAddFile(void *state, int32_t type, const char *path, uint32_t numOptio
   return cuLinkAddFile_v2(state, type, path, numOptions, options, optionValues);
 }
 
-/* The reply has the number of the result. */
 static int link_at_host(struct vgpu_link *link, struct vgpu_reply_link_images *reply) {
   struct vgpu_image image = {.bytes = link->inputs, .size = link->size};
   vgpu_sha256(image.bytes, image.size, &image.hash);
@@ -209,7 +206,6 @@ static int complete(struct vgpu_link *link) {
   return unknown && link->count == 1 ? copy_input(link) : result;
 }
 
-/* The image is freed with the link. */
 int cuLinkComplete(void *state, void **cubinOut, size_t *sizeOut) {
   int result;
   struct vgpu_driver *driver;

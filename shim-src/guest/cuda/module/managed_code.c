@@ -28,7 +28,6 @@ static struct vgpu_managed_code *find(const struct vgpu_driver *driver, uint64_t
   return managed;
 }
 
-/* NULL: not possible. */
 static struct vgpu_managed_code *make(struct vgpu_driver *driver, const struct vgpu_code_in *in,
                                       uint64_t bytes) {
   size_t page = (size_t)sysconf(_SC_PAGESIZE);
@@ -48,7 +47,6 @@ static struct vgpu_managed_code *make(struct vgpu_driver *driver, const struct v
   return managed;
 }
 
-/* The caller holds managed_lock. */
 static int place(struct vgpu_driver *driver, const struct vgpu_code_in *in,
                  const struct vgpu_reply_managed_variables *told) {
   if (told->any == 0 || told->address != 0) return CUDA_SUCCESS;
@@ -90,7 +88,6 @@ int vgpu_managed_code_ready(struct vgpu_driver *driver, const struct vgpu_code_i
   return result;
 }
 
-/* Of a module, a library or a context; numbers are unique. */
 void vgpu_managed_code_give(struct vgpu_driver *driver, uint64_t ended) {
   struct vgpu_managed_code *gone = NULL;
   pthread_mutex_lock(&driver->managed_lock);

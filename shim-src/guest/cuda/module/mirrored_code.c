@@ -23,7 +23,6 @@ struct vgpu_mirrored {
   uint64_t start, end;
 };
 
-/* If nothing is mapped there. */
 static const char *put(struct vgpu_session *session, uint64_t start, size_t bytes, uint32_t *shared_region) {
   void *memory, *to = (void *)(uintptr_t)start;
   if (mmap(to, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0) !=
@@ -64,7 +63,6 @@ static int map_pages(struct vgpu_driver *driver, uint64_t context, uint64_t star
   return result;
 }
 
-/* Maps the pages that have no shared memory yet. */
 static int map_all(struct vgpu_driver *driver, uint64_t context, uint64_t start, uint64_t end) {
   int result = CUDA_SUCCESS;
   while (result == CUDA_SUCCESS && start < end) {

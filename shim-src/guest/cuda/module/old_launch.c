@@ -1,7 +1,4 @@
-/*
- * Launches of CUDA 3: a function keeps its block size, shared memory and parameters until the launch. PyCUDA
- * sets a block size so before every newer launch, too, which ignores it.
- */
+/* Launches of CUDA 3. PyCUDA sets a block size so before every newer launch, too, which ignores it. */
 #include <stdlib.h>
 #include <string.h>
 

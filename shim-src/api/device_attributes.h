@@ -1,7 +1,4 @@
-/*
- * CUdevice_attribute as device profiles name them, without CU_DEVICE_ATTRIBUTE_. DERIVED: from a profile's
- * fields compute, pci and memory.
- */
+/* CUdevice_attribute. DERIVED: from a device profile's fields compute, pci and memory. */
 #ifndef VGPU_API_DEVICE_ATTRIBUTES_H
 #define VGPU_API_DEVICE_ATTRIBUTES_H
 

@@ -1,7 +1,4 @@
-/*
- * Structures of the public CUDA API that both ends need, under our own names. The tests' programs declare
- * theirs themselves: what is tested must not vouch for itself.
- */
+/* Structures of the public CUDA API, under our names. Test programs declare their own, for independence. */
 #ifndef VGPU_API_STRUCTURES_H
 #define VGPU_API_STRUCTURES_H
 

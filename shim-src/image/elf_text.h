@@ -1,7 +1,4 @@
-/*
- * A linked image of the software device: an ELF file like a cubin, with a section of PTX text instead of
- * machine code.
- */
+/* A linked image of the software device: a cubin with a section of PTX text, but no machine code. */
 #ifndef VGPU_IMAGE_ELF_TEXT_H
 #define VGPU_IMAGE_ELF_TEXT_H
 
@@ -9,10 +6,7 @@
 
 #define VGPU_ELF_TEXT_SECTION ".vgpu.ptx"
 
-/*
- * EI_ABIVERSION of no GPU's code, so that a driver refuses the file: a kernel without code must not be
- * launched.
- */
+/* EI_ABIVERSION of no GPU's code: drivers refuse the file, so no kernel without code is launched. */
 #define VGPU_ELF_TEXT_ABI 255
 
 /* `length`: without the zero that follows. NULL: another file, or a part lies outside of it. */

@@ -26,10 +26,7 @@ const struct statement *vgpu_link_definition(const struct linker *linker, const 
   return weak;
 }
 
-/*
- * Names that every driver gives to device code, and those of libcudadevrt.a. The driver loads a text with
- * both, or reports the missing one.
- */
+/* Every driver provides these names, or libcudadevrt.a. The driver reports a missing one. */
 static bool is_given(struct piece name) {
   static const char runtime[] = "__cudaCDP2";
   if (name.length >= sizeof runtime && memcmp(name.at, runtime, sizeof runtime - 1) == 0) return true;
@@ -80,7 +77,6 @@ static bool resolve(struct linker *linker) {
   return true;
 }
 
-/* `list` has room for all. */
 static size_t renamed_names(const struct linker *linker, size_t text, struct piece *list) {
   size_t count = 0;
   for (size_t i = 0; i < linker->count; i++) {

@@ -92,10 +92,7 @@ static struct step begin_step(const struct linker *linker, size_t statement, uns
   return (struct step){.statement = statement, .at = equals == NULL ? all->at + all->length : equals};
 }
 
-/*
- * Each variable follows those that its initialiser names, because GCC's texts name variables that a later
- * text defines. A circle is broken at one variable.
- */
+/* After the variables in its initialiser: GCC's texts name later ones. A circle is broken at one. */
 static bool put_variables(struct linker *linker) {
   unsigned char *states = calloc(linker->count + 1, sizeof *states);
   struct step *path = calloc(linker->count + 1, sizeof *path);

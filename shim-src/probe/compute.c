@@ -1,7 +1,4 @@
-/*
- * Runs the kernels of compute.ptx over many blocks on random numbers and compares with the CPU. So it detects
- * a device that does nothing, leaves blocks out, or computes wrong results.
- */
+/* Compares with the CPU: finds devices that do nothing, leave blocks out, or compute wrong results. */
 #include "probe/driver.h"
 
 #include <stdlib.h>
@@ -27,7 +24,6 @@ struct kernels {
   int (*synchronize)(void);
 };
 
-/* One range of device memory. */
 struct numbers {
   float a[VALUES], b[VALUES], sum[VALUES];
   uint32_t hashes[VALUES], sums[BLOCKS], total;

@@ -43,13 +43,11 @@ bool vgpu_probe_good(struct vgpu_probe_report *report, const struct vgpu_probe_d
 bool vgpu_probe_find(struct vgpu_probe_report *report, void *library, void *function, const char *newer,
                      const char *older);
 
-/* In the current context. */
 void vgpu_probe_compute(struct vgpu_probe_report *report, const struct vgpu_probe_driver *driver);
 
 /* Microseconds, monotonic. */
 uint64_t vgpu_probe_now(void);
 
-/* From the kernel's generator. */
 bool vgpu_probe_random(struct vgpu_probe_report *report, void *to, size_t bytes);
 
 #endif

@@ -9,7 +9,6 @@ bool vgpu_probe_ok(const struct vgpu_probe_report *report) {
   return report->finished && !report->failed && report->trip_ok;
 }
 
-/* 0: not valid UTF-8. */
 static int character(const unsigned char *text, const unsigned char *end) {
   int length = *text < 0x80                     ? 1
                : *text >= 0xc2 && *text <= 0xdf ? 2

@@ -1,7 +1,4 @@
-/*
- * In memory that the probe shares with the child that opens the libraries, so that findings survive a hang or
- * crash.
- */
+/* Shared with the child that opens the libraries, so that findings survive a hang or crash. */
 #ifndef VGPU_PROBE_REPORT_H
 #define VGPU_PROBE_REPORT_H
 
@@ -66,7 +63,6 @@ void vgpu_probe_nvml(struct vgpu_probe_report *report, const char *library);
 /* Every CUDA call succeeded, and all bytes and results compared equal. NVML has its own verdict. */
 bool vgpu_probe_ok(const struct vgpu_probe_report *report);
 
-/* False: not written. */
 bool vgpu_probe_print(const struct vgpu_probe_report *report, FILE *out);
 
 #endif

@@ -28,7 +28,6 @@
 #include "wire/greeting.h"
 #include "wire/sessions.h"
 
-/* All text is plain ASCII. */
 static void print_text(FILE *out, const char *text) {
   fputc('"', out);
   for (; *text != '\0'; text++) {
@@ -80,7 +79,6 @@ static void print_memory(FILE *out, const struct vgpu_sessions_list *list) {
           (unsigned long long)memory->refused_free, vgpu_memory_limit_code((int32_t)memory->refused_by));
 }
 
-/* In words. */
 static const char *refusal(const struct vgpu_sessions_list *list, char *text, size_t size) {
   const struct vgpu_welcome *host = &list->reply.welcome;
   if (list->status != VGPU_STATUS_VERSION || host->magic[0] == '\0') return vgpu_status_text(list->status);
@@ -118,7 +116,6 @@ static void print_list(FILE *out, const char *address, const struct vgpu_session
   fputs("]}\n", out);
 }
 
-/* False: the document says why. */
 static bool ask_host(const char *text, struct vgpu_sessions_list *list, int64_t deadline, FILE *out) {
   struct vgpu_address address;
   if (!vgpu_address_parse(text, &address)) {
@@ -147,10 +144,7 @@ static bool ask_host(const char *text, struct vgpu_sessions_list *list, int64_t 
                                                            : vgpu_sessions_failure_text((int32_t)failure));
 }
 
-/*
- * The answer of the first host at which this guest uses a device; else of the first that answers; else the
- * last failure.
- */
+/* Prefers the first host at which this guest uses a device, then the first that answers. */
 static bool ask_hosts(const struct vgpu_hosts *hosts, struct vgpu_sessions_list *list, int64_t end,
                       FILE *out) {
   char *kept = NULL, *answer = NULL;

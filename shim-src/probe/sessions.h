@@ -1,4 +1,3 @@
-/* `vgpu-probe --sessions` */
 #ifndef VGPU_PROBE_SESSIONS_H
 #define VGPU_PROBE_SESSIONS_H
 

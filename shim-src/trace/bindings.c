@@ -1,7 +1,4 @@
-/*
- * Reads relocations, which show bindings that an interposer does not see: direct linking and RTLD_DEEPBIND.
- * Writes nothing and binds no symbol.
- */
+/* Relocations also show bindings that an interposer does not see: direct linking, RTLD_DEEPBIND. */
 #include <dlfcn.h>
 #include <elf.h>
 #include <errno.h>
@@ -117,12 +114,8 @@ static void tell_loader(const struct dl_phdr_info *object, const char *symbol, u
   vgpu_trace_end(&line);
 }
 
-/* True: the slot is not bound yet. */
 static bool tell_binding(const struct dl_phdr_info *object, const char *symbol, uintptr_t bound, bool again) {
-  /*
-   * A slot into the object's own jump table is bound at the first call. A library that defines the symbol is
-   * bound to itself.
-   */
+  /* An unbound slot leads into the object's own jump table. A library may also be bound to itself. */
   bool itself = holds(object, bound);
   Dl_info found;
   bool own = itself && dladdr((void *)bound, &found) != 0 && found.dli_sname != NULL &&

@@ -1,7 +1,4 @@
-/*
- * Traces the request, then jumps to the real function. dlvsym finds the real dlsym, under its version since
- * glibc 2.34 or the one before.
- */
+/* dlvsym finds the real dlsym, under its version since glibc 2.34 or the one before. */
 #include <dlfcn.h>
 #include <link.h>
 #include <string.h>
@@ -45,10 +42,7 @@ struct vgpu_trace_way vgpu_trace_dlsym(void *handle, const char *symbol, const v
   struct vgpu_trace_way way = {.next = (void *)real};
   if (real == NULL || symbol == NULL || vgpu_trace_output() < 0 || !vgpu_trace_is_ours(symbol)) return way;
   vgpu_trace_scan(false);
-  /*
-   * The result of RTLD_NEXT depends on the caller's address, so the jump makes the call, and its result is
-   * not known here.
-   */
+  /* The result of RTLD_NEXT depends on the caller's address, so the jump makes the call. */
   void *found = handle == RTLD_NEXT ? NULL : real(handle, symbol);
   struct vgpu_trace_line line;
   vgpu_trace_begin(&line, "dlsym");

@@ -122,10 +122,7 @@ void vgpu_trace_end(struct vgpu_trace_line *line) {
   int error = errno, file = vgpu_trace_output();
   ssize_t written = write(file, line->text, line->length + 1);
   (void)written; /* a full disk must not disturb the program */
-  /*
-   * O_APPEND moves the offset to the end of the file, so the offset is the file's size. Not closed: it may be
-   * stderr, or another thread may write to it.
-   */
+  /* With O_APPEND the offset is the file's size. Not closed: it may be stderr, or in use. */
   if (limit() > 0 && lseek(file, 0, SEEK_CUR) >= limit()) __atomic_store_n(&output, -1, __ATOMIC_RELEASE);
   errno = error;
 }

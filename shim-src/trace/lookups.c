@@ -1,7 +1,4 @@
-/*
- * cuGetProcAddress, with which the runtime finds the whole driver: a replacement, one for each library that
- * has it, asks the real one and traces the result.
- */
+/* A replacement for each library's cuGetProcAddress, by which the runtime finds the whole driver. */
 #include <string.h>
 
 #include "trace/trace.h"
@@ -65,7 +62,6 @@ PLACE(3)
 static first_version *const first[PLACES] = {first_0, first_1, first_2, first_3};
 static second_version *const second[PLACES] = {second_0, second_1, second_2, second_3};
 
-/* PLACES: all places are used. */
 static int place_of(void **places, void *real) {
   for (int i = 0; i < PLACES; i++) {
     void *expected = NULL;

@@ -26,13 +26,11 @@ void vgpu_trace_begin(struct vgpu_trace_line *line, const char *event);
 /* Quotes a value with blanks, quotes or control characters. NULL is written as "-". */
 void vgpu_trace_text(struct vgpu_trace_line *line, const char *key, const char *value);
 void vgpu_trace_number(struct vgpu_trace_line *line, const char *key, int64_t value);
-/* The file that contains an address, or "-". */
 void vgpu_trace_holder(struct vgpu_trace_line *line, const char *key, const void *address);
 void vgpu_trace_end(struct vgpu_trace_line *line);
 
 /* ---- what objects are bound to (bindings.c) ---- */
 
-/* cuX... and nvmlX... */
 bool vgpu_trace_is_ours(const char *symbol);
 
 /*

@@ -54,10 +54,7 @@ static const char *why(enum vgpu_stream_result result) {
   }
 }
 
-/*
- * Reads `size` bytes of the answer's body and bulk and skips the rest; of a refusal the bytes that fit,
- * because it has the host's version.
- */
+/* Of a refusal it reads the bytes that fit: the host's version is in them. */
 static enum vgpu_stream_result ask(struct vgpu_host_watch *watch, uint32_t opcode, const void *body,
                                    uint32_t body_size, void *answer, size_t size, int32_t *status,
                                    int64_t deadline) {
@@ -82,14 +79,12 @@ static enum vgpu_stream_result ask(struct vgpu_host_watch *watch, uint32_t opcod
   return vgpu_stream_skip(watch->descriptor, rest, deadline);
 }
 
-/* A line break would end the line. */
 static void plain(char *text) {
   for (; *text != '\0'; text++) {
     if ((unsigned char)*text < ' ' || *text == 0x7f) *text = '?';
   }
 }
 
-/* Reports `up` or `down`. False: down. */
 static bool greet(struct vgpu_host_watch *watch, int64_t deadline) {
   struct vgpu_hello hello = {.major = VGPU_WIRE_MAJOR,
                              .minor = VGPU_WIRE_MINOR,

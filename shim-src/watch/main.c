@@ -192,7 +192,6 @@ static int outcome(void) {
   return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
-/* Node's pipes are sockets. */
 static bool is_pipe(int descriptor) {
   struct stat info;
   return fstat(descriptor, &info) == 0 && (S_ISFIFO(info.st_mode) || S_ISSOCK(info.st_mode));

@@ -12,10 +12,7 @@ struct vgpu_bucket {
   double tokens;
 };
 
-/*
- * `rate` tokens a second, up to `burst`. Returns 0, or the nanoseconds until there is a token; then none is
- * taken.
- */
+/* `rate` tokens a second, up to `burst`. Returns 0, or the nanoseconds until the next token. */
 static inline uint64_t vgpu_bucket_take_burst(struct vgpu_bucket *bucket, uint32_t rate, uint32_t burst,
                                               uint64_t now) {
   if (bucket->last == 0) bucket->tokens = burst;

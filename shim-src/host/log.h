@@ -7,7 +7,6 @@
 
 #include "host/bucket.h"
 
-/* Before the first message. */
 void vgpu_host_log_json(bool json);
 
 /* `event`: of a fixed set ("listening", "session", "refused", "error", ...). session 0: none. */
@@ -34,10 +33,7 @@ void vgpu_host_log_leave_out(struct vgpu_log_budget *budget, uint64_t count);
 /* False: the limit is still exceeded. */
 bool vgpu_host_log_tell_left_out(struct vgpu_log_budget *budget);
 
-/*
- * On the worker's stderr: this header, then event, members and text, each with a zero. Other output begins
- * otherwise.
- */
+/* This header, then event, members and text, each with a zero. Other output begins otherwise. */
 #define VGPU_LOG_MESSAGE 1
 #define VGPU_LOG_MESSAGE_MOST 4096u
 struct vgpu_log_header {
@@ -56,7 +52,6 @@ __attribute__((format(printf, 3, 4))) void vgpu_host_log_limited(const char *eve
 /* For a worker, before it serves: limits all its messages. */
 void vgpu_host_log_limit_all(void);
 
-/* At the end of a session. */
 void vgpu_host_log_flush(void);
 
 #endif

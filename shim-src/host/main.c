@@ -1,4 +1,3 @@
-/* vgpu-hostd: owns the device and serves guests. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -22,10 +21,7 @@
 /* Large: the rules in force, and those of a file that is read again. */
 static struct vgpu_policy policies[2];
 
-/*
- * 0, or 2 with the reason in `error`. *used NULL: no file, so every peer may connect. `inventory`: NULL: not
- * known yet.
- */
+/* 0, or 2 and `error`. *used NULL: no file, every peer may connect. `inventory`: NULL: not known. */
 static int read_policy(const struct vgpu_options *options, const struct vgpu_inventory *inventory,
                        struct vgpu_policy *policy, const struct vgpu_policy **used, char *error,
                        size_t error_size) {

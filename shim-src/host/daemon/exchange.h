@@ -34,7 +34,6 @@ int vgpu_exchange_join(struct vgpu_exchange *exchange, uint32_t slot, uint64_t s
 /* Its shared memory can no longer be opened; sessions that have opened it keep it. */
 void vgpu_exchange_leave(struct vgpu_exchange *exchange, uint32_t slot);
 
-/* Never waits. */
 void vgpu_exchange_serve(struct vgpu_exchange *exchange);
 
 #endif

@@ -1,7 +1,4 @@
-/*
- * Connections that have not greeted yet and hold no session. A peer that sends nothing delays only itself: if
- * it has too many, its oldest is closed.
- */
+/* Connections without a session. If a peer has too many, its oldest is closed. */
 #ifndef VGPU_HOST_GREETINGS_H
 #define VGPU_HOST_GREETINGS_H
 
@@ -39,7 +36,6 @@ struct vgpu_greeting *vgpu_greetings_add(struct vgpu_greetings *greetings,
 /* UNSOUND: closed, too late, or not the vgpu protocol; logged. */
 enum vgpu_greeting_result vgpu_greetings_read(struct vgpu_greeting *greeting);
 
-/* The caller closes the descriptor. */
 void vgpu_greetings_remove(struct vgpu_greetings *greetings, struct vgpu_greeting *greeting);
 
 /* Fills `pollers` (VGPU_GREETINGS_MAX places) and returns their number. */
@@ -48,7 +44,6 @@ uint32_t vgpu_greetings_poll(const struct vgpu_greetings *greetings, struct poll
 /* Milliseconds until the next time limit; -1: none. */
 int vgpu_greetings_wait(const struct vgpu_greetings *greetings);
 
-/* Without an answer. */
 void vgpu_greetings_abandon(struct vgpu_greetings *greetings);
 
 #endif

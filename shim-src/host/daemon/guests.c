@@ -122,7 +122,6 @@ static void begin_session(struct vgpu_supervisor *supervisor, uint32_t slot) {
   vgpu_host_log("connected", session, "%s, worker %ld", greeting->who, (long)pid);
 }
 
-/* Workers of a peer that have not answered their guests yet. */
 static uint32_t starting(const struct vgpu_supervisor *supervisor, const struct vgpu_peer *peer) {
   uint32_t count = 0;
   for (uint32_t i = 0; i < VGPU_SESSIONS_MAX; i++) {
@@ -187,7 +186,6 @@ static void refuse_greeting(struct vgpu_supervisor *supervisor, const struct vgp
               version ? &welcome : NULL);
 }
 
-/* True: complete or refused, and the place is free. */
 static bool read_greeting(struct vgpu_supervisor *supervisor, struct vgpu_greeting *place) {
   enum vgpu_greeting_result result = vgpu_greetings_read(place);
   if (result == VGPU_GREETING_PART) return false;

@@ -1,4 +1,3 @@
-/* Turns connections into sessions: admits the peer, reads the greeting, starts the worker or refuses. */
 #ifndef VGPU_HOST_GUESTS_H
 #define VGPU_HOST_GUESTS_H
 
@@ -8,13 +7,9 @@ void vgpu_guests_accept(struct vgpu_supervisor *supervisor, int listener);
 
 void vgpu_guests_read(struct vgpu_supervisor *supervisor);
 
-/*
- * Oldest sessions first, of each peer on at most half of the processors: a start takes milliseconds of a
- * processor.
- */
+/* Oldest first, of each peer on at most half of the processors: a start takes milliseconds. */
 void vgpu_guests_begin(struct vgpu_supervisor *supervisor);
 
-/* Closes the connections of sessions that begin. */
 void vgpu_guests_abandon(struct vgpu_supervisor *supervisor);
 
 /* Serves connections that a successor passes because they continue sessions of this daemon. */

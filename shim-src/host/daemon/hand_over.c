@@ -30,10 +30,7 @@ static void set_number(const char *name, long value) {
   setenv(name, text, 1);
 }
 
-/*
- * In a separate process, for which the daemon does not wait. The sockets get the numbers that systemd would
- * give them.
- */
+/* In a process of its own. The sockets get the numbers that systemd would give them. */
 _Noreturn static void become_successor(const struct vgpu_listeners *listeners,
                                        const struct vgpu_returns *returns, int end, int pipe,
                                        const sigset_t *mask) {
@@ -124,7 +121,6 @@ enum vgpu_hand_over_news vgpu_hand_over_read(struct vgpu_hand_over *state) {
   return over(state, VGPU_HAND_OVER_FAILED);
 }
 
-/* "PIPE:OWNED". False: not set, or not valid. */
 static bool told(int *pipe, unsigned long *owned) {
   const char *text = getenv(ENVIRONMENT);
   char rest;

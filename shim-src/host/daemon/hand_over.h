@@ -16,7 +16,6 @@
 #include "host/daemon/listen.h"
 #include "host/daemon/returns.h"
 
-/* In the old daemon. */
 struct vgpu_hand_over {
   int pipe;          /* -1: none is under way */
   int administrator; /* the connection that waits for the outcome; -1: none */
@@ -40,12 +39,9 @@ enum vgpu_hand_over_news vgpu_hand_over_read(struct vgpu_hand_over *state);
 /* A successor's listeners come only from its predecessor. */
 bool vgpu_hand_over_successor(void);
 
-/*
- * True if the predecessor made the socket file of listener `index`, so that the successor has to remove it.
- */
+/* The predecessor made the socket file of listener `index`, so the successor has to remove it. */
 bool vgpu_hand_over_owns(uint32_t index);
 
-/* False: this process is no successor. */
 bool vgpu_hand_over_tell(void);
 
 #endif

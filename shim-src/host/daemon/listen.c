@@ -18,10 +18,7 @@
 #include "wire/stream.h"
 
 #define DEFAULT_LISTEN "unix:/run/vgpu/hostd.sock"
-/*
- * The kernel's limit is net.core.somaxconn. A guest at a full unix socket waits; at a full vsock socket the
- * kernel refuses it, as if no process listened.
- */
+/* At a full vsock queue the kernel refuses a guest, as if no process listened (net.core.somaxconn). */
 #define BACKLOG 4096
 #define FIRST_HANDED_OVER 3 /* SD_LISTEN_FDS_START */
 

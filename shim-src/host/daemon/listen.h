@@ -24,16 +24,12 @@ struct vgpu_listeners {
   struct vgpu_listener array[VGPU_LISTEN_MAX];
 };
 
-/*
- * The sockets from systemd and the options'; without any, the default one. False: logged. Close them in any
- * case.
- */
+/* From systemd and the options; without any, the default socket. False: logged. Close in any case. */
 bool vgpu_listeners_open(struct vgpu_listeners *listeners, const struct vgpu_options *options);
 
 /* `remove_files`: those that the daemon made; false in workers. */
 void vgpu_listeners_close(struct vgpu_listeners *listeners, bool remove_files);
 
-/* `text` describes the peer. */
 void vgpu_peer_of(int descriptor, struct vgpu_identity *identity, char *text, size_t size);
 
 #endif

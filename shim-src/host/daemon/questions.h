@@ -20,7 +20,6 @@ struct vgpu_questions {
   } array[VGPU_QUESTIONS_MAX]; /* oldest first */
 };
 
-/* A descriptor, or -1. */
 int vgpu_claim_make(void);
 
 /* True for the one daemon that answers. Closes the descriptor. */
@@ -30,7 +29,6 @@ bool vgpu_claim_take(int claim);
 void vgpu_questions_add(struct vgpu_questions *questions, struct vgpu_admission *admission, int descriptor,
                         int claim);
 
-/* -1: no question is left. */
 int vgpu_questions_wait(const struct vgpu_questions *questions);
 
 /* Answers those whose limit has passed without an answer of a predecessor. */

@@ -9,7 +9,6 @@
 #include "host/policy/peers.h"
 #include "host/session/line.h"
 
-/* A pidfd, or -1. */
 static int process(uint32_t pid) {
   return pid == 0 ? -1 : (int)syscall(SYS_pidfd_open, (pid_t)pid, 0);
 }
@@ -18,10 +17,7 @@ static int peer_of(const struct vgpu_greeting *greeting) {
   return greeting->peer.kind == VGPU_ADDRESS_UNIX ? process(greeting->pid) : -1;
 }
 
-/*
- * On this kernel, with this namespace's process numbers. A lie affects only how long the guest's session
- * waits.
- */
+/* A guest that lies affects only how long its own session waits. */
 static bool runs_here(const struct vgpu_greeting *greeting) {
   return greeting->resume.machine != 0 && greeting->resume.machine == vgpu_machine() &&
          greeting->hello.pid_namespace != 0 && greeting->hello.pid_namespace == vgpu_pid_namespace();

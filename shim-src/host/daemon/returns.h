@@ -26,13 +26,9 @@ void vgpu_returns_inherit(struct vgpu_returns *returns);
 /* Returns the successor's end, which the caller closes, or -1. */
 int vgpu_returns_open(struct vgpu_returns *returns);
 
-/* After a failed hand-over, or when no successor lives. */
 void vgpu_returns_close(struct vgpu_returns *returns);
 
-/*
- * In the process that becomes the successor: `end` and the predecessors' sockets, at descriptors from
- * `lowest` on.
- */
+/* In the process that becomes the successor: descriptors from `lowest` on. */
 void vgpu_returns_bequeath(const struct vgpu_returns *returns, int end, int lowest);
 
 enum vgpu_returns_result {
@@ -41,13 +37,9 @@ enum vgpu_returns_result {
   VGPU_RETURNS_LATER = 2,  /* a predecessor has too many to read; the guest has to try again */
 };
 
-/*
- * Of the messages with all that is attached (tell_sessions.c). Daemons refuse other versions. Raise it with
- * every change.
- */
+/* Of messages and attachments (tell_sessions.c). Others are refused. Raise it with every change. */
 #define VGPU_RETURNS_VERSION 1u
 
-/* Attached to a guest's question for its sessions. */
 #define VGPU_RETURNS_ATTACHED_MAX 40960u
 struct vgpu_returns_attached {
   int claim;   /* questions.h; -1: none */
@@ -65,7 +57,6 @@ enum vgpu_returns_received {
   VGPU_RETURNS_FOREIGN = 2, /* the message has another version: only the connection can be used */
 };
 
-/* From a successor. */
 enum vgpu_returns_received vgpu_returns_receive(struct vgpu_returns *returns, struct vgpu_greeting *greeting,
                                                 struct vgpu_returns_attached *attached);
 

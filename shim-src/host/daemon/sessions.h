@@ -1,7 +1,4 @@
-/*
- * The daemon's own list. Process numbers and names come from here, never from the table that workers can
- * write (accounts.h).
- */
+/* Process numbers and names come from here, never from a table that workers can write (accounts.h). */
 #ifndef VGPU_HOST_SESSIONS_H
 #define VGPU_HOST_SESSIONS_H
 
@@ -34,7 +31,6 @@ struct vgpu_sessions {
 /* -1: the limit of sessions is reached. */
 int vgpu_sessions_free_slot(const struct vgpu_sessions *sessions);
 
-/* Also those that begin. */
 uint32_t vgpu_sessions_count(const struct vgpu_sessions *sessions);
 uint32_t vgpu_sessions_of_peer(const struct vgpu_sessions *sessions, const struct vgpu_peer *peer);
 

@@ -1,4 +1,3 @@
-/* Executes this program again, with the descriptors that setup.h numbers. */
 #ifndef VGPU_HOST_SPAWN_H
 #define VGPU_HOST_SPAWN_H
 
@@ -27,7 +26,6 @@ struct vgpu_spawned {
   int group;                /* worker_groups.h; the worker does not start if it cannot enter it */
 };
 
-/* The worker's pid, or -1 with errno. */
 pid_t vgpu_spawn(const struct vgpu_spawner *spawner, const struct vgpu_session_setup *session,
                  const struct vgpu_spawned *spawned);
 

@@ -43,7 +43,6 @@ static bool is_drained(const struct vgpu_supervisor *supervisor) {
          supervisor->greetings.count == 0;
 }
 
-/* -1 is forever. */
 static int sooner(int one, int other) {
   return one < 0 || (other >= 0 && other < one) ? other : one;
 }
@@ -62,7 +61,6 @@ static bool wait_and_serve(struct vgpu_supervisor *supervisor) {
   uint32_t leaving = vgpu_leaving_poll(&supervisor->admission, &pollers[count + 1]);
   uint32_t greeting = vgpu_greetings_poll(&supervisor->greetings, &pollers[count + 1 + leaving]);
   uint32_t all = 1 + count + leaving + greeting;
-  /* poll() ignores -1. */
   pollers[all] = (struct pollfd){.fd = supervisor->control, .events = POLLIN};
   pollers[all + 1] = (struct pollfd){.fd = supervisor->hand_over.pipe, .events = POLLIN};
   pollers[all + 2] = (struct pollfd){.fd = supervisor->exchange.poll, .events = POLLIN};

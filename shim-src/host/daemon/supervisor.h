@@ -1,7 +1,3 @@
-/*
- * The daemon's loop: guests.h accepts, workers.h handles ended workers, control/orders.h the administrator's
- * orders.
- */
 #ifndef VGPU_HOST_SUPERVISOR_H
 #define VGPU_HOST_SUPERVISOR_H
 

@@ -44,7 +44,6 @@ static struct vgpu_memory_told memory_of(const struct vgpu_supervisor *superviso
   return told;
 }
 
-/* Of this daemon alone. */
 static void fill(struct told *told, struct vgpu_supervisor *supervisor,
                  const struct vgpu_greeting *greeting) {
   const struct vgpu_peer_record *record = vgpu_peers_find(&supervisor->admission.peers, &greeting->peer);
@@ -68,15 +67,11 @@ static void fill(struct told *told, struct vgpu_supervisor *supervisor,
   told->memory = memory_of(supervisor, greeting, record);
 }
 
-/* True if the first refusal is younger. */
 static bool is_younger(uint64_t count, uint32_t age, uint64_t other_count, uint32_t other_age) {
   return count > 0 && (other_count == 0 || age < other_age);
 }
 
-/*
- * This daemon's sessions are older. Limits, devices and names are the newest daemon's: a new session would
- * begin there.
- */
+/* Limits, devices and names are the newest daemon's: a new session would begin there. */
 static void add(struct told *told, const struct told *newer) {
   struct vgpu_sessions_reply mine = told->answer, *all = &told->answer;
   struct vgpu_memory_told refused = told->memory;

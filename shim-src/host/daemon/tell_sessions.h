@@ -1,4 +1,3 @@
-/* Answers a guest's VGPU_LIBRARY_SESSIONS. */
 #ifndef VGPU_HOST_TELL_SESSIONS_H
 #define VGPU_HOST_TELL_SESSIONS_H
 

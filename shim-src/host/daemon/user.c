@@ -41,7 +41,6 @@ static bool find_nobodys(struct vgpu_worker_user *user) {
   return false;
 }
 
-/* 0, or the error that a worker would get. */
 static int try(const struct vgpu_worker_user *user) {
   pid_t child = fork();
   if (child == 0) _exit(vgpu_worker_become(user) ? 0 : errno);

@@ -21,10 +21,7 @@ struct vgpu_worker_groups {
 /* False: `error` says why workers have no groups. */
 bool vgpu_worker_groups_begin(struct vgpu_worker_groups *groups, char *error, unsigned long error_size);
 
-/*
- * `memory`: the peer's limit; 0: none. The worker writes "0" to the result when it begins; the caller closes
- * it. -1: errno.
- */
+/* `memory`: the peer's limit; 0: none. The worker writes "0" to the result to enter. -1: errno. */
 int vgpu_worker_groups_join(const struct vgpu_worker_groups *groups, uint32_t slot, uint64_t memory);
 
 void vgpu_worker_groups_leave(const struct vgpu_worker_groups *groups, uint32_t slot);

@@ -86,7 +86,6 @@ static void write_lines(const struct vgpu_session_entry *entry, char *text) {
   }
 }
 
-/* False: the socket is empty or closed. */
 static bool read_message(int socket, const struct vgpu_session_entry *entry) {
   static char text[VGPU_LOG_MESSAGE_MOST + 1];
   ssize_t size = recv(socket, text, sizeof text - 1, MSG_DONTWAIT);
@@ -104,7 +103,6 @@ void vgpu_worker_logs_serve(struct vgpu_worker_logs *logs, struct vgpu_sessions 
     uint32_t slot = events[i].data.u32;
     int left = MESSAGES_A_TURN;
     while (left > 0 && read_message(logs->sockets[slot], &sessions->entries[slot])) left--;
-    /* The worker has closed its end. */
     if (left > 0 && (events[i].events & EPOLLHUP) != 0)
       epoll_ctl(logs->poll, EPOLL_CTL_DEL, logs->sockets[slot], NULL);
   }

@@ -18,10 +18,8 @@ bool vgpu_worker_logs_begin(struct vgpu_worker_logs *logs);
 /* Returns the worker's end, which the caller passes on and closes; -1: errno. */
 int vgpu_worker_logs_join(struct vgpu_worker_logs *logs, uint32_t slot);
 
-/* Never waits. */
 void vgpu_worker_logs_serve(struct vgpu_worker_logs *logs, struct vgpu_sessions *sessions);
 
-/* Writes the rest of a worker that has ended. */
 void vgpu_worker_logs_leave(struct vgpu_worker_logs *logs, uint32_t slot, struct vgpu_session_entry *entry);
 
 /* Reports each peer's omitted lines when its rate allows. Returns the milliseconds until then; -1: none. */

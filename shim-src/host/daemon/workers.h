@@ -3,12 +3,10 @@
 
 #include "host/daemon/supervisor.h"
 
-/* Releases the slots of ended workers and logs how each ended. */
 void vgpu_workers_bury(struct vgpu_supervisor *supervisor);
 
 void vgpu_workers_signal(const struct vgpu_supervisor *supervisor, int number);
 
-/* False: no such session. */
 bool vgpu_workers_end(struct vgpu_supervisor *supervisor, unsigned long long session);
 
 #endif

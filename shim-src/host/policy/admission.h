@@ -58,10 +58,8 @@ uint32_t vgpu_leaving_poll(const struct vgpu_admission *admission, struct pollfd
 /* Milliseconds until the next close; -1: none. */
 int vgpu_leaving_wait(const struct vgpu_admission *admission);
 
-/* Those that the peer has closed, and those whose time has passed. */
 void vgpu_leaving_close(struct vgpu_admission *admission, const struct pollfd *pollers, uint32_t count);
 
-/* For a worker: without an answer. */
 void vgpu_leaving_abandon(struct vgpu_admission *admission);
 
 #endif

@@ -23,7 +23,6 @@ __attribute__((format(printf, 2, 3))) static bool wrong(const struct search *sea
   return false;
 }
 
-/* By index, or the beginning of the UUID. */
 static bool find(const struct search *search, const char *word, uint32_t *index) {
   const struct vgpu_inventory *inventory = search->inventory;
   if (word[0] >= '0' && word[0] <= '9') {

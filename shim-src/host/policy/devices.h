@@ -1,7 +1,4 @@
-/*
- * devices= of hostd.conf, in the guest's order: its device 0 is the first one named. It learns nothing about
- * others.
- */
+/* devices= of hostd.conf, in the guest's order. The guest learns nothing about other devices. */
 #ifndef VGPU_HOST_DEVICES_H
 #define VGPU_HOST_DEVICES_H
 

@@ -14,7 +14,6 @@
 #define VGPU_PEERS_MAX VGPU_SHARE_PEERS_MAX
 _Static_assert(VGPU_PEERS_MAX > VGPU_SESSIONS_MAX, "there is always a peer without a session");
 
-/* Kernels of a peer that this host cannot run. */
 struct vgpu_refused_kernels {
   uint64_t count;
   int64_t at; /* of the last one, milliseconds, as vgpu_now_ms */
@@ -52,7 +51,6 @@ static inline bool vgpu_peer_same(const struct vgpu_peer *one, const struct vgpu
 /* Never NULL. */
 struct vgpu_peer_record *vgpu_peers_find(struct vgpu_peers *peers, const struct vgpu_peer *peer);
 
-/* The limits have changed. */
 void vgpu_peers_forget_memory(struct vgpu_peers *peers);
 
 #endif

@@ -1,7 +1,4 @@
-/*
- * /etc/vgpu/hostd.conf, vgpu-hostd.conf(5). The first line that matches a peer decides; a peer without one is
- * refused.
- */
+/* vgpu-hostd.conf(5): the first line that matches a peer decides; a peer without one is refused. */
 #ifndef VGPU_HOST_POLICY_H
 #define VGPU_HOST_POLICY_H
 
@@ -20,7 +17,6 @@
 #define VGPU_DEVICES_TEXT 1536u /* 32 UUIDs, and more */
 #define VGPU_VM_MEMORY_PATH_MAX 160u
 
-/* From the kernel. */
 struct vgpu_identity {
   struct vgpu_peer peer;
   uint32_t uid, gid, pid;                /* unix; at the time it connected */

@@ -190,7 +190,6 @@ static const struct match *find_match(const char *key) {
   return NULL;
 }
 
-/* An index, or the beginning of a UUID. */
 static bool is_device(const char *word) {
   size_t length = strlen(word);
   if (length == 0 || length > 40) return false;

@@ -1,10 +1,8 @@
-/* Settings of a line of hostd.conf: the peers of a rule, and limits. */
 #ifndef VGPU_HOST_POLICY_SETTINGS_H
 #define VGPU_HOST_POLICY_SETTINGS_H
 
 #include "host/policy/policy.h"
 
-/* Limits, devices= and vm-memory=. */
 #define VGPU_POLICY_KEYS 10u
 
 /* Where a setting is. line 0: not given. `value` points into the file's text. */

@@ -9,7 +9,6 @@
 #include "host/session/worker.h"
 #include "image/container.h"
 
-/* Being sent, or arrived and not loaded yet. */
 struct vgpu_upload {
   struct vgpu_upload *next;
   struct vgpu_hash hash;

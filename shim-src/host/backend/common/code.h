@@ -1,7 +1,4 @@
-/*
- * Images come from the guest in pieces and are kept for the peer's next session. They share one memory limit
- * with the programs and graphs that are made from them.
- */
+/* Kept for the peer's next session. One memory limit for images, programs and graphs. */
 #ifndef VGPU_HOST_CODE_H
 #define VGPU_HOST_CODE_H
 
@@ -15,7 +12,6 @@ struct vgpu_worker;
 /* --session-code, but at most the limit of device memory. */
 uint64_t vgpu_code_limit(const struct vgpu_worker *worker);
 
-/* False: the limit is reached. */
 bool vgpu_code_take(struct vgpu_worker *worker, uint64_t bytes);
 void vgpu_code_give(struct vgpu_worker *worker, uint64_t bytes);
 

@@ -107,10 +107,7 @@ static bool read_value(struct launch *launch, uint64_t handle, uint32_t *value) 
   return false;
 }
 
-/*
- * Only kernels change a condition, and the session's share limits only their time: pause after a round
- * without a kernel.
- */
+/* Only kernels change a condition and take time of the session's share: pause after other rounds. */
 static void repeat(struct launch *launch, uint64_t handle, uint32_t at, uint32_t end) {
   const uint64_t *launches = &launch->worker->accounts->slots[launch->worker->slot].launches;
   const struct timespec pause = {.tv_nsec = 10000000};

@@ -37,10 +37,7 @@ struct vgpu_exec_object {
   bool marked;          /* the mark follows the last launch; else the device orders the next one */
 };
 
-/*
- * True for work that only the device does, the same at each launch: no events, returned bytes or freed
- * memory.
- */
+/* Device work that is the same at each launch: no events, returned bytes or freed memory. */
 bool vgpu_graph_recordable(const struct vgpu_graph_frame *frame);
 
 /* False also for an unknown number. */
@@ -54,7 +51,6 @@ struct vgpu_condition {
 };
 enum { VGPU_CONDITION_IF = 0, VGPU_CONDITION_WHILE = 1, VGPU_CONDITION_SWITCH = 2 };
 
-/* 0: an empty frame. */
 static inline uint32_t vgpu_frame_opcode(const struct vgpu_graph_frame *frame) {
   return frame->row == NULL ? 0 : frame->row->opcode;
 }

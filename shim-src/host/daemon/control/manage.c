@@ -61,7 +61,6 @@ int vgpu_manage_open(const char *option, const char *path, unsigned mode) {
   return -1;
 }
 
-/* False: the answer follows later. */
 static bool read_line(int connection, char *line) {
   int64_t deadline = vgpu_now_ms() + ASK_LIMIT_MS;
   size_t filled = 0;
@@ -132,7 +131,6 @@ void vgpu_manage_serve(int listener, struct vgpu_supervisor *supervisor) {
   free(answer);
 }
 
-/* For free(), zero-terminated. NULL: the error was reported. */
 static char *ask(const char *path, const char *order) {
   struct sockaddr_un address;
   int connection = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);

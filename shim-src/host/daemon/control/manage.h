@@ -23,7 +23,6 @@ struct vgpu_supervisor;
 /* -1: the error was reported. `option` names the path in messages; `mode`: who may connect. */
 int vgpu_manage_open(const char *option, const char *path, unsigned mode);
 
-/* Closes the connection. */
 void vgpu_manage_answer(int connection, const char *answer, unsigned long size);
 
 /* Serves the waiting connections, each at once or not at all. */

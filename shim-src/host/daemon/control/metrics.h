@@ -1,7 +1,4 @@
-/*
- * The metrics socket: any request gets the metrics as HTTP, for Prometheus and curl. A connection without a
- * request is closed after a while.
- */
+/* HTTP, for Prometheus and curl. A connection without a request is closed after a while. */
 #ifndef VGPU_HOST_METRICS_H
 #define VGPU_HOST_METRICS_H
 
@@ -9,7 +6,6 @@
 #include <stdint.h>
 
 #define VGPU_METRICS_WAITING_MAX 8u
-/* The listener and the connections. */
 #define VGPU_METRICS_POLL_MAX (1u + VGPU_METRICS_WAITING_MAX)
 
 struct vgpu_supervisor;
@@ -23,7 +19,6 @@ struct vgpu_metrics {
   } waiting[VGPU_METRICS_WAITING_MAX]; /* the oldest first */
 };
 
-/* Returns how many of VGPU_METRICS_POLL_MAX `pollers` it filled. */
 uint32_t vgpu_metrics_poll(const struct vgpu_metrics *metrics, struct pollfd *pollers);
 
 /* Milliseconds until a connection has to be closed; -1: none. */
@@ -33,7 +28,6 @@ int vgpu_metrics_wait(const struct vgpu_metrics *metrics);
 void vgpu_metrics_serve(struct vgpu_metrics *metrics, const struct pollfd *pollers,
                         const struct vgpu_supervisor *supervisor);
 
-/* The socket's file stays. */
 void vgpu_metrics_close(struct vgpu_metrics *metrics);
 
 #endif

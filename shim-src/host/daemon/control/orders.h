@@ -1,4 +1,3 @@
-/* Orders from the control socket or by a signal; manage.h explains each. */
 #ifndef VGPU_HOST_ORDERS_H
 #define VGPU_HOST_ORDERS_H
 
@@ -16,7 +15,6 @@ void vgpu_order_drain(struct vgpu_supervisor *supervisor);
 bool vgpu_order_hand_over(struct vgpu_supervisor *supervisor, int administrator, char *why,
                           unsigned long why_size);
 
-/* In each turn of the loop: handles the report of a successor. */
 void vgpu_hand_over_follow(struct vgpu_supervisor *supervisor);
 
 #endif

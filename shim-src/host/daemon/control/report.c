@@ -27,7 +27,6 @@ static void print_json_text(FILE *out, const char *text) {
   fputc('"', out);
 }
 
-/* "2026-11-23T16:40:00Z"; "" if out of range. */
 static const char *time_text(int64_t seconds, char *text, size_t size) {
   time_t at = (time_t)seconds;
   struct tm parts;
@@ -89,7 +88,6 @@ static const struct vgpu_seat_owner *seat_of(const struct vgpu_supervisor *super
   return &supervisor->accounts->share.owners[entry - supervisor->sessions.entries];
 }
 
-/* 0: the connection is not broken. */
 static uint64_t waiting_of(const struct vgpu_supervisor *supervisor, const struct vgpu_session_entry *entry) {
   const struct vgpu_account *account = &supervisor->accounts->slots[entry - supervisor->sessions.entries];
   int64_t since = __atomic_load_n(&account->waiting_since, __ATOMIC_RELAXED), now = vgpu_now_ms();
@@ -111,7 +109,6 @@ struct report {
   uint32_t count;
 };
 
-/* Sessions that interpret kernels although this host could compile them. */
 static uint32_t interpreting_of(const struct report *report) {
   const struct vgpu_supervisor *supervisor = report->supervisor;
   uint32_t count = 0;

@@ -1,4 +1,3 @@
-/* Devices, sessions and totals for the administrator: as a table, JSON, or metrics. */
 #ifndef VGPU_HOST_REPORT_H
 #define VGPU_HOST_REPORT_H
 

@@ -1,4 +1,3 @@
-/* Bulk copies, as decoder and execution encode them. */
 #ifndef VGPU_PTX_BULK_H
 #define VGPU_PTX_BULK_H
 

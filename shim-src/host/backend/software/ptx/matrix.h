@@ -1,4 +1,3 @@
-/* Matrix instructions, as decoder and execution encode them. */
 #ifndef VGPU_PTX_MATRIX_H
 #define VGPU_PTX_MATRIX_H
 

@@ -1,4 +1,3 @@
-/* A decoded module. */
 #ifndef VGPU_PTX_PROGRAM_H
 #define VGPU_PTX_PROGRAM_H
 
@@ -8,10 +7,7 @@
 #define PTX_LANES 32
 #define PTX_NO_PC 0xffffffffu /* as a reconvergence point: where the function returns */
 
-/*
- * Generic addresses of a thread's own memory. Device memory is elsewhere (memory/memory.c: 32 windows of a
- * TiB from 1 << 45).
- */
+/* Of a thread's own memory. Device memory: memory/memory.c (32 windows of a TiB from 1 << 45). */
 #define PTX_SHARED_WINDOW 0x0000700000000000ull
 #define PTX_LOCAL_WINDOW 0x0000710000000000ull
 #define PTX_PARAM_WINDOW 0x0000720000000000ull
@@ -60,10 +56,7 @@ enum ptx_type {
   T_TYPES
 };
 
-/*
- * Place of an operand: a multiple of 4, plus one of these. While decoding, a virtual register is its number
- * << 2 | REF_FRAME.
- */
+/* Of an operand: a multiple of 4, plus one of these. While decoding: register << 2 | REF_FRAME. */
 enum { REF_FRAME, REF_CONSTANT, REF_NONE = 3 };
 #define PTX_NONE 3u
 #define PTX_DEFINED 0x80000000u /* while decoding: marks an entry of an operand list that is written */
@@ -164,13 +157,11 @@ struct ptx_data {  /* an initialiser that is an address */
   uint8_t shift; /* mask() operators take one byte of it */
 };
 
-/* Of the module's text, read later. */
 struct ptx_source {
   const char *at; /* NULL: there is none */
   uint32_t line;
 };
 
-/* Declared outside functions. */
 struct ptx_shared_use {
   uint32_t offset, size;
 };

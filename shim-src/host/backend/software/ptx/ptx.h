@@ -13,7 +13,6 @@
 struct ptx_module;
 struct ptx_pool;
 
-/* Of device memory. */
 struct ptx_region {
   uint64_t address;
   uint64_t size;
@@ -48,10 +47,8 @@ enum ptx_status {
   PTX_UNKNOWN_VERSION, /* .version names no ISA that there is */
 };
 
-/* For logs. */
 const char *ptx_status_name(enum ptx_status status);
 
-/* In the parameter block. */
 struct ptx_parameter {
   uint32_t offset;
   uint32_t size;
@@ -116,10 +113,7 @@ const char *ptx_compiler_counts(struct ptx_compiler *compiler, uint32_t *compile
  */
 enum ptx_status ptx_module_load(const char *text, size_t length, uint32_t target, struct ptx_module **module,
                                 char *log, size_t log_size);
-/*
- * For large texts: kernels are decoded, and errors found, at the first launch. `text` must stay until the
- * module is freed.
- */
+/* Kernels are decoded, and errors found, at the first launch. `text` must stay. */
 enum ptx_status ptx_module_load_lazily(const char *text, size_t length, uint32_t target,
                                        struct ptx_module **module, char *log, size_t log_size);
 void ptx_module_free(struct ptx_module *module);
@@ -129,7 +123,6 @@ const char *ptx_module_prepare(struct ptx_module *module, uint32_t kernel, enum 
 
 uint32_t ptx_module_kernel_count(const struct ptx_module *module);
 const struct ptx_kernel_info *ptx_module_kernel(const struct ptx_module *module, uint32_t index);
-/* -1: no such kernel. */
 int32_t ptx_module_find_kernel(const struct ptx_module *module, const char *name);
 uint32_t ptx_module_global_count(const struct ptx_module *module);
 const struct ptx_global_info *ptx_module_global(const struct ptx_module *module, uint32_t index);
@@ -139,10 +132,7 @@ bool ptx_module_allocates(const struct ptx_module *module);
 bool ptx_module_launches(const struct ptx_module *module);
 /* For its variables, aligned to 256; 0: none. */
 uint64_t ptx_module_data_bytes(const struct ptx_module *module);
-/*
- * Writes initial values to `bytes` (ptx_module_data_bytes); the code then refers to `address`. Before the
- * first launch.
- */
+/* Initial values to `bytes` (ptx_module_data_bytes); code refers to `address`. Before a launch. */
 void ptx_module_place(struct ptx_module *module, uint64_t address, unsigned char *bytes);
 /* The caller has copied the variables there. */
 void ptx_module_move(struct ptx_module *module, uint64_t address, unsigned char *bytes);
@@ -231,20 +221,14 @@ struct ptx_launch {
 enum ptx_status ptx_launch(struct ptx_module *module, uint32_t kernel, const struct ptx_launch *launch,
                            struct ptx_pool *pool, struct ptx_fault *fault);
 
-/*
- * Launches of kernels by kernels, recorded while a grid runs and run when it has ended. No kernel can tell:
- * it must not wait for its children.
- */
+/* Recorded while a grid runs, and run when it has ended: it must not wait for its children. */
 struct ptx_child {
   uint32_t kernel, grid[3], block[3], dynamic_shared, parameter_bytes;
   unsigned char parameters[4096];
 };
 struct ptx_children *ptx_children_new(void);
 void ptx_children_free(struct ptx_children *children, struct ptx_heap *heap);
-/*
- * After `launch` or the last child has ended without a fault. Makes copies and fills between them. False:
- * none left, or `fault` has an error.
- */
+/* After the last one ended without a fault. Makes copies and fills. False: none, or `fault`. */
 bool ptx_children_next(struct ptx_children *children, const struct ptx_module *module,
                        const struct ptx_launch *launch, struct ptx_child *child, struct ptx_fault *fault);
 

@@ -1,4 +1,3 @@
-/* For the interpreter and compiled code. */
 #ifndef VGPU_PTX_SHUFFLE_H
 #define VGPU_PTX_SHUFFLE_H
 

@@ -1,10 +1,7 @@
 #ifndef VGPU_PTX_SPECIAL_H
 #define VGPU_PTX_SPECIAL_H
 
-/*
- * From 8.0 on a device keeps these bytes of a block for CUDA; here behind the program's, only if a kernel
- * asks for them.
- */
+/* From 8.0 on kept for CUDA; here behind the program's memory, if a kernel asks for it. */
 #define PTX_RESERVED_SHARED 1024u
 
 enum ptx_special {

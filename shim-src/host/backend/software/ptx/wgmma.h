@@ -1,4 +1,3 @@
-/* wgmma, as decoder and execution encode it. */
 #ifndef VGPU_PTX_WGMMA_H
 #define VGPU_PTX_WGMMA_H
 

@@ -192,7 +192,6 @@ typedef void ptx_deal(void *d, const void *vectors, uint32_t count, uint32_t mas
 typedef void ptx_collect(void *vectors, const void *a, uint32_t count);
 typedef void ptx_blend_lanes(void *d, const void *from, uint32_t mask);
 
-/* Axis of a texture: from coordinates to texels. */
 enum ptx_beyond { AXIS_CLAMP, AXIS_BORDER, AXIS_WRAP, AXIS_MIRROR };
 struct ptx_axis {
   uint32_t size;

@@ -24,10 +24,7 @@ static const struct ptx_alu *choose(void) {
   return &ptx_alu_base;
 }
 
-/*
- * Kept: each decoded instruction asks, and `cpuid` leaves a virtual machine. Threads that choose at once
- * choose the same.
- */
+/* Each decoded instruction asks, and `cpuid` leaves a VM. Threads that choose at once agree. */
 const struct ptx_alu *ptx_alu_best(void) {
   static const struct ptx_alu *chosen;
   const struct ptx_alu *best = __atomic_load_n(&chosen, __ATOMIC_RELAXED);

@@ -96,9 +96,7 @@ UNARY(neg_f64, u64, x ^ 0x8000000000000000ull)
 BINARY(copysign_f32, u32, (y & 0x7fffffff) | (x & 0x80000000))
 BINARY(copysign_f64, u64, (y & 0x7fffffffffffffffull) | (x & 0x8000000000000000ull))
 
-/*
- * The minimum of two zeros with different signs is the negative one. Ordered keys are compared as integers.
- */
+/* The minimum of zeros with different signs is the negative one: ordered keys, as integers. */
 static inline s32 key32(u32 x) {
   return (s32)(x ^ (u32)((s32)x >> 31) >> 1);
 }

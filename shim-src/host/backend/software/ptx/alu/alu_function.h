@@ -16,10 +16,7 @@ BINARY(div_approx_f32, float, divide_approx(x, y))
  */
 #include "host/backend/software/ptx/alu/eights.h"
 
-/*
- * log2(x): x = 2^e * (1 + f), 1 + f in [1/sqrt 2, sqrt 2); f times a polynomial in chains of even and odd
- * powers.
- */
+/* log2(x): x = 2^e * (1 + f), 1 + f in [1/sqrt 2, sqrt 2); even and odd powers of f apart. */
 EIGHT_FUNCTION floats8 log2_normal(words8 bits, floats8 less) {
   const ints8 e = (ints8)(bits - 0x3f3504f3) >> 23;
   const floats8 f = (floats8)(bits - ((words8)e << 23)) - 1.0f, g = f * f;
@@ -147,10 +144,7 @@ EIGHT_FUNCTION floats8 tanh_of(floats8 x) {
   return choose8(x != x, all8(ptx_float(0x7fffffff)), r);
 }
 
-/*
- * 2^x = 2^n * 2^f, f in [-0.5, 0.5]; an addition leaves n at the end of the float. The last multiplication
- * makes subnormals.
- */
+/* 2^x = 2^n * 2^f, f in [-0.5, 0.5], n at the end of a float. The last step makes subnormals. */
 EIGHT_FUNCTION floats8 ex2_fraction(floats8 f) {
   const floats8 g = f * f;
   floats8 even = fused8_by(g, all8(0x1.41fbc4p-13f), 0x1.3b2d4cp-7f);
@@ -183,10 +177,7 @@ BY_EIGHTS(lg2_f32, log2_of(x, (m & M_FTZ) != 0))
 BY_EIGHTS(tanh_f32, tanh_of(x))
 BY_EIGHTS(ex2_f32, ex2_of(x))
 
-/*
- * For operands of 16 bits, with shorter polynomials: every result is the exact one, rounded. `ex2`: from -127
- * to 128.
- */
+/* For 16 bits, with shorter polynomials: results are exact, rounded. `ex2`: from -127 to 128. */
 EIGHT_FUNCTION floats8 ex2_half(floats8 x) {
   const float shift = 0x1.8p23f;
   const floats8 turned = x + shift, f = x - (turned - shift);

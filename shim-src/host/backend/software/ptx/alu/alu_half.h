@@ -93,7 +93,6 @@ static inline u16 sixteen(u16 x, u16 top, u16 flip, u16 mask) {
 #else
 #include "host/backend/software/ptx/alu/half_fused.h"
 #endif
-/* With the modifiers before and after the operation. */
 #define HALF_MODIFIED(name, N, operands, one, flushes, operation)                                            \
   OPERATION(name) {                                                                                          \
     u16 *d = dv, x[N], y[N], z[N];                                                                           \

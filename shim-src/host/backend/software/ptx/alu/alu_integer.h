@@ -403,10 +403,7 @@ PACKED16(max_u16x2, u16, x > y ? x : y)
 PACKED16(min_s16x2, s16, x < y ? x : y)
 PACKED16(max_s16x2, s16, x > y ? x : y)
 
-/*
- * vadd and similar: m = op | a's part << 4 | b's part << 8 | d's part << 12 | signs << 16 | second op << 20
- * (decode_video.c).
- */
+/* m = op | a's part << 4 | b's << 8 | d's << 12 | signs << 16 | second op << 20 (decode_video.c) */
 static inline s64 video_part(u32 x, u32 part, int is_signed) {
   switch (part) {
     case 1:

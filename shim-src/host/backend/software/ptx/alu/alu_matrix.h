@@ -1,5 +1,3 @@
-/* Products of small matrices, row by row; included by alu.c. */
-
 /* Compilers do not vectorise these loops by themselves. */
 typedef float eight_f32 __attribute__((vector_size(32), aligned(4), may_alias));
 typedef u32 eight_u32 __attribute__((vector_size(32), aligned(4), may_alias));
@@ -97,7 +95,6 @@ static void matrix_f64(double *d, const double *c, const double *a, const double
 }
 #endif
 
-/* Eight rows of four elements at a time. */
 static void turn_u32(uint32_t *to, const uint32_t *from, uint32_t n, uint32_t k) {
   for (uint32_t i = 0; i < n; i += 8) {
     for (uint32_t j = 0; j < k; j += 4) {

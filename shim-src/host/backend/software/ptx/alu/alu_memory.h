@@ -1,15 +1,10 @@
-/* Within one range of memory; included by alu.c. */
-
 #include "host/backend/software/ptx/run/single.h"
 
 #define HALF for (int i = 0; i < PTX_LANES / 2; i++)
 
 static const u64 lane_index[PTX_LANES / 2] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
 
-/*
- * All lanes have one address, or the lanes of each half have adjacent ones, as most accesses. Returns the
- * shape; 0: another one.
- */
+/* One address for all, or adjacent ones in each half, as most accesses. 0: another shape. */
 static inline uint32_t simple_shape(const u64 *to, const struct ptx_reach *r) {
   const u64 low = to[0], high = to[PTX_LANES / 2], size = 1ull << r->shift;
   const int shift = r->shift;
@@ -226,7 +221,6 @@ AS_KERNELS_DO static void scatter_whole(unsigned char *memory, const void *av, c
   }
 }
 
-/* One element of 32 vectors. */
 #define DEAL_OF(M, R, count)                                                                                 \
   LANES kept[i] = (R)m[i * (count)];                                                                         \
   break;

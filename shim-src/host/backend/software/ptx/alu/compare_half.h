@@ -1,7 +1,4 @@
-/*
- * 16-bit floats, compared as integers by keys that keep their order; both zeros have key 0. Included by
- * alu_compare.h.
- */
+/* As integers, by keys that keep the order; both zeros have key 0. Included by alu_compare.h. */
 
 /* name, where it is true of a pair of numbers, and whether it is of a NaN */
 #define HALF_COMPARISONS(X, ...)                                                                             \
@@ -77,7 +74,6 @@ static inline s32 half_key(u16 x) {
 HALF_COMPARISONS(COMPARE_SIXTEEN, f16, 0x7c00)
 HALF_COMPARISONS(COMPARE_SIXTEEN, bf16, 0x7f80)
 
-/* `yes` in the lanes of `t`. */
 #define SPREAD(T, U)                                                                                         \
   static void spread_##T(void *dv, uint64_t t, uint64_t yes) {                                               \
     T *d = dv;                                                                                               \

@@ -1,7 +1,4 @@
-/*
- * Included by alu_convert.h. Integers of up to 32 bits may go through floats: those that a float does not
- * hold are beyond all halves.
- */
+/* Integers of up to 32 bits go through floats: those that a float does not hold are beyond all halves. */
 #if defined(__F16C__) && defined(__AVX2__) && defined(__FMA__)
 #define NARROW_AS(way)                                                                                       \
   for (int i = 0; i < PTX_LANES; i += 16) {                                                                  \

@@ -1,7 +1,4 @@
-/*
- * Eight floats at a time. A multiply-add is rounded once on every processor, so that results have the same
- * bits.
- */
+/* A multiply-add is rounded once on every processor, so that results have the same bits. */
 #ifndef VGPU_PTX_EIGHTS_H
 #define VGPU_PTX_EIGHTS_H
 
@@ -49,10 +46,7 @@ EIGHT_FUNCTION floats8 most8(float limit, floats8 x) {
 #else
 static inline float fused(float x, float y, float z) {
 #if defined(__x86_64__)
-  /*
-   * Through a double: wrong only if the double is in the middle of two floats, or the float is subnormal.
-   * Slow, for old processors.
-   */
+  /* Through a double: wrong only in the middle of two floats, or if subnormal. For old processors. */
   const double sum = (double)x * (double)y + (double)z;
   const u64 rest = ptx_bits64(sum) & 0x1fffffff, size = ptx_bits64(sum) & 0x7fffffffffffffffull;
   const bool normal = size - 0x3820000000000000ull < 0x7ff0000000000000ull - 0x3820000000000000ull;

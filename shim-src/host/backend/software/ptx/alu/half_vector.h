@@ -1,7 +1,4 @@
-/*
- * Sixteen at a time; included by alu_half.h. Conversions as ptx_from_half and ptx_half_nearest, except the
- * bits of a NaN.
- */
+/* As ptx_from_half and ptx_half_nearest, except the bits of a NaN. Included by alu_half.h. */
 #include <immintrin.h>
 
 static inline __m256i load16(const u16 *from) {
@@ -35,10 +32,7 @@ static inline bool any_small(const u16 *from, const int count) {
 static inline void flush_halves(u16 *to, const u16 *from, const int count) {
   for (int i = 0; i < count; i += 16) store16(to + i, flushed16(load16(from + i)));
 }
-/*
- * Rounding keeps the order of numbers, so modifiers may come after it. A NaN is 0x7fff here: .sat makes 0 of
- * it, .relu keeps it.
- */
+/* Rounding keeps the order, so modifiers may follow. NaN is 0x7fff: .sat makes it 0, .relu keeps it. */
 static inline __m256i modified16(__m256i h, u32 m, short one, int flushes) {
   if ((m & M_SAT) != 0) {
     const __m256i nan = _mm256_cmpeq_epi16(h, _mm256_set1_epi16(0x7fff));
@@ -93,10 +87,7 @@ static inline __m256 product8(__m256 x, __m256 y) {
 }
 HALF_SIXTEEN(mul, product8)
 
-/*
- * ex2 and `tanh` (alu_function.h). Operands are bounded as integers: above the first limit, and below the
- * second.
- */
+/* ex2 and `tanh` (alu_function.h). As integers: above the first limit, below the second. */
 static inline __m256i bounded16(__m256i h, u16 above, u16 below) {
   h = _mm256_min_epi16(h, _mm256_set1_epi16((short)above));
   return _mm256_min_epu16(h, _mm256_set1_epi16((short)below));

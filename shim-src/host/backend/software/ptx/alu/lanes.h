@@ -1,4 +1,3 @@
-/* Loops over lanes that compilers vectorise. */
 #ifndef VGPU_PTX_LANES_H
 #define VGPU_PTX_LANES_H
 
@@ -51,7 +50,6 @@
     }                                                                                                        \
   }
 
-/* Operands of different types. */
 #define MIXED(name, D, A, B, C, expression)                                                                  \
   OPERATION(name) {                                                                                          \
     UNUSED;                                                                                                  \

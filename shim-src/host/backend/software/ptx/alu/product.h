@@ -1,4 +1,3 @@
-/* Matrices whose rows are in memory as bytes: for mma and wgmma. */
 #ifndef VGPU_PTX_PRODUCT_H
 #define VGPU_PTX_PRODUCT_H
 
@@ -17,10 +16,7 @@ struct ptx_product {
   bool saturate;             /* integers only */
 };
 
-/*
- * d = c (bits of floats, or integers) + a (rows of k) times b (columns of k). d may be c. A NaN in d is
- * 0x7fffffff.
- */
+/* d = c + a (rows of k) times b (columns of k). d may be c. A NaN in d is 0x7fffffff. */
 void ptx_multiply(const struct ptx_alu *alu, const struct ptx_product *p, const void *a, const void *b,
                   const uint32_t *c, uint32_t *d);
 /* In place: `bytes` bytes of two 4-bit elements. */

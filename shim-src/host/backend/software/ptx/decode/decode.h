@@ -34,18 +34,15 @@ uint32_t ptx_control(struct parser *p);
 uint32_t ptx_type_mode(struct parser *p); /* sat, ftz and so on */
 uint32_t ptx_rounding(struct parser *p);
 
-/* parameters.c */
 void ptx_decode_call(struct parser *p);
 /* Of a copy in local memory, which each call makes. */
 uint32_t ptx_parameter_address(struct parser *p, const struct symbol *parameter, uint64_t addend);
 
-/* decode_constant.c */
 uint32_t ptx_constant(struct parser *p, uint32_t bytes, uint64_t value);
 /* In the module's data. Not shared with equal numbers: ptx_module_place changes it. */
 uint32_t ptx_address_constant(struct parser *p, uint64_t addend);
 uint64_t ptx_float_bits(struct parser *p, const struct operand *o, enum ptx_type type);
 
-/* decode_arithmetic.c */
 bool ptx_is_float(enum ptx_type type);
 uint32_t ptx_held(enum ptx_type type); /* bytes of a register of it */
 /* d = op(a, b, c) of one type. */
@@ -62,12 +59,10 @@ void ptx_emit_predicates(struct parser *p, uint32_t table, uint32_t sources);
 
 void ptx_decode_mbarrier(struct parser *p);
 
-/* decode_bulk.c */
 void ptx_decode_async(struct parser *p, bool reduce); /* st.async, red.async */
 void ptx_decode_bulk(struct parser *p);               /* cp.async.bulk and cp.reduce.async.bulk */
 uint32_t ptx_generic(struct parser *p, const struct operand *o, bool shared);
 
-/* decode_cluster.c */
 /* `a` itself if the value is 0. */
 uint32_t ptx_sum(struct parser *p, enum ptx_type type, uint32_t a, uint64_t value);
 /* True if this part of the name says the shared memory of the block or its cluster. */

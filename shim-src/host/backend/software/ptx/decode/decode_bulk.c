@@ -1,18 +1,13 @@
-/*
- * cp.async.bulk, cp.reduce.async.bulk and tensormap. Copies are done at once: groups wait for nothing,
- * mbarriers count bytes at once.
- */
+/* Copies are done at once: groups wait for nothing, and mbarriers count bytes at once. */
 #include "host/backend/software/ptx/bulk.h"
 #include "host/backend/software/ptx/decode/decode.h"
 #include "host/backend/software/ptx/modes.h"
 
-/* Until they are in the function's list. */
 struct list {
   uint32_t refs[BULK_MORE + 16];
   uint32_t count;
 };
 
-/* As a generic address of 64 bits. */
 uint32_t ptx_generic(struct parser *p, const struct operand *o, bool shared) {
   struct operand plain = *o;
   plain.count = 0; /* the caller handles the coordinates */
@@ -97,7 +92,6 @@ static enum ptx_atomic reduction(struct parser *p) {
   ptx_refuse(p, "an unknown reduction");
 }
 
-/* The ISA lists the types of cp.reduce.async.bulk. */
 static void check_reduction(struct parser *p, enum ptx_atomic op, enum ptx_type type, bool to_global) {
   bool known;
   switch (op) {

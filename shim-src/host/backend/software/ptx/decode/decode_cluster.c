@@ -41,7 +41,6 @@ static void decode_mapa(struct parser *p) {
   ptx_emit_alu(p, OP_OR, bits, bytes, d, place, block, PTX_NONE, 0);
 }
 
-/* The rank of the block that has the address. */
 static void decode_getctarank(struct parser *p) {
   ptx_need(p, 2, 2);
   enum ptx_type type = ptx_last_type(p) == T_U64 ? T_U64 : T_U32;

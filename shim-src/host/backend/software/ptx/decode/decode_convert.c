@@ -155,10 +155,7 @@ static void decode_cvt(struct parser *p) {
     /* rounding to integers and to 16 bits is part of the operation; the processor's mode does the rest */
     in->control = (uint16_t)(ptx_is_float(from) && integer_type(to) ? 1 : ptx_control(p));
     if (from == to) in->control = 1;
-    /*
-     * .ftz flushes the result of a conversion from f64, and the operand of one to f64, both by the
-     * processor's mode
-     */
+    /* .ftz flushes the result of a conversion from f64, the operand of one to f64, by the mode */
   }
   if (finite) make_finite(p, to, d);
 }

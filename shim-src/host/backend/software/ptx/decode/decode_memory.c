@@ -17,7 +17,6 @@ static enum ptx_space space_of(struct parser *p) {
   return S_GENERIC;
 }
 
-/* Of a vector, or the operand itself. */
 static uint32_t spread(struct parser *p, uint32_t index, struct operand **first) {
   struct operand *o = &p->operands[index];
   if (o->kind != O_VECTOR) {
@@ -136,7 +135,6 @@ static void decode_st(struct parser *p) {
   else access(p, false);
 }
 
-/* Both halves of a 128-bit register. */
 static void append_wide(struct parser *p, uint32_t index, bool defined) {
   struct operand *halves;
   uint32_t refs[2];

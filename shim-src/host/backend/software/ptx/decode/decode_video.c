@@ -1,4 +1,3 @@
-/* Arithmetic on one byte or half of a register, or on all of them. */
 #include "host/backend/software/ptx/decode/decode.h"
 
 static uint32_t video_selector(const struct operand *o) {

@@ -17,10 +17,7 @@ void ptx_begin_function(struct parser *p, struct ptx_function *f) {
   p->call_count = p->call_room = 0;
   p->frame_params = 0;
   p->local_bytes = f->entry ? p->module_local : 0;
-  /*
-   * A function that a kernel calls has a place that no other function uses, because both run at the same
-   * time.
-   */
+  /* A kernel and a function that it calls run at the same time, so their places differ. */
   p->shared_base = (p->module_shared + 127) / 128 * 128;
   if (!f->entry) p->shared_base += MAX_SHARED + p->callee_shared;
   p->shared_bytes = p->shared_base;

@@ -78,7 +78,6 @@ static uint32_t *number(struct parser *p, const struct graph *g, uint32_t **by_o
   return order;
 }
 
-/* And corrects all pcs. */
 static void drop_labels(struct parser *p) {
   bool *wanted = ptx_scratch(p, p->code_count + 1);
   for (uint32_t i = 0; i < p->code_count; i++) {
@@ -119,10 +118,7 @@ void ptx_find_joins(struct parser *p) {
   uint32_t *join = ptx_scratch(p, nodes * sizeof *join);
   for (uint32_t i = 0; i < nodes; i++) join[i] = NOWHERE;
   join[blocks->count] = blocks->count;
-  /*
-   * A hostile graph could need many rounds. Branches that are left have no join, or a late one, which is
-   * slower but never wrong.
-   */
+  /* Limits a hostile graph. Branches that are left have no join, or a late one: slower, never wrong. */
   bool changed = true;
   for (uint32_t round = 0; changed && round < 64; round++) {
     changed = false;

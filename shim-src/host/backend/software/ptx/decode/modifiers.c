@@ -1,7 +1,4 @@
-/*
- * A modifier that its decoder ignored would make the result wrong without an error, so unknown ones are
- * refused by name.
- */
+/* An ignored modifier would make the result wrong without an error, so unknown ones are refused. */
 #include <stdio.h>
 #include <string.h>
 
@@ -17,7 +14,6 @@ static bool listed(const char *words, struct word part) {
   return false;
 }
 
-/* The decoder checks the numbers. */
 static bool is_shape(struct word part) {
   return part.length > 3 && part.text[0] == 'm' && part.text[1] >= '0' && part.text[1] <= '9';
 }

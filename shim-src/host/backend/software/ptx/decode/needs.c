@@ -45,7 +45,6 @@ static void total(struct parser *p, uint32_t root) {
   }
 }
 
-/* Each once, the kernel first. */
 struct reach {
   uint32_t *list;
   const struct ptx_function **by; /* caller of each */
@@ -73,7 +72,6 @@ static void refuse(struct parser *p, struct ptx_function *kernel, const struct p
   kernel->refused = ptx_intern(p, word);
 }
 
-/* False: the kernel is refused. */
 static bool decode_all(struct parser *p, struct ptx_function *kernel, struct reach *r) {
   struct ptx_module *m = p->module;
   for (uint32_t i = 0; i < r->count; i++) {
@@ -108,7 +106,6 @@ static bool decode_all(struct parser *p, struct ptx_function *kernel, struct rea
   return true;
 }
 
-/* Each variable counted once. */
 static uint32_t shared_bytes(struct parser *p, const struct reach *r) {
   struct ptx_shared_use *seen = NULL;
   uint32_t count = 0, room = 0;

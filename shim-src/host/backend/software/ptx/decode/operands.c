@@ -124,7 +124,6 @@ static void vector_element(struct parser *p, const struct symbol *s, struct oper
            word.text);
 }
 
-/* A list of its registers. */
 static void vector(struct parser *p, struct operand *to) {
   const struct symbol *s = to->symbol;
   uint8_t type = s->type == T_B128 ? T_B64 : s->type;
@@ -277,10 +276,7 @@ static void call_list(struct parser *p) {
   head->count = p->element_count - head->first;
 }
 
-/*
- * %r1+4 is a sum in the register's width. The ISA does not say so; ptxas treats it as an add before the
- * instruction.
- */
+/* %r1+4 is a sum, which the ISA does not say; ptxas treats it as an add before the instruction. */
 static void add_constant(struct parser *p, struct operand *to) {
   int64_t value = 0;
   ptx_addend(p, &value);

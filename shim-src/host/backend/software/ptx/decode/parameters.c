@@ -64,13 +64,11 @@ uint32_t ptx_parameter_address(struct parser *p, const struct symbol *s, uint64_
   return to;
 }
 
-/* For a register or number of a call, or a result in a register. */
 static uint32_t new_slot(struct parser *p) {
   uint64_t size = PTX_SLOT;
   return ptx_frame_room(p, &size);
 }
 
-/* False: the operand has no registers. */
 static bool held_by(struct parser *p, const struct operand *o, struct ptx_held *held) {
   bool vector = o->kind == O_SYMBOL && o->symbol->kind == SYM_VECTOR;
   if (!vector && (o->kind != O_REGISTER || o->lane_part != PART_NONE)) return false;

@@ -30,7 +30,6 @@ static uint32_t place_of(struct placing *placing, uint32_t number) {
   return *place;
 }
 
-/* In the order of the text. */
 static void place(void *data, uint32_t *reference, bool define) {
   (void)define;
   if ((*reference & 3) == REF_FRAME) place_of(data, (*reference & ~PTX_DEFINED) >> 2);
@@ -56,7 +55,6 @@ static bool wants_neighbours(const struct ptx_instruction *in) {
          (in->kind == K_MMA && (in->m >> 24 & MX_WMMA) != 0);
 }
 
-/* By the pc where the interval begins or ends. */
 struct list {
   uint32_t *first, *next;
 };
@@ -71,10 +69,7 @@ static void append(struct list *list, uint32_t pc, uint32_t number) {
   list->first[pc] = number;
 }
 
-/*
- * The place is free after the instruction where the interval ends, so an instruction never writes to a place
- * that it reads for another register.
- */
+/* Free after the interval's last instruction, so no place is both read and written by one. */
 static void share(struct placing *placing, const struct ptx_interval *of) {
   struct parser *p = placing->p;
   struct list begin = new_list(p), end = new_list(p);
@@ -109,10 +104,7 @@ static uint32_t estimate(const struct placing *all, uint32_t start) {
 }
 
 void ptx_place_registers(struct parser *p) {
-  /*
-   * The first 64 bytes are unused, because 0 means no place yet. Call parameters come first, at their
-   * offsets.
-   */
+  /* Place 0 means none, so 64 bytes are unused. Call parameters come first, at their offsets. */
   uint32_t start = (p->frame_params + 127) / 64 * 64;
   size_t bytes = (p->register_count + 1) * sizeof(uint32_t);
   struct placing placing = {.p = p, .place = ptx_scratch(p, bytes), .end = start};

@@ -81,10 +81,7 @@ static void run_in_turns(struct worker *worker) {
   free_blocks(first);
 }
 
-/*
- * Uses the memory of an ended block (*spare) if there is one. NULL: none left, or no memory, which stops the
- * launch.
- */
+/* Uses an ended block's memory (*spare). NULL: none left, or no memory, which stops the launch. */
 static struct block *begin_block(struct worker *worker, struct block **spare) {
   struct launch_state *l = worker->launch;
   uint64_t number = __atomic_fetch_add(&l->next_block, 1, __ATOMIC_RELAXED);
@@ -166,7 +163,6 @@ static struct cluster *begin_cluster(struct worker *worker, uint64_t number, str
   return NULL;
 }
 
-/* In turn. Their memory stays until all have ended. */
 static enum run run_cluster(struct cluster *cluster) {
   bool progress = false;
   struct block *left = NULL;
@@ -199,9 +195,7 @@ static struct cluster *take_cluster(struct worker *worker, struct cluster **spar
   return cluster;
 }
 
-/*
- * One thread runs a cluster, so its blocks are resident together; in a cooperative launch all clusters are.
- */
+/* One thread runs a cluster, so its blocks are resident together. */
 static void run_clusters(struct worker *worker) {
   struct launch_state *l = worker->launch;
   struct cluster *first = NULL, *spare = NULL;

@@ -65,10 +65,7 @@ static enum ptx_status check(const struct ptx_launch *launch, const struct ptx_k
   uint64_t shared = ((uint64_t)info->static_shared + 15) / 16 * 16 + launch->dynamic_shared;
   if (shared > limit)
     return refuse(fault, "%llu bytes of shared memory a block, %llu allowed", shared, limit);
-  /*
-   * Other kernels' shared variables are in between. A page there costs memory only when it is written, but a
-   * kernel can do that.
-   */
+  /* Other kernels' variables are in between; a kernel that writes there makes pages cost memory. */
   if (launch->cooperative && blocks * dynamic_offset(info) > MOST_EXTENT)
     return refuse(fault, "shared variables that %llu bytes of all blocks lie among, %llu allowed",
                   blocks * dynamic_offset(info), MOST_EXTENT);
@@ -80,7 +77,6 @@ bool ptx_launch_possible(const struct ptx_launch *launch, const struct ptx_kerne
   return check(launch, info, fault) == PTX_OK;
 }
 
-/* Of one thread, with the stack for calls that cannot be counted. */
 static uint32_t local_bytes(const struct ptx_function *f, const struct ptx_launch *launch) {
   uint32_t bytes = f->local_total;
   if (f->recursive || f->grows) bytes += launch->stack_limit == 0 ? STACK_LIMIT : launch->stack_limit;

@@ -1,7 +1,4 @@
-/*
- * Collects fragments from registers, multiplies, and distributes. Products of 16-bit floats are exact; sums
- * are 32-bit floats'.
- */
+/* Products of 16-bit floats are exact; sums are 32-bit floats'. */
 #include <string.h>
 
 #include "host/backend/software/ptx/alu/alu.h"
@@ -54,7 +51,6 @@ static void put_element(const struct place *at, const uint32_t *x, uint32_t lane
   }
 }
 
-/* c += a b, in the arithmetic of the types. */
 static void multiply(const struct product *p, const double *a, const double *b, double *c) {
   const struct ptx_alu *alu = ptx_alu_best();
   uint32_t rows = p->s.m, columns = p->s.n, depth = p->s.k;
@@ -70,7 +66,6 @@ static void multiply(const struct product *p, const double *a, const double *b, 
   for (uint32_t i = 0; i < rows * columns; i++) c[i] = z[i];
 }
 
-/* A register holds an element. */
 static void mma_doubles(const struct place *at, const struct product *p, const uint32_t *x) {
   const struct shape s = p->s;
   uint32_t of[3] = {s.m * s.k / PTX_LANES, s.k * s.n / PTX_LANES, s.m * s.n / PTX_LANES};
@@ -95,10 +90,7 @@ static void mma_doubles(const struct place *at, const struct product *p, const u
   }
 }
 
-/*
- * A register has 4 bytes of a row; the next ones are for the row 8 below (if a has 16 rows), then for the
- * bytes 16 further on.
- */
+/* A register has 4 bytes of a row; the next: the row 8 below (if a has 16), then 16 bytes further on. */
 static void take_rows(const struct place *at, const uint32_t *x, uint32_t registers, bool tall,
                       uint32_t bytes, unsigned char *to) {
   for (uint32_t i = 0; i < registers; i++) {

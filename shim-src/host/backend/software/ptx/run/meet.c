@@ -1,10 +1,8 @@
-/* Barriers of a block, operations with a member mask. */
 #include <string.h>
 
 #include "host/backend/software/ptx/run/check.h"
 #include "host/backend/software/ptx/run/warp.h"
 
-/* If all its threads have come. */
 static void settle_barrier(struct block *block, uint32_t number) {
   struct barrier *barrier = &block->barriers[number];
   uint32_t expected = barrier->expected > 0 ? barrier->expected : block->live;

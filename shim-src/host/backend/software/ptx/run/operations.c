@@ -1,4 +1,3 @@
-/* Predicates, carries, parameters, windows. */
 #include <string.h>
 
 #include "host/backend/software/ptx/run/warp.h"

@@ -1,4 +1,3 @@
-/* How the interpreter uses compiled functions (compile/region.h). */
 #ifndef VGPU_PTX_RUN_REGION_H
 #define VGPU_PTX_RUN_REGION_H
 
@@ -15,20 +14,14 @@ void ptx_region_heat(const struct launch_state *l, uint32_t function, uint32_t w
 struct region_counts {
   uint32_t turns, seen;
 };
-/*
- * For the lanes of `mask`; `at` has the instruction as decoded. Returns the pc where the interpreter
- * continues; PTX_REGION_FAULT: a fault.
- */
+/* For the lanes of `mask`. Returns the pc where the interpreter continues; PTX_REGION_FAULT. */
 uint32_t ptx_region_run(const struct place *at, const struct ptx_compiled *compiled, uint32_t mask,
                         struct region_counts *counts);
 
 /* Not for branches and labels. False: a fault. */
 bool ptx_region_step(const struct place *at, uint32_t mask);
 
-/*
- * region_check.c: also interprets the instructions one by one, and compares registers and stored bytes. A
- * difference ends the launch.
- */
+/* region_check.c: also interprets, and compares registers and stored bytes. A difference is a fault. */
 uint32_t ptx_region_compare(const struct place *at, const struct ptx_compiled *compiled,
                             struct ptx_region_call *call);
 

@@ -4,7 +4,6 @@
 #include "host/backend/software/ptx/run/check.h"
 #include "host/backend/software/ptx/run/warp.h"
 
-/* Of all lanes. */
 void ptx_addresses(const struct place *at, uint64_t *to) {
   const struct ptx_instruction *in = at->in;
   const unsigned char *base = ptx_operand(at, in->a);

@@ -10,10 +10,7 @@
 #include <stdint.h>
 #include <string.h>
 
-/*
- * Threads of a guest's kernel may race for memory (their own locks and barriers), which ThreadSanitizer would
- * report as races of this code.
- */
+/* Guests' threads may race for memory, which ThreadSanitizer would report as races of this code. */
 #define AS_KERNELS_DO __attribute__((no_sanitize("thread")))
 
 #define PTX_WHOLE 16u /* largest size that is accessed as a whole */

@@ -86,7 +86,6 @@ void ptx_end_split(struct warp *warp, struct split *split) {
   }
 }
 
-/* At the place where a split meets its siblings. */
 void ptx_arrive(struct split *split, uint32_t lanes) {
   split->parent->arrived |= lanes;
   split->mask &= ~lanes;

@@ -22,7 +22,6 @@ static bool wrong(const struct place *at, uint32_t lane, const char *text) {
   return false;
 }
 
-/* Other operands depend on the instruction's mode. */
 static uint32_t dimensions(const struct ptx_instruction *in) {
   uint32_t more = in->x_count - (uint32_t)BULK_MORE;
   switch (BULK_MODE(in->m)) {

@@ -1,4 +1,3 @@
-/* Operations across lanes, and special registers. */
 #include <string.h>
 
 #include "host/backend/software/ptx/run/check.h"
@@ -51,10 +50,7 @@ static void give_all(const struct meeting *meeting, uint32_t value, uint32_t mas
   give(meeting, r, 0, mask);
 }
 
-/*
- * The frequent case: all lanes at one instruction with constant distance and segments. The worker keeps the
- * lanes that are read.
- */
+/* All lanes at one instruction with constant distance and segments. The worker keeps the sources. */
 static bool shuffle_whole(const struct place *at) {
   const struct ptx_instruction *in = at->in;
   if ((in->b & 3) != REF_CONSTANT || (in->c & 3) != REF_CONSTANT) return false;

@@ -23,10 +23,7 @@ enum run ptx_raise(const struct place *at, enum ptx_status status, uint32_t lane
   return RUN_FAULT;
 }
 
-/*
- * NULL: none. If leaves wait for lanes of the warp that wait elsewhere, one of them continues without those
- * (*forced).
- */
+/* NULL: none. One leaf continues without lanes that wait elsewhere (*forced). */
 static struct split *ready(struct warp *warp, bool *forced) {
   *forced = false;
   for (uint32_t i = 0; i < warp->leaf_count; i++) {
@@ -257,18 +254,12 @@ again:
         goto again;
       }
       case K_RET:
-        /*
-         * A split that meets its siblings elsewhere cannot come here. If it is the root, the return ends its
-         * lanes.
-         */
+        /* A split that meets its siblings elsewhere cannot come here. At the root, its lanes end. */
         split->pc = pc + 1;
         if (split->parent == NULL) ptx_leave(warp, split, mask);
         else {
           struct split *up = split;
-          /*
-           * finds the split that waits for the function: parents in the same frame wait for joins that are
-           * not reached
-           */
+          /* parents in the same frame wait for joins that are not reached */
           while (up->parent != NULL && up->parent->frame == split->frame) up = up->parent;
           if (up->parent == NULL) {
             ptx_leave(warp, split, mask);

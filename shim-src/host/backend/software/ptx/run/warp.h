@@ -1,4 +1,3 @@
-/* The state of running blocks. */
 #ifndef VGPU_PTX_WARP_H
 #define VGPU_PTX_WARP_H
 
@@ -49,10 +48,7 @@ struct split {
   bool timed; /* the last repetition has read the clock */
 };
 
-/*
- * Weight of a repetition of a loop: with a plain load, an atomic or ordered load, a nanosleep. SPIN_CLOCK:
- * has read the clock.
- */
+/* Weight of a loop's repetition, by its accesses. SPIN_CLOCK: it has read the clock. */
 enum { SPIN_LOAD = 1, SPIN_ORDERED = 256, SPIN_SLEEP = 2048, SPIN_CLOCK = 1 << 16, SPIN_MOST = 1 << 17 };
 
 struct worker;
@@ -207,10 +203,8 @@ static inline uint32_t ptx_combined(const struct place *at, uint32_t t) {
 enum run ptx_raise(const struct place *at, enum ptx_status status, uint32_t lane, uint64_t address,
                    const char *text);
 
-/* warp.c */
 enum run ptx_run_warp(struct warp *warp, uint32_t budget);
 
-/* split.c */
 struct frame *ptx_new_frame(struct worker *worker, uint32_t function);
 void ptx_leave_frame(struct worker *worker, struct frame *frame);
 struct split *ptx_new_split(struct warp *warp, struct frame *frame);
@@ -227,18 +221,15 @@ bool ptx_part_lanes(struct warp *warp, struct split *split, uint32_t lanes);
 bool ptx_diverge(struct warp *warp, struct split *split, uint32_t taken, uint32_t target, uint32_t next,
                  uint32_t join);
 
-/* calls.c */
 bool ptx_call(const struct place *at, struct split *split, uint32_t mask, uint32_t next);
 void ptx_give_back(struct split *split, uint32_t lanes); /* gives return values to the split that waits */
 
-/* meet.c */
 enum run ptx_barrier(const struct place *at, struct split *split, uint32_t mask);
 void ptx_settle_barriers(struct block *block); /* after threads have ended */
 /* RUN_DONE: continues at its pc; RUN_BLOCKED: waits; RUN_FAULT: too many splits. */
 enum run ptx_meet(const struct place *at, struct split *split, uint32_t mask, bool force);
 void ptx_alone(const struct place *at, uint32_t mask); /* an operation without member masks */
 
-/* operations.c */
 void ptx_set_lanes(const struct place *at, uint32_t mask);
 void ptx_carry(const struct place *at, uint32_t mask);
 void ptx_predicates(const struct place *at, uint32_t mask);
@@ -265,24 +256,19 @@ unsigned char *ptx_in_one(const struct place *at, uint32_t mask, uint32_t bytes,
 /* atomic_lanes.c: false: nothing was done; resolve lanes one by one. */
 bool ptx_atomic_lanes(const struct place *at, uint32_t mask);
 
-/* atomic.c */
 bool ptx_atomic(const struct place *at, uint32_t mask);
 bool ptx_copy_async(const struct place *at, uint32_t mask);
 /* By size, type and m of `in`. Returns the old value. */
 uint64_t ptx_exchange(const struct ptx_instruction *in, unsigned char *to, uint64_t b, uint64_t c);
 
-/* bulk.c */
 bool ptx_bulk(const struct place *at, uint32_t mask);
 
-/* texture/texture.c */
 bool ptx_texture(const struct place *at, uint32_t mask);
 
-/* wgmma.c */
 bool ptx_wgmma(const struct place *at, uint32_t mask);
 /* True if the other warps of the group have come as far. */
 bool ptx_wgmma_done(const struct warp *warp);
 
-/* cluster.c */
 /* For an offset in the window; *offset: within the block. NULL: not a block of the cluster. */
 struct block *ptx_shared_block(const struct place *at, uint64_t *offset);
 uint32_t ptx_cluster_rank(const struct block *block);
@@ -293,7 +279,6 @@ void ptx_cluster_settle(struct block *block); /* after threads have come or ende
 /* launch.c: the launch's, else the one that the kernel requires. */
 void ptx_cluster_of(const struct ptx_launch *launch, const struct ptx_kernel_info *info, uint32_t to[3]);
 
-/* resolve.c */
 void ptx_addresses(const struct place *at, uint64_t *to); /* of all lanes */
 /* Always returns false. */
 bool ptx_refuse_access(const struct place *at, enum ptx_status status, uint32_t lane, uint64_t address,
@@ -303,13 +288,11 @@ unsigned char *ptx_in_global(const struct place *at, uint32_t lane, uint64_t add
 unsigned char *ptx_resolve(const struct place *at, enum ptx_space space, uint32_t lane, uint64_t address,
                            uint32_t bytes);
 
-/* `bytes` each. */
 static inline void ptx_blend(const struct worker *worker, void *d, const void *from, uint32_t mask,
                              uint32_t bytes) {
   worker->alu->blend[__builtin_ctz(bytes)](d, from, mask);
 }
 
-/* together.c */
 /* Lanes that wait at the same operation. Their instructions are most often the same. */
 struct meeting {
   uint32_t count;
@@ -322,10 +305,8 @@ struct meeting {
 void ptx_together(const struct meeting *meeting, uint32_t group);
 void ptx_special(const struct place *at);
 
-/* matrix.c */
 bool ptx_matrix(const struct place *at, uint32_t mask);
 
-/* heap.c */
 uint64_t ptx_heap_take(struct ptx_heap *heap, uint64_t bytes); /* 0: there is no room */
 bool ptx_heap_give(struct ptx_heap *heap, uint64_t address);   /* false: no allocation begins there */
 
@@ -338,7 +319,6 @@ bool ptx_device_call(const struct place *at, uint32_t lane, uint32_t builtin);
 bool ptx_launch_possible(const struct ptx_launch *launch, const struct ptx_kernel_info *info,
                          struct ptx_fault *fault);
 
-/* builtin.c */
 uint64_t ptx_argument(const struct place *at, uint32_t lane, uint32_t index);
 /* At most 16 bytes, the smallest parameter, unless the caller knows that there are more. */
 void ptx_argument_bytes(const struct place *at, uint32_t lane, uint32_t index, void *to, size_t bytes);

@@ -21,7 +21,6 @@ struct operands {
   uint32_t flags, n, k;
 };
 
-/* Distances in bytes. */
 struct descriptor {
   uint64_t start, leading, stride;
   uint32_t width; /* of its swizzle, in units of 16 bytes; 1: none */
@@ -121,10 +120,7 @@ static unsigned char *register_of(const struct operands *p, uint32_t i) {
   return p->at->registers + (p->x[i] & ~(PTX_DEFINED | 3u));
 }
 
-/*
- * As the ISA distributes them: two adjacent ones in two registers (in one, for halves), then 8 rows below,
- * then 8 columns on.
- */
+/* Two adjacent ones in two registers (in one, for halves), then 8 rows below, then 8 columns on. */
 static uint32_t *element(const struct operands *p, uint32_t *c, uint32_t i, uint32_t lane) {
   return c + ((lane >> 2) + 8 * (i >> 1 & 1)) * p->n + (i >> 2) * 8 + (lane & 3) * 2 + (i & 1);
 }

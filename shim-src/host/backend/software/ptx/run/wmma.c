@@ -45,7 +45,6 @@ static inline void copy_row(unsigned char *to, const unsigned char *from, uint32
   }
 }
 
-/* The last register may have room to spare. */
 struct whole {
   const uint32_t *x;
   uint32_t step, bytes; /* of a register, of the matrix */
@@ -55,7 +54,6 @@ static struct whole whole(const uint32_t *x, enum ptx_type type, uint32_t elemen
   return (struct whole){x, type == T_F64 ? 256 : 128, elements * ptx_element_bytes(type)};
 }
 
-/* NULL: the registers are not adjacent. */
 static unsigned char *in_place(const struct place *at, const struct whole *w) {
   uint32_t first = w->x[0] & ~PTX_DEFINED, end = first + w->bytes;
   if ((first & 3) != REF_FRAME) return NULL;
@@ -166,10 +164,7 @@ struct lying {
   bool turned;              /* elements of a run are not adjacent in the registers */
 };
 
-/*
- * This block's shared memory, or device memory that this instruction has used before. NULL: resolve run by
- * run.
- */
+/* Shared memory of this block, or device memory used here before. NULL: resolve run by run. */
 static unsigned char *in_one_range(const struct place *at, const struct lying *l) {
   const struct block *block = at->warp->block;
   if (block->check != NULL || (l->address & (l->bytes - 1)) != 0) return NULL;

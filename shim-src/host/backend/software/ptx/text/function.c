@@ -91,7 +91,6 @@ static struct ptx_function *function_named(struct parser *p, struct word name, b
   return f;
 }
 
-/* After the closing parenthesis. */
 static void skip_list(struct parser *p) {
   for (ptx_skip(p); p->at < p->end && *p->at != ')'; ptx_skip(p)) p->at++;
   ptx_expect(p, ')');
@@ -163,7 +162,6 @@ static void read_names(struct parser *p, void *function) {
   ptx_close_scope(p);
 }
 
-/* Its reading ended at p->line. */
 static void refuse(struct parser *p, struct ptx_function *f) {
   char text[sizeof p->why + 32];
   int length = snprintf(text, sizeof text, "line %u: %s", p->line, p->why);

@@ -1,4 +1,3 @@
-/* The statements outside functions. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -16,7 +16,6 @@ struct ptx_declaration {
   struct word unknown; /* the first unknown attribute; length 0: none */
 };
 
-/* Up to the name. */
 void ptx_read_attributes(struct parser *p, struct ptx_declaration *d);
 /* For code that is to run: an unknown attribute is an error. */
 void ptx_read_type(struct parser *p, struct ptx_declaration *d);
@@ -46,7 +45,6 @@ struct ptx_initial {
 };
 /* After a `=`, for a variable of `size` bytes. */
 void ptx_initial_values(struct parser *p, uint64_t size, enum ptx_type type, const struct ptx_initial *to);
-/* From the count of values. */
 void ptx_close_dimension(struct parser *p, struct ptx_declaration *d);
 
 /* variables.c */
@@ -65,7 +63,6 @@ void ptx_parameter_list(struct parser *p, struct ptx_function *f, bool define, b
 
 /* statement.c */
 void ptx_skip_line(struct parser *p);
-/* From after its opening brace. */
 void ptx_body(struct parser *p, const struct ptx_function *f);
 
 /* function.c */

@@ -116,7 +116,6 @@ static void copy_facts(struct vgpu_device_facts *facts, const struct vgpu_device
 }
 
 static int take_inventory(const struct vgpu_options *options, struct vgpu_inventory *inventory) {
-  /* Lives as long as the daemon. */
   struct vgpu_device_profiles *profiles = calloc(1, sizeof *profiles);
   if (profiles == NULL) return 1;
   if (!load_all(options, profiles)) {
@@ -151,10 +150,7 @@ static uint64_t computed_by_all(const struct vgpu_accounts *accounts) {
   return sum;
 }
 
-/*
- * The part of the time since the last call in which kernels of any session ran. Calls within 0.2 s get the
- * same answer, because NVML samples at intervals.
- */
+/* Busy time of all sessions since the last call; kept for 0.2 s, as NVML samples at intervals. */
 uint32_t vgpu_software_load(struct vgpu_worker *worker) {
   struct vgpu_load *load = &software_of(worker)->load;
   const uint64_t now = vgpu_now_ns(), computed = computed_by_all(worker->accounts);

@@ -54,10 +54,7 @@ static const int allowed[] = {
     CALL(getpid), CALL(gettid), CALL(getuid), CALL(geteuid), CALL(rt_sigprocmask), CALL(rt_sigreturn),
     CALL(exit), CALL(exit_group), CALL(membarrier)};
 
-/*
- * The C library makes these calls, and works if they fail: for the number of processors, overcommit, a
- * locale.
- */
+/* Calls of the C library that may fail: for the number of processors, overcommit, a locale. */
 static const int refused[] = {CALL(open),     CALL(openat), CALL(access),  CALL(faccessat), CALL(stat),
                               CALL(readlink), CALL(uname),  CALL(sysinfo), CALL(getrlimit), CALL(prlimit64)};
 
@@ -85,10 +82,7 @@ static int add_conditional(scmp_filter_ctx filter) {
   result |= seccomp_rule_add(filter, SCMP_ACT_ERRNO(ENOSYS), CALL(clone3), 0);
   result |= seccomp_rule_add(filter, allow, CALL(clone), 1,
                              MASKED(0, CLONE_THREAD | CLONE_VM, CLONE_THREAD | CLONE_VM));
-  /*
-   * fstat of some C libraries: a descriptor and an empty path. The filter cannot read the path; with another
-   * one these flags reveal whether a file exists, but do not open it.
-   */
+  /* fstat of some C libraries. A path, which the filter cannot read, reveals only whether a file exists. */
   static const struct {
     int call;
     unsigned int flags; /* number of the argument that has the flags */
@@ -114,7 +108,6 @@ static int add_conditional(scmp_filter_ctx filter) {
   return result;
 }
 
-/* To report a finding. */
 static int add_sanitizer(scmp_filter_ctx filter) {
   static const int calls[] = {
       CALL(open),        CALL(openat),   CALL(readlink),  CALL(newfstatat), CALL(stat),  CALL(prlimit64),
@@ -130,7 +123,6 @@ void *vgpu_software_filter(void) {
   int result = seccomp_attr_set(filter, SCMP_FLTATR_CTL_OPTIMIZE, 2);
   result |= add_sanitizer(filter);
   result |= vgpu_filter_add(filter, SCMP_ACT_ALLOW, allowed, COUNT(allowed));
-  /* session/processor.h */
   result |= seccomp_rule_add(filter, SCMP_ACT_ALLOW, CALL(sched_setaffinity), 1, EQUAL(0, 0));
   if (!SANITIZED) {
     result |= vgpu_filter_add(filter, SCMP_ACT_ERRNO(EACCES), refused, COUNT(refused));

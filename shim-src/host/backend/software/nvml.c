@@ -1,7 +1,4 @@
-/*
- * Answers of a healthy GPU of the profile's kind (an H100 with driver 580 was the model). Not supported: what
- * only a real device has, such as sensors, serial and part numbers, firmware.
- */
+/* As a healthy GPU (an H100 with driver 580). No sensors, serial and part numbers, firmware. */
 #include <string.h>
 #include <time.h>
 
@@ -46,7 +43,6 @@ static int32_t put_words(const struct asked *asked, uint32_t i, const uint64_t *
   return VGPU_NVML_SUCCESS;
 }
 
-/* 0: the profile does not have the value. */
 static int32_t put_known(const struct asked *asked, uint32_t i, uint32_t value) {
   return value == 0 ? VGPU_NVML_NOT_SUPPORTED : put(asked, i, value);
 }

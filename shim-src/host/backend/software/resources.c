@@ -14,7 +14,6 @@ enum { IGNORE_TOGETHER = 1, LARGEST_CLUSTER = 2 }; /* CUdevSmResourceSplitByCoun
 enum { BACKFILL = 1 };                             /* CUdevSmResourceGroup_flags */
 enum part { WHOLE = 0, GROUP = 1, REST = 2 };
 
-/* Stored inside of a resource. */
 struct inside {
   uint32_t device;
   uint32_t part;
@@ -43,10 +42,7 @@ static struct vgpu_dev_resource made(const struct inside *inside, const struct v
   return resource;
 }
 
-/*
- * Documentation of green contexts: at least 2, a multiple of 2 for 6.x and 7.x; 4 and 2 for 8.x; 8 and 8 from
- * 9.0 on.
- */
+/* Documented: at least 2, multiple of 2 (6.x, 7.x); 4 and 2 (8.x); 8 and 8 (from 9.0 on). */
 static struct vgpu_sm_resource granularity(const struct vgpu_device_profile *device) {
   if (device->compute_major >= 9) return (struct vgpu_sm_resource){.least = 8, .alignment = 8};
   return (struct vgpu_sm_resource){.least = device->compute_major == 8 ? 4 : 2, .alignment = 2};
@@ -110,7 +106,6 @@ static int32_t split_by_count(const struct vgpu_device_profile *device, struct v
   return CUDA_SUCCESS;
 }
 
-/* Whatever is left. */
 static bool is_sound(const struct vgpu_device_profile *device, const struct vgpu_sm_group *group,
                      uint32_t together, uint32_t input) {
   const uint32_t most = device->compute_major >= 9 ? 32 : 2;

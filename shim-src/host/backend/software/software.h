@@ -1,4 +1,3 @@
-/* Results are CUresult values. */
 #ifndef VGPU_HOST_SOFTWARE_SOFTWARE_H
 #define VGPU_HOST_SOFTWARE_SOFTWARE_H
 
@@ -20,7 +19,6 @@ struct vgpu_reads {
   uint64_t bytes;
 };
 
-/* As this session reported it last. */
 struct vgpu_load {
   uint64_t at, computed; /* nanoseconds */
   uint32_t per_cent;
@@ -70,14 +68,11 @@ uint32_t vgpu_software_load(struct vgpu_worker *worker);
 int32_t vgpu_software_query(struct vgpu_worker *worker, const struct vgpu_query *query, uint32_t device,
                             const uint64_t *values);
 
-/* False: no such condition. */
 bool vgpu_software_condition_value(struct vgpu_worker *worker, uint64_t handle, uint32_t *value);
-/* Of a context that ends. */
 void vgpu_software_conditions_forget(struct vgpu_worker *worker, uint64_t context);
 
 extern const struct vgpu_backend_resources vgpu_software_resources;
 
-/* The shared state of an event that ends. */
 void vgpu_event_drop(struct vgpu_worker *worker, const struct vgpu_handle *event);
 
 /* Of a context; 0: all. */

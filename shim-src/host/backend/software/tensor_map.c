@@ -1,7 +1,4 @@
-/*
- * In the format of this device's bulk copies (ptx/tensor_map.h). Values that a driver refuses are invalid;
- * those that only this device cannot process are not supported.
- */
+/* In ptx/tensor_map.h's format. Not supported: values that only this device cannot process. */
 #include "wire/tensor_map.h"
 
 #include <string.h>

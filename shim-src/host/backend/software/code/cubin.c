@@ -143,7 +143,6 @@ static bool every_parameter_told(const struct vgpu_program_function *function) {
   return true;
 }
 
-/* Of the three dimensions, at most `most`. */
 static int32_t product(const unsigned char *at, int32_t most) {
   uint64_t all = (uint64_t)u32_at(at) * u32_at(at + 4);
   if (all > 1u << 20) return most;
@@ -213,7 +212,6 @@ static bool read_sections(const struct cubin *cubin, const struct vgpu_program_t
   return true;
 }
 
-/* Of functions, by symbol, from the section for the whole file. */
 static bool read_common_info(const struct cubin *cubin, struct vgpu_program *program,
                              const uint64_t *symbol_of) {
   for (uint32_t i = 0; i < cubin->section_count; i++) {

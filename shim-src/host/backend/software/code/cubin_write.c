@@ -82,7 +82,6 @@ static void put_info(struct bytes *to, uint8_t name, const void *value, uint16_t
   put(to, value, size);
 }
 
-/* In the form that cubin.c reads. */
 static void put_kernel_info(struct writer *writer, const struct vgpu_program_function *function) {
   struct bytes *to = &writer->file;
   for (uint32_t i = function->parameter_count; i-- > 0;) {
@@ -110,7 +109,6 @@ static void put_kernel_info(struct writer *writer, const struct vgpu_program_fun
   if (function->attributes[VGPU_FUNCTION_CLUSTER_MUST] != 0) put_info(to, VGPU_INFO_CLUSTER_MUST, NULL, 0);
 }
 
-/* By symbol. */
 static void put_common_info(struct writer *writer) {
   for (size_t i = 0; i < writer->program->function_count; i++) {
     const int32_t *attributes = writer->program->functions[i].attributes;

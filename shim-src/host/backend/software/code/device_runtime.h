@@ -1,4 +1,3 @@
-/* The PTX text that replaces libcudadevrt.a. */
 #ifndef VGPU_HOST_SOFTWARE_DEVICE_RUNTIME_H
 #define VGPU_HOST_SOFTWARE_DEVICE_RUNTIME_H
 

@@ -1,7 +1,4 @@
-/*
- * All variables of a module with a managed one move to memory that the guest lends (lent.c). Their old
- * addresses then refer to the same memory and stay valid.
- */
+/* If one is managed, all move to memory that the guest lends (lent.c). Old addresses stay valid. */
 #include <string.h>
 
 #include "host/backend/software/code/module.h"
@@ -16,7 +13,6 @@ static int32_t module_of(struct vgpu_worker *worker, uint64_t context, uint64_t 
   return *module != NULL && (*module)->context == context ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
 }
 
-/* `name` empty: any managed variable. */
 static bool has_managed(const struct vgpu_module_object *module, const unsigned char *name, uint32_t length) {
   uint32_t count = module->code == NULL ? 0 : ptx_module_global_count(module->code);
   for (uint32_t i = 0; i < count; i++) {

@@ -5,7 +5,6 @@
 #include "cuda_handlers.h"
 #include "host/backend/software/software.h"
 
-/* NULL: the handle has no object of this type. */
 void *vgpu_programs_object(struct vgpu_worker *worker, uint64_t number, enum vgpu_handle_type type);
 int32_t vgpu_programs_name_handle(struct vgpu_worker *worker, uint64_t number, enum vgpu_handle_type type,
                                   uint64_t context, void *object);
@@ -38,16 +37,13 @@ int32_t vgpu_module_make(struct vgpu_worker *worker, uint64_t context, struct vg
                          struct vgpu_library_object *library, struct vgpu_load_log *log,
                          struct vgpu_module_object **result);
 void vgpu_module_end(struct vgpu_worker *worker, struct vgpu_module_object **link);
-/* The bulk has the name. */
 int32_t vgpu_module_variable(const struct vgpu_module_object *module, const struct vgpu_bulk *bulk,
                              uint64_t *address, uint64_t *bytes);
 
-/* Made when first needed. */
 int32_t vgpu_library_module(struct vgpu_worker *worker, struct vgpu_library_object *library, uint64_t context,
                             struct vgpu_module_object **result);
 /* To the place that the variables of the library's last module had. Frees the module after a failure. */
 int32_t vgpu_managed_again(struct vgpu_worker *worker, struct vgpu_module_object *module);
-/* For a module that is unloaded. */
 void vgpu_managed_end(struct vgpu_worker *worker, const struct vgpu_module_object *module);
 /* True if a module's variables are at this address, which the guest has lent. */
 bool vgpu_managed_uses(const struct vgpu_worker *worker, uint64_t address);

@@ -148,10 +148,7 @@ static unsigned char *unpacked(const struct vgpu_entry *entry, const struct vgpu
   return NULL;
 }
 
-/*
- * `text` is zero-terminated and from malloc(). The program keeps it: copying 260 MB takes longer than reading
- * the text.
- */
+/* Keeps `text` (zero-terminated, from malloc()): copying 260 MB takes longer than reading. */
 static int32_t read_ptx_text(char *text, uint64_t size, const struct vgpu_program_target *target,
                              struct vgpu_program *program, bool facts, char *why, size_t why_size) {
   int32_t result = VGPU_PROGRAM_OK;

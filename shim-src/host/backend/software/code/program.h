@@ -35,7 +35,6 @@ struct vgpu_program {
   uint64_t bytes;    /* estimated memory of all this, for the session's limit */
 };
 
-/* The device for which a program is read. */
 struct vgpu_program_target {
   uint32_t architecture;   /* 90 is 9.0 */
   int32_t max_threads;     /* of a block */
@@ -52,10 +51,7 @@ enum {
   VGPU_PROGRAM_INVALID_PTX = 218,
 };
 
-/*
- * Takes an image (fat binary, cubin or PTX) from malloc(), and keeps or frees it. A CUresult; unless 0, `why`
- * has a line.
- */
+/* Takes `image` from malloc(), and keeps or frees it. A CUresult; unless 0, `why` has a line. */
 int32_t vgpu_program_read(unsigned char *image, uint64_t size, const struct vgpu_program_target *target,
                           struct vgpu_program *program, char *why, size_t why_size);
 void vgpu_program_free(struct vgpu_program *program);

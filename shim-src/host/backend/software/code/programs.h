@@ -1,7 +1,4 @@
-/*
- * Code of one session: programs (an image for one architecture), modules (a program in a context), libraries,
- * functions and kernels.
- */
+/* A program is an image for one architecture; a module is a program in a context. */
 #ifndef VGPU_HOST_SOFTWARE_PROGRAMS_H
 #define VGPU_HOST_SOFTWARE_PROGRAMS_H
 
@@ -43,7 +40,6 @@ struct vgpu_module_object {
   char unrunnable[1024];   /* reasons why it or some of its kernels cannot run, a line each */
 };
 
-/* Attributes that a program may change. */
 struct vgpu_function_settings {
   int32_t max_dynamic;
   int32_t carveout;
@@ -103,7 +99,6 @@ void vgpu_programs_release(struct vgpu_worker *worker, struct vgpu_loaded *loade
 /* Before the handles of the context are removed. */
 void vgpu_programs_drop_context(struct vgpu_worker *worker, uint64_t context);
 
-/* Of a function handle, or of a kernel in a context, for a launch. */
 int32_t vgpu_programs_function(struct vgpu_worker *worker, uint64_t context, uint64_t number,
                                struct vgpu_module_object **module,
                                const struct vgpu_program_function **function,

@@ -10,7 +10,6 @@
 #include "host/backend/software/code/program.h"
 #include "host/backend/software/ptx/text/parse.h"
 
-/* Of a thread. */
 #define MOST_REGISTERS 255
 
 #define MODULE_SHARED_MAX 256u
@@ -116,7 +115,6 @@ static uint64_t placed(uint64_t used, const struct ptx_declaration *d) {
   return end > (uint64_t)1 << 48 ? (uint64_t)1 << 48 : end;
 }
 
-/* From after .shared or .local on. */
 static uint64_t body_variables(struct parser *p, uint64_t used) {
   struct ptx_declaration d;
   read_type(p, &d);
@@ -173,9 +171,7 @@ static int32_t likely_registers(uint64_t declared) {
   return likely < 8 ? 8 : likely > MOST_REGISTERS ? MOST_REGISTERS : (int32_t)likely;
 }
 
-/*
- * Registers, shared and local memory that a body declares, and the module's shared variables that it names.
- */
+/* Registers, shared and local memory, and the module's shared variables that it names. */
 static void body(struct parser *p, const struct reader *reader, int32_t *attributes) {
   uint64_t shared = 0, local = 0, declared = 0;
   bool named[MODULE_SHARED_MAX] = {false};

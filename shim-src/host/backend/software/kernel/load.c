@@ -7,10 +7,7 @@
 #include "host/backend/software/software.h"
 #include "host/log.h"
 
-/*
- * Larger texts are decoded kernel by kernel at the first launch: a library has hundreds of modules, and a
- * program runs few kernels. If the program wants the compiler's log, all are decoded at the load.
- */
+/* Larger texts are decoded by kernel at first launch, because programs run few of a library's kernels. */
 #define LAZY_BYTES ((size_t)64 << 10)
 
 int32_t vgpu_run_result(enum ptx_status status) {

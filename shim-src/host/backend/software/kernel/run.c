@@ -35,7 +35,6 @@ void vgpu_device_free(struct vgpu_worker *worker, uint64_t address) {
 #define CROWDED_NS 5000u  /* between two checks for other sessions */
 #define TIME_LIMIT_S 600u /* of a kernel: a session has one thread for all its requests */
 
-/* From which a context's kernels allocate. */
 struct heap {
   struct heap *next;
   uint64_t context, address;

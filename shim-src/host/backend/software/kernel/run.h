@@ -20,10 +20,7 @@ struct vgpu_checked_launch {
   const unsigned char *parameters; /* function->parameter_bytes */
 };
 
-/*
- * A module that cannot run is loaded, and its launches fail. If this sets module->code, it also allocates
- * module->globals.
- */
+/* A module that cannot run is loaded; its launches fail. Sets module->code and module->globals. */
 int32_t vgpu_run_load(struct vgpu_worker *worker, struct vgpu_module_object *module);
 void vgpu_run_unload(struct vgpu_worker *worker, struct vgpu_module_object *module);
 
@@ -33,10 +30,7 @@ void vgpu_run_refuse_all(const struct vgpu_worker *worker, struct vgpu_program *
 /* function->refused says whether it can run. */
 void vgpu_run_prepare(struct vgpu_worker *worker, struct vgpu_module_object *module,
                       const struct vgpu_program_function *function);
-/*
- * For all functions before the program is in a context, unless the text is large; with `why` in any case, and
- * the reasons go there.
- */
+/* For all functions, unless the text is large; with `why` in any case, and the reasons go there. */
 void vgpu_run_judge(struct vgpu_worker *worker, struct vgpu_loaded *loaded, char *why, size_t why_size);
 
 int32_t vgpu_run_launch(struct vgpu_worker *worker, const struct vgpu_checked_launch *launch);
@@ -45,7 +39,6 @@ int32_t vgpu_run_launch(struct vgpu_worker *worker, const struct vgpu_checked_la
 int32_t vgpu_run_refused(struct vgpu_worker *worker, struct vgpu_module_object *module,
                          const struct vgpu_program_function *function);
 
-/* Accounted like the guest's own. */
 int32_t vgpu_device_allocate(struct vgpu_worker *worker, uint64_t context, uint64_t bytes, uint64_t *address);
 void vgpu_device_free(struct vgpu_worker *worker, uint64_t address);
 

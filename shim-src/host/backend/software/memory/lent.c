@@ -1,7 +1,4 @@
-/*
- * The guest may change this memory while a kernel reads it. Kernels read with single loads, so that is safe;
- * all other code copies device memory before use.
- */
+/* The guest may change it while a kernel reads it by single loads. Other code copies before use. */
 #include "cuda_handlers.h"
 #include "host/backend/software/code/module.h"
 #include "host/backend/software/software.h"

@@ -10,10 +10,7 @@
 
 #include "sorted_ranges.h"
 
-/*
- * Where a Linux process on x86-64 or aarch64 has no memory by default, so that host and device pointers never
- * look alike. A device has a window of one TiB.
- */
+/* A Linux process has no memory here by default (x86-64, aarch64). A device has a TiB. */
 #define FIRST_ADDRESS 0x200000000000ull
 #define WINDOW 0x10000000000ull
 #define SMALL_ALIGNMENT 512ull
@@ -30,7 +27,6 @@ uint64_t vgpu_memory_rounded(uint64_t bytes) {
 
 VGPU_SORTED_RANGES(struct vgpu_memory, struct vgpu_allocation, address)
 
-/* 0: no gap of `size` bytes in [from, end). */
 static uint64_t find_gap(const struct vgpu_memory *memory, uint64_t from, uint64_t end, uint64_t size,
                          uint64_t alignment) {
   size_t at = upper_bound(memory, from);
@@ -209,10 +205,7 @@ void vgpu_memory_clear(unsigned char *at, uint64_t bytes) {
   const uintptr_t page = 4096;
   uintptr_t start = ((uintptr_t)at + page - 1) / page * page;
   uintptr_t end = ((uintptr_t)at + bytes) / page * page;
-  /*
-   * Only memory that is surely a mapping of its own. Shared memory needs REMOVE, which fails for plain memory
-   * (EINVAL); DONTNEED would keep its contents.
-   */
+  /* REMOVE fails for plain memory (EINVAL); DONTNEED would keep the contents of shared memory. */
   bool given = bytes >= LARGE && start < end && madvise((void *)start, end - start, MADV_REMOVE) == 0;
   if (!given && bytes >= LARGE && start < end && errno == EINVAL) {
     given = madvise((void *)start, end - start, MADV_DONTNEED) == 0;

@@ -1,7 +1,4 @@
-/*
- * Device memory of one session. A device address is a place in an invented address space, never used as a
- * pointer; the memory is this process's.
- */
+/* A device address is a place in an invented address space, never used as a pointer. */
 #ifndef VGPU_HOST_SOFTWARE_MEMORY_H
 #define VGPU_HOST_SOFTWARE_MEMORY_H
 
@@ -39,10 +36,7 @@ struct vgpu_memory {
 /* 0: too large for any device. */
 uint64_t vgpu_memory_rounded(uint64_t bytes);
 
-/*
- * `size`: from vgpu_memory_rounded. `context`, `pool`: the owner; 0: neither. Returns the address; 0: no
- * room.
- */
+/* `size`: from vgpu_memory_rounded. `context`, `pool`: owner, or 0. Returns the address; 0: no room. */
 uint64_t vgpu_memory_allocate(struct vgpu_memory *memory, uint32_t device, uint64_t context, uint64_t pool,
                               uint64_t size);
 
@@ -50,10 +44,7 @@ uint64_t vgpu_memory_allocate(struct vgpu_memory *memory, uint32_t device, uint6
 uint64_t vgpu_memory_open(struct vgpu_memory *memory, uint32_t device, uint64_t context, uint64_t size,
                           int descriptor);
 
-/*
- * Moves the allocation to a file of `*bytes` bytes, which other sessions can map, and returns a descriptor.
- * -1: cannot be shared.
- */
+/* Moves it to a file of `*bytes` bytes that other sessions can map. -1: cannot be shared. */
 int vgpu_memory_share(struct vgpu_memory *memory, uint64_t address, struct vgpu_allocation **allocation,
                       uint64_t *bytes);
 
@@ -67,26 +58,19 @@ bool vgpu_memory_unreserve(struct vgpu_memory *memory, uint64_t address, uint64_
 const struct vgpu_allocation *vgpu_memory_reservation(const struct vgpu_memory *memory, uint64_t address,
                                                       uint64_t size);
 
-/*
- * Lends the guest's memory to the device, at the guest's address: whole pages, at addresses that no other
- * device memory can have. False: it is not, or no memory.
- */
+/* Whole pages, at addresses that no other device memory can have. False: it is not, or no memory. */
 bool vgpu_memory_lend(struct vgpu_memory *memory, uint64_t address, uint64_t bytes, unsigned char *at);
 
 /* NULL: no loan begins there. */
 unsigned char *vgpu_memory_take_back(struct vgpu_memory *memory, uint64_t address);
 
-/*
- * The allocation's address then refers to `bytes` of memory that is lent at another address, too. Ends like a
- * loan. *was: the old allocation. False: no such allocation.
- */
+/* Its address then refers to memory lent elsewhere, too. Ends like a loan. *was: the old one. */
 bool vgpu_memory_alias(struct vgpu_memory *memory, uint64_t address, unsigned char *at, uint64_t bytes,
                        struct vgpu_allocation *was);
 
 /* False: no allocation at exactly this address. */
 bool vgpu_memory_free(struct vgpu_memory *memory, uint64_t address, struct vgpu_allocation *freed);
 
-/* False: the context has none left. */
 bool vgpu_memory_free_one_of(struct vgpu_memory *memory, uint64_t context, struct vgpu_allocation *freed);
 
 /* NULL: not all in one allocation, or not accessible. */
@@ -95,7 +79,6 @@ unsigned char *vgpu_memory_at(const struct vgpu_memory *memory, uint64_t address
 /* If writes are tracked, all the bytes count as written. */
 unsigned char *vgpu_memory_to_write(const struct vgpu_memory *memory, uint64_t address, uint64_t bytes);
 
-/* Or NULL. */
 const struct vgpu_allocation *vgpu_memory_holding(const struct vgpu_memory *memory, uint64_t address);
 
 /* Zeroed, without a device address; NULL: no memory. */

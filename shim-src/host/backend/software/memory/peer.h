@@ -1,7 +1,4 @@
-/*
- * A session's devices are in one process, so only permission is missing: a kernel without it fails, as on a
- * GPU. Copies between devices need none.
- */
+/* A kernel without permission fails, as on a GPU. Copies between devices need none. */
 #ifndef VGPU_HOST_SOFTWARE_PEER_H
 #define VGPU_HOST_SOFTWARE_PEER_H
 
@@ -27,7 +24,6 @@ struct vgpu_peers {
 /* For the kernel that runs. virtual.h checks reserved addresses. */
 bool vgpu_peer_reaches(struct vgpu_worker *worker, const struct vgpu_allocation *allocation);
 
-/* Of a context that ends, and to it. */
 void vgpu_peers_forget(struct vgpu_worker *worker, uint64_t context);
 
 #endif

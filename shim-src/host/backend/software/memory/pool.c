@@ -1,7 +1,4 @@
-/*
- * Freed memory goes back to the kernel at once. What a pool keeps is only counted, so that no other
- * allocation can take it: a program sees only counts.
- */
+/* Freed memory goes back to the kernel. A pool's memory is only counted, so no other can take it. */
 #include "host/backend/software/memory/pool.h"
 
 #include <stdlib.h>

@@ -1,7 +1,4 @@
-/*
- * Opened memory also counts against the opener's limit, because the opener may keep it after its creator has
- * ended.
- */
+/* Opened memory counts against the opener, too, who may keep it after its creator has ended. */
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>

@@ -1,7 +1,4 @@
-/*
- * Physical memory is a part of one memory file, mapped at the reservation: memory that is mapped twice is the
- * same, and adjacent mappings are contiguous.
- */
+/* Parts of one memory file: what is mapped twice is the same, and adjacent mappings are contiguous. */
 #ifndef VGPU_HOST_SOFTWARE_VIRTUAL_H
 #define VGPU_HOST_SOFTWARE_VIRTUAL_H
 
@@ -10,7 +7,6 @@
 
 struct vgpu_virtual;
 
-/* The whole range must be mapped. */
 bool vgpu_virtual_accessible(const struct vgpu_virtual *virtual, uint64_t address, uint64_t bytes);
 
 /* Contiguous, mapped and accessible for this device around `address`. False: none. */

@@ -4,10 +4,7 @@
 
 #include "host/session/worker.h"
 
-/*
- * True for queries, and calls of other streams or queued behind the kernel. Of what the kernel uses, they
- * change only the contents of device memory.
- */
+/* Queries, calls of other streams or queued ones: of what the kernel uses, only memory may change. */
 bool vgpu_accepts_during_kernel(struct vgpu_worker *worker, const struct vgpu_request *request);
 
 #endif

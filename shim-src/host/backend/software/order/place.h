@@ -27,7 +27,6 @@ bool vgpu_place_find(struct vgpu_worker *worker, const struct vgpu_dispatch_row 
 /* True if `second` may not run before `first`. */
 bool vgpu_place_ordered(const struct vgpu_place *first, const struct vgpu_place *second);
 
-/* Of a cuGraphLaunch. */
 uint64_t vgpu_place_launched(const void *body);
 
 /* False for a shared event, of which others see only the count. */

@@ -94,10 +94,7 @@ static void take_out(struct vgpu_queue *queue, struct vgpu_queued **link, struct
   queue->bytes -= (size_t)queued->body_size + queued->bulk_size;
 }
 
-/*
- * True if the running kernel, or a queued call before `end` (NULL: any) up to number `last`, comes before the
- * place's next call.
- */
+/* Whether the running kernel, or a queued call before `end` (NULL: any) up to `last`, comes first. */
 static bool held(const struct vgpu_queue *queue, const struct vgpu_queued *end, uint64_t last,
                  const struct vgpu_place *place) {
   if (queue->running != NULL && queue->running_number <= last && vgpu_place_ordered(queue->running, place))
@@ -113,10 +110,7 @@ bool vgpu_queue_holds(const struct vgpu_worker *worker, const struct vgpu_place 
   return held(&software_of(worker)->queue, NULL, UINT64_MAX, place);
 }
 
-/*
- * A call with an answer waits only for the calls queued before it: other threads could queue forever.
- * worker->note is the last one's number.
- */
+/* Waits only for calls queued before it (up to worker->note): others could queue forever. */
 static int32_t hold_call(struct vgpu_worker *worker, const struct vgpu_dispatch_row *row,
                          const struct vgpu_place *place) {
   const struct vgpu_queue *queue = &software_of(worker)->queue;

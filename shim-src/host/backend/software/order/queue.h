@@ -43,7 +43,6 @@ bool vgpu_queue_may_wait(const struct vgpu_worker *worker, uint64_t bytes);
 /* With a margin of half of the limits. */
 bool vgpu_queue_has_room(const struct vgpu_worker *worker, uint64_t bytes);
 
-/* Of a context that ends. */
 void vgpu_queue_drop(struct vgpu_worker *worker, uint64_t context);
 
 #endif

@@ -47,7 +47,6 @@ static struct vgpu_handle *find_event(struct vgpu_worker *worker, uint64_t event
   return vgpu_handles_find(&worker->handles, event, VGPU_HANDLE_EVENT);
 }
 
-/* True if the event's last record has not run. */
 static bool is_open(const struct vgpu_handle *event) {
   return event->object == NULL ? event->awaited != 0 : vgpu_event_pending(event) > 0;
 }
@@ -170,7 +169,6 @@ void vgpu_reads_drop(struct vgpu_worker *worker, uint64_t context) {
   }
 }
 
-/* The bulk has the reads' tickets. */
 static int32_t fetch_reads(struct vgpu_worker *worker, struct vgpu_bulk *bulk) {
   if (bulk->in_size % sizeof(uint64_t) != 0) return CUDA_ERROR_INVALID_VALUE;
   uint32_t at = 0;

@@ -21,7 +21,6 @@ struct vgpu_device_profile {
   uint32_t power_limit;                    /* milliwatts; 0: not told */
 };
 
-/* A file can hold several devices. */
 struct vgpu_device_profiles {
   uint32_t count;        /* 1..VGPU_DEVICES_MAX */
   int32_t cuda_version;  /* 13000 unless the file says otherwise */
@@ -33,10 +32,7 @@ struct vgpu_device_profiles {
 int vgpu_device_profiles_read(const char *name, const char *text, size_t size,
                               struct vgpu_device_profiles *profiles, char *error, size_t error_size);
 
-/*
- * By name ("h100-80gb", in the NULL-terminated `directories`) or by path (has a slash, or ends in .json). -1:
- * `error` names file and field.
- */
+/* By name (in `directories`, NULL-terminated) or path (has a slash, or ends in .json). */
 int vgpu_device_profiles_load(const char *name_or_path, const char *const *directories,
                               struct vgpu_device_profiles *profiles, char *error, size_t error_size);
 

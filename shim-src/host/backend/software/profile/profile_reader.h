@@ -23,7 +23,6 @@ int vgpu_reader_fail(const struct vgpu_reader *reader, const char *field, const 
 /* -1: an unknown member. `names` ends with NULL. */
 int vgpu_reader_only(const struct vgpu_reader *reader, json_t *object, const char *const *names);
 
-/* -1: the field is missing. */
 int vgpu_reader_need(const struct vgpu_reader *reader, json_t *object, const char *name);
 
 /* *text: NULL if absent. -1: not a string. */

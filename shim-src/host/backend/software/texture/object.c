@@ -8,10 +8,7 @@
 #include "host/backend/software/software.h"
 #include "host/log.h"
 
-/*
- * Place + 1 in the low 20 bits, and above them how often the place was used: a number that a kernel invents,
- * or keeps too long, is invalid.
- */
+/* Place + 1 in the low 20 bits, above them how often the place was used: old numbers are invalid. */
 #define PLACE_BITS 20u
 #define PLACES_MOST (1u << PLACE_BITS)
 
@@ -64,10 +61,7 @@ static void drop_place(struct vgpu_worker *worker, struct vgpu_texture_place *pl
   place->use++;
 }
 
-/*
- * Or NULL. A texture without rows may be longer than its allocation, as drivers accept (NVIDIA's sample
- * convolutionFFT2D); texels behind it read as zero.
- */
+/* Texels behind the allocation read as zero: drivers accept this (sample convolutionFFT2D). */
 static unsigned char *memory_of(const struct vgpu_worker *worker, const struct vgpu_texture_place *place,
                                 struct ptx_texture *texture) {
   const struct vgpu_memory *memory = &software_of(worker)->memory;
@@ -235,7 +229,6 @@ static int32_t take_sampler(const struct vgpu_texture_request *r, struct ptx_tex
   return CUDA_SUCCESS;
 }
 
-/* A surface has no sampler. */
 static int32_t make(struct vgpu_worker *worker, uint64_t context_number, const struct vgpu_texture_request *r,
                     bool surface, uint64_t *object) {
   const struct vgpu_handle *context = find_context(worker, context_number);

@@ -1,7 +1,4 @@
-/*
- * An array has no device address: only its handle, and objects made of it, refer to its memory, which lives
- * as long as one of them.
- */
+/* Only its handle and objects refer to an array's memory, which lives as long as one of them. */
 #ifndef VGPU_HOST_SOFTWARE_TEXTURE_H
 #define VGPU_HOST_SOFTWARE_TEXTURE_H
 
@@ -39,7 +36,6 @@ struct vgpu_textures {
   uint32_t count, room;
 };
 
-/* NULL: no array of that number. */
 struct vgpu_array *vgpu_array_find(struct vgpu_worker *worker, uint64_t number);
 void vgpu_array_release(struct vgpu_worker *worker, struct vgpu_array *array);
 
@@ -49,7 +45,6 @@ bool vgpu_format_texel(int32_t format, enum ptx_texel *texel, bool *normalized);
 /* A ptx_find_texture. */
 bool vgpu_texture_find(void *user, uint64_t object, struct ptx_texture *texture);
 
-/* Of a context that ends. */
 void vgpu_textures_drop(struct vgpu_worker *worker, uint64_t context);
 
 #endif

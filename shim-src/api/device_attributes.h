@@ -1,8 +1,4 @@
-/*
- * Names and numbers of CUdevice_attribute, as device profiles have them: the driver API's name without
- * CU_DEVICE_ATTRIBUTE_. Attributes that are marked DERIVED come from the fields compute, pci and memory of a
- * profile.
- */
+/* CUdevice_attribute. DERIVED: from a device profile's fields compute, pci and memory. */
 #ifndef VGPU_API_DEVICE_ATTRIBUTES_H
 #define VGPU_API_DEVICE_ATTRIBUTES_H
 

@@ -1,8 +1,4 @@
-/*
- * Structures of the public CUDA API whose layout both ends need: the guest is given them by programs, the
- * host gives them to the driver. Names are our own, sizes are checked. The tests' programs declare theirs
- * themselves: what is tested must not vouch for itself.
- */
+/* Structures of the public CUDA API, under our names. Test programs declare their own, for independence. */
 #ifndef VGPU_API_STRUCTURES_H
 #define VGPU_API_STRUCTURES_H
 
@@ -32,7 +28,7 @@ struct vgpu_flat_box {
 };
 _Static_assert(sizeof(struct vgpu_flat_box) == 128, "CUDA_MEMCPY2D");
 
-/* CUDA_MEMCPY3D; of CUDA_MEMCPY3D_PEER `owner` is a context, else nothing. */
+/* CUDA_MEMCPY3D; `owner`: a context in CUDA_MEMCPY3D_PEER. */
 struct vgpu_box_side {
   size_t x, y, z, level; /* x counts bytes, of arrays too */
   uint32_t type;

@@ -12,7 +12,7 @@
 #define GUEST_CONF "/etc/vgpu/guest.conf"
 #define HOST_IN_USE "/run/vgpu-agent/host"
 
-/* `key = value` lines, # comments; an unknown key is ignored, because another program may use it. */
+/* An unknown key is ignored: another program may use it. */
 static bool find_hosts(struct vgpu_hosts *hosts, char *content) {
   bool found = false;
   struct vgpu_hosts line_hosts;
@@ -33,7 +33,6 @@ static bool find_hosts(struct vgpu_hosts *hosts, char *content) {
   return found;
 }
 
-/* Reads at most `size` - 1 bytes and adds a zero. False, with errno: the file cannot be opened. */
 static bool read_file(const char *path, char *content, size_t size) {
   int descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
   if (descriptor < 0) return false;
@@ -46,8 +45,7 @@ static bool read_file(const char *path, char *content, size_t size) {
   return true;
 }
 
-/* Moves the host that the service uses to the front, so that all processes of a consumer use the same host.
- */
+/* All processes of a consumer then use the host that the service uses. */
 static void put_used_first(struct vgpu_hosts *hosts) {
   char used[VGPU_HOST_TEXT + 1];
   if (hosts->count < 2 || !read_file(HOST_IN_USE, used, sizeof used)) return;

@@ -11,7 +11,6 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* Newer than the oldest headers that this is built with. */
 #ifndef UFFD_USER_MODE_ONLY
 #define UFFD_USER_MODE_ONLY 1
 #endif
@@ -31,10 +30,7 @@ static int from_device(void) {
   return made;
 }
 
-/*
- * The first two need a right. Without it only writes of the program itself wait: a system call of another
- * thread that writes to the range at that moment (a read() into it) fails with EFAULT.
- */
+/* The first two need a right. Without it a read() of another thread into the range fails with EFAULT. */
 static int open_userfaultfd(void) {
   int made = (int)syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK);
   if (made < 0) made = from_device();
@@ -47,14 +43,13 @@ static int open_userfaultfd(void) {
   return made;
 }
 
-/* A signal's handler could write to the range, and would wait for the thread that it interrupts. */
+/* A signal handler could write to the range, and would wait for the thread that it interrupts. */
 struct frozen {
   int userfaultfd;
   sigset_t signals;
 };
 
 static void thaw(struct frozen *frozen) {
-  /* Threads that were stopped at a write continue, with the memory that is mapped now. */
   if (frozen->userfaultfd >= 0) close(frozen->userfaultfd);
   pthread_sigmask(SIG_SETMASK, &frozen->signals, NULL);
 }
@@ -74,7 +69,7 @@ static bool holds(const void *range, size_t bytes, const void *what) {
   return (uintptr_t)what - (uintptr_t)range < bytes;
 }
 
-/* Until thaw() only what this file copies to may be written to by the calling thread, and its stack. */
+/* Until thaw() the calling thread may write only to its stack and to the copy. */
 static const char *freeze(void *range, size_t bytes, struct frozen *frozen) {
   sigset_t all;
   sigfillset(&all);
@@ -89,7 +84,7 @@ static const char *freeze(void *range, size_t bytes, struct frozen *frozen) {
 
 /*
  * Sanitizers mark bytes between the program's as unreadable, and reads of other threads' data are no race
- * here. Volatile keeps the compiler from calling memcpy, which sanitizers replace.
+ * here. Volatile: the compiler must not call memcpy, which sanitizers replace.
  */
 #if defined(__clang__) || defined(__GNUC__)
 #define UNWATCHED __attribute__((no_sanitize("address", "thread", "undefined")))
@@ -126,10 +121,7 @@ const char *vgpu_in_place_share(void *range, size_t bytes, void *mirror, const v
     why = "the kernel does not map it there";
   thaw(&frozen);
   if (why != NULL) return why;
-  /*
-   * Two mappings, not one: realloc() of a whole allocation is mremap() to a longer one, which would go
-   * beyond the end of this memory; of two mappings it is refused, and realloc() then copies.
-   */
+  /* Two mappings: mremap() refuses them, so realloc() copies instead of extending beyond this memory. */
   size_t page = (size_t)sysconf(_SC_PAGESIZE);
   if (bytes > page) (void)madvise((char *)range + bytes - page, page, MADV_RANDOM);
   return NULL;

@@ -19,18 +19,16 @@ static bool is_held(bool stays, uint32_t bulk_size) {
   return stays && bulk_size > VGPU_KEPT_COPIED;
 }
 
-/* Bytes of a kept frame; what follows it begins at a multiple of eight. */
 static uint32_t room_of(uint32_t body_size, uint32_t bulk_size, bool held) {
   return vgpu_frame_length(body_size, held ? 0 : bulk_size);
 }
 
-/* The place of the bulk of a frame, if it is held; NULL: it follows the body. */
+/* NULL: the bulk follows the body. */
 static const void *held_bulk(const struct vgpu_kept *kept, uint64_t sequence, uint32_t *from) {
   while (*from < kept->held_count && kept->held[*from].sequence < sequence) ++*from;
   return *from < kept->held_count && kept->held[*from].sequence == sequence ? kept->held[*from].bulk : NULL;
 }
 
-/* Drops the frames that the host has answered, or has answered later ones than. */
 static void drop(struct vgpu_kept *kept) {
   uint64_t answered = atomic_load_explicit(kept->answered, memory_order_acquire);
   uint32_t at = 0, held = 0;
@@ -84,7 +82,6 @@ void vgpu_kept_add(struct vgpu_kept *kept, struct vgpu_frame *frame, const void 
 enum vgpu_stream_result vgpu_kept_send(struct vgpu_kept *kept, int descriptor, uint64_t next,
                                        int64_t deadline) {
   uint32_t held = 0;
-  /* `begin`: of what is to be written in one go, frames with their bulk. */
   uint32_t at = 0, begin = 0;
   while (at < kept->used) {
     struct vgpu_frame frame;

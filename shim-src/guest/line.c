@@ -50,7 +50,6 @@ static bool has_rings(const struct vgpu_session *session) {
   return session->rings.base != NULL;
 }
 
-/* Rings that were passed over a unix socket: the host is a process of this kernel. */
 static bool is_beside(const struct vgpu_session *session) {
   return has_rings(session) && session->vm.bytes == 0;
 }
@@ -82,7 +81,6 @@ bool vgpu_line_renewed(struct vgpu_session *session, uint64_t count) {
   return renewed;
 }
 
-/* Returns early if the session changes. */
 static void nap(struct vgpu_session *session, int milliseconds) {
   int64_t until = vgpu_now_ms() + milliseconds;
   struct timespec at = {.tv_sec = until / 1000, .tv_nsec = (until % 1000) * 1000000};
@@ -99,18 +97,14 @@ enum answer {
   ANSWER_DIFFERS /* this process and the host do not have the same state of the session */
 };
 
-/* True if the host's answer to a resume fits this process: no frame that was not sent, and the same rings. */
 static bool continues(const struct vgpu_session *session, const struct vgpu_resumed *resumed) {
-  /* The host has more frames than were sent: this machine was restored from an earlier state (a snapshot). */
+  /* The host has more frames than were sent: this machine was restored from a snapshot. */
   if (resumed->next > __atomic_load_n(&session->next_sequence, __ATOMIC_RELAXED)) return false;
   return !has_rings(session) ||
          __atomic_load_n(vgpu_rings_mark(&session->rings), __ATOMIC_SEQ_CST) == resumed->mark;
 }
 
-/*
- * Greets on a new connection. `received`: the replies that have arrived or, with rings, the descriptors.
- * *next becomes the first frame that the host has not received.
- */
+/* `received`: replies or, with rings, descriptors. *next: the first frame that the host lacks. */
 static enum answer greet(struct vgpu_session *session, int descriptor, uint64_t received, uint64_t *next,
                          int64_t deadline) {
   const uint32_t rings = has_rings(session) ? VGPU_FEATURE_RESUME_RINGS : 0;
@@ -153,7 +147,6 @@ static enum answer greet(struct vgpu_session *session, int descriptor, uint64_t 
   return ANSWER_BACK;
 }
 
-/* With `state` held. */
 static void note_restored(struct vgpu_line *line) {
   __atomic_store_n(&line->count, line->count + 1, __ATOMIC_RELEASE);
   line->up_at = vgpu_now_ms();
@@ -161,7 +154,6 @@ static void note_restored(struct vgpu_line *line) {
   pthread_cond_broadcast(&line->restored);
 }
 
-/* Continues with rings: the frames in them are unchanged, only the doorbell is a new socket. */
 static bool restore_doorbell(struct vgpu_session *session, int descriptor) {
   struct vgpu_line *line = &session->line;
   pthread_mutex_lock(&session->state);
@@ -172,10 +164,7 @@ static bool restore_doorbell(struct vgpu_session *session, int descriptor) {
   return up;
 }
 
-/*
- * Continues without rings. The new connection gets the descriptor number of the old one, so that no other
- * thread needs a new number.
- */
+/* The new connection gets the old one's descriptor number, so other threads need no new number. */
 static bool restore(struct vgpu_session *session, int descriptor, uint64_t next) {
   struct vgpu_line *line = &session->line;
   pthread_mutex_lock(&session->sending);
@@ -190,7 +179,7 @@ static bool restore(struct vgpu_session *session, int descriptor, uint64_t next)
   uint64_t count = line->count;
   pthread_mutex_unlock(&session->state);
   if (up) {
-    /* During this the threads that wait for replies read them. */
+    /* Threads that wait for replies read them meanwhile. */
     enum vgpu_stream_result result =
         vgpu_kept_send(&line->kept, session->own.descriptor, next, vgpu_now_ms() + VGPU_WORK_LIMIT_MS);
     pthread_mutex_lock(&session->state);
@@ -208,12 +197,11 @@ static void set_candidate(struct vgpu_session *session, int descriptor) {
   pthread_mutex_unlock(&session->state);
 }
 
-/* True if no process listens and the host runs on this kernel: then the host and its workers have ended. */
+/* If no process listens on this kernel, the host and its workers have ended. */
 static bool has_ended(const struct vgpu_session *session, int error) {
   return is_beside(session) && (error == ECONNREFUSED || error == ENOENT);
 }
 
-/* Makes one attempt to connect again. */
 static enum answer connect_again(struct vgpu_session *session, uint64_t descriptors) {
   struct vgpu_line *line = &session->line;
   int64_t deadline = vgpu_now_ms() + VGPU_CONNECT_LIMIT_MS;
@@ -250,19 +238,13 @@ static void give_up(struct vgpu_session *session, const char *reason) {
   pthread_mutex_unlock(&session->state);
 }
 
-/*
- * Waits until no thread reads from the broken connection: all replies that had arrived have then been read.
- */
 static void let_reader_leave(struct vgpu_session *session) {
   pthread_mutex_lock(&session->state);
   while (session->reading) pthread_cond_wait(&session->line.restored, &session->state);
   pthread_mutex_unlock(&session->state);
 }
 
-/*
- * Connects again, until the session has a connection or is lost. A connection that broke at once without an
- * answer does not restart the time limit.
- */
+/* A connection that broke at once, without an answer, does not restart the time limit. */
 static void reconnect(struct vgpu_session *session) {
   struct vgpu_line *line = &session->line;
   uint64_t descriptors = 0;
@@ -306,10 +288,7 @@ static void reconnect(struct vgpu_session *session) {
   }
 }
 
-/*
- * Marks the connection as broken when it has ended. A reading thread finds the end itself, after the last
- * reply; if no thread reads, no thread waits for a reply. With rings nothing can be lost.
- */
+/* A reading thread finds the end itself, after the last reply. With rings nothing can be lost. */
 static bool has_broken(struct vgpu_session *session, int64_t *noticed) {
   pthread_mutex_lock(&session->state);
   if (*noticed == 0) *noticed = vgpu_now_ms();
@@ -321,11 +300,7 @@ static bool has_broken(struct vgpu_session *session, int64_t *noticed) {
   return broken;
 }
 
-/*
- * A lost session needs no thread any more, but the thread waits until vgpu_line_end() joins it. A thread that
- * ends by itself and is never joined keeps its stack, and thread checkers report it as a leak when the
- * program exits.
- */
+/* Waits for the join: a thread without one keeps its stack, which thread checkers report. */
 static void wait_for_end(struct vgpu_session *session) {
   pthread_mutex_lock(&session->state);
   while (!session->line.ending) pthread_cond_wait(&session->line.restored, &session->state);
@@ -354,7 +329,7 @@ static void *keep_up(void *context) {
   return NULL;
 }
 
-/* Starts the thread with all signals blocked, because the program's signal handlers must not run in it. */
+/* Signals are blocked: the program's handlers must not run in this thread. */
 static bool start(struct vgpu_session *session) {
   sigset_t all, before;
   sigfillset(&all);
@@ -392,10 +367,7 @@ void vgpu_line_begin(struct vgpu_session *session, const struct vgpu_address *ad
   line->survives = false;
 }
 
-/*
- * Writes the goodbye. The caller holds `sending`. If it does not fit into full rings, the host still notices
- * the end of this process, but later.
- */
+/* With `sending` held. If full rings have no room, the host notices the end of this process later. */
 static enum vgpu_stream_result write_goodbye(struct vgpu_session *session, struct vgpu_frame *frame,
                                              int64_t deadline) {
   return has_rings(session) ? vgpu_ring_write_frame(&session->rings.requests, frame, NULL, 0, NULL, 0,
@@ -406,7 +378,7 @@ static enum vgpu_stream_result write_goodbye(struct vgpu_session *session, struc
 void vgpu_line_goodbye(struct vgpu_session *session) {
   struct vgpu_line *line = &session->line;
   if (!__atomic_load_n(&line->survives, __ATOMIC_ACQUIRE)) return;
-  /* Another thread may hold `sending` for a long time, but the program ends now, so the wait is short. */
+  /* Another thread may hold `sending` for long, but the program ends now. */
   int64_t deadline = vgpu_now_ms() + GOODBYE_MS;
   while (pthread_mutex_trylock(&session->sending) != 0) {
     if (vgpu_left_ms(deadline) == 0) return;

@@ -16,10 +16,7 @@ bool vgpu_log_wanted(void) {
   return target != NULL && target[0] != '\0';
 }
 
-/*
- * The file is opened for each message: nothing to keep over fork(), nothing that a program which closes
- * all descriptors could close under us, and the log is for diagnosis, not for speed.
- */
+/* The file is opened for each message, because the program may close all descriptors or fork(). */
 void vgpu_log(const char *format, ...) {
   if (!vgpu_log_wanted()) return;
   const char *target = secure_getenv("VGPU_LOG");

@@ -1,4 +1,3 @@
-/* Writes a line to the log that VGPU_LOG names: "stderr" or a file. Without VGPU_LOG nothing is written. */
 #ifndef VGPU_GUEST_LOG_H
 #define VGPU_GUEST_LOG_H
 

@@ -8,7 +8,7 @@
 
 #include "wire/clock.h"
 
-/* The thread has no deadline of a call. A host that reads nothing for this time has frozen. */
+/* A host that reads nothing for this time has frozen. */
 #define FLUSH_LIMIT_MS VGPU_WORK_LIMIT_MS
 #define LOOKS 10 /* of VGPU_OUTBOX_NS each, before the thread sleeps without a timer */
 
@@ -38,10 +38,7 @@ static void nap(int64_t nanoseconds) {
   nanosleep(&time, NULL);
 }
 
-/*
- * With the lock held: waits until something is kept. Waking this thread is the most expensive part of adding
- * a frame, so the thread first checks some more times: bursts mostly follow each other.
- */
+/* With the lock held. Polls first: waking this thread is the most expensive part of adding a frame. */
 static void wait_for_frames(struct vgpu_outbox *outbox) {
   pthread_mutex_unlock(outbox->lock);
   for (int looks = 0; looks < LOOKS && __atomic_load_n(&outbox->oldest, __ATOMIC_RELAXED) == 0; looks++) {
@@ -54,10 +51,10 @@ static void wait_for_frames(struct vgpu_outbox *outbox) {
   outbox->asleep = false;
 }
 
-/* With the lock held: sleeps until what is kept is due, and writes it. */
+/* With the lock held. */
 static void flush_when_due(struct vgpu_outbox *outbox) {
   pthread_mutex_unlock(outbox->lock);
-  /* While others add and write, what is kept is always young, and the lock is left to them. */
+  /* While other threads write, kept frames are young, and the lock is left to those threads. */
   int64_t oldest, left;
   while ((oldest = __atomic_load_n(&outbox->oldest, __ATOMIC_RELAXED)) != 0 &&
          (left = oldest + VGPU_OUTBOX_NS - (int64_t)vgpu_now_ns()) > 0) {
@@ -81,7 +78,6 @@ static void *keep_flushing(void *context) {
   return NULL;
 }
 
-/* The program's signals are not for this thread. */
 static void start_flusher(struct vgpu_outbox *outbox) {
   sigset_t all, before;
   sigfillset(&all);
@@ -91,7 +87,6 @@ static void start_flusher(struct vgpu_outbox *outbox) {
   if (blocked) pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
 
-/* Whether frames can be kept: there are memory and a thread for them. */
 static bool may_keep(struct vgpu_outbox *outbox) {
   if (outbox->flusher == VGPU_FLUSHER_NONE) {
     outbox->bytes = malloc(VGPU_OUTBOX_BYTES);
@@ -114,7 +109,6 @@ enum vgpu_stream_result vgpu_outbox_write(struct vgpu_outbox *outbox, struct vgp
                                  bulk_size, deadline);
 }
 
-/* There is room for it. */
 static void keep(struct vgpu_outbox *outbox, const struct vgpu_frame *frame, const void *body,
                  const void *bulk) {
   unsigned char *at = outbox->bytes + outbox->used;

@@ -1,11 +1,8 @@
 /*
- * Gathers the one-way frames of a stream, to write them with few system calls. A frame after a pause is
- * written at once, so that an idle host can begin. Frames that follow closely are kept. They are written
- * together with the next waiting call, when there are many of them, or VGPU_OUTBOX_NS after the first one.
- * The thread that adds the next frame writes them, or a thread of the outbox, which sleeps without a timer
- * while no frame is kept.
- *
- * The caller of all functions except init and destroy holds the session's `sending` lock.
+ * Gathers one-way frames, to write them with few system calls. A frame after a pause is written at once.
+ * Frames that follow closely are written together: with the next waiting call, when there are many, or after
+ * VGPU_OUTBOX_NS, by the thread that adds a frame or by the outbox's own thread. The caller holds the
+ * session's `sending` lock, except for init and destroy.
  */
 #ifndef VGPU_GUEST_OUTBOX_H
 #define VGPU_GUEST_OUTBOX_H
@@ -36,20 +33,19 @@ struct vgpu_outbox {
 
 void vgpu_outbox_init(struct vgpu_outbox *outbox, const struct vgpu_own *own, pthread_mutex_t *lock);
 
-/* Writes the kept frames, within `deadline`, and ends the thread. The caller does not hold the lock. */
+/* Writes the kept frames and ends the thread. The caller does not hold the lock. */
 void vgpu_outbox_destroy(struct vgpu_outbox *outbox, int64_t deadline);
 
-/* Writes a one-way frame now, or keeps it to be written soon. The sizes in `frame` are set. */
+/* Writes a one-way frame now or soon. The sizes in `frame` are set. */
 enum vgpu_stream_result vgpu_outbox_post(struct vgpu_outbox *outbox, struct vgpu_frame *frame,
                                          const void *body, uint32_t body_size, const void *bulk,
                                          uint32_t bulk_size, int64_t deadline);
 
-/* Writes the kept frames, then a frame whose reply a thread waits for. */
 enum vgpu_stream_result vgpu_outbox_write(struct vgpu_outbox *outbox, struct vgpu_frame *frame,
                                           const void *body, uint32_t body_size, const void *bulk,
                                           uint32_t bulk_size, int64_t deadline);
 
-/* Drops the kept frames, because the descriptor now is another connection (kept.h sends them again). */
+/* Drops the kept frames: on a new connection kept.h sends them again. */
 void vgpu_outbox_renew(struct vgpu_outbox *outbox);
 
 #endif

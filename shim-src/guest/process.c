@@ -6,9 +6,8 @@
 #include <unistd.h>
 
 /*
- * The slot is in a page that the kernel clears in a fork()ed child (MADV_WIPEONFORK), so even a child of a
- * raw clone() finds it empty, with an unlocked lock. A zeroed pthread_mutex_t is an unlocked one in glibc and
- * musl. The rest is beside it, in memory that fork() copies.
+ * The slot is in a page that the kernel clears in a fork()ed child (MADV_WIPEONFORK): even a child of a raw
+ * clone() finds it empty and unlocked (a zeroed pthread_mutex_t is unlocked in glibc and musl).
  */
 static struct vgpu_process *slot;
 static void *parent_state; /* copy of slot->state that survives fork, so that the child can free it */

@@ -1,7 +1,6 @@
 /*
- * The state that a guest library keeps for its whole process: a lock and a pointer. Both are new in a
- * fork()ed child, whatever the parent's threads were doing. They are made at first use, never when the
- * library is loaded.
+ * A library's state for its process: a lock and a pointer. Made at first use, never when the library is
+ * loaded; empty in a fork()ed child, whatever the parent's threads were doing.
  */
 #ifndef VGPU_GUEST_PROCESS_H
 #define VGPU_GUEST_PROCESS_H
@@ -15,16 +14,12 @@ struct vgpu_process {
   unsigned generation;        /* 0 in the process that loaded the library, more in its children */
 };
 
-/*
- * The state of this process; NULL only when there is no memory. In a child it starts empty: the parent's
- * state cannot be reached any more (vgpu_process_on_fork has closed its descriptor).
- */
+/* NULL: no memory. Empty in a child, whose parent's descriptor vgpu_process_on_fork has closed. */
 struct vgpu_process *vgpu_process(void);
 
-/* The same, but NULL if it was not made yet. */
 struct vgpu_process *vgpu_process_made(void);
 
-/* Calls `in_child(state of the parent)` in a fork()ed child; it may only make async-signal-safe calls. */
+/* Calls `in_child(state of the parent)` in a fork()ed child; async-signal-safe calls only. */
 int vgpu_process_on_fork(void (*in_child)(void *state));
 
 #endif

@@ -1,7 +1,6 @@
 #ifndef VGPU_GUEST_REFUSED_H
 #define VGPU_GUEST_REFUSED_H
 
-/* Writes to VGPU_LOG that a program called an entry point that is not implemented. */
 void vgpu_refused(const char *symbol);
 
 #endif

@@ -1,4 +1,3 @@
-/* Making and ending a session; session_call.c has the calls. */
 #include "guest/session.h"
 
 #include <errno.h>
@@ -19,9 +18,8 @@
 #include "wire/stream.h"
 
 /*
- * Opens the memory once more and locks it. The lock lasts as long as this process maps it. The host, which
- * has the memory open itself, sees by the lock whether the process lives and still is the same program. -1:
- * not possible.
+ * The lock lasts as long as this process maps the memory. The host sees by it whether the process still lives
+ * and is the same program. -1: not possible.
  */
 static int open_locked(int memory) {
   char path[40];
@@ -33,7 +31,6 @@ static int open_locked(int memory) {
   return -1;
 }
 
-/* Maps the rings from the memory that came with the WELCOME, and closes it in any case. */
 static bool enter_rings(struct vgpu_session *session, int memory) {
   uint32_t size = session->welcome.ring_size;
   bool sound = memory >= 0 && vgpu_ring_size_sound(size) && vgpu_shared_sound(memory, vgpu_rings_bytes(size));
@@ -46,7 +43,6 @@ static bool enter_rings(struct vgpu_session *session, int memory) {
   return sound;
 }
 
-/* Reports both wire versions, and which end is older. */
 static void fail_for_version(struct vgpu_welcome *host, int32_t status) {
   host->host[sizeof host->host - 1] = '\0';
   vgpu_transport_met(host);
@@ -55,7 +51,6 @@ static void fail_for_version(struct vgpu_welcome *host, int32_t status) {
   vgpu_transport_failed(VGPU_TRANSPORT_VERSION, 0, status, "%s", text);
 }
 
-/* The kinds of memory that a guest can offer to share with its host. */
 enum sharing {
   SHARE_NOTHING,
   SHARE_SOCKET, /* memory that is passed over the unix socket */
@@ -78,13 +73,12 @@ static uint32_t resumes_of(const struct vgpu_session *session, enum sharing shar
   return VGPU_FEATURE_RESUME | (sharing != SHARE_NOTHING ? VGPU_FEATURE_RESUME_RINGS : 0);
 }
 
-/* Memory for the rings from a greeting's answer: a descriptor, or the mark of VM memory. */
 struct brought {
   int memory; /* a descriptor, for the caller to close; -1: none */
   struct vgpu_vm_mark mark;
 };
 
-/* Reads the rest of the WELCOME. A newer host may send more bytes, which are skipped. */
+/* A newer host's WELCOME is longer; the rest is skipped. */
 static enum vgpu_stream_result read_welcome(struct vgpu_session *session, const struct vgpu_frame *reply,
                                             struct vgpu_vm_mark *mark, int64_t deadline) {
   const int descriptor = session->own.descriptor;
@@ -120,10 +114,7 @@ static bool shake_hands(struct vgpu_session *session, enum vgpu_library library,
   if (survives) greeting.resume.machine = vgpu_machine();
 
   struct vgpu_frame frame = {.opcode = VGPU_OP_HELLO, .sequence = 0};
-  /*
-   * A host that refuses may send its answer without reading the HELLO, and may have closed the connection.
-   * The answer can still be read.
-   */
+  /* A host that refuses may have closed without reading the HELLO. Its answer can still be read. */
   (void)vgpu_stream_write_frame(session->own.descriptor, &frame, &greeting,
                                 survives ? sizeof greeting : sizeof *hello, NULL, 0, deadline);
   struct vgpu_frame reply;
@@ -173,10 +164,7 @@ static bool shake_hands(struct vgpu_session *session, enum vgpu_library library,
 
 enum greeting { GREETED, NOBODY, NO_RINGS };
 
-/*
- * Connects and greets. NO_RINGS: the host's rings cannot be used here, and the caller has to greet again
- * without them.
- */
+/* NO_RINGS: the host's rings cannot be used here; greet again without them. */
 static enum greeting greet(struct vgpu_session *session, const struct vgpu_address *address, const char *text,
                            enum vgpu_library library, enum sharing sharing, int64_t deadline) {
   session->own.descriptor = vgpu_stream_connect(address, deadline);
@@ -202,7 +190,7 @@ static enum greeting greet(struct vgpu_session *session, const struct vgpu_addre
   return taken ? NO_RINGS : NOBODY;
 }
 
-/* libnvidia-ml makes few and short calls, for which rings would waste memory, so it uses the socket. */
+/* libnvidia-ml makes few and short calls, for which rings would waste memory. */
 static enum sharing what_to_share(const struct vgpu_address *address, enum vgpu_library library) {
   if (library != VGPU_LIBRARY_CUDA || !vgpu_config_ring()) return SHARE_NOTHING;
   bool named = secure_getenv("VGPU_VM_MEMORY") != NULL;
@@ -222,7 +210,6 @@ static enum vgpu_carrier carrier_of(const struct vgpu_session *session, const st
   }
 }
 
-/* Makes a session, which is empty before, with the host at `text`. */
 static bool reach(struct vgpu_session *session, const char *text, struct vgpu_address *address,
                   enum vgpu_library library, int64_t deadline) {
   if (!vgpu_address_parse(text, address)) {
@@ -240,10 +227,7 @@ static bool reach(struct vgpu_session *session, const char *text, struct vgpu_ad
   return greeting == GREETED;
 }
 
-/*
- * Tries the hosts in their order. Each has an equal share of the time that is left, so that a silent host
- * leaves time for the next ones. NULL: none has made a session.
- */
+/* Equal shares of the time left, so that a silent host leaves time for the next. NULL: none. */
 static const char *reach_first(struct vgpu_session *session, const struct vgpu_hosts *hosts,
                                struct vgpu_address *address, enum vgpu_library library) {
   const int64_t end = vgpu_now_ms() + VGPU_CONNECT_LIMIT_MS;
@@ -316,10 +300,7 @@ void vgpu_session_close(struct vgpu_session *session) {
 }
 
 void vgpu_session_abandon(struct vgpu_session *session) {
-  /*
-   * The session's locks may be held by threads that this child does not have, so only the descriptor is
-   * closed. The rings are not mapped in a child.
-   */
+  /* Threads that this child does not have may hold the session's locks, so only the descriptor is closed. */
   if (session == NULL) return;
   vgpu_own_close(&session->own);
   int candidate = __atomic_load_n(&session->line.candidate, __ATOMIC_ACQUIRE);

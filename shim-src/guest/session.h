@@ -1,8 +1,6 @@
 /*
- * A session: the calls of one guest library in one process to its host. libcuda and libnvidia-ml have one
- * session each. Any thread may call. A session is never shared over fork().
- *
- * No function here aborts, prints, raises a signal or waits without a limit.
+ * A session: the calls of one guest library in one process to its host. Any thread may call. Never shared
+ * over fork(). No function here aborts, prints, raises a signal or waits without a limit.
  */
 #ifndef VGPU_GUEST_SESSION_H
 #define VGPU_GUEST_SESSION_H
@@ -11,7 +9,7 @@
 
 struct vgpu_session;
 
-/* The outcome of transporting a call. The result of the call itself is its status. */
+/* The transport's outcome. The call's own result is its status. */
 enum vgpu_outcome {
   VGPU_ANSWERED = 0,
   VGPU_NO_HOST = 1,  /* no configuration, nothing listens, no WELCOME within the limit, or refused */
@@ -19,67 +17,47 @@ enum vgpu_outcome {
   VGPU_TOO_LARGE = 3 /* body or bulk beyond the limits: a mistake of the caller */
 };
 
-/*
- * A function of the library: true if the call begins work of unknown length, such as a kernel. NULL: no call
- * does.
- */
+/* True if the call begins work of unknown length, such as a kernel. NULL: no call does. */
 typedef bool (*vgpu_begins_work)(uint32_t opcode);
 
 /*
- * Connects to the first host of VGPU_HOST, else of `host=` of /etc/vgpu/guest.conf, that answers, and
- * exchanges greetings, all within VGPU_CONNECT_LIMIT_MS. With VGPU_ANSWERED the caller must close *session
- * with vgpu_session_close. Otherwise *session is NULL, and vgpu_transport_last() has the reason. The caller
- * holds the process's lock.
+ * Connects to the first configured host that answers, within VGPU_CONNECT_LIMIT_MS. With VGPU_ANSWERED the
+ * caller closes *session; otherwise it is NULL, and vgpu_transport_last() has the reason. Needs the process's
+ * lock.
  */
 enum vgpu_outcome vgpu_session_open(struct vgpu_session **session, enum vgpu_library library,
                                     vgpu_begins_work begins_work);
 
-/*
- * Ends the session. The host frees everything that the session held. No other thread may be inside a call.
- * NULL is allowed.
- */
+/* The host frees everything of the session. No other thread may be inside a call. NULL is allowed. */
 void vgpu_session_close(struct vgpu_session *session);
 
-/*
- * Tells the host that this process may end soon: the session then ends with its connection. Calls still work.
- * NULL is allowed.
- */
+/* The session then ends with its connection; until then calls still work. NULL is allowed. */
 void vgpu_session_goodbye(struct vgpu_session *session);
 
-/*
- * The same while other threads are inside calls. If the connection is broken, the session is lost, and the
- * calls that wait for another connection end with VGPU_LOST.
- */
+/* For use while threads are inside calls: if the connection is broken, their calls end with VGPU_LOST. */
 void vgpu_session_dismiss(struct vgpu_session *session);
 
-/*
- * True if the session keeps the bulk of one-way calls until the host has received it. Bulk with `stays` is
- * kept without a copy.
- */
+/* True if one-way bulk is kept until the host has received it, without a copy if it `stays`. */
 bool vgpu_session_keeps(const struct vgpu_session *session);
 
-/* Closes the descriptor in a fork()ed child. The parent's session is not touched. */
+/* In a fork()ed child. */
 void vgpu_session_abandon(struct vgpu_session *session);
 
-/* The host's WELCOME. Never NULL; valid as long as the session. */
+/* Never NULL. */
 const struct vgpu_welcome *vgpu_session_welcome(const struct vgpu_session *session);
 
 bool vgpu_session_is_lost(struct vgpu_session *session);
 
-/*
- * For a lost session that cannot be closed because threads may still be in it: frees the place of its rings
- * in this VM's memory, if they are there. Memory that the program has pinned stays the program's until it
- * frees it.
- */
+/* For a lost session in which threads may still be: frees the rings' place in VM memory. */
 void vgpu_session_leave_vm(struct vgpu_session *session);
 
-/* True if the last answer said that there is output of kernels to fetch (VGPU_FLAG_PRINTED). */
+/* True if there is output of kernels to fetch (VGPU_FLAG_PRINTED). */
 bool vgpu_session_has_printed(struct vgpu_session *session);
 
-/* Returns and clears the first failure of a one-way call that was not reported yet; 0: none. */
+/* Returns and clears the first unreported failure of a one-way call; 0: none. */
 int32_t vgpu_session_take_deferred(struct vgpu_session *session);
 
-/* Puts back a failure that was taken by a caller that cannot report it. */
+/* Puts back a failure that the caller cannot report. */
 void vgpu_session_keep_deferred(struct vgpu_session *session, int32_t failure);
 
 struct vgpu_send {
@@ -87,9 +65,9 @@ struct vgpu_send {
   uint32_t body_size;
   uint32_t bulk_size;
   const void *bulk;
-  /* Shared memory that contains the data, or that receives the call's data; NULL: none. */
+  /* Memory that has the call's data or receives it; NULL: none. */
   const struct vgpu_span *shared_region;
-  /* For a one-way call: the caller does not change the bulk until a later waiting call is answered. */
+  /* One-way: the bulk does not change until a later waiting call is answered. */
   bool stays;
 };
 
@@ -103,25 +81,18 @@ struct vgpu_receive {
   bool *came;
 };
 
-/*
- * Makes a call and waits for its reply. `send` and `receive` may be NULL. With VGPU_ANSWERED *status is the
- * call's result. If that is 0, *receive is filled; otherwise *receive is not changed.
- */
+/* `send` and `receive` may be NULL. *receive is filled only with VGPU_ANSWERED and status 0. */
 enum vgpu_outcome vgpu_session_call(struct vgpu_session *session, uint32_t opcode,
                                     const struct vgpu_send *send, struct vgpu_receive *receive,
                                     int32_t *status);
 
-/*
- * Makes a one-way call. VGPU_ANSWERED means that it is sent. vgpu_session_take_deferred reports its failure
- * later.
- */
+/* One-way. VGPU_ANSWERED: the call is sent; vgpu_session_take_deferred reports its failure later. */
 enum vgpu_outcome vgpu_session_post(struct vgpu_session *session, uint32_t opcode,
                                     const struct vgpu_send *send);
 
 /*
- * Makes the same call for `total` bytes in pieces of at most VGPU_BULK_MAX bytes. Several pieces are under
- * way at a time where that is safe. `make` fills the body of the piece that begins at `offset`. Stops at the
- * first piece that is not answered with status 0; the *done bytes before it have arrived.
+ * Makes a call for `total` bytes in pieces of at most VGPU_BULK_MAX, several at a time where that is safe.
+ * `make` fills the body for `offset`. Stops at the first piece without status 0; *done bytes have arrived.
  */
 struct vgpu_pieces {
   uint32_t opcode;
@@ -135,56 +106,40 @@ struct vgpu_pieces {
 enum vgpu_outcome vgpu_session_pieces(struct vgpu_session *session, const struct vgpu_pieces *pieces,
                                       size_t *done, int32_t *status);
 
-/*
- * The best length of a piece of `total` bytes. Data that is copied twice is fastest if it stays in the
- * processor's caches, and if both ends copy at the same time.
- */
+/* Data that is copied twice is fastest if it stays in the caches and both ends copy at once. */
 uint32_t vgpu_session_piece(const struct vgpu_session *session, size_t total);
 
-/* True if a shared region can be device memory, too, at its address in the guest. */
 bool vgpu_session_maps(const struct vgpu_session *session);
 
-/* True if the host moves the bytes of managed variables: managed_mirror. */
 bool vgpu_session_mirrors(const struct vgpu_session *session);
 
-/* True if the host has the driver's graphs: it takes edges, and orders the launches of an executable. */
+/* True if the host takes edges and orders the launches of an executable. */
 bool vgpu_session_has_graphs(const struct vgpu_session *session);
 
-/* True if the host registers memory that the device only reads. */
 bool vgpu_session_reads_only(const struct vgpu_session *session);
-/*
- * True if shared regions are in memory that this VM shares with its host. It is not ordinary memory of this
- * kernel.
- */
+/* True if shared regions are in VM memory: no ordinary memory of this kernel. */
 bool vgpu_session_in_vm_memory(const struct vgpu_session *session);
-/* True if other processes of this guest can open shared memory of this session. */
 bool vgpu_session_exchanges(const struct vgpu_session *session);
 bool vgpu_session_shares(const struct vgpu_session *session);
-/* True if it can share memory and events by handle (cuIpc*). */
 bool vgpu_session_has_ipc(const struct vgpu_session *session);
 
 /*
- * Makes zeroed memory that the host maps, too, and its number for spans. False: this session cannot have
- * more. The caller frees it with vgpu_session_shared_region_drop, which waits for the host, when no call uses
- * it any more.
+ * Zeroed memory that the host maps, too, and its number for spans. False: no more. To free it call
+ * vgpu_session_shared_region_drop when no call uses it; that waits for the host.
  */
 bool vgpu_session_shared_region_make(struct vgpu_session *session, size_t bytes, uint32_t *shared_region,
                                      void **memory);
 void vgpu_session_shared_region_drop(struct vgpu_session *session, uint32_t shared_region, void *memory,
                                      size_t bytes);
 
-/*
- * Fetches the facts of all devices in one round trip. Fills at most `capacity` elements and sets *count. With
- * VGPU_ANSWERED *status is an enum vgpu_status.
- */
+/* All devices in one round trip; at most `capacity` elements. *status: enum vgpu_status. */
 enum vgpu_outcome vgpu_session_device_facts(struct vgpu_session *session, struct vgpu_device_facts *facts,
                                             uint32_t capacity, uint32_t *count, int32_t *status);
 
-/* Fetches the current memory use and load of one device (the host's index). */
 enum vgpu_outcome vgpu_session_device_usage(struct vgpu_session *session, uint32_t device,
                                             struct vgpu_usage_reply *usage, int32_t *status);
 
-/* Fetches the processes of this guest on one device. Fills at most `capacity` elements and sets *count. */
+/* Processes of this guest on one device; at most `capacity` elements. */
 enum vgpu_outcome vgpu_session_device_processes(struct vgpu_session *session, uint32_t device,
                                                 struct vgpu_process_facts *processes, uint32_t capacity,
                                                 uint32_t *count, int32_t *status);

@@ -1,4 +1,3 @@
-/* Calls over a session from any number of threads. */
 #include <errno.h>
 #include <stdatomic.h>
 #include <string.h>
@@ -11,8 +10,8 @@
 #include "wire/stream.h"
 
 /*
- * After LONG_MS a thread that has read another thread's reply lets others read for LETS_NS, repeatedly while
- * they do, unless its own reply arrives. So no thread is woken for the reply of another one.
+ * A thread whose reply takes longer than LONG_MS lets other threads read for LETS_NS at a time, so that they
+ * need not be woken for each reply.
  */
 #define LONG_MS 8
 #define LETS_NS 500000u
@@ -23,27 +22,21 @@ static bool begins_work(const struct vgpu_session *session, uint32_t opcode) {
   return session->begins_work != NULL && session->begins_work(opcode);
 }
 
-/* True if the host sends signs of life while it works on a call. */
 static bool tells_life(const struct vgpu_session *session) {
   return (session->welcome.features & VGPU_FEATURE_ALIVE) != 0;
 }
 
-/* A count that changes whenever something arrives from the host. */
 static uint64_t heard(struct vgpu_session *session) {
   uint64_t frames = atomic_load_explicit(&session->heard, memory_order_relaxed);
   return session->rings.base != NULL ? frames + vgpu_doorbell_rings(&session->doorbell) : frames;
 }
 
-/* The time until which to wait for a sign of life; at most `deadline`. */
 static int64_t patience(const struct vgpu_session *session, int64_t deadline) {
   int64_t step = vgpu_about_now_ms() + VGPU_CALL_LIMIT_MS;
   return tells_life(session) && step < deadline ? step : deadline;
 }
 
-/*
- * Called after a wait without a reply. True if something else arrived from the host since `seen`, so that the
- * wait continues.
- */
+/* True if something else arrived from the host since `seen`, so that the wait continues. */
 static bool was_heard(struct vgpu_session *session, uint64_t *seen, int64_t deadline) {
   uint64_t now = heard(session);
   if (now == *seen || vgpu_left_ms(deadline) == 0) return false;
@@ -52,8 +45,8 @@ static bool was_heard(struct vgpu_session *session, uint64_t *seen, int64_t dead
 }
 
 /*
- * A device that computes on the host's processor answers no call before the work ahead of it is done. A host
- * that has ended is still seen immediately: it closes the connection.
+ * A device on the host's processor answers only after the work ahead. If the host ends, the connection
+ * closes.
  */
 static int64_t deadline_of(struct vgpu_session *session, uint32_t opcode, bool waits) {
   bool works = (waits || session->rings.base != NULL) && tells_life(session);
@@ -62,7 +55,7 @@ static int64_t deadline_of(struct vgpu_session *session, uint32_t opcode, bool w
   return vgpu_about_now_ms() + (works ? VGPU_WORK_LIMIT_MS : VGPU_CALL_LIMIT_MS);
 }
 
-/* With `state` held. A thread that is awake checks again before it sleeps, and has no condition yet. */
+/* With `state` held. A thread that is awake checks again before it sleeps. */
 static void rouse(struct vgpu_pending *waiter) {
   if (waiter->asleep) pthread_cond_signal(&waiter->wake);
 }
@@ -76,7 +69,7 @@ void vgpu_session_lose_locked(struct vgpu_session *session, const char *reason) 
   if (!session->lost) {
     __atomic_store_n(&session->lost, true, __ATOMIC_RELEASE);
     vgpu_log("session %llu is lost: %s", (unsigned long long)session->welcome.session, reason);
-    /* Wakes a thread inside poll(); the descriptor stays ours until the session is closed. */
+    /* Wakes a thread inside poll(); the descriptor stays until the session is closed. */
     vgpu_own_shut(&session->own);
   }
   vgpu_session_rouse(session);
@@ -96,16 +89,14 @@ static const char *reason_of(enum vgpu_stream_result result) {
   return "unknown";
 }
 
-/* A path to the host that leads nowhere is silent. On one kernel there is no such path: the host has frozen.
- */
+/* A broken path to the host is silent. On one kernel there is no such path: the host has frozen. */
 static bool may_be_silent(const struct vgpu_session *session) {
   return session->rings.base == NULL || session->vm.bytes > 0;
 }
 
 /*
- * Handles a failed read or write over connection number `count`. The caller holds `state`. A host that was
- * silent may be reached over another connection, so the connection counts as broken. A host that sent signs
- * of life until the deadline has had enough time, so the session is lost.
+ * With `state` held. A silent host may be reached over another connection. A host that sent signs of life
+ * until the deadline has had enough time, so the session is lost.
  */
 static void fail_locked(struct vgpu_session *session, enum vgpu_stream_result result, int64_t deadline,
                         uint64_t count) {
@@ -115,7 +106,6 @@ static void fail_locked(struct vgpu_session *session, enum vgpu_stream_result re
   else if (count == vgpu_line_count(&session->line)) vgpu_line_break(session, reason_of(result));
 }
 
-/* Copies out of the ring, or reads from the socket, what follows a reply's header. */
 static enum vgpu_stream_result read_bytes(struct vgpu_session *session, size_t *at, void *bytes, size_t size,
                                           int64_t deadline) {
   if (session->rings.base == NULL) return vgpu_ahead_read(&session->ahead, bytes, size, deadline);
@@ -125,10 +115,7 @@ static enum vgpu_stream_result read_bytes(struct vgpu_session *session, size_t *
   return VGPU_STREAM_OK;
 }
 
-/*
- * Checks the span in the reply to a call whose bulk goes into a shared region: it must be the span of the
- * call, filled or in part.
- */
+/* The span must be the call's, filled or in part. */
 static bool span_sound(const struct vgpu_span *asked, const struct vgpu_span *got) {
   return got->shared_region == asked->shared_region && got->offset == asked->offset &&
          got->length <= asked->length;
@@ -163,7 +150,6 @@ static void note_came(const struct vgpu_pending *waiter) {
   if (receive != NULL && receive->came != NULL) __atomic_store_n(receive->came, true, __ATOMIC_RELEASE);
 }
 
-/* Reads what follows a reply's header into the waiter's buffers. A wrong size is a broken protocol. */
 static enum vgpu_stream_result read_reply(struct vgpu_session *session, const struct vgpu_frame *frame,
                                           struct vgpu_pending *waiter, int64_t deadline) {
   waiter->status = frame->status;
@@ -179,7 +165,6 @@ static enum vgpu_stream_result read_reply(struct vgpu_session *session, const st
   return vgpu_ahead_skip(&session->ahead, rest, deadline);
 }
 
-/* Counts a frame from the host. Only the reading thread calls it, and there is one at a time. */
 static void count_heard(struct vgpu_session *session) {
   uint64_t frames = atomic_load_explicit(&session->heard, memory_order_relaxed);
   atomic_store_explicit(&session->heard, frames + 1, memory_order_relaxed);
@@ -190,7 +175,6 @@ static bool is_sign_of_life(const struct vgpu_frame *frame) {
          frame->length == sizeof *frame;
 }
 
-/* Reads the next header of a reply. Signs of life before it prolong the wait. */
 static enum vgpu_stream_result read_header(struct vgpu_session *session, struct vgpu_frame *frame,
                                            int64_t deadline) {
   enum vgpu_stream_result result;
@@ -218,7 +202,7 @@ static struct vgpu_pending *find_waiter(struct vgpu_session *session, uint64_t s
   return NULL;
 }
 
-/* Finds the thread that waits for a reply. Most often it is the reader itself, which needs no lock. */
+/* Usually the reader itself, which needs no lock. */
 static struct vgpu_pending *waiter_of(struct vgpu_session *session, struct vgpu_pending *self,
                                       uint64_t sequence) {
   if (self->sequence == sequence) return self;
@@ -229,9 +213,8 @@ static struct vgpu_pending *waiter_of(struct vgpu_session *session, struct vgpu_
 }
 
 /*
- * Reads one reply for any of the waiting threads. `state` is held at entry and exit, and released in between.
- * A waiter stays in the list during that: it leaves only when it is done, or when the session is lost and no
- * thread reads.
+ * `state` is held at entry and exit, and released in between. A waiter stays in the list: it leaves only when
+ * it is done, or when the session is lost and no thread reads.
  */
 static void read_one(struct vgpu_session *session, struct vgpu_pending *self, int64_t deadline) {
   const uint64_t count = session->line.count;
@@ -250,7 +233,7 @@ static void read_one(struct vgpu_session *session, struct vgpu_pending *self, in
   pthread_mutex_lock(&session->state);
   session->reading = false;
   if (result != VGPU_STREAM_OK) fail_locked(session, result, deadline, count);
-  /* A thread that reconnects waits until no thread reads, and this reply may have been the last one. */
+  /* A thread that reconnects waits until no thread reads; this may have been the last reply. */
   if (session->line.broken) pthread_cond_broadcast(&session->line.restored);
   if (result != VGPU_STREAM_OK) return;
   bool printed = (frame.flags & VGPU_FLAG_PRINTED) != 0;
@@ -279,11 +262,7 @@ static void end_sleep(struct vgpu_pending *self) {
   pthread_cond_destroy(&self->wake);
 }
 
-/*
- * Wakes another waiting thread to read, because one thread must read while any thread waits. A waiter that is
- * still sending needs no signal: it checks before it sleeps. It may even be unable to continue until earlier
- * replies are read.
- */
+/* One thread must read while any waits. A waiter that is still sending checks before it sleeps. */
 static void hand_over_reading(struct vgpu_session *session) {
   if (session->reading) return;
   for (struct vgpu_pending *waiter = session->pending; waiter != NULL; waiter = waiter->next) {
@@ -293,7 +272,6 @@ static void hand_over_reading(struct vgpu_session *session) {
   }
 }
 
-/* Sleeps while other threads read. The caller holds `state`. */
 static void let_others_read(struct vgpu_session *session, struct vgpu_pending *self) {
   const uint64_t until = vgpu_now_ns() + LETS_NS, seen = atomic_load(&session->heard);
   const struct timespec at = {.tv_sec = (time_t)(until / 1000000000u),
@@ -305,10 +283,6 @@ static void let_others_read(struct vgpu_session *session, struct vgpu_pending *s
   self->lets = atomic_load(&session->heard) != seen;
 }
 
-/*
- * Sleeps until another thread has read this thread's reply, this thread has to read, or the session is lost.
- * The caller holds `state`.
- */
 static void sleep_until(struct vgpu_session *session, struct vgpu_pending *self, int64_t deadline) {
   int result = 0;
   begin_sleep(self);
@@ -345,7 +319,7 @@ static void wait_for_reply(struct vgpu_session *session, struct vgpu_pending *se
   hand_over_reading(session);
 }
 
-/* Waits for another connection after a failed write. True: write again. False: the session is lost. */
+/* True: write again. False: the session is lost. */
 static bool writes_again(struct vgpu_session *session, enum vgpu_stream_result result, int64_t deadline,
                          uint64_t count) {
   pthread_mutex_lock(&session->state);
@@ -355,10 +329,6 @@ static bool writes_again(struct vgpu_session *session, enum vgpu_stream_result r
   return again;
 }
 
-/*
- * Writes a frame to the ring. A broken connection does not prevent this while the ring has room. Without room
- * the thread waits for the connection, and then for room.
- */
 static enum vgpu_stream_result write_to_ring(struct vgpu_session *session, struct vgpu_frame *frame,
                                              const struct vgpu_send *send, const void *bulk,
                                              uint32_t bulk_size, int64_t deadline) {
@@ -391,10 +361,7 @@ static enum vgpu_stream_result write_frame(struct vgpu_session *session, struct 
   return vgpu_outbox_write(&session->outbox, frame, send->body, send->body_size, bulk, bulk_size, deadline);
 }
 
-/*
- * Puts the waiter into the list, before its frame is sent, so that the reply finds it. False: the session is
- * lost.
- */
+/* Before the frame is sent, so that the reply finds the waiter. False: the session is lost. */
 static bool enter_list(struct vgpu_session *session, struct vgpu_pending *self, uint64_t sequence) {
   pthread_mutex_lock(&session->state);
   bool lost = session->lost;
@@ -407,10 +374,7 @@ static bool enter_list(struct vgpu_session *session, struct vgpu_pending *self, 
   return !lost;
 }
 
-/*
- * The number of the calling thread, by which the host knows that the same thread repeats a call, or waits for
- * memory that it freed.
- */
+/* By this number the host knows that a thread repeats a call, or waits for memory that it freed. */
 static uint32_t lane(void) {
   static atomic_uint lanes;
   static _Thread_local uint32_t own;
@@ -418,15 +382,11 @@ static uint32_t lane(void) {
   return own;
 }
 
-/* True for the call that enter_sending() makes to get room. */
 static bool makes_room(uint32_t opcode) {
   return opcode == VGPU_OP_PING;
 }
 
-/*
- * Takes `sending` and, in a session that survives its connection, makes room to keep one more frame. A call
- * makes the room: its answer shows that the host has received all earlier frames. False: the session is lost.
- */
+/* If frames are kept, a ping makes room: its answer acknowledges all earlier frames. False: lost. */
 static bool enter_sending(struct vgpu_session *session, uint32_t opcode, const struct vgpu_send *send,
                           bool stays) {
   struct vgpu_kept *kept = &session->line.kept;
@@ -445,10 +405,7 @@ static bool enter_sending(struct vgpu_session *session, uint32_t opcode, const s
   return true;
 }
 
-/*
- * Writes a numbered frame. A session that survives its connection keeps the frame, so a broken connection is
- * no failure.
- */
+/* A session that keeps the frame does not fail for a broken connection. */
 static enum vgpu_stream_result send_numbered(struct vgpu_session *session, struct vgpu_frame *frame,
                                              const struct vgpu_send *send, bool stays, int64_t deadline) {
   struct vgpu_line *line = &session->line;
@@ -466,7 +423,6 @@ static enum vgpu_stream_result send_numbered(struct vgpu_session *session, struc
   return lost ? result : VGPU_STREAM_OK;
 }
 
-/* Sends one frame. `self`: the waiter for the reply; NULL for a one-way call. */
 static enum vgpu_outcome send_frame(struct vgpu_session *session, uint32_t opcode, uint32_t flags,
                                     const struct vgpu_send *send, struct vgpu_pending *self,
                                     int64_t deadline) {

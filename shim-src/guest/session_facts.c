@@ -1,4 +1,3 @@
-/* The control calls that both libraries make. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,4 +1,4 @@
-/* The internals of a session, for session*.c only. */
+/* For session*.c only. */
 #ifndef VGPU_GUEST_SESSION_INTERNAL_H
 #define VGPU_GUEST_SESSION_INTERNAL_H
 
@@ -11,7 +11,7 @@
 #include "wire/ahead.h"
 #include "wire/ring.h"
 
-/* A thread that waits for a reply. The structure is on that thread's stack and in the session's list. */
+/* On the stack of a thread that waits for a reply, and in the session's list. */
 struct vgpu_pending {
   struct vgpu_pending *next;
   uint64_t sequence;
@@ -28,10 +28,9 @@ struct vgpu_pending {
 };
 
 /*
- * The locks: `sending` orders the frames on the stream and their sequence numbers. `state` guards the list of
- * waiting threads and `reading`. A thread that needs both takes `sending` first. One of the waiting threads
- * reads replies for all of them (`reading`); the others sleep on their own condition. A thread whose call
- * takes long lets the others read for themselves while they call often.
+ * `sending` orders the frames and their sequence numbers. `state` guards the list of waiters and `reading`.
+ * Take `sending` first. One waiting thread reads replies for all (`reading`); the others sleep on their own
+ * condition.
  */
 struct vgpu_session {
   struct vgpu_own own; /* the socket */
@@ -61,39 +60,27 @@ struct vgpu_session {
   int32_t deferred;
 };
 
-/*
- * The two halves of a waiting call. If begin() returns VGPU_ANSWERED, the same thread must call finish(). Any
- * waiting thread may read the reply.
- */
+/* The thread whose begin() returns VGPU_ANSWERED must call finish(). */
 enum vgpu_outcome vgpu_session_begin(struct vgpu_session *session, uint32_t opcode,
                                      const struct vgpu_send *send, struct vgpu_receive *receive,
                                      struct vgpu_pending *self);
 enum vgpu_outcome vgpu_session_finish(struct vgpu_session *session, struct vgpu_pending *self,
                                       int32_t *status);
 
-/*
- * Finds a place for the rings in this VM's memory, after a WELCOME with a mark. Without one the socket
- * carries the frames. False: the host is gone, or broke the protocol.
- */
+/* After a WELCOME with a mark. Without a place the socket carries the frames. False: host gone or unsound. */
 bool vgpu_session_enter_vm(struct vgpu_session *session, const struct vgpu_vm_mark *mark, int64_t deadline);
 
-/*
- * Makes a shared region in this VM's memory. The caller holds `shared_region`. False: the host has made none.
- * *memory becomes NULL if the region cannot be mapped.
- */
+/* Needs `shared_region`. False: the host has made none. *memory: NULL if the map fails. */
 bool vgpu_session_place_region(struct vgpu_session *session, size_t bytes, uint32_t *shared_region,
                                void **memory);
 
-/*
- * Ends the session, writes the reason to VGPU_LOG once, and wakes all waiting threads. The caller holds
- * `state`.
- */
+/* Logs the reason once and wakes all waiting threads. Needs `state`. */
 void vgpu_session_lose_locked(struct vgpu_session *session, const char *reason);
 
-/* Wakes all waiting threads, so that they check again. The caller holds `state`. */
+/* Needs `state`. */
 void vgpu_session_rouse(struct vgpu_session *session);
 
-/* Takes the sequence number of the next frame. The caller holds `sending`. */
+/* Needs `sending`. */
 static inline uint64_t vgpu_session_number(struct vgpu_session *session) {
   uint64_t number = session->next_sequence;
   __atomic_store_n(&session->next_sequence, number + 1, __ATOMIC_RELAXED);

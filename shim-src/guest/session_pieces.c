@@ -1,10 +1,8 @@
 /*
- * A read in several pieces, of which the next ones are asked for before the first has come: while this
- * process copies one out of the ring the host copies the next one in.
+ * A read in several pieces: while this process copies one out of the ring, the host copies the next one in.
  *
- * Only one thread at a time does so, and only through a ring. The host stops when the replies have no
- * room, and then takes no more requests. A thread that sends while no thread reads must find room. The
- * replies of one such thread always fit; all others read while they wait.
+ * Only one thread at a time does so, and only through a ring. The host stops when the replies have no room. A
+ * thread that sends while no thread reads must find room: the replies of one such thread always fit.
  */
 #include <string.h>
 
@@ -12,14 +10,11 @@
 
 #define WINDOW_BYTES (1u << 20) /* fit the smallest ring, and stay in a processor's cache */
 #define PIECE (128u << 10)
-/* A shorter copy has four pieces, so that both ends copy at once, but none below 16 KiB. */
+/* At least four pieces, so that both ends copy at once, but none below 16 KiB. */
 #define PARTS 4u
 #define LEAST_PIECE (16u << 10)
 #define PAGE 4096u /* pieces are multiples of it, so that all of them begin in the same way */
-/*
- * In a VM a bell is expensive, and a host that is quicker than its guest sleeps after each piece: measured
- * 1.3 GB/s with pieces of 128 KiB and 2.0 with these.
- */
+/* In a VM a bell is expensive: 1.3 GB/s with 128 KiB, 2.0 with these. */
 #define VM_PIECE (512u << 10)
 #define WINDOW (WINDOW_BYTES / PIECE)
 
@@ -46,7 +41,6 @@ static enum vgpu_outcome begin(struct vgpu_session *session, const struct vgpu_p
   return vgpu_session_begin(session, pieces->opcode, &send, &flight->receive, &flight->pending);
 }
 
-/* How many pieces may be under way. */
 static unsigned fitting(uint32_t piece) {
   unsigned count = WINDOW_BYTES / piece;
   return count < WINDOW ? count : WINDOW;

@@ -1,4 +1,3 @@
-/* Memory that the host sees too. */
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -47,7 +46,7 @@ bool vgpu_session_has_ipc(const struct vgpu_session *session) {
   return (session->welcome.features & (VGPU_FEATURE_EXCHANGE | VGPU_FEATURE_IPC)) != 0;
 }
 
-/* The descriptor from the host; after a broken connection it arrives over the next one. -1: none. */
+/* After a broken connection it arrives over the next one. -1: none. */
 static int take_descriptor(struct vgpu_session *session) {
   for (;;) {
     const uint64_t count = vgpu_line_count(&session->line);
@@ -60,7 +59,6 @@ static int take_descriptor(struct vgpu_session *session) {
   }
 }
 
-/* Requests a region from the host and maps it. */
 static bool make_region(struct vgpu_session *session, size_t bytes, uint32_t *shared_region, void **memory) {
   struct vgpu_shared_region_request request = {.bytes = bytes};
   struct vgpu_shared_region_reply reply = {0};

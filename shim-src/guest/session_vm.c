@@ -1,4 +1,3 @@
-/* The rings and the shared regions of a session in memory that the VM shares with its host. */
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -6,7 +5,6 @@
 #include "guest/session_internal.h"
 #include "wire/stream.h"
 
-/* Asks the host for a place that this process has locked. */
 typedef bool (*ask_host)(void *context, const struct vgpu_vm_place *place, struct vgpu_vm_place_reply *reply);
 
 enum placing {
@@ -15,7 +13,7 @@ enum placing {
   REFUSED, /* the host does not want to, or is gone */
 };
 
-/* The first place that is free in this VM and at the host. Searches from the last place on, once around. */
+/* Searches from the last place on, once around. */
 static enum placing find_place(struct vgpu_vm_memory *memory, struct vgpu_vm_place *place, ask_host ask,
                                void *context, struct vgpu_vm_place_reply *reply, int *descriptor) {
   const uint64_t start = memory->start;
@@ -42,7 +40,6 @@ static enum placing find_place(struct vgpu_vm_memory *memory, struct vgpu_vm_pla
   }
 }
 
-/* Over the socket: the greeting is not over yet. */
 struct greeting {
   int descriptor;
   int64_t deadline;
@@ -61,7 +58,6 @@ static bool ask_for_rings(void *context, const struct vgpu_vm_place *place,
          vgpu_stream_read(greeting->descriptor, reply, sizeof *reply, greeting->deadline) == VGPU_STREAM_OK;
 }
 
-/* Tells the host that the socket carries the frames. */
 static bool give_up(struct vgpu_session *session, struct greeting *greeting, uint64_t why) {
   const struct vgpu_vm_place nowhere = {.offset = why};
   struct vgpu_vm_place_reply reply;
@@ -97,8 +93,7 @@ bool vgpu_session_enter_vm(struct vgpu_session *session, const struct vgpu_vm_ma
 
 void vgpu_session_leave_vm(struct vgpu_session *session) {
   if (session->vm.bytes == 0 || session->rings.base == NULL || !vgpu_session_is_lost(session)) return;
-  /* Not unmapped: another thread may still be on its way out of a call. If it fails, the place stays taken.
-   */
+  /* Not unmapped: a thread may still be leaving a call. If this fails, the place stays taken. */
   (void)mmap(session->rings.base, session->rings.mapped, PROT_READ | PROT_WRITE,
              MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
 }

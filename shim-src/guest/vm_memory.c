@@ -19,14 +19,12 @@
 
 #define DEVICES_MAX 8u
 
-/* Devices of this VM, searched once in a process, under its lock. */
 static struct {
   bool looked;
   unsigned count;
   char paths[DEVICES_MAX][VGPU_VM_PATH_MAX];
 } devices;
 
-/* A file of sysfs with one number, such as "0x1af4". */
 static unsigned long number_in(const char *device, const char *name) {
   char path[300], text[32];
   snprintf(path, sizeof path, PCI_DEVICES "/%s/%s", device, name);
@@ -61,14 +59,13 @@ static int open_memory(const char *path) {
   return open(path, O_RDWR | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
 }
 
-/* Opened, with its size; -1 otherwise. */
 static int open_sized(const char *path, uint64_t *bytes) {
   int descriptor = open_memory(path);
   if (descriptor < 0) {
     vgpu_log("the VM's shared memory %s cannot be opened: %m", path);
     return -1;
   }
-  /* Not fstat(): glibc has it as a function since 2.33 only. */
+  /* Not fstat(): a function of glibc only since 2.33. */
   struct statx status;
   if (statx(descriptor, "", AT_EMPTY_PATH, STATX_SIZE, &status) == 0 && status.stx_size >= VGPU_VM_STEP) {
     *bytes = status.stx_size;
@@ -89,7 +86,6 @@ static bool has_mark(int descriptor, const struct vgpu_vm_mark *mark) {
   return marked;
 }
 
-/* The first that can be opened and, if there is a mark, has it. */
 static bool look(const struct vgpu_vm_mark *mark, struct vgpu_vm_memory *memory) {
   const char *named = secure_getenv("VGPU_VM_MEMORY");
   bool by_name = named != NULL && *named != '\0';
@@ -142,7 +138,6 @@ int vgpu_vm_memory_lock(const struct vgpu_vm_memory *memory, uint64_t bytes, uin
       if (errno != EAGAIN && errno != EACCES) break;
       continue;
     }
-    /* A place that begins before the end of this one would overlap it. */
     uint64_t end = (uint64_t)held.l_start + (uint64_t)held.l_len - VGPU_VM_GUEST_LOCKS;
     if (held.l_len <= 0 || end <= *offset) break; /* no lock of this library */
     *offset = vgpu_vm_steps(end);

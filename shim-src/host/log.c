@@ -12,10 +12,9 @@
 #define LINES_A_SECOND 20u
 #define LINES_AT_ONCE 500u /* of a session: findings and output of kernels come in bursts */
 
-/* Set once at the start. */
 static bool as_json, of_worker;
 
-/* The rate limit of messages that a peer can cause. Several threads of a worker log. */
+/* Messages that a peer can cause. Several threads of a worker log. */
 static struct {
   pthread_mutex_t lock;
   struct vgpu_bucket bucket;
@@ -31,7 +30,6 @@ void vgpu_host_log_of_worker(void) {
   of_worker = true;
 }
 
-/* Adds text and its zero byte. */
 static size_t add_part(char *to, size_t used, size_t size, const char *text) {
   size_t length = strnlen(text, size - used - 1);
   memcpy(to + used, text, length);
@@ -39,7 +37,6 @@ static size_t add_part(char *to, size_t used, size_t size, const char *text) {
   return used + length + 1;
 }
 
-/* False: the daemon has not read the earlier messages yet. */
 static bool send_to_daemon(const char *event, uint64_t left_out, const char *members, const char *message) {
   const struct vgpu_log_header header = {.kind = VGPU_LOG_MESSAGE, .left_out = left_out};
   char bytes[VGPU_LOG_MESSAGE_MOST];
@@ -51,10 +48,7 @@ static bool send_to_daemon(const char *event, uint64_t left_out, const char *mem
   return send(STDERR_FILENO, bytes, used, MSG_DONTWAIT | MSG_NOSIGNAL) >= 0;
 }
 
-/*
- * Replaces bytes that are not printable ASCII with '?', because they may come from a guest. Escapes quotes
- * for JSON.
- */
+/* '?' for bytes that are not printable ASCII (a guest may send them). Escapes quotes for JSON. */
 static void make_safe(char *out, size_t size, const char *text) {
   size_t used = 0;
   for (; *text != '\0' && used + 3 < size; text++) {
@@ -86,7 +80,7 @@ static void say(const char *event, uint64_t session, const char *members, const 
   } else {
     length = snprintf(line, sizeof line, "vgpu-hostd: %s\n", safe);
   }
-  /* One write, so that lines of different processes do not mix. */
+  /* One write, so that lines of processes do not mix. */
   ssize_t written = write(STDERR_FILENO, line, (size_t)length);
   (void)written;
 }
@@ -151,7 +145,7 @@ void vgpu_host_log_flush(void) {
   if (!of_worker || left_out == 0) return;
   struct pollfd poller = {.fd = STDERR_FILENO, .events = POLLOUT};
   const int64_t deadline = vgpu_now_ms() + FLUSH_LIMIT_MS;
-  /* Without a text, only the number. Waits until the daemon has read the earlier messages. */
+  /* Without a text only the number. Waits until the daemon has read the earlier messages. */
   while (!send_to_daemon("left-out", left_out, "", "") && vgpu_left_ms(deadline) > 0)
     poll(&poller, 1, vgpu_left_ms(deadline));
 }

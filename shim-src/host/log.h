@@ -1,4 +1,4 @@
-/* The daemon's messages: a line each on stderr, for people or (--json) as a JSON object. */
+/* A line each on stderr, for people or (--json) as a JSON object. */
 #ifndef VGPU_HOST_LOG_H
 #define VGPU_HOST_LOG_H
 
@@ -7,39 +7,33 @@
 
 #include "host/bucket.h"
 
-/* Selects the form of the messages, before the first one. */
 void vgpu_host_log_json(bool json);
 
-/* `event` is a word of a fixed set ("listening", "session", "refused", "error", ...). session 0: none. */
+/* `event`: of a fixed set ("listening", "session", "refused", "error", ...). session 0: none. */
 __attribute__((format(printf, 3, 4))) void vgpu_host_log(const char *event, uint64_t session,
                                                          const char *format, ...);
 
-/* The same with more members of the JSON object in `members`: `"name":value,...`. */
+/* `members`: more members of the JSON object: `"name":value,...`. */
 __attribute__((format(printf, 4, 5))) void
 vgpu_host_log_members(const char *event, uint64_t session, const char *members, const char *format, ...);
 
-/* The rate of lines of one peer, over all of its workers. */
+/* Lines of one peer, over all of its workers. */
 struct vgpu_log_budget {
   struct vgpu_bucket bucket;
   uint64_t left_out; /* not reported yet */
   uint64_t session;  /* that caused the last line */
 };
 
-/*
- * True if one more line may be written; reports the omitted lines first. False: the line counts as omitted.
- */
+/* Reports omitted lines first. False: this line counts as omitted. */
 bool vgpu_host_log_spend(struct vgpu_log_budget *budget);
 
-/* Counts lines that a worker has omitted. */
+/* Lines that a worker has omitted. */
 void vgpu_host_log_leave_out(struct vgpu_log_budget *budget, uint64_t count);
 
-/* Reports the number of omitted lines. False: the limit is still exceeded. */
+/* False: the limit is still exceeded. */
 bool vgpu_host_log_tell_left_out(struct vgpu_log_budget *budget);
 
-/*
- * A worker's message on its standard error: this header, then event, members and text, each with a zero byte
- * at its end. Other output of the process begins with another byte.
- */
+/* This header, then event, members and text, each with a zero. Other output begins otherwise. */
 #define VGPU_LOG_MESSAGE 1
 #define VGPU_LOG_MESSAGE_MOST 4096u
 struct vgpu_log_header {
@@ -48,20 +42,16 @@ struct vgpu_log_header {
   uint64_t left_out; /* lines omitted before this one */
 };
 
-/* From now on this process, a worker, sends its messages to the daemon. */
+/* For a worker: its messages go to the daemon from now on. */
 void vgpu_host_log_of_worker(void);
 
-/*
- * For messages that a client can cause at any rate: writes a limited number a second, then the number of
- * omitted ones.
- */
+/* For messages that a client causes: a limited number a second, then the number of omitted ones. */
 __attribute__((format(printf, 3, 4))) void vgpu_host_log_limited(const char *event, uint64_t session,
                                                                  const char *format, ...);
 
-/* Limits all messages of this process, a worker, in the same way. Called before it serves. */
+/* For a worker, before it serves: limits all its messages. */
 void vgpu_host_log_limit_all(void);
 
-/* Reports the omitted messages at the end of a session. */
 void vgpu_host_log_flush(void);
 
 #endif

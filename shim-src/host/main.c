@@ -1,4 +1,3 @@
-/* vgpu-hostd: owns the device and serves guests. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -19,13 +18,10 @@
 
 #define DESCRIPTORS_WANTED 4096u
 
-/* Static because of their size: the rules in force, and those of a file that is read again. */
+/* Large: the rules in force, and those of a file that is read again. */
 static struct vgpu_policy policies[2];
 
-/*
- * Reads hostd.conf. Returns 0, or 2 with the reason in `error`. *used NULL: there is no file, so every peer
- * may connect. `inventory`: devices for the names in the file; NULL: not known yet.
- */
+/* 0, or 2 and `error`. *used NULL: no file, every peer may connect. `inventory`: NULL: not known. */
 static int read_policy(const struct vgpu_options *options, const struct vgpu_inventory *inventory,
                        struct vgpu_policy *policy, const struct vgpu_policy **used, char *error,
                        size_t error_size) {
@@ -60,10 +56,7 @@ static bool read_policy_again(struct vgpu_supervisor *supervisor, char *why, uns
   const char *path = supervisor->admission.policy_name;
   if (read_policy(supervisor->inventory->options, supervisor->inventory, other, &used, why, why_size) != 0)
     return false;
-  /*
-   * While an editor replaces the file, it may be missing, empty or short for a moment. Rules must not follow
-   * from that.
-   */
+  /* An editor that replaces the file may leave it missing, empty or short for a moment. */
   if (used == NULL && former != NULL) {
     snprintf(why, why_size, "%s: the file is gone; only a restart allows every peer", path);
     return false;
@@ -168,7 +161,7 @@ static bool prepare_code(const struct vgpu_options *options, struct vgpu_code_op
   return false;
 }
 
-/* Raises the limit of descriptors: those in flight to guests count for all workers together (unix(7)). */
+/* Descriptors in flight to guests count for all workers together (unix(7)). */
 static void raise_descriptor_limit(void) {
   struct rlimit limit;
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
@@ -246,10 +239,7 @@ static int serve(const struct vgpu_returns *returns, const struct vgpu_options *
   return status;
 }
 
-/*
- * Sets the variable with which this process and its workers find the MPS control daemon that hostd.conf
- * names.
- */
+/* With this variable this process and its workers find the MPS control daemon that hostd.conf names. */
 static bool use_mps(const struct vgpu_policy *policy) {
   if (policy == NULL || policy->mps[0] == '\0') return true;
   if (access(policy->mps, X_OK) != 0) {
@@ -293,7 +283,7 @@ int main(int count, char **words) {
   vgpu_host_log_json(options.json);
   if (options.check_config && options.device == NULL) return check_config(&options, NULL);
   const struct vgpu_policy *used;
-  /* First without the devices: a mistake in the file is reported without starting a driver. */
+  /* First without devices: a mistake in the file is reported without starting a driver. */
   int status = read_policy_first(&options, NULL, &used);
   if (status != 0) return status;
   const struct vgpu_backend *backend = vgpu_backend_named(options.device);

@@ -46,7 +46,6 @@ static bool kernels(const char *text, struct vgpu_options *options) {
   return true;
 }
 
-/* A list of "race" and "init", separated by a comma. */
 static bool checks(const char *text, struct vgpu_options *options) {
   const char *at = text;
   for (;;) {
@@ -185,7 +184,6 @@ static bool take(const char *name, int letter, struct vgpu_options *options) {
   }
 }
 
-/* The command for a running daemon, from the words that are not options. */
 static enum vgpu_options_result take_order(int count, char **words, struct vgpu_options *options) {
   const char *order = words[0];
   bool asks = strcmp(order, "status") == 0 || strcmp(order, "sessions") == 0 || strcmp(order, "metrics") == 0;

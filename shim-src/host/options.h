@@ -1,4 +1,3 @@
-/* The command line of vgpu-hostd. */
 #ifndef VGPU_HOST_OPTIONS_H
 #define VGPU_HOST_OPTIONS_H
 
@@ -39,7 +38,7 @@ struct vgpu_options {
   const char
       *control; /* path of the control socket; NULL: none, or the default for commands that ask the daemon */
   const char *metrics; /* path of the metrics socket; NULL: none */
-  /* A command for the running daemon ("status", "end 3"), see manage.h. "": this process is a daemon. */
+  /* For the running daemon ("status", "end 3"; manage.h). "": this process is a daemon. */
   char order[32];
   bool watch; /* repeat the order every second */
   bool no_seccomp;
@@ -49,7 +48,7 @@ struct vgpu_options {
 
 enum vgpu_options_result { VGPU_OPTIONS_RUN = 0, VGPU_OPTIONS_DONE = 1, VGPU_OPTIONS_BAD = 2 };
 
-/* BAD: the reason is on stderr. DONE: --help or --version was answered. */
+/* BAD: the reason is on stderr. DONE: --help or --version. */
 enum vgpu_options_result vgpu_options_parse(int count, char **words, struct vgpu_options *options);
 
 #endif

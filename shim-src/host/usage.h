@@ -1,4 +1,3 @@
-/* The text of vgpu-hostd --help. */
 #ifndef VGPU_HOST_USAGE_H
 #define VGPU_HOST_USAGE_H
 

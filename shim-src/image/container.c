@@ -10,7 +10,7 @@ static bool may_be_text(unsigned char byte) {
 
 enum vgpu_image_kind vgpu_image_kind(const void *image, uint64_t size) {
   const unsigned char *bytes = image;
-  /* The magic number is compared byte by byte, because a text may be shorter than it. */
+  /* Byte by byte: a text may be shorter than the magic. */
   if (size == 0 || bytes[0] == '\0') return VGPU_IMAGE_NONE;
   if (may_be_text(bytes[0]) && bytes[0] != 'P') return VGPU_IMAGE_PTX;
   if (size >= 4 && bytes[0] == 0x7f && bytes[1] == 'E' && bytes[2] == 'L' && bytes[3] == 'F') {

@@ -1,10 +1,11 @@
 /*
- * The forms of code that a program gives the driver: a fat binary (with its wrapper, or bare), a cubin (ELF)
- * or PTX text. The length is in the image, not in the call. Guest and host read them: the guest finds the end
- * of the image and picks the parts that fit its devices; the host checks every bound against the size that it
- * received. Facts: a fat binary is a header of 16 bytes (magic 0xBA55ED50, u16 version, u16 header size, u64
- * size of the rest) and entries. An entry is a header (its own size at offset 4) and a payload (padded size
- * at 8, compressed size without padding at 16, architecture at 28, flags at 40, unpacked size at 56).
+ * The forms of code that a program gives the driver: a fat binary (wrapped or bare), a cubin (ELF) or PTX
+ * text. The length is in the image, not in the call. The guest picks the parts that fit its devices; the host
+ * checks every bound.
+ *
+ * A fat binary is a header of 16 bytes (magic 0xBA55ED50, u16 version, u16 header size, u64 size of the rest)
+ * and entries. An entry is a header (its own size at offset 4) and a payload (padded size at 8, compressed
+ * size without padding at 16, architecture at 28, flags at 40, unpacked size at 56).
  */
 #ifndef VGPU_IMAGE_CONTAINER_H
 #define VGPU_IMAGE_CONTAINER_H
@@ -24,9 +25,9 @@ enum vgpu_image_kind { VGPU_IMAGE_NONE = 0, VGPU_IMAGE_FATBIN = 1, VGPU_IMAGE_EL
 #define VGPU_ENTRY_ELF 2u
 #define VGPU_ENTRY_LZ4 0x2000ull
 #define VGPU_ENTRY_ZSTD 0x8000ull
-/* The code runs only on exactly this architecture, such as sm_90a. */
+/* Only this architecture, such as sm_90a. */
 #define VGPU_ENTRY_SPECIFIC 0x100000ull
-/* The code runs on its architecture and later ones of the same major number, such as sm_100f. */
+/* This architecture and later ones of the same major number, such as sm_100f. */
 #define VGPU_ENTRY_FAMILY 0x200000ull
 
 struct vgpu_entry {
@@ -40,19 +41,16 @@ struct vgpu_entry {
   uint64_t unpacked;     /* bytes after unpacking; payload_size if it is not packed */
 };
 
-/* Recognises an image by its first bytes; reads at most `size` of them. */
+/* Reads at most `size` bytes. */
 enum vgpu_image_kind vgpu_image_kind(const void *bytes, uint64_t size);
 
-/*
- * Reads the next entry of a bare fat binary of `size` bytes; *offset is 0 at first. 1: *entry is filled; 0:
- * there are no more; -1: the rest is invalid.
- */
+/* *offset is 0 at first. 1: *entry is filled; 0: no more; -1: the rest is invalid. */
 int vgpu_fatbin_next(const void *bytes, uint64_t size, uint64_t *offset, struct vgpu_entry *entry);
 
-/* Returns the length that an ELF64 file states; 0 if it is not ELF64, or states more than `limit`. */
+/* The length that an ELF64 file states; 0: not ELF64, or more than `limit`. */
 uint64_t vgpu_elf_length(const void *bytes, uint64_t limit);
 
-/* True if a device of compute capability `device` (90 is 9.0) can use the entry. */
+/* `device`: compute capability; 90 is 9.0. */
 bool vgpu_entry_fits(const struct vgpu_entry *entry, uint32_t device);
 
 #endif

@@ -1,8 +1,7 @@
 /*
- * Joins PTX texts. Each text is cut into statements. The names that they define decide which statements are
- * kept and in which order: declarations of functions first, then variables, then functions, so that each name
- * is declared before it is used. A name that belongs to one text only, but that another text has, too, gets
- * the text's number appended. Statements for debuggers (.file, .loc, .section) are left out, because their
+ * Joins PTX texts by statements: declarations of functions first, then variables, then functions, so that
+ * each name is declared before it is used. A name that belongs to one text only, but that another has, too,
+ * gets the text's number appended. Statements for debuggers (.file, .loc, .section) are left out: their
  * numbers are valid for one text only.
  */
 #include "image/link_ptx.h"
@@ -27,10 +26,7 @@ const struct statement *vgpu_link_definition(const struct linker *linker, const 
   return weak;
 }
 
-/*
- * True for names that need no definition in the texts: those that every driver gives to device code, and
- * those of libcudadevrt.a. The driver loads a text with both, or reports which one is missing.
- */
+/* Every driver provides these names, or libcudadevrt.a. The driver reports a missing one. */
 static bool is_given(struct piece name) {
   static const char runtime[] = "__cudaCDP2";
   if (name.length >= sizeof runtime && memcmp(name.at, runtime, sizeof runtime - 1) == 0) return true;
@@ -81,7 +77,6 @@ static bool resolve(struct linker *linker) {
   return true;
 }
 
-/* Lists the names of one text that get its number appended; `list` has room for all. */
 static size_t renamed_names(const struct linker *linker, size_t text, struct piece *list) {
   size_t count = 0;
   for (size_t i = 0; i < linker->count; i++) {

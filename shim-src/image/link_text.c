@@ -1,4 +1,3 @@
-/* Reads PTX texts that are to be linked: tokens and statements. */
 #include "image/link_text.h"
 
 #include <stdarg.h>
@@ -39,7 +38,6 @@ struct piece vgpu_link_rest_of_line(const char *start, const char **at, const ch
   return (struct piece){start, (size_t)(*at - start)};
 }
 
-/* Records the meaning of one word for its statement. */
 static void take_word(struct statement *statement, struct piece word) {
   if (is(word, ".extern")) statement->linkage = EXTERNAL;
   if (is(word, ".visible")) statement->linkage = VISIBLE;
@@ -52,10 +50,7 @@ static void take_word(struct statement *statement, struct piece word) {
   }
 }
 
-/*
- * Reads a statement that is not a line: up to its semicolon, or to the end of a function's body. Its name is
- * the first word outside parentheses that is not a word of PTX.
- */
+/* Its name is the first word outside parentheses that is not a word of PTX. */
 static bool read_statement(struct linker *linker, struct statement *statement, const char **at,
                            const char *end) {
   int round = 0, curly = 0;

@@ -1,4 +1,3 @@
-/* The internal interface of the linker of PTX texts: tokens and statements. */
 #ifndef VGPU_IMAGE_LINK_TEXT_H
 #define VGPU_IMAGE_LINK_TEXT_H
 
@@ -41,24 +40,22 @@ struct linker {
   size_t why_size;
 };
 
-/* Writes an error for the program. Returns false. */
+/* An error for the program. Returns false. */
 __attribute__((format(printf, 2, 3))) bool vgpu_link_fail(struct linker *linker, const char *format, ...);
 
-/* Returns the next token from `*at` on: a comment, a string, a word (with its leading dot), or one byte. */
+/* A comment, a string, a word (with its leading dot), or one byte. */
 struct piece vgpu_link_token(const char **at, const char *end);
 
 struct piece vgpu_link_rest_of_line(const char *start, const char **at, const char *end);
 
-/* Cuts a text into statements. */
 bool vgpu_link_read(struct linker *linker, size_t index);
 
-/* Returns the definition that a name in a text refers to: its own, or one that another text makes visible. */
+/* Its own definition, or one that another text makes visible. */
 const struct statement *vgpu_link_definition(const struct linker *linker, const struct statement *of);
 
-/* Writes one of the texts' lines that begin with the word, such as .version. */
+/* The best of the texts' lines that begin with the word, such as .version. */
 bool vgpu_link_put_header(struct linker *linker, const char *word);
 
-/* Writes all statements of a kind that are kept. */
 bool vgpu_link_put_kind(struct linker *linker, enum kind kind);
 
 static inline bool same(struct piece a, struct piece b) {

@@ -1,4 +1,3 @@
-/* Writes the statements of linked PTX texts. */
 #include "image/link_text.h"
 
 #include <stdio.h>
@@ -29,10 +28,7 @@ static bool put_text(struct linker *linker, const char *text) {
   return put(linker, (struct piece){text, strlen(text)});
 }
 
-/*
- * Writes a statement token by token, with the spaces between them. A declaration whose definition is among
- * the texts is no longer external.
- */
+/* Keeps the spaces. A declaration whose definition is among the texts is no longer external. */
 static bool put_statement(struct linker *linker, const struct statement *statement) {
   const char *at = statement->all.at, *end = at + statement->all.length, *done = at;
   bool resolved = statement->linkage == EXTERNAL && vgpu_link_definition(linker, statement) != NULL;
@@ -62,15 +58,13 @@ static bool put_statement(struct linker *linker, const struct statement *stateme
 
 enum { NOT_SEEN, ON_PATH, WRITTEN };
 
-/* A variable on the path to the next one to write, and how far its text was searched. */
+/* On the path to the next variable to write: how far its text was searched. */
 struct step {
   size_t statement;
   const char *at;
 };
 
-/*
- * Returns the next variable that the step's initialiser names and that was not visited; linker->count: none.
- */
+/* The next unvisited variable that the initialiser names; linker->count: none. */
 static size_t next_named(const struct linker *linker, struct step *step, const unsigned char *states) {
   const struct statement *statement = &linker->statements[step->statement];
   const char *end = statement->all.at + statement->all.length;
@@ -81,7 +75,7 @@ static size_t next_named(const struct linker *linker, struct step *step, const u
     if (is_name_byte(token.at[0]) && !isdigit((unsigned char)token.at[0])) {
       for (size_t i = 0; i < linker->count; i++) {
         const struct statement *other = &linker->statements[i];
-        /* The same token is searched again, because other texts may have variables of that name. */
+        /* The same token again: other texts may have variables of that name. */
         if (states[i] == NOT_SEEN && other->kind == VARIABLE && !other->left_out && same(other->name, token))
           return i;
       }
@@ -98,11 +92,7 @@ static struct step begin_step(const struct linker *linker, size_t statement, uns
   return (struct step){.statement = statement, .at = equals == NULL ? all->at + all->length : equals};
 }
 
-/*
- * Writes the variables in an order in which each follows those that its initialiser names, because GCC's
- * texts name variables that a later text defines. Where variables name each other in a circle, one of them
- * comes before a variable that it names.
- */
+/* After the variables in its initialiser: GCC's texts name later ones. A circle is broken at one. */
 static bool put_variables(struct linker *linker) {
   unsigned char *states = calloc(linker->count + 1, sizeof *states);
   struct step *path = calloc(linker->count + 1, sizeof *path);
@@ -140,7 +130,7 @@ bool vgpu_link_put_kind(struct linker *linker, enum kind kind) {
   return true;
 }
 
-/* Chooses the line with the largest number after `word`: "7.8" counts as 708, "sm_90a" as 90. */
+/* The line with the largest number after `word`: "7.8" counts as 708, "sm_90a" as 90. */
 bool vgpu_link_put_header(struct linker *linker, const char *word) {
   const struct statement *best = NULL;
   unsigned most = 0;

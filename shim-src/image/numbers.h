@@ -1,7 +1,4 @@
-/*
- * Reads numbers of an image, in this machine's byte order, at any alignment. The caller has checked the
- * bounds.
- */
+/* This machine's byte order, any alignment. The caller has checked the bounds. */
 #ifndef VGPU_IMAGE_NUMBERS_H
 #define VGPU_IMAGE_NUMBERS_H
 

@@ -1,8 +1,4 @@
-/*
- * Checks whether the device computes. Runs the kernels of compute.ptx over many blocks, on random numbers,
- * and compares every result with the result of the CPU. So it detects a device that reports success and does
- * nothing, that leaves blocks out, or that computes wrong results.
- */
+/* Compares with the CPU: finds devices that do nothing, leave blocks out, or compute wrong results. */
 #include "probe/driver.h"
 
 #include <stdlib.h>
@@ -28,7 +24,6 @@ struct kernels {
   int (*synchronize)(void);
 };
 
-/* The numbers that are sent to the device and come back, in one range of device memory. */
 struct numbers {
   float a[VALUES], b[VALUES], sum[VALUES];
   uint32_t hashes[VALUES], sums[BLOCKS], total;
@@ -57,13 +52,13 @@ static bool load(struct vgpu_probe_report *report, const struct vgpu_probe_drive
                          kernels->function(&kernels->hash, kernels->module, "vgpu_probe_hash"));
 }
 
-/* Fills the inputs with random numbers, and the outputs with numbers that are unlikely results. */
+/* Outputs begin with unlikely results. */
 static bool prepare(struct vgpu_probe_report *report, struct numbers *numbers, uint32_t *seed) {
   if (!vgpu_probe_random(report, seed, sizeof *seed) || !vgpu_probe_random(report, numbers, sizeof *numbers))
     return false;
   for (int i = 0; i < VALUES; i++) {
     uint32_t bits;
-    /* Only normal numbers: devices may treat NaN and denormals differently. */
+    /* Normal numbers: devices may treat NaN and denormals differently. */
     memcpy(&bits, &numbers->a[i], sizeof bits);
     numbers->a[i] = (float)(int32_t)bits / 1024.0f;
     memcpy(&bits, &numbers->b[i], sizeof bits);
@@ -87,7 +82,6 @@ static uint32_t hash(uint32_t index, uint32_t seed) {
   return value;
 }
 
-/* Returns how many of the received numbers differ from those computed here. */
 static uint64_t wrong(const struct numbers *sent, const struct numbers *got, uint32_t seed) {
   uint64_t count = 0;
   uint32_t total = 0;

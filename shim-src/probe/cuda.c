@@ -128,7 +128,7 @@ bool vgpu_probe_random(struct vgpu_probe_report *report, void *to, size_t bytes)
   return true;
 }
 
-/* Copies random bytes to the device, across it, and back. A device that only reports success fails here. */
+/* Random bytes to the device, across it, and back: a device that only reports success fails. */
 static bool round_trip(struct vgpu_probe_report *report, const struct vgpu_probe_driver *driver,
                        unsigned char *sent, unsigned char *got) {
   uint64_t first = 0, second = 0;
@@ -195,10 +195,7 @@ static void try_device(struct vgpu_probe_report *report, const struct vgpu_probe
   free(got);
 }
 
-/*
- * Asks our own libcuda why there is no host. Any other library refuses the table, or returns one of another
- * size.
- */
+/* Our libcuda says why there is no host. Others refuse the table, or return one of another size. */
 static void ask_about_host(struct vgpu_probe_report *report, const struct vgpu_probe_driver *driver) {
   static const unsigned char id[16] = VGPU_TRANSPORT_TABLE;
   const void *table = NULL;
@@ -215,7 +212,6 @@ static void ask_about_host(struct vgpu_probe_report *report, const struct vgpu_p
   if (slots.tell(&word, sizeof word) == 0) report->host = word;
 }
 
-/* Makes all the calls of the check, up to the first failure. */
 static void ask_driver(struct vgpu_probe_report *report, const struct vgpu_probe_driver *driver,
                        bool compute) {
   int count = 0;
@@ -257,5 +253,5 @@ void vgpu_probe_cuda(struct vgpu_probe_report *report, const char *library, bool
   if (!find_all(report, handle, &driver)) return;
   ask_driver(report, &driver, compute);
   if (report->failed) ask_about_host(report, &driver); /* the host may have been lost meanwhile */
-  /* The library stays open: unloading a driver could fail, too, and the process ends. */
+  /* Not closed: unloading a driver could fail, and the process ends. */
 }

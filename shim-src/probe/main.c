@@ -1,10 +1,8 @@
 /*
- * vgpu-probe checks whether CUDA works on this machine, for this user, with this environment. It opens
- * libcuda.so.1 and libnvidia-ml.so.1 as any program would, asks for the devices, copies a megabyte to the
- * first one and back, with --compute runs kernels there, and prints its findings as one JSON document. It is
- * linked against neither library, so it gives a useful answer if they are missing or broken. The libraries
- * run in a child process. If a library hangs or crashes, only the child ends, and the answer still comes
- * within the time limit.
+ * vgpu-probe checks whether CUDA works for this user and environment: opens libcuda.so.1 and
+ * libnvidia-ml.so.1 as any program would, copies a megabyte to the first device and back, runs kernels with
+ * --compute, and prints one JSON document. It is not linked against the libraries, and loads them in a child:
+ * if they are missing, hang or crash, the answer still comes in time.
  */
 #include "probe/report.h"
 #include "probe/sessions.h"
@@ -64,7 +62,7 @@ static int follow_sessions(const char *host, int64_t limit_ms) {
   return good ? OK : NOT_OK;
 }
 
-/* Runs the check in the child. Never returns. Stdout is for the document only, whatever a library prints. */
+/* Stdout is for the document only, whatever a library prints. */
 static void child(struct vgpu_probe_report *report, const char *library, bool compute, pid_t parent) {
   int nowhere = open("/dev/null", O_WRONLY | O_CLOEXEC);
 
@@ -78,22 +76,18 @@ static void child(struct vgpu_probe_report *report, const char *library, bool co
   _exit(0);
 }
 
-/* Waits for the child until the deadline. False: the child had to be killed. */
 static bool wait_for(pid_t pid, int pipe_end, long long deadline, int *status) {
   for (;;) {
     pid_t ended = waitpid(pid, status, WNOHANG);
     if (ended == pid) return true;
     long long left = deadline - milliseconds();
     if (left <= 0) break;
-    /*
-     * The pipe closes when the child ends. The short period is for a library that has forked and keeps the
-     * pipe open.
-     */
+    /* The pipe closes when the child ends, unless a library has forked and keeps it open: poll again. */
     struct pollfd end = {.fd = pipe_end, .events = POLLIN};
     if (poll(&end, 1, left < 20 ? (int)left : 20) == 1) usleep(1000);
   }
   kill(pid, SIGKILL);
-  /* A child that is stuck in the kernel does not end at once. The probe does not wait for it. */
+  /* A child that is stuck in the kernel does not end at once; do not wait for it. */
   for (int i = 0; i < 50 && waitpid(pid, status, WNOHANG) != pid; i++) usleep(2000);
   return false;
 }

@@ -18,7 +18,6 @@ static bool good(struct vgpu_probe_report *report, const char *(*text)(int), con
   return false;
 }
 
-/* With an explicit libcuda, opens the NVML in the same directory if there is one. */
 static void *open_library(const char *beside) {
   char path[4096];
   const char *slash = beside ? strrchr(beside, '/') : NULL;

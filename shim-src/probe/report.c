@@ -9,7 +9,6 @@ bool vgpu_probe_ok(const struct vgpu_probe_report *report) {
   return report->finished && !report->failed && report->trip_ok;
 }
 
-/* Returns the length of the valid UTF-8 character at `text`, 0 if there is none. */
 static int character(const unsigned char *text, const unsigned char *end) {
   int length = *text < 0x80                     ? 1
                : *text >= 0xc2 && *text <= 0xdf ? 2
@@ -26,10 +25,7 @@ static int character(const unsigned char *text, const unsigned char *end) {
   return length;
 }
 
-/*
- * Prints any bytes as a JSON string. `size` limits it, because the child may have been killed while it wrote
- * the text.
- */
+/* Any bytes as a JSON string; not terminated if the child was killed while it wrote them. */
 static void print_text(FILE *out, const char *string, size_t size) {
   const unsigned char *text = (const unsigned char *)string;
   const unsigned char *end = text + strnlen(string, size);
@@ -82,13 +78,10 @@ static void print_code_or_null(FILE *out, bool known, const char *code) {
   else fputs("null", out);
 }
 
-/*
- * Prints the answer of the library. It is not trusted: its numbers are printed as they are, its text only up
- * to the size of the field.
- */
+/* The library is not trusted: text only up to the size of its field. */
 static void print_host(const struct vgpu_transport_word *host, FILE *out) {
   fputs("\"host\":", out);
-  /* An older library has no `carrier`: its answer ends before that member. */
+  /* An older library's answer ends before `carrier`. */
   if (host->size < offsetof(struct vgpu_transport_word, carrier)) {
     fputs("null", out);
     return;

@@ -1,7 +1,4 @@
-/*
- * The findings of vgpu-probe. They are in memory that the probe shares with the child that opens the
- * libraries. If the child hangs or dies, the probe still reports the findings so far.
- */
+/* Shared with the child that opens the libraries, so that findings survive a hang or crash. */
 #ifndef VGPU_PROBE_REPORT_H
 #define VGPU_PROBE_REPORT_H
 
@@ -45,9 +42,7 @@ struct vgpu_probe_report {
   char nvml_driver[96];
   char nvml_error[512];
 
-  /*
-   * The state of the host's connection, from the libcuda of vgpu-agent; `size` is 0 with any other library.
-   */
+  /* From vgpu-agent's libcuda; `size` is 0 with any other. */
   struct vgpu_transport_word host;
 
   bool failed;
@@ -61,17 +56,13 @@ struct vgpu_probe_report {
   bool finished;  /* the child has finished, except perhaps for NVML */
 };
 
-/* Each runs in the child, sets report->step before each step, and returns when it has nothing more to do. */
+/* In the child. Sets report->step before each step. */
 void vgpu_probe_cuda(struct vgpu_probe_report *report, const char *library, bool compute);
 void vgpu_probe_nvml(struct vgpu_probe_report *report, const char *library);
 
-/*
- * True if every CUDA call succeeded, the memory round trip returned the same bytes and, if kernels were
- * requested, so did their results. NVML has its own verdict.
- */
+/* Every CUDA call succeeded, and all bytes and results compared equal. NVML has its own verdict. */
 bool vgpu_probe_ok(const struct vgpu_probe_report *report);
 
-/* Prints one JSON document and a newline. False: it could not be written. */
 bool vgpu_probe_print(const struct vgpu_probe_report *report, FILE *out);
 
 #endif

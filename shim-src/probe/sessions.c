@@ -1,16 +1,20 @@
 /*
  * One JSON document:
- *   {"schema":1,"ok":true,"error":null,"address":"vsock:2:14833","host":"vgpu-hostd 0.1.0
- * software","simulated":true, "turnedAway":{"count":0,"status":0,"age":seconds},
+ *   {"schema":1,"ok":true,"error":null,"address":"vsock:2:14833",
+ *    "host":"vgpu-hostd 0.1.0 software","simulated":true,
+ *    "turnedAway":{"count":0,"status":0,"age":seconds},
  *    "refusedKernels":{"count":1,"age":seconds,"program":"llama-server","kernel":"the last one's name"},
- *    "memory":{"limit":bytes,"by":"guest","line":3,"refused":{"count":1,"age":seconds,"program":"llama-server",
- *    "bytes":n,"limit":n,"free":n,"by":"guest"}},
+ *    "memory":{"limit":bytes,"by":"guest","line":3,
+ *              "refused":{"count":1,"age":seconds,"program":"llama-server",
+ *                         "bytes":n,"limit":n,"free":n,"by":"guest"}},
  *    "sessions":[{"session":3,"age":milliseconds,"memory":bytes,"launches":9,"calls":99,"refused":1,
- *                 "lastRefusal":801,"carrier":"rings","claimed":{"library":"libcuda","pid":42,"pidNamespace":4026531836,
- *                 "program":"llama-server"}}]}
- * or, with "ok":false, "error":{"code":"...","status":n,"message":"..."} and no sessions. `claimed` is what
- * the guest's process said of itself, as is the name of a program; all else the host has counted. "memory" is
- * null if the host is too old to tell it; "limit":0 is none, and "line" is that of hostd.conf, 0: none.
+ *                 "lastRefusal":801,"carrier":"rings",
+ *                 "claimed":{"library":"libcuda","pid":42,"pidNamespace":4026531836,
+ *                            "program":"llama-server"}}]}
+ *
+ * If "ok" is false: "error":{"code":"...","status":n,"message":"..."} and no sessions. The guest's process
+ * chose the text of `claimed` and of "program"; the host counted all else. "memory" is null for an older
+ * host; "limit":0: none; "line": of hostd.conf, 0: none.
  */
 #include "probe/sessions.h"
 
@@ -24,7 +28,6 @@
 #include "wire/greeting.h"
 #include "wire/sessions.h"
 
-/* All text here is plain ASCII. */
 static void print_text(FILE *out, const char *text) {
   fputc('"', out);
   for (; *text != '\0'; text++) {
@@ -76,7 +79,6 @@ static void print_memory(FILE *out, const struct vgpu_sessions_list *list) {
           (unsigned long long)memory->refused_free, vgpu_memory_limit_code((int32_t)memory->refused_by));
 }
 
-/* Why the host refused the question, in words. */
 static const char *refusal(const struct vgpu_sessions_list *list, char *text, size_t size) {
   const struct vgpu_welcome *host = &list->reply.welcome;
   if (list->status != VGPU_STATUS_VERSION || host->magic[0] == '\0') return vgpu_status_text(list->status);
@@ -84,7 +86,6 @@ static const char *refusal(const struct vgpu_sessions_list *list, char *text, si
   return text;
 }
 
-/* True if a process of this guest uses a device there. */
 static bool is_used(const struct vgpu_sessions_list *list) {
   for (uint32_t i = 0; i < list->reply.count; i++)
     if (list->sessions[i].memory > 0 || list->sessions[i].launches > 0) return true;
@@ -115,7 +116,6 @@ static void print_list(FILE *out, const char *address, const struct vgpu_session
   fputs("]}\n", out);
 }
 
-/* Asks one host. False: it did not tell; the document says why. */
 static bool ask_host(const char *text, struct vgpu_sessions_list *list, int64_t deadline, FILE *out) {
   struct vgpu_address address;
   if (!vgpu_address_parse(text, &address)) {
@@ -144,10 +144,7 @@ static bool ask_host(const char *text, struct vgpu_sessions_list *list, int64_t 
                                                            : vgpu_sessions_failure_text((int32_t)failure));
 }
 
-/*
- * Of a list, the answer is that of the first host at which this guest uses a device; else of the first that
- * answers; else the last failure.
- */
+/* Prefers the first host at which this guest uses a device, then the first that answers. */
 static bool ask_hosts(const struct vgpu_hosts *hosts, struct vgpu_sessions_list *list, int64_t end,
                       FILE *out) {
   char *kept = NULL, *answer = NULL;

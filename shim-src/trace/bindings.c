@@ -1,7 +1,4 @@
-/*
- * Lists the libraries that loaded objects are bound to. It reads their relocations, which also show bindings
- * that an interposer does not see: direct linking and RTLD_DEEPBIND. It writes nothing and binds no symbol.
- */
+/* Relocations also show bindings that an interposer does not see: direct linking, RTLD_DEEPBIND. */
 #include <dlfcn.h>
 #include <elf.h>
 #include <errno.h>
@@ -29,7 +26,6 @@ bool vgpu_trace_is_ours(const char *symbol) {
   return prefix > 0 && symbol[prefix] >= 'A' && symbol[prefix] <= 'Z';
 }
 
-/* The parts of an object's dynamic section that are needed here. */
 struct dynamic {
   const ElfW(Sym) * symbols;
   const char *strings;
@@ -38,7 +34,6 @@ struct dynamic {
   size_t counts[2];
 };
 
-/* An object that was traced already. */
 struct seen {
   const void *headers; /* its program header table, which an object that is loaded at address 0 has, too */
   bool lazy;           /* some of its slots were not bound yet */
@@ -106,7 +101,7 @@ static bool holds(const struct dl_phdr_info *object, uintptr_t address) {
   return false;
 }
 
-/* Traces an object whose lookups do not go through this library. */
+/* For an object whose lookups do not go through this library. */
 static void tell_loader(const struct dl_phdr_info *object, const char *symbol, uintptr_t bound) {
   Dl_info ours, theirs;
   if (dladdr(seen, &ours) == 0 || dladdr((void *)bound, &theirs) == 0) return;
@@ -119,12 +114,8 @@ static void tell_loader(const struct dl_phdr_info *object, const char *symbol, u
   vgpu_trace_end(&line);
 }
 
-/* Traces one binding. True if the slot is not bound yet. */
 static bool tell_binding(const struct dl_phdr_info *object, const char *symbol, uintptr_t bound, bool again) {
-  /*
-   * A slot that leads into the object's own jump table is bound at the first call. A library that defines the
-   * symbol it calls is bound to itself.
-   */
+  /* An unbound slot leads into the object's own jump table. A library may also be bound to itself. */
   bool itself = holds(object, bound);
   Dl_info found;
   bool own = itself && dladdr((void *)bound, &found) != 0 && found.dli_sname != NULL &&
@@ -142,10 +133,7 @@ static bool tell_binding(const struct dl_phdr_info *object, const char *symbol, 
   return lazy;
 }
 
-/*
- * Traces the slots of one object; `again`: only those that may have been unbound at first. True if some still
- * are.
- */
+/* `again`: only slots that may have been unbound at first. True: some still are. */
 static bool tell_object(const struct dl_phdr_info *object, bool again) {
   struct dynamic dynamic;
   bool lazy = false;
@@ -187,7 +175,7 @@ static int visit(struct dl_phdr_info *object, size_t size, void *with) {
   return 0;
 }
 
-/* Names the program that writes the trace, once for each process, and again after a fork() without exec. */
+/* Once for each process, and again after a fork() without exec. */
 static void tell_process(void) {
   static pid_t told; /* process that was traced; under `lock` */
   char program[1024];
@@ -204,10 +192,7 @@ static void tell_process(void) {
 }
 
 void vgpu_trace_scan(bool last) {
-  /*
-   * Does not wait for the lock: the thread that holds it traces the same bindings, and this may be a signal
-   * handler of that thread.
-   */
+  /* The thread that holds the lock traces the same bindings, and this may be its signal handler. */
   if (pthread_mutex_trylock(&lock) != 0) return;
   tell_process();
   dl_iterate_phdr(visit, &last);

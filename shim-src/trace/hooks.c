@@ -1,8 +1,4 @@
-/*
- * dlsym and dlopen. The request of the program is traced, then the real function is called by a jump. The
- * real dlsym is found with dlvsym, which is not interposed, under the version that the C library gives it
- * since 2.34, or the version before.
- */
+/* dlvsym finds the real dlsym, under its version since glibc 2.34 or the one before. */
 #include <dlfcn.h>
 #include <link.h>
 #include <string.h>
@@ -22,7 +18,7 @@ static void *next_of(const char *symbol) {
   return found != NULL ? found : dlvsym(RTLD_NEXT, symbol, OLD_VERSION);
 }
 
-/* Several threads may do this at the same time; they find the same function. */
+/* Threads that do this at once find the same function. */
 static void *real_of(void **kept, const char *symbol) {
   void *real = __atomic_load_n(kept, __ATOMIC_ACQUIRE);
   if (real == NULL) {
@@ -46,10 +42,7 @@ struct vgpu_trace_way vgpu_trace_dlsym(void *handle, const char *symbol, const v
   struct vgpu_trace_way way = {.next = (void *)real};
   if (real == NULL || symbol == NULL || vgpu_trace_output() < 0 || !vgpu_trace_is_ours(symbol)) return way;
   vgpu_trace_scan(false);
-  /*
-   * The result of RTLD_NEXT depends on the caller's address, and a call from here would have another address.
-   * So the jump makes the call, and its result is not known here.
-   */
+  /* The result of RTLD_NEXT depends on the caller's address, so the jump makes the call. */
   void *found = handle == RTLD_NEXT ? NULL : real(handle, symbol);
   struct vgpu_trace_line line;
   vgpu_trace_begin(&line, "dlsym");
@@ -78,10 +71,7 @@ void *vgpu_trace_dlopen(const char *file, int flags, const void *caller) {
   return real;
 }
 
-/*
- * Traces the bindings that were made while the program ran. It is a destructor. There is no constructor;
- * trace.h says why.
- */
+/* Traces bindings made while the program ran. trace.h says why there is no constructor. */
 __attribute__((destructor)) static void at_exit(void) {
   if (vgpu_trace_output() >= 0) vgpu_trace_scan(true);
 }

@@ -1,7 +1,4 @@
-/*
- * Lines of a trace. A line is built on the stack and written with one call, so that threads and processes may
- * share a file.
- */
+/* A line is built on the stack and written with one call, so that threads and processes may share a file. */
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -16,7 +13,7 @@
 
 static int output = UNOPENED;
 
-/* VGPU_TRACE_LIMIT: the file's length from which on nothing is appended; 0: no limit. */
+/* VGPU_TRACE_LIMIT: file length from which on nothing is appended; 0: no limit. */
 static int64_t limit(void) {
   static int64_t kept = -1;
   int64_t now = __atomic_load_n(&kept, __ATOMIC_RELAXED);
@@ -125,11 +122,7 @@ void vgpu_trace_end(struct vgpu_trace_line *line) {
   int error = errno, file = vgpu_trace_output();
   ssize_t written = write(file, line->text, line->length + 1);
   (void)written; /* a full disk must not disturb the program */
-  /*
-   * O_APPEND moves the offset to the end of the file, also if other processes write to the file, so the
-   * offset is the file's size. The file is not closed, because it may be standard error, or another thread
-   * may write to it.
-   */
+  /* With O_APPEND the offset is the file's size. Not closed: it may be stderr, or in use. */
   if (limit() > 0 && lseek(file, 0, SEEK_CUR) >= limit()) __atomic_store_n(&output, -1, __ATOMIC_RELEASE);
   errno = error;
 }

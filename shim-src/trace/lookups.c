@@ -1,8 +1,4 @@
-/*
- * cuGetProcAddress, with which the CUDA runtime finds the whole driver after a single dlsym. It is replaced
- * by a function that asks the real one and traces the result. There is one replacement for each library that
- * has a cuGetProcAddress, so that two libraries stay apart.
- */
+/* A replacement for each library's cuGetProcAddress, by which the runtime finds the whole driver. */
 #include <string.h>
 
 #include "trace/trace.h"
@@ -28,10 +24,7 @@ static void tell(const void *real, const char *symbol, int version, uint64_t fla
   vgpu_trace_end(&line);
 }
 
-/*
- * The runtime also asks for cuGetProcAddress itself, by its base name, and uses the result for further
- * lookups.
- */
+/* The runtime asks for cuGetProcAddress itself, and uses the result for further lookups. */
 static void wrap_found(const char *symbol, int version, void **function) {
   if (symbol == NULL || function == NULL || strcmp(symbol, "cuGetProcAddress") != 0) return;
   *function = vgpu_trace_wrap(version >= 12000 ? "cuGetProcAddress_v2" : symbol, *function);
@@ -69,7 +62,6 @@ PLACE(3)
 static first_version *const first[PLACES] = {first_0, first_1, first_2, first_3};
 static second_version *const second[PLACES] = {second_0, second_1, second_2, second_3};
 
-/* Gives the place of a real function, which gets a free place if it has none. PLACES: all places are used. */
 static int place_of(void **places, void *real) {
   for (int i = 0; i < PLACES; i++) {
     void *expected = NULL;

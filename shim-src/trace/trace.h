@@ -1,8 +1,7 @@
 /*
- * libvgpu-trace.so is for LD_PRELOAD. It traces to which library each CUDA and NVML symbol of a process is
- * bound. It is a tool for diagnosis; the shim does not need it. It does nothing unless VGPU_TRACE names a
- * file to append to ("-" is standard error). Each event is a line of key=value pairs. VGPU_TRACE_LIMIT is the
- * file's length in bytes from which on nothing is appended.
+ * libvgpu-trace.so, for LD_PRELOAD: traces to which library each CUDA and NVML symbol of a process is bound.
+ * Does nothing unless VGPU_TRACE names a file to append to ("-": stderr). An event is a line of key=value
+ * pairs.
  */
 #ifndef VGPU_TRACE_TRACE_H
 #define VGPU_TRACE_TRACE_H
@@ -20,29 +19,23 @@ struct vgpu_trace_line {
   size_t length;
 };
 
-/*
- * Returns the descriptor for lines, which is opened at the first use. -1: no trace is wanted, or
- * VGPU_TRACE_LIMIT is reached.
- */
+/* Opened at the first use. -1: no trace is wanted, or VGPU_TRACE_LIMIT is reached. */
 int vgpu_trace_output(void);
 
 void vgpu_trace_begin(struct vgpu_trace_line *line, const char *event);
-/* Adds a value. A value with blanks, quotes or control characters is quoted. NULL is written as "-". */
+/* Quotes a value with blanks, quotes or control characters. NULL is written as "-". */
 void vgpu_trace_text(struct vgpu_trace_line *line, const char *key, const char *value);
 void vgpu_trace_number(struct vgpu_trace_line *line, const char *key, int64_t value);
-/* Adds the file that contains an address, or "-". */
 void vgpu_trace_holder(struct vgpu_trace_line *line, const char *key, const void *address);
 void vgpu_trace_end(struct vgpu_trace_line *line);
 
 /* ---- what objects are bound to (bindings.c) ---- */
 
-/* True for cuX... and nvmlX...: entry points of the driver API and of NVML. */
 bool vgpu_trace_is_ours(const char *symbol);
 
 /*
- * Traces each object that was loaded since the last call: the libraries to which its own references to entry
- * points are bound, and whether its dlopen and dlsym go through this library. `last`: also the symbols that
- * were bound lazily meanwhile.
+ * Objects loaded since the last call: the libraries to which their references to entry points are bound, and
+ * whether dlopen and dlsym go through this library. `last`: also symbols that were bound lazily meanwhile.
  */
 void vgpu_trace_scan(bool last);
 
@@ -57,10 +50,7 @@ void *vgpu_trace_dlopen(const char *file, int flags, const void *caller);
 
 /* ---- cuGetProcAddress (lookups.c) ---- */
 
-/*
- * Returns the replacement for a library's cuGetProcAddress or cuGetProcAddress_v2; for other symbols it
- * returns `real`.
- */
+/* For cuGetProcAddress and cuGetProcAddress_v2; for other symbols `real`. */
 void *vgpu_trace_wrap(const char *symbol, void *real);
 
 #endif

@@ -22,7 +22,7 @@ bool vgpu_watch_pass_errors(int from) {
   static bool begun;
   char bytes[4096];
   struct pollfd polled = {.fd = from, .events = POLLIN};
-  /* Not for as long as there is more: the service's ticks must be passed on too. */
+  /* Limited: the service's ticks must be passed on, too. */
   for (int turn = 0; turn < 64 && poll(&polled, 1, 0) > 0; turn++) {
     ssize_t count = read(from, bytes, sizeof bytes);
     if (count < 0 && errno == EINTR) continue;

@@ -1,10 +1,9 @@
-/* The standard error of the command, without the line that V8 writes for --jitless. */
 #ifndef VGPU_WATCH_ERRORS_H
 #define VGPU_WATCH_ERRORS_H
 
 #include <stdbool.h>
 
-/* Copies what can be read at `from`, without waiting, to standard error. False: it has ended. */
+/* Copies what can be read without waiting to stderr, but not V8's line for --jitless. False: ended. */
 bool vgpu_watch_pass_errors(int from);
 
 #endif

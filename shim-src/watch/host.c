@@ -22,10 +22,7 @@ static long long now_us(void) {
   return (long long)now.tv_sec * 1000000 + now.tv_nsec / 1000;
 }
 
-/*
- * Writes one line to the program that started this one. A line that repeats the last state is not written.
- * Reasons have no line breaks.
- */
+/* One line, unless the state is the last one. Reasons have no line breaks. */
 __attribute__((format(printf, 3, 4))) static void tell(struct vgpu_host_watch *watch, bool up,
                                                        const char *format, ...) {
   if (watch->told && !up && !watch->up) return;
@@ -57,10 +54,7 @@ static const char *why(enum vgpu_stream_result result) {
   }
 }
 
-/*
- * Sends `opcode` and reads `size` bytes of the answer's body and bulk; the rest is skipped. Of an answer with
- * a status it reads the bytes that fit, because a host that refuses a version sends its own version.
- */
+/* Of a refusal it reads the bytes that fit: the host's version is in them. */
 static enum vgpu_stream_result ask(struct vgpu_host_watch *watch, uint32_t opcode, const void *body,
                                    uint32_t body_size, void *answer, size_t size, int32_t *status,
                                    int64_t deadline) {
@@ -85,17 +79,12 @@ static enum vgpu_stream_result ask(struct vgpu_host_watch *watch, uint32_t opcod
   return vgpu_stream_skip(watch->descriptor, rest, deadline);
 }
 
-/* Replaces control characters in a text, because a line break would end the line. */
 static void plain(char *text) {
   for (; *text != '\0'; text++) {
     if ((unsigned char)*text < ' ' || *text == 0x7f) *text = '?';
   }
 }
 
-/*
- * Greets the host, asks for the first device and reports `up`. False if there is none; then `down` was
- * reported.
- */
 static bool greet(struct vgpu_host_watch *watch, int64_t deadline) {
   struct vgpu_hello hello = {.major = VGPU_WIRE_MAJOR,
                              .minor = VGPU_WIRE_MINOR,
@@ -148,7 +137,7 @@ static bool greet(struct vgpu_host_watch *watch, int64_t deadline) {
   return true;
 }
 
-/* Watches for the socket of a unix address, from the nearest directory that exists. */
+/* From the nearest directory that exists. */
 static void listen_for_socket(struct vgpu_host_watch *watch) {
   const char *path = ((const struct sockaddr_un *)&watch->address.storage)->sun_path;
   if (watch->address.kind != VGPU_ADDRESS_UNIX || path[0] == '\0') return;
@@ -206,7 +195,7 @@ void vgpu_host_watch_end(struct vgpu_host_watch *watch) {
 void vgpu_host_watch_begin(struct vgpu_host_watch *watch, const char *text, unsigned number, unsigned count) {
   vgpu_host_watch_end(watch);
   watch->number = count == 1 ? 0 : number;
-  /* A round of all hosts takes no longer than one host may take: the ticks also feed systemd's watchdog. */
+  /* A round takes no longer than one host may take: the ticks also feed systemd's watchdog. */
   watch->limit_ms = VGPU_CONNECT_LIMIT_MS / (int)count;
   watch->good_address = vgpu_address_parse(text, &watch->address);
   if (watch->good_address) attempt(watch);
@@ -236,13 +225,13 @@ void vgpu_host_watch_tick(struct vgpu_host_watch *watch) {
 void vgpu_host_watch_ended(struct vgpu_host_watch *watch) {
   hang_up(watch);
   tell(watch, false, "it closed the connection");
-  /* The host may be up again already, because a restart of vgpu-hostd is quick. */
+  /* A restart of vgpu-hostd is quick. */
   watch->retries = SHORT_RETRIES;
   attempt(watch);
 }
 
 void vgpu_host_watch_stirred(struct vgpu_host_watch *watch) {
-  /* The kind of change does not matter. All events are read, because poll would return at once otherwise. */
+  /* Read all events; poll would return at once otherwise. */
   char events[4096];
   while (read(watch->notifier, events, sizeof events) > 0) continue;
   if (watch->descriptor >= 0) return;

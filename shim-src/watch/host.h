@@ -1,4 +1,4 @@
-/* One idle session with each host, which is kept open to notice its end at once. */
+/* An idle session with each host, to notice its end at once. */
 #ifndef VGPU_WATCH_HOST_H
 #define VGPU_WATCH_HOST_H
 
@@ -26,19 +26,18 @@ struct vgpu_host_watch {
 #define VGPU_NO_HOST_WATCH                                                                                   \
   { .descriptor = -1, .notifier = -1, .microseconds = -1 }
 
-/* Ends the session and forgets the host. */
 void vgpu_host_watch_end(struct vgpu_host_watch *watch);
 
-/* Begins a session with host `number` of a list of `count`. */
+/* `number`: in a list of `count`. */
 void vgpu_host_watch_begin(struct vgpu_host_watch *watch, const char *text, unsigned number, unsigned count);
 
-/* Pings the session, or tries to connect if there is none. Blocks at most for two time limits. */
+/* Pings, or tries to connect. Blocks at most for two time limits. */
 void vgpu_host_watch_tick(struct vgpu_host_watch *watch);
 
-/* The session's descriptor became readable. The host sends only answers, so the session has ended. */
+/* Call when the descriptor is readable: the host sends only answers, so the session has ended. */
 void vgpu_host_watch_ended(struct vgpu_host_watch *watch);
 
-/* The directory of the socket changed, or the time of the next attempt has come. */
+/* Call when the socket's directory changed, or the time of the next attempt has come. */
 void vgpu_host_watch_stirred(struct vgpu_host_watch *watch);
 void vgpu_host_watch_due(struct vgpu_host_watch *watch);
 

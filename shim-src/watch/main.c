@@ -1,23 +1,20 @@
 /*
- * vgpu-watch: what the service vgpu-agent cannot do from Node. Reads commands, one a line, on standard
- * input and writes events, one a line, to standard output; ends when standard input does.
+ * vgpu-watch: what the service vgpu-agent cannot do from Node. Reads commands, one a line, on stdin and
+ * writes events, one a line, to stdout; ends when stdin does.
  *
- * With `-- COMMAND...` it starts the command, which writes its commands to descriptor 3 and reads the
- * events from descriptor 4 (and has VGPU_WATCH=3,4 to know that), passes signals on to it, and ends as it
- * ends. That makes it the main process of the unit, the only one that systemd has to believe. The standard
- * error of the command passes through it (errors.h).
+ * With `-- COMMAND...` it starts the command, which writes its commands to descriptor 3 and reads events from
+ * descriptor 4 (VGPU_WATCH=3,4), passes signals on to it and exits as it does. So it is the unit's main
+ * process, the only one that systemd believes. The command's stderr passes through (errors.h).
  *
- *   notify STATE      sd_notify(3); TAB stands for the line break between assignments
- *   tick              tells systemd's watchdog that the service lives, and looks at the host
- *   host ADDRESS      keeps a session open with the host there; `host` alone: with none
+ *   notify STATE      sd_notify(3); TAB separates assignments
+ *   tick              feeds systemd's watchdog, and checks the host
+ *   host ADDRESS      keeps a session open with this host; `host` alone: with none
  *                     -> host up SIMULATED(0|1) DEVICE      -> host down REASON
- *   host LIST         the same with each of several hosts, which have numbers from 1
+ *   host LIST         the same with several hosts, numbered from 1
  *                     -> host 2 up SIMULATED(0|1) DEVICE    -> host 2 down REASON
- *   round-trip [N]    -> round-trip MICROSECONDS, of the last tick (with host N); -1 when there was none
+ *   round-trip [N]    -> round-trip MICROSECONDS, of the last tick (of host N); -1: none
  *   locked PATH       does a process hold a POSIX lock on the file?
  *                     -> locked PID PATH                    -> free PATH
- *
- * Between commands it sleeps: an idle service costs one wake-up of this process a tick.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -51,7 +48,7 @@ static void notify(const char *state) {
   int descriptor = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
   if (descriptor < 0) return;
   socklen_t size = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + length);
-  /* A failure is not reported: systemd notices the missing message. */
+  /* Not reported: systemd notices the missing message. */
   (void)sendto(descriptor, state, strlen(state), MSG_NOSIGNAL, (struct sockaddr *)&address, size);
   close(descriptor);
 }
@@ -67,14 +64,14 @@ static void lock_state(const char *path) {
   fflush(stdout);
 }
 
-/* All hosts; those behind the list have no address and do nothing. */
+/* Those behind the list have no address and do nothing. */
 static struct vgpu_host_watch watches[VGPU_HOSTS_MAX];
 
 static void watch_hosts(const char *list) {
   struct vgpu_hosts hosts = {.count = 0};
   for (unsigned i = 0; i < VGPU_HOSTS_MAX; i++) vgpu_host_watch_end(&watches[i]);
   if (*list == '\0') return;
-  /* A list that cannot be split is reported as an address that is not valid. */
+  /* Reported as an address that is not valid. */
   if (!vgpu_hosts_split(list, &hosts)) hosts = (struct vgpu_hosts){.count = 1};
   for (unsigned i = 0; i < hosts.count; i++)
     vgpu_host_watch_begin(&watches[i], hosts.addresses[i], i + 1, hosts.count);
@@ -104,7 +101,7 @@ static void obey(char *line) {
   }
 }
 
-/* Reads commands. False when the input has ended. A line that is too long is dropped. */
+/* False: the input has ended. A line that is too long is dropped. */
 static bool take_input(void) {
   static char pending[LINE_MAX_BYTES];
   static size_t filled;
@@ -135,9 +132,8 @@ static void pass_on(int number) {
   if (supervised > 0) kill(supervised, number);
 }
 
-/* Runs the command in the child. Never returns. */
 static void become(char **command, int commands, int events, int errors, pid_t parent) {
-  /* The pipes first get high numbers, so that neither overwrites the other. */
+  /* First to high numbers, so that neither overwrites the other. */
   int high_commands = fcntl(commands, F_DUPFD_CLOEXEC, 10);
   int high_events = fcntl(events, F_DUPFD_CLOEXEC, 10);
   bool ready = high_commands >= 0 && high_events >= 0 && dup2(high_commands, 3) == 3 &&
@@ -149,7 +145,7 @@ static void become(char **command, int commands, int events, int errors, pid_t p
   _exit(127);
 }
 
-/* Starts the command and uses its two pipes as standard input and output. */
+/* The two pipes become this process's input and output. */
 static bool supervise(char **command) {
   int commands[2], events[2], errors[2];
   if (pipe2(commands, O_CLOEXEC) != 0 || pipe2(events, O_CLOEXEC) != 0 || pipe2(errors, O_CLOEXEC) != 0) {
@@ -181,11 +177,11 @@ static void pass_errors(void) {
   errors_of_command = -1;
 }
 
-/* The command has closed its end, so it is ending: waits for it and returns its exit status. */
+/* The command is ending: returns its exit status. */
 static int outcome(void) {
   int status = 0;
   if (supervised == 0) return 0;
-  /* A child of the command may hold the pipe longer than the command lives. */
+  /* A child of the command may hold the pipe for longer. */
   for (pid_t ended = 0; ended <= 0;) {
     struct pollfd polled = {.fd = errors_of_command, .events = POLLIN};
     (void)poll(&polled, 1, 10);
@@ -196,7 +192,6 @@ static int outcome(void) {
   return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
-/* Node's pipes are sockets. */
 static bool is_pipe(int descriptor) {
   struct stat info;
   return fstat(descriptor, &info) == 0 && (S_ISFIFO(info.st_mode) || S_ISSOCK(info.st_mode));
@@ -248,7 +243,7 @@ int main(int count, char **words) {
           vgpu_host_watch_due(&watches[i]);
       continue;
     }
-    /* One event at a time, because each may change the other descriptors. */
+    /* One event at a time: each may change the other descriptors. */
     if (polled[INPUT].revents != 0) {
       if (!take_input()) return outcome();
       continue;

@@ -8,7 +8,6 @@
 
 #include <linux/vm_sockets.h>
 
-/* A decimal number up to `limit`, and nothing after it. */
 static bool parse_number(const char *text, unsigned long limit, unsigned *value) {
   if (*text < '0' || *text > '9' || strlen(text) > 10) return false;
   char *end;
@@ -105,7 +104,6 @@ bool vgpu_address_parse_listen(const char *text, struct vgpu_address *address) {
 
 #define BLANKS " \t\r\n"
 
-/* The length of the separator at `at`, which is at the end of an address; 0: the address continues. */
 static size_t separator_at(const char *at) {
   static const char *const schemes[] = {"unix:", "vsock:", "tcp:"};
   size_t length = strspn(at, BLANKS ",");

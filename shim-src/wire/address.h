@@ -1,8 +1,7 @@
 /*
- * The address of a host in text form:   unix:/run/vgpu/hostd.sock   unix:@name (abstract)   vsock:CID:PORT
- * tcp:ADDRESS:PORT
- * A list of hosts has commas or blanks between its addresses. A separator counts only before unix:, vsock: or
- * tcp:, because the path of a socket may contain both.
+ * The address of a host in text form: unix:/run/vgpu/hostd.sock, unix:@name (abstract), vsock:CID:PORT,
+ * tcp:ADDRESS:PORT. Lists are separated by commas or blanks. A path may contain both, so a separator counts
+ * only before unix:, vsock: or tcp:.
  */
 #ifndef VGPU_WIRE_ADDRESS_H
 #define VGPU_WIRE_ADDRESS_H
@@ -20,10 +19,10 @@ struct vgpu_address {
   socklen_t length;
 };
 
-/* Parses the address that a guest connects to. False: not a valid address; `address` is then undefined. */
+/* If false, `address` is undefined. */
 bool vgpu_address_parse(const char *text, struct vgpu_address *address);
 
-/* Parses the address that a host listens on: as above, but `vsock:PORT` means any CID. */
+/* For a host: `vsock:PORT` means any CID. */
 bool vgpu_address_parse_listen(const char *text, struct vgpu_address *address);
 
 #define VGPU_HOSTS_MAX 8u
@@ -34,10 +33,7 @@ struct vgpu_hosts {
   char addresses[VGPU_HOSTS_MAX][VGPU_HOST_TEXT];
 };
 
-/*
- * Splits a list of addresses, and does not parse them. False: no address, more than VGPU_HOSTS_MAX, or one of
- * VGPU_HOST_TEXT bytes or more. `hosts` is then undefined.
- */
+/* False: none, more than VGPU_HOSTS_MAX, or one of VGPU_HOST_TEXT bytes or more; `hosts` is undefined. */
 bool vgpu_hosts_split(const char *text, struct vgpu_hosts *hosts);
 
 /* True for unix and vsock addresses and for TCP addresses of the loopback interface. */

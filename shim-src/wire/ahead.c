@@ -20,7 +20,6 @@ static bool nothing_yet(ssize_t got) {
   return got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR);
 }
 
-/* Reads at least one byte. */
 static enum vgpu_stream_result receive_some(struct vgpu_ahead *ahead, void *bytes, size_t size, size_t *came,
                                             int64_t deadline) {
   if (!vgpu_own_holds(ahead->own)) return VGPU_STREAM_CLOSED;
@@ -57,7 +56,6 @@ bool vgpu_ahead_has_come(struct vgpu_ahead *ahead) {
   return true;
 }
 
-/* Takes bytes that were read earlier. */
 static size_t take(struct vgpu_ahead *ahead, void *bytes, size_t size) {
   size_t there = ahead->end - ahead->begin, taken = there < size ? there : size;
   if (taken > 0) memcpy(bytes, ahead->bytes + ahead->begin, taken);
@@ -72,7 +70,7 @@ enum vgpu_stream_result vgpu_ahead_read(struct vgpu_ahead *ahead, void *bytes, s
   size_t taken = take(ahead, at, size);
   while (taken < size) {
     size_t left = size - taken, came = 0;
-    /* No bytes are left from earlier. Long data is read directly to its place. */
+    /* Long data is read directly to its place. */
     bool straight = left >= VGPU_AHEAD_BYTES / 2;
     enum vgpu_stream_result result = receive_some(ahead, straight ? (void *)(at + taken) : ahead->bytes,
                                                   straight ? left : VGPU_AHEAD_BYTES, &came, deadline);

@@ -1,7 +1,4 @@
-/*
- * Reads ahead on a stream socket: one system call reads all small frames that have arrived. A wait polls for
- * a moment before it sleeps (spin.h). Only one thread at a time may read.
- */
+/* Reads ahead on a stream socket, so that one system call reads all small frames. One reader at a time. */
 #ifndef VGPU_WIRE_AHEAD_H
 #define VGPU_WIRE_AHEAD_H
 
@@ -22,7 +19,7 @@ struct vgpu_ahead {
 
 void vgpu_ahead_init(struct vgpu_ahead *ahead, int descriptor);
 
-/* Frees the memory. Bytes that were read and not taken are lost. */
+/* Unread bytes are lost. */
 void vgpu_ahead_destroy(struct vgpu_ahead *ahead);
 
 /* True if a read would not block: there are bytes, or the socket has ended. */

@@ -1,4 +1,3 @@
-/* Monotonic time, and the time until a deadline. */
 #ifndef VGPU_WIRE_CLOCK_H
 #define VGPU_WIRE_CLOCK_H
 
@@ -17,10 +16,7 @@ static inline int64_t vgpu_now_ms(void) {
   return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }
 
-/*
- * The same, in a fifth of the time, but up to some milliseconds late (a tick of the kernel). For limits of
- * seconds.
- */
+/* Five times as fast, but up to one kernel tick (some milliseconds) late: for limits of seconds. */
 static inline int64_t vgpu_about_now_ms(void) {
 #ifdef CLOCK_MONOTONIC_COARSE
   struct timespec now;

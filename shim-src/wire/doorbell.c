@@ -51,10 +51,7 @@ static struct timespec timespec_of(uint64_t nanoseconds) {
                            .tv_nsec = (long)(nanoseconds % 1000000000u)};
 }
 
-/*
- * Polls and empties the socket, without the lock. *passed: a descriptor that arrived, or -1. *rung: bytes
- * arrived.
- */
+/* Without the lock. *passed: a descriptor that arrived, or -1. *rung: bytes arrived. */
 static enum vgpu_stream_result hear(const struct vgpu_doorbell *doorbell, uint64_t until, int *passed,
                                     bool *rung) {
   const int descriptor = doorbell->descriptor;
@@ -74,7 +71,6 @@ static enum vgpu_stream_result hear(const struct vgpu_doorbell *doorbell, uint64
   return VGPU_STREAM_OK;
 }
 
-/* Called with the lock held. -1: none. */
 static void keep_passed(struct vgpu_doorbell *doorbell, int passed) {
   if (passed < 0) return;
   if (doorbell->passed >= 0) close(doorbell->passed); /* nobody requested that descriptor */
@@ -96,7 +92,6 @@ enum vgpu_stream_result vgpu_doorbell_wait_until(struct vgpu_doorbell *doorbell,
   } else if (until != UINT64_MAX && left_ns(until) == 0) {
     result = VGPU_STREAM_TIMEOUT; /* limits the loop if a peer rings without end */
   } else if (doorbell->generation != seen) {
-    /* Another thread polled and heard the ring. */
   } else if (doorbell->polling) {
     const struct timespec at = timespec_of(until);
     while (doorbell->polling && doorbell->generation == seen && result == VGPU_STREAM_OK) {
@@ -128,7 +123,7 @@ void vgpu_doorbell_missed(struct vgpu_doorbell *doorbell) {
   pthread_mutex_unlock(&doorbell->lock);
 }
 
-/* Reads the rest of a socket that was shut down. The caller holds the lock, and no thread polls. */
+/* With the lock held, while no thread polls. */
 static void drain(struct vgpu_doorbell *doorbell) {
   if (!vgpu_own_holds(doorbell->own)) return;
   unsigned char bytes[256];

@@ -1,94 +1,68 @@
 /*
- * The frames that travel between a guest library and vgpu-hostd.
+ * Frames between a guest library and vgpu-hostd. docs/explanation/transport.md gives the reasons.
  *
- * A session is one ordered byte stream each way (unix, vsock or tcp). The guest sends the first frame, a
- * HELLO, and the host answers with a WELCOME. Then the guest sends requests. The host answers all of them
- * except one-way ones. It sends nothing else but signs of life.
+ * A session is an ordered byte stream each way (unix, vsock or tcp): a HELLO of the guest, a WELCOME of the
+ * host, then the guest's requests. The host answers all but one-way ones; besides answers it sends only signs
+ * of life.
  *
  *   frame = header (40 bytes) | body (fixed size for each opcode) | bulk (0..n bytes) | padding to 8
  *
- * Every integer is little-endian and no structure here has implicit padding, so that a little-endian machine
- * can read a frame in place. The build refuses other machines.
+ * Integers are little-endian, and no structure has implicit padding. The build refuses other machines.
  *
- * A host that refuses the version of a greeting still sends a WELCOME. It contains the host's version and
- * name, so that each side can report both versions and which end is older.
+ * A host that refuses the version of a greeting still sends a WELCOME with its version and name. No new major
+ * version is needed for new opcodes, new feature bits, and bytes at the end of HELLO, WELCOME and of array
+ * elements that carry their own size.
  *
- * Only these changes need no new major version: new opcodes, new feature bits, bytes added at the end of
- * HELLO, WELCOME and of array elements that carry their own size.
+ * `sequence` counts the guest's frames of one session. Frames of one lane (a guest thread) run in order; no
+ * frame starts before every one-way frame with a lower sequence has finished, whatever its lane. The host
+ * keeps the failures of one-way frames and reports one in `deferred` of each reply, oldest first.
  *
- * With VGPU_FEATURE_PARK the host answers out of order. It parks a call that has to wait for the device,
- * serves other frames meanwhile, and answers the call when it is done. Without the feature, and after
- * VGPU_PARK_LIMIT_MS, it answers CUDA_ERROR_NOT_READY, and the guest's thread makes the same call again.
+ * PARK: the host parks a call that waits for the device, serves other frames meanwhile, and answers out of
+ * order. Without the feature, and after VGPU_PARK_LIMIT_MS, it answers CUDA_ERROR_NOT_READY, and the guest's
+ * thread repeats the call.
  *
- * Order: `sequence` counts the guest's frames of one session. Frames of one lane (a guest thread) run in
- * order; no frame starts before every one-way frame with a lower sequence has finished, whatever its lane. A
- * host with one thread keeps this order without further work; a host with a thread for each lane must enforce
- * it.
+ * RING: over a unix socket the host sends the descriptor of sealed memory with two rings (ring.h) with the
+ * WELCOME. All later frames go through the rings; the socket serves as doorbell (doorbell.h).
  *
- * The host keeps the failures of one-way frames. It reports one in `deferred` of each reply, the oldest first
- * and each once.
+ * SHARED_REGION: the host maps memory of the guest, whose descriptor comes over the socket before the answer
+ * is in the ring. In a frame with VGPU_FLAG_SHARED_REGION the bulk is one struct vgpu_span instead of the
+ * data; a reply with the flag says which part of the span is filled. Only calls that the description marks as
+ * raw may have the flag. The host reads or writes the span between the call and its reply, or the reply of
+ * any later waiting call.
  *
- * A guest on the same machine offers VGPU_FEATURE_RING and VGPU_FEATURE_SHARED_REGION over its unix socket. A
- * host that accepts VGPU_FEATURE_RING sends the descriptor of sealed memory with two rings (ring.h) together
- * with the WELCOME. All later frames go through the rings. The socket then serves only as doorbell and as
- * sign of life (doorbell.h).
+ * MAP: a shared region can also be memory of the device at its address in the guest (shared_region_map).
  *
- * With VGPU_FEATURE_SHARED_REGION the guest may ask for shared regions: memory of the guest that the host
- * maps, too. The descriptor of a shared region comes over the socket before the answer is in the ring. In a
- * frame with VGPU_FLAG_SHARED_REGION the bulk is one struct vgpu_span instead of the data. A call that sends
- * data has it in the span. A call that returns raw data writes it to the span; its reply has
- * VGPU_FLAG_SHARED_REGION, too, and the part of the span that is filled. Only calls that the description
- * marks as raw may have this flag. The host reads or writes the span at some time between the call and its
- * reply, or the reply of any later waiting call.
+ * VM_MEMORY: over vsock or TCP, in memory that a VM shares with its host (a PCI device, ivshmem). A host that
+ * accepts puts a struct vgpu_vm_mark behind the WELCOME, by which the guest recognizes the memory. Then,
+ * still with sequence 0, the guest proposes places for the rings (VGPU_OP_VM_RINGS) until the host accepts
+ * one or the guest gives up. After that RING and SHARED_REGION are active; a request for a region is a struct
+ * vgpu_vm_place, and no descriptor is sent. The guest proposes because only its kernel knows which places
+ * processes of the VM still map. A place is free if the guest's lock (VGPU_VM_GUEST_LOCKS) and the host's
+ * lock were both acquired.
  *
- * With VGPU_FEATURE_MAP a shared region can also be memory of the device, at its address in the guest
- * (shared_region_map). This is used for mapped pinned memory and for managed memory: kernels read and write
- * the guest's bytes directly. Only the software device offers it, because its memory is memory of the host.
+ * PRINT: a reply with VGPU_FLAG_PRINTED says that kernels printed something, which the call `printed`
+ * fetches. Without the feature the output goes to the host's log.
  *
- * A virtual machine can share memory with its host (a PCI device, ivshmem). Its guest offers
- * VGPU_FEATURE_VM_MEMORY over vsock or TCP. A host that accepts puts a struct vgpu_vm_mark behind the
- * WELCOME: 16 bytes and their offset in that memory, by which the guest checks that it is the right memory.
- * Then, still with sequence 0, the guest proposes places for the rings (VGPU_OP_VM_RINGS) until the host
- * accepts one, or the guest reports that it gives up. After the host has accepted a place, VGPU_FEATURE_RING
- * and VGPU_FEATURE_SHARED_REGION are active. All shared regions are in that memory, too: a request for one is
- * a struct vgpu_vm_place, and no descriptor is sent.
+ * EXCHANGE: sessions of one guest can open each other's memory, by tokens; IPC: also for cuIpc*; SHARES: also
+ * physical memory and pools. GRAPHS: the host takes graph_edges, and launches of one executable run one after
+ * the other.
  *
- * The guest chooses the places because only its kernel knows which of them processes of the VM still map. The
- * guest locks the bytes of a place in the file by which it sees the memory (VGPU_VM_GUEST_LOCKS), and the
- * host's worker locks them in the file on the host. A place is free if both locks were acquired.
+ * RESUME: the session survives its connection. The guest sends a struct vgpu_resume behind its HELLO. When
+ * its connection breaks, it connects again with `join` and `join_secret` in its HELLO; the host answers with
+ * a struct vgpu_resumed behind the WELCOME. Each end then sends its frames again that the other has not
+ * received. The guest keeps a frame until a later one was answered; the host keeps a reply until a request
+ * acknowledges it or a later one (vgpu_frame_acknowledge), and skips frames that it has received before.
+ * After VGPU_OP_GOODBYE, and at a host that does not wait for a new connection, the end of the connection is
+ * the end of the session.
  *
- * With VGPU_FEATURE_PRINT the output of kernels appears at the guest's own standard output. A reply with
- * VGPU_FLAG_PRINTED says that there is output, and the call `printed` fetches it. Without the feature the
- * output goes to the host's log.
+ * RESUME_RINGS: rings survive the connection unchanged. Only the descriptor of the last shared region is sent
+ * again, if it was lost. Each end rings the new doorbell once. The mark in the rings' memory shows that both
+ * ends see the same memory, not restored from a snapshot.
  *
- * With VGPU_FEATURE_EXCHANGE sessions of one guest can open each other's memory, by tokens. A host that
- * passes on the driver's handles offers VGPU_FEATURE_IPC for what cuIpc* shares, and VGPU_FEATURE_SHARES
- * for physical memory and pools. VGPU_FEATURE_READ_ONLY: its shared_region_map takes the flag READ_ONLY of
- * cuMemHostRegister. VGPU_FEATURE_GRAPHS: it takes graph_edges, and launches of one executable run one after
- * the other in whatever streams they are.
- *
- * With VGPU_FEATURE_RESUME the session survives its connection. A guest that offers it sends a struct
- * vgpu_resume behind its HELLO. When its connection breaks, the guest connects again and sets `join` and
- * `join_secret` in its HELLO; the host answers with a struct vgpu_resumed behind the WELCOME. Then the guest
- * sends all frames again that the host has not received, and the host all replies that the guest has not
- * received. Each end keeps the frames that it sent until it knows that they arrived. The guest keeps a frame
- * until a later one was answered. The host keeps a reply until a request acknowledges it, in `status` and
- * `deferred`, which have no other meaning in requests: they hold the sequence of the last reply that has
- * arrived. All replies sent before that one have arrived, too. The host skips a frame that it has received
- * before, so no call is carried out twice. A guest that ends sends VGPU_OP_GOODBYE; the end of the connection
- * is then the end of the session. The same is true for a session whose host does not wait for a new
- * connection.
- *
- * Rings survive the connection unchanged (VGPU_FEATURE_RESUME_RINGS): both ends still map them, and each end
- * knows its own indexes. Only the descriptor of the last shared region is sent again, if the guest has
- * received one less than the host has sent. Each end rings the new doorbell once. The mark in the rings'
- * memory shows that both ends see the same memory, and that it was not restored from an earlier state (a
- * snapshot).
- *
- * With VGPU_FEATURE_ALIVE a host that works on a call sends a sign of life every VGPU_ALIVE_MS: over a stream
- * a header without body, VGPU_OP_ALIVE as a reply with sequence 0; with rings a ring of the doorbell. A guest
- * that receives nothing for VGPU_CALL_LIMIT_MS treats the host as lost. While it receives signs of life it
- * waits, up to VGPU_WORK_LIMIT_MS.
+ * ALIVE: a host that works on a call sends a sign of life every VGPU_ALIVE_MS: over a stream a header without
+ * body, VGPU_OP_ALIVE as a reply with sequence 0; with rings a ring of the doorbell. A guest that receives
+ * nothing for VGPU_CALL_LIMIT_MS treats the host as lost. While it receives signs of life it waits up to
+ * VGPU_WORK_LIMIT_MS.
  */
 #ifndef VGPU_WIRE_FRAME_H
 #define VGPU_WIRE_FRAME_H
@@ -103,14 +77,14 @@
 #error "the wire is little-endian; this machine needs conversions that are not written yet"
 #endif
 
-/* The version. Only tests build daemons with another number (meson.build). */
+/* Only tests build daemons with another version (meson.build). */
 #ifndef VGPU_WIRE_MAJOR
 #define VGPU_WIRE_MAJOR 1
 #endif
 #define VGPU_WIRE_MINOR 0
 #define VGPU_WIRE_MAGIC "VGPUWIRE" /* 8 bytes, no terminating zero on the wire */
 
-/* Both ends refuse longer frames without reading them. A longer copy takes several frames. */
+/* Both ends refuse longer frames. A longer copy takes several. */
 #define VGPU_FRAME_MAX (1024u * 1024u + 4096u)
 #define VGPU_BULK_MAX (1024u * 1024u)
 #define VGPU_BODY_MAX 512u
@@ -144,14 +118,13 @@ enum vgpu_control_opcode {
   VGPU_OP_DEVICE_QUERY = 11,      /* vgpu_query_request + bulk -> vgpu_query_reply + bulk (query.h) */
 };
 
-/* Frame flags. */
 #define VGPU_FLAG_REPLY 0x1u
 #define VGPU_FLAG_ONEWAY 0x2u        /* no reply will be sent */
 #define VGPU_FLAG_SHARED_REGION 0x4u /* the bulk is a vgpu_span, which locates the data */
 #define VGPU_FLAG_PRINTED 0x8u       /* reply: there is output of kernels to fetch */
 #define VGPU_FLAG_KNOWN (VGPU_FLAG_REPLY | VGPU_FLAG_ONEWAY | VGPU_FLAG_SHARED_REGION | VGPU_FLAG_PRINTED)
 
-/* Feature bits: the guest offers some, the host answers with those that it accepts. All are optional. */
+/* Feature bits: the guest offers some, the host answers with those that it accepts. */
 #define VGPU_FEATURE_SHARED_REGION 0x2u
 #define VGPU_FEATURE_MAP 0x10u       /* shared regions may be device memory, too: shared_region_map */
 #define VGPU_FEATURE_PRINT 0x20u     /* output of kernels goes to the guest: VGPU_FLAG_PRINTED */
@@ -179,14 +152,13 @@ struct vgpu_frame {
   uint32_t body;     /* bytes of body, 0..VGPU_BODY_MAX */
   uint32_t bulk;     /* bytes of bulk, 0..VGPU_BULK_MAX */
   uint64_t sequence; /* a reply has the sequence of its request */
-  /* Reply: CUresult, nvmlReturn_t or vgpu_status by the opcode's range. Request: vgpu_frame_acknowledge, or
-   * 0. */
+  /* Reply: CUresult, nvmlReturn_t or vgpu_status by the range. Request: vgpu_frame_acknowledge. */
   int32_t status;
   int32_t deferred; /* reply: first failure of an earlier one-way frame, else 0 */
 };
 _Static_assert(sizeof(struct vgpu_frame) == 40, "frame header");
 
-/* With VGPU_FEATURE_RESUME, in a request: the sequence of the last reply that arrived. */
+/* With VGPU_FEATURE_RESUME: the last reply that arrived. All replies sent before it have arrived, too. */
 static inline void vgpu_frame_acknowledge(struct vgpu_frame *frame, uint64_t sequence) {
   frame->status = (int32_t)(uint32_t)sequence;
   frame->deferred = (int32_t)(uint32_t)(sequence >> 32);
@@ -195,7 +167,6 @@ static inline uint64_t vgpu_frame_acknowledged(const struct vgpu_frame *frame) {
   return (uint64_t)(uint32_t)frame->deferred << 32 | (uint32_t)frame->status;
 }
 
-/* Bulk data that lies in a shared region instead of in the frame. */
 struct vgpu_span {
   uint32_t shared_region;
   uint32_t reserved;
@@ -203,16 +174,10 @@ struct vgpu_span {
   uint64_t length;
 };
 _Static_assert(sizeof(struct vgpu_span) == 24, "span");
-/*
- * Bytes copied per call. A larger span delays other threads; this one ends within VGPU_CALL_LIMIT_MS at 27
- * MB/s, and is long enough for a processor to store past its caches.
- */
+/* Bytes copied per call. A longer span delays other threads; this one takes 10 s at 27 MB/s. */
 #define VGPU_SPAN_MAX (256u << 20)
 
-/*
- * The purpose of a connection. VGPU_LIBRARY_SESSIONS begins no session: the host answers the greeting with
- * the sessions of this guest (vgpu_sessions_reply) and closes. An older host answers VGPU_STATUS_REFUSED.
- */
+/* SESSIONS begins no session: the answer is vgpu_sessions_reply, of an older host VGPU_STATUS_REFUSED. */
 enum vgpu_library { VGPU_LIBRARY_CUDA = 1, VGPU_LIBRARY_NVML = 2, VGPU_LIBRARY_SESSIONS = 3 };
 
 struct vgpu_hello {
@@ -223,10 +188,7 @@ struct vgpu_hello {
   uint32_t frame_max; /* longest frame the guest will read */
   uint32_t library;   /* enum vgpu_library */
   uint32_t pid;       /* of the guest's process in its own pid namespace; not verified */
-  /*
-   * Inode of that namespace (/proc/self/ns/pid), with which a guest with containers finds the process. 0: not
-   * given, or an older guest.
-   */
+  /* Inode of that namespace (/proc/self/ns/pid). 0: not given, or an older guest. */
   uint32_t pid_namespace;
   uint64_t join;        /* session to continue (VGPU_FEATURE_RESUME), else 0 */
   uint64_t join_secret; /* from its WELCOME */
@@ -253,20 +215,12 @@ struct vgpu_welcome {
 };
 _Static_assert(sizeof(struct vgpu_welcome) == 160, "welcome");
 
-/* Follows a HELLO with VGPU_FEATURE_RESUME. */
 struct vgpu_resume {
-  /*
-   * The sequence of the last reply that arrived in the continued session. With rings: the number of
-   * descriptors that arrived. Else 0.
-   */
+  /* Without rings: the last reply that arrived (sequence). With rings: the descriptors that arrived. */
   uint64_t received;
-  /*
-   * Of the guest's running kernel (vgpu_machine); 0: not given. If the host's kernel and pid namespace are
-   * the same, the host knows the guest's process.
-   */
+  /* Kernel of the guest (vgpu_machine), so that a host on the same kernel knows the process; 0: not given. */
   uint64_t machine;
 };
-/* Follows the WELCOME of such a HELLO. */
 struct vgpu_resumed {
   uint64_t next; /* all frames before this sequence have arrived */
   uint64_t mark; /* with rings: the value at VGPU_RING_MARK. Added after the first version */
@@ -275,13 +229,9 @@ struct vgpu_resumed {
 _Static_assert(offsetof(struct vgpu_resumed, mark) == VGPU_RESUMED_FIRST, "resumed");
 
 #define VGPU_VM_MARK_BYTES 16u
-/*
- * Places begin and end at multiples of this, which is a multiple of each architecture's page size. The first
- * is for marks.
- */
+/* Places begin and end at multiples of this, which every page size divides. The first is for marks. */
 #define VGPU_VM_STEP 65536u
-/* The guest's lock for the byte at offset x of the memory is at x + this: far behind the end of any file, so
- * that both sides' locks can be in one file where guest and host are one machine. */
+/* The guest's lock for byte x is at x + this: both sides' locks can then be in one file on one machine. */
 #define VGPU_VM_GUEST_LOCKS (1ull << 62)
 
 struct vgpu_vm_mark {
@@ -309,10 +259,7 @@ static inline uint64_t vgpu_vm_steps(uint64_t bytes) {
   return (bytes + VGPU_VM_STEP - 1) / VGPU_VM_STEP * VGPU_VM_STEP;
 }
 
-/*
- * One session of the asking guest (same vsock CID, or same user of a unix socket). A "claim" is from the
- * guest's greeting, and the host cannot verify it. All other fields are the host's own.
- */
+/* A session of the asking guest (same vsock CID, or same unix user). The host cannot verify a "claim". */
 struct vgpu_session_facts {
   uint64_t session;
   uint64_t age;           /* milliseconds since it began */
@@ -335,7 +282,7 @@ _Static_assert(sizeof(struct vgpu_session_facts) == 136, "session facts");
 
 #define VGPU_KERNEL_NAME_BYTES 240u
 
-/* The answer to a greeting with VGPU_LIBRARY_SESSIONS; bulk: vgpu_session_facts[], oldest session first. */
+/* Answers a greeting with VGPU_LIBRARY_SESSIONS; bulk: vgpu_session_facts[], oldest session first. */
 struct vgpu_sessions_reply {
   struct vgpu_welcome welcome; /* session, secret and ring_size are 0 */
   uint32_t count;              /* elements in the bulk */
@@ -357,10 +304,7 @@ _Static_assert(offsetof(struct vgpu_sessions_reply, kernels_refused) == VGPU_SES
                "sessions reply");
 _Static_assert(sizeof(struct vgpu_sessions_reply) == 504, "sessions reply");
 
-/*
- * Facts about this guest's device memory. They follow the sessions in the bulk if the greeting offered
- * VGPU_FEATURE_MEMORY and the welcome has it. Later hosts append fields.
- */
+/* Follows the sessions in the bulk with VGPU_FEATURE_MEMORY. Later hosts append fields. */
 struct vgpu_memory_told {
   uint64_t limit;      /* bytes that a new session of this guest may hold at most; 0: the devices limit it */
   uint32_t limited_by; /* enum vgpu_memory_limit: what sets the limit */
@@ -401,7 +345,6 @@ struct vgpu_facts_reply {
   uint32_t element_size; /* of one, so that later hosts can append fields */
 };
 
-/* Facts about one device that never change. */
 struct vgpu_device_facts {
   char name[128]; /* zero-terminated; ends in " (simulated)" on a software device */
   uint8_t uuid[16];
@@ -435,7 +378,6 @@ struct vgpu_usage_reply {
 };
 _Static_assert(sizeof(struct vgpu_usage_reply) == 40, "usage");
 
-/* One process of the asking guest (same vsock CID, or same user of a unix socket). */
 struct vgpu_process_facts {
   uint32_t pid; /* from its HELLO */
   uint32_t reserved;
@@ -447,10 +389,7 @@ static inline uint32_t vgpu_frame_length(uint32_t body, uint32_t bulk) {
   return (uint32_t)((sizeof(struct vgpu_frame) + (uint64_t)body + bulk + 7u) & ~(uint64_t)7u);
 }
 
-/*
- * True if the sizes in the header are consistent and within limits. To be checked before anything else is
- * read.
- */
+/* True if the sizes in the header are consistent and within limits. Check this before reading the rest. */
 static inline bool vgpu_frame_sound(const struct vgpu_frame *frame) {
   return frame->body <= VGPU_BODY_MAX && frame->bulk <= VGPU_BULK_MAX &&
          frame->length == vgpu_frame_length(frame->body, frame->bulk) && frame->length <= VGPU_FRAME_MAX &&

@@ -1,13 +1,9 @@
-/*
- * The first frame of a connection. The guest writes it; the daemon reads it in pieces, before there is a
- * session.
- */
+/* The first frame of a connection, which the daemon reads in pieces before there is a session. */
 #ifndef VGPU_WIRE_GREETING_H
 #define VGPU_WIRE_GREETING_H
 
 #include "wire/frame.h"
 
-/* A newer HELLO may have up to this many bytes. */
 #define VGPU_GREETING_MAX (sizeof(struct vgpu_frame) + VGPU_BODY_MAX)
 
 enum vgpu_greeting_result {
@@ -32,10 +28,9 @@ void vgpu_version_text(const struct vgpu_welcome *host, char *text, size_t size)
 /* The inode of this process's pid namespace; 0: not known. */
 uint32_t vgpu_pid_namespace(void);
 
-/* A number that identifies the running kernel, made from its boot_id; 0: not known. */
+/* Identifies the running kernel, by its boot_id; 0: not known. */
 uint64_t vgpu_machine(void);
 
-/* Fills magic, pid, pid namespace and program name of this process. */
 void vgpu_hello_introduce(struct vgpu_hello *hello);
 
 #endif

@@ -1,10 +1,9 @@
-/* Bulk data of the calls in cuda.api about code: facts of functions, JIT options, launch attributes. */
 #ifndef VGPU_WIRE_MODULE_H
 #define VGPU_WIRE_MODULE_H
 
 #include <stdint.h>
 
-/* CUfunction_attribute 0..15. */
+/* CUfunction_attribute 0..15 */
 #define VGPU_FUNCTION_ATTRIBUTES 16u
 enum {
   VGPU_FUNCTION_MAX_THREADS = 0,
@@ -26,16 +25,10 @@ enum {
 };
 #define VGPU_PARAMETERS_MAX 4096u       /* of one function */
 #define VGPU_PARAMETER_BYTES_MAX 32768u /* 32764 since CUDA 12.1; 4096 before */
-/*
- * As the size of a launch's parameters: the guest has returned the result in the function's facts to the
- * program. The host only logs and counts the launch.
- */
+/* As a launch's parameter size: the guest has refused the launch; the host only logs and counts it. */
 #define VGPU_LAUNCH_REFUSED UINT32_MAX
 
-/*
- * A function: these, then one vgpu_parameter for each parameter, in order; then, only of one that the device
- * cannot run, an int32_t: the CUresult of its launches.
- */
+/* Then a vgpu_parameter each, and, if the device cannot run it, the CUresult of launches (int32_t). */
 struct vgpu_function_facts {
   int32_t attributes[VGPU_FUNCTION_ATTRIBUTES];
   uint32_t parameter_count;
@@ -57,10 +50,7 @@ struct vgpu_jit_option {
 _Static_assert(sizeof(struct vgpu_jit_option) == 16, "JIT option");
 #define VGPU_JIT_OPTIONS_MAX 64u
 
-/*
- * An input of link_images: this, its name and a zero, its bytes, and zeros (at least one, because text ends
- * there) up to a multiple of 8 bytes.
- */
+/* Then its name, a zero, its bytes, and at least one zero (text ends there) up to a multiple of 8 bytes. */
 struct vgpu_link_input {
   uint32_t type;       /* CUjitInputType */
   uint32_t name_bytes; /* with the zero */
@@ -69,7 +59,6 @@ struct vgpu_link_input {
 _Static_assert(sizeof(struct vgpu_link_input) == 16, "link input");
 #define VGPU_LINK_INPUTS_MAX 1024u
 
-/* CUjitInputType */
 enum {
   VGPU_LINK_CUBIN = 0,
   VGPU_LINK_PTX = 1,
@@ -79,7 +68,6 @@ enum {
   VGPU_LINK_NVVM = 5,
 };
 
-/* Returns the bytes that an input takes with its padding. */
 static inline uint64_t vgpu_link_input_size(uint64_t name_bytes, uint64_t bytes) {
   return (sizeof(struct vgpu_link_input) + name_bytes + bytes + 8) / 8 * 8;
 }
@@ -93,7 +81,6 @@ struct vgpu_launch_attribute {
 _Static_assert(sizeof(struct vgpu_launch_attribute) == 72, "launch attribute");
 #define VGPU_LAUNCH_ATTRIBUTES_MAX 32u
 
-/* CUlaunchAttributeID. */
 enum {
   LAUNCH_IGNORE = 0,
   LAUNCH_COOPERATIVE = 2,

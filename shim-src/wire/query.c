@@ -19,7 +19,6 @@ bool vgpu_query_carries(const struct vgpu_query_parameter *parameter, uint32_t v
   return false;
 }
 
-/* The number of elements of a call's arrays, which is the same for all of them. */
 static uint64_t elements(const struct vgpu_query *query, const struct vgpu_query_request *request) {
   for (uint32_t i = 0; i < query->count; i++)
     if (query->parameters[i].kind == VGPU_QUERY_COUNT) return request->values[i];

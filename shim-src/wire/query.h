@@ -1,8 +1,4 @@
-/*
- * NVML's getters that the host answers. The shapes of all of them are generated from shim-src/api/nvml.api:
- * the guest packs and unpacks by them, and the host accepts nothing else. A structure with pointers is not
- * carried.
- */
+/* NVML's getters that the host answers. Both ends use shapes generated from shim-src/api/nvml.api. */
 #ifndef VGPU_WIRE_QUERY_H
 #define VGPU_WIRE_QUERY_H
 
@@ -54,13 +50,9 @@ struct vgpu_query_reply {
 /* Bytes that one call reads and writes. A call with more is refused; a larger capacity is reduced. */
 #define VGPU_QUERY_BYTES 65536u
 
-/* Finds a query by its number; its index goes to *index (NULL: not wanted). NULL: there is none. */
 const struct vgpu_query *vgpu_query_find(uint32_t number, uint32_t *index);
 
-/*
- * The bytes of each parameter; 0 for one by value. False: a version that is not carried, or more than
- * VGPU_QUERY_BYTES in all.
- */
+/* The bytes of each parameter; 0: by value. False: unknown version, or more than VGPU_QUERY_BYTES in all. */
 bool vgpu_query_sizes(const struct vgpu_query *query, const struct vgpu_query_request *request,
                       uint32_t sizes[VGPU_QUERY_PARAMETERS]);
 

@@ -1,4 +1,3 @@
-/* A resource of a device (CUdevResource) on its way: the host keeps what is inside of it. */
 #ifndef VGPU_WIRE_RESOURCE_H
 #define VGPU_WIRE_RESOURCE_H
 

@@ -65,10 +65,7 @@ enum vgpu_ring_state vgpu_ring_available(struct vgpu_ring *ring, uint32_t *bytes
   return there > 0 ? VGPU_RING_READY : VGPU_RING_NOT_YET;
 }
 
-/*
- * Wakes a sleeping peer after an index was written. Both ends use sequentially consistent accesses (index
- * written, flag read; flag written, index read), so that at least one end sees the other's write.
- */
+/* Sequentially consistent accesses on both ends: at least one end sees the other's write. */
 static void wake(uint32_t *sleeps, const struct vgpu_doorbell *doorbell) {
   if (__atomic_exchange_n(sleeps, 0, __ATOMIC_SEQ_CST) != 0) vgpu_doorbell_ring(doorbell);
 }
@@ -86,10 +83,7 @@ void vgpu_ring_read(struct vgpu_ring *ring, uint32_t length, const struct vgpu_d
   ring->position += vgpu_ring_step(length);
   __atomic_store_n(&control->head, ring->position, __ATOMIC_SEQ_CST);
   if (__atomic_load_n(&control->writer_sleeps, __ATOMIC_SEQ_CST) == 0) return;
-  /*
-   * Not after each frame: a writer that had to sleep should get space for several. The last frame always
-   * wakes the writer.
-   */
+  /* A writer that slept gets space for several frames. The last frame always wakes the writer. */
   uint64_t tail = __atomic_load_n(&control->tail, __ATOMIC_SEQ_CST);
   if (tail - ring->position <= ring->size / 2) wake(&control->writer_sleeps, doorbell);
 }

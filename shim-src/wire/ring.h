@@ -1,25 +1,21 @@
 /*
- * Two rings of bytes in shared memory, one for each direction, that carry the frames of a session.
+ * Two rings of bytes in shared memory, one for each direction.
  *
- * The memory begins with VGPU_RING_CONTROL bytes. They hold a struct vgpu_ring_control for the requests and,
- * at VGPU_RING_REPLIES, one for the replies. `size` bytes of requests follow, then `size` bytes of replies.
- * Each end maps the bytes of a ring twice, the second mapping directly behind the first, so that a frame that
- * wraps around is contiguous.
+ * The memory begins with VGPU_RING_CONTROL bytes: a struct vgpu_ring_control for the requests and, at
+ * VGPU_RING_REPLIES, one for the replies. `size` bytes of requests and `size` bytes of replies follow. Each
+ * end maps a ring twice, the second mapping directly behind the first, so that every frame is contiguous.
  *
- * A frame begins at a cache line. A short frame then costs as few line transfers as possible, and the writer
- * never writes to a line that the reader is reading. `tail` counts the bytes ever written and `head` the
- * bytes ever read, with each frame rounded up to whole lines. Only the writer moves `tail` and only the
- * reader moves `head`, both by whole frames.
+ * A frame begins at a cache line, so the writer never writes to a line that the reader is reading. `tail`
+ * counts the bytes ever written and `head` the bytes ever read, in whole lines.
  *
  * An end that is about to sleep sets its `sleeps` field and then checks the ring once more. An end that moves
- * an index and finds the other end's `sleeps` set clears it and rings the doorbell (doorbell.h). The reader
- * does this only when half of the ring is free.
+ * an index and finds the other's `sleeps` set clears it and rings the doorbell. The reader does this only
+ * when half of the ring is free.
  *
- * Neither end trusts the other. An index is read once, into a variable, and is used only if `head` and `tail`
- * are at most `size` apart and both are multiples of VGPU_RING_LINE. Each end works with its own copy of its
- * own index. A header is copied out, checked, and used from the copy. All other bytes in the ring may change
- * while they are read, so they are copied before they are used; only bulk that is copied as it is needs no
- * second copy. An invalid value ends the session.
+ * Neither end trusts the other. An index is read once, and used only if `head` and `tail` are at most `size`
+ * apart and multiples of VGPU_RING_LINE. Each end keeps its own index. A header is copied out, checked, and
+ * used from the copy. Other bytes may change while they are read, so they are copied before use. An invalid
+ * value ends the session.
  */
 #ifndef VGPU_WIRE_RING_H
 #define VGPU_WIRE_RING_H
@@ -40,11 +36,7 @@
 #define VGPU_RING_BYTES (2u << 20)
 #define VGPU_RING_MOST (64u << 20)
 
-/*
- * Each field has two cache lines of its own, because processors fetch lines in pairs. While no end sleeps, a
- * writer that reads `reader_sleeps` must not fetch the line to which the reader has just written its index,
- * and vice versa.
- */
+/* Two cache lines a field, because processors fetch lines in pairs. */
 struct vgpu_ring_control {
   _Alignas(128) uint64_t tail;
   _Alignas(128) uint32_t writer_sleeps;
@@ -54,7 +46,6 @@ struct vgpu_ring_control {
 };
 _Static_assert(sizeof(struct vgpu_ring_control) == VGPU_RING_REPLIES, "ring control");
 
-/* One end of one ring. */
 struct vgpu_ring {
   struct vgpu_ring_control *control; /* shared */
   unsigned char *bytes;              /* shared, mapped twice */
@@ -63,10 +54,7 @@ struct vgpu_ring {
   uint64_t peer;                     /* the other end's index when last read, and valid */
   struct vgpu_spin spin;
   bool of_device; /* the bytes are memory of a PCI device to this end (device_copy.h) */
-  /*
-   * Of an end that may change processors: the processor on which the peer's thread last slept, in shared
-   * memory, and the function that leaves this processor (false: never possible). NULL: this end never moves.
-   */
+  /* Processor on which the peer last slept, and the function that leaves it. NULL: never moves. */
   const uint32_t *peer_processor;
   bool (*leave)(uint32_t processor);
 };
@@ -77,55 +65,43 @@ struct vgpu_rings {
   struct vgpu_ring requests, replies;
 };
 
-/* A number that the host has chosen. Both ends compare it to see whether they still share this memory. */
+/* The host's number, by which both ends check that they still share this memory. */
 static inline uint64_t *vgpu_rings_mark(const struct vgpu_rings *rings) {
   return (uint64_t *)(void *)((unsigned char *)rings->base + VGPU_RING_MARK);
 }
 
-/*
- * The bytes of a ring that a frame takes. `length` is below VGPU_FRAME_MAX, or from a frame that was checked.
- */
+/* `length`: below VGPU_FRAME_MAX, or from a checked frame. */
 static inline uint32_t vgpu_ring_step(uint32_t length) {
   return (length + VGPU_RING_LINE - 1) & ~(VGPU_RING_LINE - 1);
 }
 
-/* The bytes of the memory for two rings of `size` bytes. */
 static inline uint64_t vgpu_rings_bytes(uint32_t size) {
   return VGPU_RING_CONTROL + 2ull * size;
 }
 
-/* True for a valid size of a ring: a power of two that is larger than the longest frame. */
 static inline bool vgpu_ring_size_sound(uint32_t size) {
   return size > VGPU_FRAME_MAX && size <= VGPU_RING_MOST && (size & (size - 1)) == 0;
 }
 
-/*
- * Maps the rings, which begin at `offset` of the descriptor's memory. A fork()ed child does not inherit the
- * mapping. The caller may close the descriptor. False: no room.
- */
+/* A fork()ed child does not inherit the mapping. The caller may close the descriptor. False: no room. */
 bool vgpu_rings_map(struct vgpu_rings *rings, int descriptor, uint64_t offset, uint32_t size);
 void vgpu_rings_unmap(struct vgpu_rings *rings);
 
-/* For rings in memory that a VM shares with its host. `inside`: this end is in the VM. */
+/* `inside`: this end is in the VM. */
 void vgpu_rings_across_vm(struct vgpu_rings *rings, bool inside);
 
 enum vgpu_ring_state { VGPU_RING_READY = 0, VGPU_RING_NOT_YET = 1, VGPU_RING_BROKEN = 2 };
 
-/*
- * For the writer: whether there is room for a frame of `length` bytes. Reads the reader's index only if
- * necessary.
- */
+/* For the writer. Reads the reader's index only if necessary. */
 enum vgpu_ring_state vgpu_ring_room(struct vgpu_ring *ring, uint32_t length);
 
-/* For the reader: a number of bytes that can be read. Reads the writer's index only if none are known. */
+/* For the reader: bytes that can be read. Reads the writer's index only if none are known. */
 enum vgpu_ring_state vgpu_ring_available(struct vgpu_ring *ring, uint32_t *bytes);
 
-/* The place of the next byte to write or read. The bytes behind it are contiguous. */
 static inline unsigned char *vgpu_ring_at(const struct vgpu_ring *ring) {
   return ring->bytes + (ring->position & (ring->size - 1));
 }
 
-/* Copy bytes to or from a ring. */
 static inline void vgpu_ring_fill(const struct vgpu_ring *ring, void *place, const void *bytes, size_t size) {
   if (ring->of_device) vgpu_device_copy(place, bytes, size, place);
   else memcpy(place, bytes, size);
@@ -135,10 +111,7 @@ static inline void vgpu_ring_take(const struct vgpu_ring *ring, void *bytes, con
   else memcpy(bytes, place, size);
 }
 
-/*
- * Finish a frame of `length` bytes that has been written, or read and is no longer needed. Wake the other end
- * if it sleeps.
- */
+/* Finish a frame of `length` bytes that was written, or read and is no longer needed. Wake the other end. */
 void vgpu_ring_written(struct vgpu_ring *ring, uint32_t length, const struct vgpu_doorbell *doorbell);
 void vgpu_ring_read(struct vgpu_ring *ring, uint32_t length, const struct vgpu_doorbell *doorbell);
 
@@ -155,10 +128,7 @@ void vgpu_ring_learn(struct vgpu_ring *ring, const struct vgpu_spinning *spinnin
 enum vgpu_stream_result vgpu_ring_sleep(struct vgpu_ring *ring, struct vgpu_doorbell *doorbell,
                                         uint64_t until);
 
-/*
- * Waits for a frame, copies its header and checks it. The body and the bulk are behind the header at
- * vgpu_ring_at() until vgpu_ring_read(frame->length).
- */
+/* Waits for a frame, copies its header and checks it. Body and bulk stay valid until vgpu_ring_read. */
 enum vgpu_stream_result vgpu_ring_read_header(struct vgpu_ring *ring, struct vgpu_frame *frame,
                                               struct vgpu_doorbell *doorbell, int64_t deadline);
 

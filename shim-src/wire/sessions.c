@@ -11,7 +11,7 @@ static enum vgpu_sessions_result failure(enum vgpu_stream_result result) {
   return result == VGPU_STREAM_TIMEOUT ? VGPU_SESSIONS_TIMEOUT : VGPU_SESSIONS_UNSOUND;
 }
 
-/* Replaces control characters, which could change the terminal of a caller that prints the text. */
+/* Control characters could change the terminal of a caller that prints the text. */
 static void make_plain(char *text, size_t size) {
   text[size - 1] = '\0';
   size_t length = strlen(text);
@@ -21,7 +21,6 @@ static void make_plain(char *text, size_t size) {
   memset(text + length, 0, size - length);
 }
 
-/* Reads the facts about device memory, which follow the sessions. A later host may append fields. */
 static enum vgpu_stream_result read_memory(int descriptor, struct vgpu_sessions_list *list, uint64_t size,
                                            int64_t deadline) {
   struct vgpu_memory_told *memory = &list->memory;

@@ -1,9 +1,9 @@
 /*
- * Waits awake (spins) for a moment before the thread sleeps, because waking a thread on another processor
- * takes many times longer than an answer. Each end learns how long spinning pays. With one processor it never
- * pays, and with fewer processors than runnable threads it rarely does: a thread that spins there keeps its
- * own peer from running. sched_yield() does not help. It gives a turn to each of the other threads, which may
- * take milliseconds, while a thread that sleeps on the socket is woken as soon as there is something to do.
+ * Spins for a moment before the thread sleeps: waking a thread takes many times longer than an answer. Each
+ * end learns how long spinning pays. With one processor it never does; with fewer processors than runnable
+ * threads a spinning thread keeps its own peer from running. sched_yield() does not help: it gives a turn to
+ * each of the other threads (milliseconds), while a sleeping thread is woken as soon as there is something to
+ * do.
  */
 #ifndef VGPU_WIRE_SPIN_H
 #define VGPU_WIRE_SPIN_H
@@ -25,18 +25,14 @@
 #define VGPU_SPIN_TURNS 8u         /* turns between two reads of the clock */
 #define VGPU_SPIN_EAGER 1024u      /* first turns, without the pause, which takes 40 ns on some */
 /*
- * Between a VM and its host. A bell passes the guest's kernel, the monitor and perhaps a proxy, which takes
- * 0.2 to 3 ms, so spinning pays for longer. The processor of a VM stops for tens of microseconds for many
- * reasons (an interrupt, a read of its clock), and so does the host's, when the monitor or the proxy runs for
- * a moment. Only a longer turn shows that another thread needs the processor.
+ * Between a VM and its host a bell takes 0.2 to 3 ms (guest kernel, monitor, proxy), so spinning pays for
+ * longer. Both processors stop for tens of microseconds for many reasons; only a longer turn shows that
+ * another thread needs the processor.
  */
 #define VGPU_SPIN_VM_MOST_NS 1000000
 #define VGPU_SPIN_VM_CROWDED_NS 1000000
 
-/*
- * A GPU works for longer than an answer takes, and CUDA's own wait spins until the GPU is done
- * (CU_CTX_SCHED_AUTO). Few waits of a program that exchanges something with the GPU at each step are longer.
- */
+/* CUDA's own wait spins until the GPU is done (CU_CTX_SCHED_AUTO). Few waits take longer. */
 #define VGPU_SPIN_DEVICE_NS 300000
 
 struct vgpu_spin {
@@ -67,14 +63,12 @@ static inline void vgpu_spin_init(struct vgpu_spin *spin) {
                              .next_rest = VGPU_SPIN_REST_LEAST};
 }
 
-/* For an end whose peer is at the other side of a VM. */
 static inline void vgpu_spin_across_vm(struct vgpu_spin *spin) {
   spin->most = VGPU_SPIN_VM_MOST_NS;
   spin->crowded = VGPU_SPIN_VM_CROWDED_NS;
   if (spin->limit > 0) spin->limit = spin->most;
 }
 
-/* For a guest whose host has a GPU. */
 static inline void vgpu_spin_for_device(struct vgpu_spin *spin) {
   if (spin->most < VGPU_SPIN_DEVICE_NS) spin->most = VGPU_SPIN_DEVICE_NS;
   if (spin->limit > 0) spin->limit = spin->most;
@@ -97,16 +91,12 @@ static inline bool vgpu_spin_clock(const struct vgpu_spin *spin, struct vgpu_spi
   return !spinning->crowded && now - spinning->begun < spin->limit;
 }
 
-/*
- * One turn in which the caller makes a system call, which costs more than the clock. False: the limit has
- * passed.
- */
+/* For a turn with a system call, which costs more than the clock. False: the limit has passed. */
 static inline bool vgpu_spin_call(const struct vgpu_spin *spin, struct vgpu_spinning *spinning) {
   if (spin->limit == 0 || spin->rest > 0) return false;
   return vgpu_spin_clock(spin, spinning);
 }
 
-/* One turn. False: the limit has passed. */
 static inline bool vgpu_spin_turn(const struct vgpu_spin *spin, struct vgpu_spinning *spinning) {
   if (spin->limit == 0 || spin->rest > 0) return false;
   /* These turns take a microsecond in total: skipped while spinning does not help. */
@@ -115,10 +105,7 @@ static inline bool vgpu_spin_turn(const struct vgpu_spin *spin, struct vgpu_spin
   return spinning->turns % VGPU_SPIN_TURNS != 1 || vgpu_spin_clock(spin, spinning);
 }
 
-/*
- * Learns from a wait. `slept`: the peer answered after the spinning. True: many waits have slept, and the
- * next one spins longer; the caller can then look for a reason other than the peer's speed.
- */
+/* `slept`: after spinning. True: many waits slept; look for a reason besides the peer. */
 static inline bool vgpu_spin_learn(struct vgpu_spin *spin, const struct vgpu_spinning *spinning, bool slept) {
   if (spin->limit == 0) return false;
   if (spin->rest > 0) {

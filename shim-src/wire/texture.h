@@ -1,8 +1,4 @@
-/*
- * The request for a texture: the bulk of cuTexObjectCreate and of texture_reference. In the latter the
- * reference's name follows it. Numbers are the API's (CUresourcetype, CUarray_format, CUaddress_mode,
- * ...).
- */
+/* Bulk of cuTexObjectCreate and of texture_reference (then the reference's name). Numbers are the API's. */
 #ifndef VGPU_WIRE_TEXTURE_H
 #define VGPU_WIRE_TEXTURE_H
 
@@ -41,7 +37,6 @@ _Static_assert(sizeof(struct vgpu_texture_request) == 168, "no padding");
 #define VGPU_ARRAY_LEVELS_MOST 18u
 #define VGPU_TEXTURE_NAME_MOST 4096u
 
-/* Flags of an array (CUDA_ARRAY3D_*). */
 enum {
   VGPU_ARRAY_LAYERED = 1,
   VGPU_ARRAY_SURFACE = 2,
@@ -83,7 +78,6 @@ static inline uint32_t vgpu_format_bytes(int32_t format) {
   }
 }
 
-/* One dimension of a level. */
 static inline uint64_t vgpu_level_size(uint64_t size, uint32_t level) {
   uint64_t smaller = level < 64 ? size >> level : 0;
   return size != 0 && smaller == 0 ? 1 : smaller;

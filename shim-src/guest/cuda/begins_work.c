@@ -2,9 +2,8 @@
 #include "guest/cuda/begins_work.h"
 
 /*
- * True for calls whose duration has no bound, however short their frame is: kernels; fills and copies within
- * the device (a hundred frames can fill a hundred GiB); waits for a value in memory; code that the driver
- * compiles; memory and contexts that the driver frees only when all work is done.
+ * True for calls without a time bound: kernels, fills and copies within the device, waits for a value in
+ * memory, compilation, and memory or contexts that the driver frees after all work.
  */
 bool vgpu_cuda_begins_work(uint32_t opcode) {
   switch (opcode) {

@@ -1,4 +1,3 @@
-/* Which calls begin work at the host, for code that does not know CUDA's calls. */
 #ifndef VGPU_GUEST_CUDA_BEGINS_WORK_H
 #define VGPU_GUEST_CUDA_BEGINS_WORK_H
 

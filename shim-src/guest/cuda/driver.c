@@ -1,4 +1,3 @@
-/* The driver's state, which is made when a host first answers, and the ways in which calls are sent. */
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,22 +17,19 @@
 #include "wire/clock.h"
 
 #define BUILT_FOR_VERSION 13000
-/* A failed connection is not tried again for this long, so that 64 threads do not wait one by one. */
+/* So that 64 threads do not wait for a failed connection one by one. */
 #define RETRY_MS 2000
 
 static int64_t failed_at; /* guarded by the process's lock; 0: never */
 static uint64_t epochs;
-/*
- * The list of all drivers that were made, guarded by the process's lock. A driver that was replaced stays in
- * it, because a thread may still use it.
- */
+/* Guarded by the process's lock. A replaced driver stays, because a thread may still use it. */
 static struct vgpu_driver *newest;
 
 static void abandon(void *state) {
   vgpu_session_abandon(((struct vgpu_driver *)state)->session);
 }
 
-/* Tells the host at the end of the program, so that the host need not wait for a reconnection. */
+/* At the end of the program, so that the host need not wait for a reconnection. */
 __attribute__((destructor)) static void say_goodbye(void) {
   if (vgpu_inside) return; /* exit() in a signal handler: this thread holds locks */
   struct vgpu_process *process = vgpu_process_made();
@@ -92,7 +88,6 @@ static struct vgpu_driver *connect_driver(void) {
   return driver;
 }
 
-/* Connects if possible. If `initialise` is false, the driver need not be initialised by cuInit. */
 static struct vgpu_driver *reach_driver(bool initialise) {
   struct vgpu_process *process = vgpu_process();
   if (process == NULL) return NULL;
@@ -131,7 +126,7 @@ int vgpu_cuda_transport(struct vgpu_transport_word *word, size_t size) {
   struct vgpu_driver *driver = process->state;
   bool lost = driver != NULL && vgpu_session_is_lost(driver->session);
   pthread_mutex_unlock(&process->lock);
-  /* The session was lost after this state was noted. A later attempt that failed has a state of its own. */
+  /* Lost after this state was noted. A later failed attempt has a state of its own. */
   if (lost && now.code == VGPU_TRANSPORT_OK) {
     now.code = VGPU_TRANSPORT_LOST;
     now.carrier = VGPU_CARRIER_NONE;
@@ -160,7 +155,7 @@ int vgpu_cuda_ready(void) {
 }
 
 int vgpu_cuda_driver_version(void) {
-  /* Programs ask before cuInit, and the answer must not change later. So the host is asked here already. */
+  /* Programs ask before cuInit, and the answer must not change later. */
   struct vgpu_driver *driver = reach_driver(false);
   if (driver == NULL) return BUILT_FOR_VERSION;
   int version = vgpu_session_welcome(driver->session)->cuda_version;
@@ -214,7 +209,6 @@ int vgpu_cuda_exchange_once(uint32_t opcode, struct vgpu_cuda_exchange *exchange
   return result_of(outcome, status);
 }
 
-/* True if NOT_READY is an answer to this call. */
 static bool is_query(uint32_t opcode) {
   switch (opcode) {
     case VGPU_OP_cuStreamQuery:
@@ -246,7 +240,6 @@ int vgpu_cuda_call(uint32_t opcode, const void *send, uint32_t send_size, void *
   return vgpu_cuda_exchange(opcode, &exchange);
 }
 
-/* Fails unless the whole bulk has arrived. */
 static int call_for_bulk(uint32_t opcode, struct vgpu_cuda_exchange *exchange) {
   int result = vgpu_cuda_exchange(opcode, exchange);
   if (result != CUDA_SUCCESS) return result;
@@ -296,7 +289,6 @@ int vgpu_cuda_ping(void) {
   return result_of(vgpu_session_call(driver->session, VGPU_OP_PING, NULL, NULL, &status), status);
 }
 
-/* Sends the frame. The caller has checked already that it is not to be captured instead. */
 static int post(struct vgpu_driver *driver, uint32_t opcode, const struct vgpu_send *send) {
   int result = result_of(vgpu_session_post(driver->session, opcode, send), 0);
   vgpu_outstanding_issued(&driver->outstanding, opcode, send->body, send->body_size, true);

@@ -1,4 +1,4 @@
-/* Names and texts of CUresult values. The table is generated and sorted by value. */
+/* Generated, sorted by value. */
 #ifndef VGPU_GUEST_CUDA_ERRORS_H
 #define VGPU_GUEST_CUDA_ERRORS_H
 

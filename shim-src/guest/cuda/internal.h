@@ -1,4 +1,3 @@
-/* The internal interface of libcuda: the driver's state in this process, and helpers that its files share. */
 #ifndef VGPU_GUEST_CUDA_INTERNAL_H
 #define VGPU_GUEST_CUDA_INTERNAL_H
 
@@ -42,9 +41,7 @@ struct vgpu_context {
   uint32_t sms;             /* of a green context: its multiprocessors; 0: of all others */
 };
 
-/*
- * Attributes of a stream that are only stored, by CUstreamAttrID. Each has the value that the program gave.
- */
+/* Attributes of a stream that are only stored, by CUstreamAttrID. */
 struct vgpu_stream_values {
   unsigned char access_policy[64];
   unsigned char sync_domain_map[64];
@@ -71,10 +68,7 @@ struct vgpu_event {
   uint64_t stream;    /* number of the stream that it was last recorded on */
 };
 
-/*
- * Made when a host first answers. If cuInit is called after the host was lost, a new driver replaces it, and
- * the old one is kept because other threads may use it. A fork()ed child forgets it.
- */
+/* Made when a host first answers. After a lost host cuInit makes a new one; threads may use the old. */
 struct vgpu_driver {
   struct vgpu_session *session;
   struct vgpu_driver *previous;
@@ -114,87 +108,73 @@ struct vgpu_driver {
   struct vgpu_texture *textures;              /* under `lock` */
 };
 
-/* Returns the driver after cuInit; before cuInit NULL, with *result set to NOT_INITIALIZED. */
+/* NULL before cuInit, with *result NOT_INITIALIZED. */
 struct vgpu_driver *vgpu_cuda_driver(int *result);
 
-/*
- * Reads CUDA_VISIBLE_DEVICES: writes the host indices of the visible devices to `chosen` and returns their
- * count.
- */
+/* Reads CUDA_VISIBLE_DEVICES: writes host indices to `chosen` and returns their count. */
 uint32_t vgpu_cuda_visible(const char *list, const struct vgpu_device_facts *facts, uint32_t count,
                            uint32_t *chosen);
 
 /*
- * A call that waits for its answer; *reply is filled on success. It returns only its own result. Calls that
- * wait for work report a failure of an earlier one-way call, because a call that makes an object would lose
- * that object if it returned the failure.
+ * Waits for its answer and returns only its own result: calls that wait for work also report failures of
+ * one-way calls, but a call that makes an object would lose the object.
  */
 int vgpu_cuda_call(uint32_t opcode, const void *send, uint32_t send_size, void *reply, uint32_t reply_size);
-/* A call that waits until its data is there. It also reports a failure of an earlier one-way call. */
+/* Waits for its data, and reports failures of earlier one-way calls. */
 int vgpu_cuda_call_bulk(uint32_t opcode, const void *send, uint32_t send_size, void *bulk,
                         uint32_t bulk_size);
 int vgpu_cuda_post(uint32_t opcode, const void *send, uint32_t send_size, const void *bulk,
                    uint32_t bulk_size);
-/* Takes no lock of graphs: for calls under driver->lock on streams that do not capture. */
+/* Takes no lock of graphs: for streams that do not capture. */
 int vgpu_cuda_post_uncaptured(uint32_t opcode, const void *send, uint32_t send_size);
 /* `stays`: the bulk does not change until the caller has waited for a later call. */
 int vgpu_cuda_post_bulk(uint32_t opcode, const void *send, uint32_t send_size, const void *bulk,
                         uint32_t bulk_size, bool stays);
 
-/* The same calls with the data in shared memory. The host reads it there, or fills it completely. */
 int vgpu_cuda_post_shared_region(uint32_t opcode, const void *send, uint32_t send_size,
                                  const struct vgpu_span *shared_region);
 int vgpu_cuda_call_shared_region(uint32_t opcode, const void *send, uint32_t send_size,
                                  const struct vgpu_span *shared_region);
 
-/*
- * Calls vgpu_session_pieces and returns its result as a CUresult. NOT_READY may come after any piece. Not
- * allowed during a capture.
- */
+/* vgpu_session_pieces as a CUresult: NOT_READY after any piece. Not in a capture. */
 int vgpu_cuda_pieces(const struct vgpu_pieces *pieces, size_t *done);
 
 /*
- * managed.c: shared memory that is device memory at the same address. NULL: this host has none. `context` is
- * the number of the context that it is allocated in, 0 for the current one. `bytes` are whole pages. It must
- * not be given back while work uses it.
+ * managed.c: shared memory that is device memory at the same address; NULL: this host has none. `context`: 0
+ * for the current one. `bytes`: whole pages. No work may use it when it is given back.
  */
 bool vgpu_lent_possible(void);
 void *vgpu_lent_take(struct vgpu_driver *driver, uint64_t context, size_t bytes, uint32_t *shared_region);
 /*
- * The same for a range of the program's own memory (registered.c): it becomes device memory at the same
- * address and keeps its content. `flags`: 0 or READ_ONLY of cuMemHostRegister. vgpu_lent_end and
- * vgpu_session_shared_region_drop end this.
+ * registered.c: the program's own range becomes device memory and keeps its content. `flags`: 0 or READ_ONLY
+ * of cuMemHostRegister. Ends by vgpu_lent_end and vgpu_session_shared_region_drop.
  */
 void *vgpu_lent_take_for(struct vgpu_driver *driver, const void *range, size_t bytes, uint32_t flags,
                          uint32_t *shared_region);
 void vgpu_lent_end(const void *memory);
-/* True if the program's own memory can be shared in place. Memory that a VM shares with its host cannot. */
 bool vgpu_lent_in_place(struct vgpu_driver *driver);
 bool vgpu_managed_free(struct vgpu_driver *driver, uint64_t address); /* false: it is not managed memory */
 /*
- * Allocates managed memory as a region like `like`, which prefers a device (-1: the processor, -2: none). And
- * gives back the memory of a region that was removed.
+ * Allocates managed memory like `like` (`prefers`: a device, -1 the processor, -2 none); frees a removed
+ * region's memory.
  */
 int vgpu_managed_make(struct vgpu_driver *driver, const struct vgpu_region *like, size_t bytes,
                       int32_t prefers, uint64_t *address);
 void vgpu_managed_give(struct vgpu_driver *driver, const struct vgpu_region *region);
-/* share.c: true if processes of this guest can share a device's physical memory, and its pools. */
+/* share.c: whether processes of this guest can share a device's physical memory and pools. */
 bool vgpu_physical_shares_possible(int32_t ordinal);
 bool vgpu_pool_shares_possible(int32_t ordinal);
-/* The same for what cuIpc* shares, which a real GPU has, too. */
+/* For cuIpc*. */
 bool vgpu_ipc_possible(void);
 void vgpu_lent_give(struct vgpu_driver *driver, void *memory, size_t bytes, uint32_t shared_region);
 
-/* True if a device can read and write the memory of another one. False for one and the same device. */
+/* Whether a device can access another one's memory; false for itself. */
 bool vgpu_peer_possible(int32_t ordinal, int32_t peer);
 
-/* Waits until the host has received all that was posted before. */
+/* Waits until the host has all that was posted. */
 int vgpu_cuda_ping(void);
 
-/*
- * A waiting call with every possible part. Fields that are not needed are 0. It does not take deferred
- * failures.
- */
+/* A waiting call with every possible part; unused fields are 0. Does not take deferred failures. */
 struct vgpu_cuda_exchange {
   const void *send;
   void *reply;
@@ -209,84 +189,74 @@ struct vgpu_cuda_exchange {
   bool *came;         /* as in struct vgpu_receive */
 };
 int vgpu_cuda_exchange(uint32_t opcode, struct vgpu_cuda_exchange *exchange);
-/* The same, but the caller has to repeat a call that is not a query and is answered with NOT_READY. */
+/* The caller has to repeat a call (no query) that is answered with NOT_READY. */
 int vgpu_cuda_exchange_once(uint32_t opcode, struct vgpu_cuda_exchange *exchange);
 
-/*
- * Gives the calling thread's current context if it is live. Returns 0, INVALID_CONTEXT or
- * CONTEXT_IS_DESTROYED.
- */
+/* The calling thread's context. Returns 0, INVALID_CONTEXT or CONTEXT_IS_DESTROYED. */
 int vgpu_cuda_current(struct vgpu_driver *driver, struct vgpu_context **context);
 
 /*
- * Gives the context that owns what the calling thread makes, and its number at the host: the current one, or
- * the primary context of a green context.
+ * The owner of what the thread makes: its context, or the primary one of a green context; and the number at
+ * the host.
  */
 int vgpu_cuda_owner(struct vgpu_driver *driver, struct vgpu_context **context, uint64_t *number);
-/* The same for a live context: itself, or the primary context of a green context. */
+/* Itself, or the primary context of a green context. */
 struct vgpu_context *vgpu_cuda_owner_of(struct vgpu_context *context);
 
-/*
- * Gives the number of the current context. If the host does not have the context yet, it is made there first.
- */
+/* Makes the current context at the host if it is not there yet. */
 int vgpu_cuda_context_number(uint64_t *number);
 
-/* The same for a context that is a parameter of the call; NULL is the current context. */
+/* For a context that is a parameter; NULL: the current one. */
 int vgpu_cuda_context_given(struct vgpu_driver *driver, struct vgpu_context *context, uint64_t *number);
 
 /*
- * The same for a context of the driver. The caller holds driver->lock, which is released while the host makes
- * the context: the host first ends what was freed, and that may wait for a gate that needs the lock.
+ * The caller holds driver->lock. It is released meanwhile: the host first ends what was freed, which may wait
+ * for a gate that needs the lock.
  */
 int vgpu_cuda_context_at_host(struct vgpu_driver *driver, struct vgpu_context *context);
 
-/* Returns the number that a context has, or will have, at the host. Takes driver->lock. */
+/* The number at the host, now or later. Takes driver->lock. */
 uint64_t vgpu_cuda_context_own_number(struct vgpu_driver *driver, struct vgpu_context *context);
 uint64_t vgpu_cuda_next_number(struct vgpu_driver *driver);
 
 /*
- * The stream of a call that queues work: its number for the wire (0, 1 and 2 for the default streams), or
- * INVALID_HANDLE or STREAM_DETACHED. Waits if too many calls are behind host functions.
+ * The wire's number of a stream (0, 1, 2: default streams); INVALID_HANDLE, STREAM_DETACHED. May wait behind
+ * host functions.
  */
 int vgpu_cuda_stream_number(struct vgpu_driver *driver, struct vgpu_stream *stream, uint64_t *number);
 
 /*
- * The same, with the context in which the work runs: the stream's own, so that the thread needs no current
- * one; for a default stream the current one.
+ * With the context of the work: the stream's own, so that the thread needs none; for a default stream the
+ * current one.
  */
 int vgpu_cuda_stream_place(struct vgpu_driver *driver, struct vgpu_stream *stream, uint64_t *number,
                            uint64_t *context);
 
-/* Multiprocessors that a stream can use if it is of a green context; 0: all of the device. */
+/* 0: all of the device. */
 uint32_t vgpu_cuda_stream_sms(struct vgpu_driver *driver, const struct vgpu_stream *stream);
 
-/* Gives the numbers of a stream and of its context (the current one for a default stream). Does not wait. */
+/* With its context (the current one for a default stream). Does not wait. */
 int vgpu_cuda_stream_identity(struct vgpu_driver *driver, struct vgpu_stream *stream, uint64_t *number,
                               uint64_t *context);
 
-/* Waits until all work of a context, named by its number, is done. Does not deliver bytes that were read. */
+/* Does not deliver bytes that were read. */
 int vgpu_cuda_wait_context(uint64_t context);
 
-/* Notes that a graph which was launched on a stream has recorded the event, if the event is live. */
+/* A graph on `stream` has recorded the event, if it is live. */
 void vgpu_event_recorded(struct vgpu_driver *driver, struct vgpu_event *event, uint64_t stream);
 
-/*
- * Asks the host to wait for a stream, named by its wire numbers, and delivers the bytes that were read on it.
- */
+/* Waits for a stream at the host and delivers its reads. */
 int vgpu_cuda_wait_stream(struct vgpu_driver *driver, uint64_t context, uint64_t stream);
 
-/* Makes an event of this library's own, and records it on a stream that does not capture. */
+/* Records an event of this library's own on a stream that does not capture. */
 int vgpu_cuda_post_event(uint64_t context, uint64_t event, uint64_t stream);
 
-/*
- * Waits until new work of a stream could begin: for the work of the stream, and of those that it is ordered
- * after.
- */
+/* Waits for the stream and those that it is ordered after. */
 int vgpu_cuda_wait_turn(struct vgpu_driver *driver, uint64_t context, uint64_t stream);
 
 /*
- * Waits for the legacy stream of the current context, and so for the blocking streams. If nothing was called
- * since the last such wait, the host is not asked.
+ * Waits for the current context's legacy stream, and so for blocking streams, if anything was called since
+ * the last wait.
  */
 int vgpu_cuda_wait_legacy(struct vgpu_driver *driver);
 

@@ -1,4 +1,3 @@
-/* Lookups that need no device: error names, entry points by name, private tables. */
 #include <string.h>
 
 #include "cuda_api.h"
@@ -29,7 +28,7 @@ int cuGetErrorString(int32_t error, const char **pStr) {
   return row == NULL ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
 }
 
-/* Returns the first row of a base name, or the count of rows. */
+/* Or the count of rows. */
 static unsigned first_row(const char *base) {
   unsigned low = 0, high = vgpu_proc_row_count;
   while (low < high) {
@@ -43,10 +42,7 @@ static unsigned first_row(const char *base) {
 enum { PROC_FOUND = 0, PROC_NOT_FOUND = 1, PROC_VERSION_TOO_LOW = 2 };
 enum { FLAG_DEFAULT = 0, FLAG_LEGACY = 1, FLAG_PER_THREAD = 2 };
 
-/*
- * Finds the newest signature that a program built for `version` knows, and its per-thread variant if that is
- * wanted and exists.
- */
+/* The newest signature that `version` knows; its per-thread variant if wanted and there. */
 static int find_entry(const char *base, int version, bool per_thread, void (**entry)(void)) {
   bool any = false, found = false, found_per_thread = false;
   for (unsigned i = first_row(base); i < vgpu_proc_row_count; i++) {
@@ -70,7 +66,7 @@ int cuGetProcAddress_v2(const char *symbol, void **pfn, int32_t cudaVersion, uin
   memcpy(pfn, &entry, sizeof entry);
   if (status != PROC_FOUND) vgpu_log("cuGetProcAddress: no \"%s\" for version %d", symbol, (int)cudaVersion);
   if (symbolStatus != NULL) *symbolStatus = status;
-  /* A caller that passes no pointer for the reason gets an error. */
+  /* Without a pointer for the reason the caller gets an error. */
   return status == PROC_FOUND || symbolStatus != NULL ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
 }
 
@@ -83,7 +79,7 @@ int cuGetExportTable(const void **ppExportTable, const void *pExportTableId) {
   return vgpu_private_table(ppExportTable, pExportTableId);
 }
 
-/* The guest has no profiler to start. The call has no effect, as on a real driver without a profiler. */
+/* No effect, as on a real driver without a profiler. */
 int cuProfilerStart(void) {
   int result;
   struct vgpu_driver *driver = vgpu_cuda_driver(&result);

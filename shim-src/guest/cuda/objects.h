@@ -1,6 +1,6 @@
 /*
- * Live handles, sorted by address, so that an invalid handle is recognised without reading memory at its
- * address. The list has no lock of its own: the driver's lock guards it.
+ * Live handles, so that an invalid one is recognised without reading its memory. Guarded by the driver's
+ * lock.
  */
 #ifndef VGPU_GUEST_CUDA_OBJECTS_H
 #define VGPU_GUEST_CUDA_OBJECTS_H
@@ -40,12 +40,12 @@ struct vgpu_objects {
   struct vgpu_object *buckets[VGPU_OBJECT_BUCKETS];
 };
 
-/* False: there is no memory. */
+/* False: no memory. */
 bool vgpu_objects_add(struct vgpu_objects *objects, const void *handle, enum vgpu_object_kind kind);
 bool vgpu_objects_has(const struct vgpu_objects *objects, const void *handle, enum vgpu_object_kind kind);
 bool vgpu_objects_remove(struct vgpu_objects *objects, const void *handle, enum vgpu_object_kind kind);
 
-/* Removes each handle of `kind` for which `match(handle, with)` holds; `match` may free it. */
+/* `match` may free the handle. */
 void vgpu_objects_sweep(struct vgpu_objects *objects, enum vgpu_object_kind kind,
                         bool (*match)(void *handle, void *with), void *with);
 

@@ -1,7 +1,6 @@
 /*
- * Waits before a call is made again that the host has answered with NOT_READY: an older host does so when
- * another thread calls, a host that parks calls after VGPU_PARK_LIMIT_MS. First a short time, later at most
- * two milliseconds.
+ * Before a call is repeated that got NOT_READY (an older host for another thread's call; a parked call after
+ * VGPU_PARK_LIMIT_MS). Short at first, then up to 2 ms.
  */
 #ifndef VGPU_GUEST_CUDA_PAUSE_H
 #define VGPU_GUEST_CUDA_PAUSE_H

@@ -6,7 +6,6 @@
 #include "cuda_calls.h"
 #include "guest/cuda/internal.h"
 
-/* False: there is no more text, or no host. */
 static bool fetch_piece(struct vgpu_driver *driver, char *text, uint32_t room) {
   const struct vgpu_send_printed send = {0};
   struct vgpu_send sending = {.body = &send, .body_size = sizeof send};
@@ -15,10 +14,7 @@ static bool fetch_piece(struct vgpu_driver *driver, char *text, uint32_t room) {
   if (vgpu_session_call(driver->session, VGPU_OP_printed, &sending, &receiving, &status) != VGPU_ANSWERED ||
       status != 0)
     return false;
-  /*
-   * Writes to the program's own stream, so that text which the program wrote earlier comes first. Text that
-   * the stream refuses is lost, as it would be for the program.
-   */
+  /* The program's own stream keeps the order with its earlier text. Text that the stream refuses is lost. */
   size_t written = fwrite(text, 1, receiving.bulk_size, stdout);
   return written == receiving.bulk_size && vgpu_session_has_printed(driver->session);
 }

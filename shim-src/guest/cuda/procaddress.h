@@ -1,7 +1,4 @@
-/*
- * Maps base name, version and per-thread variant to an entry point. The table is generated, and sorted in
- * that order.
- */
+/* Generated; sorted by base name, version and per-thread variant. */
 #ifndef VGPU_GUEST_CUDA_PROCADDRESS_H
 #define VGPU_GUEST_CUDA_PROCADDRESS_H
 

@@ -1,4 +1,4 @@
-/* Device properties that never change. They are answered from the facts fetched at nvmlInit. */
+/* Device properties that never change, from the facts fetched at nvmlInit. */
 #include "api/device_attributes.h"
 #include "guest/nvml/nvml.h"
 
@@ -40,7 +40,6 @@ int nvmlDeviceGetIndex(nvml_device device, unsigned *index) {
   return result;
 }
 
-/* Returns the number that this device's /dev/nvidiaN would have. The guest has no such file. */
 int nvmlDeviceGetMinorNumber(nvml_device device, unsigned *minor) {
   return nvmlDeviceGetIndex(device, minor);
 }
@@ -150,7 +149,6 @@ int nvmlDeviceGetCpuAffinityWithinScope(nvml_device device, unsigned size, unsig
                                           : NVML_INVALID_ARGUMENT;
 }
 
-/* The guest's nodes, for the same reason. */
 int nvmlDeviceGetMemoryAffinity(nvml_device device, unsigned size, unsigned long *set, unsigned scope) {
   enum { BITS = 8 * sizeof *set, NODE = 0, SOCKET = 1, NODES = 1024 };
   struct vgpu_device_facts facts;

@@ -1,4 +1,3 @@
-/* Lists the devices and finds them by index, UUID and bus address. */
 #include "guest/nvml/query.h"
 #include "nvml_queries.h"
 #include "wire/uuid.h"
@@ -59,7 +58,7 @@ int nvmlDeviceGetHandleByUUID(const char *uuid, nvml_device *device) {
   return result;
 }
 
-/* Reads 1 to 8 hexadecimal digits. Returns the place after them, or NULL. */
+/* Up to 8 digits. Returns the place after them, or NULL. */
 static const char *hexadecimal(const char *text, unsigned *value) {
   size_t digits = strspn(text, "0123456789abcdefABCDEF");
 
@@ -68,7 +67,7 @@ static const char *hexadecimal(const char *text, unsigned *value) {
   return text + digits;
 }
 
-/* Reads "domain:bus:device[.0]" or "bus:device[.0]", as NVML does. */
+/* "domain:bus:device[.0]" or "bus:device[.0]", as NVML. */
 static int parse_bus_id(const char *text, unsigned *domain, unsigned *bus, unsigned *device) {
   unsigned fields[3], function = 0;
   int count = 0;
@@ -137,7 +136,7 @@ int nvmlDeviceGetP2PStatus(void *one, void *other, uint32_t capability, uint32_t
   if (result == NVML_SUCCESS) result = nvmlDeviceGetIndex(other, &index);
   if (result != NVML_SUCCESS) return result;
   if (capability >= CAPABILITIES || !status) return NVML_INVALID_ARGUMENT;
-  /* NCCL asks for each pair, also for a device and itself, and continues only if the call succeeds. */
+  /* NCCL asks for each pair, also for a device and itself, and needs success. */
   uint32_t told = STATUS_NOT_SUPPORTED;
   const uint64_t values[] = {(uintptr_t)other, capability, (uintptr_t)&told};
   if (vgpu_nvml_query(one, VGPU_QUERY_nvmlDeviceGetP2PStatus, values) != NVML_SUCCESS)
@@ -146,7 +145,7 @@ int nvmlDeviceGetP2PStatus(void *one, void *other, uint32_t capability, uint32_t
   return NVML_SUCCESS;
 }
 
-/* A list of the devices that `has` accepts, of which *count fit into `devices`. */
+/* *count: capacity of `devices`, then number of devices that `has` accepts. */
 static int list(unsigned *count, nvml_device *devices, bool (*has)(unsigned index, const void *context),
                 const void *context) {
   unsigned all = 0, found = 0;
@@ -192,7 +191,6 @@ static bool any(unsigned index, const void *context) {
   return true;
 }
 
-/* All: see nvmlDeviceGetCpuAffinity. */
 int nvmlSystemGetTopologyGpuSet(unsigned processor, unsigned *count, nvml_device *devices) {
   (void)processor;
   return list(count, devices, any, NULL);

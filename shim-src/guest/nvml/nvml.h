@@ -1,8 +1,6 @@
 /*
- * The hand-written part of libnvidia-ml.so.1. All other exports of the real library are generated from
- * shim-src/api/nvml.api: getters that the host answers (query.h), and NVML_ERROR_NOT_SUPPORTED. Names,
- * numbers and structures are facts of NVML's public interface; docs/reference/nvml.md says which entry
- * answers what. Facts come from the host once, at nvmlInit. Used memory, load and processes are requested at
+ * The hand-written part of libnvidia-ml.so.1 (docs/reference/nvml.md); the rest is generated from
+ * shim-src/api/nvml.api. Constant facts are fetched once, at nvmlInit; used memory, load and processes at
  * each call.
  */
 #ifndef VGPU_GUEST_NVML_H
@@ -32,10 +30,7 @@ enum nvml_result {
   NVML_UNKNOWN = 999,
 };
 
-/*
- * nvmlDevice_t: points to a byte of a table of this library, so that any other value is recognised as
- * invalid.
- */
+/* nvmlDevice_t: address of a byte of a table here, so that any other value is invalid. */
 typedef void *nvml_device;
 
 struct nvml_pci_v2 {
@@ -47,7 +42,7 @@ struct nvml_pci_v2 {
   uint32_t pci_subsystem_id;
   uint32_t reserved[4];
 };
-/* nvmlDeviceGetPciInfo without a version has only the fields before pci_subsystem_id. */
+/* nvmlDeviceGetPciInfo without a version ends before pci_subsystem_id. */
 enum { NVML_PCI_V1_SIZE = 32 };
 
 struct nvml_pci_v3 {
@@ -143,13 +138,10 @@ _Static_assert(sizeof(struct nvml_pci_v2) == 52 && sizeof(struct nvml_pci_v3) ==
                    sizeof(struct nvml_process_loads_v1) == 24,
                "structures of NVML's interface");
 
-/* The version that the first field of a structure must have: its size and its number. */
+/* The first field of a versioned structure: its size and number. */
 #define NVML_STRUCT_VERSION(type, number) ((uint32_t)sizeof(type) | (uint32_t)(number) << 24)
 
-/*
- * A session and the facts of its host. It does not change after it was made, so a thread that entered it may
- * read it without a lock. The last user ends it.
- */
+/* Does not change, so threads that entered read it without a lock. The last user ends it. */
 struct vgpu_nvml {
   unsigned users; /* the threads inside, and one while it is the current one. Under the process's lock */
   struct vgpu_session *session;
@@ -158,53 +150,38 @@ struct vgpu_nvml {
 };
 
 /*
- * Enters the current session, for a call. NULL: *result has the reason. No lock is held between enter and
- * leave, so a call that waits for the host delays no other call. A lost session is opened again, at most once
- * a second: NVML keeps no state at the host, and a monitor that runs for months should survive a restart of
- * the host.
+ * NULL: *result has the reason. No lock is held until leave, so a call that waits for the host delays no
+ * other. A lost session is opened again, at most once a second, so that a monitor survives a restart of the
+ * host.
  */
 struct vgpu_nvml *vgpu_nvml_enter(int *result);
 void vgpu_nvml_leave(struct vgpu_nvml *nvml);
 
-/* Enters and leaves, for a call that only needs to know whether there is a session. Returns an nvml_result.
- */
 int vgpu_nvml_ready(void);
 
-/* Enters for one device. *facts has its facts, which are valid until leave, and *index its number at the
- * host. */
+/* *facts is valid until leave; *index: the device's number at the host. */
 struct vgpu_nvml *vgpu_nvml_enter_device(nvml_device device, const struct vgpu_device_facts **facts,
                                          uint32_t *index, int *result);
 
-/* Finds the number of a device at the host. False: the handle is not that of a device. */
 bool vgpu_nvml_number(const struct vgpu_nvml *nvml, nvml_device device, uint32_t *number);
 
-/*
- * Copies a device's facts, for calls that need nothing else; `number` may be NULL. Returns
- * NVML_INVALID_ARGUMENT if `out`, the caller's own result pointer, is NULL.
- */
+/* `out`: the caller's result pointer, INVALID_ARGUMENT if NULL. `number`: may be NULL. */
 int vgpu_nvml_facts(nvml_device device, const void *out, struct vgpu_device_facts *copy, uint32_t *number);
 
-/* Writes "GPU-" and the UUID, 40 characters. */
+/* "GPU-" and the UUID: 40 characters. */
 void vgpu_nvml_format_uuid(const struct vgpu_device_facts *facts, char text[48]);
 
 nvml_device vgpu_nvml_handle(uint32_t index);
 
-/* Requests the current values from the host. Returns an nvml_result. */
 int vgpu_nvml_usage(struct vgpu_nvml *nvml, uint32_t index, struct vgpu_usage_reply *usage);
 
-/* Returns the nvmlReturn_t for the outcome of a call and, if the host answered, its status. */
 int vgpu_nvml_outcome(enum vgpu_outcome outcome, int32_t status);
 
-/*
- * Copies text with its terminating zero. Returns NVML_INVALID_ARGUMENT for NULL, NVML_INSUFFICIENT_SIZE if it
- * does not fit.
- */
+/* INVALID_ARGUMENT: NULL. INSUFFICIENT_SIZE: the text and its zero do not fit. */
 int vgpu_nvml_text(char *to, unsigned size, const char *text);
 
-/* Gives a device attribute (CUdevice_attribute). Returns NVML_NOT_SUPPORTED if the host does not know it. */
+/* `attribute`: CUdevice_attribute. NOT_SUPPORTED: the host does not know it. */
 int vgpu_nvml_attribute(const struct vgpu_device_facts *facts, unsigned attribute, int32_t *value);
-
-/* ---- exports ---- */
 
 NVML_API int nvmlInit(void);
 NVML_API int nvmlInit_v2(void);

@@ -1,4 +1,3 @@
-/* The place of a device on the PCI bus, in the four structures that NVML has had for it. */
 #include "api/device_attributes.h"
 #include "guest/nvml/nvml.h"
 

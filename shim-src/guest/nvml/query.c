@@ -4,7 +4,7 @@
 
 #include "wire/query.h"
 
-/* The place of nvmlReturn in nvmlFieldValue_t: nvidia-smi reads it even if the whole call failed. */
+/* nvmlReturn in nvmlFieldValue_t: nvidia-smi reads it even if the whole call failed. */
 enum { FIELD_RESULT = 28 };
 
 struct call {
@@ -20,7 +20,6 @@ static void *address(const struct call *call, uint32_t i) {
   return (void *)(uintptr_t)call->values[i];
 }
 
-/* A capacity that no answer needs: it fits, whatever the elements' size is. */
 static uint64_t capacity(const struct vgpu_query *query, uint64_t given) {
   uint64_t bytes = 8;
   for (uint32_t i = 0; i < query->count; i++)
@@ -29,7 +28,6 @@ static uint64_t capacity(const struct vgpu_query *query, uint64_t given) {
   return given < most ? given : most;
 }
 
-/* Converts the caller's value for the host. Returns an nvml_result. */
 static int fill_value(const struct vgpu_nvml *nvml, struct call *call, uint32_t i) {
   const struct vgpu_query_parameter *parameter = &call->query->parameters[i];
   uint64_t *value = &call->request.values[i];
@@ -73,7 +71,7 @@ static int fill(const struct vgpu_nvml *nvml, struct call *call) {
   return NVML_SUCCESS;
 }
 
-/* Gives the caller what the host wrote: of a list that does not fit only its length. */
+/* If a list does not fit, only its length is copied. */
 static int give(const struct call *call, int result, uint32_t size) {
   uint32_t at = 0, count = 0;
 

@@ -10,10 +10,7 @@
 
 enum { RETRY_MS = 1000 };
 
-/*
- * The NVML state of this process. The process's lock is held only for short: no thread waits for the host
- * with it. A thread that connects holds the process's `connecting`, and takes the lock inside it.
- */
+/* No thread waits for the host with the process's lock. Take it inside `connecting`. */
 struct state {
   unsigned references; /* count of nvmlInit calls without their nvmlShutdown */
   int64_t retried;     /* time of the last attempt to restore a lost session, monotonic milliseconds */
@@ -21,19 +18,18 @@ struct state {
 };
 
 static void in_forked_child(void *parent) {
-  /* The other memory leaks in the child, because freeing is not allowed there. It is little. */
+  /* The rest leaks in the child, because free() is not allowed there. */
   struct state *state = parent;
 
   vgpu_session_abandon(state->now->session);
 }
 
-/* The caller holds the lock. */
 static struct vgpu_nvml *use(struct vgpu_nvml *nvml) {
   nvml->users++;
   return nvml;
 }
 
-/* Gives a use back. The last one ends the session, without the lock, because that can wait for the host. */
+/* The last user ends the session, without the lock, because that can wait for the host. */
 static void release(struct vgpu_process *process, struct vgpu_nvml *nvml) {
   pthread_mutex_lock(&process->lock);
   bool last = --nvml->users == 0;
@@ -43,7 +39,7 @@ static void release(struct vgpu_process *process, struct vgpu_nvml *nvml) {
   free(nvml);
 }
 
-/* Tells the host at the end of the program, so that the host need not wait for a reconnection. */
+/* At the end of the program, so that the host need not wait for a reconnection. */
 __attribute__((destructor)) static void say_goodbye(void) {
   struct vgpu_process *process = vgpu_process_made();
 
@@ -55,7 +51,7 @@ __attribute__((destructor)) static void say_goodbye(void) {
   if (nvml != NULL) vgpu_session_goodbye(nvml->session);
 }
 
-/* Handles are addresses of these bytes. Each byte stands for a device; every other address is invalid. */
+/* Handles are addresses of these bytes. */
 static const char handles[VGPU_DEVICES_MAX];
 
 nvml_device vgpu_nvml_handle(uint32_t index) {
@@ -87,10 +83,7 @@ int vgpu_nvml_outcome(enum vgpu_outcome outcome, int32_t status) {
   }
 }
 
-/*
- * Connects and fetches the facts; NULL if the host did not answer. The session's own time limits apply. The
- * result has one user.
- */
+/* NULL: the host did not answer. The result has one user. */
 static struct vgpu_nvml *connect_host(void) {
   struct vgpu_nvml *nvml = calloc(1, sizeof *nvml);
   int32_t status = 0;
@@ -114,7 +107,7 @@ static struct vgpu_nvml *connect_host(void) {
   return nvml;
 }
 
-/* True if NVML was initialised already; the caller then has one reference more. */
+/* If true, the caller has one more reference. */
 static bool initialised_again(struct vgpu_process *process) {
   pthread_mutex_lock(&process->lock);
   struct state *state = process->state;
@@ -123,7 +116,6 @@ static bool initialised_again(struct vgpu_process *process) {
   return state != NULL;
 }
 
-/* The first nvmlInit. The caller holds `connecting`. */
 static int initialise(struct vgpu_process *process) {
   struct state *state = calloc(1, sizeof *state);
 
@@ -182,10 +174,7 @@ static void shut_down(struct vgpu_process *process) {
   if (nvml) release(process, nvml);
 }
 
-/*
- * A call too many is not an error in the real library either. A thread that waits for a reconnection does not
- * delay this call: its own call ends with GPU_IS_LOST.
- */
+/* A call too many is no error in the real library either. Does not wait for a reconnecting thread. */
 int nvmlShutdown(void) {
   struct vgpu_process *process = vgpu_process();
 
@@ -195,7 +184,7 @@ int nvmlShutdown(void) {
   return NVML_SUCCESS;
 }
 
-/* The session that a call may use now: the current one unless it is `lost`, which the caller uses. */
+/* `lost`: the session that the caller uses and that is lost. */
 static struct vgpu_nvml *current(struct vgpu_process *process, const struct vgpu_nvml *lost, bool *retry,
                                  int *result) {
   struct vgpu_nvml *nvml = NULL;
@@ -216,7 +205,7 @@ static struct vgpu_nvml *current(struct vgpu_process *process, const struct vgpu
   return nvml;
 }
 
-/* Puts `fresh`, NULL if the host did not answer, into the place of `lost`. The caller holds `connecting`. */
+/* `fresh`: NULL if the host did not answer. The caller holds `connecting`. */
 static void replace(struct vgpu_process *process, struct vgpu_nvml *lost, struct vgpu_nvml *fresh) {
   struct vgpu_nvml *unused = fresh;
 
@@ -233,7 +222,7 @@ static void replace(struct vgpu_process *process, struct vgpu_nvml *lost, struct
   if (unused) release(process, unused);
 }
 
-/* Connects again in place of `lost`. A thread that arrives during this waits, and gets the same session. */
+/* A thread that arrives meanwhile waits and gets the same session. */
 static struct vgpu_nvml *reconnect(struct vgpu_process *process, struct vgpu_nvml *lost, int *result) {
   bool retry;
 

@@ -55,7 +55,7 @@ int nvmlSystemGetDriverVersion(char *version, unsigned size) {
   return result;
 }
 
-/* Returns CUDA's major version and the driver's version, as the real library does, also before nvmlInit. */
+/* Works before nvmlInit and includes CUDA's major version, as in the real library. */
 int nvmlSystemGetNVMLVersion(char *version, unsigned size) {
   char text[48] = "13.580.65.06";
   int ignored;
@@ -120,10 +120,7 @@ int nvmlEventSetFree(void *set) {
   return set == &event_set ? NVML_SUCCESS : NVML_INVALID_ARGUMENT;
 }
 
-/*
- * nvidia-smi requests this table, but works without its functions. Their signatures are not known, so all
- * entries return an error, except one whose answer is known if there is nothing to list.
- */
+/* nvidia-smi requests this table, but works without it. Only the list of processes is known: none. */
 typedef int (*refusal)(void);
 
 static int refused(void) {

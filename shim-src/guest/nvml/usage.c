@@ -1,4 +1,4 @@
-/* Values that change, such as used memory. Each call asks the host, which counts all sessions. */
+/* Values that change: each call asks the host, which counts all sessions. */
 #include "guest/nvml/query.h"
 
 #include <stdlib.h>
@@ -54,7 +54,6 @@ int nvmlDeviceGetUtilizationRates(nvml_device device, struct nvml_utilization *r
 
 enum { PROCESSES_MAX = 256 };
 
-/* Gives this guest's processes on the device in a new array, which the caller frees. */
 static int processes_of(nvml_device device, unsigned *count, struct vgpu_process_facts **processes,
                         uint32_t *found) {
   const struct vgpu_device_facts *facts;
@@ -82,7 +81,6 @@ static int processes_of(nvml_device device, unsigned *count, struct vgpu_process
   return result;
 }
 
-/* Checks whether the caller's array is large enough. *count becomes the number of processes in any case. */
 static int fits(unsigned *count, const void *array, uint32_t found) {
   unsigned capacity = *count;
 
@@ -150,7 +148,7 @@ int nvmlDeviceGetRunningProcessDetailList(nvml_device device, struct nvml_proces
   return result;
 }
 
-/* The samples of the older call, which have no JPEG and OFA. */
+/* The older call's samples have no JPEG and OFA. */
 int nvmlDeviceGetProcessesUtilizationInfo(nvml_device device, struct nvml_process_loads_v1 *loads) {
   struct {
     uint32_t pid;

@@ -8,10 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/*
- * In the order of the ordinals that the program sees, after CUDA_VISIBLE_DEVICES: the runtime compares with
- * cuDeviceGetUuid and cuDeviceGetAttribute.
- */
+/* In the order of visible ordinals: the runtime compares with cuDeviceGetUuid and cuDeviceGetAttribute. */
 int vgpu_private_core_devices(uint32_t *driver_version,
                               struct vgpu_integrity_device devices[VGPU_PRIVATE_MAX_DEVICES],
                               unsigned *count) {
@@ -69,7 +66,7 @@ unsigned vgpu_private_core_generation(void) {
   return process ? process->generation : 0;
 }
 
-/* Exports of this very library; linked -Bsymbolic, so no other can stand in for them. */
+/* Linked -Bsymbolic: no other library's functions can take the place of these exports. */
 extern int cuCtxGetId(void *context, uint64_t *number);
 extern int cuStreamGetId(void *stream, uint64_t *number);
 extern int cuModuleGetFunctionCount(uint32_t *count, void *module);

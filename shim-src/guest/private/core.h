@@ -1,7 +1,4 @@
-/*
- * The functions of libcuda that the private tables call. core.c implements them with the guest session; the
- * tests implement them with devices of their own. Functions that return int return a CUresult.
- */
+/* The functions of libcuda that private tables call; int results are CUresults. Tests have others. */
 #ifndef VGPU_PRIVATE_CORE_H
 #define VGPU_PRIVATE_CORE_H
 
@@ -27,43 +24,34 @@ int vgpu_private_core_devices(uint32_t *driver_version,
                               struct vgpu_integrity_device devices[VGPU_PRIVATE_MAX_DEVICES],
                               unsigned *count);
 
-/* The calling thread's context; NULL with success when it has none. */
+/* NULL with success if the thread has no context. */
 int vgpu_private_core_current(void **context);
 /* False also of a primary context that nobody retains. */
 bool vgpu_private_core_active(const void *context);
 
-/* cuCtxGetId. */
 int vgpu_private_core_number(void *context, uint64_t *number);
 
-/* cuStreamGetId. */
 int vgpu_private_core_stream(void *stream, uint64_t *number);
 
 /* The handle of a device's primary context, neither retained nor activated. */
 int vgpu_private_core_primary(int device, void **context);
 
-/* Calls `destroyed` for each context that goes, before its handle can be given out again. */
+/* Called before the context's handle can be reused. */
 void vgpu_private_core_on_destroyed(void (*destroyed)(void *context));
 
 /* 0 in the process that loaded the library, another number in each fork()ed child. */
 unsigned vgpu_private_core_generation(void);
 
-/*
- * Calls `take` for each function of a module; how many there are, 0 if it is no module. `owner` is the
- * module.
- */
+/* Returns the number of functions; 0: no module. `owner` is the module. */
 typedef void vgpu_private_function(void *user, void *function, uint64_t owner);
 uint64_t vgpu_private_core_functions(void *module, vgpu_private_function *take, void *user);
 
-/* cuModuleLoadData. */
 int vgpu_private_core_load(void **module, const void *image);
 
-/* How the library last got on with its host. */
 vgpu_transport_tell vgpu_private_core_transport;
 
-/* A slot that is not known was called: for VGPU_LOG. */
 void vgpu_private_core_refused(const char *table, unsigned slot);
 
-/* A table that is not known was asked for: for VGPU_LOG. */
 void vgpu_private_core_unknown(const unsigned char uuid[16]);
 
 #endif

@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-/* Every field goes in little-endian, whatever the machine. */
+/* Little-endian on every machine. */
 static void put32(struct vgpu_hmac_md2 *hmac, uint32_t value) {
   uint8_t bytes[4];
 
@@ -20,7 +20,7 @@ static void put64(struct vgpu_hmac_md2 *hmac, uint64_t value) {
 void vgpu_integrity_answer(const struct vgpu_integrity_question *question,
                            const struct vgpu_integrity_device *devices, unsigned count,
                            uint8_t answer[VGPU_INTEGRITY_ANSWER]) {
-  /* For versions that end in 0 and 1 the answer depends on nothing. */
+  /* For versions that end in 0 and 1 the answer is constant. */
   static const uint8_t constant[2][VGPU_INTEGRITY_ANSWER] = {
       {0x5c, 0x67, 0xcb, 0x03, 0x1c, 0x18, 0x41, 0x33, 0xe8, 0xd1, 0x4c, 0x1f, 0xaa, 0x83, 0xd3, 0x8e},
       {0x5c, 0x67, 0xcb, 0x03, 0x1c, 0x18, 0x41, 0x18, 0xe8, 0xd1, 0x4c, 0x1f, 0xaa, 0x83, 0xd3, 0x8e},

@@ -1,15 +1,11 @@
 /*
- * The answer that NVIDIA's CUDA runtime asks of the library it finds as
- * libcuda.so.1.
+ * The answer that NVIDIA's CUDA runtime requests from the library it finds as libcuda.so.1.
  *
- * Why it stands here: unmodified CUDA programs are to run, on a genuine NVIDIA
- * GPU, through NVIDIA's own driver, which sits on the other side of a virtual
- * machine's border. The runtime inside such a program asks three times at its
- * start and refuses to work (cudaError 103) unless it is answered rightly; the
- * answer depends on the asking process (its id, thread and the addresses of the
- * tables in its memory), so the host cannot give it. This is interoperability
- * and nothing else: nothing is decrypted, no licence is tested here, and the
- * format is public (the ZLUDA project documents it).
+ * Unmodified CUDA programs are to run on a genuine NVIDIA GPU, through NVIDIA's own driver at the other side
+ * of a VM's border. The runtime asks three times at its start and stops (cudaError 103) without the right
+ * answer. The answer depends on the asking process (its id, thread, addresses of its tables), so the host
+ * cannot give it. This is interoperability only: nothing is decrypted, no licence is tested, and the ZLUDA
+ * project documents the format.
  */
 #ifndef VGPU_PRIVATE_INTEGRITY_H
 #define VGPU_PRIVATE_INTEGRITY_H

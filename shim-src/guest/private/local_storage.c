@@ -17,20 +17,17 @@ struct entry {
   vgpu_local_destructor destructor;
 };
 
-/* A process has a few contexts and one key a copy of the runtime: a list does. */
+/* A list: a process has few contexts, and one key for each copy of the runtime. */
 struct store {
   unsigned process; /* vgpu_private_core_generation() of the process it belongs to */
   pthread_mutex_t lock;
   struct entry *entries;
 };
 
-/* The store is the library's, not a session's: it outlives a lost host, so that the runtime can
- * clean up after itself. A forked child gets one of its own, because the parent's may be locked for
- * ever. */
+/* Outlives a lost host. A forked child gets its own: the parent's may be locked. */
 static _Atomic(struct store *) current;
 
-/* The runtime asks at every one of its calls, from every thread. Each thread keeps its last answer,
- * which is good while nothing has changed since. */
+/* The runtime asks in each of its calls. Each thread keeps its last answer, valid until `changes` changes. */
 static atomic_ulong changes = 1;
 static _Thread_local struct {
   unsigned long changes; /* 0: none kept */
@@ -83,7 +80,7 @@ static struct entry **find(struct store *store, const void *context, const void 
   return at;
 }
 
-/* The runtime calls this room by itself, not through an entry point. */
+/* The runtime calls these functions directly, not through an entry point. */
 static bool enter(struct store *store) {
   if (!vgpu_enter()) {
     return false;
@@ -209,7 +206,7 @@ static void context_destroyed(void *context) {
   }
   pthread_mutex_unlock(&store->lock);
 
-  /* A destructor may put, get or delete: the lock is free by now. */
+  /* The lock is free: a destructor may put, get or delete. */
   while (gone) {
     struct entry *entry = gone;
     gone = entry->next;

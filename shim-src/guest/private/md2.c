@@ -2,8 +2,7 @@
 
 #include <string.h>
 
-/* The substitution of RFC 1319 section 3.2: a permutation of 0..255 made from
- * the digits of pi. */
+/* RFC 1319, section 3.2. */
 static const uint8_t pi_substitution[256] = {
     41,  46,  67,  201, 162, 216, 124, 1,   61,  54,  84,  161, 236, 240, 6,   19,  98,  167, 5,   243,
     192, 199, 115, 140, 152, 147, 43,  217, 188, 76,  130, 202, 30,  155, 87,  60,  253, 212, 224, 22,

@@ -1,4 +1,3 @@
-/* MD2 message digest, from RFC 1319. */
 #ifndef VGPU_PRIVATE_MD2_H
 #define VGPU_PRIVATE_MD2_H
 
@@ -16,7 +15,6 @@ struct vgpu_md2 {
 
 void vgpu_md2_init(struct vgpu_md2 *md2);
 void vgpu_md2_update(struct vgpu_md2 *md2, const void *data, size_t size);
-/* Leaves md2 unusable until the next init. */
 void vgpu_md2_final(struct vgpu_md2 *md2, uint8_t digest[VGPU_MD2_DIGEST]);
 
 #endif

@@ -1,14 +1,8 @@
-/*
- * The private tables of cuGetExportTable, as far as NVIDIA's CUDA runtimes and
- * libraries ask for them. docs/reference/private-tables.md says what each one is.
- */
+/* The private tables of cuGetExportTable: docs/reference/private-tables.md. */
 #ifndef VGPU_PRIVATE_H
 #define VGPU_PRIVATE_H
 
-/*
- * cuGetExportTable: stores the table of that id in *table. For an unknown id all slots return an error. Needs
- * no cuInit and no host; safe from any thread.
- */
+/* For an unknown id all slots return an error. Needs no cuInit and no host; any thread may call. */
 int vgpu_private_table(const void **table, const unsigned char uuid[16]);
 
 #endif

@@ -1,4 +1,4 @@
-/* Slots of unknown purpose: a function for each, so that VGPU_LOG reports which one was called. */
+/* A function for each slot of unknown purpose, so that VGPU_LOG can name the slot. */
 #ifndef VGPU_PRIVATE_REFUSALS_H
 #define VGPU_PRIVATE_REFUSALS_H
 
@@ -31,8 +31,7 @@
   }
 #define REFUSING_SLOT(table, slot) [slot] = {.call = (function)table##_##slot},
 
-/* Functions for a table of 128 slots, and its initialiser; slots that are known follow it and stand instead.
- */
+/* For a table of 128 slots. Known slots come after the initialiser and override it. */
 #define REFUSALS(table) EACH_SLOT(REFUSING, table)
 #define REFUSING_SLOTS(table) EACH_SLOT(REFUSING_SLOT, table)
 

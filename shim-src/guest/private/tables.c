@@ -11,10 +11,9 @@
 #include <unistd.h>
 
 /*
- * A table is an array of words: its size in bytes where it has a size header,
- * then functions. Plain static functions in relocated read-only data: nothing
- * here is ever writable and executable (services under
- * MemoryDenyWriteExecute=yes die of such pages).
+ * A table is an array of words: its size in bytes where it has a size header, then functions. The tables are
+ * relocated read-only data: services with MemoryDenyWriteExecute=yes die of pages that are writable and
+ * executable.
  */
 typedef void (*function)(void);
 union slot {
@@ -22,10 +21,9 @@ union slot {
   function call;
 };
 
-/* The known slots of a table come after the slots that return an error. */
+/* Known slots override the refusing ones. */
 #pragma GCC diagnostic ignored "-Woverride-init"
 
-/* A slot of unknown purpose returns an error, and logs it under VGPU_LOG. */
 #define REFUSED(table, slot)                                                                                 \
   static int table##_##slot(void) {                                                                          \
     vgpu_private_core_refused(#table, slot);                                                                 \
@@ -41,8 +39,7 @@ static int module_load(void **module, const void *image) {
   return vgpu_private_core_load(module, image);
 }
 
-/* The primary context of a device, as a handle: the runtime asks in every
- * process, most of which never compute, so nothing is made at the host. */
+/* The runtime asks in every process, and most never compute, so nothing is made at the host. */
 static int primary_context(void **context, int device) {
   if (!context) return VGPU_PRIVATE_INVALID_VALUE;
   return vgpu_private_core_primary(device, context);
@@ -58,12 +55,11 @@ static int module_load_image(const void *image, void **module, void *option, voi
   return module_load_extended(module, image, option, more, flags);
 }
 
-/* A notice without a result. */
 static void notice(uintptr_t value) {
   (void)value;
 }
 
-/* A hint to load compilers early: they are the host's, nothing to load here. */
+/* A hint to load compilers early; they are at the host. */
 static int load_compilers(void) {
   return VGPU_PRIVATE_SUCCESS;
 }
@@ -74,8 +70,7 @@ REFUSED(cudart, 5)
 REFUSED(cudart, 9)
 REFUSED(cudart, 11)
 
-/* 11 slots in driver 535, 12 in 550, 13 in those of CUDA 13; slot 10 is empty
- * in the real ones too. */
+/* 11 slots in driver 535, 12 in 550, 13 in those of CUDA 13; slot 10 is empty in real ones, too. */
 static const union slot cudart_table[] = {
     {.size = 13 * sizeof(union slot)},
     CALL(module_load),
@@ -94,8 +89,7 @@ static const union slot cudart_table[] = {
 
 /* ---- TOOLS_RUNTIME_CALLBACK_HOOKS, TOOLS_TLS ------------------------------ */
 
-/* The runtime reads here which of its calls a profiler wants to see: none. The
- * counts are those the real libraries 535 and 550 report; a word for each. */
+/* The calls that a profiler wants to see, a word each: none. The sizes are those of drivers 535 and 550. */
 static uint64_t hooks_a[1024];
 static uint64_t hooks_b[14];
 
@@ -124,7 +118,7 @@ static const union slot hooks_table[] = {
     CALL(hooks_second),
 };
 
-/* The calling thread's context. cublasLt asks before it asks for the context's number below. */
+/* cublasLt asks before it asks for the context's number below. */
 static int tls_context(void **context) {
   if (!context) return VGPU_PRIVATE_INVALID_VALUE;
   *context = NULL;
@@ -152,15 +146,15 @@ static const union slot storage_table[] = {
 
 /* ---- CONTEXT (tools) ------------------------------------------------------ */
 
-/* The number from cuCtxGetId. cublasLt uses it as the key of its kernels, and makes no GEMM without it. */
+/* cuCtxGetId's number. cublasLt uses it as key of its kernels and makes no GEMM without it. */
 static int context_number(void *context, uint64_t *number) {
   if (!number) return VGPU_PRIVATE_INVALID_VALUE;
   return vgpu_private_core_number(context, number);
 }
 
 /*
- * cuBLAS 13.1 stores its workspaces by stream. It requests a stream's inner handle (our handle, with the
- * default stream replaced by one of the two that it can mean), and then the number of that handle.
+ * cuBLAS 13.1 stores its workspaces by stream: it requests a stream's inner handle (ours, with the default
+ * stream replaced by the one that it means here), then the number of that handle.
  */
 static int inner_stream(void *context, void *stream, void **inner, int per_thread) {
   uint64_t number;
@@ -178,7 +172,7 @@ static int stream_number(void *context, void *inner, uint64_t *number) {
   return vgpu_private_core_stream(inner, number);
 }
 
-/* 77 slots in driver 535, 86 in 550; what others are for is not known. */
+/* 77 slots in driver 535, 86 in 550. */
 REFUSALS(context)
 static const union slot context_table[128] = {
     REFUSING_SLOTS(context)[0] = {.size = 86 * sizeof(union slot)},
@@ -189,7 +183,7 @@ static const union slot context_table[128] = {
 
 /* ---- MODULES --------------------------------------------------------------- */
 
-/* cuFFT finds its kernels by this, as those of the modules that it loads have names of no use to it. */
+/* cuFFT finds its kernels by this, not by name. */
 static uint64_t module_functions(void *context, void *module, vgpu_private_function *take, void *user) {
   (void)context;
   return take == NULL ? 0 : vgpu_private_core_functions(module, take, user);
@@ -270,9 +264,8 @@ _Static_assert(sizeof transport_table == VGPU_TRANSPORT_TABLE_BYTES, "transport 
 /* ---- any other ------------------------------------------------------------- */
 
 /*
- * Libraries request tables of unknown purpose, and some (cublasLt 13.1) call into them without a check: NULL
- * makes the caller crash, while an error lets it continue or fail in its own way. Each unknown id therefore
- * gets this table. Slot 0 is a size, as in all known tables but one.
+ * Some libraries (cublasLt 13.1) call into unknown tables without a check: they crash at NULL, but survive an
+ * error. So each unknown id gets this table. Slot 0 is a size, as in all known tables but one.
  */
 REFUSALS(unknown)
 static const union slot unknown_table[128] = {
@@ -304,7 +297,7 @@ static const struct {
     {VGPU_TRANSPORT_TABLE, transport_table},
 };
 
-/* The runtime asks whether to skip its initialization; the real 535 and 550 have no such table. */
+/* The runtime asks whether to skip its initialization; drivers 535 and 550 have no such table. */
 static const unsigned char none[16] = {0xf8, 0xcf, 0xf9, 0x51, 0x21, 0x46, 0x8b, 0x4e,
                                        0xb9, 0xe2, 0xfb, 0x46, 0x9e, 0x7c, 0x0d, 0xd9};
 

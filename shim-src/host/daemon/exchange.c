@@ -89,7 +89,6 @@ static int32_t publish(struct vgpu_exchange *exchange, uint32_t slot, struct vgp
   return CUDA_SUCCESS;
 }
 
-/* The entry of a token. NULL: none that this session may use. */
 static struct vgpu_exchange_entry *find(struct vgpu_exchange *exchange, uint32_t slot,
                                         const struct vgpu_token *token) {
   for (uint32_t i = 0; i < VGPU_EXCHANGE_MOST; i++) {
@@ -101,7 +100,6 @@ static struct vgpu_exchange_entry *find(struct vgpu_exchange *exchange, uint32_t
   return NULL;
 }
 
-/* Returns the descriptor for the answer; -1: none. */
 static int carry_out(struct vgpu_exchange *exchange, uint32_t slot, struct vgpu_exchange_message *message,
                      int descriptor) {
   struct vgpu_exchange_entry *entry = find(exchange, slot, &message->token);
@@ -133,7 +131,7 @@ void vgpu_exchange_serve(struct vgpu_exchange *exchange) {
     uint32_t slot = events[i].data.u32;
     struct vgpu_exchange_message message;
     int descriptor;
-    /* The worker has ended or sends invalid messages: it shares nothing more. */
+    /* The worker has ended or sends invalid messages. */
     if (!vgpu_exchange_receive(exchange->sockets[slot], &message, &descriptor)) {
       hang_up(exchange, slot);
       continue;

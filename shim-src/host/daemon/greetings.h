@@ -1,7 +1,4 @@
-/*
- * Connections that have not greeted yet. They hold no session. When one peer has too many of them, its oldest
- * one is closed: a peer that connects and sends nothing delays only itself.
- */
+/* Connections without a session. If a peer has too many, its oldest is closed. */
 #ifndef VGPU_HOST_GREETINGS_H
 #define VGPU_HOST_GREETINGS_H
 
@@ -13,7 +10,6 @@
 #define VGPU_GREETINGS_MAX 128u
 #define VGPU_GREETINGS_PEER_MAX 16u /* of one peer */
 
-/* A connection that can become a session when it has greeted. */
 struct vgpu_greeting {
   int descriptor;
   uint64_t session; /* the number that its session will have */
@@ -33,29 +29,21 @@ struct vgpu_greetings {
   struct vgpu_greeting array[VGPU_GREETINGS_MAX]; /* oldest first */
 };
 
-/*
- * Adds a connection and takes its descriptor over. Returns its place, which is valid until the next call.
- * Older connections may be closed to make room.
- */
+/* Takes the descriptor over and may close older connections. The result is valid until the next call. */
 struct vgpu_greeting *vgpu_greetings_add(struct vgpu_greetings *greetings,
                                          const struct vgpu_greeting *greeting);
 
-/*
- * Reads the bytes that have arrived. WHOLE: the connection has greeted. UNSOUND: it is closed, too late, or
- * not the vgpu protocol; the reason is logged.
- */
+/* UNSOUND: closed, too late, or not the vgpu protocol; logged. */
 enum vgpu_greeting_result vgpu_greetings_read(struct vgpu_greeting *greeting);
 
-/* Removes a connection. The caller closes its descriptor. */
 void vgpu_greetings_remove(struct vgpu_greetings *greetings, struct vgpu_greeting *greeting);
 
-/* For the daemon's poll: fills `pollers`, which has VGPU_GREETINGS_MAX places. Returns their number. */
+/* Fills `pollers` (VGPU_GREETINGS_MAX places) and returns their number. */
 uint32_t vgpu_greetings_poll(const struct vgpu_greetings *greetings, struct pollfd *pollers);
 
-/* Milliseconds until the time limit of the next connection; -1: there is none. */
+/* Milliseconds until the next time limit; -1: none. */
 int vgpu_greetings_wait(const struct vgpu_greetings *greetings);
 
-/* Closes all connections without an answer. */
 void vgpu_greetings_abandon(struct vgpu_greetings *greetings);
 
 #endif

@@ -16,7 +16,7 @@
 #define ACCEPTS_A_TURN 256 /* of one listener; then ended workers and signals are handled */
 #define START_MS 2000 /* after this time a worker that has not answered its guest no longer delays others */
 
-/* The limits of one peer: those of the daemon, except where hostd.conf sets others for the peer. */
+/* The daemon's limits, except where hostd.conf sets the peer's own. */
 static struct vgpu_limits limits_of(const struct vgpu_limits *all, const struct vgpu_peer_limits *peer) {
   struct vgpu_limits limits = *all;
   if (peer->outstanding != 0) limits.outstanding = peer->outstanding;
@@ -47,7 +47,7 @@ static void close_all(const struct vgpu_spawned *spawned) {
   }
 }
 
-/* Gives the greeting the slot of a session, which vgpu_guests_begin() starts. Takes the connection over. */
+/* Takes the connection over. vgpu_guests_begin() starts the worker. */
 static void admit(struct vgpu_supervisor *supervisor, const struct vgpu_greeting *greeting) {
   const struct vgpu_session_counts counts = {
       .limit = supervisor->sessions.limit,
@@ -122,7 +122,6 @@ static void begin_session(struct vgpu_supervisor *supervisor, uint32_t slot) {
   vgpu_host_log("connected", session, "%s, worker %ld", greeting->who, (long)pid);
 }
 
-/* The workers of a peer that have not answered their guests yet. */
 static uint32_t starting(const struct vgpu_supervisor *supervisor, const struct vgpu_peer *peer) {
   uint32_t count = 0;
   for (uint32_t i = 0; i < VGPU_SESSIONS_MAX; i++) {
@@ -135,10 +134,7 @@ static uint32_t starting(const struct vgpu_supervisor *supervisor, const struct 
   return count;
 }
 
-/*
- * The slot of the oldest session that may begin; -1: none. `most`: limit of a peer's workers that start at
- * the same time.
- */
+/* The oldest session that may begin; -1: none. `most`: a peer's workers that may start at a time. */
 static int next_to_begin(const struct vgpu_supervisor *supervisor, uint32_t most) {
   const struct vgpu_session_entry *entries = supervisor->sessions.entries;
   int next = -1;
@@ -190,7 +186,6 @@ static void refuse_greeting(struct vgpu_supervisor *supervisor, const struct vgp
               version ? &welcome : NULL);
 }
 
-/* Reads more of a greeting. True: the greeting is complete or refused, and its place is free. */
 static bool read_greeting(struct vgpu_supervisor *supervisor, struct vgpu_greeting *place) {
   enum vgpu_greeting_result result = vgpu_greetings_read(place);
   if (result == VGPU_GREETING_PART) return false;

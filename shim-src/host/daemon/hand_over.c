@@ -30,10 +30,7 @@ static void set_number(const char *name, long value) {
   setenv(name, text, 1);
 }
 
-/*
- * Runs in a separate process, for which the daemon does not wait. The listening sockets get the numbers that
- * systemd would give them; the pipe follows.
- */
+/* In a process of its own. The sockets get the numbers that systemd would give them. */
 _Noreturn static void become_successor(const struct vgpu_listeners *listeners,
                                        const struct vgpu_returns *returns, int end, int pipe,
                                        const sigset_t *mask) {
@@ -75,9 +72,9 @@ bool vgpu_hand_over_begin(struct vgpu_hand_over *state, const struct vgpu_listen
     snprintf(why, why_size, "pipe: %s", strerror(errno));
     return false;
   }
-  /* Without this socket the successor still serves, but this daemon's sessions end with their connections. */
+  /* Without this socket this daemon's sessions end with their connections. */
   int end = vgpu_returns_open(returns);
-  /* Forks twice, so that the init system becomes the successor's parent. */
+  /* Twice, so that the init system becomes the successor's parent. */
   pid_t child = fork();
   if (child == 0) {
     if (fork() == 0) become_successor(listeners, returns, end, ends[1], mask);
@@ -112,7 +109,7 @@ enum vgpu_hand_over_news vgpu_hand_over_read(struct vgpu_hand_over *state) {
     got = read(state->pipe, &number, sizeof number); /* a pipe delivers four bytes at once */
     if (got == (ssize_t)sizeof number) state->successor = (pid_t)number;
   }
-  /* Only after the process number, which may be written between two reads. */
+  /* After the process number, which may be written between two reads. */
   char byte;
   if (state->successor > 0) {
     got = read(state->pipe, &byte, 1);
@@ -124,7 +121,6 @@ enum vgpu_hand_over_news vgpu_hand_over_read(struct vgpu_hand_over *state) {
   return over(state, VGPU_HAND_OVER_FAILED);
 }
 
-/* Parses "PIPE:OWNED". False: the variable is not set or not valid. */
 static bool told(int *pipe, unsigned long *owned) {
   const char *text = getenv(ENVIRONMENT);
   char rest;

@@ -2,9 +2,8 @@
  * An upgrade: the daemon starts the program that is now at its path, gives it the listening sockets, and
  * drains. No connection is refused meanwhile, and no session ends.
  *
- * The environment tells the successor that it is one (VGPU_HAND_OVER). It answers through a pipe: its process
- * number before it is executed, and one byte when it serves. If the pipe ends without that byte, the
- * successor has failed.
+ * The environment tells the successor (VGPU_HAND_OVER). Through a pipe it sends its process number, and one
+ * byte when it serves; if the pipe ends before, the successor has failed.
  */
 #ifndef VGPU_HOST_HAND_OVER_H
 #define VGPU_HOST_HAND_OVER_H
@@ -17,7 +16,6 @@
 #include "host/daemon/listen.h"
 #include "host/daemon/returns.h"
 
-/* The state of an upgrade in the old daemon. */
 struct vgpu_hand_over {
   int pipe;          /* -1: none is under way */
   int administrator; /* the connection that waits for the outcome; -1: none */
@@ -27,36 +25,23 @@ struct vgpu_hand_over {
 
 enum vgpu_hand_over_news { VGPU_HAND_OVER_WAIT = 0, VGPU_HAND_OVER_SERVES = 1, VGPU_HAND_OVER_FAILED = 2 };
 
-/*
- * Remembers the path and the command line. To be called first, before another program can be installed at the
- * path.
- */
+/* Keeps path and command line. Call this first, before another program is at the path. */
 void vgpu_hand_over_remember(char **words);
 
-/*
- * Starts the successor with the signal mask `mask`, and opens returns->successors. False: the reason is in
- * `why`.
- */
+/* `mask`: signals of the successor. Opens returns->successors. False: `why` has the reason. */
 bool vgpu_hand_over_begin(struct vgpu_hand_over *state, const struct vgpu_listeners *listeners,
                           struct vgpu_returns *returns, const sigset_t *mask, char *why,
                           unsigned long why_size);
 
-/*
- * Reads the successor's report. A successor that takes too long is ended. Closes the pipe unless the result
- * is WAIT.
- */
+/* Ends a successor that takes too long. Closes the pipe unless the result is WAIT. */
 enum vgpu_hand_over_news vgpu_hand_over_read(struct vgpu_hand_over *state);
 
-/* True if this process is a successor. Its listeners then come from its predecessor only. */
+/* A successor's listeners come only from its predecessor. */
 bool vgpu_hand_over_successor(void);
 
-/*
- * For the successor: true if its predecessor made the socket file of listener `index`, so that the successor
- * has to remove it.
- */
+/* The predecessor made the socket file of listener `index`, so the successor has to remove it. */
 bool vgpu_hand_over_owns(uint32_t index);
 
-/* For the successor: tells the predecessor that it serves. False: this process is no successor. */
 bool vgpu_hand_over_tell(void);
 
 #endif

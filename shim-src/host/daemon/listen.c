@@ -18,10 +18,7 @@
 #include "wire/stream.h"
 
 #define DEFAULT_LISTEN "unix:/run/vgpu/hostd.sock"
-/*
- * As many as the kernel allows (net.core.somaxconn). A guest at a unix socket waits for room in the queue. At
- * a vsock socket whose queue is full the kernel refuses it at once, as if no process listened.
- */
+/* At a full vsock queue the kernel refuses a guest, as if no process listened (net.core.somaxconn). */
 #define BACKLOG 4096
 #define FIRST_HANDED_OVER 3 /* SD_LISTEN_FDS_START */
 
@@ -30,7 +27,7 @@ static bool fail(const char *text, const char *doing) {
   return false;
 }
 
-/* Removes a socket file on which no process listens. Other files stay. */
+/* Removes a socket file on which no process listens. */
 static bool clear_way(const char *text, const struct vgpu_address *address, const char *path) {
   struct stat info;
   if (lstat(path, &info) != 0) return errno == ENOENT ? true : fail(text, "lstat");
@@ -49,7 +46,7 @@ static bool clear_way(const char *text, const struct vgpu_address *address, cons
   return unlink(path) == 0 || errno == ENOENT ? true : fail(text, "unlink");
 }
 
-/* Makes the directory of the socket if only its last part is missing, such as /run/vgpu after a boot. */
+/* Only its last part, such as /run/vgpu after a boot. */
 static void make_directory(const char *path) {
   char directory[sizeof(((struct sockaddr_un *)0)->sun_path)];
   snprintf(directory, sizeof directory, "%s", path);
@@ -120,7 +117,7 @@ static bool take_handed_over(struct vgpu_listener *listener, int descriptor) {
   return fcntl(descriptor, F_SETFD, FD_CLOEXEC) == 0 && fcntl(descriptor, F_SETFL, O_NONBLOCK) == 0;
 }
 
-/* Marks the predecessor's socket file as this daemon's, which then removes it. */
+/* This daemon then removes the predecessor's socket file. */
 static void own_file(struct vgpu_listener *listener) {
   struct stat info;
   const char *path = ((struct sockaddr_un *)&listener->address.storage)->sun_path;
@@ -151,7 +148,7 @@ static bool take_all_handed_over(struct vgpu_listeners *listeners) {
 bool vgpu_listeners_open(struct vgpu_listeners *listeners, const struct vgpu_options *options) {
   memset(listeners, 0, sizeof *listeners);
   if (!take_all_handed_over(listeners)) return false;
-  /* The predecessor has handed over the sockets of the command line, so a successor opens none of them. */
+  /* A successor gets these sockets from its predecessor. */
   uint32_t named = vgpu_hand_over_successor() ? 0 : options->listen_count;
   for (uint32_t i = 0; i < named; i++) {
     if (listeners->count == VGPU_LISTEN_MAX) {
@@ -185,7 +182,6 @@ void vgpu_listeners_close(struct vgpu_listeners *listeners, bool remove_files) {
   listeners->count = 0;
 }
 
-/* The peer's supplementary groups. */
 static void read_groups(int descriptor, struct vgpu_identity *identity) {
 #ifdef SO_PEERGROUPS
   gid_t groups[4096];

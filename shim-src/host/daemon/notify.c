@@ -1,4 +1,3 @@
-/* Sends the datagram of sd_notify(3), without a library. */
 #include "host/daemon/notify.h"
 
 #include <stddef.h>

@@ -1,4 +1,4 @@
-/* Reports the daemon's state to systemd, if NOTIFY_SOCKET is set: "READY=1", "STOPPING=1". */
+/* "READY=1", "STOPPING=1", ...; no effect without NOTIFY_SOCKET. */
 #ifndef VGPU_HOST_NOTIFY_H
 #define VGPU_HOST_NOTIFY_H
 

@@ -1,10 +1,7 @@
 /*
- * Guests' questions for their sessions that a predecessor is to answer (tell_sessions.h). A predecessor may
- * be frozen, so this daemon keeps each connection for a moment and, after a time limit, answers that one of
- * its predecessors does not.
- *
- * Only one of the two may answer. A question has a claim, which both daemons have: the one that takes it
- * answers.
+ * Guests' questions for their sessions that a predecessor is to answer (tell_sessions.h). If the predecessor
+ * is frozen, this daemon answers after a time limit. Both have the question's claim; the one that takes the
+ * claim answers.
  */
 #ifndef VGPU_HOST_QUESTIONS_H
 #define VGPU_HOST_QUESTIONS_H
@@ -23,23 +20,18 @@ struct vgpu_questions {
   } array[VGPU_QUESTIONS_MAX]; /* oldest first */
 };
 
-/* Makes the claim of a question. Returns its descriptor, or -1. */
 int vgpu_claim_make(void);
 
 /* True for the one daemon that answers. Closes the descriptor. */
 bool vgpu_claim_take(int claim);
 
-/*
- * Adds a question that was passed to a predecessor, and takes both descriptors over. When there are too many,
- * the limit of the oldest one has passed.
- */
+/* Takes both descriptors over. If there are too many, the oldest one's limit has passed. */
 void vgpu_questions_add(struct vgpu_questions *questions, struct vgpu_admission *admission, int descriptor,
                         int claim);
 
-/* Milliseconds until the next limit; -1: no question is left. */
 int vgpu_questions_wait(const struct vgpu_questions *questions);
 
-/* Answers the questions whose limit has passed and which no predecessor has answered. */
+/* Answers those whose limit has passed without an answer of a predecessor. */
 void vgpu_questions_end(struct vgpu_questions *questions, struct vgpu_admission *admission);
 
 #endif

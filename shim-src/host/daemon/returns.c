@@ -10,11 +10,7 @@
 
 #define ENVIRONMENT "VGPU_PREDECESSORS"
 
-/*
- * Begins each message. The greeting follows, then what is attached. Daemons from before there was a version
- * have the size of the greeting in its place: they take this number for a size that is too large, and close
- * the connection.
- */
+/* Unversioned daemons take this number for a greeting that is too large, and close the connection. */
 #define FORMAT (0x76677500u + VGPU_RETURNS_VERSION)
 struct header {
   uint32_t format;
@@ -70,7 +66,6 @@ void vgpu_returns_bequeath(const struct vgpu_returns *returns, int end, int lowe
   if (length > 0) setenv(ENVIRONMENT, text, 1);
 }
 
-/* Returns 0 or an errno. */
 static int send_to(int predecessor, const struct vgpu_greeting *greeting, const void *attached, size_t size,
                    int claim) {
   const int descriptors[DESCRIPTORS_MAX] = {greeting->descriptor, claim};
@@ -115,7 +110,6 @@ enum vgpu_returns_result vgpu_returns_pass(struct vgpu_returns *returns, const s
   return VGPU_RETURNS_NONE;
 }
 
-/* Takes the descriptors out of a message. Returns how many there are. */
 static uint32_t take_descriptors(struct msghdr *message, int *descriptors) {
   struct cmsghdr *rights = CMSG_FIRSTHDR(message);
   if (rights == NULL || rights->cmsg_level != SOL_SOCKET || rights->cmsg_type != SCM_RIGHTS) return 0;
@@ -125,7 +119,6 @@ static uint32_t take_descriptors(struct msghdr *message, int *descriptors) {
   return count;
 }
 
-/* Reads the parts of a message of this version. False: its sizes do not agree. */
 static bool read_parts(const unsigned char *bytes, size_t size, struct vgpu_greeting *greeting,
                        struct vgpu_returns_attached *attached, uint32_t *claims) {
   struct header header;
@@ -155,10 +148,7 @@ enum vgpu_returns_received vgpu_returns_receive(struct vgpu_returns *returns, st
     vgpu_returns_close(returns);
     return VGPU_RETURNS_NOTHING;
   }
-  /*
-   * If this process has no free descriptor, the kernel closes the connection and omits it from the message.
-   * The guest tries again.
-   */
+  /* Without a free descriptor the kernel closes the connection. The guest tries again. */
   int descriptors[DESCRIPTORS_MAX] = {-1, -1};
   uint32_t count = take_descriptors(&whole, descriptors), format = 0, claims = 0;
   if (count == 0) return VGPU_RETURNS_NOTHING;

@@ -1,19 +1,17 @@
 /*
- * Guests that return after a hand-over. A session stays with the daemon that began it, but its guest can only
- * connect to the addresses, where the successor listens. So the successor passes a connection that continues
- * a session of another daemon to its predecessors, with the greeting that it has read. It also passes on a
- * guest's question for its sessions, with its own part of the answer attached.
+ * Guests that return after a hand-over. A session stays with its daemon, but its guest connects to the
+ * successor, which passes the connection with its greeting to its predecessors. It also passes on questions
+ * for sessions, with its own part of the answer.
  *
- * A daemon makes one socket for each hand-over. The successor inherits its other end, and those of the
- * predecessors before (VGPU_PREDECESSORS in the environment): a daemon in the middle of a chain may end
- * first.
+ * A daemon makes one socket for each hand-over. The successor inherits the other end, and those of earlier
+ * predecessors (VGPU_PREDECESSORS in the environment), because one in the middle may end first.
  */
 #ifndef VGPU_HOST_RETURNS_H
 #define VGPU_HOST_RETURNS_H
 
 #include "host/daemon/greetings.h"
 
-/* The newest daemons that still have sessions; older ones are not reached. */
+/* Daemons that still have sessions, the newest first; older ones are not reached. */
 #define VGPU_PREDECESSORS_MAX 8u
 
 struct vgpu_returns {
@@ -22,19 +20,15 @@ struct vgpu_returns {
   int predecessors[VGPU_PREDECESSORS_MAX]; /* newest first */
 };
 
-/* For the start of the daemon: takes the sockets that its predecessor has left in the environment. */
+/* Takes the sockets that the predecessor left in the environment. */
 void vgpu_returns_inherit(struct vgpu_returns *returns);
 
-/* Makes the socket of a hand-over. Returns the successor's end, which the caller closes, or -1. */
+/* Returns the successor's end, which the caller closes, or -1. */
 int vgpu_returns_open(struct vgpu_returns *returns);
 
-/* Closes the socket of a hand-over that has failed, or of which no successor lives. */
 void vgpu_returns_close(struct vgpu_returns *returns);
 
-/*
- * For the process that becomes the successor: lets it inherit `end` and the sockets of the predecessors, at
- * descriptors from `lowest` on.
- */
+/* In the process that becomes the successor: descriptors from `lowest` on. */
 void vgpu_returns_bequeath(const struct vgpu_returns *returns, int end, int lowest);
 
 enum vgpu_returns_result {
@@ -43,13 +37,9 @@ enum vgpu_returns_result {
   VGPU_RETURNS_LATER = 2,  /* a predecessor has too many to read; the guest has to try again */
 };
 
-/*
- * The version of the messages between daemons, what is attached included (tell_sessions.c). A daemon of
- * another version says so and refuses; none is misread. To be raised with every change of a message.
- */
+/* Of messages and attachments (tell_sessions.c). Others are refused. Raise it with every change. */
 #define VGPU_RETURNS_VERSION 1u
 
-/* Bytes and a descriptor that come with a question of a guest for its sessions. */
 #define VGPU_RETURNS_ATTACHED_MAX 40960u
 struct vgpu_returns_attached {
   int claim;   /* questions.h; -1: none */
@@ -57,10 +47,7 @@ struct vgpu_returns_attached {
   unsigned char bytes[VGPU_RETURNS_ATTACHED_MAX];
 };
 
-/*
- * Passes a greeting to the newest predecessor that lives, which passes it on when it does not know the
- * session. `claim`: -1: none.
- */
+/* To the newest living predecessor, which passes it on if it does not know the session. `claim`: -1: none. */
 enum vgpu_returns_result vgpu_returns_pass(struct vgpu_returns *returns, const struct vgpu_greeting *greeting,
                                            const void *attached, size_t size, int claim);
 
@@ -70,7 +57,6 @@ enum vgpu_returns_received {
   VGPU_RETURNS_FOREIGN = 2, /* the message has another version: only the connection can be used */
 };
 
-/* Receives a greeting from a successor: its descriptor, its bytes and what is attached. */
 enum vgpu_returns_received vgpu_returns_receive(struct vgpu_returns *returns, struct vgpu_greeting *greeting,
                                                 struct vgpu_returns_attached *attached);
 

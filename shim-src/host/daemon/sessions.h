@@ -1,7 +1,4 @@
-/*
- * The daemon's own list of its sessions. Workers cannot access its memory. All process numbers and names that
- * the daemon uses come from here, never from the table that workers can write (accounts.h).
- */
+/* Process numbers and names come from here, never from a table that workers can write (accounts.h). */
 #ifndef VGPU_HOST_SESSIONS_H
 #define VGPU_HOST_SESSIONS_H
 
@@ -10,7 +7,7 @@
 #include "host/session/accounts.h"
 #include "host/policy/peers.h"
 
-/* An entry, at the index of the session's slot in the accounts. */
+/* At the index of the session's slot in the accounts. */
 struct vgpu_session_entry {
   pid_t pid;   /* of the worker; 0: there is none */
   bool begins; /* the session has this slot, and its worker is to be started */
@@ -31,25 +28,20 @@ struct vgpu_sessions {
   struct vgpu_session_entry entries[VGPU_SESSIONS_MAX];
 };
 
-/* The first free slot; -1: the limit of sessions is reached. */
+/* -1: the limit of sessions is reached. */
 int vgpu_sessions_free_slot(const struct vgpu_sessions *sessions);
 
-/* The sessions that have a worker, and those that begin. */
 uint32_t vgpu_sessions_count(const struct vgpu_sessions *sessions);
 uint32_t vgpu_sessions_of_peer(const struct vgpu_sessions *sessions, const struct vgpu_peer *peer);
 
 /*
- * Fills at most VGPU_SESSIONS_MAX places with the sessions of a peer (NULL: of all peers), oldest first.
- * Returns their number. The counts are those that workers report; a worker that a guest has taken over may
- * report wrong ones.
+ * Sessions of a peer (NULL: all), oldest first, at most VGPU_SESSIONS_MAX. A worker that a guest has taken
+ * over may report wrong counts.
  */
 uint32_t vgpu_sessions_list(const struct vgpu_sessions *sessions, const struct vgpu_accounts *accounts,
                             const struct vgpu_peer *peer, struct vgpu_session_facts *facts);
 
-/*
- * Add the refusals that a session's worker reports. Like its counts they may be wrong, but they are plain
- * text.
- */
+/* The refusals that a worker reports: they may be wrong, but are plain text. */
 void vgpu_sessions_add_refused(const struct vgpu_session_entry *entry, const struct vgpu_account *account,
                                struct vgpu_refused_kernels *refused);
 
@@ -57,7 +49,7 @@ void vgpu_sessions_add_refused_memory(const struct vgpu_session_entry *entry,
                                       const struct vgpu_account *account,
                                       struct vgpu_refused_to_peer *refused);
 
-/* The refusals of a peer, in its current and in its earlier sessions. */
+/* In its current and earlier sessions. */
 struct vgpu_refused_kernels vgpu_sessions_refused(const struct vgpu_sessions *sessions,
                                                   const struct vgpu_accounts *accounts,
                                                   const struct vgpu_peer_record *record);

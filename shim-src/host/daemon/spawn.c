@@ -24,7 +24,6 @@ static bool write_all(int descriptor, const void *bytes, size_t size) {
   return true;
 }
 
-/* Returns a descriptor of memory with these bytes; -1 with errno. */
 static int memory_with(const char *name, const void *bytes, size_t size) {
   int descriptor = vgpu_shared_make(name, size);
   if (descriptor >= 0 && write_all(descriptor, bytes, size)) return descriptor;
@@ -50,7 +49,7 @@ bool vgpu_spawner_make(struct vgpu_spawner *spawner, const struct vgpu_host_setu
   return spawner->program >= 0 && setup >= 0 && vgpu_spawner_give(spawner, VGPU_WORKER_HOST, setup);
 }
 
-/* Runs in a child that shares the daemon's memory until exec: it must not change any. */
+/* The child shares the daemon's memory until exec: it must not change any. */
 _Noreturn static void become_worker(const struct vgpu_spawner *spawner, const int *descriptors, int group) {
   static char *const words[] = {"vgpu-hostd", VGPU_WORKER_WORD, NULL};
   if (group >= 0 && write(group, "0", 1) != 1) _exit(NOT_STARTED);

@@ -1,4 +1,3 @@
-/* Starts workers: this program is executed again, with the descriptors that setup.h numbers. */
 #ifndef VGPU_HOST_SPAWN_H
 #define VGPU_HOST_SPAWN_H
 
@@ -13,16 +12,13 @@ struct vgpu_spawner {
   sigset_t signals;                         /* the mask that workers get */
 };
 
-/* Copies `host`, of `bytes` bytes with the profiles behind it. False with errno. */
+/* Copies `host` and the profiles behind it (`bytes`). False with errno. */
 bool vgpu_spawner_make(struct vgpu_spawner *spawner, const struct vgpu_host_setup *host, size_t bytes);
 
-/* Takes a descriptor over that workers get at this number. False with errno. */
+/* Takes the descriptor over; workers get it at `number`. False with errno. */
 bool vgpu_spawner_give(struct vgpu_spawner *spawner, enum vgpu_worker_descriptor number, int descriptor);
 
-/*
- * The descriptors and the memory for one worker. All of them stay the caller's. A descriptor of -1 or memory
- * of 0 bytes: none.
- */
+/* For one worker; all stay the caller's. Descriptor -1 or memory of 0 bytes: none. */
 struct vgpu_spawned {
   int connection, log;
   const struct vgpu_vm_memory *vm_memory;
@@ -30,7 +26,6 @@ struct vgpu_spawned {
   int group;                /* worker_groups.h; the worker does not start if it cannot enter it */
 };
 
-/* Starts a worker. Returns its pid, or -1 with errno. */
 pid_t vgpu_spawn(const struct vgpu_spawner *spawner, const struct vgpu_session_setup *session,
                  const struct vgpu_spawned *spawned);
 

@@ -38,13 +38,11 @@ static void end_workers(struct vgpu_supervisor *supervisor) {
   vgpu_workers_signal(supervisor, SIGKILL);
 }
 
-/* True if the daemon is draining, and no session and no greeting is left. */
 static bool is_drained(const struct vgpu_supervisor *supervisor) {
   return supervisor->draining && vgpu_sessions_count(&supervisor->sessions) == 0 &&
          supervisor->greetings.count == 0;
 }
 
-/* The sooner of two waits of poll(), where -1 is forever. */
 static int sooner(int one, int other) {
   return one < 0 || (other >= 0 && other < one) ? other : one;
 }
@@ -52,7 +50,7 @@ static int sooner(int one, int other) {
 /* Until the next worker may start. A worker's log line wakes the daemon earlier. */
 #define BEGIN_LOOK_MS 2
 
-/* One turn of the loop. Ended workers come first, so that their slots are free for new connections. */
+/* Ended workers come first, so that their slots are free for new connections. */
 static bool wait_and_serve(struct vgpu_supervisor *supervisor) {
   struct pollfd pollers[6 + VGPU_METRICS_POLL_MAX + VGPU_LISTEN_MAX + VGPU_LEAVING_MAX + VGPU_GREETINGS_MAX];
   pollers[0] = (struct pollfd){.fd = supervisor->signals, .events = POLLIN};
@@ -63,7 +61,6 @@ static bool wait_and_serve(struct vgpu_supervisor *supervisor) {
   uint32_t leaving = vgpu_leaving_poll(&supervisor->admission, &pollers[count + 1]);
   uint32_t greeting = vgpu_greetings_poll(&supervisor->greetings, &pollers[count + 1 + leaving]);
   uint32_t all = 1 + count + leaving + greeting;
-  /* poll() ignores the descriptor -1. */
   pollers[all] = (struct pollfd){.fd = supervisor->control, .events = POLLIN};
   pollers[all + 1] = (struct pollfd){.fd = supervisor->hand_over.pipe, .events = POLLIN};
   pollers[all + 2] = (struct pollfd){.fd = supervisor->exchange.poll, .events = POLLIN};
@@ -93,7 +90,7 @@ static bool wait_and_serve(struct vgpu_supervisor *supervisor) {
   vgpu_leaving_close(&supervisor->admission, &pollers[count + 1], leaving);
   vgpu_guests_read(supervisor);
   if (pollers[all + 3].revents != 0) vgpu_guests_return(supervisor);
-  /* Listeners that a hand-over closed in this turn are no longer in the list. */
+  /* A hand-over in this turn has closed listeners. */
   for (uint32_t i = 0; i < supervisor->listeners.count; i++) {
     if ((pollers[i + 1].revents & POLLIN) != 0) vgpu_guests_accept(supervisor, pollers[i + 1].fd);
   }
@@ -118,7 +115,7 @@ int vgpu_supervise(struct vgpu_supervisor *supervisor) {
     vgpu_host_log("error", 0, "signalfd, epoll: %s", strerror(errno));
     return 1;
   }
-  /* A successor's unit is already active; its main process is the predecessor until that gets this report. */
+  /* The unit is active already; until this report its main process is the predecessor. */
   if (!vgpu_hand_over_tell()) vgpu_notify("READY=1\nSTATUS=Serving sessions");
   while (!supervisor->stopping && wait_and_serve(supervisor)) continue;
   vgpu_notify("STOPPING=1");

@@ -1,7 +1,3 @@
-/*
- * The daemon and its loop. guests.h accepts connections, workers.h handles workers that have ended,
- * control/orders.h carries out the administrator's orders.
- */
 #ifndef VGPU_HOST_SUPERVISOR_H
 #define VGPU_HOST_SUPERVISOR_H
 
@@ -20,7 +16,7 @@
 #include "host/daemon/worker_logs.h"
 #include "host/session/answer.h"
 
-/* The last hostd.conf that was read again, if it was refused: the rules before it stay in force. */
+/* Of the last reload; the earlier rules stay in force. */
 struct vgpu_refused_config {
   int64_t at; /* seconds since 1970; 0: it was not refused */
   char why[512];
@@ -52,11 +48,11 @@ struct vgpu_supervisor {
   uint64_t next_session;
   bool stopping;
   bool draining; /* takes no new session, and ends with the last one */
-  /* Reads hostd.conf again. False: the mistake is in `why`, and the rules do not change. */
+  /* False: `why` has the mistake, and the rules do not change. */
   bool (*read_policy)(struct vgpu_supervisor *supervisor, char *why, unsigned long why_size);
 };
 
-/* Runs until SIGTERM or SIGINT. Returns 0, or 1 after the reason was logged. */
+/* Until SIGTERM or SIGINT. Returns 0, or 1 after logging why. */
 int vgpu_supervise(struct vgpu_supervisor *supervisor);
 
 #endif

@@ -7,7 +7,7 @@
 #include "wire/clock.h"
 #include "wire/stream.h"
 
-/* The answer, as one daemon passes it to the next. The sizes of its parts are in `answer`, or fixed. */
+/* As one daemon passes it to the next. `answer` has the sizes. */
 struct told {
   struct vgpu_sessions_reply answer;
   struct vgpu_memory_told memory;
@@ -21,7 +21,6 @@ static size_t size_of(const struct told *told) {
   return offsetof(struct told, facts) + told->answer.count * sizeof *told->facts;
 }
 
-/* The limit of this peer's device memory, and its last allocation that was refused. */
 static struct vgpu_memory_told memory_of(const struct vgpu_supervisor *supervisor,
                                          const struct vgpu_greeting *greeting,
                                          const struct vgpu_peer_record *record) {
@@ -45,7 +44,6 @@ static struct vgpu_memory_told memory_of(const struct vgpu_supervisor *superviso
   return told;
 }
 
-/* The answer of this daemon alone. */
 static void fill(struct told *told, struct vgpu_supervisor *supervisor,
                  const struct vgpu_greeting *greeting) {
   const struct vgpu_peer_record *record = vgpu_peers_find(&supervisor->admission.peers, &greeting->peer);
@@ -69,15 +67,11 @@ static void fill(struct told *told, struct vgpu_supervisor *supervisor,
   told->memory = memory_of(supervisor, greeting, record);
 }
 
-/* True if the first of two refusals is younger. */
 static bool is_younger(uint64_t count, uint32_t age, uint64_t other_count, uint32_t other_age) {
   return count > 0 && (other_count == 0 || age < other_age);
 }
 
-/*
- * Adds the answer of the successors to that of this daemon, whose sessions are older. Limits, devices and
- * names are those of the newest daemon, because a new session would begin there.
- */
+/* Limits, devices and names are the newest daemon's: a new session would begin there. */
 static void add(struct told *told, const struct told *newer) {
   struct vgpu_sessions_reply mine = told->answer, *all = &told->answer;
   struct vgpu_memory_told refused = told->memory;
@@ -130,7 +124,7 @@ static void answer_guest(struct vgpu_supervisor *supervisor, const struct vgpu_g
   vgpu_let_leave(&supervisor->admission, greeting->descriptor);
 }
 
-/* The versions of the two daemons agree (returns.h). */
+/* The daemons' versions agree (returns.h). */
 static bool is_sound(const struct vgpu_returns_attached *attached, struct told *newer) {
   if (attached->size < offsetof(struct told, facts) || attached->size > sizeof *newer) return false;
   memcpy(newer, attached->bytes, attached->size);

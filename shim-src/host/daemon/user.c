@@ -11,7 +11,7 @@
 
 #include "host/log.h"
 
-/* The numbers of systemd's DynamicUser=. No distribution assigns them permanently. */
+/* systemd's DynamicUser=: no distribution assigns these permanently. */
 #define FIRST 61184u
 #define LAST 65519u
 
@@ -41,7 +41,6 @@ static bool find_nobodys(struct vgpu_worker_user *user) {
   return false;
 }
 
-/* Returns 0, or the error that a worker would get. */
 static int try(const struct vgpu_worker_user *user) {
   pid_t child = fork();
   if (child == 0) _exit(vgpu_worker_become(user) ? 0 : errno);
@@ -72,7 +71,7 @@ bool vgpu_user_choose(const char *wanted, const char *where, const struct vgpu_b
     vgpu_host_log("user", 0, "workers run as user %u", user->uid);
     return true;
   }
-  /* A container without any other user: workers run as root, which is its only user. */
+  /* A container whose only user is root: workers run as root. */
   if (wanted == NULL && reason == EINVAL) {
     user->changes = false;
     vgpu_host_log("user", 0, "workers run as this user: this system has no other");

@@ -1,4 +1,4 @@
-/* The user that workers run as when root started the daemon: never root, unless the administrator says so. */
+/* The user of workers when root started the daemon: never root, unless the administrator says so. */
 #ifndef VGPU_HOST_USER_H
 #define VGPU_HOST_USER_H
 
@@ -6,9 +6,8 @@
 #include "host/session/setup.h"
 
 /*
- * Finds the user. `wanted`: a name or number from --user or hostd.conf; messages name the source as `where`.
- * NULL: a number that belongs to no user. Workers get the groups that may open the backend's device nodes,
- * and no others. False with the reason in `error`.
+ * `wanted`: a name or number from `where` (--user, hostd.conf); NULL: a number of no user. Workers get only
+ * the groups of the backend's device nodes. False: `error` has the reason.
  */
 bool vgpu_user_choose(const char *wanted, const char *where, const struct vgpu_backend *backend,
                       struct vgpu_worker_user *user, char *error, size_t error_size);

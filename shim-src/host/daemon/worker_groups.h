@@ -1,9 +1,8 @@
 /*
- * A control group for each worker (--worker-groups), so that a worker that a guest has taken over uses up
- * neither the threads nor the memory of others: all workers have the same user, and the limits of a unit
- * count for all of them. The daemon's own group has to be delegated to it (Delegate= of a unit, cgroups
- * version 2). The daemon itself moves into a group below it, because a group with processes cannot have
- * controllers for others.
+ * A control group for each worker (--worker-groups), so that a worker that a guest has taken over cannot use
+ * up the threads and memory of others. The daemon's own group has to be delegated (Delegate= of a unit,
+ * cgroups version 2). The daemon moves into a group below it: a group with processes cannot have controllers
+ * for others.
  */
 #ifndef VGPU_HOST_WORKER_GROUPS_H
 #define VGPU_HOST_WORKER_GROUPS_H
@@ -12,23 +11,19 @@
 #include <stdint.h>
 
 #define VGPU_WORKER_TASKS 512u /* threads and processes of a worker; a driver makes some tens */
-/* Memory of a worker beside the limit of its peer (memory=): code, calls that wait, the driver. */
+/* Beside the limit of its peer (memory=): code, calls that wait, the driver. */
 #define VGPU_WORKER_MEMORY (1ull << 30)
 
 struct vgpu_worker_groups {
   int directory; /* of the group that was delegated; -1: workers have no groups */
 };
 
-/* Makes the daemon's group. False: `error` says why workers can have none. */
+/* False: `error` says why workers have no groups. */
 bool vgpu_worker_groups_begin(struct vgpu_worker_groups *groups, char *error, unsigned long error_size);
 
-/*
- * Makes the group of a slot's worker. `memory`: the peer's limit; 0: none. Returns a descriptor that the
- * worker writes "0" to when it begins, for the caller to close; -1 with errno.
- */
+/* `memory`: the peer's limit; 0: none. The worker writes "0" to the result to enter. -1: errno. */
 int vgpu_worker_groups_join(const struct vgpu_worker_groups *groups, uint32_t slot, uint64_t memory);
 
-/* Removes the group of a worker that has ended. */
 void vgpu_worker_groups_leave(const struct vgpu_worker_groups *groups, uint32_t slot);
 
 #endif

@@ -35,7 +35,7 @@ int vgpu_worker_logs_join(struct vgpu_worker_logs *logs, uint32_t slot) {
   return ends[1];
 }
 
-/* Checks the members of a worker's JSON object and drops those that the daemon writes itself. */
+/* Drops members that the daemon writes itself. */
 static char *sound_members(const char *members) {
   static const char *const own[] = {"event", "session", "message", "count"};
   char *whole = NULL, *text = NULL;
@@ -59,7 +59,7 @@ static bool is_word(const char *text) {
   return *text != '\0' && strlen(text) <= 24;
 }
 
-/* Writes a message of log.c: after the header, parts that each end with a zero byte. */
+/* log.c's form: after the header, parts that each end with a zero. */
 static void write_message(const struct vgpu_session_entry *entry, char *text, size_t size) {
   struct vgpu_log_budget *budget = &entry->record->log;
   struct vgpu_log_header header;
@@ -76,7 +76,7 @@ static void write_message(const struct vgpu_session_entry *entry, char *text, si
   free(sound);
 }
 
-/* Writes what the C library, a driver or a sanitizer printed to the worker's standard error. */
+/* Output of the C library, a driver or a sanitizer on the worker's stderr. */
 static void write_lines(const struct vgpu_session_entry *entry, char *text) {
   struct vgpu_log_budget *budget = &entry->record->log;
   for (char *line = strsep(&text, "\n"); line != NULL; line = strsep(&text, "\n")) {
@@ -86,7 +86,6 @@ static void write_lines(const struct vgpu_session_entry *entry, char *text) {
   }
 }
 
-/* False: the socket is empty or closed. */
 static bool read_message(int socket, const struct vgpu_session_entry *entry) {
   static char text[VGPU_LOG_MESSAGE_MOST + 1];
   ssize_t size = recv(socket, text, sizeof text - 1, MSG_DONTWAIT);
@@ -104,7 +103,6 @@ void vgpu_worker_logs_serve(struct vgpu_worker_logs *logs, struct vgpu_sessions 
     uint32_t slot = events[i].data.u32;
     int left = MESSAGES_A_TURN;
     while (left > 0 && read_message(logs->sockets[slot], &sessions->entries[slot])) left--;
-    /* The worker has closed its end: no more messages will arrive. */
     if (left > 0 && (events[i].events & EPOLLHUP) != 0)
       epoll_ctl(logs->poll, EPOLL_CTL_DEL, logs->sockets[slot], NULL);
   }

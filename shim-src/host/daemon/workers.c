@@ -9,7 +9,6 @@
 #include "host/session/confine.h"
 #include "host/session/images.h"
 
-/* Releases the slot of a worker that has ended. */
 static void bury(struct vgpu_supervisor *supervisor, pid_t pid, int status) {
   for (uint32_t i = 0; i < VGPU_SESSIONS_MAX; i++) {
     struct vgpu_session_entry *entry = &supervisor->sessions.entries[i];
@@ -51,7 +50,7 @@ void vgpu_workers_bury(struct vgpu_supervisor *supervisor) {
   while ((pid = waitpid(-1, &status, WNOHANG)) > 0) bury(supervisor, pid, status);
 }
 
-/* A worker that was not reaped keeps its process number, so no other process can have it. */
+/* A worker that was not reaped keeps its process number. */
 void vgpu_workers_signal(const struct vgpu_supervisor *supervisor, int number) {
   for (uint32_t i = 0; i < VGPU_SESSIONS_MAX; i++) {
     pid_t pid = supervisor->sessions.entries[i].pid;

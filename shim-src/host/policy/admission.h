@@ -1,8 +1,7 @@
 /*
- * Decides whether a peer may have a session. When it connects, hostd.conf and the rate of its connections are
- * checked; when it has greeted, the number of its sessions. The host's first and only frame tells a refused
- * peer the reason, so that its library can report it. The connection is then kept for a moment, because an
- * immediate close could discard the answer.
+ * Decides whether a peer may have a session: when it connects by hostd.conf and its rate, when it has greeted
+ * by the number of its sessions. A refused peer gets the reason as the only frame. The connection is then
+ * kept for a moment, because an immediate close could discard the frame.
  */
 #ifndef VGPU_HOST_ADMISSION_H
 #define VGPU_HOST_ADMISSION_H
@@ -14,7 +13,7 @@
 
 #define VGPU_LEAVING_MAX 32u
 
-/* The limits of a peer for which hostd.conf sets no others: connections a second, and connections at once. */
+/* Without limits in hostd.conf: connections a second, and at once. */
 #define VGPU_CONNECTS_DEFAULT 20u
 #define VGPU_CONNECTS_BURST 400u
 
@@ -31,10 +30,7 @@ struct vgpu_admission {
   uint32_t leaving_count;
 };
 
-/*
- * Checks a peer that has connected. 0: it may greet, and `limits` are its limits. Otherwise the enum
- * vgpu_status to refuse it with; the reason is logged.
- */
+/* 0: it may greet, within `limits`. Otherwise an enum vgpu_status; logged. */
 int32_t vgpu_admit(struct vgpu_admission *admission, const struct vgpu_identity *identity, const char *who,
                    uint64_t session, struct vgpu_peer_limits *limits);
 
@@ -42,30 +38,28 @@ struct vgpu_session_counts {
   uint32_t limit, all, of_peer;
 };
 
-/* Checks a peer that has greeted: 0 if it may have one more session. */
+/* 0: a peer that has greeted may have one more session. */
 int32_t vgpu_admit_session(struct vgpu_admission *admission, const struct vgpu_session_counts *counts,
                            const char *who, uint64_t session, const struct vgpu_peer_limits *limits);
 
-/* Refuses a peer: sends the status, with `welcome` if that is not NULL, and takes the descriptor over. */
+/* Takes the descriptor over. `welcome`: may be NULL. */
 void vgpu_refuse(struct vgpu_admission *admission, const struct vgpu_peer *peer, int descriptor,
                  int32_t status, const struct vgpu_welcome *welcome);
 
-/* The same for a peer that wants to continue a session. It is not counted as a refused session. */
+/* For a peer that wants to continue a session: not counted as a refused session. */
 void vgpu_refuse_return(struct vgpu_admission *admission, int descriptor, int32_t status);
 
-/* Takes the descriptor over, and closes it when the peer has had time to read the answer. */
+/* Takes the descriptor over and closes it when the peer has had time to read. */
 void vgpu_let_leave(struct vgpu_admission *admission, int descriptor);
 
-/* For the daemon's poll: fills `pollers`, which has VGPU_LEAVING_MAX places. Returns their number. */
+/* Fills `pollers` (VGPU_LEAVING_MAX places) and returns their number. */
 uint32_t vgpu_leaving_poll(const struct vgpu_admission *admission, struct pollfd *pollers);
 
-/* Milliseconds until the next of these connections is to be closed; -1: there is none. */
+/* Milliseconds until the next close; -1: none. */
 int vgpu_leaving_wait(const struct vgpu_admission *admission);
 
-/* Closes the connections that the peer has closed, and those whose time has passed. */
 void vgpu_leaving_close(struct vgpu_admission *admission, const struct pollfd *pollers, uint32_t count);
 
-/* For a worker: closes all of them without an answer. */
 void vgpu_leaving_abandon(struct vgpu_admission *admission);
 
 #endif

@@ -23,7 +23,6 @@ __attribute__((format(printf, 2, 3))) static bool wrong(const struct search *sea
   return false;
 }
 
-/* By index, or by the first characters of the UUID. */
 static bool find(const struct search *search, const char *word, uint32_t *index) {
   const struct vgpu_inventory *inventory = search->inventory;
   if (word[0] >= '0' && word[0] <= '9') {
@@ -84,7 +83,7 @@ bool vgpu_policy_find_devices(struct vgpu_policy *policy, const char *name,
 void vgpu_devices_usual(const struct vgpu_inventory *inventory, struct vgpu_chosen_devices *devices) {
   bool parts = false;
   for (uint32_t i = 0; i < inventory->count; i++) parts |= inventory->is_part[i];
-  /* If any GPU has MIG on, the driver shows only one device to a process. */
+  /* With MIG on any GPU the driver shows only one device to a process. */
   devices->count = parts ? 1 : inventory->count;
   for (uint32_t i = 0; i < devices->count; i++) devices->index[i] = (uint8_t)i;
 }

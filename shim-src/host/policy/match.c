@@ -1,4 +1,3 @@
-/* Finds the rule for a peer. */
 #include "host/policy/policy.h"
 
 #include "wire/address.h"

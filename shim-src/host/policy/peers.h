@@ -1,7 +1,6 @@
 /*
- * The daemon's memory of each peer: how fast it connects, and how often it was refused. The table is small: a
- * new peer takes the place of the one that has been quiet longest and has no session. The place of a record
- * is the peer's number in the table of turns (share.h).
+ * How fast each peer connects, and how often it was refused. A new peer takes the place of the one without a
+ * session that has been quiet longest. A record's place is the peer's number in the table of turns (share.h).
  */
 #ifndef VGPU_HOST_PEERS_H
 #define VGPU_HOST_PEERS_H
@@ -15,7 +14,6 @@
 #define VGPU_PEERS_MAX VGPU_SHARE_PEERS_MAX
 _Static_assert(VGPU_PEERS_MAX > VGPU_SESSIONS_MAX, "there is always a peer without a session");
 
-/* Kernels of a peer that this host cannot run. */
 struct vgpu_refused_kernels {
   uint64_t count;
   int64_t at; /* of the last one, milliseconds, as vgpu_now_ms */
@@ -23,7 +21,6 @@ struct vgpu_refused_kernels {
   char kernel[VGPU_KERNEL_NAME_BYTES];
 };
 
-/* The last refused allocation of device memory of a peer. */
 struct vgpu_refused_to_peer {
   struct vgpu_refused_memory last;
   char program[64];
@@ -51,10 +48,9 @@ static inline bool vgpu_peer_same(const struct vgpu_peer *one, const struct vgpu
   return one->kind == other->kind && one->id == other->id;
 }
 
-/* Finds the record of a peer, or begins one. Never NULL. */
+/* Never NULL. */
 struct vgpu_peer_record *vgpu_peers_find(struct vgpu_peers *peers, const struct vgpu_peer *peer);
 
-/* Forgets all refused allocations, because the limits have changed. */
 void vgpu_peers_forget_memory(struct vgpu_peers *peers);
 
 #endif

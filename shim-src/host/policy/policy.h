@@ -1,7 +1,4 @@
-/*
- * The peers that may connect, and how much of the host each may have: /etc/vgpu/hostd.conf,
- * vgpu-hostd.conf(5). The first line that matches a peer decides. A peer that no line matches is refused.
- */
+/* vgpu-hostd.conf(5): the first line that matches a peer decides; a peer without one is refused. */
 #ifndef VGPU_HOST_POLICY_H
 #define VGPU_HOST_POLICY_H
 
@@ -20,7 +17,6 @@
 #define VGPU_DEVICES_TEXT 1536u /* 32 UUIDs, and more */
 #define VGPU_VM_MEMORY_PATH_MAX 160u
 
-/* The identity of a process that connected, from the kernel. */
 struct vgpu_identity {
   struct vgpu_peer peer;
   uint32_t uid, gid, pid;                /* unix; at the time it connected */
@@ -30,7 +26,7 @@ struct vgpu_identity {
                           a group does not */
 };
 
-/* The file sets no limit: the daemon's own applies (admission.h). */
+/* No limit in the file: the daemon's own applies (admission.h). */
 #define VGPU_LIMIT_USUAL UINT32_MAX
 
 #define VGPU_RECONNECT_USUAL 30u
@@ -72,7 +68,7 @@ struct vgpu_rule {
   struct vgpu_peer_limits limits;
 };
 
-/* devices= as in the file, and the devices of this host (devices.h). */
+/* As in the file, and as devices of this host (devices.h). */
 struct vgpu_device_choice {
   uint32_t line;
   char text[VGPU_DEVICES_TEXT];
@@ -88,7 +84,7 @@ struct vgpu_policy {
   struct vgpu_rule rules[VGPU_POLICY_RULES_MAX];
 };
 
-/* False: the line and the mistake are in `error`. `name`: the file's name in messages. */
+/* False: `error` has line and mistake. `name`: of the file, in messages. */
 bool vgpu_policy_parse(struct vgpu_policy *policy, const char *name, const char *text, size_t size,
                        char *error, size_t error_size);
 
@@ -96,13 +92,10 @@ enum vgpu_policy_result { VGPU_POLICY_GOOD = 0, VGPU_POLICY_ABSENT = 1, VGPU_POL
 enum vgpu_policy_result vgpu_policy_read(struct vgpu_policy *policy, const char *path, char *error,
                                          size_t error_size);
 
-/*
- * For a file that is read again while others may write it. False, with the reason: it changes, or its last
- * line has no end. Takes some milliseconds.
- */
+/* False: the file changes, or its last line has no end (it is being written). Takes some milliseconds. */
 bool vgpu_policy_is_written(const char *path, char *error, size_t error_size);
 
-/* The first line that matches, allow or deny; NULL: none. */
+/* Allow or deny; NULL: no line matches. */
 const struct vgpu_rule *vgpu_policy_match(const struct vgpu_policy *policy,
                                           const struct vgpu_identity *identity);
 

@@ -1,13 +1,11 @@
-/* Reads the settings of a line of hostd.conf: the peers of a rule, and limits. */
 #ifndef VGPU_HOST_POLICY_SETTINGS_H
 #define VGPU_HOST_POLICY_SETTINGS_H
 
 #include "host/policy/policy.h"
 
-/* Limits, devices= and vm-memory=. */
 #define VGPU_POLICY_KEYS 10u
 
-/* The place of a setting. line 0: not given. `value` points into the file's text. */
+/* Where a setting is. line 0: not given. `value` points into the file's text. */
 struct vgpu_policy_given {
   uint32_t line;
   const char *value;
@@ -24,14 +22,11 @@ struct vgpu_policy_reader {
   size_t error_size;
 };
 
-/* Stores the reason with the file's name and line in `error`. Always returns false. */
+/* With the file's name and line. Always returns false. */
 __attribute__((format(printf, 2, 3))) bool vgpu_policy_wrong(struct vgpu_policy_reader *reader,
                                                              const char *format, ...);
 
-/*
- * Reads one "KEY=VALUE" into `rule` or `into` and changes `word`. `rule` is NULL in a `limits` line. False:
- * the reason is stored.
- */
+/* Reads one "KEY=VALUE" and changes `word`. `rule`: NULL in a `limits` line. False: the reason is stored. */
 bool vgpu_policy_setting(struct vgpu_policy_reader *reader, char *word, struct vgpu_rule *rule,
                          struct vgpu_peer_limits *into);
 

@@ -1,6 +1,5 @@
 /*
- * Contexts and each thread's stack of contexts. A primary context is made at the host when a call first needs
- * it there, because the runtime asks for one in every process, also in those that never compute.
+ * Primary contexts are made at the host when first needed there: the runtime asks for one in every process.
  */
 #include <stdlib.h>
 
@@ -14,10 +13,7 @@
 
 #define STACK_DEPTH 64
 
-/*
- * An entry keeps the context's number, because a context that is made later at the same address has another
- * number.
- */
+/* The number tells a context from a later one at the same address. */
 struct stack_entry {
   struct vgpu_context *context;
   uint64_t number;
@@ -39,7 +35,7 @@ uint64_t vgpu_cuda_next_number(struct vgpu_driver *driver) {
   return driver->next_number++;
 }
 
-/* Empties the stack when its driver is gone (the host was lost, or the parent had it before fork). */
+/* The driver is gone if the host was lost, or after fork. */
 static void refresh_stack(const struct vgpu_driver *driver) {
   if (stack.epoch == driver->epoch) return;
   stack.epoch = driver->epoch;
@@ -191,10 +187,7 @@ uint64_t vgpu_cuda_context_own_number(struct vgpu_driver *driver, struct vgpu_co
   return number;
 }
 
-/*
- * False: not a live context. Reads the number under the lock: another thread may assign one to a primary
- * context, or destroy this context.
- */
+/* The lock: another thread may assign a number or destroy the context. */
 static bool entry_for(struct vgpu_driver *driver, struct vgpu_context *context, struct stack_entry *entry) {
   pthread_mutex_lock(&driver->lock);
   bool live = context != NULL && is_live(driver, context);
@@ -219,10 +212,7 @@ static bool made_in(void *handle, void *context) {
 
 _Static_assert(offsetof(struct vgpu_stream, context) == offsetof(struct vgpu_event, context), "made_in");
 
-/*
- * Ends all objects of a context, in the guest and at the host. The caller holds driver->lock. Returns the
- * number that the context had.
- */
+/* Needs driver->lock. Returns the context's number. */
 static uint64_t end_context(struct vgpu_driver *driver, struct vgpu_context *context) {
   uint64_t number = context->number;
   vgpu_gates_context_ends(context);
@@ -247,14 +237,14 @@ static uint64_t end_context(struct vgpu_driver *driver, struct vgpu_context *con
   return number;
 }
 
-/* The part of destroying a context that must run without driver->lock. */
+/* Runs without driver->lock. */
 static void tell_destroyed(struct vgpu_driver *driver, struct vgpu_context *context, uint64_t number) {
   vgpu_capture_streams_ended(driver);
   if (number != 0) {
     vgpu_managed_code_give(driver, number);
     vgpu_staging_context_ended(driver, number);
   }
-  /* Drops the error of the former work: a new context begins without one. */
+  /* A new context begins without the error of former work. */
   (void)vgpu_session_take_deferred(driver->session);
   void (*tell)(struct vgpu_context *) = __atomic_load_n(&on_destroyed, __ATOMIC_ACQUIRE);
   if (tell == NULL) return;
@@ -285,7 +275,6 @@ int cuDevicePrimaryCtxRetain(struct vgpu_context **pctx, int32_t dev) {
   return CUDA_SUCCESS;
 }
 
-/* Ends the context if it is active, by a reset or by the release of its last reference. */
 static int primary_down(int32_t dev, bool reset, int unretained) {
   struct vgpu_context *context = NULL;
   int result = vgpu_cuda_primary_context(dev, &context);
@@ -406,7 +395,7 @@ int cuCtxCreate(struct vgpu_context **pctx, uint32_t flags, int32_t dev) {
   return cuCtxCreate_v2(pctx, flags, dev);
 }
 
-/* Execution affinity splits a device between processes. It is a feature of MPS and not carried. */
+/* Execution affinity is a feature of MPS and not carried. */
 int cuCtxCreate_v3(struct vgpu_context **pctx, void *paramsArray, int32_t numParams, uint32_t flags,
                    int32_t dev) {
   if (numParams < 0 || (paramsArray == NULL) != (numParams == 0)) return CUDA_ERROR_INVALID_VALUE;
@@ -414,7 +403,6 @@ int cuCtxCreate_v3(struct vgpu_context **pctx, void *paramsArray, int32_t numPar
   return cuCtxCreate_v2(pctx, flags, dev);
 }
 
-/* CUctxCreateParams: affinity parameters, their count, and graphics-interop parameters. */
 struct create_params {
   void *affinity;
   int32_t count;

@@ -1,4 +1,3 @@
-/* The properties and limits of a context. They are kept in the guest. */
 #include "cuda_api.h"
 #include "api/device_attributes.h"
 #include "cuda_calls.h"
@@ -7,14 +6,13 @@
 /* CUlimit numbers that a context does not keep as the program sets them. */
 enum { LIMIT_SYNC_DEPTH = 3, LIMIT_SHARED_MEMORY = 7, LIMIT_CIG_ENABLED = 8, LIMIT_CIG_SHARED_FALLBACK = 9 };
 
-/* LIMIT_CIG_SHARED_FALLBACK is for contexts that share the device with a graphics queue. No context does
- * here. */
+/* LIMIT_CIG_SHARED_FALLBACK: for contexts that share the device with a graphics queue; none does here. */
 static bool is_unsupported(const int32_t *device, int32_t limit) {
   return limit == LIMIT_CIG_SHARED_FALLBACK ||
          (limit == LIMIT_SYNC_DEPTH && device[VGPU_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR] >= 9);
 }
 
-/* Chooses `given`, or the current context when it is NULL. */
+/* NULL: the current context. */
 static int choose(struct vgpu_context *given, struct vgpu_driver **driver, struct vgpu_context **context) {
   int result;
   *driver = vgpu_cuda_driver(&result);
@@ -23,10 +21,7 @@ static int choose(struct vgpu_context *given, struct vgpu_driver **driver, struc
   return given != NULL ? vgpu_cuda_context_check(given) : vgpu_cuda_current(*driver, context);
 }
 
-/*
- * Like choose(), but accepts a primary context that nobody retains: the runtime asks for its device and flags
- * before it retains the context again.
- */
+/* Also a primary context that nobody retains: the runtime asks before it retains one again. */
 static int choose_known(struct vgpu_context *given, struct vgpu_driver **driver,
                         struct vgpu_context **context) {
   const int result = choose(given, driver, context);
@@ -34,10 +29,9 @@ static int choose_known(struct vgpu_context *given, struct vgpu_driver **driver,
 }
 
 /*
- * Chooses the context of a call that got its context parameter with CUDA 13. Older programs that take NAME_v2
- * for the better NAME (numba up to 0.61) call it without the parameter, so the register can hold any value. A
- * value that never was a context therefore means the current context. A context that was destroyed is still
- * an error.
+ * For a call that got its context parameter with CUDA 13. Older programs that take NAME_v2 for the better
+ * NAME (numba up to 0.61) call it without, so the register holds any value. A value that never was a context
+ * means the current one; a destroyed context is an error.
  */
 static struct vgpu_context *meant(struct vgpu_context *given) {
   return vgpu_cuda_context_ever(given) ? given : NULL;
@@ -91,7 +85,7 @@ int cuCtxGetApiVersion(struct vgpu_context *ctx, uint32_t *version) {
   struct vgpu_driver *driver;
   struct vgpu_context *context = NULL;
   int result = choose(ctx, &driver, &context);
-  /* Driver 580 returns this for a primary context that nobody retains. The runtime then retains it again. */
+  /* As driver 580 for a primary context that nobody retains. The runtime then retains it again. */
   if (ctx != NULL && result == CUDA_ERROR_CONTEXT_IS_DESTROYED) return CUDA_ERROR_INVALID_CONTEXT;
   if (result != CUDA_SUCCESS) return result;
   if (version == NULL) return CUDA_ERROR_INVALID_VALUE;
@@ -170,7 +164,7 @@ int cuCtxGetSharedMemConfig(int32_t *pConfig) {
   return CUDA_SUCCESS;
 }
 
-/* Sets a preference that no device since Maxwell follows. */
+/* No device since Maxwell follows this preference. */
 int cuCtxSetSharedMemConfig(int32_t config) {
   struct vgpu_driver *driver;
   struct vgpu_context *context = NULL;
@@ -199,7 +193,7 @@ int cuCtxGetId(struct vgpu_context *ctx, uint64_t *ctxId) {
   return CUDA_SUCCESS;
 }
 
-/* Deprecated usage counts. The real driver also counts only the current context. */
+/* The real driver, too, counts only the current context. */
 int cuCtxAttach(struct vgpu_context **pctx, uint32_t flags) {
   struct vgpu_driver *driver;
   struct vgpu_context *context = NULL;
@@ -226,8 +220,6 @@ int cuCtxDetach(struct vgpu_context *ctx) {
   return last ? cuCtxDestroy_v2(context) : CUDA_SUCCESS;
 }
 
-/* Checks the contexts of a call about peer access, and gives their numbers. The current one gets the access.
- */
 static int peers(struct vgpu_context *peer, uint64_t *context, uint64_t *other, bool *possible) {
   struct vgpu_driver *driver;
   struct vgpu_context *current = NULL;

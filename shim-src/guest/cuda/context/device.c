@@ -1,4 +1,4 @@
-/* Devices: every answer comes from the facts fetched once. */
+/* Answers come from the facts fetched once. */
 #include <stdio.h>
 #include <string.h>
 
@@ -44,7 +44,6 @@ int cuDeviceGet(int32_t *device, int32_t ordinal) {
   return CUDA_SUCCESS;
 }
 
-/* Cuts the name to `len` with a terminating zero, as the real driver does. */
 int cuDeviceGetName(char *name, int32_t len, int32_t dev) {
   const struct vgpu_device_facts *facts;
   int result = facts_of(dev, &facts);
@@ -76,7 +75,7 @@ int cuDeviceTotalMem_v2(size_t *bytes, int32_t dev) {
   return CUDA_SUCCESS;
 }
 
-/* The call is from before 64-bit device pointers: a larger size is cut to what fits. */
+/* From before 64-bit device pointers: a larger size is cut. */
 int cuDeviceTotalMem(uint32_t *bytes, int32_t dev) {
   size_t total = 0;
   int result = cuDeviceTotalMem_v2(&total, dev);
@@ -86,10 +85,7 @@ int cuDeviceTotalMem(uint32_t *bytes, int32_t dev) {
   return CUDA_SUCCESS;
 }
 
-/*
- * Attributes of features that this library does not carry. A program that asks
- * gets 0 and takes its other path.
- */
+/* Features that this library does not carry: a program that asks gets 0 and takes its other path. */
 static bool not_carried(int32_t attribute) {
   switch (attribute) {
     case VGPU_ATTRIBUTE_HOST_NATIVE_ATOMIC_SUPPORTED:
@@ -190,7 +186,7 @@ int cuDeviceGetPCIBusId(char *pciBusId, int32_t len, int32_t dev) {
   return CUDA_SUCCESS;
 }
 
-/* Accepts "domain:bus:device.function", "domain:bus:device" or "bus:device.function", in hexadecimal. */
+/* "domain:bus:device.function", "domain:bus:device" or "bus:device.function", in hexadecimal. */
 int cuDeviceGetByPCIBusId(int32_t *dev, const char *pciBusId) {
   int result = vgpu_cuda_ready();
   if (result != CUDA_SUCCESS) return result;
@@ -227,7 +223,7 @@ int cuDeviceGetProperties(void *prop, int32_t dev) {
 
 enum { P2P_ACCESS_SUPPORTED = 2, P2P_ATTRIBUTES = 5 }; /* CUdevice_P2PAttribute */
 
-/* Two different devices. An older host does not know the call and allows no access. */
+/* An older host does not know the call and allows no access. */
 static int p2p_attribute(int32_t attribute, int32_t from, int32_t to) {
   int result;
   const struct vgpu_driver *driver = vgpu_cuda_driver(&result);
@@ -273,7 +269,6 @@ int cuDeviceGetExecAffinitySupport(int32_t *pi, int32_t type, int32_t dev) {
   return CUDA_SUCCESS;
 }
 
-/* Modules are loaded by the host when first used. */
 int cuModuleGetLoadingMode(int32_t *mode) {
   int result = vgpu_cuda_ready();
   if (result != CUDA_SUCCESS) return result;

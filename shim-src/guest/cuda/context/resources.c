@@ -1,7 +1,4 @@
-/*
- * Resources of a device (CUdevResource): queried, split, and described for a green context. The host keeps
- * what the driver has inside of them. Here that place has the host's number.
- */
+/* The host keeps the driver's inner part of a resource; here that place has the host's number. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,7 +9,7 @@
 
 #define NUMBER_AT 4 /* in `inside`, aligned to 8 in the structure */
 
-/* The number of a device is another one at the host if CUDA_VISIBLE_DEVICES says so. */
+/* CUDA_VISIBLE_DEVICES renumbers devices. */
 static void give(const struct vgpu_driver *driver, const struct vgpu_resource *got,
                  struct vgpu_dev_resource *resource) {
   *resource = (struct vgpu_dev_resource){.type = got->type};
@@ -27,7 +24,6 @@ static void give(const struct vgpu_driver *driver, const struct vgpu_resource *g
   memcpy(resource->visible, &queues, sizeof queues);
 }
 
-/* False: it has a device that does not exist. */
 static bool take(const struct vgpu_driver *driver, const struct vgpu_dev_resource *resource,
                  struct vgpu_resource *sent) {
   *sent = (struct vgpu_resource){.type = resource->type};
@@ -42,7 +38,6 @@ static bool take(const struct vgpu_driver *driver, const struct vgpu_dev_resourc
   return true;
 }
 
-/* A call that answers with one resource. */
 static int ask(struct vgpu_driver *driver, uint32_t opcode, const void *send, uint32_t send_size,
                struct vgpu_dev_resource *resource) {
   struct vgpu_resource got;
@@ -83,7 +78,6 @@ int cuStreamGetDevResource(struct vgpu_stream *hStream, void *resource, int32_t 
   return result == CUDA_SUCCESS ? cuCtxGetDevResource(context, resource, type) : result;
 }
 
-/* Hands out the results of a split, and the remainder behind them. */
 static int hand_out(const struct vgpu_driver *driver, const struct vgpu_resource *got, uint32_t count,
                     uint32_t room, struct vgpu_dev_resource *result, struct vgpu_dev_resource *remainder) {
   if (count == 0 || count - 1 > room) return CUDA_ERROR_UNKNOWN;

@@ -1,7 +1,7 @@
 /*
- * Reads CUDA_VISIBLE_DEVICES as the real driver does. It is a list of indices or of beginnings of UUIDs. A
- * part of a GPU (MIG) is a whole device here, which its name at the host means as well. The first entry that
- * names no device ends the list. A device that is named twice hides all devices.
+ * CUDA_VISIBLE_DEVICES as the real driver reads it: indices or beginnings of UUIDs. A part of a GPU (MIG) is
+ * a whole device here. The first entry that names no device ends the list; a device that is named twice hides
+ * all.
  */
 #include <ctype.h>
 #include <stdlib.h>
@@ -10,7 +10,6 @@
 #include "guest/cuda/internal.h"
 #include "wire/uuid.h"
 
-/* Finds the only device whose UUID begins with the word; false if none or several do. */
 static bool find_uuid(const char *word, size_t length, const struct vgpu_device_facts *facts, uint32_t count,
                       uint32_t *index) {
   const char *prefix = strncasecmp(word, "MIG-", 4) == 0 ? "MIG-" : "GPU-";

@@ -1,13 +1,10 @@
-/* Copies of boxes in up to three dimensions, as CUDA_MEMCPY3D describes them. */
 #ifndef VGPU_GUEST_CUDA_BOX_H
 #define VGPU_GUEST_CUDA_BOX_H
 
 #include "api/structures.h"
 #include "guest/cuda/internal.h"
 
-/*
- * One side of a copy in plain form: the place of its first byte, and the distances between rows and slices.
- */
+/* One side of a copy: its first byte, and the distances between rows and slices. */
 struct vgpu_box_plain {
   uint64_t start; /* address, or of an array its number */
   size_t row, slice;
@@ -18,7 +15,6 @@ struct vgpu_box_plain {
   uint64_t x, y, z; /* position within the array */
 };
 
-/* texture/array_box.c: sides that are arrays, and copies with one. */
 struct vgpu_transfer;
 int vgpu_array_plain(const struct vgpu_transfer *transfer, const struct vgpu_box_side *side,
                      const struct vgpu_box *box, struct vgpu_box_plain *plain);

@@ -1,7 +1,4 @@
-/*
- * Copies in two and three dimensions. Rows that are not adjacent are packed before they are sent and unpacked
- * at the other end. Copies between device memories send no bytes.
- */
+/* Rows that are not adjacent are packed before sending and unpacked at the other end. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -58,7 +55,6 @@ static int make_plain(const struct vgpu_transfer *transfer, const struct vgpu_bo
     return CUDA_ERROR_INVALID_VALUE;
   }
   plain->slice = (size_t)slice;
-  /* The span is from the first byte to the last. */
   uint64_t span = copy->width;
   if (!multiply(plain->slice, copy->depth - 1, &span) || !multiply(plain->row, copy->height - 1, &span) ||
       plain->start + span < plain->start) {
@@ -76,10 +72,7 @@ static int ask_rows(const struct vgpu_send_read_rows *send, unsigned char *packe
   return vgpu_cuda_call_bulk(VGPU_OP_read_rows, send, sizeof *send, packed, bytes);
 }
 
-/*
- * Copies rows of one slice between host and device, as many at a time as fit in a frame; `packed` has that
- * size.
- */
+/* Rows of one slice, as many at a time as fit in a frame; `packed` has that size. */
 static int carry_rows(const struct vgpu_transfer *transfer, uint64_t destination, size_t destination_row,
                       uint64_t source, size_t source_row, bool to_device, size_t width, size_t height,
                       unsigned char *packed) {
@@ -121,7 +114,6 @@ static int carry_rows(const struct vgpu_transfer *transfer, uint64_t destination
   return CUDA_SUCCESS;
 }
 
-/* Copies rows that are longer than a frame, one by one. */
 static int carry_long_rows(const struct vgpu_transfer *transfer, uint64_t destination, size_t destination_row,
                            uint64_t source, size_t source_row, bool to_device, size_t width, size_t height) {
   int result = CUDA_SUCCESS;
@@ -200,7 +192,7 @@ int vgpu_copy_box(const struct vgpu_box *copy, struct vgpu_stream *stream, bool 
     memcpy(&node.of.copy.copy, copy, sizeof *copy);
     if (vgpu_capture_node(transfer.driver, stream, &node, &result)) return result;
   }
-  /* The host copies pinned memory that the device has, too: work before the copy may write to it. */
+  /* Also pinned memory that the device has: work before the copy may write to it. */
   struct vgpu_host_memory from = {0}, to = {0};
   if (!source.device) from = vgpu_transfer_classify(&transfer, source.start, source.span);
   if (!destination.device) to = vgpu_transfer_classify(&transfer, destination.start, destination.span);
@@ -286,10 +278,7 @@ int cuMemcpy3DPeerAsync(const void *pCopy, struct vgpu_stream *hStream) {
   return copy3(pCopy, hStream, true, true);
 }
 
-/*
- * The attributes are hints about when the source may be read and where it is. They are not needed, because
- * the copies are made in order.
- */
+/* The attributes only say when the source may be read, and the copies are made in order anyway. */
 int cuMemcpyBatchAsync_v2(uint64_t *dsts, uint64_t *srcs, size_t *sizes, size_t count, void *attrs,
                           size_t *attrsIdxs, size_t numAttrs, struct vgpu_stream *hStream) {
   int result = vgpu_cuda_ready();
@@ -318,10 +307,7 @@ int cuMemcpyBatchAsync(uint64_t *dsts, uint64_t *srcs, size_t *sizes, size_t cou
   return result;
 }
 
-/*
- * CUmemcpy3DOperand and CUDA_MEMCPY3D_BATCH_OP. A side is memory (1) or an array (2); a place in an array
- * counts elements.
- */
+/* CUmemcpy3DOperand and CUDA_MEMCPY3D_BATCH_OP. A side is memory (1) or an array (2), counted in elements. */
 struct batch_side {
   int32_t type;
   union {
@@ -350,7 +336,7 @@ static bool take_array(const struct batch_side *side, struct vgpu_array *array) 
   return side->type == 2 && driver != NULL && vgpu_array_take(driver, side->array, VGPU_OBJECT_ARRAY, array);
 }
 
-/* An element is a byte, unless an array is involved. */
+/* A byte, unless an array is involved. */
 static size_t element_of(const struct batch_box *box) {
   struct vgpu_array array;
   if (!take_array(&box->source, &array) && !take_array(&box->destination, &array)) return 1;
@@ -387,7 +373,6 @@ static int copy_boxes(size_t count, const struct batch_box *boxes, size_t *faile
   if (failed != NULL) *failed = SIZE_MAX; /* not the error of one copy */
   if (result != CUDA_SUCCESS) return result;
   if (count == 0 || boxes == NULL || flags != 0) return CUDA_ERROR_INVALID_VALUE;
-  /* All copies are checked before the first one is made. */
   for (size_t i = 0; i < count; i++) {
     const struct batch_box *box = &boxes[i];
     bool sound = box->width > 0 && box->height > 0 && box->depth > 0 && box->order >= 1 && box->order <= 3 &&

@@ -1,9 +1,7 @@
-/* Fills with elements of one, two and four bytes, in one and two dimensions. */
 #include "cuda_api.h"
 #include "cuda_calls.h"
 #include "guest/cuda/memory/transfer.h"
 
-/* The fills of the three widths differ only in the opcode. Their bodies are the same. */
 static int fill(uint32_t opcode, uint32_t width, uint64_t destination, uint32_t value, size_t count) {
   struct vgpu_transfer transfer;
   int result = vgpu_transfer_begin(&transfer, NULL, false);
@@ -37,10 +35,7 @@ static int fill_async(uint32_t opcode, uint32_t width, uint64_t destination, uin
   return vgpu_cuda_post(opcode, &send, sizeof send, NULL, 0);
 }
 
-/*
- * Fills rows of `width` elements; each row begins `pitch` bytes after the one before. One call serves all
- * widths, also for the asynchronous calls.
- */
+/* Rows of `width` elements, `pitch` bytes apart, for all widths and for the asynchronous calls. */
 static int fill_rows(uint32_t element, uint64_t destination, size_t pitch, uint32_t value, size_t width,
                      size_t height, struct vgpu_stream *stream, bool async) {
   struct vgpu_transfer transfer;

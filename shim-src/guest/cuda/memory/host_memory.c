@@ -1,7 +1,4 @@
-/*
- * "Pinned" host memory is plain memory of the guest, and the host's copies read and write it while they run.
- * If the host is on the same machine, it is shared memory, so that a copy needs no frame to carry its bytes.
- */
+/* "Pinned" memory is shared with a host on this machine, so that copies need no frame for bytes. */
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -29,13 +26,10 @@ static size_t whole_pages(size_t bytes) {
   return (bytes + page - 1) / page * page;
 }
 
-/* Shorter copies are carried in their frame anyway. */
+/* Shorter copies travel in their frame. */
 #define SHORTEST_SHARED ((size_t)64 << 10)
 
-/*
- * If device memory is host memory, kernels reach pinned memory too, and a pinned pointer is valid in a
- * kernel.
- */
+/* If device memory is host memory, a pinned pointer is valid in a kernel. */
 static void *take_memory(struct vgpu_driver *driver, size_t bytes, uint32_t *shared_region, bool *lent) {
   void *memory = vgpu_lent_take(driver, 0, bytes, shared_region);
   *lent = memory != NULL;
@@ -60,7 +54,7 @@ int cuMemHostAlloc(void **pp, size_t bytesize, uint32_t Flags) {
   struct vgpu_context *context = NULL;
   int result = current_context(&driver, &context);
   if (result != CUDA_SUCCESS) return result;
-  /* The flags: 1 portable, 2 mapped into the device, 4 write-combined. */
+  /* Flags: 1 portable, 2 mapped into the device, 4 write-combined. */
   if (pp == NULL || bytesize > SIZE_MAX / 2 || (Flags & ~7u) != 0) return CUDA_ERROR_INVALID_VALUE;
   if (bytesize == 0) {
     *pp = NULL;
@@ -73,7 +67,7 @@ int cuMemHostAlloc(void **pp, size_t bytesize, uint32_t Flags) {
   struct vgpu_region region = {.start = (uint64_t)(uintptr_t)memory,
                                .size = bytesize,
                                .kind = VGPU_REGION_PINNED,
-                               /* With unified addressing the device has it, whether asked for or not. */
+                               /* Unified addressing gives it to the device in any case. */
                                .flags = lent ? Flags | DEVICE_MAP : Flags,
                                .context = vgpu_cuda_context_own_number(driver, context),
                                .ordinal = context->ordinal,
@@ -100,16 +94,13 @@ int cuMemFreeHost(void *p) {
   if (!vgpu_regions_remove(&driver->regions, (uint64_t)(uintptr_t)p, VGPU_REGION_PINNED, &region)) {
     return CUDA_ERROR_INVALID_VALUE;
   }
-  /* Reads into this memory that are in progress must have arrived, or failed, before it is unmapped. */
+  /* Pending reads into this memory must have arrived, or failed, before it is unmapped. */
   vgpu_readback_flush(driver, p, region.size);
   give_memory(driver, p, whole_pages(region.size), region.shared_region, region.lent);
   return CUDA_SUCCESS;
 }
 
-/*
- * Registered memory is shared with the device only when the program asks for its device address, or asked for
- * it when it registered the memory. Memory that is only copied from stays private.
- */
+/* Registered memory is shared only when the program asks for its device address, here or with DEVICEMAP. */
 int cuMemHostGetDevicePointer_v2(uint64_t *pdptr, void *p, uint32_t Flags) {
   int result;
   struct vgpu_driver *driver = vgpu_cuda_driver(&result);
@@ -158,7 +149,7 @@ int cuMemHostRegister_v2(void *p, size_t bytesize, uint32_t Flags) {
                                .ordinal = context->ordinal};
   switch (vgpu_regions_add(&driver->regions, &region)) {
     case VGPU_REGIONS_OK:
-      /* If that is not possible, cuMemHostGetDevicePointer refuses, but copies from the memory still work. */
+      /* If this fails, cuMemHostGetDevicePointer refuses, but copies work. */
       if ((Flags & DEVICE_MAP) != 0) (void)vgpu_registered_lend(driver, &region);
       return CUDA_SUCCESS;
     case VGPU_REGIONS_NO_MEMORY:
@@ -180,7 +171,7 @@ int cuMemHostUnregister(void *p) {
   struct vgpu_region region;
   const uint64_t start = (uint64_t)(uintptr_t)p;
   if (!vgpu_regions_remove(&driver->regions, start, VGPU_REGION_REGISTERED, &region)) {
-    /* The driver knows the memory, but it was not registered, or does not begin here. */
+    /* The memory is known, but not registered, or does not begin here. */
     return p == NULL || vgpu_regions_find(&driver->regions, start, &region)
                ? CUDA_ERROR_INVALID_VALUE
                : CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;

@@ -1,9 +1,4 @@
-/*
- * Mapped pinned memory and managed memory. If the host shares memory with this process, a range of it can be
- * device memory at the address that it has in this process. There is one copy of the bytes, so nothing
- * migrates: a prefetch has nothing to do, and advice is stored only to be returned by queries. A host at a
- * distance shares no memory, and the attributes say so.
- */
+/* Memory that guest and device share at one address: nothing migrates, advice is only stored. */
 #include <string.h>
 #include <unistd.h>
 
@@ -11,7 +6,6 @@
 #include "cuda_calls.h"
 #include "guest/cuda/internal.h"
 
-/* struct vgpu_region's advice. */
 enum { READ_MOSTLY, PREFERRED, PREFETCHED };
 #define NOWHERE (-2) /* CU_DEVICE_INVALID; CU_DEVICE_CPU is -1 */
 
@@ -27,10 +21,7 @@ bool vgpu_lent_in_place(struct vgpu_driver *driver) {
 
 #define TRIES 4
 
-/*
- * Allocates the memory. `address`: its address on the device; 0: the address at which it is mapped here. The
- * process that drives the host's GPU may have memory of its own there. Then the next is mapped elsewhere.
- */
+/* `address`: on the device; 0: as here. It may be taken there; the next attempt maps elsewhere. */
 static void *take(struct vgpu_driver *driver, uint64_t context, uint64_t address, size_t bytes,
                   uint32_t flags, uint32_t *shared_region) {
   struct vgpu_send_shared_region_map send = {.context = context, .bytes = bytes, .flags = flags};
@@ -109,10 +100,7 @@ int vgpu_managed_make(struct vgpu_driver *driver, const struct vgpu_region *like
 
 void vgpu_managed_give(struct vgpu_driver *driver, const struct vgpu_region *region) {
   void *memory = (void *)(uintptr_t)region->start;
-  /*
-   * Reads into this memory that are in progress must have arrived, or failed, before it is unmapped, as in
-   * cuMemFreeHost.
-   */
+  /* Pending reads into this memory must have arrived, or failed, before it is unmapped. */
   (void)vgpu_readback_flush(driver, memory, region->size);
   vgpu_lent_give(driver, memory, whole_pages(region->size), region->shared_region);
 }
@@ -125,7 +113,7 @@ int cuMemAllocManaged(uint64_t *dptr, size_t bytesize, uint32_t flags) {
   result = vgpu_cuda_current(driver, &context);
   if (result != CUDA_SUCCESS) return result;
   context = vgpu_cuda_owner_of(context);
-  /* The flags: 1 used on any stream, 2 used by the host only until cuStreamAttachMemAsync changes that. */
+  /* Flags: 1 used on any stream, 2 only by the host until cuStreamAttachMemAsync. */
   if (dptr == NULL || bytesize == 0 || bytesize > SIZE_MAX / 2 || (flags != 1 && flags != 2)) {
     return CUDA_ERROR_INVALID_VALUE;
   }
@@ -137,7 +125,6 @@ int cuMemAllocManaged(uint64_t *dptr, size_t bytesize, uint32_t flags) {
 
 bool vgpu_managed_free(struct vgpu_driver *driver, uint64_t address) {
   struct vgpu_region region;
-  /* A managed variable is not an allocation, so it cannot be freed. */
   if (vgpu_regions_find(&driver->regions, address, &region) && region.module != 0) return false;
   if (!vgpu_regions_remove(&driver->regions, address, VGPU_REGION_MANAGED, &region)) return false;
   vgpu_managed_give(driver, &region);
@@ -152,7 +139,6 @@ static int advise(uint64_t address, size_t bytes, unsigned which, int32_t value)
                                                                              : CUDA_ERROR_INVALID_VALUE;
 }
 
-/* True for the ordinal of a device, or -1 for the processor. */
 static bool is_place(int32_t place) {
   return place == -1 || vgpu_cuda_device_facts(place) != NULL;
 }
@@ -262,7 +248,7 @@ int cuMemRangeGetAttributes(void **data, size_t *dataSizes, int32_t *attributes,
   return result;
 }
 
-/* Every stream and the host may always use the memory, as if it were attached to all streams. */
+/* Memory is always usable as if attached to all streams. */
 int cuStreamAttachMemAsync(struct vgpu_stream *hStream, uint64_t dptr, size_t length, uint32_t flags) {
   uint64_t number, context;
   int result;

@@ -10,10 +10,8 @@ enum { NO_LOCATION = 0, ON_DEVICE = 1, ON_HOST = 2, ON_HOST_NODE = 3 }; /* CUmem
 #define NOWHERE (-2)
 #define SINCE 13000
 
-/* CUmemPool_attribute */
 enum { RESERVED_NOW = 5, RESERVED_HIGH = 6, USED_NOW = 7, USED_HIGH = 8 };
 
-/* Gives the device that the memory prefers, PROCESSOR or NOWHERE. */
 static int place_of(const struct vgpu_driver *driver, const struct vgpu_location *location, int32_t *place) {
   switch (location->type) {
     case NO_LOCATION:
@@ -63,7 +61,7 @@ int vgpu_managed_pool_create(struct vgpu_driver *driver, const struct vgpu_locat
   return result;
 }
 
-/* Gives the pools of a location. On success the caller holds driver->lock. */
+/* On success the caller holds driver->lock. */
 static int begin(const struct vgpu_location *location, struct vgpu_driver **driver,
                  struct vgpu_device_pools **pools, int32_t *place) {
   int result;
@@ -166,7 +164,6 @@ int vgpu_managed_pool_allocate(struct vgpu_driver *driver, struct vgpu_pool *poo
   return CUDA_SUCCESS;
 }
 
-/* Memory that work of a stream may still use. */
 struct freed {
   struct vgpu_driver *driver;
   struct vgpu_region region;

@@ -1,7 +1,4 @@
-/*
- * Pools of managed memory (CUDA 13). They are of this library alone: an allocation is managed memory
- * (managed.c) that knows its pool. Nothing is kept for the next allocation, because the host would count it.
- */
+/* Of this library alone: managed memory (managed.c) that knows its pool. Freed memory is not kept. */
 #ifndef VGPU_GUEST_CUDA_MANAGED_POOL_H
 #define VGPU_GUEST_CUDA_MANAGED_POOL_H
 
@@ -9,17 +6,15 @@
 
 #include "guest/cuda/internal.h"
 
-/* CUmemLocation */
 struct vgpu_location {
   int32_t type;
   int32_t id;
 };
 
-/* Makes a pool whose memory prefers a location. NOT_SUPPORTED where there is no managed memory. */
+/* NOT_SUPPORTED where there is no managed memory. */
 int vgpu_managed_pool_create(struct vgpu_driver *driver, const struct vgpu_location *preferred,
                              struct vgpu_pool **pool);
 
-/* The default and the current pool of a location, and a new current one. */
 int vgpu_managed_pool_default(const struct vgpu_location *location, struct vgpu_pool **pool);
 int vgpu_managed_pool_current(const struct vgpu_location *location, struct vgpu_pool **pool);
 int vgpu_managed_pool_set(const struct vgpu_location *location, struct vgpu_pool *pool);
@@ -32,8 +27,7 @@ int vgpu_managed_pool_set_value(struct vgpu_driver *driver, struct vgpu_pool *po
 int vgpu_managed_pool_allocate(struct vgpu_driver *driver, struct vgpu_pool *pool, size_t bytes,
                                struct vgpu_stream *stream, uint64_t *address);
 
-/* Frees the memory when the stream's context has done what was queued before. False: it is not of such a
- * pool. */
+/* Frees when the stream's context has done what was queued. False: not of such a pool. */
 bool vgpu_managed_pool_free(struct vgpu_driver *driver, uint64_t address, uint64_t context, int *result);
 
 #endif

@@ -1,7 +1,3 @@
-/*
- * Device memory. The host allocates the addresses. The guest stores them and checks each address before it
- * sends.
- */
 #include "cuda_api.h"
 #include "cuda_calls.h"
 #include "guest/cuda/internal.h"
@@ -24,10 +20,7 @@ int cuMemAlloc_v2(uint64_t *dptr, size_t bytesize) {
                                .context = send.context,
                                .ordinal = context->ordinal};
   if (vgpu_regions_add(&driver->regions, &region) != VGPU_REGIONS_OK) {
-    /*
-     * The guest has no memory to store it, or the address is in use. The host must not keep memory that the
-     * program cannot use.
-     */
+    /* The guest cannot store the address, so the host must free it. */
     struct vgpu_send_cuMemFree_v2 back = {.context = send.context, .address = reply.address};
     vgpu_cuda_post(VGPU_OP_cuMemFree_v2, &back, sizeof back, NULL, 0);
     return CUDA_ERROR_OUT_OF_MEMORY;
@@ -62,10 +55,9 @@ int cuMemFree_v2(uint64_t dptr) {
   if (dptr == 0) return CUDA_SUCCESS;
   struct vgpu_region region;
   if (vgpu_graph_memory_free(driver, dptr, &result)) return result;
-  /* The variable of a module belongs to the module, so the program cannot free it. */
   if (vgpu_regions_find(&driver->regions, dptr, &region) && region.module != 0)
     return CUDA_ERROR_INVALID_VALUE;
-  /* Memory that another process opened is closed, not freed, unless it came through a pool. */
+  /* Memory that another process opened is closed instead, unless it came through a pool. */
   if (vgpu_regions_find(&driver->regions, dptr, &region) && region.opened && region.pool == 0)
     return CUDA_ERROR_INVALID_VALUE;
   if (vgpu_managed_free(driver, dptr)) return CUDA_SUCCESS;
@@ -75,7 +67,7 @@ int cuMemFree_v2(uint64_t dptr) {
     return result == CUDA_ERROR_CONTEXT_IS_DESTROYED ? result : CUDA_ERROR_INVALID_VALUE;
   }
   struct vgpu_send_cuMemFree_v2 send = {.context = region.context, .address = dptr};
-  /* Memory of a pool belongs to no context. The program must know whose work may still use it. */
+  /* Memory of a pool belongs to no context, so name the one whose work may still use it. */
   if (region.pool != 0) result = vgpu_cuda_context_number(&send.context);
   if (result != CUDA_SUCCESS) return result;
   return vgpu_cuda_post(VGPU_OP_cuMemFree_v2, &send, sizeof send, NULL, 0);
@@ -85,7 +77,7 @@ int cuMemGetAddressRange_v2(uint64_t *pbase, size_t *psize, uint64_t dptr) {
   int result;
   struct vgpu_driver *driver = vgpu_cuda_driver(&result);
   if (driver == NULL) return result;
-  /* A callback of a stream may call nothing. libgomp learns from this error that it runs in a callback. */
+  /* A callback may call nothing. libgomp learns from this error that it runs in one. */
   if (vgpu_host_function_runs()) return CUDA_ERROR_NOT_PERMITTED;
   struct vgpu_region region;
   if (!vgpu_regions_find(&driver->regions, dptr, &region) || region.kind == VGPU_REGION_REGISTERED) {
@@ -96,7 +88,7 @@ int cuMemGetAddressRange_v2(uint64_t *pbase, size_t *psize, uint64_t dptr) {
   return CUDA_SUCCESS;
 }
 
-/* The fields at the beginning of CUmemAllocationProp: type, handle types, location type, location id. */
+/* CUmemAllocationProp begins with type, handle types, location type, location id. */
 int cuMemGetAllocationGranularity(size_t *granularity, const void *prop, int32_t option) {
   int result = vgpu_cuda_ready();
   if (result != CUDA_SUCCESS) return result;

@@ -1,13 +1,8 @@
-/*
- * The attributes of a pointer, answered from the list of regions. The numbers are those of
- * CUpointer_attribute.
- */
 #include <string.h>
 
 #include "cuda_api.h"
 #include "guest/cuda/internal.h"
 
-/* Finds the program's handle of the context that made a region; NULL if the context is gone. */
 struct context_search {
   uint64_t number;
   struct vgpu_context *found;
@@ -109,7 +104,6 @@ int cuPointerGetAttribute(void *data, int32_t attribute, uint64_t ptr) {
   return attribute_of(driver, &region, ptr, attribute, data);
 }
 
-/* Count of the bytes that attribute_of writes, to clear them. */
 static size_t attribute_size(int32_t attribute) {
   switch (attribute) {
     case 2:
@@ -127,7 +121,7 @@ static size_t attribute_size(int32_t attribute) {
   }
 }
 
-/* Does not fail for an unknown pointer: each attribute is then zero, as with the real driver. */
+/* An unknown pointer's attributes are zero, as with the real driver. */
 int cuPointerGetAttributes(uint32_t numAttributes, int32_t *attributes, void **data, uint64_t ptr) {
   int result;
   struct vgpu_driver *driver = vgpu_cuda_driver(&result);

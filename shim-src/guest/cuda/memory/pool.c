@@ -1,8 +1,4 @@
-/*
- * Memory pools and the stream-ordered allocator. A pool is at the host. The guest keeps its handle and the
- * facts that it can return without asking. Structures and enumerators are those of the CUDA driver API:
- * CUmemPoolProps, CUmemPool_attribute and CUmemAccessDesc.
- */
+/* A pool is at the host; the guest keeps its handle and the facts that it can return without asking. */
 #include "guest/cuda/memory/managed_pool.h"
 
 #include <stdlib.h>
@@ -85,7 +81,7 @@ int vgpu_pool_make(struct vgpu_driver *driver, int32_t ordinal, const struct vgp
   return CUDA_SUCCESS;
 }
 
-/* Makes the default pool of a device when it is first needed. The caller holds driver->lock. */
+/* The caller holds driver->lock. */
 static int default_pool(struct vgpu_driver *driver, int32_t ordinal, struct vgpu_pool **pool) {
   struct vgpu_device_pools *pools = &driver->pools[ordinal];
   if (pools->given == NULL) {
@@ -168,10 +164,7 @@ int cuDeviceSetMemPool(int32_t dev, struct vgpu_pool *pool) {
   return fits ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
-/*
- * CUDA 13 names a location and a kind of memory instead of a device. Of memory that is not managed only a
- * device's own can be pooled.
- */
+/* CUDA 13 names a location and a kind of memory. Unmanaged memory can be pooled only on a device. */
 static int check_place(const void *location, int32_t type) {
   if (location == NULL) return CUDA_ERROR_INVALID_VALUE;
   return ((const struct vgpu_location *)location)->type == ON_DEVICE && type == PINNED
@@ -214,7 +207,7 @@ int cuMemPoolCreate(struct vgpu_pool **pool, const void *poolProps) {
     return vgpu_managed_pool_create(driver, &properties.location, pool);
   }
   if (properties.allocation_type != PINNED) return CUDA_ERROR_INVALID_VALUE;
-  /* Processes here can share file descriptors only. There are no pools of host memory. */
+  /* Only file descriptors can be shared, and there are no pools of host memory. */
   if ((properties.handle_types & ~POSIX_FD) != 0 || properties.location.type != ON_DEVICE)
     return CUDA_ERROR_NOT_SUPPORTED;
   result = vgpu_pool_device(properties.location.id);
@@ -309,7 +302,6 @@ static int check_pool_access(const struct vgpu_driver *driver, const struct vgpu
   if (access->location.type != ON_DEVICE) return CUDA_ERROR_INVALID_VALUE;
   int32_t ordinal = access->location.id;
   if (ordinal < 0 || ordinal >= driver->device_count) return CUDA_ERROR_INVALID_DEVICE;
-  /* A device can always access its own memory. */
   if (pool->managed || ordinal == pool->ordinal)
     return access->flags == READ_WRITE ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
   if (access->flags != 0 && access->flags != READ_ONLY && access->flags != READ_WRITE)
@@ -355,11 +347,7 @@ int cuMemPoolGetAccess(int32_t *flags, struct vgpu_pool *memPool, void *location
   return CUDA_SUCCESS;
 }
 
-/*
- * Returns the address at once. It may be used only after this call in the order of the stream. The host does
- * not give out memory that earlier work on another stream still uses. On a stream that captures, the call
- * becomes a node with graph memory.
- */
+/* Valid only after this call in the stream's order. In a capture a node with graph memory. */
 int cuMemAllocFromPoolAsync(uint64_t *dptr, size_t bytesize, struct vgpu_pool *handle,
                             struct vgpu_stream *hStream) {
   struct vgpu_driver *driver;
@@ -408,7 +396,6 @@ int cuMemAllocFromPoolAsync(uint64_t *dptr, size_t bytesize, struct vgpu_pool *h
   return CUDA_SUCCESS;
 }
 
-/* Allocates from the current pool of the stream's device. */
 int cuMemAllocAsync(uint64_t *dptr, size_t bytesize, struct vgpu_stream *hStream) {
   int32_t device;
   int result = cuStreamGetDevice(hStream, &device);
@@ -417,7 +404,6 @@ int cuMemAllocAsync(uint64_t *dptr, size_t bytesize, struct vgpu_stream *hStream
   return result == CUDA_SUCCESS ? cuMemAllocFromPoolAsync(dptr, bytesize, pool, hStream) : result;
 }
 
-/* The API allows this call for memory of cuMemAlloc, too. */
 int cuMemFreeAsync(uint64_t dptr, struct vgpu_stream *hStream) {
   int result;
   struct vgpu_driver *driver = vgpu_cuda_driver(&result);

@@ -1,4 +1,3 @@
-/* Memory pools and the stream-ordered allocator. */
 #ifndef VGPU_GUEST_CUDA_POOL_H
 #define VGPU_GUEST_CUDA_POOL_H
 
@@ -9,7 +8,7 @@
 
 struct vgpu_driver;
 
-/* The object behind a CUmemoryPool. It is valid while it is in the driver's list of objects. */
+/* CUmemoryPool. Valid while it is in the driver's list of objects. */
 struct vgpu_pool {
   uint64_t number;                  /* number at the host */
   int32_t ordinal;                  /* of its visible device */
@@ -26,13 +25,12 @@ struct vgpu_device_pools {
   struct vgpu_pool *current; /* set by cuDeviceSetMemPool; NULL: the default pool */
 };
 
-/* Returns 0 if the host's device has pools, else a CUresult. */
+/* 0 if the host's device has pools, else a CUresult. */
 int vgpu_pool_device(int32_t ordinal);
 
-/* Copies the fields of a live handle, so that no field is read of a pool that another thread destroys. */
+/* Copies the fields of a live handle, which another thread may destroy. */
 int vgpu_pool_take(const struct vgpu_pool *handle, struct vgpu_driver **driver, struct vgpu_pool *pool);
 
-/* The origin of a new pool. */
 enum vgpu_pool_kind { VGPU_POOL_OWN = 0, VGPU_POOL_DEFAULT = 1, VGPU_POOL_EXPORTABLE = 2, VGPU_POOL_OPENED };
 struct vgpu_pool_origin {
   enum vgpu_pool_kind kind;
@@ -40,11 +38,10 @@ struct vgpu_pool_origin {
   uint64_t token[2]; /* VGPU_POOL_OPENED */
 };
 
-/* Makes a new pool, also at the host. The caller holds driver->lock. */
+/* Also at the host. The caller holds driver->lock. */
 int vgpu_pool_make(struct vgpu_driver *driver, int32_t ordinal, const struct vgpu_pool_origin *origin,
                    struct vgpu_pool **made);
 
-/* Returns the live pool of this number; NULL: there is none, or it was destroyed. */
 struct vgpu_pool *vgpu_pool_numbered(struct vgpu_driver *driver, uint64_t number);
 
 #endif

@@ -7,7 +7,7 @@
 #include "guest/cuda/internal.h"
 #include "guest/cuda/pause.h"
 
-/* The call waits for longer reads, because the host would copy their bytes once more. */
+/* The host would copy the bytes of longer reads once more, so those calls wait. */
 #define LONGEST (256u << 10)
 #define MOST_BYTES (8u << 20)
 #define MOST_READS 1024u
@@ -24,10 +24,7 @@ struct vgpu_readback {
   uint64_t posted; /* its number in the order of posting; 0: not posted yet */
 };
 
-/*
- * Entries that one thread requests. Several threads may request the same entry, because a call may wait at
- * the host for a long time. The host sends the bytes to the first of these threads for which they are ready.
- */
+/* Several threads may request an entry; the host sends its bytes once, to the first that is ready. */
 #define BATCH 64
 struct vgpu_readback_batch {
   struct vgpu_readback_batch
@@ -97,7 +94,7 @@ bool vgpu_readback_post(struct vgpu_driver *driver, void *destination, uint64_t 
   return true;
 }
 
-/* Adds an entry to a batch. False: the answer would be too long. The caller holds the lock. */
+/* False: the answer would be too long. The caller holds the lock. */
 static bool take(struct vgpu_readback_batch *batch, const struct vgpu_readback *entry) {
   if (batch->count == BATCH || batch->room + packed(entry->bytes) > VGPU_BULK_MAX) return false;
   batch->tickets[batch->count++] = entry->ticket;
@@ -106,7 +103,7 @@ static bool take(struct vgpu_readback_batch *batch, const struct vgpu_readback *
   return true;
 }
 
-/* Takes entries between two tickets, of one stream or of ANY, as many as one answer can carry. */
+/* Takes entries between two tickets, of one stream or of ANY, as many as an answer can carry. */
 static void claim(struct vgpu_readbacks *readbacks, struct vgpu_readback_batch *batch, uint64_t stream,
                   uint64_t after, uint64_t upto) {
   *batch = (struct vgpu_readback_batch){.last = after};
@@ -125,7 +122,6 @@ static void claim(struct vgpu_readbacks *readbacks, struct vgpu_readback_batch *
   pthread_mutex_unlock(&readbacks->lock);
 }
 
-/* Removes the entry from the list and frees it. The caller holds the lock. */
 static void unlink_entry(struct vgpu_readbacks *readbacks, struct vgpu_readback **link,
                          struct vgpu_readback *before) {
   struct vgpu_readback *entry = *link;
@@ -148,7 +144,7 @@ static bool has_ticket(const struct vgpu_readback_batch *batch, uint64_t ticket)
   return false;
 }
 
-/* True if another thread has an undelivered answer that may hold the bytes. The caller holds the lock. */
+/* True if another thread's undelivered answer may hold the bytes. The caller holds the lock. */
 static bool is_about_to_come(const struct vgpu_readbacks *readbacks, uint64_t ticket) {
   for (const struct vgpu_readback_batch *batch = readbacks->batches; batch != NULL; batch = batch->next)
     if (__atomic_load_n(&batch->came, __ATOMIC_ACQUIRE) && has_ticket(batch, ticket)) return true;
@@ -156,10 +152,9 @@ static bool is_about_to_come(const struct vgpu_readbacks *readbacks, uint64_t ti
 }
 
 /*
- * Delivers the entries whose bytes `answer` holds, and removes `batch` from the list. If an entry is marked
- * NOT_READ, its bytes are not ready, or the host has already sent them to another thread. If that thread's
- * answer has arrived, this thread waits until it is delivered. If `forget`, the wait failed, and the entries
- * are dropped: CUDA promises nothing about the contents. False: the answer is not valid.
+ * Delivers the bytes of `answer` and removes `batch`. NOT_READ: the bytes are not ready, or another thread
+ * has their answer, which this one waits for. `forget`: the wait failed, so entries are dropped (CUDA
+ * promises nothing about the contents). False: the answer is invalid.
  */
 static bool deliver(struct vgpu_readbacks *readbacks, struct vgpu_readback_batch *batch,
                     const unsigned char *answer, uint32_t size, bool forget) {
@@ -200,7 +195,6 @@ static bool deliver(struct vgpu_readbacks *readbacks, struct vgpu_readback_batch
   return sound && (answer == NULL || at == size);
 }
 
-/* Sends one call that names the tickets of the batch, and delivers the bytes that come. */
 static int ask(struct vgpu_driver *driver, uint32_t opcode, const void *send, uint32_t send_size,
                struct vgpu_readback_batch *batch) {
   unsigned char *answer = batch->room == 0 ? NULL : malloc(batch->room);
@@ -223,7 +217,6 @@ static int ask(struct vgpu_driver *driver, uint32_t opcode, const void *send, ui
   return came && !sound ? CUDA_ERROR_UNKNOWN : result;
 }
 
-/* Gives the newest ticket (0: there is none to wait for), and how many reads have been posted so far. */
 static uint64_t newest(struct vgpu_readbacks *readbacks, uint64_t *posted) {
   *posted = 0;
   if (none(readbacks)) return 0;
@@ -234,10 +227,7 @@ static uint64_t newest(struct vgpu_readbacks *readbacks, uint64_t *posted) {
   return ticket;
 }
 
-/*
- * Drops the entries of a context and, unless it is ANY, of a stream, if they are among the first `posted`
- * that were posted. The caller holds the lock.
- */
+/* Drops entries of a context and a stream (or ANY) among the first `posted`. The caller holds the lock. */
 static void forget(struct vgpu_readbacks *readbacks, uint64_t context, uint64_t stream, uint64_t posted) {
   struct vgpu_readback *before = NULL;
   for (struct vgpu_readback **link = &readbacks->first; *link != NULL;) {
@@ -253,7 +243,6 @@ static void forget(struct vgpu_readbacks *readbacks, uint64_t context, uint64_t 
   pthread_cond_broadcast(&readbacks->delivered);
 }
 
-/* Delivers all bytes up to a ticket that have been read, whichever stream read them. */
 static int settle(struct vgpu_driver *driver, uint64_t context, uint64_t upto) {
   struct vgpu_readback_batch batch;
   int result = CUDA_SUCCESS;
@@ -288,11 +277,7 @@ int vgpu_readback_wait(struct vgpu_driver *driver, uint32_t opcode, const void *
     if (scope == VGPU_WAIT_CONTEXT) stream = ANY_STREAM;
     result = settle(driver, context, upto);
     if (result == CUDA_SUCCESS && scope != VGPU_WAIT_EVENT && !none(readbacks)) {
-      /*
-       * The work that was there when this wait began is done, so missing bytes of it mean a failure at the
-       * host. That error is returned like any other. Another thread may have begun to post a read before, and
-       * posted it after that.
-       */
+      /* Missing bytes of this wait mean a failure, which another call returns. Others may be posted since. */
       pthread_mutex_lock(&readbacks->lock);
       forget(readbacks, context, stream, posted);
       pthread_mutex_unlock(&readbacks->lock);
@@ -301,7 +286,6 @@ int vgpu_readback_wait(struct vgpu_driver *driver, uint32_t opcode, const void *
   return result != CUDA_SUCCESS ? result : vgpu_session_take_deferred(driver->session);
 }
 
-/* Finds the stream of an entry that writes to these bytes. False: no entry does. */
 static bool find_overlap(struct vgpu_readbacks *readbacks, const void *memory, size_t bytes,
                          struct vgpu_send_cuStreamSynchronize *found) {
   pthread_mutex_lock(&readbacks->lock);
@@ -319,10 +303,7 @@ int vgpu_readback_flush(struct vgpu_driver *driver, const void *memory, size_t b
   while (!none(&driver->readbacks) && find_overlap(&driver->readbacks, memory, bytes, &send)) {
     int result;
     if (send.stream == (uint64_t)(uintptr_t)VGPU_STREAM_PER_THREAD) {
-      /*
-       * The stream may be the per-thread stream of another thread. Only a wait for the whole context covers
-       * it.
-       */
+      /* It may be another thread's per-thread stream, which only a wait for the context covers. */
       struct vgpu_send_cuCtxSynchronize all = {.context = send.context};
       result = vgpu_readback_wait(driver, VGPU_OP_cuCtxSynchronize, &all, sizeof all, send.context, 0,
                                   VGPU_WAIT_CONTEXT);

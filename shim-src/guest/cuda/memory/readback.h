@@ -1,7 +1,6 @@
 /*
- * Asynchronous reads into pinned memory. They are posted like any other call. The host keeps the bytes under
- * a ticket, and sends them with the answer to the call with which the program waits. CUDA does not promise
- * this for other memory, so the call waits for those reads at once.
+ * Asynchronous reads into pinned memory are posted; the host keeps the bytes under a ticket and sends them
+ * with the answer to the call with which the program waits. Reads into other memory wait at once.
  */
 #ifndef VGPU_GUEST_CUDA_READBACK_H
 #define VGPU_GUEST_CUDA_READBACK_H
@@ -28,10 +27,7 @@ struct vgpu_readbacks {
 
 void vgpu_readbacks_init(struct vgpu_readbacks *readbacks);
 
-/*
- * Posts a read of `bytes` at `source` to `destination` on a stream. False: it cannot be deferred, because it
- * is too long or too much is in progress; the caller then waits for it. *result: CUresult.
- */
+/* Posts a read. False: too long, or too much in progress; the caller waits instead. *result: CUresult. */
 bool vgpu_readback_post(struct vgpu_driver *driver, void *destination, uint64_t context, uint64_t stream,
                         uint64_t source, size_t bytes, int *result);
 
@@ -41,23 +37,17 @@ enum vgpu_wait_scope {
   VGPU_WAIT_CONTEXT = 3, /* delivers none itself */
 };
 
-/*
- * Waits with `opcode` (a synchronize call, whose body the caller gives), then delivers all other reads that
- * are ready.
- */
+/* Waits with a synchronize call (`opcode`, body `send`), then delivers all reads that are ready. */
 int vgpu_readback_wait(struct vgpu_driver *driver, uint32_t opcode, const void *send, uint32_t send_size,
                        uint64_t context, uint64_t stream, enum vgpu_wait_scope scope);
 
-/* Delivers bytes that have been read. Called when another answer said that there may be some. */
 int vgpu_readback_settle(struct vgpu_driver *driver, uint64_t context);
 
-/* True if there are reads whose bytes have not been delivered. */
 bool vgpu_readback_pending(const struct vgpu_driver *driver);
 
 /* Waits for the pending reads that write to any of these bytes. */
 int vgpu_readback_flush(struct vgpu_driver *driver, const void *memory, size_t bytes);
 
-/* Drops the pending reads of a context that has ended. */
 void vgpu_readback_drop(struct vgpu_driver *driver, uint64_t context);
 
 #endif

@@ -1,8 +1,7 @@
 /*
- * A child of fork() must have its own copy of this memory, as of all memory that was private before it was
- * registered. So fork must see private memory: before a fork the shared memory becomes private, and after it
- * the parent shares it again. Bytes that the program wrote between the two are then copied to the shared
- * memory, one by one, over bytes that the device has written there.
+ * A fork()ed child must have its own copy of this memory. So before a fork it becomes private, and afterwards
+ * the parent shares it again: bytes that the program wrote meanwhile are then copied over bytes of the
+ * device.
  */
 #include "guest/cuda/memory/registered.h"
 
@@ -17,10 +16,7 @@
 
 #define READ_ONLY 8u /* CU_MEMHOSTREGISTER_READ_ONLY */
 
-/*
- * Pages that are shared with the device. Regions that lie in the same page share it, so a range has one or
- * more regions, and a region one or more ranges: one for each stretch of pages that was not shared before.
- */
+/* A stretch that was not shared before: regions may share a page, and need several ranges. */
 struct lent_range {
   struct lent_range *next;
   struct vgpu_driver *driver;
@@ -33,7 +29,6 @@ struct lent_range {
   struct vgpu_mapped_file file;
 };
 
-/* A registered region that has an address on the device, and the pages that it touches. */
 struct lent_region {
   struct lent_region *next;
   struct vgpu_driver *driver;
@@ -43,7 +38,7 @@ struct lent_region {
   bool read_only;
 };
 
-/* The handlers of fork() take no argument, so what they need cannot be passed in. */
+/* fork() handlers take no argument. */
 static struct {
   pthread_mutex_t lock;
   struct lent_range *first;
@@ -60,10 +55,6 @@ static bool set_lent(const struct lent_region *region, enum vgpu_region_lent val
 
 /* ---- fork ----------------------------------------------------------------- */
 
-/*
- * True if all of [from, end), which lies in the range, is still mapped. False: the program has unmapped a
- * part of it.
- */
 static bool is_mapped(const struct lent_range *range, uintptr_t from, uintptr_t end) {
   uintptr_t base = (uintptr_t)range->pages, at = from, until;
   for (; at < end; at = from = until) {
@@ -94,7 +85,7 @@ static void share_again(struct lent_range *range) {
   munmap(range->before, range->bytes);
   range->before = NULL;
   if (why == NULL) return;
-  /* A kernel that uses it must fail. It must not see other memory than the program sees. */
+  /* A kernel that uses it must fail, not see other memory than the program. */
   vgpu_log("registered memory at %p lost its address on the device in a fork: %s", (void *)range->pages, why);
   vgpu_lent_end(range->pages);
   for (const struct lent_region *region = lent.regions; region != NULL; region = region->next) {
@@ -119,7 +110,7 @@ static void after_fork_in_child(void) {
   lent.regions = NULL;
   for (struct lent_range *range = lent.first; range != NULL; range = next) {
     next = range->next;
-    /* The memory is still shared with the parent. A copy that is slightly late is better than no copy. */
+    /* Still shared with the parent. A copy that is slightly late is better than none. */
     if (range->before != NULL) munmap(range->before, range->bytes);
     else if (is_whole(range)) (void)vgpu_in_place_unshare(range->pages, range->bytes, NULL);
     munmap(range->mirror, range->bytes);
@@ -165,7 +156,6 @@ static const char *share(struct lent_range *range) {
   return why;
 }
 
-/* Shares pages that are not shared yet. Returns why it cannot, or NULL. */
 static const char *share_pages(const struct lent_region *region, unsigned char *pages, size_t bytes) {
   const char *why = refusal(pages, bytes);
   if (why != NULL) return why;
@@ -183,7 +173,6 @@ static const char *share_pages(const struct lent_region *region, unsigned char *
   return NULL;
 }
 
-/* The first range that has a byte of [from, end); NULL: none. */
 static const struct lent_range *first_in(uintptr_t from, uintptr_t end) {
   const struct lent_range *first = NULL;
   for (const struct lent_range *range = lent.first; range != NULL; range = range->next) {
@@ -194,7 +183,6 @@ static const struct lent_range *first_in(uintptr_t from, uintptr_t end) {
   return first;
 }
 
-/* Shares all pages of the region that are not shared yet, and counts its ranges. */
 static const char *share_rest(const struct lent_region *region, unsigned *ranges) {
   uintptr_t at = (uintptr_t)region->pages, end = at + region->bytes;
   const char *why = NULL;
@@ -215,7 +203,7 @@ static const char *share_rest(const struct lent_region *region, unsigned *ranges
   return why;
 }
 
-/* Makes the range private again, except the parts that the program has unmapped or mapped over. */
+/* Except parts that the program has unmapped or mapped over. */
 static void make_private(const struct lent_range *range) {
   uintptr_t base = (uintptr_t)range->pages, end = base + range->bytes, from = base, until;
   const char *why = vgpu_mappings_pinned() ? "this process has memory pinned for other devices" : NULL;
@@ -238,7 +226,7 @@ static void give_back_unused(void) {
       continue;
     }
     *at = range->next;
-    /* The device loses the memory first, so that it writes nothing that the program does not see. */
+    /* First the device loses the memory, so that it writes nothing that the program does not see. */
     vgpu_lent_end(range->pages);
     make_private(range);
     vgpu_session_shared_region_drop(range->driver->session, range->shared_region, range->mirror,

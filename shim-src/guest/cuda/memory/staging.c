@@ -16,7 +16,7 @@ void vgpu_staging_init(struct vgpu_staging *staging) {
   pthread_mutex_init(&staging->lock, NULL);
 }
 
-/* True with the lock: the buffer is there. */
+/* If true, the caller has the lock and the buffer. */
 static bool take(const struct vgpu_transfer *transfer) {
   struct vgpu_driver *driver = transfer->driver;
   struct vgpu_staging *staging = &driver->staging;
@@ -34,7 +34,7 @@ static bool take(const struct vgpu_transfer *transfer) {
   return false;
 }
 
-/* Long enough to hide a wait for the device, short enough that both halves have work. */
+/* Long enough to hide a wait for the device, short enough for both halves to have work. */
 static size_t step_of(size_t bytes) {
   size_t step = bytes / 4 < SHORTEST ? SHORTEST : bytes / 4;
   return step < HALF ? step : HALF;
@@ -57,11 +57,7 @@ static size_t least(size_t a, size_t b) {
   return a < b ? a : b;
 }
 
-/*
- * memcpy writes past the caches only in calls that are long themselves, and these are pieces. For a copy that
- * the caches cannot hold anyway that costs up to half of the rate: each line of the destination is read
- * first.
- */
+/* memcpy bypasses the caches only in long calls; reading each line first costs up to half the rate. */
 #define PAST_CACHES ((size_t)8 << 20)
 
 static void copy_past_caches(unsigned char *to, const unsigned char *from, size_t bytes) {
@@ -126,7 +122,7 @@ bool vgpu_staging_write(const struct vgpu_transfer *transfer, uint64_t destinati
   for (bool waits = false; *result == CUDA_SUCCESS && bytes > 0; waits = true) {
     const size_t now = least(step, bytes);
     memcpy(half, from, now);
-    /* The device has read the other half then. */
+    /* The device has then read the other half. */
     if (waits) *result = await(transfer);
     if (*result == CUDA_SUCCESS) *result = post(transfer, destination, (uint64_t)(uintptr_t)half, now);
     bytes -= now;

@@ -1,7 +1,4 @@
-/*
- * Descriptors of tensors, for the copy engine of compute capability 9 and later. A descriptor has 128 bytes
- * in the hardware's format. Only the host's driver knows that format, so the host makes the descriptor.
- */
+/* Only the host's driver knows the hardware's format, so the host makes tensor maps. */
 #include "wire/tensor_map.h"
 
 #include <string.h>
@@ -32,7 +29,7 @@ static bool is_place(const void *map) {
   return map != NULL && (uintptr_t)map % ALIGNMENT == 0;
 }
 
-/* Fills the fields that all kinds of tensor maps have. The driver at the host checks the values. */
+/* The fields of all kinds. The host's driver checks the values. */
 static int begin(struct vgpu_tensor_request *request, const void *map, uint32_t least_rank, int32_t type,
                  uint32_t rank, const uint64_t *dim, const uint64_t *strides, const uint32_t *element_strides,
                  int32_t interleave, int32_t swizzle, int32_t promotion, int32_t fill) {

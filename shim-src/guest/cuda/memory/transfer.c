@@ -1,8 +1,7 @@
 /*
- * Copies. A copy to the device is one-way and sent in pieces. Its bytes have been sent when the call returns,
- * so the program may change them. An asynchronous copy from pinned memory is different: the host reads the
- * bytes in place, so the program must not change them before the copy is done, as CUDA says. A copy from the
- * device waits, except an asynchronous one into pinned memory (readback.h).
+ * A copy to the device is one-way, in pieces, and its bytes have been sent when the call returns. From pinned
+ * memory the host reads in place, so the program must not change the bytes of an asynchronous copy before it
+ * is done. A copy from the device waits, except an asynchronous one into pinned memory (readback.h).
  */
 #include "guest/cuda/memory/transfer.h"
 
@@ -37,7 +36,7 @@ static bool is_capturing(const struct vgpu_driver *driver) {
   return __atomic_load_n(&driver->capturing, __ATOMIC_ACQUIRE) != 0;
 }
 
-/* In a capture each piece becomes a node, so that there shorter pieces gain nothing. */
+/* In a capture each piece becomes a node, so shorter pieces gain nothing. */
 static uint32_t longest_piece(const struct vgpu_transfer *transfer, bool shared, size_t bytes) {
   if (shared) return VGPU_SPAN_MAX;
   return vgpu_session_piece(transfer->driver->session, is_capturing(transfer->driver) ? SIZE_MAX : bytes);
@@ -57,10 +56,7 @@ struct vgpu_host_memory vgpu_transfer_classify(const struct vgpu_transfer *trans
                                    .span = {.shared_region = region.shared_region, .offset = offset}};
 }
 
-/*
- * Pinned memory that the host sees too: a copy from it or to it is one copy, which the host makes. Short
- * copies cost less in the frame. A capture needs the program's own pointer.
- */
+/* Short copies cost less in the frame than as a span. A capture needs the program's pointer. */
 #define SHORTEST_SHARED (64u << 10)
 
 static bool is_shared(const struct vgpu_transfer *transfer, const struct vgpu_host_memory *memory,
@@ -69,10 +65,7 @@ static bool is_shared(const struct vgpu_transfer *transfer, const struct vgpu_ho
          !is_capturing(transfer->driver);
 }
 
-/*
- * Limit of one thread. The host queues copies behind work that waits, up to 64 MiB of a session; beyond that
- * it blocks.
- */
+/* Limit of one thread. The host queues up to 64 MiB of a session behind work that waits, then blocks. */
 #define MOST_AHEAD (16u << 20)
 
 int vgpu_transfer_keep_pace(const struct vgpu_transfer *transfer, uint32_t bytes) {
@@ -122,17 +115,13 @@ int vgpu_transfer_done(const struct vgpu_transfer *transfer, const struct vgpu_h
   return waits ? vgpu_cuda_wait_legacy(driver) : CUDA_SUCCESS;
 }
 
-/*
- * The host copies memory that is also device memory, in the order of the stream, because kernels before the
- * copy may write to it and kernels after it may read it. A capture needs the program's own pointer.
- */
+/* In the stream's order, because kernels may use the memory. A capture needs the program's pointer. */
 static bool is_of_both(const struct vgpu_transfer *transfer, const struct vgpu_host_memory *memory) {
   bool captures =
       transfer->async ? vgpu_capture_on(transfer->driver, transfer->stream) : is_capturing(transfer->driver);
   return !captures && memory->lent;
 }
 
-/* A copy that is done when it returns is one in the default stream, and a wait. */
 static int copy_of_both(const struct vgpu_transfer *transfer, uint64_t destination, uint64_t source,
                         size_t bytes) {
   struct vgpu_transfer in_order = *transfer;
@@ -143,10 +132,7 @@ static int copy_of_both(const struct vgpu_transfer *transfer, uint64_t destinati
              : result;
 }
 
-/*
- * Called before a copy that is done when it returns reads pinned memory in this process. Work before the copy
- * may still write to the memory, and reads that the copy comes after are done when it is.
- */
+/* Before a synchronous copy from pinned memory: earlier work may still write to it. */
 static int await_source(const struct vgpu_transfer *transfer, const struct vgpu_host_memory *source) {
   struct vgpu_driver *driver = transfer->driver;
   if (transfer->async || !source->known) return CUDA_SUCCESS;
@@ -168,7 +154,7 @@ int vgpu_transfer_to_device(const struct vgpu_transfer *transfer, uint64_t desti
   if (is_of_both(transfer, &memory))
     return copy_of_both(transfer, destination, (uint64_t)(uintptr_t)source, bytes);
   int result = vgpu_transfer_await_functions(transfer, &memory);
-  /* An earlier read may still have to write to `source`, and its bytes are the ones to send. */
+  /* An earlier read may still write to `source`, and its bytes are the ones to send. */
   if (result == CUDA_SUCCESS) result = vgpu_readback_flush(transfer->driver, source, bytes);
   if (result == CUDA_SUCCESS) result = await_source(transfer, &memory);
   struct vgpu_span span = memory.span;
@@ -178,17 +164,12 @@ int vgpu_transfer_to_device(const struct vgpu_transfer *transfer, uint64_t desti
     return result;
   uint32_t most = longest_piece(transfer, shared, bytes);
   uint64_t first = destination;
-  /*
-   * If the session keeps a copy of the frames that it sends, one wait for the host is quicker than copying so
-   * many bytes.
-   */
+  /* If sent frames are kept, waiting for the host is quicker than copying so many bytes. */
   bool stays = !shared && bytes >= STAYS_BYTES && vgpu_session_keeps(transfer->driver->session);
   for (const unsigned char *at = source; result == CUDA_SUCCESS && bytes > 0;) {
     uint32_t step = least(bytes, most);
     span.length = step;
-    /*
-     * The host keeps no copy of bytes that the device reads from pinned memory, so such a copy needs no wait.
-     */
+    /* The device reads pinned memory directly: no copy at the host, no wait. */
     if (!shared || !transfer->async) result = vgpu_transfer_keep_pace(transfer, step);
     if (result != CUDA_SUCCESS) break;
     result = send_piece(transfer, destination, at, step, shared ? &span : NULL, stays);
@@ -197,7 +178,7 @@ int vgpu_transfer_to_device(const struct vgpu_transfer *transfer, uint64_t desti
     at += step;
     bytes -= step;
   }
-  /* The program may change the bytes after this call returns, so the host must have read them. */
+  /* The program may change the bytes after this call, so the host must have read them. */
   if (stays || (result == CUDA_SUCCESS && shared && !transfer->async)) {
     int taken = vgpu_cuda_ping();
     if (result == CUDA_SUCCESS) result = taken;
@@ -252,10 +233,7 @@ static void make_read(void *context, size_t offset, uint32_t bytes, void *body) 
 
 _Static_assert(sizeof(struct vgpu_send_cuMemcpyDtoHAsync_v2) <= VGPU_PIECE_BODY, "piece");
 
-/*
- * Requests several pieces together. An older host refuses pieces that would have to wait; *done says how many
- * bytes came before the first of these.
- */
+/* *done: bytes before the first piece that an older host refuses because it would wait. */
 static int read_at_once(const struct vgpu_transfer *transfer, void *destination, uint64_t source,
                         size_t bytes, size_t *done) {
   struct long_read read = {.transfer = transfer, .source = source};
@@ -274,7 +252,6 @@ int vgpu_transfer_from_device(const struct vgpu_transfer *transfer, void *destin
                               size_t bytes) {
   if (bytes == 0) return CUDA_SUCCESS;
   if (destination == NULL || !is_device(transfer, source, bytes)) return CUDA_ERROR_INVALID_VALUE;
-  /* The bytes of an earlier read must not arrive after this copy. */
   int result = vgpu_readback_flush(transfer->driver, destination, bytes);
   const struct vgpu_host_memory memory =
       vgpu_transfer_classify(transfer, (uint64_t)(uintptr_t)destination, bytes);
@@ -296,7 +273,7 @@ int vgpu_transfer_from_device(const struct vgpu_transfer *transfer, void *destin
   while (result == CUDA_SUCCESS && bytes > 0) {
     size_t step = 0;
     if (at_once) result = read_at_once(transfer, at, source, bytes, &step);
-    /* An older host, and the stream has not reached the copy: one piece waits for it. */
+    /* An older host whose stream has not reached the copy: request one piece, which waits. */
     if (result == CUDA_ERROR_NOT_READY) result = CUDA_SUCCESS;
     if (result == CUDA_SUCCESS && step == 0) {
       step = least(bytes, most);
@@ -342,10 +319,7 @@ int vgpu_transfer_catch_up(const struct vgpu_transfer *transfer) {
                          : cuCtxSynchronize();
 }
 
-/*
- * Unified addressing: a pointer's region shows whether it is device memory. An unknown pointer is the
- * program's own memory.
- */
+/* Unified addressing: the pointer's region decides; an unknown pointer is the program's own memory. */
 static int anywhere(const struct vgpu_transfer *transfer, uint64_t destination, uint64_t source,
                     size_t bytes) {
   struct vgpu_regions *regions = &transfer->driver->regions;
@@ -418,10 +392,7 @@ int cuMemcpyAsync(uint64_t dst, uint64_t src, size_t ByteCount, struct vgpu_stre
   return result == CUDA_SUCCESS ? anywhere(&transfer, dst, src, ByteCount) : result;
 }
 
-/*
- * A copy between devices. An address tells its device, so the contexts only have to be valid. A copy without
- * a stream comes after all work of both contexts.
- */
+/* An address implies its device. Without a stream the copy follows all work of both contexts. */
 static int peer(const struct vgpu_transfer *transfer, uint64_t destination, struct vgpu_context *to,
                 uint64_t source, struct vgpu_context *from, size_t bytes) {
   if (!vgpu_cuda_context_live(to) || !vgpu_cuda_context_live(from)) return CUDA_ERROR_INVALID_CONTEXT;

@@ -1,10 +1,8 @@
-/* Copies between guest and device memory: the functions that the files for copies and fills share. */
 #ifndef VGPU_GUEST_CUDA_TRANSFER_H
 #define VGPU_GUEST_CUDA_TRANSFER_H
 
 #include "guest/cuda/internal.h"
 
-/* The context and stream of a copy or fill. */
 struct vgpu_transfer {
   struct vgpu_driver *driver;
   uint64_t context;
@@ -12,7 +10,7 @@ struct vgpu_transfer {
   bool async; /* in the stream's order; false: the call returns when it is done */
 };
 
-/* The region of the program's end of a copy, looked up once for the whole copy. */
+/* The program's end of a copy, looked up once. */
 struct vgpu_host_memory {
   bool known;
   bool host;             /* not device memory */
@@ -24,16 +22,10 @@ struct vgpu_host_memory {
 struct vgpu_host_memory vgpu_transfer_classify(const struct vgpu_transfer *transfer, uint64_t start,
                                                uint64_t bytes);
 
-/*
- * Fills a transfer, for the stream's context or the current one. One that is not asynchronous waits for the
- * host functions that it must run after. `stream` is used if `async`.
- */
+/* Of the stream (if `async`) or the current context. If not `async`, waits for host functions. */
 int vgpu_transfer_begin(struct vgpu_transfer *transfer, struct vgpu_stream *stream, bool async);
 
-/*
- * Each function checks that the device bytes belong to one allocation. Returns 0 or a CUresult. `bytes` may
- * be 0.
- */
+/* Checks that the device bytes belong to one allocation. `bytes` may be 0. Returns a CUresult. */
 int vgpu_transfer_to_device(const struct vgpu_transfer *transfer, uint64_t destination, const void *source,
                             size_t bytes);
 int vgpu_transfer_from_device(const struct vgpu_transfer *transfer, void *destination, uint64_t source,
@@ -41,40 +33,29 @@ int vgpu_transfer_from_device(const struct vgpu_transfer *transfer, void *destin
 int vgpu_transfer_on_device(const struct vgpu_transfer *transfer, uint64_t destination, uint64_t source,
                             size_t bytes);
 
-/*
- * Called before an asynchronous copy reads this process's memory. If it is pinned, and a host function has
- * not run that may write to it, waits for the work before the copy. Bytes of other memory are those at the
- * time of the call.
- */
+/* Before an asynchronous copy reads pinned memory: waits if a host function may still write to it. */
 int vgpu_transfer_await_functions(const struct vgpu_transfer *transfer,
                                   const struct vgpu_host_memory *source);
 
 /*
- * Called after a copy to the device was sent. One that is not asynchronous is done when it returns, for
- * streams too that do not wait for the default stream. The simulated device carries it out at once, unless it
- * holds a stream; a GPU reads the bytes later from the memory that the host copied them to.
+ * After a copy to the device was sent: a synchronous copy is then done, also for streams that do not wait for
+ * the default stream. A GPU may read later from the memory to which the host copied.
  */
 int vgpu_transfer_done(const struct vgpu_transfer *transfer, const struct vgpu_host_memory *source);
 
 /*
- * Called after a copy or fill was sent. One that is not asynchronous, into memory that the program can read
- * (pinned, registered, managed), is done when it returns:
- * https://docs.nvidia.com/cuda/cuda-driver-api/api-sync-behavior.html
+ * After a copy or fill was sent. A synchronous one into memory that the program can read is done when it
+ * returns: https://docs.nvidia.com/cuda/cuda-driver-api/api-sync-behavior.html
  */
 int vgpu_transfer_arrive(const struct vgpu_transfer *transfer, uint64_t destination);
 
-/*
- * Called before each piece that is sent to the device: waits for the stream if the thread is far ahead of it.
- */
+/* Before each piece to the device: waits for the stream if this thread is far ahead. */
 int vgpu_transfer_keep_pace(const struct vgpu_transfer *transfer, uint32_t bytes);
 
-/*
- * Called after a copy that has waited for its bytes. Earlier reads of its stream into pinned memory are done
- * then, and the program may read them.
- */
+/* After a copy that has waited: earlier reads of its stream into pinned memory are done, too. */
 int vgpu_transfer_settle(const struct vgpu_transfer *transfer);
 
-/* Waits until all work before the transfer is done, and its bytes have arrived in this process. */
+/* Waits until all work before the transfer is done and its bytes are in this process. */
 int vgpu_transfer_catch_up(const struct vgpu_transfer *transfer);
 
 static inline void *vgpu_host_pointer(uint64_t address) {

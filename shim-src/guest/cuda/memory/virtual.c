@@ -1,7 +1,4 @@
-/*
- * Virtual memory management. The host allocates the addresses of reservations. The guest checks everything
- * else against the program's earlier calls, so that calls which return only a status need not wait.
- */
+/* The guest checks all calls, so that those which return only a status need not wait. */
 #include "guest/cuda/memory/virtual.h"
 
 #include <stdlib.h>
@@ -15,7 +12,6 @@
 #define LARGEST (1ull << 44)
 #define HANDLE_POSIX_FD 1 /* CUmemAllocationHandleType */
 
-/* CUmemAllocationProp */
 struct properties {
   int32_t type; /* 1 pinned */
   int32_t handle_types;
@@ -29,7 +25,6 @@ struct properties {
 };
 _Static_assert(sizeof(struct properties) == 32, "CUmemAllocationProp");
 
-/* CUmemAccessDesc */
 struct access {
   int32_t location_type;
   int32_t location;
@@ -59,7 +54,7 @@ struct vgpu_mapping {
   struct vgpu_physical *physical;
 };
 
-/* True for a range of whole granules that does not wrap around. */
+/* Whole granules, without wrapping around. */
 static bool is_range(uint64_t start, uint64_t size) {
   return size != 0 && size <= LARGEST && size % GRANULARITY == 0 && start % GRANULARITY == 0 &&
          start + size > start;
@@ -72,7 +67,7 @@ static struct vgpu_physical *find_physical(const struct vgpu_virtual *virtual, u
   return physical;
 }
 
-/* Mapped memory lives on when its handle is released. The caller holds the lock. */
+/* Mapped memory outlives its handle. The caller holds the lock. */
 static void drop_if_unused(struct vgpu_virtual *virtual, struct vgpu_physical *physical) {
   if (physical->handles > 0 || physical->mappings > 0) return;
   struct vgpu_physical **link = &virtual->physicals;
@@ -109,14 +104,13 @@ int cuMemAddressReserve(uint64_t *ptr, size_t size, size_t alignment, uint64_t a
   return CUDA_SUCCESS;
 }
 
-/* Returns the link to the first mapping at or after `start`. */
 static struct vgpu_mapping **first_mapping(struct vgpu_virtual *virtual, uint64_t start) {
   struct vgpu_mapping **link = &virtual->mappings;
   while (*link != NULL && (*link)->start + (*link)->size <= start) link = &(*link)->next;
   return link;
 }
 
-/* True if mappings cover the whole range and none extends beyond it. The caller holds the lock. */
+/* True if mappings cover exactly this range. The caller holds the lock. */
 static bool covers(struct vgpu_virtual *virtual, uint64_t start, uint64_t size) {
   uint64_t at = start;
   for (struct vgpu_mapping *mapping = *first_mapping(virtual, start); at < start + size;
@@ -171,7 +165,7 @@ int cuMemCreate(uint64_t *handle, size_t size, const void *prop, uint64_t flags)
   pthread_mutex_lock(&driver->lock);
   uint64_t number = vgpu_cuda_next_number(driver);
   pthread_mutex_unlock(&driver->lock);
-  /* This call waits, because a program must learn whether there is enough memory. */
+  /* Waits: a program must learn whether there is enough memory. */
   struct vgpu_send_cuMemCreate send = {
       .handle = number, .size = size, .device = driver->host_index[properties.location]};
   if (properties.handle_types != 0 && vgpu_physical_shares_possible(properties.location))
@@ -208,7 +202,6 @@ int cuMemRelease(uint64_t handle) {
   return vgpu_cuda_post(VGPU_OP_cuMemRelease, &send, sizeof send, NULL, 0);
 }
 
-/* Adds a mapping. The caller holds the lock. */
 static int add_mapping(struct vgpu_driver *driver, struct vgpu_physical *physical, uint64_t start,
                        uint64_t size) {
   struct vgpu_virtual *virtual = &driver->virtual;
@@ -276,7 +269,6 @@ int cuMemUnmap(uint64_t ptr, size_t size) {
   return vgpu_cuda_post(VGPU_OP_cuMemUnmap, &send, sizeof send, NULL, 0);
 }
 
-/* Accepts the device that has the memory, and others that reach it. */
 static int check_access(const struct vgpu_driver *driver, const struct access *access,
                         const struct vgpu_mapping *mapping) {
   int32_t home = mapping->physical->properties.location;
@@ -287,7 +279,6 @@ static int check_access(const struct vgpu_driver *driver, const struct access *a
                                                                                 : CUDA_ERROR_INVALID_DEVICE;
 }
 
-/* True if any device may access the mapping. */
 static bool is_accessible(const struct vgpu_mapping *mapping) {
   static const uint8_t none[VGPU_DEVICES_MAX];
   return memcmp(mapping->access, none, sizeof none) != 0;
@@ -328,7 +319,6 @@ int cuMemSetAccess(uint64_t ptr, size_t size, const void *desc, size_t count) {
   return result;
 }
 
-/* Finds the mapping that contains an address. The caller holds the lock. */
 static struct vgpu_mapping *find_mapping(struct vgpu_virtual *virtual, uint64_t address) {
   struct vgpu_mapping *mapping = *first_mapping(virtual, address);
   return mapping != NULL && mapping->start <= address ? mapping : NULL;

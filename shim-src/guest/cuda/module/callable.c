@@ -1,4 +1,3 @@
-/* Functions and kernels: their handles, parameters and attributes. Each fact is requested once. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -28,7 +27,6 @@ void vgpu_callable_free(struct vgpu_callable *callable) {
   free(callable);
 }
 
-/* Reads the facts and parameters of a host's answer. False: the answer contradicts itself. */
 static bool take_facts(struct vgpu_callable *callable, int32_t ordinal, const unsigned char *bulk,
                        uint32_t size) {
   struct vgpu_function_facts facts;
@@ -146,7 +144,7 @@ static int set_attribute(const void *handle, int32_t attribute, int32_t value, c
   result = vgpu_callable_attributes(driver, callable, ordinal, &attributes);
   if (result != CUDA_SUCCESS) return result;
   if (attribute < 0 || attribute >= (int32_t)VGPU_FUNCTION_ATTRIBUTES) return CUDA_ERROR_INVALID_VALUE;
-  /* Programs set the same value before every launch. A value that is set already is not sent again. */
+  /* Programs set the same value before every launch; it is sent once. */
   if (__atomic_load_n(&attributes[attribute], __ATOMIC_RELAXED) == value &&
       attribute == VGPU_FUNCTION_MAX_DYNAMIC) {
     return CUDA_SUCCESS;
@@ -178,9 +176,7 @@ int cuKernelSetAttribute(int32_t attrib, int32_t val, void *kernel, int32_t dev)
   return set_attribute(kernel, attrib, val, &dev);
 }
 
-/*
- * Sets a preference that GPUs since Volta need not follow, because their L1 cache and shared memory are one.
- */
+/* Only a preference: since Volta the L1 cache and shared memory are one. */
 int cuFuncSetCacheConfig(void *hfunc, int32_t config) {
   struct vgpu_driver *driver;
   struct vgpu_callable *callable = NULL;
@@ -195,7 +191,7 @@ int cuKernelSetCacheConfig(void *kernel, int32_t config, int32_t dev) {
   return result;
 }
 
-/* Banks are four bytes wide on every GPU since Maxwell, so the call has no effect there. */
+/* Banks are four bytes wide on every GPU since Maxwell. */
 int cuFuncSetSharedMemConfig(void *hfunc, int32_t config) {
   struct vgpu_driver *driver;
   struct vgpu_callable *callable = NULL;
@@ -259,7 +255,7 @@ int cuFuncGetModule(void **hmod, void *hfunc) {
   return CUDA_SUCCESS;
 }
 
-/* A function that has a handle has been loaded, so the state is always "loaded". */
+/* A function that has a handle is loaded. */
 int cuFuncIsLoaded(int32_t *state, void *function) {
   struct vgpu_driver *driver;
   struct vgpu_callable *callable = NULL;
@@ -276,7 +272,7 @@ int cuFuncLoad(void *function) {
   return find(function, &driver, &callable);
 }
 
-/* A kernel is itself valid as a function: the host uses the right function for each context. */
+/* A kernel is valid as a function: the host finds the function of each context. */
 int cuKernelGetFunction(void **pFunc, void *kernel) {
   struct vgpu_driver *driver;
   struct vgpu_callable *callable = NULL;

@@ -1,7 +1,6 @@
 /*
- * Code in the guest: images, modules and libraries, and the functions in them. A kernel (of a library) and a
- * function (of a module) are the same structure, because a CUkernel may be given wherever a CUfunction is
- * expected.
+ * Images, modules and libraries, and their functions. A kernel (of a library) and a function (of a module)
+ * are the same structure, because a CUkernel may be given wherever a CUfunction is expected.
  */
 #ifndef VGPU_GUEST_CUDA_CODE_H
 #define VGPU_GUEST_CUDA_CODE_H
@@ -10,7 +9,7 @@
 #include "image/sha256.h"
 #include "wire/module.h"
 
-/* An image as it is sent. Code that fits no visible device is left out. */
+/* An image as it is sent, without code that fits no visible device. */
 struct vgpu_image {
   unsigned char *bytes; /* allocated, for free(), or NULL */
   uint64_t size;
@@ -18,25 +17,21 @@ struct vgpu_image {
   bool container; /* a fat binary: it has nothing to compile, so a load needs no logs */
 };
 
-/* Reads an image from a program's pointer; its length is in the image. Returns a CUresult. */
+/* Reads an image whose length is in itself. Returns a CUresult. */
 int vgpu_image_take(const struct vgpu_driver *driver, const void *code, struct vgpu_image *image);
-/* Reads an image from the bytes of a file or buffer, whose length is known. */
+/* The same, of known length. */
 int vgpu_image_take_bytes(const struct vgpu_driver *driver, const void *bytes, uint64_t size,
                           struct vgpu_image *image);
 void vgpu_image_free(struct vgpu_image *image);
 int vgpu_image_read_file(const char *path, unsigned char **bytes, uint64_t *size);
 
-/* The JIT options of a load. */
 struct vgpu_jit {
   uint32_t count;
   int32_t *options;
   void **values; /* the load writes some of them: sizes of logs, time taken */
 };
 
-/*
- * The call that loads or links an image: its body, with the image's hash and size in it, and its reply. The
- * reply begins with the fields of struct vgpu_reply_cuModuleLoadDataEx.
- */
+/* A call that loads or links. Its reply begins as struct vgpu_reply_cuModuleLoadDataEx. */
 struct vgpu_image_request {
   uint32_t opcode;
   uint32_t send_size;
@@ -45,10 +40,7 @@ struct vgpu_image_request {
   void *reply;
 };
 
-/*
- * Makes the call. If the host lacks the image, sends the image and then the same call again. Logs are written
- * where the options say. Returns a CUresult.
- */
+/* Sends the image and repeats the call if the host lacks the image. Delivers the logs. Returns a CUresult. */
 int vgpu_image_load(const struct vgpu_image_request *request, const struct vgpu_image *image,
                     const struct vgpu_jit *jit);
 
@@ -86,41 +78,29 @@ struct vgpu_code_library {
   pthread_mutex_t loading;
 };
 
-/* Returns a live function or kernel, or NULL. */
 struct vgpu_callable *vgpu_callable_find(struct vgpu_driver *driver, const void *handle);
 
-/*
- * Returns the ordinal of a callable's device: that of its module, else that of the current context, else 0.
- */
+/* The ordinal of its module, else that of the current context, else 0. */
 int32_t vgpu_callable_device(struct vgpu_driver *driver, const struct vgpu_callable *callable);
 
-/* Gives the attributes on a device. They are requested once. Returns a CUresult. */
+/* Requested once. Returns a CUresult. */
 int vgpu_callable_attributes(struct vgpu_driver *driver, struct vgpu_callable *callable, int32_t ordinal,
                              const int32_t **attributes);
 
-/*
- * Asks the host for a function or kernel by name and makes a handle of `kind`. `send` is the whole body; the
- * caller has put the numbers into it. Returns a CUresult.
- */
+/* Asks for a function or kernel by name. `send`: the whole body, with its numbers. Returns a CUresult. */
 int vgpu_callable_get(struct vgpu_driver *driver, uint32_t opcode, const void *send, uint32_t send_size,
                       const char *name, int32_t ordinal, struct vgpu_callable *made);
 void vgpu_callable_free(struct vgpu_callable *callable);
 
-/*
- * Returns the names that an enumerating call gives (`body` ends in `first`), each zero-terminated, for
- * free().
- */
+/* `body` ends in `first`. *names: each zero-terminated; for free(). */
 int vgpu_code_names(uint32_t opcode, void *body, uint32_t body_size, uint32_t *first, char **names,
                     uint32_t *count);
 
-/* Asks for the address of a variable and adds it to the regions as memory like `like`. Returns a CUresult. */
+/* Adds a variable to the regions as memory like `like`. Returns a CUresult. */
 int vgpu_code_variable(struct vgpu_driver *driver, uint32_t opcode, const void *send, uint32_t send_size,
                        const char *name, const struct vgpu_region *like, uint64_t *address, size_t *bytes);
 
-/*
- * The owner of variables: the number of the code, and the number of the context. For a library's module the
- * code is the library.
- */
+/* The code and context of variables. For a library's module the code is the library. */
 struct vgpu_code_in {
   uint64_t code;
   uint64_t context;
@@ -128,32 +108,25 @@ struct vgpu_code_in {
 };
 
 /*
- * Called before the address of a variable of a module or library is requested. If the code has managed
- * variables, all of its variables get memory of both sides (managed_code.c). *region describes the memory of
- * that name, without its address and device; its kind says whether the variable is managed. Returns a
- * CUresult.
+ * Call before a variable's address is requested: if the code has managed variables, all its variables get
+ * memory of both sides (managed_code.c). *region: its memory, without address and device; the kind says
+ * whether it is managed. Returns a CUresult.
  */
 int vgpu_managed_code_ready(struct vgpu_driver *driver, const struct vgpu_code_in *in, const char *name,
                             struct vgpu_region *region);
 
-/*
- * The same for a managed variable whose bytes the host moves (mirrored_code.c), and for the number of a
- * module, library or context that has ended. The caller holds managed_lock.
- */
+/* For variables whose bytes the host moves (mirrored_code.c). Needs managed_lock. */
 int vgpu_mirrored_take(struct vgpu_driver *driver, const struct vgpu_code_in *in, uint64_t address,
                        uint64_t bytes);
 void vgpu_mirrored_give(struct vgpu_driver *driver, uint64_t ended);
 
-/*
- * Releases the memory of the variables of a module, library or context, by number, that has ended at the host
- * too.
- */
+/* Frees the variables of a module, library or context (by number) that has ended at the host, too. */
 void vgpu_managed_code_give(struct vgpu_driver *driver, uint64_t ended);
 
-/* Removes a module with its functions, references and variables. The caller holds driver->lock. */
+/* With its functions, references and variables. The caller holds driver->lock. */
 void vgpu_module_forget(struct vgpu_driver *driver, struct vgpu_module *module);
 
-/* Removes the modules of a context that has ended. The caller holds driver->lock. */
+/* The caller holds driver->lock. */
 void vgpu_code_context_ended(struct vgpu_driver *driver, struct vgpu_context *context);
 
 #endif

@@ -1,4 +1,3 @@
-/* Images: where they end, and which of their code fits the devices. */
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,10 +7,7 @@
 #include "guest/cuda/module/code.h"
 #include "image/container.h"
 
-/*
- * The structure that nvcc registers: the container and, in version 2, a list of more containers that ends
- * with NULL.
- */
+/* As nvcc registers it: the container and, in version 2, a NULL-terminated list of more. */
 struct wrapper {
   uint32_t magic;
   uint32_t version;
@@ -27,10 +23,7 @@ struct container {
 struct containers {
   struct container *array;
   unsigned count, capacity;
-  /*
-   * For nvcc -rdc=true. The first image is the linked one, if there is one. Each other image is an object,
-   * which is linked when the program is loaded. The machine code of an object is not a program.
-   */
+  /* For nvcc -rdc=true: a linked image first, if any, then objects, whose machine code is no program. */
   bool parts;
 };
 
@@ -42,7 +35,7 @@ static bool is_object_code(const struct containers *containers, unsigned at, con
   return containers->parts && at > 0 && entry->kind == VGPU_ENTRY_ELF;
 }
 
-/* The code that a device uses: the latest machine code and the latest PTX that fit it. 0: none. */
+/* The latest machine code and the latest PTX that fit a device. 0: none. */
 struct wanted {
   uint32_t elf;
   uint32_t ptx;
@@ -61,10 +54,7 @@ static void want(const struct containers *containers, uint32_t architecture, str
   }
 }
 
-/*
- * A GPU runs machine code, and compiles PTX only if no machine code fits. A software device can run PTX, but
- * reads only the description of machine code, so it gets both.
- */
+/* A software device runs PTX, but reads the description of machine code, so it gets both. */
 static bool is_wanted(const struct vgpu_driver *driver, const struct vgpu_entry *entry,
                       const struct wanted *wanted) {
   for (int32_t i = 0; i < driver->device_count; i++) {
@@ -78,7 +68,7 @@ static bool is_wanted(const struct vgpu_driver *driver, const struct vgpu_entry 
   return false;
 }
 
-/* Visits the entries that fit and copies them to `to` unless it is NULL. Returns their size. */
+/* `to`: where to copy them; NULL: nowhere. Returns their size. */
 static uint64_t gather(const struct vgpu_driver *driver, const struct containers *containers,
                        const struct wanted *wanted, unsigned char *to) {
   uint64_t size = 0;
@@ -119,10 +109,7 @@ static int filter(const struct vgpu_driver *driver, const struct containers *con
   return finish(image);
 }
 
-/*
- * Returns the size that a container states; 0: the container is not valid. `limit`: count of bytes that can
- * be read.
- */
+/* The size that a container states; 0: not valid. `limit`: readable bytes. */
 static uint64_t container_size(const unsigned char *bytes, uint64_t limit) {
   uint16_t header;
   uint64_t content;
@@ -132,7 +119,6 @@ static uint64_t container_size(const unsigned char *bytes, uint64_t limit) {
   return header + content;
 }
 
-/* Adds a container after checking all of its entries. Returns a CUresult. */
 static int add_container(struct containers *containers, const void *bytes, uint64_t limit) {
   if (vgpu_image_kind(bytes, limit) != VGPU_IMAGE_FATBIN || limit < VGPU_FATBIN_HEADER)
     return CUDA_ERROR_INVALID_IMAGE;
@@ -205,7 +191,7 @@ static int take_wrapper(const struct vgpu_driver *driver, const struct wrapper *
 int vgpu_image_take(const struct vgpu_driver *driver, const void *code, struct vgpu_image *image) {
   *image = (struct vgpu_image){0};
   const unsigned char *bytes = code;
-  /* The magic number 0x466243b1 is compared byte by byte, in memory order, because a text may end here. */
+  /* The magic 0x466243b1, byte by byte: a text may end here. */
   if (bytes[0] == 0xb1 && bytes[1] == 0x43 && bytes[2] == 0x62 && bytes[3] == 0x46) {
     return take_wrapper(driver, code, image);
   }

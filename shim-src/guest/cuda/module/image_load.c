@@ -1,4 +1,3 @@
-/* Loads images at the host: sends their bytes, the JIT options, and delivers the logs. */
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,7 +30,6 @@ static int send_image(const struct vgpu_image *image) {
   return result;
 }
 
-/* Returns the place of an option in the list; -1: not given. */
 static int option_at(const struct vgpu_jit *jit, int32_t option) {
   for (uint32_t i = 0; i < jit->count; i++) {
     if (jit->options[i] == option) return (int)i;
@@ -39,10 +37,7 @@ static int option_at(const struct vgpu_jit *jit, int32_t option) {
   return -1;
 }
 
-/*
- * Copies a log to the buffer that the options name, and writes its length to the option that gave the
- * buffer's size.
- */
+/* Writes the log's length to the option that gave the buffer's size. */
 static void deliver_log(const struct vgpu_jit *jit, int32_t buffer, int32_t size, const char *log,
                         uint32_t bytes) {
   int buffer_at = option_at(jit, buffer), size_at = option_at(jit, size);
@@ -57,7 +52,7 @@ static void deliver_log(const struct vgpu_jit *jit, int32_t buffer, int32_t size
   jit->values[size_at] = (void *)(uintptr_t)bytes;
 }
 
-/* Writes the lines of a log to VGPU_LOG: programs that get an error at a launch seldom asked for this log. */
+/* To VGPU_LOG: programs seldom ask for the log. */
 static void tell_log(const char *log, uint32_t bytes) {
   uint32_t length;
   for (uint32_t at = 0; at < bytes && log[at] != '\0'; at += length + 1) {
@@ -128,6 +123,6 @@ int vgpu_image_load(const struct vgpu_image_request *request, const struct vgpu_
   if (result != CUDA_SUCCESS || !missing) return result;
   result = send_image(image);
   if (result == CUDA_SUCCESS) result = load_once(request, jit, options, count, &missing);
-  /* The image is still missing: the host had no room for it. */
+  /* Still missing: the host had no room for the image. */
   return result == CUDA_SUCCESS && missing ? CUDA_ERROR_OUT_OF_MEMORY : result;
 }

@@ -1,4 +1,3 @@
-/* Launches. Parameters are gathered by the function's layout and sent one-way. */
 #include "guest/cuda/module/launch.h"
 
 #include <stdlib.h>
@@ -11,7 +10,7 @@
 
 enum { LAUNCH_OUT_OF_RESOURCES = 701, COOPERATIVE_LAUNCH_TOO_LARGE = 720 };
 
-/* All blocks of a cooperative grid run at once. So do those of a cluster, which divides the grid. */
+/* All blocks of a cooperative grid, and of a cluster, run at once. */
 static int check_groups(const struct vgpu_launch *launch, const int32_t *device, const int32_t *attributes,
                         uint64_t threads, uint32_t sms) {
   uint32_t cluster[3];
@@ -42,7 +41,7 @@ static int check_groups(const struct vgpu_launch *launch, const int32_t *device,
   return blocks > room || blocks * launch->grid[2] > room ? COOPERATIVE_LAUNCH_TOO_LARGE : CUDA_SUCCESS;
 }
 
-/* Finds errors that need no host, because programs test for them right after the launch. */
+/* Errors that need no host: programs test for them right after the launch. */
 static int check(struct vgpu_driver *driver, struct vgpu_callable *callable,
                  const struct vgpu_launch *launch) {
   int32_t ordinal = vgpu_callable_device(driver, callable);
@@ -68,10 +67,7 @@ static int check(struct vgpu_driver *driver, struct vgpu_callable *callable,
   return check_groups(launch, device, attributes, threads, vgpu_cuda_stream_sms(driver, launch->stream));
 }
 
-/*
- * Reads the `extra` form of parameters: pairs of a word and a value that end with 0. The buffer may be
- * shorter than the kernel's parameters: NCCL leaves out the unused end of a structure.
- */
+/* Pairs of a word and a value, ended by 0. NCCL omits the unused end of the parameters. */
 static int take_extra(const struct vgpu_callable *callable, void **extra, unsigned char *to) {
   const unsigned char *buffer = NULL;
   const size_t *size = NULL;
@@ -100,7 +96,7 @@ int vgpu_launch_parameters(const struct vgpu_callable *callable,
                            unsigned char *to) {
   if (callable->refused != CUDA_SUCCESS) {
     vgpu_log("kernel %.200s cannot run on this device: result %d", callable->name, callable->refused);
-    /* The host logs and counts the launch: vgpu-agent verify and doctor report it. */
+    /* The host logs and counts the launch for vgpu-agent verify and doctor. */
     struct vgpu_send_cuLaunchKernelEx send = *placed;
     send.attributes = 0;
     send.parameters = VGPU_LAUNCH_REFUSED;

@@ -1,14 +1,12 @@
-/* Helpers for launches, which graphs use too: they store launches. */
 #ifndef VGPU_GUEST_CUDA_LAUNCH_H
 #define VGPU_GUEST_CUDA_LAUNCH_H
 
 #include "guest/cuda/module/code.h"
 
-/* Blocks of a cluster: those of any device, and those that a function must ask for. */
+/* Blocks of a cluster: on any device, and with a function's permission. */
 #define PORTABLE_CLUSTER 8u
 #define LARGEST_CLUSTER 16u
 
-/* CUlaunchConfig, as the API lays it out. */
 struct vgpu_launch_config {
   uint32_t grid[3];
   uint32_t block[3];
@@ -32,23 +30,20 @@ struct vgpu_launch {
 
 struct vgpu_send_cuLaunchKernelEx;
 
-/*
- * Gathers the parameter block of the launch `placed` from either form of the API. `to` has
- * callable->parameter_bytes. Returns a CUresult: of a kernel that cannot run, its error.
- */
+/* Into `to` (callable->parameter_bytes). Returns a CUresult, also of a kernel that cannot run. */
 int vgpu_launch_parameters(const struct vgpu_callable *callable,
                            const struct vgpu_send_cuLaunchKernelEx *placed, void **parameters, void **extra,
                            unsigned char *to);
 
-/* Converts attributes for the wire: handles become numbers. `to` has room for `count`. Returns a CUresult. */
+/* Handles become numbers. `to` has room for `count`. Returns a CUresult. */
 int vgpu_launch_attributes(struct vgpu_driver *driver, const struct vgpu_launch_attribute *attributes,
                            uint32_t count, struct vgpu_launch_attribute *to, uint32_t *kept);
 
-/* Gives the context and stream numbers of a launch. Returns a CUresult. */
+/* Context and stream numbers of a launch. Returns a CUresult. */
 int vgpu_launch_place(struct vgpu_driver *driver, const struct vgpu_callable *callable,
                       struct vgpu_stream *stream, uint64_t *context, uint64_t *number);
 
-/* Returns how many blocks of this size are on the device at once, by the attributes of both. */
+/* Blocks of this size that are on the device at once. */
 uint64_t vgpu_occupancy_blocks(const int32_t *device, const int32_t *function, uint64_t threads,
                                uint32_t dynamic);
 

@@ -1,8 +1,4 @@
-/*
- * Libraries: code that belongs to no context. A library is loaded when something of it is first used, as in
- * the driver's lazy mode, because a run of a program uses few of the many libraries that its runtime
- * registers.
- */
+/* Loaded when first used, as in the driver's lazy mode: programs use few registered libraries. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,7 +13,7 @@ static struct vgpu_code_library *find(struct vgpu_driver *driver, const void *ha
   return live ? (struct vgpu_code_library *)(uintptr_t)handle : NULL;
 }
 
-/* A library needs no context. Its facts are requested for the current device, or for the first. */
+/* Facts are requested for the current device, or the first. */
 static int32_t ordinal_now(struct vgpu_driver *driver) {
   struct vgpu_context *context = NULL;
   return vgpu_cuda_current(driver, &context) == CUDA_SUCCESS ? context->ordinal : 0;
@@ -63,10 +59,7 @@ static int find_loaded(const void *handle, struct vgpu_driver **driver, struct v
   return load_at_host(*driver, *library, &no_options);
 }
 
-/*
- * Makes a library and takes the image over. An image whose contents may be invalid is loaded at once, so that
- * this call reports the error.
- */
+/* Takes the image over. One that may be invalid is loaded at once, so that this call fails. */
 static int make(struct vgpu_driver *driver, struct vgpu_image *image, const struct vgpu_jit *jit,
                 void **result) {
   struct vgpu_code_library *library = calloc(1, sizeof *library);
@@ -94,7 +87,7 @@ static int make(struct vgpu_driver *driver, struct vgpu_image *image, const stru
   return status;
 }
 
-/* CUlibraryOption: host universal functions (data), binary preserved (a flag). This library needs neither. */
+/* CUlibraryOption: host universal functions, binary preserved. Neither is needed here. */
 #define LIBRARY_OPTIONS 2
 
 static int check_options(const int32_t *options, uint32_t count) {
@@ -105,7 +98,6 @@ static int check_options(const int32_t *options, uint32_t count) {
   return CUDA_SUCCESS;
 }
 
-/* Returns the driver if library, code and options are valid; else NULL, with the error in *result. */
 static struct vgpu_driver *begin_load(void *const *library, const void *code, const int32_t *options,
                                       uint32_t count, int *result) {
   struct vgpu_driver *driver = vgpu_cuda_driver(result);
@@ -145,7 +137,6 @@ int cuLibraryLoadFromFile(void **library, const char *fileName, int32_t *jitOpti
   return result == CUDA_SUCCESS ? make(driver, &image, &jit, library) : result;
 }
 
-/* Removes the handles of the library's contents. The caller holds driver->lock. */
 static void forget(struct vgpu_driver *driver, struct vgpu_code_library *library) {
   vgpu_objects_remove(&driver->objects, library, VGPU_OBJECT_LIBRARY);
   while (library->kernels != NULL) {
@@ -297,7 +288,7 @@ int cuLibraryGetGlobal(uint64_t *dptr, size_t *bytes, void *handle, const char *
   return variable(dptr, bytes, handle, name, false);
 }
 
-/* Gives the caller's reference of the primary context to the library. False: the library has one. */
+/* The primary context's reference of the caller becomes the library's. False: the library has one. */
 static bool give_reference(void *handle) {
   int result;
   struct vgpu_driver *driver = vgpu_cuda_driver(&result);
@@ -318,7 +309,7 @@ int cuLibraryGetManaged(uint64_t *dptr, size_t *bytes, void *library, const char
   result = cuCtxGetCurrent(&context);
   if (result != CUDA_SUCCESS || context != NULL)
     return result == CUDA_SUCCESS ? variable(dptr, bytes, library, name, true) : result;
-  /* The runtime asks before it has a context. It gets the variables of the device that it starts with. */
+  /* The runtime asks before it has a context, for the device that it starts with. */
   result = cuDevicePrimaryCtxRetain(&context, 0);
   if (result != CUDA_SUCCESS) return result;
   result = cuCtxPushCurrent_v2(context);
@@ -326,7 +317,7 @@ int cuLibraryGetManaged(uint64_t *dptr, size_t *bytes, void *library, const char
     result = variable(dptr, bytes, library, name, true);
     (void)cuCtxPopCurrent_v2(&context);
   }
-  /* Loaded code must stay until the library is unloaded, so the library retains the primary context. */
+  /* Loaded code stays until the library is unloaded, so the library retains the primary context. */
   if (result != CUDA_SUCCESS || !give_reference(library)) (void)cuDevicePrimaryCtxRelease_v2(0);
   return result;
 }

@@ -1,7 +1,4 @@
-/*
- * cuLink* collects images here, and the host links them when the link is completed: a real driver with
- * NVIDIA's linker, the software device with its own (docs/reference/graphs.md).
- */
+/* Collects images; the host links them (docs/reference/graphs.md). */
 #include <stdlib.h>
 #include <string.h>
 
@@ -33,10 +30,8 @@ static struct vgpu_link *find(struct vgpu_driver **driver, void *handle, int *re
   return live ? handle : NULL;
 }
 
-/* CUjit_option */
 enum { WALL_TIME = 2, INFO_LOG_SIZE = 4, ERROR_LOG_SIZE = 6 };
 
-/* Options whose value the link writes. */
 static bool is_output(int32_t option) {
   return option == WALL_TIME || option == INFO_LOG_SIZE || option == ERROR_LOG_SIZE;
 }
@@ -62,7 +57,7 @@ int cuLinkCreate_v2(uint32_t numOptions, int32_t *options, void **optionValues, 
   for (uint32_t i = 0; i < numOptions; i++) {
     link->options[i] = options[i];
     link->values[i] = optionValues[i];
-    /* The size is an unsigned int, and some programs leave the rest of the pointer undefined. */
+    /* The size is an unsigned int; some programs leave the rest of the pointer undefined. */
     if (options[i] == INFO_LOG_SIZE || options[i] == ERROR_LOG_SIZE)
       link->values[i] = (void *)((uintptr_t)optionValues[i] & UINT32_MAX);
   }
@@ -144,7 +139,6 @@ int cuLinkAddFile(void *state, int32_t type, const char *path, uint32_t numOptio
   return cuLinkAddFile_v2(state, type, path, numOptions, options, optionValues);
 }
 
-/* Lets the host link the inputs. The reply has the number of the result. */
 static int link_at_host(struct vgpu_link *link, struct vgpu_reply_link_images *reply) {
   struct vgpu_image image = {.bytes = link->inputs, .size = link->size};
   vgpu_sha256(image.bytes, image.size, &image.hash);
@@ -167,7 +161,7 @@ static int link_at_host(struct vgpu_link *link, struct vgpu_reply_link_images *r
   return result;
 }
 
-/* A zero follows the image, because a text ends there. */
+/* A text ends at the zero behind the image. */
 static int read_result(struct vgpu_link *link, const struct vgpu_reply_link_images *reply) {
   if (reply->bytes == 0 || reply->bytes > VGPU_IMAGE_MAX) return CUDA_ERROR_UNKNOWN;
   unsigned char *bytes = malloc(reply->bytes + 1);
@@ -193,7 +187,7 @@ static int read_result(struct vgpu_link *link, const struct vgpu_reply_link_imag
   return CUDA_SUCCESS;
 }
 
-/* A host that is older than this guest cannot link. The only input is then the result, as it is. */
+/* An older host cannot link: the only input is the result. */
 static int copy_input(struct vgpu_link *link) {
   struct vgpu_link_input input;
   memcpy(&input, link->inputs, sizeof input);
@@ -212,7 +206,6 @@ static int complete(struct vgpu_link *link) {
   return unknown && link->count == 1 ? copy_input(link) : result;
 }
 
-/* The image belongs to the link and is freed with it. */
 int cuLinkComplete(void *state, void **cubinOut, size_t *sizeOut) {
   int result;
   struct vgpu_driver *driver;

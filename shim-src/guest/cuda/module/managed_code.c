@@ -1,8 +1,7 @@
 /*
- * Managed variables. The program reads and writes them as its own memory, so they must be in memory that
- * guest and device share. A module with managed variables gets such memory for all its variables before the
- * first of their addresses is returned. A launch before that is correct too, because the host moves the
- * bytes.
+ * Managed variables, in memory that guest and device share. A module with managed variables gets such memory
+ * for all its variables before their first address is returned. The host moves the bytes, so earlier launches
+ * are correct, too.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -29,7 +28,6 @@ static struct vgpu_managed_code *find(const struct vgpu_driver *driver, uint64_t
   return managed;
 }
 
-/* Allocates memory for the variables of a module; NULL: not possible. */
 static struct vgpu_managed_code *make(struct vgpu_driver *driver, const struct vgpu_code_in *in,
                                       uint64_t bytes) {
   size_t page = (size_t)sysconf(_SC_PAGESIZE);
@@ -49,11 +47,10 @@ static struct vgpu_managed_code *make(struct vgpu_driver *driver, const struct v
   return managed;
 }
 
-/* The caller holds managed_lock. */
 static int place(struct vgpu_driver *driver, const struct vgpu_code_in *in,
                  const struct vgpu_reply_managed_variables *told) {
   if (told->any == 0 || told->address != 0) return CUDA_SUCCESS;
-  /* A library keeps its memory when a context ends, because the program may know the address. */
+  /* A library keeps its memory: the program may know the address. */
   struct vgpu_managed_code *managed = find(driver, in->code);
   if (managed == NULL) managed = make(driver, in, told->bytes);
   if (managed == NULL) return CUDA_ERROR_OUT_OF_MEMORY;
@@ -76,7 +73,7 @@ int vgpu_managed_code_ready(struct vgpu_driver *driver, const struct vgpu_code_i
                                         .reply_size = sizeof told};
   pthread_mutex_lock(&driver->managed_lock);
   int result = vgpu_cuda_exchange(VGPU_OP_managed_variables, &exchange);
-  /* The host is older than this call: all its variables are in device memory. */
+  /* An older host: all variables are in device memory. */
   if (result == CUDA_ERROR_NOT_SUPPORTED) result = CUDA_SUCCESS;
   const bool mirrored = vgpu_session_mirrors(driver->session) && told.named != 0;
   if (result == CUDA_SUCCESS)
@@ -91,7 +88,6 @@ int vgpu_managed_code_ready(struct vgpu_driver *driver, const struct vgpu_code_i
   return result;
 }
 
-/* The number is that of a module, a library or a context. Each number is used once. */
 void vgpu_managed_code_give(struct vgpu_driver *driver, uint64_t ended) {
   struct vgpu_managed_code *gone = NULL;
   pthread_mutex_lock(&driver->managed_lock);

@@ -1,7 +1,6 @@
 /*
- * Managed variables of a GPU whose driver keeps them where it wants. This process has shared memory at the
- * variable's address, and the host moves the bytes: to the device before work is queued, and back when a call
- * has waited for work (host/backend/cuda/managed.c).
+ * Managed variables whose address the GPU's driver chooses. Shared memory is at that address here; the host
+ * moves the bytes: to the device before work, back after a wait (host/backend/cuda/managed.c).
  */
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -24,7 +23,6 @@ struct vgpu_mirrored {
   uint64_t start, end;
 };
 
-/* Moves new shared memory to the address, if nothing is mapped there. */
 static const char *put(struct vgpu_session *session, uint64_t start, size_t bytes, uint32_t *shared_region) {
   void *memory, *to = (void *)(uintptr_t)start;
   if (mmap(to, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0) !=
@@ -65,7 +63,6 @@ static int map_pages(struct vgpu_driver *driver, uint64_t context, uint64_t star
   return result;
 }
 
-/* Maps all pages of a variable that have no shared memory yet. */
 static int map_all(struct vgpu_driver *driver, uint64_t context, uint64_t start, uint64_t end) {
   int result = CUDA_SUCCESS;
   while (result == CUDA_SUCCESS && start < end) {

@@ -1,4 +1,3 @@
-/* Modules: code in one context. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -32,10 +31,7 @@ struct ended {
   struct vgpu_module *modules; /* linked by `next` */
 };
 
-/*
- * Only collects the modules here. Freeing one would remove its functions from the list that is being
- * searched.
- */
+/* Only collects: freeing a module would change the list that is being searched. */
 static bool of_context(void *handle, void *with) {
   struct vgpu_module *module = handle;
   struct ended *ended = with;
@@ -60,7 +56,7 @@ void vgpu_code_context_ended(struct vgpu_driver *driver, struct vgpu_context *co
   }
 }
 
-/* Makes a module of the current context with a new number. The host does not have it yet. */
+/* Of the current context. The host does not have it yet. */
 static int begin(struct vgpu_driver *driver, struct vgpu_module **made) {
   struct vgpu_context *context = NULL;
   uint64_t number = 0;
@@ -223,9 +219,7 @@ int vgpu_code_variable(struct vgpu_driver *driver, uint32_t opcode, const void *
                                         .reply_size = sizeof reply};
   int result = vgpu_cuda_exchange(opcode, &exchange);
   if (result != CUDA_SUCCESS) return result;
-  /*
-   * Copies use the regions to recognise device memory. A variable that is requested twice is there already.
-   */
+  /* Copies recognise device memory by the regions. A variable may be there already. */
   struct vgpu_region region = *like;
   region.start = reply.address;
   region.size = reply.bytes;

@@ -1,7 +1,4 @@
-/*
- * Occupancy: how many blocks of a function fit on a multiprocessor at once. The rules are the public ones of
- * NVIDIA's occupancy calculator. They need only attributes of the device and of the function.
- */
+/* How many blocks fit on a multiprocessor at once, by the rules of NVIDIA's occupancy calculator. */
 #include "cuda_api.h"
 #include "api/device_attributes.h"
 #include "guest/cuda/module/launch.h"
@@ -44,7 +41,7 @@ static int64_t warps_of(const struct subject *subject, int64_t threads) {
   return (threads + warp - 1) / warp;
 }
 
-/* Returns how many blocks a multiprocessor has threads, block slots and registers for. */
+/* By threads, block slots and registers. */
 static int64_t blocks_without_shared(const struct subject *subject, int64_t threads) {
   const int32_t *device = subject->device;
   int64_t warps = warps_of(subject, threads);
@@ -128,7 +125,7 @@ int cuOccupancyMaxPotentialBlockSizeWithFlags(int32_t *minGridSize, int32_t *blo
   int64_t warp = subject.device[VGPU_ATTRIBUTE_WARP_SIZE] > 0 ? subject.device[VGPU_ATTRIBUTE_WARP_SIZE] : 32;
   if (blockSizeLimit > 0) most = lesser(most, blockSizeLimit);
   int64_t best_threads = 0, best_blocks = 0, best_block = 0;
-  /* Goes from the largest block down, because the largest of equally good blocks is wanted. */
+  /* From the largest down: the largest of equally good blocks is wanted. */
   for (int64_t block = rounded_up(most, warp); block > 0; block -= warp) {
     int64_t threads = lesser(block, most);
     size_t dynamic = shared_of == NULL ? dynamicSMemSize : ask_program(shared_of, (int)threads);
@@ -176,10 +173,7 @@ int cuOccupancyAvailableDynamicSMemPerBlock(size_t *dynamicSmemSize, void *func,
 
 #define LAUNCH_CLUSTER 4
 
-/*
- * Count of multiprocessors that can share a cluster (a GPC of 9.0 and later has up to 18; whole pairs are
- * used).
- */
+/* Multiprocessors that can share a cluster: a GPC of 9.0 and later has up to 18, used in pairs. */
 #define MULTIPROCESSORS_PER_CLUSTER 16
 
 static bool has_clusters(const struct subject *subject) {

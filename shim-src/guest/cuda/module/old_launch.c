@@ -1,8 +1,4 @@
-/*
- * Launches of CUDA 3: a function keeps its block size, its dynamic shared memory and its parameters between
- * calls. They stay in the guest until the launch, which is sent like any other. PyCUDA sets a block size in
- * this way also before every launch of the newer kind, which ignores it.
- */
+/* Launches of CUDA 3. PyCUDA sets a block size so before every newer launch, too, which ignores it. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,10 +13,7 @@ struct vgpu_old_launch {
   unsigned char parameters[VGPU_PARAMETER_BYTES_MAX];
 };
 
-/*
- * Gives the state of a function for the old launch calls, which is made when it is first needed. As with
- * NVIDIA's driver, two threads that set up the same function race.
- */
+/* As with NVIDIA's driver, two threads that set up the same function race. */
 static int find(const void *handle, struct vgpu_old_launch **old) {
   int result;
   struct vgpu_driver *driver = vgpu_cuda_driver(&result);

@@ -1,7 +1,4 @@
-/*
- * Arrays and mipmapped arrays. They are made and destroyed at the host; their descriptions are kept in the
- * guest.
- */
+/* Made at the host; the descriptions are kept here. */
 #include "guest/cuda/texture/array.h"
 
 #include <stdlib.h>
@@ -55,7 +52,7 @@ static uint32_t most_levels(const struct vgpu_array_descriptor *as) {
   return levels < VGPU_ARRAY_LEVELS_MOST ? levels : VGPU_ARRAY_LEVELS_MOST;
 }
 
-/* Makes an array. `levels` 0: a plain array. */
+/* `levels` 0: a plain array. */
 static int create(void **handle, const struct vgpu_array_descriptor *as, uint32_t levels) {
   int result = vgpu_cuda_ready();
   if (result != CUDA_SUCCESS) return result;
@@ -121,10 +118,7 @@ int cuMipmappedArrayCreate(void **pHandle, const void *pMipmappedArrayDesc, uint
                               : create(pHandle, pMipmappedArrayDesc, numMipmapLevels);
 }
 
-/*
- * Removes the handle of an array, and of a mipmapped array also those of its levels. The caller holds
- * driver->lock.
- */
+/* Also the levels' handles. The caller holds driver->lock. */
 static void forget(struct vgpu_driver *driver, struct vgpu_array *array) {
   for (uint32_t i = 0; i < VGPU_ARRAY_LEVELS_MOST; i++) {
     if (array->levels[i] == NULL) continue;
@@ -158,7 +152,7 @@ int cuMipmappedArrayDestroy(void *hMipmappedArray) {
   return destroy(hMipmappedArray, VGPU_OBJECT_MIPMAP);
 }
 
-/* Gives the handle of a level. The caller holds driver->lock. */
+/* The caller holds driver->lock. */
 static int level_of(struct vgpu_driver *driver, struct vgpu_array *mipmap, uint32_t level, void **handle) {
   if (level >= mipmap->level_count) return CUDA_ERROR_INVALID_VALUE;
   if (mipmap->levels[level] == NULL) {
@@ -226,7 +220,7 @@ int cuArrayGetDescriptor_v2(void *pArrayDescriptor, void *hArray) {
   return CUDA_SUCCESS;
 }
 
-/* Only arrays that are mapped later have memory requirements. Such arrays are not carried. */
+/* Only arrays that are mapped later have memory requirements, and those are not carried. */
 static int requirements_of(void *memoryRequirements, void *handle, enum vgpu_object_kind kind,
                            int32_t device) {
   struct vgpu_array array = {0};

@@ -1,4 +1,3 @@
-/* Arrays in the guest: the structure behind a handle. The texels are at the host. */
 #ifndef VGPU_GUEST_CUDA_ARRAY_H
 #define VGPU_GUEST_CUDA_ARRAY_H
 
@@ -6,7 +5,7 @@
 #include "guest/cuda/internal.h"
 #include "wire/texture.h"
 
-/* An array, a level of a mipmapped array, or a mipmapped array itself. */
+/* An array, a level of a mipmapped array, or a mipmapped array. The texels are at the host. */
 struct vgpu_array {
   uint64_t number; /* number at the host; a level has that of its mipmap */
   uint32_t level;
@@ -18,21 +17,20 @@ struct vgpu_array {
   struct vgpu_array_descriptor as; /* description of this array or level */
 };
 
-/* Copies the fields of a live handle; `kind` is VGPU_OBJECT_ARRAY or _MIPMAP. False: there is none. */
+/* `kind`: VGPU_OBJECT_ARRAY or _MIPMAP. False: not live. */
 bool vgpu_array_take(struct vgpu_driver *driver, const void *handle, enum vgpu_object_kind kind,
                      struct vgpu_array *array);
-/* Returns the handle of a level of the array with that number; NULL: the program has none. */
+/* NULL: the program has no handle of this level. */
 void *vgpu_array_handle(struct vgpu_driver *driver, uint64_t number, uint32_t level, bool mipmap);
 
-/* Removes the arrays of a context that has ended. The caller holds driver->lock. */
+/* The caller holds driver->lock. */
 void vgpu_arrays_context_ended(struct vgpu_driver *driver, struct vgpu_context *context);
 
-/* object.c: makes a request for the host from descriptors. `view` may be NULL. */
+/* object.c. `view` may be NULL. */
 int vgpu_texture_request_of(struct vgpu_driver *driver, const struct vgpu_resource_descriptor *resource,
                             const struct vgpu_texture_descriptor *texture,
                             const struct vgpu_view_descriptor *view, struct vgpu_texture_request *request);
 
-/* An object and its descriptors, for the calls that return them. */
 struct vgpu_texture {
   struct vgpu_texture *next;
   uint64_t object;
@@ -42,10 +40,10 @@ struct vgpu_texture {
   struct vgpu_texture_descriptor texture;
   struct vgpu_view_descriptor view;
 };
-/* Removes the objects of a context that has ended. The caller holds driver->lock. */
+/* The caller holds driver->lock. */
 void vgpu_texture_objects_context_ended(struct vgpu_driver *driver, struct vgpu_context *context);
 
-/* reference.c: removes the references of a module that was unloaded. The caller holds driver->lock. */
+/* reference.c. The caller holds driver->lock. */
 void vgpu_references_module_ended(struct vgpu_driver *driver, uint64_t module);
 
 #endif

@@ -1,7 +1,4 @@
-/*
- * Copies of boxes in arrays. Boxes from and to this process are packed. Copies within device memory send no
- * bytes.
- */
+/* Boxes from and to this process are packed. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -22,7 +19,7 @@ int vgpu_array_plain(const struct vgpu_transfer *transfer, const struct vgpu_box
     return CUDA_ERROR_INVALID_HANDLE;
   const struct vgpu_array_descriptor *as = &array.as;
   uint64_t texel = (uint64_t)vgpu_format_bytes(as->format) * as->channels;
-  /* The host checks the width of a format whose texel size only the host knows. */
+  /* A texel size of 0: only the host knows the format, and checks the width. */
   bool fits = (texel == 0 || within(side->x, box->width, as->width * texel)) &&
               within(side->y, box->height, as->height == 0 ? 1 : as->height) &&
               within(side->z, box->depth, as->depth == 0 ? 1 : as->depth);
@@ -37,7 +34,7 @@ int vgpu_array_plain(const struct vgpu_transfer *transfer, const struct vgpu_box
   return CUDA_SUCCESS;
 }
 
-/* Copies some rows of one slice, or a piece of one row; `packed` has room for them. */
+/* Some rows of one slice, or a piece of one row; `packed` has room. */
 static int carry_piece(const struct vgpu_transfer *transfer, const struct vgpu_box_plain *array,
                        const struct vgpu_box_plain *memory, bool to_array, const uint64_t at[3], size_t width,
                        size_t rows, unsigned char *packed) {
@@ -54,7 +51,6 @@ static int carry_piece(const struct vgpu_transfer *transfer, const struct vgpu_b
                                        .depth = 1,
                                        .level = array->level};
   if (!to_array) {
-    /* Both calls describe the array in the same way. */
     _Static_assert(sizeof send == sizeof(struct vgpu_send_array_read), "one request");
     int result = vgpu_cuda_call_bulk(VGPU_OP_array_read, &send, sizeof send, packed, bytes);
     for (size_t i = 0; result == CUDA_SUCCESS && i < rows; i++)

@@ -1,4 +1,4 @@
-/* Copies of bytes between one-dimensional arrays and memory. Each is a copy of one row of a box. */
+/* Each copy is one row of a box. */
 #include "cuda_api.h"
 #include "guest/cuda/memory/box.h"
 #include "guest/cuda/texture/array.h"

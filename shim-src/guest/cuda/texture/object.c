@@ -1,7 +1,4 @@
-/*
- * Texture and surface objects. The host makes them, because kernels use their numbers. The guest keeps their
- * descriptors.
- */
+/* The host makes the objects, because kernels use their numbers. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -62,7 +59,6 @@ int vgpu_texture_request_of(struct vgpu_driver *driver, const struct vgpu_resour
   }
 }
 
-/* Stores a copy of the descriptors that an object was made of. */
 static int keep(struct vgpu_driver *driver, const struct vgpu_texture *made) {
   struct vgpu_texture *texture = malloc(sizeof *texture);
   if (texture == NULL) return CUDA_ERROR_OUT_OF_MEMORY;

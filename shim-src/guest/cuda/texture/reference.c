@@ -1,6 +1,6 @@
 /*
- * Texture and surface references, which programs of CUDA 11 and older bind before they launch. Their state is
- * in the guest. Each change of a bound reference is sent to the host, which makes an object from it.
+ * References, which programs of CUDA 11 and older bind before they launch. The host makes an object of each
+ * change.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -109,7 +109,7 @@ int cuTexRefCreate(void **pTexRef) {
   return pTexRef == NULL ? CUDA_ERROR_INVALID_VALUE : make(driver, &like, "", pTexRef);
 }
 
-/* Finds a live reference and takes the lock. NULL: there is none, and the lock is not held. */
+/* Takes the lock of a live reference. NULL: not live, no lock. */
 static struct reference *enter(void *handle, bool surface, struct vgpu_driver **driver, int *result) {
   *driver = vgpu_cuda_driver(result);
   if (*driver == NULL) return NULL;

@@ -1,4 +1,3 @@
-/* The state of texture and surface references, shared by the calls that make, change and query it. */
 #ifndef VGPU_GUEST_CUDA_REFERENCE_H
 #define VGPU_GUEST_CUDA_REFERENCE_H
 
@@ -14,10 +13,9 @@ struct reference {
   uint64_t offset;                     /* bytes between the bound address and the requested one */
 };
 
-/* Copies the state. Returns a CUresult. */
 int vgpu_reference_read(void *handle, bool surface, struct reference *copy);
 
-/* Stores a changed state, and sends it to the host if something is bound. */
+/* Sends it to the host if something is bound. */
 int vgpu_reference_change(void *handle, const struct reference *changed);
 
 #endif

@@ -1,4 +1,3 @@
-/* The calls that read texture and surface references. */
 #include <string.h>
 
 #include "cuda_api.h"

@@ -1,4 +1,3 @@
-/* The calls that set texture and surface references. */
 #include <string.h>
 
 #include "cuda_api.h"
@@ -39,10 +38,7 @@ int cuSurfRefSetArray(void *hSurfRef, void *hArray, uint32_t Flags) {
   return Flags != 0 ? CUDA_ERROR_INVALID_VALUE : set_array(hSurfRef, true, hArray, false);
 }
 
-/*
- * Binds memory at any address. The bytes before it, down to the alignment, are bound too, and the program
- * gets their count as the offset to add.
- */
+/* Binds from the aligned address below; *ByteOffset: bytes that the program has to add. */
 int cuTexRefSetAddress_v2(size_t *ByteOffset, void *hTexRef, uint64_t dptr, size_t bytes) {
   struct reference state;
   int result = vgpu_reference_read(hTexRef, false, &state);
@@ -85,7 +81,6 @@ int cuTexRefSetAddress2D_v2(void *hTexRef, const void *desc, uint64_t dptr, size
   return cuTexRefSetAddress2D_v3(hTexRef, desc, dptr, Pitch);
 }
 
-/* Sets one field of the state. */
 #define SET(field, value)                                                                                    \
   do {                                                                                                       \
     struct reference state;                                                                                  \
@@ -151,7 +146,7 @@ int cuTexRefSetBorderColor(void *hTexRef, float *pBorderColor) {
   return vgpu_reference_change(hTexRef, &state);
 }
 
-/* References of a module need no order among the parameters, because the kernel names them itself. */
+/* No order among the parameters: the kernel names the reference itself. */
 int cuParamSetTexRef(void *hfunc, int32_t texunit, void *hTexRef) {
   enum { TEXUNIT_DEFAULT = -1 };
   struct reference state;

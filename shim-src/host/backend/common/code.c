@@ -1,4 +1,3 @@
-/* Images that a guest sends, and the host memory that code may use. */
 #include "host/backend/common/code.h"
 
 #include <stdlib.h>
@@ -10,7 +9,6 @@
 #include "host/session/worker.h"
 #include "image/container.h"
 
-/* An image that is being sent, or has arrived and is not loaded yet. */
 struct vgpu_upload {
   struct vgpu_upload *next;
   struct vgpu_hash hash;

@@ -1,8 +1,4 @@
-/*
- * The handling of code that all backends share. Images come from the guest in pieces and are kept for the
- * next session of the same peer. They share one memory limit with the programs and graphs that are made from
- * them.
- */
+/* Kept for the peer's next session. One memory limit for images, programs and graphs. */
 #ifndef VGPU_HOST_CODE_H
 #define VGPU_HOST_CODE_H
 
@@ -13,26 +9,19 @@
 
 struct vgpu_worker;
 
-/*
- * Returns the limit of the session's memory for code: --session-code, but at most its limit of device memory.
- */
+/* --session-code, but at most the limit of device memory. */
 uint64_t vgpu_code_limit(const struct vgpu_worker *worker);
 
-/* Takes bytes of the session's limit for code. False: the limit is reached. */
 bool vgpu_code_take(struct vgpu_worker *worker, uint64_t bytes);
 void vgpu_code_give(struct vgpu_worker *worker, uint64_t bytes);
 
-/*
- * Returns the image for free(), from an upload or from the cache; NULL: it is missing. The upload ends here,
- * because images are large and should not be copied.
- */
+/* From an upload (which ends: images are large) or the cache, for free(); NULL: missing. */
 unsigned char *vgpu_code_take_image(struct vgpu_worker *worker, const struct vgpu_hash *hash, uint64_t size);
-/* Returns a copy of the image, for free(); the upload stays. */
+/* For free(); the upload stays. */
 unsigned char *vgpu_code_copy_image(struct vgpu_worker *worker, const struct vgpu_hash *hash, uint64_t size);
-/* Ends a finished upload that is no longer needed. */
 void vgpu_code_forget_upload(struct vgpu_worker *worker, const struct vgpu_hash *hash);
 
-/* Frees the executable graphs of a context. Called before its handles are removed. */
+/* Call before the context's handles are removed. */
 void vgpu_graph_drop_context(struct vgpu_worker *worker, uint64_t context);
 
 #endif

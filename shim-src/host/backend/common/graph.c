@@ -1,7 +1,4 @@
-/*
- * Executable graphs. The list of frames is checked when it arrives. The handlers of the calls themselves run
- * the frames, for both backends. Results are CUresult values.
- */
+/* Executable graphs, for both backends: frames are checked on arrival and run by the calls' own handlers. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,10 +11,7 @@
 #define ENTRY_BYTES 16u
 #define NODES_MAX (1u << 20)
 
-/*
- * Reads one entry: opcode, sizes, bytes. Only calls that leave work on a stream are accepted, but not the
- * launch of a graph.
- */
+/* Opcode, sizes, bytes. Accepts only calls that leave work on a stream, but no launch of a graph. */
 static int32_t read_entry(struct vgpu_worker *worker, const struct vgpu_bulk *bulk, uint32_t *at,
                           struct vgpu_graph_frame *frame) {
   uint32_t head[4];
@@ -55,7 +49,7 @@ static struct vgpu_exec_object *find(struct vgpu_worker *worker, uint64_t number
   return handle == NULL ? NULL : handle->object;
 }
 
-/* Puts the mark behind the last launch, if the device does not order the next one after that launch. */
+/* If the device does not order the next launch after the last one. */
 static void mark_end(struct vgpu_worker *worker, struct vgpu_exec_object *exec) {
   const struct vgpu_backend_graphs *graphs = worker->backend->graphs;
   if (graphs == NULL || !exec->launched || exec->marked) return;
@@ -158,7 +152,7 @@ int32_t vgpu_common_graph_edges(struct vgpu_worker *worker, const struct vgpu_se
   return CUDA_SUCCESS;
 }
 
-/* The order of the frames keeps the dependencies, so an edge leads to a later frame. */
+/* The frames' order keeps the dependencies: an edge leads to a later frame. */
 static bool edges_fit(const struct vgpu_exec_object *exec) {
   bool fit = !exec->has_edges || !exec->has_conditions;
   for (uint32_t i = 0; fit && i < exec->edge_count; i++)
@@ -187,7 +181,6 @@ int32_t vgpu_common_graph_node_set(struct vgpu_worker *worker, const struct vgpu
   return CUDA_SUCCESS;
 }
 
-/* If the device has graphs with conditions, makes one at once. */
 static int32_t build(struct vgpu_worker *worker, struct vgpu_exec_object *exec) {
   uint64_t *launches = &worker->accounts->slots[worker->slot].launches, before = *launches;
   int32_t result = worker->backend->graphs->build(worker, exec);
@@ -250,10 +243,7 @@ static int32_t run_frame(struct vgpu_worker *worker, const struct vgpu_graph_fra
   return worker->backend->run(worker, frame->row, body, NULL, &bulk);
 }
 
-/*
- * Runs all frames in order and returns the first failure. The frames after it run in any case, as separate
- * calls would.
- */
+/* Returns the first failure. Later frames run in any case, as separate calls would. */
 static int32_t carry_out(struct vgpu_worker *worker, const struct vgpu_exec_object *exec, uint64_t stream) {
   int32_t result = CUDA_SUCCESS;
   for (uint32_t i = 0; i < exec->count; i++) {
@@ -276,7 +266,7 @@ static bool record_frames(struct vgpu_worker *worker, const struct vgpu_exec_obj
   return true;
 }
 
-/* The kernels were recorded, not run, so the count of launches does not change. */
+/* Recorded kernels do not run, so they do not count as launches. */
 static void record(struct vgpu_worker *worker, struct vgpu_exec_object *exec) {
   const struct vgpu_backend_graphs *graphs = worker->backend->graphs;
   for (uint32_t i = 0; i < exec->count; i++) {

@@ -1,4 +1,3 @@
-/* Executable graphs, for the files that check and run them. */
 #ifndef VGPU_HOST_COMMON_GRAPH_H
 #define VGPU_HOST_COMMON_GRAPH_H
 
@@ -13,7 +12,7 @@ struct vgpu_graph_frame {
   unsigned char *bytes; /* body, then bulk */
 };
 
-/* Two frames: `to` is later, and waits for `from`. */
+/* `to` is later, and waits for `from`. */
 struct vgpu_graph_edge {
   uint32_t from, to;
 };
@@ -38,19 +37,13 @@ struct vgpu_exec_object {
   bool marked;          /* the mark follows the last launch; else the device orders the next one */
 };
 
-/*
- * True for work that is the same at each launch and that only the device does. Calls that record an event,
- * return bytes or free memory are run one by one.
- */
+/* Device work that is the same at each launch: no events, returned bytes or freed memory. */
 bool vgpu_graph_recordable(const struct vgpu_graph_frame *frame);
 
-/* True if an executable has conditions; also false if there is no executable of that number. */
+/* False also for an unknown number. */
 bool vgpu_graph_is_conditional(struct vgpu_worker *worker, uint64_t number);
 
-/*
- * A condition among the frames. Its bodies follow. Each is a graph_body frame with the count of the frames
- * after it.
- */
+/* A condition's bodies follow it, each a graph_body frame with the count of its frames. */
 struct vgpu_condition {
   uint64_t context, handle;
   uint32_t kind; /* CUgraphConditionalNodeType */
@@ -58,22 +51,20 @@ struct vgpu_condition {
 };
 enum { VGPU_CONDITION_IF = 0, VGPU_CONDITION_WHILE = 1, VGPU_CONDITION_SWITCH = 2 };
 
-/* Returns the opcode of a frame; 0: an empty frame. */
 static inline uint32_t vgpu_frame_opcode(const struct vgpu_graph_frame *frame) {
   return frame->row == NULL ? 0 : frame->row->opcode;
 }
-/* Read a frame that is a condition, one that is a body, and one that names the graph of the conditions. */
 struct vgpu_condition vgpu_frame_condition(const struct vgpu_graph_frame *frame);
 uint32_t vgpu_frame_body(const struct vgpu_graph_frame *frame);
 
-/* Called when all frames have arrived: sets has_conditions, and checks that the conditions are valid. */
+/* When all frames have arrived. Sets has_conditions. */
 int32_t vgpu_conditions_check(struct vgpu_exec_object *exec);
-/* True if a frame may replace another one in an executable with conditions. */
+/* True if `new` may replace `old`. */
 bool vgpu_conditions_fit(const struct vgpu_graph_frame *old, const struct vgpu_graph_frame *new);
-/* Runs an executable with conditions, on a device that has no such graphs. Returns a CUresult. */
+/* On a device without such graphs. Returns a CUresult. */
 int32_t vgpu_conditions_launch(struct vgpu_worker *worker, const struct vgpu_exec_object *exec,
                                uint64_t stream);
-/* Runs one frame at once, without waiting for its stream. `stream` replaces the stream in the frame. */
+/* Without waiting for its stream; `stream` replaces the frame's. */
 int32_t vgpu_frame_run(struct vgpu_worker *worker, const struct vgpu_graph_frame *frame, uint64_t stream);
 
 #endif

@@ -1,4 +1,4 @@
-/* The inputs of a link, as the guest sends them: one after another in an image (wire/module.h). */
+/* Inputs of a link, one after another in an image (wire/module.h). */
 #ifndef VGPU_HOST_LINK_INPUTS_H
 #define VGPU_HOST_LINK_INPUTS_H
 
@@ -15,19 +15,16 @@ struct vgpu_linked_input {
   uint64_t size;
 };
 
-/*
- * Reads the input at *offset, which is 0 at first. 1: *input is filled; 0: there are no more; -1: the rest is
- * invalid.
- */
+/* *offset is 0 at first. 1: *input is filled; 0: no more; -1: the rest is invalid. */
 int vgpu_link_inputs_next(const unsigned char *inputs, uint64_t size, uint64_t *offset,
                           struct vgpu_linked_input *input);
 
-/* Returns the count of the inputs; 0: there are none, or too many, or they are invalid. */
+/* 0: none, too many, or invalid. */
 uint32_t vgpu_link_inputs_count(const unsigned char *inputs, uint64_t size);
 
 /*
- * Checks every bound in the inputs before a driver's linker parses them, as vgpu_image_walk() does for an
- * image. Returns a CUresult; if it is not 0, `why` has a line of text.
+ * Every bound, before a driver's linker parses them (as vgpu_image_walk). A CUresult; unless 0, `why` has a
+ * line.
  */
 int32_t vgpu_link_inputs_walk(const unsigned char *inputs, uint64_t size, uint64_t limit, char *why,
                               size_t why_size);

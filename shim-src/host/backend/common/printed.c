@@ -1,4 +1,3 @@
-/* Answers a guest that fetches the output of its kernels. */
 #include "cuda_handlers.h"
 #include "cuda_results.h"
 #include "host/session/worker.h"

@@ -1,4 +1,4 @@
-/* The answer to a request for reads that the host kept (read_later): for each its size, and its bytes. */
+/* The answer for reads that the host kept (read_later): for each its size, and its bytes. */
 #ifndef VGPU_HOST_READS_H
 #define VGPU_HOST_READS_H
 
@@ -9,7 +9,7 @@
 
 #define NOT_READ UINT64_MAX /* the size of a read that is not done yet */
 
-/* Appends a read at *at. False: there is no room. */
+/* Appends at *at. False: no room. */
 bool vgpu_reads_pack(struct vgpu_bulk *bulk, uint32_t *at, uint64_t size, const void *bytes);
 
 #endif

@@ -1,6 +1,6 @@
 /*
- * Resources of devices, for green contexts. This file keeps those that the guest has got. They have no end in
- * the API, so equal ones share a number.
+ * Resources of devices that the guest has, for green contexts. The API never ends them, so equal ones share a
+ * number.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -18,7 +18,7 @@ struct vgpu_resources {
   struct vgpu_dev_resource list[];
 };
 
-/* Returns the number of a resource, its place in the list and one more. 0: no memory. */
+/* Its place in the list, plus 1. 0: no memory. */
 static uint64_t number_of(struct vgpu_worker *worker, const struct vgpu_dev_resource *resource) {
   struct vgpu_resources *known = worker->resources;
   const uint32_t count = known == NULL ? 0 : known->count;
@@ -71,7 +71,6 @@ int32_t vgpu_common_cuCtxGetDevResource(struct vgpu_worker *worker,
   return result == CUDA_SUCCESS ? append(worker, bulk, &resource) : result;
 }
 
-/* Splits, and answers with the results and the remainder if they are wanted. */
 static int32_t split(struct vgpu_worker *worker, uint64_t input, bool counts, struct vgpu_resource_split *as,
                      struct vgpu_bulk *bulk) {
   const struct vgpu_dev_resource *found = find(worker, input);
@@ -114,10 +113,7 @@ int32_t vgpu_common_cuDevSmResourceSplit(struct vgpu_worker *worker,
   return result;
 }
 
-/*
- * A program may change the visible part of a configuration of queues, or make one itself. Of all others only
- * the number counts.
- */
+/* A program may make or change the visible part of a configuration of queues. Else only the number counts. */
 static bool take(const struct vgpu_worker *worker, const struct vgpu_resource *sent,
                  struct vgpu_dev_resource *resource) {
   const struct vgpu_dev_resource *known = find(worker, sent->number);

@@ -1,4 +1,4 @@
-/* Images that were made for the guest, until it has read them. */
+/* Images made for the guest, until it has read them. */
 #ifndef VGPU_HOST_RESULTS_H
 #define VGPU_HOST_RESULTS_H
 
@@ -7,8 +7,7 @@
 struct vgpu_worker;
 
 /*
- * Keeps an image from malloc() for image_read, and frees it when it is read or if there is no room. It counts
- * to the session's memory for code. Returns a CUresult; on success *number names it.
+ * From malloc(), for image_read. Freed when read, or if there is no room. Counts as code. Returns a CUresult.
  */
 int32_t vgpu_results_keep(struct vgpu_worker *worker, unsigned char *bytes, uint64_t size, uint64_t *number);
 

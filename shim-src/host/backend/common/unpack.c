@@ -10,7 +10,7 @@ bool vgpu_unpack(const struct vgpu_entry *entry, unsigned char *to) {
     return !ZSTD_isError(size) && size == entry->unpacked;
   }
   if ((entry->flags & VGPU_ENTRY_LZ4) != 0) {
-    /* Sizes are below VGPU_IMAGE_MAX, so they fit an int. */
+    /* Sizes are below VGPU_IMAGE_MAX and fit an int. */
     int size = LZ4_decompress_safe((const char *)entry->payload, (char *)to, (int)entry->payload_size,
                                    (int)entry->unpacked);
     return size >= 0 && (uint64_t)size == entry->unpacked;

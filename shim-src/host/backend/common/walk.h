@@ -1,7 +1,4 @@
-/*
- * Checks every bound of an image before other code parses it. That code trusts the sizes in the image: the
- * driver reads at the offsets of an ELF header wherever they point.
- */
+/* Checks every bound of an image before other code, such as the driver, trusts its offsets and sizes. */
 #ifndef VGPU_HOST_WALK_H
 #define VGPU_HOST_WALK_H
 
@@ -10,13 +7,13 @@
 #include <stdint.h>
 
 /*
- * Returns 0 for a bare fat binary, a cubin or PTX text whose parts are all within its `size` bytes. Packed
- * parts are unpacked to be checked, up to `limit` bytes each. Else returns a CUresult (2, 200), and `why` has
- * a line of text. nvcc's wrapper is refused, because it is a pointer of the guest's address space.
+ * 0: a bare fat binary, a cubin or PTX text, all parts within `size`. Packed parts are unpacked, up to
+ * `limit` bytes each. Else a CUresult (2, 200), and `why` has a line. nvcc's wrapper is refused: it is a
+ * pointer of the guest.
  */
 int32_t vgpu_image_walk(const void *image, uint64_t size, uint64_t limit, char *why, size_t why_size);
 
-/* The same for a relocatable object, of any machine: a host's object can contain device code. */
+/* For a relocatable object of any machine: a host's object can contain device code. */
 bool vgpu_object_walk(const void *object, uint64_t size);
 
 #endif

@@ -1,4 +1,3 @@
-/* The software device as a backend. A device profile describes it. */
 #include "host/backend/backend.h"
 
 #include <stdio.h>
@@ -12,11 +11,11 @@
 #include "host/backend/software/software.h"
 #include "wire/clock.h"
 
-/* The build compiles in profiles/devices/h100-80gb.json, so that the program needs no other file. */
+/* profiles/devices/h100-80gb.json, compiled in so that the program needs no other file. */
 #define DEFAULT_PROFILE "h100-80gb"
 extern const char vgpu_default_profile[];
 
-/* Finds profiles/devices in the tree in which this program was built or installed. */
+/* profiles/devices of the tree in which this program was built or installed. */
 static bool beside_program(char *path, size_t size, const char *relative) {
   ssize_t length = readlink("/proc/self/exe", path, size - 1);
   if (length <= 0) return false;
@@ -56,7 +55,7 @@ static bool same_place(const struct vgpu_device_profile *one, const struct vgpu_
          one->pci_device == other->pci_device;
 }
 
-/* Adds the devices of another profile. A device gets another UUID or bus address if its own is in use. */
+/* A device gets another UUID or bus address if its own is in use. */
 static bool add_profiles(struct vgpu_device_profiles *all, const struct vgpu_device_profiles *more) {
   if (more->count > VGPU_DEVICES_MAX - all->count) {
     vgpu_host_log("error", 0, "--profile: more than %u devices in all", VGPU_DEVICES_MAX);
@@ -87,7 +86,7 @@ static bool load_all(const struct vgpu_options *options, struct vgpu_device_prof
   return good;
 }
 
-/* A word for the name of a device that does not run kernels, before " (simulated)". */
+/* In the name of a device that does not run kernels. */
 static const char *kernels_word(enum vgpu_kernels kernels) {
   return kernels == VGPU_KERNELS_SKIP ? " - kernels skipped" : "";
 }
@@ -117,7 +116,6 @@ static void copy_facts(struct vgpu_device_facts *facts, const struct vgpu_device
 }
 
 static int take_inventory(const struct vgpu_options *options, struct vgpu_inventory *inventory) {
-  /* The profiles live as long as the daemon. */
   struct vgpu_device_profiles *profiles = calloc(1, sizeof *profiles);
   if (profiles == NULL) return 1;
   if (!load_all(options, profiles)) {
@@ -152,10 +150,7 @@ static uint64_t computed_by_all(const struct vgpu_accounts *accounts) {
   return sum;
 }
 
-/*
- * The part of the time since the last call in which kernels of any session ran. The first call reports the
- * current moment. Calls within 0.2 s get the same answer, because NVML samples at intervals.
- */
+/* Busy time of all sessions since the last call; kept for 0.2 s, as NVML samples at intervals. */
 uint32_t vgpu_software_load(struct vgpu_worker *worker) {
   struct vgpu_load *load = &software_of(worker)->load;
   const uint64_t now = vgpu_now_ns(), computed = computed_by_all(worker->accounts);
@@ -183,7 +178,6 @@ static int32_t usage(struct vgpu_worker *worker, uint32_t device, struct vgpu_us
   return VGPU_STATUS_OK;
 }
 
-/* False: no memory. */
 static bool has_state(struct vgpu_worker *worker) {
   if (worker->device == NULL) worker->device = calloc(1, sizeof(struct vgpu_software));
   return worker->device != NULL;

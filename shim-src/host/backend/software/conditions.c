@@ -1,7 +1,4 @@
-/*
- * Conditions of graphs. A condition is a word of device memory. Its handle is the address of the word, which
- * kernels write.
- */
+/* A condition is a word of device memory, which kernels write. Its handle is the word's address. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,8 +1,4 @@
-/*
- * The software device: contexts and allocations. Memory, contexts, streams and events are real. Calls run in
- * the order of their arrival; queue.h describes the exception, run.h the kernels. Results are CUresult
- * values.
- */
+/* Calls run in the order of their arrival (exceptions: queue.h). Results are CUresult values. */
 #include <string.h>
 
 #include "cuda_handlers.h"
@@ -55,7 +51,7 @@ int32_t vgpu_software_cuCtxDestroy_v2(struct vgpu_worker *worker,
   vgpu_software_conditions_forget(worker, send->context);
   struct vgpu_handle *context = find_context(worker, send->context);
   if (context == NULL) return CUDA_ERROR_INVALID_CONTEXT;
-  /* A green context is part of its primary context, which counts as one. */
+  /* A green context counts as part of its primary context. */
   if (context->owner == 0) vgpu_accounts_context(worker->accounts, worker->slot, context->device, -1);
   end_greens(worker, send->context);
   vgpu_queue_drop(worker, send->context);
@@ -75,10 +71,7 @@ int32_t vgpu_software_cuCtxResetPersistingL2Cache(struct vgpu_worker *worker,
   return find_context(worker, send->context) != NULL ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
 }
 
-/*
- * The guest stores the limit. Here only kernels that allocate stack memory by size, or call themselves, need
- * it.
- */
+/* The guest stores the limit. Only kernels with stack memory by size, or recursion, need it here. */
 int32_t vgpu_software_cuCtxSetLimit(struct vgpu_worker *worker, const struct vgpu_send_cuCtxSetLimit *send) {
   struct vgpu_handle *context = find_context(worker, send->context);
   if (context == NULL) return CUDA_ERROR_INVALID_CONTEXT;
@@ -115,7 +108,7 @@ int32_t vgpu_software_cuMemFree_v2(struct vgpu_worker *worker, const struct vgpu
   return CUDA_SUCCESS;
 }
 
-/* Runs when its stream reaches it. The memory need not be of a pool. */
+/* Runs when its stream reaches it. Takes memory of no pool, too. */
 int32_t vgpu_software_cuMemFreeAsync(struct vgpu_worker *worker,
                                      const struct vgpu_send_cuMemFreeAsync *send) {
   int32_t result = check_stream(worker, send->context, send->stream);

@@ -35,10 +35,9 @@
 #define SIGNAL_OF_SETXID 33
 
 /*
- * The system calls that a worker of the software device makes, as strace showed with all of test/shim, and
- * those that the C library makes when memory or threads run short. Every other call ends the worker. The
- * worker's own code does not make such a call, so an attacker does, and an error would only let the attacker
- * try the next call.
+ * The system calls that a worker makes, as strace showed with all of test/shim, and those of the C library
+ * when memory or threads run short. Any other call ends the worker: an attacker makes it, and must not try
+ * the next one.
  */
 static const int allowed[] = {
     /* frames, the log, the launch log */
@@ -55,20 +54,17 @@ static const int allowed[] = {
     CALL(getpid), CALL(gettid), CALL(getuid), CALL(geteuid), CALL(rt_sigprocmask), CALL(rt_sigreturn),
     CALL(exit), CALL(exit_group), CALL(membarrier)};
 
-/*
- * The C library makes these calls itself, and works if they fail: for the number of processors, for
- * overcommit, for a locale.
- */
+/* Calls of the C library that may fail: for the number of processors, overcommit, a locale. */
 static const int refused[] = {CALL(open),     CALL(openat), CALL(access),  CALL(faccessat), CALL(stat),
                               CALL(readlink), CALL(uname),  CALL(sysinfo), CALL(getrlimit), CALL(prlimit64)};
 
-/* The macros of libseccomp leave a field out, and clang warns about that. */
+/* libseccomp's macros leave a field out, and clang warns about that. */
 #define EQUAL(n, value) ((struct scmp_arg_cmp){.arg = (n), .op = SCMP_CMP_EQ, .datum_a = (value)})
 #define OTHER(n, value) ((struct scmp_arg_cmp){.arg = (n), .op = SCMP_CMP_NE, .datum_a = (value)})
 #define MASKED(n, mask, value)                                                                               \
   ((struct scmp_arg_cmp){.arg = (n), .op = SCMP_CMP_MASKED_EQ, .datum_a = (mask), .datum_b = (value)})
 
-/* Calls that are harmless with some arguments only. */
+/* Harmless with some arguments only. */
 static int add_conditional(scmp_filter_ctx filter) {
   const uint32_t allow = SCMP_ACT_ALLOW;
   static const int duties[] = {F_GETFD, F_SETFD, F_GETFL, F_SETFL, F_DUPFD_CLOEXEC, F_ADD_SEALS, F_GET_SEALS,
@@ -82,17 +78,11 @@ static int add_conditional(scmp_filter_ctx filter) {
   /* No code may be mapped after the daemon has started. */
   result |= seccomp_rule_add(filter, allow, CALL(mmap), 1, MASKED(2, PROT_EXEC, 0));
   result |= seccomp_rule_add(filter, allow, CALL(mprotect), 1, MASKED(2, PROT_EXEC, 0));
-  /*
-   * Threads are allowed, processes are not. The flags of clone3 are in memory, which a filter cannot read.
-   * Without clone3 the C library uses clone.
-   */
+  /* Threads, not processes. A filter cannot read clone3's flags; without clone3 the C library uses clone. */
   result |= seccomp_rule_add(filter, SCMP_ACT_ERRNO(ENOSYS), CALL(clone3), 0);
   result |= seccomp_rule_add(filter, allow, CALL(clone), 1,
                              MASKED(0, CLONE_THREAD | CLONE_VM, CLONE_THREAD | CLONE_VM));
-  /*
-   * Some C libraries make fstat in this way, with a descriptor and an empty path. The filter cannot read the
-   * path. With another path these flags reveal whether a file exists, but do not open it.
-   */
+  /* fstat of some C libraries. A path, which the filter cannot read, reveals only whether a file exists. */
   static const struct {
     int call;
     unsigned int flags; /* number of the argument that has the flags */
@@ -109,19 +99,15 @@ static int add_conditional(scmp_filter_ctx filter) {
   for (size_t i = 0; i < COUNT(signals); i++)
     result |= seccomp_rule_add(filter, allow, CALL(rt_sigaction), 1, EQUAL(0, (scmp_datum_t)signals[i]));
   result |= seccomp_rule_add(filter, allow, CALL(prctl), 1, EQUAL(0, PR_SET_NAME));
-  /* For abort(), by which the worker ends itself. It cannot signal other processes. */
+  /* For abort(), by which the worker ends itself. */
   result |= seccomp_rule_add(filter, allow, CALL(tgkill), 1, EQUAL(0, VGPU_FILTER_SELF));
-  /*
-   * A mapping that grows would reach the memory behind it in a shared file, which belongs to other sessions.
-   * If mremap fails, the C library copies instead.
-   */
+  /* A growing mapping of a shared file would reach other sessions' memory. The C library copies instead. */
   result |= seccomp_rule_add(filter, SCMP_ACT_ERRNO(ENOMEM), CALL(mremap), 0);
   /* From Linux 5.17 on, the C library may name its memory arenas. */
   result |= seccomp_rule_add(filter, SCMP_ACT_ERRNO(EINVAL), CALL(prctl), 1, EQUAL(0, 0x53564d41));
   return result;
 }
 
-/* A sanitizer inspects its own process to report a finding. */
 static int add_sanitizer(scmp_filter_ctx filter) {
   static const int calls[] = {
       CALL(open),        CALL(openat),   CALL(readlink),  CALL(newfstatat), CALL(stat),  CALL(prlimit64),
@@ -137,7 +123,6 @@ void *vgpu_software_filter(void) {
   int result = seccomp_attr_set(filter, SCMP_FLTATR_CTL_OPTIMIZE, 2);
   result |= add_sanitizer(filter);
   result |= vgpu_filter_add(filter, SCMP_ACT_ALLOW, allowed, COUNT(allowed));
-  /* The worker moves its own thread to another processor (session/processor.h). */
   result |= seccomp_rule_add(filter, SCMP_ACT_ALLOW, CALL(sched_setaffinity), 1, EQUAL(0, 0));
   if (!SANITIZED) {
     result |= vgpu_filter_add(filter, SCMP_ACT_ERRNO(EACCES), refused, COUNT(refused));
@@ -149,9 +134,8 @@ void *vgpu_software_filter(void) {
 }
 
 /*
- * The process that compiles reads texts that are made of a guest's PTX. It has one descriptor, needs memory
- * and a timer, and can do nothing else. LLVM asks the system for facts that it does not need, so other calls
- * fail and do not end it. Its mappings can never be executed.
+ * The process that compiles texts made of a guest's PTX needs one descriptor, memory and a timer. Other
+ * calls, by which LLVM asks for facts that it does not need, fail. No mapping can be executed.
  */
 bool vgpu_software_confine_compiler(void) {
   static const int calls[] = {CALL(read),          CALL(write),          CALL(brk),          CALL(munmap),

@@ -1,8 +1,4 @@
-/*
- * NVML's getters of a simulated GPU: what a GPU of its kind answers when it is healthy (an H100 with driver
- * 580 was the model). What only a real device has is not supported: readings of sensors, serial and part
- * numbers, firmware.
- */
+/* As a healthy GPU (an H100 with driver 580). No sensors, serial and part numbers, firmware. */
 #include <string.h>
 #include <time.h>
 
@@ -47,17 +43,16 @@ static int32_t put_words(const struct asked *asked, uint32_t i, const uint64_t *
   return VGPU_NVML_SUCCESS;
 }
 
-/* Value 0: the profile does not have it. */
 static int32_t put_known(const struct asked *asked, uint32_t i, uint32_t value) {
   return value == 0 ? VGPU_NVML_NOT_SUPPORTED : put(asked, i, value);
 }
 
-/* Success: the memory is already zero. */
+/* The memory is already zero. */
 static int32_t zeros_if(bool has) {
   return has ? VGPU_NVML_SUCCESS : VGPU_NVML_NOT_SUPPORTED;
 }
 
-/* A list with one element; its count is at `count`. */
+/* One element; the list's count is parameter `count`. */
 static int32_t put_list(const struct asked *asked, uint32_t count, uint32_t items, uint32_t value) {
   uint32_t capacity;
   memcpy(&capacity, (const void *)(uintptr_t)asked->values[count], sizeof capacity);
@@ -178,7 +173,7 @@ static int32_t field_value(const struct asked *asked, uint32_t id, uint32_t *val
   return *value == 0 ? VGPU_NVML_NOT_SUPPORTED : VGPU_NVML_SUCCESS;
 }
 
-/* The call succeeds; each field has its own result. */
+/* Each field has its own result. */
 static int32_t put_fields(const struct asked *asked) {
   const int32_t count = (int32_t)asked->values[0];
   unsigned char *at = (unsigned char *)(uintptr_t)asked->values[1];
@@ -199,7 +194,7 @@ static int32_t put_fields(const struct asked *asked) {
   return VGPU_NVML_SUCCESS;
 }
 
-/* The power states: one, then the end of the list. */
+/* One state, then the end of the list. */
 static int32_t put_states(const struct asked *asked) {
   enum { UNKNOWN = 32 };
   const uint64_t count = asked->values[1] / sizeof(uint32_t);

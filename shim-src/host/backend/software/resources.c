@@ -1,7 +1,7 @@
 /*
- * Resources of the simulated GPU and green contexts: multiprocessors, as many as the documentation lets a
- * split have. Kernels of a green context compute as all others do; only cooperative launches see that it has
- * fewer multiprocessors. There are no queues (CU_DEV_RESOURCE_TYPE_WORKQUEUE*), as in driver 580.
+ * Multiprocessors, split as the documentation allows. Kernels of a green context compute as all others; only
+ * cooperative launches see fewer multiprocessors. No queues (CU_DEV_RESOURCE_TYPE_WORKQUEUE*), as in driver
+ * 580.
  */
 #include <string.h>
 
@@ -14,7 +14,6 @@ enum { IGNORE_TOGETHER = 1, LARGEST_CLUSTER = 2 }; /* CUdevSmResourceSplitByCoun
 enum { BACKFILL = 1 };                             /* CUdevSmResourceGroup_flags */
 enum part { WHOLE = 0, GROUP = 1, REST = 2 };
 
-/* Stored inside of a resource. */
 struct inside {
   uint32_t device;
   uint32_t part;
@@ -43,10 +42,7 @@ static struct vgpu_dev_resource made(const struct inside *inside, const struct v
   return resource;
 }
 
-/*
- * The documentation of green contexts: at least 2 and a multiple of 2 for 6.x and 7.x, at least 4 and a
- * multiple of 2 for 8.x, at least 8 and a multiple of 8 from 9.0 on.
- */
+/* Documented: at least 2, multiple of 2 (6.x, 7.x); 4 and 2 (8.x); 8 and 8 (from 9.0 on). */
 static struct vgpu_sm_resource granularity(const struct vgpu_device_profile *device) {
   if (device->compute_major >= 9) return (struct vgpu_sm_resource){.least = 8, .alignment = 8};
   return (struct vgpu_sm_resource){.least = device->compute_major == 8 ? 4 : 2, .alignment = 2};
@@ -89,7 +85,6 @@ static uint64_t hash_of(const struct vgpu_resource_split *split) {
   return split->sizes == NULL ? all : hash(all, split->sizes, split->groups * sizeof *split->sizes);
 }
 
-/* Groups of one size. */
 static int32_t split_by_count(const struct vgpu_device_profile *device, struct vgpu_resource_split *split,
                               struct inside *inside) {
   struct vgpu_sm_resource sms = sms_of(&split->input), group = granularity(device);
@@ -111,7 +106,6 @@ static int32_t split_by_count(const struct vgpu_device_profile *device, struct v
   return CUDA_SUCCESS;
 }
 
-/* True if the group can be asked for, whatever is left. */
 static bool is_sound(const struct vgpu_device_profile *device, const struct vgpu_sm_group *group,
                      uint32_t together, uint32_t input) {
   const uint32_t most = device->compute_major >= 9 ? 32 : 2;
@@ -124,7 +118,7 @@ static bool is_sound(const struct vgpu_device_profile *device, const struct vgpu
   return (group->flags & BACKFILL) != 0 || group->count % together == 0;
 }
 
-/* Groups of given sizes. Multiprocessors have no places here, so any of them can be together. */
+/* Multiprocessors have no places here, so any can be together. */
 static int32_t split_by_size(const struct vgpu_device_profile *device, struct vgpu_resource_split *split,
                              struct inside *inside) {
   struct vgpu_sm_resource left = sms_of(&split->input), group = granularity(device);
@@ -160,7 +154,7 @@ static int32_t split(struct vgpu_worker *worker, struct vgpu_resource_split *as)
   return as->sizes == NULL ? split_by_count(device, as, &inside) : split_by_size(device, as, &inside);
 }
 
-/* Of one device; of several resources, all must be different ones of one split. */
+/* Several resources must be different ones of one split. */
 static bool fit(const struct vgpu_dev_resource *resources, uint32_t count) {
   const struct inside first = inside_of(&resources[0]);
   for (uint32_t i = 1; i < count; i++) {

@@ -1,4 +1,3 @@
-/* The parts that the files of the software device share. Results are CUresult values. */
 #ifndef VGPU_HOST_SOFTWARE_SOFTWARE_H
 #define VGPU_HOST_SOFTWARE_SOFTWARE_H
 
@@ -13,14 +12,13 @@
 #include "host/session/worker.h"
 #include "cuda_results.h"
 
-/* Copies of device memory for reads that the guest fetches later. */
+/* For reads that the guest fetches later. */
 struct vgpu_reads {
   struct vgpu_read *first;
   size_t count;
   uint64_t bytes;
 };
 
-/* The load that this session reported last. */
 struct vgpu_load {
   uint64_t at, computed; /* nanoseconds */
   uint32_t per_cent;
@@ -49,7 +47,7 @@ static inline struct vgpu_handle *find_context(struct vgpu_worker *worker, uint6
   return vgpu_handles_find(&worker->handles, context, VGPU_HANDLE_CONTEXT);
 }
 
-/* The context that owns code and memory: of a green context its primary one. */
+/* Of a green context its primary one. */
 static inline uint64_t owner_of(struct vgpu_worker *worker, uint64_t context) {
   const struct vgpu_handle *handle = find_context(worker, context);
   return handle == NULL || handle->owner == 0 ? context : handle->owner;
@@ -64,23 +62,20 @@ static inline int32_t check_stream(struct vgpu_worker *worker, uint64_t context,
   return has_stream(worker, stream) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
 }
 
-/* The load of the simulated GPUs in per cent since the session's last call. */
+/* Per cent since the session's last call. */
 uint32_t vgpu_software_load(struct vgpu_worker *worker);
 
 int32_t vgpu_software_query(struct vgpu_worker *worker, const struct vgpu_query *query, uint32_t device,
                             const uint64_t *values);
 
-/* Reads the value of a condition of a graph. False: there is no such condition. */
 bool vgpu_software_condition_value(struct vgpu_worker *worker, uint64_t handle, uint32_t *value);
-/* Frees the memory of the conditions of a context that ends. */
 void vgpu_software_conditions_forget(struct vgpu_worker *worker, uint64_t context);
 
 extern const struct vgpu_backend_resources vgpu_software_resources;
 
-/* Removes the shared state of an event that ends. */
 void vgpu_event_drop(struct vgpu_worker *worker, const struct vgpu_handle *event);
 
-/* Drops the reads that were kept for the guest: those of a context, or all if it is 0. */
+/* Of a context; 0: all. */
 void vgpu_reads_drop(struct vgpu_worker *worker, uint64_t context);
 
 #endif

@@ -1,8 +1,4 @@
-/*
- * Makes descriptors of tensors in the format that this device's bulk copies read (ptx/tensor_map.h). Values
- * that a driver refuses, according to its documentation, are refused as invalid. Values that only this device
- * cannot process are refused as not supported.
- */
+/* In ptx/tensor_map.h's format. Not supported: values that only this device cannot process. */
 #include "wire/tensor_map.h"
 
 #include <string.h>
@@ -14,7 +10,7 @@
 
 _Static_assert(sizeof(struct ptx_tensor_map) == VGPU_TENSOR_MAP_BYTES, "one form of descriptors");
 
-/* Type numbers of CUtensorMapDataType, which differ from those of PTX. */
+/* CUtensorMapDataType is numbered differently from PTX. */
 static const struct {
   uint8_t type, bytes;
   bool is_float;
@@ -26,7 +22,7 @@ static const struct {
     {PTX_TENSOR_TF32_FTZ, 4, true},
 };
 #define TYPES ((int32_t)(sizeof types / sizeof *types))
-/* The last numbers of the enumerations in CUDA 13. */
+/* Last numbers of the enumerations in CUDA 13. */
 enum { TYPE_LAST = 15, INTERLEAVE_LAST = 2, SWIZZLE_LAST = 6, PROMOTION_LAST = 3, FILL_LAST = 1 };
 enum { SWIZZLE_128B = 3 };
 
@@ -51,9 +47,7 @@ static int32_t judge(const struct vgpu_tensor_request *r, uint64_t address) {
   return CUDA_SUCCESS;
 }
 
-/*
- * Encodes the fields that both forms have. `row`: the number of elements in a row of shared memory.
- */
+/* `row`: elements in a row of shared memory. */
 static int32_t encode(const struct vgpu_tensor_request *r, uint64_t address, uint32_t row,
                       struct ptx_tensor_map *map) {
   int32_t result = judge(r, address);
@@ -85,7 +79,7 @@ static int32_t tiled(const struct vgpu_tensor_request *r, uint64_t address, stru
 }
 
 static int32_t im2col(const struct vgpu_tensor_request *r, uint64_t address, struct ptx_tensor_map *map) {
-  /* With more dimensions, the descriptor has fewer bits for each corner. */
+  /* With more dimensions there are fewer bits for each corner. */
   static const int32_t limits[] = {[3] = 1 << 15, [4] = 1 << 7, [5] = 1 << 4};
   if (r->rank < 3 || r->pixels_per_column == 0 || r->pixels_per_column > PTX_TENSOR_PIXELS)
     return CUDA_ERROR_INVALID_VALUE;

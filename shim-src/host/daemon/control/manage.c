@@ -40,9 +40,7 @@ int vgpu_manage_open(const char *option, const char *path, unsigned mode) {
     return -1;
   }
   struct stat info;
-  /*
-   * A socket file of this name is left over from a daemon that has ended: a running daemon has another path.
-   */
+  /* A socket file of this name is left over: a running daemon has another path. */
   if (lstat(path, &info) == 0 && S_ISSOCK(info.st_mode)) {
     int probe = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     bool alive = probe >= 0 && connect(probe, (struct sockaddr *)&address, sizeof address) == 0;
@@ -63,7 +61,6 @@ int vgpu_manage_open(const char *option, const char *path, unsigned mode) {
   return -1;
 }
 
-/* Reads one line, without its end. False: none comes in time. */
 static bool read_line(int connection, char *line) {
   int64_t deadline = vgpu_now_ms() + ASK_LIMIT_MS;
   size_t filled = 0;
@@ -83,9 +80,7 @@ static bool read_line(int connection, char *line) {
   }
 }
 
-/*
- * Carries out one order. False: the answer follows later, and another part of the daemon owns the connection.
- */
+/* False: another part of the daemon owns the connection and answers later. */
 static bool obey(FILE *out, int connection, const char *line, struct vgpu_supervisor *supervisor) {
   unsigned long long session;
   char why[512], rest;
@@ -110,9 +105,7 @@ static bool obey(FILE *out, int connection, const char *line, struct vgpu_superv
 }
 
 void vgpu_manage_answer(int connection, const char *answer, unsigned long size) {
-  /*
-   * A socket takes about 200 KiB at once. 256 sessions need half of that; the metrics are the longest answer.
-   */
+  /* A socket takes about 200 KiB at once. 256 sessions need half; the metrics are the longest answer. */
   ssize_t sent = send(connection, answer, size, MSG_DONTWAIT | MSG_NOSIGNAL);
   (void)sent;
   close(connection);
@@ -138,7 +131,6 @@ void vgpu_manage_serve(int listener, struct vgpu_supervisor *supervisor) {
   free(answer);
 }
 
-/* Returns the answer, zero-terminated. NULL: the error was reported. */
 static char *ask(const char *path, const char *order) {
   struct sockaddr_un address;
   int connection = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);

@@ -1,15 +1,15 @@
 /*
- * The control socket: the administrator asks and orders. One connection, one line, one answer; the connection
- * ends with it. Only root and the daemon's own user are heard.
+ * The control socket of the administrator: one line, one answer a connection. Only root and the daemon's own
+ * user may ask.
  *
- *   status | status json | sessions | metrics   what there is (report.h)
- *   end NUMBER                                  ends one session
- *   reload                                      reads hostd.conf again; sessions go on as they began
- *   drain                                       takes no new session; the daemon ends with its last one
- *   hand-over                                   starts the program that is now at the daemon's path, which
- *                                               takes the addresses; answers when it serves; this one drains
+ *   status | status json | sessions | metrics   report.h
+ *   end NUMBER     ends one session
+ *   reload         reads hostd.conf again; running sessions do not change
+ *   drain          takes no new session; the daemon ends with its last one
+ *   hand-over      starts the program that is now at the daemon's path, which takes the addresses;
+ *                  answers when it serves; this daemon then drains
  *
- * An answer that begins with "error: " is one; any other is "ok" or what was asked for.
+ * An error begins with "error: "; any other answer is "ok" or the report.
  */
 #ifndef VGPU_HOST_MANAGE_H
 #define VGPU_HOST_MANAGE_H
@@ -20,19 +20,15 @@
 
 struct vgpu_supervisor;
 
-/*
- * Returns a listening socket at the path that `option` names, or -1 after reporting the error. `mode`: who
- * may connect.
- */
+/* -1: the error was reported. `option` names the path in messages; `mode`: who may connect. */
 int vgpu_manage_open(const char *option, const char *path, unsigned mode);
 
-/* Sends one answer and closes the connection. */
 void vgpu_manage_answer(int connection, const char *answer, unsigned long size);
 
-/* Serves the connections that are waiting, each at once or not at all. */
+/* Serves the waiting connections, each at once or not at all. */
 void vgpu_manage_serve(int listener, struct vgpu_supervisor *supervisor);
 
-/* The client: `vgpu-hostd status` and similar. Returns the exit status. */
+/* `vgpu-hostd status` and similar. Returns the exit status. */
 int vgpu_manage_ask(const char *path, const char *order, bool watch);
 
 #endif

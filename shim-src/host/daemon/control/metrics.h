@@ -1,7 +1,4 @@
-/*
- * The metrics socket. A program that connects and sends any request gets the metrics as HTTP, which
- * Prometheus and curl understand. A connection without a request is closed after a while.
- */
+/* HTTP, for Prometheus and curl. A connection without a request is closed after a while. */
 #ifndef VGPU_HOST_METRICS_H
 #define VGPU_HOST_METRICS_H
 
@@ -9,7 +6,6 @@
 #include <stdint.h>
 
 #define VGPU_METRICS_WAITING_MAX 8u
-/* The listener and the connections. */
 #define VGPU_METRICS_POLL_MAX (1u + VGPU_METRICS_WAITING_MAX)
 
 struct vgpu_supervisor;
@@ -23,17 +19,15 @@ struct vgpu_metrics {
   } waiting[VGPU_METRICS_WAITING_MAX]; /* the oldest first */
 };
 
-/* Fills `pollers`; returns how many of VGPU_METRICS_POLL_MAX it used. */
 uint32_t vgpu_metrics_poll(const struct vgpu_metrics *metrics, struct pollfd *pollers);
 
 /* Milliseconds until a connection has to be closed; -1: none. */
 int vgpu_metrics_wait(const struct vgpu_metrics *metrics);
 
-/* Called after poll(), with the same `pollers`. */
+/* After poll(), with the same `pollers`. */
 void vgpu_metrics_serve(struct vgpu_metrics *metrics, const struct pollfd *pollers,
                         const struct vgpu_supervisor *supervisor);
 
-/* Closes all connections and the listener. The socket's file stays. */
 void vgpu_metrics_close(struct vgpu_metrics *metrics);
 
 #endif

@@ -42,7 +42,7 @@ static void begin_to_drain(struct vgpu_supervisor *supervisor) {
   vgpu_notify("STATUS=Draining");
 }
 
-/* Closes the addresses, so that a successor can listen there. */
+/* A successor can then listen at the addresses. */
 void vgpu_order_drain(struct vgpu_supervisor *supervisor) {
   if (supervisor->draining) return;
   vgpu_listeners_close(&supervisor->listeners, true);
@@ -50,10 +50,7 @@ void vgpu_order_drain(struct vgpu_supervisor *supervisor) {
   begin_to_drain(supervisor);
 }
 
-/*
- * Moves this daemon's control socket to PATH.PID: the successor takes the paths of the control socket and of
- * the metrics.
- */
+/* Moves the control socket to PATH.PID: the successor takes the paths of control and metrics. */
 static void step_aside(struct vgpu_supervisor *supervisor) {
   const struct vgpu_options *options = supervisor->inventory->options;
   if (supervisor->metrics.listener >= 0) unlink(options->metrics);
@@ -119,7 +116,7 @@ void vgpu_hand_over_follow(struct vgpu_supervisor *supervisor) {
            (long)supervisor->hand_over.successor);
   vgpu_notify(state);
   unsetenv("NOTIFY_SOCKET"); /* the unit now belongs to the successor */
-  /* The socket files also belong to the successor. */
+  /* The socket files belong to the successor, too. */
   vgpu_listeners_close(&supervisor->listeners, false);
   vgpu_metrics_close(&supervisor->metrics);
   vgpu_host_log("handed over", 0, "process %ld serves now", (long)supervisor->hand_over.successor);

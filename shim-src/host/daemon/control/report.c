@@ -8,10 +8,7 @@
 #include "wire/clock.h"
 #include "wire/uuid.h"
 
-/*
- * Prints the name of a device or program, with '?' for characters that JSON, a terminal or Prometheus cannot
- * show.
- */
+/* '?' for characters that JSON, a terminal or Prometheus cannot show. */
 static void print_text(FILE *out, const char *text, size_t size) {
   for (size_t i = 0; i < size && text[i] != '\0'; i++) {
     unsigned char c = (unsigned char)text[i];
@@ -19,7 +16,7 @@ static void print_text(FILE *out, const char *text, size_t size) {
   }
 }
 
-/* The same in quotes, for JSON; keeps quotes and backslashes. */
+/* In quotes, for JSON; keeps quotes and backslashes. */
 static void print_json_text(FILE *out, const char *text) {
   fputc('"', out);
   for (; *text != '\0'; text++) {
@@ -30,7 +27,6 @@ static void print_json_text(FILE *out, const char *text) {
   fputc('"', out);
 }
 
-/* "2026-11-23T16:40:00Z"; "" if the time is out of range. */
 static const char *time_text(int64_t seconds, char *text, size_t size) {
   time_t at = (time_t)seconds;
   struct tm parts;
@@ -73,7 +69,7 @@ static uint64_t driver_of(const struct vgpu_supervisor *supervisor, const struct
   return bytes;
 }
 
-/* All device memory of a session. The guest itself sees only its allocations. */
+/* All device memory of a session, more than the guest's allocations. */
 static uint64_t memory_of(const struct vgpu_supervisor *supervisor, const struct vgpu_session_entry *entry) {
   const struct vgpu_account *account = &supervisor->accounts->slots[entry - supervisor->sessions.entries];
   uint64_t bytes = 0;
@@ -92,14 +88,13 @@ static const struct vgpu_seat_owner *seat_of(const struct vgpu_supervisor *super
   return &supervisor->accounts->share.owners[entry - supervisor->sessions.entries];
 }
 
-/* Milliseconds since the session's connection broke; 0: it is not broken. */
 static uint64_t waiting_of(const struct vgpu_supervisor *supervisor, const struct vgpu_session_entry *entry) {
   const struct vgpu_account *account = &supervisor->accounts->slots[entry - supervisor->sessions.entries];
   int64_t since = __atomic_load_n(&account->waiting_since, __ATOMIC_RELAXED), now = vgpu_now_ms();
   return since <= 0 || since > now ? 0 : (uint64_t)(now - since) + 1;
 }
 
-/* Prints "0,2": the host's devices that a session sees. */
+/* The host's devices that a session sees: "0,2". */
 static void print_devices(FILE *out, const struct vgpu_supervisor *supervisor,
                           const struct vgpu_session_entry *entry) {
   const struct vgpu_chosen_devices *devices =
@@ -114,7 +109,6 @@ struct report {
   uint32_t count;
 };
 
-/* Sessions that interpret kernels although this host could compile them. */
 static uint32_t interpreting_of(const struct report *report) {
   const struct vgpu_supervisor *supervisor = report->supervisor;
   uint32_t count = 0;
@@ -166,7 +160,7 @@ static void table(const struct report *report, bool sessions_only) {
             (unsigned long long)supervisor->sessions.begun,
             (unsigned long long)supervisor->sessions.turned_away);
   }
-  /* The list of sessions always has its heading: an empty answer would look like a failure. */
+  /* Without its heading an empty list would look like a failure. */
   if (report->count > 0 || sessions_only)
     fprintf(out, "%8s %-14s %-16s %8s %8s %10s %10s %6s %10s %9s %9s %8s %s\n", "SESSION", "PEER", "PROGRAM",
             "PID", "AGE", "MEMORY", "HOST", "SHARE", "DEVTIME", "LAUNCHES", "CALLS", "REFUSED", "DEVICES");

@@ -1,7 +1,3 @@
-/*
- * The daemon's report for its administrator: devices, sessions and totals, as a table, as JSON, or as
- * metrics.
- */
 #ifndef VGPU_HOST_REPORT_H
 #define VGPU_HOST_REPORT_H
 
@@ -11,7 +7,6 @@
 
 enum vgpu_report_form { VGPU_REPORT_TABLE, VGPU_REPORT_JSON, VGPU_REPORT_METRICS };
 
-/* `sessions_only`: the table has only the sessions. */
 void vgpu_report(FILE *out, const struct vgpu_supervisor *supervisor, enum vgpu_report_form form,
                  bool sessions_only);
 

@@ -1,8 +1,7 @@
 /*
- * Reads a cubin: an ELF64 file for machine 190. Kernels are global functions in sections .text.NAME. Their
- * parameters are in .nv.info.NAME (KPARAM_INFO), their registers and stack in .nv.info. The size of
- * .nv.shared.NAME is their static shared memory. Variables are objects in .nv.global, .nv.global.init and
- * .nv.constantN.
+ * A cubin is an ELF64 file for machine 190. Kernels are global functions in sections .text.NAME. Their
+ * parameters are in .nv.info.NAME (KPARAM_INFO), registers and stack in .nv.info. The size of .nv.shared.NAME
+ * is their static shared memory. Variables are objects in .nv.global, .nv.global.init and .nv.constantN.
  */
 #include <elf.h>
 #include <stdio.h>
@@ -38,7 +37,7 @@ static Elf64_Shdr section_at(const struct cubin *cubin, uint32_t index) {
   return section;
 }
 
-/* Returns a name in a string table; "" if its end is not inside the table. */
+/* "" if the name's end is not inside the table. */
 static const char *string_at(const char *table, uint64_t size, uint64_t offset) {
   if (offset >= size || memchr(table + offset, '\0', size - offset) == NULL) return "";
   return table + offset;
@@ -92,9 +91,7 @@ static Elf64_Sym symbol_at(const struct cubin *cubin, uint64_t index) {
   return symbol;
 }
 
-/*
- * Returns the architecture of the machine code. Its place in the flags changed with the ELF's ABI version 8.
- */
+/* Its place in the flags changed with the ELF's ABI version 8. */
 static uint32_t architecture_of(const Elf64_Ehdr *header) {
   return header->e_ident[EI_ABIVERSION] >= 8 ? header->e_flags >> 8 & 0xff : header->e_flags & 0xff;
 }
@@ -105,7 +102,7 @@ struct info {
   uint32_t size; /* 2 for values in place */
 };
 
-/* Reads the next attribute: 1, or 0 at the end, or -1 if it is invalid. */
+/* 1, or 0 at the end, or -1 if it is invalid. */
 static int next_info(const unsigned char *bytes, uint64_t size, uint64_t *at, struct info *info) {
   if (*at == size) return 0;
   if (size - *at < 4) return -1;
@@ -146,7 +143,6 @@ static bool every_parameter_told(const struct vgpu_program_function *function) {
   return true;
 }
 
-/* Returns the product of the three dimensions, at most `most`. */
 static int32_t product(const unsigned char *at, int32_t most) {
   uint64_t all = (uint64_t)u32_at(at) * u32_at(at + 4);
   if (all > 1u << 20) return most;
@@ -195,10 +191,7 @@ static int32_t bounded(uint64_t value) {
   return value > INT32_MAX ? INT32_MAX : (int32_t)value;
 }
 
-/*
- * Devices from 9.0 on keep 1 KiB of shared memory of each block for themselves, and the section's size
- * contains it.
- */
+/* From 9.0 on the section's size contains 1 KiB that the device keeps for itself. */
 static int32_t static_shared(uint64_t size, uint32_t architecture) {
   const uint64_t reserved = 1024;
   return bounded(architecture >= 90 && size >= reserved ? size - reserved : size);
@@ -219,7 +212,6 @@ static bool read_sections(const struct cubin *cubin, const struct vgpu_program_t
   return true;
 }
 
-/* Reads registers and stack of functions, by symbol, from the section for the whole file. */
 static bool read_common_info(const struct cubin *cubin, struct vgpu_program *program,
                              const uint64_t *symbol_of) {
   for (uint32_t i = 0; i < cubin->section_count; i++) {

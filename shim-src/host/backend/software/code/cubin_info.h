@@ -1,7 +1,4 @@
-/*
- * Facts about cubins that their reader and their writer share. Attributes of .nv.info: u8 form, u8 name, then
- * a u16 value or, in the sized form, the size of the value that follows.
- */
+/* u8 form, u8 name, then a u16 value or, in the sized form, the size of the value that follows. */
 #ifndef VGPU_HOST_SOFTWARE_CUBIN_INFO_H
 #define VGPU_HOST_SOFTWARE_CUBIN_INFO_H
 

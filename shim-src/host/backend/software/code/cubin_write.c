@@ -21,7 +21,7 @@ struct bytes {
   bool failed;
 };
 
-/* Appends bytes, or zeros if `from` is NULL. */
+/* `from` NULL: zeros. */
 static void put(struct bytes *bytes, const void *from, size_t size) {
   if (size == 0 || bytes->failed) return;
   if (size > bytes->room - bytes->size) {
@@ -53,7 +53,7 @@ struct writer {
   struct bytes strings;
 };
 
-/* The first sections. Symbol 0 is the null symbol; then come the kernels, then the variables. */
+/* Symbol 0 is the null symbol; then come the kernels, then the variables. */
 enum { SECTION_NAMES = 1, SECTION_STRINGS = 2, SECTION_SYMBOLS = 3 };
 #define OTHER_SECTIONS 11 /* at most, beside three of each kernel */
 
@@ -68,7 +68,7 @@ static uint32_t add_name(struct bytes *table, const char *first, const char *sec
   return at;
 }
 
-/* Adds the header of a section whose bytes come next in the file. Its name is `name` and `of` together. */
+/* Its bytes come next in the file. Its name is `name` and `of` together. */
 static void add_section(struct writer *writer, const char *name, const char *of, Elf64_Shdr section) {
   section.sh_name = add_name(&writer->section_names, name, of);
   section.sh_offset = writer->file.size;
@@ -82,7 +82,6 @@ static void put_info(struct bytes *to, uint8_t name, const void *value, uint16_t
   put(to, value, size);
 }
 
-/* The attributes of one kernel, which cubin.c reads in the same form. */
 static void put_kernel_info(struct writer *writer, const struct vgpu_program_function *function) {
   struct bytes *to = &writer->file;
   for (uint32_t i = function->parameter_count; i-- > 0;) {
@@ -94,7 +93,7 @@ static void put_kernel_info(struct writer *writer, const struct vgpu_program_fun
       uint32_t size;
     } value = {.ordinal = (uint16_t)i, .offset = (uint16_t)parameter->offset, .size = parameter->size};
     bool is_long = parameter->size >= 1u << 14;
-    /* The short form has the size in the upper 14 bits, and then that it is not in a constant bank. */
+    /* The short form has the size in the upper 14 bits, then that it is not in a constant bank. */
     if (!is_long) value.size = parameter->size << 18 | 0x1f000;
     put_info(to, is_long ? VGPU_INFO_PARAMETER_LONG : VGPU_INFO_PARAMETER, &value, sizeof value);
   }
@@ -110,7 +109,6 @@ static void put_kernel_info(struct writer *writer, const struct vgpu_program_fun
   if (function->attributes[VGPU_FUNCTION_CLUSTER_MUST] != 0) put_info(to, VGPU_INFO_CLUSTER_MUST, NULL, 0);
 }
 
-/* Registers and stack of each kernel, by its symbol. */
 static void put_common_info(struct writer *writer) {
   for (size_t i = 0; i < writer->program->function_count; i++) {
     const int32_t *attributes = writer->program->functions[i].attributes;
@@ -145,9 +143,9 @@ static void add_note(struct writer *writer, const char *name, uint32_t type, con
 }
 
 /*
- * The text, a note of the tool that made the file, a note of the architecture and the toolkit (13.0), and one
- * of the attributes that ptxas writes about compatibility. cuobjdump of CUDA 13 reads the section with index
- * 6 as the second note, and requires the attributes.
+ * The text, a note of the tool, a note of the architecture and the toolkit (13.0), and one of ptxas's
+ * compatibility attributes. cuobjdump of CUDA 13 reads the section with index 6 as the second note, and
+ * requires the attributes.
  */
 static void add_origin(struct writer *writer) {
   static const char tool[] = "\0vgpu-hostd\0the linker of the simulated device";
@@ -216,7 +214,6 @@ static enum kind kind_of(const struct vgpu_program_global *global) {
   return global->constant ? CONSTANT : global->initial != NULL ? INITIALISED : ZEROS;
 }
 
-/* Adds one section for all variables of a kind, if there are any. */
 static void add_variables(struct writer *writer, enum kind kind) {
   static const char *const names[KINDS] = {".nv.constant3", ".nv.global.init", ".nv.global"};
   uint32_t index = count_of(writer);
@@ -247,7 +244,6 @@ static void add_variables(struct writer *writer, enum kind kind) {
   ((Elf64_Shdr *)(void *)writer->sections.at)[index].sh_size = size;
 }
 
-/* Writes the bytes of one of the first sections, which are complete only now. */
 static void finish_section(struct writer *writer, uint32_t index, const struct bytes *content) {
   align(&writer->file, 8);
   if (writer->sections.failed || content->failed) return;

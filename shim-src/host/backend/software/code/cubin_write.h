@@ -1,18 +1,10 @@
-/*
- * Writes a program as an ELF file of the form that cubins have: a section and a symbol for each kernel, with
- * its parameters and resources in .nv.info, its shared memory, the variables with their initial values, and
- * the program's PTX text instead of machine code (image/elf_text.h). Tools that read cubins find the same
- * facts there; a disassembler finds no instructions.
- */
+/* An ELF file like a cubin, but with PTX text instead of machine code (image/elf_text.h). */
 #ifndef VGPU_HOST_SOFTWARE_CUBIN_WRITE_H
 #define VGPU_HOST_SOFTWARE_CUBIN_WRITE_H
 
 #include "host/backend/software/code/program.h"
 
-/*
- * Returns the file, for free(); NULL: there is no memory, or the program has more kernels than the file can
- * have sections (about 21,000), and `why` has a line of text. `program` has a text.
- */
+/* For free(). NULL: no memory, or more kernels than sections (about 21,000); `why` has a line. */
 unsigned char *vgpu_cubin_write(const struct vgpu_program *program, const struct vgpu_program_target *target,
                                 uint64_t *size, char *why, size_t why_size);
 

@@ -1,19 +1,16 @@
 /*
- * A replacement for libcudadevrt.a, which is machine code to be linked. Most programs that pass it to cuLink
- * need one function of it: the grid-wide barrier of cooperative launches, as numba and PyCUDA do. This text
- * has that barrier, for any device that takes PTX. Two registers tell a kernel the address of its grid's
- * workspace, and nvcc's own headers read them in the same way. The text has no functions to launch kernels
- * from kernels: the software device knows those functions, and a real driver reports at the load that they
- * are missing.
+ * A replacement for libcudadevrt.a, which is machine code. Most programs that pass it to cuLink (numba,
+ * PyCUDA) need only the grid-wide barrier of cooperative launches. Two registers tell a kernel the address of
+ * its grid's workspace, and nvcc's headers read them in the same way. Functions that launch kernels are not
+ * here: the software device knows them, and a real driver reports that they are missing.
  */
 #include "host/backend/software/code/device_runtime.h"
 
 #include <string.h>
 
 /*
- * The barrier is the word at offset 4 of the workspace. All blocks but the first add 1. The first block adds
- * the value that flips the highest bit when all blocks have added theirs. Each block waits for that bit to
- * change.
+ * The word at offset 4 of the workspace. All blocks but the first add 1; the first adds what flips the
+ * highest bit when all have added. Each block waits for that bit to change.
  */
 const char vgpu_device_runtime[] =
     ".version 6.0\n.target sm_50\n.address_size 64\n"

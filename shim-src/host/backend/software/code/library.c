@@ -1,6 +1,4 @@
-/*
- * Libraries of a session and their kernels. A library is loaded for all contexts, and gets a module in each.
- */
+/* A library is loaded for all contexts, and gets a module in each. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,10 +14,7 @@ static int32_t library_on(struct vgpu_worker *worker, struct vgpu_library_object
   char why[256];
   int32_t result = vgpu_programs_load(worker, &library->hash, library->size, device, loaded, why, sizeof why);
   if (result == VGPU_CODE_MISSING && library->image != NULL) {
-    /*
-     * The device has another architecture than the first one, and the image is no longer in the cache. It is
-     * put there again for this load.
-     */
+    /* A device of another architecture: the image is put into the cache again for this load. */
     vgpu_images_put(worker->code_options->images, worker->slot, &worker->peer, &library->hash, library->image,
                     library->size);
     result = vgpu_programs_load(worker, &library->hash, library->size, device, loaded, why, sizeof why);
@@ -60,10 +55,7 @@ static bool architectures_differ(const struct vgpu_device_profiles *profiles) {
   return false;
 }
 
-/*
- * Copies the image for devices of other architectures. NULL: all devices have one architecture, or there is
- * no memory.
- */
+/* For devices of other architectures. NULL: there are none, or no memory. */
 static unsigned char *image_to_keep(struct vgpu_worker *worker, const struct vgpu_hash *hash, uint64_t size) {
   if (!architectures_differ(worker->inventory->profiles)) return NULL;
   unsigned char *image = vgpu_code_copy_image(worker, hash, size);
@@ -72,7 +64,6 @@ static unsigned char *image_to_keep(struct vgpu_worker *worker, const struct vgp
   return NULL;
 }
 
-/* NULL: `result` has the reason. */
 static struct vgpu_library_object *make_library(struct vgpu_worker *worker,
                                                 const struct vgpu_send_cuLibraryLoadData *send,
                                                 const struct vgpu_hash *hash, int32_t *result, char *why,

@@ -1,7 +1,4 @@
-/*
- * Links images for the software device. Every input must have a PTX text, or be the only one. The result is
- * an ELF file with the joined text (cubin_write.h).
- */
+/* Every input must have a PTX text, or be the only one. cubin_write.h writes the result. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -35,7 +32,6 @@ static int32_t refuse(struct linking *linking, const struct vgpu_linked_input *i
   return CUDA_ERROR_NOT_SUPPORTED;
 }
 
-/* Takes the text of a cubin, of a fat binary, or of an image that was linked here. */
 static int32_t add_image(struct linking *linking, const struct vgpu_linked_input *input) {
   unsigned char *copy = input->size > linking->target->memory_limit ? NULL : malloc(input->size + 1);
   if (copy == NULL) return CUDA_ERROR_OUT_OF_MEMORY;
@@ -82,7 +78,7 @@ static bool needs_runtime(const struct linking *linking) {
   return false;
 }
 
-/* Joins the texts to one, zero-terminated, for free(). */
+/* Zero-terminated, for free(). */
 static int32_t join(struct linking *linking, char **text) {
   if (needs_runtime(linking))
     add_text(linking, vgpu_device_runtime, strlen(vgpu_device_runtime), "the device runtime");
@@ -93,7 +89,6 @@ static int32_t join(struct linking *linking, char **text) {
   return linking->count == 1 ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_ERROR_UNKNOWN;
 }
 
-/* `text` is from malloc(), and is freed here. */
 static int32_t write_image(struct linking *linking, char *text, unsigned char **image, uint64_t *size) {
   struct vgpu_program program;
   int32_t result = vgpu_program_read((unsigned char *)text, strlen(text), linking->target, &program,
@@ -104,7 +99,7 @@ static int32_t write_image(struct linking *linking, char *text, unsigned char **
   return *image == NULL ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
 }
 
-/* The only input is machine code: it is the result, as it is. */
+/* The only input is machine code: it is the result. */
 static int32_t copy_only(const struct vgpu_linked_input *input, unsigned char **image, uint64_t *size) {
   *image = malloc(input->size);
   if (*image == NULL) return CUDA_ERROR_OUT_OF_MEMORY;

@@ -1,7 +1,4 @@
-/*
- * Managed variables. All variables of a module that has a managed one move to memory that the guest lends
- * (lent.c). Their old addresses then refer to the same memory, so addresses that programs have stay valid.
- */
+/* If one is managed, all move to memory that the guest lends (lent.c). Old addresses stay valid. */
 #include <string.h>
 
 #include "host/backend/software/code/module.h"
@@ -16,7 +13,6 @@ static int32_t module_of(struct vgpu_worker *worker, uint64_t context, uint64_t 
   return *module != NULL && (*module)->context == context ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
 }
 
-/* True if a managed variable has this name, or any name if it is empty. */
 static bool has_managed(const struct vgpu_module_object *module, const unsigned char *name, uint32_t length) {
   uint32_t count = module->code == NULL ? 0 : ptx_module_global_count(module->code);
   for (uint32_t i = 0; i < count; i++) {
@@ -49,7 +45,7 @@ bool vgpu_managed_uses(const struct vgpu_worker *worker, uint64_t address) {
 }
 
 static int32_t place(struct vgpu_worker *worker, struct vgpu_module_object *module, uint64_t address) {
-  /* One address for all devices is right for managed variables, but wrong for the other variables. */
+  /* One address for all devices is wrong for variables that are not managed. */
   if (vgpu_managed_uses(worker, address)) return CUDA_ERROR_NOT_SUPPORTED;
   struct vgpu_memory *memory = &software_of(worker)->memory;
   uint64_t bytes = ptx_module_data_bytes(module->code);
@@ -57,7 +53,7 @@ static int32_t place(struct vgpu_worker *worker, struct vgpu_module_object *modu
   const struct vgpu_allocation *own = vgpu_memory_holding(memory, module->data);
   if (lent == NULL || !lent->lent || lent->address != address || lent->size < bytes)
     return CUDA_ERROR_INVALID_VALUE;
-  /* The guest may have freed the module's own memory. Another, smaller allocation may be there now. */
+  /* The guest may have freed the module's memory, and a smaller allocation may be there now. */
   if (own == NULL || own->address != module->data || own->size < bytes || own->lent || own->shared ||
       own->pool != 0)
     return CUDA_ERROR_INVALID_VALUE;
@@ -94,7 +90,7 @@ void vgpu_managed_end(struct vgpu_worker *worker, const struct vgpu_module_objec
   (void)vgpu_memory_take_back(&software_of(worker)->memory, module->data);
 }
 
-/* Its variables are in the guest's memory: no bytes move. */
+/* The variables are in the guest's memory: no bytes move. */
 int32_t vgpu_software_managed_mirror(struct vgpu_worker *worker,
                                      const struct vgpu_send_managed_mirror *send) {
   (void)worker, (void)send;

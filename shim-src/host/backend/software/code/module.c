@@ -1,4 +1,3 @@
-/* Modules of a session, their functions and variables. */
 #include "host/backend/software/code/module.h"
 
 #include <stdio.h>
@@ -63,7 +62,6 @@ void vgpu_programs_drop_context(struct vgpu_worker *worker, uint64_t context) {
   }
 }
 
-/* Allocates device memory for the variables and writes their initial values. */
 static int32_t place_variables(struct vgpu_worker *worker, struct vgpu_module_object *module) {
   const struct vgpu_program *program = &module->loaded->program;
   uint64_t bytes = 0;
@@ -117,7 +115,6 @@ int32_t vgpu_module_make(struct vgpu_worker *worker, uint64_t context, struct vg
 
 enum { JIT_INFO_LOG_SIZE = 4, JIT_ERROR_LOG_SIZE = 6 };
 
-/* Returns the size of a log that the program's options request; 0: none. */
 static uint32_t log_room(const struct vgpu_bulk *bulk, uint32_t wanted) {
   uint32_t room = 0;
   for (uint32_t at = 0; bulk->in_size - at >= sizeof(struct vgpu_jit_option);
@@ -133,7 +130,7 @@ bool vgpu_code_wants_log(const struct vgpu_bulk *bulk) {
   return log_room(bulk, JIT_INFO_LOG_SIZE) > 0 || log_room(bulk, JIT_ERROR_LOG_SIZE) > 0;
 }
 
-/* Appends a log, cut to its size, to the bulk. Returns its length. */
+/* Cut to its size. Returns its length. */
 static uint32_t put_log(struct vgpu_bulk *bulk, uint32_t room, const char *text) {
   size_t length = strlen(text) + 1;
   if (length > room) length = room;
@@ -150,10 +147,7 @@ int32_t vgpu_code_answer_load(struct vgpu_load_reply reply, int32_t status, cons
   *reply.missing = status == VGPU_CODE_MISSING;
   *reply.result = status == VGPU_CODE_MISSING ? CUDA_SUCCESS : status;
   if (status < 0 || why[0] == '\0') return CUDA_SUCCESS;
-  /*
-   * A kernel that cannot run does not fail the load. Programs read only one of the logs, so both name the
-   * kernel.
-   */
+  /* A kernel that cannot run does not fail the load. Programs read one log, so both name the kernel. */
   uint32_t info = log_room(bulk, JIT_INFO_LOG_SIZE), error = log_room(bulk, JIT_ERROR_LOG_SIZE);
   *reply.info_bytes = put_log(bulk, info, why);
   *reply.error_bytes = put_log(bulk, error, why);
@@ -349,7 +343,7 @@ int32_t vgpu_software_cuFuncSetAttribute(struct vgpu_worker *worker,
                                          const struct vgpu_send_cuFuncSetAttribute *send) {
   struct vgpu_function_object *function = vgpu_programs_object(worker, send->function, VGPU_HANDLE_FUNCTION);
   if (function == NULL) {
-    /* A CUkernel may be given for a CUfunction. It then means the kernel on the context's device. */
+    /* A CUkernel given for a CUfunction means the kernel on the context's device. */
     struct vgpu_send_cuKernelSetAttribute kernel = {.kernel = send->function,
                                                     .device = vgpu_programs_device(worker, send->context),
                                                     .attribute = send->attribute,

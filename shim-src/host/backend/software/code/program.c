@@ -10,7 +10,7 @@
 #include "image/elf_text.h"
 
 static void *grown(void *array, size_t count, size_t size) {
-  /* The capacity doubles at powers of two. Between them there is room for one more element. */
+  /* The capacity doubles at powers of two; between them there is room. */
   if ((count & (count - 1)) != 0) return array;
   return realloc(array, (count == 0 ? 1 : count * 2) * size);
 }
@@ -125,10 +125,7 @@ static unsigned narrowness(const struct vgpu_entry *entry) {
   return (entry->flags & VGPU_ENTRY_FAMILY) != 0 ? 1 : 0;
 }
 
-/*
- * Chooses the best entry of a kind: the latest architecture that fits. Code for exactly this architecture is
- * better than code for its family, and that is better than general code.
- */
+/* The latest architecture that fits; code for exactly it before code for its family, before general code. */
 static void choose(const struct vgpu_entry *entry, uint32_t architecture, struct vgpu_entry *best) {
   if (!vgpu_entry_fits(entry, architecture)) return;
   if (best->whole == NULL || entry->architecture > best->architecture ||
@@ -137,7 +134,7 @@ static void choose(const struct vgpu_entry *entry, uint32_t architecture, struct
   }
 }
 
-/* Returns the unpacked bytes of an entry, zero-terminated and allocated. NULL: `*result` says why. */
+/* Zero-terminated, for free(). NULL: `*result` says why. */
 static unsigned char *unpacked(const struct vgpu_entry *entry, const struct vgpu_program_target *target,
                                int32_t *result) {
   *result = VGPU_PROGRAM_NO_MEMORY;
@@ -151,10 +148,7 @@ static unsigned char *unpacked(const struct vgpu_entry *entry, const struct vgpu
   return NULL;
 }
 
-/*
- * `text` is zero-terminated and from malloc(). The program keeps it, because a copy of 260 MB takes longer
- * than reading the text.
- */
+/* Keeps `text` (zero-terminated, from malloc()): copying 260 MB takes longer than reading. */
 static int32_t read_ptx_text(char *text, uint64_t size, const struct vgpu_program_target *target,
                              struct vgpu_program *program, bool facts, char *why, size_t why_size) {
   int32_t result = VGPU_PROGRAM_OK;
@@ -168,7 +162,7 @@ static int32_t read_ptx_text(char *text, uint64_t size, const struct vgpu_progra
   return VGPU_PROGRAM_OK;
 }
 
-/* Reads a cubin, or a linked image of the software device, which has a text instead of machine code. */
+/* A linked image of the software device has a text instead of machine code. */
 static int32_t read_elf(const unsigned char *bytes, uint64_t size, const struct vgpu_program_target *target,
                         struct vgpu_program *program, char *why, size_t why_size) {
   uint64_t length;
@@ -190,9 +184,9 @@ static int32_t read_elf_entry(const struct vgpu_entry *entry, const struct vgpu_
 }
 
 /*
- * Machine code and PTX of different architectures are two compilations, with launch bounds of their own. CUB
- * asks for the version of a kernel's PTX and launches what it compiled for that version, so the attributes
- * must be those of the text that runs. If it cannot be read, those of the machine code stay.
+ * Machine code and PTX are two compilations, with launch bounds of their own. CUB asks for the version of a
+ * kernel's PTX and launches for it, so the attributes must be those of the text that runs. If it cannot be
+ * read, those of the machine code stay.
  */
 static void take_attributes(const char *text, uint32_t architecture, const struct vgpu_program_target *target,
                             struct vgpu_program *program) {
@@ -243,14 +237,13 @@ static int32_t read_fatbin(const void *image, uint64_t size, const struct vgpu_p
   } else {
     text = (char *)unpacked(&ptx, target, &result);
   }
-  /* Without PTX text such a program is loaded, as on a GPU, but its kernels cannot run. */
+  /* Loaded without PTX text, as on a GPU, but its kernels cannot run. */
   if (text == NULL) return elf.whole != NULL && result == VGPU_PROGRAM_INVALID_PTX ? VGPU_PROGRAM_OK : result;
   take_attributes(text, ptx.architecture, target, program);
   return read_ptx_text(text, length, target, program, elf.whole == NULL, why, why_size);
 }
 
-/* True if a directive comes first, behind blanks and comments. Other text is no image, as with NVIDIA's
- * driver. */
+/* Behind blanks and comments. Other text is no image, as with NVIDIA's driver. */
 static bool begins_as_ptx(const char *text) {
   for (;;) {
     text += strspn(text, " \t\r\n\v\f");

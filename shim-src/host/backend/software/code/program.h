@@ -1,7 +1,4 @@
-/*
- * The contents of an image, read with every bound checked: functions with their parameters and attributes,
- * and global variables with their initial values. There is one such program for each image and architecture.
- */
+/* The contents of an image for one architecture, read with every bound checked. */
 #ifndef VGPU_HOST_SOFTWARE_PROGRAM_H
 #define VGPU_HOST_SOFTWARE_PROGRAM_H
 
@@ -38,7 +35,6 @@ struct vgpu_program {
   uint64_t bytes;    /* estimated memory of all this, for the session's limit */
 };
 
-/* The device for which a program is read. */
 struct vgpu_program_target {
   uint32_t architecture;   /* 90 is 9.0 */
   int32_t max_threads;     /* of a block */
@@ -47,7 +43,6 @@ struct vgpu_program_target {
   uint64_t memory_limit;   /* most bytes that the program may take */
 };
 
-/* CUresult values of reading an image. */
 enum {
   VGPU_PROGRAM_OK = 0,
   VGPU_PROGRAM_NO_MEMORY = 2,
@@ -56,35 +51,30 @@ enum {
   VGPU_PROGRAM_INVALID_PTX = 218,
 };
 
-/*
- * Reads an image (fat binary, cubin or PTX) from malloc(), and keeps or frees it. Returns a CUresult. If it
- * is not 0, `why` gets a line of text.
- */
+/* Takes `image` from malloc(), and keeps or frees it. A CUresult; unless 0, `why` has a line. */
 int32_t vgpu_program_read(unsigned char *image, uint64_t size, const struct vgpu_program_target *target,
                           struct vgpu_program *program, char *why, size_t why_size);
 void vgpu_program_free(struct vgpu_program *program);
 
 const struct vgpu_program_function *vgpu_program_function(const struct vgpu_program *program,
                                                           const char *name, size_t length);
-/* Returns its index in program->globals, or -1. */
+/* Index in program->globals, or -1. */
 long vgpu_program_global(const struct vgpu_program *program, const char *name, size_t length);
 
-/* The parts of vgpu_program_read. `program` is zeroed before; the caller frees it in any case. */
+/* Parts of vgpu_program_read. `program` is zeroed before; the caller frees it in any case. */
 int32_t vgpu_cubin_read(const unsigned char *bytes, uint64_t size, const struct vgpu_program_target *target,
                         struct vgpu_program *program, char *why, size_t why_size);
 /* `text` is zero-terminated; `size` does not count the zero. */
 int32_t vgpu_ptx_read(const char *text, uint64_t size, const struct vgpu_program_target *target,
                       struct vgpu_program *program, char *why, size_t why_size);
 
-/* For the readers: appends a zeroed element with a copy of its name. NULL: no memory. */
+/* For the readers. NULL: no memory. */
 struct vgpu_program_function *vgpu_program_add_function(struct vgpu_program *program, const char *name,
                                                         size_t length);
 struct vgpu_program_global *vgpu_program_add_global(struct vgpu_program *program, const char *name,
                                                     size_t length);
 
-/*
- * Sorts names and orders parameters. Returns INVALID_IMAGE if two have the same name or parameters overlap.
- */
+/* Sorts. INVALID_IMAGE: two have the same name, or parameters overlap. */
 int32_t vgpu_program_finish(struct vgpu_program *program);
 
 #endif

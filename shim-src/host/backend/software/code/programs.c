@@ -1,4 +1,3 @@
-/* Programs of a session: the images that it has loaded. */
 #include "host/backend/software/code/programs.h"
 
 #include <stdlib.h>

@@ -1,7 +1,4 @@
-/*
- * Code of one session on software devices: programs (an image for one architecture), modules (a program in a
- * context, with its variables in device memory), libraries, functions and kernels.
- */
+/* A program is an image for one architecture; a module is a program in a context. */
 #ifndef VGPU_HOST_SOFTWARE_PROGRAMS_H
 #define VGPU_HOST_SOFTWARE_PROGRAMS_H
 
@@ -13,7 +10,6 @@
 struct vgpu_worker;
 struct ptx_module;
 
-/* A program and the count of its users. */
 struct vgpu_loaded {
   struct vgpu_loaded *next;
   struct vgpu_hash hash;
@@ -44,7 +40,6 @@ struct vgpu_module_object {
   char unrunnable[1024];   /* reasons why it or some of its kernels cannot run, a line each */
 };
 
-/* The attributes of a function that a program may change. */
 struct vgpu_function_settings {
   int32_t max_dynamic;
   int32_t carveout;
@@ -90,24 +85,20 @@ struct vgpu_programs {
   struct vgpu_library_object *libraries;
 };
 
-/* Returns what a program is read for: the device, and the memory that the session has left for code. */
+/* The device, and the memory that the session has left for code. */
 struct vgpu_program_target vgpu_programs_target(struct vgpu_worker *worker, uint32_t device);
 
-/* Results of vgpu_programs_load besides CUresult values. */
+/* Besides CUresult values. */
 #define VGPU_CODE_MISSING (-1)
 
-/*
- * Gives the program of an image for a device. The caller releases `*loaded`. MISSING: the guest must send the
- * image.
- */
+/* The caller releases `*loaded`. MISSING: the guest must send the image. */
 int32_t vgpu_programs_load(struct vgpu_worker *worker, const struct vgpu_hash *hash, uint64_t size,
                            uint32_t device, struct vgpu_loaded **loaded, char *why, size_t why_size);
 void vgpu_programs_release(struct vgpu_worker *worker, struct vgpu_loaded *loaded);
 
-/* Frees all code of a context. Called before the handles of the context are removed. */
+/* Before the handles of the context are removed. */
 void vgpu_programs_drop_context(struct vgpu_worker *worker, uint64_t context);
 
-/* Gives the function of a function handle, or of a kernel in a context, for a launch. */
 int32_t vgpu_programs_function(struct vgpu_worker *worker, uint64_t context, uint64_t number,
                                struct vgpu_module_object **module,
                                const struct vgpu_program_function **function,

@@ -1,7 +1,7 @@
 /*
- * Reads the declarations in PTX text: kernels with their parameters, and variables. Bodies are searched only
- * for shared and local memory, so text that this device cannot run is read as well. The parser's own code
- * reads each declaration, so that one place decides the offset of a parameter.
+ * Reads declarations in PTX text: kernels and variables. Bodies are searched only for shared and local
+ * memory, so text that this device cannot run is read, too. The parser's own code decides the offset of a
+ * parameter.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,7 +10,6 @@
 #include "host/backend/software/code/program.h"
 #include "host/backend/software/ptx/text/parse.h"
 
-/* The most registers that a thread can have. */
 #define MOST_REGISTERS 255
 
 #define MODULE_SHARED_MAX 256u
@@ -70,7 +69,6 @@ static int32_t threads(struct parser *p) {
   return all > 1u << 20 ? 1 << 20 : (int32_t)all;
 }
 
-/* Skips the arguments of a directive that is not used here. */
 static void skip_arguments(struct parser *p) {
   for (ptx_skip(p); p->at < p->end && *p->at != '.' && *p->at != '{' && *p->at != ';'; ptx_skip(p)) p->at++;
 }
@@ -108,10 +106,7 @@ static int32_t bounded(uint64_t value) {
   return value > INT32_MAX ? INT32_MAX : (int32_t)value;
 }
 
-/*
- * Returns `used` with a variable after it. The sum stops at a value that no device has, because it could
- * overflow otherwise.
- */
+/* `used` with the variable after it. Stops at a value that no device has, because the sum could overflow. */
 static uint64_t placed(uint64_t used, const struct ptx_declaration *d) {
   uint64_t alignment = ptx_declared_alignment(d);
   uint64_t bytes = ptx_declared_bytes(d), whole = (bytes + alignment - 1) / alignment * alignment;
@@ -120,7 +115,6 @@ static uint64_t placed(uint64_t used, const struct ptx_declaration *d) {
   return end > (uint64_t)1 << 48 ? (uint64_t)1 << 48 : end;
 }
 
-/* Returns the bytes that a body's variables take, from after .shared or .local on. */
 static uint64_t body_variables(struct parser *p, uint64_t used) {
   struct ptx_declaration d;
   read_type(p, &d);
@@ -132,10 +126,7 @@ static uint64_t body_variables(struct parser *p, uint64_t used) {
   return used;
 }
 
-/*
- * Skips to the end of an instruction whose words do not matter here. Most of a module's text is such
- * instructions.
- */
+/* Most of a module's text is instructions whose words do not matter here. */
 static void skip_instruction(struct parser *p) {
   const char *at = p->at;
   for (; at < p->end; at++) {
@@ -145,10 +136,7 @@ static void skip_instruction(struct parser *p) {
   p->at = at;
 }
 
-/*
- * Returns the 32-bit registers that a statement after .reg declares. It is lenient, because it reads text
- * that this device cannot run, too.
- */
+/* 32-bit registers after .reg. Lenient: also reads text that this device cannot run. */
 static uint64_t declared_registers(struct parser *p) {
   uint64_t width = 1, lanes = 1, sum = 0;
   for (ptx_skip(p); p->at < p->end && *p->at != ';'; ptx_skip(p)) {
@@ -173,9 +161,8 @@ static uint64_t declared_registers(struct parser *p) {
 }
 
 /*
- * The number of a kernel's registers is known only after a compilation for a GPU. PTX declares one for nearly
- * each result, and ptxas of CUDA 13 needed about 4 + 1.6 * sqrt(declared) for 187 kernels of nvcc and Triton
- * (28 % off on average).
+ * A GPU's compiler decides the number. PTX declares a register for nearly each result; ptxas of CUDA 13
+ * needed about 4 + 1.6 * sqrt(declared) for 187 kernels of nvcc and Triton (28 % off on average).
  */
 static int32_t likely_registers(uint64_t declared) {
   uint64_t root = 0;
@@ -184,10 +171,7 @@ static int32_t likely_registers(uint64_t declared) {
   return likely < 8 ? 8 : likely > MOST_REGISTERS ? MOST_REGISTERS : (int32_t)likely;
 }
 
-/*
- * Reads a body: the registers, shared and local memory that it declares, and the module's shared variables
- * that it names.
- */
+/* Registers, shared and local memory, and the module's shared variables that it names. */
 static void body(struct parser *p, const struct reader *reader, int32_t *attributes) {
   uint64_t shared = 0, local = 0, declared = 0;
   bool named[MODULE_SHARED_MAX] = {false};
@@ -255,7 +239,6 @@ static void entry(struct parser *p, struct reader *reader) {
   *kernel = (struct vgpu_program_function){0};
 }
 
-/* Skips from after an opening parenthesis to after the closing one. */
 static void skip_parentheses(struct parser *p) {
   for (uint32_t depth = 1; depth > 0; p->at++) {
     ptx_skip(p);
@@ -264,7 +247,7 @@ static void skip_parentheses(struct parser *p) {
   }
 }
 
-/* Device functions are not needed here: skips to the end of the body, or of the declaration. */
+/* Device functions are not needed here. */
 static void skip_function(struct parser *p, const struct reader *reader) {
   for (;;) {
     ptx_skip(p);
@@ -298,7 +281,7 @@ static void put_number(struct parser *p, void *user, uint64_t at, uint64_t bits,
   memcpy((unsigned char *)user + at, &bits, bytes);
 }
 
-/* Reads the initial value of a variable. Addresses in it are left zero. */
+/* Addresses in it are left zero. */
 static void initial_values(struct parser *p, const struct reader *reader, struct vgpu_program_global *global,
                            enum ptx_type type) {
   struct vgpu_program *program = reader->program;
@@ -325,7 +308,7 @@ static void variables(struct parser *p, struct reader *reader, bool is_external,
     if (initialised && d.open && !d.opaque) ptx_close_dimension(p, &d);
     if (is_constant) reader->constant_bytes = placed(reader->constant_bytes, &d);
     struct vgpu_program_global nobodys = {.size = ptx_declared_bytes(&d)}, *global = &nobodys;
-    /* A program cannot request the address of a texture or surface, so these are not variables. */
+    /* A program cannot request the address of a texture or surface. */
     if (!is_external && !d.opaque) {
       global = vgpu_program_add_global(reader->program, d.name.text, d.name.length);
       if (global == NULL) no_memory(p);
@@ -407,7 +390,7 @@ static void complete(const struct reader *reader) {
     attributes[VGPU_FUNCTION_CARVEOUT] = -1;
     attributes[VGPU_FUNCTION_MAX_DYNAMIC] = reader->target->shared_block - attributes[VGPU_FUNCTION_SHARED];
     if (attributes[VGPU_FUNCTION_MAX_DYNAMIC] < 0) attributes[VGPU_FUNCTION_MAX_DYNAMIC] = 0;
-    /* The number of registers must leave room for the largest block that the kernel allows. */
+    /* Room for the largest block that the kernel allows. */
     while (attributes[VGPU_FUNCTION_REGISTERS] > 16 &&
            (int64_t)attributes[VGPU_FUNCTION_REGISTERS] * attributes[VGPU_FUNCTION_MAX_THREADS] >
                reader->target->registers_block) {

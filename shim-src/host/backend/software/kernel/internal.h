@@ -1,24 +1,22 @@
-/* Functions that the files of kernel/ share. */
 #ifndef VGPU_HOST_SOFTWARE_KERNEL_INTERNAL_H
 #define VGPU_HOST_SOFTWARE_KERNEL_INTERNAL_H
 
 #include "host/backend/software/ptx/ptx.h"
 #include "host/backend/software/kernel/run.h"
 
-/* The CUresult of a status of the PTX machine. */
 int32_t vgpu_run_result(enum ptx_status status);
 
-/* Decodes a kernel, which counts toward the session's memory for code. Returns a CUresult. */
+/* The kernel counts as the session's code. Returns a CUresult. */
 int32_t vgpu_run_ready(struct vgpu_worker *worker, struct vgpu_module_object *module, uint32_t kernel);
 
-/* Counts a launch that this device cannot run. The reason is logged at the first launch of each kernel. */
+/* Logs the reason once for each kernel. */
 void vgpu_run_refuse(struct vgpu_worker *worker, struct vgpu_module_object *module, const char *name,
                      const char *why);
 
-/* A ptx_print: to the guest if it fetches the output, else to the host's log. `user`: the worker. */
+/* A ptx_print: to the guest if it fetches the output, else to the log. `user`: the worker. */
 void vgpu_run_print(void *user, const char *text, size_t length);
 
-/* Logs a finding of a check: as text for the administrator, and as members of a JSON object for programs. */
+/* As text for the administrator, and as JSON members for programs. */
 void vgpu_run_report(void *user, const struct ptx_finding *finding);
 
 #endif

@@ -1,4 +1,4 @@
-/* Launches: checks every argument against the device and the function, records the launch, and runs it. */
+/* Checks every argument against the device and the function, logs the launch, and runs it. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -44,7 +44,7 @@ static void say_hex(struct text *text, const unsigned char *bytes, size_t size) 
   for (size_t i = 0; i < size; i++) say(text, "%02x", bytes[i]);
 }
 
-/* Replaces characters that JSON does not allow: the guest chooses the name. */
+/* The guest chooses the name: replaces what JSON does not allow. */
 static void say_name(struct text *text, const char *name) {
   for (; *name != '\0'; name++) {
     bool plain = *name >= ' ' && *name <= '~' && *name != '"' && *name != '\\';
@@ -138,10 +138,7 @@ static int32_t take_attributes(struct vgpu_worker *worker, const struct request 
   return CUDA_SUCCESS;
 }
 
-/*
- * All blocks of a cooperative launch must be on the device at once. The check uses an upper bound that counts
- * only threads and blocks.
- */
+/* All blocks must be on the device at once. An upper bound: counts only threads and blocks. */
 static int32_t check_cooperative(const struct vgpu_device_profile *device,
                                  const struct vgpu_checked_launch *launch) {
   if (!launch->cooperative) return CUDA_SUCCESS;
@@ -178,7 +175,7 @@ static int32_t check(struct vgpu_worker *worker, const struct request *request,
   return result;
 }
 
-/* The guest has returned the error to the program already, so no later call returns it. */
+/* The guest has returned the error already, so no later call returns it. */
 static int32_t refused(struct vgpu_worker *worker, const struct vgpu_send_cuLaunchKernelEx *send) {
   struct vgpu_module_object *module;
   const struct vgpu_program_function *function;

@@ -1,4 +1,3 @@
-/* Modules of the simulated GPU: loads their PTX and decodes their kernels. */
 #include <stdio.h>
 #include <string.h>
 
@@ -8,11 +7,7 @@
 #include "host/backend/software/software.h"
 #include "host/log.h"
 
-/*
- * Texts of this size and more are decoded kernel by kernel at the first launch: a library has hundreds of
- * modules, and a program runs few of their kernels. If the program requests the compiler's log, all kernels
- * are decoded at the load.
- */
+/* Larger texts are decoded by kernel at first launch, because programs run few of a library's kernels. */
 #define LAZY_BYTES ((size_t)64 << 10)
 
 int32_t vgpu_run_result(enum ptx_status status) {
@@ -46,10 +41,7 @@ int32_t vgpu_run_result(enum ptx_status status) {
   return CUDA_ERROR_LAUNCH_FAILED;
 }
 
-/*
- * Allocates one range of device memory for the module's variables. Program and machine use the same names for
- * them.
- */
+/* One range for all variables. Program and machine use the same names for them. */
 static int32_t place(struct vgpu_worker *worker, struct vgpu_module_object *module) {
   uint64_t bytes = ptx_module_data_bytes(module->code);
   unsigned char *memory = NULL;

@@ -1,4 +1,3 @@
-/* The output of kernels, and the findings of --check. */
 #include <stdio.h>
 
 #include "host/backend/software/kernel/internal.h"

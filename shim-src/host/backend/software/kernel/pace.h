@@ -1,8 +1,7 @@
 /*
- * Turns for the work of calls: copies, fills, compilation, and many short calls. Kernels take their own
- * turns. A session that calls little takes no turn: its time is kept, and charged with a later turn. A call
- * that compiles waits for a turn, like a kernel. So does each call of a session whose calls take long, or
- * have taken much time together.
+ * Turns for copies, fills, compilation and many short calls; kernels take their own. A session that calls
+ * little takes no turn: its time is charged with a later turn. A call that compiles waits for a turn, and so
+ * do calls of a session whose calls take long.
  */
 #ifndef VGPU_HOST_SOFTWARE_PACE_H
 #define VGPU_HOST_SOFTWARE_PACE_H
@@ -22,7 +21,7 @@ int32_t vgpu_pace_run(struct vgpu_worker *worker, const struct vgpu_dispatch_row
 
 struct vgpu_turns vgpu_pace_turns(const struct vgpu_worker *worker);
 
-/* Ends a turn of the calling thread that took this long by the clock. Returns its processor time. */
+/* Of the calling thread. `elapsed`: by the clock. Returns the processor time. */
 uint64_t vgpu_pace_charge(struct vgpu_worker *worker, uint64_t elapsed);
 
 /* Around a kernel, which takes its own turns. */

@@ -35,7 +35,6 @@ void vgpu_device_free(struct vgpu_worker *worker, uint64_t address) {
 #define CROWDED_NS 5000u  /* between two checks for other sessions */
 #define TIME_LIMIT_S 600u /* of a kernel: a session has one thread for all its requests */
 
-/* The heap from which the kernels of a context allocate. */
 struct heap {
   struct heap *next;
   uint64_t context, address;
@@ -54,7 +53,7 @@ static bool find_region(void *user, uint64_t address, struct ptx_region *region)
   *region = (struct ptx_region){
       .address = found->address, .size = found->size, .bytes = found->memory, .written = found->written};
   if (!found->reserved) return true;
-  /* In reserved addresses, only those that are mapped and accessible count. */
+  /* Of reserved addresses only the mapped, accessible part. */
   if (!vgpu_virtual_extent(software_of(worker)->memory.virtual, address, software_of(worker)->peers.device,
                            &region->address, &region->size))
     return false;
@@ -67,7 +66,7 @@ static bool find_region(void *user, uint64_t address, struct ptx_region *region)
   return true;
 }
 
-/* The helper threads of the session. Made at the first launch: most sessions never launch. */
+/* Made at the first launch: most sessions never launch. */
 static struct ptx_pool *helpers(struct vgpu_worker *worker) {
   struct vgpu_compute *compute = software_of(worker)->programs.compute;
   if (compute == NULL) {
@@ -80,7 +79,7 @@ static struct ptx_pool *helpers(struct vgpu_worker *worker) {
   return compute->pool;
 }
 
-/* NULL: no memory. malloc in kernels then returns NULL, as on a device whose heap is full. */
+/* NULL: no memory. malloc in kernels then returns NULL, as if the heap were full. */
 static struct ptx_heap *heap_of(struct vgpu_worker *worker, uint64_t context) {
   struct heap *heap = software_of(worker)->programs.compute->heaps;
   while (heap != NULL && heap->context != context) heap = heap->next;
@@ -143,12 +142,12 @@ static bool spoils_context(enum ptx_status status) {
   return status >= PTX_ILLEGAL_ADDRESS;
 }
 
-/* Runs one grid. `order` has its dimensions and parameters. */
+/* `order`: dimensions and parameters. */
 static int32_t run_grid(struct vgpu_worker *worker, const struct vgpu_checked_launch *launch, uint32_t kernel,
                         const struct ptx_launch *order, struct ptx_fault *fault) {
   struct ptx_module *code = launch->module->code;
   struct ptx_pool *pool = helpers(worker);
-  /* The local memory of the threads is device memory, as on a GPU. */
+  /* Local memory of threads is device memory, as on a GPU. */
   uint64_t local = ptx_launch_local_bytes(code, kernel, order, pool);
   if (local > 0 && !vgpu_accounts_take(worker->accounts, worker->slot, launch->module->device, local,
                                        worker->limits->session_memory)) {
@@ -164,10 +163,7 @@ static int32_t run_grid(struct vgpu_worker *worker, const struct vgpu_checked_la
   return CUDA_SUCCESS;
 }
 
-/*
- * Runs the grids that the launch's kernels have launched, until there are none. For the stream they are one
- * launch.
- */
+/* Until no kernel has launched another. For the stream they are one launch. */
 static int32_t run_children(struct vgpu_worker *worker, const struct vgpu_checked_launch *launch,
                             const struct ptx_launch *parent, const char **name, struct ptx_fault *fault) {
   struct ptx_module *code = launch->module->code;
@@ -194,7 +190,7 @@ static int32_t run_children(struct vgpu_worker *worker, const struct vgpu_checke
   return CUDA_SUCCESS;
 }
 
-/* Finds the kernel of a function and makes it ready. Logs why it cannot run. */
+/* Logs why the kernel cannot run. */
 static int32_t find_kernel(struct vgpu_worker *worker, struct vgpu_module_object *module, const char *name,
                            int32_t *kernel) {
   struct ptx_module *code = module->code;

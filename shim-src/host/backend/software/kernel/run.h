@@ -1,6 +1,6 @@
 /*
- * The interface between checked launches and the PTX machine (ptx/). With --software-kernels=refuse a launch
- * returns NOT_SUPPORTED, with skip it succeeds without running.
+ * Between checked launches and the PTX machine (ptx/). --software-kernels=refuse: launches return
+ * NOT_SUPPORTED; skip: they succeed without running.
  */
 #ifndef VGPU_HOST_SOFTWARE_RUN_H
 #define VGPU_HOST_SOFTWARE_RUN_H
@@ -20,33 +20,25 @@ struct vgpu_checked_launch {
   const unsigned char *parameters; /* function->parameter_bytes */
 };
 
-/*
- * Prepares a loaded module. If the module cannot run, it is loaded all the same, and its launches fail. If
- * this sets module->code, it also allocates the variables (module->globals).
- */
+/* A module that cannot run is loaded; its launches fail. Sets module->code and module->globals. */
 int32_t vgpu_run_load(struct vgpu_worker *worker, struct vgpu_module_object *module);
 void vgpu_run_unload(struct vgpu_worker *worker, struct vgpu_module_object *module);
 
-/* Sets the result of every function's launches if this device can run none of the program. */
+/* For a device that can run none of the program. */
 void vgpu_run_refuse_all(const struct vgpu_worker *worker, struct vgpu_program *program);
 
-/* Makes one function of a module ready to run. function->refused says whether it can run. */
+/* function->refused says whether it can run. */
 void vgpu_run_prepare(struct vgpu_worker *worker, struct vgpu_module_object *module,
                       const struct vgpu_program_function *function);
-/*
- * The same for all functions of a program that is not in a context yet, unless its text is large. With `why`
- * also for a large text; the reasons are written there.
- */
+/* For all functions, unless the text is large; with `why` in any case, and the reasons go there. */
 void vgpu_run_judge(struct vgpu_worker *worker, struct vgpu_loaded *loaded, char *why, size_t why_size);
 
-/* Runs a launch. Returns a CUresult. */
 int32_t vgpu_run_launch(struct vgpu_worker *worker, const struct vgpu_checked_launch *launch);
 
-/* Logs and counts a launch that the guest has refused by itself. Returns its CUresult. */
+/* Logs and counts a launch that the guest has refused. Returns its CUresult. */
 int32_t vgpu_run_refused(struct vgpu_worker *worker, struct vgpu_module_object *module,
                          const struct vgpu_program_function *function);
 
-/* Allocates device memory for a context; it is accounted like the guest's own. */
 int32_t vgpu_device_allocate(struct vgpu_worker *worker, uint64_t context, uint64_t bytes, uint64_t *address);
 void vgpu_device_free(struct vgpu_worker *worker, uint64_t address);
 

@@ -1,4 +1,3 @@
-/* Copies and fills on the software device. */
 #include <string.h>
 
 #include "cuda_handlers.h"

@@ -1,8 +1,4 @@
-/*
- * Shared memory that is device memory, too, at the guest's address. The guest may change it while a kernel
- * reads it. Kernels read it with single loads, so that is safe. All other code copies device memory before it
- * uses it.
- */
+/* The guest may change it while a kernel reads it by single loads. Other code copies before use. */
 #include "cuda_handlers.h"
 #include "host/backend/software/code/module.h"
 #include "host/backend/software/software.h"

@@ -10,16 +10,13 @@
 
 #include "sorted_ranges.h"
 
-/*
- * Addresses begin where a Linux process on x86-64 or aarch64 has no memory of its own by default, so that a
- * program's host and device pointers never look alike. A device has a window of one TiB.
- */
+/* A Linux process has no memory here by default (x86-64, aarch64). A device has a TiB. */
 #define FIRST_ADDRESS 0x200000000000ull
 #define WINDOW 0x10000000000ull
 #define SMALL_ALIGNMENT 512ull
 #define LARGE_ALIGNMENT (2ull << 20)
 #define LARGE (1ull << 20)
-/* Smaller allocations use the heap, because the kernel limits the number of mappings. */
+/* Smaller ones use the heap: the kernel limits the number of mappings. */
 #define MAPPED (64ull << 10)
 #define HUGE_WORTH (8ull << 20)
 
@@ -30,7 +27,6 @@ uint64_t vgpu_memory_rounded(uint64_t bytes) {
 
 VGPU_SORTED_RANGES(struct vgpu_memory, struct vgpu_allocation, address)
 
-/* Returns the first gap of `size` bytes in [from, end); 0: none. */
 static uint64_t find_gap(const struct vgpu_memory *memory, uint64_t from, uint64_t end, uint64_t size,
                          uint64_t alignment) {
   size_t at = upper_bound(memory, from);
@@ -158,7 +154,7 @@ bool vgpu_memory_alias(struct vgpu_memory *memory, uint64_t address, unsigned ch
   if (!vgpu_memory_free(memory, address, &freed)) return false;
   *was = freed;
   was->memory = was->written = NULL;
-  /* There is room in the array, because an entry was removed before. */
+  /* An entry was removed before, so there is room. */
   insert(memory, &(struct vgpu_allocation){.address = freed.address,
                                            .size = bytes,
                                            .memory = at,
@@ -209,10 +205,7 @@ void vgpu_memory_clear(unsigned char *at, uint64_t bytes) {
   const uintptr_t page = 4096;
   uintptr_t start = ((uintptr_t)at + page - 1) / page * page;
   uintptr_t end = ((uintptr_t)at + bytes) / page * page;
-  /*
-   * Only memory that is surely a mapping of its own is given back. Mapped memory is shared and needs REMOVE,
-   * which fails for plain memory (EINVAL). DONTNEED would keep the contents of shared memory.
-   */
+  /* REMOVE fails for plain memory (EINVAL); DONTNEED would keep the contents of shared memory. */
   bool given = bytes >= LARGE && start < end && madvise((void *)start, end - start, MADV_REMOVE) == 0;
   if (!given && bytes >= LARGE && start < end && errno == EINVAL) {
     given = madvise((void *)start, end - start, MADV_DONTNEED) == 0;
@@ -225,7 +218,7 @@ void vgpu_memory_clear(unsigned char *at, uint64_t bytes) {
   memset((void *)end, 0, (uintptr_t)at + bytes - end);
 }
 
-/* Reservations have a window of 16 TiB behind the windows of the devices. */
+/* 16 TiB behind the windows of the devices. */
 #define RESERVED_FIRST 0x400000000000ull
 #define RESERVED_WINDOW 0x100000000000ull
 
@@ -266,10 +259,7 @@ bool vgpu_memory_unreserve(struct vgpu_memory *memory, uint64_t address, uint64_
   return true;
 }
 
-/*
- * True for addresses that a program's own memory never has: the windows of devices, of reservations and of
- * kernels.
- */
+/* Addresses that a program's own memory never has: windows of devices, reservations and kernels. */
 static bool is_taken(uint64_t address, uint64_t bytes) {
   static const uint64_t windows[][2] = {{FIRST_ADDRESS, RESERVED_FIRST + RESERVED_WINDOW},
                                         {PTX_SHARED_WINDOW, PTX_FUNCTION_WINDOW + PTX_WINDOW_SIZE}};

@@ -1,8 +1,4 @@
-/*
- * Device memory of one session on software devices. A device address is a place in an invented address space.
- * The memory behind it is memory of this process; the kernel provides each page when it is first written. An
- * address from the guest is never used as a pointer.
- */
+/* A device address is a place in an invented address space, never used as a pointer. */
 #ifndef VGPU_HOST_SOFTWARE_MEMORY_H
 #define VGPU_HOST_SOFTWARE_MEMORY_H
 
@@ -37,81 +33,59 @@ struct vgpu_memory {
   bool watched;                 /* allocations track which bytes were written */
 };
 
-/* Returns the bytes that an allocation of `bytes` takes; 0: too large for any device. */
+/* 0: too large for any device. */
 uint64_t vgpu_memory_rounded(uint64_t bytes);
 
-/*
- * Allocates `size` bytes (from vgpu_memory_rounded) that are freed with a context or belong to a pool (0:
- * neither). Returns the address; 0: no memory or no room.
- */
+/* `size`: from vgpu_memory_rounded. `context`, `pool`: owner, or 0. Returns the address; 0: no room. */
 uint64_t vgpu_memory_allocate(struct vgpu_memory *memory, uint32_t device, uint64_t context, uint64_t pool,
                               uint64_t size);
 
-/* The same for memory of another session. `descriptor` is its file and remains the caller's. */
+/* For another session's memory. `descriptor`: its file; stays the caller's. */
 uint64_t vgpu_memory_open(struct vgpu_memory *memory, uint32_t device, uint64_t context, uint64_t size,
                           int descriptor);
 
-/*
- * Makes the memory of the allocation at this address a file of `*bytes` bytes and returns a descriptor. Every
- * session that maps the file then sees the same memory. -1: there is no allocation that can be shared, or no
- * memory.
- */
+/* Moves it to a file of `*bytes` bytes that other sessions can map. -1: cannot be shared. */
 int vgpu_memory_share(struct vgpu_memory *memory, uint64_t address, struct vgpu_allocation **allocation,
                       uint64_t *bytes);
 
-/*
- * Reserves addresses, at `wanted` if they are free. The caller checks `size` and `alignment` (0: any). The
- * addresses cannot be read or written until memory is mapped there. 0: no room.
- */
+/* At `wanted` if it is free. The caller checks `size` and `alignment` (0: any). 0: no room. */
 uint64_t vgpu_memory_reserve(struct vgpu_memory *memory, uint64_t size, uint64_t alignment, uint64_t wanted);
 
-/* Removes the reservation of exactly these addresses. False: there is none. */
+/* False: there is no reservation of exactly these addresses. */
 bool vgpu_memory_unreserve(struct vgpu_memory *memory, uint64_t address, uint64_t size);
 
-/* Returns the reservation that contains the whole range; NULL: none. */
+/* NULL: no reservation contains the whole range. */
 const struct vgpu_allocation *vgpu_memory_reservation(const struct vgpu_memory *memory, uint64_t address,
                                                       uint64_t size);
 
-/*
- * Makes memory of the guest device memory at the guest's own address. It must be whole pages, at addresses
- * that no other device memory has or can get. False: it is not, or there is no memory.
- */
+/* Whole pages, at addresses that no other device memory can have. False: it is not, or no memory. */
 bool vgpu_memory_lend(struct vgpu_memory *memory, uint64_t address, uint64_t bytes, unsigned char *at);
 
-/* Ends the loan and returns the memory. NULL: no loan begins there. */
+/* NULL: no loan begins there. */
 unsigned char *vgpu_memory_take_back(struct vgpu_memory *memory, uint64_t address);
 
-/*
- * Replaces the memory of an allocation with `bytes` of memory that is lent at another address, so that both
- * addresses refer to the same memory. False: there is no such allocation. *was receives the old allocation.
- * It ends like a loan.
- */
+/* Its address then refers to memory lent elsewhere, too. Ends like a loan. *was: the old one. */
 bool vgpu_memory_alias(struct vgpu_memory *memory, uint64_t address, unsigned char *at, uint64_t bytes,
                        struct vgpu_allocation *was);
 
-/* Frees the allocation at exactly this address. False: there is none. *freed receives the allocation. */
+/* False: no allocation at exactly this address. */
 bool vgpu_memory_free(struct vgpu_memory *memory, uint64_t address, struct vgpu_allocation *freed);
 
-/* Frees one allocation of a context. False: it has none left. */
 bool vgpu_memory_free_one_of(struct vgpu_memory *memory, uint64_t context, struct vgpu_allocation *freed);
 
-/*
- * Returns the bytes at [address, address + bytes). NULL: they are not all in one allocation, or not
- * accessible.
- */
+/* NULL: not all in one allocation, or not accessible. */
 unsigned char *vgpu_memory_at(const struct vgpu_memory *memory, uint64_t address, uint64_t bytes);
 
-/* The same for a caller that will write: if writes are tracked, all the bytes count as written. */
+/* If writes are tracked, all the bytes count as written. */
 unsigned char *vgpu_memory_to_write(const struct vgpu_memory *memory, uint64_t address, uint64_t bytes);
 
-/* Returns the allocation that contains this address, or NULL. */
 const struct vgpu_allocation *vgpu_memory_holding(const struct vgpu_memory *memory, uint64_t address);
 
-/* Returns zeroed memory of this process for objects that have no address on the device; NULL: no memory. */
+/* Zeroed, without a device address; NULL: no memory. */
 unsigned char *vgpu_memory_take(uint64_t size);
 void vgpu_memory_give(unsigned char *memory, uint64_t size);
 
-/* Writes zeros to memory from vgpu_memory_at. Whole pages are given back to the kernel instead. */
+/* For memory from vgpu_memory_at. Whole pages go back to the kernel. */
 void vgpu_memory_clear(unsigned char *at, uint64_t bytes);
 
 #endif

@@ -1,7 +1,4 @@
-/*
- * Access of one simulated device to the memory of another. All devices of a session are in one process, so
- * only permission is missing: a kernel without it fails, as on a GPU. Copies between devices need none.
- */
+/* A kernel without permission fails, as on a GPU. Copies between devices need none. */
 #ifndef VGPU_HOST_SOFTWARE_PEER_H
 #define VGPU_HOST_SOFTWARE_PEER_H
 
@@ -24,10 +21,9 @@ struct vgpu_peers {
   uint32_t device;
 };
 
-/* True if the kernel that runs may access the allocation. virtual.h checks reserved addresses. */
+/* For the kernel that runs. virtual.h checks reserved addresses. */
 bool vgpu_peer_reaches(struct vgpu_worker *worker, const struct vgpu_allocation *allocation);
 
-/* Ends all access of a context that ends, and to it. */
 void vgpu_peers_forget(struct vgpu_worker *worker, uint64_t context);
 
 #endif

@@ -1,8 +1,4 @@
-/*
- * Memory pools of the software device. Freed memory goes back to the kernel at once. The memory that a pool
- * keeps for later is only counted, so that no other allocation can take it. A program cannot see the
- * difference: it sees only how much memory a pool uses and holds, and its release threshold.
- */
+/* Freed memory goes back to the kernel. A pool's memory is only counted, so no other can take it. */
 #include "host/backend/software/memory/pool.h"
 
 #include <stdlib.h>
@@ -32,7 +28,7 @@ struct pool {
   bool destroyed; /* lives until the last of its memory is freed */
 };
 
-/* Finds a live pool, or a destroyed one that still has memory. */
+/* Also a destroyed pool that still has memory. */
 static struct pool *any_pool(struct vgpu_worker *worker, uint64_t number) {
   const struct vgpu_handle *handle = vgpu_handles_find(&worker->handles, number, VGPU_HANDLE_POOL);
   return handle == NULL ? NULL : handle->object;
@@ -127,7 +123,7 @@ int32_t vgpu_software_cuMemPoolTrimTo(struct vgpu_worker *worker,
   return CUDA_SUCCESS;
 }
 
-/* The guest needs no token for a pool here, only for its memory. */
+/* The guest needs a token only for the pool's memory. */
 int32_t vgpu_software_share_pool(struct vgpu_worker *worker, const struct vgpu_send_share_pool *send,
                                  struct vgpu_reply_share_pool *reply) {
   (void)reply;

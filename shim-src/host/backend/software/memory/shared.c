@@ -1,7 +1,4 @@
-/*
- * Memory and events that sessions of one guest share. Memory that a session opens also counts against its own
- * limit, because the session may keep the memory after its creator has ended.
- */
+/* Opened memory counts against the opener, too, who may keep it after its creator has ended. */
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -86,7 +83,7 @@ int32_t vgpu_software_open_memory(struct vgpu_worker *worker, const struct vgpu_
 
 /* ---- events --------------------------------------------------------------- */
 
-/* The page of an event. The sessions that share the event map it; the guest does not. */
+/* Mapped by sessions that share the event, not by the guest. */
 struct shared_event {
   uint32_t pending; /* what vgpu_event_pending() counts */
   uint32_t reserved;

@@ -59,7 +59,7 @@ static struct vgpu_virtual *get_virtual(struct vgpu_worker *worker) {
   return software_of(worker)->memory.virtual = virtual;
 }
 
-/* Returns the number of mappings that end at or below `address`. */
+/* Mappings that end at or below `address`. */
 static size_t first_behind(const struct vgpu_virtual *virtual, uint64_t address) {
   size_t low = 0, high = virtual->count;
   while (low < high) {
@@ -238,7 +238,7 @@ int32_t vgpu_software_cuMemMap(struct vgpu_worker *worker, const struct vgpu_sen
   return CUDA_SUCCESS;
 }
 
-/* True if mappings [*first, *last) cover the whole range and none extends beyond it. */
+/* True if mappings [*first, *last) cover exactly this range. */
 static bool covers(const struct vgpu_virtual *virtual, uint64_t start, uint64_t size, size_t *first,
                    size_t *last) {
   if (virtual == NULL || !is_range(start, size)) return false;
@@ -306,7 +306,7 @@ int32_t vgpu_software_retain_handle(struct vgpu_worker *worker, const struct vgp
 
 /* ---- shared with other sessions ------------------------------------------ */
 
-/* Moves the memory to a file of its own, which no other mapping uses. False: no memory. */
+/* To a file of its own, which no other mapping uses. False: no memory. */
 static bool part(struct vgpu_worker *worker, struct physical *physical) {
   struct vgpu_virtual *virtual = software_of(worker)->memory.virtual;
   int file = vgpu_shared_make("vgpu-device-memory", physical->size);

@@ -1,4 +1,3 @@
-/* Which requests are carried out while a kernel runs. */
 #include "host/backend/software/order/during_kernel.h"
 
 #include <string.h>
@@ -7,9 +6,8 @@
 #include "host/backend/software/order/place.h"
 #include "host/backend/software/software.h"
 
-/* True if the call may be queued behind the kernel. */
 static bool has_room(const struct vgpu_worker *worker, const struct vgpu_request *request) {
-  /* A call whose bytes are in memory that the guest can change must not wait: its bytes would change. */
+  /* Bytes in memory that the guest can change must not wait. */
   return (request->frame.flags & VGPU_FLAG_SHARED_REGION) == 0 &&
          vgpu_queue_has_room(worker, request->frame.length);
 }

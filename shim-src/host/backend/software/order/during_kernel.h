@@ -1,14 +1,10 @@
-/* Requests that are carried out while a kernel runs: docs/reference/software-gpu.md. */
+/* docs/reference/software-gpu.md */
 #ifndef VGPU_HOST_SOFTWARE_DURING_KERNEL_H
 #define VGPU_HOST_SOFTWARE_DURING_KERNEL_H
 
 #include "host/session/worker.h"
 
-/*
- * True if the request may be carried out during a kernel: it is a query, works on another stream, or is
- * queued behind the kernel. Of what the kernel uses, such a request changes only the contents of device
- * memory.
- */
+/* Queries, calls of other streams or queued ones: of what the kernel uses, only memory may change. */
 bool vgpu_accepts_during_kernel(struct vgpu_worker *worker, const struct vgpu_request *request);
 
 #endif

@@ -24,10 +24,7 @@ static struct vgpu_place place_of(struct vgpu_worker *worker, uint64_t context, 
   return place;
 }
 
-/*
- * A call that changes or destroys an executable belongs to no stream, but must run after waiting launches of
- * it.
- */
+/* Changing an executable belongs to no stream, but must come after its waiting launches. */
 static bool place_of_exec(struct vgpu_worker *worker, uint64_t exec, struct vgpu_place *place) {
   if (!vgpu_graph_is_conditional(worker, exec)) return false;
   const struct vgpu_handle *handle = vgpu_handles_find(&worker->handles, exec, VGPU_HANDLE_EXEC);
@@ -39,7 +36,7 @@ bool vgpu_place_owns(const struct vgpu_handle *event) {
   return event != NULL && event->object == NULL;
 }
 
-/* Code can be unloaded after the kernels that were launched before. */
+/* Code is unloaded after the kernels that were launched before. */
 static bool place_of_unload(struct vgpu_worker *worker, uint64_t number, enum vgpu_handle_type type,
                             struct vgpu_place *place) {
   const struct vgpu_handle *handle = vgpu_handles_find(&worker->handles, number, type);
@@ -71,7 +68,7 @@ bool vgpu_place_find(struct vgpu_worker *worker, const struct vgpu_dispatch_row 
       return true;
     case VGPU_OP_cuEventDestroy_v2: {
       const struct vgpu_handle *event = vgpu_handles_find(&worker->handles, first, VGPU_HANDLE_EVENT);
-      /* Other sessions read in the count of a shared event that it was recorded. */
+      /* Other sessions see by a shared event's count that it was recorded. */
       if (event == NULL || vgpu_place_owns(event) || vgpu_event_pending(event) == 0) return false;
       *place = place_of(worker, event->context, event->stream);
       return true;
@@ -91,7 +88,7 @@ bool vgpu_place_find(struct vgpu_worker *worker, const struct vgpu_dispatch_row 
       *place = place_of(worker, first, 0);
       place->first = true;
       return true;
-    /* These calls work on the default stream without naming it. */
+    /* On the default stream, without naming it. */
     case VGPU_OP_cuArrayDestroy:
     case VGPU_OP_cuTexObjectDestroy:
     case VGPU_OP_cuSurfObjectDestroy:

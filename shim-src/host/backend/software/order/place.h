@@ -1,4 +1,3 @@
-/* The stream of a call, and the calls that it may not overtake. */
 #ifndef VGPU_HOST_SOFTWARE_PLACE_H
 #define VGPU_HOST_SOFTWARE_PLACE_H
 
@@ -21,17 +20,16 @@ struct vgpu_place {
   bool first;      /* all later calls of the context come after it */
 };
 
-/* Finds the place of a call. False: no stream delays the call. */
+/* False: no stream delays the call. */
 bool vgpu_place_find(struct vgpu_worker *worker, const struct vgpu_dispatch_row *row, const void *body,
                      struct vgpu_place *place);
 
-/* True if the second call may not run before the first. */
+/* True if `second` may not run before `first`. */
 bool vgpu_place_ordered(const struct vgpu_place *first, const struct vgpu_place *second);
 
-/* The executable of a cuGraphLaunch. */
 uint64_t vgpu_place_launched(const void *body);
 
-/* True if only this session has the event. Other sessions see only the count of a shared event. */
+/* False for a shared event, of which others see only the count. */
 bool vgpu_place_owns(const struct vgpu_handle *event);
 
 #endif

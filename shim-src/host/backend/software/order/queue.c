@@ -37,7 +37,7 @@ static bool is_wait(const struct vgpu_dispatch_row *row) {
   return row->opcode == VGPU_OP_cuStreamWaitEvent || row->opcode == VGPU_OP_cuCtxWaitEvent;
 }
 
-/* The event of a call that records it or waits for it. NULL: destroyed. */
+/* For a call that records or awaits it. NULL: destroyed. */
 static struct vgpu_handle *event_of(struct vgpu_worker *worker, const struct vgpu_dispatch_row *row,
                                     const void *body) {
   uint64_t event = 0;
@@ -73,7 +73,7 @@ static int32_t keep(struct vgpu_worker *worker, const struct vgpu_dispatch_row *
   queue->last = queued;
   queue->count++;
   queue->bytes += bytes;
-  /* The program may store the awaited value in mapped memory, without a call. */
+  /* The program may store the value in mapped memory, without a call. */
   if (row->opcode == VGPU_OP_memory_op) queue->outside = true;
   struct vgpu_handle *event = is_record(row) || is_wait(row) ? event_of(worker, row, body) : NULL;
   if (event != NULL && is_record(row)) {
@@ -94,10 +94,7 @@ static void take_out(struct vgpu_queue *queue, struct vgpu_queued **link, struct
   queue->bytes -= (size_t)queued->body_size + queued->bulk_size;
 }
 
-/*
- * True if the running kernel, or a queued call before `end` (NULL: any) with a number up to `last`, must run
- * before the next call of the place.
- */
+/* Whether the running kernel, or a queued call before `end` (NULL: any) up to `last`, comes first. */
 static bool held(const struct vgpu_queue *queue, const struct vgpu_queued *end, uint64_t last,
                  const struct vgpu_place *place) {
   if (queue->running != NULL && queue->running_number <= last && vgpu_place_ordered(queue->running, place))
@@ -113,10 +110,7 @@ bool vgpu_queue_holds(const struct vgpu_worker *worker, const struct vgpu_place 
   return held(&software_of(worker)->queue, NULL, UINT64_MAX, place);
 }
 
-/*
- * A call that waits for its answer waits for the calls that were queued when it arrived, not for later ones:
- * other threads could queue calls forever. worker->note is the number of the last one.
- */
+/* Waits only for calls queued before it (up to worker->note): others could queue forever. */
 static int32_t hold_call(struct vgpu_worker *worker, const struct vgpu_dispatch_row *row,
                          const struct vgpu_place *place) {
   const struct vgpu_queue *queue = &software_of(worker)->queue;
@@ -133,9 +127,7 @@ static bool is_queued(const struct vgpu_queue *queue, uint64_t record) {
   return queued != NULL;
 }
 
-/*
- * A wait is for the last record before it. Since then the event may have been recorded again, or destroyed.
- */
+/* The last record before the wait counts; the event may since have been recorded again, or destroyed. */
 static int32_t run_wait(struct vgpu_worker *worker, const struct vgpu_queued *queued) {
   const struct vgpu_handle *event = event_of(worker, queued->row, queued->data);
   if (queued->awaited != 0 && is_queued(&software_of(worker)->queue, queued->awaited)) return VGPU_BLOCKED;
@@ -143,10 +135,7 @@ static int32_t run_wait(struct vgpu_worker *worker, const struct vgpu_queued *qu
   return vgpu_event_pending(event) > 0 ? VGPU_BLOCKED : CUDA_SUCCESS;
 }
 
-/*
- * Runs a call. During a kernel other requests may be carried out, unless the guest waits for the answer to
- * this one. `number`: of a queued call; 0: it was not queued.
- */
+/* During a kernel other requests may run, unless the guest waits for this answer. `number`: 0: not queued. */
 static int32_t run_row(struct vgpu_worker *worker, const struct vgpu_dispatch_row *row,
                        const struct vgpu_place *place, uint64_t number, const void *body, void *reply,
                        struct vgpu_bulk *bulk) {
@@ -162,7 +151,7 @@ static int32_t run_row(struct vgpu_worker *worker, const struct vgpu_dispatch_ro
   return status;
 }
 
-/* During the kernels of a graph no request is carried out: the graph's other nodes come first. */
+/* No request runs during a graph's kernels: the graph's other nodes come first. */
 static int32_t run_graph(struct vgpu_worker *worker, const struct vgpu_dispatch_row *row, const void *body,
                          struct vgpu_bulk *bulk) {
   struct vgpu_queue *queue = &software_of(worker)->queue;
@@ -214,7 +203,7 @@ static void pump(struct vgpu_worker *worker) {
   }
 }
 
-/* Runs queued calls that waited for another session, or for a store of the program. */
+/* Those that waited for another session, or for a store of the program. */
 static void pump_before(struct vgpu_worker *worker) {
   struct vgpu_queue *queue = &software_of(worker)->queue;
   if (!queue->outside || queue->first == NULL || queue->running != NULL) return;
@@ -228,10 +217,7 @@ int32_t vgpu_queue_run(struct vgpu_worker *worker, const struct vgpu_dispatch_ro
                        void *reply, struct vgpu_bulk *bulk) {
   struct vgpu_queue *queue = &software_of(worker)->queue;
   pump_before(worker);
-  /*
-   * The frames of a launch are queued one by one. If conditions select frames, the launch is queued as a
-   * whole.
-   */
+  /* The frames of a launch are queued one by one, or as a whole if conditions select frames. */
   bool graph = row->opcode == VGPU_OP_cuGraphLaunch;
   if (graph && !vgpu_graph_is_conditional(worker, vgpu_place_launched(body)))
     return run_graph(worker, row, body, bulk);
@@ -253,7 +239,7 @@ int32_t vgpu_queue_run(struct vgpu_worker *worker, const struct vgpu_dispatch_ro
       graph ? run_graph(worker, row, body, bulk) : run_row(worker, row, &place, 0, body, reply, bulk);
   if (status == VGPU_BLOCKED) return keep(worker, row, &place, body, bulk);
   if (queue->first == NULL || queue->running != NULL) return status;
-  /* The error of this call comes before errors of queued calls. */
+  /* This call's error comes before those of queued calls. */
   if (row->oneway && status != CUDA_SUCCESS && worker->deferred == 0) worker->deferred = status;
   pump(worker);
   return status;

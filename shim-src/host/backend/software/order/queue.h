@@ -1,7 +1,7 @@
 /*
- * The order of streams on a software device. Calls run when they arrive, except those of a stream that waits
- * for a value in memory, for an event behind such a wait, or for a long kernel. These calls, and calls of
- * other streams that are ordered after them, are queued here.
+ * The order of streams. Calls run when they arrive, except those of a stream that waits for a value in
+ * memory, for an event behind such a wait, or for a long kernel. These, and calls of other streams that are
+ * ordered after them, are queued.
  */
 #ifndef VGPU_HOST_SOFTWARE_QUEUE_H
 #define VGPU_HOST_SOFTWARE_QUEUE_H
@@ -11,7 +11,7 @@
 
 #include "host/backend/dispatch.h"
 
-/* Result of a one-way call whose stream must wait. Not a CUresult. */
+/* A one-way call whose stream must wait. Not a CUresult. */
 #define VGPU_BLOCKED INT32_MIN
 
 struct vgpu_place;
@@ -30,23 +30,19 @@ struct vgpu_queue {
   uint64_t running_number; /* number of that call */
 };
 
-/*
- * Runs a call, or queues it if it is one-way. A call with an answer gets VGPU_WAITS instead, a query
- * CUDA_ERROR_NOT_READY.
- */
+/* Queues a one-way call if needed. A call with an answer gets VGPU_WAITS, a query CUDA_ERROR_NOT_READY. */
 int32_t vgpu_queue_run(struct vgpu_worker *worker, const struct vgpu_dispatch_row *row, const void *body,
                        void *reply, struct vgpu_bulk *bulk);
 
-/* True if queued calls or the running kernel must run before a call of this place. */
+/* Whether queued calls or the running kernel come before this place. */
 bool vgpu_queue_holds(const struct vgpu_worker *worker, const struct vgpu_place *place);
 
-/* True if this many more bytes may be queued: for calls, and for reads that the guest fetches later. */
+/* Whether this many more bytes may be queued, for calls and for reads that the guest fetches later. */
 bool vgpu_queue_may_wait(const struct vgpu_worker *worker, uint64_t bytes);
 
-/* The same with a margin of half of the limits. */
+/* With a margin of half of the limits. */
 bool vgpu_queue_has_room(const struct vgpu_worker *worker, uint64_t bytes);
 
-/* Drops the queued calls of a context that ends. */
 void vgpu_queue_drop(struct vgpu_worker *worker, uint64_t context);
 
 #endif

@@ -1,4 +1,3 @@
-/* Streams and events of the software device, waits for values, and reads that the guest fetches later. */
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -36,7 +35,7 @@ int32_t vgpu_software_cuStreamQuery(struct vgpu_worker *worker, const struct vgp
   return check_stream(worker, send->context, send->stream);
 }
 
-/* Success: the device has no caches and clocks that an attribute could change. */
+/* No caches and clocks here that an attribute could change. */
 int32_t vgpu_software_cuStreamSetAttribute(struct vgpu_worker *worker,
                                            const struct vgpu_send_cuStreamSetAttribute *send,
                                            struct vgpu_bulk *bulk) {
@@ -48,7 +47,6 @@ static struct vgpu_handle *find_event(struct vgpu_worker *worker, uint64_t event
   return vgpu_handles_find(&worker->handles, event, VGPU_HANDLE_EVENT);
 }
 
-/* True if the last record of an event has not run. */
 static bool is_open(const struct vgpu_handle *event) {
   return event->object == NULL ? event->awaited != 0 : vgpu_event_pending(event) > 0;
 }
@@ -171,7 +169,6 @@ void vgpu_reads_drop(struct vgpu_worker *worker, uint64_t context) {
   }
 }
 
-/* Answers with the bytes of the reads whose tickets are in the bulk. */
 static int32_t fetch_reads(struct vgpu_worker *worker, struct vgpu_bulk *bulk) {
   if (bulk->in_size % sizeof(uint64_t) != 0) return CUDA_ERROR_INVALID_VALUE;
   uint32_t at = 0;
@@ -215,7 +212,7 @@ int32_t vgpu_software_cuCtxSynchronize(struct vgpu_worker *worker,
   return find_context(worker, send->context) != NULL ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
 }
 
-/* CUstreamBatchMemOpType and the flags of a wait */
+/* CUstreamBatchMemOpType and the flags of a wait. */
 enum { WAIT_32 = 1, WRITE_32 = 2, FLUSH = 3, WAIT_64 = 4, WRITE_64 = 5, BARRIER = 6 };
 enum { AT_LEAST = 0, EQUAL = 1, AND = 2, NOR = 3 };
 

@@ -12,13 +12,12 @@
 #include <unistd.h>
 
 /*
- * profiles/devices/device.schema.json is the schema for people and editors. A test checks that it accepts and
- * refuses the same files as this code.
+ * profiles/devices/device.schema.json is for people and editors; a test checks that it and this code agree.
  */
 
 enum { FILE_SIZE_MAX = 1024 * 1024 };
 
-/* Refuses two devices that programs could not distinguish. */
+/* Programs could not distinguish two devices of one UUID or bus address. */
 static int check_distinct(const struct vgpu_reader *reader, const struct vgpu_device_profiles *profiles) {
   for (uint32_t i = 0; i < profiles->count; i++) {
     const struct vgpu_device_profile *a = &profiles->devices[i];
@@ -33,7 +32,7 @@ static int check_distinct(const struct vgpu_reader *reader, const struct vgpu_de
   return 0;
 }
 
-/* Accepts 3 or 4 digits, then one or two groups of 1 to 3 digits after a dot: 580.65.06. */
+/* 3 or 4 digits, then one or two groups of 1 to 3 digits after a dot: 580.65.06. */
 static bool is_driver_version(const char *text) {
   size_t first = strspn(text, "0123456789");
   int groups = 0;
@@ -95,10 +94,7 @@ static int read_root(struct vgpu_reader *reader, json_t *root, struct vgpu_devic
   return check_distinct(reader, profiles);
 }
 
-/*
- * Reads a whole small file; NULL with errno. Refuses a directory, a pipe or a device, because reading one
- * could hang.
- */
+/* NULL with errno. Refuses what is no regular file, because reading could hang. */
 static char *read_file(const char *path, size_t *size) {
   int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   char *text = NULL;

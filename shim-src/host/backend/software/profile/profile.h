@@ -1,11 +1,11 @@
-/* The description of a simulated device. It is read from profiles/devices/NAME.json, or compiled in. */
+/* A simulated device, from profiles/devices/NAME.json or compiled in. */
 #ifndef VGPU_HOST_SOFTWARE_PROFILE_H
 #define VGPU_HOST_SOFTWARE_PROFILE_H
 
 #include "wire/frame.h"
 
 struct vgpu_device_profile {
-  /* Name without the suffix; the host appends " (simulated)". Zero-terminated. */
+  /* The host appends " (simulated)". Zero-terminated. */
   char name[100];
   uint8_t uuid[16];
   uint64_t total_memory; /* bytes */
@@ -21,7 +21,6 @@ struct vgpu_device_profile {
   uint32_t power_limit;                    /* milliwatts; 0: not told */
 };
 
-/* A file can hold several devices, so a profile is a list. */
 struct vgpu_device_profiles {
   uint32_t count;        /* 1..VGPU_DEVICES_MAX */
   int32_t cuda_version;  /* 13000 unless the file says otherwise */
@@ -29,18 +28,15 @@ struct vgpu_device_profiles {
   struct vgpu_device_profile devices[VGPU_DEVICES_MAX];
 };
 
-/* Reads the text of a profile; messages use `name` for it. Returns 0, or -1 with a message in `error`. */
+/* `name`: in messages. Returns 0, or -1 with a message in `error`. */
 int vgpu_device_profiles_read(const char *name, const char *text, size_t size,
                               struct vgpu_device_profiles *profiles, char *error, size_t error_size);
 
-/*
- * Reads a profile by name ("h100-80gb", searched in the NULL-terminated `directories`) or by path (a text
- * with a slash, or that ends in .json). Returns 0, or -1 with a message in `error` that names file and field.
- */
+/* By name (in `directories`, NULL-terminated) or path (has a slash, or ends in .json). */
 int vgpu_device_profiles_load(const char *name_or_path, const char *const *directories,
                               struct vgpu_device_profiles *profiles, char *error, size_t error_size);
 
-/* Gives the device another bus, in the attribute that programs read, too. */
+/* Also the attribute that programs read. */
 void vgpu_device_profile_set_bus(struct vgpu_device_profile *device, uint32_t bus);
 
 #endif

@@ -1,6 +1,4 @@
-/*
- * Reading JSON objects with errors that name the file, the field and what is allowed.
- */
+/* Errors name the file, the field and what is allowed. */
 #ifndef VGPU_HOST_SOFTWARE_PROFILE_READER_H
 #define VGPU_HOST_SOFTWARE_PROFILE_READER_H
 
@@ -18,30 +16,26 @@ struct vgpu_reader {
   char where[160]; /* "devices[0]": the object being read */
 };
 
-/* Writes "FILE: devices[0].memory: what is wrong" to reader->error; always returns -1. */
+/* "FILE: devices[0].memory: what is wrong" in reader->error; always returns -1. */
 int vgpu_reader_fail(const struct vgpu_reader *reader, const char *field, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* Returns -1 unless every member of an object is known; `names` ends with NULL. */
+/* -1: an unknown member. `names` ends with NULL. */
 int vgpu_reader_only(const struct vgpu_reader *reader, json_t *object, const char *const *names);
 
-/* Returns -1 if the field is missing. */
 int vgpu_reader_need(const struct vgpu_reader *reader, json_t *object, const char *name);
 
-/* *text is NULL if the field is absent. Returns -1 if it is not a string. */
+/* *text: NULL if absent. -1: not a string. */
 int vgpu_reader_text(const struct vgpu_reader *reader, json_t *object, const char *name, const char **text);
 
-/* Does not change *number if the field is absent. Returns -1 unless it is a whole number from low to high. */
+/* *number does not change if the field is absent. -1: not a whole number from low to high. */
 int vgpu_reader_number(const struct vgpu_reader *reader, json_t *object, const char *name, long long low,
                        long long high, long long *number);
 
-/*
- * True if all of `text` matches: h is a hexadecimal digit (lower case), d a decimal digit, any other
- * character itself.
- */
+/* All of `text`: h is a hexadecimal digit (lower case), d a decimal digit, any other character itself. */
 bool vgpu_reader_shaped(const char *text, const char *shape);
 
-/* Reads one element of "devices"; reader->where is its place ("devices[0]"). */
+/* reader->where: its place ("devices[0]"). */
 int vgpu_reader_device(struct vgpu_reader *reader, json_t *object, struct vgpu_device_profile *device);
 
 #endif

@@ -21,7 +21,7 @@ void *ptx_arena_take(struct ptx_arena *arena, size_t bytes) {
     fresh->used = 0;
     arena->total += size;
     if (size == bytes && chunk != NULL) {
-      /* A large allocation has a chunk of its own, after the chunk that still has room. */
+      /* A large allocation has its own chunk, after the one that still has room. */
       fresh->next = chunk->next;
       chunk->next = fresh;
     } else {

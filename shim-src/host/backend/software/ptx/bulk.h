@@ -1,4 +1,3 @@
-/* Encodings of bulk copies that the decoder and the execution share. */
 #ifndef VGPU_PTX_BULK_H
 #define VGPU_PTX_BULK_H
 
@@ -18,17 +17,13 @@ enum ptx_bulk {
 #define BULK_ATOMIC(m) ((m) >> 4 & 15u)
 #define BULK_MODE(m) ((m) >> 8 & 3u)
 
-/* The elements of a tensor that are copied. */
 enum ptx_bulk_mode {
   MODE_TILE,
   MODE_IM2COL, /* the offsets of W, H and D follow the coordinates, 16 bits each */
   MODE_ROWS,   /* gather4, scatter4: the first column and four rows */
 };
 
-/*
- * Its operands in the list. Addresses are generic and have 64 bits. An operand that the instruction lacks is
- * PTX_NONE.
- */
+/* In the list of operands. Addresses are generic, 64 bits. PTX_NONE: the instruction lacks the operand. */
 enum ptx_bulk_operand {
   BULK_TO,
   BULK_FROM,    /* or the tensor map */

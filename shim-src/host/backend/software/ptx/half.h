@@ -1,4 +1,4 @@
-/* 16-bit floats in plain arithmetic; every rounding is explicit. */
+/* 16-bit floats; every rounding is explicit. */
 #ifndef VGPU_PTX_HALF_H
 #define VGPU_PTX_HALF_H
 
@@ -29,7 +29,7 @@ static inline uint64_t ptx_bits64(double f) {
   return bits;
 }
 
-/* Uses no arithmetic on subnormals, because the processor may be set to flush them. */
+/* No arithmetic on subnormals: the processor may flush them. */
 static inline float ptx_from_half(uint16_t h) {
   uint32_t sign = (uint32_t)(h & 0x8000) << 16;
   uint32_t rest = h & 0x7fff;
@@ -46,9 +46,8 @@ static inline float ptx_from_bfloat(uint16_t h) {
 }
 
 /*
- * Converts a double's bits to a smaller format: `fraction` bits of fraction, exponent bias `bias`; rounding 1
- * rn, 2 rz, 3 rm, 4 rp, 5 rna (to nearest, ties away). Infinity and NaN are those of IEEE. Integer arithmetic
- * only.
+ * A double's bits in a smaller format: `fraction` bits, exponent bias `bias`; rounding 1 rn, 2 rz, 3 rm, 4
+ * rp, 5 rna (ties away). Integer arithmetic only.
  */
 static inline uint32_t ptx_round_bits(uint64_t d, int fraction, int bias, int exponent_max, int mode) {
   uint32_t sign = (uint32_t)(d >> 63);
@@ -100,7 +99,7 @@ static inline uint16_t ptx_bfloat_of_double(double x, int mode) {
   return (uint16_t)(r >> 16 & 0x8000) | (uint16_t)(r & 0x7fff);
 }
 
-/* Converts a float's bits to those of a double, without the processor's arithmetic, which may flush. */
+/* Without the processor's arithmetic, which may flush. */
 static inline uint64_t ptx_widen(uint32_t f) {
   uint64_t sign = (uint64_t)(f >> 31) << 63;
   uint32_t exponent = f >> 23 & 0xff, mantissa = f & 0x7fffff;
@@ -111,12 +110,11 @@ static inline uint64_t ptx_widen(uint32_t f) {
   return sign | (uint64_t)(897 - shift) << 52 | ((uint64_t)(mantissa << shift & 0x7fffff) << 29);
 }
 
-/* Round to nearest even, without branches, so that a loop of it is vectorised. */
+/* To nearest even, without branches, so that a loop is vectorised. */
 static inline uint16_t ptx_half_nearest(uint32_t f) {
   uint32_t sign = f >> 16 & 0x8000, rest = f & 0x7fffffff;
   uint32_t normal = (rest + 0xfff + (rest >> 13 & 1) - 0x38000000) >> 13;
-  /* Below 2^-14: the addition of 0.5 leaves the wanted bits at the end, rounded by the processor (the float
-   * is normal or rounds to zero all the same). */
+  /* Below 2^-14: adding 0.5 leaves the wanted bits at the end, rounded by the processor. */
   uint32_t small = ptx_bits(ptx_float(rest) + 0.5f) - 0x3f000000;
   uint32_t r = rest < 0x38800000 ? small : normal;
   r = rest >= 0x47800000 ? 0x7c00 : r;
@@ -131,8 +129,8 @@ static inline uint16_t ptx_bfloat_nearest(uint32_t f) {
 }
 
 /*
- * Computes a * b + c, rounded once to a double whose last bit is set if bits were lost. A second rounding, to
- * 16 bits, is then correct. The product of two 16-bit floats is exact in a double.
+ * a * b + c, rounded once to a double whose last bit is set if bits were lost, so that rounding to 16 bits is
+ * correct. The product of two 16-bit floats is exact in a double.
  */
 static inline double ptx_fma_odd(double a, double b, double c) {
   double product = a * b;
@@ -148,7 +146,7 @@ static inline double ptx_fma_odd(double a, double b, double c) {
   return ptx_double(bits);
 }
 
-/* Adds two floats. Subnormal operands and results become zeros of their sign. */
+/* Subnormal operands and results become zeros of their sign. */
 static inline uint32_t ptx_flushed_sum(uint32_t a, uint32_t b) {
   float x = ptx_float((a & 0x7f800000) == 0 ? a & 0x80000000 : a);
   float r = x + ptx_float((b & 0x7f800000) == 0 ? b & 0x80000000 : b);

@@ -1,4 +1,3 @@
-/* Encodings of matrix instructions that the decoder and the execution share. */
 #ifndef VGPU_PTX_MATRIX_H
 #define VGPU_PTX_MATRIX_H
 

@@ -1,6 +1,3 @@
-/*
- * Encodings of memory and warp operations that the decoder and the execution share (`m` of an instruction).
- */
 #ifndef VGPU_PTX_MODES_H
 #define VGPU_PTX_MODES_H
 
@@ -12,7 +9,6 @@
 
 #define MF_SC 1u /* K_FENCE: sequentially consistent; otherwise acquire and release */
 
-/* The operations of a K_STACK. */
 enum { STACK_ALLOCATE, STACK_SAVE, STACK_RESTORE };
 
 enum ptx_atomic { A_AND, A_OR, A_XOR, A_CAS, A_EXCH, A_ADD, A_INC, A_DEC, A_MIN, A_MAX, A_ATOMICS, A_ARRIVE };
@@ -30,7 +26,6 @@ enum { VOTE_ALL, VOTE_ANY, VOTE_UNI, VOTE_BALLOT };
 #define MW_SYNC 16u /* has a member mask, in x */
 #define MW_NEGATED 32u
 
-/* K_PRED */
 enum { P_AND, P_OR, P_XOR, P_NOT, P_MOV };
 
 /* Functions that CUDA provides. From BUILTIN_BUFFER on: what kernels launch, run/children.c. */

@@ -1,4 +1,3 @@
-/* A decoded module: the result of parser and decoder, which the launch uses. */
 #ifndef VGPU_PTX_PROGRAM_H
 #define VGPU_PTX_PROGRAM_H
 
@@ -8,10 +7,7 @@
 #define PTX_LANES 32
 #define PTX_NO_PC 0xffffffffu /* as a reconvergence point: where the function returns */
 
-/*
- * Windows of generic addresses for a thread's own memory. Device memory is elsewhere
- * (host/backend/software/memory/memory.c begins at 1 << 45 and has 32 windows of a TiB).
- */
+/* Of a thread's own memory. Device memory: memory/memory.c (32 windows of a TiB from 1 << 45). */
 #define PTX_SHARED_WINDOW 0x0000700000000000ull
 #define PTX_LOCAL_WINDOW 0x0000710000000000ull
 #define PTX_PARAM_WINDOW 0x0000720000000000ull
@@ -19,11 +15,11 @@
 static inline bool ptx_is_device(uint64_t generic) {
   return generic - PTX_SHARED_WINDOW >= 3 * PTX_WINDOW_SIZE;
 }
-/* Addresses of functions. They are not memory and only good for calls. */
+/* Not memory: only good for calls. */
 #define PTX_FUNCTION_WINDOW 0x0000730000000000ull
 /*
- * Within the shared window, a block's own memory is at 0, and that of the block with rank r of its cluster at
- * (r + 1) << PTX_RANK_SHIFT. So an address of shared::cta is also one of shared::cluster, as the ISA says.
+ * In the shared window a block's own memory is at 0, that of rank r of its cluster at (r + 1) <<
+ * PTX_RANK_SHIFT: an address of shared::cta is also one of shared::cluster, as the ISA says.
  */
 #define PTX_RANK_SHIFT 24u
 #define PTX_RANK_MASK 0xff000000ull
@@ -60,17 +56,14 @@ enum ptx_type {
   T_TYPES
 };
 
-/*
- * Place of an operand: a multiple of 4, plus one of these. While a function is decoded, a virtual register is
- * its number << 2 | REF_FRAME, and gets its place in the frame later.
- */
+/* Of an operand: a multiple of 4, plus one of these. While decoding: register << 2 | REF_FRAME. */
 enum { REF_FRAME, REF_CONSTANT, REF_NONE = 3 };
 #define PTX_NONE 3u
 #define PTX_DEFINED 0x80000000u /* while decoding: marks an entry of an operand list that is written */
 
-/* One operation on all 32 lanes at once. */
+/* On all 32 lanes at once. */
 typedef void ptx_lanes(void *d, const void *a, const void *b, const void *c, uint32_t m);
-/* A comparison of all 32 lanes, with one bit for each lane. */
+/* One bit for each lane. */
 typedef uint32_t ptx_compare(const void *a, const void *b);
 /* Of pairs: the lower halves are the lower 32 bits. */
 typedef uint64_t ptx_compare_pair(const void *a, const void *b);
@@ -164,13 +157,11 @@ struct ptx_data {  /* an initialiser that is an address */
   uint8_t shift; /* mask() operators take one byte of it */
 };
 
-/* A piece of the module's text that is read later. */
 struct ptx_source {
   const char *at; /* NULL: there is none */
   uint32_t line;
 };
 
-/* A shared variable that is declared outside functions. */
 struct ptx_shared_use {
   uint32_t offset, size;
 };
@@ -185,7 +176,6 @@ struct ptx_addressed {
 struct ptx_compiled;
 struct ptx_compiler;
 
-/* The state of a function's body. */
 enum ptx_body { BODY_UNREAD, BODY_DECODED, BODY_REFUSED };
 
 struct ptx_function {
@@ -259,7 +249,7 @@ struct ptx_module {
   uint32_t constant_bytes, constant_room;
 };
 
-/* Frees compiled functions, when the module ends. */
+/* When the module ends. */
 void ptx_compiler_forget(struct ptx_module *module);
 
 uint32_t ptx_type_bytes(enum ptx_type type);

@@ -1,9 +1,7 @@
 /*
- * Runs PTX on the processor: the compute half of the software device. A module is parsed and decoded once;
- * its kernels can be launched any number of times. This code has no access to the wire, to sessions or to
- * streams. One callback finds device memory. See docs/reference/software-gpu.md. A module comes from a guest.
- * Whatever its text contains, memory use is limited, an address of the guest is never used as a pointer, and
- * a kernel that cannot run is refused when it is loaded.
+ * Runs PTX on the processor (docs/reference/software-gpu.md), without access to the wire, sessions or
+ * streams. A module comes from a guest: whatever its text, memory use is limited, an address of the guest is
+ * never used as a pointer, and a kernel that cannot run is refused.
  */
 #ifndef VGPU_PTX_H
 #define VGPU_PTX_H
@@ -15,29 +13,22 @@
 struct ptx_module;
 struct ptx_pool;
 
-/* A range of device memory and its place in this process. */
 struct ptx_region {
   uint64_t address;
   uint64_t size;
   unsigned char *bytes; /* aligned to 16 at least wherever `address` is */
-  /* For each byte 1 once it was written, kept by the caller for checks. NULL: all bytes count as written. */
+  /* By the caller, for checks: for each byte 1 once written. NULL: all bytes count as written. */
   unsigned char *written;
 };
 
-/*
- * Finds the region that contains `address`; false if there is none. Several threads call it at the same time.
- * The region must stay as it is until the launch has ended.
- */
+/* False: no region. Several threads call it at once. The region must stay until the launch has ended. */
 typedef bool ptx_find_region(void *user, uint64_t address, struct ptx_region *region);
 
-/*
- * Finds the texture or surface of a kernel's 64-bit object; false: there is none. The same rules as for
- * ptx_find_region apply.
- */
+/* A kernel's 64-bit object. The rules of ptx_find_region apply. */
 struct ptx_texture;
 typedef bool ptx_find_texture(void *user, uint64_t object, struct ptx_texture *texture);
 
-/* Receives a kernel's output, in pieces of a line or more. It is called under a lock. */
+/* A kernel's output, in pieces of a line or more, under a lock. */
 typedef void ptx_print(void *user, const char *text, size_t length);
 
 enum ptx_status {
@@ -56,10 +47,8 @@ enum ptx_status {
   PTX_UNKNOWN_VERSION, /* .version names no ISA that there is */
 };
 
-/* Returns the word for a status, for logs. */
 const char *ptx_status_name(enum ptx_status status);
 
-/* Name and offset of one kernel parameter in the parameter block. */
 struct ptx_parameter {
   uint32_t offset;
   uint32_t size;
@@ -93,10 +82,7 @@ struct ptx_global_info {
   uint8_t reference; /* enum ptx_reference: it holds the bound object, or 0 */
 };
 
-/*
- * The analyses that make kernels faster, all of them unless a test compares: it clears bits before it loads a
- * module. Results are the same.
- */
+/* All of them, unless a test clears bits before it loads a module. Results are the same. */
 enum {
   PTX_ANALYSE_LIVE = 1,     /* registers that are never live together share a place */
   PTX_ANALYSE_STRAIGHT = 2, /* lanes at one place or side by side access memory as one */
@@ -107,62 +93,51 @@ extern uint32_t ptx_analyses;
 /* Compiled code (compile/region.h): never; of what runs much; at once; at once, and compared (for tests). */
 enum ptx_compile { PTX_COMPILE_NEVER, PTX_COMPILE_AUTO, PTX_COMPILE_ALWAYS, PTX_COMPILE_CHECK };
 struct ptx_compiler;
-/* NULL if kernels can be compiled on this machine, else the reason why not. */
+/* NULL: possible here. Else the reason why not. */
 const char *ptx_compiler_possible(void);
 /*
- * Starts the process that compiles, before there are threads and while this process may still fork and map
- * code. `confine` limits that process before it reads anything of a guest; NULL: it is not limited. NULL: not
- * possible, and kernels are interpreted. It ends with this process.
+ * Starts the process that compiles, before there are threads. `confine` limits it before it reads anything of
+ * a guest; NULL: no limits. NULL: not possible, kernels are interpreted. It ends with this process.
  */
 struct ptx_compiler *ptx_compiler_start(enum ptx_compile mode, bool (*confine)(void));
-/* Gives the count of functions that it has compiled, and of those it refused, and why it refused the last. */
-/* Nanoseconds of a processor that it has used since the last call, by answers that have come. */
+/* Functions compiled and refused, and why the last was refused. */
+/* Of a processor since the last call, by answers that have come. */
 uint64_t ptx_compiler_used(struct ptx_compiler *compiler);
 const char *ptx_compiler_counts(struct ptx_compiler *compiler, uint32_t *compiled, uint32_t *refused);
 
 /*
- * Parses `length` bytes (a NUL ends them early). On failure *module is NULL, and `log`, if given, has the
- * error with line and instruction. A kernel with an unsupported instruction does not fail the module: the
- * module is loaded, `log` names each kernel that cannot run on a line, and its launch is refused. `target` is
- * the device's compute capability (61 for 6.1). A module for a newer one is refused with PTX_UNSUPPORTED.
+ * Parses `length` bytes (a NUL ends them early). On failure *module is NULL, and `log` has the error with
+ * line and instruction. A kernel with an unsupported instruction does not fail the module: `log` names it,
+ * and its launch is refused. `target`: the device's compute capability (61 for 6.1); a module for a newer one
+ * is PTX_UNSUPPORTED.
  */
 enum ptx_status ptx_module_load(const char *text, size_t length, uint32_t target, struct ptx_module **module,
                                 char *log, size_t log_size);
-/*
- * The same for large texts. A kernel is decoded when it is first launched, so `text` must stay until the
- * module is freed, and an error in a function is found only then.
- */
+/* Kernels are decoded, and errors found, at the first launch. `text` must stay. */
 enum ptx_status ptx_module_load_lazily(const char *text, size_t length, uint32_t target,
                                        struct ptx_module **module, char *log, size_t log_size);
 void ptx_module_free(struct ptx_module *module);
 
-/*
- * Makes a kernel ready to run. Returns NULL if it can run, else the reason ("line 7: ..."), with `*status`.
- */
+/* NULL: it can run. Else the reason ("line 7: ..."), with `*status`. */
 const char *ptx_module_prepare(struct ptx_module *module, uint32_t kernel, enum ptx_status *status);
 
 uint32_t ptx_module_kernel_count(const struct ptx_module *module);
 const struct ptx_kernel_info *ptx_module_kernel(const struct ptx_module *module, uint32_t index);
-/* -1: no such kernel. */
 int32_t ptx_module_find_kernel(const struct ptx_module *module, const char *name);
 uint32_t ptx_module_global_count(const struct ptx_module *module);
 const struct ptx_global_info *ptx_module_global(const struct ptx_module *module, uint32_t index);
 
-/* True if a kernel of it may call malloc or launch kernels, which needs a heap. */
+/* True if a kernel may need a heap: it calls malloc or launches kernels. */
 bool ptx_module_allocates(const struct ptx_module *module);
-/* True if a kernel of it may launch kernels. */
 bool ptx_module_launches(const struct ptx_module *module);
-/* Returns the device memory that the module's variables need, aligned to 256; 0: none. */
+/* For its variables, aligned to 256; 0: none. */
 uint64_t ptx_module_data_bytes(const struct ptx_module *module);
-/*
- * Writes initial values to `bytes` (of ptx_module_data_bytes) and makes the code refer to `address`. Called
- * before the first launch.
- */
+/* Initial values to `bytes` (ptx_module_data_bytes); code refers to `address`. Before a launch. */
 void ptx_module_place(struct ptx_module *module, uint64_t address, unsigned char *bytes);
-/* The variables are at `address` from now on, in `bytes`; the caller has copied them there. */
+/* The caller has copied the variables there. */
 void ptx_module_move(struct ptx_module *module, uint64_t address, unsigned char *bytes);
 
-/* Returns the memory of this process that the module takes: its code and its tables. */
+/* Of this process: code and tables. */
 uint64_t ptx_module_bytes(const struct ptx_module *module);
 
 struct ptx_fault {
@@ -176,10 +151,7 @@ struct ptx_fault {
 
 enum { PTX_CHECK_RACE = 1, PTX_CHECK_INIT = 2 };
 
-/*
- * A finding of a check. If `check` is 0, it is only the number of further findings that were not reported
- * (`rest`).
- */
+/* `check` 0: only the number of findings that were not reported (`rest`). */
 struct ptx_finding {
   uint32_t check;
   const char *kernel;
@@ -199,7 +171,7 @@ struct ptx_finding {
 };
 typedef void ptx_report(void *user, const struct ptx_finding *finding);
 
-/* Limits when a thread of a launch may compute, if launches of several processes share the processors. */
+/* When a thread may compute, if launches of several processes share the processors. */
 struct ptx_turns {
   void (*enter)(void *user);                /* waits for a turn */
   bool (*try)(void *user);                  /* takes a turn if one is free */
@@ -207,7 +179,6 @@ struct ptx_turns {
   void (*leave)(void *user, uint64_t used); /* ends the turn, which took this many nanoseconds */
 };
 
-/* The facts of the device that a kernel can ask for. */
 struct ptx_device {
   int32_t number, count;
   const int32_t *attributes; /* by CUdevice_attribute number */
@@ -231,12 +202,9 @@ struct ptx_launch {
   ptx_find_texture *find_texture; /* NULL: there are none */
   ptx_print *print;               /* NULL: what kernels print is dropped */
   void *user;
-  /* The heap of malloc in kernels; 0 bytes: malloc returns NULL. It belongs to the context, see ptx_heap. */
+  /* For malloc in kernels; 0 bytes: malloc returns NULL. The context's, see ptx_heap. */
   struct ptx_heap *heap;
-  /*
-   * Address of 8 zero bytes of device memory, for launches whose blocks wait for each other (cooperative
-   * groups count there). 0: none, and grid.sync() traps.
-   */
+  /* 8 zero bytes of device memory where cooperative groups count. 0: none, and grid.sync() traps. */
   uint64_t workspace;
   struct ptx_children *children;   /* records launches of kernels by kernels; NULL: such launches fail */
   uint32_t checks;                 /* PTX_CHECK_*; a finding does not end the launch */
@@ -245,47 +213,34 @@ struct ptx_launch {
   const struct ptx_device *device; /* NULL: kernels that ask are told that there is none */
   struct ptx_compiler *compiler;   /* NULL: nothing is compiled */
   const struct ptx_turns *turns;   /* NULL: threads compute at any time */
-  /* Called about every millisecond by the thread that launched; it changes nothing that a kernel finds. */
+  /* About every millisecond, in the thread that launched; changes nothing that a kernel finds. */
   void (*meanwhile)(void *user); /* NULL: nothing is called */
 };
 
-/* Runs a launch and returns when it has ended. The caller keeps the order of streams. */
+/* Returns when the launch has ended. The caller keeps the order of streams. */
 enum ptx_status ptx_launch(struct ptx_module *module, uint32_t kernel, const struct ptx_launch *launch,
                            struct ptx_pool *pool, struct ptx_fault *fault);
 
-/*
- * The launches of kernels by kernels (CUDA dynamic parallelism). They are recorded while a grid runs, and run
- * when it has ended. No kernel can tell this from a device that begins earlier, because a kernel must not
- * wait for its children.
- */
+/* Recorded while a grid runs, and run when it has ended: it must not wait for its children. */
 struct ptx_child {
   uint32_t kernel, grid[3], block[3], dynamic_shared, parameter_bytes;
   unsigned char parameters[4096];
 };
 struct ptx_children *ptx_children_new(void);
 void ptx_children_free(struct ptx_children *children, struct ptx_heap *heap);
-/*
- * Gives the next launch to run, after `launch` or the last child has ended without a fault. Copies and fills
- * between them are made here. False: none is left, or `fault` has an error of one.
- */
+/* After the last one ended without a fault. Makes copies and fills. False: none, or `fault`. */
 bool ptx_children_next(struct ptx_children *children, const struct ptx_module *module,
                        const struct ptx_launch *launch, struct ptx_child *child, struct ptx_fault *fault);
 
-/*
- * Returns the bytes of local memory that the launch's blocks take while they run, for as many blocks as the
- * pool runs at once. 0 for a launch that will be refused.
- */
+/* Of the blocks that the pool runs at once. 0: the launch will be refused. */
 uint64_t ptx_launch_local_bytes(const struct ptx_module *module, uint32_t kernel,
                                 const struct ptx_launch *launch, const struct ptx_pool *pool);
 
-/*
- * Makes threads that help with launches; the caller's own thread works too. `helpers` may be 0. NULL: no
- * memory.
- */
+/* The caller's thread works, too. `helpers` may be 0. NULL: no memory. */
 struct ptx_pool *ptx_pool_new(uint32_t helpers);
 void ptx_pool_free(struct ptx_pool *pool);
 
-/* The device heap of a context: a range of device memory that kernels allocate from. */
+/* A range of device memory from which a context's kernels allocate. */
 struct ptx_heap *ptx_heap_new(uint64_t address, uint64_t size);
 void ptx_heap_free(struct ptx_heap *heap);
 

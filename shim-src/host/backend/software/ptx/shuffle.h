@@ -1,11 +1,10 @@
-/* The lanes that a shuffle reads, for the interpreter and for compiled code. */
 #ifndef VGPU_PTX_SHUFFLE_H
 #define VGPU_PTX_SHUFFLE_H
 
 #include "host/backend/software/ptx/modes.h"
 #include "host/backend/software/ptx/program.h"
 
-/* Gives the lane that each lane reads, and a bit for each that is within its segment. */
+/* And a bit for each lane whose source is within its segment. */
 static inline uint32_t ptx_shuffle_sources(uint32_t how, const uint32_t *b, const uint32_t *c,
                                            uint32_t from[PTX_LANES]) {
   uint32_t inside[PTX_LANES];

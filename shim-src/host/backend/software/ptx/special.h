@@ -1,11 +1,7 @@
-/* Special registers by number. */
 #ifndef VGPU_PTX_SPECIAL_H
 #define VGPU_PTX_SPECIAL_H
 
-/*
- * Bytes of a block's shared memory that a device of 8.0 and newer keeps for CUDA itself. Here they lie behind
- * the program's, and only where a kernel asks where they are.
- */
+/* From 8.0 on kept for CUDA; here behind the program's memory, if a kernel asks for it. */
 #define PTX_RESERVED_SHARED 1024u
 
 enum ptx_special {

@@ -1,7 +1,7 @@
 /*
- * A tensor's descriptor (CUtensorMap, 128 bytes) in the format of the software device. NVIDIA does not
- * publish the format of a real one. Programs only pass it on, or change it with tensormap.replace. A
- * descriptor of zeros is valid, because some programs begin with it and replace every field.
+ * CUtensorMap (128 bytes) in the software device's own format: NVIDIA does not publish a real one, and
+ * programs only pass it on or use tensormap.replace. A descriptor of zeros is valid: some programs begin with
+ * it and replace every field.
  */
 #ifndef VGPU_PTX_TENSOR_MAP_H
 #define VGPU_PTX_TENSOR_MAP_H
@@ -10,7 +10,7 @@
 
 #define PTX_TENSOR_RANK 5u
 
-/* Types of elements, by the numbers of tensormap.replace.tile.elemtype. */
+/* By the numbers of tensormap.replace.tile.elemtype. */
 enum ptx_tensor_type {
   PTX_TENSOR_U8,
   PTX_TENSOR_U16,

@@ -1,7 +1,4 @@
-/*
- * Textures and surfaces for the PTX machine: images, and how they are read. The caller of a launch describes
- * them by the 64-bit objects that kernels have.
- */
+/* The caller of a launch describes images by the 64-bit objects that kernels have. */
 #ifndef VGPU_PTX_TEXTURE_H
 #define VGPU_PTX_TEXTURE_H
 
@@ -15,7 +12,7 @@ enum ptx_texel { TEXEL_U8, TEXEL_U16, TEXEL_U32, TEXEL_S8, TEXEL_S16, TEXEL_S32,
 enum ptx_address_mode { ADDRESS_WRAP, ADDRESS_CLAMP, ADDRESS_MIRROR, ADDRESS_BORDER };
 enum ptx_filter_mode { FILTER_POINT, FILTER_LINEAR };
 
-/* One level of an image. `depth` counts slices, layers, or faces of cubes. */
+/* `depth`: slices, layers, or faces of cubes. */
 struct ptx_level {
   unsigned char *bytes;
   uint32_t width, height, depth;

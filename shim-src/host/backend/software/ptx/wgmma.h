@@ -1,4 +1,3 @@
-/* Encodings of wgmma that the decoder and the execution share. */
 #ifndef VGPU_PTX_WGMMA_H
 #define VGPU_PTX_WGMMA_H
 

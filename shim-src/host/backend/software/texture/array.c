@@ -1,4 +1,3 @@
-/* Arrays: made, destroyed, copied from and to. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -36,7 +35,7 @@ static bool channels_fit(int32_t format, uint32_t channels) {
   return format < 0xc0 || counts[(format - 0xc0) % 3] == channels;
 }
 
-/* Checks a value against an attribute. An attribute that the profile does not have is no limit. */
+/* An attribute that the profile does not have is no limit. */
 static bool at_most(const struct vgpu_device_profile *device, int attribute, uint64_t size) {
   return device->attributes[attribute] <= 0 || size <= (uint64_t)device->attributes[attribute];
 }
@@ -81,7 +80,7 @@ static bool fits_device(const struct vgpu_device_profile *device,
   return at_most(device, limit, w) && at_most(device, limit + 1, h);
 }
 
-/* Lays the levels out one after the other. False: they are too large. */
+/* One after the other. False: too large. */
 static bool lay_out(struct vgpu_array *array, const struct vgpu_send_cuArray3DCreate_v2 *send) {
   uint64_t end = 0;
   for (uint32_t i = 0; i < array->level_count; i++) {
@@ -195,7 +194,7 @@ int32_t vgpu_software_cuArrayDestroy(struct vgpu_worker *worker,
   return CUDA_SUCCESS;
 }
 
-/* A box within a level or within memory: its first byte, and the distances between rows and slices. */
+/* Within a level or within memory. */
 struct side {
   unsigned char *at;
   uint64_t row, slice;
@@ -245,7 +244,6 @@ static void copy(const struct side *to, const struct side *from, const struct bo
   }
 }
 
-/* Gives the size of a packed box. */
 static bool packed_bytes(const struct box *box, uint64_t *bytes) {
   return !__builtin_mul_overflow(box->width, box->height, bytes) &&
          !__builtin_mul_overflow(*bytes, box->depth, bytes);

@@ -1,7 +1,3 @@
-/*
- * Texture and surface objects: they are made, destroyed, found for kernels, and bound to references of
- * modules.
- */
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,14 +8,11 @@
 #include "host/backend/software/software.h"
 #include "host/log.h"
 
-/*
- * An object's number has its place + 1 in the low 20 bits, and above them the number of times that the place
- * was used. So a number that a kernel invents, or keeps too long, is recognised as invalid.
- */
+/* Place + 1 in the low 20 bits, above them how often the place was used: old numbers are invalid. */
 #define PLACE_BITS 20u
 #define PLACES_MOST (1u << PLACE_BITS)
 
-/* Flags of CUDA_TEXTURE_DESC. */
+/* CUDA_TEXTURE_DESC. */
 enum {
   READ_AS_INTEGER = 1,
   NORMALIZED_COORDINATES = 2,
@@ -68,11 +61,7 @@ static void drop_place(struct vgpu_worker *worker, struct vgpu_texture_place *pl
   place->use++;
 }
 
-/*
- * Returns the memory of a texture, or NULL. The description of a texture without rows may be longer than its
- * allocation, because drivers accept that (NVIDIA's sample convolutionFFT2D does it). Texels behind the
- * allocation read as zero.
- */
+/* Texels behind the allocation read as zero: drivers accept this (sample convolutionFFT2D). */
 static unsigned char *memory_of(const struct vgpu_worker *worker, const struct vgpu_texture_place *place,
                                 struct ptx_texture *texture) {
   const struct vgpu_memory *memory = &software_of(worker)->memory;
@@ -122,7 +111,7 @@ static int32_t take_format(struct ptx_texture *texture, int32_t format, uint32_t
   return CUDA_SUCCESS;
 }
 
-/* A CUresourceViewFormat that is not compressed gives the same bytes other channels. */
+/* An uncompressed CUresourceViewFormat gives the same bytes other channels. */
 static int32_t take_view_format(struct ptx_texture *texture, int32_t format) {
   static const int32_t formats[] = {0x01, 0x08, 0x02, 0x09, 0x03, 0x0a, 0x10, 0x20};
   static const uint8_t channels[] = {1, 2, 4};
@@ -240,7 +229,6 @@ static int32_t take_sampler(const struct vgpu_texture_request *r, struct ptx_tex
   return CUDA_SUCCESS;
 }
 
-/* Makes an object from a request. A surface has no sampler. */
 static int32_t make(struct vgpu_worker *worker, uint64_t context_number, const struct vgpu_texture_request *r,
                     bool surface, uint64_t *object) {
   const struct vgpu_handle *context = find_context(worker, context_number);
@@ -257,10 +245,7 @@ static int32_t make(struct vgpu_worker *worker, uint64_t context_number, const s
   int32_t result = array ? take_array(worker, r, place) : take_memory(worker, context->device, r, place);
   if (result == CUDA_SUCCESS && surface) {
     place->texture.surface = true;
-    /*
-     * A level of a mipmap needs no flag for this: NVIDIA's own sample writes to levels that were made without
-     * it.
-     */
+    /* A level of a mipmap needs no flag: NVIDIA's own sample writes to levels made without it. */
     if (!place->array->writable && !place->array->mipmapped) result = CUDA_ERROR_INVALID_VALUE;
   } else if (result == CUDA_SUCCESS) {
     result = take_sampler(r, &place->texture);
@@ -309,9 +294,7 @@ int32_t vgpu_software_cuSurfObjectDestroy(struct vgpu_worker *worker,
   return destroy(worker, send->object, true);
 }
 
-/*
- * Returns the 8 bytes of a module's data that hold the bound object; NULL: it has no reference of that name.
- */
+/* The 8 bytes of data that hold the bound object; NULL: no reference of that name. */
 static unsigned char *reference_of(struct vgpu_worker *worker, const struct vgpu_module_object *module,
                                    const char *name, size_t length, enum ptx_reference kind) {
   for (uint32_t i = 0; module->code != NULL && i < ptx_module_global_count(module->code); i++) {

@@ -1,8 +1,4 @@
-/*
- * Arrays, textures and surfaces of one session on software devices. The memory of an array has no device
- * address: only its handle, and objects that were made of it, refer to it. The memory lives as long as one of
- * them.
- */
+/* Only its handle and objects refer to an array's memory, which lives as long as one of them. */
 #ifndef VGPU_HOST_SOFTWARE_TEXTURE_H
 #define VGPU_HOST_SOFTWARE_TEXTURE_H
 
@@ -25,7 +21,7 @@ struct vgpu_array {
   struct ptx_level levels[VGPU_ARRAY_LEVELS_MOST];
 };
 
-/* A place in the session's table of objects. A kernel has a number made of place and use. */
+/* In the session's table of objects. A kernel's number is made of place and use. */
 struct vgpu_texture_place {
   uint32_t use; /* odd while the place has an object */
   uint64_t context;
@@ -40,19 +36,15 @@ struct vgpu_textures {
   uint32_t count, room;
 };
 
-/* NULL: there is no array of that number. */
 struct vgpu_array *vgpu_array_find(struct vgpu_worker *worker, uint64_t number);
 void vgpu_array_release(struct vgpu_worker *worker, struct vgpu_array *array);
 
-/*
- * Gives the texel format of a CUarray_format. False: not supported. *normalized: it is always read as floats.
- */
+/* False: not supported. *normalized: always read as floats. */
 bool vgpu_format_texel(int32_t format, enum ptx_texel *texel, bool *normalized);
 
 /* A ptx_find_texture. */
 bool vgpu_texture_find(void *user, uint64_t object, struct ptx_texture *texture);
 
-/* Removes all objects of a context that ends. */
 void vgpu_textures_drop(struct vgpu_worker *worker, uint64_t context);
 
 #endif

@@ -1,7 +1,4 @@
-/*
- * The tables of lane operations for one kind of processor. meson compiles this file several times, with
- * PTX_VARIANT _base, _v3 and _v4.
- */
+/* Lane operations for one kind of processor. meson compiles this file with PTX_VARIANT _base, _v3 and _v4. */
 #include "host/backend/software/ptx/alu/lanes.h"
 
 #include "host/backend/software/ptx/alu/alu_integer.h"

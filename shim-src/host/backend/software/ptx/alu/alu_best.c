@@ -1,10 +1,9 @@
-/* Chooses the tables for the processor of this machine. */
 #include "host/backend/software/ptx/alu/alu.h"
 
 #if defined(__x86_64__) && !defined(VGPU_ONE_ALU)
 #include <cpuid.h>
 
-/* Conversions of halves: a name that __builtin_cpu_supports of clang 14 does not have. */
+/* clang 14's __builtin_cpu_supports does not have this name. */
 static bool has_f16c(void) {
   unsigned a, b, c, d;
   return __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & bit_F16C) != 0;
@@ -25,10 +24,7 @@ static const struct ptx_alu *choose(void) {
   return &ptx_alu_base;
 }
 
-/*
- * Kept, because each decoded instruction asks and `cpuid` leaves a virtual machine: it took more than half of
- * the time of decoding there. Threads that choose at once choose the same.
- */
+/* Each decoded instruction asks, and `cpuid` leaves a VM. Threads that choose at once agree. */
 const struct ptx_alu *ptx_alu_best(void) {
   static const struct ptx_alu *chosen;
   const struct ptx_alu *best = __atomic_load_n(&chosen, __ATOMIC_RELAXED);

@@ -1,5 +1,3 @@
-/* Comparisons to a bit a lane; included by alu.c. */
-
 #define COMPARE(name, T, U, expression)                                                                      \
   static uint32_t name(const void *av, const void *bv) {                                                     \
     const T *a = av, *b = bv;                                                                                \

@@ -36,10 +36,7 @@ FROM_INTEGERS(CONVERT_INTEGER, s32, u32, s32, INT32_MIN, INT32_MAX)
 FROM_INTEGERS(CONVERT_INTEGER, u64, u64, u64, 0, UINT64_MAX)
 FROM_INTEGERS(CONVERT_INTEGER, s64, u64, s64, INT64_MIN, INT64_MAX)
 
-/*
- * Integers to floats: the processor rounds as its mode says. 16-bit floats are rounded from the exact
- * integer.
- */
+/* Integers to floats: the processor rounds by its mode. 16-bit floats are rounded from the exact integer. */
 static inline u64 double_odd(u64 magnitude) {
   /* an integer as a double's bits, its last bit set when something was lost */
   if (magnitude == 0) return 0;
@@ -148,7 +145,7 @@ CONVERT(bf16, f32) {
     }
   }
 }
-/* fraction of 10 bits, in a float's place; rounded to nearest away, or as told */
+/* fraction of 10 bits in a float's place; rounded to nearest away, or by m */
 CONVERT(tf32, f32) {
   UNUSED;
   u32 *d = dv;

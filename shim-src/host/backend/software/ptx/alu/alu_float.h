@@ -1,7 +1,4 @@
-/*
- * Floating point; included by alu.c. The processor rounds and flushes, as its mode says, which was set before
- * (fpu.h).
- */
+/* Included by alu.c. The processor rounds and flushes by its mode, which was set before (fpu.h). */
 
 #define CANON(x) ptx_canonical(x)
 
@@ -9,7 +6,7 @@ BINARY(add_f32, float, CANON(x + y))
 BINARY(sub_f32, float, CANON(x - y))
 BINARY(mul_f32, float, CANON(x *y))
 BINARY(div_f32, float, CANON(x / y))
-/* Compilers do not vectorise fma by themselves if the rounding mode can change. */
+/* Compilers do not vectorise fma if the rounding mode can change. */
 #if defined(__FMA__) && defined(__AVX2__)
 #include <immintrin.h>
 OPERATION(fma_f32) {
@@ -29,7 +26,7 @@ OPERATION(fma_f64) {
     _mm256_storeu_pd((double *)dv + i, r);
   }
 }
-/* Compilers do not vectorise square roots either. */
+/* Nor square roots. */
 #define ROOT_F32(name, expression)                                                                           \
   OPERATION(name) {                                                                                          \
     UNUSED;                                                                                                  \
@@ -71,7 +68,7 @@ BINARY(mul_f64, double, x *y)
 BINARY(div_f64, double, x / y)
 UNARY(rcp_f64, double, 1.0 / x)
 
-/* Bit operations on floats flush explicitly, because nothing is computed. */
+/* Bit operations on floats flush explicitly. */
 #define FLUSHED(b) ((b) & ((((b)&0x7f800000) == 0) ? keep : 0xffffffffu))
 #define KEEP const u32 keep = (m & M_FTZ) != 0 ? 0x80000000u : 0xffffffffu
 OPERATION(abs_f32) {
@@ -99,10 +96,7 @@ UNARY(neg_f64, u64, x ^ 0x8000000000000000ull)
 BINARY(copysign_f32, u32, (y & 0x7fffffff) | (x & 0x80000000))
 BINARY(copysign_f64, u64, (y & 0x7fffffffffffffffull) | (x & 0x8000000000000000ull))
 
-/*
- * The minimum of two zeros with different signs is the negative one. The ordered keys are compared as
- * integers.
- */
+/* The minimum of zeros with different signs is the negative one: ordered keys, as integers. */
 static inline s32 key32(u32 x) {
   return (s32)(x ^ (u32)((s32)x >> 31) >> 1);
 }

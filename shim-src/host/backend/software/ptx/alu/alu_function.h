@@ -11,16 +11,12 @@ static inline float divide_approx(float x, float y) {
 BINARY(div_approx_f32, float, divide_approx(x, y))
 
 /*
- * Functions of eight floats at a time. The polynomials are those whose largest error on the interval is
- * least; that error is smaller than what rounding adds. The largest errors of all floats are in
- * docs/reference/software-gpu.md.
+ * Eight floats at a time, by polynomials with the least largest error, which is smaller than that of
+ * rounding. The largest errors of all floats are in docs/reference/software-gpu.md.
  */
 #include "host/backend/software/ptx/alu/eights.h"
 
-/*
- * log2(x): x = 2^e * (1 + f) with 1 + f in [1/sqrt 2, sqrt 2), then f times a polynomial in two chains, for
- * even and odd powers.
- */
+/* log2(x): x = 2^e * (1 + f), 1 + f in [1/sqrt 2, sqrt 2); even and odd powers of f apart. */
 EIGHT_FUNCTION floats8 log2_normal(words8 bits, floats8 less) {
   const ints8 e = (ints8)(bits - 0x3f3504f3) >> 23;
   const floats8 f = (floats8)(bits - ((words8)e << 23)) - 1.0f, g = f * f;
@@ -56,8 +52,8 @@ EIGHT_FUNCTION floats8 log2_of(floats8 x, bool flushes) {
 }
 
 /*
- * sin and cos: x = k * pi/2 + r, |r| < 0.79, with pi/2 in three floats, of which none is negative, so that
- * -0 stays what it is. From 2^16 on, where k has too many bits, one by one.
+ * sin and cos: x = k * pi/2 + r, |r| < 0.79, with pi/2 in three floats, none negative, so that -0 stays. From
+ * 2^16 on, where k has too many bits, one by one.
  */
 #define CIRCLE_MOST 65536.0f
 EIGHT_FUNCTION floats8 circle_of(floats8 x, u32 quarter) {
@@ -78,8 +74,8 @@ EIGHT_FUNCTION floats8 circle_of(floats8 x, u32 quarter) {
   return (floats8)((words8)result ^ (turns & 2) << 30);
 }
 /*
- * The same for large numbers, in doubles: k is what the addition of 1.5 * 2^52 leaves in the last bits.
- * Beyond 2^20, where k * pi/2 has more bits than two doubles hold, the C library's.
+ * For large numbers, in doubles: adding 1.5 * 2^52 leaves k in the last bits. Beyond 2^20, where k * pi/2 has
+ * more bits than two doubles hold, the C library's.
  */
 static float circle_far(float x, u32 quarter) {
   if (!(__builtin_fabsf(x) < 1048576.0f)) return CANON(quarter != 0 ? cosf(x) : sinf(x));
@@ -124,8 +120,8 @@ CIRCLE(sin_f32, 0)
 CIRCLE(cos_f32, 1)
 
 /*
- * The hyperbolic tangent: (y - 1) / (y + 1), where y is e^2x, or 2^n * 2^f, f in [-0.5, 0.5]. The polynomial
- * is that of 2^f without 1, so that little is lost where x is small. From 10 on the result is 1.
+ * (y - 1) / (y + 1), y = e^2x = 2^n * 2^f, f in [-0.5, 0.5]. The polynomial is 2^f without 1, so that small x
+ * keep their bits. From 10 on the result is 1.
  */
 EIGHT_FUNCTION floats8 tanh_positive(floats8 x) {
   const float shift = 0x1.8p23f;
@@ -148,10 +144,7 @@ EIGHT_FUNCTION floats8 tanh_of(floats8 x) {
   return choose8(x != x, all8(ptx_float(0x7fffffff)), r);
 }
 
-/*
- * 2^x = 2^n * 2^f, f in [-0.5, 0.5], n from the end of the float after an addition. Subnormal results are
- * made by a multiplication at the end.
- */
+/* 2^x = 2^n * 2^f, f in [-0.5, 0.5], n at the end of a float. The last step makes subnormals. */
 EIGHT_FUNCTION floats8 ex2_fraction(floats8 f) {
   const floats8 g = f * f;
   floats8 even = fused8_by(g, all8(0x1.41fbc4p-13f), 0x1.3b2d4cp-7f);
@@ -165,7 +158,7 @@ EIGHT_FUNCTION floats8 ex2_of(floats8 x) {
   const floats8 bounded = most8(-160.0f, least8(129.0f, x)), turned = bounded + shift;
   const floats8 p = ex2_fraction(bounded - (turned - shift));
   const words8 n = (words8)turned << 23, half = (words8)turned >> 1 << 23;
-  /* adding -0 changes nothing, but with AMD's processors a multiplication alone is slow with subnormals */
+  /* adding -0 changes nothing, but on AMD a multiplication alone is slow with subnormals */
   const floats8 r = fused8_by((floats8)((words8)p + half), (floats8)(n - half + 0x3f800000), -0.0f);
   return choose8(x != x, all8(ptx_float(0x7fffffff)), r);
 }
@@ -184,10 +177,7 @@ BY_EIGHTS(lg2_f32, log2_of(x, (m & M_FTZ) != 0))
 BY_EIGHTS(tanh_f32, tanh_of(x))
 BY_EIGHTS(ex2_f32, ex2_of(x))
 
-/*
- * The same for operands of 16 bits, with polynomials as short as these allow: every result is the exact one,
- * rounded. `ex2` is for numbers between -127 and 128.
- */
+/* For 16 bits, with shorter polynomials: results are exact, rounded. `ex2`: from -127 to 128. */
 EIGHT_FUNCTION floats8 ex2_half(floats8 x) {
   const float shift = 0x1.8p23f;
   const floats8 turned = x + shift, f = x - (turned - shift);
@@ -206,8 +196,8 @@ EIGHT_FUNCTION floats8 ex2_bfloat(floats8 x) {
   return (floats8)((words8)p + ((words8)turned << 23));
 }
 /*
- * tanh(x) is x (1 - q a / b), where q = x^2, and a and b are polynomials in q. This is for numbers up to the
- * least whose result is 1: TANH_MOST as a float and as 16 bits. The sign of zero stays.
+ * tanh(x) = x (1 - q a / b), q = x^2, a and b polynomials in q, up to the least number whose result is 1:
+ * TANH_MOST. The sign of zero stays.
  */
 #define TANH_MOST_HALF 4.5078125f
 #define TANH_MOST_HALF_BITS 0x4482

@@ -1,4 +1,4 @@
-/* Half precision: through floats where that rounds once, through doubles for fma. */
+/* Through floats where that rounds once, through doubles for fma. */
 static inline u16 flush_half(u16 x, u32 m) {
   return (m & M_FTZ) != 0 && (x & 0x7c00) == 0 ? x & 0x8000 : x;
 }
@@ -55,7 +55,7 @@ static inline u16 sixteen(u16 x, u16 top, u16 flip, u16 mask) {
   return (x & 0x7fff) > top ? 0x7fff : (x ^ flip) & mask;
 }
 
-/* Scalars and pairs are the same but for the number of elements. */
+/* Scalars and pairs differ in the number of elements. */
 #define HALF_UNARY(name, count, expression)                                                                  \
   OPERATION(name) {                                                                                          \
     UNUSED;                                                                                                  \
@@ -93,7 +93,6 @@ static inline u16 sixteen(u16 x, u16 top, u16 flip, u16 mask) {
 #else
 #include "host/backend/software/ptx/alu/half_fused.h"
 #endif
-/* An operation on all elements, with the modifiers before and after it. */
 #define HALF_MODIFIED(name, N, operands, one, flushes, operation)                                            \
   OPERATION(name) {                                                                                          \
     u16 *d = dv, x[N], y[N], z[N];                                                                           \

@@ -1,5 +1,3 @@
-/* Integer arithmetic; included by alu.c. */
-
 /* X(suffix, type, unsigned type, wide type, bits) */
 #define INTEGER_OPERATIONS(S, T, U, W, B)                                                                    \
   BINARY(add_##S, T, (U)x + (U)y)                                                                            \
@@ -19,15 +17,11 @@ INTEGER_OPERATIONS(s32, s32, u32, s64, 32)
 INTEGER_OPERATIONS(u64, u64, u64, u128, 64)
 INTEGER_OPERATIONS(s64, s64, u64, s128, 64)
 
-/*
- * On a GPU, a division by zero gives all ones, and the dividend as remainder. The lowest value divided by -1
- * wraps.
- */
+/* On a GPU a division by zero gives all ones, and the dividend as remainder. The lowest value / -1 wraps. */
 BINARY(div_u16, u16, y == 0 ? 0xffff : x / y)
 /*
- * 32 bits, four at a time, through doubles: a quotient that is no integer is further from the next one (2^-32
- * of it) than any rounding goes, so it does not matter how the processor rounds. Adding 1.5 * 2^52 leaves an
- * integer in the low half.
+ * Four at a time, through doubles: a quotient that is no integer is further from the next one (2^-32 of it)
+ * than rounding goes, whatever the mode. Adding 1.5 * 2^52 leaves an integer in the low half.
  */
 #if defined(__AVX2__)
 #include <immintrin.h>
@@ -152,7 +146,7 @@ static inline u64 reverse64(u64 x) {
 UNARY(brev_b32, u32, reverse32(x))
 UNARY(brev_b64, u64, reverse64(x))
 
-/* Returns the most significant bit that differs from the sign. */
+/* The most significant bit that differs from the sign. */
 static inline u32 find_bit(u64 x, u32 shift) {
   if (x == 0) return 0xffffffffu;
   u32 at = 63 - (u32)__builtin_clzll(x);
@@ -163,9 +157,7 @@ MIXED(bfind_s32, u32, s32, u32, u32, find_bit((u32)(a[i] < 0 ? ~a[i] : a[i]), (m
 MIXED(bfind_u64, u32, u64, u32, u32, find_bit(a[i], (m & M_SHIFTAMT) != 0 ? 64 : 0))
 MIXED(bfind_s64, u32, s64, u32, u32, find_bit((u64)(a[i] < 0 ? ~a[i] : a[i]), (m & M_SHIFTAMT) != 0 ? 64 : 0))
 
-/*
- * Bit fields: position and length are the low 8 bits. Beyond the top, signed fields are filled with the sign.
- */
+/* Position and length are the low 8 bits. Beyond the top, signed fields are filled with the sign. */
 static inline u64 field(u64 x, u32 position, u32 length, u32 bits, int is_signed) {
   position &= 0xff;
   length &= 0xff;
@@ -180,7 +172,7 @@ static inline u64 field(u64 x, u32 position, u32 length, u32 bits, int is_signed
   if (have == 0) return fill;
   return (value & mask) | (fill & ~mask);
 }
-/* The same for 32 bits without branches, so that compilers vectorise it. */
+/* For 32 bits without branches, so that compilers vectorise it. */
 static inline u32 field32(u32 x, u32 position, u32 length, int is_signed) {
   position &= 0xff;
   length &= 0xff;
@@ -197,7 +189,7 @@ MIXED(bfe_s32, u32, u32, u32, u32, field32(a[i], b[i], c[i], 1))
 MIXED(bfe_u64, u64, u64, u32, u32, field(a[i], b[i], c[i], 64, 0))
 MIXED(bfe_s64, u64, u64, u32, u32, field(a[i], b[i], c[i], 64, 1))
 
-/* d has the fourth operand, length, when this is called; see the decoder. */
+/* d has the fourth operand, length: see the decoder. */
 static inline u64 insert(u64 a, u64 b, u32 position, u32 length, u32 bits) {
   position &= 0xff;
   length &= 0xff;
@@ -342,7 +334,7 @@ OPERATION(dp2a_b32) {
   }
 }
 
-/* Finds the nth set bit of a from position b on. c is n: negative goes to the right, 0 is b itself. */
+/* The nth set bit of a from position b on. c is n: negative goes to the right, 0 is b itself. */
 static inline u32 nth_set(u32 mask, u32 base, s32 offset) {
   if (base > 31) return 0xffffffffu;
   if (offset == 0) return (mask >> base & 1) != 0 ? base : 0xffffffffu;
@@ -387,7 +379,6 @@ SELECTIONS(b16, u16, s16)
 SELECTIONS(b32, u32, s32)
 SELECTIONS(b64, u64, s64)
 
-/* Packs halves, and unpacks them. */
 MIXED(pack_b32, u32, u16, u16, u16, a[i] | (u32)b[i] << 16)
 MIXED(pack_b64, u64, u32, u32, u32, a[i] | (u64)b[i] << 32)
 MIXED(pack_b16, u32, u32, u32, u32, (a[i] & 0xff) | (b[i] & 0xff) << 8)
@@ -412,10 +403,7 @@ PACKED16(max_u16x2, u16, x > y ? x : y)
 PACKED16(min_s16x2, s16, x < y ? x : y)
 PACKED16(max_s16x2, s16, x > y ? x : y)
 
-/*
- * vadd and similar: m = op | a's part << 4 | b's part << 8 | d's part << 12 | signs from bit 16 on | second
- * op at bit 20, see decode_video.
- */
+/* m = op | a's part << 4 | b's << 8 | d's << 12 | signs << 16 | second op << 20 (decode_video.c) */
 static inline s64 video_part(u32 x, u32 part, int is_signed) {
   switch (part) {
     case 1:
@@ -432,8 +420,7 @@ static inline s64 video_part(u32 x, u32 part, int is_signed) {
       return is_signed ? (s64)(s32)x : (s64)x;
   }
 }
-/* vmad, as the ISA's pseudocode has it: scale at bit 20; one is added, the product or c is negated: bit 24
- * to 26. */
+/* vmad, as the ISA's pseudocode: scale at bit 20; one is added, product or c negated: bits 24 to 26. */
 static inline u32 video_mad(s64 a, s64 b, u32 xc, u32 m) {
   int less = m >> 25 & 1, minus = m >> 26 & 1, sat = m >> 19 & 1,
       is_signed = (m >> 16 & 3) != 0 || less || minus;
@@ -513,7 +500,7 @@ static inline u32 video(u32 xa, u32 xb, u32 xc, u32 m) {
 }
 MIXED(video_b32, u32, u32, u32, u32, video(a[i], b[i], c[i], m))
 
-/* vadd2, vset4 and similar, see decode_video.c: m = operation (V_*) | V_QUAD and so on | mask << V_MASK. */
+/* vadd2, vset4 and similar: m = operation (V_*) | V_QUAD and so on | mask << V_MASK (decode_video.c). */
 static inline s64 video_lane(u32 x, int i, int width, int is_signed) {
   const u32 bits = x >> (i * width);
   return width == 8 ? (is_signed ? (s64)(s8)bits : (s64)(u8)bits)

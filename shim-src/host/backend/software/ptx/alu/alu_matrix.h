@@ -1,12 +1,10 @@
-/* Products of small matrices, row by row, and the conversion of their elements; included by alu.c. */
-
 /* Compilers do not vectorise these loops by themselves. */
 typedef float eight_f32 __attribute__((vector_size(32), aligned(4), may_alias));
 typedef u32 eight_u32 __attribute__((vector_size(32), aligned(4), may_alias));
 typedef u32 four_u32 __attribute__((vector_size(16), aligned(4), may_alias));
 typedef u64 four_u64 __attribute__((vector_size(32), aligned(8), may_alias));
 
-/* All NaN are the same on a GPU. (Vectors in parameters would be a matter of the ABI.) */
+/* All NaN are the same on a GPU. (Vectors in parameters would change the ABI.) */
 static inline void one_nan_f32(eight_f32 *x) {
   eight_u32 same = (eight_u32)(*x == *x);
   *x = (eight_f32)(((eight_u32)*x & same) | (0x7fffffff & ~same));
@@ -16,8 +14,8 @@ static inline void one_nan_u32(eight_u32 *x) {
 }
 
 /*
- * d = c + a b. Each sum is made in order of k, beginning with 0, before c is added to it. An addition waits
- * for the one before: four rows of as many columns as there are registers for make enough sums that do not.
+ * d = c + a b. Each sum is made in order of k, from 0, before c is added. An addition waits for the one
+ * before: four rows of as many columns as there are registers for make enough independent sums.
  */
 #define BLOCK(T, V, one_nan, wide)                                                                           \
   {                                                                                                          \
@@ -97,7 +95,6 @@ static void matrix_f64(double *d, const double *c, const double *a, const double
 }
 #endif
 
-/* Eight rows of four elements at a time. */
 static void turn_u32(uint32_t *to, const uint32_t *from, uint32_t n, uint32_t k) {
   for (uint32_t i = 0; i < n; i += 8) {
     for (uint32_t j = 0; j < k; j += 4) {
@@ -161,7 +158,7 @@ static inline u32 from_e4m3(u32 x) {
   return r | (x & 0x80) << 24;
 }
 #if defined(__F16C__)
-/* The same as ptx_from_half: the instruction does not flush subnormals, and sets the first bit of a NaN. */
+/* As ptx_from_half: the instruction does not flush subnormals, and sets the first bit of a NaN. */
 static void widen_f16(uint32_t *to, const void *from, uint32_t count, bool negate) {
   const __m256i sign = _mm256_set1_epi32(negate ? INT32_MIN : 0);
   for (uint32_t i = 0; i < count; i += 8) {

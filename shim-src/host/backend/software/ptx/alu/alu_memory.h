@@ -1,15 +1,10 @@
-/* Loads and stores of 32 lanes within one range of memory; included by alu.c. */
-
 #include "host/backend/software/ptx/run/single.h"
 
 #define HALF for (int i = 0; i < PTX_LANES / 2; i++)
 
 static const u64 lane_index[PTX_LANES / 2] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
 
-/*
- * All lanes have one address, or the lanes of each half have addresses side by side: most accesses do, and
- * only the ends of the halves can be wrong. Returns their shape; 0: it is another one.
- */
+/* One address for all, or adjacent ones in each half, as most accesses. 0: another shape. */
 static inline uint32_t simple_shape(const u64 *to, const struct ptx_reach *r) {
   const u64 low = to[0], high = to[PTX_LANES / 2], size = 1ull << r->shift;
   const int shift = r->shift;
@@ -62,9 +57,7 @@ static uint32_t reach_lanes(u64 *restrict to, const void *address, u32 mask, con
   HALF same |= (to[i] ^ low) | (to[PTX_LANES / 2 + i] ^ high);
   if (same == 0) return REACH_NO_STEPS;
   if (r->loads) {
-    /*
-     * If the lanes of `mask` have a constant step, the other lanes get the same step where that is allowed.
-     */
+    /* If the lanes of `mask` have a constant step, the others get it, too, where that is allowed. */
     const int here = (int)r->lane, there = (mask >> 16) != 0 ? 16 + __builtin_ctz(mask >> 16) : here;
     const u64 begin = to[here] - ((u64)(here & 15) << shift), next = to[there] - ((u64)(there & 15) << shift);
     const u64 length = 15ull << shift;
@@ -82,7 +75,6 @@ static uint32_t reach_lanes(u64 *restrict to, const void *address, u32 mask, con
   return REACH_NO_HALVES | (steps != 0 ? REACH_NO_STEPS : 0);
 }
 
-/* Copies the lanes of a register that `mask` names to another register. */
 #define BLEND(U)                                                                                             \
   static void blend_##U(void *dv, const void *from, u32 mask) {                                              \
     U *d = dv;                                                                                               \
@@ -94,9 +86,8 @@ BLEND(u32)
 BLEND(u64)
 
 /*
- * Accesses of all lanes in the frequent shapes, with one check for the warp: the lanes of each half are at
- * one place, or side by side. False: it is another shape or a place that is not allowed, and nothing was
- * done.
+ * One check for the warp: the lanes of each half are at one place, or side by side. False: another shape, or
+ * a place that is not allowed; nothing was done.
  */
 #define STRAIGHT(name, A, R, shapes, copy)                                                                   \
   AS_KERNELS_DO static bool name(void *registers, const void *address, const struct ptx_straight *s) {       \
@@ -230,7 +221,6 @@ AS_KERNELS_DO static void scatter_whole(unsigned char *memory, const void *av, c
   }
 }
 
-/* Copies one element of 32 vectors to a register, and back. */
 #define DEAL_OF(M, R, count)                                                                                 \
   LANES kept[i] = (R)m[i * (count)];                                                                         \
   break;

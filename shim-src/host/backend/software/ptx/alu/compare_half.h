@@ -1,7 +1,4 @@
-/*
- * Comparisons of 16-bit floats as integers; included by alu_compare.h. Floats that are not NaN have the order
- * of their keys, and both zeros have the key 0.
- */
+/* As integers, by keys that keep the order; both zeros have key 0. Included by alu_compare.h. */
 
 /* name, where it is true of a pair of numbers, and whether it is of a NaN */
 #define HALF_COMPARISONS(X, ...)                                                                             \
@@ -21,7 +18,7 @@
   X(nan, k != k, 1, __VA_ARGS__)
 
 #if defined(__AVX2__)
-/* Sixteen elements, each all ones or 0. Operators of the compiler's vectors compare element by element. */
+/* All ones or 0. Operators of compiler vectors compare element by element. */
 typedef s16 sixteen_keys __attribute__((vector_size(32)));
 #define COMPARE_SIXTEEN(name, condition, unordered, S, top)                                                  \
   static inline __m256i name##_##S##_16(const u16 *a, const u16 *b) {                                        \
@@ -77,7 +74,6 @@ static inline s32 half_key(u16 x) {
 HALF_COMPARISONS(COMPARE_SIXTEEN, f16, 0x7c00)
 HALF_COMPARISONS(COMPARE_SIXTEEN, bf16, 0x7f80)
 
-/* The results of comparisons as registers: `yes` in the lanes of `t`. */
 #define SPREAD(T, U)                                                                                         \
   static void spread_##T(void *dv, uint64_t t, uint64_t yes) {                                               \
     T *d = dv;                                                                                               \

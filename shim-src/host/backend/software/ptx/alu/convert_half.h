@@ -1,8 +1,4 @@
-/*
- * Conversions between halves and floats or integers; included by alu_convert.h. The processor's instruction
- * rounds as it is told. Integers of up to 32 bits may go through floats: those that a float does not hold are
- * beyond all halves.
- */
+/* Integers of up to 32 bits go through floats: those that a float does not hold are beyond all halves. */
 #if defined(__F16C__) && defined(__AVX2__) && defined(__FMA__)
 #define NARROW_AS(way)                                                                                       \
   for (int i = 0; i < PTX_LANES; i += 16) {                                                                  \
@@ -10,7 +6,7 @@
     const __m128i high = _mm256_cvtps_ph(_mm256_loadu_ps(a + i + 8), (way) | _MM_FROUND_NO_EXC);             \
     store16(d + i, modified16(canonical16(_mm256_set_m128i(high, low), 0x7c00), m, 0x3c00, 0));              \
   }
-/* With the rounding and the modifiers of m, except .ftz, which concerns what no half holds. */
+/* .ftz concerns only numbers that no half holds. */
 static void halves_of_floats(u16 *d, const float *a, u32 m) {
   switch (m & M_ROUND) {
     case M_RZ:

@@ -1,6 +1,6 @@
-/* Conversions of floats to integers; included by alu_convert.h. */
+/* Floats to integers; included by alu_convert.h. */
 
-/* Floats to integers: first rounded to an integer, as the mode says, then clamped. */
+/* Rounded by the mode, then clamped. */
 static inline double to_integer(double x, u32 m) {
   switch (m & M_ROUND) {
     case M_RZ:
@@ -29,9 +29,8 @@ static inline double load_f64(u64 x, u32 m) {
   return ptx_double(x);
 }
 /*
- * Conversions up to 32 bits are loops without branches, so that compilers vectorise them. A subnormal float
- * becomes the smallest normal float of its sign, which rounds to the same integer, because the processor may
- * flush it.
+ * Loops without branches, so that compilers vectorise them. A subnormal float becomes the smallest normal one
+ * of its sign, which rounds to the same integer: the processor may flush.
  */
 static inline float single_f32(u32 x, u32 m) {
   u32 least = (m & M_FTZ) != 0 ? 0 : 0x00800000, sign = x & 0x80000000, rest = x & 0x7fffffff;
@@ -105,7 +104,7 @@ static inline double saturate64(double x) {
       d[i] = x[i] != x[i] ? (TS)(nan) : r;                                                                   \
     }                                                                                                        \
   }
-/* The same through floats, which hold the integers between the limits; NaN becomes 0. */
+/* Through floats, which hold the integers between the limits; NaN becomes 0. */
 #define FLOATS_TO_NARROW(from, FS, to, TS, TV, low, high)                                                    \
   CONVERT(to, from) {                                                                                        \
     UNUSED;                                                                                                  \

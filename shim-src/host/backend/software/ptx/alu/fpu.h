@@ -1,7 +1,4 @@
-/*
- * Sets the processor's rounding mode and its handling of subnormals, only if the next instruction needs other
- * ones.
- */
+/* Sets rounding mode and handling of subnormals, if the next instruction needs other ones. */
 #ifndef VGPU_PTX_FPU_H
 #define VGPU_PTX_FPU_H
 

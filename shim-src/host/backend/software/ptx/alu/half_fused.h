@@ -1,5 +1,3 @@
-/* Fused multiply-adds of 16-bit floats with AVX2, sixteen at a time; included by alu_half.h. */
-
 /*
  * A fused multiply-add of bfloats, rounded to a float by the processor and then to a bfloat. The second
  * rounding is wrong only if the float lies in the middle between two bfloats and something was lost. Its sign

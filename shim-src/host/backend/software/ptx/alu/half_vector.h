@@ -1,7 +1,4 @@
-/*
- * Sums and products of 16-bit floats, sixteen at a time; included by alu_half.h. What the processor converts
- * is what ptx_from_half and ptx_half_nearest do, but for the bits of a NaN.
- */
+/* As ptx_from_half and ptx_half_nearest, except the bits of a NaN. Included by alu_half.h. */
 #include <immintrin.h>
 
 static inline __m256i load16(const u16 *from) {
@@ -24,7 +21,6 @@ static inline __m256i flushed16(__m256i h) {
   const __m256i small = _mm256_cmpeq_epi16(exponent, _mm256_setzero_si256());
   return _mm256_andnot_si256(size16(small), h);
 }
-/* Whether one of the halves is subnormal. */
 static inline bool any_small(const u16 *from, const int count) {
   __m256i least = _mm256_set1_epi16(-1);
   for (int i = 0; i < count; i += 16) {
@@ -36,10 +32,7 @@ static inline bool any_small(const u16 *from, const int count) {
 static inline void flush_halves(u16 *to, const u16 *from, const int count) {
   for (int i = 0; i < count; i += 16) store16(to + i, flushed16(load16(from + i)));
 }
-/*
- * The modifiers of a result. Rounding keeps the order of numbers, so that they may come after it. A NaN has
- * the bits 0x7fff here: .sat makes 0 of it, and .relu keeps it.
- */
+/* Rounding keeps the order, so modifiers may follow. NaN is 0x7fff: .sat makes it 0, .relu keeps it. */
 static inline __m256i modified16(__m256i h, u32 m, short one, int flushes) {
   if ((m & M_SAT) != 0) {
     const __m256i nan = _mm256_cmpeq_epi16(h, _mm256_set1_epi16(0x7fff));
@@ -57,7 +50,7 @@ static inline __m256i half_narrow16(__m256 low, __m256 high) {
   return _mm256_set_m128i(_mm256_cvtps_ph(high, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC),
                           _mm256_cvtps_ph(low, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
 }
-/* A bfloat is the upper half of a float: those at even places, and those at odd ones. */
+/* A bfloat is the upper half of a float: even places, then odd ones. */
 static inline __m256 bfloat_even(__m256i h) {
   return _mm256_castsi256_ps(_mm256_slli_epi32(h, 16));
 }
@@ -67,10 +60,7 @@ static inline __m256 bfloat_odd(__m256i h) {
 static inline __m256i bfloat_join(__m256i even, __m256i odd) {
   return canonical16(_mm256_blend_epi16(_mm256_srli_epi32(even, 16), odd, 0xaa), 0x7f80);
 }
-/*
- * A float whose upper half is rounded to the nearest. A NaN is that of an operand, whose lower half is 0, or
- * the processor's, so that it does not become a number.
- */
+/* Rounded to nearest. A NaN is an operand's, whose lower half is 0, or the processor's, so it stays a NaN. */
 static inline __m256i bfloat_rounded(__m256 f) {
   const __m256i bits = _mm256_castps_si256(f);
   const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
@@ -91,21 +81,17 @@ static inline __m256i bfloat_rounded(__m256 f) {
   }
 HALF_SIXTEEN(add, _mm256_add_ps)
 HALF_SIXTEEN(sub, _mm256_sub_ps)
-/* With AMD's processors a multiplication is slow where the float is subnormal; a multiply-add is not. */
+/* On AMD a multiplication is slow with subnormals; a multiply-add is not. */
 static inline __m256 product8(__m256 x, __m256 y) {
   return _mm256_fmadd_ps(x, y, _mm256_set1_ps(-0.0f));
 }
 HALF_SIXTEEN(mul, product8)
 
-/*
- * ex2 and `tanh` (alu_function.h). Operands are bounded as integers, sixteen at a time: floats above the
- * first limit, and negative ones beyond the second.
- */
+/* ex2 and `tanh` (alu_function.h). As integers: above the first limit, below the second. */
 static inline __m256i bounded16(__m256i h, u16 above, u16 below) {
   h = _mm256_min_epi16(h, _mm256_set1_epi16((short)above));
   return _mm256_min_epu16(h, _mm256_set1_epi16((short)below));
 }
-/* Where an operand is NaN, the result is. */
 static inline __m256i with_nan16(__m256i r, __m256i h, short top) {
   const __m256i nan = _mm256_cmpgt_epi16(size16(h), _mm256_set1_epi16(top));
   return _mm256_blendv_epi8(r, _mm256_set1_epi16(0x7fff), nan);

@@ -1,9 +1,4 @@
-/* Fused multiply-adds of 16-bit floats with AVX-512, sixteen at a time; included by alu_half.h. */
-
-/*
- * The sum is rounded down and up to floats: where these differ, they are neighbours, and the one with an odd
- * last bit shows that something was lost, so that the second rounding, to 16 bits, is right.
- */
+/* Down and up: if these differ, the odd one shows a loss, so that the second rounding is right. */
 static inline __m512 fma_odd16(__m512 x, __m512 y, __m512 z) {
   __m512 low = _mm512_fmadd_round_ps(x, y, z, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
   __m512 high = _mm512_fmadd_round_ps(x, y, z, _MM_FROUND_TO_POS_INF | _MM_FROUND_NO_EXC);

@@ -1,4 +1,3 @@
-/* Macros for loops over lanes that compilers vectorise. For the alu_*.c files. */
 #ifndef VGPU_PTX_LANES_H
 #define VGPU_PTX_LANES_H
 
@@ -51,7 +50,6 @@
     }                                                                                                        \
   }
 
-/* Operands of different types. */
 #define MIXED(name, D, A, B, C, expression)                                                                  \
   OPERATION(name) {                                                                                          \
     UNUSED;                                                                                                  \
@@ -77,7 +75,7 @@ typedef int64_t s64;
 typedef unsigned __int128 u128;
 typedef __int128 s128;
 
-/* Packs the results of a comparison, one byte for each lane, into a mask with one bit for each lane. */
+/* From one byte for each lane to one bit. */
 static inline uint32_t ptx_gather_bits(const u8 *bytes) {
   u32 r = 0;
   for (int i = 0; i < 4; i++) {
@@ -88,12 +86,11 @@ static inline uint32_t ptx_gather_bits(const u8 *bytes) {
   return r;
 }
 
-/* NaN results of 32-bit float operations have these bits on a GPU. */
+/* NaN results of 32-bit float operations on a GPU. */
 static inline float ptx_canonical(float x) {
   return x == x ? x : ptx_float(0x7fffffff);
 }
 
-/* Each file adds its rows to PTX_ALU. */
 #define PTX_PASTE_(a, b) a##b
 #define PTX_PASTE(a, b) PTX_PASTE_(a, b)
 #define PTX_VARIANT_NAME(name) PTX_PASTE(name, PTX_VARIANT)

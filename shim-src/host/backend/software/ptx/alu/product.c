@@ -1,4 +1,3 @@
-/* Products of matrices whose rows are in memory as bytes. */
 #include "host/backend/software/ptx/alu/product.h"
 
 #include <string.h>
@@ -10,7 +9,7 @@ void ptx_multiply(const struct ptx_alu *alu, const struct ptx_product *p, const 
   _Alignas(32) uint32_t turned[PTX_PRODUCT_COLUMNS * PTX_PRODUCT_DEPTH];
   alu->widen[p->a](x, a, p->rows * p->k, p->negate_a);
   alu->widen[p->b](y, b, p->columns * p->k, p->negate_b);
-  /* The loops of the product need the columns of b one beside the other. */
+  /* The product's loops need the columns of b as rows. */
   alu->turn_u32(turned, y, p->columns, p->k);
   if (p->d != T_S32) {
     alu->matrix_f32((float *)(void *)d, (const float *)(const void *)c, (const float *)(const void *)x,
@@ -59,10 +58,9 @@ void ptx_multiply_bits(const struct ptx_product *p, uint32_t bytes, bool either,
 
 /*
  * 4 bits of metadata describe four units, two of which are present. A unit is an element, or a pair of 4-bit
- * elements; for tf32 it is half an element, and both halves are named. If a row takes 64 bits of metadata,
- * all four of its lanes have some: the first two lanes for the first half of the columns, the even lanes for
- * row 0 to 7, the odd lanes for the row 8 below. Otherwise a lane has 16 bits of its row, then 16 of the row
- * 8 below.
+ * elements; for tf32 half an element, and both halves are named. If a row takes 64 bits of metadata, all four
+ * of its lanes have some: the first two lanes for the first half of the columns, the even lanes for row 0 to
+ * 7, the odd lanes for the row 8 below. Otherwise a lane has 16 bits of its row, then 16 of the row 8 below.
  */
 void ptx_spread(enum ptx_type type, uint32_t rows, uint32_t bytes, const unsigned char *metadata,
                 uint32_t selector, const unsigned char *from, unsigned char *to) {

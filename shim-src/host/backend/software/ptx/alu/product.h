@@ -1,4 +1,3 @@
-/* Products of matrices whose rows are in memory as bytes: the common part of mma and wgmma. */
 #ifndef VGPU_PTX_PRODUCT_H
 #define VGPU_PTX_PRODUCT_H
 
@@ -6,7 +5,7 @@
 
 #define PTX_PRODUCT_ROWS 16u
 #define PTX_PRODUCT_COLUMNS 256u
-/* Most elements along k with all columns; with fewer columns more are allowed. */
+/* With all columns; with fewer columns more are allowed. */
 #define PTX_PRODUCT_DEPTH 64u
 #define PTX_PRODUCT_DEEPEST 128u
 
@@ -17,23 +16,17 @@ struct ptx_product {
   bool saturate;             /* integers only */
 };
 
-/*
- * d = c (rows by columns; bits of floats, or integers) + a (rows of k) times b (columns of k). d may be c. A
- * NaN in d is 0x7fffffff.
- */
+/* d = c + a (rows of k) times b (columns of k). d may be c. A NaN in d is 0x7fffffff. */
 void ptx_multiply(const struct ptx_alu *alu, const struct ptx_product *p, const void *a, const void *b,
                   const uint32_t *c, uint32_t *d);
-/* Unpacks `bytes` bytes of two 4-bit elements to bytes, in place. */
+/* In place: `bytes` bytes of two 4-bit elements. */
 void ptx_unpack_fours(unsigned char *rows, uint32_t bytes, bool is_signed);
-/*
- * A product of 1-bit elements in rows of `bytes`: adds the number of bits that are set in both (and), or in
- * one (xor).
- */
+/* 1-bit elements in rows of `bytes`: adds the number of bits set in both (and), or in one (xor). */
 void ptx_multiply_bits(const struct ptx_product *p, uint32_t bytes, bool either, const unsigned char *a,
                        const unsigned char *b, uint32_t *c);
 /*
- * Expands a sparse matrix of 16 rows, of which every other element is stored, to rows of `bytes` with zeros
- * between. The metadata is a register of all lanes; the selector says whose lanes' metadata is used.
+ * Expands a sparse matrix of 16 rows to rows of `bytes` with zeros. The metadata is a register of all lanes;
+ * the selector says whose lanes' metadata is used.
  */
 void ptx_spread(enum ptx_type type, uint32_t rows, uint32_t bytes, const unsigned char *metadata,
                 uint32_t selector, const unsigned char *from, unsigned char *to);

@@ -1,4 +1,3 @@
-/* Makes instructions of parsed operands: the functions that all decoders share. */
 #include "host/backend/software/ptx/decode/decode.h"
 #include "host/backend/software/ptx/alu/fpu.h"
 #include "host/backend/software/ptx/special.h"
@@ -310,9 +309,7 @@ uint32_t ptx_rounding(struct parser *p) {
   return 0;
 }
 
-/*
- * Every float operation sets its own control, because the processor still has the mode of the last operation.
- */
+/* Every float operation sets its control: the processor still has the last operation's mode. */
 uint32_t ptx_control(struct parser *p) {
   static const uint8_t modes[8] = {0, 0, 1, 2, 3, 0, 0, 0};
   return PTX_CONTROL(modes[ptx_rounding(p)], ptx_has(p, "ftz"));
@@ -330,10 +327,7 @@ uint32_t ptx_type_mode(struct parser *p) {
   return m;
 }
 
-/*
- * Reads [register + n], [name + n] or [n]: the part that is added when the program runs, and the constant
- * part.
- */
+/* [register + n], [name + n] or [n]: the part that is added at run time, and the constant part. */
 uint32_t ptx_address(struct parser *p, const struct operand *o, enum ptx_space space, uint64_t *offset,
                      enum ptx_type *width) {
   if (o->kind != O_ADDRESS) ptx_refuse(p, "an address expected");
@@ -379,7 +373,7 @@ static const struct ptx_mnemonic *look_up(struct word word) {
   return known;
 }
 
-/* A module has few different mnemonics and uses each many times, so the last ones are searched first. */
+/* A module has few mnemonics and uses each many times: the last ones are searched first. */
 static const struct ptx_mnemonic *mnemonic(struct parser *p) {
   struct word word = p->parts[0];
   if (word.length == 0) return NULL;

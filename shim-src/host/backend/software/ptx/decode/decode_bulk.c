@@ -1,18 +1,13 @@
-/*
- * Bulk copies (cp.async.bulk, with and without a tensor map; cp.reduce.async.bulk) and tensormap. Copies are
- * done at once, so groups have nothing to wait for, and mbarriers count the bytes at once.
- */
+/* Copies are done at once: groups wait for nothing, and mbarriers count bytes at once. */
 #include "host/backend/software/ptx/bulk.h"
 #include "host/backend/software/ptx/decode/decode.h"
 #include "host/backend/software/ptx/modes.h"
 
-/* Operands of the present instruction, until they are in the function's list. */
 struct list {
   uint32_t refs[BULK_MORE + 16];
   uint32_t count;
 };
 
-/* Returns an address operand as a generic address of 64 bits. */
 uint32_t ptx_generic(struct parser *p, const struct operand *o, bool shared) {
   struct operand plain = *o;
   plain.count = 0; /* the caller handles the coordinates */
@@ -48,7 +43,7 @@ static void coordinates(struct parser *p, const struct operand *o, enum ptx_bulk
     list->refs[list->count++] = ptx_source(p, &p->elements[o->first + i], T_U32);
 }
 
-/* Adds the place of an im2col copy in its filter, in W, H and D. NULL: the first element. */
+/* An im2col copy's place in its filter: W, H and D. NULL: the first element. */
 static void offsets(struct parser *p, const struct operand *o, struct list *list) {
   uint32_t count = dimensions(p) - 2;
   if (o != NULL && (o->kind != O_VECTOR || o->count != count))
@@ -97,7 +92,6 @@ static enum ptx_atomic reduction(struct parser *p) {
   ptx_refuse(p, "an unknown reduction");
 }
 
-/* Refuses types that the ISA does not list for cp.reduce.async.bulk. */
 static void check_reduction(struct parser *p, enum ptx_atomic op, enum ptx_type type, bool to_global) {
   bool known;
   switch (op) {
@@ -125,7 +119,7 @@ static void check_reduction(struct parser *p, enum ptx_atomic op, enum ptx_type 
   if (!rounds && noftz) ptx_wrong(p, ".noftz with this operation or type");
 }
 
-/* Reads the optional operands: a mask of blocks, a cache policy, a mask of bytes. */
+/* Optional: a mask of blocks, a cache policy, a mask of bytes. */
 static void rest(struct parser *p, uint32_t at, struct list *list) {
   if (ptx_has(p, "multicast::cluster")) {
     if (at >= p->operand_count) ptx_refuse(p, "a mask of blocks expected");

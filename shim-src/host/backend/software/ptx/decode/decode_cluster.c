@@ -1,4 +1,3 @@
-/* Addresses in the shared memory of other blocks of a cluster, and the number of the block of an address. */
 #include "host/backend/software/ptx/decode/decode.h"
 #include "host/backend/software/ptx/special.h"
 
@@ -20,7 +19,7 @@ static uint32_t two(struct parser *p, enum ptx_operation op, enum ptx_type type,
   return d;
 }
 
-/* Computes the same place in the shared memory of another block; program.h describes the window. */
+/* The same place in another block's shared memory; program.h describes the window. */
 static void decode_mapa(struct parser *p) {
   ptx_need(p, 3, 3);
   bool wide = ptx_last_type(p) == T_U64;
@@ -42,7 +41,6 @@ static void decode_mapa(struct parser *p) {
   ptx_emit_alu(p, OP_OR, bits, bytes, d, place, block, PTX_NONE, 0);
 }
 
-/* Gives the rank of the block in whose shared memory an address is. */
 static void decode_getctarank(struct parser *p) {
   ptx_need(p, 2, 2);
   enum ptx_type type = ptx_last_type(p) == T_U64 ? T_U64 : T_U32;

@@ -1,4 +1,3 @@
-/* Comparisons and selections. */
 #include <string.h>
 
 #include "host/backend/software/ptx/decode/decode.h"
@@ -86,10 +85,7 @@ static void decode_lop3(struct parser *p) {
   in->m = combination(p, &with);
 }
 
-/*
- * Returns an operand of a comparison. The processor's mode does not flush halves, but adding -0 with .ftz
- * does.
- */
+/* The processor's mode does not flush halves, but adding -0 with .ftz does. */
 static uint32_t compared(struct parser *p, uint32_t value, enum ptx_type type) {
   if ((type != T_F16 && type != T_F16X2) || !ptx_has(p, "ftz")) return value;
   uint32_t bytes = ptx_type_bytes(type), d = ptx_temporary(p, bytes);

@@ -1,4 +1,4 @@
-/* Constants of instructions. A module has each once, for 32 lanes. */
+/* A module has each constant once, for 32 lanes. */
 #include <string.h>
 
 #include "host/backend/software/ptx/decode/decode.h"

@@ -1,10 +1,9 @@
-/* Branches, calls, barriers, and operations of several lanes of a warp. */
 #include <string.h>
 
 #include "host/backend/software/ptx/decode/decode.h"
 #include "host/backend/software/ptx/modes.h"
 
-/* The label may come later in the text. It is resolved when its scope ends. */
+/* A label later in the text is resolved when its scope ends. */
 void ptx_branch(struct parser *p, struct word name) {
   ptx_emit(p, K_BRA);
   struct fixup *fixup = ptx_scratch(p, sizeof *fixup);

@@ -1,11 +1,10 @@
-/* Conversions and moves. */
 #include "host/backend/software/ptx/decode/decode.h"
 
 static enum ptx_type bits_type(uint32_t bytes) {
   return bytes == 1 ? T_B8 : bytes == 2 ? T_B16 : bytes == 4 ? T_B32 : T_B64;
 }
 
-/* Packs {a, b} in one register: halves, or quarters in two steps. */
+/* Halves, or quarters in two steps. */
 static uint32_t pack(struct parser *p, const struct operand *elements, uint32_t count, uint32_t bytes) {
   if (count == 1) return ptx_source(p, elements, bits_type(bytes));
   if (bytes < 2) ptx_refuse(p, "more elements than bytes");
@@ -38,7 +37,7 @@ static void unpack(struct parser *p, const struct operand *elements, uint32_t co
   }
 }
 
-/* Moves registers element by element. All are read before any is written. */
+/* All elements are read before any is written. */
 static void move_elements(struct parser *p, const struct operand *to, const struct operand *from,
                           enum ptx_type type, uint32_t count) {
   if (to->kind != O_VECTOR || to->count != count || from->kind != O_VECTOR || from->count != count)
@@ -67,7 +66,7 @@ static void decode_mov(struct parser *p) {
   }
   uint32_t bytes = ptx_type_bytes(type), vector = ptx_has(p, "v2") ? 2 : ptx_has(p, "v4") ? 4 : 1;
   if (vector > 1 && (bytes < 2 || bytes > 8)) ptx_refuse(p, "a vector of this type");
-  /* A register of 128 bits is two registers of 64 bits, and so is {low, high}. */
+  /* 128 bits are two registers of 64 bits, as is {low, high}. */
   if (type == T_B128 || vector > 1) {
     move_elements(p, to, from, type == T_B128 ? T_B64 : type, type == T_B128 ? 2 : vector);
     return;
@@ -110,7 +109,7 @@ static void decode_cvt_pack(struct parser *p) {
   ptx_emit_alu(p, OP_CVT_PACK, T_B32, 4, d, a, b, c, bits | (which % 2 != 0 ? (uint32_t)M_SIGNED_A : 0));
 }
 
-/* .satfinite: a value beyond the type's largest number becomes that number. NaN stays NaN. */
+/* .satfinite: beyond the largest number it is that number. NaN stays NaN. */
 static void make_finite(struct parser *p, enum ptx_type type, uint32_t d) {
   uint32_t most = type == T_F16X2    ? 0x7bff7bffu
                   : type == T_BF16X2 ? 0x7f7f7f7fu
@@ -156,10 +155,7 @@ static void decode_cvt(struct parser *p) {
     /* rounding to integers and to 16 bits is part of the operation; the processor's mode does the rest */
     in->control = (uint16_t)(ptx_is_float(from) && integer_type(to) ? 1 : ptx_control(p));
     if (from == to) in->control = 1;
-    /*
-     * .ftz flushes the result of a conversion from f64, and the operand of one to f64: both with the
-     * processor's mode
-     */
+    /* .ftz flushes the result of a conversion from f64, the operand of one to f64, by the mode */
   }
   if (finite) make_finite(p, to, d);
 }

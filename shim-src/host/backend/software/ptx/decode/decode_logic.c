@@ -1,4 +1,3 @@
-/* Logic, shifts and single bits. */
 #include "host/backend/software/ptx/decode/decode.h"
 
 void ptx_emit_predicates(struct parser *p, uint32_t table, uint32_t sources) {

@@ -1,10 +1,8 @@
-/* Matrix instructions of tensor cores: mma, ldmatrix, stmatrix, movmatrix, wmma. */
 #include <stdio.h>
 
 #include "host/backend/software/ptx/decode/decode.h"
 #include "host/backend/software/ptx/matrix.h"
 
-/* Appends an operand's registers to the list. Returns their count. */
 static uint32_t append(struct parser *p, const struct operand *o, enum ptx_type type, bool defined) {
   const struct operand *first = o->kind == O_VECTOR ? &p->elements[o->first] : o;
   uint32_t count = o->kind == O_VECTOR ? o->count : 1;
@@ -28,7 +26,7 @@ static bool shape(struct parser *p, uint32_t *m, uint32_t *n, uint32_t *k) {
   return false;
 }
 
-/* Returns the type of the register that has elements of a type: elements of 16 bits and less are packed. */
+/* Elements of 16 bits and less are packed. */
 static enum ptx_type holder(enum ptx_type type) {
   return type == T_F64 ? T_F64 : T_B32;
 }
@@ -37,16 +35,13 @@ static uint32_t element_bits(enum ptx_type type, bool four) {
   return four ? 4 : ptx_type_bytes(type) * 8;
 }
 
-/*
- * Returns the count of registers of a fragment with this many elements in all, as the ISA distributes them
- * over 32 lanes.
- */
+/* Registers of a fragment with this many elements, as the ISA distributes them over 32 lanes. */
 static uint32_t registers_of(uint32_t elements, uint32_t bits) {
   uint32_t of_register = bits >= 32 ? 1 : 32 / bits;
   return (elements / PTX_LANES + of_register - 1) / of_register;
 }
 
-/* Returns the control of a product. Only products of doubles have a rounding mode. */
+/* Only products of doubles have a rounding mode. */
 static uint8_t product_control(struct parser *p, bool doubles) {
   if (!doubles && ptx_rounding(p) != 0) ptx_refuse(p, "a rounding mode for these types");
   return (uint8_t)ptx_control(p);
@@ -111,7 +106,7 @@ static void decode_mma(struct parser *p) {
   if (have[0] != of_c || have[1] != want_a || have[2] != want_b || have[3] != of_c) {
     ptx_refuse(p, "another number of registers");
   }
-  /* Reads the layouts. Only m8n8k4 has a choice. */
+  /* Only m8n8k4 has a choice of layouts. */
   uint32_t flags = 0, layout = 0;
   for (uint32_t i = 1; i < p->part_count; i++) {
     bool row = ptx_part(p, i, "row"), column = ptx_part(p, i, "col");
@@ -205,14 +200,14 @@ static void wmma_memory(struct parser *p, bool load, uint32_t m, uint32_t n, uin
   in->type = (uint8_t)type;
 }
 
-/* Returns the type of part i; bits and 4-bit elements are read as what holds them, with `bits` set. */
+/* Bits and 4-bit elements are read as the type that holds them, with `bits` set. */
 static enum ptx_type packed_type(struct parser *p, uint32_t i, uint32_t *bits) {
   bool s4 = ptx_part(p, i, "s4"), u4 = ptx_part(p, i, "u4"), one = ptx_part(p, i, "b1");
   if (s4 || u4 || one) *bits = one ? 1 : 4;
   return s4 ? T_S8 : u4 ? T_U8 : one ? T_B32 : ptx_type_of(p->parts[i]);
 }
 
-/* Loads of 4-bit and 1-bit elements: 8 rows of 16 bytes, whose distance the program counts in elements. */
+/* 4-bit and 1-bit elements: 8 rows of 16 bytes, whose distance the program counts in elements. */
 static void load_packed(struct parser *p, uint32_t bits) {
   bool of_b = ptx_part(p, 2, "b"), shared = ptx_has(p, "shared") || ptx_has(p, "shared::cta");
   if (!ptx_part(p, 1, "load") || (!of_b && !ptx_part(p, 2, "a")) || ptx_has(p, of_b ? "row" : "col"))
@@ -263,7 +258,7 @@ static void multiply_packed(struct parser *p, uint32_t k, uint32_t bits, enum pt
   in->type = T_S32;
 }
 
-/* False: the shape is none of 4-bit or 1-bit elements. Their sums are loaded and stored like others. */
+/* False: no shape of 4-bit or 1-bit elements. Their sums are loaded and stored like others. */
 static bool decode_packed(struct parser *p, uint32_t m, uint32_t n, uint32_t k) {
   if (m != 8 || n != 8 || (k != 32 && k != 128)) return false;
   enum ptx_type types[4];

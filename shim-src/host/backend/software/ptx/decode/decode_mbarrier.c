@@ -1,7 +1,6 @@
 /*
- * Barriers in memory (mbarrier). The format of their 64 bits is our own; atomic.c describes it. So all
- * operations but arriving use existing atomics and arithmetic. Copies are done at once, and a copy that
- * counts its bytes (decode_bulk.c) completes them at once.
+ * mbarrier, in our own format (atomic.c), so that all operations but arriving use existing atomics and
+ * arithmetic. A copy that counts its bytes (decode_bulk.c) completes them at once.
  */
 #include "host/backend/software/ptx/decode/decode.h"
 #include "host/backend/software/ptx/modes.h"
@@ -13,7 +12,7 @@ static enum ptx_space space_of(struct parser *p) {
   return shared ? S_SHARED : S_GENERIC;
 }
 
-/* Emits an atomic. d, if there is one, becomes the value before the operation with b. */
+/* d, if there is one, becomes the value before. */
 static void atomic(struct parser *p, const struct operand *address, enum ptx_atomic op, uint32_t b,
                    uint32_t c, uint32_t d) {
   uint64_t offset;
@@ -38,7 +37,6 @@ static uint32_t alu(struct parser *p, enum ptx_operation op, enum ptx_type type,
   return d;
 }
 
-/* Returns a 32-bit operand as 64 bits. */
 static uint32_t widened(struct parser *p, const struct operand *o) {
   uint32_t narrow = ptx_source(p, o, T_U32), d = ptx_temporary(p, 8);
   ptx_emit_convert(p, T_U64, T_U32, d, narrow, 0);
@@ -84,8 +82,8 @@ static void wait(struct parser *p) {
   in->a = differs;
   in->b = zero;
   /*
-   * A thread that must wait sleeps, so that threads that have not arrived yet can run. A thread whose wait is
-   * over lets the others see that too before it continues, because it may use the mbarrier's memory again.
+   * A thread that must wait sleeps, so that others can arrive. A thread whose wait is over lets others see
+   * that before it continues, because it may use the mbarrier's memory again.
    */
   uint32_t guard = p->guard;
   p->guard = d | 3u; /* unless d */
@@ -106,7 +104,7 @@ void ptx_decode_mbarrier(struct parser *p) {
     uint32_t both = alu(p, OP_MUL, T_U64, widened(p, &o[1]), ptx_constant(p, 8, COUNT_AND_MISSING));
     atomic(p, &o[0], A_EXCH, both, PTX_NONE, PTX_NONE);
   } else if (ptx_part(p, 1, "inval")) {
-    /* Writes nothing: a thread that has not yet looked at the last phase still finds that it is over. */
+    /* Writes nothing: a thread that has not yet looked still finds the last phase over. */
     ptx_need(p, 1, 1);
     atomic(p, &o[0], A_OR, ptx_constant(p, 8, 0), PTX_NONE, PTX_NONE);
   } else if (ptx_part(p, 1, "arrive") || ptx_part(p, 1, "arrive_drop")) {

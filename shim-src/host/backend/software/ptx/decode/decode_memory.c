@@ -1,4 +1,3 @@
-/* Loads, stores, atomics and addresses. */
 #include <string.h>
 
 #include "host/backend/software/ptx/decode/decode.h"
@@ -18,7 +17,6 @@ static enum ptx_space space_of(struct parser *p) {
   return S_GENERIC;
 }
 
-/* Lists the elements of a vector operand, or the operand itself. */
 static uint32_t spread(struct parser *p, uint32_t index, struct operand **first) {
   struct operand *o = &p->operands[index];
   if (o->kind != O_VECTOR) {
@@ -29,7 +27,7 @@ static uint32_t spread(struct parser *p, uint32_t index, struct operand **first)
   return o->count;
 }
 
-/* Returns the width of the registers of a load or store. All have one width, which is at least the type's. */
+/* All registers have one width, which is at least the type's. */
 static uint32_t register_bytes(struct parser *p, const struct operand *o, uint32_t count, uint32_t bytes,
                                bool load) {
   uint32_t held = 0;
@@ -52,7 +50,7 @@ static bool signed_type(enum ptx_type type) {
 static void access(struct parser *p, bool load) {
   enum ptx_type type = ptx_last_type(p);
   enum ptx_space space = space_of(p);
-  /* A register of 128 bits is two registers of 64 bits. A vector of 16 bytes is one access. */
+  /* 128 bits are two registers of 64 bits. A vector of 16 bytes is one access. */
   bool wide = type == T_B128;
   if (wide) type = T_B64;
   uint32_t bytes = ptx_type_bytes(type);
@@ -87,7 +85,7 @@ static void access(struct parser *p, bool load) {
     }
   }
   struct symbol *s = address->symbol;
-  /* In a function, the address of a parameter is that of a copy in local memory (ptx_parameter_address). */
+  /* In a function: of a copy in local memory (ptx_parameter_address). */
   if (space == S_PARAM && s == NULL && !p->function->entry) space = S_LOCAL;
   enum ptx_kind kind = load ? K_LOAD : K_STORE;
   uint64_t offset = 0;
@@ -137,7 +135,6 @@ static void decode_st(struct parser *p) {
   else access(p, false);
 }
 
-/* Appends the two halves of a register of 128 bits to the list. */
 static void append_wide(struct parser *p, uint32_t index, bool defined) {
   struct operand *halves;
   uint32_t refs[2];
@@ -204,10 +201,7 @@ static void atomic(struct parser *p, bool result) {
   uint64_t offset;
   enum ptx_type width;
   uint32_t base = ptx_address(p, &p->operands[at], space, &offset, &width);
-  /*
-   * Each element of a vector is an atomic of its own, as the ISA says. Results are written when all elements
-   * have been read.
-   */
+  /* Each element is an atomic of its own. Results are written when all elements have been read. */
   struct operand *values, *results = NULL;
   uint32_t count = spread(p, at + 1, &values), refs[8];
   if (count != vector || (result && spread(p, 0, &results) != vector)) ptx_refuse(p, "a vector expected");
@@ -272,7 +266,7 @@ static void decode_isspacep(struct parser *p) {
   in->m = ptx_has(p, "shared::cluster");
 }
 
-/* The stack behind the functions' own variables is as large as its limit (cuCtxSetLimit). */
+/* The stack behind the functions' variables is as large as its limit (cuCtxSetLimit). */
 static void decode_stack(struct parser *p) {
   bool save = ptx_part(p, 0, "stacksave"), restore = ptx_part(p, 0, "stackrestore");
   enum ptx_type type = ptx_last_type(p);
@@ -301,9 +295,7 @@ static void decode_nothing(struct parser *p) {
   (void)p;
 }
 
-/*
- * Other blocks run on other threads of this machine, so this machine's fences order a guest's accesses, too.
- */
+/* Other blocks run on other threads of this machine, so its fences order a guest's accesses. */
 static void decode_fence(struct parser *p) {
   bool light = ptx_has(p, "acq_rel") || ptx_has(p, "acquire") || ptx_has(p, "release") || ptx_has(p, "proxy");
   ptx_emit(p, K_FENCE)->m = light ? 0 : MF_SC;
@@ -320,10 +312,7 @@ static void decode_cp(struct parser *p) {
     return;
   }
   if (!ptx_part(p, 1, "async") || ptx_has(p, "reduce")) ptx_refuse(p, NULL);
-  /*
-   * Copies are done at once, so groups have nothing to wait for, and an mbarrier waits for no further
-   * arrival.
-   */
+  /* Copies are done at once: groups wait for nothing, and an mbarrier for no further arrival. */
   if (ptx_has(p, "mbarrier")) {
     ptx_need(p, 1, 1);
     if (ptx_has(p, "noinc")) ptx_mbarrier_arrive(p);

@@ -1,10 +1,8 @@
-/* Matrix products of a warp group (wgmma). */
 #include <stdio.h>
 
 #include "host/backend/software/ptx/decode/decode.h"
 #include "host/backend/software/ptx/wgmma.h"
 
-/* Reads the types of d, a and b; returns how many the mnemonic has. */
 static uint32_t types(struct parser *p, enum ptx_type found[3]) {
   uint32_t count = 0;
   for (uint32_t i = 1; i < p->part_count; i++) {
@@ -23,7 +21,6 @@ static bool eight_bit_integer(enum ptx_type type) {
   return type == T_S8 || type == T_U8;
 }
 
-/* Returns the depth for the types; 0: there is no such product. */
 static uint32_t depth_of(enum ptx_type d, enum ptx_type a, enum ptx_type b, bool bits) {
   bool floats = d == T_F16 || d == T_F32;
   if (bits) return d == T_S32 && a == T_B32 && b == T_B32 ? 256 : 0;

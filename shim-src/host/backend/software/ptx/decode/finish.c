@@ -1,7 +1,4 @@
-/*
- * The end of a function: its code gets its final form. The end of a module: functions get what they and their
- * callees need.
- */
+/* The final form of a function's code, and at a module's end the needs of functions and their callees. */
 #include <string.h>
 
 #include "host/backend/software/ptx/run/check.h"
@@ -20,10 +17,7 @@ void ptx_begin_function(struct parser *p, struct ptx_function *f) {
   p->call_count = p->call_room = 0;
   p->frame_params = 0;
   p->local_bytes = f->entry ? p->module_local : 0;
-  /*
-   * A kernel's own variables follow the module's. A function that it calls has a place that no other function
-   * uses, because both run at the same time.
-   */
+  /* A kernel and a function that it calls run at the same time, so their places differ. */
   p->shared_base = (p->module_shared + 127) / 128 * 128;
   if (!f->entry) p->shared_base += MAX_SHARED + p->callee_shared;
   p->shared_bytes = p->shared_base;
@@ -72,10 +66,7 @@ void ptx_finish_function(struct parser *p) {
   p->function = NULL;
 }
 
-/*
- * Counts of results and parameters in CUDA's headers. The name of a function tells how its parameters are
- * read.
- */
+/* Results and parameters in CUDA's headers: the function's name decides how its parameters are read. */
 static const struct {
   const char *name;
   uint8_t number, returns, parameters;

@@ -1,7 +1,6 @@
 /*
- * Finds where the paths of a branch meet again: the immediate post-dominator of its block. It uses the
- * algorithm of Cooper, Harvey and Kennedy ("A Simple, Fast Dominance Algorithm") on the reversed graph,
- * without recursion.
+ * Where the paths of a branch meet: its block's immediate post-dominator, by Cooper, Harvey and Kennedy ("A
+ * Simple, Fast Dominance Algorithm") on the reversed graph, without recursion.
  */
 #include <string.h>
 
@@ -48,7 +47,7 @@ static void meet(void *data, uint32_t from, uint32_t to) {
   m->result = a;
 }
 
-/* Numbers blocks in postorder of the reversed graph from the exit, which has the highest number. */
+/* Postorder of the reversed graph from the exit, which has the highest number. */
 static uint32_t *number(struct parser *p, const struct graph *g, uint32_t **by_order, uint32_t *reached) {
   uint32_t nodes = g->blocks.count + 1;
   uint32_t *order = ptx_scratch(p, nodes * sizeof *order);
@@ -79,7 +78,6 @@ static uint32_t *number(struct parser *p, const struct graph *g, uint32_t **by_o
   return order;
 }
 
-/* Removes labels where no paths meet, and corrects all pcs. */
 static void drop_labels(struct parser *p) {
   bool *wanted = ptx_scratch(p, p->code_count + 1);
   for (uint32_t i = 0; i < p->code_count; i++) {
@@ -120,10 +118,7 @@ void ptx_find_joins(struct parser *p) {
   uint32_t *join = ptx_scratch(p, nodes * sizeof *join);
   for (uint32_t i = 0; i < nodes; i++) join[i] = NOWHERE;
   join[blocks->count] = blocks->count;
-  /*
-   * A hostile graph could need many rounds. After these rounds the other branches have no join, or one that
-   * is too late, which is slower but never wrong.
-   */
+  /* Limits a hostile graph. Branches that are left have no join, or a late one: slower, never wrong. */
   bool changed = true;
   for (uint32_t round = 0; changed && round < 64; round++) {
     changed = false;
@@ -143,8 +138,8 @@ void ptx_find_joins(struct parser *p) {
     if (!ptx_ends_block(in->kind)) continue;
     in->join = to == NOWHERE || to == blocks->count ? PTX_NO_PC : blocks->first[to];
     /*
-     * Lanes wait at labels. Paths meet at a label of the text, or after a branch that ends a loop, where
-     * statement.c added a label. After a guarded ret, exit or trap only one path continues.
+     * Lanes wait at labels: of the text, or after a loop's last branch, where statement.c added one. After a
+     * guarded ret, exit or trap only one path continues.
      */
     if (in->join != PTX_NO_PC && p->code[in->join].kind != K_LABEL) in->join = PTX_NO_PC;
   }

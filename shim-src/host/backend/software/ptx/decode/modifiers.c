@@ -1,7 +1,4 @@
-/*
- * Checks the modifiers and the number of types of a mnemonic. A modifier that its decoder ignored would make
- * the result wrong without an error. So the instruction is refused, and the message names the modifier.
- */
+/* An ignored modifier would make the result wrong without an error, so unknown ones are refused. */
 #include <stdio.h>
 #include <string.h>
 
@@ -17,15 +14,11 @@ static bool listed(const char *words, struct word part) {
   return false;
 }
 
-/* True for a shape such as m16n8k16. The decoder checks its numbers. */
 static bool is_shape(struct word part) {
   return part.length > 3 && part.text[0] == 'm' && part.text[1] >= '0' && part.text[1] <= '9';
 }
 
-/*
- * True for a word such as u33 or f7: a letter of the scalar types, and a width that no type has. A newer ISA
- * may have wider ones, but each width is a power of two.
- */
+/* Such as u33 or f7: a scalar type with a width that no ISA has (no power of two). */
 static bool is_no_type(struct word part) {
   uint32_t width = 0;
   if (part.length < 2 || part.length > 6 || strchr("usbf", part.text[0]) == NULL) return false;

@@ -1,17 +1,11 @@
-/*
- * Finds the needs of a kernel: it decodes its body and those of all functions that it calls, and adds up
- * their memory.
- */
+/* Decodes a kernel and all functions that it calls, and adds up their memory. */
 #include <stdio.h>
 #include <string.h>
 
 #include "host/backend/software/ptx/special.h"
 #include "host/backend/software/ptx/text/parse.h"
 
-/*
- * Adds local and shared memory of a function and its callees; a cycle has no limit. Depth first, with an
- * explicit stack.
- */
+/* Depth first, with an explicit stack; a cycle has no limit. */
 static void total(struct parser *p, uint32_t root) {
   struct ptx_module *m = p->module;
   uint32_t *stack = ptx_scratch(p, (m->function_count + 1) * sizeof *stack);
@@ -51,7 +45,6 @@ static void total(struct parser *p, uint32_t root) {
   }
 }
 
-/* The functions that a kernel may call, each once, the kernel first. */
 struct reach {
   uint32_t *list;
   const struct ptx_function **by; /* caller of each */
@@ -67,7 +60,7 @@ static void add(struct reach *r, uint32_t number, const struct ptx_function *by)
   r->list[r->count++] = number;
 }
 
-/* Refuses the kernel because of `why`, which was found in the function `in`. */
+/* `why` was found in the function `in`. */
 static void refuse(struct parser *p, struct ptx_function *kernel, const struct ptx_function *in,
                    const char *why, uint8_t status) {
   char text[512];
@@ -79,7 +72,6 @@ static void refuse(struct parser *p, struct ptx_function *kernel, const struct p
   kernel->refused = ptx_intern(p, word);
 }
 
-/* False: the kernel is refused. */
 static bool decode_all(struct parser *p, struct ptx_function *kernel, struct reach *r) {
   struct ptx_module *m = p->module;
   for (uint32_t i = 0; i < r->count; i++) {
@@ -114,7 +106,6 @@ static bool decode_all(struct parser *p, struct ptx_function *kernel, struct rea
   return true;
 }
 
-/* Returns the bytes of all shared variables that these functions can name, each counted once. */
 static uint32_t shared_bytes(struct parser *p, const struct reach *r) {
   struct ptx_shared_use *seen = NULL;
   uint32_t count = 0, room = 0;
@@ -149,7 +140,7 @@ static void need(struct parser *p, void *number) {
   struct ptx_module *m = p->module;
   uint32_t kernel = *(uint32_t *)number, own = m->kernel_function[kernel];
   struct ptx_function *f = m->functions[own];
-  /* Not from the scratch arena, which is empty after each body. */
+  /* Not the scratch arena, which is empty after each body. */
   struct reach r = {.list = ptx_take(p, m->function_count * sizeof *r.list),
                     .by = ptx_take(p, m->function_count * sizeof *r.by),
                     .known = ptx_take(p, m->function_count)};
@@ -175,7 +166,7 @@ static void need(struct parser *p, void *number) {
     refuse(p, f, f, "wgmma in a module with more than 256 KiB of shared variables", PTX_UNSUPPORTED);
     return;
   }
-  /* As ptxas counts: what lies in front of the dynamic shared memory is part of the static one. */
+  /* As ptxas counts: the gap before the dynamic shared memory is static. */
   uint64_t fixed = shared_bytes(p, &r);
   uint64_t multiple = align < 16 ? 16 : align;
   if (align > 0) fixed = (fixed + multiple - 1) / multiple * multiple;

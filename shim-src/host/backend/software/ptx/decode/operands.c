@@ -1,4 +1,3 @@
-/* Operands of one instruction: registers, numbers, names, addresses, vectors, lists. */
 #include <string.h>
 
 #include "host/backend/software/ptx/decode/decode.h"
@@ -92,7 +91,7 @@ static struct operand *element(struct parser *p) {
   return to;
 }
 
-/* Reads the suffix of a register: .b2, .h0, or the parts of a SIMD video operand, such as .b7610 and .h32. */
+/* .b2, .h0, or the parts of a SIMD video operand, such as .b7610 and .h32. */
 static void part(struct parser *p, struct operand *to) {
   p->at++;
   struct word word = ptx_need_word(p, "a part of a register");
@@ -112,7 +111,6 @@ static void part(struct parser *p, struct operand *to) {
   else to->lane_part = bytes ? PART_BYTES : PART_HALVES;
 }
 
-/* Reads the element of a vector after its dot. */
 static void vector_element(struct parser *p, const struct symbol *s, struct operand *to) {
   static const char letters[2][4] = {{'x', 'y', 'z', 'w'}, {'r', 'g', 'b', 'a'}};
   p->at++;
@@ -126,7 +124,6 @@ static void vector_element(struct parser *p, const struct symbol *s, struct oper
            word.text);
 }
 
-/* Makes a vector's name a list of its registers. */
 static void vector(struct parser *p, struct operand *to) {
   const struct symbol *s = to->symbol;
   uint8_t type = s->type == T_B128 ? T_B64 : s->type;
@@ -193,7 +190,7 @@ static void scalar(struct parser *p, struct operand *to) {
   name(p, to);
 }
 
-/* Reads one entry of a list. Entries are stored consecutively, so an entry cannot have entries itself. */
+/* Entries are consecutive, so an entry cannot have entries itself. */
 static void listed(struct parser *p) {
   struct operand *to = element(p);
   scalar(p, to);
@@ -203,8 +200,8 @@ static void listed(struct parser *p) {
 }
 
 /*
- * Reads [tensor, {coordinates}], [texture, sampler, {coordinates}] and similar; callers that expect them
- * check `count`. A single coordinate needs no braces, so the next token tells whether it is a sampler.
+ * [tensor, {coordinates}], [texture, sampler, {coordinates}] and similar; callers check `count`. A single
+ * coordinate needs no braces, so the next token tells whether it is a sampler.
  */
 static void coordinates(struct parser *p, struct operand *to) {
   if (to->count > 1 || to->sampled) ptx_fail(p, PTX_INVALID, "an address with too many parts");
@@ -265,7 +262,7 @@ static struct operand *next(struct parser *p) {
   return to;
 }
 
-/* The lists of a call have more than 16 entries, so each entry is an operand. */
+/* More than 16 entries, so each is an operand. */
 static void call_list(struct parser *p) {
   struct operand *head = next(p);
   head->kind = O_VECTOR;
@@ -279,10 +276,7 @@ static void call_list(struct parser *p) {
   head->count = p->element_count - head->first;
 }
 
-/*
- * Reads the constant after a register: %r1+4 is their sum, in the width of the register. The ISA does not say
- * so; ptxas makes of it what it makes of an add before the instruction.
- */
+/* %r1+4 is a sum, which the ISA does not say; ptxas treats it as an add before the instruction. */
 static void add_constant(struct parser *p, struct operand *to) {
   int64_t value = 0;
   ptx_addend(p, &value);

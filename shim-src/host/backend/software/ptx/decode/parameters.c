@@ -1,11 +1,8 @@
-/*
- * Calls and their parameters. Between frames, all values are passed through .param space, as in the ISA's own
- * ABI.
- */
+/* Between frames all values go through .param space, as in the ISA's ABI. */
 #include "host/backend/software/ptx/decode/decode.h"
 #include "host/backend/software/ptx/modes.h"
 
-/* A predicate is passed as a word that is 1 or 0. */
+/* As a word that is 1 or 0. */
 static void move_predicate(struct parser *p, uint8_t kind, uint32_t reference, uint32_t offset,
                            uint32_t size) {
   uint32_t word = ptx_temporary(p, 4), zero = ptx_constant(p, 4, 0);
@@ -67,13 +64,11 @@ uint32_t ptx_parameter_address(struct parser *p, const struct symbol *s, uint64_
   return to;
 }
 
-/* Makes a place for a register or number that a call passes, or for a result that it stores in a register. */
 static uint32_t new_slot(struct parser *p) {
   uint64_t size = PTX_SLOT;
   return ptx_frame_room(p, &size);
 }
 
-/* Gives the registers of an operand of a call. False: it is none. */
 static bool held_by(struct parser *p, const struct operand *o, struct ptx_held *held) {
   bool vector = o->kind == O_SYMBOL && o->symbol->kind == SYM_VECTOR;
   if (!vector && (o->kind != O_REGISTER || o->lane_part != PART_NONE)) return false;
@@ -96,7 +91,7 @@ static struct passed pass(struct parser *p, const struct operand *o, bool result
   }
   bool number = o->kind == O_INTEGER || o->kind == O_FLOAT;
   if (!number || result) ptx_refuse(p, "only .param variables, registers and numbers are passed");
-  /* An integer is passed with all its bits; the callee reads as many as its parameter has. */
+  /* An integer has all its bits; the callee reads as many as its parameter has. */
   uint8_t bytes = o->kind == O_FLOAT && o->type == T_F32 ? 4 : 8;
   uint32_t value = ptx_temporary(p, bytes), offset = new_slot(p);
   enum ptx_type type = o->kind == O_INTEGER ? T_B64 : (enum ptx_type)o->type;
@@ -106,10 +101,7 @@ static struct passed pass(struct parser *p, const struct operand *o, bool result
   return (struct passed){offset, PTX_SLOT};
 }
 
-/*
- * Passes all operands of one list. The instruction's list of places is written after all registers have been
- * stored.
- */
+/* The list of places is written after all registers have been stored. */
 static uint32_t pass_list(struct parser *p, const struct operand *list, struct passed *to, bool result) {
   uint32_t count = list == NULL ? 0 : list->count;
   for (uint32_t i = 0; i < count; i++) to[i] = pass(p, &p->elements[list->first + i], result);
@@ -124,10 +116,7 @@ static void write_places(struct parser *p, const struct passed *places, uint32_t
   }
 }
 
-/*
- * Checks that a call has the same number and sizes of parameters as the function, so that copies need no
- * checks.
- */
+/* Number and sizes must be the function's, so that copies need no checks. */
 static void check_callee(struct parser *p, const struct ptx_function *f, const struct passed *places,
                          uint32_t returns, uint32_t arguments) {
   if (f->entry) ptx_refuse(p, "a kernel is not called");

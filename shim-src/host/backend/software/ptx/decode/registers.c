@@ -1,4 +1,4 @@
-/* Assigns registers to places in a frame: 32 lanes each. Registers that are never live together share one. */
+/* Places in a frame, 32 lanes each. Registers that are never live together share one. */
 #include <string.h>
 
 #include "host/backend/software/ptx/analysis/uniform.h"
@@ -30,7 +30,6 @@ static uint32_t place_of(struct placing *placing, uint32_t number) {
   return *place;
 }
 
-/* A place of its own, in the order of the text. */
 static void place(void *data, uint32_t *reference, bool define) {
   (void)define;
   if ((*reference & 3) == REF_FRAME) place_of(data, (*reference & ~PTX_DEFINED) >> 2);
@@ -50,13 +49,12 @@ static void put(void *data, uint32_t *reference, bool define) {
   *reference = place_of(data, (*reference & ~PTX_DEFINED) >> 2) | REF_FRAME;
 }
 
-/* wmma is fast where the registers of a matrix are adjacent. */
+/* wmma is fast where a matrix's registers are adjacent. */
 static bool wants_neighbours(const struct ptx_instruction *in) {
   return in->kind == K_WMMA_LOAD || in->kind == K_WMMA_STORE ||
          (in->kind == K_MMA && (in->m >> 24 & MX_WMMA) != 0);
 }
 
-/* Registers that are listed by the pc where their interval begins or ends. */
 struct list {
   uint32_t *first, *next;
 };
@@ -71,10 +69,7 @@ static void append(struct list *list, uint32_t pc, uint32_t number) {
   list->first[pc] = number;
 }
 
-/*
- * A register gets its place where its interval begins, and the place is free after the instruction where it
- * ends. So an instruction never writes to the place of another register that it reads.
- */
+/* Free after the interval's last instruction, so no place is both read and written by one. */
 static void share(struct placing *placing, const struct ptx_interval *of) {
   struct parser *p = placing->p;
   struct list begin = new_list(p), end = new_list(p);
@@ -102,17 +97,14 @@ static void share(struct placing *placing, const struct ptx_interval *of) {
   }
 }
 
-/* The frame that registers with places of their own would take; it is what the program is told. */
+/* The frame without sharing; programs get this number. */
 static uint32_t estimate(const struct placing *all, uint32_t start) {
   uint32_t count = (all->end - start) / 128;
   return count < 255 ? count + 8 : 255;
 }
 
 void ptx_place_registers(struct parser *p) {
-  /*
-   * The first 64 bytes are unused, because 0 means no place yet. Parameters of calls come first, at their
-   * offsets.
-   */
+  /* Place 0 means none, so 64 bytes are unused. Call parameters come first, at their offsets. */
   uint32_t start = (p->frame_params + 127) / 64 * 64;
   size_t bytes = (p->register_count + 1) * sizeof(uint32_t);
   struct placing placing = {.p = p, .place = ptx_scratch(p, bytes), .end = start};

@@ -1,4 +1,3 @@
-/* Loads and stores. */
 #include <string.h>
 
 #include "host/backend/software/ptx/run/single.h"
@@ -6,7 +5,7 @@
 
 #define CROOKED 31u /* accesses after one that was not straight, at the same place of the code */
 
-/* The region of device memory that holds an address. NULL: there is none. */
+/* NULL: no device memory there. */
 static const struct ptx_region *region_of(const struct place *at, uint64_t address) {
   struct ptx_region *region = &at->worker->regions[at->pc % REGION_CACHE];
   if (address - region->address < region->size) return region;
@@ -79,8 +78,8 @@ unsigned char *ptx_in_one(const struct place *at, uint32_t mask, uint32_t bytes,
 }
 
 /*
- * An access of one element by all lanes, side by side or at one place: one check and one copy for the warp.
- * False: nothing was done.
+ * All lanes access one element, side by side or at one place: one check and one copy for the warp. False:
+ * nothing was done.
  */
 static bool straight(const struct place *at, uint32_t element) {
   const struct ptx_instruction *in = at->in;
@@ -123,7 +122,7 @@ static bool straight(const struct place *at, uint32_t element) {
   return false;
 }
 
-/* Adds lanes that do not exist or have ended, which may be written to. */
+/* And lanes that do not exist or have ended, which may be written to. */
 static uint32_t writable(const struct place *at, uint32_t mask) {
   return mask | ~at->warp->exists | at->warp->exited;
 }
@@ -145,7 +144,7 @@ static uint32_t width(uint32_t bytes) {
   return (uint32_t)__builtin_ctz(bytes) & 3;
 }
 
-/* The lanes of each half load the same vector: it is read once for them. */
+/* The lanes of each half load the same vector: it is read once. */
 static void load_two_vectors(const struct place *at, const unsigned char *memory, const uint64_t *to,
                              uint32_t shape, uint32_t lanes) {
   const struct ptx_instruction *in = at->in;
@@ -161,7 +160,7 @@ static void load_two_vectors(const struct place *at, const unsigned char *memory
     gather(at->registers + (x[k] & ~3u), both[0] + k * in->size, places, shape, lanes);
 }
 
-/* Loads the vectors of all lanes from memory as wholes, then copies element by element to registers. */
+/* As wholes, then element by element to registers. */
 static void load_vectors(const struct place *at, const unsigned char *memory, const uint64_t *to,
                          uint32_t shape, uint32_t mask) {
   const struct ptx_instruction *in = at->in;
@@ -197,7 +196,7 @@ static void store_vectors(const struct place *at, unsigned char *memory, const u
   }
 }
 
-/* As ptx_in_one, for the sources of an asynchronous copy, which are in device memory. */
+/* ptx_in_one for the sources of an asynchronous copy, which are in device memory. */
 static unsigned char *sources_in_one(const struct place *at, uint32_t mask, uint32_t bytes, uint64_t *to,
                                      uint32_t *shape) {
   const unsigned char *address = ptx_operand(at, at->in->b);
@@ -217,7 +216,7 @@ static unsigned char *sources_in_one(const struct place *at, uint32_t mask, uint
   return (*shape & REACH_OUTSIDE) != 0 ? NULL : region->bytes;
 }
 
-/* Of the lanes of `mask`, those that copy less than the instruction's size. */
+/* Those that copy less than the instruction's size. */
 static uint32_t copy_less(const struct place *at, uint32_t mask) {
   const struct ptx_instruction *in = at->in;
   uint32_t less = 0;

@@ -1,4 +1,3 @@
-/* Atomics, and copies that need no wait. */
 #include <string.h>
 
 #include "host/backend/software/ptx/half.h"
@@ -25,10 +24,9 @@ static uint16_t extreme16(uint16_t a, uint16_t b, bool larger, uint16_t top) {
 }
 
 /*
- * An mbarrier: bits 0 to 19 are the missing arrivals, bits 20 to 39 the arrivals of a phase, bits 40 to 60
- * the bytes that are expected and have not come (signed, because they may come before they are expected); bit
- * 63 changes with each phase. The low half of b arrives, the high half does not come again; c is added to the
- * bytes first. A phase is over when neither arrivals nor bytes are missing.
+ * An mbarrier: bits 0 to 19 missing arrivals, 20 to 39 arrivals of a phase, 40 to 60 bytes that are expected
+ * and have not come (signed: they may come first), 63 changes with each phase. The low half of b arrives, the
+ * high half does not come again; c is added to the bytes first. A phase is over when neither is missing.
  */
 static uint64_t arrived(uint64_t old, uint64_t b, uint64_t c) {
   uint64_t phase = old & 1ull << 63, of_phase = ((old >> 20) - (b >> 32)) & 0xfffff;
@@ -37,7 +35,6 @@ static uint64_t arrived(uint64_t old, uint64_t b, uint64_t c) {
   return (phase ^ 1ull << 63) | of_phase << 20 | of_phase;
 }
 
-/* Returns the new value. */
 static uint64_t changed(const struct ptx_instruction *in, uint64_t old, uint64_t b, uint64_t c) {
   bool flushes = (in->m & MA_FLUSHES) != 0;
   uint32_t op = MA_OPERATION(in->m);
@@ -94,7 +91,7 @@ static uint64_t changed(const struct ptx_instruction *in, uint64_t old, uint64_t
   }
 }
 
-/* For memory that other threads of this process use at the same time. */
+/* Other threads of this process use the memory at the same time. */
 uint64_t ptx_exchange(const struct ptx_instruction *in, unsigned char *to, uint64_t b, uint64_t c) {
   if (in->size == 8) {
     uint64_t *word = (uint64_t *)(void *)to, old = __atomic_load_n(word, __ATOMIC_RELAXED);
@@ -117,7 +114,7 @@ uint64_t ptx_exchange(const struct ptx_instruction *in, unsigned char *to, uint6
   return old;
 }
 
-/* Exchanges of 16 bytes; the list has the halves of d, of b and of c. */
+/* 16 bytes; the list has the halves of d, of b and of c. */
 static bool wide_atomic(const struct place *at, uint32_t mask, const uint64_t *address) {
   const struct ptx_instruction *in = at->in;
   const uint32_t *x = at->split->frame->function->x + in->x;

@@ -1,7 +1,6 @@
 /*
- * Atomics whose lanes have addresses in one range of memory, with one loop for each operation. Other threads
- * of this process use device memory at the same time, but never shared memory, because one thread runs a
- * block or a cluster.
+ * Addresses in one range of memory, one loop for each operation. Other threads use device memory at the same
+ * time, but never shared memory: one thread runs a block or a cluster.
  */
 #include <string.h>
 
@@ -13,9 +12,9 @@ typedef void lanes_atomic(unsigned char *memory, const uint64_t *to, const void 
                           uint32_t mask);
 
 /*
- * `value` is the new value, computed from old, b and c. Another thread may change device memory meanwhile;
- * the operation is then repeated. Lanes next to each other with the same address change device memory once,
- * together: often all lanes add to one counter. The results are kept until then, because d can be b or c.
+ * `value`: from old, b and c. If another thread changes device memory meanwhile, the operation is repeated.
+ * Adjacent lanes with the same address change device memory once: often all lanes add to one counter. The
+ * results are kept until then, because d can be b or c.
  */
 #define LANES_ATOMIC(name, T, value) LANES_ATOMIC_OF_TWO(name, T, value, value)
 #define LANES_ATOMIC_OF_TWO(name, T, value, value_in_device)                                                 \

@@ -1,4 +1,4 @@
-/* One block of a grid: its memory, its warps, and the order in which they run. */
+/* A block's memory, its warps, and the order in which they run. */
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -49,8 +49,8 @@ struct block *ptx_block_new(struct worker *worker) {
   block->warps = calloc(block->warp_count, sizeof *block->warps);
   uint64_t local = (uint64_t)l->local_bytes * block->warp_count * PTX_LANES;
   /*
-   * A thread that reads before it writes sees the old contents of the memory. They must never be data of
-   * another session, so the memory begins with zeros. Pages that are not touched cost nothing.
+   * A thread that reads before it writes must not see another session's data. Pages that are not touched cost
+   * nothing.
    */
   block->shared_memory = calloc(1, l->shared_bytes + 128);
   if (block->shared_memory != NULL)
@@ -74,7 +74,7 @@ struct block *ptx_block_new(struct worker *worker) {
       uint32_t thread = w * PTX_LANES + lane;
       if (thread < block->threads) warp->exists |= 1u << lane;
       for (int k = 0; k < 3; k++) warp->tid[k][lane] = place[k];
-      /* increments the place, because divisions took a third of the time of a small launch */
+      /* no divisions: they took a third of the time of a small launch */
       if (++place[0] < size[0]) continue;
       place[0] = 0;
       if (++place[1] < size[1]) continue;
@@ -183,7 +183,7 @@ enum run ptx_block_run(struct block *block) {
   }
   if (block->live == 0) return RUN_DONE;
   if (progress) return RUN_YIELD;
-  /* No warp could continue by itself. A barrier that opened meanwhile has made a warp ready. */
+  /* A barrier that opened meanwhile has made a warp ready. */
   if (ptx_block_has(block, SPLIT_READY)) return RUN_YIELD;
   if (ptx_release_waiting(block)) return RUN_YIELD;
   if (block->cluster->count > 1 && ptx_block_has(block, SPLIT_EVENT)) return RUN_BLOCKED;

@@ -1,4 +1,4 @@
-/* Functions that kernels call and CUDA provides: printf, assert, malloc, free; launches are in children.c. */
+/* Functions that CUDA provides to kernels: printf, assert, malloc, free; launches are in children.c. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,7 +10,7 @@
 #define MOST_WIDTH 500 /* with the digits of the largest double less than 2 * MAX_TEXT */
 #define MOST_ARGUMENTS 32u
 
-/* Returns a parameter of the call, as the caller stored it. */
+/* As the caller stored it. */
 uint64_t ptx_argument(const struct place *at, uint32_t lane, uint32_t index) {
   uint64_t value;
   ptx_argument_bytes(at, lane, index, &value, sizeof value);
@@ -32,7 +32,7 @@ void ptx_give_result(const struct place *at, uint32_t lane, uint64_t value, uint
   memcpy(at->registers + x[1] + lane * x[2], &value, bytes);
 }
 
-/* Reads a string in device memory, cut at the given size. */
+/* From device memory, cut at the given size. */
 static bool read_text(const struct place *at, uint32_t lane, uint64_t address, char *to, size_t size) {
   size_t length = 0;
   while (length + 1 < size) {
@@ -58,14 +58,14 @@ static void append(struct output *o, const char *text, int length) {
   o->length += n;
 }
 
-/* One conversion of a format: from % to its letter, without length modifiers. */
+/* From % to its letter, without length modifiers. */
 struct conversion {
   char spec[24];
   size_t length;
   uint32_t bytes; /* of an integer: 1, 2, 4, 8 */
 };
 
-/* The arguments of a call, one after the other. */
+/* Of a call, one after the other. */
 struct arguments {
   uint64_t next;
   uint32_t count; /* that were read */
@@ -83,7 +83,7 @@ static bool argument(const struct place *at, uint32_t lane, struct arguments *fr
   return true;
 }
 
-/* A value of fewer bytes than its argument has: `%hd`, `%hhu`. */
+/* Fewer bytes than the argument has: `%hd`, `%hhu`. */
 static uint64_t narrow(uint64_t value, uint32_t bytes, bool is_signed) {
   uint32_t bits = 64 - 8 * bytes;
   return is_signed ? (uint64_t)((int64_t)(value << bits) >> bits) : value << bits >> bits;
@@ -121,7 +121,7 @@ static bool convert(const struct place *at, uint32_t lane, struct output *o, con
   return true;
 }
 
-/* A width or a precision: digits, or * for an argument; at most MOST_WIDTH. */
+/* Digits, or * for an argument; at most MOST_WIDTH. */
 static bool number(const struct place *at, uint32_t lane, const char **look, struct conversion *c,
                    struct arguments *from) {
   int32_t n = 0;
@@ -148,8 +148,8 @@ static bool number(const struct place *at, uint32_t lane, const char **look, str
 }
 
 /*
- * The format is the guest's: only conversions known here reach the host's printf. What follows the 32
- * arguments that CUDA's printf has at most is printed as it is.
+ * The format is the guest's: only known conversions reach the host's printf. After 32 arguments, the most of
+ * CUDA's printf, the rest is printed as it is.
  */
 static bool format(const struct place *at, uint32_t lane, struct output *o, const char *text,
                    struct arguments *from) {
@@ -207,7 +207,7 @@ static bool kernel_printf(const struct place *at, uint32_t lane) {
   struct arguments from = {.next = ptx_argument(at, lane, 1)};
   if (!format(at, lane, &o, text, &from)) return false;
   print(at, o.text, o.length);
-  /* CUDA's printf returns how many arguments it has used, C's how many characters it has written. */
+  /* CUDA's printf returns the number of arguments, C's the number of characters. */
   ptx_give_result(at, lane, from.count, 4);
   return true;
 }

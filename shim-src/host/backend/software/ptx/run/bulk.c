@@ -1,4 +1,4 @@
-/* Bulk copies between global and shared memory, and their signals to mbarriers. Tensors: tensor.c. */
+/* Between global and shared memory, with signals to mbarriers. Tensors: tensor.c. */
 #include "host/backend/software/ptx/bulk.h"
 
 #include <stdio.h>
@@ -6,7 +6,7 @@
 
 #include "host/backend/software/ptx/run/bulk_memory.h"
 
-/* Checks recognise accesses by the kind of instruction, and a bulk copy both reads and writes. */
+/* Checks recognise accesses by the kind of instruction; a bulk copy both reads and writes. */
 static struct place doing(const struct place *at, struct ptx_instruction *as, bool writes) {
   *as = *at->in;
   as->kind = writes ? K_ASYNC_WRITE : K_ASYNC_READ;
@@ -84,7 +84,7 @@ bool ptx_bulk_complete(const struct place *at, uint32_t lane, uint64_t barrier, 
   return true;
 }
 
-/* Copies bytes; those that a mask of 16 excludes do not change. */
+/* Bytes that a mask of 16 excludes do not change. */
 static void copy_bytes(unsigned char *to, const unsigned char *from, uint64_t bytes, uint32_t mask) {
   if (mask == 0xffff) {
     memmove(to, from, bytes);
@@ -135,7 +135,7 @@ static bool copy(const struct place *at, uint32_t lane) {
   return true;
 }
 
-/* st.async and red.async: write a few registers to memory. */
+/* st.async, red.async */
 static bool put(const struct place *at, uint32_t lane) {
   const struct ptx_instruction *in = at->in;
   uint64_t to = ptx_bulk_operand(at, BULK_TO, lane, 8), barrier = ptx_bulk_operand(at, BULK_BARRIER, lane, 8);
@@ -154,7 +154,7 @@ static bool put(const struct place *at, uint32_t lane) {
 }
 
 bool ptx_bulk(const struct place *at, uint32_t mask) {
-  /* All lanes of a warp copy a map together, so one lane does it for all. */
+  /* All lanes of a warp copy a map together: one lane does it. */
   if (BULK_OPERATION(at->in->m) == BULK_MAP_COPY) mask &= 0u - mask;
   for (uint32_t left = mask; left != 0; left &= left - 1) {
     uint32_t lane = (uint32_t)__builtin_ctz(left);

@@ -1,10 +1,9 @@
-/* Calls: frames, and the passing of parameters and results. */
 #include <string.h>
 
 #include "host/backend/software/ptx/run/check.h"
 #include "host/backend/software/ptx/run/warp.h"
 
-/* Copies `lanes` of parameters from one frame to another; both lists are (offset, size). */
+/* Of `lanes`; both lists are (offset, size). */
 static void copy_parameters(unsigned char *to, const uint32_t *to_places, const unsigned char *from,
                             const uint32_t *from_list, uint32_t count, uint32_t lanes, bool back) {
   for (uint32_t i = 0; i < count; i++) {
@@ -17,7 +16,7 @@ static void copy_parameters(unsigned char *to, const uint32_t *to_places, const 
   }
 }
 
-/* The caller's lists of a call: returns, then arguments. */
+/* Of the caller. */
 struct call_lists {
   const uint32_t *returns, *arguments;
   uint32_t return_count, argument_count;
@@ -33,7 +32,7 @@ static struct call_lists lists_of(const struct ptx_function *f, const struct ptx
   return l;
 }
 
-/* Gives parameters an address, for those of the callee that it asks one of. */
+/* For the callee's parameters whose address it takes. */
 static void place_addressed(const struct place *at, const struct frame *frame, uint32_t lanes) {
   const struct ptx_function *f = frame->function;
   const struct block *block = at->warp->block;
@@ -49,7 +48,7 @@ static void place_addressed(const struct place *at, const struct frame *frame, u
   }
 }
 
-/* Makes a child of `waiting` that begins the function with some lanes. */
+/* A child of `waiting`. */
 static bool enter(const struct place *at, struct split *waiting, uint32_t number, uint32_t lanes) {
   struct warp *warp = at->warp;
   struct frame *caller = waiting->frame;
@@ -75,7 +74,7 @@ static bool enter(const struct place *at, struct split *waiting, uint32_t number
   return true;
 }
 
-/* True if the callee's parameters have the number and sizes of the call's. */
+/* Number and sizes must be those of the call. */
 static bool fits(const struct ptx_function *callee, struct call_lists l) {
   if (callee->entry || callee->state != BODY_DECODED || callee->return_count != l.return_count ||
       callee->parameter_count != l.return_count + l.argument_count) {

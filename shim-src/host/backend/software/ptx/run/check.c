@@ -5,7 +5,7 @@
 
 enum direction { READS = 1, WRITES = 2, MEETS = 4 };
 
-/* Returns the accesses of an instruction to its resolved memory: reads, writes or both. */
+/* Reads, writes or both, of its resolved memory. */
 static uint32_t direction_of(const struct ptx_instruction *in) {
   switch (in->kind) {
     case K_LOAD:
@@ -60,7 +60,7 @@ void ptx_check_free(struct block_check *check) {
   free(check);
 }
 
-/* No accesses of the last block remain: those were before `born`. */
+/* Accesses of the last block were before `born`. */
 void ptx_check_begin(struct block *block) {
   struct block_check *check = block->check;
   check->born = ++check->now;
@@ -78,7 +78,7 @@ static void learn(struct clocks *who, const struct clocks *from) {
   }
 }
 
-/* `place` learns all that the warp knows, and the warp's own accesses. */
+/* Merges all that the warp knows, and its own accesses, into `place`. */
 static void tell(struct block_check *check, uint32_t warp, struct clocks *place) {
   learn(place, &check->known[warp]);
   place->of[warp] = ++check->now;
@@ -121,7 +121,7 @@ static struct clocks *meeting_place(struct block_check *check, uint64_t address)
   return &check->places[slot].clocks;
 }
 
-/* Threads that do atomics at one address learn what each of them did before. */
+/* Threads that do atomics at one address learn what each did before. */
 static void meet_at(const struct place *at, uint64_t address) {
   struct block_check *check = at->warp->block->check;
   uint32_t warp = at->warp->number;
@@ -131,7 +131,7 @@ static void meet_at(const struct place *at, uint64_t address) {
   check->known[warp].of[warp] = check->now; /* lanes of one warp that take a lock in turn */
 }
 
-/* True if the access that was seen came before all that this thread does now. */
+/* The access came before all that this thread does now. */
 static bool before(const struct block_check *check, const struct seen *seen, uint32_t thread) {
   if (seen->time < check->born || seen->thread == thread) return true;
   uint32_t warp = thread / PTX_LANES, other = seen->thread / PTX_LANES;
@@ -139,7 +139,7 @@ static bool before(const struct block_check *check, const struct seen *seen, uin
   return warp == other && seen->time < check->pairs[warp][seen->thread % PTX_LANES][thread % PTX_LANES];
 }
 
-/* Gives byte k of the value that a lane stores; false: not known here. */
+/* Byte k of the value that a lane stores; false: not known here. */
 static bool stored(const struct place *at, uint32_t lane, uint32_t k, unsigned char *value) {
   const struct ptx_instruction *in = at->in;
   if (in->kind != K_STORE) return false;
@@ -157,7 +157,7 @@ static void races(const struct place *at, uint32_t lane, uint64_t offset, uint32
   for (uint32_t k = 0; k < bytes; k++) {
     struct shadow *shadow = &check->shared[offset + k];
     unsigned char value;
-    /* Two writes of the same value give the same memory in either order, so they are no race. */
+    /* Two writes of the same value are no race. */
     bool same = writes && stored(at, lane, k, &value) && value == memory[k];
     if (!told && !before(check, &shadow->writer, thread) && !same) {
       ptx_check_found(at, writes ? CHECK_WRITE_WRITE : CHECK_READ_WRITE, lane, offset, bytes,
@@ -186,8 +186,8 @@ static bool all_written(const unsigned char *written, uint32_t bytes) {
 }
 
 /*
- * A thread of another block uses this block's memory. Its access is not checked. What it writes is written.
- * An atomic can pass on what any thread of this block had told the other block before.
+ * A thread of another block uses this block's memory. Not checked; what it writes is written. An atomic can
+ * pass on what any thread of this block had told the other block before.
  */
 static void from_outside(struct block_check *check, uint32_t direction, uint64_t offset, uint32_t bytes) {
   if (check->race && (direction & MEETS) != 0) {
@@ -206,11 +206,11 @@ void ptx_check_shared(const struct place *at, struct block *block, uint32_t lane
     from_outside(check, direction, offset, bytes);
     return;
   }
-  /* The reserved part is not the program's, so only its order is followed. */
+  /* The reserved part is not the program's: only its order is followed. */
   bool own = offset < at->worker->launch->own_shared;
   /*
-   * Memory that a product of a warp group reads may be written when one of its warps has waited for the
-   * product. The order of these events is not known here, so races with it are not reported.
+   * A warp group may overwrite memory of a product after a wait. That order is not known here, so its races
+   * are not reported.
    */
   if (at->in->kind == K_WGMMA) direction = 0;
   if (check->race && (direction & MEETS) != 0) meet_at(at, PTX_SHARED_WINDOW + offset);
@@ -223,7 +223,7 @@ void ptx_check_shared(const struct place *at, struct block *block, uint32_t lane
   if ((direction & WRITES) != 0) memset(check->shared_written + offset, 1, bytes);
 }
 
-/* `offset` counts from the beginning of the block's local memory. */
+/* `offset`: from the beginning of the block's local memory. */
 void ptx_check_local(const struct place *at, uint32_t lane, uint64_t offset, uint32_t bytes) {
   const struct block_check *check = at->warp->block->check;
   uint32_t direction = direction_of(at->in);

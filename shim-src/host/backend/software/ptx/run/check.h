@@ -1,10 +1,11 @@
 /*
- * The checks of a launch with --check: races in shared memory, and reads of memory that was never written.
- * Only such a launch resolves and checks each access by itself. Barriers order the accesses of a block's
- * threads: each warp has a clock, which advances when threads meet, and bar.warp.sync orders the lanes of a
- * warp. Atomics, and volatile or ordered loads and stores, are no races, and they order the threads that use
- * the same address. A doubtful case is not reported. So each finding is true, but a launch without findings
- * can still have faults.
+ * --check: races in shared memory, and reads of memory that was never written. Only such a launch checks each
+ * access by itself.
+ *
+ * Barriers order the accesses of a block's threads: each warp has a clock, which advances when threads meet;
+ * bar.warp.sync orders the lanes of a warp. Atomics, and volatile or ordered accesses, are no races, and
+ * order the threads that use the address. A doubtful case is not reported: each finding is true, but a launch
+ * without findings can have faults.
  */
 #ifndef VGPU_PTX_CHECK_H
 #define VGPU_PTX_CHECK_H
@@ -24,7 +25,7 @@ struct shadow {
   struct seen writer, reader[2]; /* the last reader, and the last reader of another thread */
 };
 
-/* The clocks of all warps, as one warp knows them. */
+/* As one warp knows them. */
 struct clocks {
   uint32_t of[CHECK_WARPS];
 };
@@ -59,16 +60,16 @@ struct block_check *ptx_check_new(const struct launch_state *launch, uint32_t wa
 void ptx_check_free(struct block_check *check);
 void ptx_check_begin(struct block *block);
 
-/* Called before the access is made. `block` is the one whose memory is used. */
+/* Before the access. `block`: the one whose memory is used. */
 void ptx_check_shared(const struct place *at, struct block *block, uint32_t lane, uint64_t offset,
                       uint32_t bytes);
-/* Local memory that a call fills with a parameter. */
+/* A call fills it with a parameter. */
 void ptx_check_filled(const struct block *block, uint64_t offset, uint32_t bytes);
 void ptx_check_local(const struct place *at, uint32_t lane, uint64_t offset, uint32_t bytes);
 void ptx_check_global(const struct place *at, uint32_t lane, uint64_t address, uint32_t bytes,
                       unsigned char *written);
 
-/* The events that order accesses. */
+/* Events that order accesses. */
 void ptx_check_arrive(struct warp *warp, uint32_t barrier);
 /* `all`: the barrier counted threads that had ended as present. */
 void ptx_check_pass(struct warp *warp, uint32_t barrier, bool all);

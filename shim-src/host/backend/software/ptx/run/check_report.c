@@ -1,4 +1,4 @@
-/* Reports the findings of checks, once for each place in the kernel. */
+/* Once for each place in the kernel. */
 #include <stdio.h>
 #include <string.h>
 
@@ -15,7 +15,7 @@ static const char *type_word(enum ptx_type type) {
   return type < T_TYPES && words[type] != NULL ? words[type] : "";
 }
 
-/* Writes "ld.shared.v4.f32", as exactly as the decoded instruction allows. */
+/* "ld.shared.v4.f32", as exactly as the decoded instruction allows. */
 static void name_instruction(const struct ptx_instruction *in, char *to, size_t size) {
   static const char *const spaces[] = {"", ".global", ".shared", ".local", ".const", ".param"};
   const char *space = in->space < sizeof spaces / sizeof *spaces ? spaces[in->space] : "";
@@ -98,10 +98,7 @@ void ptx_check_found(const struct place *at, enum check_kind kind, uint32_t lane
   pthread_mutex_unlock(&l->lock);
 }
 
-/*
- * Reports the number of further findings each time that it has become ten times as large, because kernels are
- * launched often.
- */
+/* Kernels are launched often: reports further findings only when their number is ten times as large. */
 void ptx_check_end(struct launch_state *l) {
   struct ptx_kernel_findings *findings = l->findings;
   if (l->launch->report == NULL || findings->rest == 0 || findings->rest / 10 < findings->told_rest) return;

@@ -1,10 +1,9 @@
 /*
- * The calls with which kernels launch kernels: CUDA dynamic parallelism, as the public headers of CUDA 12 and
- * 13 declare it (cuda_device_runtime_api.h). The kernel requests a buffer, nvcc's code stores the parameters
- * there, and the launch names the buffer. Grids, copies and fills are recorded while the parent runs, and run
- * when it has ended. Each runs with its own children before the next. So the order of every stream and event
- * is kept, and a grid is complete only when its children are. A tail launch runs after the other launches of
- * its grid.
+ * CUDA dynamic parallelism, as CUDA 12's and 13's cuda_device_runtime_api.h declares it. The kernel requests
+ * a buffer, nvcc's code stores the parameters there, and the launch names it. Grids, copies and fills are
+ * recorded while the parent runs, and run when it has ended, each with its own children before the next. So
+ * every stream and event keeps its order, and a grid is complete only when its children are. A tail launch
+ * runs after the other launches of its grid.
  */
 #include <string.h>
 
@@ -22,7 +21,7 @@ enum {
   INVALID_FUNCTION = 98,
 };
 
-/* The caller of these functions holds the launch's lock, unless the function says otherwise. */
+/* The caller holds the launch's lock, unless a function says otherwise. */
 
 static struct ptx_children *children_of(const struct place *at) {
   return at->worker->launch->launch->children;
@@ -39,7 +38,7 @@ uint8_t ptx_children_record(const struct place *at, const struct child *child) {
   return ptx_children_add(&children->fresh, child) ? 0 : NO_MEMORY;
 }
 
-/* Returns the kernel at a function's address; -1: there is none. */
+/* -1: none. */
 static int64_t kernel_at(const struct ptx_module *module, uint64_t address) {
   uint64_t number = (address - PTX_FUNCTION_WINDOW) / 16;
   if (address < PTX_FUNCTION_WINDOW || address % 16 != 0 || number >= module->function_count) return -1;
@@ -49,7 +48,7 @@ static int64_t kernel_at(const struct ptx_module *module, uint64_t address) {
   return -1;
 }
 
-/* Fills in the kernel and its dimensions. Returns a cudaError_t. */
+/* Returns a cudaError_t. */
 static uint8_t describe(const struct place *at, struct child *child, uint64_t function, const uint32_t *grid,
                         const uint32_t *block, uint32_t shared) {
   const struct ptx_module *module = at->worker->launch->module;
@@ -71,7 +70,7 @@ static uint8_t describe(const struct place *at, struct child *child, uint64_t fu
   return 0;
 }
 
-/* Returns the address of a new buffer. 0: no room, and the lane has an error. */
+/* 0: no room, and the lane has an error. */
 static uint64_t make_buffer(const struct place *at, uint32_t lane, struct child *child) {
   struct ptx_heap *heap = at->worker->launch->launch->heap;
   child->buffer = ptx_heap_take(heap, child->bytes == 0 ? 16 : child->bytes);
@@ -104,7 +103,7 @@ static uint64_t buffer_v2(const struct place *at, uint32_t lane) {
   return make_buffer(at, lane, &child);
 }
 
-/* Searched from the end, because it is most often the last one. */
+/* From the end: it is most often the last one. */
 static struct child *with_buffer(struct ptx_children *children, uint64_t address) {
   for (size_t i = children == NULL ? 0 : children->fresh.count; i > 0; i--) {
     struct child *child = &children->fresh.array[i - 1];
@@ -150,7 +149,7 @@ static uint8_t copy(const struct place *at, uint32_t lane, bool fills) {
   return child.bytes == 0 ? 0 : ptx_children_record(at, &child);
 }
 
-/* Returns the address, in the heap, of an error's name or description; 0: no room. */
+/* In the heap; 0: no room. */
 static uint64_t error_text(const struct place *at, uint32_t lane, bool name) {
   static const struct {
     uint8_t error;
@@ -179,7 +178,7 @@ static uint64_t error_text(const struct place *at, uint32_t lane, bool name) {
   return address;
 }
 
-/* Writes a result of a call through a pointer. False: a fault was raised. */
+/* Through a pointer. False: a fault was raised. */
 static bool put(const struct place *at, uint32_t lane, uint64_t address, const void *value, uint32_t bytes) {
   unsigned char *to = ptx_resolve(at, S_GENERIC, lane, address, bytes);
   if (to != NULL) memcpy(to, value, bytes);
@@ -265,7 +264,7 @@ static bool child_call(const struct place *at, uint32_t lane, uint32_t builtin) 
 
 bool ptx_child_call(const struct place *at, uint32_t lane, uint32_t builtin) {
   if (builtin > BUILTIN_SET_CONDITIONAL) return ptx_device_call(at, lane, builtin);
-  /* A fault takes the lock itself, so calls that may raise one do not hold it. */
+  /* Raising a fault takes the lock, so calls that may do so do not hold it. */
   bool locked = builtin != BUILTIN_SET_CONDITIONAL && builtin != BUILTIN_RUNTIME_MALLOC &&
                 builtin != BUILTIN_MAKE && builtin != BUILTIN_ERROR_TEXT && builtin != BUILTIN_ERROR_NAME;
   if (!locked) return child_call(at, lane, builtin);

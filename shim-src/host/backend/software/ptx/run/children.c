@@ -1,7 +1,4 @@
-/*
- * The order of launches by kernels. child_calls.c records them; this file gives them out when the grid has
- * ended.
- */
+/* child_calls.c records launches; this file gives them out when the grid has ended. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -42,7 +39,7 @@ bool ptx_children_add(struct list *list, const struct child *child) {
   return true;
 }
 
-/* Puts the launches of the last grid before all that wait, in their order. */
+/* The last grid's launches come before all that wait, in their order. */
 static bool promote(struct ptx_children *children, struct ptx_heap *heap) {
   bool good = true;
   for (int tail = 1; tail >= 0; tail--) {
@@ -59,7 +56,7 @@ static bool promote(struct ptx_children *children, struct ptx_heap *heap) {
   return good;
 }
 
-/* Returns [address, address + bytes) if one region contains it, else NULL. */
+/* NULL: not in one region. */
 static unsigned char *memory_at(const struct ptx_launch *launch, uint64_t address, uint64_t bytes) {
   struct ptx_region region;
   if (!launch->find(launch->user, address, &region)) return NULL;

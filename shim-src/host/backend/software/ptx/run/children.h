@@ -1,4 +1,3 @@
-/* The launches of kernels by kernels. Their calls record them; they run when the grid has ended. */
 #ifndef VGPU_HOST_PTX_CHILDREN_H
 #define VGPU_HOST_PTX_CHILDREN_H
 
@@ -13,7 +12,7 @@ struct child {
   uint64_t buffer, bytes; /* size of the parameters, or of the copy or fill */
   uint64_t to, from;
   int32_t value;
-  /* More rows of a copy or fill, `bytes` long each; counts of 0: one. The others are from one to the next. */
+  /* Rows of `bytes`; counts of 0: one. The others are distances. */
   uint64_t rows, slices, to_row, from_row, to_slice, from_slice;
 };
 
@@ -29,7 +28,7 @@ struct ptx_children {
   uint64_t texts[2][KNOWN_ERRORS];
 };
 
-/* Records a launch, copy or fill. Returns a cudaError_t. The caller holds the launch's lock. */
+/* A launch, copy or fill. Returns a cudaError_t. The caller holds the launch's lock. */
 uint8_t ptx_children_record(const struct place *at, const struct child *child);
 /* False: no memory. */
 bool ptx_children_add(struct list *list, const struct child *child);

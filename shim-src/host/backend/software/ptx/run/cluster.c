@@ -1,4 +1,4 @@
-/* Blocks of a cluster: access to each other's shared memory, and their barrier. */
+/* Access to each other's shared memory, and the barrier. */
 #include "host/backend/software/ptx/run/check.h"
 #include "host/backend/software/ptx/run/warp.h"
 
@@ -45,7 +45,7 @@ void ptx_cluster_arrive(struct warp *warp, uint32_t lanes) {
   ptx_cluster_settle(warp->block);
 }
 
-/* The barrier does not wait for lanes that end, whether they had come or not. */
+/* The barrier does not wait for lanes that end. */
 void ptx_cluster_leave(struct warp *warp, uint32_t lanes) {
   warp->block->cluster->arrived -= (uint32_t)__builtin_popcount(lanes & warp->at_cluster);
   warp->at_cluster &= ~lanes;

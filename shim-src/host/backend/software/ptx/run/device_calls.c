@@ -1,6 +1,6 @@
 /*
- * Calls of CUDA's runtime for kernels that ask about the device, and its copies and fills of rows
- * (cuda_device_runtime_api.h). Sizes and positions are in bytes, because a kernel names no arrays.
+ * cuda_device_runtime_api.h: facts about the device, copies and fills of rows. Sizes and positions are in
+ * bytes: kernels name no arrays.
  */
 #include <string.h>
 
@@ -21,7 +21,7 @@ enum {
   NOT_SUPPORTED = 801,
 };
 
-/* cudaMemcpy3DParms, in words of 8 bytes. */
+/* In words of 8 bytes. */
 enum {
   FROM_ARRAY,
   FROM_PLACE,
@@ -33,7 +33,7 @@ enum {
   PARAMETERS_WORDS = 19
 };
 
-/* Writes a result of a call through a pointer. False: a fault was raised. */
+/* Through a pointer. False: a fault was raised. */
 static bool put(const struct place *at, uint32_t lane, uint64_t value, uint32_t bytes) {
   unsigned char *to = ptx_resolve(at, S_GENERIC, lane, ptx_argument(at, lane, 0), bytes);
   if (to != NULL) memcpy(to, &value, bytes);
@@ -46,7 +46,6 @@ static bool give(const struct place *at, uint32_t lane, uint32_t error) {
   return true;
 }
 
-/* Gives the value, or the error if there is one. */
 static bool answer(const struct place *at, uint32_t lane, uint32_t error, uint64_t value, uint32_t bytes) {
   give(at, lane, error);
   return error != 0 || put(at, lane, value, bytes);
@@ -80,7 +79,7 @@ static bool limit(const struct place *at, uint32_t lane, const struct ptx_device
   }
 }
 
-/* Returns the version of the CUDA that has this version of PTX, as its runtime gives it: 12040 is 12.4. */
+/* The CUDA with this version of PTX: 12040 is 12.4. */
 static uint32_t runtime_version(uint32_t ptx) {
   uint32_t major = ptx / 10, minor = ptx % 10;
   if (major < 8) return 11080;
@@ -89,8 +88,8 @@ static uint32_t runtime_version(uint32_t ptx) {
 }
 
 /*
- * True if the parts lie one behind the other. Each part is accessed, so their count is limited by the memory
- * unless addresses begin again.
+ * One part behind the other. Each part is accessed, so the memory limits their count unless addresses begin
+ * again.
  */
 static bool is_range(uint64_t count, uint64_t step) {
   uint64_t all;
@@ -133,7 +132,7 @@ static bool fill_rows(const struct place *at, uint32_t lane) {
   return record(at, lane, &child, ptx_argument(at, lane, 5));
 }
 
-/* The bytes from one slice to the next. False: its rows do not fit, or there is no such number. */
+/* From one slice to the next. False: rows do not fit, or overflow. */
 static bool slice_of(const uint64_t *memory, const uint64_t *extent, uint64_t *slice) {
   return !__builtin_mul_overflow(memory[1], memory[3], slice) && (extent[2] <= 1 || extent[1] <= memory[3]);
 }
@@ -156,7 +155,6 @@ static bool fill_box(const struct place *at, uint32_t lane) {
   return record(at, lane, &child, ptx_argument(at, lane, 3));
 }
 
-/* The address of a place in pitched memory. */
 static uint64_t place_in(const uint64_t *memory, const uint64_t *place) {
   return memory[0] + place[0] + memory[1] * (place[1] + memory[3] * place[2]);
 }

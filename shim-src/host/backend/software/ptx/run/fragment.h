@@ -1,4 +1,4 @@
-/* Matrices in the registers of a warp: the common part of mma and wmma. */
+/* Matrices in the registers of a warp, for mma and wmma. */
 #ifndef VGPU_PTX_FRAGMENT_H
 #define VGPU_PTX_FRAGMENT_H
 
@@ -17,7 +17,7 @@ struct product {
   uint32_t flags;
 };
 
-/* Of the types that matrices have. (ptx_type_bytes looks through a list.) */
+/* Only types of matrices: ptx_type_bytes searches a list. */
 static inline uint32_t ptx_element_bytes(enum ptx_type type) {
   switch (type) {
     case T_F64:
@@ -35,12 +35,11 @@ static inline uint32_t ptx_element_bytes(enum ptx_type type) {
   }
 }
 
-/* The memory of a register that an instruction writes. */
 static inline unsigned char *ptx_written(const struct place *at, uint32_t reference) {
   return at->registers + (reference & ~(PTX_DEFINED | 3u));
 }
 
-/* matrix.c: the address that a lane gives to a memory operation */
+/* matrix.c: address of a lane */
 uint64_t ptx_matrix_address(const struct place *at, uint32_t lane);
 
 /* wmma.c; `x` is the list of the instruction's registers; false: a fault was raised */

@@ -1,4 +1,4 @@
-/* A thread's part of a grid: which blocks it runs, and in which order. */
+/* Which blocks a thread runs, and in which order. */
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -81,10 +81,7 @@ static void run_in_turns(struct worker *worker) {
   free_blocks(first);
 }
 
-/*
- * Begins the next block, with the memory of one that has ended if there is one (*spare). NULL: none is left,
- * or no memory, which stops the launch.
- */
+/* Uses an ended block's memory (*spare). NULL: none left, or no memory, which stops the launch. */
 static struct block *begin_block(struct worker *worker, struct block **spare) {
   struct launch_state *l = worker->launch;
   uint64_t number = __atomic_fetch_add(&l->next_block, 1, __ATOMIC_RELAXED);
@@ -145,10 +142,7 @@ static void free_cluster(struct cluster *cluster) {
   free(cluster);
 }
 
-/*
- * Begins all blocks of a cluster. They use the memory of a cluster that has ended (NULL: none). NULL: no
- * memory.
- */
+/* Uses the memory of an ended cluster (NULL: none). NULL: no memory. */
 static struct cluster *begin_cluster(struct worker *worker, uint64_t number, struct cluster *again) {
   struct launch_state *l = worker->launch;
   struct cluster *cluster = again == NULL ? calloc(1, sizeof *cluster) : again;
@@ -169,7 +163,6 @@ static struct cluster *begin_cluster(struct worker *worker, uint64_t number, str
   return NULL;
 }
 
-/* Runs its blocks in turn. Their memory stays until all have ended. */
 static enum run run_cluster(struct cluster *cluster) {
   bool progress = false;
   struct block *left = NULL;
@@ -191,7 +184,7 @@ static enum run run_cluster(struct cluster *cluster) {
   return RUN_FAULT;
 }
 
-/* Takes the next cluster. NULL: none is left, or no memory, which stops the launch. */
+/* NULL: none left, or no memory, which stops the launch. */
 static struct cluster *take_cluster(struct worker *worker, struct cluster **spare) {
   struct launch_state *l = worker->launch;
   uint64_t number = __atomic_fetch_add(&l->next_block, 1, __ATOMIC_RELAXED);
@@ -202,9 +195,7 @@ static struct cluster *take_cluster(struct worker *worker, struct cluster **spar
   return cluster;
 }
 
-/*
- * One thread runs a cluster, so its blocks are resident together. In a cooperative launch all clusters are.
- */
+/* One thread runs a cluster, so its blocks are resident together. */
 static void run_clusters(struct worker *worker) {
   struct launch_state *l = worker->launch;
   struct cluster *first = NULL, *spare = NULL;

@@ -1,13 +1,10 @@
-/* The heap for malloc in kernels, and for the parameters of kernels that kernels launch. */
+/* For malloc in kernels, and the parameters of kernels that kernels launch. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "host/backend/software/ptx/run/warp.h"
 
-/*
- * The records of the heap are in host memory, because kernels can write to the memory of the heap. Sorted by
- * offset.
- */
+/* In host memory, because kernels can write to the heap. Sorted by offset. */
 struct ptx_heap {
   pthread_mutex_t lock;
   uint64_t address, size;

@@ -1,4 +1,3 @@
-/* A launch: checks it, finds what it needs, and runs its grid. */
 #include <stdio.h>
 #include <string.h>
 
@@ -23,7 +22,7 @@ void ptx_cluster_of(const struct ptx_launch *launch, const struct ptx_kernel_inf
     to[i] = launch->cluster[0] != 0 ? launch->cluster[i] : info->cluster[0] != 0 ? info->cluster[i] : 1;
 }
 
-/* Behind the static shared memory. Copies by tensor maps and wgmma need alignments of up to 1024. */
+/* Behind the static shared memory. Tensor maps and wgmma need alignments of up to 1024. */
 static uint32_t dynamic_offset(const struct ptx_kernel_info *info) {
   return (info->shared_extent + info->dynamic_align - 1) / info->dynamic_align * info->dynamic_align;
 }
@@ -66,10 +65,7 @@ static enum ptx_status check(const struct ptx_launch *launch, const struct ptx_k
   uint64_t shared = ((uint64_t)info->static_shared + 15) / 16 * 16 + launch->dynamic_shared;
   if (shared > limit)
     return refuse(fault, "%llu bytes of shared memory a block, %llu allowed", shared, limit);
-  /*
-   * The shared variables of other kernels are in between. A page there costs memory only when a kernel writes
-   * to it, but a kernel can, so the total is limited.
-   */
+  /* Other kernels' variables are in between; a kernel that writes there makes pages cost memory. */
   if (launch->cooperative && blocks * dynamic_offset(info) > MOST_EXTENT)
     return refuse(fault, "shared variables that %llu bytes of all blocks lie among, %llu allowed",
                   blocks * dynamic_offset(info), MOST_EXTENT);
@@ -81,7 +77,6 @@ bool ptx_launch_possible(const struct ptx_launch *launch, const struct ptx_kerne
   return check(launch, info, fault) == PTX_OK;
 }
 
-/* Returns the bytes of one thread, with the stack for calls that cannot be counted. */
 static uint32_t local_bytes(const struct ptx_function *f, const struct ptx_launch *launch) {
   uint32_t bytes = f->local_total;
   if (f->recursive || f->grows) bytes += launch->stack_limit == 0 ? STACK_LIMIT : launch->stack_limit;

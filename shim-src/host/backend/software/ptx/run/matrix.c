@@ -1,7 +1,4 @@
-/*
- * Matrix instructions. Fragments in the lanes' registers are collected to whole matrices, multiplied, and
- * distributed again. Products of 16-bit floats are exact; sums are those of 32-bit floats.
- */
+/* Products of 16-bit floats are exact; sums are 32-bit floats'. */
 #include <string.h>
 
 #include "host/backend/software/ptx/alu/alu.h"
@@ -10,7 +7,7 @@
 #include "host/backend/software/ptx/alu/product.h"
 #include "host/backend/software/ptx/run/fragment.h"
 
-/* Gives the place of element i in a lane's fragment of doubles, as the PTX ISA defines it for mma. */
+/* Doubles, as the PTX ISA distributes them for mma. */
 static void place(struct shape s, int which, uint32_t lane, uint32_t i, uint32_t *row, uint32_t *column) {
   uint32_t group = lane >> 2, in_group = lane & 3;
   bool tall = s.m == 16;
@@ -26,7 +23,7 @@ static void place(struct shape s, int which, uint32_t lane, uint32_t i, uint32_t
   }
 }
 
-/* Returns one element from registers; `of_lane` counts elements from the first register on. */
+/* `of_lane` counts elements from the first register on. */
 static double element(const struct place *at, const uint32_t *x, uint32_t lane, uint32_t of_lane,
                       enum ptx_type type) {
   if (type == T_F64) {
@@ -54,7 +51,6 @@ static void put_element(const struct place *at, const uint32_t *x, uint32_t lane
   }
 }
 
-/* Computes c += a b for whole matrices of floats, in the arithmetic of the types. */
 static void multiply(const struct product *p, const double *a, const double *b, double *c) {
   const struct ptx_alu *alu = ptx_alu_best();
   uint32_t rows = p->s.m, columns = p->s.n, depth = p->s.k;
@@ -70,7 +66,6 @@ static void multiply(const struct product *p, const double *a, const double *b, 
   for (uint32_t i = 0; i < rows * columns; i++) c[i] = z[i];
 }
 
-/* Products of doubles: a register holds an element. */
 static void mma_doubles(const struct place *at, const struct product *p, const uint32_t *x) {
   const struct shape s = p->s;
   uint32_t of[3] = {s.m * s.k / PTX_LANES, s.k * s.n / PTX_LANES, s.m * s.n / PTX_LANES};
@@ -95,10 +90,7 @@ static void mma_doubles(const struct place *at, const struct product *p, const u
   }
 }
 
-/*
- * Collects the rows of a fragment as bytes. A register has 4 bytes of a row; the next registers are for the
- * row 8 below (if a has 16 rows), then for the bytes 16 further on.
- */
+/* A register has 4 bytes of a row; the next: the row 8 below (if a has 16), then 16 bytes further on. */
 static void take_rows(const struct place *at, const uint32_t *x, uint32_t registers, bool tall,
                       uint32_t bytes, unsigned char *to) {
   for (uint32_t i = 0; i < registers; i++) {
@@ -126,7 +118,7 @@ static void part(void *first, void *second, const uint32_t *from) {
   }
 }
 
-/* Products with rows of 16, 32 or 64 bytes: all except those of doubles. */
+/* Rows of 16, 32 or 64 bytes: all except doubles. */
 static void mma_rows(const struct place *at, const struct product *p, const uint32_t *x) {
   const struct shape s = p->s;
   bool one = (p->flags & MX_BITS) != 0, tall = s.m == 16, half = p->types[OF_C] == T_F16;

@@ -1,10 +1,8 @@
-/* Where threads wait for each other: barriers of a block, operations with a member mask. */
 #include <string.h>
 
 #include "host/backend/software/ptx/run/check.h"
 #include "host/backend/software/ptx/run/warp.h"
 
-/* Opens a barrier if all its threads have come. */
 static void settle_barrier(struct block *block, uint32_t number) {
   struct barrier *barrier = &block->barriers[number];
   uint32_t expected = barrier->expected > 0 ? barrier->expected : block->live;
@@ -74,10 +72,7 @@ enum run ptx_barrier(const struct place *at, struct split *split, uint32_t mask)
   }
   struct barrier *b = &warp->block->barriers[id];
   uint32_t came = (uint32_t)__builtin_popcount(mask);
-  /*
-   * Counts are of whole warps: lanes that do not exist or have ended count when the last lane of the warp
-   * comes.
-   */
+  /* Whole warps: lanes that do not exist or have ended count when the last lane of the warp comes. */
   if (expected > 0 && (mask | warp->exited | ~warp->exists) == FULL) came = PTX_LANES;
   if (warp->block->check != NULL) ptx_check_arrive(warp, id);
   b->expected = expected;
@@ -101,17 +96,14 @@ static uint32_t member_masks(const struct ptx_function *function, const struct p
   return in->kind == K_WARP_BARRIER ? in->a : function->x[in->x];
 }
 
-/* Returns the lanes of `lanes` whose member mask is that of `lane`: they do the operation together. */
+/* Lanes with one member mask do the operation together. */
 static uint32_t of_one_mask(const uint32_t masks[PTX_LANES], uint32_t lanes, uint32_t lane) {
   uint32_t same = 0;
   for (uint32_t i = 0; i < PTX_LANES; i++) same |= (uint32_t)(masks[i] == masks[lane]) << i;
   return same & lanes;
 }
 
-/*
- * True for the same operation with the same qualifiers, wherever it is in the text. Barriers of a warp meet
- * any other one.
- */
+/* Wherever it is in the text. Barriers of a warp meet any other one. */
 static bool same_operation(const struct ptx_instruction *a, const struct ptx_instruction *b) {
   return a->kind == b->kind && (a->kind == K_WARP_BARRIER || (a->m == b->m && a->type == b->type));
 }
@@ -127,10 +119,7 @@ void ptx_alone(const struct place *at, uint32_t mask) {
   ptx_together(&meeting, mask);
 }
 
-/*
- * The `done` lanes of a split continue after its operation; the others wait. Lanes that the guard excludes
- * are done.
- */
+/* The `done` lanes continue; the others wait. Lanes that the guard excludes are done. */
 static bool settle_split(struct warp *warp, struct split *split, uint32_t done) {
   if ((split->mask & ~done) == 0) {
     split->state = SPLIT_READY;
@@ -143,9 +132,9 @@ static bool settle_split(struct warp *warp, struct split *split, uint32_t done) 
 }
 
 /*
- * An operation with member masks. Each lane has its own mask. Lanes with the same mask do the operation
- * together, when all members that still run are here or wait at the same operation in other splits. Lanes
- * that must wait stay; the others continue. With `force`, the lanes that are here do it without the others.
+ * Lanes with the same mask do the operation together, when all members that still run are here or wait at the
+ * same operation in other splits. Lanes that must wait stay; the others continue. `force`: without the
+ * members that are not here.
  */
 enum run ptx_meet(const struct place *at, struct split *split, uint32_t mask, bool force) {
   struct warp *warp = at->warp;

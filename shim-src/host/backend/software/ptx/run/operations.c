@@ -1,4 +1,3 @@
-/* Operations of a warp other than lane arithmetic: predicates, carries, parameters, windows. */
 #include <string.h>
 
 #include "host/backend/software/ptx/run/warp.h"
@@ -20,9 +19,8 @@ void ptx_set_lanes(const struct place *at, uint32_t mask) {
 }
 
 /*
- * m: 1 subtract, 2 with the carry, 4 sets it. The carry is a predicate. A subtraction adds the complement and
- * 1 or, with the carry, the carry, so the carry that it sets is NOT borrow. ptxas does the same (it folds
- * sub.cc 3, 5 and addc 7, 0 to 7).
+ * m: 1 subtract, 2 with the carry, 4 sets it. A subtraction adds the complement and 1 or the carry, so its
+ * carry is NOT borrow. ptxas does the same (it folds sub.cc 3, 5 and addc 7, 0 to 7).
  */
 void ptx_carry(const struct place *at, uint32_t mask) {
   const struct ptx_instruction *in = at->in;
@@ -91,7 +89,7 @@ void ptx_kernel_parameter(const struct place *at, uint32_t mask) {
   }
 }
 
-/* Parameters of calls are lane-major; the parameters of two lanes are `target` bytes apart. */
+/* Lane-major; the parameters of two lanes are `target` bytes apart. */
 void ptx_call_parameter(const struct place *at, uint32_t mask, bool load) {
   const struct ptx_instruction *in = at->in;
   const uint32_t *x = at->split->frame->function->x + in->x;

@@ -1,11 +1,10 @@
-/* How many blocks of a grid a thread keeps resident. */
 #include "host/backend/software/ptx/run/patience.h"
 
 #define TURNS 4u
-/* Shared and local memory of the blocks of a launch. The session does not pay for it, so it is limited. */
+/* The session does not pay for shared and local memory of blocks, so it is limited. */
 #define RESIDENT_BYTES (256ull << 20)
 
-/* CUdevice_attribute numbers, and their values on an H100. */
+/* On an H100. */
 enum {
   MULTIPROCESSORS = 16,
   THREADS_OF_MULTIPROCESSOR = 39,
@@ -21,10 +20,7 @@ static uint64_t fact(const struct ptx_launch *launch, uint32_t number, uint64_t 
   return (uint64_t)device->attributes[number];
 }
 
-/*
- * How many blocks, or clusters, of the grid a GPU holds at once. Registers do not count: how many a kernel
- * would have on a GPU is not known.
- */
+/* Blocks, or clusters, without regard to registers: how many a kernel would have on a GPU is not known. */
 static uint64_t most_on_gpu(const struct launch_state *l, uint64_t threads) {
   const struct ptx_launch *launch = l->launch;
   uint64_t warps = (threads + PTX_LANES - 1) / PTX_LANES;
@@ -63,7 +59,7 @@ void ptx_be_patient(const struct worker *worker, struct patience *patience, cons
   }
   uint64_t bytes = (l->shared_bytes + threads * l->local_bytes) * l->cluster_blocks;
   if (more * bytes > RESIDENT_BYTES / l->threads) return;
-  /* They may make twice as many frames, and have calls to come. */
+  /* Twice as many may make twice as many frames, and have calls to come. */
   if (worker->frame_bytes * 4 > l->frame_limit) return;
   patience->wanted = (uint32_t)more;
 }

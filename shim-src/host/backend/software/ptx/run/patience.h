@@ -4,20 +4,18 @@
 #include "host/backend/software/ptx/run/warp.h"
 
 /*
- * Blocks begin in order, and usually each ends before its thread begins another. But a block can wait for one
- * behind it: a GPU holds a small grid as a whole, and programs rely on that without a cooperative launch. So
- * when the blocks of a thread have waited for long and none has ended, twice as many are resident.
+ * How many blocks a thread keeps resident. Usually each block ends before its thread begins another. But a
+ * GPU holds a small grid as a whole, and programs rely on that: if a thread's blocks have waited for long and
+ * none has ended, twice as many become resident.
  *
- * A block can also wait until a time. A GPU's resident blocks all wait at once, so blocks that read the clock
- * again and again are not waited for: twice as many are resident after each turn, as many as on the GPU at
- * most, and those that end are replaced.
+ * Blocks that read the clock again and again wait until a time: twice as many are resident after each turn,
+ * as many as on the GPU at most, and those that end are replaced.
  */
 struct patience {
   uint32_t resident, wanted; /* blocks, or clusters */
   uint32_t waited;           /* turns of all in which one waited, since the last one began or ended */
 };
 
-/* The events of a turn of all. */
 struct turn {
   bool waits; /* a loop has waited for long */
   bool timed; /* a block waits until a time, or has done so */

@@ -1,4 +1,3 @@
-/* The threads that help with launches. */
 #include <errno.h>
 #include <stdlib.h>
 #include <time.h>
@@ -75,7 +74,7 @@ void ptx_pool_begin(struct ptx_pool *pool, struct launch_state *l) {
   pthread_mutex_unlock(&pool->lock);
 }
 
-/* Waits until a helper is done, or does what the launch's thread does meanwhile. */
+/* Until a helper is done, or calls the launch's function meanwhile. */
 static void wait_for_helpers(struct ptx_pool *pool, const struct ptx_launch *launch) {
   if (launch->meanwhile == NULL) {
     pthread_cond_wait(&pool->done, &pool->lock);

@@ -46,7 +46,7 @@ static struct ptx_compiled *new_compiled(const struct ptx_function *f, const str
   return compiled;
 }
 
-/* Sends a function to the compiler, once. Call with the lock held, while no other function is compiled. */
+/* Once for a function. Call with the lock held, while no other function is compiled. */
 static void ask(struct ptx_compiler *compiler, struct ptx_module *module, struct ptx_function *f) {
   struct ptx_plan plan;
   __atomic_store_n(&f->asked, true, __ATOMIC_RELAXED);
@@ -71,7 +71,7 @@ static void ask(struct ptx_compiler *compiler, struct ptx_module *module, struct
   compiler->compiled = NULL;
 }
 
-/* Takes the compiler's answer, if it comes in time. Then the function's entries lead to the code. */
+/* If it comes in time. The function's entries then lead to the code. */
 static void take(struct ptx_compiler *compiler, int milliseconds) {
   ptx_region_code *run = NULL;
   enum ptx_answer answer = ptx_compiler_answer(compiler, milliseconds, &run);

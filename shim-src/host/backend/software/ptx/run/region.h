@@ -1,34 +1,27 @@
-/* How the interpreter uses compiled functions (compile/region.h). */
 #ifndef VGPU_PTX_RUN_REGION_H
 #define VGPU_PTX_RUN_REGION_H
 
 #include "host/backend/software/ptx/compile/compiler.h"
 #include "host/backend/software/ptx/run/warp.h"
 
-/* Before a launch: with `always` and `check`, compiles the kernel and the functions that it calls. */
+/* `always` and `check`: compiles the kernel and its callees. */
 void ptx_region_prepare(struct launch_state *l);
 
-/* Adds to the weight of a function, sends a heavy one to the compiler, and takes the compiler's answer. */
+/* Sends a heavy function to the compiler, and takes the compiler's answer. */
 void ptx_region_heat(const struct launch_state *l, uint32_t function, uint32_t weight);
 
-/* The counts of ptx_run_warp that compiled code goes on with. */
+/* Of ptx_run_warp, continued by compiled code. */
 struct region_counts {
   uint32_t turns, seen;
 };
-/*
- * Runs compiled code from the place on, for the lanes of `mask`; `at` has the instruction as it was decoded.
- * Returns the pc where the interpreter goes on; PTX_REGION_FAULT: a fault was raised.
- */
+/* For the lanes of `mask`. Returns the pc where the interpreter continues; PTX_REGION_FAULT. */
 uint32_t ptx_region_run(const struct place *at, const struct ptx_compiled *compiled, uint32_t mask,
                         struct region_counts *counts);
 
-/* Carries out one instruction that compiled code can contain, except branches and labels. False: a fault. */
+/* Not for branches and labels. False: a fault. */
 bool ptx_region_step(const struct place *at, uint32_t mask);
 
-/*
- * region_check.c: the same, but first the interpreter's functions carry the instructions out one by one, and
- * the registers and the stored bytes of both are compared. A difference ends the launch.
- */
+/* region_check.c: also interprets, and compares registers and stored bytes. A difference is a fault. */
 uint32_t ptx_region_compare(const struct place *at, const struct ptx_compiled *compiled,
                             struct ptx_region_call *call);
 

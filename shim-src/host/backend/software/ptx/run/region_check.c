@@ -1,4 +1,4 @@
-/* Compares compiled code with the interpreter's functions: --software-compile=check. */
+/* --software-compile=check */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -6,7 +6,6 @@
 #include "host/backend/software/ptx/compile/plan.h"
 #include "host/backend/software/ptx/run/region.h"
 
-/* Bytes that a lane writes. */
 struct written {
   unsigned char *at;
   uint32_t bytes;
@@ -42,7 +41,7 @@ static bool note(struct journal *j, const struct place *at, uint32_t mask) {
   return true;
 }
 
-/* One instruction, for the lanes of `mask` that its guard names. False: a fault. */
+/* For the lanes of `mask` that its guard names. False: a fault. */
 static bool one(struct place *at, const struct ptx_compiled *compiled, uint32_t pc, uint32_t mask,
                 struct ptx_region_call *call, struct journal *j) {
   const struct ptx_instruction *in = at->in = &compiled->code[pc];
@@ -60,7 +59,7 @@ static bool one(struct place *at, const struct ptx_compiled *compiled, uint32_t 
   return true;
 }
 
-/* The block that ends with a branch with arms. NULL: it has none, or lanes wait at the begin of one. */
+/* NULL: no branch with arms ends the block, or lanes wait at the begin of one. */
 static const struct ptx_plan_block *parting(const struct ptx_plan *plan, uint32_t pc,
                                             uint32_t reconvergence) {
   for (uint32_t b = 0; b < plan->block_count; b++) {
@@ -75,10 +74,7 @@ static const struct ptx_plan_block *parting(const struct ptx_plan *plan, uint32_
   return NULL;
 }
 
-/*
- * The region by the interpreter's functions, one instruction after the other, to the place where compiled
- * code leaves. The result is as that of the code.
- */
+/* Interprets the region up to the place where compiled code leaves. */
 static uint32_t reference(const struct place *from, const struct ptx_compiled *compiled,
                           struct ptx_region_call *call, struct journal *j) {
   const struct ptx_plan *plan = compiled->plan;
@@ -139,7 +135,7 @@ static void differs(const struct place *at, const char *what, uint64_t have, uin
   ptx_raise(at, PTX_TRAP, 0, 0, text);
 }
 
-/* True if a register is equal in the lanes of a mask. `bytes` is 0 for a predicate. */
+/* `bytes`: 0 for a predicate. */
 static bool same_register(const unsigned char *a, const unsigned char *b, uint32_t bytes, uint32_t mask) {
   if (bytes == 0) {
     uint32_t p, q;
@@ -182,7 +178,7 @@ uint32_t ptx_region_compare(const struct place *at, const struct ptx_compiled *c
     equal = counts[0][i] == counts[1][i];
     if (!equal) differs(at, "a count is", counts[0][i], counts[1][i]);
   }
-  /* A register that nothing reads any more has any value. Lanes that are not active keep theirs. */
+  /* A register that nothing reads any more has any value. Inactive lanes keep theirs. */
   for (uint32_t place = 64; place < f->frame_bytes && equal; place += 64) {
     uint32_t bytes = f->widths[place / 64];
     if (bytes == PTX_NO_REGISTER) continue;

@@ -1,10 +1,9 @@
-/* Finds the memory of an address: device memory by regions, shared and local memory by windows. */
+/* Device memory by regions, shared and local memory by windows. */
 #include <stdio.h>
 
 #include "host/backend/software/ptx/run/check.h"
 #include "host/backend/software/ptx/run/warp.h"
 
-/* Computes the addresses of all lanes. */
 void ptx_addresses(const struct place *at, uint64_t *to) {
   const struct ptx_instruction *in = at->in;
   const unsigned char *base = ptx_operand(at, in->a);

@@ -1,4 +1,4 @@
-/* The values of a kernel's frame that are equal in all threads of a launch: analysis/uniform.h. */
+/* Values that are equal in all threads of a launch: analysis/uniform.h. */
 #include <string.h>
 
 #include "host/backend/software/ptx/run/warp.h"

@@ -1,4 +1,3 @@
-/* Frames, and the lanes of a warp that diverge and meet again. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -69,7 +68,7 @@ void ptx_remove_leaf(struct warp *warp, const struct split *split) {
   }
 }
 
-/* A split has no lanes left: its parent waits for one split less, and continues if it was the last. */
+/* Its parent waits for one split less, and continues if it was the last. */
 void ptx_end_split(struct warp *warp, struct split *split) {
   ptx_remove_leaf(warp, split);
   while (split != NULL) {
@@ -87,7 +86,6 @@ void ptx_end_split(struct warp *warp, struct split *split) {
   }
 }
 
-/* Lanes of a split have come to the place where it meets its siblings. */
 void ptx_arrive(struct split *split, uint32_t lanes) {
   split->parent->arrived |= lanes;
   split->mask &= ~lanes;
@@ -115,10 +113,10 @@ struct split *ptx_new_leaf(struct warp *warp, struct split *parent, struct frame
 }
 
 /*
- * Lanes that wait at a join for this leaf continue without it, because the leaf may be waiting for them.
- * Example: one lane of a warp has taken a lock and left the loop in which the other lanes try to take it, and
- * it frees the lock only after the loop. Every GPU since Volta continues there. The lanes meet again at an
- * outer join. True: there were such lanes.
+ * Lanes that wait at a join for this leaf continue without it, because it may be waiting for them: for
+ * example, a lane that left a loop holds the lock that the others try to take in the loop, and frees it only
+ * after the loop. Every GPU since Volta continues there. The lanes meet again at an outer join. True: there
+ * were such lanes.
  */
 bool ptx_release(struct warp *warp, const struct split *leaf) {
   bool any = false;
@@ -139,7 +137,7 @@ bool ptx_release(struct warp *warp, const struct split *leaf) {
   return any;
 }
 
-/* The same for all leaves of a block that wait at a barrier or for lanes of their warp. */
+/* Of a block, at a barrier or for lanes of their warp. */
 bool ptx_release_waiting(struct block *block) {
   bool any = false;
   for (uint32_t n = 0; n < block->warp_count; n++) {
@@ -152,8 +150,8 @@ bool ptx_release_waiting(struct block *block) {
 }
 
 /*
- * Lanes of a warp that came to a barrier apart continue together, as ptx_release() can have parted them and
- * the instructions that follow can need the whole warp. True: the leaf is gone, and another has its lanes.
+ * Lanes of a warp that came to a barrier apart continue together: ptx_release() can have parted them, and the
+ * next instructions can need the whole warp. True: the leaf is gone, and another has its lanes.
  */
 bool ptx_unite(struct warp *warp, struct split *split) {
   for (uint32_t i = 0; i < warp->leaf_count; i++) {
@@ -172,7 +170,7 @@ bool ptx_unite(struct warp *warp, struct split *split) {
   return false;
 }
 
-/* Some lanes of a leaf continue after its present instruction, as a separate leaf. False: too deep. */
+/* As a separate leaf, after the present instruction. False: too deep. */
 bool ptx_part_lanes(struct warp *warp, struct split *split, uint32_t lanes) {
   struct split *beside = ptx_new_split(warp, split->frame);
   if (beside == NULL) return false;
@@ -187,8 +185,8 @@ bool ptx_part_lanes(struct warp *warp, struct split *split, uint32_t lanes) {
 }
 
 /*
- * Splits the lanes: `taken` continue at `target`, the others at `next`, and they meet at `join`. Then
- * warp->leaves[at] is the leaf to continue with. False: too deep.
+ * `taken` continue at `target`, the others at `next`; they meet at `join`. warp->leaves[at] is the leaf to
+ * continue with. False: too deep.
  */
 bool ptx_diverge(struct warp *warp, struct split *split, uint32_t taken, uint32_t target, uint32_t next,
                  uint32_t join) {

@@ -1,9 +1,8 @@
-/* Memory that a function allocates on its stack while it runs: alloca, stacksave, stackrestore. */
+/* alloca, stacksave, stackrestore */
 #include "host/backend/software/ptx/run/warp.h"
 
 #define LINE 16u /* unit of the stack, and the least alignment of an allocation */
 
-/* Returns where the lanes' stacks begin: after the function's own variables. */
 static uint32_t bottom(const struct frame *frame) {
   return frame->local_base + frame->function->local_bytes;
 }
@@ -42,7 +41,6 @@ static bool restore(const struct place *at, struct frame *frame, uint32_t lane, 
   return true;
 }
 
-/* Returns a value of the instruction's width; narrower values are extended with zeros. */
 static uint64_t value_of(const struct place *at, uint32_t lane) {
   uint64_t value = 0;
   memcpy(&value, (const unsigned char *)ptx_operand(at, at->in->a) + lane * at->in->size, at->in->size);

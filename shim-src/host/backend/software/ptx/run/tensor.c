@@ -1,4 +1,3 @@
-/* Copies parts of tensors between global and shared memory, as a tensor map describes them. */
 #include "host/backend/software/ptx/tensor_map.h"
 
 #include <string.h>
@@ -23,7 +22,6 @@ static bool wrong(const struct place *at, uint32_t lane, const char *text) {
   return false;
 }
 
-/* Returns the number of dimensions of the instruction's coordinates. Other operands depend on its mode. */
 static uint32_t dimensions(const struct ptx_instruction *in) {
   uint32_t more = in->x_count - (uint32_t)BULK_MORE;
   switch (BULK_MODE(in->m)) {
@@ -61,7 +59,7 @@ static bool read_map(const struct place *at, uint32_t lane, uint32_t index, stru
     if (map->box[d] == 0 || map->box[d] > 256 || map->steps[d] == 0 || map->steps[d] > 8)
       return wrong(at, lane, "a tensor map whose box or element strides are out of range");
   }
-  /* Reductions are atomics on the elements, so the elements must be aligned. */
+  /* Reductions are atomics on the elements, which must be aligned. */
   uint64_t places = map->address;
   for (uint32_t d = 1; d < rank; d++) places |= map->strides[d - 1];
   if (places % 16 != 0)
@@ -73,7 +71,7 @@ static bool read_map(const struct place *at, uint32_t lane, uint32_t index, stru
   return true;
 }
 
-/* The copied box of a tensor, row by row. In im2col mode a row is the channels of one pixel. */
+/* Row by row. In im2col mode a row is the channels of one pixel. */
 struct tile {
   const struct place *at;
   uint32_t lane;
@@ -97,7 +95,6 @@ static uint64_t swizzled(uint64_t offset, uint32_t swizzle) {
   return offset ^ (offset >> 3 & ((16u << swizzle) - 16));
 }
 
-/* Returns how many rows a box has along a dimension. */
 static uint32_t along(const struct ptx_tensor_map *map, uint32_t d) {
   return d == 0 ? 1 : ((uint32_t)map->box[d] + map->steps[d] - 1) / map->steps[d];
 }
@@ -120,7 +117,7 @@ static bool begin(struct tile *t, uint64_t address) {
   t->block = address - PTX_SHARED_WINDOW < PTX_WINDOW_SIZE ? ptx_shared_block(t->at, &t->offset) : NULL;
   t->span = rows * t->pitch;
   t->rows = (uint32_t)rows;
-  /* A swizzle depends on where the tile is, but exchanges places only within a row of the tile. */
+  /* A swizzle depends on the tile's place, but exchanges places only within a row. */
   uint64_t end = t->offset + t->span;
   if (t->block == NULL || end > l->shared_bytes) {
     ptx_raise(t->at, PTX_ILLEGAL_ADDRESS, t->lane, address,
@@ -210,7 +207,6 @@ static bool one_row(const struct tile *t, const int64_t *coordinate, uint64_t of
   return true;
 }
 
-/* Gives the place of row number `i` of a box. */
 static void in_box(const struct tile *t, uint32_t i, int64_t *coordinate) {
   for (uint32_t d = 1; d <= t->map->last; d++) {
     uint32_t count = along(t->map, d);
@@ -220,8 +216,8 @@ static void in_box(const struct tile *t, uint32_t i, int64_t *coordinate) {
 }
 
 /*
- * Pixels are counted along W, H and D within the bounding box, then in the next image. Filter offsets move
- * the pixel that is read, but not the box: each element of a filter uses the same count of pixels.
+ * Along W, H and D within the bounding box, then in the next image. Filter offsets move the pixel that is
+ * read, but not the box: each element of a filter uses the same count of pixels.
  */
 static void next_pixel(const struct ptx_tensor_map *map, int64_t *pixel) {
   for (uint32_t d = 1; d < map->last; d++) {
@@ -232,7 +228,7 @@ static void next_pixel(const struct ptx_tensor_map *map, int64_t *pixel) {
   pixel[map->last]++;
 }
 
-/* Copies all rows. Returns their bytes, with those outside the tensor; 0: a fault was raised. */
+/* Returns their bytes, with those outside the tensor; 0: a fault was raised. */
 static uint64_t all_rows(const struct tile *t) {
   uint32_t mode = BULK_MODE(t->at->in->m), last = t->map->last;
   int64_t coordinate[PTX_TENSOR_RANK] = {0}, pixel[PTX_TENSOR_RANK];

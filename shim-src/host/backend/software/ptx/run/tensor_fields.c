@@ -1,4 +1,4 @@
-/* Changes of tensor maps: tensormap.replace and tensormap.cp_fenceproxy. */
+/* tensormap.replace and tensormap.cp_fenceproxy */
 #include <string.h>
 
 #include "host/backend/software/ptx/bulk.h"

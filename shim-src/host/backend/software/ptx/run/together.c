@@ -1,4 +1,3 @@
-/* Operations across the lanes of a warp, and special registers. */
 #include <string.h>
 
 #include "host/backend/software/ptx/run/check.h"
@@ -14,10 +13,7 @@ static void put_predicate(const struct place *at, uint32_t reference, uint32_t v
   if ((reference & 3) == REF_FRAME) ptx_set_predicate(at, reference & ~PTX_DEFINED, value, mask);
 }
 
-/*
- * Collects the operand of every lane from the instruction at which the lane waits. `pick` is its place in the
- * instruction; it has 4 bytes.
- */
+/* From the instruction at which each lane waits. `pick`: the operand's place in the instruction; 4 bytes. */
 static void collect(const struct meeting *meeting, size_t pick, uint32_t to[PTX_LANES]) {
   for (uint32_t i = 0; i < meeting->count; i++) {
     const struct place *at = &meeting->parties[i].at;
@@ -37,10 +33,7 @@ static uint32_t collect_predicate(const struct meeting *meeting) {
   return (meeting->parties[0].at.in->m & MW_NEGATED) != 0 ? ~p : p;
 }
 
-/*
- * Writes the result to the lanes of `mask`, each at its place; `second` is the predicate beside it, if there
- * is one.
- */
+/* `second`: the predicate beside the result, if there is one. */
 static void give(const struct meeting *meeting, const uint32_t r[PTX_LANES], uint32_t second, uint32_t mask) {
   for (uint32_t i = 0; i < meeting->count; i++) {
     const struct place *at = &meeting->parties[i].at;
@@ -57,10 +50,7 @@ static void give_all(const struct meeting *meeting, uint32_t value, uint32_t mas
   give(meeting, r, 0, mask);
 }
 
-/*
- * The frequent shuffle: all lanes are at one instruction, whose distance and segments are constants. The
- * lanes that are read depend on these only, and the worker keeps them.
- */
+/* All lanes at one instruction with constant distance and segments. The worker keeps the sources. */
 static bool shuffle_whole(const struct place *at) {
   const struct ptx_instruction *in = at->in;
   if ((in->b & 3) != REF_CONSTANT || (in->c & 3) != REF_CONSTANT) return false;
@@ -79,9 +69,7 @@ static bool shuffle_whole(const struct place *at) {
   return true;
 }
 
-/*
- * A value from a lane outside the mask is undefined. It is 0 here, so that every run gives the same result.
- */
+/* A value from a lane outside the mask is undefined; 0 gives every run the same result. */
 static void shuffle(const struct meeting *meeting, uint32_t group) {
   if (meeting->count == 1 && group == FULL && shuffle_whole(&meeting->parties[0].at)) return;
   uint32_t a[PTX_LANES], b[PTX_LANES], c[PTX_LANES], r[PTX_LANES], from[PTX_LANES];

@@ -1,4 +1,3 @@
-/* One warp: runs its instructions in order. */
 #include <stdio.h>
 #include <string.h>
 
@@ -24,10 +23,7 @@ enum run ptx_raise(const struct place *at, enum ptx_status status, uint32_t lane
   return RUN_FAULT;
 }
 
-/*
- * Returns the next leaf that can continue; NULL: none. If leaves wait for lanes of the warp that cannot come,
- * because they wait elsewhere, one of them continues without those lanes (*forced).
- */
+/* NULL: none. One leaf continues without lanes that wait elsewhere (*forced). */
 static struct split *ready(struct warp *warp, bool *forced) {
   *forced = false;
   for (uint32_t i = 0; i < warp->leaf_count; i++) {
@@ -61,10 +57,9 @@ static struct split *ready(struct warp *warp, bool *forced) {
 #define BUDGET_OF_SPLIT 2000
 
 /*
- * Counts a repetition of a loop. If the loop has repeated for long and may be waiting, lanes that wait for it
- * continue without it, and it is true: what the loop waits for may be another warp or block, which gets its
- * turn. Thousands of blocks of a cooperative grid wait for the last one. A loop that reads the clock in one
- * repetition after the other gives its turn at once: on a GPU all warps and blocks wait for a time together.
+ * Counts a repetition. If the loop has repeated for long, lanes that wait for it continue without it. True:
+ * it may wait for another warp or block, which gets its turn. A loop that reads the clock again and again
+ * gives up its turn at once: on a GPU all warps wait for a time together.
  */
 static bool go_round(struct warp *warp, struct split *split, uint32_t *seen) {
   bool timed = (*seen & SPIN_CLOCK) != 0 && split->timed;
@@ -86,7 +81,7 @@ enum run ptx_run_warp(struct warp *warp, uint32_t budget) {
   if (warp->leaf_count == 0) return RUN_DONE;
   /* Every loop of a guest's code comes here, or branches. */
   uint32_t turns = BUDGET_OF_SPLIT;
-  /* Lasts beyond a split: a loop that waits can do its loads and atomics in a function that it calls. */
+  /* Lasts beyond a split: a loop can do its loads and atomics in a function. */
   uint32_t seen = 0;
 again:
   if (warp->leaf_count == 0) return RUN_DONE;
@@ -161,7 +156,7 @@ again:
       }
       case K_SETP_PAIR: {
         uint64_t t = in->u.compare_pair(ptx_operand(&at, in->a), ptx_operand(&at, in->b));
-        /* Both are combined before one is written, because it may be what they are combined with. */
+        /* Both are combined before one is written: it may be an operand of the other. */
         uint32_t first = ptx_combined(&at, (uint32_t)t), second = ptx_combined(&at, (uint32_t)(t >> 32));
         ptx_set_predicate(&at, in->d, first, mask);
         ptx_set_predicate(&at, split->frame->function->x[in->x] & ~PTX_DEFINED, second, mask);
@@ -259,18 +254,12 @@ again:
         goto again;
       }
       case K_RET:
-        /*
-         * A split that meets its siblings elsewhere cannot come here. If the split is the root, the return
-         * ends its lanes.
-         */
+        /* A split that meets its siblings elsewhere cannot come here. At the root, its lanes end. */
         split->pc = pc + 1;
         if (split->parent == NULL) ptx_leave(warp, split, mask);
         else {
           struct split *up = split;
-          /*
-           * finds the split that waits for the function: parents in the same frame wait for joins that are
-           * not reached
-           */
+          /* parents in the same frame wait for joins that are not reached */
           while (up->parent != NULL && up->parent->frame == split->frame) up = up->parent;
           if (up->parent == NULL) {
             ptx_leave(warp, split, mask);

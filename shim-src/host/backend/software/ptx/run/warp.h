@@ -1,4 +1,3 @@
-/* The state of running blocks; shared by the files that execute. */
 #ifndef VGPU_PTX_WARP_H
 #define VGPU_PTX_WARP_H
 
@@ -14,7 +13,7 @@
 #define PTX_CLUSTER_MOST 16u
 #define MAX_DEPTH 1024 /* of calls and nested divergence in a warp */
 
-/* A function's registers for one warp, and the call parameters before them. */
+/* Of one warp, behind the call parameters. */
 struct frame {
   struct frame *next; /* when free */
   struct frame *made; /* frame that its worker made before this one */
@@ -29,15 +28,13 @@ struct frame {
   _Alignas(64) unsigned char registers[];
 };
 
-/* SPLIT_EVENT: at an instruction that must wait. The event that it waits for makes it try again. */
+/* SPLIT_EVENT: waits at an instruction until an event makes it try again. */
 enum split_state { SPLIT_READY, SPLIT_BARRIER, SPLIT_WARP, SPLIT_JOIN, SPLIT_EVENT };
 
 /*
- * Lanes of a warp that are at the same instruction. When they diverge, each part becomes a split of its own.
- * The old split becomes their parent and waits until they come to `reconvergence`, where it continues with
- * the lanes that came. Splits run in turn, so that a lane that waits for another lane of its warp does not
- * wait forever. For the same reason the lanes that have come to `reconvergence` do not wait there forever:
- * see ptx_release.
+ * Lanes of a warp at the same instruction. When they diverge, each part becomes a split of its own; the old
+ * one is their parent and continues at `reconvergence` with the lanes that came. Splits run in turn, so that
+ * a lane that waits for another one does not wait forever; for the same reason see ptx_release.
  */
 struct split {
   struct split *parent;
@@ -51,10 +48,7 @@ struct split {
   bool timed; /* the last repetition has read the clock */
 };
 
-/*
- * The weight of one repetition of a loop: with a plain load, with an atomic or an ordered load, with a
- * nanosleep. SPIN_CLOCK has none: it says that the loop has read the clock.
- */
+/* Weight of a loop's repetition, by its accesses. SPIN_CLOCK: it has read the clock. */
 enum { SPIN_LOAD = 1, SPIN_ORDERED = 256, SPIN_SLEEP = 2048, SPIN_CLOCK = 1 << 16, SPIN_MOST = 1 << 17 };
 
 struct worker;
@@ -82,7 +76,7 @@ struct barrier {
   uint32_t asked;    /* threads that gave a predicate */
 };
 
-/* Blocks that are resident together and can use each other's shared memory. */
+/* Resident together, with access to each other's shared memory. */
 struct cluster {
   struct block *blocks[PTX_CLUSTER_MOST]; /* by rank */
   uint32_t count;
@@ -135,7 +129,6 @@ struct launch_state {
 #define TEXTURE_CACHE 8u
 
 #define SHUFFLE_CACHE 16u
-/* The lanes that a shuffle reads. */
 struct shuffled {
   uint64_t key; /* of the instruction: its constants and its kind */
   uint32_t inside, from[PTX_LANES];
@@ -143,7 +136,6 @@ struct shuffled {
 
 #define PTX_MEANWHILE_NS 1000000u /* between two calls of ptx_launch.meanwhile */
 
-/* A thread that runs blocks. */
 struct worker {
   struct launch_state *launch;
   const struct ptx_alu *alu;
@@ -167,7 +159,7 @@ struct worker {
 
 enum run { RUN_DONE, RUN_BLOCKED, RUN_YIELD, RUN_FAULT };
 
-/* The present instruction with what it needs to find its operands. */
+/* The present instruction, and where its operands are. */
 struct place {
   struct warp *warp;
   struct split *split;
@@ -207,14 +199,12 @@ static inline uint32_t ptx_combined(const struct place *at, uint32_t t) {
   return how == 1 ? t & c : how == 2 ? t | c : t ^ c;
 }
 
-/* Stops the launch with a fault of this lane. Always returns RUN_FAULT. */
+/* Stops the launch. Always returns RUN_FAULT. */
 enum run ptx_raise(const struct place *at, enum ptx_status status, uint32_t lane, uint64_t address,
                    const char *text);
 
-/* warp.c */
 enum run ptx_run_warp(struct warp *warp, uint32_t budget);
 
-/* split.c */
 struct frame *ptx_new_frame(struct worker *worker, uint32_t function);
 void ptx_leave_frame(struct worker *worker, struct frame *frame);
 struct split *ptx_new_split(struct warp *warp, struct frame *frame);
@@ -231,18 +221,15 @@ bool ptx_part_lanes(struct warp *warp, struct split *split, uint32_t lanes);
 bool ptx_diverge(struct warp *warp, struct split *split, uint32_t taken, uint32_t target, uint32_t next,
                  uint32_t join);
 
-/* calls.c */
 bool ptx_call(const struct place *at, struct split *split, uint32_t mask, uint32_t next);
 void ptx_give_back(struct split *split, uint32_t lanes); /* gives return values to the split that waits */
 
-/* meet.c */
 enum run ptx_barrier(const struct place *at, struct split *split, uint32_t mask);
 void ptx_settle_barriers(struct block *block); /* after threads have ended */
-/* RUN_DONE: the split continues at its pc; RUN_BLOCKED: it waits; RUN_FAULT: too many splits. */
+/* RUN_DONE: continues at its pc; RUN_BLOCKED: waits; RUN_FAULT: too many splits. */
 enum run ptx_meet(const struct place *at, struct split *split, uint32_t mask, bool force);
 void ptx_alone(const struct place *at, uint32_t mask); /* an operation without member masks */
 
-/* operations.c */
 void ptx_set_lanes(const struct place *at, uint32_t mask);
 void ptx_carry(const struct place *at, uint32_t mask);
 void ptx_predicates(const struct place *at, uint32_t mask);
@@ -250,79 +237,63 @@ void ptx_kernel_parameter(const struct place *at, uint32_t mask);
 void ptx_call_parameter(const struct place *at, uint32_t mask, bool load);
 void ptx_window(const struct place *at, uint32_t mask);
 
-/* stack.c: K_STACK; false: a fault was raised. Also where the memory after some lanes' stacks begins. */
+/* stack.c: false: a fault was raised. ptx_stack_top: where the memory after some lanes' stacks begins. */
 bool ptx_stack(const struct place *at, struct frame *frame, uint32_t mask);
 uint32_t ptx_stack_top(const struct frame *frame, uint32_t lanes);
 
-/* settle.c: a kernel's frame for a new warp: its first instructions, unless they have run in this frame. */
+/* settle.c: the first instructions for a new warp, unless they have run in this frame. */
 void ptx_settle_frame(struct warp *warp, struct split *root);
 
 /* access.c: false: a fault was raised. */
 bool ptx_load(const struct place *at, uint32_t mask);
 bool ptx_store(const struct place *at, uint32_t mask);
-/* cp.async of all lanes at once. False: nothing was done, and the lanes must be resolved one by one. */
+/* All lanes at once. False: nothing was done; resolve lanes one by one. */
 bool ptx_copy_lanes(const struct place *at, uint32_t mask);
-/*
- * If the addresses of all lanes are aligned and in one range of memory, returns that range, with offsets in
- * to[]. NULL: the lanes must be resolved one by one.
- */
+/* One range for all lanes, with offsets in to[]. NULL: resolve lanes one by one. */
 unsigned char *ptx_in_one(const struct place *at, uint32_t mask, uint32_t bytes, uint64_t *to,
                           uint32_t *shape);
 
-/* atomic_lanes.c: false: nothing was done, and the lanes must be resolved one by one. */
+/* atomic_lanes.c: false: nothing was done; resolve lanes one by one. */
 bool ptx_atomic_lanes(const struct place *at, uint32_t mask);
 
-/* atomic.c */
 bool ptx_atomic(const struct place *at, uint32_t mask);
 bool ptx_copy_async(const struct place *at, uint32_t mask);
-/*
- * Combines the value at `to` with b (and c), by size, type and m of `in`. Returns the old value.
- */
+/* By size, type and m of `in`. Returns the old value. */
 uint64_t ptx_exchange(const struct ptx_instruction *in, unsigned char *to, uint64_t b, uint64_t c);
 
-/* bulk.c */
 bool ptx_bulk(const struct place *at, uint32_t mask);
 
-/* texture/texture.c */
 bool ptx_texture(const struct place *at, uint32_t mask);
 
-/* wgmma.c */
 bool ptx_wgmma(const struct place *at, uint32_t mask);
-/* True if the other warps of its group have come as far. */
+/* True if the other warps of the group have come as far. */
 bool ptx_wgmma_done(const struct warp *warp);
 
-/* cluster.c */
-/*
- * Returns the block whose shared memory an offset in the window names; *offset becomes the offset in it.
- * NULL: it is not a block of the cluster.
- */
+/* For an offset in the window; *offset: within the block. NULL: not a block of the cluster. */
 struct block *ptx_shared_block(const struct place *at, uint64_t *offset);
 uint32_t ptx_cluster_rank(const struct block *block);
 void ptx_cluster_arrive(struct warp *warp, uint32_t lanes);
 void ptx_cluster_leave(struct warp *warp, uint32_t lanes);
 void ptx_cluster_settle(struct block *block); /* after threads have come or ended */
 
-/* launch.c: the launch's cluster size, else the one that the kernel requires. */
+/* launch.c: the launch's, else the one that the kernel requires. */
 void ptx_cluster_of(const struct ptx_launch *launch, const struct ptx_kernel_info *info, uint32_t to[3]);
 
-/* resolve.c */
 void ptx_addresses(const struct place *at, uint64_t *to); /* of all lanes */
-/* Raises the fault of an access. Always returns false. */
+/* Always returns false. */
 bool ptx_refuse_access(const struct place *at, enum ptx_status status, uint32_t lane, uint64_t address,
                        uint32_t bytes, const char *where);
 unsigned char *ptx_in_global(const struct place *at, uint32_t lane, uint64_t address, uint32_t bytes);
-/* Returns the memory of a lane's generic or other address; NULL: a fault was raised. */
+/* Of a lane; NULL: a fault was raised. */
 unsigned char *ptx_resolve(const struct place *at, enum ptx_space space, uint32_t lane, uint64_t address,
                            uint32_t bytes);
 
-/* Copies the lanes of `mask` from one register to another, `bytes` each. */
 static inline void ptx_blend(const struct worker *worker, void *d, const void *from, uint32_t mask,
                              uint32_t bytes) {
   worker->alu->blend[__builtin_ctz(bytes)](d, from, mask);
 }
 
-/* together.c */
-/* Lanes that wait at the same operation, and the instruction of each, which is most often the same. */
+/* Lanes that wait at the same operation. Their instructions are most often the same. */
 struct meeting {
   uint32_t count;
   struct {
@@ -330,34 +301,27 @@ struct meeting {
     uint32_t mask;
   } parties[PTX_LANES];
 };
-/* Does the operation for the lanes of `group`, which all have the same member mask. */
+/* `group`: lanes with the same member mask. */
 void ptx_together(const struct meeting *meeting, uint32_t group);
 void ptx_special(const struct place *at);
 
-/* matrix.c */
 bool ptx_matrix(const struct place *at, uint32_t mask);
 
-/* heap.c */
 uint64_t ptx_heap_take(struct ptx_heap *heap, uint64_t bytes); /* 0: there is no room */
 bool ptx_heap_give(struct ptx_heap *heap, uint64_t address);   /* false: no allocation begins there */
 
-/* children.c: BUILTIN_BUFFER and the functions after it. */
+/* children.c: from BUILTIN_BUFFER on. */
 bool ptx_child_call(const struct place *at, uint32_t lane, uint32_t builtin);
-/* device_calls.c: BUILTIN_COPY_ROWS and the functions after it. */
+/* device_calls.c: from BUILTIN_COPY_ROWS on. */
 bool ptx_device_call(const struct place *at, uint32_t lane, uint32_t builtin);
 
-/* launch.c: whether a grid of this kernel is possible; `fault` has the reason if not. */
+/* launch.c: false: `fault` has the reason. */
 bool ptx_launch_possible(const struct ptx_launch *launch, const struct ptx_kernel_info *info,
                          struct ptx_fault *fault);
 
-/* builtin.c */
 uint64_t ptx_argument(const struct place *at, uint32_t lane, uint32_t index);
-/*
- * Reads at most the 16 bytes that the smallest parameter takes, or the bytes that the caller knows to be
- * there.
- */
+/* At most 16 bytes, the smallest parameter, unless the caller knows that there are more. */
 void ptx_argument_bytes(const struct place *at, uint32_t lane, uint32_t index, void *to, size_t bytes);
-/* How many bytes of a parameter can be read. */
 uint32_t ptx_argument_room(const struct place *at, uint32_t index);
 void ptx_give_result(const struct place *at, uint32_t lane, uint64_t value, uint32_t bytes);
 bool ptx_builtin(const struct place *at, uint32_t mask, const struct ptx_function *callee);

@@ -1,7 +1,6 @@
 /*
- * Matrix products of a warp group. Each of its four warps computes its 16 rows of d when it comes to the
- * instruction. wait_group waits until all four have come as far, so that a warp may then overwrite memory
- * that the others read.
+ * Each of the group's four warps computes its 16 rows of d when it comes to the instruction. wait_group waits
+ * for all four, so that a warp may then overwrite memory that the others read.
  */
 #include "host/backend/software/ptx/wgmma.h"
 
@@ -22,7 +21,6 @@ struct operands {
   uint32_t flags, n, k;
 };
 
-/* A matrix in shared memory; distances in bytes. */
 struct descriptor {
   uint64_t start, leading, stride;
   uint32_t width; /* of its swizzle, in units of 16 bytes; 1: none */
@@ -40,7 +38,7 @@ static struct descriptor described(const struct place *at, uint32_t reference) {
                              .width = widths[bits >> 62]};
 }
 
-/* Returns the 16 bytes at an offset from the descriptor's start; NULL: a fault was raised. */
+/* At an offset from the descriptor's start; NULL: a fault was raised. */
 static const unsigned char *chunk(const struct place *at, const struct descriptor *d, uint64_t offset) {
   struct block *block = at->warp->block;
   uint64_t address = d->start + offset;
@@ -56,10 +54,7 @@ static const unsigned char *chunk(const struct place *at, const struct descripto
   return block->shared + address;
 }
 
-/*
- * Reads rows from `first` on, of this many bytes. 8 rows of 16 bytes are adjacent (more bytes with a
- * swizzle).
- */
+/* 8 rows of 16 bytes are adjacent (more bytes with a swizzle). */
 static bool rows_of(const struct place *at, const struct descriptor *d, uint32_t first, uint32_t count,
                     uint32_t bytes, unsigned char *to) {
   if (d->width > 1 && d->width * 16 < bytes) {
@@ -79,7 +74,7 @@ static bool rows_of(const struct place *at, const struct descriptor *d, uint32_t
   return true;
 }
 
-/* The same for a transposed matrix: columns of 16-bit elements, 8 rows in 16 bytes. */
+/* Transposed: columns of 16-bit elements, 8 rows in 16 bytes. */
 static bool columns_of(const struct place *at, const struct descriptor *d, uint32_t first, uint32_t count,
                        uint32_t bytes, unsigned char *to) {
   for (uint32_t i = 0; i < count; i += 8) {
@@ -125,10 +120,7 @@ static unsigned char *register_of(const struct operands *p, uint32_t i) {
   return p->at->registers + (p->x[i] & ~(PTX_DEFINED | 3u));
 }
 
-/*
- * Finds an element of d, as the ISA distributes them: two adjacent ones in two registers (in one, for
- * halves), then 8 rows below, then 8 columns further on.
- */
+/* Two adjacent ones in two registers (in one, for halves), then 8 rows below, then 8 columns on. */
 static uint32_t *element(const struct operands *p, uint32_t *c, uint32_t i, uint32_t lane) {
   return c + ((lane >> 2) + 8 * (i >> 1 & 1)) * p->n + (i >> 2) * 8 + (lane & 3) * 2 + (i & 1);
 }

@@ -1,7 +1,7 @@
 /*
- * wmma. The ISA does not define how its fragments are distributed. Here registers have a matrix as in memory,
- * row by row (b column by column): 32 lanes' bytes of a register, then those of the next register. Most often
- * these registers are adjacent, and the matrix is used where it is.
+ * The ISA does not define how wmma's fragments are distributed. Here registers have a matrix as in memory,
+ * row by row (b column by column): 32 lanes' bytes of a register, then those of the next. Usually these are
+ * adjacent, and the matrix is used where it is.
  */
 #include <string.h>
 
@@ -13,7 +13,7 @@
 
 typedef uint64_t sixteen __attribute__((vector_size(16), aligned(1), may_alias));
 
-/* Compilers make slow string instructions of memcpy for a constant length of a hundred bytes. */
+/* Compilers make slow string instructions of memcpy for constant lengths of about a hundred bytes. */
 static inline void copy_lines(unsigned char *to, const unsigned char *from, uint32_t bytes) {
   if (bytes % 64 != 0) {
     memcpy(to, from, bytes);
@@ -45,7 +45,6 @@ static inline void copy_row(unsigned char *to, const unsigned char *from, uint32
   }
 }
 
-/* Registers that have a whole matrix. The last one may have room to spare. */
 struct whole {
   const uint32_t *x;
   uint32_t step, bytes; /* of a register, of the matrix */
@@ -55,7 +54,6 @@ static struct whole whole(const uint32_t *x, enum ptx_type type, uint32_t elemen
   return (struct whole){x, type == T_F64 ? 256 : 128, elements * ptx_element_bytes(type)};
 }
 
-/* Returns the place of the matrix if its registers are adjacent; otherwise NULL. */
 static unsigned char *in_place(const struct place *at, const struct whole *w) {
   uint32_t first = w->x[0] & ~PTX_DEFINED, end = first + w->bytes;
   if ((first & 3) != REF_FRAME) return NULL;
@@ -83,12 +81,11 @@ static void put(const struct place *at, const struct whole *w, const unsigned ch
   }
 }
 
-/* Whether two matrices of these sizes have bytes in common. */
 static bool meet(const unsigned char *a, uint32_t a_bytes, const unsigned char *b, uint32_t b_bytes) {
   return a < b + b_bytes && b < a + a_bytes;
 }
 
-/* Products of 4-bit and 1-bit elements: a and b have 8 rows (columns) of 16 bytes. */
+/* 4-bit and 1-bit elements: a and b have 8 rows (columns) of 16 bytes. */
 static void packed(const struct place *at, const struct product *p, const uint32_t *x) {
   const struct whole wa = {x + 2, 128, 128}, wb = {x + 3, 128, 128}, wc = {x + 4, 128, 256},
                      wd = {x, 128, 256};
@@ -133,7 +130,7 @@ void ptx_wmma(const struct place *at, const struct product *p, const uint32_t *x
     alu->widen[T_F16]((uint32_t *)(void *)room_d, c, elements, false);
     c = room_d;
   }
-  /* d is made where it belongs, unless something else is there that is still read. */
+  /* d is made where it belongs, unless that is still read. */
   unsigned char *d = p->result == T_F16 ? NULL : in_place(at, &wd);
   if (d != NULL && ((c != d && meet(c, wd.bytes, d, wd.bytes)) || meet(a, wa.bytes, d, wd.bytes))) d = NULL;
   unsigned char *sums = d != NULL ? d : room_d;
@@ -159,7 +156,7 @@ void ptx_wmma(const struct place *at, const struct product *p, const uint32_t *x
   if (d == NULL) put(at, &wd, sums);
 }
 
-/* The matrix of a load or store: runs (rows or columns) of adjacent elements in memory. */
+/* Runs (rows or columns) of adjacent elements in memory. */
 struct lying {
   uint64_t address, stride; /* of runs, in bytes */
   uint32_t runs, length;    /* of a run, in elements */
@@ -167,10 +164,7 @@ struct lying {
   bool turned;              /* elements of a run are not adjacent in the registers */
 };
 
-/*
- * Returns the memory of the whole matrix if it is in one range: this block's shared memory, or a piece of
- * device memory that this instruction has used before. Otherwise NULL: it must be resolved run by run.
- */
+/* Shared memory of this block, or device memory used here before. NULL: resolve run by run. */
 static unsigned char *in_one_range(const struct place *at, const struct lying *l) {
   const struct block *block = at->warp->block;
   if (block->check != NULL || (l->address & (l->bytes - 1)) != 0) return NULL;
@@ -208,7 +202,6 @@ TURNED(turned_16, uint16_t)
 TURNED(turned_32, uint32_t)
 TURNED(turned_64, uint64_t)
 
-/* Copies between memory that is one range and a matrix. */
 static void copy_all(unsigned char *memory, unsigned char *matrix, const struct lying *l, bool load) {
   if (l->turned) {
     (l->bytes == 1   ? turned_8
@@ -224,7 +217,6 @@ static void copy_all(unsigned char *memory, unsigned char *matrix, const struct 
   }
 }
 
-/* The same for one run, wherever its elements are. */
 static bool copy_run(const struct place *at, const struct lying *l, uint32_t number, bool load,
                      unsigned char *matrix) {
   uint32_t bytes = l->bytes, whole = l->length * bytes, lane = number % PTX_LANES;

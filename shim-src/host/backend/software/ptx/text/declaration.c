@@ -1,7 +1,6 @@
 /*
- * Reads a declaration: type, alignment and attributes, then name and dimensions. The parser uses it, and so
- * does host/backend/software/code/ptx_text.c, which reads declarations only. Both must compute the same
- * offset for each parameter.
+ * Type, alignment and attributes, then name and dimensions. Used by the parser and by code/ptx_text.c: both
+ * must compute the same offset for each parameter.
  */
 #include <string.h>
 
@@ -18,10 +17,7 @@ static uint64_t power_of_two(struct parser *p, int64_t value) {
   return (uint64_t)value;
 }
 
-/*
- * Skips .ptr{.space}{.align N}, which describes the memory that a parameter points to. It does not change the
- * parameter's own place.
- */
+/* .ptr{.space}{.align N} describes the memory behind a pointer, not the parameter's place. */
 static void pointed_to(struct parser *p) {
   for (;;) {
     const char *before = p->at;

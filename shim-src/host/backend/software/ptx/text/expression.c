@@ -1,7 +1,6 @@
 /*
- * Constant expressions of integers and doubles, with C's operators and precedence. The types of results are
- * those of the table in "Summary of Constant Expression Evaluation Rules" of the PTX ISA: ~ & | ^ and % are
- * unsigned, ! and comparisons signed, others unsigned if an operand is.
+ * Constant expressions with C's operators. Types of results ("Summary of Constant Expression Evaluation
+ * Rules"): ~ & | ^ and % are unsigned, ! and comparisons signed, others unsigned if an operand is.
  * https://docs.nvidia.com/cuda/parallel-thread-execution/#constant-expressions
  */
 #include <string.h>
@@ -10,7 +9,7 @@
 
 #define MAX_DEPTH 64u
 
-/* Longer operators come before those that they begin with. */
+/* Longer operators come first. */
 enum operation {
   OR_ELSE,
   AND_THEN,
@@ -67,7 +66,7 @@ static void set_double(struct operand *to, double value) {
   memcpy(&to->value, &value, sizeof value);
 }
 
-/* Reads the (.s64) or (.u64) of a cast. */
+/* (.s64) or (.u64) */
 static bool cast(struct parser *p, enum ptx_type *type) {
   const char *before = p->at;
   uint32_t line = p->line;
@@ -111,7 +110,7 @@ static void unary(struct parser *p, struct operand *to, uint32_t depth) {
   }
 }
 
-/* Returns the operator here, unless it binds less than `least`; OPERATIONS: none. */
+/* OPERATIONS: none, or it binds less than `least`. */
 static enum operation operator_here(struct parser *p, uint32_t least) {
   ptx_skip(p);
   size_t left = (size_t)(p->end - p->at);
@@ -255,7 +254,7 @@ static void conditional(struct parser *p, struct operand *to, uint32_t depth) {
   set_integer(to, (uint64_t)(first ? to : &other)->value, is_signed);
 }
 
-/* True if a constant begins here, after signs and parentheses; otherwise it may be a register or a name. */
+/* After signs and parentheses. Otherwise it may be a register or a name. */
 static bool begins(struct parser *p) {
   ptx_skip(p);
   const char *before = p->at;

@@ -1,4 +1,3 @@
-/* Functions and kernels: parameters, directives, bodies. */
 #include <stdio.h>
 #include <string.h>
 
@@ -23,7 +22,7 @@ static void go_to(struct parser *p, struct ptx_source to) {
   p->line = to.line;
 }
 
-/* The function cannot run, but the rest of the module can: skips to the beginning of its body. */
+/* This function cannot run, but the rest of the module can: skips to its body. */
 static void give_up(struct parser *p, struct ptx_function *f, const char *what, struct word word) {
   char text[200];
   int length = snprintf(text, sizeof text, "line %u: %s '%.*s' is not supported", p->line, what,
@@ -92,16 +91,12 @@ static struct ptx_function *function_named(struct parser *p, struct word name, b
   return f;
 }
 
-/* Skips to the end of a list of parameters, after its closing parenthesis. */
 static void skip_list(struct parser *p) {
   for (ptx_skip(p); p->at < p->end && *p->at != ')'; ptx_skip(p)) p->at++;
   ptx_expect(p, ')');
 }
 
-/*
- * Reads parameters, return values first. With `define`, they become names of the function that is being
- * decoded.
- */
+/* Return values first. `define`: as names of the function that is decoded. */
 static void read_parameters(struct parser *p, struct ptx_function *f, bool define) {
   struct ptx_source back = here(p);
   f->parameter_count = f->return_count = f->parameter_bytes = 0;
@@ -117,7 +112,6 @@ static void read_parameters(struct parser *p, struct ptx_function *f, bool defin
   go_to(p, back);
 }
 
-/* Skips from after the opening brace to after the closing one. */
 static void skip_body(struct parser *p, const struct ptx_function *f) {
   static const bool stops[256] = {['{'] = true, ['}'] = true, ['/'] = true, ['"'] = true, ['\n'] = true};
   for (uint32_t depth = 1; depth > 0;) {
@@ -148,7 +142,7 @@ static void skip_body(struct parser *p, const struct ptx_function *f) {
   }
 }
 
-/* True if the body declares variables of the module, which are placed when the module is loaded. */
+/* Of the module, placed when the module is loaded. */
 static bool declares_globals(const char *from, const char *to) {
   static const char *const spaces[] = {".global", ".const"};
   for (size_t i = 0; i < sizeof spaces / sizeof *spaces; i++) {
@@ -168,7 +162,6 @@ static void read_names(struct parser *p, void *function) {
   ptx_close_scope(p);
 }
 
-/* Keeps the reason why a function is refused, which ended its reading at p->line. */
 static void refuse(struct parser *p, struct ptx_function *f) {
   char text[sizeof p->why + 32];
   int length = snprintf(text, sizeof text, "line %u: %s", p->line, p->why);
@@ -179,7 +172,7 @@ static void refuse(struct parser *p, struct ptx_function *f) {
   p->later_count = 0;
   f->state = BODY_REFUSED;
   f->status = (uint8_t)p->status;
-  /* if there is no memory for the reason, that is the reason */
+  /* no memory for the reason is the reason */
   char *copy = ptx_arena_take(&p->module->arena, (size_t)length + 1);
   if (copy != NULL) memcpy(copy, text, (size_t)length);
   f->refused = copy == NULL ? "the module takes too much memory" : copy;

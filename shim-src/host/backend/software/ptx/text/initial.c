@@ -1,9 +1,7 @@
-/* Initial values of variables. */
 #include <string.h>
 
 #include "host/backend/software/ptx/text/parse.h"
 
-/* Returns the bits of a number as a value of a type. */
 static uint64_t scalar(const struct operand *value, enum ptx_type type) {
   uint64_t bits = (uint64_t)value->value;
   if (value->kind == O_FLOAT && type == T_F32 && value->type == T_F64) {
@@ -28,7 +26,7 @@ static uint64_t scalar(const struct operand *value, enum ptx_type type) {
   return bits;
 }
 
-/* Reads name, name+4, generic(name), generic(name)+4. With `closing`, a parenthesis is open before it. */
+/* name, name+4, generic(name), generic(name)+4. `closing`: a parenthesis is open. */
 static void address(struct parser *p, bool closing, struct ptx_address *a) {
   int depth = closing ? 1 : 0;
   a->name = ptx_need_word(p, "an initial value");

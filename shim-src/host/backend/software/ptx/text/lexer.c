@@ -1,4 +1,3 @@
-/* Splits text into words and numbers. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -45,7 +44,6 @@ void *ptx_module_room(struct parser *p, void *array, uint32_t count, uint32_t *r
   return larger;
 }
 
-/* Skips spaces and comments. */
 void ptx_skip(struct parser *p) {
   while (p->at < p->end) {
     char c = *p->at;
@@ -92,7 +90,7 @@ static bool in_word(char c) {
          c == '%';
 }
 
-/* A word with a leading dot is a directive; the dot is part of it. */
+/* The leading dot of a directive is part of it. */
 struct word ptx_word(struct parser *p) {
   ptx_skip(p);
   const char *from = p->at;

@@ -1,4 +1,3 @@
-/* Reads a module: the statements outside functions. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -155,7 +154,7 @@ static void forget_parser(struct ptx_module *m) {
   m->parser = NULL;
 }
 
-/* Writes why kernels are refused, a line each, as many as fit. */
+/* A line each, as many as fit. */
 static void tell_refused(const struct ptx_module *m, char *log, size_t log_size) {
   size_t used = 0;
   if (log == NULL || log_size == 0) return;
@@ -170,7 +169,6 @@ static void tell_refused(const struct ptx_module *m, char *log, size_t log_size)
   }
 }
 
-/* Decodes all kernels. The text is not needed afterwards. */
 static enum ptx_status decode_kernels(struct ptx_module *m, char *log, size_t log_size) {
   for (uint32_t i = 0; i < m->kernel_count; i++) {
     const struct ptx_function *f = m->functions[m->kernel_function[i]];
@@ -202,7 +200,7 @@ static enum ptx_status load(const char *text, size_t length, uint32_t device, bo
   p->lazy = lazy;
   p->module = m;
   m->parser = p;
-  /* Decoded code is about as large as its text, so a small text must not need much memory. */
+  /* Decoded code is about as large as its text. */
   m->arena.limit = ((size_t)1 << 30) + 16 * length;
   p->scratch.limit = ((size_t)1 << 30) + 16 * length;
   m->device = device;

@@ -1,4 +1,3 @@
-/* Declarations that the parser and the decoder share. */
 #ifndef VGPU_PTX_PARSER_H
 #define VGPU_PTX_PARSER_H
 
@@ -48,7 +47,7 @@ struct symbol {
   uint64_t offset, size;
 };
 
-/* The suffix of a register after its dot. A scalar video operand has one part, a SIMD one lists several. */
+/* A scalar video operand has one part, a SIMD one lists several. */
 enum { PART_NONE, PART_B0, PART_B1, PART_B2, PART_B3, PART_H0, PART_H1, PART_BYTES, PART_HALVES };
 
 enum operand_kind { O_REGISTER, O_INTEGER, O_FLOAT, O_SYMBOL, O_ADDRESS, O_VECTOR, O_SINK, O_SPECIAL };
@@ -84,7 +83,7 @@ struct fixup {
   uint8_t scope;
 };
 
-/* `count` registers from `reference` on, of `bytes` each. */
+/* Of `bytes` each. */
 struct ptx_held {
   uint32_t reference;
   uint8_t bytes, count;
@@ -164,14 +163,11 @@ _Noreturn void ptx_fail(struct parser *p, enum ptx_status status, const char *fo
     __attribute__((format(printf, 3, 4)));
 void *ptx_take(struct parser *p, size_t bytes);
 void *ptx_scratch(struct parser *p, size_t bytes);
-/* Makes room for one more element of an array: in the scratch arena, or in the module's. */
+/* In the scratch arena, or in the module's. */
 void *ptx_room(struct parser *p, void *array, uint32_t count, uint32_t *room, size_t size);
 void *ptx_module_room(struct parser *p, void *array, uint32_t count, uint32_t *room, size_t size);
 
-/*
- * Returns the length for %.*s in messages: as much of the text from `at` on as there is, because it need not
- * end in a NUL.
- */
+/* For %.*s: the text need not end in a NUL. */
 static inline int ptx_some(const struct parser *p, const char *at, int most) {
   return at >= p->end ? 0 : p->end - at < most ? (int)(p->end - at) : most;
 }
@@ -190,25 +186,22 @@ struct word ptx_string(struct parser *p);
 enum ptx_type ptx_type_of(struct word word); /* "u32"; T_NONE: no type */
 
 /* expression.c */
-/* Reads a constant expression. False: none begins here. */
+/* False: none begins here. */
 bool ptx_number(struct parser *p, struct operand *to);
 int64_t ptx_integer(struct parser *p);
-/* Reads +constant or -constant and adds it. False: neither is here. */
+/* False: no +constant or -constant here. */
 bool ptx_addend(struct parser *p, int64_t *value);
 
 /* symbols.c */
 struct symbol *ptx_find(struct parser *p, struct word name);
-/*
- * Finds a register of that name, declared by itself or in a range, in the innermost scope. False: there is
- * none.
- */
+/* By itself or in a range, in the innermost scope. False: none. */
 bool ptx_find_register(struct parser *p, struct word name, struct operand *to);
-/* True if there is a range of registers of that name, with any number. */
+/* With any number. */
 bool ptx_names_range(struct parser *p, struct word name);
 struct symbol *ptx_define(struct parser *p, struct word name, enum symbol_kind kind);
 void ptx_open_scope(struct parser *p);
 void ptx_close_scope(struct parser *p);
-/* Removes all names that a function has declared, after its body was given up. */
+/* After a function's body was given up. */
 void ptx_drop_scopes(struct parser *p);
 uint32_t ptx_new_register(struct parser *p, uint8_t bytes);
 uint32_t ptx_special_register(struct word name); /* 0: there is none */
@@ -218,22 +211,19 @@ const char *ptx_intern(struct parser *p, struct word word);
 void ptx_parse_operands(struct parser *p);
 
 /* parameters.c */
-/* The place of a parameter in a frame; `size` bytes per lane. */
+/* `size`: bytes per lane. */
 struct passed {
   uint32_t offset, size;
 };
-/* Copies between registers and a parameter in the frame: K_LOAD_PARAM or K_STORE_PARAM. */
+/* K_LOAD_PARAM or K_STORE_PARAM. */
 void ptx_move_parameter(struct parser *p, uint8_t kind, struct ptx_held held, uint32_t offset, uint32_t size);
-/*
- * Most bytes of local memory of a thread, as on a GPU. Stack for calls that cannot be counted is added to
- * them.
- */
+/* Of a thread, as on a GPU. Stack for calls that cannot be counted is added. */
 enum { PTX_LOCAL_MOST = 512 << 10 };
-/* Parameters take whole slots of this many bytes per lane; a parameter in a register takes one. */
+/* Per lane. A parameter in a register takes one slot. */
 enum { PTX_SLOT = 16 };
-/* variables.c: takes `size` bytes per lane in the frame, in whole slots; *size becomes the bytes taken. */
+/* variables.c: in the frame, per lane. *size becomes the bytes taken, in whole slots. */
 uint32_t ptx_frame_room(struct parser *p, uint64_t *size);
-/* Stores the results that the function has in registers, where the caller reads them. */
+/* Where the caller reads them. */
 void ptx_store_results(struct parser *p);
 
 /* decode.c */
@@ -247,10 +237,7 @@ void ptx_finish_function(struct parser *p);
 void ptx_finish_module(struct parser *p);
 
 /* needs.c */
-/*
- * Decodes a kernel and its callees, and fills in what it needs. False: it cannot run; its function has the
- * reason.
- */
+/* Decodes a kernel and its callees and fills in its needs. False: its function has the reason. */
 bool ptx_need_kernel(struct parser *p, uint32_t kernel);
 
 /* flow.c: sets `join` of every branch. */

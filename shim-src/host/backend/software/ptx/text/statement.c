@@ -1,4 +1,3 @@
-/* Statements: directives, labels, instructions up to their operands. */
 #include "host/backend/software/ptx/text/parse.h"
 
 void ptx_skip_line(struct parser *p) {
@@ -6,7 +5,7 @@ void ptx_skip_line(struct parser *p) {
 }
 
 static void prototype(struct parser *p, struct word name) {
-  /* name: .callprototype (returns) _ (parameters): the callee itself has this information. */
+  /* The callee itself has what a prototype says. */
   ptx_define(p, name, SYM_PROTOTYPE);
   while (p->at < p->end && *p->at != ';') {
     if (*p->at == '\n') p->line++;
@@ -74,8 +73,8 @@ static void place_label(struct parser *p) {
 }
 
 /*
- * Lanes may meet right after a guarded branch, as those that leave a do-while loop do, and the text need not
- * have a label there. flow.c removes the label if no paths meet at it.
+ * Lanes may meet right after a guarded branch, as those that leave a do-while loop, without a label in the
+ * text. flow.c removes the label if no paths meet at it.
  */
 static void label_after_branch(struct parser *p) {
   if (p->code_count == 0) return;

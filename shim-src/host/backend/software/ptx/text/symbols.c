@@ -1,4 +1,3 @@
-/* Names, in the scopes that braces make. */
 #include <string.h>
 
 #include "host/backend/software/ptx/text/parser.h"
@@ -16,7 +15,7 @@ static struct symbol *next_named(struct symbol *s, struct word name, uint32_t ha
   return s;
 }
 
-/* Ranges have separate names: %p<4> declares %p0 to %p3, but not %p. */
+/* Ranges have names of their own: %p<4> declares %p0 to %p3, but not %p. */
 static struct symbol *find_kind(struct parser *p, struct word name, bool range) {
   uint32_t hash = hash_of(name);
   struct symbol *s = next_named(p->buckets[hash % BUCKETS], name, hash);
@@ -28,7 +27,7 @@ struct symbol *ptx_find(struct parser *p, struct word name) {
   return find_kind(p, name, false);
 }
 
-/* Finds the innermost range that has the number. A shorter range in an inner scope does not hide it. */
+/* The innermost that has the number. A shorter range in an inner scope does not hide it. */
 static struct symbol *find_range(struct parser *p, struct word name, uint32_t number) {
   uint32_t hash = hash_of(name);
   struct symbol *s = next_named(p->buckets[hash % BUCKETS], name, hash);
@@ -40,7 +39,7 @@ static bool digit(char c) {
   return c >= '0' && c <= '9';
 }
 
-/* True for a symbol that may hide a register of a range: a name such as %p1, declared by itself. */
+/* Such as %p1, declared by itself. */
 static bool may_hide(const struct symbol *s) {
   return s->kind != SYM_REGISTERS && digit(s->name[s->length - 1]) &&
          (s->kind == SYM_REGISTER || s->name[0] == '%');
@@ -101,7 +100,7 @@ void ptx_open_scope(struct parser *p) {
   p->youngest[p->scope] = NULL;
 }
 
-/* Branches to labels of this scope are known now. Others may go to labels of outer scopes. */
+/* Labels of this scope are known now. Other branches may go to outer scopes. */
 static void settle(struct parser *p) {
   struct fixup **link = &p->fixups;
   while (*link != NULL) {
@@ -126,7 +125,7 @@ static void settle(struct parser *p) {
 }
 
 static void forget(struct parser *p) {
-  /* From the youngest on, because each is then the head of its chain. */
+  /* Youngest first: each is then the head of its chain. */
   for (struct symbol *s = p->youngest[p->scope]; s != NULL; s = s->older) {
     p->buckets[s->hash % BUCKETS] = s->chain;
     if (may_hide(s)) p->hiding--;

@@ -1,4 +1,4 @@
-/* Variables, registers and parameters: assigns their places. */
+/* Assigns places. */
 #include <stdio.h>
 #include <string.h>
 
@@ -24,7 +24,7 @@ static void grow_data(struct parser *p, uint64_t end) {
   if (end > m->data_bytes) m->data_bytes = end;
 }
 
-/* Reads the type of a variable in memory. A predicate cannot be there, and each name is a single variable. */
+/* A predicate cannot be in memory, and each name is a single variable. */
 static void read_memory(struct parser *p, struct ptx_declaration *d) {
   ptx_read_type(p, d);
   if (d->type == T_PRED) ptx_fail(p, PTX_INVALID, "a predicate in memory");
@@ -61,7 +61,7 @@ static void put_address(struct parser *p, void *user, uint64_t at, const struct 
   }
 }
 
-/* Defines a texture or surface reference, whose 8 bytes hold the bound object. */
+/* Its 8 bytes hold the bound object. */
 static void reference(struct parser *p, const struct ptx_declaration *d) {
   struct ptx_module *m = p->module;
   const struct symbol *known = ptx_find(p, d->name);
@@ -114,7 +114,7 @@ void ptx_global_variable(struct parser *p, bool constant) {
   ptx_expect(p, ';');
 }
 
-/* .tex .u64 t; is the .global .texref t; of PTX before 1.5. */
+/* .tex .u64 t; is .global .texref t; before PTX 1.5. */
 void ptx_texture_variable(struct parser *p) {
   struct ptx_declaration d;
   ptx_read_type(p, &d);
@@ -157,7 +157,7 @@ void ptx_shared_variable(struct parser *p, bool external) {
   ptx_expect(p, ';');
 }
 
-/* Reads .local variables; `*end` bytes lie before them. */
+/* `*end` bytes lie before them. */
 static void local_variables(struct parser *p, uint32_t *end) {
   struct ptx_declaration d;
   read_memory(p, &d);
@@ -177,7 +177,7 @@ static void local_variables(struct parser *p, uint32_t *end) {
   ptx_expect(p, ';');
 }
 
-/* Each thread has one, which all functions share. It lies where the kernel's frame begins. */
+/* Each thread has one, shared by all functions, where the kernel's frame begins. */
 void ptx_module_local(struct parser *p) {
   for (uint32_t i = 0; i < p->module->function_count; i++) {
     if (p->module->functions[i]->defined)
@@ -186,14 +186,13 @@ void ptx_module_local(struct parser *p) {
   local_variables(p, &p->module_local);
 }
 
-/* The name of one variable of a range: the base name and a number. */
 static struct word numbered(struct parser *p, struct word base, uint32_t number) {
   size_t room = base.length + 11;
   char *text = ptx_scratch(p, room);
   return (struct word){text, (uint32_t)snprintf(text, room, "%.*s%u", (int)base.length, base.text, number)};
 }
 
-/* Consecutive registers under one name: .v2, .v4, and .b128, which is two registers of 64 bits. */
+/* .v2, .v4, and .b128 as two registers of 64 bits. */
 static struct symbol *vector_register(struct parser *p, const struct ptx_declaration *d) {
   bool wide = d->type == T_B128;
   struct symbol *s = ptx_define(p, d->name, SYM_VECTOR);
@@ -205,7 +204,6 @@ static struct symbol *vector_register(struct parser *p, const struct ptx_declara
   return s;
 }
 
-/* Defines one register, or a range of them. */
 static struct symbol *plain_registers(struct parser *p, const struct ptx_declaration *d) {
   uint32_t bytes = ptx_type_bytes(d->type), count = d->range ? d->range_count : 1;
   if (p->register_count + count > MAX_REGISTERS) {
@@ -270,7 +268,7 @@ uint32_t ptx_frame_room(struct parser *p, uint64_t *size) {
   return offset;
 }
 
-/* Defines a .param of a call sequence, or of a function: lane-major in the frame. */
+/* Lane-major in the frame. */
 static struct symbol *frame_parameter(struct parser *p, const struct ptx_declaration *d) {
   uint64_t size = ptx_declared_bytes(d);
   uint32_t offset = ptx_frame_room(p, &size);
@@ -309,14 +307,14 @@ bool ptx_function_variable(struct parser *p, struct word word) {
   return true;
 }
 
-/* A predicate has no bytes, but takes a place like others. */
+/* A predicate has no bytes, but takes a place. */
 static uint64_t declared_room(const struct ptx_declaration *d) {
   return d->type == T_PRED ? 4 : ptx_declared_bytes(d);
 }
 
 /*
- * Defines a parameter of a function that is a register, or a vector of them. It is passed as a .param is: an
- * input is loaded where the function begins, a result is stored where it returns (ptx_store_results).
+ * A register, or a vector of them, passed like a .param: an input is loaded where the function begins, a
+ * result stored where it returns (ptx_store_results).
  */
 static struct passed register_parameter(struct parser *p, const struct ptx_declaration *d, bool result) {
   bool vector = d->vector != 1 || d->type == T_B128;
@@ -341,7 +339,7 @@ static struct passed memory_parameter(struct parser *p, const struct ptx_declara
   return (struct passed){(uint32_t)s->offset, (uint32_t)s->size};
 }
 
-/* Reads ".param" or, for a function, ".reg". True: it is a register. */
+/* ".param" or, for a function, ".reg" (true). */
 static bool parameter_space(struct parser *p, const struct ptx_function *f) {
   const char *before = p->at;
   struct word space = ptx_need_word(p, ".param");

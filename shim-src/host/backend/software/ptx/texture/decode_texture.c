@@ -1,4 +1,4 @@
-/* tex, tld4, txq; suld, sust, sured, suq: textures and surfaces by the 64-bit objects that name them. */
+/* tex, tld4, txq; suld, sust, sured, suq. */
 #include <string.h>
 
 #include "host/backend/software/ptx/decode/decode.h"
@@ -16,7 +16,7 @@ static struct list empty(void) {
   return list;
 }
 
-/* Loads the object that is bound to a .texref or .surfref now. It is in the module's data. */
+/* In the module's data: what is bound now to a .texref or .surfref. */
 uint32_t ptx_texture_reference(struct parser *p, const struct symbol *s) {
   if (s->kind != SYM_OPAQUE) ptx_refuse(p, "a texture or surface expected");
   uint32_t d = ptx_temporary(p, 8), from = ptx_address_constant(p, s->offset), x = p->x_count;
@@ -65,10 +65,7 @@ static enum ptx_type nth_type(struct parser *p, uint32_t n) {
   ptx_refuse(p, "no type");
 }
 
-/*
- * Reads [object, {coordinates}] or [object, sampler, {coordinates}], which operands.c has stored in the
- * elements.
- */
+/* [object, {coordinates}] or [object, sampler, {coordinates}], stored by operands.c. */
 static void place(struct parser *p, const struct operand *o, uint32_t m, enum ptx_type type,
                   struct list *list) {
   uint32_t axes = IMAGE_AXES(m), at = 0, want = axes + ((m & IMAGE_LAYERED) != 0 ? 1 : 0);
@@ -113,7 +110,7 @@ static void results(struct parser *p, const struct operand *o, uint32_t count, e
     list->refs[list->count++] = ptx_destination(p, &to[i], type) | PTX_DEFINED;
 }
 
-/* |p: whether the texels are resident. They always are, because there are no sparse textures here. */
+/* |p: whether the texels are resident. They always are: no sparse textures here. */
 static uint32_t resident(struct parser *p) {
   if (!p->operands[0].paired) return 1;
   ptx_need(p, 3, 8);
@@ -277,7 +274,7 @@ static void decode_sured(struct parser *p) {
   in->type = (uint8_t)type;
 }
 
-/* istypep.texref p, a: accepts any object; whether it exists is checked when it is used. */
+/* istypep.texref p, a: accepts any object; its use checks whether it exists. */
 static void decode_istypep(struct parser *p) {
   ptx_need(p, 2, 2);
   bool surfaces = ptx_part(p, 1, "surfref");

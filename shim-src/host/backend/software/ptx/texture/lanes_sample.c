@@ -1,7 +1,6 @@
 /*
- * Samples of one texture for many lanes at once: the frequent cases, with the same bits as sample.c gives for
- * one lane. One axis after the other is computed for all lanes, then one corner of the filter after the
- * other.
+ * One texture for many lanes at once, with the bits that sample.c gives: axis after axis for all lanes, then
+ * corner after corner.
  */
 #include <string.h>
 
@@ -9,7 +8,7 @@
 
 #define FEW 6 /* for so few lanes, one after the other is faster */
 
-/* A texel of each lane: channels, as sample.c has them. */
+/* Channels as in sample.c. */
 union values {
   float f[4][PTX_LANES];
   uint32_t u[4][PTX_LANES];
@@ -24,10 +23,7 @@ static const void *operand(const struct place *at, uint32_t index) {
   return from == PTX_NONE ? NULL : ptx_operand(at, from);
 }
 
-/*
- * True if all lanes have one object and one sampler. A constant is the same for all; other operands are
- * compared.
- */
+/* A constant is the same for all; other operands are compared. */
 static bool same_for_all(const struct place *at, uint32_t index, uint32_t mask) {
   const unsigned char *objects = operand(at, index);
   if (objects == NULL) return true;
@@ -81,7 +77,7 @@ static bool single(const struct ptx_texture *t) {
   return t->channels == 1 && (t->texel == TEXEL_F32 || t->texel == TEXEL_U32 || t->texel == TEXEL_S32);
 }
 
-/* Sets the channels that a format does not have. */
+/* Channels that a format does not have. */
 static void absent(const struct ptx_reading *r, union values *to) {
   for (uint32_t c = r->image->channels; c < 4; c++) {
     for (int i = 0; i < PTX_LANES; i++) {
@@ -91,7 +87,7 @@ static void absent(const struct ptx_reading *r, union values *to) {
   }
 }
 
-/* Reads texels of up to 4 bytes, as words. Inactive lanes have a place in the image, too. */
+/* Up to 4 bytes, as words. Inactive lanes have a place in the image, too. */
 static void fetch_words(const struct place *at, const struct ptx_reading *r, const uint64_t *places,
                         union values *to) {
   const struct ptx_alu *alu = at->worker->alu;
@@ -104,7 +100,7 @@ static void fetch_words(const struct place *at, const struct ptx_reading *r, con
   absent(r, to);
 }
 
-/* Reads the texels at (x, y, z) of the lanes of `mask`. */
+/* At (x, y, z) of the lanes of `mask`. */
 static void fetch(const struct place *at, const struct ptx_reading *r, const int32_t *x, const int32_t *y,
                   const int32_t *z, uint32_t mask, const union ptx_channels *border, union values *to) {
   const struct ptx_texture *t = r->image;
@@ -180,7 +176,7 @@ static void add_level(union values *value, const union values *above, const floa
   }
 }
 
-/* Reads the lanes of one level at a time. False: they are on too many levels for that. */
+/* One level at a time. False: too many levels. */
 static bool read_levels(const struct place *at, uint32_t mask, const struct ptx_reading *reading) {
   struct ptx_reading r = *reading;
   uint32_t below[PTX_LANES], lanes_of[PTX_LEVELS_MOST] = {0}, used = 0;

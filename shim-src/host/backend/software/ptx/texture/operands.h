@@ -1,4 +1,4 @@
-/* Encodings of textures and surfaces that the decoder and the execution share. */
+/* Textures and surfaces, as decoder and execution encode them. */
 #ifndef VGPU_PTX_TEXTURE_OPERANDS_H
 #define VGPU_PTX_TEXTURE_OPERANDS_H
 
@@ -54,7 +54,7 @@ enum ptx_question {
   QUESTIONS
 };
 
-/* Operands in the list. An operand that the instruction lacks is PTX_NONE. Results or values follow. */
+/* In the list; PTX_NONE: the instruction lacks it. Results or values follow. */
 enum ptx_image_operand {
   IMAGE_OBJECT,  /* 64 bits, as are samplers */
   IMAGE_SAMPLER, /* of an instruction that names both */

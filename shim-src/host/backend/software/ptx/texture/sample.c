@@ -3,20 +3,20 @@
 #include <math.h>
 #include <string.h>
 
-/* Weights are fixed point with 8 fractional bits, as the CUDA programming guide says. */
+/* Fixed point with 8 fractional bits, as the CUDA programming guide says. */
 #define ONE 256
 
 static float limited(float x, float low, float high) {
   return x > low ? x < high ? x : high : low; /* NaN becomes low */
 }
 
-/* floor() of a value that fits an integer: the library's function is a call on processors without SSE 4.1. */
+/* For values that fit an integer: the library's is a call without SSE 4.1. */
 static int64_t floor_of(double x) {
   int64_t i = (int64_t)x;
   return i - (x < (double)i);
 }
 
-/* Wrapping and mirroring need normalized coordinates; other coordinates are clamped. */
+/* Wrapping and mirroring need normalized coordinates; others are clamped. */
 static uint8_t mode_of(const struct ptx_reading *r, uint32_t axis) {
   uint8_t mode = r->sampler->address[axis];
   if (r->image->cube) return ADDRESS_CLAMP;
@@ -24,7 +24,6 @@ static uint8_t mode_of(const struct ptx_reading *r, uint32_t axis) {
   return turns && (!r->sampler->normalized_coordinates || r->integers) ? ADDRESS_CLAMP : mode;
 }
 
-/* Converts a coordinate to texels. */
 static float texels(const struct ptx_reading *r, const struct ptx_sample *sample, uint32_t axis) {
   float x = sample->at[axis].f;
   if (r->sampler->normalized_coordinates) {
@@ -38,7 +37,7 @@ static float texels(const struct ptx_reading *r, const struct ptx_sample *sample
   return limited(x, -1048576.0f, 536870912.0f) + (float)sample->offset[axis];
 }
 
-/* Returns the texel that is read for one beyond the edge; -1: the border. */
+/* For a texel beyond the edge; -1: the border. */
 static int64_t beyond(const struct ptx_reading *r, uint32_t axis, int64_t i) {
   int64_t size = r->size[axis];
   if (r->image->linear) return -1;
@@ -69,7 +68,7 @@ void ptx_border(const struct ptx_reading *r, union ptx_channels *to) {
   }
 }
 
-/* Reads texels that within() has found; -1 is the border. */
+/* -1: the border. */
 static void fetch(const struct ptx_reading *r, const struct ptx_sample *sample, const int64_t at[3],
                   union ptx_channels *to) {
   if ((at[0] | at[1] | at[2]) < 0) {
@@ -80,9 +79,7 @@ static void fetch(const struct ptx_reading *r, const struct ptx_sample *sample, 
   ptx_fetch(r->image, r->level, (uint32_t)at[0], (uint32_t)at[1], z, to);
 }
 
-/*
- * Beyond the edge of a cube's face is another face. Beyond a corner there is none, and this face continues.
- */
+/* Beyond the edge of a cube's face is another face. Beyond a corner this face continues. */
 static void fetch_around(const struct ptx_reading *r, const struct ptx_sample *sample, const int64_t first[2],
                          uint32_t corner, union ptx_channels *to) {
   int64_t at[3] = {first[0] + (corner & 1), first[1] + (corner >> 1 & 1), 0};

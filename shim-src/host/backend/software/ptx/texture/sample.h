@@ -1,18 +1,18 @@
-/* Samples of images: addressing, filtering, levels. It is arithmetic only, without lanes. */
+/* Addressing, filtering, levels: arithmetic only, without lanes. */
 #ifndef VGPU_PTX_SAMPLE_H
 #define VGPU_PTX_SAMPLE_H
 
 #include "host/backend/software/ptx/texture.h"
 
-/* Four channels: floats, or integers unchanged. Missing channels are 0, 0 and 1. */
+/* Floats, or integers unchanged. Missing channels are 0, 0 and 1. */
 union ptx_channels {
   float f[4];
   uint32_t u[4];
 };
 
-/* The settings that are the same for all samples of an instruction. */
+/* The same for all samples of an instruction. */
 struct ptx_reading {
-  /* `image` is read, in the way that `sampler` says; they are the same unless an instruction names both. */
+  /* `image` is read as `sampler` says; the same unless an instruction names both. */
   const struct ptx_texture *image, *sampler;
   uint32_t axes; /* 1 to 3; a cube has 2 in its face */
   bool integers; /* coordinates count texels: no filter, no normalization */
@@ -35,20 +35,19 @@ struct ptx_sample {
   float level;
 };
 
-/* True if reads give floats. */
 bool ptx_reads_floats(const struct ptx_texture *texture);
-/* Reads one texel; the caller has checked that it exists. */
+/* The caller has checked that it exists. */
 void ptx_fetch(const struct ptx_texture *texture, const struct ptx_level *level, uint32_t x, uint32_t y,
                uint32_t z, union ptx_channels *to);
-/* Fills in the value of a texel beyond the edge in border mode. */
+/* Beyond the edge in border mode. */
 void ptx_border(const struct ptx_reading *reading, union ptx_channels *to);
 void ptx_begin_reading(struct ptx_reading *reading);
-/* Returns the level for a level of detail, and the weight of the next one. */
+/* And the weight of the next level. */
 uint32_t ptx_choose_level(const struct ptx_reading *reading, float detail, float *weight);
-/* Selects the level of the reads that follow. */
+/* For the reads that follow. */
 void ptx_read_level(struct ptx_reading *reading, uint32_t level);
 void ptx_sample(struct ptx_reading *reading, const struct ptx_sample *sample, union ptx_channels *to);
-/* Returns which face of a cube a direction meets, and the place in it, from 0 to 1. */
+/* And the place in the face, from 0 to 1. */
 uint32_t ptx_cube_face(const float direction[3], float within[2]);
 
 #endif

@@ -1,11 +1,11 @@
-/* Surfaces: texels read and written by lanes, without a sampler. */
+/* Texels without a sampler. */
 #include <stdio.h>
 
 #include "host/backend/software/ptx/half.h"
 #include "host/backend/software/ptx/run/single.h"
 #include "host/backend/software/ptx/texture/image.h"
 
-/* Fits an index into an axis. False: it is outside and must not be clamped. */
+/* False: outside, and must not be clamped. */
 static bool fit(int64_t *i, int64_t size, uint32_t how) {
   if (*i >= 0 && *i < size) return true;
   if (how != OUTSIDE_CLAMP || size <= 0) return false;
@@ -13,10 +13,7 @@ static bool fit(int64_t *i, int64_t size, uint32_t how) {
   return true;
 }
 
-/*
- * Returns the memory of an access of `bytes`. NULL with *outside: the access has no effect; NULL without it:
- * a fault was raised.
- */
+/* NULL with *outside: no effect; NULL without: a fault was raised. */
 static unsigned char *locate(const struct place *at, uint32_t lane, const struct ptx_texture *surface,
                              uint32_t bytes, bool *outside) {
   uint32_t m = at->in->m, how = IMAGE_OUTSIDE(m), axes = IMAGE_AXES(m);
@@ -107,7 +104,7 @@ AS_KERNELS_DO bool ptx_surface(const struct place *at, uint32_t lane, const stru
       if (memory != NULL) ptx_copy_once(memory, data, bytes);
       return true;
     default: {
-      /* Reductions count bytes; those that count elements are for whole texels. */
+      /* Reductions that count elements are for whole texels. */
       if (memory == NULL) return true;
       uint64_t value = ptx_image_operand(at, IMAGE_MORE, lane, in->size);
       if ((in->m & IMAGE_FORMATTED) != 0 && surface->bytes != in->size) {

@@ -1,4 +1,3 @@
-/* Reads texels from memory. */
 #include <math.h>
 
 #include "host/backend/software/ptx/half.h"
@@ -9,7 +8,7 @@ bool ptx_reads_floats(const struct ptx_texture *t) {
          (t->normalized_reads && t->texel != TEXEL_U32 && t->texel != TEXEL_S32);
 }
 
-/* For 8 bits, as IEC 61966-2-1 defines it. */
+/* 8 bits, IEC 61966-2-1. */
 static float linear_of(float s) {
   return s <= 0.04045f ? s / 12.92f : powf((s + 0.055f) / 1.055f, 2.4f);
 }

@@ -1,4 +1,4 @@
-/* Textures read by lanes: finds objects, collects operands, and writes samples to registers. */
+/* Finds objects, collects operands, and writes samples to registers. */
 #include <math.h>
 #include <stdio.h>
 
@@ -37,7 +37,7 @@ static const struct ptx_texture *look_up(const struct place *at, uint64_t object
   return &worker->textures[place].texture;
 }
 
-/* Finds the texture or surface that an operand names; NULL: a fault was raised. */
+/* NULL: a fault was raised. */
 static const struct ptx_texture *find(const struct place *at, uint32_t index, uint32_t lane, bool surface) {
   uint64_t object = ptx_image_operand(at, index, lane, 8);
   const struct ptx_texture *found = look_up(at, object);
@@ -63,7 +63,7 @@ static void write(const struct place *at, uint32_t lane, const union ptx_channel
   for (uint32_t c = 0; c < count; c++) memcpy(ptx_image_result(at, c, lane, in->size), &bits[c], in->size);
 }
 
-/* Gives the layer or face of coordinates; a face leaves two coordinates. */
+/* A face leaves two coordinates. */
 static void place_layer(const struct place *at, uint32_t lane, const struct ptx_texture *t,
                         struct ptx_sample *sample) {
   uint32_t m = at->in->m, faces = (m & IMAGE_CUBE) != 0 ? 6 : 1, depth = ptx_level_of(t, 0)->depth;
@@ -92,7 +92,7 @@ static float length_of(const float *d, const struct ptx_level *level, bool norma
   return sqrtf(sum);
 }
 
-/* Gives the movement of the place in a cube's face for a derivative of the direction. */
+/* How the place in a cube's face moves with the direction. */
 static void on_face(const float at[3], const float d[3], float moved[2]) {
   const float step = 0x1p-10f;
   float from[2], to[2], there[3];
@@ -125,7 +125,7 @@ float ptx_image_detail(const struct place *at, uint32_t lane, const struct ptx_t
   return longest > 0 ? log2f(longest) : -1000.0f;
 }
 
-/* Samples for one lane. `reading` was begun for the image and sampler of the lane. */
+/* `reading` was begun for the lane's image and sampler. */
 static void sampled(const struct place *at, uint32_t lane, struct ptx_reading *reading) {
   uint32_t m = at->in->m, axes = IMAGE_AXES(m);
   struct ptx_sample sample = {0};
@@ -141,7 +141,7 @@ static void sampled(const struct place *at, uint32_t lane, struct ptx_reading *r
   write(at, lane, &value, reading->floats);
 }
 
-/* Lanes most often read one texture, so it is looked up again only if the object changes. */
+/* Lanes most often read one texture: looked up again only if the object changes. */
 static bool sample_lanes(const struct place *at, uint32_t mask) {
   uint32_t m = at->in->m;
   bool own_sampler = reference(at, IMAGE_SAMPLER) != PTX_NONE;
@@ -177,7 +177,7 @@ static bool sample_lanes(const struct place *at, uint32_t mask) {
   return true;
 }
 
-/* Returns data types and orders of channels by the numbers of OpenCL. */
+/* OpenCL's numbers. */
 static uint32_t data_type(const struct ptx_texture *t) {
   static const uint32_t plain[] = {
       [TEXEL_U8] = 0x10da,  [TEXEL_U16] = 0x10db, [TEXEL_U32] = 0x10dc, [TEXEL_S8] = 0x10d7,

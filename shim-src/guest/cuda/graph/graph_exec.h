@@ -33,6 +33,7 @@ struct vgpu_exec {
   bool records;    /* at least one node records an event */
   bool has_memory; /* at least one node allocates or frees */
   bool launched;
+  bool changed;         /* it has conditions, and the host makes its graph again */
   uint64_t last_stream; /* of the last launch */
   uint64_t last_launch; /* event recorded after each launch; 0: no launch so far */
   void *source;         /* handle and id of the graph that it was made of, which may be gone */

@@ -34,7 +34,7 @@ static bool same_frames(const struct vgpu_work *a, const struct vgpu_work *b) {
 }
 
 /* Replaces a node's frames at the host. NULL: an empty frame, for a disabled node. */
-static int send_frames(const struct vgpu_exec *exec, const struct vgpu_exec_node *node,
+static int send_frames(struct vgpu_exec *exec, const struct vgpu_exec_node *node,
                        const struct vgpu_work *work) {
   int result;
   struct vgpu_driver *driver = vgpu_cuda_driver(&result);
@@ -53,6 +53,7 @@ static int send_frames(const struct vgpu_exec *exec, const struct vgpu_exec_node
     result = vgpu_cuda_post(VGPU_OP_graph_node_set, &send, sizeof send, bulk == NULL ? NULL : bulk + i * size,
                             (uint32_t)size);
   }
+  exec->changed = exec->conditions != NULL;
   free(bulk);
   return result;
 }

@@ -55,6 +55,9 @@ bool vgpu_exec_lives(struct vgpu_driver *driver, const struct vgpu_exec *exec);
 int vgpu_exec_list(struct vgpu_graph *graph, struct vgpu_exec_node **nodes, size_t *count);
 void vgpu_exec_free_list(struct vgpu_exec_node *nodes, size_t count);
 
+/* Counts an executable for the graph that its nodes are of, and no more for an earlier one. */
+void vgpu_exec_belongs(struct vgpu_driver *driver, struct vgpu_exec *exec, struct vgpu_graph *graph);
+
 /*
  * Before a launch: maps memory for the nodes that allocate. Returns 0, or the CUresult of the launch
  * (graph_memory.c).

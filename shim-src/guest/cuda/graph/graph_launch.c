@@ -111,7 +111,7 @@ int cuGraphLaunch(void *hGraph, struct vgpu_stream *hStream) {
   make_again(driver, exec);
   send.context = exec->context;
   const struct vgpu_context *current = send.stream < VGPU_FIRST_NUMBER ? vgpu_cuda_current_context() : NULL;
-  const bool green = current != NULL && current->green != NULL;
+  const bool green = current != NULL && current->owner != NULL;
   /* The nodes name the primary context, so its default stream stands for that of the green context. */
   if (green) result = vgpu_cuda_wait_stream(driver, current->number, send.stream);
   const bool ordered = is_ordered(driver, exec);

@@ -83,7 +83,7 @@ struct vgpu_code_library {
   struct vgpu_image image;
   struct vgpu_module *modules;
   struct vgpu_callable *kernels;
-  bool retains_primary;
+  bool holds_primary; /* it was asked for a variable without a context */
   pthread_mutex_t loading;
 };
 

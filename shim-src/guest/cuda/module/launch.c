@@ -195,7 +195,7 @@ int vgpu_launch_place(struct vgpu_driver *driver, const struct vgpu_callable *ca
   int result = vgpu_cuda_stream_number(driver, stream, number);
   if (result != CUDA_SUCCESS) return result;
   const struct vgpu_context *current = *number < VGPU_FIRST_NUMBER ? vgpu_cuda_current_context() : NULL;
-  if (callable->module != NULL && (current == NULL || current->green == NULL)) {
+  if (callable->module != NULL && (current == NULL || current->owner == NULL)) {
     *context = callable->module->context_number;
     return CUDA_SUCCESS;
   }

@@ -36,9 +36,11 @@ struct vgpu_context {
   uint64_t covered;        /* see outstanding.h: the last call that a wait for the whole context covered */
   uint64_t legacy_covered; /* the same for its default stream */
   size_t limits[VGPU_LIMITS];
-  struct vgpu_gates *gates; /* see gate.h; NULL: none was needed so far */
-  struct vgpu_green *green; /* the green context that this one stands for (green.h); NULL: an ordinary one */
-  uint32_t sms;             /* of a green context: its multiprocessors; 0: of all others */
+  struct vgpu_gates *gates;   /* see gate.h; NULL: none was needed so far */
+  struct vgpu_context *owner; /* of a green context (green.h): its primary context; NULL: of all others */
+  uint32_t sms;               /* of a green context: its multiprocessors; 0: of all others */
+  uint32_t greens;            /* primary: its green contexts */
+  uint32_t held;              /* primary: libraries whose variables were asked for without a context */
 };
 
 /* Attributes of a stream that are only stored, by CUstreamAttrID. */
@@ -214,6 +216,14 @@ int vgpu_cuda_context_given(struct vgpu_driver *driver, struct vgpu_context *con
  * for a gate that needs the lock.
  */
 int vgpu_cuda_context_at_host(struct vgpu_driver *driver, struct vgpu_context *context);
+
+/*
+ * Makes a primary context at the host that the program need not have retained, for a library (`holds`: it
+ * does already), and gives its number. It ends with the context, or when the library lets it go.
+ */
+int vgpu_cuda_hold_primary(struct vgpu_driver *driver, struct vgpu_context *context, bool *holds,
+                           uint64_t *number);
+void vgpu_cuda_let_primary_go(struct vgpu_driver *driver, struct vgpu_context *context);
 
 /* The number at the host, now or later. Takes driver->lock. */
 uint64_t vgpu_cuda_context_own_number(struct vgpu_driver *driver, struct vgpu_context *context);

@@ -25,7 +25,6 @@ enum vgpu_object_kind {
   VGPU_OBJECT_ARRAY = 26,
   VGPU_OBJECT_MIPMAP = 27,
   VGPU_OBJECT_REFERENCE = 28, /* of a texture or surface */
-  VGPU_OBJECT_GREEN = 29,
   VGPU_OBJECT_DESCRIBED = 30, /* resources of a device */
 };
 

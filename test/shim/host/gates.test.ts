@@ -14,6 +14,10 @@ const cases = [
   ['gate_calls', 'launches', 'and more kernels are launched than the queue of a channel holds'],
   ['gate_calls', 'contexts', 'and another thread begins a context that waits for freed memory'],
   ['gate_calls', 'graphs', 'and a graph is destroyed whose launch is behind one of them'],
+  ['gate_calls', 'conditions', 'and a graph with conditions is changed, destroyed and made again'],
+  ['gate_calls', 'limits', 'and the stack of the device is changed'],
+  ['gate_calls', 'first_uses', 'and code is loaded that is used for the first time'],
+  ['gate_calls', 'allocates', 'and memory is allocated where little is left'],
   ['host_functions', 'queues_behind', 'and work is queued behind the function'],
   ['host_functions', 'many_in_a_row', 'and thousands of functions run in their order'],
 ] as const;

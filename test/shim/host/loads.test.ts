@@ -64,7 +64,9 @@ describe('with --device cuda', () => {
     // A thread that loads something else has given up what it began before.
     for (let lane = 1; lane <= 4; lane++) load(lane, 200n + BigInt(lane));
     for (let lane = 1; lane <= 4; lane++) assert.equal(await answer(), NOT_READY);
-    assert.ok((await free()) > before - 6n * 64n * MIB, 'four of them are gone');
+    // Their modules are unloaded in another thread.
+    for (const limit = Date.now() + 20_000; (await free()) <= before - 6n * 64n * MIB; )
+      assert.ok(Date.now() < limit, 'four of them are gone');
   });
 
   it('each of many threads waits for what the stream had when it asked', async () => {

@@ -7,7 +7,7 @@
 #include <stdatomic.h>
 #include <unistd.h>
 
-#include "check.h"
+#include "graph_check.h"
 
 #define STREAMS 16
 #define GRANULE ((size_t)2 << 20)
@@ -149,8 +149,116 @@ static void graphs(void) {
   OK(CALL(cuGraphDestroy, (void *), graph));
 }
 
+/* Holds a stream, and lets it go after a while. */
+static pthread_t hold_for_a_while(void) {
+  pthread_t thread;
+  make_streams();
+  hold(1);
+  MUST(pthread_create(&thread, NULL, release_later, NULL));
+  return thread;
+}
+
+static void join(pthread_t thread) {
+  pthread_join(thread, NULL);
+  let_go(1);
+}
+
+/* A graph with a conditional node is destroyed, changed and made again while its launch waits. */
+static void conditions(void) {
+  void *graph = new_graph(), *node = NULL, *fill = NULL;
+  devptr memory = check_alloc(4096);
+  uint64_t handle = 0;
+  MUST(CALL(cuGraphConditionalHandleCreate, (uint64_t *, void *, void *, unsigned, unsigned), &handle, graph,
+            NULL, 1, 1));
+  struct node_params condition = {.type = CONDITIONAL, .of.condition = {.handle = handle, .size = 1}};
+  MUST(add_node(&node, graph, NULL, 0, &condition));
+  struct node_params params = fill_node(memory, 7, 1);
+  MUST(add_node(&fill, condition.of.condition.bodies[0], NULL, 0, &params));
+  void *exec = new_exec(graph);
+  make_streams();
+  OK(launch(exec, streams[0]));
+  IS(7, word_at(memory));
+  pthread_t thread = hold_for_a_while();
+  OK(CALL(cuGraphLaunch, (void *, void *), exec, streams[0]));
+  /* It is made again when its launch is over. */
+  params = fill_node(memory, 8, 1);
+  OK(set_exec(exec, fill, &params));
+  OK(CALL(cuGraphLaunch, (void *, void *), exec, streams[1]));
+  IS(1, atomic_load(&released));
+  join(thread);
+  IS(8, word_at(memory));
+  atomic_store(&released, 0);
+  atomic_store(&ran, 0);
+  thread = hold_for_a_while();
+  OK(CALL(cuGraphLaunch, (void *, void *), exec, streams[0]));
+  OK(CALL(cuGraphExecDestroy, (void *), exec));
+  IS(0, atomic_load(&released));
+  exec = new_exec(graph);
+  join(thread);
+  OK(launch(exec, streams[0]));
+  IS(7, word_at(memory));
+  drop(graph, exec);
+}
+
+/* The stack of each thread of the device changes. */
+static void limits(void) {
+  size_t stack = 0;
+  pthread_t thread = hold_for_a_while();
+  OK(CALL(cuCtxSetLimit, (int, size_t), 0, 4096));
+  OK(CALL(cuCtxGetLimit, (size_t *, int), &stack, 0));
+  IS(4096, stack);
+  join(thread);
+}
+
+/* A function is asked for, and a kernel and variables of a library are used for the first time. */
+static void first_uses(void) {
+  static const char code[] =
+      ".version 7.0\n.target sm_70\n.address_size 64\n.visible .global .u32 word = 5;\n"
+      ".visible .entry nothing()\n{\nret;\n}\n";
+  void *module = NULL, *library = NULL, *function = NULL, *kernel = NULL;
+  devptr address = 0;
+  size_t bytes = 0;
+  MUST(CALL(cuModuleLoadData, (void **, const void *), &module, code));
+  MUST(CALL(cuLibraryLoadData, (void **, const void *, int *, void **, unsigned, int *, void **, unsigned),
+            &library, code, NULL, NULL, 0, NULL, NULL, 0));
+  MUST(CALL(cuLibraryGetKernel, (void **, void *, const char *), &kernel, library, "nothing"));
+  pthread_t thread = hold_for_a_while();
+  OK(CALL(cuModuleGetFunction, (void **, void *, const char *), &function, module, "nothing"));
+  join(thread);
+  atomic_store(&released, 0);
+  atomic_store(&ran, 0);
+  thread = hold_for_a_while();
+  OK(CALL(cuLaunchKernel,
+          (void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **,
+           void **),
+          kernel, 1, 1, 1, 1, 1, 1, 0, streams[1], NULL, NULL));
+  join(thread);
+  atomic_store(&released, 0);
+  atomic_store(&ran, 0);
+  thread = hold_for_a_while();
+  OK(CALL(cuLibraryGetGlobal, (devptr *, size_t *, void *, const char *), &address, &bytes, library, "word"));
+  OK(CALL(cuModuleGetGlobal_v2, (devptr *, size_t *, void *, const char *), &address, &bytes, module,
+          "word"));
+  join(thread);
+  IS(4, bytes);
+  IS(5, word_at(address));
+}
+
+/* Memory is short, so the driver waits before it allocates. */
+static void allocates(void) {
+  devptr before = check_alloc(4096);
+  pthread_t thread = hold_for_a_while();
+  devptr memory = check_alloc((size_t)64 << 20);
+  join(thread);
+  TRUE(memory != before);
+  OK(CALL(cuMemFree_v2, (devptr), memory));
+}
+
 static const struct check_case cases[] = {
-    {"frees", frees}, {"maps", maps}, {"launches", launches}, {"contexts", contexts}, {"graphs", graphs}};
+    {"frees", frees},           {"maps", maps},           {"launches", launches},
+    {"contexts", contexts},     {"graphs", graphs},       {"limits", limits},
+    {"first_uses", first_uses}, {"allocates", allocates}, {"conditions", conditions},
+};
 
 int main(int argc, char **argv) {
   return check_main(argc, argv, cases, sizeof cases / sizeof *cases);

@@ -202,18 +202,54 @@ static void restricted(void) {
   IS(NOT_SUPPORTED, CALL(cuGraphNodeSetParams, (void *, void *), made, &params));
   IS(NOT_SUPPORTED, CALL(cuGraphExecNodeSetParams, (void *, void *, void *), exec, made, &params));
   IS(INVALID_VALUE, CALL(cuGraphNodeSetEnabled, (void *, void *, unsigned), exec, made, 0));
-  /* Another graph's memory has another address. */
-  void *other = new_graph();
-  devptr elsewhere = allocate(&made, other, NULL, 0, MIB);
-  OK(add_free(&node, other, made, elsewhere));
-  struct update_info info = {0};
-  IS(UPDATE_FAILURE, CALL(cuGraphExecUpdate_v2, (void *, void *, void *), exec, other, &info));
-  IS(6, info.result);
-  TRUE(info.error_node == made);
-  OK(CALL(cuGraphExecUpdate_v2, (void *, void *, void *), exec, graph, &info)); /* its own */
   drop(graph, exec);
-  drop(other, NULL);
   drop(parent, NULL);
+}
+
+/* Memory of `bytes` is allocated, filled, copied to `out` and freed. */
+static void *filling(size_t bytes, unsigned value, devptr out) {
+  void *graph = new_graph(), *made = NULL, *filled = NULL, *copied = NULL, *released = NULL;
+  devptr memory = allocate(&made, graph, NULL, 0, bytes);
+  struct node_params fill = fill_node(memory, value, 4), copy = copy_between(memory, out, 16);
+  OK(add_node(&filled, graph, &made, 1, &fill));
+  OK(add_node(&copied, graph, &filled, 1, &copy));
+  OK(add_free(&released, graph, copied, memory));
+  return graph;
+}
+
+static int update(void *exec, void *graph, struct update_info *info) {
+  return CALL(cuGraphExecUpdate_v2, (void *, void *, void *), exec, graph, info);
+}
+
+static void updated(void) {
+  void *stream = new_stream(), *second = NULL;
+  devptr out = check_alloc(4096);
+  size_t before = check_free_memory();
+  void *graph = filling(MIB, 7, out), *other = filling(MIB, 9, out), *larger = filling(5 * MIB, 9, out);
+  void *exec = new_exec(graph);
+  struct update_info info = {0};
+  OK(update(exec, graph, &info));
+  OK(launch(exec, stream));
+  IS(7, word_at(out));
+  OK(update(exec, other, &info));
+  for (int i = 0; i < 3; i++) OK(launch(exec, stream));
+  IS(9, word_at(out));
+  /* The executable has the memory of the other graph now, and one has that at a time. */
+  IS(NOT_SUPPORTED, instantiate(&second, other, 0));
+  second = new_exec(graph);
+  IS(UPDATE_FAILURE, update(exec, graph, &info));
+  OK(launch(second, stream));
+  IS(7, word_at(out));
+  IS(UPDATE_FAILURE, update(exec, larger, &info));
+  TRUE(info.result == 6 && info.error_node != NULL);
+  OK(launch(exec, stream));
+  IS(9, word_at(out));
+  drop(graph, second);
+  drop(other, NULL);
+  OK(launch(exec, stream));
+  drop(larger, exec);
+  OK(CALL(cuCtxSynchronize, (void), ));
+  IS(before, check_free_memory());
 }
 
 static void moved(void) {
@@ -338,8 +374,9 @@ static void bad_requests(void) {
 }
 
 static const struct check_case cases[] = {
-    {"allocates", allocates},   {"outlives", outlives}, {"twice", twice},     {"captured", captured},
-    {"restricted", restricted}, {"moved", moved},       {"counted", counted}, {"bad_requests", bad_requests}};
+    {"allocates", allocates}, {"outlives", outlives},     {"twice", twice},
+    {"captured", captured},   {"restricted", restricted}, {"updated", updated},
+    {"moved", moved},         {"counted", counted},       {"bad_requests", bad_requests}};
 
 int main(int argc, char **argv) {
   return check_main(argc, argv, cases, sizeof cases / sizeof *cases);

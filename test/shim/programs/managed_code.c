@@ -209,11 +209,12 @@ static void context_ends(void) {
 }
 
 /*
- * A library that is queried without a context retains the primary context: once, and as long as it is loaded.
+ * A library is queried without a context: the primary context does not become active, and has what was
+ * written before.
  */
 static void without_context(void) {
   if (!possible()) return;
-  void *library = load_library();
+  void *library = load_library(), *context = NULL;
   devptr at = 0, again = 0;
   OK(set_context(NULL));
   OK(release());
@@ -221,31 +222,43 @@ static void without_context(void) {
   OK(managed_of(&at, library));
   for (int i = 0; i < 3; i++) OK(managed_of(&again, library));
   TRUE(at != 0 && at == again);
-  TRUE(active());
-  OK(unload(library));
-  TRUE(!active());
-  TRUE(!mapped(at));
-  /* A reset keeps the references: that of the library, and the later one of the program. */
-  library = load_library();
-  OK(managed_of(&at, library));
-  OK(CALL(cuDevicePrimaryCtxReset_v2, (int), 0));
-  TRUE(!active());
-  void *context = NULL;
-  MUST(CALL(cuDevicePrimaryCtxRetain, (void **, int), &context, 0));
-  OK(unload(library));
-  TRUE(active());
-  OK(release());
-  TRUE(!active());
-  /* a query after that retains it again */
-  library = load_library();
-  OK(managed_of(&at, library));
-  OK(CALL(cuDevicePrimaryCtxReset_v2, (int), 0));
-  OK(managed_of(&again, library));
-  TRUE(active());
-  IS(5, *(volatile unsigned *)(uintptr_t)again);
-  OK(unload(library));
   TRUE(!active());
   IS(INVALID_CONTEXT, release());
+  volatile unsigned *word = (volatile unsigned *)(uintptr_t)at;
+  IS(5, *word);
+  *word = 7;
+  MUST(CALL(cuDevicePrimaryCtxRetain, (void **, int), &context, 0));
+  TRUE(active());
+  OK(set_context(context));
+  go(module_of(library), NULL);
+  OK(CALL(cuCtxSynchronize, (void), ));
+  IS(17, *word);
+  OK(set_context(NULL));
+  OK(release());
+  TRUE(!active());
+  TRUE(mapped(at));
+  OK(managed_of(&again, library));
+  TRUE(!active());
+  OK(unload(library));
+  TRUE(!mapped(at));
+  /* Two libraries, of which one is unloaded while the context is active, and one before. */
+  for (int retained = 0; retained < 2; retained++) {
+    void *other = load_library();
+    library = load_library();
+    OK(managed_of(&at, library));
+    OK(managed_of(&again, other));
+    if (retained) MUST(CALL(cuDevicePrimaryCtxRetain, (void **, int), &context, 0));
+    OK(unload(other));
+    IS(retained, active());
+    IS(5, *(volatile unsigned *)(uintptr_t)at);
+    OK(CALL(cuDevicePrimaryCtxReset_v2, (int), 0));
+    TRUE(!active());
+    OK(managed_of(&again, library));
+    IS(5, *(volatile unsigned *)(uintptr_t)again);
+    OK(unload(library));
+    TRUE(!active());
+    IS(retained ? 0 : INVALID_CONTEXT, release());
+  }
 }
 
 static const struct check_case cases[] = {

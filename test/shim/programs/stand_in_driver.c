@@ -38,10 +38,15 @@
  * - hardware: what a stream's wait for a value does on a GPU. All streams share one hardware channel, so a
  *   write of another stream stays behind a wait that is not over (CUDA driver API, "Stream Memory
  * Operations": "may introduce a deadlock ... false dependencies"; forums.developer.nvidia.com thread 353972).
- * Words of mapped host memory can be waited for, and a processor ends such a wait. cuMemFree_v2, cuMemUnmap,
- * cuModuleUnload and cuGraphExecDestroy wait for the device (the last as seen with driver 580:
- * docs/reports/2026-11-27-gpu-h200.md), and a launch waits while 1024 launches are behind a wait (the queue
- * of a channel is full)
+ * Words of mapped host memory can be waited for, and a processor ends such a wait. These wait for the device:
+ * what frees memory and code; cuGraphExecDestroy (as seen with driver 580:
+ * docs/reports/2026-11-27-gpu-h200.md); cuCtxSetLimit of the stack ("the device will block until all
+ * preceding requested tasks are complete", CUDA driver API); the first use of code, which is loaded lazily:
+ * cuModuleGetFunction, the variables of a module or library, the module of a library, and the first launch of
+ * a kernel ("Loading a kernel might require context synchronization", CUDA programming guide, "Lazy
+ * Loading"); cuMemAlloc_v2 from 64 MiB on, as where memory is short; synchronous fills of memory that the
+ * host maps ("fully synchronous", CUDA driver API, "API synchronization behavior"). A launch waits while 1024
+ * launches are behind a wait (the queue of a channel is full)
  * - cache: cuInit says on stderr where CUDA_CACHE_PATH is, and whether it can write and remove files there
  * and in the directory `other` beside it
  * - threads: cuInit says on stderr which part of the threads MPS gives it
@@ -195,6 +200,16 @@ EXPORT int cuDeviceGetName(char *name, int length, int device);
 EXPORT int cuGraphInstantiateWithFlags(void **executable, void *graph, unsigned long long flags);
 EXPORT int cuGraphLaunch(void *graph, void *stream);
 EXPORT int cuGraphExecDestroy(void *graph);
+EXPORT int cuModuleGetFunction(void **function, void *module, const char *name);
+EXPORT int cuFuncLoad(void *function);
+EXPORT int cuModuleGetGlobal_v2(uint64_t *address, size_t *bytes, void *module, const char *name);
+EXPORT int cuLibraryGetGlobal(uint64_t *address, size_t *bytes, void *library, const char *name);
+EXPORT int cuLibraryGetModule(void **module, void *library);
+EXPORT int cuCtxSetLimit(int limit, size_t value);
+EXPORT int cuMemsetD32_v2(uint64_t to, unsigned value, size_t count);
+EXPORT int cuLaunchKernel(void *function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,
+                          unsigned block_y, unsigned block_z, unsigned shared, void *stream,
+                          void **parameters, void **extra);
 EXPORT int cuLaunchKernelEx(const void *config, void *function, void **parameters, void **extra);
 
 static bool broken;
@@ -447,7 +462,79 @@ static bool maps_itself(void **memory, size_t bytes, unsigned flags) {
   return true;
 }
 
+/* Functions whose code is loaded. */
+static void *loaded[256];
+static atomic_uint loaded_count;
+
+static void load(void *function) {
+  const unsigned count = atomic_load(&loaded_count);
+  for (unsigned i = 0; i < count && i < sizeof loaded / sizeof *loaded; i++)
+    if (loaded[i] == function) return;
+  await_device();
+  loaded[atomic_fetch_add(&loaded_count, 1) % (sizeof loaded / sizeof *loaded)] = function;
+}
+
+int cuModuleGetFunction(void **function, void *module, const char *name) {
+  await_device();
+  int result = NEXT(int (*)(void **, void *, const char *), "cuModuleGetFunction")(function, module, name);
+  if (result == 0) load(*function);
+  return result;
+}
+
+int cuFuncLoad(void *function) {
+  load(function);
+  return NEXT(int (*)(void *), "cuFuncLoad")(function);
+}
+
+int cuModuleGetGlobal_v2(uint64_t *address, size_t *bytes, void *module, const char *name) {
+  await_device();
+  return NEXT(int (*)(uint64_t *, size_t *, void *, const char *), "cuModuleGetGlobal_v2")(address, bytes,
+                                                                                           module, name);
+}
+
+int cuLibraryGetGlobal(uint64_t *address, size_t *bytes, void *library, const char *name) {
+  await_device();
+  return NEXT(int (*)(uint64_t *, size_t *, void *, const char *), "cuLibraryGetGlobal")(address, bytes,
+                                                                                         library, name);
+}
+
+int cuLibraryGetModule(void **module, void *library) {
+  await_device();
+  return NEXT(int (*)(void **, void *), "cuLibraryGetModule")(module, library);
+}
+
+int cuCtxSetLimit(int limit, size_t value) {
+  enum { STACK_SIZE = 0 };
+  if (limit == STACK_SIZE) await_device();
+  return NEXT(int (*)(int, size_t), "cuCtxSetLimit")(limit, value);
+}
+
+/* Memory that the host registered, with `maps`. */
+static bool is_of_the_host(uint64_t address) {
+  unsigned type = 0;
+  const int memory_type = 2, of_host = 1;
+  return NEXT(int (*)(void *, int, uint64_t), "cuPointerGetAttribute")(&type, memory_type, address) == 0 &&
+         type == of_host;
+}
+
+int cuMemsetD32_v2(uint64_t to, unsigned value, size_t count) {
+  if (is_of_the_host(to)) await_device();
+  return NEXT(int (*)(uint64_t, unsigned, size_t), "cuMemsetD32_v2")(to, value, count);
+}
+
+#define WAITS_FOR_THE_DEVICE(symbol, type, name)                                                             \
+  EXPORT int symbol(type name) {                                                                             \
+    await_device();                                                                                          \
+    return NEXT(int (*)(type), #symbol)(name);                                                               \
+  }
+WAITS_FOR_THE_DEVICE(cuLibraryUnload, void *, library)
+WAITS_FOR_THE_DEVICE(cuMipmappedArrayDestroy, void *, array)
+WAITS_FOR_THE_DEVICE(cuMemPoolDestroy, void *, pool)
+WAITS_FOR_THE_DEVICE(cuGreenCtxDestroy, void *, context)
+WAITS_FOR_THE_DEVICE(cuMemRelease, uint64_t, handle)
+
 int cuArrayDestroy(void *array) {
+  await_device();
   await_allocations("held");
   return NEXT(int (*)(void *), "cuArrayDestroy")(array);
 }
@@ -459,11 +546,13 @@ int cuModuleUnload(void *module) {
 }
 
 int cuCtxDestroy_v2(void *context) {
+  await_device();
   await_allocations("held");
   return NEXT(int (*)(void *), "cuCtxDestroy_v2")(context);
 }
 
 int cuDevicePrimaryCtxRelease_v2(int device) {
+  await_device();
   await_allocations("held");
   return NEXT(int (*)(int), "cuDevicePrimaryCtxRelease_v2")(device);
 }
@@ -478,7 +567,9 @@ int cuMemFree_v2(uint64_t address) {
 }
 
 int cuMemAlloc_v2(uint64_t *address, size_t bytes) {
+  const size_t long_bytes = (size_t)64 << 20;
   atomic_fetch_add(&allocations, 1);
+  if (bytes >= long_bytes) await_device();
   if (broken) return 700;
   return NEXT(int (*)(uint64_t *, size_t), "cuMemAlloc_v2")(address, bytes);
 }
@@ -554,6 +645,7 @@ int cuMemHostRegister_v2(void *memory, size_t bytes, unsigned flags) {
 
 int cuMemHostUnregister(void *memory) {
   say("unpinned");
+  await_device();
   await_allocations("held");
   return NEXT(int (*)(void *), "cuMemHostUnregister")(memory);
 }
@@ -582,6 +674,7 @@ int cuMemcpyDtoDAsync_v2(uint64_t to, uint64_t from, size_t bytes, void *stream)
 }
 
 int cuMemPoolTrimTo(void *pool, size_t keep) {
+  await_device();
   await_allocations("held");
   return NEXT(int (*)(void *, size_t), "cuMemPoolTrimTo")(pool, keep);
 }
@@ -637,10 +730,25 @@ int cuGraphExecDestroy(void *graph) {
   return NEXT(int (*)(void *), "cuGraphExecDestroy")(graph);
 }
 
-int cuLaunchKernelEx(const void *config, void *function, void **parameters, void **extra) {
+static void take_place(void *function) {
   say("kernel launched");
+  load(function);
   if (atomic_load(&waits_now) > 0 && atomic_fetch_add(&launches_behind, 1) >= CHANNEL_LAUNCHES)
     await_device();
+}
+
+int cuLaunchKernel(void *function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,
+                   unsigned block_y, unsigned block_z, unsigned shared, void *stream, void **parameters,
+                   void **extra) {
+  take_place(function);
+  return NEXT(int (*)(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *,
+                      void **, void **),
+              "cuLaunchKernel")(function, grid_x, grid_y, grid_z, block_x, block_y, block_z, shared, stream,
+                                parameters, extra);
+}
+
+int cuLaunchKernelEx(const void *config, void *function, void **parameters, void **extra) {
+  take_place(function);
   return NEXT(int (*)(const void *, void *, void **, void **), "cuLaunchKernelEx")(config, function,
                                                                                    parameters, extra);
 }

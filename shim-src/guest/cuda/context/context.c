@@ -283,11 +283,31 @@ static int primary_down(int32_t dev, bool reset, int unretained) {
   pthread_mutex_lock(&driver->lock);
   if (!reset && context->references == 0) result = unretained;
   else if (!reset) context->references--;
-  bool ends = context->active && (reset || context->references == 0);
+  else if (context->greens > 0) result = CUDA_ERROR_NOT_PERMITTED;
+  bool ends = result == CUDA_SUCCESS && context->active && (reset || context->references == 0);
   uint64_t number = ends ? end_context(driver, context) : 0;
   pthread_mutex_unlock(&driver->lock);
   if (ends) tell_destroyed(driver, context, number);
   return result;
+}
+
+int vgpu_cuda_hold_primary(struct vgpu_driver *driver, struct vgpu_context *context, bool *holds,
+                           uint64_t *number) {
+  pthread_mutex_lock(&driver->lock);
+  if (!*holds) context->held++;
+  *holds = true;
+  int result = vgpu_cuda_context_at_host(driver, context);
+  if (result == CUDA_SUCCESS) *number = context->number;
+  pthread_mutex_unlock(&driver->lock);
+  return result;
+}
+
+void vgpu_cuda_let_primary_go(struct vgpu_driver *driver, struct vgpu_context *context) {
+  pthread_mutex_lock(&driver->lock);
+  const bool ends = --context->held == 0 && !context->active && context->at_host;
+  uint64_t number = ends ? end_context(driver, context) : 0;
+  pthread_mutex_unlock(&driver->lock);
+  if (ends) tell_destroyed(driver, context, number);
 }
 
 int cuDevicePrimaryCtxRelease_v2(int32_t dev) {
@@ -420,6 +440,7 @@ int cuCtxDestroy_v2(struct vgpu_context *ctx) {
   int result;
   struct vgpu_driver *driver = vgpu_cuda_driver(&result);
   if (driver == NULL) return result;
+  if (cuGreenCtxDestroy(ctx) == CUDA_SUCCESS) return CUDA_SUCCESS;
   pthread_mutex_lock(&driver->lock);
   bool live = vgpu_objects_remove(&driver->objects, ctx, VGPU_OBJECT_CONTEXT);
   uint64_t number = live ? end_context(driver, ctx) : 0;

@@ -4,7 +4,13 @@
 #include "guest/cuda/internal.h"
 
 /* CUlimit numbers that a context does not keep as the program sets them. */
-enum { LIMIT_SYNC_DEPTH = 3, LIMIT_SHARED_MEMORY = 7, LIMIT_CIG_ENABLED = 8, LIMIT_CIG_SHARED_FALLBACK = 9 };
+enum {
+  LIMIT_STACK = 0,
+  LIMIT_SYNC_DEPTH = 3,
+  LIMIT_SHARED_MEMORY = 7,
+  LIMIT_CIG_ENABLED = 8,
+  LIMIT_CIG_SHARED_FALLBACK = 9
+};
 
 /* LIMIT_CIG_SHARED_FALLBACK: for contexts that share the device with a graphics queue; none does here. */
 static bool is_unsupported(const int32_t *device, int32_t limit) {
@@ -122,6 +128,9 @@ int cuCtxSetLimit(int32_t limit, size_t value) {
   if (limit >= VGPU_LIMITS) return CUDA_ERROR_INVALID_VALUE;
   struct vgpu_send_cuCtxSetLimit send = {.value = value, .limit = (uint32_t)limit};
   result = vgpu_cuda_context_number(&send.context);
+  /* "the device will block until all preceding requested tasks are complete" (CUDA driver API). */
+  if (result == CUDA_SUCCESS && limit == LIMIT_STACK && __atomic_load_n(&driver->holds, __ATOMIC_ACQUIRE))
+    result = vgpu_cuda_wait_context(send.context);
   if (result != CUDA_SUCCESS) return result;
   context->limits[limit] = value;
   return vgpu_cuda_post(VGPU_OP_cuCtxSetLimit, &send, sizeof send, NULL, 0);

@@ -10,63 +10,46 @@
 #define OPTIONAL_SINCE 13010
 
 struct vgpu_context *vgpu_cuda_owner_of(struct vgpu_context *context) {
-  return context->green == NULL ? context : context->green->owner;
+  return context->owner == NULL ? context : context->owner;
 }
 
 int vgpu_cuda_owner(struct vgpu_driver *driver, struct vgpu_context **context, uint64_t *number) {
   int result = vgpu_cuda_current(driver, context);
   if (result == CUDA_SUCCESS) result = vgpu_cuda_context_number(number);
-  if (result != CUDA_SUCCESS || (*context)->green == NULL) return result;
+  if (result != CUDA_SUCCESS || (*context)->owner == NULL) return result;
   *context = vgpu_cuda_owner_of(*context);
   return vgpu_cuda_context_given(driver, *context, number);
 }
 
-/* Gives a live green context. */
-static int find(struct vgpu_green *green, struct vgpu_driver **driver) {
-  int result;
-  *driver = vgpu_cuda_driver(&result);
-  if (*driver == NULL) return result;
-  pthread_mutex_lock(&(*driver)->lock);
-  const bool live = vgpu_objects_has(&(*driver)->objects, green, VGPU_OBJECT_GREEN);
-  if (!live) result = CUDA_ERROR_INVALID_CONTEXT;
-  else if (green->owner->number != green->primary) result = CUDA_ERROR_CONTEXT_IS_DESTROYED;
-  pthread_mutex_unlock(&(*driver)->lock);
-  return result;
+/* The caller holds driver->lock. */
+static bool is_green(const struct vgpu_driver *driver, const struct vgpu_context *handle) {
+  return vgpu_objects_has(&driver->objects, handle, VGPU_OBJECT_CONTEXT) && handle->owner != NULL;
 }
 
-/* Makes the handle, and its context as a copy of the primary one. The host does not have it yet. */
-static struct vgpu_green *begin(struct vgpu_driver *driver, const struct vgpu_context *primary,
-                                uint64_t number, uint32_t sms) {
-  struct vgpu_green *green = malloc(sizeof *green);
-  struct vgpu_context *view = malloc(sizeof *view);
-  if (green == NULL || view == NULL) {
-    free(green);
-    free(view);
-    return NULL;
-  }
+/* The host does not have it yet. */
+static struct vgpu_context *begin(struct vgpu_driver *driver, struct vgpu_context *primary, uint32_t sms) {
+  struct vgpu_context *green = malloc(sizeof *green);
+  if (green == NULL) return NULL;
   pthread_mutex_lock(&driver->lock);
-  *view = *primary;
-  view->number = vgpu_cuda_next_number(driver);
-  view->references = 1;
-  view->primary = false;
-  view->at_host = true;
-  view->covered = view->legacy_covered = 0;
-  view->gates = NULL;
-  view->green = green;
-  view->sms = sms;
-  *green = (struct vgpu_green){.view = view, .owner = &driver->primary[primary->ordinal], .primary = number};
+  *green = *primary;
+  green->number = vgpu_cuda_next_number(driver);
+  green->references = 1;
+  green->primary = false;
+  green->at_host = true;
+  green->covered = green->legacy_covered = 0;
+  green->gates = NULL;
+  green->owner = primary;
+  green->sms = sms;
+  green->greens = green->held = 0;
   pthread_mutex_unlock(&driver->lock);
   return green;
 }
 
 /* Lets the program use it. */
-static bool publish(struct vgpu_driver *driver, struct vgpu_green *green) {
+static bool publish(struct vgpu_driver *driver, struct vgpu_context *green) {
   pthread_mutex_lock(&driver->lock);
-  bool added = vgpu_objects_add(&driver->objects, green->view, VGPU_OBJECT_CONTEXT);
-  if (added && !vgpu_objects_add(&driver->objects, green, VGPU_OBJECT_GREEN)) {
-    vgpu_objects_remove(&driver->objects, green->view, VGPU_OBJECT_CONTEXT);
-    added = false;
-  }
+  const bool added = vgpu_objects_add(&driver->objects, green, VGPU_OBJECT_CONTEXT);
+  green->owner->greens += added;
   pthread_mutex_unlock(&driver->lock);
   return added;
 }
@@ -77,22 +60,18 @@ static int create(struct vgpu_driver *driver, struct vgpu_context *primary,
       .resources = described->number, .device = driver->host_index[primary->ordinal], .flags = flags};
   int result = vgpu_cuda_context_given(driver, primary, &send.primary);
   if (result != CUDA_SUCCESS) return result;
-  struct vgpu_green *green = begin(driver, primary, send.primary, described->sms);
+  struct vgpu_context *green = begin(driver, primary, described->sms);
   if (green == NULL) return CUDA_ERROR_OUT_OF_MEMORY;
-  send.context = green->view->number;
+  send.context = green->number;
   result = vgpu_cuda_call(VGPU_OP_cuGreenCtxCreate, &send, sizeof send, NULL, 0);
   if (result == CUDA_SUCCESS && !publish(driver, green)) {
     const struct vgpu_send_cuCtxDestroy_v2 end = {.context = send.context};
     vgpu_cuda_post(VGPU_OP_cuCtxDestroy_v2, &end, sizeof end, NULL, 0);
     result = CUDA_ERROR_OUT_OF_MEMORY;
   }
-  if (result != CUDA_SUCCESS) {
-    free(green->view);
-    free(green);
-    return result;
-  }
-  *made = green;
-  return CUDA_SUCCESS;
+  if (result == CUDA_SUCCESS) *made = green;
+  else free(green);
+  return result;
 }
 
 int cuGreenCtxCreate(void **phCtx, void *desc, int32_t dev, uint32_t flags) {
@@ -115,42 +94,44 @@ int cuGreenCtxCreate(void **phCtx, void *desc, int32_t dev, uint32_t flags) {
   return result;
 }
 
-/* A stream outlives its green context, but can only be destroyed. */
-static bool detach(void *handle, void *view) {
+/* A stream outlives its green context, but has no use. */
+static bool detach(void *handle, void *green) {
   struct vgpu_stream *stream = handle;
-  if (stream->context != view) return false;
+  if (stream->context != green) return false;
   stream->detached = true;
-  stream->context = stream->context->green->owner;
+  stream->context = stream->context->owner;
   return false;
 }
 
 int cuGreenCtxDestroy(void *hCtx) {
-  struct vgpu_driver *driver;
-  struct vgpu_green *green = hCtx;
-  const int found = find(green, &driver);
-  if (driver == NULL || found == CUDA_ERROR_INVALID_CONTEXT) return found;
+  int result;
+  struct vgpu_driver *driver = vgpu_cuda_driver(&result);
+  struct vgpu_context *green = hCtx;
+  if (driver == NULL) return result;
   pthread_mutex_lock(&driver->lock);
-  const bool ours = vgpu_objects_remove(&driver->objects, green, VGPU_OBJECT_GREEN);
-  if (ours) {
-    /* The end of the primary context took it along at the host. */
-    if (found != CUDA_SUCCESS) green->view->at_host = false;
-    vgpu_objects_sweep(&driver->objects, VGPU_OBJECT_STREAM, detach, green->view);
+  const bool live = is_green(driver, green);
+  if (live) {
+    vgpu_objects_sweep(&driver->objects, VGPU_OBJECT_STREAM, detach, green);
+    green->owner->greens--;
+    green->owner = NULL;
   }
   pthread_mutex_unlock(&driver->lock);
-  if (!ours) return CUDA_ERROR_INVALID_CONTEXT;
-  const int32_t ordinal = green->view->ordinal;
-  cuCtxDestroy_v2(green->view);
-  free(green);
-  const int released = cuDevicePrimaryCtxRelease_v2(ordinal);
-  return found == CUDA_SUCCESS ? released : found;
+  if (!live) return CUDA_ERROR_INVALID_CONTEXT;
+  const int32_t ordinal = green->ordinal;
+  cuCtxDestroy_v2(green);
+  return cuDevicePrimaryCtxRelease_v2(ordinal);
 }
 
 int cuCtxFromGreenCtx(struct vgpu_context **pContext, void *hCtx) {
-  struct vgpu_driver *driver;
-  const int result = find(hCtx, &driver);
-  if (result != CUDA_SUCCESS) return result;
+  int result;
+  struct vgpu_driver *driver = vgpu_cuda_driver(&result);
+  if (driver == NULL) return result;
+  pthread_mutex_lock(&driver->lock);
+  const bool live = is_green(driver, hCtx);
+  pthread_mutex_unlock(&driver->lock);
+  if (!live) return CUDA_ERROR_INVALID_CONTEXT;
   if (pContext == NULL) return CUDA_ERROR_INVALID_VALUE;
-  *pContext = ((struct vgpu_green *)hCtx)->view;
+  *pContext = hCtx;
   return CUDA_SUCCESS;
 }
 
@@ -167,7 +148,7 @@ int cuGreenCtxGetId(void *greenCtx, uint64_t *greenCtxId) {
   if (driver == NULL) return result;
   result = greenCtx == NULL ? vgpu_cuda_current(driver, &view) : cuCtxFromGreenCtx(&view, greenCtx);
   if (result != CUDA_SUCCESS) return result;
-  if (view->green == NULL) return CUDA_ERROR_INVALID_CONTEXT;
+  if (view->owner == NULL) return CUDA_ERROR_INVALID_CONTEXT;
   if (greenCtxId == NULL) return CUDA_ERROR_INVALID_VALUE;
   *greenCtxId = view->number;
   return CUDA_SUCCESS;

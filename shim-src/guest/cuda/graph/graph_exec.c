@@ -236,13 +236,20 @@ static int build(struct vgpu_driver *driver, struct vgpu_exec *exec) {
   return result;
 }
 
-/* Ties an executable to its graph: holds the objects that the graph holds, and counts the executable. */
-static int belong(struct vgpu_exec *exec, struct vgpu_graph *graph) {
-  if (exec->has_memory && graph->instances > 0) return CUDA_ERROR_NOT_SUPPORTED; /* one at a time */
-  if (!vgpu_holds_take(&exec->holds, graph)) return CUDA_ERROR_OUT_OF_MEMORY;
+void vgpu_exec_belongs(struct vgpu_driver *driver, struct vgpu_exec *exec, struct vgpu_graph *graph) {
+  struct vgpu_graph *before = vgpu_graph_find(driver, exec->source);
+  if (before != NULL && before->id == exec->source_id) before->instances--;
   exec->source = graph;
+  if (graph == NULL) return;
   exec->source_id = graph->id;
   graph->instances++;
+}
+
+/* Ties an executable to its graph: holds the objects that the graph holds, and counts the executable. */
+static int belong(struct vgpu_driver *driver, struct vgpu_exec *exec, struct vgpu_graph *graph) {
+  if (exec->has_memory && graph->instances > 0) return CUDA_ERROR_NOT_SUPPORTED; /* one at a time */
+  if (!vgpu_holds_take(&exec->holds, graph)) return CUDA_ERROR_OUT_OF_MEMORY;
+  vgpu_exec_belongs(driver, exec, graph);
   return CUDA_SUCCESS;
 }
 
@@ -268,8 +275,7 @@ static void end_at_host(struct vgpu_driver *driver, const struct vgpu_exec *exec
 }
 
 static void free_exec(struct vgpu_driver *driver, struct vgpu_exec *exec) {
-  struct vgpu_graph *graph = vgpu_graph_find(driver, exec->source);
-  if (graph != NULL && graph->id == exec->source_id) graph->instances--;
+  vgpu_exec_belongs(driver, exec, NULL);
   if (exec->launched) vgpu_holds_release_after(driver, &exec->holds, exec->context);
   else vgpu_holds_release(driver, &exec->holds);
   end_at_host(driver, exec);
@@ -309,7 +315,7 @@ int cuGraphInstantiateWithFlags(void **phGraphExec, void *hGraph, uint64_t flags
   }
   if (result == CUDA_SUCCESS) result = vgpu_exec_list(graph, &exec->nodes, &exec->count);
   if (result == CUDA_SUCCESS) result = build(driver, exec);
-  if (result == CUDA_SUCCESS) result = belong(exec, graph);
+  if (result == CUDA_SUCCESS) result = belong(driver, exec, graph);
   if (result == CUDA_SUCCESS) {
     pthread_mutex_lock(&driver->lock);
     if (!vgpu_objects_add(&driver->objects, exec, VGPU_OBJECT_EXEC)) result = CUDA_ERROR_OUT_OF_MEMORY;

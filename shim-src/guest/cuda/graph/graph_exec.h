@@ -33,6 +33,7 @@ struct vgpu_exec {
   bool records;    /* at least one node records an event */
   bool has_memory; /* at least one node allocates or frees */
   bool launched;
+  bool changed;         /* it has conditions, and the host makes its graph again */
   uint64_t last_stream; /* of the last launch */
   uint64_t last_launch; /* event recorded after each launch; 0: no launch so far */
   void *source;         /* handle and id of the graph that it was made of, which may be gone */
@@ -53,6 +54,9 @@ bool vgpu_exec_lives(struct vgpu_driver *driver, const struct vgpu_exec *exec);
  */
 int vgpu_exec_list(struct vgpu_graph *graph, struct vgpu_exec_node **nodes, size_t *count);
 void vgpu_exec_free_list(struct vgpu_exec_node *nodes, size_t count);
+
+/* Counts an executable for the graph that its nodes are of, and no more for an earlier one. */
+void vgpu_exec_belongs(struct vgpu_driver *driver, struct vgpu_exec *exec, struct vgpu_graph *graph);
 
 /*
  * Before a launch: maps memory for the nodes that allocate. Returns 0, or the CUresult of the launch

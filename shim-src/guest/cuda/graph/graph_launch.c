@@ -72,6 +72,21 @@ static int record_end(struct vgpu_driver *driver, struct vgpu_exec *exec,
   return vgpu_cuda_post(VGPU_OP_cuEventRecordWithFlags, &send, sizeof send, NULL, 0);
 }
 
+/*
+ * A graph with conditions has one executable at a time in the driver, whose end waits for launches that are
+ * not over. A launch is one-way and cannot wait for that. If the call fails, the launch reports why.
+ */
+static void make_again(struct vgpu_driver *driver, struct vgpu_exec *exec) {
+  if (!exec->changed || !vgpu_session_has_graphs(driver->session)) return;
+  exec->changed = false;
+  for (size_t i = 0; i < exec->step_count; i++) {
+    const struct vgpu_send_cuGraphInstantiateWithFlags send = {.context = exec->context,
+                                                               .exec = exec->steps[i].segment};
+    if (send.exec != 0)
+      (void)vgpu_cuda_call(VGPU_OP_cuGraphInstantiateWithFlags, &send, sizeof send, NULL, 0);
+  }
+}
+
 int cuGraphLaunch(void *hGraph, struct vgpu_stream *hStream) {
   int result;
   struct vgpu_driver *driver = vgpu_cuda_driver(&result);
@@ -93,9 +108,10 @@ int cuGraphLaunch(void *hGraph, struct vgpu_stream *hStream) {
    * executable while it is launched.
    */
   if (result != CUDA_SUCCESS) return result;
+  make_again(driver, exec);
   send.context = exec->context;
   const struct vgpu_context *current = send.stream < VGPU_FIRST_NUMBER ? vgpu_cuda_current_context() : NULL;
-  const bool green = current != NULL && current->green != NULL;
+  const bool green = current != NULL && current->owner != NULL;
   /* The nodes name the primary context, so its default stream stands for that of the green context. */
   if (green) result = vgpu_cuda_wait_stream(driver, current->number, send.stream);
   const bool ordered = is_ordered(driver, exec);

@@ -34,7 +34,7 @@ static bool same_frames(const struct vgpu_work *a, const struct vgpu_work *b) {
 }
 
 /* Replaces a node's frames at the host. NULL: an empty frame, for a disabled node. */
-static int send_frames(const struct vgpu_exec *exec, const struct vgpu_exec_node *node,
+static int send_frames(struct vgpu_exec *exec, const struct vgpu_exec_node *node,
                        const struct vgpu_work *work) {
   int result;
   struct vgpu_driver *driver = vgpu_cuda_driver(&result);
@@ -53,6 +53,7 @@ static int send_frames(const struct vgpu_exec *exec, const struct vgpu_exec_node
     result = vgpu_cuda_post(VGPU_OP_graph_node_set, &send, sizeof send, bulk == NULL ? NULL : bulk + i * size,
                             (uint32_t)size);
   }
+  exec->changed = exec->conditions != NULL;
   free(bulk);
   return result;
 }
@@ -80,6 +81,13 @@ static bool same_condition(const struct vgpu_work *a, const struct vgpu_work *b)
          a->given.condition.size == b->given.condition.size;
 }
 
+/* Compares all but the address, which is another one in the other graph. */
+static bool same_allocation(const struct vgpu_work *a, const struct vgpu_work *b) {
+  return a->given.allocation.bytes == b->given.allocation.bytes &&
+         a->given.allocation.location == b->given.allocation.location && a->kept_size == b->kept_size &&
+         memcmp(a->bytes, b->bytes, a->kept_size) == 0;
+}
+
 /*
  * Checks whether new work may replace a node's work. The kind of its frames at the host must stay the same.
  */
@@ -90,7 +98,7 @@ static int32_t compare_work(const struct vgpu_work *old, const struct vgpu_work 
    * there.
    */
   if (old->step != new->step || old->frames != new->frames) return UPDATE_PARAMETERS_CHANGED;
-  if (old->memory != new->memory) return UPDATE_NOT_SUPPORTED; /* an address of graph memory is fixed */
+  if (old->kind == VGPU_NODE_ALLOCATE && !same_allocation(old, new)) return UPDATE_NOT_SUPPORTED;
   if (old->kind == VGPU_NODE_MEMORY_OPS && !vgpu_memory_ops_alike(old, new)) return UPDATE_PARAMETERS_CHANGED;
   if (old->kind == VGPU_NODE_CONDITIONAL && !same_condition(old, new)) return UPDATE_PARAMETERS_CHANGED;
   if (old->kind == VGPU_NODE_BODY && !same_frames(old, new)) return UPDATE_TOPOLOGY_CHANGED;
@@ -149,8 +157,10 @@ static int update(struct vgpu_exec *exec, size_t base, size_t span, struct vgpu_
   return result;
 }
 
-/* False if another executable uses the conditions of the graph. */
-static bool conditions_free(const struct vgpu_exec *exec, const struct vgpu_graph *graph) {
+/* False if another executable uses the conditions or the memory of the graph. */
+static bool is_free(const struct vgpu_exec *exec, const struct vgpu_graph *graph) {
+  const bool own = exec->source == graph && exec->source_id == graph->id;
+  if (exec->has_memory && !own && graph->instances > 0) return false;
   return exec->conditions == NULL || graph->conditions == NULL || graph->conditions == exec->conditions ||
          !graph->conditions->used;
 }
@@ -167,7 +177,7 @@ int cuGraphExecUpdate_v2(void *hGraphExec, void *hGraph, void *resultInfo) {
   /* A body of a conditional node is not a graph of its own: its conditions belong to the whole graph. */
   if (exec == NULL || graph == NULL || graph->outer != NULL)
     return vgpu_graph_leave(driver, CUDA_ERROR_INVALID_VALUE);
-  if (!conditions_free(exec, graph)) {
+  if (!is_free(exec, graph)) {
     info->result = UPDATE_NOT_SUPPORTED;
     return vgpu_graph_leave(driver, GRAPH_EXEC_UPDATE_FAILURE);
   }
@@ -176,6 +186,7 @@ int cuGraphExecUpdate_v2(void *hGraphExec, void *hGraph, void *resultInfo) {
       vgpu_holds_take(&holds, graph) ? update(exec, 0, exec->count, graph, info) : CUDA_ERROR_OUT_OF_MEMORY;
   if (result == CUDA_SUCCESS) {
     exec->holds = holds;
+    if (exec->has_memory) vgpu_exec_belongs(driver, exec, graph);
     if (exec->conditions != NULL && graph->conditions != exec->conditions) {
       vgpu_conditions_give(exec->conditions);
       exec->conditions = vgpu_conditions_take(graph->conditions) ? graph->conditions : NULL;
@@ -185,7 +196,9 @@ int cuGraphExecUpdate_v2(void *hGraphExec, void *hGraph, void *resultInfo) {
   } else {
     vgpu_holds_release(driver, &holds);
   }
-  return vgpu_graph_leave(driver, result);
+  vgpu_graph_leave(driver, result);
+  if (exec->has_memory) vgpu_graph_memory_sweep(driver);
+  return result;
 }
 
 int cuGraphExecUpdate(void *hGraphExec, void *hGraph, void **hErrorNode_out, int32_t *updateResult_out) {
@@ -223,7 +236,8 @@ int vgpu_exec_set_child(struct vgpu_driver *driver, void *hGraphExec, const stru
   struct vgpu_exec *exec = vgpu_exec_find(driver, hGraphExec);
   const struct vgpu_exec_node *found = find_node(exec, node);
   struct vgpu_graph *graph = vgpu_graph_find(driver, childGraph);
-  if (found == NULL || graph == NULL || graph->outer != NULL) return CUDA_ERROR_INVALID_VALUE;
+  if (found == NULL || graph == NULL || graph->outer != NULL || vgpu_graph_has_memory(graph))
+    return CUDA_ERROR_INVALID_VALUE;
   struct update_info info = {0};
   size_t place = (size_t)(found - exec->nodes);
   int result = update(exec, place - found->children, found->children, graph, &info);

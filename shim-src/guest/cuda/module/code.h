@@ -63,6 +63,7 @@ struct vgpu_callable {
   uint32_t parameter_count;
   uint32_t parameter_bytes;
   int32_t refused; /* result of every launch if the device cannot run it, else 0 */
+  uint64_t loaded; /* number of the context in which it was last launched */
   uint32_t known;  /* bit n: attributes[n] are known */
   int32_t (*attributes)[VGPU_FUNCTION_ATTRIBUTES]; /* by device; a function has only its own device */
   struct vgpu_old_launch *old_launch;              /* NULL until a CUDA 3 call sets something; for free() */
@@ -74,7 +75,7 @@ struct vgpu_code_library {
   struct vgpu_image image;
   struct vgpu_module *modules;
   struct vgpu_callable *kernels;
-  bool retains_primary;
+  bool holds_primary; /* it was asked for a variable without a context */
   pthread_mutex_t loading;
 };
 

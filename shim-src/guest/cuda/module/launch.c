@@ -145,6 +145,20 @@ int vgpu_launch_attributes(struct vgpu_driver *driver, const struct vgpu_launch_
 /* Most launches need less. Larger ones allocate memory. */
 #define USUAL_BYTES 2048
 
+/*
+ * The first launch of a kernel can load its code, and that can wait for the device. The host cannot wait
+ * while it carries out a launch: a later call may release the device.
+ */
+static void load(struct vgpu_driver *driver, struct vgpu_callable *callable, uint64_t context) {
+  if (__atomic_load_n(&callable->loaded, __ATOMIC_RELAXED) == context ||
+      __atomic_load_n(&driver->capturing, __ATOMIC_ACQUIRE) != 0)
+    return;
+  const struct vgpu_send_function_load send = {.context = context, .function = callable->number};
+  if (__atomic_load_n(&driver->holds, __ATOMIC_ACQUIRE))
+    (void)vgpu_cuda_call(VGPU_OP_function_load, &send, sizeof send, NULL, 0);
+  __atomic_store_n(&callable->loaded, context, __ATOMIC_RELAXED);
+}
+
 static int post(struct vgpu_driver *driver, struct vgpu_callable *callable, const struct vgpu_launch *launch,
                 void **parameters, void **extra, unsigned char *bulk) {
   struct vgpu_send_cuLaunchKernelEx send = {.function = callable->number,
@@ -163,6 +177,7 @@ static int post(struct vgpu_driver *driver, struct vgpu_callable *callable, cons
   if (result == CUDA_SUCCESS)
     result = vgpu_launch_place(driver, callable, launch->stream, &send.context, &send.stream);
   if (result == CUDA_SUCCESS) {
+    load(driver, callable, send.context);
     memcpy(bulk, attributes, attribute_bytes);
     result = vgpu_launch_parameters(callable, &send, parameters, extra, bulk + attribute_bytes);
   }
@@ -176,7 +191,7 @@ int vgpu_launch_place(struct vgpu_driver *driver, const struct vgpu_callable *ca
   int result = vgpu_cuda_stream_number(driver, stream, number);
   if (result != CUDA_SUCCESS) return result;
   const struct vgpu_context *current = *number < VGPU_FIRST_NUMBER ? vgpu_cuda_current_context() : NULL;
-  if (callable->module != NULL && (current == NULL || current->green == NULL)) {
+  if (callable->module != NULL && (current == NULL || current->owner == NULL)) {
     *context = callable->module->context_number;
     return CUDA_SUCCESS;
   }

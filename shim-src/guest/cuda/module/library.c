@@ -161,13 +161,12 @@ int cuLibraryUnload(void *handle) {
   pthread_mutex_lock(&driver->lock);
   bool live = vgpu_objects_has(&driver->objects, library, VGPU_OBJECT_LIBRARY);
   if (live) forget(driver, library);
-  bool retains = live && library->retains_primary;
   pthread_mutex_unlock(&driver->lock);
   if (!live) return CUDA_ERROR_INVALID_HANDLE;
   struct vgpu_send_cuLibraryUnload send = {.library = library->number};
   if (library->at_host) result = vgpu_cuda_post(VGPU_OP_cuLibraryUnload, &send, sizeof send, NULL, 0);
   vgpu_managed_code_give(driver, library->number);
-  if (retains) (void)cuDevicePrimaryCtxRelease_v2(0);
+  if (library->holds_primary) vgpu_cuda_let_primary_go(driver, &driver->primary[0]);
   vgpu_image_free(&library->image);
   pthread_mutex_destroy(&library->loading);
   free(library);
@@ -265,15 +264,18 @@ int cuLibraryGetModule(void **pMod, void *handle) {
   return result;
 }
 
-static int variable(uint64_t *dptr, size_t *bytes, void *handle, const char *name, bool managed) {
+/* With `primary` in that context, whether or not the program has retained it; NULL: in the current one. */
+static int variable(uint64_t *dptr, size_t *bytes, void *handle, const char *name, bool managed,
+                    struct vgpu_context *primary) {
   struct vgpu_driver *driver;
   struct vgpu_code_library *library = NULL;
   int result = find_loaded(handle, &driver, &library);
   if (result != CUDA_SUCCESS) return result;
   if (name == NULL || name[0] == '\0') return CUDA_ERROR_INVALID_VALUE;
-  struct vgpu_context *context = NULL;
+  struct vgpu_context *context = primary;
   struct vgpu_send_cuLibraryGetGlobal send = {.library = library->number};
-  result = vgpu_cuda_owner(driver, &context, &send.context);
+  result = primary == NULL ? vgpu_cuda_owner(driver, &context, &send.context)
+                           : vgpu_cuda_hold_primary(driver, primary, &library->holds_primary, &send.context);
   if (result != CUDA_SUCCESS) return result;
   const struct vgpu_code_in in = {.code = library->number, .context = send.context, .library = true};
   struct vgpu_region like;
@@ -285,41 +287,18 @@ static int variable(uint64_t *dptr, size_t *bytes, void *handle, const char *nam
 }
 
 int cuLibraryGetGlobal(uint64_t *dptr, size_t *bytes, void *handle, const char *name) {
-  return variable(dptr, bytes, handle, name, false);
-}
-
-/* The primary context's reference of the caller becomes the library's. False: the library has one. */
-static bool give_reference(void *handle) {
-  int result;
-  struct vgpu_driver *driver = vgpu_cuda_driver(&result);
-  struct vgpu_code_library *library = handle;
-  if (driver == NULL) return false;
-  pthread_mutex_lock(&driver->lock);
-  bool had = library->retains_primary;
-  library->retains_primary = true;
-  pthread_mutex_unlock(&driver->lock);
-  return !had;
+  return variable(dptr, bytes, handle, name, false, NULL);
 }
 
 int cuLibraryGetManaged(uint64_t *dptr, size_t *bytes, void *library, const char *name) {
   int result = vgpu_cuda_ready();
   if (result != CUDA_SUCCESS) return result;
   if (!vgpu_lent_possible()) return CUDA_ERROR_NOT_SUPPORTED;
-  struct vgpu_context *context = NULL;
+  struct vgpu_context *context = NULL, *primary = NULL;
   result = cuCtxGetCurrent(&context);
-  if (result != CUDA_SUCCESS || context != NULL)
-    return result == CUDA_SUCCESS ? variable(dptr, bytes, library, name, true) : result;
-  /* The runtime asks before it has a context, for the device that it starts with. */
-  result = cuDevicePrimaryCtxRetain(&context, 0);
-  if (result != CUDA_SUCCESS) return result;
-  result = cuCtxPushCurrent_v2(context);
-  if (result == CUDA_SUCCESS) {
-    result = variable(dptr, bytes, library, name, true);
-    (void)cuCtxPopCurrent_v2(&context);
-  }
-  /* Loaded code stays until the library is unloaded, so the library retains the primary context. */
-  if (result != CUDA_SUCCESS || !give_reference(library)) (void)cuDevicePrimaryCtxRelease_v2(0);
-  return result;
+  /* The runtime asks before it has a context. It gets the variables of the device that it starts with. */
+  if (result == CUDA_SUCCESS && context == NULL) result = vgpu_cuda_primary_context(0, &primary);
+  return result == CUDA_SUCCESS ? variable(dptr, bytes, library, name, true, primary) : result;
 }
 
 static int names_of(void *handle, char **names, uint32_t *count) {

@@ -15,7 +15,7 @@ static bool is_default(const struct vgpu_stream *stream) {
 static int check(struct vgpu_driver *driver, const struct vgpu_stream *stream) {
   if (stream == VGPU_STREAM_PER_THREAD) {
     const struct vgpu_context *current = vgpu_cuda_current_context();
-    return current != NULL && current->green != NULL ? CUDA_ERROR_INVALID_HANDLE : CUDA_SUCCESS;
+    return current != NULL && current->owner != NULL ? CUDA_ERROR_INVALID_HANDLE : CUDA_SUCCESS;
   }
   if (is_default(stream)) return CUDA_SUCCESS;
   pthread_mutex_lock(&driver->lock);
@@ -97,14 +97,16 @@ int cuStreamDestroy_v2(struct vgpu_stream *hStream) {
   struct vgpu_driver *driver = vgpu_cuda_driver(&result);
   if (driver == NULL) return result;
   pthread_mutex_lock(&driver->lock);
-  bool live = vgpu_objects_remove(&driver->objects, hStream, VGPU_OBJECT_STREAM);
+  bool live = vgpu_objects_has(&driver->objects, hStream, VGPU_OBJECT_STREAM);
+  /* It ended at the host with its green context. The handle stays until the primary context ends. */
+  const bool detached = live && hStream->detached;
+  if (live && !detached) vgpu_objects_remove(&driver->objects, hStream, VGPU_OBJECT_STREAM);
   pthread_mutex_unlock(&driver->lock);
+  if (detached) return CUDA_ERROR_CONTEXT_IS_DESTROYED;
   if (!live) return CUDA_ERROR_INVALID_HANDLE;
   struct vgpu_send_cuStreamDestroy_v2 send = {.stream = hStream->number};
-  const bool detached = hStream->detached;
   free(hStream);
   vgpu_capture_streams_ended(driver);
-  if (detached) return CUDA_SUCCESS; /* the host's ended with its green context */
   return vgpu_cuda_post(VGPU_OP_cuStreamDestroy_v2, &send, sizeof send, NULL, 0);
 }
 
@@ -285,14 +287,14 @@ int cuStreamGetGreenCtx(struct vgpu_stream *hStream, void **phCtx) {
   int result = describe(hStream, &driver, &context);
   if (result != CUDA_SUCCESS) return result;
   if (phCtx == NULL) return CUDA_ERROR_INVALID_VALUE;
-  *phCtx = context->green;
+  *phCtx = context->owner == NULL ? NULL : context;
   return CUDA_SUCCESS;
 }
 
 int cuStreamGetCtx_v2(struct vgpu_stream *hStream, struct vgpu_context **pCtx, void **pGreenCtx) {
   int result = cuStreamGetCtx(hStream, pCtx);
   if (result != CUDA_SUCCESS) return result;
-  struct vgpu_green *green = (*pCtx)->green;
+  struct vgpu_context *green = (*pCtx)->owner == NULL ? NULL : *pCtx;
   if (green != NULL) *pCtx = green->owner;
   if (pGreenCtx != NULL) *pGreenCtx = green;
   return CUDA_SUCCESS;

@@ -198,6 +198,10 @@ int32_t vgpu_common_cuGraphInstantiateWithFlags(struct vgpu_worker *worker,
                                                 const struct vgpu_send_cuGraphInstantiateWithFlags *send) {
   struct vgpu_exec_object *exec = find(worker, send->exec);
   if (exec == NULL) return CUDA_ERROR_INVALID_HANDLE;
+  /* A graph of the device that has changed is made again before its next launch, because this call can wait.
+   */
+  if (exec->ready && exec->has_conditions && exec->graph == NULL && worker->backend->graphs != NULL)
+    return build(worker, exec);
   if (exec->ready || exec->count != send->nodes || exec->context != send->context)
     return CUDA_ERROR_INVALID_VALUE;
   int32_t result = vgpu_conditions_check(exec);

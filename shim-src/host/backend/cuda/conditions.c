@@ -26,6 +26,7 @@ struct vgpu_cuda_shell {
   struct vgpu_cuda_shell *next;
   uint64_t number;
   void *graph;
+  void *exec; /* the last executable that was made of it; NULL: none */
   struct vgpu_cuda_condition *conditions;
 };
 
@@ -227,9 +228,14 @@ int32_t vgpu_cuda_graph_build(struct vgpu_worker *worker, struct vgpu_exec_objec
         !has_condition(shell, vgpu_frame_condition(&exec->frames[i]).handle))
       return CUDA_ERROR_INVALID_HANDLE;
   }
+  /* A graph with conditions has one executable at a time. A launch by an older guest cannot be parked. */
+  if (worker->request->row->oneway) vgpu_cuda_finish_endings(worker);
+  else if (shell->exec != NULL) result = vgpu_cuda_await_ending_of(worker, shell->exec, 0, 0);
+  if (result != CUDA_SUCCESS) return result;
   result = empty(&cuda->api, shell->graph);
   if (result == CUDA_SUCCESS) result = record(worker, exec, 0, exec->count, shell->graph);
   if (result == CUDA_SUCCESS)
     result = VGPU_DRIVER(&cuda->api, cuGraphInstantiateWithFlags, &exec->graph, shell->graph, 0);
+  shell->exec = exec->graph;
   return result;
 }

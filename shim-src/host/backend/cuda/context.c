@@ -34,6 +34,16 @@ static int32_t find_device(struct vgpu_worker *worker, uint32_t index, struct vg
   return VGPU_DRIVER(&(*cuda)->api, cuDeviceGet, device, (int32_t)index);
 }
 
+static int32_t destroy_context(const struct vgpu_driver_api *api, const struct vgpu_cuda_ending *ending) {
+  return VGPU_DRIVER(api, cuCtxDestroy_v2, (struct vgpu_context *)ending->object);
+}
+
+static int32_t release_primary(const struct vgpu_driver_api *api, const struct vgpu_cuda_ending *ending) {
+  int32_t device;
+  int32_t result = VGPU_DRIVER(api, cuDeviceGet, &device, (int32_t)ending->device);
+  return result == CUDA_SUCCESS ? VGPU_DRIVER(api, cuDevicePrimaryCtxRelease_v2, device) : result;
+}
+
 int32_t vgpu_cuda_cuCtxCreate_v2(struct vgpu_worker *worker, const struct vgpu_send_cuCtxCreate_v2 *send) {
   struct vgpu_cuda *cuda;
   int32_t device;
@@ -45,7 +55,8 @@ int32_t vgpu_cuda_cuCtxCreate_v2(struct vgpu_worker *worker, const struct vgpu_s
   /* The driver made the new context current. Calls here name their context themselves. */
   VGPU_DRIVER(&cuda->api, cuCtxPopCurrent_v2, &popped);
   result = add_context(worker, send->context, send->device, context, false);
-  if (result != CUDA_SUCCESS) VGPU_DRIVER(&cuda->api, cuCtxDestroy_v2, context);
+  if (result != CUDA_SUCCESS)
+    (void)vgpu_cuda_end(worker, &(struct vgpu_cuda_ending){.end = destroy_context, .object = context});
   return result;
 }
 
@@ -61,18 +72,9 @@ int32_t vgpu_cuda_cuDevicePrimaryCtxRetain(struct vgpu_worker *worker,
     result = made(worker, send->device, VGPU_DRIVER(&cuda->api, cuDevicePrimaryCtxRetain, &context, device));
   if (result != CUDA_SUCCESS) return result;
   result = add_context(worker, send->context, send->device, context, true);
-  if (result != CUDA_SUCCESS) VGPU_DRIVER(&cuda->api, cuDevicePrimaryCtxRelease_v2, device);
+  if (result != CUDA_SUCCESS)
+    (void)vgpu_cuda_end(worker, &(struct vgpu_cuda_ending){.end = release_primary, .device = send->device});
   return result;
-}
-
-static int32_t destroy_context(const struct vgpu_driver_api *api, const struct vgpu_cuda_ending *ending) {
-  return VGPU_DRIVER(api, cuCtxDestroy_v2, (struct vgpu_context *)ending->object);
-}
-
-static int32_t release_primary(const struct vgpu_driver_api *api, const struct vgpu_cuda_ending *ending) {
-  int32_t device;
-  int32_t result = VGPU_DRIVER(api, cuDeviceGet, &device, (int32_t)ending->device);
-  return result == CUDA_SUCCESS ? VGPU_DRIVER(api, cuDevicePrimaryCtxRelease_v2, device) : result;
 }
 
 int32_t vgpu_cuda_cuCtxDestroy_v2(struct vgpu_worker *worker, const struct vgpu_send_cuCtxDestroy_v2 *send) {

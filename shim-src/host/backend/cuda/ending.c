@@ -44,8 +44,8 @@ static bool begin(struct vgpu_worker *worker) {
   return endings->begun;
 }
 
-/* Waits until all objects are freed. */
-static void finish(struct vgpu_cuda_endings *endings) {
+void vgpu_cuda_finish_endings(struct vgpu_worker *worker) {
+  struct vgpu_cuda_endings *endings = &cuda_of(worker)->endings;
   if (!endings->begun) return;
   pthread_mutex_lock(&endings->mutex);
   while (endings->first != NULL) pthread_cond_wait(&endings->changed, &endings->mutex);
@@ -58,7 +58,7 @@ int32_t vgpu_cuda_end(struct vgpu_worker *worker, const struct vgpu_cuda_ending 
   uint32_t lane = worker->request->frame.lane;
   if (lane != 0 && begin(worker)) queued = malloc(sizeof *queued);
   if (queued == NULL) {
-    finish(endings);
+    vgpu_cuda_finish_endings(worker);
     struct vgpu_cuda_ending now = *ending;
     now.worker = worker;
     return carry_out(&now);

@@ -44,6 +44,9 @@ struct vgpu_cuda_endings {
  */
 int32_t vgpu_cuda_end(struct vgpu_worker *worker, const struct vgpu_cuda_ending *ending);
 
+/* Waits in this thread until all objects are freed. */
+void vgpu_cuda_finish_endings(struct vgpu_worker *worker);
+
 /*
  * For a call that needs earlier objects to be freed: VGPU_WAITS while that goes on. Objects of other threads
  * count only for a new context on a device.

@@ -21,6 +21,8 @@ struct vgpu_cuda_gates {
   uint64_t size;
   uint32_t *words;            /* NULL: the driver maps no memory, and `stream` writes them */
   struct vgpu_stream *stream; /* else NULL */
+  uint32_t closed;            /* count of words that a stream may be waiting for */
+  uint32_t awaited[];         /* the value that it waits for; 0: none */
 };
 
 /*
@@ -62,7 +64,7 @@ int32_t vgpu_cuda_gate_words(struct vgpu_worker *worker, const struct vgpu_send_
   if (send->words == 0 || send->words > MOST_WORDS) return CUDA_ERROR_INVALID_VALUE;
   if (cuda->ranges.count + worker->handles.count >= worker->limits->session_handles)
     return CUDA_ERROR_OUT_OF_MEMORY;
-  struct vgpu_cuda_gates *gates = calloc(1, sizeof *gates);
+  struct vgpu_cuda_gates *gates = calloc(1, sizeof *gates + send->words * sizeof gates->awaited[0]);
   if (gates == NULL) return CUDA_ERROR_OUT_OF_MEMORY;
   gates->context = send->context;
   gates->size = send->words * sizeof(uint32_t);
@@ -81,16 +83,42 @@ int32_t vgpu_cuda_gate_words(struct vgpu_worker *worker, const struct vgpu_send_
   return CUDA_SUCCESS;
 }
 
-int32_t vgpu_cuda_gate_open(struct vgpu_worker *worker, const struct vgpu_send_gate_open *send) {
-  const struct vgpu_cuda_gates *gates = cuda_of(worker) == NULL ? NULL : cuda_of(worker)->gates;
-  while (gates != NULL && (send->address < gates->address || send->address - gates->address >= gates->size))
+static struct vgpu_cuda_gates *find(const struct vgpu_cuda *cuda, uint64_t address) {
+  struct vgpu_cuda_gates *gates = cuda == NULL ? NULL : cuda->gates;
+  while (gates != NULL && (address < gates->address || address - gates->address >= gates->size))
     gates = gates->next;
+  return gates;
+}
+
+void vgpu_cuda_gate_closes(struct vgpu_cuda *cuda, uint64_t address, uint32_t value) {
+  struct vgpu_cuda_gates *gates = find(cuda, address);
+  if (gates == NULL) {
+    cuda->waits_itself = true;
+    return;
+  }
+  uint32_t *awaited = &gates->awaited[(address - gates->address) / sizeof(uint32_t)];
+  gates->closed += *awaited == 0;
+  *awaited = value;
+}
+
+bool vgpu_cuda_is_held(const struct vgpu_cuda *cuda) {
+  const struct vgpu_cuda_gates *gates = cuda->gates;
+  while (gates != NULL && gates->closed == 0) gates = gates->next;
+  return gates != NULL || cuda->waits_itself;
+}
+
+int32_t vgpu_cuda_gate_open(struct vgpu_worker *worker, const struct vgpu_send_gate_open *send) {
+  struct vgpu_cuda_gates *gates = find(cuda_of(worker), send->address);
   if (gates == NULL || send->address % sizeof(uint32_t) != 0) return CUDA_ERROR_INVALID_VALUE;
+  const uint64_t place = (send->address - gates->address) / sizeof(uint32_t);
+  if (gates->awaited[place] != 0 && (int32_t)(send->value - gates->awaited[place]) >= 0) {
+    gates->awaited[place] = 0;
+    gates->closed--;
+  }
   if (gates->words == NULL)
     return VGPU_DRIVER(&cuda_of(worker)->api, cuStreamWriteValue32_v2, gates->stream, send->address,
                        send->value, 0);
-  uint32_t *word = &gates->words[(send->address - gates->address) / sizeof(uint32_t)];
-  __atomic_store_n(word, send->value, __ATOMIC_RELEASE);
+  __atomic_store_n(&gates->words[place], send->value, __ATOMIC_RELEASE);
   return CUDA_SUCCESS;
 }
 

@@ -151,14 +151,13 @@ static int32_t destroy(const struct vgpu_driver_api *api, const struct vgpu_cuda
   return VGPU_DRIVER(api, cuGraphExecDestroy, ending->object);
 }
 
-/* The driver waits for a launch of the graph that is not over. A graph with conditions has one executable at
- * a time. */
+/* The driver waits for a launch of the graph that is not over. */
 void vgpu_cuda_graph_destroy(struct vgpu_worker *worker, const struct vgpu_exec_object *exec) {
   const struct vgpu_cuda_ending ending = {.end = destroy,
                                           .context =
                                               vgpu_cuda_object(worker, exec->context, VGPU_HANDLE_CONTEXT),
                                           .object = exec->graph};
-  (void)(exec->has_conditions ? destroy(&cuda_of(worker)->api, &ending) : vgpu_cuda_end(worker, &ending));
+  (void)vgpu_cuda_end(worker, &ending);
 }
 
 int32_t vgpu_cuda_graph_mark(struct vgpu_worker *worker, void **mark, uint64_t context, uint64_t number) {

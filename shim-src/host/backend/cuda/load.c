@@ -95,21 +95,50 @@ static int query_room(struct vgpu_worker *worker, void *what) {
   return count < MOST_THREADS ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
 }
 
+int32_t vgpu_cuda_unload_module(const struct vgpu_driver_api *api, const struct vgpu_cuda_ending *ending) {
+  return VGPU_DRIVER(api, cuModuleUnload, ending->object);
+}
+
+int32_t vgpu_cuda_unload_library(const struct vgpu_driver_api *api, const struct vgpu_cuda_ending *ending) {
+  return VGPU_DRIVER(api, cuLibraryUnload, ending->object);
+}
+
+void vgpu_cuda_unload(struct vgpu_worker *worker, const struct vgpu_cuda_load *load) {
+  const bool module = load->kind == VGPU_LOAD_MODULE;
+  (void)vgpu_cuda_end(
+      worker, &(struct vgpu_cuda_ending){.end = module ? vgpu_cuda_unload_module : vgpu_cuda_unload_library,
+                                         .context = load->driver,
+                                         .object = load->object});
+}
+
+static void free_load(struct vgpu_cuda_load *load) {
+  uint32_t unused[2];
+  free(load->image);
+  vgpu_cuda_jit_tell(&load->options, &unused[0], &unused[1], NULL);
+  free(load);
+}
+
+static int32_t end_load(const struct vgpu_driver_api *api, const struct vgpu_cuda_ending *ending) {
+  struct vgpu_cuda_load *load = ending->object;
+  if (load->threaded) pthread_join(load->thread, NULL);
+  if (load->result == CUDA_SUCCESS && load->kind == VGPU_LOAD_MODULE)
+    VGPU_DRIVER(api, cuModuleUnload, load->object);
+  if (load->result == CUDA_SUCCESS && load->kind == VGPU_LOAD_LIBRARY)
+    VGPU_DRIVER(api, cuLibraryUnload, load->object);
+  if (load->kind == VGPU_LOAD_LINK) free(load->object);
+  free_load(load);
+  return CUDA_SUCCESS;
+}
+
 /*
- * Waits for a load whose number the guest does not have, and frees it. Its context, if it has one, is
- * current.
+ * Frees a load whose number the guest does not have, when it is done. Its context, if it has one, is current.
  */
 static void drop(struct vgpu_worker *worker, struct vgpu_cuda_load **link) {
   struct vgpu_cuda_load *load = *link;
   *link = load->next;
-  if (load->threaded) pthread_join(load->thread, NULL);
-  if (load->result == CUDA_SUCCESS && load->kind == VGPU_LOAD_MODULE)
-    VGPU_DRIVER(load->api, cuModuleUnload, load->object);
-  if (load->result == CUDA_SUCCESS && load->kind == VGPU_LOAD_LIBRARY)
-    VGPU_DRIVER(load->api, cuLibraryUnload, load->object);
-  if (load->kind == VGPU_LOAD_LINK) free(load->object);
-  uint32_t unused[2];
-  vgpu_cuda_load_end(worker, load, &unused[0], &unused[1], NULL);
+  vgpu_code_give(worker, load->bytes);
+  (void)vgpu_cuda_end(worker,
+                      &(struct vgpu_cuda_ending){.end = end_load, .context = load->driver, .object = load});
 }
 
 /* Frees loads that are done and abandoned. */

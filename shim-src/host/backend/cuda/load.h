@@ -8,6 +8,7 @@
 #include <pthread.h>
 
 #include "host/backend/cuda/driver.h"
+#include "host/backend/cuda/ending.h"
 #include "host/backend/cuda/jit.h"
 #include "image/sha256.h"
 #include "wire/module.h"
@@ -48,6 +49,11 @@ int32_t vgpu_cuda_load(struct vgpu_worker *worker, enum vgpu_load_kind kind, uin
  */
 int32_t vgpu_cuda_link(struct vgpu_cuda_load *load);
 
+/* Unloads a module or library that the guest cannot have. Its context, if it has one, is current. */
+void vgpu_cuda_unload(struct vgpu_worker *worker, const struct vgpu_cuda_load *load);
+int32_t vgpu_cuda_unload_module(const struct vgpu_driver_api *api, const struct vgpu_cuda_ending *ending);
+int32_t vgpu_cuda_unload_library(const struct vgpu_driver_api *api, const struct vgpu_cuda_ending *ending);
+
 /* Ends a load: sends the compiler's output to the guest. The driver has copied the image. */
 void vgpu_cuda_load_end(struct vgpu_worker *worker, struct vgpu_cuda_load *load, uint32_t *info_bytes,
                         uint32_t *error_bytes, struct vgpu_bulk *bulk);
@@ -55,7 +61,7 @@ void vgpu_cuda_load_end(struct vgpu_worker *worker, struct vgpu_cuda_load *load,
 /* Marks the load of a call that has ended as abandoned. It is freed when it is done. */
 void vgpu_cuda_load_over(struct vgpu_worker *worker, uint64_t note);
 
-/* Waits for loads into a context that ends, and frees them. */
+/* Frees the loads into a context that ends, when they are done. */
 void vgpu_cuda_drop_loads(struct vgpu_worker *worker, uint64_t context);
 
 #endif

@@ -4,6 +4,14 @@
 
 #define ALWAYS_TAKEN (64u << 10)
 
+static int32_t allocate(const struct vgpu_driver_api *api, struct vgpu_cuda_side_call *call) {
+  return VGPU_DRIVER(api, cuMemAlloc_v2, &call->address, call->bytes);
+}
+
+int32_t vgpu_cuda_free_memory(const struct vgpu_driver_api *api, const struct vgpu_cuda_ending *ending) {
+  return VGPU_DRIVER(api, cuMemFree_v2, ending->address);
+}
+
 int32_t vgpu_cuda_cuMemAlloc_v2(struct vgpu_worker *worker, const struct vgpu_send_cuMemAlloc_v2 *send,
                                 struct vgpu_reply_cuMemAlloc_v2 *reply) {
   struct vgpu_cuda *cuda;
@@ -16,14 +24,24 @@ int32_t vgpu_cuda_cuMemAlloc_v2(struct vgpu_worker *worker, const struct vgpu_se
                              .context = send->context,
                              .device = context->device,
                              .kind = VGPU_RANGE_ALLOCATION};
-  if (cuda->ranges.count + worker->handles.count >= worker->limits->session_handles ||
-      !vgpu_accounts_take(worker->accounts, worker->slot, range.device, range.counted,
-                          worker->limits->session_memory)) {
+  if (!vgpu_cuda_side_call_began(worker) &&
+      (cuda->ranges.count + worker->handles.count >= worker->limits->session_handles ||
+       !vgpu_accounts_take(worker->accounts, worker->slot, range.device, range.counted,
+                           worker->limits->session_memory))) {
     return CUDA_ERROR_OUT_OF_MEMORY;
   }
-  result = VGPU_DRIVER(&cuda->api, cuMemAlloc_v2, &range.address, send->bytes);
+  struct vgpu_cuda_side_call call = {.call = allocate, .context = context->driver, .bytes = send->bytes};
+  result = vgpu_cuda_side_call(worker, &call);
+  if (result == VGPU_WAITS) {
+    if (!vgpu_cuda_side_call_began(worker))
+      vgpu_accounts_give(worker->accounts, worker->slot, range.device, range.counted);
+    return result;
+  }
+  range.address = call.address;
   if (result == CUDA_SUCCESS && !vgpu_ranges_add(&cuda->ranges, &range)) {
-    VGPU_DRIVER(&cuda->api, cuMemFree_v2, range.address);
+    (void)vgpu_cuda_end(worker, &(struct vgpu_cuda_ending){.end = vgpu_cuda_free_memory,
+                                                           .context = context->driver,
+                                                           .address = range.address});
     result = CUDA_ERROR_OUT_OF_MEMORY;
   }
   if (result == CUDA_SUCCESS) {
@@ -35,12 +53,8 @@ int32_t vgpu_cuda_cuMemAlloc_v2(struct vgpu_worker *worker, const struct vgpu_se
   return result;
 }
 
-static int32_t close_memory(const struct vgpu_driver_api *api, const struct vgpu_cuda_ending *ending) {
+int32_t vgpu_cuda_close_memory(const struct vgpu_driver_api *api, const struct vgpu_cuda_ending *ending) {
   return VGPU_DRIVER(api, cuIpcCloseMemHandle, ending->address);
-}
-
-static int32_t free_memory(const struct vgpu_driver_api *api, const struct vgpu_cuda_ending *ending) {
-  return VGPU_DRIVER(api, cuMemFree_v2, ending->address);
 }
 
 int32_t vgpu_cuda_cuMemFree_v2(struct vgpu_worker *worker, const struct vgpu_send_cuMemFree_v2 *send) {
@@ -63,7 +77,7 @@ int32_t vgpu_cuda_cuMemFree_v2(struct vgpu_worker *worker, const struct vgpu_sen
     return result;
   }
   return vgpu_cuda_end(worker, &(struct vgpu_cuda_ending){
-                                   .end = opened ? close_memory : free_memory,
+                                   .end = opened ? vgpu_cuda_close_memory : vgpu_cuda_free_memory,
                                    .context = vgpu_cuda_object(worker, freed.context, VGPU_HANDLE_CONTEXT),
                                    .address = send->address,
                                    .device = freed.device,
@@ -170,7 +184,7 @@ int32_t vgpu_cuda_cuMemcpyDtoD_v2(struct vgpu_worker *worker, const struct vgpu_
   if (result != CUDA_SUCCESS) return result;
   const struct vgpu_cuda_peer_copy copy = {send->destination, send->source, send->bytes, stream};
   if (vgpu_cuda_between_devices(worker, &copy, &result)) return result;
-  return VGPU_DRIVER(&cuda->api, cuMemcpyDtoD_v2, send->destination, send->source, send->bytes);
+  return VGPU_DRIVER(&cuda->api, cuMemcpyDtoDAsync_v2, send->destination, send->source, send->bytes, stream);
 }
 
 int32_t vgpu_cuda_cuMemcpyDtoDAsync_v2(struct vgpu_worker *worker,
@@ -196,14 +210,15 @@ static int32_t check_fill(struct vgpu_worker *worker, uint64_t context, uint64_t
   return sound ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
-#define FILL(name, type, width)                                                                              \
+/* The synchronous calls would wait for memory of the host. The guest waits itself. */
+#define FILL(name, async, type, width)                                                                       \
   int32_t vgpu_cuda_##name(struct vgpu_worker *worker, const struct vgpu_send_##name *send) {                \
     struct vgpu_cuda *cuda;                                                                                  \
     struct vgpu_stream *stream;                                                                              \
     int32_t result =                                                                                         \
         check_fill(worker, send->context, 0, width, send->destination, send->count, &cuda, &stream);         \
     if (result != CUDA_SUCCESS) return result;                                                               \
-    return VGPU_DRIVER(&cuda->api, name, send->destination, (type)send->value, send->count);                 \
+    return VGPU_DRIVER(&cuda->api, async, send->destination, (type)send->value, send->count, stream);        \
   }
 #define FILL_ASYNC(name, type, width)                                                                        \
   int32_t vgpu_cuda_##name(struct vgpu_worker *worker, const struct vgpu_send_##name *send) {                \
@@ -214,9 +229,9 @@ static int32_t check_fill(struct vgpu_worker *worker, uint64_t context, uint64_t
     if (result != CUDA_SUCCESS) return result;                                                               \
     return VGPU_DRIVER(&cuda->api, name, send->destination, (type)send->value, send->count, stream);         \
   }
-FILL(cuMemsetD8_v2, uint8_t, 1)
-FILL(cuMemsetD16_v2, uint16_t, 2)
-FILL(cuMemsetD32_v2, uint32_t, 4)
+FILL(cuMemsetD8_v2, cuMemsetD8Async, uint8_t, 1)
+FILL(cuMemsetD16_v2, cuMemsetD16Async, uint16_t, 2)
+FILL(cuMemsetD32_v2, cuMemsetD32Async, uint32_t, 4)
 FILL_ASYNC(cuMemsetD8Async, uint8_t, 1)
 FILL_ASYNC(cuMemsetD16Async, uint16_t, 2)
 FILL_ASYNC(cuMemsetD32Async, uint32_t, 4)

@@ -45,25 +45,17 @@ int32_t vgpu_cuda_cuModuleLoadDataEx(struct vgpu_worker *worker,
   if (result != CUDA_SUCCESS) return result;
   if (load != NULL && reply->result == CUDA_SUCCESS &&
       !vgpu_cuda_remember(worker, send->module, VGPU_HANDLE_MODULE, send->context, load->object)) {
-    VGPU_DRIVER(&cuda->api, cuModuleUnload, load->object);
+    vgpu_cuda_unload(worker, load);
     reply->result = CUDA_ERROR_OUT_OF_MEMORY;
   }
   vgpu_cuda_load_end(worker, load, &reply->info_bytes, &reply->error_bytes, bulk);
   return CUDA_SUCCESS;
 }
 
-static int32_t unload_module(const struct vgpu_driver_api *api, const struct vgpu_cuda_ending *ending) {
-  return VGPU_DRIVER(api, cuModuleUnload, ending->object);
-}
-
-static int32_t unload_library(const struct vgpu_driver_api *api, const struct vgpu_cuda_ending *ending) {
-  return VGPU_DRIVER(api, cuLibraryUnload, ending->object);
-}
-
 int32_t vgpu_cuda_cuModuleUnload(struct vgpu_worker *worker, const struct vgpu_send_cuModuleUnload *send) {
   const struct vgpu_handle *handle = vgpu_handles_find(&worker->handles, send->module, VGPU_HANDLE_MODULE);
   if (handle == NULL || handle->owner != 0) return CUDA_ERROR_INVALID_HANDLE;
-  struct vgpu_cuda_ending ending = {.end = unload_module,
+  struct vgpu_cuda_ending ending = {.end = vgpu_cuda_unload_module,
                                     .context = vgpu_cuda_object(worker, handle->context, VGPU_HANDLE_CONTEXT),
                                     .object = handle->driver};
   struct vgpu_cuda *cuda;
@@ -87,7 +79,7 @@ int32_t vgpu_cuda_cuLibraryLoadData(struct vgpu_worker *worker,
   if (result != CUDA_SUCCESS) return result;
   if (load != NULL && reply->result == CUDA_SUCCESS &&
       !vgpu_cuda_remember(worker, send->library, VGPU_HANDLE_LIBRARY, 0, load->object)) {
-    VGPU_DRIVER(&cuda->api, cuLibraryUnload, load->object);
+    vgpu_cuda_unload(worker, load);
     reply->result = CUDA_ERROR_OUT_OF_MEMORY;
   }
   vgpu_cuda_load_end(worker, load, &reply->info_bytes, &reply->error_bytes, bulk);
@@ -109,7 +101,8 @@ int32_t vgpu_cuda_cuLibraryUnload(struct vgpu_worker *worker, const struct vgpu_
   if (result != CUDA_SUCCESS) return result;
   forget_owned(worker, send->library);
   vgpu_handles_remove(&worker->handles, send->library, VGPU_HANDLE_LIBRARY);
-  return vgpu_cuda_end(worker, &(struct vgpu_cuda_ending){.end = unload_library, .object = library});
+  return vgpu_cuda_end(worker,
+                       &(struct vgpu_cuda_ending){.end = vgpu_cuda_unload_library, .object = library});
 }
 
 /* Returns a name from the bulk as text for free(); NULL: it is not a name. */
@@ -149,23 +142,28 @@ static int32_t tell_function(struct vgpu_worker *worker, void *object, int32_t d
   return CUDA_SUCCESS;
 }
 
+static int32_t get_function(const struct vgpu_driver_api *api, struct vgpu_cuda_side_call *call) {
+  return VGPU_DRIVER(api, cuModuleGetFunction, &call->made, call->object, call->name);
+}
+
 int32_t vgpu_cuda_cuModuleGetFunction(struct vgpu_worker *worker,
                                       const struct vgpu_send_cuModuleGetFunction *send,
                                       struct vgpu_bulk *bulk) {
   const struct vgpu_handle *handle = vgpu_handles_find(&worker->handles, send->module, VGPU_HANDLE_MODULE);
   if (handle == NULL) return CUDA_ERROR_INVALID_HANDLE;
   const uint64_t context = handle->context;
-  void *module = handle->driver, *function = NULL;
+  struct vgpu_cuda_side_call call = {.call = get_function,
+                                     .context = vgpu_cuda_object(worker, context, VGPU_HANDLE_CONTEXT),
+                                     .object = handle->driver};
   struct vgpu_cuda *cuda;
   int32_t result = vgpu_cuda_enter(worker, context, &cuda);
   if (result != CUDA_SUCCESS) return result;
-  char *name = name_of(bulk);
-  if (name == NULL) return CUDA_ERROR_INVALID_VALUE;
-  result = VGPU_DRIVER(&cuda->api, cuModuleGetFunction, &function, module, name);
-  free(name);
-  if (result == CUDA_SUCCESS) result = tell_function(worker, function, -1, bulk);
+  call.name = name_of(bulk);
+  if (call.name == NULL) return CUDA_ERROR_INVALID_VALUE;
+  result = vgpu_cuda_side_call(worker, &call);
+  if (result == CUDA_SUCCESS) result = tell_function(worker, call.made, -1, bulk);
   if (result == CUDA_SUCCESS &&
-      !remember_of(worker, send->function, VGPU_HANDLE_FUNCTION, context, send->module, function)) {
+      !remember_of(worker, send->function, VGPU_HANDLE_FUNCTION, context, send->module, call.made)) {
     result = CUDA_ERROR_OUT_OF_MEMORY;
   }
   return result;
@@ -238,15 +236,22 @@ int32_t vgpu_cuda_cuLibraryEnumerateKernels(struct vgpu_worker *worker,
   return tell_names(worker, send->library, true, send->first, &reply->total, &reply->count, bulk);
 }
 
+static int32_t get_module(const struct vgpu_driver_api *api, struct vgpu_cuda_side_call *call) {
+  return VGPU_DRIVER(api, cuLibraryGetModule, &call->made, call->object);
+}
+
 int32_t vgpu_cuda_cuLibraryGetModule(struct vgpu_worker *worker,
                                      const struct vgpu_send_cuLibraryGetModule *send) {
   struct vgpu_cuda *cuda;
-  void *library, *module = NULL;
+  void *library;
   int32_t result = find_object(worker, send->library, VGPU_HANDLE_LIBRARY, &cuda, &library);
   if (result == CUDA_SUCCESS) result = vgpu_cuda_enter(worker, send->context, &cuda);
-  if (result == CUDA_SUCCESS) result = VGPU_DRIVER(&cuda->api, cuLibraryGetModule, &module, library);
+  struct vgpu_cuda_side_call call = {.call = get_module,
+                                     .context = vgpu_cuda_object(worker, send->context, VGPU_HANDLE_CONTEXT),
+                                     .object = library};
+  if (result == CUDA_SUCCESS) result = vgpu_cuda_side_call(worker, &call);
   if (result != CUDA_SUCCESS) return result;
-  bool known = remember_of(worker, send->module, VGPU_HANDLE_MODULE, send->context, send->library, module);
+  bool known = remember_of(worker, send->module, VGPU_HANDLE_MODULE, send->context, send->library, call.made);
   return known ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
@@ -259,13 +264,14 @@ static void own_variable(struct vgpu_cuda *cuda, uint64_t context, uint64_t owne
 }
 
 /* The driver has a separate call for managed variables of a library. */
-static int32_t find_variable(const struct vgpu_driver_api *api, const struct vgpu_handle *handle,
-                             const char *name, uint64_t *address, size_t *bytes) {
-  if (handle->type == VGPU_HANDLE_MODULE)
-    return VGPU_DRIVER(api, cuModuleGetGlobal_v2, address, bytes, handle->driver, name);
-  const int32_t result = VGPU_DRIVER(api, cuLibraryGetGlobal, address, bytes, handle->driver, name);
+static int32_t find_variable(const struct vgpu_driver_api *api, struct vgpu_cuda_side_call *call) {
+  uint64_t *address = &call->address;
+  if (!call->other)
+    return VGPU_DRIVER(api, cuModuleGetGlobal_v2, address, &call->bytes, call->object, call->name);
+  const int32_t result =
+      VGPU_DRIVER(api, cuLibraryGetGlobal, address, &call->bytes, call->object, call->name);
   return result == CUDA_ERROR_NOT_FOUND
-             ? VGPU_DRIVER(api, cuLibraryGetManaged, address, bytes, handle->driver, name)
+             ? VGPU_DRIVER(api, cuLibraryGetManaged, address, &call->bytes, call->object, call->name)
              : result;
 }
 
@@ -278,13 +284,16 @@ int32_t vgpu_cuda_variable(struct vgpu_worker *worker, uint64_t context, uint64_
   struct vgpu_cuda *cuda;
   int32_t result = vgpu_cuda_enter(worker, context, &cuda);
   if (result != CUDA_SUCCESS) return result;
-  char *name = name_of(bulk);
-  if (name == NULL) return CUDA_ERROR_INVALID_VALUE;
-  size_t size = 0;
-  result = find_variable(&cuda->api, handle, name, address, &size);
-  free(name);
-  *bytes = size;
-  if (result == CUDA_SUCCESS) own_variable(cuda, context, code, *address, size);
+  struct vgpu_cuda_side_call call = {.call = find_variable,
+                                     .context = vgpu_cuda_object(worker, context, VGPU_HANDLE_CONTEXT),
+                                     .object = handle->driver,
+                                     .name = name_of(bulk),
+                                     .other = handle->type == VGPU_HANDLE_LIBRARY};
+  if (call.name == NULL) return CUDA_ERROR_INVALID_VALUE;
+  result = vgpu_cuda_side_call(worker, &call);
+  *address = call.address;
+  *bytes = call.bytes;
+  if (result == CUDA_SUCCESS) own_variable(cuda, context, code, *address, *bytes);
   return result;
 }
 
@@ -330,4 +339,24 @@ int32_t vgpu_cuda_cuFuncSetAttribute(struct vgpu_worker *worker,
   void *function = vgpu_cuda_function(worker, send->function);
   if (function == NULL) return CUDA_ERROR_INVALID_HANDLE;
   return VGPU_DRIVER(&cuda->api, cuFuncSetAttribute, function, send->attribute, send->value);
+}
+
+/* A kernel of a library has a function in each context. */
+static int32_t load_function(const struct vgpu_driver_api *api, struct vgpu_cuda_side_call *call) {
+  void *function = call->object;
+  int32_t result =
+      call->other ? VGPU_DRIVER(api, cuKernelGetFunction, &function, call->object) : CUDA_SUCCESS;
+  return result == CUDA_SUCCESS ? VGPU_DRIVER(api, cuFuncLoad, function) : result;
+}
+
+int32_t vgpu_cuda_function_load(struct vgpu_worker *worker, const struct vgpu_send_function_load *send) {
+  struct vgpu_cuda *cuda;
+  int32_t result = vgpu_cuda_enter(worker, send->context, &cuda);
+  if (result != CUDA_SUCCESS) return result;
+  struct vgpu_cuda_side_call call = {
+      .call = load_function,
+      .context = vgpu_cuda_object(worker, send->context, VGPU_HANDLE_CONTEXT),
+      .object = vgpu_cuda_function(worker, send->function),
+      .other = vgpu_cuda_object(worker, send->function, VGPU_HANDLE_FUNCTION) == NULL};
+  return call.object == NULL ? CUDA_ERROR_INVALID_HANDLE : vgpu_cuda_side_call(worker, &call);
 }

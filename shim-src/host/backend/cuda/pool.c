@@ -24,6 +24,10 @@ struct properties {
 /* `given` of the request, and the flag of a handle. */
 enum { OWN_POOL, DEFAULT_POOL, EXPORTABLE_POOL }; /* the default pool of a device is not destroyed */
 
+static int32_t destroy_pool(const struct vgpu_driver_api *api, const struct vgpu_cuda_ending *ending) {
+  return VGPU_DRIVER(api, cuMemPoolDestroy, ending->object);
+}
+
 int32_t vgpu_cuda_cuMemPoolCreate(struct vgpu_worker *worker, const struct vgpu_send_cuMemPoolCreate *send) {
   struct vgpu_cuda *cuda;
   int32_t result = vgpu_cuda_open(worker, &cuda);
@@ -46,17 +50,14 @@ int32_t vgpu_cuda_cuMemPoolCreate(struct vgpu_worker *worker, const struct vgpu_
   }
   if (result != CUDA_SUCCESS) return result;
   if (!vgpu_cuda_remember(worker, send->pool, VGPU_HANDLE_POOL, 0, pool)) {
-    if (send->given != DEFAULT_POOL) VGPU_DRIVER(&cuda->api, cuMemPoolDestroy, pool);
+    if (send->given != DEFAULT_POOL)
+      (void)vgpu_cuda_end(worker, &(struct vgpu_cuda_ending){.end = destroy_pool, .object = pool});
     return CUDA_ERROR_OUT_OF_MEMORY;
   }
   struct vgpu_handle *handle = vgpu_handles_find(&worker->handles, send->pool, VGPU_HANDLE_POOL);
   handle->device = send->device;
   handle->flags = send->given;
   return CUDA_SUCCESS;
-}
-
-static int32_t destroy_pool(const struct vgpu_driver_api *api, const struct vgpu_cuda_ending *ending) {
-  return VGPU_DRIVER(api, cuMemPoolDestroy, ending->object);
 }
 
 /* The driver waits for work that still uses freed memory. */
@@ -204,7 +205,7 @@ int32_t vgpu_cuda_open_pool(struct vgpu_worker *worker, const struct vgpu_send_o
   close(file);
   if (result != CUDA_SUCCESS) return result;
   if (!vgpu_cuda_remember(worker, send->pool, VGPU_HANDLE_POOL, 0, pool)) {
-    VGPU_DRIVER(&cuda->api, cuMemPoolDestroy, pool);
+    (void)vgpu_cuda_end(worker, &(struct vgpu_cuda_ending){.end = destroy_pool, .object = pool});
     return CUDA_ERROR_OUT_OF_MEMORY;
   }
   vgpu_handles_find(&worker->handles, send->pool, VGPU_HANDLE_POOL)->device = send->device;

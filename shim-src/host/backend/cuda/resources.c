@@ -58,6 +58,10 @@ static int32_t describe(struct vgpu_worker *worker, uint64_t number, struct vgpu
 const struct vgpu_backend_resources vgpu_cuda_resources = {
     .of_device = of_device, .of_context = of_context, .split = split, .describe = describe};
 
+static int32_t destroy(const struct vgpu_driver_api *api, const struct vgpu_cuda_ending *ending) {
+  return VGPU_DRIVER(api, cuGreenCtxDestroy, ending->object);
+}
+
 int32_t vgpu_cuda_cuGreenCtxCreate(struct vgpu_worker *worker,
                                    const struct vgpu_send_cuGreenCtxCreate *send) {
   struct vgpu_cuda *cuda;
@@ -78,7 +82,7 @@ int32_t vgpu_cuda_cuGreenCtxCreate(struct vgpu_worker *worker,
       !vgpu_cuda_remember(worker, send->context, VGPU_HANDLE_CONTEXT, send->context, context))
     result = CUDA_ERROR_OUT_OF_MEMORY;
   if (result != CUDA_SUCCESS) {
-    VGPU_DRIVER(&cuda->api, cuGreenCtxDestroy, green);
+    (void)vgpu_cuda_end(worker, &(struct vgpu_cuda_ending){.end = destroy, .object = green});
     return result;
   }
   struct vgpu_handle *handle = vgpu_handles_find(&worker->handles, send->context, VGPU_HANDLE_CONTEXT);
@@ -87,10 +91,6 @@ int32_t vgpu_cuda_cuGreenCtxCreate(struct vgpu_worker *worker,
   handle->object = green;
   cuda->greens++;
   return CUDA_SUCCESS;
-}
-
-static int32_t destroy(const struct vgpu_driver_api *api, const struct vgpu_cuda_ending *ending) {
-  return VGPU_DRIVER(api, cuGreenCtxDestroy, ending->object);
 }
 
 int32_t vgpu_cuda_end_green(struct vgpu_worker *worker, const struct vgpu_handle *green) {

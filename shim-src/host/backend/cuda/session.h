@@ -11,6 +11,7 @@
 #include "host/backend/cuda/lent.h"
 #include "host/backend/cuda/ranges.h"
 #include "host/backend/cuda/readback.h"
+#include "host/backend/cuda/side_call.h"
 #include "host/backend/cuda/turn.h"
 #include "host/backend/common/code.h"
 #include "host/session/exchange.h"
@@ -39,9 +40,11 @@ struct vgpu_cuda {
   struct vgpu_cuda_shell *shells; /* graphs of the driver with conditions */
   uint32_t condition_count;       /* count in all of these */
   struct vgpu_cuda_load *loads;   /* loads that have begun */
+  struct vgpu_cuda_side_call *side_calls;
   struct vgpu_cuda_endings endings;
   uint32_t greens; /* count of green contexts */
   struct vgpu_cuda_gates *gates;
+  bool waits_itself; /* the program has made a stream wait for a value that it writes with a later call */
   struct vgpu_cuda_managed *managed; /* NULL: the guest uses no managed variable */
   struct vgpu_cuda_kept kept;
   struct vgpu_cuda_shared *shared;
@@ -83,8 +86,17 @@ int32_t vgpu_cuda_open_physical(struct vgpu_worker *worker, uint64_t number, con
 void vgpu_cuda_unshare(struct vgpu_worker *worker, uint64_t address, uint64_t event);
 void vgpu_cuda_unshare_context(struct vgpu_worker *worker, uint64_t context);
 
+/* A stream now waits for a value at this address: of a gate, or of the program's own. */
+void vgpu_cuda_gate_closes(struct vgpu_cuda *cuda, uint64_t address, uint32_t value);
+/* True while work of the device may wait for a later call of the guest. */
+bool vgpu_cuda_is_held(const struct vgpu_cuda *cuda);
+
 /* Frees the words of a context's gates, before the driver destroys it. */
 void vgpu_cuda_drop_gates(struct vgpu_worker *worker, uint64_t context);
+
+/* memory.c: free memory, and memory of another session. */
+int32_t vgpu_cuda_free_memory(const struct vgpu_driver_api *api, const struct vgpu_cuda_ending *ending);
+int32_t vgpu_cuda_close_memory(const struct vgpu_driver_api *api, const struct vgpu_cuda_ending *ending);
 
 /* Gives the UUID of a device; for a MIG instance its own, if the driver reports it. Returns a CUresult. */
 int vgpu_cuda_uuid(const struct vgpu_driver_api *api, int32_t device, uint8_t uuid[16]);

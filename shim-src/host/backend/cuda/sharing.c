@@ -154,7 +154,10 @@ static int32_t open_pooled(struct vgpu_worker *worker, const struct vgpu_handle 
     return CUDA_ERROR_OUT_OF_MEMORY;
   result = VGPU_DRIVER(&cuda->api, cuMemPoolImportPointer, &range.address, pool->driver, &passed.handle);
   if (result == CUDA_SUCCESS && !vgpu_ranges_add(&cuda->ranges, &range)) {
-    VGPU_DRIVER(&cuda->api, cuMemFree_v2, range.address);
+    (void)vgpu_cuda_end(worker, &(struct vgpu_cuda_ending){
+                                    .end = vgpu_cuda_free_memory,
+                                    .context = vgpu_cuda_object(worker, send->context, VGPU_HANDLE_CONTEXT),
+                                    .address = range.address});
     result = CUDA_ERROR_OUT_OF_MEMORY;
   }
   if (result != CUDA_SUCCESS) vgpu_accounts_give(worker->accounts, worker->slot, range.device, range.counted);
@@ -182,7 +185,10 @@ int32_t vgpu_cuda_open_memory(struct vgpu_worker *worker, const struct vgpu_send
   result = VGPU_DRIVER(&cuda->api, cuIpcOpenMemHandle_v2, &range.address, passed.handle, LAZY_PEER_ACCESS);
   if (result != CUDA_SUCCESS) return result;
   if (!vgpu_ranges_add(&cuda->ranges, &range)) {
-    VGPU_DRIVER(&cuda->api, cuIpcCloseMemHandle, range.address);
+    (void)vgpu_cuda_end(worker, &(struct vgpu_cuda_ending){
+                                    .end = vgpu_cuda_close_memory,
+                                    .context = vgpu_cuda_object(worker, send->context, VGPU_HANDLE_CONTEXT),
+                                    .address = range.address});
     return CUDA_ERROR_OUT_OF_MEMORY;
   }
   *reply = (struct vgpu_reply_open_memory){.address = range.address, .bytes = range.size};

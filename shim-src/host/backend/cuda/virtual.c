@@ -182,6 +182,10 @@ int32_t vgpu_cuda_cuMemRelease(struct vgpu_worker *worker, const struct vgpu_sen
   return drop_if_unused(worker, physical);
 }
 
+static int32_t unmap(const struct vgpu_driver_api *api, const struct vgpu_cuda_ending *ending) {
+  return VGPU_DRIVER(api, cuMemUnmap, ending->address, ending->size);
+}
+
 int32_t vgpu_cuda_cuMemMap(struct vgpu_worker *worker, const struct vgpu_send_cuMemMap *send) {
   struct vgpu_cuda *cuda;
   int32_t result = vgpu_cuda_open(worker, &cuda);
@@ -209,7 +213,8 @@ int32_t vgpu_cuda_cuMemMap(struct vgpu_worker *worker, const struct vgpu_send_cu
   struct vgpu_range range = {
       .address = send->address, .size = send->size, .device = physical->device, .kind = VGPU_RANGE_MAPPED};
   if (result == CUDA_SUCCESS && !vgpu_ranges_add(&cuda->ranges, &range)) {
-    VGPU_DRIVER(&cuda->api, cuMemUnmap, send->address, send->size);
+    (void)vgpu_cuda_end(
+        worker, &(struct vgpu_cuda_ending){.end = unmap, .address = send->address, .size = send->size});
     result = CUDA_ERROR_OUT_OF_MEMORY;
   }
   if (result != CUDA_SUCCESS) {
@@ -236,10 +241,6 @@ static bool is_mapped(const struct vgpu_cuda *cuda, uint64_t address, uint64_t s
     }
   }
   return mapped == size;
-}
-
-static int32_t unmap(const struct vgpu_driver_api *api, const struct vgpu_cuda_ending *ending) {
-  return VGPU_DRIVER(api, cuMemUnmap, ending->address, ending->size);
 }
 
 int32_t vgpu_cuda_cuMemUnmap(struct vgpu_worker *worker, const struct vgpu_send_cuMemUnmap *send) {
@@ -345,7 +346,9 @@ int32_t vgpu_cuda_open_physical(struct vgpu_worker *worker, uint64_t number, con
                          (int32_t)POSIX_FD);
     if (result == CUDA_SUCCESS) {
       result = adopt(worker, cuda, made);
-      if (result != CUDA_SUCCESS) VGPU_DRIVER(&cuda->api, cuMemRelease, made->handle);
+      if (result != CUDA_SUCCESS)
+        (void)vgpu_cuda_end(worker,
+                            &(struct vgpu_cuda_ending){.end = release_memory, .address = made->handle});
     }
   }
   close(file);

@@ -154,14 +154,13 @@ static int32_t split(struct vgpu_worker *worker, struct vgpu_resource_split *as)
   return as->sizes == NULL ? split_by_count(device, as, &inside) : split_by_size(device, as, &inside);
 }
 
-/* Several resources must be different ones of one split. */
+/* Of one device; several resources must be different parts of it. Driver 580 accepts parts of several splits.
+ */
 static bool fit(const struct vgpu_dev_resource *resources, uint32_t count) {
   const struct inside first = inside_of(&resources[0]);
   for (uint32_t i = 1; i < count; i++) {
     const struct inside other = inside_of(&resources[i]);
-    if (other.device != first.device || first.part == WHOLE || other.part == WHOLE ||
-        other.split != first.split || sms_of(&resources[i]).alignment != sms_of(&resources[0]).alignment)
-      return false;
+    if (other.device != first.device || first.part == WHOLE || other.part == WHOLE) return false;
     for (uint32_t before = 0; before < i; before++)
       if (memcmp(&resources[before], &resources[i], sizeof *resources) == 0) return false;
   }
@@ -180,7 +179,9 @@ static int32_t describe(struct vgpu_worker *worker, uint64_t number, struct vgpu
   struct vgpu_handle *handle = vgpu_handles_add(&worker->handles, number, VGPU_HANDLE_RESOURCES);
   if (handle == NULL) return CUDA_ERROR_OUT_OF_MEMORY;
   handle->device = inside_of(&resources[0]).device;
-  handle->sms = sms;
+  const uint32_t most =
+      worker->inventory->devices[handle->device].attributes[VGPU_ATTRIBUTE_MULTIPROCESSOR_COUNT];
+  handle->sms = sms < most ? sms : most;
   return CUDA_SUCCESS;
 }
 

@@ -36,6 +36,12 @@ static int32_t destroy(const struct vgpu_driver_api *api, const struct vgpu_cuda
                                  : VGPU_DRIVER(api, cuMipmappedArrayDestroy, array->array);
 }
 
+static int32_t end_array(const struct vgpu_driver_api *api, const struct vgpu_cuda_ending *ending) {
+  int32_t result = destroy(api, ending->object);
+  free(ending->object);
+  return result;
+}
+
 int32_t vgpu_cuda_cuArray3DCreate_v2(struct vgpu_worker *worker,
                                      const struct vgpu_send_cuArray3DCreate_v2 *send) {
   struct vgpu_cuda *cuda;
@@ -59,8 +65,12 @@ int32_t vgpu_cuda_cuArray3DCreate_v2(struct vgpu_worker *worker,
   result = create(&cuda->api, send, &array->array);
   if (result == CUDA_SUCCESS &&
       !vgpu_cuda_remember(worker, send->array, VGPU_HANDLE_ARRAY, send->context, array->array)) {
-    destroy(&cuda->api, array);
-    result = CUDA_ERROR_OUT_OF_MEMORY;
+    (void)vgpu_cuda_end(worker, &(struct vgpu_cuda_ending){.end = end_array,
+                                                           .context = context->driver,
+                                                           .object = array,
+                                                           .device = array->device,
+                                                           .counted = bytes});
+    return CUDA_ERROR_OUT_OF_MEMORY;
   }
   if (result == CUDA_SUCCESS) {
     vgpu_handles_find(&worker->handles, send->array, VGPU_HANDLE_ARRAY)->object = array;
@@ -87,12 +97,6 @@ void *vgpu_cuda_array_level(struct vgpu_worker *worker, uint64_t number, uint32_
     if (result == CUDA_SUCCESS) array->levels[level] = made;
   }
   return array->levels[level];
-}
-
-static int32_t end_array(const struct vgpu_driver_api *api, const struct vgpu_cuda_ending *ending) {
-  int32_t result = destroy(api, ending->object);
-  free(ending->object);
-  return result;
 }
 
 int32_t vgpu_cuda_cuArrayDestroy(struct vgpu_worker *worker, const struct vgpu_send_cuArrayDestroy *send) {

@@ -1,0 +1,116 @@
+#include "host/backend/cuda/side_call.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+
+#include "host/backend/cuda/session.h"
+
+#define MOST_THREADS 8u
+
+static void end(struct vgpu_cuda_side_call *call) {
+  free(call->name);
+  free(call);
+}
+
+static bool is_done(const struct vgpu_cuda_side_call *call) {
+  return __atomic_load_n(&call->done, __ATOMIC_ACQUIRE);
+}
+
+static void *make(void *argument) {
+  struct vgpu_cuda_side_call *call = argument;
+  int32_t result = CUDA_SUCCESS;
+  if (call->context != NULL) result = VGPU_DRIVER(call->api, cuCtxSetCurrent, call->context);
+  call->result = result == CUDA_SUCCESS ? call->call(call->api, call) : result;
+  __atomic_store_n(&call->done, true, __ATOMIC_RELEASE);
+  return NULL;
+}
+
+static struct vgpu_cuda_side_call *find(const struct vgpu_worker *worker) {
+  struct vgpu_cuda_side_call *call = worker->note == 0 ? NULL : cuda_of(worker)->side_calls;
+  while (call != NULL && call->note != worker->note) call = call->next;
+  return call;
+}
+
+/* Frees the calls that are done and abandoned. Returns the count of the others that have a thread. */
+static uint32_t collect(struct vgpu_cuda *cuda) {
+  uint32_t running = 0;
+  for (struct vgpu_cuda_side_call **link = &cuda->side_calls; *link != NULL;) {
+    struct vgpu_cuda_side_call *call = *link;
+    if (call->note == 0 && is_done(call)) {
+      *link = call->next;
+      end(call);
+      continue;
+    }
+    running += !is_done(call);
+    link = &call->next;
+  }
+  return running;
+}
+
+static int query_room(struct vgpu_worker *worker, void *what) {
+  (void)what;
+  return collect(cuda_of(worker)) < MOST_THREADS ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+}
+
+static int query_done(struct vgpu_worker *worker, void *what) {
+  (void)worker;
+  return is_done(what) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+}
+
+/* Starts a thread that makes the call. NULL: it cannot be started. */
+static struct vgpu_cuda_side_call *begin(struct vgpu_worker *worker,
+                                         const struct vgpu_cuda_side_call *wanted) {
+  struct vgpu_cuda *cuda = cuda_of(worker);
+  struct vgpu_cuda_side_call *call = malloc(sizeof *call);
+  pthread_t thread;
+  if (call == NULL) return NULL;
+  *call = *wanted;
+  call->api = &cuda->api;
+  call->note = vgpu_cuda_note(cuda);
+  if (pthread_create(&thread, NULL, make, call) != 0) {
+    free(call);
+    return NULL;
+  }
+  pthread_detach(thread);
+  worker->note = call->note;
+  call->next = cuda->side_calls;
+  cuda->side_calls = call;
+  return call;
+}
+
+/* Waits for a call's thread, and removes the call. */
+static int32_t await(struct vgpu_worker *worker, struct vgpu_cuda_side_call *call,
+                     struct vgpu_cuda_side_call *to) {
+  if (vgpu_cuda_wait(worker, query_done, call) != CUDA_SUCCESS) return VGPU_WAITS;
+  struct vgpu_cuda_side_call **link = &cuda_of(worker)->side_calls;
+  while (*link != call) link = &(*link)->next;
+  *link = call->next;
+  *to = *call;
+  to->name = NULL;
+  end(call);
+  return to->result;
+}
+
+int32_t vgpu_cuda_side_call(struct vgpu_worker *worker, struct vgpu_cuda_side_call *call) {
+  struct vgpu_cuda_side_call *begun = find(worker);
+  int32_t result = CUDA_SUCCESS;
+  if (begun == NULL && worker->request->frame.lane != 0 && vgpu_cuda_is_held(cuda_of(worker))) {
+    result = vgpu_cuda_wait(worker, query_room, NULL);
+    if (result == CUDA_SUCCESS) begun = begin(worker, call);
+    if (begun != NULL) call->name = NULL;
+  }
+  if (begun != NULL) result = await(worker, begun, call);
+  else if (result == CUDA_SUCCESS) result = call->call(&cuda_of(worker)->api, call);
+  free(call->name);
+  call->name = NULL;
+  return result;
+}
+
+bool vgpu_cuda_side_call_began(const struct vgpu_worker *worker) {
+  return find(worker) != NULL;
+}
+
+void vgpu_cuda_side_call_over(struct vgpu_worker *worker, uint64_t note) {
+  for (struct vgpu_cuda_side_call *call = cuda_of(worker)->side_calls; call != NULL; call = call->next)
+    if (call->note == note) call->note = 0;
+}

@@ -4,8 +4,8 @@
 
 #include "host/policy/policy.h"
 
-/* Limits, devices= and vm-memory=. */
-#define VGPU_POLICY_KEYS 10u
+/* Limits, devices=, vm-memory= and processes=. */
+#define VGPU_POLICY_KEYS 11u
 
 /* The place of a setting. line 0: not given. `value` points into the file's text. */
 struct vgpu_policy_given {

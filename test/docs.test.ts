@@ -157,3 +157,16 @@ test('the chart of the benchmarks shows the report of the GPU, and a document of
   assert.deepEqual([refused.status, refused.stdout], [1, '']);
   assert.match(refused.stderr, /package\.json: no report with ratios/);
 });
+
+test('each how-to names, before its first section, the tests that run it', { skip }, () => {
+  const pages = files('.md').filter((path) => path.startsWith('docs/howto/'));
+  assert.ok(pages.length > 10, 'finds the pages');
+  for (const page of pages) {
+    const [head = ''] = readFileSync(join(repository, page), 'utf8').split(/^## /m);
+    const named = [...head.replaceAll(/<!--[\s\S]*?-->/g, '').matchAll(/`(test\/[^`]+)`/g)].map(
+      ([, path = '']) => path,
+    );
+    assert.ok(named.length > 0, `${page}: say what runs it, and what was not run`);
+    for (const path of named) assert.ok(existsSync(join(repository, path)), `${page}: ${path}`);
+  }
+});

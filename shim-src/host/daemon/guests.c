@@ -24,6 +24,7 @@ static struct vgpu_limits limits_of(const struct vgpu_limits *all, const struct 
   limits.peer_memory = peer->memory;
   limits.reconnect = peer->reconnect;
   limits.share = peer->share;
+  limits.all_processes = peer->all_processes;
   return limits;
 }
 

@@ -45,6 +45,7 @@ struct vgpu_peer_limits {
   uint32_t line;        /* the line of the file with these limits; 0: none */
   struct vgpu_chosen_devices devices;      /* the devices of `choice`, set when the peer is admitted */
   char vm_memory[VGPU_VM_MEMORY_PATH_MAX]; /* the file that is shared with the peer's VM; empty: none */
+  bool all_processes;                      /* NVML lists the processes of all users to this one */
 };
 
 #define VGPU_USUAL_LIMITS                                                                                    \

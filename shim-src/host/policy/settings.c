@@ -162,7 +162,7 @@ static bool limit_value(struct vgpu_policy_reader *reader, const struct limit *l
   return true;
 }
 
-enum { KEY_DEVICES = sizeof limits / sizeof *limits, KEY_VM_MEMORY, KEYS };
+enum { KEY_DEVICES = sizeof limits / sizeof *limits, KEY_VM_MEMORY, KEY_PROCESSES, KEYS };
 _Static_assert(KEYS == VGPU_POLICY_KEYS, "each key has its place in struct vgpu_policy_reader");
 
 /* An error, because one of the values would be ignored. */
@@ -246,6 +246,14 @@ static bool vm_memory(struct vgpu_policy_reader *reader, const char *path, struc
   return true;
 }
 
+/* processes=all: for a user who accounts for the others, such as root of a cluster's node. */
+static bool processes(struct vgpu_policy_reader *reader, const char *value, struct vgpu_rule *rule) {
+  if (rule == NULL || !rule->allow || rule->kind != VGPU_ADDRESS_UNIX)
+    return vgpu_policy_wrong(reader, "processes= is allowed only in an \"allow unix\" line");
+  if (strcmp(value, "all") != 0) return vgpu_policy_wrong(reader, "processes=\"%.64s\" is not all", value);
+  return rule->limits.all_processes = true;
+}
+
 bool vgpu_policy_setting(struct vgpu_policy_reader *reader, char *word, struct vgpu_rule *rule,
                          struct vgpu_peer_limits *into) {
   char *value = strchr(word, '=');
@@ -265,6 +273,8 @@ bool vgpu_policy_setting(struct vgpu_policy_reader *reader, char *word, struct v
   }
   if (strcmp(word, "vm-memory") == 0)
     return given_once(reader, KEY_VM_MEMORY, word, value, rule) && vm_memory(reader, value, rule);
+  if (strcmp(word, "processes") == 0)
+    return given_once(reader, KEY_PROCESSES, word, value, rule) && processes(reader, value, rule);
   const struct match *match = find_match(word);
   if (match == NULL || rule == NULL)
     return vgpu_policy_wrong(

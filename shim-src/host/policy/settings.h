@@ -3,7 +3,8 @@
 
 #include "host/policy/policy.h"
 
-#define VGPU_POLICY_KEYS 10u
+/* Limits, devices=, vm-memory= and processes=. */
+#define VGPU_POLICY_KEYS 11u
 
 /* Where a setting is. line 0: not given. `value` points into the file's text. */
 struct vgpu_policy_given {

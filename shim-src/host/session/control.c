@@ -36,8 +36,9 @@ static bool holds(const struct vgpu_account *account, uint32_t device) {
          __atomic_load_n(&account->contexts[device], __ATOMIC_RELAXED) != 0;
 }
 
-static uint32_t same_guest(const struct vgpu_worker *worker, uint32_t device,
-                           struct vgpu_process_facts *processes, uint32_t capacity) {
+/* Those of this session's guest, or with processes=all of hostd.conf of every user. */
+static uint32_t listed_processes(const struct vgpu_worker *worker, uint32_t device,
+                                 struct vgpu_process_facts *processes, uint32_t capacity) {
   const struct vgpu_peer *peer = &worker->peer;
   device = vgpu_accounts_device(worker->accounts, worker->slot, device);
   uint32_t count = 0, slots = vgpu_accounts_slots(worker->accounts);
@@ -45,7 +46,7 @@ static uint32_t same_guest(const struct vgpu_worker *worker, uint32_t device,
     const struct vgpu_account *account = &worker->accounts->slots[i];
     const struct vgpu_account_owner *owner = &worker->accounts->owners[i];
     if (__atomic_load_n(&owner->pid, __ATOMIC_ACQUIRE) == 0 || owner->peer.kind != peer->kind ||
-        owner->peer.id != peer->id || !holds(account, device)) {
+        (owner->peer.id != peer->id && !worker->limits->all_processes) || !holds(account, device)) {
       continue;
     }
     if (count < capacity) {
@@ -68,7 +69,7 @@ static int32_t device_usage(struct vgpu_worker *worker, uint32_t device, struct 
   if (room.free < unused) unused = room.free;
   if (unused > reply->total) unused = reply->total;
   reply->used = reply->total - unused;
-  reply->processes = (uint16_t)same_guest(worker, device, NULL, 0);
+  reply->processes = (uint16_t)listed_processes(worker, device, NULL, 0);
   return status;
 }
 
@@ -76,7 +77,7 @@ static int32_t device_processes(struct vgpu_worker *worker, uint32_t device, str
                                 struct vgpu_bulk *bulk) {
   if (device >= worker->inventory->count) return VGPU_STATUS_INVALID;
   struct vgpu_process_facts processes[VGPU_SESSIONS_MAX];
-  uint32_t count = same_guest(worker, device, processes, VGPU_SESSIONS_MAX);
+  uint32_t count = listed_processes(worker, device, processes, VGPU_SESSIONS_MAX);
   memcpy(bulk->out, processes, count * sizeof *processes);
   *reply = (struct vgpu_facts_reply){.count = count, .element_size = sizeof *processes};
   bulk->out_size = count * (uint32_t)sizeof *processes;

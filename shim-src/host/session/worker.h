@@ -31,6 +31,7 @@ struct vgpu_limits {
   uint64_t session_shared; /* bytes of memory shared with the guest; 0: no rings either */
   uint32_t reconnect;      /* seconds that a session waits for a guest whose connection broke; 0: it ends */
   uint32_t share;          /* percent of each device; 0: by weight (policy.h) */
+  bool all_processes;      /* NVML lists the processes of all peers of this kind (policy.h) */
 };
 
 /* Options that all sessions of a daemon share. */

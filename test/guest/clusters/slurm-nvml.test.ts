@@ -1,7 +1,8 @@
 // AutoDetect=nvml and accounting as docs/howto/slurm.md describes them: one node with Slurm's NVML plugin, slurmdbd and MariaDB.
 
 import assert from 'node:assert/strict';
-import { readFileSync } from 'node:fs';
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import { shellBlocks, showsLine } from '../../pages.js';
@@ -32,9 +33,10 @@ AccountingStorageHost=10.11.0.1
 NodeName=n1 NodeAddr=10.11.0.1 Gres=gpu:1
 PartitionName=all Nodes=n1 Default=YES State=UP
 `;
-/** The lines that the page shows for accounting. */
-const accounting =
-  /^```conf\n(JobAcct[\s\S]*?)^```$/m.exec(readFileSync(join(repository, page), 'utf8'))?.[1] ?? '';
+/** The lines that the page shows for accounting: of hostd.conf, and of slurm.conf. */
+const [rules = '', accounting = ''] = [
+  ...readFileSync(join(repository, page), 'utf8').matchAll(/^```conf\n([\s\S]*?)^```$/gm),
+].map(([, lines]) => lines);
 const database = `AuthType=auth/munge
 DbdHost=n1
 SlurmUser=slurm
@@ -64,19 +66,24 @@ echo "devices $CUDA_VISIBLE_DEVICES"
 `;
 
 describe('a node with AutoDetect=nvml and accounting', { skip }, () => {
+  const directory = mkdtempSync(join(tmpdir(), 'vgpu-slurm-'));
   let guest: Guest;
   const bash = (text: string): Promise<string> => guest.must('bash', '-e', '-o', 'pipefail', '-c', text);
   const [block] = shellBlocks(page).filter((one) => one.mark === mark);
   before(async () => {
     guest = await Guest.start({ root: testRoot('slurm-nvml-trixie') });
-    await guest.hosts.start();
+    writeFileSync(join(directory, 'hostd.conf'), rules);
+    await guest.hosts.start({ args: ['--config', join(directory, 'hostd.conf')] });
     await guest.write('/etc/slurm/cgroup.conf', 'CgroupPlugin=disabled\n');
     await guest.write('/etc/slurm/slurmdbd.conf', database);
     await guest.write('/opt/job', job, 0o755);
     await guest.write('/etc/slurm/slurm.conf', configuration + accounting);
     await bash(setUp);
   });
-  after(() => guest.stop());
+  after(async () => {
+    await guest.stop();
+    rmSync(directory, { recursive: true });
+  });
 
   test('slurmd finds the GPU, its file and its cores through NVML', async () => {
     assert.ok(block !== undefined);
@@ -122,16 +129,11 @@ describe('a node with AutoDetect=nvml and accounting', { skip }, () => {
     });
   };
 
-  test("sacct has the GPU, the time and the GPU memory of root's job", async () => {
-    const step = await accounted('root');
-    assert.match(step, /\|COMPLETED\|(?:[89]|\d\d)\|.*gres\/gpu=1/);
-    assert.match(step, /gres\/gpumem=1G/);
-    assert.match(step, /gres\/gpuutil=0/, 'as the page says');
-  });
-
-  test("sacct has the GPU and the time of another user's job, and no GPU memory", async () => {
-    const step = await accounted('alice');
-    assert.match(step, /\|COMPLETED\|(?:[89]|\d\d)\|.*gres\/gpu=1/);
-    assert.match(step, /gres\/gpumem=0/, 'as the page says');
-  });
+  for (const user of ['root', 'alice'])
+    test(`sacct has the GPU, the time and the GPU memory of a job of ${user}`, async () => {
+      const step = await accounted(user);
+      assert.match(step, /\|COMPLETED\|(?:[89]|\d\d)\|.*gres\/gpu=1/);
+      assert.match(step, /gres\/gpumem=1G/);
+      assert.match(step, /gres\/gpuutil=0/, 'as the page says');
+    });
 });

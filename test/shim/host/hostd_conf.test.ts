@@ -1,7 +1,7 @@
 /** /etc/vgpu/hostd.conf: its grammar, and what the daemon makes of it. */
 import assert from 'node:assert/strict';
-import { spawnSync } from 'node:child_process';
-import { readFileSync, writeFileSync } from 'node:fs';
+import { spawn, spawnSync } from 'node:child_process';
+import { chmodSync, readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { after, afterEach, before, beforeEach, describe, it, test } from 'node:test';
 import { buildProgram, ROOT, runProgram } from '../cuda/private_programs.js';
@@ -9,6 +9,7 @@ import {
   askAll,
   builtFile,
   type Host,
+  SHIM,
   type Shell,
   scratchDirectory,
   sessionsNow,
@@ -143,6 +144,10 @@ describe('the grammar of hostd.conf', () => {
     ['allow vsock vm-memory=/dev/shm/a', 'vm-memory= belongs to one VM: add cid=NUMBER'],
     ['allow any vm-memory=/dev/shm/a', 'vm-memory= belongs to one VM: add cid=NUMBER'],
     ['allow unix memory=1G memory=2G', 'memory=2G, but line 3 says memory=1G: remove one of them'],
+    ['limits processes=all', 'processes= is allowed only in an "allow unix" line'],
+    ['deny unix processes=all', 'processes= is allowed only in an "allow unix" line'],
+    ['allow any processes=all', 'processes= is allowed only in an "allow unix" line'],
+    ['allow unix processes=own', 'processes="own" is not all'],
     ['allow unix devices=0 devices=1', 'devices=1, but line 3 says devices=0: remove one of them'],
     ['limits calls=5 calls=5', 'calls=5, but line 3 says calls=5: remove one of them'],
     [`allow unix${' pid=1'.repeat(40)}`, 'more than 32 words'],
@@ -410,6 +415,38 @@ describe('vgpu-hostd --config', () => {
     await until('the first session to end', () => sessionsNow(host) === 1);
     await askAll(second, [`alloc ${60 * MIB}`]);
   });
+
+  for (const [text, listed] of [
+    ['allow unix\n', false],
+    ['allow unix uid=0 processes=all\nallow unix\n', true],
+  ] as const)
+    it(`${listed ? 'lists' : 'does not list'} the process of another user, by "${text.split('\n')[0]}"`, {
+      skip: uid !== 0 && 'needs root, for a process of another user',
+    }, async () => {
+      const DEVICE_PROCESSES = 5;
+      chmodSync(scratch.path, 0o755);
+      const host = await start(text);
+      const other = spawn(
+        'setpriv',
+        ['--reuid', '65534', '--clear-groups', builtFile('programs/driver_shell')],
+        { env: { VGPU_HOST: host.address, LD_LIBRARY_PATH: SHIM }, stdio: ['pipe', 'pipe', 'inherit'] },
+      );
+      try {
+        let said = '';
+        other.stdout.on('data', (chunk: Buffer) => {
+          said += chunk.toString();
+        });
+        other.stdin.write(`init\nctx 0\nalloc ${MIB}\n`);
+        await until('its memory', () => /^alloc 0 /m.test(said));
+        const asks = await WireClient.greeted(`${scratch.path}/s`, 2);
+        clients.push(asks);
+        const { body, bulk } = await asks.call(DEVICE_PROCESSES, words(0, 0));
+        assert.equal(body.readUInt32LE(0), listed ? 1 : 0);
+        if (listed) assert.equal(bulk.readUInt32LE(0), other.pid);
+      } finally {
+        other.kill('SIGKILL');
+      }
+    });
 
   const opcode = (symbol: string): number => {
     const api = readFileSync(path.join(ROOT, 'shim-src/api/cuda.api'), 'utf8');

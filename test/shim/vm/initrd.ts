@@ -29,7 +29,7 @@ function filesBelow(directory: string): string[] {
 }
 
 /** A program and the libraries it is linked with, where it will look for them. */
-function withLibraries(program: string): string[] {
+export function withLibraries(program: string): string[] {
   if (program.endsWith('.json')) return [];
   const env = program.startsWith(VM) ? { LD_LIBRARY_PATH: QEMU_LIBRARIES } : {};
   const listed = execFileSync('ldd', [program], { encoding: 'utf8', env: { ...process.env, ...env } });

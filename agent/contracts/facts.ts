@@ -210,12 +210,6 @@ export interface ServiceFacts {
   readonly confProblem: string | null;
 }
 
-/** A quadlet without a unit of the system; `user`: the one for whom alone it makes a unit. */
-export interface UnusedQuadlet {
-  readonly file: string;
-  readonly user: string | null;
-}
-
 export interface ContainerFacts {
   readonly wanted: boolean;
   readonly spec: OwnedFileFacts;
@@ -223,8 +217,6 @@ export interface ContainerFacts {
   readonly nvidiaFrom: string | null;
   /** Our drop-in for the unit's quadlet; null: it is made from none. */
   readonly dropIn: OwnedFileFacts | null;
-  /** For a unit that is absent: the quadlet that would generate it. */
-  readonly unused?: UnusedQuadlet | null;
   /** The version of podman; null: not needed, or podman did not say. */
   readonly podman: string | null;
 }
@@ -274,7 +266,5 @@ export interface MachineFacts {
   readonly manifest: Manifest | null;
   /** A transaction was cut short (its log is there): apply/ must finish or undo it first. */
   readonly interrupted: boolean;
-  /** An install that stands may still be taken back: it waits for the service, or was killed while it waited. */
-  readonly trial?: boolean;
   readonly traced?: boolean;
 }

@@ -26,8 +26,6 @@ export interface StatusView {
     readonly items: number;
   } | null;
   readonly interrupted: boolean;
-  /** An install that stands may still be taken back, because it waits for the service or was killed meanwhile. */
-  readonly trial: boolean;
   readonly consumers: readonly ConsumerView[];
   readonly drift: readonly { readonly change: string; readonly reason: string }[];
   readonly unit: {

@@ -1,6 +1,6 @@
 import path from 'node:path';
 import { containerOf } from '../containers/container-unit.js';
-import type { ContainerFacts, UnusedQuadlet } from '../contracts/facts.js';
+import type { ContainerFacts } from '../contracts/facts.js';
 import type { UnitFacts } from '../contracts/unit.js';
 import { VgpuError } from '../lib/errors.js';
 import { cdiDirectories, cdiFile, cdiNvidiaFile, quadletDropIn } from '../lib/paths.js';
@@ -10,13 +10,6 @@ import type { Root } from './files/root.js';
 
 const engines = ['podman', 'docker', 'containerd', 'crio', 'nerdctl', 'kubelet'];
 const programDirectories = ['/usr/bin', '/usr/local/bin', '/usr/sbin', '/usr/local/sbin'];
-const systemQuadlets = [
-  '/run/containers/systemd',
-  '/etc/containers/systemd',
-  '/usr/share/containers/systemd',
-];
-const userName = /^[A-Za-z0-9_][\w.-]*$/;
-const mostHomes = 1000;
 const maxSpecBytes = 1024 * 1024;
 const versionTimeoutMs = 5_000;
 
@@ -41,30 +34,7 @@ export async function readContainers(
     nvidiaFrom: otherNvidia(root),
     dropIn,
     podman,
-    unused: unit.kind === 'absent' ? quadletWithoutUnit(root, unit.name) : null,
   };
-}
-
-/** As podman-systemd.unit(5) lists the directories, the user's own last. */
-function quadletWithoutUnit(root: Root, unit: string): UnusedQuadlet | null {
-  const name = unit.replace(/\.service$/, '.container');
-  const at = (directory: string): string | null => {
-    const file = path.join(directory, name);
-    return root.lstat(file)?.isFile() === true ? file : null;
-  };
-  for (const directory of systemQuadlets) {
-    const file = at(directory);
-    if (file !== null) return { file, user: null };
-  }
-  const homes = root
-    .readdir('/home')
-    .filter((name) => userName.test(name))
-    .slice(0, mostHomes);
-  for (const user of ['root', ...homes]) {
-    const file = at(path.join(user === 'root' ? '/root' : `/home/${user}`, '.config/containers/systemd'));
-    if (file !== null) return { file, user };
-  }
-  return null;
 }
 
 function isHere(root: Root, program: string): boolean {

@@ -130,7 +130,6 @@ export async function inspect(
     containers: await containers,
     vmMemory: await vmMemory,
     interrupted: root.lstat(guestState.transaction) !== null,
-    ...(root.lstat(guestState.trial) === null ? {} : { trial: true }),
     ...(traced || isTraced() ? { traced: true } : {}),
   };
 }

@@ -23,7 +23,6 @@ export interface StatePaths {
   readonly directory: string;
   readonly manifest: string;
   readonly transaction: string;
-  readonly trial: string;
   readonly backups: string;
 }
 
@@ -32,7 +31,6 @@ function statePaths(directory: string): StatePaths {
     directory,
     manifest: `${directory}/manifest.json`,
     transaction: `${directory}/transaction.jsonl`,
-    trial: `${directory}/trial.jsonl`,
     backups: `${directory}/backup`,
   };
 }

@@ -4,7 +4,7 @@ import { errnoOf, VgpuError } from '../lib/errors.js';
 import { packageRoot, userProfiles } from '../lib/paths.js';
 import { parseJson } from './json.js';
 import type { Profile } from './types.js';
-import { badFile, createProfileValidator, nearest, type ProfileValidator, problemLines } from './validate.js';
+import { badFile, createProfileValidator, type ProfileValidator, problemLines } from './validate.js';
 
 export interface ProfilePlaces {
   readonly directories: readonly string[];
@@ -104,11 +104,9 @@ function badProfile(file: string, lines: readonly string[]): VgpuError {
 
 function unknownProfile(name: string, known: readonly ProfileName[], places: ProfilePlaces): VgpuError {
   const names = known.map((profile) => profile.name);
-  const word = nearest(name, names);
-  const hint = word === null ? '' : ` Did you mean ${JSON.stringify(word)}?`;
   const list = names.length === 0 ? 'There are none.' : `There are: ${names.join(', ')}.`;
   const own = places.directories[0] ?? userProfiles;
-  return new VgpuError(`no profile is named ${JSON.stringify(name)}.${hint} ${list}`, {
+  return new VgpuError(`no profile is named ${JSON.stringify(name)}. ${list}`, {
     kind: 'profile',
     operation,
     path: own,

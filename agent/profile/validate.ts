@@ -80,11 +80,6 @@ function quote(value: unknown): string {
   return text.length > longest ? `${text.slice(0, longest)}...` : text;
 }
 
-function didYouMean(given: unknown, words: readonly string[]): string {
-  const word = typeof given === 'string' ? nearest(given, words) : null;
-  return word === null ? '' : `; did you mean ${JSON.stringify(word)}?`;
-}
-
 function problemOf(error: DefinedError): readonly Problem[] {
   const pointer = error.instancePath;
   const given = quote(error.data);
@@ -96,17 +91,15 @@ function problemOf(error: DefinedError): readonly Problem[] {
     case 'additionalProperties': {
       const key = error.params.additionalProperty;
       const allowed = Object.keys(error.parentSchema?.['properties'] ?? {});
-      const hint = didYouMean(key, allowed);
-      const message = `unknown key${hint === '' ? '.' : hint} Allowed here: ${allowed.join(', ')}`;
+      const message = `unknown key. Allowed here: ${allowed.join(', ')}`;
       return [{ pointer: `${pointer}/${pointerPart(key)}`, message }];
     }
     case 'required':
       return [{ pointer, message: `the key ${JSON.stringify(error.params.missingProperty)} is missing` }];
     case 'enum': {
       const allowed: readonly unknown[] = error.params.allowedValues;
-      const words = allowed.filter((value) => typeof value === 'string');
       const list = allowed.map((value) => JSON.stringify(value)).join(', ');
-      return [{ pointer, message: `${given} was given, allowed: ${list}${didYouMean(error.data, words)}` }];
+      return [{ pointer, message: `${given} was given, allowed: ${list}` }];
     }
     case 'const':
       return [{ pointer, message: `${given} was given, allowed: ${quote(error.params.allowedValue)}` }];
@@ -184,10 +177,8 @@ export function checkMeaning(profile: Profile): readonly Problem[] {
   for (const [pointer, text] of paths.flatMap((place) => textsAt(profile, place))) {
     for (const name of variablesIn(text)) {
       if (isVariable(name)) continue;
-      const word = nearest(name, variableNames);
       const known = variableNames.map((variable) => `\${${variable}}`).join(', ');
-      const hint = word === null ? '' : `; did you mean \${${word}}?`;
-      say(pointer, `\${${name}} is unknown; known: ${known}${hint}`);
+      say(pointer, `\${${name}} is unknown; known: ${known}`);
     }
   }
   for (const [pointer, text] of ranges.flatMap((place) => textsAt(profile, place))) {
@@ -241,44 +232,4 @@ export function checkMeaning(profile: Profile): readonly Problem[] {
     }
   });
   return unique(problems);
-}
-
-// "Did you mean ...": the nearest of a few words.
-
-/** Edits (insert, delete, replace, swap of neighbours) from `a` to `b`. */
-export function editDistance(a: string, b: string): number {
-  let beforeLast: number[] = [];
-  let last = Array.from({ length: b.length + 1 }, (_, index) => index);
-  for (let i = 1; i <= a.length; i += 1) {
-    const row = [i];
-    for (let j = 1; j <= b.length; j += 1) {
-      const replaced = (last[j - 1] ?? 0) + (a[i - 1] === b[j - 1] ? 0 : 1);
-      let best = Math.min(replaced, (last[j] ?? 0) + 1, (row[j - 1] ?? 0) + 1);
-      // At the edges a or b has no letter there, and nothing is equal to it.
-      if (a[i - 1] === b[j - 2] && a[i - 2] === b[j - 1]) {
-        best = Math.min(best, (beforeLast[j - 2] ?? 0) + 1);
-      }
-      row.push(best);
-    }
-    beforeLast = last;
-    last = row;
-  }
-  return last[b.length] ?? 0;
-}
-
-/** The word nearest to `given` if it is near enough to be a slip, else null. Case does not count. */
-export function nearest(given: string, words: Iterable<string>): string | null {
-  const lower = given.toLowerCase();
-  let best: string | null = null;
-  let bestDistance = Math.max(1, Math.floor(given.length / 3)) + 1;
-  for (const word of words) {
-    // No spelling mistake is a hundred letters long: keep the table small for any input.
-    if (Math.abs(word.length - given.length) >= bestDistance) continue;
-    const distance = editDistance(lower, word.toLowerCase());
-    if (distance < bestDistance) {
-      best = word;
-      bestDistance = distance;
-    }
-  }
-  return best;
 }

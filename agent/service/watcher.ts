@@ -133,7 +133,6 @@ export function watchPlaces(profile: Profile, facts: MachineFacts | null, manife
   one(guestConf);
   one(loaderConf);
   one(guestState.manifest);
-  one(guestState.trial);
   one(storeRoot);
   all(storeRoot);
   all(storeVersions);

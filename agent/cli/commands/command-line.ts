@@ -134,10 +134,21 @@ export async function describeProgram(
       .showSuggestionAfterError(true)
       // Help that was requested is a result; fail() prints each error once.
       .configureOutput({ writeOut: (text) => out.write(text), writeErr: () => {} });
-    refuseContradictions(command);
+    refuseOptionsAsValues(command, program);
   }
   for (const command of [program, ...program.commands.filter((one) => one.commands.length > 0)])
     command.helpCommand('help [command]', 'print the help of a command');
+}
+
+/** Commander takes the word behind an option as its value, whatever it is. */
+function refuseOptionsAsValues(command: Command, program: Command): void {
+  const known = new Set([...program.options, ...command.options].flatMap(({ short, long }) => [short, long]));
+  for (const option of command.options) {
+    command.on(`option:${option.name()}`, (word: unknown) => {
+      if (typeof word === 'string' && known.has(word))
+        command.error(`${option.long ?? option.flags} needs a value, and ${word} is an option`);
+    });
+  }
 }
 
 function print(outcome: Outcome, json: boolean, out: Sink, style: Style): void {
@@ -250,39 +261,6 @@ export async function commandsFor(argv: readonly string[]): Promise<readonly Mak
   return Promise.all(
     (named.length > 0 ? named : Object.entries<() => Promise<Make>>(loaders)).map(([, load]) => load()),
   );
-}
-
-// Refuses a command line that says two things at once, or an option in the place of a value.
-
-const contradiction = 'vgpu.contradiction';
-
-/** Refuses `--x` with `--no-x`, and an option given twice with two values. Call it with all options set. */
-function refuseContradictions(command: Command): void {
-  const given = new Map<string, { readonly flag: string; readonly typed: string; readonly value: unknown }>();
-  const refuse = (message: string): never => command.error(message, { code: contradiction });
-  for (const option of command.options) {
-    const name = option.attributeName();
-    const flag = option.long ?? option.flags;
-    command.on(`option:${option.name()}`, (word: string | null | undefined) => {
-      if (isOption(word, command)) refuse(`${flag} needs a value, and ${word} is an option`);
-      const value: unknown = command.getOptionValue(name);
-      const typed = JSON.stringify(word ?? null);
-      const before = given.get(name);
-      given.set(name, { flag, typed, value });
-      if (before === undefined || before.value === value || Array.isArray(value)) return;
-      if (before.flag !== flag) refuse(`${before.flag} and ${flag} contradict each other: give one of them`);
-      refuse(`${flag} was given twice, with ${before.typed} and with ${typed}: give it once`);
-    });
-  }
-}
-
-/** Commander takes the word behind an option as its value, whatever it is. */
-function isOption(word: string | null | undefined, command: Command): boolean {
-  if (word === null || word === undefined) return false;
-  for (let one: Command | null = command; one !== null; one = one.parent) {
-    if (one.options.some(({ short, long }) => word === short || word === long)) return true;
-  }
-  return false;
 }
 
 const signals = ['SIGINT', 'SIGTERM', 'SIGHUP'] as const;

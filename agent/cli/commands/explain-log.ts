@@ -6,9 +6,7 @@ import { addAbortSignal } from 'node:stream';
 import { Command } from 'commander';
 import type { LogVerdict } from '../../contracts/verdict.js';
 import { errnoOf, VgpuError } from '../../lib/errors.js';
-import { modeText, plural } from '../../lib/text.js';
 import { usualProfile } from '../../profile/instance.js';
-import type { LogFindings } from '../../verdict/log/findings.js';
 import { logVerdictText } from '../output/verdict-text.js';
 import { type CommandContext, examples, exitCodeForMode, type Outcome, type Run } from './common.js';
 
@@ -26,7 +24,7 @@ export function explainLogCommand(run: Run): Command {
     .option('-p, --profile <name>', 'the profile of the service that wrote the log', usualProfile)
     .addHelpText(
       'after',
-      `\nReads until the input ends, or until Ctrl-C. Prints each change of the verdict\non standard error meanwhile. The exit code is the verdict: 0 GPU, 3 CPU,\n4 undetermined, 5 degraded.\n${examples(
+      `\nReads until the input ends, or until Ctrl-C. The exit code is the verdict:\n0 GPU, 3 CPU, 4 undetermined, 5 degraded.\n${examples(
         ['vgpu-agent explain-log ollama.log', 'why is it on the CPU?'],
         ['journalctl -b -u ollama -o cat | vgpu-agent explain-log -', 'from a pipe'],
         ['journalctl -b -f -n all -u ollama | vgpu-agent explain-log -', 'until Ctrl-C'],
@@ -47,36 +45,13 @@ async function explain(file: string, name: string, context: CommandContext): Pro
   const profile = loadProfile(name);
   const stream = (): AsyncIterable<Buffer | string> =>
     file === '-' ? bytesUntil(context.stdin, context.signal) : fileStream(file);
-  const { mode, simulated, devices, reason, evidence } = await readLog(file, async () => {
-    let stop = (): void => {};
-    try {
-      return await explainLog(profile, stream(), (soFar) => {
-        if (!context.json) stop = tellChanges(soFar, context);
-      });
-    } finally {
-      stop();
-    }
-  });
+  const { mode, simulated, devices, reason, evidence } = await readLog(file, () =>
+    explainLog(profile, stream()),
+  );
   // Without `schema` and `command`: scripts read exactly this.
   const document: LogVerdict = { mode, simulated, devices, reason, evidence };
   const why = reason === null ? null : reasonClause(reason);
   return { exitCode: exitCodeForMode(mode), document, text: (style) => logVerdictText(document, style, why) };
-}
-
-/** A log that ends is read in less, and `journalctl --follow` has written the lines that it begins with. */
-const tellEveryMs = 2_000;
-
-/** From now on tells the verdict so far whenever it has changed. Returns what ends that. */
-function tellChanges(soFar: () => LogFindings, { show }: CommandContext): () => void {
-  let told = '';
-  const timer = setInterval(() => {
-    const { entries, mode, simulated, reason } = soFar();
-    const now = `${modeText({ mode, simulated })}${reason === null ? '' : ` (${reason})`}`;
-    if (now === told) return;
-    told = now;
-    show(() => `so far, after ${plural(entries, 'line')}: ${now}; Ctrl-C ends the input`);
-  }, tellEveryMs);
-  return () => clearInterval(timer);
 }
 
 async function* bytesUntil(stream: NodeJS.ReadStream, signal: AbortSignal): AsyncGenerator<Buffer | string> {

@@ -51,7 +51,7 @@ export function installCommand(run: Run): Command {
     .addOption(
       new Option(
         '--rollback-on-failure',
-        "undo everything unless the verdict is GPU and, with --service, the agent's service starts and stays up",
+        "undo everything unless the verdict is GPU and, with --service, the agent's service starts",
       ).conflicts('restart'),
     )
     .option('--no-restart', 'do not restart the service (no verdict is given)')

@@ -21,11 +21,6 @@ export function statusText(view: StatusView, style: Style): string {
   };
   if (view.interrupted)
     warn('an install or uninstall was interrupted; the next vgpu-agent install or uninstall cleans up');
-  if (view.trial)
-    warn(
-      'an install with --rollback-on-failure waits until vgpu-agent.service settles, or was killed while it waited; ' +
-        'what it installed stays, and sudo vgpu-agent doctor --fix ends the wait',
-    );
   for (const consumer of consumers) {
     if (consumers.length > 1) rows.push('');
     rows.push(...consumerRows(consumer, view, style));

@@ -1,5 +1,5 @@
 /** A report is new, or there is none. */
-import { mkdtemp, open, rm } from 'node:fs/promises';
+import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { outputFile, remove } from 'fs-extra/esm';
@@ -53,20 +53,11 @@ export async function writeTarball(
 
 /** Never over something, and never with a half of it left behind. */
 async function writeNew(file: string, bytes: Buffer): Promise<void> {
-  let handle: Awaited<ReturnType<typeof open>>;
   try {
-    handle = await open(file, 'wx', 0o600);
+    await writeFile(file, bytes, { flag: 'wx', mode: 0o600, flush: true });
   } catch (cause) {
     if (errnoOf(cause) === 'EEXIST') throw alreadyThere(file);
-    throw cannotWrite(file, errnoOf(cause) ?? String(cause), cause);
-  }
-  try {
-    await handle.writeFile(bytes);
-    await handle.sync();
-  } catch (cause) {
     await rm(file, { force: true });
     throw cannotWrite(file, errnoOf(cause) ?? String(cause), cause);
-  } finally {
-    await handle.close();
   }
 }

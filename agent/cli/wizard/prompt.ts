@@ -101,55 +101,26 @@ function choiceText(choice: Choice, all: readonly Choice[], room: number): strin
   return wrap(`${choice.label.padEnd(widest)}  ${choice.explanation}`, room, indent);
 }
 
-/** A window that is dragged sends many; it is drawn again when the size has settled. */
-const resizeMs = 150;
-
-/** Draws the question again, whole, when the terminal has another size. */
 async function askInList(terminal: PromptTerminal, question: Question, options: Options): Promise<Answer> {
-  const { stdin, stderr, style, signal } = terminal;
+  const { stdin, stderr, style } = terminal;
   const { createPromptModule } = await import('inquirer');
-  const seen: Seen = { kept: question.kind === 'choice' ? question.preselected : '' };
-  for (;;) {
-    const redraw = new AbortController();
-    let timer: NodeJS.Timeout | undefined;
-    const resized = (): void => {
-      clearTimeout(timer);
-      timer = setTimeout(() => redraw.abort(), resizeMs);
-    };
-    stderr.on('resize', resized);
-    try {
-      const { answer } = await endable(terminal, (ending) =>
-        createPromptModule({
-          input: stdin,
-          output: stderr,
-          signal: AbortSignal.any([ending, redraw.signal]),
-          clearPromptOnDone: true,
-        })<{ answer: string }>([
-          question.kind === 'choice'
-            ? choicePrompt(question, options, style, seen)
-            : textPrompt(question, options, style, seen),
-        ]),
-      );
-      const isBack = answer === backValue || (question.kind === 'text' && options.back && answer === 'back');
-      const label = choicesOf(question, options).find(({ value }) => value === answer)?.label ?? answer;
-      const shown = isBack ? 'back' : oneLine(label);
-      stderr.write(`${style.good('>')} ${wrap(`${question.message} ${shown}`, style.width - 2, '  ')}\n`);
-      return isBack ? { kind: 'back' } : { kind: 'answer', value: answer };
-    } catch (error) {
-      if (!redraw.signal.aborted || signal.aborted) throw error;
-    } finally {
-      clearTimeout(timer);
-      stderr.off('resize', resized);
-    }
-  }
+  const { answer } = await endable(terminal, (signal) =>
+    createPromptModule({ input: stdin, output: stderr, signal, clearPromptOnDone: true })<{ answer: string }>(
+      [
+        question.kind === 'choice'
+          ? choicePrompt(question, options, style)
+          : textPrompt(question, options, style),
+      ],
+    ),
+  );
+  const isBack = answer === backValue || (question.kind === 'text' && options.back && answer === 'back');
+  const label = choicesOf(question, options).find(({ value }) => value === answer)?.label ?? answer;
+  const shown = isBack ? 'back' : oneLine(label);
+  stderr.write(`${style.good('>')} ${wrap(`${question.message} ${shown}`, style.width - 2, '  ')}\n`);
+  return isBack ? { kind: 'back' } : { kind: 'answer', value: answer };
 }
 
-/** The answer so far, which a question that is drawn again begins with. */
-interface Seen {
-  kept: string;
-}
-
-function choicePrompt(question: ChoiceQuestion, options: Options, style: Style, seen: Seen) {
+function choicePrompt(question: ChoiceQuestion, options: Options, style: Style) {
   const all = choicesOf(question, options);
   const room = style.width - 2;
   const choices = all.map((choice) => ({ value: choice.value, name: choiceText(choice, all, room) }));
@@ -158,7 +129,7 @@ function choicePrompt(question: ChoiceQuestion, options: Options, style: Style, 
     name: 'answer' as const,
     message: wrap(question.message, room, '  '),
     choices,
-    default: seen.kept,
+    default: question.preselected,
     loop: false,
     pageSize: 20,
     theme: {
@@ -166,10 +137,6 @@ function choicePrompt(question: ChoiceQuestion, options: Options, style: Style, 
       icon: { cursor: '>' },
       style: {
         ...themeOf(style).style,
-        highlight: (text: string) => {
-          seen.kept = choices.find(({ name }) => text.endsWith(name))?.value ?? seen.kept;
-          return style.bold(text);
-        },
         disabled: style.dim,
         description: (text: string) => text,
         keysHelpTip: () => style.dim('arrow keys or a number, then Enter; Ctrl-C stops, nothing is changed'),
@@ -178,18 +145,12 @@ function choicePrompt(question: ChoiceQuestion, options: Options, style: Style, 
   };
 }
 
-function textPrompt(question: TextQuestion, { back }: Options, style: Style, seen: Seen) {
+function textPrompt(question: TextQuestion, { back }: Options, style: Style) {
   return {
     type: 'input' as const,
     name: 'answer' as const,
     message: wrap(`${question.message}${back ? ' or back:' : ':'}`, style.width - 2, '  '),
-    default: seen.kept,
-    prefill: 'editable' as const,
     validate: (text: string) => (back && text === 'back' ? true : (question.problem(text) ?? true)),
-    transformer: (text: string) => {
-      seen.kept = text;
-      return text;
-    },
     theme: themeOf(style),
   };
 }

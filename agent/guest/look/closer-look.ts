@@ -1,7 +1,7 @@
 /** Facts that only the doctor needs, in addition to those of install. Reads, never writes. */
 import path from 'node:path';
 import { isContainer } from '../../containers/container-unit.js';
-import type { ElfFacts, HostFacts, MachineFacts, ShimBuild } from '../../contracts/facts.js';
+import type { ElfFacts, MachineFacts, ShimBuild } from '../../contracts/facts.js';
 import { kindOf } from '../../contracts/manifest.js';
 import type { LoadedUnit } from '../../contracts/unit.js';
 import { messageOf } from '../../lib/errors.js';
@@ -12,11 +12,10 @@ import { octal } from '../../lib/text.js';
 import { readLimited } from '../../lib/trust/files.js';
 import type { Profile } from '../../profile/types.js';
 import { logNamespace } from '../../systemd/unit-facts.js';
-import { type ContentCache, contentAt, pathState, permissions } from '../files/content.js';
+import { type ContentCache, contentAt, pathState } from '../files/content.js';
 import { Root } from '../files/root.js';
 import { consumerDirectories, libraryOf } from '../libraries/candidates.js';
 import { environmentOf } from '../unit/processes.js';
-import { parseEndpoint, splitHosts } from '../vgpu-host/endpoint.js';
 import type { LoaderEffects } from './ask-loader.js';
 import { type LoaderLook, lookAtLoader } from './loader.js';
 import { readOpenedByPath, readPreload } from './preload.js';
@@ -80,8 +79,6 @@ export async function lookCloser(effects: LookEffects, profile: Profile, facts: 
     /** The profile's override variables as the first process of the consumer's container has them. */
     containerEnvironment: inContainer ? environmentInContainer(processes, profile) : {},
     journald,
-    /** The state of the host's unix socket, one line; empty when the host answers. */
-    hostSocket: describeSockets(new Root(effects.root), facts.host),
     /** The status of vgpu-agent.service by its own account; null: it does not run, or was not understood. */
     service: { status },
   };
@@ -153,25 +150,6 @@ function searchPathOf(unit: LoadedUnit, processes: MachineFacts['processes']): s
   return known['LD_LIBRARY_PATH'] ?? '';
 }
 
-/** A line; empty where the host answers, which needs no explanation, or has no such socket. */
-function describeSockets(root: Root, { endpoint, answer }: HostFacts): readonly string[] {
-  if (answer.kind !== 'unreachable') return [];
-  return splitHosts(endpoint).flatMap((address) => describeSocket(root, address));
-}
-
-function describeSocket(root: Root, address: string): readonly string[] {
-  const parsed = parseEndpoint(address);
-  if (parsed.kind !== 'unix' || parsed.path.startsWith('@')) return [];
-  try {
-    const stats = root.stat(parsed.path);
-    if (stats === null) return [`${parsed.path} does not exist`];
-    if (!stats.isSocket()) return [`${parsed.path} exists, and is not a socket`];
-    return [`${parsed.path} is a socket, mode ${octal(permissions(stats))}, owner ${stats.uid}:${stats.gid}`];
-  } catch (error) {
-    return [messageOf(error)];
-  }
-}
-
 /** A line for each file of the version that differs from `shim`, is missing, unexpected or unreadable. */
 async function storeDamage(root: Root, contents: ContentCache, shim: ShimBuild): Promise<readonly string[]> {
   const directory = path.join(storeVersions, shim.id);
@@ -203,9 +181,9 @@ async function storeDamage(root: Root, contents: ContentCache, shim: ShimBuild):
 
 // journald's settings that decide which lines it keeps (journald.conf(5)).
 
-const keys = ['Storage', 'MaxLevelStore', 'RateLimitBurst', 'RateLimitIntervalSec'] as const;
+const keys = ['Storage', 'MaxLevelStore'] as const;
 
-export interface JournaldSetting {
+interface JournaldSetting {
   readonly value: string;
   readonly file: string;
 }

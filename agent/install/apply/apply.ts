@@ -14,7 +14,6 @@ import { agentUnit, agentUnitFile, hostd } from '../../lib/paths.js';
 import { plural } from '../../lib/text.js';
 import { changeTitle } from '../plan/change-title.js';
 import { carryOut } from './carry-out.js';
-import { syncParent } from './disk.js';
 import {
   type Applied,
   type ApplyEffects,
@@ -296,55 +295,4 @@ export async function restartNow(
   } catch (error) {
     return { kind: 'failed', message: failureOf(error).text };
   }
-}
-
-// An install on trial: it is complete, and its undo log is kept until the service has settled. The service needs the lock
-// for that, so the installer releases it, and another command may change something. Then the trial is over, and the
-// install stays. If that command was killed, its undo log is in the place of the trial's log, so `recover` comes first.
-
-/** After `apply` with `keepUndo`, under the lock. From here on a command or the service may take the lock. */
-export async function beginTrial({ disk }: ApplyEffects): Promise<void> {
-  await disk.rename(disk.state.transaction, disk.state.trial);
-  await syncParent(disk, disk.state.trial);
-}
-
-/** The install stays. Under the lock; false: there was no trial. Throws as `recover`. */
-export async function endTrial(effects: ApplyEffects, emit: Emit): Promise<boolean> {
-  await recover(effects, emit);
-  if (!(await resume(effects.disk))) return false;
-  await settle(effects, emit);
-  return true;
-}
-
-/** Under the lock. Null: something else was changed since, so it stays. Throws as `recover`, `rollback`. */
-export async function takeTrialBack(
-  effects: ApplyEffects,
-  emit: Emit,
-  unit: string,
-): Promise<RestartOutcome | null> {
-  const { disk } = effects;
-  await recover(effects, emit);
-  const trial = await readTransaction(disk, disk.state.trial);
-  if (trial === null) return null;
-  if (!(await isManifestOf(disk, trial))) {
-    await endTrial(effects, emit);
-    return null;
-  }
-  await resume(disk);
-  return rollback(effects, emit, unit);
-}
-
-async function resume(disk: Disk): Promise<boolean> {
-  if ((await disk.inspect(disk.state.trial)).kind === 'absent') return false;
-  await disk.rename(disk.state.trial, disk.state.transaction);
-  await syncParent(disk, disk.state.transaction);
-  return true;
-}
-
-/** Is the manifest unchanged since this install? Otherwise its undo log does not apply. */
-async function isManifestOf(disk: Disk, { steps }: Transaction): Promise<boolean> {
-  const wrote = steps.findLast((step) => step.type === 'path' && step.path === disk.state.manifest);
-  if (wrote?.type !== 'path' || wrote.to.kind !== 'file') return false;
-  const present = await disk.inspect(disk.state.manifest);
-  return present.kind === 'file' && present.sha256 === wrote.to.sha256;
 }

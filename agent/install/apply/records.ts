@@ -93,10 +93,8 @@ export async function appendRecord(disk: Disk, record: TransactionRecord): Promi
 }
 
 /** Null: there is no complete first record, so nothing was changed. Throws `failed` when damaged otherwise. */
-export async function readTransaction(
-  disk: Disk,
-  log: string = disk.state.transaction,
-): Promise<Transaction | null> {
+export async function readTransaction(disk: Disk): Promise<Transaction | null> {
+  const log = disk.state.transaction;
   const content = await disk.read(log);
   if (content === null) return null;
   const lines = content.toString('utf8').split('\n');

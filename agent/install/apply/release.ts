@@ -8,7 +8,7 @@ import { syncParent } from './disk.js';
 import type { ApplyEffects, Disk } from './effects.js';
 import { manifestBytes, neededBackups, readManifest, sha256 } from './manifest.js';
 import { asideFor, clear, place, type Target, temporaryFor } from './place.js';
-import { readTransaction, type Transaction } from './records.js';
+import type { Transaction } from './records.js';
 import { keepEdited, type Work } from './transaction.js';
 
 type PlacedItem = Extract<OwnedItem, { kind: 'file' | 'link' }>;
@@ -141,11 +141,7 @@ export async function tidyState(disk: Disk): Promise<void> {
   await clear(disk, temporaryFor(state.manifest));
   const manifest = await readManifest(disk);
   const needed = neededBackups(manifest);
-  const trial = await readTransaction(disk, state.trial);
-  const names = await disk.list(state.backups);
-  const unused = names.filter(
-    (name) => !needed.has(name) && !(trial !== null && name.startsWith(`${trial.begin.id}-`)),
-  );
+  const unused = (await disk.list(state.backups)).filter((name) => !needed.has(name));
   for (const name of unused) await clear(disk, path.join(state.backups, name));
   if (unused.length > 0) await disk.syncDirectory(state.backups);
   if (manifest !== null) return;

@@ -6,12 +6,9 @@ import { stopIfAsked, VgpuError } from '../../lib/errors.js';
 import { agentUnit } from '../../lib/paths.js';
 import type { Profile } from '../../profile/types.js';
 import { planEntry } from '../../systemd/journal-writer.js';
-import type { Applied, RestartOutcome } from '../apply/effects.js';
+import type { Applied } from '../apply/effects.js';
 import { type Approval, aboutPlan, askThenLock, type Declined, type Done, refusal } from './ask-then-lock.js';
 import type { Mark, Workplace } from './workplace.js';
-
-/** A repair of the service may have the lock when the trial ends. */
-const trialLockWaitMs = 60_000;
 
 export interface InstallRequest extends Approval {
   readonly profile: Profile;
@@ -33,8 +30,8 @@ export type InstallResult =
 /**
  * Carries out an install. Throws a VgpuError: `refused` when the plan is, `rolled-back` or `interrupted`
  * when applying was not finished (then everything is as before), `interrupted` while confirming (then what
- * was installed stays), `failed` when the service was wanted and does not settle (what was installed stays, but with
- * `rollbackOnFailure` it is `rolled-back` with everything else).
+ * was installed stays), `failed` when the service was wanted and does not settle (what was installed stays; with
+ * `rollbackOnFailure` it is `rolled-back` with everything else if the service does not start).
  */
 export async function install(work: Workplace, request: InstallRequest, emit: Emit): Promise<InstallResult> {
   const marks: Mark[] = [];
@@ -51,7 +48,6 @@ export async function install(work: Workplace, request: InstallRequest, emit: Em
     );
     if (asked.kind === 'declined') return { kind: 'declined', plan: asked.planned.plan };
     const changed = asked.result;
-    if (changed.kind === 'on-trial') return await settledOrTakeBack(work, request, changed, emit);
     if (changed.kind !== 'changed') {
       if (changed.kind === 'done') await serviceIfWanted(work, request, changed.plan, emit);
       return changed;
@@ -88,7 +84,7 @@ async function change(
   { facts, plan }: { readonly facts: MachineFacts; readonly plan: ReadyPlan },
   marks: Mark[],
   emit: Emit,
-): Promise<Changed | OnTrial | InstallResult> {
+): Promise<Changed | InstallResult> {
   stopIfAsked(request.signal, 'stopped before anything was changed', { operation: 'install' });
   const restarts = plan.changes.some((one) => one.kind === 'restart');
   const mark = restarts ? await work.mark(facts.unit, request.signal) : null;
@@ -110,13 +106,6 @@ interface Changed {
   readonly applied: Applied;
   /** Null when nothing was restarted: the start that the unit is in is judged. */
   readonly mark: Mark | null;
-}
-
-/** GPU, and the service has begun; it settles only without the lock. */
-interface OnTrial {
-  readonly kind: 'on-trial';
-  readonly state: Changed;
-  readonly verdict: Verdict;
 }
 
 function done(state: Changed): Done {
@@ -174,7 +163,7 @@ async function concludeOrTakeBack(
   request: InstallRequest,
   state: Changed,
   emit: Emit,
-): Promise<InstallResult | OnTrial> {
+): Promise<InstallResult> {
   const wanted = serviceWanted(request, state.plan);
   let verdict: Verdict;
   try {
@@ -190,10 +179,6 @@ async function concludeOrTakeBack(
     if (request.signal.aborted || !(error instanceof VgpuError)) throw error;
     throw takenBack(error, error.remedy);
   }
-  if (verdict.mode === 'gpu' && wanted) {
-    await work.beginTrial();
-    return { kind: 'on-trial', state, verdict };
-  }
   if (verdict.mode === 'gpu') {
     await work.settle(emit);
     return { ...done(state), verdict };
@@ -202,55 +187,8 @@ async function concludeOrTakeBack(
   return { kind: 'rolled-back', plan: state.plan, verdict };
 }
 
-/** Waits without the lock, which the service needs to settle; then takes it again to end the trial. */
-async function settledOrTakeBack(
-  work: Workplace,
-  request: InstallRequest,
-  { state, verdict }: OnTrial,
-  emit: Emit,
-): Promise<InstallResult> {
-  const { plan } = state;
-  const again = <T>(task: () => Promise<T>): Promise<T> =>
-    work.locked('install', task, { waitMs: trialLockWaitMs });
-  try {
-    await serviceIfWanted(work, request, plan, emit);
-  } catch (error) {
-    const failed = error instanceof VgpuError && !request.signal.aborted;
-    if (!failed) {
-      await again(() => work.endTrial(emit));
-      throw error;
-    }
-    const restart = await again(async () => {
-      const outcome = await work.takeTrialBack(plan.unit, emit);
-      if (outcome !== null) await tellTakenBack(work, state.plan, outcome, emit);
-      return outcome;
-    });
-    if (restart !== null) throw takenBack(error, `journalctl -u ${agentUnit} -n 20 says why`);
-    throw new VgpuError(
-      `${error.message}. It was not undone, because another change was made in the meantime`,
-      {
-        kind: 'failed',
-        operation: error.operation,
-        path: agentUnit,
-        remedy: 'vgpu-agent status says how it is',
-        cause: error,
-      },
-    );
-  }
-  await again(() => work.endTrial(emit));
-  return { ...done(state), verdict };
-}
-
 async function takeBack(work: Workplace, plan: ReadyPlan, emit: Emit): Promise<void> {
-  await tellTakenBack(work, plan, await work.rollback(plan.unit, emit), emit);
-}
-
-async function tellTakenBack(
-  work: Pick<Workplace, 'journal'>,
-  plan: ReadyPlan,
-  restart: RestartOutcome,
-  emit: Emit,
-): Promise<void> {
+  const restart = await work.rollback(plan.unit, emit);
   if (restart.kind === 'failed')
     note(emit, 'warning', 'restart-failed', restart.message, `systemctl restart ${plan.unit}`);
   await work.journal.write(planEntry('rolledBack', plan));

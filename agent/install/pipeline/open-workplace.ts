@@ -45,7 +45,7 @@ import {
 import { followFile, httpGet, stamps, systemClock } from '../../verdict/node-effects.js';
 import type { ConfirmEffects, ConfirmOptions, Observation } from '../../verdict/observation.js';
 import { watchProcesses } from '../../verdict/watch-processes.js';
-import { apply, beginTrial, endTrial, recover, rollback, settle, takeTrialBack } from '../apply/apply.js';
+import { apply, recover, rollback, settle } from '../apply/apply.js';
 import { nodeDisk, systemEffects } from '../apply/disk.js';
 import { underLock } from '../apply/lock.js';
 import { readManifest } from '../apply/manifest.js';
@@ -256,12 +256,10 @@ export function openWorkplace(options: WorkplaceOptions = {}): OpenWorkplace {
       await manager();
       return underLock(disk, { command, waitMs, signal }, task);
     },
-    recover: async (emit, { keepTrial = false } = {}) => {
+    recover: async (emit) => {
       const effects = await applyEffects();
       await recoverTrace(effects, emit);
-      const recovery = await recover(effects, emit);
-      if (keepTrial || !(await endTrial(effects, emit)) || recovery.kind !== 'nothing') return recovery;
-      return { kind: 'finished', intent: 'install' };
+      return recover(effects, emit);
     },
     traceLeft: async () => (await disk.inspect(traceRecord)).kind === 'file',
     recoverTrace: async (emit) => recoverTrace(await applyEffects(), emit),
@@ -269,9 +267,6 @@ export function openWorkplace(options: WorkplaceOptions = {}): OpenWorkplace {
     apply: async (plan, options, emit) => apply(plan, await applyEffects(), emit, options),
     rollback: async (unit, emit) => rollback(await applyEffects(), emit, unit),
     settle: async (emit) => settle(await applyEffects(), emit),
-    beginTrial: async () => beginTrial(await applyEffects()),
-    endTrial: async (emit) => void (await endTrial(await applyEffects(), emit)),
-    takeTrialBack: async (unit, emit) => takeTrialBack(await applyEffects(), emit, unit),
     unit: async (name) => (await manager()).unit(name),
     mark: async (unit, signal) => {
       const bus = await manager();

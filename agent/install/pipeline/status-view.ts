@@ -22,7 +22,6 @@ export function statusView(
   return {
     installed: installedOf(manifest, profile),
     interrupted: facts.interrupted,
-    trial: facts.trial === true,
     consumers: [{ profile: profile.name, unit, drift, verdict }],
     drift,
     unit,
@@ -35,13 +34,12 @@ export function statusView(
 export function allInOne(views: readonly [StatusView, ...StatusView[]]): StatusView {
   const [first] = views;
   const last = views.at(-1) ?? first;
-  const { interrupted, trial, host } = last;
+  const { interrupted, host } = last;
   const installed = views.find((view) => view.installed !== null)?.installed ?? null;
   return {
     ...first,
     installed,
     interrupted,
-    trial,
     host,
     consumers: views.flatMap((view) => view.consumers),
   };

@@ -47,10 +47,9 @@ export interface Workplace {
     options?: { readonly waitMs?: number; readonly signal?: AbortSignal },
   ): Promise<T>;
   /**
-   * Finishes or undoes what an earlier run left half done; a trace too, which it tells by itself. An install on trial
-   * stays then, and cannot be taken back any more, unless `keepTrial`.
+   * Finishes or undoes what an earlier run left half done; a trace too, which it tells by itself.
    */
-  recover(emit: Emit, options?: { readonly keepTrial?: boolean }): Promise<Recovery>;
+  recover(emit: Emit): Promise<Recovery>;
   traceLeft(): Promise<boolean>;
   /** With the lock held: takes away what a doctor that was killed left of a trace. False: nothing was left. */
   recoverTrace(emit: Emit): Promise<boolean>;
@@ -58,11 +57,6 @@ export interface Workplace {
   /** After `apply` with `keepUndo`: takes everything back and restarts `unit`. */
   rollback(unit: string, emit: Emit): Promise<RestartOutcome>;
   settle(emit: Emit): Promise<void>;
-  /** Instead of `settle`: the lock may be let go, and `takeTrialBack` or `endTrial` come later, with the lock again. */
-  beginTrial(): Promise<void>;
-  endTrial(emit: Emit): Promise<void>;
-  /** Null: something else was changed meanwhile, and what is there stays. */
-  takeTrialBack(unit: string, emit: Emit): Promise<RestartOutcome | null>;
   unit(name: string): Promise<UnitFacts>;
   /**
    * Before a restart: notes where the journal and the unit's own output file end, since what comes later is of

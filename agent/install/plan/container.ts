@@ -4,7 +4,7 @@ import valid from 'semver/functions/valid.js';
 import { cdiKind, isOurDevice } from '../../containers/cdi.js';
 import { type ContainerUnit, containerOf, isRootless } from '../../containers/container-unit.js';
 import type { ContainerFacts, MachineFacts } from '../../contracts/facts.js';
-import { type Change, type Refusal, told, type Warning } from '../../contracts/plan.js';
+import { type Change, told, type Warning } from '../../contracts/plan.js';
 import type { LoadedUnit } from '../../contracts/unit.js';
 import { cdiVariable } from '../../lib/paths.js';
 import { textChange } from './our-files.js';
@@ -135,23 +135,4 @@ function unseen({ engine, command, name }: ContainerUnit, unit: LoadedUnit): rea
     `the container of ${unit.name} has no name, so vgpu-agent cannot find its processes`,
     `add --name NAME to ${engine} run in ${unit.fragment}, then: systemctl daemon-reload`,
   );
-}
-
-/** Why there is no unit, where a quadlet would make it; null: there is none either. */
-export function unusedQuadlet(unit: string, containers: ContainerFacts | undefined): Refusal | null {
-  const unused = containers?.unused ?? null;
-  if (unused === null) return null;
-  const { file, user } = unused;
-  return user === null
-    ? {
-        code: 'quadlet-without-unit',
-        message: `systemd has not made ${unit} from ${file}`,
-        remedy:
-          'run systemctl daemon-reload; podman before 4.4 knows no quadlets: there, write the unit with podman generate systemd',
-      }
-    : {
-        code: 'quadlet-of-user',
-        message: `${file} makes ${unit} only for the user ${user}, and vgpu-agent supports only system services`,
-        remedy: `move it to /etc/containers/systemd, or let the user add ${addDevice} to [Container] in it ("Rootless" in docs/howto/containers.md)`,
-      };
 }

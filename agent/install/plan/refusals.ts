@@ -3,7 +3,6 @@ import { kindOf, type PathState } from '../../contracts/manifest.js';
 import { type Change, type PlanOptions, type Refusal, told } from '../../contracts/plan.js';
 import { parseGuestConf, parseHosts } from '../../guest/vgpu-host/endpoint.js';
 import { agentUnitFile, storeCurrent, storeRoot } from '../../lib/paths.js';
-import { unusedQuadlet } from './container.js';
 import { findConsumer, ownedAt } from './owned.js';
 import { serviceText } from './service.js';
 
@@ -62,18 +61,17 @@ function confRefusals({ service }: MachineFacts, options: PlanOptions): readonly
   );
 }
 
-function unitRefusals({ unit, containers }: MachineFacts): readonly Refusal[] {
+export function unitRefusals({ unit }: Pick<MachineFacts, 'unit'>): readonly Refusal[] {
   switch (unit.kind) {
     case 'loaded':
       return [];
     case 'absent':
-      return [
-        unusedQuadlet(unit.name, containers) ?? {
-          code: 'unit-absent',
-          message: `there is no ${unit.name} on this machine`,
-          remedy: 'install the consumer first, or name another one: --profile NAME or --unit NAME.service',
-        },
-      ];
+      return told(
+        'unit-absent',
+        `there is no ${unit.name} on this machine`,
+        'install the consumer first, or name another one: --profile NAME or --unit NAME.service; ' +
+          'a quadlet makes its unit at systemctl daemon-reload, and one of a user makes none of the system',
+      );
     case 'masked':
       return told(
         'unit-masked',

@@ -6,6 +6,7 @@ import type { MachineFacts, SharedMemoryDevice, VmMemoryFacts } from '../../cont
 import { type Change, told, type Warning } from '../../contracts/plan.js';
 import { splitHosts } from '../../guest/vgpu-host/endpoint.js';
 import { defaultPort, vmMemoryRule } from '../../lib/paths.js';
+import { octal } from '../../lib/text.js';
 import { textChange } from './our-files.js';
 import { ownedAt } from './owned.js';
 
@@ -97,17 +98,13 @@ export function vmMemoryChanges(facts: MachineFacts, endpoint: string): readonly
   return textChange(facts, vmMemory.rule, vmMemoryRuleText(group), reason);
 }
 
+/** For libvirt, QEMU and Proxmox VE, and the line of the host. */
 export const addMemory: readonly string[] = [
   "libvirt, in <devices>: <shmem name='vgpu-NAME' role='master'><model type='ivshmem-plain'/><size unit='M'>256</size></shmem>",
   'QEMU: -object memory-backend-file,id=vgpu,mem-path=/dev/shm/vgpu-NAME,size=256M,share=on -device ivshmem-plain,memdev=vgpu,master=on',
   "Proxmox VE: the same two options behind those of vsock, in qm set VMID --args '...'",
   'hostd.conf: allow vsock cid=CID vm-memory=/dev/shm/vgpu-NAME',
 ];
-
-export function lookAgain({ path }: SharedMemoryDevice): string {
-  const device = path.slice(0, path.lastIndexOf('/'));
-  return `sudo udevadm control --reload && sudo udevadm trigger --action=change ${device}`;
-}
 
 /** TCP is for a host that vsock does not reach. */
 const overTcp: Warning = {
@@ -118,47 +115,84 @@ const overTcp: Warning = {
 };
 
 export function vmMemoryWarnings(facts: MachineFacts, endpoint: string): readonly Warning[] {
+  if (vmMemoryOf(facts, endpoint).kind === 'not-concerned')
+    return splitHosts(endpoint).every((one) => one.startsWith('tcp:')) ? [overTcp] : [];
+  const trouble = vmMemoryTrouble(facts, endpoint);
+  if (trouble === null) return [];
+  const { code, message, remedy, command, evidence } = trouble;
+  const how = code === 'no-shared-memory' ? evidence.join('; ') : command;
+  return told(code, message, `${remedy}: ${how}`);
+}
+
+/** Why calls go over vsock although memory could be shared, for install and for the doctor; null: they do not. */
+export function vmMemoryTrouble(
+  facts: Pick<MachineFacts, 'vmMemory' | 'serviceUser' | 'unit' | 'manifest'>,
+  endpoint: string,
+): {
+  readonly code: string;
+  readonly message: string;
+  readonly evidence: readonly string[];
+  readonly remedy: string;
+  readonly command: string;
+} | null {
   const now = vmMemoryOf(facts, endpoint);
-  switch (now.kind) {
-    case 'not-concerned':
-      return splitHosts(endpoint).every((one) => one.startsWith('tcp:')) ? [overTcp] : [];
-    case 'open':
-      return [];
-    case 'missing':
-      return told(
-        'no-shared-memory',
+  if (now.kind === 'not-concerned' || now.kind === 'open') return null;
+  if (now.kind === 'missing') {
+    return {
+      code: 'no-shared-memory',
+      message:
         'this machine has no memory that it shares with its host: calls and pinned memory go over vsock, which takes longer, and mapped and managed memory are refused',
-        `on the host, add it to the machine: ${addMemory.join('; ')}`,
-      );
+      evidence: addMemory,
+      remedy:
+        'on the host, add it to the machine (NAME: the machine, CID: its own), stop it and start it again',
+      command: 'sudo virsh edit NAME && sudoedit /etc/vgpu/hostd.conf && sudo systemctl reload vgpu-hostd',
+    };
+  }
+  const { name } = facts.unit;
+  const { path, mode, gid } = now.device;
+  const edit = `sudo systemctl edit ${name}`;
+  const over = (code: string, why: string, remedy: string, command: string) => ({
+    code: `shared-memory-${code}`,
+    message: `${why}: calls go over vsock`,
+    evidence: [`${path} has mode ${octal(mode)} and group ${gid}`],
+    remedy,
+    command,
+  });
+  switch (now.kind) {
     case 'locked':
-      return told(
-        'shared-memory-locked',
-        `the kernel is in lockdown (Secure Boot) and no process can map ${now.device.path}: calls go over vsock`,
+      return over(
+        'locked',
+        `the kernel is in lockdown (Secure Boot) and no process can map ${path}`,
         'turn Secure Boot off in this machine, or leave it',
+        'mokutil --sb-state',
       );
     case 'protected':
-      return told(
-        'shared-memory-protected',
-        `${facts.unit.name} has ProtectKernelTunables=yes and cannot open ${now.device.path}, the memory that this machine shares with its host: calls go over vsock`,
-        `systemctl edit ${facts.unit.name}, ProtectKernelTunables=no under [Service], or leave it`,
+      return over(
+        'protected',
+        `${name} has ProtectKernelTunables=yes and cannot open the memory that this machine shares with its host`,
+        'set ProtectKernelTunables=no under [Service], or leave it',
+        edit,
       );
     case 'overridden':
-      return told(
-        'shared-memory-overridden',
-        `${vmMemoryRule} was not written by vgpu-agent and is left unchanged: ${facts.unit.name} may not open ${now.device.path}, the memory that this machine shares with its host, and calls go over vsock`,
-        `take ${vmMemoryRule} away and install again, or leave it`,
+      return over(
+        'overridden',
+        `${vmMemoryRule} was not written by vgpu-agent, and ${name} may not open the memory that this machine shares with its host`,
+        'remove that file and install again, or leave it',
+        `ls -l ${vmMemoryRule}`,
       );
     case 'not-yet':
-      return told(
-        'shared-memory-later',
-        `${facts.unit.name} may open the memory that this machine shares with its host from the next boot on`,
-        `or now: ${lookAgain(now.device)}`,
+      return over(
+        'later',
+        `${name} may open the memory that this machine shares with its host from the next boot on; until then`,
+        'have udev apply the rule now, then restart the service',
+        `sudo udevadm control --reload && sudo udevadm trigger --action=change ${path.slice(0, path.lastIndexOf('/'))}`,
       );
     case 'closed':
-      return told(
-        'shared-memory-closed',
-        `the user of ${facts.unit.name} may not open ${now.device.path}, the memory that this machine shares with its host: calls go over vsock`,
-        `make it a member of the group ${now.group}, whose members see the calls of all CUDA programs here, then install again: systemctl edit ${facts.unit.name}, SupplementaryGroups=${now.group} under [Service]`,
+      return over(
+        'closed',
+        `the user of ${name} may not open the memory that this machine shares with its host`,
+        `add SupplementaryGroups=${now.group} under [Service] (its members see the calls of all CUDA programs here), then install again`,
+        edit,
       );
   }
 }

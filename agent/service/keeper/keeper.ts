@@ -182,8 +182,7 @@ export function keeper(effects: KeeperEffects) {
     interrupted: boolean,
     tries: (changes: readonly Change[]) => void,
   ): Promise<Repaired | null> => {
-    // An install that may still be undone waits for this service.
-    const recovery = await work.recover(notes, { keepTrial: true });
+    const recovery = await work.recover(notes);
     if (recovery.kind !== 'nothing') {
       const how = recovery.kind === 'finished' ? 'finished' : 'taken back';
       record.say(`an interrupted ${recovery.intent} was ${how}`);

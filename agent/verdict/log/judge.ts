@@ -45,17 +45,12 @@ const endOfProcess =
   /: (?:Main process exited|Deactivated successfully|Succeeded|Failed with result|Scheduled restart job|Consumed )|^(?:Stopped|Stopping|Failed to start) /;
 const beginOfProcess = /^(?:Started|Starting) /;
 
-/**
- * Judges a log of any length in bounded memory. Rejects with the stream's error. `begin` receives a function that returns
- * the findings so far, for a long stream.
- */
+/** Judges a log of any length in bounded memory. Rejects with the stream's error. */
 export async function explainLog(
   profile: Profile,
   stream: AsyncIterable<Buffer | string>,
-  begin: (soFar: () => LogFindings) => void = () => {},
 ): Promise<LogFindings> {
   const judge = logJudges(profile)();
-  begin(() => judge.findings());
   for await (const entry of readEntries(stream)) judge.push(entry);
   return judge.findings();
 }

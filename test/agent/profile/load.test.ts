@@ -92,7 +92,7 @@ test('an unknown name lists the profiles that there are', () => {
     (error: unknown) => {
       assert.ok(error instanceof VgpuError);
       assert.equal(error.kind, 'profile');
-      assert.match(error.message, /"olama".*Did you mean "ollama"\?.*llama-server, ollama/);
+      assert.match(error.message, /"olama".*llama-server, ollama/);
       return true;
     },
   );
@@ -112,16 +112,13 @@ test('a JSON mistake is reported with file, line and column', () => {
 
 test('the error for a misspelt key names the right key', () => {
   const error = problemWith(changed('"readiness"', '"readyness"'));
-  assert.match(error.message, /line \d+, readyness: unknown key; did you mean "readiness"\?/);
+  assert.match(error.message, /line \d+, readyness: unknown key\. Allowed here: .*readiness/);
   assert.match(error.message, /the key "readiness" is missing/);
 });
 
 test('the error for a wrong value lists the allowed values', () => {
   const error = problemWith(changed('"kind": "http"', '"kind": "htpp"'));
-  assert.match(
-    error.message,
-    /line \d+, readiness\.kind: "htpp" was given, allowed: "http", "none"; did you mean "http"\?/,
-  );
+  assert.match(error.message, /line \d+, readiness\.kind: "htpp" was given, allowed: "http", "none"/);
 });
 
 test('a missing key, a wrong version and an empty file are reported with their place', () => {
@@ -135,11 +132,11 @@ test('a wrong type is reported', () => {
   assert.match(error.message, /line \d+, timeouts\.baseSeconds: "30" was given, allowed: number/);
 });
 
-test('the error for an unknown reason names the nearest one', () => {
+test('the error for an unknown reason names those that there are', () => {
   const error = problemWith(changed('"reason": "driver-too-old"', '"reason": "driver-to-old"'));
   assert.match(
     error.message,
-    /log\.reasons\[\d+\]\.reason: "driver-to-old" was given.*did you mean "driver-too-old"\?/,
+    /log\.reasons\[\d+\]\.reason: "driver-to-old" was given, allowed: "driver-too-old"/,
   );
 });
 
@@ -195,7 +192,7 @@ test('the error for an unknown variable lists the known ones', () => {
   const error = problemWith(changed('"${store}/libcuda.so.1"', '"${stoer}/libcuda.so.1"'));
   assert.match(
     error.message,
-    /environment\[1\]\.entries\[0\]: \$\{stoer\} is unknown; known: \$\{store\}, \$\{multiarch\}; did you mean \$\{store\}\?/,
+    /environment\[1\]\.entries\[0\]: \$\{stoer\} is unknown; known: \$\{store\}, \$\{multiarch\}/,
   );
 });
 

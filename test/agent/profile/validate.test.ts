@@ -28,11 +28,9 @@ for (const [pointer, readable] of [
   });
 }
 
-test('the error for an unknown key lists the allowed keys, and the nearest one', () => {
+test('the error for an unknown key lists the allowed keys', () => {
   const schema = { type: 'object', properties: { name: {}, unit: {} }, additionalProperties: false };
-  assert.deepEqual(told(schema, { nmae: 1 }), [
-    '/nmae: unknown key; did you mean "name"? Allowed here: name, unit',
-  ]);
+  assert.deepEqual(told(schema, { nmae: 1 }), ['/nmae: unknown key. Allowed here: name, unit']);
   assert.deepEqual(told(schema, { 'a/b': 1 }), ['/a~1b: unknown key. Allowed here: name, unit']);
   assert.deepEqual(told({ type: 'object', additionalProperties: false }, { a: 1 }), [
     '/a: unknown key. Allowed here: ',
@@ -47,9 +45,9 @@ test('a key with a forbidden name is reported, with the reason', () => {
   ]);
 });
 
-test('the error for a wrong choice lists all values, and the nearest one', () => {
+test('the error for a wrong choice lists all values', () => {
   assert.deepEqual(told({ enum: ['http', 'none', 3, null] }, 'htpp'), [
-    ': "htpp" was given, allowed: "http", "none", 3, null; did you mean "http"?',
+    ': "htpp" was given, allowed: "http", "none", 3, null',
   ]);
   assert.deepEqual(told({ enum: ['http', 3] }, 4), [': 4 was given, allowed: "http", 3']);
 });

@@ -14,7 +14,7 @@ test('all that a plan looks at is watched, by name where others write too', () =
       '/etc/vgpu-agent: agent.json',
       '/etc/vgpu: guest.conf',
       '/etc/ld.so.conf.d: 000-vgpu.conf',
-      '/var/lib/vgpu-agent: manifest.json trial.jsonl',
+      '/var/lib/vgpu-agent: manifest.json',
       '/opt: vgpu',
       '/opt/vgpu: all',
       '/opt/vgpu/versions: all',

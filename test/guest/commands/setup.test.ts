@@ -207,31 +207,6 @@ describe('vgpu-agent setup', { skip, concurrency: 1 }, () => {
     await assertUntouched();
   });
 
-  test("after a change of the terminal's size the question is shown again, with the former choice", async (t) => {
-    const terminal = await Terminal.start(guest, 'vgpu-agent setup', t);
-    await terminal.shows(asks.host);
-    await terminal.type('2');
-    await terminal.shows(/^> Another address {2}you type where vgpu-hostd listens$/m);
-    await terminal.resize(50);
-    const narrow = await terminal.shows(/^> Another address {2}you type where vgpu-hostd\n {6,}listens$/m);
-    const question = narrow.slice(narrow.lastIndexOf('\n? '));
-    assert.deepEqual(tooWide(question, 50), []);
-    await terminal.type('Enter');
-    await terminal.shows(asks.address);
-    await terminal.resize(80);
-    // Drawn again: what is typed before that may be lost.
-    await terminal.shows(/^\? Where does vgpu-hostd listen\? \(unix:\/PATH, vsock:CID:PORT,/m);
-    await terminal.type('back', 'Enter');
-    // A terminal that wraps again may leave a former drawing's first lines above: the one below counts.
-    await terminal.shows(/^> Where does vgpu-hostd listen\?[\s\S]*^\? Use the GPU of the host at /m);
-    await terminal.type('Enter');
-    await terminal.shows(asks.service);
-    await terminal.type('Enter');
-    assert.deepEqual(tooWide(await terminal.shows(asks.go), 80), [], 'the plan is as wide as it is now');
-    await terminal.type('C-c');
-    assert.equal((await terminal.end()).code, 130);
-  });
-
   test('with two services it asks which, and Ctrl-C there changes nothing', async (t) => {
     const unit = '/etc/systemd/system/llama-server.service';
     await guest.write(unit, '[Service]\nExecStart=/bin/sleep infinity\n');

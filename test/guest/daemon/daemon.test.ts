@@ -227,7 +227,7 @@ describe('one guest with the service', { skip }, () => {
     const line = await untilEntry(guest, messageIds.configRefused);
     assert.match(line, /is not valid, so the service keeps the settings that it has/);
     const all = (await said(guest)).replaceAll('\n', ' ');
-    assert.match(all, /line 3.*repai.*did you mean "repair"/);
+    assert.match(all, /line 3.*repai: unknown key/);
     assert.match(all, /line 4.*checkMinutes/);
     assert.match(await property(guest, 'ConfigProblem'), /repai/);
     const reload = await guest.run('systemctl', 'reload', 'vgpu-agent');

@@ -185,16 +185,10 @@ for (const release of long ? releases : releases.slice(0, 1)) {
       await computesOn();
     });
 
-    test('version --verbose names the commit, and finds the libraries of this version loaded', async () => {
+    test('version --verbose names the commit', async () => {
       const document = documentOf(await guest.agent('version', '--verbose', '--json'));
       assert.match(String(at(document, 'build', 'commit')), /^[0-9a-f]{40}(-changed)?$/);
       assert.equal(at(document, 'build', 'packaged'), 'deb');
-      const loaded = at(document, 'loaded');
-      assert.ok(Array.isArray(loaded) && loaded.length > 0, JSON.stringify(document));
-      for (const one of loaded) {
-        assert.equal(at(one, 'unit'), 'ollama.service');
-        assert.equal(at(one, 'current'), true, JSON.stringify(one));
-      }
     });
 
     test('an upgrade of the host ends no session, and says how the new program takes over', async () => {
@@ -216,16 +210,10 @@ for (const release of long ? releases : releases.slice(0, 1)) {
       assert.equal(await consumer(), start);
       assert.notEqual(await store(), former);
       assert.equal((await guest.agent('--version')).stdout.trim(), nextVersion);
-      const document = documentOf(await guest.agent('version', '--verbose', '--json'));
-      assert.deepEqual(
-        [...new Set((at(document, 'loaded') as readonly unknown[]).map((one) => at(one, 'current')))],
-        [false],
-        JSON.stringify(document),
-      );
+      assert.match((await guest.agent('plan', '--verbose')).stdout, /still uses the former version/);
       await guest.must('systemctl', 'restart', 'ollama');
       assert.equal((await guest.agent('verify')).code, 0);
-      const later = documentOf(await guest.agent('version', '--verbose', '--json'));
-      assert.equal(at(later, 'loaded', 0, 'current'), true, JSON.stringify(later));
+      assert.doesNotMatch((await guest.agent('plan', '--verbose')).stdout, /former version/);
       await computesOn();
     });
 

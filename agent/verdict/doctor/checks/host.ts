@@ -2,7 +2,7 @@
 import type { HostFacts } from '../../../contracts/facts.js';
 import { type HostWord, olderSide, troubleOf } from '../../../contracts/probe.js';
 import { parseEndpoint, parseGuestConf, parseHosts } from '../../../guest/vgpu-host/endpoint.js';
-import { addMemory, lookAgain, vmMemoryOf } from '../../../install/plan/vm-memory.js';
+import { vmMemoryOf, vmMemoryTrouble } from '../../../install/plan/vm-memory.js';
 import { own } from '../../../lib/json.js';
 import { defaultPort, guestConf as file, storeCurrent, vmMemoryRule } from '../../../lib/paths.js';
 import { choiceOf } from '../../../profile/instance.js';
@@ -14,7 +14,6 @@ import {
   type Check,
   changeEvidence,
   type DoctorFacts,
-  editUnit,
   type Finding,
   fixes,
   notApplicable,
@@ -44,7 +43,7 @@ export const host: Check = {
     'model-on-cpu',
   ],
   examine(facts) {
-    const { machine, observation, look } = facts;
+    const { machine, observation } = facts;
     const { answer } = machine.host;
     const endpoint = usedOf(machine.host);
     const inUnit = wordInUnit(facts);
@@ -54,8 +53,7 @@ export const host: Check = {
       return answersFor(facts, answer, refused ? inUnit : null);
     }
     const word = answer.word ?? inUnit;
-    const others = othersOf(machine.host);
-    const evidence = [...wordsOf(endpoint, answer.message, word), ...others, ...look.hostSocket];
+    const evidence = [...wordsOf(endpoint, answer.message, word), ...othersOf(machine.host)];
     return broken({ ...unreachable(endpoint, facts.profile.name, word), evidence });
   },
 };
@@ -350,71 +348,22 @@ export const sharedMemory: Check = {
     const { machine, observation } = facts;
     const { endpoint } = observation;
     const now = vmMemoryOf(machine, endpoint);
-    const slow = (cause: string, evidence: readonly string[], remedy: Remedy): Finding =>
-      warning({ cause: `${cause} Calls go over vsock.`, evidence, remedy });
-    switch (now.kind) {
-      case 'not-concerned':
-        return notApplicable(
-          endpoint.startsWith('tcp:')
-            ? `${endpoint}: TCP shares no memory. Between a VM and its own host vsock takes less time, and can have it: sudo vgpu-agent install --host vsock:2:${defaultPort}`
-            : `the host is ${endpoint}`,
-        );
-      case 'open':
-        return ok(`${now.device.path}: ${now.device.bytes / 1024 / 1024} MiB`);
-      case 'missing':
-        return warning({
-          cause:
-            'This machine has no memory that it shares with its host. Calls and pinned memory go over vsock, which takes longer; mapped and managed memory are refused.',
-          evidence: [`the host is ${endpoint}, and no PCI device here is an ivshmem`, ...addMemory],
-          remedy: onTheHost(
-            'add it to the machine as above (NAME: the machine, CID: its own), stop it and start it again',
-            'sudo virsh edit NAME && sudoedit /etc/vgpu/hostd.conf && sudo systemctl reload vgpu-hostd',
-          ),
-        });
-      case 'locked':
-        return slow(
-          'The kernel is in lockdown and no process can map memory of PCI devices.',
-          [now.device.path, '/sys/kernel/security/lockdown'],
-          byHand('turn Secure Boot off in this machine, or leave it', 'mokutil --sb-state'),
-        );
-      case 'protected':
-        return slow(
-          'The unit has ProtectKernelTunables=yes and cannot open the memory that this machine shares with its host.',
-          [now.device.path],
-          editUnit(facts, 'set ProtectKernelTunables=no under [Service], or leave it'),
-        );
-      case 'overridden':
-        return slow(
-          `${rule} cannot be written: another file or link has its name.`,
-          [facing(now.device), `${vmMemoryRule} was not written by vgpu-agent`],
-          byHand('remove it and install again, or leave it', `ls -l ${vmMemoryRule}`),
-        );
-      case 'not-yet':
-        return now.rule === 'missing'
-          ? slow(
-              `${rule} is missing or was changed.`,
-              [facing(now.device), `${vmMemoryRule} is missing or was changed`],
-              fixes(facts, 'write it again'),
-            )
-          : slow(
-              `${rule} is there, but udev has not applied it yet.`,
-              [facing(now.device)],
-              byHand('have udev apply it, then restart the service', lookAgain(now.device)),
-            );
-      case 'closed': {
-        const who = `the user is not in the group ${now.group}, whose members see the calls and the pinned memory of all CUDA programs here`;
-        return slow(
-          "The service's user may not open the memory that this machine shares with its host.",
-          [facing(now.device), who],
-          editUnit(facts, `add SupplementaryGroups=${now.group} under [Service], run install again`),
-        );
-      }
+    if (now.kind === 'open') return ok(`${now.device.path}: ${now.device.bytes / 1024 / 1024} MiB`);
+    const trouble = vmMemoryTrouble(machine, endpoint);
+    if (trouble === null) {
+      return notApplicable(
+        endpoint.startsWith('tcp:')
+          ? `${endpoint}: TCP shares no memory. Between a VM and its own host vsock takes less time, and can have it: sudo vgpu-agent install --host vsock:2:${defaultPort}`
+          : `the host is ${endpoint}`,
+      );
     }
+    const { message, evidence, remedy, command } = trouble;
+    if (now.kind === 'not-yet' && now.rule === 'missing') {
+      const cause = `The udev rule ${vmMemoryRule} is missing or was changed: calls go over vsock.`;
+      return warning({ cause, evidence, remedy: fixes(facts, 'write it again') });
+    }
+    const cause = `${message.charAt(0).toUpperCase()}${message.slice(1)}.`;
+    const by = now.kind === 'missing' ? onTheHost : byHand;
+    return warning({ cause, evidence, remedy: by(remedy, command) });
   },
 };
-
-const rule = 'The udev rule that lets the service open the memory shared with the host';
-
-function facing(device: { readonly path: string; readonly mode: number; readonly gid: number }): string {
-  return `${device.path} has mode ${device.mode.toString(8).padStart(4, '0')} and group ${device.gid}`;
-}

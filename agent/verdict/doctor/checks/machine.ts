@@ -18,9 +18,7 @@ import {
 export const interrupted: Check = {
   id: 'interrupted',
   title: 'no install was interrupted',
-  looksAt:
-    `the undo log ${guestState.transaction}, which is there only while something is changed, and ${guestState.trial}, ` +
-    'which is there only while an install waits for the service',
+  looksAt: `the undo log ${guestState.transaction}, which is there only while something is changed`,
   explains: [],
   examine(facts) {
     const { machine, profile } = facts;
@@ -37,14 +35,7 @@ export const interrupted: Check = {
             : fixes(facts, 'clean up, and repair what differs'),
       });
     }
-    if (machine.trial !== true) return ok();
-    return warning({
-      cause:
-        'An install with --rollback-on-failure waits until vgpu-agent.service settles, or was killed while it waited. ' +
-        'What it installed is complete and stays; the copies for undoing it are still kept.',
-      evidence: [`${guestState.trial} is there`],
-      remedy: fixes(facts, 'if that install does not run any more, remove the copies'),
-    });
+    return ok();
   },
 };
 

@@ -3,8 +3,9 @@ import { containerOf, editCommand, isContainer, isRunning } from '../../../conta
 import { kindOf } from '../../../contracts/manifest.js';
 import type { Change } from '../../../contracts/plan.js';
 import type { LoadedUnit } from '../../../contracts/unit.js';
-import { deliveryOf, unusedQuadlet } from '../../../install/plan/container.js';
+import { deliveryOf } from '../../../install/plan/container.js';
 import { ourDropIns, wantedVariables } from '../../../install/plan/drop-in.js';
+import { unitRefusals } from '../../../install/plan/refusals.js';
 import { outdatedReason, takenAwayFrom } from '../../../install/plan/restart.js';
 import { own } from '../../../lib/json.js';
 import { agentUnit } from '../../../lib/paths.js';
@@ -37,40 +38,18 @@ export const unitRuns: Check = {
   examine(facts) {
     const { unit } = facts.observation;
     const { name } = unit;
-    switch (unit.kind) {
-      case 'absent': {
-        const unused = unusedQuadlet(name, facts.machine.containers);
-        if (unused !== null) {
-          return broken({
-            cause: `There is no ${name}, but a quadlet of that name.`,
-            evidence: [unused.message],
-            remedy: byHand(unused.remedy ?? '', 'man podman-systemd.unit'),
-          });
-        }
-        return broken({
-          cause: `There is no ${name} on this machine, so no service can use the GPU.`,
-          evidence: [`systemd knows no unit ${name}`],
-          remedy: byHand(
-            'install the consumer, or name another one: --profile NAME or --unit NAME.service',
-            'systemctl list-unit-files --type=service',
-          ),
-        });
-      }
-      case 'masked':
-        return broken({
-          cause: `${name} is masked, so systemd does not start it.`,
-          evidence: [`${unit.path === '' ? name : unit.path} leads to /dev/null`],
-          remedy: byHand('to allow it to run', `sudo systemctl unmask ${name}`),
-        });
-      case 'bad':
-        return broken({
-          cause: `systemd cannot load ${name}.`,
-          evidence: [`${unit.loadState}: ${unit.message}`],
-          remedy: byHand('see what is wrong with its file', `systemd-analyze verify ${name}`),
-        });
-      case 'loaded':
-        return running(facts);
-    }
+    if (unit.kind === 'loaded') return running(facts);
+    const [refusal] = unitRefusals({ unit });
+    const commands = {
+      absent: 'systemctl list-unit-files --type=service',
+      masked: `sudo systemctl unmask ${name}`,
+      bad: `systemd-analyze verify ${name}`,
+    };
+    return broken({
+      cause: `No service can use the GPU: ${refusal?.message}.`,
+      evidence: [`systemd: ${name} is ${unit.kind}`],
+      remedy: byHand(refusal?.remedy ?? '', commands[unit.kind]),
+    });
   },
 };
 

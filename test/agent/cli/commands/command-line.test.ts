@@ -6,7 +6,6 @@ import { existsSync } from 'node:fs';
 import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
-import { createInterface } from 'node:readline';
 import { text } from 'node:stream/consumers';
 import { after, before, describe, test } from 'node:test';
 import { fileURLToPath } from 'node:url';
@@ -78,31 +77,6 @@ describe('a slip on the command line is exit 2, one message and where to look', 
     [['help', 'install', 'x'], /unexpected argument "x"$/, 'vgpu-agent install --help'],
     [['--version', 'x', 'y'], /unexpected argument "x"$/, 'vgpu-agent --help'],
     [
-      ['install', '--service', '--yes', '--no-service'],
-      /^vgpu-agent: --service and --no-service contradict each other: give one of them$/,
-      'vgpu-agent install --help',
-    ],
-    [
-      ['install', '--timeout', '5', '--timeout=9'],
-      /^vgpu-agent: --timeout was given twice, with "5" and with "9": give it once$/,
-      'vgpu-agent install --help',
-    ],
-    [
-      ['verify', '-p', 'ollama', '--profile', 'vllm'],
-      /--profile was given twice, with "ollama" and with "vllm"/,
-      'vgpu-agent verify --help',
-    ],
-    [
-      ['explain-log', '-p', 'vllm', 'file', '-p', 'ollama'],
-      /--profile was given twice, with "vllm" and with "ollama"/,
-      'vgpu-agent explain-log --help',
-    ],
-    [
-      ['host', 'install', '--device', 'cuda', '--device', 'software'],
-      /--device was given twice, with "cuda" and with "software"/,
-      'vgpu-agent host install --help',
-    ],
-    [
       ['install', '--rollback-on-failure', '--no-restart'],
       /option '--rollback-on-failure' cannot be used with option '--no-restart'/,
       'vgpu-agent install --help',
@@ -159,19 +133,10 @@ describe('a slip on the command line is exit 2, one message and where to look', 
   }
 });
 
-test('an option that is given twice with one value is no contradiction', () => {
-  const words = ['-q', '--quiet', 'explain-log', '/dev/null', '-p', 'ollama', '--profile', 'ollama'];
-  const ran = vgpu(words);
-  assert.equal(ran.status, 4, ran.stderr);
-});
-
 test('a profile that does not exist is exit 2 and names those that do', () => {
   const ran = vgpu(['install', '--yes', '--profile', 'olama']);
   assert.equal(ran.status, 2, ran.stderr);
-  assert.match(
-    told(ran),
-    /no profile is named "olama"\. Did you mean "ollama"\? There are: .*llama-server, ollama/,
-  );
+  assert.match(told(ran), /no profile is named "olama"\. There are: .*llama-server, ollama/);
 });
 
 test('with --json a failure is a document on standard output, and still told on standard error', () => {
@@ -251,20 +216,12 @@ describe('explain-log', () => {
     assert.match(ran.stdout, /"mode": "undetermined"/);
   });
 
-  test('an input that does not end: the verdict so far is told, and an interrupt gives the last one', async () => {
+  test('an interrupt ends an input that does not end, and gives the verdict', async () => {
     const child = spawn(process.execPath, [main, 'explain-log', '-'], { stdio: 'pipe' });
     try {
-      child.stdin.write('no words of a start\n');
-      const said = createInterface({ input: child.stderr })[Symbol.asyncIterator]();
-      assert.deepEqual(await said.next(), {
-        done: false,
-        value: 'so far, after 1 line: UNDETERMINED (no-discovery-line); Ctrl-C ends the input',
-      });
       child.stdin.write(await readFile(gpu));
-      assert.match(
-        String((await said.next()).value),
-        /^so far, after \d+ lines: GPU; Ctrl-C ends the input$/,
-      );
+      // More than the pipe and the command's buffer hold: when it is written, the log before it has been judged.
+      await new Promise((resolve) => child.stdin.write('no words of a start\n'.repeat(50_000), resolve));
       child.kill('SIGINT');
       const [result, [status, signal]] = await Promise.all([text(child.stdout), once(child, 'close')]);
       assert.match(result, /^GPU\n {2}device /);

@@ -10,7 +10,6 @@ const document = {
   command: 'status',
   installed: null,
   interrupted: false,
-  trial: false,
   consumers: [{ profile: 'ollama', unit, drift: [], verdict: null }],
   drift: [],
   unit,

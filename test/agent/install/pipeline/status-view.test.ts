@@ -36,7 +36,6 @@ function view(first: ConsumerView, ...others: readonly ConsumerView[]): StatusVi
       items: 1,
     },
     interrupted: false,
-    trial: false,
     consumers: [first, ...others],
     drift,
     unit,

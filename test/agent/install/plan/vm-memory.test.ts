@@ -196,7 +196,7 @@ describe('the check shared-memory', () => {
     assert.match(unwritten.command, /doctor --fix/);
     const masked = { path: file, content: null, state: linkTo('/dev/null') };
     const overridden = troubleOf(examine({ vmMemory: memory({ rule: masked }), ...inRender }));
-    assert.match(overridden.evidence, /70-vgpu-memory\.rules was not written by vgpu-agent/);
+    assert.match(overridden.cause, /70-vgpu-memory\.rules was not written by vgpu-agent/);
     const later = troubleOf(examine({ vmMemory: memory({ rule: written }), ...inRender }));
     assert.match(later.command, /udevadm trigger/);
     assert.match(later.evidence, /mode 0600 and group 0/);

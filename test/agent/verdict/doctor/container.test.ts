@@ -4,13 +4,7 @@ import type { LoadedUnit } from '../../../../agent/contracts/unit.js';
 import { quadletDropInText } from '../../../../agent/install/plan/container.js';
 import { backendLibrary, foreignLibrary } from '../../../../agent/verdict/doctor/checks/libraries.js';
 import { loadedLibrary } from '../../../../agent/verdict/doctor/checks/process.js';
-import {
-  dropIn,
-  environment,
-  overrides,
-  sandbox,
-  unitRuns,
-} from '../../../../agent/verdict/doctor/checks/unit.js';
+import { dropIn, environment, overrides, sandbox } from '../../../../agent/verdict/doctor/checks/unit.js';
 import { expected } from '../../expected.js';
 import { absent, candidate, regular } from '../../install/plan/support.js';
 import { libraries, openSandbox, processFacts, unit } from '../support.js';
@@ -72,16 +66,6 @@ says(file, overrides, {
 
 const shut = { ...openSandbox, restrictAddressFamilies: { deny: true, families: ['AF_VSOCK', 'AF_UNIX'] } };
 says(file, sandbox, { 'its unit shuts it in': runs({ ...ofQuadlet(), sandbox: shut }) });
-
-const unused = (user: string | null) =>
-  doctorFacts({
-    machine: { containers: containers({ unused: { file: quadlet, user } }) },
-    observation: { unit: { kind: 'absent', name: 'ollama.service' } },
-  });
-says(file, unitRuns, {
-  'systemd has made no unit of the quadlet': unused(null),
-  'the quadlet is of a user': unused('alice'),
-});
 
 const own = '/usr/lib/ollama';
 says(file, foreignLibrary, {

@@ -53,10 +53,6 @@ says(file, host, {
   'it answers': outside(answers),
   'it was not asked': outside({ endpoint, from: 'default', answer: { kind: 'unasked' } }),
   'nothing listens': outside(away(hostWord('unreachable', { errno: 'ECONNREFUSED' }))),
-  'its socket was looked at': doctorFacts({
-    machine: { host: away(hostWord('not-configured')) },
-    look: { hostSocket: ['srw-rw---- root vgpu /run/vgpu/hostd.sock'] },
-  }),
   'an older shim tells nothing of it': outside(away(null), { probe: null }),
   'an older shim tells nothing, and the message has the address': outside(
     away(null, `${endpoint}: no route`),

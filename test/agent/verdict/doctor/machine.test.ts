@@ -23,10 +23,6 @@ says(file, interrupted, {
   'nothing is half done': doctorFacts(),
   'an install was cut short': doctorFacts({ machine: { interrupted: true } }),
   'the first install was cut short': doctorFacts({ machine: { interrupted: true, manifest: null } }),
-  'an install on trial was killed': doctorFacts({ machine: { trial: true } }),
-  'an install on trial was killed, and another one was cut short': doctorFacts({
-    machine: { interrupted: true, trial: true },
-  }),
 });
 
 const another = { profile: 'llama-server', unit: 'llama-server.service', links: [] };

@@ -30,7 +30,6 @@ export const look: CloserLook = {
   loader: { processes: [], problem: null },
   containerEnvironment: {},
   journald: {},
-  hostSocket: [],
   service: { status: null },
 };
 

@@ -8,8 +8,11 @@
 /* Before a launch: with `always` and `check`, compiles the kernel and the functions that it calls. */
 void ptx_region_prepare(struct launch_state *l);
 
-/* Adds to the weight of a function, sends a heavy one to the compiler, and takes the compiler's answer. */
-void ptx_region_heat(const struct launch_state *l, uint32_t function, uint32_t weight);
+/*
+ * Counts what a function has run: warps that began it, and branches. Sends a hot one to the compiler, and
+ * takes the compiler's answer.
+ */
+void ptx_region_heat(const struct launch_state *l, uint32_t function, uint32_t warps, uint32_t branches);
 
 /* The counts of ptx_run_warp that compiled code goes on with. */
 struct region_counts {

@@ -471,9 +471,10 @@ int main(void) {
     fflush(stdout);
   }
   if (compiler != NULL) {
-    uint32_t compiled, refused;
-    const char *why = ptx_compiler_counts(compiler, &compiled, &refused);
-    fprintf(stderr, "compiled %u refused %u %s\n", compiled, refused, why);
+    struct ptx_compiler_counts counts;
+    const char *why = ptx_compiler_count(compiler, &counts);
+    fprintf(stderr, "compiled %u refused %u asked %u compared %" PRIu64 " %s\n", counts.compiled,
+            counts.refused, counts.asked, counts.compared, why);
   }
   free(line);
   for (unsigned i = 0; i < buffer_count; i++) {

@@ -2,7 +2,7 @@
  * The PTX machine by itself: build/shim/programs/ptx_run, driven by lines, with buffers as files between.
  */
 import { spawnSync } from 'node:child_process';
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { appendFileSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
 import { builtFile } from '../shim_host.js';
@@ -46,16 +46,35 @@ export interface Outcome {
   readonly refused: readonly string[];
   /** The findings of checks, a line each. */
   readonly findings: readonly string[];
-  /** Functions that were compiled, and those that the compiler refused, if there was one. */
-  readonly compiled: { readonly functions: number; readonly refused: number };
+  /** Functions that were compiled, refused, and sent to the compiler in all; regions that `check` compared. */
+  readonly compiled: {
+    readonly functions: number;
+    readonly refused: number;
+    readonly asked: number;
+    readonly compared: number;
+  };
 }
 
 /** `VGPU_PTX_CHECK=race,init`: every job runs under these checks, and a finding is an error. */
 const CHECK = process.env['VGPU_PTX_CHECK'];
 
+/** With LLVM, a function takes seconds on a busy machine, and a job can have dozens. */
+const patience = (job: Job): number =>
+  (job.compile ?? process.env['PTX_COMPILE'] ?? 'never') === 'never' ? 120_000 : 900_000;
+
+/** `VGPU_PTX_COUNTS=FILE`: a line for each job whose kernels could be compiled. */
+const COUNTS = process.env['VGPU_PTX_COUNTS'];
+
 function compiledOf(stderr: string): Outcome['compiled'] {
-  const [, functions = 0, refused = 0] = /^compiled (\d+) refused (\d+)/m.exec(stderr) ?? [];
-  return { functions: Number(functions), refused: Number(refused) };
+  const [line, functions = 0, refused = 0, asked = 0, compared = 0] =
+    /^compiled (\d+) refused (\d+) asked (\d+) compared (\d+).*/m.exec(stderr) ?? [];
+  if (COUNTS !== undefined && line !== undefined) appendFileSync(COUNTS, `${line}\n`);
+  return {
+    functions: Number(functions),
+    refused: Number(refused),
+    asked: Number(asked),
+    compared: Number(compared),
+  };
 }
 
 /** Runs all of a job in one process. Throws when the process does not end by itself, whatever kernels do. */
@@ -95,7 +114,7 @@ export function runPtx(job: Job): Outcome {
         ...(job.analyses === undefined ? {} : { PTX_ANALYSES: `${job.analyses}` }),
         ...(job.compile === undefined ? {} : { PTX_COMPILE: job.compile }),
       },
-      timeout: 120_000,
+      timeout: patience(job),
       maxBuffer: 1 << 28,
     });
     if (run.status !== 0) {

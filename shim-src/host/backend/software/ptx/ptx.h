@@ -100,10 +100,14 @@ const char *ptx_compiler_possible(void);
  * a guest; NULL: no limits. NULL: not possible, kernels are interpreted. It ends with this process.
  */
 struct ptx_compiler *ptx_compiler_start(enum ptx_compile mode, bool (*confine)(void));
-/* Functions compiled and refused, and why the last was refused. */
-/* Of a processor since the last call, by answers that have come. */
+/* Nanoseconds of a processor that it has used since the last call, by answers that have come. */
 uint64_t ptx_compiler_used(struct ptx_compiler *compiler);
-const char *ptx_compiler_counts(struct ptx_compiler *compiler, uint32_t *compiled, uint32_t *refused);
+struct ptx_compiler_counts {
+  uint32_t asked, compiled, refused; /* functions */
+  uint64_t compared;          /* regions that `check` has run both ways */
+};
+/* Returns why it refused the last function; empty: it refused none. */
+const char *ptx_compiler_count(struct ptx_compiler *compiler, struct ptx_compiler_counts *counts);
 
 /*
  * Parses `length` bytes (a NUL ends them early). On failure *module is NULL, and `log` has the error with

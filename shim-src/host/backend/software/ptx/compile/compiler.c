@@ -194,10 +194,9 @@ enum ptx_answer ptx_compiler_answer(struct ptx_compiler *compiler, int milliseco
   return PTX_ANSWER_CODE;
 }
 
-const char *ptx_compiler_counts(struct ptx_compiler *compiler, uint32_t *compiled, uint32_t *refused) {
+const char *ptx_compiler_count(struct ptx_compiler *compiler, struct ptx_compiler_counts *counts) {
   pthread_mutex_lock(&compiler->lock);
-  *compiled = compiler->compiled_count;
-  *refused = compiler->refused_count;
+  *counts = compiler->counts;
   pthread_mutex_unlock(&compiler->lock);
   return compiler->why;
 }

@@ -30,9 +30,10 @@ struct ptx_compiler {
   const struct ptx_module *asking; /* whose function is being compiled; NULL: none */
   struct ptx_function *function;
   struct ptx_compiled *compiled; /* without the code */
-  uint32_t compiled_count, refused_count;
-  uint64_t used; /* nanoseconds that ptx_compiler_used has not returned yet */
-  char why[256]; /* the last refusal */
+  struct ptx_compiler_counts counts;
+  uint32_t looks; /* for its answer */
+  uint64_t used;  /* nanoseconds that ptx_compiler_used has not returned yet */
+  char why[256];  /* the last refusal */
 };
 
 /* Sends box->text. False: the process has ended. */

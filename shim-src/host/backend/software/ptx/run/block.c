@@ -8,7 +8,6 @@
 #include "host/backend/software/ptx/run/region.h"
 
 #define SLICE 8u
-#define HEAT_OF_WARP 16u /* that begins: a kernel without loops is hot after many blocks */
 #define LEAST_NS 100000u /* of a turn that ends early */
 #define TURN_NS 2000000u /* length of a thread's turn, if several launches share the processors */
 
@@ -115,7 +114,7 @@ bool ptx_block_begin(struct block *block, uint64_t cluster, uint32_t rank) {
     ptx_settle_frame(warp, root);
     warp->leaves[warp->leaf_count++] = root;
   }
-  ptx_region_heat(l, kernel, block->warp_count * HEAT_OF_WARP);
+  ptx_region_heat(l, kernel, block->warp_count, 0);
   return true;
 }
 

@@ -6,7 +6,12 @@
 #include "host/backend/software/ptx/alu/fpu.h"
 #include "host/backend/software/ptx/compile/emit.h"
 
-#define HOT 20000u      /* weight of a function that is compiled: branches, and warps that began */
+/*
+ * How often a warp goes through a function before it is compiled. LLVM takes 2 to 5 ms for an instruction,
+ * the interpreter about 30 ns, so this is when a quarter of the time to compile it has been spent in it.
+ */
+#define HOT_PASSES 30000u
+#define LOOK_EVERY 64u  /* counts between two looks for the compiler's answer, which are system calls */
 #define ALWAYS_MS 60000 /* how long a launch waits for its code with `always` */
 
 _Static_assert(sizeof(struct ptx_region) == 32, "the text of compiled code has these offsets");
@@ -65,6 +70,7 @@ static void ask(struct ptx_compiler *compiler, struct ptx_module *module, struct
   module->compiler = compiler;
   if (ptx_compiler_ask(compiler, e.text.used)) {
     __atomic_store_n(&compiler->asking, module, __ATOMIC_RELAXED);
+    compiler->counts.asked++;
     return;
   }
   free_compiled(compiler->compiled);
@@ -83,11 +89,11 @@ static void take(struct ptx_compiler *compiler, int milliseconds) {
   __atomic_store_n(&compiler->asking, NULL, __ATOMIC_RELAXED);
   if (answer == PTX_ANSWER_REFUSED || f == NULL) {
     free_compiled(compiled);
-    compiler->refused_count++;
+    compiler->counts.refused++;
     return;
   }
   compiled->run = run;
-  compiler->compiled_count++;
+  compiler->counts.compiled++;
   __atomic_store_n(&f->compiled, compiled, __ATOMIC_RELEASE);
   for (uint32_t pc = 0; pc < f->code_count; pc++) {
     if (compiled->entry[pc] != PTX_NO_PC) __atomic_store_n(&f->code[pc].kind, K_REGION, __ATOMIC_RELEASE);
@@ -106,17 +112,35 @@ void ptx_compiler_forget(struct ptx_module *module) {
   }
 }
 
-void ptx_region_heat(const struct launch_state *l, uint32_t number, uint32_t weight) {
+/* The parts of a function between branches; a pass through it is as many branches. */
+static uint32_t parts_of(const struct ptx_function *f) {
+  uint32_t parts = 1;
+  for (uint32_t pc = 0; pc < f->code_count; pc++) parts += f->code[pc].kind == K_BRA;
+  return parts;
+}
+
+void ptx_region_heat(const struct launch_state *l, uint32_t number, uint32_t warps, uint32_t branches) {
   struct ptx_compiler *compiler = l->launch->compiler;
   if (compiler == NULL || compiler->mode != PTX_COMPILE_AUTO || l->launch->checks != 0) return;
   struct ptx_function *f = l->module->functions[number];
-  uint32_t heat = __atomic_load_n(&f->heat, __ATOMIC_RELAXED);
-  if (heat < HOT) __atomic_store_n(&f->heat, heat += weight, __ATOMIC_RELAXED);
-  bool wants = heat >= HOT && !__atomic_load_n(&f->asked, __ATOMIC_RELAXED);
-  bool waits = __atomic_load_n(&compiler->asking, __ATOMIC_RELAXED) != NULL;
-  if ((!wants && !waits) || pthread_mutex_trylock(&compiler->lock) != 0) return;
+  if (!__atomic_load_n(&f->asked, __ATOMIC_RELAXED)) {
+    uint32_t hot = __atomic_load_n(&f->hot, __ATOMIC_RELAXED);
+    if (hot == 0) __atomic_store_n(&f->hot, hot = parts_of(f), __ATOMIC_RELAXED);
+    /* Threads count at once, and some counts are lost. */
+    uint64_t heat = __atomic_load_n(&f->heat, __ATOMIC_RELAXED) + (uint64_t)warps * hot + branches;
+    const uint64_t most = (uint64_t)hot * HOT_PASSES;
+    __atomic_store_n(&f->heat, (uint32_t)(heat < most ? heat : most), __ATOMIC_RELAXED);
+    if (heat >= most && pthread_mutex_trylock(&compiler->lock) == 0) {
+      if (compiler->asking == NULL && !f->asked && compiler->socket >= 0)
+        ask(compiler, (struct ptx_module *)l->module, f);
+      pthread_mutex_unlock(&compiler->lock);
+    }
+  }
+  if (__atomic_load_n(&compiler->asking, __ATOMIC_RELAXED) == NULL ||
+      __atomic_fetch_add(&compiler->looks, 1, __ATOMIC_RELAXED) % LOOK_EVERY != 0 ||
+      pthread_mutex_trylock(&compiler->lock) != 0)
+    return;
   if (compiler->asking != NULL) take(compiler, 0);
-  else if (!f->asked && compiler->socket >= 0) ask(compiler, (struct ptx_module *)l->module, f);
   pthread_mutex_unlock(&compiler->lock);
 }
 

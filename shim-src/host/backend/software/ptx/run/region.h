@@ -7,8 +7,11 @@
 /* `always` and `check`: compiles the kernel and its callees. */
 void ptx_region_prepare(struct launch_state *l);
 
-/* Sends a heavy function to the compiler, and takes the compiler's answer. */
-void ptx_region_heat(const struct launch_state *l, uint32_t function, uint32_t weight);
+/*
+ * Counts what a function has run: warps that began it, and branches. Sends a hot one to the compiler, and
+ * takes the compiler's answer.
+ */
+void ptx_region_heat(const struct launch_state *l, uint32_t function, uint32_t warps, uint32_t branches);
 
 /* Of ptx_run_warp, continued by compiled code. */
 struct region_counts {

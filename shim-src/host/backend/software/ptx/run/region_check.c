@@ -155,6 +155,7 @@ uint32_t ptx_region_compare(const struct place *at, const struct ptx_compiled *c
   const struct ptx_function *f = at->split->frame->function;
   struct journal j = {0};
   struct ptx_region_call expected = *call;
+  at->worker->launch->launch->compiler->counts.compared++; /* one thread runs a launch that is compared */
   unsigned char *before = malloc(f->frame_bytes * 2u + 1), *after = before + f->frame_bytes;
   if (before == NULL) abort();
   memcpy(before, at->registers, f->frame_bytes);

@@ -75,22 +75,33 @@ static bool go_round(struct warp *warp, struct split *split, uint32_t *seen) {
   return true;
 }
 
+static void end_turn(const struct worker *worker, uint32_t function, uint32_t left) {
+  ptx_region_heat(worker->launch, function, 0, BUDGET_OF_SPLIT - left);
+}
+
 enum run ptx_run_warp(struct warp *warp, uint32_t budget) {
   struct worker *worker = warp->block->worker;
   struct place at = {.warp = warp, .worker = worker, .constants = worker->launch->module->constants};
   if (warp->leaf_count == 0) return RUN_DONE;
   /* Every loop of a guest's code comes here, or branches. */
   uint32_t turns = BUDGET_OF_SPLIT;
-  /* Lasts beyond a split: a loop can do its loads and atomics in a function. */
-  uint32_t seen = 0;
+  /* Lasts beyond a split: a loop that waits can do its loads and atomics in a function that it calls. */
+  uint32_t seen = 0, function = warp->leaves[0]->frame->number;
 again:
-  if (warp->leaf_count == 0) return RUN_DONE;
+  if (warp->leaf_count == 0) {
+    end_turn(worker, function, turns);
+    return RUN_DONE;
+  }
   if (--turns == 0) goto next_split;
   if (warp->at >= warp->leaf_count) warp->at = 0;
   bool forced;
   struct split *split = ready(warp, &forced);
-  if (split == NULL) return RUN_BLOCKED;
+  if (split == NULL) {
+    end_turn(worker, function, turns);
+    return RUN_BLOCKED;
+  }
   split->state = SPLIT_READY;
+  function = split->frame->number;
   const struct ptx_instruction *code = split->frame->function->code;
   at.split = split;
   at.registers = split->frame->registers;
@@ -251,6 +262,7 @@ again:
         }
         split->pc = pc;
         if (!ptx_call(&at, split, mask, pc + 1)) return RUN_FAULT;
+        if (callee != NULL) ptx_region_heat(worker->launch, in->target, 1, 0);
         goto again;
       }
       case K_RET:
@@ -430,7 +442,7 @@ again:
   }
 
 next_split:
-  ptx_region_heat(worker->launch, warp->leaves[warp->at % warp->leaf_count]->frame->number, BUDGET_OF_SPLIT);
+  end_turn(worker, function, turns);
   /* Other leaves of the warp get a turn, then other warps of the block. */
   turns = BUDGET_OF_SPLIT;
   warp->at = (warp->at + 1) % warp->leaf_count;

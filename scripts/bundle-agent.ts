@@ -1,11 +1,12 @@
 /**
- * Part of the build: dist/bundle, of dist/agent and what it imports: main.js, the command that people run, and
- * daemon.cjs, what the service runs.
- * Half of the start of a command was finding and opening 370 files; the rest is what is really run. Parts
- * that only some commands need stay files of their own and are loaded when they are imported.
- * The service is CommonJS: Node's loader of modules, which it would keep in memory for life, takes 2 MB (measured).
+ * Part of the build: dist/bundle, of dist/agent and what it imports: main.js, the command that people run, with
+ * command.cjs and its code cache, and daemon.cjs, what the service runs. Packages that few commands need are files of
+ * their own.
+ * Opening 370 files was half of the start of a command. CommonJS: Node 20 takes a code cache for nothing else, and
+ * the loader of modules would take 2 MB of the service's memory for life (measured).
  */
 
+import { spawnSync } from 'node:child_process';
 import { chmodSync, existsSync, renameSync } from 'node:fs';
 import path from 'node:path';
 import { type BuildOptions, build, type Plugin } from 'esbuild';
@@ -17,13 +18,14 @@ const modules = path.join(packageRoot(), 'dist', 'agent');
 const directory = path.join(packageRoot(), 'dist', 'bundle');
 const [fresh, former] = [`${directory}.new`, `${directory}.old`];
 for (const left of [fresh, former]) removeSync(left);
-/** Modules that the service runs rarely or never: files of their own, so that it does not keep their text in memory. */
-const rarelyRun = ['xmlbuilder', 'sax', 'prom-client'];
+/** Files of their own, so that the service and most commands do not keep their text in memory. */
+const rarelyRun = ['xmlbuilder', 'sax', 'prom-client', 'inquirer', '@grpc/grpc-js', '@grpc/proto-loader'];
+const fileName = (name: string): string => name.replaceAll(/[@/]/g, '_');
 const apart: Plugin = {
   name: 'apart',
   setup(bundler) {
     bundler.onResolve({ filter: new RegExp(`^(?:${rarelyRun.join('|')})$`) }, ({ path: name, kind }) =>
-      kind === 'entry-point' ? null : { path: `./${name}.cjs`, external: true },
+      kind === 'entry-point' ? null : { path: `./${fileName(name)}.cjs`, external: true },
     );
   },
 };
@@ -50,37 +52,26 @@ const common = {
   bundle: true,
   platform: 'node',
   target: 'node20',
-  // The other form of the package passes require() around, where no bundler follows.
-  alias: { 'jsonc-parser': 'jsonc-parser/lib/esm/main.js' },
   // Without white space each start reads less; names stay, for stack traces.
   minifyWhitespace: true,
   minifySyntax: true,
   sourcemap: 'linked',
   legalComments: 'linked',
-  // Native code, found beside its package; and a module that dbus-next would use if it were installed.
-  external: ['systemd-journald', 'usocket', 'x11'],
+  outdir: fresh,
   logLevel: 'warning',
   metafile: true,
 } satisfies BuildOptions;
-const command = await build({
+const bundles = await build({
   ...common,
-  entryPoints: { main: path.join(modules, 'main.js') },
-  outdir: fresh,
-  splitting: true,
-  format: 'esm',
-  // Packages in CommonJS call require(), which a module does not have.
-  banner: {
-    js: "import { createRequire as bundleRequire } from 'node:module'; const require = bundleRequire(import.meta.url);",
-  },
-  plugins: [xmlWhenUsed],
-});
-const service = await build({
-  ...common,
+  // The other form of the package passes require() around, where no bundler follows.
+  alias: { 'jsonc-parser': 'jsonc-parser/lib/esm/main.js' },
+  // Native code, found beside its package; and a module that dbus-next would use if it were installed.
+  external: ['systemd-journald', 'usocket', 'x11'],
   entryPoints: {
+    command: path.join(modules, 'cli/commands/command-line.js'),
     daemon: path.join(modules, 'service', 'main.js'),
-    ...Object.fromEntries(rarelyRun.map((name) => [name, name])),
+    ...Object.fromEntries(rarelyRun.map((name) => [fileName(name), name])),
   },
-  outdir: fresh,
   outExtension: { '.js': '.cjs' },
   format: 'cjs',
   // import() would load the loader of modules.
@@ -89,9 +80,21 @@ const service = await build({
   banner: { js: "const bundleUrl = require('node:url').pathToFileURL(__filename).href;" },
   plugins: [xmlWhenUsed, apart],
 });
-noteBundled('agent', [command.metafile, service.metafile]);
+const launcher = await build({
+  ...common,
+  entryPoints: { main: path.join(packageRoot(), 'dist/scripts/bundle/main.js') },
+  format: 'esm',
+});
+noteBundled('agent', [bundles.metafile, launcher.metafile]);
 chmodSync(path.join(fresh, 'main.js'), 0o755);
 // Atomic: a command that starts meanwhile finds the old bundle or the new one.
 if (existsSync(directory)) renameSync(directory, former);
 renameSync(fresh, directory);
 removeSync(former);
+// The doctor changes nothing and calls most of what other commands call.
+spawnSync(process.execPath, [
+  path.join(packageRoot(), 'dist/scripts/bundle/code-cache.js'),
+  path.join(directory, 'command.cjs'),
+  'doctor',
+  '--json',
+]);

@@ -1,9 +1,10 @@
-/** dist/bundle, what is installed: what it must not do because the service runs without WebAssembly. */
+/** dist/bundle, what is installed. */
 import assert from 'node:assert/strict';
 import { readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { test } from 'node:test';
 import { packageRoot } from '../../agent/lib/paths.js';
+import { load } from '../../scripts/bundle/load.js';
 
 const bundle = path.join(packageRoot(), 'dist/bundle');
 
@@ -14,4 +15,9 @@ test('no file imports node:http as a module: in Node 22 that loads undici, which
     /\b(from|import)\s*\(?\s*["'](node:)?http["']/.test(readFileSync(path.join(bundle, name), 'utf8')),
   );
   assert.deepEqual(found, []);
+});
+
+test('the command starts from a code cache that fits the Node of the build', () => {
+  const { script } = load(path.join(bundle, 'command.cjs'));
+  assert.equal(script.cachedDataRejected, false);
 });

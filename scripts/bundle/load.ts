@@ -1,0 +1,25 @@
+/** Runs dist/bundle/command.cjs: for main.js beside it, and for the build, which writes its code cache. */
+import { existsSync, readFileSync } from 'node:fs';
+import { createRequire } from 'node:module';
+import path from 'node:path';
+import { Script } from 'node:vm';
+import type { runCommandLine } from '../../agent/cli/commands/command-line.js';
+
+interface Bundle {
+  readonly script: Script;
+  readonly exports: { readonly runCommandLine: typeof runCommandLine };
+}
+
+/** V8 ignores the cache if it is of another version of V8. */
+export function load(file: string): Bundle {
+  const cache = `${file}.cache`;
+  // esbuild writes ASCII. As UTF-8 each start would check that.
+  const source = `(function (exports, require, module, __filename, __dirname) {${readFileSync(file, 'latin1')}\n})`;
+  const script = new Script(source, {
+    filename: file,
+    ...(existsSync(cache) ? { cachedData: readFileSync(cache) } : {}),
+  });
+  const module: Pick<Bundle, 'exports'> = { exports: { runCommandLine: async () => 1 } };
+  script.runInThisContext()(module.exports, createRequire(file), module, file, path.dirname(file));
+  return { script, exports: module.exports };
+}

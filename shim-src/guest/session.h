@@ -149,6 +149,8 @@ bool vgpu_session_mirrors(const struct vgpu_session *session);
 
 /* True if the host has the driver's graphs: it takes edges, and orders the launches of an executable. */
 bool vgpu_session_has_graphs(const struct vgpu_session *session);
+/* The host has function_load. */
+bool vgpu_session_loads(const struct vgpu_session *session);
 
 /* True if the host registers memory that the device only reads. */
 bool vgpu_session_reads_only(const struct vgpu_session *session);

@@ -79,11 +79,6 @@ int32_t vgpu_software_cuCtxResetPersistingL2Cache(struct vgpu_worker *worker,
  * The guest stores the limit. Here only kernels that allocate stack memory by size, or call themselves, need
  * it.
  */
-/* Code is loaded with its module. */
-int32_t vgpu_software_function_load(struct vgpu_worker *worker, const struct vgpu_send_function_load *send) {
-  return find_context(worker, send->context) == NULL ? CUDA_ERROR_INVALID_CONTEXT : CUDA_SUCCESS;
-}
-
 int32_t vgpu_software_cuCtxSetLimit(struct vgpu_worker *worker, const struct vgpu_send_cuCtxSetLimit *send) {
   struct vgpu_handle *context = find_context(worker, send->context);
   if (context == NULL) return CUDA_ERROR_INVALID_CONTEXT;

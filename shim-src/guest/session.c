@@ -104,7 +104,7 @@ static bool shake_hands(struct vgpu_session *session, enum vgpu_library library,
                     .features = VGPU_FEATURE_PRINT | VGPU_FEATURE_ALIVE | VGPU_FEATURE_EXCHANGE |
                                 VGPU_FEATURE_IPC | VGPU_FEATURE_SHARES | VGPU_FEATURE_PARK |
                                 VGPU_FEATURE_READ_ONLY | VGPU_FEATURE_GRAPHS | VGPU_FEATURE_MIRROR |
-                                features_of(sharing) | resumes_of(session, sharing),
+                                VGPU_FEATURE_LOADS | features_of(sharing) | resumes_of(session, sharing),
                     .frame_max = VGPU_FRAME_MAX,
                     .library = (uint32_t)library,
                 }};

@@ -115,6 +115,8 @@ bool vgpu_session_mirrors(const struct vgpu_session *session);
 
 /* True if the host takes edges and orders the launches of an executable. */
 bool vgpu_session_has_graphs(const struct vgpu_session *session);
+/* The host has function_load. */
+bool vgpu_session_loads(const struct vgpu_session *session);
 
 bool vgpu_session_reads_only(const struct vgpu_session *session);
 /* True if shared regions are in VM memory: no ordinary memory of this kernel. */

@@ -26,6 +26,10 @@ bool vgpu_session_has_graphs(const struct vgpu_session *session) {
   return (session->welcome.features & VGPU_FEATURE_GRAPHS) != 0;
 }
 
+bool vgpu_session_loads(const struct vgpu_session *session) {
+  return (session->welcome.features & VGPU_FEATURE_LOADS) != 0;
+}
+
 bool vgpu_session_reads_only(const struct vgpu_session *session) {
   return (session->welcome.features & VGPU_FEATURE_READ_ONLY) != 0;
 }

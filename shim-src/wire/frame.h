@@ -143,6 +143,7 @@ enum vgpu_control_opcode {
 #define VGPU_FEATURE_READ_ONLY 0x10000u /* shared_region_map for memory that the device only reads */
 #define VGPU_FEATURE_GRAPHS 0x20000u    /* graph_edges, and the host orders the launches of an executable */
 #define VGPU_FEATURE_MIRROR 0x40000u    /* managed_mirror: the host moves bytes of managed variables */
+#define VGPU_FEATURE_LOADS 0x80000u /* function_load: the first launch of a kernel reports what is wrong */
 
 struct vgpu_frame {
   uint32_t length; /* of the whole frame: pad8(sizeof header + body + bulk) */

@@ -254,6 +254,11 @@ bool vgpu_session_has_graphs(const struct vgpu_session *session) {
   return false;
 }
 
+bool vgpu_session_loads(const struct vgpu_session *session) {
+  (void)session;
+  return true;
+}
+
 bool vgpu_session_reads_only(const struct vgpu_session *session) {
   (void)session;
   return false;

@@ -150,11 +150,47 @@ static void active_clusters(void) {
   IS(ones / 4, clusters);
 }
 
+/*
+ * A text so long that the simulated device decodes each kernel at its first launch. The device has no
+ * instruction of that name.
+ */
+static void first_launch(void) {
+  static char code[(80 << 10)];
+  memset(code, ' ', sizeof code);
+  static const char kernels[] = ".version 7.0\n.target sm_70\n.address_size 64\n"
+                                ".visible .entry strange()\n{\nfrobnicate.sync.aligned;\nret;\n}\n"
+                                ".visible .entry plain(.param .u64 to)\n{\n.reg .b64 %p;\n"
+                                "ld.param.u64 %p, [to]; st.global.u32 [%p], 5;\nret;\n}\n";
+  memcpy(code, kernels, sizeof kernels - 1);
+  code[sizeof code - 1] = '\0';
+  void *library = NULL, *kernel = NULL, *strange = NULL;
+  devptr word = zero();
+  void *parameters[] = {&word};
+  MUST(CALL(cuLibraryLoadData, (void **, const void *, void *, void *, unsigned, void *, void *, unsigned),
+            &library, code, NULL, NULL, 0, NULL, NULL, 0));
+  MUST(CALL(cuLibraryGetKernel, (void **, void *, const char *), &kernel, library, "plain"));
+  MUST(CALL(cuLibraryGetKernel, (void **, void *, const char *), &strange, library, "strange"));
+#define LAUNCH(which, with)                                                                                  \
+  CALL(cuLaunchKernel,                                                                                       \
+       (void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **,       \
+        void **),                                                                                            \
+       which, 1, 1, 1, 1, 1, 1, 0, NULL, with, NULL)
+  /* The launch has the error, and no later call. */
+  for (int i = 0; i < 2; i++) {
+    IS(NOT_SUPPORTED, LAUNCH(strange, NULL));
+    OK(CALL(cuCtxSynchronize, (void), ));
+  }
+  OK(LAUNCH(kernel, parameters));
+  OK(CALL(cuCtxSynchronize, (void), ));
+  IS(5, sum(word));
+}
+
 int main(int argc, char **argv) {
   static const struct check_case cases[] = {
       {"cooperative_size", cooperative_size},
       {"cluster_size", cluster_size},
       {"active_clusters", active_clusters},
+      {"first_launch", first_launch},
   };
   return check_main(argc, argv, cases, sizeof cases / sizeof *cases);
 }

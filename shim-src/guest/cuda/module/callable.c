@@ -266,10 +266,21 @@ int cuFuncIsLoaded(int32_t *state, void *function) {
   return CUDA_SUCCESS;
 }
 
+int vgpu_callable_load(struct vgpu_driver *driver, const struct vgpu_callable *callable, uint64_t context) {
+  const struct vgpu_send_function_load send = {.context = context, .function = callable->number};
+  if (!vgpu_session_loads(driver->session)) return CUDA_SUCCESS;
+  return vgpu_cuda_call(VGPU_OP_function_load, &send, sizeof send, NULL, 0);
+}
+
 int cuFuncLoad(void *function) {
   struct vgpu_driver *driver;
   struct vgpu_callable *callable = NULL;
-  return find(function, &driver, &callable);
+  int result = find(function, &driver, &callable);
+  if (result != CUDA_SUCCESS || callable->refused != CUDA_SUCCESS) return result;
+  uint64_t context = 0;
+  if (callable->module != NULL) context = callable->module->context_number;
+  else result = vgpu_cuda_context_number(&context);
+  return result == CUDA_SUCCESS ? vgpu_callable_load(driver, callable, context) : result;
 }
 
 /* A kernel is valid as a function: the host finds the function of each context. */

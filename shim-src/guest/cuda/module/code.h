@@ -79,6 +79,9 @@ struct vgpu_code_library {
   pthread_mutex_t loading;
 };
 
+/* Loads the code of a function or kernel in a context. Returns a CUresult. */
+int vgpu_callable_load(struct vgpu_driver *driver, const struct vgpu_callable *callable, uint64_t context);
+
 struct vgpu_callable *vgpu_callable_find(struct vgpu_driver *driver, const void *handle);
 
 /* The ordinal of its module, else that of the current context, else 0. */

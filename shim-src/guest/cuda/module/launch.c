@@ -146,17 +146,16 @@ int vgpu_launch_attributes(struct vgpu_driver *driver, const struct vgpu_launch_
 #define USUAL_BYTES 2048
 
 /*
- * The first launch of a kernel can load its code, and that can wait for the device. The host cannot wait
- * while it carries out a launch: a later call may release the device.
+ * The first launch of a kernel loads its code. The driver waits for the device if it must, and an error is
+ * that of the launch. A launch is one-way, so another call does this.
  */
-static void load(struct vgpu_driver *driver, struct vgpu_callable *callable, uint64_t context) {
+static int load(struct vgpu_driver *driver, struct vgpu_callable *callable, uint64_t context) {
   if (__atomic_load_n(&callable->loaded, __ATOMIC_RELAXED) == context ||
       __atomic_load_n(&driver->capturing, __ATOMIC_ACQUIRE) != 0)
-    return;
-  const struct vgpu_send_function_load send = {.context = context, .function = callable->number};
-  if (__atomic_load_n(&driver->holds, __ATOMIC_ACQUIRE))
-    (void)vgpu_cuda_call(VGPU_OP_function_load, &send, sizeof send, NULL, 0);
-  __atomic_store_n(&callable->loaded, context, __ATOMIC_RELAXED);
+    return CUDA_SUCCESS;
+  const int result = vgpu_callable_load(driver, callable, context);
+  if (result == CUDA_SUCCESS) __atomic_store_n(&callable->loaded, context, __ATOMIC_RELAXED);
+  return result;
 }
 
 static int post(struct vgpu_driver *driver, struct vgpu_callable *callable, const struct vgpu_launch *launch,
@@ -177,10 +176,10 @@ static int post(struct vgpu_driver *driver, struct vgpu_callable *callable, cons
   if (result == CUDA_SUCCESS)
     result = vgpu_launch_place(driver, callable, launch->stream, &send.context, &send.stream);
   if (result == CUDA_SUCCESS) {
-    load(driver, callable, send.context);
     memcpy(bulk, attributes, attribute_bytes);
     result = vgpu_launch_parameters(callable, &send, parameters, extra, bulk + attribute_bytes);
   }
+  if (result == CUDA_SUCCESS) result = load(driver, callable, send.context);
   if (result != CUDA_SUCCESS) return result;
   return vgpu_cuda_post(VGPU_OP_cuLaunchKernelEx, &send, sizeof send, bulk,
                         (uint32_t)attribute_bytes + callable->parameter_bytes);

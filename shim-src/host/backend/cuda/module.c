@@ -346,7 +346,7 @@ static int32_t load_function(const struct vgpu_driver_api *api, struct vgpu_cuda
   void *function = call->object;
   int32_t result =
       call->other ? VGPU_DRIVER(api, cuKernelGetFunction, &function, call->object) : CUDA_SUCCESS;
-  return result == CUDA_SUCCESS ? VGPU_DRIVER(api, cuFuncLoad, function) : result;
+  return result == CUDA_SUCCESS && api->cuFuncLoad != NULL ? api->cuFuncLoad(function) : result;
 }
 
 int32_t vgpu_cuda_function_load(struct vgpu_worker *worker, const struct vgpu_send_function_load *send) {
@@ -358,5 +358,17 @@ int32_t vgpu_cuda_function_load(struct vgpu_worker *worker, const struct vgpu_se
       .context = vgpu_cuda_object(worker, send->context, VGPU_HANDLE_CONTEXT),
       .object = vgpu_cuda_function(worker, send->function),
       .other = vgpu_cuda_object(worker, send->function, VGPU_HANDLE_FUNCTION) == NULL};
-  return call.object == NULL ? CUDA_ERROR_INVALID_HANDLE : vgpu_cuda_side_call(worker, &call);
+  if (call.object == NULL) return CUDA_ERROR_INVALID_HANDLE;
+  result = vgpu_cuda_side_call(worker, &call);
+  switch (result) {
+    case VGPU_WAITS:
+    case CUDA_ERROR_OUT_OF_MEMORY:
+    case CUDA_ERROR_NO_BINARY_FOR_GPU:
+    case CUDA_ERROR_INVALID_PTX:
+    case CUDA_ERROR_UNSUPPORTED_PTX_VERSION:
+    case CUDA_ERROR_NOT_SUPPORTED:
+      return result;
+    default:
+      return CUDA_SUCCESS; /* an error of the context, which the launch reports */
+  }
 }

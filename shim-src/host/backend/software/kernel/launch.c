@@ -192,6 +192,19 @@ static int32_t refused(struct vgpu_worker *worker, const struct vgpu_send_cuLaun
   return CUDA_SUCCESS;
 }
 
+int32_t vgpu_software_function_load(struct vgpu_worker *worker, const struct vgpu_send_function_load *send) {
+  if (vgpu_handles_find(&worker->handles, send->context, VGPU_HANDLE_CONTEXT) == NULL)
+    return CUDA_ERROR_INVALID_CONTEXT;
+  struct vgpu_module_object *module;
+  const struct vgpu_program_function *function;
+  struct vgpu_function_settings settings;
+  int32_t result = vgpu_programs_function(worker, owner_of(worker, send->context), send->function, &module,
+                                          &function, &settings);
+  if (result != CUDA_SUCCESS) return result;
+  vgpu_run_prepare(worker, module, function);
+  return function->refused;
+}
+
 int32_t vgpu_software_cuLaunchKernelEx(struct vgpu_worker *worker,
                                        const struct vgpu_send_cuLaunchKernelEx *send,
                                        struct vgpu_bulk *bulk) {

@@ -92,7 +92,8 @@ bool ptx_block_begin(struct block *block, uint64_t cluster, uint32_t rank) {
     cluster /= along;
     rank /= l->cluster[i];
   }
-  block->over = block->waits = block->timed = false;
+  block->over = block->waits = block->timed = block->events = false;
+  block->arrived_at = 0;
   block->cluster->arrived = 0;
   block->live = block->threads;
   block->next_warp = 0;

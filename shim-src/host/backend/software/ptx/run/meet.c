@@ -46,19 +46,20 @@ static void settle_barrier(struct block *block, uint32_t number) {
   }
   if (block->check != NULL) ptx_check_open(block, number);
   *barrier = (struct barrier){0};
+  block->arrived_at &= ~(1u << number);
 }
 
 void ptx_settle_barriers(struct block *block) {
   ptx_cluster_settle(block);
-  for (uint32_t i = 0; i < block->warp_count; i++) {
+  for (uint32_t i = 0; block->events && i < block->warp_count; i++) {
     for (uint32_t k = 0; k < block->warps[i].leaf_count; k++) {
       struct split *split = block->warps[i].leaves[k];
       if (split->state == SPLIT_EVENT) split->state = SPLIT_READY;
     }
   }
-  for (uint32_t i = 0; i < PTX_BARRIERS; i++) {
-    if (block->barriers[i].arrived > 0) settle_barrier(block, i);
-  }
+  block->events = false;
+  for (uint32_t left = block->arrived_at; left != 0; left &= left - 1)
+    settle_barrier(block, (uint32_t)__builtin_ctz(left));
 }
 
 enum run ptx_barrier(const struct place *at, struct split *split, uint32_t mask) {
@@ -77,6 +78,7 @@ enum run ptx_barrier(const struct place *at, struct split *split, uint32_t mask)
   if (warp->block->check != NULL) ptx_check_arrive(warp, id);
   b->expected = expected;
   b->arrived += came;
+  warp->block->arrived_at |= 1u << id;
   if ((in->m & 7) >= BAR_POPC) {
     uint32_t p = ptx_predicate(at, in->c);
     if ((in->m & MB_NEGATED) != 0) p = ~p;

@@ -405,6 +405,7 @@ again:
         }
         split->pc = pc;
         split->state = SPLIT_EVENT;
+        warp->block->events = true;
         goto again;
       case K_CLUSTER_ARRIVE:
         ptx_cluster_arrive(warp, mask);
@@ -417,6 +418,7 @@ again:
         }
         split->pc = pc;
         split->state = SPLIT_EVENT;
+        warp->block->events = true;
         goto again;
       case K_BULK:
         if (!ptx_bulk(&at, mask)) return RUN_FAULT;

@@ -89,8 +89,9 @@ struct block {
   struct cluster *cluster; /* `alone`, or the cluster that it is in */
   struct cluster alone;
   bool over;
-  bool waits; /* a loop may have waited for another block, see patience.h */
-  bool timed; /* a loop has read the clock again and again: the block may wait until a time */
+  bool waits;  /* a loop may have waited for another block, see patience.h */
+  bool events; /* a split may be in SPLIT_EVENT */
+  bool timed;  /* a loop has read the clock again and again: the block may wait until a time */
   struct launch_state *launch;
   uint32_t id[3];
   struct warp *warps;
@@ -99,6 +100,7 @@ struct block {
   void *shared_memory;
   unsigned char *local;
   struct barrier barriers[PTX_BARRIERS];
+  uint32_t arrived_at;       /* bit n: threads have arrived at barrier n */
   struct block_check *check; /* NULL: no checks */
   uint32_t next_warp;
   struct block *next;

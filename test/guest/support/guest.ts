@@ -221,6 +221,7 @@ export class Guest {
   /** Reboots the guest and waits until it is up again. Hosts beside it keep running. */
   async reboot(): Promise<void> {
     const before = await this.pid();
+    await this.#recordUsage();
     await this.run('systemctl', 'reboot');
     await until('the guest reboots', 30_000, async () => {
       const now = await this.pid().catch(() => before);
@@ -231,16 +232,16 @@ export class Guest {
 
   /**
    * For scripts/testing: the processor time of the guest's services, whose parents are outside of the test's process.
-   * What `run` starts is the test's child, and lies in the cgroup "payload".
+   * Processes that `run` starts are the test's children.
    */
   async #recordUsage(): Promise<void> {
     const target = process.env['VGPU_TEST_USAGE'];
     if (target === undefined) return;
-    const seconds = async (cgroup: string): Promise<number> => {
-      const stat = await this.read(`/sys/fs/cgroup/${cgroup}cpu.stat`).catch(() => '');
-      return Number(/^usage_usec (\d+)/.exec(stat)?.[1] ?? 0) / 1e6;
-    };
-    const services = Math.max(0, (await seconds('')) - (await seconds('payload/')));
+    let services = 0;
+    for (const cgroup of ['init.scope', 'system.slice']) {
+      const stat = await this.read(`/sys/fs/cgroup/${cgroup}/cpu.stat`).catch(() => '');
+      services += Number(/^usage_usec (\d+)/.exec(stat)?.[1] ?? 0) / 1e6;
+    }
     await appendFile(target, `${process.argv[1]}\t${services}\n`);
   }
 

@@ -162,3 +162,11 @@ test('no entry of CHANGELOG.md is too wide for the changelog of the Debian packa
   const wide = lines.filter((line) => /^(- | {2})/.test(line) && line.length > 78);
   assert.deepEqual(wide, []);
 });
+
+test('scripts/testing/longest.txt names test files that there are', () => {
+  const names = readFileSync(join(repository, 'scripts/testing/longest.txt'), 'utf8').trim().split('\n');
+  assert.deepEqual(
+    names.filter((name) => !existsSync(join(repository, `${name}.test.ts`))),
+    [],
+  );
+});

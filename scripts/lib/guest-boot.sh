@@ -117,9 +117,19 @@ bare() {
   fi
 }
 
+# mask DIR NAME...: an empty file is as good as a link to /dev/null (systemd.unit(5), systemd.generator(7)), and needs no
+# program for each.
+mask() {
+  local dir=$1 name
+  shift
+  rm -f "${@/#/$dir/}"
+  for name; do : >"$dir/$name"; done
+}
+
 # first_boot ROOT: makes this root an independent guest; the changes are in the overlay and survive reboots.
 first_boot() {
-  local root=$1 unit
+  local root=$1
+  local -a generators
   rm -rf "$root"/etc/systemd/system/*.wants "$root/var/log/journal"
   rm -f "$root/.dockerenv" "$root/etc/machine-id" "$root/var/lib/dbus/machine-id"
   : >"$root/etc/fstab"
@@ -131,20 +141,17 @@ first_boot() {
   ln -s /etc/machine-id "$root/var/lib/dbus/machine-id"
   printf '[Journal]\nStorage=persistent\nRateLimitIntervalSec=0\nAudit=no\nReadKMsg=no\n' \
     >"$root/etc/systemd/journald.conf.d/50-guest.conf"
-  for unit in systemd-logind.service dbus-org.freedesktop.login1.service getty.target console-getty.service serial-getty@.service \
+  mask "$root/etc/systemd/system" systemd-logind.service dbus-org.freedesktop.login1.service getty.target console-getty.service serial-getty@.service \
     systemd-{timesyncd,networkd,resolved,udevd,udev-trigger,update-utmp,update-utmp-runlevel}.service \
     systemd-{networkd,udevd-kernel,udevd-control,initctl,journald-audit}.socket \
     systemd-{binfmt,sysctl,modules-load,firstboot,pcrphase,pcrphase-sysinit,hwdb-update}.service \
     systemd-{update-done,remount-fs,machine-id-commit}.service systemd-tmpfiles-clean.timer \
     systemd-ask-password-{wall,console}.path ldconfig.service proc-sys-fs-binfmt_misc.automount \
-    dev-{hugepages,mqueue}.mount sys-fs-fuse-connections.mount sys-kernel-{config,debug,tracing}.mount; do
-    ln -sf /dev/null "$root/etc/systemd/system/$unit"
-  done
+    dev-{hugepages,mqueue}.mount sys-fs-fuse-connections.mount sys-kernel-{config,debug,tracing}.mount
   # A dozen programs that run at each daemon-reload and find nothing here (no fstab, no disks, no consoles).
   mkdir -p "$root/etc/systemd/system-generators"
-  for unit in "$root"/{usr/lib,usr/local/lib,lib}/systemd/system-generators/*; do
-    [ ! -e "$unit" ] || ln -sf /dev/null "$root/etc/systemd/system-generators/${unit##*/}"
-  done
+  generators=("$root"/{usr/lib,usr/local/lib,lib}/systemd/system-generators/*)
+  mask "$root/etc/systemd/system-generators" "${generators[@]##*/}"
   ln -sf /lib/systemd/system/multi-user.target "$root/etc/systemd/system/default.target"
   bare "$root"
   ln -s "$REPO/dist/bundle/main.js" "$root/usr/local/bin/vgpu-agent"

@@ -9,7 +9,7 @@ import type { TestEvent } from 'node:test/reporters';
 interface FileTimes {
   /** Wall time in seconds; null for a file whose end was not reported. */
   wall: number | null;
-  /** Processor time in seconds, of the file's process and of the children that it waited for. */
+  /** Processor time in seconds, of the file's process, the children that it waited for, and its guests. */
   processor: number | null;
 }
 
@@ -20,13 +20,13 @@ const root = path.resolve(import.meta.dirname, '../../..');
 function usage(): ReadonlyMap<string, number> {
   const file = process.env['VGPU_TEST_USAGE'];
   if (file === undefined) return new Map();
-  const rows = readFileSync(file, 'utf8').trim().split('\n');
-  return new Map(
-    rows.map((row): [string, number] => {
-      const [name = '', seconds = '0'] = row.split('\t');
-      return [path.relative(root, name), Number(seconds)];
-    }),
-  );
+  const seconds = new Map<string, number>();
+  for (const row of readFileSync(file, 'utf8').trim().split('\n')) {
+    const [name = '', more = '0'] = row.split('\t');
+    const key = path.relative(root, name);
+    seconds.set(key, (seconds.get(key) ?? 0) + Number(more));
+  }
+  return seconds;
 }
 
 /** Yields the whole text at the end of the run. */

@@ -25,7 +25,7 @@ const skip = whyNoGuest() || whyNoHostd() || whyNoConsumer();
 const long = process.env['VGPU_TEST_LONG'] === '1';
 
 /**
- * One state of each kind in every run, all with --long. Unit tests of install/apply cover their kinds in-process; a guest adds
+ * One state of each kind in every run, all with --long; Ubuntu's package is the subject of the next test. Unit tests of install/apply cover their kinds in-process; a guest adds
  * a real ldconfig, dpkg and update-alternatives.
  */
 const inEveryRun: ReadonlySet<string> = new Set([
@@ -33,7 +33,6 @@ const inEveryRun: ReadonlySet<string> = new Set([
   'a directory in the way that holds something',
   'foreign libraries, a loop, dangling links and a drop-in of the user at once',
   debian550.name,
-  ubuntuPackage.name,
   copiedTwice.name,
 ]);
 const states = startingStates.filter(({ name }) => long || inEveryRun.has(name));

@@ -110,14 +110,13 @@ async function recover(
   assert.deepEqual(lines, [], `${context}, then ${next}: not as before`);
 }
 
-/** Kills `command` after each of its steps in turn; `ready` brings the guest to where the command begins. */
-async function killEverywhere(
-  guest: Guest,
-  before: Listing,
-  command: Recovery,
-  ready: () => Promise<void>,
-): Promise<number> {
-  const states = await known(guest, before);
+/** Kills `command` after each of its steps in turn. */
+async function killEverywhere(guest: Guest, states: Known, command: Recovery): Promise<number> {
+  const ready = async (): Promise<void> => {
+    if (command === 'install') return;
+    const ran = await guest.agent('install', ...quiet);
+    assert.equal(ran.code, 0, ran.stdout + ran.stderr);
+  };
   await ready();
   const checkpoints = await checkpointsOf(guest, command, '--yes');
   assert.ok(checkpoints.length > 10, `only ${checkpoints.length} steps`);
@@ -137,36 +136,13 @@ async function killEverywhere(
   return chosen.length;
 }
 
-describe('SIGKILL after every step', { skip, concurrency: 2 }, () => {
-  test('of install', { skip: mixed.skip }, async (t) => {
-    const { guest, before } = await prepared(mixed, t);
-    const count = await killEverywhere(guest, before, 'install', async () => undefined);
-    t.diagnostic(`${count} kills, seed ${seed}`);
-    await assertConsumerStarts(guest, 'at the end');
-  });
-
-  test('of uninstall', { skip: mixed.skip }, async (t) => {
-    const { guest, before } = await prepared(mixed, t);
-    const count = await killEverywhere(guest, before, 'uninstall', async () => {
-      const ran = await guest.agent('install', ...quiet);
-      assert.equal(ran.code, 0, ran.stdout + ran.stderr);
+describe("SIGKILL over Debian's alternatives, after every step", { skip: skipLong || debian550.skip }, () => {
+  for (const command of recoveries) {
+    test(`of ${command}`, async (t) => {
+      const { guest, before } = await prepared(debian550, t);
+      await killEverywhere(guest, await known(guest, before), command);
     });
-    t.diagnostic(`${count} kills, seed ${seed}`);
-    await assertConsumerStarts(guest, 'at the end');
-  });
-
-  test("of install over Debian's alternatives", { skip: skipLong || debian550.skip }, async (t) => {
-    const { guest, before } = await prepared(debian550, t);
-    await killEverywhere(guest, before, 'install', async () => undefined);
-  });
-
-  test("of uninstall over Debian's alternatives", { skip: skipLong || debian550.skip }, async (t) => {
-    const { guest, before } = await prepared(debian550, t);
-    await killEverywhere(guest, before, 'uninstall', async () => {
-      const ran = await guest.agent('install', ...quiet);
-      assert.equal(ran.code, 0, ran.stdout + ran.stderr);
-    });
-  });
+  }
 });
 
 /** One guest: each test ends with the machine as it was before the first install. */
@@ -179,6 +155,14 @@ describe('SIGKILL', { skip: skip || mixed.skip }, () => {
     states = await known(guest, made.before);
   });
   after(() => guest.stop());
+
+  for (const command of recoveries) {
+    test(`after every step of ${command}`, async (t) => {
+      const count = await killEverywhere(guest, states, command);
+      t.diagnostic(`${count} kills, seed ${seed}`);
+      await assertConsumerStarts(guest, 'at the end');
+    });
+  }
 
   test('again and again, while the next command repairs what the last one left', async (t) => {
     const rounds = long ? 12 : 1;

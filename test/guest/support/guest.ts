@@ -3,11 +3,11 @@
 
 import { type ChildProcess, type SpawnOptions, spawn } from 'node:child_process';
 import { existsSync } from 'node:fs';
-import { chmod, mkdir, readFile, writeFile } from 'node:fs/promises';
+import { appendFile, chmod, mkdir, readFile, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { type Consumer, type ConsumerOptions, consumerArguments, ollamaServer } from './consumer.js';
 import { Hosts } from './hosts.js';
-import { type JournalEntry, parseJournal } from './journal.js';
+import { type JournalEntry, journalctl, parseJournal } from './journal.js';
 import { type Layers, Listing } from './listing.js';
 import { ended, type Ran, type RunOptions, run, runOk, until } from './process.js';
 import { repository } from './repository.js';
@@ -204,10 +204,8 @@ export class Guest {
 
   /** A unit's journal, oldest first; of one start only if `invocation` is given. */
   async journal(unit: string, invocation?: string): Promise<JournalEntry[]> {
-    await this.must('journalctl', '--sync');
     const match = invocation === undefined ? ['-u', unit] : [`_SYSTEMD_INVOCATION_ID=${invocation}`];
-    const output = await this.must('journalctl', '--no-pager', '-q', '-a', '-o', 'json', ...match);
-    return parseJournal(output);
+    return parseJournal(await journalctl(this, '--no-pager', '-q', '-a', '-o', 'json', ...match));
   }
 
   /** The ID of a unit's present (or last) start; empty if it never started. */
@@ -223,6 +221,7 @@ export class Guest {
   /** Reboots the guest and waits until it is up again. Hosts beside it keep running. */
   async reboot(): Promise<void> {
     const before = await this.pid();
+    await this.#recordUsage();
     await this.run('systemctl', 'reboot');
     await until('the guest reboots', 30_000, async () => {
       const now = await this.pid().catch(() => before);
@@ -231,8 +230,24 @@ export class Guest {
     await runOk(SCRIPT, ['wait', this.name]);
   }
 
+  /**
+   * For scripts/testing: the processor time of the guest's services, whose parents are outside of the test's process.
+   * Processes that `run` starts are the test's children.
+   */
+  async #recordUsage(): Promise<void> {
+    const target = process.env['VGPU_TEST_USAGE'];
+    if (target === undefined) return;
+    let services = 0;
+    for (const cgroup of ['init.scope', 'system.slice']) {
+      const stat = await this.read(`/sys/fs/cgroup/${cgroup}/cpu.stat`).catch(() => '');
+      services += Number(/^usage_usec (\d+)/.exec(stat)?.[1] ?? 0) / 1e6;
+    }
+    await appendFile(target, `${process.argv[1]}\t${services}\n`);
+  }
+
   /** Ends the guest, and whatever runs beside it, at once. Safe to call again. */
   async stop(): Promise<void> {
+    await this.#recordUsage();
     await this.hosts.stop('SIGKILL');
     await runOk(SCRIPT, ['kill', this.name]);
     if (this.#supervisor.pid !== undefined) await this.#ended;

@@ -1,5 +1,7 @@
 // Reading a guest's journal in tests, apart from the agent's own reader, so that neither hides the other's faults.
 
+import type { Guest } from './guest.js';
+
 export interface JournalEntry {
   readonly message: string;
   readonly invocation: string | undefined;
@@ -33,4 +35,9 @@ export function parseJournal(output: string): JournalEntry[] {
         cursor: field('__CURSOR') ?? '',
       };
     });
+}
+
+/** Runs journalctl after all that was logged so far is in the journal. One command: entering a guest costs as much as it. */
+export function journalctl(guest: Pick<Guest, 'must'>, ...args: readonly string[]): Promise<string> {
+  return guest.must('sh', '-c', 'journalctl --sync; exec journalctl "$@"', 'sh', ...args);
 }

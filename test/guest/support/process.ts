@@ -101,6 +101,6 @@ export async function until<T>(
     if (value !== undefined) return value;
     const waited = Date.now() - begun;
     if (waited > timeoutMs) throw new Error(`${what}: not after ${timeoutMs} ms`);
-    await new Promise((resolve) => setTimeout(resolve, Math.min(200, Math.max(20, waited / 20))));
+    await new Promise((resolve) => setTimeout(resolve, Math.min(400, Math.max(20, waited / 10))));
   }
 }

@@ -4,6 +4,7 @@ import assert from 'node:assert/strict';
 import type { Consumer } from './consumer.js';
 import type { Guest } from './guest.js';
 import { at, documentOf, prepareConsumer } from './installed.js';
+import { journalctl } from './journal.js';
 import { until } from './process.js';
 
 export const publicLink = '/usr/lib/x86_64-linux-gnu/libcuda.so.1';
@@ -73,14 +74,12 @@ export async function settledOnGpu(guest: Guest, timeoutMs = 60_000): Promise<vo
 
 /** Everything that the service wrote to the journal in this boot, one line an entry. */
 export async function said(guest: Guest): Promise<string> {
-  await guest.must('journalctl', '--sync');
-  return guest.must('journalctl', '-q', '--no-pager', '-o', 'short-monotonic', '-u', 'vgpu-agent');
+  return journalctl(guest, '-q', '--no-pager', '-o', 'short-monotonic', '-u', 'vgpu-agent');
 }
 
 /** Messages of the entries with this MESSAGE_ID. */
 export async function entries(guest: Guest, id: string): Promise<readonly string[]> {
-  await guest.must('journalctl', '--sync');
-  const text = await guest.must('journalctl', '-q', '--no-pager', '-o', 'cat', `MESSAGE_ID=${id}`);
+  const text = await journalctl(guest, '-q', '--no-pager', '-o', 'cat', `MESSAGE_ID=${id}`);
   return text.split('\n').filter((line) => line !== '');
 }
 

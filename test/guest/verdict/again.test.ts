@@ -173,7 +173,8 @@ describe('an installation', { skip }, () => {
     const told = await tell(guest, 'verify', '--timeout', '0.5');
     const verdict = await assertVerdict(guest, told, { mode: 'undetermined', reason: 'readiness-timeout' });
     assert.ok(told.ms < 18_000, `${told.ms} ms`);
-    assert.match(evidence(verdict, 'readiness').join(), /no answer in 0\.\d s/);
+    const waited = Number(/no answer in (\d+\.\d) s/.exec(evidence(verdict, 'readiness').join())?.[1]);
+    assert.ok(waited >= 0.5 && waited < 18, `${waited} s`);
     await settings(guest);
   });
 
@@ -302,7 +303,8 @@ function launch(guest: Guest, ...args: readonly string[]): Running {
 describe('stopped in the middle', { skip: skip || whyNoStandIn(), concurrency: 2 }, () => {
   test('while the verdict is waited for: exit 130, what was installed stays', async (t) => {
     const guest = await ready(t, { design: quickest, start: false, env: { STANDIN_DELAY_MS: '2000' } });
-    for (const signal of ['INT', 'TERM', 'HUP']) {
+    // By SIGTERM: commands/followers.test.ts.
+    for (const signal of ['INT', 'HUP']) {
       const agent = launch(guest, 'install', '--yes', '--json');
       await until('it looks at the consumer', 20_000, () =>
         agent.said().includes('finding out where ollama.service runs') ? true : undefined,
@@ -340,24 +342,6 @@ describe('stopped in the middle', { skip: skip || whyNoStandIn(), concurrency: 2
     await signalAgent(guest, 'INT').catch(() => undefined); // it may be gone already
     assert.equal(await hurried.end, 130);
     await installedGpu(guest);
-  });
-
-  test('no follower of the journal is left: install, verify and logs, by SIGINT and SIGTERM', async (t) => {
-    const guest = await ready(t, { design: quickest, start: false, env: { STANDIN_DELAY_MS: '4000' } });
-    const followers = async (): Promise<number> => (await guest.run('pgrep', '-c', '-x', 'journalctl')).code;
-    const commands = [['install', '--yes'], ['verify'], ['logs', '--follow']] as const;
-    for (const [command, ...words] of commands) {
-      for (const signal of ['INT', 'TERM'] as const) {
-        if (command !== 'logs') await guest.must('systemctl', 'restart', 'ollama');
-        const agent = launch(guest, command, ...words);
-        await until(`${command} to follow the journal`, 20_000, async () =>
-          (await followers()) === 0 ? true : undefined,
-        );
-        await signalAgent(guest, signal);
-        await agent.end;
-        assert.equal(await followers(), 1, `${command}, SIG${signal}: pgrep finds a journalctl`);
-      }
-    }
   });
 
   test('SIGINT while files are changed: the step is finished, everything is taken back, exit 130', async (t) => {

@@ -43,7 +43,6 @@ const silent = ['ExecStart=', 'ExecStart=/bin/sh -c "sleep 30; exec /usr/local/b
 
 describe('output that does not go to the journal', { skip }, () => {
   for (const [name, lines, read] of [
-    ['both appended to a file', [`StandardOutput=append:${file}`, `StandardError=append:${file}`], true],
     ['a file emptied at each start', [`StandardError=truncate:${file}`], true],
     [
       'standard output nowhere, standard error to the journal',

@@ -10,7 +10,7 @@ void ptx_region_prepare(struct launch_state *l);
 /* Sends a heavy function to the compiler, and takes the compiler's answer. */
 void ptx_region_heat(const struct launch_state *l, uint32_t function, uint32_t weight);
 
-/* Of ptx_run_warp, continued by compiled code. */
+/* ptx_run_warp's counts, which compiled code continues. */
 struct region_counts {
   uint32_t turns, seen;
 };

@@ -51,7 +51,7 @@ static void wait_for_frames(struct vgpu_outbox *outbox) {
   outbox->asleep = false;
 }
 
-/* With the lock held. */
+/* The caller holds the lock. */
 static void flush_when_due(struct vgpu_outbox *outbox) {
   pthread_mutex_unlock(outbox->lock);
   /* While other threads write, kept frames are young, and the lock is left to those threads. */

@@ -73,7 +73,7 @@ static uint32_t resumes_of(const struct vgpu_session *session, enum sharing shar
   return VGPU_FEATURE_RESUME | (sharing != SHARE_NOTHING ? VGPU_FEATURE_RESUME_RINGS : 0);
 }
 
-struct brought {
+struct ring_source {
   int memory; /* a descriptor, for the caller to close; -1: none */
   struct vgpu_vm_mark mark;
 };
@@ -94,7 +94,7 @@ static enum vgpu_stream_result read_welcome(struct vgpu_session *session, const 
 }
 
 static bool shake_hands(struct vgpu_session *session, enum vgpu_library library, enum sharing sharing,
-                        struct brought *brought, int64_t deadline) {
+                        struct ring_source *from_host, int64_t deadline) {
   struct {
     struct vgpu_hello hello;
     struct vgpu_resume resume;
@@ -120,7 +120,7 @@ static bool shake_hands(struct vgpu_session *session, enum vgpu_library library,
   struct vgpu_frame reply;
   enum vgpu_stream_result result =
       vgpu_stream_read_passed(session->own.descriptor, &reply, sizeof reply,
-                              sharing == SHARE_SOCKET ? &brought->memory : NULL, deadline);
+                              sharing == SHARE_SOCKET ? &from_host->memory : NULL, deadline);
   if (result == VGPU_STREAM_OK && !vgpu_frame_sound(&reply)) result = VGPU_STREAM_UNSOUND;
   if (result == VGPU_STREAM_OK && reply.status == VGPU_STATUS_VERSION &&
       reply.body >= sizeof session->welcome &&
@@ -138,7 +138,7 @@ static bool shake_hands(struct vgpu_session *session, enum vgpu_library library,
   }
   bool expected = result == VGPU_STREAM_OK && reply.opcode == VGPU_OP_HELLO && reply.sequence == 0 &&
                   reply.flags == VGPU_FLAG_REPLY && reply.body >= sizeof session->welcome;
-  if (expected) result = read_welcome(session, &reply, &brought->mark, deadline);
+  if (expected) result = read_welcome(session, &reply, &from_host->mark, deadline);
   if (!expected || result != VGPU_STREAM_OK) {
     enum vgpu_transport code = result == VGPU_STREAM_TIMEOUT  ? VGPU_TRANSPORT_TIMEOUT
                                : result == VGPU_STREAM_CLOSED ? VGPU_TRANSPORT_CLOSED
@@ -174,17 +174,17 @@ static enum greeting greet(struct vgpu_session *session, const struct vgpu_addre
                           strerror(error));
     return NOBODY;
   }
-  struct brought brought = {.memory = -1};
-  bool greeted = shake_hands(session, library, sharing, &brought, deadline);
+  struct ring_source from_host = {.memory = -1};
+  bool greeted = shake_hands(session, library, sharing, &from_host, deadline);
   if (greeted && (session->welcome.features & VGPU_FEATURE_VM_MEMORY) != 0) {
-    if (vgpu_session_enter_vm(session, &brought.mark, deadline)) return GREETED;
+    if (vgpu_session_enter_vm(session, &from_host.mark, deadline)) return GREETED;
     close(session->own.descriptor);
     vgpu_rings_unmap(&session->rings);
     return NO_RINGS;
   }
   bool taken = greeted && (session->welcome.features & VGPU_FEATURE_RING) != 0;
-  if (taken && enter_rings(session, brought.memory)) return GREETED;
-  if (brought.memory >= 0 && !taken) close(brought.memory);
+  if (taken && enter_rings(session, from_host.memory)) return GREETED;
+  if (from_host.memory >= 0 && !taken) close(from_host.memory);
   if (greeted && !taken) return GREETED;
   close(session->own.descriptor);
   return taken ? NO_RINGS : NOBODY;

@@ -40,7 +40,7 @@ void vgpu_session_dismiss(struct vgpu_session *session);
 /* True if one-way bulk is kept until the host has received it, without a copy if it `stays`. */
 bool vgpu_session_keeps(const struct vgpu_session *session);
 
-/* In a fork()ed child. */
+/* Called in a fork()ed child. */
 void vgpu_session_abandon(struct vgpu_session *session);
 
 /* Never NULL. */

@@ -10,11 +10,11 @@
 #include "wire/stream.h"
 
 /*
- * A thread whose reply takes longer than LONG_MS lets other threads read for LETS_NS at a time, so that they
- * need not be woken for each reply.
+ * A thread whose reply takes longer than LONG_MS lets other threads read for OTHERS_READ_NS at a time, so
+ * that they need not be woken for each reply.
  */
 #define LONG_MS 8
-#define LETS_NS 500000u
+#define OTHERS_READ_NS 500000u
 
 static const struct vgpu_send nothing_to_send;
 
@@ -245,7 +245,7 @@ static void read_one(struct vgpu_session *session, struct vgpu_pending *self, in
   waiter->outcome = VGPU_ANSWERED;
   waiter->done = true;
   rouse(waiter);
-  self->lets = waiter != self && vgpu_about_now_ms() - self->begun >= LONG_MS;
+  self->lets_others_read = waiter != self && vgpu_about_now_ms() - self->begun >= LONG_MS;
 }
 
 static void begin_sleep(struct vgpu_pending *self) {
@@ -266,21 +266,21 @@ static void end_sleep(struct vgpu_pending *self) {
 static void hand_over_reading(struct vgpu_session *session) {
   if (session->reading) return;
   for (struct vgpu_pending *waiter = session->pending; waiter != NULL; waiter = waiter->next) {
-    if (!waiter->asleep || waiter->done || waiter->lets) continue;
+    if (!waiter->asleep || waiter->done || waiter->lets_others_read) continue;
     pthread_cond_signal(&waiter->wake);
     return;
   }
 }
 
 static void let_others_read(struct vgpu_session *session, struct vgpu_pending *self) {
-  const uint64_t until = vgpu_now_ns() + LETS_NS, seen = atomic_load(&session->heard);
+  const uint64_t until = vgpu_now_ns() + OTHERS_READ_NS, seen = atomic_load(&session->heard);
   const struct timespec at = {.tv_sec = (time_t)(until / 1000000000u),
                               .tv_nsec = (long)(until % 1000000000u)};
   hand_over_reading(session);
   begin_sleep(self);
   (void)pthread_cond_timedwait(&self->wake, &session->state, &at);
   end_sleep(self);
-  self->lets = atomic_load(&session->heard) != seen;
+  self->lets_others_read = atomic_load(&session->heard) != seen;
 }
 
 static void sleep_until(struct vgpu_session *session, struct vgpu_pending *self, int64_t deadline) {
@@ -309,7 +309,7 @@ static void wait_for_reply(struct vgpu_session *session, struct vgpu_pending *se
       break;
     }
     if (session->line.broken && !session->lost) (void)vgpu_line_wait(session);
-    else if (self->lets) let_others_read(session, self);
+    else if (self->lets_others_read) let_others_read(session, self);
     else if (session->reading) sleep_until(session, self, deadline);
     else read_one(session, self, deadline);
   }

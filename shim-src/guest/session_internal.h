@@ -21,7 +21,7 @@ struct vgpu_pending {
   int32_t status;
   enum vgpu_outcome outcome;
   int64_t begun, deadline;
-  bool lets;   /* other threads read */
+  bool lets_others_read;
   bool done;   /* written under `state` */
   bool asleep; /* waits on `wake`, which exists only then */
   pthread_cond_t wake;

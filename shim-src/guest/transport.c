@@ -37,7 +37,7 @@ void vgpu_transport_met(const struct vgpu_welcome *welcome) {
 void vgpu_transport_carried(enum vgpu_carrier carrier, const char *address) {
   last.carrier = carrier;
   snprintf(last.address, sizeof last.address, "%s", address);
-  if (several && tried[0] != '\0') vgpu_log("used %s; before it: %s", address, tried);
+  if (several && tried[0] != '\0') vgpu_log("connected to %s; hosts tried before: %s", address, tried);
   several = false;
 }
 

@@ -42,14 +42,14 @@ struct vgpu_log_header {
   uint64_t left_out; /* lines omitted before this one */
 };
 
-/* For a worker: its messages go to the daemon from now on. */
+/* A worker's messages go to the daemon from now on. */
 void vgpu_host_log_of_worker(void);
 
 /* For messages that a client causes: a limited number a second, then the number of omitted ones. */
 __attribute__((format(printf, 3, 4))) void vgpu_host_log_limited(const char *event, uint64_t session,
                                                                  const char *format, ...);
 
-/* For a worker, before it serves: limits all its messages. */
+/* Limits all messages of a worker. Called before it serves. */
 void vgpu_host_log_limit_all(void);
 
 void vgpu_host_log_flush(void);

@@ -71,9 +71,9 @@ static bool read_policy_again(struct vgpu_supervisor *supervisor, char *why, uns
     return false;
   }
   if (strcmp(former == NULL ? "" : former->user, used == NULL ? "" : used->user) != 0)
-    vgpu_host_log(
-        "user", 0,
-        "workers keep the user of the start; another one takes effect after `systemctl restart vgpu-hostd`");
+    vgpu_host_log("user", 0,
+                  "workers keep their user; the one that hostd.conf names takes effect after `systemctl "
+                  "restart vgpu-hostd`");
   supervisor->admission.policy = used;
   return true;
 }

@@ -11,7 +11,7 @@ struct vgpu_ptx_text {
   const char *name; /* name for messages */
 };
 
-/* For free(). NULL: `why` has the error. */
+/* The result is for free(). NULL: `why` has the error. */
 char *vgpu_ptx_link(const struct vgpu_ptx_text *texts, size_t count, size_t *size, char *why,
                     size_t why_size);
 

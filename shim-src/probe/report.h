@@ -42,7 +42,7 @@ struct vgpu_probe_report {
   char nvml_driver[96];
   char nvml_error[512];
 
-  /* From vgpu-agent's libcuda; `size` is 0 with any other. */
+  /* Only vgpu-agent's libcuda answers; `size` is 0 with any other. */
   struct vgpu_transport_word host;
 
   bool failed;
@@ -56,7 +56,7 @@ struct vgpu_probe_report {
   bool finished;  /* the child has finished, except perhaps for NVML */
 };
 
-/* In the child. Sets report->step before each step. */
+/* Runs in the child. Sets report->step before each step. */
 void vgpu_probe_cuda(struct vgpu_probe_report *report, const char *library, bool compute);
 void vgpu_probe_nvml(struct vgpu_probe_report *report, const char *library);
 

@@ -101,7 +101,7 @@ static bool holds(const struct dl_phdr_info *object, uintptr_t address) {
   return false;
 }
 
-/* For an object whose lookups do not go through this library. */
+/* The object's lookups do not go through this library. */
 static void tell_loader(const struct dl_phdr_info *object, const char *symbol, uintptr_t bound) {
   Dl_info ours, theirs;
   if (dladdr(seen, &ours) == 0 || dladdr((void *)bound, &theirs) == 0) return;

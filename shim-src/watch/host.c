@@ -137,7 +137,7 @@ static bool greet(struct vgpu_host_watch *watch, int64_t deadline) {
   return true;
 }
 
-/* From the nearest directory that exists. */
+/* Watches the nearest directory that exists. */
 static void listen_for_socket(struct vgpu_host_watch *watch) {
   const char *path = ((const struct sockaddr_un *)&watch->address.storage)->sun_path;
   if (watch->address.kind != VGPU_ADDRESS_UNIX || path[0] == '\0') return;

@@ -22,7 +22,7 @@ struct vgpu_address {
 /* If false, `address` is undefined. */
 bool vgpu_address_parse(const char *text, struct vgpu_address *address);
 
-/* For a host: `vsock:PORT` means any CID. */
+/* A host's address: `vsock:PORT` means any CID. */
 bool vgpu_address_parse_listen(const char *text, struct vgpu_address *address);
 
 #define VGPU_HOSTS_MAX 8u

@@ -123,7 +123,7 @@ void vgpu_doorbell_missed(struct vgpu_doorbell *doorbell) {
   pthread_mutex_unlock(&doorbell->lock);
 }
 
-/* With the lock held, while no thread polls. */
+/* The caller holds the lock, and no thread polls. */
 static void drain(struct vgpu_doorbell *doorbell) {
   if (!vgpu_own_holds(doorbell->own)) return;
   unsigned char bytes[256];

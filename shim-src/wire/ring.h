@@ -92,7 +92,7 @@ void vgpu_rings_across_vm(struct vgpu_rings *rings, bool inside);
 
 enum vgpu_ring_state { VGPU_RING_READY = 0, VGPU_RING_NOT_YET = 1, VGPU_RING_BROKEN = 2 };
 
-/* For the writer. Reads the reader's index only if necessary. */
+/* Called by the writer. Reads the reader's index only if necessary. */
 enum vgpu_ring_state vgpu_ring_room(struct vgpu_ring *ring, uint32_t length);
 
 /* For the reader: bytes that can be read. Reads the writer's index only if none are known. */

@@ -32,7 +32,7 @@ enum vgpu_stream_result vgpu_stream_write_frame(int descriptor, struct vgpu_fram
                                                 uint32_t body_size, const void *bulk, uint32_t bulk_size,
                                                 int64_t deadline);
 
-/* After `before_size` bytes of whole frames. */
+/* Writes `before_size` bytes of whole frames first. */
 enum vgpu_stream_result vgpu_stream_write_after(int descriptor, const void *before, size_t before_size,
                                                 struct vgpu_frame *frame, const void *body,
                                                 uint32_t body_size, const void *bulk, uint32_t bulk_size,

@@ -166,7 +166,7 @@ void vgpu_managed_give(struct vgpu_driver *driver, const struct vgpu_region *reg
 /* share.c: whether processes of this guest can share a device's physical memory and pools. */
 bool vgpu_physical_shares_possible(int32_t ordinal);
 bool vgpu_pool_shares_possible(int32_t ordinal);
-/* For cuIpc*. */
+/* True if this host can carry cuIpc*. */
 bool vgpu_ipc_possible(void);
 void vgpu_lent_give(struct vgpu_driver *driver, void *memory, size_t bytes, uint32_t shared_region);
 
@@ -208,7 +208,7 @@ struct vgpu_context *vgpu_cuda_owner_of(struct vgpu_context *context);
 /* Makes the current context at the host if it is not there yet. */
 int vgpu_cuda_context_number(uint64_t *number);
 
-/* For a context that is a parameter; NULL: the current one. */
+/* `context`: the call's parameter; NULL: the current one. */
 int vgpu_cuda_context_given(struct vgpu_driver *driver, struct vgpu_context *context, uint64_t *number);
 
 /*

@@ -66,7 +66,7 @@ int cuGetProcAddress_v2(const char *symbol, void **pfn, int32_t cudaVersion, uin
   memcpy(pfn, &entry, sizeof entry);
   if (status != PROC_FOUND) vgpu_log("cuGetProcAddress: no \"%s\" for version %d", symbol, (int)cudaVersion);
   if (symbolStatus != NULL) *symbolStatus = status;
-  /* Without a pointer for the reason the caller gets an error. */
+  /* The caller gets an error if it passes no pointer for the reason. */
   return status == PROC_FOUND || symbolStatus != NULL ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
 }
 

@@ -2,7 +2,6 @@
 #include "nvml_queries.h"
 #include "wire/uuid.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>

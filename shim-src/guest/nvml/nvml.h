@@ -93,7 +93,7 @@ struct nvml_process_v1 {
   uint64_t used;
 };
 
-/* For versions 2 and 3 of the calls. */
+/* Versions 2 and 3 of the calls use this structure. */
 struct nvml_process_v2 {
   uint32_t pid;
   uint32_t padding;

@@ -1,7 +1,6 @@
 #include "host/daemon/guests.h"
 
 #include <errno.h>
-#include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <time.h>

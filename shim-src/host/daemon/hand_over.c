@@ -109,7 +109,7 @@ enum vgpu_hand_over_news vgpu_hand_over_read(struct vgpu_hand_over *state) {
     got = read(state->pipe, &number, sizeof number); /* a pipe delivers four bytes at once */
     if (got == (ssize_t)sizeof number) state->successor = (pid_t)number;
   }
-  /* After the process number, which may be written between two reads. */
+  /* The byte follows the process number, which may be written between two reads. */
   char byte;
   if (state->successor > 0) {
     got = read(state->pipe, &byte, 1);

@@ -83,7 +83,8 @@ void vgpu_resume_session(struct vgpu_supervisor *supervisor, const struct vgpu_g
   struct vgpu_session_entry *entry = find(&supervisor->sessions, greeting);
   if (entry == NULL) {
     vgpu_host_log_limited("refused", greeting->session,
-                          "refused %s: it has no session here with that number and secret", greeting->who);
+                          "refused %s: this daemon has no session with the number and secret of its greeting",
+                          greeting->who);
     vgpu_refuse_return(&supervisor->admission, greeting->descriptor, VGPU_STATUS_REFUSED);
     return;
   }
@@ -92,7 +93,8 @@ void vgpu_resume_session(struct vgpu_supervisor *supervisor, const struct vgpu_g
   bool passed = vgpu_line_pass(entry->line, &message, greeting->descriptor, peer);
   if (peer >= 0) close(peer);
   if (passed) {
-    vgpu_host_log_limited("continued", entry->session, "a new connection, %s", greeting->who);
+    vgpu_host_log_limited("continued", entry->session, "the guest continues over a new connection: %s",
+                          greeting->who);
     close(greeting->descriptor);
   } else {
     /* The worker has not taken the earlier connections yet. */

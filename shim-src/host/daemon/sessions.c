@@ -35,7 +35,7 @@ static uint64_t load(const uint64_t *value) {
   return __atomic_load_n(value, __ATOMIC_RELAXED);
 }
 
-/* As printable ASCII, padded with zeros to `size` (of both). */
+/* Writes printable ASCII, padded with zeros to `size` (of both). */
 static void copy_plain(char *to, const char *from, size_t size) {
   memset(to, 0, size);
   for (size_t i = 0; i + 1 < size && from[i] != '\0'; i++)

@@ -7,7 +7,7 @@
 #include "host/session/accounts.h"
 #include "host/policy/peers.h"
 
-/* At the index of the session's slot in the accounts. */
+/* An entry has the index of the session's slot in the accounts. */
 struct vgpu_session_entry {
   pid_t pid;   /* of the worker; 0: there is none */
   bool begins; /* the session has this slot, and its worker is to be started */
@@ -49,7 +49,7 @@ void vgpu_sessions_add_refused_memory(const struct vgpu_session_entry *entry,
                                       const struct vgpu_account *account,
                                       struct vgpu_refused_to_peer *refused);
 
-/* In its current and earlier sessions. */
+/* Counts current and earlier sessions. */
 struct vgpu_refused_kernels vgpu_sessions_refused(const struct vgpu_sessions *sessions,
                                                   const struct vgpu_accounts *accounts,
                                                   const struct vgpu_peer_record *record);

@@ -16,7 +16,7 @@
 #include "host/daemon/worker_logs.h"
 #include "host/session/answer.h"
 
-/* Of the last reload; the earlier rules stay in force. */
+/* The last reload failed; the earlier rules stay in force. */
 struct vgpu_refused_config {
   int64_t at; /* seconds since 1970; 0: it was not refused */
   char why[512];
@@ -52,7 +52,7 @@ struct vgpu_supervisor {
   bool (*read_policy)(struct vgpu_supervisor *supervisor, char *why, unsigned long why_size);
 };
 
-/* Until SIGTERM or SIGINT. Returns 0, or 1 after logging why. */
+/* Runs until SIGTERM or SIGINT. Returns 0, or 1 after logging why. */
 int vgpu_supervise(struct vgpu_supervisor *supervisor);
 
 #endif

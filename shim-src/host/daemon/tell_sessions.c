@@ -7,7 +7,7 @@
 #include "wire/clock.h"
 #include "wire/stream.h"
 
-/* As one daemon passes it to the next. `answer` has the sizes. */
+/* One daemon passes this to the next. `answer` has the sizes. */
 struct told {
   struct vgpu_sessions_reply answer;
   struct vgpu_memory_told memory;

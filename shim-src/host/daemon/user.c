@@ -74,7 +74,7 @@ bool vgpu_user_choose(const char *wanted, const char *where, const struct vgpu_b
   /* A container whose only user is root: workers run as root. */
   if (wanted == NULL && reason == EINVAL) {
     user->changes = false;
-    vgpu_host_log("user", 0, "workers run as this user: this system has no other");
+    vgpu_host_log("user", 0, "workers run as the daemon's user: the system has no other user");
     return true;
   }
   snprintf(error, error_size, "workers cannot run as user %u: %s; see --user", user->uid, strerror(reason));

@@ -82,7 +82,7 @@ static void write_lines(const struct vgpu_session_entry *entry, char *text) {
   for (char *line = strsep(&text, "\n"); line != NULL; line = strsep(&text, "\n")) {
     budget->session = entry->session;
     if (*line != '\0' && vgpu_host_log_spend(budget))
-      vgpu_host_log("worker", entry->session, "its worker wrote: %s", line);
+      vgpu_host_log("worker", entry->session, "the worker wrote to stderr: %s", line);
   }
 }
 

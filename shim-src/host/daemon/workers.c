@@ -36,7 +36,7 @@ static void bury(struct vgpu_supervisor *supervisor, pid_t pid, int status) {
     } else if (WIFSIGNALED(status)) {
       vgpu_host_log("ended", session, "ended: worker killed by signal %d", WTERMSIG(status));
     } else if (WIFEXITED(status) && WEXITSTATUS(status) == 127) {
-      vgpu_host_log("error", session, "ended: its worker could not be started");
+      vgpu_host_log("error", session, "ended: the worker could not be started");
     } else {
       vgpu_host_log("ended", session, "ended");
     }

@@ -1,6 +1,5 @@
 #include "host/policy/admission.h"
 
-#include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -50,8 +49,9 @@ int32_t vgpu_admit(struct vgpu_admission *admission, const struct vgpu_identity 
                           "changes that)",
                           who, VGPU_CONNECTS_BURST, VGPU_CONNECTS_DEFAULT, name);
   } else {
-    vgpu_host_log_limited("refused", session, "refused %s: more than the %u connections a second of line %u",
-                          who, limits->connects, limits->line);
+    vgpu_host_log_limited("refused", session,
+                          "refused %s: more than the %u connections a second that line %u of %s allows", who,
+                          limits->connects, limits->line, name);
   }
   return VGPU_STATUS_BUSY;
 }
@@ -69,8 +69,9 @@ int32_t vgpu_admit_session(struct vgpu_admission *admission, const struct vgpu_s
           "refused %s: it has %u sessions, half of --sessions (sessions= of %s changes that)", who, most,
           admission->policy_name);
     } else {
-      vgpu_host_log_limited("refused", session, "refused %s: it has the %u sessions that line %u allows it",
-                            who, most, limits->line);
+      vgpu_host_log_limited("refused", session,
+                            "refused %s: it has %u sessions, the most that line %u of %s allows", who, most,
+                            limits->line, admission->policy_name);
     }
     return VGPU_STATUS_BUSY;
   }
@@ -83,7 +84,9 @@ int32_t vgpu_admit_session(struct vgpu_admission *admission, const struct vgpu_s
     return VGPU_STATUS_BUSY;
   }
   if (free > 0) return VGPU_STATUS_OK;
-  vgpu_host_log_limited("refused", session, "refused %s: there are already %u sessions", who, counts->limit);
+  vgpu_host_log_limited("refused", session,
+                        "refused %s: all %u sessions of this host are in use (--sessions)", who,
+                        counts->limit);
   return VGPU_STATUS_BUSY;
 }
 

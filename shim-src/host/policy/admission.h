@@ -13,7 +13,7 @@
 
 #define VGPU_LEAVING_MAX 32u
 
-/* Without limits in hostd.conf: connections a second, and at once. */
+/* Limits if hostd.conf has none: connections a second, and at once. */
 #define VGPU_CONNECTS_DEFAULT 20u
 #define VGPU_CONNECTS_BURST 400u
 

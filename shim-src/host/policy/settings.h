@@ -23,7 +23,7 @@ struct vgpu_policy_reader {
   size_t error_size;
 };
 
-/* With the file's name and line. Always returns false. */
+/* Stores the reason with the file's name and line. Always returns false. */
 __attribute__((format(printf, 2, 3))) bool vgpu_policy_wrong(struct vgpu_policy_reader *reader,
                                                              const char *format, ...);
 

@@ -137,7 +137,7 @@ describe('a list of hosts', () => {
     const [used = '', ...more] = await linesOf(`${at('none')},${closed},${at('second')}`);
     assert.match(
       used,
-      /: used unix:.*\/second; before it: cannot connect to unix:.*\/none: .*; cannot connect to tcp:/,
+      /: connected to unix:.*\/second; hosts tried before: cannot connect to unix:.*\/none: .*; cannot connect to tcp:/,
     );
     assert.deepEqual(more, []);
     for (const list of [`${at('none')},${closed}`, closed]) {

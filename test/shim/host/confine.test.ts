@@ -182,8 +182,8 @@ describe('a worker that was taken over', {
     const lines = host.log().split('\n');
     const forged = lines.filter((line) => line.includes('forged') || line.includes('session 999'));
     assert.deepEqual(forged, [
-      `vgpu-hostd: session ${own}: its worker wrote: vgpu-hostd: forged one`,
-      `vgpu-hostd: session ${own}: its worker wrote: vgpu-hostd: session 999: forged end`,
+      `vgpu-hostd: session ${own}: the worker wrote to stderr: vgpu-hostd: forged one`,
+      `vgpu-hostd: session ${own}: the worker wrote to stderr: vgpu-hostd: session 999: forged end`,
       `vgpu-hostd: session ${own}: forged two?vgpu-hostd: session 999: forged end`,
     ]);
   });

@@ -52,7 +52,7 @@ describe('a hand-over', () => {
     return (JSON.parse(told.stdout) as { sessions: unknown[] }).sessions.length;
   };
   const successors = (): readonly number[] =>
-    [...host.log().matchAll(/process (\d+) serves now/g)].map((match) => Number(match[1]));
+    [...host.log().matchAll(/the successor, process (\d+), serves now/g)].map((match) => Number(match[1]));
   const handOver = async (): Promise<number> => {
     upgrade();
     const { code, stderr } = await tell('hand-over');
@@ -191,7 +191,10 @@ describe('a hand-over', () => {
       assert.equal(await sessions(`control.${host.pid}`), 1);
       cut();
       await counts(shell, 3);
-      assert.equal((host.log().match(/a new connection, unix, pid/g) ?? []).length, 2);
+      assert.equal(
+        (host.log().match(/the guest continues over a new connection: unix, pid/g) ?? []).length,
+        2,
+      );
       await until('the daemon between to end, without a session', () => !lives(successors()[0] ?? 0));
       cut();
       await counts(shell, 4);

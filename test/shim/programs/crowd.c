@@ -2,7 +2,6 @@
  * crowd NUMBER: that many connections at once to the address in VGPU_HOST, as of guests that begin in the
  * same moment. Prints how many connected, how many were refused, and how many still wait after two seconds.
  */
-#include <errno.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -6,8 +6,6 @@
  * - `flood SOCKET GREETING RATE`: connects so often a second, greets and never reads; keeps the newest 64
  * connections, until it is killed. Root does it as user 65534.
  */
-#include <errno.h>
-#include <fcntl.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>

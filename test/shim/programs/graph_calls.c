@@ -2,7 +2,6 @@
  * Stream capture and graphs through libcuda.so.1: graph_calls PTX-FILE. Says "ok NAME" or "FAILED NAME ..."
  * for each thing that must hold. Declarations are our own, from the public API.
  */
-#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>

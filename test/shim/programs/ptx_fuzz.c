@@ -6,7 +6,6 @@
  * docs/reference/software-gpu.md.
  */
 #include <stdint.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -5,7 +5,6 @@
  *   ring_bridge SOCKET      stdin: { u32 command, u32 length, bytes }*
  */
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -3,7 +3,6 @@
  * whether it takes a turn of 100 us for a sign that another thread ran on its processor.
  */
 #include <stdio.h>
-#include <stdlib.h>
 
 #include "wire/ring.h"
 #include "wire/shared.h"

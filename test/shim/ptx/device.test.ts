@@ -168,11 +168,11 @@ describe('a simulated GPU that computes', () => {
         const said = readFileSync(log, 'utf8');
         assert.ok(
           said.includes(
-            `: a module: line 3: frobnicate.${how} is not supported, so the kernel never cannot run\n`,
+            `: JIT log of a module: line 3: frobnicate.${how} is not supported, so the kernel never cannot run\n`,
           ),
           said,
         );
-        assert.match(said, /: kernel never cannot run on this device: result 801\n/);
+        assert.match(said, /: kernel never cannot run on this device: CUresult 801\n/);
       } finally {
         shell.kill();
       }

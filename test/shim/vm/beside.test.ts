@@ -85,7 +85,7 @@ describe('two virtual machines beside each other', { skip: whyNoMachine }, () =>
       { limit: 60_000 },
     );
     assert.equal(told.code, 0, told.stderr);
-    successors.push(Number((await host.logged(/process (\d+) serves now/))[1]));
+    successors.push(Number((await host.logged(/process (\d+), serves now/))[1]));
     for (const machine of [one, other]) {
       await goesOn(machine, 'it to compute on');
       assert.equal(lost(machine), 0);

@@ -99,11 +99,11 @@ describe('vgpu-hostd at a vsock socket of its own kernel', { skip: whyNoMachine 
     const guest = await startGuest();
     const told = await showsNext(
       () => machine.run(`/bin/vgpu-hostd hand-over ${CONTROL}`),
-      /process \d+ serves now/,
+      /process \d+, serves now/,
       /tick \d+\n[\s\S]*tick \d+\n/,
     );
     assert.doesNotMatch(told, /^lost$/m);
-    hostd = Number(/process (\d+) serves now/.exec(told)?.[1]);
+    hostd = Number(/process (\d+), serves now/.exec(told)?.[1]);
     assert.match(await machine.run(`${LOCAL} /bin/ptx_guest /ptx 80`), /vector_add 0 wrong 0/);
     await showsNext(() => machine.send(`kill 9 ${guest}`), /session \d+: ended/);
   });

@@ -134,9 +134,9 @@ describe('virtual machines with the vhost-vsock of their host', { skip }, () => 
   it('go on with the successor of their daemon', async () => {
     const told = await hostShowsNext(
       () => host.run(`/bin/vgpu-hostd hand-over ${CONTROL}`),
-      /process \d+ serves now/,
+      /process \d+, serves now/,
     );
-    hostd = Number(/process (\d+) serves now/.exec(told)?.[1]);
+    hostd = Number(/process (\d+), serves now/.exec(told)?.[1]);
     await goesOn(one, 'the one to go on');
     await goesOn(other, 'the other to go on');
     assert.equal([...one.console().matchAll(/^lost$/gm)].length, 2, 'not again');

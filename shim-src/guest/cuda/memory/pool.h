@@ -38,7 +38,7 @@ struct vgpu_pool_origin {
   uint64_t token[2]; /* VGPU_POOL_OPENED */
 };
 
-/* Also at the host. The caller holds driver->lock. */
+/* Makes the pool at the host, too. The caller holds driver->lock. */
 int vgpu_pool_make(struct vgpu_driver *driver, int32_t ordinal, const struct vgpu_pool_origin *origin,
                    struct vgpu_pool **made);
 

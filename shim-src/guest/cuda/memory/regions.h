@@ -74,7 +74,7 @@ bool vgpu_regions_is_device(struct vgpu_regions *regions, uint64_t address, uint
 
 void vgpu_regions_drop_module(struct vgpu_regions *regions, uint64_t module);
 
-/* Of every mapping that begins in [start, start + size). */
+/* Changes every mapping that begins in [start, start + size). */
 void vgpu_regions_set_access(struct vgpu_regions *regions, uint64_t start, uint64_t size, uint32_t access);
 
 uint64_t vgpu_regions_pool_bytes(struct vgpu_regions *regions, uint64_t pool);

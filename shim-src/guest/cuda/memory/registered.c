@@ -209,7 +209,8 @@ static void make_private(const struct lent_range *range) {
   const char *why = vgpu_mappings_pinned() ? "this process has memory pinned for other devices" : NULL;
   for (; why == NULL && vgpu_mappings_next(&range->file, base, end, &from, &until); from = until)
     why = vgpu_in_place_unshare((void *)from, until - from, NULL);
-  if (why != NULL) vgpu_log("memory at %p stays shared after it was registered: %s", (void *)base, why);
+  if (why != NULL)
+    vgpu_log("memory at %p that is no longer registered cannot be made private: %s", (void *)base, why);
 }
 
 static bool is_used(const struct lent_range *range) {

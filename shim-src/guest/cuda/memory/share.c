@@ -1,5 +1,4 @@
 /* Handles (cuIpc*) and files each contain a ticket with the host's token, valid only in this guest. */
-#include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>

@@ -52,12 +52,12 @@ static void deliver_log(const struct vgpu_jit *jit, int32_t buffer, int32_t size
   jit->values[size_at] = (void *)(uintptr_t)bytes;
 }
 
-/* To VGPU_LOG: programs seldom ask for the log. */
+/* Programs seldom ask for the log, so VGPU_LOG gets it, too. */
 static void tell_log(const char *log, uint32_t bytes) {
   uint32_t length;
   for (uint32_t at = 0; at < bytes && log[at] != '\0'; at += length + 1) {
     length = (uint32_t)strcspn(log + at, "\n");
-    if (length > 0) vgpu_log("a module: %.*s", (int)length, log + at);
+    if (length > 0) vgpu_log("JIT log of a module: %.*s", (int)length, log + at);
     if (log[at + length] == '\0') return;
   }
 }

@@ -95,7 +95,7 @@ int vgpu_launch_parameters(const struct vgpu_callable *callable,
                            const struct vgpu_send_cuLaunchKernelEx *placed, void **parameters, void **extra,
                            unsigned char *to) {
   if (callable->refused != CUDA_SUCCESS) {
-    vgpu_log("kernel %.200s cannot run on this device: result %d", callable->name, callable->refused);
+    vgpu_log("kernel %.200s cannot run on this device: CUresult %d", callable->name, callable->refused);
     /* The host logs and counts the launch for vgpu-agent verify and doctor. */
     struct vgpu_send_cuLaunchKernelEx send = *placed;
     send.attributes = 0;

@@ -56,7 +56,7 @@ void vgpu_code_context_ended(struct vgpu_driver *driver, struct vgpu_context *co
   }
 }
 
-/* Of the current context. The host does not have it yet. */
+/* Makes a module of the current context, which the host does not have yet. */
 static int begin(struct vgpu_driver *driver, struct vgpu_module **made) {
   struct vgpu_context *context = NULL;
   uint64_t number = 0;

@@ -41,7 +41,7 @@ static int64_t warps_of(const struct subject *subject, int64_t threads) {
   return (threads + warp - 1) / warp;
 }
 
-/* By threads, block slots and registers. */
+/* Counts blocks by threads, block slots and registers. */
 static int64_t blocks_without_shared(const struct subject *subject, int64_t threads) {
   const int32_t *device = subject->device;
   int64_t warps = warps_of(subject, threads);

@@ -118,7 +118,7 @@ int cuMipmappedArrayCreate(void **pHandle, const void *pMipmappedArrayDesc, uint
                               : create(pHandle, pMipmappedArrayDesc, numMipmapLevels);
 }
 
-/* Also the levels' handles. The caller holds driver->lock. */
+/* Removes the levels' handles, too. The caller holds driver->lock. */
 static void forget(struct vgpu_driver *driver, struct vgpu_array *array) {
   for (uint32_t i = 0; i < VGPU_ARRAY_LEVELS_MOST; i++) {
     if (array->levels[i] == NULL) continue;

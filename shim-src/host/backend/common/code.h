@@ -17,7 +17,7 @@ void vgpu_code_give(struct vgpu_worker *worker, uint64_t bytes);
 
 /* From an upload (which ends: images are large) or the cache, for free(); NULL: missing. */
 unsigned char *vgpu_code_take_image(struct vgpu_worker *worker, const struct vgpu_hash *hash, uint64_t size);
-/* For free(); the upload stays. */
+/* Keeps the upload. The result is for free(). */
 unsigned char *vgpu_code_copy_image(struct vgpu_worker *worker, const struct vgpu_hash *hash, uint64_t size);
 void vgpu_code_forget_upload(struct vgpu_worker *worker, const struct vgpu_hash *hash);
 

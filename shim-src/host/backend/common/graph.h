@@ -61,10 +61,10 @@ uint32_t vgpu_frame_body(const struct vgpu_graph_frame *frame);
 int32_t vgpu_conditions_check(struct vgpu_exec_object *exec);
 /* True if `new` may replace `old`. */
 bool vgpu_conditions_fit(const struct vgpu_graph_frame *old, const struct vgpu_graph_frame *new);
-/* On a device without such graphs. Returns a CUresult. */
+/* For devices without conditional graphs. Returns a CUresult. */
 int32_t vgpu_conditions_launch(struct vgpu_worker *worker, const struct vgpu_exec_object *exec,
                                uint64_t stream);
-/* Without waiting for its stream; `stream` replaces the frame's. */
+/* Does not wait for the frame's stream, which `stream` replaces. */
 int32_t vgpu_frame_run(struct vgpu_worker *worker, const struct vgpu_graph_frame *frame, uint64_t stream);
 
 #endif

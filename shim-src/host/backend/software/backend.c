@@ -86,7 +86,7 @@ static bool load_all(const struct vgpu_options *options, struct vgpu_device_prof
   return good;
 }
 
-/* In the name of a device that does not run kernels. */
+/* A device that does not run kernels has this word in its name. */
 static const char *kernels_word(enum vgpu_kernels kernels) {
   return kernels == VGPU_KERNELS_SKIP ? " - kernels skipped" : "";
 }

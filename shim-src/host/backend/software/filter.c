@@ -99,7 +99,7 @@ static int add_conditional(scmp_filter_ctx filter) {
   for (size_t i = 0; i < COUNT(signals); i++)
     result |= seccomp_rule_add(filter, allow, CALL(rt_sigaction), 1, EQUAL(0, (scmp_datum_t)signals[i]));
   result |= seccomp_rule_add(filter, allow, CALL(prctl), 1, EQUAL(0, PR_SET_NAME));
-  /* For abort(), by which the worker ends itself. */
+  /* abort() needs this, by which the worker ends itself. */
   result |= seccomp_rule_add(filter, allow, CALL(tgkill), 1, EQUAL(0, VGPU_FILTER_SELF));
   /* A growing mapping of a shared file would reach other sessions' memory. The C library copies instead. */
   result |= seccomp_rule_add(filter, SCMP_ACT_ERRNO(ENOMEM), CALL(mremap), 0);

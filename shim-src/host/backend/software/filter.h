@@ -4,7 +4,7 @@
 #include <stdbool.h>
 
 void *vgpu_software_filter(void);
-/* For the process that compiles kernels. False: it must not continue. */
+/* Confines the process that compiles kernels. False: it must not continue. */
 bool vgpu_software_confine_compiler(void);
 
 #endif

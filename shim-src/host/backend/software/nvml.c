@@ -16,7 +16,7 @@ enum { CLOCK_GRAPHICS, CLOCK_SM, CLOCK_MEMORY, CLOCK_VIDEO, CLOCKS };
 enum { CLOCK_ID_CURRENT, CLOCK_ID_TARGET, CLOCK_ID_DEFAULT, CLOCK_ID_BOOST };
 /* nvmlGpuP2PCapsIndex_t, nvmlGpuP2PStatus_t */
 enum { P2P_NVLINK = 2, P2P_OK = 0, P2P_NOT_SUPPORTED = 5 };
-/* Of an idle H100, MHz. */
+/* Clocks of an idle H100, MHz. */
 #define IDLE_CLOCK 345u
 #define IDLE_VIDEO_CLOCK 765u
 #define SAMPLING_PERIOD_US 20000u

@@ -12,7 +12,7 @@
 #include "host/session/worker.h"
 #include "cuda_results.h"
 
-/* For reads that the guest fetches later. */
+/* Reads that the guest fetches later. */
 struct vgpu_reads {
   struct vgpu_read *first;
   size_t count;
@@ -47,7 +47,7 @@ static inline struct vgpu_handle *find_context(struct vgpu_worker *worker, uint6
   return vgpu_handles_find(&worker->handles, context, VGPU_HANDLE_CONTEXT);
 }
 
-/* Of a green context its primary one. */
+/* The owner of a green context is its primary context. */
 static inline uint64_t owner_of(struct vgpu_worker *worker, uint64_t context) {
   const struct vgpu_handle *handle = find_context(worker, context);
   return handle == NULL || handle->owner == 0 ? context : handle->owner;
@@ -75,7 +75,7 @@ extern const struct vgpu_backend_resources vgpu_software_resources;
 
 void vgpu_event_drop(struct vgpu_worker *worker, const struct vgpu_handle *event);
 
-/* Of a context; 0: all. */
+/* `context` 0: all reads. */
 void vgpu_reads_drop(struct vgpu_worker *worker, uint64_t context);
 
 #endif

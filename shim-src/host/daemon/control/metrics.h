@@ -24,7 +24,7 @@ uint32_t vgpu_metrics_poll(const struct vgpu_metrics *metrics, struct pollfd *po
 /* Milliseconds until a connection has to be closed; -1: none. */
 int vgpu_metrics_wait(const struct vgpu_metrics *metrics);
 
-/* After poll(), with the same `pollers`. */
+/* Called after poll(), with the same `pollers`. */
 void vgpu_metrics_serve(struct vgpu_metrics *metrics, const struct pollfd *pollers,
                         const struct vgpu_supervisor *supervisor);
 

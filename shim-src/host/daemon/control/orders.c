@@ -119,7 +119,8 @@ void vgpu_hand_over_follow(struct vgpu_supervisor *supervisor) {
   /* The socket files belong to the successor, too. */
   vgpu_listeners_close(&supervisor->listeners, false);
   vgpu_metrics_close(&supervisor->metrics);
-  vgpu_host_log("handed over", 0, "process %ld serves now", (long)supervisor->hand_over.successor);
+  vgpu_host_log("handed over", 0, "the successor, process %ld, serves now",
+                (long)supervisor->hand_over.successor);
   answer_administrator(supervisor, "ok\n");
   begin_to_drain(supervisor); /* a guest that has connected already is served here */
 }

@@ -6,7 +6,7 @@
 /* False: `why` has the reason. */
 bool vgpu_order_reload(struct vgpu_supervisor *supervisor, char *why, unsigned long why_size);
 
-/* For a signal: tells systemd when it begins and ends. */
+/* Tells systemd when the reload begins and ends. */
 void vgpu_order_reload_and_tell(struct vgpu_supervisor *supervisor);
 
 void vgpu_order_drain(struct vgpu_supervisor *supervisor);

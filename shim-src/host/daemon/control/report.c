@@ -16,7 +16,7 @@ static void print_text(FILE *out, const char *text, size_t size) {
   }
 }
 
-/* In quotes, for JSON; keeps quotes and backslashes. */
+/* Writes JSON in quotes; keeps quotes and backslashes. */
 static void print_json_text(FILE *out, const char *text) {
   fputc('"', out);
   for (; *text != '\0'; text++) {

@@ -11,7 +11,7 @@ int32_t vgpu_programs_name_handle(struct vgpu_worker *worker, uint64_t number, e
 /* UINT32_MAX: no such context. */
 uint32_t vgpu_programs_device(struct vgpu_worker *worker, uint64_t context);
 bool vgpu_code_is_name(const struct vgpu_bulk *bulk);
-/* From `first` on, each zero-terminated, as many as fit. */
+/* Writes names from `first` on, each zero-terminated, as many as fit. */
 int32_t vgpu_code_enumerate(const struct vgpu_program *program, uint32_t first, uint32_t *total,
                             uint32_t *count, struct vgpu_bulk *bulk);
 
@@ -23,7 +23,7 @@ struct vgpu_load_reply {
   uint32_t *info_bytes;
   uint32_t *error_bytes;
 };
-/* Also after a failure, because the answer has the log. */
+/* A failed load is answered, too, because the answer has the log. */
 int32_t vgpu_code_answer_load(struct vgpu_load_reply reply, int32_t status, const char *why,
                               struct vgpu_bulk *bulk);
 
@@ -49,7 +49,7 @@ void vgpu_managed_end(struct vgpu_worker *worker, const struct vgpu_module_objec
 bool vgpu_managed_uses(const struct vgpu_worker *worker, uint64_t address);
 
 struct vgpu_function_settings vgpu_function_settings_of(const struct vgpu_program_function *function);
-/* As vgpu_function_facts describes. */
+/* vgpu_function_facts describes the answer. */
 void vgpu_function_tell(const struct vgpu_program_function *function,
                         const struct vgpu_function_settings *settings, struct vgpu_bulk *bulk);
 int32_t vgpu_function_change(const struct vgpu_device_profile *device,

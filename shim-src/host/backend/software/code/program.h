@@ -68,7 +68,7 @@ int32_t vgpu_cubin_read(const unsigned char *bytes, uint64_t size, const struct 
 int32_t vgpu_ptx_read(const char *text, uint64_t size, const struct vgpu_program_target *target,
                       struct vgpu_program *program, char *why, size_t why_size);
 
-/* For the readers. NULL: no memory. */
+/* Called by the readers. NULL: no memory. */
 struct vgpu_program_function *vgpu_program_add_function(struct vgpu_program *program, const char *name,
                                                         size_t length);
 struct vgpu_program_global *vgpu_program_add_global(struct vgpu_program *program, const char *name,

@@ -96,7 +96,7 @@ int32_t vgpu_programs_load(struct vgpu_worker *worker, const struct vgpu_hash *h
                            uint32_t device, struct vgpu_loaded **loaded, char *why, size_t why_size);
 void vgpu_programs_release(struct vgpu_worker *worker, struct vgpu_loaded *loaded);
 
-/* Before the handles of the context are removed. */
+/* Called before the context's handles are removed. */
 void vgpu_programs_drop_context(struct vgpu_worker *worker, uint64_t context);
 
 int32_t vgpu_programs_function(struct vgpu_worker *worker, uint64_t context, uint64_t number,

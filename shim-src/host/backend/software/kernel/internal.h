@@ -16,7 +16,7 @@ void vgpu_run_refuse(struct vgpu_worker *worker, struct vgpu_module_object *modu
 /* A ptx_print: to the guest if it fetches the output, else to the log. `user`: the worker. */
 void vgpu_run_print(void *user, const char *text, size_t length);
 
-/* As text for the administrator, and as JSON members for programs. */
+/* Writes text for the administrator and JSON members for programs. */
 void vgpu_run_report(void *user, const struct ptx_finding *finding);
 
 #endif

@@ -82,7 +82,7 @@ int32_t vgpu_run_load(struct vgpu_worker *worker, struct vgpu_module_object *mod
     if (status == PTX_UNSUPPORTED)
       snprintf(module->unrunnable + said, sizeof module->unrunnable - said,
                ": not supported, so no kernel of the module can run");
-    vgpu_host_log("refused", worker->session, "a module: %s", module->unrunnable);
+    vgpu_host_log("refused", worker->session, "module refused: %s", module->unrunnable);
     return status == PTX_UNSUPPORTED || program->machine_code ? CUDA_SUCCESS : vgpu_run_result(status);
   }
   module->code_bytes = ptx_module_bytes(module->code);
@@ -92,7 +92,7 @@ int32_t vgpu_run_load(struct vgpu_worker *worker, struct vgpu_module_object *mod
     return CUDA_ERROR_OUT_OF_MEMORY;
   }
   if (module->unrunnable[0] != '\0')
-    vgpu_host_log("refused", worker->session, "kernels of a module: %s", module->unrunnable);
+    vgpu_host_log("refused", worker->session, "kernels refused: %s", module->unrunnable);
   return place(worker, module);
 }
 

@@ -24,7 +24,7 @@ struct vgpu_turns vgpu_pace_turns(const struct vgpu_worker *worker);
 /* Of the calling thread. `elapsed`: by the clock. Returns the processor time. */
 uint64_t vgpu_pace_charge(struct vgpu_worker *worker, uint64_t elapsed);
 
-/* Around a kernel, which takes its own turns. */
+/* Called around a kernel, which takes its own turns. */
 void vgpu_pace_pause(struct vgpu_worker *worker);
 void vgpu_pace_go_on(struct vgpu_worker *worker);
 

@@ -53,7 +53,7 @@ static bool find_region(void *user, uint64_t address, struct ptx_region *region)
   *region = (struct ptx_region){
       .address = found->address, .size = found->size, .bytes = found->memory, .written = found->written};
   if (!found->reserved) return true;
-  /* Of reserved addresses only the mapped, accessible part. */
+  /* Only the mapped, accessible part of reserved addresses counts. */
   if (!vgpu_virtual_extent(software_of(worker)->memory.virtual, address, software_of(worker)->peers.device,
                            &region->address, &region->size))
     return false;
@@ -116,10 +116,10 @@ static bool try_turn(void *user) {
 
 static bool crowded(void *user) {
   /* Reading all seats takes time, so the answer may be this old. */
-  static _Thread_local uint64_t looked;
+  static _Thread_local uint64_t asked;
   const uint64_t now = vgpu_now_ns();
-  if (now - looked < CROWDED_NS) return false;
-  looked = now;
+  if (now - asked < CROWDED_NS) return false;
+  asked = now;
   const struct vgpu_turns turns = vgpu_pace_turns(user);
   return vgpu_share_crowded(&turns);
 }
@@ -219,7 +219,7 @@ static int32_t run(struct vgpu_worker *worker, const struct vgpu_checked_launch 
                              .report = vgpu_run_report,
                              .compiler = software_of(worker)->compiler,
                              .turns = &turns,
-                             .meanwhile = software_of(worker)->queue.running != NULL ? serve_nested : NULL,
+                             .serve = software_of(worker)->queue.running != NULL ? serve_nested : NULL,
                              .user = worker};
   const struct vgpu_device_profile *profile = &worker->inventory->profiles->devices[launch->module->device];
   const struct ptx_device device = {.number = (int32_t)launch->module->device,

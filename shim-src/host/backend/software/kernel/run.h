@@ -24,7 +24,7 @@ struct vgpu_checked_launch {
 int32_t vgpu_run_load(struct vgpu_worker *worker, struct vgpu_module_object *module);
 void vgpu_run_unload(struct vgpu_worker *worker, struct vgpu_module_object *module);
 
-/* For a device that can run none of the program. */
+/* Called if the device can run none of the program. */
 void vgpu_run_refuse_all(const struct vgpu_worker *worker, struct vgpu_program *program);
 
 /* function->refused says whether it can run. */

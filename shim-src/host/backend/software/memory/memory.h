@@ -85,7 +85,7 @@ const struct vgpu_allocation *vgpu_memory_holding(const struct vgpu_memory *memo
 unsigned char *vgpu_memory_take(uint64_t size);
 void vgpu_memory_give(unsigned char *memory, uint64_t size);
 
-/* For memory from vgpu_memory_at. Whole pages go back to the kernel. */
+/* `at`: from vgpu_memory_at. Whole pages go back to the kernel. */
 void vgpu_memory_clear(unsigned char *at, uint64_t bytes);
 
 #endif

@@ -21,7 +21,7 @@ struct vgpu_peers {
   uint32_t device;
 };
 
-/* For the kernel that runs. virtual.h checks reserved addresses. */
+/* Asks for the kernel that runs. virtual.h checks reserved addresses. */
 bool vgpu_peer_reaches(struct vgpu_worker *worker, const struct vgpu_allocation *allocation);
 
 void vgpu_peers_forget(struct vgpu_worker *worker, uint64_t context);

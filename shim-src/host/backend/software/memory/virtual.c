@@ -306,7 +306,7 @@ int32_t vgpu_software_retain_handle(struct vgpu_worker *worker, const struct vgp
 
 /* ---- shared with other sessions ------------------------------------------ */
 
-/* To a file of its own, which no other mapping uses. False: no memory. */
+/* Moves the memory to a file that no other mapping uses. False: no memory. */
 static bool part(struct vgpu_worker *worker, struct physical *physical) {
   struct vgpu_virtual *virtual = software_of(worker)->memory.virtual;
   int file = vgpu_shared_make("vgpu-device-memory", physical->size);

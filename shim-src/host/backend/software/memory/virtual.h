@@ -16,7 +16,7 @@ bool vgpu_virtual_extent(const struct vgpu_virtual *virtual, uint64_t address, u
 struct vgpu_worker;
 struct vgpu_token;
 
-/* Between sessions. Return CUresults. */
+/* Shares physical memory between sessions. Returns a CUresult. */
 int32_t vgpu_virtual_share(struct vgpu_worker *worker, uint64_t handle, struct vgpu_token *token,
                            uint64_t *bytes);
 int32_t vgpu_virtual_open(struct vgpu_worker *worker, uint64_t handle, uint32_t device, int descriptor,

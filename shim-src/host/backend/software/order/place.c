@@ -88,7 +88,7 @@ bool vgpu_place_find(struct vgpu_worker *worker, const struct vgpu_dispatch_row 
       *place = place_of(worker, first, 0);
       place->first = true;
       return true;
-    /* On the default stream, without naming it. */
+    /* These calls work on the default stream without naming it. */
     case VGPU_OP_cuArrayDestroy:
     case VGPU_OP_cuTexObjectDestroy:
     case VGPU_OP_cuSurfObjectDestroy:

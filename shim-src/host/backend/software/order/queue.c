@@ -37,7 +37,7 @@ static bool is_wait(const struct vgpu_dispatch_row *row) {
   return row->opcode == VGPU_OP_cuStreamWaitEvent || row->opcode == VGPU_OP_cuCtxWaitEvent;
 }
 
-/* For a call that records or awaits it. NULL: destroyed. */
+/* The call records or awaits the event. NULL: destroyed. */
 static struct vgpu_handle *event_of(struct vgpu_worker *worker, const struct vgpu_dispatch_row *row,
                                     const void *body) {
   uint64_t event = 0;

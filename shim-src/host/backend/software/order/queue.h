@@ -40,7 +40,7 @@ bool vgpu_queue_holds(const struct vgpu_worker *worker, const struct vgpu_place 
 /* Whether this many more bytes may be queued, for calls and for reads that the guest fetches later. */
 bool vgpu_queue_may_wait(const struct vgpu_worker *worker, uint64_t bytes);
 
-/* With a margin of half of the limits. */
+/* Keeps a margin of half of the limits. */
 bool vgpu_queue_has_room(const struct vgpu_worker *worker, uint64_t bytes);
 
 void vgpu_queue_drop(struct vgpu_worker *worker, uint64_t context);

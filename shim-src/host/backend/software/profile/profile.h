@@ -36,7 +36,7 @@ int vgpu_device_profiles_read(const char *name, const char *text, size_t size,
 int vgpu_device_profiles_load(const char *name_or_path, const char *const *directories,
                               struct vgpu_device_profiles *profiles, char *error, size_t error_size);
 
-/* Also the attribute that programs read. */
+/* Changes the attribute that programs read, too. */
 void vgpu_device_profile_set_bus(struct vgpu_device_profile *device, uint32_t bus);
 
 #endif

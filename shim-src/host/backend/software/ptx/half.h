@@ -99,7 +99,7 @@ static inline uint16_t ptx_bfloat_of_double(double x, int mode) {
   return (uint16_t)(r >> 16 & 0x8000) | (uint16_t)(r & 0x7fff);
 }
 
-/* Without the processor's arithmetic, which may flush. */
+/* Does not use the processor's arithmetic, which may flush. */
 static inline uint64_t ptx_widen(uint32_t f) {
   uint64_t sign = (uint64_t)(f >> 31) << 63;
   uint32_t exponent = f >> 23 & 0xff, mantissa = f & 0x7fffff;
@@ -110,7 +110,7 @@ static inline uint64_t ptx_widen(uint32_t f) {
   return sign | (uint64_t)(897 - shift) << 52 | ((uint64_t)(mantissa << shift & 0x7fffff) << 29);
 }
 
-/* To nearest even, without branches, so that a loop is vectorised. */
+/* Rounds to nearest even, without branches, so that a loop is vectorised. */
 static inline uint16_t ptx_half_nearest(uint32_t f) {
   uint32_t sign = f >> 16 & 0x8000, rest = f & 0x7fffffff;
   uint32_t normal = (rest + 0xfff + (rest >> 13 & 1) - 0x38000000) >> 13;

@@ -61,11 +61,11 @@ enum { REF_FRAME, REF_CONSTANT, REF_NONE = 3 };
 #define PTX_NONE 3u
 #define PTX_DEFINED 0x80000000u /* while decoding: marks an entry of an operand list that is written */
 
-/* On all 32 lanes at once. */
+/* Works on all 32 lanes at once. */
 typedef void ptx_lanes(void *d, const void *a, const void *b, const void *c, uint32_t m);
 /* One bit for each lane. */
 typedef uint32_t ptx_compare(const void *a, const void *b);
-/* Of pairs: the lower halves are the lower 32 bits. */
+/* Pairs: the lower halves are the lower 32 bits. */
 typedef uint64_t ptx_compare_pair(const void *a, const void *b);
 
 enum ptx_kind {

@@ -134,14 +134,14 @@ const struct ptx_global_info *ptx_module_global(const struct ptx_module *module,
 /* True if a kernel may need a heap: it calls malloc or launches kernels. */
 bool ptx_module_allocates(const struct ptx_module *module);
 bool ptx_module_launches(const struct ptx_module *module);
-/* For its variables, aligned to 256; 0: none. */
+/* Bytes for the module's variables, aligned to 256; 0: none. */
 uint64_t ptx_module_data_bytes(const struct ptx_module *module);
 /* Initial values to `bytes` (ptx_module_data_bytes); code refers to `address`. Before a launch. */
 void ptx_module_place(struct ptx_module *module, uint64_t address, unsigned char *bytes);
 /* The caller has copied the variables there. */
 void ptx_module_move(struct ptx_module *module, uint64_t address, unsigned char *bytes);
 
-/* Of this process: code and tables. */
+/* Memory of this process for code and tables. */
 uint64_t ptx_module_bytes(const struct ptx_module *module);
 
 struct ptx_fault {
@@ -218,7 +218,7 @@ struct ptx_launch {
   struct ptx_compiler *compiler;   /* NULL: nothing is compiled */
   const struct ptx_turns *turns;   /* NULL: threads compute at any time */
   /* About every millisecond, in the thread that launched; changes nothing that a kernel finds. */
-  void (*meanwhile)(void *user); /* NULL: nothing is called */
+  void (*serve)(void *user); /* NULL: nothing is called */
 };
 
 /* Returns when the launch has ended. The caller keeps the order of streams. */

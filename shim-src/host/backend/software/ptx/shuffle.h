@@ -4,7 +4,7 @@
 #include "host/backend/software/ptx/modes.h"
 #include "host/backend/software/ptx/program.h"
 
-/* And a bit for each lane whose source is within its segment. */
+/* Returns a bit for each lane whose source is within its segment. */
 static inline uint32_t ptx_shuffle_sources(uint32_t how, const uint32_t *b, const uint32_t *c,
                                            uint32_t from[PTX_LANES]) {
   uint32_t inside[PTX_LANES];

@@ -194,7 +194,7 @@ int32_t vgpu_software_cuArrayDestroy(struct vgpu_worker *worker,
   return CUDA_SUCCESS;
 }
 
-/* Within a level or within memory. */
+/* A box within a level or within memory. */
 struct side {
   unsigned char *at;
   uint64_t row, slice;

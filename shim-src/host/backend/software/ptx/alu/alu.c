@@ -19,7 +19,7 @@
 #define HALVES(name)                                                                                         \
   [T_F16] = name##_f16, [T_F16X2] = name##_f16x2, [T_BF16] = name##_bf16, [T_BF16X2] = name##_bf16x2
 #define BITS(name) [T_B16] = name##_b16, [T_B32] = name##_b32, [T_B64] = name##_b64
-/* For types that are only bits. */
+/* Types that are only bits. */
 #define ALL_BITS(name)                                                                                       \
   BITS(name), [T_U16] = name##_b16, [T_S16] = name##_b16, [T_U32] = name##_b32, [T_S32] = name##_b32,        \
               [T_U64] = name##_b64, [T_S64] = name##_b64, [T_F16] = name##_b16, [T_BF16] = name##_b16,       \

@@ -58,11 +58,8 @@ enum ptx_operation {
   OP_SATURATE,
   OP_RELU,
   OP_DIV_APPROX,
-  OP_DIV_FULL,
   OP_SQRT,
-  OP_SQRT_APPROX,
   OP_RCP,
-  OP_RCP_APPROX,
   OP_RSQRT,
   OP_SIN,
   OP_COS,
@@ -77,8 +74,6 @@ enum ptx_operation {
   OP_FNS,
   OP_SZEXT,
   OP_BMSK,
-  OP_FMA_RELU,
-  OP_LOAD_LOW,
   OP_VIDEO,
   OP_VIDEO_SIMD,
   OP_CVT_PACK,
@@ -156,15 +151,15 @@ enum {
 
 /* 32 addresses in one range of memory. */
 struct ptx_reach {
-  uint64_t offset; /* added to each address */
-  uint64_t base;   /* subtracted from it; the result is the place in memory */
-  uint64_t limit;  /* highest place that is allowed */
-  uint64_t align;  /* bits that must not be set in an address */
-  uint64_t apart;  /* distance between the local memories of two lanes */
-  uint32_t shift;  /* log2 of the step from lane to lane in the frequent shape */
-  uint32_t lane;   /* a lane that is active */
-  bool narrow;     /* the addresses have 32 bits */
-  bool loads;      /* bytes beside the accessed ones may be read */
+  uint64_t offset;        /* added to each address */
+  uint64_t base;          /* subtracted from it; the result is the place in memory */
+  uint64_t limit;         /* highest place that is allowed */
+  uint64_t align;         /* bits that must not be set in an address */
+  uint64_t lane_distance; /* distance between the local memories of two lanes */
+  uint32_t shift;         /* log2 of the step from lane to lane in the frequent shape */
+  uint32_t lane;          /* a lane that is active */
+  bool narrow;            /* the addresses have 32 bits */
+  bool loads;             /* bytes beside the accessed ones may be read */
 };
 /* A half is 16 lanes. */
 enum {
@@ -187,7 +182,7 @@ struct ptx_straight {
 };
 /* Two simple shapes. False: nothing was done. */
 typedef bool ptx_straight_access(void *registers, const void *address, const struct ptx_straight *straight);
-/* Between the lanes' vectors of `count` elements and a register. */
+/* Copies between the lanes' vectors of `count` elements and a register. */
 typedef void ptx_deal(void *d, const void *vectors, uint32_t count, uint32_t mask);
 typedef void ptx_collect(void *vectors, const void *a, uint32_t count);
 typedef void ptx_blend_lanes(void *d, const void *from, uint32_t mask);

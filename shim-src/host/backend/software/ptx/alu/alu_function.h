@@ -55,7 +55,6 @@ EIGHT_FUNCTION floats8 log2_of(floats8 x, bool flushes) {
  * sin and cos: x = k * pi/2 + r, |r| < 0.79, with pi/2 in three floats, none negative, so that -0 stays. From
  * 2^16 on, where k has too many bits, one by one.
  */
-#define CIRCLE_MOST 65536.0f
 EIGHT_FUNCTION floats8 circle_of(floats8 x, u32 quarter) {
   const float shift = 0x1.8p23f;
   const floats8 turned = fused8_by(x, all8(0x1.45f306p-1f), shift), k = turned - shift;

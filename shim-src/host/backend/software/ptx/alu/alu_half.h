@@ -35,7 +35,7 @@ static inline u16 bfloat_fma(u16 x, u16 y, u16 z, u32 m) {
   if ((m & M_RELU) != 0) r = r <= 0.0 ? 0.0 : r;
   return ptx_bfloat_of_double(r, 1);
 }
-/* Of 16-bit floats with the sign on top; `top` is infinity. */
+/* Halves have the sign on top; `top` is infinity. */
 static inline u16 half_minmax(u16 x, u16 y, u32 m, u16 top, int larger) {
   const u16 magnitude = (m & M_XORSIGN) != 0 ? 0x7fff : 0xffff;
   const int nan = (m & M_NAN) != 0;

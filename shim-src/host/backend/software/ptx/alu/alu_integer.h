@@ -172,7 +172,7 @@ static inline u64 field(u64 x, u32 position, u32 length, u32 bits, int is_signed
   if (have == 0) return fill;
   return (value & mask) | (fill & ~mask);
 }
-/* For 32 bits without branches, so that compilers vectorise it. */
+/* Has no branches, so that compilers vectorise it. */
 static inline u32 field32(u32 x, u32 position, u32 length, int is_signed) {
   position &= 0xff;
   length &= 0xff;

@@ -26,7 +26,7 @@ static inline uint32_t simple_shape(const u64 *to, const struct ptx_reach *r) {
 }
 
 static uint32_t reach_lanes(u64 *restrict to, const void *address, u32 mask, const struct ptx_reach *r) {
-  const u64 offset = r->offset, base = r->base, limit = r->limit, apart = r->apart;
+  const u64 offset = r->offset, base = r->base, limit = r->limit, lane_distance = r->lane_distance;
   if (r->narrow) {
     const u32 *a = address;
     LANES to[i] = (u64)(u32)(a[i] + (u32)offset) - base;
@@ -38,7 +38,7 @@ static uint32_t reach_lanes(u64 *restrict to, const void *address, u32 mask, con
   if (mask != 0xffffffffu) {
     const u64 instead = to[r->lane];
     LANES to[i] = (mask >> i & 1) != 0 ? to[i] : instead;
-  } else if (apart == 0) {
+  } else if (lane_distance == 0) {
     const uint32_t shape = simple_shape(to, r);
     if (shape != 0) return shape;
   }
@@ -47,8 +47,8 @@ static uint32_t reach_lanes(u64 *restrict to, const void *address, u32 mask, con
   u64 wrong = 0, same = 0, steps = 0;
   LANES wrong |= ((to[i] + base) & align) | (to[i] > limit ? 1ull << 32 : 0);
   if (wrong != 0) return REACH_OUTSIDE;
-  if (apart != 0) {
-    LANES to[i] += (u64)i * apart;
+  if (lane_distance != 0) {
+    LANES to[i] += (u64)i * lane_distance;
     return REACH_NO_HALVES | REACH_NO_STEPS;
   }
   if (mask == 0xffffffffu) return REACH_NO_HALVES | REACH_NO_STEPS;

@@ -40,7 +40,7 @@ static void texels_by_integers(struct ptx_texels *to, const s32 *x, const s32 *o
   }
 }
 
-/* Between 0 and 1, and backwards in every second period. */
+/* The result is between 0 and 1, and runs backwards in every second period. */
 static inline float mirrored(float x) {
   const float whole = floorf(x), part = x - whole, half = whole * 0.5f;
   return half != floorf(half) ? 1.0f - part : part;

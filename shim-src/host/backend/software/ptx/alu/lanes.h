@@ -75,7 +75,7 @@ typedef int64_t s64;
 typedef unsigned __int128 u128;
 typedef __int128 s128;
 
-/* From one byte for each lane to one bit. */
+/* Packs one byte for each lane to one bit. */
 static inline uint32_t ptx_gather_bits(const u8 *bytes) {
   u32 r = 0;
   for (int i = 0; i < 4; i++) {

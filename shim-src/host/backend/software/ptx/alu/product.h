@@ -5,7 +5,7 @@
 
 #define PTX_PRODUCT_ROWS 16u
 #define PTX_PRODUCT_COLUMNS 256u
-/* With all columns; with fewer columns more are allowed. */
+/* These depths hold for all columns; with fewer columns more are allowed. */
 #define PTX_PRODUCT_DEPTH 64u
 #define PTX_PRODUCT_DEEPEST 128u
 
@@ -19,7 +19,7 @@ struct ptx_product {
 /* d = c + a (rows of k) times b (columns of k). d may be c. A NaN in d is 0x7fffffff. */
 void ptx_multiply(const struct ptx_alu *alu, const struct ptx_product *p, const void *a, const void *b,
                   const uint32_t *c, uint32_t *d);
-/* In place: `bytes` bytes of two 4-bit elements. */
+/* Works in place: `bytes` bytes of two 4-bit elements. */
 void ptx_unpack_fours(unsigned char *rows, uint32_t bytes, bool is_signed);
 /* 1-bit elements in rows of `bytes`: adds the number of bits set in both (and), or in one (xor). */
 void ptx_multiply_bits(const struct ptx_product *p, uint32_t bytes, bool either, const unsigned char *a,

@@ -16,12 +16,12 @@ struct ptx_instruction *ptx_emit_alu(struct parser *p, enum ptx_operation op, en
                                      uint32_t m);
 struct ptx_instruction *ptx_emit_convert(struct parser *p, enum ptx_type to, enum ptx_type from, uint32_t d,
                                          uint32_t a, uint32_t m);
-/* As a reference with the type's width; other widths are converted. */
+/* The reference has the type's width; other widths are converted. */
 uint32_t ptx_source(struct parser *p, const struct operand *o, enum ptx_type type);
 uint32_t ptx_destination(struct parser *p, const struct operand *o, enum ptx_type type);
 uint32_t ptx_predicate(struct parser *p, const struct operand *o);     /* a predicate that is read */
 uint32_t ptx_predicate_out(struct parser *p, const struct operand *o); /* or _ */
-/* After the instruction: converts destinations of other widths. */
+/* Converts destinations of other widths, after the instruction. */
 void ptx_finish(struct parser *p);
 uint32_t ptx_temporary(struct parser *p, uint32_t bytes);
 uint32_t ptx_extra(struct parser *p, uint32_t value); /* appends to the function's list; its index */
@@ -35,7 +35,7 @@ uint32_t ptx_type_mode(struct parser *p); /* sat, ftz and so on */
 uint32_t ptx_rounding(struct parser *p);
 
 void ptx_decode_call(struct parser *p);
-/* Of a copy in local memory, which each call makes. */
+/* The address is that of a copy in local memory, which each call makes. */
 uint32_t ptx_parameter_address(struct parser *p, const struct symbol *parameter, uint64_t addend);
 
 uint32_t ptx_constant(struct parser *p, uint32_t bytes, uint64_t value);

@@ -85,7 +85,7 @@ static void access(struct parser *p, bool load) {
     }
   }
   struct symbol *s = address->symbol;
-  /* In a function: of a copy in local memory (ptx_parameter_address). */
+  /* A function's parameter address is that of a copy in local memory (ptx_parameter_address). */
   if (space == S_PARAM && s == NULL && !p->function->entry) space = S_LOCAL;
   enum ptx_kind kind = load ? K_LOAD : K_STORE;
   uint64_t offset = 0;

@@ -2,7 +2,7 @@
 #include "host/backend/software/ptx/decode/decode.h"
 #include "host/backend/software/ptx/modes.h"
 
-/* As a word that is 1 or 0. */
+/* A predicate is passed as a word that is 1 or 0. */
 static void move_predicate(struct parser *p, uint8_t kind, uint32_t reference, uint32_t offset,
                            uint32_t size) {
   uint32_t word = ptx_temporary(p, 4), zero = ptx_constant(p, 4, 0);

@@ -108,11 +108,11 @@ void ptx_place_registers(struct parser *p) {
   uint32_t start = (p->frame_params + 127) / 64 * 64;
   size_t bytes = (p->register_count + 1) * sizeof(uint32_t);
   struct placing placing = {.p = p, .place = ptx_scratch(p, bytes), .end = start};
-  struct placing apart = {.p = p, .place = ptx_scratch(p, bytes), .end = start};
+  struct placing unshared = {.p = p, .place = ptx_scratch(p, bytes), .end = start};
   for (uint32_t i = 0; i < p->code_count; i++) {
     struct ptx_instruction *in = &p->code[i];
-    ptx_each_reference(p, in, place, &apart);
-    if (in->guard != 0) place_of(&apart, in->guard >> 2);
+    ptx_each_reference(p, in, place, &unshared);
+    if (in->guard != 0) place_of(&unshared, in->guard >> 2);
     if (wants_neighbours(in)) ptx_each_reference(p, in, place, &placing);
   }
   if ((ptx_analyses & PTX_ANALYSE_LIVE) != 0) {
@@ -138,5 +138,5 @@ void ptx_place_registers(struct parser *p) {
   }
   p->function->widths = placing.widths;
   p->function->frame_bytes = placing.end;
-  p->function->registers = estimate(&apart, start);
+  p->function->registers = estimate(&unshared, start);
 }

@@ -57,7 +57,7 @@ unsigned char *ptx_in_one(const struct place *at, uint32_t mask, uint32_t bytes,
       memory = warp->block->shared;
       break;
     case S_LOCAL:
-      size = reach.apart = l->local_bytes;
+      size = reach.lane_distance = l->local_bytes;
       memory = warp->block->local + (uint64_t)warp->number * PTX_LANES * size;
       break;
     case S_PARAM:
@@ -77,10 +77,7 @@ unsigned char *ptx_in_one(const struct place *at, uint32_t mask, uint32_t bytes,
   return (*shape & REACH_OUTSIDE) != 0 ? NULL : memory;
 }
 
-/*
- * All lanes access one element, side by side or at one place: one check and one copy for the warp. False:
- * nothing was done.
- */
+/* One check and one copy for a warp whose lanes are side by side or at one place. False: not done. */
 static bool straight(const struct place *at, uint32_t element) {
   const struct ptx_instruction *in = at->in;
   const struct block *block = at->warp->block;
@@ -99,7 +96,6 @@ static bool straight(const struct place *at, uint32_t element) {
   enum ptx_space space = in->space;
   uint64_t first = 0;
   if (narrow) {
-    /* 32-bit windows wrap around; the few other sums are resolved one by one */
     if ((in->u.offset >> 32) != 0 && (in->u.offset >> 32) != 0xffffffff) return false;
   } else {
     memcpy(&first, address, sizeof first);
@@ -122,7 +118,7 @@ static bool straight(const struct place *at, uint32_t element) {
   return false;
 }
 
-/* And lanes that do not exist or have ended, which may be written to. */
+/* Includes lanes that do not exist or have ended: their registers may be written. */
 static uint32_t writable(const struct place *at, uint32_t mask) {
   return mask | ~at->warp->exists | at->warp->exited;
 }
@@ -160,7 +156,6 @@ static void load_two_vectors(const struct place *at, const unsigned char *memory
     gather(at->registers + (x[k] & ~3u), both[0] + k * in->size, places, shape, lanes);
 }
 
-/* As wholes, then element by element to registers. */
 static void load_vectors(const struct place *at, const unsigned char *memory, const uint64_t *to,
                          uint32_t shape, uint32_t mask) {
   const struct ptx_instruction *in = at->in;
@@ -216,7 +211,6 @@ static unsigned char *sources_in_one(const struct place *at, uint32_t mask, uint
   return (*shape & REACH_OUTSIDE) != 0 ? NULL : region->bytes;
 }
 
-/* Those that copy less than the instruction's size. */
 static uint32_t copy_less(const struct place *at, uint32_t mask) {
   const struct ptx_instruction *in = at->in;
   uint32_t less = 0;

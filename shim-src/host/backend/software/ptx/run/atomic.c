@@ -91,7 +91,6 @@ static uint64_t changed(const struct ptx_instruction *in, uint64_t old, uint64_t
   }
 }
 
-/* Other threads of this process use the memory at the same time. */
 uint64_t ptx_exchange(const struct ptx_instruction *in, unsigned char *to, uint64_t b, uint64_t c) {
   if (in->size == 8) {
     uint64_t *word = (uint64_t *)(void *)to, old = __atomic_load_n(word, __ATOMIC_RELAXED);

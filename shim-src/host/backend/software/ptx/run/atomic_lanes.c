@@ -1,7 +1,4 @@
-/*
- * Addresses in one range of memory, one loop for each operation. Other threads use device memory at the same
- * time, but never shared memory: one thread runs a block or a cluster.
- */
+/* Other threads use device memory at the same time, but not shared memory: one thread runs a cluster. */
 #include <string.h>
 
 #include "host/backend/software/ptx/half.h"

@@ -1,4 +1,3 @@
-/* A block's memory, its warps, and the order in which they run. */
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -47,10 +46,7 @@ struct block *ptx_block_new(struct worker *worker) {
   block->warp_count = (block->threads + PTX_LANES - 1) / PTX_LANES;
   block->warps = calloc(block->warp_count, sizeof *block->warps);
   uint64_t local = (uint64_t)l->local_bytes * block->warp_count * PTX_LANES;
-  /*
-   * A thread that reads before it writes must not see another session's data. Pages that are not touched cost
-   * nothing.
-   */
+  /* A thread that reads before it writes must not see another session's data. */
   block->shared_memory = calloc(1, l->shared_bytes + 128);
   if (block->shared_memory != NULL)
     block->shared = (unsigned char *)(((uintptr_t)block->shared_memory + 127) / 128 * 128);
@@ -129,14 +125,13 @@ bool ptx_is_late(const struct launch_state *l, uint64_t now) {
 }
 
 /* The launching thread has other things to do than to compute. */
-static void look_around(struct worker *worker, uint64_t now) {
+static void serve_others(struct worker *worker, uint64_t now) {
   const struct ptx_launch *launch = worker->launch->launch;
-  if (launch->meanwhile == NULL || worker->helps || now - worker->looked < PTX_MEANWHILE_NS) return;
-  launch->meanwhile(launch->user);
-  worker->looked = ptx_now();
+  if (launch->serve == NULL || worker->helps || now - worker->served < PTX_SERVE_NS) return;
+  launch->serve(launch->user);
+  worker->served = ptx_now();
 }
 
-/* After a while other launches may compute. */
 static void give_way(struct worker *worker, uint64_t now) {
   const struct ptx_launch *launch = worker->launch->launch;
   if (launch->turns == NULL) return;
@@ -167,7 +162,7 @@ enum run ptx_block_run(struct block *block) {
       case RUN_YIELD:
         progress = true;
         uint64_t now = ptx_now();
-        look_around(block->worker, now);
+        serve_others(block->worker, now);
         give_way(block->worker, now);
         if (ptx_is_late(block->launch, now)) {
           ptx_block_raise(block, PTX_TIMEOUT, "the kernel ran longer than it may");

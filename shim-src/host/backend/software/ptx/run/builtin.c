@@ -10,7 +10,6 @@
 #define MOST_WIDTH 500 /* with the digits of the largest double less than 2 * MAX_TEXT */
 #define MOST_ARGUMENTS 32u
 
-/* As the caller stored it. */
 uint64_t ptx_argument(const struct place *at, uint32_t lane, uint32_t index) {
   uint64_t value;
   ptx_argument_bytes(at, lane, index, &value, sizeof value);
@@ -32,7 +31,6 @@ void ptx_give_result(const struct place *at, uint32_t lane, uint64_t value, uint
   memcpy(at->registers + x[1] + lane * x[2], &value, bytes);
 }
 
-/* From device memory, cut at the given size. */
 static bool read_text(const struct place *at, uint32_t lane, uint64_t address, char *to, size_t size) {
   size_t length = 0;
   while (length + 1 < size) {
@@ -65,7 +63,6 @@ struct conversion {
   uint32_t bytes; /* of an integer: 1, 2, 4, 8 */
 };
 
-/* Of a call, one after the other. */
 struct arguments {
   uint64_t next;
   uint32_t count; /* that were read */

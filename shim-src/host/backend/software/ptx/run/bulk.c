@@ -1,4 +1,3 @@
-/* Between global and shared memory, with signals to mbarriers. Tensors: tensor.c. */
 #include "host/backend/software/ptx/bulk.h"
 
 #include <stdio.h>
@@ -84,7 +83,6 @@ bool ptx_bulk_complete(const struct place *at, uint32_t lane, uint64_t barrier, 
   return true;
 }
 
-/* Bytes that a mask of 16 excludes do not change. */
 static void copy_bytes(unsigned char *to, const unsigned char *from, uint64_t bytes, uint32_t mask) {
   if (mask == 0xffff) {
     memmove(to, from, bytes);

@@ -1,4 +1,3 @@
-/* For tensors and plain memory. */
 #ifndef VGPU_PTX_BULK_MEMORY_H
 #define VGPU_PTX_BULK_MEMORY_H
 
@@ -8,7 +7,7 @@
 /* `index`: enum ptx_bulk_operand. 0 if the instruction lacks it. */
 uint64_t ptx_bulk_operand(const struct place *at, uint32_t index, uint32_t lane, uint32_t bytes);
 bool ptx_bulk_has(const struct place *at, uint32_t index);
-/* At a generic address; NULL: a fault was raised. */
+/* `address` is generic. NULL: a fault was raised. */
 unsigned char *ptx_bulk_memory(const struct place *at, uint32_t lane, uint64_t address, uint64_t bytes,
                                bool writes);
 /* Raises a fault if `value` is not a multiple. */

@@ -3,7 +3,7 @@
 #include "host/backend/software/ptx/run/check.h"
 #include "host/backend/software/ptx/run/warp.h"
 
-/* Of `lanes`; both lists are (offset, size). */
+/* Copies `lanes`; both lists are (offset, size). */
 static void copy_parameters(unsigned char *to, const uint32_t *to_places, const unsigned char *from,
                             const uint32_t *from_list, uint32_t count, uint32_t lanes, bool back) {
   for (uint32_t i = 0; i < count; i++) {
@@ -16,7 +16,6 @@ static void copy_parameters(unsigned char *to, const uint32_t *to_places, const 
   }
 }
 
-/* Of the caller. */
 struct call_lists {
   const uint32_t *returns, *arguments;
   uint32_t return_count, argument_count;
@@ -32,7 +31,6 @@ static struct call_lists lists_of(const struct ptx_function *f, const struct ptx
   return l;
 }
 
-/* For the callee's parameters whose address it takes. */
 static void place_addressed(const struct place *at, const struct frame *frame, uint32_t lanes) {
   const struct ptx_function *f = frame->function;
   const struct block *block = at->warp->block;
@@ -48,7 +46,6 @@ static void place_addressed(const struct place *at, const struct frame *frame, u
   }
 }
 
-/* A child of `waiting`. */
 static bool enter(const struct place *at, struct split *waiting, uint32_t number, uint32_t lanes) {
   struct warp *warp = at->warp;
   struct frame *caller = waiting->frame;
@@ -87,10 +84,7 @@ static bool fits(const struct ptx_function *callee, struct call_lists l) {
   return true;
 }
 
-/*
- * The calling split waits after the call for all lanes that return. Lanes that the guard excludes are there
- * already.
- */
+/* The calling split waits for all lanes that return. Lanes that the guard excludes are there already. */
 bool ptx_call(const struct place *at, struct split *split, uint32_t mask, uint32_t next) {
   struct warp *warp = at->warp;
   const struct ptx_module *module = at->worker->launch->module;

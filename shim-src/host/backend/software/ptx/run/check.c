@@ -5,7 +5,6 @@
 
 enum direction { READS = 1, WRITES = 2, MEETS = 4 };
 
-/* Reads, writes or both, of its resolved memory. */
 static uint32_t direction_of(const struct ptx_instruction *in) {
   switch (in->kind) {
     case K_LOAD:
@@ -208,10 +207,7 @@ void ptx_check_shared(const struct place *at, struct block *block, uint32_t lane
   }
   /* The reserved part is not the program's: only its order is followed. */
   bool own = offset < at->worker->launch->own_shared;
-  /*
-   * A warp group may overwrite memory of a product after a wait. That order is not known here, so its races
-   * are not reported.
-   */
+  /* A warp group may overwrite a product's memory after a wait; that order is not known here. */
   if (at->in->kind == K_WGMMA) direction = 0;
   if (check->race && (direction & MEETS) != 0) meet_at(at, PTX_SHARED_WINDOW + offset);
   else if (check->race && own && direction != 0)
@@ -223,7 +219,6 @@ void ptx_check_shared(const struct place *at, struct block *block, uint32_t lane
   if ((direction & WRITES) != 0) memset(check->shared_written + offset, 1, bytes);
 }
 
-/* `offset`: from the beginning of the block's local memory. */
 void ptx_check_local(const struct place *at, uint32_t lane, uint64_t offset, uint32_t bytes) {
   const struct block_check *check = at->warp->block->check;
   uint32_t direction = direction_of(at->in);

@@ -25,7 +25,6 @@ struct shadow {
   struct seen writer, reader[2]; /* the last reader, and the last reader of another thread */
 };
 
-/* As one warp knows them. */
 struct clocks {
   uint32_t of[CHECK_WARPS];
 };
@@ -60,7 +59,7 @@ struct block_check *ptx_check_new(const struct launch_state *launch, uint32_t wa
 void ptx_check_free(struct block_check *check);
 void ptx_check_begin(struct block *block);
 
-/* Before the access. `block`: the one whose memory is used. */
+/* Called before the access. `block`: its memory is used. */
 void ptx_check_shared(const struct place *at, struct block *block, uint32_t lane, uint64_t offset,
                       uint32_t bytes);
 /* A call fills it with a parameter. */
@@ -69,7 +68,7 @@ void ptx_check_local(const struct place *at, uint32_t lane, uint64_t offset, uin
 void ptx_check_global(const struct place *at, uint32_t lane, uint64_t address, uint32_t bytes,
                       unsigned char *written);
 
-/* Events that order accesses. */
+/* These events order accesses. */
 void ptx_check_arrive(struct warp *warp, uint32_t barrier);
 /* `all`: the barrier counted threads that had ended as present. */
 void ptx_check_pass(struct warp *warp, uint32_t barrier, bool all);
@@ -77,7 +76,6 @@ void ptx_check_open(struct block *block, uint32_t barrier); /* after all have pa
 void ptx_check_gone(struct warp *warp);
 void ptx_check_met(struct warp *warp, uint32_t lanes);
 
-/* check_report.c */
 enum check_kind {
   CHECK_READ_WRITE,
   CHECK_WRITE_READ,

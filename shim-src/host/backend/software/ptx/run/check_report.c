@@ -1,4 +1,3 @@
-/* Once for each place in the kernel. */
 #include <stdio.h>
 #include <string.h>
 

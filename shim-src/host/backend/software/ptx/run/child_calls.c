@@ -12,7 +12,6 @@
 #define MOST_PENDING (1u << 20)
 #define TAIL_STREAM 3u /* cudaStreamTailLaunch */
 
-/* cudaError_t */
 enum {
   INVALID_VALUE = 1,
   NO_MEMORY = 2,
@@ -38,7 +37,6 @@ uint8_t ptx_children_record(const struct place *at, const struct child *child) {
   return ptx_children_add(&children->fresh, child) ? 0 : NO_MEMORY;
 }
 
-/* -1: none. */
 static int64_t kernel_at(const struct ptx_module *module, uint64_t address) {
   uint64_t number = (address - PTX_FUNCTION_WINDOW) / 16;
   if (address < PTX_FUNCTION_WINDOW || address % 16 != 0 || number >= module->function_count) return -1;
@@ -103,7 +101,7 @@ static uint64_t buffer_v2(const struct place *at, uint32_t lane) {
   return make_buffer(at, lane, &child);
 }
 
-/* From the end: it is most often the last one. */
+/* Searches from the end, because the last one is most often meant. */
 static struct child *with_buffer(struct ptx_children *children, uint64_t address) {
   for (size_t i = children == NULL ? 0 : children->fresh.count; i > 0; i--) {
     struct child *child = &children->fresh.array[i - 1];
@@ -149,7 +147,6 @@ static uint8_t copy(const struct place *at, uint32_t lane, bool fills) {
   return child.bytes == 0 ? 0 : ptx_children_record(at, &child);
 }
 
-/* In the heap; 0: no room. */
 static uint64_t error_text(const struct place *at, uint32_t lane, bool name) {
   static const struct {
     uint8_t error;
@@ -178,7 +175,6 @@ static uint64_t error_text(const struct place *at, uint32_t lane, bool name) {
   return address;
 }
 
-/* Through a pointer. False: a fault was raised. */
 static bool put(const struct place *at, uint32_t lane, uint64_t address, const void *value, uint32_t bytes) {
   unsigned char *to = ptx_resolve(at, S_GENERIC, lane, address, bytes);
   if (to != NULL) memcpy(to, value, bytes);

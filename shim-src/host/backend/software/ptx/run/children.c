@@ -1,4 +1,3 @@
-/* child_calls.c records launches; this file gives them out when the grid has ended. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -56,7 +55,6 @@ static bool promote(struct ptx_children *children, struct ptx_heap *heap) {
   return good;
 }
 
-/* NULL: not in one region. */
 static unsigned char *memory_at(const struct ptx_launch *launch, uint64_t address, uint64_t bytes) {
   struct ptx_region region;
   if (!launch->find(launch->user, address, &region)) return NULL;

@@ -30,7 +30,6 @@ struct ptx_children {
 
 /* A launch, copy or fill. Returns a cudaError_t. The caller holds the launch's lock. */
 uint8_t ptx_children_record(const struct place *at, const struct child *child);
-/* False: no memory. */
 bool ptx_children_add(struct list *list, const struct child *child);
 
 #endif

@@ -1,4 +1,3 @@
-/* Access to each other's shared memory, and the barrier. */
 #include "host/backend/software/ptx/run/check.h"
 #include "host/backend/software/ptx/run/warp.h"
 

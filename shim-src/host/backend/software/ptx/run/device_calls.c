@@ -1,7 +1,4 @@
-/*
- * cuda_device_runtime_api.h: facts about the device, copies and fills of rows. Sizes and positions are in
- * bytes: kernels name no arrays.
- */
+/* cuda_device_runtime_api.h. Sizes and positions are in bytes, because kernels name no arrays. */
 #include <string.h>
 
 #include "host/backend/software/ptx/run/children.h"
@@ -12,7 +9,6 @@
 #define DEFAULT_PENDING 2048u
 #define TAIL_STREAM 3u /* cudaStreamTailLaunch */
 
-/* cudaError_t */
 enum {
   INVALID_VALUE = 1,
   INVALID_PITCH = 12,
@@ -21,7 +17,7 @@ enum {
   NOT_SUPPORTED = 801,
 };
 
-/* In words of 8 bytes. */
+/* Indices are in words of 8 bytes. */
 enum {
   FROM_ARRAY,
   FROM_PLACE,
@@ -33,7 +29,6 @@ enum {
   PARAMETERS_WORDS = 19
 };
 
-/* Through a pointer. False: a fault was raised. */
 static bool put(const struct place *at, uint32_t lane, uint64_t value, uint32_t bytes) {
   unsigned char *to = ptx_resolve(at, S_GENERIC, lane, ptx_argument(at, lane, 0), bytes);
   if (to != NULL) memcpy(to, &value, bytes);
@@ -87,10 +82,7 @@ static uint32_t runtime_version(uint32_t ptx) {
   return 12000 + (minor < 6 ? minor : minor + 1) * 10; /* 12.5 and 12.6 have 8.5 */
 }
 
-/*
- * One part behind the other. Each part is accessed, so the memory limits their count unless addresses begin
- * again.
- */
+/* Each part is accessed, so the memory limits their count unless addresses begin again. */
 static bool is_range(uint64_t count, uint64_t step) {
   uint64_t all;
   return !__builtin_mul_overflow(count, step, &all);
@@ -132,7 +124,6 @@ static bool fill_rows(const struct place *at, uint32_t lane) {
   return record(at, lane, &child, ptx_argument(at, lane, 5));
 }
 
-/* From one slice to the next. False: rows do not fit, or overflow. */
 static bool slice_of(const uint64_t *memory, const uint64_t *extent, uint64_t *slice) {
   return !__builtin_mul_overflow(memory[1], memory[3], slice) && (extent[2] <= 1 || extent[1] <= memory[3]);
 }

@@ -1,4 +1,3 @@
-/* Matrices in the registers of a warp, for mma and wmma. */
 #ifndef VGPU_PTX_FRAGMENT_H
 #define VGPU_PTX_FRAGMENT_H
 

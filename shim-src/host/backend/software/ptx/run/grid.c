@@ -257,7 +257,7 @@ void ptx_grid_work(struct launch_state *l, bool helps) {
     if (turns != NULL) turns->leave(l->launch->user, 0);
     return;
   }
-  worker->turn = worker->looked = began;
+  worker->turn = worker->served = began;
   worker->helps = helps;
   ptx_fpu saved = ptx_fpu_get();
   if (l->cluster_blocks > 1) run_clusters(worker);

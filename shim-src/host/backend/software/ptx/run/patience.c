@@ -4,7 +4,7 @@
 /* The session does not pay for shared and local memory of blocks, so it is limited. */
 #define RESIDENT_BYTES (256ull << 20)
 
-/* On an H100. */
+/* Values of an H100. */
 enum {
   MULTIPROCESSORS = 16,
   THREADS_OF_MULTIPROCESSOR = 39,

@@ -22,14 +22,12 @@ struct turn {
   bool ended; /* a block has ended */
 };
 
-/* After the block's part of a turn. */
 static inline void ptx_note_turn(struct turn *turn, struct block *block) {
   turn->waits |= block->waits;
   turn->timed |= block->timed;
   block->waits = false;
 }
 
-/* After a turn of all. */
 void ptx_be_patient(const struct worker *worker, struct patience *patience, const struct turn *turn);
 
 #endif

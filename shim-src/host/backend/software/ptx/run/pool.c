@@ -74,17 +74,17 @@ void ptx_pool_begin(struct ptx_pool *pool, struct launch_state *l) {
   pthread_mutex_unlock(&pool->lock);
 }
 
-/* Until a helper is done, or calls the launch's function meanwhile. */
+/* Waits until a helper is done, and serves others meanwhile. */
 static void wait_for_helpers(struct ptx_pool *pool, const struct ptx_launch *launch) {
-  if (launch->meanwhile == NULL) {
+  if (launch->serve == NULL) {
     pthread_cond_wait(&pool->done, &pool->lock);
     return;
   }
-  uint64_t until = ptx_now() + PTX_MEANWHILE_NS;
+  uint64_t until = ptx_now() + PTX_SERVE_NS;
   struct timespec at = {.tv_sec = (time_t)(until / 1000000000u), .tv_nsec = (long)(until % 1000000000u)};
   if (pthread_cond_timedwait(&pool->done, &pool->lock, &at) != ETIMEDOUT) return;
   pthread_mutex_unlock(&pool->lock);
-  launch->meanwhile(launch->user);
+  launch->serve(launch->user);
   pthread_mutex_lock(&pool->lock);
 }
 

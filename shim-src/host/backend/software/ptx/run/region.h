@@ -13,7 +13,7 @@ void ptx_region_prepare(struct launch_state *l);
  */
 void ptx_region_heat(const struct launch_state *l, uint32_t function, uint32_t warps, uint32_t branches);
 
-/* Of ptx_run_warp, continued by compiled code. */
+/* ptx_run_warp's counts, which compiled code continues. */
 struct region_counts {
   uint32_t turns, seen;
 };

@@ -41,7 +41,7 @@ static bool note(struct journal *j, const struct place *at, uint32_t mask) {
   return true;
 }
 
-/* For the lanes of `mask` that its guard names. False: a fault. */
+/* Runs one instruction for the lanes of `mask` that its guard names. False: a fault. */
 static bool one(struct place *at, const struct ptx_compiled *compiled, uint32_t pc, uint32_t mask,
                 struct ptx_region_call *call, struct journal *j) {
   const struct ptx_instruction *in = at->in = &compiled->code[pc];

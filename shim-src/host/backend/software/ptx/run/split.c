@@ -137,7 +137,7 @@ bool ptx_release(struct warp *warp, const struct split *leaf) {
   return any;
 }
 
-/* Of a block, at a barrier or for lanes of their warp. */
+/* Releases leaves that wait at a barrier or for lanes of their warp. */
 bool ptx_release_waiting(struct block *block) {
   bool any = false;
   for (uint32_t n = 0; n < block->warp_count; n++) {
@@ -170,7 +170,7 @@ bool ptx_unite(struct warp *warp, struct split *split) {
   return false;
 }
 
-/* As a separate leaf, after the present instruction. False: too deep. */
+/* The lanes continue as a separate leaf, after the present instruction. False: too deep. */
 bool ptx_part_lanes(struct warp *warp, struct split *split, uint32_t lanes) {
   struct split *beside = ptx_new_split(warp, split->frame);
   if (beside == NULL) return false;

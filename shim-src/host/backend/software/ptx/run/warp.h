@@ -13,7 +13,7 @@
 #define PTX_CLUSTER_MOST 16u
 #define MAX_DEPTH 1024 /* of calls and nested divergence in a warp */
 
-/* Of one warp, behind the call parameters. */
+/* A function's registers for one warp, behind its call parameters. */
 struct frame {
   struct frame *next; /* when free */
   struct frame *made; /* frame that its worker made before this one */
@@ -136,7 +136,7 @@ struct shuffled {
   uint32_t inside, from[PTX_LANES];
 };
 
-#define PTX_MEANWHILE_NS 1000000u /* between two calls of ptx_launch.meanwhile */
+#define PTX_SERVE_NS 1000000u /* between two calls of ptx_launch.serve */
 
 struct worker {
   struct launch_state *launch;
@@ -153,7 +153,7 @@ struct worker {
   uint64_t frame_bytes;
   struct block *spare;
   uint64_t turn;    /* start of its turn, if it has turns */
-  uint64_t looked;  /* when it last had time for other things, see ptx_launch.meanwhile */
+  uint64_t served;  /* when it last had time for other things, see ptx_launch.serve */
   bool helps;       /* it is not the thread that launched */
   uint32_t control; /* present setting of the processor's float unit */
   _Alignas(64) unsigned char scratch[PTX_LANES * 8];
@@ -260,7 +260,7 @@ bool ptx_atomic_lanes(const struct place *at, uint32_t mask);
 
 bool ptx_atomic(const struct place *at, uint32_t mask);
 bool ptx_copy_async(const struct place *at, uint32_t mask);
-/* By size, type and m of `in`. Returns the old value. */
+/* Combines by size, type and m of `in`. Returns the old value. */
 uint64_t ptx_exchange(const struct ptx_instruction *in, unsigned char *to, uint64_t b, uint64_t c);
 
 bool ptx_bulk(const struct place *at, uint32_t mask);
@@ -286,7 +286,7 @@ void ptx_addresses(const struct place *at, uint64_t *to); /* of all lanes */
 bool ptx_refuse_access(const struct place *at, enum ptx_status status, uint32_t lane, uint64_t address,
                        uint32_t bytes, const char *where);
 unsigned char *ptx_in_global(const struct place *at, uint32_t lane, uint64_t address, uint32_t bytes);
-/* Of a lane; NULL: a fault was raised. */
+/* NULL: a fault was raised. */
 unsigned char *ptx_resolve(const struct place *at, enum ptx_space space, uint32_t lane, uint64_t address,
                            uint32_t bytes);
 

@@ -38,7 +38,7 @@ static struct descriptor described(const struct place *at, uint32_t reference) {
                              .width = widths[bits >> 62]};
 }
 
-/* At an offset from the descriptor's start; NULL: a fault was raised. */
+/* `offset` counts from the descriptor's start. NULL: a fault was raised. */
 static const unsigned char *chunk(const struct place *at, const struct descriptor *d, uint64_t offset) {
   struct block *block = at->warp->block;
   uint64_t address = d->start + offset;

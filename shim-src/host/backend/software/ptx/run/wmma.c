@@ -220,7 +220,7 @@ static void copy_all(unsigned char *memory, unsigned char *matrix, const struct 
 static bool copy_run(const struct place *at, const struct lying *l, uint32_t number, bool load,
                      unsigned char *matrix) {
   uint32_t bytes = l->bytes, whole = l->length * bytes, lane = number % PTX_LANES;
-  uint32_t apart = l->turned ? l->runs * bytes : bytes;
+  uint32_t distance = l->turned ? l->runs * bytes : bytes;
   uint64_t address = l->address + number * l->stride;
   unsigned char *here = matrix + number * (l->turned ? bytes : whole);
   bool aligned = (address & (whole - 1)) == 0;
@@ -230,7 +230,7 @@ static bool copy_run(const struct place *at, const struct lying *l, uint32_t num
     unsigned char *one =
         aligned ? memory + i * bytes : ptx_resolve(at, at->in->space, lane, address + i * bytes, bytes);
     if (one == NULL) return false;
-    memcpy(load ? here + i * apart : one, load ? one : here + i * apart, bytes);
+    memcpy(load ? here + i * distance : one, load ? one : here + i * distance, bytes);
   }
   return true;
 }

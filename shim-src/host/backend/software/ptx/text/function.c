@@ -142,7 +142,7 @@ static void skip_body(struct parser *p, const struct ptx_function *f) {
   }
 }
 
-/* Of the module, placed when the module is loaded. */
+/* Variables of the module are placed when the module is loaded. */
 static bool declares_globals(const char *from, const char *to) {
   static const char *const spaces[] = {".global", ".const"};
   for (size_t i = 0; i < sizeof spaces / sizeof *spaces; i++) {

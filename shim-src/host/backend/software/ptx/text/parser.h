@@ -83,7 +83,6 @@ struct fixup {
   uint8_t scope;
 };
 
-/* Of `bytes` each. */
 struct ptx_held {
   uint32_t reference;
   uint8_t bytes, count;
@@ -163,16 +162,15 @@ _Noreturn void ptx_fail(struct parser *p, enum ptx_status status, const char *fo
     __attribute__((format(printf, 3, 4)));
 void *ptx_take(struct parser *p, size_t bytes);
 void *ptx_scratch(struct parser *p, size_t bytes);
-/* In the scratch arena, or in the module's. */
+/* Takes memory of the scratch arena, or of the module's. */
 void *ptx_room(struct parser *p, void *array, uint32_t count, uint32_t *room, size_t size);
 void *ptx_module_room(struct parser *p, void *array, uint32_t count, uint32_t *room, size_t size);
 
-/* For %.*s: the text need not end in a NUL. */
+/* The length for %.*s: the text need not end in a NUL. */
 static inline int ptx_some(const struct parser *p, const char *at, int most) {
   return at >= p->end ? 0 : p->end - at < most ? (int)(p->end - at) : most;
 }
 
-/* lexer.c */
 void ptx_skip(struct parser *p);
 bool ptx_accept(struct parser *p, char c);
 void ptx_expect(struct parser *p, char c);
@@ -185,32 +183,27 @@ bool ptx_literal(struct parser *p, struct operand *to); /* one number without a 
 struct word ptx_string(struct parser *p);
 enum ptx_type ptx_type_of(struct word word); /* "u32"; T_NONE: no type */
 
-/* expression.c */
 /* False: none begins here. */
 bool ptx_number(struct parser *p, struct operand *to);
 int64_t ptx_integer(struct parser *p);
 /* False: no +constant or -constant here. */
 bool ptx_addend(struct parser *p, int64_t *value);
 
-/* symbols.c */
 struct symbol *ptx_find(struct parser *p, struct word name);
-/* By itself or in a range, in the innermost scope. False: none. */
+/* Searches names and ranges from the innermost scope on. False: none. */
 bool ptx_find_register(struct parser *p, struct word name, struct operand *to);
-/* With any number. */
 bool ptx_names_range(struct parser *p, struct word name);
 struct symbol *ptx_define(struct parser *p, struct word name, enum symbol_kind kind);
 void ptx_open_scope(struct parser *p);
 void ptx_close_scope(struct parser *p);
-/* After a function's body was given up. */
+/* Called after a function's body was given up. */
 void ptx_drop_scopes(struct parser *p);
 uint32_t ptx_new_register(struct parser *p, uint8_t bytes);
 uint32_t ptx_special_register(struct word name); /* 0: there is none */
 const char *ptx_intern(struct parser *p, struct word word);
 
-/* operands.c */
 void ptx_parse_operands(struct parser *p);
 
-/* parameters.c */
 /* `size`: bytes per lane. */
 struct passed {
   uint32_t offset, size;
@@ -223,20 +216,16 @@ enum { PTX_LOCAL_MOST = 512 << 10 };
 enum { PTX_SLOT = 16 };
 /* variables.c: in the frame, per lane. *size becomes the bytes taken, in whole slots. */
 uint32_t ptx_frame_room(struct parser *p, uint64_t *size);
-/* Where the caller reads them. */
 void ptx_store_results(struct parser *p);
 
-/* decode.c */
 void ptx_decode(struct parser *p);
 bool ptx_has(struct parser *p, const char *part);
 void ptx_branch(struct parser *p, struct word label);
 
-/* finish.c */
 void ptx_begin_function(struct parser *p, struct ptx_function *function);
 void ptx_finish_function(struct parser *p);
 void ptx_finish_module(struct parser *p);
 
-/* needs.c */
 /* Decodes a kernel and its callees and fills in its needs. False: its function has the reason. */
 bool ptx_need_kernel(struct parser *p, uint32_t kernel);
 

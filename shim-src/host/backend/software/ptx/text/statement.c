@@ -72,10 +72,7 @@ static void place_label(struct parser *p) {
       .kind = K_LABEL, .line = p->line, .d = PTX_NONE, .a = PTX_NONE, .b = PTX_NONE, .c = PTX_NONE};
 }
 
-/*
- * Lanes may meet right after a guarded branch, as those that leave a do-while loop, without a label in the
- * text. flow.c removes the label if no paths meet at it.
- */
+/* Lanes may meet right after a guarded branch without a label in the text. flow.c removes unused labels. */
 static void label_after_branch(struct parser *p) {
   if (p->code_count == 0) return;
   const struct ptx_instruction *last = &p->code[p->code_count - 1];

@@ -1,4 +1,3 @@
-/* Assigns places. */
 #include <stdio.h>
 #include <string.h>
 
@@ -268,7 +267,6 @@ uint32_t ptx_frame_room(struct parser *p, uint64_t *size) {
   return offset;
 }
 
-/* Lane-major in the frame. */
 static struct symbol *frame_parameter(struct parser *p, const struct ptx_declaration *d) {
   uint64_t size = ptx_declared_bytes(d);
   uint32_t offset = ptx_frame_room(p, &size);
@@ -312,10 +310,7 @@ static uint64_t declared_room(const struct ptx_declaration *d) {
   return d->type == T_PRED ? 4 : ptx_declared_bytes(d);
 }
 
-/*
- * A register, or a vector of them, passed like a .param: an input is loaded where the function begins, a
- * result stored where it returns (ptx_store_results).
- */
+/* Passed like a .param: an input is loaded at the begin, a result stored at the return. */
 static struct passed register_parameter(struct parser *p, const struct ptx_declaration *d, bool result) {
   bool vector = d->vector != 1 || d->type == T_B128;
   const struct symbol *r = vector ? vector_register(p, d) : plain_registers(p, d);

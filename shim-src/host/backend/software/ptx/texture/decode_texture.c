@@ -16,7 +16,7 @@ static struct list empty(void) {
   return list;
 }
 
-/* In the module's data: what is bound now to a .texref or .surfref. */
+/* The module's data has the object that is bound to a .texref or .surfref. */
 uint32_t ptx_texture_reference(struct parser *p, const struct symbol *s) {
   if (s->kind != SYM_OPAQUE) ptx_refuse(p, "a texture or surface expected");
   uint32_t d = ptx_temporary(p, 8), from = ptx_address_constant(p, s->offset), x = p->x_count;

@@ -1,7 +1,4 @@
-/*
- * One texture for many lanes at once, with the bits that sample.c gives: axis after axis for all lanes, then
- * corner after corner.
- */
+/* Gives the bits that sample.c gives: axis after axis for all lanes, then corner after corner. */
 #include <string.h>
 
 #include "host/backend/software/ptx/texture/image.h"
@@ -77,7 +74,6 @@ static bool single(const struct ptx_texture *t) {
   return t->channels == 1 && (t->texel == TEXEL_F32 || t->texel == TEXEL_U32 || t->texel == TEXEL_S32);
 }
 
-/* Channels that a format does not have. */
 static void absent(const struct ptx_reading *r, union values *to) {
   for (uint32_t c = r->image->channels; c < 4; c++) {
     for (int i = 0; i < PTX_LANES; i++) {
@@ -100,7 +96,6 @@ static void fetch_words(const struct place *at, const struct ptx_reading *r, con
   absent(r, to);
 }
 
-/* At (x, y, z) of the lanes of `mask`. */
 static void fetch(const struct place *at, const struct ptx_reading *r, const int32_t *x, const int32_t *y,
                   const int32_t *z, uint32_t mask, const union ptx_channels *border, union values *to) {
   const struct ptx_texture *t = r->image;
@@ -142,7 +137,6 @@ static void filter(const struct place *at, const struct ptx_reading *r, const st
   }
 }
 
-/* Of one level. */
 static void read_level(const struct place *at, uint32_t mask, const struct ptx_reading *r,
                        union values *value) {
   static const int32_t zeros[PTX_LANES] = {0};

@@ -1,4 +1,3 @@
-/* Textures and surfaces, as decoder and execution encode them. */
 #ifndef VGPU_PTX_TEXTURE_OPERANDS_H
 #define VGPU_PTX_TEXTURE_OPERANDS_H
 

@@ -37,7 +37,6 @@ static float texels(const struct ptx_reading *r, const struct ptx_sample *sample
   return limited(x, -1048576.0f, 536870912.0f) + (float)sample->offset[axis];
 }
 
-/* For a texel beyond the edge; -1: the border. */
 static int64_t beyond(const struct ptx_reading *r, uint32_t axis, int64_t i) {
   int64_t size = r->size[axis];
   if (r->image->linear) return -1;
@@ -68,7 +67,6 @@ void ptx_border(const struct ptx_reading *r, union ptx_channels *to) {
   }
 }
 
-/* -1: the border. */
 static void fetch(const struct ptx_reading *r, const struct ptx_sample *sample, const int64_t at[3],
                   union ptx_channels *to) {
   if ((at[0] | at[1] | at[2]) < 0) {

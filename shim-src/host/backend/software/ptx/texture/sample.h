@@ -39,15 +39,13 @@ bool ptx_reads_floats(const struct ptx_texture *texture);
 /* The caller has checked that it exists. */
 void ptx_fetch(const struct ptx_texture *texture, const struct ptx_level *level, uint32_t x, uint32_t y,
                uint32_t z, union ptx_channels *to);
-/* Beyond the edge in border mode. */
 void ptx_border(const struct ptx_reading *reading, union ptx_channels *to);
 void ptx_begin_reading(struct ptx_reading *reading);
-/* And the weight of the next level. */
+/* *weight: of the next level. */
 uint32_t ptx_choose_level(const struct ptx_reading *reading, float detail, float *weight);
-/* For the reads that follow. */
 void ptx_read_level(struct ptx_reading *reading, uint32_t level);
 void ptx_sample(struct ptx_reading *reading, const struct ptx_sample *sample, union ptx_channels *to);
-/* And the place in the face, from 0 to 1. */
+/* `within`: the place in the face, from 0 to 1. */
 uint32_t ptx_cube_face(const float direction[3], float within[2]);
 
 #endif

@@ -1,4 +1,3 @@
-/* Texels without a sampler. */
 #include <stdio.h>
 
 #include "host/backend/software/ptx/half.h"

@@ -1,4 +1,3 @@
-/* Finds objects, collects operands, and writes samples to registers. */
 #include <math.h>
 #include <stdio.h>
 
@@ -37,7 +36,6 @@ static const struct ptx_texture *look_up(const struct place *at, uint64_t object
   return &worker->textures[place].texture;
 }
 
-/* NULL: a fault was raised. */
 static const struct ptx_texture *find(const struct place *at, uint32_t index, uint32_t lane, bool surface) {
   uint64_t object = ptx_image_operand(at, index, lane, 8);
   const struct ptx_texture *found = look_up(at, object);

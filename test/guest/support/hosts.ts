@@ -78,7 +78,7 @@ class Served {
   }
 }
 
-/** Milliseconds until a host listens: no property of ours, so long enough for a busy machine. */
+/** Milliseconds until a host listens. No test is about them, so they are enough for a busy machine. */
 const startsWithinMs = 30_000;
 
 /** The host beside one guest, in the directory that the guest sees as /run/vgpu. */

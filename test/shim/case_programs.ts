@@ -57,7 +57,8 @@ const skipInside = existsSync(path.join(INSIDE, 'libcuda.so.1')) ? false : `${IN
 const skipStandIn =
   VARIANT !== 'shim' && 'the software device in the same process is built without sanitizers';
 
-function describeInside(what: string, programs: CasePrograms): void {
+/** Without a host: the device is in the program's own process. */
+export function describeCasesInside(what: string, programs: CasePrograms): void {
   describe(`${what} without any transport`, { skip: skipInside }, () => {
     const profile = path.join(ROOT, 'profiles/devices/h100-80gb.json');
     for (const [program, cases] of Object.entries(programs)) {
@@ -163,10 +164,15 @@ export function describeCasesOverLateDriver(what: string, programs: CasePrograms
   describeOver(what, programs, 'a driver that copies late');
 }
 
-/** Over each way to a host. For programs whose calls and kernels run at the same time. */
-export function describeCasesOverTransports(what: string, programs: CasePrograms): void {
-  for (const transport of ['unix', 'unix without a ring', 'tcp', 'chain'] as const)
-    describeOver(what, programs, transport);
+const TRANSPORTS = ['unix', 'unix without a ring', 'tcp', 'chain'] as const;
+
+/** Over each way to a host, or over some. For programs whose calls and kernels run at the same time. */
+export function describeCasesOverTransports(
+  what: string,
+  programs: CasePrograms,
+  transports: readonly (typeof TRANSPORTS)[number][] = TRANSPORTS,
+): void {
+  for (const transport of transports) describeOver(what, programs, transport);
 }
 
 /**
@@ -174,7 +180,7 @@ export function describeCasesOverTransports(what: string, programs: CasePrograms
  * more with rings and shared regions in a file, as a VM has them in the memory of a PCI device.
  */
 export function describeCases(what: string, programs: CasePrograms, vmMemory = false): void {
-  describeInside(what, programs);
+  describeCasesInside(what, programs);
   describeCasesOverTransports(what, programs);
   if (vmMemory) describeOver(what, programs, "a VM's memory");
 }

@@ -1,12 +1,12 @@
 /** Two commands at once: one works, the other waits for it or is refused and says who is at work. */
 import assert from 'node:assert/strict';
 import type { ChildProcess } from 'node:child_process';
-import { describe, test } from 'node:test';
+import { after, before as beforeAll, describe, test } from 'node:test';
 import { mixed } from '../states/mixed.js';
 import { multiarch } from '../states/state.js';
 import { atCheckpoint, checkpointsOf } from '../support/checkpoints.js';
 import { consumerDesigns, whyNoConsumer } from '../support/consumer.js';
-import { type Afterwards, Guest, whyNoGuest } from '../support/guest.js';
+import { Guest, whyNoGuest } from '../support/guest.js';
 import { whyNoHostd } from '../support/hosts.js';
 import {
   assertConsumerStarts,
@@ -25,15 +25,6 @@ import { ended, type Ran, until } from '../support/process.js';
 
 const skip = whyNoGuest() || whyNoHostd() || whyNoConsumer() || mixed.skip;
 const quiet = ['--yes', '--no-restart'] as const;
-
-async function prepared(t: Afterwards): Promise<{ guest: Guest; before: Listing }> {
-  const guest = await Guest.start({}, t);
-  await guest.hosts.start();
-  await prepareConsumer(guest, consumerDesigns().at(-1) ?? 3);
-  await mixed.prepare(guest);
-  await freshCache(guest);
-  return { guest, before: await guest.listing() };
-}
 
 /** A command that stops at one of its steps until it may continue. */
 class Held {
@@ -87,9 +78,23 @@ async function middle(guest: Guest, command: 'install' | 'uninstall'): Promise<n
   return n;
 }
 
-describe('two commands at once', { skip, concurrency: 2, timeout: 300_000 }, () => {
-  test('two installs: one does it, the other finds it done; the consumer is restarted once', async (t) => {
-    const { guest, before } = await prepared(t);
+/** One guest: each test ends with the machine as it was before the first. */
+describe('two commands at once', { skip, timeout: 600_000 }, () => {
+  let guest: Guest;
+  let before: Listing;
+  let steps: Readonly<Record<'install' | 'uninstall', number>>;
+  beforeAll(async () => {
+    guest = await Guest.start();
+    await guest.hosts.start();
+    await prepareConsumer(guest, consumerDesigns().at(-1) ?? 3);
+    await mixed.prepare(guest);
+    await freshCache(guest);
+    before = await guest.listing();
+    steps = { install: await middle(guest, 'install'), uninstall: await middle(guest, 'uninstall') };
+  });
+  after(() => guest.stop());
+
+  test('two installs: one does it, the other finds it done; the consumer is restarted once', async () => {
     const former = await guest.invocationId('ollama');
     const both = await Promise.all([
       guest.agent('install', '--yes', '--json'),
@@ -113,8 +118,7 @@ describe('two commands at once', { skip, concurrency: 2, timeout: 300_000 }, () 
     assert.deepEqual(await differences(before, await guest.listing()), []);
   });
 
-  test('many commands at once: every one ends well or is refused, and the last word counts', async (t) => {
-    const { guest, before } = await prepared(t);
+  test('many commands at once: every one ends well or is refused, and the last word counts', async () => {
     const commands = ['install', 'uninstall', 'install', 'uninstall', 'install'] as const;
     const all = await Promise.all(commands.map((command) => guest.agent(command, ...quiet)));
     for (const [index, ran] of all.entries()) {
@@ -128,12 +132,9 @@ describe('two commands at once', { skip, concurrency: 2, timeout: 300_000 }, () 
     assert.deepEqual(await differences(before, await guest.listing()), []);
   });
 
-  test('an install during an uninstall waits, and then installs', async (t) => {
-    const { guest, before } = await prepared(t);
-    documentOf(await guest.agent('install', ...quiet, '--json'));
-    const n = await middle(guest, 'uninstall');
+  test('an install during an uninstall waits, and then installs', async () => {
     await installToGpu(guest);
-    const uninstalling = await Held.at(guest, n, 'uninstall', '--yes');
+    const uninstalling = await Held.at(guest, steps.uninstall, 'uninstall', '--yes');
     const installing = guest.agent('install', '--yes', '--json');
     // Long enough for it to reach the lock: an install that did not wait would be done by then.
     await new Promise((resolve) => setTimeout(resolve, 2_000));
@@ -148,11 +149,8 @@ describe('two commands at once', { skip, concurrency: 2, timeout: 300_000 }, () 
     assert.deepEqual(await differences(before, await guest.listing()), []);
   });
 
-  test('an uninstall during an install waits, and then uninstalls', async (t) => {
-    const { guest, before } = await prepared(t);
-    const n = await middle(guest, 'install');
-    await uninstall(guest, '--no-restart');
-    const installing = await Held.at(guest, n, 'install', '--yes', '--json');
+  test('an uninstall during an install waits, and then uninstalls', async () => {
+    const installing = await Held.at(guest, steps.install, 'install', '--yes', '--json');
     const uninstalling = guest.agent('uninstall', '--yes');
     await new Promise((resolve) => setTimeout(resolve, 2_000));
     const installed = await installing.goOn();
@@ -167,11 +165,8 @@ describe('two commands at once', { skip, concurrency: 2, timeout: 300_000 }, () 
     await assertRunsWithoutShim(guest);
   });
 
-  test('while a stopped install holds the lock, another is refused after ten seconds, names the holder, and changes nothing', async (t) => {
-    const { guest, before } = await prepared(t);
-    const n = await middle(guest, 'install');
-    await uninstall(guest, '--no-restart');
-    const standing = await Held.at(guest, n, 'install', ...quiet);
+  test('while a stopped install holds the lock, another is refused after ten seconds, names the holder, and changes nothing', async () => {
+    const standing = await Held.at(guest, steps.install, 'install', ...quiet);
     const half = await guest.listing();
     const holder = (await guest.read('/run/vgpu-agent/lock')).split(' ')[0] ?? '';
     const [install, remove] = await Promise.all([
@@ -202,11 +197,8 @@ describe('two commands at once', { skip, concurrency: 2, timeout: 300_000 }, () 
     assert.deepEqual(await differences(before, await guest.listing()), []);
   });
 
-  test('the lock of a command that was killed is free at once', async (t) => {
-    const { guest, before } = await prepared(t);
-    const n = await middle(guest, 'install');
-    await uninstall(guest, '--no-restart');
-    const standing = await Held.at(guest, n, 'install', ...quiet);
+  test('the lock of a command that was killed is free at once', async () => {
+    const standing = await Held.at(guest, steps.install, 'install', ...quiet);
     const holder = (await guest.read('/run/vgpu-agent/lock')).split(' ')[0] ?? '';
     const waiting = guest.agent('install', '--yes', '--json');
     await new Promise((resolve) => setTimeout(resolve, 1_000));

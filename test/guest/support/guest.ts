@@ -93,7 +93,7 @@ export class Guest {
     const guest = new Guest(name, supervisor, options.root ?? '/');
     t?.after(() => guest.stop());
     try {
-      await until('the guest starts', 10_000, () => {
+      await until('the guest starts', 30_000, () => {
         if (supervisor.exitCode !== null)
           throw new Error(`scripts/guest ${args.join(' ')}: ${guest.#console}`);
         return existsSync(join(guest.state, 'supervisor')) ? true : undefined;

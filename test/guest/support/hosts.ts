@@ -64,7 +64,7 @@ class Served {
 
   async listening(socket: string): Promise<void> {
     const name = this.child.spawnargs.slice(3).join(' ');
-    await until(`${name}: listening`, 5_000, () => {
+    await until(`${name}: listening`, startsWithinMs, () => {
       if (this.child.exitCode !== null || this.child.signalCode !== null) {
         throw new Error(`${name} ended with ${this.child.exitCode ?? this.child.signalCode}:\n${this.log}`);
       }
@@ -77,6 +77,9 @@ class Served {
     return this.end;
   }
 }
+
+/** Milliseconds until a host listens. No test is about them, so they are enough for a busy machine. */
+const startsWithinMs = 30_000;
 
 /** The host beside one guest, in the directory that the guest sees as /run/vgpu. */
 export class Hosts {
@@ -190,7 +193,9 @@ export class Hosts {
     const program = join(repository, 'dist/test/guest/support/fault-host.js');
     const served = new Served(process.execPath, [program, '--listen', this.socket, ...args]);
     this.#running.push(served);
-    await until('fault-host: listening', 5_000, () => (served.log.includes('listening') ? true : undefined));
+    await until('fault-host: listening', startsWithinMs, () =>
+      served.log.includes('listening') ? true : undefined,
+    );
     return served;
   }
 }

@@ -1,4 +1,9 @@
-import { type CasePrograms, describeCases } from '../case_programs.js';
+import {
+  type CasePrograms,
+  describeCases,
+  describeCasesInside,
+  describeCasesOverTransports,
+} from '../case_programs.js';
 
 const PROGRAMS: CasePrograms = {
   random_order: {
@@ -10,4 +15,12 @@ const PROGRAMS: CasePrograms = {
   },
 };
 
-describeCases('the order of work', PROGRAMS, true);
+const WHAT = 'the order of work';
+if (process.env['VGPU_TEST_LONG'] === '1') {
+  describeCases(WHAT, PROGRAMS, true);
+} else {
+  // Each takes a second of two processors. Over TCP and in a VM's memory the same frames go through the same socket and ring
+  // code; memory_calls.test.ts uses both.
+  describeCasesInside(WHAT, PROGRAMS);
+  describeCasesOverTransports(WHAT, PROGRAMS, ['unix', 'unix without a ring', 'chain']);
+}

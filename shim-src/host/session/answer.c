@@ -19,6 +19,8 @@ static int32_t refusal(uint32_t opcode, bool known) {
   }
 }
 
+const uint32_t vgpu_call_features = VGPU_FEATURE_LOADS;
+
 const struct vgpu_dispatch_row *vgpu_find_row(const void *context, uint32_t opcode) {
   const struct vgpu_worker *worker = context;
   switch (opcode & VGPU_OP_RANGE_MASK) {

@@ -16,6 +16,9 @@ struct vgpu_answer {
 /* The row of an opcode that the session of `context`, a struct vgpu_worker, may use; NULL: none. */
 const struct vgpu_dispatch_row *vgpu_find_row(const void *context, uint32_t opcode);
 
+/* Features of the welcome that mean that this host has a call. */
+extern const uint32_t vgpu_call_features;
+
 /*
  * Fills *answer. Body and bulk are valid when its status is 0. `out`, of `capacity` bytes, receives the bulk
  * of the call, unless the call has a place of its own for it. answer->bulk.out is the place.

@@ -122,7 +122,7 @@ static bool survives(const struct vgpu_worker *worker, const struct vgpu_hello *
 static void offer_features(struct vgpu_worker *worker, const struct vgpu_hello *hello,
                            struct vgpu_welcome *welcome) {
   if (hello->library == VGPU_LIBRARY_CUDA)
-    welcome->features |= hello->features & (VGPU_FEATURE_PRINT | VGPU_FEATURE_PARK | VGPU_FEATURE_LOADS);
+    welcome->features |= hello->features & (VGPU_FEATURE_PRINT | VGPU_FEATURE_PARK | vgpu_call_features);
   welcome->features |= hello->features & VGPU_FEATURE_ALIVE;
   if (worker->exchanges)
     welcome->features |=

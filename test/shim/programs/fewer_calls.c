@@ -6,6 +6,8 @@
 
 #define CALLS 933u /* first number of an unknown call */
 
+const uint32_t vgpu_call_features = 0;
+
 const struct vgpu_dispatch_row *vgpu_find_row(const void *context, uint32_t opcode) {
   const struct vgpu_worker *worker = context;
   switch (opcode & VGPU_OP_RANGE_MASK) {

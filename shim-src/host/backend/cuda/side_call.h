@@ -22,7 +22,7 @@ struct vgpu_cuda_side_call {
   char *name; /* for free(), by vgpu_cuda_side_call */
   bool other; /* another type of object */
   size_t bytes;
-  /* What the call has made. */
+  /* Results. */
   void *made;
   uint64_t address;
   /* Of a call that has a thread. */

@@ -7,14 +7,14 @@ import { describe, it } from 'node:test';
 import { runPtx, u32 } from './machine.js';
 
 /** One block; every thread leaves %r0 in its word. */
-function run(body: string, threads = 32, functions = ''): readonly number[] {
-  const text = `.version 8.4
-.target sm_90
+function run(body: string, threads = 32, functions = '', device: 90 | 100 = 90): readonly number[] {
+  const text = `.version ${device === 90 ? '8.4' : '8.6'}
+.target sm_${device}a
 .address_size 64
 ${functions}
 .visible .entry k(.param .u64 out)
 {
-  .reg .b32 %r<16>; .reg .b64 %rd<4>; .reg .pred %p<6>;
+  .reg .b32 %r<16>; .reg .b64 %rd<4>; .reg .f32 %f<4>; .reg .pred %p<6>;
   .shared .align 16 .b32 s[64];
   ld.param.u64 %rd1, [out];
   mov.u32 %r1, %tid.x;
@@ -26,6 +26,7 @@ ${body}
 `;
   const outcome = runPtx({
     ptx: { text },
+    device,
     buffers: [threads * 4],
     before: ['limit 20000'],
     launches: [{ kernel: 'k', block: [threads], args: ['b1'] }],
@@ -177,6 +178,49 @@ describe('lanes that do something together', () => {
       found,
       lanes((lane) => (lane < 16 ? 120 : 376)),
     );
+  });
+
+  it('find the least and the greatest float, of all and of those with a NaN among them', () => {
+    /** Lane 3 has a NaN, 4 and 5 have -0 and +0, 6 and 7 NaNs only, the others lane - 15.5. */
+    const reduced = (operation: string): readonly number[] =>
+      run(
+        `  cvt.rn.f32.u32 %f1, %r1;
+  sub.f32 %f1, %f1, 0f41780000;
+  setp.eq.u32 %p1, %r1, 3;
+  @%p1 mov.b32 %f1, 0xffc00001;
+  setp.eq.u32 %p2, %r1, 4;
+  @%p2 mov.b32 %f1, 0x80000000;
+  setp.eq.u32 %p2, %r1, 5;
+  @%p2 mov.b32 %f1, 0;
+  and.b32 %r3, %r1, 30;
+  setp.eq.u32 %p3, %r3, 6;
+  @%p3 mov.b32 %f1, 0x7f800001;
+  mov.b32 %r2, 0xffffff0f;
+  setp.eq.u32 %p4, %r3, 4;
+  @%p4 mov.b32 %r2, 0x30;
+  @%p3 mov.b32 %r2, 0xc0;
+  redux.sync.${operation}.f32 %f2, %f1, %r2;
+  mov.b32 %r0, %f2;`,
+        32,
+        '',
+        100,
+      );
+    const bits = (value: number): number => new Uint32Array(Float32Array.of(value).buffer)[0] ?? 0;
+    const nan = 0x7fffffff;
+    for (const [operation, all, zeros] of [
+      ['min', bits(-15.5), bits(-0)],
+      ['max', bits(15.5), 0],
+      ['min.abs', bits(0.5), 0],
+      ['max.abs', bits(15.5), 0],
+      ['min.NaN', nan, bits(-0)],
+      ['max.NaN', nan, 0],
+      ['max.abs.NaN', nan, 0],
+    ] as const)
+      assert.deepEqual(
+        reduced(operation),
+        lanes((lane) => (lane >> 1 === 2 ? zeros : lane >> 1 === 3 ? nan : all)),
+        operation,
+      );
   });
 
   it('meet at the same operation in two places', () => {

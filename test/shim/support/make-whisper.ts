@@ -11,7 +11,7 @@ const MELS = 80;
 /** Of the longest answer: half of it, less 4. */
 const TEXT_CONTEXT = 32;
 const SOUND_CONTEXT = 8;
-/** The ids of special tokens in an English model are fixed. */
+/** The numbers of special tokens in an English model are fixed. */
 const VOCABULARY = 51_864;
 const FFT_BINS = 201;
 const F32 = 0;
@@ -20,7 +20,7 @@ function int32(...values: readonly number[]): Buffer {
   return Buffer.from(Int32Array.from(values).buffer);
 }
 
-/** Words of three letters for all ids that are not special, and the space, which whisper.cpp looks up. */
+/** Words of three letters for all numbers that are not special, and the space, which whisper.cpp looks up. */
 function words(): readonly string[] {
   const letters = [...'abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ'];
   const all = letters.flatMap((one) =>

@@ -25,6 +25,8 @@ enum { SHFL_UP, SHFL_DOWN, SHFL_BFLY, SHFL_IDX };
 enum { VOTE_ALL, VOTE_ANY, VOTE_UNI, VOTE_BALLOT };
 #define MW_SYNC 16u /* has a member mask, in x */
 #define MW_NEGATED 32u
+#define MW_NAN 64u        /* floats: a NaN of any lane is the result */
+#define MW_MAGNITUDE 128u /* floats: without their signs */
 
 enum { P_AND, P_OR, P_XOR, P_NOT, P_MOV };
 

@@ -182,19 +182,20 @@ static void decode_redux(struct parser *p) {
   static const char *const names[] = {"and", "or", "xor", "add", "min", "max"};
   static const uint8_t operations[] = {A_AND, A_OR, A_XOR, A_ADD, A_MIN, A_MAX};
   enum ptx_type type = ptx_last_type(p);
-  if (type == T_F32) ptx_refuse(p, "this type");
+  bool nan = ptx_has(p, "NaN"), magnitude = ptx_has(p, "abs");
   ptx_need(p, 3, 3);
   uint32_t op = A_ATOMICS;
   for (uint32_t i = 0; i < 6; i++) {
     if (ptx_has(p, names[i])) op = operations[i];
   }
   if (op == A_ATOMICS) ptx_refuse(p, "an unknown operation");
+  if (type == T_F32 ? op != A_MIN && op != A_MAX : nan || magnitude) ptx_refuse(p, "this type");
   uint32_t a = ptx_source(p, &p->operands[1], T_B32), mask = ptx_source(p, &p->operands[2], T_B32);
   uint32_t d = ptx_destination(p, &p->operands[0], T_B32);
   struct ptx_instruction *in = ptx_emit(p, K_REDUX);
   in->d = d;
   in->a = a;
-  in->m = MW_SYNC | op;
+  in->m = MW_SYNC | op | (nan ? MW_NAN : 0) | (magnitude ? MW_MAGNITUDE : 0);
   in->type = (uint8_t)type;
   in->size = 4;
   extras(p, mask, PTX_NONE);
@@ -236,7 +237,7 @@ const struct ptx_mnemonic ptx_control_mnemonics[] = {
     {"shfl", decode_shfl, "1 sync up down bfly idx"},
     {"vote", decode_vote, "1 sync all any uni ballot"},
     {"match", decode_match, "1 sync any all"},
-    {"redux", decode_redux, "1 sync and or xor add min max"},
+    {"redux", decode_redux, "1 sync and or xor add min max abs NaN"},
     {"elect", decode_elect, "0 sync"},
     {"activemask", decode_activemask, "1"},
     {"brkpt", decode_trap, NULL},

@@ -5,6 +5,9 @@
 #include "host/backend/software/ptx/run/warp.h"
 #include "host/backend/software/ptx/shuffle.h"
 
+#define CANONICAL_NAN 0x7fffffffu
+#define F32_INFINITY 0x7f800000u
+
 static uint32_t extra(const struct place *at, uint32_t index) {
   return at->split->frame->function->x[at->in->x + index];
 }
@@ -135,10 +138,33 @@ static void match(const struct meeting *meeting, uint32_t group) {
   give(meeting, r, agreed, group);
 }
 
+/* -0 is less than +0. NaNs count only with .NaN, or if there is nothing else. */
+static uint32_t reduce_floats(uint32_t m, const uint32_t a[PTX_LANES], uint32_t group) {
+  uint32_t best = CANONICAL_NAN;
+  int32_t best_order = 0;
+  for (uint32_t left = group; left != 0; left &= left - 1) {
+    uint32_t x = a[__builtin_ctz(left)] & ((m & MW_MAGNITUDE) != 0 ? INT32_MAX : FULL);
+    if ((x & INT32_MAX) > F32_INFINITY) {
+      if ((m & MW_NAN) != 0) return CANONICAL_NAN;
+      continue;
+    }
+    int32_t order = x >> 31 != 0 ? (int32_t)(x ^ INT32_MAX) : (int32_t)x;
+    if (best == CANONICAL_NAN || ((m & 15) == A_MIN ? order < best_order : order > best_order)) {
+      best = x;
+      best_order = order;
+    }
+  }
+  return best;
+}
+
 static void reduce(const struct meeting *meeting, uint32_t group) {
   const struct ptx_instruction *in = meeting->parties[0].at.in;
   uint32_t a[PTX_LANES];
   collect(meeting, offsetof(struct ptx_instruction, a), a);
+  if (in->type == T_F32) {
+    give_all(meeting, reduce_floats(in->m, a, group), group);
+    return;
+  }
   uint32_t total = a[__builtin_ctz(group)];
   bool is_signed = in->type == T_S32;
   for (uint32_t left = group & (group - 1); left != 0; left &= left - 1) {

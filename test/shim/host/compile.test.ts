@@ -73,14 +73,26 @@ function statusOf(control: string, ...options: readonly string[]): string {
   return spawnSync(builtFile('vgpu-hostd'), args, { encoding: 'utf8' }).stdout;
 }
 
+async function statusWith(...args: readonly string[]): Promise<string> {
+  const scratch = scratchDirectory();
+  const control = `${scratch.path}/control`;
+  const host = await startHost({ listen: `unix:${scratch.path}/s`, args: [...args, '--control', control] });
+  try {
+    return statusOf(control);
+  } finally {
+    await host.stop();
+    scratch.remove();
+  }
+}
+
 async function session(
-  mode: string,
+  args: readonly string[],
   during: (host: Host, launch: () => Promise<number>, control: string) => Promise<void>,
 ): Promise<void> {
   const scratch = scratchDirectory();
   const host = await startHost({
     listen: `unix:${scratch.path}/s`,
-    args: ['--software-compile', mode, '--control', `${scratch.path}/control`],
+    args: [...args, '--control', `${scratch.path}/control`],
   });
   const shell = startShell({ VGPU_HOST: host.address }, 'code_shell');
   try {
@@ -101,7 +113,7 @@ async function session(
 describe('vgpu-hostd --software-compile', { skip: compiles }, () => {
   for (const mode of ['always', 'check', 'auto']) {
     it(`runs kernels with ${mode}`, async () => {
-      await session(mode, async (host, launch) => {
+      await session(['--software-compile', mode], async (host, launch) => {
         for (let i = 0; i < 20; i++) assert.equal(await launch(), 0, host.log());
         const worker = childOf(host.pid, 'vgpu-hostd');
         assert.ok(worker !== undefined);
@@ -112,7 +124,7 @@ describe('vgpu-hostd --software-compile', { skip: compiles }, () => {
   }
 
   it('keeps writing and executing apart, and confines the compiler', async () => {
-    await session('always', async (host, launch) => {
+    await session(['--software-compile', 'always'], async (host, launch) => {
       assert.equal(await launch(), 0);
       const worker = childOf(host.pid, 'vgpu-hostd');
       const compiler = worker === undefined ? undefined : childOf(worker.pid, 'vgpu-compiler');
@@ -139,7 +151,7 @@ describe('vgpu-hostd --software-compile', { skip: compiles }, () => {
   });
 
   it('interprets when the compiler ends, and says so in its status', async () => {
-    await session('always', async (host, launch, control) => {
+    await session(['--software-compile', 'always'], async (host, launch, control) => {
       const worker = childOf(host.pid, 'vgpu-hostd');
       const compiler = worker === undefined ? undefined : childOf(worker.pid, 'vgpu-compiler');
       assert.ok(compiler !== undefined);
@@ -155,15 +167,13 @@ describe('vgpu-hostd --software-compile', { skip: compiles }, () => {
   });
 
   it("counts the compiler's processor time as the session's device time", async () => {
-    await session('always', async (host, launch, control) => {
+    await session(['--software-compile', 'always'], async (host, launch, control) => {
       for (let i = 0; i < 5; i++) assert.equal(await launch(), 0, host.log());
       const worker = childOf(host.pid, 'vgpu-hostd');
       const compiler = worker === undefined ? undefined : childOf(worker.pid, 'vgpu-compiler');
-      const [user, system] = readFileSync(`/proc/${compiler?.pid}/stat`, 'utf8')
-        .split(' ')
-        .slice(13, 15)
-        .map(Number);
-      const compilerMs = 10 * ((user ?? 0) + (system ?? 0));
+      // of the process, and of those that it has forked and that have ended
+      const ticks = readFileSync(`/proc/${compiler?.pid}/stat`, 'utf8').split(' ').slice(13, 17).map(Number);
+      const compilerMs = 10 * ticks.reduce((sum, n) => sum + n, 0);
       const deviceMs = Number(/"deviceTime":(\d+)/.exec(statusOf(control, '--json'))?.[1]);
       assert.ok(compilerMs >= 20, `the compiler has used ${compilerMs} ms`);
       assert.ok(
@@ -175,7 +185,7 @@ describe('vgpu-hostd --software-compile', { skip: compiles }, () => {
 
   it('ends the compiler with its session', async () => {
     let pid = 0;
-    await session('auto', async (host) => {
+    await session(['--software-compile', 'auto'], async (host) => {
       const worker = childOf(host.pid, 'vgpu-hostd');
       pid = (worker === undefined ? undefined : childOf(worker.pid, 'vgpu-compiler'))?.pid ?? 0;
       assert.notEqual(pid, 0);
@@ -186,23 +196,40 @@ describe('vgpu-hostd --software-compile', { skip: compiles }, () => {
     );
   });
 
-  it('says in its status that it compiles', async () => {
-    const scratch = scratchDirectory();
-    const control = `${scratch.path}/control`;
-    const host = await startHost({
-      listen: `unix:${scratch.path}/s`,
-      args: ['--software-compile', 'auto', '--control', control],
-    });
-    try {
+  it('compiles hot kernels and only them with auto, and says so in its status', async () => {
+    await session(['--software-compile', 'auto'], async (host, launch, control) => {
       assert.match(statusOf(control), /^kernels: compiled with LLVM$/m);
-    } finally {
-      await host.stop();
-      scratch.remove();
-    }
+      const worker = childOf(host.pid, 'vgpu-hostd');
+      assert.ok(worker !== undefined);
+      const code = (): number => {
+        const pages = readFileSync(`/proc/${worker.pid}/smaps`, 'utf8');
+        return Number(/memfd:vgpu-compiled.*\n(?:.*\n)*?Rss: +(\d+) kB/.exec(pages)?.[1]);
+      };
+      assert.equal(await launch(), 0, host.log());
+      assert.equal(code(), 0, 'a kernel that has run once is not hot');
+      const end = Date.now() + 60_000;
+      while (code() === 0 && Date.now() < end) assert.equal(await launch(), 0, host.log());
+      assert.notEqual(code(), 0, 'no compiled code has run');
+    });
+  });
+
+  it('starts no compiler for launches with --check, and says in its status that kernels are interpreted', async () => {
+    await session(['--software-compile', 'auto', '--check', 'race'], async (host, launch, control) => {
+      assert.equal(await launch(), 0, host.log());
+      const worker = childOf(host.pid, 'vgpu-hostd');
+      assert.ok(worker !== undefined);
+      assert.equal(childOf(worker.pid, 'vgpu-compiler'), undefined);
+      assert.match(statusOf(control), /^kernels: interpreted, because --check is given$/m);
+    });
   });
 });
 
 describe('--software-compile', () => {
+  it('is never if it is not given, and the status says so', async () => {
+    for (const args of [[], ['--software-compile', 'never']])
+      assert.match(await statusWith(...args), /^kernels: interpreted, because --software-compile is never$/m);
+  });
+
   it('refuses other words', () => {
     const { status, stderr } = spawnSync(
       builtFile('vgpu-hostd'),

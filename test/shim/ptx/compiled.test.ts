@@ -3,7 +3,12 @@
  * and stored bytes. Other tests run the same way with PTX_COMPILE=always or check in the environment.
  */
 import assert from 'node:assert/strict';
+import { spawn, spawnSync } from 'node:child_process';
+import { readFileSync, writeFileSync } from 'node:fs';
+import path from 'node:path';
+import { createInterface } from 'node:readline';
 import { describe, it } from 'node:test';
+import { builtFile, scratchDirectory, until } from '../shim_host.js';
 import { compiles } from './compiled.js';
 import { type Job, type Outcome, runPtx, u32 } from './machine.js';
 
@@ -273,6 +278,45 @@ add.u32 %r1, %r1, 1; setp.lt.u32 %p1, %r1, 60000; @%p1 bra loop;`;
     assert.equal(auto(loop(400), 64, 4), 1, 'branches of warps that end soon count');
     assert.equal(auto(straight, 20_000, 1), 1, 'warps count');
     assert.equal(auto(calls, 1, 1), 2, 'calls count');
+  });
+
+  it('are compiled after a function on which LLVM has failed', async () => {
+    const scratch = scratchDirectory();
+    const file = path.join(scratch.path, 'k.ptx');
+    writeFileSync(
+      file,
+      kernel('mov.u32 %r0, %t; mad.lo.u32 %r0, %r0, 3, %t; xor.b32 %r0, %r0, %t; add.u32 %r0, %r0, 9;'),
+    );
+    const run = spawn(builtFile('programs/ptx_run'), [], { env: { ...process.env, PTX_COMPILE: 'always' } });
+    try {
+      const out: string[] = [];
+      let errors = '';
+      createInterface({ input: run.stdout }).on('line', (line) => out.push(line));
+      run.stderr.on('data', (text) => (errors += String(text)));
+      const launch = async (nth: number): Promise<void> => {
+        run.stdin.write(`module ${file} 90\nbuffer 4096\nlaunch k 1 1 1 32 1 1 0 : b${nth} u32:5\n`);
+        const ends = (): number => out.filter((line) => line.startsWith('ok nanoseconds')).length;
+        await until(`launch ${nth}`, () => ends() === nth, 60_000);
+      };
+      await launch(1);
+      const children = readFileSync(`/proc/${run.pid}/task/${run.pid}/children`, 'utf8').trim();
+      const limit = (bytes: string): void => {
+        const { status, stderr } = spawnSync('prlimit', ['--pid', children, `--data=${bytes}:`], {
+          encoding: 'utf8',
+        });
+        assert.equal(status, 0, stderr);
+      };
+      limit('1000000');
+      await launch(2);
+      limit('unlimited');
+      await launch(3);
+      run.stdin.end();
+      await until('its end', () => run.exitCode !== null && errors !== '');
+      assert.match(errors, /^compiled 2 refused 1 asked 3 .*LLVM failed/m);
+    } finally {
+      run.kill();
+      scratch.remove();
+    }
   });
 
   describe('of a hostile module', () => {

@@ -184,15 +184,17 @@ static bool has_state(struct vgpu_worker *worker) {
 }
 
 static void prepare(struct vgpu_worker *worker, bool filtered) {
-  uint32_t mode = worker->code_options->compile;
-  if (mode == PTX_COMPILE_NEVER || !has_state(worker)) return;
-  software_of(worker)->compiler =
-      ptx_compiler_start((enum ptx_compile)mode, filtered ? vgpu_software_confine_compiler : NULL);
+  const struct vgpu_code_options *options = worker->code_options;
+  /* vgpu-hostd status reports that none of these kernels are compiled. */
+  if (options->compile == PTX_COMPILE_NEVER || options->checks != 0 || ptx_compiler_possible() != NULL)
+    return;
+  if (!has_state(worker)) return;
+  software_of(worker)->compiler = ptx_compiler_start((enum ptx_compile)options->compile,
+                                                     filtered ? vgpu_software_confine_compiler : NULL);
   if (software_of(worker)->compiler != NULL) return;
   worker->accounts->slots[worker->slot].interprets = 1;
-  const char *why = ptx_compiler_possible();
-  vgpu_host_log("compile", worker->session, "kernels are interpreted: %s",
-                why == NULL ? "the process that compiles them cannot be started" : why);
+  vgpu_host_log("compile", worker->session,
+                "kernels are interpreted: the process that compiles them cannot be started");
 }
 
 static bool begin(struct vgpu_worker *worker) {

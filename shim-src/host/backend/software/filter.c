@@ -2,13 +2,17 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <linux/sockios.h>
 #include <sched.h>
 #include <signal.h>
+#include <stddef.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "host/session/confine.h"
@@ -133,15 +137,27 @@ void *vgpu_software_filter(void) {
   return NULL;
 }
 
+/* A process that compiles one function cannot fork. The filter of the compiler has checked the architecture. */
+static bool forbid_processes(void) {
+  struct sock_filter code[] = {BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+                               BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (uint32_t)__NR_clone, 0, 1),
+                               BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+                               BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)};
+  const struct sock_fprog program = {.len = COUNT(code), .filter = code};
+  return prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program, 0, 0) == 0;
+}
+
 /*
- * The process that compiles texts made of a guest's PTX needs one descriptor, memory and a timer. Other
- * calls, by which LLVM asks for facts that it does not need, fail. No mapping can be executed.
+ * The process that compiles has one descriptor, needs memory and a timer, forks a process for each function,
+ * and can do nothing else. That process reads a text that is made of a guest's PTX. LLVM asks the system for
+ * facts that it does not need, so other calls fail and do not end it. No new mapping can be executed.
  */
-bool vgpu_software_confine_compiler(void) {
+bool vgpu_software_confine_compiler(enum ptx_confined which) {
   static const int calls[] = {CALL(read),          CALL(write),          CALL(brk),          CALL(munmap),
                               CALL(madvise),       CALL(futex),          CALL(exit_group),   CALL(setitimer),
                               CALL(clock_gettime), CALL(rt_sigprocmask), CALL(rt_sigreturn), CALL(getpid),
-                              CALL(gettid)};
+                              CALL(gettid),        CALL(wait4)};
+  if (which == PTX_CONFINE_FUNCTION) return SANITIZED || forbid_processes();
   if (!vgpu_confine(NULL, false, NULL)) return false;
   if (SANITIZED) return true;
   const struct rlimit memory = {COMPILER_MEMORY, COMPILER_MEMORY}, none = {0};
@@ -152,7 +168,11 @@ bool vgpu_software_confine_compiler(void) {
   int result = vgpu_filter_add(filter, SCMP_ACT_ALLOW, calls, COUNT(calls));
   result |= seccomp_rule_add(filter, SCMP_ACT_ALLOW, CALL(mmap), 1, MASKED(2, PROT_EXEC, 0));
   result |= seccomp_rule_add(filter, SCMP_ACT_ALLOW, CALL(mprotect), 1, MASKED(2, PROT_EXEC, 0));
-  result |= seccomp_rule_add(filter, SCMP_ACT_ALLOW, CALL(tgkill), 1, EQUAL(0, (scmp_datum_t)getpid()));
+  /* fork() of the C library; see add_conditional for clone3 */
+  result |= seccomp_rule_add(filter, SCMP_ACT_ALLOW, CALL(clone), 1,
+                             EQUAL(0, CLONE_CHILD_SETTID | CLONE_CHILD_CLEARTID | SIGCHLD));
+  result |= seccomp_rule_add(filter, SCMP_ACT_ALLOW, CALL(prctl), 1, EQUAL(0, PR_SET_PDEATHSIG));
+  result |= seccomp_rule_add(filter, SCMP_ACT_ALLOW, CALL(prctl), 1, EQUAL(0, PR_SET_SECCOMP));
   bool loaded = result == 0 && seccomp_load(filter) == 0;
   seccomp_release(filter);
   return loaded;

@@ -3,8 +3,10 @@
 
 #include <stdbool.h>
 
+#include "host/backend/software/ptx/ptx.h"
+
 void *vgpu_software_filter(void);
-/* Confines the process that compiles kernels. False: it must not continue. */
-bool vgpu_software_confine_compiler(void);
+/* Confines the calling process, which compiles kernels for a worker (ptx_confine). */
+bool vgpu_software_confine_compiler(enum ptx_confined which);
 
 #endif

@@ -121,6 +121,22 @@ static uint32_t interpreting_of(const struct report *report) {
   return count;
 }
 
+/* Whether the simulated GPU compiles kernels. */
+static void kernels(const struct report *report) {
+  const struct vgpu_code_options *code = &report->supervisor->code;
+  const uint32_t interpreting = interpreting_of(report);
+  const char *why = code->compile == PTX_COMPILE_NEVER ? "--software-compile is never"
+                    : code->checks != 0                ? "--check is given"
+                                                       : ptx_compiler_possible();
+  if (why != NULL) fprintf(report->out, "kernels: interpreted, because %s\n", why);
+  else if (interpreting == 0) fputs("kernels: compiled with LLVM\n", report->out);
+  else
+    fprintf(report->out,
+            "kernels: compiled with LLVM, but interpreted in %u of %u sessions, whose compiler could not "
+            "start or has ended; the log has the reason: journalctl -u vgpu-hostd\n",
+            interpreting, report->count);
+}
+
 static void table(const struct report *report, bool sessions_only) {
   FILE *out = report->out;
   const struct vgpu_supervisor *supervisor = report->supervisor;
@@ -137,17 +153,7 @@ static void table(const struct report *report, bool sessions_only) {
               (unsigned long long)(vgpu_accounts_used(supervisor->accounts, i) >> 20),
               (unsigned long long)(inventory->devices[i].total_memory >> 20));
     }
-    if (supervisor->code.compile != PTX_COMPILE_NEVER) {
-      const char *why = ptx_compiler_possible();
-      const uint32_t interpreting = interpreting_of(report);
-      if (why != NULL) fprintf(out, "kernels: interpreted, because %s\n", why);
-      else if (interpreting == 0) fputs("kernels: compiled with LLVM\n", out);
-      else
-        fprintf(out,
-                "kernels: compiled with LLVM, but interpreted in %u of %u sessions, whose compiler could not "
-                "start or has ended; the log has the reason: journalctl -u vgpu-hostd\n",
-                interpreting, report->count);
-    }
+    if (supervisor->backend->number == VGPU_BACKEND_SOFTWARE) kernels(report);
     if (supervisor->refused_config.at != 0) {
       char when[32];
       fprintf(out, "configuration: refused at %s, so the former rules stay in force: ",

@@ -96,15 +96,19 @@ struct ptx_compiler;
 /* NULL: possible here. Else the reason why not. */
 const char *ptx_compiler_possible(void);
 /*
- * Starts the process that compiles, before there are threads. `confine` limits it before it reads anything of
- * a guest; NULL: no limits. NULL: not possible, kernels are interpreted. It ends with this process.
+ * Starts the process that compiles, before there are threads and while this process may still fork and map
+ * code. `confine` limits that process and those that it forks, one for each function, before they read
+ * anything of a guest; NULL: they are not limited. NULL: not possible, and kernels are interpreted. They end
+ * with this process.
  */
-struct ptx_compiler *ptx_compiler_start(enum ptx_compile mode, bool (*confine)(void));
+enum ptx_confined { PTX_CONFINE_COMPILER, PTX_CONFINE_FUNCTION };
+typedef bool ptx_confine(enum ptx_confined which); /* false: the process must not continue */
+struct ptx_compiler *ptx_compiler_start(enum ptx_compile mode, ptx_confine *confine);
 /* Nanoseconds of a processor that it has used since the last call, by answers that have come. */
 uint64_t ptx_compiler_used(struct ptx_compiler *compiler);
 struct ptx_compiler_counts {
   uint32_t asked, compiled, refused; /* functions */
-  uint64_t compared;          /* regions that `check` has run both ways */
+  uint64_t compared;                 /* regions that `check` has run both ways */
 };
 /* Returns why it refused the last function; empty: it refused none. */
 const char *ptx_compiler_count(struct ptx_compiler *compiler, struct ptx_compiler_counts *counts);

@@ -9,9 +9,11 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/time.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -20,7 +22,7 @@
 #include "host/backend/software/ptx/compile/llvm.h"
 #include "host/backend/software/ptx/compile/object.h"
 
-#define SECONDS_OF_A_FUNCTION 4 /* of processor time; then the process ends */
+#define SECONDS_OF_A_FUNCTION 16 /* of processor time; then LLVM is ended */
 
 /* The name that LLVM has for the processors of the tables in alu_best.c. */
 static const char *cpu_of(void) {
@@ -34,23 +36,24 @@ static const char *cpu_of(void) {
 
 const char *ptx_compiler_possible(void) {
   if (cpu_of() == NULL) return "this processor is not supported";
-  return ptx_llvm_library() == NULL ? "libLLVM 15, 16 or 19 is not installed" : NULL;
+  return ptx_llvm_library() == NULL
+             ? "libLLVM 15, 16 or 19 is not installed (on Debian: apt install libllvm19)"
+             : NULL;
 }
 
 /* ---- the process that compiles -------------------------------------------- */
 
-static void compile(struct ptx_llvm *llvm, struct ptx_compiler_box *box, unsigned char *code, size_t *used) {
+static void compile(struct ptx_llvm *llvm, struct ptx_compiler_box *box, unsigned char *code) {
   uint64_t length = box->length;
   char why[sizeof box->why] = "";
-  size_t size = 0, more = 0, entry = 0, from = (*used + 63) / 64 * 64;
+  size_t size = 0, more = 0, entry = 0, from = (box->code + 63) / 64 * 64;
   unsigned char *object = NULL;
   if (length > sizeof box->text) snprintf(why, sizeof why, "the text is too long");
   else object = ptx_llvm_compile(llvm, box->text, length, &size, why, sizeof why);
   if (object != NULL && ptx_object_place(object, size, PTX_REGION_SYMBOL, code + from,
                                          from > PTX_COMPILER_CODE ? 0 : PTX_COMPILER_CODE - from, &more,
                                          &entry, why, sizeof why))
-    *used = from + more;
-  free(object);
+    box->code = from + more;
   if (object == NULL && why[0] == '\0') snprintf(why, sizeof why, "no code");
   box->entry = from + entry;
   memcpy(box->why, why, sizeof why);
@@ -62,10 +65,31 @@ static uint64_t processor_time(void) {
   return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
+/*
+ * LLVM runs in a process for each function: it can end, or be ended, and the next function is compiled all
+ * the same; its memory is free afterwards. Returns the nanoseconds that it has used.
+ */
+static uint64_t compile_apart(struct ptx_llvm *llvm, struct ptx_compiler_box *box, unsigned char *code,
+                              ptx_confine *confine) {
+  snprintf(box->why, sizeof box->why, "LLVM failed, or took more than %d s or too much memory",
+           SECONDS_OF_A_FUNCTION);
+  pid_t child = fork();
+  if (child == 0) {
+    const struct itimerval limit = {.it_value = {.tv_sec = SECONDS_OF_A_FUNCTION}};
+    if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || setitimer(ITIMER_PROF, &limit, NULL) != 0) _exit(1);
+    if (confine != NULL && !confine(PTX_CONFINE_FUNCTION)) _exit(1);
+    compile(llvm, box, code);
+    _exit(0);
+  }
+  struct rusage usage;
+  if (child < 0 || wait4(child, NULL, 0, &usage) != child) return 0;
+  return (uint64_t)(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) * 1000000000u +
+         (uint64_t)(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) * 1000u;
+}
+
 static _Noreturn void serve(int socket, struct ptx_compiler_box *box, unsigned char *code,
-                            bool (*confine)(void)) {
+                            ptx_confine *confine) {
   struct ptx_llvm *llvm = NULL;
-  size_t used = 0;
   uint64_t before = 0;
   char byte, why[256];
   while (read(socket, &byte, 1) == 1) {
@@ -74,14 +98,10 @@ static _Noreturn void serve(int socket, struct ptx_compiler_box *box, unsigned c
     if (llvm == NULL) {
       const char *library = ptx_llvm_library();
       llvm = library == NULL ? NULL : ptx_llvm_open(library, cpu_of(), why, sizeof why);
-      if (llvm == NULL || (confine != NULL && !confine())) _exit(1);
+      if (llvm == NULL || (confine != NULL && !confine(PTX_CONFINE_COMPILER))) _exit(1);
     }
-    const struct itimerval limit = {.it_value = {.tv_sec = SECONDS_OF_A_FUNCTION}}, none = {0};
-    if (setitimer(ITIMER_PROF, &limit, NULL) != 0) _exit(1);
-    compile(llvm, box, code, &used);
-    setitimer(ITIMER_PROF, &none, NULL);
-    const uint64_t now = processor_time();
-    box->used = now - before;
+    const uint64_t used = compile_apart(llvm, box, code, confine), now = processor_time();
+    box->used = used + (now - before);
     before = now;
     if (write(socket, &byte, 1) != 1) break;
   }
@@ -110,7 +130,7 @@ static const unsigned char *map_code(int memory) {
   return code == MAP_FAILED ? NULL : code;
 }
 
-static bool begin(struct ptx_compiler *compiler, int code, int sockets[2], bool (*confine)(void)) {
+static bool begin(struct ptx_compiler *compiler, int code, int sockets[2], ptx_confine *confine) {
   compiler->box =
       mmap(NULL, sizeof *compiler->box, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (compiler->box == MAP_FAILED) return false;
@@ -131,7 +151,7 @@ static bool begin(struct ptx_compiler *compiler, int code, int sockets[2], bool 
   serve(0, compiler->box, writable, confine);
 }
 
-struct ptx_compiler *ptx_compiler_start(enum ptx_compile mode, bool (*confine)(void)) {
+struct ptx_compiler *ptx_compiler_start(enum ptx_compile mode, ptx_confine *confine) {
   if (mode == PTX_COMPILE_NEVER || ptx_compiler_possible() != NULL) return NULL;
   struct ptx_compiler *compiler = calloc(1, sizeof *compiler);
   int sockets[2];
@@ -161,9 +181,10 @@ bool ptx_compiler_ask(struct ptx_compiler *compiler, size_t length) {
   return false;
 }
 
-/* Charges an answer; the process that compiles cannot charge more than its limit. */
+/* Charges an answer; the process that compiles cannot charge more than its limit and the time to load LLVM.
+ */
 static void charge(struct ptx_compiler *compiler, uint64_t used) {
-  const uint64_t most = SECONDS_OF_A_FUNCTION * 1000000000ull;
+  const uint64_t most = (SECONDS_OF_A_FUNCTION + 1) * 1000000000ull;
   __atomic_fetch_add(&compiler->used, used < most ? used : most, __ATOMIC_RELAXED);
 }
 
@@ -179,16 +200,18 @@ enum ptx_answer ptx_compiler_answer(struct ptx_compiler *compiler, int milliseco
   if (ready == 0 || (ready < 0 && errno == EINTR)) return PTX_ANSWER_NONE;
   if (recv(compiler->socket, &byte, 1, MSG_DONTWAIT) != 1) {
     snprintf(compiler->why, sizeof compiler->why, "the compiler has ended");
-    charge(compiler, UINT64_MAX); /* it ends itself when a function has taken the limit */
+    charge(compiler, UINT64_MAX); /* as if its last function had taken the limit */
     close(compiler->socket);
     compiler->socket = -1;
     return PTX_ANSWER_REFUSED;
   }
   charge(compiler, compiler->box->used);
-  memcpy(compiler->why, compiler->box->why, sizeof compiler->why);
-  compiler->why[sizeof compiler->why - 1] = '\0';
   uint64_t entry = compiler->box->entry;
-  if (compiler->why[0] != '\0' || entry >= PTX_COMPILER_CODE) return PTX_ANSWER_REFUSED;
+  if (compiler->box->why[0] != '\0' || entry >= PTX_COMPILER_CODE) {
+    memcpy(compiler->why, compiler->box->why, sizeof compiler->why);
+    compiler->why[sizeof compiler->why - 1] = '\0';
+    return PTX_ANSWER_REFUSED;
+  }
   const unsigned char *at = compiler->code + entry;
   memcpy(code, &at, sizeof at); /* a function's address, as POSIX has it */
   return PTX_ANSWER_CODE;

@@ -1,6 +1,7 @@
 /*
- * The process that compiles: one for a session. It reads texts from memory that it shares with the session's
- * process, and writes code to memory that the session's process can only execute.
+ * The process that compiles: one for a session. Texts come in memory that it shares with the session's
+ * process. A process of its own for each function writes the code to memory that the session can only
+ * execute.
  */
 #ifndef VGPU_PTX_COMPILER_H
 #define VGPU_PTX_COMPILER_H
@@ -17,6 +18,7 @@ struct ptx_compiler_box {
   uint64_t length; /* of the text */
   uint64_t entry;  /* the answer: the place of the code */
   uint64_t used;   /* nanoseconds of the processor since the last answer */
+  uint64_t code;   /* bytes of code until now */
   char why[256];   /* if there is none; else empty */
   char text[PTX_COMPILER_TEXT];
 };

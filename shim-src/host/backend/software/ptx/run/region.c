@@ -146,7 +146,8 @@ void ptx_region_heat(const struct launch_state *l, uint32_t number, uint32_t war
 
 static void compile_now(struct ptx_compiler *compiler, struct ptx_module *module, uint32_t number) {
   struct ptx_function *f = module->functions[number];
-  if (f->asked || f->state != BODY_DECODED) return;
+  /* An answer that has not come in time still belongs to the function that was sent before. */
+  if (f->asked || f->state != BODY_DECODED || compiler->asking != NULL) return;
   ask(compiler, module, f);
   if (compiler->asking != NULL) take(compiler, ALWAYS_MS);
   for (uint32_t i = 0; i < f->call_count; i++) compile_now(compiler, module, f->calls[i]);

@@ -32,7 +32,6 @@ export function isOurDevice(device: string): boolean {
   return device.startsWith(`${cdiKind}=`) || device.startsWith(`${cdiNvidiaKind}=`);
 }
 
-/** As a command asks for them; none of a text that is not a CDI file. */
 export function devicesIn(text: string): readonly string[] {
   const spec = parsed(text);
   const kind = member(spec, 'kind');

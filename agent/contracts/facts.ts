@@ -155,7 +155,6 @@ export interface HostFacts {
 
 export interface HostOfSeveral {
   readonly endpoint: string;
-  /** A program that starts now uses it. */
   readonly inUse: boolean;
   readonly answer: HostAnswer;
 }

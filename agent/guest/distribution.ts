@@ -37,7 +37,6 @@ export function readDistribution(root: Root, architecture: string): Distribution
   };
 }
 
-/** Shell-like assignments; the last of a name wins, lines that are none are ignored. */
 export function parseOsRelease(text: string): ReadonlyMap<string, string> {
   const fields = new Map<string, string>();
   for (const line of text.split('\n')) {

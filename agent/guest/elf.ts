@@ -156,7 +156,6 @@ function readSegments(source: ByteSource, header: Buffer): readonly Segment[] | 
   });
 }
 
-/** Tags of the dynamic section (elf.h). */
 const tag = { end: 0, needed: 1, stringTable: 5, stringSize: 10, soname: 14 } as const;
 /** libcuda has 31 entries; the largest section seen in a Debian system has under 200. */
 const maxDynamicBytes = 256 * 1024;

@@ -41,7 +41,6 @@ export interface InspectEffects {
 export interface InspectOptions {
   readonly endpoint: string | null;
   readonly endpointFrom?: 'agent.json';
-  /** `VGPU_HOST` of the agent's own environment. */
   readonly environmentHost: string | undefined;
   readonly shimDirectory: string;
   /** Ask the host and, where there is a trace of one, a real GPU. False keeps to files, bus and /proc. */

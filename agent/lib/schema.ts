@@ -15,7 +15,6 @@ export type Checked<T> =
   | { readonly kind: 'fits'; readonly value: T }
   | { readonly kind: 'wrong'; readonly errors: readonly DefinedError[] };
 
-/** The first thing that is wrong, as a clause without a full stop. */
 export function firstProblem([first]: readonly DefinedError[]): string {
   const given = JSON.stringify(first?.data)?.slice(0, 80);
   const where = first === undefined || first.instancePath === '' ? 'it' : first.instancePath;
@@ -50,7 +49,6 @@ export function compiledFile(schema: object): string {
   return path.join(findPackageRoot() ?? '', 'dist', 'agent', 'schemas', `${name}.cjs`);
 }
 
-/** An object with these members; the `optional` ones may be absent. */
 export function object(
   properties: Readonly<Record<string, object>>,
   optional: Readonly<Record<string, object>> = {},

@@ -145,7 +145,6 @@ function readText(file: string): string {
   }
 }
 
-/** A validator for the schema in `file`. A schema that cannot be used is a fault of the installation. */
 export function validatorOf(file: string): ProfileValidator {
   try {
     const schema: unknown = JSON.parse(readFileSync(file, 'utf8'));

@@ -42,7 +42,6 @@ interface DoctorRules {
     readonly why: string;
     readonly reinstall: string;
   };
-  readonly opensByPath?: { readonly versions: string; readonly directories: readonly string[] };
 }
 
 export interface OverrideRule {

@@ -44,7 +44,6 @@ export function loadDesired(
   }
 }
 
-/** Throws a VgpuError (`profile`) when a profile that the configuration names cannot be read. */
 function desiredOf(
   config: AgentConfig,
   manifest: Manifest | null,

@@ -7,7 +7,6 @@ import type { ConsumerState, Counters, HostState, Phase, Snapshot } from './boar
 
 export type Overview = ReturnType<typeof overview>;
 
-/** The worst first. */
 export const phases: readonly Phase[] = [
   'degraded',
   'repairing',

@@ -154,7 +154,6 @@ export function crowd(effects: ServedEffects) {
   };
 }
 
-/** Runs one task after the other, in the order of the requests. */
 export function turns(): <T>(task: () => Promise<T>) => Promise<T> {
   let last: Promise<unknown> = Promise.resolve();
   return (task) => {

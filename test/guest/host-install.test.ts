@@ -11,7 +11,6 @@ import { at, differences, freshCache } from './support/installed.js';
 import { type Ran, until } from './support/process.js';
 import { repository } from './support/repository.js';
 import { assertVerdict, tell } from './support/scenario.js';
-import { Terminal, whyNoTerminal } from './support/terminal.js';
 
 const debian12 = await fetched('driver-535', 'usr/lib/x86_64-linux-gnu/nvidia/current/libcuda.so.1');
 const skip = whyNoGuest() || whyNoHostd() || whyNoConsumer();
@@ -82,22 +81,6 @@ test('a host that was installed serves a guest that was installed, and each give
     assert.deepEqual(await differences(before, await host.listing()), []);
     assert.equal(await host.exists('/var/lib/vgpu-host'), false);
   });
-
-  await t.test(
-    'a terminal is asked for the device, and no is an answer',
-    {
-      skip: await whyNoTerminal(),
-    },
-    async (t) => {
-      const terminal = await Terminal.start(host, 'vgpu-agent host install', t);
-      await terminal.shows(/Which GPU should this machine serve/);
-      await terminal.type('Down', 'Enter');
-      await terminal.shows(/Change this/);
-      await terminal.type('n', 'Enter');
-      assert.equal((await terminal.end()).code, 130);
-      assert.deepEqual(await differences(before, await host.listing()), []);
-    },
-  );
 
   await t.test(
     'killed at any moment, the next command gives back every byte, and stops what still runs',

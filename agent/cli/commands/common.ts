@@ -15,7 +15,6 @@ import type { Ask } from '../wizard/questions.js';
 
 export interface CommandContext {
   readonly talk: Talk;
-  /** Aborts at the first SIGINT, SIGTERM or SIGHUP, in a command that is stoppable. */
   readonly signal: AbortSignal;
   readonly isRoot: boolean;
   readonly ask: ((question: string) => Promise<boolean>) | null;
@@ -88,7 +87,6 @@ export interface ChangeDocument {
   readonly verdict: Verdict | null;
 }
 
-/** `more`: what the document has beside the plan. */
 export function changeDocument(
   command: string,
   outcome: ChangeDocument['outcome'],
@@ -115,7 +113,6 @@ export function declined(command: string, plan: Plan, more: object, also = ''): 
   };
 }
 
-/** Shows the plan and asks; `asks` is false with --yes. */
 export function approval(
   context: CommandContext,
   command: string,
@@ -143,7 +140,6 @@ export function exitCodeForMode(mode: Mode): ExitCode {
   }
 }
 
-/** Throws a VgpuError (`refused`) that says how to become root. */
 export function requireRoot(context: CommandContext, command: string): void {
   if (context.isRoot) return;
   throw new VgpuError(`${command} must run as root`, {
@@ -194,7 +190,6 @@ export function seconds(value: string): number {
   return number;
 }
 
-/** Of an option that may be repeated, and whose value may be a list. */
 export function endpoint(value: string, before: readonly string[] = []): readonly string[] {
   const addresses = [...before, ...splitHosts(value).filter((one) => !before.includes(one))];
   const parsed = parseHosts(hostsText(addresses));
@@ -236,7 +231,6 @@ function unitName(value: string): string {
 const profileHelp = 'what the service needs: the name of a profile (default: the installed one, else ollama)';
 const unitHelp = 'the systemd service, if it is not that of the profile, or if several are installed';
 
-/** A command about a service, which --profile and --unit choose. */
 export function serviceCommand(name: string, description: string): Command {
   return new Command(name)
     .description(description)

@@ -62,7 +62,6 @@ function begunIn(json: string): readonly { readonly unit: string; readonly reaso
   });
 }
 
-/** Asks vgpu-agent.service; a VgpuError if it does not run. */
 async function asked(
   operation: string,
   so: string,

@@ -272,7 +272,6 @@ async function traceStart(
   return trace(work, { profile, timeoutMs, signal: context.signal, approve, asks: !yes }, context.talk.emit);
 }
 
-/** `not-possible`: `why` says what is in the way. */
 function traceOutcome(facts: TraceFacts | null) {
   if (facts === null) return null;
   if (facts.kind === 'not-traced') {

@@ -56,7 +56,7 @@ function installCommand(run: Run): Command {
     .addOption(
       new Option(
         '--device <kind>',
-        'cuda: the GPU of this machine; software: a simulated one (default: the installed one, else install asks)',
+        'cuda: the GPU of this machine; software: a simulated one (default: the installed one)',
       ).choices(hostDevices),
     )
     .option(
@@ -113,9 +113,8 @@ async function change(
   const { work, close } = await openHost();
   try {
     const { emit } = context.talk;
-    const asks = intent === 'install' && !isDry && options.device === undefined;
     const request: ServingRequest = {
-      device: options.device ?? (asks ? await askedDevice(work, yes, context) : null),
+      device: options.device ?? null,
       listen: options.listen ?? null,
       limits: { memory: options.memory ?? null, sessions: options.sessions ?? null },
       endSessions: options.endSessions === true,
@@ -161,28 +160,6 @@ async function running(work: HostWorkplace): Promise<HostDaemon> {
 function servesText({ version, devices }: HostDaemon, endpoint: string): string {
   const names = devices.map(({ name }) => name).join(', ');
   return `vgpu-hostd ${version} serves ${names} at ${endpoint}`;
-}
-
-async function askedDevice(
-  work: HostWorkplace,
-  yes: boolean,
-  { dialogue }: CommandContext,
-): Promise<HostDevice | null> {
-  if (dialogue === null || yes || (await work.device()) !== null) return null;
-  const answer = await dialogue(
-    {
-      kind: 'choice',
-      id: 'device',
-      message: 'Which GPU should this machine serve?',
-      choices: [
-        { value: 'cuda', label: 'cuda', explanation: 'the GPU of this machine' },
-        { value: 'software', label: 'software', explanation: 'a simulated one, which says so' },
-      ],
-      preselected: 'cuda',
-    },
-    { back: false },
-  );
-  return hostDevices.find((one) => answer.kind === 'answer' && one === answer.value) ?? null;
 }
 
 const loopback = new BlockList();

@@ -117,7 +117,6 @@ function closing({ broken, results, verdict }: Diagnosis, style: Style): string 
   return `no check found the reason${next}`;
 }
 
-/** A traced start: programs with the symbols that they bound; equal results are one entry. */
 export function traceText(facts: TraceFacts | null, style: Style): readonly string[] {
   if (facts?.kind !== 'traced') return [];
   const groups = groupsOf(facts);

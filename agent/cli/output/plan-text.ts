@@ -137,12 +137,10 @@ export function planQuestion(
   return `${verb}${restarts ? `, and restart ${oneLine(unit)}` : ''}?`;
 }
 
-/** Unchanged lines on either side of a change. */
 const context = 2;
 /** Time for the shortest edit; a file that takes longer is shown as replaced as a whole. */
 const shortestMs = 1_000;
 
-/** Lines that are kept (` `), gone (`-`) and new (`+`). */
 export function diffLines(before: string, after: string): readonly string[] {
   const options = { context, timeout: shortestMs };
   const patch = structuredPatch('', '', before, after, undefined, undefined, options);

@@ -59,7 +59,6 @@ export async function gatherReport(
     text('unit.txt', `${unit} and its drop-ins`, unitText(machine.unit)),
     text('journal.txt', `this start of ${unit}`, lines(journal)),
     text('agent-journal.txt', 'the last log lines of vgpu-agent.service', lines(agentJournal)),
-    text('loader.txt', 'drivers in the cache of the loader', loaderText(machine)),
     json('doctor.json', 'the same, with the evidence of every check', document),
     json('facts.json', 'the facts that the checks used', { machine: withoutTexts(machine), look, plan }),
   ];
@@ -157,26 +156,6 @@ function namesOnly(content: string): string {
     .join('\n');
 }
 
-function loaderText({ loader, candidates }: MachineFacts): string {
-  return [
-    '# directories, as ldconfig reads them',
-    ...loader.directories.map(({ path, from }) => `${path} (${from})`),
-    '',
-    '# of the cache',
-    ...loader.cache.map(({ soname, flags, path }) => `${soname} (${flags}) => ${path}`),
-    '',
-    '# where a program may find a driver',
-    ...candidates
-      .filter(({ state }) => state.kind !== 'absent')
-      .map(({ path, resolution, vendor, elf, elfProblem }) => {
-        const end = resolution.kind === 'file' ? resolution.realPath : resolution.kind;
-        const what = elf === null ? (elfProblem ?? 'no library') : `SONAME ${elf.soname ?? 'none'}`;
-        return `${path} => ${end}: ${vendor ?? 'unknown'}, ${what}`;
-      }),
-  ].join('\n');
-}
-
-/** unit.txt has the texts already, environment files without their values; those of our service are known. */
 function withoutTexts(machine: MachineFacts): unknown {
   const { unit, service } = machine;
   const files = service?.files.map((file) => ({

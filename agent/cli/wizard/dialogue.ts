@@ -85,7 +85,6 @@ async function taken(
       return answer.kind === 'answers' ? going({ host: value }) : standing;
     }
     case 'go':
-    case 'device':
       throw new VgpuError('the wizard does not have this question', { kind: 'internal', operation: 'ask' });
   }
 }

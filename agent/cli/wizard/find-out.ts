@@ -55,7 +55,6 @@ export async function findHosts(
 
 type Candidate = Pick<HostSeen, 'endpoint' | 'from'>;
 
-/** Where a host may be: what is set first, then the usual places; each once. */
 export function hostCandidates(sources: {
   readonly environment: string | undefined;
   readonly guestConf: string | null;

@@ -48,7 +48,7 @@ export interface Choice {
 export type Question =
   | {
       readonly kind: 'choice';
-      readonly id: 'consumer' | 'host' | 'service' | 'go' | 'device';
+      readonly id: 'consumer' | 'host' | 'service' | 'go';
       readonly message: string;
       readonly choices: readonly Choice[];
       readonly preselected: string;
@@ -77,7 +77,6 @@ function chosenConsumer({ consumers }: Found, { profile }: Answers): Consumer | 
   return consumers.find((one) => one.profile.name === profile) ?? null;
 }
 
-/** The next question, or the decision when all that has to be known is known. */
 export function next(found: Found, answers: Answers): Question | Decision {
   const consumer = chosenConsumer(found, answers);
   const { host, service } = answers;

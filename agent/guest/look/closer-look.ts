@@ -3,7 +3,6 @@ import path from 'node:path';
 import { isContainer } from '../../containers/container-unit.js';
 import type { ElfFacts, MachineFacts, ShimBuild } from '../../contracts/facts.js';
 import { kindOf } from '../../contracts/manifest.js';
-import type { LoadedUnit } from '../../contracts/unit.js';
 import { messageOf } from '../../lib/errors.js';
 import { own } from '../../lib/json.js';
 import { storeVersions } from '../../lib/paths.js';
@@ -18,7 +17,7 @@ import { consumerDirectories, libraryOf } from '../libraries/candidates.js';
 import { environmentOf } from '../unit/processes.js';
 import type { LoaderEffects } from './ask-loader.js';
 import { type LoaderLook, lookAtLoader } from './loader.js';
-import { readOpenedByPath, readPreload } from './preload.js';
+import { readPreload } from './preload.js';
 import { isSecure, readExecutables } from './process.js';
 
 export type CloserLook = Awaited<ReturnType<typeof lookCloser>>;
@@ -42,11 +41,10 @@ export async function lookCloser(effects: LookEffects, profile: Profile, facts: 
   const { unit, processes, shim } = facts;
   const inContainer = isContainer(unit);
   const root = inContainer ? rootOfContainer(processes) : new Root(effects.root);
-  const [consumer, executables, preload, openedByPath, damage, status, journald] = await Promise.all([
+  const [consumer, executables, preload, damage, status, journald] = await Promise.all([
     readConsumer(root, contents, profile, facts),
     readExecutables(root, runner, contents, processes),
     readPreload(runner, contents, facts),
-    unit.kind === 'loaded' ? readOpenedByPath(root, contents, profile, searchPathOf(unit, processes)) : [],
     facts.store.versions.some(({ id }) => id === shim.id)
       ? storeDamage(new Root(effects.root), contents, shim).catch((error: unknown) => [String(error)])
       : null,
@@ -72,7 +70,6 @@ export async function lookCloser(effects: LookEffects, profile: Profile, facts: 
     })),
     executables,
     preload,
-    openedByPath,
     /** In what the store differs from the shim that belongs to this agent; null: no such version is in the store. */
     storeDamage: damage,
     loader,
@@ -140,14 +137,6 @@ async function readLibrary(root: Root, contents: ContentCache, file: string) {
   const elf: ElfFacts | null = read.kind === 'elf' ? read.facts : null;
   const problem: string | null = read.kind === 'elf' ? null : read.reason;
   return { path: file, elf, problem };
-}
-
-/** LD_LIBRARY_PATH as the main process has it, which UnsetEnvironment= may have taken; without one, as the unit sets it. */
-function searchPathOf(unit: LoadedUnit, processes: MachineFacts['processes']): string {
-  const main = processes.find(({ pid, namespacePid }) => namespacePid === 1 || pid === unit.mainPid);
-  const known =
-    main === undefined || main.unreadable?.includes('environ') ? unit.environment : main.loaderEnvironment;
-  return known['LD_LIBRARY_PATH'] ?? '';
 }
 
 /** A line for each file of the version that differs from `shim`, is missing, unexpected or unreadable. */

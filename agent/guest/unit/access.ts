@@ -61,20 +61,6 @@ export async function canLoad(
   return mount === null ? { kind: 'loadable' } : { kind: 'noexec', mount };
 }
 
-/** For LD_LIBRARY_PATH: the directory exists and may be entered; listing it is not needed. */
-export async function canSearch(
-  runner: CommandRunner,
-  user: ServiceUser | null,
-  directory: string,
-): Promise<LoadCheck> {
-  const resolution = new Root('/').resolve(directory);
-  if (resolution.kind === 'file') return { kind: 'not-a-library', reason: 'it is not a directory' };
-  if (resolution.kind === 'dangling') return { kind: 'missing', missing: resolution.missing };
-  if (resolution.kind !== 'directory') return { kind: 'missing', missing: directory };
-  if (await testAs(runner, user, '-x', directory)) return { kind: 'loadable' };
-  return { kind: 'unreadable', blockedAt: await culprit(runner, user, directory, resolution.realPath) };
-}
-
 export function describeLoadCheck(file: string, user: ServiceUser | null, check: LoadCheck): string {
   const who = user === null ? 'we' : `the user ${JSON.stringify(user.name)}`;
   switch (check.kind) {

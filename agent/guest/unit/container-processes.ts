@@ -110,7 +110,6 @@ function existing(all: readonly (Process | null)[]): readonly Process[] {
   return all.filter((one) => one !== null);
 }
 
-/** Null: there is none. */
 async function processOf(pid: number | null): Promise<Process | null> {
   const stat = pid === null || pid === 0 ? null : await readStat(`/proc/${pid}`);
   return pid === null || stat === null ? null : { pid, ...stat };

@@ -85,7 +85,6 @@ export function splitHosts(text: string): readonly string[] {
   return text.replace(/^[ \t\r\n]+|[ \t\r\n]+$/g, '').split(/[ \t\r\n,]+(?=unix:|vsock:|tcp:)/);
 }
 
-/** One way to write each list. An address alone stays as it is. */
 export function hostsText(addresses: readonly string[]): string {
   return addresses.join(',');
 }

@@ -217,7 +217,6 @@ async function finish(effects: ApplyEffects, transaction: Transaction, emit: Emi
   }
 }
 
-/** Emits when the change begins and, unless it fails, when it is done. */
 async function announced<T>(
   plan: ReadyPlan,
   change: Change,

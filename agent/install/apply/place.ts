@@ -65,7 +65,6 @@ export async function clear(disk: Disk, file: string): Promise<void> {
   else await disk.unlink(file);
 }
 
-/** Would `place` change nothing that a reader can see? */
 export function isAlready(present: PathState, target: Target): boolean {
   switch (target.kind) {
     case 'absent':

@@ -118,7 +118,6 @@ export interface Work {
   items: readonly OwnedItem[];
 }
 
-/** Copies a file that a person edited aside, as a step of the transaction. */
 export async function keepEdited(
   { effects: { disk }, transaction, emit }: Work,
   file: string,

@@ -84,7 +84,6 @@ export interface Done {
   readonly applied: Applied;
 }
 
-/** For `askThenLock`: asks about the changes of a plan. */
 export function aboutPlan<P extends { readonly plan: ReadyPlan }>(
   work: Pick<Workplace, 'recover'>,
   { approve, asks, signal }: Approval,
@@ -99,7 +98,6 @@ export function aboutPlan<P extends { readonly plan: ReadyPlan }>(
   };
 }
 
-/** Plans, asks and applies. Throws a VgpuError as `install` does. */
 export async function changeByPlan(
   work: Pick<Workplace, 'locked' | 'recover' | 'apply'>,
   what: {

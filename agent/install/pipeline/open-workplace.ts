@@ -83,7 +83,6 @@ export interface WorkplaceOptions {
   readonly runner?: CommandRunner;
   readonly lockWaitMs?: number;
   readonly journal?: JournalWriter;
-  /** Asks the host for this guest's sessions; by default by one run of vgpu-probe. */
   readonly askSessions?: (question: SessionsQuestion) => Promise<SessionsAnswer>;
 }
 

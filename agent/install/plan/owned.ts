@@ -97,7 +97,6 @@ export function withoutConsumer(manifest: Manifest | null, unit: string): readon
   return consumersOf(manifest).filter((one) => one.unit !== unit);
 }
 
-/** Does the manifest say the same of it? Another order of links is no difference. */
 export function isNoted(manifest: Manifest | null, wanted: Consumer): boolean {
   const noted = findConsumer(manifest, wanted.unit);
   if (noted === undefined || noted.profile !== wanted.profile) return false;

@@ -143,7 +143,6 @@ const nodeFlags = [
   '--v8-pool-size=1',
 ];
 
-/** units/vgpu-agent.service with what differs from machine to machine. */
 function unitText({ program }: ServiceFacts, template: string, consumers: readonly ServedConsumer[]): string {
   const main = path.join(program.package, 'dist', 'bundle', 'daemon.cjs');
   const command = [program.watch, '--', program.node, ...nodeFlags, main];

@@ -1,12 +1,7 @@
 /**
- * The changes that make this machine serve GPUs, and those that undo it. Pure.
- *
  * The order: the files that the daemon needs, then the daemon, then the units that start it, then the reload of
- * systemd. No session in use ends without permission: a new program takes over by itself (`hand-over`), and a change
- * that needs a restart waits for one and says so, unless sessions may be ended.
+ * systemd. No session in use ends without permission: a new program takes over by itself (`hand-over`).
  */
-import { createHash } from 'node:crypto';
-import path from 'node:path';
 import { type Change, type Plan, type Refusal, told, type Warning } from '../../contracts/plan.js';
 import type { ServingFacts, ServingFile, ServingRequest } from '../../contracts/serving.js';
 import { hostConf, hostDefaults, hostd, hostSocketUnit, hostUnit, systemdUnits } from '../../lib/paths.js';
@@ -21,8 +16,8 @@ import { backReason, editWarnings, giveBack } from './uninstall.js';
 const host = { side: 'host', profile: 'host', unit: hostUnit } as const;
 
 export function planServing(facts: ServingFacts, request: ServingRequest): Plan {
-  const { problems, files, listen } = facts;
-  const placed = files.flatMap(fileChange);
+  const { problems, listen } = facts;
+  const placed = facts.files.flatMap(fileChange);
   const refused = problems.filter(
     ({ weight }) => weight === 'certain' || (weight === 'device' && !request.force),
   );
@@ -53,7 +48,7 @@ export function planServing(facts: ServingFacts, request: ServingRequest): Plan 
     kind: 'ready',
     ...host,
     intent: 'install',
-    storeId: idOf(files),
+    storeId: host.side,
     endpoint: listen.join(' '),
     consumers: [{ profile: host.profile, unit: hostUnit, links: [] }],
     changes: [...placed, ...reload, ...run.changes],
@@ -102,16 +97,6 @@ function ownRules({ files, manifest }: ServingFacts): readonly Refusal[] {
     `${hostConf} exists, and vgpu-agent did not write it`,
     `leave --memory and --sessions out and write limits into that file (vgpu-hostd.conf(5))`,
   );
-}
-
-/** Covers every file that is copied: another version of any of them gives another ID. */
-function idOf(files: readonly ServingFile[]): string {
-  const hash = createHash('sha256');
-  for (const { path: file, wanted } of files) {
-    if (wanted.kind === 'link') continue;
-    hash.update(`${path.basename(file)}\0${wanted.kind === 'copy' ? wanted.sha256 : wanted.content}\n`);
-  }
-  return hash.digest('hex').slice(0, 16);
 }
 
 function runChanges(

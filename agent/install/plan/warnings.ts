@@ -116,7 +116,6 @@ function overrideWarnings(unit: LoadedUnit, variables: readonly WantedVariable[]
   });
 }
 
-/** Variables that keep a consumer from a GPU which is there, by its profile. */
 function environmentWarnings(unit: LoadedUnit, { overrides }: Profile): readonly Warning[] {
   return overridesOf(unit, overrides).map(({ rule, found }) => ({
     code: rule.reason,

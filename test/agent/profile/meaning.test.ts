@@ -105,11 +105,9 @@ test('versions are ranges, wherever they stand', () => {
   assert.deepEqual(ofLog({ devices: [{ ...device, versions }] }, llama), [`/log/devices/0/versions: ${no}`]);
   const doctor = {
     backend: { versions, files: ['x'], why: '', reinstall: 'y' },
-    opensByPath: { versions, directories: ['/x'] },
   };
   assert.deepEqual(told({ ...ollama, doctor: { ...ollama.doctor, ...doctor } }), [
     `/doctor/backend/versions: ${no}`,
-    `/doctor/opensByPath/versions: ${no}`,
   ]);
   const { doctor: _, ...plain } = ollama;
   assert.deepEqual(told(plain), []);

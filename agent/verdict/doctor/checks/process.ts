@@ -25,8 +25,7 @@ import {
 export const preloadReadable: Check = {
   id: 'preload-readable',
   title: "the service's user can load preloaded libraries",
-  looksAt:
-    "every entry of the unit's LD_PRELOAD, and vgpu-agent's of LD_LIBRARY_PATH, opened as the service's user",
+  looksAt: "every entry of the unit's LD_PRELOAD, opened as the service's user",
   explains: ['preload-ignored', 'library-not-found'],
   examine(facts) {
     const { preload } = facts.look;
@@ -36,13 +35,13 @@ export const preloadReadable: Check = {
     if (first === undefined) return ok(...preload.map(({ text }) => text));
     return broken({
       cause: `The loader ignores libraries that it cannot open, and ${facts.profile.unit} starts without them.`,
-      evidence: bad.map(({ variable, text }) => `${variable}: ${text}`),
+      evidence: bad.map(({ text }) => text),
       remedy: preloadRemedy(first, facts),
     });
   },
 };
 
-function preloadRemedy({ entry, check, variable }: PreloadEntry, facts: DoctorFacts): Remedy {
+function preloadRemedy({ entry, check }: PreloadEntry, facts: DoctorFacts): Remedy {
   const restart = `sudo systemctl restart ${facts.profile.unit}`;
   if (check.kind === 'unreadable')
     return byHand(
@@ -56,7 +55,7 @@ function preloadRemedy({ entry, check, variable }: PreloadEntry, facts: DoctorFa
     );
   return isInStore(entry)
     ? fixes(facts, 'write it again from the package')
-    : editUnit(facts, `take ${entry} out of ${variable}`);
+    : editUnit(facts, `take ${entry} out of LD_PRELOAD`);
 }
 
 /** For a program that gains rights when it is started, the loader ignores what its environment says. */

@@ -8,7 +8,6 @@ import { ContentCache } from '../../../../agent/guest/files/content.js';
 import {
   type AccessEffects,
   canLoad,
-  canSearch,
   describeLoadCheck,
   noexecMount,
   resolveServiceUser,
@@ -142,11 +141,6 @@ describe('access', () => {
     assert.deepEqual(await canLoad(effects(), user, file), { kind: 'unreadable', blockedAt: closed });
     const throughLink = await canLoad(effects(), user, path.join(directory, 'link.so'));
     assert.deepEqual(throughLink, { kind: 'unreadable', blockedAt: closed });
-    assert.deepEqual(await canSearch(runner, user, path.join(closed, 'in')), {
-      kind: 'unreadable',
-      blockedAt: closed,
-    });
-    assert.deepEqual(await canSearch(runner, user, directory), { kind: 'loadable' });
   });
 
   it('lets a supplementary group read', { skip: needsRoot }, async (context) => {
@@ -159,12 +153,6 @@ describe('access', () => {
     assert.equal((await canLoad(effects(), nobody, file)).kind, 'unreadable');
     const member = { ...nobody, groups: [...nobody.groups, Number(gid)] };
     assert.equal((await canLoad(effects(), member, file)).kind, 'loadable');
-  });
-
-  it('names the file that is used as a directory', async (context) => {
-    const directory = tree(context, { file: '' });
-    assert.equal((await canSearch(runner, null, `${directory}/file`)).kind, 'not-a-library');
-    assert.equal((await canSearch(runner, null, `${directory}/none`)).kind, 'missing');
   });
 
   it('finds the mount that covers a file, and whether it is noexec', () => {

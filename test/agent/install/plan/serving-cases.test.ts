@@ -1,5 +1,3 @@
-import assert from 'node:assert/strict';
-import { test } from 'node:test';
 import type { Manifest, OwnedItem, PathState } from '../../../../agent/contracts/manifest.js';
 import type { ServingFacts, ServingFile, ServingRequest } from '../../../../agent/contracts/serving.js';
 import { planServing, planServingAway } from '../../../../agent/install/plan/serving.js';
@@ -184,19 +182,3 @@ away('again: only the service runs still', { ...gone, socket: stopped });
 away('again: nothing runs any more', { ...gone, service: stopped, socket: stopped });
 
 file.nothingElse();
-
-test('another version of any file is another id, its directory is not', () => {
-  const idOf = (files: readonly ServingFile[]) => {
-    const plan = planServing(host(0, files), request);
-    return plan.kind === 'ready' && plan.storeId;
-  };
-  const id = idOf(whole);
-  assert.equal(typeof id === 'string' && id.length, 16);
-  const changes: readonly ((one: ServingFile) => ServingFile)[] = [
-    (one) => ({ ...one, wanted: { kind: 'text', content: 'y' } }),
-    (one) => ({ ...one, path: `${one.path}x` }),
-    (one) => ({ ...one, wanted: { kind: 'copy', source: '/x', sha256: 'c', size: 1 } }),
-  ];
-  for (const change of changes) assert.notEqual(idOf([change(same), ...whole.slice(1)]), id);
-  assert.equal(idOf([{ ...same, path: '/elsewhere/vgpu-hostd' }, ...whole.slice(1)]), id);
-});

@@ -1,5 +1,5 @@
 // The checks of the consumer's own code, of its use of the GPU, and of vgpu-agent.service.
-import type { DistributionFamily, MachineFacts, ProcessFacts } from '../../../../agent/contracts/facts.js';
+import type { MachineFacts, ProcessFacts } from '../../../../agent/contracts/facts.js';
 import type { Reason } from '../../../../agent/contracts/verdict.js';
 import type { DriverLibrary, LoaderChoice } from '../../../../agent/guest/look/loader.js';
 import { driverVersion } from '../../../../agent/verdict/doctor/checks/host.js';
@@ -7,7 +7,6 @@ import {
   backendLibrary,
   directLinking,
   nvml,
-  opensByPath,
   symbols,
 } from '../../../../agent/verdict/doctor/checks/libraries.js';
 import { agentService } from '../../../../agent/verdict/doctor/checks/machine.js';
@@ -16,7 +15,7 @@ import { loadedLibrary } from '../../../../agent/verdict/doctor/checks/process.j
 import { startOrder } from '../../../../agent/verdict/doctor/checks/unit.js';
 import { checks } from '../../../../agent/verdict/doctor/diagnose.js';
 import { expected } from '../../expected.js';
-import { absent, candidate, linkTo, multiarch, regular } from '../../install/plan/support.js';
+import { absent, linkTo, regular } from '../../install/plan/support.js';
 import {
   answered,
   findingsOf,
@@ -250,50 +249,6 @@ says(file, nvml, {
       },
     },
   }),
-});
-
-const opened = (
-  vendor: 'vgpu' | 'nvidia' | 'foreign' | null,
-  path = `${multiarch}/libcuda.so.1`,
-  realPath = path,
-) => ({
-  path,
-  realPath,
-  vendor,
-});
-const former = { consumerVersion: '0.11.11' };
-const byPath = (
-  openedByPath: readonly ReturnType<typeof opened>[],
-  verdict: Changes['verdict'] = {},
-  family: DistributionFamily = 'debian',
-): Changes => ({
-  look: { openedByPath },
-  verdict: { ...former, ...verdict },
-  plan: ready(),
-  machine: {
-    candidates: [candidate(`${multiarch}/libcuda.so.1`, { state: regular(), ownerOfPath: 'libcuda1' })],
-    distribution: { ...doctorFacts().machine.distribution, family },
-  },
-});
-says(file, opensByPath, {
-  'the profile has no rule for it': doctorFacts({ profile: llamaServer }),
-  'a version that does not': doctorFacts(),
-  'an unknown version': doctorFacts({ verdict: { consumerVersion: null } }),
-  'nothing is installed': doctorFacts({ ...bare, verdict: former }),
-  'it is': doctorFacts(
-    byPath([opened('vgpu', '/usr/lib64/libcuda.so', '/opt/vgpu/x/libcuda.so.1'), opened('nvidia')]),
-  ),
-  'another comes first, of a package': doctorFacts(
-    byPath([opened('nvidia'), opened('vgpu')], { mode: 'cpu' }),
-  ),
-  'another comes first, of a package of rpm': doctorFacts(
-    byPath([opened('nvidia'), opened('vgpu')], { mode: 'cpu' }, 'redhat'),
-  ),
-  'a foreign library comes first': doctorFacts(
-    byPath([opened('foreign', '/usr/lib64/libcuda.so')], { mode: 'cpu' }),
-  ),
-  'one comes first that cannot be read, and it is on the GPU': doctorFacts(byPath([opened(null)])),
-  'there is none': doctorFacts(byPath([], { mode: 'cpu' })),
 });
 
 const late = { log: none };

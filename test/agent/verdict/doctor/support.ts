@@ -25,7 +25,6 @@ export const look: CloserLook = {
   security: [],
   executables: [],
   preload: [],
-  openedByPath: [],
   storeDamage: null,
   loader: { processes: [], problem: null },
   containerEnvironment: {},

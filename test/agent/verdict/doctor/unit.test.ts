@@ -184,12 +184,7 @@ says(file, guestConf, {
   'nothing has to be changed, and it names none': doctorFacts({ machine: confWith(null), plan: ready() }),
 });
 
-const preload = (
-  entry: string,
-  check: PreloadEntry['check'],
-  variable: PreloadEntry['variable'] = loader,
-) => ({
-  variable,
+const preload = (entry: string, check: PreloadEntry['check']) => ({
   entry,
   check,
   text: `${entry} is ${check.kind}`,
@@ -206,9 +201,6 @@ says(file, preloadReadable, {
   ),
   'it lies where nothing may be executed': preloads(preload(ours, { kind: 'noexec', mount: '/opt' })),
   'ours is gone': preloads(preload(ours, { kind: 'missing', missing: ours })),
-  'the store is gone': preloads(
-    preload('/opt/vgpu', { kind: 'missing', missing: '/opt/vgpu' }, 'LD_LIBRARY_PATH'),
-  ),
   'ours is no library': preloads(preload(ours, { kind: 'not-a-library', reason: '0 bytes' })),
   'one of theirs is for another machine': preloads(
     preload('/opt/vgpu-old/x.so', { kind: 'wrong-architecture', found: 'i386', wanted: 'x86_64' }),

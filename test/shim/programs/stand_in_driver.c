@@ -45,7 +45,7 @@
  * cuModuleGetFunction, the variables of a module or library, the module of a library, and the first launch of
  * a kernel ("Loading a kernel might require context synchronization", CUDA programming guide, "Lazy
  * Loading"); cuMemAlloc_v2 from 64 MiB on, as where memory is short; synchronous fills of memory that the
- * host maps ("fully synchronous", CUDA driver API, "API synchronization behavior"). A launch waits while 1024
+ * host maps ("fully synchronous", the page that `late` names). A launch waits while 1024
  * launches are behind a wait (the queue of a channel is full)
  * - cache: cuInit says on stderr where CUDA_CACHE_PATH is, and whether it can write and remove files there
  * and in the directory `other` beside it

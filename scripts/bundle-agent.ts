@@ -91,10 +91,14 @@ chmodSync(path.join(fresh, 'main.js'), 0o755);
 if (existsSync(directory)) renameSync(directory, former);
 renameSync(fresh, directory);
 removeSync(former);
-// The doctor changes nothing and calls most of what other commands call.
-spawnSync(process.execPath, [
-  path.join(packageRoot(), 'dist/scripts/bundle/code-cache.js'),
-  path.join(directory, 'command.cjs'),
-  'doctor',
-  '--json',
-]);
+// The doctor changes nothing and calls most of what other commands call. Without a cache the command starts slower.
+spawnSync(
+  process.execPath,
+  [
+    path.join(packageRoot(), 'dist/scripts/bundle/code-cache.js'),
+    path.join(directory, 'command.cjs'),
+    'doctor',
+    '--json',
+  ],
+  { timeout: 60_000 },
+);

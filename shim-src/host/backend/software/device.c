@@ -71,11 +71,6 @@ int32_t vgpu_software_cuCtxResetPersistingL2Cache(struct vgpu_worker *worker,
   return find_context(worker, send->context) != NULL ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
 }
 
-/* Code is loaded with its module. */
-int32_t vgpu_software_function_load(struct vgpu_worker *worker, const struct vgpu_send_function_load *send) {
-  return find_context(worker, send->context) == NULL ? CUDA_ERROR_INVALID_CONTEXT : CUDA_SUCCESS;
-}
-
 /* The guest stores the limit. Only kernels with stack memory by size, or recursion, need it here. */
 int32_t vgpu_software_cuCtxSetLimit(struct vgpu_worker *worker, const struct vgpu_send_cuCtxSetLimit *send) {
   struct vgpu_handle *context = find_context(worker, send->context);

@@ -137,7 +137,8 @@ void *vgpu_software_filter(void) {
   return NULL;
 }
 
-/* A process that compiles one function cannot fork. The filter of the compiler has checked the architecture. */
+/* A process that compiles one function cannot fork. The filter of the compiler has checked the architecture.
+ */
 static bool forbid_processes(void) {
   struct sock_filter code[] = {BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
                                BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (uint32_t)__NR_clone, 0, 1),

@@ -277,7 +277,7 @@ bool ptx_bulk(const struct place *at, uint32_t mask);
 bool ptx_texture(const struct place *at, uint32_t mask);
 
 bool ptx_wgmma(const struct place *at, uint32_t mask);
-/* True if the other warps of the group have reached the same instruction. */
+/* True if the other warps of the group have run as many wgmma as this warp. */
 bool ptx_wgmma_done(const struct warp *warp);
 
 /*

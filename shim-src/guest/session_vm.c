@@ -13,7 +13,10 @@ enum placing {
   REFUSED, /* the host does not want to, or is gone */
 };
 
-/* Searches from the last place on, once around. */
+/*
+ * Finds the first place that is free in this VM and at the host. Searches from the last place on, once
+ * around.
+ */
 static enum placing find_place(struct vgpu_vm_memory *memory, struct vgpu_vm_place *place, ask_host ask,
                                void *context, struct vgpu_vm_place_reply *reply, int *descriptor) {
   const uint64_t start = memory->start;

@@ -59,6 +59,7 @@ static int open_memory(const char *path) {
   return open(path, O_RDWR | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
 }
 
+/* Opens a file and sets *bytes to its size. Returns a descriptor, or -1. */
 static int open_sized(const char *path, uint64_t *bytes) {
   int descriptor = open_memory(path);
   if (descriptor < 0) {

@@ -9,7 +9,10 @@
 
 #define NUMBER_AT 4 /* in `inside`, aligned to 8 in the structure */
 
-/* CUDA_VISIBLE_DEVICES renumbers devices. */
+/*
+ * Converts resources for the program. If CUDA_VISIBLE_DEVICES is set, a device has another number at the
+ * host.
+ */
 static void give(const struct vgpu_driver *driver, const struct vgpu_resource *got,
                  struct vgpu_dev_resource *resource) {
   *resource = (struct vgpu_dev_resource){.type = got->type};

@@ -21,7 +21,11 @@ bool vgpu_lent_in_place(struct vgpu_driver *driver) {
 
 #define TRIES 4
 
-/* `address`: on the device; 0: as here. It may be taken there; the next attempt maps elsewhere. */
+/*
+ * Allocates the memory. `address` is its address on the device; 0: the address at which it is mapped here.
+ * The process that drives the host's GPU may have other memory at that address; the next attempt maps
+ * elsewhere.
+ */
 static void *take(struct vgpu_driver *driver, uint64_t context, uint64_t address, size_t bytes,
                   uint32_t flags, uint32_t *shared_region) {
   struct vgpu_send_shared_region_map send = {.context = context, .bytes = bytes, .flags = flags};

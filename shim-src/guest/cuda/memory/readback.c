@@ -94,7 +94,7 @@ bool vgpu_readback_post(struct vgpu_driver *driver, void *destination, uint64_t 
   return true;
 }
 
-/* False: the answer would be too long. The caller holds the lock. */
+/* Adds an entry to a batch. False: the answer would be too long. The caller holds the lock. */
 static bool take(struct vgpu_readback_batch *batch, const struct vgpu_readback *entry) {
   if (batch->count == BATCH || batch->room + packed(entry->bytes) > VGPU_BULK_MAX) return false;
   batch->tickets[batch->count++] = entry->ticket;
@@ -122,6 +122,7 @@ static void claim(struct vgpu_readbacks *readbacks, struct vgpu_readback_batch *
   pthread_mutex_unlock(&readbacks->lock);
 }
 
+/* Removes the entry from the list and frees it. The caller holds the lock. */
 static void unlink_entry(struct vgpu_readbacks *readbacks, struct vgpu_readback **link,
                          struct vgpu_readback *before) {
   struct vgpu_readback *entry = *link;
@@ -227,7 +228,10 @@ static uint64_t newest(struct vgpu_readbacks *readbacks, uint64_t *posted) {
   return ticket;
 }
 
-/* Drops entries of a context and a stream (or ANY) among the first `posted`. The caller holds the lock. */
+/*
+ * Drops the entries of a context and, unless it is ANY, of a stream, if they are among the first `posted`
+ * that were posted. The caller holds the lock.
+ */
 static void forget(struct vgpu_readbacks *readbacks, uint64_t context, uint64_t stream, uint64_t posted) {
   struct vgpu_readback *before = NULL;
   for (struct vgpu_readback **link = &readbacks->first; *link != NULL;) {
@@ -277,7 +281,11 @@ int vgpu_readback_wait(struct vgpu_driver *driver, uint32_t opcode, const void *
     if (scope == VGPU_WAIT_CONTEXT) stream = ANY_STREAM;
     result = settle(driver, context, upto);
     if (result == CUDA_SUCCESS && scope != VGPU_WAIT_EVENT && !none(readbacks)) {
-      /* Missing bytes of this wait mean a failure, which another call returns. Others may be posted since. */
+      /*
+       * The work that was there when this wait began is done, so missing bytes mean a failure at the host,
+       * which is returned like any other. Another thread may have posted reads after the wait began: keep
+       * those.
+       */
       pthread_mutex_lock(&readbacks->lock);
       forget(readbacks, context, stream, posted);
       pthread_mutex_unlock(&readbacks->lock);

@@ -16,7 +16,10 @@
 
 #define READ_ONLY 8u /* CU_MEMHOSTREGISTER_READ_ONLY */
 
-/* A stretch that was not shared before: regions may share a page, and need several ranges. */
+/*
+ * A stretch of pages that was not shared before. Regions in the same page share a range, and a region may
+ * need several.
+ */
 struct lent_range {
   struct lent_range *next;
   struct vgpu_driver *driver;
@@ -110,7 +113,7 @@ static void after_fork_in_child(void) {
   lent.regions = NULL;
   for (struct lent_range *range = lent.first; range != NULL; range = next) {
     next = range->next;
-    /* Still shared with the parent. A copy that is slightly late is better than none. */
+    /* The memory is still shared with the parent. A copy that is slightly late is better than none. */
     if (range->before != NULL) munmap(range->before, range->bytes);
     else if (is_whole(range)) (void)vgpu_in_place_unshare(range->pages, range->bytes, NULL);
     munmap(range->mirror, range->bytes);
@@ -203,7 +206,7 @@ static const char *share_rest(const struct lent_region *region, unsigned *ranges
   return why;
 }
 
-/* Except parts that the program has unmapped or mapped over. */
+/* Makes the range private again, except the parts that the program has unmapped or mapped over. */
 static void make_private(const struct lent_range *range) {
   uintptr_t base = (uintptr_t)range->pages, end = base + range->bytes, from = base, until;
   const char *why = vgpu_mappings_pinned() ? "this process has memory pinned for other devices" : NULL;

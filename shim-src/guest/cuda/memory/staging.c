@@ -16,7 +16,7 @@ void vgpu_staging_init(struct vgpu_staging *staging) {
   pthread_mutex_init(&staging->lock, NULL);
 }
 
-/* If true, the caller has the lock and the buffer. */
+/* Takes the buffer. If true, the caller holds the lock. */
 static bool take(const struct vgpu_transfer *transfer) {
   struct vgpu_driver *driver = transfer->driver;
   struct vgpu_staging *staging = &driver->staging;

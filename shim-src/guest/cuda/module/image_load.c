@@ -37,7 +37,10 @@ static int option_at(const struct vgpu_jit *jit, int32_t option) {
   return -1;
 }
 
-/* Writes the log's length to the option that gave the buffer's size. */
+/*
+ * Copies a log to the buffer that the options name, and writes its length to the option that gave the
+ * buffer's size.
+ */
 static void deliver_log(const struct vgpu_jit *jit, int32_t buffer, int32_t size, const char *log,
                         uint32_t bytes) {
   int buffer_at = option_at(jit, buffer), size_at = option_at(jit, size);

@@ -73,7 +73,7 @@ int vgpu_managed_code_ready(struct vgpu_driver *driver, const struct vgpu_code_i
                                         .reply_size = sizeof told};
   pthread_mutex_lock(&driver->managed_lock);
   int result = vgpu_cuda_exchange(VGPU_OP_managed_variables, &exchange);
-  /* An older host: all variables are in device memory. */
+  /* An older host does not know the call: all variables are in device memory. */
   if (result == CUDA_ERROR_NOT_SUPPORTED) result = CUDA_SUCCESS;
   const bool mirrored = vgpu_session_mirrors(driver->session) && told.named != 0;
   if (result == CUDA_SUCCESS)

@@ -28,7 +28,7 @@ struct pool {
   bool destroyed; /* lives until the last of its memory is freed */
 };
 
-/* Finds a destroyed pool, too, while it has memory. */
+/* Finds a live pool, or a destroyed one that still has memory. */
 static struct pool *any_pool(struct vgpu_worker *worker, uint64_t number) {
   const struct vgpu_handle *handle = vgpu_handles_find(&worker->handles, number, VGPU_HANDLE_POOL);
   return handle == NULL ? NULL : handle->object;

@@ -5,7 +5,10 @@
 #include "host/backend/software/ptx/special.h"
 #include "host/backend/software/ptx/text/parse.h"
 
-/* Depth first, with an explicit stack; a cycle has no limit. */
+/*
+ * Adds up local and shared memory of a function and its callees, depth first, with an explicit stack. A cycle
+ * has no limit.
+ */
 static void total(struct parser *p, uint32_t root) {
   struct ptx_module *m = p->module;
   uint32_t *stack = ptx_scratch(p, (m->function_count + 1) * sizeof *stack);
@@ -60,7 +63,7 @@ static void add(struct reach *r, uint32_t number, const struct ptx_function *by)
   r->list[r->count++] = number;
 }
 
-/* `why` was found in the function `in`. */
+/* Refuses the kernel because of `why`, which was found in the function `in`. */
 static void refuse(struct parser *p, struct ptx_function *kernel, const struct ptx_function *in,
                    const char *why, uint8_t status) {
   char text[512];

@@ -101,7 +101,10 @@ static struct passed pass(struct parser *p, const struct operand *o, bool result
   return (struct passed){offset, PTX_SLOT};
 }
 
-/* The list of places is written after all registers have been stored. */
+/*
+ * Passes all operands of one list. The instruction's list of places is written after all registers have been
+ * stored.
+ */
 static uint32_t pass_list(struct parser *p, const struct operand *list, struct passed *to, bool result) {
   uint32_t count = list == NULL ? 0 : list->count;
   for (uint32_t i = 0; i < count; i++) to[i] = pass(p, &p->elements[list->first + i], result);
@@ -116,7 +119,7 @@ static void write_places(struct parser *p, const struct passed *places, uint32_t
   }
 }
 
-/* Number and sizes must be the function's, so that copies need no checks. */
+/* Checks that a call has the number and sizes of the function's parameters, so that copies need no checks. */
 static void check_callee(struct parser *p, const struct ptx_function *f, const struct passed *places,
                          uint32_t returns, uint32_t arguments) {
   if (f->entry) ptx_refuse(p, "a kernel is not called");

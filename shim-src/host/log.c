@@ -48,7 +48,10 @@ static bool send_to_daemon(const char *event, uint64_t left_out, const char *mem
   return send(STDERR_FILENO, bytes, used, MSG_DONTWAIT | MSG_NOSIGNAL) >= 0;
 }
 
-/* '?' for bytes that are not printable ASCII (a guest may send them). Escapes quotes for JSON. */
+/*
+ * Replaces bytes that are not printable ASCII with '?', because they may come from a guest. Escapes quotes
+ * for JSON.
+ */
 static void make_safe(char *out, size_t size, const char *text) {
   size_t used = 0;
   for (; *text != '\0' && used + 3 < size; text++) {

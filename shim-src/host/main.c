@@ -18,10 +18,13 @@
 
 #define DESCRIPTORS_WANTED 4096u
 
-/* Large: the rules in force, and those of a file that is read again. */
+/* The rules in force, and those of a file that is read again. Static because of their size. */
 static struct vgpu_policy policies[2];
 
-/* 0, or 2 and `error`. *used NULL: no file, every peer may connect. `inventory`: NULL: not known. */
+/*
+ * Reads hostd.conf. Returns 0, or 2 with the reason in `error`. *used is NULL if there is no file: every peer
+ * may then connect. `inventory`: devices for the names in the file; NULL: not known yet.
+ */
 static int read_policy(const struct vgpu_options *options, const struct vgpu_inventory *inventory,
                        struct vgpu_policy *policy, const struct vgpu_policy **used, char *error,
                        size_t error_size) {

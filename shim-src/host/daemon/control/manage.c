@@ -80,7 +80,9 @@ static bool read_line(int connection, char *line) {
   }
 }
 
-/* False: another part of the daemon owns the connection and answers later. */
+/*
+ * Carries out one order. False: the answer follows later, and another part of the daemon owns the connection.
+ */
 static bool obey(FILE *out, int connection, const char *line, struct vgpu_supervisor *supervisor) {
   unsigned long long session;
   char why[512], rest;

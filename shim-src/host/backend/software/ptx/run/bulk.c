@@ -133,7 +133,7 @@ static bool copy(const struct place *at, uint32_t lane) {
   return true;
 }
 
-/* st.async, red.async */
+/* st.async and red.async: write a few registers to memory. */
 static bool put(const struct place *at, uint32_t lane) {
   const struct ptx_instruction *in = at->in;
   uint64_t to = ptx_bulk_operand(at, BULK_TO, lane, 8), barrier = ptx_bulk_operand(at, BULK_BARRIER, lane, 8);

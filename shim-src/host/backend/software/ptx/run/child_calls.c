@@ -46,7 +46,7 @@ static int64_t kernel_at(const struct ptx_module *module, uint64_t address) {
   return -1;
 }
 
-/* Returns a cudaError_t. */
+/* Fills in the kernel and its dimensions. Returns a cudaError_t. */
 static uint8_t describe(const struct place *at, struct child *child, uint64_t function, const uint32_t *grid,
                         const uint32_t *block, uint32_t shared) {
   const struct ptx_module *module = at->worker->launch->module;
@@ -68,7 +68,7 @@ static uint8_t describe(const struct place *at, struct child *child, uint64_t fu
   return 0;
 }
 
-/* 0: no room, and the lane has an error. */
+/* Returns the address of a new buffer. 0: no room, and the lane has an error. */
 static uint64_t make_buffer(const struct place *at, uint32_t lane, struct child *child) {
   struct ptx_heap *heap = at->worker->launch->launch->heap;
   child->buffer = ptx_heap_take(heap, child->bytes == 0 ? 16 : child->bytes);

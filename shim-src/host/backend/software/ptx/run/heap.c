@@ -4,7 +4,10 @@
 
 #include "host/backend/software/ptx/run/warp.h"
 
-/* In host memory, because kernels can write to the heap. Sorted by offset. */
+/*
+ * The records of the heap, sorted by offset. They are in host memory, because kernels can write to the memory
+ * of the heap.
+ */
 struct ptx_heap {
   pthread_mutex_t lock;
   uint64_t address, size;

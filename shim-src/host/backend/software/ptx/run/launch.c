@@ -22,7 +22,10 @@ void ptx_cluster_of(const struct ptx_launch *launch, const struct ptx_kernel_inf
     to[i] = launch->cluster[0] != 0 ? launch->cluster[i] : info->cluster[0] != 0 ? info->cluster[i] : 1;
 }
 
-/* Behind the static shared memory. Tensor maps and wgmma need alignments of up to 1024. */
+/*
+ * Returns the offset of the dynamic shared memory, behind the static. Tensor maps and wgmma need alignments
+ * of up to 1024.
+ */
 static uint32_t dynamic_offset(const struct ptx_kernel_info *info) {
   return (info->shared_extent + info->dynamic_align - 1) / info->dynamic_align * info->dynamic_align;
 }

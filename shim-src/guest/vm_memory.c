@@ -49,7 +49,7 @@ static void look_for_devices(void) {
         number_in(entry->d_name, "vendor") != IVSHMEM_VENDOR ||
         number_in(entry->d_name, "device") != IVSHMEM_DEVICE)
       continue;
-    /* Its third region is the memory. */
+    /* The third region of the device is the memory. */
     snprintf(devices.paths[devices.count++], VGPU_VM_PATH_MAX, PCI_DEVICES "/%.64s/resource2", entry->d_name);
   }
   closedir(directory);

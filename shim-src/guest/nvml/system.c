@@ -55,7 +55,7 @@ int nvmlSystemGetDriverVersion(char *version, unsigned size) {
   return result;
 }
 
-/* Works before nvmlInit and includes CUDA's major version, as in the real library. */
+/* Gives CUDA's major version and the driver's version, as the real library does, also before nvmlInit. */
 int nvmlSystemGetNVMLVersion(char *version, unsigned size) {
   char text[48] = "13.580.65.06";
   int ignored;

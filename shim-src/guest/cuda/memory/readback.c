@@ -311,7 +311,8 @@ int vgpu_readback_flush(struct vgpu_driver *driver, const void *memory, size_t b
   while (!none(&driver->readbacks) && find_overlap(&driver->readbacks, memory, bytes, &send)) {
     int result;
     if (send.stream == (uint64_t)(uintptr_t)VGPU_STREAM_PER_THREAD) {
-      /* It may be another thread's per-thread stream, which only a wait for the context covers. */
+      /* The stream may be the per-thread stream of another thread. Only a wait for the whole context covers
+       * it. */
       struct vgpu_send_cuCtxSynchronize all = {.context = send.context};
       result = vgpu_readback_wait(driver, VGPU_OP_cuCtxSynchronize, &all, sizeof all, send.context, 0,
                                   VGPU_WAIT_CONTEXT);

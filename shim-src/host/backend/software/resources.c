@@ -157,7 +157,9 @@ static int32_t split(struct vgpu_worker *worker, struct vgpu_resource_split *as)
   return as->sizes == NULL ? split_by_count(device, as, &inside) : split_by_size(device, as, &inside);
 }
 
-/* Of one device; several resources must be different parts of it. Driver 580 accepts parts of several splits.
+/*
+ * True if the resources are of one device and different parts of it. Driver 580 accepts parts of several
+ * splits.
  */
 static bool fit(const struct vgpu_dev_resource *resources, uint32_t count) {
   const struct inside first = inside_of(&resources[0]);

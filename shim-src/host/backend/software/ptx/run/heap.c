@@ -1,4 +1,4 @@
-/* For malloc in kernels, and the parameters of kernels that kernels launch. */
+/* The heap for malloc in kernels, and for the parameters of kernels that kernels launch. */
 #include <stdlib.h>
 #include <string.h>
 

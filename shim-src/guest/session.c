@@ -214,6 +214,7 @@ static enum vgpu_carrier carrier_of(const struct vgpu_session *session, const st
   }
 }
 
+/* Makes a session with the host at `text`. *session is empty before. False: the reason is recorded. */
 static bool reach(struct vgpu_session *session, const char *text, struct vgpu_address *address,
                   enum vgpu_library library, int64_t deadline) {
   if (!vgpu_address_parse(text, address)) {

@@ -175,6 +175,7 @@ static bool is_sign_of_life(const struct vgpu_frame *frame) {
          frame->length == sizeof *frame;
 }
 
+/* Reads the next header of a reply. Signs of life before it prolong the wait. */
 static enum vgpu_stream_result read_header(struct vgpu_session *session, struct vgpu_frame *frame,
                                            int64_t deadline) {
   enum vgpu_stream_result result;

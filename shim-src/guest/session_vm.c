@@ -5,6 +5,7 @@
 #include "guest/session_internal.h"
 #include "wire/stream.h"
 
+/* Asks the host for a place that this process has locked. */
 typedef bool (*ask_host)(void *context, const struct vgpu_vm_place *place, struct vgpu_vm_place_reply *reply);
 
 enum placing {

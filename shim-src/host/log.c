@@ -37,6 +37,7 @@ static size_t add_part(char *to, size_t used, size_t size, const char *text) {
   return used + length + 1;
 }
 
+/* False: the daemon has not read the earlier messages yet. */
 static bool send_to_daemon(const char *event, uint64_t left_out, const char *members, const char *message) {
   const struct vgpu_log_header header = {.kind = VGPU_LOG_MESSAGE, .left_out = left_out};
   char bytes[VGPU_LOG_MESSAGE_MOST];

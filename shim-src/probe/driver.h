@@ -55,6 +55,7 @@ void vgpu_probe_compute(struct vgpu_probe_report *report, const struct vgpu_prob
 /* Microseconds, monotonic. */
 uint64_t vgpu_probe_now(void);
 
+/* Fills `bytes` bytes from the kernel's generator. False: the report has the failure. */
 bool vgpu_probe_random(struct vgpu_probe_report *report, void *to, size_t bytes);
 
 #endif

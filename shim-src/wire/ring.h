@@ -84,6 +84,7 @@ static inline uint32_t vgpu_ring_step(uint32_t length) {
   return (length + VGPU_RING_LINE - 1) & ~(VGPU_RING_LINE - 1);
 }
 
+/* Returns the bytes of the memory for two rings of `size` bytes. */
 static inline uint64_t vgpu_rings_bytes(uint32_t size) {
   return VGPU_RING_CONTROL + 2ull * size;
 }

@@ -295,6 +295,7 @@ int vgpu_cuda_ping(void) {
   return result_of(vgpu_session_call(driver->session, VGPU_OP_PING, NULL, NULL, &status), status);
 }
 
+/* Sends the frame. The caller has checked that the call is not to be captured instead. */
 static int post(struct vgpu_driver *driver, uint32_t opcode, const struct vgpu_send *send) {
   int result = result_of(vgpu_session_post(driver->session, opcode, send), 0);
   vgpu_outstanding_issued(&driver->outstanding, opcode, send->body, send->body_size, true);

@@ -82,6 +82,7 @@ static int processes_of(nvml_device device, unsigned *count, struct vgpu_process
   return result;
 }
 
+/* Checks whether the caller's array is large enough. *count becomes the number of processes in any case. */
 static int fits(unsigned *count, const void *array, uint32_t found) {
   unsigned capacity = *count;
 

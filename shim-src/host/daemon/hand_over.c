@@ -124,6 +124,7 @@ enum vgpu_hand_over_news vgpu_hand_over_read(struct vgpu_hand_over *state) {
   return over(state, VGPU_HAND_OVER_FAILED);
 }
 
+/* Parses "PIPE:OWNED". False: the variable is not set or not valid. */
 static bool told(int *pipe, unsigned long *owned) {
   const char *text = getenv(ENVIRONMENT);
   char rest;

@@ -9,6 +9,7 @@
 #include "host/policy/peers.h"
 #include "host/session/line.h"
 
+/* Returns a pidfd, or -1. */
 static int process(uint32_t pid) {
   return pid == 0 ? -1 : (int)syscall(SYS_pidfd_open, (pid_t)pid, 0);
 }

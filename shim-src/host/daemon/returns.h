@@ -67,6 +67,7 @@ enum vgpu_returns_received {
   VGPU_RETURNS_FOREIGN = 2, /* the message has another version: only the connection can be used */
 };
 
+/* Receives a greeting from a successor: its descriptor, its bytes and its attachment. */
 enum vgpu_returns_received vgpu_returns_receive(struct vgpu_returns *returns, struct vgpu_greeting *greeting,
                                                 struct vgpu_returns_attached *attached);
 

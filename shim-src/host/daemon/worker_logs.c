@@ -86,6 +86,7 @@ static void write_lines(const struct vgpu_session_entry *entry, char *text) {
   }
 }
 
+/* False: the socket is empty or closed. */
 static bool read_message(int socket, const struct vgpu_session_entry *entry) {
   static char text[VGPU_LOG_MESSAGE_MOST + 1];
   ssize_t size = recv(socket, text, sizeof text - 1, MSG_DONTWAIT);

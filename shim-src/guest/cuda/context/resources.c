@@ -27,6 +27,7 @@ static void give(const struct vgpu_driver *driver, const struct vgpu_resource *g
   memcpy(resource->visible, &queues, sizeof queues);
 }
 
+/* Converts a resource of the program for the host. False: it names a device that does not exist. */
 static bool take(const struct vgpu_driver *driver, const struct vgpu_dev_resource *resource,
                  struct vgpu_resource *sent) {
   *sent = (struct vgpu_resource){.type = resource->type};

@@ -143,6 +143,7 @@ static int advise(uint64_t address, size_t bytes, unsigned which, int32_t value)
                                                                              : CUDA_ERROR_INVALID_VALUE;
 }
 
+/* True for the ordinal of a device, or -1 for the processor. */
 static bool is_place(int32_t place) {
   return place == -1 || vgpu_cuda_device_facts(place) != NULL;
 }

@@ -294,6 +294,7 @@ int vgpu_readback_wait(struct vgpu_driver *driver, uint32_t opcode, const void *
   return result != CUDA_SUCCESS ? result : vgpu_session_take_deferred(driver->session);
 }
 
+/* Finds the stream of an entry that writes to these bytes. False: no entry does. */
 static bool find_overlap(struct vgpu_readbacks *readbacks, const void *memory, size_t bytes,
                          struct vgpu_send_cuStreamSynchronize *found) {
   pthread_mutex_lock(&readbacks->lock);

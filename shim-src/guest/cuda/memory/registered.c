@@ -58,6 +58,10 @@ static bool set_lent(const struct lent_region *region, enum vgpu_region_lent val
 
 /* ---- fork ----------------------------------------------------------------- */
 
+/*
+ * True if all of [from, end), which lies in the range, is still mapped. False: the program has unmapped a
+ * part.
+ */
 static bool is_mapped(const struct lent_range *range, uintptr_t from, uintptr_t end) {
   uintptr_t base = (uintptr_t)range->pages, at = from, until;
   for (; at < end; at = from = until) {
@@ -159,6 +163,7 @@ static const char *share(struct lent_range *range) {
   return why;
 }
 
+/* Shares pages that are not shared yet. Returns the reason if this fails, else NULL. */
 static const char *share_pages(const struct lent_region *region, unsigned char *pages, size_t bytes) {
   const char *why = refusal(pages, bytes);
   if (why != NULL) return why;
@@ -176,6 +181,7 @@ static const char *share_pages(const struct lent_region *region, unsigned char *
   return NULL;
 }
 
+/* Returns the first range that has a byte of [from, end); NULL: none. */
 static const struct lent_range *first_in(uintptr_t from, uintptr_t end) {
   const struct lent_range *first = NULL;
   for (const struct lent_range *range = lent.first; range != NULL; range = range->next) {

@@ -67,6 +67,7 @@ static bool is_ticket(const struct ticket *ticket, enum ticket_kind kind) {
   return memcmp(ticket->magic, magic, sizeof magic) == 0 && ticket->kind == (uint32_t)kind;
 }
 
+/* Returns the visible device of a ticket; -1: this process does not see it. */
 static int32_t ordinal_of(const struct vgpu_driver *driver, const struct ticket *ticket) {
   for (int32_t i = 0; i < driver->device_count; i++) {
     if (driver->host_index[i] == ticket->device) return i;

@@ -30,6 +30,7 @@ static int send_image(const struct vgpu_image *image) {
   return result;
 }
 
+/* Returns the place of an option in the list; -1: not given. */
 static int option_at(const struct vgpu_jit *jit, int32_t option) {
   for (uint32_t i = 0; i < jit->count; i++) {
     if (jit->options[i] == option) return (int)i;

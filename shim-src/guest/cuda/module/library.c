@@ -101,6 +101,7 @@ static int check_options(const int32_t *options, uint32_t count) {
   return CUDA_SUCCESS;
 }
 
+/* Returns the driver if library, code and options are valid; else NULL, with the error in *result. */
 static struct vgpu_driver *begin_load(void *const *library, const void *code, const int32_t *options,
                                       uint32_t count, int *result) {
   struct vgpu_driver *driver = vgpu_cuda_driver(result);

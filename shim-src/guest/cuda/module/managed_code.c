@@ -28,6 +28,7 @@ static struct vgpu_managed_code *find(const struct vgpu_driver *driver, uint64_t
   return managed;
 }
 
+/* Allocates memory for the variables of a module; NULL: not possible. */
 static struct vgpu_managed_code *make(struct vgpu_driver *driver, const struct vgpu_code_in *in,
                                       uint64_t bytes) {
   size_t page = (size_t)sysconf(_SC_PAGESIZE);
@@ -47,6 +48,7 @@ static struct vgpu_managed_code *make(struct vgpu_driver *driver, const struct v
   return managed;
 }
 
+/* Gives a module's variables their shared memory. The caller holds managed_lock. */
 static int place(struct vgpu_driver *driver, const struct vgpu_code_in *in,
                  const struct vgpu_reply_managed_variables *told) {
   if (told->any == 0 || told->address != 0) return CUDA_SUCCESS;

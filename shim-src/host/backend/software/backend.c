@@ -181,6 +181,7 @@ static int32_t usage(struct vgpu_worker *worker, uint32_t device, struct vgpu_us
   return VGPU_STATUS_OK;
 }
 
+/* False: no memory. */
 static bool has_state(struct vgpu_worker *worker) {
   if (worker->device == NULL) worker->device = calloc(1, sizeof(struct vgpu_software));
   return worker->device != NULL;

@@ -27,6 +27,7 @@ static void print_json_text(FILE *out, const char *text) {
   fputc('"', out);
 }
 
+/* Writes a time as "2026-11-23T16:40:00Z"; "" if it is out of range. */
 static const char *time_text(int64_t seconds, char *text, size_t size) {
   time_t at = (time_t)seconds;
   struct tm parts;
@@ -88,6 +89,7 @@ static const struct vgpu_seat_owner *seat_of(const struct vgpu_supervisor *super
   return &supervisor->accounts->share.owners[entry - supervisor->sessions.entries];
 }
 
+/* Returns the milliseconds since the session's connection broke; 0: it is not broken. */
 static uint64_t waiting_of(const struct vgpu_supervisor *supervisor, const struct vgpu_session_entry *entry) {
   const struct vgpu_account *account = &supervisor->accounts->slots[entry - supervisor->sessions.entries];
   int64_t since = __atomic_load_n(&account->waiting_since, __ATOMIC_RELAXED), now = vgpu_now_ms();

@@ -67,6 +67,7 @@ static unsigned char *image_to_keep(struct vgpu_worker *worker, const struct vgp
   return NULL;
 }
 
+/* NULL: *result has the reason. */
 static struct vgpu_library_object *make_library(struct vgpu_worker *worker,
                                                 const struct vgpu_send_cuLibraryLoadData *send,
                                                 const struct vgpu_hash *hash, int32_t *result, char *why,

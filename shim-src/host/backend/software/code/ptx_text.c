@@ -118,6 +118,7 @@ static uint64_t placed(uint64_t used, const struct ptx_declaration *d) {
   return end > (uint64_t)1 << 48 ? (uint64_t)1 << 48 : end;
 }
 
+/* Returns the bytes that a body's variables take, from after .shared or .local on. */
 static uint64_t body_variables(struct parser *p, uint64_t used) {
   struct ptx_declaration d;
   read_type(p, &d);

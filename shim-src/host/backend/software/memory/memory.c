@@ -30,6 +30,7 @@ uint64_t vgpu_memory_rounded(uint64_t bytes) {
 
 VGPU_SORTED_RANGES(struct vgpu_memory, struct vgpu_allocation, address)
 
+/* Returns the first gap of `size` bytes in [from, end); 0: none. */
 static uint64_t find_gap(const struct vgpu_memory *memory, uint64_t from, uint64_t end, uint64_t size,
                          uint64_t alignment) {
   size_t at = upper_bound(memory, from);

@@ -75,6 +75,7 @@ static void refuse(struct parser *p, struct ptx_function *kernel, const struct p
   kernel->refused = ptx_intern(p, word);
 }
 
+/* False: the kernel is refused. */
 static bool decode_all(struct parser *p, struct ptx_function *kernel, struct reach *r) {
   struct ptx_module *m = p->module;
   for (uint32_t i = 0; i < r->count; i++) {
@@ -109,6 +110,7 @@ static bool decode_all(struct parser *p, struct ptx_function *kernel, struct rea
   return true;
 }
 
+/* Returns the bytes of all shared variables that these functions can name, each counted once. */
 static uint32_t shared_bytes(struct parser *p, const struct reach *r) {
   struct ptx_shared_use *seen = NULL;
   uint32_t count = 0, room = 0;

@@ -69,6 +69,7 @@ static uint32_t new_slot(struct parser *p) {
   return ptx_frame_room(p, &size);
 }
 
+/* Gives the registers of an operand of a call. False: the operand has no registers. */
 static bool held_by(struct parser *p, const struct operand *o, struct ptx_held *held) {
   bool vector = o->kind == O_SYMBOL && o->symbol->kind == SYM_VECTOR;
   if (!vector && (o->kind != O_REGISTER || o->lane_part != PART_NONE)) return false;

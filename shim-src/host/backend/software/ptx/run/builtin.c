@@ -10,6 +10,7 @@
 #define MOST_WIDTH 500 /* with the digits of the largest double less than 2 * MAX_TEXT */
 #define MOST_ARGUMENTS 32u
 
+/* Returns a parameter of the call, as the caller stored it. */
 uint64_t ptx_argument(const struct place *at, uint32_t lane, uint32_t index) {
   uint64_t value;
   ptx_argument_bytes(at, lane, index, &value, sizeof value);

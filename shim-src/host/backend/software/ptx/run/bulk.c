@@ -83,6 +83,7 @@ bool ptx_bulk_complete(const struct place *at, uint32_t lane, uint64_t barrier, 
   return true;
 }
 
+/* Copies bytes. Bytes that a mask of 16 excludes do not change. */
 static void copy_bytes(unsigned char *to, const unsigned char *from, uint64_t bytes, uint32_t mask) {
   if (mask == 0xffff) {
     memmove(to, from, bytes);

@@ -219,6 +219,7 @@ void ptx_check_shared(const struct place *at, struct block *block, uint32_t lane
   if ((direction & WRITES) != 0) memset(check->shared_written + offset, 1, bytes);
 }
 
+/* `offset` counts from the beginning of the block's local memory. */
 void ptx_check_local(const struct place *at, uint32_t lane, uint64_t offset, uint32_t bytes) {
   const struct block_check *check = at->warp->block->check;
   uint32_t direction = direction_of(at->in);

@@ -25,6 +25,7 @@ struct shadow {
   struct seen writer, reader[2]; /* the last reader, and the last reader of another thread */
 };
 
+/* The clocks of all warps, as one warp knows them. */
 struct clocks {
   uint32_t of[CHECK_WARPS];
 };

@@ -37,6 +37,7 @@ uint8_t ptx_children_record(const struct place *at, const struct child *child) {
   return ptx_children_add(&children->fresh, child) ? 0 : NO_MEMORY;
 }
 
+/* Returns the kernel at a function's address; -1: there is none. */
 static int64_t kernel_at(const struct ptx_module *module, uint64_t address) {
   uint64_t number = (address - PTX_FUNCTION_WINDOW) / 16;
   if (address < PTX_FUNCTION_WINDOW || address % 16 != 0 || number >= module->function_count) return -1;
@@ -175,6 +176,7 @@ static uint64_t error_text(const struct place *at, uint32_t lane, bool name) {
   return address;
 }
 
+/* Writes a result of a call through a pointer. False: a fault was raised. */
 static bool put(const struct place *at, uint32_t lane, uint64_t address, const void *value, uint32_t bytes) {
   unsigned char *to = ptx_resolve(at, S_GENERIC, lane, address, bytes);
   if (to != NULL) memcpy(to, value, bytes);

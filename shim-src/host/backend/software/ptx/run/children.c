@@ -55,6 +55,7 @@ static bool promote(struct ptx_children *children, struct ptx_heap *heap) {
   return good;
 }
 
+/* Returns [address, address + bytes) if one region contains it, else NULL. */
 static unsigned char *memory_at(const struct ptx_launch *launch, uint64_t address, uint64_t bytes) {
   struct ptx_region region;
   if (!launch->find(launch->user, address, &region)) return NULL;

@@ -29,6 +29,7 @@ enum {
   PARAMETERS_WORDS = 19
 };
 
+/* Writes a result of a call through a pointer. False: a fault was raised. */
 static bool put(const struct place *at, uint32_t lane, uint64_t value, uint32_t bytes) {
   unsigned char *to = ptx_resolve(at, S_GENERIC, lane, ptx_argument(at, lane, 0), bytes);
   if (to != NULL) memcpy(to, &value, bytes);
@@ -127,6 +128,7 @@ static bool fill_rows(const struct place *at, uint32_t lane) {
   return record(at, lane, &child, ptx_argument(at, lane, 5));
 }
 
+/* Gives the bytes from one slice to the next. False: the rows do not fit, or the number is too large. */
 static bool slice_of(const uint64_t *memory, const uint64_t *extent, uint64_t *slice) {
   return !__builtin_mul_overflow(memory[1], memory[3], slice) && (extent[2] <= 1 || extent[1] <= memory[3]);
 }

@@ -169,6 +169,7 @@ static struct cluster *begin_cluster(struct worker *worker, uint64_t number, str
   return NULL;
 }
 
+/* Runs the blocks of a cluster in turn. Their memory stays until all have ended. */
 static enum run run_cluster(struct cluster *cluster) {
   bool progress = false;
   struct block *left = NULL;

@@ -80,6 +80,7 @@ bool ptx_launch_possible(const struct ptx_launch *launch, const struct ptx_kerne
   return check(launch, info, fault) == PTX_OK;
 }
 
+/* Returns the bytes of one thread, with the stack for calls that cannot be counted. */
 static uint32_t local_bytes(const struct ptx_function *f, const struct ptx_launch *launch) {
   uint32_t bytes = f->local_total;
   if (f->recursive || f->grows) bytes += launch->stack_limit == 0 ? STACK_LIMIT : launch->stack_limit;

@@ -302,6 +302,7 @@ unsigned char *ptx_in_global(const struct place *at, uint32_t lane, uint64_t add
 unsigned char *ptx_resolve(const struct place *at, enum ptx_space space, uint32_t lane, uint64_t address,
                            uint32_t bytes);
 
+/* Copies the lanes of `mask` from one register to another, `bytes` bytes each. */
 static inline void ptx_blend(const struct worker *worker, void *d, const void *from, uint32_t mask,
                              uint32_t bytes) {
   worker->alu->blend[__builtin_ctz(bytes)](d, from, mask);

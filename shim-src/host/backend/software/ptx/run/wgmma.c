@@ -21,6 +21,7 @@ struct operands {
   uint32_t flags, n, k;
 };
 
+/* A matrix in shared memory. Distances are in bytes. */
 struct descriptor {
   uint64_t start, leading, stride;
   uint32_t width; /* of its swizzle, in units of 16 bytes; 1: none */

@@ -54,6 +54,7 @@ static struct whole whole(const uint32_t *x, enum ptx_type type, uint32_t elemen
   return (struct whole){x, type == T_F64 ? 256 : 128, elements * ptx_element_bytes(type)};
 }
 
+/* Returns the place of the matrix if its registers are adjacent; otherwise NULL. */
 static unsigned char *in_place(const struct place *at, const struct whole *w) {
   uint32_t first = w->x[0] & ~PTX_DEFINED, end = first + w->bytes;
   if ((first & 3) != REF_FRAME) return NULL;

@@ -83,6 +83,7 @@ struct fixup {
   uint8_t scope;
 };
 
+/* `count` registers from `reference` on, of `bytes` bytes each. */
 struct ptx_held {
   uint32_t reference;
   uint8_t bytes, count;

@@ -40,6 +40,7 @@ static float texels(const struct ptx_reading *r, const struct ptx_sample *sample
   return limited(x, -1048576.0f, 536870912.0f) + (float)sample->offset[axis];
 }
 
+/* Returns the texel that is read for one beyond the edge; -1: the border. */
 static int64_t beyond(const struct ptx_reading *r, uint32_t axis, int64_t i) {
   int64_t size = r->size[axis];
   if (r->image->linear) return -1;

@@ -36,6 +36,7 @@ static const struct ptx_texture *look_up(const struct place *at, uint64_t object
   return &worker->textures[place].texture;
 }
 
+/* Finds the texture or surface that an operand names; NULL: a fault was raised. */
 static const struct ptx_texture *find(const struct place *at, uint32_t index, uint32_t lane, bool surface) {
   uint64_t object = ptx_image_operand(at, index, lane, 8);
   const struct ptx_texture *found = look_up(at, object);

@@ -120,7 +120,10 @@ int nvmlEventSetFree(void *set) {
   return set == &event_set ? NVML_SUCCESS : NVML_INVALID_ARGUMENT;
 }
 
-/* nvidia-smi requests this table, but works without it. Only the list of processes is known: none. */
+/*
+ * nvidia-smi requests this table, but works without its functions, whose signatures are not known. All
+ * entries return an error, except the list of processes, which is empty.
+ */
 typedef int (*refusal)(void);
 
 static int refused(void) {

@@ -18,7 +18,10 @@
 #include "wire/stream.h"
 
 #define DEFAULT_LISTEN "unix:/run/vgpu/hostd.sock"
-/* At a full vsock queue the kernel refuses a guest, as if no process listened (net.core.somaxconn). */
+/*
+ * As many as the kernel allows (net.core.somaxconn). If the queue of a vsock socket is full, the kernel
+ * refuses a guest at once, as if no process listened.
+ */
 #define BACKLOG 4096
 #define FIRST_HANDED_OVER 3 /* SD_LISTEN_FDS_START */
 

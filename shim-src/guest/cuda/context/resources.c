@@ -1,4 +1,7 @@
-/* The host keeps the driver's inner part of a resource; here that place has the host's number. */
+/*
+ * Resources of a device (CUdevResource): queried, split, and described for a green context. The host keeps
+ * the driver's inner part of a resource; here that place has the host's number.
+ */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,4 +1,8 @@
-/* Memory that guest and device share at one address: nothing migrates, advice is only stored. */
+/*
+ * Mapped pinned memory and managed memory. If the host shares memory with this process, a range of it can be
+ * device memory at its address in this process. There is one copy of the bytes, so nothing migrates: a
+ * prefetch has nothing to do, and advice is stored only for queries.
+ */
 #include <string.h>
 #include <unistd.h>
 

@@ -153,8 +153,9 @@ static bool is_about_to_come(const struct vgpu_readbacks *readbacks, uint64_t ti
 }
 
 /*
- * Delivers the bytes of `answer` and removes `batch`. NOT_READ: the bytes are not ready, or another thread
- * has their answer, which this one waits for. `forget`: the wait failed, so entries are dropped (CUDA
+ * Delivers the bytes of `answer` to their destinations and removes `batch` from the list. NOT_READ: the bytes
+ * of an entry are not ready, or the host has sent them to another thread; if that thread's answer has
+ * arrived, this thread waits until it is delivered. `forget`: the wait failed, so entries are dropped (CUDA
  * promises nothing about the contents). False: the answer is invalid.
  */
 static bool deliver(struct vgpu_readbacks *readbacks, struct vgpu_readback_batch *batch,

@@ -1,4 +1,8 @@
-/* Handles (cuIpc*) and files each contain a ticket with the host's token, valid only in this guest. */
+/*
+ * Sharing between processes of one guest: memory and events by handles of 64 bytes (cuIpc*), physical memory
+ * and pools by files. Each handle or file contains a ticket with a token that the host makes and accepts only
+ * from processes of the same guest.
+ */
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,4 +1,7 @@
-/* As a healthy GPU (an H100 with driver 580). No sensors, serial and part numbers, firmware. */
+/*
+ * NVML's getters of a simulated GPU: the answers of a healthy GPU of its kind (model: an H100 with driver
+ * 580). Not supported are values that only a real device has: sensors, serial and part numbers, firmware.
+ */
 #include <string.h>
 #include <time.h>
 

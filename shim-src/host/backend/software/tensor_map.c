@@ -1,4 +1,7 @@
-/* In ptx/tensor_map.h's format. Not supported: values that only this device cannot process. */
+/*
+ * Makes descriptors of tensors in the format of ptx/tensor_map.h. Values that a driver refuses, by its
+ * documentation, are invalid. Values that only this device cannot process are not supported.
+ */
 #include "wire/tensor_map.h"
 
 #include <string.h>

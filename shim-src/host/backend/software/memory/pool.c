@@ -1,4 +1,7 @@
-/* Freed memory goes back to the kernel. A pool's memory is only counted, so no other can take it. */
+/*
+ * Freed memory goes back to the kernel at once. The memory that a pool keeps for later is only counted, so
+ * that no other allocation can take it. A program sees only how much memory a pool uses and holds.
+ */
 #include "host/backend/software/memory/pool.h"
 
 #include <stdlib.h>

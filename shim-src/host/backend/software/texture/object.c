@@ -8,7 +8,10 @@
 #include "host/backend/software/software.h"
 #include "host/log.h"
 
-/* Place + 1 in the low 20 bits, above them how often the place was used: old numbers are invalid. */
+/*
+ * An object's number has its place + 1 in the low 20 bits, and above them the number of times that the place
+ * was used. So a number that a kernel invents, or keeps too long, is recognised as invalid.
+ */
 #define PLACE_BITS 20u
 #define PLACES_MOST (1u << PLACE_BITS)
 

@@ -180,7 +180,10 @@ struct vgpu_span {
   uint64_t length;
 };
 _Static_assert(sizeof(struct vgpu_span) == 24, "span");
-/* Bytes copied per call. A longer span delays other threads; this one takes 10 s at 27 MB/s. */
+/*
+ * Bytes copied per call. A longer span delays other threads. This length takes 10 s at 27 MB/s, within
+ * VGPU_CALL_LIMIT_MS, and is long enough for a processor to store past its caches.
+ */
 #define VGPU_SPAN_MAX (256u << 20)
 
 /*
@@ -368,6 +371,7 @@ struct vgpu_facts_reply {
   uint32_t element_size; /* of one, so that later hosts can append fields */
 };
 
+/* Facts about one device that never change. */
 struct vgpu_device_facts {
   char name[128]; /* zero-terminated; ends in " (simulated)" on a software device */
   uint8_t uuid[16];

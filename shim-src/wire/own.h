@@ -24,7 +24,10 @@ void vgpu_own_take(struct vgpu_own *own, int descriptor);
 /* True if the number still is this socket, or if `own` is NULL. */
 bool vgpu_own_holds(const struct vgpu_own *own);
 
-/* Puts a copy of another socket in the place of this one. False: the number is no longer this socket. */
+/*
+ * Puts a copy of the socket `descriptor` in the place of *own. False: the number is no longer the socket of
+ * *own.
+ */
 bool vgpu_own_replace(struct vgpu_own *own, int descriptor);
 
 /* Shuts the socket down in both directions, if the number still is this socket. */

@@ -15,8 +15,8 @@ void vgpu_resume_prepare(struct vgpu_session_entry *entry, const struct vgpu_gre
 void vgpu_resume_end(struct vgpu_session_entry *entry);
 
 /*
- * Passes a connection that continues a session of another daemon to the predecessors, and takes the
- * connection over. False: the session is here, or there is no predecessor.
+ * Passes a connection that continues a session which this daemon does not have to the predecessors, and takes
+ * the connection over. False: the session is here, or there is no predecessor.
  */
 bool vgpu_resume_elsewhere(struct vgpu_supervisor *supervisor, const struct vgpu_greeting *greeting);
 

@@ -1,4 +1,7 @@
-/* CUdevice_attribute. DERIVED: from a device profile's fields compute, pci and memory. */
+/*
+ * Names and numbers of CUdevice_attribute. A device profile uses the driver API's name without
+ * CU_DEVICE_ATTRIBUTE_. Attributes marked DERIVED come from the fields compute, pci and memory of a profile.
+ */
 #ifndef VGPU_API_DEVICE_ATTRIBUTES_H
 #define VGPU_API_DEVICE_ATTRIBUTES_H
 

@@ -1,4 +1,8 @@
-/* Structures of the public CUDA API, under our names. Test programs declare their own, for independence. */
+/*
+ * Structures of the public CUDA API, under our own names: programs pass them to the guest, the host passes
+ * them to the driver. The tests' programs declare their own, so that a test does not rely on the code it
+ * checks.
+ */
 #ifndef VGPU_API_STRUCTURES_H
 #define VGPU_API_STRUCTURES_H
 
@@ -28,7 +32,7 @@ struct vgpu_flat_box {
 };
 _Static_assert(sizeof(struct vgpu_flat_box) == 128, "CUDA_MEMCPY2D");
 
-/* CUDA_MEMCPY3D; `owner`: a context in CUDA_MEMCPY3D_PEER. */
+/* CUDA_MEMCPY3D. `owner` is a context in CUDA_MEMCPY3D_PEER, and unused otherwise. */
 struct vgpu_box_side {
   size_t x, y, z, level; /* x counts bytes, of arrays too */
   uint32_t type;

@@ -12,7 +12,7 @@
 #define GUEST_CONF "/etc/vgpu/guest.conf"
 #define HOST_IN_USE "/run/vgpu-agent/host"
 
-/* An unknown key is ignored: another program may use it. */
+/* Reads `key = value` lines and # comments. An unknown key is ignored, because another program may use it. */
 static bool find_hosts(struct vgpu_hosts *hosts, char *content) {
   bool found = false;
   struct vgpu_hosts line_hosts;
@@ -33,6 +33,9 @@ static bool find_hosts(struct vgpu_hosts *hosts, char *content) {
   return found;
 }
 
+/*
+ * Reads at most `size` - 1 bytes and adds a zero. False: the file cannot be opened, and errno has the reason.
+ */
 static bool read_file(const char *path, char *content, size_t size) {
   int descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
   if (descriptor < 0) return false;
@@ -45,7 +48,9 @@ static bool read_file(const char *path, char *content, size_t size) {
   return true;
 }
 
-/* All processes of a consumer then use the host that the service uses. */
+/*
+ * Moves the host that the service uses to the front, so that all processes of a consumer use the same host.
+ */
 static void put_used_first(struct vgpu_hosts *hosts) {
   char used[VGPU_HOST_TEXT + 1];
   if (hosts->count < 2 || !read_file(HOST_IN_USE, used, sizeof used)) return;

@@ -1,4 +1,6 @@
-/* VGPU_HOST, else `host=` of /etc/vgpu/guest.conf. */
+/*
+ * The guest's settings. The hosts' addresses come from VGPU_HOST, else from `host=` of /etc/vgpu/guest.conf.
+ */
 #ifndef VGPU_GUEST_CONFIG_H
 #define VGPU_GUEST_CONFIG_H
 
@@ -6,10 +8,16 @@
 
 #include "wire/address.h"
 
-/* In the order to try, the service's host first. False: none, or too many. */
+/*
+ * Gives the addresses in the order in which to try them. In a list of guest.conf the host that the vgpu-agent
+ * service has chosen comes first. False: no host is configured, or the list is too long.
+ */
 bool vgpu_config_hosts(struct vgpu_hosts *hosts);
 
-/* False if VGPU_TRANSPORT=socket is set, which tests use and which helps to locate a fault. */
+/*
+ * False if VGPU_TRANSPORT=socket is set: frames then use the socket even where rings are possible. Tests set
+ * it, and it helps to locate a fault.
+ */
 bool vgpu_config_ring(void);
 
 #endif

@@ -1,4 +1,4 @@
-/* Shared by the files of libcuda and the private tables. */
+/* The state of this process's driver, shared by the files of libcuda and by the private tables. */
 #ifndef VGPU_GUEST_CUDA_H
 #define VGPU_GUEST_CUDA_H
 
@@ -9,36 +9,58 @@
 typedef int CUresult_t;
 struct vgpu_context;
 
-/* 0: cuInit has succeeded in this process. Else NOT_INITIALIZED, or the error of the lost session. */
+/*
+ * Returns 0 once cuInit has succeeded in this process; else NOT_INITIALIZED, or the error of the lost
+ * session.
+ */
 int vgpu_cuda_ready(void);
 
 /* A vgpu_transport_tell. It needs no cuInit and no host. */
 int vgpu_cuda_transport(struct vgpu_transport_word *word, size_t size);
 
-/* 13000 for 13.0. Before cuInit the host's, or without a host the version that this library was built for. */
+/*
+ * Returns the CUDA version that programs see: 13000 for 13.0. Before cuInit this is the host's version, or
+ * without a host the version that this library was built for.
+ */
 int vgpu_cuda_driver_version(void);
 
-/* The devices that CUDA_VISIBLE_DEVICES leaves; 0 before cuInit. */
+/* Returns how many devices the program may see, after CUDA_VISIBLE_DEVICES; 0 before cuInit. */
 int vgpu_cuda_device_count(void);
 
-/* NULL: no such ordinal. The facts live until the process ends. */
+/*
+ * Returns the facts of a visible device; NULL if there is no such ordinal. The facts live until the process
+ * ends.
+ */
 const struct vgpu_device_facts *vgpu_cuda_device_facts(int ordinal);
 
+/* Returns the context (a CUcontext) that is current to the calling thread, or NULL. */
 struct vgpu_context *vgpu_cuda_current_context(void);
 
-/* CONTEXT_IS_DESTROYED: a primary context that nobody retains. INVALID_CONTEXT: no live context. */
+/*
+ * Returns 0 for a live context. CONTEXT_IS_DESTROYED: a primary context that nobody retains. INVALID_CONTEXT:
+ * any other value. `context` is not dereferenced unless it is live.
+ */
 int vgpu_cuda_context_check(const void *context);
 
-/* Makes the primary context if needed, not current, and leaves its reference count. Returns a CUresult. */
+/*
+ * Gives the primary context of a device. The context is made if needed, but not made current, and its
+ * reference count does not change. Returns a CUresult.
+ */
 int vgpu_cuda_primary_context(int ordinal, struct vgpu_context **context);
 
-/* True for a live CUcontext of this process. Takes any value. */
+/*
+ * True if `context` is a live CUcontext of this process. Any value is allowed: only a live context is
+ * dereferenced.
+ */
 bool vgpu_cuda_context_live(const void *context);
 
-/* True for a CUcontext that lives or lived in this process. Takes any value. */
+/* True if `context` is or was a CUcontext of this process. Any value is allowed: it is never dereferenced. */
 bool vgpu_cuda_context_ever(const void *context);
 
-/* `destroyed` is called for each context that is destroyed (CONTEXT_LOCAL_STORAGE needs it). NULL: none. */
+/*
+ * Registers the function that is called for each context that is destroyed, because programs attach values to
+ * contexts (CONTEXT_LOCAL_STORAGE). NULL removes the function.
+ */
 void vgpu_cuda_on_context_destroyed(void (*destroyed)(struct vgpu_context *context));
 
 #endif

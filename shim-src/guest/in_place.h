@@ -1,7 +1,8 @@
 /*
- * Replaces the memory of a range of this process while its threads use the range. A thread that writes to the
- * range waits until the replacement is complete (userfaultfd); reads do not wait. The range consists of whole
- * pages, without the calling thread's stack.
+ * Replaces the memory of an address range of this process, and copies its content, while threads go on using
+ * the range. A thread that writes to the range meanwhile waits until the replacement is complete
+ * (userfaultfd), so that no write is lost; reads do not wait. The range consists of whole pages. The calling
+ * thread's stack must not be in it.
  */
 #ifndef VGPU_GUEST_IN_PLACE_H
 #define VGPU_GUEST_IN_PLACE_H
@@ -10,12 +11,16 @@
 #include <stddef.h>
 
 /*
- * Replaces private memory by the shared memory that `mirror` maps. `before`: NULL, or the content when both
- * were equal; only bytes that differ from it are copied. Returns NULL, or the reason why nothing has changed.
+ * Replaces private memory by the shared memory that `mirror` maps. `before` is NULL, or the content of the
+ * range at a time when both were equal; then only bytes that differ from `before` are written to the mirror.
+ * Returns NULL, or the reason for the log; nothing has changed then.
  */
 const char *vgpu_in_place_share(void *range, size_t bytes, void *mirror, const void *before);
 
-/* Replaces shared memory by private memory. `copy`: NULL, or memory for another copy. Same result. */
+/*
+ * Replaces shared memory by private memory. `copy` is NULL, or memory for another copy of the content.
+ * Returns NULL, or the reason for the log; nothing has changed then.
+ */
 const char *vgpu_in_place_unshare(void *range, size_t bytes, void *copy);
 
 #endif

@@ -14,12 +14,19 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Stack frame of the thread's entry point; 0: outside. Volatile: its signal handlers read it. */
+/*
+ * Stack frame of the calling thread's entry point; 0: the thread is outside. Volatile, because a signal
+ * handler of the same thread reads it.
+ */
 extern _Thread_local volatile uintptr_t vgpu_inside;
 
+/* The program's cancellation state, while the calling thread is inside. */
 extern _Thread_local int vgpu_cancellation;
 
-/* Logs it if the thread has left its former call. */
+/*
+ * Called when a thread that is inside calls from the stack frame `frame`. Logs it if the thread has left its
+ * former call.
+ */
 void vgpu_inside_again(uintptr_t frame);
 
 /* False: this thread is inside, and the call must be refused. Otherwise vgpu_leave() follows. */
@@ -40,7 +47,10 @@ static inline void vgpu_leave(void) {
   vgpu_inside = 0;
 }
 
-/* Around a callback into the program, which may call the library. The thread must hold no lock. */
+/*
+ * Call these two around a function of the program that an entry point calls, because that function may call
+ * the library. The thread must hold no lock.
+ */
 static inline uintptr_t vgpu_step_out(void) {
   uintptr_t was_inside = vgpu_inside;
   vgpu_leave();

@@ -23,7 +23,7 @@ static uint32_t room_of(uint32_t body_size, uint32_t bulk_size, bool held) {
   return vgpu_frame_length(body_size, held ? 0 : bulk_size);
 }
 
-/* NULL: the bulk follows the body. */
+/* Returns the bulk of a frame that is held without a copy; NULL: the bulk follows the body. */
 static const void *held_bulk(const struct vgpu_kept *kept, uint64_t sequence, uint32_t *from) {
   while (*from < kept->held_count && kept->held[*from].sequence < sequence) ++*from;
   return *from < kept->held_count && kept->held[*from].sequence == sequence ? kept->held[*from].bulk : NULL;

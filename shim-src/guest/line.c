@@ -103,7 +103,10 @@ static bool continues(const struct vgpu_session *session, const struct vgpu_resu
          __atomic_load_n(vgpu_rings_mark(&session->rings), __ATOMIC_SEQ_CST) == resumed->mark;
 }
 
-/* `received`: replies or, with rings, descriptors. *next: the first frame that the host lacks. */
+/*
+ * Greets on a new connection. `received` is the sequence of the last reply that arrived or, with rings, the
+ * number of descriptors. *next becomes the first frame that the host has not received.
+ */
 static enum answer greet(struct vgpu_session *session, int descriptor, uint64_t received, uint64_t *next,
                          int64_t deadline) {
   const uint32_t rings = has_rings(session) ? VGPU_FEATURE_RESUME_RINGS : 0;
@@ -146,6 +149,7 @@ static enum answer greet(struct vgpu_session *session, int descriptor, uint64_t 
   return ANSWER_BACK;
 }
 
+/* Marks the connection as whole again. The caller holds `state`. */
 static void note_restored(struct vgpu_line *line) {
   __atomic_store_n(&line->count, line->count + 1, __ATOMIC_RELEASE);
   line->up_at = vgpu_now_ms();
@@ -243,7 +247,10 @@ static void let_reader_leave(struct vgpu_session *session) {
   pthread_mutex_unlock(&session->state);
 }
 
-/* A connection that broke at once, without an answer, does not restart the time limit. */
+/*
+ * Connects again, until the session has a connection or is lost. A connection that broke at once, without an
+ * answer, does not restart the time limit.
+ */
 static void reconnect(struct vgpu_session *session) {
   struct vgpu_line *line = &session->line;
   uint64_t descriptors = 0;
@@ -287,7 +294,10 @@ static void reconnect(struct vgpu_session *session) {
   }
 }
 
-/* A reading thread finds the end itself, after the last reply. With rings nothing can be lost. */
+/*
+ * Marks the connection as broken when it has ended. A reading thread finds the end itself, after the last
+ * reply; if no thread reads, no thread waits for a reply. With rings nothing can be lost.
+ */
 static bool has_broken(struct vgpu_session *session, int64_t *noticed) {
   pthread_mutex_lock(&session->state);
   if (*noticed == 0) *noticed = vgpu_now_ms();
@@ -299,7 +309,10 @@ static bool has_broken(struct vgpu_session *session, int64_t *noticed) {
   return broken;
 }
 
-/* Waits for the join: a thread without one keeps its stack, which thread checkers report. */
+/*
+ * Keeps the thread of a lost session until vgpu_line_end() joins it: a thread that is never joined keeps its
+ * stack, and thread checkers report a leak.
+ */
 static void wait_for_end(struct vgpu_session *session) {
   pthread_mutex_lock(&session->state);
   while (!session->line.ending) pthread_cond_wait(&session->line.restored, &session->state);
@@ -366,7 +379,10 @@ void vgpu_line_begin(struct vgpu_session *session, const struct vgpu_address *ad
   line->survives = false;
 }
 
-/* With `sending` held. If full rings have no room, the host notices the end of this process later. */
+/*
+ * Writes the goodbye. The caller holds `sending`. If full rings have no room, the host notices the end of
+ * this process, but later.
+ */
 static enum vgpu_stream_result write_goodbye(struct vgpu_session *session, struct vgpu_frame *frame,
                                              int64_t deadline) {
   return has_rings(session) ? vgpu_ring_write_frame(&session->rings.requests, frame, NULL, 0, NULL, 0,

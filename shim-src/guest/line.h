@@ -31,33 +31,42 @@ struct vgpu_line {
   bool broken;    /* written under `state`, and restored under `sending`, too */
   bool ending;    /* under `state` */
   uint64_t count; /* of connections. Written under `state` and, without rings, `sending`. Use __atomic */
-  /* For the thread only: progress of the last connection. */
+  /* For the thread only: progress of the last connection, and the time since the last progress. */
   uint64_t answered, taken;
   int64_t up_at, since;
   pthread_cond_t restored; /* with `state`: no longer broken, or lost, or no thread reads any more */
 };
 
-/* Seconds of VGPU_RECONNECT; 0: the session ends with its connection. */
+/*
+ * Returns the seconds of VGPU_RECONNECT, for which the thread tries to connect again. 0: the session ends
+ * with its connection.
+ */
 uint32_t vgpu_line_wanted(void);
 
-/* Starts the thread after a WELCOME with VGPU_FEATURE_RESUME. If that fails, says goodbye to the host. */
+/*
+ * Starts the thread after a WELCOME with VGPU_FEATURE_RESUME. If that fails, tells the host that the session
+ * ends with its connection.
+ */
 void vgpu_line_begin(struct vgpu_session *session, const struct vgpu_address *address,
                      enum vgpu_library library);
 
-/* Needs `state`. */
+/* Marks the connection as broken. The caller holds `state`. */
 void vgpu_line_break(struct vgpu_session *session, const char *reason);
 
-/* False: there will be none. Needs `state`. */
+/* Waits until there is another connection; false: there will be none. The caller holds `state`. */
 bool vgpu_line_wait(struct vgpu_session *session);
 
-/* After the doorbell of connection number `count` has ended. False: there will be no other connection. */
+/*
+ * Waits for another connection after the doorbell of connection number `count` has ended. False: there will
+ * be none.
+ */
 bool vgpu_line_renewed(struct vgpu_session *session, uint64_t count);
 
 static inline uint64_t vgpu_line_count(const struct vgpu_line *line) {
   return __atomic_load_n(&line->count, __ATOMIC_ACQUIRE);
 }
 
-/* The session then ends with its connection. Waits only for a short time. */
+/* Tells the host that the session now ends with its connection. Waits only for a short time. */
 void vgpu_line_goodbye(struct vgpu_session *session);
 
 /* Loses the session if it has no connection now, so that no call waits for one. */

@@ -38,7 +38,10 @@ static void nap(int64_t nanoseconds) {
   nanosleep(&time, NULL);
 }
 
-/* With the lock held. Polls first: waking this thread is the most expensive part of adding a frame. */
+/*
+ * Waits until a frame is kept. The caller holds the lock. Polls first, because waking this thread is the most
+ * expensive part of adding a frame.
+ */
 static void wait_for_frames(struct vgpu_outbox *outbox) {
   pthread_mutex_unlock(outbox->lock);
   for (int looks = 0; looks < LOOKS && __atomic_load_n(&outbox->oldest, __ATOMIC_RELAXED) == 0; looks++) {
@@ -51,7 +54,7 @@ static void wait_for_frames(struct vgpu_outbox *outbox) {
   outbox->asleep = false;
 }
 
-/* The caller holds the lock. */
+/* Sleeps until the kept frames are due, and writes them. The caller holds the lock. */
 static void flush_when_due(struct vgpu_outbox *outbox) {
   pthread_mutex_unlock(outbox->lock);
   /* While other threads write, kept frames are young, and the lock is left to those threads. */

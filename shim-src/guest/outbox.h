@@ -33,19 +33,20 @@ struct vgpu_outbox {
 
 void vgpu_outbox_init(struct vgpu_outbox *outbox, const struct vgpu_own *own, pthread_mutex_t *lock);
 
-/* Writes the kept frames and ends the thread. The caller does not hold the lock. */
+/* Writes the kept frames, within `deadline`, and ends the thread. The caller does not hold the lock. */
 void vgpu_outbox_destroy(struct vgpu_outbox *outbox, int64_t deadline);
 
-/* Writes a one-way frame now or soon. The sizes in `frame` are set. */
+/* Writes a one-way frame now, or keeps it to be written soon. The caller has set the sizes in `frame`. */
 enum vgpu_stream_result vgpu_outbox_post(struct vgpu_outbox *outbox, struct vgpu_frame *frame,
                                          const void *body, uint32_t body_size, const void *bulk,
                                          uint32_t bulk_size, int64_t deadline);
 
+/* Writes the kept frames, then a frame for whose reply a thread waits. */
 enum vgpu_stream_result vgpu_outbox_write(struct vgpu_outbox *outbox, struct vgpu_frame *frame,
                                           const void *body, uint32_t body_size, const void *bulk,
                                           uint32_t bulk_size, int64_t deadline);
 
-/* Drops the kept frames: on a new connection kept.h sends them again. */
+/* Drops the kept frames, because the descriptor now is another connection: kept.h sends them again. */
 void vgpu_outbox_renew(struct vgpu_outbox *outbox);
 
 #endif

@@ -11,17 +11,23 @@ struct vgpu_mapped_file {
   uint64_t inode;
 };
 
-/* NULL: private, readable and writable memory without a file, not the main thread's stack. Else why not. */
+/*
+ * Returns NULL if all of [memory, memory + bytes) is private, readable and writable memory without a file,
+ * and not the main thread's stack. Otherwise returns the reason, for the log.
+ */
 const char *vgpu_mappings_unlike_heap(const void *memory, size_t bytes);
 
-/* False: no shared mapping at `memory`. */
+/* Finds the file of the shared mapping at `memory`. False: there is no such mapping. */
 bool vgpu_mappings_file(const void *memory, struct vgpu_mapped_file *file);
 
-/* The first part of [*from, end) that still maps `file` as the mapping from `base` on did. */
+/*
+ * Finds the first part of [*from, end) that still is a shared mapping of `file`, at the same offsets as the
+ * mapping that began at `base`. Sets *from and *until to the part. False: there is none.
+ */
 bool vgpu_mappings_next(const struct vgpu_mapped_file *file, uintptr_t base, uintptr_t end, uintptr_t *from,
                         uintptr_t *until);
 
-/* True also if this is not known. */
+/* True if a part of the memory is the calling thread's stack, or if this is not known. */
 bool vgpu_mappings_own_stack(const void *memory, size_t bytes);
 
 /* True if memory of this process is pinned for other devices (RDMA, io_uring), or if this is not known. */

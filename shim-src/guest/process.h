@@ -1,6 +1,6 @@
 /*
- * A library's state for its process: a lock and a pointer. Made at first use, never when the library is
- * loaded; empty in a fork()ed child, whatever the parent's threads were doing.
+ * The state that a guest library keeps for its process: a lock and a pointer. The state is made at first use,
+ * never when the library is loaded, and is new in a fork()ed child, whatever the parent's threads were doing.
  */
 #ifndef VGPU_GUEST_PROCESS_H
 #define VGPU_GUEST_PROCESS_H
@@ -14,12 +14,19 @@ struct vgpu_process {
   unsigned generation;        /* 0 in the process that loaded the library, more in its children */
 };
 
-/* NULL: no memory. Empty in a child, whose parent's descriptor vgpu_process_on_fork has closed. */
+/*
+ * Returns the state of this process; NULL only if there is no memory. A child starts with an empty state: it
+ * cannot reach its parent's, whose descriptor vgpu_process_on_fork has closed.
+ */
 struct vgpu_process *vgpu_process(void);
 
+/* Like vgpu_process, but returns NULL if the state was not made yet. */
 struct vgpu_process *vgpu_process_made(void);
 
-/* Calls `in_child(state of the parent)` in a fork()ed child; async-signal-safe calls only. */
+/*
+ * Calls `in_child` with the parent's state in a fork()ed child. `in_child` may only make async-signal-safe
+ * calls.
+ */
 int vgpu_process_on_fork(void (*in_child)(void *state));
 
 #endif

@@ -31,6 +31,7 @@ static int open_locked(int memory) {
   return -1;
 }
 
+/* Maps the rings from the memory that came with the WELCOME, and closes `memory` in any case. */
 static bool enter_rings(struct vgpu_session *session, int memory) {
   uint32_t size = session->welcome.ring_size;
   bool sound = memory >= 0 && vgpu_ring_size_sound(size) && vgpu_shared_sound(memory, vgpu_rings_bytes(size));
@@ -164,7 +165,10 @@ static bool shake_hands(struct vgpu_session *session, enum vgpu_library library,
 
 enum greeting { GREETED, NOBODY, NO_RINGS };
 
-/* NO_RINGS: the host's rings cannot be used here; greet again without them. */
+/*
+ * Connects and greets. NO_RINGS: the host's rings cannot be used here, and the caller has to greet again
+ * without them.
+ */
 static enum greeting greet(struct vgpu_session *session, const struct vgpu_address *address, const char *text,
                            enum vgpu_library library, enum sharing sharing, int64_t deadline) {
   session->own.descriptor = vgpu_stream_connect(address, deadline);
@@ -210,6 +214,7 @@ static enum vgpu_carrier carrier_of(const struct vgpu_session *session, const st
   }
 }
 
+/* Makes a session with the host at `text`. *session is empty before. False: the reason is recorded. */
 static bool reach(struct vgpu_session *session, const char *text, struct vgpu_address *address,
                   enum vgpu_library library, int64_t deadline) {
   if (!vgpu_address_parse(text, address)) {
@@ -227,7 +232,10 @@ static bool reach(struct vgpu_session *session, const char *text, struct vgpu_ad
   return greeting == GREETED;
 }
 
-/* Equal shares of the time left, so that a silent host leaves time for the next. NULL: none. */
+/*
+ * Tries the hosts in their order. Each has an equal share of the time that is left, so that a silent host
+ * leaves time for the next ones. NULL: none has made a session.
+ */
 static const char *reach_first(struct vgpu_session *session, const struct vgpu_hosts *hosts,
                                struct vgpu_address *address, enum vgpu_library library) {
   const int64_t end = vgpu_now_ms() + VGPU_CONNECT_LIMIT_MS;

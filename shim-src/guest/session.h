@@ -9,7 +9,7 @@
 
 struct vgpu_session;
 
-/* The transport's outcome. The call's own result is its status. */
+/* The outcome of transporting a call. The result of the call itself is its status. */
 enum vgpu_outcome {
   VGPU_ANSWERED = 0,
   VGPU_NO_HOST = 1,  /* no configuration, nothing listens, no WELCOME within the limit, or refused */
@@ -17,47 +17,68 @@ enum vgpu_outcome {
   VGPU_TOO_LARGE = 3 /* body or bulk beyond the limits: a mistake of the caller */
 };
 
-/* True if the call begins work of unknown length, such as a kernel. NULL: no call does. */
+/*
+ * A function of the library that returns true if the call begins work of unknown length, such as a kernel.
+ * NULL: no call does.
+ */
 typedef bool (*vgpu_begins_work)(uint32_t opcode);
 
 /*
- * Connects to the first configured host that answers, within VGPU_CONNECT_LIMIT_MS. With VGPU_ANSWERED the
- * caller closes *session; otherwise it is NULL, and vgpu_transport_last() has the reason. Needs the process's
- * lock.
+ * Connects to the first configured host (config.h) that answers and exchanges greetings, all within
+ * VGPU_CONNECT_LIMIT_MS. With VGPU_ANSWERED the caller must close *session with vgpu_session_close. Otherwise
+ * *session is NULL, and vgpu_transport_last() has the reason. The caller holds the process's lock.
  */
 enum vgpu_outcome vgpu_session_open(struct vgpu_session **session, enum vgpu_library library,
                                     vgpu_begins_work begins_work);
 
-/* The host frees everything of the session. No other thread may be inside a call. NULL is allowed. */
+/*
+ * Ends the session. The host frees everything that the session held. No other thread may be inside a call.
+ * `session` may be NULL.
+ */
 void vgpu_session_close(struct vgpu_session *session);
 
-/* The session then ends with its connection; until then calls still work. NULL is allowed. */
+/*
+ * Tells the host that this process may end soon: the session then ends with its connection. Calls still work.
+ * `session` may be NULL.
+ */
 void vgpu_session_goodbye(struct vgpu_session *session);
 
-/* For use while threads are inside calls: if the connection is broken, their calls end with VGPU_LOST. */
+/*
+ * Like vgpu_session_goodbye, while other threads are inside calls. If the connection is broken, the session
+ * is lost, and calls that wait for another connection end with VGPU_LOST.
+ */
 void vgpu_session_dismiss(struct vgpu_session *session);
 
-/* True if one-way bulk is kept until the host has received it, without a copy if it `stays`. */
+/*
+ * True if the session keeps the bulk of one-way calls until the host has received it. Bulk with `stays` is
+ * kept without a copy.
+ */
 bool vgpu_session_keeps(const struct vgpu_session *session);
 
-/* Called in a fork()ed child. */
+/*
+ * Called in a fork()ed child: closes the child's descriptors. The parent's session is not touched. `session`
+ * may be NULL.
+ */
 void vgpu_session_abandon(struct vgpu_session *session);
 
-/* Never NULL. */
+/* Returns the host's WELCOME. Never NULL; valid as long as the session. */
 const struct vgpu_welcome *vgpu_session_welcome(const struct vgpu_session *session);
 
 bool vgpu_session_is_lost(struct vgpu_session *session);
 
-/* For a lost session in which threads may still be: frees the rings' place in VM memory. */
+/*
+ * For a lost session that cannot be closed because threads may still be inside calls: frees the place of its
+ * rings in VM memory, if they are there. Memory that the program has pinned stays until the program frees it.
+ */
 void vgpu_session_leave_vm(struct vgpu_session *session);
 
-/* True if there is output of kernels to fetch (VGPU_FLAG_PRINTED). */
+/* True if the last answer said that there is output of kernels to fetch (VGPU_FLAG_PRINTED). */
 bool vgpu_session_has_printed(struct vgpu_session *session);
 
-/* Returns and clears the first unreported failure of a one-way call; 0: none. */
+/* Returns and clears the first failure of a one-way call that was not reported yet; 0: none. */
 int32_t vgpu_session_take_deferred(struct vgpu_session *session);
 
-/* Puts back a failure that the caller cannot report. */
+/* Puts back a failure from vgpu_session_take_deferred that the caller cannot report. */
 void vgpu_session_keep_deferred(struct vgpu_session *session, int32_t failure);
 
 struct vgpu_send {
@@ -65,9 +86,9 @@ struct vgpu_send {
   uint32_t body_size;
   uint32_t bulk_size;
   const void *bulk;
-  /* Memory that has the call's data or receives it; NULL: none. */
+  /* Shared memory that contains the call's data, or that receives it; NULL: none. */
   const struct vgpu_span *shared_region;
-  /* One-way: the bulk does not change until a later waiting call is answered. */
+  /* For a one-way call: the caller does not change the bulk until a later waiting call is answered. */
   bool stays;
 };
 
@@ -81,18 +102,25 @@ struct vgpu_receive {
   bool *came;
 };
 
-/* `send` and `receive` may be NULL. *receive is filled only with VGPU_ANSWERED and status 0. */
+/*
+ * Makes a call and waits for its reply. `send` and `receive` may be NULL. With VGPU_ANSWERED *status is the
+ * call's result. *receive is filled only if that is 0, and otherwise not changed.
+ */
 enum vgpu_outcome vgpu_session_call(struct vgpu_session *session, uint32_t opcode,
                                     const struct vgpu_send *send, struct vgpu_receive *receive,
                                     int32_t *status);
 
-/* One-way. VGPU_ANSWERED: the call is sent; vgpu_session_take_deferred reports its failure later. */
+/*
+ * Makes a one-way call. VGPU_ANSWERED: the call is sent; vgpu_session_take_deferred reports its failure
+ * later.
+ */
 enum vgpu_outcome vgpu_session_post(struct vgpu_session *session, uint32_t opcode,
                                     const struct vgpu_send *send);
 
 /*
- * Makes a call for `total` bytes in pieces of at most VGPU_BULK_MAX, several at a time where that is safe.
- * `make` fills the body for `offset`. Stops at the first piece without status 0; *done bytes have arrived.
+ * vgpu_session_pieces makes the same call for `total` bytes in pieces of at most VGPU_BULK_MAX bytes, several
+ * at a time where that is safe. `make` fills the body of the piece that begins at `offset`. It stops at the
+ * first piece that is not answered with status 0; the *done bytes before that piece have arrived.
  */
 struct vgpu_pieces {
   uint32_t opcode;
@@ -106,42 +134,64 @@ struct vgpu_pieces {
 enum vgpu_outcome vgpu_session_pieces(struct vgpu_session *session, const struct vgpu_pieces *pieces,
                                       size_t *done, int32_t *status);
 
-/* Data that is copied twice is fastest if it stays in the caches and both ends copy at once. */
+/*
+ * Returns the best length of a piece of `total` bytes. Data that is copied twice is fastest if it stays in
+ * the processor's caches and both ends copy at the same time.
+ */
 uint32_t vgpu_session_piece(const struct vgpu_session *session, size_t total);
 
+/* True if a shared region can also be device memory, at its address in the guest. */
 bool vgpu_session_maps(const struct vgpu_session *session);
 
+/* True if the host moves the bytes of managed variables (managed_mirror). */
 bool vgpu_session_mirrors(const struct vgpu_session *session);
 
-/* True if the host takes edges and orders the launches of an executable. */
+/* True if the host has the driver's graphs: it takes edges, and orders the launches of an executable. */
 bool vgpu_session_has_graphs(const struct vgpu_session *session);
-/* The host has function_load. */
+/* True if the host has the call function_load. */
 bool vgpu_session_loads(const struct vgpu_session *session);
 
+/* True if the host registers memory that the device only reads. */
 bool vgpu_session_reads_only(const struct vgpu_session *session);
-/* True if shared regions are in VM memory: no ordinary memory of this kernel. */
+/*
+ * True if shared regions are in memory that this VM shares with its host, which is not ordinary memory of
+ * this kernel.
+ */
 bool vgpu_session_in_vm_memory(const struct vgpu_session *session);
+/*
+ * True if other processes of this guest can open what this session shares: its memory
+ * (vgpu_session_exchanges), physical memory and pools (vgpu_session_shares), memory and events of cuIpc*
+ * (vgpu_session_has_ipc).
+ */
 bool vgpu_session_exchanges(const struct vgpu_session *session);
 bool vgpu_session_shares(const struct vgpu_session *session);
 bool vgpu_session_has_ipc(const struct vgpu_session *session);
 
 /*
- * Zeroed memory that the host maps, too, and its number for spans. False: no more. To free it call
- * vgpu_session_shared_region_drop when no call uses it; that waits for the host.
+ * Makes zeroed memory that the host maps, too, and gives its number for spans. False: this session cannot
+ * have more. When no call uses the memory any more, the caller frees it with vgpu_session_shared_region_drop,
+ * which waits for the host.
  */
 bool vgpu_session_shared_region_make(struct vgpu_session *session, size_t bytes, uint32_t *shared_region,
                                      void **memory);
 void vgpu_session_shared_region_drop(struct vgpu_session *session, uint32_t shared_region, void *memory,
                                      size_t bytes);
 
-/* All devices in one round trip; at most `capacity` elements. *status: enum vgpu_status. */
+/*
+ * Fetches the facts of all devices in one round trip. Fills at most `capacity` elements and sets *count. With
+ * VGPU_ANSWERED *status is an enum vgpu_status.
+ */
 enum vgpu_outcome vgpu_session_device_facts(struct vgpu_session *session, struct vgpu_device_facts *facts,
                                             uint32_t capacity, uint32_t *count, int32_t *status);
 
+/* Fetches the memory use and load of one device. `device` is the host's index. */
 enum vgpu_outcome vgpu_session_device_usage(struct vgpu_session *session, uint32_t device,
                                             struct vgpu_usage_reply *usage, int32_t *status);
 
-/* Processes of this guest on one device; at most `capacity` elements. */
+/*
+ * Fetches the processes of this guest on one device. `device` is the host's index. Fills at most `capacity`
+ * elements and sets *count.
+ */
 enum vgpu_outcome vgpu_session_device_processes(struct vgpu_session *session, uint32_t device,
                                                 struct vgpu_process_facts *processes, uint32_t capacity,
                                                 uint32_t *count, int32_t *status);

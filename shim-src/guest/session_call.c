@@ -55,7 +55,7 @@ static int64_t deadline_of(struct vgpu_session *session, uint32_t opcode, bool w
   return vgpu_about_now_ms() + (works ? VGPU_WORK_LIMIT_MS : VGPU_CALL_LIMIT_MS);
 }
 
-/* With `state` held. A thread that is awake checks again before it sleeps. */
+/* Wakes a waiting thread. The caller holds `state`. A thread that is awake checks again before it sleeps. */
 static void rouse(struct vgpu_pending *waiter) {
   if (waiter->asleep) pthread_cond_signal(&waiter->wake);
 }
@@ -115,7 +115,7 @@ static enum vgpu_stream_result read_bytes(struct vgpu_session *session, size_t *
   return VGPU_STREAM_OK;
 }
 
-/* The span must be the call's, filled or in part. */
+/* Checks the span in a reply: it must be the span of the call, filled or in part. */
 static bool span_sound(const struct vgpu_span *asked, const struct vgpu_span *got) {
   return got->shared_region == asked->shared_region && got->offset == asked->offset &&
          got->length <= asked->length;
@@ -175,6 +175,7 @@ static bool is_sign_of_life(const struct vgpu_frame *frame) {
          frame->length == sizeof *frame;
 }
 
+/* Reads the next header of a reply. Signs of life before it prolong the wait. */
 static enum vgpu_stream_result read_header(struct vgpu_session *session, struct vgpu_frame *frame,
                                            int64_t deadline) {
   enum vgpu_stream_result result;
@@ -202,7 +203,7 @@ static struct vgpu_pending *find_waiter(struct vgpu_session *session, uint64_t s
   return NULL;
 }
 
-/* Usually the reader itself, which needs no lock. */
+/* Finds the thread that waits for a reply. Usually it is the reader itself, which needs no lock. */
 static struct vgpu_pending *waiter_of(struct vgpu_session *session, struct vgpu_pending *self,
                                       uint64_t sequence) {
   if (self->sequence == sequence) return self;
@@ -272,6 +273,7 @@ static void hand_over_reading(struct vgpu_session *session) {
   }
 }
 
+/* Sleeps while other threads read. The caller holds `state`. */
 static void let_others_read(struct vgpu_session *session, struct vgpu_pending *self) {
   const uint64_t until = vgpu_now_ns() + OTHERS_READ_NS, seen = atomic_load(&session->heard);
   const struct timespec at = {.tv_sec = (time_t)(until / 1000000000u),
@@ -283,6 +285,10 @@ static void let_others_read(struct vgpu_session *session, struct vgpu_pending *s
   self->lets_others_read = atomic_load(&session->heard) != seen;
 }
 
+/*
+ * Sleeps until another thread has read this thread's reply, this thread has to read, or the session is lost.
+ * The caller holds `state`.
+ */
 static void sleep_until(struct vgpu_session *session, struct vgpu_pending *self, int64_t deadline) {
   int result = 0;
   begin_sleep(self);
@@ -319,7 +325,7 @@ static void wait_for_reply(struct vgpu_session *session, struct vgpu_pending *se
   hand_over_reading(session);
 }
 
-/* True: write again. False: the session is lost. */
+/* Waits for another connection after a failed write. True: write again. False: the session is lost. */
 static bool writes_again(struct vgpu_session *session, enum vgpu_stream_result result, int64_t deadline,
                          uint64_t count) {
   pthread_mutex_lock(&session->state);
@@ -361,7 +367,10 @@ static enum vgpu_stream_result write_frame(struct vgpu_session *session, struct 
   return vgpu_outbox_write(&session->outbox, frame, send->body, send->body_size, bulk, bulk_size, deadline);
 }
 
-/* Before the frame is sent, so that the reply finds the waiter. False: the session is lost. */
+/*
+ * Puts the waiter into the list. Called before its frame is sent, so that the reply finds the waiter. False:
+ * the session is lost.
+ */
 static bool enter_list(struct vgpu_session *session, struct vgpu_pending *self, uint64_t sequence) {
   pthread_mutex_lock(&session->state);
   bool lost = session->lost;
@@ -374,7 +383,10 @@ static bool enter_list(struct vgpu_session *session, struct vgpu_pending *self, 
   return !lost;
 }
 
-/* By this number the host knows that a thread repeats a call, or waits for memory that it freed. */
+/*
+ * Returns the number of the calling thread, by which the host knows that a thread repeats a call, or waits
+ * for memory that it freed.
+ */
 static uint32_t lane(void) {
   static atomic_uint lanes;
   static _Thread_local uint32_t own;
@@ -386,7 +398,10 @@ static bool makes_room(uint32_t opcode) {
   return opcode == VGPU_OP_PING;
 }
 
-/* If frames are kept, a ping makes room: its answer acknowledges all earlier frames. False: lost. */
+/*
+ * Takes `sending`. If sent frames are kept, makes room for one more by a ping, whose answer shows that the
+ * host has received all earlier frames. False: the session is lost.
+ */
 static bool enter_sending(struct vgpu_session *session, uint32_t opcode, const struct vgpu_send *send,
                           bool stays) {
   struct vgpu_kept *kept = &session->line.kept;
@@ -423,6 +438,7 @@ static enum vgpu_stream_result send_numbered(struct vgpu_session *session, struc
   return lost ? result : VGPU_STREAM_OK;
 }
 
+/* Sends one frame. `self` is the waiter for the reply; NULL for a one-way call. */
 static enum vgpu_outcome send_frame(struct vgpu_session *session, uint32_t opcode, uint32_t flags,
                                     const struct vgpu_send *send, struct vgpu_pending *self,
                                     int64_t deadline) {

@@ -11,7 +11,7 @@
 #include "wire/ahead.h"
 #include "wire/ring.h"
 
-/* On the stack of a thread that waits for a reply, and in the session's list. */
+/* A thread that waits for a reply. The structure is on the stack of that thread and in the session's list. */
 struct vgpu_pending {
   struct vgpu_pending *next;
   uint64_t sequence;
@@ -28,9 +28,10 @@ struct vgpu_pending {
 };
 
 /*
- * `sending` orders the frames and their sequence numbers. `state` guards the list of waiters and `reading`.
- * Take `sending` first. One waiting thread reads replies for all (`reading`); the others sleep on their own
- * condition.
+ * Locks: `sending` orders the frames on the stream and their sequence numbers; `state` guards the list of
+ * waiting threads and `reading`. A thread that needs both takes `sending` first. One waiting thread reads
+ * replies for all of them (`reading`); the others sleep on their own condition. A thread whose call takes
+ * long lets the others read for themselves while they call often.
  */
 struct vgpu_session {
   struct vgpu_own own; /* the socket */
@@ -60,27 +61,39 @@ struct vgpu_session {
   int32_t deferred;
 };
 
-/* The thread whose begin() returns VGPU_ANSWERED must call finish(). */
+/*
+ * The two halves of a waiting call. If begin() returns VGPU_ANSWERED, the same thread must call finish(). Any
+ * waiting thread may read the reply.
+ */
 enum vgpu_outcome vgpu_session_begin(struct vgpu_session *session, uint32_t opcode,
                                      const struct vgpu_send *send, struct vgpu_receive *receive,
                                      struct vgpu_pending *self);
 enum vgpu_outcome vgpu_session_finish(struct vgpu_session *session, struct vgpu_pending *self,
                                       int32_t *status);
 
-/* After a WELCOME with a mark. Without a place the socket carries the frames. False: host gone or unsound. */
+/*
+ * Finds a place for the rings in this VM's memory, after a WELCOME with a mark. If there is no place, the
+ * socket carries the frames. False: the host is gone, or broke the protocol.
+ */
 bool vgpu_session_enter_vm(struct vgpu_session *session, const struct vgpu_vm_mark *mark, int64_t deadline);
 
-/* Needs `shared_region`. False: the host has made none. *memory: NULL if the map fails. */
+/*
+ * Makes a shared region in this VM's memory. The caller holds `shared_region`. False: the host has made none.
+ * *memory is NULL if the region cannot be mapped.
+ */
 bool vgpu_session_place_region(struct vgpu_session *session, size_t bytes, uint32_t *shared_region,
                                void **memory);
 
-/* Logs the reason once and wakes all waiting threads. Needs `state`. */
+/*
+ * Ends the session, writes the reason to VGPU_LOG once, and wakes all waiting threads. The caller holds
+ * `state`.
+ */
 void vgpu_session_lose_locked(struct vgpu_session *session, const char *reason);
 
-/* Needs `state`. */
+/* Wakes all waiting threads, so that they check again. The caller holds `state`. */
 void vgpu_session_rouse(struct vgpu_session *session);
 
-/* Needs `sending`. */
+/* Takes the sequence number of the next frame. The caller holds `sending`. */
 static inline uint64_t vgpu_session_number(struct vgpu_session *session) {
   uint64_t number = session->next_sequence;
   __atomic_store_n(&session->next_sequence, number + 1, __ATOMIC_RELAXED);

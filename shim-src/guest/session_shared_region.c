@@ -50,7 +50,7 @@ bool vgpu_session_has_ipc(const struct vgpu_session *session) {
   return (session->welcome.features & (VGPU_FEATURE_EXCHANGE | VGPU_FEATURE_IPC)) != 0;
 }
 
-/* After a broken connection the descriptor arrives over the next one. -1: none. */
+/* Returns the descriptor from the host; after a broken connection it arrives over the next one. -1: none. */
 static int take_descriptor(struct vgpu_session *session) {
   for (;;) {
     const uint64_t count = vgpu_line_count(&session->line);

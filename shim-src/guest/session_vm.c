@@ -5,6 +5,7 @@
 #include "guest/session_internal.h"
 #include "wire/stream.h"
 
+/* Asks the host for a place that this process has locked. */
 typedef bool (*ask_host)(void *context, const struct vgpu_vm_place *place, struct vgpu_vm_place_reply *reply);
 
 enum placing {
@@ -13,7 +14,10 @@ enum placing {
   REFUSED, /* the host does not want to, or is gone */
 };
 
-/* Searches from the last place on, once around. */
+/*
+ * Finds the first place that is free in this VM and at the host. Searches from the last place on, once
+ * around.
+ */
 static enum placing find_place(struct vgpu_vm_memory *memory, struct vgpu_vm_place *place, ask_host ask,
                                void *context, struct vgpu_vm_place_reply *reply, int *descriptor) {
   const uint64_t start = memory->start;

@@ -1,4 +1,7 @@
-/* The connection's state as codes, for vgpu-probe (docs/reference/private-tables.md). */
+/*
+ * The state of this library's connection to its host, as codes. vgpu-probe reads it through a private table
+ * of cuGetExportTable (docs/reference/private-tables.md). VGPU_LOG has the same in words.
+ */
 #ifndef VGPU_GUEST_TRANSPORT_H
 #define VGPU_GUEST_TRANSPORT_H
 
@@ -13,7 +16,7 @@
   { 0x5e, 0x0c, 0x1b, 0x7a, 0x92, 0x4d, 0x4f, 0x36, 0xa1, 0x08, 0x3d, 0xe6, 0x77, 0x20, 0xc9, 0x4b }
 #define VGPU_TRANSPORT_TABLE_BYTES (2 * sizeof(uintptr_t))
 
-/* Later versions append members; `size` is the number of valid bytes. */
+/* The answer of the table. Later versions append members; `size` is the number of valid bytes. */
 struct vgpu_transport_word {
   uint32_t size;
   uint32_t code;      /* enum vgpu_transport */
@@ -29,9 +32,14 @@ struct vgpu_transport_word {
 };
 _Static_assert(sizeof(struct vgpu_transport_word) == 1532, "transport word");
 
+/* Fills at most `size` bytes of *word. Returns a CUresult. */
 typedef int vgpu_transport_tell(struct vgpu_transport_word *word, size_t size);
 
-/* Events while a session is made; needs the process's lock. VGPU_LOG gets "no host: ..." once a list. */
+/*
+ * These functions record the events while a session is made. The caller holds the process's lock. A failure
+ * also goes to VGPU_LOG, as "no host: " and the sentence. The failures of a list of hosts go there in one
+ * line, when its last host has failed or another one is used.
+ */
 void vgpu_transport_begin(void);
 void vgpu_transport_several(void);
 void vgpu_transport_met(const struct vgpu_welcome *welcome);
@@ -39,9 +47,13 @@ void vgpu_transport_carried(enum vgpu_carrier carrier, const char *address);
 __attribute__((format(printf, 4, 5))) void vgpu_transport_failed(enum vgpu_transport code, int error,
                                                                  int32_t status, const char *format, ...);
 
-/* A host of a list failed. With none_left the state is that of the host that got furthest. */
+/*
+ * Call this after the failure of the host at `address` of a list was recorded. With `none_left` the state
+ * becomes that of the host that got furthest, and the sentence names each host.
+ */
 void vgpu_transport_tried(const char *address, bool none_left);
 
+/* Returns the last recorded state. The caller holds the process's lock. */
 const struct vgpu_transport_word *vgpu_transport_last(void);
 
 #endif

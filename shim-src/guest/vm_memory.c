@@ -49,7 +49,7 @@ static void look_for_devices(void) {
         number_in(entry->d_name, "vendor") != IVSHMEM_VENDOR ||
         number_in(entry->d_name, "device") != IVSHMEM_DEVICE)
       continue;
-    /* Its third region is the memory. */
+    /* The third region of the device is the memory. */
     snprintf(devices.paths[devices.count++], VGPU_VM_PATH_MAX, PCI_DEVICES "/%.64s/resource2", entry->d_name);
   }
   closedir(directory);
@@ -59,6 +59,7 @@ static int open_memory(const char *path) {
   return open(path, O_RDWR | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
 }
 
+/* Opens a file and sets *bytes to its size. Returns a descriptor, or -1. */
 static int open_sized(const char *path, uint64_t *bytes) {
   int descriptor = open_memory(path);
   if (descriptor < 0) {

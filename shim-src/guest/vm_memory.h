@@ -21,13 +21,20 @@ struct vgpu_vm_memory {
   uint64_t start; /* the offset to search first: behind the last place */
 };
 
-/* Needs the process's lock. */
+/* True if there is such memory and this process may open it. The caller holds the process's lock. */
 bool vgpu_vm_memory_there(void);
 
-/* Needs the process's lock. */
+/*
+ * Finds the memory that contains the host's mark. False: no memory here is this host's. The caller holds the
+ * process's lock.
+ */
 bool vgpu_vm_memory_find(const struct vgpu_vm_mark *mark, struct vgpu_vm_memory *memory);
 
-/* Locks the first free place that begins in [from, to). Close the result after mapping. -1: none. */
+/*
+ * Locks the first place of `bytes` bytes that is free in this VM and begins in [from, to). Sets *offset and
+ * returns the opened file, which holds the lock: the caller closes it when the place is mapped or not needed.
+ * -1: no place is free.
+ */
 int vgpu_vm_memory_lock(const struct vgpu_vm_memory *memory, uint64_t bytes, uint64_t from, uint64_t to,
                         uint64_t *offset);
 

@@ -1,4 +1,4 @@
-/* Limits a rate, but allows a burst after a quiet time. */
+/* A token bucket: limits a rate, but allows a burst after a quiet time. */
 #ifndef VGPU_HOST_BUCKET_H
 #define VGPU_HOST_BUCKET_H
 
@@ -12,7 +12,10 @@ struct vgpu_bucket {
   double tokens;
 };
 
-/* `rate` tokens a second, up to `burst`. Returns 0, or the nanoseconds until the next token. */
+/*
+ * Takes one token from a bucket that gets `rate` tokens a second, up to `burst`. Returns 0, or the
+ * nanoseconds until there is a token; then none is taken. `now` is in nanoseconds.
+ */
 static inline uint64_t vgpu_bucket_take_burst(struct vgpu_bucket *bucket, uint32_t rate, uint32_t burst,
                                               uint64_t now) {
   if (bucket->last == 0) bucket->tokens = burst;
@@ -24,6 +27,7 @@ static inline uint64_t vgpu_bucket_take_burst(struct vgpu_bucket *bucket, uint32
   return 0;
 }
 
+/* Like vgpu_bucket_take_burst, with the tokens of one second as burst. */
 static inline uint64_t vgpu_bucket_take(struct vgpu_bucket *bucket, uint32_t rate, uint64_t now) {
   return vgpu_bucket_take_burst(bucket, rate, rate, now);
 }

@@ -37,6 +37,7 @@ static size_t add_part(char *to, size_t used, size_t size, const char *text) {
   return used + length + 1;
 }
 
+/* False: the daemon has not read the earlier messages yet. */
 static bool send_to_daemon(const char *event, uint64_t left_out, const char *members, const char *message) {
   const struct vgpu_log_header header = {.kind = VGPU_LOG_MESSAGE, .left_out = left_out};
   char bytes[VGPU_LOG_MESSAGE_MOST];
@@ -48,7 +49,10 @@ static bool send_to_daemon(const char *event, uint64_t left_out, const char *mem
   return send(STDERR_FILENO, bytes, used, MSG_DONTWAIT | MSG_NOSIGNAL) >= 0;
 }
 
-/* '?' for bytes that are not printable ASCII (a guest may send them). Escapes quotes for JSON. */
+/*
+ * Replaces bytes that are not printable ASCII with '?', because they may come from a guest. Escapes quotes
+ * for JSON.
+ */
 static void make_safe(char *out, size_t size, const char *text) {
   size_t used = 0;
   for (; *text != '\0' && used + 3 < size; text++) {

@@ -18,10 +18,13 @@
 
 #define DESCRIPTORS_WANTED 4096u
 
-/* Large: the rules in force, and those of a file that is read again. */
+/* The rules in force, and those of a file that is read again. Static because of their size. */
 static struct vgpu_policy policies[2];
 
-/* 0, or 2 and `error`. *used NULL: no file, every peer may connect. `inventory`: NULL: not known. */
+/*
+ * Reads hostd.conf. Returns 0, or 2 with the reason in `error`. *used is NULL if there is no file: every peer
+ * may then connect. `inventory`: devices for the names in the file; NULL: not known yet.
+ */
 static int read_policy(const struct vgpu_options *options, const struct vgpu_inventory *inventory,
                        struct vgpu_policy *policy, const struct vgpu_policy **used, char *error,
                        size_t error_size) {
@@ -56,7 +59,7 @@ static bool read_policy_again(struct vgpu_supervisor *supervisor, char *why, uns
   const char *path = supervisor->admission.policy_name;
   if (read_policy(supervisor->inventory->options, supervisor->inventory, other, &used, why, why_size) != 0)
     return false;
-  /* An editor that replaces the file may leave it missing, empty or short for a moment. */
+  /* While an editor replaces the file, it may be missing, empty or short. Rules must not follow from that. */
   if (used == NULL && former != NULL) {
     snprintf(why, why_size, "%s: the file is gone; only a restart allows every peer", path);
     return false;
@@ -161,7 +164,7 @@ static bool prepare_code(const struct vgpu_options *options, struct vgpu_code_op
   return false;
 }
 
-/* Descriptors in flight to guests count for all workers together (unix(7)). */
+/* Raises the limit of descriptors: those in flight to guests count for all workers together (unix(7)). */
 static void raise_descriptor_limit(void) {
   struct rlimit limit;
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
@@ -239,7 +242,10 @@ static int serve(const struct vgpu_returns *returns, const struct vgpu_options *
   return status;
 }
 
-/* With this variable this process and its workers find the MPS control daemon that hostd.conf names. */
+/*
+ * Sets the variable with which this process and its workers find the MPS control daemon that hostd.conf
+ * names.
+ */
 static bool use_mps(const struct vgpu_policy *policy) {
   if (policy == NULL || policy->mps[0] == '\0') return true;
   if (access(policy->mps, X_OK) != 0) {

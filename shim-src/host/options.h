@@ -38,7 +38,7 @@ struct vgpu_options {
   const char
       *control; /* path of the control socket; NULL: none, or the default for commands that ask the daemon */
   const char *metrics; /* path of the metrics socket; NULL: none */
-  /* For the running daemon ("status", "end 3"; manage.h). "": this process is a daemon. */
+  /* A command for the running daemon ("status", "end 3"), see manage.h. "": this process is a daemon. */
   char order[32];
   bool watch; /* repeat the order every second */
   bool no_seccomp;

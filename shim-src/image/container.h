@@ -25,9 +25,9 @@ enum vgpu_image_kind { VGPU_IMAGE_NONE = 0, VGPU_IMAGE_FATBIN = 1, VGPU_IMAGE_EL
 #define VGPU_ENTRY_ELF 2u
 #define VGPU_ENTRY_LZ4 0x2000ull
 #define VGPU_ENTRY_ZSTD 0x8000ull
-/* Only this architecture, such as sm_90a. */
+/* The code runs only on exactly this architecture, such as sm_90a. */
 #define VGPU_ENTRY_SPECIFIC 0x100000ull
-/* This architecture and later ones of the same major number, such as sm_100f. */
+/* The code runs on its architecture and later ones of the same major number, such as sm_100f. */
 #define VGPU_ENTRY_FAMILY 0x200000ull
 
 struct vgpu_entry {
@@ -41,16 +41,19 @@ struct vgpu_entry {
   uint64_t unpacked;     /* bytes after unpacking; payload_size if it is not packed */
 };
 
-/* Reads at most `size` bytes. */
+/* Recognises an image by its first bytes; reads at most `size` of them. */
 enum vgpu_image_kind vgpu_image_kind(const void *bytes, uint64_t size);
 
-/* *offset is 0 at first. 1: *entry is filled; 0: no more; -1: the rest is invalid. */
+/*
+ * Reads the next entry of a bare fat binary of `size` bytes; *offset is 0 at first. Returns 1: *entry is
+ * filled; 0: there are no more; -1: the rest is invalid.
+ */
 int vgpu_fatbin_next(const void *bytes, uint64_t size, uint64_t *offset, struct vgpu_entry *entry);
 
-/* The length that an ELF64 file states; 0: not ELF64, or more than `limit`. */
+/* Returns the length that an ELF64 file states; 0 if it is not ELF64, or states more than `limit`. */
 uint64_t vgpu_elf_length(const void *bytes, uint64_t limit);
 
-/* `device`: compute capability; 90 is 9.0. */
+/* True if a device of compute capability `device` (90 is 9.0) can use the entry. */
 bool vgpu_entry_fits(const struct vgpu_entry *entry, uint32_t device);
 
 #endif

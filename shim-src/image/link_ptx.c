@@ -26,7 +26,10 @@ const struct statement *vgpu_link_definition(const struct linker *linker, const 
   return weak;
 }
 
-/* Every driver provides these names, or libcudadevrt.a. The driver reports a missing one. */
+/*
+ * True for names that need no definition in the texts: every driver provides them, or libcudadevrt.a. The
+ * driver reports a missing one.
+ */
 static bool is_given(struct piece name) {
   static const char runtime[] = "__cudaCDP2";
   if (name.length >= sizeof runtime && memcmp(name.at, runtime, sizeof runtime - 1) == 0) return true;

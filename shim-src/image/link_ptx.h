@@ -1,4 +1,4 @@
-/* A name that one text declares as external is defined by another. */
+/* Joins several PTX texts to one. A name that one text declares as external is defined by another. */
 #ifndef VGPU_IMAGE_LINK_PTX_H
 #define VGPU_IMAGE_LINK_PTX_H
 
@@ -11,7 +11,7 @@ struct vgpu_ptx_text {
   const char *name; /* name for messages */
 };
 
-/* The result is for free(). NULL: `why` has the error. */
+/* Returns a zero-terminated text, for free(). NULL: `why` has the error. */
 char *vgpu_ptx_link(const struct vgpu_ptx_text *texts, size_t count, size_t *size, char *why,
                     size_t why_size);
 

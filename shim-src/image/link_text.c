@@ -50,7 +50,10 @@ static void take_word(struct statement *statement, struct piece word) {
   }
 }
 
-/* Its name is the first word outside parentheses that is not a word of PTX. */
+/*
+ * Reads a statement that is not a line: up to its semicolon, or to the end of a function's body. Its name is
+ * the first word outside parentheses that is not a word of PTX.
+ */
 static bool read_statement(struct linker *linker, struct statement *statement, const char **at,
                            const char *end) {
   int round = 0, curly = 0;

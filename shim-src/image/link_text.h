@@ -40,20 +40,23 @@ struct linker {
   size_t why_size;
 };
 
-/* An error for the program. Returns false. */
+/* Writes an error for the program to the linker's `why`. Returns false. */
 __attribute__((format(printf, 2, 3))) bool vgpu_link_fail(struct linker *linker, const char *format, ...);
 
-/* A comment, a string, a word (with its leading dot), or one byte. */
+/* Returns the next token from *at on: a comment, a string, a word (with its leading dot), or one byte. */
 struct piece vgpu_link_token(const char **at, const char *end);
 
 struct piece vgpu_link_rest_of_line(const char *start, const char **at, const char *end);
 
+/* Cuts the text number `index` into statements. False: the linker's `why` has the error. */
 bool vgpu_link_read(struct linker *linker, size_t index);
 
-/* Its own definition, or one that another text makes visible. */
+/*
+ * Returns the definition to which a name in a text refers: its own, or one that another text makes visible.
+ */
 const struct statement *vgpu_link_definition(const struct linker *linker, const struct statement *of);
 
-/* The best of the texts' lines that begin with the word, such as .version. */
+/* Writes the best of the texts' lines that begin with the word, such as .version. */
 bool vgpu_link_put_header(struct linker *linker, const char *word);
 
 bool vgpu_link_put_kind(struct linker *linker, enum kind kind);

@@ -28,7 +28,10 @@ static bool put_text(struct linker *linker, const char *text) {
   return put(linker, (struct piece){text, strlen(text)});
 }
 
-/* Keeps the spaces. A declaration whose definition is among the texts is no longer external. */
+/*
+ * Writes a statement token by token, with the spaces between them. A declaration whose definition is among
+ * the texts is no longer external.
+ */
 static bool put_statement(struct linker *linker, const struct statement *statement) {
   const char *at = statement->all.at, *end = at + statement->all.length, *done = at;
   bool resolved = statement->linkage == EXTERNAL && vgpu_link_definition(linker, statement) != NULL;
@@ -58,13 +61,15 @@ static bool put_statement(struct linker *linker, const struct statement *stateme
 
 enum { NOT_SEEN, ON_PATH, WRITTEN };
 
-/* On the path to the next variable to write: how far its text was searched. */
+/* A variable on the path to the next one to write, and how far its text was searched. */
 struct step {
   size_t statement;
   const char *at;
 };
 
-/* The next unvisited variable that the initialiser names; linker->count: none. */
+/*
+ * Returns the next variable that the step's initialiser names and that was not visited; linker->count: none.
+ */
 static size_t next_named(const struct linker *linker, struct step *step, const unsigned char *states) {
   const struct statement *statement = &linker->statements[step->statement];
   const char *end = statement->all.at + statement->all.length;
@@ -92,7 +97,11 @@ static struct step begin_step(const struct linker *linker, size_t statement, uns
   return (struct step){.statement = statement, .at = equals == NULL ? all->at + all->length : equals};
 }
 
-/* After the variables in its initialiser: GCC's texts name later ones. A circle is broken at one. */
+/*
+ * Writes each variable after those that its initialiser names, because GCC's texts name variables that a
+ * later text defines. If variables name each other in a circle, one of them comes before a variable that it
+ * names.
+ */
 static bool put_variables(struct linker *linker) {
   unsigned char *states = calloc(linker->count + 1, sizeof *states);
   struct step *path = calloc(linker->count + 1, sizeof *path);

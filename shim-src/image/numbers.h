@@ -1,4 +1,7 @@
-/* This machine's byte order, any alignment. The caller has checked the bounds. */
+/*
+ * Reads numbers of an image, in this machine's byte order, at any alignment. The caller has checked the
+ * bounds.
+ */
 #ifndef VGPU_IMAGE_NUMBERS_H
 #define VGPU_IMAGE_NUMBERS_H
 

@@ -1,4 +1,4 @@
-/* FIPS 180-4. The hash names an image, so that it is sent only once. */
+/* SHA-256 (FIPS 180-4). The hash names an image, so that it is sent only once. */
 #ifndef VGPU_IMAGE_SHA256_H
 #define VGPU_IMAGE_SHA256_H
 

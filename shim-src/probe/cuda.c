@@ -128,7 +128,7 @@ bool vgpu_probe_random(struct vgpu_probe_report *report, void *to, size_t bytes)
   return true;
 }
 
-/* Random bytes to the device, across it, and back: a device that only reports success fails. */
+/* Copies random bytes to the device, across it, and back. A device that only reports success fails here. */
 static bool round_trip(struct vgpu_probe_report *report, const struct vgpu_probe_driver *driver,
                        unsigned char *sent, unsigned char *got) {
   uint64_t first = 0, second = 0;

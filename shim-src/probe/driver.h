@@ -1,4 +1,7 @@
-/* CUcontext, CUmodule and CUfunction are pointers, CUdeviceptr has 64 bits. */
+/*
+ * The part of the driver API that the probe uses. CUcontext, CUmodule and CUfunction are pointers,
+ * CUdeviceptr has 64 bits.
+ */
 #ifndef VGPU_PROBE_DRIVER_H
 #define VGPU_PROBE_DRIVER_H
 
@@ -29,25 +32,30 @@ struct vgpu_probe_driver {
   int (*table)(const void **table, const unsigned char id[16]);
 };
 
-/* The report names this step if the probe ends early. */
+/* Names the step that follows. The report has this name if the probe ends early. */
 void vgpu_probe_begin(struct vgpu_probe_report *report, const char *step);
 
 /* Always returns false. */
 __attribute__((format(printf, 3, 4))) bool
 vgpu_probe_fail(struct vgpu_probe_report *report, enum vgpu_probe_failure kind, const char *format, ...);
 
-/* False: the report has the failure. */
+/* True if the call succeeded (`code` is 0). False: the report has the failure. */
 bool vgpu_probe_good(struct vgpu_probe_report *report, const struct vgpu_probe_driver *driver, int code);
 
-/* `newer` first: the real driver keeps `older` for old programs. */
+/*
+ * Looks a function up and stores it in *function, the newer name first, because the real driver keeps the
+ * older one for old programs. False: the report has the failure.
+ */
 bool vgpu_probe_find(struct vgpu_probe_report *report, void *library, void *function, const char *newer,
                      const char *older);
 
+/* Runs the kernels of compute.ptx in the current context and compares every number with the CPU's. */
 void vgpu_probe_compute(struct vgpu_probe_report *report, const struct vgpu_probe_driver *driver);
 
 /* Microseconds, monotonic. */
 uint64_t vgpu_probe_now(void);
 
+/* Fills `bytes` bytes from the kernel's generator. False: the report has the failure. */
 bool vgpu_probe_random(struct vgpu_probe_report *report, void *to, size_t bytes);
 
 #endif

@@ -76,6 +76,7 @@ static void child(struct vgpu_probe_report *report, const char *library, bool co
   _exit(0);
 }
 
+/* Waits for the child until the deadline. False: the child had to be killed. */
 static bool wait_for(pid_t pid, int pipe_end, long long deadline, int *status) {
   for (;;) {
     pid_t ended = waitpid(pid, status, WNOHANG);

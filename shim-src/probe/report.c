@@ -25,7 +25,10 @@ static int character(const unsigned char *text, const unsigned char *end) {
   return length;
 }
 
-/* Any bytes as a JSON string; not terminated if the child was killed while it wrote them. */
+/*
+ * Prints any bytes as a JSON string. `size` limits them, because the child may have been killed while it
+ * wrote the text.
+ */
 static void print_text(FILE *out, const char *string, size_t size) {
   const unsigned char *text = (const unsigned char *)string;
   const unsigned char *end = text + strnlen(string, size);
@@ -78,7 +81,7 @@ static void print_code_or_null(FILE *out, bool known, const char *code) {
   else fputs("null", out);
 }
 
-/* The library is not trusted: text only up to the size of its field. */
+/* Prints the answer of the library, which is not trusted: its text only up to the size of the field. */
 static void print_host(const struct vgpu_transport_word *host, FILE *out) {
   fputs("\"host\":", out);
   /* An older library's answer ends before `carrier`. */

@@ -1,4 +1,7 @@
-/* Shared with the child that opens the libraries, so that findings survive a hang or crash. */
+/*
+ * The findings of vgpu-probe, in memory that the probe shares with the child that opens the libraries. If the
+ * child hangs or dies, the probe still reports the findings so far.
+ */
 #ifndef VGPU_PROBE_REPORT_H
 #define VGPU_PROBE_REPORT_H
 
@@ -42,7 +45,8 @@ struct vgpu_probe_report {
   char nvml_driver[96];
   char nvml_error[512];
 
-  /* Only vgpu-agent's libcuda answers; `size` is 0 with any other. */
+  /* The state of the connection to the host, from vgpu-agent's libcuda; `size` is 0 with any other library.
+   */
   struct vgpu_transport_word host;
 
   bool failed;
@@ -56,13 +60,17 @@ struct vgpu_probe_report {
   bool finished;  /* the child has finished, except perhaps for NVML */
 };
 
-/* Runs in the child. Sets report->step before each step. */
+/* Each runs in the child, sets report->step before each step, and returns when it has nothing more to do. */
 void vgpu_probe_cuda(struct vgpu_probe_report *report, const char *library, bool compute);
 void vgpu_probe_nvml(struct vgpu_probe_report *report, const char *library);
 
-/* Every CUDA call succeeded, and all bytes and results compared equal. NVML has its own verdict. */
+/*
+ * True if every CUDA call succeeded, the memory round trip returned the same bytes and, if kernels were
+ * requested, so did their results. NVML has its own verdict.
+ */
 bool vgpu_probe_ok(const struct vgpu_probe_report *report);
 
+/* Prints one JSON document and a newline. False: it could not be written. */
 bool vgpu_probe_print(const struct vgpu_probe_report *report, FILE *out);
 
 #endif

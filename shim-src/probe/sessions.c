@@ -116,6 +116,7 @@ static void print_list(FILE *out, const char *address, const struct vgpu_session
   fputs("]}\n", out);
 }
 
+/* Asks one host. False: the host did not answer; the document says why. */
 static bool ask_host(const char *text, struct vgpu_sessions_list *list, int64_t deadline, FILE *out) {
   struct vgpu_address address;
   if (!vgpu_address_parse(text, &address)) {
@@ -144,7 +145,10 @@ static bool ask_host(const char *text, struct vgpu_sessions_list *list, int64_t 
                                                            : vgpu_sessions_failure_text((int32_t)failure));
 }
 
-/* Prefers the first host at which this guest uses a device, then the first that answers. */
+/*
+ * Asks the hosts of a list. The answer is that of the first host at which this guest uses a device, else of
+ * the first that answers, else the last failure.
+ */
 static bool ask_hosts(const struct vgpu_hosts *hosts, struct vgpu_sessions_list *list, int64_t end,
                       FILE *out) {
   char *kept = NULL, *answer = NULL;

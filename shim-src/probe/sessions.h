@@ -5,7 +5,11 @@
 #include <stdint.h>
 #include <stdio.h>
 
-/* `host`: NULL: the configured one. False: no answer; the document says why. */
+/*
+ * Prints what the host reports about this guest's sessions, as one JSON document. `host` is its address;
+ * NULL: the configured hosts. False: no host answered, and the document says why, or `out` could not be
+ * written.
+ */
 bool vgpu_probe_sessions(const char *host, int64_t limit_ms, FILE *out);
 
 #endif

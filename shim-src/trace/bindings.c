@@ -101,7 +101,7 @@ static bool holds(const struct dl_phdr_info *object, uintptr_t address) {
   return false;
 }
 
-/* The object's lookups do not go through this library. */
+/* Traces an object whose lookups do not go through this library. */
 static void tell_loader(const struct dl_phdr_info *object, const char *symbol, uintptr_t bound) {
   Dl_info ours, theirs;
   if (dladdr(seen, &ours) == 0 || dladdr((void *)bound, &theirs) == 0) return;
@@ -114,6 +114,7 @@ static void tell_loader(const struct dl_phdr_info *object, const char *symbol, u
   vgpu_trace_end(&line);
 }
 
+/* Traces one binding. True: the slot is not bound yet. */
 static bool tell_binding(const struct dl_phdr_info *object, const char *symbol, uintptr_t bound, bool again) {
   /* An unbound slot leads into the object's own jump table. A library may also be bound to itself. */
   bool itself = holds(object, bound);
@@ -133,7 +134,10 @@ static bool tell_binding(const struct dl_phdr_info *object, const char *symbol, 
   return lazy;
 }
 
-/* `again`: only slots that may have been unbound at first. True: some still are. */
+/*
+ * Traces the slots of one object. `again`: only slots that may have been unbound at first. True: some still
+ * are.
+ */
 static bool tell_object(const struct dl_phdr_info *object, bool again) {
   struct dynamic dynamic;
   bool lazy = false;
@@ -175,7 +179,7 @@ static int visit(struct dl_phdr_info *object, size_t size, void *with) {
   return 0;
 }
 
-/* Once for each process, and again after a fork() without exec. */
+/* Names the program that writes the trace, once for each process, and again after a fork() without exec. */
 static void tell_process(void) {
   static pid_t told; /* process that was traced; under `lock` */
   char program[1024];

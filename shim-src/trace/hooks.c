@@ -71,7 +71,7 @@ void *vgpu_trace_dlopen(const char *file, int flags, const void *caller) {
   return real;
 }
 
-/* Traces bindings made while the program ran. trace.h says why there is no constructor. */
+/* Traces the bindings that were made while the program ran. trace.h explains why there is no constructor. */
 __attribute__((destructor)) static void at_exit(void) {
   if (vgpu_trace_output() >= 0) vgpu_trace_scan(true);
 }

@@ -13,7 +13,7 @@
 
 static int output = UNOPENED;
 
-/* VGPU_TRACE_LIMIT: file length from which on nothing is appended; 0: no limit. */
+/* Returns VGPU_TRACE_LIMIT, the file's length in bytes from which on nothing is appended; 0: no limit. */
 static int64_t limit(void) {
   static int64_t kept = -1;
   int64_t now = __atomic_load_n(&kept, __ATOMIC_RELAXED);

@@ -62,6 +62,9 @@ PLACE(3)
 static first_version *const first[PLACES] = {first_0, first_1, first_2, first_3};
 static second_version *const second[PLACES] = {second_0, second_1, second_2, second_3};
 
+/*
+ * Returns the place of a real function, which gets a free place if it has none. PLACES: all places are used.
+ */
 static int place_of(void **places, void *real) {
   for (int i = 0; i < PLACES; i++) {
     void *expected = NULL;

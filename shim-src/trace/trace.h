@@ -19,23 +19,29 @@ struct vgpu_trace_line {
   size_t length;
 };
 
-/* Opened at the first use. -1: no trace is wanted, or VGPU_TRACE_LIMIT is reached. */
+/*
+ * Returns the descriptor for lines, which is opened at the first use. -1: no trace is wanted, or the file has
+ * reached VGPU_TRACE_LIMIT bytes.
+ */
 int vgpu_trace_output(void);
 
 void vgpu_trace_begin(struct vgpu_trace_line *line, const char *event);
-/* Quotes a value with blanks, quotes or control characters. NULL is written as "-". */
+/* Adds a value. A value with blanks, quotes or control characters is quoted. NULL is written as "-". */
 void vgpu_trace_text(struct vgpu_trace_line *line, const char *key, const char *value);
 void vgpu_trace_number(struct vgpu_trace_line *line, const char *key, int64_t value);
+/* Adds the file that contains an address, or "-". */
 void vgpu_trace_holder(struct vgpu_trace_line *line, const char *key, const void *address);
 void vgpu_trace_end(struct vgpu_trace_line *line);
 
 /* ---- what objects are bound to (bindings.c) ---- */
 
+/* True for cuX... and nvmlX...: entry points of the driver API and of NVML. */
 bool vgpu_trace_is_ours(const char *symbol);
 
 /*
- * Objects loaded since the last call: the libraries to which their references to entry points are bound, and
- * whether dlopen and dlsym go through this library. `last`: also symbols that were bound lazily meanwhile.
+ * Traces each object that was loaded since the last call: the libraries to which its own references to entry
+ * points are bound, and whether its dlopen and dlsym go through this library. `last`: also the symbols that
+ * were bound lazily meanwhile.
  */
 void vgpu_trace_scan(bool last);
 
@@ -50,7 +56,10 @@ void *vgpu_trace_dlopen(const char *file, int flags, const void *caller);
 
 /* ---- cuGetProcAddress (lookups.c) ---- */
 
-/* For cuGetProcAddress and cuGetProcAddress_v2; for other symbols `real`. */
+/*
+ * Returns the replacement for a library's cuGetProcAddress or cuGetProcAddress_v2; for other symbols returns
+ * `real`.
+ */
 void *vgpu_trace_wrap(const char *symbol, void *real);
 
 #endif

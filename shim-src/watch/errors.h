@@ -3,7 +3,10 @@
 
 #include <stdbool.h>
 
-/* Copies what can be read without waiting to stderr, but not V8's line for --jitless. False: ended. */
+/*
+ * Copies what can be read at `from`, without waiting, to standard error, except the line that V8 writes for
+ * --jitless. False: `from` has ended.
+ */
 bool vgpu_watch_pass_errors(int from);
 
 #endif

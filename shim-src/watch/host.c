@@ -22,7 +22,10 @@ static long long now_us(void) {
   return (long long)now.tv_sec * 1000000 + now.tv_nsec / 1000;
 }
 
-/* One line, unless the state is the last one. Reasons have no line breaks. */
+/*
+ * Writes one line to the program that started this one, unless it repeats the last state. Reasons have no
+ * line breaks.
+ */
 __attribute__((format(printf, 3, 4))) static void tell(struct vgpu_host_watch *watch, bool up,
                                                        const char *format, ...) {
   if (watch->told && !up && !watch->up) return;
@@ -54,7 +57,10 @@ static const char *why(enum vgpu_stream_result result) {
   }
 }
 
-/* Of a refusal it reads the bytes that fit: the host's version is in them. */
+/*
+ * Sends `opcode` and reads `size` bytes of the answer's body and bulk; the rest is skipped. Of a refusal it
+ * reads the bytes that fit, because a host that refuses a version sends its own version.
+ */
 static enum vgpu_stream_result ask(struct vgpu_host_watch *watch, uint32_t opcode, const void *body,
                                    uint32_t body_size, void *answer, size_t size, int32_t *status,
                                    int64_t deadline) {
@@ -85,6 +91,9 @@ static void plain(char *text) {
   }
 }
 
+/*
+ * Greets the host, asks for the first device and reports `up`. False: there is none, and `down` was reported.
+ */
 static bool greet(struct vgpu_host_watch *watch, int64_t deadline) {
   struct vgpu_hello hello = {.major = VGPU_WIRE_MAJOR,
                              .minor = VGPU_WIRE_MINOR,
@@ -137,7 +146,7 @@ static bool greet(struct vgpu_host_watch *watch, int64_t deadline) {
   return true;
 }
 
-/* Watches the nearest directory that exists. */
+/* Watches for the socket of a unix address, from the nearest directory that exists. */
 static void listen_for_socket(struct vgpu_host_watch *watch) {
   const char *path = ((const struct sockaddr_un *)&watch->address.storage)->sun_path;
   if (watch->address.kind != VGPU_ADDRESS_UNIX || path[0] == '\0') return;
@@ -225,13 +234,13 @@ void vgpu_host_watch_tick(struct vgpu_host_watch *watch) {
 void vgpu_host_watch_ended(struct vgpu_host_watch *watch) {
   hang_up(watch);
   tell(watch, false, "it closed the connection");
-  /* A restart of vgpu-hostd is quick. */
+  /* The host may be up again already, because a restart of vgpu-hostd is quick. */
   watch->retries = SHORT_RETRIES;
   attempt(watch);
 }
 
 void vgpu_host_watch_stirred(struct vgpu_host_watch *watch) {
-  /* Read all events; poll would return at once otherwise. */
+  /* All events are read, because poll would return at once otherwise. */
   char events[4096];
   while (read(watch->notifier, events, sizeof events) > 0) continue;
   if (watch->descriptor >= 0) return;

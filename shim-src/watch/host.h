@@ -1,4 +1,4 @@
-/* An idle session with each host, to notice its end at once. */
+/* An idle session with each host, which is kept open to notice its end at once. */
 #ifndef VGPU_WATCH_HOST_H
 #define VGPU_WATCH_HOST_H
 
@@ -26,18 +26,24 @@ struct vgpu_host_watch {
 #define VGPU_NO_HOST_WATCH                                                                                   \
   { .descriptor = -1, .notifier = -1, .microseconds = -1 }
 
+/* Ends the session and forgets the host. */
 void vgpu_host_watch_end(struct vgpu_host_watch *watch);
 
-/* `number`: in a list of `count`. */
+/* Begins a session with the host at the address `text`, which is host `number` in a list of `count`. */
 void vgpu_host_watch_begin(struct vgpu_host_watch *watch, const char *text, unsigned number, unsigned count);
 
-/* Pings, or tries to connect. Blocks at most for two time limits. */
+/* Pings the session, or tries to connect if there is none. Blocks for at most two time limits. */
 void vgpu_host_watch_tick(struct vgpu_host_watch *watch);
 
-/* Call when the descriptor is readable: the host sends only answers, so the session has ended. */
+/*
+ * Call this when the session's descriptor is readable: the host sends only answers, so the session has ended.
+ */
 void vgpu_host_watch_ended(struct vgpu_host_watch *watch);
 
-/* Call when the socket's directory changed, or the time of the next attempt has come. */
+/*
+ * Call these when the directory of the socket changed (stirred), or when the time of the next attempt has
+ * come (due).
+ */
 void vgpu_host_watch_stirred(struct vgpu_host_watch *watch);
 void vgpu_host_watch_due(struct vgpu_host_watch *watch);
 

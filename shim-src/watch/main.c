@@ -64,14 +64,14 @@ static void lock_state(const char *path) {
   fflush(stdout);
 }
 
-/* Those behind the list have no address and do nothing. */
+/* All hosts. Elements behind the list have no address and do nothing. */
 static struct vgpu_host_watch watches[VGPU_HOSTS_MAX];
 
 static void watch_hosts(const char *list) {
   struct vgpu_hosts hosts = {.count = 0};
   for (unsigned i = 0; i < VGPU_HOSTS_MAX; i++) vgpu_host_watch_end(&watches[i]);
   if (*list == '\0') return;
-  /* Reported as an address that is not valid. */
+  /* A list that cannot be split is reported as an address that is not valid. */
   if (!vgpu_hosts_split(list, &hosts)) hosts = (struct vgpu_hosts){.count = 1};
   for (unsigned i = 0; i < hosts.count; i++)
     vgpu_host_watch_begin(&watches[i], hosts.addresses[i], i + 1, hosts.count);
@@ -133,7 +133,7 @@ static void pass_on(int number) {
 }
 
 static void become(char **command, int commands, int events, int errors, pid_t parent) {
-  /* First to high numbers, so that neither overwrites the other. */
+  /* The pipes first get high numbers, so that neither overwrites the other. */
   int high_commands = fcntl(commands, F_DUPFD_CLOEXEC, 10);
   int high_events = fcntl(events, F_DUPFD_CLOEXEC, 10);
   bool ready = high_commands >= 0 && high_events >= 0 && dup2(high_commands, 3) == 3 &&
@@ -145,7 +145,7 @@ static void become(char **command, int commands, int events, int errors, pid_t p
   _exit(127);
 }
 
-/* The two pipes become this process's input and output. */
+/* Starts the command. The two pipes become this process's input and output. */
 static bool supervise(char **command) {
   int commands[2], events[2], errors[2];
   if (pipe2(commands, O_CLOEXEC) != 0 || pipe2(events, O_CLOEXEC) != 0 || pipe2(errors, O_CLOEXEC) != 0) {
@@ -177,7 +177,7 @@ static void pass_errors(void) {
   errors_of_command = -1;
 }
 
-/* The command is ending: returns its exit status. */
+/* Waits for the command, which is ending, and returns its exit status. */
 static int outcome(void) {
   int status = 0;
   if (supervised == 0) return 0;

@@ -19,10 +19,10 @@ struct vgpu_address {
   socklen_t length;
 };
 
-/* If false, `address` is undefined. */
+/* Parses the address that a guest connects to. False: not a valid address; *address is then undefined. */
 bool vgpu_address_parse(const char *text, struct vgpu_address *address);
 
-/* A host's address: `vsock:PORT` means any CID. */
+/* Parses the address that a host listens on: as vgpu_address_parse, but `vsock:PORT` means any CID. */
 bool vgpu_address_parse_listen(const char *text, struct vgpu_address *address);
 
 #define VGPU_HOSTS_MAX 8u
@@ -33,7 +33,10 @@ struct vgpu_hosts {
   char addresses[VGPU_HOSTS_MAX][VGPU_HOST_TEXT];
 };
 
-/* False: none, more than VGPU_HOSTS_MAX, or one of VGPU_HOST_TEXT bytes or more; `hosts` is undefined. */
+/*
+ * Splits a list of addresses, and does not parse them. False: there is no address, there are more than
+ * VGPU_HOSTS_MAX, or one has VGPU_HOST_TEXT bytes or more; *hosts is then undefined.
+ */
 bool vgpu_hosts_split(const char *text, struct vgpu_hosts *hosts);
 
 /* True for unix and vsock addresses and for TCP addresses of the loopback interface. */

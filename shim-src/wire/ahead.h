@@ -1,4 +1,7 @@
-/* Reads ahead on a stream socket, so that one system call reads all small frames. One reader at a time. */
+/*
+ * Reads ahead on a stream socket: one system call reads all small frames that have arrived. A wait polls for
+ * a moment before it sleeps (spin.h). Only one thread at a time may read.
+ */
 #ifndef VGPU_WIRE_AHEAD_H
 #define VGPU_WIRE_AHEAD_H
 
@@ -19,7 +22,7 @@ struct vgpu_ahead {
 
 void vgpu_ahead_init(struct vgpu_ahead *ahead, int descriptor);
 
-/* Unread bytes are lost. */
+/* Frees the memory. Bytes that were read ahead and not taken are lost. */
 void vgpu_ahead_destroy(struct vgpu_ahead *ahead);
 
 /* True if a read would not block: there are bytes, or the socket has ended. */

@@ -16,7 +16,10 @@ static inline int64_t vgpu_now_ms(void) {
   return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }
 
-/* Five times as fast, but up to one kernel tick (some milliseconds) late: for limits of seconds. */
+/*
+ * Like vgpu_now_ms in a fifth of the time, but up to one tick of the kernel (some milliseconds) late. For
+ * limits of seconds.
+ */
 static inline int64_t vgpu_about_now_ms(void) {
 #ifdef CLOCK_MONOTONIC_COARSE
   struct timespec now;

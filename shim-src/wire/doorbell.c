@@ -51,7 +51,10 @@ static struct timespec timespec_of(uint64_t nanoseconds) {
                            .tv_nsec = (long)(nanoseconds % 1000000000u)};
 }
 
-/* Without the lock. *passed: a descriptor that arrived, or -1. *rung: bytes arrived. */
+/*
+ * Polls and empties the socket, without the lock. *passed: a descriptor that arrived, or -1. *rung: bytes
+ * arrived.
+ */
 static enum vgpu_stream_result hear(const struct vgpu_doorbell *doorbell, uint64_t until, int *passed,
                                     bool *rung) {
   const int descriptor = doorbell->descriptor;
@@ -71,6 +74,7 @@ static enum vgpu_stream_result hear(const struct vgpu_doorbell *doorbell, uint64
   return VGPU_STREAM_OK;
 }
 
+/* Keeps a descriptor that arrived; -1: none. The caller holds the lock. */
 static void keep_passed(struct vgpu_doorbell *doorbell, int passed) {
   if (passed < 0) return;
   if (doorbell->passed >= 0) close(doorbell->passed); /* nobody requested that descriptor */
@@ -123,7 +127,7 @@ void vgpu_doorbell_missed(struct vgpu_doorbell *doorbell) {
   pthread_mutex_unlock(&doorbell->lock);
 }
 
-/* The caller holds the lock, and no thread polls. */
+/* Reads the rest of a socket that was shut down. The caller holds the lock, and no thread polls. */
 static void drain(struct vgpu_doorbell *doorbell) {
   if (!vgpu_own_holds(doorbell->own)) return;
   unsigned char bytes[256];

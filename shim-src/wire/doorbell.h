@@ -30,40 +30,51 @@ struct vgpu_doorbell {
 void vgpu_doorbell_init(struct vgpu_doorbell *doorbell, int descriptor);
 void vgpu_doorbell_destroy(struct vgpu_doorbell *doorbell);
 
+/* Wakes the peer. If the peer has ended, a thread that waits on the doorbell notices it. */
 void vgpu_doorbell_ring(const struct vgpu_doorbell *doorbell);
 
-/* Read this number, check whether to wait, then give the number to vgpu_doorbell_wait. */
+/*
+ * The caller reads this number, checks whether it has to wait, and then passes the number to
+ * vgpu_doorbell_wait.
+ */
 uint64_t vgpu_doorbell_generation(struct vgpu_doorbell *doorbell);
 
-/* Waits until a ring after `seen`. May return OK without a ring. CLOSED: the peer has ended. */
+/*
+ * Waits until the doorbell has rung after `seen`, or until `deadline` (vgpu_now_ms). May return OK without a
+ * ring. CLOSED: the peer has ended.
+ */
 enum vgpu_stream_result vgpu_doorbell_wait(struct vgpu_doorbell *doorbell, uint64_t seen, int64_t deadline);
-/* The same until a time in nanoseconds (vgpu_now_ns); UINT64_MAX: without a limit. */
+/* Like vgpu_doorbell_wait, until a time in nanoseconds (vgpu_now_ns); UINT64_MAX: without a limit. */
 enum vgpu_stream_result vgpu_doorbell_wait_until(struct vgpu_doorbell *doorbell, uint64_t seen,
                                                  uint64_t until);
 
+/* Returns the number of polls in which the peer rang. */
 uint64_t vgpu_doorbell_rings(struct vgpu_doorbell *doorbell);
 
-/* The descriptor that the peer has sent, which the caller closes; -1: none. */
+/* Returns the descriptor that the peer has sent, which the caller closes; -1: none. */
 int vgpu_doorbell_take(struct vgpu_doorbell *doorbell, int64_t deadline);
 
 /* Counts a descriptor that the peer sent and that was lost with the connection. */
 void vgpu_doorbell_missed(struct vgpu_doorbell *doorbell);
 
 /*
- * Call after the old socket was shut down. Waits until no thread polls it and takes out the remaining
- * descriptors; from now on every wait returns CLOSED. Returns the descriptors that have arrived in total.
+ * Ends the old socket of a session that survives its connection. Call this after the socket was shut down.
+ * Waits until no thread polls the socket and takes out the remaining descriptors; from now on every wait
+ * returns CLOSED. Returns the number of descriptors that have arrived in total.
  */
 uint64_t vgpu_doorbell_end(struct vgpu_doorbell *doorbell);
 
 /*
- * Call after vgpu_doorbell_end(): a copy of `descriptor` gets the old socket's number, and all waiting
- * threads check again. The caller rings once: a ring may have been lost. False: no free descriptor.
+ * Continues with a new socket after vgpu_doorbell_end(): a copy of `descriptor` gets the number of the old
+ * socket, and all waiting threads check again. The caller then rings the peer once, because a ring may have
+ * been lost with the old socket. False: no free descriptor.
  */
 bool vgpu_doorbell_renew(struct vgpu_doorbell *doorbell, int descriptor);
 
 /* Waits, after CLOSED, until there is a new socket. False: there will be none. */
 bool vgpu_doorbell_wait_renewed(struct vgpu_doorbell *doorbell);
 
+/* Ends all waits for a new socket. */
 void vgpu_doorbell_give_up(struct vgpu_doorbell *doorbell);
 
 #endif

@@ -153,13 +153,17 @@ struct vgpu_frame {
   uint32_t body;     /* bytes of body, 0..VGPU_BODY_MAX */
   uint32_t bulk;     /* bytes of bulk, 0..VGPU_BULK_MAX */
   uint64_t sequence; /* a reply has the sequence of its request */
-  /* Reply: CUresult, nvmlReturn_t or vgpu_status by the range. Request: vgpu_frame_acknowledge. */
+  /* Reply: CUresult, nvmlReturn_t or vgpu_status, by the opcode's range. Request: vgpu_frame_acknowledge, or
+   * 0. */
   int32_t status;
   int32_t deferred; /* reply: first failure of an earlier one-way frame, else 0 */
 };
 _Static_assert(sizeof(struct vgpu_frame) == 40, "frame header");
 
-/* With VGPU_FEATURE_RESUME: the last reply that arrived. All replies sent before it have arrived, too. */
+/*
+ * With VGPU_FEATURE_RESUME, in a request: `sequence` is that of the last reply that arrived. All replies sent
+ * before it have arrived, too.
+ */
 static inline void vgpu_frame_acknowledge(struct vgpu_frame *frame, uint64_t sequence) {
   frame->status = (int32_t)(uint32_t)sequence;
   frame->deferred = (int32_t)(uint32_t)(sequence >> 32);
@@ -168,6 +172,7 @@ static inline uint64_t vgpu_frame_acknowledged(const struct vgpu_frame *frame) {
   return (uint64_t)(uint32_t)frame->deferred << 32 | (uint32_t)frame->status;
 }
 
+/* The place of bulk data in a shared region, in bytes. */
 struct vgpu_span {
   uint32_t shared_region;
   uint32_t reserved;
@@ -175,10 +180,16 @@ struct vgpu_span {
   uint64_t length;
 };
 _Static_assert(sizeof(struct vgpu_span) == 24, "span");
-/* Bytes copied per call. A longer span delays other threads; this one takes 10 s at 27 MB/s. */
+/*
+ * Bytes copied per call. A longer span delays other threads. This length takes 10 s at 27 MB/s, within
+ * VGPU_CALL_LIMIT_MS, and is long enough for a processor to store past its caches.
+ */
 #define VGPU_SPAN_MAX (256u << 20)
 
-/* SESSIONS begins no session: the answer is vgpu_sessions_reply, of an older host VGPU_STATUS_REFUSED. */
+/*
+ * The purpose of a connection. VGPU_LIBRARY_SESSIONS begins no session: the host answers the greeting with
+ * vgpu_sessions_reply and closes. An older host answers VGPU_STATUS_REFUSED.
+ */
 enum vgpu_library { VGPU_LIBRARY_CUDA = 1, VGPU_LIBRARY_NVML = 2, VGPU_LIBRARY_SESSIONS = 3 };
 
 struct vgpu_hello {
@@ -189,7 +200,8 @@ struct vgpu_hello {
   uint32_t frame_max; /* longest frame the guest will read */
   uint32_t library;   /* enum vgpu_library */
   uint32_t pid;       /* of the guest's process in its own pid namespace; not verified */
-  /* Inode of that namespace (/proc/self/ns/pid). 0: not given, or an older guest. */
+  /* Inode of that namespace (/proc/self/ns/pid), to find a process of a container. 0: not given, or an older
+   * guest. */
   uint32_t pid_namespace;
   uint64_t join;        /* session to continue (VGPU_FEATURE_RESUME), else 0 */
   uint64_t join_secret; /* from its WELCOME */
@@ -216,10 +228,11 @@ struct vgpu_welcome {
 };
 _Static_assert(sizeof(struct vgpu_welcome) == 160, "welcome");
 
+/* Follows a HELLO with VGPU_FEATURE_RESUME; struct vgpu_resumed follows the WELCOME that answers it. */
 struct vgpu_resume {
-  /* Without rings: the last reply that arrived (sequence). With rings: the descriptors that arrived. */
+  /* Sequence of the last reply that arrived; with rings the number of descriptors that arrived; else 0. */
   uint64_t received;
-  /* Kernel of the guest (vgpu_machine), so that a host on the same kernel knows the process; 0: not given. */
+  /* vgpu_machine() of the guest, so that a host on the same kernel can find its process; 0: not given. */
   uint64_t machine;
 };
 struct vgpu_resumed {
@@ -230,9 +243,15 @@ struct vgpu_resumed {
 _Static_assert(offsetof(struct vgpu_resumed, mark) == VGPU_RESUMED_FIRST, "resumed");
 
 #define VGPU_VM_MARK_BYTES 16u
-/* Places begin and end at multiples of this, which every page size divides. The first is for marks. */
+/*
+ * Places begin and end at multiples of this number, which is a multiple of every page size. The first place
+ * is for marks.
+ */
 #define VGPU_VM_STEP 65536u
-/* The guest's lock for byte x is at x + this: both sides' locks can then be in one file on one machine. */
+/*
+ * The guest's lock for byte x of the memory is at x plus this offset, far behind the end of any file. So the
+ * locks of both ends can be in one file if guest and host are one machine.
+ */
 #define VGPU_VM_GUEST_LOCKS (1ull << 62)
 
 struct vgpu_vm_mark {
@@ -260,7 +279,10 @@ static inline uint64_t vgpu_vm_steps(uint64_t bytes) {
   return (bytes + VGPU_VM_STEP - 1) / VGPU_VM_STEP * VGPU_VM_STEP;
 }
 
-/* A session of the asking guest (same vsock CID, or same unix user). The host cannot verify a "claim". */
+/*
+ * A session of the asking guest (same vsock CID, or same user of a unix socket). A "claim" comes from the
+ * guest's greeting, and the host cannot verify it. All other fields are the host's own.
+ */
 struct vgpu_session_facts {
   uint64_t session;
   uint64_t age;           /* milliseconds since it began */
@@ -305,7 +327,10 @@ _Static_assert(offsetof(struct vgpu_sessions_reply, kernels_refused) == VGPU_SES
                "sessions reply");
 _Static_assert(sizeof(struct vgpu_sessions_reply) == 504, "sessions reply");
 
-/* Follows the sessions in the bulk with VGPU_FEATURE_MEMORY. Later hosts append fields. */
+/*
+ * Facts about this guest's device memory, in bytes. They follow the sessions in the bulk if the greeting
+ * offered VGPU_FEATURE_MEMORY and the welcome has it. Later hosts append fields.
+ */
 struct vgpu_memory_told {
   uint64_t limit;      /* bytes that a new session of this guest may hold at most; 0: the devices limit it */
   uint32_t limited_by; /* enum vgpu_memory_limit: what sets the limit */
@@ -346,6 +371,7 @@ struct vgpu_facts_reply {
   uint32_t element_size; /* of one, so that later hosts can append fields */
 };
 
+/* Facts about one device that never change. */
 struct vgpu_device_facts {
   char name[128]; /* zero-terminated; ends in " (simulated)" on a software device */
   uint8_t uuid[16];
@@ -390,7 +416,10 @@ static inline uint32_t vgpu_frame_length(uint32_t body, uint32_t bulk) {
   return (uint32_t)((sizeof(struct vgpu_frame) + (uint64_t)body + bulk + 7u) & ~(uint64_t)7u);
 }
 
-/* True if the sizes in the header are consistent and within limits. Check this before reading the rest. */
+/*
+ * True if the sizes in the header are consistent and within limits. Check this before you read the rest of
+ * the frame.
+ */
 static inline bool vgpu_frame_sound(const struct vgpu_frame *frame) {
   return frame->body <= VGPU_BODY_MAX && frame->bulk <= VGPU_BULK_MAX &&
          frame->length == vgpu_frame_length(frame->body, frame->bulk) && frame->length <= VGPU_FRAME_MAX &&

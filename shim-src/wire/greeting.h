@@ -4,6 +4,7 @@
 
 #include "wire/frame.h"
 
+/* The HELLO of a newer guest may have up to this many bytes. */
 #define VGPU_GREETING_MAX (sizeof(struct vgpu_frame) + VGPU_BODY_MAX)
 
 enum vgpu_greeting_result {
@@ -28,9 +29,10 @@ void vgpu_version_text(const struct vgpu_welcome *host, char *text, size_t size)
 /* The inode of this process's pid namespace; 0: not known. */
 uint32_t vgpu_pid_namespace(void);
 
-/* Identifies the running kernel, by its boot_id; 0: not known. */
+/* Returns a number that identifies the running kernel, made from its boot_id; 0: not known. */
 uint64_t vgpu_machine(void);
 
+/* Sets magic, pid, pid namespace and program name of this process. */
 void vgpu_hello_introduce(struct vgpu_hello *hello);
 
 #endif

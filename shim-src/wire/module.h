@@ -25,10 +25,16 @@ enum {
 };
 #define VGPU_PARAMETERS_MAX 4096u       /* of one function */
 #define VGPU_PARAMETER_BYTES_MAX 32768u /* 32764 since CUDA 12.1; 4096 before */
-/* As a launch's parameter size: the guest has refused the launch; the host only logs and counts it. */
+/*
+ * As the size of a launch's parameters: the guest has refused this launch, and the host only logs and counts
+ * it.
+ */
 #define VGPU_LAUNCH_REFUSED UINT32_MAX
 
-/* Then a vgpu_parameter each, and, if the device cannot run it, the CUresult of launches (int32_t). */
+/*
+ * Facts of a function. In the bulk they are followed by one vgpu_parameter for each parameter, in order, and,
+ * only if the device cannot run the function, by an int32_t: the CUresult of its launches.
+ */
 struct vgpu_function_facts {
   int32_t attributes[VGPU_FUNCTION_ATTRIBUTES];
   uint32_t parameter_count;
@@ -50,7 +56,10 @@ struct vgpu_jit_option {
 _Static_assert(sizeof(struct vgpu_jit_option) == 16, "JIT option");
 #define VGPU_JIT_OPTIONS_MAX 64u
 
-/* Then its name, a zero, its bytes, and at least one zero (text ends there) up to a multiple of 8 bytes. */
+/*
+ * An input of link_images. In the bulk it is followed by its name and a zero, its bytes, and zeros up to a
+ * multiple of 8 bytes: at least one, because text ends there.
+ */
 struct vgpu_link_input {
   uint32_t type;       /* CUjitInputType */
   uint32_t name_bytes; /* with the zero */
@@ -68,6 +77,7 @@ enum {
   VGPU_LINK_NVVM = 5,
 };
 
+/* Returns the bytes that an input takes with its padding. `name_bytes` includes the zero. */
 static inline uint64_t vgpu_link_input_size(uint64_t name_bytes, uint64_t bytes) {
   return (sizeof(struct vgpu_link_input) + name_bytes + bytes + 8) / 8 * 8;
 }

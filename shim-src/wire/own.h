@@ -1,7 +1,8 @@
 /*
- * A socket of a library inside a program. The program may close every descriptor (daemons do), and the kernel
- * then gives the number to another file. So each use of the number first checks that the socket still has its
- * cookie. The check costs a fifth of the send or receive that it guards; frames in rings need none.
+ * A socket of a library inside a program. The program may close descriptors that it did not open itself
+ * (daemons do), and the kernel then gives the number to another file. So each use of the number first checks
+ * that it is still this socket, by the cookie that the kernel gives each socket. A check costs a fifth of the
+ * send or receive that it guards; frames in rings need none.
  */
 #ifndef VGPU_WIRE_OWN_H
 #define VGPU_WIRE_OWN_H
@@ -14,17 +15,25 @@ struct vgpu_own {
   uint64_t cookie; /* 0: this kernel has none, and the number is not checked. Use __atomic */
 };
 
-/* The descriptor moves to a high number, if one is free, because programs close and reuse the low ones. */
+/*
+ * Takes the socket over. Its descriptor moves to a high number, because programs close and reuse the low
+ * ones, and the given number is closed. If no higher number is free, the descriptor stays.
+ */
 void vgpu_own_take(struct vgpu_own *own, int descriptor);
 
-/* True also if `own` is NULL. */
+/* True if the number still is this socket, or if `own` is NULL. */
 bool vgpu_own_holds(const struct vgpu_own *own);
 
-/* Puts a copy of another socket in the place of this one. False: the number is no longer this socket. */
+/*
+ * Puts a copy of the socket `descriptor` in the place of *own. False: the number is no longer the socket of
+ * *own.
+ */
 bool vgpu_own_replace(struct vgpu_own *own, int descriptor);
 
+/* Shuts the socket down in both directions, if the number still is this socket. */
 void vgpu_own_shut(const struct vgpu_own *own);
 
+/* Closes the socket, if the number still is this socket. */
 void vgpu_own_close(const struct vgpu_own *own);
 
 #endif

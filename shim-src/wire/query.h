@@ -50,9 +50,13 @@ struct vgpu_query_reply {
 /* Bytes that one call reads and writes. A call with more is refused; a larger capacity is reduced. */
 #define VGPU_QUERY_BYTES 65536u
 
+/* Finds a query by its number and sets *index, unless `index` is NULL. Returns NULL if there is none. */
 const struct vgpu_query *vgpu_query_find(uint32_t number, uint32_t *index);
 
-/* The bytes of each parameter; 0: by value. False: unknown version, or more than VGPU_QUERY_BYTES in all. */
+/*
+ * Gives the bytes of each parameter; 0 for one that is passed by value. False: a version that no shape has,
+ * or more than VGPU_QUERY_BYTES in all.
+ */
 bool vgpu_query_sizes(const struct vgpu_query *query, const struct vgpu_query_request *request,
                       uint32_t sizes[VGPU_QUERY_PARAMETERS]);
 

@@ -1,3 +1,7 @@
+/*
+ * A resource of a device (CUdevResource) between guest and host. The program sees a number; the host keeps
+ * the resource itself.
+ */
 #ifndef VGPU_WIRE_RESOURCE_H
 #define VGPU_WIRE_RESOURCE_H
 

@@ -65,7 +65,10 @@ enum vgpu_ring_state vgpu_ring_available(struct vgpu_ring *ring, uint32_t *bytes
   return there > 0 ? VGPU_RING_READY : VGPU_RING_NOT_YET;
 }
 
-/* Sequentially consistent accesses on both ends: at least one end sees the other's write. */
+/*
+ * Wakes a sleeping peer after an index was written. Both ends use sequentially consistent accesses (index
+ * written, flag read; flag written, index read), so that at least one end sees the other's write.
+ */
 static void wake(uint32_t *sleeps, const struct vgpu_doorbell *doorbell) {
   if (__atomic_exchange_n(sleeps, 0, __ATOMIC_SEQ_CST) != 0) vgpu_doorbell_ring(doorbell);
 }

@@ -36,7 +36,10 @@
 #define VGPU_RING_BYTES (2u << 20)
 #define VGPU_RING_MOST (64u << 20)
 
-/* Two cache lines a field, because processors fetch lines in pairs. */
+/*
+ * Each field has two cache lines of its own, because processors fetch lines in pairs: a writer that reads
+ * `reader_sleeps` must not fetch the line to which the reader has just written its index, and vice versa.
+ */
 struct vgpu_ring_control {
   _Alignas(128) uint64_t tail;
   _Alignas(128) uint32_t writer_sleeps;
@@ -54,7 +57,10 @@ struct vgpu_ring {
   uint64_t peer;                     /* the other end's index when last read, and valid */
   struct vgpu_spin spin;
   bool of_device; /* the bytes are memory of a PCI device to this end (device_copy.h) */
-  /* Processor on which the peer last slept, and the function that leaves it. NULL: never moves. */
+  /*
+   * The processor on which the peer's thread last slept, in shared memory, and the function that moves this
+   * thread off a processor (false: never possible). NULL: this end never moves.
+   */
   const uint32_t *peer_processor;
   bool (*leave)(uint32_t processor);
 };
@@ -65,16 +71,20 @@ struct vgpu_rings {
   struct vgpu_ring requests, replies;
 };
 
-/* The host's number, by which both ends check that they still share this memory. */
+/* A number that the host has chosen. Both ends compare it to check that they still share this memory. */
 static inline uint64_t *vgpu_rings_mark(const struct vgpu_rings *rings) {
   return (uint64_t *)(void *)((unsigned char *)rings->base + VGPU_RING_MARK);
 }
 
-/* `length`: below VGPU_FRAME_MAX, or from a checked frame. */
+/*
+ * Returns the bytes of a ring that a frame takes. `length` is below VGPU_FRAME_MAX, or from a frame that was
+ * checked.
+ */
 static inline uint32_t vgpu_ring_step(uint32_t length) {
   return (length + VGPU_RING_LINE - 1) & ~(VGPU_RING_LINE - 1);
 }
 
+/* Returns the bytes of the memory for two rings of `size` bytes. */
 static inline uint64_t vgpu_rings_bytes(uint32_t size) {
   return VGPU_RING_CONTROL + 2ull * size;
 }
@@ -83,21 +93,31 @@ static inline bool vgpu_ring_size_sound(uint32_t size) {
   return size > VGPU_FRAME_MAX && size <= VGPU_RING_MOST && (size & (size - 1)) == 0;
 }
 
-/* A fork()ed child does not inherit the mapping. The caller may close the descriptor. False: no room. */
+/*
+ * Maps the rings, which begin at `offset` of the descriptor's memory. A fork()ed child does not inherit the
+ * mapping. The caller may close the descriptor. False: no room.
+ */
 bool vgpu_rings_map(struct vgpu_rings *rings, int descriptor, uint64_t offset, uint32_t size);
 void vgpu_rings_unmap(struct vgpu_rings *rings);
 
-/* `inside`: this end is in the VM. */
+/* For rings in memory that a VM shares with its host. `inside`: this end is in the VM. */
 void vgpu_rings_across_vm(struct vgpu_rings *rings, bool inside);
 
 enum vgpu_ring_state { VGPU_RING_READY = 0, VGPU_RING_NOT_YET = 1, VGPU_RING_BROKEN = 2 };
 
-/* Called by the writer. Reads the reader's index only if necessary. */
+/*
+ * For the writer: whether there is room for a frame of `length` bytes. Reads the reader's index only if
+ * necessary.
+ */
 enum vgpu_ring_state vgpu_ring_room(struct vgpu_ring *ring, uint32_t length);
 
-/* For the reader: bytes that can be read. Reads the writer's index only if none are known. */
+/*
+ * For the reader: sets *bytes to a number of bytes that can be read. Reads the writer's index only if none
+ * are known.
+ */
 enum vgpu_ring_state vgpu_ring_available(struct vgpu_ring *ring, uint32_t *bytes);
 
+/* Returns the place of the next byte to write or read. The bytes behind it are contiguous. */
 static inline unsigned char *vgpu_ring_at(const struct vgpu_ring *ring) {
   return ring->bytes + (ring->position & (ring->size - 1));
 }
@@ -111,7 +131,10 @@ static inline void vgpu_ring_take(const struct vgpu_ring *ring, void *bytes, con
   else memcpy(bytes, place, size);
 }
 
-/* Finish a frame of `length` bytes that was written, or read and is no longer needed. Wake the other end. */
+/*
+ * Finish a frame of `length` bytes that was written, or that was read and is no longer needed. Both wake the
+ * other end if it sleeps.
+ */
 void vgpu_ring_written(struct vgpu_ring *ring, uint32_t length, const struct vgpu_doorbell *doorbell);
 void vgpu_ring_read(struct vgpu_ring *ring, uint32_t length, const struct vgpu_doorbell *doorbell);
 
@@ -128,7 +151,10 @@ void vgpu_ring_learn(struct vgpu_ring *ring, const struct vgpu_spinning *spinnin
 enum vgpu_stream_result vgpu_ring_sleep(struct vgpu_ring *ring, struct vgpu_doorbell *doorbell,
                                         uint64_t until);
 
-/* Waits for a frame, copies its header and checks it. Body and bulk stay valid until vgpu_ring_read. */
+/*
+ * Waits for a frame, copies its header and checks it. Body and bulk are behind the header at vgpu_ring_at()
+ * until vgpu_ring_read(frame->length).
+ */
 enum vgpu_stream_result vgpu_ring_read_header(struct vgpu_ring *ring, struct vgpu_frame *frame,
                                               struct vgpu_doorbell *doorbell, int64_t deadline);
 

@@ -11,7 +11,7 @@ static enum vgpu_sessions_result failure(enum vgpu_stream_result result) {
   return result == VGPU_STREAM_TIMEOUT ? VGPU_SESSIONS_TIMEOUT : VGPU_SESSIONS_UNSOUND;
 }
 
-/* Control characters could change the terminal of a caller that prints the text. */
+/* Replaces control characters, which could change the terminal of a caller that prints the text. */
 static void make_plain(char *text, size_t size) {
   text[size - 1] = '\0';
   size_t length = strlen(text);

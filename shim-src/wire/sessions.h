@@ -31,6 +31,7 @@ struct vgpu_sessions_list {
 enum vgpu_sessions_result vgpu_sessions_ask(const struct vgpu_address *address,
                                             struct vgpu_sessions_list *list, int64_t deadline);
 
+/* Like vgpu_sessions_ask, on a connection that has just been made. */
 enum vgpu_sessions_result vgpu_sessions_ask_on(int descriptor, struct vgpu_sessions_list *list,
                                                int64_t deadline);
 

@@ -32,7 +32,11 @@
 #define VGPU_SPIN_VM_MOST_NS 1000000
 #define VGPU_SPIN_VM_CROWDED_NS 1000000
 
-/* CUDA's own wait spins until the GPU is done (CU_CTX_SCHED_AUTO). Few waits take longer. */
+/*
+ * For a guest whose host has a GPU. A GPU works for longer than an answer takes, and CUDA's own wait spins
+ * until the GPU is done (CU_CTX_SCHED_AUTO). If a program exchanges something with the GPU at each step, few
+ * of its waits are longer than this.
+ */
 #define VGPU_SPIN_DEVICE_NS 300000
 
 struct vgpu_spin {
@@ -63,6 +67,7 @@ static inline void vgpu_spin_init(struct vgpu_spin *spin) {
                              .next_rest = VGPU_SPIN_REST_LEAST};
 }
 
+/* For an end whose peer is at the other side of a VM. */
 static inline void vgpu_spin_across_vm(struct vgpu_spin *spin) {
   spin->most = VGPU_SPIN_VM_MOST_NS;
   spin->crowded = VGPU_SPIN_VM_CROWDED_NS;
@@ -91,12 +96,16 @@ static inline bool vgpu_spin_clock(const struct vgpu_spin *spin, struct vgpu_spi
   return !spinning->crowded && now - spinning->begun < spin->limit;
 }
 
-/* For a turn with a system call, which costs more than the clock. False: the limit has passed. */
+/*
+ * For a turn in which the caller makes a system call, which costs more than reading the clock. False: the
+ * limit has passed.
+ */
 static inline bool vgpu_spin_call(const struct vgpu_spin *spin, struct vgpu_spinning *spinning) {
   if (spin->limit == 0 || spin->rest > 0) return false;
   return vgpu_spin_clock(spin, spinning);
 }
 
+/* For a turn without a system call. False: the limit has passed. */
 static inline bool vgpu_spin_turn(const struct vgpu_spin *spin, struct vgpu_spinning *spinning) {
   if (spin->limit == 0 || spin->rest > 0) return false;
   /* These turns take a microsecond in total: skipped while spinning does not help. */
@@ -105,7 +114,10 @@ static inline bool vgpu_spin_turn(const struct vgpu_spin *spin, struct vgpu_spin
   return spinning->turns % VGPU_SPIN_TURNS != 1 || vgpu_spin_clock(spin, spinning);
 }
 
-/* `slept`: after spinning. True: many waits slept; look for a reason besides the peer. */
+/*
+ * Learns from a wait. `slept`: spinning was not enough, and the thread slept. True: many waits have slept,
+ * and the next one spins longer; the caller can then look for a reason other than the peer's speed.
+ */
 static inline bool vgpu_spin_learn(struct vgpu_spin *spin, const struct vgpu_spinning *spinning, bool slept) {
   if (spin->limit == 0) return false;
   if (spin->rest > 0) {

@@ -24,7 +24,10 @@ enum vgpu_stream_result vgpu_stream_wait_readable(int descriptor, int64_t deadli
   return wait_for(descriptor, POLLIN, deadline);
 }
 
-/* A unix listener with a full queue answers EAGAIN, and poll() cannot wait for room: retry. */
+/*
+ * A unix listener with a full queue answers EAGAIN, and poll() cannot wait for room: this tries again until
+ * the deadline.
+ */
 static bool connect_within(int descriptor, const struct vgpu_address *address, int64_t deadline) {
   for (;;) {
     if (connect(descriptor, (const struct sockaddr *)&address->storage, address->length) == 0) return true;
@@ -64,6 +67,7 @@ int vgpu_stream_connect(const struct vgpu_address *address, int64_t deadline) {
   return descriptor;
 }
 
+/* Keeps the first descriptor that arrived, and closes all others. */
 static void take_passed(struct msghdr *message, int *passed) {
   for (struct cmsghdr *part = CMSG_FIRSTHDR(message); part != NULL; part = CMSG_NXTHDR(message, part)) {
     if (part->cmsg_level != SOL_SOCKET || part->cmsg_type != SCM_RIGHTS) continue;

@@ -1,4 +1,4 @@
-/* Bulk of the call tensor_map. */
+/* The request for a tensor's descriptor: the bulk of the call tensor_map. */
 #ifndef VGPU_WIRE_TENSOR_MAP_H
 #define VGPU_WIRE_TENSOR_MAP_H
 

@@ -1,4 +1,7 @@
-/* Bulk of cuTexObjectCreate and of texture_reference (then the reference's name). Numbers are the API's. */
+/*
+ * The request for a texture: the bulk of cuTexObjectCreate and of texture_reference. In the latter the
+ * reference's name follows it. Numbers are the API's (CUresourcetype, CUarray_format, CUaddress_mode, ...).
+ */
 #ifndef VGPU_WIRE_TEXTURE_H
 #define VGPU_WIRE_TEXTURE_H
 

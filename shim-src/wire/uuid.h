@@ -1,4 +1,4 @@
-/* "GPU-5a0d1c6e-80b0-4c1d-9e55-1f00a1b2c301" */
+/* A device's UUID as programs and people write it: "GPU-5a0d1c6e-80b0-4c1d-9e55-1f00a1b2c301". */
 #ifndef VGPU_WIRE_UUID_H
 #define VGPU_WIRE_UUID_H
 

@@ -17,19 +17,25 @@
 #include "wire/clock.h"
 
 #define BUILT_FOR_VERSION 13000
-/* So that 64 threads do not wait for a failed connection one by one. */
+/*
+ * A failed connection is not tried again for this many milliseconds, so that 64 threads do not wait one by
+ * one.
+ */
 #define RETRY_MS 2000
 
 static int64_t failed_at; /* guarded by the process's lock; 0: never */
 static uint64_t epochs;
-/* Guarded by the process's lock. A replaced driver stays, because a thread may still use it. */
+/*
+ * The list of all drivers, guarded by the process's lock. A driver that was replaced stays in the list,
+ * because a thread may still use it.
+ */
 static struct vgpu_driver *newest;
 
 static void abandon(void *state) {
   vgpu_session_abandon(((struct vgpu_driver *)state)->session);
 }
 
-/* At the end of the program, so that the host need not wait for a reconnection. */
+/* Tells the host that the program ends, so that the host does not wait for a reconnection. */
 __attribute__((destructor)) static void say_goodbye(void) {
   if (vgpu_inside) return; /* exit() in a signal handler: this thread holds locks */
   struct vgpu_process *process = vgpu_process_made();
@@ -126,7 +132,7 @@ int vgpu_cuda_transport(struct vgpu_transport_word *word, size_t size) {
   struct vgpu_driver *driver = process->state;
   bool lost = driver != NULL && vgpu_session_is_lost(driver->session);
   pthread_mutex_unlock(&process->lock);
-  /* Lost after this state was noted. A later failed attempt has a state of its own. */
+  /* The session was lost after this state was recorded. A later failed attempt has a state of its own. */
   if (lost && now.code == VGPU_TRANSPORT_OK) {
     now.code = VGPU_TRANSPORT_LOST;
     now.carrier = VGPU_CARRIER_NONE;
@@ -289,6 +295,7 @@ int vgpu_cuda_ping(void) {
   return result_of(vgpu_session_call(driver->session, VGPU_OP_PING, NULL, NULL, &status), status);
 }
 
+/* Sends the frame. The caller has checked that the call is not to be captured instead. */
 static int post(struct vgpu_driver *driver, uint32_t opcode, const struct vgpu_send *send) {
   int result = result_of(vgpu_session_post(driver->session, opcode, send), 0);
   vgpu_outstanding_issued(&driver->outstanding, opcode, send->body, send->body_size, true);

@@ -70,7 +70,10 @@ struct vgpu_event {
   uint64_t stream;    /* number of the stream that it was last recorded on */
 };
 
-/* Made when a host first answers. After a lost host cuInit makes a new one; threads may use the old. */
+/*
+ * Made when a host first answers. If cuInit is called after the host was lost, a new driver replaces this
+ * one; the old one is kept, because other threads may still use it. A fork()ed child forgets the driver.
+ */
 struct vgpu_driver {
   struct vgpu_session *session;
   struct vgpu_driver *previous;
@@ -110,70 +113,90 @@ struct vgpu_driver {
   struct vgpu_texture *textures;              /* under `lock` */
 };
 
-/* NULL before cuInit, with *result NOT_INITIALIZED. */
+/* Returns the driver, or NULL before cuInit, with *result set to NOT_INITIALIZED. */
 struct vgpu_driver *vgpu_cuda_driver(int *result);
 
-/* Reads CUDA_VISIBLE_DEVICES: writes host indices to `chosen` and returns their count. */
+/*
+ * Reads CUDA_VISIBLE_DEVICES: writes the host indices of the visible devices to `chosen`, which has room for
+ * `count`, and returns how many there are.
+ */
 uint32_t vgpu_cuda_visible(const char *list, const struct vgpu_device_facts *facts, uint32_t count,
                            uint32_t *chosen);
 
 /*
- * Waits for its answer and returns only its own result: calls that wait for work also report failures of
- * one-way calls, but a call that makes an object would lose the object.
+ * Makes a call, waits for its answer and returns only the result of this call. *reply is filled on success.
+ * Calls that wait for work also report a failure of an earlier one-way call; a call that makes an object must
+ * not, because the program would lose the object.
  */
 int vgpu_cuda_call(uint32_t opcode, const void *send, uint32_t send_size, void *reply, uint32_t reply_size);
-/* Waits for its data, and reports failures of earlier one-way calls. */
+/*
+ * Makes a call, waits until its data has arrived in `bulk`, and also reports a failure of an earlier one-way
+ * call.
+ */
 int vgpu_cuda_call_bulk(uint32_t opcode, const void *send, uint32_t send_size, void *bulk,
                         uint32_t bulk_size);
 int vgpu_cuda_post(uint32_t opcode, const void *send, uint32_t send_size, const void *bulk,
                    uint32_t bulk_size);
-/* Takes no lock of graphs: for streams that do not capture. */
+/*
+ * Takes no lock of graphs, so that a caller that holds driver->lock can use it. Only for streams that do not
+ * capture.
+ */
 int vgpu_cuda_post_uncaptured(uint32_t opcode, const void *send, uint32_t send_size);
 /* `stays`: the bulk does not change until the caller has waited for a later call. */
 int vgpu_cuda_post_bulk(uint32_t opcode, const void *send, uint32_t send_size, const void *bulk,
                         uint32_t bulk_size, bool stays);
 
+/* These two calls have their data in shared memory. The host reads it there, or fills it completely. */
 int vgpu_cuda_post_shared_region(uint32_t opcode, const void *send, uint32_t send_size,
                                  const struct vgpu_span *shared_region);
 int vgpu_cuda_call_shared_region(uint32_t opcode, const void *send, uint32_t send_size,
                                  const struct vgpu_span *shared_region);
 
-/* vgpu_session_pieces as a CUresult: NOT_READY after any piece. Not in a capture. */
+/*
+ * Calls vgpu_session_pieces and returns its result as a CUresult. NOT_READY may come after any piece. Not
+ * allowed during a capture.
+ */
 int vgpu_cuda_pieces(const struct vgpu_pieces *pieces, size_t *done);
 
 /*
- * managed.c: shared memory that is device memory at the same address; NULL: this host has none. `context`: 0
- * for the current one. `bytes`: whole pages. No work may use it when it is given back.
+ * managed.c: shared memory that is device memory at the same address. vgpu_lent_take returns NULL if this
+ * host has none. `context` is the number of the context that the memory is allocated in, 0 for the current
+ * one. `bytes` are whole pages. The caller gives the memory back with vgpu_lent_give, and only when no work
+ * uses it any more.
  */
 bool vgpu_lent_possible(void);
 void *vgpu_lent_take(struct vgpu_driver *driver, uint64_t context, size_t bytes, uint32_t *shared_region);
 /*
- * registered.c: the program's own range becomes device memory and keeps its content. `flags`: 0 or READ_ONLY
- * of cuMemHostRegister. Ends by vgpu_lent_end and vgpu_session_shared_region_drop.
+ * registered.c: a range of the program's own memory becomes device memory at the same address and keeps its
+ * content. `flags` is 0 or READ_ONLY of cuMemHostRegister. vgpu_lent_end and vgpu_session_shared_region_drop
+ * end this. NULL: not possible.
  */
 void *vgpu_lent_take_for(struct vgpu_driver *driver, const void *range, size_t bytes, uint32_t flags,
                          uint32_t *shared_region);
 void vgpu_lent_end(const void *memory);
+/* True if the program's own memory can be shared in place. Memory that a VM shares with its host cannot. */
 bool vgpu_lent_in_place(struct vgpu_driver *driver);
 bool vgpu_managed_free(struct vgpu_driver *driver, uint64_t address); /* false: it is not managed memory */
 /*
- * Allocates managed memory like `like` (`prefers`: a device, -1 the processor, -2 none); frees a removed
- * region's memory.
+ * vgpu_managed_make allocates managed memory as a region like `like`, which prefers a device (-1: the
+ * processor, -2: none). vgpu_managed_give frees the memory of a region that was removed from the list.
  */
 int vgpu_managed_make(struct vgpu_driver *driver, const struct vgpu_region *like, size_t bytes,
                       int32_t prefers, uint64_t *address);
 void vgpu_managed_give(struct vgpu_driver *driver, const struct vgpu_region *region);
-/* share.c: whether processes of this guest can share a device's physical memory and pools. */
+/* share.c: true if processes of this guest can share a device's physical memory, or its pools. */
 bool vgpu_physical_shares_possible(int32_t ordinal);
 bool vgpu_pool_shares_possible(int32_t ordinal);
-/* True if this host can carry cuIpc*. */
+/* True if the host can share memory and events for cuIpc*. Hosts with a real GPU can, too. */
 bool vgpu_ipc_possible(void);
 void vgpu_lent_give(struct vgpu_driver *driver, void *memory, size_t bytes, uint32_t shared_region);
 
-/* Whether a device can access another one's memory; false for itself. */
+/*
+ * True if device `ordinal` can read and write the memory of device `peer`. False if they are the same device.
+ */
 bool vgpu_peer_possible(int32_t ordinal, int32_t peer);
 
-/* Waits until the host has all that was posted. */
+/* Waits until the host has received everything that was posted before. */
 int vgpu_cuda_ping(void);
 
 /* A waiting call with every possible part; unused fields are 0. Does not take deferred failures. */
@@ -191,82 +214,106 @@ struct vgpu_cuda_exchange {
   bool *came;         /* as in struct vgpu_receive */
 };
 int vgpu_cuda_exchange(uint32_t opcode, struct vgpu_cuda_exchange *exchange);
-/* The caller has to repeat a call (no query) that is answered with NOT_READY. */
+/*
+ * Like vgpu_cuda_exchange, but if the answer is NOT_READY and the call is not a query, the caller repeats the
+ * call.
+ */
 int vgpu_cuda_exchange_once(uint32_t opcode, struct vgpu_cuda_exchange *exchange);
 
-/* The calling thread's context. Returns 0, INVALID_CONTEXT or CONTEXT_IS_DESTROYED. */
+/*
+ * Gives the calling thread's current context if it is live. Returns 0, INVALID_CONTEXT or
+ * CONTEXT_IS_DESTROYED.
+ */
 int vgpu_cuda_current(struct vgpu_driver *driver, struct vgpu_context **context);
 
 /*
- * The owner of what the thread makes: its context, or the primary one of a green context; and the number at
- * the host.
+ * Gives the context that owns what the calling thread makes, and its number at the host: the current context,
+ * or the primary context of a green context.
  */
 int vgpu_cuda_owner(struct vgpu_driver *driver, struct vgpu_context **context, uint64_t *number);
-/* Itself, or the primary context of a green context. */
+/* Returns the owner for a live context: the context itself, or the primary context of a green context. */
 struct vgpu_context *vgpu_cuda_owner_of(struct vgpu_context *context);
 
-/* Makes the current context at the host if it is not there yet. */
+/*
+ * Gives the number of the current context. If the host does not have the context yet, it is made there first.
+ */
 int vgpu_cuda_context_number(uint64_t *number);
 
-/* `context`: the call's parameter; NULL: the current one. */
+/*
+ * Like vgpu_cuda_context_number, but for a context that is a parameter of the program's call. NULL is the
+ * current context.
+ */
 int vgpu_cuda_context_given(struct vgpu_driver *driver, struct vgpu_context *context, uint64_t *number);
 
 /*
- * The caller holds driver->lock. It is released meanwhile: the host first ends what was freed, which may wait
- * for a gate that needs the lock.
+ * Makes the context at the host if it is not there yet. The caller holds driver->lock, which is released
+ * while the host makes the context: the host first ends what was freed, and that may wait for a gate that
+ * needs the lock.
  */
 int vgpu_cuda_context_at_host(struct vgpu_driver *driver, struct vgpu_context *context);
 
 /*
- * Makes a primary context at the host that the program need not have retained, for a library (`holds`: it
- * does already), and gives its number. It ends with the context, or when the library lets it go.
+ * Makes a primary context at the host for a library and gives its number; the program need not have retained
+ * the context. *holds says whether the library holds the context already, and becomes true. The hold ends
+ * with the context, or with vgpu_cuda_let_primary_go.
  */
 int vgpu_cuda_hold_primary(struct vgpu_driver *driver, struct vgpu_context *context, bool *holds,
                            uint64_t *number);
 void vgpu_cuda_let_primary_go(struct vgpu_driver *driver, struct vgpu_context *context);
 
-/* The number at the host, now or later. Takes driver->lock. */
+/* Returns the number that the context has, or will have, at the host. Takes driver->lock. */
 uint64_t vgpu_cuda_context_own_number(struct vgpu_driver *driver, struct vgpu_context *context);
 uint64_t vgpu_cuda_next_number(struct vgpu_driver *driver);
 
 /*
- * The wire's number of a stream (0, 1, 2: default streams); INVALID_HANDLE, STREAM_DETACHED. May wait behind
+ * Gives the wire number of the stream of a call that queues work (0, 1 and 2 are the default streams).
+ * Returns a CUresult: INVALID_HANDLE and STREAM_DETACHED are possible. Waits if too many calls are behind
  * host functions.
  */
 int vgpu_cuda_stream_number(struct vgpu_driver *driver, struct vgpu_stream *stream, uint64_t *number);
 
 /*
- * With the context of the work: the stream's own, so that the thread needs none; for a default stream the
- * current one.
+ * Like vgpu_cuda_stream_number, and gives the number of the context in which the work runs: the stream's own,
+ * so that the thread needs no current context; for a default stream the current one.
  */
 int vgpu_cuda_stream_place(struct vgpu_driver *driver, struct vgpu_stream *stream, uint64_t *number,
                            uint64_t *context);
 
-/* 0: all of the device. */
+/* Returns how many multiprocessors a stream of a green context can use; 0: all of the device. */
 uint32_t vgpu_cuda_stream_sms(struct vgpu_driver *driver, const struct vgpu_stream *stream);
 
-/* With its context (the current one for a default stream). Does not wait. */
+/*
+ * Gives the numbers of a stream and of its context (the current context for a default stream). Does not wait.
+ */
 int vgpu_cuda_stream_identity(struct vgpu_driver *driver, struct vgpu_stream *stream, uint64_t *number,
                               uint64_t *context);
 
-/* Does not deliver bytes that were read. */
+/* Waits until all work of a context, named by its number, is done. Does not deliver bytes that were read. */
 int vgpu_cuda_wait_context(uint64_t context);
 
-/* A graph on `stream` has recorded the event, if it is live. */
+/* Notes that a graph that was launched on `stream` has recorded the event, if the event is live. */
 void vgpu_event_recorded(struct vgpu_driver *driver, struct vgpu_event *event, uint64_t stream);
 
-/* Waits for a stream at the host and delivers its reads. */
+/*
+ * Waits at the host for a stream, named by its wire numbers, and delivers the bytes that were read on the
+ * stream.
+ */
 int vgpu_cuda_wait_stream(struct vgpu_driver *driver, uint64_t context, uint64_t stream);
 
-/* Records an event of this library's own on a stream that does not capture. */
+/*
+ * Makes an event of this library's own, numbered `event`, and records it on a stream that does not capture.
+ */
 int vgpu_cuda_post_event(uint64_t context, uint64_t event, uint64_t stream);
 
-/* Waits for the stream and those that it is ordered after. */
+/*
+ * Waits until new work of a stream could begin: for the work of the stream and of the streams that it is
+ * ordered after.
+ */
 int vgpu_cuda_wait_turn(struct vgpu_driver *driver, uint64_t context, uint64_t stream);
 
 /*
- * Waits for the current context's legacy stream, and so for blocking streams, if anything was called since
- * the last wait.
+ * Waits for the legacy stream of the current context, and so for its blocking streams. If nothing was called
+ * since the last such wait, the host is not asked.
  */
 int vgpu_cuda_wait_legacy(struct vgpu_driver *driver);
 

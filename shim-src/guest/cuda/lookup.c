@@ -28,7 +28,7 @@ int cuGetErrorString(int32_t error, const char **pStr) {
   return row == NULL ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
 }
 
-/* Or the count of rows. */
+/* Returns the first row of a base name, or the count of rows if there is none. */
 static unsigned first_row(const char *base) {
   unsigned low = 0, high = vgpu_proc_row_count;
   while (low < high) {
@@ -42,7 +42,10 @@ static unsigned first_row(const char *base) {
 enum { PROC_FOUND = 0, PROC_NOT_FOUND = 1, PROC_VERSION_TOO_LOW = 2 };
 enum { FLAG_DEFAULT = 0, FLAG_LEGACY = 1, FLAG_PER_THREAD = 2 };
 
-/* The newest signature that `version` knows; its per-thread variant if wanted and there. */
+/*
+ * Finds the newest signature that a program built for `version` knows, and its per-thread variant if that is
+ * wanted and exists.
+ */
 static int find_entry(const char *base, int version, bool per_thread, void (**entry)(void)) {
   bool any = false, found = false, found_per_thread = false;
   for (unsigned i = first_row(base); i < vgpu_proc_row_count; i++) {

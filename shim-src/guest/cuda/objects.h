@@ -1,6 +1,6 @@
 /*
- * Live handles, so that an invalid one is recognised without reading its memory. Guarded by the driver's
- * lock.
+ * Live handles, sorted by address, so that an invalid handle is recognised without reading memory at its
+ * address. The driver's lock guards the list.
  */
 #ifndef VGPU_GUEST_CUDA_OBJECTS_H
 #define VGPU_GUEST_CUDA_OBJECTS_H
@@ -44,7 +44,7 @@ bool vgpu_objects_add(struct vgpu_objects *objects, const void *handle, enum vgp
 bool vgpu_objects_has(const struct vgpu_objects *objects, const void *handle, enum vgpu_object_kind kind);
 bool vgpu_objects_remove(struct vgpu_objects *objects, const void *handle, enum vgpu_object_kind kind);
 
-/* `match` may free the handle. */
+/* Removes each handle of `kind` for which `match(handle, with)` returns true. `match` may free the handle. */
 void vgpu_objects_sweep(struct vgpu_objects *objects, enum vgpu_object_kind kind,
                         bool (*match)(void *handle, void *with), void *with);
 

@@ -6,6 +6,7 @@
 #include "cuda_calls.h"
 #include "guest/cuda/internal.h"
 
+/* False: there is no more text, or no host. */
 static bool fetch_piece(struct vgpu_driver *driver, char *text, uint32_t room) {
   const struct vgpu_send_printed send = {0};
   struct vgpu_send sending = {.body = &send, .body_size = sizeof send};

@@ -57,7 +57,7 @@ int nvmlDeviceGetHandleByUUID(const char *uuid, nvml_device *device) {
   return result;
 }
 
-/* Up to 8 digits. Returns the place after them, or NULL. */
+/* Reads 1 to 8 hexadecimal digits. Returns the place after them, or NULL. */
 static const char *hexadecimal(const char *text, unsigned *value) {
   size_t digits = strspn(text, "0123456789abcdefABCDEF");
 
@@ -66,7 +66,7 @@ static const char *hexadecimal(const char *text, unsigned *value) {
   return text + digits;
 }
 
-/* "domain:bus:device[.0]" or "bus:device[.0]", as NVML. */
+/* Reads "domain:bus:device[.0]" or "bus:device[.0]", as NVML does. */
 static int parse_bus_id(const char *text, unsigned *domain, unsigned *bus, unsigned *device) {
   unsigned fields[3], function = 0;
   int count = 0;
@@ -144,7 +144,10 @@ int nvmlDeviceGetP2PStatus(void *one, void *other, uint32_t capability, uint32_t
   return NVML_SUCCESS;
 }
 
-/* *count: capacity of `devices`, then number of devices that `has` accepts. */
+/*
+ * Lists the devices that `has` accepts. *count is the capacity of `devices`, and then the number of these
+ * devices.
+ */
 static int list(unsigned *count, nvml_device *devices, bool (*has)(unsigned index, const void *context),
                 const void *context) {
   unsigned all = 0, found = 0;

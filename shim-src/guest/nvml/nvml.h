@@ -30,7 +30,10 @@ enum nvml_result {
   NVML_UNKNOWN = 999,
 };
 
-/* nvmlDevice_t: address of a byte of a table here, so that any other value is invalid. */
+/*
+ * nvmlDevice_t: points to a byte of a table of this library, so that any other value is recognised as
+ * invalid.
+ */
 typedef void *nvml_device;
 
 struct nvml_pci_v2 {
@@ -141,7 +144,10 @@ _Static_assert(sizeof(struct nvml_pci_v2) == 52 && sizeof(struct nvml_pci_v3) ==
 /* The first field of a versioned structure: its size and number. */
 #define NVML_STRUCT_VERSION(type, number) ((uint32_t)sizeof(type) | (uint32_t)(number) << 24)
 
-/* Does not change, so threads that entered read it without a lock. The last user ends it. */
+/*
+ * A session and the facts of its host. It does not change after it was made, so a thread that entered it may
+ * read it without a lock. The last user ends it.
+ */
 struct vgpu_nvml {
   unsigned users; /* the threads inside, and one while it is the current one. Under the process's lock */
   struct vgpu_session *session;
@@ -150,37 +156,54 @@ struct vgpu_nvml {
 };
 
 /*
- * NULL: *result has the reason. No lock is held until leave, so a call that waits for the host delays no
- * other. A lost session is opened again, at most once a second, so that a monitor survives a restart of the
- * host.
+ * Enters the current session, for a call that then leaves it. NULL: *result has the reason. No lock is held
+ * until leave, so a call that waits for the host delays no other call. A lost session is opened again, at
+ * most once a second, so that a monitor survives a restart of the host.
  */
 struct vgpu_nvml *vgpu_nvml_enter(int *result);
 void vgpu_nvml_leave(struct vgpu_nvml *nvml);
 
+/*
+ * Enters and leaves, for a call that only needs to know whether there is a session. Returns an nvml_result.
+ */
 int vgpu_nvml_ready(void);
 
-/* *facts is valid until leave; *index: the device's number at the host. */
+/*
+ * Enters the session for one device. *facts is valid until leave, and *index is the device's number at the
+ * host. NULL: *result has the reason.
+ */
 struct vgpu_nvml *vgpu_nvml_enter_device(nvml_device device, const struct vgpu_device_facts **facts,
                                          uint32_t *index, int *result);
 
+/* Finds the number of a device at the host. False: the handle is not that of a device. */
 bool vgpu_nvml_number(const struct vgpu_nvml *nvml, nvml_device device, uint32_t *number);
 
-/* `out`: the caller's result pointer, INVALID_ARGUMENT if NULL. `number`: may be NULL. */
+/*
+ * Copies a device's facts, for calls that need nothing else. Returns NVML_INVALID_ARGUMENT if `out`, the
+ * caller's own result pointer, is NULL. `number` may be NULL.
+ */
 int vgpu_nvml_facts(nvml_device device, const void *out, struct vgpu_device_facts *copy, uint32_t *number);
 
-/* "GPU-" and the UUID: 40 characters. */
+/* Writes "GPU-" and the UUID, 40 characters. */
 void vgpu_nvml_format_uuid(const struct vgpu_device_facts *facts, char text[48]);
 
 nvml_device vgpu_nvml_handle(uint32_t index);
 
+/* Requests the current values from the host. Returns an nvml_result. */
 int vgpu_nvml_usage(struct vgpu_nvml *nvml, uint32_t index, struct vgpu_usage_reply *usage);
 
+/* Returns the nvmlReturn_t for the outcome of a call and, if the host answered, its status. */
 int vgpu_nvml_outcome(enum vgpu_outcome outcome, int32_t status);
 
-/* INVALID_ARGUMENT: NULL. INSUFFICIENT_SIZE: the text and its zero do not fit. */
+/*
+ * Copies `text` with its terminating zero. Returns NVML_INVALID_ARGUMENT if `to` is NULL, and
+ * NVML_INSUFFICIENT_SIZE if the text does not fit in `size` bytes.
+ */
 int vgpu_nvml_text(char *to, unsigned size, const char *text);
 
-/* `attribute`: CUdevice_attribute. NOT_SUPPORTED: the host does not know it. */
+/*
+ * Gives a device attribute (a CUdevice_attribute). Returns NVML_NOT_SUPPORTED if the host does not know it.
+ */
 int vgpu_nvml_attribute(const struct vgpu_device_facts *facts, unsigned attribute, int32_t *value);
 
 NVML_API int nvmlInit(void);

@@ -10,7 +10,10 @@
 
 enum { RETRY_MS = 1000 };
 
-/* No thread waits for the host with the process's lock. Take it inside `connecting`. */
+/*
+ * The NVML state of this process. The process's lock is held only for a short time: no thread waits for the
+ * host with it. A thread that connects holds the process's `connecting`, and takes the lock inside it.
+ */
 struct state {
   unsigned references; /* count of nvmlInit calls without their nvmlShutdown */
   int64_t retried;     /* time of the last attempt to restore a lost session, monotonic milliseconds */
@@ -24,12 +27,16 @@ static void in_forked_child(void *parent) {
   vgpu_session_abandon(state->now->session);
 }
 
+/* Adds a user to a session. The caller holds the lock. */
 static struct vgpu_nvml *use(struct vgpu_nvml *nvml) {
   nvml->users++;
   return nvml;
 }
 
-/* The last user ends the session, without the lock, because that can wait for the host. */
+/*
+ * Removes a user of a session. The last one ends the session, without the lock, because that can wait for the
+ * host.
+ */
 static void release(struct vgpu_process *process, struct vgpu_nvml *nvml) {
   pthread_mutex_lock(&process->lock);
   bool last = --nvml->users == 0;
@@ -39,7 +46,7 @@ static void release(struct vgpu_process *process, struct vgpu_nvml *nvml) {
   free(nvml);
 }
 
-/* At the end of the program, so that the host need not wait for a reconnection. */
+/* Tells the host that the program ends, so that the host does not wait for a reconnection. */
 __attribute__((destructor)) static void say_goodbye(void) {
   struct vgpu_process *process = vgpu_process_made();
 
@@ -83,7 +90,10 @@ int vgpu_nvml_outcome(enum vgpu_outcome outcome, int32_t status) {
   }
 }
 
-/* NULL: the host did not answer. The result has one user. */
+/*
+ * Connects and fetches the facts. NULL: the host did not answer. The session's own time limits apply. The
+ * result has one user.
+ */
 static struct vgpu_nvml *connect_host(void) {
   struct vgpu_nvml *nvml = calloc(1, sizeof *nvml);
   int32_t status = 0;
@@ -107,7 +117,7 @@ static struct vgpu_nvml *connect_host(void) {
   return nvml;
 }
 
-/* If true, the caller has one more reference. */
+/* True if NVML was initialised already; the caller then has one more reference. */
 static bool initialised_again(struct vgpu_process *process) {
   pthread_mutex_lock(&process->lock);
   struct state *state = process->state;
@@ -116,6 +126,7 @@ static bool initialised_again(struct vgpu_process *process) {
   return state != NULL;
 }
 
+/* The first nvmlInit. The caller holds `connecting`. */
 static int initialise(struct vgpu_process *process) {
   struct state *state = calloc(1, sizeof *state);
 
@@ -184,7 +195,10 @@ int nvmlShutdown(void) {
   return NVML_SUCCESS;
 }
 
-/* `lost`: the session that the caller uses and that is lost. */
+/*
+ * Returns the session that a call may use now: the current one unless that is `lost`, the session that the
+ * caller uses and that is lost.
+ */
 static struct vgpu_nvml *current(struct vgpu_process *process, const struct vgpu_nvml *lost, bool *retry,
                                  int *result) {
   struct vgpu_nvml *nvml = NULL;
@@ -205,7 +219,10 @@ static struct vgpu_nvml *current(struct vgpu_process *process, const struct vgpu
   return nvml;
 }
 
-/* `fresh`: NULL if the host did not answer. The caller holds `connecting`. */
+/*
+ * Puts `fresh` in the place of `lost`. `fresh` is NULL if the host did not answer. The caller holds
+ * `connecting`.
+ */
 static void replace(struct vgpu_process *process, struct vgpu_nvml *lost, struct vgpu_nvml *fresh) {
   struct vgpu_nvml *unused = fresh;
 
@@ -222,7 +239,7 @@ static void replace(struct vgpu_process *process, struct vgpu_nvml *lost, struct
   if (unused) release(process, unused);
 }
 
-/* A thread that arrives meanwhile waits and gets the same session. */
+/* Connects again in place of `lost`. A thread that arrives meanwhile waits, and gets the same session. */
 static struct vgpu_nvml *reconnect(struct vgpu_process *process, struct vgpu_nvml *lost, int *result) {
   bool retry;
 

@@ -55,7 +55,7 @@ int nvmlSystemGetDriverVersion(char *version, unsigned size) {
   return result;
 }
 
-/* Works before nvmlInit and includes CUDA's major version, as in the real library. */
+/* Gives CUDA's major version and the driver's version, as the real library does, also before nvmlInit. */
 int nvmlSystemGetNVMLVersion(char *version, unsigned size) {
   char text[48] = "13.580.65.06";
   int ignored;
@@ -120,7 +120,10 @@ int nvmlEventSetFree(void *set) {
   return set == &event_set ? NVML_SUCCESS : NVML_INVALID_ARGUMENT;
 }
 
-/* nvidia-smi requests this table, but works without it. Only the list of processes is known: none. */
+/*
+ * nvidia-smi requests this table, but works without its functions, whose signatures are not known. All
+ * entries return an error, except the list of processes, which is empty.
+ */
 typedef int (*refusal)(void);
 
 static int refused(void) {

@@ -54,6 +54,7 @@ int nvmlDeviceGetUtilizationRates(nvml_device device, struct nvml_utilization *r
 
 enum { PROCESSES_MAX = 256 };
 
+/* Gives this guest's processes on the device in a new array, which the caller frees. */
 static int processes_of(nvml_device device, unsigned *count, struct vgpu_process_facts **processes,
                         uint32_t *found) {
   const struct vgpu_device_facts *facts;
@@ -81,6 +82,7 @@ static int processes_of(nvml_device device, unsigned *count, struct vgpu_process
   return result;
 }
 
+/* Checks whether the caller's array is large enough. *count becomes the number of processes in any case. */
 static int fits(unsigned *count, const void *array, uint32_t found) {
   unsigned capacity = *count;
 

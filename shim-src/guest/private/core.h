@@ -1,4 +1,7 @@
-/* The functions of libcuda that private tables call; int results are CUresults. Tests have others. */
+/*
+ * The functions of libcuda that the private tables call. core.c implements them with the guest session; the
+ * tests have their own implementation. Functions that return int return a CUresult.
+ */
 #ifndef VGPU_PRIVATE_CORE_H
 #define VGPU_PRIVATE_CORE_H
 
@@ -24,7 +27,7 @@ int vgpu_private_core_devices(uint32_t *driver_version,
                               struct vgpu_integrity_device devices[VGPU_PRIVATE_MAX_DEVICES],
                               unsigned *count);
 
-/* NULL with success if the thread has no context. */
+/* Gives the calling thread's context; NULL with success if the thread has none. */
 int vgpu_private_core_current(void **context);
 /* False also of a primary context that nobody retains. */
 bool vgpu_private_core_active(const void *context);
@@ -36,13 +39,18 @@ int vgpu_private_core_stream(void *stream, uint64_t *number);
 /* The handle of a device's primary context, neither retained nor activated. */
 int vgpu_private_core_primary(int device, void **context);
 
-/* Called before the context's handle can be reused. */
+/*
+ * Registers a function that is called for each context that ends, before the context's handle can be reused.
+ */
 void vgpu_private_core_on_destroyed(void (*destroyed)(void *context));
 
 /* 0 in the process that loaded the library, another number in each fork()ed child. */
 unsigned vgpu_private_core_generation(void);
 
-/* Returns the number of functions; 0: no module. `owner` is the module. */
+/*
+ * vgpu_private_core_functions calls `take` for each function of a module, with the module as `owner`. Returns
+ * the number of functions; 0 if `module` is not a module.
+ */
 typedef void vgpu_private_function(void *user, void *function, uint64_t owner);
 uint64_t vgpu_private_core_functions(void *module, vgpu_private_function *take, void *user);
 

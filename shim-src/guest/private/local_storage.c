@@ -24,7 +24,10 @@ struct store {
   struct entry *entries;
 };
 
-/* Outlives a lost host. A forked child gets its own: the parent's may be locked. */
+/*
+ * The store of this process, not of a session: it outlives a lost host. A forked child gets a store of its
+ * own, because the parent's may be locked.
+ */
 static _Atomic(struct store *) current;
 
 /* The runtime asks in each of its calls. Each thread keeps its last answer, valid until `changes` changes. */

@@ -7,11 +7,17 @@
 
 typedef void (*vgpu_local_destructor)(void *context, void *key, void *value);
 
-/* NULL: the calling thread's context; CUDA_ERROR_INVALID_CONTEXT if it has none. */
+/*
+ * Stores a value. If `context` is NULL, these functions use the calling thread's context, or return
+ * CUDA_ERROR_INVALID_CONTEXT if it has none.
+ */
 int vgpu_local_put(void *context, void *key, void *value, vgpu_local_destructor destructor);
-/* Does not run the destructor. An unknown key is no error. */
+/* Removes the value without running its destructor. An unknown key is no error. */
 int vgpu_local_delete(void *context, void *key);
-/* INVALID_HANDLE: the runtime then puts. INVALID_CONTEXT: it retains the primary context again. */
+/*
+ * CUDA_ERROR_INVALID_HANDLE: there is no value; the runtime then stores one. CUDA_ERROR_INVALID_CONTEXT: the
+ * context has ended; the runtime then retains the primary context again.
+ */
 int vgpu_local_get(void **value, void *context, void *key);
 
 #endif

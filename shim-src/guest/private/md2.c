@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-/* RFC 1319, section 3.2. */
+/* The substitution of RFC 1319, section 3.2: a permutation made from the digits of pi. */
 static const uint8_t pi_substitution[256] = {
     41,  46,  67,  201, 162, 216, 124, 1,   61,  54,  84,  161, 236, 240, 6,   19,  98,  167, 5,   243,
     192, 199, 115, 140, 152, 147, 43,  217, 188, 76,  130, 202, 30,  155, 87,  60,  253, 212, 224, 22,

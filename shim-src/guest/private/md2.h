@@ -15,6 +15,7 @@ struct vgpu_md2 {
 
 void vgpu_md2_init(struct vgpu_md2 *md2);
 void vgpu_md2_update(struct vgpu_md2 *md2, const void *data, size_t size);
+/* After this call *md2 must be initialised again before it is used. */
 void vgpu_md2_final(struct vgpu_md2 *md2, uint8_t digest[VGPU_MD2_DIGEST]);
 
 #endif

@@ -31,7 +31,10 @@
   }
 #define REFUSING_SLOT(table, slot) [slot] = {.call = (function)table##_##slot},
 
-/* For a table of 128 slots. Known slots come after the initialiser and override it. */
+/*
+ * The functions for a table of 128 slots, and its initialiser. Known slots come after the initialiser and
+ * override it.
+ */
 #define REFUSALS(table) EACH_SLOT(REFUSING, table)
 #define REFUSING_SLOTS(table) EACH_SLOT(REFUSING_SLOT, table)
 

@@ -183,7 +183,7 @@ static const union slot context_table[128] = {
 
 /* ---- MODULES --------------------------------------------------------------- */
 
-/* cuFFT finds its kernels by this, not by name. */
+/* cuFFT finds its kernels with this function, not by name. */
 static uint64_t module_functions(void *context, void *module, vgpu_private_function *take, void *user) {
   (void)context;
   return take == NULL ? 0 : vgpu_private_core_functions(module, take, user);

@@ -89,6 +89,7 @@ static int32_t publish(struct vgpu_exchange *exchange, uint32_t slot, struct vgp
   return CUDA_SUCCESS;
 }
 
+/* Returns the entry of a token. NULL: there is none that this session may use. */
 static struct vgpu_exchange_entry *find(struct vgpu_exchange *exchange, uint32_t slot,
                                         const struct vgpu_token *token) {
   for (uint32_t i = 0; i < VGPU_EXCHANGE_MOST; i++) {
@@ -100,6 +101,7 @@ static struct vgpu_exchange_entry *find(struct vgpu_exchange *exchange, uint32_t
   return NULL;
 }
 
+/* Returns the descriptor for the answer; -1: none. */
 static int carry_out(struct vgpu_exchange *exchange, uint32_t slot, struct vgpu_exchange_message *message,
                      int descriptor) {
   struct vgpu_exchange_entry *entry = find(exchange, slot, &message->token);

@@ -5,7 +5,7 @@
 #include "host/session/accounts.h"
 #include "host/session/exchange.h"
 
-/* Each entry holds a descriptor, and a process usually may have about a thousand. */
+/* Limits, because each entry holds a descriptor, and a process usually may have about a thousand. */
 #define VGPU_EXCHANGE_MOST 256u
 #define VGPU_EXCHANGE_SESSION 64u
 
@@ -28,12 +28,16 @@ struct vgpu_exchange {
 
 void vgpu_exchange_begin(struct vgpu_exchange *exchange);
 
-/* Returns the worker's end, which the caller passes on and closes; -1: the session cannot share. */
+/*
+ * Makes the socket of a new session. Returns the worker's end, which the caller passes on and closes; -1: the
+ * session cannot share memory.
+ */
 int vgpu_exchange_join(struct vgpu_exchange *exchange, uint32_t slot, uint64_t session,
                        const struct vgpu_peer *peer);
-/* Its shared memory can no longer be opened; sessions that have opened it keep it. */
+/* Ends a session. Its shared memory can no longer be opened; sessions that have opened it keep it. */
 void vgpu_exchange_leave(struct vgpu_exchange *exchange, uint32_t slot);
 
+/* Answers the requests of workers. Never waits. */
 void vgpu_exchange_serve(struct vgpu_exchange *exchange);
 
 #endif

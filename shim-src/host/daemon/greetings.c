@@ -19,7 +19,10 @@ void vgpu_greetings_remove(struct vgpu_greetings *greetings, struct vgpu_greetin
   memmove(greeting, greeting + 1, (greetings->count - index) * sizeof *greeting);
 }
 
-/* Closes the oldest connection of this peer if it has too many, else that of the peer with the most. */
+/*
+ * Makes room for one connection: closes the oldest of this peer if it has too many, else the oldest of the
+ * peer with the most.
+ */
 static void make_room(struct vgpu_greetings *greetings, const struct vgpu_peer *peer) {
   struct vgpu_greeting *oldest = NULL;
   uint32_t most = 0;

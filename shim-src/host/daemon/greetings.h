@@ -1,4 +1,7 @@
-/* Connections without a session. If a peer has too many, its oldest is closed. */
+/*
+ * Connections that have not greeted yet. They hold no session. If a peer has too many of them, its oldest is
+ * closed: a peer that connects and sends nothing delays only itself.
+ */
 #ifndef VGPU_HOST_GREETINGS_H
 #define VGPU_HOST_GREETINGS_H
 
@@ -29,21 +32,31 @@ struct vgpu_greetings {
   struct vgpu_greeting array[VGPU_GREETINGS_MAX]; /* oldest first */
 };
 
-/* Takes the descriptor over and may close older connections. The result is valid until the next call. */
+/*
+ * Adds a connection and takes its descriptor over. Older connections may be closed to make room. The result
+ * is valid until the next call.
+ */
 struct vgpu_greeting *vgpu_greetings_add(struct vgpu_greetings *greetings,
                                          const struct vgpu_greeting *greeting);
 
-/* UNSOUND: closed, too late, or not the vgpu protocol; logged. */
+/*
+ * Reads the bytes that have arrived. WHOLE: the connection has greeted. UNSOUND: it is closed, too late, or
+ * not the vgpu protocol; the reason is logged.
+ */
 enum vgpu_greeting_result vgpu_greetings_read(struct vgpu_greeting *greeting);
 
+/* Removes a connection. The caller closes its descriptor. */
 void vgpu_greetings_remove(struct vgpu_greetings *greetings, struct vgpu_greeting *greeting);
 
-/* Fills `pollers` (VGPU_GREETINGS_MAX places) and returns their number. */
+/*
+ * For the daemon's poll: fills `pollers`, which has VGPU_GREETINGS_MAX places, and returns how many it used.
+ */
 uint32_t vgpu_greetings_poll(const struct vgpu_greetings *greetings, struct pollfd *pollers);
 
-/* Milliseconds until the next time limit; -1: none. */
+/* Returns the milliseconds until the time limit of the next connection; -1: there is none. */
 int vgpu_greetings_wait(const struct vgpu_greetings *greetings);
 
+/* Closes all connections without an answer. */
 void vgpu_greetings_abandon(struct vgpu_greetings *greetings);
 
 #endif

@@ -47,7 +47,10 @@ static void close_all(const struct vgpu_spawned *spawned) {
   }
 }
 
-/* Takes the connection over. vgpu_guests_begin() starts the worker. */
+/*
+ * Gives the greeting the slot of a session, whose worker vgpu_guests_begin() starts. Takes the connection
+ * over.
+ */
 static void admit(struct vgpu_supervisor *supervisor, const struct vgpu_greeting *greeting) {
   const struct vgpu_session_counts counts = {
       .limit = supervisor->sessions.limit,
@@ -134,7 +137,10 @@ static uint32_t starting(const struct vgpu_supervisor *supervisor, const struct 
   return count;
 }
 
-/* The oldest session that may begin; -1: none. `most`: a peer's workers that may start at a time. */
+/*
+ * Returns the slot of the oldest session that may begin; -1: none. `most` limits a peer's workers that start
+ * at the same time.
+ */
 static int next_to_begin(const struct vgpu_supervisor *supervisor, uint32_t most) {
   const struct vgpu_session_entry *entries = supervisor->sessions.entries;
   int next = -1;

@@ -30,7 +30,10 @@ static void set_number(const char *name, long value) {
   setenv(name, text, 1);
 }
 
-/* In a process of its own. The sockets get the numbers that systemd would give them. */
+/*
+ * Runs in a process of its own, for which the daemon does not wait. The listening sockets get the numbers
+ * that systemd would give them; the pipe follows.
+ */
 _Noreturn static void become_successor(const struct vgpu_listeners *listeners,
                                        const struct vgpu_returns *returns, int end, int pipe,
                                        const sigset_t *mask) {
@@ -74,7 +77,7 @@ bool vgpu_hand_over_begin(struct vgpu_hand_over *state, const struct vgpu_listen
   }
   /* Without this socket this daemon's sessions end with their connections. */
   int end = vgpu_returns_open(returns);
-  /* Twice, so that the init system becomes the successor's parent. */
+  /* Forks twice, so that the init system becomes the successor's parent. */
   pid_t child = fork();
   if (child == 0) {
     if (fork() == 0) become_successor(listeners, returns, end, ends[1], mask);
@@ -121,6 +124,7 @@ enum vgpu_hand_over_news vgpu_hand_over_read(struct vgpu_hand_over *state) {
   return over(state, VGPU_HAND_OVER_FAILED);
 }
 
+/* Parses "PIPE:OWNED". False: the variable is not set or not valid. */
 static bool told(int *pipe, unsigned long *owned) {
   const char *text = getenv(ENVIRONMENT);
   char rest;

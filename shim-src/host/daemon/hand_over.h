@@ -25,23 +25,36 @@ struct vgpu_hand_over {
 
 enum vgpu_hand_over_news { VGPU_HAND_OVER_WAIT = 0, VGPU_HAND_OVER_SERVES = 1, VGPU_HAND_OVER_FAILED = 2 };
 
-/* Keeps path and command line. Call this first, before another program is at the path. */
+/*
+ * Stores the path and the command line of this process. Call this first, before another program can be
+ * installed at the path.
+ */
 void vgpu_hand_over_remember(char **words);
 
-/* `mask`: signals of the successor. Opens returns->successors. False: `why` has the reason. */
+/*
+ * Starts the successor with the signal mask `mask`, and opens returns->successors. False: `why` has the
+ * reason.
+ */
 bool vgpu_hand_over_begin(struct vgpu_hand_over *state, const struct vgpu_listeners *listeners,
                           struct vgpu_returns *returns, const sigset_t *mask, char *why,
                           unsigned long why_size);
 
-/* Ends a successor that takes too long. Closes the pipe unless the result is WAIT. */
+/*
+ * Reads the successor's report, and ends a successor that takes too long. Closes the pipe unless the result
+ * is WAIT.
+ */
 enum vgpu_hand_over_news vgpu_hand_over_read(struct vgpu_hand_over *state);
 
-/* A successor's listeners come only from its predecessor. */
+/* True if this process is a successor. Its listeners then come only from its predecessor. */
 bool vgpu_hand_over_successor(void);
 
-/* The predecessor made the socket file of listener `index`, so the successor has to remove it. */
+/*
+ * For the successor: true if its predecessor made the socket file of listener `index`, so that the successor
+ * has to remove the file.
+ */
 bool vgpu_hand_over_owns(uint32_t index);
 
+/* For the successor: tells the predecessor that it serves. False: this process is no successor. */
 bool vgpu_hand_over_tell(void);
 
 #endif

@@ -18,7 +18,10 @@
 #include "wire/stream.h"
 
 #define DEFAULT_LISTEN "unix:/run/vgpu/hostd.sock"
-/* At a full vsock queue the kernel refuses a guest, as if no process listened (net.core.somaxconn). */
+/*
+ * As many as the kernel allows (net.core.somaxconn). If the queue of a vsock socket is full, the kernel
+ * refuses a guest at once, as if no process listened.
+ */
 #define BACKLOG 4096
 #define FIRST_HANDED_OVER 3 /* SD_LISTEN_FDS_START */
 
@@ -27,7 +30,7 @@ static bool fail(const char *text, const char *doing) {
   return false;
 }
 
-/* Removes a socket file on which no process listens. */
+/* Removes a socket file on which no process listens. Other files stay. */
 static bool clear_way(const char *text, const struct vgpu_address *address, const char *path) {
   struct stat info;
   if (lstat(path, &info) != 0) return errno == ENOENT ? true : fail(text, "lstat");
@@ -46,7 +49,7 @@ static bool clear_way(const char *text, const struct vgpu_address *address, cons
   return unlink(path) == 0 || errno == ENOENT ? true : fail(text, "unlink");
 }
 
-/* Only its last part, such as /run/vgpu after a boot. */
+/* Makes the directory of the socket if only its last part is missing, such as /run/vgpu after a boot. */
 static void make_directory(const char *path) {
   char directory[sizeof(((struct sockaddr_un *)0)->sun_path)];
   snprintf(directory, sizeof directory, "%s", path);
@@ -117,7 +120,7 @@ static bool take_handed_over(struct vgpu_listener *listener, int descriptor) {
   return fcntl(descriptor, F_SETFD, FD_CLOEXEC) == 0 && fcntl(descriptor, F_SETFL, O_NONBLOCK) == 0;
 }
 
-/* This daemon then removes the predecessor's socket file. */
+/* Marks the predecessor's socket file as this daemon's, which then removes it. */
 static void own_file(struct vgpu_listener *listener) {
   struct stat info;
   const char *path = ((struct sockaddr_un *)&listener->address.storage)->sun_path;

@@ -24,12 +24,18 @@ struct vgpu_listeners {
   struct vgpu_listener array[VGPU_LISTEN_MAX];
 };
 
-/* From systemd and the options; without any, the default socket. False: logged. Close in any case. */
+/*
+ * Opens the sockets that systemd passes and those that the options name; without any, the default unix
+ * socket. False: the reason was logged. The caller calls vgpu_listeners_close in any case.
+ */
 bool vgpu_listeners_open(struct vgpu_listeners *listeners, const struct vgpu_options *options);
 
-/* `remove_files`: those that the daemon made; false in workers. */
+/*
+ * Closes all sockets. `remove_files`: also removes the socket files that the daemon made; false in workers.
+ */
 void vgpu_listeners_close(struct vgpu_listeners *listeners, bool remove_files);
 
+/* Identifies the peer of a connection: fills *identity and describes the peer in `text`. */
 void vgpu_peer_of(int descriptor, struct vgpu_identity *identity, char *text, size_t size);
 
 #endif

@@ -1,4 +1,7 @@
-/* "READY=1", "STOPPING=1", ...; no effect without NOTIFY_SOCKET. */
+/*
+ * Reports the daemon's state to systemd: "READY=1", "STOPPING=1" and others. Does nothing without
+ * NOTIFY_SOCKET.
+ */
 #ifndef VGPU_HOST_NOTIFY_H
 #define VGPU_HOST_NOTIFY_H
 

@@ -20,18 +20,23 @@ struct vgpu_questions {
   } array[VGPU_QUESTIONS_MAX]; /* oldest first */
 };
 
+/* Makes the claim of a question. Returns its descriptor, or -1. */
 int vgpu_claim_make(void);
 
 /* True for the one daemon that answers. Closes the descriptor. */
 bool vgpu_claim_take(int claim);
 
-/* Takes both descriptors over. If there are too many, the oldest one's limit has passed. */
+/*
+ * Adds a question that was passed to a predecessor, and takes both descriptors over. If there are too many,
+ * the oldest question is answered as if its time limit had passed.
+ */
 void vgpu_questions_add(struct vgpu_questions *questions, struct vgpu_admission *admission, int descriptor,
                         int claim);
 
+/* Returns the milliseconds until the next time limit; -1: no question is left. */
 int vgpu_questions_wait(const struct vgpu_questions *questions);
 
-/* Answers those whose limit has passed without an answer of a predecessor. */
+/* Answers the questions whose time limit has passed without an answer of a predecessor. */
 void vgpu_questions_end(struct vgpu_questions *questions, struct vgpu_admission *admission);
 
 #endif

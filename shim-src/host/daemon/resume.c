@@ -9,6 +9,7 @@
 #include "host/policy/peers.h"
 #include "host/session/line.h"
 
+/* Returns a pidfd, or -1. */
 static int process(uint32_t pid) {
   return pid == 0 ? -1 : (int)syscall(SYS_pidfd_open, (pid_t)pid, 0);
 }
@@ -17,7 +18,10 @@ static int peer_of(const struct vgpu_greeting *greeting) {
   return greeting->peer.kind == VGPU_ADDRESS_UNIX ? process(greeting->pid) : -1;
 }
 
-/* A guest that lies affects only how long its own session waits. */
+/*
+ * True if the guest runs on this kernel with the process numbers of this namespace. A guest that lies affects
+ * only how long its own session waits.
+ */
 static bool runs_here(const struct vgpu_greeting *greeting) {
   return greeting->resume.machine != 0 && greeting->resume.machine == vgpu_machine() &&
          greeting->hello.pid_namespace != 0 && greeting->hello.pid_namespace == vgpu_pid_namespace();
@@ -50,7 +54,7 @@ void vgpu_resume_end(struct vgpu_session_entry *entry) {
   entry->secret = 0;
 }
 
-/* Constant time, so that it reveals nothing about a secret. */
+/* Compares with each session in constant time, so that the time reveals nothing about a secret. */
 static struct vgpu_session_entry *find(struct vgpu_sessions *sessions, const struct vgpu_greeting *greeting) {
   struct vgpu_session_entry *found = NULL;
   for (uint32_t i = 0; i < VGPU_SESSIONS_MAX; i++) {

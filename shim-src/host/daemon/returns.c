@@ -66,6 +66,7 @@ void vgpu_returns_bequeath(const struct vgpu_returns *returns, int end, int lowe
   if (length > 0) setenv(ENVIRONMENT, text, 1);
 }
 
+/* Returns 0 or an errno. */
 static int send_to(int predecessor, const struct vgpu_greeting *greeting, const void *attached, size_t size,
                    int claim) {
   const int descriptors[DESCRIPTORS_MAX] = {greeting->descriptor, claim};
@@ -119,6 +120,7 @@ static uint32_t take_descriptors(struct msghdr *message, int *descriptors) {
   return count;
 }
 
+/* Reads the parts of a message of this version. False: its sizes do not agree. */
 static bool read_parts(const unsigned char *bytes, size_t size, struct vgpu_greeting *greeting,
                        struct vgpu_returns_attached *attached, uint32_t *claims) {
   struct header header;

@@ -11,7 +11,7 @@
 
 #include "host/daemon/greetings.h"
 
-/* Daemons that still have sessions, the newest first; older ones are not reached. */
+/* Most predecessors that a daemon reaches: the newest that still have sessions. */
 #define VGPU_PREDECESSORS_MAX 8u
 
 struct vgpu_returns {
@@ -20,15 +20,19 @@ struct vgpu_returns {
   int predecessors[VGPU_PREDECESSORS_MAX]; /* newest first */
 };
 
-/* Takes the sockets that the predecessor left in the environment. */
+/* Called when the daemon starts: takes the sockets that its predecessor left in the environment. */
 void vgpu_returns_inherit(struct vgpu_returns *returns);
 
-/* Returns the successor's end, which the caller closes, or -1. */
+/* Makes the socket of a hand-over. Returns the successor's end, which the caller closes, or -1. */
 int vgpu_returns_open(struct vgpu_returns *returns);
 
+/* Closes the socket of a hand-over that has failed, or whose successor has ended. */
 void vgpu_returns_close(struct vgpu_returns *returns);
 
-/* In the process that becomes the successor: descriptors from `lowest` on. */
+/*
+ * Called in the process that becomes the successor: lets it inherit `end` and the sockets of the
+ * predecessors, at descriptors from `lowest` on.
+ */
 void vgpu_returns_bequeath(const struct vgpu_returns *returns, int end, int lowest);
 
 enum vgpu_returns_result {
@@ -37,7 +41,10 @@ enum vgpu_returns_result {
   VGPU_RETURNS_LATER = 2,  /* a predecessor has too many to read; the guest has to try again */
 };
 
-/* Of messages and attachments (tell_sessions.c). Others are refused. Raise it with every change. */
+/*
+ * The version of messages between daemons and of their attachments (tell_sessions.c). A daemon refuses
+ * messages of another version. Raise the number with every change of a message.
+ */
 #define VGPU_RETURNS_VERSION 1u
 
 #define VGPU_RETURNS_ATTACHED_MAX 40960u
@@ -47,7 +54,10 @@ struct vgpu_returns_attached {
   unsigned char bytes[VGPU_RETURNS_ATTACHED_MAX];
 };
 
-/* To the newest living predecessor, which passes it on if it does not know the session. `claim`: -1: none. */
+/*
+ * Passes a greeting to the newest living predecessor, which passes it on if it does not know the session.
+ * `claim` -1: none.
+ */
 enum vgpu_returns_result vgpu_returns_pass(struct vgpu_returns *returns, const struct vgpu_greeting *greeting,
                                            const void *attached, size_t size, int claim);
 
@@ -57,6 +67,7 @@ enum vgpu_returns_received {
   VGPU_RETURNS_FOREIGN = 2, /* the message has another version: only the connection can be used */
 };
 
+/* Receives a greeting from a successor: its descriptor, its bytes and its attachment. */
 enum vgpu_returns_received vgpu_returns_receive(struct vgpu_returns *returns, struct vgpu_greeting *greeting,
                                                 struct vgpu_returns_attached *attached);
 

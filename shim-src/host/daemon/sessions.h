@@ -1,4 +1,7 @@
-/* Process numbers and names come from here, never from a table that workers can write (accounts.h). */
+/*
+ * The daemon's own list of its sessions, in memory that workers cannot access. All process numbers and names
+ * that the daemon uses come from this list, never from the table that workers can write (accounts.h).
+ */
 #ifndef VGPU_HOST_SESSIONS_H
 #define VGPU_HOST_SESSIONS_H
 
@@ -7,7 +10,7 @@
 #include "host/session/accounts.h"
 #include "host/policy/peers.h"
 
-/* An entry has the index of the session's slot in the accounts. */
+/* An entry. Its index is that of the session's slot in the accounts. */
 struct vgpu_session_entry {
   pid_t pid;   /* of the worker; 0: there is none */
   bool begins; /* the session has this slot, and its worker is to be started */
@@ -28,20 +31,25 @@ struct vgpu_sessions {
   struct vgpu_session_entry entries[VGPU_SESSIONS_MAX];
 };
 
-/* -1: the limit of sessions is reached. */
+/* Returns the first free slot; -1: the limit of sessions is reached. */
 int vgpu_sessions_free_slot(const struct vgpu_sessions *sessions);
 
+/* Counts sessions that have a worker, and those that begin. */
 uint32_t vgpu_sessions_count(const struct vgpu_sessions *sessions);
 uint32_t vgpu_sessions_of_peer(const struct vgpu_sessions *sessions, const struct vgpu_peer *peer);
 
 /*
- * Sessions of a peer (NULL: all), oldest first, at most VGPU_SESSIONS_MAX. A worker that a guest has taken
- * over may report wrong counts.
+ * Fills at most VGPU_SESSIONS_MAX places of `facts` with the sessions of a peer (NULL: of all peers), oldest
+ * first, and returns how many. The counts are those that workers report; a worker that a guest has taken over
+ * may report wrong ones.
  */
 uint32_t vgpu_sessions_list(const struct vgpu_sessions *sessions, const struct vgpu_accounts *accounts,
                             const struct vgpu_peer *peer, struct vgpu_session_facts *facts);
 
-/* The refusals that a worker reports: they may be wrong, but are plain text. */
+/*
+ * Add the refusals that a session's worker reports. They may be wrong, like its counts, but they are plain
+ * text.
+ */
 void vgpu_sessions_add_refused(const struct vgpu_session_entry *entry, const struct vgpu_account *account,
                                struct vgpu_refused_kernels *refused);
 
@@ -49,7 +57,7 @@ void vgpu_sessions_add_refused_memory(const struct vgpu_session_entry *entry,
                                       const struct vgpu_account *account,
                                       struct vgpu_refused_to_peer *refused);
 
-/* Counts current and earlier sessions. */
+/* Returns the refusals of a peer, in its current and earlier sessions. */
 struct vgpu_refused_kernels vgpu_sessions_refused(const struct vgpu_sessions *sessions,
                                                   const struct vgpu_accounts *accounts,
                                                   const struct vgpu_peer_record *record);

@@ -24,6 +24,7 @@ static bool write_all(int descriptor, const void *bytes, size_t size) {
   return true;
 }
 
+/* Returns a descriptor of memory with these bytes; -1: errno has the reason. */
 static int memory_with(const char *name, const void *bytes, size_t size) {
   int descriptor = vgpu_shared_make(name, size);
   if (descriptor >= 0 && write_all(descriptor, bytes, size)) return descriptor;

@@ -43,6 +43,7 @@ static bool is_drained(const struct vgpu_supervisor *supervisor) {
          supervisor->greetings.count == 0;
 }
 
+/* Returns the sooner of two waits of poll(), in milliseconds; -1 is forever. */
 static int sooner(int one, int other) {
   return one < 0 || (other >= 0 && other < one) ? other : one;
 }

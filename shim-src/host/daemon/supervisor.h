@@ -16,7 +16,7 @@
 #include "host/daemon/worker_logs.h"
 #include "host/session/answer.h"
 
-/* The last reload failed; the earlier rules stay in force. */
+/* Why hostd.conf was refused when it was last read again. The earlier rules stay in force. */
 struct vgpu_refused_config {
   int64_t at; /* seconds since 1970; 0: it was not refused */
   char why[512];
@@ -48,7 +48,7 @@ struct vgpu_supervisor {
   uint64_t next_session;
   bool stopping;
   bool draining; /* takes no new session, and ends with the last one */
-  /* False: `why` has the mistake, and the rules do not change. */
+  /* Reads hostd.conf again. False: `why` has the mistake, and the rules do not change. */
   bool (*read_policy)(struct vgpu_supervisor *supervisor, char *why, unsigned long why_size);
 };
 

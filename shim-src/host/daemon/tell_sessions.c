@@ -7,7 +7,7 @@
 #include "wire/clock.h"
 #include "wire/stream.h"
 
-/* One daemon passes this to the next. `answer` has the sizes. */
+/* The answer, as one daemon passes it to the next. The sizes of its parts are in `answer`, or fixed. */
 struct told {
   struct vgpu_sessions_reply answer;
   struct vgpu_memory_told memory;
@@ -71,7 +71,10 @@ static bool is_younger(uint64_t count, uint32_t age, uint64_t other_count, uint3
   return count > 0 && (other_count == 0 || age < other_age);
 }
 
-/* Limits, devices and names are the newest daemon's: a new session would begin there. */
+/*
+ * Adds the successors' answer to this daemon's, whose sessions are older. Limits, devices and names are those
+ * of the newest daemon, because a new session would begin there.
+ */
 static void add(struct told *told, const struct told *newer) {
   struct vgpu_sessions_reply mine = told->answer, *all = &told->answer;
   struct vgpu_memory_told refused = told->memory;

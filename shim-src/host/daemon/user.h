@@ -6,8 +6,9 @@
 #include "host/session/setup.h"
 
 /*
- * `wanted`: a name or number from `where` (--user, hostd.conf); NULL: a number of no user. Workers get only
- * the groups of the backend's device nodes. False: `error` has the reason.
+ * Finds the user. `wanted` is a name or number from `where` (--user or hostd.conf, for messages); NULL: a
+ * number that belongs to no user. Workers get the groups that may open the backend's device nodes, and no
+ * others. False: `error` has the reason.
  */
 bool vgpu_user_choose(const char *wanted, const char *where, const struct vgpu_backend *backend,
                       struct vgpu_worker_user *user, char *error, size_t error_size);

@@ -1,4 +1,4 @@
-/* vm-memory= of hostd.conf: the file that a VM shares. */
+/* The file that a VM shares with the host: vm-memory= of hostd.conf. */
 #ifndef VGPU_HOST_VM_MEMORY_FILE_H
 #define VGPU_HOST_VM_MEMORY_FILE_H
 
@@ -6,7 +6,10 @@
 
 #include "host/session/vm_memory.h"
 
-/* 0 bytes: nothing to close; `error` (`size` bytes) has the reason, or is empty if `path` is. */
+/*
+ * Opens the file for one worker. If the result has 0 bytes, there is nothing to close, and `error`, of `size`
+ * bytes, has the reason. An empty `path` means that the VM has no such memory; `error` is then empty.
+ */
 struct vgpu_vm_memory vgpu_vm_memory_open(const char *path, char *error, size_t size);
 void vgpu_vm_memory_close(const struct vgpu_vm_memory *memory);
 

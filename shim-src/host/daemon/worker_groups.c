@@ -10,7 +10,7 @@
 #define ROOT "/sys/fs/cgroup"
 #define OWN "vgpu-daemon"
 
-/* Control group of version 2, without the part that a predecessor has added. */
+/* Gives this process's control group (version 2), without the part that a predecessor has added. */
 static bool own_group(char *path, size_t size) {
   char line[4096];
   bool found = false;

@@ -11,19 +11,23 @@
 #include <stdint.h>
 
 #define VGPU_WORKER_TASKS 512u /* threads and processes of a worker; a driver makes some tens */
-/* Beside the limit of its peer (memory=): code, calls that wait, the driver. */
+/* Bytes of a worker beside the memory limit of its peer (memory=): code, calls that wait, the driver. */
 #define VGPU_WORKER_MEMORY (1ull << 30)
 
 struct vgpu_worker_groups {
   int directory; /* of the group that was delegated; -1: workers have no groups */
 };
 
-/* False: `error` says why workers have no groups. */
+/* Makes the daemon's group. False: `error` says why workers have no groups. */
 bool vgpu_worker_groups_begin(struct vgpu_worker_groups *groups, char *error, unsigned long error_size);
 
-/* `memory`: the peer's limit; 0: none. The worker writes "0" to the result to enter. -1: errno. */
+/*
+ * Makes the group of a slot's worker. `memory`: the peer's limit in bytes; 0: none. Returns a descriptor,
+ * which the caller closes; the worker writes "0" to it when it begins. -1: errno has the reason.
+ */
 int vgpu_worker_groups_join(const struct vgpu_worker_groups *groups, uint32_t slot, uint64_t memory);
 
+/* Removes the group of a worker that has ended. */
 void vgpu_worker_groups_leave(const struct vgpu_worker_groups *groups, uint32_t slot);
 
 #endif

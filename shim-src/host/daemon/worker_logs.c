@@ -35,7 +35,7 @@ int vgpu_worker_logs_join(struct vgpu_worker_logs *logs, uint32_t slot) {
   return ends[1];
 }
 
-/* Drops members that the daemon writes itself. */
+/* Checks the members of a worker's JSON object and drops those that the daemon writes itself. */
 static char *sound_members(const char *members) {
   static const char *const own[] = {"event", "session", "message", "count"};
   char *whole = NULL, *text = NULL;
@@ -59,7 +59,7 @@ static bool is_word(const char *text) {
   return *text != '\0' && strlen(text) <= 24;
 }
 
-/* log.c's form: after the header, parts that each end with a zero. */
+/* Writes a message in the form of log.c: after the header, parts that each end with a zero byte. */
 static void write_message(const struct vgpu_session_entry *entry, char *text, size_t size) {
   struct vgpu_log_budget *budget = &entry->record->log;
   struct vgpu_log_header header;
@@ -76,7 +76,7 @@ static void write_message(const struct vgpu_session_entry *entry, char *text, si
   free(sound);
 }
 
-/* Output of the C library, a driver or a sanitizer on the worker's stderr. */
+/* Writes what the C library, a driver or a sanitizer printed to the worker's standard error. */
 static void write_lines(const struct vgpu_session_entry *entry, char *text) {
   struct vgpu_log_budget *budget = &entry->record->log;
   for (char *line = strsep(&text, "\n"); line != NULL; line = strsep(&text, "\n")) {
@@ -86,6 +86,7 @@ static void write_lines(const struct vgpu_session_entry *entry, char *text) {
   }
 }
 
+/* False: the socket is empty or closed. */
 static bool read_message(int socket, const struct vgpu_session_entry *entry) {
   static char text[VGPU_LOG_MESSAGE_MOST + 1];
   ssize_t size = recv(socket, text, sizeof text - 1, MSG_DONTWAIT);

@@ -15,14 +15,22 @@ struct vgpu_worker_logs {
 
 bool vgpu_worker_logs_begin(struct vgpu_worker_logs *logs);
 
-/* Returns the worker's end, which the caller passes on and closes; -1: errno. */
+/*
+ * Makes the socket of a new session. Returns the worker's end, which the caller passes on and closes; -1:
+ * errno has the reason.
+ */
 int vgpu_worker_logs_join(struct vgpu_worker_logs *logs, uint32_t slot);
 
+/* Writes the messages that have arrived to the log. Never waits. */
 void vgpu_worker_logs_serve(struct vgpu_worker_logs *logs, struct vgpu_sessions *sessions);
 
+/* Writes the remaining messages of a worker that has ended. */
 void vgpu_worker_logs_leave(struct vgpu_worker_logs *logs, uint32_t slot, struct vgpu_session_entry *entry);
 
-/* Reports each peer's omitted lines when its rate allows. Returns the milliseconds until then; -1: none. */
+/*
+ * Reports the number of each peer's omitted lines when its rate allows. Returns the milliseconds until then;
+ * -1: none.
+ */
 int vgpu_worker_logs_left_out(struct vgpu_peers *peers);
 
 #endif

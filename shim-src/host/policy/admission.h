@@ -1,7 +1,7 @@
 /*
- * Decides whether a peer may have a session: when it connects by hostd.conf and its rate, when it has greeted
- * by the number of its sessions. A refused peer gets the reason as the only frame. The connection is then
- * kept for a moment, because an immediate close could discard the frame.
+ * Decides whether a peer may have a session. When a peer connects, hostd.conf and the rate of its connections
+ * are checked; when it has greeted, the number of its sessions. A refused peer gets the reason as the host's
+ * only frame. The connection is then kept for a moment, because an immediate close could discard the frame.
  */
 #ifndef VGPU_HOST_ADMISSION_H
 #define VGPU_HOST_ADMISSION_H
@@ -13,7 +13,10 @@
 
 #define VGPU_LEAVING_MAX 32u
 
-/* Limits if hostd.conf has none: connections a second, and at once. */
+/*
+ * The limits of a peer for which hostd.conf sets none: connections a second, their burst, and connections at
+ * once.
+ */
 #define VGPU_CONNECTS_DEFAULT 20u
 #define VGPU_CONNECTS_BURST 400u
 
@@ -30,7 +33,10 @@ struct vgpu_admission {
   uint32_t leaving_count;
 };
 
-/* 0: it may greet, within `limits`. Otherwise an enum vgpu_status; logged. */
+/*
+ * Checks a peer that has connected. Returns 0 if it may greet, and *limits are its limits. Otherwise returns
+ * the enum vgpu_status with which to refuse it; the reason is logged.
+ */
 int32_t vgpu_admit(struct vgpu_admission *admission, const struct vgpu_identity *identity, const char *who,
                    uint64_t session, struct vgpu_peer_limits *limits);
 
@@ -38,28 +44,36 @@ struct vgpu_session_counts {
   uint32_t limit, all, of_peer;
 };
 
-/* 0: a peer that has greeted may have one more session. */
+/*
+ * Checks a peer that has greeted. Returns 0 if it may have one more session, otherwise the enum vgpu_status
+ * with which to refuse it.
+ */
 int32_t vgpu_admit_session(struct vgpu_admission *admission, const struct vgpu_session_counts *counts,
                            const char *who, uint64_t session, const struct vgpu_peer_limits *limits);
 
-/* Takes the descriptor over. `welcome`: may be NULL. */
+/* Refuses a peer: sends the status, with `welcome` unless that is NULL, and takes the descriptor over. */
 void vgpu_refuse(struct vgpu_admission *admission, const struct vgpu_peer *peer, int descriptor,
                  int32_t status, const struct vgpu_welcome *welcome);
 
-/* For a peer that wants to continue a session: not counted as a refused session. */
+/*
+ * Refuses a peer that wants to continue a session, which does not count as a refused session. Takes the
+ * descriptor over.
+ */
 void vgpu_refuse_return(struct vgpu_admission *admission, int descriptor, int32_t status);
 
-/* Takes the descriptor over and closes it when the peer has had time to read. */
+/* Takes the descriptor over, and closes it when the peer has had time to read the answer. */
 void vgpu_let_leave(struct vgpu_admission *admission, int descriptor);
 
-/* Fills `pollers` (VGPU_LEAVING_MAX places) and returns their number. */
+/* For the daemon's poll: fills `pollers`, which has VGPU_LEAVING_MAX places, and returns how many it used. */
 uint32_t vgpu_leaving_poll(const struct vgpu_admission *admission, struct pollfd *pollers);
 
-/* Milliseconds until the next close; -1: none. */
+/* Returns the milliseconds until the next of these connections is to be closed; -1: there is none. */
 int vgpu_leaving_wait(const struct vgpu_admission *admission);
 
+/* Closes the connections that the peer has closed, and those whose time has passed. */
 void vgpu_leaving_close(struct vgpu_admission *admission, const struct pollfd *pollers, uint32_t count);
 
+/* Closes all of these connections without an answer. For a new worker. */
 void vgpu_leaving_abandon(struct vgpu_admission *admission);
 
 #endif

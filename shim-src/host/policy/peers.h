@@ -48,9 +48,10 @@ static inline bool vgpu_peer_same(const struct vgpu_peer *one, const struct vgpu
   return one->kind == other->kind && one->id == other->id;
 }
 
-/* Never NULL. */
+/* Finds the record of a peer, or begins one. Never NULL. */
 struct vgpu_peer_record *vgpu_peers_find(struct vgpu_peers *peers, const struct vgpu_peer *peer);
 
+/* Forgets all refused allocations, because the limits have changed. */
 void vgpu_peers_forget_memory(struct vgpu_peers *peers);
 
 #endif

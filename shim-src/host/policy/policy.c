@@ -174,7 +174,7 @@ bool vgpu_policy_is_written(const char *path, char *error, size_t error_size) {
   if (good && before.st_size > 0) good = pread(descriptor, &last, 1, before.st_size - 1) == 1;
   const struct timespec look = {.tv_nsec = LOOK_NS};
   nanosleep(&look, NULL);
-  /* The file that has the name now: an editor may have replaced it. */
+  /* Compares with the file that has the name now: an editor may have replaced it. */
   good = good && stat(path, &after) == 0 && after.st_ino == before.st_ino &&
          after.st_size == before.st_size && after.st_mtim.tv_sec == before.st_mtim.tv_sec &&
          after.st_mtim.tv_nsec == before.st_mtim.tv_nsec;

@@ -1,4 +1,7 @@
-/* vgpu-hostd.conf(5): the first line that matches a peer decides; a peer without one is refused. */
+/*
+ * The peers that may connect, and the limits of each: /etc/vgpu/hostd.conf, see vgpu-hostd.conf(5). The first
+ * line that matches a peer decides. A peer that no line matches is refused.
+ */
 #ifndef VGPU_HOST_POLICY_H
 #define VGPU_HOST_POLICY_H
 
@@ -26,7 +29,7 @@ struct vgpu_identity {
                           a group does not */
 };
 
-/* No limit in the file: the daemon's own applies (admission.h). */
+/* The file sets no limit: the daemon's own applies (admission.h). */
 #define VGPU_LIMIT_USUAL UINT32_MAX
 
 #define VGPU_RECONNECT_USUAL 30u
@@ -45,7 +48,7 @@ struct vgpu_peer_limits {
   uint32_t line;        /* the line of the file with these limits; 0: none */
   struct vgpu_chosen_devices devices;      /* the devices of `choice`, set when the peer is admitted */
   char vm_memory[VGPU_VM_MEMORY_PATH_MAX]; /* the file that is shared with the peer's VM; empty: none */
-  bool all_processes;                      /* NVML lists the processes of all users to this one */
+  bool all_processes;                      /* NVML lists the processes of all users to this peer */
 };
 
 #define VGPU_USUAL_LIMITS                                                                                    \
@@ -69,7 +72,7 @@ struct vgpu_rule {
   struct vgpu_peer_limits limits;
 };
 
-/* As in the file, and as devices of this host (devices.h). */
+/* A devices= setting as in the file, and as devices of this host (devices.h). */
 struct vgpu_device_choice {
   uint32_t line;
   char text[VGPU_DEVICES_TEXT];
@@ -85,7 +88,7 @@ struct vgpu_policy {
   struct vgpu_rule rules[VGPU_POLICY_RULES_MAX];
 };
 
-/* False: `error` has line and mistake. `name`: of the file, in messages. */
+/* False: `error` has the line and the mistake. `name` is the file's name in messages. */
 bool vgpu_policy_parse(struct vgpu_policy *policy, const char *name, const char *text, size_t size,
                        char *error, size_t error_size);
 
@@ -93,10 +96,13 @@ enum vgpu_policy_result { VGPU_POLICY_GOOD = 0, VGPU_POLICY_ABSENT = 1, VGPU_POL
 enum vgpu_policy_result vgpu_policy_read(struct vgpu_policy *policy, const char *path, char *error,
                                          size_t error_size);
 
-/* False: the file changes, or its last line has no end (it is being written). Takes some milliseconds. */
+/*
+ * For a file that is read again while others may write it. False, with the reason in `error`: the file
+ * changes, or its last line has no end. Takes some milliseconds.
+ */
 bool vgpu_policy_is_written(const char *path, char *error, size_t error_size);
 
-/* Allow or deny; NULL: no line matches. */
+/* Returns the first line that matches, allow or deny; NULL: no line matches. */
 const struct vgpu_rule *vgpu_policy_match(const struct vgpu_policy *policy,
                                           const struct vgpu_identity *identity);
 

@@ -8,7 +8,7 @@
 
 #include "wire/address.h"
 
-/* Returns the end of the digits; NULL: none, or above `most`. */
+/* Reads decimal digits. Returns their end; NULL: none, or a value above `most`. */
 static const char *digits(const char *text, uint64_t most, uint64_t *value) {
   if (*text < '0' || *text > '9') return NULL;
   *value = 0;
@@ -165,7 +165,7 @@ static bool limit_value(struct vgpu_policy_reader *reader, const struct limit *l
 enum { KEY_DEVICES = sizeof limits / sizeof *limits, KEY_VM_MEMORY, KEY_PROCESSES, KEYS };
 _Static_assert(KEYS == VGPU_POLICY_KEYS, "each key has its place in struct vgpu_policy_reader");
 
-/* An error, because one of the values would be ignored. */
+/* A setting that occurs twice is an error, because one of the values would be ignored. */
 static bool given_once(struct vgpu_policy_reader *reader, size_t key, const char *name, const char *value,
                        const struct vgpu_rule *rule) {
   struct vgpu_policy_given *given = (rule == NULL ? reader->usual_given : reader->rule_given) + key;
@@ -198,7 +198,7 @@ static bool is_device(const char *word) {
   return length > 4 && strspn(word + 4, "0123456789abcdefABCDEF-") == length - 4;
 }
 
-/* devices.h finds the devices when the host's are known. */
+/* Reads a choice of devices. devices.h finds the devices later, when those of the host are known. */
 static bool devices(struct vgpu_policy_reader *reader, const char *text, struct vgpu_peer_limits *into) {
   char words[VGPU_DEVICES_TEXT], *rest = words;
   into->choice = 0;
@@ -228,7 +228,7 @@ static bool devices(struct vgpu_policy_reader *reader, const char *text, struct 
   return true;
 }
 
-/* Memory of one VM, which no other may see. */
+/* Reads vm-memory=PATH: memory of one VM, which no other VM may see. */
 static bool vm_memory(struct vgpu_policy_reader *reader, const char *path, struct vgpu_rule *rule) {
   if (rule == NULL || !rule->allow)
     return vgpu_policy_wrong(reader, "vm-memory= belongs to one VM: it is allowed only in an \"allow\" line");

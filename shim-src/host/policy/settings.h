@@ -23,11 +23,14 @@ struct vgpu_policy_reader {
   size_t error_size;
 };
 
-/* Stores the reason with the file's name and line. Always returns false. */
+/* Stores the reason with the file's name and line in the reader's `error`. Always returns false. */
 __attribute__((format(printf, 2, 3))) bool vgpu_policy_wrong(struct vgpu_policy_reader *reader,
                                                              const char *format, ...);
 
-/* Reads one "KEY=VALUE" and changes `word`. `rule`: NULL in a `limits` line. False: the reason is stored. */
+/*
+ * Reads one "KEY=VALUE" into `rule` or `into`, and changes `word` while it parses. `rule` is NULL in a
+ * `limits` line. False: the reason is stored.
+ */
 bool vgpu_policy_setting(struct vgpu_policy_reader *reader, char *word, struct vgpu_rule *rule,
                          struct vgpu_peer_limits *into);
 

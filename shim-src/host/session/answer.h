@@ -16,7 +16,7 @@ struct vgpu_answer {
 /* The row of an opcode that the session of `context`, a struct vgpu_worker, may use; NULL: none. */
 const struct vgpu_dispatch_row *vgpu_find_row(const void *context, uint32_t opcode);
 
-/* Features of the welcome that mean that this host has a call. */
+/* The feature bits of a WELCOME each of which says that this host has a certain call. */
 extern const uint32_t vgpu_call_features;
 
 /*

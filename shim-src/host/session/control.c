@@ -36,7 +36,7 @@ static bool holds(const struct vgpu_account *account, uint32_t device) {
          __atomic_load_n(&account->contexts[device], __ATOMIC_RELAXED) != 0;
 }
 
-/* Those of this session's guest, or with processes=all of hostd.conf of every user. */
+/* Lists the processes of this session's guest, or of every user with processes=all of hostd.conf. */
 static uint32_t listed_processes(const struct vgpu_worker *worker, uint32_t device,
                                  struct vgpu_process_facts *processes, uint32_t capacity) {
   const struct vgpu_peer *peer = &worker->peer;

@@ -69,7 +69,7 @@ enum vgpu_line_received vgpu_line_receive(int channel, struct vgpu_line_message 
   return truncated ? VGPU_LINE_LOST : VGPU_LINE_ENDED;
 }
 
-/* With the lock held. */
+/* Closes the retired connection. The caller holds the lock. */
 static void close_retired(struct vgpu_line *line) {
   if (line->retired >= 0) close(line->retired);
   line->retired = -1;

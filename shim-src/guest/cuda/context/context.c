@@ -13,7 +13,10 @@
 
 #define STACK_DEPTH 64
 
-/* The number tells a context from a later one at the same address. */
+/*
+ * An entry keeps the context's number, because a context that is made later at the same address has another
+ * number.
+ */
 struct stack_entry {
   struct vgpu_context *context;
   uint64_t number;
@@ -35,7 +38,7 @@ uint64_t vgpu_cuda_next_number(struct vgpu_driver *driver) {
   return driver->next_number++;
 }
 
-/* The driver is gone if the host was lost, or after fork. */
+/* Empties the stack when its driver is gone: the host was lost, or this is a fork()ed child. */
 static void refresh_stack(const struct vgpu_driver *driver) {
   if (stack.epoch == driver->epoch) return;
   stack.epoch = driver->epoch;
@@ -187,7 +190,10 @@ uint64_t vgpu_cuda_context_own_number(struct vgpu_driver *driver, struct vgpu_co
   return number;
 }
 
-/* The lock: another thread may assign a number or destroy the context. */
+/*
+ * False: not a live context. Reads the number under the lock, because another thread may assign one to a
+ * primary context, or destroy this context.
+ */
 static bool entry_for(struct vgpu_driver *driver, struct vgpu_context *context, struct stack_entry *entry) {
   pthread_mutex_lock(&driver->lock);
   bool live = context != NULL && is_live(driver, context);
@@ -212,7 +218,10 @@ static bool made_in(void *handle, void *context) {
 
 _Static_assert(offsetof(struct vgpu_stream, context) == offsetof(struct vgpu_event, context), "made_in");
 
-/* Needs driver->lock. Returns the context's number. */
+/*
+ * Ends all objects of a context, in the guest and at the host. The caller holds driver->lock. Returns the
+ * number that the context had.
+ */
 static uint64_t end_context(struct vgpu_driver *driver, struct vgpu_context *context) {
   uint64_t number = context->number;
   vgpu_gates_context_ends(context);
@@ -237,7 +246,7 @@ static uint64_t end_context(struct vgpu_driver *driver, struct vgpu_context *con
   return number;
 }
 
-/* Runs without driver->lock. */
+/* The part of destroying a context that must run without driver->lock. */
 static void tell_destroyed(struct vgpu_driver *driver, struct vgpu_context *context, uint64_t number) {
   vgpu_capture_streams_ended(driver);
   if (number != 0) {

@@ -18,7 +18,7 @@ static bool is_unsupported(const int32_t *device, int32_t limit) {
          (limit == LIMIT_SYNC_DEPTH && device[VGPU_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR] >= 9);
 }
 
-/* NULL: the current context. */
+/* Gives `given`, or the current context if `given` is NULL. */
 static int choose(struct vgpu_context *given, struct vgpu_driver **driver, struct vgpu_context **context) {
   int result;
   *driver = vgpu_cuda_driver(&result);
@@ -27,7 +27,10 @@ static int choose(struct vgpu_context *given, struct vgpu_driver **driver, struc
   return given != NULL ? vgpu_cuda_context_check(given) : vgpu_cuda_current(*driver, context);
 }
 
-/* Also a primary context that nobody retains: the runtime asks before it retains one again. */
+/*
+ * Like choose(), but accepts a primary context that nobody retains: the runtime asks for its device and flags
+ * before it retains the context again.
+ */
 static int choose_known(struct vgpu_context *given, struct vgpu_driver **driver,
                         struct vgpu_context **context) {
   const int result = choose(given, driver, context);

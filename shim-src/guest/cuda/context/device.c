@@ -75,7 +75,7 @@ int cuDeviceTotalMem_v2(size_t *bytes, int32_t dev) {
   return CUDA_SUCCESS;
 }
 
-/* From before 64-bit device pointers: a larger size is cut. */
+/* This call is from before 64-bit device pointers: a larger size is cut to what fits. */
 int cuDeviceTotalMem(uint32_t *bytes, int32_t dev) {
   size_t total = 0;
   int result = cuDeviceTotalMem_v2(&total, dev);

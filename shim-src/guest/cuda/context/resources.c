@@ -1,4 +1,7 @@
-/* The host keeps the driver's inner part of a resource; here that place has the host's number. */
+/*
+ * Resources of a device (CUdevResource): queried, split, and described for a green context. The host keeps
+ * the driver's inner part of a resource; here that place has the host's number.
+ */
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,7 +12,10 @@
 
 #define NUMBER_AT 4 /* in `inside`, aligned to 8 in the structure */
 
-/* CUDA_VISIBLE_DEVICES renumbers devices. */
+/*
+ * Converts resources for the program. If CUDA_VISIBLE_DEVICES is set, a device has another number at the
+ * host.
+ */
 static void give(const struct vgpu_driver *driver, const struct vgpu_resource *got,
                  struct vgpu_dev_resource *resource) {
   *resource = (struct vgpu_dev_resource){.type = got->type};
@@ -24,6 +30,7 @@ static void give(const struct vgpu_driver *driver, const struct vgpu_resource *g
   memcpy(resource->visible, &queues, sizeof queues);
 }
 
+/* Converts a resource of the program for the host. False: it names a device that does not exist. */
 static bool take(const struct vgpu_driver *driver, const struct vgpu_dev_resource *resource,
                  struct vgpu_resource *sent) {
   *sent = (struct vgpu_resource){.type = resource->type};

@@ -1,7 +1,7 @@
 /*
  * CUDA_VISIBLE_DEVICES as the real driver reads it: indices or beginnings of UUIDs. A part of a GPU (MIG) is
  * a whole device here. The first entry that names no device ends the list; a device that is named twice hides
- * all.
+ * all devices.
  */
 #include <ctype.h>
 #include <stdlib.h>

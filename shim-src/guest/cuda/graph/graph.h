@@ -113,8 +113,8 @@ struct vgpu_node *vgpu_graph_add(struct vgpu_driver *driver, struct vgpu_graph *
 void vgpu_graph_remove(struct vgpu_driver *driver, struct vgpu_node *node);
 
 /*
- * vgpu_links_copy makes `to` a copy, vgpu_links_add adds only the links that `to` lacks, vgpu_links_free
- * frees its memory. False: no memory.
+ * vgpu_links_copy makes `to` a copy, vgpu_links_join adds only the links that `to` lacks, vgpu_links_free
+ * frees the memory of `links`. False: no memory.
  */
 bool vgpu_links_copy(struct vgpu_links *to, const struct vgpu_links *from);
 bool vgpu_links_join(struct vgpu_links *to, const struct vgpu_links *more);

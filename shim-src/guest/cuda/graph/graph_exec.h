@@ -55,7 +55,10 @@ bool vgpu_exec_lives(struct vgpu_driver *driver, const struct vgpu_exec *exec);
 int vgpu_exec_list(struct vgpu_graph *graph, struct vgpu_exec_node **nodes, size_t *count);
 void vgpu_exec_free_list(struct vgpu_exec_node *nodes, size_t count);
 
-/* Counts an executable for the graph that its nodes are of, and no more for an earlier one. */
+/*
+ * Counts `exec` as an executable of `graph`, from which its nodes come, and no longer as one of an earlier
+ * graph. `graph` may be NULL.
+ */
 void vgpu_exec_belongs(struct vgpu_driver *driver, struct vgpu_exec *exec, struct vgpu_graph *graph);
 
 /*

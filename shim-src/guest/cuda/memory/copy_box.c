@@ -72,7 +72,10 @@ static int ask_rows(const struct vgpu_send_read_rows *send, unsigned char *packe
   return vgpu_cuda_call_bulk(VGPU_OP_read_rows, send, sizeof *send, packed, bytes);
 }
 
-/* Rows of one slice, as many at a time as fit in a frame; `packed` has that size. */
+/*
+ * Copies rows of one slice between host and device, as many at a time as fit in a frame. `packed` has room
+ * for a frame's bulk.
+ */
 static int carry_rows(const struct vgpu_transfer *transfer, uint64_t destination, size_t destination_row,
                       uint64_t source, size_t source_row, bool to_device, size_t width, size_t height,
                       unsigned char *packed) {
@@ -192,7 +195,7 @@ int vgpu_copy_box(const struct vgpu_box *copy, struct vgpu_stream *stream, bool 
     memcpy(&node.of.copy.copy, copy, sizeof *copy);
     if (vgpu_capture_node(transfer.driver, stream, &node, &result)) return result;
   }
-  /* Also pinned memory that the device has: work before the copy may write to it. */
+  /* Pinned memory that is also device memory is checked, too: work before the copy may write to it. */
   struct vgpu_host_memory from = {0}, to = {0};
   if (!source.device) from = vgpu_transfer_classify(&transfer, source.start, source.span);
   if (!destination.device) to = vgpu_transfer_classify(&transfer, destination.start, destination.span);
@@ -307,7 +310,10 @@ int cuMemcpyBatchAsync(uint64_t *dsts, uint64_t *srcs, size_t *sizes, size_t cou
   return result;
 }
 
-/* CUmemcpy3DOperand and CUDA_MEMCPY3D_BATCH_OP. A side is memory (1) or an array (2), counted in elements. */
+/*
+ * CUmemcpy3DOperand and CUDA_MEMCPY3D_BATCH_OP. A side is memory (1) or an array (2). A place in an array
+ * counts elements.
+ */
 struct batch_side {
   int32_t type;
   union {
@@ -336,7 +342,7 @@ static bool take_array(const struct batch_side *side, struct vgpu_array *array) 
   return side->type == 2 && driver != NULL && vgpu_array_take(driver, side->array, VGPU_OBJECT_ARRAY, array);
 }
 
-/* A byte, unless an array is involved. */
+/* Returns the bytes of an element: 1, unless an array is involved. */
 static size_t element_of(const struct batch_box *box) {
   struct vgpu_array array;
   if (!take_array(&box->source, &array) && !take_array(&box->destination, &array)) return 1;

@@ -35,7 +35,10 @@ static int fill_async(uint32_t opcode, uint32_t width, uint64_t destination, uin
   return vgpu_cuda_post(opcode, &send, sizeof send, NULL, 0);
 }
 
-/* Rows of `width` elements, `pitch` bytes apart, for all widths and for the asynchronous calls. */
+/*
+ * Fills rows of `width` elements. Each row begins `pitch` bytes after the one before. Used for all widths,
+ * also for asynchronous calls.
+ */
 static int fill_rows(uint32_t element, uint64_t destination, size_t pitch, uint32_t value, size_t width,
                      size_t height, struct vgpu_stream *stream, bool async) {
   struct vgpu_transfer transfer;

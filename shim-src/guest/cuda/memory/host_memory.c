@@ -1,4 +1,7 @@
-/* "Pinned" memory is shared with a host on this machine, so that copies need no frame for bytes. */
+/*
+ * "Pinned" host memory is plain memory of the guest. If the host is on the same machine, it is shared memory,
+ * so that a copy needs no frame for its bytes.
+ */
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>

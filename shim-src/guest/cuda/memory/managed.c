@@ -1,4 +1,8 @@
-/* Memory that guest and device share at one address: nothing migrates, advice is only stored. */
+/*
+ * Mapped pinned memory and managed memory. If the host shares memory with this process, a range of it can be
+ * device memory at its address in this process. There is one copy of the bytes, so nothing migrates: a
+ * prefetch has nothing to do, and advice is stored only for queries.
+ */
 #include <string.h>
 #include <unistd.h>
 
@@ -21,7 +25,11 @@ bool vgpu_lent_in_place(struct vgpu_driver *driver) {
 
 #define TRIES 4
 
-/* `address`: on the device; 0: as here. It may be taken there; the next attempt maps elsewhere. */
+/*
+ * Allocates the memory. `address` is its address on the device; 0: the address at which it is mapped here.
+ * The process that drives the host's GPU may have other memory at that address; the next attempt maps
+ * elsewhere.
+ */
 static void *take(struct vgpu_driver *driver, uint64_t context, uint64_t address, size_t bytes,
                   uint32_t flags, uint32_t *shared_region) {
   struct vgpu_send_shared_region_map send = {.context = context, .bytes = bytes, .flags = flags};
@@ -139,6 +147,7 @@ static int advise(uint64_t address, size_t bytes, unsigned which, int32_t value)
                                                                              : CUDA_ERROR_INVALID_VALUE;
 }
 
+/* True for the ordinal of a device, or -1 for the processor. */
 static bool is_place(int32_t place) {
   return place == -1 || vgpu_cuda_device_facts(place) != NULL;
 }

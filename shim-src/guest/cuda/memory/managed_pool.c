@@ -61,7 +61,7 @@ int vgpu_managed_pool_create(struct vgpu_driver *driver, const struct vgpu_locat
   return result;
 }
 
-/* On success the caller holds driver->lock. */
+/* Gives the pools of a location. On success the caller holds driver->lock. */
 static int begin(const struct vgpu_location *location, struct vgpu_driver **driver,
                  struct vgpu_device_pools **pools, int32_t *place) {
   int result;

@@ -1,4 +1,8 @@
-/* Of this library alone: managed memory (managed.c) that knows its pool. Freed memory is not kept. */
+/*
+ * Pools of managed memory (CUDA 13). Only this library knows them: an allocation is managed memory
+ * (managed.c) with the number of its pool. Freed memory is not kept for the next allocation, because the host
+ * would count it.
+ */
 #ifndef VGPU_GUEST_CUDA_MANAGED_POOL_H
 #define VGPU_GUEST_CUDA_MANAGED_POOL_H
 
@@ -11,7 +15,7 @@ struct vgpu_location {
   int32_t id;
 };
 
-/* NOT_SUPPORTED where there is no managed memory. */
+/* Makes a pool whose memory prefers a location. NOT_SUPPORTED where there is no managed memory. */
 int vgpu_managed_pool_create(struct vgpu_driver *driver, const struct vgpu_location *preferred,
                              struct vgpu_pool **pool);
 
@@ -27,7 +31,10 @@ int vgpu_managed_pool_set_value(struct vgpu_driver *driver, struct vgpu_pool *po
 int vgpu_managed_pool_allocate(struct vgpu_driver *driver, struct vgpu_pool *pool, size_t bytes,
                                struct vgpu_stream *stream, uint64_t *address);
 
-/* Frees when the stream's context has done what was queued. False: not of such a pool. */
+/*
+ * Frees the memory when the stream's context has done what was queued before. False: the memory is not of
+ * such a pool.
+ */
 bool vgpu_managed_pool_free(struct vgpu_driver *driver, uint64_t address, uint64_t context, int *result);
 
 #endif

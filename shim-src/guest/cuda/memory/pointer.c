@@ -15,6 +15,7 @@ static bool same_number(void *handle, void *with) {
   return false;
 }
 
+/* Returns the program's handle of the context that made a region; NULL if the context is gone. */
 static struct vgpu_context *context_of(struct vgpu_driver *driver, const struct vgpu_region *region) {
   if (region->context == 0) return NULL;
   struct vgpu_context *primary = &driver->primary[region->ordinal];

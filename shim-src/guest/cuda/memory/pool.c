@@ -81,7 +81,7 @@ int vgpu_pool_make(struct vgpu_driver *driver, int32_t ordinal, const struct vgp
   return CUDA_SUCCESS;
 }
 
-/* The caller holds driver->lock. */
+/* Makes the default pool of a device when it is first needed. The caller holds driver->lock. */
 static int default_pool(struct vgpu_driver *driver, int32_t ordinal, struct vgpu_pool **pool) {
   struct vgpu_device_pools *pools = &driver->pools[ordinal];
   if (pools->given == NULL) {
@@ -347,7 +347,10 @@ int cuMemPoolGetAccess(int32_t *flags, struct vgpu_pool *memPool, void *location
   return CUDA_SUCCESS;
 }
 
-/* Valid only after this call in the stream's order. In a capture a node with graph memory. */
+/*
+ * Returns the address at once. The memory may be used only after this call in the order of the stream. In a
+ * capture the call becomes a node with graph memory.
+ */
 int cuMemAllocFromPoolAsync(uint64_t *dptr, size_t bytesize, struct vgpu_pool *handle,
                             struct vgpu_stream *hStream) {
   struct vgpu_driver *driver;

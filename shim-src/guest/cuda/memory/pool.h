@@ -25,10 +25,10 @@ struct vgpu_device_pools {
   struct vgpu_pool *current; /* set by cuDeviceSetMemPool; NULL: the default pool */
 };
 
-/* 0 if the host's device has pools, else a CUresult. */
+/* Returns 0 if the host's device has pools, else a CUresult. */
 int vgpu_pool_device(int32_t ordinal);
 
-/* Copies the fields of a live handle, which another thread may destroy. */
+/* Copies the fields of a live handle, because another thread may destroy the pool. Returns a CUresult. */
 int vgpu_pool_take(const struct vgpu_pool *handle, struct vgpu_driver **driver, struct vgpu_pool *pool);
 
 enum vgpu_pool_kind { VGPU_POOL_OWN = 0, VGPU_POOL_DEFAULT = 1, VGPU_POOL_EXPORTABLE = 2, VGPU_POOL_OPENED };
@@ -42,6 +42,7 @@ struct vgpu_pool_origin {
 int vgpu_pool_make(struct vgpu_driver *driver, int32_t ordinal, const struct vgpu_pool_origin *origin,
                    struct vgpu_pool **made);
 
+/* Returns the live pool of this number; NULL: there is none, or it was destroyed. */
 struct vgpu_pool *vgpu_pool_numbered(struct vgpu_driver *driver, uint64_t number);
 
 #endif

@@ -94,7 +94,7 @@ bool vgpu_readback_post(struct vgpu_driver *driver, void *destination, uint64_t 
   return true;
 }
 
-/* False: the answer would be too long. The caller holds the lock. */
+/* Adds an entry to a batch. False: the answer would be too long. The caller holds the lock. */
 static bool take(struct vgpu_readback_batch *batch, const struct vgpu_readback *entry) {
   if (batch->count == BATCH || batch->room + packed(entry->bytes) > VGPU_BULK_MAX) return false;
   batch->tickets[batch->count++] = entry->ticket;
@@ -122,6 +122,7 @@ static void claim(struct vgpu_readbacks *readbacks, struct vgpu_readback_batch *
   pthread_mutex_unlock(&readbacks->lock);
 }
 
+/* Removes the entry from the list and frees it. The caller holds the lock. */
 static void unlink_entry(struct vgpu_readbacks *readbacks, struct vgpu_readback **link,
                          struct vgpu_readback *before) {
   struct vgpu_readback *entry = *link;
@@ -152,8 +153,9 @@ static bool is_about_to_come(const struct vgpu_readbacks *readbacks, uint64_t ti
 }
 
 /*
- * Delivers the bytes of `answer` and removes `batch`. NOT_READ: the bytes are not ready, or another thread
- * has their answer, which this one waits for. `forget`: the wait failed, so entries are dropped (CUDA
+ * Delivers the bytes of `answer` to their destinations and removes `batch` from the list. NOT_READ: the bytes
+ * of an entry are not ready, or the host has sent them to another thread; if that thread's answer has
+ * arrived, this thread waits until it is delivered. `forget`: the wait failed, so entries are dropped (CUDA
  * promises nothing about the contents). False: the answer is invalid.
  */
 static bool deliver(struct vgpu_readbacks *readbacks, struct vgpu_readback_batch *batch,
@@ -227,7 +229,10 @@ static uint64_t newest(struct vgpu_readbacks *readbacks, uint64_t *posted) {
   return ticket;
 }
 
-/* Drops entries of a context and a stream (or ANY) among the first `posted`. The caller holds the lock. */
+/*
+ * Drops the entries of a context and, unless it is ANY, of a stream, if they are among the first `posted`
+ * that were posted. The caller holds the lock.
+ */
 static void forget(struct vgpu_readbacks *readbacks, uint64_t context, uint64_t stream, uint64_t posted) {
   struct vgpu_readback *before = NULL;
   for (struct vgpu_readback **link = &readbacks->first; *link != NULL;) {
@@ -277,7 +282,11 @@ int vgpu_readback_wait(struct vgpu_driver *driver, uint32_t opcode, const void *
     if (scope == VGPU_WAIT_CONTEXT) stream = ANY_STREAM;
     result = settle(driver, context, upto);
     if (result == CUDA_SUCCESS && scope != VGPU_WAIT_EVENT && !none(readbacks)) {
-      /* Missing bytes of this wait mean a failure, which another call returns. Others may be posted since. */
+      /*
+       * The work that was there when this wait began is done, so missing bytes mean a failure at the host,
+       * which is returned like any other. Another thread may have posted reads after the wait began: keep
+       * those.
+       */
       pthread_mutex_lock(&readbacks->lock);
       forget(readbacks, context, stream, posted);
       pthread_mutex_unlock(&readbacks->lock);
@@ -286,6 +295,7 @@ int vgpu_readback_wait(struct vgpu_driver *driver, uint32_t opcode, const void *
   return result != CUDA_SUCCESS ? result : vgpu_session_take_deferred(driver->session);
 }
 
+/* Finds the stream of an entry that writes to these bytes. False: no entry does. */
 static bool find_overlap(struct vgpu_readbacks *readbacks, const void *memory, size_t bytes,
                          struct vgpu_send_cuStreamSynchronize *found) {
   pthread_mutex_lock(&readbacks->lock);
@@ -303,7 +313,8 @@ int vgpu_readback_flush(struct vgpu_driver *driver, const void *memory, size_t b
   while (!none(&driver->readbacks) && find_overlap(&driver->readbacks, memory, bytes, &send)) {
     int result;
     if (send.stream == (uint64_t)(uintptr_t)VGPU_STREAM_PER_THREAD) {
-      /* It may be another thread's per-thread stream, which only a wait for the context covers. */
+      /* The stream may be the per-thread stream of another thread. Only a wait for the whole context covers
+       * it. */
       struct vgpu_send_cuCtxSynchronize all = {.context = send.context};
       result = vgpu_readback_wait(driver, VGPU_OP_cuCtxSynchronize, &all, sizeof all, send.context, 0,
                                   VGPU_WAIT_CONTEXT);

@@ -1,6 +1,7 @@
 /*
- * Asynchronous reads into pinned memory are posted; the host keeps the bytes under a ticket and sends them
- * with the answer to the call with which the program waits. Reads into other memory wait at once.
+ * Asynchronous reads into pinned memory are posted like any other call. The host keeps the bytes under a
+ * ticket and sends them with the answer to the call with which the program waits. CUDA does not promise this
+ * for other memory, so reads into other memory wait at once.
  */
 #ifndef VGPU_GUEST_CUDA_READBACK_H
 #define VGPU_GUEST_CUDA_READBACK_H
@@ -27,7 +28,10 @@ struct vgpu_readbacks {
 
 void vgpu_readbacks_init(struct vgpu_readbacks *readbacks);
 
-/* Posts a read. False: too long, or too much in progress; the caller waits instead. *result: CUresult. */
+/*
+ * Posts a read of `bytes` at `source` to `destination` on a stream. False: the read cannot be deferred,
+ * because it is too long or too much is in progress; the caller then waits for it. *result: CUresult.
+ */
 bool vgpu_readback_post(struct vgpu_driver *driver, void *destination, uint64_t context, uint64_t stream,
                         uint64_t source, size_t bytes, int *result);
 
@@ -41,6 +45,7 @@ enum vgpu_wait_scope {
 int vgpu_readback_wait(struct vgpu_driver *driver, uint32_t opcode, const void *send, uint32_t send_size,
                        uint64_t context, uint64_t stream, enum vgpu_wait_scope scope);
 
+/* Delivers bytes that have been read. Called when another answer said that there may be some. */
 int vgpu_readback_settle(struct vgpu_driver *driver, uint64_t context);
 
 bool vgpu_readback_pending(const struct vgpu_driver *driver);

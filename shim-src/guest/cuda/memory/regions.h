@@ -1,4 +1,8 @@
-/* Every range of memory that the driver knows, device and host, sorted by address, with its own lock. */
+/*
+ * Every range of memory that the driver knows: device allocations, whose addresses come from the host, and
+ * host memory that the driver allocated or registered. The list is sorted by address and has a lock of its
+ * own.
+ */
 #ifndef VGPU_GUEST_CUDA_REGIONS_H
 #define VGPU_GUEST_CUDA_REGIONS_H
 
@@ -53,30 +57,47 @@ void vgpu_regions_init(struct vgpu_regions *regions);
 enum vgpu_regions_result { VGPU_REGIONS_OK = 0, VGPU_REGIONS_OVERLAP = 1, VGPU_REGIONS_NO_MEMORY = 2 };
 enum vgpu_regions_result vgpu_regions_add(struct vgpu_regions *regions, const struct vgpu_region *region);
 
+/* Copies the region that contains `address` to *found. False: there is none. */
 bool vgpu_regions_find(struct vgpu_regions *regions, uint64_t address, struct vgpu_region *found);
 
+/*
+ * Stores advice for the managed memory that contains [address, address + size). False: it is not managed
+ * memory.
+ */
 bool vgpu_regions_advise(struct vgpu_regions *regions, uint64_t address, uint64_t size, unsigned which,
                          int32_t value);
 
+/*
+ * Sets CU_POINTER_ATTRIBUTE_SYNC_MEMOPS of the device memory that contains `address`. False: there is none.
+ */
 bool vgpu_regions_set_sync(struct vgpu_regions *regions, uint64_t address, bool sync);
 
 enum vgpu_region_lent { VGPU_NOT_LENT = 0, VGPU_LENT = 1, VGPU_LENT_IN_PIECES = 2 };
 
-/* False: no region of that kind starts at `start`. */
+/*
+ * Marks host memory as device memory too, or as host memory only. False: no region of that kind starts at
+ * `start`.
+ */
 bool vgpu_regions_set_lent(struct vgpu_regions *regions, uint64_t start, enum vgpu_region_kind kind,
                            enum vgpu_region_lent lent);
 
+/* Removes the region of that kind that starts at `start`, and copies it to *removed. False: there is none. */
 bool vgpu_regions_remove(struct vgpu_regions *regions, uint64_t start, enum vgpu_region_kind kind,
                          struct vgpu_region *removed);
 
-/* True for device memory of one allocation, or of adjacent mappings that the device may access. */
+/*
+ * True if all of [address, address + size) is device memory of one allocation, or of adjacent mappings that
+ * the device may access.
+ */
 bool vgpu_regions_is_device(struct vgpu_regions *regions, uint64_t address, uint64_t size);
 
+/* Removes the variables of a module or library that was unloaded. */
 void vgpu_regions_drop_module(struct vgpu_regions *regions, uint64_t module);
 
-/* Changes every mapping that begins in [start, start + size). */
+/* Sets the access of every mapping that begins in [start, start + size). */
 void vgpu_regions_set_access(struct vgpu_regions *regions, uint64_t start, uint64_t size, uint32_t access);
 
+/* Returns how many bytes of a pool are in use. */
 uint64_t vgpu_regions_pool_bytes(struct vgpu_regions *regions, uint64_t pool);
 
 void vgpu_regions_drop_context(struct vgpu_regions *regions, uint64_t context);

@@ -16,7 +16,10 @@
 
 #define READ_ONLY 8u /* CU_MEMHOSTREGISTER_READ_ONLY */
 
-/* A stretch that was not shared before: regions may share a page, and need several ranges. */
+/*
+ * A stretch of pages that was not shared before. Regions in the same page share a range, and a region may
+ * need several.
+ */
 struct lent_range {
   struct lent_range *next;
   struct vgpu_driver *driver;
@@ -55,6 +58,10 @@ static bool set_lent(const struct lent_region *region, enum vgpu_region_lent val
 
 /* ---- fork ----------------------------------------------------------------- */
 
+/*
+ * True if all of [from, end), which lies in the range, is still mapped. False: the program has unmapped a
+ * part.
+ */
 static bool is_mapped(const struct lent_range *range, uintptr_t from, uintptr_t end) {
   uintptr_t base = (uintptr_t)range->pages, at = from, until;
   for (; at < end; at = from = until) {
@@ -110,7 +117,7 @@ static void after_fork_in_child(void) {
   lent.regions = NULL;
   for (struct lent_range *range = lent.first; range != NULL; range = next) {
     next = range->next;
-    /* Still shared with the parent. A copy that is slightly late is better than none. */
+    /* The memory is still shared with the parent. A copy that is slightly late is better than none. */
     if (range->before != NULL) munmap(range->before, range->bytes);
     else if (is_whole(range)) (void)vgpu_in_place_unshare(range->pages, range->bytes, NULL);
     munmap(range->mirror, range->bytes);
@@ -156,6 +163,7 @@ static const char *share(struct lent_range *range) {
   return why;
 }
 
+/* Shares pages that are not shared yet. Returns the reason if this fails, else NULL. */
 static const char *share_pages(const struct lent_region *region, unsigned char *pages, size_t bytes) {
   const char *why = refusal(pages, bytes);
   if (why != NULL) return why;
@@ -173,6 +181,7 @@ static const char *share_pages(const struct lent_region *region, unsigned char *
   return NULL;
 }
 
+/* Returns the first range that has a byte of [from, end); NULL: none. */
 static const struct lent_range *first_in(uintptr_t from, uintptr_t end) {
   const struct lent_range *first = NULL;
   for (const struct lent_range *range = lent.first; range != NULL; range = range->next) {
@@ -203,7 +212,7 @@ static const char *share_rest(const struct lent_region *region, unsigned *ranges
   return why;
 }
 
-/* Except parts that the program has unmapped or mapped over. */
+/* Makes the range private again, except the parts that the program has unmapped or mapped over. */
 static void make_private(const struct lent_range *range) {
   uintptr_t base = (uintptr_t)range->pages, end = base + range->bytes, from = base, until;
   const char *why = vgpu_mappings_pinned() ? "this process has memory pinned for other devices" : NULL;

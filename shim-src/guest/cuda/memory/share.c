@@ -1,4 +1,8 @@
-/* Handles (cuIpc*) and files each contain a ticket with the host's token, valid only in this guest. */
+/*
+ * Sharing between processes of one guest: memory and events by handles of 64 bytes (cuIpc*), physical memory
+ * and pools by files. Each handle or file contains a ticket with a token that the host makes and accepts only
+ * from processes of the same guest.
+ */
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,7 +35,10 @@ struct ticket {
 };
 _Static_assert(sizeof(struct ticket) == 64, "CU_IPC_HANDLE_SIZE");
 
-/* `attribute`: that a GPU's driver can share this handle type; a simulated GPU does not need it. */
+/*
+ * True if the device can share a type of handle. `attribute`: the device attribute that says so for a GPU; a
+ * simulated GPU does not need it.
+ */
 static bool is_shared(int32_t ordinal, int32_t attribute) {
   int result;
   struct vgpu_driver *driver = vgpu_cuda_driver(&result);
@@ -64,6 +71,7 @@ static bool is_ticket(const struct ticket *ticket, enum ticket_kind kind) {
   return memcmp(ticket->magic, magic, sizeof magic) == 0 && ticket->kind == (uint32_t)kind;
 }
 
+/* Returns the visible device of a ticket; -1: this process does not see it. */
 static int32_t ordinal_of(const struct vgpu_driver *driver, const struct ticket *ticket) {
   for (int32_t i = 0; i < driver->device_count; i++) {
     if (driver->host_index[i] == ticket->device) return i;
@@ -101,7 +109,7 @@ static int share_address(uint64_t address, enum ticket_kind kind, void *to) {
   return result;
 }
 
-/* `pool`: the imported pool that it comes from. */
+/* Opens shared device memory. `pool` is the imported pool that it comes from, or NULL. */
 static int open_ticket(const struct ticket *ticket, const struct vgpu_pool *pool, uint64_t *address) {
   int result;
   struct vgpu_driver *driver = vgpu_cuda_driver(&result);
@@ -228,7 +236,7 @@ int cuIpcOpenEventHandle(struct vgpu_event **phEvent, struct vgpu_value64 handle
 
 /* ---- by file descriptor ---------------------------------------------------- */
 
-/* Sealed against changes. Returns a descriptor, or -1. */
+/* Makes a file that contains only the ticket, sealed against changes. Returns its descriptor, or -1. */
 static int file_with(const struct ticket *ticket) {
   int descriptor = memfd_create("vgpu-handle", MFD_CLOEXEC | MFD_ALLOW_SEALING);
   if (descriptor < 0) return -1;

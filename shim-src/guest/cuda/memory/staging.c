@@ -16,7 +16,7 @@ void vgpu_staging_init(struct vgpu_staging *staging) {
   pthread_mutex_init(&staging->lock, NULL);
 }
 
-/* If true, the caller has the lock and the buffer. */
+/* Takes the buffer. If true, the caller holds the lock. */
 static bool take(const struct vgpu_transfer *transfer) {
   struct vgpu_driver *driver = transfer->driver;
   struct vgpu_staging *staging = &driver->staging;
@@ -57,7 +57,10 @@ static size_t least(size_t a, size_t b) {
   return a < b ? a : b;
 }
 
-/* memcpy bypasses the caches only in long calls; reading each line first costs up to half the rate. */
+/*
+ * memcpy writes past the caches only in calls that are long themselves, and these are pieces. For a copy that
+ * the caches cannot hold that costs up to half of the rate: each line of the destination is read first.
+ */
 #define PAST_CACHES ((size_t)8 << 20)
 
 static void copy_past_caches(unsigned char *to, const unsigned char *from, size_t bytes) {

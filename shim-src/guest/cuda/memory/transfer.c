@@ -132,7 +132,10 @@ static int copy_of_both(const struct vgpu_transfer *transfer, uint64_t destinati
              : result;
 }
 
-/* Before a synchronous copy from pinned memory: earlier work may still write to it. */
+/*
+ * Called before a copy that is done when it returns reads pinned memory in this process: work before the copy
+ * may still write to it.
+ */
 static int await_source(const struct vgpu_transfer *transfer, const struct vgpu_host_memory *source) {
   struct vgpu_driver *driver = transfer->driver;
   if (transfer->async || !source->known) return CUDA_SUCCESS;
@@ -233,7 +236,10 @@ static void make_read(void *context, size_t offset, uint32_t bytes, void *body) 
 
 _Static_assert(sizeof(struct vgpu_send_cuMemcpyDtoHAsync_v2) <= VGPU_PIECE_BODY, "piece");
 
-/* *done: bytes before the first piece that an older host refuses because it would wait. */
+/*
+ * Requests several pieces together. An older host refuses pieces that would have to wait. *done is the number
+ * of bytes before the first such piece.
+ */
 static int read_at_once(const struct vgpu_transfer *transfer, void *destination, uint64_t source,
                         size_t bytes, size_t *done) {
   struct long_read read = {.transfer = transfer, .source = source};
@@ -392,7 +398,10 @@ int cuMemcpyAsync(uint64_t dst, uint64_t src, size_t ByteCount, struct vgpu_stre
   return result == CUDA_SUCCESS ? anywhere(&transfer, dst, src, ByteCount) : result;
 }
 
-/* An address implies its device. Without a stream the copy follows all work of both contexts. */
+/*
+ * A copy between devices. An address names its device, so the contexts only have to be valid. A copy without
+ * a stream comes after all work of both contexts.
+ */
 static int peer(const struct vgpu_transfer *transfer, uint64_t destination, struct vgpu_context *to,
                 uint64_t source, struct vgpu_context *from, size_t bytes) {
   if (!vgpu_cuda_context_live(to) || !vgpu_cuda_context_live(from)) return CUDA_ERROR_INVALID_CONTEXT;

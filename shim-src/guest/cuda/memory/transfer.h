@@ -10,7 +10,7 @@ struct vgpu_transfer {
   bool async; /* in the stream's order; false: the call returns when it is done */
 };
 
-/* The program's end of a copy, looked up once. */
+/* The region of the program's end of a copy, looked up once for the whole copy. */
 struct vgpu_host_memory {
   bool known;
   bool host;             /* not device memory */
@@ -22,10 +22,16 @@ struct vgpu_host_memory {
 struct vgpu_host_memory vgpu_transfer_classify(const struct vgpu_transfer *transfer, uint64_t start,
                                                uint64_t bytes);
 
-/* Of the stream (if `async`) or the current context. If not `async`, waits for host functions. */
+/*
+ * Fills a transfer for the stream's context, or for the current context. `stream` is used only if `async`. A
+ * transfer that is not asynchronous waits for the host functions that it must run after. Returns a CUresult.
+ */
 int vgpu_transfer_begin(struct vgpu_transfer *transfer, struct vgpu_stream *stream, bool async);
 
-/* Checks that the device bytes belong to one allocation. `bytes` may be 0. Returns a CUresult. */
+/*
+ * Each of these functions checks that the device bytes belong to one allocation. `bytes` may be 0. Returns 0
+ * or a CUresult.
+ */
 int vgpu_transfer_to_device(const struct vgpu_transfer *transfer, uint64_t destination, const void *source,
                             size_t bytes);
 int vgpu_transfer_from_device(const struct vgpu_transfer *transfer, void *destination, uint64_t source,
@@ -33,29 +39,40 @@ int vgpu_transfer_from_device(const struct vgpu_transfer *transfer, void *destin
 int vgpu_transfer_on_device(const struct vgpu_transfer *transfer, uint64_t destination, uint64_t source,
                             size_t bytes);
 
-/* Before an asynchronous copy reads pinned memory: waits if a host function may still write to it. */
+/*
+ * Call this before an asynchronous copy reads this process's memory. If the memory is pinned and a host
+ * function that may write to it has not run, waits for the work before the copy. Of other memory the copy
+ * reads the bytes at the time of the call.
+ */
 int vgpu_transfer_await_functions(const struct vgpu_transfer *transfer,
                                   const struct vgpu_host_memory *source);
 
 /*
- * After a copy to the device was sent: a synchronous copy is then done, also for streams that do not wait for
- * the default stream. A GPU may read later from the memory to which the host copied.
+ * Call this after a copy to the device was sent. A copy that is not asynchronous is done when this returns,
+ * also for streams that do not wait for the default stream. The simulated device copies at once unless it
+ * holds a stream; a GPU may read later from the memory to which the host copied.
  */
 int vgpu_transfer_done(const struct vgpu_transfer *transfer, const struct vgpu_host_memory *source);
 
 /*
- * After a copy or fill was sent. A synchronous one into memory that the program can read is done when it
- * returns: https://docs.nvidia.com/cuda/cuda-driver-api/api-sync-behavior.html
+ * Call this after a copy or fill was sent. One that is not asynchronous, into memory that the program can
+ * read (pinned, registered, managed), is done when this returns:
+ * https://docs.nvidia.com/cuda/cuda-driver-api/api-sync-behavior.html
  */
 int vgpu_transfer_arrive(const struct vgpu_transfer *transfer, uint64_t destination);
 
-/* Before each piece to the device: waits for the stream if this thread is far ahead. */
+/*
+ * Call this before each piece is sent to the device: waits for the stream if this thread is far ahead of it.
+ */
 int vgpu_transfer_keep_pace(const struct vgpu_transfer *transfer, uint32_t bytes);
 
-/* After a copy that has waited: earlier reads of its stream into pinned memory are done, too. */
+/*
+ * Call this after a copy that has waited for its bytes. Earlier reads of its stream into pinned memory are
+ * then done, and this delivers them to the program.
+ */
 int vgpu_transfer_settle(const struct vgpu_transfer *transfer);
 
-/* Waits until all work before the transfer is done and its bytes are in this process. */
+/* Waits until all work before the transfer is done and its bytes have arrived in this process. */
 int vgpu_transfer_catch_up(const struct vgpu_transfer *transfer);
 
 static inline void *vgpu_host_pointer(uint64_t address) {

@@ -54,7 +54,7 @@ struct vgpu_mapping {
   struct vgpu_physical *physical;
 };
 
-/* Whole granules, without wrapping around. */
+/* True for a range of whole granules that does not wrap around. */
 static bool is_range(uint64_t start, uint64_t size) {
   return size != 0 && size <= LARGEST && size % GRANULARITY == 0 && start % GRANULARITY == 0 &&
          start + size > start;
@@ -202,6 +202,7 @@ int cuMemRelease(uint64_t handle) {
   return vgpu_cuda_post(VGPU_OP_cuMemRelease, &send, sizeof send, NULL, 0);
 }
 
+/* Adds a mapping. The caller holds the lock. */
 static int add_mapping(struct vgpu_driver *driver, struct vgpu_physical *physical, uint64_t start,
                        uint64_t size) {
   struct vgpu_virtual *virtual = &driver->virtual;
@@ -319,6 +320,7 @@ int cuMemSetAccess(uint64_t ptr, size_t size, const void *desc, size_t count) {
   return result;
 }
 
+/* Finds the mapping that contains an address. The caller holds the lock. */
 static struct vgpu_mapping *find_mapping(struct vgpu_virtual *virtual, uint64_t address) {
   struct vgpu_mapping *mapping = *first_mapping(virtual, address);
   return mapping != NULL && mapping->start <= address ? mapping : NULL;

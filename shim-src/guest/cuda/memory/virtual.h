@@ -18,9 +18,9 @@ struct vgpu_virtual {
 
 struct vgpu_driver;
 
-/* -1: not a live handle whose memory can be exported. */
+/* Returns the visible device of a live handle whose memory can be exported; -1: it is not such a handle. */
 int32_t vgpu_physical_exportable(struct vgpu_driver *driver, uint64_t handle);
-/* Another process's memory, under the host's number. False: no memory. */
+/* Adds memory of another process under the number that the host gave it. False: no memory. */
 bool vgpu_physical_adopt(struct vgpu_driver *driver, uint64_t number, uint64_t size, int32_t ordinal);
 
 #endif

@@ -27,6 +27,7 @@ void vgpu_callable_free(struct vgpu_callable *callable) {
   free(callable);
 }
 
+/* Reads the facts and parameters of a host's answer. False: the answer contradicts itself. */
 static bool take_facts(struct vgpu_callable *callable, int32_t ordinal, const unsigned char *bulk,
                        uint32_t size) {
   struct vgpu_function_facts facts;

@@ -17,9 +17,12 @@ struct vgpu_image {
   bool container; /* a fat binary: it has nothing to compile, so a load needs no logs */
 };
 
-/* Reads an image whose length is in itself. Returns a CUresult. */
+/*
+ * Reads an image from a program's pointer. Its length is in the image. Returns a CUresult; vgpu_image_free
+ * frees *image.
+ */
 int vgpu_image_take(const struct vgpu_driver *driver, const void *code, struct vgpu_image *image);
-/* The same, of known length. */
+/* Reads an image from the bytes of a file or buffer, whose length is known. Returns a CUresult. */
 int vgpu_image_take_bytes(const struct vgpu_driver *driver, const void *bytes, uint64_t size,
                           struct vgpu_image *image);
 void vgpu_image_free(struct vgpu_image *image);
@@ -31,7 +34,10 @@ struct vgpu_jit {
   void **values; /* the load writes some of them: sizes of logs, time taken */
 };
 
-/* A call that loads or links. Its reply begins as struct vgpu_reply_cuModuleLoadDataEx. */
+/*
+ * A call that loads or links an image: its body, with the image's hash and size, and its reply, which begins
+ * with the fields of struct vgpu_reply_cuModuleLoadDataEx.
+ */
 struct vgpu_image_request {
   uint32_t opcode;
   uint32_t send_size;
@@ -40,7 +46,10 @@ struct vgpu_image_request {
   void *reply;
 };
 
-/* Sends the image and repeats the call if the host lacks the image. Delivers the logs. Returns a CUresult. */
+/*
+ * Makes the call. If the host lacks the image, sends the image and then the same call again. Writes the logs
+ * where the options say. Returns a CUresult.
+ */
 int vgpu_image_load(const struct vgpu_image_request *request, const struct vgpu_image *image,
                     const struct vgpu_jit *jit);
 
@@ -82,29 +91,41 @@ struct vgpu_code_library {
 /* Loads the code of a function or kernel in a context. Returns a CUresult. */
 int vgpu_callable_load(struct vgpu_driver *driver, const struct vgpu_callable *callable, uint64_t context);
 
+/* Returns a live function or kernel, or NULL. */
 struct vgpu_callable *vgpu_callable_find(struct vgpu_driver *driver, const void *handle);
 
-/* The ordinal of its module, else that of the current context, else 0. */
+/*
+ * Returns the ordinal of a callable's device: that of its module, else that of the current context, else 0.
+ */
 int32_t vgpu_callable_device(struct vgpu_driver *driver, const struct vgpu_callable *callable);
 
-/* Requested once. Returns a CUresult. */
+/* Gives the attributes on a device, which are requested from the host once. Returns a CUresult. */
 int vgpu_callable_attributes(struct vgpu_driver *driver, struct vgpu_callable *callable, int32_t ordinal,
                              const int32_t **attributes);
 
-/* Asks for a function or kernel by name. `send`: the whole body, with its numbers. Returns a CUresult. */
+/*
+ * Asks the host for a function or kernel by name and fills *made. `send` is the whole body, in which the
+ * caller has set the numbers. Returns a CUresult.
+ */
 int vgpu_callable_get(struct vgpu_driver *driver, uint32_t opcode, const void *send, uint32_t send_size,
                       const char *name, int32_t ordinal, struct vgpu_callable *made);
 void vgpu_callable_free(struct vgpu_callable *callable);
 
-/* `body` ends in `first`. *names: each zero-terminated; for free(). */
+/*
+ * Gives the names that an enumerating call returns, one after another, each zero-terminated. `first` points
+ * to the last field of `body`. The caller frees *names with free(). Returns a CUresult.
+ */
 int vgpu_code_names(uint32_t opcode, void *body, uint32_t body_size, uint32_t *first, char **names,
                     uint32_t *count);
 
-/* Adds a variable to the regions as memory like `like`. Returns a CUresult. */
+/* Asks for the address of a variable and adds it to the regions as memory like `like`. Returns a CUresult. */
 int vgpu_code_variable(struct vgpu_driver *driver, uint32_t opcode, const void *send, uint32_t send_size,
                        const char *name, const struct vgpu_region *like, uint64_t *address, size_t *bytes);
 
-/* The code and context of variables. For a library's module the code is the library. */
+/*
+ * The owner of variables: the number of the code and of its context. For a library's module the code is the
+ * library.
+ */
 struct vgpu_code_in {
   uint64_t code;
   uint64_t context;
@@ -112,25 +133,31 @@ struct vgpu_code_in {
 };
 
 /*
- * Call before a variable's address is requested: if the code has managed variables, all its variables get
- * memory of both sides (managed_code.c). *region: its memory, without address and device; the kind says
- * whether it is managed. Returns a CUresult.
+ * Call this before the address of a variable is requested. If the code has managed variables, all of its
+ * variables get memory of both sides (managed_code.c). *region describes the memory of the variable `name`,
+ * without its address and device; its kind says whether the variable is managed. Returns a CUresult.
  */
 int vgpu_managed_code_ready(struct vgpu_driver *driver, const struct vgpu_code_in *in, const char *name,
                             struct vgpu_region *region);
 
-/* For variables whose bytes the host moves (mirrored_code.c). Needs managed_lock. */
+/*
+ * For managed variables whose bytes the host moves (mirrored_code.c). vgpu_mirrored_give takes the number of
+ * a module, library or context that has ended. The caller holds managed_lock.
+ */
 int vgpu_mirrored_take(struct vgpu_driver *driver, const struct vgpu_code_in *in, uint64_t address,
                        uint64_t bytes);
 void vgpu_mirrored_give(struct vgpu_driver *driver, uint64_t ended);
 
-/* Frees the variables of a module, library or context (by number) that has ended at the host, too. */
+/*
+ * Frees the memory of the variables of a module, library or context, by its number, after it has ended at the
+ * host, too.
+ */
 void vgpu_managed_code_give(struct vgpu_driver *driver, uint64_t ended);
 
-/* With its functions, references and variables. The caller holds driver->lock. */
+/* Removes a module with its functions, references and variables. The caller holds driver->lock. */
 void vgpu_module_forget(struct vgpu_driver *driver, struct vgpu_module *module);
 
-/* The caller holds driver->lock. */
+/* Removes the modules of a context that has ended. The caller holds driver->lock. */
 void vgpu_code_context_ended(struct vgpu_driver *driver, struct vgpu_context *context);
 
 #endif

@@ -68,7 +68,7 @@ static bool is_wanted(const struct vgpu_driver *driver, const struct vgpu_entry 
   return false;
 }
 
-/* `to`: where to copy them; NULL: nowhere. Returns their size. */
+/* Finds the entries that fit, and copies them to `to` unless it is NULL. Returns their size in bytes. */
 static uint64_t gather(const struct vgpu_driver *driver, const struct containers *containers,
                        const struct wanted *wanted, unsigned char *to) {
   uint64_t size = 0;
@@ -109,7 +109,10 @@ static int filter(const struct vgpu_driver *driver, const struct containers *con
   return finish(image);
 }
 
-/* The size that a container states; 0: not valid. `limit`: readable bytes. */
+/*
+ * Returns the size that a container states; 0: the container is not valid. `limit` is the number of bytes
+ * that can be read.
+ */
 static uint64_t container_size(const unsigned char *bytes, uint64_t limit) {
   uint16_t header;
   uint64_t content;

@@ -30,6 +30,7 @@ static int send_image(const struct vgpu_image *image) {
   return result;
 }
 
+/* Returns the place of an option in the list; -1: not given. */
 static int option_at(const struct vgpu_jit *jit, int32_t option) {
   for (uint32_t i = 0; i < jit->count; i++) {
     if (jit->options[i] == option) return (int)i;
@@ -37,7 +38,10 @@ static int option_at(const struct vgpu_jit *jit, int32_t option) {
   return -1;
 }
 
-/* Writes the log's length to the option that gave the buffer's size. */
+/*
+ * Copies a log to the buffer that the options name, and writes its length to the option that gave the
+ * buffer's size.
+ */
 static void deliver_log(const struct vgpu_jit *jit, int32_t buffer, int32_t size, const char *log,
                         uint32_t bytes) {
   int buffer_at = option_at(jit, buffer), size_at = option_at(jit, size);

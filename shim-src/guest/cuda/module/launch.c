@@ -41,7 +41,7 @@ static int check_groups(const struct vgpu_launch *launch, const int32_t *device,
   return blocks > room || blocks * launch->grid[2] > room ? COOPERATIVE_LAUNCH_TOO_LARGE : CUDA_SUCCESS;
 }
 
-/* Errors that need no host: programs test for them right after the launch. */
+/* Finds errors that need no host, because programs test for them right after the launch. */
 static int check(struct vgpu_driver *driver, struct vgpu_callable *callable,
                  const struct vgpu_launch *launch) {
   int32_t ordinal = vgpu_callable_device(driver, callable);
@@ -67,7 +67,10 @@ static int check(struct vgpu_driver *driver, struct vgpu_callable *callable,
   return check_groups(launch, device, attributes, threads, vgpu_cuda_stream_sms(driver, launch->stream));
 }
 
-/* Pairs of a word and a value, ended by 0. NCCL omits the unused end of the parameters. */
+/*
+ * Reads the `extra` form of parameters: pairs of a word and a value that end with 0. The buffer may be
+ * shorter than the kernel's parameters: NCCL omits the unused end of a structure.
+ */
 static int take_extra(const struct vgpu_callable *callable, void **extra, unsigned char *to) {
   const unsigned char *buffer = NULL;
   const size_t *size = NULL;

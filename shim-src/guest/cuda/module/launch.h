@@ -3,7 +3,7 @@
 
 #include "guest/cuda/module/code.h"
 
-/* Blocks of a cluster: on any device, and with a function's permission. */
+/* Most blocks of a cluster: on any device, and with a function that asks for more. */
 #define PORTABLE_CLUSTER 8u
 #define LARGEST_CLUSTER 16u
 
@@ -30,20 +30,29 @@ struct vgpu_launch {
 
 struct vgpu_send_cuLaunchKernelEx;
 
-/* Into `to` (callable->parameter_bytes). Returns a CUresult, also of a kernel that cannot run. */
+/*
+ * Gathers the parameter block of the launch `placed` from either form of the API. `to` has room for
+ * callable->parameter_bytes. Returns a CUresult; for a kernel that cannot run, its error.
+ */
 int vgpu_launch_parameters(const struct vgpu_callable *callable,
                            const struct vgpu_send_cuLaunchKernelEx *placed, void **parameters, void **extra,
                            unsigned char *to);
 
-/* Handles become numbers. `to` has room for `count`. Returns a CUresult. */
+/*
+ * Converts attributes for the wire: handles become numbers. `to` has room for `count`; *kept is the number
+ * written. Returns a CUresult.
+ */
 int vgpu_launch_attributes(struct vgpu_driver *driver, const struct vgpu_launch_attribute *attributes,
                            uint32_t count, struct vgpu_launch_attribute *to, uint32_t *kept);
 
-/* Context and stream numbers of a launch. Returns a CUresult. */
+/* Gives the context and stream numbers of a launch. Returns a CUresult. */
 int vgpu_launch_place(struct vgpu_driver *driver, const struct vgpu_callable *callable,
                       struct vgpu_stream *stream, uint64_t *context, uint64_t *number);
 
-/* Blocks of this size that are on the device at once. */
+/*
+ * Returns how many blocks of `threads` threads are on the device at once, by the attributes of device and
+ * function.
+ */
 uint64_t vgpu_occupancy_blocks(const int32_t *device, const int32_t *function, uint64_t threads,
                                uint32_t dynamic);
 

@@ -59,7 +59,10 @@ static int find_loaded(const void *handle, struct vgpu_driver **driver, struct v
   return load_at_host(*driver, *library, &no_options);
 }
 
-/* Takes the image over. One that may be invalid is loaded at once, so that this call fails. */
+/*
+ * Makes a library and takes the image over. An image that may be invalid is loaded at once, so that this call
+ * reports the error.
+ */
 static int make(struct vgpu_driver *driver, struct vgpu_image *image, const struct vgpu_jit *jit,
                 void **result) {
   struct vgpu_code_library *library = calloc(1, sizeof *library);
@@ -98,6 +101,7 @@ static int check_options(const int32_t *options, uint32_t count) {
   return CUDA_SUCCESS;
 }
 
+/* Returns the driver if library, code and options are valid; else NULL, with the error in *result. */
 static struct vgpu_driver *begin_load(void *const *library, const void *code, const int32_t *options,
                                       uint32_t count, int *result) {
   struct vgpu_driver *driver = vgpu_cuda_driver(result);
@@ -137,6 +141,7 @@ int cuLibraryLoadFromFile(void **library, const char *fileName, int32_t *jitOpti
   return result == CUDA_SUCCESS ? make(driver, &image, &jit, library) : result;
 }
 
+/* Removes the handles of the library's contents. The caller holds driver->lock. */
 static void forget(struct vgpu_driver *driver, struct vgpu_code_library *library) {
   vgpu_objects_remove(&driver->objects, library, VGPU_OBJECT_LIBRARY);
   while (library->kernels != NULL) {
@@ -264,7 +269,10 @@ int cuLibraryGetModule(void **pMod, void *handle) {
   return result;
 }
 
-/* With `primary` in that context, whether or not the program has retained it; NULL: in the current one. */
+/*
+ * Gives the address of a variable in the context `primary`, whether or not the program has retained it; NULL:
+ * in the current context.
+ */
 static int variable(uint64_t *dptr, size_t *bytes, void *handle, const char *name, bool managed,
                     struct vgpu_context *primary) {
   struct vgpu_driver *driver;

@@ -28,6 +28,7 @@ static struct vgpu_managed_code *find(const struct vgpu_driver *driver, uint64_t
   return managed;
 }
 
+/* Allocates memory for the variables of a module; NULL: not possible. */
 static struct vgpu_managed_code *make(struct vgpu_driver *driver, const struct vgpu_code_in *in,
                                       uint64_t bytes) {
   size_t page = (size_t)sysconf(_SC_PAGESIZE);
@@ -47,6 +48,7 @@ static struct vgpu_managed_code *make(struct vgpu_driver *driver, const struct v
   return managed;
 }
 
+/* Gives a module's variables their shared memory. The caller holds managed_lock. */
 static int place(struct vgpu_driver *driver, const struct vgpu_code_in *in,
                  const struct vgpu_reply_managed_variables *told) {
   if (told->any == 0 || told->address != 0) return CUDA_SUCCESS;
@@ -73,7 +75,7 @@ int vgpu_managed_code_ready(struct vgpu_driver *driver, const struct vgpu_code_i
                                         .reply_size = sizeof told};
   pthread_mutex_lock(&driver->managed_lock);
   int result = vgpu_cuda_exchange(VGPU_OP_managed_variables, &exchange);
-  /* An older host: all variables are in device memory. */
+  /* An older host does not know the call: all variables are in device memory. */
   if (result == CUDA_ERROR_NOT_SUPPORTED) result = CUDA_SUCCESS;
   const bool mirrored = vgpu_session_mirrors(driver->session) && told.named != 0;
   if (result == CUDA_SUCCESS)

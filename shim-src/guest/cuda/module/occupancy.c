@@ -125,7 +125,7 @@ int cuOccupancyMaxPotentialBlockSizeWithFlags(int32_t *minGridSize, int32_t *blo
   int64_t warp = subject.device[VGPU_ATTRIBUTE_WARP_SIZE] > 0 ? subject.device[VGPU_ATTRIBUTE_WARP_SIZE] : 32;
   if (blockSizeLimit > 0) most = lesser(most, blockSizeLimit);
   int64_t best_threads = 0, best_blocks = 0, best_block = 0;
-  /* From the largest down: the largest of equally good blocks is wanted. */
+  /* The loop goes from the largest block down, because the largest of equally good blocks is wanted. */
   for (int64_t block = rounded_up(most, warp); block > 0; block -= warp) {
     int64_t threads = lesser(block, most);
     size_t dynamic = shared_of == NULL ? dynamicSMemSize : ask_program(shared_of, (int)threads);
@@ -173,7 +173,10 @@ int cuOccupancyAvailableDynamicSMemPerBlock(size_t *dynamicSmemSize, void *func,
 
 #define LAUNCH_CLUSTER 4
 
-/* Multiprocessors that can share a cluster: a GPC of 9.0 and later has up to 18, used in pairs. */
+/*
+ * Number of multiprocessors that can share a cluster. A GPC of 9.0 and later has up to 18; whole pairs are
+ * used.
+ */
 #define MULTIPROCESSORS_PER_CLUSTER 16
 
 static bool has_clusters(const struct subject *subject) {

@@ -26,8 +26,8 @@ bool vgpu_capture_node(struct vgpu_driver *driver, const struct vgpu_stream *str
 /* True if the stream, named by its wire number, captures. */
 bool vgpu_capture_on(struct vgpu_driver *driver, uint64_t stream);
 /*
- * For a call that is not allowed on a stream that captures. True: the stream captures; the capture is invalid
- * now, and *result is the error.
+ * For a call that is not allowed on a stream that captures. True: the stream captures; its capture is now
+ * invalid, and *result is the error.
  */
 bool vgpu_capture_forbids(struct vgpu_driver *driver, const struct vgpu_stream *stream, int *result);
 /*

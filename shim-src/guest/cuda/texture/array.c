@@ -52,7 +52,7 @@ static uint32_t most_levels(const struct vgpu_array_descriptor *as) {
   return levels < VGPU_ARRAY_LEVELS_MOST ? levels : VGPU_ARRAY_LEVELS_MOST;
 }
 
-/* `levels` 0: a plain array. */
+/* Makes an array. `levels` 0: an array without mipmaps. */
 static int create(void **handle, const struct vgpu_array_descriptor *as, uint32_t levels) {
   int result = vgpu_cuda_ready();
   if (result != CUDA_SUCCESS) return result;
@@ -118,7 +118,10 @@ int cuMipmappedArrayCreate(void **pHandle, const void *pMipmappedArrayDesc, uint
                               : create(pHandle, pMipmappedArrayDesc, numMipmapLevels);
 }
 
-/* Removes the levels' handles, too. The caller holds driver->lock. */
+/*
+ * Removes the handle of an array, and of a mipmapped array also those of its levels. The caller holds
+ * driver->lock.
+ */
 static void forget(struct vgpu_driver *driver, struct vgpu_array *array) {
   for (uint32_t i = 0; i < VGPU_ARRAY_LEVELS_MOST; i++) {
     if (array->levels[i] == NULL) continue;
@@ -152,7 +155,7 @@ int cuMipmappedArrayDestroy(void *hMipmappedArray) {
   return destroy(hMipmappedArray, VGPU_OBJECT_MIPMAP);
 }
 
-/* The caller holds driver->lock. */
+/* Gives the handle of a level. The caller holds driver->lock. */
 static int level_of(struct vgpu_driver *driver, struct vgpu_array *mipmap, uint32_t level, void **handle) {
   if (level >= mipmap->level_count) return CUDA_ERROR_INVALID_VALUE;
   if (mipmap->levels[level] == NULL) {

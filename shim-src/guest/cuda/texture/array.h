@@ -17,16 +17,19 @@ struct vgpu_array {
   struct vgpu_array_descriptor as; /* description of this array or level */
 };
 
-/* `kind`: VGPU_OBJECT_ARRAY or _MIPMAP. False: not live. */
+/*
+ * Copies the fields of a live handle. `kind`: VGPU_OBJECT_ARRAY or VGPU_OBJECT_MIPMAP. False: the handle is
+ * not live.
+ */
 bool vgpu_array_take(struct vgpu_driver *driver, const void *handle, enum vgpu_object_kind kind,
                      struct vgpu_array *array);
-/* NULL: the program has no handle of this level. */
+/* Returns the handle of a level of the array with this number; NULL: the program has none. */
 void *vgpu_array_handle(struct vgpu_driver *driver, uint64_t number, uint32_t level, bool mipmap);
 
-/* The caller holds driver->lock. */
+/* Removes the arrays of a context that has ended. The caller holds driver->lock. */
 void vgpu_arrays_context_ended(struct vgpu_driver *driver, struct vgpu_context *context);
 
-/* object.c. `view` may be NULL. */
+/* object.c: makes a request for the host from descriptors. `view` may be NULL. Returns a CUresult. */
 int vgpu_texture_request_of(struct vgpu_driver *driver, const struct vgpu_resource_descriptor *resource,
                             const struct vgpu_texture_descriptor *texture,
                             const struct vgpu_view_descriptor *view, struct vgpu_texture_request *request);
@@ -40,10 +43,10 @@ struct vgpu_texture {
   struct vgpu_texture_descriptor texture;
   struct vgpu_view_descriptor view;
 };
-/* The caller holds driver->lock. */
+/* Removes the objects of a context that has ended. The caller holds driver->lock. */
 void vgpu_texture_objects_context_ended(struct vgpu_driver *driver, struct vgpu_context *context);
 
-/* reference.c. The caller holds driver->lock. */
+/* reference.c: removes the references of a module that was unloaded. The caller holds driver->lock. */
 void vgpu_references_module_ended(struct vgpu_driver *driver, uint64_t module);
 
 #endif

@@ -34,7 +34,7 @@ int vgpu_array_plain(const struct vgpu_transfer *transfer, const struct vgpu_box
   return CUDA_SUCCESS;
 }
 
-/* Some rows of one slice, or a piece of one row; `packed` has room. */
+/* Copies some rows of one slice, or a piece of one row. `packed` has room for them. */
 static int carry_piece(const struct vgpu_transfer *transfer, const struct vgpu_box_plain *array,
                        const struct vgpu_box_plain *memory, bool to_array, const uint64_t at[3], size_t width,
                        size_t rows, unsigned char *packed) {

@@ -109,7 +109,7 @@ int cuTexRefCreate(void **pTexRef) {
   return pTexRef == NULL ? CUDA_ERROR_INVALID_VALUE : make(driver, &like, "", pTexRef);
 }
 
-/* Takes the lock of a live reference. NULL: not live, no lock. */
+/* Finds a live reference and takes the lock. NULL: there is none, and the lock is not held. */
 static struct reference *enter(void *handle, bool surface, struct vgpu_driver **driver, int *result) {
   *driver = vgpu_cuda_driver(result);
   if (*driver == NULL) return NULL;

@@ -15,7 +15,7 @@ struct reference {
 
 int vgpu_reference_read(void *handle, bool surface, struct reference *copy);
 
-/* Sends it to the host if something is bound. */
+/* Stores a changed state, and sends it to the host if something is bound. Returns a CUresult. */
 int vgpu_reference_change(void *handle, const struct reference *changed);
 
 #endif

@@ -38,7 +38,10 @@ int cuSurfRefSetArray(void *hSurfRef, void *hArray, uint32_t Flags) {
   return Flags != 0 ? CUDA_ERROR_INVALID_VALUE : set_array(hSurfRef, true, hArray, false);
 }
 
-/* Binds from the aligned address below; *ByteOffset: bytes that the program has to add. */
+/*
+ * Binds memory at any address. The bytes before it, down to the alignment, are bound, too; *ByteOffset is
+ * their count, which the program has to add.
+ */
 int cuTexRefSetAddress_v2(size_t *ByteOffset, void *hTexRef, uint64_t dptr, size_t bytes) {
   struct reference state;
   int result = vgpu_reference_read(hTexRef, false, &state);

@@ -37,7 +37,7 @@ static bool counts_fit(const struct vgpu_condition *condition) {
   }
 }
 
-/* Checks [at, end); *at moves to the end. */
+/* Checks the frames [at, end); *at moves to the end. */
 static bool range_fits(const struct vgpu_exec_object *exec, uint32_t at, uint32_t end, uint32_t depth) {
   while (at < end) {
     const struct vgpu_graph_frame *frame = &exec->frames[at++];
@@ -107,7 +107,10 @@ static bool read_value(struct launch *launch, uint64_t handle, uint32_t *value) 
   return false;
 }
 
-/* Only kernels change a condition and take time of the session's share: pause after other rounds. */
+/*
+ * Only kernels change a condition, and only their time is limited by the session's share. A round without a
+ * kernel could repeat forever at full speed, so a pause follows it.
+ */
 static void repeat(struct launch *launch, uint64_t handle, uint32_t at, uint32_t end) {
   const uint64_t *launches = &launch->worker->accounts->slots[launch->worker->slot].launches;
   const struct timespec pause = {.tv_nsec = 10000000};
@@ -123,7 +126,7 @@ static void repeat(struct launch *launch, uint64_t handle, uint32_t at, uint32_t
   }
 }
 
-/* Returns the place after all bodies, which begin at `at`. */
+/* Runs the condition whose bodies begin at `at`. Returns the place after all of its bodies. */
 static uint32_t run_condition(struct launch *launch, const struct vgpu_condition *condition, uint32_t at) {
   uint32_t value = 0, chosen = condition->bodies;
   if (read_value(launch, condition->handle, &value)) {
@@ -141,7 +144,7 @@ static uint32_t run_condition(struct launch *launch, const struct vgpu_condition
   return at;
 }
 
-/* Stops at the first failure: then a condition's value is not defined. */
+/* Runs the frames. Stops at the first failure, because a condition's value is then not defined. */
 static void run_range(struct launch *launch, uint32_t at, uint32_t end) {
   while (launch->result == CUDA_SUCCESS && at < end) {
     const struct vgpu_graph_frame *frame = &launch->exec->frames[at++];
@@ -164,7 +167,7 @@ int32_t vgpu_conditions_launch(struct vgpu_worker *worker, const struct vgpu_exe
   return launch.result;
 }
 
-/* Valid only in an executable graph. */
+/* These frames are valid only in an executable graph. */
 int32_t vgpu_common_graph_condition(struct vgpu_worker *worker,
                                     const struct vgpu_send_graph_condition *send) {
   (void)worker, (void)send;

@@ -11,7 +11,10 @@
 #define ENTRY_BYTES 16u
 #define NODES_MAX (1u << 20)
 
-/* Opcode, sizes, bytes. Accepts only calls that leave work on a stream, but no launch of a graph. */
+/*
+ * Reads one entry: opcode, sizes, bytes. Accepts only calls that leave work on a stream, but not the launch
+ * of a graph.
+ */
 static int32_t read_entry(struct vgpu_worker *worker, const struct vgpu_bulk *bulk, uint32_t *at,
                           struct vgpu_graph_frame *frame) {
   uint32_t head[4];
@@ -49,7 +52,7 @@ static struct vgpu_exec_object *find(struct vgpu_worker *worker, uint64_t number
   return handle == NULL ? NULL : handle->object;
 }
 
-/* If the device does not order the next launch after the last one. */
+/* Puts a mark behind the last launch, if the device does not order the next launch after it. */
 static void mark_end(struct vgpu_worker *worker, struct vgpu_exec_object *exec) {
   const struct vgpu_backend_graphs *graphs = worker->backend->graphs;
   if (graphs == NULL || !exec->launched || exec->marked) return;
@@ -247,7 +250,10 @@ static int32_t run_frame(struct vgpu_worker *worker, const struct vgpu_graph_fra
   return worker->backend->run(worker, frame->row, body, NULL, &bulk);
 }
 
-/* Returns the first failure. Later frames run in any case, as separate calls would. */
+/*
+ * Runs all frames in order and returns the first failure. The frames after it run in any case, as separate
+ * calls would.
+ */
 static int32_t carry_out(struct vgpu_worker *worker, const struct vgpu_exec_object *exec, uint64_t stream) {
   int32_t result = CUDA_SUCCESS;
   for (uint32_t i = 0; i < exec->count; i++) {

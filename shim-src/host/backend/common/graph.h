@@ -12,7 +12,7 @@ struct vgpu_graph_frame {
   unsigned char *bytes; /* body, then bulk */
 };
 
-/* `to` is later, and waits for `from`. */
+/* Two frames: `to` is later, and waits for `from`. */
 struct vgpu_graph_edge {
   uint32_t from, to;
 };
@@ -37,13 +37,19 @@ struct vgpu_exec_object {
   bool marked;          /* the mark follows the last launch; else the device orders the next one */
 };
 
-/* Device work that is the same at each launch: no events, returned bytes or freed memory. */
+/*
+ * True for work that is the same at each launch and that only the device does. Calls that record an event,
+ * return bytes or free memory are run one by one.
+ */
 bool vgpu_graph_recordable(const struct vgpu_graph_frame *frame);
 
-/* False also for an unknown number. */
+/* True if an executable has conditions. False also if there is no executable of that number. */
 bool vgpu_graph_is_conditional(struct vgpu_worker *worker, uint64_t number);
 
-/* A condition's bodies follow it, each a graph_body frame with the count of its frames. */
+/*
+ * A condition among the frames. Its bodies follow, each of which is a graph_body frame with the count of the
+ * frames after it.
+ */
 struct vgpu_condition {
   uint64_t context, handle;
   uint32_t kind; /* CUgraphConditionalNodeType */
@@ -51,20 +57,28 @@ struct vgpu_condition {
 };
 enum { VGPU_CONDITION_IF = 0, VGPU_CONDITION_WHILE = 1, VGPU_CONDITION_SWITCH = 2 };
 
+/* Returns the opcode of a frame; 0: an empty frame. */
 static inline uint32_t vgpu_frame_opcode(const struct vgpu_graph_frame *frame) {
   return frame->row == NULL ? 0 : frame->row->opcode;
 }
+/* Reads a frame that is a condition. vgpu_frame_body reads a graph_body frame. */
 struct vgpu_condition vgpu_frame_condition(const struct vgpu_graph_frame *frame);
 uint32_t vgpu_frame_body(const struct vgpu_graph_frame *frame);
 
-/* When all frames have arrived. Sets has_conditions. */
+/*
+ * Call this when all frames have arrived: sets has_conditions, and checks that the conditions are valid.
+ * Returns a CUresult.
+ */
 int32_t vgpu_conditions_check(struct vgpu_exec_object *exec);
-/* True if `new` may replace `old`. */
+/* True if the frame `new` may replace the frame `old` in an executable with conditions. */
 bool vgpu_conditions_fit(const struct vgpu_graph_frame *old, const struct vgpu_graph_frame *new);
-/* For devices without conditional graphs. Returns a CUresult. */
+/* Runs an executable with conditions on a device that has no conditional graphs. Returns a CUresult. */
 int32_t vgpu_conditions_launch(struct vgpu_worker *worker, const struct vgpu_exec_object *exec,
                                uint64_t stream);
-/* Does not wait for the frame's stream, which `stream` replaces. */
+/*
+ * Runs one frame at once, without waiting for its stream. `stream` replaces the stream in the frame. Returns
+ * a CUresult.
+ */
 int32_t vgpu_frame_run(struct vgpu_worker *worker, const struct vgpu_graph_frame *frame, uint64_t stream);
 
 #endif

@@ -39,7 +39,7 @@ uint32_t vgpu_link_inputs_count(const unsigned char *inputs, uint64_t size) {
   return more == 0 ? count : 0;
 }
 
-/* Decimal digits and spaces. -1: not valid. */
+/* Reads the size in a member's header: decimal digits and spaces. -1: not valid. */
 static int64_t member_size(const struct ar_hdr *header) {
   int64_t size = 0;
   size_t i = 0;
@@ -55,7 +55,7 @@ static int32_t fail(int32_t result, char *why, size_t why_size, const char *name
   return result;
 }
 
-/* Each member must be inside of the archive; ELF members must pass elf_sound(). */
+/* Checks that each member of an archive is inside of it, and each ELF member with elf_sound(). */
 static int32_t walk_archive(const struct vgpu_linked_input *input, char *why, size_t why_size) {
   if (input->size < SARMAG || memcmp(input->bytes, ARMAG, SARMAG) != 0)
     return fail(CUDA_ERROR_INVALID_IMAGE, why, why_size, input->name, "a library that is not an archive");

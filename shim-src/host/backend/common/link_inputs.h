@@ -15,16 +15,19 @@ struct vgpu_linked_input {
   uint64_t size;
 };
 
-/* *offset is 0 at first. 1: *input is filled; 0: no more; -1: the rest is invalid. */
+/*
+ * Reads the input at *offset, which is 0 at first. Returns 1: *input is filled; 0: there are no more; -1: the
+ * rest is invalid.
+ */
 int vgpu_link_inputs_next(const unsigned char *inputs, uint64_t size, uint64_t *offset,
                           struct vgpu_linked_input *input);
 
-/* 0: none, too many, or invalid. */
+/* Returns the count of the inputs; 0: there are none, too many, or they are invalid. */
 uint32_t vgpu_link_inputs_count(const unsigned char *inputs, uint64_t size);
 
 /*
- * Every bound, before a driver's linker parses them (as vgpu_image_walk). A CUresult; unless 0, `why` has a
- * line.
+ * Checks every bound in the inputs before a driver's linker parses them, as vgpu_image_walk does for an
+ * image. Returns a CUresult; if it is not 0, `why` has a line of text.
  */
 int32_t vgpu_link_inputs_walk(const unsigned char *inputs, uint64_t size, uint64_t limit, char *why,
                               size_t why_size);

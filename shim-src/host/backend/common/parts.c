@@ -23,7 +23,7 @@ uint32_t vgpu_parts_count(const void *image, uint64_t size, const struct vgpu_en
   return count;
 }
 
-/* The caller frees *have texts also after a failure. */
+/* Unpacks all parts to texts[]. The caller frees the first *have of them, also after a failure. */
 static int32_t unpack_all(const void *image, uint64_t size, const struct vgpu_entry *like, uint64_t limit,
                           struct vgpu_ptx_text *texts, uint32_t *have) {
   struct vgpu_entry entry;

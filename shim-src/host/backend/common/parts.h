@@ -7,17 +7,20 @@
 
 #include "image/container.h"
 
-/* Entries with the kind, architecture and specificity of `like`. */
+/* Returns the count of entries with the kind, architecture and specificity of `like`. */
 uint32_t vgpu_parts_count(const void *image, uint64_t size, const struct vgpu_entry *like);
 
 /*
- * Zero-terminated, for free(). OUT_OF_MEMORY (also beyond `limit` bytes), INVALID_IMAGE or INVALID_PTX: `why`
- * has a line.
+ * Links all of these entries to one text: *text is zero-terminated, for free(). Returns 0 or a CUresult:
+ * OUT_OF_MEMORY (also beyond `limit` bytes), INVALID_IMAGE or INVALID_PTX. `why` then has a line of text.
  */
 int32_t vgpu_parts_link(const void *image, uint64_t size, const struct vgpu_entry *like, uint64_t limit,
                         char **text, uint64_t *length, char *why, size_t why_size);
 
-/* The linked text of an image of such parts only, for free(). NULL: it is not one, or cannot be linked. */
+/*
+ * Returns the linked text, for free(), of an image that consists only of such entries. NULL: it does not, or
+ * the entries cannot be linked.
+ */
 char *vgpu_parts_text(const void *image, uint64_t size, uint64_t limit);
 
 #endif

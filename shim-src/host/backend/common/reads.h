@@ -9,7 +9,7 @@
 
 #define NOT_READ UINT64_MAX /* the size of a read that is not done yet */
 
-/* Appends at *at. False: no room. */
+/* Appends a read of `size` bytes at *at. False: there is no room. */
 bool vgpu_reads_pack(struct vgpu_bulk *bulk, uint32_t *at, uint64_t size, const void *bytes);
 
 #endif

@@ -18,7 +18,7 @@ struct vgpu_resources {
   struct vgpu_dev_resource list[];
 };
 
-/* Its place in the list, plus 1. 0: no memory. */
+/* Returns the number of a resource: its place in the list plus 1. 0: no memory. */
 static uint64_t number_of(struct vgpu_worker *worker, const struct vgpu_dev_resource *resource) {
   struct vgpu_resources *known = worker->resources;
   const uint32_t count = known == NULL ? 0 : known->count;
@@ -113,7 +113,10 @@ int32_t vgpu_common_cuDevSmResourceSplit(struct vgpu_worker *worker,
   return result;
 }
 
-/* A program may make or change the visible part of a configuration of queues. Else only the number counts. */
+/*
+ * A program may make or change the visible part of a configuration of queues. Of all other resources only the
+ * number counts.
+ */
 static bool take(const struct vgpu_worker *worker, const struct vgpu_resource *sent,
                  struct vgpu_dev_resource *resource) {
   const struct vgpu_dev_resource *known = find(worker, sent->number);

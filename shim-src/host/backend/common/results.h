@@ -7,7 +7,8 @@
 struct vgpu_worker;
 
 /*
- * From malloc(), for image_read. Freed when read, or if there is no room. Counts as code. Returns a CUresult.
+ * Keeps an image from malloc() for image_read, and frees it when it is read, or at once if there is no room.
+ * The image counts to the session's memory for code. Returns a CUresult; on success *number names the image.
  */
 int32_t vgpu_results_keep(struct vgpu_worker *worker, unsigned char *bytes, uint64_t size, uint64_t *number);
 

@@ -3,7 +3,10 @@
 
 #include "image/container.h"
 
-/* Exactly entry->unpacked bytes. False: the payload does not match its header. */
+/*
+ * Unpacks the payload of a fat binary's entry, compressed or not, to exactly entry->unpacked bytes. False:
+ * the payload does not match its header.
+ */
 bool vgpu_unpack(const struct vgpu_entry *entry, unsigned char *to);
 
 #endif

@@ -7,13 +7,13 @@
 #include <stdint.h>
 
 /*
- * 0: a bare fat binary, a cubin or PTX text, all parts within `size`. Packed parts are unpacked, up to
- * `limit` bytes each. Else a CUresult (2, 200), and `why` has a line. nvcc's wrapper is refused: it is a
- * pointer of the guest.
+ * Returns 0 for a bare fat binary, a cubin or PTX text whose parts are all within its `size` bytes. Packed
+ * parts are unpacked to be checked, up to `limit` bytes each. Else returns a CUresult (2, 200), and `why` has
+ * a line of text. nvcc's wrapper is refused, because it is a pointer of the guest's address space.
  */
 int32_t vgpu_image_walk(const void *image, uint64_t size, uint64_t limit, char *why, size_t why_size);
 
-/* For a relocatable object of any machine: a host's object can contain device code. */
+/* Like vgpu_image_walk, for a relocatable object of any machine: a host's object can contain device code. */
 bool vgpu_object_walk(const void *object, uint64_t size);
 
 #endif

@@ -49,7 +49,10 @@ int32_t vgpu_cuda_load(struct vgpu_worker *worker, enum vgpu_load_kind kind, uin
  */
 int32_t vgpu_cuda_link(struct vgpu_cuda_load *load);
 
-/* Unloads a module or library that the guest cannot have. Its context, if it has one, is current. */
+/*
+ * Unloads a module or library whose handle the guest did not get. If it has a context, the caller has made
+ * this context current.
+ */
 void vgpu_cuda_unload(struct vgpu_worker *worker, const struct vgpu_cuda_load *load);
 int32_t vgpu_cuda_unload_module(const struct vgpu_driver_api *api, const struct vgpu_cuda_ending *ending);
 int32_t vgpu_cuda_unload_library(const struct vgpu_driver_api *api, const struct vgpu_cuda_ending *ending);

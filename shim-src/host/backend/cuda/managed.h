@@ -6,7 +6,10 @@ struct vgpu_dispatch_row;
 struct vgpu_shared_region;
 struct vgpu_worker;
 
-/* Before each call of a session with managed variables, and after each that succeeded. */
+/*
+ * Call vgpu_cuda_managed_before before each call of a session with managed variables, and
+ * vgpu_cuda_managed_after after each call that succeeded.
+ */
 void vgpu_cuda_managed_before(struct vgpu_worker *worker, const struct vgpu_dispatch_row *row);
 void vgpu_cuda_managed_after(struct vgpu_worker *worker, const struct vgpu_dispatch_row *row);
 

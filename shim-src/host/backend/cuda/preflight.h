@@ -11,7 +11,7 @@
 /* Prints the driver's version, nodes and modes of the devices. Calls no driver but NVML. */
 void vgpu_cuda_preflight_machine(const struct vgpu_options *options, const struct vgpu_inventory *inventory);
 
-/* In a context of the process: each returns a CUresult. */
+/* These checks need a current context of the process. Each returns a CUresult. */
 int vgpu_cuda_preflight_register(const struct vgpu_driver_api *api);
 int vgpu_cuda_preflight_capture(const struct vgpu_driver_api *api);
 /* Sixteen streams wait for words of host memory, while another thread frees memory. */

@@ -86,7 +86,9 @@ int32_t vgpu_cuda_open_physical(struct vgpu_worker *worker, uint64_t number, con
 void vgpu_cuda_unshare(struct vgpu_worker *worker, uint64_t address, uint64_t event);
 void vgpu_cuda_unshare_context(struct vgpu_worker *worker, uint64_t context);
 
-/* A stream now waits for a value at this address: of a gate, or of the program's own. */
+/*
+ * Notes that a stream now waits for `value` at this address: for a gate, or for a value of the program's own.
+ */
 void vgpu_cuda_gate_closes(struct vgpu_cuda *cuda, uint64_t address, uint32_t value);
 /* True while work of the device may wait for a later call of the guest. */
 bool vgpu_cuda_is_held(const struct vgpu_cuda *cuda);
@@ -94,7 +96,7 @@ bool vgpu_cuda_is_held(const struct vgpu_cuda *cuda);
 /* Frees the words of a context's gates, before the driver destroys it. */
 void vgpu_cuda_drop_gates(struct vgpu_worker *worker, uint64_t context);
 
-/* memory.c: free memory, and memory of another session. */
+/* memory.c: free memory of this session, and close memory of another session. */
 int32_t vgpu_cuda_free_memory(const struct vgpu_driver_api *api, const struct vgpu_cuda_ending *ending);
 int32_t vgpu_cuda_close_memory(const struct vgpu_driver_api *api, const struct vgpu_cuda_ending *ending);
 

@@ -39,10 +39,13 @@ struct vgpu_cuda_side_call {
  */
 int32_t vgpu_cuda_side_call(struct vgpu_worker *worker, struct vgpu_cuda_side_call *call);
 
-/* True if the guest's call that is carried out has such a call under way, or one that is done. */
+/* True if the guest's call that is being carried out has a side call that runs or is done. */
 bool vgpu_cuda_side_call_began(const struct vgpu_worker *worker);
 
-/* The guest's call with this note is over. What an abandoned call has made stays until its context ends. */
+/*
+ * The guest's call with this note is over. If its side call still runs, nobody fetches the result, and an
+ * object that it makes stays until its context ends.
+ */
 void vgpu_cuda_side_call_over(struct vgpu_worker *worker, uint64_t note);
 
 #endif

@@ -20,10 +20,13 @@
 struct vgpu_worker;
 struct vgpu_stream;
 
-/* Before a launch: waits for a turn on the context's device. True: the wait has carried out other calls. */
+/*
+ * Call this before a launch: waits for a turn on the context's device. True: other calls were carried out
+ * during the wait.
+ */
 bool vgpu_cuda_slice_begin(struct vgpu_worker *worker, uint64_t context);
 
-/* Immediately before the driver gets the launch. */
+/* Call this immediately before the driver gets the launch. */
 void vgpu_cuda_slice_launch(uint64_t context, struct vgpu_stream *stream);
 
 /* Adds host functions after the launches so far: no request has arrived, or a stream ends. */

@@ -15,7 +15,7 @@
 #define DEFAULT_PROFILE "h100-80gb"
 extern const char vgpu_default_profile[];
 
-/* profiles/devices of the tree in which this program was built or installed. */
+/* Finds profiles/devices in the tree in which this program was built or installed. */
 static bool beside_program(char *path, size_t size, const char *relative) {
   ssize_t length = readlink("/proc/self/exe", path, size - 1);
   if (length <= 0) return false;
@@ -55,7 +55,7 @@ static bool same_place(const struct vgpu_device_profile *one, const struct vgpu_
          one->pci_device == other->pci_device;
 }
 
-/* A device gets another UUID or bus address if its own is in use. */
+/* Adds the devices of another profile. A device gets another UUID or bus address if its own is in use. */
 static bool add_profiles(struct vgpu_device_profiles *all, const struct vgpu_device_profiles *more) {
   if (more->count > VGPU_DEVICES_MAX - all->count) {
     vgpu_host_log("error", 0, "--profile: more than %u devices in all", VGPU_DEVICES_MAX);
@@ -150,7 +150,10 @@ static uint64_t computed_by_all(const struct vgpu_accounts *accounts) {
   return sum;
 }
 
-/* Busy time of all sessions since the last call; kept for 0.2 s, as NVML samples at intervals. */
+/*
+ * Returns the part of the time since the last call in which kernels of any session ran, in per cent. Calls
+ * within 0.2 s get the same answer, because NVML samples at intervals.
+ */
 uint32_t vgpu_software_load(struct vgpu_worker *worker) {
   struct vgpu_load *load = &software_of(worker)->load;
   const uint64_t now = vgpu_now_ns(), computed = computed_by_all(worker->accounts);
@@ -178,6 +181,7 @@ static int32_t usage(struct vgpu_worker *worker, uint32_t device, struct vgpu_us
   return VGPU_STATUS_OK;
 }
 
+/* False: no memory. */
 static bool has_state(struct vgpu_worker *worker) {
   if (worker->device == NULL) worker->device = calloc(1, sizeof(struct vgpu_software));
   return worker->device != NULL;

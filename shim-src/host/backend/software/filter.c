@@ -68,7 +68,7 @@ static const int refused[] = {CALL(open),     CALL(openat), CALL(access),  CALL(
 #define MASKED(n, mask, value)                                                                               \
   ((struct scmp_arg_cmp){.arg = (n), .op = SCMP_CMP_MASKED_EQ, .datum_a = (mask), .datum_b = (value)})
 
-/* Harmless with some arguments only. */
+/* Adds the calls that are harmless only with some arguments. */
 static int add_conditional(scmp_filter_ctx filter) {
   const uint32_t allow = SCMP_ACT_ALLOW;
   static const int duties[] = {F_GETFD, F_SETFD, F_GETFL, F_SETFL, F_DUPFD_CLOEXEC, F_ADD_SEALS, F_GET_SEALS,

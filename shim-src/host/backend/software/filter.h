@@ -6,7 +6,10 @@
 #include "host/backend/software/ptx/ptx.h"
 
 void *vgpu_software_filter(void);
-/* Confines the calling process, which compiles kernels for a worker (ptx_confine). */
+/*
+ * Confines the calling process, which compiles kernels for a worker (ptx_confine). False: the process must
+ * not continue.
+ */
 bool vgpu_software_confine_compiler(enum ptx_confined which);
 
 #endif

@@ -1,4 +1,7 @@
-/* As a healthy GPU (an H100 with driver 580). No sensors, serial and part numbers, firmware. */
+/*
+ * NVML's getters of a simulated GPU: the answers of a healthy GPU of its kind (model: an H100 with driver
+ * 580). Not supported are values that only a real device has: sensors, serial and part numbers, firmware.
+ */
 #include <string.h>
 #include <time.h>
 
@@ -52,7 +55,7 @@ static int32_t zeros_if(bool has) {
   return has ? VGPU_NVML_SUCCESS : VGPU_NVML_NOT_SUPPORTED;
 }
 
-/* One element; the list's count is parameter `count`. */
+/* Writes a list with one element. `count` is the parameter that has the list's count. */
 static int32_t put_list(const struct asked *asked, uint32_t count, uint32_t items, uint32_t value) {
   uint32_t capacity;
   memcpy(&capacity, (const void *)(uintptr_t)asked->values[count], sizeof capacity);

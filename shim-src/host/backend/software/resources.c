@@ -42,7 +42,10 @@ static struct vgpu_dev_resource made(const struct inside *inside, const struct v
   return resource;
 }
 
-/* Documented: at least 2, multiple of 2 (6.x, 7.x); 4 and 2 (8.x); 8 and 8 (from 9.0 on). */
+/*
+ * The documentation of green contexts: groups of at least 2 multiprocessors and a multiple of 2 (6.x, 7.x),
+ * at least 4 and a multiple of 2 (8.x), at least 8 and a multiple of 8 (from 9.0 on).
+ */
 static struct vgpu_sm_resource granularity(const struct vgpu_device_profile *device) {
   if (device->compute_major >= 9) return (struct vgpu_sm_resource){.least = 8, .alignment = 8};
   return (struct vgpu_sm_resource){.least = device->compute_major == 8 ? 4 : 2, .alignment = 2};
@@ -154,7 +157,9 @@ static int32_t split(struct vgpu_worker *worker, struct vgpu_resource_split *as)
   return as->sizes == NULL ? split_by_count(device, as, &inside) : split_by_size(device, as, &inside);
 }
 
-/* Of one device; several resources must be different parts of it. Driver 580 accepts parts of several splits.
+/*
+ * True if the resources are of one device and different parts of it. Driver 580 accepts parts of several
+ * splits.
  */
 static bool fit(const struct vgpu_dev_resource *resources, uint32_t count) {
   const struct inside first = inside_of(&resources[0]);

@@ -12,7 +12,7 @@
 #include "host/session/worker.h"
 #include "cuda_results.h"
 
-/* Reads that the guest fetches later. */
+/* Copies of device memory, for reads that the guest fetches later. */
 struct vgpu_reads {
   struct vgpu_read *first;
   size_t count;
@@ -47,7 +47,7 @@ static inline struct vgpu_handle *find_context(struct vgpu_worker *worker, uint6
   return vgpu_handles_find(&worker->handles, context, VGPU_HANDLE_CONTEXT);
 }
 
-/* The owner of a green context is its primary context. */
+/* Returns the context that owns code and memory: for a green context its primary context. */
 static inline uint64_t owner_of(struct vgpu_worker *worker, uint64_t context) {
   const struct vgpu_handle *handle = find_context(worker, context);
   return handle == NULL || handle->owner == 0 ? context : handle->owner;
@@ -62,20 +62,23 @@ static inline int32_t check_stream(struct vgpu_worker *worker, uint64_t context,
   return has_stream(worker, stream) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
 }
 
-/* Per cent since the session's last call. */
+/* Returns the load of the simulated GPUs in per cent since the session's last call. */
 uint32_t vgpu_software_load(struct vgpu_worker *worker);
 
 int32_t vgpu_software_query(struct vgpu_worker *worker, const struct vgpu_query *query, uint32_t device,
                             const uint64_t *values);
 
+/* Reads the value of a condition of a graph. False: there is no such condition. */
 bool vgpu_software_condition_value(struct vgpu_worker *worker, uint64_t handle, uint32_t *value);
+/* Frees the memory of the conditions of a context that ends. */
 void vgpu_software_conditions_forget(struct vgpu_worker *worker, uint64_t context);
 
 extern const struct vgpu_backend_resources vgpu_software_resources;
 
+/* Removes the shared state of an event that ends. */
 void vgpu_event_drop(struct vgpu_worker *worker, const struct vgpu_handle *event);
 
-/* `context` 0: all reads. */
+/* Drops the reads that were kept for the guest: those of a context, or all if it is 0. */
 void vgpu_reads_drop(struct vgpu_worker *worker, uint64_t context);
 
 #endif

@@ -1,4 +1,7 @@
-/* In ptx/tensor_map.h's format. Not supported: values that only this device cannot process. */
+/*
+ * Makes descriptors of tensors in the format of ptx/tensor_map.h. Values that a driver refuses, by its
+ * documentation, are invalid. Values that only this device cannot process are not supported.
+ */
 #include "wire/tensor_map.h"
 
 #include <string.h>
@@ -47,7 +50,7 @@ static int32_t judge(const struct vgpu_tensor_request *r, uint64_t address) {
   return CUDA_SUCCESS;
 }
 
-/* `row`: elements in a row of shared memory. */
+/* Encodes the fields that both forms have. `row` is the number of elements in a row of shared memory. */
 static int32_t encode(const struct vgpu_tensor_request *r, uint64_t address, uint32_t row,
                       struct ptx_tensor_map *map) {
   int32_t result = judge(r, address);

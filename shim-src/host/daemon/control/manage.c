@@ -61,6 +61,7 @@ int vgpu_manage_open(const char *option, const char *path, unsigned mode) {
   return -1;
 }
 
+/* Reads one line, without its end. False: none comes in time. */
 static bool read_line(int connection, char *line) {
   int64_t deadline = vgpu_now_ms() + ASK_LIMIT_MS;
   size_t filled = 0;
@@ -80,7 +81,9 @@ static bool read_line(int connection, char *line) {
   }
 }
 
-/* False: another part of the daemon owns the connection and answers later. */
+/*
+ * Carries out one order. False: the answer follows later, and another part of the daemon owns the connection.
+ */
 static bool obey(FILE *out, int connection, const char *line, struct vgpu_supervisor *supervisor) {
   unsigned long long session;
   char why[512], rest;
@@ -131,6 +134,7 @@ void vgpu_manage_serve(int listener, struct vgpu_supervisor *supervisor) {
   free(answer);
 }
 
+/* Returns the answer, zero-terminated, for free(). NULL: the error was reported. */
 static char *ask(const char *path, const char *order) {
   struct sockaddr_un address;
   int connection = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);

@@ -20,15 +20,22 @@
 
 struct vgpu_supervisor;
 
-/* -1: the error was reported. `option` names the path in messages; `mode`: who may connect. */
+/*
+ * Returns a listening socket at `path`, or -1 after reporting the error with `option` as the name of the
+ * path. `mode`: who may connect.
+ */
 int vgpu_manage_open(const char *option, const char *path, unsigned mode);
 
+/* Sends one answer of `size` bytes and closes the connection. */
 void vgpu_manage_answer(int connection, const char *answer, unsigned long size);
 
-/* Serves the waiting connections, each at once or not at all. */
+/* Serves the connections that are waiting, each at once or not at all. */
 void vgpu_manage_serve(int listener, struct vgpu_supervisor *supervisor);
 
-/* `vgpu-hostd status` and similar. Returns the exit status. */
+/*
+ * The client: `vgpu-hostd status` and similar. `watch` repeats the order every second. Returns the exit
+ * status.
+ */
 int vgpu_manage_ask(const char *path, const char *order, bool watch);
 
 #endif

@@ -1,4 +1,7 @@
-/* HTTP, for Prometheus and curl. A connection without a request is closed after a while. */
+/*
+ * The metrics socket. A program that connects and sends any request gets the metrics as HTTP, for Prometheus
+ * and curl. A connection without a request is closed after a while.
+ */
 #ifndef VGPU_HOST_METRICS_H
 #define VGPU_HOST_METRICS_H
 
@@ -19,6 +22,7 @@ struct vgpu_metrics {
   } waiting[VGPU_METRICS_WAITING_MAX]; /* the oldest first */
 };
 
+/* Fills `pollers`, which has VGPU_METRICS_POLL_MAX places, and returns how many it used. */
 uint32_t vgpu_metrics_poll(const struct vgpu_metrics *metrics, struct pollfd *pollers);
 
 /* Milliseconds until a connection has to be closed; -1: none. */
@@ -28,6 +32,7 @@ int vgpu_metrics_wait(const struct vgpu_metrics *metrics);
 void vgpu_metrics_serve(struct vgpu_metrics *metrics, const struct pollfd *pollers,
                         const struct vgpu_supervisor *supervisor);
 
+/* Closes all connections and the listener. The socket's file stays. */
 void vgpu_metrics_close(struct vgpu_metrics *metrics);
 
 #endif

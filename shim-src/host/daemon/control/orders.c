@@ -42,7 +42,7 @@ static void begin_to_drain(struct vgpu_supervisor *supervisor) {
   vgpu_notify("STATUS=Draining");
 }
 
-/* A successor can then listen at the addresses. */
+/* Closes the addresses, so that a successor can listen there. */
 void vgpu_order_drain(struct vgpu_supervisor *supervisor) {
   if (supervisor->draining) return;
   vgpu_listeners_close(&supervisor->listeners, true);

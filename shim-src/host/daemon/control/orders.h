@@ -3,18 +3,24 @@
 
 #include "host/daemon/supervisor.h"
 
-/* False: `why` has the reason. */
+/*
+ * These are the administrator's orders, from the control socket or by a signal (manage.h). False: `why` has
+ * the reason.
+ */
 bool vgpu_order_reload(struct vgpu_supervisor *supervisor, char *why, unsigned long why_size);
 
-/* Tells systemd when the reload begins and ends. */
+/* Reloads because of a signal, and tells systemd when the reload begins and ends. */
 void vgpu_order_reload_and_tell(struct vgpu_supervisor *supervisor);
 
 void vgpu_order_drain(struct vgpu_supervisor *supervisor);
 
-/* True: `administrator` is taken over and gets the outcome later. False: `why` has the reason. */
+/*
+ * True: takes over `administrator`, the connection that gets the outcome later. False: `why` has the reason.
+ */
 bool vgpu_order_hand_over(struct vgpu_supervisor *supervisor, int administrator, char *why,
                           unsigned long why_size);
 
+/* Called in each turn of the daemon's loop: handles the report of the successor of a hand-over. */
 void vgpu_hand_over_follow(struct vgpu_supervisor *supervisor);
 
 #endif

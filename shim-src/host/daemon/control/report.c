@@ -8,7 +8,7 @@
 #include "wire/clock.h"
 #include "wire/uuid.h"
 
-/* '?' for characters that JSON, a terminal or Prometheus cannot show. */
+/* Prints a name, with '?' for characters that JSON, a terminal or Prometheus cannot show. */
 static void print_text(FILE *out, const char *text, size_t size) {
   for (size_t i = 0; i < size && text[i] != '\0'; i++) {
     unsigned char c = (unsigned char)text[i];
@@ -16,7 +16,7 @@ static void print_text(FILE *out, const char *text, size_t size) {
   }
 }
 
-/* Writes JSON in quotes; keeps quotes and backslashes. */
+/* Like print_text, in quotes for JSON; keeps quotes and backslashes. */
 static void print_json_text(FILE *out, const char *text) {
   fputc('"', out);
   for (; *text != '\0'; text++) {
@@ -27,6 +27,7 @@ static void print_json_text(FILE *out, const char *text) {
   fputc('"', out);
 }
 
+/* Writes a time as "2026-11-23T16:40:00Z"; "" if it is out of range. */
 static const char *time_text(int64_t seconds, char *text, size_t size) {
   time_t at = (time_t)seconds;
   struct tm parts;
@@ -69,7 +70,7 @@ static uint64_t driver_of(const struct vgpu_supervisor *supervisor, const struct
   return bytes;
 }
 
-/* All device memory of a session, more than the guest's allocations. */
+/* Returns all device memory of a session, which is more than the guest's allocations. */
 static uint64_t memory_of(const struct vgpu_supervisor *supervisor, const struct vgpu_session_entry *entry) {
   const struct vgpu_account *account = &supervisor->accounts->slots[entry - supervisor->sessions.entries];
   uint64_t bytes = 0;
@@ -88,13 +89,14 @@ static const struct vgpu_seat_owner *seat_of(const struct vgpu_supervisor *super
   return &supervisor->accounts->share.owners[entry - supervisor->sessions.entries];
 }
 
+/* Returns the milliseconds since the session's connection broke; 0: it is not broken. */
 static uint64_t waiting_of(const struct vgpu_supervisor *supervisor, const struct vgpu_session_entry *entry) {
   const struct vgpu_account *account = &supervisor->accounts->slots[entry - supervisor->sessions.entries];
   int64_t since = __atomic_load_n(&account->waiting_since, __ATOMIC_RELAXED), now = vgpu_now_ms();
   return since <= 0 || since > now ? 0 : (uint64_t)(now - since) + 1;
 }
 
-/* The host's devices that a session sees: "0,2". */
+/* Prints the host's devices that a session sees: "0,2". */
 static void print_devices(FILE *out, const struct vgpu_supervisor *supervisor,
                           const struct vgpu_session_entry *entry) {
   const struct vgpu_chosen_devices *devices =

@@ -37,7 +37,7 @@ static Elf64_Shdr section_at(const struct cubin *cubin, uint32_t index) {
   return section;
 }
 
-/* "" if the name's end is not inside the table. */
+/* Returns a name in a string table; "" if its end is not inside the table. */
 static const char *string_at(const char *table, uint64_t size, uint64_t offset) {
   if (offset >= size || memchr(table + offset, '\0', size - offset) == NULL) return "";
   return table + offset;
@@ -91,7 +91,9 @@ static Elf64_Sym symbol_at(const struct cubin *cubin, uint64_t index) {
   return symbol;
 }
 
-/* Its place in the flags changed with the ELF's ABI version 8. */
+/*
+ * Returns the architecture of the machine code. Its place in the flags changed with the ELF's ABI version 8.
+ */
 static uint32_t architecture_of(const Elf64_Ehdr *header) {
   return header->e_ident[EI_ABIVERSION] >= 8 ? header->e_flags >> 8 & 0xff : header->e_flags & 0xff;
 }
@@ -102,7 +104,7 @@ struct info {
   uint32_t size; /* 2 for values in place */
 };
 
-/* 1, or 0 at the end, or -1 if it is invalid. */
+/* Reads the next attribute. Returns 1, 0 at the end, or -1 if it is invalid. */
 static int next_info(const unsigned char *bytes, uint64_t size, uint64_t *at, struct info *info) {
   if (*at == size) return 0;
   if (size - *at < 4) return -1;
@@ -191,7 +193,10 @@ static int32_t bounded(uint64_t value) {
   return value > INT32_MAX ? INT32_MAX : (int32_t)value;
 }
 
-/* From 9.0 on the section's size contains 1 KiB that the device keeps for itself. */
+/*
+ * From 9.0 on, devices keep 1 KiB of each block's shared memory for themselves, and the section's size
+ * contains it.
+ */
 static int32_t static_shared(uint64_t size, uint32_t architecture) {
   const uint64_t reserved = 1024;
   return bounded(architecture >= 90 && size >= reserved ? size - reserved : size);

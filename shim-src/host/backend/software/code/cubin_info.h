@@ -1,4 +1,7 @@
-/* u8 form, u8 name, then a u16 value or, in the sized form, the size of the value that follows. */
+/*
+ * Attributes of .nv.info in cubins, for reader and writer: u8 form, u8 name, then a u16 value or, in the
+ * sized form, the size of the value that follows.
+ */
 #ifndef VGPU_HOST_SOFTWARE_CUBIN_INFO_H
 #define VGPU_HOST_SOFTWARE_CUBIN_INFO_H
 

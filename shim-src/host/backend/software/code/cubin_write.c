@@ -21,7 +21,7 @@ struct bytes {
   bool failed;
 };
 
-/* `from` NULL: zeros. */
+/* Appends bytes, or zeros if `from` is NULL. */
 static void put(struct bytes *bytes, const void *from, size_t size) {
   if (size == 0 || bytes->failed) return;
   if (size > bytes->room - bytes->size) {
@@ -68,7 +68,10 @@ static uint32_t add_name(struct bytes *table, const char *first, const char *sec
   return at;
 }
 
-/* Its bytes come next in the file. Its name is `name` and `of` together. */
+/*
+ * Adds the header of a section whose bytes come next in the file. The section's name is `name` and `of`
+ * together.
+ */
 static void add_section(struct writer *writer, const char *name, const char *of, Elf64_Shdr section) {
   section.sh_name = add_name(&writer->section_names, name, of);
   section.sh_offset = writer->file.size;

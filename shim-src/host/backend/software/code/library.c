@@ -55,7 +55,10 @@ static bool architectures_differ(const struct vgpu_device_profiles *profiles) {
   return false;
 }
 
-/* For devices of other architectures. NULL: there are none, or no memory. */
+/*
+ * Copies the image for devices of other architectures. NULL: all devices have one architecture, or there is
+ * no memory.
+ */
 static unsigned char *image_to_keep(struct vgpu_worker *worker, const struct vgpu_hash *hash, uint64_t size) {
   if (!architectures_differ(worker->inventory->profiles)) return NULL;
   unsigned char *image = vgpu_code_copy_image(worker, hash, size);
@@ -64,6 +67,7 @@ static unsigned char *image_to_keep(struct vgpu_worker *worker, const struct vgp
   return NULL;
 }
 
+/* NULL: *result has the reason. */
 static struct vgpu_library_object *make_library(struct vgpu_worker *worker,
                                                 const struct vgpu_send_cuLibraryLoadData *send,
                                                 const struct vgpu_hash *hash, int32_t *result, char *why,

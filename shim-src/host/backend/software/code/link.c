@@ -78,7 +78,7 @@ static bool needs_runtime(const struct linking *linking) {
   return false;
 }
 
-/* Zero-terminated, for free(). */
+/* Joins the texts to one: *text is zero-terminated, for free(). Returns a CUresult. */
 static int32_t join(struct linking *linking, char **text) {
   if (needs_runtime(linking))
     add_text(linking, vgpu_device_runtime, strlen(vgpu_device_runtime), "the device runtime");

@@ -1,4 +1,7 @@
-/* If one is managed, all move to memory that the guest lends (lent.c). Old addresses stay valid. */
+/*
+ * All variables of a module that has a managed one move to memory that the guest lends (lent.c). Their old
+ * addresses then refer to the same memory, so addresses that programs have stay valid.
+ */
 #include <string.h>
 
 #include "host/backend/software/code/module.h"

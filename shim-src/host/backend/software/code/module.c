@@ -130,7 +130,7 @@ bool vgpu_code_wants_log(const struct vgpu_bulk *bulk) {
   return log_room(bulk, JIT_INFO_LOG_SIZE) > 0 || log_room(bulk, JIT_ERROR_LOG_SIZE) > 0;
 }
 
-/* Cut to its size. Returns its length. */
+/* Appends a log to the bulk, cut to `room`. Returns its length in bytes. */
 static uint32_t put_log(struct vgpu_bulk *bulk, uint32_t room, const char *text) {
   size_t length = strlen(text) + 1;
   if (length > room) length = room;

@@ -125,7 +125,10 @@ static unsigned narrowness(const struct vgpu_entry *entry) {
   return (entry->flags & VGPU_ENTRY_FAMILY) != 0 ? 1 : 0;
 }
 
-/* The latest architecture that fits; code for exactly it before code for its family, before general code. */
+/*
+ * Chooses the best entry of a kind: the latest architecture that fits. Code for exactly this architecture is
+ * better than code for its family, and that is better than general code.
+ */
 static void choose(const struct vgpu_entry *entry, uint32_t architecture, struct vgpu_entry *best) {
   if (!vgpu_entry_fits(entry, architecture)) return;
   if (best->whole == NULL || entry->architecture > best->architecture ||
@@ -134,7 +137,7 @@ static void choose(const struct vgpu_entry *entry, uint32_t architecture, struct
   }
 }
 
-/* Zero-terminated, for free(). NULL: `*result` says why. */
+/* Returns the unpacked bytes of an entry, zero-terminated, for free(). NULL: *result has the reason. */
 static unsigned char *unpacked(const struct vgpu_entry *entry, const struct vgpu_program_target *target,
                                int32_t *result) {
   *result = VGPU_PROGRAM_NO_MEMORY;
@@ -148,7 +151,10 @@ static unsigned char *unpacked(const struct vgpu_entry *entry, const struct vgpu
   return NULL;
 }
 
-/* Keeps `text` (zero-terminated, from malloc()): copying 260 MB takes longer than reading. */
+/*
+ * `text` is zero-terminated and from malloc(). The program keeps it, because copying 260 MB takes longer than
+ * reading.
+ */
 static int32_t read_ptx_text(char *text, uint64_t size, const struct vgpu_program_target *target,
                              struct vgpu_program *program, bool facts, char *why, size_t why_size) {
   int32_t result = VGPU_PROGRAM_OK;
@@ -237,13 +243,16 @@ static int32_t read_fatbin(const void *image, uint64_t size, const struct vgpu_p
   } else {
     text = (char *)unpacked(&ptx, target, &result);
   }
-  /* Loaded without PTX text, as on a GPU, but its kernels cannot run. */
+  /* Without PTX text such a program is loaded, as on a GPU, but its kernels cannot run. */
   if (text == NULL) return elf.whole != NULL && result == VGPU_PROGRAM_INVALID_PTX ? VGPU_PROGRAM_OK : result;
   take_attributes(text, ptx.architecture, target, program);
   return read_ptx_text(text, length, target, program, elf.whole == NULL, why, why_size);
 }
 
-/* Behind blanks and comments. Other text is no image, as with NVIDIA's driver. */
+/*
+ * True if a directive comes first, behind blanks and comments. Other text is no image, as with NVIDIA's
+ * driver.
+ */
 static bool begins_as_ptx(const char *text) {
   for (;;) {
     text += strspn(text, " \t\r\n\v\f");

@@ -51,30 +51,36 @@ enum {
   VGPU_PROGRAM_INVALID_PTX = 218,
 };
 
-/* Takes `image` from malloc(), and keeps or frees it. A CUresult; unless 0, `why` has a line. */
+/*
+ * Reads an image (fat binary, cubin or PTX) from malloc(), and keeps or frees it, also after a failure.
+ * Returns a CUresult; if it is not 0, `why` has a line of text.
+ */
 int32_t vgpu_program_read(unsigned char *image, uint64_t size, const struct vgpu_program_target *target,
                           struct vgpu_program *program, char *why, size_t why_size);
 void vgpu_program_free(struct vgpu_program *program);
 
 const struct vgpu_program_function *vgpu_program_function(const struct vgpu_program *program,
                                                           const char *name, size_t length);
-/* Index in program->globals, or -1. */
+/* Returns the variable's index in program->globals, or -1. */
 long vgpu_program_global(const struct vgpu_program *program, const char *name, size_t length);
 
-/* Parts of vgpu_program_read. `program` is zeroed before; the caller frees it in any case. */
+/* The parts of vgpu_program_read. *program is zeroed before the call; the caller frees it in any case. */
 int32_t vgpu_cubin_read(const unsigned char *bytes, uint64_t size, const struct vgpu_program_target *target,
                         struct vgpu_program *program, char *why, size_t why_size);
 /* `text` is zero-terminated; `size` does not count the zero. */
 int32_t vgpu_ptx_read(const char *text, uint64_t size, const struct vgpu_program_target *target,
                       struct vgpu_program *program, char *why, size_t why_size);
 
-/* Called by the readers. NULL: no memory. */
+/* For the readers: append a zeroed element with a copy of its name. NULL: no memory. */
 struct vgpu_program_function *vgpu_program_add_function(struct vgpu_program *program, const char *name,
                                                         size_t length);
 struct vgpu_program_global *vgpu_program_add_global(struct vgpu_program *program, const char *name,
                                                     size_t length);
 
-/* Sorts. INVALID_IMAGE: two have the same name, or parameters overlap. */
+/*
+ * Sorts names and orders parameters. Returns INVALID_IMAGE if two elements have the same name, or if
+ * parameters overlap.
+ */
 int32_t vgpu_program_finish(struct vgpu_program *program);
 
 #endif

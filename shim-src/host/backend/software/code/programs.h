@@ -85,20 +85,27 @@ struct vgpu_programs {
   struct vgpu_library_object *libraries;
 };
 
-/* The device, and the memory that the session has left for code. */
+/*
+ * Returns the target for which programs are read: the device, and the memory that the session has left for
+ * code.
+ */
 struct vgpu_program_target vgpu_programs_target(struct vgpu_worker *worker, uint32_t device);
 
-/* Besides CUresult values. */
+/* A result of vgpu_programs_load besides CUresult values. */
 #define VGPU_CODE_MISSING (-1)
 
-/* The caller releases `*loaded`. MISSING: the guest must send the image. */
+/*
+ * Gives the program of an image for a device. The caller releases *loaded. VGPU_CODE_MISSING: the guest must
+ * send the image.
+ */
 int32_t vgpu_programs_load(struct vgpu_worker *worker, const struct vgpu_hash *hash, uint64_t size,
                            uint32_t device, struct vgpu_loaded **loaded, char *why, size_t why_size);
 void vgpu_programs_release(struct vgpu_worker *worker, struct vgpu_loaded *loaded);
 
-/* Called before the context's handles are removed. */
+/* Frees all code of a context. Call this before the context's handles are removed. */
 void vgpu_programs_drop_context(struct vgpu_worker *worker, uint64_t context);
 
+/* Gives, for a launch, the function of a function handle, or of a kernel in a context. */
 int32_t vgpu_programs_function(struct vgpu_worker *worker, uint64_t context, uint64_t number,
                                struct vgpu_module_object **module,
                                const struct vgpu_program_function **function,

@@ -106,7 +106,10 @@ static int32_t bounded(uint64_t value) {
   return value > INT32_MAX ? INT32_MAX : (int32_t)value;
 }
 
-/* `used` with the variable after it. Stops at a value that no device has, because the sum could overflow. */
+/*
+ * Returns `used` with a variable after it. The sum stops at a value that no device has, because it could
+ * overflow otherwise.
+ */
 static uint64_t placed(uint64_t used, const struct ptx_declaration *d) {
   uint64_t alignment = ptx_declared_alignment(d);
   uint64_t bytes = ptx_declared_bytes(d), whole = (bytes + alignment - 1) / alignment * alignment;
@@ -115,6 +118,7 @@ static uint64_t placed(uint64_t used, const struct ptx_declaration *d) {
   return end > (uint64_t)1 << 48 ? (uint64_t)1 << 48 : end;
 }
 
+/* Returns the bytes that a body's variables take, from after .shared or .local on. */
 static uint64_t body_variables(struct parser *p, uint64_t used) {
   struct ptx_declaration d;
   read_type(p, &d);
@@ -136,7 +140,10 @@ static void skip_instruction(struct parser *p) {
   p->at = at;
 }
 
-/* 32-bit registers after .reg. Lenient: also reads text that this device cannot run. */
+/*
+ * Returns the number of 32-bit registers that a statement after .reg declares. Lenient, because it also reads
+ * text that this device cannot run.
+ */
 static uint64_t declared_registers(struct parser *p) {
   uint64_t width = 1, lanes = 1, sum = 0;
   for (ptx_skip(p); p->at < p->end && *p->at != ';'; ptx_skip(p)) {
@@ -171,7 +178,10 @@ static int32_t likely_registers(uint64_t declared) {
   return likely < 8 ? 8 : likely > MOST_REGISTERS ? MOST_REGISTERS : (int32_t)likely;
 }
 
-/* Registers, shared and local memory, and the module's shared variables that it names. */
+/*
+ * Reads a body: the registers, shared and local memory that it declares, and the module's shared variables
+ * that it names.
+ */
 static void body(struct parser *p, const struct reader *reader, int32_t *attributes) {
   uint64_t shared = 0, local = 0, declared = 0;
   bool named[MODULE_SHARED_MAX] = {false};
@@ -281,7 +291,7 @@ static void put_number(struct parser *p, void *user, uint64_t at, uint64_t bits,
   memcpy((unsigned char *)user + at, &bits, bytes);
 }
 
-/* Addresses in it are left zero. */
+/* Reads the initial value of a variable. Addresses in it are left zero. */
 static void initial_values(struct parser *p, const struct reader *reader, struct vgpu_program_global *global,
                            enum ptx_type type) {
   struct vgpu_program *program = reader->program;
@@ -390,7 +400,7 @@ static void complete(const struct reader *reader) {
     attributes[VGPU_FUNCTION_CARVEOUT] = -1;
     attributes[VGPU_FUNCTION_MAX_DYNAMIC] = reader->target->shared_block - attributes[VGPU_FUNCTION_SHARED];
     if (attributes[VGPU_FUNCTION_MAX_DYNAMIC] < 0) attributes[VGPU_FUNCTION_MAX_DYNAMIC] = 0;
-    /* Room for the largest block that the kernel allows. */
+    /* The number of registers must leave room for the largest block that the kernel allows. */
     while (attributes[VGPU_FUNCTION_REGISTERS] > 16 &&
            (int64_t)attributes[VGPU_FUNCTION_REGISTERS] * attributes[VGPU_FUNCTION_MAX_THREADS] >
                reader->target->registers_block) {

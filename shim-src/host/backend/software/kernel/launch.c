@@ -44,7 +44,7 @@ static void say_hex(struct text *text, const unsigned char *bytes, size_t size) 
   for (size_t i = 0; i < size; i++) say(text, "%02x", bytes[i]);
 }
 
-/* The guest chooses the name: replaces what JSON does not allow. */
+/* Replaces characters that JSON does not allow: the guest chooses the name. */
 static void say_name(struct text *text, const char *name) {
   for (; *name != '\0'; name++) {
     bool plain = *name >= ' ' && *name <= '~' && *name != '"' && *name != '\\';
@@ -138,7 +138,10 @@ static int32_t take_attributes(struct vgpu_worker *worker, const struct request 
   return CUDA_SUCCESS;
 }
 
-/* All blocks must be on the device at once. An upper bound: counts only threads and blocks. */
+/*
+ * All blocks of a cooperative launch must be on the device at once. The check uses an upper bound that counts
+ * only threads and blocks.
+ */
 static int32_t check_cooperative(const struct vgpu_device_profile *device,
                                  const struct vgpu_checked_launch *launch) {
   if (!launch->cooperative) return CUDA_SUCCESS;

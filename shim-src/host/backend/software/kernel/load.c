@@ -7,7 +7,10 @@
 #include "host/backend/software/software.h"
 #include "host/log.h"
 
-/* Larger texts are decoded by kernel at first launch, because programs run few of a library's kernels. */
+/*
+ * Texts of this size and more are decoded kernel by kernel at the first launch, because programs run few of a
+ * library's kernels.
+ */
 #define LAZY_BYTES ((size_t)64 << 10)
 
 int32_t vgpu_run_result(enum ptx_status status) {
@@ -41,7 +44,10 @@ int32_t vgpu_run_result(enum ptx_status status) {
   return CUDA_ERROR_LAUNCH_FAILED;
 }
 
-/* One range for all variables. Program and machine use the same names for them. */
+/*
+ * Allocates one range of device memory for all variables of the module. Program and machine use the same
+ * names for them.
+ */
 static int32_t place(struct vgpu_worker *worker, struct vgpu_module_object *module) {
   uint64_t bytes = ptx_module_data_bytes(module->code);
   unsigned char *memory = NULL;

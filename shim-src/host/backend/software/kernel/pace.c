@@ -12,7 +12,10 @@
 #define UNPAID_NS 200000u        /* a session with more unpaid time takes a turn */
 #define PATIENT_NS 1000000000ull /* for how long, after a long call */
 
-/* The processor time of a time by the clock. Asks the kernel only for a long one. */
+/*
+ * Returns the processor time in `elapsed` nanoseconds by the clock. Asks the kernel only if `elapsed` is
+ * long.
+ */
 static uint64_t computed(uint64_t elapsed) {
   static _Thread_local uint64_t before;
   struct timespec now;
@@ -43,7 +46,7 @@ static void charge(struct vgpu_worker *worker, uint64_t now) {
   pace->unpaid = 0;
 }
 
-/* Long from the first call on: else a new session for each call would take no turn. */
+/* Such a call counts as long from the first one on: else a new session for each call would take no turn. */
 static bool compiles(const struct vgpu_dispatch_row *row) {
   switch (row->opcode) {
     case VGPU_OP_cuModuleLoadDataEx:

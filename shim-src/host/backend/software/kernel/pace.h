@@ -21,7 +21,10 @@ int32_t vgpu_pace_run(struct vgpu_worker *worker, const struct vgpu_dispatch_row
 
 struct vgpu_turns vgpu_pace_turns(const struct vgpu_worker *worker);
 
-/* Of the calling thread. `elapsed`: by the clock. Returns the processor time. */
+/*
+ * Ends a turn of the calling thread that took `elapsed` nanoseconds by the clock. Returns its processor time
+ * in nanoseconds.
+ */
 uint64_t vgpu_pace_charge(struct vgpu_worker *worker, uint64_t elapsed);
 
 /* Called around a kernel, which takes its own turns. */

@@ -66,7 +66,9 @@ static bool find_region(void *user, uint64_t address, struct ptx_region *region)
   return true;
 }
 
-/* Made at the first launch: most sessions never launch. */
+/*
+ * Returns the helper threads of the session, which are made at the first launch: most sessions never launch.
+ */
 static struct ptx_pool *helpers(struct vgpu_worker *worker) {
   struct vgpu_compute *compute = software_of(worker)->programs.compute;
   if (compute == NULL) {
@@ -79,7 +81,10 @@ static struct ptx_pool *helpers(struct vgpu_worker *worker) {
   return compute->pool;
 }
 
-/* NULL: no memory. malloc in kernels then returns NULL, as if the heap were full. */
+/*
+ * Returns the heap of a context. NULL: no memory; malloc in kernels then returns NULL, as if the heap were
+ * full.
+ */
 static struct ptx_heap *heap_of(struct vgpu_worker *worker, uint64_t context) {
   struct heap *heap = software_of(worker)->programs.compute->heaps;
   while (heap != NULL && heap->context != context) heap = heap->next;
@@ -142,7 +147,7 @@ static bool spoils_context(enum ptx_status status) {
   return status >= PTX_ILLEGAL_ADDRESS;
 }
 
-/* `order`: dimensions and parameters. */
+/* Runs one grid. `order` has its dimensions and parameters. */
 static int32_t run_grid(struct vgpu_worker *worker, const struct vgpu_checked_launch *launch, uint32_t kernel,
                         const struct ptx_launch *order, struct ptx_fault *fault) {
   struct ptx_module *code = launch->module->code;
@@ -163,7 +168,10 @@ static int32_t run_grid(struct vgpu_worker *worker, const struct vgpu_checked_la
   return CUDA_SUCCESS;
 }
 
-/* Until no kernel has launched another. For the stream they are one launch. */
+/*
+ * Runs the grids that the launch's kernels have launched, until there are none. For the stream they are one
+ * launch.
+ */
 static int32_t run_children(struct vgpu_worker *worker, const struct vgpu_checked_launch *launch,
                             const struct ptx_launch *parent, const char **name, struct ptx_fault *fault) {
   struct ptx_module *code = launch->module->code;
@@ -190,7 +198,7 @@ static int32_t run_children(struct vgpu_worker *worker, const struct vgpu_checke
   return CUDA_SUCCESS;
 }
 
-/* Logs why the kernel cannot run. */
+/* Finds the kernel of a function and makes it ready. Logs why it cannot run. */
 static int32_t find_kernel(struct vgpu_worker *worker, struct vgpu_module_object *module, const char *name,
                            int32_t *kernel) {
   struct ptx_module *code = module->code;

@@ -20,25 +20,32 @@ struct vgpu_checked_launch {
   const unsigned char *parameters; /* function->parameter_bytes */
 };
 
-/* A module that cannot run is loaded; its launches fail. Sets module->code and module->globals. */
+/*
+ * Prepares a loaded module. A module that cannot run is loaded all the same, and its launches fail. If this
+ * sets module->code, it also allocates the variables (module->globals).
+ */
 int32_t vgpu_run_load(struct vgpu_worker *worker, struct vgpu_module_object *module);
 void vgpu_run_unload(struct vgpu_worker *worker, struct vgpu_module_object *module);
 
-/* Called if the device can run none of the program. */
+/* Sets the result of every function's launches if this device can run none of the program. */
 void vgpu_run_refuse_all(const struct vgpu_worker *worker, struct vgpu_program *program);
 
-/* function->refused says whether it can run. */
+/* Makes one function of a module ready to run. function->refused says whether it can run. */
 void vgpu_run_prepare(struct vgpu_worker *worker, struct vgpu_module_object *module,
                       const struct vgpu_program_function *function);
-/* For all functions, unless the text is large; with `why` in any case, and the reasons go there. */
+/*
+ * Prepares all functions of a program that is in no context yet, unless its text is large. With `why` also
+ * for a large text; the reasons are written there. `why` may be NULL.
+ */
 void vgpu_run_judge(struct vgpu_worker *worker, struct vgpu_loaded *loaded, char *why, size_t why_size);
 
 int32_t vgpu_run_launch(struct vgpu_worker *worker, const struct vgpu_checked_launch *launch);
 
-/* Logs and counts a launch that the guest has refused. Returns its CUresult. */
+/* Logs and counts a launch that the guest has refused by itself. Returns the CUresult of the launch. */
 int32_t vgpu_run_refused(struct vgpu_worker *worker, struct vgpu_module_object *module,
                          const struct vgpu_program_function *function);
 
+/* Allocates device memory for a context, accounted like the guest's own. Returns a CUresult. */
 int32_t vgpu_device_allocate(struct vgpu_worker *worker, uint64_t context, uint64_t bytes, uint64_t *address);
 void vgpu_device_free(struct vgpu_worker *worker, uint64_t address);
 

@@ -1,4 +1,8 @@
-/* The guest may change it while a kernel reads it by single loads. Other code copies before use. */
+/*
+ * Shared memory that is device memory, too, at the guest's address. The guest may change it while a kernel
+ * reads it. Kernels read it with single loads, so that is safe; all other code copies device memory before it
+ * uses it.
+ */
 #include "cuda_handlers.h"
 #include "host/backend/software/code/module.h"
 #include "host/backend/software/software.h"

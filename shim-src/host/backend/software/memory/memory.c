@@ -10,7 +10,10 @@
 
 #include "sorted_ranges.h"
 
-/* A Linux process has no memory here by default (x86-64, aarch64). A device has a TiB. */
+/*
+ * Device addresses begin where a Linux process on x86-64 or aarch64 has no memory of its own by default, so
+ * that host and device pointers never look alike. A device has a window of one TiB.
+ */
 #define FIRST_ADDRESS 0x200000000000ull
 #define WINDOW 0x10000000000ull
 #define SMALL_ALIGNMENT 512ull
@@ -27,6 +30,7 @@ uint64_t vgpu_memory_rounded(uint64_t bytes) {
 
 VGPU_SORTED_RANGES(struct vgpu_memory, struct vgpu_allocation, address)
 
+/* Returns the first gap of `size` bytes in [from, end); 0: none. */
 static uint64_t find_gap(const struct vgpu_memory *memory, uint64_t from, uint64_t end, uint64_t size,
                          uint64_t alignment) {
   size_t at = upper_bound(memory, from);
@@ -218,7 +222,7 @@ void vgpu_memory_clear(unsigned char *at, uint64_t bytes) {
   memset((void *)end, 0, (uintptr_t)at + bytes - end);
 }
 
-/* 16 TiB behind the windows of the devices. */
+/* Reservations have a window of 16 TiB behind the windows of the devices. */
 #define RESERVED_FIRST 0x400000000000ull
 #define RESERVED_WINDOW 0x100000000000ull
 
@@ -259,7 +263,10 @@ bool vgpu_memory_unreserve(struct vgpu_memory *memory, uint64_t address, uint64_
   return true;
 }
 
-/* Addresses that a program's own memory never has: windows of devices, reservations and kernels. */
+/*
+ * True for addresses that a program's own memory never has: the windows of devices, of reservations and of
+ * kernels.
+ */
 static bool is_taken(uint64_t address, uint64_t bytes) {
   static const uint64_t windows[][2] = {{FIRST_ADDRESS, RESERVED_FIRST + RESERVED_WINDOW},
                                         {PTX_SHARED_WINDOW, PTX_FUNCTION_WINDOW + PTX_WINDOW_SIZE}};

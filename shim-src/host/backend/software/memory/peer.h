@@ -1,4 +1,8 @@
-/* A kernel without permission fails, as on a GPU. Copies between devices need none. */
+/*
+ * Access of one simulated device to the memory of another. All devices of a session are in one process, so
+ * only permission is missing: a kernel without it fails, as on a GPU. Copies between devices need no
+ * permission.
+ */
 #ifndef VGPU_HOST_SOFTWARE_PEER_H
 #define VGPU_HOST_SOFTWARE_PEER_H
 
@@ -21,9 +25,10 @@ struct vgpu_peers {
   uint32_t device;
 };
 
-/* Asks for the kernel that runs. virtual.h checks reserved addresses. */
+/* True if the kernel that runs may access the allocation. virtual.h checks reserved addresses. */
 bool vgpu_peer_reaches(struct vgpu_worker *worker, const struct vgpu_allocation *allocation);
 
+/* Ends all access by a context that ends, and to its memory. */
 void vgpu_peers_forget(struct vgpu_worker *worker, uint64_t context);
 
 #endif

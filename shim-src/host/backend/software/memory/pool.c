@@ -1,4 +1,7 @@
-/* Freed memory goes back to the kernel. A pool's memory is only counted, so no other can take it. */
+/*
+ * Freed memory goes back to the kernel at once. The memory that a pool keeps for later is only counted, so
+ * that no other allocation can take it. A program sees only how much memory a pool uses and holds.
+ */
 #include "host/backend/software/memory/pool.h"
 
 #include <stdlib.h>
@@ -28,7 +31,7 @@ struct pool {
   bool destroyed; /* lives until the last of its memory is freed */
 };
 
-/* Finds a destroyed pool, too, while it has memory. */
+/* Finds a live pool, or a destroyed one that still has memory. */
 static struct pool *any_pool(struct vgpu_worker *worker, uint64_t number) {
   const struct vgpu_handle *handle = vgpu_handles_find(&worker->handles, number, VGPU_HANDLE_POOL);
   return handle == NULL ? NULL : handle->object;

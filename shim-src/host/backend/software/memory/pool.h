@@ -3,6 +3,7 @@
 
 #include "host/backend/software/software.h"
 
+/* Gives freed memory back to its pool. */
 void vgpu_pool_take_back(struct vgpu_worker *worker, const struct vgpu_allocation *freed);
 
 /* True if a device that is not the pool's may access its memory. */

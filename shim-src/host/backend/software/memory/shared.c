@@ -1,4 +1,7 @@
-/* Opened memory counts against the opener, too, who may keep it after its creator has ended. */
+/*
+ * Memory and events that sessions of one guest share. Memory that a session opens counts against its own
+ * limit, too, because the session may keep it after its creator has ended.
+ */
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>

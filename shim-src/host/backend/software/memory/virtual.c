@@ -59,7 +59,7 @@ static struct vgpu_virtual *get_virtual(struct vgpu_worker *worker) {
   return software_of(worker)->memory.virtual = virtual;
 }
 
-/* Mappings that end at or below `address`. */
+/* Returns the number of mappings that end at or below `address`. */
 static size_t first_behind(const struct vgpu_virtual *virtual, uint64_t address) {
   size_t low = 0, high = virtual->count;
   while (low < high) {

@@ -1,4 +1,8 @@
-/* Parts of one memory file: what is mapped twice is the same, and adjacent mappings are contiguous. */
+/*
+ * Virtual memory of the software device. Physical memory is a part of one memory file, which the kernel maps
+ * at the reservation. So memory that is mapped twice is the same memory, and adjacent mappings are
+ * contiguous.
+ */
 #ifndef VGPU_HOST_SOFTWARE_VIRTUAL_H
 #define VGPU_HOST_SOFTWARE_VIRTUAL_H
 
@@ -7,16 +11,17 @@
 
 struct vgpu_virtual;
 
+/* True if the whole range is mapped and a device may access it. */
 bool vgpu_virtual_accessible(const struct vgpu_virtual *virtual, uint64_t address, uint64_t bytes);
 
-/* Contiguous, mapped and accessible for this device around `address`. False: none. */
+/* Gives the contiguous range around `address` that is mapped and that this device may access. False: none. */
 bool vgpu_virtual_extent(const struct vgpu_virtual *virtual, uint64_t address, uint32_t device,
                          uint64_t *start, uint64_t *size);
 
 struct vgpu_worker;
 struct vgpu_token;
 
-/* Shares physical memory between sessions. Returns a CUresult. */
+/* Share physical memory with other sessions, and open that of another session. Return CUresults. */
 int32_t vgpu_virtual_share(struct vgpu_worker *worker, uint64_t handle, struct vgpu_token *token,
                            uint64_t *bytes);
 int32_t vgpu_virtual_open(struct vgpu_worker *worker, uint64_t handle, uint32_t device, int descriptor,

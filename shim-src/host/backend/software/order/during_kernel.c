@@ -7,7 +7,7 @@
 #include "host/backend/software/software.h"
 
 static bool has_room(const struct vgpu_worker *worker, const struct vgpu_request *request) {
-  /* Bytes in memory that the guest can change must not wait. */
+  /* A call whose bytes are in memory that the guest can change must not wait. */
   return (request->frame.flags & VGPU_FLAG_SHARED_REGION) == 0 &&
          vgpu_queue_has_room(worker, request->frame.length);
 }

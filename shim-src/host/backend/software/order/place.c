@@ -24,7 +24,10 @@ static struct vgpu_place place_of(struct vgpu_worker *worker, uint64_t context, 
   return place;
 }
 
-/* Changing an executable belongs to no stream, but must come after its waiting launches. */
+/*
+ * A call that changes or destroys an executable belongs to no stream, but must run after waiting launches of
+ * the executable.
+ */
 static bool place_of_exec(struct vgpu_worker *worker, uint64_t exec, struct vgpu_place *place) {
   if (!vgpu_graph_is_conditional(worker, exec)) return false;
   const struct vgpu_handle *handle = vgpu_handles_find(&worker->handles, exec, VGPU_HANDLE_EXEC);
@@ -36,7 +39,7 @@ bool vgpu_place_owns(const struct vgpu_handle *event) {
   return event != NULL && event->object == NULL;
 }
 
-/* Code is unloaded after the kernels that were launched before. */
+/* A call that unloads code must run after the kernels that were launched before. */
 static bool place_of_unload(struct vgpu_worker *worker, uint64_t number, enum vgpu_handle_type type,
                             struct vgpu_place *place) {
   const struct vgpu_handle *handle = vgpu_handles_find(&worker->handles, number, type);

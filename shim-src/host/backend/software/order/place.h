@@ -20,7 +20,10 @@ struct vgpu_place {
   bool first;      /* all later calls of the context come after it */
 };
 
-/* False: no stream delays the call. */
+/*
+ * Finds the place of a call: its stream, and the calls that it may not overtake. False: no stream delays the
+ * call.
+ */
 bool vgpu_place_find(struct vgpu_worker *worker, const struct vgpu_dispatch_row *row, const void *body,
                      struct vgpu_place *place);
 
@@ -29,7 +32,7 @@ bool vgpu_place_ordered(const struct vgpu_place *first, const struct vgpu_place 
 
 uint64_t vgpu_place_launched(const void *body);
 
-/* False for a shared event, of which others see only the count. */
+/* True if only this session has the event. Other sessions see only the count of a shared event. */
 bool vgpu_place_owns(const struct vgpu_handle *event);
 
 #endif

@@ -37,7 +37,7 @@ static bool is_wait(const struct vgpu_dispatch_row *row) {
   return row->opcode == VGPU_OP_cuStreamWaitEvent || row->opcode == VGPU_OP_cuCtxWaitEvent;
 }
 
-/* The call records or awaits the event. NULL: destroyed. */
+/* Returns the event that a call records or waits for. NULL: it was destroyed. */
 static struct vgpu_handle *event_of(struct vgpu_worker *worker, const struct vgpu_dispatch_row *row,
                                     const void *body) {
   uint64_t event = 0;
@@ -94,7 +94,10 @@ static void take_out(struct vgpu_queue *queue, struct vgpu_queued **link, struct
   queue->bytes -= (size_t)queued->body_size + queued->bulk_size;
 }
 
-/* Whether the running kernel, or a queued call before `end` (NULL: any) up to `last`, comes first. */
+/*
+ * True if the running kernel, or a queued call before `end` (NULL: any) with a number up to `last`, must run
+ * before the next call of the place.
+ */
 static bool held(const struct vgpu_queue *queue, const struct vgpu_queued *end, uint64_t last,
                  const struct vgpu_place *place) {
   if (queue->running != NULL && queue->running_number <= last && vgpu_place_ordered(queue->running, place))
@@ -110,7 +113,10 @@ bool vgpu_queue_holds(const struct vgpu_worker *worker, const struct vgpu_place 
   return held(&software_of(worker)->queue, NULL, UINT64_MAX, place);
 }
 
-/* Waits only for calls queued before it (up to worker->note): others could queue forever. */
+/*
+ * A call with an answer waits for the calls that were queued when it arrived (up to worker->note), not for
+ * later ones: other threads could queue calls forever.
+ */
 static int32_t hold_call(struct vgpu_worker *worker, const struct vgpu_dispatch_row *row,
                          const struct vgpu_place *place) {
   const struct vgpu_queue *queue = &software_of(worker)->queue;
@@ -135,7 +141,10 @@ static int32_t run_wait(struct vgpu_worker *worker, const struct vgpu_queued *qu
   return vgpu_event_pending(event) > 0 ? VGPU_BLOCKED : CUDA_SUCCESS;
 }
 
-/* During a kernel other requests may run, unless the guest waits for this answer. `number`: 0: not queued. */
+/*
+ * Runs a call. During a kernel other requests may be carried out, unless the guest waits for the answer to
+ * this call. `number` is that of a queued call; 0: it was not queued.
+ */
 static int32_t run_row(struct vgpu_worker *worker, const struct vgpu_dispatch_row *row,
                        const struct vgpu_place *place, uint64_t number, const void *body, void *reply,
                        struct vgpu_bulk *bulk) {
@@ -203,7 +212,7 @@ static void pump(struct vgpu_worker *worker) {
   }
 }
 
-/* Those that waited for another session, or for a store of the program. */
+/* Runs queued calls that waited for another session, or for a store of the program. */
 static void pump_before(struct vgpu_worker *worker) {
   struct vgpu_queue *queue = &software_of(worker)->queue;
   if (!queue->outside || queue->first == NULL || queue->running != NULL) return;

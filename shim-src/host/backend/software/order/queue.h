@@ -11,7 +11,7 @@
 
 #include "host/backend/dispatch.h"
 
-/* A one-way call whose stream must wait. Not a CUresult. */
+/* Result of a one-way call whose stream must wait. Not a CUresult. */
 #define VGPU_BLOCKED INT32_MIN
 
 struct vgpu_place;
@@ -30,17 +30,20 @@ struct vgpu_queue {
   uint64_t running_number; /* number of that call */
 };
 
-/* Queues a one-way call if needed. A call with an answer gets VGPU_WAITS, a query CUDA_ERROR_NOT_READY. */
+/*
+ * Runs a call, or queues it if it is one-way and must wait. If it has an answer and must wait, returns
+ * VGPU_WAITS; for a query CUDA_ERROR_NOT_READY.
+ */
 int32_t vgpu_queue_run(struct vgpu_worker *worker, const struct vgpu_dispatch_row *row, const void *body,
                        void *reply, struct vgpu_bulk *bulk);
 
-/* Whether queued calls or the running kernel come before this place. */
+/* True if queued calls or the running kernel must run before a call of this place. */
 bool vgpu_queue_holds(const struct vgpu_worker *worker, const struct vgpu_place *place);
 
-/* Whether this many more bytes may be queued, for calls and for reads that the guest fetches later. */
+/* True if this many more bytes may be queued: for calls, and for reads that the guest fetches later. */
 bool vgpu_queue_may_wait(const struct vgpu_worker *worker, uint64_t bytes);
 
-/* Keeps a margin of half of the limits. */
+/* Like vgpu_queue_may_wait, with a margin of half of the limits. */
 bool vgpu_queue_has_room(const struct vgpu_worker *worker, uint64_t bytes);
 
 void vgpu_queue_drop(struct vgpu_worker *worker, uint64_t context);

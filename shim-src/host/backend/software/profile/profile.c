@@ -17,7 +17,7 @@
 
 enum { FILE_SIZE_MAX = 1024 * 1024 };
 
-/* Programs could not distinguish two devices of one UUID or bus address. */
+/* Refuses two devices that programs could not distinguish. */
 static int check_distinct(const struct vgpu_reader *reader, const struct vgpu_device_profiles *profiles) {
   for (uint32_t i = 0; i < profiles->count; i++) {
     const struct vgpu_device_profile *a = &profiles->devices[i];
@@ -32,7 +32,7 @@ static int check_distinct(const struct vgpu_reader *reader, const struct vgpu_de
   return 0;
 }
 
-/* 3 or 4 digits, then one or two groups of 1 to 3 digits after a dot: 580.65.06. */
+/* Accepts 3 or 4 digits, then one or two groups of 1 to 3 digits after a dot: 580.65.06. */
 static bool is_driver_version(const char *text) {
   size_t first = strspn(text, "0123456789");
   int groups = 0;
@@ -94,7 +94,10 @@ static int read_root(struct vgpu_reader *reader, json_t *root, struct vgpu_devic
   return check_distinct(reader, profiles);
 }
 
-/* NULL with errno. Refuses what is no regular file, because reading could hang. */
+/*
+ * Reads a whole small file. NULL: errno has the reason. Refuses everything except a regular file, because
+ * reading could hang.
+ */
 static char *read_file(const char *path, size_t *size) {
   int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   char *text = NULL;

@@ -28,15 +28,18 @@ struct vgpu_device_profiles {
   struct vgpu_device_profile devices[VGPU_DEVICES_MAX];
 };
 
-/* `name`: in messages. Returns 0, or -1 with a message in `error`. */
+/* Reads the text of a profile; messages use `name` for it. Returns 0, or -1 with a message in `error`. */
 int vgpu_device_profiles_read(const char *name, const char *text, size_t size,
                               struct vgpu_device_profiles *profiles, char *error, size_t error_size);
 
-/* By name (in `directories`, NULL-terminated) or path (has a slash, or ends in .json). */
+/*
+ * Reads a profile by name ("h100-80gb", searched in the NULL-terminated `directories`) or by path (a text
+ * with a slash, or that ends in .json). Returns 0, or -1 with a message in `error` that names file and field.
+ */
 int vgpu_device_profiles_load(const char *name_or_path, const char *const *directories,
                               struct vgpu_device_profiles *profiles, char *error, size_t error_size);
 
-/* Changes the attribute that programs read, too. */
+/* Gives the device another bus, also in the attribute that programs read. */
 void vgpu_device_profile_set_bus(struct vgpu_device_profile *device, uint32_t bus);
 
 #endif

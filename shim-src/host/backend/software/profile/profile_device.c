@@ -63,7 +63,7 @@ void vgpu_device_profile_set_bus(struct vgpu_device_profile *device, uint32_t bu
   set_attribute(device, VGPU_ATTRIBUTE_PCI_BUS_ID, (int32_t)bus);
 }
 
-/* "10de:2330" as the attribute has it: the device above the vendor. 0 if absent. */
+/* Reads "10de:2330" and gives it as the attribute has it: the device above the vendor. 0 if absent. */
 static int read_pci_identity(const struct vgpu_reader *reader, json_t *pci, const char *name,
                              uint32_t *identity) {
   const char *text;
@@ -163,7 +163,7 @@ static int read_attributes(struct vgpu_reader *reader, json_t *object, struct vg
   return 0;
 }
 
-/* Only a note for people, but every name must be an attribute's. */
+/* Checks a list that is only a note for people: every name must be an attribute's. */
 static int check_assumed(const struct vgpu_reader *reader, json_t *object) {
   json_t *assumed = json_object_get(object, "assumed");
   size_t index, before;

@@ -1,4 +1,4 @@
-/* Freed all at once, with a limit, because a module's text decides how much it needs. */
+/* Memory that is freed all at once. It has a limit, because a module's text decides how much it needs. */
 #ifndef VGPU_PTX_ARENA_H
 #define VGPU_PTX_ARENA_H
 
@@ -16,7 +16,10 @@ struct ptx_arena {
   size_t total, limit;
 };
 
-/* Zeroed, aligned to 16 (64 from 64 bytes on). NULL: no memory, or the limit is reached. */
+/*
+ * Returns zeroed memory, aligned to 16 bytes (to 64 from 64 bytes on). NULL: no memory, or the limit is
+ * reached.
+ */
 void *ptx_arena_take(struct ptx_arena *arena, size_t bytes);
 void ptx_arena_free(struct ptx_arena *arena);
 

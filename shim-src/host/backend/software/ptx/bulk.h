@@ -23,7 +23,10 @@ enum ptx_bulk_mode {
   MODE_ROWS,   /* gather4, scatter4: the first column and four rows */
 };
 
-/* In the list of operands. Addresses are generic, 64 bits. PTX_NONE: the instruction lacks the operand. */
+/*
+ * The operands of a bulk copy in the list. Addresses are generic and have 64 bits. An operand that the
+ * instruction lacks is PTX_NONE.
+ */
 enum ptx_bulk_operand {
   BULK_TO,
   BULK_FROM,    /* or the tensor map */

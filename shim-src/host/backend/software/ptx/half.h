@@ -29,7 +29,7 @@ static inline uint64_t ptx_bits64(double f) {
   return bits;
 }
 
-/* No arithmetic on subnormals: the processor may flush them. */
+/* Uses no arithmetic on subnormals, because the processor may flush them. */
 static inline float ptx_from_half(uint16_t h) {
   uint32_t sign = (uint32_t)(h & 0x8000) << 16;
   uint32_t rest = h & 0x7fff;
@@ -46,8 +46,9 @@ static inline float ptx_from_bfloat(uint16_t h) {
 }
 
 /*
- * A double's bits in a smaller format: `fraction` bits, exponent bias `bias`; rounding 1 rn, 2 rz, 3 rm, 4
- * rp, 5 rna (ties away). Integer arithmetic only.
+ * Converts a double's bits to a smaller format with `fraction` bits of fraction and exponent bias `bias`.
+ * `mode`: 1 rn, 2 rz, 3 rm, 4 rp, 5 rna (to nearest, ties away). Infinity and NaN are those of IEEE. Integer
+ * arithmetic only.
  */
 static inline uint32_t ptx_round_bits(uint64_t d, int fraction, int bias, int exponent_max, int mode) {
   uint32_t sign = (uint32_t)(d >> 63);
@@ -99,7 +100,7 @@ static inline uint16_t ptx_bfloat_of_double(double x, int mode) {
   return (uint16_t)(r >> 16 & 0x8000) | (uint16_t)(r & 0x7fff);
 }
 
-/* Does not use the processor's arithmetic, which may flush. */
+/* Converts a float's bits to those of a double, without the processor's arithmetic, which may flush. */
 static inline uint64_t ptx_widen(uint32_t f) {
   uint64_t sign = (uint64_t)(f >> 31) << 63;
   uint32_t exponent = f >> 23 & 0xff, mantissa = f & 0x7fffff;
@@ -129,8 +130,8 @@ static inline uint16_t ptx_bfloat_nearest(uint32_t f) {
 }
 
 /*
- * a * b + c, rounded once to a double whose last bit is set if bits were lost, so that rounding to 16 bits is
- * correct. The product of two 16-bit floats is exact in a double.
+ * Computes a * b + c, rounded once to a double whose last bit is set if bits were lost, so that a second
+ * rounding, to 16 bits, is correct. The product of two 16-bit floats is exact in a double.
  */
 static inline double ptx_fma_odd(double a, double b, double c) {
   double product = a * b;
@@ -146,7 +147,7 @@ static inline double ptx_fma_odd(double a, double b, double c) {
   return ptx_double(bits);
 }
 
-/* Subnormal operands and results become zeros of their sign. */
+/* Adds two floats. Subnormal operands and results become zeros of their sign. */
 static inline uint32_t ptx_flushed_sum(uint32_t a, uint32_t b) {
   float x = ptx_float((a & 0x7f800000) == 0 ? a & 0x80000000 : a);
   float r = x + ptx_float((b & 0x7f800000) == 0 ? b & 0x80000000 : b);

@@ -7,7 +7,10 @@
 #define PTX_LANES 32
 #define PTX_NO_PC 0xffffffffu /* as a reconvergence point: where the function returns */
 
-/* Of a thread's own memory. Device memory: memory/memory.c (32 windows of a TiB from 1 << 45). */
+/*
+ * Windows of generic addresses for a thread's own memory. Device memory is elsewhere: memory/memory.c begins
+ * at 1 << 45 and has 32 windows of a TiB.
+ */
 #define PTX_SHARED_WINDOW 0x0000700000000000ull
 #define PTX_LOCAL_WINDOW 0x0000710000000000ull
 #define PTX_PARAM_WINDOW 0x0000720000000000ull
@@ -15,7 +18,7 @@
 static inline bool ptx_is_device(uint64_t generic) {
   return generic - PTX_SHARED_WINDOW >= 3 * PTX_WINDOW_SIZE;
 }
-/* Not memory: only good for calls. */
+/* Addresses of functions. They are not memory, and only calls can use them. */
 #define PTX_FUNCTION_WINDOW 0x0000730000000000ull
 /*
  * In the shared window a block's own memory is at 0, that of rank r of its cluster at (r + 1) <<
@@ -56,16 +59,19 @@ enum ptx_type {
   T_TYPES
 };
 
-/* Of an operand: a multiple of 4, plus one of these. While decoding: register << 2 | REF_FRAME. */
+/*
+ * The kind of an operand, which is added to its place, a multiple of 4. While a function is decoded, a
+ * virtual register is its number << 2 | REF_FRAME; it gets its place in the frame later.
+ */
 enum { REF_FRAME, REF_CONSTANT, REF_NONE = 3 };
 #define PTX_NONE 3u
 #define PTX_DEFINED 0x80000000u /* while decoding: marks an entry of an operand list that is written */
 
-/* Works on all 32 lanes at once. */
+/* An operation on all 32 lanes at once. */
 typedef void ptx_lanes(void *d, const void *a, const void *b, const void *c, uint32_t m);
-/* One bit for each lane. */
+/* A comparison of all 32 lanes. The result has one bit for each lane. */
 typedef uint32_t ptx_compare(const void *a, const void *b);
-/* Pairs: the lower halves are the lower 32 bits. */
+/* A comparison of pairs. The results of the lower halves are the lower 32 bits. */
 typedef uint64_t ptx_compare_pair(const void *a, const void *b);
 
 enum ptx_kind {
@@ -249,7 +255,7 @@ struct ptx_module {
   uint32_t constant_bytes, constant_room;
 };
 
-/* When the module ends. */
+/* Frees compiled functions, when the module ends. */
 void ptx_compiler_forget(struct ptx_module *module);
 
 uint32_t ptx_type_bytes(enum ptx_type type);

@@ -1,7 +1,8 @@
 /*
- * Runs PTX on the processor (docs/reference/software-gpu.md), without access to the wire, sessions or
- * streams. A module comes from a guest: whatever its text, memory use is limited, an address of the guest is
- * never used as a pointer, and a kernel that cannot run is refused.
+ * Runs PTX on the processor: the compute half of the software device (docs/reference/software-gpu.md). A
+ * module is parsed and decoded once; its kernels can be launched any number of times. This code has no access
+ * to the wire, sessions or streams. A module comes from a guest: whatever its text, memory use is limited, an
+ * address of the guest is never used as a pointer, and a kernel that cannot run is refused.
  */
 #ifndef VGPU_PTX_H
 #define VGPU_PTX_H
@@ -17,18 +18,25 @@ struct ptx_region {
   uint64_t address;
   uint64_t size;
   unsigned char *bytes; /* aligned to 16 at least wherever `address` is */
-  /* By the caller, for checks: for each byte 1 once written. NULL: all bytes count as written. */
+  /* For checks, the caller sets this to 1 for each byte once it was written. NULL: all bytes count as
+   * written. */
   unsigned char *written;
 };
 
-/* False: no region. Several threads call it at once. The region must stay until the launch has ended. */
+/*
+ * Finds the region that contains `address`; false if there is none. Several threads call this at the same
+ * time. The region must stay as it is until the launch has ended.
+ */
 typedef bool ptx_find_region(void *user, uint64_t address, struct ptx_region *region);
 
-/* A kernel's 64-bit object. The rules of ptx_find_region apply. */
+/*
+ * Finds the texture or surface of a kernel's 64-bit object; false if there is none. The rules of
+ * ptx_find_region apply.
+ */
 struct ptx_texture;
 typedef bool ptx_find_texture(void *user, uint64_t object, struct ptx_texture *texture);
 
-/* A kernel's output, in pieces of a line or more, under a lock. */
+/* Receives a kernel's output, in pieces of a line or more. Called under a lock. */
 typedef void ptx_print(void *user, const char *text, size_t length);
 
 enum ptx_status {
@@ -49,6 +57,7 @@ enum ptx_status {
 
 const char *ptx_status_name(enum ptx_status status);
 
+/* Name and offset of a kernel parameter in the parameter block. */
 struct ptx_parameter {
   uint32_t offset;
   uint32_t size;
@@ -93,7 +102,7 @@ extern uint32_t ptx_analyses;
 /* Compiled code (compile/region.h): never; of what runs much; at once; at once, and compared (for tests). */
 enum ptx_compile { PTX_COMPILE_NEVER, PTX_COMPILE_AUTO, PTX_COMPILE_ALWAYS, PTX_COMPILE_CHECK };
 struct ptx_compiler;
-/* NULL: possible here. Else the reason why not. */
+/* Returns NULL if kernels can be compiled on this machine, else the reason why not. */
 const char *ptx_compiler_possible(void);
 /*
  * Starts the process that compiles, before there are threads and while this process may still fork and map
@@ -104,48 +113,58 @@ const char *ptx_compiler_possible(void);
 enum ptx_confined { PTX_CONFINE_COMPILER, PTX_CONFINE_FUNCTION };
 typedef bool ptx_confine(enum ptx_confined which); /* false: the process must not continue */
 struct ptx_compiler *ptx_compiler_start(enum ptx_compile mode, ptx_confine *confine);
-/* Nanoseconds of a processor that it has used since the last call, by answers that have come. */
+/*
+ * Returns the nanoseconds of processor time that the compiler has used since the last call, by answers that
+ * have arrived.
+ */
 uint64_t ptx_compiler_used(struct ptx_compiler *compiler);
 struct ptx_compiler_counts {
   uint32_t asked, compiled, refused; /* functions */
   uint64_t compared;                 /* regions that `check` has run both ways */
 };
-/* Returns why it refused the last function; empty: it refused none. */
+/* Returns why the compiler refused the last function; empty: it refused none. */
 const char *ptx_compiler_count(struct ptx_compiler *compiler, struct ptx_compiler_counts *counts);
 
 /*
- * Parses `length` bytes (a NUL ends them early). On failure *module is NULL, and `log` has the error with
- * line and instruction. A kernel with an unsupported instruction does not fail the module: `log` names it,
- * and its launch is refused. `target`: the device's compute capability (61 for 6.1); a module for a newer one
- * is PTX_UNSUPPORTED.
+ * Parses `length` bytes (a NUL ends them early). On failure *module is NULL, and `log`, if not NULL, has the
+ * error with line and instruction. A kernel with an unsupported instruction does not fail the module: `log`
+ * names each such kernel on a line, and its launch is refused. `target` is the device's compute capability
+ * (61 for 6.1). A module for a newer one is refused with PTX_UNSUPPORTED.
  */
 enum ptx_status ptx_module_load(const char *text, size_t length, uint32_t target, struct ptx_module **module,
                                 char *log, size_t log_size);
-/* Kernels are decoded, and errors found, at the first launch. `text` must stay. */
+/*
+ * Like ptx_module_load, for large texts. A kernel is decoded when it is first launched, so `text` must stay
+ * until the module is freed, and an error in a function is found only then.
+ */
 enum ptx_status ptx_module_load_lazily(const char *text, size_t length, uint32_t target,
                                        struct ptx_module **module, char *log, size_t log_size);
 void ptx_module_free(struct ptx_module *module);
 
-/* NULL: it can run. Else the reason ("line 7: ..."), with `*status`. */
+/* Makes a kernel ready to run. Returns NULL if it can run, else the reason ("line 7: ..."), with *status. */
 const char *ptx_module_prepare(struct ptx_module *module, uint32_t kernel, enum ptx_status *status);
 
 uint32_t ptx_module_kernel_count(const struct ptx_module *module);
 const struct ptx_kernel_info *ptx_module_kernel(const struct ptx_module *module, uint32_t index);
+/* Returns the kernel's index, or -1. */
 int32_t ptx_module_find_kernel(const struct ptx_module *module, const char *name);
 uint32_t ptx_module_global_count(const struct ptx_module *module);
 const struct ptx_global_info *ptx_module_global(const struct ptx_module *module, uint32_t index);
 
-/* True if a kernel may need a heap: it calls malloc or launches kernels. */
+/* True if a kernel of the module may call malloc or launch kernels, which needs a heap. */
 bool ptx_module_allocates(const struct ptx_module *module);
 bool ptx_module_launches(const struct ptx_module *module);
-/* Bytes for the module's variables, aligned to 256; 0: none. */
+/* Returns the bytes of device memory that the module's variables need, aligned to 256; 0: none. */
 uint64_t ptx_module_data_bytes(const struct ptx_module *module);
-/* Initial values to `bytes` (ptx_module_data_bytes); code refers to `address`. Before a launch. */
+/*
+ * Writes initial values to `bytes` (of ptx_module_data_bytes) and makes the code refer to `address`. Call
+ * this before the first launch.
+ */
 void ptx_module_place(struct ptx_module *module, uint64_t address, unsigned char *bytes);
-/* The caller has copied the variables there. */
+/* From now on the variables are at `address`, in `bytes`. The caller has copied them there. */
 void ptx_module_move(struct ptx_module *module, uint64_t address, unsigned char *bytes);
 
-/* Memory of this process for code and tables. */
+/* Returns the bytes of this process's memory that the module takes: its code and its tables. */
 uint64_t ptx_module_bytes(const struct ptx_module *module);
 
 struct ptx_fault {
@@ -159,7 +178,10 @@ struct ptx_fault {
 
 enum { PTX_CHECK_RACE = 1, PTX_CHECK_INIT = 2 };
 
-/* `check` 0: only the number of findings that were not reported (`rest`). */
+/*
+ * A finding of a check. If `check` is 0, it is only the number of further findings that were not reported
+ * (`rest`).
+ */
 struct ptx_finding {
   uint32_t check;
   const char *kernel;
@@ -179,7 +201,7 @@ struct ptx_finding {
 };
 typedef void ptx_report(void *user, const struct ptx_finding *finding);
 
-/* When a thread may compute, if launches of several processes share the processors. */
+/* Limits when a thread of a launch may compute, if launches of several processes share the processors. */
 struct ptx_turns {
   void (*enter)(void *user);                /* waits for a turn */
   bool (*try)(void *user);                  /* takes a turn if one is free */
@@ -210,9 +232,11 @@ struct ptx_launch {
   ptx_find_texture *find_texture; /* NULL: there are none */
   ptx_print *print;               /* NULL: what kernels print is dropped */
   void *user;
-  /* For malloc in kernels; 0 bytes: malloc returns NULL. The context's, see ptx_heap. */
+  /* The heap of malloc in kernels; 0 bytes: malloc returns NULL. It belongs to the context, see ptx_heap_new.
+   */
   struct ptx_heap *heap;
-  /* 8 zero bytes of device memory where cooperative groups count. 0: none, and grid.sync() traps. */
+  /* Address of 8 zero bytes of device memory where cooperative groups count. 0: none, and grid.sync() traps.
+   */
   uint64_t workspace;
   struct ptx_children *children;   /* records launches of kernels by kernels; NULL: such launches fail */
   uint32_t checks;                 /* PTX_CHECK_*; a finding does not end the launch */
@@ -221,30 +245,42 @@ struct ptx_launch {
   const struct ptx_device *device; /* NULL: kernels that ask are told that there is none */
   struct ptx_compiler *compiler;   /* NULL: nothing is compiled */
   const struct ptx_turns *turns;   /* NULL: threads compute at any time */
-  /* About every millisecond, in the thread that launched; changes nothing that a kernel finds. */
+  /* Called about every millisecond by the thread that launched. It changes nothing that a kernel finds. */
   void (*serve)(void *user); /* NULL: nothing is called */
 };
 
-/* Returns when the launch has ended. The caller keeps the order of streams. */
+/* Runs a launch and returns when it has ended. The caller keeps the order of streams. */
 enum ptx_status ptx_launch(struct ptx_module *module, uint32_t kernel, const struct ptx_launch *launch,
                            struct ptx_pool *pool, struct ptx_fault *fault);
 
-/* Recorded while a grid runs, and run when it has ended: it must not wait for its children. */
+/*
+ * A launch of a kernel by a kernel (CUDA dynamic parallelism). Such launches are recorded while a grid runs,
+ * and run when it has ended. A kernel cannot tell the difference, because it must not wait for its children.
+ */
 struct ptx_child {
   uint32_t kernel, grid[3], block[3], dynamic_shared, parameter_bytes;
   unsigned char parameters[4096];
 };
 struct ptx_children *ptx_children_new(void);
 void ptx_children_free(struct ptx_children *children, struct ptx_heap *heap);
-/* After the last one ended without a fault. Makes copies and fills. False: none, or `fault`. */
+/*
+ * Gives the next launch to run, after `launch` or the last child has ended without a fault. Copies and fills
+ * between launches are made here. False: none is left, or `fault` has an error of one.
+ */
 bool ptx_children_next(struct ptx_children *children, const struct ptx_module *module,
                        const struct ptx_launch *launch, struct ptx_child *child, struct ptx_fault *fault);
 
-/* Of the blocks that the pool runs at once. 0: the launch will be refused. */
+/*
+ * Returns the bytes of local memory that the launch's blocks take while they run, for as many blocks as the
+ * pool runs at once. 0: the launch will be refused.
+ */
 uint64_t ptx_launch_local_bytes(const struct ptx_module *module, uint32_t kernel,
                                 const struct ptx_launch *launch, const struct ptx_pool *pool);
 
-/* The caller's thread works, too. `helpers` may be 0. NULL: no memory. */
+/*
+ * Makes `helpers` threads that help with launches; the caller's own thread works, too. `helpers` may be 0.
+ * NULL: no memory.
+ */
 struct ptx_pool *ptx_pool_new(uint32_t helpers);
 void ptx_pool_free(struct ptx_pool *pool);
 

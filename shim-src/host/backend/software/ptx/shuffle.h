@@ -4,7 +4,10 @@
 #include "host/backend/software/ptx/modes.h"
 #include "host/backend/software/ptx/program.h"
 
-/* Returns a bit for each lane whose source is within its segment. */
+/*
+ * Sets from[] to the lane that each lane reads. Returns a bit for each lane whose source is within its
+ * segment.
+ */
 static inline uint32_t ptx_shuffle_sources(uint32_t how, const uint32_t *b, const uint32_t *c,
                                            uint32_t from[PTX_LANES]) {
   uint32_t inside[PTX_LANES];

@@ -1,7 +1,10 @@
 #ifndef VGPU_PTX_SPECIAL_H
 #define VGPU_PTX_SPECIAL_H
 
-/* From 8.0 on kept for CUDA; here behind the program's memory, if a kernel asks for it. */
+/*
+ * Bytes of a block's shared memory that a device of 8.0 and newer keeps for CUDA itself. Here they lie behind
+ * the program's memory, and only if a kernel asks for their place.
+ */
 #define PTX_RESERVED_SHARED 1024u
 
 enum ptx_special {

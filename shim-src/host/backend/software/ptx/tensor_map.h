@@ -10,7 +10,7 @@
 
 #define PTX_TENSOR_RANK 5u
 
-/* The numbers of tensormap.replace.tile.elemtype. */
+/* Types of elements, by the numbers of tensormap.replace.tile.elemtype. */
 enum ptx_tensor_type {
   PTX_TENSOR_U8,
   PTX_TENSOR_U16,

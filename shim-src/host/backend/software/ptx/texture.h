@@ -1,4 +1,7 @@
-/* The caller of a launch describes images by the 64-bit objects that kernels have. */
+/*
+ * Textures and surfaces for the PTX machine: images, and how they are read. A kernel has 64-bit objects; the
+ * caller of a launch finds their images.
+ */
 #ifndef VGPU_PTX_TEXTURE_H
 #define VGPU_PTX_TEXTURE_H
 
@@ -12,7 +15,7 @@ enum ptx_texel { TEXEL_U8, TEXEL_U16, TEXEL_U32, TEXEL_S8, TEXEL_S16, TEXEL_S32,
 enum ptx_address_mode { ADDRESS_WRAP, ADDRESS_CLAMP, ADDRESS_MIRROR, ADDRESS_BORDER };
 enum ptx_filter_mode { FILTER_POINT, FILTER_LINEAR };
 
-/* `depth`: slices, layers, or faces of cubes. */
+/* One level of an image. `depth` counts slices, layers, or faces of cubes. */
 struct ptx_level {
   unsigned char *bytes;
   uint32_t width, height, depth;

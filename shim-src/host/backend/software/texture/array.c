@@ -35,7 +35,7 @@ static bool channels_fit(int32_t format, uint32_t channels) {
   return format < 0xc0 || counts[(format - 0xc0) % 3] == channels;
 }
 
-/* An attribute that the profile does not have is no limit. */
+/* True if `size` is within an attribute. An attribute that the profile does not have is no limit. */
 static bool at_most(const struct vgpu_device_profile *device, int attribute, uint64_t size) {
   return device->attributes[attribute] <= 0 || size <= (uint64_t)device->attributes[attribute];
 }
@@ -80,7 +80,7 @@ static bool fits_device(const struct vgpu_device_profile *device,
   return at_most(device, limit, w) && at_most(device, limit + 1, h);
 }
 
-/* One after the other. False: too large. */
+/* Lays the levels out one after the other. False: they are too large. */
 static bool lay_out(struct vgpu_array *array, const struct vgpu_send_cuArray3DCreate_v2 *send) {
   uint64_t end = 0;
   for (uint32_t i = 0; i < array->level_count; i++) {

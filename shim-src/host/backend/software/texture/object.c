@@ -8,7 +8,10 @@
 #include "host/backend/software/software.h"
 #include "host/log.h"
 
-/* Place + 1 in the low 20 bits, above them how often the place was used: old numbers are invalid. */
+/*
+ * An object's number has its place + 1 in the low 20 bits, and above them the number of times that the place
+ * was used. So a number that a kernel invents, or keeps too long, is recognised as invalid.
+ */
 #define PLACE_BITS 20u
 #define PLACES_MOST (1u << PLACE_BITS)
 
@@ -61,7 +64,10 @@ static void drop_place(struct vgpu_worker *worker, struct vgpu_texture_place *pl
   place->use++;
 }
 
-/* Texels behind the allocation read as zero: drivers accept this (sample convolutionFFT2D). */
+/*
+ * Returns the memory of a texture, or NULL. Texels behind the allocation read as zero: drivers accept this
+ * (NVIDIA's sample convolutionFFT2D does it).
+ */
 static unsigned char *memory_of(const struct vgpu_worker *worker, const struct vgpu_texture_place *place,
                                 struct ptx_texture *texture) {
   const struct vgpu_memory *memory = &software_of(worker)->memory;
@@ -294,7 +300,10 @@ int32_t vgpu_software_cuSurfObjectDestroy(struct vgpu_worker *worker,
   return destroy(worker, send->object, true);
 }
 
-/* The 8 bytes of data that hold the bound object; NULL: no reference of that name. */
+/*
+ * Returns the 8 bytes of a module's data that hold the bound object; NULL: the module has no reference of
+ * that name.
+ */
 static unsigned char *reference_of(struct vgpu_worker *worker, const struct vgpu_module_object *module,
                                    const char *name, size_t length, enum ptx_reference kind) {
   for (uint32_t i = 0; module->code != NULL && i < ptx_module_global_count(module->code); i++) {

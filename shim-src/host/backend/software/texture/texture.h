@@ -1,4 +1,8 @@
-/* Only its handle and objects refer to an array's memory, which lives as long as one of them. */
+/*
+ * Arrays, textures and surfaces of one session on software devices. The memory of an array has no device
+ * address: only its handle, and objects that were made of it, refer to it. The memory lives as long as one of
+ * them.
+ */
 #ifndef VGPU_HOST_SOFTWARE_TEXTURE_H
 #define VGPU_HOST_SOFTWARE_TEXTURE_H
 
@@ -21,7 +25,7 @@ struct vgpu_array {
   struct ptx_level levels[VGPU_ARRAY_LEVELS_MOST];
 };
 
-/* In the session's table of objects. A kernel's number is made of place and use. */
+/* A place in the session's table of objects. A kernel's number for an object is made of place and use. */
 struct vgpu_texture_place {
   uint32_t use; /* odd while the place has an object */
   uint64_t context;
@@ -36,10 +40,13 @@ struct vgpu_textures {
   uint32_t count, room;
 };
 
+/* Returns the array of that number, or NULL. */
 struct vgpu_array *vgpu_array_find(struct vgpu_worker *worker, uint64_t number);
 void vgpu_array_release(struct vgpu_worker *worker, struct vgpu_array *array);
 
-/* False: not supported. *normalized: always read as floats. */
+/*
+ * Gives the texel format of a CUarray_format. *normalized: it is always read as floats. False: not supported.
+ */
 bool vgpu_format_texel(int32_t format, enum ptx_texel *texel, bool *normalized);
 
 /* A ptx_find_texture. */

@@ -149,7 +149,7 @@ enum {
   M_INTEGRAL = 8192,
 };
 
-/* 32 addresses in one range of memory. */
+/* How to find the places of 32 addresses in one range of memory. */
 struct ptx_reach {
   uint64_t offset;        /* added to each address */
   uint64_t base;          /* subtracted from it; the result is the place in memory */
@@ -167,22 +167,28 @@ enum {
   REACH_NO_HALVES = 2, /* the lanes of a half do not have the same place */
   REACH_NO_STEPS = 4,  /* the lanes of a half do not have a constant step */
 };
-/* Other lanes get an allowed place. Returns the shape. */
+/*
+ * Writes the places of the lanes of `mask` to to[]; other lanes get an allowed place. Returns the shape of
+ * the addresses.
+ */
 typedef uint32_t ptx_reach_lanes(uint64_t *to, const void *address, uint32_t mask,
                                  const struct ptx_reach *reach);
-/* The shape must hold for all lanes; `mask` chooses which are written. */
+/*
+ * Load registers from memory, and store them. The shape must hold for all lanes; `mask` chooses which are
+ * written.
+ */
 typedef void ptx_gather(void *d, const unsigned char *memory, const uint64_t *to, uint32_t shape,
                         uint32_t mask);
 typedef void ptx_scatter(unsigned char *memory, const void *a, const uint64_t *to, uint32_t shape,
                          uint32_t mask);
-/* How addresses of the guest become places in a range of memory. */
+/* A range of memory, and how addresses of the guest become places in it. */
 struct ptx_straight {
   unsigned char *memory;
   uint64_t size, base, offset; /* the offset is added to an address, and the base subtracted */
 };
-/* Two simple shapes. False: nothing was done. */
+/* An access of 32 lanes that have one of two simple shapes. False: nothing was done. */
 typedef bool ptx_straight_access(void *registers, const void *address, const struct ptx_straight *straight);
-/* Copies between the lanes' vectors of `count` elements and a register. */
+/* Copy one element of the lanes' vectors, which have `count` elements, to a register, and back. */
 typedef void ptx_deal(void *d, const void *vectors, uint32_t count, uint32_t mask);
 typedef void ptx_collect(void *vectors, const void *a, uint32_t count);
 typedef void ptx_blend_lanes(void *d, const void *from, uint32_t mask);
@@ -204,7 +210,7 @@ struct ptx_alu {
   ptx_lanes *convert[T_TYPES][T_TYPES]; /* [to][from]; 8-bit values lie in 16 bits */
   ptx_compare *compare[C_COMPARISONS][T_TYPES];
   ptx_compare_pair *compare_pair[C_COMPARISONS][T_TYPES];
-  /* `yes` in the lanes of t, 0 in the others: [register 1, 2, 4, 8]; pairs as ptx_compare_pair */
+  /* Write `yes` to the lanes of t, and 0 to the others: [register 1, 2, 4, 8]; pairs as ptx_compare_pair. */
   void (*spread[4])(void *d, uint64_t t, uint64_t yes);
   void (*spread_pair)(void *d, uint64_t t, uint64_t yes);
   /* d = c + a b, with rows (a multiple of 4), columns (a multiple of 8) and depth; d may be c */
@@ -215,10 +221,11 @@ struct ptx_alu {
   /* each element by fma, in order */
   void (*matrix_f64)(double *d, const double *c, const double *a, const double *b, uint32_t rows,
                      uint32_t columns, uint32_t depth);
-  /* n rows (a multiple of 8) of k elements (a multiple of 4). */
+  /* Transpose n rows (a multiple of 8) of k elements (a multiple of 4). */
   void (*turn_u32)(uint32_t *to, const uint32_t *from, uint32_t n, uint32_t k);
   void (*turn_u64)(uint64_t *to, const uint64_t *from, uint32_t n, uint32_t k);
-  /* To floats (from 16 bits and less, tf32) or 32-bit integers. The count is a multiple of 8. */
+  /* Converts elements of a matrix to floats (from 16 bits and less, or tf32) or to 32-bit integers. The count
+   * is a multiple of 8. */
   void (*widen[T_TYPES])(uint32_t *to, const void *from, uint32_t count, bool negate);
   void (*narrow_f16)(uint16_t *to, const uint32_t *from, uint32_t count);
   ptx_reach_lanes *reach;
@@ -234,7 +241,8 @@ struct ptx_alu {
   /* alu_texture.h; offsets may be NULL */
   void (*texel_axis)(struct ptx_texels *to, const void *coordinates, const int32_t *offsets,
                      const struct ptx_axis *axis);
-  /* Lanes in the result have no texel, and get the first place. */
+  /* Gives the places of texels in an image. Lanes in the returned mask have no texel, and get the first
+   * place. */
   uint32_t (*texel_places)(uint64_t *to, const int32_t *x, const int32_t *y, const int32_t *z, uint32_t bytes,
                            uint64_t row, uint64_t slice);
   void (*texel_bytes)(uint32_t (*to)[PTX_LANES], const uint32_t *words, uint32_t channels, bool floats);

@@ -26,7 +26,7 @@ OPERATION(fma_f64) {
     _mm256_storeu_pd((double *)dv + i, r);
   }
 }
-/* Nor square roots. */
+/* Compilers do not vectorise square roots either. */
 #define ROOT_F32(name, expression)                                                                           \
   OPERATION(name) {                                                                                          \
     UNUSED;                                                                                                  \

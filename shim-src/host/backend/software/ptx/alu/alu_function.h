@@ -119,8 +119,8 @@ CIRCLE(sin_f32, 0)
 CIRCLE(cos_f32, 1)
 
 /*
- * (y - 1) / (y + 1), y = e^2x = 2^n * 2^f, f in [-0.5, 0.5]. The polynomial is 2^f without 1, so that small x
- * keep their bits. From 10 on the result is 1.
+ * tanh is (y - 1) / (y + 1), where y = e^2x = 2^n * 2^f, f in [-0.5, 0.5]. The polynomial is 2^f without 1,
+ * so that little is lost where x is small. From 10 on the result is 1.
  */
 EIGHT_FUNCTION floats8 tanh_positive(floats8 x) {
   const float shift = 0x1.8p23f;
@@ -176,7 +176,10 @@ BY_EIGHTS(lg2_f32, log2_of(x, (m & M_FTZ) != 0))
 BY_EIGHTS(tanh_f32, tanh_of(x))
 BY_EIGHTS(ex2_f32, ex2_of(x))
 
-/* For 16 bits, with shorter polynomials: results are exact, rounded. `ex2`: from -127 to 128. */
+/*
+ * The functions for operands of 16 bits, with shorter polynomials: every result is the exact one, rounded.
+ * `ex2` is for numbers from -127 to 128.
+ */
 EIGHT_FUNCTION floats8 ex2_half(floats8 x) {
   const float shift = 0x1.8p23f;
   const floats8 turned = x + shift, f = x - (turned - shift);

@@ -146,7 +146,7 @@ static inline u64 reverse64(u64 x) {
 UNARY(brev_b32, u32, reverse32(x))
 UNARY(brev_b64, u64, reverse64(x))
 
-/* The most significant bit that differs from the sign. */
+/* Returns the position of the most significant bit that differs from the sign. */
 static inline u32 find_bit(u64 x, u32 shift) {
   if (x == 0) return 0xffffffffu;
   u32 at = 63 - (u32)__builtin_clzll(x);
@@ -157,7 +157,9 @@ MIXED(bfind_s32, u32, s32, u32, u32, find_bit((u32)(a[i] < 0 ? ~a[i] : a[i]), (m
 MIXED(bfind_u64, u32, u64, u32, u32, find_bit(a[i], (m & M_SHIFTAMT) != 0 ? 64 : 0))
 MIXED(bfind_s64, u32, s64, u32, u32, find_bit((u64)(a[i] < 0 ? ~a[i] : a[i]), (m & M_SHIFTAMT) != 0 ? 64 : 0))
 
-/* Position and length are the low 8 bits. Beyond the top, signed fields are filled with the sign. */
+/*
+ * Bit fields: position and length are the low 8 bits. Beyond the top, signed fields are filled with the sign.
+ */
 static inline u64 field(u64 x, u32 position, u32 length, u32 bits, int is_signed) {
   position &= 0xff;
   length &= 0xff;
@@ -172,7 +174,7 @@ static inline u64 field(u64 x, u32 position, u32 length, u32 bits, int is_signed
   if (have == 0) return fill;
   return (value & mask) | (fill & ~mask);
 }
-/* Has no branches, so that compilers vectorise it. */
+/* Like field() for 32 bits, without branches, so that compilers vectorise it. */
 static inline u32 field32(u32 x, u32 position, u32 length, int is_signed) {
   position &= 0xff;
   length &= 0xff;
@@ -189,7 +191,7 @@ MIXED(bfe_s32, u32, u32, u32, u32, field32(a[i], b[i], c[i], 1))
 MIXED(bfe_u64, u64, u64, u32, u32, field(a[i], b[i], c[i], 64, 0))
 MIXED(bfe_s64, u64, u64, u32, u32, field(a[i], b[i], c[i], 64, 1))
 
-/* d has the fourth operand, length: see the decoder. */
+/* When this is called, d has the fourth operand, the length: see the decoder. */
 static inline u64 insert(u64 a, u64 b, u32 position, u32 length, u32 bits) {
   position &= 0xff;
   length &= 0xff;
@@ -334,7 +336,7 @@ OPERATION(dp2a_b32) {
   }
 }
 
-/* The nth set bit of a from position b on. c is n: negative goes to the right, 0 is b itself. */
+/* Finds the nth set bit of a from position b on. c is n: negative goes to the right, 0 is b itself. */
 static inline u32 nth_set(u32 mask, u32 base, s32 offset) {
   if (base > 31) return 0xffffffffu;
   if (offset == 0) return (mask >> base & 1) != 0 ? base : 0xffffffffu;

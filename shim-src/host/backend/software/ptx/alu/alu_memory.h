@@ -4,7 +4,10 @@
 
 static const u64 lane_index[PTX_LANES / 2] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
 
-/* One address for all, or adjacent ones in each half, as most accesses. 0: another shape. */
+/*
+ * Returns the shape if all lanes have one address, or the lanes of each half have adjacent addresses, as in
+ * most accesses; 0: another shape.
+ */
 static inline uint32_t simple_shape(const u64 *to, const struct ptx_reach *r) {
   const u64 low = to[0], high = to[PTX_LANES / 2], size = 1ull << r->shift;
   const int shift = r->shift;

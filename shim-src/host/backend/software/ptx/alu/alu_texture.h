@@ -5,7 +5,7 @@
 /* limited() of sample.c. */
 #define WITHIN(x, low, high) ((x) > (low) ? (x) < (high) ? (x) : (high) : (low))
 
-/* The texel that is read: itself, one at the edge, or -1 for the border. */
+/* Finds the texel that is read: the texel itself, one at the edge, or -1 for the border. */
 static void inside(s32 *at, const struct ptx_axis *a) {
   const s32 size = (s32)a->size, last = size - 1;
   switch (a->beyond) {
@@ -40,7 +40,7 @@ static void texels_by_integers(struct ptx_texels *to, const s32 *x, const s32 *o
   }
 }
 
-/* The result is between 0 and 1, and runs backwards in every second period. */
+/* Mirrors a coordinate: the result is between 0 and 1, and runs backwards in every second period. */
 static inline float mirrored(float x) {
   const float whole = floorf(x), part = x - whole, half = whole * 0.5f;
   return half != floorf(half) ? 1.0f - part : part;
@@ -95,7 +95,7 @@ static uint32_t texel_places(u64 *to, const s32 *x, const s32 *y, const s32 *z, 
   return outside;
 }
 
-/* Channels of 8 bits, packed in words, as floats from 0 to 1 or as integers. */
+/* Converts channels of 8 bits, packed in words, to floats from 0 to 1, or leaves them as integers. */
 static void texel_bytes(u32 (*to)[PTX_LANES], const u32 *words, u32 channels, bool floats) {
   for (u32 c = 0; c < channels; c++) {
     const u32 shift = 8 * c;
@@ -107,7 +107,7 @@ static void texel_bytes(u32 (*to)[PTX_LANES], const u32 *words, u32 channels, bo
   }
 }
 
-/* A corner with weight 0 is left out, because it may be an infinity. */
+/* Adds a corner to a filtered sample. A corner with weight 0 is left out, because it may be an infinity. */
 static void texel_add(float (*sum)[PTX_LANES], const float (*texel)[PTX_LANES], const float *weight) {
   for (int c = 0; c < 4; c++) {
     float *s = sum[c];

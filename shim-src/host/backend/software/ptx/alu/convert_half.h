@@ -6,7 +6,7 @@
     const __m128i high = _mm256_cvtps_ph(_mm256_loadu_ps(a + i + 8), (way) | _MM_FROUND_NO_EXC);             \
     store16(d + i, modified16(canonical16(_mm256_set_m128i(high, low), 0x7c00), m, 0x3c00, 0));              \
   }
-/* .ftz concerns only numbers that no half holds. */
+/* Rounds and modifies as m says, without .ftz, which concerns only numbers that no half holds. */
 static void halves_of_floats(u16 *d, const float *a, u32 m) {
   switch (m & M_ROUND) {
     case M_RZ:

@@ -1,6 +1,6 @@
 /* Floats to integers; included by alu_convert.h. */
 
-/* Rounded by the mode, then clamped. */
+/* A float is first rounded to an integer, as the mode says, and then clamped. */
 static inline double to_integer(double x, u32 m) {
   switch (m & M_ROUND) {
     case M_RZ:

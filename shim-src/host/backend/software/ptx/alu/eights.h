@@ -10,7 +10,7 @@ typedef float floats8 __attribute__((vector_size(32)));
 typedef u32 words8 __attribute__((vector_size(32)));
 typedef s32 ints8 __attribute__((vector_size(32)));
 
-/* Not passed between functions: how depends on the processor. */
+/* A vector is never passed between functions, because the way depends on the processor. */
 #define EIGHT_FUNCTION static inline __attribute__((always_inline))
 
 EIGHT_FUNCTION floats8 load8(const float *from) {
@@ -46,7 +46,8 @@ EIGHT_FUNCTION floats8 most8(float limit, floats8 x) {
 #else
 static inline float fused(float x, float y, float z) {
 #if defined(__x86_64__)
-  /* Through a double: wrong only in the middle of two floats, or if subnormal. For old processors. */
+  /* Rounds to a double and then to a float: wrong only if the double is in the middle of two floats, or if
+   * the result is subnormal. Slow, but only old processors need it. */
   const double sum = (double)x * (double)y + (double)z;
   const u64 rest = ptx_bits64(sum) & 0x1fffffff, size = ptx_bits64(sum) & 0x7fffffffffffffffull;
   const bool normal = size - 0x3820000000000000ull < 0x7ff0000000000000ull - 0x3820000000000000ull;

@@ -1,4 +1,7 @@
-/* Sets rounding mode and handling of subnormals, if the next instruction needs other ones. */
+/*
+ * Sets the processor's rounding mode and its handling of subnormals, if the next instruction needs other
+ * ones.
+ */
 #ifndef VGPU_PTX_FPU_H
 #define VGPU_PTX_FPU_H
 

@@ -32,7 +32,10 @@ static inline bool any_small(const u16 *from, const int count) {
 static inline void flush_halves(u16 *to, const u16 *from, const int count) {
   for (int i = 0; i < count; i += 16) store16(to + i, flushed16(load16(from + i)));
 }
-/* Rounding keeps the order, so modifiers may follow. NaN is 0x7fff: .sat makes it 0, .relu keeps it. */
+/*
+ * Applies the modifiers of a result. Rounding keeps the order of numbers, so modifiers may follow it. A NaN
+ * is 0x7fff here: .sat makes it 0, .relu keeps it.
+ */
 static inline __m256i modified16(__m256i h, u32 m, short one, int flushes) {
   if ((m & M_SAT) != 0) {
     const __m256i nan = _mm256_cmpeq_epi16(h, _mm256_set1_epi16(0x7fff));
@@ -60,7 +63,10 @@ static inline __m256 bfloat_odd(__m256i h) {
 static inline __m256i bfloat_join(__m256i even, __m256i odd) {
   return canonical16(_mm256_blend_epi16(_mm256_srli_epi32(even, 16), odd, 0xaa), 0x7f80);
 }
-/* Rounded to nearest. A NaN is an operand's, whose lower half is 0, or the processor's, so it stays a NaN. */
+/*
+ * Rounds floats to nearest; the upper half is the bfloat. A NaN is an operand's, whose lower half is 0, or
+ * the processor's, so it stays a NaN.
+ */
 static inline __m256i bfloat_rounded(__m256 f) {
   const __m256i bits = _mm256_castps_si256(f);
   const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
@@ -87,7 +93,10 @@ static inline __m256 product8(__m256 x, __m256 y) {
 }
 HALF_SIXTEEN(mul, product8)
 
-/* ex2 and `tanh` (alu_function.h). As integers: above the first limit, below the second. */
+/*
+ * For ex2 and `tanh` (alu_function.h): bounds operands as integers. Floats above the first limit, and
+ * negative ones beyond the second, become the limit.
+ */
 static inline __m256i bounded16(__m256i h, u16 above, u16 below) {
   h = _mm256_min_epi16(h, _mm256_set1_epi16((short)above));
   return _mm256_min_epu16(h, _mm256_set1_epi16((short)below));

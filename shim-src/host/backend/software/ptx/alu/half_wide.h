@@ -1,4 +1,7 @@
-/* Down and up: if these differ, the odd one shows a loss, so that the second rounding is right. */
+/*
+ * Rounds the sum down and up to floats. If these differ, the one with an odd last bit shows that bits were
+ * lost, so that the second rounding, to 16 bits, is right.
+ */
 static inline __m512 fma_odd16(__m512 x, __m512 y, __m512 z) {
   __m512 low = _mm512_fmadd_round_ps(x, y, z, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
   __m512 high = _mm512_fmadd_round_ps(x, y, z, _MM_FROUND_TO_POS_INF | _MM_FROUND_NO_EXC);

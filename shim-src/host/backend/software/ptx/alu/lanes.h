@@ -75,7 +75,7 @@ typedef int64_t s64;
 typedef unsigned __int128 u128;
 typedef __int128 s128;
 
-/* Packs one byte for each lane to one bit. */
+/* Packs the results of a comparison, one byte for each lane, into a mask with one bit for each lane. */
 static inline uint32_t ptx_gather_bits(const u8 *bytes) {
   u32 r = 0;
   for (int i = 0; i < 4; i++) {
@@ -86,7 +86,7 @@ static inline uint32_t ptx_gather_bits(const u8 *bytes) {
   return r;
 }
 
-/* NaN results of 32-bit float operations on a GPU. */
+/* NaN results of 32-bit float operations have these bits on a GPU. */
 static inline float ptx_canonical(float x) {
   return x == x ? x : ptx_float(0x7fffffff);
 }

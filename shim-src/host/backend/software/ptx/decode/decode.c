@@ -327,7 +327,7 @@ uint32_t ptx_type_mode(struct parser *p) {
   return m;
 }
 
-/* [register + n], [name + n] or [n]: the part that is added at run time, and the constant part. */
+/* Reads [register + n], [name + n] or [n]: the part that is added at run time, and the constant part. */
 uint32_t ptx_address(struct parser *p, const struct operand *o, enum ptx_space space, uint64_t *offset,
                      enum ptx_type *width) {
   if (o->kind != O_ADDRESS) ptx_refuse(p, "an address expected");

@@ -4,19 +4,22 @@
 #include "host/backend/software/ptx/alu/alu.h"
 #include "host/backend/software/ptx/text/parser.h"
 
-/* "line N: <instruction> is not supported", and why (may be NULL). */
+/* Refuses the instruction: "line N: <instruction> is not supported", and why. `why` may be NULL. */
 _Noreturn void ptx_refuse(struct parser *p, const char *why);
-/* No version of the ISA allows it: "line N: <instruction> is no PTX", and why. The module is invalid. */
+/*
+ * Refuses an instruction that no version of the ISA allows: "line N: <instruction> is no PTX", and why. The
+ * module is invalid.
+ */
 _Noreturn void ptx_wrong(struct parser *p, const char *why);
 void ptx_need(struct parser *p, uint32_t least, uint32_t most); /* number of operands */
 struct ptx_instruction *ptx_emit(struct parser *p, enum ptx_kind kind);
-/* Refuses an operation that the table does not have. */
+/* Emits one lane operation. Refuses an operation that the table does not have. */
 struct ptx_instruction *ptx_emit_alu(struct parser *p, enum ptx_operation op, enum ptx_type type,
                                      uint32_t bytes, uint32_t d, uint32_t a, uint32_t b, uint32_t c,
                                      uint32_t m);
 struct ptx_instruction *ptx_emit_convert(struct parser *p, enum ptx_type to, enum ptx_type from, uint32_t d,
                                          uint32_t a, uint32_t m);
-/* The reference has the type's width; other widths are converted. */
+/* Returns the operand as a reference with the type's width. Other widths are converted. */
 uint32_t ptx_source(struct parser *p, const struct operand *o, enum ptx_type type);
 uint32_t ptx_destination(struct parser *p, const struct operand *o, enum ptx_type type);
 uint32_t ptx_predicate(struct parser *p, const struct operand *o);     /* a predicate that is read */
@@ -25,7 +28,10 @@ uint32_t ptx_predicate_out(struct parser *p, const struct operand *o); /* or _ *
 void ptx_finish(struct parser *p);
 uint32_t ptx_temporary(struct parser *p, uint32_t bytes);
 uint32_t ptx_extra(struct parser *p, uint32_t value); /* appends to the function's list; its index */
-/* A 64-bit reference (32-bit for shared and local), and the constant to add. */
+/*
+ * Returns a variable's address as a 64-bit reference (32-bit for shared and local memory), and sets *offset
+ * to the constant to add.
+ */
 uint32_t ptx_address(struct parser *p, const struct operand *o, enum ptx_space space, uint64_t *offset,
                      enum ptx_type *width);
 enum ptx_type ptx_last_type(struct parser *p);
@@ -35,11 +41,14 @@ uint32_t ptx_type_mode(struct parser *p); /* sat, ftz and so on */
 uint32_t ptx_rounding(struct parser *p);
 
 void ptx_decode_call(struct parser *p);
-/* The address is that of a copy in local memory, which each call makes. */
+/* Returns the address of a function's parameter: that of a copy in local memory, which each call makes. */
 uint32_t ptx_parameter_address(struct parser *p, const struct symbol *parameter, uint64_t addend);
 
 uint32_t ptx_constant(struct parser *p, uint32_t bytes, uint64_t value);
-/* In the module's data. Not shared with equal numbers: ptx_module_place changes it. */
+/*
+ * Returns an address in the module's data. It is not shared with equal numbers, because ptx_module_place
+ * changes it.
+ */
 uint32_t ptx_address_constant(struct parser *p, uint64_t addend);
 uint64_t ptx_float_bits(struct parser *p, const struct operand *o, enum ptx_type type);
 
@@ -48,9 +57,9 @@ uint32_t ptx_held(enum ptx_type type); /* bytes of a register of it */
 /* d = op(a, b, c) of one type. */
 struct ptx_instruction *ptx_same(struct parser *p, enum ptx_operation op, enum ptx_type type,
                                  uint32_t sources, uint32_t m);
-/* 32-bit floats saturate by a separate instruction; 16-bit operations include it. */
+/* Emits the saturation of 32-bit floats, which is a separate instruction; 16-bit operations include it. */
 void ptx_saturate(struct parser *p, enum ptx_type type);
-/* The first and last of a mnemonic's types; T_NONE if there are fewer. */
+/* Gives the first and the last of a mnemonic's types; T_NONE if there are fewer. */
 void ptx_two_types(struct parser *p, enum ptx_type *first, enum ptx_type *second);
 
 /* decode_logic.c: an operation on predicates. */
@@ -63,9 +72,9 @@ void ptx_decode_async(struct parser *p, bool reduce); /* st.async, red.async */
 void ptx_decode_bulk(struct parser *p);               /* cp.async.bulk and cp.reduce.async.bulk */
 uint32_t ptx_generic(struct parser *p, const struct operand *o, bool shared);
 
-/* `a` itself if the value is 0. */
+/* Returns a register with the sum; `a` itself if the value is 0. */
 uint32_t ptx_sum(struct parser *p, enum ptx_type type, uint32_t a, uint64_t value);
-/* True if this part of the name says the shared memory of the block or its cluster. */
+/* True if this part of the instruction's name means the shared memory of the block or of its cluster. */
 bool ptx_says_shared(struct parser *p, uint32_t part);
 
 /* texture/decode_texture.c: the object that is bound to a .texref or .surfref, 64 bits */
@@ -80,7 +89,7 @@ struct ptx_mnemonic {
   const char *modifiers; /* most types that it takes, and its modifiers; NULL: any */
 };
 #define PTX_SHAPE " m_n_k" /* among the modifiers: shapes like m16n8k16 */
-/* modifiers.c: refuses those that are not in `known`. */
+/* modifiers.c: refuses modifiers that are not in `known`. */
 void ptx_check_modifiers(struct parser *p, const char *known);
 /* Each ends with a NULL name. */
 extern const struct ptx_mnemonic ptx_arithmetic_mnemonics[], ptx_compare_mnemonics[], ptx_convert_mnemonics[],

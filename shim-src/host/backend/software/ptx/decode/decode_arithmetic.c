@@ -38,7 +38,10 @@ void ptx_two_types(struct parser *p, enum ptx_type *first, enum ptx_type *second
   }
 }
 
-/* Two floats in 64 bits, each half by itself. False: another type. */
+/*
+ * Emits an operation on two floats in each register of 64 bits, each half by itself. False: the instruction
+ * has another type.
+ */
 static bool float_pairs(struct parser *p, enum ptx_operation op, uint32_t sources) {
   if (!ptx_has(p, "f32x2")) return false;
   static const char *const others[] = {"sat", "relu", "cc", "lo", "hi", "wide"};
@@ -133,7 +136,7 @@ static void decode_mul(struct parser *p) {
   }
 }
 
-/* The product, then an addition with the carry. */
+/* Emits the product, then an addition with the carry. */
 static void carry_product(struct parser *p, bool use, bool set) {
   enum ptx_type type = ptx_last_type(p);
   ptx_need(p, 4, 4);

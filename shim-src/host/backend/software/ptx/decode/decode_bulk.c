@@ -43,7 +43,7 @@ static void coordinates(struct parser *p, const struct operand *o, enum ptx_bulk
     list->refs[list->count++] = ptx_source(p, &p->elements[o->first + i], T_U32);
 }
 
-/* An im2col copy's place in its filter: W, H and D. NULL: the first element. */
+/* Adds the place of an im2col copy in its filter, in W, H and D. NULL: the first element. */
 static void offsets(struct parser *p, const struct operand *o, struct list *list) {
   uint32_t count = dimensions(p) - 2;
   if (o != NULL && (o->kind != O_VECTOR || o->count != count))
@@ -119,7 +119,7 @@ static void check_reduction(struct parser *p, enum ptx_atomic op, enum ptx_type 
   if (!rounds && noftz) ptx_wrong(p, ".noftz with this operation or type");
 }
 
-/* Optional: a mask of blocks, a cache policy, a mask of bytes. */
+/* Reads the optional operands: a mask of blocks, a cache policy, a mask of bytes. */
 static void rest(struct parser *p, uint32_t at, struct list *list) {
   if (ptx_has(p, "multicast::cluster")) {
     if (at >= p->operand_count) ptx_refuse(p, "a mask of blocks expected");

@@ -19,7 +19,7 @@ static uint32_t two(struct parser *p, enum ptx_operation op, enum ptx_type type,
   return d;
 }
 
-/* The same place in another block's shared memory; program.h describes the window. */
+/* Computes the same place in the shared memory of another block; program.h describes the window. */
 static void decode_mapa(struct parser *p) {
   ptx_need(p, 3, 3);
   bool wide = ptx_last_type(p) == T_U64;

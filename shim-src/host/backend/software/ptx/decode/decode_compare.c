@@ -85,7 +85,10 @@ static void decode_lop3(struct parser *p) {
   in->m = combination(p, &with);
 }
 
-/* The processor's mode does not flush halves, but adding -0 with .ftz does. */
+/*
+ * Returns an operand of a comparison. The processor's mode does not flush halves, but adding -0 with .ftz
+ * does.
+ */
 static uint32_t compared(struct parser *p, uint32_t value, enum ptx_type type) {
   if ((type != T_F16 && type != T_F16X2) || !ptx_has(p, "ftz")) return value;
   uint32_t bytes = ptx_type_bytes(type), d = ptx_temporary(p, bytes);

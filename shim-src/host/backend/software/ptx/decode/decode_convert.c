@@ -4,7 +4,7 @@ static enum ptx_type bits_type(uint32_t bytes) {
   return bytes == 1 ? T_B8 : bytes == 2 ? T_B16 : bytes == 4 ? T_B32 : T_B64;
 }
 
-/* Halves, or quarters in two steps. */
+/* Packs the elements in one register: halves, or quarters in two steps. */
 static uint32_t pack(struct parser *p, const struct operand *elements, uint32_t count, uint32_t bytes) {
   if (count == 1) return ptx_source(p, elements, bits_type(bytes));
   if (bytes < 2) ptx_refuse(p, "more elements than bytes");
@@ -37,7 +37,7 @@ static void unpack(struct parser *p, const struct operand *elements, uint32_t co
   }
 }
 
-/* All elements are read before any is written. */
+/* Moves registers element by element. All are read before any is written. */
 static void move_elements(struct parser *p, const struct operand *to, const struct operand *from,
                           enum ptx_type type, uint32_t count) {
   if (to->kind != O_VECTOR || to->count != count || from->kind != O_VECTOR || from->count != count)

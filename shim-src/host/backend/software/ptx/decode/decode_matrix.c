@@ -26,7 +26,7 @@ static bool shape(struct parser *p, uint32_t *m, uint32_t *n, uint32_t *k) {
   return false;
 }
 
-/* Elements of 16 bits and less are packed. */
+/* Returns the type of the register that has elements of a type: elements of 16 bits and less are packed. */
 static enum ptx_type holder(enum ptx_type type) {
   return type == T_F64 ? T_F64 : T_B32;
 }
@@ -35,13 +35,16 @@ static uint32_t element_bits(enum ptx_type type, bool four) {
   return four ? 4 : ptx_type_bytes(type) * 8;
 }
 
-/* Registers of a fragment with this many elements, as the ISA distributes them over 32 lanes. */
+/*
+ * Returns the number of registers of a fragment with this many elements in all, as the ISA distributes them
+ * over 32 lanes.
+ */
 static uint32_t registers_of(uint32_t elements, uint32_t bits) {
   uint32_t of_register = bits >= 32 ? 1 : 32 / bits;
   return (elements / PTX_LANES + of_register - 1) / of_register;
 }
 
-/* Only products of doubles have a rounding mode. */
+/* Returns the control of a product. Only products of doubles have a rounding mode. */
 static uint8_t product_control(struct parser *p, bool doubles) {
   if (!doubles && ptx_rounding(p) != 0) ptx_refuse(p, "a rounding mode for these types");
   return (uint8_t)ptx_control(p);
@@ -200,7 +203,9 @@ static void wmma_memory(struct parser *p, bool load, uint32_t m, uint32_t n, uin
   in->type = (uint8_t)type;
 }
 
-/* Bits and 4-bit elements are read as the type that holds them, with `bits` set. */
+/*
+ * Returns the type of part i. 1-bit and 4-bit elements are read as the type that holds them, with *bits set.
+ */
 static enum ptx_type packed_type(struct parser *p, uint32_t i, uint32_t *bits) {
   bool s4 = ptx_part(p, i, "s4"), u4 = ptx_part(p, i, "u4"), one = ptx_part(p, i, "b1");
   if (s4 || u4 || one) *bits = one ? 1 : 4;
@@ -258,7 +263,7 @@ static void multiply_packed(struct parser *p, uint32_t k, uint32_t bits, enum pt
   in->type = T_S32;
 }
 
-/* False: no shape of 4-bit or 1-bit elements. Their sums are loaded and stored like others. */
+/* False: the shape is not one of 4-bit or 1-bit elements. Their sums are loaded and stored like others. */
 static bool decode_packed(struct parser *p, uint32_t m, uint32_t n, uint32_t k) {
   if (m != 8 || n != 8 || (k != 32 && k != 128)) return false;
   enum ptx_type types[4];

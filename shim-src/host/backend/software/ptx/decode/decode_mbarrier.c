@@ -12,7 +12,7 @@ static enum ptx_space space_of(struct parser *p) {
   return shared ? S_SHARED : S_GENERIC;
 }
 
-/* d, if there is one, becomes the value before. */
+/* Emits an atomic. d, if there is one, becomes the value before the operation with b. */
 static void atomic(struct parser *p, const struct operand *address, enum ptx_atomic op, uint32_t b,
                    uint32_t c, uint32_t d) {
   uint64_t offset;

@@ -27,7 +27,7 @@ static uint32_t spread(struct parser *p, uint32_t index, struct operand **first)
   return o->count;
 }
 
-/* All registers have one width, which is at least the type's. */
+/* Returns the width of the registers of a load or store. All have one width, which is at least the type's. */
 static uint32_t register_bytes(struct parser *p, const struct operand *o, uint32_t count, uint32_t bytes,
                                bool load) {
   uint32_t held = 0;

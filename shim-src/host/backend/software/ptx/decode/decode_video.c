@@ -63,7 +63,10 @@ static void decode_mad(struct parser *p) {
   ptx_emit_alu(p, OP_VIDEO, T_B32, 4, ptx_destination(p, &p->operands[0], T_B32), x, y, z, m);
 }
 
-/* A digit for each part that is used, from the highest down, a's before b's. Without a selector: `own`. */
+/*
+ * Returns the parts of a and b that the operation uses: a digit each, from the highest part down, a's before
+ * b's. Without a selector the operand uses its own parts, `own`.
+ */
 static uint32_t selected(struct parser *p, const struct operand *o, bool quad, uint32_t own, uint32_t a,
                          uint32_t b) {
   if (o->lane_part == PART_NONE) return own;
@@ -78,7 +81,7 @@ static uint32_t selected(struct parser *p, const struct operand *o, bool quad, u
   return d;
 }
 
-/* .h1, .b20 and so on; by default all. */
+/* Returns the parts of d that are written: .h1, .b20 and so on; by default all. */
 static uint32_t masked(struct parser *p, const struct operand *d, bool quad) {
   if (d->lane_part == PART_NONE) return quad ? 15 : 3;
   bool bytes = (d->lane_part >= PART_B0 && d->lane_part <= PART_B3) || d->lane_part == PART_BYTES;

@@ -47,7 +47,7 @@ static void meet(void *data, uint32_t from, uint32_t to) {
   m->result = a;
 }
 
-/* Postorder of the reversed graph from the exit, which has the highest number. */
+/* Numbers blocks in postorder of the reversed graph from the exit, which has the highest number. */
 static uint32_t *number(struct parser *p, const struct graph *g, uint32_t **by_order, uint32_t *reached) {
   uint32_t nodes = g->blocks.count + 1;
   uint32_t *order = ptx_scratch(p, nodes * sizeof *order);

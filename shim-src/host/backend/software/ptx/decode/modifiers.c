@@ -18,7 +18,10 @@ static bool is_shape(struct word part) {
   return part.length > 3 && part.text[0] == 'm' && part.text[1] >= '0' && part.text[1] <= '9';
 }
 
-/* Such as u33 or f7: a scalar type with a width that no ISA has (no power of two). */
+/*
+ * True for a word such as u33 or f7: a letter of the scalar types and a width that no type has. A newer ISA
+ * may have wider types, but each width is a power of two.
+ */
 static bool is_no_type(struct word part) {
   uint32_t width = 0;
   if (part.length < 2 || part.length > 6 || strchr("usbf", part.text[0]) == NULL) return false;

@@ -5,7 +5,10 @@
 #include "host/backend/software/ptx/special.h"
 #include "host/backend/software/ptx/text/parse.h"
 
-/* Depth first, with an explicit stack; a cycle has no limit. */
+/*
+ * Adds up local and shared memory of a function and its callees, depth first, with an explicit stack. A cycle
+ * has no limit.
+ */
 static void total(struct parser *p, uint32_t root) {
   struct ptx_module *m = p->module;
   uint32_t *stack = ptx_scratch(p, (m->function_count + 1) * sizeof *stack);
@@ -60,7 +63,7 @@ static void add(struct reach *r, uint32_t number, const struct ptx_function *by)
   r->list[r->count++] = number;
 }
 
-/* `why` was found in the function `in`. */
+/* Refuses the kernel because of `why`, which was found in the function `in`. */
 static void refuse(struct parser *p, struct ptx_function *kernel, const struct ptx_function *in,
                    const char *why, uint8_t status) {
   char text[512];
@@ -72,6 +75,7 @@ static void refuse(struct parser *p, struct ptx_function *kernel, const struct p
   kernel->refused = ptx_intern(p, word);
 }
 
+/* False: the kernel is refused. */
 static bool decode_all(struct parser *p, struct ptx_function *kernel, struct reach *r) {
   struct ptx_module *m = p->module;
   for (uint32_t i = 0; i < r->count; i++) {
@@ -106,6 +110,7 @@ static bool decode_all(struct parser *p, struct ptx_function *kernel, struct rea
   return true;
 }
 
+/* Returns the bytes of all shared variables that these functions can name, each counted once. */
 static uint32_t shared_bytes(struct parser *p, const struct reach *r) {
   struct ptx_shared_use *seen = NULL;
   uint32_t count = 0, room = 0;

@@ -91,7 +91,7 @@ static struct operand *element(struct parser *p) {
   return to;
 }
 
-/* .b2, .h0, or the parts of a SIMD video operand, such as .b7610 and .h32. */
+/* Reads the suffix of a register: .b2, .h0, or the parts of a SIMD video operand, such as .b7610 and .h32. */
 static void part(struct parser *p, struct operand *to) {
   p->at++;
   struct word word = ptx_need_word(p, "a part of a register");
@@ -190,7 +190,7 @@ static void scalar(struct parser *p, struct operand *to) {
   name(p, to);
 }
 
-/* Entries are consecutive, so an entry cannot have entries itself. */
+/* Reads one entry of a list. Entries are consecutive, so an entry cannot have entries itself. */
 static void listed(struct parser *p) {
   struct operand *to = element(p);
   scalar(p, to);
@@ -262,7 +262,7 @@ static struct operand *next(struct parser *p) {
   return to;
 }
 
-/* More than 16 entries, so each is an operand. */
+/* The lists of a call have more than 16 entries, so each entry is an operand. */
 static void call_list(struct parser *p) {
   struct operand *head = next(p);
   head->kind = O_VECTOR;

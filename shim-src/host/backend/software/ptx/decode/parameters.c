@@ -69,6 +69,7 @@ static uint32_t new_slot(struct parser *p) {
   return ptx_frame_room(p, &size);
 }
 
+/* Gives the registers of an operand of a call. False: the operand has no registers. */
 static bool held_by(struct parser *p, const struct operand *o, struct ptx_held *held) {
   bool vector = o->kind == O_SYMBOL && o->symbol->kind == SYM_VECTOR;
   if (!vector && (o->kind != O_REGISTER || o->lane_part != PART_NONE)) return false;
@@ -101,7 +102,10 @@ static struct passed pass(struct parser *p, const struct operand *o, bool result
   return (struct passed){offset, PTX_SLOT};
 }
 
-/* The list of places is written after all registers have been stored. */
+/*
+ * Passes all operands of one list. The instruction's list of places is written after all registers have been
+ * stored.
+ */
 static uint32_t pass_list(struct parser *p, const struct operand *list, struct passed *to, bool result) {
   uint32_t count = list == NULL ? 0 : list->count;
   for (uint32_t i = 0; i < count; i++) to[i] = pass(p, &p->elements[list->first + i], result);
@@ -116,7 +120,7 @@ static void write_places(struct parser *p, const struct passed *places, uint32_t
   }
 }
 
-/* Number and sizes must be the function's, so that copies need no checks. */
+/* Checks that a call has the number and sizes of the function's parameters, so that copies need no checks. */
 static void check_callee(struct parser *p, const struct ptx_function *f, const struct passed *places,
                          uint32_t returns, uint32_t arguments) {
   if (f->entry) ptx_refuse(p, "a kernel is not called");

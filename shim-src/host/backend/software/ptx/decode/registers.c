@@ -69,7 +69,10 @@ static void append(struct list *list, uint32_t pc, uint32_t number) {
   list->first[pc] = number;
 }
 
-/* Free after the interval's last instruction, so no place is both read and written by one. */
+/*
+ * A register gets its place where its interval begins. The place is free after the interval's last
+ * instruction, so an instruction never writes to the place of another register that it reads.
+ */
 static void share(struct placing *placing, const struct ptx_interval *of) {
   struct parser *p = placing->p;
   struct list begin = new_list(p), end = new_list(p);
@@ -97,7 +100,7 @@ static void share(struct placing *placing, const struct ptx_interval *of) {
   }
 }
 
-/* The frame without sharing; programs get this number. */
+/* Returns the frame that registers with places of their own would take. Programs get this number. */
 static uint32_t estimate(const struct placing *all, uint32_t start) {
   uint32_t count = (all->end - start) / 128;
   return count < 255 ? count + 8 : 255;

@@ -5,7 +5,7 @@
 
 #define CROOKED 31u /* accesses after one that was not straight, at the same place of the code */
 
-/* NULL: no device memory there. */
+/* Returns the region of device memory that contains an address; NULL: none. */
 static const struct ptx_region *region_of(const struct place *at, uint64_t address) {
   struct ptx_region *region = &at->worker->regions[at->pc % REGION_CACHE];
   if (address - region->address < region->size) return region;
@@ -77,7 +77,10 @@ unsigned char *ptx_in_one(const struct place *at, uint32_t mask, uint32_t bytes,
   return (*shape & REACH_OUTSIDE) != 0 ? NULL : memory;
 }
 
-/* One check and one copy for a warp whose lanes are side by side or at one place. False: not done. */
+/*
+ * An access of one element by all lanes, side by side or at one place: one check and one copy for the warp.
+ * False: nothing was done.
+ */
 static bool straight(const struct place *at, uint32_t element) {
   const struct ptx_instruction *in = at->in;
   const struct block *block = at->warp->block;
@@ -118,7 +121,7 @@ static bool straight(const struct place *at, uint32_t element) {
   return false;
 }
 
-/* Includes lanes that do not exist or have ended: their registers may be written. */
+/* Adds lanes that do not exist or have ended to `mask`: their registers may be written. */
 static uint32_t writable(const struct place *at, uint32_t mask) {
   return mask | ~at->warp->exists | at->warp->exited;
 }
@@ -191,7 +194,7 @@ static void store_vectors(const struct place *at, unsigned char *memory, const u
   }
 }
 
-/* ptx_in_one for the sources of an asynchronous copy, which are in device memory. */
+/* Like ptx_in_one, for the sources of an asynchronous copy, which are in device memory. */
 static unsigned char *sources_in_one(const struct place *at, uint32_t mask, uint32_t bytes, uint64_t *to,
                                      uint32_t *shape) {
   const unsigned char *address = ptx_operand(at, at->in->b);

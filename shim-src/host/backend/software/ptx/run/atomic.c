@@ -113,7 +113,7 @@ uint64_t ptx_exchange(const struct ptx_instruction *in, unsigned char *to, uint6
   return old;
 }
 
-/* 16 bytes; the list has the halves of d, of b and of c. */
+/* Exchanges 16 bytes. The list has the halves of d, of b and of c. */
 static bool wide_atomic(const struct place *at, uint32_t mask, const uint64_t *address) {
   const struct ptx_instruction *in = at->in;
   const uint32_t *x = at->split->frame->function->x + in->x;

@@ -3,14 +3,17 @@
 
 #include "host/backend/software/ptx/run/warp.h"
 
-/* The memory of a block, used again for the next block. NULL: no memory. */
+/* Makes the memory of one block of this launch, which is used again for the next block. NULL: no memory. */
 struct block *ptx_block_new(struct worker *worker);
 void ptx_block_free(struct block *block);
 
-/* Without clusters a cluster is one block. False: no memory. */
+/* Begins the block with this rank of a cluster. Without clusters a cluster is one block. False: no memory. */
 bool ptx_block_begin(struct block *block, uint64_t cluster, uint32_t rank);
 
-/* Every warp for a turn. RUN_YIELD: more to do. RUN_BLOCKED: other blocks of the cluster must run first. */
+/*
+ * Runs every warp for a turn. RUN_YIELD: there is more to do. RUN_BLOCKED: other blocks of the cluster must
+ * run first.
+ */
 enum run ptx_block_run(struct block *block);
 
 bool ptx_block_has(const struct block *block, enum split_state state);

@@ -10,6 +10,7 @@
 #define MOST_WIDTH 500 /* with the digits of the largest double less than 2 * MAX_TEXT */
 #define MOST_ARGUMENTS 32u
 
+/* Returns a parameter of the call, as the caller stored it. */
 uint64_t ptx_argument(const struct place *at, uint32_t lane, uint32_t index) {
   uint64_t value;
   ptx_argument_bytes(at, lane, index, &value, sizeof value);
@@ -56,7 +57,7 @@ static void append(struct output *o, const char *text, int length) {
   o->length += n;
 }
 
-/* From % to its letter, without length modifiers. */
+/* One conversion of a format: from % to its letter, without length modifiers. */
 struct conversion {
   char spec[24];
   size_t length;
@@ -80,7 +81,7 @@ static bool argument(const struct place *at, uint32_t lane, struct arguments *fr
   return true;
 }
 
-/* Fewer bytes than the argument has: `%hd`, `%hhu`. */
+/* Returns a value of fewer bytes than its argument has: `%hd`, `%hhu`. */
 static uint64_t narrow(uint64_t value, uint32_t bytes, bool is_signed) {
   uint32_t bits = 64 - 8 * bytes;
   return is_signed ? (uint64_t)((int64_t)(value << bits) >> bits) : value << bits >> bits;
@@ -118,7 +119,7 @@ static bool convert(const struct place *at, uint32_t lane, struct output *o, con
   return true;
 }
 
-/* Digits, or * for an argument; at most MOST_WIDTH. */
+/* Reads a width or a precision: digits, or * for an argument; at most MOST_WIDTH. */
 static bool number(const struct place *at, uint32_t lane, const char **look, struct conversion *c,
                    struct arguments *from) {
   int32_t n = 0;

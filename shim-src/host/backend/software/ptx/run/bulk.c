@@ -83,6 +83,7 @@ bool ptx_bulk_complete(const struct place *at, uint32_t lane, uint64_t barrier, 
   return true;
 }
 
+/* Copies bytes. Bytes that a mask of 16 excludes do not change. */
 static void copy_bytes(unsigned char *to, const unsigned char *from, uint64_t bytes, uint32_t mask) {
   if (mask == 0xffff) {
     memmove(to, from, bytes);
@@ -133,7 +134,7 @@ static bool copy(const struct place *at, uint32_t lane) {
   return true;
 }
 
-/* st.async, red.async */
+/* st.async and red.async: write a few registers to memory. */
 static bool put(const struct place *at, uint32_t lane) {
   const struct ptx_instruction *in = at->in;
   uint64_t to = ptx_bulk_operand(at, BULK_TO, lane, 8), barrier = ptx_bulk_operand(at, BULK_BARRIER, lane, 8);

@@ -4,18 +4,21 @@
 #include "host/backend/software/ptx/run/check.h"
 #include "host/backend/software/ptx/run/warp.h"
 
-/* `index`: enum ptx_bulk_operand. 0 if the instruction lacks it. */
+/* Returns a lane's operand (`index`: enum ptx_bulk_operand); 0 if the instruction lacks it. */
 uint64_t ptx_bulk_operand(const struct place *at, uint32_t index, uint32_t lane, uint32_t bytes);
 bool ptx_bulk_has(const struct place *at, uint32_t index);
-/* `address` is generic. NULL: a fault was raised. */
+/* Returns `bytes` at a generic address; NULL: a fault was raised. */
 unsigned char *ptx_bulk_memory(const struct place *at, uint32_t lane, uint64_t address, uint64_t bytes,
                                bool writes);
 /* Raises a fault if `value` is not a multiple. */
 bool ptx_bulk_aligned(const struct place *at, uint32_t lane, uint64_t value, uint32_t alignment,
                       const char *what);
-/* This many bytes have come. `barrier`: generic address of the mbarrier. */
+/*
+ * Tells the mbarrier at the generic address `barrier` that this many bytes have arrived. False: a fault was
+ * raised.
+ */
 bool ptx_bulk_complete(const struct place *at, uint32_t lane, uint64_t barrier, uint64_t bytes);
-/* Each element of `to` with that of `from`, by size, type and m of `as`. */
+/* Combines each element of `to` with that of `from`, by size, type and m of `as`. */
 void ptx_bulk_reduce(const struct ptx_instruction *as, unsigned char *to, const unsigned char *from,
                      uint64_t bytes);
 /* tensor.c: copies by tensor maps. */

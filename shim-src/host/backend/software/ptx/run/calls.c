@@ -3,7 +3,7 @@
 #include "host/backend/software/ptx/run/check.h"
 #include "host/backend/software/ptx/run/warp.h"
 
-/* Copies `lanes`; both lists are (offset, size). */
+/* Copies `lanes` of parameters from one frame to another. Both lists are (offset, size). */
 static void copy_parameters(unsigned char *to, const uint32_t *to_places, const unsigned char *from,
                             const uint32_t *from_list, uint32_t count, uint32_t lanes, bool back) {
   for (uint32_t i = 0; i < count; i++) {
@@ -71,7 +71,7 @@ static bool enter(const struct place *at, struct split *waiting, uint32_t number
   return true;
 }
 
-/* Number and sizes must be those of the call. */
+/* True if the callee's parameters have the number and sizes of the call's. */
 static bool fits(const struct ptx_function *callee, struct call_lists l) {
   if (callee->entry || callee->state != BODY_DECODED || callee->return_count != l.return_count ||
       callee->parameter_count != l.return_count + l.argument_count) {

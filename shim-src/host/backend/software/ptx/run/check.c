@@ -59,7 +59,7 @@ void ptx_check_free(struct block_check *check) {
   free(check);
 }
 
-/* Accesses of the last block were before `born`. */
+/* No accesses of the last block remain: they were before `born`. */
 void ptx_check_begin(struct block *block) {
   struct block_check *check = block->check;
   check->born = ++check->now;
@@ -130,7 +130,7 @@ static void meet_at(const struct place *at, uint64_t address) {
   check->known[warp].of[warp] = check->now; /* lanes of one warp that take a lock in turn */
 }
 
-/* The access came before all that this thread does now. */
+/* True if the access that was seen came before everything that this thread does now. */
 static bool before(const struct block_check *check, const struct seen *seen, uint32_t thread) {
   if (seen->time < check->born || seen->thread == thread) return true;
   uint32_t warp = thread / PTX_LANES, other = seen->thread / PTX_LANES;
@@ -138,7 +138,7 @@ static bool before(const struct block_check *check, const struct seen *seen, uin
   return warp == other && seen->time < check->pairs[warp][seen->thread % PTX_LANES][thread % PTX_LANES];
 }
 
-/* Byte k of the value that a lane stores; false: not known here. */
+/* Gives byte k of the value that a lane stores. False: not known here. */
 static bool stored(const struct place *at, uint32_t lane, uint32_t k, unsigned char *value) {
   const struct ptx_instruction *in = at->in;
   if (in->kind != K_STORE) return false;
@@ -185,8 +185,8 @@ static bool all_written(const unsigned char *written, uint32_t bytes) {
 }
 
 /*
- * A thread of another block uses this block's memory. Not checked; what it writes is written. An atomic can
- * pass on what any thread of this block had told the other block before.
+ * A thread of another block uses this block's memory. Its access is not checked, but bytes that it writes
+ * count as written. An atomic can pass on what any thread of this block had told the other block before.
  */
 static void from_outside(struct block_check *check, uint32_t direction, uint64_t offset, uint32_t bytes) {
   if (check->race && (direction & MEETS) != 0) {
@@ -219,6 +219,7 @@ void ptx_check_shared(const struct place *at, struct block *block, uint32_t lane
   if ((direction & WRITES) != 0) memset(check->shared_written + offset, 1, bytes);
 }
 
+/* `offset` counts from the beginning of the block's local memory. */
 void ptx_check_local(const struct place *at, uint32_t lane, uint64_t offset, uint32_t bytes) {
   const struct block_check *check = at->warp->block->check;
   uint32_t direction = direction_of(at->in);

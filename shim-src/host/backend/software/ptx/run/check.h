@@ -25,6 +25,7 @@ struct shadow {
   struct seen writer, reader[2]; /* the last reader, and the last reader of another thread */
 };
 
+/* The clocks of all warps, as one warp knows them. */
 struct clocks {
   uint32_t of[CHECK_WARPS];
 };
@@ -59,10 +60,10 @@ struct block_check *ptx_check_new(const struct launch_state *launch, uint32_t wa
 void ptx_check_free(struct block_check *check);
 void ptx_check_begin(struct block *block);
 
-/* Called before the access. `block`: its memory is used. */
+/* Called before the access is made. `block` is the one whose memory is used. */
 void ptx_check_shared(const struct place *at, struct block *block, uint32_t lane, uint64_t offset,
                       uint32_t bytes);
-/* A call fills it with a parameter. */
+/* Notes that a call fills this local memory with a parameter. */
 void ptx_check_filled(const struct block *block, uint64_t offset, uint32_t bytes);
 void ptx_check_local(const struct place *at, uint32_t lane, uint64_t offset, uint32_t bytes);
 void ptx_check_global(const struct place *at, uint32_t lane, uint64_t address, uint32_t bytes,

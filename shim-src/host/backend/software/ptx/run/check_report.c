@@ -14,7 +14,10 @@ static const char *type_word(enum ptx_type type) {
   return type < T_TYPES && words[type] != NULL ? words[type] : "";
 }
 
-/* "ld.shared.v4.f32", as exactly as the decoded instruction allows. */
+/*
+ * Writes the name of an instruction, such as "ld.shared.v4.f32", as exactly as the decoded instruction
+ * allows.
+ */
 static void name_instruction(const struct ptx_instruction *in, char *to, size_t size) {
   static const char *const spaces[] = {"", ".global", ".shared", ".local", ".const", ".param"};
   const char *space = in->space < sizeof spaces / sizeof *spaces ? spaces[in->space] : "";
@@ -97,7 +100,10 @@ void ptx_check_found(const struct place *at, enum check_kind kind, uint32_t lane
   pthread_mutex_unlock(&l->lock);
 }
 
-/* Kernels are launched often: reports further findings only when their number is ten times as large. */
+/*
+ * Reports the number of further findings only each time that it has become ten times as large, because
+ * kernels are launched often.
+ */
 void ptx_check_end(struct launch_state *l) {
   struct ptx_kernel_findings *findings = l->findings;
   if (l->launch->report == NULL || findings->rest == 0 || findings->rest / 10 < findings->told_rest) return;

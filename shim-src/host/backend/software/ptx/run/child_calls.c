@@ -37,6 +37,7 @@ uint8_t ptx_children_record(const struct place *at, const struct child *child) {
   return ptx_children_add(&children->fresh, child) ? 0 : NO_MEMORY;
 }
 
+/* Returns the kernel at a function's address; -1: there is none. */
 static int64_t kernel_at(const struct ptx_module *module, uint64_t address) {
   uint64_t number = (address - PTX_FUNCTION_WINDOW) / 16;
   if (address < PTX_FUNCTION_WINDOW || address % 16 != 0 || number >= module->function_count) return -1;
@@ -46,7 +47,7 @@ static int64_t kernel_at(const struct ptx_module *module, uint64_t address) {
   return -1;
 }
 
-/* Returns a cudaError_t. */
+/* Fills in the kernel and its dimensions. Returns a cudaError_t. */
 static uint8_t describe(const struct place *at, struct child *child, uint64_t function, const uint32_t *grid,
                         const uint32_t *block, uint32_t shared) {
   const struct ptx_module *module = at->worker->launch->module;
@@ -68,7 +69,7 @@ static uint8_t describe(const struct place *at, struct child *child, uint64_t fu
   return 0;
 }
 
-/* 0: no room, and the lane has an error. */
+/* Returns the address of a new buffer. 0: no room, and the lane has an error. */
 static uint64_t make_buffer(const struct place *at, uint32_t lane, struct child *child) {
   struct ptx_heap *heap = at->worker->launch->launch->heap;
   child->buffer = ptx_heap_take(heap, child->bytes == 0 ? 16 : child->bytes);
@@ -175,6 +176,7 @@ static uint64_t error_text(const struct place *at, uint32_t lane, bool name) {
   return address;
 }
 
+/* Writes a result of a call through a pointer. False: a fault was raised. */
 static bool put(const struct place *at, uint32_t lane, uint64_t address, const void *value, uint32_t bytes) {
   unsigned char *to = ptx_resolve(at, S_GENERIC, lane, address, bytes);
   if (to != NULL) memcpy(to, value, bytes);

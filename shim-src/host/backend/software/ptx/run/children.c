@@ -38,7 +38,7 @@ bool ptx_children_add(struct list *list, const struct child *child) {
   return true;
 }
 
-/* The last grid's launches come before all that wait, in their order. */
+/* Puts the launches of the last grid before all that wait, in their order. */
 static bool promote(struct ptx_children *children, struct ptx_heap *heap) {
   bool good = true;
   for (int tail = 1; tail >= 0; tail--) {
@@ -55,6 +55,7 @@ static bool promote(struct ptx_children *children, struct ptx_heap *heap) {
   return good;
 }
 
+/* Returns [address, address + bytes) if one region contains it, else NULL. */
 static unsigned char *memory_at(const struct ptx_launch *launch, uint64_t address, uint64_t bytes) {
   struct ptx_region region;
   if (!launch->find(launch->user, address, &region)) return NULL;

@@ -12,7 +12,8 @@ struct child {
   uint64_t buffer, bytes; /* size of the parameters, or of the copy or fill */
   uint64_t to, from;
   int32_t value;
-  /* Rows of `bytes`; counts of 0: one. The others are distances. */
+  /* A copy or fill has this many rows of `bytes` and slices of rows; 0 means one. The others are distances.
+   */
   uint64_t rows, slices, to_row, from_row, to_slice, from_slice;
 };
 
@@ -28,8 +29,9 @@ struct ptx_children {
   uint64_t texts[2][KNOWN_ERRORS];
 };
 
-/* A launch, copy or fill. Returns a cudaError_t. The caller holds the launch's lock. */
+/* Records a launch, copy or fill. Returns a cudaError_t. The caller holds the launch's lock. */
 uint8_t ptx_children_record(const struct place *at, const struct child *child);
+/* False: no memory. */
 bool ptx_children_add(struct list *list, const struct child *child);
 
 #endif

@@ -44,7 +44,7 @@ void ptx_cluster_arrive(struct warp *warp, uint32_t lanes) {
   ptx_cluster_settle(warp->block);
 }
 
-/* The barrier does not wait for lanes that end. */
+/* The barrier does not wait for lanes that end, whether they had arrived or not. */
 void ptx_cluster_leave(struct warp *warp, uint32_t lanes) {
   warp->block->cluster->arrived -= (uint32_t)__builtin_popcount(lanes & warp->at_cluster);
   warp->at_cluster &= ~lanes;

@@ -29,6 +29,7 @@ enum {
   PARAMETERS_WORDS = 19
 };
 
+/* Writes a result of a call through a pointer. False: a fault was raised. */
 static bool put(const struct place *at, uint32_t lane, uint64_t value, uint32_t bytes) {
   unsigned char *to = ptx_resolve(at, S_GENERIC, lane, ptx_argument(at, lane, 0), bytes);
   if (to != NULL) memcpy(to, &value, bytes);
@@ -74,7 +75,7 @@ static bool limit(const struct place *at, uint32_t lane, const struct ptx_device
   }
 }
 
-/* The CUDA with this version of PTX: 12040 is 12.4. */
+/* Returns the version of the CUDA that has this version of PTX, as its runtime gives it: 12040 is 12.4. */
 static uint32_t runtime_version(uint32_t ptx) {
   uint32_t major = ptx / 10, minor = ptx % 10;
   if (major < 8) return 11080;
@@ -82,7 +83,10 @@ static uint32_t runtime_version(uint32_t ptx) {
   return 12000 + (minor < 6 ? minor : minor + 1) * 10; /* 12.5 and 12.6 have 8.5 */
 }
 
-/* Each part is accessed, so the memory limits their count unless addresses begin again. */
+/*
+ * True if the parts lie one behind the other. Each part is accessed, so the memory limits their count unless
+ * addresses begin again.
+ */
 static bool is_range(uint64_t count, uint64_t step) {
   uint64_t all;
   return !__builtin_mul_overflow(count, step, &all);
@@ -124,6 +128,7 @@ static bool fill_rows(const struct place *at, uint32_t lane) {
   return record(at, lane, &child, ptx_argument(at, lane, 5));
 }
 
+/* Gives the bytes from one slice to the next. False: the rows do not fit, or the number is too large. */
 static bool slice_of(const uint64_t *memory, const uint64_t *extent, uint64_t *slice) {
   return !__builtin_mul_overflow(memory[1], memory[3], slice) && (extent[2] <= 1 || extent[1] <= memory[3]);
 }

@@ -16,7 +16,7 @@ struct product {
   uint32_t flags;
 };
 
-/* Only types of matrices: ptx_type_bytes searches a list. */
+/* Only for the types that matrices have, because ptx_type_bytes searches a list. */
 static inline uint32_t ptx_element_bytes(enum ptx_type type) {
   switch (type) {
     case T_F64:
@@ -38,7 +38,7 @@ static inline unsigned char *ptx_written(const struct place *at, uint32_t refere
   return at->registers + (reference & ~(PTX_DEFINED | 3u));
 }
 
-/* matrix.c: address of a lane */
+/* matrix.c: returns the address that a lane gives to a memory operation. */
 uint64_t ptx_matrix_address(const struct place *at, uint32_t lane);
 
 /* wmma.c; `x` is the list of the instruction's registers; false: a fault was raised */

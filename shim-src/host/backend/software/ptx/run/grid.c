@@ -81,7 +81,10 @@ static void run_in_turns(struct worker *worker) {
   free_blocks(first);
 }
 
-/* Uses an ended block's memory (*spare). NULL: none left, or no memory, which stops the launch. */
+/*
+ * Begins the next block, in the memory of one that has ended if there is one (*spare). NULL: none is left, or
+ * no memory, which stops the launch.
+ */
 static struct block *begin_block(struct worker *worker, struct block **spare) {
   struct launch_state *l = worker->launch;
   uint64_t number = __atomic_fetch_add(&l->next_block, 1, __ATOMIC_RELAXED);
@@ -142,7 +145,10 @@ static void free_cluster(struct cluster *cluster) {
   free(cluster);
 }
 
-/* Uses the memory of an ended cluster (NULL: none). NULL: no memory. */
+/*
+ * Begins all blocks of a cluster, in the memory of a cluster that has ended (`again`; NULL: none). NULL: no
+ * memory.
+ */
 static struct cluster *begin_cluster(struct worker *worker, uint64_t number, struct cluster *again) {
   struct launch_state *l = worker->launch;
   struct cluster *cluster = again == NULL ? calloc(1, sizeof *cluster) : again;
@@ -163,6 +169,7 @@ static struct cluster *begin_cluster(struct worker *worker, uint64_t number, str
   return NULL;
 }
 
+/* Runs the blocks of a cluster in turn. Their memory stays until all have ended. */
 static enum run run_cluster(struct cluster *cluster) {
   bool progress = false;
   struct block *left = NULL;
@@ -184,7 +191,7 @@ static enum run run_cluster(struct cluster *cluster) {
   return RUN_FAULT;
 }
 
-/* NULL: none left, or no memory, which stops the launch. */
+/* Takes the next cluster. NULL: none is left, or no memory, which stops the launch. */
 static struct cluster *take_cluster(struct worker *worker, struct cluster **spare) {
   struct launch_state *l = worker->launch;
   uint64_t number = __atomic_fetch_add(&l->next_block, 1, __ATOMIC_RELAXED);
@@ -195,7 +202,9 @@ static struct cluster *take_cluster(struct worker *worker, struct cluster **spar
   return cluster;
 }
 
-/* One thread runs a cluster, so its blocks are resident together. */
+/*
+ * One thread runs a cluster, so its blocks are resident together. In a cooperative launch all clusters are.
+ */
 static void run_clusters(struct worker *worker) {
   struct launch_state *l = worker->launch;
   struct cluster *first = NULL, *spare = NULL;

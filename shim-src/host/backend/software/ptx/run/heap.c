@@ -1,10 +1,13 @@
-/* For malloc in kernels, and the parameters of kernels that kernels launch. */
+/* The heap for malloc in kernels, and for the parameters of kernels that kernels launch. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "host/backend/software/ptx/run/warp.h"
 
-/* In host memory, because kernels can write to the heap. Sorted by offset. */
+/*
+ * The records of the heap, sorted by offset. They are in host memory, because kernels can write to the memory
+ * of the heap.
+ */
 struct ptx_heap {
   pthread_mutex_t lock;
   uint64_t address, size;

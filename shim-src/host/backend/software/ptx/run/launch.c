@@ -22,7 +22,10 @@ void ptx_cluster_of(const struct ptx_launch *launch, const struct ptx_kernel_inf
     to[i] = launch->cluster[0] != 0 ? launch->cluster[i] : info->cluster[0] != 0 ? info->cluster[i] : 1;
 }
 
-/* Behind the static shared memory. Tensor maps and wgmma need alignments of up to 1024. */
+/*
+ * Returns the offset of the dynamic shared memory, behind the static. Tensor maps and wgmma need alignments
+ * of up to 1024.
+ */
 static uint32_t dynamic_offset(const struct ptx_kernel_info *info) {
   return (info->shared_extent + info->dynamic_align - 1) / info->dynamic_align * info->dynamic_align;
 }
@@ -77,6 +80,7 @@ bool ptx_launch_possible(const struct ptx_launch *launch, const struct ptx_kerne
   return check(launch, info, fault) == PTX_OK;
 }
 
+/* Returns the bytes of one thread, with the stack for calls that cannot be counted. */
 static uint32_t local_bytes(const struct ptx_function *f, const struct ptx_launch *launch) {
   uint32_t bytes = f->local_total;
   if (f->recursive || f->grows) bytes += launch->stack_limit == 0 ? STACK_LIMIT : launch->stack_limit;

@@ -7,7 +7,7 @@
 #include "host/backend/software/ptx/alu/product.h"
 #include "host/backend/software/ptx/run/fragment.h"
 
-/* Doubles, as the PTX ISA distributes them for mma. */
+/* Gives the place of element i in a lane's fragment of doubles, as the PTX ISA defines it for mma. */
 static void place(struct shape s, int which, uint32_t lane, uint32_t i, uint32_t *row, uint32_t *column) {
   uint32_t group = lane >> 2, in_group = lane & 3;
   bool tall = s.m == 16;
@@ -23,7 +23,7 @@ static void place(struct shape s, int which, uint32_t lane, uint32_t i, uint32_t
   }
 }
 
-/* `of_lane` counts elements from the first register on. */
+/* Returns one element from registers. `of_lane` counts elements from the first register on. */
 static double element(const struct place *at, const uint32_t *x, uint32_t lane, uint32_t of_lane,
                       enum ptx_type type) {
   if (type == T_F64) {
@@ -90,7 +90,10 @@ static void mma_doubles(const struct place *at, const struct product *p, const u
   }
 }
 
-/* A register has 4 bytes of a row; the next: the row 8 below (if a has 16), then 16 bytes further on. */
+/*
+ * Collects the rows of a fragment as bytes. A register has 4 bytes of a row; the next registers are for the
+ * row 8 below (if a has 16 rows), then for the bytes 16 further on.
+ */
 static void take_rows(const struct place *at, const uint32_t *x, uint32_t registers, bool tall,
                       uint32_t bytes, unsigned char *to) {
   for (uint32_t i = 0; i < registers; i++) {
@@ -118,7 +121,7 @@ static void part(void *first, void *second, const uint32_t *from) {
   }
 }
 
-/* Rows of 16, 32 or 64 bytes: all except doubles. */
+/* Products with rows of 16, 32 or 64 bytes: all except those of doubles. */
 static void mma_rows(const struct place *at, const struct product *p, const uint32_t *x) {
   const struct shape s = p->s;
   bool one = (p->flags & MX_BITS) != 0, tall = s.m == 16, half = p->types[OF_C] == T_F16;

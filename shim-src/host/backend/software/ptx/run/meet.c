@@ -73,7 +73,8 @@ enum run ptx_barrier(const struct place *at, struct split *split, uint32_t mask)
   }
   struct barrier *b = &warp->block->barriers[id];
   uint32_t came = (uint32_t)__builtin_popcount(mask);
-  /* Whole warps: lanes that do not exist or have ended count when the last lane of the warp comes. */
+  /* Counts are of whole warps: lanes that do not exist or have ended count when the warp's last lane arrives.
+   */
   if (expected > 0 && (mask | warp->exited | ~warp->exists) == FULL) came = PTX_LANES;
   if (warp->block->check != NULL) ptx_check_arrive(warp, id);
   b->expected = expected;
@@ -98,14 +99,17 @@ static uint32_t member_masks(const struct ptx_function *function, const struct p
   return in->kind == K_WARP_BARRIER ? in->a : function->x[in->x];
 }
 
-/* Lanes with one member mask do the operation together. */
+/* Returns the lanes of `lanes` whose member mask is that of `lane`: they do the operation together. */
 static uint32_t of_one_mask(const uint32_t masks[PTX_LANES], uint32_t lanes, uint32_t lane) {
   uint32_t same = 0;
   for (uint32_t i = 0; i < PTX_LANES; i++) same |= (uint32_t)(masks[i] == masks[lane]) << i;
   return same & lanes;
 }
 
-/* Wherever it is in the text. Barriers of a warp meet any other one. */
+/*
+ * True for the same operation with the same qualifiers, wherever it is in the text. A barrier of a warp meets
+ * any other one.
+ */
 static bool same_operation(const struct ptx_instruction *a, const struct ptx_instruction *b) {
   return a->kind == b->kind && (a->kind == K_WARP_BARRIER || (a->m == b->m && a->type == b->type));
 }
@@ -121,7 +125,10 @@ void ptx_alone(const struct place *at, uint32_t mask) {
   ptx_together(&meeting, mask);
 }
 
-/* The `done` lanes continue; the others wait. Lanes that the guard excludes are done. */
+/*
+ * The `done` lanes of a split continue after its operation; the others wait. Lanes that the guard excludes
+ * are done.
+ */
 static bool settle_split(struct warp *warp, struct split *split, uint32_t done) {
   if ((split->mask & ~done) == 0) {
     split->state = SPLIT_READY;

@@ -89,7 +89,7 @@ void ptx_kernel_parameter(const struct place *at, uint32_t mask) {
   }
 }
 
-/* Lane-major; the parameters of two lanes are `target` bytes apart. */
+/* Parameters of calls are lane-major. The parameters of two lanes are `target` bytes apart. */
 void ptx_call_parameter(const struct place *at, uint32_t mask, bool load) {
   const struct ptx_instruction *in = at->in;
   const uint32_t *x = at->split->frame->function->x + in->x;

@@ -20,7 +20,10 @@ static uint64_t fact(const struct ptx_launch *launch, uint32_t number, uint64_t 
   return (uint64_t)device->attributes[number];
 }
 
-/* Blocks, or clusters, without regard to registers: how many a kernel would have on a GPU is not known. */
+/*
+ * Returns how many blocks, or clusters, of the grid a GPU holds at once. Registers do not count, because it
+ * is not known how many a kernel would have on a GPU.
+ */
 static uint64_t most_on_gpu(const struct launch_state *l, uint64_t threads) {
   const struct ptx_launch *launch = l->launch;
   uint64_t warps = (threads + PTX_LANES - 1) / PTX_LANES;

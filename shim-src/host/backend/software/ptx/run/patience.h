@@ -22,12 +22,14 @@ struct turn {
   bool ended; /* a block has ended */
 };
 
+/* Call this after the block's part of a turn. */
 static inline void ptx_note_turn(struct turn *turn, struct block *block) {
   turn->waits |= block->waits;
   turn->timed |= block->timed;
   block->waits = false;
 }
 
+/* Call this after a turn of all resident blocks. */
 void ptx_be_patient(const struct worker *worker, struct patience *patience, const struct turn *turn);
 
 #endif

@@ -51,7 +51,9 @@ static struct ptx_compiled *new_compiled(const struct ptx_function *f, const str
   return compiled;
 }
 
-/* Once for a function. Call with the lock held, while no other function is compiled. */
+/*
+ * Sends a function to the compiler, once. The caller holds the lock, and no other function is being compiled.
+ */
 static void ask(struct ptx_compiler *compiler, struct ptx_module *module, struct ptx_function *f) {
   struct ptx_plan plan;
   __atomic_store_n(&f->asked, true, __ATOMIC_RELAXED);
@@ -77,7 +79,10 @@ static void ask(struct ptx_compiler *compiler, struct ptx_module *module, struct
   compiler->compiled = NULL;
 }
 
-/* If it comes in time. The function's entries then lead to the code. */
+/*
+ * Takes the compiler's answer, if it comes within `milliseconds`. The function's entries then lead to the
+ * code.
+ */
 static void take(struct ptx_compiler *compiler, int milliseconds) {
   ptx_region_code *run = NULL;
   enum ptx_answer answer = ptx_compiler_answer(compiler, milliseconds, &run);

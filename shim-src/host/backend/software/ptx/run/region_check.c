@@ -59,7 +59,9 @@ static bool one(struct place *at, const struct ptx_compiled *compiled, uint32_t 
   return true;
 }
 
-/* NULL: no branch with arms ends the block, or lanes wait at the begin of one. */
+/*
+ * Returns the block that ends with a branch with arms. NULL: it has none, or lanes wait at the begin of one.
+ */
 static const struct ptx_plan_block *parting(const struct ptx_plan *plan, uint32_t pc,
                                             uint32_t reconvergence) {
   for (uint32_t b = 0; b < plan->block_count; b++) {
@@ -74,7 +76,10 @@ static const struct ptx_plan_block *parting(const struct ptx_plan *plan, uint32_
   return NULL;
 }
 
-/* Interprets the region up to the place where compiled code leaves. */
+/*
+ * Interprets the region, one instruction after the other, up to the place where compiled code leaves. Returns
+ * the same result as the code.
+ */
 static uint32_t reference(const struct place *from, const struct ptx_compiled *compiled,
                           struct ptx_region_call *call, struct journal *j) {
   const struct ptx_plan *plan = compiled->plan;
@@ -135,7 +140,7 @@ static void differs(const struct place *at, const char *what, uint64_t have, uin
   ptx_raise(at, PTX_TRAP, 0, 0, text);
 }
 
-/* `bytes`: 0 for a predicate. */
+/* True if a register is equal in the lanes of `mask`. `bytes` is 0 for a predicate. */
 static bool same_register(const unsigned char *a, const unsigned char *b, uint32_t bytes, uint32_t mask) {
   if (bytes == 0) {
     uint32_t p, q;

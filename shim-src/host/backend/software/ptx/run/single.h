@@ -1,8 +1,8 @@
 /*
- * Accesses as a whole. Blocks run in several threads: no thread may see half of another's vector of up to 16
- * bytes (CUB's decoupled look-back and guests' own locks depend on this). Processors promise it for one
- * aligned instruction (16 bytes: Intel and AMD with AVX, Arm with LSE2), so each access is exactly one
- * instruction.
+ * Accesses that are made as a whole. Blocks of a grid run in several threads at once. If one thread stores a
+ * vector of up to 16 bytes, another must never see half of it: CUB's decoupled look-back and guests' own
+ * locks depend on this. Processors promise it for an aligned access by one instruction (for 16 bytes: Intel
+ * and AMD with AVX, Arm with LSE2), so each access is exactly one instruction.
  */
 #ifndef VGPU_PTX_SINGLE_H
 #define VGPU_PTX_SINGLE_H
@@ -15,7 +15,7 @@
 
 #define PTX_WHOLE 16u /* largest size that is accessed as a whole */
 
-/* For unaligned memory processors promise nothing. */
+/* For memory that is not aligned, processors promise nothing, but the access is made in the same way. */
 typedef uint64_t ptx_16_bytes __attribute__((vector_size(16)));
 typedef uint64_t ptx_16_bytes_anywhere __attribute__((vector_size(16), aligned(1), may_alias));
 typedef uint64_t ptx_8_bytes_anywhere __attribute__((aligned(1), may_alias));
@@ -24,7 +24,7 @@ typedef uint16_t ptx_2_bytes_anywhere __attribute__((aligned(1), may_alias));
 
 #define PTX_COPY_ONCE(to, from, type) (*(volatile type *)(to) = *(const volatile type *)(from))
 
-/* 1, 2, 4, 8 or 16 bytes by one load and one store; more in pieces of 16. */
+/* Copies 1, 2, 4, 8 or 16 bytes by one load and one store, and more bytes in pieces of 16. */
 AS_KERNELS_DO static inline void ptx_copy_once(void *to, const void *from, uint32_t bytes) {
   switch (bytes) {
     case 1:
@@ -46,7 +46,7 @@ AS_KERNELS_DO static inline void ptx_copy_once(void *to, const void *from, uint3
   }
 }
 
-/* `old` receives the old value. Aligned memory only. */
+/* Writes `next` if `expected` is there. `old` receives the old value. Aligned memory only. */
 static inline void ptx_compare_16(void *to, const uint64_t expected[2], const uint64_t next[2],
                                   uint64_t old[2]) {
   __extension__ typedef unsigned __int128 number;

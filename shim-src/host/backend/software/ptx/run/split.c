@@ -68,7 +68,9 @@ void ptx_remove_leaf(struct warp *warp, const struct split *split) {
   }
 }
 
-/* Its parent waits for one split less, and continues if it was the last. */
+/*
+ * Ends a split that has no lanes left. Its parent waits for one split less, and continues if it was the last.
+ */
 void ptx_end_split(struct warp *warp, struct split *split) {
   ptx_remove_leaf(warp, split);
   while (split != NULL) {
@@ -170,7 +172,7 @@ bool ptx_unite(struct warp *warp, struct split *split) {
   return false;
 }
 
-/* The lanes continue as a separate leaf, after the present instruction. False: too deep. */
+/* Lets some lanes of a leaf continue after its present instruction, as a separate leaf. False: too deep. */
 bool ptx_part_lanes(struct warp *warp, struct split *split, uint32_t lanes) {
   struct split *beside = ptx_new_split(warp, split->frame);
   if (beside == NULL) return false;

@@ -71,7 +71,7 @@ static bool read_map(const struct place *at, uint32_t lane, uint32_t index, stru
   return true;
 }
 
-/* Row by row. In im2col mode a row is the channels of one pixel. */
+/* The copied box of a tensor, row by row. In im2col mode a row is the channels of one pixel. */
 struct tile {
   const struct place *at;
   uint32_t lane;
@@ -228,7 +228,7 @@ static void next_pixel(const struct ptx_tensor_map *map, int64_t *pixel) {
   pixel[map->last]++;
 }
 
-/* Returns their bytes, with those outside the tensor; 0: a fault was raised. */
+/* Copies all rows. Returns their bytes, with those outside the tensor; 0: a fault was raised. */
 static uint64_t all_rows(const struct tile *t) {
   uint32_t mode = BULK_MODE(t->at->in->m), last = t->map->last;
   int64_t coordinate[PTX_TENSOR_RANK] = {0}, pixel[PTX_TENSOR_RANK];

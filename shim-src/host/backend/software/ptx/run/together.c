@@ -16,7 +16,10 @@ static void put_predicate(const struct place *at, uint32_t reference, uint32_t v
   if ((reference & 3) == REF_FRAME) ptx_set_predicate(at, reference & ~PTX_DEFINED, value, mask);
 }
 
-/* From the instruction at which each lane waits. `pick`: the operand's place in the instruction; 4 bytes. */
+/*
+ * Collects the operand of every lane from the instruction at which the lane waits. `pick` is the place of the
+ * operand in the instruction; the operand has 4 bytes.
+ */
 static void collect(const struct meeting *meeting, size_t pick, uint32_t to[PTX_LANES]) {
   for (uint32_t i = 0; i < meeting->count; i++) {
     const struct place *at = &meeting->parties[i].at;
@@ -36,7 +39,7 @@ static uint32_t collect_predicate(const struct meeting *meeting) {
   return (meeting->parties[0].at.in->m & MW_NEGATED) != 0 ? ~p : p;
 }
 
-/* `second`: the predicate beside the result, if there is one. */
+/* Writes the result to the lanes of `mask`. `second` is the predicate beside the result, if there is one. */
 static void give(const struct meeting *meeting, const uint32_t r[PTX_LANES], uint32_t second, uint32_t mask) {
   for (uint32_t i = 0; i < meeting->count; i++) {
     const struct place *at = &meeting->parties[i].at;
@@ -53,7 +56,10 @@ static void give_all(const struct meeting *meeting, uint32_t value, uint32_t mas
   give(meeting, r, 0, mask);
 }
 
-/* All lanes at one instruction with constant distance and segments. The worker keeps the sources. */
+/*
+ * The frequent shuffle: all lanes are at one instruction whose distance and segments are constants. The lanes
+ * that are read depend only on these, and the worker keeps them.
+ */
 static bool shuffle_whole(const struct place *at) {
   const struct ptx_instruction *in = at->in;
   if ((in->b & 3) != REF_CONSTANT || (in->c & 3) != REF_CONSTANT) return false;

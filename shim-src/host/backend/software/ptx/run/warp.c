@@ -23,7 +23,10 @@ enum run ptx_raise(const struct place *at, enum ptx_status status, uint32_t lane
   return RUN_FAULT;
 }
 
-/* NULL: none. One leaf continues without lanes that wait elsewhere (*forced). */
+/*
+ * Returns the next leaf that can continue; NULL: none. If leaves wait for lanes of the warp that wait
+ * elsewhere, one of these leaves continues without the lanes (*forced).
+ */
 static struct split *ready(struct warp *warp, bool *forced) {
   *forced = false;
   for (uint32_t i = 0; i < warp->leaf_count; i++) {

@@ -13,7 +13,7 @@
 #define PTX_CLUSTER_MOST 16u
 #define MAX_DEPTH 1024 /* of calls and nested divergence in a warp */
 
-/* A function's registers for one warp, behind its call parameters. */
+/* A function's registers for one warp. The parameters of its calls are in front of them. */
 struct frame {
   struct frame *next; /* when free */
   struct frame *made; /* frame that its worker made before this one */
@@ -48,7 +48,10 @@ struct split {
   bool timed; /* the last repetition has read the clock */
 };
 
-/* Weight of a loop's repetition, by its accesses. SPIN_CLOCK: it has read the clock. */
+/*
+ * The weight of one repetition of a loop: with a plain load, with an atomic or ordered load, with a
+ * nanosleep. SPIN_CLOCK is no weight: the loop has read the clock.
+ */
 enum { SPIN_LOAD = 1, SPIN_ORDERED = 256, SPIN_SLEEP = 2048, SPIN_CLOCK = 1 << 16, SPIN_MOST = 1 << 17 };
 
 struct worker;
@@ -76,7 +79,7 @@ struct barrier {
   uint32_t asked;    /* threads that gave a predicate */
 };
 
-/* Resident together, with access to each other's shared memory. */
+/* Blocks that are resident together and can use each other's shared memory. */
 struct cluster {
   struct block *blocks[PTX_CLUSTER_MOST]; /* by rank */
   uint32_t count;
@@ -201,7 +204,7 @@ static inline uint32_t ptx_combined(const struct place *at, uint32_t t) {
   return how == 1 ? t & c : how == 2 ? t | c : t ^ c;
 }
 
-/* Stops the launch. Always returns RUN_FAULT. */
+/* Stops the launch with a fault of this lane. Always returns RUN_FAULT. */
 enum run ptx_raise(const struct place *at, enum ptx_status status, uint32_t lane, uint64_t address,
                    const char *text);
 
@@ -228,7 +231,7 @@ void ptx_give_back(struct split *split, uint32_t lanes); /* gives return values 
 
 enum run ptx_barrier(const struct place *at, struct split *split, uint32_t mask);
 void ptx_settle_barriers(struct block *block); /* after threads have ended */
-/* RUN_DONE: continues at its pc; RUN_BLOCKED: waits; RUN_FAULT: too many splits. */
+/* RUN_DONE: the split continues at its pc. RUN_BLOCKED: it waits. RUN_FAULT: there are too many splits. */
 enum run ptx_meet(const struct place *at, struct split *split, uint32_t mask, bool force);
 void ptx_alone(const struct place *at, uint32_t mask); /* an operation without member masks */
 
@@ -239,28 +242,34 @@ void ptx_kernel_parameter(const struct place *at, uint32_t mask);
 void ptx_call_parameter(const struct place *at, uint32_t mask, bool load);
 void ptx_window(const struct place *at, uint32_t mask);
 
-/* stack.c: false: a fault was raised. ptx_stack_top: where the memory after some lanes' stacks begins. */
+/*
+ * stack.c: runs K_STACK; false: a fault was raised. ptx_stack_top returns where the memory after the stacks
+ * of some lanes begins.
+ */
 bool ptx_stack(const struct place *at, struct frame *frame, uint32_t mask);
 uint32_t ptx_stack_top(const struct frame *frame, uint32_t lanes);
 
-/* settle.c: the first instructions for a new warp, unless they have run in this frame. */
+/* settle.c: runs the first instructions of a kernel for a new warp, unless they have run in this frame. */
 void ptx_settle_frame(struct warp *warp, struct split *root);
 
 /* access.c: false: a fault was raised. */
 bool ptx_load(const struct place *at, uint32_t mask);
 bool ptx_store(const struct place *at, uint32_t mask);
-/* All lanes at once. False: nothing was done; resolve lanes one by one. */
+/* Runs cp.async of all lanes at once. False: nothing was done, and the lanes must be resolved one by one. */
 bool ptx_copy_lanes(const struct place *at, uint32_t mask);
-/* One range for all lanes, with offsets in to[]. NULL: resolve lanes one by one. */
+/*
+ * If the addresses of all lanes are aligned and in one range of memory, returns that range, with offsets in
+ * to[]. NULL: the lanes must be resolved one by one.
+ */
 unsigned char *ptx_in_one(const struct place *at, uint32_t mask, uint32_t bytes, uint64_t *to,
                           uint32_t *shape);
 
-/* atomic_lanes.c: false: nothing was done; resolve lanes one by one. */
+/* atomic_lanes.c. False: nothing was done, and the lanes must be resolved one by one. */
 bool ptx_atomic_lanes(const struct place *at, uint32_t mask);
 
 bool ptx_atomic(const struct place *at, uint32_t mask);
 bool ptx_copy_async(const struct place *at, uint32_t mask);
-/* Combines by size, type and m of `in`. Returns the old value. */
+/* Combines the value at `to` with b (and c), by size, type and m of `in`. Returns the old value. */
 uint64_t ptx_exchange(const struct ptx_instruction *in, unsigned char *to, uint64_t b, uint64_t c);
 
 bool ptx_bulk(const struct place *at, uint32_t mask);
@@ -268,28 +277,32 @@ bool ptx_bulk(const struct place *at, uint32_t mask);
 bool ptx_texture(const struct place *at, uint32_t mask);
 
 bool ptx_wgmma(const struct place *at, uint32_t mask);
-/* True if the other warps of the group have come as far. */
+/* True if the other warps of the group have run as many wgmma as this warp. */
 bool ptx_wgmma_done(const struct warp *warp);
 
-/* For an offset in the window; *offset: within the block. NULL: not a block of the cluster. */
+/*
+ * Returns the block of the cluster whose shared memory contains an offset in the window; *offset becomes the
+ * offset within the block. NULL: it is not a block of the cluster.
+ */
 struct block *ptx_shared_block(const struct place *at, uint64_t *offset);
 uint32_t ptx_cluster_rank(const struct block *block);
 void ptx_cluster_arrive(struct warp *warp, uint32_t lanes);
 void ptx_cluster_leave(struct warp *warp, uint32_t lanes);
 void ptx_cluster_settle(struct block *block); /* after threads have come or ended */
 
-/* launch.c: the launch's, else the one that the kernel requires. */
+/* launch.c: gives the launch's cluster size, else the one that the kernel requires. */
 void ptx_cluster_of(const struct ptx_launch *launch, const struct ptx_kernel_info *info, uint32_t to[3]);
 
 void ptx_addresses(const struct place *at, uint64_t *to); /* of all lanes */
-/* Always returns false. */
+/* Raises the fault of an access. Always returns false. */
 bool ptx_refuse_access(const struct place *at, enum ptx_status status, uint32_t lane, uint64_t address,
                        uint32_t bytes, const char *where);
 unsigned char *ptx_in_global(const struct place *at, uint32_t lane, uint64_t address, uint32_t bytes);
-/* NULL: a fault was raised. */
+/* Returns the memory of a lane's generic or other address; NULL: a fault was raised. */
 unsigned char *ptx_resolve(const struct place *at, enum ptx_space space, uint32_t lane, uint64_t address,
                            uint32_t bytes);
 
+/* Copies the lanes of `mask` from one register to another, `bytes` bytes each. */
 static inline void ptx_blend(const struct worker *worker, void *d, const void *from, uint32_t mask,
                              uint32_t bytes) {
   worker->alu->blend[__builtin_ctz(bytes)](d, from, mask);
@@ -303,7 +316,7 @@ struct meeting {
     uint32_t mask;
   } parties[PTX_LANES];
 };
-/* `group`: lanes with the same member mask. */
+/* Runs the operation for the lanes of `group`, which all have the same member mask. */
 void ptx_together(const struct meeting *meeting, uint32_t group);
 void ptx_special(const struct place *at);
 
@@ -312,18 +325,22 @@ bool ptx_matrix(const struct place *at, uint32_t mask);
 uint64_t ptx_heap_take(struct ptx_heap *heap, uint64_t bytes); /* 0: there is no room */
 bool ptx_heap_give(struct ptx_heap *heap, uint64_t address);   /* false: no allocation begins there */
 
-/* children.c: from BUILTIN_BUFFER on. */
+/* children.c: runs BUILTIN_BUFFER and the builtins after it. */
 bool ptx_child_call(const struct place *at, uint32_t lane, uint32_t builtin);
-/* device_calls.c: from BUILTIN_COPY_ROWS on. */
+/* device_calls.c: runs BUILTIN_COPY_ROWS and the builtins after it. */
 bool ptx_device_call(const struct place *at, uint32_t lane, uint32_t builtin);
 
-/* launch.c: false: `fault` has the reason. */
+/* launch.c: true if a grid of this kernel is possible; false: `fault` has the reason. */
 bool ptx_launch_possible(const struct ptx_launch *launch, const struct ptx_kernel_info *info,
                          struct ptx_fault *fault);
 
 uint64_t ptx_argument(const struct place *at, uint32_t lane, uint32_t index);
-/* At most 16 bytes, the smallest parameter, unless the caller knows that there are more. */
+/*
+ * Reads at most the 16 bytes that the smallest parameter takes, or the bytes that the caller knows to be
+ * there.
+ */
 void ptx_argument_bytes(const struct place *at, uint32_t lane, uint32_t index, void *to, size_t bytes);
+/* Returns how many bytes of a parameter can be read. */
 uint32_t ptx_argument_room(const struct place *at, uint32_t index);
 void ptx_give_result(const struct place *at, uint32_t lane, uint64_t value, uint32_t bytes);
 bool ptx_builtin(const struct place *at, uint32_t mask, const struct ptx_function *callee);

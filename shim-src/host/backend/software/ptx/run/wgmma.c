@@ -21,6 +21,7 @@ struct operands {
   uint32_t flags, n, k;
 };
 
+/* A matrix in shared memory. Distances are in bytes. */
 struct descriptor {
   uint64_t start, leading, stride;
   uint32_t width; /* of its swizzle, in units of 16 bytes; 1: none */
@@ -38,7 +39,7 @@ static struct descriptor described(const struct place *at, uint32_t reference) {
                              .width = widths[bits >> 62]};
 }
 
-/* `offset` counts from the descriptor's start. NULL: a fault was raised. */
+/* Returns the 16 bytes at `offset` from the descriptor's start. NULL: a fault was raised. */
 static const unsigned char *chunk(const struct place *at, const struct descriptor *d, uint64_t offset) {
   struct block *block = at->warp->block;
   uint64_t address = d->start + offset;
@@ -54,7 +55,7 @@ static const unsigned char *chunk(const struct place *at, const struct descripto
   return block->shared + address;
 }
 
-/* 8 rows of 16 bytes are adjacent (more bytes with a swizzle). */
+/* Reads `count` rows from `first` on. 8 rows of 16 bytes are adjacent (more bytes with a swizzle). */
 static bool rows_of(const struct place *at, const struct descriptor *d, uint32_t first, uint32_t count,
                     uint32_t bytes, unsigned char *to) {
   if (d->width > 1 && d->width * 16 < bytes) {
@@ -74,7 +75,7 @@ static bool rows_of(const struct place *at, const struct descriptor *d, uint32_t
   return true;
 }
 
-/* Transposed: columns of 16-bit elements, 8 rows in 16 bytes. */
+/* Like rows_of, for a transposed matrix: columns of 16-bit elements, 8 rows in 16 bytes. */
 static bool columns_of(const struct place *at, const struct descriptor *d, uint32_t first, uint32_t count,
                        uint32_t bytes, unsigned char *to) {
   for (uint32_t i = 0; i < count; i += 8) {
@@ -120,7 +121,10 @@ static unsigned char *register_of(const struct operands *p, uint32_t i) {
   return p->at->registers + (p->x[i] & ~(PTX_DEFINED | 3u));
 }
 
-/* Two adjacent ones in two registers (in one, for halves), then 8 rows below, then 8 columns on. */
+/*
+ * Finds an element of d, as the ISA distributes them: two adjacent ones in two registers (in one, for
+ * halves), then 8 rows below, then 8 columns further on.
+ */
 static uint32_t *element(const struct operands *p, uint32_t *c, uint32_t i, uint32_t lane) {
   return c + ((lane >> 2) + 8 * (i >> 1 & 1)) * p->n + (i >> 2) * 8 + (lane & 3) * 2 + (i & 1);
 }

@@ -54,6 +54,7 @@ static struct whole whole(const uint32_t *x, enum ptx_type type, uint32_t elemen
   return (struct whole){x, type == T_F64 ? 256 : 128, elements * ptx_element_bytes(type)};
 }
 
+/* Returns the place of the matrix if its registers are adjacent; otherwise NULL. */
 static unsigned char *in_place(const struct place *at, const struct whole *w) {
   uint32_t first = w->x[0] & ~PTX_DEFINED, end = first + w->bytes;
   if ((first & 3) != REF_FRAME) return NULL;
@@ -85,7 +86,7 @@ static bool meet(const unsigned char *a, uint32_t a_bytes, const unsigned char *
   return a < b + b_bytes && b < a + a_bytes;
 }
 
-/* 4-bit and 1-bit elements: a and b have 8 rows (columns) of 16 bytes. */
+/* Products of 4-bit and 1-bit elements: a and b have 8 rows (columns) of 16 bytes. */
 static void packed(const struct place *at, const struct product *p, const uint32_t *x) {
   const struct whole wa = {x + 2, 128, 128}, wb = {x + 3, 128, 128}, wc = {x + 4, 128, 256},
                      wd = {x, 128, 256};
@@ -156,7 +157,7 @@ void ptx_wmma(const struct place *at, const struct product *p, const uint32_t *x
   if (d == NULL) put(at, &wd, sums);
 }
 
-/* Runs (rows or columns) of adjacent elements in memory. */
+/* The matrix of a load or store: runs (rows or columns) of adjacent elements in memory. */
 struct lying {
   uint64_t address, stride; /* of runs, in bytes */
   uint32_t runs, length;    /* of a run, in elements */
@@ -164,7 +165,10 @@ struct lying {
   bool turned;              /* elements of a run are not adjacent in the registers */
 };
 
-/* Shared memory of this block, or device memory used here before. NULL: resolve run by run. */
+/*
+ * Returns the memory of the whole matrix if it is in one range: shared memory of this block, or device memory
+ * that this instruction has used before. NULL: resolve run by run.
+ */
 static unsigned char *in_one_range(const struct place *at, const struct lying *l) {
   const struct block *block = at->warp->block;
   if (block->check != NULL || (l->address & (l->bytes - 1)) != 0) return NULL;

@@ -17,7 +17,9 @@ static uint64_t power_of_two(struct parser *p, int64_t value) {
   return (uint64_t)value;
 }
 
-/* .ptr{.space}{.align N} describes the memory behind a pointer, not the parameter's place. */
+/*
+ * Skips .ptr{.space}{.align N}, which describes the memory behind a pointer, not the parameter's own place.
+ */
 static void pointed_to(struct parser *p) {
   for (;;) {
     const char *before = p->at;

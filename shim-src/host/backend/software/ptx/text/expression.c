@@ -9,7 +9,7 @@
 
 #define MAX_DEPTH 64u
 
-/* Longer operators come first. */
+/* Longer operators come before those with which they begin. */
 enum operation {
   OR_ELSE,
   AND_THEN,
@@ -66,7 +66,7 @@ static void set_double(struct operand *to, double value) {
   memcpy(&to->value, &value, sizeof value);
 }
 
-/* (.s64) or (.u64) */
+/* Reads the (.s64) or (.u64) of a cast. */
 static bool cast(struct parser *p, enum ptx_type *type) {
   const char *before = p->at;
   uint32_t line = p->line;
@@ -110,7 +110,7 @@ static void unary(struct parser *p, struct operand *to, uint32_t depth) {
   }
 }
 
-/* OPERATIONS: none, or it binds less than `least`. */
+/* Returns the operator here; OPERATIONS: there is none, or it binds less than `least`. */
 static enum operation operator_here(struct parser *p, uint32_t least) {
   ptx_skip(p);
   size_t left = (size_t)(p->end - p->at);
@@ -254,7 +254,7 @@ static void conditional(struct parser *p, struct operand *to, uint32_t depth) {
   set_integer(to, (uint64_t)(first ? to : &other)->value, is_signed);
 }
 
-/* After signs and parentheses. Otherwise it may be a register or a name. */
+/* True if a constant begins here, after signs and parentheses. Otherwise it may be a register or a name. */
 static bool begins(struct parser *p) {
   ptx_skip(p);
   const char *before = p->at;

@@ -96,7 +96,7 @@ static void skip_list(struct parser *p) {
   ptx_expect(p, ')');
 }
 
-/* Return values first. `define`: as names of the function that is decoded. */
+/* Reads parameters, return values first. With `define`, they become names of the function that is decoded. */
 static void read_parameters(struct parser *p, struct ptx_function *f, bool define) {
   struct ptx_source back = here(p);
   f->parameter_count = f->return_count = f->parameter_bytes = 0;
@@ -142,7 +142,7 @@ static void skip_body(struct parser *p, const struct ptx_function *f) {
   }
 }
 
-/* Variables of the module are placed when the module is loaded. */
+/* True if the body declares variables of the module, which are placed when the module is loaded. */
 static bool declares_globals(const char *from, const char *to) {
   static const char *const spaces[] = {".global", ".const"};
   for (size_t i = 0; i < sizeof spaces / sizeof *spaces; i++) {

@@ -26,7 +26,7 @@ static uint64_t scalar(const struct operand *value, enum ptx_type type) {
   return bits;
 }
 
-/* name, name+4, generic(name), generic(name)+4. `closing`: a parenthesis is open. */
+/* Reads name, name+4, generic(name) or generic(name)+4. With `closing`, a parenthesis is open before it. */
 static void address(struct parser *p, bool closing, struct ptx_address *a) {
   int depth = closing ? 1 : 0;
   a->name = ptx_need_word(p, "an initial value");

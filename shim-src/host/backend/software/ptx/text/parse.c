@@ -154,7 +154,7 @@ static void forget_parser(struct ptx_module *m) {
   m->parser = NULL;
 }
 
-/* A line each, as many as fit. */
+/* Writes why kernels are refused, a line each, as many as fit. */
 static void tell_refused(const struct ptx_module *m, char *log, size_t log_size) {
   size_t used = 0;
   if (log == NULL || log_size == 0) return;

@@ -83,6 +83,7 @@ struct fixup {
   uint8_t scope;
 };
 
+/* `count` registers from `reference` on, of `bytes` bytes each. */
 struct ptx_held {
   uint32_t reference;
   uint8_t bytes, count;
@@ -162,11 +163,17 @@ _Noreturn void ptx_fail(struct parser *p, enum ptx_status status, const char *fo
     __attribute__((format(printf, 3, 4)));
 void *ptx_take(struct parser *p, size_t bytes);
 void *ptx_scratch(struct parser *p, size_t bytes);
-/* Takes memory of the scratch arena, or of the module's. */
+/*
+ * Return an array with room for one more element after `count`: ptx_room in the scratch arena,
+ * ptx_module_room in the module's. *room is the number of elements that fit.
+ */
 void *ptx_room(struct parser *p, void *array, uint32_t count, uint32_t *room, size_t size);
 void *ptx_module_room(struct parser *p, void *array, uint32_t count, uint32_t *room, size_t size);
 
-/* The length for %.*s: the text need not end in a NUL. */
+/*
+ * Returns the length for %.*s in messages: at most `most`, and only what is left of the text, which need not
+ * end in a NUL.
+ */
 static inline int ptx_some(const struct parser *p, const char *at, int most) {
   return at >= p->end ? 0 : p->end - at < most ? (int)(p->end - at) : most;
 }
@@ -183,20 +190,23 @@ bool ptx_literal(struct parser *p, struct operand *to); /* one number without a 
 struct word ptx_string(struct parser *p);
 enum ptx_type ptx_type_of(struct word word); /* "u32"; T_NONE: no type */
 
-/* False: none begins here. */
+/* Reads a constant expression. False: none begins here. */
 bool ptx_number(struct parser *p, struct operand *to);
 int64_t ptx_integer(struct parser *p);
-/* False: no +constant or -constant here. */
+/* Reads +constant or -constant and adds it to *value. False: neither is here. */
 bool ptx_addend(struct parser *p, int64_t *value);
 
 struct symbol *ptx_find(struct parser *p, struct word name);
-/* Searches names and ranges from the innermost scope on. False: none. */
+/*
+ * Finds a register of this name, declared by itself or in a range, from the innermost scope on. False: there
+ * is none.
+ */
 bool ptx_find_register(struct parser *p, struct word name, struct operand *to);
 bool ptx_names_range(struct parser *p, struct word name);
 struct symbol *ptx_define(struct parser *p, struct word name, enum symbol_kind kind);
 void ptx_open_scope(struct parser *p);
 void ptx_close_scope(struct parser *p);
-/* Called after a function's body was given up. */
+/* Removes all names that a function has declared, after its body was given up. */
 void ptx_drop_scopes(struct parser *p);
 uint32_t ptx_new_register(struct parser *p, uint8_t bytes);
 uint32_t ptx_special_register(struct word name); /* 0: there is none */
@@ -204,18 +214,25 @@ const char *ptx_intern(struct parser *p, struct word word);
 
 void ptx_parse_operands(struct parser *p);
 
-/* `size`: bytes per lane. */
+/* The place of a parameter in a frame; `size` is bytes per lane. */
 struct passed {
   uint32_t offset, size;
 };
-/* K_LOAD_PARAM or K_STORE_PARAM. */
+/* Copies between registers and a parameter in the frame. `kind`: K_LOAD_PARAM or K_STORE_PARAM. */
 void ptx_move_parameter(struct parser *p, uint8_t kind, struct ptx_held held, uint32_t offset, uint32_t size);
-/* Of a thread, as on a GPU. Stack for calls that cannot be counted is added. */
+/*
+ * Most bytes of local memory of a thread, as on a GPU. Stack for calls that cannot be counted is added to
+ * them.
+ */
 enum { PTX_LOCAL_MOST = 512 << 10 };
-/* Per lane. A parameter in a register takes one slot. */
+/* Parameters take whole slots of this many bytes per lane. A parameter in a register takes one slot. */
 enum { PTX_SLOT = 16 };
-/* variables.c: in the frame, per lane. *size becomes the bytes taken, in whole slots. */
+/*
+ * variables.c: takes *size bytes per lane in the frame and returns their place. *size becomes the bytes
+ * taken, in whole slots.
+ */
 uint32_t ptx_frame_room(struct parser *p, uint64_t *size);
+/* Stores the results that the function has in registers, where the caller reads them. */
 void ptx_store_results(struct parser *p);
 
 void ptx_decode(struct parser *p);
@@ -226,7 +243,10 @@ void ptx_begin_function(struct parser *p, struct ptx_function *function);
 void ptx_finish_function(struct parser *p);
 void ptx_finish_module(struct parser *p);
 
-/* Decodes a kernel and its callees and fills in its needs. False: its function has the reason. */
+/*
+ * Decodes a kernel and its callees, and fills in what it needs. False: it cannot run; its function has the
+ * reason.
+ */
 bool ptx_need_kernel(struct parser *p, uint32_t kernel);
 
 /* flow.c: sets `join` of every branch. */

@@ -27,7 +27,7 @@ struct symbol *ptx_find(struct parser *p, struct word name) {
   return find_kind(p, name, false);
 }
 
-/* The innermost that has the number. A shorter range in an inner scope does not hide it. */
+/* Finds the innermost range that has the number. A shorter range in an inner scope does not hide it. */
 static struct symbol *find_range(struct parser *p, struct word name, uint32_t number) {
   uint32_t hash = hash_of(name);
   struct symbol *s = next_named(p->buckets[hash % BUCKETS], name, hash);
@@ -39,7 +39,7 @@ static bool digit(char c) {
   return c >= '0' && c <= '9';
 }
 
-/* Such as %p1, declared by itself. */
+/* True for a symbol that may hide a register of a range: a name such as %p1, declared by itself. */
 static bool may_hide(const struct symbol *s) {
   return s->kind != SYM_REGISTERS && digit(s->name[s->length - 1]) &&
          (s->kind == SYM_REGISTER || s->name[0] == '%');
@@ -100,7 +100,7 @@ void ptx_open_scope(struct parser *p) {
   p->youngest[p->scope] = NULL;
 }
 
-/* Labels of this scope are known now. Other branches may go to outer scopes. */
+/* Resolves branches to labels of this scope. Other branches may go to labels of outer scopes. */
 static void settle(struct parser *p) {
   struct fixup **link = &p->fixups;
   while (*link != NULL) {

@@ -23,7 +23,10 @@ static void grow_data(struct parser *p, uint64_t end) {
   if (end > m->data_bytes) m->data_bytes = end;
 }
 
-/* A predicate cannot be in memory, and each name is a single variable. */
+/*
+ * Reads the type of a variable in memory. A predicate cannot be in memory, and each name is a single
+ * variable.
+ */
 static void read_memory(struct parser *p, struct ptx_declaration *d) {
   ptx_read_type(p, d);
   if (d->type == T_PRED) ptx_fail(p, PTX_INVALID, "a predicate in memory");
@@ -60,7 +63,7 @@ static void put_address(struct parser *p, void *user, uint64_t at, const struct 
   }
 }
 
-/* Its 8 bytes hold the bound object. */
+/* Defines a texture or surface reference, whose 8 bytes hold the bound object. */
 static void reference(struct parser *p, const struct ptx_declaration *d) {
   struct ptx_module *m = p->module;
   const struct symbol *known = ptx_find(p, d->name);
@@ -156,7 +159,7 @@ void ptx_shared_variable(struct parser *p, bool external) {
   ptx_expect(p, ';');
 }
 
-/* `*end` bytes lie before them. */
+/* Reads .local variables. *end bytes lie before them. */
 static void local_variables(struct parser *p, uint32_t *end) {
   struct ptx_declaration d;
   read_memory(p, &d);
@@ -191,7 +194,7 @@ static struct word numbered(struct parser *p, struct word base, uint32_t number)
   return (struct word){text, (uint32_t)snprintf(text, room, "%.*s%u", (int)base.length, base.text, number)};
 }
 
-/* .v2, .v4, and .b128 as two registers of 64 bits. */
+/* Defines consecutive registers under one name: .v2, .v4, and .b128, which is two registers of 64 bits. */
 static struct symbol *vector_register(struct parser *p, const struct ptx_declaration *d) {
   bool wide = d->type == T_B128;
   struct symbol *s = ptx_define(p, d->name, SYM_VECTOR);
@@ -310,7 +313,10 @@ static uint64_t declared_room(const struct ptx_declaration *d) {
   return d->type == T_PRED ? 4 : ptx_declared_bytes(d);
 }
 
-/* Passed like a .param: an input is loaded at the begin, a result stored at the return. */
+/*
+ * Defines a parameter of a function that is a register, or a vector of registers. It is passed like a .param:
+ * an input is loaded where the function begins, a result is stored where it returns (ptx_store_results).
+ */
 static struct passed register_parameter(struct parser *p, const struct ptx_declaration *d, bool result) {
   bool vector = d->vector != 1 || d->type == T_B128;
   const struct symbol *r = vector ? vector_register(p, d) : plain_registers(p, d);
@@ -334,7 +340,7 @@ static struct passed memory_parameter(struct parser *p, const struct ptx_declara
   return (struct passed){(uint32_t)s->offset, (uint32_t)s->size};
 }
 
-/* ".param" or, for a function, ".reg" (true). */
+/* Reads ".param" or, for a function, ".reg". True: it is a register. */
 static bool parameter_space(struct parser *p, const struct ptx_function *f) {
   const char *before = p->at;
   struct word space = ptx_need_word(p, ".param");

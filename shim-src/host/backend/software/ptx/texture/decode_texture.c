@@ -65,7 +65,10 @@ static enum ptx_type nth_type(struct parser *p, uint32_t n) {
   ptx_refuse(p, "no type");
 }
 
-/* [object, {coordinates}] or [object, sampler, {coordinates}], stored by operands.c. */
+/*
+ * Reads [object, {coordinates}] or [object, sampler, {coordinates}], which operands.c has stored in the
+ * elements.
+ */
 static void place(struct parser *p, const struct operand *o, uint32_t m, enum ptx_type type,
                   struct list *list) {
   uint32_t axes = IMAGE_AXES(m), at = 0, want = axes + ((m & IMAGE_LAYERED) != 0 ? 1 : 0);

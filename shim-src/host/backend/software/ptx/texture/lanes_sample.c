@@ -5,7 +5,7 @@
 
 #define FEW 6 /* for so few lanes, one after the other is faster */
 
-/* Channels as in sample.c. */
+/* A texel of each lane: channels as in sample.c. */
 union values {
   float f[4][PTX_LANES];
   uint32_t u[4][PTX_LANES];
@@ -20,7 +20,10 @@ static const void *operand(const struct place *at, uint32_t index) {
   return from == PTX_NONE ? NULL : ptx_operand(at, from);
 }
 
-/* A constant is the same for all; other operands are compared. */
+/*
+ * True if all lanes have the same value of an operand. A constant is the same for all; other operands are
+ * compared.
+ */
 static bool same_for_all(const struct place *at, uint32_t index, uint32_t mask) {
   const unsigned char *objects = operand(at, index);
   if (objects == NULL) return true;
@@ -83,7 +86,7 @@ static void absent(const struct ptx_reading *r, union values *to) {
   }
 }
 
-/* Up to 4 bytes, as words. Inactive lanes have a place in the image, too. */
+/* Reads texels of up to 4 bytes, as words. Inactive lanes have a place in the image, too. */
 static void fetch_words(const struct place *at, const struct ptx_reading *r, const uint64_t *places,
                         union values *to) {
   const struct ptx_alu *alu = at->worker->alu;
@@ -170,7 +173,7 @@ static void add_level(union values *value, const union values *above, const floa
   }
 }
 
-/* One level at a time. False: too many levels. */
+/* Reads the lanes of one level at a time. False: they are on too many levels. */
 static bool read_levels(const struct place *at, uint32_t mask, const struct ptx_reading *reading) {
   struct ptx_reading r = *reading;
   uint32_t below[PTX_LANES], lanes_of[PTX_LEVELS_MOST] = {0}, used = 0;

@@ -53,7 +53,7 @@ enum ptx_question {
   QUESTIONS
 };
 
-/* In the list; PTX_NONE: the instruction lacks it. Results or values follow. */
+/* Operands in the list; an operand that the instruction lacks is PTX_NONE. Results or values follow. */
 enum ptx_image_operand {
   IMAGE_OBJECT,  /* 64 bits, as are samplers */
   IMAGE_SAMPLER, /* of an instruction that names both */

@@ -10,7 +10,10 @@ static float limited(float x, float low, float high) {
   return x > low ? x < high ? x : high : low; /* NaN becomes low */
 }
 
-/* For values that fit an integer: the library's is a call without SSE 4.1. */
+/*
+ * floor() of a value that fits an integer, because the C library's floor() is a call on processors without
+ * SSE 4.1.
+ */
 static int64_t floor_of(double x) {
   int64_t i = (int64_t)x;
   return i - (x < (double)i);
@@ -37,6 +40,7 @@ static float texels(const struct ptx_reading *r, const struct ptx_sample *sample
   return limited(x, -1048576.0f, 536870912.0f) + (float)sample->offset[axis];
 }
 
+/* Returns the texel that is read for one beyond the edge; -1: the border. */
 static int64_t beyond(const struct ptx_reading *r, uint32_t axis, int64_t i) {
   int64_t size = r->size[axis];
   if (r->image->linear) return -1;

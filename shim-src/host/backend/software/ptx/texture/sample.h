@@ -4,15 +4,15 @@
 
 #include "host/backend/software/ptx/texture.h"
 
-/* Floats, or integers unchanged. Missing channels are 0, 0 and 1. */
+/* Four channels: floats, or integers unchanged. Missing channels are 0, 0 and 1. */
 union ptx_channels {
   float f[4];
   uint32_t u[4];
 };
 
-/* The same for all samples of an instruction. */
+/* The settings that are the same for all samples of an instruction. */
 struct ptx_reading {
-  /* `image` is read as `sampler` says; the same unless an instruction names both. */
+  /* `image` is read as `sampler` says. They are the same unless an instruction names both. */
   const struct ptx_texture *image, *sampler;
   uint32_t axes; /* 1 to 3; a cube has 2 in its face */
   bool integers; /* coordinates count texels: no filter, no normalization */
@@ -36,16 +36,16 @@ struct ptx_sample {
 };
 
 bool ptx_reads_floats(const struct ptx_texture *texture);
-/* The caller has checked that it exists. */
+/* Reads one texel. The caller has checked that it exists. */
 void ptx_fetch(const struct ptx_texture *texture, const struct ptx_level *level, uint32_t x, uint32_t y,
                uint32_t z, union ptx_channels *to);
 void ptx_border(const struct ptx_reading *reading, union ptx_channels *to);
 void ptx_begin_reading(struct ptx_reading *reading);
-/* *weight: of the next level. */
+/* Returns the level for a level of detail. *weight is the weight of the next level. */
 uint32_t ptx_choose_level(const struct ptx_reading *reading, float detail, float *weight);
 void ptx_read_level(struct ptx_reading *reading, uint32_t level);
 void ptx_sample(struct ptx_reading *reading, const struct ptx_sample *sample, union ptx_channels *to);
-/* `within`: the place in the face, from 0 to 1. */
+/* Returns which face of a cube a direction meets. `within` is the place in the face, from 0 to 1. */
 uint32_t ptx_cube_face(const float direction[3], float within[2]);
 
 #endif

@@ -4,7 +4,7 @@
 #include "host/backend/software/ptx/run/single.h"
 #include "host/backend/software/ptx/texture/image.h"
 
-/* False: outside, and must not be clamped. */
+/* Fits an index into an axis. False: it is outside and must not be clamped. */
 static bool fit(int64_t *i, int64_t size, uint32_t how) {
   if (*i >= 0 && *i < size) return true;
   if (how != OUTSIDE_CLAMP || size <= 0) return false;
@@ -12,7 +12,10 @@ static bool fit(int64_t *i, int64_t size, uint32_t how) {
   return true;
 }
 
-/* NULL with *outside: no effect; NULL without: a fault was raised. */
+/*
+ * Returns the memory of an access. NULL with *outside: the access has no effect; NULL without *outside: a
+ * fault was raised.
+ */
 static unsigned char *locate(const struct place *at, uint32_t lane, const struct ptx_texture *surface,
                              uint32_t bytes, bool *outside) {
   uint32_t m = at->in->m, how = IMAGE_OUTSIDE(m), axes = IMAGE_AXES(m);

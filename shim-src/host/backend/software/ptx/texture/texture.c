@@ -36,6 +36,7 @@ static const struct ptx_texture *look_up(const struct place *at, uint64_t object
   return &worker->textures[place].texture;
 }
 
+/* Finds the texture or surface that an operand names; NULL: a fault was raised. */
 static const struct ptx_texture *find(const struct place *at, uint32_t index, uint32_t lane, bool surface) {
   uint64_t object = ptx_image_operand(at, index, lane, 8);
   const struct ptx_texture *found = look_up(at, object);
@@ -61,7 +62,7 @@ static void write(const struct place *at, uint32_t lane, const union ptx_channel
   for (uint32_t c = 0; c < count; c++) memcpy(ptx_image_result(at, c, lane, in->size), &bits[c], in->size);
 }
 
-/* A face leaves two coordinates. */
+/* Gives the layer, or the face, of coordinates. A face leaves two coordinates. */
 static void place_layer(const struct place *at, uint32_t lane, const struct ptx_texture *t,
                         struct ptx_sample *sample) {
   uint32_t m = at->in->m, faces = (m & IMAGE_CUBE) != 0 ? 6 : 1, depth = ptx_level_of(t, 0)->depth;
@@ -123,7 +124,7 @@ float ptx_image_detail(const struct place *at, uint32_t lane, const struct ptx_t
   return longest > 0 ? log2f(longest) : -1000.0f;
 }
 
-/* `reading` was begun for the lane's image and sampler. */
+/* Samples for one lane. `reading` was begun for the image and sampler of the lane. */
 static void sampled(const struct place *at, uint32_t lane, struct ptx_reading *reading) {
   uint32_t m = at->in->m, axes = IMAGE_AXES(m);
   struct ptx_sample sample = {0};

@@ -35,6 +35,7 @@ bool vgpu_cuda_begins_work(uint32_t opcode) {
     case VGPU_OP_cuLibraryGetModule:
     case VGPU_OP_cuLibraryGetKernel:
     case VGPU_OP_link_images:
+    case VGPU_OP_function_load:
       return true;
     default:
       return false;

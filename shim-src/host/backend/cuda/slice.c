@@ -151,6 +151,7 @@ static enum kind kind_of(const struct vgpu_dispatch_row *row) {
     case VGPU_OP_cuModuleGetFunction:
     case VGPU_OP_cuModuleGetGlobal_v2:
     case VGPU_OP_cuModuleLoadDataEx:
+    case VGPU_OP_function_load:
     case VGPU_OP_read_fetch:
       return NOW;
     case VGPU_OP_cuEventQuery:

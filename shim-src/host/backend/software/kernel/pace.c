@@ -55,6 +55,7 @@ static bool compiles(const struct vgpu_dispatch_row *row) {
     case VGPU_OP_cuModuleGetFunction:
     case VGPU_OP_cuLibraryGetKernel:
     case VGPU_OP_link_images:
+    case VGPU_OP_function_load:
       return true;
     default:
       return false;

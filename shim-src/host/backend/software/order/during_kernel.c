@@ -31,6 +31,7 @@ bool vgpu_accepts_during_kernel(struct vgpu_worker *worker, const struct vgpu_re
     case VGPU_OP_cuStreamQuery:
     case VGPU_OP_read_fetch:
     case VGPU_OP_gate_open:
+    case VGPU_OP_function_load:
     case VGPU_OP_cuEventSynchronize:
     case VGPU_OP_cuCtxSynchronize:
     case VGPU_OP_cuMemcpyDtoHAsync_v2:

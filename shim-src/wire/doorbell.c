@@ -96,6 +96,7 @@ enum vgpu_stream_result vgpu_doorbell_wait_until(struct vgpu_doorbell *doorbell,
   } else if (until != UINT64_MAX && left_ns(until) == 0) {
     result = VGPU_STREAM_TIMEOUT; /* limits the loop if a peer rings without end */
   } else if (doorbell->generation != seen) {
+    /* It rang before this thread waited. */
   } else if (doorbell->polling) {
     const struct timespec at = timespec_of(until);
     while (doorbell->polling && doorbell->generation == seen && result == VGPU_STREAM_OK) {

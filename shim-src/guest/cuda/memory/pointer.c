@@ -19,10 +19,10 @@ static bool same_number(void *handle, void *with) {
 static struct vgpu_context *context_of(struct vgpu_driver *driver, const struct vgpu_region *region) {
   if (region->context == 0) return NULL;
   struct vgpu_context *primary = &driver->primary[region->ordinal];
-  if (primary->number == region->context) return primary;
   struct context_search search = {.number = region->context};
   pthread_mutex_lock(&driver->lock);
-  vgpu_objects_sweep(&driver->objects, VGPU_OBJECT_CONTEXT, same_number, &search);
+  if (primary->number == region->context) search.found = primary;
+  else vgpu_objects_sweep(&driver->objects, VGPU_OBJECT_CONTEXT, same_number, &search);
   pthread_mutex_unlock(&driver->lock);
   return search.found;
 }

@@ -52,7 +52,7 @@ static uint32_t most_levels(const struct vgpu_array_descriptor *as) {
   return levels < VGPU_ARRAY_LEVELS_MOST ? levels : VGPU_ARRAY_LEVELS_MOST;
 }
 
-/* Makes an array. `levels` 0: an array without mipmaps. */
+/* Makes an array. `levels` 0: an array without levels. */
 static int create(void **handle, const struct vgpu_array_descriptor *as, uint32_t levels) {
   int result = vgpu_cuda_ready();
   if (result != CUDA_SUCCESS) return result;

@@ -161,8 +161,9 @@ uint32_t ptx_region_compare(const struct place *at, const struct ptx_compiled *c
   struct journal j = {0};
   struct ptx_region_call expected = *call;
   at->worker->launch->launch->compiler->counts.compared++; /* one thread runs a launch that is compared */
-  unsigned char *before = malloc(f->frame_bytes * 2u + 1), *after = before + f->frame_bytes;
+  unsigned char *before = malloc(f->frame_bytes * 2u + 1);
   if (before == NULL) abort();
+  unsigned char *after = before + f->frame_bytes;
   memcpy(before, at->registers, f->frame_bytes);
   uint32_t want = reference(at, compiled, &expected, &j);
   if (want == PTX_REGION_FAULT) {

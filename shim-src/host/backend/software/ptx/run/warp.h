@@ -325,9 +325,9 @@ bool ptx_matrix(const struct place *at, uint32_t mask);
 uint64_t ptx_heap_take(struct ptx_heap *heap, uint64_t bytes); /* 0: there is no room */
 bool ptx_heap_give(struct ptx_heap *heap, uint64_t address);   /* false: no allocation begins there */
 
-/* children.c: runs BUILTIN_BUFFER and the builtins after it. */
+/* children.c: runs BUILTIN_BUFFER and those after it in the enum. */
 bool ptx_child_call(const struct place *at, uint32_t lane, uint32_t builtin);
-/* device_calls.c: runs BUILTIN_COPY_ROWS and the builtins after it. */
+/* device_calls.c: runs BUILTIN_COPY_ROWS and those after it in the enum. */
 bool ptx_device_call(const struct place *at, uint32_t lane, uint32_t builtin);
 
 /* launch.c: true if a grid of this kernel is possible; false: `fault` has the reason. */

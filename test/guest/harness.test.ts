@@ -125,6 +125,19 @@ describe('a guest', { skip }, () => {
     assert.match(said, /bye/);
   });
 
+  test('tells the end of what has ended before somebody asks', { timeout: 30_000 }, async () => {
+    for (const [script, code] of [
+      ['exit 3', 3],
+      ['kill -KILL $$', 137],
+    ] as const) {
+      const child = spawn('sh', ['-c', script], { stdio: ['ignore', 'pipe', 'pipe'] });
+      child.stdout.resume();
+      child.stderr.resume();
+      assert.equal(await ended(child), code);
+      assert.equal(await ended(child), code);
+    }
+  });
+
   test('a program that takes too long is ended and told', async () => {
     await assert.rejects(guest.runWith({ timeoutMs: 200 }, 'sleep', '60'), /sleep 60: not done after 200 ms/);
     assert.equal((await guest.run('pgrep', '-x', 'sleep')).code, 1);

@@ -96,7 +96,10 @@ test('the socket starts vgpu-hostd at the first connection, with a score of 2.5 
   });
   // The daemon's own look at the driver comes first, the worker's last.
   const last = new Map(
-    [...said.matchAll(/(?:^|wrote: )stand-in: (\S+) (opened|closed)$/gm)].map(([, name, how]) => [name, how]),
+    [...said.matchAll(/(?:^|wrote to stderr: )stand-in: (\S+) (opened|closed)$/gm)].map(([, name, how]) => [
+      name,
+      how,
+    ]),
   );
   assert.deepEqual(Object.fromEntries(last), {
     ...{ nvidiactl: 'opened', nvidia0: 'opened', nvidia1: 'closed', 'nvidia-uvm': 'opened', sda: 'closed' },
@@ -105,9 +108,9 @@ test('the socket starts vgpu-hostd at the first connection, with a score of 2.5 
   assert.doesNotMatch(said, /no Landlock/);
   assert.match(
     said,
-    /(?:^|wrote: )stand-in: cache \/var\/cache\/(?:private\/)?vgpu-hostd\/unix-0, 268435456 bytes$/m,
+    /(?:^|wrote to stderr: )stand-in: cache \/var\/cache\/(?:private\/)?vgpu-hostd\/unix-0, 268435456 bytes$/m,
   );
-  assert.match(said, /(?:^|wrote: )stand-in: cache: write yes, /m);
+  assert.match(said, /(?:^|wrote to stderr: )stand-in: cache: write yes, /m);
 
   // The machine has no driver: the unit that loads one is pulled in first, and fails for nothing.
   const began = async (name: string): Promise<number> =>

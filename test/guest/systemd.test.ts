@@ -175,6 +175,7 @@ RestrictAddressFamilies=AF_INET
       const child: ChildProcess = guest.spawn(['node', driver, 'follow', `${name}.service`, cursor], {
         stdio: ['ignore', 'pipe', 'inherit'],
       });
+      const ended = new Promise<void>((resolve) => child.once('close', () => resolve()));
       child.stdout?.on('data', (chunk: Buffer) => {
         output += chunk.toString();
       });
@@ -185,7 +186,6 @@ RestrictAddressFamilies=AF_INET
           .map((line): unknown => JSON.parse(line))
           .filter(isObject);
       await until('the follower follows', 10_000, () => (output.includes('following') ? true : undefined));
-      const ended = new Promise<void>((resolve) => child.once('close', () => resolve()));
       return {
         unit: `${name}.service`,
         messages: () => entries().map((entry) => String(entry['message'])),

@@ -64,5 +64,5 @@ test('the reference names every shipped profile, and those that were never run s
   const names = listProfiles(places).map(({ name }) => name);
   for (const name of names) assert.ok(reference.includes(`\`${name}\``), name);
   const untried = names.filter((name) => loadProfile(name, places).notRun !== undefined);
-  assert.deepEqual(untried, ['comfyui', 'jupyter', 'vllm', 'whisper-server']);
+  assert.deepEqual(untried, ['comfyui', 'jupyter', 'vllm']);
 });

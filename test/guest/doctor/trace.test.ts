@@ -220,13 +220,13 @@ describe('doctor --trace', { skip }, () => {
     const start = await guest.invocationId('ollama');
     const ask =
       'exec 3<>/dev/tcp/127.0.0.1/11434; printf "POST /api/generate HTTP/1.0\\r\\n\\r\\n" >&3; cat <&3';
-    const request = guest.spawn(['bash', '-c', ask], { stdio: 'ignore' });
+    const over = ended(guest.spawn(['bash', '-c', ask], { stdio: 'ignore' }));
     const ran = await guest.agent('doctor', ...trace);
     assert.equal(ran.code, 6, ran.stderr);
     assert.match(ran.stderr, /ollama\.service serves requests, and a trace restarts it/);
     assert.equal(await guest.invocationId('ollama'), start);
     await guest.must('rm', busy);
-    await ended(request);
+    await over;
     await assertNothingLeft(guest);
     await settings(guest);
     await restartConsumer(guest);

@@ -108,7 +108,7 @@ breakages('the doctor on the service', [
     },
     check: 'preload-readable',
     evidence: [
-      /LD_PRELOAD: the user "ollama" may not read \/opt\/vgpu\/current\/libcuda\.so\.1: \/opt\/vgpu is closed/,
+      /the user "ollama" may not read \/opt\/vgpu\/current\/libcuda\.so\.1: \/opt\/vgpu is closed to it/,
     ],
     command: /^sudo chmod a\+rX \/opt\/vgpu && sudo systemctl restart ollama\.service$/,
     fix: false,

@@ -13,6 +13,7 @@ import { whyNoHostd } from '../support/hosts.js';
 import {
   assertRunsWithoutShim,
   at,
+  consumerProcesses,
   differences,
   documentOf,
   installToGpu,
@@ -274,8 +275,12 @@ for (const release of long ? releases : releases.slice(0, 1)) {
         (await consumer()) === start ? undefined : true,
       );
       await settledOnGpu(guest);
-      const document = documentOf(await guest.agent('version', '--verbose', '--json'));
-      assert.equal(at(document, 'loaded', 0, 'current'), true, JSON.stringify(document));
+      const installed = String(at(documentOf(await guest.agent('version', '--json')), 'installed'));
+      const main = Number(await guest.property('ollama', 'MainPID'));
+      const loaded = (await consumerProcesses(guest)).find(({ pid }) => pid === main)?.libraries ?? [];
+      assert.ok(loaded.includes(`/opt/vgpu/versions/${installed}/libcuda.so.1`), loaded.join());
+      const others = loaded.filter((file) => /^\/opt\/vgpu\//.test(file) && !file.includes(installed));
+      assert.deepEqual(others, [], 'nothing of the former version');
     });
 
     test('a removal stops, and says why, when the agent cannot take its changes back', async () => {

@@ -59,7 +59,9 @@ exec unshare --mount sh -c '
     shell.kill();
     await host.logged(/\/tmp (opened|closed)\n[\s\S]*\/tmp (opened|closed)\n/);
     const said = host.log().slice(before);
-    return [...said.matchAll(/(?:^|wrote: )stand-in: (\S+) opened$/gm)].map(([, name = '']) => name);
+    return [...said.matchAll(/(?:^|wrote to stderr: )stand-in: (\S+) opened$/gm)].map(
+      ([, name = '']) => name,
+    );
   };
 
   it('opens the files of the chosen GPU and none of another, nor of any other device', async () => {

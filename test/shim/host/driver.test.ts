@@ -111,7 +111,9 @@ describe('a driver behind a host', () => {
     await askAll(shell, ['begin', `load 0 ${PTX} options 24=1,29=1,34=2,35=3,19=5,26=5,28=5`]);
     await host.logged(/option 35=3/);
     assert.deepEqual(
-      [...host.log().matchAll(/(?:^|wrote: )stand-in: option (\S+)$/gm)].map(([, option]) => option),
+      [...host.log().matchAll(/(?:^|wrote to stderr: )stand-in: option (\S+)$/gm)].map(
+        ([, option]) => option,
+      ),
       ['24=1', '29=1', '34=2', '35=3'],
     );
   });

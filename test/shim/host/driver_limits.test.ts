@@ -193,8 +193,11 @@ describe('a driver with limits', {
     await askAll(open(host.address), ['init', 'ctx 0', 'alloc 4096']);
     await host.logged(/stand-in: cache: .*\n.*stand-in: cache\/\.\.\/other: .*\n/);
     assert.ok(host.log().includes(`stand-in: cache ${root}/unix-${uid}, 268435456 bytes\n`), host.log());
-    assert.match(host.log(), /(?:^|wrote: )stand-in: cache: write yes, read yes, remove yes$/m);
-    assert.match(host.log(), /(?:^|wrote: )stand-in: cache\/\.\.\/other: write no, read no, remove no$/m);
+    assert.match(host.log(), /(?:^|wrote to stderr: )stand-in: cache: write yes, read yes, remove yes$/m);
+    assert.match(
+      host.log(),
+      /(?:^|wrote to stderr: )stand-in: cache\/\.\.\/other: write no, read no, remove no$/m,
+    );
   });
 
   it('is waited for with naps that the kernel does not make longer', {

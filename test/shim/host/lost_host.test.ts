@@ -131,13 +131,15 @@ describe('a host that is not there', () => {
       module,
       '.version 7.0\n.target sm_50\n.address_size 64\n.visible .entry empty()\n{\n  ret;\n}\n',
     );
-    await askAll(shell, ['begin', `load 0 ${module}`, 'function 1 0 empty', 'sync']);
+    // The first launch of a kernel waits until the host has loaded it.
+    const launch = 'launch 1 1 1 1 1 1 1 0 -';
+    await askAll(shell, ['begin', `load 0 ${module}`, 'function 1 0 empty', launch, 'sync']);
     const filling = open(host.address);
     const [address = ''] = (await askAll(filling, ['init', 'ctx 0', 'alloc 8192'])).values;
     const workers = [...host.log().matchAll(/worker (\d+)/g)].map((found) => Number(found[1]));
     assert.equal(workers.length, 2);
     for (const worker of workers) process.kill(worker, 'SIGSTOP');
-    await askAll(shell, ['launch 1 1 1 1 1 1 1 0 -']);
+    await askAll(shell, [launch]);
     await askAll(filling, [`set8 ${address} 1 8192`]);
     const answers = [shell.ask('sync', 60_000), filling.ask('sync', 60_000)];
     for (const { result, milliseconds } of await Promise.all(answers)) {

@@ -70,7 +70,9 @@ for (const [number, older, newer] of [
       const status = spawnSync(builtFile('vgpu-hostd'), ['status', '--control', `${scratch.path}/control`]);
       assert.match(
         status.stdout.toString(),
-        new RegExp(`, wire version ${number}\\.0, .*\\n.*\\n.*[45] refused`),
+        new RegExp(
+          `, wire version ${number}\\.0, .*\\ndevice 0: .*\\nkernels: .*\\nsessions: .*[45] refused`,
+        ),
       );
       assert.equal(host.running(), true);
     });

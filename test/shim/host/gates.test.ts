@@ -5,7 +5,7 @@
 import assert from 'node:assert/strict';
 import { after, before, describe, it } from 'node:test';
 import { runProgram } from '../cuda/private_programs.js';
-import { builtFile, type Host, SHIM, scratchDirectory, VARIANT } from '../shim_host.js';
+import { builtFile, type Host, SHIM, scratchDirectory } from '../shim_host.js';
 import { startStandIn } from './stand_in.js';
 
 const cases = [
@@ -22,9 +22,7 @@ const cases = [
   ['host_functions', 'many_in_a_row', 'and thousands of functions run in their order'],
 ] as const;
 
-describe('streams that wait for host functions on hardware', {
-  skip: VARIANT !== 'shim' && 'the software device in the same process is built without sanitizers',
-}, () => {
+describe('streams that wait for host functions on hardware', () => {
   const scratch = scratchDirectory();
   let host: Host;
   before(async () => {

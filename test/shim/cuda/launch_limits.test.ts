@@ -7,6 +7,7 @@ const PROGRAMS: CasePrograms = {
     cluster_size: 'clusters that do not divide the grid, or are too large, are refused at the launch',
     first_launch:
       'what is wrong with code that is loaded late is the error of its launch, and of no other call',
+    two_contexts: 'a kernel of a library is launched in two contexts in turn',
     active_clusters: 'as many clusters fit at once as their blocks do',
   },
 };

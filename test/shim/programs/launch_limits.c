@@ -185,12 +185,36 @@ static void first_launch(void) {
   IS(5, sum(word));
 }
 
+/* A kernel of a library, launched in two contexts in turn. For the count of frames: wire/round_trips. */
+static void two_contexts(void) {
+  static const char code[] = ".version 7.0\n.target sm_70\n.address_size 64\n"
+                             ".visible .entry plain(.param .u64 to)\n{\n.reg .b64 %p;\n"
+                             "ld.param.u64 %p, [to]; st.global.u32 [%p], 5;\nret;\n}\n";
+  void *library = NULL, *kernel = NULL, *contexts[2];
+  devptr words[2];
+  for (int i = 0; i < 2; i++) {
+    MUST(CALL(cuCtxCreate_v2, (void **, unsigned, int), &contexts[i], 0, 0));
+    words[i] = zero();
+  }
+  MUST(CALL(cuLibraryLoadData, (void **, const void *, void *, void *, unsigned, void *, void *, unsigned),
+            &library, code, NULL, NULL, 0, NULL, NULL, 0));
+  MUST(CALL(cuLibraryGetKernel, (void **, void *, const char *), &kernel, library, "plain"));
+  for (int i = 0; i < 20; i++) {
+    void *parameters[] = {&words[i % 2]};
+    OK(CALL(cuCtxSetCurrent, (void *), contexts[i % 2]));
+    OK(LAUNCH(kernel, parameters));
+  }
+  for (int i = 0; i < 2; i++) {
+    OK(CALL(cuCtxSetCurrent, (void *), contexts[i]));
+    IS(5, sum(words[i]));
+  }
+}
+
 int main(int argc, char **argv) {
   static const struct check_case cases[] = {
-      {"cooperative_size", cooperative_size},
-      {"cluster_size", cluster_size},
-      {"active_clusters", active_clusters},
-      {"first_launch", first_launch},
+      {"cooperative_size", cooperative_size}, {"cluster_size", cluster_size},
+      {"active_clusters", active_clusters},   {"first_launch", first_launch},
+      {"two_contexts", two_contexts},
   };
   return check_main(argc, argv, cases, sizeof cases / sizeof *cases);
 }

@@ -7,8 +7,18 @@ import path from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import { promisify } from 'node:util';
 import { runProgram } from '../cuda/private_programs.js';
-import { askAll, type Host, SHIM, scratchDirectory, startHost, startShell, VARIANT } from '../shim_host.js';
+import {
+  askAll,
+  builtFile,
+  type Host,
+  SHIM,
+  scratchDirectory,
+  startHost,
+  startShell,
+  VARIANT,
+} from '../shim_host.js';
 import { type Relay, startRelay } from './counting_relay.js';
+import { op } from './wire_client.js';
 
 const run = promisify(execFile);
 
@@ -71,6 +81,16 @@ describe('the round trips of a program', () => {
     await askAll(shell, ['sync', 'sync']);
     assert.deepEqual(relay.take(), { waiting: [], oneway: [] }, 'there was nothing to wait for');
     assert.equal(await shell.end(), 0);
+  });
+
+  it('are one for each context in which a kernel is launched, however often and in whatever order', async () => {
+    relay.take();
+    const ended = await runProgram(builtFile('programs/launch_limits'), ['two_contexts'], {
+      env: { VGPU_HOST: relay.address, VGPU_TRANSPORT: 'socket', LD_LIBRARY_PATH: SHIM },
+      limit: 60_000,
+    });
+    assert.equal(ended.code, 0, ended.stderr);
+    assert.equal(relay.take().waiting.filter((opcode) => opcode === op('function_load')).length, 2);
   });
 
   it("are two when NVIDIA's runtime tells the properties of a device", { skip }, async () => {

@@ -71,9 +71,10 @@ struct vgpu_callable {
   struct vgpu_parameter *parameters;
   uint32_t parameter_count;
   uint32_t parameter_bytes;
-  int32_t refused; /* result of every launch if the device cannot run it, else 0 */
-  uint64_t loaded; /* number of the context in which it was last launched */
-  uint32_t known;  /* bit n: attributes[n] are known */
+  int32_t refused;    /* result of every launch if the device cannot run it, else 0 */
+  uint64_t loaded[8]; /* numbers of the contexts in which it was first launched, the latest 8 */
+  uint32_t loads;     /* count of entries that were written to `loaded` */
+  uint32_t known;     /* bit n: attributes[n] are known */
   int32_t (*attributes)[VGPU_FUNCTION_ATTRIBUTES]; /* by device; a function has only its own device */
   struct vgpu_old_launch *old_launch;              /* NULL until a CUDA 3 call sets something; for free() */
 };

@@ -153,12 +153,15 @@ int vgpu_launch_attributes(struct vgpu_driver *driver, const struct vgpu_launch_
  * that of the launch. A launch is one-way, so another call does this.
  */
 static int load(struct vgpu_driver *driver, struct vgpu_callable *callable, uint64_t context) {
-  if (__atomic_load_n(&callable->loaded, __ATOMIC_RELAXED) == context ||
-      __atomic_load_n(&driver->capturing, __ATOMIC_ACQUIRE) != 0)
-    return CUDA_SUCCESS;
+  const uint32_t places = sizeof callable->loaded / sizeof *callable->loaded;
+  for (uint32_t i = 0; i < places; i++)
+    if (__atomic_load_n(&callable->loaded[i], __ATOMIC_RELAXED) == context) return CUDA_SUCCESS;
+  if (__atomic_load_n(&driver->capturing, __ATOMIC_ACQUIRE) != 0) return CUDA_SUCCESS;
   const int result = vgpu_callable_load(driver, callable, context);
-  if (result == CUDA_SUCCESS) __atomic_store_n(&callable->loaded, context, __ATOMIC_RELAXED);
-  return result;
+  if (result != CUDA_SUCCESS) return result;
+  const uint32_t place = __atomic_fetch_add(&callable->loads, 1, __ATOMIC_RELAXED) % places;
+  __atomic_store_n(&callable->loaded[place], context, __ATOMIC_RELAXED);
+  return CUDA_SUCCESS;
 }
 
 static int post(struct vgpu_driver *driver, struct vgpu_callable *callable, const struct vgpu_launch *launch,

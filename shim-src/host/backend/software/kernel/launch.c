@@ -178,13 +178,18 @@ static int32_t check(struct vgpu_worker *worker, const struct request *request,
   return result;
 }
 
+static int32_t find_function(struct vgpu_worker *worker, uint64_t context, uint64_t number,
+                             struct vgpu_module_object **module,
+                             const struct vgpu_program_function **function) {
+  struct vgpu_function_settings settings;
+  return vgpu_programs_function(worker, owner_of(worker, context), number, module, function, &settings);
+}
+
 /* The guest has returned the error already, so no later call returns it. */
 static int32_t refused(struct vgpu_worker *worker, const struct vgpu_send_cuLaunchKernelEx *send) {
   struct vgpu_module_object *module;
   const struct vgpu_program_function *function;
-  struct vgpu_function_settings settings;
-  int32_t result = vgpu_programs_function(worker, owner_of(worker, send->context), send->function, &module,
-                                          &function, &settings);
+  int32_t result = find_function(worker, send->context, send->function, &module, &function);
   if (result != CUDA_SUCCESS) return result;
   if (function->refused == CUDA_SUCCESS) return CUDA_ERROR_INVALID_VALUE;
   result = vgpu_run_refused(worker, module, function);
@@ -200,9 +205,7 @@ int32_t vgpu_software_function_load(struct vgpu_worker *worker, const struct vgp
     return CUDA_ERROR_INVALID_CONTEXT;
   struct vgpu_module_object *module;
   const struct vgpu_program_function *function;
-  struct vgpu_function_settings settings;
-  int32_t result = vgpu_programs_function(worker, owner_of(worker, send->context), send->function, &module,
-                                          &function, &settings);
+  int32_t result = find_function(worker, send->context, send->function, &module, &function);
   if (result != CUDA_SUCCESS) return result;
   vgpu_run_prepare(worker, module, function);
   return function->refused;

@@ -17,10 +17,14 @@
  * long.
  */
 static uint64_t computed(uint64_t elapsed) {
-  static _Thread_local uint64_t before;
+  static _Thread_local uint64_t before; /* processor time up to the last charge */
   struct timespec now;
-  if (elapsed < UNPAID_NS || clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now) != 0) return elapsed;
-  const uint64_t all = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec, used = all - before;
+  if (elapsed < UNPAID_NS || clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now) != 0) {
+    before += elapsed;
+    return elapsed;
+  }
+  const uint64_t all = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+  const uint64_t used = all > before ? all - before : 0;
   before = all;
   return used < elapsed ? used : elapsed;
 }

@@ -33,6 +33,9 @@ export interface LoggingFacts {
   readonly namespace: string;
   /** LogLevelMax= by name, where it is below the level of the unit's lines (SyslogLevel=); null: it drops none. */
   readonly levelMax: string | null;
+  /** LogRateLimitBurst= and LogRateLimitIntervalSec=; null: those of journald. */
+  readonly burst: number | null;
+  readonly intervalMs: number | null;
 }
 
 export interface ComposedContainer {

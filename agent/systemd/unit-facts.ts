@@ -142,14 +142,18 @@ function expandName(value: string, unit: string): string {
 
 const levels = ['emerg', 'alert', 'crit', 'err', 'warning', 'notice', 'info', 'debug'];
 
-/** -1 in LogLevelMax: none is set. */
+/** -1 in LogLevelMax: none is set. 0 in the limits: those of journald (systemd.exec(5)). */
 function logging(service: PropertyBag): { readonly logging?: LoggingFacts } {
   const namespace = text(service, 'LogNamespace');
   const most = service['LogLevelMax'];
   const level = service['SyslogLevel'] ?? levels.indexOf('info');
   const drops = typeof most === 'number' && most >= 0 && typeof level === 'number' && most < level;
   const levelMax = drops ? (levels[most] ?? null) : null;
-  return namespace === '' && levelMax === null ? {} : { logging: { namespace, levelMax } };
+  const burst = count(service, 'LogRateLimitBurst') || null;
+  const intervalUs = count(service, 'LogRateLimitIntervalUSec') || null;
+  if (namespace === '' && levelMax === null && burst === null && intervalUs === null) return {};
+  const intervalMs = intervalUs === null ? null : intervalUs / 1000;
+  return { logging: { namespace, levelMax, burst, intervalMs } };
 }
 
 function sandbox(service: PropertyBag): SandboxFacts {

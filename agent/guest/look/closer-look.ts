@@ -170,9 +170,9 @@ async function storeDamage(root: Root, contents: ContentCache, shim: ShimBuild):
 
 // journald's settings that decide which lines it keeps (journald.conf(5)).
 
-const keys = ['Storage', 'MaxLevelStore'] as const;
+const keys = ['Storage', 'MaxLevelStore', 'RateLimitBurst', 'RateLimitIntervalSec'] as const;
 
-interface JournaldSetting {
+export interface JournaldSetting {
   readonly value: string;
   readonly file: string;
 }

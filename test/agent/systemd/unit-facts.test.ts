@@ -60,15 +60,20 @@ test('an output file is named by path, from the file that speaks last', () => {
   assert.equal(facts.standardError, 'append:/var/log/x.log');
 });
 
-test('what the journal keeps of a unit: a namespace, and a level that drops its lines', () => {
+test('what the journal keeps of a unit: a namespace, a level that drops its lines, limits', () => {
   const logging = (service: UnitSources['service']) => loaded({ service }).logging;
-  const usual = { LogNamespace: '', LogLevelMax: -1, SyslogLevel: 6 };
+  const usual = { LogNamespace: '', LogLevelMax: -1, SyslogLevel: 6, LogRateLimitBurst: 0 };
   assert.equal(logging(usual), undefined);
   assert.equal(logging({}), undefined);
-  const none = { namespace: '', levelMax: null };
+  const none = { namespace: '', levelMax: null, burst: null, intervalMs: null };
   assert.deepEqual(logging({ ...usual, LogNamespace: 'apart' }), { ...none, namespace: 'apart' });
   assert.deepEqual(logging({ ...usual, LogLevelMax: 4 }), { ...none, levelMax: 'warning' });
   assert.equal(logging({ ...usual, LogLevelMax: 4, SyslogLevel: 4 }), undefined);
+  assert.deepEqual(logging({ LogRateLimitBurst: 40, LogRateLimitIntervalUSec: 3_600_000_000n }), {
+    ...none,
+    burst: 40,
+    intervalMs: 3_600_000,
+  });
 });
 
 test('no restriction of address families differs from a list that allows none', () => {

@@ -1,5 +1,5 @@
 /** Checks of the consumer's log: can its start be read, and how long did discovery take. */
-import type { JournaldLook } from '../../../guest/look/closer-look.js';
+import type { JournaldLook, JournaldSetting } from '../../../guest/look/closer-look.js';
 import { choiceOf } from '../../../profile/instance.js';
 import { journalBypass, logNamespace } from '../../../systemd/unit-facts.js';
 import {
@@ -20,7 +20,7 @@ export const output: Check = {
   id: 'output',
   title: 'the log of the service reaches the journal',
   looksAt:
-    'StandardOutput=, StandardError=, LogLevelMax= and LogNamespace= of the unit, the settings of journald, and whether the journal could be read',
+    'StandardOutput=, StandardError=, LogLevelMax=, LogNamespace= and LogRateLimitBurst= of the unit, the settings of journald, and whether the journal could be read',
   explains: ['output-bypasses-journal', 'journal-unavailable', 'no-discovery-line', 'journal-cut'],
   examine(facts) {
     const { machine, observation, look } = facts;
@@ -47,6 +47,8 @@ export const output: Check = {
       const remedy = editJournald(kept, `set ${kept.repair}`, namespace);
       return missed(facts, does, [`${kept.setting} in ${kept.file}`], remedy);
     }
+    const limited = rateLimit(facts);
+    if (limited !== null) return limited;
     if (facts.verdict.reason === 'journal-cut') {
       return warning({
         cause: `The journal no longer has the beginning of this start of ${unit.name}.`,
@@ -99,6 +101,65 @@ function editJournald({ file }: { readonly file: string }, text: string, namespa
     `in ${file} ${text}, then restart journald and the service`,
     `sudoedit ${file} && sudo systemctl restart ${service}`,
   );
+}
+
+/** journald's own: 10,000 lines in 30 s. */
+const usualBurst = 10_000;
+const usualIntervalMs = 30_000;
+
+/** A limit that is lower than journald's own may drop the lines of a start or of a load. */
+function rateLimit(facts: DoctorFacts): Finding | null {
+  const { machine, look, verdict, profile } = facts;
+  const { RateLimitBurst: burst, RateLimitIntervalSec: interval } = look.journald;
+  const own = machine.unit.kind === 'loaded' ? machine.unit.logging : undefined;
+  const lines = own?.burst ?? numberOf(burst) ?? usualBurst;
+  const withinMs = own?.intervalMs ?? spanMs(interval) ?? usualIntervalMs;
+  if (lines === 0 || withinMs === 0 || lines / withinMs >= usualBurst / usualIntervalMs) return null;
+  const inUnit = (own?.burst ?? null) !== null || (own?.intervalMs ?? null) !== null;
+  const settings = [
+    own?.burst ? `LogRateLimitBurst=${own.burst}` : burst && `RateLimitBurst=${burst.value}`,
+    own?.intervalMs
+      ? `LogRateLimitIntervalSec=${own.intervalMs / 1000}`
+      : interval && `RateLimitIntervalSec=${interval.value}`,
+  ].filter((setting) => setting !== undefined);
+  const file = burst?.file ?? interval?.file ?? '/etc/systemd/journald.conf';
+  const trouble = {
+    cause: `The journal keeps ${lines} lines of ${profile.unit} in ${withinMs / 1000} s and drops the others; lines about the GPU may be among these.`,
+    evidence: [`${settings.join(' and ')} in ${inUnit ? profile.unit : file}`],
+    remedy: inUnit
+      ? editUnit(facts, 'take the limit out of [Service]')
+      : editJournald({ file }, 'take the limit out', ''),
+  };
+  return verdict.reason === 'no-discovery-line' ? broken(trouble) : warning(trouble);
+}
+
+function numberOf(setting: JournaldSetting | undefined): number | null {
+  return setting === undefined || !/^\d{1,9}$/.test(setting.value) ? null : Number(setting.value);
+}
+
+const unitsMs: Readonly<Record<string, number>> = {
+  '': 1000,
+  ms: 1,
+  s: 1000,
+  sec: 1000,
+  m: 60_000,
+  min: 60_000,
+  h: 3_600_000,
+  hr: 3_600_000,
+  d: 86_400_000,
+};
+
+/** A time span of systemd.time(7) in its usual forms; null: another form. */
+function spanMs(setting: JournaldSetting | undefined): number | null {
+  const parts = setting?.value.match(/^(?:\d+(?:\.\d+)? ?[a-z]* ?)+$/) ? setting.value : null;
+  if (parts === null) return null;
+  let sum = 0;
+  for (const [, number = '', unit = ''] of parts.matchAll(/(\d+(?:\.\d+)?) ?([a-z]*)/g)) {
+    const factor = unitsMs[unit];
+    if (factor === undefined) return null;
+    sum += Number(number) * factor;
+  }
+  return sum;
 }
 
 export const discoveryTime: Check = {

@@ -13,8 +13,8 @@ test('the last drop-in of a journald says what it keeps; /etc hides a file of th
     mkdirSync(path.join(root, path.dirname(file)), { recursive: true });
     writeFileSync(path.join(root, file), ['[Journal]', ...lines, ''].join('\n'));
   };
-  write('/usr/lib/systemd/journald.conf', 'Storage=none');
-  write('/etc/systemd/journald.conf', '#Storage=none', 'MaxLevelStore=debug');
+  write('/usr/lib/systemd/journald.conf', 'Storage=none', 'RateLimitBurst=1');
+  write('/etc/systemd/journald.conf', '#Storage=none', 'MaxLevelStore=debug', 'RateLimitBurst=5');
   write('/usr/lib/systemd/journald.conf.d/90-a.conf', 'Storage=none');
   write('/etc/systemd/journald.conf.d/90-a.conf', 'MaxLevelStore=notice');
   write('/run/systemd/journald.conf.d/50-b.conf', 'MaxLevelStore=err', 'Storage=volatile');
@@ -29,6 +29,7 @@ test('the last drop-in of a journald says what it keeps; /etc hides a file of th
   assert.deepEqual(look, {
     Storage: { value: 'volatile', file: '/run/systemd/journald.conf.d/50-b.conf' },
     MaxLevelStore: { value: 'notice', file: '/etc/systemd/journald.conf.d/90-a.conf' },
+    RateLimitBurst: { value: '5', file: '/etc/systemd/journald.conf' },
   });
   assert.deepEqual(await readJournald(runner, 'apart'), {
     Storage: { value: 'none', file: '/etc/systemd/journald@apart.conf' },

@@ -286,7 +286,7 @@ const journald = '/etc/systemd/journald.conf.d/90-local.conf';
 const logs = (changes: Partial<LoggingFacts>): Changes => ({
   machine: {
     unit: unit({
-      logging: { ...{ namespace: '', levelMax: null }, ...changes },
+      logging: { ...{ namespace: '', levelMax: null, burst: null, intervalMs: null }, ...changes },
     }),
   },
 });
@@ -306,6 +306,23 @@ says(file, output, {
   }),
   'lines are dropped by their level': doctorFacts({ ...logs({ levelMax: 'warning' }), ...unsure }),
   'it goes to a namespace': doctorFacts(logs({ namespace: 'apart' })),
+  'a limit of the unit drops lines': doctorFacts(logs({ burst: 40, intervalMs: 3_600_000 })),
+  'a limit of the unit drops lines, and the discovery line is missing': doctorFacts({
+    ...logs({ burst: 40 }),
+    verdict: { mode: 'undetermined', reason: 'no-discovery-line' },
+  }),
+  'a limit of the unit is higher than that of journald': doctorFacts(logs({ burst: 20_000 })),
+  'a limit of journald drops lines': doctorFacts({
+    look: {
+      journald: {
+        RateLimitBurst: { value: '100', file: journald },
+        RateLimitIntervalSec: { value: '1min 30s', file: journald },
+      },
+    },
+  }),
+  'journald has no limit': doctorFacts({
+    look: { journald: { RateLimitIntervalSec: { value: '0', file: journald } } },
+  }),
   'the journal is not kept': doctorFacts({
     look: { journald: { Storage: { value: 'none', file: journald } } },
     ...unsure,

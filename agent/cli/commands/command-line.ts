@@ -134,19 +134,32 @@ export async function describeProgram(
       .showSuggestionAfterError(true)
       // Help that was requested is a result; fail() prints each error once.
       .configureOutput({ writeOut: (text) => out.write(text), writeErr: () => {} });
-    refuseOptionsAsValues(command, program);
+    refuseContradictions(command, program);
   }
   for (const command of [program, ...program.commands.filter((one) => one.commands.length > 0)])
     command.helpCommand('help [command]', 'print the help of a command');
 }
 
-/** Commander takes the word behind an option as its value, whatever it is. */
-function refuseOptionsAsValues(command: Command, program: Command): void {
+/**
+ * Refuses `--x` with `--no-x`, an option given twice with two values, of which Commander takes the last, and an option
+ * in the place of a value, which Commander takes as the value. Call it with all options set.
+ */
+function refuseContradictions(command: Command, program: Command): void {
   const known = new Set([...program.options, ...command.options].flatMap(({ short, long }) => [short, long]));
+  const given = new Map<string, { readonly flag: string; readonly word: unknown; readonly value: unknown }>();
   for (const option of command.options) {
+    const [name, flag] = [option.attributeName(), option.long ?? option.flags];
     command.on(`option:${option.name()}`, (word: unknown) => {
       if (typeof word === 'string' && known.has(word))
-        command.error(`${option.long ?? option.flags} needs a value, and ${word} is an option`);
+        command.error(`${flag} needs a value, and ${word} is an option`);
+      const value: unknown = command.getOptionValue(name);
+      const before = given.get(name);
+      given.set(name, { flag, word, value });
+      if (before === undefined || before.value === value || Array.isArray(value)) return;
+      if (before.flag !== flag)
+        command.error(`${before.flag} and ${flag} contradict each other: give one of them`);
+      const values = [before.word, word].map((one) => `with ${JSON.stringify(one)}`);
+      command.error(`${flag} was given twice, ${values.join(' and ')}: give it once`);
     });
   }
 }

@@ -77,6 +77,31 @@ describe('a slip on the command line is exit 2, one message and where to look', 
     [['help', 'install', 'x'], /unexpected argument "x"$/, 'vgpu-agent install --help'],
     [['--version', 'x', 'y'], /unexpected argument "x"$/, 'vgpu-agent --help'],
     [
+      ['install', '--service', '--yes', '--no-service'],
+      /^vgpu-agent: --service and --no-service contradict each other: give one of them$/,
+      'vgpu-agent install --help',
+    ],
+    [
+      ['install', '--timeout', '5', '--timeout=9'],
+      /^vgpu-agent: --timeout was given twice, with "5" and with "9": give it once$/,
+      'vgpu-agent install --help',
+    ],
+    [
+      ['verify', '-p', 'ollama', '--profile', 'vllm'],
+      /--profile was given twice, with "ollama" and with "vllm"/,
+      'vgpu-agent verify --help',
+    ],
+    [
+      ['explain-log', '-p', 'vllm', 'file', '-p', 'ollama'],
+      /--profile was given twice, with "vllm" and with "ollama"/,
+      'vgpu-agent explain-log --help',
+    ],
+    [
+      ['host', 'install', '--device', 'cuda', '--device', 'software'],
+      /--device was given twice, with "cuda" and with "software"/,
+      'vgpu-agent host install --help',
+    ],
+    [
       ['install', '--rollback-on-failure', '--no-restart'],
       /option '--rollback-on-failure' cannot be used with option '--no-restart'/,
       'vgpu-agent install --help',
@@ -131,6 +156,12 @@ describe('a slip on the command line is exit 2, one message and where to look', 
       assert.equal(ran.stdout, '');
     });
   }
+});
+
+test('an option that is given twice with one value is no contradiction', () => {
+  const words = ['-q', '--quiet', 'explain-log', '/dev/null', '-p', 'ollama', '--profile', 'ollama'];
+  const ran = vgpu(words);
+  assert.equal(ran.status, 4, ran.stderr);
 });
 
 test('a profile that does not exist is exit 2 and names those that do', () => {

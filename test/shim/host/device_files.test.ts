@@ -4,15 +4,12 @@ import { chmodSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { afterEach, beforeEach, describe, it } from 'node:test';
 import { ROOT } from '../cuda/private_programs.js';
-import { askAll, builtFile, type Host, scratchDirectory, startShell, VARIANT } from '../shim_host.js';
+import { askAll, builtFile, type Host, scratchDirectory, startShell } from '../shim_host.js';
 import { standInNvml, startStandIn } from './stand_in.js';
 import { twoDevices } from './two_devices.js';
 
 describe('a worker of --device cuda', {
-  skip:
-    process.getuid?.() !== 0
-      ? 'only root can make a /dev'
-      : VARIANT !== 'shim' && 'the software device in the same process is built without sanitizers',
+  skip: process.getuid?.() !== 0 && 'only root can make a /dev',
 }, () => {
   let scratch: ReturnType<typeof scratchDirectory>;
   let host: Host | undefined;

@@ -241,9 +241,7 @@ describe('the devices that a guest sees', () => {
   });
 });
 
-describe('the devices of a driver with several', {
-  skip: VARIANT !== 'shim' && 'the software device in the same process is built without sanitizers',
-}, () => {
+describe('the devices of a driver with several', () => {
   let scratch: ReturnType<typeof scratchDirectory>;
   let host: Host | undefined;
   let address = '';

@@ -17,7 +17,6 @@ import {
   sessionsNow,
   startShell,
   until,
-  VARIANT,
 } from '../shim_host.js';
 import { standIn, standInNvml, startStandIn } from './stand_in.js';
 import { profile, twoDevices } from './two_devices.js';
@@ -26,9 +25,7 @@ const OUT_OF_MEMORY = 2;
 const DEVICE_UNAVAILABLE = 46;
 const MIB = 1 << 20;
 
-describe('a driver with limits', {
-  skip: VARIANT !== 'shim' && 'the software device in the same process is built without sanitizers',
-}, () => {
+describe('a driver with limits', () => {
   let scratch: ReturnType<typeof scratchDirectory>;
   let host: Host | undefined;
   let shells: Shell[] = [];

@@ -7,7 +7,7 @@ import assert from 'node:assert/strict';
 import path from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import { ROOT } from '../cuda/private_programs.js';
-import { askAll, type Host, type Shell, scratchDirectory, startShell, VARIANT } from '../shim_host.js';
+import { askAll, type Host, type Shell, scratchDirectory, startShell } from '../shim_host.js';
 import { freePort } from '../support/free_port.js';
 import { startStandIn } from './stand_in.js';
 
@@ -17,9 +17,7 @@ const PORT = await freePort();
 const SYSTEM_NOT_READY = 802;
 const PTX = path.join(ROOT, 'test/fixtures/code/kernels.ptx');
 
-describe('a host whose driver takes longer than a host may be silent', {
-  skip: VARIANT !== 'shim' && 'the software device in the same process is built without sanitizers',
-}, () => {
+describe('a host whose driver takes longer than a host may be silent', () => {
   const scratch = scratchDirectory();
   const shells: Shell[] = [];
   let host: Host;

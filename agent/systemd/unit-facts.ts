@@ -142,7 +142,7 @@ function expandName(value: string, unit: string): string {
 
 const levels = ['emerg', 'alert', 'crit', 'err', 'warning', 'notice', 'info', 'debug'];
 
-/** -1 in LogLevelMax: none is set. */
+/** LogLevelMax is -1 if it is not set. */
 function logging(service: PropertyBag): { readonly logging?: LoggingFacts } {
   const namespace = text(service, 'LogNamespace');
   const most = service['LogLevelMax'];

@@ -140,13 +140,13 @@ export async function describeProgram(
     command.helpCommand('help [command]', 'print the help of a command');
 }
 
-/** Commander takes the word behind an option as its value, whatever it is. */
+/** Commander takes the next word as an option's value, even if that word is an option. */
 function refuseOptionsAsValues(command: Command, program: Command): void {
   const known = new Set([...program.options, ...command.options].flatMap(({ short, long }) => [short, long]));
   for (const option of command.options) {
     command.on(`option:${option.name()}`, (word: unknown) => {
       if (typeof word === 'string' && known.has(word))
-        command.error(`${option.long ?? option.flags} needs a value, and ${word} is an option`);
+        command.error(`${option.long ?? option.flags} needs a value, but ${word} is an option`);
     });
   }
 }

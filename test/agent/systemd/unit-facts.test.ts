@@ -60,7 +60,7 @@ test('an output file is named by path, from the file that speaks last', () => {
   assert.equal(facts.standardError, 'append:/var/log/x.log');
 });
 
-test('what the journal keeps of a unit: a namespace, and a level that drops its lines', () => {
+test('reads the journal namespace of a unit, and its LogLevelMax if that drops lines', () => {
   const logging = (service: UnitSources['service']) => loaded({ service }).logging;
   const usual = { LogNamespace: '', LogLevelMax: -1, SyslogLevel: 6 };
   assert.equal(logging(usual), undefined);

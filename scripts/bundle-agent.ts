@@ -1,9 +1,9 @@
 /**
- * Part of the build: dist/bundle, of dist/agent and what it imports: main.js, the command that people run, with
- * command.cjs and its code cache, and daemon.cjs, what the service runs. Packages that few commands need are files of
- * their own.
- * Opening 370 files was half of the start of a command. CommonJS: Node 20 takes a code cache for nothing else, and
- * the loader of modules would take 2 MB of the service's memory for life (measured).
+ * Part of the build: bundles dist/agent and its imports into dist/bundle. main.js is the command that people run; it
+ * loads command.cjs with its code cache. The service runs daemon.cjs. Packages that few commands need are separate files.
+ * Opening the 370 files of dist/agent and its imports takes half of a command's start time. The bundles are CommonJS
+ * because Node 20 accepts a code cache only for CommonJS, and because the ES module loader takes 2 MB of the service's
+ * memory (measured).
  */
 
 import { spawnSync } from 'node:child_process';
@@ -18,7 +18,7 @@ const modules = path.join(packageRoot(), 'dist', 'agent');
 const directory = path.join(packageRoot(), 'dist', 'bundle');
 const [fresh, former] = [`${directory}.new`, `${directory}.old`];
 for (const left of [fresh, former]) removeSync(left);
-/** Files of their own, so that the service and most commands do not keep their text in memory. */
+/** Separate files, so that the service and most commands do not keep their source in memory. */
 const rarelyRun = ['xmlbuilder', 'sax', 'prom-client', 'inquirer', '@grpc/grpc-js', '@grpc/proto-loader'];
 const fileName = (name: string): string => name.replaceAll(/[@/]/g, '_');
 const apart: Plugin = {
@@ -63,9 +63,9 @@ const common = {
 } satisfies BuildOptions;
 const bundles = await build({
   ...common,
-  // The other form of the package passes require() around, where no bundler follows.
+  // The UMD build of the package passes require() as a value, which esbuild cannot follow.
   alias: { 'jsonc-parser': 'jsonc-parser/lib/esm/main.js' },
-  // Native code, found beside its package; and a module that dbus-next would use if it were installed.
+  // The first two load native code from their own directories. dbus-next uses x11 only if it is installed.
   external: ['systemd-journald', 'usocket', 'x11'],
   entryPoints: {
     command: path.join(modules, 'cli/commands/command-line.js'),
@@ -91,7 +91,7 @@ chmodSync(path.join(fresh, 'main.js'), 0o755);
 if (existsSync(directory)) renameSync(directory, former);
 renameSync(fresh, directory);
 removeSync(former);
-// The doctor changes nothing and calls most of what other commands call. Without a cache the command starts slower.
+// The doctor changes nothing and calls most functions of the other commands. If this fails, commands start more slowly.
 spawnSync(
   process.execPath,
   [

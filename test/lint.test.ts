@@ -163,7 +163,7 @@ test('no entry of CHANGELOG.md is too wide for the changelog of the Debian packa
   assert.deepEqual(wide, []);
 });
 
-test('scripts/testing/longest.txt names test files that there are', () => {
+test('scripts/testing/longest.txt names only test files that exist', () => {
   const names = readFileSync(join(repository, 'scripts/testing/longest.txt'), 'utf8').trim().split('\n');
   assert.deepEqual(
     names.filter((name) => !existsSync(join(repository, `${name}.test.ts`))),

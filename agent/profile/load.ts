@@ -104,7 +104,7 @@ function badProfile(file: string, lines: readonly string[]): VgpuError {
 
 function unknownProfile(name: string, known: readonly ProfileName[], places: ProfilePlaces): VgpuError {
   const names = known.map((profile) => profile.name);
-  const list = names.length === 0 ? 'There are none.' : `There are: ${names.join(', ')}.`;
+  const list = names.length === 0 ? 'No profile exists.' : `Profiles: ${names.join(', ')}.`;
   const own = places.directories[0] ?? userProfiles;
   return new VgpuError(`no profile is named ${JSON.stringify(name)}. ${list}`, {
     kind: 'profile',

@@ -142,7 +142,7 @@ function expandName(value: string, unit: string): string {
 
 const levels = ['emerg', 'alert', 'crit', 'err', 'warning', 'notice', 'info', 'debug'];
 
-/** -1 in LogLevelMax: none is set. 0 in the limits: those of journald (systemd.exec(5)). */
+/** LogLevelMax is -1 if it is not set, and a limit 0 (systemd.exec(5)). */
 function logging(service: PropertyBag): { readonly logging?: LoggingFacts } {
   const namespace = text(service, 'LogNamespace');
   const most = service['LogLevelMax'];

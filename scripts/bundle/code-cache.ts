@@ -1,6 +1,6 @@
 /**
  * Part of the build: "node code-cache.js BUNDLE COMMAND..." runs the command and writes the byte code of the functions
- * that it called to BUNDLE.cache. Without it each start of the command compiles them, a third of a short command's time.
+ * that it called to BUNDLE.cache. Without the cache, compiling them takes a third of a short command's processor time.
  */
 import { writeFileSync } from 'node:fs';
 import { load } from './load.js';

@@ -1,4 +1,4 @@
-/** Runs dist/bundle/command.cjs: for main.js beside it, and for the build, which writes its code cache. */
+/** Loads dist/bundle/command.cjs, for main.js and for the build step that writes the code cache. */
 import { existsSync, readFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import path from 'node:path';
@@ -10,10 +10,10 @@ interface Bundle {
   readonly exports: { readonly runCommandLine: typeof runCommandLine };
 }
 
-/** V8 ignores the cache if it is of another version of V8. */
+/** V8 ignores a cache that another version of V8 wrote. */
 export function load(file: string): Bundle {
   const cache = `${file}.cache`;
-  // esbuild writes ASCII. As UTF-8 each start would check that.
+  // esbuild writes ASCII. Reading it as UTF-8 would validate every byte at each start.
   const source = `(function (exports, require, module, __filename, __dirname) {${readFileSync(file, 'latin1')}\n})`;
   const script = new Script(source, {
     filename: file,

@@ -117,8 +117,8 @@ bare() {
   fi
 }
 
-# mask DIR NAME...: an empty file is as good as a link to /dev/null (systemd.unit(5), systemd.generator(7)), and needs no
-# program for each.
+# mask DIR NAME...: an empty file masks a unit or generator as a link to /dev/null does (systemd.unit(5),
+# systemd.generator(7)), and the shell can create it without starting ln.
 mask() {
   local dir=$1 name
   shift

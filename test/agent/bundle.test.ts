@@ -1,4 +1,4 @@
-/** dist/bundle, what is installed. */
+/** dist/bundle, which is what gets installed. */
 import assert from 'node:assert/strict';
 import { readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';

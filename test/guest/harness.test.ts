@@ -125,7 +125,7 @@ describe('a guest', { skip }, () => {
     assert.match(said, /bye/);
   });
 
-  test('tells the end of what has ended before somebody asks', { timeout: 30_000 }, async () => {
+  test('returns the exit status of a child that ended before the call', { timeout: 30_000 }, async () => {
     for (const [script, code] of [
       ['exit 3', 3],
       ['kill -KILL $$', 137],

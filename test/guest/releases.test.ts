@@ -109,7 +109,7 @@ describe('every release', { concurrency: 3, skip }, () => {
       });
 
       await t.test(
-        'a second consumer is installed beside the first, and taken away alone',
+        'installs and uninstalls a second consumer without changing the first',
         {
           skip: !here && notHere,
         },
@@ -117,7 +117,7 @@ describe('every release', { concurrency: 3, skip }, () => {
           const start = await consumer();
           await installToGpu(guest, '--unit', 'ollama@1');
           assert.equal(await consumer(), start, 'the first one is not restarted');
-          // The service has a new list of consumers, and looks at each of them again.
+          // The service has a new list of consumers and judges each of them again.
           await settledOnGpu(guest);
           const list = at(documentOf(await guest.agent('status', '--json')), 'consumers');
           assert.ok(Array.isArray(list));

@@ -57,7 +57,7 @@ const skipInside = existsSync(path.join(INSIDE, 'libcuda.so.1')) ? false : `${IN
 const skipStandIn =
   VARIANT !== 'shim' && 'the software device in the same process is built without sanitizers';
 
-/** Without a host: the device is in the program's own process. */
+/** Without a host: the device runs in the program's own process. */
 export function describeCasesInside(what: string, programs: CasePrograms): void {
   describe(`${what} without any transport`, { skip: skipInside }, () => {
     const profile = path.join(ROOT, 'profiles/devices/h100-80gb.json');
@@ -166,7 +166,7 @@ export function describeCasesOverLateDriver(what: string, programs: CasePrograms
 
 const TRANSPORTS = ['unix', 'unix without a ring', 'tcp', 'chain'] as const;
 
-/** Over each way to a host, or over some. For programs whose calls and kernels run at the same time. */
+/** Over each given transport and without a host. For programs whose calls and kernels run at the same time. */
 export function describeCasesOverTransports(
   what: string,
   programs: CasePrograms,

@@ -151,7 +151,7 @@ function refuseContradictions(command: Command, program: Command): void {
     const [name, flag] = [option.attributeName(), option.long ?? option.flags];
     command.on(`option:${option.name()}`, (word: unknown) => {
       if (typeof word === 'string' && known.has(word))
-        command.error(`${flag} needs a value, and ${word} is an option`);
+        command.error(`${flag} needs a value, but ${word} is an option`);
       const value: unknown = command.getOptionValue(name);
       const before = given.get(name);
       given.set(name, { flag, word, value });

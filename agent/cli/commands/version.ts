@@ -1,4 +1,4 @@
-/** `vgpu-agent version`: the agent, the shim it would install, and the one that is installed. */
+/** `vgpu-agent version`: the versions of the agent, of the shim that it would install, and of the installed shim. */
 
 import { readlink } from 'node:fs/promises';
 import path from 'node:path';
@@ -23,7 +23,7 @@ export function versionCommand(run: Run): Command {
       'after',
       examples(
         ['vgpu-agent version --json', 'for scripts'],
-        ['sudo vgpu-agent version --verbose', 'also which build this is, and which Node runs it'],
+        ['sudo vgpu-agent version --verbose', 'also the build and the Node that runs it'],
       ),
     )
     .action((_options: object, command: Command) =>

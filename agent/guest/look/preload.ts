@@ -9,7 +9,7 @@ export interface PreloadEntry {
   readonly text: string;
 }
 
-/** Every absolute entry of LD_PRELOAD. An entry that cannot be tried is left out. */
+/** Checks each absolute entry of LD_PRELOAD. An entry that cannot be checked is left out. */
 export async function readPreload(
   runner: CommandRunner,
   contents: ContentCache,
@@ -17,7 +17,7 @@ export async function readPreload(
 ): Promise<readonly PreloadEntry[]> {
   if (unit.kind !== 'loaded') return [];
   const { architecture } = distribution;
-  // The loader expands $LIB and its like itself: such an entry is no path that could be tried.
+  // The loader expands $LIB and similar, so such an entry is not a path that we can open.
   const entries = (unit.environment['LD_PRELOAD'] ?? '')
     .split(/[: ]/)
     .filter((entry) => entry.startsWith('/') && !entry.includes('$'));

@@ -28,10 +28,12 @@ export type InstallResult =
   | { readonly kind: 'rolled-back'; readonly plan: ReadyPlan; readonly verdict: Verdict };
 
 /**
- * Carries out an install. Throws a VgpuError: `refused` when the plan is, `rolled-back` or `interrupted`
- * when applying was not finished (then everything is as before), `interrupted` while confirming (then what
- * was installed stays), `failed` when the service was wanted and does not settle (what was installed stays; with
- * `rollbackOnFailure` it is `rolled-back` with everything else if the service does not start).
+ * Carries out an install. Throws a VgpuError:
+ * - `refused`: the plan is refused.
+ * - `rolled-back`, or `interrupted` while changes are applied: all changes are undone.
+ * - `interrupted` while the verdict is awaited: the installation stays.
+ * - `failed`: the requested service does not settle. The installation stays. If the service does not even start, the
+ *   error with `rollbackOnFailure` is `rolled-back`, and all changes are undone.
  */
 export async function install(work: Workplace, request: InstallRequest, emit: Emit): Promise<InstallResult> {
   const marks: Mark[] = [];

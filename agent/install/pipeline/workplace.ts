@@ -46,7 +46,7 @@ export interface Workplace {
     work: () => Promise<T>,
     options?: { readonly waitMs?: number; readonly signal?: AbortSignal },
   ): Promise<T>;
-  /** Finishes or undoes what an earlier run left half done; a trace too, which it tells by itself. */
+  /** Finishes or undoes an interrupted run. Also removes the rest of an interrupted trace, and emits a note about it. */
   recover(emit: Emit): Promise<Recovery>;
   traceLeft(): Promise<boolean>;
   /** With the lock held: takes away what a doctor that was killed left of a trace. False: nothing was left. */

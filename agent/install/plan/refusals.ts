@@ -70,7 +70,7 @@ export function unitRefusals({ unit }: Pick<MachineFacts, 'unit'>): readonly Ref
         'unit-absent',
         `there is no ${unit.name} on this machine`,
         'install the consumer first, or name another one: --profile NAME or --unit NAME.service; ' +
-          'a quadlet makes its unit at systemctl daemon-reload, and one of a user makes none of the system',
+          '"systemctl daemon-reload" creates the unit of a quadlet, but no system unit for the quadlet of a user',
       );
     case 'masked':
       return told(

@@ -60,7 +60,7 @@ function mainWithout(
   return missing === undefined ? null : { main, variable: missing.name };
 }
 
-/** The device sets a variable, so a device that was added later can be distinguished from one that the container has. */
+/** The device sets a variable. A container without this variable started before the device was added. */
 function startedWithoutDevice({ processes }: MachineFacts): string | null {
   const first = processes.find(({ namespacePid }) => namespacePid === 1);
   if (first === undefined || first.unreadable?.includes('environ')) return null;

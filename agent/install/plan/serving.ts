@@ -1,6 +1,6 @@
 /**
  * The order: the files that the daemon needs, then the daemon, then the units that start it, then the reload of
- * systemd. No session in use ends without permission: a new program takes over by itself (`hand-over`).
+ * systemd. Without `--end-sessions` no session ends: the old daemon hands over to a new program (`hand-over`).
  */
 import { type Change, type Plan, type Refusal, told, type Warning } from '../../contracts/plan.js';
 import type { ServingFacts, ServingFile, ServingRequest } from '../../contracts/serving.js';

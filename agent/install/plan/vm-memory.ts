@@ -109,8 +109,7 @@ export const addMemory: readonly string[] = [
 /** TCP is for a host that vsock does not reach. */
 const overTcp: Warning = {
   code: 'tcp-transport',
-  message:
-    'calls go over TCP: between a VM and its own host vsock takes less time, and can have memory that the two share',
+  message: 'calls go over TCP: between a VM and its own host vsock is faster and can use shared memory',
   remedy: `where the host of this VM listens at vsock: sudo vgpu-agent install --host vsock:2:${defaultPort}`,
 };
 
@@ -124,7 +123,7 @@ export function vmMemoryWarnings(facts: MachineFacts, endpoint: string): readonl
   return told(code, message, `${remedy}: ${how}`);
 }
 
-/** Why calls go over vsock although memory could be shared, for install and for the doctor; null: they do not. */
+/** The reason why calls go over vsock, for install and the doctor; null if they do not, or memory cannot be shared. */
 export function vmMemoryTrouble(
   facts: Pick<MachineFacts, 'vmMemory' | 'serviceUser' | 'unit' | 'manifest'>,
   endpoint: string,
@@ -141,10 +140,10 @@ export function vmMemoryTrouble(
     return {
       code: 'no-shared-memory',
       message:
-        'this machine has no memory that it shares with its host: calls and pinned memory go over vsock, which takes longer, and mapped and managed memory are refused',
+        'this machine shares no memory with its host: calls and pinned memory go over vsock, which is slower, and mapped and managed memory are refused',
       evidence: addMemory,
       remedy:
-        'on the host, add it to the machine (NAME: the machine, CID: its own), stop it and start it again',
+        'on the host, add the memory to this machine (NAME: the machine, CID: its CID), then stop and start the machine',
       command: 'sudo virsh edit NAME && sudoedit /etc/vgpu/hostd.conf && sudo systemctl reload vgpu-hostd',
     };
   }
@@ -153,7 +152,7 @@ export function vmMemoryTrouble(
   const edit = `sudo systemctl edit ${name}`;
   const over = (code: string, why: string, remedy: string, command: string) => ({
     code: `shared-memory-${code}`,
-    message: `${why}: calls go over vsock`,
+    message: `calls go over vsock: ${why}`,
     evidence: [`${path} has mode ${octal(mode)} and group ${gid}`],
     remedy,
     command,
@@ -163,35 +162,35 @@ export function vmMemoryTrouble(
       return over(
         'locked',
         `the kernel is in lockdown (Secure Boot) and no process can map ${path}`,
-        'turn Secure Boot off in this machine, or leave it',
+        'turn Secure Boot off in this machine, or accept vsock',
         'mokutil --sb-state',
       );
     case 'protected':
       return over(
         'protected',
         `${name} has ProtectKernelTunables=yes and cannot open the memory that this machine shares with its host`,
-        'set ProtectKernelTunables=no under [Service], or leave it',
+        'set ProtectKernelTunables=no under [Service], or accept vsock',
         edit,
       );
     case 'overridden':
       return over(
         'overridden',
-        `${vmMemoryRule} was not written by vgpu-agent, and ${name} may not open the memory that this machine shares with its host`,
-        'remove that file and install again, or leave it',
+        `${name} cannot open the memory that this machine shares with its host, and ${vmMemoryRule} was not written by vgpu-agent`,
+        'remove that file and install again, or accept vsock',
         `ls -l ${vmMemoryRule}`,
       );
     case 'not-yet':
       return over(
         'later',
-        `${name} may open the memory that this machine shares with its host from the next boot on; until then`,
+        `${name} cannot open the memory that this machine shares with its host until udev applies ${vmMemoryRule}, at the latest at the next boot`,
         'have udev apply the rule now, then restart the service',
         `sudo udevadm control --reload && sudo udevadm trigger --action=change ${path.slice(0, path.lastIndexOf('/'))}`,
       );
     case 'closed':
       return over(
         'closed',
-        `the user of ${name} may not open the memory that this machine shares with its host`,
-        `add SupplementaryGroups=${now.group} under [Service] (its members see the calls of all CUDA programs here), then install again`,
+        `the user of ${name} cannot open the memory that this machine shares with its host`,
+        `add SupplementaryGroups=${now.group} under [Service] (its members can read the calls of all CUDA programs on this machine), then install again`,
         edit,
       );
   }

@@ -250,7 +250,8 @@ static bool vm_memory(struct vgpu_policy_reader *reader, const char *path, struc
 static bool processes(struct vgpu_policy_reader *reader, const char *value, struct vgpu_rule *rule) {
   if (rule == NULL || !rule->allow || rule->kind != VGPU_ADDRESS_UNIX)
     return vgpu_policy_wrong(reader, "processes= is allowed only in an \"allow unix\" line");
-  if (strcmp(value, "all") != 0) return vgpu_policy_wrong(reader, "processes=\"%.64s\" is not all", value);
+  if (strcmp(value, "all") != 0)
+    return vgpu_policy_wrong(reader, "processes=\"%.64s\": only \"all\" is allowed", value);
   return rule->limits.all_processes = true;
 }
 

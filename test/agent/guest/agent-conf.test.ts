@@ -86,7 +86,7 @@ test('a bad file or an unknown profile is refused as a value, so that the settin
   assert.equal(loaded.kind, 'refused');
   assert.match(
     loaded.kind === 'refused' ? loaded.problem : '',
-    /no profile is named "olama"\. There are: (.*, )?ollama, /,
+    /no profile is named "olama"\. Profiles: (.*, )?ollama, /,
   );
 });
 

@@ -132,7 +132,7 @@ test('a wrong type is reported', () => {
   assert.match(error.message, /line \d+, timeouts\.baseSeconds: "30" was given, allowed: number/);
 });
 
-test('the error for an unknown reason names those that there are', () => {
+test('the error for an unknown reason lists the known reasons', () => {
   const error = problemWith(changed('"reason": "driver-too-old"', '"reason": "driver-to-old"'));
   assert.match(
     error.message,
@@ -307,7 +307,7 @@ test('a directory that is not there, or is none, has no profiles; one that canno
 test('without any profile the error says so, and where to put one', () => {
   const empty = placesWith({});
   const error = errorOf(() => loadProfile('ollama', empty));
-  assert.equal(error.message, 'no profile is named "ollama". There are none.');
+  assert.equal(error.message, 'no profile is named "ollama". No profile exists.');
   const [own] = empty.directories;
   assert.deepEqual(
     [error.operation, error.path, error.remedy],

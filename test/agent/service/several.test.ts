@@ -69,7 +69,7 @@ for (const [config, problem] of [
   [{ consumers: [] }, /consumers: .*fewer than 1/],
   [{ consumers: 'all' }, /consumers/],
   [{ consumers: [{ profile: 'ollama', unit: '../x' }] }, /consumers\[0\]\.unit: "\.\.\/x" was given/],
-  [{ consumers: ['olama'] }, /There are: .*ollama/],
+  [{ consumers: ['olama'] }, /Profiles: .*ollama/],
   [{ profile: 'ollama' }, /profile: unknown key/],
 ] as const) {
   test(`refused: ${JSON.stringify(config)}`, () => assert.match(String(kept(config, null)), problem));

@@ -60,7 +60,7 @@ test('an output file is named by path, from the file that speaks last', () => {
   assert.equal(facts.standardError, 'append:/var/log/x.log');
 });
 
-test('what the journal keeps of a unit: a namespace, a level that drops its lines, limits', () => {
+test('reads the journal namespace of a unit, its LogLevelMax if that drops lines, and its limits', () => {
   const logging = (service: UnitSources['service']) => loaded({ service }).logging;
   const usual = { LogNamespace: '', LogLevelMax: -1, SyslogLevel: 6, LogRateLimitBurst: 0 };
   assert.equal(logging(usual), undefined);

@@ -33,7 +33,7 @@ AccountingStorageHost=10.11.0.1
 NodeName=n1 NodeAddr=10.11.0.1 Gres=gpu:1
 PartitionName=all Nodes=n1 Default=YES State=UP
 `;
-/** The lines that the page shows for accounting: of hostd.conf, and of slurm.conf. */
+/** The page's lines for accounting in hostd.conf and in slurm.conf. */
 const [rules = '', accounting = ''] = [
   ...readFileSync(join(repository, page), 'utf8').matchAll(/^```conf\n([\s\S]*?)^```$/gm),
 ].map(([, lines]) => lines);

@@ -123,7 +123,7 @@ describe('a profile of one’s own', { skip }, () => {
       const ran = await guest.agent('plan', '--profile', name);
       assert.equal(ran.code, 2, ran.stderr);
       assertOneMessage(ran);
-      assert.match(ran.stderr, /no profile is named ".*There are: .*llama-server.*ollama/);
+      assert.match(ran.stderr, /no profile is named ".*Profiles: .*llama-server.*ollama/);
     });
   }
 });

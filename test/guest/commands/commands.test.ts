@@ -152,7 +152,7 @@ describe('before an installation', { skip }, () => {
     assert.deepEqual(await before.diff(await guest.listing()), []);
   });
 
-  test('commands print the JSON that docs/json describes, with nothing to do and with errors too', async () => {
+  test('commands print the JSON that docs/json describes, also with nothing to do and on errors', async () => {
     const documents = async (name: string, code: number, ...args: readonly string[]): Promise<unknown> => {
       const ran = await guest.agent(...args, '--json');
       assert.equal(ran.code, code, `${args.join(' ')}\n${ran.stdout}${ran.stderr}`);

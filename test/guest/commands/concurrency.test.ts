@@ -78,7 +78,7 @@ async function middle(guest: Guest, command: 'install' | 'uninstall'): Promise<n
   return n;
 }
 
-/** One guest: each test ends with the machine as it was before the first. */
+/** The tests share one guest. Each test restores its initial state. */
 describe('two commands at once', { skip, timeout: 600_000 }, () => {
   let guest: Guest;
   let before: Listing;
@@ -94,7 +94,7 @@ describe('two commands at once', { skip, timeout: 600_000 }, () => {
   });
   after(() => guest.stop());
 
-  test('two installs: one does it, the other finds it done; the consumer is restarted once', async () => {
+  test('one of two installs installs, the other finds nothing to do; the consumer restarts once', async () => {
     const former = await guest.invocationId('ollama');
     const both = await Promise.all([
       guest.agent('install', '--yes', '--json'),
@@ -118,7 +118,7 @@ describe('two commands at once', { skip, timeout: 600_000 }, () => {
     assert.deepEqual(await differences(before, await guest.listing()), []);
   });
 
-  test('many commands at once: every one ends well or is refused, and the last word counts', async () => {
+  test('many commands at once each succeed or are refused; a later install and uninstall restore every file', async () => {
     const commands = ['install', 'uninstall', 'install', 'uninstall', 'install'] as const;
     const all = await Promise.all(commands.map((command) => guest.agent(command, ...quiet)));
     for (const [index, ran] of all.entries()) {

@@ -37,7 +37,7 @@ systemctl restart ${name}`,
       );
     const install = (name: string) => tell(guest, 'install', '--yes', '--unit', name, '--timeout', '3');
 
-    await t.test('a quadlet that this podman makes no unit of is refused', async () => {
+    await t.test('refuses a quadlet when podman creates no unit for it', async () => {
       await guest.write('/etc/containers/systemd/box.container', '[Container]\nImage=x\n');
       await guest.must('systemctl', 'daemon-reload');
       const refused = errorOf(await guest.agent('install', '--json', '--yes', '--unit', 'box'));

@@ -231,8 +231,8 @@ export class Guest {
   }
 
   /**
-   * For scripts/testing: the processor time of the guest's services, whose parents are outside of the test's process.
-   * Processes that `run` starts are the test's children.
+   * For scripts/testing: records the processor time of the guest's services, which are not children of the test's process.
+   * Processes that `run` starts are its children and are counted already.
    */
   async #recordUsage(): Promise<void> {
     const target = process.env['VGPU_TEST_USAGE'];

@@ -78,7 +78,7 @@ class Served {
   }
 }
 
-/** Milliseconds until a host listens. No test is about them, so they are enough for a busy machine. */
+/** Limit in milliseconds until a host listens: enough for a busy machine, because no test measures it. */
 const startsWithinMs = 30_000;
 
 /** The host beside one guest, in the directory that the guest sees as /run/vgpu. */

@@ -37,7 +37,7 @@ export function parseJournal(output: string): JournalEntry[] {
     });
 }
 
-/** Runs journalctl after all that was logged so far is in the journal. One command: entering a guest costs as much as it. */
+/** Runs journalctl after a sync, so that all earlier lines are in the journal. One command, because each entry into a guest is slow. */
 export function journalctl(guest: Pick<Guest, 'must'>, ...args: readonly string[]): Promise<string> {
   return guest.must('sh', '-c', 'journalctl --sync; exec journalctl "$@"', 'sh', ...args);
 }

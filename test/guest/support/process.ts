@@ -31,10 +31,10 @@ export function exitStatus(code: number | null, signal: NodeJS.Signals | null): 
   return 128 + (signal === null ? 0 : (SIGNAL_NUMBERS[signal] ?? 0));
 }
 
-/** Waits for a child's end, output included, which may have been before; rejects when it could not be started. */
+/** Waits until a child has ended and its outputs are closed, also if it ended before the call. Rejects if it could not start. */
 export function ended(child: ChildProcess): Promise<number> {
   const { exitCode, signalCode, stdio } = child;
-  // There is no second 'close', which comes when the child has ended and its outputs are closed.
+  // Node emits 'close' only once, when the child has ended and its outputs are closed.
   if ((exitCode ?? signalCode) !== null && stdio.slice(1).every((output) => output?.closed ?? true))
     return Promise.resolve(exitStatus(exitCode, signalCode));
   return new Promise((resolve, reject) => {

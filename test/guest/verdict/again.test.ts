@@ -303,7 +303,7 @@ function launch(guest: Guest, ...args: readonly string[]): Running {
 describe('stopped in the middle', { skip: skip || whyNoStandIn(), concurrency: 2 }, () => {
   test('while the verdict is waited for: exit 130, what was installed stays', async (t) => {
     const guest = await ready(t, { design: quickest, start: false, env: { STANDIN_DELAY_MS: '2000' } });
-    // By SIGTERM: commands/followers.test.ts.
+    // commands/followers.test.ts tests SIGTERM.
     for (const signal of ['INT', 'HUP']) {
       const agent = launch(guest, 'install', '--yes', '--json');
       await until('it looks at the consumer', 20_000, () =>

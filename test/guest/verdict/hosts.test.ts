@@ -83,7 +83,7 @@ describe('install with a host that does not help', { skip, concurrency: 3 }, () 
       assert.match(evidence(verdict, 'host').join(), /^does not answer: /);
       await assertServes(guest);
 
-      // The consumer has looked and found none: the host back, it is on the GPU from its next start.
+      // The consumer found no GPU. It uses the host from its next start on.
       await guest.hosts.start();
       await guest.must('systemctl', 'restart', 'ollama');
       await assertVerdict(guest, await tell(guest, 'verify'), { mode: 'gpu' });
@@ -101,7 +101,7 @@ describe('install with a host that does not help', { skip, concurrency: 3 }, () 
     );
     assert.equal(await follow(guest, verdict), 3, 'still none');
     await guest.hosts.start();
-    // A host that is back does not help a consumer that has looked already.
+    // A host that returns does not help a consumer that has already searched for GPUs.
     const again = await assertVerdict(guest, await tell(guest, 'verify'), {
       mode: 'cpu',
       reason: 'probe-disagrees',

@@ -1,5 +1,5 @@
-// Debian's whisper-server, unmodified, in a guest of Debian sid, with the profile that is for it. On the simulated GPU its
-// kernels are skipped, because its products are cuBLAS's: it starts, answers and stops, and its words mean nothing.
+// Debian's whisper-server, unmodified, in a guest of Debian sid, with its own profile. Its matrix products need cuBLAS, so
+// the simulated GPU skips its kernels: it starts, answers and stops, and its transcripts mean nothing.
 
 import assert from 'node:assert/strict';
 import { chmodSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
@@ -22,7 +22,7 @@ const profile = ['--profile', 'whisper-server'] as const;
 test("Debian's whisper-server finds the GPU, answers and stops", { skip }, async (t) => {
   const directory = mkdtempSync(join(tmpdir(), 'vgpu-models-'));
   t.after(() => rmSync(directory, { recursive: true, force: true }));
-  chmodSync(directory, 0o755); // the service has a user of its own
+  chmodSync(directory, 0o755); // the service runs as another user
   writeFileSync(join(directory, 'toy.bin'), makeWhisper());
   writeFileSync(join(directory, 'tone.wav'), makeTone());
   const guest = await Guest.start({ root: testRoot(root), readOnlyBinds: [`${directory}:/opt/models`] }, t);

@@ -197,7 +197,7 @@ describe('the build', { skip: VARIANT === 'shim' ? false : 'a build of its own' 
       const build = path.join(copy, 'build/meson');
       const names = ['libnvidia-ml.so.1', 'vgpu-probe', 'vgpu-watch'];
       if (process.arch === 'x64') names.push('libvgpu-trace.so');
-      // libcuda and the host are made by the same rules, and compile ten times as long as all of these.
+      // The same rules build libcuda and the host, which take ten times as long to compile as all of these.
       const commands = long
         ? [['bash', path.join(copy, 'scripts/build-shim')]]
         : [

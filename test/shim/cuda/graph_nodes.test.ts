@@ -38,7 +38,7 @@ const PROGRAMS: CasePrograms = {
     twice: 'a graph is not launched again over its own memory, but where it shall be freed then',
     captured: 'a capture makes nodes of what allocates and frees in the order of a stream',
     restricted: 'a graph with memory is not cloned, cut or instantiated twice',
-    updated: 'an executable gets the memory of another graph, if nothing else has it',
+    updated: 'an update gives an executable the memory of the other graph, unless another executable uses it',
     moved: 'a child graph with memory is moved into its parent',
     counted: 'memory of graphs is counted, trimmed and given back',
     bad_requests: 'memory that a graph cannot have is refused',

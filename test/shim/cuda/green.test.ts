@@ -10,8 +10,8 @@ const PROGRAMS: CasePrograms = {
     computes: 'kernels on its streams compute, with the variables of the primary context',
     cooperative: 'a cooperative grid must fit on its multiprocessors',
     events: 'an event is recorded after all its work, and all its work waits for an event',
-    ends: 'what was made in it outlives it, but its streams have no use',
-    ends_with_primary: 'it keeps the primary context, which is not reset beside it',
+    ends: 'objects made in it outlive it, but its streams return errors',
+    ends_with_primary: 'it retains the primary context, which cannot be reset while it exists',
     many: 'many are made one after the other',
   },
 };

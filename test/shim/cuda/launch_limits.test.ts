@@ -5,8 +5,7 @@ const PROGRAMS: CasePrograms = {
     cooperative_size:
       'a cooperative grid runs up to what fits at once, and a larger one is refused at the launch',
     cluster_size: 'clusters that do not divide the grid, or are too large, are refused at the launch',
-    first_launch:
-      'what is wrong with code that is loaded late is the error of its launch, and of no other call',
+    first_launch: 'each launch returns the error of code that is loaded late, and no other call does',
     two_contexts: 'a kernel of a library is launched in two contexts in turn',
     active_clusters: 'as many clusters fit at once as their blocks do',
   },

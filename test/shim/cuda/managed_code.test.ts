@@ -7,7 +7,7 @@ const PROGRAMS: CasePrograms = {
     references: "texture references of a library's module end with the library",
     other_context: 'a module tells where a variable lies whatever context is current, or none',
     context_ends: "memory of a context's modules is given back with it, a library's is kept",
-    without_context: 'a library that is asked without a context does not make the primary one active',
+    without_context: 'a query without a context does not make the primary context active',
   },
 };
 

@@ -19,8 +19,8 @@ const WHAT = 'the order of work';
 if (process.env['VGPU_TEST_LONG'] === '1') {
   describeCases(WHAT, PROGRAMS, true);
 } else {
-  // Each takes a second of two processors. Over TCP and in a VM's memory the same frames go through the same socket and ring
-  // code; memory_calls.test.ts uses both.
+  // Each case takes a second of two processors. TCP and a VM's memory use the same socket and ring code;
+  // memory_calls.test.ts runs over both.
   describeCasesInside(WHAT, PROGRAMS);
   describeCasesOverTransports(WHAT, PROGRAMS, ['unix', 'unix without a ring', 'chain']);
 }

@@ -171,7 +171,7 @@ describe('vgpu-hostd --software-compile', { skip: compiles }, () => {
       for (let i = 0; i < 5; i++) assert.equal(await launch(), 0, host.log());
       const worker = childOf(host.pid, 'vgpu-hostd');
       const compiler = worker === undefined ? undefined : childOf(worker.pid, 'vgpu-compiler');
-      // of the process, and of those that it has forked and that have ended
+      // of the process and of its children that have exited
       const ticks = readFileSync(`/proc/${compiler?.pid}/stat`, 'utf8').split(' ').slice(13, 17).map(Number);
       const compilerMs = 10 * ticks.reduce((sum, n) => sum + n, 0);
       const deviceMs = Number(/"deviceTime":(\d+)/.exec(statusOf(control, '--json'))?.[1]);
@@ -196,7 +196,7 @@ describe('vgpu-hostd --software-compile', { skip: compiles }, () => {
     );
   });
 
-  it('compiles hot kernels and only them with auto, and says so in its status', async () => {
+  it('compiles only hot kernels with auto, and says so in its status', async () => {
     await session(['--software-compile', 'auto'], async (host, launch, control) => {
       assert.match(statusOf(control), /^kernels: compiled with LLVM$/m);
       const worker = childOf(host.pid, 'vgpu-hostd');
@@ -213,7 +213,7 @@ describe('vgpu-hostd --software-compile', { skip: compiles }, () => {
     });
   });
 
-  it('starts no compiler for launches with --check, and says in its status that kernels are interpreted', async () => {
+  it('starts no compiler with --check, and says in its status that kernels are interpreted', async () => {
     await session(['--software-compile', 'auto', '--check', 'race'], async (host, launch, control) => {
       assert.equal(await launch(), 0, host.log());
       const worker = childOf(host.pid, 'vgpu-hostd');
@@ -225,7 +225,7 @@ describe('vgpu-hostd --software-compile', { skip: compiles }, () => {
 });
 
 describe('--software-compile', () => {
-  it('is never if it is not given, and the status says so', async () => {
+  it('is never by default, and the status says so', async () => {
     for (const args of [[], ['--software-compile', 'never']])
       assert.match(await statusWith(...args), /^kernels: interpreted, because --software-compile is never$/m);
   });

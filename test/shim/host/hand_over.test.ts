@@ -191,7 +191,7 @@ describe('a hand-over', () => {
       assert.equal(await sessions(`control.${host.pid}`), 1);
       cut();
       await counts(shell, 3);
-      // The daemon passes the connection on first, and logs it then.
+      // The daemon logs a connection after it has passed it on.
       const returns = (): number =>
         (host.log().match(/the guest continues over a new connection: unix, pid/g) ?? []).length;
       await until('both returns in the log', () => returns() >= 2);

@@ -147,7 +147,7 @@ describe('the grammar of hostd.conf', () => {
     ['limits processes=all', 'processes= is allowed only in an "allow unix" line'],
     ['deny unix processes=all', 'processes= is allowed only in an "allow unix" line'],
     ['allow any processes=all', 'processes= is allowed only in an "allow unix" line'],
-    ['allow unix processes=own', 'processes="own" is not all'],
+    ['allow unix processes=own', 'processes="own": only "all" is allowed'],
     ['allow unix devices=0 devices=1', 'devices=1, but line 3 says devices=0: remove one of them'],
     ['limits calls=5 calls=5', 'calls=5, but line 3 says calls=5: remove one of them'],
     [`allow unix${' pid=1'.repeat(40)}`, 'more than 32 words'],

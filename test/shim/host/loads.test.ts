@@ -64,7 +64,7 @@ describe('with --device cuda', () => {
     // A thread that loads something else has given up what it began before.
     for (let lane = 1; lane <= 4; lane++) load(lane, 200n + BigInt(lane));
     for (let lane = 1; lane <= 4; lane++) assert.equal(await answer(), NOT_READY);
-    // Their modules are unloaded in another thread.
+    // Another thread unloads their modules.
     for (const limit = Date.now() + 20_000; (await free()) <= before - 6n * 64n * MIB; )
       assert.ok(Date.now() < limit, 'four of them are gone');
   });

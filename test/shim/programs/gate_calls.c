@@ -149,7 +149,7 @@ static void graphs(void) {
   OK(CALL(cuGraphDestroy, (void *), graph));
 }
 
-/* Holds a stream, and lets it go after a while. */
+/* Holds a stream. A thread releases it later. */
 static pthread_t hold_for_a_while(void) {
   pthread_t thread;
   make_streams();
@@ -163,7 +163,7 @@ static void join(pthread_t thread) {
   let_go(1);
 }
 
-/* A graph with a conditional node is destroyed, changed and made again while its launch waits. */
+/* A graph with a conditional node is changed, destroyed and instantiated again while its launch waits. */
 static void conditions(void) {
   void *graph = new_graph(), *node = NULL, *fill = NULL;
   devptr memory = check_alloc(4096);
@@ -180,7 +180,7 @@ static void conditions(void) {
   IS(7, word_at(memory));
   pthread_t thread = hold_for_a_while();
   OK(CALL(cuGraphLaunch, (void *, void *), exec, streams[0]));
-  /* It is made again when its launch is over. */
+  /* The host instantiates the changed graph when the first launch is over. */
   params = fill_node(memory, 8, 1);
   OK(set_exec(exec, fill, &params));
   OK(CALL(cuGraphLaunch, (void *, void *), exec, streams[1]));
@@ -200,7 +200,7 @@ static void conditions(void) {
   drop(graph, exec);
 }
 
-/* The stack of each thread of the device changes. */
+/* Changes the stack limit while work waits. */
 static void limits(void) {
   size_t stack = 0;
   pthread_t thread = hold_for_a_while();
@@ -210,7 +210,7 @@ static void limits(void) {
   join(thread);
 }
 
-/* A function is asked for, and a kernel and variables of a library are used for the first time. */
+/* Gets a function of a module; uses a kernel and variables of a library for the first time. */
 static void first_uses(void) {
   static const char code[] =
       ".version 7.0\n.target sm_70\n.address_size 64\n.visible .global .u32 word = 5;\n"

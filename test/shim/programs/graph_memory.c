@@ -206,7 +206,7 @@ static void restricted(void) {
   drop(parent, NULL);
 }
 
-/* Memory of `bytes` is allocated, filled, copied to `out` and freed. */
+/* A graph that allocates `bytes`, fills them, copies to `out` and frees them. */
 static void *filling(size_t bytes, unsigned value, devptr out) {
   void *graph = new_graph(), *made = NULL, *filled = NULL, *copied = NULL, *released = NULL;
   devptr memory = allocate(&made, graph, NULL, 0, bytes);
@@ -234,7 +234,7 @@ static void updated(void) {
   OK(update(exec, other, &info));
   for (int i = 0; i < 3; i++) OK(launch(exec, stream));
   IS(9, word_at(out));
-  /* The executable has the memory of the other graph now, and one has that at a time. */
+  /* The executable now uses the memory of the other graph, and only one executable can use it at a time. */
   IS(NOT_SUPPORTED, instantiate(&second, other, 0));
   second = new_exec(graph);
   IS(UPDATE_FAILURE, update(exec, graph, &info));

@@ -401,7 +401,7 @@ static void ends(void) {
   OK(CALL(cuMemFree_v2, (devptr), word));
   OK(CALL(cuMemFreeHost, (void *), pinned));
   OK(CALL(cuMemFree_v2, (devptr), pooled));
-  /* Its streams have no use. */
+  /* Its streams are destroyed with it. */
   IS(DETACHED, launch(add, 1, stream, word));
   IS(DETACHED, CALL(cuStreamSynchronize, (void *), stream));
   IS(DETACHED, CALL(cuStreamQuery, (void *), stream));
@@ -433,7 +433,7 @@ static void ends_with_primary(void) {
   OK(CALL(cuCtxFromGreenCtx, (void **, void *), &got, green));
   OK(CALL(cuCtxDestroy_v2, (void *), green));
   OK(CALL(cuDevicePrimaryCtxReset_v2, (int), 0));
-  /* Its reference was given back, and that of the program outlived the reset. */
+  /* The green context released its reference. The program's reference outlived the reset. */
   OK(CALL(cuDevicePrimaryCtxRelease_v2, (int), 0));
   IS(INVALID_CONTEXT, CALL(cuDevicePrimaryCtxRelease_v2, (int), 0));
   MUST(CALL(cuDevicePrimaryCtxRetain, (void **, int), &context, 0));

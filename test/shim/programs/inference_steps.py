@@ -1,5 +1,5 @@
-"""What libraries for inference do on a device whose kernels are skipped: calls must be answered; only bytes that are
-copied are compared.
+"""Inference libraries on a device that skips kernels: every call must be answered. Only copied bytes are
+compared.
 
 usage: inference_steps.py STEP...   prints "STEP ok" or "STEP: the error" for each
 """
@@ -97,7 +97,7 @@ def onnx_graphs():
     ]
     weights = [("kernel", (4, 3, 3, 3)), ("matrix", (256, 10))]
     x = numbers.standard_normal((2, 3, 8, 8)).astype("f")
-    # Not the default EXHAUSTIVE, which chooses an algorithm by times that mean nothing with skipped kernels.
+    # Not the default EXHAUSTIVE, which picks an algorithm by its time. With skipped kernels times mean nothing.
     plain = session(net, weights, x.shape, [2, 10], cudnn_conv_algo_search="HEURISTIC")
     equal(plain.run(None, {"x": x})[0].shape, (2, 10))
 
@@ -133,7 +133,7 @@ def quantized():
 
 
 def whisper():
-    """A random Whisper in CTranslate2, which faster-whisper runs on. A longer prompt needs a number that a kernel computes."""
+    """A random Whisper in CTranslate2, the library of faster-whisper. A longer prompt needs a number that a kernel computes."""
     import ctranslate2
     from ctranslate2.converters import TransformersConverter
     from tokenizers import Tokenizer
@@ -142,7 +142,7 @@ def whisper():
 
     with tempfile.TemporaryDirectory() as directory:
         special = ["<|endoftext|>", "<|startoftranscript|>", "<|notimestamps|>", "<|startofprev|>", "<|nospeech|>"]
-        words = {word: index for index, word in enumerate([*map(str, range(250)), *special])}  # not 0, which skipped kernels give
+        words = {word: index for index, word in enumerate([*map(str, range(250)), *special])}  # not 0, the result of skipped kernels
         PreTrainedTokenizerFast(tokenizer_object=Tokenizer(WordLevel(words, "0"))).save_pretrained(directory)
         layers = {f"{half}_{what}": size for half in ("encoder", "decoder") for what, size in (("layers", 2), ("attention_heads", 4), ("ffn_dim", 128))}
         ends = {"bos_token_id": 250, "eos_token_id": 250, "pad_token_id": 250, "decoder_start_token_id": 251}

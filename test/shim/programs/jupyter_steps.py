@@ -1,4 +1,4 @@
-"""Jupyter: a kernel that uses PyTorch, its end and its restart; and a server with the dashboard of GPUs.
+"""Jupyter: interrupts and restarts a kernel that uses PyTorch, and reads the GPU dashboard of a server.
 
 usage: jupyter_steps.py STEP...   prints "STEP ok" or "STEP: the error" for each
 """
@@ -17,7 +17,7 @@ def kernel():
     from jupyter_client.manager import KernelManager
 
     manager = KernelManager()
-    # The kernel of this Python, and not of a kernel.json, which has the path where it was installed.
+    # The kernel of this Python. A kernel.json would name the path where it was installed.
     manager.kernel_spec.argv[0] = sys.executable
     manager.start_kernel()
     client = manager.client()
@@ -62,7 +62,7 @@ def dashboard():
         while True:
             assert server.poll() is None, server.stderr.read()[-2000:]
             try:
-                urllib.request.urlopen(f"http://127.0.0.1:{port}/api")  # the path of readiness in profiles/jupyter.json
+                urllib.request.urlopen(f"http://127.0.0.1:{port}/api")  # the readiness path in profiles/jupyter.json
                 break
             except urllib.error.URLError:
                 time.sleep(0.2)

@@ -151,8 +151,8 @@ static void active_clusters(void) {
 }
 
 /*
- * A text so long that the simulated device decodes each kernel at its first launch. The device has no
- * instruction of that name.
+ * The text is so long that the simulated device decodes each kernel at its first launch. The device has no
+ * instruction `frobnicate`.
  */
 static void first_launch(void) {
   static char code[(80 << 10)];
@@ -175,7 +175,7 @@ static void first_launch(void) {
        (void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **,       \
         void **),                                                                                            \
        which, 1, 1, 1, 1, 1, 1, 0, NULL, with, NULL)
-  /* The launch has the error, and no later call. */
+  /* Each launch returns the error; no later call does. */
   for (int i = 0; i < 2; i++) {
     IS(NOT_SUPPORTED, LAUNCH(strange, NULL));
     OK(CALL(cuCtxSynchronize, (void), ));

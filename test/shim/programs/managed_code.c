@@ -209,8 +209,8 @@ static void context_ends(void) {
 }
 
 /*
- * A library is queried without a context: the primary context does not become active, and has what was
- * written before.
+ * Queries a library without a context. The primary context does not become active. When it does later, it
+ * sees the values that were written before.
  */
 static void without_context(void) {
   if (!possible()) return;
@@ -241,7 +241,7 @@ static void without_context(void) {
   TRUE(!active());
   OK(unload(library));
   TRUE(!mapped(at));
-  /* Two libraries, of which one is unloaded while the context is active, and one before. */
+  /* Two libraries: one is unloaded before the context is active, then one while it is active. */
   for (int retained = 0; retained < 2; retained++) {
     void *other = load_library();
     library = load_library();

@@ -1,4 +1,4 @@
-"""Programs that show GPUs: each must show the memory that this process holds on the GPU.
+"""GPU monitors: each must show the memory that this process holds on the GPU.
 
 usage: monitor_steps.py STEP...   prints "STEP ok" or "STEP: the error" for each; NVTOP names nvtop
 """
@@ -27,7 +27,7 @@ def nvitop():
 
 
 def nvtop():
-    """In a terminal, because this version has no other output."""
+    """Runs nvtop in a terminal, because this version has no other output."""
     pid, terminal = pty.fork()
     if pid == 0:
         os.execve(os.environ["NVTOP"], ["nvtop"], {**os.environ, "TERM": "xterm"})
@@ -38,7 +38,7 @@ def nvtop():
             continue
         try:
             shown += os.read(terminal, 65536).decode(errors="replace")
-        except OSError:  # it has ended
+        except OSError:  # nvtop has exited
             break
         plain = re.sub(r"\x1b[\[(][0-9;?]*[A-Za-z0-9]", " ", shown)
         if not asked and re.search(rf"\b{os.getpid()}\b", plain) and re.search(r"\b256MiB", plain):

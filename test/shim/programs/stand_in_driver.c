@@ -38,8 +38,8 @@
  * - hardware: what a stream's wait for a value does on a GPU. All streams share one hardware channel, so a
  *   write of another stream stays behind a wait that is not over (CUDA driver API, "Stream Memory
  * Operations": "may introduce a deadlock ... false dependencies"; forums.developer.nvidia.com thread 353972).
- * Words of mapped host memory can be waited for, and a processor ends such a wait. These wait for the device:
- * what frees memory and code; cuGraphExecDestroy (as seen with driver 580:
+ * A stream can wait for a word of mapped host memory, which a processor writes. These calls wait for the
+ * device: those that free memory and code; cuGraphExecDestroy (as seen with driver 580:
  * docs/reports/2026-11-27-gpu-h200.md); cuCtxSetLimit of the stack ("the device will block until all
  * preceding requested tasks are complete", CUDA driver API); the first use of code, which is loaded lazily:
  * cuModuleGetFunction, the variables of a module or library, the module of a library, and the first launch of
@@ -509,7 +509,7 @@ int cuCtxSetLimit(int limit, size_t value) {
   return NEXT(int (*)(int, size_t), "cuCtxSetLimit")(limit, value);
 }
 
-/* Memory that the host registered, with `maps`. */
+/* True for host memory that is registered, with `maps`. */
 static bool is_of_the_host(uint64_t address) {
   unsigned type = 0;
   const int memory_type = 2, of_host = 1;

@@ -212,8 +212,8 @@ static void run_from(const char *path) {
 
 /* Returns only if it fails. */
 static void hand_over_to_disk(void) {
-  /* Few large reads: on a busy machine each read waits for qemu's threads, and the guest's clock may run on.
-   */
+  /* Read in few large blocks: on a busy machine each read waits for qemu's threads, and the guest's clock can
+   * run on meanwhile. */
   int disk = open("/dev/vda", O_RDONLY);
   if (ioctl(disk, BLKRASET, READ_AHEAD_SECTORS) != 0) printf("vm: read-ahead: %s\n", strerror(errno));
   close(disk);

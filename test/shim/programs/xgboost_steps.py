@@ -1,4 +1,5 @@
-"""XGBoost: trees that the GPU grows are those of the CPU. Few values of each feature, so both cut at the same places.
+"""XGBoost: predictions of trees from the GPU equal those from the CPU. Each feature has few values, so both split at the
+same places.
 
 usage: xgboost_steps.py STEP...   prints "STEP ok" or "STEP: the error" for each
 """
@@ -13,14 +14,14 @@ FEATURES = numbers.integers(0, 4, (256, 4)).astype("f")
 
 
 def trees(labels, **options):
-    """The predictions by trees of the CPU and by trees of the GPU."""
+    """Compares the predictions of trees from the CPU and from the GPU."""
     parts = []
     for device in ("cpu", "cuda"):
         data = xgboost.DMatrix(FEATURES, labels, nthread=1)
         settings = {"device": device, "tree_method": "hist", "max_depth": 3, "max_bin": 16, "nthread": 1, **options}
         parts.append(xgboost.train(settings, data, 4).predict(data))
     cpu, gpu = parts
-    assert numpy.ptp(cpu) > 0.1, "the trees know nothing"
+    assert numpy.ptp(cpu) > 0.1, "the trees predict one value"
     numpy.testing.assert_allclose(gpu, cpu, atol=1e-5)
 
 

@@ -234,7 +234,7 @@ loop: add.u32 %r1, %r1, 1; mad.lo.u32 %r0, %r0, 3, %r1; xor.b32 %r0, %r0, %t; se
     assert.equal(u32(outcome.buffers[0] ?? Buffer.alloc(0))[5], want >>> 0);
   });
 
-  it('are compared in one thread, whose atomics no other thread takes back', () => {
+  it('are compared in one thread, so that no other thread reverts its atomics', () => {
     const body = `mov.u32 %r0, 0; mov.u32 %r1, 0; ld.param.u64 %d1, [out];
 loop: atom.global.add.u32 %r2, [%d1], 1; add.u32 %r1, %r1, 1; xor.b32 %r0, %r0, %r1; setp.lt.u32 %p1, %r1, 200; @%p1 bra loop;
 add.u64 %o, %o, 4;`;
@@ -249,7 +249,7 @@ add.u64 %o, %o, 4;`;
     assert.equal(u32(buffers[0] ?? Buffer.alloc(0))[0], 64 * THREADS * 200);
   });
 
-  it('compile in auto what runs much, by loops, warps or calls, and not what runs little', () => {
+  it('compile in auto after many loops, warps or calls, and not after few', () => {
     const functions = `.func (.param .u32 to) f(.param .u32 from) { .reg .b32 %x<4>;
 ld.param.u32 %x1, [from]; mul.lo.u32 %x1, %x1, 0x9e3779b9; xor.b32 %x2, %x1, 77; add.u32 %x2, %x2, 3; xor.b32 %x1, %x2, %x1;
 sub.u32 %x1, %x1, 9; mad.lo.u32 %x1, %x1, %x2, 5; st.param.u32 [to], %x1; ret; }`;
@@ -273,11 +273,11 @@ setp.lt.u32 %p1, %r1, ${rounds}; @%p1 bra loop;`;
     const calls = `mov.u32 %r0, %t; mov.u32 %r1, 0;
 loop: { .param .u32 p; .param .u32 q; st.param.u32 [p], %r0; call (q), f, (p); ld.param.u32 %r0, [q]; }
 add.u32 %r1, %r1, 1; setp.lt.u32 %p1, %r1, 60000; @%p1 bra loop;`;
-    assert.equal(auto(straight, 64, 100), 0, 'launches alone are not what is hot');
+    assert.equal(auto(straight, 64, 100), 0, 'launches alone do not count');
     assert.equal(auto(loop(1000), 2, 1), 0);
     assert.equal(auto(loop(400), 64, 4), 1, 'branches of warps that end soon count');
     assert.equal(auto(straight, 20_000, 1), 1, 'warps count');
-    // One function at a time is compiled: f is sent when LLVM has answered for k, however long that takes.
+    // The compiler takes one function at a time: f is sent after the answer for k.
     let asked = 0;
     for (let launches = 1; asked < 2 && launches <= 256; launches *= 4) asked = auto(calls, 1, launches);
     assert.equal(asked, 2, 'calls count');

@@ -180,8 +180,8 @@ describe('lanes that do something together', () => {
     );
   });
 
-  it('find the least and the greatest float, of all and of those with a NaN among them', () => {
-    /** Lane 3 has a NaN, 4 and 5 have -0 and +0, 6 and 7 NaNs only, the others lane - 15.5. */
+  it('find the minimum and maximum float, without and with NaNs among the lanes', () => {
+    /** Lane 3 has a NaN, lanes 4 and 5 have -0 and +0, 6 and 7 have NaNs, the others have lane - 15.5. */
     const reduced = (operation: string): readonly number[] =>
       run(
         `  cvt.rn.f32.u32 %f1, %r1;

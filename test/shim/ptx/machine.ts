@@ -46,7 +46,7 @@ export interface Outcome {
   readonly refused: readonly string[];
   /** The findings of checks, a line each. */
   readonly findings: readonly string[];
-  /** Functions that were compiled, refused, and sent to the compiler in all; regions that `check` compared. */
+  /** Functions: compiled, refused, sent to the compiler. Regions: compared by `check`. */
   readonly compiled: {
     readonly functions: number;
     readonly refused: number;
@@ -58,11 +58,11 @@ export interface Outcome {
 /** `VGPU_PTX_CHECK=race,init`: every job runs under these checks, and a finding is an error. */
 const CHECK = process.env['VGPU_PTX_CHECK'];
 
-/** With LLVM, a function takes seconds on a busy machine, and a job can have dozens. */
+/** LLVM takes seconds for a function on a busy machine, and a job can have dozens of functions. */
 const patience = (job: Job): number =>
   (job.compile ?? process.env['PTX_COMPILE'] ?? 'never') === 'never' ? 120_000 : 900_000;
 
-/** `VGPU_PTX_COUNTS=FILE`: a line for each job whose kernels could be compiled. */
+/** `VGPU_PTX_COUNTS=FILE`: appends a line of counts for each job that can compile kernels. */
 const COUNTS = process.env['VGPU_PTX_COUNTS'];
 
 function compiledOf(stderr: string): Outcome['compiled'] {

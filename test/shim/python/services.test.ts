@@ -1,6 +1,6 @@
 /**
- * Libraries that serve models, and Jupyter, through `vgpu-agent run`, kernels skipped: every call is answered, bytes that
- * are copied arrive. And programs that show GPUs: they name the process and its memory.
+ * Model libraries, Jupyter and GPU monitors through `vgpu-agent run`, with skipped kernels. Every call is answered and
+ * copied bytes arrive. The monitors show the process and its memory.
  */
 import { existsSync } from 'node:fs';
 import path from 'node:path';
@@ -49,7 +49,7 @@ describe('libraries and programs that use PyTorch and CUDA, kernels skipped', { 
     await passes('inference_steps.py', ['onnx']);
   });
 
-  it('embeds sentences, in other processes too, and quantizes with bitsandbytes', onlyLong, async () => {
+  it('embeds sentences, also in other processes, and quantizes with bitsandbytes', onlyLong, async () => {
     await passes('inference_steps.py', ['embeddings', 'embeddings-in-processes', 'quantized']);
   });
 
@@ -60,7 +60,7 @@ describe('libraries and programs that use PyTorch and CUDA, kernels skipped', { 
   });
 
   it(
-    "runs cells in a Jupyter kernel, restarts it, and fills JupyterLab's dashboard of GPUs",
+    "runs cells in a Jupyter kernel, restarts it, and fills JupyterLab's GPU dashboard",
     onlyLong,
     async () => {
       await passes('jupyter_steps.py', ['kernel', 'dashboard']);

@@ -1,6 +1,6 @@
 /**
- * XGBoost through `vgpu-agent run`, computed: its wheel has PTX for 12.0 only (and machine code for others), so the
- * simulated GPU is an RTX 5090.
+ * XGBoost through `vgpu-agent run`, with computed kernels. Its wheel has PTX only for 12.0 (and machine code for other
+ * GPUs), so the simulated GPU is an RTX 5090.
  */
 import { after, before, describe, it } from 'node:test';
 import { type Host, scratchDirectory, startHost } from '../shim_host.js';
@@ -25,11 +25,11 @@ describe('XGBoost', { skip }, () => {
     scratch.remove();
   });
 
-  it('grows the trees of the CPU, for classes', async () => {
+  it('predicts as on the CPU after classification', async () => {
     await stepsPass(python ?? '', 'xgboost_steps.py', ['classes'], host, scratch.path);
   });
 
-  it('grows the trees of the CPU, for values', { skip: long ? false : '--long only' }, async () => {
+  it('predicts as on the CPU after regression', { skip: long ? false : '--long only' }, async () => {
     await stepsPass(python ?? '', 'xgboost_steps.py', ['values'], host, scratch.path);
   });
 });

@@ -1,17 +1,17 @@
 /**
- * A tiny Whisper model of random weights in whisper.cpp's own format, the same bytes each time: its server transcribes any
- * sound to nonsense. So small that no product has more than 16 columns: for larger ones ggml's CUDA backend calls cuBLAS,
- * whose kernels are machine code.
+ * A tiny Whisper model with random weights in whisper.cpp's own format. The bytes are the same each time, and the server
+ * transcribes any sound to nonsense. No matrix product has more than 16 columns, because for larger ones ggml's CUDA
+ * backend calls cuBLAS, whose kernels are machine code.
  */
 
 const WIDTH = 16;
 const HEADS = 1;
 const LAYERS = 1;
 const MELS = 80;
-/** Of the longest answer: half of it, less 4. */
+/** An answer has at most half as many tokens, less 4. */
 const TEXT_CONTEXT = 32;
 const SOUND_CONTEXT = 8;
-/** The numbers of special tokens in an English model are fixed. */
+/** The special tokens of an English model have fixed numbers. */
 const VOCABULARY = 51_864;
 const FFT_BINS = 201;
 const F32 = 0;
@@ -20,7 +20,7 @@ function int32(...values: readonly number[]): Buffer {
   return Buffer.from(Int32Array.from(values).buffer);
 }
 
-/** Words of three letters for all numbers that are not special, and the space, which whisper.cpp looks up. */
+/** A word of three letters for each number that is not special, and the space, which whisper.cpp looks up. */
 function words(): readonly string[] {
   const letters = [...'abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ'];
   const all = letters.flatMap((one) =>
@@ -29,7 +29,7 @@ function words(): readonly string[] {
   return [' ', ...all.slice(0, 50_255)];
 }
 
-/** Each tensor's name and its dimensions, the one that varies fastest first. */
+/** The name and dimensions of each tensor; the fastest dimension comes first. */
 function tensors(): ReadonlyMap<string, readonly number[]> {
   const all = new Map<string, readonly number[]>();
   const linear = (name: string, from: number, to: number, biased = true): void => {
@@ -89,7 +89,7 @@ export function makeWhisper(): Buffer {
   return Buffer.concat(parts);
 }
 
-/** A second of a tone of 440 Hz: a WAV file, 16 bit, 16 kHz. */
+/** A WAV file with one second of a 440 Hz tone: 16 bit, 16 kHz. */
 export function makeTone(): Buffer {
   const samples = Int16Array.from({ length: 16_000 }, (_, i) =>
     Math.round(8_000 * Math.sin((2 * Math.PI * 440 * i) / 16_000)),

@@ -81,7 +81,7 @@ function makeDisk(directory: string, { root, disk, files }: DebianOptions): stri
   write('etc/hostname', 'host1\n');
   write('etc/hosts', '127.0.0.1 localhost\n127.0.1.1 host1\n');
   write('etc/fstab', '');
-  // Newer than /usr: no unit with ConditionNeedsUpdate= runs, such as ldconfig.service.
+  // Newer than /usr, so that no unit with ConditionNeedsUpdate= runs, such as ldconfig.service.
   for (const name of ['etc/.updated', 'var/.updated']) write(name, '');
   write('usr/local/sbin/test-serve', SERVE, 0o755);
   write('etc/systemd/system/test.service', UNIT);

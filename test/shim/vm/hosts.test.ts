@@ -1,6 +1,6 @@
 /**
- * The service moves a consumer between the hosts of a list with vsock addresses. Both hosts are daemons of the machine that the
- * consumer runs in, at two ports of vsock's loopback, because one qemu has one vsock device and so one host. VGPU_TEST_LONG=1 only.
+ * The service moves a consumer between two hosts with vsock addresses. A qemu has one vsock device and so one host, so both
+ * hosts run in the consumer's machine, at two ports of vsock's loopback. VGPU_TEST_LONG=1 only.
  */
 import assert from 'node:assert/strict';
 import { readdirSync, readFileSync } from 'node:fs';
@@ -42,7 +42,7 @@ const consumer = ['scripts/lib', 'build/consumer'].flatMap((directory) =>
       }),
     ),
 );
-/** A library of vgpu-hostd that the root does not have. */
+/** A library that vgpu-hostd needs and the root does not have. */
 const jansson = withLibraries(builtFile('vgpu-hostd'))
   .filter((file) => file.includes('libjansson'))
   .map((file): ImageFile => ({ name: file.slice(1), content: readFileSync(file) }));
@@ -60,7 +60,7 @@ describe('a list of two hosts with vsock addresses', { skip }, () => {
       `systemd-run --quiet --unit=${unit} /usr/lib/vgpu-agent/build/shim/vgpu-hostd --device software --profile ${profile} \
          --listen vsock:${address.split(':')[2]} --control /run/${unit}.control --config /etc/vgpu/hostd.conf`,
     );
-  /** Waits until the service is settled at this host, and the verdict is GPU with its device. */
+  /** Waits until the service is settled with this host and the verdict is GPU on its device. */
   const untilUsed = async ({ address, device }: Named): Promise<void> => {
     let document: unknown = null;
     for (let turn = 0; turn < 60; turn += 1) {
@@ -98,7 +98,7 @@ describe('a list of two hosts with vsock addresses', { skip }, () => {
       ],
     });
     for (const host of [first, second]) await startHost(host);
-    // The script refuses machines that are not for tests.
+    // The script refuses a machine that is not marked as a test machine.
     await machine.must(
       'mkdir -p /run/host && touch /run/host/container-manager && /test/scripts/lib/install-consumer 3',
     );
@@ -109,7 +109,7 @@ describe('a list of two hosts with vsock addresses', { skip }, () => {
     scratch.remove();
   });
 
-  it('install uses the first', async () => {
+  it('install uses the first host', async () => {
     const said = await machine.must(
       `vgpu-agent install --host ${first.address} --host ${second.address} --service --yes`,
     );
@@ -121,7 +121,7 @@ describe('a list of two hosts with vsock addresses', { skip }, () => {
     [first, second],
     [second, first],
   ] as const)
-    it(`the ${used.unit} is killed: one restart, and GPU with the device of the other`, async () => {
+    it(`restarts once and gets a GPU verdict with the other host's device when the ${used.unit} host is killed`, async () => {
       const before = await starts();
       await machine.must(`systemctl kill --signal=KILL ${used.unit}`);
       await untilUsed(other);

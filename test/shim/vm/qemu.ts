@@ -73,7 +73,7 @@ export function startQemu(directory: string, options: QemuOptions): ChildProcess
         ...['-device', 'pcie-root-port,id=slot1,slot=1'],
         ...(saved === undefined ? ['-device', VSOCK_DEVICE] : ['-incoming', `exec:cat ${saved}`]),
       ]),
-      // A flush is not passed on to the disk here. The clock of `counts` goes on meanwhile: minutes in a flush of some milliseconds.
+      // Skip flushes: the clock of `counts` runs on for minutes during a flush of a few milliseconds.
       ...(disk === undefined ? [] : ['-drive', `if=virtio,format=raw,cache=unsafe,file=${disk}`]),
       ...(shared === undefined
         ? []

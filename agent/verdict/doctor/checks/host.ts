@@ -353,13 +353,13 @@ export const sharedMemory: Check = {
     if (trouble === null) {
       return notApplicable(
         endpoint.startsWith('tcp:')
-          ? `${endpoint}: TCP shares no memory. Between a VM and its own host vsock takes less time, and can have it: sudo vgpu-agent install --host vsock:2:${defaultPort}`
+          ? `${endpoint}: TCP shares no memory. Between a VM and its own host vsock is faster and can use shared memory: sudo vgpu-agent install --host vsock:2:${defaultPort}`
           : `the host is ${endpoint}`,
       );
     }
     const { message, evidence, remedy, command } = trouble;
     if (now.kind === 'not-yet' && now.rule === 'missing') {
-      const cause = `The udev rule ${vmMemoryRule} is missing or was changed: calls go over vsock.`;
+      const cause = `Calls go over vsock: the udev rule ${vmMemoryRule} is missing or was changed.`;
       return warning({ cause, evidence, remedy: fixes(facts, 'write it again') });
     }
     const cause = `${message.charAt(0).toUpperCase()}${message.slice(1)}.`;

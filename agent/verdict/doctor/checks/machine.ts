@@ -18,7 +18,7 @@ import {
 export const interrupted: Check = {
   id: 'interrupted',
   title: 'no install was interrupted',
-  looksAt: `the undo log ${guestState.transaction}, which is there only while something is changed`,
+  looksAt: `the undo log ${guestState.transaction}, which exists only during a change`,
   explains: [],
   examine(facts) {
     const { machine, profile } = facts;

@@ -31,7 +31,7 @@ static struct vgpu_cuda_side_call *find(const struct vgpu_worker *worker) {
   return call;
 }
 
-/* Frees the calls that are done and abandoned. Returns the count of the others that have a thread. */
+/* Frees abandoned calls that are done. Returns the number of calls that still run. */
 static uint32_t collect(struct vgpu_cuda *cuda) {
   uint32_t running = 0;
   for (struct vgpu_cuda_side_call **link = &cuda->side_calls; *link != NULL;) {
@@ -57,7 +57,7 @@ static int query_done(struct vgpu_worker *worker, void *what) {
   return is_done(what) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
 }
 
-/* Starts a thread that makes the call. NULL: it cannot be started. */
+/* Starts a thread that makes the call. Returns NULL if the thread cannot start. */
 static struct vgpu_cuda_side_call *begin(struct vgpu_worker *worker,
                                          const struct vgpu_cuda_side_call *wanted) {
   struct vgpu_cuda *cuda = cuda_of(worker);
@@ -78,7 +78,7 @@ static struct vgpu_cuda_side_call *begin(struct vgpu_worker *worker,
   return call;
 }
 
-/* Waits for a call's thread, and removes the call. */
+/* Returns VGPU_WAITS until the thread is done, then removes the call and copies it to *to. */
 static int32_t await(struct vgpu_worker *worker, struct vgpu_cuda_side_call *call,
                      struct vgpu_cuda_side_call *to) {
   if (vgpu_cuda_wait(worker, query_done, call) != CUDA_SUCCESS) return VGPU_WAITS;

@@ -197,8 +197,7 @@ static void prepare(struct vgpu_worker *worker, bool filtered) {
                                                      filtered ? vgpu_software_confine_compiler : NULL);
   if (software_of(worker)->compiler != NULL) return;
   worker->accounts->slots[worker->slot].interprets = 1;
-  vgpu_host_log("compile", worker->session,
-                "kernels are interpreted: the process that compiles them cannot be started");
+  vgpu_host_log("compile", worker->session, "the compiler process cannot start: kernels are interpreted");
 }
 
 static bool begin(struct vgpu_worker *worker) {

@@ -133,12 +133,12 @@ describe('a slip on the command line is exit 2, one message and where to look', 
     ],
     [
       ['install', '--unit', '--yes'],
-      /--unit needs a value, and --yes is an option$/,
+      /--unit needs a value, but --yes is an option$/,
       'vgpu-agent install --help',
     ],
     [
       ['doctor', '--report', '--fix'],
-      /--report needs a value, and --fix is an option$/,
+      /--report needs a value, but --fix is an option$/,
       'vgpu-agent doctor --help',
     ],
     [['verify', '--timeout', '0x10'], /'0x10' is invalid.*more than 0/, 'vgpu-agent verify --help'],
@@ -167,7 +167,7 @@ test('an option that is given twice with one value is no contradiction', () => {
 test('a profile that does not exist is exit 2 and names those that do', () => {
   const ran = vgpu(['install', '--yes', '--profile', 'olama']);
   assert.equal(ran.status, 2, ran.stderr);
-  assert.match(told(ran), /no profile is named "olama"\. There are: .*llama-server, ollama/);
+  assert.match(told(ran), /no profile is named "olama"\. Profiles: .*llama-server, ollama/);
 });
 
 test('with --json a failure is a document on standard output, and still told on standard error', () => {
@@ -247,11 +247,11 @@ describe('explain-log', () => {
     assert.match(ran.stdout, /"mode": "undetermined"/);
   });
 
-  test('an interrupt ends an input that does not end, and gives the verdict', async () => {
+  test('prints the verdict when an interrupt ends an endless input', async () => {
     const child = spawn(process.execPath, [main, 'explain-log', '-'], { stdio: 'pipe' });
     try {
       child.stdin.write(await readFile(gpu));
-      // More than the pipe and the command's buffer hold: when it is written, the log before it has been judged.
+      // Larger than the pipe and the command's buffer: when this write is done, the command has read the log before it.
       await new Promise((resolve) => child.stdin.write('no words of a start\n'.repeat(50_000), resolve));
       child.kill('SIGINT');
       const [result, [status, signal]] = await Promise.all([text(child.stdout), once(child, 'close')]);

@@ -57,7 +57,7 @@ const textOf = (changes: Partial<ReturnType<typeof settled>>): string =>
   statusText(statusView(ollama, { ...settled(), ...changes }, null, null), plain).replaceAll(/\s+/g, ' ');
 
 describe('status after a killed run', () => {
-  it('names a run that was cut short, with what ends it', () => {
+  it('names an interrupted run and the command that finishes it', () => {
     assert.doesNotMatch(textOf({}), /warning/);
     assert.match(textOf({ interrupted: true }), /warning: an install or uninstall was interrupted; the next/);
   });

@@ -262,7 +262,7 @@ test('with --rollback-on-failure a service that does not begin is taken back wit
   assert.deepEqual(did.slice(did.indexOf(steps[0] ?? '')).slice(0, 4), steps);
 });
 
-test('with --rollback-on-failure the undo log goes when the service begins; it settles without the lock', async () => {
+test('removes the undo log when the service starts, and waits without the lock until it settles, with --rollback-on-failure', async () => {
   const wanted = request({ rollbackOnFailure: true, service: true });
   const steps = ['wait for the service: begun', 'settle', 'unlock', 'wait for the service: settled'];
   for (const serviceFails of [undefined, 'settled'] as const) {

@@ -46,6 +46,8 @@ export interface StatusView {
     readonly repairs: number;
     readonly restarts: number;
   } | null;
+  /** Why agent.json is not valid; only where the service was not asked. Null: valid, absent, or not readable. */
+  readonly configProblem?: string | null;
   /** Null when nothing is installed, or when this user may not look. */
   readonly verdict: Verdict | null;
 }

@@ -128,7 +128,8 @@ async function look(
           allowUnreachable: true,
           restart: false,
         });
-  return statusView(profile, facts, plan, verdict);
+  // The service may run and not have looked yet: until then nobody else names a mistake in its configuration.
+  return { ...statusView(profile, facts, plan, verdict), configProblem: facts.service?.confProblem ?? null };
 }
 
 function exitCodeOf(view: StatusView): ExitCode {

@@ -16,6 +16,8 @@ export function statusText(view: StatusView, style: Style): string {
     ...hostRows(view.host, row),
   ];
   if (view.service !== undefined && view.service !== null) rows.push(...serviceRows(view.service, style));
+  else if (view.configProblem !== undefined && view.configProblem !== null)
+    rows.push(row('agent', 'gives no status'), ...troubleRows([refusedText(view.configProblem)], style));
   const warn = (text: string): void => {
     rows.push(hanging(`${style.caution('warning')}: `, text, style, 9));
   };
@@ -67,12 +69,15 @@ function consumerRows(
 function serviceRows(service: NonNullable<StatusView['service']>, style: Style): readonly string[] {
   const { state, problem, configProblem, pendingRestart, repairs, restarts } = service;
   const did = `${plural(repairs, 'repair')}, ${plural(restarts, 'restart')}`;
-  const refused =
-    configProblem === null ? null : `agent.json is not valid and not in force: ${configProblem}`;
+  const refused = configProblem === null ? null : refusedText(configProblem);
   return [
     rowFor(style)('agent', `${state}; ${did} since it started`),
     ...troubleRows([problem, refused, dueText(pendingRestart)], style),
   ];
+}
+
+function refusedText(problem: string): string {
+  return `agent.json is not valid and not in force: ${problem}`;
 }
 
 function dueText(due: NonNullable<StatusView['service']>['pendingRestart']): string | null {

@@ -63,6 +63,20 @@ describe('status after a killed run', () => {
   });
 });
 
+describe('status where the service was not asked', () => {
+  const view = statusView(ollama, settled(), null, null);
+  const shown = (configProblem: string | null): string => statusText({ ...view, configProblem }, plain);
+
+  it('names a mistake in agent.json', () => {
+    const text = shown('/etc/vgpu-agent/agent.json:\n  line 1, host: no');
+    assert.match(
+      text,
+      /^agent {7}gives no status\n {12}agent\.json is not valid and not in force: .*:\n +line 1/m,
+    );
+    assert.doesNotMatch(shown(null), /agent\.json/);
+  });
+});
+
 describe('status for a consumer that is not installed', () => {
   const machine = settled();
   const { manifest } = machine;

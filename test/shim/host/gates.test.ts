@@ -18,6 +18,8 @@ const cases = [
   ['gate_calls', 'limits', 'and the stack limit of the device is changed'],
   ['gate_calls', 'first_uses', 'and code is loaded at its first use'],
   ['gate_calls', 'allocates', 'and memory is allocated when little is left'],
+  ['gate_calls', 'many_allocate', 'and twenty threads allocate memory'],
+  ['gate_calls', 'ends', 'and a context ends in which a thread allocates memory'],
   ['host_functions', 'queues_behind', 'and work is queued behind the function'],
   ['host_functions', 'many_in_a_row', 'and thousands of functions run in their order'],
 ] as const;

@@ -210,38 +210,52 @@ static void limits(void) {
   join(thread);
 }
 
-/* Gets a function of a module; uses a kernel and variables of a library for the first time. */
+static void again(void) {
+  atomic_store(&released, 0);
+  atomic_store(&ran, 0);
+}
+
+/* Gets functions and variables of a module and a library, and a library's module, for the first time. */
 static void first_uses(void) {
   static const char code[] =
       ".version 7.0\n.target sm_70\n.address_size 64\n.visible .global .u32 word = 5;\n"
       ".visible .entry nothing()\n{\nret;\n}\n";
-  void *module = NULL, *library = NULL, *function = NULL, *kernel = NULL;
+  void *modules[2] = {0}, *libraries[3] = {0}, *of_library = NULL, *function = NULL, *kernel = NULL;
   devptr address = 0;
   size_t bytes = 0;
-  MUST(CALL(cuModuleLoadData, (void **, const void *), &module, code));
-  MUST(CALL(cuLibraryLoadData, (void **, const void *, int *, void **, unsigned, int *, void **, unsigned),
-            &library, code, NULL, NULL, 0, NULL, NULL, 0));
-  MUST(CALL(cuLibraryGetKernel, (void **, void *, const char *), &kernel, library, "nothing"));
+  for (int i = 0; i < 2; i++) MUST(CALL(cuModuleLoadData, (void **, const void *), &modules[i], code));
+  for (int i = 0; i < 3; i++)
+    MUST(CALL(cuLibraryLoadData, (void **, const void *, int *, void **, unsigned, int *, void **, unsigned),
+              &libraries[i], code, NULL, NULL, 0, NULL, NULL, 0));
+  MUST(CALL(cuLibraryGetKernel, (void **, void *, const char *), &kernel, libraries[0], "nothing"));
   pthread_t thread = hold_for_a_while();
-  OK(CALL(cuModuleGetFunction, (void **, void *, const char *), &function, module, "nothing"));
+  OK(CALL(cuModuleGetFunction, (void **, void *, const char *), &function, modules[0], "nothing"));
   join(thread);
-  atomic_store(&released, 0);
-  atomic_store(&ran, 0);
+  again();
   thread = hold_for_a_while();
   OK(CALL(cuLaunchKernel,
           (void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **,
            void **),
           kernel, 1, 1, 1, 1, 1, 1, 0, streams[1], NULL, NULL));
   join(thread);
-  atomic_store(&released, 0);
-  atomic_store(&ran, 0);
+  again();
   thread = hold_for_a_while();
-  OK(CALL(cuLibraryGetGlobal, (devptr *, size_t *, void *, const char *), &address, &bytes, library, "word"));
-  OK(CALL(cuModuleGetGlobal_v2, (devptr *, size_t *, void *, const char *), &address, &bytes, module,
+  OK(CALL(cuModuleGetGlobal_v2, (devptr *, size_t *, void *, const char *), &address, &bytes, modules[1],
+          "word"));
+  join(thread);
+  IS(5, word_at(address));
+  again();
+  thread = hold_for_a_while();
+  OK(CALL(cuLibraryGetGlobal, (devptr *, size_t *, void *, const char *), &address, &bytes, libraries[1],
           "word"));
   join(thread);
   IS(4, bytes);
   IS(5, word_at(address));
+  again();
+  thread = hold_for_a_while();
+  OK(CALL(cuLibraryGetModule, (void **, void *), &of_library, libraries[2]));
+  join(thread);
+  TRUE(of_library != NULL);
 }
 
 /* Memory is short, so the driver waits before it allocates. */
@@ -254,10 +268,67 @@ static void allocates(void) {
   OK(CALL(cuMemFree_v2, (devptr), memory));
 }
 
+/* More threads allocate than the host has threads for such calls. */
+static void *allocate(void *context) {
+  devptr memory = 0;
+  OK(CALL(cuCtxSetCurrent, (void *), context));
+  OK(CALL(cuMemAlloc_v2, (devptr *, size_t), &memory, (size_t)64 << 20));
+  OK(CALL(cuMemFree_v2, (devptr), memory));
+  return NULL;
+}
+static void many_allocate(void) {
+  pthread_t threads[20];
+  void *context = NULL;
+  OK(CALL(cuCtxGetCurrent, (void **), &context));
+  pthread_t thread = hold_for_a_while();
+  for (int i = 0; i < 20; i++) MUST(pthread_create(&threads[i], NULL, allocate, context));
+  for (int i = 0; i < 20; i++) pthread_join(threads[i], NULL);
+  join(thread);
+}
+
+static size_t free_memory(void) {
+  size_t left = 0, total = 0;
+  OK(CALL(cuMemGetInfo_v2, (size_t *, size_t *), &left, &total));
+  return left;
+}
+
+/* A context ends while one of its threads allocates. What the call allocated counts no longer. */
+static void *try_to_allocate(void *context) {
+  devptr memory = 0;
+  (void)CALL(cuCtxSetCurrent, (void *), context);
+  (void)CALL(cuMemAlloc_v2, (devptr *, size_t), &memory, (size_t)64 << 20);
+  return NULL;
+}
+static void ends(void) {
+  void *first = NULL, *own = NULL;
+  pthread_t allocating;
+  OK(CALL(cuCtxGetCurrent, (void **), &first));
+  const size_t before = free_memory();
+  MUST(CALL(cuCtxCreate_v2, (void **, unsigned, int), &own, 0, 0));
+  pthread_t thread = hold_for_a_while();
+  MUST(pthread_create(&allocating, NULL, try_to_allocate, own));
+  usleep(100000);
+  IS(0, atomic_load(&released));
+  OK(CALL(cuCtxDestroy_v2, (void *), own));
+  pthread_join(allocating, NULL);
+  pthread_join(thread, NULL);
+  OK(CALL(cuCtxSetCurrent, (void *), first));
+  for (int i = 0; i < 1000 && free_memory() < before; i++) usleep(10000);
+  TRUE(free_memory() >= before);
+}
+
 static const struct check_case cases[] = {
-    {"frees", frees},           {"maps", maps},           {"launches", launches},
-    {"contexts", contexts},     {"graphs", graphs},       {"limits", limits},
-    {"first_uses", first_uses}, {"allocates", allocates}, {"conditions", conditions},
+    {"frees", frees},
+    {"maps", maps},
+    {"launches", launches},
+    {"contexts", contexts},
+    {"graphs", graphs},
+    {"limits", limits},
+    {"first_uses", first_uses},
+    {"allocates", allocates},
+    {"conditions", conditions},
+    {"many_allocate", many_allocate},
+    {"ends", ends},
 };
 
 int main(int argc, char **argv) {

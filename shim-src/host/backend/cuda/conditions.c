@@ -229,7 +229,8 @@ int32_t vgpu_cuda_graph_build(struct vgpu_worker *worker, struct vgpu_exec_objec
       return CUDA_ERROR_INVALID_HANDLE;
   }
   /* A graph with conditions has one executable at a time. A launch by an older guest cannot be parked. */
-  if (worker->request->row->oneway) vgpu_cuda_finish_endings(worker);
+  if (worker->request->row->oneway && shell->exec != NULL && vgpu_cuda_is_ending(worker, shell->exec))
+    vgpu_cuda_finish_endings(worker);
   else if (shell->exec != NULL) result = vgpu_cuda_await_ending_of(worker, shell->exec, 0, 0);
   if (result != CUDA_SUCCESS) return result;
   result = empty(&cuda->api, shell->graph);

@@ -149,7 +149,8 @@ static void collect(struct vgpu_worker *worker) {
       link = &load->next;
       continue;
     }
-    if (load->context != 0) VGPU_DRIVER(load->api, cuCtxSetCurrent, (struct vgpu_context *)load->driver);
+    struct vgpu_cuda *cuda;
+    if (load->context != 0) (void)vgpu_cuda_enter(worker, load->context, &cuda);
     drop(worker, link);
   }
 }

@@ -8,6 +8,10 @@ static int32_t allocate(const struct vgpu_driver_api *api, struct vgpu_cuda_side
   return VGPU_DRIVER(api, cuMemAlloc_v2, &call->address, call->bytes);
 }
 
+static void give_back(const struct vgpu_driver_api *api, const struct vgpu_cuda_side_call *call) {
+  (void)VGPU_DRIVER(api, cuMemFree_v2, call->address);
+}
+
 int32_t vgpu_cuda_free_memory(const struct vgpu_driver_api *api, const struct vgpu_cuda_ending *ending) {
   return VGPU_DRIVER(api, cuMemFree_v2, ending->address);
 }
@@ -30,7 +34,12 @@ int32_t vgpu_cuda_cuMemAlloc_v2(struct vgpu_worker *worker, const struct vgpu_se
                            worker->limits->session_memory))) {
     return CUDA_ERROR_OUT_OF_MEMORY;
   }
-  struct vgpu_cuda_side_call call = {.call = allocate, .context = context->driver, .bytes = send->bytes};
+  struct vgpu_cuda_side_call call = {.call = allocate,
+                                     .context = context->driver,
+                                     .bytes = send->bytes,
+                                     .undo = give_back,
+                                     .device = range.device,
+                                     .counted = range.counted};
   result = vgpu_cuda_side_call(worker, &call);
   if (result == VGPU_WAITS) {
     if (!vgpu_cuda_side_call_began(worker))
@@ -38,18 +47,21 @@ int32_t vgpu_cuda_cuMemAlloc_v2(struct vgpu_worker *worker, const struct vgpu_se
     return result;
   }
   range.address = call.address;
-  if (result == CUDA_SUCCESS && !vgpu_ranges_add(&cuda->ranges, &range)) {
-    (void)vgpu_cuda_end(worker, &(struct vgpu_cuda_ending){.end = vgpu_cuda_free_memory,
-                                                           .context = context->driver,
-                                                           .address = range.address});
-    result = CUDA_ERROR_OUT_OF_MEMORY;
+  if (result == CUDA_SUCCESS && vgpu_ranges_add(&cuda->ranges, &range)) {
+    reply->address = range.address;
+    return CUDA_SUCCESS;
   }
   if (result == CUDA_SUCCESS) {
-    reply->address = range.address;
+    result = CUDA_ERROR_OUT_OF_MEMORY;
+    (void)vgpu_cuda_end(worker, &(struct vgpu_cuda_ending){.end = vgpu_cuda_free_memory,
+                                                           .context = context->driver,
+                                                           .address = range.address,
+                                                           .device = range.device,
+                                                           .counted = range.counted});
   } else {
     vgpu_accounts_give(worker->accounts, worker->slot, range.device, range.counted);
-    vgpu_cuda_refused(worker, range.device, send->bytes, result);
   }
+  vgpu_cuda_refused(worker, range.device, send->bytes, result);
   return result;
 }
 

@@ -1,16 +1,10 @@
 #include "host/backend/cuda/side_call.h"
 
-#include <pthread.h>
 #include <stdlib.h>
 
 #include "host/backend/cuda/session.h"
 
 #define MOST_THREADS 8u
-
-static void end(struct vgpu_cuda_side_call *call) {
-  free(call->name);
-  free(call);
-}
 
 static bool is_done(const struct vgpu_cuda_side_call *call) {
   return __atomic_load_n(&call->done, __ATOMIC_ACQUIRE);
@@ -31,25 +25,38 @@ static struct vgpu_cuda_side_call *find(const struct vgpu_worker *worker) {
   return call;
 }
 
-/* Frees abandoned calls that are done. Returns the number of calls that still run. */
-static uint32_t collect(struct vgpu_cuda *cuda) {
-  uint32_t running = 0;
-  for (struct vgpu_cuda_side_call **link = &cuda->side_calls; *link != NULL;) {
-    struct vgpu_cuda_side_call *call = *link;
-    if (call->note == 0 && is_done(call)) {
-      *link = call->next;
-      end(call);
-      continue;
-    }
-    running += !is_done(call);
-    link = &call->next;
+static int32_t undo(const struct vgpu_driver_api *api, const struct vgpu_cuda_ending *ending) {
+  struct vgpu_cuda_side_call *call = ending->object;
+  pthread_join(call->thread, NULL);
+  if (call->result == CUDA_SUCCESS && call->undo != NULL) call->undo(api, call);
+  free(call->name);
+  free(call);
+  return CUDA_SUCCESS;
+}
+
+static void drop(struct vgpu_worker *worker, struct vgpu_cuda_side_call **link) {
+  struct vgpu_cuda_side_call *call = *link;
+  *link = call->next;
+  (void)vgpu_cuda_end(worker, &(struct vgpu_cuda_ending){.end = undo,
+                                                         .context = call->context,
+                                                         .object = call,
+                                                         .device = call->device,
+                                                         .counted = call->counted});
+}
+
+static void drop_abandoned(struct vgpu_worker *worker) {
+  for (struct vgpu_cuda_side_call **link = &cuda_of(worker)->side_calls; *link != NULL;) {
+    if ((*link)->note == 0 && is_done(*link)) drop(worker, link);
+    else link = &(*link)->next;
   }
-  return running;
 }
 
 static int query_room(struct vgpu_worker *worker, void *what) {
   (void)what;
-  return collect(cuda_of(worker)) < MOST_THREADS ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+  uint32_t running = 0;
+  for (const struct vgpu_cuda_side_call *call = cuda_of(worker)->side_calls; call != NULL; call = call->next)
+    running += !is_done(call);
+  return running < MOST_THREADS ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
 }
 
 static int query_done(struct vgpu_worker *worker, void *what) {
@@ -62,16 +69,14 @@ static struct vgpu_cuda_side_call *begin(struct vgpu_worker *worker,
                                          const struct vgpu_cuda_side_call *wanted) {
   struct vgpu_cuda *cuda = cuda_of(worker);
   struct vgpu_cuda_side_call *call = malloc(sizeof *call);
-  pthread_t thread;
   if (call == NULL) return NULL;
   *call = *wanted;
   call->api = &cuda->api;
   call->note = vgpu_cuda_note(cuda);
-  if (pthread_create(&thread, NULL, make, call) != 0) {
+  if (pthread_create(&call->thread, NULL, make, call) != 0) {
     free(call);
     return NULL;
   }
-  pthread_detach(thread);
   worker->note = call->note;
   call->next = cuda->side_calls;
   cuda->side_calls = call;
@@ -85,9 +90,11 @@ static int32_t await(struct vgpu_worker *worker, struct vgpu_cuda_side_call *cal
   struct vgpu_cuda_side_call **link = &cuda_of(worker)->side_calls;
   while (*link != call) link = &(*link)->next;
   *link = call->next;
+  pthread_join(call->thread, NULL);
+  free(call->name);
   *to = *call;
   to->name = NULL;
-  end(call);
+  free(call);
   return to->result;
 }
 
@@ -95,6 +102,7 @@ int32_t vgpu_cuda_side_call(struct vgpu_worker *worker, struct vgpu_cuda_side_ca
   struct vgpu_cuda_side_call *begun = find(worker);
   int32_t result = CUDA_SUCCESS;
   if (begun == NULL && worker->request->frame.lane != 0 && vgpu_cuda_is_held(cuda_of(worker))) {
+    drop_abandoned(worker);
     result = vgpu_cuda_wait(worker, query_room, NULL);
     if (result == CUDA_SUCCESS) begun = begin(worker, call);
     if (begun != NULL) call->name = NULL;
@@ -113,4 +121,11 @@ bool vgpu_cuda_side_call_began(const struct vgpu_worker *worker) {
 void vgpu_cuda_side_call_over(struct vgpu_worker *worker, uint64_t note) {
   for (struct vgpu_cuda_side_call *call = cuda_of(worker)->side_calls; call != NULL; call = call->next)
     if (call->note == note) call->note = 0;
+}
+
+void vgpu_cuda_drop_side_calls(struct vgpu_worker *worker, const struct vgpu_context *context) {
+  for (struct vgpu_cuda_side_call **link = &cuda_of(worker)->side_calls; *link != NULL;) {
+    if ((*link)->context == context) drop(worker, link);
+    else link = &(*link)->next;
+  }
 }

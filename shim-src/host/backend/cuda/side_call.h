@@ -7,6 +7,7 @@
 #ifndef VGPU_HOST_CUDA_SIDE_CALL_H
 #define VGPU_HOST_CUDA_SIDE_CALL_H
 
+#include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -22,12 +23,17 @@ struct vgpu_cuda_side_call {
   char *name; /* allocated; vgpu_cuda_side_call frees it */
   bool other; /* another type of object */
   size_t bytes;
+  /* Returns to the driver what the call made, if nobody receives it; NULL: nothing is to be returned. */
+  void (*undo)(const struct vgpu_driver_api *api, const struct vgpu_cuda_side_call *call);
+  uint32_t device;  /* device of the memory */
+  uint64_t counted; /* bytes that count as the session's already, and no longer after `undo` */
   /* Results. */
   void *made;
   uint64_t address;
   /* Used only with a thread. */
   struct vgpu_cuda_side_call *next;
   const struct vgpu_driver_api *api;
+  pthread_t thread;
   uint64_t note; /* of the guest's call; 0 if the guest's thread has abandoned it */
   int32_t result;
   bool done; /* written by the thread */
@@ -43,9 +49,13 @@ int32_t vgpu_cuda_side_call(struct vgpu_worker *worker, struct vgpu_cuda_side_ca
 bool vgpu_cuda_side_call_began(const struct vgpu_worker *worker);
 
 /*
- * Call when the guest's call with this note is over. If its side call still runs, its result is dropped, and
- * an object that it creates stays until the context is destroyed.
+ * Call when the guest's call with this note is over. If its side call still runs, its result is undone by the
+ * next side call, or when the context is destroyed.
  */
 void vgpu_cuda_side_call_over(struct vgpu_worker *worker, uint64_t note);
+
+/* Undoes the side calls in a context, each after its thread. The caller destroys the context with a later
+ * ending. */
+void vgpu_cuda_drop_side_calls(struct vgpu_worker *worker, const struct vgpu_context *context);
 
 #endif

@@ -69,14 +69,15 @@ int32_t vgpu_cuda_memory_op(struct vgpu_worker *worker, const struct vgpu_send_m
   if (send->operation != BARRIER && !vgpu_ranges_hold(&cuda->ranges, send->address, wide ? 8 : 4)) {
     return CUDA_ERROR_INVALID_VALUE;
   }
-  if (send->operation == WAIT_32 || send->operation == WAIT_64)
-    vgpu_cuda_gate_closes(cuda, send->address, (uint32_t)send->value);
   switch (send->operation) {
     case WAIT_32:
-      return VGPU_DRIVER(&cuda->api, cuStreamWaitValue32_v2, stream, send->address, (uint32_t)send->value,
-                         send->flags);
+      result = VGPU_DRIVER(&cuda->api, cuStreamWaitValue32_v2, stream, send->address, (uint32_t)send->value,
+                           send->flags);
+      break;
     case WAIT_64:
-      return VGPU_DRIVER(&cuda->api, cuStreamWaitValue64_v2, stream, send->address, send->value, send->flags);
+      result =
+          VGPU_DRIVER(&cuda->api, cuStreamWaitValue64_v2, stream, send->address, send->value, send->flags);
+      break;
     case WRITE_32:
       return VGPU_DRIVER(&cuda->api, cuStreamWriteValue32_v2, stream, send->address, (uint32_t)send->value,
                          send->flags);
@@ -90,4 +91,6 @@ int32_t vgpu_cuda_memory_op(struct vgpu_worker *worker, const struct vgpu_send_m
     default:
       return CUDA_ERROR_INVALID_VALUE;
   }
+  if (result == CUDA_SUCCESS) vgpu_cuda_gate_closes(cuda, send->address, (uint32_t)send->value);
+  return result;
 }

@@ -20,6 +20,8 @@ const cases = [
   ['gate_calls', 'allocates', 'and memory is allocated when little is left'],
   ['gate_calls', 'many_allocate', 'and twenty threads allocate memory'],
   ['gate_calls', 'ends', 'and a context ends in which a thread allocates memory'],
+  ['gate_calls', 'local_memory', 'and a kernel needs more local memory than those before'],
+  ['gate_calls', 'reads', 'and memory and an array are read'],
   ['host_functions', 'queues_behind', 'and work is queued behind the function'],
   ['host_functions', 'many_in_a_row', 'and thousands of functions run in their order'],
 ] as const;

@@ -11,7 +11,7 @@
 
 #define STREAMS 16
 #define GRANULE ((size_t)2 << 20)
-enum { NON_BLOCKING = 1 };
+enum { NON_BLOCKING = 1, HOST = 1, DEVICE = 2 };
 
 static atomic_int released, ran;
 static void *streams[STREAMS];
@@ -258,6 +258,62 @@ static void first_uses(void) {
   TRUE(of_library != NULL);
 }
 
+/* A kernel is launched that needs more local memory than those before it. */
+static void local_memory(void) {
+  static const char code[] =
+      ".version 7.0\n.target sm_70\n.address_size 64\n.visible .entry deep(.param .u64 to)\n"
+      "{\n.local .b8 large[65536];\n.reg .b64 %d;\n.reg .b32 %r;\nmov.u32 %r, 3;\n"
+      "st.local.u32 [large+65532], %r;\nld.local.u32 %r, [large+65532];\n"
+      "ld.param.u64 %d, [to];\nst.global.u32 [%d], %r;\nret;\n}\n";
+  void *module = NULL, *function = NULL;
+  devptr memory = check_alloc(4);
+  void *parameters[] = {&memory};
+  MUST(CALL(cuModuleLoadData, (void **, const void *), &module, code));
+  MUST(CALL(cuModuleGetFunction, (void **, void *, const char *), &function, module, "deep"));
+  pthread_t thread = hold_for_a_while();
+  OK(CALL(cuLaunchKernel,
+          (void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **,
+           void **),
+          function, 1, 1, 1, 1, 1, 1, 0, streams[1], parameters, NULL));
+  join(thread);
+  IS(3, word_at(memory));
+}
+
+/* Memory and an array are read. The hardware may make the copies only after the work that waits. */
+static void reads(void) {
+  const struct {
+    size_t width, height;
+    int format;
+    unsigned channels;
+  } shape = {.width = 8, .format = 1, .channels = 1};
+  unsigned char bytes[8] = {0};
+  unsigned word = 0;
+  void *array = NULL;
+  devptr memory = check_alloc(1024);
+  OK(CALL(cuMemsetD32_v2, (devptr, unsigned, size_t), memory, 0x01020304, 256));
+  MUST(CALL(cuArrayCreate_v2, (void **, const void *), &array, &shape));
+  OK(CALL(cuMemcpyHtoA_v2, (void *, size_t, const void *, size_t), array, 0, "abcdefgh", 8));
+  pthread_t thread = hold_for_a_while();
+  OK(CALL(cuMemcpyDtoH_v2, (void *, devptr, size_t), &word, memory, 4));
+  join(thread);
+  IS(0x01020304, word);
+  again();
+  thread = hold_for_a_while();
+  const struct copy_params rows = {.source = {.type = DEVICE, .device = memory, .pitch = 512, .height = 2},
+                                   .destination = {.type = HOST, .host = bytes, .pitch = 4, .height = 2},
+                                   .width = 4,
+                                   .height = 2,
+                                   .depth = 1};
+  OK(CALL(cuMemcpy3D_v2, (const void *), &rows));
+  join(thread);
+  IS(0, memcmp(bytes, "\4\3\2\1\4\3\2\1", 8));
+  again();
+  thread = hold_for_a_while();
+  OK(CALL(cuMemcpyAtoH_v2, (void *, void *, size_t, size_t), bytes, array, 0, 8));
+  join(thread);
+  IS(0, memcmp(bytes, "abcdefgh", 8));
+}
+
 /* Memory is short, so the driver waits before it allocates. */
 static void allocates(void) {
   devptr before = check_alloc(4096);
@@ -329,6 +385,8 @@ static const struct check_case cases[] = {
     {"conditions", conditions},
     {"many_allocate", many_allocate},
     {"ends", ends},
+    {"local_memory", local_memory},
+    {"reads", reads},
 };
 
 int main(int argc, char **argv) {

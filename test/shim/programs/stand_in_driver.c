@@ -44,9 +44,11 @@
  * preceding requested tasks are complete", CUDA driver API); the first use of code, which is loaded lazily:
  * cuModuleGetFunction, the variables of a module or library, the module of a library, and the first launch of
  * a kernel ("Loading a kernel might require context synchronization", CUDA programming guide, "Lazy
- * Loading"); cuMemAlloc_v2 from 64 MiB on, as where memory is short; synchronous fills of memory that the
- * host maps ("fully synchronous", the page that `late` names). A launch waits while 1024
- * launches are behind a wait (the queue of a channel is full)
+ * Loading"); a launch that needs more local memory than those before, and than the stack of 1 KiB ("will
+ * automatically increase the per-thread stack size", cuCtxSetLimit in the CUDA driver API);
+ * cuStreamSynchronize, also of a stream that does not wait; cuMemAlloc_v2 from 64 MiB on, as where memory is
+ * short; synchronous fills of memory that the host maps ("fully synchronous", the page that `late` names). A
+ * launch waits while 1024 launches are behind a wait (the queue of a channel is full)
  * - cache: cuInit says on stderr where CUDA_CACHE_PATH is, and whether it can write and remove files there
  * and in the directory `other` beside it
  * - threads: cuInit says on stderr which part of the threads MPS gives it
@@ -730,9 +732,25 @@ int cuGraphExecDestroy(void *graph) {
   return NEXT(int (*)(void *), "cuGraphExecDestroy")(graph);
 }
 
+int cuStreamSynchronize(void *stream) {
+  await_device();
+  return NEXT(int (*)(void *), "cuStreamSynchronize")(stream);
+}
+
+static void grow_local_memory(void *function) {
+  static atomic_int most = 1024;
+  const int local_bytes = 3; /* CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES */
+  int bytes = 0;
+  NEXT(int (*)(int *, int, void *), "cuFuncGetAttribute")(&bytes, local_bytes, function);
+  if (bytes <= atomic_load(&most)) return;
+  await_device();
+  atomic_store(&most, bytes);
+}
+
 static void take_place(void *function) {
   say("kernel launched");
   load(function);
+  grow_local_memory(function);
   if (atomic_load(&waits_now) > 0 && atomic_fetch_add(&launches_behind, 1) >= CHANNEL_LAUNCHES)
     await_device();
 }

@@ -52,20 +52,14 @@ int32_t vgpu_cuda_read_rows(struct vgpu_worker *worker, const struct vgpu_send_r
   }
   if (result != CUDA_SUCCESS) return result;
   if (bytes > bulk->out_capacity) return CUDA_ERROR_INVALID_VALUE;
-  result = vgpu_cuda_await_turn(worker, send->context, stream);
-  if (result != CUDA_SUCCESS) return result;
-  struct vgpu_flat_box copy = {
-      .source = {.type = VGPU_MEMORY_DEVICE,
-                 .device = send->source,
-                 .pitch = send->rows == 1 ? send->width : send->pitch},
-      .destination = {.type = VGPU_MEMORY_HOST, .host = bulk->out, .pitch = send->width},
-      .width = send->width,
-      .height = send->rows};
-  struct vgpu_stream *reader = vgpu_cuda_reader(worker, send->context, &result);
-  if (result == CUDA_SUCCESS) result = VGPU_DRIVER(&cuda->api, cuMemcpy2DAsync_v2, &copy, reader);
-  if (result == CUDA_SUCCESS) result = VGPU_DRIVER(&cuda->api, cuStreamSynchronize, reader);
-  bulk->out_size = (uint32_t)bytes;
-  return result;
+  const struct vgpu_box box = {.source = {.type = VGPU_MEMORY_DEVICE,
+                                          .device = send->source,
+                                          .pitch = send->rows == 1 ? send->width : send->pitch,
+                                          .height = send->rows},
+                               .width = send->width,
+                               .height = send->rows,
+                               .depth = 1};
+  return vgpu_cuda_copy_out(worker, send->context, stream, &box, bulk);
 }
 
 int32_t vgpu_cuda_copy_box(struct vgpu_worker *worker, const struct vgpu_send_copy_box *send) {

@@ -9,7 +9,7 @@ static int32_t allocate(const struct vgpu_driver_api *api, struct vgpu_cuda_side
 }
 
 static void give_back(const struct vgpu_driver_api *api, const struct vgpu_cuda_side_call *call) {
-  (void)VGPU_DRIVER(api, cuMemFree_v2, call->address);
+  if (call->result == CUDA_SUCCESS) (void)VGPU_DRIVER(api, cuMemFree_v2, call->address);
 }
 
 int32_t vgpu_cuda_free_memory(const struct vgpu_driver_api *api, const struct vgpu_cuda_ending *ending) {
@@ -145,14 +145,9 @@ static int32_t read_memory(struct vgpu_worker *worker, uint64_t context, uint64_
   if (bytes > bulk->out_capacity || !vgpu_ranges_hold(&cuda->ranges, source, bytes)) {
     return CUDA_ERROR_INVALID_VALUE;
   }
-  result = vgpu_cuda_await_turn(worker, context, stream);
-  if (result != CUDA_SUCCESS) return result;
-  struct vgpu_stream *reader = vgpu_cuda_reader(worker, context, &result);
-  if (result == CUDA_SUCCESS)
-    result = VGPU_DRIVER(&cuda->api, cuMemcpyDtoHAsync_v2, bulk->out, source, bytes, reader);
-  if (result == CUDA_SUCCESS) result = VGPU_DRIVER(&cuda->api, cuStreamSynchronize, reader);
-  bulk->out_size = (uint32_t)bytes;
-  return result;
+  const struct vgpu_box box = {
+      .source = {.type = VGPU_MEMORY_DEVICE, .device = source}, .width = bytes, .height = 1, .depth = 1};
+  return vgpu_cuda_copy_out(worker, context, stream, &box, bulk);
 }
 
 int32_t vgpu_cuda_cuMemcpyHtoD_v2(struct vgpu_worker *worker, const struct vgpu_send_cuMemcpyHtoD_v2 *send,

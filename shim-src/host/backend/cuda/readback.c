@@ -3,12 +3,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "api/structures.h"
 #include "host/backend/common/reads.h"
 #include "host/backend/cuda/session.h"
 
 #define MOST_BYTES (64u << 20)
 #define SMALLEST 4096u
-#define NO_TIMING 2u /* CU_EVENT_DISABLE_TIMING */
+#define NON_BLOCKING 1u /* CU_STREAM_NON_BLOCKING */
+#define NO_TIMING 2u    /* CU_EVENT_DISABLE_TIMING */
 
 struct vgpu_cuda_read {
   struct vgpu_cuda_read *next;
@@ -135,6 +137,61 @@ int32_t vgpu_cuda_read_fetch(struct vgpu_worker *worker, const struct vgpu_send_
                              struct vgpu_bulk *bulk) {
   (void)send;
   return vgpu_cuda_hand_out(worker, bulk);
+}
+
+static int32_t copy_out(const struct vgpu_driver_api *api, const struct vgpu_box *box,
+                        struct vgpu_stream *stream) {
+  const bool plain = box->source.type == VGPU_MEMORY_DEVICE && box->height == 1 && box->depth == 1;
+  const int32_t result = plain ? VGPU_DRIVER(api, cuMemcpyDtoHAsync_v2, (void *)box->destination.host,
+                                             box->source.device, box->width, stream)
+                               : VGPU_DRIVER(api, cuMemcpy3DAsync_v2, box, stream);
+  return result == CUDA_SUCCESS ? VGPU_DRIVER(api, cuStreamSynchronize, stream) : result;
+}
+
+/* The reader's stream may end before this thread, so the copy has its own stream. */
+static int32_t copy_beside(const struct vgpu_driver_api *api, struct vgpu_cuda_side_call *call) {
+  struct vgpu_box *box = call->argument;
+  struct vgpu_stream *stream = NULL;
+  int32_t result = VGPU_DRIVER(api, cuStreamCreateWithPriority, &stream, NON_BLOCKING, 0);
+  if (result != CUDA_SUCCESS) return result;
+  call->made = malloc(call->bytes);
+  box->destination.host = call->made;
+  result = call->made == NULL ? CUDA_ERROR_OUT_OF_MEMORY : copy_out(api, box, stream);
+  VGPU_DRIVER(api, cuStreamDestroy_v2, stream);
+  return result;
+}
+
+static void free_copy(const struct vgpu_driver_api *api, const struct vgpu_cuda_side_call *call) {
+  (void)api;
+  free(call->made);
+}
+
+int32_t vgpu_cuda_copy_out(struct vgpu_worker *worker, uint64_t context, struct vgpu_stream *stream,
+                           const struct vgpu_box *box, struct vgpu_bulk *bulk) {
+  struct vgpu_box copy = *box;
+  const uint64_t bytes = box->width * box->height * box->depth;
+  int32_t result = CUDA_SUCCESS;
+  copy.destination = (struct vgpu_box_side){
+      .type = VGPU_MEMORY_HOST, .host = bulk->out, .pitch = box->width, .height = box->height};
+  if (!vgpu_cuda_side_call_began(worker)) result = vgpu_cuda_await_turn(worker, context, stream);
+  if (result != CUDA_SUCCESS) return result;
+  bulk->out_size = (uint32_t)bytes;
+  if (!vgpu_cuda_side_call_began(worker) && !vgpu_cuda_is_held(cuda_of(worker))) {
+    struct vgpu_stream *reader = vgpu_cuda_reader(worker, context, &result);
+    return result == CUDA_SUCCESS ? copy_out(&cuda_of(worker)->api, &copy, reader) : result;
+  }
+  struct vgpu_cuda_side_call call = {.call = copy_beside,
+                                     .context = vgpu_cuda_object(worker, context, VGPU_HANDLE_CONTEXT),
+                                     .argument = malloc(sizeof copy),
+                                     .bytes = bytes,
+                                     .undo = free_copy};
+  if (call.argument == NULL) return CUDA_ERROR_OUT_OF_MEMORY;
+  memcpy(call.argument, &copy, sizeof copy);
+  result = vgpu_cuda_side_call(worker, &call);
+  if (result == VGPU_WAITS) return result;
+  if (result == CUDA_SUCCESS) memcpy(bulk->out, call.made, bytes);
+  free(call.made);
+  return result;
 }
 
 /* Collects the writes that the device has finished, for use by later ones. */

@@ -7,6 +7,7 @@
 
 #include "host/backend/dispatch.h"
 
+struct vgpu_box;
 struct vgpu_cuda_read;
 struct vgpu_stream;
 
@@ -26,6 +27,13 @@ const void *vgpu_cuda_stage(struct vgpu_worker *worker, uint64_t context, struct
                             const void *bytes, uint64_t size);
 int32_t vgpu_cuda_staged(struct vgpu_worker *worker, struct vgpu_stream *stream, const void *bytes,
                          int32_t result);
+
+/*
+ * Copies from the box's source to bulk->out after the stream's work, and waits for the copy. The destination
+ * has rows of the box's width without gaps. Returns VGPU_WAITS or a CUresult.
+ */
+int32_t vgpu_cuda_copy_out(struct vgpu_worker *worker, uint64_t context, struct vgpu_stream *stream,
+                           const struct vgpu_box *box, struct vgpu_bulk *bulk);
 
 /* Answers with the bytes that the tickets in the bulk name and that are ready. */
 int32_t vgpu_cuda_hand_out(struct vgpu_worker *worker, struct vgpu_bulk *bulk);

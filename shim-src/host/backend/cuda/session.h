@@ -48,6 +48,7 @@ struct vgpu_cuda {
   struct vgpu_cuda_managed *managed; /* NULL: the guest uses no managed variable */
   struct vgpu_cuda_kept kept;
   struct vgpu_cuda_shared *shared;
+  size_t most_local; /* bytes of local memory a thread that a loaded kernel needs; 0: none is loaded */
   int64_t corrected; /* the time (vgpu_now_ms) when NVML corrected the account of memory; 0: never */
 };
 

@@ -28,8 +28,8 @@ static struct vgpu_cuda_side_call *find(const struct vgpu_worker *worker) {
 static int32_t undo(const struct vgpu_driver_api *api, const struct vgpu_cuda_ending *ending) {
   struct vgpu_cuda_side_call *call = ending->object;
   pthread_join(call->thread, NULL);
-  if (call->result == CUDA_SUCCESS && call->undo != NULL) call->undo(api, call);
-  free(call->name);
+  if (call->undo != NULL) call->undo(api, call);
+  free(call->argument);
   free(call);
   return CUDA_SUCCESS;
 }
@@ -77,6 +77,7 @@ static struct vgpu_cuda_side_call *begin(struct vgpu_worker *worker,
     free(call);
     return NULL;
   }
+  vgpu_parking_end(worker);
   worker->note = call->note;
   call->next = cuda->side_calls;
   cuda->side_calls = call;
@@ -91,9 +92,9 @@ static int32_t await(struct vgpu_worker *worker, struct vgpu_cuda_side_call *cal
   while (*link != call) link = &(*link)->next;
   *link = call->next;
   pthread_join(call->thread, NULL);
-  free(call->name);
+  free(call->argument);
   *to = *call;
-  to->name = NULL;
+  to->argument = NULL;
   free(call);
   return to->result;
 }
@@ -105,12 +106,12 @@ int32_t vgpu_cuda_side_call(struct vgpu_worker *worker, struct vgpu_cuda_side_ca
     drop_abandoned(worker);
     result = vgpu_cuda_wait(worker, query_room, NULL);
     if (result == CUDA_SUCCESS) begun = begin(worker, call);
-    if (begun != NULL) call->name = NULL;
+    if (begun != NULL) call->argument = NULL;
   }
   if (begun != NULL) result = await(worker, begun, call);
   else if (result == CUDA_SUCCESS) result = call->call(&cuda_of(worker)->api, call);
-  free(call->name);
-  call->name = NULL;
+  free(call->argument);
+  call->argument = NULL;
   return result;
 }
 

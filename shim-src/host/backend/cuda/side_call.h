@@ -1,8 +1,8 @@
 /*
  * Calls that may wait in the driver for the device: they load code at its first use ("Loading a kernel might
- * require context synchronization", CUDA programming guide, "Lazy Loading") or allocate when little memory is
- * left. While a gate is closed each of them runs in its own thread, because the serving thread opens the
- * gate.
+ * require context synchronization", CUDA programming guide, "Lazy Loading"), allocate when little memory is
+ * left, or wait for a copy, which the hardware may make after other streams' work. While a gate is closed
+ * each of them runs in its own thread, because the serving thread opens the gate.
  */
 #ifndef VGPU_HOST_CUDA_SIDE_CALL_H
 #define VGPU_HOST_CUDA_SIDE_CALL_H
@@ -20,10 +20,10 @@ struct vgpu_cuda_side_call {
   int32_t (*call)(const struct vgpu_driver_api *api, struct vgpu_cuda_side_call *call);
   struct vgpu_context *context; /* current during the call; NULL if the call needs none */
   void *object;
-  char *name; /* allocated; vgpu_cuda_side_call frees it */
-  bool other; /* another type of object */
+  void *argument; /* allocated; vgpu_cuda_side_call frees it */
+  bool other;     /* another type of object */
   size_t bytes;
-  /* Returns to the driver what the call made, if nobody receives it; NULL: nothing is to be returned. */
+  /* Frees what the call made, if nobody receives it; NULL: nothing is to be freed. */
   void (*undo)(const struct vgpu_driver_api *api, const struct vgpu_cuda_side_call *call);
   uint32_t device;  /* device of the memory */
   uint64_t counted; /* bytes that count as the session's already, and no longer after `undo` */

@@ -171,15 +171,7 @@ int32_t vgpu_cuda_array_read(struct vgpu_worker *worker, const struct vgpu_send_
   if (!box_bytes(send->width, send->height, send->depth, &bytes) || bytes > bulk->out_capacity)
     return CUDA_ERROR_INVALID_VALUE;
   result = in_array(worker, send->array, send->level, send->x, send->y, send->z, &copy.source);
-  if (result == CUDA_SUCCESS) result = vgpu_cuda_await_turn(worker, send->context, stream);
-  if (result != CUDA_SUCCESS) return result;
-  copy.destination = (struct vgpu_box_side){
-      .type = VGPU_MEMORY_HOST, .host = bulk->out, .pitch = send->width, .height = send->height};
-  struct vgpu_stream *reader = vgpu_cuda_reader(worker, send->context, &result);
-  if (result == CUDA_SUCCESS) result = VGPU_DRIVER(&cuda->api, cuMemcpy3DAsync_v2, &copy, reader);
-  if (result == CUDA_SUCCESS) result = VGPU_DRIVER(&cuda->api, cuStreamSynchronize, reader);
-  bulk->out_size = (uint32_t)bytes;
-  return result;
+  return result == CUDA_SUCCESS ? vgpu_cuda_copy_out(worker, send->context, stream, &copy, bulk) : result;
 }
 
 /* Makes memory at an address a side of a box. */

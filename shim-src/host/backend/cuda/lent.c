@@ -7,6 +7,7 @@
  */
 #include "host/backend/cuda/lent.h"
 
+#include <errno.h>
 #include <sys/mman.h>
 
 #include "host/backend/cuda/session.h"
@@ -22,7 +23,12 @@
  * least 128 MiB for the stack (arch/x86/mm/mmap.c: arch_mmap_rnd, mmap_base). One TiB more is for programs
  * that map much.
  */
+#ifdef __SANITIZE_THREAD__
+#define SPACE_START                                                                                          \
+  0x7e8000000000u /* TSan maps no memory of the program below (tsan_platform.h, kHiAppMemBeg) */
+#else
 #define SPACE_START 0x7e0000000000u
+#endif
 #define STACK_ROOM ((uintptr_t)128 << 20)
 #define SMALLEST ((uintptr_t)64 << 10)
 
@@ -38,6 +44,7 @@ static void keep(struct vgpu_cuda_kept *kept, uintptr_t start, uintptr_t end) {
     }
     return;
   }
+  if (errno != EEXIST) return;
   const uintptr_t middle = start + (end - start) / 2 / SMALLEST * SMALLEST;
   if (middle == start) return;
   keep(kept, start, middle);

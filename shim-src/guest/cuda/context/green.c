@@ -94,7 +94,7 @@ int cuGreenCtxCreate(void **phCtx, void *desc, int32_t dev, uint32_t flags) {
   return result;
 }
 
-/* A stream outlives its green context, but can only be destroyed. */
+/* A stream outlives its green context, and every call that names it fails. */
 static bool detach(void *handle, void *green) {
   struct vgpu_stream *stream = handle;
   if (stream->context != green) return false;

@@ -137,11 +137,14 @@ void *vgpu_software_filter(void) {
   return NULL;
 }
 
-/* A process that compiles one function cannot fork. The filter of the compiler has checked the architecture.
+/*
+ * A process that compiles one function can neither fork nor stop the timer that limits its processor time.
+ * The filter of the compiler has checked the architecture.
  */
-static bool forbid_processes(void) {
+static bool forbid_processes_and_timers(void) {
   struct sock_filter code[] = {BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
-                               BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (uint32_t)__NR_clone, 0, 1),
+                               BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (uint32_t)__NR_clone, 1, 0),
+                               BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (uint32_t)__NR_setitimer, 0, 1),
                                BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
                                BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)};
   const struct sock_fprog program = {.len = COUNT(code), .filter = code};
@@ -158,7 +161,7 @@ bool vgpu_software_confine_compiler(enum ptx_confined which) {
                               CALL(madvise),       CALL(futex),          CALL(exit_group),   CALL(setitimer),
                               CALL(clock_gettime), CALL(rt_sigprocmask), CALL(rt_sigreturn), CALL(getpid),
                               CALL(gettid),        CALL(wait4)};
-  if (which == PTX_CONFINE_FUNCTION) return SANITIZED || forbid_processes();
+  if (which == PTX_CONFINE_FUNCTION) return SANITIZED || forbid_processes_and_timers();
   if (!vgpu_confine(NULL, false, NULL)) return false;
   if (SANITIZED) return true;
   const struct rlimit memory = {COMPILER_MEMORY, COMPILER_MEMORY}, none = {0};

@@ -394,26 +394,42 @@ static void *watch_words(void *nothing) {
   return NULL;
 }
 
-/* The caller holds the lock. Each place has a word of device memory. */
-static struct hardware_wait *new_wait(void) {
-  static uint64_t relays;
-  static void *writer;
+/* Words of device memory, one for each place, and the stream that writes them. */
+struct relays {
+  unsigned long long context; /* cuCtxGetId; 0: free */
+  uint64_t words;
+  void *writer;
+};
+
+static const struct relays *relays_of(void *context) {
+  static struct relays all[64];
   static pthread_t watcher;
+  unsigned long long id = 0;
+  size_t i = 0;
+  NEXT(int (*)(void *, unsigned long long *), "cuCtxGetId")(context, &id);
+  while (all[i].context != 0 && all[i].context != id) i++;
+  struct relays *relays = &all[i];
+  if (relays->context == id) return relays;
+  if (NEXT(int (*)(uint64_t *, size_t), "cuMemAlloc_v2")(&relays->words, MOST_WAITS * 4) != 0 ||
+      NEXT(int (*)(uint64_t, unsigned, size_t), "cuMemsetD32_v2")(relays->words, 0, MOST_WAITS) != 0 ||
+      NEXT(int (*)(void **, unsigned), "cuStreamCreate")(&relays->writer, 1) != 0 ||
+      (i == 0 && pthread_create(&watcher, NULL, watch_words, NULL) != 0))
+    abort();
+  relays->context = id;
+  return relays;
+}
+
+/* The caller holds the lock. */
+static struct hardware_wait *new_wait(void) {
   void *context = NULL;
   NEXT(int (*)(void **), "cuCtxGetCurrent")(&context);
-  if (relays == 0) {
-    if (NEXT(int (*)(uint64_t *, size_t), "cuMemAlloc_v2")(&relays, MOST_WAITS * 4) != 0 ||
-        NEXT(int (*)(uint64_t, unsigned, size_t), "cuMemsetD32_v2")(relays, 0, MOST_WAITS) != 0 ||
-        NEXT(int (*)(void **, unsigned), "cuStreamCreate")(&writer, 1) != 0 ||
-        pthread_create(&watcher, NULL, watch_words, NULL) != 0)
-      abort();
-  }
+  const struct relays *relays = relays_of(context);
   size_t i = 0;
   while (waits[i].word != NULL) i++;
-  waits[i].relay = relays + i * 4;
+  waits[i].relay = relays->words + i * 4;
   waits[i].relayed++;
   waits[i].context = context;
-  waits[i].stream = writer;
+  waits[i].stream = relays->writer;
   return &waits[i];
 }
 

@@ -10,7 +10,10 @@ interface Bundle {
   readonly exports: { readonly runCommandLine: typeof runCommandLine };
 }
 
-/** V8 ignores a cache that another version of V8 wrote. */
+/**
+ * V8 checks its version, its flags and the length of the source, so it would use the cache of another source of the same
+ * length: the build writes bundle and cache together.
+ */
 export function load(file: string): Bundle {
   const cache = `${file}.cache`;
   // esbuild writes ASCII. Reading it as UTF-8 would validate every byte at each start.

@@ -4,7 +4,7 @@ import { after, describe, it } from 'node:test';
 import { ROOT, runProgram } from '../cuda/private_programs.js';
 import { standInNvml, startStandIn } from '../host/stand_in.js';
 import { twoDevices } from '../host/two_devices.js';
-import { builtFile, type Host, SHIM, scratchDirectory, startHost, VARIANT } from '../shim_host.js';
+import { builtFile, type Host, SHIM, scratchDirectory, startHost } from '../shim_host.js';
 import { WireClient } from '../wire/wire_client.js';
 import { buildCaller, makeCalls } from './calls.js';
 
@@ -130,9 +130,7 @@ describe('a getter of NVML that the host answers', () => {
     });
   });
 
-  it('tells the utilization of the processes of its guest alone', {
-    skip: VARIANT !== 'shim' && 'the software device in the same process is built without sanitizers',
-  }, async () => {
+  it('tells the utilization of the processes of its guest alone', async () => {
     const nvml = await standInNvml();
     const args = ['--nvml-library', nvml];
     await withHost(startStandIn('always', { listen: `unix:${scratch.path}/p`, args }), async (host) => {

@@ -171,5 +171,7 @@ int main(int argc, char **argv) {
     if (!only_answers) ask_wrongly(query, vgpu_query_calls[i], function);
     ask_length(query, vgpu_query_calls[i], function);
   }
+  int (*end)(void) = (int (*)(void))dlsym(library, "nvmlShutdown");
+  if (end == NULL || end() != 0) complain("nvmlShutdown", "fails");
   return wrong;
 }

@@ -265,25 +265,86 @@ static void first_uses(void) {
   TRUE(of_library != NULL);
 }
 
-/* A kernel is launched that needs more local memory than those before it. */
-static void local_memory(void) {
+/* Gets a kernel that needs more local memory than a new context has, and that writes 3. */
+static void *deep_kernel(void) {
   static const char code[] =
       ".version 7.0\n.target sm_70\n.address_size 64\n.visible .entry deep(.param .u64 to)\n"
       "{\n.local .b8 large[65536];\n.reg .b64 %d;\n.reg .b32 %r;\nmov.u32 %r, 3;\n"
       "st.local.u32 [large+65532], %r;\nld.local.u32 %r, [large+65532];\n"
       "ld.param.u64 %d, [to];\nst.global.u32 [%d], %r;\nret;\n}\n";
   void *module = NULL, *function = NULL;
-  devptr memory = check_alloc(4);
-  void *parameters[] = {&memory};
   MUST(CALL(cuModuleLoadData, (void **, const void *), &module, code));
   MUST(CALL(cuModuleGetFunction, (void **, void *, const char *), &function, module, "deep"));
-  pthread_t thread = hold_for_a_while();
+  return function;
+}
+
+static void launch_deep(void *function, void *stream, devptr memory) {
+  void *parameters[] = {&memory};
   OK(CALL(cuLaunchKernel,
           (void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **,
            void **),
-          function, 1, 1, 1, 1, 1, 1, 0, streams[1], parameters, NULL));
+          function, 1, 1, 1, 1, 1, 1, 0, stream, parameters, NULL));
+}
+
+/* A kernel is launched that needs more local memory than those before it, in two contexts. */
+static void local_memory(void) {
+  for (int i = 0; i < 2; i++) {
+    void *context = NULL;
+    if (i > 0) MUST(CALL(cuCtxCreate_v2, (void **, unsigned, int), &context, 0, 0));
+    void *function = deep_kernel();
+    const devptr memory = check_alloc(4);
+    again();
+    pthread_t thread = hold_for_a_while();
+    launch_deep(function, streams[1], memory);
+    join(thread);
+    IS(3, word_at(memory));
+  }
+}
+
+/* Streams wait for one function after another while such a kernel is launched. */
+static atomic_int ending;
+static void pause_a_little(void *data) {
+  (void)data;
+  usleep(20000);
+}
+static void *hold_again(void *context) {
+  OK(CALL(cuCtxSetCurrent, (void *), context));
+  while (!atomic_load(&ending)) {
+    for (int i = 2; i < 6; i++)
+      OK(CALL(cuLaunchHostFunc, (void *, void (*)(void *), void *), streams[i], pause_a_little, NULL));
+    OK(CALL(cuStreamSynchronize, (void *), streams[2]));
+  }
+  return NULL;
+}
+static void always_held(void) {
+  void *function = deep_kernel(), *context = NULL;
+  const devptr memory = check_alloc(4);
+  pthread_t thread;
+  OK(CALL(cuCtxGetCurrent, (void **), &context));
+  make_streams();
+  MUST(pthread_create(&thread, NULL, hold_again, context));
+  usleep(100000);
+  launch_deep(function, streams[1], memory);
+  OK(CALL(cuStreamSynchronize, (void *), streams[1]));
+  atomic_store(&ending, 1);
+  pthread_join(thread, NULL);
+  IS(3, word_at(memory));
+}
+
+/* A graph has such a kernel. */
+static void deep_graph(void) {
+  void *function = deep_kernel(), *graph = NULL, *exec = NULL;
+  const devptr memory = check_alloc(4);
+  make_streams();
+  MUST(CALL(cuStreamBeginCapture_v2, (void *, int), streams[0], 0));
+  launch_deep(function, streams[0], memory);
+  MUST(CALL(cuStreamEndCapture, (void *, void **), streams[0], &graph));
+  MUST(CALL(cuGraphInstantiateWithFlags, (void **, void *, unsigned long long), &exec, graph, 0));
+  pthread_t thread = hold_for_a_while();
+  OK(CALL(cuGraphLaunch, (void *, void *), exec, streams[1]));
   join(thread);
   IS(3, word_at(memory));
+  drop(graph, exec);
 }
 
 /* Memory and an array are read. The hardware may make the copies only after the work that waits. */
@@ -393,6 +454,8 @@ static const struct check_case cases[] = {
     {"many_allocate", many_allocate},
     {"ends", ends},
     {"local_memory", local_memory},
+    {"always_held", always_held},
+    {"deep_graph", deep_graph},
     {"reads", reads},
 };
 

@@ -44,11 +44,11 @@
  * preceding requested tasks are complete", CUDA driver API); the first use of code, which is loaded lazily:
  * cuModuleGetFunction, the variables of a module or library, the module of a library, and the first launch of
  * a kernel ("Loading a kernel might require context synchronization", CUDA programming guide, "Lazy
- * Loading"); a launch that needs more local memory than those before, and than the stack of 1 KiB ("will
- * automatically increase the per-thread stack size", cuCtxSetLimit in the CUDA driver API);
- * cuStreamSynchronize, also of a stream that does not wait; cuMemAlloc_v2 from 64 MiB on, as where memory is
- * short; synchronous fills of memory that the host maps ("fully synchronous", the page that `late` names). A
- * launch waits while 1024 launches are behind a wait (the queue of a channel is full)
+ * Loading"); a launch that needs more local memory than its context has ("The driver automatically increases
+ * the per-thread stack size for each kernel launch as needed", cuCtxSetLimit in the CUDA driver API);
+ * cuCtxSynchronize, and cuStreamSynchronize also of a stream that does not wait; cuMemAlloc_v2 from 64 MiB
+ * on, as where memory is short; synchronous fills of memory that the host maps ("fully synchronous", the page
+ * that `late` names). A launch waits while 1024 launches are behind a wait (the queue of a channel is full)
  * - cache: cuInit says on stderr where CUDA_CACHE_PATH is, and whether it can write and remove files there
  * and in the directory `other` beside it
  * - threads: cuInit says on stderr which part of the threads MPS gives it
@@ -521,9 +521,12 @@ int cuLibraryGetModule(void **module, void *library) {
   return NEXT(int (*)(void **, void *), "cuLibraryGetModule")(module, library);
 }
 
+static void grow_local_memory(int bytes);
+
 int cuCtxSetLimit(int limit, size_t value) {
   enum { STACK_SIZE = 0 };
   if (limit == STACK_SIZE) await_device();
+  if (limit == STACK_SIZE) grow_local_memory((int)value);
   return NEXT(int (*)(int, size_t), "cuCtxSetLimit")(limit, value);
 }
 
@@ -646,6 +649,7 @@ int cuMemcpyHtoD_v2(uint64_t to, const void *from, size_t bytes) {
 
 int cuCtxSynchronize(void) {
   take_time("stuck");
+  await_device();
   if (broken) return 700;
   return NEXT(int (*)(void), "cuCtxSynchronize")();
 }
@@ -753,20 +757,31 @@ int cuStreamSynchronize(void *stream) {
   return NEXT(int (*)(void *), "cuStreamSynchronize")(stream);
 }
 
-static void grow_local_memory(void *function) {
-  static atomic_int most = 1024;
-  const int local_bytes = 3; /* CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES */
-  int bytes = 0;
-  NEXT(int (*)(int *, int, void *), "cuFuncGetAttribute")(&bytes, local_bytes, function);
-  if (bytes <= atomic_load(&most)) return;
+/* Bytes of local memory that each thread of a context has. */
+static atomic_int *local_memory(void) {
+  static atomic_int all[1024];
+  unsigned long long id = 0;
+  NEXT(int (*)(void *, unsigned long long *), "cuCtxGetId")(NULL, &id);
+  atomic_int *bytes = &all[id % (sizeof all / sizeof *all)];
+  int fresh = 0;
+  atomic_compare_exchange_strong(bytes, &fresh, 1024);
+  return bytes;
+}
+
+static void grow_local_memory(int bytes) {
+  atomic_int *most = local_memory();
+  if (bytes <= atomic_load(most)) return;
   await_device();
-  atomic_store(&most, bytes);
+  atomic_store(most, bytes);
 }
 
 static void take_place(void *function) {
   say("kernel launched");
   load(function);
-  grow_local_memory(function);
+  const int local_bytes = 3; /* CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES */
+  int bytes = 0;
+  NEXT(int (*)(int *, int, void *), "cuFuncGetAttribute")(&bytes, local_bytes, function);
+  grow_local_memory(bytes);
   if (atomic_load(&waits_now) > 0 && atomic_fetch_add(&launches_behind, 1) >= CHANNEL_LAUNCHES)
     await_device();
 }

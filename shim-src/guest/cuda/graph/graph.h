@@ -183,7 +183,7 @@ bool vgpu_memory_ops_alike(const struct vgpu_work *a, const struct vgpu_work *b)
 bool vgpu_work_filled(const struct vgpu_work *work, struct vgpu_memset_params *params);
 bool vgpu_work_copied(const struct vgpu_work *work, struct vgpu_box *params);
 /* Returns the function of a kernel's node. NULL: its module was unloaded. */
-struct vgpu_callable *vgpu_node_callable(struct vgpu_driver *driver, struct vgpu_node *node);
+struct vgpu_callable *vgpu_work_callable(struct vgpu_driver *driver, struct vgpu_work *work);
 
 /*
  * Add references to `to`: those of other holds, or those of a graph with all its child graphs. False: no

@@ -67,7 +67,7 @@ static void print_text(FILE *file, const char *text) {
 static void print_kernel(FILE *file, struct vgpu_driver *driver, struct vgpu_node *node, uint32_t flags) {
   struct vgpu_send_cuLaunchKernelEx send;
   memcpy(&send, node->work.bytes, sizeof send);
-  const struct vgpu_callable *callable = vgpu_node_callable(driver, node);
+  const struct vgpu_callable *callable = vgpu_work_callable(driver, &node->work);
   fputs("\\n", file);
   print_text(file, callable == NULL ? "(its module is gone)" : callable->name);
   if ((flags & (VERBOSE | KERNELS)) != 0) {

@@ -5,6 +5,7 @@
 #include "cuda_api.h"
 #include "cuda_calls.h"
 #include "guest/cuda/graph/graph_exec.h"
+#include "guest/cuda/module/launch.h"
 
 static size_t flat_count(const struct vgpu_graph *graph) {
   size_t count = 0;
@@ -296,6 +297,18 @@ int vgpu_exec_list(struct vgpu_graph *graph, struct vgpu_exec_node **nodes, size
 
 enum { FLAG_DEVICE_LAUNCH = 4, FLAGS_KNOWN = 15 };
 
+/* The host launches the nodes without a wait for their code. An error is that of the launch. */
+static void load_kernels(struct vgpu_driver *driver, struct vgpu_exec *exec) {
+  for (size_t i = 0; i < exec->count; i++) {
+    struct vgpu_work *work = &exec->nodes[i].work;
+    struct vgpu_send_cuLaunchKernelEx send;
+    if (work->kind != VGPU_NODE_KERNEL || work->step != VGPU_STEP_FRAME) continue;
+    struct vgpu_callable *callable = vgpu_work_callable(driver, work);
+    memcpy(&send, work->bytes, sizeof send);
+    if (callable != NULL) (void)vgpu_launch_load(driver, callable, send.context);
+  }
+}
+
 int cuGraphInstantiateWithFlags(void **phGraphExec, void *hGraph, uint64_t flags) {
   int result;
   struct vgpu_driver *driver = vgpu_cuda_driver(&result);
@@ -314,6 +327,7 @@ int cuGraphInstantiateWithFlags(void **phGraphExec, void *hGraph, uint64_t flags
     else result = CUDA_ERROR_NOT_SUPPORTED; /* only one executable at a time */
   }
   if (result == CUDA_SUCCESS) result = vgpu_exec_list(graph, &exec->nodes, &exec->count);
+  if (result == CUDA_SUCCESS) load_kernels(driver, exec);
   if (result == CUDA_SUCCESS) result = build(driver, exec);
   if (result == CUDA_SUCCESS) result = belong(driver, exec, graph);
   if (result == CUDA_SUCCESS) {

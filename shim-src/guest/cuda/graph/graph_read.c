@@ -23,11 +23,11 @@ static void *function_of(struct vgpu_driver *driver, const struct vgpu_send_cuLa
   return (void *)(uintptr_t)wanted[1];
 }
 
-struct vgpu_callable *vgpu_node_callable(struct vgpu_driver *driver, struct vgpu_node *node) {
+struct vgpu_callable *vgpu_work_callable(struct vgpu_driver *driver, struct vgpu_work *work) {
   struct vgpu_send_cuLaunchKernelEx send;
-  memcpy(&send, node->work.bytes, sizeof send);
-  if (node->work.handle == NULL) node->work.handle = function_of(driver, &send);
-  return vgpu_callable_find(driver, node->work.handle);
+  memcpy(&send, work->bytes, sizeof send);
+  if (work->handle == NULL) work->handle = function_of(driver, &send);
+  return vgpu_callable_find(driver, work->handle);
 }
 
 /* The pointers to the parameters are in the node's own memory and live as long as the node. */
@@ -52,7 +52,7 @@ static int kernel_get(void *hNode, void *nodeParams, size_t size) {
   if (node == NULL || nodeParams == NULL) return vgpu_graph_leave(driver, CUDA_ERROR_INVALID_VALUE);
   struct vgpu_send_cuLaunchKernelEx send;
   memcpy(&send, node->work.bytes, sizeof send);
-  struct vgpu_callable *callable = vgpu_node_callable(driver, node);
+  struct vgpu_callable *callable = vgpu_work_callable(driver, &node->work);
   if (callable == NULL) return vgpu_graph_leave(driver, CUDA_ERROR_INVALID_HANDLE); /* module is gone */
   struct vgpu_kernel_params params = {.grid = {send.grid_x, send.grid_y, send.grid_z},
                                       .block = {send.block_x, send.block_y, send.block_z},

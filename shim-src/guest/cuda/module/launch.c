@@ -148,11 +148,7 @@ int vgpu_launch_attributes(struct vgpu_driver *driver, const struct vgpu_launch_
 /* Most launches need less. Larger ones allocate memory. */
 #define USUAL_BYTES 2048
 
-/*
- * The first launch of a kernel loads its code. The driver waits for the device if it must, and an error is
- * that of the launch. A launch is one-way, so another call does this.
- */
-static int load(struct vgpu_driver *driver, struct vgpu_callable *callable, uint64_t context) {
+int vgpu_launch_load(struct vgpu_driver *driver, struct vgpu_callable *callable, uint64_t context) {
   const uint32_t places = sizeof callable->loaded / sizeof *callable->loaded;
   for (uint32_t i = 0; i < places; i++)
     if (__atomic_load_n(&callable->loaded[i], __ATOMIC_RELAXED) == context) return CUDA_SUCCESS;
@@ -185,7 +181,7 @@ static int post(struct vgpu_driver *driver, struct vgpu_callable *callable, cons
     memcpy(bulk, attributes, attribute_bytes);
     result = vgpu_launch_parameters(callable, &send, parameters, extra, bulk + attribute_bytes);
   }
-  if (result == CUDA_SUCCESS) result = load(driver, callable, send.context);
+  if (result == CUDA_SUCCESS) result = vgpu_launch_load(driver, callable, send.context);
   if (result != CUDA_SUCCESS) return result;
   return vgpu_cuda_post(VGPU_OP_cuLaunchKernelEx, &send, sizeof send, bulk,
                         (uint32_t)attribute_bytes + callable->parameter_bytes);

@@ -45,6 +45,12 @@ int vgpu_launch_parameters(const struct vgpu_callable *callable,
 int vgpu_launch_attributes(struct vgpu_driver *driver, const struct vgpu_launch_attribute *attributes,
                            uint32_t count, struct vgpu_launch_attribute *to, uint32_t *kept);
 
+/*
+ * The first launch of a kernel loads its code. The driver waits for the device if it must, and an error is
+ * that of the launch. A launch is one-way, so another call does this. Returns a CUresult.
+ */
+int vgpu_launch_load(struct vgpu_driver *driver, struct vgpu_callable *callable, uint64_t context);
+
 /* Gives the context and stream numbers of a launch. Returns a CUresult. */
 int vgpu_launch_place(struct vgpu_driver *driver, const struct vgpu_callable *callable,
                       struct vgpu_stream *stream, uint64_t *context, uint64_t *number);

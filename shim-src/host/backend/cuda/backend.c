@@ -360,6 +360,7 @@ static void call_over(struct vgpu_worker *worker, uint64_t note) {
   vgpu_cuda_turn_over(worker, note);
   vgpu_cuda_load_over(worker, note);
   vgpu_cuda_side_call_over(worker, note);
+  vgpu_cuda_copy_over(worker, note);
 }
 
 static const struct vgpu_backend_graphs graphs = {.begin = vgpu_cuda_graph_begin,

@@ -90,10 +90,10 @@ static struct vgpu_cuda_gates *find(const struct vgpu_cuda *cuda, uint64_t addre
   return gates;
 }
 
-void vgpu_cuda_gate_closes(struct vgpu_cuda *cuda, uint64_t address, uint32_t value) {
+void vgpu_cuda_gate_closes(struct vgpu_cuda *cuda, uint64_t context, uint64_t address, uint32_t value) {
   struct vgpu_cuda_gates *gates = find(cuda, address);
   if (gates == NULL) {
-    cuda->waits_itself = true;
+    cuda->waits_itself = cuda->waits_itself == 0 || cuda->waits_itself == context ? context : UINT64_MAX;
     return;
   }
   uint32_t *awaited = &gates->awaited[(address - gates->address) / sizeof(uint32_t)];
@@ -104,7 +104,7 @@ void vgpu_cuda_gate_closes(struct vgpu_cuda *cuda, uint64_t address, uint32_t va
 bool vgpu_cuda_is_held(const struct vgpu_cuda *cuda) {
   const struct vgpu_cuda_gates *gates = cuda->gates;
   while (gates != NULL && gates->closed == 0) gates = gates->next;
-  return gates != NULL || cuda->waits_itself;
+  return gates != NULL || cuda->waits_itself != 0;
 }
 
 int32_t vgpu_cuda_gate_open(struct vgpu_worker *worker, const struct vgpu_send_gate_open *send) {

@@ -10,8 +10,8 @@
 #include "wire/module.h"
 #include "cuda_results.h"
 
-#define LOCAL_SIZE_BYTES 3  /* CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES */
-#define DEFAULT_STACK 1024u /* CU_LIMIT_STACK_SIZE of a new context */
+#define LOCAL_SIZE_BYTES 3 /* CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES */
+#define STACK_SIZE 0       /* CU_LIMIT_STACK_SIZE */
 
 #define NAME_MAX_BYTES 65536u
 
@@ -146,7 +146,7 @@ static int32_t tell_function(struct vgpu_worker *worker, void *object, int32_t d
 }
 
 static int32_t get_function(const struct vgpu_driver_api *api, struct vgpu_cuda_side_call *call) {
-  return VGPU_DRIVER(api, cuModuleGetFunction, &call->made, call->object, call->argument);
+  return VGPU_DRIVER(api, cuModuleGetFunction, &call->made, call->object, call->name);
 }
 
 int32_t vgpu_cuda_cuModuleGetFunction(struct vgpu_worker *worker,
@@ -161,8 +161,8 @@ int32_t vgpu_cuda_cuModuleGetFunction(struct vgpu_worker *worker,
   struct vgpu_cuda *cuda;
   int32_t result = vgpu_cuda_enter(worker, context, &cuda);
   if (result != CUDA_SUCCESS) return result;
-  call.argument = name_of(bulk);
-  if (call.argument == NULL) return CUDA_ERROR_INVALID_VALUE;
+  call.name = name_of(bulk);
+  if (call.name == NULL) return CUDA_ERROR_INVALID_VALUE;
   result = vgpu_cuda_side_call(worker, &call);
   if (result == CUDA_SUCCESS) result = tell_function(worker, call.made, -1, bulk);
   if (result == CUDA_SUCCESS &&
@@ -270,11 +270,11 @@ static void own_variable(struct vgpu_cuda *cuda, uint64_t context, uint64_t owne
 static int32_t find_variable(const struct vgpu_driver_api *api, struct vgpu_cuda_side_call *call) {
   uint64_t *address = &call->address;
   if (!call->other)
-    return VGPU_DRIVER(api, cuModuleGetGlobal_v2, address, &call->bytes, call->object, call->argument);
+    return VGPU_DRIVER(api, cuModuleGetGlobal_v2, address, &call->bytes, call->object, call->name);
   const int32_t result =
-      VGPU_DRIVER(api, cuLibraryGetGlobal, address, &call->bytes, call->object, call->argument);
+      VGPU_DRIVER(api, cuLibraryGetGlobal, address, &call->bytes, call->object, call->name);
   return result == CUDA_ERROR_NOT_FOUND
-             ? VGPU_DRIVER(api, cuLibraryGetManaged, address, &call->bytes, call->object, call->argument)
+             ? VGPU_DRIVER(api, cuLibraryGetManaged, address, &call->bytes, call->object, call->name)
              : result;
 }
 
@@ -290,9 +290,9 @@ int32_t vgpu_cuda_variable(struct vgpu_worker *worker, uint64_t context, uint64_
   struct vgpu_cuda_side_call call = {.call = find_variable,
                                      .context = vgpu_cuda_object(worker, context, VGPU_HANDLE_CONTEXT),
                                      .object = handle->driver,
-                                     .argument = name_of(bulk),
+                                     .name = name_of(bulk),
                                      .other = handle->type == VGPU_HANDLE_LIBRARY};
-  if (call.argument == NULL) return CUDA_ERROR_INVALID_VALUE;
+  if (call.name == NULL) return CUDA_ERROR_INVALID_VALUE;
   result = vgpu_cuda_side_call(worker, &call);
   *address = call.address;
   *bytes = call.bytes;
@@ -345,21 +345,21 @@ int32_t vgpu_cuda_cuFuncSetAttribute(struct vgpu_worker *worker,
 }
 
 /*
- * A kernel of a library has a function in each context. The launch of a kernel that needs more local memory
- * than any before it "will automatically increase the per-thread stack size" (cuCtxSetLimit, CUDA driver
- * API), and the driver may wait for the device to do so. call->bytes is the most so far.
+ * A kernel of a library has a function in each context. A launch that needs more local memory than there is
+ * waits for the device ("The driver automatically increases the per-thread stack size", cuCtxSetLimit, CUDA
+ * driver API), so the limit is raised first.
  */
 static int32_t load_function(const struct vgpu_driver_api *api, struct vgpu_cuda_side_call *call) {
   void *function = call->object;
+  int32_t local = 0;
+  size_t stack = 0;
   int32_t result =
       call->other ? VGPU_DRIVER(api, cuKernelGetFunction, &function, call->object) : CUDA_SUCCESS;
   if (result == CUDA_SUCCESS && api->cuFuncLoad != NULL) result = api->cuFuncLoad(function);
-  int32_t local = 0;
-  if (result == CUDA_SUCCESS) VGPU_DRIVER(api, cuFuncGetAttribute, &local, LOCAL_SIZE_BYTES, function);
-  const bool grows = (size_t)local > call->bytes;
-  if (grows) call->bytes = (size_t)local;
-  /* For the launch, which would wait on the serving thread. Its error is the launch's, too. */
-  if (grows && call->note != 0) VGPU_DRIVER(api, cuCtxSynchronize, );
+  if (result == CUDA_SUCCESS &&
+      VGPU_DRIVER(api, cuFuncGetAttribute, &local, LOCAL_SIZE_BYTES, function) == CUDA_SUCCESS &&
+      VGPU_DRIVER(api, cuCtxGetLimit, &stack, STACK_SIZE) == CUDA_SUCCESS && (size_t)local > stack)
+    VGPU_DRIVER(api, cuCtxSetLimit, STACK_SIZE, (size_t)local); /* if it fails, the launch says why */
   return result;
 }
 
@@ -371,11 +371,9 @@ int32_t vgpu_cuda_function_load(struct vgpu_worker *worker, const struct vgpu_se
       .call = load_function,
       .context = vgpu_cuda_object(worker, send->context, VGPU_HANDLE_CONTEXT),
       .object = vgpu_cuda_function(worker, send->function),
-      .bytes = cuda->most_local > DEFAULT_STACK ? cuda->most_local : DEFAULT_STACK,
       .other = vgpu_cuda_object(worker, send->function, VGPU_HANDLE_FUNCTION) == NULL};
   if (call.object == NULL) return CUDA_ERROR_INVALID_HANDLE;
   result = vgpu_cuda_side_call(worker, &call);
-  if (result == CUDA_SUCCESS && call.bytes > cuda->most_local) cuda->most_local = call.bytes;
   switch (result) {
     case VGPU_WAITS:
     case CUDA_ERROR_OUT_OF_MEMORY:

@@ -9,12 +9,11 @@
 
 #define MOST_BYTES (64u << 20)
 #define SMALLEST 4096u
-#define NON_BLOCKING 1u /* CU_STREAM_NON_BLOCKING */
-#define NO_TIMING 2u    /* CU_EVENT_DISABLE_TIMING */
+#define NO_TIMING 2u /* CU_EVENT_DISABLE_TIMING */
 
 struct vgpu_cuda_read {
   struct vgpu_cuda_read *next;
-  uint64_t ticket;
+  uint64_t ticket; /* the guest's, or the note of the call that waits */
   uint64_t context;
   uint64_t size;
   uint64_t capacity;
@@ -139,61 +138,6 @@ int32_t vgpu_cuda_read_fetch(struct vgpu_worker *worker, const struct vgpu_send_
   return vgpu_cuda_hand_out(worker, bulk);
 }
 
-static int32_t copy_out(const struct vgpu_driver_api *api, const struct vgpu_box *box,
-                        struct vgpu_stream *stream) {
-  const bool plain = box->source.type == VGPU_MEMORY_DEVICE && box->height == 1 && box->depth == 1;
-  const int32_t result = plain ? VGPU_DRIVER(api, cuMemcpyDtoHAsync_v2, (void *)box->destination.host,
-                                             box->source.device, box->width, stream)
-                               : VGPU_DRIVER(api, cuMemcpy3DAsync_v2, box, stream);
-  return result == CUDA_SUCCESS ? VGPU_DRIVER(api, cuStreamSynchronize, stream) : result;
-}
-
-/* The reader's stream may end before this thread, so the copy has its own stream. */
-static int32_t copy_beside(const struct vgpu_driver_api *api, struct vgpu_cuda_side_call *call) {
-  struct vgpu_box *box = call->argument;
-  struct vgpu_stream *stream = NULL;
-  int32_t result = VGPU_DRIVER(api, cuStreamCreateWithPriority, &stream, NON_BLOCKING, 0);
-  if (result != CUDA_SUCCESS) return result;
-  call->made = malloc(call->bytes);
-  box->destination.host = call->made;
-  result = call->made == NULL ? CUDA_ERROR_OUT_OF_MEMORY : copy_out(api, box, stream);
-  VGPU_DRIVER(api, cuStreamDestroy_v2, stream);
-  return result;
-}
-
-static void free_copy(const struct vgpu_driver_api *api, const struct vgpu_cuda_side_call *call) {
-  (void)api;
-  free(call->made);
-}
-
-int32_t vgpu_cuda_copy_out(struct vgpu_worker *worker, uint64_t context, struct vgpu_stream *stream,
-                           const struct vgpu_box *box, struct vgpu_bulk *bulk) {
-  struct vgpu_box copy = *box;
-  const uint64_t bytes = box->width * box->height * box->depth;
-  int32_t result = CUDA_SUCCESS;
-  copy.destination = (struct vgpu_box_side){
-      .type = VGPU_MEMORY_HOST, .host = bulk->out, .pitch = box->width, .height = box->height};
-  if (!vgpu_cuda_side_call_began(worker)) result = vgpu_cuda_await_turn(worker, context, stream);
-  if (result != CUDA_SUCCESS) return result;
-  bulk->out_size = (uint32_t)bytes;
-  if (!vgpu_cuda_side_call_began(worker) && !vgpu_cuda_is_held(cuda_of(worker))) {
-    struct vgpu_stream *reader = vgpu_cuda_reader(worker, context, &result);
-    return result == CUDA_SUCCESS ? copy_out(&cuda_of(worker)->api, &copy, reader) : result;
-  }
-  struct vgpu_cuda_side_call call = {.call = copy_beside,
-                                     .context = vgpu_cuda_object(worker, context, VGPU_HANDLE_CONTEXT),
-                                     .argument = malloc(sizeof copy),
-                                     .bytes = bytes,
-                                     .undo = free_copy};
-  if (call.argument == NULL) return CUDA_ERROR_OUT_OF_MEMORY;
-  memcpy(call.argument, &copy, sizeof copy);
-  result = vgpu_cuda_side_call(worker, &call);
-  if (result == VGPU_WAITS) return result;
-  if (result == CUDA_SUCCESS) memcpy(bulk->out, call.made, bytes);
-  free(call.made);
-  return result;
-}
-
 /* Collects the writes that the device has finished, for use by later ones. */
 static void collect_writes(struct vgpu_cuda *cuda) {
   struct vgpu_cuda_reads *reads = &cuda->reads;
@@ -207,6 +151,75 @@ static void collect_writes(struct vgpu_cuda *cuda) {
     write->next = reads->spare;
     reads->spare = write;
   }
+}
+
+static int32_t copy(const struct vgpu_driver_api *api, const struct vgpu_box *box, void *to,
+                    struct vgpu_stream *stream) {
+  struct vgpu_box whole = *box;
+  if (box->source.type == VGPU_MEMORY_DEVICE && box->height == 1 && box->depth == 1)
+    return VGPU_DRIVER(api, cuMemcpyDtoHAsync_v2, to, box->source.device, box->width, stream);
+  whole.destination = (struct vgpu_box_side){
+      .type = VGPU_MEMORY_HOST, .host = to, .pitch = box->width, .height = box->height};
+  return VGPU_DRIVER(api, cuMemcpy3DAsync_v2, &whole, stream);
+}
+
+static int query_copy(struct vgpu_worker *worker, void *read) {
+  return VGPU_DRIVER(&cuda_of(worker)->api, cuEventQuery, ((const struct vgpu_cuda_read *)read)->event);
+}
+
+/*
+ * For a stream whose work, or that of another stream before it in the hardware, may wait for a later call of
+ * the guest. NULL: there is no room, or *result has the error.
+ */
+static struct vgpu_cuda_read *begin_copy(struct vgpu_worker *worker, uint64_t context,
+                                         struct vgpu_stream *stream, const struct vgpu_box *box,
+                                         uint64_t bytes, int32_t *result) {
+  struct vgpu_cuda *cuda = cuda_of(worker);
+  collect_writes(cuda);
+  struct vgpu_cuda_read *read = take_spare(&cuda->reads, context, bytes);
+  if (read == NULL && make_read(worker, cuda, context, bytes, &read) != CUDA_SUCCESS) return NULL;
+  *result = copy(&cuda->api, box, read->memory, stream);
+  if (*result == CUDA_SUCCESS) *result = VGPU_DRIVER(&cuda->api, cuEventRecord, read->event, stream);
+  vgpu_parking_end(worker);
+  worker->note = read->ticket = *result == CUDA_SUCCESS ? vgpu_cuda_note(cuda) : 0;
+  /* Like a write, its memory is used again when the event is over. */
+  struct vgpu_cuda_read **list = *result == CUDA_SUCCESS ? &cuda->reads.waiting : &cuda->reads.writes;
+  read->next = *list;
+  *list = read;
+  return *result == CUDA_SUCCESS ? read : NULL;
+}
+
+void vgpu_cuda_copy_over(struct vgpu_worker *worker, uint64_t note) {
+  struct vgpu_cuda_reads *reads = &cuda_of(worker)->reads;
+  struct vgpu_cuda_read **link = &reads->waiting;
+  while (*link != NULL && (*link)->ticket != note) link = &(*link)->next;
+  struct vgpu_cuda_read *read = *link;
+  if (read == NULL) return;
+  *link = read->next;
+  read->next = reads->writes;
+  reads->writes = read;
+}
+
+int32_t vgpu_cuda_copy_out(struct vgpu_worker *worker, uint64_t context, struct vgpu_stream *stream,
+                           const struct vgpu_box *box, struct vgpu_bulk *bulk) {
+  struct vgpu_cuda *cuda = cuda_of(worker);
+  const uint64_t bytes = box->width * box->height * box->depth;
+  int32_t result = CUDA_SUCCESS;
+  struct vgpu_cuda_read *read = worker->note == 0 ? NULL : cuda->reads.waiting;
+  while (read != NULL && read->ticket != worker->note) read = read->next;
+  if (read == NULL && worker->request->frame.lane != 0 && cuda->recording == NULL && vgpu_cuda_is_held(cuda))
+    read = begin_copy(worker, context, stream, box, bytes, &result);
+  if (result != CUDA_SUCCESS) return result;
+  bulk->out_size = (uint32_t)bytes;
+  if (read == NULL) {
+    result = vgpu_cuda_await_turn(worker, context, stream);
+    struct vgpu_stream *reader = result == CUDA_SUCCESS ? vgpu_cuda_reader(worker, context, &result) : NULL;
+    if (result == CUDA_SUCCESS) result = copy(&cuda->api, box, bulk->out, reader);
+    return result == CUDA_SUCCESS ? VGPU_DRIVER(&cuda->api, cuStreamSynchronize, reader) : result;
+  }
+  result = vgpu_cuda_wait(worker, query_copy, read);
+  if (result == CUDA_SUCCESS) memcpy(bulk->out, read->memory, bytes);
+  return result;
 }
 
 const void *vgpu_cuda_stage(struct vgpu_worker *worker, uint64_t context, struct vgpu_stream *stream,
@@ -239,5 +252,6 @@ void vgpu_cuda_drop_reads(struct vgpu_worker *worker, uint64_t context) {
   if (vgpu_cuda_enter(worker, context, &cuda) != CUDA_SUCCESS) return;
   drop_list(worker, &cuda->reads.first, context);
   drop_list(worker, &cuda->reads.writes, context);
+  drop_list(worker, &cuda->reads.waiting, context);
   drop_list(worker, &cuda->reads.spare, context);
 }

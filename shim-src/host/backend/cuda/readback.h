@@ -13,8 +13,9 @@ struct vgpu_stream;
 
 struct vgpu_cuda_reads {
   struct vgpu_cuda_read *first;
-  struct vgpu_cuda_read *writes; /* copies to the device that are in progress */
-  struct vgpu_cuda_read *spare;  /* their memory and events, for later use */
+  struct vgpu_cuda_read *writes;  /* copies in progress for which no call waits */
+  struct vgpu_cuda_read *waiting; /* copies from the device for which a parked call waits */
+  struct vgpu_cuda_read *spare;   /* their memory and events, for later use */
   uint64_t bytes;
 };
 
@@ -34,6 +35,9 @@ int32_t vgpu_cuda_staged(struct vgpu_worker *worker, struct vgpu_stream *stream,
  */
 int32_t vgpu_cuda_copy_out(struct vgpu_worker *worker, uint64_t context, struct vgpu_stream *stream,
                            const struct vgpu_box *box, struct vgpu_bulk *bulk);
+
+/* Call when the guest's call with this note is over. */
+void vgpu_cuda_copy_over(struct vgpu_worker *worker, uint64_t note);
 
 /* Answers with the bytes that the tickets in the bulk name and that are ready. */
 int32_t vgpu_cuda_hand_out(struct vgpu_worker *worker, struct vgpu_bulk *bulk);

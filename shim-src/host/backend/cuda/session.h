@@ -44,11 +44,12 @@ struct vgpu_cuda {
   struct vgpu_cuda_endings endings;
   uint32_t greens; /* count of green contexts */
   struct vgpu_cuda_gates *gates;
-  bool waits_itself; /* the program has made a stream wait for a value that it writes with a later call */
+  /* The context in which the program has made a stream wait for a value that it writes with a later call,
+   * until the context is idle; 0: none; UINT64_MAX: several. */
+  uint64_t waits_itself;
   struct vgpu_cuda_managed *managed; /* NULL: the guest uses no managed variable */
   struct vgpu_cuda_kept kept;
   struct vgpu_cuda_shared *shared;
-  size_t most_local; /* bytes of local memory a thread that a loaded kernel needs; 0: none is loaded */
   int64_t corrected; /* the time (vgpu_now_ms) when NVML corrected the account of memory; 0: never */
 };
 
@@ -90,7 +91,7 @@ void vgpu_cuda_unshare_context(struct vgpu_worker *worker, uint64_t context);
 /*
  * Notes that a stream now waits for `value` at this address: for a gate, or for a value of the program's own.
  */
-void vgpu_cuda_gate_closes(struct vgpu_cuda *cuda, uint64_t address, uint32_t value);
+void vgpu_cuda_gate_closes(struct vgpu_cuda *cuda, uint64_t context, uint64_t address, uint32_t value);
 /* True while work of the device may wait for a later call of the guest. */
 bool vgpu_cuda_is_held(const struct vgpu_cuda *cuda);
 

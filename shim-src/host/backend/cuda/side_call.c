@@ -29,7 +29,7 @@ static int32_t undo(const struct vgpu_driver_api *api, const struct vgpu_cuda_en
   struct vgpu_cuda_side_call *call = ending->object;
   pthread_join(call->thread, NULL);
   if (call->undo != NULL) call->undo(api, call);
-  free(call->argument);
+  free(call->name);
   free(call);
   return CUDA_SUCCESS;
 }
@@ -92,9 +92,9 @@ static int32_t await(struct vgpu_worker *worker, struct vgpu_cuda_side_call *cal
   while (*link != call) link = &(*link)->next;
   *link = call->next;
   pthread_join(call->thread, NULL);
-  free(call->argument);
+  free(call->name);
+  call->name = to->name; /* of this pass */
   *to = *call;
-  to->argument = NULL;
   free(call);
   return to->result;
 }
@@ -102,16 +102,16 @@ static int32_t await(struct vgpu_worker *worker, struct vgpu_cuda_side_call *cal
 int32_t vgpu_cuda_side_call(struct vgpu_worker *worker, struct vgpu_cuda_side_call *call) {
   struct vgpu_cuda_side_call *begun = find(worker);
   int32_t result = CUDA_SUCCESS;
+  drop_abandoned(worker);
   if (begun == NULL && worker->request->frame.lane != 0 && vgpu_cuda_is_held(cuda_of(worker))) {
-    drop_abandoned(worker);
     result = vgpu_cuda_wait(worker, query_room, NULL);
     if (result == CUDA_SUCCESS) begun = begin(worker, call);
-    if (begun != NULL) call->argument = NULL;
+    if (begun != NULL) call->name = NULL;
   }
   if (begun != NULL) result = await(worker, begun, call);
   else if (result == CUDA_SUCCESS) result = call->call(&cuda_of(worker)->api, call);
-  free(call->argument);
-  call->argument = NULL;
+  free(call->name);
+  call->name = NULL;
   return result;
 }
 

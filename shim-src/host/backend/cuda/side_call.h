@@ -1,7 +1,7 @@
 /*
  * Calls that may wait in the driver for the device: they load code at its first use ("Loading a kernel might
- * require context synchronization", CUDA programming guide, "Lazy Loading"), allocate when little memory is
- * left, or wait for a copy, which the hardware may make after other streams' work. While a gate is closed
+ * require context synchronization", CUDA programming guide, "Lazy Loading") or allocate when little memory is
+ * left. While a gate is closed
  * each of them runs in its own thread, because the serving thread opens the gate.
  */
 #ifndef VGPU_HOST_CUDA_SIDE_CALL_H
@@ -20,8 +20,8 @@ struct vgpu_cuda_side_call {
   int32_t (*call)(const struct vgpu_driver_api *api, struct vgpu_cuda_side_call *call);
   struct vgpu_context *context; /* current during the call; NULL if the call needs none */
   void *object;
-  void *argument; /* allocated; vgpu_cuda_side_call frees it */
-  bool other;     /* another type of object */
+  char *name; /* allocated; vgpu_cuda_side_call frees it */
+  bool other; /* another type of object */
   size_t bytes;
   /* Frees what the call made, if nobody receives it; NULL: nothing is to be freed. */
   void (*undo)(const struct vgpu_driver_api *api, const struct vgpu_cuda_side_call *call);

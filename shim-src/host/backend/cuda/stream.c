@@ -91,6 +91,7 @@ int32_t vgpu_cuda_memory_op(struct vgpu_worker *worker, const struct vgpu_send_m
     default:
       return CUDA_ERROR_INVALID_VALUE;
   }
-  if (result == CUDA_SUCCESS) vgpu_cuda_gate_closes(cuda, send->address, (uint32_t)send->value);
+  if (result == CUDA_SUCCESS)
+    vgpu_cuda_gate_closes(cuda, send->context, send->address, (uint32_t)send->value);
   return result;
 }

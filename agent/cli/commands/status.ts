@@ -13,7 +13,7 @@ import type { Workplace } from '../../install/pipeline/workplace.js';
 import { findConsumer } from '../../install/plan/owned.js';
 import { ExitCode, VgpuError } from '../../lib/errors.js';
 import { packageRoot } from '../../lib/paths.js';
-import { schemaCheck } from '../../lib/schema.js';
+import { type Schema, schemaCheck } from '../../lib/schema.js';
 import type { Profile } from '../../profile/types.js';
 import { type AgentClient, askAgent } from '../../systemd/agent-client.js';
 import { BusError } from '../../systemd/connection.js';
@@ -170,7 +170,7 @@ export function readStatus(json: string): StatusDocument | null {
   } catch {
     return null;
   }
-  const checked = schemaCheck<StatusDocument>(statusSchema())(document);
+  const checked = schemaCheck(statusSchema())(document);
   return checked.kind === 'fits' ? checked.value : null;
 }
 
@@ -192,7 +192,7 @@ function chosenOf(document: StatusDocument, { profile, unit }: Choice): StatusDo
 
 // The output of `status --json`, as docs/json describes it: the service answers with the same document.
 
-export function statusSchema(): object {
+export function statusSchema(): Schema<StatusDocument> {
   const status = read('status.schema.json');
   return {
     ...status,

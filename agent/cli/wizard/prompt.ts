@@ -3,7 +3,7 @@ import { VgpuError } from '../../lib/errors.js';
 import { oneLine, type Style, wrap } from '../../lib/text.js';
 import type { CommandContext } from '../commands/common.js';
 import type { Talk } from '../output/terminal.js';
-import type { Answer, Ask, Choice, Question } from './questions.js';
+import type { Ask, Choice, Question } from './questions.js';
 
 interface Terminal {
   readonly stdin: NodeJS.ReadStream;
@@ -18,13 +18,6 @@ interface PromptTerminal extends Terminal {
 type Options = Parameters<Ask>[1];
 type ChoiceQuestion = Extract<Question, { kind: 'choice' }>;
 type TextQuestion = Extract<Question, { kind: 'text' }>;
-
-export function terminalAsk(terminal: PromptTerminal): Ask {
-  return async (question, options) => {
-    if (terminal.signal.aborted) throw stopped();
-    return askInList(terminal, question, options);
-  };
-}
 
 function stopped(cause?: unknown): VgpuError {
   return new VgpuError('stopped at the question; nothing was changed', {
@@ -95,23 +88,25 @@ function choiceText(choice: Choice, all: readonly Choice[], room: number): strin
   return wrap(`${choice.label.padEnd(widest)}  ${choice.explanation}`, room, indent);
 }
 
-async function askInList(terminal: PromptTerminal, question: Question, options: Options): Promise<Answer> {
-  const { stdin, stderr, style } = terminal;
-  const { createPromptModule } = await import('inquirer');
-  const { answer } = await endable(terminal, (signal) =>
-    createPromptModule({ input: stdin, output: stderr, signal, clearPromptOnDone: true })<{ answer: string }>(
-      [
-        question.kind === 'choice'
-          ? choicePrompt(question, options, style)
-          : textPrompt(question, options, style),
-      ],
-    ),
-  );
-  const isBack = answer === backValue || (question.kind === 'text' && options.back && answer === 'back');
-  const label = choicesOf(question, options).find(({ value }) => value === answer)?.label ?? answer;
-  const shown = isBack ? 'back' : oneLine(label);
-  stderr.write(`${style.good('>')} ${wrap(`${question.message} ${shown}`, style.width - 2, '  ')}\n`);
-  return isBack ? { kind: 'back' } : { kind: 'answer', value: answer };
+export function terminalAsk(terminal: PromptTerminal): Ask {
+  return async (question, options) => {
+    const { stdin, stderr, style } = terminal;
+    const { createPromptModule } = await import('inquirer');
+    const prompt =
+      question.kind === 'choice'
+        ? choicePrompt(question, options, style)
+        : textPrompt(question, options, style);
+    const { answer } = await endable(terminal, (signal) =>
+      createPromptModule({ input: stdin, output: stderr, signal, clearPromptOnDone: true })<{
+        answer: string;
+      }>([prompt]),
+    );
+    const isBack = answer === backValue || (question.kind === 'text' && options.back && answer === 'back');
+    const label = choicesOf(question, options).find(({ value }) => value === answer)?.label ?? answer;
+    const shown = isBack ? 'back' : oneLine(label);
+    stderr.write(`${style.good('>')} ${wrap(`${question.message} ${shown}`, style.width - 2, '  ')}\n`);
+    return isBack ? { kind: 'back' } : { kind: 'answer', value: answer };
+  };
 }
 
 function choicePrompt(question: ChoiceQuestion, options: Options, style: Style) {

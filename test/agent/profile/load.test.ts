@@ -329,7 +329,10 @@ test('readable profiles are read, and the others are reported', () => {
 });
 
 test('a bad schema is not the fault of a profile: it ends the listing', () => {
-  const broken = { ...placesWith({ 'ollama.json': `${good}\n` }), schema: path.join(directory, 'no.schema.json') };
+  const broken = {
+    ...placesWith({ 'ollama.json': `${good}\n` }),
+    schema: path.join(directory, 'no.schema.json'),
+  };
   assert.equal(errorOf(() => readableProfiles(broken)).kind, 'internal');
 });
 

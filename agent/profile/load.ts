@@ -76,7 +76,7 @@ export function loadProfile(name: string, places: ProfilePlaces = defaultProfile
   return profile;
 }
 
-/** Exists if the build has found this text of a profile valid (scripts/compile-schemas.ts); each build makes all marks anew. */
+/** Exists if the build has found this text of a profile valid (scripts/compile-schemas.ts). A build makes all marks again. */
 export function validMark(text: string): string {
   const name = createHash('sha256').update(text).digest('hex');
   return path.join(packageRoot(), 'dist', 'agent', 'schemas', `${name}.profile`);

@@ -268,7 +268,7 @@ describe('vgpu-agent setup', { skip, concurrency: 1 }, () => {
 
     const piped = await guest.agent('setup');
     assert.equal(piped.code, 2, piped.stderr);
-    assert.match(piped.stderr, /there is no terminal to ask on/);
+    assert.match(piped.stderr, /no terminal that can show them/);
     assert.match(piped.stderr, /vgpu-agent install --profile NAME --host ADDRESS --service --yes/);
 
     const unit = '/etc/systemd/system/ollama.service';

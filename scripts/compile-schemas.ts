@@ -1,18 +1,26 @@
 /** Part of the build: makes validators of our schemas, so that the agent does not have to load ajv. */
 
+import { readFileSync, writeFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import path from 'node:path';
 import type { default as StandaloneCode } from 'ajv/dist/standalone/index.js';
 import { buildSync, type Metafile } from 'esbuild';
 import { emptyDirSync, readJsonSync } from 'fs-extra/esm';
 import { statusSchema } from '../agent/cli/commands/status.js';
-import { manifestSchema } from '../agent/contracts/manifest-schema.js';
+import { manifestSchema } from '../agent/contracts/manifest.js';
 import { probeReportSchema } from '../agent/contracts/probe.js';
 import { hostDaemonSchema } from '../agent/contracts/serving.js';
 import { sessionsSchema } from '../agent/contracts/sessions.js';
 import { recordSchema } from '../agent/install/apply/records.js';
 import { packageRoot } from '../agent/lib/paths.js';
 import { compiledFile, newAjv } from '../agent/lib/schema.js';
+import {
+  defaultProfilePlaces,
+  listProfiles,
+  parseProfile,
+  validatorOf,
+  validMark,
+} from '../agent/profile/load.js';
 import { noteBundled } from './bundled.js';
 
 const require = createRequire(import.meta.url);
@@ -25,7 +33,7 @@ const schemas: readonly (readonly [name: string, schema: object])[] = [
   ['agent/contracts/probe.ts', probeReportSchema],
   ['agent/contracts/sessions.ts', sessionsSchema],
   ['agent/contracts/serving.ts', hostDaemonSchema],
-  ['agent/contracts/manifest-schema.ts', manifestSchema],
+  ['agent/contracts/manifest.ts', manifestSchema],
   ['agent/install/apply/records.ts', recordSchema],
   ['docs/json/status.schema.json', statusSchema()],
 ];
@@ -50,3 +58,10 @@ for (const [name, schema] of schemas) {
   metafiles.push(metafile);
 }
 noteBundled('schemas', metafiles);
+// A start does not validate the shipped profiles again: that took 5 % of `status`.
+const { schema } = defaultProfilePlaces();
+for (const { path: file } of listProfiles({ directories: [path.dirname(schema)], schema })) {
+  const text = readFileSync(file, 'utf8');
+  parseProfile(text, file, validatorOf(schema));
+  writeFileSync(validMark(text), '');
+}

@@ -1,49 +1,18 @@
 /** The answer of `vgpu-probe`, and how its process ended. */
-import { firstProblem, object, oneOfCodes, orNull, schemaCheck } from '../lib/schema.js';
 import {
-  type Carrier,
-  carrierCodes,
-  type ProbeFailure,
-  probeFailureCodes,
-  type Status,
-  statusCodes,
-  type Transport,
-  transportCodes,
-} from './shim-codes.js';
-
-export interface ProbeReport {
-  readonly schema: 1;
-  readonly ok: boolean;
-  readonly simulated: boolean;
-  readonly library: string | null;
-  readonly driver: string | null;
-  readonly devices: readonly {
-    readonly index: number;
-    readonly name: string;
-    readonly compute: string;
-    readonly memory: number;
-    readonly pci: string;
-    readonly uuid: string;
-  }[];
-  readonly roundTrip: { readonly bytes: number; readonly ok: boolean; readonly microseconds: number } | null;
-  /** The kernels of `--compute`: how many numbers were compared with the CPU's; absent: they were not run. */
-  readonly compute?: {
-    readonly ok: boolean;
-    readonly values: number;
-    readonly wrong: number;
-    readonly microseconds: number;
-  };
-  readonly nvml: { readonly ok: boolean; readonly driver: string | null; readonly error: string | null };
-  /** The result of the shim's connection; null: another libcuda was loaded, or there was no connection. */
-  readonly host: HostWord | null;
-  readonly error: {
-    readonly kind: ProbeFailure;
-    readonly step: string;
-    readonly code: number | null;
-    readonly name: string | null;
-    readonly message: string;
-  } | null;
-}
+  boolean,
+  constant,
+  type Described,
+  firstProblem,
+  list,
+  number,
+  object,
+  oneOfCodes,
+  orNull,
+  schemaCheck,
+  text,
+} from '../lib/schema.js';
+import { type Carrier, carrierCodes, probeFailureCodes, statusCodes, transportCodes } from './shim-codes.js';
 
 export type ProbeRun =
   | {
@@ -72,22 +41,6 @@ export type ProbeResult =
 
 // Our libcuda's account, through vgpu-probe, of its connection to the host (shim-src/guest/transport.h).
 
-export interface HostWord {
-  readonly code: Transport;
-  /** `ECONNREFUSED`: the error name of the failed connection. */
-  readonly errno: string | null;
-  /** The host's answer to the greeting; null: it accepted it, or did not answer. */
-  readonly status: Status | null;
-  /** Major versions of the protocol; null: not told. */
-  readonly guestWire: number | null;
-  readonly hostWire: number | null;
-  /** The host's name of itself: `vgpu-hostd 0.1.0 software`. */
-  readonly host: string | null;
-  readonly message: string;
-  readonly carrier?: Carrier;
-  readonly address?: string;
-}
-
 /** Null: it has its session, or was not asked to have one. */
 export function troubleOf(word: HostWord | null): HostWord | null {
   return word === null || word.code === 'ok' || word.code === 'not-asked' ? null : word;
@@ -113,39 +66,42 @@ export function olderSide({ code, guestWire, hostWire }: HostWord): 'guest' | 'h
 
 // Reads what `vgpu-probe` prints. The probe loaded a foreign library: its words are checked like any input.
 
-const text = { type: 'string' } as const;
-const textOrNull = { type: ['string', 'null'] } as const;
-const number = { type: 'number' } as const;
-const numberOrNull = { type: ['number', 'null'] } as const;
-const boolean = { type: 'boolean' } as const;
+const textOrNull = orNull(text);
+const numberOrNull = orNull(number);
+
+const hostSchema = object(
+  {
+    code: oneOfCodes(transportCodes),
+    /** `ECONNREFUSED`: the error name of the failed connection. */
+    errno: textOrNull,
+    /** The host's answer to the greeting; null: it accepted it, or did not answer. */
+    status: orNull(oneOfCodes(statusCodes)),
+    /** Major versions of the protocol; null: not told. */
+    guestWire: numberOrNull,
+    hostWire: numberOrNull,
+    /** The host's name of itself: `vgpu-hostd 0.1.0 software`. */
+    host: textOrNull,
+    message: textOrNull,
+  },
+  { carrier: orNull(oneOfCodes(carrierCodes)), address: textOrNull },
+);
+
+/** The kernels of `--compute`: how many numbers were compared with the CPU's. */
+const computeSchema = object({ ok: boolean, values: number, wrong: number, microseconds: number });
 
 export const probeReportSchema = object(
   {
-    schema: { const: 1 },
+    schema: constant(1),
     ok: boolean,
     simulated: boolean,
     library: textOrNull,
     driver: textOrNull,
-    devices: {
-      type: 'array',
-      items: object({ index: number, name: text, compute: text, memory: number, pci: text, uuid: text }),
-    },
+    devices: list(
+      object({ index: number, name: text, compute: text, memory: number, pci: text, uuid: text }),
+    ),
     roundTrip: orNull(object({ bytes: number, ok: boolean, microseconds: number })),
     nvml: object({ ok: boolean, driver: textOrNull, error: textOrNull }),
-    host: orNull(
-      object(
-        {
-          code: oneOfCodes(transportCodes),
-          errno: textOrNull,
-          status: orNull(oneOfCodes(statusCodes)),
-          guestWire: numberOrNull,
-          hostWire: numberOrNull,
-          host: textOrNull,
-          message: textOrNull,
-        },
-        { carrier: orNull(oneOfCodes(carrierCodes)), address: textOrNull },
-      ),
-    ),
+    host: orNull(hostSchema),
     error: orNull(
       object({
         kind: oneOfCodes(probeFailureCodes),
@@ -156,14 +112,24 @@ export const probeReportSchema = object(
       }),
     ),
   },
-  { compute: orNull(object({ ok: boolean, values: number, wrong: number, microseconds: number })) },
+  { compute: orNull(computeSchema) },
 );
 
-type Optional = 'message' | 'carrier' | 'address';
+type Printed = Described<typeof probeReportSchema>;
+type PrintedHost = Described<typeof hostSchema>;
+
 /** A library of another make may give no message. */
-type Printed = Omit<ProbeReport, 'host' | 'compute'> & {
-  readonly compute?: ProbeReport['compute'] | null;
-  readonly host: (Omit<HostWord, Optional> & { readonly [key in Optional]: HostWord[key] | null }) | null;
+export type HostWord = Omit<PrintedHost, 'message' | 'carrier' | 'address'> & {
+  readonly message: string;
+  readonly carrier?: Carrier;
+  readonly address?: string;
+};
+
+export type ProbeReport = Omit<Printed, 'host' | 'compute'> & {
+  /** Absent: the kernels were not run. */
+  readonly compute?: Described<typeof computeSchema>;
+  /** The result of the shim's connection; null: another libcuda was loaded, or there was no connection. */
+  readonly host: HostWord | null;
 };
 
 export function parseProbeReport(printed: string): ProbeReport | { readonly problem: string } {
@@ -173,7 +139,7 @@ export function parseProbeReport(printed: string): ProbeReport | { readonly prob
   } catch {
     return { problem: `vgpu-probe did not print JSON: ${JSON.stringify(printed.slice(0, 200))}` };
   }
-  const checked = schemaCheck<Printed>(probeReportSchema)(value);
+  const checked = schemaCheck(probeReportSchema)(value);
   if (checked.kind === 'wrong')
     return { problem: `vgpu-probe printed an unknown document: ${firstProblem(checked.errors)}` };
   const { host, compute, ...report } = checked.value;
@@ -184,7 +150,7 @@ export function parseProbeReport(printed: string): ProbeReport | { readonly prob
   };
 }
 
-function hostWord({ message, carrier, address, ...word }: NonNullable<Printed['host']>): HostWord {
+function hostWord({ message, carrier, address, ...word }: PrintedHost): HostWord {
   return {
     ...word,
     message: message ?? transportCodes.find(({ code }) => code === word.code)?.text ?? '',

@@ -1,6 +1,6 @@
 /** The settings of a host, and the facts about the machine by which `vgpu-agent host` plans. */
 
-import { type Checked, object, schemaCheck } from '../lib/schema.js';
+import { constant, type Described, list, object, type Schema, text } from '../lib/schema.js';
 import type { OwnedFileFacts } from './facts.js';
 import type { Manifest } from './manifest.js';
 
@@ -65,22 +65,10 @@ export interface ServingUnit {
 }
 
 /** The members that are read of `vgpu-hostd status --json`; docs/json/common.schema.json has all of it. */
-export interface HostDaemon {
-  readonly schema: 1;
-  readonly version: string;
-  readonly devices: readonly { readonly name: string }[];
-  readonly sessions: readonly object[];
-}
-
-const text = { type: 'string' } as const;
-
 export const hostDaemonSchema = object({
-  schema: { const: 1 },
+  schema: constant(1),
   version: text,
-  devices: { type: 'array', items: object({ name: text }) },
-  sessions: { type: 'array', items: { type: 'object' } },
+  devices: list(object({ name: text })),
+  sessions: list({ type: 'object' } as Schema<object>),
 });
-
-export function checkHostDaemon(value: unknown): Checked<HostDaemon> {
-  return schemaCheck<HostDaemon>(hostDaemonSchema)(value);
-}
+export type HostDaemon = Described<typeof hostDaemonSchema>;

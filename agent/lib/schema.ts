@@ -23,16 +23,23 @@ export function firstProblem([first]: readonly DefinedError[]): string {
 
 export type SchemaCheck<T> = (value: unknown) => Checked<T>;
 
+declare const describes: unique symbol;
+
+/** A JSON Schema 2020-12 object. `T` is what it describes: for a schema of the functions below by construction. */
+export interface Schema<T> {
+  readonly [keyword: string]: unknown;
+  readonly [describes]?: () => T;
+}
+
+export type Described<S> = S extends Schema<infer T> ? T : never;
+
 interface Compiled<T> {
   (value: unknown): value is T;
   errors?: unknown;
 }
 
-/**
- * Compiles a JSON Schema 2020-12 object, or takes what was compiled of the very same one. `T` is what the schema
- * describes: that the two agree is for the schema's tests to show.
- */
-export function schemaCheck<T>(schema: object): SchemaCheck<T> {
+/** Compiles the schema, or takes what was compiled of the very same one. */
+export function schemaCheck<T>(schema: Schema<T>): SchemaCheck<T> {
   const require = createRequire(import.meta.url);
   const built = compiledFile(schema);
   const fits: Compiled<T> = existsSync(built) ? require(built) : newAjv(require).compile<T>(schema);
@@ -49,19 +56,57 @@ export function compiledFile(schema: object): string {
   return path.join(findPackageRoot() ?? '', 'dist', 'agent', 'schemas', `${name}.cjs`);
 }
 
-export function object(
-  properties: Readonly<Record<string, object>>,
-  optional: Readonly<Record<string, object>> = {},
-): { type: 'object'; required: string[]; properties: Readonly<Record<string, object>> } {
+export const text: Schema<string> = { type: 'string' };
+export const number: Schema<number> = { type: 'number' };
+export const integer: Schema<number> = { type: 'integer' };
+export const boolean: Schema<boolean> = { type: 'boolean' };
+
+export function constant<const T extends string | number | boolean>(value: T): Schema<T> {
+  return { const: value };
+}
+
+export function anyOf<const T extends readonly string[]>(...values: T): Schema<T[number]> {
+  return { enum: values };
+}
+
+export function oneOfCodes<const T extends string>(codes: readonly { readonly code: T }[]): Schema<T> {
+  return { enum: codes.map(({ code }) => code) };
+}
+
+export function list<T>(items: Schema<T>): Schema<readonly T[]> {
+  return { type: 'array', items };
+}
+
+export function orNull<T>(schema: Schema<T>): Schema<T | null> {
+  const { type } = schema;
+  return typeof type === 'string'
+    ? { ...schema, type: [type, 'null'] }
+    : { anyOf: [schema, { type: 'null' }] };
+}
+
+type Members = Readonly<Record<string, Schema<unknown>>>;
+
+export function object<P extends Members, O extends Members = Record<never, never>>(
+  properties: P,
+  optional?: O,
+): Schema<
+  { readonly [Name in keyof P]: Described<P[Name]> } & { readonly [Name in keyof O]?: Described<O[Name]> }
+> {
   return { type: 'object', required: Object.keys(properties), properties: { ...properties, ...optional } };
 }
 
-export function orNull(schema: object): object {
-  return { anyOf: [schema, { type: 'null' }] };
-}
-
-export function oneOfCodes(codes: readonly { readonly code: string }[]): object {
-  return { enum: codes.map(({ code }) => code) };
+/** Objects that the member `name` distinguishes. */
+export function oneOf<const S extends readonly Schema<unknown>[]>(
+  name: string,
+  ...alternatives: S
+): Schema<Described<S[number]>> {
+  return {
+    type: 'object',
+    discriminator: { propertyName: name },
+    required: [name],
+    properties: { [name]: text },
+    oneOf: alternatives,
+  };
 }
 
 const options: Options = {

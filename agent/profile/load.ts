@@ -1,4 +1,5 @@
-import { readdirSync, readFileSync } from 'node:fs';
+import { createHash } from 'node:crypto';
+import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { errnoOf, VgpuError } from '../lib/errors.js';
 import { packageRoot, userProfiles } from '../lib/paths.js';
@@ -64,12 +65,21 @@ export function loadProfile(name: string, places: ProfilePlaces = defaultProfile
   const known = listProfiles(places);
   const found = known.find((profile) => profile.name === name);
   if (found === undefined) throw unknownProfile(name, known, places);
-  const profile = parseProfile(readText(found.path), found.path, validatorOf(places.schema));
+  const text = readText(found.path);
+  const profile: Profile = existsSync(validMark(text))
+    ? JSON.parse(text)
+    : parseProfile(text, found.path, validatorOf(places.schema));
   if (profile.name !== name) {
     const given = `${JSON.stringify(profile.name)} was given, but the file is named ${JSON.stringify(`${name}.json`)}`;
     throw badProfile(found.path, [`name: ${given}; allowed: ${JSON.stringify(name)}`]);
   }
   return profile;
+}
+
+/** Exists if the build has found this text of a profile valid (scripts/compile-schemas.ts). A build makes all marks again. */
+export function validMark(text: string): string {
+  const name = createHash('sha256').update(text).digest('hex');
+  return path.join(packageRoot(), 'dist', 'agent', 'schemas', `${name}.profile`);
 }
 
 export function readableProfiles(places: ProfilePlaces = defaultProfilePlaces()): {
@@ -149,7 +159,7 @@ export function validatorOf(file: string): ProfileValidator {
   try {
     const schema: unknown = JSON.parse(readFileSync(file, 'utf8'));
     if (typeof schema !== 'object' || schema === null) throw new TypeError('no object');
-    return createProfileValidator(schema);
+    return createProfileValidator({ ...schema });
   } catch (error) {
     throw new VgpuError(`cannot use the schema of profiles ${file}: ${String(error)}`, {
       kind: 'internal',

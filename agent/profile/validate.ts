@@ -1,7 +1,7 @@
 import type { DefinedError } from 'ajv';
 import validRange from 'semver/ranges/valid.js';
 import { VgpuError } from '../lib/errors.js';
-import { schemaCheck } from '../lib/schema.js';
+import { type Schema, schemaCheck } from '../lib/schema.js';
 import { isVariable, variableNames, variablesIn } from './instance.js';
 import { type Json, linesIn, pointerPart } from './json.js';
 import { compilePattern } from './patterns.js';
@@ -49,8 +49,8 @@ export function problemLines(text: string, problems: readonly Problem[]): readon
 }
 
 /** Compiles the schema once; a test checks the shipped one against JSON Schema 2020-12. */
-export function createProfileValidator(schema: object): ProfileValidator {
-  const check = schemaCheck<Profile>(schema);
+export function createProfileValidator(schema: Schema<Profile>): ProfileValidator {
+  const check = schemaCheck(schema);
   return (given) => {
     const checked = check(given);
     if (checked.kind === 'wrong') return { kind: 'bad', problems: problemsOf(checked.errors) };

@@ -1,7 +1,4 @@
-/**
- * The program of vgpu-agent.service: `vgpu-agent daemon` without the command line, which a process that lives for
- * months would keep in memory (measured: 2 MB).
- */
+/** The program of vgpu-agent.service. It is not a command, because the command line costs a process 2 MB for life. */
 import { errorDocument, errorText } from '../lib/error-text.js';
 import { styleFor } from '../lib/text.js';
 import { serve } from './run.js';

@@ -327,12 +327,12 @@ const reportsPerMinute = 10;
  * is replaced as a whole (board, state machines), and its changes are in the transaction log. If the service hangs,
  * systemd's watchdog ends it.
  */
-export function liveOn(line: (text: string) => void, now: () => number = () => performance.now()): void {
+export function liveOn(line: (text: string) => void): void {
   let since = Number.NEGATIVE_INFINITY;
   let reports = 0;
   process.on('uncaughtException', (error: unknown, origin) => {
-    if (now() - since >= 60_000) {
-      since = now();
+    if (performance.now() - since >= 60_000) {
+      since = performance.now();
       reports = 0;
     }
     reports += 1;

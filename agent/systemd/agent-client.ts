@@ -1,13 +1,5 @@
 /** vgpu-agent.service, asked over the bus. It may not run, which is no failure. */
-import {
-  addMatch,
-  BusBusyError,
-  type BusConnection,
-  BusError,
-  type BusSignal,
-  busDaemon,
-  connectBus,
-} from './connection.js';
+import { BusBusyError, type BusConnection, BusError, busDaemon, connectBus } from './connection.js';
 import { bagOf, type PropertyBag } from './properties.js';
 
 const agentName = 'org.vgpu.Agent1';
@@ -53,38 +45,20 @@ export async function findAgent() {
       await bus.call({ ...agent, member: 'Verify', timeoutMs: verifyTimeoutMs });
     },
     restart: () => textOf('Restart'),
-    /** Calls the listener at every signal of the service, and once with null when the service or the bus goes. */
-    async watch(listener: (signal: Pick<BusSignal, 'member' | 'body'> | null) => void): Promise<void> {
-      const [unique] = owner;
-      bus.onSignal((signal) => {
-        if (signal.interface === agentName && signal.sender === unique) listener(signal);
-        else if (signal.member === 'NameOwnerChanged' && signal.body[0] === agentName) listener(null);
-      });
-      bus.closed.then(() => listener(null));
-      for (const rule of [
-        `type='signal',sender='${agentName}',interface='${agentName}'`,
-        `type='signal',sender='org.freedesktop.DBus',member='NameOwnerChanged',arg0='${agentName}'`,
-      ]) {
-        await addMatch(bus, rule);
-      }
-    },
     close: () => bus.close(),
   };
 }
 
 /** Asks the service. Null: it does not run, or the bus is busy. */
 export async function askAgent<T>(question: (agent: AgentClient) => Promise<T | null>): Promise<T | null> {
-  const agent = await findAgent().catch(nullWhenBusy);
+  const agent = await findAgent().catch((error: unknown) => {
+    if (error instanceof BusBusyError) return null;
+    throw error;
+  });
   if (agent === null) return null;
   try {
     return await question(agent);
   } finally {
     agent.close();
   }
-}
-
-/** For `findAgent`, where a service that cannot be asked now is as one that does not run. */
-export function nullWhenBusy(error: unknown): null {
-  if (error instanceof BusBusyError) return null;
-  throw error;
 }

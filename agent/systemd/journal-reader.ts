@@ -1,13 +1,10 @@
 /** Reads the journal through journalctl, which knows all of its file formats, rotation and permissions. */
 import { type ChildProcessByStdio, spawn } from 'node:child_process';
-import { constants, readdirSync } from 'node:fs';
-import path from 'node:path';
 import type { Readable } from 'node:stream';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { errnoOf, VgpuError } from '../lib/errors.js';
 import { member } from '../lib/json.js';
 import { splitLines } from '../lib/lines.js';
-import { may } from '../lib/paths.js';
 import { toolEnvironment } from '../lib/run-command.js';
 import type { JournalEntry, JournalReader } from './types.js';
 import { namespaceOption } from './unit-facts.js';
@@ -269,26 +266,4 @@ export function fieldText(value: unknown): string | null {
   if (value.every((item) => typeof item === 'number')) return Buffer.from(value).toString('utf8');
   const parts = value.map(fieldText).filter((part) => part !== null);
   return parts.length === 0 ? null : parts.join('\n');
-}
-
-// Which users may read the system's journal: systemd-journald(8) allows root and the group systemd-journal.
-
-/** Where journald keeps it, persistent and volatile. */
-const places: readonly string[] = ['/var/log/journal', '/run/log/journal'];
-
-/** False: journald keeps journals there and this process may read none; journalctl would show none. */
-export function systemJournalReadable(directories = places): boolean {
-  const files = directories.flatMap((directory) =>
-    namesIn(directory).map((machine) => path.join(directory, machine, 'system.journal')),
-  );
-  const kept = files.filter((file) => may(file, constants.F_OK));
-  return kept.length === 0 || kept.some((file) => may(file, constants.R_OK));
-}
-
-function namesIn(directory: string): readonly string[] {
-  try {
-    return readdirSync(directory);
-  } catch {
-    return [];
-  }
 }

@@ -59,7 +59,6 @@ const starters: Readonly<Record<string, string>> = {
   'service/sessions-asker.ts': 'one probe answers every look; it ends with the service',
   'install/apply/lock.ts': 'flock(1), by its exit status alone; its output is not read',
   'lib/hand-over.ts': "runs the user's command on the user's terminal",
-  'cli/commands/logs.ts': "journalctl on the user's terminal",
 };
 
 const agent = path.join(packageRoot(), 'agent');

@@ -147,7 +147,6 @@ describe('files that a hostile consumer plants', { skip }, () => {
     ['doctor', '--fix', '--yes', '--timeout', '5'],
     ['doctor', '--trace', '--yes', '--timeout', '5'],
     ['explain-log', '--profile', 'ollama', `${theirs}/plant.log`],
-    ['logs', '--lines', '50'],
     ['metrics'],
     ['version'],
     ['uninstall', '--dry-run'],

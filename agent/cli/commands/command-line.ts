@@ -4,7 +4,7 @@ import { agentVersion } from '../../lib/build-info.js';
 import { errorDocument, errorText } from '../../lib/error-text.js';
 import { ExitCode as Exit, ExitCode, VgpuError } from '../../lib/errors.js';
 import { endAs } from '../../lib/hand-over.js';
-import { jsonDocument, jsonLine } from '../../lib/json.js';
+import { jsonDocument } from '../../lib/json.js';
 import { oneLine, type Style, shellWord, styleFor } from '../../lib/text.js';
 import { redraws, type Sink, streamSink, terminalTalk } from '../output/terminal.js';
 import { questioner, terminalAsk } from '../wizard/prompt.js';
@@ -35,7 +35,6 @@ export async function runCommandLine(words: readonly string[], self: ProcessLike
     const verbose = options.verbose === true;
     const volume = options.quiet === true ? 'quiet' : verbose ? 'verbose' : 'normal';
     const errStyle = style(err);
-    const dumb = self.env['TERM'] === 'dumb';
     const talk = terminalTalk(redraws(self.env) ? err : inLines(err), errStyle, volume);
     const stop = interruption(stoppable);
     const terminal = { stdin: self.stdin, stderr: self.stderr, style: errStyle, signal: stop.signal };
@@ -46,9 +45,8 @@ export async function runCommandLine(words: readonly string[], self: ProcessLike
         signal: stop.signal,
         isRoot: self.getuid?.() === 0,
         ask: someone ? questioner(terminal, talk) : null,
-        dialogue: someone ? terminalAsk({ ...terminal, dumb }) : null,
+        dialogue: someone && self.env['TERM'] !== 'dumb' ? terminalAsk(terminal) : null,
         stdin: self.stdin,
-        stream: (document, text) => out.write(`${json ? jsonLine(document) : text}\n`),
         say: (text) => err.write(`${text}\n`),
         show: (text) => err.write(`${text(errStyle)}\n`),
         json,
@@ -254,14 +252,12 @@ const loaders = {
   uninstall: async () => (await import('./uninstall.js')).uninstallCommand,
   host: async () => (await import('./host.js')).hostCommand,
   'explain-log': async () => (await import('./explain-log.js')).explainLogCommand,
-  logs: async () => (await import('./logs.js')).logsCommand,
   metrics: async () => (await import('./daemon.js')).metricsCommand,
   profiles: async () => (await import('./profiles.js')).profilesCommand,
   run: async () => (await import('./run.js')).runCommand,
   cdi: async () => (await import('./cdi.js')).cdiCommand,
   kubernetes: async () => (await import('./kubernetes.js')).kubernetesCommand,
   completion: async () => (await import('./completion.js')).completionCommand,
-  daemon: async () => (await import('./daemon.js')).daemonCommand,
   version: async () => (await import('./version.js')).versionCommand,
 } satisfies Readonly<Record<string, () => Promise<Make>>>;
 

@@ -20,8 +20,6 @@ export interface CommandContext {
   readonly ask: ((question: string) => Promise<boolean>) | null;
   readonly dialogue: Ask | null;
   readonly stdin: NodeJS.ReadStream;
-  /** Prints one line of a stream on standard output: JSON with `--json`, else the text. */
-  readonly stream: (document: object, text: string) => void;
   readonly say: (text: string) => void;
   readonly show: (text: (style: Style) => string) => void;
   readonly json: boolean;
@@ -32,7 +30,7 @@ export interface Outcome {
   readonly exitCode: ExitCode;
   /** A command was run for the user: we exit with its status, and `exitCode` does not count. */
   readonly ended?: CommandEnd;
-  /** For `--json`, as described by docs/json/<command>.schema.json. Null: all was printed as a stream. */
+  /** For `--json`, as described by docs/json/<command>.schema.json. Null: the command that was run printed all. */
   readonly document: object | null;
   /** For a person, without a newline at its end. Empty: nothing to print. */
   readonly text: (style: Style) => string;

@@ -1,30 +1,10 @@
-/** `vgpu-agent daemon`: the service, as its unit starts it. */
+/** `vgpu-agent restart` and `metrics`: questions to the agent's service. */
 import { Command } from 'commander';
 import { ExitCode, VgpuError } from '../../lib/errors.js';
 import { member } from '../../lib/json.js';
 import { oneLine } from '../../lib/text.js';
 import type { AgentClient } from '../../systemd/agent-client.js';
 import { type CommandContext, examples, type Outcome, type Run, requireRoot } from './common.js';
-
-export function daemonCommand(run: Run): Command {
-  return new Command('daemon')
-    .description("run the agent's service, which repairs drift (systemd starts it)")
-    .addHelpText(
-      'after',
-      `\nIt logs to the journal; vgpu-agent logs shows it.\n${examples(
-        ['sudo vgpu-agent install --service', 'installs and enables the service'],
-        ['systemctl reload vgpu-agent', 'reads /etc/vgpu-agent/agent.json again'],
-      )}`,
-    )
-    .action(() => run(daemon));
-}
-
-async function daemon(context: CommandContext): Promise<Outcome> {
-  requireRoot(context, 'daemon');
-  const { serve } = await import('../../service/run.js');
-  await serve(context.say);
-  return { exitCode: ExitCode.done, document: { schema: 1, command: 'daemon' }, text: () => '' };
-}
 
 export function restartCommand(run: Run): Command {
   return new Command('restart')

@@ -37,10 +37,7 @@ export function setupCommand(run: Run): Command {
       '\nFinds services that can use a GPU and a host that answers, asks the other questions,\n' +
         'shows the plan, and installs it after a last question. Nothing is changed before\n' +
         'that. Ctrl-C at any question ends it with exit code 130.\n' +
-        `Without a terminal, use install.\n${examples(
-          ['sudo vgpu-agent setup', 'ask and install'],
-          ['sudo env TERM=dumb vgpu-agent setup', 'the same with plain numbered lines'],
-        )}`,
+        `Without a terminal, use install.\n${examples(['sudo vgpu-agent setup', 'ask and install'])}`,
     )
     .action(() => run(setup, { stoppable: true }));
 }
@@ -55,7 +52,7 @@ async function setup(context: CommandContext): Promise<Outcome> {
 }
 
 function noTerminal(): VgpuError {
-  return new VgpuError('setup asks questions, and there is no terminal to ask on', {
+  return new VgpuError('setup asks questions, and there is no terminal that can show them', {
     kind: 'usage',
     operation: 'setup',
     remedy:

@@ -4,7 +4,7 @@
  */
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
-import { type Command, Option } from 'commander';
+import type { Command } from 'commander';
 import type { Verdict } from '../../contracts/verdict.js';
 import type { StatusView } from '../../contracts/views.js';
 import { type Choice, chooseAll, chooseOne } from '../../install/pipeline/choose.js';
@@ -12,11 +12,10 @@ import { allInOne, asOf, statusView, unjudged, withVerdictOf } from '../../insta
 import type { Workplace } from '../../install/pipeline/workplace.js';
 import { findConsumer } from '../../install/plan/owned.js';
 import { ExitCode, VgpuError } from '../../lib/errors.js';
-import { agentUnit, packageRoot } from '../../lib/paths.js';
-import { schemaCheck } from '../../lib/schema.js';
-import { modeText, oneLine } from '../../lib/text.js';
+import { packageRoot } from '../../lib/paths.js';
+import { type Schema, schemaCheck } from '../../lib/schema.js';
 import type { Profile } from '../../profile/types.js';
-import { type AgentClient, askAgent, findAgent } from '../../systemd/agent-client.js';
+import { type AgentClient, askAgent } from '../../systemd/agent-client.js';
 import { BusError } from '../../systemd/connection.js';
 import { text as textOf } from '../../systemd/properties.js';
 import { statusText } from '../output/status-text.js';
@@ -41,32 +40,24 @@ const consumerMs = 2_000;
 const besideServiceMs = 10_000;
 
 interface StatusOptions extends Choice {
-  readonly watch?: true;
   readonly fresh?: true;
 }
 
 export function statusCommand(run: Run): Command {
   const description = 'show what is installed, what has drifted, and whether the service uses the GPU';
   return serviceCommand('status', description)
-    .option('-w, --watch', "print a line now and at each event of the agent's service")
-    .addOption(
-      new Option('--fresh', "inspect the machine even if the agent's service runs").conflicts('watch'),
-    )
+    .option('--fresh', "inspect the machine even if the agent's service runs")
     .addHelpText(
       'after',
       `\nThe exit code is the verdict if something is installed, else 0:\n0 GPU, 3 CPU, 4 undetermined, 5 degraded or restart-pending.\n${examples(
         ['sudo vgpu-agent status', 'with the verdict'],
-        ['vgpu-agent status --watch', 'each event, line by line'],
         ['vgpu-agent status --json | jq .drift', 'what has changed since install'],
       )}`,
     )
-    .action((options: StatusOptions) =>
-      run((context) => status(options, context), { stoppable: options.watch === true }),
-    );
+    .action((options: StatusOptions) => run((context) => status(options, context)));
 }
 
 async function status(options: StatusOptions, context: CommandContext): Promise<Outcome> {
-  if (options.watch === true) return watchStatus(context, options);
   const told = options.fresh === true ? null : await serviceStatus(options);
   if (told !== null) {
     return outcomeOf(context.isRoot ? await judgedAll(told, context) : told);
@@ -179,7 +170,7 @@ export function readStatus(json: string): StatusDocument | null {
   } catch {
     return null;
   }
-  const checked = schemaCheck<StatusDocument>(statusSchema())(document);
+  const checked = schemaCheck(statusSchema())(document);
   return checked.kind === 'fits' ? checked.value : null;
 }
 
@@ -199,72 +190,9 @@ function chosenOf(document: StatusDocument, { profile, unit }: Choice): StatusDo
   return { ...document, installed, consumers, unit: first.unit, drift, verdict };
 }
 
-function notInstalled({ profile, unit }: Choice): VgpuError {
-  const [asked, again] =
-    unit === undefined ? [`profile ${profile}`, `--profile ${profile}`] : [unit, `--unit ${unit}`];
-  return new VgpuError(`nothing is installed for ${asked}, so there is nothing to follow`, {
-    kind: 'failed',
-    operation: 'follow the service',
-    path: unit ?? profile ?? agentUnit,
-    remedy: `vgpu-agent status shows what is installed; sudo vgpu-agent install ${again} installs it`,
-  });
-}
-
-/** Ends when the service goes, a person stops it, or the consumer is no longer installed. */
-async function watchStatus(context: CommandContext, choice: Choice): Promise<Outcome> {
-  const agent = await findAgent();
-  if (agent === null) {
-    throw new VgpuError('the service does not run, so there is nothing to follow', {
-      kind: 'failed',
-      operation: 'follow the service',
-      path: 'vgpu-agent.service',
-      remedy: 'sudo vgpu-agent install --service, or systemctl start vgpu-agent',
-    });
-  }
-  const show = async (event: string): Promise<void> => {
-    const whole = await documentOf(agent, {});
-    // Before its first look the service has nothing to say; its first signal comes with it.
-    if (whole === null) return;
-    const document = chosenOf(whole, choice);
-    if (document === null) throw notInstalled(choice);
-    context.stream({ event, ...document }, lineOf(event, document));
-  };
-  try {
-    await new Promise<void>((resolve, reject) => {
-      context.signal.addEventListener('abort', () => resolve());
-      agent
-        .watch((signal) => {
-          if (signal === null) resolve();
-          else show(signal.member).catch(reject);
-        })
-        .then(() => show('Status'))
-        .catch(reject);
-    });
-  } finally {
-    agent.close();
-  }
-  return { exitCode: ExitCode.done, document: null, text: () => '' };
-}
-
-function lineOf(event: string, { consumers, service, host }: StatusView): string {
-  const parts = consumers.flatMap(({ verdict, drift, unit }) => {
-    const mode = verdict === null ? 'no verdict yet' : modeText(verdict);
-    const changed = drift.length === 0 ? '' : `drift: ${drift.map(({ change }) => change).join(', ')}`;
-    const said = [mode, verdict?.reason ?? '', changed].filter((part) => part !== '').join('; ');
-    return consumers.length === 1 ? said : `${unit.name}: ${said}`;
-  });
-  const all = [
-    ...parts,
-    service?.state ?? '',
-    host.answer.kind === 'unreachable' ? `host: ${host.answer.message}` : '',
-    service?.problem ?? '',
-  ];
-  return oneLine(`${new Date().toISOString()} ${event}: ${all.filter((part) => part !== '').join('; ')}`);
-}
-
 // The output of `status --json`, as docs/json describes it: the service answers with the same document.
 
-export function statusSchema(): object {
+export function statusSchema(): Schema<StatusDocument> {
   const status = read('status.schema.json');
   return {
     ...status,

@@ -1,13 +1,9 @@
-/**
- * How a question reaches a person: by inquirer, a list to move in by arrow keys or numbers, or, on a terminal that
- * cannot be drawn on, numbered lines. inquirer is loaded at the first question: no other command pays for it.
- */
-import { createInterface } from 'node:readline';
+/** Asks a person by inquirer: a list to move in by arrow keys or numbers. It is loaded at the first question. */
 import { VgpuError } from '../../lib/errors.js';
 import { oneLine, type Style, wrap } from '../../lib/text.js';
 import type { CommandContext } from '../commands/common.js';
 import type { Talk } from '../output/terminal.js';
-import type { Answer, Ask, Choice, Question } from './questions.js';
+import type { Ask, Choice, Question } from './questions.js';
 
 interface Terminal {
   readonly stdin: NodeJS.ReadStream;
@@ -16,21 +12,12 @@ interface Terminal {
 }
 
 interface PromptTerminal extends Terminal {
-  /** Nothing may be drawn twice (TERM=dumb). */
-  readonly dumb: boolean;
   readonly style: Style;
 }
 
 type Options = Parameters<Ask>[1];
 type ChoiceQuestion = Extract<Question, { kind: 'choice' }>;
 type TextQuestion = Extract<Question, { kind: 'text' }>;
-
-export function terminalAsk(terminal: PromptTerminal): Ask {
-  return async (question, options) => {
-    if (terminal.signal.aborted) throw stopped();
-    return (terminal.dumb ? askInLines : askInList)(terminal, question, options);
-  };
-}
 
 function stopped(cause?: unknown): VgpuError {
   return new VgpuError('stopped at the question; nothing was changed', {
@@ -101,23 +88,25 @@ function choiceText(choice: Choice, all: readonly Choice[], room: number): strin
   return wrap(`${choice.label.padEnd(widest)}  ${choice.explanation}`, room, indent);
 }
 
-async function askInList(terminal: PromptTerminal, question: Question, options: Options): Promise<Answer> {
-  const { stdin, stderr, style } = terminal;
-  const { createPromptModule } = await import('inquirer');
-  const { answer } = await endable(terminal, (signal) =>
-    createPromptModule({ input: stdin, output: stderr, signal, clearPromptOnDone: true })<{ answer: string }>(
-      [
-        question.kind === 'choice'
-          ? choicePrompt(question, options, style)
-          : textPrompt(question, options, style),
-      ],
-    ),
-  );
-  const isBack = answer === backValue || (question.kind === 'text' && options.back && answer === 'back');
-  const label = choicesOf(question, options).find(({ value }) => value === answer)?.label ?? answer;
-  const shown = isBack ? 'back' : oneLine(label);
-  stderr.write(`${style.good('>')} ${wrap(`${question.message} ${shown}`, style.width - 2, '  ')}\n`);
-  return isBack ? { kind: 'back' } : { kind: 'answer', value: answer };
+export function terminalAsk(terminal: PromptTerminal): Ask {
+  return async (question, options) => {
+    const { stdin, stderr, style } = terminal;
+    const { createPromptModule } = await import('inquirer');
+    const prompt =
+      question.kind === 'choice'
+        ? choicePrompt(question, options, style)
+        : textPrompt(question, options, style);
+    const { answer } = await endable(terminal, (signal) =>
+      createPromptModule({ input: stdin, output: stderr, signal, clearPromptOnDone: true })<{
+        answer: string;
+      }>([prompt]),
+    );
+    const isBack = answer === backValue || (question.kind === 'text' && options.back && answer === 'back');
+    const label = choicesOf(question, options).find(({ value }) => value === answer)?.label ?? answer;
+    const shown = isBack ? 'back' : oneLine(label);
+    stderr.write(`${style.good('>')} ${wrap(`${question.message} ${shown}`, style.width - 2, '  ')}\n`);
+    return isBack ? { kind: 'back' } : { kind: 'answer', value: answer };
+  };
 }
 
 function choicePrompt(question: ChoiceQuestion, options: Options, style: Style) {
@@ -169,49 +158,4 @@ function themeOf(style: Style) {
       key: style.bold,
     },
   };
-}
-
-/** For terminals that cannot be drawn on (TERM=dumb: an editor's shell, a serial line, a braille display). */
-async function askInLines(terminal: PromptTerminal, question: Question, options: Options): Promise<Answer> {
-  const { stderr, style } = terminal;
-  stderr.write(`\n${wrap(question.message, style.width)}\n`);
-  const choices = choicesOf(question, options);
-  for (const [index, choice] of choices.entries()) {
-    const number = ` ${index + 1}. `;
-    const text = choiceText(choice, choices, style.width - number.length);
-    stderr.write(`${number}${text.replaceAll('\n', `\n${' '.repeat(number.length)}`)}\n`);
-  }
-  const preselected = question.kind === 'choice' ? question.preselected : '';
-  const usual = choices.findIndex(({ value }) => value === preselected) + 1;
-  const address = options.back ? 'address or back: ' : 'address: ';
-  for (;;) {
-    stderr.write(question.kind === 'text' ? address : `number, or Enter for ${usual}: `);
-    const line = (await readLine(terminal)).trim();
-    if (options.back && line.toLowerCase() === 'back') return { kind: 'back' };
-    const value =
-      question.kind === 'text' ? line : line === '' ? preselected : choices[Number(line) - 1]?.value;
-    const problem = question.kind === 'text' ? question.problem(line) : null;
-    if (value === backValue) return { kind: 'back' };
-    if (value !== undefined && problem === null) return { kind: 'answer', value };
-    stderr.write(`${problem ?? `${JSON.stringify(line)} is not a number from 1 to ${choices.length}`}\n`);
-  }
-}
-
-/** Throws `interrupted` at the end of the input and when the command is asked to stop. */
-function readLine({ stdin, stderr, signal }: Terminal): Promise<string> {
-  const lines = createInterface({ input: stdin, terminal: false });
-  return new Promise<string>((resolve, reject) => {
-    const stop = (): void => {
-      lines.off('close', stop);
-      stderr.write('\n');
-      reject(stopped());
-    };
-    lines.once('line', (line) => {
-      lines.off('close', stop);
-      signal.removeEventListener('abort', stop);
-      resolve(line);
-    });
-    lines.once('close', stop);
-    signal.addEventListener('abort', stop, { once: true });
-  }).finally(() => lines.close());
 }

@@ -3,10 +3,10 @@ import { readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import type { Manifest } from '../../contracts/manifest.js';
 import {
-  checkHostDaemon,
   type GuestLimits,
   type HostDaemon,
   type HostDevice,
+  hostDaemonSchema,
   type ServingFacts,
   type ServingFile,
   type ServingRequest,
@@ -30,6 +30,7 @@ import {
   systemdUnits,
 } from '../../lib/paths.js';
 import type { CommandRunner } from '../../lib/run-command.js';
+import { firstProblem, schemaCheck } from '../../lib/schema.js';
 import { withAssignment } from '../../lib/text.js';
 import { assignments } from '../../lib/unit-file.js';
 import type { Manager } from '../../systemd/types.js';
@@ -114,13 +115,9 @@ export async function askDaemon(runner: CommandRunner): Promise<DaemonAnswer> {
   try {
     const asked = await runner.run(hostd, ['status', '--json'], { timeoutMs: askLimitMs });
     if (asked.code !== 0) return { kind: 'silent', message: asked.stderr.toString().trim() };
-    const checked = checkHostDaemon(JSON.parse(asked.stdout.toString()));
+    const checked = schemaCheck(hostDaemonSchema)(JSON.parse(asked.stdout.toString()));
     if (checked.kind === 'fits') return { kind: 'answers', daemon: checked.value };
-    const [first] = checked.errors;
-    return {
-      kind: 'silent',
-      message: `its answer is not understood: ${first?.instancePath ?? ''} ${first?.message ?? ''}`,
-    };
+    return { kind: 'silent', message: `its answer is not understood: ${firstProblem(checked.errors)}` };
   } catch (error) {
     if (error instanceof VgpuError) return { kind: 'silent', message: error.message };
     if (error instanceof SyntaxError) return { kind: 'silent', message: 'its answer is not JSON' };

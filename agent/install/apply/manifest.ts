@@ -1,6 +1,6 @@
 import { createHash } from 'node:crypto';
 import type { Manifest, OwnedItem, PathState } from '../../contracts/manifest.js';
-import { checkManifest } from '../../contracts/manifest-schema.js';
+import { checkManifest } from '../../contracts/manifest.js';
 import { VgpuError } from '../../lib/errors.js';
 import { isInStore } from '../../lib/paths.js';
 import { findAlternative, findItem, isOurs } from '../plan/owned.js';

@@ -11,73 +11,93 @@
  * failed: nothing more is changed, the failure is reported, and `recover` decides from the file. A record that reads as
  * missing was never written (a failed fsync(2) loses pages, but adds none).
  */
-import type { Content, Manifest, PathState } from '../../contracts/manifest.js';
 import {
   backup,
   definitions,
   groupBefore,
   hash,
   items,
-  oneOf,
   path,
   pathState,
   text,
-} from '../../contracts/manifest-schema.js';
+} from '../../contracts/manifest.js';
 import { VgpuError } from '../../lib/errors.js';
-import { firstProblem, object, type SchemaCheck, schemaCheck } from '../../lib/schema.js';
+import {
+  anyOf,
+  constant,
+  type Described,
+  firstProblem,
+  integer,
+  list,
+  object,
+  oneOf,
+  orNull,
+  type Schema,
+  type SchemaCheck,
+  schemaCheck,
+} from '../../lib/schema.js';
 import { syncParent } from './disk.js';
 import type { Disk } from './effects.js';
 import { sha256 } from './manifest.js';
 import { place } from './place.js';
 
-export interface AlternativeSpec {
-  readonly group: string;
-  readonly link: string;
-  readonly path: string;
-  readonly priority: number;
-  readonly slaves: readonly { readonly link: string; readonly name: string; readonly path: string }[];
-}
+// A record of the transaction log as a JSON Schema. `dist/` has it compiled (scripts/compile-schemas.ts).
 
-export interface PathRecord {
-  readonly type: 'path';
-  readonly path: string;
-  readonly from: PathState;
-  readonly backup: string | null;
-  /** The state that the step left: by it the undo tells our work from another program's. */
-  readonly to: Content;
-}
+/** The state that the step left: by it the undo tells our work from another program's. */
+const left = oneOf(
+  'kind',
+  object({ kind: constant('absent') }),
+  object({ kind: constant('link'), target: text }),
+  object({ kind: constant('file'), sha256: hash }),
+  object({ kind: constant('directory') }),
+);
+const pathRecord = object({ type: constant('path'), path, from: pathState, backup, to: left });
+export type PathRecord = Described<typeof pathRecord>;
 
-export interface AlternativeRecord {
-  readonly type: 'alternative';
-  readonly group: string;
-  readonly path: string;
-  readonly previous: AlternativeSpec | null;
-  readonly before: { readonly status: 'auto' | 'manual'; readonly value: string };
-}
+const alternative = object({
+  group: text,
+  link: path,
+  path,
+  priority: integer,
+  slaves: list(object({ link: path, name: text, path })),
+});
+export type AlternativeSpec = Described<typeof alternative>;
 
-export type StepRecord =
-  | PathRecord
-  | AlternativeRecord
-  | { readonly type: 'ldconfig' }
-  | { readonly type: 'daemon-reload' };
+const alternativeRecord = object({
+  type: constant('alternative'),
+  group: text,
+  path,
+  previous: orNull(alternative),
+  before: groupBefore,
+});
+export type AlternativeRecord = Described<typeof alternativeRecord>;
 
-export interface BeginRecord {
-  readonly type: 'begin';
-  readonly schema: 1;
-  /** 8 hex digits; begins the name of every backup of this run. */
-  readonly id: string;
-  readonly intent: 'install' | 'uninstall';
-  /** As it was before; of a former schema it may be, too. */
-  readonly manifest: Pick<Manifest, 'items'> | null;
-  readonly retire: readonly string[];
-}
+const begin = object({
+  type: constant('begin'),
+  schema: constant(1),
+  /** Begins the name of every backup of this run. */
+  id: { type: 'string', pattern: '^[0-9a-f]{8}$' } as Schema<string>,
+  intent: anyOf('install', 'uninstall'),
+  /** As it was before. */
+  manifest: orNull(object({ items })),
+  retire: list(text),
+});
 
-type TransactionRecord =
-  | BeginRecord
-  | StepRecord
-  | { readonly type: 'commit' }
+const record = oneOf(
+  'type',
+  begin,
+  pathRecord,
+  alternativeRecord,
+  object({ type: constant('ldconfig') }),
+  object({ type: constant('daemon-reload') }),
+  object({ type: constant('commit') }),
   /** After a commit: the transaction is being undone (a failed confirmation). */
-  | { readonly type: 'rollback' };
+  object({ type: constant('rollback') }),
+);
+type TransactionRecord = Described<typeof record>;
+export type BeginRecord = Extract<TransactionRecord, { type: 'begin' }>;
+export type StepRecord = Exclude<TransactionRecord, { type: 'begin' | 'commit' | 'rollback' }>;
+export const recordSchema = { ...record, $defs: definitions };
 
 export interface Transaction {
   readonly begin: BeginRecord;
@@ -101,7 +121,7 @@ export async function readTransaction(disk: Disk): Promise<Transaction | null> {
   // After the last newline there is either nothing or a record that was cut off.
   lines.pop();
   if (lines.length === 0) return null;
-  const check = schemaCheck<TransactionRecord>(recordSchema);
+  const check = schemaCheck(recordSchema);
   const [begin, ...rest] = lines.map((line, index) => parseRecord(log, line, index + 1, check));
   if (begin?.type !== 'begin') throw damaged(log, 1, 'it does not begin a transaction');
   let state: Transaction['state'] = 'open';
@@ -151,52 +171,3 @@ function damaged(log: string, line: number, problem: string): VgpuError {
     remedy: `look at ${log}: it lists the changes that an interrupted run had begun; undo them by hand, then remove it`,
   });
 }
-
-// A record of the transaction log as a JSON Schema. `dist/` has it compiled (scripts/compile-schemas.ts).
-
-const aim = oneOf(
-  'kind',
-  object({ kind: { const: 'absent' } }),
-  object({ kind: { const: 'link' }, target: text }),
-  object({ kind: { const: 'file' }, sha256: hash }),
-  object({ kind: { const: 'directory' } }),
-);
-
-const slave = object({ link: path, name: text, path });
-const alternative = {
-  ...object({
-    group: text,
-    link: path,
-    path,
-    priority: { type: 'integer' },
-    slaves: { type: 'array', items: slave },
-  }),
-  type: ['object', 'null'],
-};
-
-export const recordSchema = {
-  ...oneOf(
-    'type',
-    object({
-      type: { const: 'begin' },
-      schema: { const: 1 },
-      id: { type: 'string', pattern: '^[0-9a-f]{8}$' },
-      intent: { enum: ['install', 'uninstall'] },
-      manifest: { ...object({ items }), type: ['object', 'null'] },
-      retire: { type: 'array', items: text },
-    }),
-    object({ type: { const: 'path' }, path, from: pathState, backup, to: aim }),
-    object({
-      type: { const: 'alternative' },
-      group: text,
-      path,
-      previous: alternative,
-      before: groupBefore,
-    }),
-    object({ type: { const: 'ldconfig' } }),
-    object({ type: { const: 'daemon-reload' } }),
-    object({ type: { const: 'commit' } }),
-    object({ type: { const: 'rollback' } }),
-  ),
-  $defs: definitions,
-};

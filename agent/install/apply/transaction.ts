@@ -3,12 +3,12 @@
 import { randomBytes } from 'node:crypto';
 import path from 'node:path';
 import { type Emit, note } from '../../contracts/events.js';
-import type { Content, Manifest, OwnedItem, PathState } from '../../contracts/manifest.js';
+import type { Manifest, OwnedItem, PathState } from '../../contracts/manifest.js';
 import { VgpuError } from '../../lib/errors.js';
 import { syncParent } from './disk.js';
 import type { ApplyEffects, Disk } from './effects.js';
 import { asideFor, isAlready, place, type Target } from './place.js';
-import { appendRecord, type BeginRecord, type StepRecord } from './records.js';
+import { appendRecord, type BeginRecord, type PathRecord, type StepRecord } from './records.js';
 
 interface Found {
   readonly from: PathState;
@@ -93,7 +93,7 @@ async function ensureDirectory(disk: Disk, directory: string, mode: number): Pro
   await syncParent(disk, directory);
 }
 
-function contentOf(target: Target): Content {
+function contentOf(target: Target): PathRecord['to'] {
   const wanted = target.kind === 'copy' ? target.state : target;
   switch (wanted.kind) {
     case 'link':

@@ -144,7 +144,7 @@ async function judge(work: Workplace, request: InstallRequest, state: Changed, e
       },
       emit,
     );
-    stopIfAsked(request.signal, 'stopped before anything was changed', { operation: 'install' });
+    request.signal.throwIfAborted();
     emit({ kind: 'verdict', verdict });
     await work.journal.write({ kind: 'verdict', verdict });
     return verdict;

@@ -48,12 +48,18 @@ export function planServing(facts: ServingFacts, request: ServingRequest): Plan 
     kind: 'ready',
     ...host,
     intent: 'install',
-    storeId: host.side,
+    storeId: programId(facts),
     endpoint: listen.join(' '),
     consumers: [{ profile: host.profile, unit: hostUnit, links: [] }],
     changes: [...placed, ...reload, ...run.changes],
     warnings: [...warnings, ...run.warnings],
   };
+}
+
+/** The first 16 hex digits of the sha256 of vgpu-hostd, as the id of a guest's store is made. */
+function programId({ files }: ServingFacts): string {
+  const program = files.find(({ path }) => path === hostd)?.wanted;
+  return program?.kind === 'copy' ? program.sha256.slice(0, 16) : '';
 }
 
 function fileChange(file: ServingFile): readonly Change[] {

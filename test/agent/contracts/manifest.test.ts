@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import type { Manifest, OwnedItem } from '../../../agent/contracts/manifest.js';
-import { checkManifest } from '../../../agent/contracts/manifest-schema.js';
+import { checkManifest } from '../../../agent/contracts/manifest.js';
 
 const absent = { kind: 'absent' } as const;
 const link: OwnedItem = {

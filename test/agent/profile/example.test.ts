@@ -32,7 +32,7 @@ function painter(change: (text: string) => string = (text) => text): Profile {
   const text = JSON.stringify({ ...generic, ...changed });
   const schema: unknown = JSON.parse(readFileSync(defaultProfilePlaces().schema, 'utf8'));
   assert.ok(typeof schema === 'object' && schema !== null);
-  return parseProfile(text, 'painter.json', createProfileValidator(schema));
+  return parseProfile(text, 'painter.json', createProfileValidator({ ...schema }));
 }
 
 async function* bytes(text: string): AsyncGenerator<Buffer> {

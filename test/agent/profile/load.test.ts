@@ -329,7 +329,10 @@ test('readable profiles are read, and the others are reported', () => {
 });
 
 test('a bad schema is not the fault of a profile: it ends the listing', () => {
-  const broken = { ...placesWith({ 'ollama.json': good }), schema: path.join(directory, 'no.schema.json') };
+  const broken = {
+    ...placesWith({ 'ollama.json': `${good}\n` }),
+    schema: path.join(directory, 'no.schema.json'),
+  };
   assert.equal(errorOf(() => readableProfiles(broken)).kind, 'internal');
 });
 
@@ -405,4 +408,14 @@ test('the schema allows exactly the reasons that the agent knows', () => {
     readFileSync(places.schema, 'utf8'),
   );
   assert.deepEqual(schema.$defs.reason.enum, [...reasons]);
+});
+
+test('a shipped profile is not validated again, and one with another byte is', () => {
+  const own = path.join(directory, 'own', 'ollama.json');
+  const without = { ...places, schema: path.join(directory, 'no.schema.json') };
+  writeFileSync(own, good);
+  assert.deepEqual(loadProfile('ollama', without), JSON.parse(good));
+  writeFileSync(own, `${good}\n`);
+  assert.throws(() => loadProfile('ollama', without), /cannot use the schema of profiles/);
+  rmSync(own);
 });

@@ -1,12 +1,12 @@
 /** The schema's complaints, in words. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { schemaCheck } from '../../../agent/lib/schema.js';
+import { type Schema, schemaCheck } from '../../../agent/lib/schema.js';
 import { loadProfile } from '../../../agent/profile/load.js';
 import { createProfileValidator, problemsOf, readablePointer } from '../../../agent/profile/validate.js';
 
 /** The mistakes of `value`, by a schema of the test's own. */
-function told(schema: object, value: unknown): readonly string[] {
+function told(schema: Schema<unknown>, value: unknown): readonly string[] {
   const checked = schemaCheck(schema)(value);
   return checked.kind === 'fits'
     ? []

@@ -4,14 +4,15 @@ import { spawnSync } from 'node:child_process';
 import path from 'node:path';
 import { test } from 'node:test';
 import { packageRoot } from '../../../agent/lib/paths.js';
+import { liveOn } from '../../../agent/service/run.js';
 
 const dist = path.join(packageRoot(), 'dist/agent');
 
 test('a thrown error, a rejected promise and a report of one are logged, ten a minute, and the process goes on', () => {
   const script = `
-    import { liveOn } from '${dist}/service/run.js';
+    import { ${liveOn.name} } from '${dist}/service/run.js';
     import { reportUnexpected } from '${dist}/lib/errors.js';
-    liveOn((text) => console.log(text.split('\\n')[0]));
+    ${liveOn.name}((text) => console.log(text.split('\\n')[0]));
     setTimeout(() => { throw new TypeError('in a timer'); });
     setTimeout(() => void Promise.reject(new Error('in a promise')), 20);
     setTimeout(() => reportUnexpected(new Error('reported')), 40);

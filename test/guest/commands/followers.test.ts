@@ -6,7 +6,7 @@ import { whyNoConsumer, whyNoStandIn } from '../support/consumer.js';
 import { type Guest, whyNoGuest } from '../support/guest.js';
 import { whyNoHostd } from '../support/hosts.js';
 import { ended, until } from '../support/process.js';
-import { installedGpu, ready } from '../support/scenario.js';
+import { ready } from '../support/scenario.js';
 
 const skip = whyNoGuest() || whyNoHostd() || whyNoConsumer() || whyNoStandIn();
 
@@ -46,12 +46,6 @@ async function stopped(
 
 describe('no journalctl is left of a command that followed the journal', { skip }, () => {
   for (const signal of ['INT', 'TERM']) {
-    test(`logs --follow, at SIG${signal}`, async (t) => {
-      const guest = await ready(t);
-      await installedGpu(guest);
-      assert.deepEqual(await stopped(guest, signal, 'logs', '--follow'), { code: 0, left: [] });
-    });
-
     test(`install and verify while the verdict is waited for, at SIG${signal}`, async (t) => {
       const guest = await ready(t, { env: { STANDIN_DELAY_MS: '20000' } });
       assert.deepEqual(await stopped(guest, signal, 'install', '--yes'), { code: 130, left: [] });

@@ -1,6 +1,5 @@
 /** The check of a traced start: which library each CUDA symbol was bound to. */
 import { plural } from '../../../lib/text.js';
-import { choiceOf } from '../../../profile/instance.js';
 import {
   broken,
   byHand,
@@ -81,7 +80,7 @@ function nothing(trace: TracedStart, facts: DoctorFacts): Finding | null {
     evidence,
     remedy: byHand(
       'read what it logs about its own search',
-      `sudo vgpu-agent logs ${choiceOf(facts.profile)}`,
+      `sudo journalctl --unit=${facts.profile.unit} --lines=100`,
     ),
   });
 }

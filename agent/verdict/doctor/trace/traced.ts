@@ -2,10 +2,11 @@
 import fs from 'node:fs';
 import path from 'node:path';
 import type { LibraryVendor, ProcessFacts } from '../../../contracts/facts.js';
-import type { ContentCache } from '../../../guest/files/content.js';
+import { type ContentCache, contentAt } from '../../../guest/files/content.js';
 import { openRegular, Root } from '../../../guest/files/root.js';
 import { parseMaps } from '../../../guest/unit/processes.js';
 import { traceFile, tracerName } from '../../../lib/paths.js';
+import { readUpTo } from '../../../lib/trust/files.js';
 
 export interface LiveProcess {
   readonly pid: number;
@@ -31,15 +32,8 @@ export function readTraceFile(limit: number, file = traceFile): { text: string; 
   const descriptor = openRegular(file, file);
   if (descriptor === null) return { text: '', cut: false };
   try {
-    const size = Math.min(fs.fstatSync(descriptor).size, limit);
-    const buffer = Buffer.alloc(size);
-    let length = 0;
-    while (length < size) {
-      const read = fs.readSync(descriptor, buffer, length, size - length, length);
-      if (read === 0) break;
-      length += read;
-    }
-    return { text: buffer.toString('utf8', 0, length), cut: size === limit };
+    const { bytes } = readUpTo(descriptor, limit);
+    return { text: bytes.toString('utf8'), cut: bytes.length === limit };
   } finally {
     fs.closeSync(descriptor);
   }
@@ -56,12 +50,8 @@ export async function whoseLibraries(
   const root = new Root('/');
   const found = new Map<string, LibraryVendor>();
   for (const file of [...files].filter((one) => path.isAbsolute(one)).slice(0, mostLibraries)) {
-    try {
-      const resolution = root.resolve(file);
-      if (resolution.kind !== 'file') continue;
-      const content = await contents.of(resolution.realPath, file);
-      if (content !== null) found.set(file, content.vendor);
-    } catch {}
+    const content = await contentAt(root, file, contents).catch(() => null);
+    if (content !== null) found.set(file, content.vendor);
   }
   return found;
 }

@@ -117,11 +117,6 @@ describe('a slip on the command line is exit 2, one message and where to look', 
       'vgpu-agent install --help',
     ],
     [
-      ['status', '--watch', '--fresh'],
-      /option '--fresh' cannot be used with option '-w, --watch'/,
-      'vgpu-agent status --help',
-    ],
-    [
       ['uninstall', '--all', '--unit', 'a'],
       /option '--all' cannot be used with option '-u, --unit <service>'/,
       'vgpu-agent uninstall --help',

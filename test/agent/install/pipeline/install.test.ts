@@ -17,6 +17,8 @@ const profile = loadProfile('ollama');
 
 interface Script {
   readonly serviceFails?: ServiceGoal;
+  /** Aborts the request while the service begins. */
+  readonly serviceStops?: AbortController;
   readonly plan?: Plan;
   readonly verdict?: Verdict;
   readonly confirm?: () => Promise<Verdict>;
@@ -77,6 +79,9 @@ function workplace(script: Script = {}) {
     },
     serviceUp: async (_unit, goal) => {
       did.push(`wait for the service: ${goal}`);
+      script.serviceStops?.abort();
+      if (script.serviceStops !== undefined)
+        throw new VgpuError('stopped', { kind: 'interrupted', operation: 'wait for the service' });
       if (script.serviceFails === goal)
         throw new VgpuError('not up', { kind: 'failed', operation: 'wait for the service' });
     },
@@ -260,6 +265,19 @@ test('with --rollback-on-failure a service that does not begin is taken back wit
     'unlock',
   ];
   assert.deepEqual(did.slice(did.indexOf(steps[0] ?? '')).slice(0, 4), steps);
+});
+
+test('keeps the installation when it is stopped while the service begins, with --rollback-on-failure', async () => {
+  const stop = new AbortController();
+  const { work, did } = workplace({ serviceStops: stop });
+  const wanted = request({ rollbackOnFailure: true, service: true, signal: stop.signal });
+  await assert.rejects(install(work, wanted, quiet), { kind: 'interrupted' });
+  assert.deepEqual(did.slice(did.indexOf('wait for the service: begun')), [
+    'wait for the service: begun',
+    'settle',
+    'unlock',
+    'stop looking',
+  ]);
 });
 
 test('removes the undo log when the service starts, and waits without the lock until it settles, with --rollback-on-failure', async () => {

@@ -81,3 +81,13 @@ test('Ctrl-C ends the waiting', async () => {
   stop.abort();
   await assert.rejects(wait([[unit('activating'), null]], stop.signal), { kind: 'interrupted' });
 });
+
+test('Ctrl-C ends the wait for the beginning, too, and names what stays', async () => {
+  const stop = new AbortController();
+  const starting: Moment = [unit('activating'), null];
+  stop.abort();
+  await assert.rejects(wait([starting], stop.signal, 'begun'), {
+    kind: 'interrupted',
+    message: 'stopped while waiting for the service; what was installed stays',
+  });
+});

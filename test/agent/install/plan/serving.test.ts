@@ -27,6 +27,11 @@ test('a host that is as it should be has nothing to do', () => {
   assert.deepEqual(words(planServing(serving(2, [same, text(socket, 'x')]), request)), []);
 });
 
+test('names in the manifest the vgpu-hostd that it installs', () => {
+  const plan = planServing(serving(0, [older]), request);
+  assert.equal(plan.kind === 'ready' ? plan.storeId : null, 'b'.repeat(16));
+});
+
 test('a new program takes over, whichever consumer it serves; so does one that was put there and never took over', () => {
   const handOver = 'hand-over vgpu-hostd.service';
   assert.deepEqual(words(planServing(serving(2, [older]), request)), [`copy-file ${hostd}`, handOver]);

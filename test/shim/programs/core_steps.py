@@ -75,7 +75,7 @@ def programs():
     launch(stream, CONFIG, int_kernel, ints, np.int32(-3), np.uint32(COUNT))
     np.testing.assert_array_equal(got(floats), numbers * np.float32(1.5))
     np.testing.assert_array_equal(got(ints, np.int32), np.arange(COUNT) * -3)
-    assert float_kernel.attributes.max_threads_per_block() >= 256
+    assert float_kernel.attributes.max_threads_per_block >= 256
 
 
 def linked():

@@ -44,7 +44,7 @@ static void described(void) {
     }
     TRUE(memcmp(all[i], &read, sizeof read) == 0);
   }
-  /* What was read may be set again, and works. */
+  /* A node takes the parameters that were read from it. */
   OK(params_of(nodes[1], &read));
   read.of.fill.value = 23;
   OK(CALL(cuGraphNodeSetParams_v2, (void *, void *), nodes[1], &read));

@@ -152,7 +152,21 @@
   KNOWN(144, HOST_MEMORY_POOLS_SUPPORTED)                                                                    \
   KNOWN(145, HOST_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED)                                                       \
   KNOWN(146, HOST_ALLOC_DMA_BUF_SUPPORTED)                                                                   \
-  KNOWN(147, ONLY_PARTIAL_HOST_NATIVE_ATOMIC_SUPPORTED)
+  KNOWN(147, ONLY_PARTIAL_HOST_NATIVE_ATOMIC_SUPPORTED)                                                      \
+  KNOWN(148, ATOMIC_REDUCTION_SUPPORTED)                                                                     \
+  KNOWN(149, LOCALITY_DOMAIN_COUNT)                                                                          \
+  KNOWN(150, MAX_OVERSIZED_SHARED_MEMORY_PER_BLOCK)                                                          \
+  KNOWN(151, D3D12_CIG_STREAMS_SUPPORTED)                                                                    \
+  KNOWN(152, DMA_BUF_MMAP_SUPPORTED)                                                                         \
+  KNOWN(153, LOGICAL_ENDPOINT_UNICAST_SUPPORTED)                                                             \
+  KNOWN(154, LOGICAL_ENDPOINT_MULTICAST_SUPPORTED)                                                           \
+  KNOWN(155, LOGICAL_ENDPOINT_COUNTED_OPS_SUPPORTED)                                                         \
+  KNOWN(156, LOGICAL_ENDPOINT_UNICAST_ACCESS_ON_OWNER_DEVICE_SUPPORTED)                                      \
+  KNOWN(157, LOCALITY_DOMAIN_MULTIPROCESSOR_COUNT)                                                           \
+  KNOWN(158, LOGICAL_ENDPOINT_SUPPORTED_HANDLE_TYPES)                                                        \
+  KNOWN(159, VULKAN_CIG_STREAMS_SUPPORTED)                                                                   \
+  KNOWN(160, TENSOR_MAP_LARGE_TENSOR_MIN_SIZE)                                                               \
+  KNOWN(161, GPU_DIRECT_RDMA_WITH_LOCALIZED_MEMORY_SUPPORTED)
 
 #define VGPU_ATTRIBUTE(number, name) VGPU_ATTRIBUTE_##name = number,
 enum vgpu_device_attribute { VGPU_ATTRIBUTES(VGPU_ATTRIBUTE, VGPU_ATTRIBUTE) VGPU_ATTRIBUTE_END };

@@ -359,7 +359,7 @@ struct vgpu_shared_region_drop {
 };
 
 #define VGPU_DEVICES_MAX 32u
-#define VGPU_ATTRIBUTES_MAX 192u /* CUdevice_attribute 0..191; 13.0 ends at 145 */
+#define VGPU_ATTRIBUTES_MAX 192u /* CUdevice_attribute 0..191; 13.5 ends at 161 */
 
 struct vgpu_facts_request {
   uint32_t first;

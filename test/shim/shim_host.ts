@@ -3,7 +3,7 @@
  * `VGPU_TEST_SHIM=shim-sanitize` runs the same tests on the build that scripts/build-shim --sanitize makes.
  */
 import { type ChildProcess, spawn } from 'node:child_process';
-import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
 import { ROOT } from './cuda/private_programs.js';
@@ -33,6 +33,14 @@ export function builtFile(name: string): string {
 /** A file of the host's side. */
 function daemonFile(name: string): string {
   return there(path.resolve(DAEMON, name));
+}
+
+/** The file of a device profile: an H100 with a driver of this CUDA version. */
+export function profileOfCuda(cudaVersion: string, directory: string): string {
+  const shipped = readFileSync(path.join(ROOT, 'profiles/devices/h100-80gb.json'), 'utf8');
+  const file = path.join(directory, `cuda-${cudaVersion}.json`);
+  writeFileSync(file, shipped.replace(/"cudaVersion": "[^"]*"/, `"cudaVersion": "${cudaVersion}"`));
+  return file;
 }
 
 const left = new Set<() => void>();

@@ -103,6 +103,7 @@ struct vgpu_driver {
   struct vgpu_mirrored *mirrored;
   struct vgpu_mirrored_pages *mirrored_pages;
   pthread_mutex_t graph_lock;              /* guards graphs and captures; is taken before `lock` */
+  uint32_t graph_numbers;                  /* given to graphs and executables so far; under graph_lock */
   uint32_t capturing;                      /* count of captures in progress; also read without the lock */
   uint64_t captures;                       /* count of all captures so far */
   struct vgpu_graph_memories graph_memory; /* under graph_lock */

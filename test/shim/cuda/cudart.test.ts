@@ -3,7 +3,7 @@ import { execFile } from 'node:child_process';
 import path from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import { promisify } from 'node:util';
-import { type Host, SHIM, scratchDirectory, startHost, VARIANT } from '../shim_host.js';
+import { type Host, profileOfCuda, SHIM, scratchDirectory, startHost, VARIANT } from '../shim_host.js';
 import { ROOT, runProgram } from './private_programs.js';
 
 const run = promisify(execFile);
@@ -52,6 +52,20 @@ for (const linking of ['static', 'shared'] as const) {
       assert.match(ended.stdout, /^launch 801$/m);
       assert.match(ended.stdout, /^executed 0$/m, 'told once');
       assert.equal(ended.stderr, '');
+    });
+
+    it('starts, copies and frees with a driver of CUDA 13.5', async () => {
+      const newer = await startHost({
+        listen: `unix:${scratch.path}/newer`,
+        args: ['--software-kernels', 'refuse', '--profile', profileOfCuda('13.5', scratch.path)],
+      });
+      try {
+        const ended = await start(newer.address);
+        assert.match(ended.stdout, /^failures 0$/m, ended.stdout + ended.stderr);
+        assert.match(ended.stdout, /^device 1 9\.0 85017755648 13050 NVIDIA H100 80GB HBM3 \(simulated\)$/m);
+      } finally {
+        await newer.stop();
+      }
     });
 
     it('says that there is no device when there is no host, in time', async () => {

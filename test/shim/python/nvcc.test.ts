@@ -9,7 +9,7 @@ import path from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import { promisify } from 'node:util';
 import { ROOT } from '../cuda/private_programs.js';
-import { type Host, scratchDirectory, startHost } from '../shim_host.js';
+import { type Host, profileOfCuda, scratchDirectory, startHost } from '../shim_host.js';
 import { asRun, findPython, skipPython, stepsPass } from './python_steps.js';
 
 const run = promisify(execFile);
@@ -26,11 +26,15 @@ async function where(program: string): Promise<string> {
 describe('nvcc, NVRTC, nvJitLink and the runtime of CUDA 13.5', { skip }, () => {
   const scratch = scratchDirectory();
   let host: Host;
+  let newer: Host;
   before(async () => {
     host = await startHost({ listen: `unix:${scratch.path}/s` });
+    const profile = profileOfCuda('13.5', scratch.path);
+    newer = await startHost({ listen: `unix:${scratch.path}/n`, args: ['--profile', profile] });
   });
   after(async () => {
     await host.stop();
+    await newer.stop();
     scratch.remove();
   });
 
@@ -44,7 +48,7 @@ describe('nvcc, NVRTC, nvJitLink and the runtime of CUDA 13.5', { skip }, () => 
     assert.equal(lines.length, 14);
   });
 
-  it('run a program of PTX 9.5 against the shim as the driver', async () => {
+  it('run a program of PTX 9.5 against the shim as a driver of 13.0 and of 13.5', async () => {
     const { stdout: version } = await run(nvcc, ['--version']);
     assert.match(version, /release 13\.5/);
     const source = path.join(ROOT, 'test/shim/programs/runtime_tour.cu');
@@ -55,11 +59,13 @@ describe('nvcc, NVRTC, nvJitLink and the runtime of CUDA 13.5', { skip }, () => 
     }
     const program = path.join(scratch.path, 'tour');
     await run(nvcc, ['-L', path.join(toolkit, 'lib'), '-o', program, ...objects]);
-    const { stdout } = await asRun([program], host, scratch.path);
-    const lines = stdout.trim().split('\n');
-    assert.match(lines[0] ?? '', /^NVIDIA H100 80GB HBM3 \(simulated\) 9\.0, /);
-    assert.equal(lines.length, 13);
-    for (const line of lines.slice(1)) assert.match(line, /^\w+ ok$/);
+    for (const each of [host, newer]) {
+      const { stdout } = await asRun([program], each, scratch.path);
+      const lines = stdout.trim().split('\n');
+      assert.match(lines[0] ?? '', /^NVIDIA H100 80GB HBM3 \(simulated\) 9\.0, /);
+      assert.equal(lines.length, 13);
+      for (const line of lines.slice(1)) assert.match(line, /^\w+ ok$/);
+    }
   });
 
   it('compile with NVRTC, and link with nvJitLink to PTX, and to machine code that does not run', async () => {

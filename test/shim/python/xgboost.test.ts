@@ -29,6 +29,14 @@ describe('XGBoost', { skip }, () => {
     await stepsPass(python ?? '', 'xgboost_steps.py', ['classes'], host, scratch.path);
   });
 
+  it('predicts as on the CPU from random real numbers with the cuts of the CPU', async () => {
+    await stepsPass(python ?? '', 'xgboost_steps.py', ['same-cuts'], host, scratch.path);
+  });
+
+  it("cuts random real numbers where numpy does by XGBoost's rule", async () => {
+    await stepsPass(python ?? '', 'xgboost_steps.py', ['gpu-cuts'], host, scratch.path);
+  });
+
   it('predicts as on the CPU after regression', { skip: long ? false : '--long only' }, async () => {
     await stepsPass(python ?? '', 'xgboost_steps.py', ['values'], host, scratch.path);
   });

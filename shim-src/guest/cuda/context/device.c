@@ -121,6 +121,19 @@ static bool not_carried(int32_t attribute) {
     case VGPU_ATTRIBUTE_HOST_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED:
     case VGPU_ATTRIBUTE_HOST_ALLOC_DMA_BUF_SUPPORTED:
     case VGPU_ATTRIBUTE_ONLY_PARTIAL_HOST_NATIVE_ATOMIC_SUPPORTED:
+    case VGPU_ATTRIBUTE_ATOMIC_REDUCTION_SUPPORTED:
+    case VGPU_ATTRIBUTE_LOCALITY_DOMAIN_COUNT:
+    case VGPU_ATTRIBUTE_MAX_OVERSIZED_SHARED_MEMORY_PER_BLOCK:
+    case VGPU_ATTRIBUTE_D3D12_CIG_STREAMS_SUPPORTED:
+    case VGPU_ATTRIBUTE_DMA_BUF_MMAP_SUPPORTED:
+    case VGPU_ATTRIBUTE_LOGICAL_ENDPOINT_UNICAST_SUPPORTED:
+    case VGPU_ATTRIBUTE_LOGICAL_ENDPOINT_MULTICAST_SUPPORTED:
+    case VGPU_ATTRIBUTE_LOGICAL_ENDPOINT_COUNTED_OPS_SUPPORTED:
+    case VGPU_ATTRIBUTE_LOGICAL_ENDPOINT_UNICAST_ACCESS_ON_OWNER_DEVICE_SUPPORTED:
+    case VGPU_ATTRIBUTE_LOCALITY_DOMAIN_MULTIPROCESSOR_COUNT:
+    case VGPU_ATTRIBUTE_LOGICAL_ENDPOINT_SUPPORTED_HANDLE_TYPES:
+    case VGPU_ATTRIBUTE_VULKAN_CIG_STREAMS_SUPPORTED:
+    case VGPU_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_LOCALIZED_MEMORY_SUPPORTED:
       return true;
     default:
       return false;
@@ -163,7 +176,8 @@ int cuDeviceGetAttribute(int32_t *pi, int32_t attrib, int32_t dev) {
   bool known = (facts->attribute_known[attrib / 8] >> (attrib % 8) & 1) != 0;
   /* An attribute that exists but that the host did not send is a feature that the device does not have. */
   if (!known && (attrib == 0 || attrib >= VGPU_ATTRIBUTE_END)) return CUDA_ERROR_INVALID_VALUE;
-  *pi = known ? facts->attributes[attrib] : 0;
+  int32_t otherwise = attrib == VGPU_ATTRIBUTE_TENSOR_MAP_LARGE_TENSOR_MIN_SIZE ? INT32_MAX : 0;
+  *pi = known ? facts->attributes[attrib] : otherwise;
   return CUDA_SUCCESS;
 }
 

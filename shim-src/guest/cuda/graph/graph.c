@@ -101,6 +101,7 @@ struct vgpu_graph *vgpu_graph_make(struct vgpu_driver *driver) {
     free(graph);
     graph = NULL;
   }
+  if (graph != NULL) graph->number = ++driver->graph_numbers;
   return graph;
 }
 
@@ -143,6 +144,7 @@ struct vgpu_node *vgpu_graph_add(struct vgpu_driver *driver, struct vgpu_graph *
   }
   node->graph = graph;
   node->origin = node->id;
+  node->local = graph->next_node++;
   node->work = *work;
   graph->nodes[graph->count++] = node;
   return node;

@@ -38,6 +38,7 @@ struct vgpu_work {
   union {                           /* as the program gave it; all zero when the node was captured */
     struct vgpu_box copy;
     struct vgpu_memset_params memset;
+    struct vgpu_host_params host;
     struct vgpu_memory_ops_params memory_ops;
     struct vgpu_allocation_params allocation;
     struct vgpu_condition_params condition;
@@ -53,6 +54,7 @@ struct vgpu_links {
 
 struct vgpu_node {
   uint64_t id;     /* each id is used once */
+  uint32_t local;  /* each is used once in a graph */
   uint64_t origin; /* of a clone: id of the node that it was cloned from */
   struct vgpu_graph *graph;
   struct vgpu_work work;
@@ -82,7 +84,9 @@ struct vgpu_holds {
 };
 
 struct vgpu_graph {
-  uint64_t id; /* each id is used once */
+  uint64_t id;        /* each id is used once */
+  uint32_t number;    /* as a program and a DOT file see it; executables have numbers of the same series */
+  uint32_t next_node; /* `local` of the next node */
   struct vgpu_node **nodes;
   size_t count;
   bool owned;                         /* belongs to a node as its child graph */

@@ -96,11 +96,10 @@ static void print_fill(FILE *file, const struct vgpu_work *work) {
           params.element, params.destination, params.value);
 }
 
-static void print_node(FILE *file, struct vgpu_driver *driver, struct vgpu_node *node, unsigned graph,
-                       size_t index, uint32_t flags) {
+static void print_node(FILE *file, struct vgpu_driver *driver, struct vgpu_node *node, uint32_t flags) {
   const struct vgpu_work *work = &node->work;
-  fprintf(file, "\"graph_%u_node_%zu\" [shape=\"box\" label=\"%zu\\n%s", graph, index, index,
-          kind_name(work->kind));
+  fprintf(file, "\"graph_%u_node_%u\" [shape=\"box\" label=\"%u\\n%s", node->graph->number, node->local,
+          node->local, kind_name(work->kind));
   bool verbose = (flags & VERBOSE) != 0;
   if (work->kind == VGPU_NODE_KERNEL) print_kernel(file, driver, node, flags);
   if (work->kind == VGPU_NODE_MEMCPY) print_copy(file, work, flags);
@@ -122,37 +121,41 @@ static void print_node(FILE *file, struct vgpu_driver *driver, struct vgpu_node 
   fputs("\"];\n", file);
 }
 
-/*
- * Graphs get numbers in the order in which they are printed. A child graph is a cluster behind the graph of
- * its node.
- */
 static void print_graph(FILE *file, struct vgpu_driver *driver, const struct vgpu_graph *graph,
-                        unsigned *graphs, uint32_t flags) {
-  unsigned number = (*graphs)++;
-  fprintf(file, "subgraph cluster_%u {\nlabel=\"graph_%u\" graph[style=\"dashed\"];\n", number, number);
-  for (size_t i = 0; i < graph->count; i++) {
-    graph->nodes[i]->mark = (uint32_t)i;
-    print_node(file, driver, graph->nodes[i], number, i, flags);
-  }
+                        uint32_t flags);
+
+/* An edge from a node to the first node of a graph that belongs to it, and that graph. */
+static void print_inner(FILE *file, struct vgpu_driver *driver, const struct vgpu_node *node,
+                        const struct vgpu_graph *inner, const char *what, uint32_t flags) {
+  fprintf(file, "\"graph_%u_node_%u\" -> \"graph_%u_node_%u\" [style=\"dotted\" label=\"%s\"];\n",
+          node->graph->number, node->local, inner->number, inner->count == 0 ? 0 : inner->nodes[0]->local,
+          what);
+  print_graph(file, driver, inner, flags);
+}
+
+/* A child graph is a cluster behind the graph of its node. */
+static void print_graph(FILE *file, struct vgpu_driver *driver, const struct vgpu_graph *graph,
+                        uint32_t flags) {
+  fprintf(file, "subgraph cluster_%u {\nlabel=\"graph_%u\" graph[style=\"dashed\"];\n", graph->number,
+          graph->number);
+  for (size_t i = 0; i < graph->count; i++) print_node(file, driver, graph->nodes[i], flags);
   for (size_t i = 0; i < graph->count; i++) {
     const struct vgpu_links *links = &graph->nodes[i]->dependencies;
     for (size_t j = 0; j < links->count; j++) {
-      fprintf(file, "\"graph_%u_node_%u\" -> \"graph_%u_node_%zu\"%s;\n", number, links->nodes[j]->mark,
-              number, i, links->data[j] == 0 ? "" : " [style=\"dashed\" label=\"programmatic\"]");
+      fprintf(file, "\"graph_%u_node_%u\" -> \"graph_%u_node_%u\"%s;\n", graph->number,
+              links->nodes[j]->local, graph->number, graph->nodes[i]->local,
+              links->data[j] == 0 ? "" : " [style=\"dashed\" label=\"programmatic\"]");
     }
   }
   fputs("}\n", file);
   for (size_t i = 0; i < graph->count; i++) {
     const struct vgpu_node *node = graph->nodes[i];
     for (uint32_t j = 0; node->bodies != NULL && j < node->work.given.condition.size; j++) {
-      fprintf(file, "\"graph_%u_node_%zu\" -> \"graph_%u_node_0\" [style=\"dotted\" label=\"body %u\"];\n",
-              number, i, *graphs, j);
-      print_graph(file, driver, node->bodies[j], graphs, flags);
+      char label[24];
+      snprintf(label, sizeof label, "body %u", j);
+      print_inner(file, driver, node, node->bodies[j], label, flags);
     }
-    if (node->child == NULL) continue;
-    fprintf(file, "\"graph_%u_node_%zu\" -> \"graph_%u_node_0\" [style=\"dotted\" label=\"child\"];\n",
-            number, i, *graphs);
-    print_graph(file, driver, graph->nodes[i]->child, graphs, flags);
+    if (node->child != NULL) print_inner(file, driver, node, node->child, "child", flags);
   }
 }
 
@@ -166,9 +169,8 @@ int cuGraphDebugDotPrint(void *hGraph, const char *path, uint32_t flags) {
   }
   FILE *file = fopen(path, "we");
   if (file == NULL) return vgpu_graph_leave(driver, CUDA_ERROR_OPERATING_SYSTEM);
-  unsigned graphs = 1;
   fputs("digraph dot {\n", file);
-  print_graph(file, driver, graph, &graphs, flags);
+  print_graph(file, driver, graph, flags);
   fputs("}\n", file);
   bool written = ferror(file) == 0;
   written = fclose(file) == 0 && written;

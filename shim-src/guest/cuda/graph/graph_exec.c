@@ -335,6 +335,7 @@ int cuGraphInstantiateWithFlags(void **phGraphExec, void *hGraph, uint64_t flags
     if (!vgpu_objects_add(&driver->objects, exec, VGPU_OBJECT_EXEC)) result = CUDA_ERROR_OUT_OF_MEMORY;
     pthread_mutex_unlock(&driver->lock);
   }
+  exec->number = ++driver->graph_numbers;
   if (result == CUDA_SUCCESS) *phGraphExec = exec;
   else free_exec(driver, exec);
   return vgpu_graph_leave(driver, result);
@@ -390,6 +391,16 @@ int cuGraphExecDestroy(void *hGraphExec) {
   vgpu_graph_leave(driver, CUDA_SUCCESS);
   vgpu_graph_memory_sweep(driver);
   return CUDA_SUCCESS;
+}
+
+int cuGraphExecGetId(void *hGraphExec, uint32_t *graphId) {
+  int result;
+  struct vgpu_driver *driver = vgpu_graph_enter(&result);
+  if (driver == NULL) return result;
+  const struct vgpu_exec *exec = vgpu_exec_find(driver, hGraphExec);
+  if (exec == NULL || graphId == NULL) return vgpu_graph_leave(driver, CUDA_ERROR_INVALID_VALUE);
+  *graphId = exec->number;
+  return vgpu_graph_leave(driver, CUDA_SUCCESS);
 }
 
 int cuGraphExecGetFlags(void *hGraphExec, uint64_t *flags) {

@@ -30,6 +30,7 @@ struct vgpu_exec {
   struct vgpu_context *owner; /* the context that it was made in, never freed */
   uint64_t context;           /* the number that `owner` had; another one, or 0: that context has ended */
   uint64_t flags;
+  uint32_t number; /* cuGraphExecGetId */
   bool records;    /* at least one node records an event */
   bool has_memory; /* at least one node allocates or frees */
   bool launched;

@@ -144,7 +144,7 @@ int cuGraphAddMemsetNode(void **phGraphNode, void *hGraph, const void **dependen
 int cuGraphAddHostNode(void **phGraphNode, void *hGraph, const void **dependencies, size_t numDependencies,
                        const void *nodeParams) {
   return add_given(phGraphNode, hGraph, dependencies, numDependencies, VGPU_NODE_HOST, nodeParams,
-                   sizeof(struct vgpu_host_params), NULL);
+                   VGPU_HOST_PARAMS_V1, NULL);
 }
 
 int cuGraphAddEmptyNode(void **phGraphNode, void *hGraph, const void **dependencies, size_t numDependencies) {
@@ -278,7 +278,7 @@ int cuGraphMemsetNodeSetParams(void *hNode, const void *nodeParams) {
 }
 
 int cuGraphHostNodeSetParams(void *hNode, const void *nodeParams) {
-  return set_node(hNode, VGPU_NODE_HOST, nodeParams, sizeof(struct vgpu_host_params));
+  return set_node(hNode, VGPU_NODE_HOST, nodeParams, VGPU_HOST_PARAMS_V1);
 }
 
 int cuGraphEventRecordNodeSetEvent(void *hNode, struct vgpu_event *event) {
@@ -312,7 +312,7 @@ int cuGraphExecMemsetNodeSetParams(void *hGraphExec, void *hNode, const void *me
 }
 
 int cuGraphExecHostNodeSetParams(void *hGraphExec, void *hNode, const void *nodeParams) {
-  return set_exec(hGraphExec, hNode, VGPU_NODE_HOST, nodeParams, sizeof(struct vgpu_host_params), NULL);
+  return set_exec(hGraphExec, hNode, VGPU_NODE_HOST, nodeParams, VGPU_HOST_PARAMS_V1, NULL);
 }
 
 int cuGraphExecEventRecordNodeSetEvent(void *hGraphExec, void *hNode, struct vgpu_event *event) {
@@ -385,6 +385,34 @@ int cuGraphAddNode_v2(void **phGraphNode, void *hGraph, const void **dependencie
   return result == CUDA_SUCCESS ? add_linked(phGraphNode, hGraph, &links, nodeParams) : result;
 }
 
+/* Since 13.4 the context of a kernel node's function and the context in its parameters must belong together.
+ */
+static int check_place(const struct vgpu_node_params *params) {
+  int result = check_params(params);
+  if (result != CUDA_SUCCESS || params->type != VGPU_NODE_KERNEL || params->of.kernel.function == NULL ||
+      params->of.kernel.context == NULL)
+    return result;
+  struct vgpu_driver *driver = vgpu_cuda_driver(&result);
+  if (driver == NULL) return result;
+  const struct vgpu_callable *callable = vgpu_callable_find(driver, params->of.kernel.function);
+  if (callable == NULL) return CUDA_ERROR_INVALID_HANDLE;
+  uint64_t number;
+  result = vgpu_cuda_context_given(driver, params->of.kernel.context, &number);
+  if (result != CUDA_SUCCESS || callable->module == NULL) return result;
+  pthread_mutex_lock(&driver->lock);
+  bool same = vgpu_cuda_owner_of(params->of.kernel.context) == callable->module->context;
+  pthread_mutex_unlock(&driver->lock);
+  return same ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
+}
+
+int cuGraphAddNode_v3(void **phGraphNode, void *hGraph, const void **dependencies, const void *dependencyData,
+                      size_t numDependencies, void *nodeParams) {
+  int result = check_place(nodeParams);
+  return result == CUDA_SUCCESS ? cuGraphAddNode_v2(phGraphNode, hGraph, dependencies, dependencyData,
+                                                    numDependencies, nodeParams)
+                                : result;
+}
+
 int cuGraphAddNode(void **phGraphNode, void *hGraph, const void **dependencies, size_t numDependencies,
                    void *nodeParams) {
   return cuGraphAddNode_v2(phGraphNode, hGraph, dependencies, NULL, numDependencies, nodeParams);
@@ -393,6 +421,11 @@ int cuGraphAddNode(void **phGraphNode, void *hGraph, const void **dependencies, 
 int cuGraphNodeSetParams(void *hNode, void *nodeParams) {
   int result = check_params(nodeParams);
   return result == CUDA_SUCCESS ? set(&(struct target){.node = hNode}, nodeParams) : result;
+}
+
+int cuGraphNodeSetParams_v2(void *hNode, void *nodeParams) {
+  int result = check_place(nodeParams);
+  return result == CUDA_SUCCESS ? cuGraphNodeSetParams(hNode, nodeParams) : result;
 }
 
 int cuGraphExecNodeSetParams(void *hGraphExec, void *hNode, void *nodeParams) {

@@ -44,46 +44,6 @@ static void **parameter_pointers(struct vgpu_node *node, const struct vgpu_calla
   return pointers;
 }
 
-static int kernel_get(void *hNode, void *nodeParams, size_t size) {
-  int result;
-  struct vgpu_driver *driver = vgpu_graph_enter(&result);
-  if (driver == NULL) return result;
-  struct vgpu_node *node = vgpu_node_of_kind(driver, hNode, VGPU_NODE_KERNEL);
-  if (node == NULL || nodeParams == NULL) return vgpu_graph_leave(driver, CUDA_ERROR_INVALID_VALUE);
-  struct vgpu_send_cuLaunchKernelEx send;
-  memcpy(&send, node->work.bytes, sizeof send);
-  struct vgpu_callable *callable = vgpu_work_callable(driver, &node->work);
-  if (callable == NULL) return vgpu_graph_leave(driver, CUDA_ERROR_INVALID_HANDLE); /* module is gone */
-  struct vgpu_kernel_params params = {.grid = {send.grid_x, send.grid_y, send.grid_z},
-                                      .block = {send.block_x, send.block_y, send.block_z},
-                                      .shared = send.shared,
-                                      .parameters = parameter_pointers(node, callable, send.attributes)};
-  if (params.parameters == NULL) return vgpu_graph_leave(driver, CUDA_ERROR_OUT_OF_MEMORY);
-  if (callable->library != NULL && size > VGPU_KERNEL_PARAMS_V1) params.kernel = callable;
-  else params.function = callable;
-  memcpy(nodeParams, &params, size);
-  return vgpu_graph_leave(driver, CUDA_SUCCESS);
-}
-
-int cuGraphKernelNodeGetParams(void *hNode, void *nodeParams) {
-  return kernel_get(hNode, nodeParams, VGPU_KERNEL_PARAMS_V1);
-}
-
-int cuGraphKernelNodeGetParams_v2(void *hNode, void *nodeParams) {
-  return kernel_get(hNode, nodeParams, sizeof(struct vgpu_kernel_params));
-}
-
-int cuGraphHostNodeGetParams(void *hNode, void *nodeParams) {
-  int result;
-  struct vgpu_driver *driver = vgpu_graph_enter(&result);
-  if (driver == NULL) return result;
-  const struct vgpu_node *node = vgpu_node_of_kind(driver, hNode, VGPU_NODE_HOST);
-  if (node == NULL || nodeParams == NULL) return vgpu_graph_leave(driver, CUDA_ERROR_INVALID_VALUE);
-  *(struct vgpu_host_params *)nodeParams =
-      (struct vgpu_host_params){.function = node->work.function, .data = node->work.data};
-  return vgpu_graph_leave(driver, CUDA_SUCCESS);
-}
-
 /* The description of a captured node is made from its frame. */
 bool vgpu_work_filled(const struct vgpu_work *work, struct vgpu_memset_params *params) {
   *params = work->given.memset;
@@ -151,90 +111,176 @@ bool vgpu_work_copied(const struct vgpu_work *work, struct vgpu_box *params) {
   return work->step != VGPU_STEP_FRAME || copied_by_frame(work, params);
 }
 
-int cuGraphMemsetNodeGetParams(void *hNode, void *nodeParams) {
+/* Describes the kernel of a node. Returns a CUresult. */
+static int describe_kernel(struct vgpu_driver *driver, struct vgpu_node *node,
+                           struct vgpu_kernel_params *params) {
+  struct vgpu_send_cuLaunchKernelEx send;
+  memcpy(&send, node->work.bytes, sizeof send);
+  struct vgpu_callable *callable = vgpu_work_callable(driver, &node->work);
+  if (callable == NULL) return CUDA_ERROR_INVALID_HANDLE; /* module is gone */
+  *params = (struct vgpu_kernel_params){.grid = {send.grid_x, send.grid_y, send.grid_z},
+                                        .block = {send.block_x, send.block_y, send.block_z},
+                                        .shared = send.shared,
+                                        .parameters = parameter_pointers(node, callable, send.attributes)};
+  if (callable->library != NULL) params->kernel = callable;
+  else params->function = callable;
+  return params->parameters == NULL ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
+}
+
+/* Describes a node as the API does. Its pointers are valid until the node is changed or destroyed. */
+static int describe(struct vgpu_driver *driver, struct vgpu_node *node, struct vgpu_node_params *params) {
+  struct vgpu_work *work = &node->work;
+  bool known = true;
+  *params = (struct vgpu_node_params){.type = (int32_t)work->kind};
+  switch (work->kind) {
+    case VGPU_NODE_KERNEL:
+      return describe_kernel(driver, node, &params->of.kernel);
+    case VGPU_NODE_MEMCPY:
+      known = vgpu_work_copied(work, &params->of.copy.copy);
+      break;
+    case VGPU_NODE_MEMSET:
+      known = vgpu_work_filled(work, &params->of.memset);
+      break;
+    case VGPU_NODE_HOST:
+      params->of.host = work->given.host;
+      params->of.host.function = work->function;
+      params->of.host.data = work->data;
+      break;
+    case VGPU_NODE_GRAPH:
+      params->of.child.graph = node->child;
+      break;
+    case VGPU_NODE_WAIT:
+    case VGPU_NODE_RECORD:
+      params->of.event = work->handle;
+      break;
+    case VGPU_NODE_ALLOCATE:
+      params->of.allocation = work->given.allocation;
+      params->of.allocation.accesses =
+          work->given.allocation.access_count == 0 ? NULL : (const void *)work->bytes;
+      break;
+    case VGPU_NODE_FREE:
+      params->of.freed = work->device;
+      break;
+    case VGPU_NODE_MEMORY_OPS:
+      params->of.memory_ops = work->given.memory_ops;
+      params->of.memory_ops.operations = (void *)(work->bytes + vgpu_work_bytes(work) - work->kept_size);
+      break;
+    case VGPU_NODE_CONDITIONAL:
+      params->of.condition = work->given.condition;
+      params->of.condition.bodies = node->bodies;
+      break;
+    case VGPU_NODE_EMPTY:
+    case VGPU_NODE_BODY:
+    case VGPU_NODE_VALUES:
+      break;
+  }
+  return known ? CUDA_SUCCESS : CUDA_ERROR_NOT_SUPPORTED;
+}
+
+/* Gives the first bytes of the parameters of a node of this kind. */
+static int get(void *hNode, enum vgpu_node_kind kind, void *params_out, size_t size) {
+  struct vgpu_node_params params;
   int result;
   struct vgpu_driver *driver = vgpu_graph_enter(&result);
   if (driver == NULL) return result;
-  const struct vgpu_node *node = vgpu_node_of_kind(driver, hNode, VGPU_NODE_MEMSET);
-  if (node == NULL || nodeParams == NULL) return vgpu_graph_leave(driver, CUDA_ERROR_INVALID_VALUE);
-  struct vgpu_memset_params params;
-  if (!vgpu_work_filled(&node->work, &params)) return vgpu_graph_leave(driver, CUDA_ERROR_NOT_SUPPORTED);
-  memcpy(nodeParams, &params, VGPU_MEMSET_PARAMS_V1);
+  struct vgpu_node *node = vgpu_node_of_kind(driver, hNode, kind);
+  result = node == NULL || params_out == NULL ? CUDA_ERROR_INVALID_VALUE : describe(driver, node, &params);
+  if (result != CUDA_SUCCESS) return vgpu_graph_leave(driver, result);
+  if (kind == VGPU_NODE_KERNEL && size == VGPU_KERNEL_PARAMS_V1 && params.of.kernel.function == NULL)
+    params.of.kernel.function = params.of.kernel.kernel;
+  memcpy(params_out, kind == VGPU_NODE_MEMCPY ? (const void *)&params.of.copy.copy : params.of.bytes, size);
   return vgpu_graph_leave(driver, CUDA_SUCCESS);
+}
+
+int cuGraphNodeGetParams(void *hNode, void *nodeParams) {
+  struct vgpu_node_params params;
+  int result;
+  struct vgpu_driver *driver = vgpu_graph_enter(&result);
+  if (driver == NULL) return result;
+  struct vgpu_node *node = vgpu_node_find(driver, hNode);
+  result = node == NULL || nodeParams == NULL ? CUDA_ERROR_INVALID_VALUE : describe(driver, node, &params);
+  if (result == CUDA_SUCCESS) memcpy(nodeParams, &params, sizeof params);
+  return vgpu_graph_leave(driver, result);
+}
+
+int cuGraphKernelNodeGetParams(void *hNode, void *nodeParams) {
+  return get(hNode, VGPU_NODE_KERNEL, nodeParams, VGPU_KERNEL_PARAMS_V1);
+}
+
+int cuGraphKernelNodeGetParams_v2(void *hNode, void *nodeParams) {
+  return get(hNode, VGPU_NODE_KERNEL, nodeParams, sizeof(struct vgpu_kernel_params));
+}
+
+int cuGraphHostNodeGetParams(void *hNode, void *nodeParams) {
+  return get(hNode, VGPU_NODE_HOST, nodeParams, VGPU_HOST_PARAMS_V1);
+}
+
+int cuGraphMemsetNodeGetParams(void *hNode, void *nodeParams) {
+  return get(hNode, VGPU_NODE_MEMSET, nodeParams, VGPU_MEMSET_PARAMS_V1);
 }
 
 int cuGraphMemcpyNodeGetParams(void *hNode, void *nodeParams) {
-  int result;
-  struct vgpu_driver *driver = vgpu_graph_enter(&result);
-  if (driver == NULL) return result;
-  const struct vgpu_node *node = vgpu_node_of_kind(driver, hNode, VGPU_NODE_MEMCPY);
-  if (node == NULL || nodeParams == NULL) return vgpu_graph_leave(driver, CUDA_ERROR_INVALID_VALUE);
-  struct vgpu_box params;
-  if (!vgpu_work_copied(&node->work, &params)) return vgpu_graph_leave(driver, CUDA_ERROR_NOT_SUPPORTED);
-  memcpy(nodeParams, &params, sizeof params);
-  return vgpu_graph_leave(driver, CUDA_SUCCESS);
+  return get(hNode, VGPU_NODE_MEMCPY, nodeParams, sizeof(struct vgpu_box));
 }
 
 int cuGraphChildGraphNodeGetGraph(void *hNode, void **phGraph) {
-  int result;
-  struct vgpu_driver *driver = vgpu_graph_enter(&result);
-  if (driver == NULL) return result;
-  const struct vgpu_node *node = vgpu_node_of_kind(driver, hNode, VGPU_NODE_GRAPH);
-  if (node == NULL || phGraph == NULL) return vgpu_graph_leave(driver, CUDA_ERROR_INVALID_VALUE);
-  *phGraph = node->child;
-  return vgpu_graph_leave(driver, CUDA_SUCCESS);
-}
-
-static int get_event(void *hNode, struct vgpu_event **event, enum vgpu_node_kind kind) {
-  int result;
-  struct vgpu_driver *driver = vgpu_graph_enter(&result);
-  if (driver == NULL) return result;
-  const struct vgpu_node *node = vgpu_node_of_kind(driver, hNode, kind);
-  if (node == NULL || event == NULL) return vgpu_graph_leave(driver, CUDA_ERROR_INVALID_VALUE);
-  *event = node->work.handle;
-  return vgpu_graph_leave(driver, CUDA_SUCCESS);
+  return get(hNode, VGPU_NODE_GRAPH, phGraph, sizeof *phGraph);
 }
 
 int cuGraphEventRecordNodeGetEvent(void *hNode, struct vgpu_event **event_out) {
-  return get_event(hNode, event_out, VGPU_NODE_RECORD);
+  return get(hNode, VGPU_NODE_RECORD, event_out, sizeof(struct vgpu_event *));
 }
 
 int cuGraphEventWaitNodeGetEvent(void *hNode, struct vgpu_event **event_out) {
-  return get_event(hNode, event_out, VGPU_NODE_WAIT);
+  return get(hNode, VGPU_NODE_WAIT, event_out, sizeof(struct vgpu_event *));
 }
 
 int cuGraphBatchMemOpNodeGetParams(void *hNode, void *nodeParams_out) {
-  int result;
-  struct vgpu_driver *driver = vgpu_graph_enter(&result);
-  if (driver == NULL) return result;
-  const struct vgpu_node *node = vgpu_node_of_kind(driver, hNode, VGPU_NODE_MEMORY_OPS);
-  if (node == NULL || nodeParams_out == NULL) return vgpu_graph_leave(driver, CUDA_ERROR_INVALID_VALUE);
-  const struct vgpu_work *work = &node->work;
-  struct vgpu_memory_ops_params params = work->given.memory_ops;
-  /* Valid until the node is changed or destroyed. */
-  params.operations = (void *)(work->bytes + vgpu_work_bytes(work) - work->kept_size);
-  memcpy(nodeParams_out, &params, sizeof params);
-  return vgpu_graph_leave(driver, CUDA_SUCCESS);
+  return get(hNode, VGPU_NODE_MEMORY_OPS, nodeParams_out, sizeof(struct vgpu_memory_ops_params));
 }
 
 int cuGraphMemAllocNodeGetParams(void *hNode, void *params_out) {
-  int result;
-  struct vgpu_driver *driver = vgpu_graph_enter(&result);
-  if (driver == NULL) return result;
-  const struct vgpu_node *node = vgpu_node_of_kind(driver, hNode, VGPU_NODE_ALLOCATE);
-  if (node == NULL || params_out == NULL) return vgpu_graph_leave(driver, CUDA_ERROR_INVALID_VALUE);
-  struct vgpu_allocation_params params = node->work.given.allocation;
-  params.accesses = params.access_count == 0 ? NULL : (const void *)node->work.bytes;
-  memcpy(params_out, &params, sizeof params);
-  return vgpu_graph_leave(driver, CUDA_SUCCESS);
+  return get(hNode, VGPU_NODE_ALLOCATE, params_out, sizeof(struct vgpu_allocation_params));
 }
 
 int cuGraphMemFreeNodeGetParams(void *hNode, uint64_t *dptr_out) {
+  return get(hNode, VGPU_NODE_FREE, dptr_out, sizeof *dptr_out);
+}
+
+/* ---- names of graphs and nodes ------------------------------------------- */
+
+int cuGraphGetId(void *hGraph, uint32_t *graphId) {
   int result;
   struct vgpu_driver *driver = vgpu_graph_enter(&result);
   if (driver == NULL) return result;
-  const struct vgpu_node *node = vgpu_node_of_kind(driver, hNode, VGPU_NODE_FREE);
-  if (node == NULL || dptr_out == NULL) return vgpu_graph_leave(driver, CUDA_ERROR_INVALID_VALUE);
-  *dptr_out = node->work.device;
+  const struct vgpu_graph *graph = vgpu_graph_find(driver, hGraph);
+  if (graph == NULL || graphId == NULL) return vgpu_graph_leave(driver, CUDA_ERROR_INVALID_VALUE);
+  *graphId = graph->number;
   return vgpu_graph_leave(driver, CUDA_SUCCESS);
+}
+
+/* Gives the one of these that is not NULL. */
+static int name_node(void *hNode, void **graph, uint32_t *local, uint64_t *id) {
+  int result;
+  struct vgpu_driver *driver = vgpu_graph_enter(&result);
+  if (driver == NULL) return result;
+  const struct vgpu_node *node = vgpu_node_find(driver, hNode);
+  if (node == NULL || (graph == NULL && local == NULL && id == NULL))
+    return vgpu_graph_leave(driver, CUDA_ERROR_INVALID_VALUE);
+  if (graph != NULL) *graph = node->graph;
+  if (local != NULL) *local = node->local;
+  if (id != NULL) *id = node->id;
+  return vgpu_graph_leave(driver, CUDA_SUCCESS);
+}
+
+int cuGraphNodeGetContainingGraph(void *hNode, void **phGraph) {
+  return name_node(hNode, phGraph, NULL, NULL);
+}
+
+int cuGraphNodeGetLocalId(void *hNode, uint32_t *nodeId) {
+  return name_node(hNode, NULL, nodeId, NULL);
+}
+
+int cuGraphNodeGetToolsId(void *hNode, uint64_t *toolsNodeId) {
+  return name_node(hNode, NULL, NULL, toolsNodeId);
 }

@@ -140,11 +140,14 @@ static int copy_work(struct vgpu_driver *driver, const struct vgpu_copy_node_par
   return CUDA_SUCCESS;
 }
 
-static int host_work(const struct vgpu_host_params *params, struct vgpu_work *work) {
-  if (params->function == NULL) return CUDA_ERROR_INVALID_VALUE;
+static int host_work(struct vgpu_driver *driver, const struct vgpu_host_params *params,
+                     struct vgpu_work *work) {
+  uint64_t context;
+  if (params->function == NULL || params->sync_mode > 1) return CUDA_ERROR_INVALID_VALUE;
   *work = (struct vgpu_work){
       .kind = VGPU_NODE_HOST, .step = VGPU_STEP_FUNCTION, .function = params->function, .data = params->data};
-  return CUDA_SUCCESS;
+  work->given.host = *params;
+  return params->context == NULL ? CUDA_SUCCESS : vgpu_cuda_context_given(driver, params->context, &context);
 }
 
 static int event_work(struct vgpu_driver *driver, struct vgpu_event *event, bool record,
@@ -178,7 +181,7 @@ int vgpu_work_make(struct vgpu_driver *driver, const struct vgpu_node_params *pa
       result = memset_work(driver, &params->of.memset, work);
       break;
     case VGPU_NODE_HOST:
-      result = host_work(&params->of.host, work);
+      result = host_work(driver, &params->of.host, work);
       break;
     case VGPU_NODE_GRAPH:
     case VGPU_NODE_EMPTY:

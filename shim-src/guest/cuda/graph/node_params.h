@@ -50,10 +50,14 @@ struct vgpu_memset_params {
 };
 #define VGPU_MEMSET_PARAMS_V1 40u
 
+/* CUDA_HOST_NODE_PARAMS. Version 1 ends before `sync_mode`. */
 struct vgpu_host_params {
   void (*function)(void *data);
   void *data;
+  uint32_t sync_mode; /* CUhostTaskSyncMode: how a driver waits for the function; the result is the same */
+  struct vgpu_context *context;
 };
+#define VGPU_HOST_PARAMS_V1 16u
 
 /* CUDA_MEMCPY_NODE_PARAMS */
 struct vgpu_copy_node_params {
@@ -140,6 +144,7 @@ struct vgpu_node_params {
 
 _Static_assert(sizeof(struct vgpu_kernel_params) == 72, "CUDA_KERNEL_NODE_PARAMS");
 _Static_assert(sizeof(struct vgpu_memset_params) == 48, "CUDA_MEMSET_NODE_PARAMS");
+_Static_assert(sizeof(struct vgpu_host_params) == 32, "CUDA_HOST_NODE_PARAMS");
 _Static_assert(sizeof(struct vgpu_copy_node_params) == 216, "CUDA_MEMCPY_NODE_PARAMS");
 _Static_assert(sizeof(struct vgpu_allocation_params) == 120, "CUDA_MEM_ALLOC_NODE_PARAMS");
 _Static_assert(sizeof(struct vgpu_memory_operation) == 48, "CUstreamBatchMemOpParams");

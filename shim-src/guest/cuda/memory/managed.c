@@ -9,6 +9,7 @@
 #include "cuda_api.h"
 #include "cuda_calls.h"
 #include "guest/cuda/internal.h"
+#include "guest/cuda/memory/managed_pool.h"
 
 enum { READ_MOSTLY, PREFERRED, PREFETCHED };
 #define NOWHERE (-2) /* CU_DEVICE_INVALID; CU_DEVICE_CPU is -1 */
@@ -255,6 +256,30 @@ int cuMemRangeGetAttributes(void **data, size_t *dataSizes, int32_t *attributes,
   for (size_t i = 0; i < numAttributes && result == CUDA_SUCCESS; i++)
     result = cuMemRangeGetAttribute(data[i], dataSizes[i], attributes[i], devPtr, count);
   return result;
+}
+
+enum { LOCATION_HOST = 2 }; /* CUmemLocationType */
+
+/*
+ * Managed memory is memory of the host, wherever it was prefetched to. Here no device reaches pageable memory
+ * (PAGEABLE_MEMORY_ACCESS), so a range of it is invalid.
+ */
+int cuMemGetLocationInfo(uint64_t ptr, size_t size, size_t summaryGranularity, size_t samplingGranularity,
+                         void *location_out) {
+  int result;
+  struct vgpu_region region;
+  struct vgpu_location *locations = location_out;
+  struct vgpu_driver *driver = vgpu_cuda_driver(&result);
+  if (driver == NULL) return result;
+  if (!vgpu_lent_possible()) return CUDA_ERROR_NOT_SUPPORTED;
+  if (locations == NULL || summaryGranularity == 0 || summaryGranularity > size ||
+      samplingGranularity > summaryGranularity || !vgpu_regions_find(&driver->regions, ptr, &region) ||
+      region.kind != VGPU_REGION_MANAGED || size > region.size - (ptr - region.start)) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  for (size_t i = 0; i < (size - 1) / summaryGranularity + 1; i++)
+    locations[i] = (struct vgpu_location){.type = LOCATION_HOST};
+  return CUDA_SUCCESS;
 }
 
 /* Memory is always usable as if attached to all streams. */

@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "api/device_attributes.h"
 #include "cuda_api.h"
 #include "cuda_calls.h"
 #include "guest/cuda/internal.h"
@@ -105,4 +106,24 @@ int cuTensorMapReplaceAddress(void *tensorMap, void *globalAddress) {
   if (result != CUDA_SUCCESS) return result;
   if (!is_place(tensorMap)) return CUDA_ERROR_INVALID_VALUE;
   return ask(tensorMap, globalAddress, VGPU_TENSOR_MOVED, tensorMap, VGPU_TENSOR_MAP_BYTES);
+}
+
+/* CUtensorMapAllocClass */
+enum { CLASS_AUTO = 0, CLASS_SMALL = 1, CLASS_LARGE = 2 };
+
+/*
+ * The class has no effect where the least size of a large tensor is INT_MAX. On a device where it has, the
+ * descriptor would have to change, which is refused.
+ */
+int cuTensorMapSetAllocationClass(void *tensorMap, int32_t allocClass, int32_t *outAllocClass) {
+  if (outAllocClass != NULL) *outAllocClass = CLASS_SMALL;
+  int32_t device, least;
+  int result = vgpu_cuda_ready();
+  if (result == CUDA_SUCCESS) result = cuCtxGetDevice(&device);
+  if (result != CUDA_SUCCESS) return result;
+  if (!is_place(tensorMap) || allocClass < CLASS_AUTO || allocClass > CLASS_LARGE)
+    return CUDA_ERROR_INVALID_VALUE;
+  result = cuDeviceGetAttribute(&least, VGPU_ATTRIBUTE_TENSOR_MAP_LARGE_TENSOR_MIN_SIZE, device);
+  if (result != CUDA_SUCCESS) return result;
+  return least == INT32_MAX ? CUDA_SUCCESS : CUDA_ERROR_NOT_SUPPORTED;
 }

@@ -158,9 +158,14 @@ test('the chart of the benchmarks shows the report of the GPU, and a document of
   assert.match(refused.stderr, /package\.json: no report with ratios/);
 });
 
-test('each how-to names, before its first section, the tests that run it', { skip }, () => {
+test('each how-to names, before its first section, the tests that run it, and --long if a part of it does', {
+  skip,
+}, () => {
   const pages = files('.md').filter((path) => path.startsWith('docs/howto/'));
   assert.ok(pages.length > 10, 'finds the pages');
+  const listed = spawnSync(join(repository, 'scripts/test'), ['--parts'], { encoding: 'utf8' }).stdout;
+  const parts = listed.split('\n').flatMap((line) => line.split(/\s+/u).slice(2));
+  assert.ok(parts.length > 10, 'finds the parts');
   for (const page of pages) {
     const [head = ''] = readFileSync(join(repository, page), 'utf8').split(/^## /m);
     const named = [...head.replaceAll(/<!--[\s\S]*?-->/g, '').matchAll(/`(test\/[^`]+)`/g)].map(
@@ -168,5 +173,10 @@ test('each how-to names, before its first section, the tests that run it', { ski
     );
     assert.ok(named.length > 0, `${page}: say what runs it, and what was not run`);
     for (const path of named) assert.ok(existsSync(join(repository, path)), `${page}: ${path}`);
+    const inParts = named.filter((path) => parts.some((one) => path.startsWith(one) || one.startsWith(path)));
+    assert.ok(
+      inParts.length === 0 || head.includes('--long'),
+      `${page}: ${inParts.join()} runs with --long only`,
+    );
   }
 });

@@ -1,6 +1,6 @@
 /** /etc/vgpu/hostd.conf: its grammar, and what the daemon makes of it. */
 import assert from 'node:assert/strict';
-import { spawn, spawnSync } from 'node:child_process';
+import { type ChildProcess, spawn, spawnSync } from 'node:child_process';
 import { chmodSync, readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { after, afterEach, before, beforeEach, describe, it, test } from 'node:test';
@@ -416,37 +416,78 @@ describe('vgpu-hostd --config', () => {
     await askAll(second, [`alloc ${60 * MIB}`]);
   });
 
-  for (const [text, listed] of [
-    ['allow unix\n', false],
-    ['allow unix uid=0 processes=all\nallow unix\n', true],
-  ] as const)
-    it(`${listed ? 'lists' : 'does not list'} the process of another user, by "${text.split('\n')[0]}"`, {
-      skip: uid !== 0 && 'needs root, for a process of another user',
-    }, async () => {
-      const DEVICE_PROCESSES = 5;
-      chmodSync(scratch.path, 0o755);
-      const host = await start(text);
-      const other = spawn(
-        'setpriv',
-        ['--reuid', '65534', '--clear-groups', builtFile('programs/driver_shell')],
-        { env: { VGPU_HOST: host.address, LD_LIBRARY_PATH: SHIM }, stdio: ['pipe', 'pipe', 'inherit'] },
-      );
-      try {
-        let said = '';
-        other.stdout.on('data', (chunk: Buffer) => {
-          said += chunk.toString();
-        });
-        other.stdin.write(`init\nctx 0\nalloc ${MIB}\n`);
-        await until('its memory', () => /^alloc 0 /m.test(said));
-        const asks = await WireClient.greeted(`${scratch.path}/s`, 2);
-        clients.push(asks);
-        const { body, bulk } = await asks.call(DEVICE_PROCESSES, words(0, 0));
-        assert.equal(body.readUInt32LE(0), listed ? 1 : 0);
-        if (listed) assert.equal(bulk.readUInt32LE(0), other.pid);
-      } finally {
-        other.kill('SIGKILL');
-      }
+  describe('processes that NVML lists', {
+    skip: uid !== 0 && 'needs root, for processes of another user',
+  }, () => {
+    const DEVICE_PROCESSES = 5;
+    const ALL = 'allow unix uid=0 processes=all\nallow unix\n';
+    /** Of a user without processes=all; also the user that a namespace shows for each one that it does not map. */
+    const NOBODY = 65534;
+    let holders: ChildProcess[] = [];
+    afterEach(() => {
+      for (const holder of holders) holder.kill('SIGKILL');
+      holders = [];
     });
+    /** A process of this user that has memory of the device. */
+    const holds = async (user: number): Promise<number | undefined> => {
+      const holder = spawn(
+        'setpriv',
+        ['--reuid', `${user}`, '--clear-groups', builtFile('programs/driver_shell')],
+        {
+          env: { VGPU_HOST: `unix:${scratch.path}/s`, LD_LIBRARY_PATH: SHIM },
+          stdio: ['pipe', 'pipe', 'inherit'],
+        },
+      );
+      holders.push(holder);
+      let said = '';
+      holder.stdout.on('data', (chunk: Buffer) => {
+        said += chunk.toString();
+      });
+      holder.stdin.write(`init\nctx 0\nalloc ${MIB}\n`);
+      await until('its memory', () => /^alloc 0 /m.test(said));
+      return holder.pid;
+    };
+    const asks = async (user: number): Promise<WireClient> => {
+      process.seteuid?.(user);
+      // Connects before it waits, so with the credentials of this user.
+      const greeting = WireClient.greeted(`${scratch.path}/s`, 2, 'socket');
+      process.seteuid?.(0);
+      const client = await greeting;
+      clients.push(client);
+      return client;
+    };
+    const listed = async (client: WireClient): Promise<readonly number[]> => {
+      const { body, bulk } = await client.call(DEVICE_PROCESSES, words(0, 0));
+      const [count, size] = [body.readUInt32LE(0), body.readUInt32LE(4)];
+      return Array.from({ length: count }, (_, at) => bulk.readUInt32LE(at * size));
+    };
+    beforeEach(() => chmodSync(scratch.path, 0o755));
+
+    it('are those of the user that asks', async () => {
+      await start('allow unix\n');
+      await holds(NOBODY);
+      assert.deepEqual(await listed(await asks(0)), []);
+    });
+
+    it('are those of all users with processes=all, and of a user beside that line only its own', async () => {
+      const host = await start(ALL);
+      const [roots, nobodys] = [await holds(0), await holds(NOBODY)];
+      assert.deepEqual((await listed(await asks(0))).toSorted(), [roots, nobodys].toSorted());
+      assert.deepEqual(await listed(await asks(NOBODY)), [nobodys]);
+      await host.logged(/uid 65534,/);
+    });
+
+    it('are the same for an admitted session after a reload', async () => {
+      const host = await start('allow unix\n');
+      const nobodys = await holds(NOBODY);
+      const admitted = await asks(0);
+      writeFileSync(`${scratch.path}/c`, ALL);
+      host.signal('SIGHUP');
+      await host.logged(/hostd\.conf was read again/);
+      assert.deepEqual(await listed(admitted), []);
+      assert.deepEqual(await listed(await asks(0)), [nobodys]);
+    });
+  });
 
   const opcode = (symbol: string): number => {
     const api = readFileSync(path.join(ROOT, 'shim-src/api/cuda.api'), 'utf8');

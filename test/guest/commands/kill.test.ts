@@ -99,14 +99,14 @@ async function recover(
   if (next === 'install') {
     const ran = await guest.agent('install', ...quiet);
     assert.equal(ran.code, 0, `${context}, then install\n${ran.stdout}${ran.stderr}`);
-    const lines = (await installed.diff(await guest.listing())).filter(
-      (line) => !line.includes(' /var/lib/vgpu-agent/'),
-    );
+    const lines = installed
+      .diff(await guest.listing())
+      .filter((line) => !line.includes(' /var/lib/vgpu-agent/'));
     assert.deepEqual(lines, [], `${context}, then install: not as an install that nobody disturbed`);
   }
   const ran = await guest.agent('uninstall', ...quiet);
   assert.equal(ran.code, 0, `${context}, then ${next}\n${ran.stdout}${ran.stderr}`);
-  const lines = await differences(before, await guest.listing());
+  const lines = differences(before, await guest.listing());
   assert.deepEqual(lines, [], `${context}, then ${next}: not as before`);
 }
 

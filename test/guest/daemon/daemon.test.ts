@@ -379,7 +379,7 @@ test('install --service and uninstall leave every byte as it was', { skip }, asy
   assert.equal((await guest.agent('install', '--service', '--yes')).code, 0);
   assert.equal(await guest.invocationId('vgpu-agent'), start, 'the second install restarts nothing');
   await uninstall(guest);
-  assert.deepEqual(await differences(before, await guest.listing()), []);
+  assert.deepEqual(differences(before, await guest.listing()), []);
   assert.equal(await guest.property('vgpu-agent', 'ActiveState'), 'inactive');
   assert.equal(await guest.exists('/run/vgpu-agent'), false);
 });
@@ -393,7 +393,7 @@ test('install --no-service takes only the service away', { skip }, async (t) => 
   documentOf(await guest.agent('install', '--service', '--yes', '--json'));
   await settledOnGpu(guest);
   documentOf(await guest.agent('install', '--no-service', '--yes', '--json'));
-  assert.deepEqual(await differences(before, await guest.listing(['/etc', '/usr', '/opt'])), []);
+  assert.deepEqual(differences(before, await guest.listing(['/etc', '/usr', '/opt'])), []);
   assert.equal(await guest.property('vgpu-agent', 'ActiveState'), 'inactive');
 });
 

@@ -18,6 +18,7 @@ import {
   settings,
   tell,
 } from '../support/scenario.js';
+import { settledOnGpu } from '../support/service.js';
 
 const skip = whyNoGuest() || whyNoHostd() || whyNoConsumer();
 const quickest = consumerDesigns().find((design) => design === 2) ?? consumerDesigns()[0] ?? 3;
@@ -270,7 +271,7 @@ describe('--rollback-on-failure', { skip }, () => {
     await guest.must('systemctl', 'daemon-reload');
     await guest.must('systemctl', 'restart', 'vgpu-agent');
     await installedGpu(guest, '--service', '--rollback-on-failure');
-    assert.equal((await tell(guest, 'status')).document.service?.state, 'settled');
+    await settledOnGpu(guest);
     assert.equal(await guest.must('ls', '/var/lib/vgpu-agent'), 'backup\nmanifest.json\n');
   });
 });

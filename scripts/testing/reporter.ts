@@ -5,6 +5,7 @@
 import { readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import type { TestEvent } from 'node:test/reporters';
+import { runnerOf } from './rooms.js';
 
 interface FileTimes {
   /** Wall time in seconds; null for a file whose end was not reported. */
@@ -44,7 +45,7 @@ export default async function* report(source: AsyncIterable<TestEvent>): AsyncGe
     if (data.name === data.file || data.name === file) {
       files.set(file, { wall: data.details.duration_ms / 1000, processor: null });
     } else if (type === 'test:complete' || data.details.type === 'suite') {
-      if (!files.has(file)) files.set(file, { wall: null, processor: null });
+      if (!files.has(runnerOf(file))) files.set(runnerOf(file), { wall: null, processor: null });
     } else if (data.skip !== undefined && data.skip !== false) {
       counts.skipped++;
       const reason = typeof data.skip === 'string' ? data.skip : 'no reason';

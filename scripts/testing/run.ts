@@ -12,11 +12,12 @@ import { finished } from 'node:stream/promises';
 import { run } from 'node:test';
 import { spec } from 'node:test/reporters';
 import report from './reporter.js';
+import { writeRooms } from './rooms.js';
 
 const [, , summary = '', ...files] = process.argv;
 const { VGPU_TEST_LANES, VGPU_TEST_TIMEOUT_MS, VGPU_TEST_NAMES } = process.env;
 const tests = run({
-  files: files.map((file) => path.resolve(file)),
+  files: [...writeRooms(files.map((file) => path.resolve(file)))],
   concurrency: Number(VGPU_TEST_LANES ?? availableParallelism()),
   ...(VGPU_TEST_TIMEOUT_MS === undefined ? {} : { timeout: Number(VGPU_TEST_TIMEOUT_MS) }),
   ...(VGPU_TEST_NAMES === undefined ? {} : { testNamePatterns: [new RegExp(VGPU_TEST_NAMES)] }),

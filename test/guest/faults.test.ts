@@ -60,7 +60,7 @@ function assertRolledBack(ran: Ran, directory: string, words: RegExp, context: s
 }
 
 async function assertUnchanged(guest: Guest, before: Listing, context: string): Promise<void> {
-  assert.deepEqual(await differences(before, await guest.listing()), [], context);
+  assert.deepEqual(differences(before, await guest.listing()), [], context);
 }
 
 const long = process.env['VGPU_TEST_LONG'] === '1';

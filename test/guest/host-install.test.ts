@@ -71,14 +71,14 @@ test('a host that was installed serves a guest that was installed, and each give
       await host.must('rm', '/usr/lib/x86_64-linux-gnu/libcuda.so.1');
     }
     await host.must('rm', ...nodes);
-    assert.deepEqual(await differences(before, await host.listing()), []);
+    assert.deepEqual(differences(before, await host.listing()), []);
   });
 
   await t.test('--dry-run shows the plan and changes nothing', async () => {
     const document = await tellHost(host, 0, 'install', '--device', 'software', '--dry-run');
     assert.equal(at(document, 'outcome'), 'dry-run');
     assert.ok(Number(at(document, 'plan', 'changes', 'length')) > 10);
-    assert.deepEqual(await differences(before, await host.listing()), []);
+    assert.deepEqual(differences(before, await host.listing()), []);
     assert.equal(await host.exists('/var/lib/vgpu-host'), false);
   });
 
@@ -91,7 +91,7 @@ test('a host that was installed serves a guest that was installed, and each give
         assert.notEqual((await killedAt(host, at, ...install)).code, 0, `killed at ${at}`);
         assert.equal(await host.exists('/var/lib/vgpu-host/transaction.jsonl'), true);
         assert.equal((await host.agent(...uninstall)).code, 0);
-        assert.deepEqual(await differences(before, await host.listing()), [], `killed at ${at}`);
+        assert.deepEqual(differences(before, await host.listing()), [], `killed at ${at}`);
       }
       assert.equal((await host.agent(...install)).code, 0);
       const steps = await checkpointsOf(host, ...uninstall);
@@ -101,7 +101,7 @@ test('a host that was installed serves a guest that was installed, and each give
       assert.equal(await host.property('vgpu-hostd', 'ActiveState'), 'active', 'stopping comes last');
       assert.equal((await host.agent(...uninstall)).code, 0);
       assert.notEqual(await host.property('vgpu-hostd', 'ActiveState'), 'active');
-      assert.deepEqual(await differences(before, await host.listing()), []);
+      assert.deepEqual(differences(before, await host.listing()), []);
     },
   );
 
@@ -131,7 +131,7 @@ test('a host that was installed serves a guest that was installed, and each give
     const document = await tellHost(host, 0, 'install', '--yes');
     assert.deepEqual(at(document, 'plan', 'changes'), []);
     assert.equal(await host.invocationId('vgpu-hostd'), start);
-    assert.deepEqual(await differences(listed, await host.listing()), []);
+    assert.deepEqual(differences(listed, await host.listing()), []);
   });
 
   const guest = await Guest.start({ binds: [`${host.state}/vgpu:/run/the-host`] }, t);
@@ -240,7 +240,7 @@ test('a host that was installed serves a guest that was installed, and each give
     const document = await tellHost(host, 0, 'uninstall', '--yes', '--end-sessions');
     assert.equal(at(document, 'outcome'), 'done');
     await host.must('rm', '-rf', '/usr/lib/vgpu-next');
-    assert.deepEqual(await differences(before, await host.listing()), []);
+    assert.deepEqual(differences(before, await host.listing()), []);
     assert.equal(await host.exists('/run/vgpu/hostd.sock'), false);
     assert.equal(await host.exists('/run/vgpu-agent'), false, 'the lock goes too');
     await guest.must('systemctl', 'restart', 'ollama');

@@ -45,17 +45,17 @@ for (const design of consumerDesigns()) {
 
     await t.test('the store holds what was built, and every public link leads there', async () => {
       const after = await guest.listing();
-      const current = (await after.at('/opt/vgpu/current'))?.target ?? '';
+      const current = after.at('/opt/vgpu/current')?.target ?? '';
       assert.match(current, /^versions\/[0-9a-f]{16}$/);
       const tracer = process.arch === 'x64' ? ['libvgpu-trace.so'] : [];
       for (const name of ['libcuda.so.1', 'libnvidia-ml.so.1', 'vgpu-probe', ...tracer]) {
-        const stored = await after.at(`/opt/vgpu/${current}/${name}`);
+        const stored = after.at(`/opt/vgpu/${current}/${name}`);
         const built = await guest.must('sha256sum', `${await checkout(guest)}/${repositoryShim}/${name}`);
         assert.equal(stored?.sha256, built.split(' ')[0], name);
         assert.equal(stored?.mode, name === 'vgpu-probe' ? 0o755 : 0o644, name);
       }
       for (const name of ['libcuda.so', 'libcuda.so.1', 'libnvidia-ml.so', 'libnvidia-ml.so.1']) {
-        assert.equal((await after.at(`${multiarch}/${name}`))?.type, 'link', name);
+        assert.equal(after.at(`${multiarch}/${name}`)?.type, 'link', name);
         const real = (await guest.must('readlink', '-f', `${multiarch}/${name}`)).trim();
         assert.equal(real, `/opt/vgpu/${current}/${basename(name, '.1').replace(/\.so$/, '.so.1')}`);
       }
@@ -112,7 +112,7 @@ for (const design of consumerDesigns()) {
       assert.equal(at(document, 'changed'), 0);
       assert.equal(at(document, 'restart', 'kind'), 'not-planned');
       assert.equal(await guest.invocationId('ollama'), start);
-      assert.deepEqual(await installed.diff(await guest.listing(), { mtimes: 'all' }), []);
+      assert.deepEqual(installed.diff(await guest.listing(), { mtimes: 'all' }), []);
     });
 
     await t.test('after a reboot it is as before', async () => {
@@ -123,7 +123,7 @@ for (const design of consumerDesigns()) {
 
     await t.test('uninstall takes all of it back', async () => {
       await uninstall(guest);
-      assert.deepEqual(await differences(before, await guest.listing()), []);
+      assert.deepEqual(differences(before, await guest.listing()), []);
       await assertRunsWithoutShim(guest);
       assert.equal((await guest.agent('verify')).code, 3);
     });
@@ -193,7 +193,7 @@ test('install replaces an older version, and uninstall goes back to before the f
   });
 
   await uninstall(guest);
-  assert.deepEqual(await differences(before, await guest.listing()), []);
+  assert.deepEqual(differences(before, await guest.listing()), []);
   await assertRunsWithoutShim(guest);
 });
 
@@ -210,7 +210,7 @@ test('going back to an older version is an install like any other', { skip }, as
     assert.equal(await guest.exists(`/opt/vgpu/${newer}`), false, 'nobody uses it any more');
     await uninstall(guest);
   });
-  assert.deepEqual(await differences(before, await guest.listing()), []);
+  assert.deepEqual(differences(before, await guest.listing()), []);
 });
 
 test('install --no-restart prepares everything and leaves the running consumer alone', {

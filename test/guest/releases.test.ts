@@ -133,7 +133,7 @@ describe('every release', { concurrency: 3, skip }, () => {
       await t.test('uninstall gives everything back', async () => {
         await uninstall(guest);
         await guest.must('rm', '-rf', '/etc/vgpu-agent');
-        assert.deepEqual(await differences(before, await guest.listing()), []);
+        assert.deepEqual(differences(before, await guest.listing()), []);
       });
     });
   }

@@ -46,7 +46,7 @@ describe('a checkout in a home directory', { skip }, () => {
     const error = errorOf(ran);
     assert.equal(error.exitCode, 6);
     assert.match(error.message, /would run programs as root that other users can change: \/home\/dev/);
-    assert.deepEqual(await differences(bare, await guest.listing()), []);
+    assert.deepEqual(differences(bare, await guest.listing()), []);
   });
 
   test('becomes a copy of root, which the unit runs and every user can call', async () => {
@@ -144,7 +144,7 @@ describe('a checkout in a home directory', { skip }, () => {
     await uninstall(guest);
     await guest.must(`${checkout}/scripts/install-agent`, '--remove');
     await guest.must('rm', '-rf', '/etc/vgpu-agent');
-    assert.deepEqual(await differences(bare, await guest.listing()), []);
+    assert.deepEqual(differences(bare, await guest.listing()), []);
   });
 
   test('does not replace a file that the agent did not write', async () => {

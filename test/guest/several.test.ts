@@ -170,6 +170,6 @@ describe('several consumers', { skip }, () => {
       [at(all, 'outcome'), at(all, 'before', 'length'), at(all, 'plan', 'consumers', 'length')],
       ['done', 1, 0],
     );
-    assert.deepEqual(await differences(was, await guest.listing()), []);
+    assert.deepEqual(differences(was, await guest.listing()), []);
   });
 });

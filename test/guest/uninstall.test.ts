@@ -47,7 +47,7 @@ describe('uninstall gives back, byte for byte,', { skip }, () => {
         const ran = await guest.agent('install', '--yes');
         assert.equal(ran.code, 6, ran.stdout + ran.stderr);
         assert.match(ran.stderr, state.expect.refused);
-        assert.deepEqual(await before.diff(await guest.listing(), { mtimes: 'all' }), []);
+        assert.deepEqual(before.diff(await guest.listing(), { mtimes: 'all' }), []);
         return;
       }
       await installToGpu(guest);
@@ -60,14 +60,14 @@ describe('uninstall gives back, byte for byte,', { skip }, () => {
         assert.match(await leadsTo(guest, name), /^\/opt\/vgpu\/versions\//, 'after ldconfig');
       }
       const settled = await guest.listing();
-      if (state === bare) assert.deepEqual(await differences(installed, settled), []);
+      if (state === bare) assert.deepEqual(differences(installed, settled), []);
       const again = await installToGpu(guest);
       assert.deepEqual(at(again, 'plan', 'changes'), [], 'the second install has nothing to do');
-      assert.deepEqual(await settled.diff(await guest.listing(), { mtimes: 'all' }), []);
+      assert.deepEqual(settled.diff(await guest.listing(), { mtimes: 'all' }), []);
       assert.equal(await guest.invocationId('ollama'), start);
 
       await uninstall(guest);
-      assert.deepEqual(await differences(before, await guest.listing()), []);
+      assert.deepEqual(differences(before, await guest.listing()), []);
       await assertRunsWithoutShim(guest);
     });
   }
@@ -93,7 +93,7 @@ describe('package changes between install and uninstall', { skip }, () => {
 
     await uninstall(guest);
     assert.equal(await leadsTo(guest, 'libcuda.so.1'), `${multiarch}/libcuda.so.${ubuntuVersion}`);
-    assert.deepEqual(await before.diff(await guest.listing()), []);
+    assert.deepEqual(before.diff(await guest.listing()), []);
     await assertRunsWithoutShim(guest);
   });
 });

@@ -67,7 +67,7 @@ describe('on a terminal of 80 columns', { skip, concurrency: 2 }, () => {
       assert.equal(code, 130, text);
       assert.match(text, /^vgpu-agent: stopped at the question; nothing was changed$/m);
     }
-    assert.deepEqual(await before.diff(await guest.listing(), { mtimes: 'all' }), []);
+    assert.deepEqual(before.diff(await guest.listing(), { mtimes: 'all' }), []);
     assert.equal(await guest.invocationId('ollama'), start);
   });
 

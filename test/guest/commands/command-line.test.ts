@@ -153,7 +153,7 @@ describe('on a guest that is as it should be', { skip }, () => {
       assertOneMessage(ran);
       assert.match(ran.stderr, /\n {2}try: vgpu-agent .*--help\n$/);
     }
-    assert.deepEqual(await before.diff(await guest.listing(), { mtimes: 'all' }), []);
+    assert.deepEqual(before.diff(await guest.listing(), { mtimes: 'all' }), []);
   });
 
   test('every command has help on standard output, with examples, in 80 columns', async () => {

@@ -95,7 +95,7 @@ describe('before an installation', { skip }, () => {
     const refused = await guest.agent('install', '--quiet');
     assert.equal(refused.code, 2, refused.stderr);
     assert.match(refused.stderr, /no terminal to ask on\n {2}try: vgpu-agent install --yes/);
-    assert.deepEqual(await before.diff(await guest.listing()), []);
+    assert.deepEqual(before.diff(await guest.listing()), []);
   });
 
   test('a dry run shows the plan and changes nothing', async () => {
@@ -109,7 +109,7 @@ describe('before an installation', { skip }, () => {
       ran.stdout,
       /^\+ link \/usr\/lib\/.*\/libcuda\.so\.1\n {4}.*\n {4}nothing -> \/opt\/vgpu\/current\/libcuda\.so\.1$/m,
     );
-    assert.deepEqual(await before.diff(await guest.listing(), { mtimes: 'all' }), []);
+    assert.deepEqual(before.diff(await guest.listing(), { mtimes: 'all' }), []);
     assert.equal(await guest.invocationId('ollama'), start);
   });
 
@@ -120,7 +120,7 @@ describe('before an installation', { skip }, () => {
     const ran = await guest.runWith({ env }, 'vgpu-agent', 'install', '--yes');
     assert.equal(ran.code, 130, ran.stderr);
     assert.match(ran.stderr, /everything was undone/);
-    assert.deepEqual(await before.diff(await guest.listing()), []);
+    assert.deepEqual(before.diff(await guest.listing()), []);
     assert.equal(await guest.invocationId('ollama'), start);
   });
 
@@ -149,7 +149,7 @@ describe('before an installation', { skip }, () => {
       assert.match(text, /nothing was changed/, JSON.stringify(keys));
       assert.match(text, /exit status 130/, JSON.stringify(keys));
     }
-    assert.deepEqual(await before.diff(await guest.listing()), []);
+    assert.deepEqual(before.diff(await guest.listing()), []);
   });
 
   test('commands print the JSON that docs/json describes, also with nothing to do and on errors', async () => {
@@ -257,7 +257,7 @@ test('a host that does not answer is refused before anything is written, but no 
       /host does not answer at vsock:2:14833: .*--allow-unreachable-host/s,
     );
   }
-  assert.deepEqual(await before.diff(await guest.listing()), []);
+  assert.deepEqual(before.diff(await guest.listing()), []);
   assert.equal(await guest.invocationId('ollama'), start);
 
   await guest.hosts.start();
@@ -283,7 +283,7 @@ test('install --service with a mistake in agent.json names it and changes nothin
   const ran = await guest.agent('install', '--service', '--yes');
   assert.equal(ran.code, 6, ran.stdout + ran.stderr);
   assert.match(ran.stderr, /\/etc\/vgpu-agent\/agent\.json: line 3, checkMinutes: .*"soon"/);
-  assert.deepEqual(await before.diff(await guest.listing()), []);
+  assert.deepEqual(before.diff(await guest.listing()), []);
   assert.equal(await guest.invocationId('ollama'), start);
   // The file is about the service only.
   assert.equal((await guest.agent('install', '--yes')).code, 0);
@@ -332,7 +332,7 @@ test('units that are absent, masked or bad refuse with exit 6 and change nothing
     assert.match(ran.stderr, pattern);
   };
   await refused(/ollama\.service/);
-  assert.deepEqual(await before.diff(await guest.listing()), []);
+  assert.deepEqual(before.diff(await guest.listing()), []);
   await guest.must('ln', '-s', '/dev/null', '/etc/systemd/system/ollama.service');
   await guest.must('systemctl', 'daemon-reload');
   await refused(/masked/);

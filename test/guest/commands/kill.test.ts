@@ -5,7 +5,7 @@
  *
  * The steps are found at run time: agent/apply marks each with a checkpoint, and the agent kills itself there
  * (support/at-checkpoint.ts). With VGPU_TEST_LONG=1 every step is killed, followed by install and by uninstall. Unless
- * so: six steps of each command, four of which the consumer or the loader can see (the seed chooses), each followed by
+ * so: four steps of each command, three of which the consumer or the loader can see (the seed chooses), each followed by
  * one of the two commands. VGPU_TEST_SEED repeats a sample.
  * test/agent/apply/ (kill-everywhere.ts, killed.test.ts) leaves out no step, and needs no guest.
  */
@@ -60,14 +60,14 @@ interface Strike {
 function strikes(checkpoints: readonly string[]): readonly Strike[] {
   const steps = checkpoints.map((name, index) => ({ n: index + 1, name }));
   if (long) return steps.flatMap((step) => recoveries.map((next) => ({ ...step, next })));
-  // Six, most of them at steps that the consumer or the loader sees; unit tests kill at every step.
+  // Four, most of them at steps that the consumer or the loader sees; unit tests kill at every step.
   const visible = steps.filter(({ name }) => isVisible(name));
   const others = steps.filter(({ name }) => !isVisible(name));
   const some = (from: typeof steps, count: number): typeof steps =>
     from
       .filter((_, index) => (index + seed) % Math.max(1, Math.floor(from.length / count)) === 0)
       .slice(0, count);
-  return [...some(visible, 4), ...some(others, 2)].map((step) => ({
+  return [...some(visible, 3), ...some(others, 1)].map((step) => ({
     ...step,
     next: recoveries[below(2)] ?? 'install',
   }));
@@ -99,14 +99,14 @@ async function recover(
   if (next === 'install') {
     const ran = await guest.agent('install', ...quiet);
     assert.equal(ran.code, 0, `${context}, then install\n${ran.stdout}${ran.stderr}`);
-    const lines = (await installed.diff(await guest.listing())).filter(
-      (line) => !line.includes(' /var/lib/vgpu-agent/'),
-    );
+    const lines = installed
+      .diff(await guest.listing())
+      .filter((line) => !line.includes(' /var/lib/vgpu-agent/'));
     assert.deepEqual(lines, [], `${context}, then install: not as an install that nobody disturbed`);
   }
   const ran = await guest.agent('uninstall', ...quiet);
   assert.equal(ran.code, 0, `${context}, then ${next}\n${ran.stdout}${ran.stderr}`);
-  const lines = await differences(before, await guest.listing());
+  const lines = differences(before, await guest.listing());
   assert.deepEqual(lines, [], `${context}, then ${next}: not as before`);
 }
 

@@ -55,7 +55,7 @@ describe('vgpu-agent setup', { skip, concurrency: 1 }, () => {
   });
 
   const assertUntouched = async (): Promise<void> => {
-    assert.deepEqual(await untouched.diff(await guest.listing(), { mtimes: 'all' }), []);
+    assert.deepEqual(untouched.diff(await guest.listing(), { mtimes: 'all' }), []);
   };
 
   test('asks two things, shows the plan, asks once more, and ends with the verdict', async (t) => {

@@ -185,7 +185,7 @@ TimeoutStopSec=2
     await t.test('uninstall gives everything back, and the container runs without the device', async () => {
       await uninstall(guest, '--all');
       await guest.must('rm', '-rf', '/etc/vgpu-agent');
-      assert.deepEqual(await differences(before, await guest.listing(['/etc', '/opt', '/usr'])), []);
+      assert.deepEqual(differences(before, await guest.listing(['/etc', '/opt', '/usr'])), []);
       const environment = await guest.must('podman', 'exec', 'systemd-worker', 'env');
       assert.doesNotMatch(environment, /VGPU_CDI_DEVICE/);
     });

@@ -183,7 +183,9 @@ describe('drift', { skip }, () => {
       else await guest.hosts.stop('SIGKILL');
       // A session that ends is noticed at once, a host that freezes at the next tick (5 s) after 2 s.
       await untilEntry(guest, messageIds.hostLost, lost, 60_000);
-      assert.equal(await property(guest, 'Verdict'), 's "degraded"');
+      await until('the verdict degraded', 60_000, async () =>
+        (await property(guest, 'Verdict')) === 's "degraded"' ? true : undefined,
+      );
       assert.equal(await property(guest, 'Reason'), 's "host-unreachable"');
       if (signal === 'SIGSTOP') await guest.hosts.thaw();
       else await guest.hosts.start();
@@ -206,6 +208,13 @@ for (const sleeping of [true, false]) {
 setTimeout(() => bus.disconnect(), 300);
 `;
 
+/** The entry in the journal may be read before the bus has the state. */
+async function untilDegraded(guest: Guest): Promise<void> {
+  await until('the state degraded', 60_000, async () =>
+    (await property(guest, 'State')) === 's "degraded"' ? true : undefined,
+  );
+}
+
 test('a repair that cannot succeed stops after its limit and says so everywhere', {
   skip,
   timeout: 400_000,
@@ -221,7 +230,7 @@ test('a repair that cannot succeed stops after its limit and says so everywhere'
   );
   const line = await untilEntry(guest, messageIds.repairLimit, 0, 60_000);
   assert.match(line, /libcuda\.so\.1 could not be repaired: .*no more tries after 5 failures/);
-  assert.equal(await property(guest, 'State'), 's "degraded"');
+  await untilDegraded(guest);
   assert.match(await guest.must('vgpu-agent', 'metrics'), /^vgpu_agent_state\{state="degraded"\} 1$/m);
   const shown = await guest.agent('status');
   assert.match(shown.stdout, /degraded/);
@@ -242,15 +251,13 @@ test('a program that keeps changing it back meets the limit of repairs in an hou
   await installService(guest, { ...generous, repair: { perHour: 3, backoffSeconds: 0 } });
   for (let time = 0; time < 4; time += 1) {
     await guest.must('ln', '-sfn', '/nonexistent', publicLink);
-    if (time < 3)
-      await until('the repair', 60_000, async () => ((await linkTarget(guest)) === right ? true : undefined));
-    await new Promise((resolve) => setTimeout(resolve, 700));
+    if (time < 3) await untilEntry(guest, messageIds.repaired, time);
   }
   assert.match(
     await untilEntry(guest, messageIds.repairLimit),
     /the limit of 3 repairs in an hour is reached/,
   );
-  assert.equal(await property(guest, 'State'), 's "degraded"');
+  await untilDegraded(guest);
   await guest.must('systemctl', 'reload', 'vgpu-agent');
   await until('the repair after a reload', 60_000, async () =>
     (await linkTarget(guest)) === right ? true : undefined,

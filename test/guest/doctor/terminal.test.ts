@@ -56,7 +56,7 @@ for (const consumer of consumers())
       );
       assert.deepEqual(tooWide(text), []);
       assert.equal(await linkTarget(guest), '/nonexistent');
-      assert.deepEqual(await before.diff(await guest.listing()), []);
+      assert.deepEqual(before.diff(await guest.listing()), []);
       assert.equal(await guest.invocationId('ollama'), start, 'and nothing was restarted');
     });
 

@@ -103,7 +103,7 @@ describe('doctor --trace', { skip }, () => {
     const main = document.trace?.processes.find(({ asked }) => !asked);
     assert.equal(main?.program, '/usr/local/bin/ollama', 'serve itself opens no driver');
     await assertNothingLeft(guest);
-    assert.deepEqual(await before.diff(await guest.listing()), []);
+    assert.deepEqual(before.diff(await guest.listing()), []);
   });
 
   test('another libcuda that the unit puts before ours is named, with what is taken from it', async () => {
@@ -324,7 +324,7 @@ describe('doctor --trace of a real Ollama', { skip: skipBoth || whyNoOllama() },
     assert.equal(document.trace?.processes.find(({ asked }) => !asked)?.program, '/usr/local/bin/ollama');
     await assertNothingLeft(guest);
     await assertAnswers(guest);
-    assert.deepEqual(await before.diff(await guest.listing()), []);
+    assert.deepEqual(before.diff(await guest.listing()), []);
   });
 
   test('another libcuda that the unit puts before ours is named, with what is taken from it', async () => {

@@ -50,7 +50,7 @@ const bookkeeping = /^. \/(var\/lib\/(dpkg|apt)\b|etc\/ld\.so\.cache|var\/lib\/s
 
 /** The differences, without the package manager's own files. */
 async function left(earlier: Listing, guest: Guest): Promise<readonly string[]> {
-  return (await differences(earlier, await guest.listing())).filter((line) => !bookkeeping.test(line));
+  return differences(earlier, await guest.listing()).filter((line) => !bookkeeping.test(line));
 }
 
 for (const release of long ? releases : releases.slice(0, 1)) {

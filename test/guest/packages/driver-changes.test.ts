@@ -44,7 +44,7 @@ describe('package changes between install and uninstall', { skip }, () => {
         await leadsTo(guest, 'libcuda.so.1'),
         `${multiarch}/nvidia/current/libcuda.so.${driver.version}`,
       );
-      assert.deepEqual(await before.diff(await guest.listing()), []);
+      assert.deepEqual(before.diff(await guest.listing()), []);
       await assertRunsWithoutShim(guest);
     });
   }

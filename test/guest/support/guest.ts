@@ -2,7 +2,7 @@
 // crashed run leaves none behind. How to write a test with it: test/guest/README.md.
 
 import { type ChildProcess, type SpawnOptions, spawn } from 'node:child_process';
-import { existsSync } from 'node:fs';
+import { existsSync, readFileSync } from 'node:fs';
 import { appendFile, chmod, mkdir, readFile, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { type Consumer, type ConsumerOptions, consumerArguments, ollamaServer } from './consumer.js';
@@ -38,6 +38,35 @@ export interface GuestRunOptions extends RunOptions {
 }
 
 const SCRIPT = join(repository, 'scripts/guest');
+
+/**
+ * The same as `enter` in scripts/guest, where the comments give the reasons. The tests run a few thousand programs in guests;
+ * without the script around it each takes 9 ms of processor time instead of 16 ms.
+ */
+const ENTER = `cd /root
+[ -d /sys/fs/cgroup/payload ] || mkdir -p /sys/fs/cgroup/payload 2>/dev/null
+{ echo 0 >/sys/fs/cgroup/payload/cgroup.procs; } 2>/dev/null
+setpriv --pdeathsig TERM --bounding-set -sys_time,-sys_module,-sys_rawio env -i --default-signal=INT,QUIT -- "$@" <&0 &
+child=$!
+trap "kill -TERM $child" TERM
+trap "kill -INT $child" INT
+while :; do
+  wait "$child" && exit 0 || status=$?
+  kill -0 "$child" 2>/dev/null || exit "$status"
+done`;
+
+/** The environment of ENTER's shell, which must not warn about a locale that another root lacks. */
+const outside = { LC_ALL: 'C' };
+
+/** The environment of what runs in a guest, as scripts/guest sets it. */
+const ENVIRONMENT: Readonly<Record<string, string>> = {
+  container: 'guest',
+  HOME: '/root',
+  LANG: 'C.UTF-8',
+  TERM: process.env['TERM'] ?? 'dumb',
+  PATH: '/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin',
+  SHLVL: '1',
+};
 
 /** The default directories of `listing`: all that an install may touch. */
 export const WATCHED = ['/etc', '/usr', '/opt', '/var/lib'] as const;
@@ -117,14 +146,14 @@ export class Guest {
   }
 
   /** Runs a program in the guest; `env` adds to the guest's plain environment. */
-  runWith(options: GuestRunOptions, ...command: readonly [string, ...string[]]): Promise<Ran> {
+  async runWith(options: GuestRunOptions, ...command: readonly [string, ...string[]]): Promise<Ran> {
     const { env, user, ...rest } = options;
-    return run(SCRIPT, this.#inside(command, env, user), rest);
+    return run('nsenter', this.#inside(command, env, user), { ...rest, env: outside });
   }
 
   /** As run; a status other than 0 rejects with what the program said. Gives stdout. */
   async must(...command: readonly [string, ...string[]]): Promise<string> {
-    return (await runOk(SCRIPT, this.#inside(command, undefined, undefined))).stdout;
+    return (await runOk('nsenter', this.#inside(command), { env: outside })).stdout;
   }
 
   /** Runs the installed `vgpu-agent` with a limit of two minutes. */
@@ -138,18 +167,21 @@ export class Guest {
     options: SpawnOptions = {},
     env?: Readonly<Record<string, string>>,
   ): ChildProcess {
-    return spawn(SCRIPT, this.#inside(command, env, undefined), options);
+    return spawn('nsenter', this.#inside(command, env), { env: { ...process.env, ...outside }, ...options });
   }
 
-  #inside(
-    command: readonly string[],
-    env: Readonly<Record<string, string>> | undefined,
-    user: string | undefined,
-  ): string[] {
-    const as = user === undefined ? [] : ['runuser', '-u', user, '--'];
-    const settings = Object.entries(env ?? {}).map(([key, value]) => `${key}=${value}`);
-    const environment = settings.length === 0 ? [] : ['env', ...settings];
-    return ['run', this.name, '--', ...as, ...environment, ...command];
+  #inside(command: readonly string[], env: Readonly<Record<string, string>> = {}, user?: string): string[] {
+    // Read each time, because a reboot changes it.
+    const pid = readFileSync(join(this.state, 'pid'), 'utf8').trim();
+    const settings = (of: Readonly<Record<string, string>>): string[] =>
+      Object.entries(of).map(([key, value]) => `${key}=${value}`);
+    // `runuser` may change variables, so those of the test come after it.
+    const first =
+      user === undefined
+        ? settings({ ...ENVIRONMENT, ...env })
+        : [...settings(ENVIRONMENT), 'runuser', '-u', user, '--', 'env', ...settings(env)];
+    const namespaces = ['-t', pid, '-m', '-p', '-i', '-u', '-n', '-C', '--no-fork', '--'];
+    return [...namespaces, 'bash', '--norc', '-c', ENTER, 'bash', ...first, ...command];
   }
 
   /**

@@ -18,6 +18,7 @@ import {
   settings,
   tell,
 } from '../support/scenario.js';
+import { settledOnGpu } from '../support/service.js';
 
 const skip = whyNoGuest() || whyNoHostd() || whyNoConsumer();
 const quickest = consumerDesigns().find((design) => design === 2) ?? consumerDesigns()[0] ?? 3;
@@ -49,7 +50,7 @@ describe('verify and status', { skip }, () => {
     assert.deepEqual([dry.code, dry.document.outcome, dry.document.changed], [0, 'dry-run', 0]);
     const plan = await tell(guest, 'plan');
     assert.deepEqual(plan.document.plan, dry.document.plan);
-    assert.deepEqual(await before.diff(await guest.listing(), { mtimes: 'all' }), []);
+    assert.deepEqual(before.diff(await guest.listing(), { mtimes: 'all' }), []);
     assert.equal(await guest.invocationId('ollama'), running);
 
     const first = await installedGpu(guest);
@@ -121,7 +122,7 @@ describe('an installation', { skip }, () => {
       '--allow-unreachable-host',
     );
     assert.equal(ran.code, 7, ran.stderr);
-    assert.deepEqual(await before.diff(await guest.listing()), []);
+    assert.deepEqual(before.diff(await guest.listing()), []);
     await assertVerdict(guest, await tell(guest, 'verify'), { mode: 'gpu' });
   });
 
@@ -221,7 +222,7 @@ describe('--rollback-on-failure', { skip }, () => {
       ['rolled-back', 0, 'cpu', 'host-unreachable'],
     );
     assert.match(verdict?.next ?? '', /^sudo vgpu-agent install --profile ollama --host /);
-    assert.deepEqual(await before.diff(await guest.listing()), []);
+    assert.deepEqual(before.diff(await guest.listing()), []);
     assert.notEqual(await guest.invocationId('ollama'), begun, 'restarted, so that it lets our library go');
     await assertServes(guest);
     const main = await guest.property('ollama', 'MainPID');
@@ -253,7 +254,7 @@ describe('--rollback-on-failure', { skip }, () => {
     const ran = await guest.agent('install', '--yes', '--service', '--rollback-on-failure');
     assert.equal(ran.code, 7, ran.stderr);
     assert.match(ran.stderr, /vgpu-agent\.service is installed but not up: .*Everything was undone/);
-    assert.deepEqual(await before.diff(await guest.listing()), []);
+    assert.deepEqual(before.diff(await guest.listing()), []);
     assert.equal(await guest.exists('/etc/systemd/system/vgpu-agent.service'), false);
     await assertServes(guest);
     await guest.must('rm', `${dropIns}/broken.conf`);
@@ -270,7 +271,7 @@ describe('--rollback-on-failure', { skip }, () => {
     await guest.must('systemctl', 'daemon-reload');
     await guest.must('systemctl', 'restart', 'vgpu-agent');
     await installedGpu(guest, '--service', '--rollback-on-failure');
-    assert.equal((await tell(guest, 'status')).document.service?.state, 'settled');
+    await settledOnGpu(guest);
     assert.equal(await guest.must('ls', '/var/lib/vgpu-agent'), 'backup\nmanifest.json\n');
   });
 });
@@ -366,7 +367,7 @@ describe('stopped in the middle', { skip: skip || whyNoStandIn(), concurrency: 2
     await guest.must('umount', '/sbin/ldconfig');
     assert.equal(code, 130, agent.said());
     assert.match(agent.said(), /^undone: link .*libcuda\.so\.1$/m);
-    assert.deepEqual(await before.diff(await guest.listing()), []);
+    assert.deepEqual(before.diff(await guest.listing()), []);
     assert.equal(await guest.invocationId('ollama'), consumer);
     assert.equal((await tell(guest, 'status')).document.interrupted, false);
   });

@@ -122,6 +122,6 @@ test("the verdict agrees with Debian's llama-server, whose tokens are the CPU's"
     await guest.must('rm', '-rf', '/etc/vgpu-agent');
     await answering(guest);
     await same();
-    assert.deepEqual(await differences(before, await guest.listing()), []);
+    assert.deepEqual(differences(before, await guest.listing()), []);
   });
 });

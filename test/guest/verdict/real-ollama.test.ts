@@ -32,6 +32,6 @@ test('the verdict agrees with a real Ollama', { skip }, async (t) => {
     await guest.must('rm', '-rf', '/etc/vgpu-agent');
     await answering(guest);
     await same();
-    assert.deepEqual(await differences(before, await guest.listing()), []);
+    assert.deepEqual(differences(before, await guest.listing()), []);
   });
 });

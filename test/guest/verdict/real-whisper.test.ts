@@ -77,7 +77,7 @@ test("Debian's whisper-server finds the GPU, answers and stops", { skip }, async
     await answering();
     assert.match(await transcribe(), said);
     await guest.must('rm', '-rf', '/etc/vgpu-agent');
-    assert.deepEqual(await differences(before, await guest.listing()), []);
+    assert.deepEqual(differences(before, await guest.listing()), []);
     await guest.must('systemctl', 'stop', unit);
     assert.equal(await guest.property(unit, 'Result'), 'success');
   });

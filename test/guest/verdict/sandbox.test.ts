@@ -156,7 +156,7 @@ describe('files that the service may not read', { skip }, () => {
         ),
       );
       assert.match(error.remedy ?? '', /namei -l/);
-      assert.deepEqual(await before.diff(await guest.listing()), []);
+      assert.deepEqual(before.diff(await guest.listing()), []);
       assert.equal(await guest.invocationId('ollama'), start, 'the consumer was left alone');
     });
   }

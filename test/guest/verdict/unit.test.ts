@@ -75,7 +75,7 @@ async function refused(guest: Guest, message: RegExp, remedy: RegExp): Promise<v
   const error = errorOf(ran);
   assert.match(error.message, message);
   assert.match(error.remedy ?? '', remedy);
-  assert.deepEqual(await before.diff(await guest.listing(), { mtimes: 'all' }), []);
+  assert.deepEqual(before.diff(await guest.listing(), { mtimes: 'all' }), []);
 
   const plan = await tell(guest, 'plan');
   assert.equal(plan.code, 6);

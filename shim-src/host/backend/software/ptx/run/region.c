@@ -7,10 +7,10 @@
 #include "host/backend/software/ptx/compile/emit.h"
 
 /*
- * How often a warp goes through a function before it is compiled. LLVM takes 2 to 5 ms for an instruction,
+ * How often a warp goes through a function before it is compiled. LLVM takes 0.6 to 3 ms for an instruction,
  * the interpreter about 30 ns, so this is when a quarter of the time to compile it has been spent in it.
  */
-#define HOT_PASSES 30000u
+#define HOT_PASSES 15000u
 /*
  * Blocks of a function that LLVM compiles thoroughly. One of 1,800 instructions in 500 blocks takes 1.9 s
  * then, and 1.3 s quickly. In straight code the quick way saves a fifth, and the code is twice as long.

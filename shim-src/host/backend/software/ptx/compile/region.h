@@ -14,8 +14,6 @@ struct ptx_alu;
 
 /* The state that compiled code uses. The text of emit.c has the offsets of these fields. */
 struct ptx_region_call {
-  unsigned char *registers;
-  const unsigned char *constants;
   const unsigned char *parameters;
   unsigned char *shared;
   uint64_t shared_bytes;

@@ -331,8 +331,6 @@ uint32_t ptx_region_run(const struct place *at, const struct ptx_compiled *compi
     ptx_fpu_set(compiled->control);
   }
   struct ptx_region_call call; /* field by field: clearing it takes as long as a small region */
-  call.registers = at->registers;
-  call.constants = at->constants;
   call.parameters = l->launch->parameters;
   call.shared = at->warp->block->shared;
   call.shared_bytes = l->shared_bytes;

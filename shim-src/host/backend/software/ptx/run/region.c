@@ -16,6 +16,7 @@
  * then, and 1.3 s quickly. In straight code the quick way saves a fifth, and the code is twice as long.
  */
 #define MOST_THOROUGH 100u
+#define MOST_THOROUGH_TEXT (1u << 20) /* bytes: a block of 1,000 accesses is as bad */
 #define LOOK_EVERY 64u  /* counts between two looks for the compiler's answer, which are system calls */
 #define ALWAYS_MS 60000 /* how long a launch waits for its code with `always` */
 
@@ -78,7 +79,8 @@ static void ask(struct ptx_compiler *compiler, struct ptx_module *module, struct
   }
   compiler->function = f;
   module->compiler = compiler;
-  if (ptx_compiler_ask(compiler, e.text.used, compiler->compiled->plan.block_count > MOST_THOROUGH)) {
+  bool quick = compiler->compiled->plan.block_count > MOST_THOROUGH || e.text.used > MOST_THOROUGH_TEXT;
+  if (ptx_compiler_ask(compiler, e.text.used, quick)) {
     __atomic_store_n(&compiler->asking, module, __ATOMIC_RELAXED);
     compiler->counts.asked++;
     return;

@@ -258,6 +258,7 @@ enum vgpu_options_result vgpu_options_parse(int count, char **words, struct vgpu
                                    .session_shared = 8ull << 30,
                                    .sessions = 128,
                                    .kernels = VGPU_KERNELS_RUN,
+                                   .compile = PTX_COMPILE_AUTO,
                                    .session_code = 1ull << 30,
                                    .outstanding = 256ull << 20,
                                    .image_cache = 256ull << 20};

@@ -8,7 +8,8 @@ import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
 import { after, before, describe, it } from 'node:test';
-import { random, runPtx } from '../ptx/machine.js';
+import { compiles } from '../ptx/compiled.js';
+import { type Job, random, runPtx } from '../ptx/machine.js';
 import { BLOCKS, LEFT, randomKernels, THREADS } from './cuda_random.js';
 import { ROOT } from './private_programs.js';
 
@@ -39,6 +40,10 @@ describe('random kernels in C', { skip }, () => {
       writeFileSync(kept, `#include "device.h"\n${randomKernels(seed, KERNELS).text}`);
       assert.fail(`VGPU_CUDA_SEED=${seed}: ${found}; the kernels are in ${kept}`);
     });
+    const count = long ? KERNELS : 3;
+    it(`leave the same with each region compared, ${count} of seed ${seed}`, { skip: compiles }, () => {
+      assert.equal(compare(path.join(scratch, `${seed}-compared`), seed, count, 'check'), undefined);
+    });
   }
 });
 
@@ -50,8 +55,13 @@ const input = (): Buffer => {
 };
 
 /** The first difference of the two, in words; undefined: there is none. */
-function compare(folder: string, seed: number): string | undefined {
-  const kernels = randomKernels(seed, KERNELS);
+function compare(
+  folder: string,
+  seed: number,
+  count = KERNELS,
+  compile: Job['compile'] = undefined,
+): string | undefined {
+  const kernels = randomKernels(seed, count);
   const headers = path.join(ROOT, 'test/shim/random_c');
   const at = (name: string): string => path.join(folder, name);
   mkdirSync(folder, { recursive: true });
@@ -82,6 +92,7 @@ ${numbers
   const outcome = runPtx({
     ptx: { file: at('k.ptx') },
     lazy: seed % 2 === 0,
+    ...(compile === undefined ? {} : { compile }),
     buffers: [input(), ...numbers.flatMap(() => [OUT, SUMS])],
     before: ['limit 20000', 'stack 4096', 'helpers 1'],
     launches: numbers.map((i) => ({
@@ -92,6 +103,8 @@ ${numbers
     })),
   });
   if (!outcome.load.startsWith('ok')) return outcome.load;
+  if (compile !== undefined && (outcome.compiled.refused > 0 || outcome.compiled.compared === 0))
+    return `compiled and compared: ${JSON.stringify(outcome.compiled)}`;
   for (const i of numbers) {
     const said = outcome.launches[i] ?? '';
     if (!said.startsWith('ok')) return `k${i}: ${said}`;

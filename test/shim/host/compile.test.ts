@@ -225,9 +225,17 @@ describe('vgpu-hostd --software-compile', { skip: compiles }, () => {
 });
 
 describe('--software-compile', () => {
-  it('is never by default, and the status says so', async () => {
-    for (const args of [[], ['--software-compile', 'never']])
-      assert.match(await statusWith(...args), /^kernels: interpreted, because --software-compile is never$/m);
+  it('can be never, and the status says so', async () => {
+    const status = await statusWith('--software-compile', 'never');
+    assert.match(status, /^kernels: interpreted, because --software-compile is never$/m);
+  });
+
+  it('is auto by default: kernels are compiled, or the status has the reason', async () => {
+    const wanted =
+      compiles === false
+        ? /^kernels: compiled with LLVM$/m
+        : /^kernels: interpreted, because .*(libLLVM|processor)/m;
+    assert.match(await statusWith(), wanted);
   });
 
   it('refuses other words', () => {

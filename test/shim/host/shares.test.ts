@@ -13,6 +13,7 @@ import { availableParallelism } from 'node:os';
 import type { Readable } from 'node:stream';
 import { afterEach, beforeEach, describe, it } from 'node:test';
 import { runProgram } from '../cuda/private_programs.js';
+import { compiles } from '../ptx/compiled.js';
 import {
   askAll,
   builtFile,
@@ -70,8 +71,8 @@ for (const device of ['software', 'stand-in'] as const) {
         ? startHost({ listen, args })
         : startStandIn(words, { listen, args }));
     };
-    // Of kernels that several sessions share a processor for; and such that a turn has several.
-    const steps = device === 'software' ? '200000' : '4000';
+    // Of kernels that several sessions share a processor for, compiled ones too; and such that a turn has several.
+    const steps = device !== 'software' ? '4000' : compiles === false ? '3000000' : '200000';
     /** A session that launches without a pause. */
     const load = async (peer: 'unix' | 'tcp'): Promise<ChildProcessByStdio<null, Readable, null>> => {
       const address = peer === 'unix' ? `unix:${scratch.path}/s` : `tcp:127.0.0.1:${PORT}`;

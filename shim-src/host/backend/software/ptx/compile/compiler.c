@@ -49,7 +49,7 @@ static void compile(struct ptx_llvm *llvm, struct ptx_compiler_box *box, unsigne
   size_t size = 0, more = 0, entry = 0, from = (box->code + 63) / 64 * 64;
   unsigned char *object = NULL;
   if (length > sizeof box->text) snprintf(why, sizeof why, "the text is too long");
-  else object = ptx_llvm_compile(llvm, box->text, length, &size, why, sizeof why);
+  else object = ptx_llvm_compile(llvm, box->text, length, box->quick, &size, why, sizeof why);
   if (object != NULL && ptx_object_place(object, size, PTX_REGION_SYMBOL, code + from,
                                          from > PTX_COMPILER_CODE ? 0 : PTX_COMPILER_CODE - from, &more,
                                          &entry, why, sizeof why))
@@ -172,7 +172,8 @@ struct ptx_compiler *ptx_compiler_start(enum ptx_compile mode, ptx_confine *conf
   return NULL;
 }
 
-bool ptx_compiler_ask(struct ptx_compiler *compiler, size_t length) {
+bool ptx_compiler_ask(struct ptx_compiler *compiler, size_t length, bool quick) {
+  compiler->box->quick = quick;
   compiler->box->length = length;
   char byte = 0;
   if (compiler->socket >= 0 && send(compiler->socket, &byte, 1, MSG_NOSIGNAL) == 1) return true;

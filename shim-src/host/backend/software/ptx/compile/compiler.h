@@ -16,6 +16,7 @@
 /* In shared memory; the socket orders the accesses. */
 struct ptx_compiler_box {
   uint64_t length; /* of the text */
+  bool quick;      /* for ptx_llvm_compile */
   uint64_t entry;  /* the answer: the place of the code */
   uint64_t used;   /* nanoseconds of the processor since the last answer */
   uint64_t code;   /* bytes of code until now */
@@ -38,8 +39,8 @@ struct ptx_compiler {
   char why[256];  /* the last refusal */
 };
 
-/* Sends box->text. False: the process has ended. */
-bool ptx_compiler_ask(struct ptx_compiler *compiler, size_t length);
+/* Sends box->text; `quick` as in llvm.h. False: the process has ended. */
+bool ptx_compiler_ask(struct ptx_compiler *compiler, size_t length, bool quick);
 enum ptx_answer { PTX_ANSWER_NONE, PTX_ANSWER_CODE, PTX_ANSWER_REFUSED };
 /* Whether the answer is there; waits for at most so many milliseconds. */
 enum ptx_answer ptx_compiler_answer(struct ptx_compiler *compiler, int milliseconds, ptx_region_code **code);

@@ -1,5 +1,6 @@
 #include "host/backend/software/ptx/compile/emit.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "host/backend/software/ptx/modes.h"
@@ -7,6 +8,7 @@
 /* As in run/warp.h, which belongs to the interpreter. */
 enum { SPIN_LOAD = 1, SPIN_ORDERED = 256, SPIN_MOST = 1 << 17 };
 
+#define MOST_INLINE 300u      /* instructions of a function in which each access has its own checks */
 #define MOST_STACK (1u << 20) /* bytes */
 
 #define SAY(...) ptx_say(&e->text, __VA_ARGS__)
@@ -40,16 +42,49 @@ static uint32_t width_of(const struct ptx_emit *e, uint32_t place) {
   return bytes == 0 ? 1 : bytes * 8;
 }
 
+static uint32_t frame(struct ptx_emit *e, uint32_t place) {
+  return ptx_emit_value(e, "getelementptr i8, ptr %%r, i64 %u", place);
+}
+static void hold(struct ptx_emit *e, uint32_t place, uint32_t value, bool dirty) {
+  struct ptx_held *h = &e->held[place / 64];
+  if (h->value == 0) e->holding[e->holding_count++] = place;
+  *h = (struct ptx_held){value, dirty};
+}
+static void forget(struct ptx_emit *e) {
+  while (e->holding_count > 0) e->held[e->holding[--e->holding_count] / 64] = (struct ptx_held){0};
+}
+static uint32_t load(struct ptx_emit *e, uint32_t place) {
+  uint32_t bits = width_of(e, place), from = frame(e, place);
+  return bits == 1 ? ptx_emit_value(e, "load i32, ptr %%v%u", from)
+                   : ptx_emit_value(e, "load <32 x i%u>, ptr %%v%u, align 64", bits, from);
+}
+static void store(struct ptx_emit *e, uint32_t place, uint32_t value) {
+  uint32_t bits = width_of(e, place), to = frame(e, place);
+  if (bits == 1) SAY("store i32 %%v%u, ptr %%v%u\n", value, to);
+  else SAY("store <32 x i%u> %%v%u, ptr %%v%u, align 64\n", bits, value, to);
+}
+/* The present value of a place. */
+static uint32_t present(struct ptx_emit *e, uint32_t place) {
+  if (e->held[place / 64].value != 0) return e->held[place / 64].value;
+  uint32_t value = load(e, place);
+  if (!e->aside) hold(e, place, value, false);
+  return value;
+}
+/* The frame gets the present value of a place, if it has another one. */
+static void flush(struct ptx_emit *e, uint32_t place) {
+  struct ptx_held *h = &e->held[place / 64];
+  if (!h->dirty) return;
+  store(e, place, h->value);
+  if (!e->aside) h->dirty = false;
+}
+
 uint32_t ptx_emit_read(struct ptx_emit *e, uint32_t reference, uint32_t bits) {
   reference = ptx_plan_source(e->plan, reference);
   uint32_t place = reference & ~3u;
   if ((reference & 3) == REF_FRAME) {
-    uint32_t have = width_of(e, place);
-    uint32_t x = ptx_emit_value(e, "load <32 x i%u>, ptr %%s%u, align 64", have, place);
-    if (have == bits) return x;
     /* Not by a decoder that exists; the interpreter would read a part of the register. */
-    e->text.full = true;
-    return x;
+    if (width_of(e, place) != bits) e->text.full = true;
+    return present(e, place);
   }
   /* Addresses among constants change, and so do float computations with the rounding mode. */
   if (bits == 64 || e->opaque || reference == PTX_NONE) {
@@ -65,7 +100,7 @@ uint32_t ptx_emit_read(struct ptx_emit *e, uint32_t reference, uint32_t bits) {
 }
 
 uint32_t ptx_emit_predicate(struct ptx_emit *e, uint32_t reference) {
-  if ((reference & 3) == REF_FRAME) return ptx_emit_value(e, "load i32, ptr %%s%u", reference & ~3u);
+  if ((reference & 3) == REF_FRAME) return present(e, reference & ~3u);
   uint32_t value;
   memcpy(&value, e->constants + (reference == PTX_NONE ? 0 : reference & ~3u), 4);
   return ptx_emit_value(e, "add i32 %u, 0", value);
@@ -78,12 +113,10 @@ uint32_t ptx_emit_lanes(struct ptx_emit *e, uint32_t value) {
 void ptx_emit_write(struct ptx_emit *e, uint32_t reference, uint32_t bits, uint32_t value) {
   uint32_t place = reference & ~3u;
   if (width_of(e, place) != bits) e->text.full = true;
-  if (e->guard != 0) {
-    uint32_t old = ptx_emit_value(e, "load <32 x i%u>, ptr %%s%u, align 64", bits, place);
+  if (e->guard != 0)
     value = ptx_emit_value(e, "select <32 x i1> %%v%u, <32 x i%u> %%v%u, <32 x i%u> %%v%u", e->guard, bits,
-                           value, bits, old);
-  }
-  SAY("store <32 x i%u> %%v%u, ptr %%s%u, align 64\n", bits, value, place);
+                           value, bits, present(e, place));
+  hold(e, place, value, true);
 }
 
 void ptx_emit_write_predicate(struct ptx_emit *e, uint32_t reference, uint32_t value) {
@@ -91,12 +124,12 @@ void ptx_emit_write_predicate(struct ptx_emit *e, uint32_t reference, uint32_t v
   if ((reference & 3) != REF_FRAME) return;
   if (width_of(e, place) != 1) e->text.full = true;
   if (e->guard != 0) {
-    uint32_t old = ptx_emit_value(e, "load i32, ptr %%s%u", place);
+    uint32_t old = present(e, place);
     uint32_t apart = ptx_emit_value(e, "xor i32 %%v%u, %%v%u", old, value);
     apart = ptx_emit_value(e, "and i32 %%v%u, %%v%u", apart, e->guards);
     value = ptx_emit_value(e, "xor i32 %%v%u, %%v%u", old, apart);
   }
-  SAY("store i32 %%v%u, ptr %%s%u\n", value, place);
+  hold(e, place, value, true);
 }
 
 uint32_t ptx_emit_inverse(struct ptx_emit *e, uint32_t value) {
@@ -106,7 +139,7 @@ uint32_t ptx_emit_inverse(struct ptx_emit *e, uint32_t value) {
 /* The lanes that a guard and an arm name, without regard to those that are active; 0: all. */
 static uint32_t guard_of(struct ptx_emit *e, const struct ptx_instruction *in) {
   if (in->guard == 0) return e->part;
-  uint32_t p = ptx_emit_value(e, "load i32, ptr %%s%u", in->guard & ~3u);
+  uint32_t p = present(e, in->guard & ~3u);
   if ((in->guard & 2) != 0) p = ptx_emit_inverse(e, p);
   return e->part == 0 ? p : ptx_emit_value(e, "and i32 %%v%u, %%v%u", p, e->part);
 }
@@ -116,53 +149,80 @@ uint32_t ptx_emit_active(struct ptx_emit *e) {
                         : ptx_emit_value(e, "and i32 %%v%u, %%mask", e->guards);
 }
 
-static void put(struct ptx_emit *e, uint32_t place, const char *lanes) {
-  uint32_t bits = width_of(e, place);
-  uint32_t to = ptx_emit_value(e, "getelementptr i8, ptr %%r, i64 %u", place);
-  if (bits == 1) {
-    uint32_t v = ptx_emit_value(e, "load i32, ptr %%s%u", place);
-    SAY("call void @put1(ptr %%v%u, i32 %%v%u, i32 %s)\n", to, v, lanes);
-    return;
-  }
-  uint32_t v = ptx_emit_value(e, "load <32 x i%u>, ptr %%s%u, align 64", bits, place);
-  SAY("call void @put%u(ptr %%v%u, <32 x i%u> %%v%u, i32 %s)\n", bits, to, bits, v, lanes);
-}
-
-static void take(struct ptx_emit *e, uint32_t place) {
-  uint32_t bits = width_of(e, place);
-  uint32_t from = ptx_emit_value(e, "getelementptr i8, ptr %%r, i64 %u", place);
-  if (bits == 1) {
-    uint32_t v = ptx_emit_value(e, "load i32, ptr %%v%u", from);
-    SAY("store i32 %%v%u, ptr %%s%u\n", v, place);
-    return;
-  }
-  uint32_t v = ptx_emit_value(e, "load <32 x i%u>, ptr %%v%u, align 64", bits, from);
-  SAY("store <32 x i%u> %%v%u, ptr %%s%u, align 64\n", bits, v, place);
-}
-
 /* ---- instructions that the interpreter's functions carry out -------------- */
 
 struct stepping {
   struct ptx_emit *e;
-  bool after;
-  bool guarded;
+  bool guarded, after;
+  uint32_t
+      *value; /* of the places that are written, in the order of the visit; NULL: they stay in the frame */
 };
 static void move(void *data, uint32_t place, bool write) {
   struct stepping *s = data;
-  if (s->after && write) take(s->e, place);
   /* Lanes that a guard leaves out keep their values. */
-  if (!s->after && (!write || s->guarded)) put(s->e, place, "%mask");
+  if (!s->after && (!write || s->guarded)) flush(s->e, place);
+  if (!s->after || !write) return;
+  if (s->value != NULL) *s->value++ = load(s->e, place);
+  else if (s->e->held[place / 64].value != 0) hold(s->e, place, load(s->e, place), false);
+}
+static void visit(struct ptx_emit *e, const struct ptx_instruction *in, bool after, uint32_t *value) {
+  struct stepping s = {.e = e, .guarded = in->guard != 0 || e->part != 0, .after = after, .value = value};
+  ptx_plan_visit(e->plan->function, in, move, &s);
 }
 
-void ptx_emit_step(struct ptx_emit *e, const struct ptx_instruction *in, uint32_t pc, uint32_t lanes) {
-  struct stepping s = {.e = e, .guarded = in->guard != 0 || e->part != 0};
-  ptx_plan_visit(e->plan->function, in, move, &s);
-  uint32_t done = ptx_emit_value(e, "call i32 %%step(ptr %%c, ptr %%r, i32 %u, i32 %%v%u)", pc, lanes);
-  uint32_t fault = ptx_emit_value(e, "icmp eq i32 %%v%u, 0", done);
-  SAY("br i1 %%v%u, label %%fault, label %%q%u, !prof !1\nq%u:\n", fault, e->next, e->next);
-  e->next++;
-  s.after = true;
-  ptx_plan_visit(e->plan->function, in, move, &s);
+/* Calls the interpreter for an instruction whose operands are in the frame. Returns the number of the label.
+ */
+static uint32_t call(struct ptx_emit *e, uint32_t pc) {
+  uint32_t done = ptx_emit_value(
+      e, "call i32 %%step(ptr nocapture %%c, ptr nocapture %%r, i32 %u, i32 %%v%u)", pc, ptx_emit_active(e));
+  uint32_t fault = ptx_emit_value(e, "icmp eq i32 %%v%u, 0", done), on = e->next++;
+  SAY("br i1 %%v%u, label %%fault, label %%q%u, !prof !1\nq%u:\n", fault, on, on);
+  return on;
+}
+
+void ptx_emit_step(struct ptx_emit *e, const struct ptx_instruction *in, uint32_t pc) {
+  visit(e, in, false, NULL);
+  uint32_t some = e->next++, done = e->next++;
+  if (e->guards != 0) {
+    uint32_t none = ptx_emit_value(e, "icmp eq i32 %%v%u, 0", ptx_emit_active(e));
+    SAY("br i1 %%v%u, label %%l%u, label %%l%u\nl%u:\n", none, done, some, some);
+  }
+  call(e, pc);
+  if (e->guards != 0) SAY("br label %%l%u\nl%u:\n", done, done);
+  visit(e, in, true, NULL);
+}
+
+struct joining {
+  struct ptx_emit *e;
+  uint32_t from, to, *other, first;
+};
+static void join(void *data, uint32_t place, bool write) {
+  struct joining *j = data;
+  struct ptx_emit *e = j->e;
+  if (!write) return;
+  uint32_t bits = width_of(e, place), value = e->held[place / 64].value, other = *j->other++;
+  if (value >= j->first) return; /* a register that is named twice */
+  uint32_t phi =
+      bits == 1 ? ptx_emit_value(e, "phi i32 [%%v%u, %%l%u], [%%v%u, %%q%u]", value, j->from, other, j->to)
+                : ptx_emit_value(e, "phi <32 x i%u> [%%v%u, %%l%u], [%%v%u, %%q%u]", bits, value, j->from,
+                                 other, j->to);
+  hold(e, place, phi, true);
+}
+
+void ptx_emit_either(struct ptx_emit *e, const struct ptx_instruction *in, uint32_t pc, uint32_t slow,
+                     ptx_emit_fast *fast, const void *data) {
+  uint32_t other[PTX_WRITTEN], from = e->next++, step = e->next++, done = e->next++;
+  SAY("br i1 %%v%u, label %%l%u, label %%l%u, !prof !1\nl%u:\n", slow, step, from, step);
+  e->aside = true;
+  visit(e, in, false, NULL);
+  struct joining j = {.e = e, .from = from, .to = call(e, pc), .other = other};
+  visit(e, in, true, other);
+  SAY("br label %%l%u\nl%u:\n", done, from);
+  fast(e, in, data);
+  SAY("br label %%l%u\nl%u:\n", done, done);
+  e->aside = false;
+  j.first = e->next;
+  ptx_plan_visit(e->plan->function, in, join, &j);
 }
 
 /* For the counts of loops that may wait. */
@@ -178,53 +238,50 @@ static void see(struct ptx_emit *e, const struct ptx_instruction *in) {
   SAY("store i32 %%v%u, ptr %%seen\n", more);
 }
 
+static void fetched(struct ptx_emit *e, const struct ptx_instruction *in, const void *data) {
+  const struct ptx_fetched *f = data;
+  for (uint32_t k = 0; k < in->x_count; k++)
+    ptx_emit_write(e, e->plan->function->x[in->x + k], ML_REGISTER(in->m) * 8, f->value[k]);
+}
+
 static void memory(struct ptx_emit *e, const struct ptx_instruction *in, uint32_t pc) {
   see(e, in);
   const struct ptx_fetched *f = in->kind == K_LOAD ? ptx_emit_load(e, in, pc) : NULL;
   uint32_t slow, done;
   if (f != NULL) {
-    uint32_t fast = e->next++;
-    slow = e->next++;
-    done = e->next++;
-    SAY("br i1 %%v%u, label %%l%u, label %%l%u, !prof !1\nl%u:\n", f->slow, slow, fast, fast);
-    for (uint32_t k = 0; k < in->x_count; k++)
-      ptx_emit_write(e, e->plan->function->x[in->x + k], ML_REGISTER(in->m) * 8, f->value[k]);
-    SAY("br label %%l%u\n", done);
-  } else if (in->kind != K_STORE || !ptx_emit_store(e, in, pc, &slow, &done)) {
-    slow = e->next++;
-    done = e->next++;
-    uint32_t none = ptx_emit_value(e, "icmp eq i32 %%v%u, 0", ptx_emit_active(e));
-    SAY("br i1 %%v%u, label %%l%u, label %%l%u\n", none, done, slow);
+    ptx_emit_either(e, in, pc, f->slow, fetched, f);
+  } else if (in->kind == K_STORE && ptx_emit_store(e, in, pc, &slow, &done)) {
+    SAY("l%u:\n", slow);
+    e->aside = true;
+    visit(e, in, false, NULL);
+    call(e, pc);
+    e->aside = false;
+    SAY("br label %%l%u\nl%u:\n", done, done);
+  } else {
+    ptx_emit_step(e, in, pc);
   }
-  SAY("l%u:\n", slow);
-  ptx_emit_step(e, in, pc, ptx_emit_active(e));
-  SAY("br label %%l%u\nl%u:\n", done, done);
 }
 
 /* ---- instructions -------------------------------------------------------- */
 
 /* An operand of the interpreter's function, as an address. */
-static uint32_t address_of(struct ptx_emit *e, uint32_t reference, char buffer) {
+static uint32_t address_of(struct ptx_emit *e, uint32_t reference) {
   if ((reference & 3) != REF_FRAME)
     return ptx_emit_value(e, "getelementptr i8, ptr %%k, i64 %u", reference & ~3u);
-  uint32_t place = reference & ~3u, bits = width_of(e, place);
-  if (bits == 1) {
-    uint32_t p = ptx_emit_predicate(e, reference);
-    SAY("store i32 %%v%u, ptr %%b%c\n", p, buffer);
-  } else {
-    SAY("store <32 x i%u> %%v%u, ptr %%b%c, align 64\n", bits, ptx_emit_read(e, reference, bits), buffer);
-  }
-  return ptx_emit_value(e, "getelementptr i8, ptr %%b%c, i64 0", buffer);
+  flush(e, reference & ~3u);
+  return frame(e, reference & ~3u);
 }
 
 static void arithmetic(struct ptx_emit *e, const struct ptx_instruction *in, uint32_t pc) {
   uint32_t bits = in->size * 8u, value = ptx_emit_native(e, in);
   if (value == 0) {
-    uint32_t a = address_of(e, in->a, 'a'), b = address_of(e, in->b, 'b'), c = address_of(e, in->c, 'c');
+    uint32_t a = address_of(e, in->a), b = address_of(e, in->b), c = address_of(e, in->c);
     uint32_t at = ptx_emit_value(e, "getelementptr i8, ptr %%code, i64 %zu",
                                  pc * sizeof *in + offsetof(struct ptx_instruction, u));
     uint32_t lanes = ptx_emit_value(e, "load ptr, ptr %%v%u", at);
-    SAY("call void %%v%u(ptr %%bd, ptr %%v%u, ptr %%v%u, ptr %%v%u, i32 %u)\n", lanes, a, b, c, in->m);
+    SAY("call void %%v%u(ptr nocapture %%bd, ptr nocapture readonly %%v%u, ptr nocapture readonly %%v%u, "
+        "ptr nocapture readonly %%v%u, i32 %u)\n",
+        lanes, a, b, c, in->m);
     value = ptx_emit_value(e, "load <32 x i%u>, ptr %%bd, align 64", bits);
   }
   ptx_emit_write(e, in->d, bits, value);
@@ -291,7 +348,7 @@ static void instruction(struct ptx_emit *e, uint32_t pc) {
       arithmetic(e, in, pc);
       break;
     case K_SETP:
-      if (!comparison(e, in)) memory(e, in, pc);
+      if (!comparison(e, in)) ptx_emit_step(e, in, pc);
       break;
     case K_PRED:
       predicates(e, in);
@@ -318,26 +375,24 @@ static bool in_set(const struct ptx_plan *p, const uint64_t *set, uint32_t b, ui
   return (set[(size_t)b * p->words + n / 64] >> n % 64 & 1) != 0;
 }
 
-/* Writes the registers that are dirty and live at a pc to the frame, and returns to the interpreter. */
-static void leave(struct ptx_emit *e, const uint64_t *dirty, uint32_t b, const uint64_t *live, uint32_t at,
-                  uint32_t pc) {
-  static const char *const counts[4] = {"turns", "seen", "spun", "rounds"};
-  const struct ptx_plan *p = e->plan;
-  for (uint32_t n = 0; n < p->place_count; n++) {
-    if (in_set(p, dirty, b, n) && in_set(p, live, at, n)) put(e, p->places[n], "%mask");
+/* The frame gets what was written and is in a set of a block. */
+static void keep(struct ptx_emit *e, const uint64_t *set, uint32_t b) {
+  for (uint32_t i = 0; i < e->holding_count; i++) {
+    if (in_set(e->plan, set, b, e->plan->number[e->holding[i] / 64])) flush(e, e->holding[i]);
   }
-  for (uint32_t i = 0; i < 4; i++) {
-    uint32_t v = ptx_emit_value(e, "load i32, ptr %%%s", counts[i]);
-    SAY("store i32 %%v%u, ptr %%p_%s\n", v, counts[i]);
-  }
-  SAY("ret i32 %u\n", pc);
 }
 
-static void go(struct ptx_emit *e, uint32_t b, uint32_t next) {
+static void leave(struct ptx_emit *e, uint32_t b, enum ptx_exit how, uint32_t pc) {
+  SAY("store i32 %u, ptr %%p_exit\nstore i32 %u, ptr %%pc\nbr label %%leave\n", b * PTX_EXITS + (uint32_t)how,
+      pc);
+}
+
+static void go(struct ptx_emit *e, uint32_t b, uint32_t k) {
   const struct ptx_plan *p = e->plan;
+  uint32_t next = p->blocks[b].next[k];
   if (next == PTX_NO_PC) SAY("br label %%fault\n"); /* behind the last instruction, which is a ret */
   else if (p->blocks[next].compiled) SAY("br label %%b%u\n", next);
-  else leave(e, p->dirty_end, b, p->live, next, p->blocks[next].from);
+  else leave(e, b, (enum ptx_exit)(PTX_EXIT_NEXT + k), p->blocks[next].from);
 }
 
 static void straight(struct ptx_emit *e, uint32_t from, uint32_t to) {
@@ -370,7 +425,8 @@ static void part(struct ptx_emit *e, uint32_t b, uint32_t taken) {
     straight(e, arm->from, arm->to - (p->code[arm->to - 1].kind == K_BRA));
     e->part = 0;
   }
-  go(e, b, p->blocks[b].next[2]);
+  keep(e, p->live, p->blocks[b].next[2]);
+  go(e, b, 2);
 }
 
 static void branch(struct ptx_emit *e, uint32_t b, uint32_t pc) {
@@ -378,6 +434,7 @@ static void branch(struct ptx_emit *e, uint32_t b, uint32_t pc) {
   const struct ptx_instruction *in = &p->code[pc];
   bool back = in->target <= pc;
   uint32_t guards = guard_of(e, in);
+  keep(e, p->live_end, b);
   if (guards != 0) {
     uint32_t taken = ptx_emit_value(e, "and i32 %%v%u, %%mask", guards);
     uint32_t none = ptx_emit_value(e, "icmp eq i32 %%v%u, 0", taken);
@@ -408,12 +465,12 @@ static void branch(struct ptx_emit *e, uint32_t b, uint32_t pc) {
     SAY("br i1 %%v%u, label %%x%u, label %%g%u, !prof !1\ng%u:\n", over, b, b, b);
   }
   SAY("store i32 %%v%u, ptr %%turns\n", left);
-  go(e, b, p->blocks[b].next[1]);
+  go(e, b, 1);
   SAY("x%u:\n", b);
-  leave(e, p->dirty_end, b, p->live_end, b, pc);
+  leave(e, b, PTX_EXIT_BRANCH, pc);
   if (guards != 0) {
     SAY("n%u:\n", b);
-    go(e, b, p->blocks[b].next[0]);
+    go(e, b, 0);
   }
 }
 
@@ -425,7 +482,7 @@ static void block(struct ptx_emit *e, uint32_t b) {
   if (p->code[pc].kind == K_LABEL) {
     uint32_t meets = ptx_emit_value(e, "icmp eq i32 %%reconvergence, %u", pc);
     SAY("br i1 %%v%u, label %%m%u, label %%e%u\nm%u:\n", meets, b, b, b);
-    leave(e, p->dirty, b, p->live, b, pc);
+    leave(e, b, PTX_EXIT_BEGIN, pc);
     pc++;
   } else if (block->meets) {
     uint32_t members;
@@ -434,15 +491,20 @@ static void block(struct ptx_emit *e, uint32_t b) {
     uint32_t missing = ptx_emit_value(e, "and i32 %%v%u, %u", away, members);
     uint32_t none = ptx_emit_value(e, "icmp eq i32 %%v%u, 0", missing);
     SAY("br i1 %%v%u, label %%e%u, label %%m%u\nm%u:\n", none, b, b, b);
-    leave(e, p->dirty, b, p->live, b, pc);
+    leave(e, b, PTX_EXIT_BEGIN, pc);
   } else {
     SAY("br label %%e%u\n", b);
   }
   SAY("e%u:\n", b);
   bool branches = p->code[block->to - 1].kind == K_BRA;
   straight(e, pc, block->to - branches);
-  if (branches) branch(e, b, block->to - 1);
-  else go(e, b, block->next[0]);
+  if (branches) {
+    branch(e, b, block->to - 1);
+  } else {
+    keep(e, p->live_end, b);
+    go(e, b, 0);
+  }
+  forget(e);
 }
 
 static void begin(struct ptx_emit *e) {
@@ -485,36 +547,36 @@ static void begin(struct ptx_emit *e) {
         name, counts[i].offset, name, name, name);
     SAY("store i32 %%i_%s, ptr %%%s\n", name, name);
   }
-  SAY("%%bd = alloca <64 x i64>, align 64\n");
-  for (const char *buffer = "oabc"; *buffer != '\0'; buffer++)
-    SAY("%%b%c = alloca <32 x i64>, align 64\n", *buffer);
-  for (uint32_t n = 0; n < p->place_count; n++) {
-    uint32_t bits = width_of(e, p->places[n]);
-    if (bits == 1) SAY("%%s%u = alloca i32\n", p->places[n]);
-    else SAY("%%s%u = alloca <32 x i%u>, align 64\n", p->places[n], bits);
-  }
+  SAY("%%bd = alloca <64 x i64>, align 64\n%%bo = alloca <32 x i64>, align 64\n%%pc = alloca i32\n");
+  SAY("%%p_exit = getelementptr i8, ptr %%c, i64 %zu\n", offsetof(struct ptx_region_call, exit));
   SAY("switch i32 %%entry, label %%fault [\n");
   for (uint32_t b = 0; b < p->block_count; b++) {
     if (p->blocks[b].entered) SAY("i32 %u, label %%in%u\n", p->blocks[b].entry, b);
   }
-  SAY("]\nfault:\nret i32 %u\n", PTX_REGION_FAULT);
+  SAY("]\nfault:\nret i32 %u\nleave:\n", PTX_REGION_FAULT);
+  for (size_t i = 0; i < 4; i++) {
+    uint32_t v = ptx_emit_value(e, "load i32, ptr %%%s", counts[i].name);
+    SAY("store i32 %%v%u, ptr %%p_%s\n", v, counts[i].name);
+  }
+  uint32_t pc = ptx_emit_value(e, "load i32, ptr %%pc");
+  SAY("ret i32 %%v%u\n", pc);
   for (uint32_t b = 0; b < p->block_count; b++) {
-    if (!p->blocks[b].entered) continue;
-    SAY("in%u:\n", b);
-    for (uint32_t n = 0; n < p->place_count; n++) {
-      if (in_set(p, p->needed, b, n)) take(e, p->places[n]);
-    }
-    SAY("br label %%e%u\n", b);
+    if (p->blocks[b].entered) SAY("in%u:\nbr label %%e%u\n", b, b);
   }
 }
 
 bool ptx_emit_function(struct ptx_emit *e) {
+  e->held = calloc(e->plan->function->frame_bytes / 64 + 1, sizeof *e->held);
+  e->holding = malloc((e->plan->place_count + 1) * sizeof *e->holding);
+  e->text.full = e->held == NULL || e->holding == NULL;
   e->next = 1;
-  ptx_emit_prelude(&e->text);
+  ptx_emit_prelude(&e->text, e->plan->function->code_count > MOST_INLINE);
   begin(e);
   for (uint32_t b = 0; b < e->plan->block_count && !e->text.full; b++) {
     if (e->plan->blocks[b].compiled) block(e, b);
   }
   SAY("}\n!0 = !{!\"branch_weights\", i32 4000, i32 1}\n!1 = !{!\"branch_weights\", i32 1, i32 4000}\n");
+  free(e->held);
+  free(e->holding);
   return !e->text.full;
 }

@@ -2,7 +2,7 @@
 #ifndef VGPU_PTX_EMIT_H
 #define VGPU_PTX_EMIT_H
 
-#include "host/backend/software/ptx/compile/plan.h"
+#include "host/backend/software/ptx/compile/region.h"
 #include "host/backend/software/ptx/compile/text.h"
 
 #define PTX_REGION_SYMBOL "region"
@@ -13,6 +13,13 @@
 struct ptx_fetched {
   uint32_t pc, slow; /* an i1 that is true if `step` must be called; 0: no load */
   uint32_t value[PTX_FETCHED_ELEMENTS];
+};
+
+#define PTX_WRITTEN 8u /* most registers that an instruction with a fast way writes */
+/* A register within straight instructions. */
+struct ptx_held {
+  uint32_t value; /* 0: it is in the frame only */
+  bool dirty;     /* the frame has another value */
 };
 
 struct ptx_emit {
@@ -27,6 +34,9 @@ struct ptx_emit {
   uint32_t end;    /* pc behind the present straight instructions */
   struct ptx_fetched fetched[PTX_FETCHED];
   uint32_t fetched_count;
+  struct ptx_held *held;            /* by place / 64 */
+  uint32_t *holding, holding_count; /* places that have a value */
+  bool aside; /* in a part that not each path takes: what is read or written there is not held behind it */
 };
 
 /* Writes the text of the planned function. False: it did not fit. */
@@ -54,8 +64,12 @@ uint32_t ptx_emit_inverse(struct ptx_emit *e, uint32_t value);
 /* Writes a register, for the lanes of the guard. */
 void ptx_emit_write(struct ptx_emit *e, uint32_t reference, uint32_t bits, uint32_t value);
 void ptx_emit_write_predicate(struct ptx_emit *e, uint32_t reference, uint32_t value);
-/* Calls the interpreter for the instruction, with the frame's copies of the operands. */
-void ptx_emit_step(struct ptx_emit *e, const struct ptx_instruction *in, uint32_t pc, uint32_t lanes);
+/* Calls the interpreter for the instruction. */
+void ptx_emit_step(struct ptx_emit *e, const struct ptx_instruction *in, uint32_t pc);
+/* The same if the i1 `slow` is true, else `fast` writes the registers, without branches. */
+typedef void ptx_emit_fast(struct ptx_emit *e, const struct ptx_instruction *in, const void *data);
+void ptx_emit_either(struct ptx_emit *e, const struct ptx_instruction *in, uint32_t pc, uint32_t slow,
+                     ptx_emit_fast *fast, const void *data);
 
 /* emit_lanes.c: false: only `step` can do it. */
 bool ptx_emit_special(struct ptx_emit *e, const struct ptx_instruction *in);
@@ -71,7 +85,7 @@ const struct ptx_fetched *ptx_emit_load(struct ptx_emit *e, const struct ptx_ins
 bool ptx_emit_store(struct ptx_emit *e, const struct ptx_instruction *in, uint32_t pc, uint32_t *slow,
                     uint32_t *done);
 
-/* emit_prelude.c: the functions that the text calls. */
-void ptx_emit_prelude(struct ptx_text *text);
+/* emit_prelude.c: the functions that the text calls. `small`: LLVM must not copy them to each access. */
+void ptx_emit_prelude(struct ptx_text *text, bool small);
 
 #endif

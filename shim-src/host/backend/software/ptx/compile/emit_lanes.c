@@ -26,23 +26,16 @@ bool ptx_emit_special(struct ptx_emit *e, const struct ptx_instruction *in) {
   return false;
 }
 
-/* A shuffle of all lanes between fixed lanes. */
-static bool shuffled(struct ptx_emit *e, const struct ptx_instruction *in) {
-  uint32_t b = ptx_plan_source(e->plan, in->b), c = ptx_plan_source(e->plan, in->c), from[PTX_LANES];
-  uint32_t to = e->plan->function->x[in->x + 1];
-  if (in->kind != K_SHFL || (b & 3) != REF_CONSTANT || (c & 3) != REF_CONSTANT) return false;
-  uint32_t distance[PTX_LANES], ends[PTX_LANES];
-  memcpy(distance, e->constants + (b & ~3u), sizeof distance);
-  memcpy(ends, e->constants + (c & ~3u), sizeof ends);
-  uint32_t inside = ptx_shuffle_sources(in->m & 3, distance, ends, from);
+/* A shuffle of all lanes; `data`: the lane that each lane reads from, and which of them are inside. */
+static void shuffle(struct ptx_emit *e, const struct ptx_instruction *in, const void *data) {
+  const uint32_t *from = data, to = e->plan->function->x[in->x + 1];
   uint32_t a = ptx_emit_read(e, in->a, 32), r = e->next++;
   SAY("%%v%u = shufflevector <32 x i32> %%v%u, <32 x i32> poison, <32 x i32> <", r, a);
   for (uint32_t i = 0; i < PTX_LANES; i++) SAY("%si32 %u", i == 0 ? "" : ", ", from[i]);
   SAY(">\n");
   ptx_emit_write(e, in->d, 32, r);
   if ((to & 3) == REF_FRAME)
-    ptx_emit_write_predicate(e, to & ~PTX_DEFINED, ptx_emit_value(e, "add i32 %u, 0", inside));
-  return true;
+    ptx_emit_write_predicate(e, to & ~PTX_DEFINED, ptx_emit_value(e, "add i32 %u, 0", from[PTX_LANES]));
 }
 
 static void vote(struct ptx_emit *e, const struct ptx_instruction *in) {
@@ -69,10 +62,14 @@ void ptx_emit_meeting(struct ptx_emit *e, const struct ptx_instruction *in, uint
     vote(e, in);
     return;
   }
-  uint32_t fast = e->next++, slow = e->next++, done = e->next++;
-  uint32_t full = ptx_emit_value(e, "icmp eq i32 %%mask, -1");
-  SAY("br i1 %%v%u, label %%l%u, label %%l%u\nl%u:\n", full, fast, slow, fast);
-  SAY("br label %%l%u\nl%u:\n", shuffled(e, in) ? done : slow, slow);
-  ptx_emit_step(e, in, pc, ptx_emit_active(e));
-  SAY("br label %%l%u\nl%u:\n", done, done);
+  uint32_t b = ptx_plan_source(e->plan, in->b), c = ptx_plan_source(e->plan, in->c);
+  if (in->kind != K_SHFL || (b & 3) != REF_CONSTANT || (c & 3) != REF_CONSTANT) {
+    ptx_emit_step(e, in, pc);
+    return;
+  }
+  uint32_t distance[PTX_LANES], ends[PTX_LANES], from[PTX_LANES + 1];
+  memcpy(distance, e->constants + (b & ~3u), sizeof distance);
+  memcpy(ends, e->constants + (c & ~3u), sizeof ends);
+  from[PTX_LANES] = ptx_shuffle_sources(in->m & 3, distance, ends, from);
+  ptx_emit_either(e, in, pc, ptx_emit_value(e, "icmp ne i32 %%mask, -1"), shuffle, from);
 }

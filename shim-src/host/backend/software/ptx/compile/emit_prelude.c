@@ -13,37 +13,47 @@ static void halves(struct ptx_text *t, uint32_t bits) {
 }
 
 /* Functions of emit_memory.c for addresses of so many bits. */
-static void addresses(struct ptx_text *t, uint32_t a) {
+static void addresses(struct ptx_text *t, uint32_t a, const char *how) {
   /* Lanes that do not access get the address of one that does. */
   ptx_say(t,
-          "define internal <32 x i%u> @some%u(<32 x i%u> %%a, i32 %%m) alwaysinline nounwind {\n"
+          "define internal <32 x i%u> @some%u(<32 x i%u> %%a, i32 %%m) %s nounwind {\n"
           "%%i = call i32 @llvm.cttz.i32(i32 %%m, i1 true)\n%%o = extractelement <32 x i%u> %%a, i32 %%i\n"
           "%%x = call <32 x i%u> @halves%u(i%u %%o, i%u %%o)\n%%l = bitcast i32 %%m to <32 x i1>\n"
           "%%r = select <32 x i1> %%l, <32 x i%u> %%a, <32 x i%u> %%x\nret <32 x i%u> %%r\n}\n",
-          a, a, a, a, a, a, a, a, a, a, a);
+          a, a, a, how, a, a, a, a, a, a, a, a);
   /* Whether the lanes of each half have a constant step. */
   ptx_say(t,
-          "define internal i1 @steps%u(<32 x i%u> %%diff, i%u %%step) alwaysinline nounwind {\n"
-          "%%a = insertelement <32 x i%u> poison, i%u %%step, i32 0\n"
-          "%%b = shufflevector <32 x i%u> %%a, <32 x i%u> poison, <32 x i32> zeroinitializer\n"
-          "%%c = mul <32 x i%u> %%b, <",
-          a, a, a, a, a, a, a, a);
+          "define internal i1 @steps%u(<32 x i%u> %%v, i%u %%step) %s nounwind {\n"
+          "%%o = extractelement <32 x i%u> %%v, i32 0\n%%p = extractelement <32 x i%u> %%v, i32 16\n"
+          "%%x = call <32 x i%u> @halves%u(i%u %%o, i%u %%p)\n%%diff = sub <32 x i%u> %%v, %%x\n"
+          "%%b = call <32 x i%u> @halves%u(i%u %%step, i%u %%step)\n%%c = mul <32 x i%u> %%b, <",
+          a, a, a, how, a, a, a, a, a, a, a, a, a, a, a, a);
   for (uint32_t i = 0; i < PTX_LANES; i++) ptx_say(t, "%si%u %u", i == 0 ? "" : ", ", a, i % 16);
   ptx_say(t,
           ">\n%%d = xor <32 x i%u> %%diff, %%c\n"
           "%%e = call i%u @llvm.vector.reduce.or.v32i%u(<32 x i%u> %%d)\n"
           "%%r = icmp eq i%u %%e, 0\nret i1 %%r\n}\n",
           a, a, a, a, a);
-  ptx_say(
-      t,
-      "define internal <32 x i64> @places%u(<32 x i%u> %%a, i%u %%low, i64 %%base) alwaysinline nounwind {\n"
-      "%%b = call <32 x i%u> @halves%u(i%u %%low, i%u %%low)\n%%c = add <32 x i%u> %%a, %%b\n",
-      a, a, a, a, a, a, a, a);
-  if (a == 32) ptx_say(t, "%%d = zext <32 x i32> %%c to <32 x i64>\n");
+  /*
+   * Writes the places of 32 lanes in a range. False: one of them is not in it, or not aligned. A place or its
+   * distance from the last one that is allowed is negative then.
+   */
   ptx_say(t,
-          "%%e = call <32 x i64> @halves64(i64 %%base, i64 %%base)\n%%r = sub <32 x i64> %%%c, %%e\n"
-          "ret <32 x i64> %%r\n}\n",
-          a == 32 ? 'd' : 'c');
+          "define internal i1 @anywhere%u(ptr %%out, <32 x i%u> %%x, i%u %%from, i64 %%base, i64 %%size, "
+          "i64 %%end, i64 %%low) %s nounwind {\n"
+          "%%y = call <32 x i%u> @halves%u(i%u %%from, i%u %%from)\n%%z = add <32 x i%u> %%x, %%y\n",
+          a, a, a, how, a, a, a, a, a);
+  if (a == 32) ptx_say(t, "%%zz = zext <32 x i32> %%z to <32 x i64>\n");
+  ptx_say(t,
+          "%%bb = call <32 x i64> @halves64(i64 %%base, i64 %%base)\n%%p = sub <32 x i64> %%%s, %%bb\n"
+          "store <32 x i64> %%p, ptr %%out, align 64\n"
+          "%%room = icmp uge i64 %%size, %%end\n%%most = sub i64 %%size, %%end\n"
+          "%%m = call <32 x i64> @halves64(i64 %%most, i64 %%most)\n%%a = sub <32 x i64> %%m, %%p\n"
+          "%%b = or <32 x i64> %%a, %%p\n%%c = call i64 @llvm.vector.reduce.or.v32i64(<32 x i64> %%b)\n"
+          "%%d = icmp sge i64 %%c, 0\n%%e = call i64 @llvm.vector.reduce.or.v32i64(<32 x i64> %%p)\n"
+          "%%f = or i64 %%e, %%base\n%%g = and i64 %%f, %%low\n%%h = icmp eq i64 %%g, 0\n"
+          "%%i = and i1 %%d, %%h\n%%r = and i1 %%room, %%i\nret i1 %%r\n}\n",
+          a == 32 ? "zz" : "z");
 }
 
 /* Eight of 32 lanes, or two vectors as one. */
@@ -81,29 +91,14 @@ static void convert(struct ptx_text *t, bool widen) {
   ptx_say(t, "ret <32 x %s> %%r\n}\n", to);
 }
 
-/* Writes the lanes of %m to a place in the frame. It is not inlined: code has many ways out, most never
- * taken. */
-static void put(struct ptx_text *t, uint32_t bits) {
-  ptx_say(t,
-          "define internal void @put%u(ptr %%to, <32 x i%u> %%v, i32 %%m) noinline nounwind {\n"
-          "%%all = icmp eq i32 %%m, -1\nbr i1 %%all, label %%f, label %%p\n"
-          "f:\nstore <32 x i%u> %%v, ptr %%to, align 64\nret void\n"
-          "p:\n%%old = load <32 x i%u>, ptr %%to, align 64\n%%l = bitcast i32 %%m to <32 x i1>\n"
-          "%%new = select <32 x i1> %%l, <32 x i%u> %%v, <32 x i%u> %%old\n"
-          "store <32 x i%u> %%new, ptr %%to, align 64\nret void\n}\n",
-          bits, bits, bits, bits, bits, bits, bits);
-}
-
-void ptx_emit_prelude(struct ptx_text *t) {
+void ptx_emit_prelude(struct ptx_text *t, bool small) {
   static const uint32_t widths[3] = {16, 32, 64};
-  for (uint32_t i = 0; i < 3; i++) {
-    put(t, widths[i]);
-    halves(t, widths[i]);
-  }
+  for (uint32_t i = 0; i < 3; i++) halves(t, widths[i]);
   convert(t, true);
   convert(t, false);
-  addresses(t, 32);
-  addresses(t, 64);
+  const char *how = small ? "noinline" : "alwaysinline";
+  addresses(t, 32, how);
+  addresses(t, 64, how);
   /* Whether two places, with `end` bytes behind each, are in a range and aligned. */
   ptx_say(
       t,
@@ -113,20 +108,6 @@ void ptx_emit_prelude(struct ptx_text *t) {
       "%%a = icmp ule i64 %%f, %%most\n%%b = icmp ule i64 %%n, %%most\n%%c = or i64 %%f, %%n\n"
       "%%d = or i64 %%c, %%base\n%%e = and i64 %%d, %%low\n%%g = icmp eq i64 %%e, 0\n%%h = and i1 %%a, %%b\n"
       "%%i = and i1 %%room, %%g\n%%r = and i1 %%h, %%i\nret i1 %%r\n}\n");
-  /* The same for 32 places: a place or its distance from the last one that is allowed is negative if not. */
-  ptx_say(
-      t,
-      "define internal i1 @anywhere(<32 x i64> %%p, i64 %%base, i64 %%size, i64 %%end, i64 %%low) "
-      "alwaysinline "
-      "nounwind {\n%%room = icmp uge i64 %%size, %%end\n%%most = sub i64 %%size, %%end\n"
-      "%%m = call <32 x i64> @halves64(i64 %%most, i64 %%most)\n%%a = sub <32 x i64> %%m, %%p\n"
-      "%%b = or <32 x i64> %%a, %%p\n%%c = call i64 @llvm.vector.reduce.or.v32i64(<32 x i64> %%b)\n"
-      "%%d = icmp sge i64 %%c, 0\n%%e = call i64 @llvm.vector.reduce.or.v32i64(<32 x i64> %%p)\n"
-      "%%f = or i64 %%e, %%base\n%%g = and i64 %%f, %%low\n%%h = icmp eq i64 %%g, 0\n%%i = and i1 %%d, %%h\n"
-      "%%r = and i1 %%room, %%i\nret i1 %%r\n}\n");
-  ptx_say(t, "define internal void @put1(ptr %%to, i32 %%v, i32 %%m) alwaysinline nounwind {\n"
-             "%%old = load i32, ptr %%to\n%%x = xor i32 %%old, %%v\n%%y = and i32 %%x, %%m\n"
-             "%%new = xor i32 %%old, %%y\nstore i32 %%new, ptr %%to\nret void\n}\n");
   ptx_say(t, "declare i32 @llvm.vector.reduce.or.v32i32(<32 x i32>)\n"
              "declare i64 @llvm.vector.reduce.or.v32i64(<32 x i64>)\n"
              "declare i32 @llvm.cttz.i32(i32, i1)\n"

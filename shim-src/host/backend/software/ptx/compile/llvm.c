@@ -45,6 +45,7 @@ enum {
   X(LLVMTargetDataRef, LLVMCreateTargetDataLayout, (LLVMTargetMachineRef))                                   \
   X(void, LLVMSetModuleDataLayout, (LLVMModuleRef, LLVMTargetDataRef))                                       \
   X(void, LLVMSetTarget, (LLVMModuleRef, const char *))                                                      \
+  X(void, LLVMParseCommandLineOptions, (int, const char *const *, const char *))                             \
   X(LLVMContextRef, LLVMContextCreate, (void))                                                               \
   X(void, LLVMContextDispose, (LLVMContextRef))                                                              \
   X(LLVMMemoryBufferRef, LLVMCreateMemoryBufferWithMemoryRangeCopy, (const char *, size_t, const char *))    \
@@ -69,11 +70,14 @@ struct ptx_llvm {
 };
 
 #define TRIPLE "x86_64-unknown-linux-gnu"
-#define PASSES(combine)                                                                                      \
+#define QUICK(combine) "always-inline,function(sroa,early-cse," combine ",simplifycfg)"
+#define THOROUGH(combine)                                                                                    \
   "always-inline,function(sroa,early-cse<memssa>," combine ",simplifycfg,loop-mssa(licm),gvn,dse," combine   \
   ",simplifycfg)"
 /* From 18 on, the combiner ends the process if it has more to do, unless it is asked not to look. */
-static const char *const passes[2] = {PASSES("instcombine<no-verify-fixpoint>"), PASSES("instcombine")};
+#define BOTH(passes)                                                                                         \
+  { passes("instcombine<no-verify-fixpoint>"), passes("instcombine") }
+static const char *const passes[2][2] = {BOTH(THOROUGH), BOTH(QUICK)};
 
 const char *ptx_llvm_library(void) {
 #if defined(__x86_64__)
@@ -128,13 +132,13 @@ struct ptx_llvm *ptx_llvm_open(const char *library, const char *cpu, char *why, 
   return NULL;
 }
 
-static unsigned char *object_of(struct ptx_llvm *llvm, LLVMModuleRef module, size_t *size, char *why,
-                                size_t why_size) {
+static unsigned char *object_of(struct ptx_llvm *llvm, LLVMModuleRef module, bool quick, size_t *size,
+                                char *why, size_t why_size) {
   LLVMPassBuilderOptionsRef options = llvm->LLVMCreatePassBuilderOptions();
-  LLVMErrorRef error = llvm->LLVMRunPasses(module, passes[0], llvm->machine, options);
+  LLVMErrorRef error = llvm->LLVMRunPasses(module, passes[quick][0], llvm->machine, options);
   if (error != NULL) { /* an older one, which does not know the name and has changed nothing */
     llvm->LLVMDisposeErrorMessage(llvm->LLVMGetErrorMessage(error));
-    error = llvm->LLVMRunPasses(module, passes[1], llvm->machine, options);
+    error = llvm->LLVMRunPasses(module, passes[quick][1], llvm->machine, options);
   }
   llvm->LLVMDisposePassBuilderOptions(options);
   if (error != NULL) {
@@ -172,8 +176,10 @@ static void note(LLVMDiagnosticInfoRef information, void *data) {
   warning->is = true;
 }
 
-unsigned char *ptx_llvm_compile(struct ptx_llvm *llvm, const char *text, size_t length, size_t *size,
-                                char *why, size_t why_size) {
+unsigned char *ptx_llvm_compile(struct ptx_llvm *llvm, const char *text, size_t length, bool quick,
+                                size_t *size, char *why, size_t why_size) {
+  static const char *const options[2] = {"vgpu-compiler", "-regalloc=basic"};
+  if (quick) llvm->LLVMParseCommandLineOptions(2, options, NULL); /* for this process */
   LLVMContextRef context = llvm->LLVMContextCreate();
   struct warning warning = {.llvm = llvm, .why = why, .why_size = why_size};
   llvm->LLVMContextSetDiagnosticHandler(context, note, &warning);
@@ -187,7 +193,7 @@ unsigned char *ptx_llvm_compile(struct ptx_llvm *llvm, const char *text, size_t 
     LLVMTargetDataRef layout = llvm->LLVMCreateTargetDataLayout(llvm->machine);
     llvm->LLVMSetModuleDataLayout(module, layout);
     llvm->LLVMSetTarget(module, TRIPLE);
-    object = object_of(llvm, module, size, why, why_size);
+    object = object_of(llvm, module, quick, size, why, why_size);
     llvm->LLVMDisposeModule(module);
   }
   llvm->LLVMContextDispose(context);

@@ -15,8 +15,9 @@ struct ptx_llvm *ptx_llvm_open(const char *library, const char *cpu, char *why, 
 
 /*
  * Compiles a text to an object file (ELF), which the caller frees. NULL: LLVM refused; `why` has its message.
+ * `quick`: with fewer passes and simple allocation of registers, and so are later texts of this process.
  */
-unsigned char *ptx_llvm_compile(struct ptx_llvm *llvm, const char *text, size_t length, size_t *size,
-                                char *why, size_t why_size);
+unsigned char *ptx_llvm_compile(struct ptx_llvm *llvm, const char *text, size_t length, bool quick,
+                                size_t *size, char *why, size_t why_size);
 
 #endif

@@ -22,13 +22,11 @@ void ptx_plan_visit(const struct ptx_function *f, const struct ptx_instruction *
   for (uint32_t pass = 0; pass < 2; pass++) {
     for (uint32_t i = 0; list && i < in->x_count; i++) {
       uint32_t x = f->x[in->x + i];
-      if ((x & 3) != REF_FRAME || f->x_written[in->x + i] != pass) continue;
-      visit(data, x & ~3u, pass == 1);
+      bool written = f->x_written[in->x + i] != 0;
+      bool read = !written || in->kind == K_WGMMA; /* which adds to what it writes */
+      if ((x & 3) == REF_FRAME && (pass == 0 ? read : written)) visit(data, x & ~3u, pass == 1);
     }
-    if (pass == 0 && (in->d & 3) == REF_FRAME) {
-      if (in->kind == K_WGMMA) visit(data, in->d & ~3u, false);
-      visit(data, in->d & ~3u, true);
-    }
+    if (pass == 0 && (in->d & 3) == REF_FRAME) visit(data, in->d & ~3u, true);
   }
 }
 

@@ -2,7 +2,7 @@
 #ifndef VGPU_PTX_PLAN_H
 #define VGPU_PTX_PLAN_H
 
-#include "host/backend/software/ptx/compile/region.h"
+#include "host/backend/software/ptx/program.h"
 
 #define PTX_PLAN_INSTRUCTIONS 4000u /* most of a function */
 

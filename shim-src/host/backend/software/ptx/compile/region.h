@@ -5,18 +5,15 @@
 #ifndef VGPU_PTX_REGION_H
 #define VGPU_PTX_REGION_H
 
-#include "host/backend/software/ptx/program.h"
+#include "host/backend/software/ptx/compile/plan.h"
 
 struct place;
 struct ptx_alu;
-struct ptx_plan;
 
 #define PTX_REGION_CACHE 64u /* entries of ptx_region_call.regions */
 
 /* The state that compiled code uses. The text of emit.c has the offsets of these fields. */
 struct ptx_region_call {
-  unsigned char *registers;
-  const unsigned char *constants;
   const unsigned char *parameters;
   unsigned char *shared;
   uint64_t shared_bytes;
@@ -27,11 +24,15 @@ struct ptx_region_call {
   uint32_t turns, seen, spun, rounds; /* as in ptx_run_warp; `rounds`: a loop was repeated */
   uint32_t reconvergence;
   uint32_t living; /* lanes of the warp that run */
+  uint32_t exit;   /* where it left: number of the block * PTX_EXITS + enum ptx_exit */
   const struct ptx_alu *alu;
   const uint32_t *tid, *block;        /* of the warp's lanes, x before y before z; of the block */
   const struct ptx_instruction *code; /* of `compiled` */
   const struct place *at;
 };
+
+/* Where code leaves a block: at its begin or its branch, or to one of its next blocks. */
+enum ptx_exit { PTX_EXIT_BEGIN, PTX_EXIT_BRANCH, PTX_EXIT_NEXT, PTX_EXITS = PTX_EXIT_NEXT + 3 };
 
 #define PTX_REGION_FAULT 0x80000000u /* the result if a fault was raised; otherwise it is a pc */
 typedef uint32_t ptx_region_code(struct ptx_region_call *call, unsigned char *registers,
@@ -44,7 +45,8 @@ struct ptx_compiled {
   uint32_t *entry;              /* number of the entry by pc; PTX_NO_PC: none */
   uint8_t *stays;               /* by pc: 1 if compiled code carries the instruction out */
   uint32_t control;             /* of its float instructions; 0: it has none */
-  struct ptx_plan *plan;        /* for `check`; else NULL */
+  uint32_t *block;              /* of the plan, by pc */
+  struct ptx_plan plan;
 };
 
 #endif

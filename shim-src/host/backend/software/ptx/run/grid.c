@@ -25,6 +25,7 @@ static bool wait_to_help(const struct launch_state *l) {
 }
 
 static void free_worker(struct worker *worker) {
+  free(worker->apart);
   while (worker->made != NULL) {
     struct frame *next = worker->made->made;
     free(worker->made);

@@ -7,10 +7,16 @@
 #include "host/backend/software/ptx/compile/emit.h"
 
 /*
- * How often a warp goes through a function before it is compiled. LLVM takes 2 to 5 ms for an instruction,
+ * How often a warp goes through a function before it is compiled. LLVM takes 0.6 to 3 ms for an instruction,
  * the interpreter about 30 ns, so this is when a quarter of the time to compile it has been spent in it.
  */
-#define HOT_PASSES 30000u
+#define HOT_PASSES 15000u
+/*
+ * Blocks of a function that LLVM compiles thoroughly. One of 1,800 instructions in 500 blocks takes 1.9 s
+ * then, and 1.3 s quickly. In straight code the quick way saves a fifth, and the code is twice as long.
+ */
+#define MOST_THOROUGH 100u
+#define MOST_THOROUGH_TEXT (1u << 20) /* bytes: a block of 1,000 accesses is as bad */
 #define LOOK_EVERY 64u  /* counts between two looks for the compiler's answer, which are system calls */
 #define ALWAYS_MS 60000 /* how long a launch waits for its code with `always` */
 
@@ -24,18 +30,21 @@ static void free_compiled(struct ptx_compiled *compiled) {
   free(compiled->code);
   free(compiled->entry);
   free(compiled->stays);
-  if (compiled->plan != NULL) ptx_plan_free(compiled->plan);
-  free(compiled->plan);
+  free(compiled->block);
+  ptx_plan_free(&compiled->plan);
   free(compiled);
 }
 
+/* Takes the plan if it succeeds. */
 static struct ptx_compiled *new_compiled(const struct ptx_function *f, const struct ptx_plan *plan) {
   struct ptx_compiled *compiled = calloc(1, sizeof *compiled);
   if (compiled == NULL) return NULL;
   compiled->code = malloc(f->code_count * sizeof *compiled->code);
   compiled->entry = malloc(f->code_count * sizeof *compiled->entry);
+  compiled->block = malloc(f->code_count * sizeof *compiled->block);
   compiled->stays = calloc(f->code_count, sizeof *compiled->stays);
-  if (compiled->code == NULL || compiled->entry == NULL || compiled->stays == NULL) {
+  if (compiled->code == NULL || compiled->entry == NULL || compiled->block == NULL ||
+      compiled->stays == NULL) {
     free_compiled(compiled);
     return NULL;
   }
@@ -44,10 +53,12 @@ static struct ptx_compiled *new_compiled(const struct ptx_function *f, const str
   memset(compiled->entry, 0xff, f->code_count * sizeof *compiled->entry);
   for (uint32_t b = 0; b < plan->block_count; b++) {
     const struct ptx_plan_block *block = &plan->blocks[b];
+    for (uint32_t pc = block->from; pc < block->to; pc++) compiled->block[pc] = b;
     if (!block->compiled) continue;
     memset(compiled->stays + block->from, 1, block->to - block->from);
     if (block->entered) compiled->entry[block->from + (f->code[block->from].kind == K_LABEL)] = block->entry;
   }
+  compiled->plan = *plan;
   return compiled;
 }
 
@@ -62,15 +73,14 @@ static void ask(struct ptx_compiler *compiler, struct ptx_module *module, struct
                        .plan = &plan,
                        .constants = module->constants};
   if (ptx_emit_function(&e)) compiler->compiled = new_compiled(f, &plan);
-  struct ptx_plan *kept =
-      compiler->compiled != NULL && compiler->mode == PTX_COMPILE_CHECK ? malloc(sizeof *kept) : NULL;
-  if (kept != NULL) *kept = plan;
-  else ptx_plan_free(&plan);
-  if (compiler->compiled == NULL) return;
-  compiler->compiled->plan = kept;
+  if (compiler->compiled == NULL) {
+    ptx_plan_free(&plan);
+    return;
+  }
   compiler->function = f;
   module->compiler = compiler;
-  if (ptx_compiler_ask(compiler, e.text.used)) {
+  bool quick = compiler->compiled->plan.block_count > MOST_THOROUGH || e.text.used > MOST_THOROUGH_TEXT;
+  if (ptx_compiler_ask(compiler, e.text.used, quick)) {
     __atomic_store_n(&compiler->asking, module, __ATOMIC_RELAXED);
     compiler->counts.asked++;
     return;
@@ -253,10 +263,64 @@ bool ptx_region_step(const struct place *at, uint32_t mask) {
 
 static uint32_t step(struct ptx_region_call *call, unsigned char *registers, uint32_t pc, uint32_t mask) {
   struct place at = *call->at;
-  (void)registers; /* those of the place: the compiler must know that they change */
+  at.registers = registers;
   at.pc = pc;
   at.in = &call->code[pc];
   return ptx_region_step(&at, mask) ? 1 : 0;
+}
+
+/* Copies the registers of a set from frame to frame, for the lanes of `mask`. */
+static void copy(struct worker *worker, const struct ptx_plan *plan, uint32_t word, uint64_t set,
+                 unsigned char *to, const unsigned char *from, uint32_t mask) {
+  for (; set != 0; set &= set - 1) {
+    uint32_t place = plan->places[word * 64 + (uint32_t)__builtin_ctzll(set)];
+    uint32_t bytes = plan->function->widths[place / 64], old, new;
+    if (bytes != 0) {
+      ptx_blend(worker, to + place, from + place, mask, bytes);
+      continue;
+    }
+    memcpy(&old, to + place, 4);
+    memcpy(&new, from + place, 4);
+    new = (old & ~mask) | (new &mask);
+    memcpy(to + place, &new, 4);
+  }
+}
+
+/* Code writes all lanes. If others wait elsewhere, it gets a copy of the registers that it needs. */
+static uint32_t run_apart(const struct place *at, const struct ptx_compiled *compiled,
+                          struct ptx_region_call *call) {
+  const struct ptx_plan *plan = &compiled->plan;
+  struct worker *worker = at->worker;
+  const size_t bytes = plan->function->frame_bytes;
+  if (worker->apart_bytes < bytes) {
+    free(worker->apart);
+    worker->apart = aligned_alloc(64, (bytes + 63) / 64 * 64);
+    worker->apart_bytes = bytes;
+    if (worker->apart == NULL) {
+      worker->apart_bytes = 0;
+      ptx_raise(at, PTX_OUT_OF_MEMORY, 0, 0, "no memory for the registers of a warp");
+      return PTX_REGION_FAULT;
+    }
+  }
+  size_t row = (size_t)compiled->block[at->pc] * plan->words;
+  for (uint32_t i = 0; i < plan->words; i++)
+    copy(worker, plan, i, plan->needed[row + i], worker->apart, at->registers, FULL);
+  uint32_t pc = compiled->run(call, worker->apart, at->constants);
+  if (pc == PTX_REGION_FAULT) return pc;
+  uint32_t b = call->exit / PTX_EXITS, how = call->exit % PTX_EXITS;
+  const uint64_t *dirty = how == PTX_EXIT_BEGIN ? plan->dirty : plan->dirty_end;
+  const uint64_t *live = how == PTX_EXIT_BRANCH ? plan->live_end : plan->live;
+  size_t written = (size_t)b * plan->words, next = written;
+  if (how >= PTX_EXIT_NEXT) next = (size_t)plan->blocks[b].next[how - PTX_EXIT_NEXT] * plan->words;
+  for (uint32_t i = 0; i < plan->words; i++)
+    copy(worker, plan, i, dirty[written + i] & live[next + i], at->registers, worker->apart, call->mask);
+  return pc;
+}
+
+uint32_t ptx_region_code_run(const struct place *at, const struct ptx_compiled *compiled,
+                             struct ptx_region_call *call) {
+  return (call->mask | ~call->living) == FULL ? compiled->run(call, at->registers, at->constants)
+                                              : run_apart(at, compiled, call);
 }
 
 uint32_t ptx_region_run(const struct place *at, const struct ptx_compiled *compiled, uint32_t mask,
@@ -269,8 +333,6 @@ uint32_t ptx_region_run(const struct place *at, const struct ptx_compiled *compi
     ptx_fpu_set(compiled->control);
   }
   struct ptx_region_call call; /* field by field: clearing it takes as long as a small region */
-  call.registers = at->registers;
-  call.constants = at->constants;
   call.parameters = l->launch->parameters;
   call.shared = at->warp->block->shared;
   call.shared_bytes = l->shared_bytes;
@@ -289,9 +351,8 @@ uint32_t ptx_region_run(const struct place *at, const struct ptx_compiled *compi
   call.block = at->warp->block->id;
   call.code = compiled->code;
   call.at = at;
-  uint32_t pc = l->launch->compiler->mode == PTX_COMPILE_CHECK && compiled->plan != NULL
-                    ? ptx_region_compare(at, compiled, &call)
-                    : compiled->run(&call, at->registers, at->constants);
+  uint32_t pc = l->launch->compiler->mode == PTX_COMPILE_CHECK ? ptx_region_compare(at, compiled, &call)
+                                                               : ptx_region_code_run(at, compiled, &call);
   counts->turns = call.turns;
   counts->seen = call.seen;
   split->spun = call.spun;

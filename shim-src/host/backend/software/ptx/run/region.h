@@ -30,6 +30,10 @@ uint32_t ptx_region_run(const struct place *at, const struct ptx_compiled *compi
 /* Runs one instruction that compiled code can contain, except branches and labels. False: a fault. */
 bool ptx_region_step(const struct place *at, uint32_t mask);
 
+/* Runs the code itself. */
+uint32_t ptx_region_code_run(const struct place *at, const struct ptx_compiled *compiled,
+                             struct ptx_region_call *call);
+
 /*
  * region_check.c: runs compiled code, but first the interpreter runs the same instructions one by one, and
  * the registers and stored bytes of both are compared. A difference is a fault.

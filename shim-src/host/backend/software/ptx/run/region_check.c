@@ -82,7 +82,7 @@ static const struct ptx_plan_block *parting(const struct ptx_plan *plan, uint32_
  */
 static uint32_t reference(const struct place *from, const struct ptx_compiled *compiled,
                           struct ptx_region_call *call, struct journal *j) {
-  const struct ptx_plan *plan = compiled->plan;
+  const struct ptx_plan *plan = &compiled->plan;
   struct place at = *from;
   uint32_t pc = at.pc;
   for (bool first = true;; first = false) {
@@ -175,7 +175,7 @@ uint32_t ptx_region_compare(const struct place *at, const struct ptx_compiled *c
   for (size_t i = 0; i < j.count; i++) memcpy(j.list[i].after, j.list[i].at, j.list[i].bytes);
   for (size_t i = j.count; i-- > 0;) memcpy(j.list[i].at, j.list[i].before, j.list[i].bytes);
   memcpy(at->registers, before, f->frame_bytes);
-  uint32_t pc = compiled->run(call, at->registers, at->constants);
+  uint32_t pc = ptx_region_code_run(at, compiled, call);
   uint32_t inactive = at->warp->exists & ~at->warp->exited & ~call->mask;
   bool equal = pc == want;
   if (!equal) differs(at, "it leaves at pc", pc, want);
@@ -190,7 +190,7 @@ uint32_t ptx_region_compare(const struct place *at, const struct ptx_compiled *c
     uint32_t bytes = f->widths[place / 64];
     if (bytes == PTX_NO_REGISTER) continue;
     const unsigned char *now = at->registers + place;
-    bool live = pc < f->code_count && ptx_plan_live(compiled->plan, pc, place);
+    bool live = pc < f->code_count && ptx_plan_live(&compiled->plan, pc, place);
     equal = same_register(now, before + place, bytes, inactive) &&
             (!live || same_register(now, after + place, bytes, call->mask));
     if (!equal) differs(at, "wrong is the register at", place, pc);

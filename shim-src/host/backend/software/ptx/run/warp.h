@@ -155,10 +155,12 @@ struct worker {
   struct frame *made;                      /* all frames, in use or free */
   uint64_t frame_bytes;
   struct block *spare;
-  uint64_t turn;    /* start of its turn, if it has turns */
-  uint64_t served;  /* when it last had time for other things, see ptx_launch.serve */
-  bool helps;       /* it is not the thread that launched */
-  uint32_t control; /* present setting of the processor's float unit */
+  uint64_t turn;        /* start of its turn, if it has turns */
+  uint64_t served;      /* when it last had time for other things, see ptx_launch.serve */
+  bool helps;           /* it is not the thread that launched */
+  uint32_t control;     /* present setting of the processor's float unit */
+  unsigned char *apart; /* registers of compiled code that not all lanes of a warp execute */
+  size_t apart_bytes;
   _Alignas(64) unsigned char scratch[PTX_LANES * 8];
 };
 

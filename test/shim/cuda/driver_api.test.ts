@@ -80,7 +80,7 @@ for (const transport of ['unix', 'tcp', 'a host with --device cuda'] as const) {
         0,
         'every attribute the runtime reads has an answer',
       );
-      assert.equal((await shell.ask('attribute 148 0')).result, 1);
+      assert.equal((await shell.ask('attribute 162 0')).result, 1);
       assert.equal(await shell.end(), 0);
       assert.equal(shell.stderr(), '');
     });

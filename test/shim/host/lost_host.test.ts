@@ -77,7 +77,7 @@ describe('a host that is not there', () => {
       assert.equal(answer.result, NO_DEVICE);
       assert.ok(answer.milliseconds < FIRST_LIMIT, `${answer.milliseconds} ms`);
       assert.equal((await shell.ask('count')).result, NOT_INITIALIZED);
-      assert.equal((await shell.ask('version')).values[0], '13000');
+      assert.equal((await shell.ask('version')).values[0], '13050');
       assert.equal(await shell.end(), 0);
       assert.equal(shell.stderr(), '', 'nothing on stderr');
     });

@@ -199,7 +199,11 @@ describe('the stand-in', { skip }, () => {
   test('answers /api/version only once it knows its devices', async () => {
     await put({ log: '', design: 3 });
     await guest.installConsumer(3, { env: { STANDIN_DELAY_MS: '1500' } });
-    const hasty = await guest.run('curl', '-s', '--max-time', '0.5', 'http://127.0.0.1:11434/api/version');
+    const refused = 7;
+    const hasty = await until('the stand-in listens', 5_000, async () => {
+      const ran = await guest.run('curl', '-s', '--max-time', '0.5', 'http://127.0.0.1:11434/api/version');
+      return ran.code === refused ? undefined : ran;
+    });
     assert.equal(hasty.code, 28, 'curl: time-out');
     const patient = await guest.run('curl', '-s', '--max-time', '10', 'http://127.0.0.1:11434/api/version');
     assert.match(patient.stdout, /"version":"0.32.9"/);

@@ -14,7 +14,7 @@ export async function standIn(
 ): Promise<{ readonly args: readonly string[]; readonly env: Readonly<Record<string, string>> }> {
   const library = await buildProgram({
     name: 'libstand-in.so',
-    sources: ['test/shim/programs/stand_in_driver.c', BEHIND],
+    sources: [...['driver', 'hardware'].map((part) => `test/shim/programs/stand_in_${part}.c`), BEHIND],
     sanitize: 'none',
     soname: 'libstand-in.so',
     libraries: ['dl'],

@@ -125,13 +125,6 @@ static void contexts(void) {
   usleep(100000);
   let_go(1);
   pthread_join(thread, NULL);
-  OK(CALL(cuCtxDestroy_v2, (void *), own));
-  MUST(CALL(cuCtxCreate_v2, (void **, unsigned, int), &own, 0, 0));
-  atomic_store(&released, 0);
-  atomic_store(&ran, 0);
-  make_streams();
-  hold(1);
-  let_go(1);
 }
 
 /* A graph is destroyed while its launch waits behind a function. */

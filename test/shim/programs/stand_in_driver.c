@@ -75,7 +75,7 @@
 
 #include <dlfcn.h>
 
-#define EXPORT __attribute__((visibility("default")))
+#include "stand_in.h"
 
 /* A reference, so that the linker keeps the library that has all other functions. */
 extern int cuDeviceGetCount(int *count);
@@ -83,16 +83,15 @@ EXPORT int (*const stand_in_needs)(int *) = cuDeviceGetCount;
 EXPORT int cuDriverGetVersion(int *version);
 
 /* Returns the library that has all other functions, which this one is also linked to. */
-static void *behind(const char *symbol) {
+void *behind(const char *symbol) {
   static void *library;
   if (library == NULL) library = dlopen(getenv("STAND_IN_BEHIND"), RTLD_NOW | RTLD_LOCAL);
   void *found = library == NULL ? NULL : dlsym(library, symbol);
   if (found == NULL) abort();
   return found;
 }
-#define NEXT(type, symbol) ((type)(uintptr_t)behind(symbol))
 
-static const char *word(const char *name) {
+const char *word(const char *name) {
   const char *words = getenv("STAND_IN");
   size_t length = strlen(name);
   for (const char *at = words; at != NULL && *at != '\0';
@@ -176,9 +175,6 @@ EXPORT int cuDeviceGetAttribute(int *value, int attribute, int device);
 EXPORT int cuCtxCreate_v2(void **context, unsigned flags, int device);
 EXPORT int cuDevicePrimaryCtxRetain(void **context, int device);
 EXPORT int cuModuleLoadDataEx(void **module, const void *image, unsigned count, int *options, void **values);
-EXPORT int cuStreamWaitValue32_v2(void *stream, uint64_t address, uint32_t value, unsigned flags);
-EXPORT int cuStreamWriteValue32_v2(void *stream, uint64_t address, uint32_t value, unsigned flags);
-EXPORT int cuMemHostGetDevicePointer_v2(uint64_t *address, void *memory, unsigned flags);
 EXPORT int cuArrayDestroy(void *array);
 EXPORT int cuModuleUnload(void *module);
 EXPORT int cuCtxDestroy_v2(void *context);
@@ -202,17 +198,6 @@ EXPORT int cuDeviceGetName(char *name, int length, int device);
 EXPORT int cuGraphInstantiateWithFlags(void **executable, void *graph, unsigned long long flags);
 EXPORT int cuGraphLaunch(void *graph, void *stream);
 EXPORT int cuGraphExecDestroy(void *graph);
-EXPORT int cuModuleGetFunction(void **function, void *module, const char *name);
-EXPORT int cuFuncLoad(void *function);
-EXPORT int cuModuleGetGlobal_v2(uint64_t *address, size_t *bytes, void *module, const char *name);
-EXPORT int cuLibraryGetGlobal(uint64_t *address, size_t *bytes, void *library, const char *name);
-EXPORT int cuLibraryGetModule(void **module, void *library);
-EXPORT int cuCtxSetLimit(int limit, size_t value);
-EXPORT int cuMemsetD32_v2(uint64_t to, unsigned value, size_t count);
-EXPORT int cuLaunchKernel(void *function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,
-                          unsigned block_y, unsigned block_z, unsigned shared, void *stream,
-                          void **parameters, void **extra);
-EXPORT int cuLaunchKernelEx(const void *config, void *function, void **parameters, void **extra);
 
 static bool broken;
 static atomic_uint allocations;
@@ -355,194 +340,6 @@ int cuModuleLoadDataEx(void **module, const void *image, unsigned count, int *op
               "cuModuleLoadDataEx")(module, image, count, options, values);
 }
 
-/* ---- hardware: waits for values in mapped host memory -------------------------- */
-
-#define MOST_WAITS 4096
-#define CHANNEL_LAUNCHES 1024
-
-/* A wait that is not over. The library behind waits for `relay`, in device memory, instead. */
-struct hardware_wait {
-  const uint32_t *word; /* NULL: the place is free */
-  uint32_t value, relayed;
-  uint64_t relay;
-  void *context, *stream; /* of this stand-in, which writes the relay */
-};
-static struct hardware_wait waits[MOST_WAITS];
-static pthread_mutex_t waits_lock = PTHREAD_MUTEX_INITIALIZER;
-static atomic_uint waits_now, launches_behind;
-static void *mapped[64]; /* memory of cuMemHostAlloc with DEVICEMAP */
-
-static void end_wait(struct hardware_wait *wait) {
-  NEXT(int (*)(void *), "cuCtxSetCurrent")(wait->context);
-  NEXT(int (*)(void *, uint64_t, uint32_t, unsigned), "cuStreamWriteValue32_v2")
-  (wait->stream, wait->relay, wait->relayed, 0);
-  wait->word = NULL;
-  if (atomic_fetch_sub(&waits_now, 1) == 1) atomic_store(&launches_behind, 0);
-}
-
-static void *watch_words(void *nothing) {
-  (void)nothing;
-  for (;; nanosleep(&(struct timespec){.tv_nsec = 200000}, NULL)) {
-    pthread_mutex_lock(&waits_lock);
-    for (size_t i = 0; i < MOST_WAITS; i++) {
-      struct hardware_wait *wait = &waits[i];
-      if (wait->word != NULL && (int32_t)(__atomic_load_n(wait->word, __ATOMIC_ACQUIRE) - wait->value) >= 0)
-        end_wait(wait);
-    }
-    pthread_mutex_unlock(&waits_lock);
-  }
-  return NULL;
-}
-
-/* Words of device memory, one for each place, and the stream that writes them. */
-struct relays {
-  unsigned long long context; /* cuCtxGetId; 0: free */
-  uint64_t words;
-  void *writer;
-};
-
-static const struct relays *relays_of(void *context) {
-  static struct relays all[64];
-  static pthread_t watcher;
-  unsigned long long id = 0;
-  size_t i = 0;
-  NEXT(int (*)(void *, unsigned long long *), "cuCtxGetId")(context, &id);
-  while (all[i].context != 0 && all[i].context != id) i++;
-  struct relays *relays = &all[i];
-  if (relays->context == id) return relays;
-  if (NEXT(int (*)(uint64_t *, size_t), "cuMemAlloc_v2")(&relays->words, MOST_WAITS * 4) != 0 ||
-      NEXT(int (*)(uint64_t, unsigned, size_t), "cuMemsetD32_v2")(relays->words, 0, MOST_WAITS) != 0 ||
-      NEXT(int (*)(void **, unsigned), "cuStreamCreate")(&relays->writer, 1) != 0 ||
-      (i == 0 && pthread_create(&watcher, NULL, watch_words, NULL) != 0))
-    abort();
-  relays->context = id;
-  return relays;
-}
-
-/* The caller holds the lock. */
-static struct hardware_wait *new_wait(void) {
-  void *context = NULL;
-  NEXT(int (*)(void **), "cuCtxGetCurrent")(&context);
-  const struct relays *relays = relays_of(context);
-  size_t i = 0;
-  while (waits[i].word != NULL) i++;
-  waits[i].relay = relays->words + i * 4;
-  waits[i].relayed++;
-  waits[i].context = context;
-  waits[i].stream = relays->writer;
-  return &waits[i];
-}
-
-static bool is_mapped(uint64_t address) {
-  for (size_t i = 0; i < sizeof mapped / sizeof *mapped; i++)
-    if (mapped[i] != NULL && address - (uint64_t)(uintptr_t)mapped[i] < 65536) return true;
-  return false;
-}
-
-static void await_device(void) {
-  while (atomic_load(&waits_now) > 0) nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
-}
-
-int cuStreamWaitValue32_v2(void *stream, uint64_t address, uint32_t value, unsigned flags) {
-  int (*next)(void *, uint64_t, uint32_t, unsigned) =
-      NEXT(int (*)(void *, uint64_t, uint32_t, unsigned), "cuStreamWaitValue32_v2");
-  if (word("hardware") == NULL) return next(stream, address, value, flags);
-  /* A wait for device memory ends with a write of a stream, which is behind it: it never ends. */
-  atomic_fetch_add(&waits_now, 1);
-  if (!is_mapped(address)) return next(stream, address, value, flags);
-  pthread_mutex_lock(&waits_lock);
-  struct hardware_wait *wait = new_wait();
-  wait->word = (const uint32_t *)(uintptr_t)address;
-  wait->value = value;
-  int result = next(stream, wait->relay, wait->relayed, 0);
-  pthread_mutex_unlock(&waits_lock);
-  return result;
-}
-
-int cuStreamWriteValue32_v2(void *stream, uint64_t address, uint32_t value, unsigned flags) {
-  if (word("hardware") != NULL && atomic_load(&waits_now) > 0) return 0;
-  return NEXT(int (*)(void *, uint64_t, uint32_t, unsigned), "cuStreamWriteValue32_v2")(stream, address,
-                                                                                        value, flags);
-}
-
-int cuMemHostGetDevicePointer_v2(uint64_t *address, void *memory, unsigned flags) {
-  *address = (uint64_t)(uintptr_t)memory;
-  if (is_mapped(*address)) return 0;
-  return NEXT(int (*)(uint64_t *, void *, unsigned), "cuMemHostGetDevicePointer_v2")(address, memory, flags);
-}
-
-static bool maps_itself(void **memory, size_t bytes, unsigned flags) {
-  enum { DEVICEMAP = 2 };
-  if (word("hardware") == NULL || (flags & DEVICEMAP) == 0 || bytes > 65536) return false;
-  size_t i = 0;
-  while (mapped[i] != NULL) i++;
-  *memory = mapped[i] = calloc(1, 65536);
-  return true;
-}
-
-/* Functions whose code is loaded. */
-static void *loaded[256];
-static atomic_uint loaded_count;
-
-static void load(void *function) {
-  const unsigned count = atomic_load(&loaded_count);
-  for (unsigned i = 0; i < count && i < sizeof loaded / sizeof *loaded; i++)
-    if (loaded[i] == function) return;
-  await_device();
-  loaded[atomic_fetch_add(&loaded_count, 1) % (sizeof loaded / sizeof *loaded)] = function;
-}
-
-int cuModuleGetFunction(void **function, void *module, const char *name) {
-  await_device();
-  int result = NEXT(int (*)(void **, void *, const char *), "cuModuleGetFunction")(function, module, name);
-  if (result == 0) load(*function);
-  return result;
-}
-
-int cuFuncLoad(void *function) {
-  load(function);
-  return NEXT(int (*)(void *), "cuFuncLoad")(function);
-}
-
-int cuModuleGetGlobal_v2(uint64_t *address, size_t *bytes, void *module, const char *name) {
-  await_device();
-  return NEXT(int (*)(uint64_t *, size_t *, void *, const char *), "cuModuleGetGlobal_v2")(address, bytes,
-                                                                                           module, name);
-}
-
-int cuLibraryGetGlobal(uint64_t *address, size_t *bytes, void *library, const char *name) {
-  await_device();
-  return NEXT(int (*)(uint64_t *, size_t *, void *, const char *), "cuLibraryGetGlobal")(address, bytes,
-                                                                                         library, name);
-}
-
-int cuLibraryGetModule(void **module, void *library) {
-  await_device();
-  return NEXT(int (*)(void **, void *), "cuLibraryGetModule")(module, library);
-}
-
-static void grow_local_memory(int bytes);
-
-int cuCtxSetLimit(int limit, size_t value) {
-  enum { STACK_SIZE = 0 };
-  if (limit == STACK_SIZE) await_device();
-  if (limit == STACK_SIZE) grow_local_memory((int)value);
-  return NEXT(int (*)(int, size_t), "cuCtxSetLimit")(limit, value);
-}
-
-/* True for host memory that is registered, with `maps`. */
-static bool is_of_the_host(uint64_t address) {
-  unsigned type = 0;
-  const int memory_type = 2, of_host = 1;
-  return NEXT(int (*)(void *, int, uint64_t), "cuPointerGetAttribute")(&type, memory_type, address) == 0 &&
-         type == of_host;
-}
-
-int cuMemsetD32_v2(uint64_t to, unsigned value, size_t count) {
-  if (is_of_the_host(to)) await_device();
-  return NEXT(int (*)(uint64_t, unsigned, size_t), "cuMemsetD32_v2")(to, value, count);
-}
-
 #define WAITS_FOR_THE_DEVICE(symbol, type, name)                                                             \
   EXPORT int symbol(type name) {                                                                             \
     await_device();                                                                                          \
@@ -654,7 +451,7 @@ int cuCtxSynchronize(void) {
   return NEXT(int (*)(void), "cuCtxSynchronize")();
 }
 
-static void say(const char *call) {
+void say(const char *call) {
   if (word("calls") != NULL) fprintf(stderr, "stand-in: %s\n", call);
 }
 
@@ -714,11 +511,7 @@ int cuMemFreeHost(void *memory) {
   void *context = NULL;
   int result = NEXT(int (*)(void **), "cuCtxGetCurrent")(&context);
   if (result == 0 && context == NULL) result = 201; /* CUDA_ERROR_INVALID_CONTEXT */
-  for (size_t i = 0; result == 0 && i < sizeof mapped / sizeof *mapped; i++) {
-    if (mapped[i] != memory) continue;
-    mapped[i] = NULL; /* and stays: a wait may still read it */
-    return 0;
-  }
+  if (result == 0 && unmaps_itself(memory)) return 0;
   return result == 0 ? NEXT(int (*)(void *), "cuMemFreeHost")(memory) : result;
 }
 
@@ -750,54 +543,4 @@ int cuGraphExecDestroy(void *graph) {
   say("graph destroyed");
   await_device();
   return NEXT(int (*)(void *), "cuGraphExecDestroy")(graph);
-}
-
-int cuStreamSynchronize(void *stream) {
-  await_device();
-  return NEXT(int (*)(void *), "cuStreamSynchronize")(stream);
-}
-
-/* Bytes of local memory that each thread of a context has. */
-static atomic_int *local_memory(void) {
-  static atomic_int all[1024];
-  unsigned long long id = 0;
-  NEXT(int (*)(void *, unsigned long long *), "cuCtxGetId")(NULL, &id);
-  atomic_int *bytes = &all[id % (sizeof all / sizeof *all)];
-  int fresh = 0;
-  atomic_compare_exchange_strong(bytes, &fresh, 1024);
-  return bytes;
-}
-
-static void grow_local_memory(int bytes) {
-  atomic_int *most = local_memory();
-  if (bytes <= atomic_load(most)) return;
-  await_device();
-  atomic_store(most, bytes);
-}
-
-static void take_place(void *function) {
-  say("kernel launched");
-  load(function);
-  const int local_bytes = 3; /* CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES */
-  int bytes = 0;
-  NEXT(int (*)(int *, int, void *), "cuFuncGetAttribute")(&bytes, local_bytes, function);
-  grow_local_memory(bytes);
-  if (atomic_load(&waits_now) > 0 && atomic_fetch_add(&launches_behind, 1) >= CHANNEL_LAUNCHES)
-    await_device();
-}
-
-int cuLaunchKernel(void *function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,
-                   unsigned block_y, unsigned block_z, unsigned shared, void *stream, void **parameters,
-                   void **extra) {
-  take_place(function);
-  return NEXT(int (*)(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *,
-                      void **, void **),
-              "cuLaunchKernel")(function, grid_x, grid_y, grid_z, block_x, block_y, block_z, shared, stream,
-                                parameters, extra);
-}
-
-int cuLaunchKernelEx(const void *config, void *function, void **parameters, void **extra) {
-  take_place(function);
-  return NEXT(int (*)(const void *, void *, void **, void **), "cuLaunchKernelEx")(config, function,
-                                                                                   parameters, extra);
 }

@@ -23,9 +23,8 @@
  * least 128 MiB for the stack (arch/x86/mm/mmap.c: arch_mmap_rnd, mmap_base). One TiB more is for programs
  * that map much.
  */
-#ifdef __SANITIZE_THREAD__
-#define SPACE_START                                                                                          \
-  0x7e8000000000u /* TSan maps no memory of the program below (tsan_platform.h, kHiAppMemBeg) */
+#ifdef __SANITIZE_THREAD__ /* TSan maps no memory of the program below (tsan_platform.h, kHiAppMemBeg) */
+#define SPACE_START 0x7e8000000000u
 #else
 #define SPACE_START 0x7e0000000000u
 #endif

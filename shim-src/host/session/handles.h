@@ -31,8 +31,10 @@ struct vgpu_handle {
   uint32_t device;
   uint64_t context; /* of a context: its own number */
   uint32_t flags;
-  uint32_t stack;      /* --device software: a context's CU_LIMIT_STACK_SIZE; 0: not set */
-  bool recorded;       /* event */
+  uint32_t stack; /* --device software: a context's CU_LIMIT_STACK_SIZE; 0: not set. --device cuda: bytes of
+                     local memory that a kernel loaded in the context needs */
+  bool waits;     /* --device cuda, a context: a stream may wait for a value of a later call */
+  bool recorded;  /* event */
   int64_t nanoseconds; /* event: when recorded */
   void *driver;        /* --device cuda: the driver's own handle */
   uint64_t

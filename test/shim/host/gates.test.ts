@@ -23,6 +23,16 @@ const cases = [
   ['gate_calls', 'local_memory', 'and a kernel needs more local memory than those before'],
   ['gate_calls', 'always_held', 'and such a kernel is launched beside one function after another'],
   ['gate_calls', 'deep_graph', 'and a graph has such a kernel'],
+  [
+    'gate_calls',
+    'limit_again',
+    'and such a kernel is launched after the program has set the stack limit back',
+  ],
+  [
+    'gate_calls',
+    'instantiated',
+    'and a graph is instantiated until another thread has launched an earlier one',
+  ],
   ['gate_calls', 'reads', 'and memory and an array are read'],
   ['host_functions', 'queues_behind', 'and work is queued behind the function'],
   ['host_functions', 'many_in_a_row', 'and thousands of functions run in their order'],

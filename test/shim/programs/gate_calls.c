@@ -340,6 +340,53 @@ static void deep_graph(void) {
   drop(graph, exec);
 }
 
+/* Such a kernel is launched again after the program has set the stack limit back to what it was told. */
+static void limit_again(void) {
+  void *function = deep_kernel();
+  const devptr memory = check_alloc(4);
+  size_t stack = 0;
+  make_streams();
+  OK(CALL(cuCtxGetLimit, (size_t *, int), &stack, 0));
+  launch_deep(function, streams[1], memory);
+  OK(CALL(cuCtxSynchronize, (void), ));
+  OK(CALL(cuCtxSetLimit, (int, size_t), 0, stack));
+  pthread_t thread = hold_for_a_while();
+  launch_deep(function, streams[1], memory);
+  join(thread);
+  IS(3, word_at(memory));
+}
+
+/* A graph is instantiated while a stream waits for a function, which another thread releases after a launch.
+ */
+static void *launch_and_release(void *exec) {
+  usleep(100000);
+  OK(CALL(cuGraphLaunch, (void *, void *), exec, streams[2]));
+  atomic_store(&released, 1);
+  return NULL;
+}
+static void instantiated(void) {
+  void *first = new_graph(), *graph = NULL, *exec = NULL;
+  void *function = deep_kernel(), *node = NULL;
+  const devptr memory = check_alloc(4);
+  pthread_t thread;
+  struct node_params params = fill_node(memory, 7, 1);
+  MUST(add_node(&node, first, NULL, 0, &params));
+  void *earlier = new_exec(first);
+  make_streams();
+  MUST(CALL(cuStreamBeginCapture_v2, (void *, int), streams[1], 0));
+  launch_deep(function, streams[1], memory);
+  MUST(CALL(cuStreamEndCapture, (void *, void **), streams[1], &graph));
+  hold(1);
+  MUST(pthread_create(&thread, NULL, launch_and_release, earlier));
+  MUST(CALL(cuGraphInstantiateWithFlags, (void **, void *, unsigned long long), &exec, graph, 0));
+  pthread_join(thread, NULL);
+  let_go(1);
+  OK(launch(exec, streams[1]));
+  IS(3, word_at(memory));
+  drop(first, earlier);
+  drop(graph, exec);
+}
+
 /* Memory and an array are read. The hardware may make the copies only after the work that waits. */
 static void reads(void) {
   const struct {
@@ -449,6 +496,8 @@ static const struct check_case cases[] = {
     {"local_memory", local_memory},
     {"always_held", always_held},
     {"deep_graph", deep_graph},
+    {"limit_again", limit_again},
+    {"instantiated", instantiated},
     {"reads", reads},
 };
 

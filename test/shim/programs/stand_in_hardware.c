@@ -181,12 +181,12 @@ int cuLibraryGetModule(void **module, void *library) {
   return NEXT(int (*)(void **, void *), "cuLibraryGetModule")(module, library);
 }
 
-static void grow_local_memory(int bytes);
+static atomic_int *local_memory(void);
 
 int cuCtxSetLimit(int limit, size_t value) {
   enum { STACK_SIZE = 0 };
   if (limit == STACK_SIZE) await_device();
-  if (limit == STACK_SIZE) grow_local_memory((int)value);
+  if (limit == STACK_SIZE) atomic_store(local_memory(), (int)value);
   return NEXT(int (*)(int, size_t), "cuCtxSetLimit")(limit, value);
 }
 

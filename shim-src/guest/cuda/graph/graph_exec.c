@@ -297,16 +297,45 @@ int vgpu_exec_list(struct vgpu_graph *graph, struct vgpu_exec_node **nodes, size
 
 enum { FLAG_DEVICE_LAUNCH = 4, FLAGS_KNOWN = 15 };
 
-/* The host launches the nodes without a wait for their code. An error is that of the launch. */
-static void load_kernels(struct vgpu_driver *driver, struct vgpu_exec *exec) {
-  for (size_t i = 0; i < exec->count; i++) {
-    struct vgpu_work *work = &exec->nodes[i].work;
+struct kernels {
+  struct {
+    struct vgpu_callable *callable;
+    uint64_t context;
+  } * list;
+  size_t count;
+};
+
+static void find_kernels(struct vgpu_driver *driver, const struct vgpu_graph *graph,
+                         struct kernels *kernels) {
+  for (size_t i = 0; i < graph->count; i++) {
+    struct vgpu_node *node = graph->nodes[i];
     struct vgpu_send_cuLaunchKernelEx send;
-    if (work->kind != VGPU_NODE_KERNEL || work->step != VGPU_STEP_FRAME) continue;
-    struct vgpu_callable *callable = vgpu_work_callable(driver, work);
-    memcpy(&send, work->bytes, sizeof send);
-    if (callable != NULL) (void)vgpu_launch_load(driver, callable, send.context);
+    if (node->child != NULL) find_kernels(driver, node->child, kernels);
+    for (uint32_t j = 0; node->bodies != NULL && j < node->work.given.condition.size; j++)
+      find_kernels(driver, node->bodies[j], kernels);
+    if (node->work.kind != VGPU_NODE_KERNEL) continue;
+    memcpy(&send, node->work.bytes, sizeof send);
+    kernels->list[kernels->count].callable = vgpu_work_callable(driver, &node->work);
+    kernels->list[kernels->count++].context = send.context;
   }
+}
+
+/*
+ * The host cannot wait for code when it launches nodes, so their code is loaded here. An error is the
+ * launch's. The driver may wait for work that another thread releases with a call that needs graph_lock.
+ */
+static void load_kernels(struct vgpu_driver *driver, const void *handle) {
+  struct kernels kernels = {0};
+  pthread_mutex_lock(&driver->graph_lock);
+  const struct vgpu_graph *graph = vgpu_graph_find(driver, handle);
+  if (graph != NULL) kernels.list = calloc(flat_count(graph) + 1, sizeof *kernels.list);
+  if (kernels.list != NULL) find_kernels(driver, graph, &kernels);
+  pthread_mutex_unlock(&driver->graph_lock);
+  for (size_t i = 0; i < kernels.count; i++) {
+    struct vgpu_callable *callable = vgpu_callable_find(driver, kernels.list[i].callable);
+    if (callable != NULL) (void)vgpu_launch_load(driver, callable, kernels.list[i].context);
+  }
+  free(kernels.list);
 }
 
 int cuGraphInstantiateWithFlags(void **phGraphExec, void *hGraph, uint64_t flags) {
@@ -318,6 +347,7 @@ int cuGraphInstantiateWithFlags(void **phGraphExec, void *hGraph, uint64_t flags
   struct vgpu_exec *exec = calloc(1, sizeof *exec);
   if (exec == NULL) return CUDA_ERROR_OUT_OF_MEMORY;
   exec->flags = flags;
+  load_kernels(driver, hGraph);
   result = vgpu_cuda_owner(driver, &exec->owner, &exec->context);
   pthread_mutex_lock(&driver->graph_lock);
   struct vgpu_graph *graph = vgpu_graph_find(driver, hGraph);
@@ -327,7 +357,6 @@ int cuGraphInstantiateWithFlags(void **phGraphExec, void *hGraph, uint64_t flags
     else result = CUDA_ERROR_NOT_SUPPORTED; /* only one executable at a time */
   }
   if (result == CUDA_SUCCESS) result = vgpu_exec_list(graph, &exec->nodes, &exec->count);
-  if (result == CUDA_SUCCESS) load_kernels(driver, exec);
   if (result == CUDA_SUCCESS) result = build(driver, exec);
   if (result == CUDA_SUCCESS) result = belong(driver, exec, graph);
   if (result == CUDA_SUCCESS) {

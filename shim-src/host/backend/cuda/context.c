@@ -106,7 +106,7 @@ int32_t vgpu_cuda_cuCtxSynchronize(struct vgpu_worker *worker,
   int32_t result = vgpu_cuda_enter(worker, send->context, &cuda);
   uint64_t context = send->context;
   if (result == CUDA_SUCCESS) result = vgpu_cuda_wait(worker, query_context, &context);
-  if (result == CUDA_SUCCESS && cuda->waits_itself == context) cuda->waits_itself = 0;
+  if (result == CUDA_SUCCESS) vgpu_cuda_no_wait(worker, context);
   /* All work is done. The answer tells the guest to fetch the output of kernels. */
   return result == CUDA_SUCCESS ? VGPU_DRIVER(&cuda->api, cuCtxSynchronize, ) : result;
 }

@@ -90,15 +90,25 @@ static struct vgpu_cuda_gates *find(const struct vgpu_cuda *cuda, uint64_t addre
   return gates;
 }
 
-void vgpu_cuda_gate_closes(struct vgpu_cuda *cuda, uint64_t context, uint64_t address, uint32_t value) {
-  struct vgpu_cuda_gates *gates = find(cuda, address);
+void vgpu_cuda_gate_closes(struct vgpu_worker *worker, uint64_t context, uint64_t address, uint32_t value) {
+  struct vgpu_cuda_gates *gates = find(cuda_of(worker), address);
   if (gates == NULL) {
-    cuda->waits_itself = cuda->waits_itself == 0 || cuda->waits_itself == context ? context : UINT64_MAX;
+    struct vgpu_handle *handle = vgpu_handles_find(&worker->handles, context, VGPU_HANDLE_CONTEXT);
+    if (handle == NULL || handle->waits) return;
+    handle->waits = true;
+    cuda_of(worker)->waits_itself++;
     return;
   }
   uint32_t *awaited = &gates->awaited[(address - gates->address) / sizeof(uint32_t)];
   gates->closed += *awaited == 0;
   *awaited = value;
+}
+
+void vgpu_cuda_no_wait(struct vgpu_worker *worker, uint64_t context) {
+  struct vgpu_handle *handle = vgpu_handles_find(&worker->handles, context, VGPU_HANDLE_CONTEXT);
+  if (handle == NULL || !handle->waits) return;
+  handle->waits = false;
+  cuda_of(worker)->waits_itself--;
 }
 
 bool vgpu_cuda_is_held(const struct vgpu_cuda *cuda) {

@@ -60,8 +60,8 @@ int32_t vgpu_cuda_cuMemAlloc_v2(struct vgpu_worker *worker, const struct vgpu_se
                                                            .counted = range.counted});
   } else {
     vgpu_accounts_give(worker->accounts, worker->slot, range.device, range.counted);
+    vgpu_cuda_refused(worker, range.device, send->bytes, result);
   }
-  vgpu_cuda_refused(worker, range.device, send->bytes, result);
   return result;
 }
 

@@ -1,6 +1,7 @@
 /* Modules and libraries on the host's GPU, their functions, kernels and variables. */
 #include "host/backend/cuda/module.h"
 
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -345,21 +346,31 @@ int32_t vgpu_cuda_cuFuncSetAttribute(struct vgpu_worker *worker,
 }
 
 /*
- * A kernel of a library has a function in each context. A launch that needs more local memory than there is
- * waits for the device ("The driver automatically increases the per-thread stack size", cuCtxSetLimit, CUDA
- * driver API), so the limit is raised first.
+ * A launch that needs more local memory than there is waits for the device ("The driver automatically
+ * increases the per-thread stack size", cuCtxSetLimit, CUDA driver API).
  */
+static void raise_stack(const struct vgpu_driver_api *api, size_t bytes) {
+  /* Of two threads, the one that needs less must not set its own limit after the other's. */
+  static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+  size_t stack = 0;
+  pthread_mutex_lock(&lock);
+  if (VGPU_DRIVER(api, cuCtxGetLimit, &stack, STACK_SIZE) == CUDA_SUCCESS && bytes > stack)
+    VGPU_DRIVER(api, cuCtxSetLimit, STACK_SIZE, bytes); /* if it fails, the launch says why */
+  pthread_mutex_unlock(&lock);
+}
+
+/* A kernel of a library has a function in each context. */
 static int32_t load_function(const struct vgpu_driver_api *api, struct vgpu_cuda_side_call *call) {
   void *function = call->object;
   int32_t local = 0;
-  size_t stack = 0;
   int32_t result =
       call->other ? VGPU_DRIVER(api, cuKernelGetFunction, &function, call->object) : CUDA_SUCCESS;
   if (result == CUDA_SUCCESS && api->cuFuncLoad != NULL) result = api->cuFuncLoad(function);
   if (result == CUDA_SUCCESS &&
-      VGPU_DRIVER(api, cuFuncGetAttribute, &local, LOCAL_SIZE_BYTES, function) == CUDA_SUCCESS &&
-      VGPU_DRIVER(api, cuCtxGetLimit, &stack, STACK_SIZE) == CUDA_SUCCESS && (size_t)local > stack)
-    VGPU_DRIVER(api, cuCtxSetLimit, STACK_SIZE, (size_t)local); /* if it fails, the launch says why */
+      VGPU_DRIVER(api, cuFuncGetAttribute, &local, LOCAL_SIZE_BYTES, function) == CUDA_SUCCESS && local > 0) {
+    call->bytes = (size_t)local;
+    raise_stack(api, call->bytes);
+  }
   return result;
 }
 
@@ -374,6 +385,9 @@ int32_t vgpu_cuda_function_load(struct vgpu_worker *worker, const struct vgpu_se
       .other = vgpu_cuda_object(worker, send->function, VGPU_HANDLE_FUNCTION) == NULL};
   if (call.object == NULL) return CUDA_ERROR_INVALID_HANDLE;
   result = vgpu_cuda_side_call(worker, &call);
+  struct vgpu_handle *handle = vgpu_handles_find(&worker->handles, send->context, VGPU_HANDLE_CONTEXT);
+  if (result == CUDA_SUCCESS && handle != NULL && call.bytes > handle->stack)
+    handle->stack = (uint32_t)call.bytes;
   switch (result) {
     case VGPU_WAITS:
     case CUDA_ERROR_OUT_OF_MEMORY:

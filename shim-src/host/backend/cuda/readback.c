@@ -177,16 +177,23 @@ static struct vgpu_cuda_read *begin_copy(struct vgpu_worker *worker, uint64_t co
   struct vgpu_cuda *cuda = cuda_of(worker);
   collect_writes(cuda);
   struct vgpu_cuda_read *read = take_spare(&cuda->reads, context, bytes);
-  if (read == NULL && make_read(worker, cuda, context, bytes, &read) != CUDA_SUCCESS) return NULL;
+  if (read == NULL && make_read(worker, cuda, context, bytes, &read) != CUDA_SUCCESS) {
+    /* The copies in progress make room when they end. */
+    if (cuda->reads.writes != NULL || cuda->reads.waiting != NULL) *result = VGPU_WAITS;
+    return NULL;
+  }
   *result = copy(&cuda->api, box, read->memory, stream);
   if (*result == CUDA_SUCCESS) *result = VGPU_DRIVER(&cuda->api, cuEventRecord, read->event, stream);
+  if (*result != CUDA_SUCCESS) {
+    cuda->reads.bytes -= read->capacity;
+    dispose(worker, read);
+    return NULL;
+  }
   vgpu_parking_end(worker);
-  worker->note = read->ticket = *result == CUDA_SUCCESS ? vgpu_cuda_note(cuda) : 0;
-  /* Like a write, its memory is used again when the event is over. */
-  struct vgpu_cuda_read **list = *result == CUDA_SUCCESS ? &cuda->reads.waiting : &cuda->reads.writes;
-  read->next = *list;
-  *list = read;
-  return *result == CUDA_SUCCESS ? read : NULL;
+  worker->note = read->ticket = vgpu_cuda_note(cuda);
+  read->next = cuda->reads.waiting;
+  cuda->reads.waiting = read;
+  return read;
 }
 
 void vgpu_cuda_copy_over(struct vgpu_worker *worker, uint64_t note) {

@@ -129,7 +129,7 @@ uint64_t vgpu_cuda_forget_context(struct vgpu_worker *worker, uint64_t context, 
   vgpu_cuda_drop_loads(worker, context);
   vgpu_cuda_drop_side_calls(worker, vgpu_cuda_object(worker, context, VGPU_HANDLE_CONTEXT));
   vgpu_cuda_drop_gates(worker, context);
-  if (cuda_of(worker)->waits_itself == context) cuda_of(worker)->waits_itself = 0;
+  vgpu_cuda_no_wait(worker, context);
   vgpu_cuda_unshare_context(worker, context);
   for (uint32_t i = 0; i < worker->shared_regions.begun; i++) {
     if (worker->shared_regions.array[i].pinned == context)

@@ -44,9 +44,7 @@ struct vgpu_cuda {
   struct vgpu_cuda_endings endings;
   uint32_t greens; /* count of green contexts */
   struct vgpu_cuda_gates *gates;
-  /* The context in which the program has made a stream wait for a value that it writes with a later call,
-   * until the context is idle; 0: none; UINT64_MAX: several. */
-  uint64_t waits_itself;
+  uint32_t waits_itself;             /* count of contexts whose handle says that it `waits` */
   struct vgpu_cuda_managed *managed; /* NULL: the guest uses no managed variable */
   struct vgpu_cuda_kept kept;
   struct vgpu_cuda_shared *shared;
@@ -91,8 +89,10 @@ void vgpu_cuda_unshare_context(struct vgpu_worker *worker, uint64_t context);
 /*
  * Notes that a stream now waits for `value` at this address: for a gate, or for a value of the program's own.
  */
-void vgpu_cuda_gate_closes(struct vgpu_cuda *cuda, uint64_t context, uint64_t address, uint32_t value);
+void vgpu_cuda_gate_closes(struct vgpu_worker *worker, uint64_t context, uint64_t address, uint32_t value);
 /* True while work of the device may wait for a later call of the guest. */
+/* The context is idle, or ends: no stream of it waits for a value that a later call writes. */
+void vgpu_cuda_no_wait(struct vgpu_worker *worker, uint64_t context);
 bool vgpu_cuda_is_held(const struct vgpu_cuda *cuda);
 
 /* Frees the words of a context's gates, before the driver destroys it. */

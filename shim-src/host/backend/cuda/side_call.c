@@ -125,6 +125,7 @@ void vgpu_cuda_side_call_over(struct vgpu_worker *worker, uint64_t note) {
 }
 
 void vgpu_cuda_drop_side_calls(struct vgpu_worker *worker, const struct vgpu_context *context) {
+  if (context == NULL) return;
   for (struct vgpu_cuda_side_call **link = &cuda_of(worker)->side_calls; *link != NULL;) {
     if ((*link)->context == context) drop(worker, link);
     else link = &(*link)->next;

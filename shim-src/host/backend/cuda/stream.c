@@ -3,11 +3,17 @@
 
 #include "host/backend/cuda/session.h"
 
+#define STACK_SIZE 0u /* CU_LIMIT_STACK_SIZE */
+
 int32_t vgpu_cuda_cuCtxSetLimit(struct vgpu_worker *worker, const struct vgpu_send_cuCtxSetLimit *send) {
   struct vgpu_cuda *cuda;
   int32_t result = vgpu_cuda_enter(worker, send->context, &cuda);
-  return result == CUDA_SUCCESS ? VGPU_DRIVER(&cuda->api, cuCtxSetLimit, (int32_t)send->limit, send->value)
-                                : result;
+  if (result != CUDA_SUCCESS) return result;
+  const struct vgpu_handle *handle = vgpu_handles_find(&worker->handles, send->context, VGPU_HANDLE_CONTEXT);
+  uint64_t value = send->value;
+  /* A loaded kernel must not find less than the guest's library has made ready for it. */
+  if (send->limit == STACK_SIZE && handle != NULL && value < handle->stack) value = handle->stack;
+  return VGPU_DRIVER(&cuda->api, cuCtxSetLimit, (int32_t)send->limit, value);
 }
 
 int32_t vgpu_cuda_cuCtxResetPersistingL2Cache(struct vgpu_worker *worker,
@@ -92,6 +98,6 @@ int32_t vgpu_cuda_memory_op(struct vgpu_worker *worker, const struct vgpu_send_m
       return CUDA_ERROR_INVALID_VALUE;
   }
   if (result == CUDA_SUCCESS)
-    vgpu_cuda_gate_closes(cuda, send->context, send->address, (uint32_t)send->value);
+    vgpu_cuda_gate_closes(worker, send->context, send->address, (uint32_t)send->value);
   return result;
 }

@@ -189,8 +189,9 @@ static bool has_state(struct vgpu_worker *worker) {
 
 static void prepare(struct vgpu_worker *worker, bool filtered) {
   const struct vgpu_code_options *options = worker->code_options;
+  uint32_t llvm;
   /* vgpu-hostd status reports that none of these kernels are compiled. */
-  if (options->compile == PTX_COMPILE_NEVER || options->checks != 0 || ptx_compiler_possible() != NULL)
+  if (options->compile == PTX_COMPILE_NEVER || options->checks != 0 || ptx_compiler_possible(&llvm) != NULL)
     return;
   if (!has_state(worker)) return;
   software_of(worker)->compiler = ptx_compiler_start((enum ptx_compile)options->compile,

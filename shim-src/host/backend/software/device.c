@@ -80,6 +80,17 @@ int32_t vgpu_software_cuCtxSetLimit(struct vgpu_worker *worker, const struct vgp
   return CUDA_SUCCESS;
 }
 
+int32_t vgpu_software_upload_room(struct vgpu_worker *worker, const struct vgpu_send_upload_room *send) {
+  (void)worker, (void)send;
+  return CUDA_ERROR_NOT_SUPPORTED; /* VGPU_FEATURE_GATES is not agreed upon */
+}
+
+int32_t vgpu_software_gate_reached(struct vgpu_worker *worker, const struct vgpu_send_gate_reached *send,
+                                   struct vgpu_bulk *bulk) {
+  (void)worker, (void)send, (void)bulk;
+  return CUDA_ERROR_NOT_SUPPORTED; /* likewise */
+}
+
 int32_t vgpu_software_cuMemAlloc_v2(struct vgpu_worker *worker, const struct vgpu_send_cuMemAlloc_v2 *send,
                                     struct vgpu_reply_cuMemAlloc_v2 *reply) {
   struct vgpu_handle *context = find_context(worker, send->context);

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "host/backend/common/link_inputs.h"
-#include "host/backend/common/results.h"
+#include "host/backend/common/made_images.h"
 #include "host/backend/software/code/cubin_write.h"
 #include "host/backend/software/code/device_runtime.h"
 #include "host/backend/software/code/module.h"
@@ -145,7 +145,7 @@ static int32_t link_inputs(struct vgpu_worker *worker, uint32_t device, const un
   for (uint32_t i = 0; linking.made != NULL && i < count; i++) free(linking.made[i]);
   free(linking.made);
   free(linking.texts);
-  return result == CUDA_SUCCESS ? vgpu_results_keep(worker, image, *size, number) : result;
+  return result == CUDA_SUCCESS ? vgpu_made_images_keep(worker, image, *size, number) : result;
 }
 
 int32_t vgpu_software_link_images(struct vgpu_worker *worker, const struct vgpu_send_link_images *send,

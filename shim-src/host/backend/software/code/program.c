@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "host/backend/common/parts.h"
+#include "host/backend/common/rdc_link.h"
 #include "host/backend/common/unpack.h"
 #include "image/container.h"
 #include "image/elf_text.h"
@@ -238,8 +238,8 @@ static int32_t read_fatbin(const void *image, uint64_t size, const struct vgpu_p
   if (ptx.whole == NULL) return result;
   char *text;
   uint64_t length = ptx.unpacked;
-  if (vgpu_parts_count(image, size, &ptx) > 1) {
-    result = vgpu_parts_link(image, size, &ptx, target->memory_limit, &text, &length, why, why_size);
+  if (vgpu_rdc_count(image, size, &ptx) > 1) {
+    result = vgpu_rdc_link(image, size, &ptx, target->memory_limit, &text, &length, why, why_size);
   } else {
     text = (char *)unpacked(&ptx, target, &result);
   }

@@ -126,7 +126,7 @@ enum ptx_kind {
   K_WGMMA_WAIT,
   K_ASYNC_READ, /* not an instruction: the reads and writes of a bulk copy, for checks */
   K_ASYNC_WRITE,
-  K_REGION, /* the kind of an instruction where compiled code begins, see compile/region.h */
+  K_REGION, /* only in `dispatch`: compiled code begins at the instruction, see compile/region.h */
   K_KINDS
 };
 
@@ -145,7 +145,8 @@ struct ptx_instruction {
   uint32_t target;     /* pc */
   uint32_t x;          /* first of further operands in the function's list */
   uint16_t x_count;
-  uint16_t control; /* 0, or 1 + index of a floating-point control setting */
+  uint8_t control;  /* 0, or 1 + index of a floating-point control setting (alu/fpu.h) */
+  uint8_t dispatch; /* the kind, or K_REGION; other threads change it while a kernel runs */
   uint8_t kind;
   uint8_t size; /* of d: bytes per lane; 0: a predicate */
   uint8_t space;

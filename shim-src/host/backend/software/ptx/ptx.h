@@ -102,8 +102,9 @@ extern uint32_t ptx_analyses;
 /* Compiled code (compile/region.h): never; of what runs much; at once; at once, and compared (for tests). */
 enum ptx_compile { PTX_COMPILE_NEVER, PTX_COMPILE_AUTO, PTX_COMPILE_ALWAYS, PTX_COMPILE_CHECK };
 struct ptx_compiler;
-/* Returns NULL if kernels can be compiled on this machine, else the reason why not. */
-const char *ptx_compiler_possible(void);
+/* Returns NULL if kernels can be compiled on this machine, with this version of LLVM, else the reason why
+ * not. */
+const char *ptx_compiler_possible(uint32_t *llvm);
 /*
  * Starts the process that compiles, before there are threads and while this process may still fork and map
  * code. `confine` limits that process and those that it forks, one for each function, before they read
@@ -121,6 +122,7 @@ uint64_t ptx_compiler_used(struct ptx_compiler *compiler);
 struct ptx_compiler_counts {
   uint32_t asked, compiled, refused; /* functions */
   uint64_t compared;                 /* regions that `check` has run both ways */
+  uint64_t stepped;                  /* instructions for which compiled code has called the interpreter */
 };
 /* Returns why the compiler refused the last function; empty: it refused none. */
 const char *ptx_compiler_count(struct ptx_compiler *compiler, struct ptx_compiler_counts *counts);

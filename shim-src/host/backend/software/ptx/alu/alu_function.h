@@ -14,7 +14,7 @@ BINARY(div_approx_f32, float, divide_approx(x, y))
  * Eight floats at a time, by polynomials with the least largest error, which is smaller than that of
  * rounding. The largest errors of all floats are in docs/reference/software-gpu.md.
  */
-#include "host/backend/software/ptx/alu/eights.h"
+#include "host/backend/software/ptx/alu/simd8.h"
 
 /* log2(x): x = 2^e * (1 + f), 1 + f in [1/sqrt 2, sqrt 2); even and odd powers of f apart. */
 EIGHT_FUNCTION floats8 log2_normal(words8 bits, floats8 less) {

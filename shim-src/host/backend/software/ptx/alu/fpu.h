@@ -9,6 +9,11 @@
 
 /* control = 1 + 2 * rounding + flush; rounding 0 nearest, 1 zero, 2 down, 3 up. */
 #define PTX_CONTROL(rounding, flush) (1 + 2 * (rounding) + ((flush) ? 1 : 0))
+/*
+ * Used only while a function is decoded: the result does not depend on subnormal handling. The instruction
+ * gets the setting of most others in its function, because changing the mode costs more than the instruction.
+ */
+#define PTX_CONTROL_EITHER 16u
 
 #if defined(__x86_64__)
 #include <xmmintrin.h>

@@ -34,11 +34,12 @@ static const char *cpu_of(void) {
   return NULL;
 }
 
-const char *ptx_compiler_possible(void) {
+const char *ptx_compiler_possible(uint32_t *llvm) {
+  char path[PTX_LLVM_PATH];
+  *llvm = 0;
   if (cpu_of() == NULL) return "this processor is not supported";
-  return ptx_llvm_library() == NULL
-             ? "libLLVM 15, 16 or 19 is not installed (on Debian: apt install libllvm19)"
-             : NULL;
+  *llvm = ptx_llvm_version(path, sizeof path);
+  return *llvm == 0 ? "no LLVM 15 to 19 or 21 to 23 is installed (on Debian: apt install libllvm19)" : NULL;
 }
 
 /* ---- the process that compiles -------------------------------------------- */
@@ -96,8 +97,8 @@ static _Noreturn void serve(int socket, struct ptx_compiler_box *box, unsigned c
     /* LLVM takes 60 MiB and a tenth of a second: it is loaded when a function is hot, before its text is
      * read. */
     if (llvm == NULL) {
-      const char *library = ptx_llvm_library();
-      llvm = library == NULL ? NULL : ptx_llvm_open(library, cpu_of(), why, sizeof why);
+      char path[PTX_LLVM_PATH];
+      llvm = ptx_llvm_version(path, sizeof path) == 0 ? NULL : ptx_llvm_open(path, cpu_of(), why, sizeof why);
       if (llvm == NULL || (confine != NULL && !confine(PTX_CONFINE_COMPILER))) _exit(1);
     }
     const uint64_t used = compile_apart(llvm, box, code, confine), now = processor_time();
@@ -152,7 +153,8 @@ static bool begin(struct ptx_compiler *compiler, int code, int sockets[2], ptx_c
 }
 
 struct ptx_compiler *ptx_compiler_start(enum ptx_compile mode, ptx_confine *confine) {
-  if (mode == PTX_COMPILE_NEVER || ptx_compiler_possible() != NULL) return NULL;
+  uint32_t version;
+  if (mode == PTX_COMPILE_NEVER || ptx_compiler_possible(&version) != NULL) return NULL;
   struct ptx_compiler *compiler = calloc(1, sizeof *compiler);
   int sockets[2];
   if (compiler == NULL || socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sockets) != 0) {

@@ -3,12 +3,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "host/backend/software/ptx/alu/alu.h"
 #include "host/backend/software/ptx/modes.h"
 
 /* As in run/warp.h, which belongs to the interpreter. */
 enum { SPIN_LOAD = 1, SPIN_ORDERED = 256, SPIN_MOST = 1 << 17 };
 
-#define MOST_INLINE 300u      /* instructions of a function in which each access has its own checks */
+#define MOST_INLINE 400u      /* instructions of a function in which each access has its own checks */
 #define MOST_STACK (1u << 20) /* bytes */
 
 #define SAY(...) ptx_say(&e->text, __VA_ARGS__)
@@ -86,8 +87,8 @@ uint32_t ptx_emit_read(struct ptx_emit *e, uint32_t reference, uint32_t bits) {
     if (width_of(e, place) != bits) e->text.full = true;
     return present(e, place);
   }
-  /* Addresses among constants change, and so do float computations with the rounding mode. */
-  if (bits == 64 || e->opaque || reference == PTX_NONE) {
+  /* Addresses among constants change. */
+  if (bits == 64 || reference == PTX_NONE) {
     uint32_t at = ptx_emit_value(e, "getelementptr i8, ptr %%k, i64 %u", reference == PTX_NONE ? 0 : place);
     uint32_t one = ptx_emit_value(e, "load i%u, ptr %%v%u", bits, at);
     char scalar[16];
@@ -110,12 +111,51 @@ uint32_t ptx_emit_lanes(struct ptx_emit *e, uint32_t value) {
   return ptx_emit_value(e, "bitcast i32 %%v%u to <32 x i1>", value);
 }
 
+bool ptx_emit_has_avx512(void) {
+#if defined(__x86_64__) && !defined(VGPU_ONE_ALU)
+  return ptx_alu_best() == &ptx_alu_v4;
+#else
+  return false;
+#endif
+}
+
+uint32_t ptx_emit_select(struct ptx_emit *e, uint32_t bits, uint32_t lanes, uint32_t yes, uint32_t no) {
+  return ptx_emit_value(e, "select <32 x i1> %%v%u, <32 x i%u> %%v%u, <32 x i%u> %%v%u", lanes, bits, yes,
+                        bits, no);
+}
+
+uint32_t ptx_emit_unknown_float(struct ptx_emit *e, uint32_t bits, uint32_t raw) {
+  const char *type = bits == 32 ? "float" : "double";
+  return ptx_emit_value(e, "call <32 x %s> @unknown%u(<32 x %s> %%v%u)", type, bits, type, raw);
+}
+
+uint32_t ptx_emit_unknown(struct ptx_emit *e, uint32_t bits, uint32_t value) {
+  const char *type = bits == 32 ? "float" : "double";
+  uint32_t raw = ptx_emit_value(e, "bitcast <32 x i%u> %%v%u to <32 x %s>", bits, value, type);
+  raw = ptx_emit_unknown_float(e, bits, raw);
+  return ptx_emit_value(e, "bitcast <32 x %s> %%v%u to <32 x i%u>", type, raw, bits);
+}
+
+/*
+ * Until July 2026, LLVM could give a masked VPTERNLOG with an operand in memory the truth table for another
+ * operand order, if the lanes outside the mask keep one of its operands. That operand is hidden:
+ * https://github.com/llvm/llvm-project/issues/157929
+ */
+uint32_t ptx_emit_hidden(struct ptx_emit *e, uint32_t bits, uint32_t value) {
+  return bits < 32 || !ptx_emit_has_avx512() ? value : ptx_emit_unknown(e, bits, value);
+}
+
+/* Whether lanes that the guard or the arm leaves out must keep their value of a register. */
+static bool merges(const struct ptx_emit *e, uint32_t place) {
+  uint32_t n = e->plan->number[place / 64];
+  return e->guard != 0 && (e->own || ((e->kept[0][n / 64] | e->kept[1][n / 64]) >> n % 64 & 1) != 0);
+}
+
 void ptx_emit_write(struct ptx_emit *e, uint32_t reference, uint32_t bits, uint32_t value) {
   uint32_t place = reference & ~3u;
   if (width_of(e, place) != bits) e->text.full = true;
-  if (e->guard != 0)
-    value = ptx_emit_value(e, "select <32 x i1> %%v%u, <32 x i%u> %%v%u, <32 x i%u> %%v%u", e->guard, bits,
-                           value, bits, present(e, place));
+  if (merges(e, place))
+    value = ptx_emit_select(e, bits, e->guard, value, ptx_emit_hidden(e, bits, present(e, place)));
   hold(e, place, value, true);
 }
 
@@ -123,7 +163,7 @@ void ptx_emit_write_predicate(struct ptx_emit *e, uint32_t reference, uint32_t v
   uint32_t place = reference & ~3u;
   if ((reference & 3) != REF_FRAME) return;
   if (width_of(e, place) != 1) e->text.full = true;
-  if (e->guard != 0) {
+  if (merges(e, place)) {
     uint32_t old = present(e, place);
     uint32_t apart = ptx_emit_value(e, "xor i32 %%v%u, %%v%u", old, value);
     apart = ptx_emit_value(e, "and i32 %%v%u, %%v%u", apart, e->guards);
@@ -244,18 +284,28 @@ static void fetched(struct ptx_emit *e, const struct ptx_instruction *in, const 
     ptx_emit_write(e, e->plan->function->x[in->x + k], ML_REGISTER(in->m) * 8, f->value[k]);
 }
 
+static void exchanged(struct ptx_emit *e, const struct ptx_instruction *in, const void *data) {
+  const uint32_t *old = data;
+  if (in->d != PTX_NONE) ptx_emit_write(e, in->d, in->size * 8u, *old);
+}
+
 static void memory(struct ptx_emit *e, const struct ptx_instruction *in, uint32_t pc) {
   see(e, in);
   const struct ptx_fetched *f = in->kind == K_LOAD ? ptx_emit_load(e, in, pc) : NULL;
-  uint32_t slow, done;
-  if (f != NULL) {
+  uint32_t slow, done, stores = 0, old = in->kind == K_ATOM ? ptx_emit_atomic(e, in, pc, &slow) : 0;
+  if (old != 0) {
+    ptx_emit_either(e, in, pc, slow, exchanged, &old);
+  } else if (f != NULL) {
     ptx_emit_either(e, in, pc, f->slow, fetched, f);
-  } else if (in->kind == K_STORE && ptx_emit_store(e, in, pc, &slow, &done)) {
+  } else if (in->kind == K_STORE && (stores = ptx_emit_stores(e, in, pc, &slow, &done)) > 0) {
     SAY("l%u:\n", slow);
     e->aside = true;
-    visit(e, in, false, NULL);
-    call(e, pc);
+    for (uint32_t k = 0; k < stores; k++) {
+      visit(e, in + k, false, NULL);
+      call(e, pc + k);
+    }
     e->aside = false;
+    e->stored = pc + stores;
     SAY("br label %%l%u\nl%u:\n", done, done);
   } else {
     ptx_emit_step(e, in, pc);
@@ -339,11 +389,13 @@ static void parameter(struct ptx_emit *e, const struct ptx_instruction *in) {
 static void instruction(struct ptx_emit *e, uint32_t pc) {
   const struct ptx_instruction *in = &e->plan->code[pc];
   e->opaque = in->control > 1;
+  e->own = in->guard != 0;
   e->guards = guard_of(e, in);
   e->guard = e->guards == 0 ? 0 : ptx_emit_lanes(e, e->guards);
   bool done = in->kind == K_SPECIAL && ptx_emit_special(e, in);
-  if (!done && ptx_plan_steps(in)) memory(e, in, pc);
-  switch (in->kind) {
+  bool steps = ptx_plan_steps(e->plan, in);
+  if (!done && steps) memory(e, in, pc);
+  switch (steps ? K_LABEL : in->kind) {
     case K_ALU:
       arithmetic(e, in, pc);
       break;
@@ -398,35 +450,85 @@ static void go(struct ptx_emit *e, uint32_t b, uint32_t k) {
 static void straight(struct ptx_emit *e, uint32_t from, uint32_t to) {
   memset(e->fetched, 0, sizeof e->fetched);
   e->end = to;
-  for (uint32_t pc = from; pc < to; pc++) instruction(e, pc);
+  e->stored = 0;
+  for (uint32_t pc = from; pc < to; pc++) {
+    if (pc >= e->stored) instruction(e, pc);
+  }
   memset(e->fetched, 0, sizeof e->fetched);
+}
+
+/* Counts a branch, or leaves at it, also if the i1 `also` is true. Goes on at the label `on`. */
+static void count(struct ptx_emit *e, uint32_t b, bool back, char on, uint32_t also) {
+  uint32_t turns = ptx_emit_value(e, "load i32, ptr %%turns");
+  uint32_t left = ptx_emit_value(e, "sub i32 %%v%u, 1", turns);
+  uint32_t over = ptx_emit_value(e, "icmp eq i32 %%v%u, 0", left);
+  if (also != 0) over = ptx_emit_value(e, "or i1 %%v%u, %%v%u", over, also);
+  if (back) {
+    uint32_t seen = ptx_emit_value(e, "load i32, ptr %%seen");
+    uint32_t any = ptx_emit_value(e, "icmp ne i32 %%v%u, 0", seen);
+    uint32_t spun = ptx_emit_value(e, "load i32, ptr %%spun");
+    uint32_t sum = ptx_emit_value(e, "add i32 %%v%u, %%v%u", spun, seen);
+    uint32_t most = ptx_emit_value(e, "icmp uge i32 %%v%u, %u", sum, SPIN_MOST);
+    uint32_t waits = ptx_emit_value(e, "and i1 %%v%u, %%v%u", any, most);
+    uint32_t stop = ptx_emit_value(e, "or i1 %%v%u, %%v%u", over, waits);
+    SAY("br i1 %%v%u, label %%x%u, label %%%c%u, !prof !1\n%c%u:\n", stop, b, on, b, on, b);
+    SAY("store i32 %%v%u, ptr %%spun\nstore i32 0, ptr %%seen\n", sum);
+    uint32_t rounds = ptx_emit_value(e, "load i32, ptr %%rounds");
+    uint32_t once = ptx_emit_value(e, "zext i1 %%v%u to i32", any);
+    SAY("store i32 %%v%u, ptr %%rounds\n", ptx_emit_value(e, "or i32 %%v%u, %%v%u", rounds, once));
+  } else {
+    SAY("br i1 %%v%u, label %%x%u, label %%%c%u, !prof !1\n%c%u:\n", over, b, on, b, on, b);
+  }
+  SAY("store i32 %%v%u, ptr %%turns\n", left);
 }
 
 /* Lanes disagree at a branch: both arms are carried out, each for its lanes. */
 static void part(struct ptx_emit *e, uint32_t b, uint32_t taken) {
   const struct ptx_plan *p = e->plan;
   SAY("h%u:\n", b);
-  uint32_t turns = ptx_emit_value(e, "load i32, ptr %%turns");
-  uint32_t left = ptx_emit_value(e, "sub i32 %%v%u, 1", turns);
-  uint32_t stop = ptx_emit_value(e, "icmp eq i32 %%v%u, 0", left);
-  for (uint32_t k = 0; k < 2; k++) { /* an arm that begins where others wait */
+  uint32_t meets = 0; /* an arm begins where others wait */
+  for (uint32_t k = 0; k < 2; k++) {
     if (p->blocks[b].arm[k] == PTX_NO_PC) continue;
-    uint32_t meets =
-        ptx_emit_value(e, "icmp eq i32 %%reconvergence, %u", p->blocks[p->blocks[b].arm[k]].from);
-    stop = ptx_emit_value(e, "or i1 %%v%u, %%v%u", stop, meets);
+    uint32_t here = ptx_emit_value(e, "icmp eq i32 %%reconvergence, %u", p->blocks[p->blocks[b].arm[k]].from);
+    meets = meets == 0 ? here : ptx_emit_value(e, "or i1 %%v%u, %%v%u", meets, here);
   }
-  SAY("br i1 %%v%u, label %%x%u, label %%s%u, !prof !1\ns%u:\n", stop, b, b, b);
-  SAY("store i32 %%v%u, ptr %%turns\n", left);
+  count(e, b, false, 's', meets);
   uint32_t others = ptx_emit_value(e, "and i32 %%v%u, %%mask", ptx_emit_inverse(e, taken));
   for (uint32_t k = 0; k < 2; k++) {
     if (p->blocks[b].arm[k] == PTX_NO_PC) continue;
     const struct ptx_plan_block *arm = &p->blocks[p->blocks[b].arm[k]];
     e->part = k == 0 ? others : taken;
+    e->kept[0] = p->live + (size_t)p->blocks[b].next[2] * p->words;
+    e->kept[1] = k == 0 ? p->live + (size_t)p->blocks[b].next[1] * p->words : e->kept[0];
     straight(e, arm->from, arm->to - (p->code[arm->to - 1].kind == K_BRA));
     e->part = 0;
   }
   keep(e, p->live, p->blocks[b].next[2]);
   go(e, b, 2);
+}
+
+/*
+ * Lanes disagree at the end of a loop: it is repeated for those that branch. The others wait at its end,
+ * where their guard is false, so the code can leave there at any time.
+ */
+static void repeat(struct ptx_emit *e, uint32_t b, uint32_t taken) {
+  const struct ptx_plan_block *block = &e->plan->blocks[b];
+  uint32_t active = e->next++, again = e->next++;
+  forget(e);
+  SAY("h%u:\nbr label %%y%u\ny%u:\n%%v%u = phi i32 [%%v%u, %%h%u], [%%v%u, %%w%u]\n", b, b, b, active, taken,
+      b, again, b);
+  count(e, b, true, 's', ptx_emit_value(e, "icmp eq i32 %%reconvergence, %u", block->from));
+  e->part = active;
+  e->repeats = true;
+  e->kept[0] = e->kept[1] = e->plan->live_end + (size_t)b * e->plan->words;
+  straight(e, block->from, block->to - 1);
+  SAY("%%v%u = add i32 %%v%u, 0\n", again, guard_of(e, &e->plan->code[block->to - 1]));
+  e->part = 0;
+  e->repeats = false;
+  keep(e, e->plan->live_end, b);
+  forget(e);
+  SAY("br i1 %%v%u, label %%n%u, label %%w%u\nw%u:\nbr label %%y%u\n",
+      ptx_emit_value(e, "icmp eq i32 %%v%u, 0", again), b, b, b, b);
 }
 
 static void branch(struct ptx_emit *e, uint32_t b, uint32_t pc) {
@@ -441,30 +543,12 @@ static void branch(struct ptx_emit *e, uint32_t b, uint32_t pc) {
     SAY("br i1 %%v%u, label %%n%u, label %%t%u\nt%u:\n", none, b, b, b);
     uint32_t all = ptx_emit_value(e, "icmp eq i32 %%v%u, %%mask", taken);
     bool arms = p->blocks[b].arm[0] != PTX_NO_PC;
-    SAY("br i1 %%v%u, label %%a%u, label %%%c%u\n", all, b, arms ? 'h' : 'x', b);
+    SAY("br i1 %%v%u, label %%a%u, label %%%c%u\n", all, b, arms || p->blocks[b].loops ? 'h' : 'x', b);
     if (arms) part(e, b, taken);
+    else if (p->blocks[b].loops) repeat(e, b, taken);
     SAY("a%u:\n", b);
   }
-  uint32_t turns = ptx_emit_value(e, "load i32, ptr %%turns");
-  uint32_t left = ptx_emit_value(e, "sub i32 %%v%u, 1", turns);
-  uint32_t over = ptx_emit_value(e, "icmp eq i32 %%v%u, 0", left);
-  if (back) {
-    uint32_t seen = ptx_emit_value(e, "load i32, ptr %%seen");
-    uint32_t any = ptx_emit_value(e, "icmp ne i32 %%v%u, 0", seen);
-    uint32_t spun = ptx_emit_value(e, "load i32, ptr %%spun");
-    uint32_t sum = ptx_emit_value(e, "add i32 %%v%u, %%v%u", spun, seen);
-    uint32_t most = ptx_emit_value(e, "icmp uge i32 %%v%u, %u", sum, SPIN_MOST);
-    uint32_t waits = ptx_emit_value(e, "and i1 %%v%u, %%v%u", any, most);
-    uint32_t stop = ptx_emit_value(e, "or i1 %%v%u, %%v%u", over, waits);
-    SAY("br i1 %%v%u, label %%x%u, label %%g%u, !prof !1\ng%u:\n", stop, b, b, b);
-    SAY("store i32 %%v%u, ptr %%spun\nstore i32 0, ptr %%seen\n", sum);
-    uint32_t rounds = ptx_emit_value(e, "load i32, ptr %%rounds");
-    uint32_t once = ptx_emit_value(e, "zext i1 %%v%u to i32", any);
-    SAY("store i32 %%v%u, ptr %%rounds\n", ptx_emit_value(e, "or i32 %%v%u, %%v%u", rounds, once));
-  } else {
-    SAY("br i1 %%v%u, label %%x%u, label %%g%u, !prof !1\ng%u:\n", over, b, b, b);
-  }
-  SAY("store i32 %%v%u, ptr %%turns\n", left);
+  count(e, b, back, 'g', 0);
   go(e, b, 1);
   SAY("x%u:\n", b);
   leave(e, b, PTX_EXIT_BRANCH, pc);
@@ -575,7 +659,11 @@ bool ptx_emit_function(struct ptx_emit *e) {
   for (uint32_t b = 0; b < e->plan->block_count && !e->text.full; b++) {
     if (e->plan->blocks[b].compiled) block(e, b);
   }
-  SAY("}\n!0 = !{!\"branch_weights\", i32 4000, i32 1}\n!1 = !{!\"branch_weights\", i32 1, i32 4000}\n");
+  SAY("}\n");
+  for (uint32_t bits = 8; bits <= 64; bits *= 2) {
+    if ((e->gathers & bits) != 0) ptx_emit_gather(&e->text, bits);
+  }
+  SAY("!0 = !{!\"branch_weights\", i32 4000, i32 1}\n!1 = !{!\"branch_weights\", i32 1, i32 4000}\n");
   free(e->held);
   free(e->holding);
   return !e->text.full;

@@ -7,7 +7,9 @@
 
 #define PTX_REGION_SYMBOL "region"
 
-#define PTX_FETCHED 16u
+#define PTX_FLOATS 64u
+#define PTX_FETCHED 64u
+#define PTX_FETCHED_TOGETHER 16u /* most of a group, so that loads of others do not drive it out */
 #define PTX_FETCHED_ELEMENTS 4u
 /* A load whose values were read by an earlier instruction of its block. */
 struct ptx_fetched {
@@ -16,6 +18,7 @@ struct ptx_fetched {
 };
 
 #define PTX_WRITTEN 8u /* most registers that an instruction with a fast way writes */
+_Static_assert(PTX_FETCHED_ELEMENTS <= PTX_WRITTEN, "a fetched load has a fast way");
 /* A register within straight instructions. */
 struct ptx_held {
   uint32_t value; /* 0: it is in the frame only */
@@ -26,17 +29,26 @@ struct ptx_emit {
   struct ptx_text text;
   const struct ptx_plan *plan;
   const unsigned char *constants;
-  uint32_t next;  /* number of the next value */
-  bool opaque;    /* constants are loaded, so that LLVM does not compute with them in its own rounding mode */
-  uint32_t guard; /* value of the present instruction's guard, as <32 x i1>; 0: none */
+  uint32_t next;   /* number of the next value */
+  bool opaque;     /* the present instruction rounds or flushes in another way than LLVM's own arithmetic */
+  uint32_t guard;  /* value of the present instruction's guard, as <32 x i1>; 0: none */
   uint32_t guards; /* the same as i32 */
   uint32_t part;   /* lanes, as i32, for which an arm of a branch is carried out; 0: all that are active */
-  uint32_t end;    /* pc behind the present straight instructions */
+  bool repeats;    /* `part` are lanes that repeat a loop */
+  const uint64_t *kept[2]; /* sets of places that other lanes than those of `part` still need */
+  bool own;                /* the present instruction has a guard of its own */
+  uint32_t end;            /* pc behind the present straight instructions */
+  uint32_t stored;         /* pc behind the stores of which the text has been written */
   struct ptx_fetched fetched[PTX_FETCHED];
   uint32_t fetched_count;
   struct ptx_held *held;            /* by place / 64 */
   uint32_t *holding, holding_count; /* places that have a value */
   bool aside; /* in a part that not each path takes: what is read or written there is not held behind it */
+  uint32_t gathers; /* widths of elements that are read anywhere, in bits: a set */
+  /* f32 results, by value number: `bits` has a GPU's NaN, `raw` the processor's. */
+  struct {
+    uint32_t bits, raw;
+  } floats[PTX_FLOATS];
 };
 
 /* Writes the text of the planned function. False: it did not fit. */
@@ -61,6 +73,17 @@ uint32_t ptx_emit_lanes(struct ptx_emit *e, uint32_t value);
 /* A scalar in each lane, as it is written. */
 uint32_t ptx_emit_spread(struct ptx_emit *e, uint32_t bits, const char *scalar);
 uint32_t ptx_emit_inverse(struct ptx_emit *e, uint32_t value);
+bool ptx_emit_has_avx512(void);
+/* `yes` in the lanes of `lanes` (<32 x i1>), else `no`. */
+uint32_t ptx_emit_select(struct ptx_emit *e, uint32_t bits, uint32_t lanes, uint32_t yes, uint32_t no);
+/* Returns the same value, hidden from LLVM's analyses: a float, or an integer of 32 or 64 bits. */
+uint32_t ptx_emit_unknown_float(struct ptx_emit *e, uint32_t bits, uint32_t raw);
+uint32_t ptx_emit_unknown(struct ptx_emit *e, uint32_t bits, uint32_t value);
+/*
+ * The same, where LLVM's fault with AVX-512 requires it. For the kept operand of a select whose new value is
+ * computed from it.
+ */
+uint32_t ptx_emit_hidden(struct ptx_emit *e, uint32_t bits, uint32_t value);
 /* Writes a register, for the lanes of the guard. */
 void ptx_emit_write(struct ptx_emit *e, uint32_t reference, uint32_t bits, uint32_t value);
 void ptx_emit_write_predicate(struct ptx_emit *e, uint32_t reference, uint32_t value);
@@ -79,13 +102,20 @@ void ptx_emit_meeting(struct ptx_emit *e, const struct ptx_instruction *in, uint
 /* The lanes that carry out the present instruction, as i32. */
 uint32_t ptx_emit_active(struct ptx_emit *e);
 
-/* emit_memory.c: NULL or false: only `step` can carry out the access. */
+/* emit_memory.c: NULL or 0: only `step` can carry out the access. */
 const struct ptx_fetched *ptx_emit_load(struct ptx_emit *e, const struct ptx_instruction *in, uint32_t pc);
-/* The text goes on behind the label `done`; at the label `slow`, `step` must be called. */
-bool ptx_emit_store(struct ptx_emit *e, const struct ptx_instruction *in, uint32_t pc, uint32_t *slow,
-                    uint32_t *done);
+/*
+ * Emits a store and those that follow it immediately with the same address register. Returns how many. The
+ * text goes on behind the label `done`; at the label `slow`, `step` must be called for each.
+ */
+uint32_t ptx_emit_stores(struct ptx_emit *e, const struct ptx_instruction *in, uint32_t pc, uint32_t *slow,
+                         uint32_t *done);
+/* The old values, unless the i1 `slow` is true. 0: as above. */
+uint32_t ptx_emit_atomic(struct ptx_emit *e, const struct ptx_instruction *in, uint32_t pc, uint32_t *slow);
 
 /* emit_prelude.c: the functions that the text calls. `small`: LLVM must not copy them to each access. */
 void ptx_emit_prelude(struct ptx_text *text, bool small);
+/* A function that reads 32 elements of so many bits anywhere. */
+void ptx_emit_gather(struct ptx_text *text, uint32_t bits);
 
 #endif

@@ -41,8 +41,7 @@ static uint32_t compare(struct ptx_emit *e, const char *how, uint32_t bits, uint
   return ptx_emit_value(e, "icmp %s <32 x i%u> %%v%u, %%v%u", how, bits, x, y);
 }
 static uint32_t choose(struct ptx_emit *e, uint32_t bits, uint32_t yes, uint32_t x, uint32_t y) {
-  return ptx_emit_value(e, "select <32 x i1> %%v%u, <32 x i%u> %%v%u, <32 x i%u> %%v%u", yes, bits, x, bits,
-                        y);
+  return ptx_emit_select(e, bits, yes, x, y);
 }
 static uint32_t cast(struct ptx_emit *e, const char *how, uint32_t from, uint32_t x, uint32_t to) {
   return ptx_emit_value(e, "%s <32 x i%u> %%v%u to <32 x i%u>", how, from, x, to);
@@ -50,18 +49,32 @@ static uint32_t cast(struct ptx_emit *e, const char *how, uint32_t from, uint32_
 static const char *float_of(uint32_t bits) {
   return bits == 32 ? "float" : "double";
 }
+/*
+ * An operand of float arithmetic. If the processor rounds or flushes in another way than LLVM does, LLVM must
+ * not know anything of the value, however it was computed: it would compute with that.
+ */
 static uint32_t to_float(struct ptx_emit *e, uint32_t bits, uint32_t x) {
-  return ptx_emit_value(e, "bitcast <32 x i%u> %%v%u to <32 x %s>", bits, x, float_of(bits));
+  uint32_t raw = e->floats[x % PTX_FLOATS].bits == x
+                     ? e->floats[x % PTX_FLOATS].raw
+                     : ptx_emit_value(e, "bitcast <32 x i%u> %%v%u to <32 x %s>", bits, x, float_of(bits));
+  return e->opaque ? ptx_emit_unknown_float(e, bits, raw) : raw;
 }
-/* A float result as bits; a NaN of 32 bits has those of a GPU. */
+/*
+ * A float result as bits; a NaN of 32 bits has those of a GPU. Arithmetic takes the raw result, because two
+ * more instructions between the additions of a sum take twice as long as the additions.
+ */
 static uint32_t from_float(struct ptx_emit *e, uint32_t bits, uint32_t x) {
   uint32_t r = ptx_emit_value(e, "bitcast <32 x %s> %%v%u to <32 x i%u>", float_of(bits), x, bits);
   uint32_t nan = ptx_emit_value(e, "fcmp uno <32 x float> %%v%u, %%v%u", x, x);
-  return choose(e, 32, nan, ptx_emit_splat(e, 32, 0x7fffffff), r);
+  r = choose(e, 32, nan, ptx_emit_splat(e, 32, 0x7fffffff), r);
+  e->floats[r % PTX_FLOATS].bits = r;
+  e->floats[r % PTX_FLOATS].raw = x;
+  return r;
 }
 static uint32_t float_two(struct ptx_emit *e, const char *op, uint32_t bits, uint32_t x, uint32_t y) {
   uint32_t fx = to_float(e, bits, x), fy = to_float(e, bits, y);
-  return from_float(e, bits, ptx_emit_value(e, "%s <32 x %s> %%v%u, %%v%u", op, float_of(bits), fx, fy));
+  uint32_t r = ptx_emit_value(e, "%s <32 x %s> %%v%u, %%v%u", op, float_of(bits), fx, fy);
+  return from_float(e, bits, r);
 }
 
 /* Bit operations flush subnormals explicitly. */
@@ -126,9 +139,34 @@ static uint32_t lop3(struct ptx_emit *e, uint32_t x, uint32_t y, uint32_t z, uin
   return r;
 }
 
+static uint32_t low_bits(struct ptx_emit *e, uint32_t x, uint64_t bits) {
+  return two(e, "and", 32, x, ptx_emit_splat(e, 32, bits));
+}
+/* So many of the lowest bits are set. */
+static uint32_t ones(struct ptx_emit *e, uint32_t length) {
+  uint32_t all = ptx_emit_splat(e, 32, ~0u);
+  return two(e, "xor", 32, shift(e, "shl", 32, all, length), all);
+}
+
+static uint32_t bit_field(struct ptx_emit *e, uint32_t x, uint32_t position, uint32_t length) {
+  uint32_t value = shift(e, "lshr", 32, x, low_bits(e, position, 0xff));
+  return two(e, "and", 32, value, ones(e, low_bits(e, length, 0xff)));
+}
+/* c: the position, and above it the length. */
+static uint32_t insert_field(struct ptx_emit *e, uint32_t x, uint32_t to, uint32_t c) {
+  uint32_t position = low_bits(e, c, 0xff), length = two(e, "lshr", 32, c, ptx_emit_splat(e, 32, 8));
+  uint32_t mask = shift(e, "shl", 32, ones(e, length), position);
+  uint32_t apart = two(e, "xor", 32, to, shift(e, "shl", 32, x, position));
+  return two(e, "xor", 32, to, two(e, "and", 32, apart, mask));
+}
+
 static uint32_t funnel(struct ptx_emit *e, uint32_t low, uint32_t high, uint32_t n, bool left, uint32_t m) {
-  uint32_t most = ptx_emit_splat(e, 32, (m & M_WRAP) != 0 ? 31 : 32);
-  n = (m & M_WRAP) != 0 ? two(e, "and", 32, n, most) : choose(e, 32, compare(e, "ugt", 32, n, most), most, n);
+  if ((m & M_WRAP) != 0)
+    return ptx_emit_value(
+        e, "call <32 x i32> @llvm.fsh%c.v32i32(<32 x i32> %%v%u, <32 x i32> %%v%u, <32 x i32> %%v%u)",
+        left ? 'l' : 'r', high, low, n);
+  uint32_t most = ptx_emit_splat(e, 32, 32);
+  n = choose(e, 32, compare(e, "ugt", 32, n, most), most, n);
   uint32_t wide = two(e, "shl", 64, cast(e, "zext", 32, high, 64), ptx_emit_splat(e, 64, 32));
   uint32_t both = two(e, "or", 64, wide, cast(e, "zext", 32, low, 64)), by = cast(e, "zext", 32, n, 64);
   if (!left) return cast(e, "trunc", 64, two(e, "lshr", 64, both, by), 32);
@@ -136,17 +174,44 @@ static uint32_t funnel(struct ptx_emit *e, uint32_t low, uint32_t high, uint32_t
   return cast(e, "trunc", 64, up, 32);
 }
 
+/* So many elements of a vector, from one on; beyond its end, those of a second one. */
+static uint32_t piece(struct ptx_emit *e, uint32_t whole, uint32_t x, uint32_t y, uint32_t from,
+                      uint32_t count) {
+  uint32_t r = e->next++;
+  ptx_say(&e->text, "%%v%u = shufflevector <%u x i32> %%v%u, <%u x i32> %%v%u, <%u x i32> <", r, whole, x,
+          whole, y, count);
+  for (uint32_t i = 0; i < count; i++) ptx_say(&e->text, "%si32 %u", i == 0 ? "" : ", ", from + i);
+  ptx_say(&e->text, ">\n");
+  return r;
+}
+
+/*
+ * Even bytes and odd bytes are words of 16 bits. For these, the processor multiplies and adds neighbours in
+ * one instruction.
+ */
 static uint32_t dot4(struct ptx_emit *e, uint32_t x, uint32_t y, uint32_t sum, uint32_t m) {
+  uint32_t eight = ptx_emit_value(e, "bitcast <8 x i32> %%v%u to <16 x i16>",
+                                  piece(e, 32, ptx_emit_splat(e, 32, 0x00080008), sum, 0, 8));
+  uint32_t part[4];
   for (uint32_t k = 0; k < 4; k++) {
-    uint32_t parts[2] = {x, y};
+    uint32_t words[2][2];
     for (uint32_t i = 0; i < 2; i++) {
-      bool with_sign = (m & (i == 0 ? (uint32_t)M_SIGNED_A : (uint32_t)M_SIGNED_B)) != 0;
-      uint32_t up = two(e, "shl", 32, parts[i], ptx_emit_splat(e, 32, 24 - k * 8));
-      parts[i] = two(e, with_sign ? "ashr" : "lshr", 32, up, ptx_emit_splat(e, 32, 24));
+      const char *down = (m & (i == 0 ? (uint32_t)M_SIGNED_A : (uint32_t)M_SIGNED_B)) != 0 ? "ashr" : "lshr";
+      uint32_t all = i == 0 ? x : y, bytes = piece(e, 32, all, all, k * 8, 8);
+      bytes = ptx_emit_value(e, "bitcast <8 x i32> %%v%u to <16 x i16>", bytes);
+      uint32_t up = ptx_emit_value(e, "shl <16 x i16> %%v%u, %%v%u", bytes, eight);
+      words[0][i] = ptx_emit_value(e, "%s <16 x i16> %%v%u, %%v%u", down, up, eight);
+      words[1][i] = ptx_emit_value(e, "%s <16 x i16> %%v%u, %%v%u", down, bytes, eight);
     }
-    sum = two(e, "add", 32, sum, two(e, "mul", 32, parts[0], parts[1]));
+    uint32_t two_sums[2];
+    for (uint32_t odd = 0; odd < 2; odd++)
+      two_sums[odd] =
+          ptx_emit_value(e, "call <8 x i32> @llvm.x86.avx2.pmadd.wd(<16 x i16> %%v%u, <16 x i16> %%v%u)",
+                         words[odd][0], words[odd][1]);
+    part[k] = ptx_emit_value(e, "add <8 x i32> %%v%u, %%v%u", two_sums[0], two_sums[1]);
   }
-  return sum;
+  uint32_t low = piece(e, 8, part[0], part[1], 0, 16), high = piece(e, 8, part[2], part[3], 0, 16);
+  return two(e, "add", 32, sum, piece(e, 16, low, high, 0, 32));
 }
 
 static uint32_t integer(struct ptx_emit *e, const struct ptx_instruction *in, const struct operation *o) {
@@ -218,17 +283,34 @@ static uint32_t plain_bits(struct ptx_emit *e, const struct ptx_instruction *in,
       return shift(e, "shl", bits, A, ptx_emit_read(e, in->b, 32));
     case OP_SELP: {
       uint32_t lanes = ptx_emit_lanes(e, ptx_emit_predicate(e, in->c));
-      return choose(e, bits, lanes, A, B);
+      bool constant = (in->a & in->b & 3) == REF_CONSTANT;
+      return constant ? choose(e, bits, lanes, A, B)
+                      : choose(e, bits, lanes, ptx_emit_hidden(e, bits, A), ptx_emit_hidden(e, bits, B));
     }
     case OP_LOP3:
       return lop3(e, A, B, C, in->m);
     case OP_SHF_L:
     case OP_SHF_R:
       return funnel(e, A, B, C, o->op == OP_SHF_L, in->m);
+    case OP_BMSK: {
+      uint32_t position = A, length = B, wraps = (in->m & M_WRAP) != 0;
+      if (wraps) position = low_bits(e, position, 31), length = low_bits(e, length, 31);
+      return shift(e, "shl", 32, ones(e, length), position);
+    }
+    case OP_BFE:
+      return o->type == T_U32 ? bit_field(e, A, B, C) : 0;
+    case OP_BFI:
+      return o->type == T_B32 ? insert_field(e, A, B, C) : 0;
+    case OP_POPC:
+      if (o->type != T_B32) return 0;
+      return ptx_emit_value(e, "call <32 x i32> @llvm.ctpop.v32i32(<32 x i32> %%v%u)", A);
     case OP_DP4A:
       return dot4(e, A, B, C, in->m);
     case OP_PACK: {
-      if (o->type != T_B32 && o->type != T_B64) return 0;
+      if (o->type == T_B16) {
+        uint32_t x = low_bits(e, A, 0xff), y = low_bits(e, B, 0xff);
+        return two(e, "or", 32, x, two(e, "shl", 32, y, ptx_emit_splat(e, 32, 8)));
+      }
       uint32_t half = bits / 2, x = ptx_emit_read(e, in->a, half), y = ptx_emit_read(e, in->b, half);
       uint32_t up = two(e, "shl", bits, cast(e, "zext", half, y, bits), ptx_emit_splat(e, bits, half));
       return two(e, "or", bits, cast(e, "zext", half, x, bits), up);
@@ -260,17 +342,16 @@ static uint32_t floating(struct ptx_emit *e, const struct ptx_instruction *in, c
       return float_two(e, "fdiv", bits, A, B);
     case OP_FMA: {
       uint32_t x = to_float(e, bits, A), y = to_float(e, bits, B), z = to_float(e, bits, C);
-      return from_float(e, bits,
-                        ptx_emit_value(e,
-                                       "call <32 x %s> @llvm.fma.v32f%u(<32 x %s> %%v%u, <32 x %s> %%v%u, "
-                                       "<32 x %s> %%v%u)",
-                                       type, bits, type, x, type, y, type, z));
+      uint32_t r = ptx_emit_value(
+          e, "call <32 x %s> @llvm.fma.v32f%u(<32 x %s> %%v%u, <32 x %s> %%v%u, <32 x %s> %%v%u)", type, bits,
+          type, x, type, y, type, z);
+      return from_float(e, bits, r);
     }
     case OP_SQRT: {
       uint32_t x = to_float(e, bits, A);
-      return from_float(
-          e, bits,
-          ptx_emit_value(e, "call <32 x %s> @llvm.sqrt.v32f%u(<32 x %s> %%v%u)", type, bits, type, x));
+      uint32_t r =
+          ptx_emit_value(e, "call <32 x %s> @llvm.sqrt.v32f%u(<32 x %s> %%v%u)", type, bits, type, x);
+      return from_float(e, bits, r);
     }
     case OP_ABS:
     case OP_NEG: {
@@ -323,9 +404,10 @@ static uint32_t converted(struct ptx_emit *e, const struct ptx_instruction *in, 
     uint32_t to = o->type == T_F32 ? 32 : 64;
     /* LLVM converts u32 in several operations, which are correct only if they round to nearest: rounded down,
      * 0 would become -0. */
-    if (from > 32 || (o->from == T_U32 && in->control != 1)) return 0;
+    if (from > 32 || (o->from == T_U32 && in->control > 2)) return 0;
     if (from < held) x = cast(e, "trunc", held, x, from);
     if (from < 32) x = cast(e, extend, from, x, 32);
+    else if (e->opaque) x = ptx_emit_unknown(e, 32, x);
     uint32_t r = ptx_emit_value(e, "%s <32 x i32> %%v%u to <32 x %s>", o->from == T_U32 ? "uitofp" : "sitofp",
                                 x, float_of(to));
     return ptx_emit_value(e, "bitcast <32 x %s> %%v%u to <32 x i%u>", float_of(to), r, to);

@@ -1,6 +1,7 @@
 /*
  * Loads and stores of single elements and vectors up to 16 bytes. The addresses of 32 lanes are side by side
  * in each half of the warp, or equal in it, or anywhere in one range of memory; all else is done by `step`.
+ * If a guard or a branch names lanes, only these are compared, and accessed with a mask.
  * Loads of a block with one address register are one group: the first one compares the addresses and reads
  * for all.
  */
@@ -22,8 +23,8 @@
 #define MOST_FIXED 1000u
 
 struct access {
-  const struct ptx_instruction *member[PTX_FETCHED];
-  uint32_t pc[PTX_FETCHED], count, elements;
+  const struct ptx_instruction *member[PTX_FETCHED_TOGETHER];
+  uint32_t pc[PTX_FETCHED_TOGETHER], count, elements;
   int64_t low, high;    /* from the address register to the first byte, and behind the last */
   uint32_t align, bits; /* bits of an address */
   uint32_t step;        /* bytes of each access; 0: they differ */
@@ -31,10 +32,36 @@ struct access {
   uint32_t lanes, address, base, size, memory; /* values */
   uint32_t label;                              /* first of LABELS numbers */
 };
-enum { BEGIN, PART, SOME, ALL, SIDE, SIDE_DO, OTHER, SAME, SAME_DO, ANY, ANY_DO, SLOW, NONE, DONE, LABELS };
+/*
+ * Labels. Lanes: ALL of them or SOME, SIDE by side, OTHER than that, at the SAME place, ANYwhere; *_DO: and
+ * all may access. Of atomics: EACH lane without a loop, or by a LOOP.
+ */
+enum {
+  BEGIN,
+  PART,
+  SOME,
+  BESIDE,
+  ALL,
+  SIDE,
+  SIDE_DO,
+  OTHER,
+  SAME,
+  SAME_DO,
+  ANY,
+  ANY_DO,
+  EACH,
+  LOOP_BEGIN,
+  LOOP,
+  LOOPED,
+  GOT,
+  SLOW,
+  NONE,
+  DONE,
+  LABELS
+};
 
 static uint32_t total(const struct ptx_instruction *in) {
-  return (uint32_t)in->size * in->x_count;
+  return in->kind == K_ATOM ? in->size : (uint32_t)in->size * in->x_count;
 }
 static uint32_t log2_of(uint32_t bytes) {
   return (uint32_t)__builtin_ctz(bytes);
@@ -64,7 +91,7 @@ static bool fits(const struct ptx_emit *e, const struct ptx_instruction *in) {
 static bool joins(struct access *a, const struct ptx_instruction *in, uint32_t pc) {
   struct access new = *a;
   int64_t from = offset(in), to = from + total(in);
-  if (a->count == PTX_FETCHED || a->elements + in->x_count > MOST_ELEMENTS) return false;
+  if (a->count == PTX_FETCHED_TOGETHER || a->elements + in->x_count > MOST_ELEMENTS) return false;
   if (from > 1ll << 40 || from < -(1ll << 40)) return false;
   if (a->count > 0) {
     const struct ptx_instruction *first = a->member[0];
@@ -131,8 +158,8 @@ static void label(struct ptx_emit *e, const struct access *a, int which) {
   SAY("l%u:\n", a->label + (uint32_t)which);
 }
 
-/* Up to ALL or ANY, with the addresses of the lanes that access in `address`. */
-static void begin(struct ptx_emit *e, struct access *a, uint32_t pc) {
+/* The values that all forms use. */
+static void prepare(struct ptx_emit *e, struct access *a, uint32_t pc) {
   const struct ptx_instruction *in = a->member[0];
   uint32_t bits = a->bits = (in->m & ML_NARROW) != 0 ? 32 : 64;
   a->global = in->space != S_SHARED;
@@ -153,17 +180,24 @@ static void begin(struct ptx_emit *e, struct access *a, uint32_t pc) {
     a->size = VALUE("add i64 %%size, 0");
     a->memory = VALUE("getelementptr i8, ptr %%shared, i64 0");
   }
+}
+static uint32_t some(struct ptx_emit *e, const struct access *a) {
+  return VALUE("call <32 x i%u> @some%u(<32 x i%u> %%v%u, i32 %%v%u)", a->bits, a->bits, a->bits, a->address,
+               a->lanes);
+}
+/* Up to ALL or ANY, with the addresses of the lanes that access in `address`. */
+static void begin(struct ptx_emit *e, struct access *a, uint32_t pc) {
+  prepare(e, a, pc);
   choose(e, a, VALUE("icmp eq i32 %%v%u, -1", a->lanes), ALL, PART);
   label(e, a, PART);
   choose(e, a, VALUE("icmp eq i32 %%v%u, 0", a->lanes), NONE, SOME);
   label(e, a, SOME);
-  uint32_t some =
-      VALUE("call <32 x i%u> @some%u(<32 x i%u> %%v%u, i32 %%v%u)", bits, bits, bits, a->address, a->lanes);
-  bool store = in->kind == K_STORE;
+  uint32_t others = some(e, a);
+  bool store = a->member[0]->kind != K_LOAD;
   jump(e, a, store ? ANY : ALL);
   label(e, a, store ? ANY : ALL);
-  a->address = VALUE("phi <32 x i%u> [%%v%u, %%l%u], [%%v%u, %%l%u]", bits, a->address,
-                     a->label + (uint32_t)(store ? OTHER : BEGIN), some, a->label + SOME);
+  a->address = VALUE("phi <32 x i%u> [%%v%u, %%l%u], [%%v%u, %%l%u]", a->bits, a->address,
+                     a->label + (uint32_t)(store ? OTHER : BEGIN), others, a->label + SOME);
 }
 
 /* The places of the first lanes of both halves in the range. */
@@ -188,6 +222,40 @@ static uint32_t within(struct ptx_emit *e, const struct access *a, const struct 
   return VALUE("call i1 @within(i64 %%v%u, i64 %%v%u, i64 %%v%u, i64 %%v%u, i64 %lld, i64 %u)", h->first,
                h->second, a->base, a->size, (long long)(a->high - a->low) + 15 * (long long)step,
                a->align - 1);
+}
+/*
+ * True if the lanes that a guard or a branch names are accessed with a mask. The processor masks only words.
+ * Lanes that repeat a loop are rarely side by side. With AVX2, AMD's processors store with a mask more slowly
+ * than lane by lane.
+ */
+static bool is_masked(const struct ptx_emit *e, const struct access *a) {
+  bool words = e->guards != 0 && !e->repeats && a->step != 0 && (a->member[0]->a & 3) == REF_FRAME &&
+               (a->member[0]->kind == K_LOAD || ptx_emit_has_avx512());
+  for (uint32_t i = 0; i < a->count; i++) words = words && a->member[i]->size >= 4;
+  return words;
+}
+/* Up to SIDE_DO if these lanes are side by side, else SOME. */
+static struct halves begin_masked(struct ptx_emit *e, struct access *a, uint32_t pc) {
+  prepare(e, a, pc);
+  choose(e, a, VALUE("icmp eq i32 %%v%u, 0", a->lanes), NONE, BESIDE);
+  label(e, a, BESIDE);
+  uint32_t r =
+      VALUE("call {i1, i64, i64} @beside%u(<32 x i%u> %%v%u, i32 %%v%u, i%u %lld, i64 %u, i64 %%v%u, "
+            "i64 %%v%u, i64 %lld, i64 %u)",
+            a->bits, a->bits, a->address, a->lanes, a->bits, (long long)a->low, a->step, a->base, a->size,
+            (long long)(a->high - a->low), a->align - 1);
+  choose(e, a, VALUE("extractvalue {i1, i64, i64} %%v%u, 0", r), SIDE_DO, SOME);
+  label(e, a, SIDE_DO);
+  return (struct halves){.first = VALUE("extractvalue {i1, i64, i64} %%v%u, 1", r),
+                         .second = VALUE("extractvalue {i1, i64, i64} %%v%u, 2", r)};
+}
+/* The lanes of a half, `count` times each, as <16 * count x i1>. */
+static uint32_t mask_of(struct ptx_emit *e, const struct access *a, uint32_t half, uint32_t count) {
+  uint32_t all = ptx_emit_lanes(e, a->lanes), r = e->next++;
+  SAY("%%v%u = shufflevector <32 x i1> %%v%u, <32 x i1> poison, <%u x i32> <", r, all, 16 * count);
+  for (uint32_t i = 0; i < 16 * count; i++) SAY("%si32 %u", i == 0 ? "" : ", ", half * 16 + i / count);
+  SAY(">\n");
+  return r;
 }
 /* The places of all lanes, in %bo, and whether they are allowed. */
 static uint32_t anywhere(struct ptx_emit *e, const struct access *a) {
@@ -228,13 +296,20 @@ static uint32_t function_of(struct ptx_emit *e, size_t place) {
 /* Elements of a group, in its order. */
 typedef uint32_t elements[MOST_ELEMENTS];
 
-static void load_sides(struct ptx_emit *e, const struct access *a, const struct halves *h, elements to) {
+static void load_sides(struct ptx_emit *e, const struct access *a, const struct halves *h, bool masked,
+                       elements to) {
   for (uint32_t i = 0, n = 0; i < a->count; i++) {
     const struct ptx_instruction *in = a->member[i];
     uint32_t bits = in->size * 8u, half = 16u * in->x_count, part[2];
-    for (uint32_t k = 0; k < 2; k++)
-      part[k] = VALUE("load <%u x i%u>, ptr %%v%u, align %u", half, bits,
-                      at(e, a, k == 0 ? h->first : h->second, offset(in) - a->low), total(in));
+    for (uint32_t k = 0; k < 2; k++) {
+      uint32_t from = at(e, a, k == 0 ? h->first : h->second, offset(in) - a->low);
+      if (masked)
+        part[k] =
+            VALUE("call <%u x i%u> @llvm.masked.load.v%ui%u.p0(ptr %%v%u, i32 %u, <%u x i1> %%v%u, "
+                  "<%u x i%u> zeroinitializer)",
+                  half, bits, half, bits, from, total(in), half, mask_of(e, a, k, in->x_count), half, bits);
+      else part[k] = VALUE("load <%u x i%u>, ptr %%v%u, align %u", half, bits, from, total(in));
+    }
     uint32_t all = e->next++;
     SAY("%%v%u = shufflevector <%u x i%u> %%v%u, <%u x i%u> %%v%u, <%u x i32> <", all, half, bits, part[0],
         half, bits, part[1], half * 2);
@@ -290,15 +365,16 @@ static void load_anywhere(struct ptx_emit *e, const struct access *a, elements t
     while (bytes > 1 && (from + bytes > a->high ||
                          count_inside(a, done, from, bytes) <= count_inside(a, done, from, bytes / 2)))
       bytes /= 2;
-    uint32_t which = log2_of(bytes), wide = bytes == 1 ? 16 : bytes * 8;
-    size_t place = bytes == 16 ? offsetof(struct ptx_alu, gather_whole) + which * sizeof(ptx_gather *)
-                               : offsetof(struct ptx_alu, gather) +
-                                     (which * 8 + log2_of(wide / 8)) * sizeof(ptx_gather *);
+    uint32_t wide = bytes * 8, window = 0, narrow = 0, broad = 0, words[2] = {0, 0};
     uint32_t far = at(e, a, VALUE("add i64 0, %lld", (long long)(from - a->low)), 0);
-    SAY("call void %%v%u(ptr %%bd, ptr %%v%u, ptr %%bo, i32 %u, i32 -1)\n", function_of(e, place), far,
-        (uint32_t)REACH_NO_HALVES | REACH_NO_STEPS);
-    uint32_t window = bytes == 16 ? 0 : VALUE("load <32 x i%u>, ptr %%bd, align 64", wide), narrow = 0,
-             broad = 0;
+    if (bytes < 16) {
+      window = VALUE("call <32 x i%u> @gather%u(ptr %%v%u, ptr %%bo)", wide, wide, far);
+      e->gathers |= wide;
+    } else {
+      SAY("call void %%v%u(ptr %%bd, ptr %%v%u, ptr %%bo, i32 %u, i32 -1)\n",
+          function_of(e, offsetof(struct ptx_alu, gather_whole) + 4 * sizeof(ptx_gather *)), far,
+          (uint32_t)REACH_NO_HALVES | REACH_NO_STEPS);
+    }
     for (uint32_t i = 0, n = 0; i < a->count; n += a->member[i++]->x_count) {
       const struct ptx_instruction *in = a->member[i];
       if (!inside(a, i, done, from, bytes)) continue;
@@ -309,9 +385,19 @@ static void load_anywhere(struct ptx_emit *e, const struct access *a, elements t
           if (*all == 0) *all = VALUE("load <%u x i%u>, ptr %%bd, align 64", 4096 / bits, bits);
           value = every(e, bits, *all, byte / in->size, 16u / in->size);
         } else {
+          uint32_t have = wide;
+          if (wide == 64 && bits < 64 && byte / 4 == (byte + in->size - 1) / 4) {
+            /* Words first: to shorten vectors of 64 bits for each element takes twice as long. */
+            if (narrow == 0) narrow = VALUE("bitcast <32 x i64> %%v%u to <64 x i32>", window);
+            uint32_t *word = &words[byte / 4];
+            if (*word == 0) *word = every(e, 32, narrow, byte / 4, 2);
+            value = *word;
+            have = 32;
+            byte %= 4;
+          }
           if (byte > 0)
-            value = VALUE("lshr <32 x i%u> %%v%u, %%v%u", wide, value, ptx_emit_splat(e, wide, byte * 8));
-          if (bits < wide) value = VALUE("trunc <32 x i%u> %%v%u to <32 x i%u>", wide, value, bits);
+            value = VALUE("lshr <32 x i%u> %%v%u, %%v%u", have, value, ptx_emit_splat(e, have, byte * 8));
+          if (bits < have) value = VALUE("trunc <32 x i%u> %%v%u to <32 x i%u>", have, value, bits);
         }
         to[n + k] = extended(e, in, "<32 x i%u>", value);
       }
@@ -324,15 +410,24 @@ static void load_group(struct ptx_emit *e, struct access *a, uint32_t pc) {
   elements arm[3];
   static const int from[3] = {SIDE_DO, SAME_DO, ANY_DO};
   bool fixed = (a->member[0]->a & 3) == REF_CONSTANT; /* one address for all lanes */
-  bool has[3] = {!fixed && a->step != 0, true, !fixed};
-  begin(e, a, pc);
-  struct halves h = halves(e, a, a->address);
-  if (has[0]) {
+  bool has[3] = {!fixed && a->step != 0, true, !fixed}, masked = is_masked(e, a);
+  struct halves h;
+  if (masked) {
+    h = begin_masked(e, a, pc);
+    load_sides(e, a, &h, true, arm[0]);
+    jump(e, a, DONE);
+    label(e, a, SOME);
+    a->address = some(e, a);
+  } else {
+    begin(e, a, pc);
+  }
+  h = halves(e, a, a->address);
+  if (has[0] && !masked) {
     choose(e, a, steps(e, a, a->address, a->step), SIDE, OTHER);
     label(e, a, SIDE);
     hope(e, a, within(e, a, &h, a->step), SIDE_DO, SLOW);
     label(e, a, SIDE_DO);
-    load_sides(e, a, &h, arm[0]);
+    load_sides(e, a, &h, false, arm[0]);
     jump(e, a, DONE);
   } else {
     jump(e, a, OTHER);
@@ -368,7 +463,8 @@ static void load_group(struct ptx_emit *e, struct access *a, uint32_t pc) {
     *f = (struct ptx_fetched){.pc = a->pc[i], .slow = slow};
     for (uint32_t k = 0; k < a->member[i]->x_count; k++, n++) {
       f->value[k] = e->next++;
-      SAY("%%v%u = phi <32 x i%u> [poison, %%l%u], [poison, %%l%u]", f->value[k],
+      /* Not poison behind NONE: a lane that is not active can have a true guard, and takes the value. */
+      SAY("%%v%u = phi <32 x i%u> [poison, %%l%u], [zeroinitializer, %%l%u]", f->value[k],
           ML_REGISTER(a->member[i]->m) * 8, a->label + SLOW, a->label + NONE);
       for (uint32_t j = 0; j < 3; j++) {
         if (has[j]) SAY(", [%%v%u, %%l%u]", arm[j][n], a->label + (uint32_t)from[j]);
@@ -414,53 +510,167 @@ static uint32_t interleaved(struct ptx_emit *e, const struct ptx_instruction *in
   return value[0];
 }
 
-bool ptx_emit_store(struct ptx_emit *e, const struct ptx_instruction *in, uint32_t pc, uint32_t *slow,
-                    uint32_t *done) {
-  struct access a = {0};
-  if (in->kind != K_STORE || !fits(e, in) || !joins(&a, in, pc)) return false;
-  uint32_t bits = in->size * 8u, held = ML_REGISTER(in->m), whole = 32u * in->x_count;
-  for (uint32_t k = 0; k < in->x_count; k++) { /* before there are several paths */
-    uint32_t x = e->plan->function->x[in->x + k];
-    if ((x & 3) == REF_FRAME) ptx_emit_read(e, x, held * 8);
+static void store_sides(struct ptx_emit *e, const struct access *a, const struct halves *h, bool masked) {
+  for (uint32_t n = 0; n < a->count; n++) {
+    const struct ptx_instruction *in = a->member[n];
+    uint32_t bits = in->size * 8u, half = 16u * in->x_count, value = interleaved(e, in);
+    for (uint32_t k = 0; k < 2; k++) {
+      uint32_t part = e->next++, to;
+      SAY("%%v%u = shufflevector <%u x i%u> %%v%u, <%u x i%u> poison, <%u x i32> <", part, half * 2, bits,
+          value, half * 2, bits, half);
+      for (uint32_t i = 0; i < half; i++) SAY("%si32 %u", i == 0 ? "" : ", ", i + k * half);
+      SAY(">\n");
+      to = at(e, a, k == 0 ? h->first : h->second, offset(in) - a->low);
+      if (masked)
+        SAY("call void @llvm.masked.store.v%ui%u.p0(<%u x i%u> %%v%u, ptr %%v%u, i32 %u, <%u x i1> %%v%u)\n",
+            half, bits, half, bits, part, to, total(in), half, mask_of(e, a, k, in->x_count));
+      else SAY("store <%u x i%u> %%v%u, ptr %%v%u, align %u\n", half, bits, part, to, total(in));
+    }
   }
-  begin(e, &a, pc);
+  jump(e, a, DONE);
+}
+
+static void store_anywhere(struct ptx_emit *e, const struct access *a) {
+  for (uint32_t n = 0; n < a->count; n++) {
+    const struct ptx_instruction *in = a->member[n];
+    uint32_t bits = in->size * 8u, held = ML_REGISTER(in->m);
+    size_t place = offsetof(struct ptx_alu, scatter_whole) + log2_of(total(in)) * sizeof(ptx_scatter *);
+    if (in->x_count > 1) {
+      SAY("store <%u x i%u> %%v%u, ptr %%bd, align 64\n", 32u * in->x_count, bits, interleaved(e, in));
+    } else {
+      SAY("store <32 x i%u> %%v%u, ptr %%bd, align 64\n", held * 8,
+          ptx_emit_read(e, e->plan->function->x[in->x], held * 8));
+      place =
+          offsetof(struct ptx_alu, scatter) + (log2_of(in->size) * 4 + log2_of(held)) * sizeof(ptx_scatter *);
+    }
+    uint32_t to = at(e, a, VALUE("add i64 0, %lld", (long long)(offset(in) - a->low)), 0);
+    SAY("call void %%v%u(ptr %%v%u, ptr %%bd, ptr %%bo, i32 %u, i32 %%v%u)\n", function_of(e, place), to,
+        (uint32_t)REACH_NO_HALVES | REACH_NO_STEPS, a->lanes);
+  }
+  jump(e, a, DONE);
+}
+
+uint32_t ptx_emit_stores(struct ptx_emit *e, const struct ptx_instruction *in, uint32_t pc, uint32_t *slow,
+                         uint32_t *done) {
+  struct access a = {0};
+  for (const struct ptx_instruction *next = in; pc + a.count < e->end; next++) {
+    if (next->kind != K_STORE || !fits(e, next) || !joins(&a, next, pc + a.count)) break;
+    for (uint32_t k = 0; k < next->x_count; k++) { /* before there are several paths */
+      uint32_t x = e->plan->function->x[next->x + k];
+      if ((x & 3) == REF_FRAME) ptx_emit_read(e, x, ML_REGISTER(next->m) * 8);
+    }
+  }
+  if (a.count == 0) return 0;
+  bool masked = is_masked(e, &a);
+  struct halves h;
+  if (masked) {
+    h = begin_masked(e, &a, pc);
+    store_sides(e, &a, &h, true);
+    label(e, &a, SOME);
+    a.address = some(e, &a);
+    jump(e, &a, ANY);
+    label(e, &a, ANY);
+  } else {
+    begin(e, &a, pc);
+  }
   hope(e, &a, anywhere(e, &a), ANY_DO, SLOW);
   label(e, &a, ANY_DO);
-  size_t place = offsetof(struct ptx_alu, scatter_whole) + log2_of(total(in)) * sizeof(ptx_scatter *);
-  if (in->x_count > 1) {
-    SAY("store <%u x i%u> %%v%u, ptr %%bd, align 64\n", whole, bits, interleaved(e, in));
-  } else {
-    SAY("store <32 x i%u> %%v%u, ptr %%bd, align 64\n", held * 8,
-        ptx_emit_read(e, e->plan->function->x[in->x], held * 8));
-    place =
-        offsetof(struct ptx_alu, scatter) + (log2_of(in->size) * 4 + log2_of(held)) * sizeof(ptx_scatter *);
+  store_anywhere(e, &a);
+  if (!masked) {
+    label(e, &a, ALL);
+    uint32_t address = ptx_emit_read(e, in->a, a.bits);
+    h = halves(e, &a, address);
+    if (a.step != 0) choose(e, &a, steps(e, &a, address, a.step), SIDE, OTHER);
+    else jump(e, &a, OTHER);
+    label(e, &a, OTHER);
+    jump(e, &a, ANY);
+    if (a.step != 0) {
+      label(e, &a, SIDE);
+      hope(e, &a, within(e, &a, &h, a.step), SIDE_DO, SLOW);
+      label(e, &a, SIDE_DO);
+      store_sides(e, &a, &h, false);
+    }
   }
-  SAY("call void %%v%u(ptr %%v%u, ptr %%bd, ptr %%bo, i32 %u, i32 %%v%u)\n", function_of(e, place), a.memory,
-      (uint32_t)REACH_NO_HALVES | REACH_NO_STEPS, a.lanes);
-  jump(e, &a, DONE);
-  label(e, &a, ALL);
-  uint32_t address = ptx_emit_read(e, in->a, a.bits);
-  struct halves h = halves(e, &a, address);
-  choose(e, &a, steps(e, &a, address, a.step), SIDE, OTHER);
-  label(e, &a, OTHER);
-  jump(e, &a, ANY);
-  label(e, &a, SIDE);
-  hope(e, &a, within(e, &a, &h, a.step), SIDE_DO, SLOW);
-  label(e, &a, SIDE_DO);
-  uint32_t value = interleaved(e, in);
-  for (uint32_t k = 0; k < 2; k++) {
-    uint32_t part = e->next++;
-    SAY("%%v%u = shufflevector <%u x i%u> %%v%u, <%u x i%u> poison, <%u x i32> <", part, whole, bits, value,
-        whole, bits, whole / 2);
-    for (uint32_t i = 0; i < whole / 2; i++) SAY("%si32 %u", i == 0 ? "" : ", ", i + k * whole / 2);
-    SAY(">\n");
-    SAY("store <%u x i%u> %%v%u, ptr %%v%u, align %u\n", whole / 2, bits, part,
-        at(e, &a, k == 0 ? h.first : h.second, 0), total(in));
-  }
-  jump(e, &a, DONE);
   label(e, &a, NONE);
   jump(e, &a, DONE);
   *slow = a.label + SLOW;
   *done = a.label + DONE;
-  return true;
+  return a.count;
+}
+
+/* ---- atomics ------------------------------------------------------------- */
+
+/*
+ * One thread runs all blocks that can use a block's shared memory, so an atomic is a load and a store of each
+ * lane, in the order of the lanes.
+ */
+static uint32_t exchange(struct ptx_emit *e, const struct access *a, const char *operation, uint32_t bits,
+                         uint32_t place, uint32_t by) {
+  uint32_t word =
+      VALUE("getelementptr i8, ptr %%v%u, i64 %%v%u", a->memory, VALUE("load i64, ptr %%v%u", place));
+  uint32_t old = VALUE("load i%u, ptr %%v%u", bits, word);
+  if (operation[0] != 0) by = VALUE("%s i%u %%v%u, %%v%u", operation, bits, old, by);
+  SAY("store i%u %%v%u, ptr %%v%u\n", bits, by, word);
+  return old;
+}
+uint32_t ptx_emit_atomic(struct ptx_emit *e, const struct ptx_instruction *in, uint32_t pc, uint32_t *slow) {
+  static const char *const how[16] = {
+      [A_AND] = "and", [A_OR] = "or", [A_XOR] = "xor", [A_ADD] = "add", [A_EXCH] = ""};
+  struct access a = {0};
+  const char *operation = how[MA_OPERATION(in->m)];
+  uint32_t bits = in->size * 8u, upper = (uint32_t)(in->u.offset >> 32);
+  bool narrow = (in->m & ML_NARROW) != 0;
+  if (operation == NULL || in->space != S_SHARED || (bits != 32 && bits != 64) || in->type >= T_F16 ||
+      (in->a & 3) != REF_FRAME || e->plan->function->widths[in->a / 64] != (narrow ? 4 : 8) ||
+      (narrow && upper != 0 && upper != ~0u) || !joins(&a, in, pc))
+    return 0;
+  uint32_t b = ptx_emit_read(e, in->b, bits);
+  begin(e, &a, pc);
+  hope(e, &a, anywhere(e, &a), ANY_DO, SLOW);
+  label(e, &a, ANY_DO);
+  choose(e, &a, VALUE("icmp eq i32 %%v%u, -1", a.lanes), EACH, LOOP_BEGIN);
+  /* All lanes: without a loop, 32 of them take half of the time. */
+  label(e, &a, EACH);
+  uint32_t all = VALUE("add <32 x i%u> zeroinitializer, zeroinitializer", bits);
+  for (uint32_t lane = 0; lane < PTX_LANES; lane++) {
+    uint32_t by = VALUE("extractelement <32 x i%u> %%v%u, i32 %u", bits, b, lane);
+    uint32_t old = exchange(e, &a, operation, bits, VALUE("getelementptr i64, ptr %%bo, i64 %u", lane), by);
+    all = VALUE("insertelement <32 x i%u> %%v%u, i%u %%v%u, i32 %u", bits, all, bits, old, lane);
+  }
+  jump(e, &a, GOT);
+  label(e, &a, LOOP_BEGIN);
+  SAY("store <32 x i%u> %%v%u, ptr %%bd, align 64\n", bits, b);
+  uint32_t olds = VALUE("getelementptr i8, ptr %%bd, i64 256"), left = e->next++, rest = e->next++;
+  SAY("br label %%l%u\nl%u:\n%%v%u = phi i32 [%%v%u, %%l%u], [%%v%u, %%l%u]\n", a.label + LOOP,
+      a.label + LOOP, left, a.lanes, a.label + LOOP_BEGIN, rest, a.label + LOOP);
+  uint32_t lane = VALUE("zext i32 %%v%u to i64", VALUE("call i32 @llvm.cttz.i32(i32 %%v%u, i1 true)", left));
+  uint32_t by =
+      VALUE("load i%u, ptr %%v%u", bits, VALUE("getelementptr i%u, ptr %%bd, i64 %%v%u", bits, lane));
+  uint32_t old = exchange(e, &a, operation, bits, VALUE("getelementptr i64, ptr %%bo, i64 %%v%u", lane), by);
+  SAY("store i%u %%v%u, ptr %%v%u\n", bits, old,
+      VALUE("getelementptr i%u, ptr %%v%u, i64 %%v%u", bits, olds, lane));
+  uint32_t less = VALUE("sub i32 %%v%u, 1", left);
+  SAY("%%v%u = and i32 %%v%u, %%v%u\n", rest, left, less);
+  choose(e, &a, VALUE("icmp eq i32 %%v%u, 0", rest), LOOPED, LOOP);
+  label(e, &a, LOOPED);
+  uint32_t those = VALUE("load <32 x i%u>, ptr %%v%u, align 64", bits, olds);
+  jump(e, &a, GOT);
+  label(e, &a, GOT);
+  uint32_t value = VALUE("phi <32 x i%u> [%%v%u, %%l%u], [%%v%u, %%l%u]", bits, all, a.label + EACH, those,
+                         a.label + LOOPED);
+  jump(e, &a, DONE);
+  label(e, &a, ALL);
+  jump(e, &a, OTHER);
+  label(e, &a, OTHER);
+  jump(e, &a, ANY);
+  label(e, &a, SLOW);
+  jump(e, &a, DONE);
+  label(e, &a, NONE);
+  jump(e, &a, DONE);
+  label(e, &a, DONE);
+  *slow = VALUE("phi i1 [true, %%l%u], [false, %%l%u], [false, %%l%u]", a.label + SLOW, a.label + NONE,
+                a.label + GOT);
+  /* As for a group of loads, not poison behind NONE. */
+  return VALUE("phi <32 x i%u> [poison, %%l%u], [zeroinitializer, %%l%u], [%%v%u, %%l%u]", bits,
+               a.label + SLOW, a.label + NONE, value, a.label + GOT);
 }

@@ -79,16 +79,26 @@ struct ptx_llvm {
   { passes("instcombine<no-verify-fixpoint>"), passes("instcombine") }
 static const char *const passes[2][2] = {BOTH(THOROUGH), BOTH(QUICK)};
 
-const char *ptx_llvm_library(void) {
+#define PLACE "/usr/lib/x86_64-linux-gnu"
+
+uint32_t ptx_llvm_version(char *path, size_t size) {
 #if defined(__x86_64__)
-  static const char *const places[] = {
-      "/usr/lib/x86_64-linux-gnu/libLLVM-19.so.1", "/usr/lib/x86_64-linux-gnu/libLLVM.so.19.1",
-      "/usr/lib/x86_64-linux-gnu/libLLVM-16.so.1", "/usr/lib/x86_64-linux-gnu/libLLVM-15.so.1"};
-  for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
-    if (access(places[i], R_OK) == 0) return places[i];
+  /* The versions that the tests have run with, most often the first. Debian has no 20. */
+  static const uint32_t versions[] = {19, 18, 17, 16, 15, 21, 22, 23};
+  for (size_t i = 0; i < 2 * sizeof versions / sizeof *versions; i++) {
+    /* Not in `path`: with UBSan, GCC reports that it may be NULL. */
+    char library[64];
+    snprintf(library, sizeof library, i % 2 == 0 ? PLACE "/libLLVM.so.%u.1" : PLACE "/libLLVM-%u.so.1",
+             versions[i / 2]);
+    if (access(library, R_OK) != 0) continue;
+    snprintf(path, size, "%s", library);
+    return versions[i / 2];
   }
+#else
+  (void)size;
 #endif
-  return NULL;
+  path[0] = '\0';
+  return 0;
 }
 
 struct ptx_llvm *ptx_llvm_open(const char *library, const char *cpu, char *why, size_t why_size) {

@@ -4,11 +4,17 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 struct ptx_llvm;
 
-/* Returns the path of the library, without loading it. NULL: none is installed, or this is not x86-64. */
-const char *ptx_llvm_library(void);
+#define PTX_LLVM_PATH 64
+
+/*
+ * Returns the version of the library that is installed, without loading it; `path` (PTX_LLVM_PATH) is its
+ * file. 0: there is none, or this is not x86-64.
+ */
+uint32_t ptx_llvm_version(char *path, size_t size);
 
 /* Loads the library. NULL: this failed; `why` has the reason. */
 struct ptx_llvm *ptx_llvm_open(const char *library, const char *cpu, char *why, size_t why_size);

@@ -9,6 +9,7 @@
 
 #define MOST_PLACES 4096u
 #define MOST_ARM 32u    /* instructions that a branch carries out with a mask */
+#define MOST_LOOP 64u   /* instructions of a loop that is compiled a second time, with a mask */
 #define LEAST_LENGTH 6u /* instructions of an entry that is worth the way into compiled code */
 
 void ptx_plan_visit(const struct ptx_function *f, const struct ptx_instruction *in, ptx_place_visitor *visit,
@@ -34,7 +35,8 @@ static bool reads_clock(const struct ptx_instruction *in) {
   return in->m >= SR_CLOCK && in->m <= SR_GLOBALTIMER_HI;
 }
 
-bool ptx_plan_steps(const struct ptx_instruction *in) {
+bool ptx_plan_steps(const struct ptx_plan *p, const struct ptx_instruction *in) {
+  if (in->control != 0 && in->control != p->control && (in->kind == K_ALU || in->kind == K_SETP)) return true;
   switch (in->kind) {
     case K_LOAD:
     case K_STORE:
@@ -87,7 +89,6 @@ uint32_t ptx_plan_members(const struct ptx_plan *p, const struct ptx_instruction
 }
 
 static bool compiles(const struct ptx_plan *p, const struct ptx_instruction *in) {
-  if (in->control != 0 && in->control != p->control) return false;
   switch (in->kind) {
     case K_SHFL:
     case K_VOTE:
@@ -104,7 +105,7 @@ static bool compiles(const struct ptx_plan *p, const struct ptx_instruction *in)
     case K_LOAD_KERNEL_PARAM:
       return true;
     default:
-      return ptx_plan_steps(in);
+      return ptx_plan_steps(p, in);
   }
 }
 
@@ -138,6 +139,8 @@ static void find_arms(struct ptx_plan *p, const uint32_t *block_of) {
   for (uint32_t b = 0; b < p->block_count; b++) {
     struct ptx_plan_block *block = &p->blocks[b];
     const struct ptx_instruction *last = &p->code[block->to - 1];
+    block->loops = block->compiled && last->kind == K_BRA && last->guard != 0 && block->next[1] == b &&
+                   !block->meets && block->to - block->from <= MOST_LOOP;
     if (!block->compiled || last->kind != K_BRA || last->guard == 0 || last->join >= p->function->code_count)
       continue;
     uint32_t join = block_of[last->join], on = block->next[0], to = block->next[1];
@@ -209,7 +212,7 @@ static uint32_t length(const struct ptx_plan *p, uint32_t b) {
   return n;
 }
 
-/* An entry's first instruction has no guard, because the interpreter evaluates it before it sees the kind. */
+/* An entry's first instruction has no guard: the interpreter evaluates guards before it reads `dispatch`. */
 static void choose_entries(struct ptx_plan *p) {
   for (uint32_t b = 0; b < p->block_count; b++) {
     struct ptx_plan_block *block = &p->blocks[b];

@@ -18,6 +18,7 @@ struct ptx_plan_block {
    * that go on and for those that branch, before all continue at next[2]. PTX_NO_PC: none.
    */
   uint32_t arm[2];
+  bool loops; /* it is a short loop: while lanes disagree at its end, it is repeated for those that branch */
 };
 
 /*
@@ -58,6 +59,6 @@ bool ptx_plan_meets(const struct ptx_instruction *in);
 uint32_t ptx_plan_members(const struct ptx_plan *plan, const struct ptx_instruction *in);
 
 /* An instruction that compiled code carries out through `step`. */
-bool ptx_plan_steps(const struct ptx_instruction *in);
+bool ptx_plan_steps(const struct ptx_plan *plan, const struct ptx_instruction *in);
 
 #endif

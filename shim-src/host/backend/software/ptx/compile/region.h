@@ -10,7 +10,7 @@
 struct place;
 struct ptx_alu;
 
-#define PTX_REGION_CACHE 64u /* entries of ptx_region_call.regions */
+#define PTX_REGION_CACHE 509u /* entries of ptx_region_call.regions */
 
 /* The state that compiled code uses. The text of emit.c has the offsets of these fields. */
 struct ptx_region_call {
@@ -26,9 +26,10 @@ struct ptx_region_call {
   uint32_t living; /* lanes of the warp that run */
   uint32_t exit;   /* where it left: number of the block * PTX_EXITS + enum ptx_exit */
   const struct ptx_alu *alu;
-  const uint32_t *tid, *block;        /* of the warp's lanes, x before y before z; of the block */
-  const struct ptx_instruction *code; /* of `compiled` */
+  const uint32_t *tid, *block; /* of the warp's lanes, x before y before z; of the block */
+  const struct ptx_instruction *code;
   const struct place *at;
+  bool compares; /* region_check.c */
 };
 
 /* Where code leaves a block: at its begin or its branch, or to one of its next blocks. */
@@ -41,11 +42,10 @@ typedef uint32_t ptx_region_code(struct ptx_region_call *call, unsigned char *re
 /* A function with compiled code. It stays until its module is freed. */
 struct ptx_compiled {
   ptx_region_code *run;
-  struct ptx_instruction *code; /* as decoded; in the function itself, entries have the kind K_REGION */
-  uint32_t *entry;              /* number of the entry by pc; PTX_NO_PC: none */
-  uint8_t *stays;               /* by pc: 1 if compiled code carries the instruction out */
-  uint32_t control;             /* of its float instructions; 0: it has none */
-  uint32_t *block;              /* of the plan, by pc */
+  uint32_t *entry;  /* number of the entry by pc; PTX_NO_PC: none */
+  uint8_t *stays;   /* by pc: 1 if compiled code carries the instruction out */
+  uint32_t control; /* of its float instructions; 0: it has none */
+  uint32_t *block;  /* of the plan, by pc */
   struct ptx_plan plan;
 };
 

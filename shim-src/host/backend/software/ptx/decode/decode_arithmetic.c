@@ -18,14 +18,15 @@ struct ptx_instruction *ptx_same(struct parser *p, enum ptx_operation op, enum p
   uint32_t c = sources > 2 ? ptx_source(p, &p->operands[3], type) : PTX_NONE;
   uint32_t d = ptx_destination(p, &p->operands[0], type);
   struct ptx_instruction *in = ptx_emit_alu(p, op, type, ptx_held(type), d, a, b, c, m);
-  if (ptx_is_float(type)) in->control = (uint16_t)ptx_control(p);
+  if (ptx_is_float(type)) in->control = (uint8_t)ptx_control(p);
   return in;
 }
 
 void ptx_saturate(struct parser *p, enum ptx_type type) {
   if (type != T_F32 || !ptx_has(p, "sat")) return;
   uint32_t d = p->code[p->code_count - 1].d;
-  ptx_emit_alu(p, OP_SATURATE, T_F32, 4, d, d, PTX_NONE, PTX_NONE, 0);
+  uint8_t control = p->code[p->code_count - 1].control;
+  ptx_emit_alu(p, OP_SATURATE, T_F32, 4, d, d, PTX_NONE, PTX_NONE, 0)->control = control;
 }
 
 void ptx_two_types(struct parser *p, enum ptx_type *first, enum ptx_type *second) {
@@ -62,7 +63,7 @@ static bool float_pairs(struct parser *p, enum ptx_operation op, uint32_t source
     halves[k] = ptx_temporary(p, 4);
     struct ptx_instruction *in =
         ptx_emit_alu(p, op, T_F32, 4, halves[k], part[0], part[1], part[2], ptx_type_mode(p));
-    in->control = (uint16_t)ptx_control(p);
+    in->control = (uint8_t)ptx_control(p);
   }
   uint32_t d = ptx_destination(p, &p->operands[0], T_B64);
   ptx_emit_alu(p, OP_PACK, T_B64, 8, d, halves[0], halves[1], PTX_NONE, 0);
@@ -201,7 +202,7 @@ static void least_of_three(struct parser *p, enum ptx_operation op) {
   if (ptx_has(p, "abs") || ptx_has(p, "xorsign")) ptx_refuse(p, "magnitudes of three operands");
   uint32_t a = ptx_source(p, &p->operands[1], T_F32), b = ptx_source(p, &p->operands[2], T_F32);
   uint32_t c = ptx_source(p, &p->operands[3], T_F32), of_two = ptx_temporary(p, 4);
-  uint16_t control = (uint16_t)ptx_control(p);
+  uint8_t control = (uint8_t)ptx_control(p);
   uint32_t m = ptx_type_mode(p);
   ptx_emit_alu(p, op, T_F32, 4, of_two, a, b, PTX_NONE, m)->control = control;
   uint32_t d = ptx_destination(p, &p->operands[0], T_F32);

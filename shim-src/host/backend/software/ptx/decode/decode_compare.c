@@ -25,7 +25,7 @@ static void decode_slct(struct parser *p) {
                                      : bytes == 4 ? T_S32
                                                   : T_S64);
   struct ptx_instruction *in = ptx_emit_alu(p, OP_SLCT, row, bytes, d, a, b, c, 0);
-  if (by == T_F32) in->control = (uint16_t)ptx_control(p);
+  if (by == T_F32) in->control = (uint8_t)ptx_control(p);
 }
 
 static int comparison(struct parser *p) {
@@ -130,7 +130,7 @@ static void decode_setp(struct parser *p) {
   in->b = b;
   in->c = c;
   in->m = m;
-  if (ptx_is_float(type)) in->control = (uint16_t)ptx_control(p);
+  if (ptx_is_float(type)) in->control = (uint8_t)ptx_control(p);
   if (two) {
     in->x_count = 1;
     uint32_t at_x = ptx_extra(p, q | PTX_DEFINED);
@@ -170,7 +170,7 @@ static void decode_set(struct parser *p) {
   in->c = c;
   in->m = m | yes;
   in->size = (uint8_t)bytes;
-  if (ptx_is_float(from)) in->control = (uint16_t)ptx_control(p);
+  if (ptx_is_float(from)) in->control = (uint8_t)ptx_control(p);
 }
 
 static void decode_testp(struct parser *p) {

@@ -1,5 +1,7 @@
 #include "host/backend/software/ptx/decode/decode.h"
 
+#include "host/backend/software/ptx/alu/fpu.h"
+
 static enum ptx_type bits_type(uint32_t bytes) {
   return bytes == 1 ? T_B8 : bytes == 2 ? T_B16 : bytes == 4 ? T_B32 : T_B64;
 }
@@ -123,6 +125,23 @@ static void make_finite(struct parser *p, enum ptx_type type, uint32_t d) {
   ptx_emit_alu(p, OP_MAX, as, bytes, d, d, ptx_constant(p, bytes, most | sign), PTX_NONE, M_NAN)->control = 1;
 }
 
+/*
+ * Rounding to integers and to 16 bits is part of the operation; the processor's mode does the rest. With
+ * .ftz, the mode flushes the result of a conversion from f64 and the operand of a conversion to f64.
+ */
+static uint8_t convert_control(struct parser *p, enum ptx_type to, enum ptx_type from, uint32_t m) {
+  bool halves = from == T_F16 || (from == T_BF16 && (m & M_SAT) == 0);
+  bool upwards = (m & M_ROUND) == M_RM || (m & M_ROUND) == M_RP; /* from subnormals to other numbers */
+  if (!ptx_is_float(from)) return (uint8_t)(ptx_is_float(to) ? ptx_control(p) | PTX_CONTROL_EITHER : 0);
+  if ((halves && to == T_F32) || to == T_TF32) return 0; /* exact, or with bits alone */
+  if (integer_type(to)) return from == T_F64 ? 1 : 1 | PTX_CONTROL_EITHER;
+  if (from == T_F32 && (to == T_F16 || to == T_BF16) && !upwards)
+    return (uint8_t)(ptx_control(p) | PTX_CONTROL_EITHER);
+  bool zeros = (m & M_FTZ) != 0 || (!upwards && (m & M_INTEGRAL) != 0); /* made of subnormals in any case */
+  if (from == to) return from == T_F32 && zeros ? 1 | PTX_CONTROL_EITHER : 1;
+  return (uint8_t)ptx_control(p);
+}
+
 static void decode_cvt(struct parser *p) {
   if (ptx_part(p, 1, "pack")) {
     decode_cvt_pack(p);
@@ -151,12 +170,7 @@ static void decode_cvt(struct parser *p) {
   if (ptx_is_float(from) && integer_type(to)) m &= ~(uint32_t)M_SAT;
   uint32_t a = ptx_source(p, &p->operands[1], from), d = ptx_destination(p, &p->operands[0], to);
   struct ptx_instruction *in = ptx_emit_convert(p, to, from, d, a, m);
-  if (ptx_is_float(from) || ptx_is_float(to)) {
-    /* rounding to integers and to 16 bits is part of the operation; the processor's mode does the rest */
-    in->control = (uint16_t)(ptx_is_float(from) && integer_type(to) ? 1 : ptx_control(p));
-    if (from == to) in->control = 1;
-    /* .ftz flushes the result of a conversion from f64, the operand of one to f64, by the mode */
-  }
+  in->control = convert_control(p, to, from, m);
   if (finite) make_finite(p, to, d);
 }
 

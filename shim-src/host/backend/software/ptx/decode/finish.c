@@ -1,6 +1,7 @@
 /* The final form of a function's code, and at a module's end the needs of functions and their callees. */
 #include <string.h>
 
+#include "host/backend/software/ptx/alu/fpu.h"
 #include "host/backend/software/ptx/run/check.h"
 #include "host/backend/software/ptx/modes.h"
 #include "host/backend/software/ptx/text/parser.h"
@@ -38,6 +39,20 @@ static void *keep(struct parser *p, const void *from, size_t bytes) {
   return to;
 }
 
+/* Instructions to which subnormals do not matter treat them as most others do. */
+static void choose_control(struct ptx_instruction *code, uint32_t count) {
+  uint32_t flush[2] = {0, 0};
+  for (uint32_t i = 0; i < count; i++) {
+    uint32_t control = code[i].control;
+    if (control != 0 && (control & PTX_CONTROL_EITHER) == 0) flush[(control - 1) & 1]++;
+  }
+  for (uint32_t i = 0; i < count; i++) {
+    uint32_t control = code[i].control & ~PTX_CONTROL_EITHER;
+    if (control != code[i].control)
+      code[i].control = (uint8_t)PTX_CONTROL((control - 1) / 2, flush[1] > flush[0]);
+  }
+}
+
 void ptx_finish_function(struct parser *p) {
   struct ptx_function *f = p->function;
   ptx_close_scope(p);
@@ -47,8 +62,10 @@ void ptx_finish_function(struct parser *p) {
   p->code[p->code_count++] = (struct ptx_instruction){
       .kind = K_RET, .line = p->line, .d = PTX_NONE, .a = PTX_NONE, .b = PTX_NONE, .c = PTX_NONE};
   for (uint32_t i = 0; i < p->code_count; i++) p->code[i].join = PTX_NO_PC;
+  choose_control(p->code, p->code_count);
   ptx_find_joins(p);
   ptx_place_registers(p);
+  for (uint32_t i = 0; i < p->code_count; i++) p->code[i].dispatch = p->code[i].kind;
   f->code = keep(p, p->code, p->code_count * sizeof *p->code);
   f->code_count = p->code_count;
   f->x = keep(p, p->x, p->x_count * sizeof *p->x);

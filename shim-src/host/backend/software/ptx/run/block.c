@@ -80,39 +80,64 @@ struct block *ptx_block_new(struct worker *worker) {
   return block;
 }
 
-bool ptx_block_begin(struct block *block, uint64_t cluster, uint32_t rank) {
+void ptx_block_begin(struct block *block, uint64_t cluster, uint32_t rank) {
   struct launch_state *l = block->launch;
   for (int i = 0; i < 3; i++) {
-    uint32_t along = l->launch->grid[i] / l->cluster[i];
-    block->id[i] = (uint32_t)(cluster % along) * l->cluster[i] + rank % l->cluster[i];
-    cluster /= along;
+    uint64_t along = l->launch->grid[i], up = 0;
+    if (l->cluster_blocks > 1) along /= l->cluster[i];
+    if (cluster >= along) up = cluster / along; /* a division takes as long as a small kernel's warp begins */
+    block->id[i] = (uint32_t)(cluster - up * along);
+    cluster = up;
+    if (l->cluster_blocks == 1) continue;
+    block->id[i] = block->id[i] * l->cluster[i] + rank % l->cluster[i];
     rank /= l->cluster[i];
   }
   block->over = block->waits = block->timed = block->events = false;
-  block->arrived_at = 0;
   block->cluster->arrived = 0;
   block->live = block->threads;
-  block->next_warp = 0;
-  memset(block->barriers, 0, sizeof block->barriers);
+  if (block->arrived_at != 0) memset(block->barriers, 0, sizeof block->barriers);
+  block->arrived_at = 0;
   if (block->check != NULL) ptx_check_begin(block);
-  uint32_t kernel = l->module->kernel_function[l->info - l->module->kernels];
   for (uint32_t w = 0; w < block->warp_count; w++) {
-    struct warp *warp = &block->warps[w];
-    warp->exited = 0;
-    warp->leaf_count = warp->at = 0;
-    warp->products = 0;
-    memset(warp->launch_error, 0, sizeof warp->launch_error);
-    warp->at_cluster = 0;
-    struct frame *frame = ptx_new_frame(block->worker, kernel);
-    if (frame == NULL) return false;
-    struct split *root = ptx_new_split(warp, frame);
-    if (root == NULL) return false;
-    root->mask = warp->exists;
-    ptx_settle_frame(warp, root);
-    warp->leaves[warp->leaf_count++] = root;
+    block->warps[w].fresh = true;
+    block->warps[w].products = 0;
   }
-  ptx_region_heat(l, kernel, block->warp_count, 0);
-  return true;
+  ptx_region_heat(l, l->function, block->warp_count, 0);
+}
+
+/*
+ * Begins a warp. Warps that do not wait for each other use the same frame, one after another. RUN_YIELD: the
+ * warp has its first leaf. RUN_DONE: compiled code has run it to its end.
+ */
+static enum run begin_warp(struct warp *warp, const struct ptx_compiled *compiled,
+                           struct ptx_region_call *call) {
+  warp->fresh = false;
+  warp->exited = 0;
+  warp->leaf_count = warp->at = 0;
+  memset(warp->launch_error, 0, sizeof warp->launch_error);
+  warp->at_cluster = 0;
+  struct worker *worker = warp->block->worker;
+  uint32_t function = worker->launch->function;
+  struct split first = {.frame = worker->free_frames[function],
+                        .mask = warp->exists,
+                        .pc = worker->launch->module->functions[function]->settles,
+                        .reconvergence = PTX_NO_PC};
+  if (compiled != NULL && first.frame != NULL && first.frame->settled) {
+    enum run run = ptx_region_begin(warp, &first, compiled, call);
+    if (run != RUN_YIELD) return run;
+  }
+  struct frame *frame = ptx_new_frame(worker, function); /* the same one, if there was one */
+  struct split *root = frame == NULL ? NULL : ptx_new_split(warp, frame);
+  if (root == NULL) {
+    ptx_block_raise(warp->block, PTX_OUT_OF_MEMORY, "no memory for the registers of a warp");
+    return RUN_FAULT;
+  }
+  root->mask = first.mask;
+  root->pc = first.pc;
+  root->spun = first.spun;
+  if (!frame->settled) ptx_settle_frame(warp, root);
+  warp->leaves[warp->leaf_count++] = root;
+  return RUN_YIELD;
 }
 
 void ptx_block_raise(struct block *block, enum ptx_status status, const char *text) {
@@ -151,23 +176,36 @@ bool ptx_block_has(const struct block *block, enum split_state state) {
   return false;
 }
 
+/* Lets others use the thread. False: the launch's own time is over. */
+static bool has_time(struct block *block) {
+  const uint64_t now = ptx_now();
+  serve_others(block->worker, now);
+  give_way(block->worker, now);
+  if (!ptx_is_late(block->launch, now)) return true;
+  ptx_block_raise(block, PTX_TIMEOUT, "the kernel ran longer than it may");
+  return false;
+}
+
 enum run ptx_block_run(struct block *block) {
   bool progress = false;
+  const struct ptx_compiled *compiled = ptx_kernel_code(block->launch);
+  struct ptx_region_call call;
+  if (compiled != NULL) ptx_region_prepare_call(&call, block, compiled);
   for (uint32_t n = 0; n < block->warp_count; n++) {
     struct warp *warp = &block->warps[n];
-    if (warp->leaf_count == 0) continue;
-    switch (ptx_run_warp(warp, SLICE)) {
+    if (!warp->fresh && warp->leaf_count == 0) continue;
+    call.turns = PTX_TURNS;
+    call.seen = 0;
+    enum run run = warp->fresh ? begin_warp(warp, compiled, &call) : RUN_YIELD;
+    if (run == RUN_YIELD && compiled != NULL && warp->leaf_count == 1)
+      run = ptx_region_warp(warp, compiled, &call);
+    if (run == RUN_YIELD) run = ptx_run_warp(warp, SLICE, call.turns, call.seen);
+    switch (run) {
       case RUN_FAULT:
         return RUN_FAULT;
       case RUN_YIELD:
         progress = true;
-        uint64_t now = ptx_now();
-        serve_others(block->worker, now);
-        give_way(block->worker, now);
-        if (ptx_is_late(block->launch, now)) {
-          ptx_block_raise(block, PTX_TIMEOUT, "the kernel ran longer than it may");
-          return RUN_FAULT;
-        }
+        if (!has_time(block)) return RUN_FAULT;
         break;
       case RUN_DONE:
         progress = true;
@@ -178,9 +216,9 @@ enum run ptx_block_run(struct block *block) {
   }
   if (block->live == 0) return RUN_DONE;
   if (progress) return RUN_YIELD;
-  /* A barrier that opened meanwhile has made a warp ready. */
-  if (ptx_block_has(block, SPLIT_READY)) return RUN_YIELD;
-  if (ptx_release_waiting(block)) return RUN_YIELD;
+  /* A barrier that opened meanwhile has made a warp ready. A loop of barriers can come here each time. */
+  if (ptx_block_has(block, SPLIT_READY) || ptx_release_waiting(block))
+    return has_time(block) ? RUN_YIELD : RUN_FAULT;
   if (block->cluster->count > 1 && ptx_block_has(block, SPLIT_EVENT)) return RUN_BLOCKED;
   ptx_block_raise(block, PTX_TIMEOUT, "all threads of a block wait at barriers that can never open");
   return RUN_FAULT;

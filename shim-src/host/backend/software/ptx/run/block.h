@@ -7,8 +7,8 @@
 struct block *ptx_block_new(struct worker *worker);
 void ptx_block_free(struct block *block);
 
-/* Begins the block with this rank of a cluster. Without clusters a cluster is one block. False: no memory. */
-bool ptx_block_begin(struct block *block, uint64_t cluster, uint32_t rank);
+/* Begins the block with this rank of a cluster. Without clusters a cluster is one block. */
+void ptx_block_begin(struct block *block, uint64_t cluster, uint32_t rank);
 
 /*
  * Runs every warp for a turn. RUN_YIELD: there is more to do. RUN_BLOCKED: other blocks of the cluster must

@@ -4,9 +4,10 @@
 #include <time.h>
 
 #include "host/backend/software/ptx/alu/fpu.h"
+#include "host/backend/software/ptx/compile/compiler.h"
 #include "host/backend/software/ptx/run/block.h"
 #include "host/backend/software/ptx/run/grid.h"
-#include "host/backend/software/ptx/run/patience.h"
+#include "host/backend/software/ptx/run/resident_blocks.h"
 
 #define HELP_NS 300000l /* a helper without a turn checks again after this time */
 
@@ -25,6 +26,8 @@ static bool wait_to_help(const struct launch_state *l) {
 }
 
 static void free_worker(struct worker *worker) {
+  struct ptx_compiler *compiler = worker->launch->launch->compiler;
+  if (compiler != NULL) __atomic_fetch_add(&compiler->counts.stepped, worker->stepped, __ATOMIC_RELAXED);
   free(worker->apart);
   while (worker->made != NULL) {
     struct frame *next = worker->made->made;
@@ -57,16 +60,16 @@ static void run_in_turns(struct worker *worker) {
     uint64_t number = __atomic_fetch_add(&l->next_block, 1, __ATOMIC_RELAXED);
     if (number >= l->blocks) break;
     struct block *block = ptx_block_new(worker);
-    if (block == NULL || !ptx_block_begin(block, number, 0)) {
-      ptx_block_free(block);
+    if (block == NULL) {
       out_of_memory(l);
       break;
     }
+    ptx_block_begin(block, number, 0);
     *last = block;
     last = &block->next;
   }
   while (first != NULL && __atomic_load_n(&l->stop, __ATOMIC_RELAXED) == 0) {
-    for (struct block **link = &first; *link != NULL;) {
+    for (struct block **link = &first; *link != NULL && __atomic_load_n(&l->stop, __ATOMIC_RELAXED) == 0;) {
       struct block *block = *link;
       enum run run = ptx_block_run(block);
       if (run == RUN_YIELD) {
@@ -93,13 +96,13 @@ static struct block *begin_block(struct worker *worker, struct block **spare) {
   struct block *block = *spare;
   if (block != NULL) *spare = block->next;
   else block = ptx_block_new(worker);
-  if (block != NULL && ptx_block_begin(block, number, 0)) {
-    block->next = NULL;
-    return block;
+  if (block == NULL) {
+    out_of_memory(l);
+    return NULL;
   }
-  ptx_block_free(block);
-  out_of_memory(l);
-  return NULL;
+  ptx_block_begin(block, number, 0);
+  block->next = NULL;
+  return block;
 }
 
 static void run_in_order(struct worker *worker) {
@@ -161,9 +164,7 @@ static struct cluster *begin_cluster(struct worker *worker, uint64_t number, str
       cluster->blocks[rank]->cluster = cluster;
       cluster->count = rank + 1;
     }
-    if (ptx_block_begin(cluster->blocks[rank], number, rank)) continue;
-    free_cluster(cluster);
-    return NULL;
+    ptx_block_begin(cluster->blocks[rank], number, rank);
   }
   if (cluster->count == l->cluster_blocks) return cluster;
   free_cluster(cluster);
@@ -259,6 +260,7 @@ void ptx_grid_work(struct launch_state *l, bool helps) {
     memset(worker, 0, sizeof *worker);
     worker->launch = l;
     worker->alu = ptx_alu_best();
+    worker->constants = l->module->constants;
     worker->free_frames = calloc(l->module->function_count, sizeof *worker->free_frames);
   }
   if (worker == NULL || worker->free_frames == NULL) {

@@ -17,7 +17,8 @@ static enum ptx_status refuse(struct ptx_fault *fault, const char *format, uint6
   return PTX_BAD_LAUNCH;
 }
 
-void ptx_cluster_of(const struct ptx_launch *launch, const struct ptx_kernel_info *info, uint32_t to[3]) {
+/* Gives the launch's cluster size, else the one that the kernel requires. */
+static void cluster_of(const struct ptx_launch *launch, const struct ptx_kernel_info *info, uint32_t to[3]) {
   for (int i = 0; i < 3; i++)
     to[i] = launch->cluster[0] != 0 ? launch->cluster[i] : info->cluster[0] != 0 ? info->cluster[i] : 1;
 }
@@ -48,7 +49,7 @@ static enum ptx_status check(const struct ptx_launch *launch, const struct ptx_k
   if (threads > info->max_threads)
     return refuse(fault, "%llu threads a block, %llu allowed", threads, info->max_threads);
   uint32_t cluster[3];
-  ptx_cluster_of(launch, info, cluster);
+  cluster_of(launch, info, cluster);
   for (int i = 0; i < 3; i++) {
     if (cluster[i] == 0 || cluster[i] > PTX_CLUSTER_MOST || launch->grid[i] % cluster[i] != 0)
       return refuse(fault, "a grid of %llu in clusters of %llu", launch->grid[i], cluster[i]);
@@ -95,7 +96,7 @@ uint64_t ptx_launch_local_bytes(const struct ptx_module *module, uint32_t kernel
   uint64_t threads = (uint64_t)launch->block[0] * launch->block[1] * launch->block[2];
   uint64_t blocks = (uint64_t)launch->grid[0] * launch->grid[1] * launch->grid[2];
   uint32_t cluster[3];
-  ptx_cluster_of(launch, &module->kernels[kernel], cluster);
+  cluster_of(launch, &module->kernels[kernel], cluster);
   /* A thread runs all blocks of a cluster. */
   uint64_t at_once = (ptx_pool_count(pool) + 1u) * ((uint64_t)cluster[0] * cluster[1] * cluster[2]);
   if (launch->cooperative || blocks < at_once) at_once = blocks;
@@ -121,9 +122,12 @@ enum ptx_status ptx_launch(struct ptx_module *module, uint32_t kernel, const str
   }
   if (check(launch, info, fault) != PTX_OK) return PTX_BAD_LAUNCH;
   const struct ptx_function *f = module->functions[module->kernel_function[kernel]];
-  struct launch_state l = {
-      .module = module, .kernel = f, .info = info, .launch = launch, .findings = &module->findings[kernel]};
-  ptx_cluster_of(launch, info, l.cluster);
+  struct launch_state l = {.module = module,
+                           .function = module->kernel_function[kernel],
+                           .info = info,
+                           .launch = launch,
+                           .findings = &module->findings[kernel]};
+  cluster_of(launch, info, l.cluster);
   l.cluster_blocks = l.cluster[0] * l.cluster[1] * l.cluster[2];
   l.blocks = (uint64_t)launch->grid[0] * launch->grid[1] * launch->grid[2] / l.cluster_blocks;
   l.dynamic_offset = dynamic_offset(info);

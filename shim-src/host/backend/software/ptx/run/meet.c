@@ -3,45 +3,38 @@
 #include "host/backend/software/ptx/run/check.h"
 #include "host/backend/software/ptx/run/warp.h"
 
-static void settle_barrier(struct block *block, uint32_t number) {
-  struct barrier *barrier = &block->barriers[number];
+static void give_result(const struct barrier *barrier, const struct split *split,
+                        const struct worker *worker) {
+  const struct ptx_instruction *in = &split->frame->function->code[split->pc];
+  const struct place at = {.registers = split->frame->registers};
+  if ((in->m & 7) < BAR_POPC) return;
+  if ((in->m & 7) == BAR_POPC) {
+    uint32_t r[PTX_LANES];
+    for (int n = 0; n < PTX_LANES; n++) r[n] = barrier->count;
+    ptx_blend(worker, at.registers + (in->d & ~3u), r, split->mask, 4);
+    return;
+  }
+  bool all = (in->m & 7) == BAR_AND ? barrier->count == barrier->asked : barrier->count > 0;
+  ptx_set_predicate(&at, in->d, all ? FULL : 0, split->mask);
+}
+
+static inline bool complete(const struct block *block, const struct barrier *barrier) {
   uint32_t expected = barrier->expected > 0 ? barrier->expected : block->live;
-  if (barrier->arrived == 0 || barrier->arrived < expected) return;
+  return barrier->arrived > 0 && barrier->arrived >= expected;
+}
+
+static void open_barrier(struct block *block, uint32_t number) {
+  struct barrier *barrier = &block->barriers[number];
   for (uint32_t i = 0; i < block->warp_count; i++) {
     struct warp *warp = &block->warps[i];
     for (uint32_t k = 0; k < warp->leaf_count; k++) {
       struct split *split = warp->leaves[k];
-      if (split->state != SPLIT_BARRIER) continue;
-      const struct ptx_instruction *in = &split->frame->function->code[split->pc];
-      struct place at = {.warp = warp,
-                         .split = split,
-                         .registers = split->frame->registers,
-                         .constants = block->launch->module->constants,
-                         .in = in};
-      uint32_t id;
-      memcpy(&id, ptx_operand(&at, in->a) + 4 * (uint32_t)__builtin_ctz(split->mask), 4);
-      if (id != number) continue;
-      uint32_t mask = split->mask;
-      switch (in->m & 7) {
-        case BAR_POPC: {
-          uint32_t r[PTX_LANES];
-          for (int n = 0; n < PTX_LANES; n++) r[n] = barrier->count;
-          ptx_blend(block->worker, at.registers + (in->d & ~3u), r, mask, 4);
-          break;
-        }
-        case BAR_AND:
-          ptx_set_predicate(&at, in->d, barrier->count == barrier->asked ? FULL : 0, mask);
-          break;
-        case BAR_OR:
-          ptx_set_predicate(&at, in->d, barrier->count > 0 ? FULL : 0, mask);
-          break;
-        default:
-          break;
-      }
+      if (split->state != SPLIT_BARRIER || split->barrier != number) continue;
+      if (barrier->asked > 0) give_result(barrier, split, block->worker);
       split->state = SPLIT_READY;
       split->pc++;
       if (block->check != NULL) ptx_check_pass(warp, number, barrier->expected == 0);
-      if (ptx_unite(warp, split)) k--;
+      if (warp->leaf_count > 1 && ptx_unite(warp, split)) k--;
     }
   }
   if (block->check != NULL) ptx_check_open(block, number);
@@ -49,7 +42,7 @@ static void settle_barrier(struct block *block, uint32_t number) {
   block->arrived_at &= ~(1u << number);
 }
 
-void ptx_settle_barriers(struct block *block) {
+void ptx_open_barriers(struct block *block) {
   ptx_cluster_settle(block);
   for (uint32_t i = 0; block->events && i < block->warp_count; i++) {
     for (uint32_t k = 0; k < block->warps[i].leaf_count; k++) {
@@ -58,8 +51,10 @@ void ptx_settle_barriers(struct block *block) {
     }
   }
   block->events = false;
-  for (uint32_t left = block->arrived_at; left != 0; left &= left - 1)
-    settle_barrier(block, (uint32_t)__builtin_ctz(left));
+  for (uint32_t left = block->arrived_at; left != 0; left &= left - 1) {
+    uint32_t number = (uint32_t)__builtin_ctz(left);
+    if (complete(block, &block->barriers[number])) open_barrier(block, number);
+  }
 }
 
 enum run ptx_barrier(const struct place *at, struct split *split, uint32_t mask) {
@@ -72,7 +67,7 @@ enum run ptx_barrier(const struct place *at, struct split *split, uint32_t mask)
     return ptx_raise(at, PTX_TRAP, lane, 0, "a barrier beyond 15");
   }
   struct barrier *b = &warp->block->barriers[id];
-  uint32_t came = (uint32_t)__builtin_popcount(mask);
+  uint32_t came = ptx_count(mask);
   /* Counts are of whole warps: lanes that do not exist or have ended count when the warp's last lane arrives.
    */
   if (expected > 0 && (mask | warp->exited | ~warp->exists) == FULL) came = PTX_LANES;
@@ -89,9 +84,10 @@ enum run ptx_barrier(const struct place *at, struct split *split, uint32_t mask)
   if ((in->m & 7) == BAR_ARRIVE) split->pc = at->pc + 1;
   else {
     split->state = SPLIT_BARRIER;
+    split->barrier = (uint8_t)id;
     split->pc = at->pc;
   }
-  settle_barrier(warp->block, id);
+  if (complete(warp->block, b)) open_barrier(warp->block, id);
   return RUN_DONE;
 }
 

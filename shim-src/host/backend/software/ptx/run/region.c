@@ -27,7 +27,6 @@ _Static_assert(PTX_REGION_CACHE == REGION_CACHE, "compiled code uses the interpr
 
 static void free_compiled(struct ptx_compiled *compiled) {
   if (compiled == NULL) return;
-  free(compiled->code);
   free(compiled->entry);
   free(compiled->stays);
   free(compiled->block);
@@ -39,17 +38,14 @@ static void free_compiled(struct ptx_compiled *compiled) {
 static struct ptx_compiled *new_compiled(const struct ptx_function *f, const struct ptx_plan *plan) {
   struct ptx_compiled *compiled = calloc(1, sizeof *compiled);
   if (compiled == NULL) return NULL;
-  compiled->code = malloc(f->code_count * sizeof *compiled->code);
   compiled->entry = malloc(f->code_count * sizeof *compiled->entry);
   compiled->block = malloc(f->code_count * sizeof *compiled->block);
   compiled->stays = calloc(f->code_count, sizeof *compiled->stays);
-  if (compiled->code == NULL || compiled->entry == NULL || compiled->block == NULL ||
-      compiled->stays == NULL) {
+  if (compiled->entry == NULL || compiled->block == NULL || compiled->stays == NULL) {
     free_compiled(compiled);
     return NULL;
   }
   compiled->control = plan->control;
-  memcpy(compiled->code, f->code, f->code_count * sizeof *compiled->code);
   memset(compiled->entry, 0xff, f->code_count * sizeof *compiled->entry);
   for (uint32_t b = 0; b < plan->block_count; b++) {
     const struct ptx_plan_block *block = &plan->blocks[b];
@@ -111,7 +107,7 @@ static void take(struct ptx_compiler *compiler, int milliseconds) {
   compiler->counts.compiled++;
   __atomic_store_n(&f->compiled, compiled, __ATOMIC_RELEASE);
   for (uint32_t pc = 0; pc < f->code_count; pc++) {
-    if (compiled->entry[pc] != PTX_NO_PC) __atomic_store_n(&f->code[pc].kind, K_REGION, __ATOMIC_RELEASE);
+    if (compiled->entry[pc] != PTX_NO_PC) __atomic_store_n(&f->code[pc].dispatch, K_REGION, __ATOMIC_RELEASE);
   }
 }
 
@@ -136,7 +132,7 @@ static uint32_t parts_of(const struct ptx_function *f) {
 
 void ptx_region_heat(const struct launch_state *l, uint32_t number, uint32_t warps, uint32_t branches) {
   struct ptx_compiler *compiler = l->launch->compiler;
-  if (compiler == NULL || compiler->mode != PTX_COMPILE_AUTO || l->launch->checks != 0) return;
+  if (!ptx_compiles(l) || compiler->mode != PTX_COMPILE_AUTO) return;
   struct ptx_function *f = l->module->functions[number];
   if (!__atomic_load_n(&f->asked, __ATOMIC_RELAXED)) {
     uint32_t hot = __atomic_load_n(&f->hot, __ATOMIC_RELAXED);
@@ -170,23 +166,29 @@ static void compile_now(struct ptx_compiler *compiler, struct ptx_module *module
 
 void ptx_region_prepare(struct launch_state *l) {
   struct ptx_compiler *compiler = l->launch->compiler;
-  if (compiler == NULL || compiler->mode < PTX_COMPILE_ALWAYS || l->launch->checks != 0) return;
+  if (!ptx_compiles(l) || compiler->mode < PTX_COMPILE_ALWAYS) return;
   pthread_mutex_lock(&compiler->lock);
   if (compiler->asking != NULL) take(compiler, ALWAYS_MS);
-  if (compiler->asking == NULL)
-    compile_now(compiler, (struct ptx_module *)l->module,
-                l->module->kernel_function[l->info - l->module->kernels]);
+  if (compiler->asking == NULL) compile_now(compiler, (struct ptx_module *)l->module, l->function);
   pthread_mutex_unlock(&compiler->lock);
 }
 
 /* ---- running -------------------------------------------------------------- */
 
-bool ptx_region_step(const struct place *at, uint32_t mask) {
+static void use_control(struct worker *worker, uint32_t control) {
+  if (control == 0 || control == worker->control) return;
+  worker->control = control;
+  ptx_fpu_set(control);
+}
+
+bool ptx_step(const struct place *at, uint32_t mask) {
   const struct ptx_instruction *in = at->in;
   struct worker *worker = at->worker;
   unsigned char *d = at->registers + (in->d & ~3u);
-  uint32_t idle = ~at->warp->exists | at->warp->exited;
+  /* Registers of lanes that do not run may be written. */
+  uint32_t all = (mask | ~at->warp->exists | at->warp->exited) == FULL ? FULL : mask;
   const uint32_t *x = at->split->frame->function->x + in->x;
+  use_control(worker, in->control);
   switch (in->kind) {
     case K_ALU:
       in->u.lanes(worker->scratch, ptx_operand(at, in->a), ptx_operand(at, in->b), ptx_operand(at, in->c),
@@ -209,7 +211,7 @@ bool ptx_region_step(const struct place *at, uint32_t mask) {
     }
     case K_SET:
     case K_SET_PAIR:
-      ptx_set_lanes(at, mask);
+      ptx_set_lanes(at, all);
       return true;
     case K_CARRY:
       ptx_carry(at, mask);
@@ -226,7 +228,7 @@ bool ptx_region_step(const struct place *at, uint32_t mask) {
     case K_STORE:
       return ptx_store(at, mask);
     case K_LOAD_KERNEL_PARAM:
-      ptx_kernel_parameter(at, (mask | idle) == FULL ? FULL : mask);
+      ptx_kernel_parameter(at, all);
       return true;
     case K_ATOM:
       return ptx_atomic(at, mask);
@@ -254,6 +256,8 @@ bool ptx_region_step(const struct place *at, uint32_t mask) {
     case K_STMATRIX:
     case K_MOVMATRIX:
     case K_MMA:
+    case K_WMMA_LOAD:
+    case K_WMMA_STORE:
       return ptx_matrix(at, mask);
     default:
       ptx_raise(at, PTX_UNSUPPORTED, 0, 0, "an instruction that compiled code must not contain");
@@ -266,7 +270,29 @@ static uint32_t step(struct ptx_region_call *call, unsigned char *registers, uin
   at.registers = registers;
   at.pc = pc;
   at.in = &call->code[pc];
-  return ptx_region_step(&at, mask) ? 1 : 0;
+  at.worker->stepped++;
+  uint32_t control = at.worker->control;
+  bool done = ptx_step(&at, mask);
+  use_control(at.worker, control);
+  return done ? 1 : 0;
+}
+
+/* Copies all lanes. With a variable size, gcc uses `rep movs`, which takes longer to begin than these copies.
+ */
+static void copy_lanes(unsigned char *to, const unsigned char *from, uint32_t bytes) {
+  switch (bytes) {
+    case 2:
+      memcpy(to, from, (size_t)2 * PTX_LANES);
+      break;
+    case 4:
+      memcpy(to, from, (size_t)4 * PTX_LANES);
+      break;
+    case 8:
+      memcpy(to, from, (size_t)8 * PTX_LANES);
+      break;
+    default:
+      memcpy(to, from, (size_t)bytes * PTX_LANES);
+  }
 }
 
 /* Copies the registers of a set from frame to frame, for the lanes of `mask`. */
@@ -276,7 +302,8 @@ static void copy(struct worker *worker, const struct ptx_plan *plan, uint32_t wo
     uint32_t place = plan->places[word * 64 + (uint32_t)__builtin_ctzll(set)];
     uint32_t bytes = plan->function->widths[place / 64], old, new;
     if (bytes != 0) {
-      ptx_blend(worker, to + place, from + place, mask, bytes);
+      if (mask == FULL) copy_lanes(to + place, from + place, bytes);
+      else ptx_blend(worker, to + place, from + place, mask, bytes);
       continue;
     }
     memcpy(&old, to + place, 4);
@@ -287,8 +314,8 @@ static void copy(struct worker *worker, const struct ptx_plan *plan, uint32_t wo
 }
 
 /* Code writes all lanes. If others wait elsewhere, it gets a copy of the registers that it needs. */
-static uint32_t run_apart(const struct place *at, const struct ptx_compiled *compiled,
-                          struct ptx_region_call *call) {
+static __attribute__((noinline)) uint32_t
+run_apart(const struct place *at, const struct ptx_compiled *compiled, struct ptx_region_call *call) {
   const struct ptx_plan *plan = &compiled->plan;
   struct worker *worker = at->worker;
   const size_t bytes = plan->function->frame_bytes;
@@ -319,43 +346,109 @@ static uint32_t run_apart(const struct place *at, const struct ptx_compiled *com
 
 uint32_t ptx_region_code_run(const struct place *at, const struct ptx_compiled *compiled,
                              struct ptx_region_call *call) {
+  use_control(at->worker, compiled->control);
   return (call->mask | ~call->living) == FULL ? compiled->run(call, at->registers, at->constants)
                                               : run_apart(at, compiled, call);
 }
 
+void ptx_region_prepare_call(struct ptx_region_call *call, const struct block *block,
+                             const struct ptx_compiled *compiled) {
+  const struct launch_state *l = block->launch;
+  struct worker *worker = block->worker;
+  call->parameters = l->launch->parameters;
+  call->shared = block->shared;
+  call->shared_bytes = l->shared_bytes;
+  call->regions = worker->regions;
+  call->step = step;
+  call->alu = worker->alu;
+  call->block = block->id;
+  call->code = compiled->plan.code;
+  call->compares = l->launch->compiler->mode == PTX_COMPILE_CHECK;
+}
+
 uint32_t ptx_region_run(const struct place *at, const struct ptx_compiled *compiled, uint32_t mask,
-                        struct region_counts *counts) {
-  struct worker *worker = at->worker;
-  const struct launch_state *l = worker->launch;
+                        struct ptx_region_call *call) {
   struct split *split = at->split;
-  if (compiled->control != 0 && compiled->control != worker->control) {
-    worker->control = compiled->control;
-    ptx_fpu_set(compiled->control);
-  }
-  struct ptx_region_call call; /* field by field: clearing it takes as long as a small region */
-  call.parameters = l->launch->parameters;
-  call.shared = at->warp->block->shared;
-  call.shared_bytes = l->shared_bytes;
-  call.regions = worker->regions;
-  call.step = step;
-  call.mask = mask;
-  call.entry = compiled->entry[at->pc];
-  call.turns = counts->turns;
-  call.seen = counts->seen;
-  call.spun = split->spun;
-  call.rounds = 0;
-  call.reconvergence = split->parent == NULL ? PTX_NO_PC : split->reconvergence;
-  call.living = at->warp->exists & ~at->warp->exited;
-  call.alu = worker->alu;
-  call.tid = at->warp->tid[0];
-  call.block = at->warp->block->id;
-  call.code = compiled->code;
-  call.at = at;
-  uint32_t pc = l->launch->compiler->mode == PTX_COMPILE_CHECK ? ptx_region_compare(at, compiled, &call)
-                                                               : ptx_region_code_run(at, compiled, &call);
-  counts->turns = call.turns;
-  counts->seen = call.seen;
-  split->spun = call.spun;
-  if (call.rounds != 0) split->timed = false;
+  call->mask = mask;
+  call->entry = compiled->entry[at->pc];
+  call->spun = split->spun;
+  call->rounds = 0;
+  call->reconvergence = split->parent == NULL ? PTX_NO_PC : split->reconvergence;
+  call->living = at->warp->exists & ~at->warp->exited;
+  call->tid = at->warp->tid[0];
+  call->at = at;
+  uint32_t pc =
+      call->compares ? ptx_region_compare(at, compiled, call) : ptx_region_code_run(at, compiled, call);
+  split->spun = call->spun;
+  if (call->rounds != 0) split->timed = false;
   return pc;
+}
+
+static struct place place_of(struct warp *warp, struct split *split) {
+  struct worker *worker = warp->block->worker;
+  return (struct place){.warp = warp,
+                        .split = split,
+                        .worker = worker,
+                        .registers = split->frame->registers,
+                        .constants = worker->constants};
+}
+
+enum run ptx_region_begin(struct warp *warp, struct split *first, const struct ptx_compiled *compiled,
+                          struct ptx_region_call *call) {
+  if (compiled->entry[first->pc] == PTX_NO_PC) return RUN_YIELD;
+  struct place at = place_of(warp, first);
+  at.pc = first->pc;
+  at.in = &compiled->plan.code[at.pc];
+  first->pc = ptx_region_run(&at, compiled, first->mask, call);
+  if (first->pc == PTX_REGION_FAULT) return RUN_FAULT;
+  const struct ptx_instruction *in = &compiled->plan.code[first->pc];
+  if (in->guard != 0 || (in->kind != K_RET && in->kind != K_EXIT)) return RUN_YIELD;
+  warp->exited = warp->exists;
+  warp->block->live -= ptx_count(warp->exists);
+  ptx_settle_barriers(warp->block);
+  return RUN_DONE;
+}
+
+enum run ptx_region_warp(struct warp *warp, const struct ptx_compiled *compiled,
+                         struct ptx_region_call *call) {
+  struct split *split = warp->leaves[0];
+  if (split->parent != NULL || split->state != SPLIT_READY) return RUN_YIELD;
+  struct place at = place_of(warp, split);
+  for (;;) {
+    at.pc = split->pc;
+    at.in = &compiled->plan.code[at.pc];
+    if (compiled->entry[at.pc] != PTX_NO_PC) {
+      split->pc = ptx_region_run(&at, compiled, split->mask, call);
+      if (split->pc == PTX_REGION_FAULT) return RUN_FAULT;
+      continue;
+    }
+    uint32_t lanes = ptx_guarded(&at, split->mask);
+    if (lanes == 0) {
+      split->pc++;
+      continue;
+    }
+    if (lanes != split->mask) return RUN_YIELD;
+    switch (at.in->kind) {
+      case K_LABEL:
+        split->pc++;
+        continue;
+      case K_BRA:
+        if (at.in->target <= at.pc || call->turns == 1) return RUN_YIELD;
+        call->turns--;
+        split->pc = at.in->target;
+        continue;
+      case K_BARRIER:
+        if (ptx_barrier(&at, split, split->mask) == RUN_FAULT) return RUN_FAULT;
+        if (split->state != SPLIT_READY) return RUN_BLOCKED;
+        continue;
+      case K_RET:
+      case K_EXIT:
+        ptx_leave(warp, split, split->mask);
+        ptx_end_split(warp, split);
+        ptx_settle_barriers(warp->block);
+        return RUN_DONE;
+      default:
+        return RUN_YIELD;
+    }
+  }
 }

@@ -44,30 +44,27 @@ static bool note(struct journal *j, const struct place *at, uint32_t mask) {
 /* Runs one instruction for the lanes of `mask` that its guard names. False: a fault. */
 static bool one(struct place *at, const struct ptx_compiled *compiled, uint32_t pc, uint32_t mask,
                 struct ptx_region_call *call, struct journal *j) {
-  const struct ptx_instruction *in = at->in = &compiled->code[pc];
+  const struct ptx_instruction *in = at->in = &compiled->plan.code[pc];
   at->pc = pc;
-  if (in->guard != 0) {
-    uint32_t p;
-    memcpy(&p, at->registers + (in->guard & ~3u), 4);
-    mask &= (in->guard & 2) != 0 ? ~p : p;
-  }
+  mask = ptx_guarded(at, mask);
   if (mask == 0 || in->kind == K_LABEL || in->kind == K_BRA) return true;
   bool writes = in->kind == K_STORE || in->kind == K_ATOM || in->kind == K_CP_ASYNC;
-  if ((writes && !note(j, at, mask)) || !ptx_region_step(at, mask)) return false;
+  if ((writes && !note(j, at, mask)) || !ptx_step(at, mask)) return false;
   if (in->kind == K_LOAD) call->seen |= (in->m & ML_VOLATILE) != 0 ? SPIN_ORDERED : SPIN_LOAD;
   if (in->kind == K_ATOM) call->seen |= SPIN_ORDERED;
   return true;
 }
 
 /*
- * Returns the block that ends with a branch with arms. NULL: it has none, or lanes wait at the begin of one.
+ * Returns the block that ends with a branch at which lanes can disagree: it has arms, or is a loop. NULL:
+ * neither, or lanes wait at the begin of one.
  */
 static const struct ptx_plan_block *parting(const struct ptx_plan *plan, uint32_t pc,
                                             uint32_t reconvergence) {
   for (uint32_t b = 0; b < plan->block_count; b++) {
     const struct ptx_plan_block *block = &plan->blocks[b];
     if (block->to - 1 != pc) continue;
-    if (block->arm[0] == PTX_NO_PC) return NULL;
+    if (block->arm[0] == PTX_NO_PC) return block->loops && block->from != reconvergence ? block : NULL;
     for (uint32_t k = 0; k < 2; k++) {
       if (block->arm[k] != PTX_NO_PC && plan->blocks[block->arm[k]].from == reconvergence) return NULL;
     }
@@ -84,18 +81,13 @@ static uint32_t reference(const struct place *from, const struct ptx_compiled *c
                           struct ptx_region_call *call, struct journal *j) {
   const struct ptx_plan *plan = &compiled->plan;
   struct place at = *from;
-  uint32_t pc = at.pc;
+  uint32_t pc = at.pc, going = call->mask; /* the lanes that repeat a loop */
   for (bool first = true;; first = false) {
-    const struct ptx_instruction *in = at.in = &compiled->code[pc];
-    uint32_t mask = call->mask;
+    const struct ptx_instruction *in = at.in = &compiled->plan.code[pc];
+    uint32_t mask = ptx_guarded(&at, call->mask);
     at.pc = pc;
     if (!compiled->stays[pc]) return pc;
     if (in->kind == K_LABEL && !first && pc == call->reconvergence) return pc;
-    if (in->guard != 0) {
-      uint32_t p;
-      memcpy(&p, at.registers + (in->guard & ~3u), 4);
-      mask &= (in->guard & 2) != 0 ? ~p : p;
-    }
     if (ptx_plan_meets(in)) {
       uint32_t members;
       memcpy(&members, at.constants + (ptx_plan_members(plan, in) & ~3u), sizeof members);
@@ -107,16 +99,18 @@ static uint32_t reference(const struct place *from, const struct ptx_compiled *c
       if (mask != call->mask) {
         const struct ptx_plan_block *block = parting(plan, pc, call->reconvergence);
         if (block == NULL) return pc;
-        call->turns--;
-        for (uint32_t k = 0; k < 2; k++) {
+        if (!block->loops) call->turns--;
+        for (uint32_t k = 0; k < 2 && !block->loops; k++) {
           if (block->arm[k] == PTX_NO_PC) continue;
           const struct ptx_plan_block *arm = &plan->blocks[block->arm[k]];
           for (uint32_t i = arm->from; i < arm->to; i++) {
             if (!one(&at, compiled, i, k == 0 ? call->mask & ~mask : mask, call, j)) return PTX_REGION_FAULT;
           }
         }
-        pc = plan->blocks[block->next[2]].from;
-        continue;
+        if (!block->loops) {
+          pc = plan->blocks[block->next[2]].from;
+          continue;
+        }
       }
       if (back && call->seen != 0) {
         if (call->spun + call->seen >= SPIN_MOST) return pc;
@@ -125,10 +119,12 @@ static uint32_t reference(const struct place *from, const struct ptx_compiled *c
         call->rounds = 1;
       }
       call->turns--;
+      going = mask;
       pc = in->target;
       continue;
     }
-    if (!one(&at, compiled, pc, call->mask, call, j)) return PTX_REGION_FAULT;
+    if (in->kind == K_BRA) going = call->mask;
+    if (!one(&at, compiled, pc, going, call, j)) return PTX_REGION_FAULT;
     pc++;
   }
 }

@@ -7,14 +7,12 @@ void ptx_settle_frame(struct warp *warp, struct split *root) {
   struct frame *frame = root->frame;
   struct worker *worker = warp->block->worker;
   const struct ptx_function *f = frame->function;
-  root->pc = f->settles;
-  if (frame->settled) return;
   frame->settled = true;
   struct place at = {.warp = warp,
                      .split = root,
                      .worker = worker,
                      .registers = frame->registers,
-                     .constants = worker->launch->module->constants};
+                     .constants = worker->constants};
   for (at.pc = 0; at.pc < f->settles; at.pc++) {
     const struct ptx_instruction *in = at.in = &f->code[at.pc];
     unsigned char *d = at.registers + (in->d & ~3u);

@@ -5,11 +5,11 @@
 #include "host/backend/software/ptx/run/warp.h"
 
 struct frame *ptx_new_frame(struct worker *worker, uint32_t number) {
-  const struct ptx_function *function = worker->launch->module->functions[number];
   struct frame *frame = worker->free_frames[number];
   if (frame != NULL) {
     worker->free_frames[number] = frame->next;
   } else {
+    const struct ptx_function *function = worker->launch->module->functions[number];
     uint64_t bytes = (sizeof *frame + function->frame_bytes + 63) / 64 * 64;
     if (worker->frame_bytes + bytes > worker->launch->frame_limit) return NULL;
     void *memory = NULL;
@@ -19,18 +19,16 @@ struct frame *ptx_new_frame(struct worker *worker, uint32_t number) {
     frame = memory;
     frame->made = worker->made;
     worker->made = frame;
+    frame->number = number;
+    frame->function = function;
   }
-  frame->number = number;
-  frame->function = function;
-  frame->users = 0;
-  frame->next = NULL;
   frame->depth = 0;
   frame->local_base = 0;
   frame->grows = false;
   return frame;
 }
 
-void ptx_leave_frame(struct worker *worker, struct frame *frame) {
+static void leave_frame(struct worker *worker, struct frame *frame) {
   if (--frame->users > 0) return;
   frame->next = worker->free_frames[frame->number];
   worker->free_frames[frame->number] = frame;
@@ -55,7 +53,7 @@ struct split *ptx_new_split(struct warp *warp, struct frame *frame) {
 }
 
 static void free_split(struct warp *warp, struct split *split) {
-  ptx_leave_frame(warp->block->worker, split->frame);
+  leave_frame(warp->block->worker, split->frame);
   split->parent = warp->free_splits;
   warp->free_splits = split;
 }
@@ -95,9 +93,9 @@ void ptx_arrive(struct split *split, uint32_t lanes) {
 
 void ptx_leave(struct warp *warp, struct split *split, uint32_t lanes) {
   if (warp->block->check != NULL) ptx_check_gone(warp);
-  ptx_cluster_leave(warp, lanes);
+  if (warp->at_cluster != 0) ptx_cluster_leave(warp, lanes);
   warp->exited |= lanes;
-  warp->block->live -= (uint32_t)__builtin_popcount(lanes);
+  warp->block->live -= ptx_count(lanes);
   split->mask &= ~lanes;
 }
 

@@ -29,6 +29,8 @@ enum run ptx_raise(const struct place *at, enum ptx_status status, uint32_t lane
  */
 static struct split *ready(struct warp *warp, bool *forced) {
   *forced = false;
+  if (warp->leaf_count == 1 && warp->leaves[0]->state != SPLIT_WARP)
+    return warp->leaves[0]->state == SPLIT_READY ? warp->leaves[0] : NULL;
   for (uint32_t i = 0; i < warp->leaf_count; i++) {
     uint32_t k = (warp->at + i) % warp->leaf_count;
     if (warp->leaves[k]->state == SPLIT_READY) {
@@ -57,8 +59,6 @@ static struct split *ready(struct warp *warp, bool *forced) {
   return NULL;
 }
 
-#define BUDGET_OF_SPLIT 2000
-
 /*
  * Counts a repetition. If the loop has repeated for long, lanes that wait for it continue without it. True:
  * it may wait for another warp or block, which gets its turn. A loop that reads the clock again and again
@@ -79,17 +79,13 @@ static bool go_round(struct warp *warp, struct split *split, uint32_t *seen) {
 }
 
 static void end_turn(const struct worker *worker, uint32_t function, uint32_t left) {
-  ptx_region_heat(worker->launch, function, 0, BUDGET_OF_SPLIT - left);
+  ptx_region_heat(worker->launch, function, 0, PTX_TURNS - left);
 }
 
-enum run ptx_run_warp(struct warp *warp, uint32_t budget) {
+enum run ptx_run_warp(struct warp *warp, uint32_t budget, uint32_t turns, uint32_t seen) {
   struct worker *worker = warp->block->worker;
-  struct place at = {.warp = warp, .worker = worker, .constants = worker->launch->module->constants};
-  if (warp->leaf_count == 0) return RUN_DONE;
-  /* Every loop of a guest's code comes here, or branches. */
-  uint32_t turns = BUDGET_OF_SPLIT;
-  /* Lasts beyond a split: a loop that waits can do its loads and atomics in a function that it calls. */
-  uint32_t seen = 0, function = warp->leaves[0]->frame->number;
+  struct place at = {.warp = warp, .worker = worker, .constants = worker->constants};
+  uint32_t function = warp->leaves[0]->frame->number;
 again:
   if (warp->leaf_count == 0) {
     end_turn(worker, function, turns);
@@ -117,9 +113,7 @@ again:
     at.in = in;
     at.pc = pc;
     if (in->guard != 0) {
-      uint32_t p;
-      memcpy(&p, at.registers + (in->guard & ~3u), 4);
-      mask &= (in->guard & 2) != 0 ? ~p : p;
+      mask = ptx_guarded(&at, all);
       if (mask == 0) {
         pc++;
         continue;
@@ -129,20 +123,25 @@ again:
       worker->control = in->control;
       ptx_fpu_set(in->control);
     }
+    uint8_t kind = __atomic_load_n(&in->dispatch, __ATOMIC_RELAXED);
   execute:
-    switch (__atomic_load_n(&in->kind, __ATOMIC_RELAXED)) {
+    switch (kind) {
       case K_REGION: {
         const struct ptx_compiled *compiled =
             __atomic_load_n(&split->frame->function->compiled, __ATOMIC_ACQUIRE);
-        at.in = in = &compiled->code[pc];
-        const struct launch_state *l = worker->launch;
-        /* Checks and the clock are the interpreter's. */
-        if (l->launch->compiler == NULL || l->launch->checks != 0 || (seen & SPIN_CLOCK) != 0) goto execute;
-        struct region_counts counts = {turns, seen};
-        pc = ptx_region_run(&at, compiled, all, &counts);
+        /* The clock is the interpreter's. */
+        if (!ptx_compiles(worker->launch) || (seen & SPIN_CLOCK) != 0) {
+          kind = in->kind;
+          goto execute;
+        }
+        struct ptx_region_call call;
+        ptx_region_prepare_call(&call, warp->block, compiled);
+        call.turns = turns;
+        call.seen = seen;
+        pc = ptx_region_run(&at, compiled, all, &call);
         if (pc == PTX_REGION_FAULT) return RUN_FAULT;
-        turns = counts.turns;
-        seen = counts.seen;
+        turns = call.turns;
+        seen = call.seen;
         continue;
       }
       case K_ALU: {
@@ -168,28 +167,6 @@ again:
         pc++;
         continue;
       }
-      case K_SETP_PAIR: {
-        uint64_t t = in->u.compare_pair(ptx_operand(&at, in->a), ptx_operand(&at, in->b));
-        /* Both are combined before one is written: it may be an operand of the other. */
-        uint32_t first = ptx_combined(&at, (uint32_t)t), second = ptx_combined(&at, (uint32_t)(t >> 32));
-        ptx_set_predicate(&at, in->d, first, mask);
-        ptx_set_predicate(&at, split->frame->function->x[in->x] & ~PTX_DEFINED, second, mask);
-        pc++;
-        continue;
-      }
-      case K_SET:
-      case K_SET_PAIR:
-        ptx_set_lanes(&at, (mask | idle) == FULL ? FULL : mask);
-        pc++;
-        continue;
-      case K_CARRY:
-        ptx_carry(&at, mask);
-        pc++;
-        continue;
-      case K_PRED:
-        ptx_predicates(&at, mask);
-        pc++;
-        continue;
       case K_SPECIAL:
         ptx_special(&at);
         if (in->m >= SR_CLOCK && in->m <= SR_GLOBALTIMER_HI) seen |= SPIN_CLOCK;
@@ -198,6 +175,24 @@ again:
         } else {
           ptx_blend(worker, at.registers + (in->d & ~3u), worker->scratch, mask, in->size);
         }
+        pc++;
+        continue;
+      case K_SETP_PAIR:
+      case K_SET:
+      case K_SET_PAIR:
+      case K_CARRY:
+      case K_PRED:
+      case K_LOAD_KERNEL_PARAM:
+      case K_CP_ASYNC:
+      case K_ISSPACEP:
+      case K_LOCAL_ADDRESS:
+      case K_LDMATRIX:
+      case K_STMATRIX:
+      case K_MOVMATRIX:
+      case K_MMA:
+      case K_WMMA_LOAD:
+      case K_WMMA_STORE:
+        if (!ptx_step(&at, mask)) return RUN_FAULT;
         pc++;
         continue;
       case K_LABEL:
@@ -307,10 +302,6 @@ again:
         if (!ptx_store(&at, mask)) return RUN_FAULT;
         pc++;
         continue;
-      case K_LOAD_KERNEL_PARAM:
-        ptx_kernel_parameter(&at, (mask | idle) == FULL ? FULL : mask);
-        pc++;
-        continue;
       case K_LOAD_PARAM:
         ptx_call_parameter(&at, mask, true);
         pc++;
@@ -324,27 +315,10 @@ again:
         seen |= SPIN_ORDERED;
         pc++;
         continue;
-      case K_CP_ASYNC:
-        if (!ptx_copy_async(&at, mask)) return RUN_FAULT;
-        pc++;
-        continue;
-      case K_ISSPACEP:
-        ptx_window(&at, mask);
-        pc++;
-        continue;
       case K_STACK:
         if (!ptx_stack(&at, split->frame, mask)) return RUN_FAULT;
         pc++;
         continue;
-      case K_LOCAL_ADDRESS: {
-        uint64_t value = (in->m != 0 ? 0 : split->frame->local_base) + in->u.offset;
-        unsigned char *d = at.registers + (in->d & ~3u);
-        for (uint32_t i = 0; i < PTX_LANES; i++) {
-          if ((mask >> i & 1) != 0) memcpy(d + i * in->size, &value, in->size);
-        }
-        pc++;
-        continue;
-      }
       case K_ACTIVEMASK: {
         uint32_t r[PTX_LANES];
         for (int i = 0; i < PTX_LANES; i++) r[i] = mask;
@@ -381,15 +355,6 @@ again:
             goto again;
         }
         forced = false;
-        pc++;
-        continue;
-      case K_LDMATRIX:
-      case K_STMATRIX:
-      case K_MOVMATRIX:
-      case K_MMA:
-      case K_WMMA_LOAD:
-      case K_WMMA_STORE:
-        if (!ptx_matrix(&at, mask)) return RUN_FAULT;
         pc++;
         continue;
       case K_FENCE:
@@ -449,7 +414,7 @@ again:
 next_split:
   end_turn(worker, function, turns);
   /* Other leaves of the warp get a turn, then other warps of the block. */
-  turns = BUDGET_OF_SPLIT;
+  turns = PTX_TURNS;
   warp->at = (warp->at + 1) % warp->leaf_count;
   if (__atomic_load_n(&worker->launch->stop, __ATOMIC_RELAXED) != 0) return RUN_FAULT;
   if (--budget == 0) return RUN_YIELD;

@@ -45,7 +45,8 @@ struct split {
   uint32_t arrived, children;
   uint32_t spun; /* how often a loop that may wait was repeated, see SPIN_* */
   uint8_t state;
-  bool timed; /* the last repetition has read the clock */
+  uint8_t barrier; /* where it waits in SPLIT_BARRIER */
+  bool timed;      /* the last repetition has read the clock */
 };
 
 /*
@@ -63,6 +64,7 @@ struct warp {
   uint32_t exists, exited; /* lanes */
   struct split *leaves[PTX_LANES];
   uint32_t leaf_count, at;
+  bool fresh; /* it has not begun, and has no leaf yet */
   struct split *free_splits;
   struct split *made; /* all splits, in use or free */
   uint32_t split_count;
@@ -92,7 +94,7 @@ struct block {
   struct cluster *cluster; /* `alone`, or the cluster that it is in */
   struct cluster alone;
   bool over;
-  bool waits;  /* a loop may have waited for another block, see patience.h */
+  bool waits;  /* a loop may have waited for another block, see resident_blocks.h */
   bool events; /* a split may be in SPLIT_EVENT */
   bool timed;  /* a loop has read the clock again and again: the block may wait until a time */
   struct launch_state *launch;
@@ -105,13 +107,12 @@ struct block {
   struct barrier barriers[PTX_BARRIERS];
   uint32_t arrived_at;       /* bit n: threads have arrived at barrier n */
   struct block_check *check; /* NULL: no checks */
-  uint32_t next_warp;
   struct block *next;
 };
 
 struct launch_state {
   const struct ptx_module *module;
-  const struct ptx_function *kernel;
+  uint32_t function; /* number of the kernel's */
   const struct ptx_kernel_info *info;
   const struct ptx_launch *launch;
   uint32_t shared_bytes, dynamic_offset;
@@ -130,7 +131,7 @@ struct launch_state {
   struct ptx_fault fault;
 };
 
-#define REGION_CACHE 64u
+#define REGION_CACHE 509u /* prime: of the same access in an unrolled loop, pcs differ by any number */
 #define TEXTURE_CACHE 8u
 
 #define SHUFFLE_CACHE 16u
@@ -144,6 +145,7 @@ struct shuffled {
 struct worker {
   struct launch_state *launch;
   const struct ptx_alu *alu;
+  const unsigned char *constants;          /* of the module */
   struct ptx_region regions[REGION_CACHE]; /* by pc */
   uint8_t crooked[REGION_CACHE];           /* by pc: accesses that need not be tried as a straight one */
   struct {
@@ -161,6 +163,7 @@ struct worker {
   uint32_t control;     /* present setting of the processor's float unit */
   unsigned char *apart; /* registers of compiled code that not all lanes of a warp execute */
   size_t apart_bytes;
+  uint64_t stepped; /* instructions for which compiled code has called the interpreter */
   _Alignas(64) unsigned char scratch[PTX_LANES * 8];
 };
 
@@ -188,6 +191,19 @@ static inline uint32_t ptx_predicate(const struct place *at, uint32_t reference)
   return value;
 }
 
+/* x86-64 without extensions has no instruction for it: `__builtin_popcount` is a call there. */
+static inline uint32_t ptx_count(uint32_t lanes) {
+  return lanes == FULL ? PTX_LANES : (uint32_t)__builtin_popcount(lanes);
+}
+
+/* The lanes of `mask` that the instruction's guard names. */
+static inline uint32_t ptx_guarded(const struct place *at, uint32_t mask) {
+  uint32_t guard = at->in->guard;
+  if (guard == 0) return mask;
+  uint32_t p = ptx_predicate(at, guard & ~3u);
+  return (guard & 2) != 0 ? mask & ~p : mask & p;
+}
+
 static inline void ptx_set_predicate(const struct place *at, uint32_t reference, uint32_t value,
                                      uint32_t mask) {
   unsigned char *to = at->registers + (reference & ~3u);
@@ -210,10 +226,14 @@ static inline uint32_t ptx_combined(const struct place *at, uint32_t t) {
 enum run ptx_raise(const struct place *at, enum ptx_status status, uint32_t lane, uint64_t address,
                    const char *text);
 
-enum run ptx_run_warp(struct warp *warp, uint32_t budget);
+#define PTX_TURNS 2000u /* of a leaf: how often it branches, or begins */
+/*
+ * Interprets a warp that has leaves, for `budget` turns of them; `turns` are left of the first one. `seen` of
+ * SPIN_* lasts beyond a split: a loop that waits can do its loads and atomics in a function that it calls.
+ */
+enum run ptx_run_warp(struct warp *warp, uint32_t budget, uint32_t turns, uint32_t seen);
 
 struct frame *ptx_new_frame(struct worker *worker, uint32_t function);
-void ptx_leave_frame(struct worker *worker, struct frame *frame);
 struct split *ptx_new_split(struct warp *warp, struct frame *frame);
 struct split *ptx_new_leaf(struct warp *warp, struct split *parent, struct frame *frame, uint32_t mask,
                            uint32_t pc, uint32_t reconvergence);
@@ -232,7 +252,11 @@ bool ptx_call(const struct place *at, struct split *split, uint32_t mask, uint32
 void ptx_give_back(struct split *split, uint32_t lanes); /* gives return values to the split that waits */
 
 enum run ptx_barrier(const struct place *at, struct split *split, uint32_t mask);
-void ptx_settle_barriers(struct block *block); /* after threads have ended */
+void ptx_open_barriers(struct block *block);
+/* After threads have ended. */
+static inline void ptx_settle_barriers(struct block *block) {
+  if (block->events || block->arrived_at != 0 || block->cluster->arrived != 0) ptx_open_barriers(block);
+}
 /* RUN_DONE: the split continues at its pc. RUN_BLOCKED: it waits. RUN_FAULT: there are too many splits. */
 enum run ptx_meet(const struct place *at, struct split *split, uint32_t mask, bool force);
 void ptx_alone(const struct place *at, uint32_t mask); /* an operation without member masks */
@@ -251,7 +275,7 @@ void ptx_window(const struct place *at, uint32_t mask);
 bool ptx_stack(const struct place *at, struct frame *frame, uint32_t mask);
 uint32_t ptx_stack_top(const struct frame *frame, uint32_t lanes);
 
-/* settle.c: runs the first instructions of a kernel for a new warp, unless they have run in this frame. */
+/* settle.c: runs the first instructions of a kernel for a new warp, once in each frame. */
 void ptx_settle_frame(struct warp *warp, struct split *root);
 
 /* access.c: false: a fault was raised. */
@@ -291,9 +315,6 @@ uint32_t ptx_cluster_rank(const struct block *block);
 void ptx_cluster_arrive(struct warp *warp, uint32_t lanes);
 void ptx_cluster_leave(struct warp *warp, uint32_t lanes);
 void ptx_cluster_settle(struct block *block); /* after threads have come or ended */
-
-/* launch.c: gives the launch's cluster size, else the one that the kernel requires. */
-void ptx_cluster_of(const struct ptx_launch *launch, const struct ptx_kernel_info *info, uint32_t to[3]);
 
 void ptx_addresses(const struct place *at, uint64_t *to); /* of all lanes */
 /* Raises the fault of an access. Always returns false. */

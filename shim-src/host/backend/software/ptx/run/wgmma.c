@@ -221,7 +221,7 @@ bool ptx_wgmma_done(const struct warp *warp) {
   uint32_t first = warp->number / GROUP * GROUP;
   for (uint32_t i = first; i < first + GROUP && i < block->warp_count; i++) {
     const struct warp *other = &block->warps[i];
-    if (other->leaf_count > 0 && other->products < warp->products) return false;
+    if ((other->fresh || other->leaf_count > 0) && other->products < warp->products) return false;
   }
   return true;
 }

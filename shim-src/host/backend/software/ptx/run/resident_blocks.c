@@ -1,4 +1,4 @@
-#include "host/backend/software/ptx/run/patience.h"
+#include "host/backend/software/ptx/run/resident_blocks.h"
 
 #define TURNS 4u
 /* The session does not pay for shared and local memory of blocks, so it is limited. */

@@ -1,6 +1,6 @@
 /* A multiply-add is rounded once on every processor, so that results have the same bits. */
-#ifndef VGPU_PTX_EIGHTS_H
-#define VGPU_PTX_EIGHTS_H
+#ifndef VGPU_PTX_SIMD8_H
+#define VGPU_PTX_SIMD8_H
 
 #if defined(__AVX2__) && defined(__FMA__)
 #include <immintrin.h>

@@ -1,5 +1,5 @@
-#ifndef VGPU_HOST_PTX_PATIENCE_H
-#define VGPU_HOST_PTX_PATIENCE_H
+#ifndef VGPU_HOST_PTX_RESIDENT_BLOCKS_H
+#define VGPU_HOST_PTX_RESIDENT_BLOCKS_H
 
 #include "host/backend/software/ptx/run/warp.h"
 
